@@ -13,13 +13,13 @@ RACE    ?= -race
 # The detector's runtime sleeps a second at the end of every test binary, unless it is told.
 export GORACE ?= atexit_sleep_ms=0
 # Packages without a goroutine, which the race detector would make ten times as slow for nothing
-# (arch_race_test.go holds them to it), and the one that drives the program as a process of its own.
-UNRACED := . producers/anthropic producers/gemini producers/openai producers/provider producers/transcript schema/jsonscan
+# (internal/arch holds them to it), and the one that drives the program as a process of its own.
+UNRACED := adapters/anthropic adapters/gemini adapters/openai adapters/provider adapters/transcript internal/arch schema/jsonscan
 PROCESSES := internal/e2e
 # Code that only computes, SQLite's and ours: it is compiled without the detector wherever it is used. What
 # keeps its own caches cannot be: the detector would not see how encoding/json guards them, and complain.
 UNRACED_DEPS := modernc.org/sqlite/lib modernc.org/libc/... modernc.org/memory github.com/santhosh-tekuri/jsonschema/v6/... \
-	unicode/... $(patsubst %,agentstream/%,$(filter-out .,$(UNRACED)))
+	unicode/... $(UNRACED:%=agentstream/%)
 # Those that take longest are begun first: nobody waits for them.
 LONGEST := cmd/agentstream edge producers persister/postgres persister/sqlite
 PKG     ?= ./...

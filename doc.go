@@ -1,5 +1,5 @@
 // Package agentstream is the root of the durable, replayable event stream behind AI agents. It holds
-// no code, only the rules of the tree (arch_test.go).
+// no code, only the rules of the tree (internal/arch).
 //
 // # What it is
 //

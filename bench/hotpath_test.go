@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/native"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/sse"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 )
 

@@ -13,13 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect/native"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
 	"agentstream/internal/natskit"
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 )
 

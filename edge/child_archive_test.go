@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect/native"
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister/persistertest"
 	"agentstream/producers"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/auth"
-	"agentstream/edge/dialect/native"
 	"agentstream/internal/testkit"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 )
 

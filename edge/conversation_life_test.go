@@ -12,8 +12,8 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/protocol"
+	"agentstream/protocols/sample"
 )
 
 // pipedTalk opens the sample's conversation on a clock of its own.

@@ -8,9 +8,9 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/protocol"
 	"agentstream/producers"
+	"agentstream/protocols/sample"
 	"agentstream/schema"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/protocol"
+	"agentstream/protocols/sample"
 	"agentstream/schema"
 )
 

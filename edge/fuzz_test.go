@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect/native"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )

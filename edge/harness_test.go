@@ -21,12 +21,12 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/native"
 	"agentstream/edge/edgetest"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )

@@ -16,8 +16,8 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/native"
 	"agentstream/edge/live"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 )
 

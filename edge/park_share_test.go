@@ -14,7 +14,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/native"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/native"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )

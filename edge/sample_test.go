@@ -21,10 +21,10 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest/sample"
-	"agentstream/edge/dialect/native"
 	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
+	"agentstream/protocols/native"
+	"agentstream/protocols/sample"
 	"agentstream/schema"
 )
 

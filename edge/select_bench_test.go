@@ -12,10 +12,10 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/qoder"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/internal/cputime"
+	"agentstream/protocols/qoder"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )

@@ -11,7 +11,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest/sample"
+	"agentstream/protocols/sample"
 	"agentstream/schema"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/auth"
-	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/protocol"
+	"agentstream/protocols/sample"
 )
 
 // attach asks the sample's route for a ticket.

@@ -24,8 +24,8 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/dialecttest/sample"
 	"agentstream/edge/transport"
+	"agentstream/protocols/sample"
 	"agentstream/schema"
 )
 

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/anthropic/anthropictest"
+	"agentstream/adapters/provider"
 	"agentstream/internal/cputime"
 	"agentstream/producers"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/anthropic/anthropictest"
-	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 

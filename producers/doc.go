@@ -24,8 +24,8 @@
 //
 // # What it does not do
 //
-// It does not know who reads, nor what a provider's stream looks like; see producers/provider and the
-// adapters, producers/transcript for finished runs, and producers/proxy for agents that are not changed.
+// It does not know who reads, nor what a provider's stream looks like; see adapters/provider and the
+// adapters, adapters/transcript for finished runs, and adapters/proxy for agents that are not changed.
 //
 // # Where to look next
 //

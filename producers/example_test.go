@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/provider"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/gemini"
+	"agentstream/adapters/openai"
+	"agentstream/adapters/provider"
 	"agentstream/internal/cputime"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/gemini"
-	"agentstream/producers/openai"
-	"agentstream/producers/provider"
 )
 
 // TestProviderGrowsSlowly: whatever member a provider repeats under ever new names or with ever new values, an

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/adapters/provider"
+	"agentstream/adapters/provider/providertest"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
-	"agentstream/producers/provider"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 

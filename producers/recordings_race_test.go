@@ -9,15 +9,15 @@ import (
 	"sync"
 	"testing"
 
-	"agentstream/producers/provider"
-	"agentstream/producers/provider/providertest"
-	"agentstream/producers/transcript"
-	"agentstream/producers/transcript/transcripttest"
+	"agentstream/adapters/provider"
+	"agentstream/adapters/provider/providertest"
+	"agentstream/adapters/transcript"
+	"agentstream/adapters/transcript/transcripttest"
 	"agentstream/schema"
 )
 
 // TestDecodersShareNothing: adapters that work at the same time make of every recording what each makes
-// alone. The adapters' own tests run without the race detector (arch_race_test.go), so what is shared must
+// alone. The adapters' own tests run without the race detector (internal/arch), so what is shared must
 // show here.
 func TestDecodersShareNothing(t *testing.T) {
 	all := readers(t)

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"agentstream/producers/anthropic"
-	"agentstream/producers/gemini"
-	"agentstream/producers/openai"
-	"agentstream/producers/provider"
-	"agentstream/producers/provider/providertest"
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/gemini"
+	"agentstream/adapters/openai"
+	"agentstream/adapters/provider"
+	"agentstream/adapters/provider/providertest"
 	"agentstream/schema"
 )
 

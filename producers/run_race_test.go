@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/provider"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Decoder turns the bytes of a provider's answer into events. All adapters have this shape; see
-// producers/provider.
+// adapters/provider.
 type Decoder interface {
 	Write(chunk []byte) ([]schema.Event, error)
 	Close() []schema.Event

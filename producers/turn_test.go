@@ -14,12 +14,12 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/anthropic/anthropictest"
+	"agentstream/adapters/provider"
+	"agentstream/adapters/provider/providertest"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/anthropic/anthropictest"
-	"agentstream/producers/provider"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 

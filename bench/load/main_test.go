@@ -17,11 +17,11 @@ import (
 	"go.uber.org/goleak"
 
 	"agentstream/edge"
-	"agentstream/edge/dialect/native"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
+	"agentstream/protocols/native"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"time"
 
+	"agentstream/adapters/demo"
 	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/producers"
 	"agentstream/producers/command"
-	"agentstream/producers/demo"
 	"agentstream/schema"
 )
 

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/adapters/demo"
 	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/node"
@@ -25,7 +26,6 @@ import (
 	"agentstream/persister/blob"
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
-	"agentstream/producers/demo"
 	"agentstream/schema"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"agentstream/adapters/proxy"
 	"agentstream/cmd/agentstream/internal/process"
-	"agentstream/producers/proxy"
 )
 
 // TestMetricsAreDocumented compares the table of docs/operations.md with what the roles register, both ways. What

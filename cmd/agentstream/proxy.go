@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"agentstream/adapters/proxy"
 	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/node"
@@ -20,7 +21,6 @@ import (
 	"agentstream/persister/postgres"
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
-	"agentstream/producers/proxy"
 	"agentstream/schema"
 )
 

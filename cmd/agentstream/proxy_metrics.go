@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"agentstream/producers/proxy"
+	"agentstream/adapters/proxy"
 )
 
 // proxyMetrics turns the proxy's hooks into Prometheus instruments.

@@ -6,12 +6,12 @@ import (
 	"log/slog"
 	"sync"
 
+	"agentstream/adapters/demo"
+	"agentstream/adapters/model"
 	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
-	"agentstream/producers/demo"
-	"agentstream/producers/model"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/worker"
 )

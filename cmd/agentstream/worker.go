@@ -13,12 +13,12 @@ import (
 	"slices"
 	"strings"
 
+	"agentstream/adapters/model"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
 	"agentstream/persister/postgres"
-	"agentstream/producers/model"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/worker"
 	"agentstream/schema"

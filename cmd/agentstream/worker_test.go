@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentstream/producers/model"
+	"agentstream/adapters/model"
 )
 
 // What flags cannot mean is refused with the flag's name, and no error has a credential.

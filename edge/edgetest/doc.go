@@ -20,5 +20,5 @@
 //
 // # Where to look next
 //
-// edge/dialect/metis/sessions and edge/dialect/langchain/threads have tests that stand on it.
+// protocols/metis/serve and protocols/langgraph/serve have tests that stand on it.
 package edgetest

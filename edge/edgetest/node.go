@@ -12,11 +12,11 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/auth"
-	"agentstream/edge/dialect/native"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
+	"agentstream/protocols/native"
 	"agentstream/schema"
 )
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/producers/provider/providertest"
+	"agentstream/adapters/provider/providertest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )

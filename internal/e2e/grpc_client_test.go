@@ -96,7 +96,7 @@ func (c *viewer) stream(ctx context.Context, conn *grpc.ClientConn, file protore
 
 // agentProto reads the compiled contract.
 func agentProto() (protoreflect.FileDescriptor, error) {
-	b, err := os.ReadFile("../../edge/dialect/native/agent.binpb")
+	b, err := os.ReadFile("../../protocols/native/agent.binpb")
 	if err != nil {
 		return nil, err
 	}

@@ -19,12 +19,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"agentstream/adapters/provider/providertest"
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/persister/persistertest"
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )

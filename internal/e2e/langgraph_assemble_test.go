@@ -13,16 +13,16 @@ import (
 	"strings"
 	"testing"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/gemini"
+	"agentstream/adapters/openai"
+	"agentstream/adapters/provider"
+	"agentstream/adapters/provider/providertest"
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/langchain"
 	"agentstream/internal/natskit"
 	"agentstream/producers"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/gemini"
 	pubjs "agentstream/producers/natsjs"
-	"agentstream/producers/openai"
-	"agentstream/producers/provider"
-	"agentstream/producers/provider/providertest"
+	"agentstream/protocols/langgraph"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
@@ -141,7 +141,7 @@ func assembleAll(t *testing.T, node string, env []string, write func(schematest.
 // threadEvents returns the events of a thread, one to a line.
 func threadEvents(t *testing.T, s schematest.Scenario) []byte {
 	t.Helper()
-	d, frames := langchain.Dialect{}, dialect.Frames{}
+	d, frames := langgraph.Dialect{}, dialect.Frames{}
 	req, err := d.Open(dialect.Input{Body: []byte(`{"channels":["lifecycle","messages","tools"]}`), Path: map[string]string{"run": schematest.Root}})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/edge/dialect/langchain/langchaintest"
+	"agentstream/protocols/langgraph/langgraphtest"
 )
 
 // threadNow reads all events of a thread up to now, as JSON lines.
@@ -22,7 +22,7 @@ func threadNow(t *testing.T, base, thread string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/threads/"+thread+"/stream/events", strings.NewReader(langchaintest.Everything))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/threads/"+thread+"/stream/events", strings.NewReader(langgraphtest.Everything))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,15 +79,15 @@ func TestRealGraph(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, said)
 		}
-		want, err := langchaintest.ReadSent(in.Bytes())
+		want, err := langgraphtest.ReadSent(in.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := langchaintest.ReadSent(threadNow(t, p.url(""), "thread_"+word))
+		got, err := langgraphtest.ReadSent(threadNow(t, p.url(""), "thread_"+word))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, problem := range langchaintest.Differences(want, got) {
+		for _, problem := range langgraphtest.Differences(want, got) {
 			t.Errorf("%s: %s", word, problem)
 		}
 		t.Logf("%s: %d events went in, %d came out", word, len(want), len(got))

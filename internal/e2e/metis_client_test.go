@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/edge/dialect/metis/metistest"
+	"agentstream/protocols/metis/metistest"
 )
 
 // metis is a server of the metis protocol, as a client of it sees it.

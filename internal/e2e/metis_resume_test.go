@@ -18,8 +18,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/adapters/provider/providertest"
 	"agentstream/internal/testkit"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )

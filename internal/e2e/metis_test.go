@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"agentstream/edge/dialect/metis/metistest"
+	"agentstream/protocols/metis/metistest"
 )
 
 // metisDev is a server with an agent behind it that answers at twice its pace.
@@ -493,7 +493,7 @@ func TestMetisConformance(t *testing.T) {
 		"--moduleResolution", "bundler", "--outDir", dir, filepath.Join(jsDir, "metis-fold.ts")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cases, err := filepath.Glob("../../edge/dialect/metis/metistest/conformance/*.json")
+	cases, err := filepath.Glob("../../protocols/metis/metistest/conformance/*.json")
 	if err != nil || len(cases) < 30 {
 		t.Fatalf("%d cases, %v", len(cases), err)
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/qoder"
+	"agentstream/protocols/qoder"
 	"agentstream/schema"
 )
 

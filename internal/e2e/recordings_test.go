@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"agentstream/adapters/anthropic/anthropictest"
+	"agentstream/adapters/gemini/geminitest"
+	"agentstream/adapters/openai/openaitest"
+	"agentstream/adapters/provider/providertest"
+	"agentstream/adapters/transcript/transcripttest"
 	agentstream "agentstream/clients/go"
-	"agentstream/producers/anthropic/anthropictest"
-	"agentstream/producers/gemini/geminitest"
-	"agentstream/producers/openai/openaitest"
-	"agentstream/producers/provider/providertest"
-	"agentstream/producers/transcript/transcripttest"
 	"agentstream/schema"
 )
 

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"agentstream/edge/edgetest"
-	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
 // rawCall calls a stream on a connection of its own. Its window is the test's to open.

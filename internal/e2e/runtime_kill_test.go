@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 
 	"agentstream/schema"
 )

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
 // runtimeKind is one of the streaming methods.

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 
+	"agentstream/adapters/provider/providertest"
 	"agentstream/internal/testkit"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
-	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 
-	"agentstream/edge/dialect/nimi"
+	"agentstream/protocols/nimi"
 	"agentstream/schema"
 )
 

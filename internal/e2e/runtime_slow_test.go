@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"agentstream/edge/edgetest"
-	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
 // TestRuntimeSlow: clients that take 64 KiB of a scenario and then nothing cost no memory by what they have not read. Half of them come

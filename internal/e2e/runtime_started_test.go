@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
 // TestRuntimeStarted has many scenarios open at once on one connection, and prints how long it takes from the call to STARTED: where

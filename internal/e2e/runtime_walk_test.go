@@ -16,23 +16,23 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	runtimev1 "agentstream/schema/contracts/nimi/runtime/v1"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 
 	"agentstream/edge/dialect"
-	"agentstream/edge/dialect/langchain/threads"
-	metissessions "agentstream/edge/dialect/metis/sessions"
-	"agentstream/edge/dialect/native"
-	"agentstream/edge/dialect/nimi/services"
-	"agentstream/edge/dialect/qoder"
-	"agentstream/edge/dialect/qoder/sessions"
 	"agentstream/edge/protocol"
 	"agentstream/internal/testkit"
+	langgraphserve "agentstream/protocols/langgraph/serve"
+	metisserve "agentstream/protocols/metis/serve"
+	"agentstream/protocols/native"
+	nimiserve "agentstream/protocols/nimi/serve"
+	"agentstream/protocols/qoder"
+	qoderserve "agentstream/protocols/qoder/serve"
 )
 
 // allStreams returns every stream of every protocol that a node speaks, and the protocol's name.
 func allStreams() (list []walkedStream) {
-	for _, p := range []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(qoder.Dialect{}), metissessions.Protocol(metissessions.Config{}),
-		threads.Protocol(threads.Config{}), services.Protocol(services.Config{})} {
+	for _, p := range []protocol.Protocol{{Dialect: native.Dialect{}}, qoderserve.Protocol(qoder.Dialect{}), metisserve.Protocol(metisserve.Config{}),
+		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{})} {
 		info := p.Dialect.Info()
 		for _, st := range info.Streams {
 			list = append(list, walkedStream{Stream: st, dialect: info.Name})

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/adapters/provider/providertest"
 	"agentstream/internal/testkit"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	"agentstream/producers/provider/providertest"
+	"agentstream/adapters/provider/providertest"
 )
 
 // sdkKey is what the libraries show; it must stand nowhere but at the upstream.

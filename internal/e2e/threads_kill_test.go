@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/adapters/demo"
 	"agentstream/internal/natskit"
-	"agentstream/producers/demo"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/worker"
 	"agentstream/schema"

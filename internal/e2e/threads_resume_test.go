@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/edge/dialect/langchain/langchaintest"
+	"agentstream/adapters/provider/providertest"
 	"agentstream/internal/testkit"
-	"agentstream/producers/provider/providertest"
+	"agentstream/protocols/langgraph/langgraphtest"
 	"agentstream/schema/schematest"
 )
 
@@ -85,7 +85,7 @@ func threadSocket(t *testing.T, p *proc, run, body string, want int) (all []thre
 			return all
 		}
 		if i == 0 {
-			if err := langchaintest.Valid(frame); err != nil || !strings.HasPrefix(string(frame), `{"type":"success","id":1,`) {
+			if err := langgraphtest.Valid(frame); err != nil || !strings.HasPrefix(string(frame), `{"type":"success","id":1,`) {
 				t.Errorf("%v: %s", err, frame)
 			}
 			continue
@@ -118,7 +118,7 @@ func TestThreadsResume(t *testing.T) {
 		random, each = 40, 1<<30
 	}
 	runs := []string{"tall"}
-	postLog(t, edges[0].url("/v1/agent/runs/tall/events"), langchaintest.AllChannels)
+	postLog(t, edges[0].url("/v1/agent/runs/tall/events"), langgraphtest.AllChannels)
 	for i, name := range names {
 		if threadsLong() || i%12 == 0 {
 			run := "trec_" + strings.NewReplacer("/", "_", ".", "_").Replace(name)
@@ -191,12 +191,12 @@ func threadsResumeAll(t *testing.T, source string, edges []*proc, runs []string,
 	}
 	frames := 0
 	for i, run := range runs {
-		shown := make([][]threadEvent, len(langchaintest.Filters))
-		for f, filter := range langchaintest.Filters {
+		shown := make([][]threadEvent, len(langgraphtest.Filters))
+		for f, filter := range langgraphtest.Filters {
 			shown[f] = threadReplay(t, edges[0], run, filter, "")
 		}
 		for _, e := range shown[0] {
-			if err := langchaintest.Valid([]byte(e.raw)); err != nil {
+			if err := langgraphtest.Valid([]byte(e.raw)); err != nil {
 				t.Errorf("%s: %v", run, err)
 			}
 			frames++
@@ -206,8 +206,8 @@ func threadsResumeAll(t *testing.T, source string, edges []*proc, runs []string,
 			picked = picked[:min(each, len(picked))]
 		}
 		for n, at := range picked {
-			for f, filter := range langchaintest.Filters {
-				if i > 0 && threadsLong() && f != n%len(langchaintest.Filters) { // all events, and all filters of the first thread
+			for f, filter := range langgraphtest.Filters {
+				if i > 0 && threadsLong() && f != n%len(langgraphtest.Filters) { // all events, and all filters of the first thread
 					continue
 				}
 				behind := slices.IndexFunc(shown[f], func(e threadEvent) bool { return e.Seq > shown[0][at].Seq })

@@ -7,16 +7,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/gemini"
+	"agentstream/adapters/openai"
+	"agentstream/adapters/provider"
+	"agentstream/adapters/provider/providertest"
 	"agentstream/internal/testkit"
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
 	"agentstream/persister/postgres"
 	"agentstream/persister/postgres/tables"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/gemini"
-	"agentstream/producers/openai"
-	"agentstream/producers/provider"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 

@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/anthropic/anthropictest"
+	"agentstream/adapters/provider"
 	"agentstream/internal/cputime"
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 	"agentstream/producers"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/anthropic/anthropictest"
 	"agentstream/producers/natsjs"
-	"agentstream/producers/provider"
 	"agentstream/schema"
 )
 

@@ -34,5 +34,5 @@
 //
 // # Where to look next
 //
-// docs/producers.md has the guide, "Answering sessions"; producers/demo an answer that is scripted.
+// docs/producers.md has the guide, "Answering sessions"; adapters/demo an answer that is scripted.
 package worker

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"agentstream/producers/anthropic/anthropictest"
-	"agentstream/producers/provider/providertest"
+	"agentstream/adapters/anthropic/anthropictest"
+	"agentstream/adapters/provider/providertest"
 )
 
 // Joined returns lines as one text, each ended by a line feed.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"agentstream/cmd/agentstream/internal/process"
-	metis "agentstream/edge/dialect/metis/sessions"
+	metisserve "agentstream/protocols/metis/serve"
 	"agentstream/schema"
 )
 
@@ -40,8 +40,8 @@ type MetisFlags struct {
 }
 
 // metis returns the protocol as the flags have it.
-func (f *ListenFlags) metis() metis.Config {
-	return metis.Config{Root: f.MetisRoot, Heartbeat: f.MetisHeartbeat, Backlog: f.MetisBacklog, PublicURL: f.PublicURL}
+func (f *ListenFlags) metis() metisserve.Config {
+	return metisserve.Config{Root: f.MetisRoot, Heartbeat: f.MetisHeartbeat, Backlog: f.MetisBacklog, PublicURL: f.PublicURL}
 }
 
 // checkMetis refuses what the metis protocol cannot be served with.

@@ -19,13 +19,6 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/console"
-	"agentstream/edge/dialect/langchain/threads"
-	metis "agentstream/edge/dialect/metis/sessions"
-	"agentstream/edge/dialect/native"
-	"agentstream/edge/dialect/nimi"
-	runtime "agentstream/edge/dialect/nimi/services"
-	"agentstream/edge/dialect/qoder"
-	"agentstream/edge/dialect/qoder/sessions"
 	"agentstream/edge/protocol"
 	"agentstream/edge/reference"
 	"agentstream/fanout"
@@ -35,6 +28,13 @@ import (
 	perjs "agentstream/persister/natsjs"
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
+	langgraphserve "agentstream/protocols/langgraph/serve"
+	metisserve "agentstream/protocols/metis/serve"
+	"agentstream/protocols/native"
+	"agentstream/protocols/nimi"
+	nimiserve "agentstream/protocols/nimi/serve"
+	"agentstream/protocols/qoder"
+	qoderserve "agentstream/protocols/qoder/serve"
 	"agentstream/schema"
 )
 
@@ -226,8 +226,8 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 
 // protocols returns all that clients may speak.
 func (f *ListenFlags) protocols() []protocol.Protocol {
-	return []protocol.Protocol{{Dialect: native.Dialect{}}, sessions.Protocol(qoder.Dialect{Increments: f.Increments}), metis.Protocol(f.metis()),
-		threads.Protocol(threads.Config{}), runtime.Protocol(runtime.Config{Version: cli.Version()})}
+	return []protocol.Protocol{{Dialect: native.Dialect{}}, qoderserve.Protocol(qoder.Dialect{Increments: f.Increments}), metisserve.Protocol(f.metis()),
+		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{Version: cli.Version()})}
 }
 
 // pages returns what is served to everybody. tokens is nil when none are accepted.

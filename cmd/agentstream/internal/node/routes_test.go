@@ -30,9 +30,9 @@ var spoken = []struct {
 	tag, page, file string
 	bases           []string
 }{
-	{"sessions", "docs/dialects/qoder.md", "edge/dialect/qoder/openapi.yaml", []string{"/api/v1/cloud/v1", "/api/v1/cloud", "/v1"}},
-	{"metis", "docs/dialects/metis.md", "edge/dialect/metis/openapi.yaml", []string{"/metis"}},
-	{"threads", "docs/dialects/langchain.md", "edge/dialect/langchain/openapi.yaml", []string{"/langgraph", ""}},
+	{"sessions", "docs/dialects/qoder.md", "protocols/qoder/openapi.yaml", []string{"/api/v1/cloud/v1", "/api/v1/cloud", "/v1"}},
+	{"metis", "docs/dialects/metis.md", "protocols/metis/openapi.yaml", []string{"/metis"}},
+	{"threads", "docs/dialects/langchain.md", "protocols/langgraph/openapi.yaml", []string{"/langgraph", ""}},
 }
 
 // pages are the routes for people with a browser.
@@ -155,7 +155,7 @@ func TestRoutesFile(t *testing.T) {
 		t.Errorf("%s is described and not served", name)
 	}
 	text := "# Routes beside those of openapi.yaml, which is served with these in it. TestRoutesFile of cmd/agentstream/internal/node makes\n" +
-		"# this file of the table of routes and edge/dialect/*/openapi.yaml: go test ./cmd/agentstream/internal/node -run TestRoutesFile -update\n" +
+		"# this file of the table of routes and protocols/*/openapi.yaml: go test ./cmd/agentstream/internal/node -run TestRoutesFile -update\n" +
 		"components:\n  schemas:\n" + lines(t, "    ", schemas) + "paths:\n"
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		text += "  " + path + ":\n" + lines(t, "    ", paths[path])

@@ -14,10 +14,10 @@ import (
 	"strings"
 	"testing"
 
+	"agentstream/adapters/anthropic/anthropictest"
+	"agentstream/adapters/provider/providertest"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/clitest"
-	"agentstream/producers/anthropic/anthropictest"
-	"agentstream/producers/provider/providertest"
 	"agentstream/schema"
 )
 

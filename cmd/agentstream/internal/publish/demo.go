@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 
+	"agentstream/adapters/demo"
 	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/terminal"
-	"agentstream/producers/demo"
 	"agentstream/schema"
 )
 

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/gemini"
+	"agentstream/adapters/openai"
+	"agentstream/adapters/provider"
+	"agentstream/adapters/transcript"
 	agentstream "agentstream/clients/go"
-	"agentstream/producers/anthropic"
-	"agentstream/producers/gemini"
-	"agentstream/producers/openai"
-	"agentstream/producers/provider"
-	"agentstream/producers/transcript"
 	"agentstream/schema"
 )
 

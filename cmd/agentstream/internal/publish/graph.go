@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"agentstream/adapters/langgraph"
 	agentstream "agentstream/clients/go"
-	"agentstream/producers/langgraph"
 )
 
 // graphEvents reads what a LangGraph agent sends, each line as it comes. A line that cannot be read is reported, and the next are

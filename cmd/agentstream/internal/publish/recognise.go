@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"agentstream/producers/transcript"
+	"agentstream/adapters/transcript"
 	"agentstream/schema"
 )
 

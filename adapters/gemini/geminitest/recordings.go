@@ -1,0 +1,35 @@
+package geminitest
+
+import (
+	"testing"
+
+	"agentstream/adapters/provider/providertest"
+)
+
+// Recorded returns the expectations of the recorded answers by name (gemini/FILE) and a way to read one.
+func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
+	t.Helper()
+	return providertest.Recorded[Expectation](t, 8, "gemini")
+}
+
+// Expectation is what one answer comes to.
+type Expectation struct {
+	Model           *string
+	Text, Reasoning providertest.Digest
+	Signatures      int
+	ToolCalls       []Call
+	DanglingCall    bool
+	OtherParts      map[string]int
+	StopReason      *string
+	PromptFeedback  any
+	Usage, Error    any
+}
+
+// Call is one tool call. ID is nil where the API sent none.
+type Call struct {
+	ID            *string
+	Name, Kind    string
+	Input         any
+	InputComplete bool
+	StreamedArgs  bool
+}

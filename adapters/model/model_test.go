@@ -1,0 +1,403 @@
+package model_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"agentstream/adapters/anthropic/anthropictest"
+	"agentstream/adapters/gemini/geminitest"
+	"agentstream/adapters/model"
+	"agentstream/adapters/openai/openaitest"
+	"agentstream/internal/testkit"
+	"agentstream/producers"
+	"agentstream/producers/natsjs"
+	"agentstream/producers/worker"
+	"agentstream/schema"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*Server).Start.func2"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.init.0.func1"))
+}
+
+// shop is a real log with a worker that answers with a set.
+type shop struct {
+	t        *testing.T
+	log      *natsjs.Log
+	appender *producers.Appender
+}
+
+func newShop(t *testing.T, set *model.Set) *shop {
+	t.Helper()
+	s := &shop{t: t}
+	var err error
+	if s.log, err = natsjs.Open(t.Context(), testkit.NATS(t).Conn); err != nil {
+		t.Fatal(err)
+	}
+	if s.appender, err = producers.NewAppender(producers.AppenderConfig{Log: s.log}); err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	w, err := worker.New(worker.Config{Log: s.log, Waker: s.log, Attend: s.log.Attend, Ask: s.log.Ask, Answer: set.Answer, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	for _, run := range []func() error{
+		func() error { return w.Run(ctx) },
+		func() error { return s.log.Follow(ctx, natsjs.FollowConfig{Name: "model", Logger: logger}, w.Receive) },
+		func() error { return set.Announce(ctx, s.log, nil, []string{"acme"}, logger) },
+	} {
+		group.Go(func() {
+			if err := run(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); group.Wait() })
+	return s
+}
+
+// ask begins a run that is answered once. more are fields of session.created, message those of the command.
+func (s *shop) ask(run, more, message string) {
+	s.t.Helper()
+	more = strings.NewReplacer("\n", "", "\t", "").Replace(more)
+	_, err := s.appender.Append(s.t.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{
+		{Type: schema.TypeSessionCreated, Actor: "user", Payload: json.RawMessage(`{"once":true` + more + `}`)},
+		{Type: schema.TypeCommandMessage, Actor: "user", Payload: json.RawMessage(message)},
+	}, producers.AppendOptions{Whole: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// events returns a run.
+func (s *shop) events(run string) (out []schema.Event) {
+	s.t.Helper()
+	for p, err := range s.log.Since(s.t.Context(), schema.RunKey{Tenant: "acme", Run: run}, 0) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for r, err := range p.Records(0) {
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			e, err := r.Event()
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// ended waits for the end of a run, and returns its events and its state with the reason.
+func (s *shop) ended(run string) ([]schema.Event, string) {
+	s.t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		all := s.events(run)
+		if len(all) == 0 || all[len(all)-1].Type != schema.TypeRunLifecycle {
+			continue
+		}
+		var f struct{ State, Reason string }
+		if err := json.Unmarshal(all[len(all)-1].Payload, &f); err != nil {
+			s.t.Fatal(err)
+		}
+		return all, strings.TrimSpace(f.State + " " + f.Reason)
+	}
+	s.t.Fatalf("%s has not ended", run)
+	return nil, ""
+}
+
+func fold(events []schema.Event) *schema.Fold {
+	f := new(schema.Fold)
+	for i := range events {
+		f.Add(&events[i])
+	}
+	return f
+}
+
+func text(events []schema.Event) string {
+	var b strings.Builder
+	for _, m := range fold(events).Messages {
+		if m.Role == "user" {
+			continue
+		}
+		for _, block := range m.Blocks {
+			if block.Kind == "text" {
+				b.WriteString(block.Text.String())
+			}
+		}
+	}
+	return b.String()
+}
+
+func words(_ context.Context, q *worker.Question) (string, error) {
+	m, err := q.Turn.Message(producers.MessageInfo{})
+	if err != nil {
+		return "", err
+	}
+	if err := m.Text("re: " + q.Text()); err != nil {
+		return "", err
+	}
+	return "", m.End("end_turn", nil)
+}
+
+// Each scripted model does what its name says.
+func TestScripted(t *testing.T) {
+	set := &model.Set{}
+	model.Scripted(set, words, 0)
+	s := newShop(t, set)
+	for name, want := range map[string]string{
+		"demo": "done", "demo/fail": "error AI_PROVIDER_INTERNAL: ", "demo/slow": "done", "demo/long": "done", "demo/speech": "done",
+		"demo/silent": "error AI_PROVIDER_TIMEOUT: no delta within 100ms", "demo/none": "error AI_MODEL_NOT_FOUND: ",
+	} {
+		run := strings.ReplaceAll(name, "/", "_")
+		first := 60000
+		if name == "demo/silent" {
+			first = 100
+		}
+		s.ask(run, fmt.Sprintf(`,"model":%q,"deadlines":{"first_ms":%d}`, name, first), `{"content":"three little words"}`)
+		events, end := s.ended(run)
+		if !strings.HasPrefix(end, want) {
+			t.Errorf("%s: ended %q, want %q", name, end, want)
+		}
+		n := map[string]int{}
+		for i := range events {
+			n[events[i].Type]++
+		}
+		switch said := text(events); {
+		case name == "demo" && said != "re: three little words",
+			name == "demo/fail" && n[schema.TypeTextDelta] != 1,
+			name == "demo/slow" && n[schema.TypeProgress] != 8,
+			name == "demo/long" && len(said) != 4<<20,
+			name == "demo/silent" && said != "",
+			name == "demo/speech" && n[schema.TypeDataDelta] != 3:
+			t.Errorf("%s: %v, %d bytes of text", name, n, len(said))
+		}
+	}
+	announced := s.events(schema.FeedRun(schema.FeedProvider))
+	if len(announced) == 0 || announced[0].Type != "custom.runtime.provider" || !strings.Contains(string(announced[0].Payload), `"demo/slow"`) {
+		t.Errorf("the feed of providers is %v", announced)
+	}
+}
+
+// The nodes of a workflow are played in the order of their edges, one task each, and hand on their texts.
+func TestWorkflow(t *testing.T) {
+	set := &model.Set{}
+	model.Scripted(set, words, 0)
+	s := newShop(t, set)
+	s.ask("w1", `,"model":"demo","runtime":{"as":"workflow","workflow":{"nodes":[
+		{"node_id":"last","node_type":"WORKFLOW_NODE_AI_STREAM","ai_stream_config":{"prompt":"say {{said}}"}},
+		{"node_id":"middle","node_type":"WORKFLOW_NODE_TRANSFORM_TEMPLATE","template_config":{"template":"<{{first}}>"},"depends_on":["first"]},
+		{"node_id":"none","node_type":"WORKFLOW_NODE_CONTROL_NOOP","depends_on":["middle"]},
+		{"node_id":"first","node_type":"WORKFLOW_NODE_AI_GENERATE","ai_generate_config":{"model_id":"demo"}}],
+		"edges":[{"from_node_id":"none","to_node_id":"last","to_input":"said"}]}}`, `{"content":"hello"}`)
+	events, end := s.ended("w1")
+	if end != "done" {
+		t.Fatalf("ended %q", end)
+	}
+	var tasks []string
+	for _, e := range events {
+		var f struct {
+			ID     string `json:"task_id"`
+			Output struct{ Text string }
+		}
+		if err := json.Unmarshal(e.Payload, &f); err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == schema.TypeTaskEnd {
+			tasks = append(tasks, f.ID+" "+f.Output.Text)
+		}
+	}
+	want := []string{"first re: hello", "middle <re: hello>", "none <re: hello>", "last re: say <re: hello>"}
+	if !slices.Equal(tasks, want) {
+		t.Errorf("tasks %q, want %q", tasks, want)
+	}
+	for run, c := range map[string][2]string{
+		"cycle":  {`{"node_id":"a","node_type":"WORKFLOW_NODE_CONTROL_NOOP","depends_on":["b"]},{"node_id":"b","node_type":"WORKFLOW_NODE_CONTROL_NOOP","depends_on":["a"]}`, "error WF_DAG_INVALID"},
+		"script": {`{"node_id":"a","node_type":"WORKFLOW_NODE_TRANSFORM_SCRIPT"}`, "error WF_NODE_CONFIG_MISMATCH"},
+		"fails":  {`{"node_id":"a","node_type":"WORKFLOW_NODE_AI_STREAM","ai_stream_config":{"model_id":"demo/fail"}}`, "error AI_PROVIDER_INTERNAL"},
+	} {
+		s.ask(run, `,"runtime":{"workflow":{"nodes":[`+c[0]+`]}}`, `{"content":"hello"}`)
+		if _, end := s.ended(run); !strings.HasPrefix(end, c[1]) {
+			t.Errorf("%s: ended %q", run, end)
+		}
+	}
+}
+
+// key must be nowhere but in the header of requests.
+const key = "sk-a-credential-that-nobody-sees"
+
+// upstream serves recordings by the name of the model, and notes the requests.
+func upstream(t *testing.T, api string, serve http.HandlerFunc) *model.Upstream {
+	t.Helper()
+	srv := httptest.NewServer(serve)
+	t.Cleanup(srv.Close)
+	u, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, err := model.NewUpstream(api, u, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.Close)
+	return up
+}
+
+// Every recorded answer of a provider, through a worker, is what the provider's own libraries make of it: text, reasoning, calls,
+// usage and stop reason. A failed one ends the run in error.
+func TestRecordings(t *testing.T) {
+	type recording struct {
+		api    string
+		check  func(t *testing.T, e []schema.Event)
+		failed bool
+	}
+	all := map[string]recording{}
+	messages, read := anthropictest.Recorded(t)
+	bodies := map[string][]byte{}
+	for name, w := range messages {
+		all[name] = recording{"anthropic", func(t *testing.T, e []schema.Event) { anthropictest.Check(t, e, w) }, w.Error != nil}
+		bodies[name] = read(name)
+	}
+	chats, read := openaitest.Recorded(t)
+	for name, w := range chats {
+		api := "openai-responses"
+		if openaitest.Chat(name) {
+			api = "openai"
+		}
+		all[name] = recording{api, func(t *testing.T, e []schema.Event) { openaitest.Check(t, name, e) }, w.Error != nil}
+		bodies[name] = read(name)
+	}
+	answers, read := geminitest.Recorded(t)
+	for name := range answers {
+		all[name] = recording{"gemini", func(t *testing.T, e []schema.Event) { geminitest.Check(t, name, e) }, false}
+		bodies[name] = read(name)
+	}
+	set := &model.Set{}
+	for _, api := range []string{"openai", "openai-responses", "anthropic", "gemini"} {
+		up := upstream(t, api, func(w http.ResponseWriter, r *http.Request) {
+			var f struct{ Model string }
+			if err := json.NewDecoder(r.Body).Decode(&f); err != nil {
+				t.Error(err)
+			}
+			name := f.Model
+			if api == "gemini" {
+				name, _, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1beta/models/"), ":")
+			}
+			_, _ = w.Write(bodies[name])
+		})
+		for name, r := range all {
+			if r.api == api {
+				set.Add(up.Provider(), up.Answer, name)
+			}
+		}
+	}
+	s := newShop(t, set)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t.Run(name, func(t *testing.T) {
+			run := "rec_" + strings.NewReplacer("/", "_", ".", "_").Replace(name)
+			s.ask(run, fmt.Sprintf(`,"model":%q`, name), `{"content":"hello"}`)
+			events, end := s.ended(run)
+			var answer []schema.Event
+			for _, e := range events {
+				switch {
+				case e.TurnID == "", e.Type == schema.TypeTurnStart, e.Type == schema.TypeTurnEnd, e.Type == schema.TypeCommandsTaken,
+					e.Type == schema.TypeModelStart, e.Type == schema.TypeModelEnd,
+					e.Type == schema.TypeToolEnd && strings.Contains(string(e.Payload), `the client carries it out`):
+				default:
+					answer = append(answer, e)
+				}
+			}
+			all[name].check(t, answer)
+			if failed := all[name].failed; failed != (end != "done") {
+				t.Errorf("ended %q", end)
+			}
+		})
+	}
+}
+
+// What goes wrong with a provider is the reason of the run's end, and neither that nor anything else has the credential.
+func TestUpstreamFails(t *testing.T) {
+	const sse = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"half\"}}]}\n\n"
+	var mu sync.Mutex
+	var bodies []string
+	up := upstream(t, "openai", func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		bodies = append(bodies, string(b))
+		mu.Unlock()
+		if r.Header.Get("Authorization") != "Bearer "+key || r.URL.Path != "/v1/chat/completions" {
+			t.Errorf("asked at %s with %q", r.URL, r.Header)
+		}
+		var f struct{ Model string }
+		if err := json.Unmarshal(b, &f); err != nil {
+			t.Error(err)
+		}
+		var status int
+		switch _, _ = fmt.Sscanf(f.Model, "m%d", &status); status {
+		case 0:
+			_, _ = io.WriteString(w, sse)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		case 302:
+			w.Header().Set("Location", "/v1/elsewhere")
+		case 1:
+			_, _ = io.WriteString(w, sse)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"error":{"message":"refused: `+key+`"}}`)
+	})
+	set := &model.Set{}
+	cases := map[string]string{
+		"m0": "AI_STREAM_BROKEN", "m1": "AI_PROVIDER_TIMEOUT: no delta for 300ms", "m302": "AI_PROVIDER_UNAVAILABLE", "m400": "AI_INPUT_INVALID", "m401": "AI_PROVIDER_UNAVAILABLE",
+		"m404": "AI_MODEL_NOT_FOUND", "m429": "AI_PROVIDER_RATE_LIMITED", "m500": "AI_PROVIDER_INTERNAL", "m503": "AI_PROVIDER_UNAVAILABLE", "m504": "AI_PROVIDER_TIMEOUT",
+	}
+	set.Add("openai", up.Answer, slices.Collect(maps.Keys(cases))...)
+	s := newShop(t, set)
+	for name, want := range cases {
+		s.ask(name, fmt.Sprintf(`,"model":%q,"system":"be kind","parameters":{"temperature":0.5,"max_tokens":7},"tools":[{"name":"look_up"}],"deadlines":{"idle_ms":300}`, name),
+			`{"content":"last","messages":[{"role":"user","content":"first"},{"role":"assistant","content":"yes"},{"role":"user","content":[{"type":"text","text":"last"},{"type":"image_url","url":"http://x/y.png"}]}]}`)
+		events, end := s.ended(name)
+		if !strings.HasPrefix(end, "error "+want) {
+			t.Errorf("%s: ended %q, want %s", name, end, want)
+		}
+		for _, e := range events {
+			if strings.Contains(string(e.Payload), key) {
+				t.Errorf("%s: %s has the credential: %s", name, e.Type, e.Payload)
+			}
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(bodies) != len(cases) {
+		t.Errorf("asked %d times for %d runs", len(bodies), len(cases))
+	}
+	for _, want := range []string{`{"content":"be kind","role":"system"}`, `{"content":"first","role":"user"}`, `"max_completion_tokens":7`, `"temperature":0.5`,
+		`{"image_url":{"url":"http://x/y.png"},"type":"image_url"}`, `"name":"look_up"`} {
+		if !strings.Contains(bodies[0], want) {
+			t.Errorf("%s is not in %s", want, bodies[0])
+		}
+	}
+}

@@ -1,0 +1,24 @@
+// Package openaitest compares canonical events with recorded streams of the OpenAI APIs.
+//
+// # What it is
+//
+// [Recorded] returns the recordings and what the provider's own client libraries make of them;
+// [Check] holds events to that, wherever they have been in between.
+//
+// # Contract
+//
+// The recordings lie beside the repository and are never part of it. Missing ones fail the test
+// where CI is true and skip it loudly elsewhere.
+//
+// # Concurrency
+//
+// Safe for parallel tests.
+//
+// # What it does not do
+//
+// It decodes nothing: adapters/openai does.
+//
+// # Where to look next
+//
+// The tests of adapters/openai, and of what carries its events.
+package openaitest

@@ -1,0 +1,372 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"agentstream/adapters/provider"
+	"agentstream/schema"
+)
+
+// call is one model call: what passed, kept until it is stored, and the recorder that stores it.
+type call struct {
+	p     *Proxy
+	run   *run
+	lane  *lane
+	asked asked
+	api   api
+	model string // that the request's path names
+	mint  string // makes ids of the call's own
+	began time.Time
+
+	before <-chan struct{} // the lane's call before this one is stored; nil: there is none
+	done   chan struct{}   // this one is
+
+	room            *budget
+	request, answer *spool
+	coding          http.Header // of the request: Content-Encoding
+	length          int64       // of the request's body; -1: not known
+	secrets         []string    // credentials, which an error of the upstream may repeat
+
+	header  sync.Once
+	headers chan struct{} // closed when the next three are known, or will never be
+	status  int           // 0: the upstream did not answer
+	packed  http.Header   // Content-Encoding of the answer
+	outcome Outcome       // set before the answer's spool is finished
+
+	// Of the recorder.
+	sink     Sink
+	seen     provider.Outcome
+	recorded int64 // bytes of losses that the run records
+}
+
+// newCall takes a call into its lane. It is called with the proxy's lock held.
+func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request) *call {
+	now := time.Now()
+	c := &call{
+		p: p, run: rn, asked: a, api: kind, model: model, began: now, lane: rn.enter(a.child),
+		mint: strings.TrimPrefix(p.cfg.IDs.Run(now), schema.RunPrefix),
+		room: &budget{most: int64(p.cfg.CallBytes), of: p.room}, done: make(chan struct{}), headers: make(chan struct{}),
+		coding: http.Header{"Content-Encoding": r.Header.Values("Content-Encoding")}, length: r.ContentLength, secrets: credentials(r.Header, r.URL),
+	}
+	c.before, c.lane.tail = c.lane.tail, c.done
+	c.request, c.answer = newSpool(c.room), newSpool(c.room)
+	if p.cfg.Requests == RequestsNone {
+		c.request.close("")
+	}
+	return c
+}
+
+// credentials returns the values by which a request authenticates to the upstream.
+func credentials(h http.Header, u *url.URL) (list []string) {
+	keep := func(v string) {
+		if len(v) >= 8 { // shorter ones are ordinary words
+			list = append(list, v)
+		}
+	}
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"} {
+		for _, v := range h.Values(name) {
+			if _, token, ok := strings.Cut(v, " "); ok {
+				v = strings.TrimSpace(token)
+			}
+			keep(v)
+		}
+	}
+	q := u.Query()
+	for _, name := range []string{"key", "api_key", "access_token"} {
+		keep(q.Get(name))
+	}
+	return list
+}
+
+// answered takes the header of the answer.
+func (c *call) answered(resp *http.Response) {
+	c.header.Do(func() {
+		c.status = resp.StatusCode
+		c.packed = http.Header{"Content-Encoding": resp.Header.Values("Content-Encoding")}
+		close(c.headers)
+	})
+}
+
+// How an answer ended early.
+var (
+	errCancelled   = errors.New("the client left before the answer was whole")
+	errBroken      = errors.New("the upstream's answer broke off")
+	errUnreachable = errors.New("the upstream did not answer")
+)
+
+// ended notes that the client's side is over. It is called once.
+func (c *call) ended(o Outcome) {
+	c.outcome = o
+	c.header.Do(func() { close(c.headers) })
+	c.request.finish(errNotSent)
+	switch o {
+	case OutcomeCancelled:
+		c.answer.finish(errCancelled)
+	case OutcomeBroken:
+		c.answer.finish(errBroken)
+	case OutcomeUnreachable:
+		c.answer.finish(errUnreachable)
+	default:
+		c.answer.finish(nil)
+	}
+}
+
+// record writes the call into its run.
+func (c *call) record(ctx context.Context) {
+	defer close(c.done)
+	if err := c.safely(ctx); err != nil {
+		c.giveUp(ctx, err)
+	}
+	c.request.close("")
+	c.answer.close("")
+}
+
+// safely keeps a fault of ours in what was decoded away from the calls that only pass.
+func (c *call) safely(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%w: %v\n%s", errFault, v, debug.Stack())
+		}
+	}()
+	return c.storeAll(ctx)
+}
+
+// errFault reports that the recorder is at fault.
+var errFault = errors.New("fault of the recorder")
+
+// storeAll stores all events of the call. The error is that of the log, or ctx's.
+func (c *call) storeAll(ctx context.Context) error {
+	if c.before != nil {
+		select {
+		case <-c.before:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	events, err := c.question(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.start(ctx, events); err != nil {
+		return err
+	}
+	select {
+	case <-c.headers:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	var how result
+	if c.status < 200 || c.status > 299 {
+		how, err = c.failure(ctx)
+	} else {
+		how, err = c.stream(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return c.finish(ctx, how)
+}
+
+// start stores the beginning: losses of calls before, the messages of the request, and model.start.
+func (c *call) start(ctx context.Context, events []schema.Event) error {
+	owed := c.run.debts()
+	first := make([]schema.Event, 0, len(owed)+len(events)+1)
+	for _, l := range owed {
+		first = append(first, c.here(lossEvent(l)))
+	}
+	begin := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id())}, {Name: "provider", Value: provider.Quote(c.api.provider)}}
+	if c.model != "" {
+		begin = append(begin, provider.Field{Name: "model", Value: provider.Quote(c.model)})
+	}
+	first = append(append(first, events...), c.here(schema.Event{Type: schema.TypeModelStart, Payload: begin.Encode()}))
+	sink, err := c.run.start(ctx, c, first)
+	if err != nil {
+		for _, l := range owed {
+			c.run.owe(l)
+		}
+		return err
+	}
+	c.sink = sink
+	return nil
+}
+
+// id is that of model.start and model.end.
+func (c *call) id() string { return "model_" + c.mint }
+
+// here puts an event into the call's lane and turn.
+func (c *call) here(e schema.Event) schema.Event {
+	cfg := c.place()
+	e.ChildID, e.Path, e.TurnID = cfg.ChildID, cfg.Path, cfg.TurnID
+	return e
+}
+
+func (c *call) place() provider.Config {
+	cfg := provider.Config{ChildID: c.asked.child, TurnID: c.asked.turn}
+	if cfg.ChildID != "" {
+		cfg.Path = []string{c.asked.key.Run, cfg.ChildID}
+	}
+	return cfg
+}
+
+// send stores events of the call's lane and remembers their content.
+func (c *call) send(ctx context.Context, events []schema.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	for i := range events {
+		c.seen.See(&events[i])
+		c.lane.see(&events[i])
+	}
+	if err := c.sink.Send(ctx, events...); err != nil {
+		return trail("write to", c.asked.key, err)
+	}
+	return nil
+}
+
+// stream records an answer as it comes.
+func (c *call) stream(ctx context.Context) (result, error) {
+	d := c.api.decoder(c.place())
+	if err := c.decode(ctx, d); err != nil {
+		return result{}, err
+	}
+	lost, why, _, _ := c.answer.fate()
+	var last []schema.Event
+	if why != "" {
+		last = append(last, c.here(lossEvent(loss{why, lost})))
+	}
+	if err := c.send(ctx, append(last, d.Close()...)); err != nil {
+		return result{}, err
+	}
+	if why == "" {
+		return c.judge(), nil
+	}
+	c.recordedLoss(why, lost)
+	c.answer.close("")
+	if err := c.answer.ended(ctx); err != nil {
+		return result{}, err
+	}
+	if all, _, _, _ := c.answer.fate(); all > lost {
+		if err := c.send(ctx, []schema.Event{c.here(lossEvent(loss{why, all - lost}))}); err != nil {
+			return result{}, err
+		}
+		c.recordedLoss(why, all-lost)
+	}
+	return result{schema.StateError, "a part of the answer is not recorded: " + why}, nil
+}
+
+// decodeBuffer is how much of an answer is decoded at a time, in bytes.
+const decodeBuffer = 16 << 10
+
+// decode feeds d until the body is over or has a hole, or cannot be read further. The error is the log's
+// or ctx's.
+func (c *call) decode(ctx context.Context, d *provider.Decoder) error {
+	body, err := decoded(reader{ctx, c.answer}, c.packed)
+	if err == nil {
+		defer body.Close()
+	}
+	buf := make([]byte, decodeBuffer)
+	for left := c.p.cfg.AnswerBytes; err == nil; {
+		var n int
+		n, err = body.Read(buf[:min(len(buf), left)])
+		events, _ := d.Write(buf[:n]) // it is not closed
+		if err := c.send(ctx, events); err != nil {
+			return err
+		}
+		if left -= n; left == 0 {
+			c.answer.close(reasonLong)
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if lost, _, over, cut := c.answer.fate(); err != io.EOF && lost == 0 && (!over || cut == nil) {
+		c.answer.close(reasonCoding)
+	}
+	return nil
+}
+
+// recordedLoss reports a loss to the operator that the run records as well.
+func (c *call) recordedLoss(why string, bytes int64) {
+	c.recorded += bytes
+	c.p.lost(Loss{Key: c.asked.key, Reason: why, Bytes: bytes, Recorded: true}, nil)
+}
+
+// judge returns how a call without losses went. A client may leave when it has the message: that the
+// connection was still open then does not matter.
+func (c *call) judge() result {
+	state, reason := c.seen.End()
+	switch _, _, _, cut := c.answer.fate(); {
+	case state == schema.StateDone:
+	case cut == errCancelled:
+		return result{schema.StateAborted, cut.Error()}
+	case cut != nil:
+		return result{schema.StateError, cut.Error()}
+	}
+	return result{state, reason}
+}
+
+// finish emits model.end, ends the child if that was asked for, and the run if it is over.
+func (c *call) finish(ctx context.Context, how result) error {
+	end := provider.Fields{
+		{Name: "call_id", Value: provider.Quote(c.id())}, {Name: "ok", Value: provider.Bool(how.state == schema.StateDone)},
+		{Name: "duration_ms", Value: provider.Number(int(time.Since(c.began).Milliseconds()))},
+	}
+	if c.status != 0 {
+		end = append(end, provider.Field{Name: "status", Value: provider.Number(c.status)})
+	}
+	if how.reason != "" {
+		end = append(end, provider.Field{Name: "error", Value: provider.ErrorOf(string(how.state), how.reason)})
+	}
+	events := []schema.Event{c.here(schema.Event{Type: schema.TypeModelEnd, Payload: end.Encode()})}
+	if c.asked.child != "" && c.asked.end != "" {
+		state := how
+		if c.asked.end == schema.StateAborted && how.state != schema.StateAborted {
+			state = result{schema.StateAborted, reasonAsked}
+		}
+		events = append(events, c.here(lifecycle(state.state, state.reason)))
+		c.lane.began = false
+	}
+	if err := c.send(ctx, events); err != nil {
+		return err
+	}
+	if h := c.p.cfg.Hooks.Kept; h != nil && c.seen.Kept() > 0 {
+		h(c.api.provider, c.seen.Kept())
+	}
+	return c.run.end(ctx, c, how)
+}
+
+// giveUp is for what the log does not take: it counts what the run lacks, and records it where it can.
+func (c *call) giveUp(ctx context.Context, err error) {
+	l := loss{reason: reasonRefused}
+	switch {
+	case ctx.Err() != nil:
+		l.reason = reasonShutdown
+	case errors.Is(err, schema.ErrEnded):
+		l.reason = reasonEnded
+	case errors.Is(err, errFault):
+		l.reason = reasonFault
+	}
+	c.request.close(l.reason)
+	c.answer.close(l.reason)
+	_ = c.answer.ended(ctx) // or what is known by now
+	all, _, _, _ := c.answer.fate()
+	l.bytes = all - c.recorded
+	c.p.lost(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes}, err)
+	if l.reason == reasonRefused || l.reason == reasonFault {
+		c.run.owe(l)
+		if err := c.run.end(ctx, c, result{schema.StateError, "a part of the answer is not recorded: " + l.reason}); err != nil {
+			c.p.cfg.Logger.Warn("proxy: end of a run that lacks a part", "run", c.asked.key.String(), "err", err)
+		}
+		c.run.drop(ctx)
+	}
+}

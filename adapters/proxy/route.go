@@ -1,0 +1,82 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"agentstream/adapters/anthropic"
+	"agentstream/adapters/gemini"
+	"agentstream/adapters/openai"
+	"agentstream/adapters/provider"
+)
+
+// api is one kind of model call.
+type api struct {
+	provider string // as events have it
+	decoder  func(provider.Config) *provider.Decoder
+	read     func(*question, provider.Fields) // reads a request
+}
+
+// The APIs that are recorded.
+var (
+	messages  = api{anthropic.Provider, anthropic.NewDecoder, (*question).anthropic}
+	chat      = api{openai.Provider, openai.NewChatDecoder, (*question).chat}
+	responses = api{openai.Provider, openai.NewResponsesDecoder, (*question).responses}
+	generate  = api{gemini.Provider, gemini.NewDecoder, (*question).gemini}
+)
+
+// recognise finds out what a request asks for: its path decides, whatever upstream it goes to, for many
+// serve more than one API. model is the one that the path names. ok is false for everything that passes
+// unrecorded.
+func recognise(r *http.Request, path string) (a api, model string, ok bool) {
+	switch {
+	case r.Method == http.MethodGet:
+		// A response that goes on in the background is watched again. Without a stream it is only looked
+		// at, perhaps many times.
+		head, id := split(path, "/")
+		if strings.HasSuffix(head, "/responses") && id != "" && r.URL.Query().Get("stream") == "true" {
+			return responses, "", true
+		}
+	case r.Method != http.MethodPost:
+	case strings.HasSuffix(path, "/v1/messages"):
+		return messages, "", true
+	case strings.HasSuffix(path, "/chat/completions"):
+		return chat, "", true
+	case strings.HasSuffix(path, "/responses"):
+		return responses, "", true
+	default:
+		_, last := split(path, "/")
+		if m, verb := split(last, ":"); verb == "generateContent" || verb == "streamGenerateContent" {
+			return generate, m, true
+		}
+	}
+	return api{}, "", false
+}
+
+// split cuts a text at the last separator.
+func split(s, sep string) (before, after string) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return "", s
+	}
+	return s[:i], s[i+1:]
+}
+
+// upstream finds where a request goes, and the path it has there.
+func (p *Proxy) upstream(u *url.URL) (up *Upstream, path, rawPath string, ok bool) {
+	if len(p.cfg.Upstreams) == 1 {
+		return &p.cfg.Upstreams[0], u.Path, u.RawPath, true
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	for i := range p.cfg.Upstreams {
+		if up := &p.cfg.Upstreams[i]; up.Name == name {
+			prefix := "/" + name
+			if u.RawPath != "" && !strings.HasPrefix(u.RawPath, prefix) {
+				return nil, "", "", false // the name itself is escaped: no client writes it so
+			}
+			return up, strings.TrimPrefix(u.Path, prefix), strings.TrimPrefix(u.RawPath, prefix), true
+		}
+	}
+	return nil, "", "", false
+}

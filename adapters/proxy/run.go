@@ -1,0 +1,330 @@
+package proxy
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"agentstream/adapters/provider"
+	"agentstream/schema"
+)
+
+// run is one run that calls go into. place, calls, since, seen and the lanes' chains belong to the
+// proxy's lock.
+type run struct {
+	p     *Proxy
+	key   schema.RunKey
+	named bool // by callers; it goes on when a call is over
+
+	place *list.Element // among the idle ones; nil while it has calls
+	calls int           // that are not recorded whole
+	since time.Time     // it has none
+	seen  *Standing     // as it was then
+	lanes map[string]*lane
+
+	// gate is held while the run is begun or ended, so that no call begins in between.
+	gate   chan struct{}
+	sink   Sink
+	began  bool // run.lifecycle has been emitted, by us or before us, and it was not a final one
+	ending schema.RunState
+
+	mu     sync.Mutex
+	owed   []loss // losses that no call could record
+	result result // of the newest call
+}
+
+// lane is where the events of one child, or of the run itself, are written one after the other.
+type lane struct {
+	calls int           // that are not recorded whole
+	tail  chan struct{} // closed when the newest call is
+
+	// Of the call whose turn it is.
+	spawned bool // the run knows the child
+	began   bool // run.lifecycle has been emitted
+	memory
+}
+
+type loss struct {
+	reason string
+	bytes  int64
+}
+
+// result is how a call went, for the end of the run.
+type result struct {
+	state  schema.RunState
+	reason string
+}
+
+// maxLanes and maxOwed bound what is remembered of one run.
+const (
+	maxLanes = 256
+	maxOwed  = 16
+)
+
+func newRun(p *Proxy, key schema.RunKey, named bool) *run {
+	return &run{p: p, key: key, named: named, lanes: make(map[string]*lane), gate: make(chan struct{}, 1)}
+}
+
+// enter returns a lane with one more call. It is called with the proxy's lock held.
+func (r *run) enter(child string) *lane {
+	l := r.lanes[child]
+	if l == nil {
+		for name, old := range r.lanes { // any that is idle: it would be announced again
+			if len(r.lanes) < maxLanes {
+				break
+			}
+			if old.calls == 0 {
+				delete(r.lanes, name)
+			}
+		}
+		l = &lane{}
+		r.lanes[child] = l
+	}
+	l.calls++
+	return l
+}
+
+// owe keeps a loss for the next call that can record it.
+func (r *run) owe(l loss) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.owed) < maxOwed {
+		r.owed = append(r.owed, l)
+		return
+	}
+	r.owed[maxOwed-1].bytes += l.bytes
+}
+
+func (r *run) debts() []loss {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	owed := r.owed
+	r.owed = nil
+	return owed
+}
+
+func (r *run) lock(ctx context.Context) error {
+	select {
+	case r.gate <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *run) unlock() { <-r.gate }
+
+// start stores the first events of a call, behind what begins the run and the child if they have not,
+// and returns the sink for those that follow.
+func (r *run) start(ctx context.Context, c *call, events []schema.Event) (Sink, error) {
+	if err := r.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer r.unlock()
+	if r.sink == nil {
+		sink, err := r.p.cfg.Open(ctx, r.key)
+		if err != nil {
+			return nil, trail("open run", r.key, err)
+		}
+		r.sink = sink
+	}
+	if !r.began {
+		if err := r.look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var first []schema.Event
+	if !r.began {
+		first = append(first, lifecycle(schema.StateRunning, ""))
+	}
+	if l := c.lane; c.asked.child != "" && !l.began {
+		if !l.spawned {
+			first = append(first, schema.Event{Type: schema.TypeChildSpawn, Payload: provider.Fields{{Name: "child_id", Value: provider.Quote(c.asked.child)}}.Encode()})
+		}
+		first = append(first, c.here(lifecycle(schema.StateRunning, "")))
+	}
+	all := append(first, events...)
+	err := r.sink.Send(ctx, all...)
+	if errors.Is(err, schema.ErrEnded) { // by another writer, since we looked: this is a follow-up
+		all = append([]schema.Event{lifecycle(schema.StateRunning, "")}, all...)
+		err = r.sink.Send(ctx, all...)
+	}
+	if err != nil {
+		return nil, trail("begin a call in", r.key, err)
+	}
+	r.began, c.lane.spawned, c.lane.began = true, true, true
+	return r.sink, nil
+}
+
+// look finds out whether the run has begun. A generated one has not.
+func (r *run) look(ctx context.Context) error {
+	if !r.named {
+		return nil
+	}
+	at, err := r.sink.Standing(ctx)
+	if err != nil {
+		return trail("look at", r.key, err)
+	}
+	r.began = at.State != "" && !at.State.Final()
+	return nil
+}
+
+// end is called when a call is over: it ends the run if that was asked for and no other call goes on.
+func (r *run) end(ctx context.Context, c *call, how result) error {
+	r.mu.Lock()
+	r.result = how
+	r.mu.Unlock()
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	defer r.unlock()
+	if r.sink == nil || !r.began {
+		return nil // nothing of it was ever stored
+	}
+	if c.asked.end != "" && c.asked.child == "" {
+		r.ending = c.asked.end
+	}
+	r.p.mu.Lock()
+	last := r.calls == 1 // this one
+	r.p.mu.Unlock()
+	if !last || r.named && r.ending == "" {
+		return nil
+	}
+	if r.ending == schema.StateAborted && how.state != schema.StateAborted {
+		how = result{schema.StateAborted, reasonAsked}
+	}
+	return r.finish(ctx, lifecycle(how.state, how.reason))
+}
+
+// finish stores the event that ends the run. It is called with the gate held.
+func (r *run) finish(ctx context.Context, e schema.Event) error {
+	err := r.sink.Send(ctx, e)
+	if err != nil && !errors.Is(err, schema.ErrEnded) {
+		return trail("end", r.key, err)
+	}
+	r.began, r.ending = false, ""
+	return nil
+}
+
+// drop lets go of a sink that takes nothing; the next call opens another.
+func (r *run) drop(ctx context.Context) {
+	if r.lock(ctx) != nil {
+		return
+	}
+	defer r.unlock()
+	if r.sink != nil {
+		_ = r.sink.Close(ctx) // what it lacked has been recorded
+	}
+	r.sink, r.began = nil, false
+}
+
+// close releases the run. It is called when no call uses it any more.
+func (r *run) close(ctx context.Context) error {
+	gate, cancel := context.WithTimeout(context.WithoutCancel(ctx), idleTry)
+	defer cancel()
+	if err := r.lock(gate); err != nil {
+		return err
+	}
+	defer r.unlock()
+	ctx, cancel = context.WithTimeout(ctx, idleTry)
+	defer cancel()
+	for _, l := range r.debts() {
+		if r.sink == nil || !r.began || r.sink.Send(ctx, lossEvent(l)) != nil {
+			r.p.cfg.Logger.Warn("proxy: a run that lacks a part was closed before it could say so", "run", r.key.String(), "reason", l.reason, "bytes", l.bytes)
+		}
+	}
+	if r.sink == nil {
+		return nil
+	}
+	sink := r.sink
+	r.sink = nil
+	return sink.Close(ctx)
+}
+
+func lifecycle(state schema.RunState, reason string) schema.Event {
+	why := provider.OrNull(nil)
+	if reason != "" {
+		why = provider.Quote(reason)
+	}
+	return schema.Event{Type: schema.TypeRunLifecycle, Payload: provider.Fields{{Name: "state", Value: provider.Quote(string(state))}, {Name: "reason", Value: why}}.Encode()}
+}
+
+func lossEvent(l loss) schema.Event {
+	payload := provider.Fields{{Name: "reason", Value: provider.Quote(l.reason)}}
+	if l.bytes > 0 {
+		payload = append(payload, provider.Field{Name: "bytes", Value: provider.Number(int(l.bytes))})
+	}
+	return schema.Event{Type: schema.TypeLoss, Payload: payload.Encode()}
+}
+
+// idleTry bounds one attempt to end an idle run, or to close one.
+const idleTry = 5 * time.Second
+
+// endIdle ends the runs that nothing was written to for Config.IdleEnd. A run that others write to has
+// moved since it was last looked at, and is given its time again.
+func (p *Proxy) endIdle(ctx context.Context) {
+	p.mu.Lock()
+	var idle []*run
+	for e := p.idle.Front(); e != nil; e = e.Next() {
+		idle = append(idle, e.Value.(*run))
+	}
+	p.mu.Unlock()
+	for _, rn := range idle {
+		once, cancel := context.WithTimeout(ctx, idleTry)
+		err := p.idleRun(once, rn)
+		cancel()
+		if err != nil {
+			p.cfg.Logger.Debug("proxy: end an idle run", "err", err)
+			return // the log is away: the next round will do
+		}
+	}
+}
+
+func (p *Proxy) idleRun(ctx context.Context, rn *run) error {
+	if err := rn.lock(ctx); err != nil {
+		return err
+	}
+	defer rn.unlock()
+	p.mu.Lock()
+	gone, since, seen := rn.place == nil || rn.sink == nil, rn.since, rn.seen
+	p.mu.Unlock()
+	if gone || !rn.began || seen != nil && time.Since(since) < p.cfg.IdleEnd {
+		return nil
+	}
+	at, err := rn.sink.Standing(ctx)
+	if err != nil {
+		return trail("look at", rn.key, err)
+	}
+	if seen == nil || at.Last != seen.Last {
+		p.mu.Lock()
+		if seen != nil {
+			rn.since = time.Now()
+		}
+		rn.seen = &at
+		p.mu.Unlock()
+		return nil
+	}
+	if at.State.Final() {
+		rn.began = false
+		return nil
+	}
+	rn.mu.Lock()
+	how := rn.result
+	rn.mu.Unlock()
+	if how.state != schema.StateError {
+		how = result{schema.StateDone, fmt.Sprintf("no call for %s", p.cfg.IdleEnd)}
+	}
+	e := lifecycle(how.state, how.reason)
+	e.Seq = at.Last + 1 // or not at all: another writer may write to it just now
+	err = rn.finish(ctx, e)
+	if errors.Is(err, schema.ErrSeqMismatch) {
+		p.mu.Lock()
+		rn.since, rn.seen = time.Now(), nil
+		p.mu.Unlock()
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,589 @@
+package arch
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// root is the project, from this folder.
+const root = "../.."
+
+// TestArchitecture holds the whole tree to its rules. arch_proof_test.go shows that each can fail.
+func TestArchitecture(t *testing.T) {
+	tr, err := load(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tr.sources) < 50 || len(tr.texts) < len(tr.sources) {
+		t.Fatalf("only %d sources and %d files were found", len(tr.sources), len(tr.texts))
+	}
+	for _, complaint := range judge(tr, excused) {
+		t.Error(complaint)
+	}
+}
+
+// judge returns what is wrong with a tree: violations without an excuse, and excuses without a
+// violation.
+func judge(tr tree, excused map[string]string) (out []string) {
+	used := map[string]bool{}
+	for _, r := range rules {
+		for _, v := range r.check(tr) {
+			if _, ok := excused[v.excuse]; ok {
+				used[v.excuse] = true
+				continue
+			}
+			out = append(out, fmt.Sprintf("%s: %s\n\trule: %s", v.where, v.what, r.reason))
+		}
+	}
+	for e := range excused {
+		if !used[e] {
+			out = append(out, fmt.Sprintf("excuse %q excuses nothing: remove it", e))
+		}
+	}
+	return out
+}
+
+// excused breaks a rule by name, with the reason: tables and the composition root may be long. Keys
+// are "rule:file", or "length:file:function".
+var excused = map[string]string{}
+
+// module is the prefix of the project's own import paths.
+const module = "agentstream"
+
+// tree is the project as the rules see it.
+type tree struct {
+	sources []source
+	texts   map[string]string // every file that is no binary, by path
+}
+
+// source is one Go file.
+type source struct {
+	path string
+	dir  string // "." is the root
+	test bool
+	made bool // by a generator, which keeps to no rule of style
+	fset *token.FileSet
+	file *ast.File
+}
+
+type rule struct {
+	name   string
+	reason string
+	check  func(tree) []violation
+}
+
+type violation struct {
+	where, what string
+	excuse      string // key that may excuse it
+}
+
+var rules = []rule{
+	{"floors", "a package may import only what stands below it (docs/ARCHITECTURE.md)", checkFloors},
+	{"clients", "a client library lives in one place, so that replacing or fixing its use is one change", checkClients},
+	{"names", "a package is called after what it does; a bag for everything is where a missing decision goes to live", checkNames},
+	{"words", "one word for one thing, and it is the one that the field has", checkWords},
+	{"verbs", "doc comments are written as those of the standard library: it returns, reports, writes, sets, means", checkComments},
+	{"init", "nothing happens by being imported: wiring is in cmd, where it can be read", checkInit},
+	{"doc", "every package says in doc.go what it is and what it promises", checkDoc},
+	{"length", "files of at most 600 lines and functions of at most 80 can be read at once", checkLength},
+	{"sleep", "sleeping hides a missing signal and cannot be told to stop: wait on a timer and a context", checkSleep},
+	{"interface", "an interface of more than four methods is a class: split it by who needs what", checkInterfaces},
+	{"paths", "the project must build on any machine: no path of this one, no host name of a registry", checkPaths},
+	{"race", "what is tested without the race detector starts nothing and shares nothing", checkRace},
+}
+
+// load reads all Go files and texts below a folder. Folders that the tools make are left out.
+func load(root fs.FS) (tree, error) {
+	tr := tree{texts: map[string]string{}}
+	err := fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			switch {
+			case p == "bin", p == "data", p == "dist", d.Name() == "node_modules", d.Name() == ".git":
+				return fs.SkipDir
+			}
+			return nil
+		}
+		// In a worktree .git is a file.
+		if !d.Type().IsRegular() || p == ".git" || strings.HasSuffix(p, ".test") || strings.HasSuffix(p, ".out") {
+			return nil
+		}
+		text, err := fs.ReadFile(root, p)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(text, 0) {
+			tr.texts[p] = string(text)
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, p, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return fmt.Errorf("parse: %w", err)
+		}
+		tr.sources = append(tr.sources, source{path: p, dir: path.Dir(p), test: strings.HasSuffix(p, "_test.go"), made: ast.IsGenerated(file), fset: fset, file: file})
+		return nil
+	})
+	return tr, err
+}
+
+// floor says what the packages of a folder may import of the project. Patterns match whole import
+// paths without the module; * is one element, ** is any number. The first floor that matches counts.
+type floor struct {
+	dir    string
+	may    []string
+	reason string
+}
+
+var floors = []floor{
+	{".", nil, "the root holds no code"},
+	{"internal/arch", nil, "rules read files and import nothing that they judge"},
+	{"schema", []string{"schema/jsonscan"}, "it is what all sides agree on"},
+	{"schema/jsonscan", nil, "it reads JSON and knows no events"},
+	{"schema/contracts", nil, "contracts are files"},
+	{"protocols/nimi/contract/**", nil, "a contract says what is on the wire and imports nothing of the project"},
+	{"schema/assemble", []string{"schema", "schema/jsonscan"}, "the reading of a run knows events, no protocol"},
+	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
+	{"producers", []string{"schema", "schema/assemble", "internal/backoff"}, "writing must not know who reads or keeps"},
+	{"producers/command", []string{"producers", "schema", "internal/backoff"}, "commands are read from the log and taken through a publisher"},
+	{"producers/reaper", []string{"producers", "schema", "internal/backoff"}, "a run is ended by writing to it; who is there, and which runs there are, is handed in"},
+	{"producers/producerstest", []string{"producers", "schema", "fanout/memory"}, "what the tests of the write side share knows no client library"},
+	{"producers/natsjs", []string{"producers", "producers/command", "producers/reaper", "schema", "internal/natskit"}, "an adapter knows the contracts that it satisfies and its one client library, no other adapter"},
+	{"producers/worker", []string{"producers", "producers/command", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
+	{"adapters/demo", []string{"producers", "producers/command", "producers/worker", "schema"}, "the demo is a producer like any other"},
+	{"adapters/model", []string{"producers", "adapters/anthropic", "adapters/gemini", "adapters/openai", "adapters/provider", "producers/worker", "schema", "internal/backoff"}, "a model answers sessions in the words of its provider's adapter"},
+	{"adapters/anthropic/anthropictest", []string{"schema", "adapters/provider/providertest"}, "what a recording means is said in canonical events"},
+	{"adapters/gemini/geminitest", []string{"schema", "adapters/provider/providertest"}, "what a recording means is said in canonical events"},
+	{"adapters/transcript/transcripttest", []string{"schema", "adapters/gemini/geminitest", "adapters/provider/providertest"}, "what a recording means is said in canonical events"},
+	{"adapters/openai/openaitest", []string{"schema", "adapters/provider/providertest"}, "what a recording means is said in canonical events"},
+	{"adapters/provider/providertest", []string{"adapters/provider", "schema"}, "the checks know what all adapters share, no adapter"},
+	{"adapters/provider", []string{"schema", "schema/jsonscan"}, "what all adapters share knows none of them"},
+	{"adapters/transcript", []string{"adapters/anthropic", "adapters/gemini", "adapters/provider", "schema", "schema/jsonscan"}, "transcripts hold what providers said"},
+	{"adapters/proxy", []string{"producers", "adapters/*", "schema", "internal/backoff"}, "it hands answers to the adapters and their events to a sink"},
+	{"adapters/*", []string{"adapters/provider", "schema"}, "a provider's stream becomes events; it is not written here"},
+	{"fanout", []string{"schema"}, "history is a question, not a database; reading must not know who writes"},
+	{"fanout/fanouttest", []string{"fanout", "producers", "schema", "schema/schematest"}, "the suite writes what it reads back"},
+	{"fanout/memory", []string{"fanout", "producers", "schema"}, "the in-memory log is both sides' double"},
+	{"fanout/natsjs", []string{"fanout", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister", []string{"schema", "schema/jsonscan", "internal/backoff"}, "it satisfies fanout.History by shape only"},
+	{"persister/deadletter", []string{"persister", "schema"}, "what happens to dead letters afterwards knows the contract, no store"},
+	{"persister/persistertest", []string{"persister", "persister/deadletter", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
+	{"persister/retention", []string{"persister", "schema", "internal/backoff"}, "what is due is decided by policy alone: no store, no log"},
+	{"persister/sqlstore", []string{"persister", "persister/deadletter", "schema"}, "what SQL stores have in common knows the contract and no database"},
+	{"persister/blob/s3", []string{"persister/blob", "schema"}, "a store of objects knows the contract and its one client library"},
+	{"persister/sqlite", []string{"persister", "persister/deadletter", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/postgres/projection", []string{"schema", "schema/jsonscan"}, "rows of views are made of events alone"},
+	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "persister/sqlstore", "schema"}, "migrations know what is stored in the tables, not the store"},
+	{"persister/postgres", []string{"persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/export", []string{"persister", "schema", "schema/jsonscan"}, "files are made of events alone"},
+	{"persister/*", []string{"persister", "schema", "internal/natskit", "internal/backoff"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
+	{"protocols/sample", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "schema"}, "the sample knows the contract, and nothing of what serves it"},
+	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/runs", "edge/state", "edge/transport", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite knows the contract and what serves it, no dialect"},
+	{"protocols/langgraph/langgraphtest", nil, "a client of a protocol knows its text and nothing of the server"},
+	{"protocols/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},
+	{"protocols/langgraph/serve", []string{"edge/auth", "edge/dialect", "protocols/langgraph", "edge/live", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
+	{"protocols/nimi", []string{"edge/dialect", "schema", "protocols/nimi/contract/runtime/v1", "schema/jsonscan"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
+	{"protocols/nimi/*", []string{"edge/auth", "edge/dialect", "protocols/nimi", "edge/ends", "edge/protocol", "edge/transport", "fanout", "internal/backoff", "producers", "schema", "protocols/nimi/contract/runtime/v1", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
+	{"protocols/*/*", []string{"edge/auth", "edge/dialect", "protocols/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
+	{"edge/console", nil, "the page is files, and asks what every client may ask"},
+	{"edge/reference", []string{"schema/contracts"}, "the page shows the contracts, whoever keeps them"},
+	{"edge/edgetest", []string{"edge", "edge/auth", "protocols/native", "edge/protocol", "fanout", "fanout/memory", "producers", "schema", "schema/contracts"}, "the kit of protocols' tests starts an edge as cmd does, and knows no protocol but the native one"},
+	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
+	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},
+	{"edge/state", []string{"edge/dialect", "edge/ends", "edge/runs", "fanout", "schema"}, "what was computed from runs is kept for whoever asks next"},
+	{"edge/live", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/runs", "edge/shape", "edge/state", "edge/transport", "fanout", "internal/backoff", "schema"}, "a stream knows no protocol and no HTTP"},
+	{"edge/body", []string{"edge/dialect", "edge/ends", "schema"}, "a body is read by size, time and memory, whatever it says"},
+	{"edge/limits", []string{"edge/ends", "schema"}, "what a tenant may send has nothing to do with what it is"},
+	{"edge/protocol", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/runs", "edge/state", "edge/transport", "edge/transport/sse", "fanout", "producers", "schema"}, "what a route may do stands on the edge's own parts and knows no protocol"},
+	{"edge/publish", []string{"edge/dialect", "edge/ends", "edge/limits", "producers", "schema"}, "lines become appends whatever carries them, and however they are stored"},
+	{"edge/rest", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/protocol", "edge/publish", "edge/runs", "edge/shape", "edge/state", "edge/transport", "edge/transport/jsonl", "fanout", "producers", "schema"}, "the native requests are routes like any others"},
+	{"protocols/*", []string{"edge/dialect", "schema", "schema/assemble", "schema/jsonscan"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
+	{"edge/auth", []string{"schema"}, "who a caller is has nothing to do with what it asks for"},
+	{"edge/auth/*", []string{"edge/auth", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"edge/shape", []string{"schema"}, "folding happens before translation, once for all"},
+	{"edge/transport/poll", nil, "it knows connections and nothing of what they carry"},
+	{"edge/transport/**", []string{"edge/transport", "edge/transport/poll", "edge/dialect", "schema"}, "a transport only writes frames"},
+	{"edge", []string{"fanout", "producers", "schema", "edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/protocol", "edge/publish", "edge/rest", "edge/runs", "edge/state", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
+	{"clients/go", []string{"schema"}, "a client knows the events and nothing of the server"},
+	{"internal/natskit", []string{"schema", "internal/backoff"}, "the one home of NATS knows nothing but subjects"},
+	{"internal/localpg", nil, "it finds programs"},
+	{"internal/backoff", nil, "waiting has nothing to do with what is waited for"},
+	{"internal/testkit", []string{"schema", "internal/natskit", "internal/localpg"}, "test parts are servers, not the product"},
+	{"internal/cputime", nil, "it measures and knows nothing of what"},
+	{"internal/e2e", nil, "it has only tests, of the whole"},
+	{"bench/**", []string{"**"}, "a benchmark wires what it measures; it is a module of its own, so nothing of the product can import it"},
+	{"bench/plot", nil, "it draws and knows nothing of what"},
+	{"bench/child", nil, "it starts processes and knows nothing of what"},
+	{"bench/load", []string{"bench/plot", "producers", "schema"}, "a load comes from outside: over the wire, or through a publisher"},
+	{"tools/**", []string{"internal/localpg"}, "tools start programs and know none of their code"},
+	{"cmd/agentstream", []string{"**", "cmd/agentstream/internal/*"}, "the composition root knows everything"},
+	{"cmd/agentstream/internal/terminal", nil, "text for people has nothing to do with what is said"},
+	{"cmd/agentstream/internal/cli", []string{"clients/go", "internal/natskit", "schema", "cmd/agentstream/internal/terminal"}, "what all commands share knows no command"},
+	{"cmd/agentstream/internal/process", []string{"**", "cmd/agentstream/internal/cli"}, "what all servers share knows no role"},
+	{"cmd/agentstream/internal/archive", []string{"**", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "the archive is opened for commands and roles and knows none"},
+	{"cmd/agentstream/internal/node", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "what dev and edge share knows no command"},
+	{"cmd/agentstream/internal/retention", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "a group of commands knows no other, and its parts run in roles"},
+	{"cmd/agentstream/internal/*", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/terminal"}, "a group of commands knows no other and no role"},
+}
+
+// testMay is what tests may import on top: real parts and the suites.
+var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
+	"persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest", "adapters/anthropic/anthropictest", "adapters/openai/openaitest",
+	"adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/provider/providertest", "producers/producerstest",
+	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
+
+// testOnly may be imported by tests alone.
+var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest",
+	"adapters/anthropic/anthropictest", "adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/openai/openaitest",
+	"adapters/provider/providertest", "producers/producerstest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
+
+// testWires names tests of a whole: they put parts together as cmd does.
+var testWires = map[string][]string{
+	"edge":                      {"protocols/*", "producers/**", "adapters/**", "fanout/**"},
+	"edge/ends":                 {"producers/**"},
+	"edge/state":                {"producers", "fanout/**"},
+	"protocols/langgraph/serve": {"edge", "edge/**", "producers", "producers/**", "adapters/**", "fanout", "fanout/**", "persister/**"},
+	"protocols/nimi/serve":      {"edge", "edge/**", "producers", "fanout", "fanout/**"},
+	"protocols/metis/serve":     {"edge", "edge/**", "producers", "fanout", "fanout/**"},
+	"protocols/qoder/serve":     {"edge", "edge/**", "producers", "producers/**", "adapters/**", "fanout", "fanout/**", "persister/**"},
+	// What adapters make of recorded streams is read as increments.
+	"protocols/langgraph": {"adapters/**", "producers/**"},
+	"protocols/metis":     {"adapters/**", "producers/**"},
+	"protocols/qoder":     {"adapters/**", "producers/**"},
+	// A client is tested against the server that it is for.
+	"clients/go": {"edge", "edge/**", "protocols/native", "producers", "fanout", "fanout/**"},
+	"fanout":     {"producers", "fanout/*", "producers/natsjs"},
+	// An agent's turn streams a model's answer through an adapter, and all adapters work at the same time.
+	"producers": {"adapters/anthropic", "adapters/openai", "adapters/gemini", "adapters/provider", "adapters/transcript"},
+	// What a recorded delta costs on its way into the log.
+	"producers/natsjs": {"adapters/anthropic", "adapters/provider"},
+	// The demo agent is cancelled on a real log.
+	"adapters/demo":  {"producers/natsjs"},
+	"adapters/model": {"producers/natsjs"},
+	"adapters/proxy": {"producers/natsjs"},
+	// What is said in sessions is heard on a real log.
+	"producers/worker": {"producers/natsjs"},
+	// What one adapter reads, another has written.
+	"fanout/natsjs":           {"producers/natsjs"},
+	"persister/persistertest": {"persister/**", "producers/natsjs"},
+	// What has left the tables is read beside them.
+	"persister/blob": {"persister/**"},
+	// What is due is removed from real stores and a real log.
+	"persister/retention": {"persister/**"},
+	// A load is put on the server that it is for.
+	"bench/load":   {"edge", "edge/**", "fanout", "protocols/native"},
+	"internal/e2e": {"**"},
+}
+
+func checkFloors(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		f, ok := floorOf(s.dir)
+		if !ok {
+			out = append(out, violation{s.path, "no floor is named for " + s.dir, "floors:" + s.path})
+			continue
+		}
+		kit := isTestKit(s.dir)
+		for _, imp := range imports(s) {
+			own, ok := strings.CutPrefix(imp, module+"/")
+			if !ok && imp != module {
+				continue
+			}
+			may := slices.Concat(f.may, []string{s.dir})
+			if s.test {
+				may = slices.Concat(may, testMay, testWires[s.dir], []string{s.dir + "/**"})
+			} else if matchAny(testOnly, own) && !kit && !matchAny(f.may, own) || matchAny(testOnly, own) && !kit && strings.HasPrefix(s.dir, "cmd/") {
+				out = append(out, violation{s.path, imp + " is for tests", "floors:" + s.path})
+				continue
+			}
+			if own == "cmd" || strings.HasPrefix(own, "cmd/") { // all the product is no leave to import the command
+				may = slices.DeleteFunc(slices.Clone(may), func(pattern string) bool { return !strings.HasPrefix(pattern, "cmd/agentstream/") })
+			}
+			if !matchAny(may, own) {
+				out = append(out, violation{s.path, fmt.Sprintf("imports %s: %s", imp, f.reason), "floors:" + s.path})
+			}
+		}
+	}
+	return out
+}
+
+// isTestKit reports whether a folder exists for tests.
+func isTestKit(dir string) bool {
+	return strings.HasSuffix(dir, "test") || strings.HasSuffix(dir, "testkit")
+}
+
+func floorOf(dir string) (floor, bool) {
+	for _, f := range floors {
+		if f.dir == dir {
+			return f, true
+		}
+	}
+	for _, f := range floors {
+		if match(f.dir, dir) {
+			return f, true
+		}
+	}
+	return floor{}, false
+}
+
+func matchAny(patterns []string, p string) bool {
+	return slices.ContainsFunc(patterns, func(pat string) bool { return match(pat, p) })
+}
+
+func match(pattern, p string) bool {
+	if pattern == "**" {
+		return true
+	}
+	if dir, ok := strings.CutSuffix(pattern, "/**"); ok {
+		return p == dir || strings.HasPrefix(p, dir+"/")
+	}
+	ok, _ := path.Match(pattern, p)
+	return ok
+}
+
+func imports(s source) (list []string) {
+	for _, i := range s.file.Imports {
+		if p, err := strconv.Unquote(i.Path.Value); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// clients says where a library may be imported. Keys are prefixes of import paths; everything
+// else outside the standard library is free, except in closed folders.
+var clients = []struct {
+	lib    string
+	in     []string
+	inTest []string
+}{
+	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**", "tools/**"}, wholes},
+	{"github.com/jackc/pgx", []string{"persister/postgres", "persister/postgres/tables", "internal/testkit"}, wholes},
+	{"github.com/parquet-go/", []string{"persister/export"}, wholes},
+	{"github.com/pressly/goose", []string{"persister/postgres/tables", "persister/sqlite"}, []string{"persister/postgres"}},
+	{"modernc.org/sqlite", []string{"persister/sqlite", "bench/floor"}, nil},
+	{"github.com/minio/", []string{"persister/blob/s3"}, []string{"internal/testkit", "persister/blob"}},
+	{"github.com/prometheus/", []string{"cmd/**"}, nil},
+	{"github.com/alecthomas/kong", []string{"cmd/**", "bench/agentstream-bench"}, nil},
+	{"github.com/anthropics/", nil, []string{"internal/e2e"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"protocols/langgraph/langgraphtest", "protocols/metis/metistest", "edge/edgetest", "edge/protocol", "adapters/provider/providertest"}, []string{"edge", "schema", "schema/schematest", "adapters/**", "producers/**", "internal/e2e"}},
+}
+
+// wholes are folders whose tests break and inspect real servers from outside.
+var wholes = []string{"internal/e2e", "persister/persistertest", "persister/retention", "cmd/**"}
+
+// closed folders take no third-party import but these.
+var closed = map[string][]string{
+	"schema":               {"github.com/oklog/ulid/v2"},
+	"schema/assemble":      nil,
+	"schema/jsonscan":      nil,
+	"producers":            nil,
+	"fanout":               nil,
+	"persister":            nil,
+	"persister/deadletter": nil,
+	"persister/sqlstore":   nil,
+	"clients/go":           nil,
+}
+
+func checkClients(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		for _, imp := range imports(s) {
+			first, _, _ := strings.Cut(imp, "/")
+			if !strings.Contains(first, ".") { // the standard library or ours
+				continue
+			}
+			free := true
+			for _, c := range clients {
+				if strings.HasPrefix(imp, c.lib) && !matchAny(c.in, s.dir) && !(s.test && matchAny(c.inTest, s.dir)) {
+					free = false
+				}
+			}
+			if allowed, ok := closed[s.dir]; ok && !s.test && !slices.Contains(allowed, imp) && !strings.HasPrefix(imp, "golang.org/x/sync/") {
+				free = false
+			}
+			if !free {
+				out = append(out, violation{s.path, "imports " + imp, "clients:" + s.path})
+			}
+		}
+	}
+	return out
+}
+
+var badNames = []string{"common", "util", "utils", "helper", "helpers", "types", "models", "misc", "base", "lib", "pkg", "shared"}
+
+func checkNames(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		for _, word := range append(strings.Split(s.dir, "/"), strings.TrimSuffix(s.file.Name.Name, "_test")) {
+			if slices.Contains(badNames, word) {
+				out = append(out, violation{s.path, "is in " + word, "names:" + s.path})
+				break
+			}
+		}
+	}
+	return out
+}
+
+func checkInit(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" && !s.test && !s.made {
+				out = append(out, violation{at(s, f), "func init", "init:" + s.path})
+			}
+		}
+	}
+	return out
+}
+
+func at(s source, n ast.Node) string { return s.fset.Position(n.Pos()).String() }
+
+// headings of every package comment, in this order.
+var headings = []string{"# What it is", "# Contract", "# Concurrency", "# What it does not do", "# Where to look next"}
+
+func checkDoc(tr tree) (out []violation) {
+	docs, dirs := map[string]string{}, map[string]bool{}
+	for _, s := range tr.sources {
+		if s.test {
+			continue
+		}
+		dirs[s.dir] = true
+		if path.Base(s.path) == "doc.go" {
+			docs[s.dir] = s.file.Doc.Text()
+		}
+	}
+	for dir := range dirs {
+		text, where := docs[dir], path.Join(dir, "doc.go")
+		if !strings.HasPrefix(text, "Package ") && !strings.HasPrefix(text, "Command ") {
+			out = append(out, violation{where, "has no package comment", "doc:" + dir})
+			continue
+		}
+		from := 0
+		for _, h := range headings {
+			i := strings.Index(text[from:], "\n"+h+"\n")
+			if i < 0 {
+				out = append(out, violation{where, "has no heading " + h + ", or not in its place", "doc:" + dir})
+				break
+			}
+			from += i
+		}
+	}
+	return out
+}
+
+const (
+	maxFileLines = 600
+	maxFuncLines = 80
+)
+
+func checkLength(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		if s.made {
+			continue
+		}
+		if n := strings.Count(tr.texts[s.path], "\n"); n > maxFileLines {
+			out = append(out, violation{s.path, fmt.Sprintf("has %d lines", n), "length:" + s.path})
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
+			if n > maxFuncLines && !s.test { // a test may be a long table
+				out = append(out, violation{at(s, f), fmt.Sprintf("%s has %d lines", f.Name.Name, n), "length:" + s.path + ":" + f.Name.Name})
+			}
+		}
+	}
+	return out
+}
+
+func checkSleep(tr tree) (out []violation) {
+	for _, s := range tr.sources {
+		if s.test {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
+				if id, ok := sel.X.(*ast.Ident); ok && id.Name == "time" {
+					out = append(out, violation{at(s, n), "time.Sleep", "sleep:" + s.path})
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+const maxMethods = 4
+
+func checkInterfaces(tr tree) (out []violation) {
+	methods := map[string]*ast.InterfaceType{} // dir.Name, for embedded ones
+	for _, s := range tr.sources {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if ts, ok := n.(*ast.TypeSpec); ok {
+				if it, ok := ts.Type.(*ast.InterfaceType); ok {
+					methods[s.dir+"."+ts.Name.Name] = it
+				}
+			}
+			return true
+		})
+	}
+	var count func(dir string, it *ast.InterfaceType) int
+	count = func(dir string, it *ast.InterfaceType) (n int) {
+		for _, m := range it.Methods.List {
+			if _, ok := m.Type.(*ast.FuncType); ok {
+				n += len(m.Names)
+			} else if id, ok := m.Type.(*ast.Ident); ok && methods[dir+"."+id.Name] != nil {
+				n += count(dir, methods[dir+"."+id.Name])
+			} else if _, ok := m.Type.(*ast.SelectorExpr); ok {
+				n++ // an interface of elsewhere has at least one
+			}
+		}
+		return n
+	}
+	for _, s := range tr.sources {
+		ast.Inspect(s.file, func(node ast.Node) bool {
+			if it, ok := node.(*ast.InterfaceType); ok {
+				if n := count(s.dir, it); n > maxMethods {
+					out = append(out, violation{at(s, it), fmt.Sprintf("an interface of %d methods", n), "interface:" + s.path})
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// machinePaths and registries are put together here so that this file does not break its own rule.
+var (
+	machinePaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:,])/(` + strings.Join([]string{"wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers"}, "|") + `)(/|\b)`)
+	registries   = regexp.MustCompile(`(?i)\b(proxy\.gol` + `ang\.org|registry\.npm` + `js\.org|deb\.deb` + `ian\.org|do` + `cker\.io|gh` + `cr\.io|gc` + `r\.io|qu` + `ay\.io|py` + `pi\.org)\b`)
+)
+
+func checkPaths(tr tree) (out []violation) {
+	for p, text := range tr.texts {
+		line := 0
+		for l := range strings.Lines(text) {
+			line++
+			for _, re := range []*regexp.Regexp{machinePaths, registries} {
+				if m := re.FindString(l); m != "" {
+					out = append(out, violation{fmt.Sprintf("%s:%d", p, line), fmt.Sprintf("names %q", strings.TrimSpace(m)), "paths:" + p})
+				}
+			}
+		}
+	}
+	return out
+}

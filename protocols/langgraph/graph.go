@@ -1,0 +1,93 @@
+package langgraph
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+)
+
+// ownOf returns the data of the event that the record at hand was made of by adapters/langgraph: the record's own frame has it as
+// it came. It is nil for all other records.
+func (p *Projector) ownOf() []byte {
+	if bytes.HasSuffix(p.rec.typ, []byte(".delta")) || bytes.HasPrefix(p.rec.typ, []byte("command.")) || p.field("namespace") == nil {
+		return nil
+	}
+	return p.field("data")
+}
+
+// own returns what ownOf has found, once: for the first frame that the record itself makes.
+func (p *Projector) own(slot int) []byte {
+	v := p.rec.own
+	if v == nil || slot != slotSays && slot != slotLast {
+		return nil
+	}
+	p.rec.own = nil
+	return v
+}
+
+// named shows an event of the application's own, by its name. What a LangGraph agent has sent by a method of the protocol is an event
+// of that method; by another one, it has its name from the method.
+func (p *Projector) named(name string) {
+	method, sent := strings.CutPrefix(name, "langgraph.")
+	switch own := p.rec.own; {
+	case sent && isObject(own) && slices.Contains(channels[:], method):
+		p.sent(method)
+	case sent && own != nil:
+		p.rec.own = nil
+		p.says(name, own)
+	default:
+		p.says(name, p.payloadOf())
+	}
+}
+
+// sent shows an event of a method that the catalogue had no place for.
+func (p *Projector) sent(method string) {
+	s, c := p.from(p.lane(p.rec.child)), channel(slices.Index(channels[:], method))
+	p.runs()
+	if c == custom {
+		if name := text(schema.Field(p.rec.own, "name")); name != "" {
+			s.lane = append(append(s.lane, nameMark), segmentOf(name)...)
+		}
+	}
+	p.emit(c, method, s, slotSays, func(o object) object { return o })
+}
+
+// scoped shows what becomes of a namespace. The lane has it from then on.
+func (p *Projector) scoped(l *lane) {
+	if p.rec.own != nil {
+		p.has(l)
+		p.emit(lifecycle, "lifecycle", p.from(l), slotSays, func(o object) object { return o })
+	}
+}
+
+// has sets the namespace of a lane to that of the record at hand.
+func (p *Projector) has(l *lane) {
+	l.namespace, l.segments = p.from(l).namespace, nil
+	for e := range jsonscan.Elements(l.namespace) {
+		l.segments = append(l.segments, text(e))
+	}
+}
+
+// silent reports whether a piece of text has no event of its own: another one has it.
+func (p *Projector) silent(m *message, t *assemble.Transition) bool {
+	return m.own && t.Kind == assemble.BlockText && string(p.field("silent")) == "true"
+}
+
+// ends finishes a block of a LangGraph agent's message as the agent has. One that is too long to be kept has no finish if the agent's
+// is not kept either: clients have its deltas.
+func (p *Projector) ends(m *message, b *block, t *assemble.Transition, said []byte) {
+	whole := schema.Field(p.rec.own, "content")
+	if whole == nil && !b.parts {
+		whole = b.content(said, p.rec.input, t.Block.Free)
+	}
+	if b.told > 0 {
+		b.tail = said[min(b.told, len(said)):]
+	}
+	if b.state = finished; whole != nil {
+		p.finish(m, b, slotSays, whole)
+	}
+}

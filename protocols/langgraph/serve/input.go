@@ -1,0 +1,168 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"agentstream/edge/protocol"
+	"agentstream/protocols/langgraph"
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// response is the answer to one request for input.
+type response struct {
+	namespace []byte // JSON; nil: any
+	id        string
+	payload   jsonscan.Object
+}
+
+func readResponse(c *protocol.Call, raw []byte) (r response, err error) {
+	p, err := readParams(raw)
+	if err != nil {
+		return r, err
+	}
+	if r.id, err = p.text("interrupt_id", "interruptId"); err != nil {
+		return r, err
+	}
+	if r.namespace, err = p.optional("[", "namespace"); err != nil {
+		return r, err
+	}
+	o := jsonscan.Object{'{'}.Str("request_id", r.id).Raw("answer", jsonscan.Fields(p).Raw("response"))
+	for _, name := range []string{"update", "goto", "config", "metadata"} {
+		o = o.OptRaw(name, p.raw(name))
+	}
+	r.payload = signed(c, o.End())
+	return r, nil
+}
+
+// respond is input.respond: one answer, or many in one pack. Of two that answer the same request one counts.
+func respond(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
+	p, err := readParams(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	entries := [][]byte{raw}
+	if list, err := p.optional("[", "responses"); err != nil {
+		return answer{}, err
+	} else if list != nil {
+		entries = slices.Collect(jsonscan.Elements(list))
+	}
+	if len(entries) == 0 || len(entries) > protocol.MaxSubscriptions {
+		return answer{}, refuse(langgraph.CodeInvalidArgument, "responses has not 1 to %d answers", protocol.MaxSubscriptions)
+	}
+	all, seen := []response{}, map[string]bool{}
+	for _, e := range entries {
+		r, err := readResponse(c, e)
+		if err != nil {
+			return answer{}, err
+		}
+		if seen[r.id] {
+			return answer{}, refuse(langgraph.CodeInvalidArgument, "%.100q is answered twice", r.id)
+		}
+		seen[r.id], all = true, append(all, r)
+	}
+	_, now, err := find(ctx, c, thread)
+	if err != nil {
+		return answer{}, err
+	}
+	events, err := answersTo(now, all)
+	if err != nil {
+		return answer{}, err
+	}
+	receipt, err := protocol.Change[*langgraph.Projector]{Request: whole(thread), Events: events, Allow: func(p *langgraph.Projector) error {
+		_, err := answersTo(p, all)
+		return err
+	}}.Store(ctx, c)
+	return answer{through: through(receipt.First - 1)}, err
+}
+
+// answersTo makes the events of answers, if all of their requests wait. One pack holds those of one lane.
+func answersTo(p *langgraph.Projector, all []response) (events []schema.Event, err error) {
+	open := p.Requests()
+	for _, r := range all {
+		i := slices.IndexFunc(open, func(q langgraph.Request) bool {
+			return q.ID == r.id && (r.namespace == nil || sameList(q.Namespace, r.namespace))
+		})
+		if i < 0 {
+			if _, known := p.LaneOf(r.namespace); r.namespace != nil && !known && !slices.ContainsFunc(open, func(q langgraph.Request) bool { return sameList(q.Namespace, r.namespace) }) {
+				return nil, refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
+			}
+			return nil, refuse(langgraph.CodeNoSuchInterrupt, "nothing of the id %.100q waits for an answer", r.id)
+		}
+		if len(events) > 0 && events[0].ChildID != open[i].Lane {
+			return nil, refuse(langgraph.CodeInvalidArgument, "requests of several agents are answered one by one")
+		}
+		events = append(events, event(typeAnswer, open[i].Lane, r.payload))
+	}
+	return events, nil
+}
+
+// sameList reports whether two JSON lists have the same texts.
+func sameList(a, b []byte) bool {
+	return slices.EqualFunc(slices.Collect(jsonscan.Elements(a)), slices.Collect(jsonscan.Elements(b)), func(a, b []byte) bool {
+		return jsonscan.DecodeString(a) == jsonscan.DecodeString(b)
+	})
+}
+
+// inject is input.inject: a message into a lane, of a person or of the system.
+func inject(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
+	p, err := readParams(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	said, err := p.optional("{", "message")
+	if err != nil || said == nil {
+		return answer{}, refuse(langgraph.CodeInvalidArgument, "message is not an object")
+	}
+	m := jsonscan.Fields(nil).Read(said)
+	role, content := m.Str("role"), m.Raw("content")
+	if role != "user" && role != "system" || len(content) == 0 || content[0] != '"' && content[0] != '[' {
+		return answer{}, refuse(langgraph.CodeInvalidArgument, "message has not the role user or system, and a content that is a text or a list")
+	}
+	namespace, err := p.optional("[", "namespace")
+	if err != nil {
+		return answer{}, err
+	}
+	if namespace == nil {
+		namespace = []byte("[]")
+	}
+	_, now, err := find(ctx, c, thread)
+	if err != nil {
+		return answer{}, err
+	}
+	lane, ok := now.LaneOf(namespace)
+	if !ok {
+		return answer{}, refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
+	}
+	o := jsonscan.Object{'{'}.Raw("content", content).OptRaw("message_id", m.Kind("id", '"')).OptRaw("name", m.Kind("name", '"'))
+	if role == "system" {
+		o = o.Str("role", role)
+	}
+	receipt, err := protocol.Change[*langgraph.Projector]{Request: whole(thread),
+		Events: []schema.Event{event(schema.TypeCommandMessage, lane, signed(c, o.End()))}}.Store(ctx, c)
+	return answer{through: through(receipt.First - 1)}, err
+}
+
+// getTree is agent.getTree: the agents of the thread.
+func getTree(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
+	p, err := readParams(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	wanted, err := p.optional(`"`, "run_id", "runId")
+	if err != nil {
+		return answer{}, err
+	}
+	head, now, err := find(ctx, c, thread)
+	if err != nil {
+		return answer{}, err
+	}
+	if wanted != nil {
+		if _, ok := now.Find(jsonscan.DecodeString(wanted)); !ok {
+			return answer{}, errNoRun
+		}
+	}
+	return answer{fmt.Appendf(nil, `{"tree":%s}`, now.AppendTree(nil)), through(head.Last)}, nil
+}

@@ -1,0 +1,238 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/edge/transport/sse"
+	"agentstream/protocols/langgraph"
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// The older API: runs of a thread that are begun, listed, streamed and waited for one by one.
+
+func (a *api) legacyRoutes() []protocol.Route {
+	waits := func(method, path string, needs auth.Scope, serve func(*protocol.Call) error) protocol.Route {
+		r := route(method, path, needs, nil)
+		r.Serve = serve
+		return r
+	}
+	return []protocol.Route{
+		route("POST", "/threads/{run}/runs", auth.ScopeWrite, a.createRun),
+		route("GET", "/threads/{run}/runs", auth.ScopeRead, a.listRuns),
+		route("GET", "/threads/{run}/runs/{part}", auth.ScopeRead, a.getRun),
+		waits("POST", "/threads/{run}/runs/wait", auth.ScopeWrite, a.runAndWait),
+		waits("GET", "/threads/{run}/runs/{part}/join", auth.ScopeRead, func(c *protocol.Call) error { return a.wait(c, c.Path("part"), true) }),
+		waits("POST", "/threads/{run}/runs/{part}/cancel", auth.ScopeCommand, a.cancelRun),
+	}
+}
+
+func (a *api) legacyStreams() []stream {
+	of := func(name, pattern string) dialect.Stream {
+		return dialect.Stream{Name: name, Pattern: pattern, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true, Backlog: a.cfg.Backlog}
+	}
+	begun, joined := of("run.begin", "POST /threads/{run}/runs/stream"), of("run", "GET /threads/{run}/runs/{part}/stream")
+	begun.Body = []string{mediaType}
+	begun.Mode, joined.Mode = dialect.ModeA, dialect.ModeA // they end with what they are of
+	return []stream{
+		{Stream: begun, own: protocol.Stream{Begin: a.beginStream, Format: bare}},
+		{Stream: joined, open: openLegacy, own: protocol.Stream{Complete: complete, Format: bare}},
+		{Stream: of("runs", "GET /threads/{run}/stream"), open: openLegacy, own: protocol.Stream{Format: bare}},
+	}
+}
+
+// bare has no reconnection hint: older clients make an event of it.
+var bare = &sse.Format{Name: "langgraph", NoRetry: true}
+
+// openLegacy reads a request for the stream of a run, or of a thread's runs.
+func openLegacy(in dialect.Input) (dialect.Request, error) {
+	var modes []string
+	for _, text := range in.Query["stream_mode"] {
+		list := []string{text}
+		_ = json.Unmarshal([]byte(text), &list) // older clients send a list in one text
+		modes = append(modes, list...)
+	}
+	q := langgraph.Legacy{Thread: in.Path["run"], Run: in.Path["part"], Modes: modes, Subgraphs: in.Query.Get("stream_subgraphs") == "true",
+		LastEventID: in.Header.Get("Last-Event-ID")}
+	return q.Request()
+}
+
+// complete answers that nothing is left of a run: its clients take no stream without a body.
+func complete(c *protocol.Call) error {
+	c.Writer.Header().Set("Content-Type", "text/event-stream")
+	c.Writer.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// runAsked is what a client wants to be run.
+type runAsked struct {
+	Assistant    string                     `json:"assistant_id"`
+	Input        json.RawMessage            `json:"input"`
+	Config       map[string]json.RawMessage `json:"config"`
+	Metadata     json.RawMessage            `json:"metadata"`
+	Command      *resumption                `json:"command"`
+	Modes        json.RawMessage            `json:"stream_mode"`
+	Subgraphs    bool                       `json:"stream_subgraphs"`
+	Strategy     string                     `json:"multitask_strategy"`
+	IfNotExists  string                     `json:"if_not_exists"`
+	CheckpointID string                     `json:"checkpoint_id"`
+	Checkpoint   map[string]json.RawMessage `json:"checkpoint"`
+
+	modes []string
+}
+
+// resumption is what a client answers to requests for input.
+type resumption struct {
+	Resume json.RawMessage `json:"resume"`
+	Update json.RawMessage `json:"update"`
+	Goto   json.RawMessage `json:"goto"`
+}
+
+// readRun reads the body of a request for a run.
+func readRun(thread string, body []byte) (in runAsked, err error) {
+	if err := readBody(body, &in); err != nil {
+		return in, err
+	}
+	if jsonscan.IsString(in.Modes) {
+		in.Modes = slices.Concat([]byte("["), in.Modes, []byte("]"))
+	}
+	if in.Modes != nil && json.Unmarshal(in.Modes, &in.modes) != nil {
+		return in, unprocessable("stream_mode is neither a mode nor a list of modes")
+	}
+	if len(in.modes) == 0 {
+		in.modes = []string{"values"}
+	}
+	if !slices.Contains([]string{"", "reject", "enqueue", "interrupt", "rollback"}, in.Strategy) {
+		return in, unprocessable("there is no multitask_strategy %q", in.Strategy)
+	}
+	in.Strategy = cmp.Or(in.Strategy, "enqueue")
+	if at := in.checkpoint(); len(at) > 0 {
+		conf := map[string]json.RawMessage{}
+		if v := in.Config["configurable"]; v != nil && json.Unmarshal(v, &conf) != nil {
+			return in, unprocessable("config.configurable is no object")
+		}
+		maps.Copy(conf, at)
+		v, _ := json.Marshal(conf) // it was decoded
+		in.Config = maps.Clone(in.Config)
+		if in.Config == nil {
+			in.Config = map[string]json.RawMessage{}
+		}
+		in.Config["configurable"] = v
+	}
+	_, err = in.stream(thread, "").Request()
+	return in, err
+}
+
+// checkpoint is what the run begins from, as config.configurable has it.
+func (in *runAsked) checkpoint() map[string]json.RawMessage {
+	at := maps.Clone(in.Checkpoint)
+	delete(at, "thread_id")
+	if in.CheckpointID != "" {
+		id, _ := json.Marshal(in.CheckpointID) // a string always encodes
+		at = map[string]json.RawMessage{"checkpoint_id": id}
+	}
+	return at
+}
+
+func (in *runAsked) stream(thread, run string) langgraph.Legacy {
+	return langgraph.Legacy{Thread: thread, Run: run, Modes: in.modes, Subgraphs: in.Subgraphs, LastEventID: "-1"}
+}
+
+// asks carries out a command of the protocol for the thread of the path. What it refuses as an argument is unprocessable here.
+func (a *api) asks(ctx context.Context, c *protocol.Call, method string, params any) (answer, error) {
+	b, err := json.Marshal(params)
+	if err != nil {
+		return answer{}, err
+	}
+	ans, err := a.carryOut(ctx, c, scoped(c), c.Path("run"), envelope{Method: method, Params: b})
+	var no interface{ Named() string }
+	if errors.As(err, &no) && no.Named() == langgraph.CodeInvalidArgument {
+		p, _ := c.Problem(err)
+		err = unprocessable("%s", p.Message)
+	}
+	return ans, err
+}
+
+// begin begins the run that the body asks for, and says in the answer's headers where it is.
+func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err error) {
+	thread := c.Path("run")
+	if err := schema.ValidRunID(thread); err != nil {
+		return in, "", err
+	}
+	if in, err = readRun(thread, body); err != nil {
+		return in, "", err
+	}
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	_, p, err := newest(ctx, c)
+	if err != nil && !(in.IfNotExists == "create" && notThere(err)) {
+		return in, "", err
+	}
+	if resumes := in.Command; resumes != nil && len(resumes.Resume) > 0 {
+		run, err = a.resume(ctx, c, p, in)
+	} else {
+		params := map[string]any{"assistant_id": in.Assistant, "input": in.Input, "multitask_strategy": in.Strategy, "config": in.Config, "metadata": in.Metadata}
+		var ans answer
+		ans, err = a.asks(ctx, c, "run.start", params)
+		run = jsonscan.DecodeString(schema.Field(ans.result, "run_id"))
+	}
+	if err != nil {
+		return in, "", err
+	}
+	at := fmt.Sprintf("/threads/%s/runs/%s", url.PathEscape(thread), run)
+	q := url.Values{"stream_mode": in.modes, "stream_subgraphs": {strconv.FormatBool(in.Subgraphs)}}
+	c.Header().Set("Content-Location", at)
+	c.Header().Set("Location", at+"/stream?"+q.Encode())
+	return in, run, nil
+}
+
+// resume answers the requests for input that wait: those that it names, or the only one.
+func (a *api) resume(ctx context.Context, c *protocol.Call, p *langgraph.Projector, in runAsked) (run string, err error) {
+	var open []langgraph.Request
+	if p != nil {
+		open = p.Requests()
+	}
+	said, list := map[string]json.RawMessage{}, []any{}
+	_ = json.Unmarshal(in.Command.Resume, &said) // an answer may be anything
+	for _, r := range open {
+		v := said[r.ID]
+		if v == nil && len(open) == 1 {
+			v, said = in.Command.Resume, map[string]json.RawMessage{r.ID: nil}
+		}
+		if v != nil {
+			list = append(list, map[string]any{"namespace": json.RawMessage(r.Namespace), "interrupt_id": r.ID, "response": v,
+				"update": in.Command.Update, "goto": in.Command.Goto, "config": in.Config, "metadata": in.Metadata})
+		}
+	}
+	if len(list) == 0 || len(list) != len(said) {
+		return "", unprocessable("%d requests for input wait: resume is not an object with the answer to some, by their ids", len(open))
+	}
+	if _, err := a.asks(ctx, c, "input.respond", map[string]any{"responses": list}); err != nil {
+		return "", err
+	}
+	if p, err = protocol.StateAt[*langgraph.Projector](ctx, c, c.Seq, whole(c.Path("run"))); err == nil {
+		run, _ = p.Run()
+	}
+	return run, err
+}
+
+// beginStream begins a run and streams it.
+func (a *api) beginStream(c *protocol.Call, input dialect.Input) (dialect.Request, error) {
+	in, run, err := a.begin(c, input.Body)
+	if err != nil {
+		return dialect.Request{}, err
+	}
+	return in.stream(c.Path("run"), run).Request()
+}

@@ -1,0 +1,216 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/protocol"
+	"agentstream/producers"
+	"agentstream/protocols/langgraph"
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// Types that the schema has no names for.
+const (
+	typeCancel = "command.cancel"
+	typeAnswer = "command.answer"
+)
+
+// start is a run.start that was read.
+type start struct {
+	thread     string
+	agent      []byte // JSON
+	input      input
+	metadata   []byte
+	payload    jsonscan.Object // of the command.message
+	strategy   string          // "": injected while a run is under way
+	checkpoint string          // that the run is to begin from; "": the newest
+}
+
+// The strategies of multitask_strategy.
+var strategies = []string{"", "enqueue", "interrupt", "rollback", "reject"}
+
+func readStart(c *protocol.Call, thread string, raw []byte) (s start, err error) {
+	p, err := readParams(raw)
+	if err != nil {
+		return s, err
+	}
+	s.thread = thread
+	if _, err = p.text("assistant_id", "assistantId"); err != nil {
+		return s, err
+	}
+	s.agent, s.input = p.raw("assistant_id", "assistantId"), p.raw("input")
+	config, err1 := p.optional("{", "config")
+	metadata, err2 := p.optional("{", "metadata")
+	strategy, err3 := p.optional(`"`, "multitask_strategy", "multitaskStrategy")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return s, err
+	}
+	s.strategy, s.metadata = jsonscan.DecodeString(strategy), metadata
+	if !slices.Contains(strategies, s.strategy) {
+		return s, refuse(langgraph.CodeInvalidArgument, "there is no multitask_strategy %.100q", s.strategy)
+	}
+	s.checkpoint = jsonscan.DecodeString(schema.Field(schema.Field(config, "configurable"), "checkpoint_id"))
+	o := s.input.message(c, s.agent).OptRaw("config", config).OptRaw("metadata", metadata).OptStr("multitask_strategy", s.strategy)
+	s.payload = signed(c, o.End())
+	return s, nil
+}
+
+// input is that of a run, JSON; nil for none.
+type input []byte
+
+// message begins the command.message that starts a run of an agent, JSON as well.
+func (in input) message(c *protocol.Call, agent []byte) jsonscan.Object {
+	m := messageOf(in)
+	if m.id == nil {
+		m.id = jsonscan.AppendString(nil, c.NewRun("msg_")) // so that an agent can name it in its state
+	}
+	o := jsonscan.Object{'{'}.Raw("content", m.content).Raw("message_id", m.id).OptRaw("name", m.name).Raw("assistant_id", agent)
+	return o.OptRaw("input", in)
+}
+
+// message is what a person says.
+type message struct{ content, id, name []byte }
+
+// messageOf returns the newest message of a person in an input. An input of another shape is kept as it is.
+func messageOf(input []byte) (m message) {
+	messages := schema.Field(input, "messages")
+	if len(messages) > 0 && messages[0] == '{' {
+		messages = append(append([]byte{'['}, messages...), ']')
+	}
+	if jsonscan.IsString(messages) {
+		return message{content: messages}
+	}
+	for e := range jsonscan.Elements(messages) {
+		f := jsonscan.Fields(nil).Read(e)
+		role := f.Str("role") + f.Str("type")
+		if role != "user" && role != "human" && !jsonscan.IsString(e) {
+			continue
+		}
+		m = message{content: e}
+		if !jsonscan.IsString(e) {
+			m = message{f.Raw("content"), f.Kind("id", '"'), f.Kind("name", '"')}
+		}
+	}
+	if c := m.content; len(c) == 0 || c[0] != '"' && c[0] != '[' {
+		if c == nil {
+			c = input
+		}
+		m.content = jsonscan.AppendString(nil, string(c))
+	}
+	return m
+}
+
+// plan is what a run.start does to a thread as it stands.
+type plan struct {
+	events []schema.Event
+	run    func(producers.Receipt) string // the id of the run that it is about
+}
+
+// plan decides. A refusal is for the client.
+func (s *start) plan(p *langgraph.Projector) (plan, error) {
+	says := event(schema.TypeCommandMessage, "", s.payload)
+	own := func(r producers.Receipt) string { return langgraph.RunID(s.thread, r.Last) }
+	id, active := p.Run()
+	switch {
+	case active && s.strategy == "reject":
+		return plan{}, refuse(langgraph.CodeInvalidArgument, "a run is under way")
+	case active && (s.strategy == "interrupt" || s.strategy == "rollback"):
+		stop := event(typeCancel, "", []byte(`{"reason":"another run was started"}`))
+		return plan{[]schema.Event{stop, says}, own}, nil
+	case active && s.strategy == "enqueue", !active && len(p.Requests()) == 0:
+		return plan{[]schema.Event{says}, own}, nil
+	case active:
+		return plan{[]schema.Event{says}, func(producers.Receipt) string { return id }}, nil
+	}
+	answers, err := s.answers(p.Requests())
+	return plan{answers, func(r producers.Receipt) string { return langgraph.RunID(s.thread, r.First) }}, err
+}
+
+// answers makes the input the answer to what the thread waits for: to one request as it is, to several by their ids.
+func (s *start) answers(open []langgraph.Request) (events []schema.Event, err error) {
+	for _, r := range open {
+		v := s.input
+		if len(open) > 1 {
+			v = schema.Field(s.input, r.ID)
+		}
+		if len(open) > 1 && (v == nil || r.Lane != open[0].Lane) {
+			return nil, refuse(langgraph.CodeInvalidArgument, "%d requests wait for an answer: input has none for %.100q (input.respond answers some of them)", len(open), r.ID)
+		}
+		o := jsonscan.Object{'{'}.Str("request_id", r.ID).Raw("answer", v).Raw("run", s.payload)
+		events = append(events, event(typeAnswer, r.Lane, o.End()))
+	}
+	return events, nil
+}
+
+// startRun is run.start: a new thread, a new run of one, the answer to what it waits for, or a message into the run under way.
+func startRun(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
+	s, err := readStart(c, thread, raw)
+	if err != nil {
+		return answer{}, err
+	}
+	for {
+		var id string
+		var receipt producers.Receipt
+		head, p, err := protocol.Newest[*langgraph.Projector](ctx, c, whole(thread))
+		switch {
+		case err == nil:
+			id, receipt, err = s.begin(ctx, c, head, p)
+		case notThere(err):
+			id, receipt, err = s.create(ctx, c)
+		}
+		switch {
+		case err == nil:
+			return answer{jsonscan.Object{'{'}.Str("run_id", id).End(), through(receipt.First - 1)}, nil
+		case errors.Is(err, errMoved), errors.Is(err, producers.ErrExists):
+			continue // the next look sees more; ctx ends it
+		}
+		return answer{}, err
+	}
+}
+
+// create begins the thread with the run.
+func (s *start) create(ctx context.Context, c *protocol.Call) (string, producers.Receipt, error) {
+	if !c.Caller.May(auth.ScopeWrite) {
+		return "", producers.Receipt{}, auth.ErrForbidden
+	}
+	if s.checkpoint != "" {
+		return "", producers.Receipt{}, refuse(langgraph.CodeNoSuchCheckpoint, "the thread has no such checkpoint")
+	}
+	made := jsonscan.Object{'{'}.Raw("agent", s.agent).OptRaw("metadata", s.metadata).End()
+	receipt, err := c.Append(ctx, s.thread, []schema.Event{
+		event(schema.TypeSessionCreated, "", made), event(schema.TypeCommandMessage, "", s.payload),
+	}, producers.AppendOptions{MustBeNew: true, Whole: true})
+	return langgraph.RunID(s.thread, receipt.Last), receipt, err
+}
+
+// begin stores what the plan says, if the thread is still as p has it.
+func (s *start) begin(ctx context.Context, c *protocol.Call, head schema.Head, p *langgraph.Projector) (string, producers.Receipt, error) {
+	if s.checkpoint != "" {
+		if _, err := checkpointOf(ctx, c, s.thread, head.Last, s.checkpoint); err != nil {
+			return "", producers.Receipt{}, err
+		}
+	}
+	todo, err := s.plan(p)
+	if err != nil {
+		return "", producers.Receipt{}, err
+	}
+	was, _ := p.Run()
+	v := protocol.Change[*langgraph.Projector]{Request: whole(s.thread), Events: todo.events, Allow: func(p *langgraph.Projector) error {
+		again, err := s.plan(p)
+		if now, _ := p.Run(); err != nil || now != was || !slices.EqualFunc(again.events, todo.events, same) {
+			return errors.Join(err, errMoved)
+		}
+		return nil
+	}}
+	receipt, err := v.Store(ctx, c)
+	return todo.run(receipt), receipt, err
+}
+
+func same(a, b schema.Event) bool {
+	return a.Type == b.Type && a.ChildID == b.ChildID && bytes.Equal(a.Payload, b.Payload)
+}

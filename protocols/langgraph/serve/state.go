@@ -1,0 +1,304 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"agentstream/edge/auth"
+	"agentstream/edge/protocol"
+	"agentstream/fanout"
+	"agentstream/protocols/langgraph"
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+func (a *api) stateRoutes() []protocol.Route {
+	return []protocol.Route{
+		route("GET", "/threads/{run}/state", auth.ScopeRead, a.getState),
+		route("GET", "/threads/{run}/history", auth.ScopeRead, a.history),
+		route("POST", "/threads/{run}/history", auth.ScopeRead, a.history),
+	}
+}
+
+func (a *api) getState(ctx context.Context, c *protocol.Call) error {
+	_, p, err := newest(ctx, c)
+	if err != nil {
+		return err
+	}
+	state, err := stateOf(ctx, c, p, c.Path("run"))
+	if err == nil {
+		c.Reply(http.StatusOK, state)
+	}
+	return err
+}
+
+// Sizes of a list of checkpoints, when none is asked for and at most.
+const (
+	usualCheckpoints, mostCheckpoints = 10, 1000
+)
+
+// saved is a checkpoint with the state that follows it, if one does.
+type saved struct {
+	id, parent, source string
+	step               int64
+	ts                 int64  // milliseconds since the epoch
+	values             []byte // JSON; nil: none was stored
+}
+
+// checkpointsOf walks the checkpoints of a namespace, the newest first, until fn returns false.
+func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, fn func(saved) bool) error {
+	none := 0
+	req := whole(thread)
+	req.Select = langgraph.Filter{Channels: []string{"checkpoints", "values"}, Namespaces: [][]string{namespace}, Depth: &none}.Selection()
+	var values []byte
+	for from := (protocol.Spot{Seq: last + 1}); ; {
+		h := protocol.History{Call: c, Request: req, Newest: last, Page: protocol.Page{Limit: 100}}
+		if err := h.Down(ctx, from); err != nil {
+			if errors.Is(err, fanout.ErrExpired) { // there are none that are kept
+				return nil
+			}
+			return err
+		}
+		for _, it := range h.Items {
+			at := jsonscan.Fields(nil).Read(schema.Field(it.Data, "params"))
+			data := at.Raw("data")
+			if string(schema.Field(it.Data, "method")) == `"values"` {
+				values = data
+				continue
+			}
+			f := jsonscan.Fields(nil).Read(data)
+			one := saved{id: f.Str("id"), parent: f.Str("parent_id"), source: f.Str("source"), values: values}
+			one.step, _ = f.Integer("step")
+			one.ts, _ = at.Integer("timestamp")
+			if values = nil; !fn(one) {
+				return nil
+			}
+		}
+		if !h.More {
+			return nil
+		}
+		from = h.Next
+	}
+}
+
+// checkpointOf returns a checkpoint of the root. The error is a refusal for one that is not there.
+func checkpointOf(ctx context.Context, c *protocol.Call, thread string, last schema.Seq, id string) (found saved, err error) {
+	err = checkpointsOf(ctx, c, thread, nil, last, func(s saved) bool {
+		found = s
+		return s.id != id
+	})
+	if err == nil && found.id != id {
+		err = refuse(langgraph.CodeNoSuchCheckpoint, "the thread has no checkpoint %.100q", id)
+	}
+	return found, err
+}
+
+// getValues is state.get: the state of a namespace, all of it or some of its keys.
+func getValues(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
+	p, err := readParams(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	namespace, err := namespaceOf(p)
+	if err != nil {
+		return answer{}, err
+	}
+	keys, err := p.optional("[", "keys")
+	if err != nil {
+		return answer{}, err
+	}
+	head, now, err := find(ctx, c, thread)
+	if err != nil {
+		return answer{}, err
+	}
+	var at saved
+	if len(namespace) == 0 {
+		state, err := stateOf(ctx, c, now, thread)
+		if err != nil {
+			return answer{}, err
+		}
+		at.values, at.id = schema.Field(state, "values"), jsonscan.DecodeString(schema.Field(schema.Field(state, "checkpoint"), "checkpoint_id"))
+	} else {
+		if err := checkpointsOf(ctx, c, thread, namespace, head.Last, func(s saved) bool { at = s; return false }); err != nil {
+			return answer{}, err
+		}
+		if _, known := now.LaneOf(p.raw("namespace")); !known && at.id == "" {
+			return answer{}, refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
+		}
+	}
+	o := jsonscan.Object{'{'}.Raw("values", pick(at.values, keys))
+	if at.id != "" {
+		o = append(o.Name("checkpoint"), '{').Str("id", at.id).End()
+	}
+	return answer{o.End(), through(head.Last)}, nil
+}
+
+// pick returns some fields of a state; all of it without keys.
+func pick(values, keys []byte) []byte {
+	if values == nil {
+		return []byte("{}")
+	}
+	if keys == nil {
+		return values
+	}
+	o := jsonscan.Object{'{'}
+	for k := range jsonscan.Elements(keys) {
+		name := jsonscan.DecodeString(k)
+		if v := schema.Field(values, name); v != nil {
+			o = o.Raw(name, v)
+		}
+	}
+	return o.End()
+}
+
+func namespaceOf(p params) (namespace []string, err error) {
+	v, err := p.optional("[", "namespace")
+	for e := range jsonscan.Elements(v) {
+		if !jsonscan.IsString(e) {
+			return nil, refuse(langgraph.CodeInvalidArgument, "namespace is not a list of texts")
+		}
+		namespace = append(namespace, jsonscan.DecodeString(e))
+	}
+	return namespace, err
+}
+
+// limitOf returns a limit of a list of checkpoints.
+func limitOf(p params) (int, error) {
+	v := p.raw("limit")
+	if v == nil {
+		return usualCheckpoints, nil
+	}
+	n, ok := jsonscan.WholeNumber(v)
+	if !ok || n < 1 || n > mostCheckpoints {
+		return 0, refuse(langgraph.CodeInvalidArgument, "limit is not a number from 1 to %d", mostCheckpoints)
+	}
+	return int(n), nil
+}
+
+// page returns at most limit checkpoints, the newest first, those older than before alone if that is not "".
+func page(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, limit int, before string) (list []saved, err error) {
+	behind := before == ""
+	err = checkpointsOf(ctx, c, thread, namespace, last, func(s saved) bool {
+		if behind {
+			list = append(list, s)
+		}
+		behind = behind || s.id == before
+		return len(list) < limit
+	})
+	if err == nil && !behind {
+		err = refuse(langgraph.CodeNoSuchCheckpoint, "the thread has no checkpoint %.100q", before)
+	}
+	return list, err
+}
+
+// listCheckpoints is state.listCheckpoints.
+func listCheckpoints(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
+	p, err := readParams(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	namespace, err1 := namespaceOf(p)
+	limit, err2 := limitOf(p)
+	before, err3 := p.optional(`"`, "before")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return answer{}, err
+	}
+	head, _, err := find(ctx, c, thread)
+	if err != nil {
+		return answer{}, err
+	}
+	list, err := page(ctx, c, thread, namespace, head.Last, limit, jsonscan.DecodeString(before))
+	o := append(jsonscan.Object{'{'}.Name("checkpoints"), '[')
+	for i, s := range list {
+		if i > 0 {
+			o = append(o, ',')
+		}
+		o = append(o, '{').Str("id", s.id).Str("timestamp", clock(s.ts)).Int("step", s.step)
+		o = append(o.Name("metadata"), '{').Str("source", s.source).End().End()
+	}
+	return answer{append(o, `]}`...), through(head.Last)}, err
+}
+
+// clock writes a time in milliseconds since the epoch.
+func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format(schema.TimeLayout) }
+
+// history answers with the states of a thread, the newest first. One that has stored none has the one of its messages.
+func (a *api) history(ctx context.Context, c *protocol.Call) error {
+	body := []byte("{}")
+	if c.Request.Method == http.MethodPost {
+		var err error
+		if body, err = c.Body("application/json"); err != nil {
+			return err
+		}
+	}
+	p, err := readParams(body)
+	if err != nil {
+		return err
+	}
+	q, err := c.Query()
+	if err != nil {
+		return err
+	}
+	limit, err1 := limitOf(p)
+	if limit == usualCheckpoints {
+		limit, err1 = q.Number("limit", limit, mostCheckpoints)
+	}
+	before, err2 := q.One("before")
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if v := p.raw("before"); jsonscan.IsString(v) {
+		before = jsonscan.DecodeString(v)
+	} else if v != nil {
+		before = jsonscan.DecodeString(schema.Field(v, "checkpoint_id")) + jsonscan.DecodeString(schema.Field(schema.Field(v, "configurable"), "checkpoint_id"))
+	}
+	var namespace []string
+	if ns := jsonscan.DecodeString(schema.Field(p.raw("checkpoint"), "checkpoint_ns")); ns != "" {
+		namespace = strings.Split(ns, "|")
+	}
+	thread := c.Path("run")
+	head, now, err := newest(ctx, c)
+	if err != nil {
+		return err
+	}
+	list, err := page(ctx, c, thread, namespace, head.Last, limit, before)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 && before == "" && namespace == nil {
+		state, err := stateOf(ctx, c, now, thread)
+		if err == nil {
+			c.Reply(http.StatusOK, slices.Concat([]byte{'['}, state, []byte{']'}))
+		}
+		return err
+	}
+	o := jsonscan.Object{'['}
+	for i, s := range list {
+		if i > 0 {
+			o = append(o, ',')
+		}
+		o = appendSaved(o, thread, s)
+	}
+	c.Reply(http.StatusOK, append(o, ']'))
+	return nil
+}
+
+// appendSaved writes a state of the past as GET …/state writes the newest.
+func appendSaved(o jsonscan.Object, thread string, s saved) jsonscan.Object {
+	ref := func(o jsonscan.Object, id string) jsonscan.Object {
+		return append(o, '{').Str("thread_id", thread).Str("checkpoint_ns", "").Str("checkpoint_id", id).End()
+	}
+	o = append(o, '{').Raw("values", pick(s.values, nil)).Raw("next", []byte("[]")).Raw("tasks", []byte("[]"))
+	o = ref(o.Name("checkpoint"), s.id)
+	if o = o.Name("parent_checkpoint"); s.parent == "" {
+		o = append(o, "null"...)
+	} else {
+		o = ref(o, s.parent)
+	}
+	o = append(o.Name("metadata"), '{').Int("step", s.step).Str("source", s.source).End()
+	return o.Str("created_at", clock(s.ts)).End()
+}

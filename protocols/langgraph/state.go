@@ -1,0 +1,240 @@
+package langgraph
+
+import (
+	"bytes"
+	"cmp"
+	"iter"
+	"slices"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+)
+
+// state is what a thread's state is made of.
+type state struct {
+	newest     snapshot // the newest stored state of the root
+	checkpoint checkpoint
+	requests   []request
+	spans      []span // messages and results of the root, in their order; only appended to: copies share it
+}
+
+// snapshot is a stored state.
+type snapshot struct {
+	at     dialect.Place
+	ts     string
+	run    string // of LangGraph
+	values []byte // never changed
+}
+
+type checkpoint struct {
+	id, parent, source, ts string
+	step                   int64
+}
+
+// span is where a message or a result is: the records with which it begins and ends, and the time of the first.
+type span struct {
+	start, end schema.Seq
+	ts         string
+}
+
+// maxSpans bounds the messages that are remembered. Of more the newest are.
+const maxSpans = 1 << 14
+
+func (s *state) clone() state {
+	c := *s
+	c.requests, c.spans = slices.Clone(s.requests), slices.Clip(s.spans)
+	return c
+}
+
+func (s *state) size() int {
+	return len(s.newest.values) + 48*len(s.spans) + 128*len(s.requests) + asked(s)
+}
+
+func asked(s *state) (n int) {
+	for i := range s.requests {
+		n += len(s.requests[i].payload)
+	}
+	return n
+}
+
+// formMessages is Request.Form of MessagesRequest.
+const formMessages = "messages"
+
+// MessagesRequest returns the request for the messages of a thread as its state has them: a frame for each that is complete and
+// for each result of a tool. The message of a frame may have begun with a record before.
+func MessagesRequest(thread string) dialect.Request {
+	return dialect.Request{Run: thread, Stream: StreamName, Form: formMessages}
+}
+
+// list notes a message that is complete. write writes its members.
+func (p *Projector) list(at span, write func(object) object) {
+	if len(p.spans) >= maxSpans {
+		p.spans = slices.Clone(p.spans[maxSpans/4:])
+	}
+	p.spans = append(p.spans, at)
+	slot := p.rec.kept
+	p.rec.kept++
+	if p.rec.out != nil && p.req.Form == formMessages {
+		p.rec.out.Add(dialect.Frame{Data: p.rec.out.Text(write(object{'{'}).End()), Slot: slot, Token: p.rec.out.Number(int64(at.start))})
+	}
+}
+
+// spoken notes a message of the root.
+func (p *Projector) spoken(m *message, t *assemble.Transition, usage []byte, stop string) {
+	if t.Lane.Child != "" {
+		return
+	}
+	p.list(span{m.start, p.rec.seq, m.ts}, func(o object) object {
+		var parts [][]byte
+		if jsonscan.IsString(t.Value) {
+			parts = [][]byte{append(object{'{'}.Str("type", "text").Raw("text", t.Value), '}')}
+		} else {
+			parts = slices.Collect(jsonscan.Elements(t.Value))
+		}
+		o = o.Str("type", m.role).Str("id", m.id).Raw("content", partsOf(parts))
+		o = append(o.Name("tool_calls"), '[')
+		for _, raw := range parts {
+			if c := assemble.ReadPart(raw); text(c.Type) == "tool_use" {
+				if call := contentOf(&c); bytes.HasPrefix(call, []byte(`{"type":"tool_call"`)) {
+					o = append(sepList(o), call...)
+				}
+			}
+		}
+		o = append(append(append(o, ']').OptRaw("usage_metadata", usage).Name("response_metadata"), '{').OptStr("finish_reason", finishReason(stop)), '}')
+		return o
+	})
+}
+
+// result notes the result of a tool of the root.
+func (p *Projector) result(t *assemble.Transition, output []byte, ok bool, problem string) {
+	if t.Lane.Child != "" {
+		return
+	}
+	content := output
+	if !ok {
+		content = quoted(problem)
+	} else if !jsonscan.IsString(output) {
+		content = quoted(string(output))
+	}
+	p.list(span{p.rec.seq, p.rec.seq, p.rec.ts}, func(o object) object {
+		o = o.Str("type", "tool").Str("id", "tool_"+modelRunID(p.thread, "", p.rec.seq)).Raw("content", content).Str("tool_call_id", t.Item.ID).OptStr("name", t.Item.Tool)
+		if !ok {
+			return o.Str("status", "error")
+		}
+		return o.Str("status", "success")
+	})
+}
+
+// Open begins a stream that goes on behind the newest event with the newest state, under its own number.
+func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {
+	if !p.req.Newest || p.newest.values == nil || p.older != nil {
+		return nil
+	}
+	was, run := p.rec, p.run.id
+	p.rec, p.run.id = record{seq: p.newest.at.Seq, ts: p.newest.ts}, p.newest.run
+	f := p.frame(out, values, "values", source{namespace: []byte("[]")}, p.newest.at, func(o object) object { return append(o, p.newest.values...) })
+	if p.rec, p.run.id = was, run; p.req.Select == nil || p.req.Select.Shows(&f) {
+		f.Token = nil // the client goes on behind the newest event, not behind this one
+		out.Add(f)
+	}
+	return nil
+}
+
+// Status is the thread's: idle, busy, interrupted or error.
+func (p *Projector) Status() string {
+	switch {
+	case p.run.active:
+		return "busy"
+	case p.asking():
+		return interrupted
+	case p.last == failed:
+		return "error"
+	}
+	return "idle"
+}
+
+// Session is what the thread's session.* events say of it, as schema.MergeSession has it; nil when there are none.
+func (p *Projector) Session() []byte { return p.session }
+
+// Run is the id of the run under way, or of the newest, and whether it is under way.
+func (p *Projector) Run() (id string, active bool) { return p.run.id, p.run.active }
+
+// Records walks the records of the root run with after < seq ≤ through. What is no longer kept is left out, without an error.
+type Records func(after, through schema.Seq) iter.Seq2[schema.Record, error]
+
+// AppendState appends the state of the thread as GET /threads/{id}/state has it: the newest that was stored, or else one made of
+// the messages that are complete. It reads the records of those.
+func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
+	o := append(object(dst), '{')
+	ts, step := p.newest.ts, p.checkpoint.step
+	if p.newest.values != nil {
+		o = o.Raw("values", p.newest.values)
+	} else {
+		o = append(append(o.Name("values"), '{').Name("messages"), '[')
+		for _, at := range p.spans {
+			m, err := p.readMessage(at, read)
+			if err != nil {
+				return dst, err
+			}
+			if m != nil {
+				o = append(sepList(o), m...)
+			}
+		}
+		o = append(o, `]}`...)
+		if n := len(p.spans); n > 0 {
+			ts, step = p.spans[n-1].ts, int64(n)
+		}
+	}
+	node := quoted(cmp.Or(p.graph, "agent"))
+	o = append(o.Name("next"), '[')
+	if p.run.active || p.asking() {
+		o = append(o, node...)
+	}
+	o = append(append(o, ']').Name("tasks"), '[')
+	if p.run.active || p.asking() {
+		o = append(o, '{').Str("id", p.run.id).Raw("name", node)
+		o = append(o.Name("interrupts"), '[')
+		for _, r := range p.requests {
+			if r.told {
+				continue
+			}
+			o = append(sepList(o), '{')
+			o = object(o).Str("id", r.id).Raw("value", r.payload).Raw("namespace", r.namespace).End()
+		}
+		o = append(o, `],"checkpoint":null,"error":null,"state":null}`...)
+	}
+	o = append(o, ']')
+	id := cmp.Or(p.checkpoint.id, p.run.id)
+	o = append(o.Name("checkpoint"), '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", id).End()
+	if o = o.Name("parent_checkpoint"); p.checkpoint.parent != "" {
+		o = append(o, '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", p.checkpoint.parent).End()
+	} else {
+		o = append(o, `null`...)
+	}
+	o = append(o.Name("metadata"), '{').Int("step", step).Str("source", cmp.Or(p.checkpoint.source, "loop")).End()
+	return o.Raw("created_at", quoted(ts)).End(), nil
+}
+
+// readMessage reads a message from its records; nil when they are not kept.
+func (p *Projector) readMessage(at span, read Records) (m []byte, err error) {
+	q := newProjector(MessagesRequest(p.thread))
+	q.thread = p.thread
+	var out dialect.Frames
+	for r, err := range read(at.start-1, at.end) {
+		if err == nil && len(r.Child) == 0 {
+			err = q.Project(&out, r)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range out.List {
+			if string(f.Token) == string(out.Number(int64(at.start))) {
+				m = bytes.Clone(f.Data)
+			}
+		}
+		out.Reset()
+	}
+	return m, nil
+}

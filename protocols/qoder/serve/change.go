@@ -1,0 +1,94 @@
+package serve
+
+import (
+	"context"
+	"slices"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/producers"
+	"agentstream/protocols/qoder"
+	"agentstream/schema"
+)
+
+// change is what a request appends to a session: events of one lane, all of them or none. A run that is over takes them
+// too. It goes on with a message, or with an outcome to reach; by everything else it stays over.
+type change struct {
+	run    string
+	events []schema.Event
+	opt    producers.AppendOptions
+	// allow decides whether the session, as it stands right before the events, takes them; it is asked of sessions
+	// that are not deleted. nil: all are.
+	allow func(*qoder.Projector) error
+	// ends: a run in which nothing is under way is over behind the events, so that it is kept and expires like any run
+	// that is over. Otherwise somebody must still end what is; then the run is over for the reaper.
+	ends bool
+	// blind: a session of which too much would have to be remembered takes it unasked.
+	blind bool
+
+	rests bool // nothing is under way in the session that allow was asked about
+}
+
+// lane is the child whose events they are; "" is the run itself.
+func (c *change) lane() string { return c.events[0].ChildID }
+
+// store appends a change. What it is made for is checked on the very head that it follows. A repeat with the same
+// key is recognised whatever has become of the run since.
+func store(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
+	return c.made().Store(ctx, x)
+}
+
+// once stores a change that is there to be made once: allow returns protocol.ErrDone when it has been made.
+func once(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
+	return c.made().Once(ctx, x)
+}
+
+func (c *change) made() protocol.Change[*qoder.Projector] {
+	opt := c.opt
+	opt.AfterEnd, opt.Amend = true, c.amend
+	return protocol.Change[*qoder.Projector]{Request: qoder.Request(c.run, ""), Events: c.events, Options: opt, Blind: c.blind, Allow: func(p *qoder.Projector) error {
+		c.rests = !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
+		if c.allow == nil {
+			return nil
+		}
+		return c.allow(p)
+	}}
+}
+
+// amend adds the lifecycles that the run needs beside the events.
+func (c *change) amend(head schema.Head, events []schema.Event) []schema.Event {
+	switch {
+	case !head.State.Final() && c.ends && c.rests:
+		return append(slices.Clip(events), lifecycle(`{"state":"done","reason":"archived","session":true}`))
+	case !head.State.Final():
+		return events
+	}
+	for i, e := range events {
+		switch {
+		case schema.Reopens(e.Type, e.ChildID, e.Payload):
+			return events
+		case isOutcome(e):
+			return slices.Insert(slices.Clone(events), i, lifecycle(`{"state":"planning","reason":null}`))
+		}
+	}
+	return events
+}
+
+// isOutcome reports whether an event is an outcome to reach, as qoder.Command makes it.
+func isOutcome(e schema.Event) bool {
+	return e.Type == typeRedirect && string(schema.Field(schema.Field(e.Payload, "event"), "type")) == `"user.define_outcome"`
+}
+
+// lifecycle is an event with which a run ends or goes on for a change's sake. Readers of sessions pass over those that
+// have "session":true.
+func lifecycle(payload string) schema.Event {
+	return schema.Event{Type: schema.TypeRunLifecycle, Actor: "system", Payload: []byte(payload)}
+}
+
+// alive refuses what changes an archived session (qoder §1.4).
+func alive(p *qoder.Projector) error {
+	if p.Archived() {
+		return dialect.Refuse(dialect.ErrGone, "session is archived")
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/producers"
+	"agentstream/protocols/qoder"
+	"agentstream/schema"
+)
+
+// maxSent bounds the events of one request.
+const maxSent = 256
+
+// send appends what a client says to a session and answers with the events as every reader gets them. All are
+// checked before anything is stored. Events for one thread that follow each other are stored all or none; of a
+// request for several threads a beginning may be stored when the answer is an error that says so, and a repeat
+// with the same Idempotency-Key completes it.
+func (a routes) send(ctx context.Context, x *protocol.Call) error {
+	opt, body, err := x.KeyedBody(bodyTypes...)
+	if err != nil {
+		return err
+	}
+	said, err := qoder.SentEvents(body, maxSent)
+	if err != nil {
+		return err
+	}
+	run := x.Path("run")
+	head, p, err := protocol.Newest[*qoder.Projector](ctx, x, qoder.Request(run, ""))
+	if err != nil {
+		return err
+	}
+	m := messages{x: x, run: run, newest: head.Last, keyed: opt.IdempotencyKey != "", said: said, name: "events"}
+	if err := m.translate(ctx, p); err != nil {
+		return err
+	}
+	replies := protocol.Page{Limit: len(said)}
+	for i, group := range m.byLane() {
+		c := change{run: run, events: m.events[group.from:group.to], opt: opt, allow: m.allow(group)}
+		if opt.IdempotencyKey != "" {
+			c.opt.IdempotencyKey += "\x00" + strconv.Itoa(i)
+		}
+		receipt, err := store(ctx, x, c)
+		if err == nil {
+			err = stored(ctx, x, &replies, c.lane(), receipt)
+		}
+		if err != nil {
+			return partly(err, group.from, len(said))
+		}
+	}
+	x.Reply(http.StatusOK, append(replies.Append([]byte(`{"data":[`)), `]}`...))
+	return nil
+}
+
+// messages are the events of a request and what they become.
+type messages struct {
+	x      *protocol.Call
+	run    string
+	newest schema.Seq
+	keyed  bool
+	said   []json.RawMessage
+	name   string // of the parameter that they are in
+	events []schema.Event
+}
+
+// translate makes all events and holds each to what the log takes.
+func (m *messages) translate(ctx context.Context, p *qoder.Projector) error {
+	m.events = make([]schema.Event, len(m.said))
+	for i := range m.said {
+		e, err := m.event(p, i)
+		if err != nil && m.keyed {
+			if again, ok := m.again(ctx, i); ok {
+				e, err = again, nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		m.events[i] = e
+		p.Sent(e)
+	}
+	return nil
+}
+
+// event makes one event of a session as it stands for p.
+func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
+	e, err := p.Command(m.said[i])
+	if err == nil {
+		e.Payload = m.x.By(e.Payload)
+		err = e.Prepare(m.run)
+	}
+	place := fmt.Sprintf("%s[%d]", m.name, i)
+	if wrong := new(qoder.ParamError); errors.As(err, &wrong) {
+		return e, &qoder.ParamError{Param: place + "." + wrong.Param, Reason: wrong.Reason}
+	}
+	if err != nil {
+		return e, fmt.Errorf("%s: %w", place, err)
+	}
+	return e, nil
+}
+
+// again looks for a record that is what an event became when the session would still take it: an answer, say, that
+// is sent a second time. Whether it is a repeat its key decides; if it is not, allow refuses it.
+func (m *messages) again(ctx context.Context, i int) (found schema.Event, ok bool) {
+	from := max(m.newest-protocol.MaxScan, 0)
+	p, err := protocol.StateAt[*qoder.Projector](ctx, m.x, from, qoder.Request(m.run, ""))
+	if err != nil {
+		return found, false // the refusal says more
+	}
+	for r, err := range m.x.Records(ctx, m.run, from, m.newest) {
+		if err != nil {
+			return found, false
+		}
+		if bytes.HasPrefix(r.Type, []byte("command.")) {
+			e, err := m.event(p, i)
+			if err == nil && e.Type == string(r.Type) && e.ChildID == string(r.Child) && bytes.Equal(e.Payload, r.Payload()) {
+				return e, true
+			}
+		}
+		if err := p.Project(nil, r); err != nil {
+			return found, false
+		}
+	}
+	return found, false
+}
+
+// group is a stretch of events for one lane.
+type group struct{ from, to int }
+
+// byLane cuts the events into runs of those for one lane, in their order.
+func (m *messages) byLane() (groups []group) {
+	for from := 0; from < len(m.events); {
+		to := from + 1
+		for to < len(m.events) && m.events[to].ChildID == m.events[from].ChildID {
+			to++
+		}
+		groups = append(groups, group{from, to})
+		from = to
+	}
+	return groups
+}
+
+// allow holds that the session takes a group as it stands right before it, and that the events mean the same.
+func (m *messages) allow(g group) func(*qoder.Projector) error {
+	return func(p *qoder.Projector) error {
+		if err := alive(p); err != nil {
+			return err
+		}
+		for i := g.from; i < g.to; i++ {
+			e, err := m.event(p, i)
+			if err != nil {
+				return err
+			}
+			if was := &m.events[i]; e.Type != was.Type || e.ChildID != was.ChildID || !bytes.Equal(e.Payload, was.Payload) {
+				return fmt.Errorf("what events[%d] is about has changed: %w", i, schema.ErrConflict)
+			}
+			p.Sent(e)
+		}
+		return nil
+	}
+}
+
+// stored adds the frames of what was stored for a lane, as those who read its thread get them.
+func stored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child string, receipt producers.Receipt) error {
+	run, thread := x.Path("run"), ""
+	if child != "" {
+		thread = qoder.ThreadID(run, child)
+	}
+	p, err := protocol.StateAt[*qoder.Projector](ctx, x, receipt.First-1, qoder.Request(run, thread))
+	if err != nil {
+		return err
+	}
+	var out dialect.Frames
+	for r, err := range x.Records(ctx, run, receipt.First-1, receipt.Last) {
+		if err != nil {
+			return err
+		}
+		out.Reset()
+		if err := p.Project(&out, r); err != nil {
+			return err
+		}
+		for _, f := range out.List {
+			if saidByClient(f.Event) {
+				answer.Add(string(f.Token), bytes.Clone(f.Data))
+			}
+		}
+	}
+	return nil
+}
+
+// saidByClient distinguishes what a client has sent from what its record brings about besides.
+func saidByClient(typ []byte) bool {
+	return strings.HasPrefix(string(typ), "user.") || string(typ) == "system.message"
+}
+
+// partly adds to an error that a beginning is stored all the same.
+func partly(err error, stored, of int) error {
+	if stored == 0 || errors.As(err, new(*producers.PartialError)) {
+		return err
+	}
+	return &producers.PartialError{Stored: stored, Of: of, Err: err}
+}

@@ -61,7 +61,7 @@ func announced(l *assemble.Lane) *assemble.Message {
 
 // items returns the ids of what a lane has open of a kind, as they began.
 func items(l *assemble.Lane, kind assemble.Kind) (all []*assemble.Item) {
-	for _, it := range l.Items {
+	for it := range l.Items() {
 		if it.Kind == kind && it.ID != "" {
 			all = append(all, it)
 		}
@@ -74,9 +74,15 @@ var ended = [...]assemble.Kind{assemble.ModelStart, assemble.CallStart, assemble
 
 // working reports whether a lane has something open that belongs to a turn.
 func working(l *assemble.Lane) bool {
-	return announced(l) != nil || slices.ContainsFunc(l.Items, func(it *assemble.Item) bool {
-		return it.ID != "" && slices.Contains(ended[:], it.Kind)
-	})
+	if announced(l) != nil {
+		return true
+	}
+	for it := range l.Items() {
+		if it.ID != "" && slices.Contains(ended[:], it.Kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // Requests returns the requests for input of a lane that have no input.answered, with their seqs.

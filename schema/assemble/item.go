@@ -2,7 +2,7 @@ package assemble
 
 import (
 	"bytes"
-	"slices"
+	"iter"
 
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -34,59 +34,95 @@ const (
 // ends are the kinds that end an item.
 var ends = [...]Kind{CallAsk: CallEnd, CallStart: CallEnd, ModelStart: ModelEnd, TaskStart: TaskEnd, InputRequest: InputAnswer}
 
+// itemKey is what an item is found by: the kind that ends it, and the sum of its id. So a call is found by its end whether it
+// was asked for or has started.
+type itemKey struct {
+	end Kind
+	id  jsonscan.Sum
+}
+
+func (it *Item) place() itemKey { return itemKey{ends[it.Kind], it.key} }
+
+// abandoned reports whether the item is a call that nobody will start when its turn has ended. A provider may have paused its
+// turn for one of its own.
+func (it *Item) abandoned() bool { return it.Kind == CallAsk && it.Server == nil }
+
+// put adds an item, or sets the one in the place of another.
+func (l *Lane) put(it *Item) {
+	l.items.Set(it.place(), it)
+	if it.abandoned() {
+		l.asks.Set(it.place(), struct{}{})
+	}
+}
+
 // begin adds an item. One of the same kind and id that is open ends before it.
 func (a *Run) begin(l *Lane, it *Item, repaired bool) *Item {
-	if i := l.find(ends[it.Kind], it.key); i >= 0 {
-		was := l.Items[i]
+	if was, ok := l.items.Get(it.place()); ok {
 		if was.Kind == CallAsk && it.Server == nil {
 			it.Server = was.Server
 		}
 		if was.Kind == CallAsk && it.Kind == CallStart {
-			a.remove(l, i)
+			a.remove(l, was)
 		} else {
-			a.end(l, i, true)
+			a.end(l, was, true)
 		}
 	}
-	if len(l.Items) >= maxItems {
-		a.end(l, 0, true)
+	if l.items.Len() >= maxItems {
+		a.endOldest(l)
 	}
-	l.Items, l.keys = append(l.Items, it), append(l.keys, it.key)
+	l.put(it)
 	a.items++
 	a.add(Transition{Kind: it.Kind, Lane: l, Item: it, Repaired: repaired})
 	if a.items > maxAllItems {
-		a.end(l, 0, true)
+		a.endOldest(l)
 	}
 	return it
 }
 
+// Items returns what is open of the lane, in the order of its beginning.
+func (l *Lane) Items() iter.Seq[*Item] {
+	return func(yield func(*Item) bool) {
+		for _, it := range l.items.All() {
+			if !yield(it) {
+				return
+			}
+		}
+	}
+}
+
 // Item returns the item of a kind with an id; nil when it is not open.
 func (l *Lane) Item(kind Kind, id string) *Item {
-	for _, it := range l.Items {
-		if it.Kind == kind && it.ID == id && id != "" {
-			return it
-		}
+	if id == "" {
+		return nil
 	}
-	return nil
+	it := l.find(ends[kind], keyOf(jsonscan.AppendString(nil, id)))
+	if it == nil || it.Kind != kind || it.ID != id {
+		return nil
+	}
+	return it
 }
 
-// find returns the index of the item that a kind of end is of; -1 when there is none.
-func (l *Lane) find(end Kind, key jsonscan.Sum) int {
-	for i := range l.keys {
-		if l.keys[i] == key && ends[l.Items[i].Kind] == end {
-			return i
-		}
-	}
-	return -1
+// find returns the item that a kind of end is of; nil when there is none.
+func (l *Lane) find(end Kind, key jsonscan.Sum) *Item {
+	it, _ := l.items.Get(itemKey{end, key})
+	return it
 }
 
-func (a *Run) end(l *Lane, i int, repaired bool) {
-	it := l.Items[i]
-	a.remove(l, i)
+func (a *Run) end(l *Lane, it *Item, repaired bool) {
+	a.remove(l, it)
 	a.add(Transition{Kind: ends[it.Kind], Lane: l, Item: it, Repaired: repaired})
 }
 
-func (a *Run) remove(l *Lane, i int) {
-	l.Items, l.keys = slices.Delete(l.Items, i, i+1), slices.Delete(l.keys, i, i+1)
+// endOldest ends the item of a lane that has begun first.
+func (a *Run) endOldest(l *Lane) {
+	if _, it, ok := l.items.First(); ok {
+		a.end(l, it, true)
+	}
+}
+
+func (a *Run) remove(l *Lane, it *Item) {
+	l.items.Delete(it.place())
+	l.asks.Delete(it.place())
 	a.items--
 }
 
@@ -99,8 +135,8 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 		return
 	}
 	it := &Item{Kind: kind, Seq: a.seq, key: keyOf(id)}
-	if i := l.find(ends[kind], it.key); !begins && i >= 0 && l.Items[i].Kind == kind {
-		a.end(l, i, false)
+	if was := l.find(ends[kind], it.key); !begins && was != nil && was.Kind == kind {
+		a.end(l, was, false)
 		return
 	}
 	if !begins && kind == InputRequest {
@@ -112,8 +148,8 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 		it.Server = ServerOf(a.head.Payload)
 	}
 	a.begin(l, it, !begins)
-	if i := l.find(ends[kind], it.key); !begins && i >= 0 {
-		a.end(l, i, false)
+	if begun := l.find(ends[kind], it.key); !begins && begun != nil {
+		a.end(l, begun, false)
 	}
 }
 
@@ -125,17 +161,17 @@ func (a *Run) work(l *Lane) {
 		return
 	}
 	key := keyOf(id)
-	i := l.find(CallEnd, key)
-	if i < 0 || l.Items[i].Works {
+	was := l.find(CallEnd, key)
+	if was == nil || was.Works {
 		return
 	}
-	it := *l.Items[i]
+	it := *was
 	it.Works = true
 	if it.Kind == CallAsk {
 		it.Kind, it.Seq = CallStart, a.seq
 		a.begin(l, &it, true)
 	} else {
-		l.Items[i] = &it
+		l.put(&it)
 	}
 	a.add(Transition{Kind: CallRun, Lane: l, Item: &it})
 }
@@ -146,7 +182,7 @@ func (a *Run) ask(l *Lane, id, tool, block []byte) {
 		return
 	}
 	key := keyOf(id)
-	if i := l.find(CallEnd, key); i >= 0 && l.Items[i].Kind == CallStart {
+	if was := l.find(CallEnd, key); was != nil && was.Kind == CallStart {
 		return
 	}
 	it := &Item{Kind: CallAsk, Seq: a.seq, key: key}

@@ -8,6 +8,7 @@ import (
 
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
+	"agentstream/schema/ordered"
 )
 
 // Lane is what is known of the run itself or of one child.
@@ -19,12 +20,13 @@ type Lane struct {
 	InTurn  bool
 	Turn    string   // id of the open turn; "" when it has none
 	Message *Message // the open message; nil when there is none
-	Items   []*Item  // what else is open, in the order of its beginning
 
-	keys  []jsonscan.Sum // of Items
-	gone  jsonscan.Sum   // key of the message that Cut has ended; zero when there is none
-	order int            // number of lanes that were known before
+	items ordered.Map[itemKey, *Item]    // what else is open, in the order of its beginning
+	asks  ordered.Map[itemKey, struct{}] // those of items that the end of a turn ends
+	gone  jsonscan.Sum                   // key of the message that Cut has ended; zero when there is none
+	order int                            // number of lanes that were known before
 	depth int
+	live  bool         // it is in Run.live
 	by    *atomic.Bool // of the Run that may change it
 }
 
@@ -40,14 +42,14 @@ const (
 // clone returns a copy that its owner may change.
 func (l *Lane) clone(by *atomic.Bool) *Lane {
 	c := *l
-	c.by, c.Items, c.keys = by, slices.Clone(l.Items), slices.Clone(l.keys)
+	c.by, c.items, c.asks = by, l.items.Clone(), l.asks.Clone()
 	if l.Message != nil {
 		c.Message = l.Message.clone()
 	}
 	return &c
 }
 
-func (l *Lane) busy() bool { return l.InTurn || l.Message != nil || len(l.Items) > 0 }
+func (l *Lane) busy() bool { return l.InTurn || l.Message != nil || l.items.Len() > 0 }
 
 // Lane returns what is known of a child, or of the run itself (""); nil when nothing is.
 func (a *Run) Lane(child string) *Lane { return a.lanes[child] }
@@ -68,8 +70,17 @@ func (a *Run) lane(child []byte) *Lane {
 		l = a.meet(string(child))
 	}
 	l = a.own(l)
+	a.revive(l)
 	a.newest = l
 	return l
+}
+
+// revive notes that a lane may have something that the end of the run ends.
+func (a *Run) revive(l *Lane) {
+	if !l.live {
+		l.live = true
+		a.live[l.Child] = struct{}{}
+	}
 }
 
 // unshare makes the map of lanes this Run's alone.
@@ -77,6 +88,9 @@ func (a *Run) unshare() {
 	if a.by == nil || a.by.Load() {
 		if a.lanes = maps.Clone(a.lanes); a.lanes == nil {
 			a.lanes = map[string]*Lane{}
+		}
+		if a.live = maps.Clone(a.live); a.live == nil {
+			a.live = map[string]struct{}{}
 		}
 		a.by = new(atomic.Bool)
 		a.newest = nil
@@ -119,6 +133,7 @@ func (a *Run) root() *Lane {
 	if l == nil {
 		l = &Lane{by: a.by}
 		a.lanes[""] = l
+		a.revive(l)
 		a.known++
 	}
 	return l
@@ -135,6 +150,7 @@ func (a *Run) below(parent *Lane, child string, path []string, repaired bool) *L
 	l := &Lane{Child: strings.Clone(child), Parent: parent.Child, Path: slices.Clone(path), depth: parent.depth + 1, order: a.known, by: a.by}
 	a.known++
 	a.lanes[l.Child] = l
+	a.revive(l)
 	a.add(Transition{Kind: ChildBegin, Lane: l, Repaired: repaired})
 	return l
 }
@@ -151,6 +167,7 @@ func (a *Run) forgetLanes(parent *Lane) {
 			a.add(Transition{Kind: ChildEnd, Lane: l, Repaired: true})
 		}
 		delete(a.lanes, l.Child)
+		delete(a.live, l.Child)
 	}
 	a.newest = nil
 }
@@ -234,7 +251,8 @@ func (a *Run) finish(l *Lane, state schema.RunState) {
 }
 
 // ended returns the lanes that end with a lane: itself, or all when it is the run. They are in the order of their ids,
-// which has no meaning and is the same everywhere.
+// which has no meaning and is the same everywhere. Those in which nothing is left to end are not looked at again until they
+// have another record.
 func (a *Run) ended(l *Lane, want func(*Lane) bool) (all []*Lane) {
 	if l.Child != "" {
 		if want(l) {
@@ -242,9 +260,13 @@ func (a *Run) ended(l *Lane, want func(*Lane) bool) (all []*Lane) {
 		}
 		return all
 	}
-	for _, other := range a.lanes {
-		if want(other) {
+	for child := range a.live {
+		switch other := a.lanes[child]; {
+		case want(other):
 			all = append(all, other)
+		case other != l && !other.busy() && other.State.Final():
+			a.own(other).live = false
+			delete(a.live, child)
 		}
 	}
 	slices.SortFunc(all, func(x, y *Lane) int { return strings.Compare(x.Child, y.Child) })
@@ -259,8 +281,8 @@ func (a *Run) close(l *Lane) {
 	if l.Message != nil {
 		a.cut(l)
 	}
-	for len(l.Items) > 0 {
-		a.end(l, 0, true)
+	for l.items.Len() > 0 {
+		a.endOldest(l)
 	}
 	a.endTurn(l, true)
 }
@@ -283,10 +305,8 @@ func (a *Run) turn(l *Lane, begins bool) {
 	if begins {
 		return
 	}
-	for i := len(l.Items) - 1; i >= 0; i-- { // nobody will start what was asked for, but for a provider that paused its turn
-		if it := l.Items[i]; it.Kind == CallAsk && it.Server == nil {
-			a.end(l, i, true)
-		}
+	for place := range l.asks.Backward() {
+		a.end(l, l.find(place.end, place.id), true)
 	}
 	a.endTurn(l, false)
 }

@@ -34,11 +34,12 @@ type Run struct {
 	limits Limits
 	run    string // id, of the first record
 	lanes  map[string]*Lane
-	by     *atomic.Bool // set when a copy shares lanes; nil with lanes
-	known  int          // lanes that were ever known
-	kept   int          // bytes of the content of open messages
-	texts  int          // bytes of the texts of open blocks
-	items  int          // of all lanes
+	live   map[string]struct{} // those that the end of the run may have to end
+	by     *atomic.Bool        // set when a copy shares lanes and live; nil with lanes
+	known  int                 // lanes that were ever known
+	kept   int                 // bytes of the content of open messages
+	texts  int                 // bytes of the texts of open blocks
+	items  int                 // of all lanes
 
 	newest *Lane // of the record at hand
 	head   Head
@@ -72,7 +73,7 @@ func (a *Run) Size() int {
 		for _, id := range l.Path {
 			n += 16 + len(id)
 		}
-		for _, it := range l.Items {
+		for it := range l.Items() {
 			n += len(it.ID) + len(it.Tool) + len(it.Server)
 		}
 		if m := l.Message; m != nil {

@@ -194,8 +194,6 @@ func (Dialect) Projector(req dialect.Request) dialect.Projector {
 	switch req.Stream {
 	case StreamScenario:
 		return &scenario{encoder: encoder{run: req.Run}}
-	case StreamRealtime:
-		return &realtime{encoder: encoder{run: req.Run}}
 	case StreamAgent:
 		return &agent{run: req.Run, form: req.Form}
 	case StreamMemory, StreamMessage, StreamTransfer:

@@ -23,11 +23,7 @@ const (
 	eventCompleted = 15
 	eventFailed    = 16
 
-	realtimeOpened    = 10
-	realtimeText      = 11
-	realtimeAudio     = 12
-	realtimeCompleted = 13
-	realtimeFailed    = 14
+	realtimeOpened = 10 // the payloads of the other types follow
 )
 
 // encoder makes the frames of events that come by the thousand, and has the memory for it.

@@ -39,6 +39,7 @@ type Job struct {
 	providers        providers
 	account          *runtimev1.AccountSessionEvent // the newest; nil: none was fed
 	fields           jsonscan.Fields
+	session          realtime
 }
 
 // progress is so many steps of a total, 0: of none that is known.
@@ -64,6 +65,7 @@ const MaxNodes = 256
 func (j *Job) For(req dialect.Request) dialect.Stateful {
 	c := *j
 	c.req, c.fields, c.told = req, nil, 0
+	c.session = realtime{encoder: encoder{run: req.Run}, answer: j.session.answer}
 	c.providers, c.nodes, c.outputs = slices.Clone(j.providers), slices.Clone(j.nodes), slices.Clone(j.outputs)
 	for i := range c.outputs {
 		c.outputs[i].sum = cloneSum(j.outputs[i].sum)
@@ -110,6 +112,11 @@ func (j *Job) Closed() bool { return j.Over() || j.cancelled }
 
 // Project makes the frame of a record that changes what the client gets.
 func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
+	if j.req.Stream == StreamRealtime {
+		j.session.project(out, r)
+	} else {
+		j.session.project(nil, r)
+	}
 	changed, event := j.feed(r)
 	if out == nil {
 		return nil
@@ -121,6 +128,8 @@ func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
 		return newFeed(j.req).Project(out, r)
 	case StreamWorkflow:
 		return j.workflowFrame(out, event)
+	case StreamRealtime:
+		return nil
 	default:
 		if !changed {
 			return nil

@@ -1,47 +1,129 @@
 package nimi
 
 import (
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"agentstream/edge/dialect"
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 	"agentstream/schema"
 )
 
-// realtime shows a session: at most one frame of a record, whose sequence is the record's, so that a number resumes exactly.
+// realtime shows a session: at most one frame of a record, whose sequence is the record's, so that a number resumes exactly. Each
+// answer ends with COMPLETED or FAILED, and the session goes on; COMPLETED is the last frame once the session is closed.
 type realtime struct {
 	encoder
 	text []byte
+	answer
 }
 
-// Project makes the frame of a record.
-func (p *realtime) Project(out *dialect.Frames, r schema.Record) error {
+// answer is what the root lane has recorded of the answer that is under way.
+type answer struct {
+	turn  bool // its turn.end will end it; without turns its last message does
+	mine  bool // the newest message is the agent's
+	heard heard
+}
+
+// project makes the frame of a record; a nil out keeps it to itself.
+func (p *realtime) project(out *dialect.Frames, r schema.Record) {
 	if r.Child != nil {
-		return nil
+		return
 	}
+	typ := string(r.Type)
+	switch typ {
+	case schema.TypeTextDelta, schema.TypeDataDelta, schema.TypeSessionCreated:
+		if out != nil {
+			p.content(out, r, typ)
+		}
+	case schema.TypeTurnStart:
+		p.answer = answer{turn: true}
+	case schema.TypeTurnEnd:
+		p.endTurn(out, r)
+	case schema.TypeMessageStart:
+		p.heard.hear(r)
+		p.mine = p.read(r).Str("role") != "user"
+	case schema.TypeMessageEnd:
+		p.endMessage(out, r)
+	case schema.TypeRunLifecycle:
+		p.endSession(out, r)
+	default:
+		p.heard.hear(r)
+	}
+}
+
+// content makes the frame of a record that says something.
+func (p *realtime) content(out *dialect.Frames, r schema.Record, typ string) {
 	b := p.body[:0]
-	switch string(r.Type) {
+	switch typ {
 	case schema.TypeSessionCreated:
 		s := ReadScenario(r.Payload())
 		b = appendBytes(appendBytes(b, 1, []byte(p.run)), 2, []byte(s.Model))
-		p.emit(out, r, uint64(runtimev1.RealtimeEventType_REALTIME_EVENT_OPENED), uint64(r.Seq), realtimeOpened, appendNumber(b, 3, uint64(s.Route)), false)
+		p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_OPENED, appendNumber(b, 3, uint64(s.Route)), false)
 	case schema.TypeTextDelta:
-		if p.text = appendText(p.text[:0], p.read(r)); len(p.text) > 0 {
-			p.emit(out, r, uint64(runtimev1.RealtimeEventType_REALTIME_EVENT_TEXT_DELTA), uint64(r.Seq), realtimeText, appendBytes(b, 1, p.text), false)
+		p.text = appendText(p.text[:0], p.read(r))
+		if len(p.text) > 0 {
+			p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_TEXT_DELTA, appendBytes(b, 1, p.text), false)
 		}
 	case schema.TypeDataDelta:
-		if media, data := Sound(p.read(r)); len(data) > 0 {
+		media, data := Sound(p.read(r))
+		if len(data) > 0 {
 			b = appendBytes(appendBytes(b, 1, data), 2, media)
-			p.emit(out, r, uint64(runtimev1.RealtimeEventType_REALTIME_EVENT_AUDIO_CHUNK), uint64(r.Seq), realtimeAudio, b, false)
-		}
-	case schema.TypeRunLifecycle:
-		switch f := p.read(r); schema.RunState(f.Str("state")) {
-		case schema.StateDone, schema.StateAborted:
-			b = appendNumber(b, 1, uint64(runtimev1.FinishReason_FINISH_REASON_STOP))
-			b = appendBytes(b, 2, (&heard{}).appendUsage(nil))
-			p.emit(out, r, uint64(runtimev1.RealtimeEventType_REALTIME_EVENT_COMPLETED), uint64(r.Seq), realtimeCompleted, b, true)
-		case schema.StateError:
-			b = appendFailed(b, f.Str("reason"))
-			p.emit(out, r, uint64(runtimev1.RealtimeEventType_REALTIME_EVENT_FAILED), uint64(r.Seq), realtimeFailed, b, true)
+			p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_AUDIO_CHUNK, b, false)
 		}
 	}
-	return nil
+}
+
+// endTurn ends the answer with its turn, also one that was cancelled.
+func (p *realtime) endTurn(out *dialect.Frames, r schema.Record) {
+	f := p.read(r)
+	if f.Str("stop_reason") == "error" {
+		p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_FAILED, appendFailed(p.body[:0], f.Str("reason")), false)
+	} else {
+		p.complete(out, r, false)
+	}
+	p.answer = answer{}
+}
+
+// endMessage ends the answer with its message, if the agent writes no turns and waits for no result of a call.
+func (p *realtime) endMessage(out *dialect.Frames, r schema.Record) {
+	p.heard.stop = ""
+	p.heard.hear(r)
+	if p.turn || !p.mine || p.heard.finish() == runtimev1.FinishReason_FINISH_REASON_TOOL_CALL || p.heard.stop == "pause_turn" {
+		return
+	}
+	if p.heard.stop == "error" {
+		p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_FAILED, appendFailed(p.body[:0], ""), false)
+	} else {
+		p.complete(out, r, false)
+	}
+	p.answer = answer{}
+}
+
+// endSession makes the last frame, if the run is over.
+func (p *realtime) endSession(out *dialect.Frames, r schema.Record) {
+	f := p.read(r)
+	switch schema.RunState(f.Str("state")) {
+	case schema.StateDone, schema.StateAborted:
+		p.complete(out, r, true)
+	case schema.StateError:
+		p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_FAILED, appendFailed(p.body[:0], f.Str("reason")), true)
+	default:
+		return
+	}
+	p.answer = answer{}
+}
+
+// complete makes the COMPLETED of what was heard since the last one.
+func (p *realtime) complete(out *dialect.Frames, r schema.Record, last bool) {
+	b := appendNumber(p.body[:0], 1, uint64(p.heard.finish()))
+	p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_COMPLETED, appendBytes(b, 2, p.heard.appendUsage(nil)), last)
+}
+
+// event makes a frame, if there is anybody to show it to.
+func (p *realtime) event(out *dialect.Frames, r schema.Record, typ runtimev1.RealtimeEventType, payload []byte, last bool) {
+	if out == nil {
+		return
+	}
+	// The fields of the payloads follow each other in the order of the types.
+	field := realtimeOpened + protowire.Number(typ-runtimev1.RealtimeEventType_REALTIME_EVENT_OPENED)
+	p.emit(out, r, uint64(typ), uint64(r.Seq), field, payload, last)
 }

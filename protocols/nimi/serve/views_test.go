@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,6 +220,55 @@ func TestRealtime(t *testing.T) {
 	_, err = invoke(with(t), n, "RuntimeAiRealtimeService/AppendRealtimeInput", &runtimev1.AppendRealtimeInputRequest{SessionId: id,
 		Items: []*runtimev1.RealtimeInputItem{{Item: &runtimev1.RealtimeInputItem_Message{Message: &runtimev1.ChatMessage{Content: "hello"}}}}}, &runtimev1.AppendRealtimeInputResponse{})
 	refused(t, "input to a closed session", err, codes.FailedPrecondition, "AI_REALTIME_SESSION_CLOSED")
+}
+
+// TestRealtimeAnswers: each answer ends with a COMPLETED of its own, with the usage of that answer, one that failed with FAILED, and the
+// session goes on; the same when it is read again after any number.
+func TestRealtimeAnswers(t *testing.T) {
+	n := start(t)
+	res, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession", &runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := res.GetSessionId()
+	says := func(pairs ...string) {
+		for i := 0; i < len(pairs); i += 2 {
+			n.Says(id, edgetest.Event(pairs[i], pairs[i+1]))
+		}
+	}
+	const start, end = schema.TypeMessageStart, schema.TypeMessageEnd
+	says(schema.TypeTurnStart, `{"turn_id":"t1"}`, start, `{"message_id":"m1","role":"assistant"}`, schema.TypeTextDelta, `{"text":"a"}`,
+		end, `{"message_id":"m1","stop_reason":"tool_use","usage":{"input_tokens":1,"output_tokens":2}}`, start, `{"message_id":"m2","role":"assistant"}`,
+		end, `{"message_id":"m2","stop_reason":"max_tokens","usage":{"input_tokens":3,"output_tokens":4}}`,
+		schema.TypeTurnEnd, `{"turn_id":"t1","stop_reason":"end_turn"}`)
+	says(schema.TypeTurnStart, `{"turn_id":"t2"}`, schema.TypeTextDelta, `{"text":"b"}`, schema.TypeTurnEnd, `{"turn_id":"t2","stop_reason":"error","reason":"AI_PROVIDER_TIMEOUT: gone"}`)
+	says(start, `{"message_id":"m3","role":"user"}`, end, `{"message_id":"m3","stop_reason":null}`, start, `{"message_id":"m4","role":"assistant"}`,
+		schema.TypeTextDelta, `{"text":"c"}`, end, `{"message_id":"m4","stop_reason":"end_turn"}`)
+	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/CloseRealtimeSession", &runtimev1.CloseRealtimeSessionRequest{SessionId: id}, &runtimev1.CloseRealtimeSessionResponse{}); err != nil {
+		t.Fatal(err)
+	}
+	read := func(after uint64) []*runtimev1.RealtimeEvent {
+		list, err := open(with(t), n, "RuntimeAiRealtimeService/ReadRealtimeEvents", &runtimev1.ReadRealtimeEventsRequest{SessionId: id, AfterSequence: after}, liveEvent).rest()
+		if status.Code(err) != codes.Canceled {
+			t.Fatal(err)
+		}
+		return list
+	}
+	all := read(0)
+	var got []string
+	for _, e := range all {
+		got = append(got, strings.TrimPrefix(e.GetEventType().String(), "REALTIME_EVENT_")+" "+e.GetTextDelta().GetText()+
+			fmt.Sprint(e.GetCompleted().GetFinishReason().Number(), " ", e.GetCompleted().GetUsage().GetOutputTokens(), " ", e.GetFailed().GetReasonCode().Number()))
+	}
+	want := []string{"OPENED 0 0 0", "TEXT_DELTA a0 0 0", "COMPLETED 2 6 0", "TEXT_DELTA b0 0 0", "FAILED 0 0 394", "TEXT_DELTA c0 0 0", "COMPLETED 1 -1 0", "COMPLETED 1 -1 0"}
+	if !slices.Equal(got, want) {
+		t.Fatalf("got  %q\nwant %q", got, want)
+	}
+	for i, e := range all[:len(all)-1] {
+		if rest := read(e.GetSequence()); len(rest) != len(all)-1-i || !proto.Equal(rest[0], all[i+1]) {
+			t.Errorf("after %d: %v", e.GetSequence(), rest)
+		}
+	}
 }
 
 // TestMessages carries messages from app to app: headers come at once, each once for a key, and a cursor resumes exactly.

@@ -26,6 +26,9 @@ type Socket interface {
 	Reply(frames []dialect.Frame) error
 	// Ready is Reply with frames in the form of Encoding.
 	Ready(b []byte) error
+	// Probe calls reached, in the goroutine that receives, after everything that the client had sent before it read what
+	// was written until now. It may never come.
+	Probe(reached func()) error
 }
 
 // ConversationConfig sets a Conversation up.
@@ -36,7 +39,9 @@ type ConversationConfig struct {
 	Form   *transport.Encoding // of their frames
 	Most   int                 // subscriptions at a time
 	Once   bool                // a frame that several subscriptions of a run show comes once
-	Gather time.Duration       // that subscriptions wait for others to begin with them
+	// Gather is how long subscriptions wait for others to begin with them. They wait at least until all that the client
+	// had sent before it knew of the first of them was dealt with.
+	Gather time.Duration
 	Beat   Heartbeat
 	// Ended is called for a subscription that ended by itself, in a turn; a nil err is the end of the run. An error that
 	// it returns ends the conversation.
@@ -54,9 +59,9 @@ type Conversation struct {
 	life *Life
 
 	turn   sync.Mutex      // held while a message, or the end of a subscription, is dealt with
-	fresh  []*subscription // opened within this turn; they begin behind it, or when gather says so
-	gather *time.Timer     // nil: nothing waits for it
-	write  sync.Mutex      // held by the subscription that collects frames
+	fresh  []*subscription // opened within this turn; they begin after it, or after gathering
+	gather gathering
+	write  sync.Mutex // held by the subscription that collects frames
 
 	mu      sync.Mutex
 	subs    []*subscription
@@ -116,15 +121,10 @@ func (c *Conversation) take(step func() error) (err error) {
 		if err != nil {
 			c.life.End(err)
 		}
-		switch {
-		case c.cfg.Gather == 0 || len(c.fresh) == 0:
+		if c.cfg.Gather == 0 || len(c.fresh) == 0 {
 			c.start()
-		case c.gather == nil:
-			c.gather = time.AfterFunc(c.cfg.Gather, func() {
-				c.turn.Lock()
-				defer c.turn.Unlock()
-				c.start()
-			})
+		} else {
+			c.collect()
 		}
 	}()
 	if c.life.Ctx.Err() != nil {
@@ -138,10 +138,8 @@ func (c *Conversation) start() {
 	for _, s := range c.fresh {
 		go s.serve()
 	}
-	if c.fresh = nil; c.gather != nil {
-		c.gather.Stop()
-		c.gather = nil
-	}
+	c.fresh = nil
+	c.gather.stop()
 }
 
 // Send writes frames at once and waits for the client.

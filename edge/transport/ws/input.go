@@ -53,6 +53,9 @@ type input struct {
 	busy  bool       // Received runs
 	sent  uint64     // pings
 	until time.Time  // when the newest pong is due; zero: none is
+
+	probe   uint64 // number of the ping that reached waits for
+	reached func() // nil: nothing waits for a pong
 }
 
 // closedError is a client's close frame.
@@ -329,7 +332,7 @@ func (s *Sink) controlFrame(h inHeader) error {
 		in.pong, in.pinged = append(in.pong[:0], data...), true
 		return nil
 	case opPong:
-		in.answered(s.conn, data, s.t.cfg.WriteTimeout)
+		in.acceptPong(s.conn, data, s.t.cfg.WriteTimeout)
 		return nil
 	}
 	switch {

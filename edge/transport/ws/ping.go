@@ -41,20 +41,58 @@ func (in *input) expect(conn net.Conn, timeout time.Duration) (uint64, error) {
 	return in.sent, nil
 }
 
-// answered takes a pong. One of an older ping shows that the client lives, but more are due.
-func (in *input) answered(conn net.Conn, data []byte, timeout time.Duration) {
+// acceptPong takes a pong. One of an older ping shows that the client lives, but more are due. It calls what waits for the pong.
+func (in *input) acceptPong(conn net.Conn, data []byte, timeout time.Duration) {
+	if reached := in.recordPong(conn, data, timeout); reached != nil {
+		reached()
+	}
+}
+
+// recordPong returns what waits for a pong, once.
+func (in *input) recordPong(conn net.Conn, data []byte, timeout time.Duration) (reached func()) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if len(data) != 8 || in.until.IsZero() || in.ended.Load() {
-		return
+	if len(data) == 0 { // some clients do not repeat the payload: that is no sign of life, but what they sent before has come
+		return in.release()
 	}
-	switch n := binary.BigEndian.Uint64(data); {
+	if len(data) != 8 || in.until.IsZero() || in.ended.Load() {
+		return nil
+	}
+	n := binary.BigEndian.Uint64(data)
+	switch {
 	case n == in.sent:
 		in.until = time.Time{}
 	case n > 0 && n < in.sent:
 		in.until = time.Now().Add(timeout)
 	default:
-		return
+		return nil
 	}
 	_ = conn.SetReadDeadline(in.until)
+	if n < in.probe {
+		return nil
+	}
+	return in.release()
+}
+
+// release returns what waits for a pong, once. It needs mu.
+func (in *input) release() (reached func()) {
+	reached = in.reached
+	in.reached = nil
+	return reached
+}
+
+// Probe writes a ping. The goroutine that reads calls reached when the client has answered it: Received has got everything that the
+// client sent before it knew of the ping. A later Probe replaces one that is not answered. reached is not called when the connection
+// ends first. Any goroutine may call Probe.
+func (s *Sink) Probe(reached func()) error {
+	n, err := s.in.expect(s.conn, s.t.cfg.WriteTimeout)
+	if err != nil {
+		return err
+	}
+	s.in.mu.Lock()
+	s.in.probe = n
+	s.in.reached = reached
+	s.in.mu.Unlock()
+	var b [maxHeader + 8]byte
+	return s.locked(appendPing(b[:0], n))
 }

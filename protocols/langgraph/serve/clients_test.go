@@ -32,6 +32,8 @@ type talker struct {
 	closed chan struct{}
 	err    error
 	pongs  atomic.Int64
+	held   atomic.Bool // pings are not answered
+	ping   []byte      // the newest
 	pause  pause
 	asked  int      // commands
 	early  []object // events before the answer to one
@@ -46,6 +48,24 @@ func (k *talker) OnMessage(_ *gws.Conn, m *gws.Message) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.frames = append(k.frames, string(m.Bytes()))
+}
+
+func (k *talker) OnPing(_ *gws.Conn, payload []byte) {
+	k.mu.Lock()
+	k.ping = slices.Clone(payload)
+	k.mu.Unlock()
+	if !k.held.Load() {
+		k.answer()
+	}
+}
+
+// answer answers the newest ping.
+func (k *talker) answer() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ping != nil {
+		_ = k.conn.WritePong(k.ping)
+	}
 }
 
 func (k *talker) OnPong(*gws.Conn, []byte) { k.pongs.Add(1) }

@@ -26,9 +26,6 @@ type Socket interface {
 	Reply(frames []dialect.Frame) error
 	// Ready is Reply with frames in the form of Encoding.
 	Ready(b []byte) error
-	// Probe calls reached, in the goroutine that receives, after everything that the client had sent before it read what
-	// was written until now. It may never come.
-	Probe(reached func()) error
 }
 
 // ConversationConfig sets a Conversation up.

@@ -15,6 +15,12 @@ type gathering struct {
 	reached bool        // the client's messages have come
 }
 
+// prober is a Socket that can tell what its client has sent. Probe calls reached, in the goroutine that receives, after everything that
+// the client had sent before it read what was written until now. It may never be called.
+type prober interface {
+	Probe(reached func()) error
+}
+
 // stop ends the gathering.
 func (g *gathering) stop() {
 	if g.timer != nil {
@@ -36,7 +42,7 @@ func (c *Conversation) collect() {
 			g.timer.Reset(maxGather)
 		})
 	})
-	err := c.sink.Probe(func() {
+	err := c.sink.(prober).Probe(func() {
 		c.gathered(round, func() { g.reached = true })
 	})
 	if err != nil {

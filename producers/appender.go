@@ -127,6 +127,9 @@ type AppendOptions struct {
 	// faster, so what it allowed is still so when the events are stored. Its error is returned wrapped,
 	// and nothing is stored. It is not asked when a repeat finds the events stored.
 	Check func(ctx context.Context, head schema.Head) error
+	// Admit is Check about the events: it is asked whether they may follow head in the log of key, in their order,
+	// and again, about those that are not stored yet, whenever others were faster. nil allows everything.
+	Admit func(ctx context.Context, key schema.RunKey, head schema.Head, rest []schema.Event) error
 	// Amend returns what is stored of the events in a run that stands at head, at which Check has allowed them: events
 	// may be put between them, and have passed Event.Prepare. The content of an idempotency key stays the events as
 	// they were given. It is for Whole alone; nil: the events are stored as they are.

@@ -127,6 +127,11 @@ func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
 		j.events = ofChild(j.opt.Amend(head, j.given), j.child)
 		j.rest = j.events
 	}
+	if j.opt.Admit != nil {
+		if err := j.opt.Admit(ctx, j.key, head, j.rest); err != nil {
+			return lineBehind(err, len(j.events)-len(j.rest))
+		}
+	}
 	return j.checkRest(head)
 }
 
@@ -241,6 +246,15 @@ func (j *appendJob) finish(ctx context.Context, digest string) {
 	if err := j.a.cfg.Keys.Finish(one, j.id, rec); err != nil {
 		j.a.cfg.Logger.Warn("record the answer under an idempotency key", "run", j.key.String(), "err", err)
 	}
+}
+
+// lineBehind adds to the place of an event those that are before it.
+func lineBehind(err error, done int) error {
+	at := new(schema.BatchError)
+	if !errors.As(err, &at) {
+		return err
+	}
+	return &schema.BatchError{Line: done + at.Line, Err: at.Err}
 }
 
 // checkRest tries all that is not stored yet on a head.

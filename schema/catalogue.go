@@ -88,6 +88,9 @@ type TypeInfo struct {
 	// Late events may follow the end of a run, which stays ended: they are about the session, and nobody has to act
 	// on them.
 	Late bool
+	// Command types are what people say to an agent, or decide about its session: whoever writes one needs the scope
+	// command. All others are an agent's own, which a producer may write.
+	Command bool
 	// Native is one of the eight types of the published protocol (native §3).
 	Native bool
 	// Schema is the JSON Schema (draft 2020-12) of the payload. Unknown fields are always allowed.
@@ -114,6 +117,12 @@ func Lookup(name string) (TypeInfo, error) {
 
 // Types returns the catalogue in its order. The caller owns the slice.
 func Types() []TypeInfo { return slices.Clone(catalogue) }
+
+// IsCommand reports whether a type is one of those that need the scope command (TypeInfo.Command).
+func IsCommand(typ string) bool {
+	i, ok := catalogueIndex[typ]
+	return ok && catalogue[i].Command
+}
 
 // IsDelta reports, without allocating, whether a record's type is a delta.
 func (r Record) IsDelta() bool {

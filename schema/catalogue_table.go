@@ -88,16 +88,16 @@ var catalogue = []TypeInfo{
 	{Name: TypeTaskEnd, Family: FamilyTask, Control: true, Schema: task},
 	{Name: TypeProgress, Family: FamilyProgress, Control: true, Schema: `{"type":"object","properties":{
 		"message":{"type":"string"},"done":{"type":"number"},"total":{"type":"number"}}}`},
-	{Name: TypeCommandMessage, Family: FamilyCommand, Control: true, Schema: `{"type":"object",
+	{Name: TypeCommandMessage, Family: FamilyCommand, Control: true, Command: true, Schema: `{"type":"object",
 		"required":["content"],"properties":{"content":{"type":["string","array"]},
 		"message_id":{"type":"string"}}}`},
-	{Name: "command.cancel", Family: FamilyCommand, Control: true, Schema: command},
-	{Name: "command.pause", Family: FamilyCommand, Control: true, Schema: command},
-	{Name: "command.resume", Family: FamilyCommand, Control: true, Schema: command},
-	{Name: "command.redirect", Family: FamilyCommand, Control: true, Schema: command},
-	{Name: "command.approve_plan", Family: FamilyCommand, Control: true, Schema: command},
-	{Name: "command.reject_plan", Family: FamilyCommand, Control: true, Schema: command},
-	{Name: "command.answer", Family: FamilyCommand, Control: true, Schema: `{"type":"object",
+	{Name: "command.cancel", Family: FamilyCommand, Control: true, Command: true, Schema: command},
+	{Name: "command.pause", Family: FamilyCommand, Control: true, Command: true, Schema: command},
+	{Name: "command.resume", Family: FamilyCommand, Control: true, Command: true, Schema: command},
+	{Name: "command.redirect", Family: FamilyCommand, Control: true, Command: true, Schema: command},
+	{Name: "command.approve_plan", Family: FamilyCommand, Control: true, Command: true, Schema: command},
+	{Name: "command.reject_plan", Family: FamilyCommand, Control: true, Command: true, Schema: command},
+	{Name: "command.answer", Family: FamilyCommand, Control: true, Command: true, Schema: `{"type":"object",
 		"required":["request_id"],"properties":{"request_id":{"type":"string","minLength":1},"answer":{}}}`},
 	// Written by the agent's library: commands of the lane up to this number have been dealt with, so
 	// that an agent which begins again is not handed them a second time.
@@ -112,8 +112,8 @@ var catalogue = []TypeInfo{
 	// session.archived with a child is that of the child's thread.
 	{Name: TypeSessionCreated, Family: FamilySession, Control: true, Schema: session},
 	{Name: TypeSessionUpdated, Family: FamilySession, Control: true, Late: true, Schema: session},
-	{Name: TypeSessionArchived, Family: FamilySession, Control: true, Late: true, Schema: objectSchema},
-	{Name: TypeSessionDeleted, Family: FamilySession, Control: true, Late: true, Schema: objectSchema},
+	{Name: TypeSessionArchived, Family: FamilySession, Control: true, Late: true, Command: true, Schema: objectSchema},
+	{Name: TypeSessionDeleted, Family: FamilySession, Control: true, Late: true, Command: true, Schema: objectSchema},
 }
 
 const (

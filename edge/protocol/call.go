@@ -288,10 +288,7 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	}
 	receipt, err := c.Node.cfg.Appender.Append(ctx, key, events, opt)
 	if err != nil {
-		if refused := new(ends.PositionError); errors.As(err, &refused) {
-			return receipt, refused // in words for the client, without the trail
-		}
-		return receipt, err
+		return receipt, untrailed(err)
 	}
 	c.Seq, c.Events = receipt.Last, len(events)
 	if receipt.Replayed {
@@ -300,6 +297,19 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 		h(len(events))
 	}
 	return receipt, nil
+}
+
+// untrailed puts a refusal for the sake of where a run stands into words for the client, without the trail. That of a
+// batch of which a beginning is stored says so, and is left as it is.
+func untrailed(err error) error {
+	refused, at := new(ends.PositionError), new(schema.BatchError)
+	switch {
+	case !errors.As(err, &refused), errors.As(err, new(*producers.PartialError)):
+		return err
+	case errors.As(err, &at):
+		return &schema.BatchError{Line: at.Line, Err: refused}
+	}
+	return refused
 }
 
 // Failing returns the names of what the node needs and has not now, as it was found a moment ago at the earliest.

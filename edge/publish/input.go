@@ -171,7 +171,7 @@ func (in *input) spend(size int) error {
 
 func (in *input) try(size int) (err error) {
 	if !in.entered {
-		if in.meter, err = in.s.cfg.Limits.Enter(in.s.client.Tenant, false); err != nil {
+		if in.meter, err = in.s.cfg.Limits.Enter(in.s.client.Caller.Tenant, false); err != nil {
 			return err
 		}
 		in.entered = true

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/limits"
 	"agentstream/producers"
@@ -13,9 +14,9 @@ import (
 
 // Config is what streams have in common. Store, Has and Refuse are required.
 type Config struct {
-	// Store appends posts of one run in their order and adds an answer for each. It must not keep posts. patient: others of
-	// the client are under way, and these may be stored together with them.
-	Store func(ctx context.Context, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer
+	// Store appends posts of one run, which from sends, in their order and adds an answer for each. It must not keep posts.
+	// patient: others of the client are under way, and these may be stored together with them.
+	Store func(ctx context.Context, from *auth.Caller, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer
 	// Has reports whether event seq of a run has this id: then a line that brings both is a repeat.
 	Has func(ctx context.Context, key schema.RunKey, seq schema.Seq, id string) bool
 	// Refuse puts an error into words.
@@ -55,8 +56,8 @@ type Memory interface {
 
 // Client is who publishes.
 type Client struct {
-	Tenant string
-	Memory Memory // nil: what is fed is counted already
+	Caller auth.Caller // who sends the lines
+	Memory Memory      // nil: what is fed is counted already
 	// Patient clients wait while the limits of their tenant are used up; the lines of others are refused.
 	Patient bool
 	// Deliver writes answers, each in the form of Form. One goroutine calls it at a time. nil: they are kept for Answers.

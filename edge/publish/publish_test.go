@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -37,7 +38,7 @@ func newTill() *till {
 	return &till{runs: map[string][]string{}, packs: map[string]int{}, hold: map[string]chan struct{}{}, no: map[string]*producers.Refusal{}}
 }
 
-func (d *till) store(_ context.Context, key schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
+func (d *till) store(_ context.Context, _ *auth.Caller, key schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
 	d.mu.Lock()
 	gate := d.hold[key.Run]
 	d.mu.Unlock()
@@ -103,7 +104,7 @@ func TestAnyPieces(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
 		d, r, m := newTill(), &reader{}, &room{}
-		s := New(t.Context(), d.config().Shared(), Client{Tenant: "acme", Memory: m, Deliver: r.deliver})
+		s := New(t.Context(), d.config().Shared(), Client{Caller: auth.Caller{Tenant: "acme"}, Memory: m, Deliver: r.deliver})
 		var text strings.Builder
 		want := map[string][]string{}
 		var lines []string
@@ -163,7 +164,7 @@ func TestReceiptsJoin(t *testing.T) {
 		d, r := newTill(), &reader{}
 		a, b := make(chan struct{}), make(chan struct{})
 		d.hold = map[string]chan struct{}{"a": a, "b": b}
-		s := New(t.Context(), d.config().Shared(), Client{Tenant: "acme", Memory: &room{}, Deliver: r.deliver})
+		s := New(t.Context(), d.config().Shared(), Client{Caller: auth.Caller{Tenant: "acme"}, Memory: &room{}, Deliver: r.deliver})
 		delivered := func(want int) {
 			t.Helper()
 			synctest.Wait()
@@ -317,7 +318,7 @@ func TestTroubleOfARun(t *testing.T) {
 func BenchmarkStream(b *testing.B) {
 	d := newTill()
 	cfg := d.config()
-	cfg.Store = func(_ context.Context, _ schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
+	cfg.Store = func(_ context.Context, _ *auth.Caller, _ schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
 		for i := range posts {
 			answers = append(answers, producers.Answer{First: schema.Seq(i + 1), Last: schema.Seq(i + 1), Events: 1})
 		}

@@ -62,7 +62,7 @@ func (s *Stream) drain(w *worker) {
 		if s.take(l, w); len(w.posts) > 0 {
 			patient := s.client.Deliver != nil && s.lines > len(w.posts)
 			s.mu.Unlock()
-			w.answers = s.cfg.Store(s.ctx, s.key(l), w.posts, patient, w.answers[:0])
+			w.answers = s.cfg.Store(s.ctx, &s.client.Caller, s.key(l), w.posts, patient, w.answers[:0])
 			s.recognise(l, w)
 			s.mu.Lock()
 			s.settle(l, w)
@@ -99,7 +99,7 @@ func shift[T any](list []T, n int) []T {
 }
 
 func (s *Stream) key(l *lane) schema.RunKey {
-	return schema.RunKey{Tenant: s.client.Tenant, Run: l.run}
+	return schema.RunKey{Tenant: s.client.Caller.Tenant, Run: l.run}
 }
 
 // recognise makes refusals of lines that are stored already, at their place and with their id, receipts.

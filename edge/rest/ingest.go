@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unsafe"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/protocol"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -41,12 +42,16 @@ func (a *API) ingest(c *protocol.Call) error {
 	if err := c.In.Share.Take(c.Request.Context(), int64(lines-cap(in.Events))*eventBytes); err != nil {
 		return err
 	}
-	in.Events, err = a.decode(slices.Grow(in.Events[:0], lines), key.Run, body)
+	in.Events, err = a.decode(slices.Grow(in.Events[:0], lines), &c.Caller, key.Run, body)
 	if over := c.Spend(len(in.Events), int64(len(in.Body))); over != nil {
 		return over
 	}
 	if err != nil {
 		return err
+	}
+	if commanded(in.Events) {
+		opt.Admit = a.admit
+		a.readAhead(c.Request.Context(), key)
 	}
 	fresh, err := a.keep(c.Request.Context(), key, moved)
 	if err == nil {
@@ -68,14 +73,23 @@ func lineCount(body []byte) int {
 	return min(bytes.Count(body, []byte{'\n'}), len(body)/shortLine) + 1
 }
 
-// decode appends a body's events to dst, checked; with an error it returns dst as it was.
-func (a *API) decode(dst []schema.Event, run string, body []byte) ([]schema.Event, error) {
+// decode appends a body's events to dst, checked, and the commands among them signed by who sends it; with an error it
+// returns dst as it was.
+func (a *API) decode(dst []schema.Event, from *auth.Caller, run string, body []byte) ([]schema.Event, error) {
 	events, err := schema.AppendBatch(dst, run, body)
 	if err != nil {
 		return dst, err
 	}
 	for i := range events[len(dst):] {
-		if err := a.cfg.Node.Check(&events[len(dst)+i]); err != nil {
+		e := &events[len(dst)+i]
+		changed, err := authorize(from, e)
+		if err == nil && changed {
+			err = e.Prepare(run)
+		}
+		if err == nil {
+			err = a.cfg.Node.Check(e)
+		}
+		if err != nil {
 			clear(events[len(dst):])
 			return dst, &schema.BatchError{Line: lineOf(body, i), Err: err}
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/body"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
@@ -61,7 +62,7 @@ func (a *API) publishBatch(c *protocol.Call) error {
 	}
 	cfg := *a.publishing
 	cfg.MaxLine = int(a.movable())
-	answers := publish.New(c.Request.Context(), &cfg, publish.Client{Tenant: c.Caller.Tenant}).Batch(in.Body, opt.IdempotencyKey)
+	answers := publish.New(c.Request.Context(), &cfg, publish.Client{Caller: c.Caller}).Batch(in.Body, opt.IdempotencyKey)
 	if len(answers) == 0 {
 		return &schema.BatchError{Line: 1, Err: fmt.Errorf("no event: %w", schema.ErrMalformed)}
 	}
@@ -83,9 +84,9 @@ func linesHeader(c *protocol.Call) {
 }
 
 // Publisher makes a stream for lines of a client, whose answers deliver writes.
-func (a *API) Publisher(ctx context.Context, tenant string, client publish.Client) *publish.Stream {
-	client.Tenant, client.Patient = tenant, true
-	client.Memory = a.cfg.Bodies.Share(tenant)
+func (a *API) Publisher(ctx context.Context, caller auth.Caller, client publish.Client) *publish.Stream {
+	client.Caller, client.Patient = caller, true
+	client.Memory = a.cfg.Bodies.Share(caller.Tenant)
 	return publish.New(ctx, a.publishing, client)
 }
 
@@ -156,7 +157,7 @@ type lines struct {
 // open begins a stream. stop ends the reading of the body, and to takes receipts.
 func (a *API) open(s *lines, l *live.Life, report *live.Report, to io.Writer, stop func()) {
 	s.life, s.report = l, report
-	s.stream = a.Publisher(l.Ctx, l.Caller.Tenant, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: sign,
+	s.stream = a.Publisher(l.Ctx, l.Caller, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: sign,
 		Deliver: func(b []byte) error {
 			_, err := to.Write(b)
 			if err != nil {

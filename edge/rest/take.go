@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime/debug"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/limits"
@@ -22,12 +23,13 @@ import (
 // pack are stored at once, which saves most of what each of them would cost. Whoever calls it has made sure that
 // the sender may write to the tenant's runs. It keeps nothing of posts.
 func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
-	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts}, answers)
+	from := auth.Caller{Tenant: key.Tenant, Scopes: auth.ScopeWrite} // NATS knows no more of the sender
+	return a.take(&taking{a: a, ctx: ctx, from: &from, key: key, posts: posts}, answers)
 }
 
-// Lines is Take for a client's lines. Their events have been counted against the limits of its tenant.
-func (a *API) Lines(ctx context.Context, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer {
-	return a.take(&taking{a: a, ctx: ctx, key: key, posts: posts, lines: true, patient: patient}, answers)
+// Lines is Take for lines of a client, whose commands are taken as ingest has it. Their events have been counted against the limits of its tenant.
+func (a *API) Lines(ctx context.Context, from *auth.Caller, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer {
+	return a.take(&taking{a: a, ctx: ctx, from: from, key: key, posts: posts, lines: true, patient: patient}, answers)
 }
 
 func (a *API) take(t *taking, answers []producers.Answer) (all []producers.Answer) {
@@ -87,6 +89,7 @@ var numbers = map[dialect.Reason]int{
 	dialect.ReasonShutdown:    20014,
 	dialect.ReasonLimited:     20015,
 	dialect.ReasonFull:        20016,
+	dialect.ReasonForbidden:   20017,
 	dialect.ReasonInternal:    20099,
 }
 
@@ -102,6 +105,7 @@ func numberOf(r dialect.Reason) int {
 type taking struct {
 	a       *API
 	ctx     context.Context
+	from    *auth.Caller
 	key     schema.RunKey
 	posts   []producers.Post
 	answers []producers.Answer
@@ -137,7 +141,7 @@ func (t *taking) add(i int) {
 		size += fresh[n].Size()
 		mixed = mixed || fresh[n].ChildID != fresh[0].ChildID
 	}
-	alone := mixed || opt.IdempotencyKey != ""
+	alone := mixed || opt.IdempotencyKey != "" || opt.Admit != nil
 	if held > 0 && (alone || fresh[0].ChildID != t.events[0].ChildID || len(t.events) > schema.MaxPackEvents || t.size+size > schema.MaxPackBytes) {
 		all := t.events
 		t.events = all[:held]
@@ -170,9 +174,13 @@ func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
 	if err != nil {
 		return opt, err
 	}
-	t.events, err = t.a.decode(t.events, t.key.Run, body)
+	t.events, err = t.a.decode(t.events, t.from, t.key.Run, body)
 	if t.over = t.a.cfg.Limits.Spend(t.meter, len(t.events)-held, int64(len(p.Body))); t.over != nil {
 		return opt, t.over
+	}
+	if err == nil && commanded(t.events[held:]) {
+		opt.Admit = t.a.admit
+		t.a.readAhead(t.ctx, t.key)
 	}
 	if err == nil {
 		if _, err = t.a.keep(t.ctx, t.key, moved); err != nil && !ofOnePost(err) {

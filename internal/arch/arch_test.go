@@ -211,7 +211,7 @@ var floors = []floor{
 	{"edge/body", []string{"edge/dialect", "edge/ends", "schema"}, "a body is read by size, time and memory, whatever it says"},
 	{"edge/limits", []string{"edge/ends", "schema"}, "what a tenant may send has nothing to do with what it is"},
 	{"edge/protocol", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/runs", "edge/state", "edge/transport", "edge/transport/sse", "fanout", "producers", "schema"}, "what a route may do stands on the edge's own parts and knows no protocol"},
-	{"edge/publish", []string{"edge/dialect", "edge/ends", "edge/limits", "producers", "schema"}, "lines become appends whatever carries them, and however they are stored"},
+	{"edge/publish", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/limits", "producers", "schema"}, "lines become appends whatever carries them, and however they are stored"},
 	{"edge/rest", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/protocol", "edge/publish", "edge/runs", "edge/shape", "edge/state", "edge/transport", "edge/transport/jsonl", "fanout", "producers", "schema"}, "the native requests are routes like any others"},
 	{"protocols/*", []string{"edge/dialect", "schema", "schema/assemble", "schema/jsonscan", "schema/ordered"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
 	{"edge/auth", []string{"schema"}, "who a caller is has nothing to do with what it asks for"},

@@ -30,10 +30,10 @@ func (a *api) legacyRoutes() []protocol.Route {
 		return r
 	}
 	return []protocol.Route{
-		route("POST", "/threads/{run}/runs", auth.ScopeWrite, a.createRun),
+		route("POST", "/threads/{run}/runs", auth.ScopeWrite|auth.ScopeCommand, a.createRun),
 		route("GET", "/threads/{run}/runs", auth.ScopeRead, a.listRuns),
 		route("GET", "/threads/{run}/runs/{part}", auth.ScopeRead, a.getRun),
-		waits("POST", "/threads/{run}/runs/wait", auth.ScopeWrite, a.runAndWait),
+		waits("POST", "/threads/{run}/runs/wait", auth.ScopeRead|auth.ScopeWrite|auth.ScopeCommand, a.runAndWait),
 		waits("GET", "/threads/{run}/runs/{part}/join", auth.ScopeRead, func(c *protocol.Call) error { return a.wait(c, c.Path("part"), true) }),
 		waits("POST", "/threads/{run}/runs/{part}/cancel", auth.ScopeCommand, a.cancelRun),
 	}
@@ -47,7 +47,7 @@ func (a *api) legacyStreams() []stream {
 	begun.Body = []string{mediaType}
 	begun.Mode, joined.Mode = dialect.ModeA, dialect.ModeA // they end with what they are of
 	return []stream{
-		{Stream: begun, own: protocol.Stream{Begin: a.beginStream, Format: bare}},
+		{Stream: begun, own: protocol.Stream{Needs: auth.ScopeRead | auth.ScopeCommand, Begin: a.beginStream, Format: bare}},
 		{Stream: joined, open: openLegacy, own: protocol.Stream{Complete: complete, Format: bare}},
 		{Stream: of("runs", "GET /threads/{run}/stream"), open: openLegacy, own: protocol.Stream{Format: bare}},
 	}

@@ -30,7 +30,7 @@ func (a *api) threadRoutes() []protocol.Route {
 		route("POST", "/threads/count", auth.ScopeRead, a.search),
 		route("GET", "/threads/{run}", auth.ScopeRead, a.get),
 		route("PATCH", "/threads/{run}", auth.ScopeWrite, a.update),
-		route("DELETE", "/threads/{run}", auth.ScopeWrite, a.remove),
+		route("DELETE", "/threads/{run}", auth.ScopeWrite|auth.ScopeCommand, a.remove),
 		route("GET", "/info", auth.ScopeRead, info),
 		route("POST", "/assistants/search", auth.ScopeRead, assistants),
 		route("GET", "/assistants/{assistant}", auth.ScopeRead, assistant),
@@ -244,7 +244,7 @@ func (a *api) remove(ctx context.Context, c *protocol.Call) error {
 	if err := a.change(ctx, c, typeCancel, c.By([]byte(`{"reason":"the thread was deleted"}`)), producers.AppendOptions{}, busy); err != nil {
 		return err
 	}
-	if err := a.change(ctx, c, schema.TypeSessionDeleted, []byte(`{}`), producers.AppendOptions{}, nil); err != nil {
+	if err := a.change(ctx, c, schema.TypeSessionDeleted, c.By([]byte(`{}`)), producers.AppendOptions{}, nil); err != nil {
 		return err
 	}
 	c.Writer.WriteHeader(http.StatusNoContent)

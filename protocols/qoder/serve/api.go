@@ -54,6 +54,12 @@ func (a routes) all() []protocol.Route {
 	write := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
 		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: protocol.Bounded(serve)}
 	}
+	// What closes a session stops its agent, which is a command.
+	closing := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
+		r := write(pattern, serve)
+		r.Needs |= auth.ScopeCommand
+		return r
+	}
 	// Not counted, as the commands of the native protocol are not: an agent can be stopped however much it has sent.
 	command := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
 		return protocol.Route{Pattern: pattern, Needs: auth.ScopeCommand, Serve: protocol.Bounded(serve)}
@@ -64,14 +70,14 @@ func (a routes) all() []protocol.Route {
 		read("GET /sessions/{run}", a.get),
 		write("POST /sessions/{run}", a.update),
 		write("PATCH /sessions/{run}", a.update),
-		write("DELETE /sessions/{run}", a.remove),
-		write("POST /sessions/{run}/archive", a.archive),
+		closing("DELETE /sessions/{run}", a.remove),
+		closing("POST /sessions/{run}/archive", a.archive),
 		command("POST /sessions/{run}/cancel", a.cancel),
 		command("POST /sessions/{run}/events", a.send),
 		read("GET /sessions/{run}/events", a.history),
 		read("GET /sessions/{run}/threads", a.threads),
 		read("GET /sessions/{run}/threads/{thread}", a.thread),
-		write("POST /sessions/{run}/threads/{thread}/archive", a.archiveThread),
+		closing("POST /sessions/{run}/threads/{thread}/archive", a.archiveThread),
 		read("GET /sessions/{run}/threads/{thread}/events", a.history),
 	}
 }

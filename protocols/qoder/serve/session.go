@@ -114,7 +114,7 @@ func (a routes) archive(ctx context.Context, x *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	c := change{run: x.Path("run"), events: about(schema.TypeSessionArchived, "", []byte(`{}`)), opt: opt}
+	c := change{run: x.Path("run"), events: about(schema.TypeSessionArchived, "", x.By([]byte(`{}`))), opt: opt}
 	c.allow = func(p *qoder.Projector) error {
 		if p.Archived() {
 			return protocol.ErrDone
@@ -157,7 +157,7 @@ func (a routes) remove(ctx context.Context, x *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", []byte(`{}`)), opt: opt, blind: true}
+	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", x.By([]byte(`{}`))), opt: opt, blind: true}
 	if _, err := stop(ctx, x, c.run, "", (*qoder.Projector).Busy); err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func (a routes) archiveThread(ctx context.Context, x *protocol.Call) error {
 	case t.Child == "":
 		return dialect.Refuse(dialect.ErrBadRequest, "the coordinator's thread is archived with its session")
 	}
-	c := change{run: run, events: about(schema.TypeSessionArchived, t.Child, []byte(`{}`)), opt: opt}
+	c := change{run: run, events: about(schema.TypeSessionArchived, t.Child, x.By([]byte(`{}`))), opt: opt}
 	c.allow = func(p *qoder.Projector) error {
 		if t, ok := threadOf(p, id); ok && t.Archived {
 			return protocol.ErrDone

@@ -8,6 +8,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/ordered"
 )
 
 // modelCall is a request to a model that has begun and has not ended.
@@ -28,7 +29,8 @@ type modelCall struct {
 	used     usage
 	thoughts int
 	tools    int
-	took     int64 // ms; -1: not reported
+	took     int64                         // ms; -1: not reported
+	calls    ordered.Map[string, struct{}] // ids of those that wait for its end
 }
 
 // unknown is the model of a request that does not name one.
@@ -52,19 +54,44 @@ func providerOf(model string) string {
 }
 
 func (s *session) modelOf(serial int) *modelCall {
-	for i := range s.models {
-		if s.models[i].serial == serial {
-			return &s.models[i]
-		}
+	m, _ := s.models.Get(serial)
+	return m
+}
+
+// named returns the request with an id of the log's; nil when none is open. Of two it is the older: its message goes on while
+// another one has begun with its id.
+func (s *session) named(id string) *modelCall {
+	serials, _ := s.byID.Get(id)
+	if len(serials) == 0 {
+		return nil
 	}
-	return nil
+	return s.modelOf(serials[0])
+}
+
+// ask adds a request.
+func (s *session) ask(m *modelCall) {
+	s.models.Set(m.serial, m)
+	if m.id != "" {
+		serials, _ := s.byID.Get(m.id)
+		s.byID.Set(m.id, append(slices.Clip(serials), m.serial))
+	}
+}
+
+func (s *session) forget(m *modelCall) {
+	s.models.Delete(m.serial)
+	serials, _ := s.byID.Get(m.id)
+	if serials = slices.DeleteFunc(slices.Clone(serials), func(n int) bool { return n == m.serial }); len(serials) > 0 {
+		s.byID.Set(m.id, serials)
+	} else {
+		s.byID.Delete(m.id)
+	}
 }
 
 // modelStarts begins a request to a model; of a message without one it is nil.
 func (p *Projector) modelStarts(s *session, it *assemble.Item) *modelCall {
 	p.work(s)
 	s.serial++
-	m := modelCall{serial: s.serial, turn: s.turn.seq, ts: string(p.rec.ts), took: -1,
+	m := &modelCall{serial: s.serial, turn: s.turn.seq, ts: string(p.rec.ts), took: -1,
 		model: cmp.Or(modelName(text(p.field("provider")), text(p.field("model"))), s.model, unknown)}
 	if it != nil {
 		m.id = it.ID
@@ -85,8 +112,8 @@ func (p *Projector) modelStarts(s *session, it *assemble.Item) *modelCall {
 		p.parent(s, "is_worker")
 		p.done()
 	}
-	s.models = append(s.models, m)
-	return &s.models[len(s.models)-1]
+	s.ask(m)
+	return m
 }
 
 // parent writes the session above, where there is one.
@@ -127,11 +154,10 @@ func (p *Projector) routed(s *session, payload []byte) bool {
 
 // modelEnds reads the end of a request.
 func (p *Projector) modelEnds(s *session, t *assemble.Transition) {
-	i := slices.IndexFunc(s.models, func(m modelCall) bool { return m.id == t.Item.ID && m.id != "" })
-	if i < 0 {
+	m := s.named(t.Item.ID)
+	if m == nil {
 		return // it ended with what its message asks for
 	}
-	m := &s.models[i]
 	if !t.Repaired {
 		if u := p.field("usage"); len(u) > 0 && u[0] == '{' {
 			m.used = usageOf(u)
@@ -180,9 +206,8 @@ func find(s, or string, pairs ...string) string {
 
 // modelCompletes appends how a request has ended, and then what of its tools has waited for that. how is that of whatever ends
 // it, if that is not the request itself.
-func (p *Projector) modelCompletes(s *session, m *modelCall, how outcome) {
-	c := *m
-	s.models = slices.DeleteFunc(s.models, func(o modelCall) bool { return o.serial == c.serial })
+func (p *Projector) modelCompletes(s *session, c *modelCall, how outcome) {
+	s.forget(c)
 	if c.result == done && !c.spoke && (how != done || !p.is(schema.TypeModelEnd)) {
 		if c.result = how; how == done {
 			c.result = failed
@@ -215,7 +240,7 @@ func (p *Projector) modelCompletes(s *session, m *modelCall, how outcome) {
 	if c.result == done {
 		s.answered = at
 	}
-	p.release(s, c.serial, c.result == done, at)
+	p.release(s, c, c.result == done, at)
 }
 
 // stopOf writes why a model has stopped as the protocol has it.

@@ -95,6 +95,7 @@ func (p *Projector) resume(s *session) {
 	}
 	last := s.newest
 	if s.ended = false; s.child != "" {
+		p.working[s.child] = struct{}{}
 		s.started = p.sends(p.of(s.parent), s.child, s.call, &s.prompt)
 		p.used = s
 	}
@@ -119,10 +120,8 @@ func (p *Projector) changes(s *session, t *assemble.Transition) {
 func (p *Projector) ends(s *session, state schema.RunState) {
 	if s.child == "" {
 		var below []*session
-		for _, w := range p.sessions {
-			if w.child != "" && !w.ended {
-				below = append(below, w)
-			}
+		for child := range p.working {
+			below = append(below, p.sessions[child])
 		}
 		slices.SortFunc(below, func(x, y *session) int { return cmp.Or(y.depth-x.depth, x.order-y.order) })
 		for _, w := range below {
@@ -142,6 +141,7 @@ func (p *Projector) endOne(s *session, state schema.RunState) {
 	how := map[schema.RunState]outcome{schema.StateAborted: cancelled, schema.StateError: failed}[state]
 	p.close(s, how)
 	s.ended, s.queue = true, nil
+	delete(p.working, s.child)
 	took := p.since(s.ts).Seconds()
 	if _, ok := p.begin(s, sessionEnded, system, 0, dialect.Place{}); ok {
 		p.buf = p.buf.Str("disposition", dispositions[state]).Int("turn_count", int64(s.turns)).

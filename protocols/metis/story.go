@@ -9,6 +9,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/ordered"
 )
 
 // story is all that a projector remembers of a run.
@@ -18,7 +19,8 @@ type story struct {
 	newest   dialect.Place
 	reading  *assemble.Run
 	sessions map[string]*session // by child; "" is the run itself
-	by       *atomic.Bool        // set when a copy shares sessions; nil with them
+	working  map[string]struct{} // children whose sessions have not ended
+	by       *atomic.Bool        // set when a copy shares sessions and working; nil with them
 	used     *session            // used last, of those that may be changed
 	workers  tally               // events of all workers
 	known    int                 // sessions that were ever known
@@ -46,14 +48,15 @@ type session struct {
 	turns     int
 	queue     []asked
 	cancelled cancellation
-	models    []modelCall
-	serial    int           // of the newest
-	completed dialect.Place // newest tool.completed of the turn
-	answered  dialect.Place // newest llm.call_completed
-	open      *message      // nil: none is
-	whole     *message      // one that begins and ends with the record at hand
-	calls     []call
-	waiting   int // of those, that were not called
+	models    ordered.Map[int, *modelCall] // by serial
+	byID      ordered.Map[string, []int]   // serials of those that have an id of the log's
+	serial    int                          // of the newest
+	completed dialect.Place                // newest tool.completed of the turn
+	answered  dialect.Place                // newest llm.call_completed
+	open      *message                     // nil: none is
+	whole     *message                     // one that begins and ends with the record at hand
+	calls     ordered.Map[string, *call]   // by id
+	waiting   int                          // of those, that were not called
 	requests  []request
 	total     totals
 
@@ -88,7 +91,7 @@ func (p *story) size() int {
 	n := 512 + p.reading.Size() + 24*len(p.workers)
 	for child, s := range p.sessions {
 		n += 512 + 2*len(child) + len(s.path) + len(s.workspace) + len(s.model) + len(s.call) + 24*cap(s.tally) +
-			128*cap(s.queue) + 256*cap(s.models) + 256*cap(s.calls) + 128*cap(s.requests) + 40*cap(s.recent)
+			128*cap(s.queue) + 384*s.models.Len() + 384*s.calls.Len() + 128*cap(s.requests) + 40*cap(s.recent)
 		if s.open != nil {
 			n += 256
 		}
@@ -98,8 +101,18 @@ func (p *story) size() int {
 
 func (s *session) clone(by *atomic.Bool) *session {
 	c := *s
-	c.by, c.tally, c.queue, c.models = by, slices.Clone(s.tally), slices.Clone(s.queue), slices.Clone(s.models)
-	c.calls, c.requests, c.recent = slices.Clone(s.calls), slices.Clone(s.requests), slices.Clone(s.recent)
+	c.by, c.tally, c.queue = by, slices.Clone(s.tally), slices.Clone(s.queue)
+	c.requests, c.recent = slices.Clone(s.requests), slices.Clone(s.recent)
+	c.byID = s.byID.Clone()
+	c.models = s.models.Copy(func(m *modelCall) *modelCall {
+		own := *m
+		own.calls = m.calls.Clone()
+		return &own
+	})
+	c.calls = s.calls.Copy(func(c *call) *call {
+		own := *c
+		return &own
+	})
 	if s.open != nil {
 		open := *s.open
 		c.open = &open
@@ -121,6 +134,9 @@ func (p *Projector) of(child string) *session {
 	if p.by == nil || p.by.Load() {
 		if p.sessions = maps.Clone(p.sessions); p.sessions == nil {
 			p.sessions = map[string]*session{}
+		}
+		if p.working = maps.Clone(p.working); p.working == nil {
+			p.working = map[string]struct{}{}
 		}
 		p.by = new(atomic.Bool)
 	}
@@ -150,10 +166,14 @@ func (p *Projector) meet(child, parent string) *session {
 			gone := s.child != "" && s.child != parent && (s.ended || s.order < p.known-maxSessions/2)
 			if gone {
 				p.spans -= len(s.recent)
+				delete(p.working, s.child)
 			}
 			return gone
 		})
 	}
 	p.sessions[child] = s
+	if child != "" {
+		p.working[child] = struct{}{}
+	}
 	return s
 }

@@ -52,20 +52,29 @@ type request struct {
 // maxRequests bounds the requests that are remembered, answered or not.
 const maxRequests = 64
 
+// find returns the call with an id; nil when it is not open.
 func (s *session) find(id string) *call {
-	for i := range s.calls {
-		if s.calls[i].id == id {
-			return &s.calls[i]
-		}
-	}
-	return nil
+	c, _ := s.calls.Get(id)
+	return c
 }
 
-func (s *session) drop(i int) {
-	if c := &s.calls[i]; !c.called && !c.cut {
+// add adds a call. It waits for the request whose message asks for it, if that is open.
+func (s *session) add(c *call) {
+	s.calls.Set(c.id, c)
+	s.waiting++
+	if m := s.modelOf(c.model); m != nil {
+		m.calls.Set(c.id, struct{}{})
+	}
+}
+
+func (s *session) drop(c *call) {
+	if !c.called && !c.cut {
 		s.waiting--
 	}
-	s.calls = slices.Delete(s.calls, i, i+1)
+	s.calls.Delete(c.id)
+	if m := s.modelOf(c.model); m != nil {
+		m.calls.Delete(c.id)
+	}
 }
 
 // callBegins reads that a model asks for a call, or that a call has what it needs to begin.
@@ -73,9 +82,8 @@ func (p *Projector) callBegins(s *session, t *assemble.Transition) {
 	p.work(s)
 	c := s.find(t.Item.ID)
 	if c == nil {
-		s.calls = append(s.calls, call{id: t.Item.ID, turn: s.turn.seq, ts: string(p.rec.ts), model: s.speaking(), asked: s.answered, effects: "execute"})
-		c = &s.calls[len(s.calls)-1]
-		s.waiting++
+		c = &call{id: t.Item.ID, turn: s.turn.seq, ts: string(p.rec.ts), model: s.speaking(), asked: s.answered, effects: "execute"}
+		s.add(c)
 	}
 	c.tool = cmp.Or(t.Item.Tool, c.tool)
 	if t.Kind == assemble.CallAsk || t.Repaired {
@@ -93,10 +101,8 @@ func (p *Projector) callBegins(s *session, t *assemble.Transition) {
 
 // speaking returns the serial of the newest request that is open; 0: none is.
 func (s *session) speaking() int {
-	if n := len(s.models); n > 0 {
-		return s.models[n-1].serial
-	}
-	return 0
+	serial, _, _ := s.models.Last()
+	return serial
 }
 
 // runs reads that a tool works.
@@ -142,12 +148,9 @@ func (p *Projector) called(s *session, c *call) {
 }
 
 // release lets go on what has waited for the end of a request; after a failure nothing is emitted for its calls.
-func (p *Projector) release(s *session, serial int, ok bool, at dialect.Place) {
-	for i := 0; i < len(s.calls); i++ {
-		c := &s.calls[i]
-		if c.model != serial || serial == 0 {
-			continue
-		}
+func (p *Projector) release(s *session, m *modelCall, ok bool, at dialect.Place) {
+	for id := range m.calls.All() {
+		c := s.find(id)
 		c.model, c.asked = 0, at
 		if !ok {
 			c.cut = true
@@ -157,28 +160,25 @@ func (p *Projector) release(s *session, serial int, ok bool, at dialect.Place) {
 		if c.due {
 			p.called(s, c)
 		}
-		if e := c.end; e != nil {
-			gone := *c
-			s.drop(i)
-			i--
-			p.concludes(s, &gone, e)
+		if c.end != nil {
+			s.drop(c)
+			p.concludes(s, c, c.end)
 		}
 	}
 }
 
 // callEnds reads the end of a call.
 func (p *Projector) callEnds(s *session, t *assemble.Transition) {
-	i := slices.IndexFunc(s.calls, func(c call) bool { return c.id == t.Item.ID })
-	if i < 0 {
+	c := s.find(t.Item.ID)
+	if c == nil {
 		return
 	}
-	c := &s.calls[i]
 	if t.Repaired { // its turn is over, or it begins anew
 		how := done
 		if p.is(schema.TypeTurnEnd) {
 			how = min(outcomeOf(text(p.field("stop_reason"))), cancelled)
 		}
-		p.lapses(s, i, how)
+		p.lapses(s, c, how)
 		return
 	}
 	e := p.endingOf(c)
@@ -187,17 +187,16 @@ func (p *Projector) callEnds(s *session, t *assemble.Transition) {
 	} else if m := s.modelOf(c.model); m != nil && m.spoke {
 		p.modelCompletes(s, m, done)
 	}
-	if i = slices.IndexFunc(s.calls, func(c call) bool { return c.id == t.Item.ID }); i < 0 {
+	if s.find(c.id) != c { // its request has ended, and with that an end which the call had
 		return
 	}
-	if c = &s.calls[i]; c.model != 0 {
+	if c.model != 0 {
 		c.end = e
 		return
 	}
-	gone := *c
-	s.drop(i)
-	if !gone.cut {
-		p.concludes(s, &gone, e)
+	s.drop(c)
+	if !c.cut {
+		p.concludes(s, c, e)
 	}
 }
 
@@ -261,15 +260,14 @@ func (p *Projector) concludes(s *session, c *call, e *ending) {
 
 // lapses ends a call whose tool says nothing of its end: one that was called, and any where its turn was cancelled or has
 // failed.
-func (p *Projector) lapses(s *session, i int, how outcome) {
-	c := s.calls[i]
-	s.drop(i)
+func (p *Projector) lapses(s *session, c *call, how outcome) {
+	s.drop(c)
 	e := &ending{class: "execution_error", message: "it did not end", took: p.since(c.ts).Milliseconds()}
 	if how == cancelled {
 		e.class, e.message = "cancelled", "the turn was cancelled"
 	}
 	if !c.cut && c.model == 0 && (how != done || c.called) {
-		p.concludes(s, &c, e)
+		p.concludes(s, c, e)
 	}
 }
 

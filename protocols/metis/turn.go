@@ -3,7 +3,6 @@ package metis
 import (
 	"bytes"
 	"cmp"
-	"slices"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -80,7 +79,7 @@ func (p *Projector) message(s *session) {
 	}
 	a := askedFor(p.rec.seq, p.rec.ts, p.field("content"))
 	a.override = bounded(text(p.field("per_message_override")))
-	if s.turn.seq > 0 && s.turn.worked && !s.turn.agent && len(s.models) == 0 && len(s.calls) == 0 && s.open == nil {
+	if s.turn.seq > 0 && s.turn.worked && !s.turn.agent && s.models.Len() == 0 && s.calls.Len() == 0 && s.open == nil {
 		p.endTurn(s, done, "") // of an agent that says no turns
 	}
 	if s.turn.seq > 0 {
@@ -175,21 +174,21 @@ func outcomeOf(stop string) outcome {
 
 // close ends what a lane has open, and its turn. Tools that go on beyond a turn that ended well are left.
 func (p *Projector) close(s *session, how outcome) {
-	for len(s.models) > 0 && s.open == nil {
-		p.modelCompletes(s, &s.models[0], how)
+	for s.models.Len() > 0 && s.open == nil {
+		_, m, _ := s.models.First()
+		p.modelCompletes(s, m, how)
 	}
-	for i := 0; i < len(s.calls); {
-		c := &s.calls[i]
-		if how == done && !p.rec.over || c.model > 0 && s.modelOf(c.model) != nil {
-			i++
-			continue
+	if how != done || p.rec.over {
+		for _, c := range s.calls.All() {
+			if s.modelOf(c.model) == nil {
+				p.lapses(s, c, how)
+			}
 		}
-		p.lapses(s, i, how)
 	}
 	p.endTurn(s, how, text(p.field("reason")))
 	if !p.rec.over && len(s.queue) > 0 {
 		a := s.queue[0]
-		s.queue = slices.Delete(s.queue, 0, 1)
+		s.queue = s.queue[1:]
 		p.startTurn(s, a)
 	}
 }
@@ -257,12 +256,14 @@ func (p *Projector) cancel(s *session) {
 func (p *Projector) taken(s *session) {
 	n, _ := jsonscan.WholeNumber(p.field("through"))
 	through := schema.Seq(n)
-	s.queue = slices.DeleteFunc(s.queue, func(a asked) bool { return a.seq <= through })
+	for len(s.queue) > 0 && s.queue[0].seq <= through {
+		s.queue = s.queue[1:]
+	}
 	t := &s.turn
 	if t.seq == 0 || t.agent || t.seq > through {
 		return
 	}
-	if c := s.cancelled.seq; c > t.seq && c <= through && len(s.models) == 0 && len(s.calls) == 0 && s.open == nil {
+	if c := s.cancelled.seq; c > t.seq && c <= through && s.models.Len() == 0 && s.calls.Len() == 0 && s.open == nil {
 		p.close(s, cancelled)
 	}
 }

@@ -17,7 +17,7 @@ type Map[K comparable, V any] struct {
 	head  int
 	live  int
 	index map[K]int    // of list; nil while there are few
-	by    *atomic.Bool // whether clones share list and index; nil: they do not
+	by    *atomic.Bool // whether clones share list and index; nil with list
 }
 
 type entry[K comparable, V any] struct {
@@ -31,19 +31,18 @@ func (m *Map[K, V]) Len() int { return m.live }
 
 // Clone returns a copy, which shares memory until one of the two is changed.
 func (m *Map[K, V]) Clone() Map[K, V] {
-	if m.live == 0 {
-		return Map[K, V]{}
+	if m.by != nil {
+		m.by.Store(true)
 	}
-	if m.by == nil {
-		m.by = new(atomic.Bool)
-	}
-	m.by.Store(true)
 	return *m
 }
 
 // Copy returns a copy with what fn returns for each value.
 func (m *Map[K, V]) Copy(fn func(V) V) Map[K, V] {
-	c := Map[K, V]{list: slices.Clone(m.list[m.head:]), live: m.live}
+	if m.live == 0 {
+		return Map[K, V]{}
+	}
+	c := Map[K, V]{list: slices.Clone(m.list[m.head:]), live: m.live, by: new(atomic.Bool)}
 	for i := range c.list {
 		if e := &c.list[i]; e.live {
 			e.value = fn(e.value)
@@ -55,10 +54,10 @@ func (m *Map[K, V]) Copy(fn func(V) V) Map[K, V] {
 
 // own makes the memory the caller's alone.
 func (m *Map[K, V]) own() {
-	if m.by == nil || !m.by.Load() {
+	if m.by != nil && !m.by.Load() {
 		return
 	}
-	m.list, m.index, m.by = slices.Clone(m.list), maps.Clone(m.index), nil
+	m.list, m.index, m.by = slices.Clone(m.list), maps.Clone(m.index), new(atomic.Bool)
 }
 
 // find returns the index of a key in list, -1 when it is not there.

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -97,6 +98,31 @@ func TestMap(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestClonesAtTheSameTime makes clones of one map in several goroutines, each of which changes its own.
+func TestClonesAtTheSameTime(t *testing.T) {
+	var m Map[int, int]
+	for k := range 100 {
+		m.Set(k, k)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			c := m.Clone()
+			for k := range 100 {
+				c.Delete(k)
+				c.Set(k+1000, k)
+			}
+			if c.Len() != 100 {
+				t.Errorf("a clone has %d entries", c.Len())
+			}
+		})
+	}
+	all.Wait()
+	if m.Len() != 100 {
+		t.Errorf("%d entries are left", m.Len())
+	}
 }
 
 // TestDeleteWithin deletes every entry while it is returned, and some before.

@@ -1,0 +1,163 @@
+//go:build !race
+
+package node
+
+import (
+	"flag"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"agentstream/edge/dialect"
+	"agentstream/internal/cputime"
+	"agentstream/protocols/langgraph"
+	"agentstream/protocols/metis"
+	"agentstream/protocols/nimi"
+	"agentstream/protocols/qoder"
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/schematest"
+)
+
+var (
+	growthSize = flag.Int("growth", 2000, "things in the smallest run of TestEveryEventCostsTheSame")
+	growthOf   = flag.String("growth.of", "", "regular expression: which runs and readers it looks at")
+)
+
+// requests are the forms in which each dialect shows a run. A dialect whose frames are records has none.
+func requests(t *testing.T) map[string]map[string]dialect.Request {
+	t.Helper()
+	const run = schematest.Root
+	older, err := langgraph.Legacy{Thread: run, Subgraphs: true, LastEventID: "-1"}.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := langgraph.ParseSubscribe([]byte(`{"channels":["lifecycle","messages","tools","input","values","updates","checkpoints","tasks","custom"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread, err := sub.Request(run, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(stream string) dialect.Request { return dialect.Request{Run: run, Stream: stream} }
+	return map[string]map[string]dialect.Request{
+		"native":    {},
+		"qoder":     {"session": qoder.Request(run, "")},
+		"metis":     {"events": metis.EventsRequest(run, metis.Filter{Workers: true}), "messages": metis.MessagesRequest(run)},
+		"langchain": {"events": thread, "runs": older, "messages": langgraph.MessagesRequest(run)},
+		"runtime": {"job": of(nimi.StreamJob), "workflow": of(nimi.StreamWorkflow), "scenario": of(nimi.StreamScenario),
+			"realtime": of(nimi.StreamRealtime), "agent": of(nimi.StreamAgent)},
+	}
+}
+
+// grower reads runs.
+type grower struct {
+	name string
+	read func(*testing.T, []schema.Record)
+	deep bool // of every mix as well: it makes no frames, which cost more than what is to be seen
+}
+
+func growers(t *testing.T) (all []grower) {
+	t.Helper()
+	all = []grower{
+		{"fold", func(_ *testing.T, list []schema.Record) {
+			var f schema.Fold
+			for _, r := range list {
+				f.AddRecord(r)
+			}
+			f.AppendSnapshot(nil)
+		}, true},
+		{"assemble", func(t *testing.T, list []schema.Record) {
+			a := assemble.New(assemble.Limits{Message: 384 << 10, All: 4 << 20, Text: 256 << 10, Texts: 4 << 20})
+			for _, r := range list {
+				if _, err := a.Next(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, true},
+	}
+	known := requests(t)
+	for _, p := range (&ListenFlags{}).protocols() {
+		name := p.Dialect.Info().Name
+		forms, ok := known[name]
+		if !ok {
+			t.Errorf("no form of the dialect %s is looked at", name)
+		}
+		if _, ok := p.Dialect.Projector(dialect.Request{}).(dialect.Stateful); ok {
+			all = append(all, grower{name, projects(p.Dialect, dialect.Request{}, false), true})
+		}
+		for form, req := range forms {
+			all = append(all, grower{name + " " + form, projects(p.Dialect, req, true), false})
+		}
+	}
+	return all
+}
+
+// projects makes the frames of records, or only feeds them to a projector.
+func projects(d dialect.Dialect, req dialect.Request, shown bool) func(*testing.T, []schema.Record) {
+	return func(t *testing.T, list []schema.Record) {
+		p := d.Projector(req)
+		var frames *dialect.Frames
+		if shown {
+			frames = new(dialect.Frames)
+		}
+		for _, r := range list {
+			if err := p.Project(frames, r); err != nil {
+				t.Fatal(err)
+			}
+			if shown {
+				frames.Reset()
+			}
+		}
+	}
+}
+
+// twice is how much more a run of twice the size may cost. It is 2 when an event costs the same whatever came before, 4
+// when it costs as much as all that is open.
+const twice = 2.3
+
+// TestEveryEventCostsTheSame: in every dialect, in the fold and in the reading of a run an event costs the same, however much
+// is open, has ended or waits.
+func TestEveryEventCostsTheSame(t *testing.T) {
+	only := regexp.MustCompile(*growthOf)
+	readers := growers(t)
+	for i, g := range schematest.Growths() {
+		var runs [3][]schema.Record
+		for _, r := range readers {
+			if name := g.Name + ": " + r.name; !only.MatchString(name) || !r.deep && i >= schematest.Unmixed() {
+				continue
+			}
+			for k := range runs {
+				if runs[k] == nil {
+					runs[k] = schematest.Records(t, schematest.Scenario{Events: g.Make(*growthSize << k)})
+				}
+			}
+			if took, ok := grows(t, r, runs); !ok {
+				t.Errorf("%s: %s takes %v", g.Name, r.name, took)
+			}
+		}
+	}
+}
+
+// tries is how often a run is read at most before its cost is judged.
+const tries = 9
+
+// grows reports whether the cost grows as the runs do, and the median of each. It reads them again until that is so: other
+// work on the machine changes a single figure.
+func grows(t *testing.T, r grower, runs [3][]schema.Record) (took [3]time.Duration, ok bool) {
+	t.Helper()
+	var all [3][]time.Duration
+	for range tries {
+		for k := range runs {
+			all[k] = append(all[k], cputime.Of(func() { r.read(t, runs[k]) }))
+			slices.Sort(all[k])
+			took[k] = all[k][len(all[k])/2]
+		}
+		if float64(took[1]) <= twice*float64(took[0]) && float64(took[2]) <= twice*float64(took[1]) {
+			return took, true
+		}
+	}
+	return took, took[2] < 2*time.Millisecond
+}

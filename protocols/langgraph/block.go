@@ -52,12 +52,19 @@ const (
 )
 
 func (m *message) at(place int) *block {
-	for _, b := range m.blocks {
-		if b.place == place {
-			return b
-		}
+	if len(m.blocks) == 0 {
+		return nil
 	}
-	return nil
+	i := place - m.blocks[0].place // no place is left out
+	if i < 0 || i >= len(m.blocks) {
+		return nil
+	}
+	return m.blocks[i]
+}
+
+// hold makes a block wait.
+func (m *message) hold(b *block) {
+	b.state, m.rest = waits, min(m.rest, b.place)
 }
 
 func (p *Projector) block(m *message, t *assemble.Transition) {
@@ -239,7 +246,7 @@ func (p *Projector) piece(m *message, b *block, t *assemble.Transition) {
 		if b.state == streams {
 			p.sends(m, b, slotSays, t.Low, t.Text)
 		} else {
-			b.state = waits
+			m.hold(b)
 		}
 	case blockCall, blockServer:
 		if b.state == streams {
@@ -278,7 +285,7 @@ func (p *Projector) blockCloses(m *message, b *block, t *assemble.Transition) {
 		slot = slotSays
 	}
 	if b.state == finished && len(t.Text) > b.skip && !isCall(b) {
-		b.state = waits
+		m.hold(b)
 	}
 	whole := b.content(t.Text[min(b.skip, len(t.Text)):], p.rec.input, t.Block.Free)
 	p.rec.input = nil
@@ -319,8 +326,9 @@ func (p *Projector) completes(m *message, b *block, slot int, all, whole []byte)
 
 // nexts starts the blocks that have waited.
 func (p *Projector) nexts(m *message, t *assemble.Transition, slot int) {
-	for i := 0; i < len(m.blocks) && m.active == nil; i++ {
-		b := m.blocks[i]
+	m.rest = max(m.rest, m.blocks[0].place)
+	for ; m.rest < m.blocks[0].place+len(m.blocks) && m.active == nil; m.rest++ {
+		b := m.at(m.rest)
 		switch {
 		case b.state != waits:
 		case b.final != nil:
@@ -379,7 +387,8 @@ func (p *Projector) media() {
 		b = m.blocks[i]
 	}
 	if wait := m.active != nil && isCall(m.active); b.state != streams && wait && len(b.carry)+len(data) <= limits.Text {
-		b.state, b.carry = waits, append(b.carry, data...)
+		m.hold(b)
+		b.carry = append(b.carry, data...)
 		return
 	}
 	if b.state != streams {

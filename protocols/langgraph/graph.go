@@ -66,10 +66,12 @@ func (p *Projector) scoped(l *lane) {
 
 // has sets the namespace of a lane to that of the record at hand.
 func (p *Projector) has(l *lane) {
+	p.unname(l)
 	l.namespace, l.segments = p.from(l).namespace, nil
 	for e := range jsonscan.Elements(l.namespace) {
 		l.segments = append(l.segments, text(e))
 	}
+	p.names(l)
 }
 
 // silent reports whether a piece of text has no event of its own: another one has it.

@@ -377,10 +377,8 @@ func (p *Projector) Runs() []Stretch {
 		}
 		list = append(list, Stretch{ID: p.run.id, First: p.run.begin, Status: status})
 	}
-	for _, w := range p.waiting {
-		if w.own {
-			list = append(list, Stretch{ID: RunID(p.thread, w.seq), First: w.seq, Status: "pending"})
-		}
+	for _, seq := range p.waiting.own {
+		list = append(list, Stretch{ID: RunID(p.thread, seq), First: seq, Status: "pending"})
 	}
 	return list
 }

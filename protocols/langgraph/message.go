@@ -22,6 +22,7 @@ type message struct {
 	next   int    // index of the next block of the protocol
 	blocks []*block
 	active *block // the one that streams
+	rest   int    // no block before this place waits
 	start  schema.Seq
 	ts     string // of its first record
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -40,13 +39,15 @@ type story struct {
 	reading *assemble.Run
 	thread  string
 	lanes   map[string]*lane
-	by      *atomic.Bool // of those that may be changed; set when a copy shares them
+	spaces  map[string]string // child of each namespace, JSON
+	by      *atomic.Bool      // of those that may be changed; set when a copy shares lanes and spaces
 	turns
 	state
 }
 
 // lane is what the protocol knows of the run itself or of a child.
 type lane struct {
+	child     string
 	segments  []string // its namespace
 	namespace []byte   // the same, JSON
 	call      string   // id of the call that has spawned it
@@ -71,8 +72,10 @@ type record struct {
 }
 
 func newProjector(req dialect.Request) *Projector {
-	p := &Projector{story: story{reading: assemble.New(limits), lanes: map[string]*lane{}, by: new(atomic.Bool)}, req: req, older: olderOf(req)}
+	p := &Projector{story: story{reading: assemble.New(limits), lanes: map[string]*lane{}, spaces: map[string]string{}, by: new(atomic.Bool)},
+		req: req, older: olderOf(req)}
 	p.lanes[""] = &lane{namespace: []byte("[]"), by: p.by}
+	p.names(p.lanes[""])
 	return p
 }
 
@@ -87,7 +90,7 @@ func (p *Projector) For(req dialect.Request) dialect.Stateful {
 
 // Size is about what is remembered, in bytes.
 func (p *Projector) Size() int {
-	return p.reading.Size() + 256*len(p.lanes) + p.turns.size() + p.state.size()
+	return p.reading.Size() + 512*len(p.lanes) + p.turns.size() + p.state.size()
 }
 
 // Admit takes every request for a thread that was not deleted: it is there as soon as it has a record, and its cursors were read
@@ -102,7 +105,7 @@ func (p *Projector) Admit(dialect.Request) error {
 // lane returns a lane that may be changed.
 func (p *Projector) lane(child string) *lane {
 	if p.by.Load() {
-		p.lanes, p.by = maps.Clone(p.lanes), new(atomic.Bool)
+		p.lanes, p.spaces, p.by = maps.Clone(p.lanes), maps.Clone(p.spaces), new(atomic.Bool)
 	}
 	l := p.lanes[child]
 	if l == nil { // it was forgotten
@@ -134,15 +137,34 @@ func (p *Projector) below(child, parent, call, name string) *lane {
 		segment = strings.ReplaceAll(segmentOf(name), ":", "_") + ":" + child
 	}
 	segments := append(up.segments[:len(up.segments):len(up.segments)], segment)
-	for _, other := range p.lanes {
-		if call != "" && other.call == call && slices.Equal(other.segments, segments) { // a second one of the call
-			segments[len(segments)-1] += "-" + child
-			break
-		}
+	other := p.lanes[p.spaces[string(namespaceOf(segments))]]
+	if call != "" && other != nil && other.call == call { // a second one of the call
+		segments[len(segments)-1] += "-" + child
 	}
-	l := &lane{segments: segments, namespace: namespaceOf(segments), call: call, by: p.by}
-	p.lanes[strings.Clone(child)] = l
+	l := &lane{child: strings.Clone(child), segments: segments, namespace: namespaceOf(segments), call: call, by: p.by}
+	p.lanes[l.child] = l
+	p.names(l)
 	return l
+}
+
+// names notes which lane has a namespace: the first that it was given to.
+func (p *Projector) names(l *lane) {
+	space := string(l.namespace)
+	if _, taken := p.spaces[space]; !taken {
+		p.spaces[space] = l.child
+	}
+}
+
+// forget lets go of a lane.
+func (p *Projector) forget(l *lane) {
+	p.unname(l)
+	delete(p.lanes, l.child)
+}
+
+func (p *Projector) unname(l *lane) {
+	if space := string(l.namespace); p.spaces[space] == l.child {
+		delete(p.spaces, space)
+	}
 }
 
 func namespaceOf(segments []string) []byte {

@@ -10,13 +10,15 @@ import (
 	"agentstream/schema"
 	"agentstream/schema/assemble"
 	"agentstream/schema/jsonscan"
+	"agentstream/schema/ordered"
 )
 
 // state is what a thread's state is made of.
 type state struct {
 	newest     snapshot // the newest stored state of the root
 	checkpoint checkpoint
-	requests   []request
+	requests   ordered.Map[requestKey, request]
+	untold     int    // those that no client has answered
 	spans      []span // messages and results of the root, in their order; only appended to: copies share it
 }
 
@@ -44,17 +46,17 @@ const maxSpans = 1 << 14
 
 func (s *state) clone() state {
 	c := *s
-	c.requests, c.spans = slices.Clone(s.requests), slices.Clip(s.spans)
+	c.requests, c.spans = s.requests.Clone(), slices.Clip(s.spans)
 	return c
 }
 
 func (s *state) size() int {
-	return len(s.newest.values) + 48*len(s.spans) + 128*len(s.requests) + asked(s)
+	return len(s.newest.values) + 48*len(s.spans) + 256*s.requests.Len() + asked(s)
 }
 
 func asked(s *state) (n int) {
-	for i := range s.requests {
-		n += len(s.requests[i].payload)
+	for _, r := range s.requests.All() {
+		n += len(r.payload)
 	}
 	return n
 }
@@ -196,7 +198,7 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 	if p.run.active || p.asking() {
 		o = append(o, '{').Str("id", p.run.id).Raw("name", node)
 		o = append(o.Name("interrupts"), '[')
-		for _, r := range p.requests {
+		for _, r := range p.requests.All() {
 			if r.told {
 				continue
 			}

@@ -3,7 +3,6 @@ package langgraph
 import (
 	"bytes"
 	"cmp"
-	"slices"
 	"strconv"
 
 	"agentstream/schema"
@@ -98,9 +97,12 @@ func (p *Projector) task(l *lane, t *assemble.Transition) {
 	})
 }
 
+// requestKey is what a request for input is found by.
+type requestKey struct{ lane, id string }
+
 // request is a request for input that nobody has answered.
 type request struct {
-	lane, id  string
+	requestKey
 	namespace []byte
 	payload   []byte // null for one that is too long
 	told      bool   // a client has answered it, and the agent has not confirmed it yet
@@ -122,19 +124,38 @@ func (p *Projector) asks(l *lane, t *assemble.Transition) {
 	p.emit(input, schema.TypeInputRequested, s, slotSays, func(o object) object {
 		return o.Str("interrupt_id", t.Item.ID).Raw("payload", payload).Raw("value", payload)
 	})
-	if len(p.requests) < maxRequests {
+	if p.requests.Len() < maxRequests {
 		if len(payload) > maxAsked {
 			payload = []byte(`null`)
 		}
-		p.requests = append(p.requests, request{lane: t.Lane.Child, id: t.Item.ID, namespace: s.namespace, payload: bytes.Clone(payload)})
+		key := requestKey{t.Lane.Child, t.Item.ID}
+		p.removeRequest(key) // one whose id is too long to be known apart from others'
+		p.requests.Set(key, request{requestKey: key, namespace: s.namespace, payload: bytes.Clone(payload)})
+		p.untold++
+	}
+}
+
+// removeRequest forgets a request; ok is false when there is none.
+func (s *state) removeRequest(key requestKey) (r request, ok bool) {
+	if r, ok = s.requests.Delete(key); ok && !r.told {
+		s.untold--
+	}
+	return r, ok
+}
+
+// told notes that a client has answered a request.
+func (s *state) told(key requestKey) {
+	if r, ok := s.requests.Get(key); ok && !r.told {
+		r.told = true
+		s.requests.Set(key, r)
+		s.untold--
 	}
 }
 
 func (p *Projector) answered(l *lane, t *assemble.Transition) {
 	s := p.from(l)
-	if i := slices.IndexFunc(p.requests, func(r request) bool { return r.id == t.Item.ID && r.lane == t.Lane.Child }); i >= 0 {
-		s.namespace = p.requests[i].namespace
-		p.requests = slices.Delete(p.requests, i, i+1)
+	if r, ok := p.removeRequest(requestKey{t.Lane.Child, t.Item.ID}); ok {
+		s.namespace = r.namespace
 	}
 	p.emit(input, schema.TypeInputAnswered, s, slotOf(t, slotEnds), func(o object) object {
 		o = append(o.Name("interrupt_ids"), '[')

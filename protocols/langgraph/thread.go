@@ -18,8 +18,8 @@ type Request struct {
 
 // Requests returns those that wait, in the order in which they were made.
 func (p *Projector) Requests() []Request {
-	list := make([]Request, 0, len(p.requests))
-	for _, r := range p.requests {
+	list := make([]Request, 0, p.untold)
+	for _, r := range p.requests.All() {
 		if !r.told {
 			list = append(list, Request{r.lane, r.id, r.namespace})
 		}
@@ -34,12 +34,8 @@ func (p *Projector) LaneOf(namespace []byte) (child string, ok bool) {
 	if json.Unmarshal(namespace, &segments) != nil {
 		return "", false
 	}
-	for id, l := range p.lanes {
-		if slices.Equal(l.segments, segments) {
-			return id, true
-		}
-	}
-	return "", false
+	child, ok = p.spaces[string(namespaceOf(segments))]
+	return child, ok
 }
 
 // AppendTree appends the agents of the thread as agent.getTree has them: the run, and below it its children.

@@ -13,7 +13,7 @@ import (
 // turns are the runs of LangGraph in the thread: stretches of it, one at a time.
 type turns struct {
 	run     graphRun
-	waiting []waiting // messages that nobody has taken, in their order
+	waiting waiting   // messages that nobody has taken
 	takes   bool      // the agent says which commands it has taken
 	last    string    // the newest terminal; "" before the first
 	graph   string    // name of the agent
@@ -37,10 +37,46 @@ type graphRun struct {
 	reason  string // of the newest turn.end
 }
 
-// waiting is a message that nobody has taken.
+// waiting are messages that nobody has taken, by their seqs.
 type waiting struct {
-	seq schema.Seq
-	own bool // it asks for a run of its own; else it was injected
+	own      []schema.Seq // they ask for a run of their own
+	injected []schema.Seq // into the run under way
+}
+
+func (w *waiting) len() int { return len(w.own) + len(w.injected) }
+
+func (w *waiting) add(seq schema.Seq, own bool) {
+	if own {
+		w.own = append(w.own, seq)
+	} else {
+		w.injected = append(w.injected, seq)
+	}
+}
+
+// nextOwn reports whether the oldest of them asks for a run of its own.
+func (w *waiting) nextOwn() bool {
+	return len(w.own) > 0 && (len(w.injected) == 0 || w.own[0] < w.injected[0])
+}
+
+// shift removes the oldest and returns its seq. There must be one.
+func (w *waiting) shift() (seq schema.Seq) {
+	from := &w.injected
+	if w.nextOwn() {
+		from = &w.own
+	}
+	seq, *from = (*from)[0], (*from)[1:]
+	return seq
+}
+
+// forget removes those up to a seq that were injected.
+func (w *waiting) forget(through schema.Seq) {
+	for len(w.injected) > 0 && w.injected[0] <= through {
+		w.injected = w.injected[1:]
+	}
+}
+
+func (w *waiting) clone() waiting {
+	return waiting{slices.Clone(w.own), slices.Clone(w.injected)}
 }
 
 // maxWaiting bounds them. Those beyond it are taken for injected and answered.
@@ -55,11 +91,11 @@ const (
 
 func (t *turns) clone() turns {
 	c := *t
-	c.waiting, c.over = slices.Clone(t.waiting), slices.Clip(t.over)
+	c.waiting, c.over = t.waiting.clone(), slices.Clip(t.over)
 	return c
 }
 
-func (t *turns) size() int { return 16*len(t.waiting) + 120*len(t.over) + len(t.session) + 256 }
+func (t *turns) size() int { return 16*t.waiting.len() + 120*len(t.over) + len(t.session) + 256 }
 
 // Types that the schema has no names for.
 const (
@@ -76,9 +112,7 @@ func (p *Projector) begins(seq schema.Seq, asked bool) {
 func (p *Projector) commanded() {
 	if p.is(typeAnswer) {
 		id := text(p.field("request_id"))
-		if i := slices.IndexFunc(p.requests, func(r request) bool { return r.id == id && r.lane == p.rec.child }); i >= 0 {
-			p.requests[i].told = true
-		}
+		p.told(requestKey{p.rec.child, id})
 	}
 	if p.rec.child != "" {
 		return
@@ -87,21 +121,19 @@ func (p *Projector) commanded() {
 	case p.is(schema.TypeCommandMessage) && !schema.OfSystem(p.rec.payload):
 		if !p.run.active {
 			p.begins(p.rec.seq, true)
-		} else if len(p.waiting) < maxWaiting {
+		} else if p.waiting.len() < maxWaiting {
 			strategy := text(p.field("multitask_strategy"))
-			own := strategy == "enqueue" || strategy == "interrupt" || strategy == "rollback"
-			p.waiting = append(p.waiting, waiting{p.rec.seq, own})
+			p.waiting.add(p.rec.seq, strategy == "enqueue" || strategy == "interrupt" || strategy == "rollback")
 		}
 	case p.is(typeAnswer) && !p.run.active:
 		p.begins(p.rec.seq, true)
 	case p.is(typeCancel): // what came before it is not answered
-		for _, w := range p.waiting {
-			if id := RunID(p.thread, w.seq); w.own {
-				p.ended(id, w.seq, interrupted, "")
-				p.dropped(id)
-			}
+		for _, seq := range p.waiting.own {
+			id := RunID(p.thread, seq)
+			p.ended(id, seq, interrupted, "")
+			p.dropped(id)
 		}
-		p.waiting = p.waiting[:0]
+		p.waiting = waiting{}
 		p.run.over, p.run.stop, p.run.reason = true, "cancelled", text(p.field("reason"))
 	}
 }
@@ -210,7 +242,7 @@ func (p *Projector) taken() {
 		return
 	}
 	p.takes = true
-	p.waiting = slices.DeleteFunc(p.waiting, func(w waiting) bool { return !w.own && w.seq <= schema.Seq(n) })
+	p.waiting.forget(schema.Seq(n))
 	p.run.taken = p.run.taken || p.run.begin <= schema.Seq(n)
 }
 
@@ -235,7 +267,7 @@ func (p *Projector) settle() {
 	if how == completed {
 		if p.asking() {
 			how = interrupted
-		} else if p.takes && len(p.waiting) > 0 && !p.waiting[0].own {
+		} else if p.takes && p.waiting.len() > 0 && !p.waiting.nextOwn() {
 			return
 		}
 	}
@@ -256,17 +288,13 @@ func (p *Projector) settle() {
 	})
 	p.ended(p.run.id, p.run.begin, how, why)
 	p.last, p.why, p.run.active = how, "", false
-	if len(p.waiting) > 0 {
-		next := p.waiting[0]
-		p.waiting = p.waiting[1:]
-		p.begins(next.seq, true)
+	if p.waiting.len() > 0 {
+		p.begins(p.waiting.shift(), true)
 	}
 }
 
 // asking reports whether a request for input waits for an answer.
-func (p *Projector) asking() bool {
-	return slices.ContainsFunc(p.requests, func(r request) bool { return !r.told })
-}
+func (p *Projector) asking() bool { return p.untold > 0 }
 
 // childBegins appends that a child has started, and why.
 func (p *Projector) childBegins(t *assemble.Transition) {
@@ -316,6 +344,6 @@ func (p *Projector) childEnds(t *assemble.Transition) {
 		return o
 	})
 	if l.open = nil; p.reading.Lane(t.Lane.Child) == nil { // too many are known
-		delete(p.lanes, t.Lane.Child)
+		p.forget(l)
 	}
 }

@@ -28,7 +28,7 @@ type happening struct {
 	make func(i int) []schema.Event
 }
 
-// order says in which order n things begin and end: i+1 begins the thing i, -i-1 ends it.
+// order is in which order n things begin and end: i+1 begins the thing i, -i-1 ends it.
 type order struct {
 	name string
 	make func(n int) []int

@@ -27,7 +27,7 @@ const open = `
 func uses(t testing.TB, p *Projector) map[int]string {
 	t.Helper()
 	ids := map[int]string{}
-	for _, c := range p.tools.open.m {
+	for _, c := range p.tools.open.All() {
 		ids[int(c.seq)] = c.id
 	}
 	if len(ids) != 5 {
@@ -110,7 +110,7 @@ func TestCommandRefused(t *testing.T) {
 		tool.start {"call_id":"done","tool":"x"}
 		tool.end {"call_id":"done","ok":true}`, "")
 	ids := map[string]string{"E2": "", "E3": "", "E5": ""}
-	for _, c := range p.tools.open.m {
+	for _, c := range p.tools.open.All() {
 		ids[fmt.Sprintf("E%d", c.seq)] = c.id
 	}
 	for sent, param := range map[string]string{

@@ -35,7 +35,7 @@ func (p *Projector) ask() {
 		next := *c
 		next.request, next.answered = clip(id), false
 		c = &next
-		p.tools.open.set(c.key, c)
+		p.tools.open.Set(c.key, c)
 	}
 	if p.tools.held(c.key) {
 		return // the status has named it
@@ -142,7 +142,7 @@ func (t *tools) settle(c *call, result bool) (waited bool) {
 	}
 	next := *c
 	next.answered, next.settled = c.answered || result, c.request
-	t.open.set(next.key, &next)
+	t.open.Set(next.key, &next)
 	return waited
 }
 

@@ -141,10 +141,10 @@ func TestToolsBounded(t *testing.T) {
 	}
 	p := Dialect{}.Projector(Request(testRun, "")).(*Projector)
 	feed(t, p, records(t, scenario(log.String())))
-	if n, w := len(p.tools.open.m), len(p.tools.waiting); n != maxCalls || w != maxWaiting {
+	if n, w := p.tools.open.Len(), p.tools.waiting.Len(); n != maxCalls || w != maxWaiting {
 		t.Errorf("%d are open, %d wait", n, w)
 	}
-	for _, c := range p.tools.waiting {
+	for _, c := range p.tools.waiting.All() {
 		if p.tools.call(c.key) == nil {
 			t.Fatal("what waits was forgotten")
 		}

@@ -125,10 +125,8 @@ func (p *Projector) over(t *thread, state schema.RunState) {
 	}
 	p.tools.forget(t.child)
 	if t.child == "" {
-		for _, child := range p.threads.sorted()[1:] {
-			if child.running {
-				p.finish(child, why)
-			}
+		for _, child := range p.threads.working() {
+			p.finish(child, why)
 		}
 	}
 	if why == stopFailed {
@@ -259,7 +257,7 @@ func (p *Projector) appendStop(b []byte, t *thread) []byte {
 	}
 	b = append(b, `,"event_ids":[`...)
 	n := 0
-	for _, c := range p.tools.waiting {
+	for _, c := range p.tools.waiting.All() {
 		if t.child != "" && t.child != c.child {
 			continue
 		}

@@ -151,7 +151,7 @@ func TestEndsAnywhere(t *testing.T) {
 				if complaint := holds(frames); complaint != "" || p.Busy() {
 					t.Fatalf("%s cut at %d: %s", s.Name, at, complaint)
 				}
-				if got := text(field([]byte(last.data), "stop_reason"), "type"); got != stop && last.event == "session.status_idle" || len(p.tools.waiting)+len(p.tools.open.m) > 0 {
+				if got := text(field([]byte(last.data), "stop_reason"), "type"); got != stop && last.event == "session.status_idle" || p.tools.waiting.Len()+p.tools.open.Len() > 0 {
 					t.Fatalf("%s cut at %d: stop %q, want %q\n%s", s.Name, at, got, stop, brief(frames))
 				}
 				if strings.HasPrefix(end.payload, `{"state":"error"`) && !strings.Contains(brief(frames), "session.error") {

@@ -1,6 +1,7 @@
 package qoder
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -41,10 +42,11 @@ type thread struct {
 
 // threads are a session's threads.
 type threads struct {
-	lanes shared[string, *thread] // by child
+	lanes   shared[string, *thread]  // by child
+	running shared[string, struct{}] // the children that run
 }
 
-func (t *threads) clone() threads { return threads{lanes: t.lanes.clone()} }
+func (t *threads) clone() threads { return threads{lanes: t.lanes.clone(), running: t.running.clone()} }
 
 func (t *threads) size() int { return 1 << 10 * len(t.lanes.m) }
 
@@ -82,19 +84,31 @@ func (t *threads) byID(id string) *thread {
 
 // sorted returns all threads in the order in which they became known.
 func (t *threads) sorted() []*thread {
-	all := make([]*thread, 0, len(t.lanes.m))
-	for _, th := range t.lanes.m {
-		all = append(all, th)
+	return slices.SortedFunc(maps.Values(t.lanes.m), byOrder)
+}
+
+// working returns the children that run, in the same order.
+func (t *threads) working() []*thread {
+	all := make([]*thread, 0, len(t.running.m))
+	for child := range t.running.m {
+		all = append(all, t.lanes.m[child])
 	}
-	slices.SortFunc(all, func(a, b *thread) int { return a.order - b.order })
+	slices.SortFunc(all, byOrder)
 	return all
 }
+
+func byOrder(a, b *thread) int { return a.order - b.order }
 
 // change replaces a thread with a changed copy, which it returns.
 func (p *Projector) change(t *thread, fn func(*thread)) *thread {
 	next := *t
 	fn(&next)
 	p.threads.lanes.set(next.child, &next)
+	if _, runs := p.threads.running.m[next.child]; next.child != "" && next.running && !runs {
+		p.threads.running.set(next.child, struct{}{})
+	} else if runs && !next.running {
+		p.threads.running.remove(next.child)
+	}
 	if p.rec.thread == t {
 		p.rec.thread = &next
 	}

@@ -3,16 +3,26 @@ package qoder
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
+	"sync/atomic"
 
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/ordered"
 )
 
 // tools is what is remembered of calls, of tools and of models, and of requests for input, while they are open.
 type tools struct {
-	open    shared[string, *call] // by callKey and its like
-	waiting []*call               // for the client, oldest first; replaced, never changed
+	open    ordered.Map[string, *call] // by callKey and its like, the oldest first
+	waiting ordered.Map[string, *call] // for the client, the oldest first
+	lanes   shared[string, *laneCalls] // those of open, by child
+}
+
+// laneCalls are the keys of what is open in a lane.
+type laneCalls struct {
+	keys map[string]struct{}
+	by   *atomic.Bool // of the tools that may change it
 }
 
 // callKind is what a client is shown of a call, and how it answers.
@@ -48,14 +58,16 @@ const (
 	maxKey     = 128 // bytes of an id that stands in a key
 )
 
-func (t *tools) clone() tools { return tools{open: t.open.clone(), waiting: t.waiting} }
+func (t *tools) clone() tools {
+	return tools{open: t.open.Clone(), waiting: t.waiting.Clone(), lanes: t.lanes.clone()}
+}
 
 func (t *tools) size() int {
 	n := 0
-	for _, c := range t.open.m {
-		n += 256 + len(c.id) + len(c.key) + len(c.request) + len(c.settled)
+	for _, c := range t.open.All() {
+		n += 384 + len(c.id) + len(c.key) + len(c.request) + len(c.settled)
 	}
-	return n + 8*len(t.waiting)
+	return n + 128*t.waiting.Len()
 }
 
 // callKey is the place of a lane's call with an id, a JSON value.
@@ -76,11 +88,14 @@ func keyOf(kind byte, child string, id []byte) string {
 }
 
 // call returns one that is open; nil when there is none.
-func (t *tools) call(key string) *call { return t.open.m[key] }
+func (t *tools) call(key string) *call {
+	c, _ := t.open.Get(key)
+	return c
+}
 
 // byID returns the tool use, or request, with an event id.
 func (t *tools) byID(id string) *call {
-	for _, c := range t.open.m {
+	for _, c := range t.open.All() {
 		if c.id == id && c.kind <= callRequest {
 			return c
 		}
@@ -91,65 +106,77 @@ func (t *tools) byID(id string) *call {
 // put opens a call, in the place of the one with its key.
 func (t *tools) put(c *call) *call {
 	t.drop(c.key)
-	if len(t.open.m) >= maxCalls {
+	if t.open.Len() >= maxCalls {
 		t.drop(t.oldest())
 	}
-	t.open.set(c.key, c)
+	t.open.Set(c.key, c)
+	t.lane(c.child).keys[c.key] = struct{}{}
 	return c
 }
 
-// oldest returns the key of the call that is forgotten first. What waits for the client is not: a status names it.
-func (t *tools) oldest() string {
-	kept := make(map[string]bool, len(t.waiting))
-	for _, c := range t.waiting {
-		kept[c.key] = true
+// lane returns what is open in a lane, which may be changed.
+func (t *tools) lane(child string) *laneCalls {
+	t.lanes.own()
+	l := t.lanes.m[child]
+	switch {
+	case l == nil:
+		l = &laneCalls{map[string]struct{}{}, t.lanes.by}
+	case l.by != t.lanes.by:
+		l = &laneCalls{maps.Clone(l.keys), t.lanes.by}
 	}
-	var oldest *call
-	for key, c := range t.open.m {
-		if !kept[key] && (oldest == nil || c.seq < oldest.seq || c.seq == oldest.seq && key < oldest.key) {
-			oldest = c
+	t.lanes.m[child] = l
+	return l
+}
+
+// oldest returns the key of the call that is forgotten first. What waits for the client is not: a status names it.
+func (t *tools) oldest() (oldest string) {
+	for key := range t.open.All() {
+		if !t.held(key) {
+			return key
 		}
 	}
-	return oldest.key // there are more than wait
+	return "" // more are open than wait
 }
 
 // drop closes a call.
 func (t *tools) drop(key string) *call {
-	c := t.open.m[key]
-	if c == nil {
+	c, ok := t.open.Delete(key)
+	if !ok {
 		return nil
 	}
-	t.open.remove(key)
-	t.release(key)
+	l := t.lane(c.child)
+	delete(l.keys, key)
+	if len(l.keys) == 0 {
+		t.lanes.remove(c.child)
+	}
+	t.waiting.Delete(key)
 	return c
 }
 
 // hold makes a call wait for the client.
 func (t *tools) hold(c *call) {
-	if len(t.waiting) < maxWaiting && !t.held(c.key) {
-		t.waiting = append(slices.Clip(t.waiting), c)
+	if t.waiting.Len() < maxWaiting && !t.held(c.key) {
+		t.waiting.Set(c.key, c)
 	}
 }
 
 func (t *tools) held(key string) bool {
-	return slices.ContainsFunc(t.waiting, func(c *call) bool { return c.key == key })
+	_, ok := t.waiting.Get(key)
+	return ok
 }
 
-// release lets a call go on. It says whether it has waited.
+// release lets a call go on. It reports whether it has waited.
 func (t *tools) release(key string) bool {
-	if !t.held(key) {
-		return false
-	}
-	t.waiting = slices.DeleteFunc(slices.Clone(t.waiting), func(c *call) bool { return c.key == key })
-	return true
+	_, ok := t.waiting.Delete(key)
+	return ok
 }
 
 // waits counts what waits in a lane; for the coordinator in the session.
 func (t *tools) waits(child string) (n int) {
 	if child == "" {
-		return len(t.waiting)
+		return t.waiting.Len()
 	}
-	for _, c := range t.waiting {
+	for _, c := range t.waiting.All() {
 		if c.child == child {
 			n++
 		}
@@ -160,11 +187,11 @@ func (t *tools) waits(child string) (n int) {
 // forget closes all calls of a lane; for the coordinator those of the session.
 func (t *tools) forget(child string) {
 	if child == "" {
-		t.open, t.waiting = shared[string, *call]{}, nil
+		*t = tools{}
 		return
 	}
-	for key, c := range t.open.m {
-		if c.child == child {
+	if l := t.lanes.m[child]; l != nil {
+		for key := range l.keys {
 			t.drop(key)
 		}
 	}
@@ -172,7 +199,7 @@ func (t *tools) forget(child string) {
 
 // abandon closes what waits in a lane: nobody is interested in an answer any more.
 func (t *tools) abandon(child string) {
-	for _, c := range t.waiting {
+	for _, c := range t.waiting.All() {
 		if c.child == child {
 			t.drop(c.key)
 		}

@@ -186,9 +186,11 @@ func (p *Projector) messageCloses(s *session, t *assemble.Transition) {
 	}
 	call := s.modelOf(m.call)
 	if _, ok := p.begin(s, messageComplete, agent, m.turn, m.place); ok {
-		o := appendContents(p.id(m).Str("stop_reason", c.stopOf(m)).Name("final_content"), t.Value, t.Message, false)
-		if c.omitted > 0 {
+		o := p.id(m).Str("stop_reason", c.stopOf(m))
+		if c.omitted > 0 { // an empty final_content would blank what the client has
 			o = o.Int("omitted_bytes", c.omitted)
+		} else {
+			o = appendContents(o.Name("final_content"), t.Value, t.Message, false)
 		}
 		p.buf = c.used.appendTo(append(o.Name("usage"), '{')).Int("latency_ms", p.since(m.ts).Milliseconds()).End()
 		p.done()

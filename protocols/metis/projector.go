@@ -22,8 +22,9 @@ type Projector struct {
 
 var _ dialect.Stateful = (*Projector)(nil)
 
-// limits bounds what is kept of the content of messages, for those that end without it and for snapshots.
-var limits = assemble.Limits{Message: 384 << 10, All: 4 << 20}
+// limits bounds what is kept of the content of messages, for those that end without it and for snapshots. A client replaces what it was
+// streamed by the final content (catalog §3.3), so what a person reads must be in it.
+var limits = assemble.Limits{Message: 8 << 20, All: 16 << 20}
 
 // record is the record at hand with what is needed of it.
 type record struct {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,14 +19,15 @@ import (
 
 // call is one model call: what passed, kept until it is stored, and the recorder that stores it.
 type call struct {
-	p     *Proxy
-	run   *run
-	lane  *lane
-	asked asked
-	api   api
-	model string // that the request's path names
-	mint  string // makes ids of the call's own
-	began time.Time
+	p       *Proxy
+	run     *run
+	lane    *lane
+	asked   asked
+	api     api
+	model   string // that the request's path names
+	mint    string // makes ids of the call's own
+	began   time.Time
+	retries int // that its client counts
 
 	before <-chan struct{} // the lane's call before this one is stored; nil: there is none
 	done   chan struct{}   // this one is
@@ -43,8 +45,11 @@ type call struct {
 	outcome Outcome       // set before the answer's spool is finished
 
 	// Of the recorder.
+	asks     *question // while the beginning is made
 	sink     Sink
 	seen     provider.Outcome
+	chapter  chapter
+	ids      callIDs
 	recorded int64 // bytes of losses that the run records
 }
 
@@ -57,6 +62,7 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 		room: &budget{most: int64(p.cfg.CallBytes), of: p.room}, done: make(chan struct{}), headers: make(chan struct{}),
 		coding: http.Header{"Content-Encoding": r.Header.Values("Content-Encoding")}, length: r.ContentLength, secrets: credentials(r.Header, r.URL),
 	}
+	c.retries, _ = strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count")) // 0 where it is none
 	c.before, c.lane.tail = c.lane.tail, c.done
 	c.request, c.answer = newSpool(c.room), newSpool(c.room)
 	if p.cfg.Requests == RequestsNone {
@@ -152,11 +158,11 @@ func (c *call) storeAll(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	events, err := c.question(ctx)
+	q, err := c.question(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.start(ctx, events); err != nil {
+	if err := c.start(ctx, q); err != nil {
 		return err
 	}
 	select {
@@ -177,18 +183,11 @@ func (c *call) storeAll(ctx context.Context) error {
 }
 
 // start stores the beginning: losses of calls before, the messages of the request, and model.start.
-func (c *call) start(ctx context.Context, events []schema.Event) error {
+func (c *call) start(ctx context.Context, q *question) error {
 	owed := c.run.debts()
-	first := make([]schema.Event, 0, len(owed)+len(events)+1)
-	for _, l := range owed {
-		first = append(first, c.here(lossEvent(l)))
-	}
-	begin := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id())}, {Name: "provider", Value: provider.Quote(c.api.provider)}}
-	if c.model != "" {
-		begin = append(begin, provider.Field{Name: "model", Value: provider.Quote(c.model)})
-	}
-	first = append(append(first, events...), c.here(schema.Event{Type: schema.TypeModelStart, Payload: begin.Encode()}))
-	sink, err := c.run.start(ctx, c, first)
+	c.asks = q
+	sink, err := c.run.start(ctx, c, func() ([]schema.Event, bool) { return c.beginning(q, owed) })
+	c.asks = nil
 	if err != nil {
 		for _, l := range owed {
 			c.run.owe(l)
@@ -197,6 +196,48 @@ func (c *call) start(ctx context.Context, events []schema.Event) error {
 	}
 	c.sink = sink
 	return nil
+}
+
+// beginning returns the first events of the call, and whether the request has news.
+func (c *call) beginning(q *question, owed []loss) (first []schema.Event, isNews bool) {
+	c.run.mu.Lock()
+	events, what := q.events(&c.lane.memory)
+	c.run.mu.Unlock()
+	first = make([]schema.Event, 0, len(owed)+len(events)+1)
+	for _, l := range owed {
+		first = append(first, c.here(lossEvent(l)))
+	}
+	begin := provider.Fields{
+		{Name: "call_id", Value: provider.Quote(c.id())}, {Name: "provider", Value: provider.Quote(c.api.provider)},
+	}
+	if c.model != "" {
+		begin = append(begin, provider.Field{Name: "model", Value: provider.Quote(c.model)})
+	}
+	if c.run.named && what.request != (sum{}) {
+		begin = append(begin, provider.Field{Name: "conversation", Value: provider.Quote(what.request.String())})
+	}
+	if what.continues != "" {
+		begin = append(begin, provider.Field{Name: "continues", Value: provider.Quote(what.continues)})
+	}
+	first = append(append(first, events...), c.here(schema.Event{Type: schema.TypeModelStart, Payload: begin.Encode()}))
+	return first, len(what.items) > 0
+}
+
+// How long a recorder waits for what another proxy has not stored yet: an answer that has begun, and one that the
+// request repeats and the log does not hold.
+const (
+	awaitEnd    = 3 * time.Second
+	awaitAnswer = 500 * time.Millisecond
+)
+
+// awaits returns how long to wait until the log has the answer that the request goes on from.
+func (c *call) awaits() time.Duration {
+	if !c.asks.read {
+		return 0
+	}
+	c.run.mu.Lock()
+	defer c.run.mu.Unlock()
+	return c.lane.awaits(&c.asks.talk, c.retries > 0)
 }
 
 // id is that of model.start and model.end.
@@ -222,13 +263,18 @@ func (c *call) send(ctx context.Context, events []schema.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
+	c.distinguish(events)
+	if c.run.named {
+		c.sign(events)
+	}
 	for i := range events {
 		c.seen.See(&events[i])
-		c.lane.see(&events[i])
 	}
-	if err := c.sink.Send(ctx, events...); err != nil {
+	at, err := c.sink.Send(ctx, events...)
+	if err != nil {
 		return trail("write to", c.asked.key, err)
 	}
+	c.run.stored(c, events, at.First, at.Last)
 	return nil
 }
 

@@ -59,12 +59,15 @@ type Config struct {
 
 // Sink takes the events of one run. Implementations are safe for concurrent use.
 type Sink interface {
-	// Sink's Send returns when the events are stored, or when it is certain or given up that they are;
-	// it waits while the log is away, until ctx ends. ErrEnded: the run is over, and none was stored.
-	// An event that brings a seq is stored with that or not at all (ErrSeqMismatch).
-	producers.Sink
+	// Send stores events in order. It returns when they are stored, or when it is certain or given up that they are
+	// not; it waits while the log is away, until ctx ends. ErrEnded: the run is over, and none was stored.
+	// An event that brings a seq is stored with that or not at all (ErrSeqMismatch). Nothing of the events is kept.
+	Send(ctx context.Context, events ...schema.Event) (producers.Receipt, error)
 	// Standing reads how far the run is. It waits while the log is away, until ctx ends.
 	Standing(ctx context.Context) (Standing, error)
+	// Events calls take for the events with after < seq ≤ through that are still there, in order; deltas may be
+	// left out, and what take keeps of an event it copies. It waits while the log is away, until ctx ends.
+	Events(ctx context.Context, after, through schema.Seq, take func(*schema.Event)) error
 	// Close lets go of what the sink holds.
 	Close(ctx context.Context) error
 }

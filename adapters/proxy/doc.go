@@ -17,6 +17,9 @@
 // further: its message ends as incomplete. Messages of one lane never lie across each other: calls that
 // run at the same time are written one after the other, in the order in which they came.
 //
+// What a request has that the run has not is recorded once, at whatever proxy the request arrives and
+// however often: that is decided by the conversation that it holds and by the run's events alone.
+//
 // Credentials are passed on. They are in no event, no log line and no error; the headers of requests are
 // not recorded at all.
 //
@@ -33,6 +36,7 @@
 //
 // # Where to look next
 //
-// proxy.go is a call's way through, call.go what is written of it, spool.go the buffer, question.go what
-// is kept of requests. docs/proxy.md is the page for users.
+// proxy.go is a call's way through, call.go what is written of it, spool.go the buffer. conversation.go is a
+// request as it is read, memory.go what the log holds of a lane, reading.go what is new. docs/proxy.md is the
+// page for users.
 package proxy

@@ -25,12 +25,21 @@ func FuzzRequests(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, body string) {
-		l := &lane{}
-		l.todo = []toolCall{{"c1", "t"}, {"c2", "t"}}
-		c := &call{p: &Proxy{}, lane: l, api: apis[int(kind)%len(apis)], mint: "X"}
+		c := &call{p: &Proxy{}, run: &run{named: true}, lane: &lane{}, api: apis[int(kind)%len(apis)], mint: "X"}
+		remember := func(events ...schema.Event) {
+			c.run.stored(c, events, c.run.past.through+1, c.run.past.through+schema.Seq(len(events)))
+		}
+		call := func(id string) schema.Event {
+			return schema.Event{Type: schema.TypeToolStart, Payload: []byte(`{"call_id":"` + id + `","tool":"t"}`)}
+		}
+		remember(schema.Event{Type: schema.TypeModelStart, Payload: []byte(`{"call_id":"m"}`)}, call("c1"), call("c2"))
 		for range 2 { // the second time, much of it is known
 			open := false
-			for _, e := range c.read([]byte(body)) {
+			q := &question{c: c}
+			q.take([]byte(body))
+			events, _ := c.beginning(q, nil)
+			remember(events...)
+			for _, e := range events {
 				if err := e.Prepare("run_1"); err != nil {
 					t.Fatalf("%v: %s %.200s", err, e.Type, e.Payload)
 				}

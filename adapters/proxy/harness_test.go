@@ -27,13 +27,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a proxy between real servers, with a real log.
 type rig struct {
-	t     testing.TB
-	nats  *testkit.Server
-	log   producers.Log
-	proxy *proxy.Proxy
-	url   string
-	http  *http.Client
-	said  *quiet
+	t         testing.TB
+	nats      *testkit.Server
+	log       producers.Log
+	upstreams map[string]string
+	proxy     *proxy.Proxy
+	url       string
+	http      *http.Client
+	said      *quiet
 
 	mu   sync.Mutex
 	lost []proxy.Loss
@@ -77,6 +78,13 @@ func startAt(t testing.TB, upstreams map[string]string, change ...func(*proxy.Co
 		t.Fatal(err)
 	}
 	r.log = log
+	return begin(t, r, upstreams, change...)
+}
+
+// begin runs a proxy onto the log of a rig.
+func begin(t testing.TB, r *rig, upstreams map[string]string, change ...func(*proxy.Config)) *rig {
+	t.Helper()
+	r.upstreams = upstreams
 	transport := proxy.NewTransport()
 	cfg := proxy.Config{
 		Tenants: []string{"acme", "other"}, Open: proxy.Publishers(producers.Config{Log: r.log}), Transport: transport,
@@ -97,6 +105,7 @@ func startAt(t testing.TB, upstreams map[string]string, change ...func(*proxy.Co
 	for _, c := range change {
 		c(&cfg)
 	}
+	var err error
 	if r.proxy, err = proxy.New(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,8 @@
 package proxy
 
 import (
-	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -9,66 +10,282 @@ import (
 	"agentstream/schema"
 )
 
-// memory is what a lane's calls have emitted so far, as far as it decides what is new in the next request.
-// Requests repeat the whole conversation.
+// memory is what the log holds of a lane's model calls, as far as it decides what is new in the next request.
+// It is made of events alone, those that this proxy stores and those that it reads, so it is the same at every proxy.
 type memory struct {
-	todo  []toolCall // that have no result yet, the oldest first
-	asked [32]byte   // the user's message that was emitted last
-	again bool       // it has not been answered: a request that ends with it is a repeat
+	answers []*answer        // by their place in the log, the newest last
+	asked   map[sum]*answer  // the newest answer to a request
+	said    map[sum]struct{} // what the user said, anywhere in the lane
+	before  map[sum]struct{} // the same, older
+	open    map[string]*toolCall
 }
 
-type toolCall struct{ id, tool string }
+// answer is one model call and what came of it.
+type answer struct {
+	seq       schema.Seq
+	id        string   // of the model call
+	request   sum      // identifies the conversation that was sent; zero: it is not known
+	continues string   // the model call whose answer the conversation went on from
+	older     *answer  // to the same request
+	names     []string // of its messages: the provider's ids
+	texts     []sum    // of its messages
+	calls     []*toolCall
+	said      []sum // what the user said next
+	failed    bool
+	ended     bool
+}
 
-// maxOpenCalls bounds the calls of one lane that are remembered; the oldest is forgotten first.
-const maxOpenCalls = 1024
+type toolCall struct {
+	seq   schema.Seq
+	id    string // in the log
+	given string // by the provider
+	tool  string
+	input sum
+	done  bool
+}
 
-// see remembers the content of an event.
-func (m *memory) see(e *schema.Event) {
+// Bounds of what is remembered of one lane; the oldest is forgotten first.
+const (
+	maxAnswers = 1024
+	maxCalls   = 1024 // of one answer
+	maxSaid    = 2048
+)
+
+// chapter is where the next event of a lane belongs, in the order of one writer.
+type chapter struct {
+	asked []sum   // messages of the user whose model call has not begun
+	at    *answer // of the events that follow
+}
+
+// see remembers an event.
+func (m *memory) see(ch *chapter, e *schema.Event) {
+	if !slices.Contains(memoryTypes, e.Type) {
+		return
+	}
+	all, _ := provider.Parse(e.Payload)
 	switch e.Type {
+	case schema.TypeModelStart:
+		m.begin(ch, e.Seq, all)
 	case schema.TypeToolStart:
-		all, _ := provider.Parse(e.Payload)
-		if len(m.todo) == maxOpenCalls {
-			m.todo = slices.Delete(m.todo, 0, 1)
-		}
-		m.todo = append(m.todo, toolCall{all.Str("call_id"), all.Str("tool")})
+		m.call(m.maker(ch, all), e.Seq, all)
 	case schema.TypeToolEnd:
-		all, _ := provider.Parse(e.Payload)
-		m.answered(all.Str("call_id"))
+		m.settle(all.Str("call_id"))
 	case schema.TypeMessageEnd:
-		if all, _ := provider.Parse(e.Payload); all.Get("error") == nil {
-			m.again = false
+		m.message(ch, e.Actor, all)
+	case schema.TypeModelEnd:
+		if a := m.byID(all.Str("call_id")); a != nil {
+			a.ended = true
+			a.failed = a.failed || string(all.Get("ok")) == "false"
 		}
 	}
 }
 
-// answered takes a call out that has its result. ok is false when it is not known.
-func (m *memory) answered(id string) (ok bool) {
-	for i, c := range m.todo {
-		if c.id == id {
-			m.todo = slices.Delete(m.todo, i, i+1)
-			return true
-		}
+// maker returns the answer that an event is a part of: what it says, or else the newest of its chapter.
+func (m *memory) maker(ch *chapter, all provider.Fields) *answer {
+	if a := m.byID(all.Str(modelCall)); a != nil {
+		return a
 	}
-	return false
+	return ch.at
 }
 
-// oldest returns the first call of a tool, for providers whose calls have no ids.
-func (m *memory) oldest(tool string) string {
-	for _, c := range m.todo {
-		if c.tool == tool {
-			return c.id
+// modelCall is the member of events that names the model call that they are of. Several proxies may record calls of one
+// lane at the same time.
+const modelCall = "model_call_id"
+
+// sign adds the member to what memories are made of.
+func (c *call) sign(events []schema.Event) {
+	for i := range events {
+		e := &events[i]
+		if e.Type != schema.TypeToolStart && e.Type != schema.TypeMessageEnd || len(e.Payload) < len(`{"":0}`) {
+			continue
 		}
+		open := e.Payload[: len(e.Payload)-1 : len(e.Payload)-1]
+		e.Payload = fmt.Appendf(open, `,%q:%q}`, modelCall, c.id())
 	}
-	return ""
 }
 
-// fresh reports whether a user's message has not been emitted yet. index is where in the request it stands,
-// scope what the request continues, last that nothing follows it there.
-func (m *memory) fresh(content []byte, index int, scope string, last bool) bool {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %s", index, scope, content))
-	if m.asked == sum && (m.again || !last) {
-		return false
+// begin takes a model call that has begun.
+func (m *memory) begin(ch *chapter, seq schema.Seq, all provider.Fields) {
+	if old := m.byID(all.Str("call_id")); old != nil { // its events are read again
+		ch.asked, ch.at = nil, old
+		return
 	}
-	m.asked, m.again = sum, true
-	return true
+	a := &answer{
+		seq: seq, id: all.Str("call_id"), request: readSum(all.Str("conversation")), continues: all.Str("continues"),
+	}
+	at := len(m.answers)
+	for at > 0 && m.answers[at-1].seq > seq {
+		at--
+	}
+	m.answers = append(m.answers, nil)
+	copy(m.answers[at+1:], m.answers[at:])
+	m.answers[at] = a
+	if len(m.answers) > maxAnswers {
+		m.forget()
+	}
+	if m.asked == nil {
+		m.asked = make(map[sum]*answer)
+	}
+	if a.request != (sum{}) {
+		a.older = m.asked[a.request]
+		m.asked[a.request] = a
+	}
+	if from := m.byID(a.continues); from != nil {
+		from.said = append(from.said, ch.asked...)
+	}
+	ch.asked, ch.at = nil, a
+}
+
+// forget drops the oldest answer.
+func (m *memory) forget() {
+	old := m.answers[0]
+	m.answers = m.answers[1:]
+	if m.asked[old.request] == old {
+		delete(m.asked, old.request)
+	}
+	for _, a := range m.answers {
+		if a.older == old {
+			a.older = nil
+			break
+		}
+	}
+	for _, k := range old.calls {
+		if m.open[k.id] == k {
+			delete(m.open, k.id)
+		}
+	}
+}
+
+func (m *memory) byID(id string) *answer {
+	for i := len(m.answers) - 1; i >= 0 && id != ""; i-- {
+		if m.answers[i].id == id {
+			return m.answers[i]
+		}
+	}
+	return nil
+}
+
+// call takes a call of the newest answer. One that no model call of the log has made is nobody's.
+func (m *memory) call(a *answer, seq schema.Seq, all provider.Fields) {
+	if a == nil || len(a.calls) >= maxCalls {
+		return
+	}
+	if slices.ContainsFunc(a.calls, func(k *toolCall) bool { return k.seq == seq }) {
+		return // it is read again
+	}
+	k := &toolCall{
+		seq: seq, id: all.Str("call_id"), given: all.Str("provider_call_id"), tool: all.Str("tool"),
+		input: inputSum(all.Get("input")),
+	}
+	if k.given == "" {
+		k.given = k.id
+	}
+	if m.open == nil {
+		m.open = make(map[string]*toolCall)
+	}
+	a.calls = append(a.calls, k)
+	m.open[k.id] = k
+}
+
+// settle takes the result of a call.
+func (m *memory) settle(id string) {
+	if k := m.open[id]; k != nil {
+		k.done = true
+		delete(m.open, id)
+	}
+}
+
+// message takes a message that has ended.
+func (m *memory) message(ch *chapter, actor string, all provider.Fields) {
+	content := provider.Elements(all.Get("content"))
+	if actor == "user" {
+		if all.Get("content") == nil {
+			return // it is too large for an event
+		}
+		s := saidSum(content)
+		m.remember(s)
+		ch.asked = append(ch.asked, s)
+		return
+	}
+	a := m.maker(ch, all)
+	if a == nil {
+		return
+	}
+	a.names = append(a.names, all.Str("message_id"))
+	if id := all.Str("response_id"); id != "" {
+		a.names = append(a.names, id)
+	}
+	if all.Get("error") != nil {
+		a.failed = true
+	}
+	if s := textSum(blockTexts(content)); s != (sum{}) {
+		a.texts = append(a.texts, s)
+	}
+}
+
+func blockTexts(content []json.RawMessage) (texts []json.RawMessage) {
+	for _, raw := range content {
+		f, _ := provider.Parse(raw)
+		if v := f.Get("text"); f.Str("type") == "text" && provider.IsString(v) {
+			texts = append(texts, v)
+		}
+	}
+	return texts
+}
+
+// remember keeps what the user said.
+func (m *memory) remember(s sum) {
+	if len(m.said) >= maxSaid {
+		m.before, m.said = m.said, nil
+	}
+	if m.said == nil {
+		m.said = make(map[sum]struct{})
+	}
+	m.said[s] = struct{}{}
+}
+
+// heard reports whether the user said it anywhere in the lane.
+func (m *memory) heard(s sum) bool {
+	_, now := m.said[s]
+	_, before := m.before[s]
+	return now || before
+}
+
+// saidSum identifies a user's message by its content as the log has it.
+func saidSum(content []json.RawMessage) sum {
+	var b []byte
+	for _, raw := range content {
+		f, _ := provider.Parse(raw)
+		if v := f.Get("text"); f.Str("type") == "text" && len(f) == 2 && provider.IsString(v) {
+			b = append(append(b, 't'), provider.Inner(v)...)
+		} else {
+			b = append(append(b, 'o'), raw...)
+		}
+		b = append(b, 0)
+	}
+	return sumOf(b)
+}
+
+// partsSum identifies a user's message as saidSum does when it is in the log.
+func partsSum(parts []part) sum {
+	content := make([]json.RawMessage, len(parts))
+	for i, p := range parts {
+		if p.text != nil {
+			content[i] = provider.Fields{{Name: "type", Value: provider.Quote("text")}, {Name: "text", Value: p.text}}.Encode()
+		} else {
+			content[i] = slim(p.raw)
+		}
+	}
+	return saidSum(content)
+}
+
+// String is the sum as events have it.
+func (s sum) String() string { return hex.EncodeToString(s[:]) }
+
+func readSum(text string) (s sum) {
+	b, err := hex.DecodeString(text)
+	if err == nil && len(b) == len(s) {
+		copy(s[:], b)
+	}
+	return s
 }

@@ -15,15 +15,15 @@ import (
 type api struct {
 	provider string // as events have it
 	decoder  func(provider.Config) *provider.Decoder
-	read     func(*question, provider.Fields) // reads a request
+	read     func(provider.Fields) conversation // reads a request
 }
 
 // The APIs that are recorded.
 var (
-	messages  = api{anthropic.Provider, anthropic.NewDecoder, (*question).anthropic}
-	chat      = api{openai.Provider, openai.NewChatDecoder, (*question).chat}
-	responses = api{openai.Provider, openai.NewResponsesDecoder, (*question).responses}
-	generate  = api{gemini.Provider, gemini.NewDecoder, (*question).gemini}
+	messages  = api{anthropic.Provider, anthropic.NewDecoder, readMessages}
+	chat      = api{openai.Provider, openai.NewChatDecoder, readChat}
+	responses = api{openai.Provider, openai.NewResponsesDecoder, readResponses}
+	generate  = api{gemini.Provider, gemini.NewDecoder, readContents}
 )
 
 // recognise finds out what a request asks for: its path decides, whatever upstream it goes to, for many

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentstream/adapters/provider"
+	"agentstream/internal/backoff"
 	"agentstream/schema"
 )
 
@@ -34,6 +35,7 @@ type run struct {
 	mu     sync.Mutex
 	owed   []loss // losses that no call could record
 	result result // of the newest call
+	past   past   // and the memories of all lanes
 }
 
 // lane is where the events of one child, or of the run itself, are written one after the other.
@@ -44,7 +46,11 @@ type lane struct {
 	// Of the call whose turn it is.
 	spawned bool // the run knows the child
 	began   bool // run.lifecycle has been emitted
+
+	// Of the run's mu.
 	memory
+	others chapter // of what is read
+	loaded bool    // the memory has what the log had when the lane was first used
 }
 
 type loss struct {
@@ -118,8 +124,8 @@ func (r *run) lock(ctx context.Context) error {
 func (r *run) unlock() { <-r.gate }
 
 // start stores the first events of a call, behind what begins the run and the child if they have not,
-// and returns the sink for those that follow.
-func (r *run) start(ctx context.Context, c *call, events []schema.Event) (Sink, error) {
+// and returns the sink for those that follow. The events are made when it is known what the run holds.
+func (r *run) start(ctx context.Context, c *call, make func() (events []schema.Event, news bool)) (Sink, error) {
 	if err := r.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -131,45 +137,79 @@ func (r *run) start(ctx context.Context, c *call, events []schema.Event) (Sink, 
 		}
 		r.sink = sink
 	}
-	if !r.began {
-		if err := r.look(ctx); err != nil {
+	for try := 0; ; try++ {
+		last, err := r.look(ctx, c)
+		if err != nil {
 			return nil, err
 		}
+		events, news := make()
+		all := append(r.preface(c), events...)
+		if news && last >= 0 && try < maxTries {
+			all[0].Seq = last + 1 // or not at all: another proxy may have stored the same since we looked
+		}
+		at, err := r.sink.Send(ctx, all...)
+		if errors.Is(err, schema.ErrSeqMismatch) {
+			continue
+		}
+		if errors.Is(err, schema.ErrEnded) { // by another writer, since we looked: this is a follow-up
+			all[0].Seq = 0
+			all = append([]schema.Event{lifecycle(schema.StateRunning, "")}, all...)
+			at, err = r.sink.Send(ctx, all...)
+		}
+		if err != nil {
+			return nil, trail("begin a call in", r.key, err)
+		}
+		r.stored(c, all, at.First, at.Last)
+		r.began, c.lane.spawned, c.lane.began = true, true, true
+		return r.sink, nil
 	}
-	var first []schema.Event
+}
+
+// maxTries bounds how often the beginning of a call is made anew because others write to the run at the same time.
+const maxTries = 4
+
+// preface returns what begins the run and the child, if they have not begun.
+func (r *run) preface(c *call) (first []schema.Event) {
 	if !r.began {
 		first = append(first, lifecycle(schema.StateRunning, ""))
 	}
 	if l := c.lane; c.asked.child != "" && !l.began {
 		if !l.spawned {
-			first = append(first, schema.Event{Type: schema.TypeChildSpawn, Payload: provider.Fields{{Name: "child_id", Value: provider.Quote(c.asked.child)}}.Encode()})
+			spawn := provider.Fields{{Name: "child_id", Value: provider.Quote(c.asked.child)}}
+			first = append(first, schema.Event{Type: schema.TypeChildSpawn, Payload: spawn.Encode()})
 		}
 		first = append(first, c.here(lifecycle(schema.StateRunning, "")))
 	}
-	all := append(first, events...)
-	err := r.sink.Send(ctx, all...)
-	if errors.Is(err, schema.ErrEnded) { // by another writer, since we looked: this is a follow-up
-		all = append([]schema.Event{lifecycle(schema.StateRunning, "")}, all...)
-		err = r.sink.Send(ctx, all...)
-	}
-	if err != nil {
-		return nil, trail("begin a call in", r.key, err)
-	}
-	r.began, c.lane.spawned, c.lane.began = true, true, true
-	return r.sink, nil
+	return first
 }
 
-// look finds out whether the run has begun. A generated one has not.
-func (r *run) look(ctx context.Context) error {
-	if !r.named {
-		return nil
+// look finds out how far the run is, and lets the lane remember what others have stored. A generated run is new.
+// last is -1 where that does not matter.
+func (r *run) look(ctx context.Context, c *call) (last schema.Seq, err error) {
+	reads := r.p.cfg.Requests == RequestsAll
+	if !r.named || r.began && !reads {
+		return -1, nil
 	}
-	at, err := r.sink.Standing(ctx)
-	if err != nil {
-		return trail("look at", r.key, err)
+	for began := time.Now(); ; {
+		at, err := r.sink.Standing(ctx)
+		if err != nil {
+			return 0, trail("look at", r.key, err)
+		}
+		r.began = at.State != "" && !at.State.Final()
+		if !reads {
+			return -1, nil
+		}
+		if err := r.recall(ctx, c, at.Last); err != nil {
+			return 0, err
+		}
+		wait := c.awaits()
+		if time.Since(began) >= wait {
+			return at.Last, nil
+		}
+		if err := backoff.Sleep(ctx, firstPause); err != nil {
+			return 0, err
+		}
 	}
-	r.began = at.State != "" && !at.State.Final()
-	return nil
 }
 
 // end is called when a call is over: it ends the run if that was asked for and no other call goes on.
@@ -201,7 +241,7 @@ func (r *run) end(ctx context.Context, c *call, how result) error {
 
 // finish stores the event that ends the run. It is called with the gate held.
 func (r *run) finish(ctx context.Context, e schema.Event) error {
-	err := r.sink.Send(ctx, e)
+	_, err := r.sink.Send(ctx, e)
 	if err != nil && !errors.Is(err, schema.ErrEnded) {
 		return trail("end", r.key, err)
 	}
@@ -232,7 +272,11 @@ func (r *run) close(ctx context.Context) error {
 	ctx, cancel = context.WithTimeout(ctx, idleTry)
 	defer cancel()
 	for _, l := range r.debts() {
-		if r.sink == nil || !r.began || r.sink.Send(ctx, lossEvent(l)) != nil {
+		err := errUnreachable
+		if r.sink != nil && r.began {
+			_, err = r.sink.Send(ctx, lossEvent(l))
+		}
+		if err != nil {
 			r.p.cfg.Logger.Warn("proxy: a run that lacks a part was closed before it could say so", "run", r.key.String(), "reason", l.reason, "bytes", l.bytes)
 		}
 	}

@@ -190,7 +190,7 @@ type edgeSink struct {
 
 // Send stores the events in order, in batches that are each stored whole or not at all. Of several, the
 // first may be stored when there is an error. Nothing of the events is kept: a batch is a copy.
-func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) error {
+func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) (at producers.Receipt, err error) {
 	for len(events) > 0 {
 		var body []byte
 		n := 0
@@ -202,12 +202,17 @@ func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) error {
 			body = more
 			n++
 		}
-		if _, err := s.publisher.AppendLines(ctx, s.run, body); err != nil {
-			return ofEdge(err)
+		r, err := s.publisher.AppendLines(ctx, s.run, body)
+		if err != nil {
+			return at, ofEdge(err)
 		}
+		if at.First == 0 {
+			at.First = r.First
+		}
+		at.Last = r.Last
 		events = events[n:]
 	}
-	return nil
+	return at, nil
 }
 
 // ofEdge names what the proxy must tell apart.
@@ -222,9 +227,6 @@ func ofEdge(err error) error {
 	return err
 }
 
-// Flush has nothing to wait for.
-func (s *edgeSink) Flush(context.Context) error { return nil }
-
 // Close has nothing to let go of.
 func (s *edgeSink) Close(context.Context) error { return nil }
 
@@ -236,3 +238,29 @@ func (s *edgeSink) Standing(ctx context.Context) (proxy.Standing, error) {
 	}
 	return proxy.Standing{Last: run.LastSeq, State: run.State}, err
 }
+
+// Events asks the server for pages. A server that is away is asked again, until ctx ends.
+func (s *edgeSink) Events(ctx context.Context, after, through schema.Seq, take func(*schema.Event)) error {
+	for after < through {
+		page, err := s.client.Events(ctx, s.run, agentstream.PageQuery{After: after, Limit: pageOfEvents, Types: proxy.MemoryTypes()})
+		switch {
+		case errors.Is(err, agentstream.ErrNotFound):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read %s behind %d: %w", s.run, after, err)
+		}
+		for i := range page.Events {
+			if page.Events[i].Seq <= through {
+				take(&page.Events[i])
+			}
+		}
+		if page.Next <= after {
+			return nil
+		}
+		after = page.Next
+	}
+	return nil
+}
+
+// pageOfEvents is how many events are read with one request.
+const pageOfEvents = 1000

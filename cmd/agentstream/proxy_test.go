@@ -167,7 +167,7 @@ func TestEdgeSinkBatches(t *testing.T) {
 		add("run_child", 1)
 	}
 	sink := &edgeSink{client: client, publisher: client.Publisher(), run: "run_batches"}
-	if err := sink.Send(t.Context(), events...); err != nil {
+	if _, err := sink.Send(t.Context(), events...); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range events {

@@ -125,6 +125,10 @@ func (c *Call) Reply(status int, body []byte) {
 // Length sets how long the answer's body is, in bytes.
 func (c *Call) Length(n int64) { c.Set("Content-Length", valueLength, strconv.FormatInt(n, 10)) }
 
+// Reads reports whether the caller may read. The answer to one who writes and may not read names what was written, and
+// holds nothing of what is stored.
+func (c *Call) Reads() bool { return c.Caller.May(auth.ScopeRead) }
+
 // Path returns the value of a {name} of the pattern, unescaped and unchecked.
 func (c *Call) Path(name string) string { return c.Params.Get(name) }
 

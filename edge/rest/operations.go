@@ -45,7 +45,7 @@ type DeadLetter struct {
 	Seq    schema.Seq `json:"seq"` // 0: the whole message
 	Stream string     `json:"stream"`
 	Reason string     `json:"reason"`
-	Detail string     `json:"detail"`
+	Detail string     `json:"detail"` // this, Error and Body are empty for who may not read
 	Since  time.Time  `json:"since"`
 	Tries  int        `json:"tries"`
 	Error  string     `json:"error"` // of the last try
@@ -97,6 +97,11 @@ func (a *API) listDeadLetters(c *protocol.Call) error {
 	if err != nil {
 		return lettersError("dead letters", err)
 	}
+	for i := range letters {
+		if !c.Reads() { // they hold content, and so may the words of a database
+			letters[i].Detail, letters[i].Error, letters[i].Body = "", "", ""
+		}
+	}
 	return c.ReplyJSON(struct {
 		Letters []DeadLetter `json:"deadletters"`
 		All     int          `json:"all"`
@@ -114,6 +119,9 @@ func (a *API) retryDeadLetter(c *protocol.Call) error {
 	var stays string
 	return a.onDeadLetter(c, func(ctx context.Context, id string) (found bool, err error) {
 		stays, found, err = a.cfg.Operator.Retry(ctx, c.Caller.Tenant, id)
+		if stays != "" && !c.Reads() {
+			stays = "it cannot be stored; why is for the scope read"
+		}
 		return found, err
 	}, func() any {
 		return struct {

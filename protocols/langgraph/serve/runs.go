@@ -74,7 +74,11 @@ func runOf(ctx context.Context, c *protocol.Call, run string) (p *langgraph.Proj
 	return p, s, err
 }
 
+// answerRun answers with a run of the thread of the path; to who may not read with its name.
 func (a *api) answerRun(ctx context.Context, c *protocol.Call, run string) error {
+	if !c.Reads() {
+		return c.ReplyJSON(map[string]string{"run_id": run, "thread_id": c.Path("run")})
+	}
 	p, s, err := runOf(ctx, c, run)
 	if err != nil {
 		return err

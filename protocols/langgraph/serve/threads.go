@@ -125,10 +125,13 @@ func (a *api) get(ctx context.Context, c *protocol.Call) error {
 	return answerThread(ctx, c, c.Path("run"))
 }
 
-// answerThread answers with a thread as it stands.
+// answerThread answers with a thread as it stands; to who may not read with its name.
 func answerThread(ctx context.Context, c *protocol.Call, id string) error {
 	if err := schema.ValidRunID(id); err != nil {
 		return err
+	}
+	if !c.Reads() {
+		return c.ReplyJSON(map[string]string{"thread_id": id})
 	}
 	head, p, err := protocol.Newest[*langgraph.Projector](ctx, c, whole(id))
 	if err != nil {

@@ -85,8 +85,13 @@ func (a *api) create(ctx context.Context, c *protocol.Call) error {
 	return reply(ctx, c, http.StatusCreated, req, receipt.Last)
 }
 
-// reply answers with a session as it was at a place.
+// reply answers with a session as it was at a place; to who may not read with its name.
 func reply(ctx context.Context, c *protocol.Call, status int, req dialect.Request, at schema.Seq) error {
+	if !c.Reads() {
+		id := cmp.Or(req.Child, req.Run)
+		c.Reply(status, fmt.Appendf(nil, `{"id":%q,"session_id":%q}`, id, id))
+		return nil
+	}
 	p, err := protocol.StateAt[*metis.Projector](ctx, c, at, req)
 	if err == nil {
 		c.Reply(status, append(summary(p, req), '}'))

@@ -37,7 +37,16 @@ func submitJob(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitScenari
 	if err != nil {
 		return nil, err
 	}
-	return &runtimev1.SubmitScenarioJobResponse{Job: j.Job()}, nil
+	return &runtimev1.SubmitScenarioJobResponse{Job: shown(c, j)}, nil
+}
+
+// shown is a job as its caller may see it: of one who may not read, which it is and how it stands.
+func shown(c *protocol.Call, j *nimi.Job) *runtimev1.ScenarioJob {
+	all := j.Job()
+	if c.Reads() {
+		return all
+	}
+	return &runtimev1.ScenarioJob{JobId: all.GetJobId(), TraceId: all.GetTraceId(), Status: all.GetStatus()}
 }
 
 const noJob = runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND
@@ -58,7 +67,7 @@ func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenari
 	if err := cancel(ctx, c, m.GetJobId(), m.GetReason()); err != nil {
 		return nil, err
 	}
-	return &runtimev1.CancelScenarioJobResponse{Job: j.Job()}, nil
+	return &runtimev1.CancelScenarioJobResponse{Job: shown(c, j)}, nil
 }
 
 // maxArtifacts bounds the bytes of an answer.

@@ -188,12 +188,29 @@ func stored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child 
 			return err
 		}
 		for _, f := range out.List {
-			if saidByClient(f.Event) {
-				answer.Add(string(f.Token), bytes.Clone(f.Data))
+			if !saidByClient(f.Event) {
+				continue
 			}
+			data := bytes.Clone(f.Data)
+			if !x.Reads() {
+				data = named(data)
+			}
+			answer.Add(string(f.Token), data)
 		}
 	}
 	return nil
+}
+
+// named is what remains of an event for who may not read: which it is.
+func named(event []byte) []byte {
+	var b []byte
+	for _, name := range []string{"id", "type", "session_id", "session_thread_id", "created_at", "schema_version"} {
+		if v := schema.Field(event, name); v != nil {
+			b = fmt.Appendf(b, `,%q:%s`, name, v)
+		}
+	}
+	b[0] = '{' // every event has an id
+	return append(b, '}')
 }
 
 // saidByClient distinguishes what a client has sent from what its record brings about besides.

@@ -68,8 +68,12 @@ func (a routes) get(ctx context.Context, x *protocol.Call) error {
 	return nil
 }
 
-// answer answers with a session as it was at a place.
+// answer answers with a session as it was at a place; to who may not read with its name.
 func answer(ctx context.Context, x *protocol.Call, run string, through schema.Seq) error {
+	if !x.Reads() {
+		x.Reply(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"type":"session"}`, run))
+		return nil
+	}
 	p, err := protocol.StateAt[*qoder.Projector](ctx, x, through, qoder.Request(run, ""))
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -95,9 +96,13 @@ func (a routes) thread(ctx context.Context, x *protocol.Call) error {
 	return answerThread(ctx, x, head.Last)
 }
 
-// answerThread answers with the thread of the path as it was at a place.
+// answerThread answers with the thread of the path as it was at a place; to who may not read with its name.
 func answerThread(ctx context.Context, x *protocol.Call, through schema.Seq) error {
 	run, id := x.Path("run"), x.Path("thread")
+	if !x.Reads() {
+		x.Reply(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"type":"session_thread"}`, id))
+		return nil
+	}
 	req := qoder.Request(run, id)
 	p, err := protocol.StateAt[*qoder.Projector](ctx, x, through, req)
 	if err != nil {

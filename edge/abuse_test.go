@@ -257,6 +257,52 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestDrainDelay: between the signal and the drain the node is not ready and serves as before: new connections, new streams, writes, and
+// the streams that are open.
+func TestDrainDelay(t *testing.T) {
+	const delay = 2 * time.Second
+	h := newHouse(t, func(c *edge.Config) { c.DrainDelay, c.DrainWindow = delay, time.Millisecond })
+	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"running"}}`)
+	open := h.watch(http.DefaultClient, "/v1/agent/runs/run/stream?detail=full")
+	if _, err := open.next(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	stopped := make(chan error, 1)
+	go func() { stopped <- h.stop() }()
+	eventually(t, "the node is not ready", func() bool {
+		a := h.do("GET", "/readyz", "")
+		return a.status == 503 && strings.Contains(a.body, `"draining":true`)
+	})
+	fresh := &http.Client{Transport: &http.Transport{}} // a balancer that has not noticed opens a connection
+	defer fresh.CloseIdleConnections()
+	res, err := fresh.Post("http://"+h.addr+"/v1/agent/runs/run/events", "application/json", strings.NewReader(`{"type":"text.delta","payload":{"text":"late"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK || !res.Close {
+		t.Errorf("a write in the delay: %s, the connection closes: %t", res.Status, res.Close)
+	}
+	late := h.watch(fresh, "/v1/agent/runs/run/stream?detail=full")
+	if got, err := late.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+		t.Errorf("a stream that begins in the delay: %q %v", got, err)
+	}
+	if got, err := open.next(); err != nil || !strings.Contains(got, "late") {
+		t.Errorf("a stream that was open: %q %v", got, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took < delay {
+		t.Errorf("the drain began after %v", took)
+	}
+	if c, err := net.Dial("tcp", h.addr); err == nil {
+		c.Close()
+		t.Error("still accepting")
+	}
+}
+
 // dump returns the stacks of all goroutines.
 func dump() string {
 	b := make([]byte, 1<<20)

@@ -93,6 +93,7 @@ type Config struct {
 	LogTimeout     time.Duration // for the log to take or to give what a request is about; default 15 s
 	HeaderTimeout  time.Duration // for a request's headers; default 10 s
 	IdleTimeout    time.Duration // for the next request on a connection; default 120 s
+	DrainDelay     time.Duration // after the end of Run's context, in which the node serves as before but is not ready: so long may a balancer take to notice
 	DrainWindow    time.Duration // over which streams are ended at shutdown; default 5 s
 	DrainLimit     time.Duration // after which Run gives up on requests; default DrainWindow + 10 s
 	Retry          time.Duration // reconnection hint; each client gets 1 to 2 times it; default 1 s
@@ -180,7 +181,7 @@ func (c Config) validate() error {
 			return fmt.Errorf("edge: limit of tenant %q: %w", tenant, err)
 		}
 	}
-	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.BodyWait, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainWindow, c.Recheck} {
+	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.BodyWait, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainDelay, c.DrainWindow, c.Recheck} {
 		if d < 0 {
 			return fmt.Errorf("edge: %v is not a time-out", d)
 		}

@@ -95,7 +95,7 @@ func (s *Server) ready(c *call) error {
 			s.cfg.Logger.LogAttrs(c.Request.Context(), slog.LevelWarn, "not ready", slog.String("check", k.Name), slog.Any("error", r.Err))
 		}
 	}
-	out.Draining = s.live.Draining()
+	out.Draining = s.Leaving()
 	out.Ready = out.Ready && !out.Draining
 	body, err := json.Marshal(out)
 	if err != nil {

@@ -156,7 +156,7 @@ func (s *Server) unary(c *call, serve func(*protocol.Call) error) error {
 // bindServices adds health and reflection, which every gRPC server is expected to have, where a dialect
 // is served over gRPC. They are open to everybody: what they tell is in the contract.
 func (s *Server) bindServices() error {
-	services := grpc.Services{Closing: s.live.Closing(), Ready: func() bool { return !s.live.Draining() }}
+	services := grpc.Services{Closing: s.live.Closing(), Ready: func() bool { return !s.Leaving() }}
 	for i := range s.cfg.Protocols {
 		p := &s.cfg.Protocols[i]
 		services.Files = append(services.Files, p.Dialect.Info().Files...)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Run serves ln until ctx ends, then drains: it stops accepting, ends the streams one by one over
+// Run serves ln until ctx ends. For DrainDelay it goes on as before but is not ready, then it drains: it stops accepting, ends the streams one by one over
 // DrainWindow by breaking them off, lets other requests finish, and returns when all handlers have
 // or DrainLimit has passed. A nil error is a shutdown within the limit. Run it once.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
@@ -20,7 +20,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	go func() { served <- srv.Serve(ln) }()
 	var watch sync.WaitGroup
 	defer watch.Wait()
-	watched, unwatch := context.WithCancel(ctx)
+	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer unwatch()
 	watch.Go(func() { s.live.Watch(watched) })
 	polled, unpoll := context.WithCancel(context.WithoutCancel(ctx)) // until the last stream has ended
@@ -35,6 +35,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		return fmt.Errorf("edge: serve %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
+	if err := s.linger(served); err != nil {
+		return fmt.Errorf("edge: serve %s: %w", ln.Addr(), err)
+	}
+	unwatch()
 	err := s.drain(context.WithoutCancel(ctx), srv)
 	if serr := <-served; !errors.Is(serr, http.ErrServerClosed) {
 		err = errors.Join(err, serr)
@@ -44,6 +48,25 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	}
 	return nil
 }
+
+// linger serves for DrainDelay as before, while /readyz, the health service of gRPC and the operators' port say that the node goes away.
+// Connections over HTTP/1.1 are closed after their next answer, so a balancer that keeps some for reuse moves them.
+func (s *Server) linger(served <-chan error) error {
+	s.leaving.Store(true)
+	if s.cfg.DrainDelay == 0 {
+		return nil
+	}
+	s.cfg.Logger.Info("edge: not ready any more, and still serving", "delay", s.cfg.DrainDelay)
+	select {
+	case err := <-served:
+		return err
+	case <-time.After(s.cfg.DrainDelay):
+		return nil
+	}
+}
+
+// Leaving reports whether the node goes away: it is not ready, whatever it serves still. It is safe for concurrent use.
+func (s *Server) Leaving() bool { return s.leaving.Load() }
 
 // unread is how much of the bodies of a connection over HTTP/2 may be here before somebody reads it, in bytes. It is
 // beside Config.BodyMemory.

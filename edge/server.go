@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentstream/edge/auth"
@@ -45,6 +46,8 @@ type Server struct {
 	routes []*route
 	allow  string // headers that pages of other origins may send
 	expose string // and read
+
+	leaving atomic.Bool // the node goes away
 }
 
 // New checks the configuration and compiles the catalogue's JSON Schemas. It starts nothing.
@@ -183,6 +186,9 @@ func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) protocol
 	h := w.Header()
 	c.Set("X-Request-Id", protocol.ValueID, c.ID)
 	h["X-Content-Type-Options"] = protocol.HeaderNoSniff
+	if s.leaving.Load() && r.ProtoMajor == 1 {
+		h["Connection"] = []string{"close"}
+	}
 	c.Node = s.node
 	s.cors(c)
 	err := s.dispatch(c)

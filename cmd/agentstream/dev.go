@@ -134,7 +134,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	}
 	n.Storing, n.Stored = k.persister.Storing, k.persister.Status
 	stages := append(n.Stages(ports.Clients), k.stages()...)
-	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Durability: durability, Persister: k.persister})
+	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Leaving: n.Leaving, Durability: durability, Persister: k.persister})
 	c.AddKeeper(stages, m, memory, log)
 	stages[len(stages)-1] = append(stages[len(stages)-1], process.Part{Name: "disk", Run: disk.Run})
 	addr := ports.Clients.Addr()

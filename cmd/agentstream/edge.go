@@ -85,7 +85,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer ports.Close()
 	stages := n.Stages(ports.Clients)
-	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Durability: cfg.Durability, Tables: tables.Version()})
+	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Leaving: n.Leaving, Durability: cfg.Durability, Tables: tables.Version()})
 	c.AddKeeper(stages, m, memory, log)
 	log.Info("edge: serving", "listen", ports.Clients.Addr().String(), "admin", c.AdminListen, "durability", cfg.Durability)
 	return process.RunStages(ctx, stages...)

@@ -39,6 +39,7 @@ type ProxyCmd struct {
 	IdleEnd     time.Duration `help:"End a named run that nobody has written to for so long; 0 never." default:"0" env:"AGENTSTREAM_PROXY_IDLE_END"`
 	CallBuffer  int           `help:"Bytes of one call that may wait for the log." default:"4194304" env:"AGENTSTREAM_PROXY_CALL_BUFFER"`
 	TotalBuffer int           `help:"The same of all calls." default:"67108864" env:"AGENTSTREAM_PROXY_TOTAL_BUFFER"`
+	DrainDelay  time.Duration `help:"How long a shutdown goes on taking calls, not ready, before it waits for those under way." default:"0s" env:"AGENTSTREAM_PROXY_DRAIN_DELAY"`
 	Drain       time.Duration `help:"How long a shutdown waits for calls, and again for what is not stored yet." default:"10s" env:"AGENTSTREAM_PROXY_DRAIN"`
 }
 
@@ -120,7 +121,7 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 			ln.Close()
 			return err
 		}
-		a := &process.Admin{Metrics: m, Log: log, Checks: checks}
+		a := &process.Admin{Metrics: m, Log: log, Checks: checks, Leaving: func() bool { return ctx.Err() != nil }}
 		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
 	}
 	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams", strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
@@ -140,7 +141,7 @@ func (c *ProxyCmd) serve(ctx context.Context, ln *process.Door, h http.Handler) 
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
-	return process.ServeHTTP(ctx, srv, ln, c.Drain) // of calls that are broken off the runs say so
+	return process.ServeHTTP(ctx, srv, ln, process.Ending{Delay: c.DrainDelay, Drain: c.Drain}) // of calls that are broken off the runs say so
 }
 
 // sinks returns the way to the log, what to ask about its health, and what to do at the end.

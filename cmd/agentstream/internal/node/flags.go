@@ -20,6 +20,7 @@ type ListenFlags struct {
 	KeepAlive   time.Duration `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`
 	WriteLimit  time.Duration `name:"write-timeout" help:"How long a client may take for 64 KiB before it is cut; it resumes with its cursor." default:"30s" env:"AGENTSTREAM_WRITE_TIMEOUT"`
 	Drain       time.Duration `help:"Window over which streams are ended at shutdown." default:"5s" env:"AGENTSTREAM_DRAIN"`
+	DrainDelay  time.Duration `help:"How long a shutdown goes on serving, not ready, before it ends streams: as long as balancers take to notice." default:"0s" env:"AGENTSTREAM_DRAIN_DELAY"`
 	Tenant      string        `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
 	NATSIngest  bool          `name:"nats-ingest" help:"Also take events that are published over NATS on ingest.<tenant>.<run>. Who may publish where is NATS's to decide." env:"AGENTSTREAM_NATS_INGEST"`
 	Increments  bool          `name:"session-increments" help:"Show runs that were not created as sessions with incremental streaming in the sessions API; sessions have a setting of their own." env:"AGENTSTREAM_SESSION_INCREMENTS"`

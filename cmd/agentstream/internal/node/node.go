@@ -93,6 +93,9 @@ type Config struct {
 	Logger     *slog.Logger
 }
 
+// Leaving reports whether the node goes away.
+func (n *Node) Leaving() bool { return n.server.Leaving() }
+
 // New opens what a node needs. Nobody is served before the parts of Stages run.
 func New(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{Archive: cfg.Archive, files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
@@ -214,7 +217,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,
-		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainWindow: cfg.Flags.Drain,
+		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainDelay: cfg.Flags.DrainDelay, DrainWindow: cfg.Flags.Drain,
 		Logger: cfg.Logger, Hooks: cfg.Metrics.EdgeHooks(),
 	})
 	if err == nil && cfg.Flags.NATSIngest {

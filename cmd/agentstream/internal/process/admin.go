@@ -23,6 +23,7 @@ type Admin struct {
 	Durability string
 	Tables     int64                // the version of the tables that the process was written for; 0: it has none of its own
 	Persister  *persister.Persister // nil where none runs
+	Leaving    func() bool          // whether the process goes away, and is not ready therefore; nil: it does not say
 	Log        *slog.Logger
 }
 
@@ -89,6 +90,7 @@ func pipelineOf(s persister.Status) pipeline {
 func (a *Admin) ready(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		Ready      bool              `json:"ready"`
+		Draining   bool              `json:"draining,omitempty"`
 		Durability string            `json:"durability"`
 		Checks     map[string]string `json:"checks"`
 		Degraded   []string          `json:"degraded,omitempty"` // what an operator must look at; it does not change the status
@@ -112,6 +114,8 @@ func (a *Admin) ready(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	answer.Degraded = append(answer.Degraded, a.Metrics.Losses.all()...)
+	answer.Draining = a.Leaving != nil && a.Leaving()
+	answer.Ready = answer.Ready && !answer.Draining
 	w.Header().Set("Content-Type", "application/json")
 	if !answer.Ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -127,5 +131,5 @@ func (a *Admin) Run(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	d := &Door{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc}
 	defer d.Wait()
-	return ServeHTTP(ctx, srv, d, time.Second) // a profile that is being taken is broken off
+	return ServeHTTP(ctx, srv, d, Ending{Drain: time.Second}) // a profile that is being taken is broken off
 }

@@ -9,9 +9,15 @@ import (
 	"time"
 )
 
-// ServeHTTP answers on ln until ctx ends, then waits so long for the calls under way. Those that take
-// longer are broken off.
-func ServeHTTP(ctx context.Context, srv *http.Server, ln net.Listener, drain time.Duration) error {
+// Ending is how long a listener takes to close. For Delay it goes on as before, then it waits up to Drain for the calls under way.
+// Those that take longer are broken off.
+type Ending struct {
+	Delay time.Duration
+	Drain time.Duration
+}
+
+// ServeHTTP answers on ln until ctx ends and the ending has passed.
+func ServeHTTP(ctx context.Context, srv *http.Server, ln net.Listener, e Ending) error {
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ln) }()
 	select {
@@ -19,7 +25,12 @@ func ServeHTTP(ctx context.Context, srv *http.Server, ln net.Listener, drain tim
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve: %w", err)
+	case <-time.After(e.Delay):
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Drain)
 	defer cancel()
 	if err := srv.Shutdown(stop); err != nil {
 		_ = srv.Close() // the callers see it

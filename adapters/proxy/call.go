@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -36,7 +35,6 @@ type call struct {
 	request, answer *spool
 	coding          http.Header // of the request: Content-Encoding
 	length          int64       // of the request's body; -1: not known
-	secrets         []string    // credentials, which an error of the upstream may repeat
 
 	header  sync.Once
 	headers chan struct{} // closed when the next three are known, or will never be
@@ -48,6 +46,7 @@ type call struct {
 	asks     *question // while the beginning is made
 	sink     Sink
 	seen     provider.Outcome
+	filter   *filter // of what the request authenticates with, which an answer may repeat
 	chapter  chapter
 	ids      callIDs
 	recorded int64 // bytes of losses that the run records
@@ -60,7 +59,7 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 		p: p, run: rn, asked: a, api: kind, model: model, began: now, lane: rn.enter(a.child),
 		mint: strings.TrimPrefix(p.cfg.IDs.Run(now), schema.RunPrefix),
 		room: &budget{most: int64(p.cfg.CallBytes), of: p.room}, done: make(chan struct{}), headers: make(chan struct{}),
-		coding: http.Header{"Content-Encoding": r.Header.Values("Content-Encoding")}, length: r.ContentLength, secrets: credentials(r.Header, r.URL),
+		coding: http.Header{"Content-Encoding": r.Header.Values("Content-Encoding")}, length: r.ContentLength, filter: newFilter(credentials(r.Header, r.URL)),
 	}
 	c.retries, _ = strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count")) // 0 where it is none
 	c.before, c.lane.tail = c.lane.tail, c.done
@@ -69,28 +68,6 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 		c.request.close("")
 	}
 	return c
-}
-
-// credentials returns the values by which a request authenticates to the upstream.
-func credentials(h http.Header, u *url.URL) (list []string) {
-	keep := func(v string) {
-		if len(v) >= 8 { // shorter ones are ordinary words
-			list = append(list, v)
-		}
-	}
-	for _, name := range []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"} {
-		for _, v := range h.Values(name) {
-			if _, token, ok := strings.Cut(v, " "); ok {
-				v = strings.TrimSpace(token)
-			}
-			keep(v)
-		}
-	}
-	q := u.Query()
-	for _, name := range []string{"key", "api_key", "access_token"} {
-		keep(q.Get(name))
-	}
-	return list
 }
 
 // answered takes the header of the answer.
@@ -220,7 +197,7 @@ func (c *call) beginning(q *question, owed []loss) (first []schema.Event, isNews
 		begin = append(begin, provider.Field{Name: "continues", Value: provider.Quote(what.continues)})
 	}
 	first = append(append(first, events...), c.here(schema.Event{Type: schema.TypeModelStart, Payload: begin.Encode()}))
-	return first, len(what.items) > 0
+	return c.filter.clean(first), len(what.items) > 0
 }
 
 // How long a recorder waits for what another proxy has not stored yet: an answer that has begun, and one that the
@@ -261,6 +238,9 @@ func (c *call) place() provider.Config {
 // send stores events of the call's lane and remembers their content.
 func (c *call) send(ctx context.Context, events []schema.Event) error {
 	if len(events) == 0 {
+		return nil
+	}
+	if events = c.filter.clean(events); len(events) == 0 {
 		return nil
 	}
 	c.distinguish(events)

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -50,10 +49,10 @@ func (c *call) errorBody(ctx context.Context) ([]byte, error) {
 	if err := c.answer.ended(ctx); err != nil {
 		return nil, err
 	}
-	for _, s := range c.secrets {
-		data = bytes.ReplaceAll(data, []byte(s), []byte("…"))
+	if len(data) == maxFailure {
+		data = data[:c.filter.partial(data)]
 	}
-	return data, nil
+	return c.filter.replace(data), nil
 }
 
 // failed makes a message of an error.

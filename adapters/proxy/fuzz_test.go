@@ -25,7 +25,7 @@ func FuzzRequests(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, body string) {
-		c := &call{p: &Proxy{}, run: &run{named: true}, lane: &lane{}, api: apis[int(kind)%len(apis)], mint: "X"}
+		c := &call{p: &Proxy{}, run: &run{named: true}, lane: &lane{}, api: apis[int(kind)%len(apis)], mint: "X", filter: newFilter(nil)}
 		remember := func(events ...schema.Event) {
 			c.run.stored(c, events, c.run.past.through+1, c.run.past.through+schema.Seq(len(events)))
 		}
@@ -120,7 +120,7 @@ func TestSpoolWaits(t *testing.T) {
 // TestFaultsStayHere: a recorder that panics costs its own call's record and nothing else.
 func TestFaultsStayHere(t *testing.T) {
 	broken := func(context.Context, schema.RunKey) (Sink, error) { panic("broken") }
-	c := &call{lane: &lane{}, p: &Proxy{cfg: Config{Requests: RequestsNone, Open: broken}}}
+	c := &call{lane: &lane{}, filter: newFilter(nil), p: &Proxy{cfg: Config{Requests: RequestsNone, Open: broken}}}
 	c.run = newRun(c.p, schema.RunKey{}, false)
 	if err := c.safely(t.Context()); !errors.Is(err, errFault) {
 		t.Error(err)

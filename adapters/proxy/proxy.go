@@ -61,7 +61,12 @@ func (p *Proxy) Stats() Stats {
 
 // ServeHTTP hands one request on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	up, path, rawPath, ok := p.upstream(r.URL)
+	path, rawPath, bad := cleanPath(r.URL)
+	if bad != nil {
+		bad.write(w)
+		return
+	}
+	up, path, rawPath, ok := p.upstream(path, rawPath)
 	if !ok {
 		(&refusal{http.StatusNotFound, "no_upstream", "the path must begin with one of " + p.prefixes()}).write(w)
 		return

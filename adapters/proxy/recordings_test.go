@@ -72,7 +72,7 @@ func TestRecordings(t *testing.T) {
 		}
 	}
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		name := req.Header.Get("X-File")
+		name := req.Header.Get("X-Request-Id")
 		typ := sse
 		if strings.HasSuffix(name, ".jsonl") {
 			typ = "application/x-ndjson"
@@ -85,7 +85,7 @@ func TestRecordings(t *testing.T) {
 		prefix, _, _ := strings.Cut(list.folder, "-")
 		for name, check := range list.files {
 			t.Run(name, func(t *testing.T) {
-				resp, got := r.post("/"+prefix+list.path, `{}`, "X-File", name)
+				resp, got := r.post("/"+prefix+list.path, `{}`, "X-Request-Id", name)
 				if !bytes.Equal(got, bodies[name]) {
 					t.Fatalf("the client has %d bytes that are not the file's %d", len(got), len(bodies[name]))
 				}

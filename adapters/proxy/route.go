@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 
 	"agentstream/adapters/anthropic"
@@ -63,19 +62,19 @@ func split(s, sep string) (before, after string) {
 	return s[:i], s[i+1:]
 }
 
-// upstream finds where a request goes, and the path it has there.
-func (p *Proxy) upstream(u *url.URL) (up *Upstream, path, rawPath string, ok bool) {
+// upstream finds where a request goes, and the path it has there. Both paths are clean.
+func (p *Proxy) upstream(path, raw string) (up *Upstream, ownPath, ownRaw string, ok bool) {
 	if len(p.cfg.Upstreams) == 1 {
-		return &p.cfg.Upstreams[0], u.Path, u.RawPath, true
+		return &p.cfg.Upstreams[0], path, raw, true
 	}
-	name, _, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	for i := range p.cfg.Upstreams {
 		if up := &p.cfg.Upstreams[i]; up.Name == name {
 			prefix := "/" + name
-			if u.RawPath != "" && !strings.HasPrefix(u.RawPath, prefix) {
+			if !strings.HasPrefix(raw, prefix) {
 				return nil, "", "", false // the name itself is escaped: no client writes it so
 			}
-			return up, strings.TrimPrefix(u.Path, prefix), strings.TrimPrefix(u.RawPath, prefix), true
+			return up, strings.TrimPrefix(path, prefix), strings.TrimPrefix(raw, prefix), true
 		}
 	}
 	return nil, "", "", false

@@ -1,0 +1,290 @@
+package proxy
+
+import (
+	"bytes"
+	"strings"
+
+	"agentstream/adapters/provider"
+	"agentstream/schema"
+)
+
+// filter takes the credentials of a request out of the events of its call, also where they are escaped, and where they
+// are divided between the pieces of a block. It belongs to the call's recorder.
+type filter struct {
+	secrets [][]byte         // the longest first
+	ends    [256]bool        // bytes that a part of a secret may end with
+	held    map[string]*held // by block
+}
+
+// held is the end of a block's text so far that may be the beginning of a secret: it waits for the next piece.
+type held struct {
+	text  []byte // inside of a JSON string
+	event schema.Event
+}
+
+// hidden stands in the place of a secret.
+const hidden = "…"
+
+func newFilter(secrets []string) *filter {
+	f := &filter{}
+	for _, s := range secrets {
+		f.secrets = append(f.secrets, []byte(s))
+		for i := range len(s) - 1 {
+			f.ends[s[i]] = true
+		}
+	}
+	return f
+}
+
+// clean returns the events without secrets. Pieces of text may come later than they did, within their block.
+func (f *filter) clean(events []schema.Event) []schema.Event {
+	if len(f.secrets) == 0 {
+		return events
+	}
+	out := events[:0:0]
+	kept := true // all so far are as they came
+	for i := range events {
+		e := events[i]
+		list := f.release(&e)
+		more := true
+		if delta(e.Type) {
+			more = f.piece(&e)
+		} else {
+			e.Payload = f.payload(e.Payload, isBad(e.Type))
+		}
+		if kept && (len(list) > 0 || !more || !same(e.Payload, events[i].Payload)) {
+			out, kept = append(out, events[:i]...), false
+		}
+		if kept {
+			continue
+		}
+		if out = append(out, list...); more {
+			out = append(out, e)
+		}
+	}
+	if kept {
+		return events
+	}
+	return out
+}
+
+func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+func delta(typ string) bool {
+	return typ == schema.TypeTextDelta || typ == schema.TypeReasoningDelta || typ == schema.TypeToolInputDelta
+}
+
+func isBad(typ string) bool { return strings.HasSuffix(typ, ".bad_frame") }
+
+// piece cleans a piece of a block's text, behind what is held of the block. false: all of it is held now.
+func (f *filter) piece(e *schema.Event) bool {
+	block := blockOf(e.Payload)
+	before := f.held[block]
+	if before == nil && !f.suspect(e.Payload) {
+		return true
+	}
+	all, _ := provider.Parse(e.Payload)
+	value := all.Get("text")
+	if !provider.IsString(value) {
+		e.Payload = f.payload(e.Payload, false)
+		return true
+	}
+	text := provider.Inner(value)
+	if before != nil {
+		text = append(before.text, text...)
+		delete(f.held, block)
+	}
+	clean := f.replace(text)
+	keep := f.partial(clean)
+	if before == nil && keep == len(clean) && same(clean, text) {
+		return true
+	}
+	if keep < len(clean) {
+		if f.held == nil {
+			f.held = make(map[string]*held)
+		}
+		f.held[block] = &held{text: bytes.Clone(clean[keep:]), event: *e}
+	}
+	if keep == 0 {
+		return false
+	}
+	e.Payload = all.Set("text", provider.Enquote(clean[:keep])).Encode()
+	return true
+}
+
+// suspect reports whether a piece may hold a secret, or the beginning of one. It is asked for every piece.
+func (f *filter) suspect(payload []byte) bool {
+	end := bytes.LastIndex(payload, []byte(`","index":`))
+	if end < 1 || f.ends[payload[end-1]] && f.partial(payload[:end]) < end || f.escaped(payload) {
+		return true
+	}
+	for _, s := range f.secrets {
+		if bytes.Contains(payload, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// blockOf names the block of a piece.
+func blockOf(payload []byte) string {
+	_, index, _ := bytes.Cut(payload, []byte(`,"index":`))
+	if i := bytes.IndexAny(index, ",}"); i >= 0 {
+		index = index[:i]
+	}
+	return string(index)
+}
+
+// release returns what is held of blocks that end with an event.
+func (f *filter) release(e *schema.Event) (list []schema.Event) {
+	if len(f.held) == 0 {
+		return nil
+	}
+	switch e.Type {
+	case schema.TypeBlockEnd:
+		block := blockOf(append([]byte(","), e.Payload[1:]...))
+		if h := f.held[block]; h != nil {
+			delete(f.held, block)
+			list = append(list, h.piece())
+		}
+	case schema.TypeMessageEnd, schema.TypeMessageStart:
+		for block, h := range f.held {
+			delete(f.held, block)
+			list = append(list, h.piece())
+		}
+	}
+	return list
+}
+
+// piece makes an event of what is held.
+func (h *held) piece() schema.Event {
+	e := h.event
+	all, _ := provider.Parse(e.Payload)
+	e.Payload = all.Set("text", provider.Enquote(h.text)).Encode()
+	return e
+}
+
+// payload cleans a payload as a whole. cut: its strings may end within a secret.
+func (f *filter) payload(p []byte, cut bool) []byte {
+	clean := f.replace(p)
+	if cut {
+		clean = f.cutShort(clean)
+	}
+	if !same(clean, p) && provider.Problem(clean) != "" { // a secret that is no text of its own
+		return []byte(`{"omitted":["credential"]}`)
+	}
+	return clean
+}
+
+// cutShort hides the beginnings of secrets at the ends of strings.
+func (f *filter) cutShort(p []byte) []byte {
+	for _, s := range f.secrets {
+		for n := len(s) - 1; n >= minSecret; n-- {
+			p = bytes.ReplaceAll(p, append(bytes.Clone(s[:n]), '"'), []byte(hidden+`"`))
+		}
+	}
+	return p
+}
+
+// text cleans a text that is not JSON.
+func (f *filter) text(s string) string { return string(f.replace([]byte(s))) }
+
+// replace returns b with every secret hidden, b itself where there is none. Escapes are undone to look for secrets and
+// left as they are elsewhere.
+func (f *filter) replace(b []byte) []byte {
+	if len(f.secrets) == 0 {
+		return b
+	}
+	spans := f.find(nil, view{b: b})
+	if f.escaped(b) {
+		v := view{b: b}
+		for range maxUnescapes {
+			next, more := v.unescape()
+			if !more {
+				break
+			}
+			v = next
+			spans = f.find(spans, v)
+		}
+	}
+	if len(spans) == 0 {
+		return b
+	}
+	return cutOut(b, spans)
+}
+
+// escaped reports whether a text has escapes that a secret may be written with.
+func (f *filter) escaped(b []byte) bool {
+	for i := bytes.IndexByte(b, '\\'); i >= 0 && i+1 < len(b); {
+		switch b[i+1] {
+		case 'u', '/', '\\', 'x':
+			return true
+		}
+		j := bytes.IndexByte(b[i+2:], '\\')
+		if j < 0 {
+			break
+		}
+		i += 2 + j
+	}
+	return bytes.IndexByte(b, '%') >= 0 || bytes.Contains(b, []byte("&#"))
+}
+
+// find adds where a view has secrets.
+func (f *filter) find(spans [][2]int, v view) [][2]int {
+	for _, s := range f.secrets {
+		for from := 0; ; {
+			i := bytes.Index(v.b[from:], s)
+			if i < 0 {
+				break
+			}
+			if withinEscape(v.b[:from+i]) {
+				from += i + 1
+				continue
+			}
+			spans = append(spans, [2]int{v.origin(from + i), v.origin(from + i + len(s))})
+			from += i + len(s)
+		}
+	}
+	return spans
+}
+
+// withinEscape reports whether a text ends with a backslash that the next byte belongs to.
+func withinEscape(b []byte) bool { return (len(b)-len(bytes.TrimRight(b, `\`)))%2 == 1 }
+
+// partial returns where the longest end of a text begins that is the beginning of a secret, or of an escape; the length
+// of the text where there is none.
+func (f *filter) partial(b []byte) int {
+	v, cut := view{b: b}, len(b)
+	for range maxUnescapes {
+		if n := f.suffix(v.b); n > 0 {
+			cut = min(cut, v.origin(len(v.b)-n))
+		}
+		next, more := v.unescape()
+		if !more {
+			break
+		}
+		v = next
+	}
+	return cut
+}
+
+// suffix returns how long the end of a text is that a secret, an escape, or both begin with.
+func (f *filter) suffix(b []byte) int {
+	n := f.prefix(b)
+	if open := openEscape(b); open > 0 {
+		n = max(n, open+f.prefix(b[:len(b)-open]))
+	}
+	return n
+}
+
+// prefix returns how long the end of a text is that a secret begins with.
+func (f *filter) prefix(b []byte) (n int) {
+	for _, s := range f.secrets {
+		for k := min(len(b), len(s)-1); k > n; k-- {
+			if b[len(b)-1] == s[k-1] && bytes.Equal(b[len(b)-k:], s[:k]) {
+				n = k
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,145 @@
+package proxy
+
+import (
+	"encoding/base64"
+	"html"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// harmless are the headers of requests whose values are no credentials. Of every other one it is taken that it may be:
+// each gateway has its own.
+var harmless = map[string]bool{
+	"Accept": true, "Cache-Control": true, "Connection": true, "Date": true, "Dnt": true, "Expect": true, "Forwarded": true,
+	"Host": true, "Http-Referer": true, "Idempotency-Key": true, "Keep-Alive": true, "Max-Forwards": true, "Origin": true,
+	"Pragma": true, "Priority": true, "Range": true, "Referer": true, "Te": true, "Traceparent": true, "Tracestate": true,
+	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "User-Agent": true, "Via": true, "Warning": true,
+	"Anthropic-Beta": true, "Anthropic-Version": true, "Anthropic-Dangerous-Direct-Browser-Access": true,
+	"Openai-Beta": true, "Openai-Organization": true, "Openai-Project": true,
+	"X-App": true, "X-Client-Request-Id": true, "X-Goog-Api-Client": true, "X-Goog-User-Project": true, "X-Real-Ip": true,
+	"X-Request-Id": true, "X-Title": true, "X-Correlation-Id": true,
+}
+
+// harmlessPrefixes of headers.
+var harmlessPrefixes = []string{
+	headerPrefix, "Accept-", "Access-Control-", "Content-", "If-", "Sec-Ch-", "Sec-Fetch-", "X-Forwarded-", "X-Stainless-",
+}
+
+// harmlessQuery are parameters that are no credentials.
+var harmlessQuery = map[string]bool{
+	"after": true, "alt": true, "$alt": true, "api-version": true, "before": true, "beta": true, "include": true,
+	"include[]": true, "limit": true, "order": true, "prettyPrint": true, "starting_after": true, "stream": true,
+}
+
+// credential are words in the names of headers and parameters that hold one.
+var credential = []string{"auth", "cred", "key", "pass", "secret", "session", "sign", "token"}
+
+// Shortest values, in bytes, that are looked for: shorter ones are ordinary words. minOther is that of values whose
+// names do not say that they are credentials.
+const (
+	minSecret  = 6
+	minCookie  = 8
+	minOther   = 12
+	minLetters = 16 // of letters alone, where the name does not say that it is a credential
+)
+
+// credentials returns the values by which a request may authenticate, in every form that an answer may repeat them in.
+func credentials(h http.Header, u *url.URL) (list []string) {
+	for name, values := range h {
+		if isHarmless(name) {
+			continue
+		}
+		for _, v := range values {
+			list = appendSecret(list, v, shortest(name))
+		}
+	}
+	for name, values := range u.Query() {
+		if harmlessQuery[name] {
+			continue
+		}
+		for _, v := range values {
+			list = appendSecret(list, v, shortest(name))
+		}
+	}
+	slices.SortFunc(list, func(a, b string) int { // the longest first: others may be parts of it
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+	return slices.Compact(list)
+}
+
+func isHarmless(header string) bool {
+	return harmless[header] || slices.ContainsFunc(harmlessPrefixes, func(p string) bool { return strings.HasPrefix(header, p) })
+}
+
+func shortest(name string) int {
+	name = strings.ToLower(name)
+	if name == "cookie" { // most of them hold settings
+		return minCookie
+	}
+	if slices.ContainsFunc(credential, func(word string) bool { return strings.Contains(name, word) }) {
+		return minSecret
+	}
+	return minOther
+}
+
+// schemes of authentication that one word follows.
+var schemes = []string{"basic", "bearer", "key", "token"}
+
+// appendSecret adds a value and its parts: behind a scheme, in a list of parameters or cookies, and in base64.
+func appendSecret(list []string, v string, least int) []string {
+	v = strings.Trim(strings.TrimSpace(v), `"`)
+	scheme, word, _ := strings.Cut(v, " ")
+	if !slices.Contains(schemes, strings.ToLower(scheme)) {
+		list = appendForms(list, v, least)
+	}
+	for word := range strings.FieldsFuncSeq(v, func(r rune) bool { return r == ' ' || r == ',' || r == ';' }) {
+		if slices.Contains(schemes, strings.ToLower(word)) {
+			continue
+		}
+		list = appendForms(list, word, least)
+		if _, value, ok := strings.Cut(word, "="); ok && strings.Trim(value, "=") != "" {
+			list = appendForms(list, strings.Trim(value, `"`), least)
+		}
+	}
+	if !strings.EqualFold(scheme, "Basic") {
+		return list
+	}
+	word = strings.TrimRight(strings.TrimSpace(word), "=")
+	list = appendForms(list, word, least)
+	plain, err := base64.RawStdEncoding.DecodeString(word)
+	if err != nil {
+		return list
+	}
+	list = appendForms(list, string(plain), least)
+	if _, password, ok := strings.Cut(string(plain), ":"); ok {
+		list = appendForms(list, password, least)
+	}
+	return list
+}
+
+// appendForms adds a value as it is, in HTML, and in base64. Escapes of JSON and of URLs are the filter's.
+func appendForms(list []string, v string, least int) []string {
+	word := least > minSecret && len(v) < minLetters && strings.TrimFunc(v, unicode.IsLetter) == ""
+	if word || len(v) < least || strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == '"' || r == '\\' }) {
+		return list
+	}
+	list = append(list, v)
+	if in := html.EscapeString(v); in != v {
+		list = append(list, in)
+	}
+	raw := base64.RawStdEncoding.EncodeToString([]byte(v))
+	list = append(list, raw)
+	if safe := base64.RawURLEncoding.EncodeToString([]byte(v)); safe != raw {
+		list = append(list, safe)
+	}
+	if decoded, err := url.QueryUnescape(v); err == nil && decoded != v && len(decoded) >= least {
+		list = append(list, decoded)
+	}
+	return list
+}

@@ -87,7 +87,7 @@ func New(cfg Config) (*Server, error) {
 // rooms makes what the routes and streams stand on.
 func (s *Server) rooms() error {
 	cfg := s.cfg
-	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog}
+	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog, Slots: runs.NewSlots()}
 	cache := state.New(rs, cfg.MaxFoldBytes, cfg.StateBytes)
 	bodies, err := body.New(body.Config{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait, Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
 	if err != nil {
@@ -235,6 +235,7 @@ func (s *Server) dispatch(c *call) (err error) {
 		return err
 	}
 	c.speak(c.route.protocol)
+	c.Commands = c.route.needs&(auth.ScopeWrite|auth.ScopeCommand) != 0
 	if c.route.needs != 0 {
 		if err := s.authorize(c); err != nil && (!c.route.late || errors.Is(err, ends.ErrOrigin)) {
 			return err

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -23,10 +24,9 @@ type cache struct {
 	ring  func(key schema.RunKey) *view // what a watched run holds anyway; nil when it is not watched
 	hook  func(hit bool, bytes int)
 
-	mu    sync.Mutex
-	runs  map[schema.RunKey]*cachedRun
-	used  page // ring of all pages, the one used last behind it
-	bytes int
+	mu   sync.Mutex
+	runs map[schema.RunKey]*cachedRun
+	used fair.Recent[*page] // of all pages: the tenant that has most loses first
 }
 
 // cachedRun is what the cache has of one run. It exists while it has pages or readers.
@@ -43,11 +43,11 @@ type cachedRun struct {
 
 // page is a part of a run without a hole.
 type page struct {
-	run        *cachedRun
-	packs      []schema.Pack
-	lo, hi     schema.Seq
-	bytes      int
-	prev, next *page // in the ring; nil when it is not kept
+	run    *cachedRun
+	packs  []schema.Pack
+	lo, hi schema.Seq
+	bytes  int
+	kept   *fair.Kept[*page] // nil: it is not
 }
 
 // fetchOnce is one reading of the log, for all who want its result.
@@ -78,7 +78,6 @@ func newCache(h *Hub) *cache {
 		max: h.cfg.CacheBytes, fresh: h.cfg.CacheFresh, walk: h.walk, ring: h.ring, hook: h.cfg.Hooks.Page,
 		runs: make(map[schema.RunKey]*cachedRun),
 	}
-	c.used.prev, c.used.next = &c.used, &c.used
 	return c
 }
 
@@ -134,7 +133,7 @@ func (c *cache) keep(r *cachedRun, p *page) *page {
 	}
 	if len(r.pages) == 0 {
 		r.checked = time.Now()
-		c.bytes += runOverhead
+		c.used.Weigh(r.key.Tenant, runOverhead)
 	}
 	i, _ := slices.BinarySearchFunc(r.pages, p.lo, func(p *page, lo schema.Seq) int { return cmp.Compare(p.lo, lo) })
 	for i < len(r.pages) && r.pages[i].hi <= p.hi {
@@ -142,10 +141,9 @@ func (c *cache) keep(r *cachedRun, p *page) *page {
 	}
 	r.pages = slices.Insert(r.pages, i, p)
 	p.run = r
-	c.bytes += p.bytes
-	c.touch(p)
-	for c.bytes > c.max && c.used.prev != &c.used {
-		c.remove(c.used.prev)
+	p.kept = c.used.Push(r.key.Tenant, p.bytes, p)
+	for old, ok := c.used.Over(c.max); ok; old, ok = c.used.Over(c.max) {
+		c.remove(old)
 	}
 	return p
 }
@@ -174,26 +172,15 @@ func (c *cache) expire(r *cachedRun, at schema.Seq) {
 	}
 }
 
-// touch puts a page in front.
-func (c *cache) touch(p *page) {
-	if p.next != nil {
-		p.prev.next, p.next.prev = p.next, p.prev
-	}
-	p.prev, p.next = &c.used, c.used.next
-	p.prev.next, p.next.prev = p, p
-}
-
 // remove forgets a page. Who reads it goes on reading it.
 func (c *cache) remove(p *page) {
 	r := p.run
-	p.prev.next, p.next.prev = p.next, p.prev
-	p.prev, p.next = nil, nil
-	c.bytes -= p.bytes
+	c.used.Remove(p.kept)
 	if i := slices.Index(r.pages, p); i >= 0 {
 		r.pages = slices.Delete(r.pages, i, i+1)
 	}
 	if len(r.pages) == 0 {
-		c.bytes -= runOverhead
+		c.used.Weigh(r.key.Tenant, -runOverhead)
 		c.dropIfUnused(r)
 	}
 }
@@ -205,8 +192,8 @@ func (c *cache) forget() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.used.next != &c.used {
-		c.remove(c.used.next)
+	for last := c.used.Last(); last != nil; last = c.used.Last() {
+		c.remove(last.Value)
 	}
 }
 

@@ -343,3 +343,44 @@ func testCacheUnderEverything(t *testing.T, size int) {
 		t.Errorf("%d walks are still open", n)
 	}
 }
+
+// A tenant that reads more than the cache holds pushes out its own pages: what another tenant's readers have read is still there.
+func TestPagesAreShared(t *testing.T) {
+	log := newWatchedLog()
+	held := 0
+	h := hubOf(t, log, fanout.Config{CacheBytes: 256 << 10, CacheFresh: time.Hour, Hooks: fanout.Hooks{Page: func(_ bool, n int) { held = max(held, n) }}})
+	read := func(tenant string, run int) {
+		key := schema.RunKey{Tenant: tenant, Run: fmt.Sprint("run", run)}
+		if !log.has(t, key) {
+			packs, _ := generated(key, 100, 1, 10)
+			log.store(t, packs)
+		}
+		if _, err := linesOf(t.Context(), h, key, 0, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read("small", 0)
+	read("small", 1)
+	for i := range 100 {
+		read("big", i)
+	}
+	before := log.walks.Load()
+	read("small", 0)
+	read("small", 1)
+	if n := log.walks.Load() - before; n > 0 {
+		t.Errorf("%d walks for pages that another tenant has pushed out", n)
+	}
+	if held > 512<<10 || held < 200<<10 {
+		t.Errorf("%d bytes are held", held)
+	}
+}
+
+// has reports whether there is such a run.
+func (l *watchedLog) has(t testing.TB, key schema.RunKey) bool {
+	t.Helper()
+	head, err := l.Head(t.Context(), key, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head.Exists()
+}

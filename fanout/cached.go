@@ -92,8 +92,8 @@ func (r *cacheReader) page(pos schema.Seq) (*page, error) {
 			continue
 		}
 		if p := r.run.find(pos + 1); p != nil {
-			r.c.touch(p)
-			held := r.c.bytes
+			r.c.used.Touch(p.kept)
+			held := r.c.used.Weight()
 			r.c.mu.Unlock()
 			r.c.report(true, held)
 			return p, nil
@@ -189,7 +189,7 @@ func (r *cacheReader) read(f *fetchOnce, w *logWalk) {
 	} else if errors.Is(f.err, ErrExpired) {
 		c.expire(r.run, f.at)
 	}
-	held := c.bytes
+	held := c.used.Weight()
 	c.mu.Unlock()
 	if !more {
 		w.end()

@@ -59,7 +59,7 @@ func (ss *Session) shownAll(ctx context.Context) error {
 	if rest := ss.Pos.Last - ss.After; rest > maxLate || rest > 0 && filter.All() {
 		return nil
 	}
-	for r, err := range ss.Src.Walk(ctx, ss.live.cfg.Runs.Hub, ss.After, ss.Pos.Last) {
+	for r, err := range ss.live.cfg.Runs.Walk(ctx, ss.Src, ss.After, ss.Pos.Last) {
 		if err != nil || filter.Match(r) {
 			return err
 		}

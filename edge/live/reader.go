@@ -11,6 +11,7 @@ import (
 	"agentstream/edge/runs"
 	"agentstream/edge/shape"
 	"agentstream/fanout"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -31,14 +32,15 @@ type reader interface {
 type portion struct {
 	batch   fanout.Batch
 	records []shape.Out
-	ended   bool   // the source is over, and this reaches its end
-	chunk   *chunk // of several readers: made already, or to be made of the batch
+	ended   bool       // the source is over, and this reaches its end
+	chunk   *chunk     // of several readers: made already, or to be made of the batch
+	slot    *fair.Slot // to be released when it is written; nil: it is live
 }
 
 // viewReader watches a live view, and reads history by itself, shaped as fast as it comes, for what is no
 // longer there.
 type viewReader struct {
-	hub   *fanout.Hub
+	runs  *runs.Runs
 	views *views
 	v     *view
 	src   runs.Source
@@ -69,6 +71,7 @@ type viewReader struct {
 
 	out  []shape.Out
 	room []schema.Pack // memory for the next batch
+	slot *fair.Slot    // of the last portion of history
 }
 
 // Bounds of what one read of history returns at once.
@@ -162,7 +165,7 @@ func (r *viewReader) read(through schema.Seq) {
 		r.enter()
 		return
 	}
-	r.pull, r.unread = iter.Pull2(r.src.Walk(r.ctx, r.hub, r.pos, through))
+	r.pull, r.unread = iter.Pull2(r.src.Walk(r.ctx, r.runs.Hub, r.pos, through))
 }
 
 // history returns the next portion of the read under way, and ends it behind the last one.
@@ -171,7 +174,10 @@ func (r *viewReader) history(ctx context.Context) (portion, error) {
 		return r.together(ctx)
 	}
 	if r.whole {
-		return r.batch()
+		return r.batch(ctx)
+	}
+	if err := r.acquire(ctx); err != nil {
+		return portion{}, err
 	}
 	r.look(time.Now())
 	r.out = r.out[:0]
@@ -197,13 +203,23 @@ func (r *viewReader) history(ctx context.Context) (portion, error) {
 		}
 	}
 	r.out = r.fold.Tell(r.out)
-	return portion{records: r.own(r.out)}, nil
+	return portion{records: r.own(r.out), slot: r.slot}, nil
+}
+
+// acquire waits until the tenant may read more history.
+func (r *viewReader) acquire(ctx context.Context) (err error) {
+	r.slot.Release()
+	r.slot, err = r.runs.Slot(ctx, r.src.Key.Tenant)
+	return err
 }
 
 // batch returns the next packs. The last may reach beyond what was asked for.
-func (r *viewReader) batch() (portion, error) {
+func (r *viewReader) batch(ctx context.Context) (portion, error) {
+	if err := r.acquire(ctx); err != nil {
+		return portion{}, err
+	}
 	if r.packs == nil {
-		r.packs, r.unread = iter.Pull2(r.hub.Packs(r.ctx, r.src.Key, r.pos, r.through))
+		r.packs, r.unread = iter.Pull2(r.runs.Hub.Packs(r.ctx, r.src.Key, r.pos, r.through))
 	}
 	apart := schema.MaxSeq
 	if r.share {
@@ -226,7 +242,7 @@ func (r *viewReader) batch() (portion, error) {
 	if r.pos >= r.through {
 		r.endHistory()
 	}
-	return portion{batch: b}, nil
+	return portion{batch: b, slot: r.slot}, nil
 }
 
 // together returns the next chunk of what several read now, or the batch to make it of.
@@ -234,10 +250,10 @@ func (r *viewReader) together(ctx context.Context) (portion, error) {
 	for {
 		c, mine := r.v.replays.at(r.of, r.pos)
 		if c == nil {
-			return r.batch()
+			return r.batch(ctx)
 		}
 		if mine {
-			return r.first(c)
+			return r.first(ctx, c)
 		}
 		select {
 		case <-c.done:
@@ -247,23 +263,26 @@ func (r *viewReader) together(ctx context.Context) (portion, error) {
 		if c.err != nil {
 			continue
 		}
+		if err := r.acquire(ctx); err != nil {
+			return portion{}, err
+		}
 		r.forget()
 		if r.pos, r.fold.Last = c.last, c.last; r.pos >= r.through {
 			r.endHistory()
 		}
-		return portion{chunk: c}, nil
+		return portion{chunk: c, slot: r.slot}, nil
 	}
 }
 
 // first returns the batch to make a chunk of.
-func (r *viewReader) first(c *chunk) (p portion, err error) {
+func (r *viewReader) first(ctx context.Context, c *chunk) (p portion, err error) {
 	err = ends.ErrPanic // until it is read
 	defer func() {
 		if err != nil {
 			c.ready(err)
 		}
 	}()
-	p, err = r.batch()
+	p, err = r.batch(ctx)
 	p.chunk = c
 	return p, err
 }
@@ -322,6 +341,7 @@ func (r *viewReader) wrote(took time.Duration) {
 }
 
 func (r *viewReader) close() int {
+	r.slot.Release()
 	r.endHistory()
 	r.views.leave(r.v)
 	return r.fold.Lost

@@ -121,7 +121,7 @@ func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (r
 		return nil, err
 	}
 	r := &viewReader{
-		hub: ss.live.cfg.Runs.Hub, views: &ss.live.views, v: v, src: o.Src, ctx: ctx, pos: o.After,
+		runs: ss.live.cfg.Runs, views: &ss.live.views, v: v, src: o.Src, ctx: ctx, pos: o.After,
 		most: schema.Seq(ss.bound.Backlog), thin: shaped, joined: max(o.Pos.Last, o.After), whole: !shaped && o.Src.Child == "" && filter.All() && has == o.After,
 		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
 	}

@@ -8,6 +8,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/state"
 	"agentstream/edge/transport"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -24,6 +25,7 @@ type writer struct {
 	lent    bool       // project is a chunk's, which must not be fed
 	told    bool       // that everything is replayed
 	at      schema.Seq // of the record whose frames are written
+	slot    *fair.Slot // of the history that is written; nil: it is live
 }
 
 // errOver reports that the stream has ended with its last frame.
@@ -92,7 +94,7 @@ func (w *writer) retell(of stretch) error {
 		return err
 	}
 	begun := time.Now()
-	for r, err := range ss.Src.Walk(ss.ctx, ss.live.cfg.Runs.Hub, of.from-1, of.through) {
+	for r, err := range ss.live.cfg.Runs.Walk(ss.ctx, ss.Src, of.from-1, of.through) {
 		if err != nil {
 			return err
 		}
@@ -205,6 +207,8 @@ func (w *writer) send(p portion) error {
 	c := w.ss.c
 	events := c.Events
 	begun := time.Now()
+	w.slot = p.slot
+	defer w.slot.Release()
 	if p.chunk != nil {
 		if err := w.chunk(p); err != nil {
 			return err
@@ -262,6 +266,7 @@ func (w *writer) flush(begun time.Time, events int) error {
 		return w.over()
 	}
 	w.shown = 0
+	w.slot.Release() // the client may make it wait
 	n, err := w.sink.Flush()
 	w.ss.c.Sent += n
 	if errors.Is(err, transport.ErrLate) {
@@ -289,7 +294,7 @@ func (w *writer) late() error {
 	if err != nil || !head.State.Final() {
 		return err
 	}
-	for r, err := range ss.Src.Walk(ss.ctx, ss.live.cfg.Runs.Hub, max(ss.After, ss.c.Seq), head.Last) {
+	for r, err := range ss.live.cfg.Runs.Walk(ss.ctx, ss.Src, max(ss.After, ss.c.Seq), head.Last) {
 		if err == nil {
 			err = w.own().Project(&w.frames, r)
 		}

@@ -20,6 +20,7 @@ import (
 	"agentstream/edge/live"
 	"agentstream/edge/runs"
 	"agentstream/fanout"
+	"agentstream/internal/fair"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -43,8 +44,9 @@ type Call struct {
 	meter *limits.Meter // of the tenant's limits; nil when there are none
 	over  *over         // what carries the message and its answer; nil: an HTTP request
 
-	quiet bool   // it may not write
-	root  string // of the child that Locate has found, which the credential covers with it
+	Commands bool   // it may change something: what it reads has slots of its own
+	quiet    bool   // it may not write
+	root     string // of the child that Locate has found, which the credential covers with it
 
 	values [3]string // of headers, in place of a slice for each
 }
@@ -234,7 +236,7 @@ func (c *Call) At(ctx context.Context, run string, through schema.Seq, req diale
 	if err != nil {
 		return nil, err
 	}
-	return c.Node.cfg.State.Projector(ctx, key, c.Protocol.Dialect, through, req)
+	return c.Node.cfg.State.Projector(c.lane(ctx), key, c.Protocol.Dialect, through, req)
 }
 
 // Find looks for the frame with a token (dialect.Cursor.Token): the seq of its record, and how many frames of that
@@ -244,7 +246,7 @@ func (c *Call) Find(ctx context.Context, run string, at dialect.Cursor, req dial
 	if err != nil {
 		return 0, 0, err
 	}
-	f, err := c.Node.cfg.State.Find(ctx, key, c.Protocol.Dialect, at, req)
+	f, err := c.Node.cfg.State.Find(c.lane(ctx), key, c.Protocol.Dialect, at, req)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -258,7 +260,15 @@ func (c *Call) Records(ctx context.Context, run string, after, through schema.Se
 	if err != nil {
 		return func(yield func(schema.Record, error) bool) { yield(schema.Record{}, err) }
 	}
-	return runs.Source{Key: key}.Walk(ctx, c.Node.cfg.Runs.Hub, after, through)
+	return c.Node.cfg.Runs.Walk(c.lane(ctx), runs.Source{Key: key}, after, through)
+}
+
+// lane marks what a call that may change something reads: it has slots of its own.
+func (c *Call) lane(ctx context.Context) context.Context {
+	if c.Commands {
+		return fair.Command(ctx)
+	}
+	return ctx
 }
 
 // Append stores events, checked as those of any producer are, all of them or none where they fit one pack. The

@@ -31,7 +31,7 @@ type Talk struct {
 // NewTalk makes a call a conversation's, which is served by live when Begin is called.
 func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *live.Bound, cfg live.ConversationConfig) (*Talk, error) {
 	t := &Talk{Call: c, of: of, life: life}
-	c.quiet = true
+	c.quiet, c.Commands = true, false
 	cfg.Life, cfg.Report, cfg.Bound, cfg.Most, cfg.Ended = life, &c.Report, bound, of.Subscriptions, t.ended
 	cfg.Once, cfg.Gather = of.Once, of.Gather
 	if of.Closing != nil {
@@ -165,8 +165,8 @@ func (t *Talk) With(needs auth.Scope, do func() error) error {
 	if needs == auth.ScopeRead {
 		return do()
 	}
-	defer func() { t.quiet = true }()
-	t.quiet = false
+	defer func() { t.quiet, t.Commands = true, false }()
+	t.quiet, t.Commands = false, true
 	if needs&auth.ScopeWrite == 0 {
 		return do()
 	}

@@ -14,6 +14,7 @@ import (
 	"agentstream/edge/runs"
 	"agentstream/edge/state"
 	"agentstream/fanout"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -93,7 +94,7 @@ func (a *API) admit(ctx context.Context, key schema.RunKey, head schema.Head, ev
 		}
 		return permitAll(new(schema.Fold), false, head, events)
 	}
-	err := a.cfg.State.Fold(ctx, key, head.Last, func(f *state.Folded) error { return permitAll(f.Fold, f.First > 0, head, events) })
+	err := a.cfg.State.Fold(fair.Command(ctx), key, head.Last, func(f *state.Folded) error { return permitAll(f.Fold, f.First > 0, head, events) })
 	if errors.Is(err, schema.ErrTooLarge) || errors.Is(err, fanout.ErrExpired) {
 		return permitAll(&schema.Fold{Last: head.Last}, true, head, events)
 	}
@@ -111,7 +112,7 @@ func (a *API) readAhead(ctx context.Context, key schema.RunKey) {
 }
 
 func (a *API) foldAhead(ctx context.Context, key schema.RunKey, head schema.Head) {
-	_ = a.cfg.State.Fold(ctx, key, head.Last, func(*state.Folded) error { return nil })
+	_ = a.cfg.State.Fold(fair.Command(ctx), key, head.Last, func(*state.Folded) error { return nil })
 }
 
 // permitAll asks permit about each command of events. What comes before one counts: the fold, which others share, is

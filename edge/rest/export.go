@@ -131,7 +131,13 @@ func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 			if e.c.Request.Method == http.MethodHead {
 				return e.headers()
 			}
-			if pos, err = e.pack(&p, pos); err != nil {
+			slot, err := e.a.cfg.Runs.Slot(ctx, e.src.Key.Tenant)
+			if err != nil {
+				return err
+			}
+			pos, err = e.pack(&p, pos)
+			slot.Release()
+			if err != nil {
 				return err
 			}
 			if pos == e.through {

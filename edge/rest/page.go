@@ -156,7 +156,7 @@ func (p *page) up(ctx context.Context) error {
 		return nil
 	}
 	scanned := 0
-	for r, err := range p.src.Walk(ctx, p.a.cfg.Runs.Hub, p.next, p.newest) {
+	for r, err := range p.a.cfg.Runs.Walk(ctx, p.src, p.next, p.newest) {
 		if err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
 	hi := p.next - 1
 	kept := protocol.Tail[schema.Seq]{Most: p.query.limit - p.found, Room: maxPageBytes - len(p.body)}
 	pos := lo
-	for r, err := range p.src.Walk(ctx, p.a.cfg.Runs.Hub, lo, p.newest) { // by newest, not hi: as in up
+	for r, err := range p.a.cfg.Runs.Walk(ctx, p.src, lo, p.newest) { // by newest, not hi: as in up
 		if err != nil {
 			return err
 		}

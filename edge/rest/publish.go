@@ -19,6 +19,7 @@ import (
 	"agentstream/edge/publish"
 	"agentstream/edge/runs"
 	"agentstream/edge/transport"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -94,7 +95,7 @@ func (a *API) Publisher(ctx context.Context, caller auth.Caller, client publish.
 func (a *API) has(ctx context.Context, key schema.RunKey, seq schema.Seq, id string) bool {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.LogTimeout)
 	defer cancel()
-	for r, err := range (runs.Source{Key: key}).Walk(ctx, a.cfg.Runs.Hub, seq-1, seq) {
+	for r, err := range a.cfg.Runs.Walk(fair.Command(ctx), runs.Source{Key: key}, seq-1, seq) {
 		return err == nil && bytes.HasPrefix(r.Line, []byte(`{"id":"`+id+`"`))
 	}
 	return false

@@ -206,7 +206,7 @@ func (a *API) rootSummary(ctx context.Context, key schema.RunKey, head schema.He
 func (a *API) childSummary(ctx context.Context, src runs.Source, head schema.Head) (runSummary, error) {
 	out := runSummary{RunID: src.Child}
 	ended := head.State.Final()
-	for r, err := range src.Walk(ctx, a.cfg.Runs.Hub, 0, schema.MaxSeq) {
+	for r, err := range a.cfg.Runs.Walk(ctx, src, 0, schema.MaxSeq) {
 		if err != nil {
 			return out, err
 		}

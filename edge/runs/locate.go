@@ -59,7 +59,7 @@ func (rs *Runs) resolve(ctx context.Context, src Source, c dialect.Cursor) (sche
 		return head.Last, nil
 	}
 	prefix := []byte(`{"id":"` + c.ID + `"`)
-	for r, err := range src.Walk(ctx, rs.Hub, 0, head.Last) {
+	for r, err := range rs.Walk(ctx, src, 0, head.Last) {
 		if err != nil {
 			return 0, err
 		}
@@ -121,7 +121,7 @@ type Step struct {
 func (rs *Runs) Steps(ctx context.Context, src Source, after, through schema.Seq) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		first := after + 1
-		for r, err := range src.Walk(ctx, rs.Hub, after, through) {
+		for r, err := range rs.Walk(ctx, src, after, through) {
 			if err != nil {
 				yield(Step{}, err)
 				return

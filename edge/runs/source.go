@@ -9,13 +9,15 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/fanout"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
 // Runs reads the runs of a node, and their children under their own numbers. It is safe for concurrent use.
 type Runs struct {
 	Hub     *fanout.Hub
-	Catalog Catalog // nil: a child is found while the log has its beginning
+	Catalog Catalog     // nil: a child is found while the log has its beginning
+	Slots   *fair.Lanes // bound what reads at once, of NewSlots; nil: nothing does
 }
 
 // Source is what a stream shows: a run with all its children, or one child under its own numbers. In
@@ -158,12 +160,20 @@ type Position struct {
 }
 
 // where returns where a source stands. The head is the root's.
-func (src Source) where(ctx context.Context, hub *fanout.Hub, head schema.Head) (Position, error) {
+func (rs *Runs) where(ctx context.Context, src Source, head schema.Head) (Position, error) {
 	if src.Child == "" {
 		return Position{Last: head.Last, Ended: head.State.Final()}, nil
 	}
+	slot, err := rs.Slot(ctx, src.Key.Tenant)
+	if err != nil {
+		return Position{}, err
+	}
+	defer slot.Release()
 	own := OwnNumbers{Child: src.Child}
-	for p, err := range hub.Packs(ctx, src.Key, 0, head.Last) {
+	for p, err := range rs.Hub.Packs(ctx, src.Key, 0, head.Last) {
+		if err == nil {
+			err = slot.Tick(ctx)
+		}
 		if err != nil {
 			return Position{}, err
 		}
@@ -190,7 +200,7 @@ func (rs *Runs) WhereIs(ctx context.Context, key schema.RunKey) (Source, Positio
 	if err != nil {
 		return src, Position{}, err
 	}
-	pos, err := src.where(ctx, rs.Hub, head)
+	pos, err := rs.where(ctx, src, head)
 	return src, pos, err
 }
 
@@ -277,7 +287,7 @@ func (rs *Runs) openChild(ctx context.Context, src Source, c dialect.Cursor, awa
 	if err != nil {
 		return o, err
 	}
-	if o.Pos, err = src.where(ctx, rs.Hub, head); await && errors.Is(err, ErrNoChild) {
+	if o.Pos, err = rs.where(ctx, src, head); await && errors.Is(err, ErrNoChild) {
 		o.Pos, err = Position{Ended: head.State.Final()}, nil // it was spawned, and has no event
 	}
 	if err != nil {
@@ -299,7 +309,7 @@ func (rs *Runs) OpenSource(ctx context.Context, src Source, after schema.Seq) (o
 	if o.Tail, err = src.Follow(ctx, rs.Hub, after, false); err != nil {
 		return o, err
 	}
-	if o.Pos, err = src.where(ctx, rs.Hub, o.Tail.sub.Head()); err != nil {
+	if o.Pos, err = rs.where(ctx, src, o.Tail.sub.Head()); err != nil {
 		o.Tail.Close()
 	}
 	return o, err

@@ -1,11 +1,11 @@
 package state
 
 import (
-	"container/list"
 	"context"
 	"sync"
 
 	"agentstream/edge/runs"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -14,14 +14,13 @@ import (
 // concurrent use.
 type Cache struct {
 	rs    *runs.Runs
-	each  int           // bytes of a fold, of a projector, and of all checkpoints of a run
-	total int           // bytes of all entries; those in use may exceed it
-	turns chan struct{} // bounds how many read history at once
+	each  int         // bytes of a fold, of a projector, and of all checkpoints of a run
+	total int         // bytes of all entries; those in use may exceed it
+	slots *fair.Lanes // bound how many read history at once
 
-	mu    sync.Mutex
-	all   map[readingKey]*reading
-	idle  *list.List // of *reading without users, the one left last in front
-	bytes int
+	mu   sync.Mutex
+	all  map[readingKey]*reading
+	idle fair.Recent[*reading] // without users
 }
 
 // readingKey names a run and who reads it: a dialect, or "" for the fold.
@@ -30,28 +29,24 @@ type readingKey struct {
 	reader string
 }
 
-// historyReaders is how many requests read history at once.
-const historyReaders = 8
-
 // New returns an empty cache. A fold or a projector may take each bytes, all together total.
 func New(rs *runs.Runs, each, total int) *Cache {
-	return &Cache{rs: rs, each: each, total: total, turns: make(chan struct{}, historyReaders), all: make(map[readingKey]*reading), idle: list.New()}
+	return &Cache{rs: rs, each: each, total: total, slots: fair.NewLanes(runs.AtOnce()), all: make(map[readingKey]*reading)}
 }
 
-// enter waits for the turn at what is kept for a key, which leave gives up.
+// enter waits for the turn at what is kept for a key, which leave gives up. What a command waits for goes on in the command's
+// place.
 func (c *Cache) enter(ctx context.Context, key readingKey) (*reading, error) {
-	c.mu.Lock()
-	e := c.all[key]
-	if e == nil {
-		e = &reading{key: key, turn: make(chan struct{}, 1)}
-		c.all[key] = e
+	e := c.join(key)
+	select {
+	case e.turn <- struct{}{}:
+		return e, nil
+	default:
 	}
-	if e.idle != nil {
-		c.idle.Remove(e.idle)
-		e.idle = nil
+	if fair.IsCommand(ctx) {
+		c.urge(e, 1)
+		defer c.urge(e, -1)
 	}
-	e.users++
-	c.mu.Unlock()
 	select {
 	case e.turn <- struct{}{}:
 		return e, nil
@@ -59,6 +54,24 @@ func (c *Cache) enter(ctx context.Context, key readingKey) (*reading, error) {
 		c.drop(e, -1)
 		return nil, context.Cause(ctx)
 	}
+}
+
+// join returns the entry of a key, and counts the caller among those who use it.
+func (c *Cache) join(key readingKey) *reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.all[key]
+	if e == nil {
+		e = &reading{key: key, turn: make(chan struct{}, 1)}
+		c.all[key] = e
+	}
+	if e.idle != nil {
+		c.idle.Remove(e.idle)
+		c.idle.Weigh(key.run.Tenant, e.size)
+		e.idle = nil
+	}
+	e.users++
+	return e
 }
 
 // leave ends the turn. What has read nothing is not kept.
@@ -72,8 +85,9 @@ func (c *Cache) leave(e *reading) {
 func (c *Cache) drop(e *reading, size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	tenant := e.key.run.Tenant
 	if size >= 0 {
-		c.bytes += size - e.size
+		c.idle.Weigh(tenant, size-e.size)
 		e.size = size
 	}
 	if e.users--; e.users > 0 {
@@ -83,22 +97,9 @@ func (c *Cache) drop(e *reading, size int) {
 		delete(c.all, e.key)
 		return
 	}
-	e.idle = c.idle.PushFront(e)
-	for c.bytes > c.total && c.idle.Len() > 0 {
-		old := c.idle.Remove(c.idle.Back()).(*reading)
+	c.idle.Weigh(tenant, -e.size)
+	e.idle = c.idle.Push(tenant, e.size, e)
+	for old, ok := c.idle.Over(c.total); ok; old, ok = c.idle.Over(c.total) {
 		delete(c.all, old.key)
-		c.bytes -= old.size
 	}
 }
-
-// begin waits until few enough read history; the caller calls end.
-func (c *Cache) begin(ctx context.Context) error {
-	select {
-	case c.turns <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (c *Cache) end() { <-c.turns }

@@ -14,8 +14,9 @@
 //
 // # Concurrency
 //
-// All is safe for concurrent use. One request at a time reads a run on for a reader; others of both wait for it. At most eight
-// read history at once.
+// All is safe for concurrent use. One request at a time reads a run on for a reader; others of both wait for it. How many read
+// history at once is bounded and shared among tenants, and commands have slots of their own (internal/fair). What is kept is
+// shared too: the tenant that has most loses first.
 //
 // # What it does not do
 //

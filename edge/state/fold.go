@@ -141,10 +141,11 @@ func (c *Cache) Snapshot(ctx context.Context, key schema.RunKey, through schema.
 
 // anew folds a source from its beginning, for one request.
 func (c *Cache) anew(ctx context.Context, src runs.Source, through schema.Seq) (schema.Event, error) {
-	if err := c.begin(ctx); err != nil {
+	p, err := c.begin(ctx, src.Key.Tenant, nil)
+	if err != nil {
 		return schema.Event{}, err
 	}
-	defer c.end()
+	defer p.release()
 	end := through
 	if end == 0 {
 		end = schema.MaxSeq
@@ -156,6 +157,9 @@ func (c *Cache) anew(ctx context.Context, src runs.Source, through schema.Seq) (
 		}
 		if f.AddRecord(r); f.Size() > c.each {
 			return schema.Event{}, errSnapshotTooLarge(src.Key)
+		}
+		if err := p.tick(); err != nil {
+			return schema.Event{}, err
 		}
 	}
 	switch {

@@ -108,11 +108,12 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	through := at.Seq
 	if at.Later { // which may be the whole of a long run, when it never comes
 		through = head.Last
-		if err := c.begin(ctx); err != nil {
-			return Found{}, err
-		}
-		defer c.end()
 	}
+	turn, err := c.begin(ctx, key.Tenant, nil)
+	if err != nil {
+		return Found{}, err
+	}
+	defer turn.release()
 	var frames dialect.Frames
 	if o, ok := p.(dialect.Opener); ok {
 		if err := o.Open(&frames, at.Seq-1); err != nil {
@@ -145,6 +146,9 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 			return found, nil
 		}
 		frames.Reset()
+		if err := turn.tick(); err != nil {
+			return Found{}, err
+		}
 	}
 	return Found{}, bad
 }

@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"agentstream/edge/runs"
 	"agentstream/fanout"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -42,8 +42,11 @@ type reading struct {
 	key   readingKey
 	turn  chan struct{} // holds one token
 	users int
-	idle  *list.Element
-	size  int // as counted in Cache.bytes
+	idle  *fair.Kept[*reading]
+	size  int // as counted in Cache.idle
+
+	commands int                     // that wait for the turn
+	hurry    context.CancelCauseFunc // of who has it; nil: it need not know
 }
 
 // checkpoint is a reader that was fed everything up to a place.
@@ -97,11 +100,12 @@ func (e *reading) before(through schema.Seq) (best checkpoint) {
 // that was fed, another one when what follows pos has expired and so r is of no use. What was read before an error
 // stays, or nobody would get through a run that takes longer than a request.
 func (c *Cache) advance(ctx context.Context, e *reading, r reader, pos, through schema.Seq) (reader, error) {
-	if err := c.begin(ctx); err != nil {
+	p, err := c.begin(ctx, e.key.run.Tenant, e)
+	if err != nil {
 		return nil, err
 	}
-	defer c.end()
-	err := c.feed(ctx, e, r, &pos, through)
+	defer p.release()
+	err = c.feed(ctx, e, p, r, &pos, through)
 	gone := new(fanout.ExpiredError)
 	for first := schema.Seq(0); errors.As(err, &gone) && gone.First > pos+1; {
 		next, from := r.skip(pos, gone.First, through)
@@ -111,7 +115,7 @@ func (c *Cache) advance(ctx context.Context, e *reading, r reader, pos, through 
 		first = gone.First
 		e.forget()
 		r, pos = next, from
-		err = c.feed(ctx, e, r, &pos, through)
+		err = c.feed(ctx, e, p, r, &pos, through)
 	}
 	if err == nil && pos < through {
 		err = fmt.Errorf("history ends at %d: %w", pos, fanout.ErrUnavailable)
@@ -125,7 +129,7 @@ func (c *Cache) advance(ctx context.Context, e *reading, r reader, pos, through 
 	return r, nil
 }
 
-func (c *Cache) feed(ctx context.Context, e *reading, r reader, pos *schema.Seq, through schema.Seq) error {
+func (c *Cache) feed(ctx context.Context, e *reading, p *pass, r reader, pos *schema.Seq, through schema.Seq) error {
 	for rec, err := range (runs.Source{Key: e.key.run}).Walk(ctx, c.rs.Hub, *pos, through) {
 		if err != nil {
 			return err
@@ -139,6 +143,9 @@ func (c *Cache) feed(ctx context.Context, e *reading, r reader, pos *schema.Seq,
 		*pos = rec.Seq
 		if rec.Seq%checkpointApart == 0 {
 			e.keep(rec.Seq, r, c.each)
+		}
+		if err := p.tick(); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/fanout"
+	"agentstream/internal/fair"
 	"agentstream/internal/natskit"
 	"agentstream/schema"
 )
@@ -19,7 +20,7 @@ type Log struct {
 	nc         *nats.Conn
 	partitions int
 	tail       *tail
-	pages      chan struct{} // holds one token for each page under way
+	pages      *fair.Slots // for pages under way
 }
 
 var (
@@ -34,8 +35,9 @@ const (
 	pageBytes    = 256 << 10
 	// pagesAtOnce bounds what may be under way on the connection: all that the server must hold for it is
 	// far below where the server would take it for a slow consumer and cut it (max_pending, 64 MiB), also
-	// when hundreds of readers begin at the same time.
-	pagesAtOnce = 48
+	// when hundreds of readers begin at the same time. A tenant alone has a third of it.
+	pagesAtOnce = 32
+	pageFirsts  = 16 // tenants that read their first page
 )
 
 // Open reads the layout of the log. It wraps natskit.ErrNotDeclared when there is none. Where the connection has a
@@ -53,7 +55,7 @@ func OpenBeside(ctx context.Context, nc, copies *nats.Conn) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	return &Log{nc: nc, partitions: n, tail: newTail(copies, n), pages: make(chan struct{}, pagesAtOnce)}, nil
+	return &Log{nc: nc, partitions: n, tail: newTail(copies, n), pages: fair.New(fair.Config{Shared: pagesAtOnce, Firsts: pageFirsts})}, nil
 }
 
 // Skip has copies passed over that the writer of this process takes, who passes what they are of to Stored: see Taken of
@@ -182,13 +184,12 @@ func (w *walk) fetchBehind(ctx context.Context, pos schema.Seq) *fetched {
 	}
 	go func() {
 		defer close(f.done)
-		select {
-		case w.l.pages <- struct{}{}:
-			defer func() { <-w.l.pages }()
-		case <-ctx.Done():
-			f.err = context.Cause(ctx)
+		slot, err := w.l.pages.Acquire(ctx, w.run.Key.Tenant)
+		if err != nil {
+			f.err = err
 			return
 		}
+		defer slot.Release()
 		f.page, f.err = natskit.ReadPage(ctx, w.l.nc, w.run.Stream(), req)
 	}()
 	return f

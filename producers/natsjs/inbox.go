@@ -34,8 +34,9 @@ type InboxConfig struct {
 	// by itself.
 	Refuse func(error) *producers.Refusal
 
-	MaxPending   int           // bytes of messages that are taken and not answered; default 64 MiB. A run may hold a quarter
-	MaxRuns      int           // runs with such messages; default 4,096
+	MaxPending int // bytes of messages that are taken and not answered; default 64 MiB. A run may hold a quarter
+	MaxRuns    int // runs with such messages; default 4,096
+	// Of both a tenant may hold as much as it leaves to others.
 	MaxIdle      int           // goroutines that are kept for the next run; default 32
 	DrainLimit   time.Duration // for what has been taken, at shutdown; default 15 s
 	Logger       *slog.Logger  // nil discards
@@ -92,6 +93,7 @@ type Inbox struct {
 
 	mu      sync.Mutex
 	runs    map[schema.RunKey]*queue // with work
+	tenants map[string]*share        // of those
 	pending int                      // bytes that are taken and not answered
 	idle    int                      // goroutines that wait for a run
 
@@ -101,6 +103,9 @@ type Inbox struct {
 	workers sync.WaitGroup
 	warned  warnings
 }
+
+// share is what a tenant holds of an inbox.
+type share struct{ runs, bytes int }
 
 // queue is one run's messages that wait. Its run is with one goroutine from the first message to the last.
 type queue struct {
@@ -116,7 +121,7 @@ func NewInbox(cfg InboxConfig) (*Inbox, error) {
 		return nil, err
 	}
 	return &Inbox{
-		cfg: cfg, nc: cfg.Log.nc, runs: make(map[schema.RunKey]*queue), work: make(chan *queue),
+		cfg: cfg, nc: cfg.Log.nc, runs: make(map[schema.RunKey]*queue), tenants: make(map[string]*share), work: make(chan *queue),
 		warned: warnings{log: cfg.Logger, every: cfg.WarnInterval},
 	}, nil
 }
@@ -192,9 +197,13 @@ func (i *Inbox) take(ctx context.Context, m *nats.Msg) {
 	size := sizeOf(&post, m.Reply)
 	i.mu.Lock()
 	q := i.runs[key]
-	busy := i.pending > 0 && i.pending+size > i.cfg.MaxPending
+	own := i.tenants[key.Tenant]
+	if own == nil {
+		own = new(share)
+	}
+	busy := i.pending > 0 && i.pending+size > i.cfg.MaxPending || own.bytes > 0 && own.bytes+size > i.cfg.MaxPending-i.pending
 	if q == nil {
-		busy = busy || len(i.runs) >= i.cfg.MaxRuns
+		busy = busy || own.runs >= i.cfg.MaxRuns-len(i.runs)
 	} else {
 		busy = busy || q.held+size > i.cfg.MaxPending/runShare
 	}
@@ -204,6 +213,8 @@ func (i *Inbox) take(ctx context.Context, m *nats.Msg) {
 		return
 	}
 	i.pending += size
+	own.bytes += size
+	i.tenants[key.Tenant] = own
 	if q != nil {
 		q.held += size
 		q.waiting.add(post, m.Reply)
@@ -213,6 +224,7 @@ func (i *Inbox) take(ctx context.Context, m *nats.Msg) {
 	q = &queue{key: key, held: size}
 	q.waiting.add(post, m.Reply)
 	i.runs[key] = q
+	own.runs++
 	i.active.Add(1)
 	waits := i.idle > 0
 	if waits {

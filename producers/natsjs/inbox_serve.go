@@ -73,6 +73,8 @@ func (i *Inbox) collect(q *queue, b *batch) bool {
 	defer i.mu.Unlock()
 	if len(q.waiting.posts) == 0 {
 		delete(i.runs, q.key)
+		i.tenants[q.key.Tenant].runs--
+		i.forget(q.key.Tenant)
 		i.active.Done()
 		return false
 	}
@@ -85,7 +87,15 @@ func (i *Inbox) release(q *queue, size int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.pending -= size
+	i.tenants[q.key.Tenant].bytes -= size
 	q.held -= size
+}
+
+// forget drops the share of a tenant that holds nothing. It needs mu.
+func (i *Inbox) forget(tenant string) {
+	if *i.tenants[tenant] == (share{}) {
+		delete(i.tenants, tenant)
+	}
 }
 
 // handle answers the batch, in parts of about what one append can store at once.

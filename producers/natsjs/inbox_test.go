@@ -285,9 +285,9 @@ func TestInboxOverload(t *testing.T) {
 		taken   int
 	}{
 		// A message takes 256 bytes, its body and its reply subject.
-		"bytes":        {func(c *natsjs.InboxConfig) { c.MaxPending = 8 * 1400 }, func(i int) string { return fmt.Sprint("ingest.acme.run", i) }, 8},
+		"bytes":        {func(c *natsjs.InboxConfig) { c.MaxPending = 15 * 1400 }, func(i int) string { return fmt.Sprint("ingest.acme.run", i) }, 8},
 		"bytes, a run": {func(c *natsjs.InboxConfig) { c.MaxPending = 32 * 1400 }, func(int) string { return "ingest.acme.run" }, 8},
-		"runs":         {func(c *natsjs.InboxConfig) { c.MaxRuns = 8 }, func(i int) string { return fmt.Sprint("ingest.acme.run", i) }, 8},
+		"runs":         {func(c *natsjs.InboxConfig) { c.MaxRuns = 15 }, func(i int) string { return fmt.Sprint("ingest.acme.run", i) }, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := testkit.NATS(t)
@@ -321,7 +321,18 @@ func TestInboxOverload(t *testing.T) {
 					t.Fatalf("no answer to %d", i)
 				}
 			}
+			other, err := js.PublishAsync("ingest.other.run", bytes.Repeat([]byte("x"), 1100))
+			if err != nil {
+				t.Fatal(err)
+			}
 			close(gate)
+			select {
+			case <-other.Ok():
+			case err := <-other.Err():
+				t.Errorf("another tenant's: %v", err)
+			case <-time.After(20 * time.Second):
+				t.Fatal("no answer to another tenant")
+			}
 			for i := range tt.taken {
 				select {
 				case <-futures[i].Ok():

@@ -61,7 +61,7 @@ func (b heldBlobs) Put(ctx context.Context, key schema.RunKey, mediaType string,
 				err = b.room.err()
 			}
 			if err == nil && b.pace != nil {
-				err = b.pace.wait(ctx, int64(len(piece)))
+				err = b.pace.wait(ctx, key.Tenant, int64(len(piece)))
 			}
 			if !yield(piece, err) {
 				return

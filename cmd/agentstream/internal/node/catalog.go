@@ -1,7 +1,6 @@
 package node
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"sync"
@@ -9,6 +8,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/fanout"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -22,13 +22,13 @@ type catalog struct {
 	archive edge.Catalog // nil: none
 	stream  func(ctx context.Context, tenant, child string) (string, error)
 
-	searches      chan struct{} // a place for each search of the log under way
+	searches      *fair.Slots // of the log
 	found, missed *expiring
 }
 
 // Bounds of what a catalog does and keeps.
 const (
-	catalogSearches = 2
+	catalogSearches = 2      // of one tenant; another one has one more
 	catalogEntries  = 10_000 // of each kind: children that nobody has do not push out the others
 	catalogFound    = time.Minute
 	catalogMissed   = time.Second
@@ -38,7 +38,7 @@ var _ edge.Catalog = (*catalog)(nil)
 
 func newCatalog(archive edge.Catalog, stream func(ctx context.Context, tenant, child string) (string, error)) *catalog {
 	return &catalog{
-		archive: archive, stream: stream, searches: make(chan struct{}, catalogSearches),
+		archive: archive, stream: stream, searches: fair.New(fair.Config{Shared: catalogSearches, Firsts: 1}),
 		found: newExpiring(catalogEntries, catalogFound), missed: newExpiring(catalogEntries, catalogMissed),
 	}
 }
@@ -66,12 +66,11 @@ func (c *catalog) Parent(ctx context.Context, tenant, child string) (string, err
 			return run, nil
 		}
 	}
-	select {
-	case c.searches <- struct{}{}:
-		defer func() { <-c.searches }()
-	case <-ctx.Done():
-		return "", fmt.Errorf("root of %s: %w: %w", key, fanout.ErrUnavailable, context.Cause(ctx))
+	slot, err := c.searches.Acquire(ctx, tenant)
+	if err != nil {
+		return "", fmt.Errorf("root of %s: %w: %w", key, fanout.ErrUnavailable, err)
 	}
+	defer slot.Release()
 	if run, ok := c.known(key); ok { // somebody else was searching for the same
 		return run, nil
 	}
@@ -96,14 +95,14 @@ func (c *catalog) known(key schema.RunKey) (string, bool) {
 	return c.missed.get(key)
 }
 
-// expiring keeps answers for a time, and of too many those that were used last.
+// expiring keeps answers for a time, and of too many those that were used last. The tenant that has most loses first.
 type expiring struct {
 	most int
 	ttl  time.Duration
 
 	mu      sync.Mutex
-	entries map[schema.RunKey]*list.Element
-	used    *list.List // of *answer, the last used in front
+	entries map[schema.RunKey]*fair.Kept[answer]
+	used    fair.Recent[answer]
 }
 
 type answer struct {
@@ -113,7 +112,7 @@ type answer struct {
 }
 
 func newExpiring(most int, ttl time.Duration) *expiring {
-	return &expiring{most: most, ttl: ttl, entries: make(map[schema.RunKey]*list.Element), used: list.New()}
+	return &expiring{most: most, ttl: ttl, entries: make(map[schema.RunKey]*fair.Kept[answer])}
 }
 
 func (e *expiring) get(key schema.RunKey) (string, bool) {
@@ -123,13 +122,12 @@ func (e *expiring) get(key schema.RunKey) (string, bool) {
 	if at == nil {
 		return "", false
 	}
-	a := at.Value.(*answer)
-	if !time.Now().Before(a.until) {
+	if !time.Now().Before(at.Value.until) {
 		e.drop(at)
 		return "", false
 	}
-	e.used.MoveToFront(at)
-	return a.run, true
+	e.used.Touch(at)
+	return at.Value.run, true
 }
 
 func (e *expiring) put(key schema.RunKey, run string) {
@@ -138,12 +136,13 @@ func (e *expiring) put(key schema.RunKey, run string) {
 	if at := e.entries[key]; at != nil {
 		e.drop(at)
 	}
-	e.entries[key] = e.used.PushFront(&answer{key, run, time.Now().Add(e.ttl)})
-	for e.used.Len() > e.most {
-		e.drop(e.used.Back())
+	e.entries[key] = e.used.Push(key.Tenant, 1, answer{key, run, time.Now().Add(e.ttl)})
+	if old, ok := e.used.Over(e.most); ok {
+		delete(e.entries, old.key)
 	}
 }
 
-func (e *expiring) drop(at *list.Element) {
-	delete(e.entries, e.used.Remove(at).(*answer).key)
+func (e *expiring) drop(at *fair.Kept[answer]) {
+	e.used.Remove(at)
+	delete(e.entries, at.Value.key)
 }

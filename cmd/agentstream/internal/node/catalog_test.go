@@ -113,8 +113,12 @@ func TestCatalogSearchesFew(t *testing.T) {
 		if _, err := c.Parent(ctx, "acme", "late"); !errors.Is(err, fanout.ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
+		began := time.Now()
+		if _, err := c.Parent(t.Context(), "other", "kid"); err != nil || time.Since(began) > log.took {
+			t.Errorf("another tenant, after %v: %v", time.Since(began), err)
+		}
 		wg.Wait()
-		if log.most != catalogSearches {
+		if log.most != catalogSearches+1 {
 			t.Errorf("%d searches at a time", log.most)
 		}
 	})
@@ -136,6 +140,14 @@ func TestCatalogKeepsSoMuch(t *testing.T) {
 	}
 	if len(e.entries) != 3 || e.used.Len() != 3 {
 		t.Errorf("%d entries, %d used", len(e.entries), e.used.Len())
+	}
+	other := schema.RunKey{Tenant: "other", Run: "kid"}
+	e.put(other, "root")
+	for i := range 100 {
+		e.put(key(i), "root")
+	}
+	if run, ok := e.get(other); !ok || run != "root" || len(e.entries) != 3 {
+		t.Errorf("%d entries, and what another tenant has asked for is gone: %v", len(e.entries), !ok)
 	}
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"agentstream/cmd/agentstream/internal/process"
@@ -12,49 +13,81 @@ import (
 
 // paced is the log of a nats-server in this process, which keeps what was written for LogHolds in memory whatever
 // that is. So it is given no more than most within that time. What is left of it is spread over a second: a log that
-// was quiet takes what comes, a full one as much as it forgets. Who comes too fast waits in turn; who has waited for
-// half of its time is refused as unavailable, with nothing stored.
+// was quiet takes what comes, a full one as much as it forgets. Each tenant that writes has the same part of it: who comes too
+// fast waits in turn, behind its own tenant's alone. Who has waited for half of its time is refused as unavailable, with nothing
+// stored.
 type paced struct {
 	producers.Log
 	most   int64               // bytes
 	waited func(time.Duration) // by one append; not called when there was nothing to wait for
 
-	turn    chan struct{} // holds one token; the rest is used by whose turn it is
-	next    time.Time     // when the next may begin
+	mu      sync.Mutex
+	tenants map[string]*pace
 	seconds [16]struct {
 		at    int64 // since 1970
 		bytes int64
 	}
 }
 
+// pace is that of a tenant.
+type pace struct {
+	turn  chan struct{} // holds one token; next is used by whose turn it is
+	next  time.Time     // when the next may begin
+	users int
+}
+
 func newPaced(log producers.Log, most int64, waited func(time.Duration)) *paced {
-	return &paced{Log: log, most: most, waited: waited, turn: make(chan struct{}, 1)}
+	return &paced{Log: log, most: most, waited: waited, tenants: make(map[string]*pace)}
 }
 
 // Append waits for its turn.
 func (p *paced) Append(ctx context.Context, pack *schema.Pack, after uint64) (uint64, error) {
-	if err := p.wait(ctx, int64(len(pack.Body))); err != nil {
+	if err := p.wait(ctx, pack.Key.Tenant, int64(len(pack.Body))); err != nil {
 		return 0, fmt.Errorf("wait until the log in this process forgets: %w: %w", producers.ErrUnavailable, err)
 	}
 	return p.Log.Append(ctx, pack, after)
 }
 
-// wait returns when bytes may be written.
-func (p *paced) wait(ctx context.Context, bytes int64) error {
+// enter returns a tenant's pace, which leave gives back.
+func (p *paced) enter(tenant string) *pace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.tenants[tenant]
+	if t == nil {
+		t = &pace{turn: make(chan struct{}, 1)}
+		p.tenants[tenant] = t
+	}
+	t.users++
+	return t
+}
+
+func (p *paced) leave(tenant string, t *pace) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.users--
+	if t.users == 0 && t.next.Before(time.Now()) {
+		delete(p.tenants, tenant)
+	}
+}
+
+// wait returns when a tenant may write bytes.
+func (p *paced) wait(ctx context.Context, tenant string, bytes int64) error {
 	began := time.Now()
+	own := p.enter(tenant)
+	defer p.leave(tenant, own)
 	select {
-	case p.turn <- struct{}{}:
+	case own.turn <- struct{}{}:
 	default:
 		half, cancel := halfOf(ctx, began)
 		defer cancel()
 		select {
-		case p.turn <- struct{}{}:
+		case own.turn <- struct{}{}:
 		case <-half.Done():
 			return context.Cause(half)
 		}
 	}
-	defer func() { <-p.turn }()
-	if d := time.Until(p.next); d > paceSlack {
+	defer func() { <-own.turn }()
+	if d := time.Until(own.next); d > paceSlack {
 		half, cancel := halfOf(ctx, began)
 		defer cancel()
 		t := time.NewTimer(d)
@@ -69,7 +102,7 @@ func (p *paced) wait(ctx context.Context, bytes int64) error {
 	if d := now.Sub(began); d > paceSlack {
 		p.waited(d)
 	}
-	p.written(now, bytes)
+	p.written(own, now, bytes)
 	return nil
 }
 
@@ -85,8 +118,19 @@ func halfOf(ctx context.Context, began time.Time) (context.Context, context.Canc
 	return ctx, func() {}
 }
 
-// written counts bytes, and returns when the next may begin.
-func (p *paced) written(now time.Time, bytes int64) {
+// written counts bytes, and sets when the tenant's next may begin: those that write now share what is left.
+func (p *paced) written(own *pace, now time.Time, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	writing := int64(1)
+	for tenant, t := range p.tenants {
+		switch {
+		case t != own && t.next.After(now):
+			writing++
+		case t.users == 0:
+			delete(p.tenants, tenant)
+		}
+	}
 	held, at := int64(0), now.Unix()
 	s := &p.seconds[at%int64(len(p.seconds))]
 	if s.at != at {
@@ -98,9 +142,9 @@ func (p *paced) written(now time.Time, bytes int64) {
 			held += p.seconds[i].bytes
 		}
 	}
-	left := max(p.most-held, p.most/50)
-	if p.next.Before(now) {
-		p.next = now
+	left := max(p.most-held, p.most/50) / writing
+	if own.next.Before(now) {
+		own.next = now
 	}
-	p.next = p.next.Add(time.Duration(float64(bytes) / float64(left) * float64(time.Second)))
+	own.next = own.next.Add(time.Duration(float64(bytes) / float64(left) * float64(time.Second)))
 }

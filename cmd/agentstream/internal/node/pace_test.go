@@ -105,3 +105,41 @@ func TestPacedLogRefuses(t *testing.T) {
 		}
 	})
 }
+
+// A tenant that writes as fast as it can is slowed down, and no other one: what that writes, commands too, is stored at once.
+func TestPacedLogSlowsNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := new(sinkLog)
+		p := newPaced(to, 10<<20, func(time.Duration) {})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				pack := &schema.Pack{Key: schema.RunKey{Tenant: "big"}, Body: make([]byte, 1<<20)}
+				for ctx.Err() == nil {
+					if _, err := p.Append(ctx, pack, 0); err != nil {
+						time.Sleep(10 * time.Millisecond)
+					}
+				}
+			})
+		}
+		time.Sleep(15 * time.Second)
+		for range 100 {
+			began := time.Now()
+			if _, err := p.Append(ctx, &schema.Pack{Key: schema.RunKey{Tenant: "small"}, Body: make([]byte, 512)}, 0); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > time.Millisecond {
+				t.Fatalf("another tenant has waited for %v", took)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		cancel()
+		wg.Wait()
+		time.Sleep(time.Minute)
+		if _, err := p.Append(t.Context(), &schema.Pack{Key: schema.RunKey{Tenant: "small"}, Body: make([]byte, 512)}, 0); err != nil || len(p.tenants) > 1 {
+			t.Errorf("%d tenants are remembered, %v", len(p.tenants), err)
+		}
+	})
+}

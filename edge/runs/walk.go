@@ -1,0 +1,58 @@
+package runs
+
+import (
+	"context"
+	"iter"
+	"runtime"
+	"time"
+
+	"agentstream/internal/fair"
+	"agentstream/schema"
+)
+
+// Bounds of what reads history at once.
+const (
+	minAtOnce = 8                     // beyond each tenant's first, of all tenants together
+	tenants   = 64                    // that read at once
+	lease     = 20 * time.Millisecond // of who waits for the log, or for a client
+)
+
+// AtOnce is how much may read history at a node at once, of one kind.
+func AtOnce() fair.Config {
+	return fair.Config{Shared: max(minAtOnce, 2*runtime.GOMAXPROCS(0)), Firsts: tenants}
+}
+
+// NewSlots returns slots for Runs.Slots. Who waits for the log or for a client keeps nobody from reading.
+func NewSlots() *fair.Lanes {
+	cfg := AtOnce()
+	cfg.Lease = lease
+	return fair.NewLanes(cfg)
+}
+
+// Slot waits until a tenant may read for what is asked. The caller releases it; nil, where nothing is shared, is one too.
+func (rs *Runs) Slot(ctx context.Context, tenant string) (*fair.Slot, error) {
+	if rs.Slots == nil {
+		return nil, nil
+	}
+	return rs.Slots.Of(ctx).Acquire(ctx, tenant)
+}
+
+// Walk is Source.Walk within the tenant's share of the node. The loop must not wait for anything else that is shared.
+func (rs *Runs) Walk(ctx context.Context, src Source, after, through schema.Seq) iter.Seq2[schema.Record, error] {
+	return func(yield func(schema.Record, error) bool) {
+		slot, err := rs.Slot(ctx, src.Key.Tenant)
+		if err != nil {
+			yield(schema.Record{}, err)
+			return
+		}
+		defer slot.Release()
+		for r, err := range src.Walk(ctx, rs.Hub, after, through) {
+			if err == nil {
+				err = slot.Tick(ctx)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -73,7 +73,7 @@ type Config struct {
 
 	// IngestLimit bounds what each tenant may write here, over HTTP and by Take; TenantLimits are in its place for
 	// some of them. The zero IngestLimit is no bound. Commands are not counted: a run can be cancelled whatever
-	// its agent does.
+	// its agent does. Of both, Streams bounds what a tenant may have open of MaxStreams.
 	IngestLimit  IngestLimit
 	TenantLimits map[string]IngestLimit // by tenant; must not be changed
 
@@ -197,11 +197,19 @@ func (c Config) validate() error {
 	return nil
 }
 
+// streams returns how many streams a tenant may have open; 0 is no limit.
+func (c Config) streams(tenant string) int {
+	if own, ok := c.TenantLimits[tenant]; ok {
+		return own.Streams
+	}
+	return c.IngestLimit.Streams
+}
+
 // facts are what operators are told of the configuration.
 func (c Config) facts() rest.Facts {
 	return rest.Facts{Version: c.Version, Durability: c.Durability, Limits: map[string]int64{
 		"tenant_events_per_second": int64(c.IngestLimit.Events), "tenant_bytes_per_second": c.IngestLimit.Bytes, "tenant_requests_at_once": int64(c.IngestLimit.Requests),
-		"streams": int64(c.MaxStreams), "body_bytes": c.MaxBodyBytes, "body_memory_bytes": c.BodyMemory, "event_bytes": schema.MaxEventBytes,
+		"streams": int64(c.MaxStreams), "tenant_streams": int64(c.IngestLimit.Streams), "body_bytes": c.MaxBodyBytes, "body_memory_bytes": c.BodyMemory, "event_bytes": schema.MaxEventBytes,
 		"blob_bytes": c.MaxBlobBytes, "run_blob_bytes": c.MaxRunBlobBytes, "tenant_blob_bytes": c.MaxTenantBlobBytes,
 	}}
 }

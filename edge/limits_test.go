@@ -12,6 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
 	"agentstream/edge"
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -220,4 +225,69 @@ func TestFloodCostsOthersNothing(t *testing.T) {
 	if beside > 10*16 {
 		t.Errorf("during a request the flood's 16 clients had %d answers", beside)
 	}
+}
+
+// A tenant that has as many streams as it may is told so in the words of each transport, and when to come again. Other tenants have
+// their own, a tenant's own limit counts before that of all, and a place that is left is there again.
+func TestStreamsOfATenant(t *testing.T) {
+	h := newHouse(t, talking, func(c *edge.Config) {
+		c.MaxStreams, c.IngestLimit, c.TenantLimits = 100, edge.IngestLimit{Streams: 2}, map[string]edge.IngestLimit{"many": {Streams: 5}}
+	})
+	const path = "/v1/agent/runs/run/stream?detail=full"
+	for _, tenant := range []string{"acme", "many", "other"} {
+		h.must("run", "progress", "{}", tenantHeader, tenant)
+	}
+	k := h.talk()
+	watch := h.mustTap("sse", path, 0)
+	for _, carrier := range []string{"sse", "ws"} {
+		if _, err := h.tap(carrier, path, 0); err == nil || !strings.HasPrefix(err.Error(), "429 ") || !strings.Contains(err.Error(), "more streams at once than this tenant may open") {
+			t.Errorf("%s: %v", carrier, err)
+		}
+	}
+	if _, err := h.tap("ws", "/talk/lobby", 0); err == nil || !strings.HasPrefix(err.Error(), "429 ") {
+		t.Errorf("a conversation: %v", err)
+	}
+	for _, ask := range []struct{ method, path string }{{"GET", path}, {"GET", "/v1/agent/runs/run/replay.jsonl"}} {
+		a := h.do(ask.method, ask.path, "")
+		if a.expect(t, 429, "RATE-LIMITED"); a.header.Get("Retry-After") != "5" {
+			t.Errorf("%s %s: Retry-After %q", ask.method, ask.path, a.header.Get("Retry-After"))
+		}
+	}
+	open := h.request("POST", publishPath, "", "Content-Type", "application/x-ndjson")
+	open.Body, open.ContentLength = io.NopCloser(strings.NewReader(lineOf("run", ""))), -1
+	if resp, err := h.client.Do(open); err != nil || resp.StatusCode != 429 {
+		t.Errorf("a publish stream: %+v %v", resp, err)
+	} else {
+		resp.Body.Close()
+	}
+	conn, err := grpc.NewClient(h.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := rpc(t, conn, streamRequest("run", 0, true)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("gRPC: %v", err)
+	}
+	subscribe := func(id, want string) {
+		t.Helper()
+		if m := k.ask(nil, `{"do":"subscribe","id":"%s","run":"run","after":1}`, id); m.Re+m.Error != want {
+			t.Fatalf("%s: %s, want %s", id, m.raw, want)
+		}
+	}
+	subscribe("first", "subscribe") // which is the conversation's own place
+	subscribe("second", "RATE-LIMITED")
+	for range 5 {
+		h.mustTap("sse", path, 0, tenantHeader, "many")
+	}
+	if _, err := h.tap("sse", path, 0, tenantHeader, "many"); err == nil || !strings.HasPrefix(err.Error(), "429 ") {
+		t.Errorf("the tenant's own limit: %v", err)
+	}
+	h.mustTap("sse", path, 0, tenantHeader, "other")
+	watch.tcp.Close()
+	eventually(t, "the place is free again", func() bool { return h.srv.Census().Streams == 7 })
+	subscribe("second", "subscribe")
+	if m := k.ask(nil, `{"do":"unsubscribe","id":"second"}`); m.Re != "unsubscribe" {
+		t.Fatal(m.raw)
+	}
+	h.mustTap("sse", path, 0)
 }

@@ -94,7 +94,7 @@ func (s *Server) rooms() error {
 		return err
 	}
 	limits := limits.New(cfg.IngestLimit, cfg.TenantLimits)
-	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, KeepAlive: cfg.KeepAlive,
+	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, Streams: cfg.streams, KeepAlive: cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
 	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: limits, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing})
 	if err != nil {

@@ -1,6 +1,7 @@
 package ends
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -97,10 +98,13 @@ func Clip(s string) string {
 // LimitError refuses what is over a tenant's limit. It wraps ErrLimited.
 type LimitError struct {
 	What string
+	Verb string        // what the tenant does too much; "": send
 	Wait time.Duration // until the same may be taken
 }
 
-func (e *LimitError) Error() string { return "more " + e.What + " than this tenant may send" }
+func (e *LimitError) Error() string {
+	return "more " + e.What + " than this tenant may " + cmp.Or(e.Verb, "send")
+}
 func (e *LimitError) Unwrap() error { return ErrLimited }
 
 // Seconds is the wait as Retry-After has it.

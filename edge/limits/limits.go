@@ -19,11 +19,12 @@ type Limit struct {
 	Events   int   // a second
 	Bytes    int64 // of bodies, inflated, a second
 	Requests int   // over HTTP, at once
+	Streams  int   // open at once, which are counted elsewhere
 }
 
 func (l Limit) Validate() error {
-	if l.Events < 0 || l.Bytes < 0 || l.Requests < 0 {
-		return fmt.Errorf("ingest limit: %d events, %d bytes, %d requests: negative", l.Events, l.Bytes, l.Requests)
+	if l.Events < 0 || l.Bytes < 0 || l.Requests < 0 || l.Streams < 0 {
+		return fmt.Errorf("ingest limit: %d events, %d bytes, %d requests, %d streams: negative", l.Events, l.Bytes, l.Requests, l.Streams)
 	}
 	return nil
 }

@@ -211,7 +211,7 @@ func (c *Conversation) enter(id string) (*subscription, error) {
 		return nil, fmt.Errorf("%d subscriptions: %w", c.members, ends.ErrBusy)
 	}
 	if c.members > 0 {
-		if err := c.live.one(); err != nil {
+		if err := c.live.one(c.life.Caller.Tenant); err != nil {
 			return nil, err
 		}
 	}
@@ -229,7 +229,7 @@ func (c *Conversation) find(id string) int {
 func (c *Conversation) let(members int) {
 	for range members {
 		if c.members--; c.members > 0 {
-			c.live.less()
+			c.live.less(c.life.Caller.Tenant)
 		}
 	}
 }
@@ -361,18 +361,19 @@ func (c *Conversation) ended(s *subscription, err error) {
 }
 
 // one counts a subscription in that is not the first of its conversation, less counts it out.
-func (v *Live) one() error {
+func (v *Live) one(tenant string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.full(); err != nil {
+	if err := v.hold(tenant); err != nil {
 		return err
 	}
 	v.more++
 	return nil
 }
 
-func (v *Live) less() {
+func (v *Live) less(tenant string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.let(tenant)
 	v.more--
 }

@@ -17,11 +17,12 @@ import (
 type Config struct {
 	Runs        *runs.Runs
 	State       *state.Cache
-	MaxStreams  int           // open at a time; 0 is no limit
-	KeepAlive   time.Duration // silence after which a stream shows a sign of life
-	LogTimeout  time.Duration // for the log to give what a stream begins with
-	DrainWindow time.Duration // over which streams are ended at shutdown
-	Recheck     time.Duration // between two looks at the callers of open streams
+	MaxStreams  int                     // open at a time; 0 is no limit
+	Streams     func(tenant string) int // of them, of one tenant; 0 is no limit. nil: there is none
+	KeepAlive   time.Duration           // silence after which a stream shows a sign of life
+	LogTimeout  time.Duration           // for the log to give what a stream begins with
+	DrainWindow time.Duration           // over which streams are ended at shutdown
+	Recheck     time.Duration           // between two looks at the callers of open streams
 	Still       func(auth.Caller) error
 	Hooks       Hooks
 }
@@ -33,7 +34,8 @@ type Live struct {
 
 	mu       sync.Mutex
 	streams  map[*Life]struct{}
-	more     int // subscriptions beyond the first of their conversation
+	more     int            // subscriptions beyond the first of their conversation
+	held     map[string]int // of both, by tenant
 	draining bool
 	cut      bool          // connections that were taken over are closed at once
 	empty    chan struct{} // closed when draining and no stream is left
@@ -43,7 +45,7 @@ type Live struct {
 // New starts nothing.
 func New(cfg Config) *Live {
 	return &Live{cfg: cfg, views: views{hub: cfg.Runs.Hub, hooks: cfg.Hooks},
-		streams: make(map[*Life]struct{}), empty: make(chan struct{}), closing: make(chan struct{})}
+		streams: make(map[*Life]struct{}), held: make(map[string]int), empty: make(chan struct{}), closing: make(chan struct{})}
 }
 
 // Closing returns a channel that is closed when the node begins to go away.
@@ -122,7 +124,7 @@ func (v *Live) Cut() {
 	}
 }
 
-// Enter counts a stream in, once. It wraps ErrDraining or ErrBusy when there is no place.
+// Enter counts a stream in, once. It wraps ErrDraining or ErrBusy when there is no place, ErrLimited when there is none for its tenant.
 func (v *Live) Enter(l *Life) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -132,19 +134,41 @@ func (v *Live) Enter(l *Life) error {
 	if v.draining {
 		return ends.ErrDraining
 	}
-	if err := v.full(); err != nil {
+	if err := v.hold(l.Caller.Tenant); err != nil {
 		return err
 	}
 	v.streams[l] = struct{}{}
 	return nil
 }
 
-// full needs mu. It wraps ErrBusy when there is no place for one more.
-func (v *Live) full() error {
-	if n := len(v.streams) + v.more; v.cfg.MaxStreams > 0 && n >= v.cfg.MaxStreams {
+// limitedStreams is after how long a tenant that has as many streams as it may is to come again.
+const limitedStreams = 5 * time.Second
+
+// hold counts one more of a tenant. It needs mu. It wraps ErrBusy or ErrLimited when there is no place.
+func (v *Live) hold(tenant string) error {
+	n := len(v.streams) + v.more
+	if v.cfg.MaxStreams > 0 && n >= v.cfg.MaxStreams {
 		return fmt.Errorf("%d streams: %w", n, ends.ErrBusy)
 	}
+	if v.cfg.Streams == nil {
+		return nil
+	}
+	if most := v.cfg.Streams(tenant); most > 0 && v.held[tenant] >= most {
+		return &ends.LimitError{What: "streams at once", Verb: "open", Wait: limitedStreams}
+	}
+	v.held[tenant]++
 	return nil
+}
+
+// let counts one less of a tenant. It needs mu.
+func (v *Live) let(tenant string) {
+	if v.cfg.Streams == nil {
+		return
+	}
+	v.held[tenant]--
+	if v.held[tenant] == 0 {
+		delete(v.held, tenant)
+	}
 }
 
 func (v *Live) Leave(l *Life) {
@@ -153,6 +177,7 @@ func (v *Live) Leave(l *Life) {
 	if _, in := v.streams[l]; !in {
 		return
 	}
+	v.let(l.Caller.Tenant)
 	if delete(v.streams, l); v.draining && len(v.streams) == 0 {
 		close(v.empty)
 	}

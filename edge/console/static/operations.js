@@ -6,7 +6,7 @@ import { button, confirmed, notice, toast } from "./screen.js";
 import { ask, explain } from "./server.js";
 
 const limits = {
-  tenant_events_per_second: "Events a second, for each tenant", tenant_bytes_per_second: "Bytes a second, for each tenant", tenant_requests_at_once: "Requests at once, for each tenant",
+  tenant_events_per_second: "Events a second, for each tenant", tenant_bytes_per_second: "Bytes a second, for each tenant", tenant_requests_at_once: "Requests at once, for each tenant", tenant_streams: "Streams at once, for each tenant",
   streams: "Open streams at this node", event_bytes: "An event", body_bytes: "A request", body_memory_bytes: "All requests at once", blob_bytes: "A blob", run_blob_bytes: "The blobs of a run", tenant_blob_bytes: "The blobs of a tenant",
 };
 

@@ -113,6 +113,7 @@ type Gate struct {
 	Tickets      *auth.Tickets
 	Shares       *auth.Shares // nil: none are made
 	Checks       []edge.Check
+	many         bool        // callers are of several tenants
 	jwt          *auth.JWT   // nil when no tokens are accepted
 	open         *auth.Open  // nil when a credential is asked for
 	bearer       auth.Bearer // else these are accepted
@@ -182,7 +183,7 @@ func (g *Gate) schemes(ctx context.Context, f *ListenFlags, log *slog.Logger) er
 		if err != nil {
 			return fmt.Errorf("--api-keys: %w", err)
 		}
-		bearer = append(bearer, keys)
+		g.many, bearer = true, append(bearer, keys)
 		g.Checks = append(g.Checks, edge.Check{Name: "api keys", Run: keys.Check, Optional: true})
 	}
 	j, err := f.jwt(log)
@@ -190,7 +191,7 @@ func (g *Gate) schemes(ctx context.Context, f *ListenFlags, log *slog.Logger) er
 		return err
 	}
 	if j != nil {
-		g.jwt, bearer = j, append(bearer, j)
+		g.many, g.jwt, bearer = true, j, append(bearer, j)
 		g.Checks = append(g.Checks, edge.Check{Name: "issuer", Run: j.Check, Optional: true})
 		if err := j.Warm(ctx); err != nil {
 			log.Warn("auth: keys cannot be fetched; tokens are answered 503 until they are", "err", err)

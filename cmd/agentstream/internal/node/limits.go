@@ -18,11 +18,12 @@ type LimitFlags struct {
 	IngestBytes    int64    `name:"ingest-bytes-per-second" help:"Bytes of bodies a second that a tenant may write at this node, inflated; 0 is no limit." default:"268435456" env:"AGENTSTREAM_INGEST_BYTES_PER_SECOND" placeholder:"N"`
 	IngestRequests int      `name:"ingest-requests" help:"Requests that write that a tenant may have under way at this node; 0 is no limit." default:"1024" env:"AGENTSTREAM_INGEST_REQUESTS" placeholder:"N"`
 	MaxStreams     int      `help:"Streams that may be open at this node; 0: as many as there are descriptors for." default:"0" env:"AGENTSTREAM_MAX_STREAMS" placeholder:"N"`
+	TenantStreams  int      `name:"tenant-streams" help:"Of --max-streams, those that a tenant may have open; 0: half, or all where one tenant alone is let in." default:"0" env:"AGENTSTREAM_TENANT_STREAMS" placeholder:"N"`
 	BodyMemory     string   `help:"Memory that the bodies of requests may take at once, inflated and decoded: 256MiB. Default: a sixth of --memory, or 128MiB. A tenant may hold half of it." env:"AGENTSTREAM_BODY_MEMORY" placeholder:"SIZE"`
 	MaxBlob        string   `help:"Largest blob that is taken, and largest output that is moved into one; off: blobs are neither taken nor given." default:"64MiB" env:"AGENTSTREAM_MAX_BLOB" placeholder:"SIZE"`
 	RunBlobs       string   `name:"run-blobs" help:"What the blobs of a run may have together." default:"1GiB" env:"AGENTSTREAM_RUN_BLOBS" placeholder:"SIZE"`
 	TenantBlobs    string   `name:"tenant-blobs" help:"What the blobs of all runs of a tenant may have together; off: no bound." default:"off" env:"AGENTSTREAM_TENANT_BLOBS" placeholder:"SIZE"`
-	IngestLimit    []string `name:"ingest-limit" help:"The three limits of one tenant, in place of those for all; may be repeated." sep:";" env:"AGENTSTREAM_INGEST_LIMIT" placeholder:"TENANT=EVENTS,BYTES[,REQUESTS]"`
+	IngestLimit    []string `name:"ingest-limit" help:"The limits of one tenant, in place of those for all; may be repeated. STREAMS that are 0 or missing are those of all." sep:";" env:"AGENTSTREAM_INGEST_LIMIT" placeholder:"TENANT=EVENTS,BYTES[,REQUESTS[,STREAMS]]"`
 }
 
 // bodyMemory is what the bodies of requests may take, of what the process may; 0: the edge's own default.
@@ -78,8 +79,8 @@ func (f *LimitFlags) Limits() (all edge.IngestLimit, tenants map[string]edge.Ing
 	if _, err := f.bodyMemory(process.Budget{}); err != nil {
 		return all, nil, err
 	}
-	if f.MaxStreams < 0 {
-		return all, nil, fmt.Errorf("--max-streams %d: negative", f.MaxStreams)
+	if f.MaxStreams < 0 || f.TenantStreams < 0 {
+		return all, nil, fmt.Errorf("--max-streams %d, --tenant-streams %d: negative", f.MaxStreams, f.TenantStreams)
 	}
 	tenants = make(map[string]edge.IngestLimit, len(f.IngestLimit))
 	for _, text := range f.IngestLimit {
@@ -94,20 +95,34 @@ func (f *LimitFlags) Limits() (all edge.IngestLimit, tenants map[string]edge.Ing
 		}
 		tenants[tenant] = limit
 	}
-	return edge.IngestLimit{Events: f.IngestEvents, Bytes: f.IngestBytes, Requests: f.IngestRequests}, tenants, nil
+	return edge.IngestLimit{Events: f.IngestEvents, Bytes: f.IngestBytes, Requests: f.IngestRequests, Streams: f.TenantStreams}, tenants, nil
 }
 
-// parseLimit reads TENANT=EVENTS,BYTES[,REQUESTS].
+// shareStreams completes limits with how many streams a tenant may have open of most, where nothing else is said: half, or all
+// where there is one tenant.
+func shareStreams(all *edge.IngestLimit, tenants map[string]edge.IngestLimit, most int, alone bool) {
+	if all.Streams == 0 && !alone {
+		all.Streams = (most + 1) / 2
+	}
+	for tenant, l := range tenants {
+		if l.Streams == 0 {
+			l.Streams = all.Streams
+			tenants[tenant] = l
+		}
+	}
+}
+
+// parseLimit reads TENANT=EVENTS,BYTES[,REQUESTS[,STREAMS]].
 func parseLimit(text string) (tenant string, l edge.IngestLimit, err error) {
 	tenant, rest, ok := strings.Cut(strings.TrimSpace(text), "=")
 	parts := strings.Split(rest, ",")
-	if !ok || len(parts) < 2 || len(parts) > 3 {
-		return "", l, errors.New("not TENANT=EVENTS,BYTES or TENANT=EVENTS,BYTES,REQUESTS")
+	if !ok || len(parts) < 2 || len(parts) > 4 {
+		return "", l, errors.New("not TENANT=EVENTS,BYTES[,REQUESTS[,STREAMS]]")
 	}
 	if err := schema.ValidTenant(tenant); err != nil {
 		return "", l, err
 	}
-	var n [3]int64
+	var n [4]int64
 	for i, p := range parts {
 		v, err := strconv.ParseUint(strings.TrimSpace(p), 10, 31)
 		if err != nil {
@@ -115,5 +130,5 @@ func parseLimit(text string) (tenant string, l edge.IngestLimit, err error) {
 		}
 		n[i] = int64(v)
 	}
-	return tenant, edge.IngestLimit{Events: int(n[0]), Bytes: n[1], Requests: int(n[2])}, nil
+	return tenant, edge.IngestLimit{Events: int(n[0]), Bytes: n[1], Requests: int(n[2]), Streams: int(n[3])}, nil
 }

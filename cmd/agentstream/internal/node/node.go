@@ -187,6 +187,8 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if err != nil {
 		return err
 	}
+	streams := cmp.Or(cfg.Flags.MaxStreams, n.files.Streams)
+	shareStreams(&all, tenants, streams, !n.gate.many)
 	bodies, err := cfg.Flags.bodyMemory(cfg.Memory)
 	if err != nil {
 		return err
@@ -211,7 +213,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	n.server, err = edge.New(edge.Config{
 		Operator: op, Version: cli.Version(),
 		Pages:       pages,
-		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: cmp.Or(cfg.Flags.MaxStreams, n.files.Streams),
+		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: streams,
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
 		Protocols:    cfg.Flags.protocols(),
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Origins: cfg.Flags.CORSOrigin,

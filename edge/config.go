@@ -77,6 +77,9 @@ type Config struct {
 	IngestLimit  IngestLimit
 	TenantLimits map[string]IngestLimit // by tenant; must not be changed
 
+	// LimitBus makes rates of tenants those of all nodes that it connects. nil: they are those of this node.
+	LimitBus LimitBus
+
 	MaxBodyBytes int64 // request body, as it came and inflated; default 8 MiB
 	// BodyMemory is what the bodies of requests may take at once, in bytes: as they arrive, inflated and decoded.
 	// A tenant may hold as much of it as it leaves for others. Default 128 MiB; at least two of MaxBodyBytes.
@@ -108,6 +111,7 @@ type (
 	Catalog     = runs.Catalog
 	Blobs       = rest.Blobs
 	IngestLimit = limits.Limit
+	LimitBus    = limits.Bus
 	Operator    = rest.Operator
 	Partition   = rest.Partition
 	DeadLetter  = rest.DeadLetter

@@ -23,6 +23,9 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer unwatch()
 	watch.Go(func() { s.live.Watch(watched) })
+	if s.peers != nil {
+		watch.Go(func() { s.peers.Run(watched) })
+	}
 	polled, unpoll := context.WithCancel(context.WithoutCancel(ctx)) // until the last stream has ended
 	defer unpoll()
 	watch.Go(func() {

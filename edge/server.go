@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -39,6 +40,7 @@ type Server struct {
 	poll   *poll.Poller
 	node   *protocol.Node
 	live   *live.Live
+	peers  *limits.Peers // nil: there are none
 	rest   *rest.API
 	large  sync.Pool         // of *[largeSize]byte
 	lines  transport.Buffers // made of messages
@@ -93,14 +95,17 @@ func (s *Server) rooms() error {
 	if err != nil {
 		return err
 	}
-	limits := limits.New(cfg.IngestLimit, cfg.TenantLimits)
+	counted := limits.New(cfg.IngestLimit, cfg.TenantLimits)
+	if cfg.LimitBus != nil {
+		s.peers = limits.NewPeers(counted, cfg.LimitBus, rand.Text())
+	}
 	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, Streams: cfg.streams, KeepAlive: cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
-	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: limits, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing})
+	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing})
 	if err != nil {
 		return err
 	}
-	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, State: cache, Live: s.live, Bodies: bodies, Limits: limits, Appender: cfg.Appender,
+	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, State: cache, Live: s.live, Bodies: bodies, Limits: counted, Appender: cfg.Appender,
 		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
 		KeepAlive: cfg.KeepAlive, LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})

@@ -10,7 +10,8 @@ import (
 	"agentstream/schema"
 )
 
-// Limit bounds what one tenant may write at one node. A bound of 0 is none.
+// Limit bounds what one tenant may write: Events and Bytes at all nodes that are Peers of each other, Requests and Streams at one
+// node. A bound of 0 is none.
 //
 // What a second allows may be used at once. Then a request is taken as long as anything is left, whatever its
 // size, and what it takes too much is made up for by those after it: so a batch of any size passes some time, and
@@ -37,6 +38,9 @@ type Limiter struct {
 	mu     sync.Mutex
 	meters map[string]*Meter
 	recent *list.List // of the same, the one used last in front
+
+	telling bool     // other nodes are told what is used here; not changed
+	fresh   []*Meter // that have used something since they were told
 }
 
 // maxMeters bounds how many tenants are remembered. One that is forgotten begins anew.
@@ -55,9 +59,13 @@ type Meter struct {
 	bytes  time.Time
 	open   int // requests
 	users  int // who hold the meter
+
+	sent  usage // to be told to other nodes
+	fresh bool  // it is among those to be told
 }
 
 func New(all Limit, tenants map[string]Limit) *Limiter {
+	all.Streams = 0 // they are counted elsewhere
 	if all == (Limit{}) && len(tenants) == 0 {
 		return nil
 	}
@@ -70,25 +78,14 @@ func (l *Limiter) Enter(tenant string, request bool) (*Meter, error) {
 	if l == nil || schema.ValidTenant(tenant) != nil {
 		return nil, nil
 	}
-	limit, own := l.tenants[tenant]
-	if !own {
-		limit = l.all
-	}
+	limit := l.limit(tenant)
 	if limit == (Limit{}) {
 		return nil, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	m := l.meters[tenant]
-	if m == nil {
-		l.makeRoom(now)
-		m = &Meter{tenant: tenant, limit: limit}
-		m.place = l.recent.PushFront(m)
-		l.meters[tenant] = m
-	} else {
-		l.recent.MoveToFront(m.place)
-	}
+	m := l.meter(tenant, limit, now)
 	if request && limit.Requests > 0 && m.open >= limit.Requests {
 		return nil, &ends.LimitError{What: "requests at once"}
 	}
@@ -100,6 +97,30 @@ func (l *Limiter) Enter(tenant string, request bool) (*Meter, error) {
 		m.open++
 	}
 	return m, nil
+}
+
+// limit returns that of a tenant, of what is counted here.
+func (l *Limiter) limit(tenant string) Limit {
+	limit, own := l.tenants[tenant]
+	if !own {
+		limit = l.all
+	}
+	limit.Streams = 0
+	return limit
+}
+
+// meter returns that of a tenant. It needs mu.
+func (l *Limiter) meter(tenant string, limit Limit, now time.Time) *Meter {
+	m := l.meters[tenant]
+	if m != nil {
+		l.recent.MoveToFront(m.place)
+		return m
+	}
+	l.makeRoom(now)
+	m = &Meter{tenant: tenant, limit: limit}
+	m.place = l.recent.PushFront(m)
+	l.meters[tenant] = m
+	return m
 }
 
 // makeRoom forgets tenants that have been idle for as long as their use counts, a few at a time, and the one that
@@ -149,6 +170,7 @@ func (l *Limiter) Spend(m *Meter, events int, bytes int64) error {
 	}
 	m.events = use(m.events, now, int64(events), int64(m.limit.Events))
 	m.bytes = use(m.bytes, now, bytes, m.limit.Bytes)
+	l.note(m, int64(events), bytes)
 	return nil
 }
 

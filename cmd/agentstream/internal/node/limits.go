@@ -14,8 +14,8 @@ import (
 
 // LimitFlags bound what tenants may write.
 type LimitFlags struct {
-	IngestEvents   int      `name:"ingest-events-per-second" help:"Events a second that a tenant may write at this node; 0 is no limit." default:"1000000" env:"AGENTSTREAM_INGEST_EVENTS_PER_SECOND" placeholder:"N"`
-	IngestBytes    int64    `name:"ingest-bytes-per-second" help:"Bytes of bodies a second that a tenant may write at this node, inflated; 0 is no limit." default:"268435456" env:"AGENTSTREAM_INGEST_BYTES_PER_SECOND" placeholder:"N"`
+	IngestEvents   int      `name:"ingest-events-per-second" help:"Events a second that a tenant may write, at all nodes together; 0 is no limit." default:"1000000" env:"AGENTSTREAM_INGEST_EVENTS_PER_SECOND" placeholder:"N"`
+	IngestBytes    int64    `name:"ingest-bytes-per-second" help:"Bytes of bodies a second that a tenant may write, at all nodes together, inflated; 0 is no limit." default:"268435456" env:"AGENTSTREAM_INGEST_BYTES_PER_SECOND" placeholder:"N"`
 	IngestRequests int      `name:"ingest-requests" help:"Requests that write that a tenant may have under way at this node; 0 is no limit." default:"1024" env:"AGENTSTREAM_INGEST_REQUESTS" placeholder:"N"`
 	MaxStreams     int      `help:"Streams that may be open at this node; 0: as many as there are descriptors for." default:"0" env:"AGENTSTREAM_MAX_STREAMS" placeholder:"N"`
 	TenantStreams  int      `name:"tenant-streams" help:"Of --max-streams, those that a tenant may have open; 0: half, or all where one tenant alone is let in." default:"0" env:"AGENTSTREAM_TENANT_STREAMS" placeholder:"N"`

@@ -19,6 +19,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/console"
+	limitjs "agentstream/edge/limits/natsjs"
 	"agentstream/edge/protocol"
 	"agentstream/edge/reference"
 	"agentstream/fanout"
@@ -210,7 +211,12 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 			return n.Stored()
 		}}
 	}
+	var bus edge.LimitBus
+	if !cfg.Alone {
+		bus = limitjs.NewBus(cfg.Conn)
+	}
 	n.server, err = edge.New(edge.Config{
+		LimitBus: bus,
 		Operator: op, Version: cli.Version(),
 		Pages:       pages,
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: streams,

@@ -1,0 +1,224 @@
+package limits
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"agentstream/schema"
+)
+
+// Bus carries what a node tells the others that write to the same log. Neither method waits for them.
+type Bus interface {
+	// Publish sends a message to all other nodes. It may be lost.
+	Publish(message []byte) error
+	// Subscribe has receive called with each message of the others, one at a time, until stop is called.
+	Subscribe(receive func(message []byte)) (stop func(), err error)
+}
+
+// How nodes tell each other what tenants have used.
+const (
+	tellEvery    = 100 * time.Millisecond
+	tellTenants  = 4096             // in one message
+	maxPeers     = 1024             // nodes that are remembered
+	forgetPeer   = time.Minute      // after it has told nothing
+	maxMissed    = 2 * time.Second  // of a rate, that counts of what was not heard at its time
+	maxCharge    = time.Hour        // of a rate, that counts of what was
+	retryTelling = 10 * time.Second // to subscribe
+)
+
+// usage is what a tenant has sent to a node, since the node remembers it and since the node has told it last.
+type usage struct {
+	Tenant    string `json:"tenant"`
+	Events    int64  `json:"events"`
+	Bytes     int64  `json:"bytes"`
+	NewEvents int64  `json:"new_events"`
+	NewBytes  int64  `json:"new_bytes"`
+}
+
+func (u *usage) valid() bool {
+	return u.NewEvents >= 0 && u.NewBytes >= 0 && u.Events >= u.NewEvents && u.Bytes >= u.NewBytes && schema.ValidTenant(u.Tenant) == nil
+}
+
+// report is one message.
+type report struct {
+	Node string  `json:"node"`
+	Used []usage `json:"used"`
+}
+
+// peer is another node, by what it has told.
+type peer struct {
+	heard   time.Time
+	tenants map[string]usage
+}
+
+// Peers makes the limits of several nodes those of one: each tells the others what tenants have used, and counts what they tell. It
+// is safe for concurrent use.
+type Peers struct {
+	limiter *Limiter
+	bus     Bus
+	node    string
+
+	mu    sync.Mutex
+	peers map[string]*peer
+}
+
+// NewPeers returns the exchange of a limiter. node is the name of this process, which no other one has.
+func NewPeers(l *Limiter, bus Bus, node string) *Peers {
+	if l != nil {
+		l.telling = true
+	}
+	return &Peers{limiter: l, bus: bus, node: node, peers: make(map[string]*peer)}
+}
+
+// Run tells and hears until ctx ends. What cannot be told now is told later: nobody waits for it.
+func (p *Peers) Run(ctx context.Context) {
+	if p.limiter == nil {
+		return
+	}
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	var stop func()
+	var again time.Time
+	defer func() {
+		if stop != nil {
+			stop()
+		}
+	}()
+	for {
+		if stop == nil && !time.Now().Before(again) {
+			again = time.Now().Add(retryTelling)
+			stop, _ = p.bus.Subscribe(p.hear) // it is tried again
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		p.tell()
+	}
+}
+
+// tell publishes what was used since it was called last.
+func (p *Peers) tell() {
+	list := p.limiter.collect()
+	for len(list) > 0 {
+		n := min(len(list), tellTenants)
+		message, err := json.Marshal(report{p.node, list[:n]})
+		if err == nil {
+			_ = p.bus.Publish(message) // the next message has it, too
+		}
+		list = list[n:]
+	}
+	p.forget()
+}
+
+// forget drops nodes that have told nothing for long.
+func (p *Peers) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, other := range p.peers {
+		if time.Since(other.heard) > forgetPeer {
+			delete(p.peers, name)
+		}
+	}
+}
+
+// hear counts what another node has told.
+func (p *Peers) hear(message []byte) {
+	var m report
+	if json.Unmarshal(message, &m) != nil || m.Node == p.node || len(m.Used) > tellTenants {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	other := p.peers[m.Node]
+	if other == nil {
+		if len(p.peers) >= maxPeers {
+			return
+		}
+		other = &peer{tenants: make(map[string]usage)}
+		p.peers[m.Node] = other
+	}
+	other.heard = time.Now()
+	for _, u := range m.Used {
+		if !u.valid() {
+			continue
+		}
+		last, known := other.tenants[u.Tenant]
+		missed := usage{}
+		if known && u.Events >= last.Events && u.Bytes >= last.Bytes { // else the node has begun anew with it
+			missed = usage{Events: max(0, u.Events-last.Events-u.NewEvents), Bytes: max(0, u.Bytes-last.Bytes-u.NewBytes)}
+		}
+		if known || len(other.tenants) < maxMeters {
+			other.tenants[u.Tenant] = u
+		}
+		p.limiter.charge(&u, missed)
+	}
+}
+
+// collect returns what tenants have used here since it was called last.
+func (l *Limiter) collect() []usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.fresh) == 0 {
+		return nil
+	}
+	list := make([]usage, len(l.fresh))
+	for i, m := range l.fresh {
+		list[i] = m.sent
+		m.sent.NewEvents, m.sent.NewBytes, m.fresh = 0, 0, false
+	}
+	clear(l.fresh)
+	l.fresh = l.fresh[:0]
+	return list
+}
+
+// note counts what a meter's tenant has used here, to be told. It needs mu.
+func (l *Limiter) note(m *Meter, events, bytes int64) {
+	if !l.telling {
+		return
+	}
+	m.sent.Tenant = m.tenant
+	m.sent.Events += events
+	m.sent.Bytes += bytes
+	m.sent.NewEvents += events
+	m.sent.NewBytes += bytes
+	if !m.fresh {
+		m.fresh = true
+		l.fresh = append(l.fresh, m)
+	}
+}
+
+// charge counts what a tenant has used at another node within the last moment, and what was missed of it before. What goes far
+// back does not count: its time is over, too.
+func (l *Limiter) charge(u *usage, missed usage) {
+	limit := l.limit(u.Tenant)
+	if limit.Events == 0 && limit.Bytes == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	m := l.meter(u.Tenant, limit, now)
+	since := now.Add(-tellEvery)
+	m.events = use(m.events, since, charged(u.NewEvents, missed.Events, int64(limit.Events)), int64(limit.Events))
+	m.bytes = use(m.bytes, since, charged(u.NewBytes, missed.Bytes, limit.Bytes), limit.Bytes)
+}
+
+// charged returns what counts of an amount, and of what was missed before, of a rate.
+func charged(fresh, missed, perSecond int64) int64 {
+	if perSecond == 0 {
+		return 0
+	}
+	return within(fresh, perSecond, maxCharge) + within(missed, perSecond, maxMissed)
+}
+
+// within bounds an amount by what a rate allows in a time. It does not overflow.
+func within(n, perSecond int64, most time.Duration) int64 {
+	if seconds := int64(most / time.Second); n/perSecond >= seconds {
+		return perSecond * seconds
+	}
+	return n
+}

@@ -72,7 +72,7 @@ func NewPeers(l *Limiter, bus Bus, node string) *Peers {
 	return &Peers{limiter: l, bus: bus, node: node, peers: make(map[string]*peer)}
 }
 
-// Run tells and hears until ctx ends. What cannot be told now is told later: nobody waits for it.
+// Run publishes and receives until ctx ends. What cannot be told now is told later: nobody waits for it.
 func (p *Peers) Run(ctx context.Context) {
 	if p.limiter == nil {
 		return

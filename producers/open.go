@@ -131,10 +131,14 @@ func (o *Open) See(e *schema.Event) {
 	if o.inputs == nil {
 		return
 	}
+	var input []byte
+	if e.Type == schema.TypeToolStart {
+		input = schema.Field(e.Payload, "input")
+	}
 	for i := range steps {
 		switch s := &steps[i]; {
 		case s.Kind == assemble.CallStart && !s.Repaired:
-			o.inputs[s.Item] = bytes.Clone(schema.Field(e.Payload, "input"))
+			o.inputs[s.Item] = bytes.Clone(input)
 		case s.Kind == assemble.CallEnd:
 			delete(o.inputs, s.Item)
 		}

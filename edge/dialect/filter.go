@@ -45,8 +45,8 @@ func (f Filter) HasType(name string) bool {
 	})
 }
 
-// maxFilter bounds the names of one filter.
-const maxFilter = 64
+// MaxList bounds a list that a client sends to say what it wants: names, ids, keys.
+const MaxList = 64
 
 // SplitList takes names that are separated by commas or given one by one.
 func SplitList(values []string) (list []string) {
@@ -62,8 +62,8 @@ func SplitList(values []string) (list []string) {
 
 // Normal checks a filter and brings it into its one form. The error wraps ErrBadRequest.
 func (f Filter) Normal() (Filter, error) {
-	if len(f.Children) > maxFilter || len(f.Types) > maxFilter {
-		return f, fmt.Errorf("filter has more than %d names: %w", maxFilter, ErrBadRequest)
+	if len(f.Children) > MaxList || len(f.Types) > MaxList {
+		return f, fmt.Errorf("filter has more than %d names: %w", MaxList, ErrBadRequest)
 	}
 	for _, c := range f.Children {
 		if c == schema.RootLane {

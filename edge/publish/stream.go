@@ -35,6 +35,7 @@ type Stream struct {
 	head    int     // of ready: what comes first
 	workers int
 	bad     int    // lanes with a refusal
+	kept    int    // lanes that the newest prune has left
 	cur     *block // that is being filled
 
 	lines int // that are not answered
@@ -228,8 +229,9 @@ func (s *Stream) lane(run []byte) *lane {
 	if l != nil {
 		return l
 	}
-	if len(s.lanes) >= keptLanes {
+	if len(s.lanes) >= max(keptLanes, 2*s.kept) { // those that were kept would be looked at for each new one
 		s.prune()
+		s.kept = len(s.lanes)
 	}
 	if s.lanes == nil {
 		s.lanes = make(map[string]*lane)

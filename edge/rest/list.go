@@ -112,7 +112,11 @@ var states = []schema.RunState{
 
 // runs reads what a list is asked for.
 func runsQuery(q protocol.Query) (out schema.RunsQuery, err error) {
-	for _, name := range dialect.SplitList(q["state"]) {
+	names := dialect.SplitList(q["state"])
+	if len(names) > dialect.MaxList {
+		return out, fmt.Errorf("state has more than %d names: %w", dialect.MaxList, dialect.ErrBadRequest)
+	}
+	for _, name := range names {
 		state := schema.RunState(name)
 		if !slices.Contains(states, state) {
 			return out, fmt.Errorf("state %q is none of %q: %w", ends.Clip(name), states, dialect.ErrBadRequest)

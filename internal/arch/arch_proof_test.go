@@ -122,6 +122,19 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 		{"race", "producers/x.go", "//go:build !race\n\npackage producers\nfunc f() {}\n", "is no test"},
 		{"race", "Makefile", "\nUNRACED := adapters/openai\n", "UNRACED is not"},
 
+		{"lookups", "edge/x.go", "package edge\nfunc f(o []byte, names []string) {\nfor _, n := range names { schema.Field(o, n) }\n}\n", "schema.Field in a loop"},
+		{"lookups", "edge/x.go", "package edge\nfunc f(o []byte, a []t) {\nfor i := 0; i < len(a); i++ { use(schema.Field(o, a[i].id)) }\n}\n", "schema.Field in a loop"},
+		{"lookups", "edge/x.go", "package edge\nfunc f(q query, t thread) bool {\nfor n, v := range q.m { if !bytes.Equal(schema.Field(t.Metadata, n), v) { return false } }\nreturn true\n}\n", "schema.Field in a loop"},
+		{"lookups", "edge/x.go", "package edge\nfunc f(o []byte, a [][]byte) {\nfor _, e := range a { for range 3 { schema.Field(e, \"x\") } }\n}\n", "schema.Field in a loop"},
+		{"lookups", "edge/x.go", "package edge\nfunc f(o []byte, names []string) bool {\nreturn slices.ContainsFunc(names, func(n string) bool { return schema.Field(o, n) != nil })\n}\n", "schema.Field in a loop"},
+		{"lookups", "edge/x.go", "package edge\nfunc field(o []byte, n string) []byte { return schema.Field(o, n) }\nfunc f(o []byte, names []string) {\nfor _, n := range names { field(o, n) }\n}\n", "field in a loop"},
+		{"lookups", "schema/x.go", "package schema\nfunc f(o []byte, names []string) {\nfor _, n := range names { Field(o, n) }\n}\n", "Field in a loop"},
+		{"lookups", "edge/x.go", "package edge\nfunc f(o []byte) {\nfor e := range jsonscan.Elements(o) { schema.Field(e, \"x\") }\n}\n", ""},
+		{"lookups", "edge/x.go", "package edge\nfunc f(a []t) {\nfor i := range a { schema.Field(a[i].raw, \"x\") }\n}\n", ""},
+		{"lookups", "edge/x.go", "package edge\nfunc f(a []t) {\nfor _, r := range a { p := r.Payload(); schema.Field(p, \"x\") }\n}\n", ""},
+		{"lookups", "edge/x.go", "package edge\nfunc f(a []t, o []byte) {\nfor _, e := range slices.Collect(jsonscan.Elements(schema.Field(o, \"x\"))) { use(e) }\n}\n", ""},
+		{"lookups", "edge/x_test.go", "package edge\nfunc f(o []byte, names []string) {\nfor _, n := range names { schema.Field(o, n) }\n}\n", ""},
+
 		{"paths", "docs/x.md", "see ../shared/work/home and http://x/home, docs/root.md, a/root\n", ""},
 	} {
 		for _, r := range rules {

@@ -99,6 +99,7 @@ var rules = []rule{
 	{"sleep", "sleeping hides a missing signal and cannot be told to stop: wait on a timer and a context", checkSleep},
 	{"interface", "an interface of more than four methods is a class: split it by who needs what", checkInterfaces},
 	{"paths", "the project must build on any machine: no path of this one, no host name of a registry", checkPaths},
+	{"lookups", "a loop that asks one object for several fields passes through all of it each time", checkLookups},
 	{"race", "what is tested without the race detector starts nothing and shares nothing", checkRace},
 }
 

@@ -11,18 +11,16 @@ import (
 func Of(work func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before := used(thread)
+	before := ofThread()
 	work()
-	return used(thread) - before
+	return ofThread() - before
 }
 
 // Process returns the CPU time that this process has taken so far.
-func Process() time.Duration { return used(syscall.RUSAGE_SELF) }
-
-func used(by int) time.Duration {
+func Process() time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(by, &u); err != nil {
-		panic(err) // by is always valid
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // RUSAGE_SELF is always valid
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -10,7 +10,7 @@ func TestOf(t *testing.T) {
 	whole := Process()
 	sum := 0
 	worked := Of(func() {
-		for before := used(thread); used(thread)-before < 20*time.Millisecond; {
+		for before := ofThread(); ofThread()-before < 20*time.Millisecond; {
 			sum++
 		}
 	})

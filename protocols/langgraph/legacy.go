@@ -45,6 +45,9 @@ const formLegacy = "legacy "
 // schema.ErrBadCursor.
 func (q Legacy) Request() (dialect.Request, error) {
 	wants := mode(0)
+	if len(q.Modes) > dialect.MaxList {
+		return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable, "stream_mode has more than %d modes", dialect.MaxList)
+	}
 	for _, name := range q.Modes {
 		m, ok := modes[name]
 		if !ok {

@@ -14,7 +14,7 @@ import (
 
 // maxList bounds the channels, the namespaces and the segments of a namespace of one filter, maxName the bytes of a name.
 const (
-	maxList = 64
+	maxList = dialect.MaxList
 	maxName = 1 << 10
 )
 

@@ -74,8 +74,14 @@ func parseFilter(raw json.RawMessage) (f Filter, err error) {
 	return f, err
 }
 
+// MaxChoices bounds the names of a list of a filter: there are fewer that differ.
+const MaxChoices = 2 * dialect.MaxList
+
 // choices checks and sorts names.
 func choices(field string, list []string, known func(string) bool) ([]string, error) {
+	if len(list) > MaxChoices {
+		return nil, Refuse(CodeInvalidFilter, "%s has more than %d names", field, MaxChoices)
+	}
 	for _, s := range list {
 		if !known(s) {
 			return nil, Refuse(CodeInvalidFilter, "unknown name in %s: %s", field, shown(s))

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"agentstream/edge/dialect"
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
@@ -35,6 +36,9 @@ func Envelope(path string, body []byte) error {
 
 // form refuses a message without what every one of its kind has.
 func form(m proto.Message) error {
+	if listed(m) > dialect.MaxList {
+		return malformed("a filter has more than %d entries", dialect.MaxList)
+	}
 	switch m := m.(type) {
 	case interface {
 		GetHead() *runtimev1.ScenarioRequestHead
@@ -61,6 +65,19 @@ func form(m proto.Message) error {
 		}
 	}
 	return formOfNames(m)
+}
+
+// listed is how long the list of a filter is.
+func listed(m proto.Message) int {
+	switch m := m.(type) {
+	case *runtimev1.SubscribeAgentEventsRequest:
+		return len(m.GetEventFilters())
+	case *runtimev1.SubscribeMemoryEventsRequest:
+		return len(m.GetScopeFilters())
+	case *runtimev1.SubscribeAppMessagesRequest:
+		return len(m.GetFromAppIds())
+	}
+	return 0
 }
 
 // formOfNames looks at heads, ids and cursors.

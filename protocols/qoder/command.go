@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Types of what clients send (qoder §1.7).
@@ -79,8 +80,10 @@ func (p *Projector) outcome() {
 // loss emits what was let go: it is never silent.
 func (p *Projector) loss() {
 	b := []byte(`"`)
-	for _, of := range []string{"events", "bytes"} {
-		if n := whole(field(p.rec.payload, of)); n > 0 {
+	names := []string{"events", "bytes"}
+	for i, v := range jsonscan.Values(p.rec.payload, names) {
+		of := names[i]
+		if n := whole(v); n > 0 {
 			if len(b) > 1 {
 				b = append(b, ", "...)
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // ask reads a request for input. One about a call of the coordinator makes that call wait. Every other one is
@@ -46,15 +47,11 @@ func (p *Projector) ask() {
 
 // question is the input of the tool that a request for input is shown as.
 func (p *Projector) question() []byte {
-	b := []byte{'{'}
-	for _, name := range []string{"prompt", "schema", "options", "call_id"} {
-		if v := field(p.rec.payload, name); len(v) > 0 {
-			if len(b) > 1 {
-				b = append(b, ',')
-			}
-			b = append(append(appendString(b, name), ':'), v...)
-		}
+	b := p.extra("prompt", "schema", "options", "call_id")
+	if len(b) == 0 {
+		return []byte(`{}`)
 	}
+	b[0] = '{' // in the place of a comma
 	return append(b, '}')
 }
 
@@ -178,9 +175,9 @@ func (p *Projector) response() {
 
 // extra returns fields of the record's payload as fields of an event.
 func (p *Projector) extra(names ...string) (b []byte) {
-	for _, name := range names {
-		if v := field(p.rec.payload, name); len(v) > 0 {
-			b = append(append(appendString(append(b, ','), name), ':'), v...)
+	for i, v := range jsonscan.Values(p.rec.payload, names) {
+		if len(v) > 0 {
+			b = append(append(appendString(append(b, ','), names[i]), ':'), v...)
 		}
 	}
 	return b

@@ -109,8 +109,9 @@ func (o *object) append(dst []byte) []byte {
 	b = agent.appendID(jsonscan.Object(agent.appendJSON(b.Name("agent"))).Name("agent_id"))
 	b = b.Raw("environment_id", valueOr(field(d, "environment_id"), '"', `null`)).Str("status", o.status).NullStr("turn_status", o.turn).
 		Raw("title", valueOr(field(d, "title"), '"', `null`)).Raw("metadata", valueOr(field(d, "metadata"), '{', `{}`))
-	for _, name := range []string{"resources", "vault_ids", "memory_store_ids"} {
-		b = b.Raw(name, valueOr(field(d, name), '[', `[]`))
+	lists := []string{"resources", "vault_ids", "memory_store_ids"}
+	for i, v := range jsonscan.Values(d, lists) {
+		b = b.Raw(lists[i], valueOr(v, '[', `[]`))
 	}
 	b = b.Bool(incrementalField, o.incremental).Raw("stats", o.stats).Raw("usage", o.usage)
 	b = append(b, `,"outcome_evaluations":[],"budget":null,"deployment_id":null`...)
@@ -187,6 +188,7 @@ func (s snapshot) appendJSON(dst []byte) []byte {
 	default:
 		b = b.Raw("model", valueOr(model, '{', `{"id":null}`))
 	}
+	of := jsonscan.Fields(nil).Read(s.object)
 	for _, f := range []struct {
 		name, or string
 		begins   byte
@@ -194,7 +196,7 @@ func (s snapshot) appendJSON(dst []byte) []byte {
 		{"description", `null`, '"'}, {"system", `null`, '"'}, {"tools", `[]`, '['}, {"skills", `[]`, '['}, {"mcp_servers", `[]`, '['},
 		{"multiagent", `null`, '{'}, {"execution_identity", `{"type":"service_account"}`, '{'},
 	} {
-		b = b.Raw(f.name, valueOr(field(s.object, f.name), f.begins, f.or))
+		b = b.Raw(f.name, valueOr(of.Raw(f.name), f.begins, f.or))
 	}
 	return append(appendRest(b, s.object, agentFields...), '}')
 }

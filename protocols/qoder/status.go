@@ -239,6 +239,10 @@ func (p *Projector) finish(t *thread, why stop) *thread {
 	if t.child != "" {
 		e.typ, e.also, e.body = "session.thread_status_idle", true, appendString([]byte(`,"agent_name":`), t.name)
 	}
+	if p.rec.out == nil {
+		p.emit(e)
+		return t
+	}
 	e.body = p.appendStop(append(e.body, `,"stop_reason":`...), t)
 	if why == stopRefusal {
 		e.body = append(e.body, `,"stop_details":{"type":"refusal","category":null,"explanation":null}`...)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // thread is a lane of the session: the coordinator's, or a child's. One that others may share is replaced, never
@@ -181,8 +182,8 @@ func (p *Projector) spawn() {
 
 // agentName is what a spawn calls the child's agent.
 func (p *Projector) agentName() string {
-	for _, name := range []string{"agent_name", "agent", "name"} {
-		if s := text(p.rec.payload, name); s != "" && len(s) <= maxName {
+	for _, v := range jsonscan.Values(p.rec.payload, []string{"agent_name", "agent", "name"}) {
+		if s, _ := jsonscan.Unquote(v); s != "" && len(s) <= maxName {
 			return s
 		}
 	}

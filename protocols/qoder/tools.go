@@ -9,6 +9,7 @@ import (
 
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
 	"agentstream/schema/ordered"
 )
 
@@ -256,8 +257,8 @@ func (p *Projector) use() {
 
 // permission is what was decided about a call, before it began.
 func (p *Projector) permission() string {
-	for _, name := range []string{"permission", "evaluated_permission"} {
-		switch s := text(p.rec.payload, name); s {
+	for _, v := range jsonscan.Values(p.rec.payload, []string{"permission", "evaluated_permission"}) {
+		switch s := unquoted(v); s {
 		case "allow", "ask", "deny":
 			return s
 		}
@@ -315,12 +316,7 @@ func (p *Projector) result() {
 		b := append(append(append([]byte(name), c.id...), `","content":`...), resultContent(p.rec.payload)...)
 		b = append(b, `,"is_error":`...)
 		b = append(b, isFalse(field(p.rec.payload, "ok"))...)
-		for _, extra := range []string{"call_id", "duration_ms", "blob_ref"} {
-			if v := field(p.rec.payload, extra); len(v) > 0 {
-				b = append(append(appendString(append(b, ','), extra), ':'), v...)
-			}
-		}
-		e.body = b
+		e.body = append(b, p.extra("call_id", "duration_ms", "blob_ref")...)
 		p.emit(e)
 	}
 	if waited {

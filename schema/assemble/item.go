@@ -3,6 +3,7 @@ package assemble
 import (
 	"bytes"
 	"iter"
+	"slices"
 
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -192,10 +193,19 @@ func (a *Run) ask(l *Lane, id, tool, block []byte) {
 	a.begin(l, it, false)
 }
 
+// serverNames are the fields that name the MCP server of a call, in the order in which they count.
+var serverNames = [...]string{"mcp_server_name", "server_name", "server_label"}
+
 // ServerOf returns the name of the MCP server that an object names, a JSON string; nil when there is none.
 func ServerOf(object []byte) []byte {
-	for _, name := range [...]string{"mcp_server_name", "server_name", "server_label"} {
-		if v := schema.Field(object, name); jsonscan.IsString(v) && len(v) > 2 && len(v) <= maxName {
+	var found [3][]byte
+	for name, v := range jsonscan.Members(object) {
+		if i := slices.Index(serverNames[:], string(name)); i >= 0 {
+			found[i] = v
+		}
+	}
+	for _, v := range found {
+		if jsonscan.IsString(v) && len(v) > 2 && len(v) <= maxName {
 			return bytes.Clone(v)
 		}
 	}

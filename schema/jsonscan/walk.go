@@ -22,6 +22,26 @@ func Members(object []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
+// Values returns the values of the fields with some names, as they stand: of two fields with one name the last; nil for a
+// name that the object has not got. It passes through the object once, however many names there are.
+func Values(object []byte, names []string) [][]byte {
+	values, at := make([][]byte, len(names)), make(map[string]int, len(names))
+	for i, name := range names {
+		if _, twice := at[name]; !twice {
+			at[name] = i
+		}
+	}
+	for name, v := range Members(object) {
+		if i, wanted := at[string(name)]; wanted {
+			values[i] = v
+		}
+	}
+	for i, name := range names {
+		values[i] = values[at[name]]
+	}
+	return values
+}
+
 // member returns the field of an object that begins at an index, and the index of the next one; -1 when it is damaged.
 func member(object []byte, i int) (name, value []byte, next int) {
 	raw, value, end := RawMember(object, i)

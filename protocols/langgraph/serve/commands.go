@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/protocols/langgraph"
@@ -128,6 +129,22 @@ func (p params) optional(kinds string, names ...string) ([]byte, error) {
 		return nil, refuse(langgraph.CodeInvalidArgument, "%s is of the wrong kind", names[0])
 	}
 	return v, nil
+}
+
+// texts returns a field that may be absent and is a list of texts otherwise; nil for one that is absent.
+func (p params) texts(name string) (list []string, err error) {
+	v, err := p.optional("[", name)
+	if v == nil {
+		return nil, err
+	}
+	list = []string{}
+	for e := range jsonscan.Elements(v) {
+		if !jsonscan.IsString(e) || len(list) == dialect.MaxList {
+			return nil, refuse(langgraph.CodeInvalidArgument, "%s is not a list of at most %d texts", name, dialect.MaxList)
+		}
+		list = append(list, jsonscan.DecodeString(e))
+	}
+	return list, nil
 }
 
 // find returns a thread as it stands. The error is a refusal for one that is not there.

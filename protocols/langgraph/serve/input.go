@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
 	"agentstream/protocols/langgraph"
 	"agentstream/schema"
@@ -49,8 +50,8 @@ func respond(ctx context.Context, c *protocol.Call, thread string, raw []byte) (
 	} else if list != nil {
 		entries = slices.Collect(jsonscan.Elements(list))
 	}
-	if len(entries) == 0 || len(entries) > protocol.MaxSubscriptions {
-		return answer{}, refuse(langgraph.CodeInvalidArgument, "responses has not 1 to %d answers", protocol.MaxSubscriptions)
+	if len(entries) == 0 || len(entries) > dialect.MaxList {
+		return answer{}, refuse(langgraph.CodeInvalidArgument, "responses has not 1 to %d answers", dialect.MaxList)
 	}
 	all, seen := []response{}, map[string]bool{}
 	for _, e := range entries {
@@ -81,22 +82,33 @@ func respond(ctx context.Context, c *protocol.Call, thread string, raw []byte) (
 // answersTo makes the events of answers, if all of their requests wait. One pack holds those of one lane.
 func answersTo(p *langgraph.Projector, all []response) (events []schema.Event, err error) {
 	open := p.Requests()
+	byID := make(map[string][]langgraph.Request, len(open))
+	for _, q := range open {
+		byID[q.ID] = append(byID[q.ID], q)
+	}
 	for _, r := range all {
-		i := slices.IndexFunc(open, func(q langgraph.Request) bool {
-			return q.ID == r.id && (r.namespace == nil || sameList(q.Namespace, r.namespace))
-		})
+		waits := byID[r.id]
+		i := slices.IndexFunc(waits, func(q langgraph.Request) bool { return r.namespace == nil || sameList(q.Namespace, r.namespace) })
 		if i < 0 {
-			if _, known := p.LaneOf(r.namespace); r.namespace != nil && !known && !slices.ContainsFunc(open, func(q langgraph.Request) bool { return sameList(q.Namespace, r.namespace) }) {
-				return nil, refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
-			}
-			return nil, refuse(langgraph.CodeNoSuchInterrupt, "nothing of the id %.100q waits for an answer", r.id)
+			return nil, r.missing(p, open)
 		}
-		if len(events) > 0 && events[0].ChildID != open[i].Lane {
+		if len(events) > 0 && events[0].ChildID != waits[i].Lane {
 			return nil, refuse(langgraph.CodeInvalidArgument, "requests of several agents are answered one by one")
 		}
-		events = append(events, event(typeAnswer, open[i].Lane, r.payload))
+		events = append(events, event(typeAnswer, waits[i].Lane, r.payload))
 	}
 	return events, nil
+}
+
+// missing is the refusal of an answer whose request does not wait.
+func (r *response) missing(p *langgraph.Projector, open []langgraph.Request) error {
+	if r.namespace != nil {
+		_, known := p.LaneOf(r.namespace)
+		if !known && !slices.ContainsFunc(open, func(q langgraph.Request) bool { return sameList(q.Namespace, r.namespace) }) {
+			return refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
+		}
+	}
+	return refuse(langgraph.CodeNoSuchInterrupt, "nothing of the id %.100q waits for an answer", r.id)
 }
 
 // sameList reports whether two JSON lists have the same texts.

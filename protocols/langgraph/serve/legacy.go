@@ -204,20 +204,9 @@ func (a *api) resume(ctx context.Context, c *protocol.Call, p *langgraph.Project
 	if p != nil {
 		open = p.Requests()
 	}
-	said, list := map[string]json.RawMessage{}, []any{}
-	_ = json.Unmarshal(in.Command.Resume, &said) // an answer may be anything
-	for _, r := range open {
-		v := said[r.ID]
-		if v == nil && len(open) == 1 {
-			v, said = in.Command.Resume, map[string]json.RawMessage{r.ID: nil}
-		}
-		if v != nil {
-			list = append(list, map[string]any{"namespace": json.RawMessage(r.Namespace), "interrupt_id": r.ID, "response": v,
-				"update": in.Command.Update, "goto": in.Command.Goto, "config": in.Config, "metadata": in.Metadata})
-		}
-	}
-	if len(list) == 0 || len(list) != len(said) {
-		return "", unprocessable("%d requests for input wait: resume is not an object with the answer to some, by their ids", len(open))
+	list, err := in.answers(open)
+	if err != nil {
+		return "", err
 	}
 	if _, err := a.asks(ctx, c, "input.respond", map[string]any{"responses": list}); err != nil {
 		return "", err
@@ -226,6 +215,40 @@ func (a *api) resume(ctx context.Context, c *protocol.Call, p *langgraph.Project
 		run, _ = p.Run()
 	}
 	return run, err
+}
+
+// answers returns the responses of input.respond that a resumption makes.
+func (in *runAsked) answers(open []langgraph.Request) (list []any, err error) {
+	said := map[string]json.RawMessage{}
+	_ = json.Unmarshal(in.Command.Resume, &said) // an answer may be anything
+	for _, r := range open {
+		v := said[r.ID]
+		if v == nil && len(open) == 1 {
+			v, said = in.Command.Resume, map[string]json.RawMessage{r.ID: nil}
+		}
+		if v == nil {
+			continue
+		}
+		if len(list) == dialect.MaxList {
+			return nil, unprocessable("resume answers more than %d requests", dialect.MaxList)
+		}
+		list = append(list, map[string]any{"namespace": json.RawMessage(r.Namespace), "interrupt_id": r.ID, "response": v,
+			"update": in.Command.Update, "goto": in.Command.Goto, "config": in.Config, "metadata": in.Metadata})
+	}
+	if len(list) == 0 || len(list) != len(said) {
+		return nil, unprocessable("%d requests for input wait: resume is not an object with the answer to some, by their ids", len(open))
+	}
+	if size := len(in.Command.Update) + len(in.Command.Goto) + len(in.Metadata) + sizeOf(in.Config); len(list)*size > schema.MaxPackBytes {
+		return nil, unprocessable("update, goto, config and metadata stand in each of %d answers, and are too large for that", len(list))
+	}
+	return list, nil
+}
+
+func sizeOf(fields map[string]json.RawMessage) (n int) {
+	for name, v := range fields {
+		n += len(name) + len(v)
+	}
+	return n
 }
 
 // beginStream begins a run and streams it.

@@ -186,6 +186,9 @@ func reconnect(t *protocol.Talk, params []byte) ([]byte, error) {
 			return nil, refuse(langgraph.CodeNoSuchRun, "the thread has no such run")
 		}
 	}
+	if len(p.IDs) > protocol.MaxSubscriptions {
+		return nil, refuse(langgraph.CodeInvalidArgument, "subscriptions has more than %d ids", protocol.MaxSubscriptions)
+	}
 	reqs := map[string]dialect.Request{}
 	for _, id := range p.IDs {
 		f, err := filterOf(id)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentstream/edge/auth"
+	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/protocols/langgraph"
@@ -107,7 +108,7 @@ func getValues(ctx context.Context, c *protocol.Call, thread string, raw []byte)
 	if err != nil {
 		return answer{}, err
 	}
-	keys, err := p.optional("[", "keys")
+	keys, err := p.texts("keys")
 	if err != nil {
 		return answer{}, err
 	}
@@ -137,8 +138,8 @@ func getValues(ctx context.Context, c *protocol.Call, thread string, raw []byte)
 	return answer{o.End(), through(head.Last)}, nil
 }
 
-// pick returns some fields of a state; all of it without keys.
-func pick(values, keys []byte) []byte {
+// pick returns some fields of a state; all of it for keys that are nil.
+func pick(values []byte, keys []string) []byte {
 	if values == nil {
 		return []byte("{}")
 	}
@@ -146,22 +147,19 @@ func pick(values, keys []byte) []byte {
 		return values
 	}
 	o := jsonscan.Object{'{'}
-	for k := range jsonscan.Elements(keys) {
-		name := jsonscan.DecodeString(k)
-		if v := schema.Field(values, name); v != nil {
-			o = o.Raw(name, v)
+	for i, v := range jsonscan.Values(values, keys) {
+		if v != nil && !slices.Contains(keys[:i], keys[i]) {
+			o = o.Raw(keys[i], v)
 		}
 	}
 	return o.End()
 }
 
+// namespaceOf returns the namespace that a command is about; nil is the root's.
 func namespaceOf(p params) (namespace []string, err error) {
-	v, err := p.optional("[", "namespace")
-	for e := range jsonscan.Elements(v) {
-		if !jsonscan.IsString(e) {
-			return nil, refuse(langgraph.CodeInvalidArgument, "namespace is not a list of texts")
-		}
-		namespace = append(namespace, jsonscan.DecodeString(e))
+	namespace, err = p.texts("namespace")
+	if len(namespace) == 0 {
+		namespace = nil
 	}
 	return namespace, err
 }
@@ -259,6 +257,9 @@ func (a *api) history(ctx context.Context, c *protocol.Call) error {
 	var namespace []string
 	if ns := jsonscan.DecodeString(schema.Field(p.raw("checkpoint"), "checkpoint_ns")); ns != "" {
 		namespace = strings.Split(ns, "|")
+	}
+	if len(namespace) > dialect.MaxList {
+		return refuse(langgraph.CodeInvalidArgument, "checkpoint_ns has more than %d segments", dialect.MaxList)
 	}
 	thread := c.Path("run")
 	head, now, err := newest(ctx, c)

@@ -283,8 +283,11 @@ func (a *api) search(ctx context.Context, c *protocol.Call) error {
 	if q.Limit != nil {
 		most = *q.Limit
 	}
-	if most < 0 || most > maxPage || q.Offset < 0 || !slices.Contains([]string{"", "idle", "busy", "interrupted", "error"}, q.Status) {
-		return unprocessable("limit is not a number up to %d, or status none that a thread has", maxPage)
+	if most < 0 || most > maxPage || q.Offset < 0 {
+		return unprocessable("limit is not a number up to %d, or offset is below 0", maxPage)
+	}
+	if err := q.check(); err != nil {
+		return err
 	}
 	if counts := strings.HasSuffix(c.Request.URL.Path, "/count"); counts {
 		list, err := q.find(ctx, c, maxLooked)
@@ -300,10 +303,22 @@ func (a *api) search(ctx context.Context, c *protocol.Call) error {
 	return c.ReplyJSON(list[min(q.Offset, len(list)):])
 }
 
+// check refuses what a search cannot be for.
+func (q query) check() error {
+	if len(q.Metadata) > dialect.MaxList || len(q.IDs) > dialect.MaxList {
+		return unprocessable("metadata and ids have at most %d entries", dialect.MaxList)
+	}
+	if !slices.Contains([]string{"", "idle", "busy", "interrupted", "error"}, q.Status) {
+		return unprocessable("status is none that a thread has")
+	}
+	return nil
+}
+
 // find returns up to so many threads.
 func (q query) find(ctx context.Context, c *protocol.Call, most int) (list []thread, err error) {
 	ask := schema.RunsQuery{Sessions: true, Limit: 200, Oldest: q.Order == "asc"}
 	list = []thread{}
+	wants := q.matcher()
 	for looked := 0; looked < maxLooked && len(list) < most; looked += ask.Limit {
 		runs, err := c.Runs(ctx, ask)
 		if err != nil {
@@ -311,8 +326,11 @@ func (q query) find(ctx context.Context, c *protocol.Call, most int) (list []thr
 		}
 		for i := range runs {
 			ask.After = runs[i].Cursor()
-			if t := listed(&runs[i]); q.wants(t) && len(list) < most {
+			if t := listed(&runs[i]); len(list) < most && wants(t) {
 				list = append(list, t)
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, context.Cause(ctx)
 			}
 		}
 		if len(runs) < ask.Limit {
@@ -322,14 +340,20 @@ func (q query) find(ctx context.Context, c *protocol.Call, most int) (list []thr
 	return list, nil
 }
 
-// wants reports whether a thread is what a search is for.
-func (q query) wants(t thread) bool {
+// matcher returns a function that reports whether a thread is what the search is for.
+func (q query) matcher() func(thread) bool {
+	names, values := []string{}, [][]byte{}
 	for name, v := range q.Metadata {
-		if string(v) != "null" && !bytes.Equal(schema.Field(t.Metadata, name), v) {
-			return false
+		if string(v) != "null" {
+			names, values = append(names, name), append(values, v)
 		}
 	}
-	return (q.IDs == nil || slices.Contains(q.IDs, t.ThreadID)) && (q.Status == "" || q.Status == t.Status)
+	return func(t thread) bool {
+		if q.IDs != nil && !slices.Contains(q.IDs, t.ThreadID) || q.Status != "" && q.Status != t.Status {
+			return false
+		}
+		return len(names) == 0 || slices.EqualFunc(jsonscan.Values(t.Metadata, names), values, bytes.Equal)
+	}
 }
 
 // listed is a thread as the list of runs has it, without its values.

@@ -129,6 +129,9 @@ func (a *api) events(ctx context.Context, c *protocol.Call) error {
 	}
 	filter := metis.Filter{Types: dialect.SplitList(q["event_types"])}
 	all := metis.Types()
+	if len(filter.Types) > metis.MaxChoices {
+		return metis.Refuse(metis.CodeInvalidRequest, "event_types has more than %d names", metis.MaxChoices)
+	}
 	for _, name := range filter.Types {
 		if !slices.Contains(all, name) {
 			return metis.Refuse(metis.CodeInvalidRequest, "event_types has an unknown name: %.100q", name)

@@ -2,8 +2,6 @@ package serve
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -77,16 +75,35 @@ func checkGraph(d *runtimev1.WorkflowDefinition) error {
 			}
 		}
 	}
-	for n := 0; len(before) != n; { // those that wait for nothing any more go
-		n = len(before)
-		maps.DeleteFunc(before, func(_ string, list []string) bool {
-			return !slices.ContainsFunc(list, func(id string) bool { _, waits := before[id]; return waits })
-		})
-	}
-	if len(before) > 0 {
-		return bad("%d nodes wait for each other", len(before))
+	if n := circular(before); n > 0 {
+		return bad("%d nodes wait for each other", n)
 	}
 	return checkNodes(d)
+}
+
+// circular returns how many nodes never come to their turn. before are those that each one waits for.
+func circular(before map[string][]string) int {
+	waits, then := map[string]int{}, map[string][]string{}
+	var ready []string
+	for id, list := range before {
+		if waits[id] = len(list); len(list) == 0 {
+			ready = append(ready, id)
+		}
+		for _, up := range list {
+			then[up] = append(then[up], id)
+		}
+	}
+	left := len(before)
+	for ; len(ready) > 0; left-- {
+		id := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		for _, next := range then[id] {
+			if waits[next]--; waits[next] == 0 {
+				ready = append(ready, next)
+			}
+		}
+	}
+	return left
 }
 
 func checkNodes(d *runtimev1.WorkflowDefinition) error {

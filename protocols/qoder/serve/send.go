@@ -69,6 +69,9 @@ type messages struct {
 	said   []json.RawMessage
 	name   string // of the parameter that they are in
 	events []schema.Event
+
+	looked  bool                 // repeats were looked for
+	repeats map[int]schema.Event // by their places
 }
 
 // translate makes all events and holds each to what the log takes.
@@ -107,29 +110,39 @@ func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 	return e, nil
 }
 
-// again looks for a record that is what an event became when the session would still take it: an answer, say, that
-// is sent a second time. Whether it is a repeat its key decides; if it is not, allow refuses it.
+// again returns the record that an event became when the session would still take it: an answer, say, that is sent a second
+// time. Whether it is a repeat its key decides; if it is not, allow refuses it.
 func (m *messages) again(ctx context.Context, i int) (found schema.Event, ok bool) {
+	if !m.looked {
+		m.looked, m.repeats = true, map[int]schema.Event{}
+		m.look(ctx, i)
+	}
+	found, ok = m.repeats[i]
+	return found, ok
+}
+
+// look finds the records of a repeat from one of its events on, in one pass: they stand in the order of the events.
+func (m *messages) look(ctx context.Context, i int) {
 	from := max(m.newest-protocol.MaxScan, 0)
 	p, err := protocol.StateAt[*qoder.Projector](ctx, m.x, from, qoder.Request(m.run, ""))
 	if err != nil {
-		return found, false // the refusal says more
+		return // the refusal says more
 	}
 	for r, err := range m.x.Records(ctx, m.run, from, m.newest) {
-		if err != nil {
-			return found, false
+		if err != nil || i == len(m.said) {
+			return
 		}
 		if bytes.HasPrefix(r.Type, []byte("command.")) {
 			e, err := m.event(p, i)
 			if err == nil && e.Type == string(r.Type) && e.ChildID == string(r.Child) && bytes.Equal(e.Payload, r.Payload()) {
-				return e, true
+				m.repeats[i] = e
+				i++
 			}
 		}
 		if err := p.Project(nil, r); err != nil {
-			return found, false
+			return
 		}
 	}
-	return found, false
 }
 
 // group is a stretch of events for one lane.

@@ -5,6 +5,8 @@ package node
 import (
 	"flag"
 	"regexp"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -145,11 +147,13 @@ func TestEveryEventCostsTheSame(t *testing.T) {
 const tries = 9
 
 // grows reports whether the cost grows as the runs do, and the median of each. It reads them again until that is so: other
-// work on the machine changes a single figure.
+// work on the machine changes a single figure. The garbage collector, which works when it likes, is off meanwhile.
 func grows(t *testing.T, r grower, runs [3][]schema.Record) (took [3]time.Duration, ok bool) {
 	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var all [3][]time.Duration
 	for range tries {
+		runtime.GC()
 		for k := range runs {
 			all[k] = append(all[k], cputime.Of(func() { r.read(t, runs[k]) }))
 			slices.Sort(all[k])

@@ -15,6 +15,7 @@ import (
 	"agentstream/producers"
 	"agentstream/protocols/qoder"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // maxSent bounds the events of one request.
@@ -217,9 +218,10 @@ func stored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child 
 // named is what remains of an event for who may not read: which it is.
 func named(event []byte) []byte {
 	var b []byte
-	for _, name := range []string{"id", "type", "session_id", "session_thread_id", "created_at", "schema_version"} {
-		if v := schema.Field(event, name); v != nil {
-			b = fmt.Appendf(b, `,%q:%s`, name, v)
+	names := []string{"id", "type", "session_id", "session_thread_id", "created_at", "schema_version"}
+	for i, v := range jsonscan.Values(event, names) {
+		if v != nil {
+			b = fmt.Appendf(b, `,%q:%s`, names[i], v)
 		}
 	}
 	b[0] = '{' // every event has an id

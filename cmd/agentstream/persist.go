@@ -34,6 +34,7 @@ type PersistCmd struct {
 	archive.ArchiverFlags
 	retention.RetentionFlags
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8082" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	process.AdminFlags
 }
 
 // LingerFlags is how a persister gathers what it stores.
@@ -67,7 +68,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	m := process.NewMetrics()
-	l := node.ListenFlags{AdminListen: c.AdminListen}
+	l := node.ListenFlags{AdminListen: c.AdminListen, AdminFlags: c.AdminFlags}
 	_, store, err := l.OpenLog(ctx, js, c.Postgres, node.PersistConns, m, log)
 	if err != nil || ctx.Err() != nil {
 		return err

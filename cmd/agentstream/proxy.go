@@ -28,11 +28,12 @@ import (
 type ProxyCmd struct {
 	cli.NATSFlags
 	cli.PostgresFlags
-	Edge         string `help:"Write through the HTTP API of a server instead of to NATS." env:"AGENTSTREAM_PROXY_EDGE" placeholder:"URL"`
-	EdgeToken    string `help:"Bearer token for --edge." env:"AGENTSTREAM_PROXY_EDGE_TOKEN" placeholder:"TOKEN"`
-	Listen       string `help:"Address for agents." default:"127.0.0.1:8090" env:"AGENTSTREAM_PROXY_LISTEN" placeholder:"HOST:PORT"`
-	AdminListen  string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8091" env:"AGENTSTREAM_PROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
-	InsecureOpen bool   `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
+	Edge        string `help:"Write through the HTTP API of a server instead of to NATS." env:"AGENTSTREAM_PROXY_EDGE" placeholder:"URL"`
+	EdgeToken   string `help:"Bearer token for --edge." env:"AGENTSTREAM_PROXY_EDGE_TOKEN" placeholder:"TOKEN"`
+	Listen      string `help:"Address for agents." default:"127.0.0.1:8090" env:"AGENTSTREAM_PROXY_LISTEN" placeholder:"HOST:PORT"`
+	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8091" env:"AGENTSTREAM_PROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	process.AdminFlags
+	InsecureOpen bool `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
 	UpstreamFlags
 	Tenant      []string      `help:"Tenants that agents may name in Agentstream-Tenant; the first is that of those who name none." default:"default" env:"AGENTSTREAM_PROXY_TENANT"`
 	Requests    string        `help:"What is kept of requests: all (the user's last message, and results of tools) or none." enum:"all,none" default:"all" env:"AGENTSTREAM_PROXY_REQUESTS"`
@@ -121,7 +122,7 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 			ln.Close()
 			return err
 		}
-		a := &process.Admin{Metrics: m, Log: log, Checks: checks, Leaving: func() bool { return ctx.Err() != nil }}
+		a := &process.Admin{Metrics: m, Log: log, Hosts: c.AdminHost, Checks: checks, Leaving: func() bool { return ctx.Err() != nil }}
 		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
 	}
 	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams", strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
@@ -138,6 +139,9 @@ func upstreamNames(ups []proxy.Upstream) (names []string) {
 // serve answers agents until ctx ends, then waits for the calls under way.
 func (c *ProxyCmd) serve(ctx context.Context, ln *process.Door, h http.Handler) error {
 	defer ln.Wait()
+	if !c.InsecureOpen { // then it is at a loopback address, where pages of others reach it by a browser of this machine
+		h = process.Guard(h, ln.Addr())
+	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)

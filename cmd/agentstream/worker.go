@@ -32,6 +32,7 @@ type WorkerCmd struct {
 	Tenant      []string `help:"Tenants whose sessions are answered." default:"default" env:"AGENTSTREAM_WORKER_TENANT"`
 	Places      int      `help:"Sessions that are answered at a time; others wait." default:"256" env:"AGENTSTREAM_WORKER_PLACES"`
 	AdminListen string   `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8092" env:"AGENTSTREAM_WORKER_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	process.AdminFlags
 }
 
 // ModelFlags say which models of which providers answer. Credentials are read from files and from the environment, never from
@@ -141,7 +142,7 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		a := &process.Admin{Metrics: m, Log: log, Checks: []edge.Check{{Name: "nats", Run: node.NATSCheck(nc)}}}
+		a := &process.Admin{Metrics: m, Log: log, Hosts: c.AdminHost, Checks: []edge.Check{{Name: "nats", Run: node.NATSCheck(nc)}}}
 		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
 	}
 	log.Info("worker: answering", "models", strings.Join(c.Models, ","), "tenants", strings.Join(c.Tenant, ","), "admin", c.AdminListen)

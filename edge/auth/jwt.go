@@ -36,7 +36,7 @@ type JWTConfig struct {
 	Stale   time.Duration // how long keys are used while the issuer is away; default 1 h
 	Timeout time.Duration // of one fetch; default 5 s
 
-	Transport http.RoundTripper // for fetches; default http.DefaultTransport
+	Transport http.RoundTripper // for fetches; default: one that reaches this machine only for an issuer on it
 	Now       func() time.Time  // default time.Now
 	Logger    *slog.Logger      // nil discards
 }
@@ -50,9 +50,6 @@ func (c JWTConfig) withDefaults() JWTConfig {
 	c.Pause = cmp.Or(c.Pause, 10*time.Second)
 	c.Stale = cmp.Or(c.Stale, time.Hour)
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
-	if c.Transport == nil {
-		c.Transport = http.DefaultTransport
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

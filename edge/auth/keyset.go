@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,7 @@ const (
 type remoteKeys struct {
 	cfg    JWTConfig
 	client *http.Client
+	reach  reach
 	algs   []jose.SignatureAlgorithm
 	one    chan struct{} // held by who fetches
 
@@ -41,18 +43,21 @@ type remoteKeys struct {
 }
 
 func newRemoteKeys(cfg JWTConfig) *remoteKeys {
-	k := &remoteKeys{cfg: cfg, url: cfg.JWKS, one: make(chan struct{}, 1)}
+	k := &remoteKeys{cfg: cfg, url: cfg.JWKS, one: make(chan struct{}, 1), reach: newReach(cmp.Or(cfg.JWKS, cfg.Issuer))}
+	if k.cfg.Transport == nil {
+		k.cfg.Transport = k.reach.transport()
+	}
 	for _, a := range publicAlgorithms {
 		k.algs = append(k.algs, jose.SignatureAlgorithm(a))
 	}
 	k.client = &http.Client{
-		Transport: bounded{cfg.Transport},
+		Transport: bounded{k.cfg.Transport},
 		Timeout:   cfg.Timeout,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) > 3 {
 				return errors.New("too many redirects")
 			}
-			return safeURL(r.URL.String())
+			return k.reach.check(r.URL.String())
 		},
 	}
 	return k
@@ -60,6 +65,13 @@ func newRemoteKeys(cfg JWTConfig) *remoteKeys {
 
 // bounded cuts answers at maxKeySet bytes.
 type bounded struct{ http.RoundTripper }
+
+// CloseIdleConnections closes those that nobody uses.
+func (b bounded) CloseIdleConnections() {
+	if c, ok := b.RoundTripper.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
@@ -224,10 +236,10 @@ func (k *remoteKeys) discover(ctx context.Context) (keys string, in SignIn, err 
 	if err := p.Claims(&doc); err != nil {
 		return "", in, fmt.Errorf("auth: discover %s: %w", k.cfg.Issuer, err)
 	}
-	if err := safeURL(doc.JWKS); err != nil {
+	if err := k.reach.check(doc.JWKS); err != nil {
 		return "", in, fmt.Errorf("auth: discover %s: jwks_uri: %w", k.cfg.Issuer, err)
 	}
-	if safeURL(doc.Authorize) == nil && safeURL(doc.Token) == nil {
+	if k.reach.check(doc.Authorize) == nil && k.reach.check(doc.Token) == nil {
 		in = doc.SignIn
 	}
 	return doc.JWKS, in, nil
@@ -292,6 +304,7 @@ func parseKeys(body []byte) ([]jose.JSONWebKey, error) {
 
 // run refreshes until ctx ends.
 func (k *remoteKeys) run(ctx context.Context) error {
+	defer k.client.CloseIdleConnections()
 	const first, most = time.Second, 30 * time.Second
 	wait := first
 	for {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	neturl "net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -29,6 +30,9 @@ func Serve(e Embedded) (*server.Server, error) {
 	if e.MaxStore == 0 {
 		e.MaxStore = 8 << 30
 	}
+	if err := closeFolder(e.StoreDir); err != nil {
+		return nil, fmt.Errorf("natskit: embedded server: %w", err)
+	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: "agentstream", DontListen: e.Listen == "", Host: e.Listen, Port: e.Port,
 		JetStream: true, StoreDir: e.StoreDir, SyncAlways: e.SyncAlways, NoSigs: true, NoLog: true,
@@ -44,6 +48,15 @@ func Serve(e Embedded) (*server.Server, error) {
 		return nil, fmt.Errorf("natskit: embedded server in %s: not ready (is its port or its store held by another process?)", e.StoreDir)
 	}
 	return s, nil
+}
+
+// closeFolder makes the folder, or one that is there, accessible to its owner alone. The server's files in it are
+// readable by a group.
+func closeFolder(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o700) //nolint:gosec // it is a folder
 }
 
 // pingEvery finds a connection whose other end is gone without a word, a machine that was switched off, after two

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -85,6 +87,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // fewer of them are written, and not more bytes. The driver sorts what is a _pragma, and a file that is made in WAL
 // mode has its page size already.
 func openWriter(path string) (*sql.DB, error) {
+	if err := closeToOthers(path); err != nil {
+		return nil, fmt.Errorf("sqlite: open: %w", err)
+	}
 	db, err := openDB(path, "page_size(8192)", "_journal_mode=WAL", "synchronous(FULL)", "busy_timeout(5000)",
 		"cache_size(-16000)", "wal_autocheckpoint(4000)", "temp_store(memory)", "_txlock=immediate")
 	if err == nil {
@@ -92,6 +97,38 @@ func openWriter(path string) (*sql.DB, error) {
 	}
 	return db, err
 }
+
+// closeToOthers makes the file where it is missing, readable by its owner alone: SQLite would leave that to the umask, and
+// gives what it keeps beside the file the same mode. A file that everybody may read has its mode from such an umask, and
+// is closed with what lies beside it. One that a group alone may read was opened to it on purpose.
+func closeToOthers(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, ownerOnly)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	for _, name := range []string{path, path + "-wal", path + "-shm", path + "-journal"} {
+		info, err := os.Stat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil && info.Mode().Perm()&others != 0 {
+			err = os.Chmod(name, ownerOnly)
+		}
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // its owner decides
+			return err
+		}
+	}
+	return nil
+}
+
+// Modes of files.
+const (
+	ownerOnly fs.FileMode = 0o600
+	others    fs.FileMode = 0o007
+)
 
 func openDB(path string, pragmas ...string) (*sql.DB, error) {
 	abs, err := filepath.Abs(path)

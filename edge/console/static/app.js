@@ -2,7 +2,7 @@
 
 import { h, fill, keys, keysOn } from "./dom.js";
 import { dialog, failed, toast } from "./screen.js";
-import { connect, keepToken, token, whoami } from "./server.js";
+import { connect, lent, takeBack, token, whoami } from "./server.js";
 import { runsScreen } from "./runs.js";
 import { runScreen } from "./run/run.js";
 import { sessionsScreen } from "./sessions.js";
@@ -35,6 +35,7 @@ async function open() {
     const who = name === "sign-in" || name === "share" ? undefined : await whoami(signal);
     if (signal.aborted) return;
     account.hidden = token() === "";
+    account.textContent = lent() ? "Leave the link" : "Sign out";
     document.body.classList.toggle("shared", Boolean(who?.run));
     await show({ main, signal, argument: decode(argument), event: Number(new URLSearchParams(query).get("event")), client: connect(), who, go, open });
   } catch (e) {
@@ -67,8 +68,10 @@ function showKeys() {
 keys({ "?": showKeys });
 document.getElementById("keys").addEventListener("click", showKeys);
 account.addEventListener("click", () => {
-  keepToken("");
-  go("sign-in");
+  const again = lent();
+  takeBack();
+  if (again && location.hash === "#/runs") open();
+  else go(again ? "runs" : "sign-in");
 });
 // A browser may keep a page that was left, with its stream, and it has six connections to a server that speaks HTTP/1.1.
 addEventListener("pagehide", () => close.abort());

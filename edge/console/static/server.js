@@ -3,15 +3,30 @@
 import { Client, ProtocolError, ServerError } from "./lib/index.js";
 
 const key = "agentstream-token";
+const ownKey = "agentstream-own-token"; // the tab's own one while it reads by a share link
 
 /** The token that was entered in this tab; "" for none. */
 export const token = () => sessionStorage.getItem(key) ?? "";
 
 /** Keeps a token for as long as the tab is open. "" forgets it. */
 export function keepToken(value) {
+  sessionStorage.removeItem(ownKey);
   if (value === "") sessionStorage.removeItem(key);
   else sessionStorage.setItem(key, value);
 }
+
+/** Lends the tab the token of a share; takeBack returns to its own one. */
+export function lendToken(value) {
+  const own = sessionStorage.getItem(ownKey) ?? token();
+  keepToken(value);
+  if (own !== "" && !own.startsWith("shr_")) sessionStorage.setItem(ownKey, own);
+}
+
+/** Reports whether the tab has a token of its own beside the one that it was lent. */
+export const lent = () => sessionStorage.getItem(ownKey) !== null;
+
+/** Returns to the tab's own token, or to none. */
+export const takeBack = () => keepToken(sessionStorage.getItem(ownKey) ?? "");
 
 /** Returns a client that has the tab's token, or none. */
 export function connect() {
@@ -20,9 +35,9 @@ export function connect() {
 }
 
 /** Sends a request that is not the client's, and returns its answer read as JSON. It throws a ServerError. */
-export async function ask(path, { method = "GET", body, signal, any = false } = {}) {
+export async function ask(path, { method = "GET", body, signal, any = false, as = token() } = {}) {
   const headers = { Accept: "application/json" };
-  if (token() !== "") headers.Authorization = `Bearer ${token()}`;
+  if (as !== "") headers.Authorization = `Bearer ${as}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const res = await fetch(path, { method, headers, signal: signal ?? null, cache: "no-store", body: body === undefined ? null : JSON.stringify(body) });
   const text = await res.text();
@@ -39,8 +54,8 @@ export async function ask(path, { method = "GET", body, signal, any = false } = 
   return value;
 }
 
-/** Returns who the token is for: tenant, scopes, and the run that it is limited to. */
-export const whoami = (signal) => ask("/v1/agent/whoami", { signal });
+/** Returns who a token is for, by default the tab's: tenant, scopes, and the run that it is limited to. */
+export const whoami = (signal, as = token()) => ask("/v1/agent/whoami", { signal, as });
 
 /** Returns the command that fetches events of a run with curl. */
 export function curl(run, first, last) {
@@ -53,6 +68,7 @@ export function curl(run, first, last) {
 
 /** Returns what an error means to a person: a title, and what one can do. */
 export function explain(e) {
+  if (e.notShare) return { title: "This is no share link", text: "What it holds is not the token of a share. Nobody was signed in or out by it." };
   if (e instanceof SyntaxError || e instanceof ProtocolError) return { title: "The answer cannot be read", text: "It is not what this server sends: something between may have answered in its place.", retry: true };
   if (!(e instanceof ServerError)) return { title: "The server cannot be reached", text: "The page goes on by itself when it is back.", retry: true };
   const code = e.code;

@@ -412,6 +412,24 @@ const checks = {
     await page.goto(link.slice(0, -3) + "xyz");
     await shows("This link has ended");
     await accessible("an ended link");
+    // A link signs nobody in or out: the tab's own token stays, whatever stands in the link.
+    const own = "own-token-of-this-tab", kept = () => page.evaluate(() => sessionStorage.getItem("agentstream-token"));
+    await page.evaluate((t) => (sessionStorage.clear(), sessionStorage.setItem("agentstream-token", t)), own);
+    for (const bad of ["", "x", TOKEN === "" ? "a-token" : TOKEN, "eyJhbGciOiJub25lIn0.e30.", "SHR_a.b", "shr_", "shr_a.b.c", "%73hr_a.b c", "tkt_0", "shr_a.b/../c", " shr_a.b"]) {
+      await page.goto("about:blank");
+      await page.goto(`${BASE}/console/#/share/${bad}`);
+      await shows("This is no share link");
+      if ((await kept()) !== own) throw new Error(`${bad} signed the tab in or out: ${await kept()}`);
+    }
+    await page.goto("about:blank");
+    await page.goto(link.slice(0, -3) + "xyz");
+    await shows("This link has ended");
+    if ((await kept()) !== own) throw new Error("a link that has ended signed the tab out");
+    await page.goto("about:blank");
+    await page.goto(link);
+    await shows("to be seen", ".conversation");
+    await press("Leave the link", "body");
+    await until("the tab's own token", (t) => sessionStorage.getItem("agentstream-token") === t && sessionStorage.length === 1, own);
     expected.splice(0);
     await page.evaluate((t) => (t === "" ? sessionStorage.clear() : sessionStorage.setItem("agentstream-token", t)), TOKEN);
   },

@@ -72,7 +72,7 @@ func (f *ListenFlags) awaitMigrate(ctx context.Context, there func(context.Conte
 			missing.Store(&err)
 		}
 	}}}}
-	ports, err := (&ListenFlags{AdminListen: f.AdminListen}).Bind(ctx, "")
+	ports, err := (&ListenFlags{AdminListen: f.AdminListen, AdminFlags: f.AdminFlags}).Bind(ctx, "")
 	if err != nil {
 		return err
 	}

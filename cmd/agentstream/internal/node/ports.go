@@ -11,12 +11,16 @@ import (
 type Ports struct {
 	Clients net.Listener
 	admin   net.Listener
+	hosts   []string // of admin
 }
 
 // Bind opens the ports. Nobody is answered yet. That the embedded NATS will get its own, nats, is only tried,
 // because it binds that one itself; "": it has none.
 func (f *ListenFlags) Bind(ctx context.Context, nats string) (*Ports, error) {
-	var p Ports
+	p := Ports{hosts: f.AdminHost}
+	if host, _, err := net.SplitHostPort(f.AdminListen); err == nil {
+		p.hosts = append(p.hosts[:len(p.hosts):len(p.hosts)], host)
+	}
 	for _, one := range []struct {
 		flag, addr string
 		into       *net.Listener
@@ -52,6 +56,7 @@ func (p *Ports) AddAdmin(stages [][]process.Part, a *process.Admin) {
 	if p.admin == nil {
 		return
 	}
+	a.Hosts = p.hosts
 	last := len(stages) - 1
 	stages[last] = append(stages[last], process.Part{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, p.admin) }})
 }

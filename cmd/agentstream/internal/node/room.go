@@ -143,7 +143,7 @@ func (r *Room) begin() {
 func tryDisk(dir string) (err error) {
 	path := filepath.Join(dir, "room")
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
-	f, err := os.Create(path)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

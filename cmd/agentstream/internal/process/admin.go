@@ -24,7 +24,13 @@ type Admin struct {
 	Tables     int64                // the version of the tables that the process was written for; 0: it has none of its own
 	Persister  *persister.Persister // nil where none runs
 	Leaving    func() bool          // whether the process goes away, and is not ready therefore; nil: it does not say
+	Hosts      []string             // names by which operators ask, besides those that Guard knows
 	Log        *slog.Logger
+}
+
+// AdminFlags say by which names operators ask.
+type AdminFlags struct {
+	AdminHost []string `help:"A name by which --admin-listen is asked, besides addresses, names without a dot and names that are not of public DNS." env:"AGENTSTREAM_ADMIN_HOST" placeholder:"NAME"`
 }
 
 func (a *Admin) handler() http.Handler {
@@ -128,7 +134,7 @@ const adminSpares = 4
 
 // Run serves ln until ctx ends.
 func (a *Admin) Run(ctx context.Context, ln net.Listener) error {
-	srv := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	srv := &http.Server{Handler: Guard(a.handler(), ln.Addr(), a.Hosts...), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	d := &Door{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc}
 	defer d.Wait()
 	return ServeHTTP(ctx, srv, d, Ending{Drain: time.Second}) // a profile that is being taken is broken off

@@ -20,11 +20,20 @@ const (
 	askPlan     = `{"type":"plan.proposal","payload":{"plan":{"id":"p1","steps":[]},"planning_gate":"required"}}`
 	showPlan    = `{"type":"plan.proposal","payload":{"plan":{"id":"p1","steps":[]},"planning_gate":"preview"}}`
 	askInput    = `{"type":"input.requested","payload":{"request_id":"q1","prompt":"Which?"}}`
+	askCall     = `{"type":"tool.start","payload":{"call_id":"q1","tool":"delete","input":{},"permission":"ask"}}`
+	askCall2    = `{"type":"tool.start","payload":{"call_id":"c2","tool":"ask","input":{},"custom":true}}`
+	childAsks   = `{"type":"input.requested","child_id":"kid","payload":{"request_id":"k1","prompt":"Where?"}}`
+	askOfCall   = `{"type":"input.requested","payload":{"request_id":"q1","call_id":"q1"}}`
+	endCall     = `{"type":"tool.end","payload":{"call_id":"q1","ok":false,"error":"KAI-TOOL-CANCEL-0001"}}`
 	childSpeaks = `{"type":"run.lifecycle","child_id":"kid","payload":{"state":"running"}}`
 )
 
 func lifecycle(state string) string {
 	return `{"type":"run.lifecycle","payload":{"state":"` + state + `"}}`
+}
+
+func endTurn(why string) string {
+	return `{"type":"turn.end","payload":{"turn_id":"t","stop_reason":"` + why + `"}}`
 }
 
 func commandLine(name, payload string) string {
@@ -57,6 +66,14 @@ var situations = []struct {
 	{"asked", []string{lifecycle("running"), askInput}, "pause redirect cancel answer messages"},
 	{"asked and answered", []string{lifecycle("running"), askInput, commandLine("answer", `{"request_id":"q1","answer":1}`)}, "pause redirect cancel messages"},
 	{"asked and over", []string{lifecycle("running"), askInput, lifecycle("aborted")}, "messages"},
+	{"asked, and the turn cancelled", []string{lifecycle("running"), askInput, endTurn("cancelled")}, "pause redirect cancel messages"},
+	{"asked, and the turn interrupted by it", []string{lifecycle("running"), askInput, endTurn("interrupted")}, "pause redirect cancel answer messages"},
+	{"asked about a call that has ended", []string{lifecycle("running"), askCall, askOfCall, endCall}, "pause redirect cancel messages"},
+	{"a call asks", []string{lifecycle("running"), askCall}, "pause redirect cancel answer messages"},
+	{"a call has asked", []string{lifecycle("running"), askCall, endCall}, "pause redirect cancel messages"},
+	{"asked, and told to cancel", []string{lifecycle("running"), askInput, commandLine("cancel", `{}`)}, "pause redirect answer messages"},
+	{"asked, and cancelled behind the turn", []string{lifecycle("running"), askInput, endTurn("end_turn"), commandLine("cancel", `{}`)}, "pause redirect messages"},
+	{"asked, aborted and begun anew", []string{lifecycle("running"), askInput, lifecycle("aborted"), commandLine("message", `{"content":"and?"}`)}, "pause redirect cancel messages"},
 	{"done", []string{lifecycle("done")}, "messages"},
 	{"aborted", []string{lifecycle("aborted")}, "messages"},
 	{"error", []string{lifecycle("error")}, "messages"},
@@ -372,5 +389,25 @@ func TestCommandsAreSeen(t *testing.T) {
 	eventually(t, "both streams ended", func() bool { return logged() == 2 })
 	if a := h.order("r", "cancel", ""); a.status != 202 || h.last("r") != 6 {
 		t.Errorf("%d %s, %d events", a.status, a.body, h.last("r"))
+	}
+}
+
+// TestConflictNamesWhatWaits: a refusal names what the run waits for instead, and of many answers at once to one question one is taken.
+func TestConflictNamesWhatWaits(t *testing.T) {
+	h := newHouse(t)
+	h.tell("r", lifecycle("running"), askInput, askCall2, childSpeaks, childAsks)
+	a := h.order("r", "answer", `{"request_id":"gone","answer":1}`).expect(t, http.StatusConflict, "STATE-FORBIDS")
+	if !strings.Contains(a.Message, `waits for answer "q1", answer "c2", answer "k1" of kid`) {
+		t.Errorf("%q", a.Message)
+	}
+	var all sync.WaitGroup
+	status := make([]int, 8)
+	for i := range status {
+		all.Go(func() { status[i] = h.order("r", "answer", fmt.Sprintf(`{"request_id":"q1","answer":%d}`, i)).status })
+	}
+	all.Wait()
+	slices.Sort(status)
+	if fmt.Sprint(status) != "[202 409 409 409 409 409 409 409]" {
+		t.Errorf("eight answers to one question: %v", status)
 	}
 }

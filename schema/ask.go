@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"agentstream/schema/jsonscan"
 )
 
 // Ask is a question of a run that waits for a person or a client: a request for input, or a call of a tool that needs
@@ -18,6 +20,8 @@ type Ask struct {
 	Child   string    `json:"child,omitempty"`
 	Request string    `json:"request,omitempty"` // request_id of input.requested; "": the call asks
 	Call    string    `json:"call,omitempty"`    // call_id, where it is about a call
+	Told    bool      `json:"told,omitempty"`    // its lane was told to cancel: it waits until the turn has ended
+	Idle    bool      `json:"idle,omitempty"`    // its turn has ended: it waits until the lane is told to cancel
 }
 
 // AskEvent is an event that asks, or that ends what was asked before it.
@@ -26,20 +30,29 @@ type AskEvent struct {
 	kind askKind
 }
 
+// Answer reports whether the event ends questions by answering them.
+func (e *AskEvent) Answer() bool { return e.kind == answers }
+
 type askKind uint8
 
 const (
-	asks     askKind = iota
-	answers          // names a request or a call
-	endsCall         // tool.end
-	endsLane         // a turn that was cancelled or failed, a child's final state: no answers are waited for any more
-	endsRun          // a final state of the root
+	asks        askKind = iota
+	answers             // names a request or a call
+	endsCall            // tool.end
+	endsTurn            // any other turn.end
+	endsLane            // a turn that was cancelled or has failed, a child's final state
+	endsRun             // a final state of the root
+	cancelsLane         // command.cancel, of a lane or of the turn of the root
+	cancelsRun          // command.cancel of the whole run
 )
 
 // AskTypes are the types of which AskEventOf reads events.
-var AskTypes = []string{TypeInputRequested, TypeInputAnswered, typeCommandAnswer, TypeToolStart, TypeToolEnd, TypeTurnEnd, TypeRunLifecycle}
+var AskTypes = []string{TypeInputRequested, TypeInputAnswered, typeCommandAnswer, typeCommandCancel, TypeToolStart, TypeToolEnd, TypeTurnEnd, TypeRunLifecycle}
 
-const typeCommandAnswer = commandPrefix + "answer"
+const (
+	typeCommandAnswer = commandPrefix + "answer"
+	typeCommandCancel = commandPrefix + "cancel"
+)
 
 // Asks reports whether an event of a type may ask, and Answers that it may end what was asked.
 func Asks(typ string) bool { return typ == TypeInputRequested || typ == TypeToolStart }
@@ -47,7 +60,7 @@ func Asks(typ string) bool { return typ == TypeInputRequested || typ == TypeTool
 // Answers is described at Asks. A request about a call takes the place of what the call asks.
 func Answers(typ string) bool {
 	switch typ {
-	case TypeInputRequested, TypeInputAnswered, typeCommandAnswer, TypeToolEnd, TypeTurnEnd, TypeRunLifecycle:
+	case TypeInputRequested, TypeInputAnswered, typeCommandAnswer, typeCommandCancel, TypeToolEnd, TypeTurnEnd, TypeRunLifecycle:
 		return true
 	}
 	return false
@@ -55,110 +68,94 @@ func Answers(typ string) bool {
 
 // AskEventOf reads an event. ok is false for one that neither asks nor ends anything.
 func AskEventOf(seq Seq, ts time.Time, typ, child string, payload []byte) (e AskEvent, ok bool) {
-	if y := ts.UTC().Year(); y < 1 || y > 9999 {
-		ts = time.Unix(0, 0) // no JSON has it
-	}
-	e.Ask = Ask{Seq: seq, TS: ts.UTC(), Child: child}
 	if !Asks(typ) && !Answers(typ) {
 		return e, false
 	}
-	if typ == TypeRunLifecycle {
-		l, err := ParseLifecycle(payload)
+	e, ok = ReadAsk(seq, typ, child, jsonscan.Fields(nil).Read(payload))
+	if y := ts.UTC().Year(); y < 1 || y > 9999 {
+		ts = time.Unix(0, 0) // no JSON has it
+	}
+	e.TS = ts.UTC()
+	return e, ok
+}
+
+// ReadAsk is AskEventOf without the time, for a payload that was read.
+func ReadAsk(seq Seq, typ, child string, p jsonscan.Fields) (e AskEvent, ok bool) {
+	e.Ask = Ask{Seq: seq, Child: child}
+	switch typ {
+	case TypeInputRequested:
+		e.Request, e.Call = askID(p.Str("request_id")), askID(p.Str("call_id"))
+		return e, e.Request != ""
+	case TypeToolStart:
+		e.Call = askID(p.Str("call_id"))
+		return e, e.Call != "" && (p.Yes("custom") || cmp.Or(p.Str("permission"), p.Str("evaluated_permission")) == "ask")
+	case TypeToolEnd:
+		e.kind, e.Call = endsCall, askID(p.Str("call_id"))
+		return e, e.Call != ""
+	case TypeTurnEnd:
+		if e.kind = endsTurn; turnBroken(p.Str("stop_reason")) {
+			e.kind = endsLane
+		}
+		return e, true
+	case typeCommandCancel:
+		if e.kind = cancelsRun; child != "" || p.Yes("interrupt") {
+			e.kind = cancelsLane
+		}
+		return e, true
+	case TypeRunLifecycle:
 		if e.kind = endsRun; child != "" {
 			e.kind = endsLane
 		}
-		return e, err == nil && l.State.Final()
-	}
-	p := askFields(payload)
-	switch e.Request, e.Call = p["request_id"], p["call_id"]; typ {
-	case TypeInputRequested:
+		reason := p.Raw("reason") // as ParseLifecycle has it
+		return e, RunState(p.Str("state")).Final() && (reason == nil || reason[0] == 'n' || reason[0] == '"')
+	case TypeInputAnswered, typeCommandAnswer:
+		e.kind, e.Request = answers, askID(p.Str("request_id"))
 		return e, e.Request != ""
-	case TypeToolStart:
-		e.Request = ""
-		return e, e.Call != "" && (p["custom"] == "true" || cmp.Or(p["permission"], p["evaluated_permission"]) == "ask")
-	case TypeToolEnd:
-		e.kind = endsCall
-		return e, e.Call != ""
-	case TypeTurnEnd:
-		e.kind = endsLane
-		return e, turnBroken(p["stop_reason"])
 	}
-	e.kind = answers
-	return e, e.Request != ""
+	return e, false
 }
 
-// turnBroken reports whether a turn ended so that answers to its questions are not waited for.
+// turnBroken reports whether a turn ended so that answers to its questions are not waited for. One that says that it was
+// interrupted is none of those: the question itself has interrupted it, unless a cancel has ended the question before.
 func turnBroken(stop string) bool {
 	switch stop {
-	case "cancelled", "canceled", "aborted", "interrupted", "error", "failed", "retries_exhausted":
+	case "cancelled", "canceled", "aborted", "error", "failed", "retries_exhausted":
 		return true
 	}
 	return false
 }
 
-// askFields returns the fields that are read here; those of text without quotes, long ones as a hash.
-func askFields(payload []byte) map[string]string {
-	p := make(map[string]string)
-	_ = eachField(payload, func(name string, v []byte) error { // a damaged payload asks nothing
-		switch name {
-		case "custom":
-			p[name] = string(v)
-		case "request_id", "call_id", "permission", "evaluated_permission", "stop_reason":
-			s, err := unquote(v)
-			if err != nil {
-				return nil
-			}
-			if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) > maxAskID {
-				sum := sha256.Sum256([]byte(s))
-				s = hex.EncodeToString(sum[:])
-			}
-			p[name] = s
-		}
-		return nil
-	})
-	return p
-}
-
 // Bounds of what is kept of a run's open questions.
 const (
 	maxAskID = 128
-	maxAsks  = 256 // the oldest; when there are more, a run may count as one that waits no more although a newer one does
+	maxAsks  = 256 // the oldest; when there are more, a list may count a run as one that waits no more although a newer one does
 )
+
+// askID returns an id as questions have it: a long one as a hash.
+func askID(s string) string {
+	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) > maxAskID {
+		sum := sha256.Sum256([]byte(s))
+		s = hex.EncodeToString(sum[:])
+	}
+	return s
+}
 
 // MergeAsks returns the questions that are open, oldest first, after some more events: open were open before, and
 // events are all that ask or end anything from some seq on, whatever of them is in open already. Their order and
 // doubles do not matter. open is not changed.
 func MergeAsks(open []Ask, events []AskEvent) []Ask {
-	open = slices.Clone(open)
-	for i := range events {
-		if e := &events[i]; e.kind == asks {
-			open = append(open, e.Ask)
-		}
+	all := slices.Clone(events)
+	for _, a := range open {
+		all = append(all, AskEvent{Ask: a})
 	}
-	slices.SortFunc(open, func(x, y Ask) int { return cmp.Compare(x.Seq, y.Seq) })
-	open = slices.CompactFunc(open, func(x, y Ask) bool { return x.Seq == y.Seq })
-	for i := range events {
-		open = slices.DeleteFunc(open, events[i].ends)
+	slices.SortStableFunc(all, func(x, y AskEvent) int { return cmp.Compare(x.Seq, y.Seq) })
+	all = slices.CompactFunc(all, func(x, y AskEvent) bool { return x.Seq == y.Seq })
+	var w Waits
+	for i := range all {
+		w.Take(&all[i])
 	}
+	open = w.Open()
 	return open[:min(len(open), maxAsks)]
-}
-
-// ends reports whether an event ends a question.
-func (e *AskEvent) ends(a Ask) bool {
-	if a.Seq >= e.Seq {
-		return false
-	}
-	switch e.kind {
-	case asks: // about the call that asks
-		return e.Request != "" && a.Request == "" && e.Call == a.Call && e.Child == a.Child
-	case answers: // ids of calls stand for themselves
-		return e.Request == a.Request || a.Call != "" && e.Request == a.Call && e.Child == a.Child
-	case endsCall:
-		return e.Call == a.Call && e.Child == a.Child
-	case endsLane:
-		return e.Child == a.Child
-	}
-	return true
 }
 
 // FormatAsks returns open questions as text, "" for none.

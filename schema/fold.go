@@ -39,7 +39,9 @@ type Fold struct {
 	settled  int
 	lanes    map[string]*foldLane
 	talking  map[*foldLane]struct{} // lanes with an open message
-	inputs   map[string]*FoldInput
+	inputs   map[laneKey]*FoldInput // newest of each lane and id
+	named    map[string]*FoldInput  // newest of each id, in whatever lane
+	waits    Waits
 	lane     *foldLane // of the last event
 	id, ts   []byte    // of the last event
 	size     int
@@ -51,7 +53,9 @@ type Fold struct {
 type foldLane struct {
 	child   *FoldChild // nil for the root
 	open    *FoldMessage
-	calls   map[string]*FoldCall // newest of each id
+	calls   map[string]*FoldCall  // newest of each id
+	asked   map[string]*FoldBlock // newest block that asks for a call, by its id
+	said    Seq                   // beginning of the newest message
 	waiting [commandKinds][]*FoldCommand
 }
 
@@ -91,6 +95,8 @@ type foldEvent struct {
 	actor   string
 	lane    *foldLane
 	payload []byte
+	asked   bool  // it is a new question
+	ended   []Ask // questions that it has ended
 }
 
 // Add takes the next event. Events that do not change a fold only move Last, those of sessions too: see
@@ -162,7 +168,9 @@ func (f *Fold) bundle(r Record) {
 }
 
 func (f *Fold) take(ev foldEvent) {
-	if f.light && heavy(ev.typ) {
+	light := f.light && heavy(ev.typ)
+	asks := Asks(ev.typ) || Answers(ev.typ)
+	if light && !asks {
 		return
 	}
 	if len(ev.payload) == 0 {
@@ -173,6 +181,12 @@ func (f *Fold) take(ev foldEvent) {
 		return
 	}
 	f.fields = p
+	if asks {
+		f.ask(&ev, p)
+	}
+	if light {
+		return
+	}
 	switch ev.typ {
 	case TypeTextDelta:
 		f.write(f.block(&ev, "text", p).appendText(p))
@@ -325,7 +339,7 @@ func (f *Fold) Lighten() {
 	f.light = true
 	f.Messages, f.Calls, f.Usage, f.talking = nil, nil, FoldUsage{}, make(map[*foldLane]struct{})
 	for _, l := range f.lanes {
-		l.open, l.calls = nil, nil
+		l.open, l.calls, l.asked = nil, nil, nil
 		f.settle(l, commandMessage)
 	}
 	f.size = 0

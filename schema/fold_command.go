@@ -86,7 +86,7 @@ func (f *Fold) command(ev *foldEvent, kind commandKind, p jsonscan.Fields) {
 			return
 		}
 	case commandAnswer:
-		f.answer(ev, p)
+		f.answer(ev)
 		return
 	}
 	if f.State.Final() {
@@ -130,17 +130,6 @@ func (f *Fold) decide(ev *foldEvent, kind commandKind, p jsonscan.Fields) bool {
 		plan.Decision = "rejected"
 	}
 	return true
-}
-
-func (f *Fold) answer(ev *foldEvent, p jsonscan.Fields) {
-	in := f.inputs[p.Str("request_id")]
-	if in == nil || in.Answered != 0 {
-		return
-	}
-	in.Answered, in.Answer = ev.seq, f.keep(p.Raw("answer"))
-	if !f.State.Final() && !f.StateOf(ev.lane.id()).Final() {
-		in.waiting = f.wait(ev, commandAnswer)
-	}
 }
 
 // obeyed settles what a lane's new state answers.

@@ -64,6 +64,12 @@ const manyBlocks = 16
 func (f *Fold) addBlock(m *FoldMessage, b *FoldBlock) *FoldBlock {
 	f.size += blockCost + len(b.Kind) + len(b.Call) + len(b.Tool)
 	m.Blocks = append(m.Blocks, b)
+	if l := f.lanes[m.Child]; l != nil && b.Call != "" {
+		if l.asked == nil {
+			l.asked = make(map[string]*FoldBlock)
+		}
+		l.asked[b.Call] = b
+	}
 	switch {
 	case len(m.Blocks) < manyBlocks:
 		return b
@@ -127,6 +133,9 @@ func (f *Fold) openMessage(l *foldLane, m *FoldMessage) {
 func (f *Fold) addMessage(m *FoldMessage) {
 	f.size += messageCost + len(m.ID) + len(m.Child) + len(m.Role) + len(m.Model)
 	f.Messages = append(f.Messages, m)
+	if l := f.lanes[m.Child]; l != nil {
+		l.said = max(l.said, m.Start)
+	}
 }
 
 // closeMessage ends the lane's open message.

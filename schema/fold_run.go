@@ -1,10 +1,6 @@
 package schema
 
-import (
-	"slices"
-
-	"agentstream/schema/jsonscan"
-)
+import "agentstream/schema/jsonscan"
 
 // FoldPlan is a proposed plan.
 type FoldPlan struct {
@@ -15,35 +11,6 @@ type FoldPlan struct {
 	Decision string // "", approved or rejected
 	Decided  Seq    // seq of the command that decided it; 0: open
 	Payload  []byte // of plan.proposal
-}
-
-// FoldCall is one tool call. An id that comes again behind its end is another call.
-type FoldCall struct {
-	ID         string
-	Child      string
-	Tool       string
-	Input      []byte
-	Done       bool
-	OK         bool
-	Output     []byte
-	Error      []byte
-	Duration   []byte   // duration_ms as it came
-	Blob       string   // blob_ref
-	Stream     JSONText // tool.output.delta
-	Start, End Seq
-}
-
-// FoldInput is one request for input of a person.
-type FoldInput struct {
-	ID       string
-	Child    string
-	Prompt   string
-	Options  []byte
-	Schema   []byte
-	Seq      Seq
-	Answer   []byte
-	Answered Seq // 0: open
-	waiting  *FoldCommand
 }
 
 // FoldUsage sums the whole numbers of message.end's usage by their names.
@@ -176,87 +143,4 @@ func (f *Fold) spawn(ev *foldEvent, p jsonscan.Fields) {
 	if l.child.Spawned == 0 {
 		l.child.Spawned, l.child.Prompt, l.child.Tools = ev.seq, f.word(p.Str("prompt")), f.keep(p.Array("tools_allowed"))
 	}
-}
-
-func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
-	c := f.call(ev, p.Str("call_id"))
-	switch ev.typ {
-	case TypeToolStart:
-		c.Tool, c.Input = f.word(p.Str("tool")), f.keep(p.Raw("input"))
-		if m := ev.lane.open; m != nil && m.implicit {
-			m.closeBlocks()
-		}
-	case TypeToolEnd:
-		c.Done, c.OK, c.End = true, p.Yes("ok"), ev.seq
-		c.Output, c.Error = f.keep(p.Raw("output")), f.keep(toolError(p))
-		c.Duration, c.Blob = f.keep(p.Number("duration_ms")), f.word(p.Str("blob_ref"))
-	case TypeToolOutputDelta:
-		text := p.Inner("text")
-		c.Stream.inner = append(c.Stream.inner, text...)
-		f.size += len(text)
-	}
-}
-
-// toolError returns what is known of a call's error: the detail, or else the code, which was an object once.
-func toolError(p jsonscan.Fields) []byte {
-	if detail := p.Some("error_detail"); detail != nil {
-		return detail
-	}
-	return p.Some("error")
-}
-
-// call returns the lane's call of that id: the newest, or another one when it starts again behind its
-// end.
-func (f *Fold) call(ev *foldEvent, id string) *FoldCall {
-	l := ev.lane
-	c := l.calls[id]
-	if c != nil && !(c.Done && ev.typ == TypeToolStart) {
-		return c
-	}
-	if l.calls == nil {
-		l.calls = make(map[string]*FoldCall)
-	}
-	c = &FoldCall{ID: id, Child: l.id(), Start: ev.first}
-	f.size += otherCost + len(c.ID) + len(c.Child)
-	l.calls[id] = c
-	f.Calls = append(f.Calls, c)
-	return c
-}
-
-func (f *Fold) request(ev *foldEvent, p jsonscan.Fields) {
-	id := p.Str("request_id")
-	in := f.inputs[id]
-	if in == nil || in.Answered != 0 {
-		if f.inputs == nil {
-			f.inputs = make(map[string]*FoldInput)
-		}
-		in = &FoldInput{ID: id, Child: ev.lane.id(), Seq: ev.seq}
-		f.inputs[id] = in
-		f.Inputs = append(f.Inputs, in)
-		f.size += otherCost + len(in.ID) + len(in.Child)
-	}
-	in.Prompt, in.Options, in.Schema = f.word(p.Str("prompt")), f.keep(p.Array("options")), f.keep(p.Object("schema"))
-}
-
-// Input returns the newest request of that id; nil when there is none.
-func (f *Fold) Input(id string) *FoldInput { return f.inputs[id] }
-
-// answered takes the agent's report of an answer. The first report of an answer counts.
-func (f *Fold) answered(ev *foldEvent, p jsonscan.Fields) {
-	in := f.inputs[p.Str("request_id")]
-	if in == nil {
-		return
-	}
-	if in.Answered == 0 {
-		in.Answered, in.Answer = ev.seq, f.keep(p.Raw("answer"))
-	}
-	if in.waiting != nil {
-		f.done(in.waiting)
-		in.waiting = nil
-	}
-}
-
-// OpenInputs returns the requests without an answer, in order.
-func (f *Fold) OpenInputs() []*FoldInput {
-	return slices.DeleteFunc(slices.Clone(f.Inputs), func(in *FoldInput) bool { return in.Answered != 0 })
 }

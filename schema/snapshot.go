@@ -46,6 +46,11 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 		w.input(in)
 	}
 	w.close(']')
+	w.list("waits")
+	for _, a := range f.waits.Open() {
+		w.wait(&a)
+	}
+	w.close(']')
 	w.list("commands")
 	for _, c := range f.Commands() {
 		w.command(c)
@@ -249,10 +254,29 @@ func (w *snapshotWriter) input(in *FoldInput) {
 	w.str("prompt", in.Prompt)
 	w.raw("options", in.Options)
 	w.raw("schema", in.Schema)
-	w.str("state", map[bool]string{true: "open", false: "answered"}[in.Answered == 0])
+	switch {
+	case in.Open():
+		w.str("state", "open")
+	case in.Answered != 0:
+		w.str("state", "answered")
+	default:
+		w.str("state", "ended")
+	}
 	w.raw("answer", in.Answer)
 	w.seq("seq", in.Seq)
 	w.seq("answered_seq", in.Answered)
+	w.seq("ended_seq", in.Ended)
+	w.close('}')
+}
+
+func (w *snapshotWriter) wait(a *Ask) {
+	w.open('{')
+	w.str("request_id", a.Request)
+	w.str("call_id", a.Call)
+	w.str("child_id", a.Child)
+	w.seq("seq", a.Seq)
+	w.bool("cancelling", a.Told)
+	w.bool("turn_ended", a.Idle)
 	w.close('}')
 }
 

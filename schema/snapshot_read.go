@@ -28,7 +28,12 @@ func ParseSnapshot(data []byte) (*Fold, error) {
 	f.eachObject(p, "messages", f.restoreMessage)
 	f.eachObject(p, "tool_calls", f.restoreCall)
 	f.eachObject(p, "inputs", f.restoreInput)
-	f.eachObject(p, "commands", f.restoreCommand)
+	f.eachObject(p, "waits", f.restoreWait)
+	answered := make(map[Seq][]*FoldInput)
+	for _, in := range f.Inputs {
+		answered[in.Answered] = append(answered[in.Answered], in)
+	}
+	f.eachObject(p, "commands", func(p jsonscan.Fields) { f.restoreCommand(p, answered) })
 	f.Usage.restore(f, p.Object("usage"))
 	return f, nil
 }
@@ -126,18 +131,24 @@ func (f *Fold) restoreCall(p jsonscan.Fields) {
 
 func (f *Fold) restoreInput(p jsonscan.Fields) {
 	in := &FoldInput{
-		ID: p.Str("request_id"), Child: p.Str("child_id"), Prompt: f.word(p.Str("prompt")), Options: f.keep(p.Array("options")),
-		Schema: f.keep(p.Object("schema")), Seq: seqOf(p, "seq"), Answer: f.keep(p.Some("answer")), Answered: seqOf(p, "answered_seq"),
+		ID: p.Str("request_id"), Child: p.Str("child_id"), Prompt: f.word(p.Str("prompt")),
+		Options: f.keep(p.Array("options")), Schema: f.keep(p.Object("schema")), Seq: seqOf(p, "seq"), Answer: f.keep(p.Some("answer")),
+		Answered: seqOf(p, "answered_seq"), Ended: seqOf(p, "ended_seq"),
 	}
-	if f.inputs == nil {
-		f.inputs = make(map[string]*FoldInput)
-	}
-	f.inputs[in.ID] = in
-	f.Inputs = append(f.Inputs, in)
-	f.size += otherCost + len(in.ID) + len(in.Child)
+	f.addInput(in)
 }
 
-func (f *Fold) restoreCommand(p jsonscan.Fields) {
+func (f *Fold) restoreWait(p jsonscan.Fields) {
+	a := Ask{
+		Seq: seqOf(p, "seq"), Child: p.Str("child_id"), Request: p.Str("request_id"), Call: p.Str("call_id"),
+		Told: p.Yes("cancelling"), Idle: p.Yes("turn_ended"),
+	}
+	if a.Request != "" && !f.waits.Request(a.Child, a.Request) || a.Request == "" && a.Call != "" && f.waits.own(a.Child, a.Call) == nil {
+		f.waits.add(a)
+	}
+}
+
+func (f *Fold) restoreCommand(p jsonscan.Fields, answered map[Seq][]*FoldInput) {
 	kind, ok := commandKindOf(commandPrefix + p.Str("command"))
 	if !ok {
 		return
@@ -147,7 +158,7 @@ func (f *Fold) restoreCommand(p jsonscan.Fields) {
 	if kind != commandAnswer {
 		return
 	}
-	if in := f.inputs[jsonscan.Fields(nil).Read(c.Payload).Str("request_id")]; in != nil && in.Answered == c.Seq {
+	for _, in := range answered[c.Seq] {
 		in.waiting = c
 	}
 }

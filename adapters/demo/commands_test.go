@@ -255,7 +255,7 @@ func TestAnswer(t *testing.T) {
 		}
 		d.at(time.Hour)
 		f := d.end(nil)
-		in := f.Input("audience")
+		in := f.Input("", "audience")
 		if in == nil || string(in.Answer) != `"managers"` || !strings.Contains(f.Text("", "text"), "Written for managers") || len(f.Commands()) != 0 {
 			t.Errorf("%+v, %s", in, f.Text("", "text"))
 		}
@@ -264,7 +264,7 @@ func TestAnswer(t *testing.T) {
 		d := direct(t, Config{})
 		d.at(time.Hour)
 		f := d.end(nil)
-		if in := f.Input("audience"); in == nil || in.Answered == 0 || string(in.Answer) != "null" || strings.Contains(f.Text("", "text"), "Written for") {
+		if in := f.Input("", "audience"); in == nil || in.Answered == 0 || string(in.Answer) != "null" || strings.Contains(f.Text("", "text"), "Written for") {
 			t.Errorf("%+v", in)
 		}
 	})

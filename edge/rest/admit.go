@@ -169,7 +169,7 @@ func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event) err
 	name, why := strings.TrimPrefix(e.Type, "command."), ""
 	switch name {
 	case "approve_plan", "reject_plan":
-		why = decidable(f, e, state, over)
+		why = decidable(f, e, over)
 	case "pause":
 		if over || f.Waits(child, "pause") || state != "" && state != schema.StateRunning && state != schema.StatePlanning {
 			why = "only a running or planning run that has not been told so can be paused"
@@ -197,13 +197,37 @@ func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event) err
 	if state == "" {
 		state = "unknown"
 	}
-	return &ends.PositionError{Last: f.Last, Err: fmt.Errorf("%s in state %s: %s: %w", name, state, why, ends.ErrState)}
+	return &ends.PositionError{Last: f.Last, Err: fmt.Errorf("%s in state %s: %s%s: %w", name, state, why, waiting(f), ends.ErrState)}
 }
 
-// decidable returns why a plan cannot be approved or rejected. A plan with the gate "required" waits for
-// that in awaiting_approval. With "preview" the agent goes on meanwhile, so a decision is taken as long
-// as the run is not over.
-func decidable(f *schema.Fold, e *schema.Event, state schema.RunState, over bool) string {
+// maxNamed bounds what an error names of what a run waits for.
+const maxNamed = 8
+
+// waiting names what a run waits for, behind the reason of a refusal; "" when that is nothing.
+func waiting(f *schema.Fold) string {
+	var words []string
+	list := f.Waiting()
+	for _, w := range list[:min(len(list), maxNamed)] {
+		text := w.For
+		if w.ID != "" {
+			text += fmt.Sprintf(" %q", ends.Clip(w.ID))
+		}
+		if w.Child != "" {
+			text += " of " + w.Child
+		}
+		words = append(words, text)
+	}
+	if n := len(list) - len(words); n > 0 {
+		words = append(words, fmt.Sprintf("%d more", n))
+	}
+	if words == nil {
+		return ""
+	}
+	return "; waits for " + strings.Join(words, ", ")
+}
+
+// decidable returns why a plan cannot be approved or rejected: it does not wait for that (schema.Fold.PlanWaits), or another one does.
+func decidable(f *schema.Fold, e *schema.Event, over bool) string {
 	plan, named := f.Plan, textField(e, "plan_id")
 	switch {
 	case plan == nil || plan.Child != e.ChildID:
@@ -212,23 +236,27 @@ func decidable(f *schema.Fold, e *schema.Event, state schema.RunState, over bool
 		return "the plan is " + plan.Decision + " already"
 	case named != "" && named != plan.ID:
 		return "another plan is open"
-	case over || state != schema.StateAwaitingApproval && plan.Gate != "preview":
+	case over || !f.PlanWaits():
 		return "no approval is awaited"
 	}
 	return ""
 }
 
 func answerable(f *schema.Fold, e *schema.Event, over bool) string {
-	in := f.Input(textField(e, "request_id"))
-	switch {
-	case over:
+	if over {
 		return "the run is over"
+	}
+	id := textField(e, "request_id")
+	if _, ok := f.Questions().For(e.ChildID, id); ok {
+		return ""
+	}
+	switch in := f.Input(e.ChildID, id); {
 	case in == nil:
 		return "nobody has asked that"
 	case in.Answered != 0:
 		return "the question is answered already"
 	}
-	return ""
+	return "nobody waits for the answer any more"
 }
 
 // textField returns a text of a payload, "" where there is none.

@@ -18,8 +18,8 @@ type state struct {
 	newest     snapshot // the newest stored state of the root
 	checkpoint checkpoint
 	requests   ordered.Map[requestKey, request]
-	untold     int    // those that no client has answered
-	spans      []span // messages and results of the root, in their order; only appended to: copies share it
+	asked      []string // ids of requests; only appended to: copies share it
+	spans      []span   // messages and results of the root, in their order; only appended to: copies share it
 }
 
 // snapshot is a stored state.
@@ -46,12 +46,12 @@ const maxSpans = 1 << 14
 
 func (s *state) clone() state {
 	c := *s
-	c.requests, c.spans = s.requests.Clone(), slices.Clip(s.spans)
+	c.requests, c.spans, c.asked = s.requests.Clone(), slices.Clip(s.spans), slices.Clip(s.asked)
 	return c
 }
 
 func (s *state) size() int {
-	return len(s.newest.values) + 48*len(s.spans) + 256*s.requests.Len() + asked(s)
+	return len(s.newest.values) + 48*len(s.spans) + 256*s.requests.Len() + 64*len(s.asked) + asked(s)
 }
 
 func asked(s *state) (n int) {
@@ -199,7 +199,7 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 		o = append(o, '{').Str("id", p.run.id).Raw("name", node)
 		o = append(o.Name("interrupts"), '[')
 		for _, r := range p.requests.All() {
-			if r.told {
+			if !p.waits(r.requestKey) {
 				continue
 			}
 			o = append(sepList(o), '{')

@@ -3,6 +3,7 @@ package langgraph
 import (
 	"bytes"
 	"cmp"
+	"slices"
 	"strconv"
 
 	"agentstream/schema"
@@ -105,7 +106,6 @@ type request struct {
 	requestKey
 	namespace []byte
 	payload   []byte // null for one that is too long
-	told      bool   // a client has answered it, and the agent has not confirmed it yet
 }
 
 const (
@@ -124,37 +124,23 @@ func (p *Projector) asks(l *lane, t *assemble.Transition) {
 	p.emit(input, schema.TypeInputRequested, s, slotSays, func(o object) object {
 		return o.Str("interrupt_id", t.Item.ID).Raw("payload", payload).Raw("value", payload)
 	})
+	if len(p.asked) >= 2*maxRequests {
+		p.asked = slices.Clone(p.asked[maxRequests:])
+	}
+	p.asked = append(p.asked, t.Item.ID)
 	if p.requests.Len() < maxRequests {
 		if len(payload) > maxAsked {
 			payload = []byte(`null`)
 		}
 		key := requestKey{t.Lane.Child, t.Item.ID}
-		p.removeRequest(key) // one whose id is too long to be known apart from others'
+		p.requests.Delete(key) // one whose id is too long to be known apart from others'
 		p.requests.Set(key, request{requestKey: key, namespace: s.namespace, payload: bytes.Clone(payload)})
-		p.untold++
-	}
-}
-
-// removeRequest forgets a request; ok is false when there is none.
-func (s *state) removeRequest(key requestKey) (r request, ok bool) {
-	if r, ok = s.requests.Delete(key); ok && !r.told {
-		s.untold--
-	}
-	return r, ok
-}
-
-// told notes that a client has answered a request.
-func (s *state) told(key requestKey) {
-	if r, ok := s.requests.Get(key); ok && !r.told {
-		r.told = true
-		s.requests.Set(key, r)
-		s.untold--
 	}
 }
 
 func (p *Projector) answered(l *lane, t *assemble.Transition) {
 	s := p.from(l)
-	if r, ok := p.removeRequest(requestKey{t.Lane.Child, t.Item.ID}); ok {
+	if r, ok := p.requests.Delete(requestKey{t.Lane.Child, t.Item.ID}); ok {
 		s.namespace = r.namespace
 	}
 	p.emit(input, schema.TypeInputAnswered, s, slotOf(t, slotEnds), func(o object) object {

@@ -18,13 +18,22 @@ type Request struct {
 
 // Requests returns those that wait, in the order in which they were made.
 func (p *Projector) Requests() []Request {
-	list := make([]Request, 0, p.untold)
+	list := make([]Request, 0, p.reading.Questions().Requests())
 	for _, r := range p.requests.All() {
-		if !r.told {
+		if p.waits(r.requestKey) {
 			list = append(list, Request{r.lane, r.id, r.namespace})
 		}
 	}
 	return list
+}
+
+// Asked returns the ids of the requests that the thread has made, the newest, answered or not.
+func (p *Projector) Asked() map[string]bool {
+	all := make(map[string]bool, len(p.asked))
+	for _, id := range p.asked {
+		all[id] = true
+	}
+	return all
 }
 
 // LaneOf returns the child that a namespace, a JSON list, is; "" is the run itself. ok is false for one that the thread does not

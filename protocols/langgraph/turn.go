@@ -110,10 +110,6 @@ func (p *Projector) begins(seq schema.Seq, asked bool) {
 
 // commanded reads what clients command, before anything else of the record is emitted.
 func (p *Projector) commanded() {
-	if p.is(typeAnswer) {
-		id := text(p.field("request_id"))
-		p.told(requestKey{p.rec.child, id})
-	}
 	if p.rec.child != "" {
 		return
 	}
@@ -294,7 +290,13 @@ func (p *Projector) settle() {
 }
 
 // asking reports whether a request for input waits for an answer.
-func (p *Projector) asking() bool { return p.untold > 0 }
+func (p *Projector) asking() bool { return p.reading.Questions().Requests() > 0 }
+
+// waits reports whether a request for input waits for an answer. One that a client has answered does not, even before its agent has
+// said so.
+func (p *Projector) waits(key requestKey) bool {
+	return p.reading.Questions().Request(key.lane, key.id)
+}
 
 // childBegins appends that a child has started, and why.
 func (p *Projector) childBegins(t *assemble.Transition) {

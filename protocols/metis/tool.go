@@ -376,6 +376,7 @@ func decisionOf(answer []byte) (decision, scope string) {
 // Confirmation is what somebody is asked to allow.
 type Confirmation struct {
 	Call     string // tool_use_id
+	Waits    bool   // for a decision
 	Resolved bool   // it has an answer, which the agent may not have read yet
 }
 
@@ -383,8 +384,20 @@ type Confirmation struct {
 func (p *Projector) Confirmation(id string) (c Confirmation, ok bool) {
 	if s := p.sessions[p.req.Child]; s != nil {
 		if r := s.request(id); r != nil {
-			return Confirmation{r.call, r.sent}, true
+			return Confirmation{r.call, p.reading.Questions().Request(p.req.Child, id), r.sent}, true
 		}
 	}
 	return c, false
+}
+
+// Waiting returns the ids of the requests that wait for a decision.
+func (p *Projector) Waiting() (ids []string) {
+	if s := p.sessions[p.req.Child]; s != nil {
+		for i := range s.requests {
+			if id := s.requests[i].id; p.reading.Questions().Request(p.req.Child, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
 }

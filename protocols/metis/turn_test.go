@@ -245,7 +245,7 @@ func TestConfirmation(t *testing.T) {
 	list := records(t, log(asking+reading+complete+"input.requested {\"request_id\":\"r\",\"call_id\":\"c1\"}\ncommand.answer "+string(AnswerPayload("r", "allow", "session"))+
 		"\ninput.answered {\"request_id\":\"r\",\"answer\":{\"result\":\"allow\",\"scope\":\"session\"}}"))
 	p := projector(Filter{}, "")
-	want := map[schema.Seq]Confirmation{schema.Seq(len(list) - 2): {"c1", false}, schema.Seq(len(list) - 1): {"c1", true}, schema.Seq(len(list)): {"c1", true}}
+	want := map[schema.Seq]Confirmation{schema.Seq(len(list) - 2): {Call: "c1", Waits: true}, schema.Seq(len(list) - 1): {Call: "c1", Resolved: true}, schema.Seq(len(list)): {Call: "c1", Resolved: true}}
 	for _, r := range list {
 		project(t, p, []schema.Record{r})
 		c, ok := p.Confirmation("r")

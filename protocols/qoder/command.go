@@ -33,6 +33,7 @@ func (p *Projector) command() {
 	case typeCancel:
 		p.emit(emission{typ: sentInterrupt, body: appendRest(nil, p.rec.payload, "interrupt")})
 		p.change(p.rec.thread, func(t *thread) { t.cancelled, t.owed = true, 0 })
+		p.lapse()
 	case typeAnswer:
 		p.answer()
 	case typeRedirect:

@@ -114,6 +114,7 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 		p.spoke()
 	case schema.TypeToolStart, schema.TypeToolEnd, schema.TypeInputRequested, schema.TypeInputAnswered:
 		p.tool()
+		p.lapse()
 	case schema.TypeModelStart, schema.TypeModelEnd, schema.TypeTurnStart, schema.TypeTurnEnd, schema.TypeRunLifecycle:
 		p.state()
 	case schema.TypeChildSpawn:

@@ -141,7 +141,7 @@ func (p *Projector) sendAnswer(e *schema.Event, typ string, fields map[string][]
 	custom := c != nil && (c.kind == callCustom || c.kind == callRequest)
 	switch {
 	case c == nil || len(c.request) == 0:
-		return refuse(name, "is no tool use of this session that waits or is open")
+		return refuse(name, "is no tool use of this session that waits or is open%s", p.waitingIDs())
 	case c.answered:
 		return refuse(name, "has its result already")
 	case typ == sentConfirmation && !p.tools.held(c.key) && bytes.Equal(c.settled, c.request):

@@ -84,9 +84,9 @@ func (p *Projector) turnEnd() {
 		why = stopCancelled
 	}
 	switch {
-	case why == stopCancelled || why == stopFailed:
+	case p.reading.Questions().Of(t.child) == 0 && (why == stopCancelled || why == stopFailed):
 		p.tools.abandon(t.child)
-	case why == stopEndTurn && p.tools.waits(t.child) > 0:
+	case (why == stopEndTurn || why == stopCancelled) && p.tools.waits(t.child) > 0: // the question has interrupted it
 		why = stopAction
 	}
 	if why == stopFailed {

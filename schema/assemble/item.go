@@ -128,7 +128,7 @@ func (a *Run) remove(l *Lane, it *Item) {
 }
 
 // item reads the beginning or the end of an item of a kind. What has no id is none. An end without a beginning is begun
-// first, but for an answer: that may come twice.
+// first, but for an answer: that may come twice. A request for input that waits is not begun again.
 func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	p := a.read()
 	id := p.Raw(name)
@@ -140,7 +140,7 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 		a.end(l, was, false)
 		return
 	}
-	if !begins && kind == InputRequest {
+	if kind == InputRequest && (!begins || a.again && l.find(ends[kind], it.key) != nil) {
 		return
 	}
 	it.ID = nameOf(id)

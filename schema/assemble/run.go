@@ -49,6 +49,11 @@ type Run struct {
 	spare  jsonscan.Fields // memory for them
 	names  []byte          // of an event
 	out    []Transition
+
+	questions *schema.Waits // of asker alone; nil before the first
+	asker     *atomic.Bool
+	again     bool         // the record at hand asks what waits already
+	lapsed    []schema.Ask // questions that it has ended without an answer
 }
 
 // New returns the reading of a run that has no records yet.
@@ -62,12 +67,13 @@ func (a *Run) Clone() *Run {
 	}
 	c := *a
 	c.newest, c.head, c.apart, c.fields, c.spare, c.names, c.out = nil, Head{}, false, nil, nil, nil, nil
+	c.lapsed = nil
 	return &c
 }
 
 // Size returns about how much memory the Run holds, in bytes.
 func (a *Run) Size() int {
-	n := 512 + 224*a.items + a.kept + a.texts
+	n := 512 + 224*a.items + a.kept + a.texts + 256*a.Questions().Len()
 	for _, l := range a.lanes {
 		n += 256 + len(l.Child) + len(l.Parent) + len(l.Turn)
 		for _, id := range l.Path {
@@ -111,7 +117,7 @@ func (a *Run) NextEvent(e *schema.Event) []Transition {
 }
 
 func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
-	a.out, a.seq, a.apart = a.out[:0], seq, false
+	a.out, a.seq, a.apart, a.lapsed = a.out[:0], seq, false, nil
 	l := a.lane(child)
 	switch string(typ) {
 	case schema.TypeTextDelta:
@@ -131,6 +137,7 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 	case schema.TypeBlockEnd:
 		a.endBlock(l)
 	case schema.TypeRunLifecycle:
+		a.question(l, typ)
 		a.lifecycle(l)
 	case schema.TypeToolRun:
 		a.work(l)
@@ -147,6 +154,7 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 
 // control takes the records that end a message which nobody announced.
 func (a *Run) control(l *Lane, typ []byte) {
+	a.question(l, typ)
 	i := slices.IndexFunc(controls, func(c control) bool { return c.typ == string(typ) })
 	if i < 0 {
 		return

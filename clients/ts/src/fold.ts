@@ -5,7 +5,8 @@ import { type AgentEvent, finalStates, firstSeq, unbundle } from "./event.js";
 import { Fields, type Taken, content } from "./fields.js";
 import { Commands, commandName, type Lane } from "./lanes.js";
 import { eachField } from "./json.js";
-import { type Block, type Child, type Message, type Snapshot, type ToolCall, counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
+import { type Block, type Child, type InputRequest, type Message, type Snapshot, type ToolCall, counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
+import { type Change, ask } from "./waits.js";
 
 const states: ReadonlySet<string> = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
 
@@ -22,7 +23,7 @@ export class Fold {
 
   private lanes = new Map<string | null, Lane>();
   private commands: Commands;
-  private inputs = new Map<string | null, Snapshot["inputs"][number]>();
+  private inputs = new Map<string, InputRequest>();
 
   /** @param from a snapshot to go on from; it belongs to the fold then. */
   constructor(from?: Snapshot) {
@@ -73,6 +74,8 @@ export class Fold {
 
   private take(e: AgentEvent): void {
     const t: Taken = { lane: this.meet(e.child_id, e.path), seq: e.seq, first: firstSeq(e), p: new Fields(e.payload, e.json) };
+    const change = ask(this.snapshot, t, e.type);
+    this.settleInputs(t, change);
     switch (e.type) {
       case "text.delta":
         return append(this.block(t, "text"), t.p);
@@ -106,12 +109,12 @@ export class Fold {
       case "run.lifecycle":
         return this.lifecycle(t);
       case "input.requested":
-        return this.request(t);
+        return change.asked ? this.request(t) : undefined;
       case "input.answered":
         return this.answered(t);
       default: {
         const name = commandName(e.type);
-        if (name !== undefined) this.command(t, name, e.actor ?? null);
+        if (name !== undefined) this.command(t, name, e.actor ?? null, change);
       }
     }
   }
@@ -133,7 +136,7 @@ export class Fold {
   }
 
   private lane(child: Child | null): Lane {
-    const lane: Lane = { id: child?.child_id ?? null, child, open: undefined, byIndex: new Map(), byCall: new Map(), calls: new Map(), waiting: new Map() };
+    const lane: Lane = { id: child?.child_id ?? null, child, open: undefined, byIndex: new Map(), byCall: new Map(), calls: new Map(), asked: new Map(), said: 0, waiting: new Map() };
     this.lanes.set(lane.id, lane);
     if (child !== null) this.snapshot.children.push(child);
     return lane;
@@ -186,6 +189,7 @@ export class Fold {
     l.byIndex.clear();
     l.byCall.clear();
     this.snapshot.messages.push(m);
+    this.spoken(l, m);
     if (m.role === "assistant") this.commands.settle(l, "message");
   }
 
@@ -209,6 +213,7 @@ export class Fold {
     m.usage = t.p.object("usage") ?? m.usage;
     m.error = t.p.raw("error");
     if (m.blocks.length === 0) content(m, t.p.array("content"));
+    this.spoken(t.lane, m);
     this.closeMessage(t.lane, t.seq);
     this.use(m);
   }
@@ -228,6 +233,7 @@ export class Fold {
     l.open!.blocks.push(b);
     l.byIndex.set(b.index, b);
     l.byCall.set(b.call_id ?? "", b);
+    if (b.call_id) l.asked.set(b.call_id, b);
     return b;
   }
 
@@ -285,43 +291,80 @@ export class Fold {
   private tool(t: Taken, type: "tool.start" | "tool.end" | "tool.output.delta"): void {
     const id = t.p.str("call_id");
     let c = t.lane.calls.get(id);
-    if (c === undefined || (c.state !== "running" && type === "tool.start")) {
-      c = newCall(id, t);
-      t.lane.calls.set(id, c);
-      this.snapshot.tool_calls.push(c);
+    if (type === "tool.start") return this.startCall(t, id, c);
+    if (c === undefined) {
+      c = this.addCall(t, id);
+      const asked = t.lane.asked.get(id ?? "");
+      if (asked !== undefined && id !== null) Object.assign(c, { tool: asked.tool ?? null, input: asked.input ?? null });
     }
     if (type === "tool.output.delta") {
       c.streamed += t.p.text("text");
-    } else if (type === "tool.start") {
-      c.tool = t.p.str("tool");
-      c.input = t.p.raw("input");
-      if (t.lane.open?.announced === false) for (const b of t.lane.open.blocks) b.open = false;
-    } else {
+    } else if (c.state === "running") {
       c.state = t.p.yes("ok") ? "ok" : "failed";
       Object.assign(c, { end_seq: t.seq, output: t.p.raw("output"), error: t.p.raw("error_detail") ?? t.p.raw("error"), duration_ms: t.p.number("duration_ms"), blob_ref: t.p.str("blob_ref") });
     }
   }
 
-  private request(t: Taken): void {
-    const id = t.p.str("request_id");
-    let q = this.inputs.get(id);
-    if (q === undefined || q.answered_seq !== null) {
-      q = { request_id: id, child_id: t.lane.id, prompt: null, options: null, schema: null, state: "open", answer: null, seq: t.seq, answered_seq: null };
-      this.inputs.set(id, q);
-      this.snapshot.inputs.push(q);
+  /** The first start of a call counts; the same start again behind its end is no other call, unless somebody has spoken since. */
+  private startCall(t: Taken, id: string | null, c: ToolCall | undefined): void {
+    if (t.lane.open?.announced === false) for (const b of t.lane.open.blocks) b.open = false;
+    const tool = t.p.str("tool"), input = t.p.raw("input");
+    if (c === undefined) c = this.addCall(t, id);
+    else if (c.tool !== null || c.input !== null) {
+      const same = c.tool === tool && (c.input?.text ?? null) === (input?.text ?? null);
+      if (c.state === "running" || (same && t.lane.said <= (c.start_seq ?? 0))) return;
+      c = this.addCall(t, id);
     }
-    Object.assign(q, { prompt: t.p.str("prompt"), options: t.p.array("options"), schema: t.p.object("schema") });
+    Object.assign(c, { tool, input });
   }
 
-  /** What the agent says of an answer. The first one counts, whoever says it. */
+  private addCall(t: Taken, id: string | null): ToolCall {
+    const c = newCall(id, t);
+    t.lane.calls.set(id, c);
+    this.snapshot.tool_calls.push(c);
+    return c;
+  }
+
+  private request(t: Taken): void {
+    const q: InputRequest = {
+      request_id: t.p.str("request_id"), child_id: t.lane.id, prompt: t.p.str("prompt"), options: t.p.array("options"), schema: t.p.object("schema"),
+      state: "open", answer: null, seq: t.seq, answered_seq: null, ended_seq: null,
+    };
+    this.keep(q);
+    this.snapshot.inputs.push(q);
+  }
+
+  /** Makes a request the newest of its id: of its lane, and of all. */
+  private keep(q: InputRequest): void {
+    this.inputs.set(JSON.stringify([q.child_id, q.request_id]), q);
+    this.inputs.set(JSON.stringify([q.request_id]), q);
+  }
+
+  private input(child: string | null, id: string | null): InputRequest | undefined {
+    return this.inputs.get(JSON.stringify([child, id])) ?? this.inputs.get(JSON.stringify([id]));
+  }
+
+  private ended(change: Change): InputRequest[] {
+    const list = change.ended.filter((w) => w.request_id !== null).map((w) => this.inputs.get(JSON.stringify([w.child_id, w.request_id])));
+    return list.filter((q) => q !== undefined);
+  }
+
+  /** Notes the answer or the end of the requests that an event has ended. */
+  private settleInputs(t: Taken, change: Change): void {
+    for (const q of this.ended(change)) {
+      if (q.state !== "open") continue;
+      if (change.answered) Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
+      else Object.assign(q, { state: "ended", ended_seq: t.seq });
+    }
+  }
+
+  /** What the agent says of an answer: the command is obeyed. */
   private answered(t: Taken): void {
-    const q = this.inputs.get(t.p.str("request_id"));
-    if (q === undefined) return;
-    if (q.answered_seq === null) Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
-    this.commands.settleAnswer(q);
+    const q = this.input(t.lane.id, t.p.str("request_id"));
+    if (q !== undefined) this.commands.settleAnswer(q);
   }
 
-  private command(t: Taken, name: string, actor: string | null): void {
+  private command(t: Taken, name: string, actor: string | null, change: Change): void {
     const state = this.stateOf(t.lane);
     const over = state !== null && finalStates.has(state);
     switch (name) {
@@ -337,10 +380,8 @@ export class Fold {
         if (!this.decide(t, name === "approve_plan" ? "approved" : "rejected") || state !== "awaiting_approval") return;
         break;
       case "answer": {
-        const q = this.inputs.get(t.p.str("request_id"));
-        if (q === undefined || q.answered_seq !== null) return;
-        Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
-        if (!over && !this.over()) this.commands.wait(t, name, actor, q);
+        const answered = this.ended(change);
+        if (answered.length > 0 && !over && !this.over()) this.commands.wait(t, name, actor, answered);
         return;
       }
     }
@@ -356,6 +397,13 @@ export class Fold {
     const m: Message = { ...newMessage(t.lane.id, t.seq), message_id: t.p.str("message_id"), role: "user", end_seq: t.seq };
     content(m, t.p.raw("content"));
     this.snapshot.messages.push(m);
+    this.spoken(t.lane, m);
+  }
+
+  /** Notes that a message has begun, and which calls it asks for. */
+  private spoken(l: Lane, m: Message): void {
+    l.said = Math.max(l.said, m.start_seq ?? 0);
+    for (const b of m.blocks) if (b.call_id) l.asked.set(b.call_id, b);
   }
 
   private decide(t: Taken, decision: "approved" | "rejected"): boolean {
@@ -382,9 +430,10 @@ export class Fold {
       for (const b of m.blocks) l.byIndex.set(b.index, b), l.byCall.set(b.call_id ?? "", b);
     }
     for (const c of s.tool_calls) this.meet(c.child_id).calls.set(c.call_id, c);
-    for (const q of s.inputs) this.inputs.set(q.request_id, q);
+    for (const m of s.messages) this.spoken(this.meet(m.child_id), m);
+    for (const q of s.inputs) this.keep(q);
     this.commands = new Commands(s);
-    this.commands.restore((id) => this.meet(id), this.inputs);
+    this.commands.restore((id) => this.meet(id));
   }
 }
 

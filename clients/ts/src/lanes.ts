@@ -15,6 +15,10 @@ export interface Lane {
   readonly byCall: Map<string, Block>;
   /** Newest call of each id. */
   readonly calls: Map<string | null, ToolCall>;
+  /** Newest block that asks for a call, by its id. */
+  readonly asked: Map<string, Block>;
+  /** Beginning of the newest message. */
+  said: number;
   readonly waiting: Map<string, PendingCommand[]>;
 }
 
@@ -33,11 +37,11 @@ export class Commands {
 
   constructor(private readonly snapshot: Snapshot) {}
 
-  wait(t: Taken, name: string, actor: string | null, answers?: InputRequest): void {
+  wait(t: Taken, name: string, actor: string | null, answers: readonly InputRequest[] = []): void {
     const c: PendingCommand = { command: name, child_id: t.lane.id, seq: t.seq, actor: actor || null, payload: t.p.json };
     this.snapshot.commands.push(c);
     this.file(t.lane, c);
-    if (answers !== undefined) this.answers.set(answers, c);
+    for (const q of answers) this.answers.set(q, c);
   }
 
   private file(l: Lane, c: PendingCommand): void {
@@ -93,13 +97,11 @@ export class Commands {
   }
 
   /** Files the commands of a snapshot. */
-  restore(lane: (child: string | null) => Lane, inputs: ReadonlyMap<string | null, InputRequest>): void {
+  restore(lane: (child: string | null) => Lane): void {
     for (const c of this.snapshot.commands) {
       this.file(lane(c.child_id), c);
       if (c.command !== "answer") continue;
-      const id = c.payload.value<{ request_id?: string }>().request_id;
-      const q = inputs.get(id ?? null);
-      if (q !== undefined && q.answered_seq === c.seq) this.answers.set(q, c);
+      for (const q of this.snapshot.inputs) if (q.answered_seq !== null && q.answered_seq === c.seq) this.answers.set(q, c);
     }
   }
 }

@@ -51,7 +51,7 @@ export interface Message {
   error: RawJSON | null;
 }
 
-/** A tool call. An id that comes again behind its end is another call. */
+/** A tool call. An id that comes again behind its end is another call, unless it is the same start once more. */
 export interface ToolCall {
   call_id: string | null;
   child_id: string | null;
@@ -88,10 +88,24 @@ export interface InputRequest {
   prompt: string | null;
   options: RawJSON | null;
   schema: RawJSON | null;
-  state: "open" | "answered";
+  state: "open" | "answered" | "ended";
   answer: RawJSON | null;
   seq: number | null;
   answered_seq: number | null;
+  /** The event with which it ended without an answer. */
+  ended_seq: number | null;
+}
+
+/** A question that waits for somebody: a request for input, or (without a request_id) a call. */
+export interface Wait {
+  request_id: string | null;
+  call_id: string | null;
+  child_id: string | null;
+  seq: number;
+  /** Its lane was told to cancel, and its turn goes on. */
+  cancelling: boolean;
+  /** A turn of its lane has ended since. */
+  turn_ended: boolean;
 }
 
 /** A command that the agent has not obeyed yet. */
@@ -120,6 +134,7 @@ export interface Snapshot {
   children: Child[];
   usage: { total: Counts; by_model: Record<string, Counts> };
   inputs: InputRequest[];
+  waits: Wait[];
   commands: PendingCommand[];
 }
 
@@ -131,7 +146,7 @@ export function emptySnapshot(): Snapshot {
   return {
     run_id: null, last_seq: null, last_id: null, last_ts: null, state: null, reason: null, state_seq: null, state_ts: null,
     planning_gate: null, plan: null, messages: [], tool_calls: [], children: [],
-    usage: { total: counts(), by_model: Object.create(null) as Record<string, Counts> }, inputs: [], commands: [],
+    usage: { total: counts(), by_model: Object.create(null) as Record<string, Counts> }, inputs: [], waits: [], commands: [],
   };
 }
 

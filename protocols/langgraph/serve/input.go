@@ -108,7 +108,7 @@ func (r *response) missing(p *langgraph.Projector, open []langgraph.Request) err
 			return refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
 		}
 	}
-	return refuse(langgraph.CodeNoSuchInterrupt, "nothing of the id %.100q waits for an answer", r.id)
+	return conflict("nothing of the id %.100q waits for an answer; %s", r.id, waiting(open))
 }
 
 // sameList reports whether two JSON lists have the same texts.

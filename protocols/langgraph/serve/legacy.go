@@ -198,13 +198,14 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 	return in, run, nil
 }
 
-// resume answers the requests for input that wait: those that it names, or the only one.
+// resume answers the requests for input that wait: those that it names by their ids, or the only one. What names any other is
+// no answer to it, but a conflict.
 func (a *api) resume(ctx context.Context, c *protocol.Call, p *langgraph.Projector, in runAsked) (run string, err error) {
 	var open []langgraph.Request
 	if p != nil {
 		open = p.Requests()
 	}
-	list, err := in.answers(open)
+	list, err := in.answers(p, open)
 	if err != nil {
 		return "", err
 	}
@@ -218,14 +219,13 @@ func (a *api) resume(ctx context.Context, c *protocol.Call, p *langgraph.Project
 }
 
 // answers returns the responses of input.respond that a resumption makes.
-func (in *runAsked) answers(open []langgraph.Request) (list []any, err error) {
-	said := map[string]json.RawMessage{}
-	_ = json.Unmarshal(in.Command.Resume, &said) // an answer may be anything
+func (in *runAsked) answers(p *langgraph.Projector, open []langgraph.Request) (list []any, err error) {
+	said, err := answersIn(in.Command.Resume, p, open)
+	if err != nil {
+		return nil, err
+	}
 	for _, r := range open {
 		v := said[r.ID]
-		if v == nil && len(open) == 1 {
-			v, said = in.Command.Resume, map[string]json.RawMessage{r.ID: nil}
-		}
 		if v == nil {
 			continue
 		}
@@ -234,9 +234,6 @@ func (in *runAsked) answers(open []langgraph.Request) (list []any, err error) {
 		}
 		list = append(list, map[string]any{"namespace": json.RawMessage(r.Namespace), "interrupt_id": r.ID, "response": v,
 			"update": in.Command.Update, "goto": in.Command.Goto, "config": in.Config, "metadata": in.Metadata})
-	}
-	if len(list) == 0 || len(list) != len(said) {
-		return nil, unprocessable("%d requests for input wait: resume is not an object with the answer to some, by their ids", len(open))
 	}
 	if size := len(in.Command.Update) + len(in.Command.Goto) + len(in.Metadata) + sizeOf(in.Config); len(list)*size > schema.MaxPackBytes {
 		return nil, unprocessable("update, goto, config and metadata stand in each of %d answers, and are too large for that", len(list))

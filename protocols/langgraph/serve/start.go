@@ -128,28 +128,25 @@ func (s *start) plan(p *langgraph.Projector) (plan, error) {
 	case active:
 		return plan{[]schema.Event{says}, func(producers.Receipt) string { return id }}, nil
 	}
-	answers, err := s.answers(p.Requests())
+	answers, err := s.answers(p, p.Requests())
 	return plan{answers, func(r producers.Receipt) string { return langgraph.RunID(s.thread, r.First) }}, err
 }
 
 // answers makes the input the answer to what the thread waits for: to one request as it is, to several by their ids.
-func (s *start) answers(open []langgraph.Request) (events []schema.Event, err error) {
+func (s *start) answers(p *langgraph.Projector, open []langgraph.Request) (events []schema.Event, err error) {
 	if n := len(open); n > dialect.MaxList || n > 1 && n*len(s.payload) > schema.MaxPackBytes {
 		return nil, refuse(langgraph.CodeInvalidArgument, "%d requests wait for an answer, too many or too large for one run.start (input.respond answers some of them)", n)
 	}
-	said := [][]byte{s.input}
-	if len(open) > 1 {
-		ids := make([]string, len(open))
-		for i, r := range open {
-			ids[i] = r.ID
-		}
-		said = jsonscan.Values(s.input, ids)
+	said, err := answersIn(s.input, p, open)
+	if err != nil {
+		return nil, err
 	}
-	for i, r := range open {
-		if len(open) > 1 && (said[i] == nil || r.Lane != open[0].Lane) {
+	for _, r := range open {
+		v := said[r.ID]
+		if len(open) > 1 && (v == nil || r.Lane != open[0].Lane) {
 			return nil, refuse(langgraph.CodeInvalidArgument, "%d requests wait for an answer: input has none for %.100q (input.respond answers some of them)", len(open), r.ID)
 		}
-		o := jsonscan.Object{'{'}.Str("request_id", r.ID).Raw("answer", said[i]).Raw("run", s.payload)
+		o := jsonscan.Object{'{'}.Str("request_id", r.ID).Raw("answer", v).Raw("run", s.payload)
 		events = append(events, event(typeAnswer, r.Lane, o.End()))
 	}
 	return events, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
@@ -197,11 +198,13 @@ func (a *api) confirm(ctx context.Context, c *protocol.Call) error {
 	decided := change(s.req, typeAnswer, c.By(metis.AnswerPayload(request, in.Decision, in.Scope)), func(p *metis.Projector) error {
 		switch asked, ok := p.Confirmation(request); {
 		case !ok:
-			return metis.Refuse(metis.CodeConfirmationNotFound, "nothing of this id waits for a decision")
+			return metis.Refuse(metis.CodeConfirmationNotFound, "nothing of this id waits for a decision%s", waiting(p))
 		case asked.Resolved:
-			return metis.Refuse(metis.CodeConfirmationResolved, "it was decided already")
+			return metis.Refuse(metis.CodeConfirmationResolved, "it was decided already%s", waiting(p))
 		case p.Turn() != turn:
 			return metis.Refuse(metis.CodeTurnCompleted, "the turn is over")
+		case !asked.Waits:
+			return metis.Refuse(metis.CodeConfirmationNotFound, "nobody waits for the decision any more%s", waiting(p))
 		}
 		return nil
 	})
@@ -214,4 +217,13 @@ func (a *api) confirm(ctx context.Context, c *protocol.Call) error {
 		c.Reply(http.StatusOK, fmt.Appendf(nil, `{"request_id":%s,"decision":%q,"applied":true}`, name, in.Decision))
 	}
 	return err
+}
+
+// waiting names the requests that wait for a decision, for the words of a refusal.
+func waiting(p *metis.Projector) string {
+	ids := p.Waiting()
+	if len(ids) == 0 {
+		return "; nothing waits"
+	}
+	return "; these wait: " + strings.Join(ids[:min(len(ids), 8)], ", ")
 }

@@ -4,6 +4,7 @@ import { Fields, content } from "./fields.js";
 import { Commands, commandName } from "./lanes.js";
 import { eachField } from "./json.js";
 import { counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
+import { ask } from "./waits.js";
 const states = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
 /**
  * Sums a run's events up: messages with their blocks, tool calls, children, state, plan, usage,
@@ -72,6 +73,8 @@ export class Fold {
     }
     take(e) {
         const t = { lane: this.meet(e.child_id, e.path), seq: e.seq, first: firstSeq(e), p: new Fields(e.payload, e.json) };
+        const change = ask(this.snapshot, t, e.type);
+        this.settleInputs(t, change);
         switch (e.type) {
             case "text.delta":
                 return append(this.block(t, "text"), t.p);
@@ -106,13 +109,13 @@ export class Fold {
             case "run.lifecycle":
                 return this.lifecycle(t);
             case "input.requested":
-                return this.request(t);
+                return change.asked ? this.request(t) : undefined;
             case "input.answered":
                 return this.answered(t);
             default: {
                 const name = commandName(e.type);
                 if (name !== undefined)
-                    this.command(t, name, e.actor ?? null);
+                    this.command(t, name, e.actor ?? null, change);
             }
         }
     }
@@ -134,7 +137,7 @@ export class Fold {
         return this.lanes.get(child) ?? this.lane(newChild(child, parent));
     }
     lane(child) {
-        const lane = { id: child?.child_id ?? null, child, open: undefined, byIndex: new Map(), byCall: new Map(), calls: new Map(), waiting: new Map() };
+        const lane = { id: child?.child_id ?? null, child, open: undefined, byIndex: new Map(), byCall: new Map(), calls: new Map(), asked: new Map(), said: 0, waiting: new Map() };
         this.lanes.set(lane.id, lane);
         if (child !== null)
             this.snapshot.children.push(child);
@@ -191,6 +194,7 @@ export class Fold {
         l.byIndex.clear();
         l.byCall.clear();
         this.snapshot.messages.push(m);
+        this.spoken(l, m);
         if (m.role === "assistant")
             this.commands.settle(l, "message");
     }
@@ -216,6 +220,7 @@ export class Fold {
         m.error = t.p.raw("error");
         if (m.blocks.length === 0)
             content(m, t.p.array("content"));
+        this.spoken(t.lane, m);
         this.closeMessage(t.lane, t.seq);
         this.use(m);
     }
@@ -236,6 +241,8 @@ export class Fold {
         l.open.blocks.push(b);
         l.byIndex.set(b.index, b);
         l.byCall.set(b.call_id ?? "", b);
+        if (b.call_id)
+            l.asked.set(b.call_id, b);
         return b;
     }
     startBlock(t) {
@@ -295,46 +302,82 @@ export class Fold {
     tool(t, type) {
         const id = t.p.str("call_id");
         let c = t.lane.calls.get(id);
-        if (c === undefined || (c.state !== "running" && type === "tool.start")) {
-            c = newCall(id, t);
-            t.lane.calls.set(id, c);
-            this.snapshot.tool_calls.push(c);
+        if (type === "tool.start")
+            return this.startCall(t, id, c);
+        if (c === undefined) {
+            c = this.addCall(t, id);
+            const asked = t.lane.asked.get(id ?? "");
+            if (asked !== undefined && id !== null)
+                Object.assign(c, { tool: asked.tool ?? null, input: asked.input ?? null });
         }
         if (type === "tool.output.delta") {
             c.streamed += t.p.text("text");
         }
-        else if (type === "tool.start") {
-            c.tool = t.p.str("tool");
-            c.input = t.p.raw("input");
-            if (t.lane.open?.announced === false)
-                for (const b of t.lane.open.blocks)
-                    b.open = false;
-        }
-        else {
+        else if (c.state === "running") {
             c.state = t.p.yes("ok") ? "ok" : "failed";
             Object.assign(c, { end_seq: t.seq, output: t.p.raw("output"), error: t.p.raw("error_detail") ?? t.p.raw("error"), duration_ms: t.p.number("duration_ms"), blob_ref: t.p.str("blob_ref") });
         }
     }
-    request(t) {
-        const id = t.p.str("request_id");
-        let q = this.inputs.get(id);
-        if (q === undefined || q.answered_seq !== null) {
-            q = { request_id: id, child_id: t.lane.id, prompt: null, options: null, schema: null, state: "open", answer: null, seq: t.seq, answered_seq: null };
-            this.inputs.set(id, q);
-            this.snapshot.inputs.push(q);
+    /** The first start of a call counts; the same start again behind its end is no other call, unless somebody has spoken since. */
+    startCall(t, id, c) {
+        if (t.lane.open?.announced === false)
+            for (const b of t.lane.open.blocks)
+                b.open = false;
+        const tool = t.p.str("tool"), input = t.p.raw("input");
+        if (c === undefined)
+            c = this.addCall(t, id);
+        else if (c.tool !== null || c.input !== null) {
+            const same = c.tool === tool && (c.input?.text ?? null) === (input?.text ?? null);
+            if (c.state === "running" || (same && t.lane.said <= (c.start_seq ?? 0)))
+                return;
+            c = this.addCall(t, id);
         }
-        Object.assign(q, { prompt: t.p.str("prompt"), options: t.p.array("options"), schema: t.p.object("schema") });
+        Object.assign(c, { tool, input });
     }
-    /** What the agent says of an answer. The first one counts, whoever says it. */
+    addCall(t, id) {
+        const c = newCall(id, t);
+        t.lane.calls.set(id, c);
+        this.snapshot.tool_calls.push(c);
+        return c;
+    }
+    request(t) {
+        const q = {
+            request_id: t.p.str("request_id"), child_id: t.lane.id, prompt: t.p.str("prompt"), options: t.p.array("options"), schema: t.p.object("schema"),
+            state: "open", answer: null, seq: t.seq, answered_seq: null, ended_seq: null,
+        };
+        this.keep(q);
+        this.snapshot.inputs.push(q);
+    }
+    /** Makes a request the newest of its id: of its lane, and of all. */
+    keep(q) {
+        this.inputs.set(JSON.stringify([q.child_id, q.request_id]), q);
+        this.inputs.set(JSON.stringify([q.request_id]), q);
+    }
+    input(child, id) {
+        return this.inputs.get(JSON.stringify([child, id])) ?? this.inputs.get(JSON.stringify([id]));
+    }
+    ended(change) {
+        const list = change.ended.filter((w) => w.request_id !== null).map((w) => this.inputs.get(JSON.stringify([w.child_id, w.request_id])));
+        return list.filter((q) => q !== undefined);
+    }
+    /** Notes the answer or the end of the requests that an event has ended. */
+    settleInputs(t, change) {
+        for (const q of this.ended(change)) {
+            if (q.state !== "open")
+                continue;
+            if (change.answered)
+                Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
+            else
+                Object.assign(q, { state: "ended", ended_seq: t.seq });
+        }
+    }
+    /** What the agent says of an answer: the command is obeyed. */
     answered(t) {
-        const q = this.inputs.get(t.p.str("request_id"));
-        if (q === undefined)
-            return;
-        if (q.answered_seq === null)
-            Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
-        this.commands.settleAnswer(q);
+        const q = this.input(t.lane.id, t.p.str("request_id"));
+        if (q !== undefined)
+            this.commands.settleAnswer(q);
     }
-    command(t, name, actor) {
+    command(t, name, actor, change) {
         const state = this.stateOf(t.lane);
         const over = state !== null && finalStates.has(state);
         switch (name) {
@@ -352,12 +395,9 @@ export class Fold {
                     return;
                 break;
             case "answer": {
-                const q = this.inputs.get(t.p.str("request_id"));
-                if (q === undefined || q.answered_seq !== null)
-                    return;
-                Object.assign(q, { state: "answered", answered_seq: t.seq, answer: t.p.raw("answer") });
-                if (!over && !this.over())
-                    this.commands.wait(t, name, actor, q);
+                const answered = this.ended(change);
+                if (answered.length > 0 && !over && !this.over())
+                    this.commands.wait(t, name, actor, answered);
                 return;
             }
         }
@@ -372,6 +412,14 @@ export class Fold {
         const m = { ...newMessage(t.lane.id, t.seq), message_id: t.p.str("message_id"), role: "user", end_seq: t.seq };
         content(m, t.p.raw("content"));
         this.snapshot.messages.push(m);
+        this.spoken(t.lane, m);
+    }
+    /** Notes that a message has begun, and which calls it asks for. */
+    spoken(l, m) {
+        l.said = Math.max(l.said, m.start_seq ?? 0);
+        for (const b of m.blocks)
+            if (b.call_id)
+                l.asked.set(b.call_id, b);
     }
     decide(t, decision) {
         const plan = this.snapshot.plan;
@@ -403,10 +451,12 @@ export class Fold {
         }
         for (const c of s.tool_calls)
             this.meet(c.child_id).calls.set(c.call_id, c);
+        for (const m of s.messages)
+            this.spoken(this.meet(m.child_id), m);
         for (const q of s.inputs)
-            this.inputs.set(q.request_id, q);
+            this.keep(q);
         this.commands = new Commands(s);
-        this.commands.restore((id) => this.meet(id), this.inputs);
+        this.commands.restore((id) => this.meet(id));
     }
 }
 function append(b, p) {

@@ -13,12 +13,12 @@ export class Commands {
     constructor(snapshot) {
         this.snapshot = snapshot;
     }
-    wait(t, name, actor, answers) {
+    wait(t, name, actor, answers = []) {
         const c = { command: name, child_id: t.lane.id, seq: t.seq, actor: actor || null, payload: t.p.json };
         this.snapshot.commands.push(c);
         this.file(t.lane, c);
-        if (answers !== undefined)
-            this.answers.set(answers, c);
+        for (const q of answers)
+            this.answers.set(q, c);
     }
     file(l, c) {
         const list = l.waiting.get(c.command);
@@ -76,15 +76,14 @@ export class Commands {
         this.settle(l, "reject_plan");
     }
     /** Files the commands of a snapshot. */
-    restore(lane, inputs) {
+    restore(lane) {
         for (const c of this.snapshot.commands) {
             this.file(lane(c.child_id), c);
             if (c.command !== "answer")
                 continue;
-            const id = c.payload.value().request_id;
-            const q = inputs.get(id ?? null);
-            if (q !== undefined && q.answered_seq === c.seq)
-                this.answers.set(q, c);
+            for (const q of this.snapshot.inputs)
+                if (q.answered_seq !== null && q.answered_seq === c.seq)
+                    this.answers.set(q, c);
         }
     }
 }

@@ -5,7 +5,7 @@ export function emptySnapshot() {
     return {
         run_id: null, last_seq: null, last_id: null, last_ts: null, state: null, reason: null, state_seq: null, state_ts: null,
         planning_gate: null, plan: null, messages: [], tool_calls: [], children: [],
-        usage: { total: counts(), by_model: Object.create(null) }, inputs: [], commands: [],
+        usage: { total: counts(), by_model: Object.create(null) }, inputs: [], waits: [], commands: [],
     };
 }
 export function newChild(id, parent) {

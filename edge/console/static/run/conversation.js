@@ -172,7 +172,7 @@ export function conversation(model, { choose, openLane, blob, signal }) {
       m.blocks.map((b, i) => part(e, i, b, m)), m.error !== null && failure(m.error), m.stop_reason === "max_tokens" && h("p", { class: "hint" }, "cut at the most tokens that were allowed")],
     tool: (c) => toolView(c),
     child: (c) => h("div", { class: "card" }, h("div", { class: "who" }, "child ", badge(c.state), " ", button(short(c.child_id, 60), () => openLane(c.child_id), "link")), c.prompt && h("p", { dir: "auto" }, short(c.prompt, 600)), c.reason && h("p", { class: "hint" }, short(c.reason, 300))),
-    input: (q) => h("div", { class: "card ask" }, h("div", { class: "who" }, q.state === "open" ? "waits for an answer" : "answered"), h("p", { dir: "auto" }, visible(q.prompt ?? "A question")), q.options !== null && spoken(q.options), q.answer !== null && [h("p", { class: "hint" }, "answer"), spoken(q.answer)]),
+    input: (q) => h("div", { class: "card ask" }, h("div", { class: "who" }, { open: "waits for an answer", ended: "not waited for any more" }[q.state] ?? "answered"), h("p", { dir: "auto" }, visible(q.prompt ?? "A question")), q.options !== null && spoken(q.options), q.answer !== null && [h("p", { class: "hint" }, "answer"), spoken(q.answer)]),
     plan: (p) => planView(p),
   };
 

@@ -1,0 +1,48 @@
+package qoder
+
+import (
+	"strings"
+
+	"agentstream/schema/jsonscan"
+)
+
+// waitingIDs names what waits, for the words of a refusal.
+func (p *Projector) waitingIDs() string {
+	var ids []string
+	for _, c := range p.tools.waiting.All() {
+		if ids = append(ids, c.id); len(ids) == maxNamed {
+			break
+		}
+	}
+	if len(ids) == 0 {
+		return "; nothing waits"
+	}
+	return "; these wait: " + strings.Join(ids, ", ")
+}
+
+// maxNamed bounds what a refusal names.
+const maxNamed = 8
+
+// lapse closes what the record at hand has ended without an answer: a request whose call has ended, and all that a lane has asked
+// which was told to cancel. A lane that only waited is cancelled with that.
+func (p *Projector) lapse() {
+	for _, q := range p.reading.Lapsed() {
+		id := jsonscan.AppendString(nil, q.Request)
+		c := p.tools.requested(id)
+		if q.Request == "" {
+			c = p.tools.call(callKey(q.Child, jsonscan.AppendString(nil, q.Call)))
+		}
+		if c == nil || !p.tools.held(c.key) {
+			continue
+		}
+		if p.tools.drop(c.key); string(p.rec.Type) != typeCancel {
+			p.settleAll(c.child)
+			continue
+		}
+		for _, lane := range []string{c.child, ""} {
+			if t := p.threads.lanes.m[lane]; t != nil && p.tools.waits(lane) == 0 && !t.running && t.stop == stopAction && !t.held {
+				p.finish(t, stopCancelled)
+			}
+		}
+	}
+}

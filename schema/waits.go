@@ -1,0 +1,253 @@
+package schema
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Waits is what waits in a run for somebody: the questions of its events, read in the order of the log, that nothing
+// has ended yet. It is the one place that says whether an answer is waited for; lists, commands, snapshots and all
+// protocols ask it.
+//
+// A question begins with input.requested, and with a tool.start that asks for permission or is the client's to carry
+// out. It ends with its answer (command.answer, input.answered), with the end of its call, with the end of its turn
+// when that was cancelled or has failed, with its child's final state, and with that of the run, so that a run which
+// begins anew has none. A command.cancel of its lane, or of the whole run, ends it as well: with the end of the turn,
+// whatever that says, or at once when the turn has ended. One that comes again while it waits is the same question.
+//
+// The zero Waits is that of a run without events. It may be used by one goroutine at a time. An event costs the same,
+// however many questions wait.
+type Waits struct {
+	requests map[laneKey]*Ask   // by the lane and the request's id
+	named    map[string][]*Ask  // by the request's id, in whatever lane
+	calls    map[laneKey][]*Ask // that are about a call, by its lane and id: what the call asks itself has no request
+	lanes    map[string]*laneAsks
+	n        int
+}
+
+// laneAsks are the questions of a lane.
+type laneAsks struct {
+	fresh, told, idle map[*Ask]struct{} // those of neither kind, Ask.Told, Ask.Idle
+}
+
+func (l *laneAsks) len() int { return len(l.fresh) + len(l.told) + len(l.idle) }
+
+// set returns where a question of the lane is.
+func (l *laneAsks) set(a *Ask) map[*Ask]struct{} {
+	switch {
+	case a.Told:
+		return l.told
+	case a.Idle:
+		return l.idle
+	}
+	return l.fresh
+}
+
+// laneKey is a request or a call of a lane.
+type laneKey struct{ child, id string }
+
+// Take takes the next event. It returns the questions that the event has ended, oldest first, and whether the event is a new
+// question itself.
+func (w *Waits) Take(e *AskEvent) (ended []Ask, asked bool) {
+	switch e.kind {
+	case asks:
+		return w.ask(e.Ask)
+	case answers:
+		ended = w.endAll(w.find(e.Child, e.Request))
+	case endsCall:
+		ended = w.endAll(slices.Clone(w.calls[laneKey{e.Child, e.Call}]))
+	case endsTurn:
+		ended = w.turnOver(e.Child)
+	case endsLane:
+		if l := w.lanes[e.Child]; l != nil {
+			ended = w.endAll(slices.AppendSeq(slices.AppendSeq(slices.Collect(maps.Keys(l.fresh)), maps.Keys(l.told)), maps.Keys(l.idle)))
+		}
+	case endsRun:
+		ended, *w = w.Open(), Waits{}
+	case cancelsLane:
+		ended = w.cancel(e.Child)
+	case cancelsRun:
+		for _, child := range slices.Collect(maps.Keys(w.lanes)) {
+			ended = append(ended, w.cancel(child)...)
+		}
+		sortAsks(ended)
+	}
+	return ended, false
+}
+
+// turnOver ends the questions of a lane that was told to cancel. The others wait on.
+func (w *Waits) turnOver(child string) []Ask {
+	l := w.lanes[child]
+	if l == nil {
+		return nil
+	}
+	for a := range l.fresh {
+		a.Idle = true
+		l.idle[a] = struct{}{}
+	}
+	clear(l.fresh)
+	return w.endAll(slices.Collect(maps.Keys(l.told)))
+}
+
+// cancel ends the questions of a lane whose turn is over. The others wait until it is.
+func (w *Waits) cancel(child string) []Ask {
+	l := w.lanes[child]
+	if l == nil {
+		return nil
+	}
+	for a := range l.fresh {
+		a.Told = true
+		l.told[a] = struct{}{}
+	}
+	clear(l.fresh)
+	return w.endAll(slices.Collect(maps.Keys(l.idle)))
+}
+
+func (w *Waits) ask(a Ask) (ended []Ask, asked bool) {
+	switch {
+	case a.Request == "" && w.Call(a.Child, a.Call):
+		return nil, false // it asks already, or a request about it does
+	case a.Request != "" && w.Request(a.Child, a.Request):
+		return nil, false
+	}
+	if was := w.own(a.Child, a.Call); was != nil { // the request takes the place of what the call asks
+		ended = w.endAll([]*Ask{was})
+	}
+	w.add(a)
+	return ended, true
+}
+
+// own returns what a call asks itself; nil when it does not.
+func (w *Waits) own(child, call string) *Ask {
+	for _, a := range w.calls[laneKey{child, call}] {
+		if a.Request == "" {
+			return a
+		}
+	}
+	return nil
+}
+
+func (w *Waits) add(of Ask) {
+	a := &of
+	if w.lanes == nil {
+		w.requests, w.named = make(map[laneKey]*Ask), make(map[string][]*Ask)
+		w.calls, w.lanes = make(map[laneKey][]*Ask), make(map[string]*laneAsks)
+	}
+	w.n++
+	if a.Request != "" {
+		w.requests[laneKey{a.Child, a.Request}] = a
+		w.named[a.Request] = append(w.named[a.Request], a)
+	}
+	if key := (laneKey{a.Child, a.Call}); a.Call != "" {
+		w.calls[key] = append(w.calls[key], a)
+	}
+	l := w.lanes[a.Child]
+	if l == nil {
+		l = &laneAsks{make(map[*Ask]struct{}), make(map[*Ask]struct{}), make(map[*Ask]struct{})}
+		w.lanes[a.Child] = l
+	}
+	l.set(a)[a] = struct{}{}
+}
+
+// endAll removes questions, and returns them.
+func (w *Waits) endAll(which []*Ask) (ended []Ask) {
+	for _, a := range which {
+		ended = append(ended, *a)
+		w.n--
+		if a.Request != "" {
+			delete(w.requests, laneKey{a.Child, a.Request})
+			drop(w.named, a.Request, a)
+		}
+		if a.Call != "" {
+			drop(w.calls, laneKey{a.Child, a.Call}, a)
+		}
+		l := w.lanes[a.Child]
+		delete(l.set(a), a)
+		if l.len() == 0 {
+			delete(w.lanes, a.Child)
+		}
+	}
+	sortAsks(ended)
+	return ended
+}
+
+func drop[K comparable](index map[K][]*Ask, key K, a *Ask) {
+	list := slices.DeleteFunc(index[key], func(b *Ask) bool { return a == b })
+	if index[key] = list; len(list) == 0 {
+		delete(index, key)
+	}
+}
+
+func sortAsks(list []Ask) {
+	slices.SortFunc(list, func(x, y Ask) int { return cmp.Compare(x.Seq, y.Seq) })
+}
+
+// find returns the questions that an answer in a lane names: the request of that id in the lane, and those that are about the lane's
+// call of that id. Where there is neither, the requests of that id in other lanes: clients need not know who asks.
+func (w *Waits) find(child, id string) []*Ask {
+	found := slices.Clone(w.calls[laneKey{child, id}])
+	if a := w.requests[laneKey{child, id}]; a != nil && !slices.Contains(found, a) {
+		found = append(found, a)
+	}
+	if len(found) == 0 {
+		return slices.Clone(w.named[id])
+	}
+	return found
+}
+
+// For reports whether an answer in a lane to a request or a call is waited for, and returns the oldest question that it names.
+func (w *Waits) For(child, id string) (a Ask, ok bool) {
+	if id = askID(id); id == "" {
+		return a, false
+	}
+	for _, found := range w.find(child, id) {
+		if !ok || found.Seq < a.Seq {
+			a, ok = *found, true
+		}
+	}
+	return a, ok
+}
+
+// Request reports whether a lane's request for input waits.
+func (w *Waits) Request(child, id string) bool { return w.requests[laneKey{child, askID(id)}] != nil }
+
+// Call reports whether a lane's call waits: it asks itself, or a request about it does.
+func (w *Waits) Call(child, id string) bool { return len(w.calls[laneKey{child, askID(id)}]) > 0 }
+
+// Requests returns how many requests for input wait.
+func (w *Waits) Requests() int { return len(w.requests) }
+
+// Len returns how many questions wait.
+func (w *Waits) Len() int { return w.n }
+
+// Of returns how many questions of a lane wait.
+func (w *Waits) Of(child string) int {
+	if l := w.lanes[child]; l != nil {
+		return l.len()
+	}
+	return 0
+}
+
+// Open returns the questions that wait, oldest first.
+func (w *Waits) Open() []Ask {
+	list := make([]Ask, 0, w.n)
+	for _, l := range w.lanes {
+		for _, set := range []map[*Ask]struct{}{l.fresh, l.told, l.idle} {
+			for a := range set {
+				list = append(list, *a)
+			}
+		}
+	}
+	sortAsks(list)
+	return list
+}
+
+// Clone returns a copy. Its cost grows with what waits.
+func (w *Waits) Clone() *Waits {
+	c := new(Waits)
+	for _, a := range w.Open() {
+		c.add(a)
+	}
+	return c
+}

@@ -1,0 +1,160 @@
+package schema_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/schematest"
+)
+
+// asking makes events of lines "child|type payload".
+func asking(lines ...string) (s schematest.Scenario) {
+	for _, line := range lines {
+		child, rest, _ := strings.Cut(line, "|")
+		typ, payload, _ := strings.Cut(rest, " ")
+		e := schema.Event{Type: typ, ChildID: child, Payload: []byte(payload)}
+		s.Events = append(s.Events, e)
+	}
+	return s
+}
+
+// waitsOf returns what waits, as every reader has it: the fold, the reading of the run, and the merge of a list. They must agree.
+func waitsOf(t *testing.T, s schematest.Scenario) string {
+	t.Helper()
+	var f schema.Fold
+	reading := assemble.New(assemble.Limits{})
+	var asks []schema.AskEvent
+	for _, e := range schematest.Numbered(testRun, s) {
+		f.Add(&e)
+		reading.NextEvent(&e)
+		if a, ok := schema.AskEventOf(e.Seq, time.Time{}, e.Type, e.ChildID, e.Payload); ok {
+			asks = append(asks, a)
+		}
+	}
+	text := func(list []schema.Ask) string {
+		var b strings.Builder
+		for _, a := range list {
+			fmt.Fprintf(&b, "%s/%s%s ", a.Child, a.Request, strings.TrimPrefix("("+a.Call+")", "()"))
+		}
+		return strings.TrimSpace(b.String())
+	}
+	got := text(f.Questions().Open())
+	if other := text(reading.Questions().Open()); other != got {
+		t.Errorf("the reading has %q, the fold %q", other, got)
+	}
+	for cut := range asks {
+		if other := text(schema.MergeAsks(schema.MergeAsks(nil, asks[:cut]), asks[cut:])); other != got {
+			t.Errorf("the list has %q, cut at %d, the fold %q", other, cut, got)
+		}
+	}
+	open := 0
+	for _, in := range f.Inputs {
+		if in.Open() {
+			open++
+		}
+	}
+	if open != f.Questions().Requests() {
+		t.Errorf("%d inputs of the snapshot are open, %d wait", open, f.Questions().Requests())
+	}
+	return got
+}
+
+// TestWaits: what ends a question, and what does not, in every reader.
+func TestWaits(t *testing.T) {
+	const (
+		begin, ask    = `|turn.start {"turn_id":"t"}`, `|input.requested {"request_id":"q","call_id":"c"}`
+		call          = `|tool.start {"call_id":"c","tool":"x","input":{},"permission":"ask"}`
+		kid           = `kid|input.requested {"request_id":"q"}`
+		cancel        = `|command.cancel {}`
+		interrupt     = `|command.cancel {"interrupt":true}`
+		ended, broken = `|turn.end {"turn_id":"t","stop_reason":"end_turn"}`, `|turn.end {"turn_id":"t","stop_reason":"cancelled"}`
+		held          = `|turn.end {"turn_id":"t","stop_reason":"interrupted"}`
+		aborted       = `|run.lifecycle {"state":"aborted"}`
+		anew          = `|command.message {"content":"go on"}`
+	)
+	for name, c := range map[string]struct {
+		lines []string
+		want  string
+	}{
+		"a request":                         {[]string{ask}, "/q(c)"},
+		"a call":                            {[]string{call}, "/(c)"},
+		"a request about a call":            {[]string{call, ask}, "/q(c)"},
+		"a call that a request is about":    {[]string{ask, call}, "/q(c)"},
+		"the same again":                    {[]string{ask, ask, call, call}, "/q(c)"},
+		"an answer":                         {[]string{ask, `|command.answer {"request_id":"q"}`}, ""},
+		"an answer by the call":             {[]string{ask, `|command.answer {"request_id":"c"}`}, ""},
+		"an answer to another":              {[]string{ask, `|command.answer {"request_id":"p"}`}, "/q(c)"},
+		"an answer of another lane":         {[]string{kid, `|command.answer {"request_id":"q"}`}, ""},
+		"an answer of the lane":             {[]string{kid, ask, `|command.answer {"request_id":"q"}`}, "kid/q"},
+		"a question asked again":            {[]string{ask, `|input.answered {"request_id":"q"}`, ask}, "/q(c)"},
+		"the end of the call":               {[]string{call, ask, `|tool.end {"call_id":"c","ok":false}`}, ""},
+		"the end of another lane's call":    {[]string{call, `kid|tool.end {"call_id":"c","ok":false}`}, "/(c)"},
+		"the end of the turn":               {[]string{begin, ask, ended}, "/q(c)"},
+		"the interrupt of the question":     {[]string{begin, ask, held}, "/q(c)"},
+		"a turn that was cancelled":         {[]string{begin, ask, broken}, ""},
+		"a turn that has failed":            {[]string{begin, ask, `|turn.end {"stop_reason":"failed"}`}, ""},
+		"a cancel":                          {[]string{begin, ask, cancel}, "/q(c)"},
+		"a cancel that was obeyed":          {[]string{begin, ask, cancel, held}, ""},
+		"an interrupt that was obeyed":      {[]string{begin, ask, kid, interrupt, ended}, "kid/q"},
+		"a cancel behind the turn":          {[]string{begin, ask, ended, cancel}, ""},
+		"an interrupt behind the turn":      {[]string{begin, ask, ended, interrupt}, ""},
+		"a cancel of the run with children": {[]string{kid, `kid|turn.end {"stop_reason":"end_turn"}`, cancel}, ""},
+		"a child's end":                     {[]string{ask, kid, `kid|run.lifecycle {"state":"done"}`}, "/q(c)"},
+		"the run's end":                     {[]string{ask, kid, aborted}, ""},
+		"a run begun anew":                  {[]string{ask, aborted, anew}, ""},
+		"an ask behind a run begun anew":    {[]string{ask, aborted, anew, ask}, "/q(c)"},
+		"a pause":                           {[]string{ask, `|run.lifecycle {"state":"paused"}`}, "/q(c)"},
+	} {
+		if got := waitsOf(t, asking(c.lines...)); got != c.want {
+			t.Errorf("%s: %q waits, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestWaitsEverywhere: in logs in which anything is doubled, missing or late, all readers have the same questions, and a fold goes on
+// from its snapshot with the same.
+func TestWaitsEverywhere(t *testing.T) {
+	for seed := range uint64(400) {
+		rng := rand.New(rand.NewPCG(seed, 34))
+		var lines []string
+		for range 24 {
+			id, lane := rng.IntN(2), []string{"", "", "kid"}[rng.IntN(3)]
+			lines = append(lines, lane+"|"+[]string{
+				fmt.Sprintf(`input.requested {"request_id":"q%d"}`, id), fmt.Sprintf(`input.requested {"request_id":"p%d","call_id":"c%d"}`, id, id),
+				fmt.Sprintf(`tool.start {"call_id":"c%d","tool":"x","custom":true}`, id), fmt.Sprintf(`tool.end {"call_id":"c%d","ok":true}`, id),
+				fmt.Sprintf(`input.answered {"request_id":"q%d"}`, id), fmt.Sprintf(`command.answer {"request_id":"p%d"}`, id),
+				`turn.start {"turn_id":"t"}`, `turn.end {"turn_id":"t","stop_reason":"end_turn"}`, `turn.end {"turn_id":"t","stop_reason":"cancelled"}`,
+				`command.cancel {}`, `command.cancel {"interrupt":true}`, `run.lifecycle {"state":"running"}`, `run.lifecycle {"state":"done"}`,
+			}[rng.IntN(13)])
+		}
+		s := asking(lines...)
+		waitsOf(t, s)
+		events := schematest.Numbered(testRun, s)
+		var whole, first schema.Fold
+		for i := range events {
+			whole.Add(&events[i])
+			if i < len(events)/2 {
+				first.Add(&events[i])
+			}
+		}
+		rest, err := schema.ParseSnapshot(first.AppendSnapshot(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := len(events) / 2; i < len(events); i++ {
+			rest.Add(&events[i])
+		}
+		if got, want := string(rest.AppendSnapshot(nil)), string(whole.AppendSnapshot(nil)); got != want {
+			t.Errorf("seed %d: a fold that goes on has\n%s want\n%s", seed, got, want)
+		}
+		if !reflect.DeepEqual(rest.Waiting(), whole.Waiting()) {
+			t.Errorf("seed %d: %v waits, want %v", seed, rest.Waiting(), whole.Waiting())
+		}
+	}
+}

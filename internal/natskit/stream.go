@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/schema"
@@ -135,6 +136,19 @@ func stream(ctx context.Context, js jetstream.JetStream, name string) (s jetstre
 		return nil, fmt.Errorf("read stream %s: %w", name, err)
 	}
 	return s, nil
+}
+
+// Replicas returns how many copies of a stream there are to be. It asks once.
+func Replicas(ctx context.Context, nc *nats.Conn, name string) (int, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return 0, fmt.Errorf("natskit: replicas of %s: %w", name, err)
+	}
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return 0, fmt.Errorf("natskit: replicas of %s: %w", name, err)
+	}
+	return s.CachedInfo().Config.Replicas, nil
 }
 
 // streams are those of the log and the one of blobs.

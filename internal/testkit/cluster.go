@@ -123,3 +123,19 @@ func (c *Cluster) Dial(t testing.TB) *nats.Conn {
 	t.Cleanup(nc.Close)
 	return nc
 }
+
+// Leader returns the number of the server that leads a stream, once one does.
+func (c *Cluster) Leader(t testing.TB, stream string) int {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
+		for i, s := range c.Servers {
+			if s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
+				return i
+			}
+		}
+	}
+	t.Fatalf("nobody leads %s", stream)
+	return -1
+}

@@ -186,3 +186,67 @@ func TestSilentStream(t *testing.T) {
 }
 
 func runKey(run string) schema.RunKey { return schema.RunKey{Tenant: "acme", Run: run} }
+
+// TestLostQuorumIsNotAFullDisk: a leader whose followers are gone answers reads for a while, and no publish. That is no
+// full disk: what is appended meanwhile, with a key and without, waits its time, is told that no answer came, and is
+// stored once the followers are back.
+func TestLostQuorumIsNotAFullDisk(t *testing.T) {
+	for _, keyed := range []bool{false, true} {
+		t.Run(fmt.Sprint("keyed ", keyed), func(t *testing.T) { lostQuorum(t, keyed) })
+	}
+}
+
+func lostQuorum(t *testing.T, keyed bool) {
+	c := testkit.NATSCluster(t)
+	stream, key := natskit.StreamName(schema.Partition("run_1", c.Partitions)), ""
+	if keyed {
+		stream, key = "KV_"+natskit.KeysBucket, "key"
+	}
+	left := c.Leader(t, stream)
+	nc, err := natskit.Dial(c.Servers[left].ClientURL(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	l, err := natsjs.Open(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := natsjs.OpenKeys(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: natsjs.FailFast(nc, keys)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(within time.Duration) error {
+		opt := producers.AppendOptions{IdempotencyKey: key, Within: within}
+		_, err := a.Append(t.Context(), runKey("run_1"), []schema.Event{text("", "x")}, opt)
+		return err
+	}
+	if err := put(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if keyed {
+		key = "another key"
+	}
+	for i := range c.Servers {
+		if i != left {
+			c.Stop(i)
+		}
+	}
+	for range 2 {
+		if err := put(5 * time.Second); err == nil || errors.Is(err, producers.ErrFull) {
+			t.Error(err)
+		}
+	}
+	for i := range c.Servers {
+		if i != left {
+			c.Start(t, i)
+		}
+	}
+	if err := put(time.Minute); err != nil {
+		t.Errorf("with all servers: %v", err)
+	}
+}

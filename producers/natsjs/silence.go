@@ -16,7 +16,9 @@ import (
 
 // silence notices a stream that answers no publish any more though it can be read. A single server does that to a
 // stream whose disk was full, until it is begun anew. Nobody is then kept waiting for an answer, but for one who
-// tries, once a second. The zero silence is of a stream that answers.
+// tries, once a second. A stream with replicas is never silent: its leader leaves when its disk is full, and one that can
+// be read and stores nothing has lost its followers, or has been cut off from them. Appends to it wait their time. The
+// zero silence is of a stream that answers.
 type silence struct {
 	row atomic.Bool // publishes in a row were not answered
 
@@ -88,17 +90,27 @@ func (s *silence) unanswered(nc *nats.Conn, stream string, sent time.Time, enoug
 	if !ask {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), silenceRead)
-	defer cancel()
-	_, err := natskit.LastFromLeader(ctx, nc, stream, ">")
+	readable := readableAlone(nc, stream)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asks = false
-	if err != nil && !errors.Is(err, natskit.ErrNoMessage) {
+	if !readable {
 		return
 	}
 	s.shut = !s.since.IsZero() // else a message was stored meanwhile
 	s.tried, s.conn = time.Now(), nc.Stats().Reconnects
+}
+
+// readableAlone reports whether a stream has no replicas and can be read.
+func readableAlone(nc *nats.Conn, stream string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), silenceRead)
+	defer cancel()
+	replicas, err := natskit.Replicas(ctx, nc, stream)
+	if err != nil || replicas > 1 {
+		return false
+	}
+	_, err = natskit.LastFromLeader(ctx, nc, stream, ">")
+	return err == nil || errors.Is(err, natskit.ErrNoMessage)
 }
 
 // clear is called with mu.

@@ -16,8 +16,8 @@ type letterbox struct {
 }
 
 func (o *letterbox) Partitions() []edge.Partition {
-	at := time.Unix(0, 0).UTC()
-	return []edge.Partition{{Stream: "AGENT_0", State: "active", LagMessages: 2, LagSeconds: 1.5, LagAt: &at}}
+	at, messages, seconds := time.Unix(0, 0).UTC(), uint64(2), 1.5
+	return []edge.Partition{{Stream: "AGENT_0", State: "active", LagMessages: &messages, LagSeconds: &seconds, LagAt: &at}}
 }
 
 func (o *letterbox) DeadLetters(_ context.Context, tenant string, _ int) (out []edge.DeadLetter, all int, err error) {

@@ -49,7 +49,7 @@ type Hooks struct {
 	Retrying func(stream string, err error, since time.Time, pause time.Duration)
 	// Recovered is called when an outage has ended.
 	Recovered func(stream string, outage time.Duration)
-	// Lag is called every LagEvery when a queue has returned its lag, with the state of its pipeline.
+	// Lag is called every LagEvery, with the state of the pipeline, whose LagAt is zero when the queue did not return its lag.
 	Lag func(s Status)
 	// Lost is called when the log has dropped messages that were never stored: an alarm.
 	Lost func(stream string, messages uint64)

@@ -74,8 +74,14 @@ func (p *pipeline) known(ctx context.Context) (Offset, error) {
 	return stored.Offset, err
 }
 
-// noLag logs that the lag is not known, as a warning once until it is known again.
+// noLag notes that the lag is not known. It is logged as a warning once until it is known again.
 func (p *pipeline) noLag(err error) {
+	p.update(func(s *Status) {
+		s.Lag, s.LagAt = Lag{Stream: s.Stream, Lost: s.Lag.Lost}, time.Time{} // an alarm stays: nothing shows that it is over
+	})
+	if h := p.cfg.Hooks.Lag; h != nil {
+		h(p.snapshot())
+	}
 	level := slog.LevelWarn
 	if p.unknown {
 		level = slog.LevelDebug

@@ -48,7 +48,7 @@ type Status struct {
 	Offset        Offset    // as this process has moved it, or read it
 	Lag           Lag       // as of LagAt
 	LagEvents     uint64    // an estimate: Lag.Messages times the events per message of late
-	LagAt         time.Time // zero: not yet known
+	LagAt         time.Time // zero: not known, not yet or because the log did not answer
 	Alarm         string    // why the log may drop, or has dropped, messages that are not stored; "" when it may not
 	Degraded      bool      // an operator must act on Alarm now: a quarter is left, or messages are lost
 	RetryingSince time.Time // zero: the last attempt succeeded

@@ -111,6 +111,11 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	if err := c.Declare(ctx, js, alone); err != nil {
 		return err
 	}
+	layout, err := natskit.Declared(ctx, js)
+	if err != nil {
+		return err
+	}
+	layout.Alone = alone
 	store, err := c.openStore(ctx)
 	if err != nil {
 		return err
@@ -124,7 +129,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	m := process.NewMetrics()
 	durability := claim(1, c.Sync, false)
 	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Letters: store, Offsets: store, Flags: &c.ListenFlags,
-		Durability: durability, Metrics: m, Logger: log, Room: disk})
+		Durability: durability, Metrics: m, Logger: log, Room: disk, Layout: layout})
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
+	cfg.Layout = layout
 	cfg.Durability = claim(layout.Replicas, c.NATSSync, store != nil)
 	if store == nil {
 		log.Warn("no --postgres: runs older than the stream's window cannot be read, and must not be written to")

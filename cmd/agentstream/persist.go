@@ -69,7 +69,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	m := process.NewMetrics()
 	l := node.ListenFlags{AdminListen: c.AdminListen, AdminFlags: c.AdminFlags}
-	_, store, err := l.OpenLog(ctx, js, c.Postgres, node.PersistConns, m, log)
+	layout, store, err := l.OpenLog(ctx, js, c.Postgres, node.PersistConns, m, log)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -78,14 +78,16 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	streams := node.NewInspector(js, layout, store, m)
+	k.parts = append(k.parts, process.Part{Name: "streams", Run: streams.Run})
 	stages := k.stages()
-	a := &process.Admin{Metrics: m, Log: log, Persister: k.persister, Checks: []edge.Check{
+	a := &process.Admin{Metrics: m, Log: log, Persister: k.persister, Checks: append([]edge.Check{
 		{Name: "nats", Run: node.NATSCheck(nc)}, {Name: "postgres", Run: func(ctx context.Context) error {
 			if err := store.Ping(ctx); err != nil {
 				return err
 			}
 			return k.persister.Storing()
-		}}},
+		}}}, streams.Checks()...),
 		Durability: "rows and the log's offset are committed together", Tables: tables.Version()}
 	ports, err := l.Bind(ctx, "")
 	if err != nil {

@@ -30,11 +30,11 @@ type Operator interface {
 // Partition is one partition of the log, as far as it is stored in the archive.
 type Partition struct {
 	Stream      string     `json:"stream"`
-	State       string     `json:"state"` // active, or standby while another process stores it
-	LagMessages uint64     `json:"lag_messages"`
-	LagEvents   uint64     `json:"lag_events_estimate"`
-	LagSeconds  float64    `json:"lag_seconds"`
-	LagAt       *time.Time `json:"lag_at"`  // when the log was last asked; null: never
+	State       string     `json:"state"`        // active, or standby while another process stores it
+	LagMessages *uint64    `json:"lag_messages"` // null: the log did not answer, like all four
+	LagEvents   *uint64    `json:"lag_events_estimate"`
+	LagSeconds  *float64   `json:"lag_seconds"`
+	LagAt       *time.Time `json:"lag_at"`  // when the log was last asked
 	Trouble     *string    `json:"trouble"` // the alarm, or the last error while it is retried; null: none
 }
 

@@ -73,6 +73,9 @@ func (c *Change) differs(name string, from, to any) {
 	}
 }
 
+// bound is a limit of a stream; none is written in two ways.
+func bound(n int64) int64 { return max(n, 0) }
+
 func differences(have, want jetstream.StreamConfig) Change {
 	c := Change{Stream: want.Name}
 	c.differs("replicas", have.Replicas, want.Replicas)
@@ -82,6 +85,13 @@ func differences(have, want jetstream.StreamConfig) Change {
 	c.differs("direct reads", have.AllowDirect, want.AllowDirect)
 	c.differs("retention", have.Retention, want.Retention)
 	c.differs("discard", have.Discard, want.Discard)
+	c.differs("storage", have.Storage, want.Storage)
+	c.differs("sealed", have.Sealed, want.Sealed)
+	c.differs("acknowledges", !have.NoAck, !want.NoAck)
+	c.differs("most messages", bound(have.MaxMsgs), bound(want.MaxMsgs))
+	c.differs("most messages of a subject", bound(have.MaxMsgsPerSubject), bound(want.MaxMsgsPerSubject))
+	c.differs("largest message", bound(int64(have.MaxMsgSize)), bound(int64(want.MaxMsgSize)))
+	c.differs("sources", have.Mirror != nil || len(have.Sources) > 0, false)
 	c.differs("partitions", have.Metadata[metaPartitions], want.Metadata[metaPartitions])
 	if !slices.Equal(have.Subjects, want.Subjects) {
 		c.differs("subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects))

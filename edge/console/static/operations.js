@@ -83,7 +83,7 @@ function drawPartitions(e, partitions) {
   fill(e, table(["Partition", "State", "Behind by", "Oldest", "Seen"], partitions.map((p) => h("tr", {}, h("td", {}, p.stream),
     h("td", {}, h("span", { class: `dot ${p.trouble === null ? "ok" : "failed"}` }), p.trouble === null ? p.state : short(p.trouble, 120)),
     h("td", {}, p.lag_at === null ? "unknown" : p.lag_messages === 0 ? "nothing" : `${count(p.lag_events_estimate)} events, about`),
-    h("td", {}, p.lag_messages === 0 ? "–" : duration(p.lag_seconds * 1000)), h("td", {}, p.lag_at === null ? "never" : time(p.lag_at))))));
+    h("td", {}, p.lag_at === null || p.lag_messages === 0 ? "–" : duration(p.lag_seconds * 1000)), h("td", {}, p.lag_at === null ? "not now" : time(p.lag_at))))));
 }
 
 function drawLimits(e, given) {

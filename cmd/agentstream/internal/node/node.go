@@ -24,6 +24,7 @@ import (
 	"agentstream/edge/reference"
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
+	"agentstream/internal/natskit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
 	perjs "agentstream/persister/natsjs"
@@ -71,6 +72,7 @@ type Node struct {
 	Stored   func() []persister.Status // how far the archive has come; nil: another process writes it
 	Storing  func() error              // returns why the archive takes nothing; nil: another process writes it
 	files    process.Files
+	streams  *Inspector
 	metrics  *process.Metrics
 	logger   *slog.Logger
 }
@@ -86,6 +88,7 @@ type Config struct {
 	Runs       edge.Catalog        // the archive's list of runs
 	Offsets    perjs.Offsets       // of the log, as the archive has them; nil: there is none
 	Tables     edge.Check          // whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
+	Layout     natskit.Layout      // of the log, as it was found
 	Room       *Room               // of the disk below the log; nil: it is not ours
 	Flags      *ListenFlags
 	Durability string
@@ -118,7 +121,8 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if n.gate, err = NewGate(ctx, cfg.Flags, cfg.Conn, cfg.Logger); err != nil {
 		return nil, err
 	}
-	n.Checks = append(n.dependencies(cfg), n.gate.Checks...)
+	n.streams = NewInspector(js, cfg.Layout, cfg.Offsets, cfg.Metrics)
+	n.Checks = append(append(n.dependencies(cfg), n.streams.Checks()...), n.gate.Checks...)
 	return n, n.listen(cfg, pace)
 }
 
@@ -284,7 +288,7 @@ func (n *Node) Stages(clients net.Listener) [][]process.Part {
 	return [][]process.Part{
 		front,
 		{{Name: "hub", Run: n.hub.Run}, {Name: "auth", Run: n.gate.run}},
-		{{Name: "live copies", Run: n.reader.Run}},
+		{{Name: "live copies", Run: n.reader.Run}, {Name: "streams", Run: n.streams.Run}},
 	}
 }
 

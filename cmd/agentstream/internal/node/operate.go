@@ -27,15 +27,16 @@ const longestLetter = 16 << 10
 // Partitions returns what the persister of this process reports.
 func (o *operator) Partitions() (out []edge.Partition) {
 	for _, s := range o.status() {
-		p := edge.Partition{Stream: s.Stream, State: "active", LagMessages: s.Lag.Messages, LagEvents: s.LagEvents}
+		p := edge.Partition{Stream: s.Stream, State: "active"}
 		if s.Standby {
 			p.State = "standby"
 		}
-		if !s.Lag.Oldest.IsZero() {
-			p.LagSeconds = time.Since(s.Lag.Oldest).Seconds()
-		}
 		if !s.LagAt.IsZero() {
-			p.LagAt = &s.LagAt
+			age := 0.0
+			if !s.Lag.Oldest.IsZero() {
+				age = time.Since(s.Lag.Oldest).Seconds()
+			}
+			p.LagMessages, p.LagEvents, p.LagSeconds, p.LagAt = &s.Lag.Messages, &s.LagEvents, &age, &s.LagAt
 		}
 		switch {
 		case s.Alarm != "":

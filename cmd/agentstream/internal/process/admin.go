@@ -52,9 +52,9 @@ type pipeline struct {
 	Stream        string    `json:"stream"`
 	State         string    `json:"state"` // active, or standby while another process stores the partition
 	Alarm         string    `json:"alarm,omitempty"`
-	LagMessages   uint64    `json:"lag_messages"`
-	LagEvents     uint64    `json:"lag_events_estimate"`
-	LagSeconds    float64   `json:"lag_seconds"`
+	LagMessages   *uint64   `json:"lag_messages,omitempty"` // this and what follows is absent while it is not known
+	LagEvents     *uint64   `json:"lag_events_estimate,omitempty"`
+	LagSeconds    *float64  `json:"lag_seconds,omitempty"`
 	LagAt         time.Time `json:"lag_at,omitzero"` // when the log was last asked: the lag is as old
 	WindowLeft    float64   `json:"window_left_seconds,omitempty"`
 	SizeLeft      *float64  `json:"size_left,omitempty"`
@@ -73,16 +73,21 @@ type pipeline struct {
 
 func pipelineOf(s persister.Status) pipeline {
 	p := pipeline{
-		Stream: s.Stream, State: "active", Alarm: s.Alarm, LagMessages: s.Lag.Messages, LagEvents: s.LagEvents, LagAt: s.LagAt,
+		Stream: s.Stream, State: "active", Alarm: s.Alarm, LagAt: s.LagAt,
 		RetryingSince: s.RetryingSince, LastError: s.LastError, LastCommit: s.LastCommit, BatchRows: s.BatchRows, HeldBytes: s.HeldBytes,
 		Rows: s.Inserted, Repeated: s.Repeated, Dropped: s.Dropped, DeadLetters: s.DeadLetters, Conflicts: s.Conflicts, Lost: s.Lost,
 	}
 	if s.Standby {
 		p.State = "standby"
 	}
-	if !s.Lag.Oldest.IsZero() {
-		p.LagSeconds = time.Since(s.Lag.Oldest).Seconds()
+	if s.LagAt.IsZero() {
+		return p
 	}
+	age := 0.0
+	if !s.Lag.Oldest.IsZero() {
+		age = time.Since(s.Lag.Oldest).Seconds()
+	}
+	p.LagMessages, p.LagEvents, p.LagSeconds = &s.Lag.Messages, &s.LagEvents, &age
 	if s.Lag.Window > 0 {
 		p.WindowLeft = s.Lag.WindowLeft(time.Now()).Seconds()
 	}
@@ -109,6 +114,9 @@ func (a *Admin) ready(w http.ResponseWriter, r *http.Request) {
 		if result.Err != nil {
 			answer.Ready = answer.Ready && c.Optional
 			answer.Checks[c.Name] = result.Err.Error()
+			if c.Optional {
+				answer.Degraded = append(answer.Degraded, c.Name+": "+result.Err.Error())
+			}
 		}
 	}
 	if a.Persister != nil {

@@ -72,6 +72,8 @@ type Metrics struct {
 	returnedBytes prometheus.Counter
 
 	Losses losses
+
+	streamHealth streamMetrics
 }
 
 // NewMetrics returns instruments, all zero, on a registry of their own.
@@ -82,6 +84,7 @@ func NewMetrics() *Metrics {
 	m.clients(r)
 	m.log(r)
 	m.storage(r)
+	m.streamHealth = newStreamMetrics(r)
 	m.returns = r.counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
 	m.returnedBytes = r.counter("memory_returned_bytes_total", "Bytes that it gave back.")
 	return m
@@ -271,9 +274,27 @@ func (m *Metrics) PersisterHooks() persister.Hooks {
 	}
 }
 
-// lag shows how far one partition is behind.
+// lag shows how far one partition is behind. What is not known is absent.
 func (m *Metrics) lag(s persister.Status) {
 	set := func(g *prometheus.GaugeVec, v float64) { g.WithLabelValues(s.Stream).Set(v) }
+	if s.LagAt.IsZero() {
+		for _, g := range []*prometheus.GaugeVec{m.lagMessages, m.lagEvents, m.lagSeconds, m.windowLeft, m.sizeLeft} {
+			g.DeleteLabelValues(s.Stream)
+		}
+	} else {
+		m.knownLag(s, set)
+	}
+	active := 1.0
+	if s.Standby {
+		active = 0
+	}
+	set(m.active, active)
+	set(m.batchRows, float64(s.BatchRows))
+	set(m.heldBytes, float64(s.HeldBytes))
+	m.lost.WithLabelValues(s.Stream) // 0 is an answer as well
+}
+
+func (m *Metrics) knownLag(s persister.Status, set func(*prometheus.GaugeVec, float64)) {
 	set(m.lagMessages, float64(s.Lag.Messages))
 	set(m.lagEvents, float64(s.LagEvents))
 	age := 0.0
@@ -287,12 +308,4 @@ func (m *Metrics) lag(s persister.Status) {
 	if s.Lag.Bounded {
 		set(m.sizeLeft, s.Lag.Room)
 	}
-	active := 1.0
-	if s.Standby {
-		active = 0
-	}
-	set(m.active, active)
-	set(m.batchRows, float64(s.BatchRows))
-	set(m.heldBytes, float64(s.HeldBytes))
-	m.lost.WithLabelValues(s.Stream) // 0 is an answer as well
 }

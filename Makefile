@@ -307,6 +307,13 @@ upgrade: needs ## Let this release follow PREVIOUS, a revision, under load, and 
 	AGENTSTREAM_PREVIOUS="$$old/$(PREVIOUS)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgrade(UnderLoad|Edge)$$' ./internal/e2e
 	AGENTSTREAM_MAY_REFUSE=yes AGENTSTREAM_PREVIOUS="$$old/$(UNSCOPED)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgradeEdge$$' ./internal/e2e
 
+.PHONY: drills
+drills: needs ## Lose the database, the bucket, NATS, its quorum, a disk; print what each costs: RPO and RTO (docs/recovery.md)
+	@AGENTSTREAM_DRILLS=all go test -v -count=1 -timeout 30m -run 'TestDrill' ./internal/e2e | awk '
+		/^ *--- (FAIL|SKIP)/ { print; fflush() }
+		/^ +drills.*_test.go:/ { sub(/^ +drills[a-z_]*_test.go:[0-9]+: /, ""); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
 ROUNDS_UP ?= 10
 
 .PHONY: topology

@@ -114,6 +114,8 @@ type (
 	LimitBus    = limits.Bus
 	Operator    = rest.Operator
 	Partition   = rest.Partition
+	Storage     = rest.Storage
+	Loss        = rest.Loss
 	DeadLetter  = rest.DeadLetter
 )
 

@@ -15,9 +15,12 @@ type letterbox struct {
 	err     error
 }
 
-func (o *letterbox) Partitions() []edge.Partition {
+func (o *letterbox) Storage(_ context.Context, tenant string) edge.Storage {
 	at, messages, seconds := time.Unix(0, 0).UTC(), uint64(2), 1.5
-	return []edge.Partition{{Stream: "AGENT_0", State: "active", LagMessages: &messages, LagSeconds: &seconds, LagAt: &at}}
+	return edge.Storage{
+		Partitions: []edge.Partition{{Stream: "AGENT_0", State: "active", LagMessages: &messages, LagSeconds: &seconds, LagAt: &at}},
+		Losses:     []edge.Loss{{RunID: "run_of_" + tenant, Reason: "dropped", Text: "lost", Found: at, Open: true}},
+	}
 }
 
 func (o *letterbox) DeadLetters(_ context.Context, tenant string, _ int) (out []edge.DeadLetter, all int, err error) {
@@ -57,7 +60,7 @@ func (k *talk) operates() {
 		k.heard(exchange{method, path, a})
 		return a
 	}
-	if a := on("GET", operation, ""); a.status != 200 || !strings.Contains(a.body, `"version":"v1"`) || !strings.Contains(a.body, `"lag_messages":2`) {
+	if a := on("GET", operation, ""); a.status != 200 || !strings.Contains(a.body, `"version":"v1"`) || !strings.Contains(a.body, `"lag_messages":2`) || !strings.Contains(a.body, `"run_id":"run_of_acme"`) {
 		k.t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := on("GET", letters, ""); !strings.Contains(a.body, `"id":"mine"`) || strings.Contains(a.body, "theirs") || !strings.Contains(a.body, `"all":1`) {

@@ -10,10 +10,11 @@ import (
 
 // Config configures a Persister. Queues and Store must be set. Zero means the default in all other fields.
 type Config struct {
-	Queues []Queue // one per partition of the log
-	Store  Store
-	Refill Refiller // completes a log that is behind the store; nil: such a partition is not stored any further
-	Alone  bool     // no other process stores this log: nothing is shared
+	Queues  []Queue // one per partition of the log
+	Store   Store
+	Refill  Refiller // completes a log that is behind the store; nil: such a partition is not stored any further
+	Salvage Salvager // saves what objects have after a loss; nil: nothing is saved
+	Alone   bool     // no other process stores this log: nothing is shared
 
 	BatchEvents int           // rows per transaction, at most; default 8,000. A single pack may exceed it
 	BatchStart  int           // rows per transaction at first; default 2,000, or BatchEvents if that is less

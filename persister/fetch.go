@@ -2,6 +2,7 @@ package persister
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"agentstream/internal/backoff"
@@ -37,6 +38,12 @@ func (s *session) fetch(ctx, reading, work context.Context) error {
 			return err
 		}
 		p.recovered(fetching)
+		if kept, gone := p.beforeDropped(msgs); gone { // the next session records what is lost
+			if len(kept) > 0 {
+				s.hand(kept, bound)
+			}
+			return errDropped
+		}
 		if len(msgs) == 0 {
 			p.idle()
 			continue
@@ -49,6 +56,24 @@ func (s *session) fetch(ctx, reading, work context.Context) error {
 		last = fetched
 	}
 	return nil
+}
+
+// errDropped reports that the log has dropped messages that were not stored.
+var errDropped = errors.New("the log has dropped messages that were not stored")
+
+// beforeDropped returns the messages before those that the log has dropped, and whether it has dropped any.
+func (p *pipeline) beforeDropped(msgs []Message) (kept []Message, gone bool) {
+	if !p.drops() {
+		return msgs, false
+	}
+	p.mu.Lock()
+	dropped := p.dropped
+	p.mu.Unlock()
+	n := 0
+	for n < len(msgs) && msgs[n].Position <= dropped {
+		n++
+	}
+	return msgs[:n], true
 }
 
 // limit bounds a fetch by the size of a transaction and by the memory that is left. The memory that a message needs is

@@ -42,6 +42,8 @@ type Transfer struct {
 	From        Offset       // when the store has another one, the transaction fails with ErrOvertaken
 	To          Offset       // without a Stream the offset is neither compared nor moved
 	Owner       string       // the persister that moves it
+	Losses      []Loss       // recorded with it, like RunLosses; one that is recorded already is skipped
+	RunLosses   []RunLoss
 }
 
 // Moves reports whether the transfer moves the offset of its stream.

@@ -31,6 +31,7 @@ type pipeline struct {
 	status   Status
 	troubles [steps]trouble
 	offset   Offset  // as this process last moved or read it
+	dropped  uint64  // position of the newest message that the log dropped before it was read; 0: none that is not recorded
 	perPack  float64 // events per message, of late; 0: none was seen
 	alarm    alarm
 
@@ -91,7 +92,7 @@ func (p *pipeline) run(ctx context.Context) {
 		}
 		err = p.session(ctx, turn)
 		switch {
-		case err == nil || ctx.Err() != nil || turn.Err() != nil:
+		case err == nil || ctx.Err() != nil || turn.Err() != nil || errors.Is(err, errDropped):
 		case errors.Is(err, ErrOvertaken):
 			p.cfg.Logger.Debug("persister: overtaken", "stream", p.queue.Stream())
 			p.overtaken++
@@ -160,22 +161,31 @@ func (p *pipeline) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if behind || !at.Same(stored) { // a refilled log may end where it ended before
-		at.Generation = stored.Generation
-		if stored.Identity != "" {
-			at.Generation++ // heads of the log that were read before are not valid any more
-		}
-		if _, err := p.attempt(ctx, &Transfer{From: stored, To: at, Owner: p.share.me}); err != nil {
+	at.Generation = stored.Generation
+	if stored.Identity != "" && (behind || !at.Same(stored)) { // a refilled log may end where it ended before
+		at.Generation++ // heads of the log that were read before are not valid any more
+	}
+	t, err := p.lose(ctx, stored, at)
+	if err != nil {
+		return storeError{err}
+	}
+	if behind || !t.To.Same(stored) {
+		if _, err := p.attempt(ctx, &t); err != nil {
 			return storeError{err}
 		}
 	}
 	if behind {
 		p.cfg.Logger.Warn("persister: the log is whole again", "stream", at.Stream, "from", at.Position)
-		if at, err = p.queue.Seek(ctx, at); err != nil {
+	}
+	if behind || t.To.Position != at.Position {
+		if at, err = p.queue.Seek(ctx, t.To); err != nil {
 			return err
 		}
 	}
 	p.moved(at)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropped = 0
 	return nil
 }
 

@@ -36,9 +36,37 @@ type queue struct {
 	sought string // identity of the stream that Seek found, "" when Seek must come first
 	next   uint64
 	lost   atomic.Uint64
+	gone   atomic.Uint64 // position of the newest message that was dropped unread
+	judged uint64        // losses up to this position are counted
 }
 
-var _ persister.Queue = (*queue)(nil)
+var (
+	_ persister.Queue   = (*queue)(nil)
+	_ persister.Dropper = (*queue)(nil)
+)
+
+func (q *queue) Dropped() uint64 { return q.gone.Swap(0) }
+
+// lose counts what was dropped between a position and the front.
+func (q *queue) lose(after uint64) {
+	front := q.front()
+	if front <= after {
+		return
+	}
+	q.gone.Store(front)
+	if from := max(after, q.judged); front > from {
+		q.lost.Add(front - from)
+		q.judged = front
+	}
+}
+
+// front returns the position before the first message.
+func (q *queue) front() uint64 {
+	if len(q.msgs) == 0 {
+		return q.last
+	}
+	return q.msgs[0].Position - 1
+}
 
 func newQueue(name string) *queue {
 	return (&stream{name: name, identity: "1", changed: make(chan struct{}), window: time.Hour}).open()
@@ -126,6 +154,7 @@ func (q *queue) Seek(ctx context.Context, stored persister.Offset) (persister.Of
 		return persister.Offset{}, fmt.Errorf("%s ends at %d: %w", q.name, q.last, persister.ErrBehind)
 	}
 	q.sought, q.next = q.identity, stored.Position+1
+	q.lose(stored.Position)
 	return stored, nil
 }
 
@@ -170,6 +199,7 @@ func (q *queue) due(ctx context.Context, limit persister.Limit) (msgs []persiste
 		return nil, q.changed, err
 	}
 	size := 0
+	q.lose(q.next - 1)
 	for _, m := range q.msgs {
 		if m.Position < q.next {
 			continue
@@ -177,7 +207,6 @@ func (q *queue) due(ctx context.Context, limit persister.Limit) (msgs []persiste
 		if len(msgs) == limit.Messages || size >= limit.Bytes {
 			break
 		}
-		q.lost.Add(m.Position - q.next)
 		q.next = m.Position + 1
 		msgs = append(msgs, m)
 		size += len(m.Body)

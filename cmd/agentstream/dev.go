@@ -128,7 +128,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	c.ShareSecret = cmp.Or(c.ShareSecret, rand.Text()+rand.Text())
 	m := process.NewMetrics()
 	durability := claim(1, c.Sync, false)
-	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Letters: store, Offsets: store, Flags: &c.ListenFlags,
+	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Letters: store, Losses: store, Offsets: store, Flags: &c.ListenFlags,
 		Durability: durability, Metrics: m, Logger: log, Room: disk, Layout: layout})
 	if err != nil {
 		return err
@@ -183,10 +183,15 @@ func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.No
 	if err != nil {
 		return nil, err
 	}
-	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Alone: true}, c.LingerFlags, m, log)
+	salvage, err := node.NewSalvage(js, all, store, store, objects, log)
 	if err != nil {
 		return nil, err
 	}
+	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Salvage: salvage, Alone: true}, c.LingerFlags, m, log)
+	if err != nil {
+		return nil, err
+	}
+	k.parts = append(k.parts, process.Part{Name: "losses", Run: node.NewRecorded(store, m, log).Run})
 	reaper, err := c.Reaper(n.Log, n.Archive, store, m, log)
 	if err != nil {
 		return nil, err

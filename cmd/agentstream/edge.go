@@ -74,7 +74,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		cfg.Archive, cfg.Runs, cfg.Letters, cfg.Offsets, cfg.Tables = all, store, store, store, node.TablesCheck(store)
+		cfg.Archive, cfg.Runs, cfg.Letters, cfg.Losses, cfg.Offsets, cfg.Tables = all, store, store, store, store, node.TablesCheck(store)
 	}
 	n, err := node.New(ctx, cfg)
 	if err != nil {
@@ -86,6 +86,10 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer ports.Close()
 	stages := n.Stages(ports.Clients)
+	if store != nil {
+		last := len(stages) - 1
+		stages[last] = append(stages[last], process.Part{Name: "losses", Run: node.NewRecorded(store, m, log).Run})
+	}
 	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Leaving: n.Leaving, Durability: cfg.Durability, Tables: tables.Version()})
 	c.AddKeeper(stages, m, memory, log)
 	log.Info("edge: serving", "listen", ports.Clients.Addr().String(), "admin", c.AdminListen, "durability", cfg.Durability)

@@ -119,10 +119,15 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 	if err != nil {
 		return nil, err
 	}
-	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill}, c.LingerFlags, m, log)
+	salvage, err := node.NewSalvage(js, all, store, store, objects, log)
 	if err != nil {
 		return nil, err
 	}
+	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Salvage: salvage}, c.LingerFlags, m, log)
+	if err != nil {
+		return nil, err
+	}
+	k.parts = append(k.parts, process.Part{Name: "losses", Run: node.NewRecorded(store, m, log).Run})
 	reaper, err := c.Reaper(runs, all, store, m, log)
 	if err != nil {
 		return nil, err

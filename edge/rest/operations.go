@@ -17,14 +17,30 @@ import (
 // Operator knows what operators ask about a node. Errors of dead letters wrap ErrNoRuns where this node has none, or may not see
 // them. It is safe for concurrent use.
 type Operator interface {
-	// Partitions returns how far each partition is stored; nil when another process stores them.
-	Partitions() []Partition
+	// Storage returns how far the log is stored, and what of it and of a tenant's runs is lost.
+	Storage(ctx context.Context, tenant string) Storage
 	// DeadLetters returns the newest dead letters of a tenant, and the number of all.
 	DeadLetters(ctx context.Context, tenant string, most int) (letters []DeadLetter, all int, err error)
 	// Retry tries a tenant's dead letter again and returns why it stays, "" when it was stored. found is false when there is none.
 	Retry(ctx context.Context, tenant, id string) (stays string, found bool, err error)
 	// Drop removes a tenant's dead letter, and reports whether there was one.
 	Drop(ctx context.Context, tenant, id string) (found bool, err error)
+}
+
+// Storage is how far the log is stored in the archive, and what is lost for ever. What is not known is null.
+type Storage struct {
+	Partitions []Partition `json:"partitions"` // null: another process stores them
+	Losses     []Loss      `json:"losses"`
+}
+
+// Loss is a part of the log, or of a run, that is in neither the log nor the archive. The archive records it for ever.
+type Loss struct {
+	Stream string    `json:"stream,omitempty"` // messages of a partition
+	RunID  string    `json:"run_id,omitempty"` // events of a run
+	Reason string    `json:"reason"`
+	Text   string    `json:"text"`
+	Found  time.Time `json:"found_at"`
+	Open   bool      `json:"open"` // false: objects have made it good
 }
 
 // Partition is one partition of the log, as far as it is stored in the archive.
@@ -79,10 +95,12 @@ func (a *API) operationRoutes() []protocol.Route {
 func (a *API) operations(c *protocol.Call) error {
 	out := struct {
 		Facts
-		Partitions []Partition `json:"partitions"`
+		Storage
 	}{Facts: a.cfg.Facts}
 	if a.cfg.Operator != nil {
-		out.Partitions = a.cfg.Operator.Partitions()
+		ctx, cancel := c.Bounded()
+		defer cancel()
+		out.Storage = a.cfg.Operator.Storage(ctx, c.Caller.Tenant)
 	}
 	return c.ReplyJSON(out)
 }

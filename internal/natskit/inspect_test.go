@@ -165,11 +165,15 @@ func TestInspectReplicas(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	until("one replica is too few", func(all map[string]string) bool { return strings.HasPrefix(all["AGENT_1"], "odd replicas: 1") && all["AGENT_0"] == "" })
+	until("one replica is too few", func(all map[string]string) bool {
+		return strings.HasPrefix(all["AGENT_1"], "odd replicas: 1") && all["AGENT_0"] == ""
+	})
 	for i := range c.Servers {
 		if i != lead {
 			c.Stop(i)
 		}
 	}
-	until("nobody leads", func(all map[string]string) bool { return strings.Count(all["AGENT_0"], "offline") == 2 || strings.HasPrefix(all["AGENT_0"], "silent") })
+	until("nobody leads", func(all map[string]string) bool {
+		return strings.Count(all["AGENT_0"], "offline") == 2 || strings.HasPrefix(all["AGENT_0"], "silent")
+	})
 }

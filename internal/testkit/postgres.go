@@ -66,6 +66,17 @@ func PostgresCopy(t testing.TB, name string, prepare func(ctx context.Context, d
 	return s.create(t, " template "+config.Database)
 }
 
+// CopyDatabase returns the DSN of a copy of a database of the shared server, as it is at this moment. Nobody may be
+// connected to it.
+func CopyDatabase(t testing.TB, dsn string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sharedServer(t).create(t, " template "+config.Database)
+}
+
 // modelDatabase returns the DSN of the database that the copies of that name are made of.
 func (s *PostgresServer) modelDatabase(t testing.TB, name string, prepare func(ctx context.Context, dsn string) error) string {
 	t.Helper()

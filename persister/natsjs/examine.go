@@ -70,7 +70,7 @@ func examineStream(ctx context.Context, js jetstream.JetStream, name string, sto
 		out.Behind = err.Error()
 	case err != nil:
 		return out, err
-	case st.Msgs > 0:
+	case st.LastSeq > 0: // also when none of them is left
 		out.Dropped = st.FirstSeq - 1 - min(st.FirstSeq-1, stored.Position)
 		out.Unstored = st.LastSeq - min(st.LastSeq, max(stored.Position, st.FirstSeq-1))
 	}

@@ -62,6 +62,7 @@ type loss struct {
 	identity string // of the stream that is read; "": Seek was not called
 	through  uint64 // messages up to this position were returned or are stored
 	judged   uint64 // losses up to this position are counted
+	newest   uint64 // position of the newest of them since it was asked for; 0: there is none
 }
 
 // seek sets the position after which reading begins. Messages between it and first, where the stream begins, are
@@ -72,6 +73,9 @@ func (l *loss) seek(at persister.Offset, first uint64) {
 	}
 	l.through = at.Position
 	l.passed(at, first)
+	if first > at.Position+1 { // also what was counted before
+		l.newest = first - 1
+	}
 }
 
 // passed counts losses by the first position of the stream now.
@@ -86,8 +90,17 @@ func (l *loss) passed(stored persister.Offset, first uint64) {
 func (l *loss) dropped(after, first uint64) {
 	if from := max(after, l.judged) + 1; first > from {
 		l.lost += first - from
-		l.judged = first - 1
+		l.judged, l.newest = first-1, first-1
 	}
+}
+
+// Dropped implements persister.Dropper.
+func (q *Queue) Dropped() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	newest := q.loss.newest
+	q.loss.newest = 0
+	return newest
 }
 
 // look counts losses in the gaps of what was returned: the part before the stream's first message.

@@ -54,8 +54,9 @@ type Queue struct {
 }
 
 var (
-	_ persister.Queue  = (*Queue)(nil)
-	_ persister.Steady = (*Queue)(nil)
+	_ persister.Queue   = (*Queue)(nil)
+	_ persister.Steady  = (*Queue)(nil)
+	_ persister.Dropper = (*Queue)(nil)
 )
 
 // Queues returns a queue for each partition of the log. The error wraps natskit.ErrNotDeclared when there is no log.

@@ -85,11 +85,19 @@ func Compare(ctx context.Context, js jetstream.JetStream, store Offsets, partiti
 				// the former stream.
 				err = fmt.Errorf("the stream was made anew at %s: %w", s.identity, persister.ErrBehind)
 			}
+			if first := s.info.State.FirstSeq; err == nil && first > o.Position+1 {
+				// Objects may have what was stored of them, when the store is an older copy of itself: a persister
+				// looks before a number is given again.
+				err = fmt.Errorf("it begins at %d, up to %d is stored: %w", first, o.Position, persister.ErrBehind)
+			}
 			if err != nil {
 				return 0, fmt.Errorf("natsjs: compare %s with what is stored: %w", stream, err)
 			}
 			return o.Generation, nil
 		}
+	}
+	if first := s.info.State.FirstSeq; first > 1 {
+		return 0, fmt.Errorf("natsjs: compare %s with what is stored: it begins at %d, nothing of it is stored: %w", stream, first, persister.ErrBehind)
 	}
 	return 0, nil
 }

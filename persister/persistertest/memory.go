@@ -24,6 +24,8 @@ type Memory struct {
 	known       map[string]bool
 	joins       int // number of lanes that were joined so far
 	offsets     map[string]memoryOffset
+	losses      []persister.Loss
+	runLosses   []persister.RunLoss
 }
 
 type memoryOffset struct {
@@ -84,6 +86,8 @@ func (m *Memory) Transfer(ctx context.Context, t *persister.Transfer) (persister
 		m.offsets[t.To.Stream] = memoryOffset{t.To, t.Owner, time.Now()}
 	}
 	res := m.append(t.Chunks)
+	m.losses = append(m.losses, t.Losses...)
+	m.runLosses = append(m.runLosses, t.RunLosses...)
 	m.putDeadLetters(t.DeadLetters)
 	m.putDeadLetters(t.Conflicting(res.Conflicts))
 	return res, nil
@@ -101,6 +105,13 @@ func (m *Memory) Offsets(ctx context.Context) ([]persister.StoredOffset, error) 
 		out = append(out, persister.StoredOffset{Offset: o.Offset, Owner: o.owner, Idle: time.Since(o.moved)})
 	}
 	return out, nil
+}
+
+// Losses returns what was recorded as lost.
+func (m *Memory) Losses() ([]persister.Loss, []persister.RunLoss) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.losses), slices.Clone(m.runLosses)
 }
 
 // Append implements deadletter.Redriver.

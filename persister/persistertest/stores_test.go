@@ -31,6 +31,7 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			runSuite(t, open)
 			runArchive(t, open)
+			runLosses(t, open)
 		})
 	}
 	t.Run("memory", func(t *testing.T) { runSuite(t, func(*testing.T) Store { return NewMemory() }) })

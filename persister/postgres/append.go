@@ -103,6 +103,9 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 	if err = putDeadLetters(ctx, tx, w.Aside(res.Conflicts)); err != nil {
 		return res, err
 	}
+	if err = s.PutLosses(ctx, transaction{tx}, w.Transfer); err != nil {
+		return res, err
+	}
 	return res, tx.Commit(ctx)
 }
 

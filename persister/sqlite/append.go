@@ -115,6 +115,9 @@ func (tx *transaction) write(ctx context.Context, w *sqlstore.Work) (res persist
 	if err := tx.putDeadLetters(ctx, w.Aside(res.Conflicts)); err != nil {
 		return res, err
 	}
+	if err := tx.store.PutLosses(ctx, within{tx.Tx}, w.Transfer); err != nil {
+		return res, err
+	}
 	return res, tx.Commit()
 }
 

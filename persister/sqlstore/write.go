@@ -24,7 +24,7 @@ type Work struct {
 
 // nothing reports whether there is nothing to write.
 func (w *Work) nothing() bool {
-	return len(w.Batch.Rows) == 0 && len(w.DeadLetters) == 0 && !w.Moves() && !(w.keeps && len(w.Batch.Conflicts) > 0)
+	return len(w.Batch.Rows) == 0 && len(w.DeadLetters) == 0 && len(w.RunLosses) == 0 && !w.Moves() && !(w.keeps && len(w.Batch.Conflicts) > 0)
 }
 
 // Aside returns the dead letters to store, those of conflicts among them.

@@ -12,13 +12,13 @@ const limits = {
 
 /** Shows what the node reports, and reads it again every few seconds. */
 export async function operationsScreen({ main, signal, who }) {
-  const node = h("div", {}), stored = h("div", {}), letters = h("div", {}), bounds = h("div", {});
+  const lost = h("div", {}), node = h("div", {}), stored = h("div", {}), letters = h("div", {}), bounds = h("div", {});
   fill(main, h("div", { class: "narrow" }, h("h1", {}, "Operations"), node,
-    card("Stored in the archive", stored), card("Dead letters", letters), card("Limits", bounds),
+    card("Lost for ever", lost), card("Stored in the archive", stored), card("Dead letters", letters), card("Limits", bounds),
     card("Access", h("dl", { class: "facts" }, fact("Tenant", who.tenant), fact("Scopes", who.scopes.join(", ")), fact("Ends", who.expires_at === null ? "never" : time(who.expires_at))))));
   const may = who.scopes.includes("operate");
   const unseen = h("p", { class: "hint" }, "Not known to you: the scope operate is needed to see it.");
-  if (!may) [stored, letters, bounds].forEach((e) => fill(e, unseen.cloneNode(true)));
+  if (!may) [lost, stored, letters, bounds].forEach((e) => fill(e, unseen.cloneNode(true)));
 
   /** Draws a part, or says why it is not known. */
   async function part(e, path, draw) {
@@ -41,6 +41,7 @@ export async function operationsScreen({ main, signal, who }) {
       await part(stored, "/v1/agent/operations", (o) => {
         version = o.version;
         drawPartitions(stored, o.partitions);
+        drawLosses(lost, o.losses);
         drawLimits(bounds, o.limits);
         bounds.dataset.version = o.version;
       });
@@ -84,6 +85,15 @@ function drawPartitions(e, partitions) {
     h("td", {}, h("span", { class: `dot ${p.trouble === null ? "ok" : "failed"}` }), p.trouble === null ? p.state : short(p.trouble, 120)),
     h("td", {}, p.lag_at === null ? "unknown" : p.lag_messages === 0 ? "nothing" : `${count(p.lag_events_estimate)} events, about`),
     h("td", {}, p.lag_at === null || p.lag_messages === 0 ? "–" : duration(p.lag_seconds * 1000)), h("td", {}, p.lag_at === null ? "not now" : time(p.lag_at))))));
+}
+
+function drawLosses(e, losses) {
+  if (losses === null) {
+    fill(e, h("p", { class: "hint" }, "Not known here: this node has no archive, or its database role may not read what is recorded."));
+    return;
+  }
+  fill(e, losses.length === 0 ? h("p", { class: "hint" }, "Nothing: the archive records no event that was acknowledged and is gone.")
+    : table(["What", "Reason", "Found"], losses.map((l) => h("tr", {}, h("td", {}, h("span", { class: `dot ${l.open ? "failed" : "ok"}` }), l.text), h("td", {}, l.reason), h("td", {}, time(l.found_at))))));
 }
 
 function drawLimits(e, given) {

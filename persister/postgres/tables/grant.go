@@ -10,7 +10,7 @@ import (
 )
 
 // readerTables are the tables that an edge reads: the list of runs and what their models were, their heads, their rows.
-var readerTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage"}
+var readerTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage", "agent_run_losses"}
 
 // GrantReader lets an existing role read what an edge reads, of the tenant that it names in each transaction. The role is
 // trusted to name the right one. It can neither write nor read all tenants at once. GrantReader may be called again.
@@ -20,7 +20,7 @@ func GrantReader(ctx context.Context, dsn, role string) error {
 			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
 			g.policy(table, "agent_reader_", `koder_user_id = (select current_setting('`+TenantSetting+`'))`)
 		})
-		g.each([]string{VersionTable, "agent_log_offsets"}, func(table string) {
+		g.each([]string{VersionTable, "agent_log_offsets", "agent_log_losses"}, func(table string) {
 			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
 		})
 		return g.err

@@ -90,6 +90,11 @@ func (f *BlobFlags) open(openFolder func(string) (*blob.Folder, error)) (*Blobs,
 	return &Blobs{s, blob.FolderBase}, nil
 }
 
+// Restorer returns what restores runs from the objects.
+func (b *Blobs) Restorer(t blob.Tables, into blob.RestoreTables, log *slog.Logger) (*blob.Restorer, error) {
+	return blob.NewRestorer(blob.RestoreConfig{Tables: t, Into: into, Store: b.Store, Base: b.base, Logger: log})
+}
+
 // Tables is a store as the archive needs it. Both stores are one.
 type Tables interface {
 	blob.Tables

@@ -18,6 +18,8 @@ type Cmd struct {
 	Verify VerifyCmd `cmd:"" help:"Read objects whole and compare them with their check sums."`
 	Run    RunCmd    `cmd:"" help:"Archive runs now."`
 	Audit  AuditCmd  `cmd:"" help:"Look for objects that no run needs."`
+
+	Restore RestoreCmd `cmd:"" help:"Build rows and runs in the tables from objects, after the tables or the objects came back older."`
 }
 
 var errNoBlobs = errors.New("--blobs (or AGENTSTREAM_BLOBS) is required")

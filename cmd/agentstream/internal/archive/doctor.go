@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/internal/natskit"
 	perjs "agentstream/persister/natsjs"
 	pubjs "agentstream/producers/natsjs"
 )
@@ -27,6 +28,9 @@ type DoctorCmd struct {
 type examined struct {
 	Streams []perjs.Stream `json:"streams"`
 	Gaps    []perjs.Gap    `json:"gaps"`
+	Wrong   []string       `json:"wrong"` // streams that are missing or not as they are to be, and replicas
+	Lost    []string       `json:"lost"`  // what the tables record for ever
+	Noted   []string       `json:"noted"` // what they record, and objects have made good
 }
 
 var errFindings = errors.New("the log and the archive do not fit together")
@@ -47,7 +51,17 @@ func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	found := examined{Gaps: []perjs.Gap{}}
+	found := examined{Streams: []perjs.Stream{}, Gaps: []perjs.Gap{}, Wrong: []string{}, Lost: []string{}, Noted: []string{}}
+	if err := found.recorded(ctx, s.losses); err != nil {
+		return err
+	}
+	missing, err := found.inspect(ctx, js, s.offsets)
+	if err != nil {
+		return err
+	}
+	if missing {
+		return c.report(&found)
+	}
 	if found.Streams, err = perjs.ExamineStreams(ctx, js, s.offsets); err != nil {
 		return err
 	}
@@ -72,8 +86,65 @@ func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return c.report(&found)
 }
 
+// most is how many lost ranges of runs are listed.
+const most = 1000
+
+// recorded adds what the tables record.
+func (e *examined) recorded(ctx context.Context, s Losses) error {
+	losses, err := s.Losses(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range losses {
+		if losses[i].Open() {
+			e.Lost = append(e.Lost, losses[i].String())
+		} else {
+			e.Noted = append(e.Noted, losses[i].String())
+		}
+	}
+	runs, all, err := s.RunLosses(ctx, EveryTenant, most)
+	for i := range runs {
+		e.Lost = append(e.Lost, runs[i].String())
+	}
+	if all > len(runs) {
+		e.Lost = append(e.Lost, fmt.Sprintf("and %d more ranges of events of runs", all-len(runs)))
+	}
+	return err
+}
+
+// inspect adds what is wrong with the streams, and reports whether some of the log's are missing: then it cannot be
+// compared. The layout is that of the log, or what the tables know of it.
+func (e *examined) inspect(ctx context.Context, js jetstream.JetStream, stored perjs.Offsets) (missing bool, err error) {
+	l, err := natskit.Declared(ctx, js)
+	if errors.Is(err, natskit.ErrNotDeclared) {
+		offsets, err := stored.Offsets(ctx)
+		if err != nil {
+			return false, err
+		}
+		l.Partitions = len(offsets)
+	} else if err != nil {
+		return false, err
+	}
+	streams := natskit.Inspect(ctx, js, l)
+	for i := range streams {
+		h := &streams[i]
+		missing = missing || h.Missing && h.Log
+		if h.Missing {
+			e.Wrong = append(e.Wrong, h.Name+": it is missing; run: "+l.Command())
+		}
+		if h.Silent != nil {
+			e.Wrong = append(e.Wrong, h.Silent.Error())
+		}
+		for _, text := range append(h.Wrong, h.Odd...) {
+			e.Wrong = append(e.Wrong, h.Name+": "+text)
+		}
+		e.Wrong = append(e.Wrong, h.Lagging()...)
+	}
+	return missing, nil
+}
+
 func (c *DoctorCmd) report(found *examined) error {
-	bad := len(found.Gaps) > 0
+	bad := len(found.Gaps)+len(found.Wrong)+len(found.Lost) > 0
 	for _, s := range found.Streams {
 		bad = bad || s.Behind != "" || s.Dropped > 0
 	}
@@ -93,8 +164,11 @@ func (c *DoctorCmd) print(found *examined) error {
 	list := c.List(false, "the log has no streams", "STREAM", "FIRST", "LAST", "STORED", "WAITING", "DROPPED", "REFILLS", "STATE")
 	for _, s := range found.Streams {
 		state := "whole"
-		if s.Behind != "" {
+		switch {
+		case s.Behind != "":
 			state = "BEHIND: " + s.Behind
+		case s.Dropped > 0:
+			state = "DROPPED: messages have left the log that are not stored"
 		}
 		if err := list.Add(nil, s.Name, s.First, s.Last, s.Stored, s.Unstored, s.Dropped, s.Refills, state); err != nil {
 			return err
@@ -102,6 +176,14 @@ func (c *DoctorCmd) print(found *examined) error {
 	}
 	if err := list.Close(); err != nil {
 		return err
+	}
+	for _, part := range []struct {
+		prefix string
+		texts  []string
+	}{{"WRONG: ", found.Wrong}, {"LOST: ", found.Lost}, {"noted: ", found.Noted}} {
+		for _, text := range part.texts {
+			fmt.Fprintln(c.Stdout(), part.prefix+text)
+		}
 	}
 	for _, g := range found.Gaps {
 		what := "the archive has them, the log lacks them"

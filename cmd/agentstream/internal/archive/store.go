@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"agentstream/persister"
 	"agentstream/persister/blob"
 	"agentstream/persister/deadletter"
 	perjs "agentstream/persister/natsjs"
 	"agentstream/persister/postgres"
 	"agentstream/persister/retention"
 	"agentstream/persister/sqlite"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
 
@@ -32,6 +34,8 @@ type Store struct {
 	Holds    HoldStore
 	offsets  perjs.Offsets
 	changes  Changes
+	restore  restoring
+	losses   Losses
 }
 
 // OpenStore opens the archive that a command is to work on: that of a dev server, which may run, or
@@ -43,7 +47,7 @@ func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*Store,
 		if err != nil {
 			return nil, nil, err
 		}
-		return &Store{s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
+		return &Store{s, s, s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
 	case dsn != "":
 		s, err := postgres.Open(ctx, postgres.Config{DSN: dsn, MaxConns: 3, Logger: log})
 		if err != nil {
@@ -53,7 +57,7 @@ func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*Store,
 			s.Close()
 			return nil, nil, err
 		}
-		return &Store{s, s, s, s, s, s, s, s, s, s, s}, s.Close, nil
+		return &Store{s, s, s, s, s, s, s, s, s, s, s, s, s}, s.Close, nil
 	}
 	return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
 }
@@ -98,6 +102,27 @@ type KeepStore interface {
 	retention.Trash
 	retention.Tombstones
 	retention.Forgetting
+}
+
+// restoring is a store as a restore needs it.
+type restoring interface {
+	blob.RestoreTables
+	recording
+}
+
+// recording notes what is lost, and that it may be found again.
+type recording interface {
+	AddRunLosses(ctx context.Context, losses []persister.RunLoss) error
+	Restored(ctx context.Context) error
+}
+
+// EveryTenant asks for the losses of all tenants.
+const EveryTenant = sqlstore.EveryTenant
+
+// Losses returns what is recorded as lost. Every store is one.
+type Losses interface {
+	Losses(ctx context.Context) ([]persister.Loss, error)
+	RunLosses(ctx context.Context, tenant string, limit int) (losses []persister.RunLoss, all int, err error)
 }
 
 // Changes names the runs that were stored since some moment. Every store is one.

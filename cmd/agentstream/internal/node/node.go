@@ -85,6 +85,7 @@ type Config struct {
 	Alone      bool       // this process alone writes and reads the log, which was declared as such
 	Archive    Archive
 	Letters    archive.DeadLetters // the archive's; nil: there is none
+	Losses     archive.Losses      // the archive's, where there are Letters
 	Runs       edge.Catalog        // the archive's list of runs
 	Offsets    perjs.Offsets       // of the log, as the archive has them; nil: there is none
 	Tables     edge.Check          // whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
@@ -208,7 +209,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	}
 	var op edge.Operator
 	if cfg.Letters != nil {
-		op = &operator{letters: cfg.Letters, status: func() []persister.Status {
+		op = &operator{letters: cfg.Letters, losses: cfg.Losses, status: func() []persister.Status {
 			if n.Stored == nil {
 				return nil
 			}

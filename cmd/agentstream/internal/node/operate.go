@@ -16,6 +16,7 @@ import (
 // operator answers what operators ask about the archive.
 type operator struct {
 	letters archive.DeadLetters
+	losses  archive.Losses
 	status  func() []persister.Status // nothing where another process stores
 }
 
@@ -24,8 +25,34 @@ var _ edge.Operator = (*operator)(nil)
 // longestLetter bounds what is shown of a dead letter, in bytes.
 const longestLetter = 16 << 10
 
-// Partitions returns what the persister of this process reports.
-func (o *operator) Partitions() (out []edge.Partition) {
+// mostLosses bounds the lost ranges of runs that are listed.
+const mostLosses = 100
+
+// Storage returns what the persister of this process reports, and what the archive's tables record of the tenant.
+func (o *operator) Storage(ctx context.Context, tenant string) edge.Storage {
+	out := edge.Storage{Partitions: o.partitions()}
+	losses, err := o.losses.Losses(ctx)
+	if err != nil {
+		return out // not known
+	}
+	out.Losses = make([]edge.Loss, 0, len(losses))
+	for i := range losses {
+		l := &losses[i]
+		out.Losses = append(out.Losses, edge.Loss{Stream: l.Stream, Reason: l.Reason, Text: l.String(), Found: l.Found, Open: l.Open()})
+	}
+	runs, _, err := o.losses.RunLosses(ctx, tenant, mostLosses)
+	if err != nil {
+		return edge.Storage{Partitions: out.Partitions}
+	}
+	for i := range runs {
+		l := &runs[i]
+		out.Losses = append(out.Losses, edge.Loss{RunID: l.Key.Run, Reason: l.Reason, Text: l.String(), Found: l.Found, Open: true})
+	}
+	return out
+}
+
+// partitions returns what the persister of this process reports.
+func (o *operator) partitions() (out []edge.Partition) {
 	for _, s := range o.status() {
 		p := edge.Partition{Stream: s.Stream, State: "active"}
 		if s.Standby {

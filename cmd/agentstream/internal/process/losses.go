@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"agentstream/persister"
 	"agentstream/schema"
 )
 
@@ -17,6 +18,38 @@ type losses struct {
 	mu   sync.Mutex
 	text []string
 	more int
+
+	recorded []string // what the archive's tables say is lost
+	streams  *prometheus.GaugeVec
+	messages *prometheus.GaugeVec
+	runs     prometheus.Gauge
+}
+
+// Record takes what the tables say is lost: of the log, of the newest runs, and the number of all ranges of runs.
+func (l *losses) Record(log []persister.Loss, runs []persister.RunLoss, all int) {
+	text := make([]string, 0, len(log)+len(runs))
+	l.streams.Reset()
+	l.messages.Reset()
+	for i := range log {
+		one := &log[i]
+		l.streams.WithLabelValues(one.Stream, one.Reason).Add(oneIf(one.Open()))
+		if n, known := one.Messages(); known && one.Open() {
+			l.messages.WithLabelValues(one.Stream).Add(float64(n))
+		}
+		if one.Open() {
+			text = append(text, one.String())
+		}
+	}
+	for i := range runs {
+		text = append(text, runs[i].String())
+	}
+	if all > len(runs) {
+		text = append(text, fmt.Sprintf("and %d more ranges of events of runs", all-len(runs)))
+	}
+	l.runs.Set(float64(all))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.recorded = text
 }
 
 // maxLosses is how many runs /readyz names.
@@ -38,10 +71,11 @@ func (l *losses) Add(key schema.RunKey, after, through schema.Seq) {
 func (l *losses) all() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.more == 0 {
-		return l.text
+	all := append(l.recorded[:len(l.recorded):len(l.recorded)], l.text...)
+	if l.more > 0 {
+		all = append(all, fmt.Sprintf("and of %d more runs", l.more))
 	}
-	return append(l.text[:len(l.text):len(l.text)], fmt.Sprintf("and of %d more runs", l.more))
+	return all
 }
 
 // lostHook returns a hook that logs and counts what a writer knows to have been acknowledged and the log has lost.

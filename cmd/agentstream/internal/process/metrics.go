@@ -140,6 +140,9 @@ func (m *Metrics) storage(r instruments) {
 	m.batchRows = r.gauges("persist_batch_rows", "Rows that a transaction may have now.", "stream")
 	m.heldBytes = r.gauges("persist_held_bytes", "Bytes, about, that are fetched and not yet stored.", "stream")
 	m.lost = r.counters("persist_lost_messages_total", "Packs that the log dropped before they were persisted: an alarm.", "stream")
+	m.Losses.streams = r.gauges("recorded_losses", "Losses of the log that the archive's tables record for ever: an alarm.", "stream", "reason")
+	m.Losses.messages = r.gauges("recorded_lost_messages", "Packs in them, where their number is known.", "stream")
+	m.Losses.runs = r.gauge("recorded_run_losses", "Ranges of events of runs that the tables record as lost for ever: an alarm.")
 	m.Losses.events = r.counter("lost_events_total", "Acknowledged events that are neither in the log nor in the archive: an alarm.")
 }
 

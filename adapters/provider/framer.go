@@ -9,6 +9,9 @@ type frame struct {
 	problem string // why data is not a frame; "" when nothing is known against it
 }
 
+// ProblemLong is the problem of a frame that is longer than Config.MaxFrameBytes: nothing is known against it.
+const ProblemLong = "longer than a frame may be"
+
 // Framer cuts a body into frames. It finds out which form the body has: server-sent events, one JSON
 // object per line, or objects that are printed over several lines or stand in a list.
 type Framer struct {
@@ -227,7 +230,7 @@ func (f *Framer) dispatch(problem string) {
 
 func (f *Framer) send(fr frame) {
 	if f.tooLong {
-		fr.problem = "longer than a frame may be"
+		fr.problem = ProblemLong
 	}
 	f.any = true
 	f.head = nil

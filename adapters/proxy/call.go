@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"agentstream/adapters/provider"
+	"agentstream/adapters/redact"
 	"agentstream/schema"
 )
 
@@ -36,19 +36,31 @@ type call struct {
 	coding          http.Header // of the request: Content-Encoding
 	length          int64       // of the request's body; -1: not known
 
-	header  sync.Once
-	headers chan struct{} // closed when the next three are known, or will never be
-	status  int           // 0: the upstream did not answer
-	packed  http.Header   // Content-Encoding of the answer
-	outcome Outcome       // set before the answer's spool is finished
+	header       sync.Once
+	headers      chan struct{} // closed when the next three are known, or will never be
+	status       int           // 0: the upstream did not answer
+	packed       http.Header   // Content-Encoding of the answer
+	answerHeader http.Header   // what it says about a repeat
+	outcome      Outcome       // set before the answer's spool is finished
+
+	// Of the run's mu.
+	sent     sum      // identifies the request
+	waiting  *attempt // for its repeat
+	first    *call    // the attempt that this one repeats
+	attempts int      // that have failed before
+
+	over bool          // of the proxy's lock: it has asked whether it is the run's last
+	left chan struct{} // closed when the call is out of its run
 
 	// Of the recorder.
 	asks     *question // while the beginning is made
 	sink     Sink
 	seen     provider.Outcome
-	filter   *filter // of what the request authenticates with, which an answer may repeat
+	filter   *redact.Filter // of what the request authenticates with, which an answer may repeat
 	chapter  chapter
 	ids      callIDs
+	unread   int64 // bytes since the last event
+	partial  bool  // a part of the answer is not recorded
 	recorded int64 // bytes of losses that the run records
 }
 
@@ -58,8 +70,10 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 	c := &call{
 		p: p, run: rn, asked: a, api: kind, model: model, began: now, lane: rn.enter(a.child),
 		mint: strings.TrimPrefix(p.cfg.IDs.Run(now), schema.RunPrefix),
-		room: &budget{most: int64(p.cfg.CallBytes), of: p.room}, done: make(chan struct{}), headers: make(chan struct{}),
-		coding: http.Header{"Content-Encoding": r.Header.Values("Content-Encoding")}, length: r.ContentLength, filter: newFilter(credentials(r.Header, r.URL)),
+		room: &budget{most: int64(p.cfg.CallBytes), of: p.room}, done: make(chan struct{}),
+		headers: make(chan struct{}), left: make(chan struct{}),
+		coding: http.Header{"Content-Encoding": r.Header.Values("Content-Encoding")}, length: r.ContentLength,
+		filter: redact.Of(r.Header, r.URL),
 	}
 	c.retries, _ = strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count")) // 0 where it is none
 	c.before, c.lane.tail = c.lane.tail, c.done
@@ -75,6 +89,12 @@ func (c *call) answered(resp *http.Response) {
 	c.header.Do(func() {
 		c.status = resp.StatusCode
 		c.packed = http.Header{"Content-Encoding": resp.Header.Values("Content-Encoding")}
+		c.answerHeader = http.Header{}
+		for _, name := range []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"} {
+			if v := resp.Header.Get(name); v != "" {
+				c.answerHeader.Set(name, v)
+			}
+		}
 		close(c.headers)
 	})
 }
@@ -105,7 +125,11 @@ func (c *call) ended(o Outcome) {
 
 // record writes the call into its run.
 func (c *call) record(ctx context.Context) {
-	defer close(c.done)
+	defer func() {
+		if c.done != nil {
+			close(c.done)
+		}
+	}()
 	if err := c.safely(ctx); err != nil {
 		c.giveUp(ctx, err)
 	}
@@ -128,12 +152,8 @@ var errFault = errors.New("fault of the recorder")
 
 // storeAll stores all events of the call. The error is that of the log, or ctx's.
 func (c *call) storeAll(ctx context.Context) error {
-	if c.before != nil {
-		select {
-		case <-c.before:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if err := c.turn(ctx); err != nil {
+		return err
 	}
 	q, err := c.question(ctx)
 	if err != nil {
@@ -147,13 +167,40 @@ func (c *call) storeAll(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	var how result
 	if c.status < 200 || c.status > 299 {
-		how, err = c.failure(ctx)
-	} else {
-		how, err = c.stream(ctx)
+		return c.storeFailure(ctx)
 	}
+	how, err := c.stream(ctx)
 	if err != nil {
+		return err
+	}
+	return c.finish(ctx, how)
+}
+
+// turn waits until the lane's calls before this one are stored.
+func (c *call) turn(ctx context.Context) error {
+	if c.before == nil {
+		return nil
+	}
+	select {
+	case <-c.before:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// storeFailure stores that the call failed, unless a repeat takes its place.
+func (c *call) storeFailure(ctx context.Context) error {
+	events, how, err := c.failure(ctx)
+	if err != nil {
+		return err
+	}
+	claimed, err := c.hold(ctx, how)
+	if err != nil || claimed {
+		return err
+	}
+	if err := c.send(ctx, events); err != nil {
 		return err
 	}
 	return c.finish(ctx, how)
@@ -179,10 +226,15 @@ func (c *call) start(ctx context.Context, q *question) error {
 func (c *call) beginning(q *question, owed []loss) (first []schema.Event, isNews bool) {
 	c.run.mu.Lock()
 	events, what := q.events(&c.lane.memory)
+	c.sent = what.request
+	c.claim(c.sent)
 	c.run.mu.Unlock()
 	first = make([]schema.Event, 0, len(owed)+len(events)+1)
 	for _, l := range owed {
 		first = append(first, c.here(lossEvent(l)))
+	}
+	if c.first != nil { // model.start is there
+		return c.filter.Events(append(first, events...)), len(what.items) > 0
 	}
 	begin := provider.Fields{
 		{Name: "call_id", Value: provider.Quote(c.id())}, {Name: "provider", Value: provider.Quote(c.api.provider)},
@@ -197,7 +249,7 @@ func (c *call) beginning(q *question, owed []loss) (first []schema.Event, isNews
 		begin = append(begin, provider.Field{Name: "continues", Value: provider.Quote(what.continues)})
 	}
 	first = append(append(first, events...), c.here(schema.Event{Type: schema.TypeModelStart, Payload: begin.Encode()}))
-	return c.filter.clean(first), len(what.items) > 0
+	return c.filter.Events(first), len(what.items) > 0
 }
 
 // How long a recorder waits for what another proxy has not stored yet: an answer that has begun, and one that the
@@ -240,7 +292,7 @@ func (c *call) send(ctx context.Context, events []schema.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	if events = c.filter.clean(events); len(events) == 0 {
+	if events = c.filter.Events(events); len(events) == 0 {
 		return nil
 	}
 	c.distinguish(events)
@@ -250,6 +302,11 @@ func (c *call) send(ctx context.Context, events []schema.Event) error {
 	for i := range events {
 		c.seen.See(&events[i])
 	}
+	return c.store(ctx, events)
+}
+
+// store stores events that are as they shall be.
+func (c *call) store(ctx context.Context, events []schema.Event) error {
 	at, err := c.sink.Send(ctx, events...)
 	if err != nil {
 		return trail("write to", c.asked.key, err)
@@ -258,94 +315,14 @@ func (c *call) send(ctx context.Context, events []schema.Event) error {
 	return nil
 }
 
-// stream records an answer as it comes.
-func (c *call) stream(ctx context.Context) (result, error) {
-	d := c.api.decoder(c.place())
-	if err := c.decode(ctx, d); err != nil {
-		return result{}, err
-	}
-	lost, why, _, _ := c.answer.fate()
-	var last []schema.Event
-	if why != "" {
-		last = append(last, c.here(lossEvent(loss{why, lost})))
-	}
-	if err := c.send(ctx, append(last, d.Close()...)); err != nil {
-		return result{}, err
-	}
-	if why == "" {
-		return c.judge(), nil
-	}
-	c.recordedLoss(why, lost)
-	c.answer.close("")
-	if err := c.answer.ended(ctx); err != nil {
-		return result{}, err
-	}
-	if all, _, _, _ := c.answer.fate(); all > lost {
-		if err := c.send(ctx, []schema.Event{c.here(lossEvent(loss{why, all - lost}))}); err != nil {
-			return result{}, err
-		}
-		c.recordedLoss(why, all-lost)
-	}
-	return result{schema.StateError, "a part of the answer is not recorded: " + why}, nil
-}
-
-// decodeBuffer is how much of an answer is decoded at a time, in bytes.
-const decodeBuffer = 16 << 10
-
-// decode feeds d until the body is over or has a hole, or cannot be read further. The error is the log's
-// or ctx's.
-func (c *call) decode(ctx context.Context, d *provider.Decoder) error {
-	body, err := decoded(reader{ctx, c.answer}, c.packed)
-	if err == nil {
-		defer body.Close()
-	}
-	buf := make([]byte, decodeBuffer)
-	for left := c.p.cfg.AnswerBytes; err == nil; {
-		var n int
-		n, err = body.Read(buf[:min(len(buf), left)])
-		events, _ := d.Write(buf[:n]) // it is not closed
-		if err := c.send(ctx, events); err != nil {
-			return err
-		}
-		if left -= n; left == 0 {
-			c.answer.close(reasonLong)
-			return nil
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if lost, _, over, cut := c.answer.fate(); err != io.EOF && lost == 0 && (!over || cut == nil) {
-		c.answer.close(reasonCoding)
-	}
-	return nil
-}
-
-// recordedLoss reports a loss to the operator that the run records as well.
-func (c *call) recordedLoss(why string, bytes int64) {
-	c.recorded += bytes
-	c.p.lost(Loss{Key: c.asked.key, Reason: why, Bytes: bytes, Recorded: true}, nil)
-}
-
-// judge returns how a call without losses went. A client may leave when it has the message: that the
-// connection was still open then does not matter.
-func (c *call) judge() result {
-	state, reason := c.seen.End()
-	switch _, _, _, cut := c.answer.fate(); {
-	case state == schema.StateDone:
-	case cut == errCancelled:
-		return result{schema.StateAborted, cut.Error()}
-	case cut != nil:
-		return result{schema.StateError, cut.Error()}
-	}
-	return result{state, reason}
-}
-
 // finish emits model.end, ends the child if that was asked for, and the run if it is over.
 func (c *call) finish(ctx context.Context, how result) error {
 	end := provider.Fields{
 		{Name: "call_id", Value: provider.Quote(c.id())}, {Name: "ok", Value: provider.Bool(how.state == schema.StateDone)},
 		{Name: "duration_ms", Value: provider.Number(int(time.Since(c.began).Milliseconds()))},
+	}
+	if c.attempts > 0 {
+		end = append(end, provider.Field{Name: "attempts", Value: provider.Number(c.attempts + 1)})
 	}
 	if c.status != 0 {
 		end = append(end, provider.Field{Name: "status", Value: provider.Number(c.status)})
@@ -368,7 +345,23 @@ func (c *call) finish(ctx context.Context, how result) error {
 	if h := c.p.cfg.Hooks.Kept; h != nil && c.seen.Kept() > 0 {
 		h(c.api.provider, c.seen.Kept())
 	}
+	for f := c.first; f != nil; f = f.first {
+		<-f.left // so that this call is the run's last
+	}
 	return c.run.end(ctx, c, how)
+}
+
+// transported returns how a call went of whose answer nothing is known but that.
+func (c *call) transported() result {
+	switch c.outcome {
+	case OutcomeOK:
+		return result{state: schema.StateDone}
+	case OutcomeCancelled:
+		return result{schema.StateAborted, errCancelled.Error()}
+	case OutcomeRefused:
+		return result{schema.StateError, fmt.Sprintf("%d %s", c.status, http.StatusText(c.status))}
+	}
+	return result{schema.StateError, errBroken.Error()}
 }
 
 // giveUp is for what the log does not take: it counts what the run lacks, and records it where it can.
@@ -390,7 +383,7 @@ func (c *call) giveUp(ctx context.Context, err error) {
 	c.p.lost(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes}, err)
 	if l.reason == reasonRefused || l.reason == reasonFault {
 		c.run.owe(l)
-		if err := c.run.end(ctx, c, result{schema.StateError, "a part of the answer is not recorded: " + l.reason}); err != nil {
+		if err := c.run.end(ctx, c, c.transported()); err != nil {
 			c.p.cfg.Logger.Warn("proxy: end of a run that lacks a part", "run", c.asked.key.String(), "err", err)
 		}
 		c.run.drop(ctx)

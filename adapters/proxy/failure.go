@@ -13,11 +13,11 @@ import (
 // maxFailure bounds what is kept of an answer that is an error, in bytes.
 const maxFailure = 64 << 10
 
-// failure records an answer that is an error, or that there was none, as a message that failed.
-func (c *call) failure(ctx context.Context) (result, error) {
+// failure returns an answer that is an error, or that there was none, as a message that failed.
+func (c *call) failure(ctx context.Context) ([]schema.Event, result, error) {
 	body, err := c.errorBody(ctx)
 	if err != nil {
-		return result{}, err
+		return nil, result{}, err
 	}
 	f := &failed{c: c}
 	cfg := c.place()
@@ -27,14 +27,12 @@ func (c *call) failure(ctx context.Context) (result, error) {
 		return f
 	})
 	events, _ := d.Write(body) // it is not closed
-	if err := c.send(ctx, append(events, d.Close()...)); err != nil {
-		return result{}, err
-	}
+	events = append(events, d.Close()...)
 	how := result{schema.StateError, f.reason}
 	if c.outcome == OutcomeCancelled {
 		how.state = schema.StateAborted
 	}
-	return how, nil
+	return events, how, nil
 }
 
 // errorBody reads the beginning of the error, without the caller's credentials: some servers repeat
@@ -50,9 +48,9 @@ func (c *call) errorBody(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) == maxFailure {
-		data = data[:c.filter.partial(data)]
+		data = c.filter.Whole(data)
 	}
-	return c.filter.replace(data), nil
+	return c.filter.Bytes(data), nil
 }
 
 // failed makes a message of an error.

@@ -7,9 +7,9 @@ import (
 	"agentstream/schema"
 )
 
-// callIDs are the ids of the calls of one answer. There are servers that count calls anew in each answer, or give all of
-// them one id. A call whose id another one of the lane has that still waits for its result gets an id of its own, so
-// that the log says which of them a result belongs to; the provider's is beside it.
+// callIDs are the ids of the calls of one answer. There are servers that count calls anew in each answer, or give all
+// of them one id. A call whose id another one of the lane has that still waits for its result gets an id of its own,
+// so that the log says which of them a result belongs to; the provider's is beside it.
 type callIDs struct {
 	given map[string][]string // what became of an id, in the order of the calls of the message
 	other map[string]string   // by index: blocks whose id is not the provider's

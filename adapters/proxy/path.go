@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// cleanPath resolves dot segments and removes empty ones, so that no path leads out of the upstream's base. Escapes stay
-// as they are. A dot segment that only shows when a segment is unescaped further than its server should, or that is
-// written for servers that take other characters for a slash, is refused: no API has such paths.
+// cleanPath resolves dot segments and removes empty ones, so that no path leads out of the upstream's base. Escapes
+// stay as they are. A dot segment that only shows when a segment is unescaped further than its server should, or that
+// is written for servers that take other characters for a slash, is refused: no API has such paths.
 func cleanPath(u *url.URL) (path, raw string, refused *refusal) {
 	if u.Host != "" || u.Opaque != "" || u.Path != "" && u.Path[0] != '/' {
 		return "", "", &refusal{http.StatusBadRequest, "bad_target", "the target must be a path: this is no forward proxy"}

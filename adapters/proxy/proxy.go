@@ -23,6 +23,8 @@ type Proxy struct {
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup // recorders
 
+	quit chan struct{} // closed when Run ends: nothing waits for what may come any more
+
 	mu      sync.Mutex
 	closing bool
 	open    int // recorders
@@ -39,7 +41,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, room: &budget{most: int64(cfg.TotalBytes)}, runs: make(map[schema.RunKey]*run), idle: list.New()}
+	p := &Proxy{cfg: cfg, room: &budget{most: int64(cfg.TotalBytes)}, runs: make(map[schema.RunKey]*run), idle: list.New(), quit: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.forward = p.forwarder()
 	return p, nil
@@ -133,6 +135,7 @@ func (p *Proxy) begin(a asked, kind api, model string, r *http.Request) (*call, 
 		defer p.work.Done()
 		c.record(p.ctx)
 		p.leave(c)
+		close(c.left)
 	}()
 	return c, ""
 }
@@ -165,6 +168,9 @@ func (p *Proxy) leave(c *call) {
 	p.open--
 	rn := c.run
 	rn.calls--
+	if c.over {
+		rn.over--
+	}
 	c.lane.calls--
 	var gone []*run
 	if rn.calls == 0 {
@@ -216,6 +222,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.mu.Lock()
 	p.closing = true
+	close(p.quit)
 	p.mu.Unlock()
 	done := make(chan struct{})
 	go func() { p.work.Wait(); close(done) }()

@@ -167,7 +167,8 @@ func (a *answer) has(it *item, exactly bool) bool {
 	return true
 }
 
-// is reports whether a call of the log is one of a request. exactly: with the same input; otherwise the same id will do.
+// is reports whether a call of the log is one of a request. exactly: with the same input; otherwise the same id will
+// do.
 func (k *toolCall) is(q *requestCall, exactly bool) bool {
 	if !exactly && k.named(q.id) {
 		return true

@@ -22,6 +22,7 @@ type run struct {
 
 	place *list.Element // among the idle ones; nil while it has calls
 	calls int           // that are not recorded whole
+	over  int           // of these, those that have asked whether they are the last
 	since time.Time     // it has none
 	seen  *Standing     // as it was then
 	lanes map[string]*lane
@@ -50,6 +51,7 @@ type lane struct {
 	// Of the run's mu.
 	memory
 	others chapter // of what is read
+	failed []*call // that wait for their repeats
 	loaded bool    // the memory has what the log had when the lane was first used
 }
 
@@ -144,6 +146,9 @@ func (r *run) start(ctx context.Context, c *call, make func() (events []schema.E
 		}
 		events, news := make()
 		all := append(r.preface(c), events...)
+		if len(all) == 0 { // a repeat, and all is there
+			return r.sink, nil
+		}
 		if news && last >= 0 && try < maxTries {
 			all[0].Seq = last + 1 // or not at all: another proxy may have stored the same since we looked
 		}
@@ -228,7 +233,9 @@ func (r *run) end(ctx context.Context, c *call, how result) error {
 		r.ending = c.asked.end
 	}
 	r.p.mu.Lock()
-	last := r.calls == 1 // this one
+	c.over = true
+	r.over++
+	last := r.calls == r.over
 	r.p.mu.Unlock()
 	if !last || r.named && r.ending == "" {
 		return nil

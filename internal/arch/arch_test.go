@@ -175,6 +175,7 @@ var floors = []floor{
 	{"adapters/provider/providertest", []string{"adapters/provider", "schema"}, "the checks know what all adapters share, no adapter"},
 	{"adapters/provider", []string{"schema", "schema/jsonscan"}, "what all adapters share knows none of them"},
 	{"adapters/transcript", []string{"adapters/anthropic", "adapters/gemini", "adapters/provider", "schema", "schema/jsonscan"}, "transcripts hold what providers said"},
+	{"adapters/redact", []string{"adapters/provider", "schema"}, "it changes events of any adapter"},
 	{"adapters/proxy", []string{"producers", "adapters/*", "schema", "internal/backoff"}, "it hands answers to the adapters and their events to a sink"},
 	{"adapters/*", []string{"adapters/provider", "schema"}, "a provider's stream becomes events; it is not written here"},
 	{"fanout", []string{"internal/fair", "schema"}, "history is a question, not a database; reading must not know who writes"},

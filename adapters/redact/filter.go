@@ -1,4 +1,4 @@
-package proxy
+package redact
 
 import (
 	"bytes"
@@ -8,9 +8,8 @@ import (
 	"agentstream/schema"
 )
 
-// filter takes the credentials of a request out of the events of its call, also where they are escaped, and where they
-// are divided between the pieces of a block. It belongs to the call's recorder.
-type filter struct {
+// Filter hides the credentials of a request in the events of its call.
+type Filter struct {
 	secrets [][]byte         // the longest first
 	ends    [256]bool        // bytes that a part of a secret may end with
 	held    map[string]*held // by block
@@ -25,8 +24,8 @@ type held struct {
 // hidden stands in the place of a secret.
 const hidden = "…"
 
-func newFilter(secrets []string) *filter {
-	f := &filter{}
+func newFilter(secrets []string) *Filter {
+	f := &Filter{}
 	for _, s := range secrets {
 		f.secrets = append(f.secrets, []byte(s))
 		for i := range len(s) - 1 {
@@ -36,8 +35,9 @@ func newFilter(secrets []string) *filter {
 	return f
 }
 
-// clean returns the events without secrets. Pieces of text may come later than they did, within their block.
-func (f *filter) clean(events []schema.Event) []schema.Event {
+// Events returns the events without credentials. The slice may be the one that was given, its events are not changed.
+// Pieces of text may come later than they did, within their block.
+func (f *Filter) Events(events []schema.Event) []schema.Event {
 	if len(f.secrets) == 0 {
 		return events
 	}
@@ -50,7 +50,7 @@ func (f *filter) clean(events []schema.Event) []schema.Event {
 		if delta(e.Type) {
 			more = f.piece(&e)
 		} else {
-			e.Payload = f.payload(e.Payload, isBad(e.Type))
+			e.Payload = f.payload(e.Payload, strings.HasSuffix(e.Type, ".bad_frame"))
 		}
 		if kept && (len(list) > 0 || !more || !same(e.Payload, events[i].Payload)) {
 			out, kept = append(out, events[:i]...), false
@@ -74,10 +74,8 @@ func delta(typ string) bool {
 	return typ == schema.TypeTextDelta || typ == schema.TypeReasoningDelta || typ == schema.TypeToolInputDelta
 }
 
-func isBad(typ string) bool { return strings.HasSuffix(typ, ".bad_frame") }
-
 // piece cleans a piece of a block's text, behind what is held of the block. false: all of it is held now.
-func (f *filter) piece(e *schema.Event) bool {
+func (f *Filter) piece(e *schema.Event) bool {
 	block := blockOf(e.Payload)
 	before := f.held[block]
 	if before == nil && !f.suspect(e.Payload) {
@@ -94,7 +92,7 @@ func (f *filter) piece(e *schema.Event) bool {
 		text = append(before.text, text...)
 		delete(f.held, block)
 	}
-	clean := f.replace(text)
+	clean := f.Bytes(text)
 	keep := f.partial(clean)
 	if before == nil && keep == len(clean) && same(clean, text) {
 		return true
@@ -113,7 +111,7 @@ func (f *filter) piece(e *schema.Event) bool {
 }
 
 // suspect reports whether a piece may hold a secret, or the beginning of one. It is asked for every piece.
-func (f *filter) suspect(payload []byte) bool {
+func (f *Filter) suspect(payload []byte) bool {
 	end := bytes.LastIndex(payload, []byte(`","index":`))
 	if end < 1 || f.ends[payload[end-1]] && f.partial(payload[:end]) < end || f.escaped(payload) {
 		return true
@@ -136,7 +134,7 @@ func blockOf(payload []byte) string {
 }
 
 // release returns what is held of blocks that end with an event.
-func (f *filter) release(e *schema.Event) (list []schema.Event) {
+func (f *Filter) release(e *schema.Event) (list []schema.Event) {
 	if len(f.held) == 0 {
 		return nil
 	}
@@ -165,8 +163,8 @@ func (h *held) piece() schema.Event {
 }
 
 // payload cleans a payload as a whole. cut: its strings may end within a secret.
-func (f *filter) payload(p []byte, cut bool) []byte {
-	clean := f.replace(p)
+func (f *Filter) payload(p []byte, cut bool) []byte {
+	clean := f.Bytes(p)
 	if cut {
 		clean = f.cutShort(clean)
 	}
@@ -177,7 +175,7 @@ func (f *filter) payload(p []byte, cut bool) []byte {
 }
 
 // cutShort hides the beginnings of secrets at the ends of strings.
-func (f *filter) cutShort(p []byte) []byte {
+func (f *Filter) cutShort(p []byte) []byte {
 	for _, s := range f.secrets {
 		for n := len(s) - 1; n >= minSecret; n-- {
 			p = bytes.ReplaceAll(p, append(bytes.Clone(s[:n]), '"'), []byte(hidden+`"`))
@@ -186,12 +184,9 @@ func (f *filter) cutShort(p []byte) []byte {
 	return p
 }
 
-// text cleans a text that is not JSON.
-func (f *filter) text(s string) string { return string(f.replace([]byte(s))) }
-
-// replace returns b with every secret hidden, b itself where there is none. Escapes are undone to look for secrets and
+// Bytes returns b with every secret hidden, b itself where there is none. Escapes are undone to look for secrets and
 // left as they are elsewhere.
-func (f *filter) replace(b []byte) []byte {
+func (f *Filter) Bytes(b []byte) []byte {
 	if len(f.secrets) == 0 {
 		return b
 	}
@@ -214,7 +209,7 @@ func (f *filter) replace(b []byte) []byte {
 }
 
 // escaped reports whether a text has escapes that a secret may be written with.
-func (f *filter) escaped(b []byte) bool {
+func (f *Filter) escaped(b []byte) bool {
 	for i := bytes.IndexByte(b, '\\'); i >= 0 && i+1 < len(b); {
 		switch b[i+1] {
 		case 'u', '/', '\\', 'x':
@@ -230,7 +225,7 @@ func (f *filter) escaped(b []byte) bool {
 }
 
 // find adds where a view has secrets.
-func (f *filter) find(spans [][2]int, v view) [][2]int {
+func (f *Filter) find(spans [][2]int, v view) [][2]int {
 	for _, s := range f.secrets {
 		for from := 0; ; {
 			i := bytes.Index(v.b[from:], s)
@@ -253,7 +248,7 @@ func withinEscape(b []byte) bool { return (len(b)-len(bytes.TrimRight(b, `\`)))%
 
 // partial returns where the longest end of a text begins that is the beginning of a secret, or of an escape; the length
 // of the text where there is none.
-func (f *filter) partial(b []byte) int {
+func (f *Filter) partial(b []byte) int {
 	v, cut := view{b: b}, len(b)
 	for range maxUnescapes {
 		if n := f.suffix(v.b); n > 0 {
@@ -268,8 +263,11 @@ func (f *filter) partial(b []byte) int {
 	return cut
 }
 
+// Whole returns a text that was cut off without what at its end may be the beginning of a secret.
+func (f *Filter) Whole(b []byte) []byte { return b[:f.partial(b)] }
+
 // suffix returns how long the end of a text is that a secret, an escape, or both begin with.
-func (f *filter) suffix(b []byte) int {
+func (f *Filter) suffix(b []byte) int {
 	n := f.prefix(b)
 	if open := openEscape(b); open > 0 {
 		n = max(n, open+f.prefix(b[:len(b)-open]))
@@ -278,7 +276,7 @@ func (f *filter) suffix(b []byte) int {
 }
 
 // prefix returns how long the end of a text is that a secret begins with.
-func (f *filter) prefix(b []byte) (n int) {
+func (f *Filter) prefix(b []byte) (n int) {
 	for _, s := range f.secrets {
 		for k := min(len(b), len(s)-1); k > n; k-- {
 			if b[len(b)-1] == s[k-1] && bytes.Equal(b[len(b)-k:], s[:k]) {

@@ -1,4 +1,4 @@
-package proxy
+package redact
 
 import (
 	"bytes"
@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"unicode/utf8"
 )
+
+// maxUnescapes bounds how often the escapes of a text are undone.
+const maxUnescapes = 4
 
 // view is a text whose escapes are undone once or more, and where its bytes came from.
 type view struct {
@@ -20,7 +23,8 @@ func (v view) origin(i int) int {
 	return v.at[i]
 }
 
-// unescape undoes one level of escapes: those of JSON and JavaScript, of URLs, and numbers of HTML. false: there are none.
+// unescape undoes one level of escapes: those of JSON and JavaScript, of URLs, and numbers of HTML. false: there are
+// none.
 func (v view) unescape() (next view, more bool) {
 	if bytes.IndexByte(v.b, '\\') < 0 && bytes.IndexByte(v.b, '%') < 0 && !bytes.Contains(v.b, []byte("&#")) {
 		return v, false

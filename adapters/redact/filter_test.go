@@ -1,4 +1,4 @@
-package proxy
+package redact
 
 import (
 	"encoding/json"
@@ -84,7 +84,7 @@ func TestFilter(t *testing.T) {
 			var text, all string
 			for len(events) > 0 { // they come in any number at a time
 				n := 1 + rng.IntN(len(events))
-				for _, e := range f.clean(events[:n]) {
+				for _, e := range f.Events(events[:n]) {
 					var p struct{ Text string }
 					if err := json.Unmarshal(e.Payload, &p); err != nil {
 						t.Fatalf("%s: %v: %s", name, err, e.Payload)

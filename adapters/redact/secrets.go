@@ -1,4 +1,4 @@
-package proxy
+package redact
 
 import (
 	"encoding/base64"
@@ -25,7 +25,7 @@ var harmless = map[string]bool{
 
 // harmlessPrefixes of headers.
 var harmlessPrefixes = []string{
-	headerPrefix, "Accept-", "Access-Control-", "Content-", "If-", "Sec-Ch-", "Sec-Fetch-", "X-Forwarded-", "X-Stainless-",
+	"Agentstream-", "Accept-", "Access-Control-", "Content-", "If-", "Sec-Ch-", "Sec-Fetch-", "X-Forwarded-", "X-Stainless-",
 }
 
 // harmlessQuery are parameters that are no credentials.
@@ -45,6 +45,9 @@ const (
 	minOther   = 12
 	minLetters = 16 // of letters alone, where the name does not say that it is a credential
 )
+
+// Of returns the filter of a request.
+func Of(h http.Header, u *url.URL) *Filter { return newFilter(credentials(h, u)) }
 
 // credentials returns the values by which a request may authenticate, in every form that an answer may repeat them in.
 func credentials(h http.Header, u *url.URL) (list []string) {
@@ -74,7 +77,8 @@ func credentials(h http.Header, u *url.URL) (list []string) {
 }
 
 func isHarmless(header string) bool {
-	return harmless[header] || slices.ContainsFunc(harmlessPrefixes, func(p string) bool { return strings.HasPrefix(header, p) })
+	begins := func(p string) bool { return strings.HasPrefix(header, p) }
+	return harmless[header] || slices.ContainsFunc(harmlessPrefixes, begins)
 }
 
 func shortest(name string) int {

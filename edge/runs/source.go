@@ -41,6 +41,10 @@ func (src Source) Walk(ctx context.Context, hub *fanout.Hub, after, through sche
 				yield(schema.Record{}, err)
 				return
 			}
+			if ctx.Err() != nil { // packs may all be cached
+				yield(schema.Record{}, context.Cause(ctx))
+				return
+			}
 			if src.Child != "" && p.Child != src.Child {
 				continue // a pack is of one lane
 			}

@@ -218,7 +218,7 @@ func (p *Projector) human() {
 	}
 	p.speaks(m, slotSays, "message-finish", func(o object) object { return o })
 	if p.rec.child == "" {
-		p.list(span{p.rec.seq, p.rec.seq, p.rec.ts}, func(o object) object {
+		p.list(span{p.rec.seq, p.rec.seq, p.rec.ts, len(content)}, func(o object) object {
 			return o.Str("type", role).Str("id", m.id).Raw("content", partsOf(parts))
 		})
 	}

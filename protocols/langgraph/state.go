@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"strconv"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -39,10 +40,17 @@ type checkpoint struct {
 type span struct {
 	start, end schema.Seq
 	ts         string
+	size       int // of its content, in bytes
 }
 
-// maxSpans bounds the messages that are remembered. Of more the newest are.
-const maxSpans = 1 << 14
+const (
+	// maxSpans bounds the messages that are remembered. Of more the newest are.
+	maxSpans = 1 << 14
+	// maxState bounds the content of the messages that a state is made of, in bytes. Of more the newest are in it.
+	maxState = 4 << 20
+	// maxGap is how many records between two messages are read with them.
+	maxGap = 512
+)
 
 func (s *state) clone() state {
 	c := *s
@@ -51,7 +59,7 @@ func (s *state) clone() state {
 }
 
 func (s *state) size() int {
-	return len(s.newest.values) + 48*len(s.spans) + 256*s.requests.Len() + 64*len(s.asked) + asked(s)
+	return len(s.newest.values) + 56*len(s.spans) + 256*s.requests.Len() + 64*len(s.asked) + asked(s)
 }
 
 func asked(s *state) (n int) {
@@ -88,7 +96,7 @@ func (p *Projector) spoken(m *message, t *assemble.Transition, usage []byte, sto
 	if t.Lane.Child != "" {
 		return
 	}
-	p.list(span{m.start, p.rec.seq, m.ts}, func(o object) object {
+	p.list(span{m.start, p.rec.seq, m.ts, len(t.Value)}, func(o object) object {
 		var parts [][]byte
 		if jsonscan.IsString(t.Value) {
 			parts = [][]byte{append(object{'{'}.Str("type", "text").Raw("text", t.Value), '}')}
@@ -120,7 +128,7 @@ func (p *Projector) result(t *assemble.Transition, output []byte, ok bool, probl
 	} else if !jsonscan.IsString(output) {
 		content = quoted(string(output))
 	}
-	p.list(span{p.rec.seq, p.rec.seq, p.rec.ts}, func(o object) object {
+	p.list(span{p.rec.seq, p.rec.seq, p.rec.ts, len(content)}, func(o object) object {
 		o = o.Str("type", "tool").Str("id", "tool_"+modelRunID(p.thread, "", p.rec.seq)).Raw("content", content).Str("tool_call_id", t.Item.ID).OptStr("name", t.Item.Tool)
 		if !ok {
 			return o.Str("status", "error")
@@ -174,17 +182,12 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 	if p.newest.values != nil {
 		o = o.Raw("values", p.newest.values)
 	} else {
-		o = append(append(o.Name("values"), '{').Name("messages"), '[')
-		for _, at := range p.spans {
-			m, err := p.readMessage(at, read)
-			if err != nil {
-				return dst, err
-			}
-			if m != nil {
-				o = append(sepList(o), m...)
-			}
+		said, err := p.readMessages(newestOf(p.spans), read)
+		if err != nil {
+			return dst, err
 		}
-		o = append(o, `]}`...)
+		o = append(append(o.Name("values"), '{').Name("messages"), '[')
+		o = append(append(o, bytes.Join(said, []byte{','})...), `]}`...)
 		if n := len(p.spans); n > 0 {
 			ts, step = p.spans[n-1].ts, int64(n)
 		}
@@ -215,12 +218,57 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 	} else {
 		o = append(o, `null`...)
 	}
-	o = append(o.Name("metadata"), '{').Int("step", step).Str("source", cmp.Or(p.checkpoint.source, "loop")).End()
+	o = append(o.Name("metadata"), '{').Int("step", step).Str("source", cmp.Or(p.checkpoint.source, "loop"))
+	if n := len(p.spans) - len(newestOf(p.spans)); n > 0 && p.newest.values == nil {
+		o = o.Int("omitted_messages", int64(n))
+	}
+	o = o.End()
 	return o.Raw("created_at", quoted(ts)).End(), nil
 }
 
-// readMessage reads a message from its records; nil when they are not kept.
-func (p *Projector) readMessage(at span, read Records) (m []byte, err error) {
+// newestOf returns the newest messages, as many as a state has room for.
+func newestOf(spans []span) []span {
+	from, room := len(spans), maxState
+	for from > 0 && room >= 0 {
+		from--
+		room -= spans[from].size
+	}
+	if room < 0 && from < len(spans)-1 {
+		from++
+	}
+	return spans[from:]
+}
+
+// readMessages reads messages from their records, in one pass where little is between them. Those whose records are not kept
+// are left out.
+func (p *Projector) readMessages(spans []span, read Records) (list [][]byte, err error) {
+	var parts []span
+	for _, at := range spans {
+		for n := len(parts) - 1; n >= 0 && at.start <= parts[n].end+maxGap; n-- {
+			at.start = min(at.start, parts[n].start)
+			parts = parts[:n]
+		}
+		parts = append(parts, at)
+	}
+	found := make(map[schema.Seq][]byte, len(spans))
+	for _, at := range spans {
+		found[at.start] = nil
+	}
+	for _, at := range parts {
+		if err := p.readPart(at, read, found); err != nil {
+			return nil, err
+		}
+	}
+	for _, at := range spans {
+		if m := found[at.start]; m != nil {
+			list = append(list, m)
+		}
+	}
+	return list, nil
+}
+
+// readPart finds messages in a part of the run, by the records with which they begin.
+func (p *Projector) readPart(at span, read Records, found map[schema.Seq][]byte) error {
 	q := newProjector(MessagesRequest(p.thread))
 	q.thread = p.thread
 	var out dialect.Frames
@@ -229,14 +277,15 @@ func (p *Projector) readMessage(at span, read Records) (m []byte, err error) {
 			err = q.Project(&out, r)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, f := range out.List {
-			if string(f.Token) == string(out.Number(int64(at.start))) {
-				m = bytes.Clone(f.Data)
+			n, _ := strconv.ParseInt(string(f.Token), 10, 64) // list wrote it
+			if _, wanted := found[schema.Seq(n)]; wanted {
+				found[schema.Seq(n)] = bytes.Clone(f.Data)
 			}
 		}
 		out.Reset()
 	}
-	return m, nil
+	return nil
 }

@@ -129,12 +129,15 @@ func (t *tools) lane(child string) *laneCalls {
 	return l
 }
 
-// oldest returns the key of the call that is forgotten first. What waits for the client is not: a status names it.
+// oldest returns the key of the call that is forgotten first. What waits for the client is not: a status names it. It goes
+// behind all others, so that it is not passed over each time.
 func (t *tools) oldest() (oldest string) {
-	for key := range t.open.All() {
+	for key, c := range t.open.All() {
 		if !t.held(key) {
 			return key
 		}
+		t.open.Delete(key)
+		t.open.Set(key, c)
 	}
 	return "" // more are open than wait
 }

@@ -177,15 +177,20 @@ func limitOf(p params) (int, error) {
 	return int(n), nil
 }
 
-// page returns at most limit checkpoints, the newest first, those older than before alone if that is not "".
+// maxStates bounds the states of a page, in bytes: it ends with the one that crosses it.
+const maxStates = 4 << 20
+
+// page returns at most limit checkpoints, the newest first, those older than before alone if that is not "". It has fewer where
+// their states are large.
 func page(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, limit int, before string) (list []saved, err error) {
-	behind := before == ""
+	behind, size := before == "", 0
 	err = checkpointsOf(ctx, c, thread, namespace, last, func(s saved) bool {
 		if behind {
 			list = append(list, s)
+			size += len(s.values)
 		}
 		behind = behind || s.id == before
-		return len(list) < limit
+		return len(list) < limit && size <= maxStates
 	})
 	if err == nil && !behind {
 		err = refuse(langgraph.CodeNoSuchCheckpoint, "the thread has no checkpoint %.100q", before)

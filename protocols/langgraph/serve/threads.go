@@ -189,10 +189,21 @@ func stateOf(ctx context.Context, c *protocol.Call, p *langgraph.Projector, id s
 func kept(ctx context.Context, c *protocol.Call, id string) langgraph.Records {
 	return func(after, through schema.Seq) iter.Seq2[schema.Record, error] {
 		return func(yield func(schema.Record, error) bool) {
-			for r, err := range c.Records(ctx, id, after, through) {
-				if errors.Is(err, fanout.ErrExpired) || !yield(r, err) {
+			for from := after; from < through; {
+				last, err := from, error(nil)
+				for r, e := range c.Records(ctx, id, from, through) {
+					if err = e; errors.Is(e, fanout.ErrExpired) {
+						break
+					}
+					if last = r.Seq; !yield(r, e) || e != nil {
+						return
+					}
+				}
+				gone := new(fanout.ExpiredError)
+				if !errors.As(err, &gone) || gone.First <= last+1 {
 					return
 				}
+				from = gone.First - 1
 			}
 		}
 	}

@@ -153,11 +153,12 @@ func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
 		return schema.Lane{}, cmp.Or(err, error(&childError{root}))
 	}
 	w.lost(head)
-	if !w.known || head.Stored != w.head.Stored {
+	moved := !w.known || head.Stored != w.head.Stored || head.Generation != w.head.Generation
+	if moved {
 		w.fresh++ // packs that we have not seen: every other lane must be looked at again
 	}
 	w.head, w.known = head, true
-	if w.job != nil {
+	if w.job != nil && moved { // what follows our own packs was looked at before them
 		if err := w.job.guard(ctx, head); err != nil {
 			return schema.Lane{}, err
 		}

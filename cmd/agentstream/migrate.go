@@ -27,6 +27,7 @@ type MigrateCmd struct {
 	JSON         bool     `name:"json" help:"Print one JSON object."`
 	GrantReader  []string `help:"Also let this database role read what an edge reads; an edge that connects as it can neither write nor look beyond the tenant it asks for." placeholder:"ROLE"`
 	GrantAnalyst []string `help:"Also let this database role query the views of docs/sql.md, for this tenant and no other." placeholder:"ROLE=TENANT"`
+	NATSRights   bool     `name:"nats-permissions" help:"Print NATS users with the rights of each role, as a server's configuration has them, and do nothing else."`
 	Search       string   `help:"words: make an index of the words of messages, which agent_search reads; off: remove it." enum:"words,off," default:""`
 	cli.Streams  `kong:"-"`
 }
@@ -46,6 +47,9 @@ type migrated struct {
 
 // Run declares the streams and the buckets and, with --postgres, migrates the tables.
 func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if c.NATSRights {
+		return natskit.WriteUsers(c.Stdout())
+	}
 	if c.Postgres == "" && (len(c.GrantReader)+len(c.GrantAnalyst) > 0 || c.Search != "") {
 		return cli.ErrNoPostgres
 	}

@@ -51,6 +51,9 @@ func run(ctx context.Context, file, dir, binary string, without []string) error 
 	if err != nil {
 		return err
 	}
+	if err := f.makeSecrets(ctx, filepath.Dir(file)); err != nil {
+		return err
+	}
 	for _, name := range without {
 		delete(f.Services, name)
 	}

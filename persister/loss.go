@@ -117,7 +117,7 @@ func (p *pipeline) lose(ctx context.Context, stored, at Offset) (t Transfer, err
 	p.dropped = 0
 	p.mu.Unlock()
 	lost := p.drops()
-	if !lost && stored.Identity != "" {
+	if !lost && len(t.Losses) == 0 && stored.Identity != "" {
 		return t, nil
 	}
 	objects := false

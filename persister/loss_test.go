@@ -92,7 +92,7 @@ func TestLossesAreRecorded(t *testing.T) {
 			work(time.Minute)
 			w.q.put(texts("b", 2, 1)...)
 			work(time.Minute)
-		}, want: "AGENT_0:7-0 renewed!", after: 8},
+		}, want: "AGENT_0:7-0 renewed!", after: 8, saved: true},
 		"no bucket at first": {do: func(w *world, work func(time.Duration)) {
 			w.q.put(texts("a", 2, 1)...)
 			work(time.Minute)

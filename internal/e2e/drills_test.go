@@ -374,3 +374,51 @@ func TestDrillNATSEmpty(t *testing.T) {
 		t.Errorf("%d events are lost that were stored", lost)
 	}
 }
+
+// TestDrillDatabaseOlderAndNATSEmpty: NATS has lost its data, and the database is of a backup. Runs that have an object are served
+// from it, and their numbers are not given again; the rest is said to be lost.
+func TestDrillDatabaseOlderAndNATSEmpty(t *testing.T) {
+	d := newDrill(t)
+	d.tell("run_first", 20, true)
+	d.tell("run_grown", 10, false)
+	d.stored()
+	d.stop()
+	older := testkit.CopyDatabase(t, d.dsn)
+	d.per.start()
+	d.per.await(t)
+	d.edge.start()
+	d.edge.await(t)
+	done := names("run_done_", drillRuns())
+	for _, run := range done {
+		d.tell(run, 20, true)
+	}
+	d.tell("run_grown", 10, true)
+	d.stored()
+	d.archived(append(done, "run_grown")...)
+	d.began = time.Now()
+	d.stop()
+	d.nats.kill()
+	if err := os.RemoveAll(d.nats.dir); err != nil {
+		t.Fatal(err)
+	}
+	d.nats.start()
+	d.nats.await()
+	d.dsn = older
+	migrate(t, d.dsn, d.natsURL, "--window", "1h")
+	d.roles()
+	d.edge.start()
+	d.per.start()
+	d.per.await(t)
+	d.edge.await(t)
+	for _, run := range append(done, "run_grown") {
+		if code, text := d.append(run, fmt.Sprintf(drillText, 0)); code == http.StatusOK {
+			t.Errorf("%s has ended, and takes events: %s", run, text)
+		}
+	}
+	lost := d.served(append(done, "run_first", "run_grown")...)
+	d.report("database older, NATS empty", lost)
+	if lost > 0 {
+		t.Errorf("%d events are lost of which there is an object", lost)
+	}
+	d.doctor(1, "the log was made again")
+}

@@ -18,6 +18,10 @@ type recording interface {
 	Restored(ctx context.Context) error
 }
 
+type finding interface {
+	DropRunLoss(ctx context.Context, l persister.RunLoss) error
+}
+
 // runLosses tests stores that record losses. open is as for runSuite.
 func runLosses(t *testing.T, open func(t *testing.T) Store) {
 	t.Run("losses", func(t *testing.T) { (&suite{T: t, store: open(t)}).losses() })
@@ -80,5 +84,19 @@ func (s *suite) losses() {
 	}
 	if got, all, err := r.RunLosses(s.Context(), "*", 1); err != nil || len(got) != 1 || all != 2 {
 		s.Errorf("%+v of %d, %v", got, all, err)
+	}
+	f, ok := s.store.(finding)
+	if !ok {
+		s.Fatal("this store drops no losses")
+	}
+	other := mine
+	other.Last++
+	for _, l := range []persister.RunLoss{other, mine} {
+		if err := f.DropRunLoss(s.Context(), l); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if got, all, err := r.RunLosses(s.Context(), "*", 10); err != nil || all != 1 || got[0].Key != theirs.Key {
+		s.Errorf("after one was found: %+v, %v", got, err)
 	}
 }

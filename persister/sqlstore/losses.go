@@ -46,6 +46,16 @@ func (s *Store) AddRunLosses(ctx context.Context, losses []persister.RunLoss) er
 	return nil
 }
 
+// DropRunLoss removes the record of events that were found again.
+func (s *Store) DropRunLoss(ctx context.Context, l persister.RunLoss) error {
+	_, err := s.exec(ctx, `delete from agent_run_losses where koder_user_id = $1 and run_id = $2 and first = $3 and last = $4`,
+		l.Key.Tenant, l.Key.Run, int64(l.First), int64(l.Last))
+	if err != nil {
+		return s.failed(err, "drop the loss of run %s", l.Key)
+	}
+	return nil
+}
+
 // Losses returns what the log has lost before it was stored, in the order in which it was found.
 func (s *Store) Losses(ctx context.Context) ([]persister.Loss, error) {
 	all, err := list(ctx, s, EveryTenant, func(scan Scan) (l persister.Loss, err error) {

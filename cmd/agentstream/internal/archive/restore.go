@@ -50,10 +50,38 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err == nil && c.Prefix == "" && got.Failed == 0 && got.Objects > 0 {
 		err = s.restore.Restored(ctx)
 	}
+	if err == nil {
+		err = found(ctx, s, b)
+	}
 	if err != nil {
 		return err
 	}
 	return c.report(got, missing)
+}
+
+// found removes the records of events that the archive has again.
+func found(ctx context.Context, s *Store, b *Blobs) error {
+	all, err := Join(s.Rows, b)
+	if err != nil {
+		return err
+	}
+	lost, _, err := s.losses.RunLosses(ctx, EveryTenant, most)
+	for _, l := range lost {
+		if err != nil {
+			return err
+		}
+		next := l.First
+		for p, failed := range all.Packs(ctx, l.Key, l.First-1, l.Last) {
+			if failed != nil || p.First != next { // it cannot be read: it stays
+				break
+			}
+			next = p.Last() + 1
+		}
+		if next > l.Last {
+			err = s.restore.DropRunLoss(ctx, l)
+		}
+	}
+	return err
 }
 
 // rewrite writes the runs again whose objects do not exist.

@@ -114,6 +114,7 @@ type restoring interface {
 type recording interface {
 	AddRunLosses(ctx context.Context, losses []persister.RunLoss) error
 	Restored(ctx context.Context) error
+	DropRunLoss(ctx context.Context, l persister.RunLoss) error
 }
 
 // EveryTenant asks for the losses of all tenants.

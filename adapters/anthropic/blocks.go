@@ -26,13 +26,13 @@ func plain(kind string, base provider.Fields) bool {
 	})
 }
 
-// beginBlock emits a block's start and the text that it began with.
+// beginBlock begins a block with what it begins with. A text begins with its first piece: services announce one and go
+// on with the thought before.
 func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block {
 	m := d.openMessage()
-	source = isObjectOrEmpty(source)
 	base, _ := provider.Parse(source)
 	kind := base.Str("type")
-	b := &provider.Block{Index: index, Kind: kind, Base: base, Field: "text"}
+	b := &provider.Block{Index: d.Next(), Kind: kind, Base: base, Field: "text", Place: index, Source: source}
 	switch {
 	case toolUse(kind):
 		b.ToolUse, b.Field = true, ""
@@ -43,11 +43,17 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 		b.Field = kind
 	case toolResult(kind):
 		b.Answers = provider.Bounded(base.Str("tool_use_id"))
+		b.Ended = func() { d.result(b) }
 	}
 	if !plain(kind, base) {
 		b.Raw = source
 	}
-	m.Begin(b)
+	d.blocks.Put("", index, b)
+	if kind == "text" {
+		m.Announce(b)
+	} else {
+		m.Begin(b)
+	}
 	if v := base.Get(kind); (kind == "text" || kind == "thinking" || kind == "connector_text") && provider.IsString(v) {
 		b.Text(v)
 	}
@@ -60,30 +66,49 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 	return b
 }
 
+// rows are the deltas: the member that has the piece, and the field of the blocks that it belongs into.
+var rows = map[string]struct{ member, field string }{
+	"text_delta":           {"text", "text"},
+	"thinking_delta":       {"thinking", "thinking"},
+	"connector_text_delta": {"connector_text", "connector_text"},
+	"input_json_delta":     {"partial_json", ""},
+	"signature_delta":      {"signature", "thinking"},
+	"citations_delta":      {"citation", "text"},
+}
+
+// delta takes a piece of a block. One of another kind than the block of its index belongs to the newest that is of its
+// kind, or begins one.
 func (d *machine) delta(all provider.Fields) {
 	delta := all.Object("delta")
 	typ := delta.Str("type")
-	b := d.openBlock(all.Index())
-	if b == nil {
-		if b = d.unannounced(all.Index(), typ); b == nil {
-			d.out.Custom("content_block_delta", all)
-			return
-		}
+	row, known := rows[typ]
+	b := d.find(all.Index(), func(b *provider.Block) bool {
+		takes := b.Field == row.field && (row.field == "" || b.Base.Str("type") == row.field || b.Base.Get(row.field) != nil)
+		return b.Open() && (!known || takes && b.ToolUse == (row.field == ""))
+	})
+	v := delta.Get(row.member)
+	text := provider.IsString(v)
+	if b == nil && text && (typ == "text_delta" || typ == "thinking_delta") {
+		b = d.beginBlock(all.Index(), provider.Fields{{Name: "type", Value: provider.Quote(row.field)}}.Encode())
 	}
-	if typ == "citations_delta" && delta.Get("citation") != nil && len(b.Late.Get("citations")) < maxCitations {
-		b.Late = b.Late.Set("citations", cite(b.Late.Get("citations"), delta.Get("citation")))
-		return
+	switch {
+	case b == nil:
+		d.Out.Custom("content_block_delta", all)
+	case typ == "citations_delta" && v != nil && len(b.Late.Get("citations")) < maxCitations:
+		b.Late = b.Late.Set("citations", cite(b.Late.Get("citations"), v))
+	case typ == "signature_delta" && text:
+		b.Late = b.Late.Set(row.member, bytes.Clone(v))
+		d.rest(all, delta, row.member)
+	case known && text:
+		b.Text(v)
+		d.rest(all, delta, row.member)
+	default:
+		d.other(b, typ, all, delta)
 	}
-	member := deltaMember(typ, b)
-	if v := delta.Get(member); member != "" && provider.IsString(v) {
-		if member == "signature" {
-			b.Late = b.Late.Set(member, bytes.Clone(v))
-		} else {
-			b.Text(v)
-		}
-		d.rest(all, delta, member)
-		return
-	}
+}
+
+// other takes a delta of a kind to come, or one whose content is no text.
+func (d *machine) other(b *provider.Block, typ string, all, delta provider.Fields) {
 	if typ == "compaction_delta" { // content, and encrypted_content to be sent back as it is
 		for _, f := range delta {
 			if f.Name != "type" {
@@ -94,31 +119,12 @@ func (d *machine) delta(all provider.Fields) {
 	if typ == "" {
 		typ = "content_block_delta"
 	}
-	d.out.Custom(typ, all)
+	d.Out.Custom(typ, all)
 }
 
 // maxCitations bounds the list of a block's citations, in bytes. More do not fit an event; they are
 // kept one by one.
 const maxCitations = schema.MaxEventBytes
-
-// emitted returns the member of a delta that events of the catalogue have of such a block; "" for none.
-func deltaMember(typ string, b *provider.Block) string {
-	switch typ {
-	case "input_json_delta":
-		if b.ToolUse {
-			return "partial_json"
-		}
-		return ""
-	case "text_delta", "thinking_delta", "connector_text_delta":
-		if b.ToolUse {
-			return ""
-		}
-		return strings.TrimSuffix(typ, "_delta")
-	case "signature_delta":
-		return "signature"
-	}
-	return ""
-}
 
 // rest keeps what a delta has beside the member that events have, such as the estimated_tokens of
 // thoughts that are not shown. null is left out.
@@ -130,7 +136,7 @@ func (d *machine) rest(all, delta provider.Fields, member string) {
 		return
 	}
 	kept := slices.DeleteFunc(slices.Clone(delta), func(f provider.Field) bool { return f.Name == member })
-	d.out.Custom(delta.Str("type"), slices.Clone(all).Set("delta", kept.Encode()))
+	d.Out.Custom(delta.Str("type"), slices.Clone(all).Set("delta", kept.Encode()))
 }
 
 // cite adds one citation to a list, in its space where there is some.
@@ -142,31 +148,10 @@ func cite(list, one json.RawMessage) json.RawMessage {
 	return append(list, ']')
 }
 
-// unannounced begins a block for a delta that nothing announced: the middle of a stream, perhaps. A
-// block that has ended does not begin again.
-func (d *machine) unannounced(index int, typ string) *provider.Block {
-	if d.msg != nil && d.msg.At(index) != nil || index < 0 {
-		return nil
-	}
-	switch typ {
-	case "text_delta":
-		return d.beginBlock(index, json.RawMessage(`{"type":"text"}`))
-	case "thinking_delta":
-		return d.beginBlock(index, json.RawMessage(`{"type":"thinking"}`))
-	}
-	return nil
-}
-
-// endBlock emits the end of a block that the provider has ended, and what follows from it: a result is
-// the answer of a call.
-func (d *machine) endBlock(b *provider.Block) {
-	b.End(true)
-	kind := b.Base.Str("type")
-	if !toolResult(kind) {
-		return
-	}
+// result emits what a block answers to a call, behind its end.
+func (d *machine) result(b *provider.Block) {
 	content := provider.OrNull(b.Base.Get("content"))
 	inner, _ := provider.Parse(content)
 	failed := string(b.Base.Get("is_error")) == "true" || strings.HasSuffix(inner.Str("type"), "_error")
-	d.out.Result(b.Base.Str("tool_use_id"), failed, content, kind)
+	d.Out.Result(b.Base.Str("tool_use_id"), failed, content, b.Base.Str("type"))
 }

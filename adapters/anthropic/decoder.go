@@ -3,6 +3,7 @@ package anthropic
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"agentstream/adapters/provider"
 )
@@ -12,13 +13,19 @@ const Provider = "anthropic"
 
 // NewDecoder returns a decoder for one response body, which may hold several messages.
 func NewDecoder(cfg provider.Config) *provider.Decoder {
-	return provider.NewDecoder(Provider, cfg, func(out *provider.Writer) provider.Machine { return &machine{out: out} })
+	return provider.NewDecoder(Provider, cfg, func(out *provider.Writer) provider.Machine {
+		d := &machine{}
+		d.Out = out
+		return d
+	})
 }
 
 // machine is what the provider's events mean.
 type machine struct {
-	out *provider.Writer
-	msg *provider.Message
+	provider.Assembly
+	id     string // of the message, as the provider has it; also behind its end
+	over   *provider.Message
+	blocks provider.Register[*provider.Block]
 }
 
 // Done: some proxies end every stream so.
@@ -36,49 +43,51 @@ func (d *machine) Frame(name string, all provider.Fields) {
 	switch typ {
 	case "ping":
 	case "message_start":
-		d.startMessage(all.Object("message"))
+		if m := all.Object("message"); !d.same(m) {
+			d.startMessage(m)
+		}
 	case "message": // a response that was not streamed
-		d.startMessage(all)
-		d.endMessage()
+		d.whole(all)
 	case "content_block_start":
 		d.startBlock(all)
 	case "content_block_delta":
 		d.delta(all)
 	case "content_block_stop":
-		if b := d.openBlock(all.Index()); b != nil {
-			d.endBlock(b)
-		} else {
-			d.out.Custom(typ, all)
-		}
+		d.stop(typ, all)
 	case "message_delta":
 		d.messageDelta(all)
 	case "message_stop":
-		if d.msg == nil {
-			d.out.Custom(typ, all)
+		if d.Msg == nil {
+			d.Out.Custom(typ, all)
 			return
 		}
 		d.endMessage()
 	case "error":
 		d.fail(all)
 	default:
-		d.out.Custom(typ, all)
+		d.Out.Custom(typ, all)
 	}
 }
 
 // fail takes an error event (overloaded, time-out) that the provider sends in place of the rest.
 func (d *machine) fail(all provider.Fields) {
-	d.out.Custom("error", all)
-	if d.msg != nil {
-		d.msg.Fail(bytes.Clone(all.Get("error")))
-		d.msg = nil
+	d.Out.Custom("error", all)
+	if d.Msg != nil {
+		d.Msg.Fail(bytes.Clone(all.Get("error")))
+		d.Msg = nil
 	}
 }
 
 func (d *machine) abandon(why string) {
-	if d.msg != nil {
-		d.msg.Abandon(why)
-		d.msg = nil
+	if d.Msg != nil {
+		d.Msg.Abandon(why)
+		d.Msg = nil
 	}
+}
+
+// same reports whether a message is the one that is open.
+func (d *machine) same(m provider.Fields) bool {
+	return d.Msg != nil && d.id != "" && m.Str("id") == d.id
 }
 
 // startMessage opens a message. Blocks that came whole with it are emitted at once.
@@ -88,7 +97,59 @@ func (d *machine) startMessage(m provider.Fields) {
 	if provider.IsObject(m.Get("usage")) {
 		usage = append(provider.Fields{}, m.Object("usage")...)
 	}
-	d.msg = d.out.Start(m.Str("id"), m.Str("role"), m.Get("model"), usage)
+	*d = machine{Assembly: provider.Assembly{Out: d.Out}, id: m.Str("id")}
+	d.Msg = d.Out.Start(d.id, m.Str("role"), m.Get("model"), usage)
+	d.members(m)
+	for i, raw := range provider.Elements(m.Get("content")) {
+		if provider.IsObject(raw) {
+			d.beginBlock(i, raw).End(true)
+		}
+	}
+}
+
+// whole takes a message as a whole: one that was not streamed, or the streamed one once more.
+func (d *machine) whole(m provider.Fields) {
+	if d.Msg == nil && d.over != nil && d.id != "" && m.Str("id") == d.id {
+		d.Msg = d.over
+		d.repeat(m)
+		d.Msg = nil
+		return
+	}
+	if d.same(m) {
+		d.repeat(m)
+		d.members(m)
+		d.Msg.CountMore(m.Object("usage"))
+	} else {
+		d.startMessage(m)
+	}
+	d.endMessage()
+}
+
+// repeat takes the content of a message that was emitted. What is new in it is emitted while the message is open.
+func (d *machine) repeat(m provider.Fields) {
+	d.Step(true)
+	for i, raw := range provider.Elements(m.Get("content")) {
+		b, _ := provider.Parse(raw)
+		kind := b.Str("type")
+		member, call := b.Get(kind), b.Str("id")
+		same := func(old *provider.Block) bool {
+			return old.Base.Str("type") == kind && (call == "" || old.Call == provider.Bounded(call))
+		}
+		switch {
+		case !slices.ContainsFunc(d.Msg.Blocks, same) && d.over == nil:
+			d.beginBlock(i, bytes.Clone(raw)).End(true)
+		case !slices.ContainsFunc(d.Msg.Blocks, same):
+			d.Out.Beside("message", provider.Fields{{Name: "content", Value: raw}})
+		case kind == "text" && provider.IsString(member):
+			d.Unsaid("text", member)
+		case kind == "thinking" && provider.IsString(member):
+			d.Unsaid("reasoning", member)
+		}
+	}
+}
+
+// members keeps what a message has beside its content.
+func (d *machine) members(m provider.Fields) {
 	for _, f := range m {
 		switch f.Name {
 		case "id", "type", "role", "model", "content", "usage":
@@ -96,30 +157,25 @@ func (d *machine) startMessage(m provider.Fields) {
 			d.keep(f)
 		}
 	}
-	for i, raw := range provider.Elements(m.Get("content")) {
-		if provider.IsObject(raw) {
-			d.endBlock(d.beginBlock(i, raw))
-		}
-	}
 }
 
 // keep stores a member of the message for its end.
 func (d *machine) keep(f provider.Field) {
 	if f.Name != "stop_reason" {
-		d.msg.Keep(f)
+		d.Msg.Keep(f)
 		return
 	}
-	if provider.IsString(f.Value) || provider.IsNull(f.Value) && d.msg.Stop == nil {
-		d.msg.Stop = bytes.Clone(f.Value)
+	if provider.IsString(f.Value) || provider.IsNull(f.Value) && d.Msg.Stop == nil {
+		d.Msg.Stop = bytes.Clone(f.Value)
 	}
 }
 
 func (d *machine) messageDelta(all provider.Fields) {
-	if d.msg == nil {
-		d.out.Custom("message_delta", all)
+	if d.Msg == nil {
+		d.Out.Custom("message_delta", all)
 		return
 	}
-	d.msg.Usage = d.msg.Usage.Overlay(all.Object("usage"))
+	d.Msg.CountMore(all.Object("usage"))
 	for _, f := range all.Object("delta") {
 		d.keep(f)
 	}
@@ -130,40 +186,64 @@ func (d *machine) messageDelta(all provider.Fields) {
 	}
 }
 
+// endMessage ends the message, and the blocks that the provider left open. The input of a call must be whole then.
 func (d *machine) endMessage() {
-	d.msg.End(nil)
-	d.msg = nil
+	called := string(d.Msg.Stop) == `"tool_use"`
+	for _, b := range slices.Clone(d.Msg.Blocks) {
+		b.End(b.Stopped() || !b.ToolUse || b.Whole() || called && b.Len() == 0)
+	}
+	d.Msg.End(nil)
+	d.Msg, d.over = nil, d.Msg
 }
 
 // openMessage returns the open message, or begins one that the provider did not announce.
 func (d *machine) openMessage() *provider.Message {
-	if d.msg == nil {
+	if d.Msg == nil {
 		d.startMessage(nil)
 	}
-	return d.msg
+	return d.Msg
 }
 
-// openBlock returns the block at index if it has begun and not ended.
-func (d *machine) openBlock(index int) *provider.Block {
-	if d.msg == nil {
+// find returns the block of an index, else the newest, that fits; nil when none does.
+func (d *machine) find(index int, fits func(*provider.Block) bool) *provider.Block {
+	if d.Msg == nil {
 		return nil
 	}
-	if b := d.msg.At(index); b != nil && b.Open() {
+	if b, ok := d.blocks.Find("", index, fits); ok {
 		return b
+	}
+	const most = 64 // that may be open
+	list := d.Msg.Blocks
+	for i := len(list) - 1; i >= max(0, len(list)-most); i-- {
+		if fits(list[i]) {
+			return list[i]
+		}
 	}
 	return nil
 }
 
+// startBlock begins a block. That ends the one before, unless it is a call whose input may still come.
 func (d *machine) startBlock(all provider.Fields) {
-	m := d.openMessage()
-	index := all.Index()
-	if index < 0 {
-		index = len(m.Blocks)
+	d.openMessage()
+	index, source := all.Index(), isObjectOrEmpty(all.Get("content_block"))
+	old := d.find(index, (*provider.Block).Open)
+	switch {
+	case old == nil:
+	case !old.Stopped() && old.Len() == 0 && bytes.Equal(old.Source, source): // sent twice
+		return
+	case !old.ToolUse || old.Whole() || index >= 0 && old.Place == index:
+		old.Stop()
 	}
-	if b := d.openBlock(index); b != nil {
-		b.End(false)
+	d.beginBlock(index, source)
+}
+
+// stop takes the end of a block.
+func (d *machine) stop(typ string, all provider.Fields) {
+	if b := d.find(all.Index(), func(b *provider.Block) bool { return b.Open() && !b.Stopped() }); b != nil {
+		b.Stop()
+	} else if d.Msg == nil || len(d.Msg.Blocks) == 0 {
+		d.Out.Custom(typ, all)
 	}
-	d.beginBlock(index, all.Get("content_block"))
 }
 
 func isObjectOrEmpty(v json.RawMessage) json.RawMessage {

@@ -165,16 +165,16 @@ message.end {"message_id":"msg_1","content":[],"stop_reason":"error","stop_seque
 func TestKept(t *testing.T) {
 	future := `{"type":"content_block_delta","index":0,"delta":{"type":"sparkle_delta", "x":1.10}}`
 	unknown := `{"type":"weird event\u0000/名","n":-0.0, "n":2}`
-	body := sse(start, textStart, future, unknown, `{"type":"content_block_stop","index":5}`, `{"x":1}`, blockStop, textDelta("late")) + "data: {broken\n\ndata: [1]\n\n" + sse(msgDelta, msgStop, msgDelta)
+	body := sse(start, textStart, future, unknown, `{"x":1}`, blockStop, blockStop, `{"x":2}`, `{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"late"}}`) + "data: {broken\n\ndata: [1]\n\n" + sse(msgDelta, msgStop, msgDelta)
 	expect(t, body, `
 message.start {"message_id":"msg_1","role":"assistant","model":"m","provider":"anthropic","usage":{"input_tokens":5,"output_tokens":1}}
 block.start {"index":0,"kind":"text","message_id":"msg_1"}
 custom.anthropic.sparkle_delta `+future+`
 custom.anthropic.weird_event_____ `+unknown+`
-custom.anthropic.content_block_stop {"type":"content_block_stop","index":5}
 custom.anthropic.unnamed {"x":1}
 block.end {"index":0,"message_id":"msg_1","complete":true}
-custom.anthropic.content_block_delta `+textDelta("late")+`
+custom.anthropic.unnamed {"x":2}
+custom.anthropic.content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"late"}}
 custom.anthropic.bad_frame {"problem":"invalid JSON","event":"","bytes":7,"text":"{broken"}
 custom.anthropic.bad_frame {"problem":"not an object","event":"","bytes":3,"text":"[1]"}
 message.end {"message_id":"msg_1","content":[{"type":"text","text":""}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":5,"output_tokens":9}}

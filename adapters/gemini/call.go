@@ -20,7 +20,7 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 		switch f.Name {
 		case "id", "name", "args", "partialArgs", "willContinue":
 		default:
-			a.out.Custom("function_call", fc)
+			a.Out.Custom("function_call", fc)
 		}
 	}
 	more := string(fc.Get("willContinue")) == "true"
@@ -29,7 +29,9 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 	switch {
 	case goesOn:
 	case len(fc) == 0:
-		a.out.Custom("function_call", fc) // the end of a call that never began
+		a.Out.Custom("function_call", fc) // the end of a call that never began
+		return
+	case id != "" && a.made[id] != nil && bytes.Equal(a.made[id], fc.Get("args")): // sent twice
 		return
 	default:
 		if a.call != nil {
@@ -40,8 +42,12 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 		sign(b, sig)
 		if sig = nil; !more && fc.Get("partialArgs") == nil {
 			b.Input = bytes.Clone(fc.Get("args"))
-			b.End(true)
-			a.calls = true
+			if b.End(true); a.made == nil {
+				a.made = make(map[string]json.RawMessage)
+			}
+			if a.calls = true; len(a.made) < maxMade {
+				a.made[id] = b.Input
+			}
 			return
 		}
 		a.call = &call{b: b}
@@ -55,8 +61,11 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 	}
 }
 
+// maxMade bounds the calls that are compared with those that come later.
+const maxMade = 256
+
 func (a *answer) beginCall(id, name string) *provider.Block {
-	return a.m.Begin(&provider.Block{Index: len(a.m.Blocks), Kind: "tool_use", ToolUse: true, Call: a.callID(id), Tool: name, CallKind: "functionCall"})
+	return a.Msg.Begin(&provider.Block{Index: a.Next(), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: "functionCall"})
 }
 
 // feed takes the arguments that a piece brings.
@@ -67,7 +76,7 @@ func (c *call) feed(a *answer, fc provider.Fields) {
 	list := fc.Get("partialArgs")
 	if list != nil && provider.Elements(list) == nil && string(list) != "[]" && !provider.IsNull(list) {
 		c.bad = true
-		a.out.Custom("partial_arg", provider.Fields{{Name: "partialArgs", Value: list}})
+		a.Out.Custom("partial_arg", provider.Fields{{Name: "partialArgs", Value: list}})
 	}
 	for _, raw := range provider.Elements(list) {
 		arg, _ := provider.Parse(raw)
@@ -75,12 +84,12 @@ func (c *call) feed(a *answer, fc provider.Fields) {
 		value := valueOf(arg)
 		if !ok || value == nil {
 			c.bad = true
-			a.out.Custom("partial_arg", provider.Fields{{Name: "partialArg", Value: raw}})
+			a.Out.Custom("partial_arg", provider.Fields{{Name: "partialArg", Value: raw}})
 			continue
 		}
 		text, ok := c.args.set(path, value, string(arg.Get("willContinue")) == "true")
 		if !ok {
-			a.out.Custom("partial_arg", arg)
+			a.Out.Custom("partial_arg", arg)
 		}
 		c.say(text, ok)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 
 	"agentstream/adapters/provider"
@@ -25,6 +26,8 @@ type machine struct {
 	out     *provider.Writer
 	now     *answer // the candidate that is being emitted; nil between responses
 	id      string  // of its response
+	steady  int     // chunks in a row with this id; negative: ids mean nothing
+	failed  bool    // an error has come in the place of a response
 	waiting []*candidate
 	held    int // bytes that wait
 }
@@ -88,17 +91,22 @@ func (d *machine) fail(whole provider.Fields, failed json.RawMessage) {
 	d.out.Custom("error", whole)
 	if d.now != nil {
 		d.now.settle(false)
-		d.now.m.Fail(bytes.Clone(failed))
+		d.now.Msg.Fail(bytes.Clone(failed))
 		d.now = nil
 		d.end(cut)
 	}
+	d.failed = true
 }
 
 func (d *machine) response(all provider.Fields) {
 	list := provider.Elements(all.Get("candidates"))
 	id := all.Str("responseId")
-	if d.now != nil && d.isNext(id, list) {
+	if d.now != nil && d.isNext(id) {
 		d.end("another response began")
+	}
+	if d.now == nil && d.failed && len(list) == 0 {
+		d.out.Custom("chunk", all)
+		return
 	}
 	if d.now == nil {
 		d.begin(id, all, list)
@@ -106,7 +114,7 @@ func (d *machine) response(all provider.Fields) {
 	if id != "" {
 		d.id = id
 	}
-	m := d.now.m
+	m := d.now.Msg
 	for _, f := range all {
 		switch f.Name {
 		case "candidates":
@@ -115,9 +123,7 @@ func (d *machine) response(all provider.Fields) {
 			}
 		case "responseId", "modelVersion":
 		case "usageMetadata":
-			if provider.IsObject(f.Value) {
-				m.Usage, _ = provider.Parse(bytes.Clone(f.Value))
-			}
+			m.Count(all.Object(f.Name))
 		default:
 			d.now.keep(f)
 		}
@@ -130,34 +136,30 @@ func (d *machine) response(all provider.Fields) {
 	}
 }
 
-// isNext reports whether a chunk belongs to another response than the one at hand: it has another id, or brings new
-// parts behind the end without saying anything.
-func (d *machine) isNext(id string, list []json.RawMessage) bool {
-	if id != "" && d.id != "" {
-		return id != d.id
-	}
-	if !d.now.finished {
+// isNext reports whether a chunk belongs to another response than the one at hand: it has another id, and ids mean
+// something. Services give an id of its own to every chunk, and a reason to finish. Without ids a body is one response.
+func (d *machine) isNext(id string) bool {
+	if id == "" || d.id == "" || id == d.id || d.steady < 0 {
+		d.steady++
 		return false
 	}
-	for _, raw := range list {
-		c, _ := provider.Parse(raw)
-		if c.Index() <= 0 && len(provider.Elements(c.Object("content").Get("parts"))) > 0 {
-			return true
-		}
+	if d.steady > 2 || d.now.finished {
+		return true
 	}
+	d.steady = math.MinInt
 	return false
 }
 
 func (d *machine) begin(id string, all provider.Fields, list []json.RawMessage) {
-	a := &answer{out: d.out, index: -1}
+	a := newAnswer(d.out, -1)
 	role := ""
 	if len(list) > 0 {
 		c, _ := provider.Parse(list[0])
 		a.index = place(c)
 		role = c.Object("content").Str("role")
 	}
-	a.m = d.out.Start(id, role, bytes.Clone(all.Get("modelVersion")), nil)
-	d.now, d.id = a, id
+	a.Msg = d.out.Start(id, role, bytes.Clone(all.Get("modelVersion")), nil)
+	d.now, d.id, d.steady = a, id, 1
 }
 
 // place of a candidate: the first one may leave it out.
@@ -206,13 +208,13 @@ func (d *machine) end(why string) {
 	for _, w := range waiting {
 		id := d.id
 		if id == "" && first != nil {
-			id = first.m.ID
+			id = first.Msg.ID
 		}
 		if id != "" {
 			id += "_candidate_" + strconv.Itoa(w.index)
 		}
-		a := &answer{out: d.out, index: w.index}
-		a.m = d.out.Start(id, "assistant", nil, nil)
+		a := newAnswer(d.out, w.index)
+		a.Msg = d.out.Start(id, "assistant", nil, nil)
 		for _, raw := range w.chunks {
 			c, _ := provider.Parse(raw)
 			a.emit(c)
@@ -224,50 +226,58 @@ func (d *machine) end(why string) {
 
 // answer is one candidate as it is emitted: one message.
 type answer struct {
-	out   *provider.Writer
-	m     *provider.Message
+	provider.Assembly
 	index int
 
-	block *provider.Block // open text or thought
-	media *medium         // data that may go on
-	call  *call           // whose arguments stream
-	calls bool            // a call was made
-	code  string          // code whose result is not known yet
+	media *medium                    // data that may go on
+	call  *call                      // whose arguments stream
+	made  map[string]json.RawMessage // arguments of the whole calls, by id
+	calls bool                       // a call was made
+	code  string                     // code whose result is not known yet
 
-	finished bool
-	failure  json.RawMessage // error that the reason to finish is
+	finished        bool
+	reason, message string // why, as the API says
+}
+
+func newAnswer(out *provider.Writer, index int) *answer {
+	a := &answer{index: index}
+	a.Out = out
+	return a
 }
 
 // keep stores a member for message.end. What has no place there is kept beside it.
 func (a *answer) keep(f provider.Field) {
 	switch f.Name {
 	case "message_id", "content", "usage", "error", "incomplete", "omitted", "omitted_bytes", "stop_reason", "stop_sequence", "finish_reason":
-		a.out.Custom("member", provider.Fields{f})
+		a.Out.Custom("member", provider.Fields{f})
 		return
 	}
-	old := a.m.Rest.Get(f.Name)
+	old := a.Msg.Rest.Get(f.Name)
 	switch {
 	case string(f.Value) == "{}" && old != nil, bytes.Equal(old, f.Value):
 		return // it is empty
 	case f.Name != "safetyRatings" && len(old) > len("{}") && (old[0] == '{' || old[0] == '['):
-		a.out.Custom(f.Name, provider.Fields{{Name: f.Name, Value: old}}) // the newer one counts; nothing is lost
+		a.Out.Custom(f.Name, provider.Fields{{Name: f.Name, Value: old}}) // the newer one counts; nothing is lost
 	}
-	a.m.Keep(f)
+	a.Msg.Keep(f)
 }
 
 // emit takes a chunk of the candidate.
 func (a *answer) emit(c provider.Fields) {
-	content := c.Get("content")
-	parts, isList := provider.Fields(nil), false
-	if inner, ok := provider.Parse(content); ok {
-		parts, isList = inner, true
-		for _, raw := range provider.Elements(inner.Get("parts")) {
-			a.part(raw)
-		}
+	content, isList := provider.Parse(c.Get("content"))
+	parts := provider.Elements(content.Get("parts"))
+	reason := c.Str("finishReason")
+	again := reason != "" && a.Heard("text", content.Get("parts"))
+	if again {
+		a.Out.Beside("content", content)
 	}
-	for _, f := range parts {
+	a.Step(again)
+	for _, raw := range parts {
+		a.part(raw)
+	}
+	for _, f := range content {
 		if f.Name != "parts" && f.Name != "role" {
-			a.out.Custom("content", parts)
+			a.Out.Custom("content", content)
 			break
 		}
 	}
@@ -276,28 +286,25 @@ func (a *answer) emit(c provider.Fields) {
 		case "index", "finishReason":
 		case "content":
 			if !isList && !provider.IsNull(f.Value) {
-				a.out.Custom("content", provider.Fields{f})
+				a.Out.Custom("content", provider.Fields{f})
 			}
 		default:
 			a.keep(f)
 		}
 	}
-	if reason := c.Str("finishReason"); reason != "" {
-		a.finish(reason, c.Str("finishMessage"))
+	if reason != "" {
+		a.finish(reason, c.Str("finishMessage"), len(parts) == 0)
 	}
 }
 
 // end ends the message.
 func (a *answer) end(why string) {
 	a.settle(a.finished)
-	switch {
-	case !a.finished:
-		a.m.Abandon(why)
-	case a.failure != nil:
-		a.m.Fail(a.failure)
-	default:
-		a.m.End(nil)
+	if !a.finished {
+		a.Msg.Abandon(why)
+		return
 	}
+	a.stop()
 }
 
 // settle ends what is open of the blocks. Arguments that were to go on are cut short in any case.
@@ -305,22 +312,19 @@ func (a *answer) settle(finished bool) {
 	if a.call != nil {
 		a.call.end(a, false)
 	}
-	if a.block != nil {
-		a.block.End(finished)
-		a.block = nil
-	}
+	a.Assembly.End(finished)
 	a.media.end(finished)
 	a.media = nil
 	if a.code != "" {
-		a.out.Result(a.code, true, provider.ErrorOf("no_result", "the answer holds no result of this code"), "codeExecutionResult")
+		a.Out.Result(a.code, true, provider.ErrorOf("no_result", "the answer holds no result of this code"), "codeExecutionResult")
 		a.code = ""
 	}
 }
 
 // callID names a call that the API did not name.
-func (a *answer) callID(id string) string {
+func (a *answer) callID(id string, index int) string {
 	if id = provider.Bounded(id); id == "" {
-		id = fmt.Sprintf("call_%s_%d", a.m.ID, len(a.m.Blocks))
+		id = fmt.Sprintf("call_%s_%d", a.Msg.ID, index)
 	}
 	return id
 }

@@ -13,7 +13,7 @@ import (
 func (a *answer) part(raw json.RawMessage) {
 	p, ok := provider.Parse(raw)
 	if !ok || len(p) == 0 {
-		a.out.Custom("part", provider.Fields{{Name: "part", Value: raw}})
+		a.Out.Custom("part", provider.Fields{{Name: "part", Value: raw}})
 		return
 	}
 	sig := p.Get("thoughtSignature")
@@ -32,7 +32,7 @@ func (a *answer) part(raw json.RawMessage) {
 	}
 	for _, f := range p {
 		if f.Name != kind && f.Name != "thought" && f.Name != "thoughtSignature" {
-			a.out.Custom("part", p) // members that nothing below looks at
+			a.Out.Custom("part", p) // members that nothing below looks at
 			break
 		}
 	}
@@ -60,12 +60,16 @@ func (a *answer) text(value json.RawMessage, thought bool, sig json.RawMessage) 
 	if thought {
 		kind = "reasoning"
 	}
-	if b := a.block; b == nil || b.Kind != kind || sig != nil && b.Late != nil {
+	if a.Run == nil || a.Run.Kind != kind || sig != nil && a.Run.Late != nil {
 		a.close()
-		a.block = a.m.Begin(provider.TextBlock(len(a.m.Blocks), kind))
 	}
-	a.block.Text(value)
-	sign(a.block, sig)
+	if sig == nil {
+		a.Say(kind, value)
+		return
+	}
+	b := a.Open(kind)
+	b.Text(value)
+	sign(b, sig)
 }
 
 // sign sets the signature of a block.
@@ -77,10 +81,7 @@ func sign(b *provider.Block, sig json.RawMessage) {
 
 // close ends the blocks that another kind of part ends.
 func (a *answer) close() {
-	if a.block != nil {
-		a.block.End(true)
-		a.block = nil
-	}
+	a.StopRun()
 	a.media.end(true)
 	a.media = nil
 }
@@ -88,9 +89,9 @@ func (a *answer) close() {
 // whole emits a block that came at once.
 func (a *answer) whole(b *provider.Block, sig json.RawMessage) {
 	a.close()
-	b.Index = len(a.m.Blocks)
+	b.Index = a.Next()
 	b.Raw = b.Base.Encode()
-	a.m.Begin(b)
+	a.Msg.Begin(b)
 	sign(b, sig)
 	b.End(true)
 }
@@ -140,17 +141,18 @@ func typed(kind string, inner provider.Fields) provider.Fields {
 // executable emits code that the API runs itself: a block, and a call that has begun.
 func (a *answer) executable(c provider.Fields, sig json.RawMessage) {
 	const kind = "executableCode"
-	call, index := a.callID(c.Str("id")), len(a.m.Blocks)
-	a.whole(&provider.Block{Kind: kind, Base: typed(kind, c)}, sig)
+	b := &provider.Block{Kind: kind, Base: typed(kind, c)}
+	a.whole(b, sig)
+	call := a.callID(c.Str("id"), b.Index)
 	input := provider.Fields{}
 	for _, f := range c {
 		if f.Name != "id" {
 			input = append(input, f)
 		}
 	}
-	a.out.Add(schema.TypeToolStart, provider.Fields{
+	a.Out.Add(schema.TypeToolStart, provider.Fields{
 		{Name: "call_id", Value: provider.Quote(call)}, {Name: "tool", Value: provider.Quote("code_execution")}, {Name: "input", Value: input.Encode()},
-		{Name: "index", Value: provider.Number(index)}, {Name: "kind", Value: provider.Quote(kind)},
+		{Name: "index", Value: provider.Number(b.Index)}, {Name: "kind", Value: provider.Quote(kind)},
 	})
 	a.code = call
 }
@@ -163,7 +165,7 @@ func (a *answer) executed(c provider.Fields, sig json.RawMessage) {
 		call = a.code
 	}
 	a.whole(&provider.Block{Kind: kind, Base: typed(kind, c), Answers: call}, sig)
-	a.out.Result(call, c.Str("outcome") != "OUTCOME_OK", c.Get("output"), kind)
+	a.Out.Result(call, c.Str("outcome") != "OUTCOME_OK", c.Get("output"), kind)
 	if call == a.code {
 		a.code = ""
 	}
@@ -198,7 +200,7 @@ func (a *answer) data(c provider.Fields, sig json.RawMessage) {
 				base = append(base, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
 			}
 		}
-		a.media = &medium{media: media, b: a.m.Begin(&provider.Block{Index: len(a.m.Blocks), Kind: "data", Base: base})}
+		a.media = &medium{media: media, b: a.Msg.Begin(&provider.Block{Index: a.Next(), Kind: "data", Base: base})}
 	}
 	sign(a.media.b, sig)
 	a.media.add(a, data)
@@ -210,7 +212,7 @@ func (a *answer) data(c provider.Fields, sig json.RawMessage) {
 func (d *medium) add(a *answer, data json.RawMessage) {
 	name := provider.Quote(provider.Bounded(d.media))
 	say := func(piece json.RawMessage) {
-		a.out.Add(schema.TypeDataDelta, provider.Fields{{Name: "media_type", Value: name}, {Name: "data", Value: piece}, {Name: "index", Value: provider.Number(d.b.Index)}})
+		a.Out.Add(schema.TypeDataDelta, provider.Fields{{Name: "media_type", Value: name}, {Name: "data", Value: piece}, {Name: "index", Value: provider.Number(d.b.Index)}})
 	}
 	first := d.bytes == 0
 	if len(data) <= maxPiece {

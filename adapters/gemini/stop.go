@@ -14,20 +14,30 @@ var (
 	failures = []string{"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE", "MALFORMED_RESPONSE"}
 )
 
-// finish takes the reason why the model stopped.
-func (a *answer) finish(reason, message string) {
-	a.settle(true)
-	a.finished = true
-	a.m.Rest = a.m.Rest.Set("finish_reason", provider.Quote(reason))
-	a.m.Stop = provider.Quote(a.stopWord(reason))
-	a.failure = nil
-	if slices.Contains(failures, reason) {
-		e := provider.Fields{{Name: "type", Value: provider.Quote(reason)}}
-		if message != "" {
-			e = append(e, provider.Field{Name: "message", Value: provider.Quote(message)})
-		}
-		a.failure = e.Encode()
+// finish takes the reason why the model stopped. alone: nothing came with it. Services send one with every chunk, so that
+// nothing ends with it but what nothing follows.
+func (a *answer) finish(reason, message string, alone bool) {
+	if alone {
+		a.Stop()
 	}
+	a.finished, a.reason, a.message = true, reason, message
+	a.Msg.Rest = a.Msg.Rest.Set("finish_reason", provider.Quote(reason))
+}
+
+// stop ends the message for the reason that the API has given.
+func (a *answer) stop() {
+	if a.reason != "" {
+		a.Msg.Stop = provider.Quote(a.stopWord(a.reason))
+	}
+	if !slices.Contains(failures, a.reason) {
+		a.Msg.End(nil)
+		return
+	}
+	e := provider.Fields{{Name: "type", Value: provider.Quote(a.reason)}}
+	if a.message != "" {
+		e = append(e, provider.Field{Name: "message", Value: provider.Quote(a.message)})
+	}
+	a.Msg.Fail(e.Encode())
 }
 
 func (a *answer) stopWord(reason string) string {
@@ -48,9 +58,9 @@ func (a *answer) stopWord(reason string) string {
 
 // refused ends a message whose prompt was blocked: the model never answered.
 func (a *answer) refused() {
-	if a.finished || len(a.m.Blocks) > 0 {
+	if a.finished || len(a.Msg.Blocks) > 0 {
 		return
 	}
 	a.finished = true
-	a.m.Stop = provider.Quote("refusal")
+	a.Msg.Stop = provider.Quote("refusal")
 }

@@ -61,7 +61,7 @@ func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool)
 	}
 	for _, name := range []string{"arguments", "code", "action", "actions", "queries", "operation", "input"} {
 		switch v := src.Get(name); {
-		case !filled(v):
+		case !provider.Filled(v):
 		case provider.IsString(v) && (name == "arguments" || it.head.FreeText):
 			return it.head.Settle(v)
 		default:
@@ -82,7 +82,7 @@ func (d *responses) endBuiltin(it *item, finished bool) {
 		d.calls = true
 	case src == nil || !finished:
 	case it.head.ToolUse:
-		failed := src.Str("status") == "failed" || filled(src.Get("error"))
+		failed := src.Str("status") == "failed" || provider.Filled(src.Get("error"))
 		output, bare := outputOf(it.tool, failed)
 		r := result{it.head.Call, it.typ, failed, output}
 		if bare && apart(it.typ) {
@@ -174,11 +174,11 @@ func outputOf(t *builtin, failed bool) (output json.RawMessage, bare bool) {
 		names = append([]string{"error"}, names...)
 	}
 	for _, name := range names {
-		if v := t.src.Get(name); filled(v) {
+		if v := t.src.Get(name); provider.Filled(v) {
 			return v, false
 		}
 	}
-	if v := t.src.Get("status"); filled(v) {
+	if v := t.src.Get("status"); provider.Filled(v) {
 		return provider.Fields{{Name: "status", Value: v}}.Encode(), true
 	}
 	return nil, true

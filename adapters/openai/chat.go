@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
@@ -28,6 +29,8 @@ type chat struct {
 	order  []int           // of others
 	failed json.RawMessage // error that came within msg
 	roles  bool            // chunks of msg go without a role
+	steady int             // chunks in a row with the id of msg; -1: ids mean nothing
+	whole  bool            // the last one had the whole message
 }
 
 // other is a choice beside the first one. Its events go nowhere; only its end is read.
@@ -40,10 +43,10 @@ type other struct {
 const maxChoices = 128
 
 // Done ends the message: nothing of it comes behind [DONE].
-func (d *chat) Done() { d.endMessage("the stream ended without a finish reason") }
+func (d *chat) Done() { d.endMessage("the stream ended without a finish reason", true) }
 
 // Close ends a message that the provider did not end.
-func (d *chat) Close() { d.endMessage("the provider's stream ended before the message did") }
+func (d *chat) Close() { d.endMessage("the provider's stream ended before the message did", false) }
 
 // Frame takes one chunk, or a whole answer.
 func (d *chat) Frame(name string, all provider.Fields) {
@@ -55,7 +58,7 @@ func (d *chat) Frame(name string, all provider.Fields) {
 	switch {
 	case len(choices) > 0:
 		d.open(all, choices)
-	case d.msg == nil || all.Get("choices") == nil && all.Get("usage") == nil:
+	case d.msg == nil || all.Get("choices") == nil && usageOf(all) == nil:
 		if failed == nil {
 			d.keepFrame(name, all)
 		} else if d.msg != nil {
@@ -66,23 +69,33 @@ func (d *chat) Frame(name string, all provider.Fields) {
 	if failed != nil {
 		d.failed = failed
 	}
-	whole := false
 	for _, raw := range choices {
 		if c, ok := provider.Parse(raw); ok {
-			whole = d.choice(c, all.Str("object")) || whole
+			d.whole = d.choice(c, all.Str("object"))
 		} else {
 			d.out.Custom("choice", provider.Fields{{Name: "choice", Value: raw}})
 		}
 	}
 	d.members(all)
-	if whole {
-		d.endMessage("the answer has no finish reason")
+}
+
+// usageOf returns the usage of a chunk, which may stand in a member of the vendor's; nil when there is none.
+func usageOf(all provider.Fields) (usage provider.Fields) {
+	for _, f := range all {
+		inner, _ := provider.Parse(f.Value)
+		switch {
+		case f.Name == "usage" && inner != nil:
+			return inner
+		case usage == nil:
+			usage = inner.Object("usage")
+		}
 	}
+	return usage
 }
 
 // errorOf returns the error in a frame; nil when there is none.
 func errorOf(name string, all provider.Fields) json.RawMessage {
-	if e := all.Get("error"); filled(e) {
+	if e := all.Get("error"); provider.Filled(e) {
 		return bytes.Clone(e)
 	}
 	if name == "error" || all.Str("object") == "error" || all.Str("type") == "error" && all.Get("choices") == nil {
@@ -105,19 +118,22 @@ func (d *chat) keepFrame(name string, all provider.Fields) {
 func (d *chat) open(all provider.Fields, choices []json.RawMessage) {
 	id, role := all.Str("id"), ""
 	if d.msg != nil && d.roles && id == d.id {
+		d.steady++
 		return
 	}
 	for _, raw := range choices {
 		c, _ := provider.Parse(raw)
-		if role = c.Object("delta").Str("role"); role == "" {
-			role = c.Object("message").Str("role")
+		said := c.Object("delta").Str("role")
+		if said == "" {
+			said = c.Object("message").Str("role")
 		}
-		if role != "" {
+		if said != "" && (d.msg == nil || d.begun(max(c.Index(), 0))) { // else it is another choice that begins
+			role = said
 			break
 		}
 	}
-	if d.msg != nil && id != "" && d.id != "" && id != d.id && (d.finished() || role != "" && d.roles) {
-		d.endMessage("another message began")
+	if d.another(id, role) && !d.repeated(choices) {
+		d.endMessage("another message began", false)
 	}
 	if d.msg != nil {
 		if d.id == "" && id != "" {
@@ -125,15 +141,36 @@ func (d *chat) open(all provider.Fields, choices []json.RawMessage) {
 			keep(d.out, d.msg, provider.Field{Name: "id", Value: provider.Quote(id)})
 		}
 		d.roles = d.roles || role == ""
+		if d.steady++; id != d.id {
+			d.steady = math.MinInt
+		}
 		return
 	}
-	d.id, d.model, d.main, d.others, d.order, d.failed, d.roles = id, all.Str("model"), nil, nil, nil, nil, false
+	*d = chat{out: d.out, id: id, model: all.Str("model"), steady: 1}
 	model := all.Get("model")
 	if d.model == "" {
 		model = nil
 	}
 	d.msg = d.out.Start(id, role, model, nil)
 }
+
+// another reports whether a chunk begins another message: it has another id, and a role although chunks go without one, or
+// the message has its finish reason. Services give an id of its own to every chunk, and a reason.
+func (d *chat) another(id, role string) bool {
+	if d.msg == nil || id == "" || d.id == "" || id == d.id {
+		return false
+	}
+	return d.steady > 0 && (role != "" && d.roles || d.finished() && (d.steady > 1 || d.whole))
+}
+
+// repeated reports whether choices are the text of the message once more.
+func (d *chat) repeated(choices []json.RawMessage) bool {
+	c, _ := provider.Parse(choices[0])
+	return d.main != nil && d.main.Heard("text", c.Object("message").Get("content"))
+}
+
+// begun reports whether a choice has begun.
+func (d *chat) begun(index int) bool { return index == 0 && d.main != nil || d.others[index] != nil }
 
 // finished reports whether every choice of the message has its finish reason.
 func (d *chat) finished() bool {
@@ -154,10 +191,10 @@ func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 	}
 	if index == 0 {
 		if d.main == nil {
-			d.main = &choice{out: d.out, msg: d.msg, live: true}
+			d.main = newChoice(d.out, d.msg, true)
 		}
 		d.main.take(all, delta, whole)
-		if e := all.Get("error"); filled(e) { // some services put it here
+		if e := all.Get("error"); provider.Filled(e) { // some services put it here
 			d.out.Custom("error", all)
 			d.failed = bytes.Clone(e)
 		}
@@ -184,7 +221,7 @@ func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 func newOther() *other {
 	o := &other{}
 	o.events = provider.NewDecoder(Provider, provider.Config{}, func(out *provider.Writer) provider.Machine {
-		o.choice = &choice{out: out, msg: out.Start("", "assistant", nil, nil)}
+		o.choice = newChoice(out, out.Start("", "assistant", nil, nil), false)
 		return silent{}
 	})
 	return o
@@ -200,7 +237,7 @@ func (silent) Close()                        {}
 // whole returns the choice as message.end has it.
 func (o *other) whole(index int) json.RawMessage {
 	out := provider.Fields{{Name: "index", Value: provider.Number(index)}}
-	o.end("the choice has no finish reason", nil)
+	o.end("the choice has no finish reason", false, nil)
 	for _, e := range o.events.Close() {
 		if e.Type != schema.TypeMessageEnd {
 			continue
@@ -221,13 +258,11 @@ func (d *chat) members(all provider.Fields) {
 		d.out.Custom("chunk", all)
 		return
 	}
+	d.msg.Count(usageOf(all))
 	for _, f := range all {
 		switch f.Name {
 		case "id", "object", "choices", "error", "obfuscation":
 		case "usage":
-			if provider.IsObject(f.Value) {
-				d.msg.Usage = provider.Fields(nil).Overlay(all.Object("usage"))
-			}
 		case "model":
 			if m := all.Str("model"); m != "" && m != d.model {
 				keep(d.out, d.msg, f)
@@ -239,7 +274,7 @@ func (d *chat) members(all provider.Fields) {
 }
 
 // endMessage ends the message, if one is open, with its other choices.
-func (d *chat) endMessage(cut string) {
+func (d *chat) endMessage(cut string, done bool) {
 	if d.msg == nil {
 		return
 	}
@@ -252,7 +287,10 @@ func (d *chat) endMessage(cut string) {
 	}
 	switch {
 	case d.main != nil:
-		d.main.end(cut, d.failed)
+		if d.whole && !done {
+			cut = "the answer has no finish reason"
+		}
+		d.main.end(cut, done, d.failed)
 	case d.failed != nil:
 		d.msg.Fail(d.failed)
 	default: // there are others alone

@@ -75,10 +75,14 @@ func TestChatEnds(t *testing.T) {
 	for name, tt := range map[string]struct{ body, want string }{
 		"no done":   {sse(delta(`"content":"Hi"`), finish("stop")), textEnd + messageEnd(hi, `"end_turn"`, `,"finish_reason":"stop"`)},
 		"no finish": {sse(delta(`"content":"Hi"`)), open + messageEnd(hi, "null", cut("the provider's stream ended before the message did"))},
-		"done only": {sse(delta(`"content":"Hi"`), done), open + messageEnd(hi, "null", cut("the stream ended without a finish reason"))},
-		"length":    {sse(delta(`"content":"Hi"`), finish("length"), done, done), textEnd + messageEnd(hi, `"max_tokens"`, `,"finish_reason":"length"`)},
-		"filter":    {sse(delta(`"content":"Hi"`), finish("content_filter"), done), textEnd + messageEnd(hi, `"refusal"`, `,"finish_reason":"content_filter"`)},
-		"own word":  {sse(delta(`"content":"Hi"`), finish("eos"), done), textEnd + messageEnd(hi, `"eos"`, `,"finish_reason":"eos"`)},
+		"done only": {sse(delta(`"content":"Hi"`), done), textEnd + messageEnd(hi, "null", "")},
+		"done amid": {sse(delta(`"content":"Hi"`), delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]`), done), textEnd + `block.start {"index":1,"kind":"tool_use","message_id":"c1","call_id":"a","tool":"f"}
+tool.input.delta {"call_id":"a","text":"{","index":1}
+` + strings.Replace(strings.Replace(open, `"index":0`, `"index":1`, 1), "}\n", `,"call_id":"a"}`+"\n", 1) +
+			messageEnd(hi+`,{"type":"tool_use","id":"a","name":"f","input":{},"partial_json":"{"}`, "null", cut("the stream ended without a finish reason"))},
+		"length":   {sse(delta(`"content":"Hi"`), finish("length"), done, done), textEnd + messageEnd(hi, `"max_tokens"`, `,"finish_reason":"length"`)},
+		"filter":   {sse(delta(`"content":"Hi"`), finish("content_filter"), done), textEnd + messageEnd(hi, `"refusal"`, `,"finish_reason":"content_filter"`)},
+		"own word": {sse(delta(`"content":"Hi"`), finish("eos"), done), textEnd + messageEnd(hi, `"eos"`, `,"finish_reason":"eos"`)},
 		"twice": {sse(delta(`"content":"Hi"`), finish("stop"), finish("length"), delta(`"content":""`), done), textEnd + `custom.openai.replaced {"finish_reason":"stop"}
 ` + messageEnd(hi, `"max_tokens"`, `,"finish_reason":"length"`)},
 		"error frame": {sse(delta(`"content":"Hi"`)) + "event: error\n" + sse(`{"error":{"message":"no"}}`), `custom.openai.error {"error":{"message":"no"}}
@@ -193,15 +197,17 @@ block.end {"index":0,"message_id":"c1","complete":false,"problem":"invalid JSON"
 `+messageEnd(`{"type":"tool_use","id":"a","name":"f","input":{},"partial_json":"{\"x","extra_content":{"s":1}}`, `"max_tokens"`, `,"finish_reason":"length"`))
 }
 
-// TestChatLateNames: an id or name that comes behind the beginning of its call is kept.
+// TestChatLateNames: input that comes before the name of its call waits for it. An id that comes when the call has begun is
+// kept, because whoever answers may use it.
 func TestChatLateNames(t *testing.T) {
-	expectChat(t, sse(delta(`"tool_calls":[{"index":0,"function":{"arguments":"{"}}]`), delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"}"}}]`), finish("tool_calls")), chatStart+
-		`block.start {"index":0,"kind":"tool_use","message_id":"c1","call_id":"call_c1_0","tool":"unnamed"}
+	expectChat(t, sse(delta(`"tool_calls":[{"index":0,"function":{"arguments":"{"}}]`), delta(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":""}}]`),
+		delta(`"tool_calls":[{"index":0,"id":"a","function":{"arguments":"}"}}]`), finish("tool_calls")), chatStart+
+		`block.start {"index":0,"kind":"tool_use","message_id":"c1","call_id":"call_c1_0","tool":"f"}
 tool.input.delta {"call_id":"call_c1_0","text":"{","index":0}
 tool.input.delta {"call_id":"call_c1_0","text":"}","index":0}
-block.end {"index":0,"message_id":"c1","complete":true,"call_id":"call_c1_0","input":{},"late_id":"a","late_name":"f"}
-tool.start {"call_id":"call_c1_0","tool":"unnamed","input":{},"index":0,"kind":"function"}
-`+messageEnd(`{"type":"tool_use","id":"call_c1_0","name":"unnamed","input":{},"late_id":"a","late_name":"f"}`, `"tool_use"`, `,"finish_reason":"tool_calls"`))
+block.end {"index":0,"message_id":"c1","complete":true,"call_id":"call_c1_0","input":{},"late_id":"a"}
+tool.start {"call_id":"call_c1_0","tool":"f","input":{},"index":0,"kind":"function"}
+`+messageEnd(`{"type":"tool_use","id":"call_c1_0","name":"f","input":{},"late_id":"a"}`, `"tool_use"`, `,"finish_reason":"tool_calls"`))
 }
 
 // TestChatChoices: the first choice is the message, the others lie beside it.

@@ -9,64 +9,82 @@ import (
 
 // choice is one choice of a completion while it is put together.
 type choice struct {
-	out      *provider.Writer
-	msg      *provider.Message
-	live     bool            // its events are emitted
-	now      *provider.Block // text, thought or refusal that is being emitted
-	nowKind  string
+	provider.Assembly
+	live     bool // its events are emitted
 	audio    *provider.Block
-	calls    calls
 	details  []provider.Fields // of reasoning_details, without their text
 	refused  bool              // the model has refused and explained why
 	finished bool
-	blocks   int // begun so far
 }
+
+func newChoice(out *provider.Writer, msg *provider.Message, live bool) *choice {
+	c := &choice{live: live}
+	c.Out, c.Msg, c.Make = out, msg, c.block
+	return c
+}
+
+// rows are the members of a delta that are text.
+var rows = []struct{ member, kind string }{{"content", "text"}, {"refusal", "refusal"}}
 
 // take takes one piece of the choice: all is the choice, content its delta or message.
 func (c *choice) take(all, content provider.Fields, whole bool) {
-	if v := all.Get("text"); content == nil && provider.IsString(v) { // legacy completions
-		c.say("text", v)
+	reason := all.Str("finish_reason")
+	if reason == "null" {
+		reason = ""
 	}
-	if v := all.Get("logprobs"); filled(v) && c.live {
-		c.out.Custom("logprobs", provider.Fields{{Name: "index", Value: provider.Number(0)}, {Name: "logprobs", Value: v}})
+	again := reason != "" && !whole && c.Heard("text", content.Get("content"))
+	c.Step(whole || again)
+	before := c.Said()
+	if v := all.Get("text"); content == nil && provider.IsString(v) { // legacy completions
+		c.Say("text", v)
+	}
+	if v := all.Get("logprobs"); provider.Filled(v) && c.live {
+		c.Out.Beside("logprobs", provider.Fields{{Name: "index", Value: provider.Number(0)}, {Name: "logprobs", Value: v}})
+	}
+	if again {
+		c.Out.Beside("delta", content)
 	}
 	c.reasoning(content)
 	c.content(content.Get("content"))
 	if v := content.Get("refusal"); provider.IsString(v) {
-		c.say("refusal", v)
-		c.refused = c.refused || filled(v)
+		c.Say("refusal", v)
+		c.refused = c.refused || provider.Filled(v)
 	}
 	if a := content.Object("audio"); a != nil {
 		c.sound(a, whole)
 	}
 	c.toolCalls(content)
 	c.unknown(content)
+	c.members(all)
+	if reason != "" {
+		c.finish(reason, all.Get("finish_reason"), c.Said() == before)
+	}
+}
+
+// members takes what a choice has beside its content.
+func (c *choice) members(all provider.Fields) {
 	if len(all) > maxMembers {
-		c.out.Custom("choice", all)
-	} else {
-		for _, f := range all {
-			switch f.Name {
-			case "index", "delta", "message", "text", "logprobs", "finish_reason", "error":
-			default:
-				keep(c.out, c.msg, f)
-			}
+		c.Out.Custom("choice", all)
+		return
+	}
+	for _, f := range all {
+		switch f.Name {
+		case "index", "delta", "message", "text", "logprobs", "finish_reason", "error":
+		case "usage":
+			c.Msg.Count(all.Object("usage"))
+		default:
+			keep(c.Out, c.Msg, f)
 		}
 	}
-	if reason := all.Str("finish_reason"); reason != "" {
-		c.finish(reason, all.Get("finish_reason"))
+}
+
+// block makes a block of text, thought or refusal.
+func (c *choice) block(index int, kind string) *provider.Block {
+	b := plainBlock(index, kind)
+	if kind == "reasoning" {
+		b.Ending = func() { c.endThought(b) }
 	}
-}
-
-// begin begins a block of text, thought or refusal, after the one before.
-func (c *choice) begin(kind string) {
-	c.endNow(true)
-	c.now, c.nowKind = c.msg.Begin(plainBlock(c.next(), kind)), kind
-}
-
-// next returns the index of the next block.
-func (c *choice) next() int {
-	c.blocks++
-	return c.blocks - 1
+	return b
 }
 
 // plainBlock makes a block that holds text of some kind.
@@ -78,37 +96,22 @@ func plainBlock(index int, kind string) *provider.Block {
 	return b
 }
 
-func (c *choice) endNow(finished bool) {
-	if c.now == nil {
+func (c *choice) endThought(b *provider.Block) {
+	if c.details == nil {
 		return
 	}
-	if c.nowKind == "reasoning" && c.details != nil {
-		list := make([]json.RawMessage, len(c.details))
-		for i, d := range c.details {
-			list[i] = d.Encode()
-		}
-		c.now.Late = c.now.Late.Set("reasoning_details", provider.List(list))
-		c.details = nil
+	list := make([]json.RawMessage, len(c.details))
+	for i, d := range c.details {
+		list[i] = d.Encode()
 	}
-	c.now.End(finished)
-	c.now, c.nowKind = nil, ""
-}
-
-// say emits a piece of text of some kind. What is empty begins no block.
-func (c *choice) say(kind string, v json.RawMessage) {
-	if len(provider.Inner(v)) == 0 {
-		return
-	}
-	if c.now == nil || c.nowKind != kind || !c.now.Open() {
-		c.begin(kind)
-	}
-	c.now.Text(v)
+	b.Late = b.Late.Set("reasoning_details", provider.List(list))
+	c.details = nil
 }
 
 // content takes text, or a list of parts, as some services write it.
 func (c *choice) content(v json.RawMessage) {
 	if provider.IsString(v) {
-		c.say("text", v)
+		c.Say("text", v)
 		return
 	}
 	for _, raw := range provider.Elements(v) {
@@ -116,19 +119,19 @@ func (c *choice) content(v json.RawMessage) {
 		text, inner := part.Get("text"), provider.Elements(part.Get("thinking"))
 		switch {
 		case part.Str("type") == "text" && provider.IsString(text):
-			c.say("text", text)
+			c.Say("text", text)
 		case part.Str("type") == "thinking" && provider.IsString(part.Get("thinking")):
-			c.say("reasoning", part.Get("thinking"))
+			c.Say("reasoning", part.Get("thinking"))
 		case part.Str("type") == "thinking" && len(inner) > 0:
 			for _, raw := range inner {
 				if p, _ := provider.Parse(raw); provider.IsString(p.Get("text")) {
-					c.say("reasoning", p.Get("text"))
+					c.Say("reasoning", p.Get("text"))
 				} else {
-					c.out.Custom("delta", provider.Fields{{Name: "thinking", Value: raw}})
+					c.Out.Custom("delta", provider.Fields{{Name: "thinking", Value: raw}})
 				}
 			}
 		default:
-			c.out.Custom("delta", provider.Fields{{Name: "content", Value: raw}})
+			c.Out.Custom("delta", provider.Fields{{Name: "content", Value: raw}})
 		}
 	}
 }
@@ -139,12 +142,12 @@ func (c *choice) reasoning(content provider.Fields) {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		v := content.Get(name)
 		switch {
-		case !filled(v):
+		case !provider.Filled(v):
 		case !provider.IsString(v) || thought != nil && !bytes.Equal(v, thought):
-			c.out.Custom("delta", provider.Fields{{Name: name, Value: v}})
+			c.Out.Custom("delta", provider.Fields{{Name: name, Value: v}})
 		case thought == nil:
 			thought = v
-			c.say("reasoning", v)
+			c.Say("reasoning", v)
 		}
 	}
 	for _, raw := range provider.Elements(content.Get("reasoning_details")) {
@@ -160,17 +163,15 @@ const maxDetails = 256
 func (c *choice) detail(raw json.RawMessage, emitted bool) {
 	all, ok := provider.Parse(raw)
 	if !ok || len(all) > maxMembers || len(c.details) >= maxDetails {
-		c.out.Custom("delta", provider.Fields{{Name: "reasoning_details", Value: raw}})
+		c.Out.Custom("delta", provider.Fields{{Name: "reasoning_details", Value: raw}})
 		return
 	}
-	if c.now == nil || c.nowKind != "reasoning" || !c.now.Open() {
-		c.begin("reasoning")
-	}
+	c.Open("reasoning")
 	var rest provider.Fields
 	for _, f := range all {
 		if (f.Name == "text" || f.Name == "summary") && provider.IsString(f.Value) {
 			if !emitted {
-				c.say("reasoning", f.Value)
+				c.Say("reasoning", f.Value)
 			}
 		} else if !provider.IsNull(f.Value) {
 			rest = append(rest, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
@@ -199,7 +200,7 @@ func agrees(a, b provider.Fields) bool {
 // PCM, for there is no other.
 func (c *choice) sound(a provider.Fields, whole bool) {
 	if v := a.Get("transcript"); provider.IsString(v) {
-		c.say("audio_transcript", v)
+		c.Say("audio_transcript", v)
 	}
 	media := "audio/pcm"
 	if whole {
@@ -208,18 +209,18 @@ func (c *choice) sound(a provider.Fields, whole bool) {
 	rest := provider.Fields{}
 	for _, f := range a {
 		switch {
-		case f.Name == "transcript" && provider.IsString(f.Value) || !filled(f.Value):
+		case f.Name == "transcript" && provider.IsString(f.Value) || !provider.Filled(f.Value):
 		case f.Name == "data" && base64Text(f.Value) != nil:
 			if c.audio == nil || !c.audio.Open() {
-				c.audio = dataBlock(c.msg, c.next(), media, "audio")
+				c.audio = dataBlock(c.Msg, c.Next(), media, "audio")
 			}
-			emitData(c.out, c.audio, media, "audio", base64Text(f.Value))
+			emitData(c.Out, c.audio, media, "audio", base64Text(f.Value))
 		default:
 			rest = append(rest, f)
 		}
 	}
 	if len(rest) > 0 {
-		c.out.Custom("delta", provider.Fields{{Name: "audio", Value: rest.Encode()}})
+		c.Out.Custom("delta", provider.Fields{{Name: "audio", Value: rest.Encode()}})
 	}
 }
 
@@ -233,15 +234,15 @@ func (c *choice) unknown(content provider.Fields) {
 				continue
 			}
 		case "channel": // sent with every piece
-			keep(c.out, c.msg, f)
+			keep(c.Out, c.Msg, f)
 			continue
 		}
-		if filled(f.Value) {
+		if provider.Filled(f.Value) {
 			rest = append(rest, f)
 		}
 	}
 	if rest != nil {
-		c.out.Custom("delta", rest)
+		c.Out.Custom("delta", rest)
 	}
 }
 
@@ -260,39 +261,41 @@ func known(f provider.Field) bool {
 	return true
 }
 
-// finish takes the reason why the choice ended, and ends its blocks.
-func (c *choice) finish(reason string, raw json.RawMessage) {
-	c.endBlocks()
+// finish takes the reason why the choice ended. alone: its piece had nothing else. Services send a reason with every
+// piece, so that nothing ends with it but what nothing follows.
+func (c *choice) finish(reason string, raw json.RawMessage, alone bool) {
 	c.finished = true
-	if old := c.msg.Rest.Get("finish_reason"); old == nil || !bytes.Equal(old, raw) {
-		keep(c.out, c.msg, provider.Field{Name: "finish_reason", Value: raw})
+	if alone {
+		c.Stop()
+		if c.audio != nil {
+			c.audio.Stop()
+		}
 	}
-	c.msg.Stop = stopReason(reason, c.calls.begun > 0, c.refused)
+	if old := c.Msg.Rest.Get("finish_reason"); old == nil || !bytes.Equal(old, raw) {
+		keep(c.Out, c.Msg, provider.Field{Name: "finish_reason", Value: raw})
+	}
+	c.Msg.Stop = stopReason(reason, c.Calls(), c.refused)
 }
 
-func (c *choice) endBlocks() {
-	c.endNow(true)
+// end ends the choice's message. done: the service has said that the stream is over.
+func (c *choice) end(cut string, done bool, failed json.RawMessage) {
+	entire := done && failed == nil && c.Entire()
+	c.Assembly.End(c.finished || entire)
 	if c.audio != nil {
-		c.audio.End(true)
-	}
-	c.endCalls()
-}
-
-// end ends the choice's message.
-func (c *choice) end(cut string, failed json.RawMessage) {
-	if c.finished {
-		c.endBlocks()
-	} else {
-		c.beginWaiting()
-		c.endNow(false)
+		c.audio.End(c.finished || entire)
 	}
 	switch {
 	case failed != nil:
-		c.msg.Fail(failed)
-	case !c.finished:
-		c.msg.Abandon(cut)
+		c.Msg.Fail(failed)
+	case c.finished:
+		c.Msg.End(nil)
+	case entire:
+		if c.Calls() {
+			c.Msg.Stop = provider.Quote("tool_use")
+		}
+		c.Msg.End(nil)
 	default:
-		c.msg.End(nil)
+		c.Msg.Abandon(cut)
 	}
 }
 

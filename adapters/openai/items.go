@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -20,6 +21,9 @@ type item struct {
 	order []*part
 	// closing: nothing more comes of the item. done: nothing more is open of it.
 	closing, done bool
+	name          string          // its first id
+	call          *provider.Block // of a call that the client answers, also when it is done
+	seen          bool            // the end of the response has it
 }
 
 // partKey is the place of a part within its item.
@@ -49,15 +53,47 @@ func place(all provider.Fields, name string) int {
 	return n
 }
 
-// find returns the item of an event: by its place, else by its id, else the newest.
-func (d *responses) find(all provider.Fields, id string) *item {
-	if n := place(all, "output_index"); n >= 0 {
-		return d.items[n]
-	}
-	if it := d.byID[id]; it != nil || id != "" {
+// find returns the open item of an event, which is of a type, or of any: by its id, else by its place, else the newest that
+// is open. Where no items are announced, an event with an id and a place that are both new is of another one.
+func (d *responses) find(all provider.Fields, id, typ string) *item {
+	n := place(all, "output_index")
+	fits := func(it *item) bool { return !it.done && (typ == "" || it.typ == typ) }
+	it, ok := d.found.Find(id, n, fits)
+	if other, taken := d.found.Find(id, n, func(*item) bool { return true }); ok || n >= 0 && (id != "" && !taken && !d.announced || taken && !other.done && typ != "") {
 		return it
 	}
-	return d.last
+	for i := len(d.items) - 1; i >= max(0, len(d.items)-maxShape); i-- {
+		if fits(d.items[i]) {
+			return d.items[i]
+		}
+	}
+	return nil
+}
+
+// maxShape bounds the items among which one is looked for by its shape.
+const maxShape = 64
+
+// match returns the item that one in the end of a response is: by its id, its call, its place, or its type.
+func (d *responses) match(i int, src provider.Fields) *item {
+	id, call, typ := src.Str("id"), provider.Bounded(src.Str("call_id")), src.Str("type")
+	if i < len(d.items) && d.items[i].typ == typ && d.items[i].name == id && !d.items[i].seen {
+		d.items[i].seen = true
+		return d.items[i]
+	}
+	for _, fits := range []func(at int, it *item) bool{
+		func(_ int, it *item) bool { return id != "" && it.name == id },
+		func(_ int, it *item) bool { return call != "" && it.call != nil && it.call.Call == call },
+		func(at int, it *item) bool { return at == i },
+		func(int, *item) bool { return true },
+	} {
+		for at, it := range d.items {
+			if !it.seen && it.typ == typ && fits(at, it) {
+				it.seen = true
+				return it
+			}
+		}
+	}
+	return nil
 }
 
 // added begins an item.
@@ -67,15 +103,14 @@ func (d *responses) added(typ string, all provider.Fields) {
 		d.out.Custom(typ, all)
 		return
 	}
-	n := place(all, "output_index")
-	if old := d.items[n]; old != nil {
-		if old.done || old.typ == src.Str("type") {
-			d.out.Custom(typ, all) // sent twice
-			return
-		}
-		d.closeItem(old, false)
+	d.announced = true
+	n, id := place(all, "output_index"), src.Str("id")
+	old, taken := d.found.Find("", n, func(*item) bool { return true })
+	twice := taken && old.typ == src.Str("type") && (!old.done || id == "" || old.name == id)
+	if call := src.Str("call_id"); twice && call != "" && old.call != nil && old.call.Call != provider.Bounded(call) {
+		twice = false
 	}
-	if d.begin(n, src) == nil {
+	if twice || d.begin(n, src) == nil { // another item in the same place is one more
 		d.out.Custom(typ, all)
 	}
 }
@@ -88,20 +123,11 @@ func (d *responses) begin(n int, src provider.Fields) *item {
 	if len(d.items) >= maxItems || len(src) > maxMembers {
 		return nil
 	}
-	if d.items == nil {
-		d.items, d.byID = make(map[int]*item), make(map[string]*item)
-	}
-	if n < 0 {
-		n = len(d.items)
-		for d.items[n] != nil {
-			n++
-		}
-	}
-	it := &item{typ: src.Str("type"), parts: make(map[partKey]*part)}
-	d.items[n], d.last = it, it
-	if id := src.Str("id"); id != "" {
-		d.byID[id] = it
-		it.id = provider.Quote(provider.Bounded(id))
+	it := &item{typ: src.Str("type"), name: src.Str("id"), parts: make(map[partKey]*part)}
+	d.items = append(d.items, it)
+	d.found.Put(it.name, n, it)
+	if it.name != "" {
+		it.id = provider.Quote(provider.Bounded(it.name))
 	}
 	switch {
 	case it.typ == "message":
@@ -115,6 +141,7 @@ func (d *responses) begin(n int, src provider.Fields) *item {
 		it.head = d.msg.Begin(&provider.Block{
 			Index: d.next(), Kind: "tool_use", ToolUse: true, Call: callID(src), Tool: src.Str("name"), CallKind: it.typ, FreeText: it.typ == "custom_tool_call",
 		})
+		it.call = it.head
 	default:
 		d.beginBuiltin(it, src)
 	}
@@ -138,7 +165,7 @@ func callID(src provider.Fields) string {
 func (it *item) keep(src provider.Fields, but ...string) {
 next:
 	for _, f := range src {
-		if !filled(f.Value) {
+		if !provider.Filled(f.Value) {
 			continue
 		}
 		for _, n := range but {
@@ -208,14 +235,22 @@ func (d *responses) done(typ string, all provider.Fields) {
 		d.out.Custom(typ, all)
 		return
 	}
-	it := d.find(all, src.Str("id"))
-	if it == nil {
-		it = d.begin(place(all, "output_index"), src)
+	it, n, sum := d.find(all, src.Str("id"), src.Str("type")), place(all, "output_index"), sha256.Sum256(all.Get("item"))
+	if d.ended[sum] {
+		return // sent twice
 	}
-	if it == nil || it.done || it.typ != src.Str("type") {
+	old, taken := d.found.Find("", n, func(*item) bool { return true })
+	if it == nil && (!taken || old.typ != src.Str("type") && (src.Str("id") != "" || callID(src) != "")) {
+		it = d.begin(n, src)
+	}
+	if it == nil {
 		d.out.Custom(typ, all)
 		return
 	}
+	if d.ended == nil {
+		d.ended = make(map[[sha256.Size]byte]bool)
+	}
+	d.ended[sum] = true
 	d.complete(it, src, typ, all)
 }
 
@@ -241,6 +276,7 @@ func (d *responses) complete(it *item, src provider.Fields, typ string, all prov
 		agrees = d.completeParts(it, src.Get("content")) && agrees
 	case it.typ == "function_call" || it.typ == "custom_tool_call":
 		it.keep(src, "id", "type", "status", "call_id", "name", "arguments", "input")
+		it.answerAs(src)
 		for _, name := range []string{"arguments", "input"} {
 			if v := src.Get(name); provider.IsString(v) {
 				agrees = it.head.Settle(v) && agrees
@@ -256,6 +292,14 @@ func (d *responses) complete(it *item, src provider.Fields, typ string, all prov
 		d.out.Custom("item", src) // it has no part that could have it
 	}
 	d.closeItem(it, it.typ == "message" || src.Str("status") != "incomplete")
+}
+
+// answerAs takes the id of a call from a whole of it. It may be another than the one that the call began with, and it is
+// what the client answers.
+func (it *item) answerAs(src provider.Fields) {
+	if id := callID(src); it.call != nil && id != "" && provider.Bounded(id) != it.call.Call && src.Str("call_id") != "" {
+		it.call.Late = it.call.Late.Set("late_id", provider.Quote(provider.Bounded(id)))
+	}
 }
 
 // completeParts compares parts with what was emitted of them, and emits those that were not.
@@ -317,8 +361,8 @@ func (d *responses) settle(p *part, key partKey, src provider.Fields) bool {
 	if !provider.IsString(text) {
 		return true
 	}
-	d.refused = d.refused || key.kind == "refusal" && filled(text)
-	if v := src.Get("logprobs"); filled(v) && p.b.Len() == 0 {
+	d.refused = d.refused || key.kind == "refusal" && provider.Filled(text)
+	if v := src.Get("logprobs"); provider.Filled(v) && p.b.Len() == 0 {
 		d.logprobs(p, v)
 	}
 	return p.b.Settle(text)
@@ -338,23 +382,18 @@ func (d *responses) closeItem(it *item, finished bool) {
 	case it.tool != nil:
 		d.endBuiltin(it, finished)
 	case it.head != nil && it.head.Open():
-		it.head.Late = it.tail(it.head, nil)
+		it.head.Late = it.tail(it.head, it.head.Late)
 		it.head.End(finished)
 	}
-	*it = item{typ: it.typ, done: true}
+	*it = item{typ: it.typ, done: true, name: it.name, call: it.call, seen: it.seen}
 }
 
 // closeItems ends what is open, in order. A provider that reports success may leave out the ends.
 func (d *responses) closeItems(finished bool) {
-	var open []int
-	for n, it := range d.items {
+	for _, it := range d.items {
 		if !it.done {
-			open = append(open, n)
+			d.closeItem(it, finished)
 		}
-	}
-	slices.Sort(open)
-	for _, n := range open {
-		d.closeItem(d.items[n], finished)
 	}
 	d.emitHeld()
 }

@@ -20,12 +20,9 @@ func (d *responses) piece(typ string, all provider.Fields) bool {
 		return d.contentPart(all, "summary_index", what)
 	case "output_text.annotation":
 		return what == "added" && d.annotation(all)
-	case "function_call_arguments", "mcp_call_arguments":
-		return d.input(what, "arguments", all)
-	case "custom_tool_call_input":
-		return d.input(what, "input", all)
-	case "code_interpreter_call_code":
-		return d.input(what, "code", all)
+	case "function_call_arguments", "mcp_call_arguments", "custom_tool_call_input", "code_interpreter_call_code":
+		kind, member, _ := cutLast(strings.Replace(name, "_call_", "_call.", 1))
+		return d.input(kind, what, member, all)
 	case "image_generation_call":
 		return what == "partial_image" && d.partialImage(all)
 	}
@@ -58,8 +55,8 @@ func (d *responses) text(name, what string, all provider.Fields) bool {
 			return false
 		}
 		p.b.Text(delta)
-		d.refused = d.refused || kind == "refusal" && filled(delta)
-		if v := all.Get("logprobs"); filled(v) {
+		d.refused = d.refused || kind == "refusal" && provider.Filled(delta)
+		if v := all.Get("logprobs"); provider.Filled(v) {
 			d.logprobs(p, v)
 		}
 		return true
@@ -76,15 +73,15 @@ func (d *responses) part(all provider.Fields, key partKey, raw json.RawMessage) 
 	if key.kind == "reasoning" || key.kind == "raw" {
 		typ = "reasoning"
 	}
-	it := d.find(all, all.Str("item_id"))
+	it := d.find(all, all.Str("item_id"), typ)
+	if old, taken := d.found.Find("", place(all, "output_index"), func(*item) bool { return true }); it == nil && taken && (old.typ != typ || old.done) {
+		return nil
+	}
 	if it == nil {
 		src := provider.Fields{{Name: "type", Value: provider.Quote(typ)}, {Name: "id", Value: provider.OrNull(all.Get("item_id"))}}
 		if it = d.begin(place(all, "output_index"), src); it == nil {
 			return nil
 		}
-	}
-	if it.done || it.typ != typ && key.kind != "" {
-		return nil
 	}
 	if p := it.parts[key]; p != nil {
 		return p
@@ -126,9 +123,9 @@ func (d *responses) annotation(all provider.Fields) bool {
 }
 
 // input takes a piece of a call's input, or the whole of it.
-func (d *responses) input(what, name string, all provider.Fields) bool {
-	it := d.find(all, all.Str("item_id"))
-	if it == nil || it.done || it.head == nil || !it.head.ToolUse {
+func (d *responses) input(kind, what, name string, all provider.Fields) bool {
+	it := d.find(all, all.Str("item_id"), kind)
+	if it == nil || it.head == nil || !it.head.ToolUse {
 		return false // the end of the item has all of it
 	}
 	switch {
@@ -158,7 +155,7 @@ func (d *responses) partialImage(all provider.Fields) bool {
 		switch f.Name {
 		case "type", "sequence_number", "output_index", "partial_image_b64", "partial_image_index":
 		default:
-			if filled(f.Value) {
+			if provider.Filled(f.Value) {
 				b.Late = append(b.Late, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
 			}
 		}

@@ -2,7 +2,9 @@ package openai
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"agentstream/adapters/provider"
@@ -16,24 +18,39 @@ func NewResponsesDecoder(cfg provider.Config) *provider.Decoder {
 
 // responses is what the events of the Responses API mean.
 type responses struct {
-	out     *provider.Writer
-	msg     *provider.Message // of the response that is being emitted
-	id      string            // of the response; "" when nothing has named it yet
-	seq     sequence
-	failed  json.RawMessage // error that came within msg
-	items   map[int]*item   // by output_index
-	byID    map[string]*item
-	last    *item
-	blocks  int  // begun so far
-	calls   bool // something waits for the client
-	refused bool // the model has refused and explained why
-	held    []result
+	out       *provider.Writer
+	msg       *provider.Message // of the response that is being emitted
+	id        string            // of the response; "" when nothing has named it yet
+	seq       sequence
+	failed    json.RawMessage            // error that came within msg
+	items     []*item                    // in the order in which they began
+	found     provider.Register[*item]   // by id and output_index
+	ended     map[[sha256.Size]byte]bool // items as their ends had them
+	end       [sha256.Size]byte          // of the response before: its output and usage
+	over      string                     // id of the response before
+	announced bool                       // items are
+	named     bool                       // the message began with its model
+	blocks    int                        // begun so far
+	calls     bool                       // something waits for the client
+	refused   bool                       // the model has refused and explained why
+	held      []result
 	// answered are calls whose result was emitted.
 	answered map[string]bool
 }
 
-// Done: the API does not end its streams so, but services with the same API do.
-func (d *responses) Done() {}
+// Done: the API does not end its streams so, but services with the same API do. A response whose items have all ended needs
+// nothing else then.
+func (d *responses) Done() {
+	if d.msg == nil || len(d.items) == 0 || d.failed != nil || slices.ContainsFunc(d.items, func(it *item) bool { return !it.done }) {
+		return
+	}
+	d.emitHeld()
+	if d.calls {
+		d.msg.Stop = provider.Quote("tool_use")
+	}
+	d.msg.End(nil)
+	d.forget()
+}
 
 // Close ends a response that the provider did not end.
 func (d *responses) Close() { d.abandon("the provider's stream ended before the response did") }
@@ -55,7 +72,7 @@ func (d *responses) Frame(name string, all provider.Fields) {
 	if repeated {
 		return
 	}
-	if another {
+	if another && (len(d.items) > 0 || d.failed != nil) {
 		d.abandon(anotherBegan)
 	}
 	switch typ {
@@ -91,7 +108,7 @@ func (d *responses) untyped(all provider.Fields) {
 		d.finish(status, all, all)
 	case all.Str("object") == "response": // it is still being made, and will be emitted one day
 		d.out.Custom("response", all)
-	case filled(all.Get("error")):
+	case provider.Filled(all.Get("error")):
 		d.fail(all)
 	default:
 		d.out.Custom(all.Str("object"), all)
@@ -104,7 +121,7 @@ func (d *responses) fail(all provider.Fields) {
 	if d.msg == nil {
 		return
 	}
-	if e := all.Get("error"); filled(e) {
+	if e := all.Get("error"); provider.Filled(e) {
 		d.failed = bytes.Clone(e)
 	} else {
 		d.failed = all.Encode()
@@ -126,7 +143,7 @@ func (d *responses) abandon(why string) {
 
 // forget makes room for the next response.
 func (d *responses) forget() {
-	*d = responses{out: d.out, seq: d.seq}
+	*d = responses{out: d.out, seq: d.seq, over: d.id}
 }
 
 // anotherBegan is why a response is abandoned that the provider did not end.
@@ -138,6 +155,7 @@ func (d *responses) open(r provider.Fields) {
 	switch {
 	case d.msg == nil:
 		d.id = id
+		d.named = provider.Filled(r.Get("model"))
 		d.msg = d.out.Start(id, "assistant", r.Get("model"), nil)
 	case id != "" && id != d.id: // the newest counts: it is what must go back
 		d.id = id
@@ -155,9 +173,13 @@ func (d *responses) members(r provider.Fields) {
 	}
 	for _, f := range r {
 		switch f.Name {
-		case "id", "object", "model", "output", "output_text", "usage", "error":
+		case "model":
+			if !d.named {
+				d.msg.Keep(f)
+			}
+		case "id", "object", "output", "output_text", "usage", "error":
 		default:
-			if !filled(f.Value) {
+			if !provider.Filled(f.Value) {
 				continue
 			}
 			if len(d.msg.Rest) < maxMembers {
@@ -172,35 +194,40 @@ func (d *responses) members(r provider.Fields) {
 
 // finish ends a response. What its output holds that was not emitted is emitted now.
 func (d *responses) finish(status string, r, all provider.Fields) {
+	sum := sha256.Sum256(slices.Concat(r.Get("output"), r.Get("usage")))
+	if id := r.Str("id"); d.msg == nil && (id != "" && id == d.over || sum == d.end) {
+		return // its end once more
+	}
 	d.open(r)
 	for i, raw := range provider.Elements(r.Get("output")) {
-		it := d.items[i]
+		src, ok := provider.Parse(raw)
+		it := d.match(i, src)
 		if it != nil && it.done {
+			it.answerAs(src)
 			continue
 		}
-		src, ok := provider.Parse(raw)
 		if !ok {
 			d.out.Custom("output", provider.Fields{{Name: "output", Value: raw}})
 			continue
 		}
 		if it == nil {
-			if it = d.begin(i, src); it == nil {
+			if it = d.begin(-1, src); it == nil {
 				d.out.Custom("item", src)
 				continue
 			}
+			it.seen = true
 		}
 		d.complete(it, src, "response."+status, all)
 	}
 	d.closeItems(status == "completed")
-	if u := r.Object("usage"); u != nil {
-		d.msg.Usage = provider.Fields(nil).Overlay(u)
-	}
-	d.end(status, r)
+	d.msg.Count(r.Object("usage"))
+	d.endMessage(status, r)
 	d.forget()
+	d.end = sum
 }
 
-// end emits the end of the message.
-func (d *responses) end(status string, r provider.Fields) {
+// endMessage emits the end of the message.
+func (d *responses) endMessage(status string, r provider.Fields) {
 	reason := status
 	if why := r.Object("incomplete_details").Str("reason"); why != "" {
 		reason = why
@@ -208,13 +235,13 @@ func (d *responses) end(status string, r provider.Fields) {
 	e := r.Get("error")
 	d.msg.Keep(provider.Field{Name: "finish_reason", Value: provider.Quote(provider.Bounded(reason))})
 	switch {
-	case d.failed != nil || filled(e) || status == "failed":
+	case d.failed != nil || provider.Filled(e) || status == "failed":
 		if d.failed == nil {
 			d.failed = bytes.Clone(e)
-		} else if filled(e) {
+		} else if provider.Filled(e) {
 			d.msg.Keep(provider.Field{Name: "response_error", Value: e})
 		}
-		if !filled(d.failed) {
+		if !provider.Filled(d.failed) {
 			d.failed = json.RawMessage(`{"type":"response_failed"}`)
 		}
 		d.msg.Fail(d.failed)

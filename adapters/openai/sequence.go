@@ -51,7 +51,7 @@ func (s *sequence) see(typ string, all provider.Fields) (another, repeated bool)
 		}
 		s.openers[typ] = n
 	}
-	return another, was && s.repeats
+	return another, was && s.repeats && s.last > 0 // some services number all events alike
 }
 
 // opens reports whether events of a type come at the beginning of a response.

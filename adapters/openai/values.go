@@ -12,19 +12,10 @@ import (
 // others.
 const maxMembers = 128
 
-// filled reports whether a value is there, and is neither null nor empty.
-func filled(v json.RawMessage) bool {
-	switch string(v) {
-	case "", "null", `""`, "{}", "[]":
-		return false
-	}
-	return true
-}
-
 // keep stores a member for the end of the message. A value that it replaces is emitted now, and so is one
 // that has no room there.
 func keep(out *provider.Writer, m *provider.Message, f provider.Field) {
-	if !filled(f.Value) {
+	if !provider.Filled(f.Value) {
 		return
 	}
 	old := m.Rest.Get(f.Name)

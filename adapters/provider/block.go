@@ -33,6 +33,11 @@ type Block struct {
 	// Late are members that came after the beginning (signature, citations, …): block.end has them, and
 	// so does the content.
 	Late Fields
+	// Place and Source are what the provider gave the block, for machines that look for it by that.
+	Place  int
+	Source json.RawMessage
+	// Ending is called before block.end, to set Late, and Ended behind it and what follows from it. nil is nothing.
+	Ending, Ended func()
 
 	m      *Message
 	text   []byte // inside of the JSON string, as far as it is kept
@@ -40,6 +45,12 @@ type Block struct {
 	final  []byte // inside of the text as the provider has it in the end; nil: the pieces joined
 	input  json.RawMessage
 	closed bool
+
+	waiting bool    // its beginning has not been emitted
+	stopped bool    // the provider has ended it
+	nest    nesting // of the input, up to scanned
+	scanned int
+	ended   bool // the input is an object that has its end
 }
 
 // TextBlock makes a block that a text fills. The kinds text and reasoning are named in the content as
@@ -64,30 +75,44 @@ func Reserved(kind string) bool {
 
 // Begin emits block.start.
 func (m *Message) Begin(b *Block) *Block {
+	m.Announce(b)
+	m.w.settle()
+	return b
+}
+
+// Announce begins a block whose block.start is emitted with its first text, or before the next thing that is no delta:
+// until then, what it is may change. A call that has no name waits for one until it has to end.
+func (m *Message) Announce(b *Block) *Block {
 	m.room()
-	b.m = m
+	b.m, b.waiting = m, true
 	m.Blocks = append(m.Blocks, b)
-	if m.newest == nil {
-		m.newest = make(map[int]*Block)
+	m.w.pending = append(m.w.pending, b)
+	return b
+}
+
+// begin emits what waits before the block and its own beginning. It goes on, also if the provider has ended it.
+func (b *Block) begin() {
+	stopped := b.stopped
+	b.stopped = false
+	b.m.w.settle()
+	if b.waiting {
+		b.start()
 	}
-	m.newest[b.Index] = b
+	if stopped {
+		b.Stop()
+	}
+}
+
+// start emits block.start.
+func (b *Block) start() {
+	m := b.m
+	b.waiting = false
 	if b.Kind = Bounded(b.Kind); b.Kind == "" {
 		b.Kind = "unknown"
 	}
 	start := Fields{{"index", Number(b.Index)}, {"kind", Quote(b.Kind)}, {"message_id", Quote(m.ID)}}
 	if b.ToolUse {
-		if b.Call = Bounded(b.Call); b.Call == "" {
-			b.Call = fmt.Sprintf("call_%s_%d", m.ID, b.Index)
-		}
-		if b.Tool = Bounded(b.Tool); b.Tool == "" {
-			b.Tool = "unnamed"
-		}
-		if b.CallKind == "" {
-			b.CallKind = b.Kind
-		}
-		if b.Base == nil {
-			b.Base = Fields{{"type", Quote("tool_use")}, {"id", Quote(b.Call)}, {"name", Quote(b.Tool)}, {"input", json.RawMessage("{}")}}
-		}
+		b.nameCall()
 		start = append(start, Field{"call_id", Quote(b.Call)}, Field{"tool", Quote(b.Tool)})
 		if b.FreeText {
 			start = append(start, Field{"free_text", Bool(true)})
@@ -98,24 +123,42 @@ func (m *Message) Begin(b *Block) *Block {
 	if b.Raw != nil {
 		start = append(start, Field{"block", b.Raw})
 	}
-	m.add(schema.TypeBlockStart, start)
+	m.emit(schema.TypeBlockStart, start)
 	for _, f := range b.Base {
 		if f.Name != b.Field && f.Name != "input" {
 			m.grow(len(f.Name) + len(f.Value))
 		}
 	}
-	return b
+}
+
+// nameCall settles what a call is called.
+func (b *Block) nameCall() {
+	if b.Call = Bounded(b.Call); b.Call == "" {
+		b.Call = fmt.Sprintf("call_%s_%d", b.m.ID, b.Index)
+	}
+	if b.Tool = Bounded(b.Tool); b.Tool == "" {
+		b.Tool = "unnamed"
+	}
+	if b.CallKind == "" {
+		b.CallKind = b.Kind
+	}
+	if b.Base == nil {
+		b.Base = Fields{{"type", Quote("tool_use")}, {"id", Quote(b.Call)}, {"name", Quote(b.Tool)}, {"input", json.RawMessage("{}")}}
+	}
 }
 
 // release forgets a block that has ended, of which only the content of the message would have more.
 func (b *Block) release() {
 	if b.closed {
-		b.text, b.final, b.input, b.Base, b.Raw, b.Late, b.Input = nil, nil, nil, nil, nil, nil, nil
+		b.text, b.final, b.input, b.Base, b.Raw, b.Late, b.Input, b.Source = nil, nil, nil, nil, nil, nil, nil, nil
 	}
 }
 
 // Open reports whether the block has not ended.
 func (b *Block) Open() bool { return !b.closed }
+
+// Stopped reports whether the provider has ended the block.
+func (b *Block) Stopped() bool { return b.stopped }
 
 // maxDelta bounds the text of one delta event, in bytes as it is written.
 const maxDelta = 256 << 10
@@ -129,6 +172,9 @@ func (b *Block) Text(value json.RawMessage) {
 	in := Inner(value)
 	if len(in) == 0 {
 		return
+	}
+	if b.waiting {
+		b.begin()
 	}
 	b.size += len(in)
 	if !b.ToolUse && b.Field != "" {
@@ -151,8 +197,29 @@ func (b *Block) Text(value json.RawMessage) {
 		if b.ToolUse {
 			payload = append(Fields{{"call_id", Quote(b.Call)}}, payload...)
 		}
-		b.m.add(typ, payload)
+		b.m.emit(typ, payload)
 	}
+}
+
+// Stop ends the block as far as the provider says so. That is believed when something else begins or comes, and until
+// then the block goes on with every piece that is its. A call whose input began and is no whole object goes on longer.
+func (b *Block) Stop() {
+	if !b.closed && !b.stopped && !b.waiting {
+		b.m.w.pending = append(b.m.w.pending, b)
+	}
+	b.stopped = true
+}
+
+// Whole reports whether the input of a call is an object that has its end: nothing can follow in it.
+func (b *Block) Whole() bool {
+	if b.ended || b.FreeText || b.scanned >= len(b.text) {
+		return b.ended
+	}
+	for _, c := range Unescape(b.text[b.scanned:]) {
+		b.ended = b.nest.take(c) || b.ended
+	}
+	b.scanned = len(b.text)
+	return b.ended
 }
 
 // End emits block.end, and tool.start of a call that is complete. finished is false when the provider
@@ -160,6 +227,16 @@ func (b *Block) Text(value json.RawMessage) {
 func (b *Block) End(finished bool) {
 	if b.closed {
 		return
+	}
+	b.m.w.settle()
+	if b.closed {
+		return
+	}
+	if b.waiting {
+		b.start()
+	}
+	if b.Ending != nil {
+		b.Ending()
 	}
 	b.closed = true
 	why := ""
@@ -178,9 +255,9 @@ func (b *Block) End(finished bool) {
 			end = append(end, Field{"input", b.input})
 		}
 	}
-	b.m.add(schema.TypeBlockEnd, append(end, b.Late...))
+	b.m.emit(schema.TypeBlockEnd, append(end, b.Late...))
 	if b.ToolUse && why == "" {
-		b.m.w.Add(schema.TypeToolStart, Fields{
+		b.m.w.emit(schema.TypeToolStart, Fields{
 			{"call_id", Quote(b.Call)}, {"tool", Quote(b.Tool)}, {"input", b.input}, {"index", Number(b.Index)}, {"kind", Quote(b.CallKind)},
 		})
 	}
@@ -189,6 +266,9 @@ func (b *Block) End(finished bool) {
 		if b.Base.Get(f.Name) == nil {
 			b.m.grow(len(f.Value))
 		}
+	}
+	if b.Ended != nil {
+		b.Ended()
 	}
 }
 
@@ -199,10 +279,10 @@ func (b *Block) finishInput() (why string) {
 		return "longer than an input may be"
 	}
 	if b.FreeText {
-		b.input = Enquote(b.whole())
+		b.input = Enquote(b.joined())
 		return ""
 	}
-	text := bytes.TrimSpace(Unescape(b.whole()))
+	text := bytes.TrimSpace(Unescape(b.joined()))
 	if len(text) == 0 {
 		if b.input = b.Input; b.input == nil || IsNull(b.input) {
 			b.input = json.RawMessage("{}")
@@ -224,9 +304,9 @@ func (b *Block) Content() json.RawMessage {
 	case b.ToolUse && b.input != nil:
 		out = out.Set("input", b.input)
 	case b.ToolUse:
-		out = out.Set("partial_json", Enquote(b.whole()))
-	case len(b.whole()) > 0 && b.Field != "":
-		out = out.Set(b.Field, Enquote(b.whole()))
+		out = out.Set("partial_json", Enquote(b.joined()))
+	case len(b.joined()) > 0 && b.Field != "":
+		out = out.Set(b.Field, Enquote(b.joined()))
 	case b.Late == nil && b.Raw != nil:
 		return b.Raw
 	}

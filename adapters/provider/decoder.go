@@ -2,10 +2,12 @@ package provider
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 
 	"agentstream/schema"
 )
@@ -49,6 +51,10 @@ type Decoder struct {
 	frames  Framer
 	machine Machine
 	closed  bool
+
+	last      []byte // the frame before
+	torn      []byte // the beginning of a frame whose rest is to come
+	tornEvent string
 }
 
 // NewDecoder returns a decoder for one response body. name is the provider's in types and payloads.
@@ -78,6 +84,7 @@ func (d *Decoder) Close() []schema.Event {
 	}
 	d.closed = true
 	d.frames.close()
+	d.flush()
 	d.machine.Close()
 	return d.out.take()
 }
@@ -113,28 +120,93 @@ func Decode(r io.Reader, d *Decoder) iter.Seq2[schema.Event, error] {
 	}
 }
 
+// frame takes what the framer has found.
 func (d *Decoder) frame(f frame) {
 	data := bytes.TrimSpace(f.data)
-	if string(data) == "[DONE]" {
-		d.machine.Done()
-		return
-	}
 	if f.problem == "" {
 		f.problem = Problem(data)
 	}
-	var all Fields
-	if f.problem == "" {
-		data = OneLine(data)
-		var ok bool
-		if all, ok = Parse(data); !ok {
-			f.problem = "not an object"
-		}
-	}
-	if f.problem != "" {
+	whole := f.problem == ""
+	switch {
+	case f.problem == problemJSON && len(data) == 0, string(data) == "null": // it keeps the connection alive
+	case string(data) == "[DONE]":
+		d.flush()
+		d.machine.Done()
+	case whole:
+		d.flush()
+		d.take(f.event, data)
+	case f.problem == problemJSON:
+		d.mend(f.event, data)
+	default:
+		d.flush()
 		d.out.badFrame(f.event, data, f.problem)
+	}
+}
+
+// mend takes data that is no JSON: several frames in one, or one in several.
+func (d *Decoder) mend(event string, data []byte) {
+	if d.torn != nil {
+		joined := append(d.torn, data...)
+		if why := Problem(joined); why == "" {
+			d.torn = nil
+			d.take(d.tornEvent, joined)
+			return
+		}
+		d.flush()
+	}
+	list := objects(data)
+	for _, one := range list {
+		d.take(event, bytes.TrimSpace(one))
+	}
+	switch {
+	case list != nil:
+	case unfinished(data):
+		d.torn, d.tornEvent = bytes.Clone(data), event
+	default:
+		d.out.badFrame(event, data, problemJSON)
+	}
+}
+
+// flush keeps a frame that was begun and that nothing has ended.
+func (d *Decoder) flush() {
+	if d.torn != nil {
+		d.out.badFrame(d.tornEvent, d.torn, problemJSON)
+		d.torn = nil
+	}
+}
+
+// take takes a frame that is valid JSON.
+func (d *Decoder) take(event string, data []byte) {
+	data = OneLine(data)
+	all, ok := Parse(data)
+	if list := Elements(data); !ok && len(list) > 0 && !slices.ContainsFunc(list, func(v json.RawMessage) bool { return !IsObject(v) }) {
+		for _, one := range list {
+			d.take(event, one)
+		}
 		return
 	}
+	if !ok {
+		d.out.badFrame(event, data, "not an object")
+		return
+	}
+	if bytes.Equal(data, d.last) && numbered(all) {
+		return
+	}
+	if d.last = d.last[:0]; len(data) <= maxBadFrame {
+		d.last = append(d.last, data...)
+	}
 	d.out.raw = data
-	d.machine.Frame(f.event, all)
+	d.machine.Frame(event, all)
 	d.out.raw = nil
+}
+
+// numbered reports whether a frame has what no two frames of one answer have in common: a number, padding by chance, or
+// counts that grow with every piece. The same frame right behind it is a repeat then.
+func numbered(all Fields) bool {
+	switch n := all.Get("sequence_number"); string(n) {
+	case "", "0", "null":
+	default:
+		return true
+	}
+	return all.Str("obfuscation") != "" || Weight(all.Object("usage")) > 0 || all.Object("usageMetadata").Get("candidatesTokenCount") != nil
 }

@@ -1,6 +1,10 @@
 package provider
 
-import "bytes"
+import (
+	"bytes"
+
+	"agentstream/schema/jsonscan"
+)
 
 // frame is one event of the provider's stream, or something that should have been one.
 type frame struct {
@@ -23,7 +27,9 @@ type Framer struct {
 	line     []byte // begun line
 	data     []byte // data of the begun event
 	event    string
+	next     string // name that came behind data: of the begun event, if that ends now, else of the next one
 	hasData  bool
+	raw      bool // the data of the begun event stands in lines without a field
 	lineLong bool // the begun line is over max, and the rest of it is passed over
 	tooLong  bool // the begun event is
 	afterCR  bool // a line feed that comes now belongs to the carriage return before it
@@ -39,13 +45,6 @@ const (
 	formJSONL    // one value per line
 	formDocument // values over several lines, or in a list
 )
-
-// nesting is where a document stands: frames are the objects that lie in no other.
-type nesting struct {
-	depth   int
-	quoted  bool // within a string
-	escaped bool // behind its backslash
-}
 
 const maxHead = 4 << 10
 
@@ -68,7 +67,7 @@ func (f *Framer) write(chunk []byte) {
 				continue
 			}
 		}
-		end := f.lineEnd(chunk)
+		end := lineEnd(chunk)
 		if end < 0 {
 			f.appendLine(chunk)
 			return
@@ -114,25 +113,8 @@ func (f *Framer) recognise(chunk []byte) []byte {
 // document takes a chunk of values that do not keep to lines.
 func (f *Framer) document(chunk []byte) {
 	for _, c := range chunk {
-		n := &f.nest
-		switch {
-		case n.quoted:
-			switch {
-			case n.escaped:
-				n.escaped = false
-			case c == '\\':
-				n.escaped = true
-			case c == '"':
-				n.quoted = false
-			}
-		case c == '"':
-			n.quoted = n.depth > 0
-		case c == '{':
-			n.depth++
-		case c == '[' && n.depth > 0:
-			n.depth++
-		}
-		if n.depth == 0 {
+		ended := f.nest.take(c)
+		if f.nest.depth == 0 && !ended {
 			continue // between two frames
 		}
 		if len(f.line) < f.max {
@@ -140,10 +122,8 @@ func (f *Framer) document(chunk []byte) {
 		} else {
 			f.lineLong = true
 		}
-		if !n.quoted && (c == '}' || c == ']') {
-			if n.depth--; n.depth == 0 {
-				f.endDocument()
-			}
+		if ended {
+			f.endDocument()
 		}
 	}
 }
@@ -155,11 +135,22 @@ func (f *Framer) endDocument() {
 }
 
 // lineEnd returns the index of the next line terminator. Server-sent events know three.
-func (f *Framer) lineEnd(chunk []byte) int {
-	if f.form == formJSONL {
-		return bytes.IndexByte(chunk, '\n')
+func lineEnd(chunk []byte) int {
+	const window = 4 << 10 // of bytes that are looked at again where lines end by CR alone
+	for from := 0; from < len(chunk); from += window {
+		part := chunk[from:min(from+window, len(chunk))]
+		feed := bytes.IndexByte(part, '\n')
+		if feed >= 0 {
+			part = part[:feed]
+		}
+		if cr := bytes.IndexByte(part, '\r'); cr >= 0 {
+			return from + cr
+		}
+		if feed >= 0 {
+			return from + feed
+		}
 	}
-	return bytes.IndexAny(chunk, "\r\n")
+	return -1
 }
 
 func (f *Framer) appendLine(part []byte) {
@@ -173,7 +164,13 @@ func (f *Framer) endLine(line []byte) {
 	long := f.lineLong
 	f.lineLong = false
 	if f.form == formJSONL {
-		if !f.any && string(bytes.TrimSpace(line)) == "{" { // as printed for people
+		if named(line) {
+			f.form = formSSE
+			f.field(line, long)
+			return
+		}
+		if text := bytes.TrimSpace(line); !f.any && len(text) > 0 && bytes.IndexByte([]byte("{[,"), text[len(text)-1]) >= 0 && unfinished(text) {
+			// as printed for people
 			f.form = formDocument
 			f.document(line)
 			return
@@ -187,30 +184,90 @@ func (f *Framer) endLine(line []byte) {
 		f.endJSONLine(line)
 		return
 	}
+	f.field(line, long)
+}
+
+// field takes a line of server-sent events. Services leave out the blank line between two events, and print JSON,
+// errors above all, without the field that it belongs into.
+func (f *Framer) field(line []byte, long bool) {
 	if len(line) == 0 {
-		f.dispatch("")
+		f.dispatch()
+		return
+	}
+	if line[0] == ':' { // a comment
+		return
+	}
+	whole := !f.hasData || complete(f.data)
+	if f.raw && whole && (named(line) || line[0] == '{') || line[0] == '{' && whole {
+		f.dispatch()
+	}
+	if f.raw || line[0] == '{' && !f.hasData {
+		f.append(line, long)
+		f.raw = true
 		return
 	}
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	value = bytes.TrimPrefix(value, []byte{' '})
 	switch string(name) {
-	case "":
-		// a comment
 	case "data":
-		if f.hasData && len(f.data) < f.max {
-			f.data = append(f.data, '\n')
+		for bytes.HasPrefix(value, []byte("data:")) { // packed twice
+			value = bytes.TrimPrefix(value[len("data:"):], []byte{' '})
 		}
-		f.hasData, f.tooLong = true, f.tooLong || long
-		if room := f.max - len(f.data); len(value) > room {
-			value, f.tooLong = value[:room], true
+		if text := bytes.TrimLeft(value, " \t"); f.hasData && whole && len(text) > 0 && bytes.IndexByte([]byte(",}]"), text[0]) < 0 {
+			f.send(frame{event: f.event, data: f.data})
+			f.event, f.next, f.data, f.hasData, f.tooLong = f.next, "", f.data[:0], false, false
 		}
-		f.data = append(f.data, value...)
+		f.append(value, long)
 	case "event":
-		f.event = string(value[:min(len(value), maxName)])
+		f.next = string(value[:min(len(value), maxName)])
+		if !f.hasData {
+			f.event, f.next = f.next, ""
+		}
 	case "id", "retry":
+	case "error": // no specification has it
+		f.dispatch()
+		if !jsonscan.Valid(value, maxDepth) {
+			value = Quote(string(value))
+		}
+		f.event = "error"
+		f.append(Fields{{"error", value}}.Encode(), long)
+		f.dispatch()
 	default:
 		f.unread(line)
 	}
+}
+
+// named reports whether a line is one of server-sent events.
+func named(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("data:")) || bytes.HasPrefix(line, []byte("event:"))
+}
+
+// append adds a line to the data of the begun event.
+func (f *Framer) append(value []byte, long bool) {
+	if f.hasData && len(f.data) < f.max {
+		f.data = append(f.data, '\n')
+	}
+	f.hasData, f.tooLong = true, f.tooLong || long
+	if room := f.max - len(f.data); len(value) > room {
+		value, f.tooLong = value[:room], true
+	}
+	f.data = append(f.data, value...)
+}
+
+// complete reports whether nothing that begins can belong to what data ends with: two values in JSON have a comma
+// between them.
+func complete(data []byte) bool {
+	data = bytes.TrimRight(data, " \t\r\n")
+	return len(data) > 0 && (data[len(data)-1] == '}' || data[len(data)-1] == ']' || string(data) == "null")
+}
+
+// unfinished reports whether data begins a value of JSON that goes on behind it, as far as its brackets tell.
+func unfinished(data []byte) bool {
+	var n nesting
+	for _, c := range data {
+		n.take(c)
+	}
+	return n.depth > 0
 }
 
 func (f *Framer) endJSONLine(line []byte) {
@@ -221,11 +278,14 @@ func (f *Framer) endJSONLine(line []byte) {
 }
 
 // dispatch ends a server-sent event. One without data is none (WHATWG HTML §9.2.6).
-func (f *Framer) dispatch(problem string) {
-	if f.hasData {
-		f.send(frame{event: f.event, data: f.data, problem: problem})
+func (f *Framer) dispatch() {
+	if f.next != "" {
+		f.event = f.next
 	}
-	f.event, f.data, f.hasData, f.tooLong = "", f.data[:0], false, false
+	if f.hasData {
+		f.send(frame{event: f.event, data: f.data})
+	}
+	f.event, f.next, f.data, f.hasData, f.tooLong, f.raw = "", "", f.data[:0], false, false, false
 }
 
 func (f *Framer) send(fr frame) {
@@ -250,7 +310,7 @@ func (f *Framer) close() {
 		f.line = nil
 		f.endLine(line)
 	}
-	f.dispatch("")
+	f.dispatch()
 	if head := bytes.TrimSpace(f.head); !f.any && f.form == formSSE && len(head) > 0 {
 		f.emit(frame{data: head, problem: "not a stream of messages"})
 	}

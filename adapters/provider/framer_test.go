@@ -31,10 +31,19 @@ func frames(t *testing.T, body string, step, most int) (out []string) {
 // TestForms: every form that a body may have, in pieces of any size.
 func TestForms(t *testing.T) {
 	for body, want := range map[string][]string{
-		"event: a\ndata: {}\n\ndata: 1\ndata: 2\n\n": {"a|{}", "|1\n2"},
-		"data: {}\r\n\r\n: c\r\n\r\ndata:x":          {"|{}", "|x"},
-		"{\"a\":1}\n\n {\"b\":2} \n{broken\n{}":      {"|{\"a\":1}", "|{\"b\":2}", "|{broken", "|{}"},
-		"[{\"a\":[1]}\n,\r\n{\"b\":\"}{\\\"\"}\n]":   {"|{\"a\":[1]}", "|{\"b\":\"}{\\\"\"}"},
+		"event: a\ndata: {}\n\ndata: 1\ndata: 2\n\n":                     {"a|{}", "|1\n2"},
+		"data: {}\r\n\r\n: c\r\n\r\ndata:x":                              {"|{}", "|x"},
+		"{\"a\":1}\n\n {\"b\":2} \n{broken\n{}":                          {"|{\"a\":1}", "|{\"b\":2}", "|{broken", "|{}"},
+		"[{\"a\":[1]}\n,\r\n{\"b\":\"}{\\\"\"}\n]":                       {"|{\"a\":[1]}", "|{\"b\":\"}{\\\"\"}"},
+		"data: {}\ndata: {\"a\":1}\ndata: [DONE]\n":                      {"|{}", "|{\"a\":1}", "|[DONE]"},
+		"event: a\ndata: {}\nevent: b\ndata: {}\n\nevent: c\n\ndata: {}": {"a|{}", "b|{}", "|{}"},
+		"data: {}\nevent: late\n\n":                                      {"late|{}"},
+		"data: {\ndata:  \"a\": {}\ndata: }\n\n":                         {"|{\n \"a\": {}\n}"},
+		"data: {}\n\n{\"error\":1}\ndata: {}\n\n":                        {"|{}", "|{\"error\":1}", "|{}"},
+		"data: {}\n\n{\n\"error\":{\n}\n}\n\ndata: {}\n\n":               {"|{}", "|{\n\"error\":{\n}\n}", "|{}"},
+		"data: {}\n\nerror: {\"code\":1}\n\nerror: gone\n":               {"|{}", "error|{\"error\":{\"code\":1}}", "error|{\"error\":\"gone\"}"},
+		"data: data: {}\n\n":                                             {"|{}"},
+		"{\"error\":1}\ndata: {}\n\ndata: {}\n\n":                        {"|{\"error\":1}", "|{}", "|{}"},
 		"[]": nil,
 		"{\n  \"a\": {\n \"b\": \"]\" }\n}\n{\"c\":\n1}": {"|{  \"a\": {\n \"b\": \"]\" }\n}", "|{\"c\":\n1}"},
 		"[{\"a\":1},{\"cut\":":                           {"|{\"a\":1}", "|{\"cut\":"},

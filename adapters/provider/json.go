@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -65,7 +66,7 @@ func (l Fields) Str(name string) string {
 
 // Index reads a position of a block; -1 when it is absent or none.
 func (l Fields) Index() int {
-	n, err := strconv.Atoi(string(l.Get("index")))
+	n, err := strconv.Atoi(strings.Trim(string(l.Get("index")), `"`))
 	if err != nil || n < 0 || n > 1<<30 {
 		return -1
 	}
@@ -276,6 +277,9 @@ func OneLine(v []byte) []byte {
 // maxDepth bounds the nesting of what is carried, so that events stay within the schema's 128.
 const maxDepth = 100
 
+// problemJSON is why data is no JSON at all.
+const problemJSON = "invalid JSON"
+
 // Problem returns why data cannot be carried as JSON, or "".
 func Problem(data []byte) string {
 	switch {
@@ -284,7 +288,7 @@ func Problem(data []byte) string {
 	case !utf8.Valid(data):
 		return "invalid UTF-8"
 	case !json.Valid(data):
-		return "invalid JSON"
+		return problemJSON
 	}
 	return "nested too deeply"
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"agentstream/schema"
 )
@@ -21,10 +23,10 @@ type Message struct {
 	ended bool
 	actor string // of the events; "" is the assistant
 
-	newest map[int]*Block // by index
-	size   int            // bytes that the content has at least, so far
-	full   bool           // the content does not fit an event: it is not kept any more
-	freed  bool           // what was kept of it before is gone
+	counted int  // in the usage so far
+	size    int  // bytes that the content has at least, so far
+	full    bool // the content does not fit an event: it is not kept any more
+	freed   bool // what was kept of it before is gone
 }
 
 // Bounds of what is kept of one message.
@@ -62,13 +64,14 @@ func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Me
 		start = append(start, Field{"usage", usage.Encode()})
 		m.Usage = m.Usage.Overlay(usage)
 	}
-	m.add(schema.TypeMessageStart, start)
+	w.settle()
+	m.emit(schema.TypeMessageStart, start)
 	return m
 }
 
-// add emits an event of the message itself.
-func (m *Message) add(typ string, payload Fields) {
-	m.w.Add(typ, payload)
+// emit emits an event of the message itself.
+func (m *Message) emit(typ string, payload Fields) {
+	m.w.emit(typ, payload)
 	m.speaker()
 }
 
@@ -90,9 +93,38 @@ func (m *Message) Keep(f Field) {
 	m.Rest = m.Rest.Overlay(Fields{f})
 }
 
-// At returns the newest block with this index, nil when there is none.
-func (m *Message) At(index int) *Block {
-	return m.newest[index]
+// Count takes the usage of the message so far. Services send it with every piece, and an empty or smaller one behind
+// the real one: the last that is neither counts.
+func (m *Message) Count(usage Fields) {
+	if n := Weight(usage); n >= Weight(m.Usage) && (n > 0 || m.Usage == nil) {
+		m.Usage = Fields(nil).Overlay(usage)
+	}
+}
+
+// CountMore takes the usage of a provider that sends it in parts: the first is an estimate, and of the others the last that
+// is not smaller counts. What went in is known from the beginning: 0 in the place of that is a service's that has lost it.
+func (m *Message) CountMore(usage Fields) {
+	n := Weight(usage)
+	if n < m.counted {
+		return
+	}
+	m.counted = n
+	for _, f := range usage {
+		lost := strings.HasPrefix(f.Name, "input") && string(f.Value) == "0" && m.Usage.Get(f.Name) != nil
+		if !lost {
+			m.Usage = m.Usage.Overlay(Fields{f})
+		}
+	}
+}
+
+// Weight is the sum of the counts in a usage.
+func Weight(usage Fields) (sum int) {
+	for _, f := range usage {
+		if n, err := strconv.Atoi(string(f.Value)); err == nil {
+			sum += n
+		}
+	}
+	return sum
 }
 
 // grow counts n bytes that the content will hold. Content that does not fit an event would have to be
@@ -120,12 +152,9 @@ func (m *Message) room() {
 	open := m.Blocks[:0]
 	for i, b := range m.Blocks {
 		if i < maxBlocks/2 {
-			b.End(false)
+			b.End(b.stopped)
 		}
 		if b.closed {
-			if m.newest[b.Index] == b {
-				delete(m.newest, b.Index)
-			}
 			continue
 		}
 		open = append(open, b)
@@ -142,7 +171,7 @@ func (m *Message) End(more Fields) {
 	}
 	m.ended = true
 	for _, b := range m.Blocks {
-		b.End(false)
+		b.End(b.stopped)
 	}
 	end := Fields{{"message_id", Quote(m.ID)}}
 	if !m.full {
@@ -167,7 +196,7 @@ func (m *Message) End(more Fields) {
 		m.speaker()
 		return
 	}
-	m.add(schema.TypeMessageEnd, end)
+	m.emit(schema.TypeMessageEnd, end)
 }
 
 // Fail ends the message with an error of the provider. Anything but an object becomes one.

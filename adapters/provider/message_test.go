@@ -308,13 +308,13 @@ func TestManyBlocks(t *testing.T) {
 	open := m.Begin(&Block{Index: 0, Kind: "text", Field: "text"})
 	for i := 1; i < 3*maxBlocks; i++ {
 		m.Begin(&Block{Index: i, Kind: "text", Field: "text"})
-		if b := m.At(i); b == nil || b.Index != i {
+		if b := m.Blocks[len(m.Blocks)-1]; b == nil || b.Index != i {
 			t.Fatalf("block %d is not found", i)
 		}
-		if i == maxBlocks/4 && m.At(0) != open {
+		if i == maxBlocks/4 && m.Blocks[0] != open {
 			t.Fatal("the first block is not found")
 		}
-		m.At(i).End(true)
+		m.Blocks[len(m.Blocks)-1].End(true)
 		w.take()
 	}
 	if n := len(m.Blocks); n > maxBlocks {

@@ -16,6 +16,7 @@ type Outcome struct {
 	cut      bool   // that was the end of the stream, and not the provider
 	broken   string // why the first frame that cannot be read cannot
 	kept     int    // events under custom.*
+	making   bool   // a response is still being made, and will be asked for another time
 }
 
 // Kept counts what the adapter has no place for in the catalogue, or cannot read: unknown events and blocks,
@@ -37,6 +38,9 @@ func (o *Outcome) See(e *schema.Event) {
 			o.reason = ErrorText(v)
 			o.cut = e.Type == schema.TypeMessageEnd && all.Object("error").Str("type") == errorCut
 		}
+	case isCustom(e.Type, ".response"):
+		all, _ := Parse(e.Payload)
+		o.making = all.Str("status") == "queued" || all.Str("status") == "in_progress"
 	case o.broken == "" && isCustom(e.Type, ".bad_frame"):
 		all, _ := Parse(e.Payload)
 		o.broken = "a frame of the stream cannot be read: " + all.Str("problem")
@@ -66,7 +70,7 @@ func (o *Outcome) Damage() string {
 		return o.reason
 	case o.broken != "":
 		return o.broken
-	case o.messages == 0 && o.reason == "":
+	case o.messages == 0 && o.reason == "" && !o.making:
 		return "the stream holds no message"
 	}
 	return ""

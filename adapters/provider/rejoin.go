@@ -5,7 +5,7 @@ package provider
 // and blocks stay open. Only machines with a Rejoin method pass over what they know already; for all
 // others the other body must begin where the first one broke off.
 func (d *Decoder) Rejoin() {
-	d.frames = Framer{max: d.frames.max, emit: d.frames.emit}
+	d.frames, d.torn, d.last = Framer{max: d.frames.max, emit: d.frames.emit}, nil, nil
 	if m, ok := d.machine.(interface{ Rejoin() }); ok && !d.closed {
 		m.Rejoin()
 	}

@@ -31,9 +31,9 @@ func (b *Block) Settle(whole json.RawMessage) bool {
 	return true
 }
 
-// whole returns the inside of the block's text: its pieces joined, unless the provider has sent another text in the
+// joined returns the inside of the block's text: its pieces joined, unless the provider has sent another text in the
 // end.
-func (b *Block) whole() []byte {
+func (b *Block) joined() []byte {
 	if b.final != nil {
 		return b.final
 	}

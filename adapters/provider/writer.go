@@ -16,8 +16,9 @@ type Writer struct {
 	cfg      Config
 	provider string
 	out      []schema.Event
-	raw      []byte // the frame at hand
-	unnamed  int    // messages without an id so far
+	raw      []byte   // the frame at hand
+	unnamed  int      // messages without an id so far
+	pending  []*Block // whose beginning or end has not been emitted, in order
 }
 
 // NewWriter returns a writer to who has no bytes to decode. A Decoder makes its own.
@@ -38,8 +39,38 @@ func (w *Writer) take() []schema.Event {
 // Provider returns the name in types and payloads.
 func (w *Writer) Provider() string { return w.provider }
 
-// Add emits one event.
-func (w *Writer) Add(typ string, payload Fields) { w.add(typ, payload, "", 0) }
+// Add emits one event, behind the beginnings and ends that wait for what comes next.
+func (w *Writer) Add(typ string, payload Fields) {
+	w.settle()
+	w.emit(typ, payload)
+}
+
+// Beside emits an event that accompanies others, and is no sign that something has ended.
+func (w *Writer) Beside(name string, all Fields) {
+	w.emit("custom."+w.provider+"."+typeName(name), all)
+}
+
+func (w *Writer) emit(typ string, payload Fields) { w.add(typ, payload, "", 0) }
+
+// settle emits the beginnings and ends that waited for what comes next.
+func (w *Writer) settle() {
+	list := w.pending
+	w.pending = nil
+	for _, b := range list {
+		switch {
+		case b.closed:
+		case b.ToolUse && (b.waiting && b.Tool == "" || b.stopped && b.size > 0 && !b.FreeText && !b.Whole()):
+			w.pending = append(w.pending, b)
+		default:
+			if b.waiting {
+				b.start()
+			}
+			if b.stopped {
+				b.End(true)
+			}
+		}
+	}
+}
 
 // add emits an event that has already left out a member of so many bytes; "" is none.
 func (w *Writer) add(typ string, payload Fields, omitted string, bytes int) {

@@ -173,6 +173,7 @@ var floors = []floor{
 	{"adapters/transcript/transcripttest", []string{"schema", "adapters/gemini/geminitest", "adapters/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"adapters/openai/openaitest", []string{"schema", "adapters/provider/providertest"}, "what a recording means is said in canonical events"},
 	{"adapters/provider/providertest", []string{"adapters/provider", "schema"}, "the checks know what all adapters share, no adapter"},
+	{"adapters/provider/brokentest", []string{"adapters/provider", "schema"}, "streams are rewritten and compared without a decoder"},
 	{"adapters/provider", []string{"schema", "schema/jsonscan"}, "what all adapters share knows none of them"},
 	{"adapters/transcript", []string{"adapters/anthropic", "adapters/gemini", "adapters/provider", "schema", "schema/jsonscan"}, "transcripts hold what providers said"},
 	{"adapters/redact", []string{"adapters/provider", "schema"}, "it changes events of any adapter"},
@@ -249,23 +250,24 @@ var floors = []floor{
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
 	"persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest", "adapters/anthropic/anthropictest", "adapters/openai/openaitest",
-	"adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/provider/providertest", "producers/producerstest",
+	"adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest",
 	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 
 // testOnly may be imported by tests alone.
 var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest",
 	"adapters/anthropic/anthropictest", "adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/openai/openaitest",
-	"adapters/provider/providertest", "producers/producerstest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
+	"adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{
-	"edge":                      {"protocols/*", "producers/**", "adapters/**", "fanout/**"},
-	"edge/ends":                 {"producers/**"},
-	"edge/state":                {"producers", "fanout/**"},
-	"protocols/langgraph/serve": {"edge", "edge/**", "producers", "producers/**", "adapters/**", "fanout", "fanout/**", "persister/**"},
-	"protocols/nimi/serve":      {"edge", "edge/**", "producers", "fanout", "fanout/**"},
-	"protocols/metis/serve":     {"edge", "edge/**", "producers", "fanout", "fanout/**"},
-	"protocols/qoder/serve":     {"edge", "edge/**", "producers", "producers/**", "adapters/**", "fanout", "fanout/**", "persister/**"},
+	"edge":                         {"protocols/*", "producers/**", "adapters/**", "fanout/**"},
+	"adapters/provider/brokentest": {"adapters/**"},
+	"edge/ends":                    {"producers/**"},
+	"edge/state":                   {"producers", "fanout/**"},
+	"protocols/langgraph/serve":    {"edge", "edge/**", "producers", "producers/**", "adapters/**", "fanout", "fanout/**", "persister/**"},
+	"protocols/nimi/serve":         {"edge", "edge/**", "producers", "fanout", "fanout/**"},
+	"protocols/metis/serve":        {"edge", "edge/**", "producers", "fanout", "fanout/**"},
+	"protocols/qoder/serve":        {"edge", "edge/**", "producers", "producers/**", "adapters/**", "fanout", "fanout/**", "persister/**"},
 	// What adapters make of recorded streams is read as increments.
 	"protocols/langgraph": {"adapters/**", "producers/**"},
 	"protocols/metis":     {"adapters/**", "producers/**"},

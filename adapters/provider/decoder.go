@@ -76,6 +76,13 @@ func (d *Decoder) Write(chunk []byte) ([]schema.Event, error) {
 	return d.out.take(), nil
 }
 
+// Settle returns the ends that were announced, and would wait for what comes next. It is for callers who know that they are
+// true.
+func (d *Decoder) Settle() []schema.Event {
+	d.out.settle()
+	return d.out.take()
+}
+
 // Close ends the body. A last frame without its blank line still counts; a message that has not
 // ended is ended as incomplete. Closing again emits nothing.
 func (d *Decoder) Close() []schema.Event {

@@ -38,7 +38,7 @@ func newClaudeLane(s *recorder, cfg provider.Config) *claudeLane {
 // write hands one event of the API to the decoder, and its events to the recorder.
 func (l *claudeLane) write(event json.RawMessage) {
 	events, _ := l.dec.Write(append(slices.Clone(event), '\n')) // it is not closed
-	l.s.add(events...)
+	l.s.add(append(events, l.dec.Settle()...)...)
 }
 
 func (l *claudeLane) stream(id string) {

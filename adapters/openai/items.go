@@ -106,6 +106,9 @@ func (d *responses) added(typ string, all provider.Fields) {
 	d.announced = true
 	n, id := place(all, "output_index"), src.Str("id")
 	old, taken := d.found.Find("", n, func(*item) bool { return true })
+	if n < 0 {
+		old, taken = d.found.Find(id, n, func(*item) bool { return true })
+	}
 	twice := taken && old.typ == src.Str("type") && (!old.done || id == "" || old.name == id)
 	if call := src.Str("call_id"); twice && call != "" && old.call != nil && old.call.Call != provider.Bounded(call) {
 		twice = false

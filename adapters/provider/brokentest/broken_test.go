@@ -143,7 +143,9 @@ func TestPairs(t *testing.T) {
 	const most = 25 // frames
 	all := recordings(t)
 	r := rand.New(rand.NewPCG(seed, 3))
-	for done, bad := 0, 0; done < streams && bad < 10; {
+	done := 0
+	defer func() { t.Logf("%d streams", done) }()
+	for bad := 0; done < streams && bad < 10; {
 		rec := all[r.IntN(len(all))]
 		if n := len(rec.stream.Frames); n > most && r.IntN(n) > most {
 			continue // the long ones are as good as the others, and take longer

@@ -39,6 +39,9 @@ type faultyLog struct {
 	down   atomic.Bool // reads and writes fail
 	bad    atomic.Bool // what is read is not a log
 	copies atomic.Bool // watchers get copies of the bytes, as those of a log that is elsewhere
+
+	stuck atomic.Bool  // what is read of runs that begin with "stuck" does not come
+	waits atomic.Int64 // walks that wait for it
 }
 
 func (l *faultyLog) err() error {
@@ -84,6 +87,13 @@ func (l *faultyLog) Append(ctx context.Context, p *schema.Pack, after uint64) (u
 func (l *faultyLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	if err := l.err(); err != nil {
 		return func(yield func(schema.Pack, error) bool) { yield(schema.Pack{}, err) }
+	}
+	if l.stuck.Load() && strings.HasPrefix(key.Run, "stuck") {
+		return func(yield func(schema.Pack, error) bool) {
+			l.waits.Add(1)
+			<-ctx.Done()
+			yield(schema.Pack{}, context.Cause(ctx))
+		}
 	}
 	return l.Log.Packs(ctx, key, after, through)
 }

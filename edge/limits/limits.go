@@ -90,6 +90,7 @@ func (l *Limiter) Enter(tenant string, request bool) (*Meter, error) {
 		return nil, &ends.LimitError{What: "requests at once"}
 	}
 	if err := m.used(now); err != nil {
+		l.note(m, 0, 0) // a node that takes nothing knows of use that others may not
 		return nil, err
 	}
 	m.users++
@@ -166,6 +167,7 @@ func (l *Limiter) Spend(m *Meter, events int, bytes int64) error {
 	defer l.mu.Unlock()
 	now := time.Now()
 	if err := m.used(now); err != nil {
+		l.note(m, 0, 0) // a node that takes nothing knows of use that others may not
 		return err
 	}
 	m.events = use(m.events, now, int64(events), int64(m.limit.Events))

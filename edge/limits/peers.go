@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -23,8 +24,8 @@ const (
 	tellTenants  = 4096             // in one message
 	maxPeers     = 1024             // nodes that are remembered
 	forgetPeer   = time.Minute      // after it has told nothing
-	maxMissed    = 2 * time.Second  // of a rate, that counts of what was not heard at its time
-	maxCharge    = time.Hour        // of a rate, that counts of what was
+	settling     = 2 * time.Second  // after a node is heard for the first time, or again
+	maxCharge    = time.Hour        // of a rate, that counts of one message
 	retryTelling = 10 * time.Second // to subscribe
 )
 
@@ -35,6 +36,9 @@ type usage struct {
 	Bytes     int64  `json:"bytes"`
 	NewEvents int64  `json:"new_events"`
 	NewBytes  int64  `json:"new_bytes"`
+	// For how long the rates are used up, as far as the node knows, in nanoseconds.
+	EventsLeft time.Duration `json:"events_left"`
+	BytesLeft  time.Duration `json:"bytes_left"`
 }
 
 func (u *usage) valid() bool {
@@ -43,13 +47,16 @@ func (u *usage) valid() bool {
 
 // report is one message.
 type report struct {
-	Node string  `json:"node"`
-	Used []usage `json:"used"`
+	Node   string  `json:"node"`
+	Number uint64  `json:"number"` // of the node's messages
+	Used   []usage `json:"used"`
 }
 
 // peer is another node, by what it has told.
 type peer struct {
 	heard   time.Time
+	settled time.Time // from when on it and this node know the same
+	number  uint64
 	tenants map[string]usage
 }
 
@@ -59,6 +66,7 @@ type Peers struct {
 	limiter *Limiter
 	bus     Bus
 	node    string
+	number  uint64 // of the last message, of Run alone
 
 	mu    sync.Mutex
 	peers map[string]*peer
@@ -96,6 +104,7 @@ func (p *Peers) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		tick.Reset(tellEvery/2 + rand.N(tellEvery)) // nodes that take turns would keep their order
 		p.tell()
 	}
 }
@@ -105,7 +114,8 @@ func (p *Peers) tell() {
 	list := p.limiter.collect()
 	for len(list) > 0 {
 		n := min(len(list), tellTenants)
-		message, err := json.Marshal(report{p.node, list[:n]})
+		p.number++
+		message, err := json.Marshal(report{p.node, p.number, list[:n]})
 		if err == nil {
 			_ = p.bus.Publish(message) // the next message has it, too
 		}
@@ -133,29 +143,47 @@ func (p *Peers) hear(message []byte) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	other := p.peers[m.Node]
+	other := p.peer(&m)
 	if other == nil {
-		if len(p.peers) >= maxPeers {
-			return
-		}
-		other = &peer{tenants: make(map[string]usage)}
-		p.peers[m.Node] = other
+		return
 	}
-	other.heard = time.Now()
 	for _, u := range m.Used {
-		if !u.valid() {
-			continue
+		if u.valid() {
+			p.limiter.charge(&u, other.missed(&u), other.heard.Before(other.settled))
 		}
-		last, known := other.tenants[u.Tenant]
-		missed := usage{}
-		if known && u.Events >= last.Events && u.Bytes >= last.Bytes { // else the node has begun anew with it
-			missed = usage{Events: max(0, u.Events-last.Events-u.NewEvents), Bytes: max(0, u.Bytes-last.Bytes-u.NewBytes)}
-		}
-		if known || len(other.tenants) < maxMeters {
-			other.tenants[u.Tenant] = u
-		}
-		p.limiter.charge(&u, missed)
 	}
+}
+
+// peer returns who has told a report; nil: there are too many. It needs mu. Who was not heard for a while, or never, has counted what
+// this node has not, and the other way round.
+func (p *Peers) peer(m *report) *peer {
+	now := time.Now()
+	other := p.peers[m.Node]
+	switch {
+	case other == nil && len(p.peers) >= maxPeers:
+		return nil
+	case other == nil:
+		other = &peer{tenants: make(map[string]usage), settled: now.Add(settling)}
+		p.peers[m.Node] = other
+	case m.Number != other.number+1 && now.Sub(other.heard) > settling:
+		other.settled = now.Add(settling)
+		clear(other.tenants)
+	}
+	other.heard, other.number = now, m.Number
+	return other
+}
+
+// missed returns what a tenant has used at the node and was not heard, and notes what was.
+func (o *peer) missed(u *usage) (missed usage) {
+	last, known := o.tenants[u.Tenant]
+	if known || len(o.tenants) < maxMeters {
+		o.tenants[u.Tenant] = *u
+	}
+	if known && u.Events >= last.Events && u.Bytes >= last.Bytes { // else the node has begun anew with it
+		missed.Events = max(0, u.Events-last.Events-u.NewEvents)
+		missed.Bytes = max(0, u.Bytes-last.Bytes-u.NewBytes)
+	}
+	return missed
 }
 
 // collect returns what tenants have used here since it was called last.
@@ -165,8 +193,10 @@ func (l *Limiter) collect() []usage {
 	if len(l.fresh) == 0 {
 		return nil
 	}
+	now := time.Now()
 	list := make([]usage, len(l.fresh))
 	for i, m := range l.fresh {
+		m.sent.EventsLeft, m.sent.BytesLeft = m.events.Sub(now), m.bytes.Sub(now)
 		list[i] = m.sent
 		m.sent.NewEvents, m.sent.NewBytes, m.fresh = 0, 0, false
 	}
@@ -191,9 +221,9 @@ func (l *Limiter) note(m *Meter, events, bytes int64) {
 	}
 }
 
-// charge counts what a tenant has used at another node within the last moment, and what was missed of it before. What goes far
-// back does not count: its time is over, too.
-func (l *Limiter) charge(u *usage, missed usage) {
+// charge counts what a tenant has used at another node within the last moment, and what was missed of it before. With adopt what the
+// other node has counted is taken for what is used up, if that is more.
+func (l *Limiter) charge(u *usage, missed usage, adopt bool) {
 	limit := l.limit(u.Tenant)
 	if limit.Events == 0 && limit.Bytes == 0 {
 		return
@@ -205,20 +235,32 @@ func (l *Limiter) charge(u *usage, missed usage) {
 	since := now.Add(-tellEvery)
 	m.events = use(m.events, since, charged(u.NewEvents, missed.Events, int64(limit.Events)), int64(limit.Events))
 	m.bytes = use(m.bytes, since, charged(u.NewBytes, missed.Bytes, limit.Bytes), limit.Bytes)
+	if adopt {
+		m.events = later(m.events, adopted(now, u.EventsLeft, m.sent.NewEvents, int64(limit.Events)))
+		m.bytes = later(m.bytes, adopted(now, u.BytesLeft, m.sent.NewBytes, limit.Bytes))
+	}
 }
 
-// charged returns what counts of an amount, and of what was missed before, of a rate.
+// adopted returns up to when a rate is used up that is so for left at another node, which has not been told of fresh.
+func adopted(now time.Time, left time.Duration, fresh, perSecond int64) time.Time {
+	return use(now.Add(min(left, maxCharge)), now.Add(-maxCharge), charged(fresh, 0, perSecond), perSecond)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// charged returns what counts of an amount, and of what was missed before, of a rate. It does not overflow.
 func charged(fresh, missed, perSecond int64) int64 {
 	if perSecond == 0 {
 		return 0
 	}
-	return within(fresh, perSecond, maxCharge) + within(missed, perSecond, maxMissed)
-}
-
-// within bounds an amount by what a rate allows in a time. It does not overflow.
-func within(n, perSecond int64, most time.Duration) int64 {
-	if seconds := int64(most / time.Second); n/perSecond >= seconds {
-		return perSecond * seconds
+	most := int64(maxCharge / time.Second)
+	if fresh/perSecond+missed/perSecond >= most {
+		return perSecond * most
 	}
-	return n
+	return fresh + missed
 }

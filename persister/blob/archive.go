@@ -130,6 +130,11 @@ func (w *walk) run(ctx context.Context) error {
 		}
 		w.pos = max(w.pos, place.Expired) // the first pack shows the caller what is no longer kept
 		failed = w.once(ctx, place)
+		if failed == nil && w.pos < min(place.Archived, w.through) && place.Floor < place.Archived && w.a.cfg.Store != nil {
+			whole := place
+			whole.Floor = place.Archived // rows are missing: the object has them
+			failed = w.once(ctx, whole)
+		}
 		if errors.Is(failed, errStopped) || failed == nil && w.pos >= min(last, w.through) {
 			return failed
 		}

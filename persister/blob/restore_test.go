@@ -258,3 +258,35 @@ func TestMissingObjects(t *testing.T) {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 }
+
+// TestRowsGone: rows of a run are missing that its object has: all of them, the first, some in the middle, the last before
+// newer ones. The run is served from the object, and goes on with its rows after it.
+func TestRowsGone(t *testing.T) {
+	for name, gone := range map[string]string{"all": "seq <= 44", "first": "seq <= 7", "middle": "seq between 10 and 20", "last": "seq between 40 and 44", "one": "seq = 1"} {
+		t.Run(name, func(t *testing.T) {
+			store, base := openFolder(t)
+			s, db := openFile(t)
+			b := newBench(t, s, store, base, nil)
+			w := persistertest.NewWriter(key, day)
+			packs := []schema.Pack{w.Texts("", 40), w.Texts("child_1", 3), w.Pack("", persistertest.Lifecycle(schema.StateDone))}
+			b.append(packs...)
+			if err := b.archiver.One(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			packs = append(packs, w.Pack("", persistertest.Lifecycle(schema.StateRunning)), w.Texts("", 5))
+			b.append(packs[3:]...)
+			exec(t, db, "delete from agent_run_events where "+gone)
+			for _, after := range []schema.Seq{0, 6, 12, 41, 44, 46} {
+				var want []byte
+				for seq, line := range bytes.SplitAfter(bodyOf(packs), []byte("\n")) {
+					if schema.Seq(seq) >= after {
+						want = append(want, line...)
+					}
+				}
+				if got := read(t, b.archive, key, after, schema.MaxSeq, nil); !bytes.Equal(got, want) {
+					t.Errorf("after %d: %d bytes are served of %d", after, len(got), len(want))
+				}
+			}
+		})
+	}
+}

@@ -81,13 +81,12 @@ func (f *Filter) piece(e *schema.Event) bool {
 	if before == nil && !f.suspect(e.Payload) {
 		return true
 	}
-	all, _ := provider.Parse(e.Payload)
-	value := all.Get("text")
-	if !provider.IsString(value) {
+	from, to := textOf(e.Payload)
+	if from < 0 {
 		e.Payload = f.payload(e.Payload, false)
 		return true
 	}
-	text := provider.Inner(value)
+	text := e.Payload[from:to]
 	if before != nil {
 		text = append(before.text, text...)
 		delete(f.held, block)
@@ -106,8 +105,23 @@ func (f *Filter) piece(e *schema.Event) bool {
 	if keep == 0 {
 		return false
 	}
-	e.Payload = all.Set("text", provider.Enquote(clean[:keep])).Encode()
+	e.Payload = withText(e.Payload, from, to, clean[:keep])
 	return true
+}
+
+// textOf returns where the text of a piece is, as provider.Block writes it; -1: it is written otherwise.
+func textOf(payload []byte) (from, to int) {
+	const before, behind = `"text":"`, `","index":`
+	from, to = bytes.Index(payload, []byte(before)), bytes.LastIndex(payload, []byte(behind))
+	if from < 0 || to < from+len(before) {
+		return -1, -1
+	}
+	return from + len(before), to
+}
+
+func withText(payload []byte, from, to int, text []byte) []byte {
+	b := make([]byte, 0, from+len(text)+len(payload)-to)
+	return append(append(append(b, payload[:from]...), text...), payload[to:]...)
 }
 
 // suspect reports whether a piece may hold a secret, or the beginning of one. It is asked for every piece.
@@ -157,8 +171,8 @@ func (f *Filter) release(e *schema.Event) (list []schema.Event) {
 // piece makes an event of what is held.
 func (h *held) piece() schema.Event {
 	e := h.event
-	all, _ := provider.Parse(e.Payload)
-	e.Payload = all.Set("text", provider.Enquote(h.text)).Encode()
+	from, to := textOf(e.Payload)
+	e.Payload = withText(e.Payload, from, to, h.text)
 	return e
 }
 

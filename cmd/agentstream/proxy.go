@@ -176,7 +176,7 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logg
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a run that is older than the stream's window must not be gone on with")
 	} else {
-		store, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, Logger: log})
+		store, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, Fresh: cli.FreshDSN(c.Postgres), Logger: log})
 		if err != nil {
 			nc.Close()
 			return nil, nil, nil, err

@@ -125,7 +125,7 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a session that is older than the stream's window is not answered")
 	} else {
-		store, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, Logger: log})
+		store, err := postgres.Open(ctx, postgres.Config{DSN: c.Postgres, Fresh: cli.FreshDSN(c.Postgres), Logger: log})
 		if err != nil {
 			return err
 		}

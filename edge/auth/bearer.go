@@ -101,6 +101,7 @@ func visible(s string) bool {
 // StaticToken lets in who brings one token. Make it with NewStaticToken.
 type StaticToken struct {
 	sum    [sha256.Size]byte
+	tokens func() []string // as they are now; nil: the one of sum
 	caller Caller
 }
 
@@ -114,16 +115,42 @@ func NewStaticToken(token string, c Caller) (*StaticToken, error) {
 	return &StaticToken{sum: sha256.Sum256([]byte(token)), caller: c}, nil
 }
 
+// NewStaticTokens is NewStaticToken for tokens that can be replaced: now returns those that are accepted, the new one and the one before
+// while they change. It fails when none can be in a header. One that is taken away lets nobody in any more; what was begun with it goes on.
+func NewStaticTokens(now func() []string, c Caller) (*StaticToken, error) {
+	list := now()
+	if len(list) == 0 {
+		return nil, errors.New("auth: there is no token")
+	}
+	s, err := NewStaticToken(list[0], c)
+	if err == nil {
+		s.tokens = now
+	}
+	return s, err
+}
+
 // Owns everything: such a token has no form.
 func (*StaticToken) Owns(string) bool { return true }
 
 // Caller compares in constant time.
 func (s *StaticToken) Caller(_ context.Context, token string) (Caller, error) {
-	got := sha256.Sum256([]byte(token))
-	if subtle.ConstantTimeCompare(got[:], s.sum[:]) != 1 {
+	if !s.accepts(token) {
 		return Caller{}, refuse("another token")
 	}
 	return s.caller, nil
+}
+
+func (s *StaticToken) accepts(token string) bool {
+	got := sha256.Sum256([]byte(token))
+	if s.tokens == nil {
+		return subtle.ConstantTimeCompare(got[:], s.sum[:]) == 1
+	}
+	same := 0
+	for _, t := range s.tokens() {
+		sum := sha256.Sum256([]byte(t))
+		same |= subtle.ConstantTimeCompare(got[:], sum[:])
+	}
+	return same == 1
 }
 
 // Still accepts its own caller: the token lives as long as the process.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,12 @@ const minShareSecret = 32
 
 // SharesConfig sets shares up. Secret and Still are needed.
 type SharesConfig struct {
-	Secret []byte             // signs shares, the same at every node; at least 32 bytes
-	Still  func(Caller) error // checks whether the credential behind a share still holds; Bearer.Still
-	Now    func() time.Time   // default time.Now
+	Secret []byte // signs shares, the same at every node; at least 32 bytes
+	// Secrets returns the secrets as they are now, the one that signs first; shares of the others are accepted. One of less than 32
+	// bytes is passed over. nil: Secret alone.
+	Secrets func() []string
+	Still   func(Caller) error // checks whether the credential behind a share still holds; Bearer.Still
+	Now     func() time.Time   // default time.Now
 }
 
 // Shares makes and accepts shares: tokens with which whoever has one reads one run until it expires, and nothing else.
@@ -74,11 +78,31 @@ func (s *Shares) Issue(c Caller, run string, ttl time.Duration) (token string, u
 		return "", until, fmt.Errorf("auth: share of %s/%s: %w", c.Tenant, run, err)
 	}
 	body := base64.RawURLEncoding.EncodeToString(text)
-	return sharePrefix + body + "." + s.sign(body), until.UTC(), nil
+	return sharePrefix + body + "." + sign(s.secrets()[0], body), until.UTC(), nil
 }
 
-func (s *Shares) sign(body string) string {
-	mac := hmac.New(sha256.New, s.cfg.Secret)
+// secrets returns those that are long enough; there is always one.
+func (s *Shares) secrets() (list [][]byte) {
+	if s.cfg.Secrets != nil {
+		for _, text := range s.cfg.Secrets() {
+			if len(text) >= minShareSecret {
+				list = append(list, []byte(text))
+			}
+		}
+	}
+	if len(list) == 0 {
+		list = append(list, s.cfg.Secret)
+	}
+	return list
+}
+
+// signed reports whether one of the secrets has signed a body.
+func (s *Shares) signed(body, signature string) bool {
+	return slices.ContainsFunc(s.secrets(), func(secret []byte) bool { return hmac.Equal([]byte(signature), []byte(sign(secret, body))) })
+}
+
+func sign(secret []byte, body string) string {
+	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(sharePrefix + body))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
@@ -89,7 +113,7 @@ func (*Shares) Owns(token string) bool { return strings.HasPrefix(token, sharePr
 // Caller checks a share.
 func (s *Shares) Caller(_ context.Context, token string) (Caller, error) {
 	body, signature, ok := strings.Cut(strings.TrimPrefix(token, sharePrefix), ".")
-	if !ok || !hmac.Equal([]byte(signature), []byte(s.sign(body))) {
+	if !ok || !s.signed(body, signature) {
 		return Caller{}, refuse("the share's signature does not match")
 	}
 	text, err := base64.RawURLEncoding.DecodeString(body)

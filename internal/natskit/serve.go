@@ -73,6 +73,37 @@ func hosts(urls string) string {
 	return strings.Join(names, ", ")
 }
 
+// SplitUser takes the user and the password out of a list of addresses, if all have the same: a client can then be given them anew at
+// each connection. user reports whether there was one.
+func SplitUser(urls string) (plain string, user bool) {
+	var list []string
+	name, password := UserOf(urls)
+	for at := range strings.SplitSeq(urls, ",") {
+		u, err := neturl.Parse(strings.TrimSpace(at))
+		if err != nil || u.User == nil {
+			return urls, false
+		}
+		other, _ := u.User.Password()
+		if _, set := u.User.Password(); !set || u.User.Username() != name || other != password { // a token, or several users
+			return urls, false
+		}
+		u.User = nil
+		list = append(list, u.String())
+	}
+	return strings.Join(list, ","), true
+}
+
+// UserOf returns the user and the password of the first address of a list.
+func UserOf(urls string) (name, password string) {
+	first, _, _ := strings.Cut(urls, ",")
+	u, err := neturl.Parse(strings.TrimSpace(first))
+	if err != nil || u.User == nil {
+		return "", ""
+	}
+	password, _ = u.User.Password()
+	return u.User.Username(), password
+}
+
 // Dial connects and reconnects for ever. name shows in the server's list of connections.
 func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 	base := []nats.Option{

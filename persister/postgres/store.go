@@ -19,8 +19,11 @@ import (
 
 // Config configures a Store. DSN must be set.
 type Config struct {
-	DSN      string // URL or key=value form; it may hold a password and is never logged
-	MaxConns int    // default: pgx's own (4 or the number of CPUs, the greater), or the DSN's
+	DSN string // URL or key=value form; it may hold a password and is never logged
+	// Fresh returns the DSN as it is now, for the password of each new connection; nil: DSN. A password file that the DSN names is
+	// read again in any case.
+	Fresh    func() string
+	MaxConns int // default: pgx's own (4 or the number of CPUs, the greater), or the DSN's
 	Logger   *slog.Logger
 }
 
@@ -73,6 +76,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if pc.ConnConfig.RuntimeParams["application_name"] == "" {
 		pc.ConnConfig.RuntimeParams["application_name"] = "agentstream"
 	}
+	pc.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { return cfg.refresh(c) }
 	pc.AfterConnect = func(_ context.Context, c *pgx.Conn) error { return registerPacked(c.TypeMap()) }
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
@@ -81,6 +85,20 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{pool: pool, log: cfg.Logger, plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
 	s.Store = sqlstore.New(database{s}, s, dialect)
 	return s, nil
+}
+
+// refresh sets the password of a connection to what it is now. What else the DSN says stays as it was.
+func (c *Config) refresh(conn *pgx.ConnConfig) error {
+	dsn := c.DSN
+	if c.Fresh != nil {
+		dsn = c.Fresh()
+	}
+	now, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return errors.New("postgres: the DSN cannot be read") // pgx's text may quote it
+	}
+	conn.Password = now.Password
+	return nil
 }
 
 // Close waits until no connection is in use and closes all.

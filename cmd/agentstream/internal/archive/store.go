@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/persister"
 	"agentstream/persister/blob"
 	"agentstream/persister/deadletter"
@@ -49,7 +50,7 @@ func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*Store,
 		}
 		return &Store{s, s, s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
 	case dsn != "":
-		s, err := postgres.Open(ctx, postgres.Config{DSN: dsn, MaxConns: 3, Logger: log})
+		s, err := postgres.Open(ctx, postgres.Config{DSN: dsn, Fresh: cli.FreshDSN(dsn), MaxConns: 3, Logger: log})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -36,7 +36,12 @@ func (f *NATSFlags) Dial(role string, log *slog.Logger) (*nats.Conn, error) {
 	if f.Creds != "" {
 		opts = append(opts, nats.UserCredentials(f.Creds))
 	}
-	nc, err := natskit.Dial(f.NATS, "agentstream "+role, opts...)
+	urls, user := natskit.SplitUser(f.NATS)
+	if user {
+		now := NewSecret(f.NATS, "AGENTSTREAM_NATS")
+		opts = append(opts, nats.UserInfoHandler(func() (string, string) { return natskit.UserOf(now.Value()) }))
+	}
+	nc, err := natskit.Dial(urls, "agentstream "+role, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("--nats: %w", err)
 	}
@@ -81,6 +86,9 @@ func (f *LayoutFlags) Declare(ctx context.Context, js jetstream.JetStream, alone
 type PostgresFlags struct {
 	Postgres string `help:"PostgreSQL connection string. The environment variable, or its _FILE form, keeps the password out of the process list." env:"AGENTSTREAM_POSTGRES" placeholder:"DSN"`
 }
+
+// FreshDSN returns a function that returns a connection string as it is now, where it comes from a file.
+func FreshDSN(dsn string) func() string { return NewSecret(dsn, "AGENTSTREAM_POSTGRES").Value }
 
 // ErrNoPostgres reports that --postgres is missing.
 var ErrNoPostgres = errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) is required")

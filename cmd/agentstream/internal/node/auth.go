@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	authjs "agentstream/edge/auth/natsjs"
@@ -60,8 +61,10 @@ func (f *ListenFlags) checkAuth(mayBeOpen bool, host string) error {
 	if f.TicketTTL != 0 && (f.TicketTTL < time.Second || f.TicketTTL > auth.MaxTicketTTL) {
 		return fmt.Errorf("--ticket-ttl %v: 1s to %v is allowed", f.TicketTTL, auth.MaxTicketTTL)
 	}
-	if n := len(f.ShareSecret); n > 0 && n < 32 {
-		return fmt.Errorf("--share-secret: %d bytes, at least 32 are needed", n)
+	for line := range strings.Lines(f.ShareSecret) {
+		if n := len(strings.TrimSpace(line)); n < 32 {
+			return fmt.Errorf("--share-secret: %d bytes, at least 32 are needed", n)
+		}
 	}
 	if _, err := f.jwt(nil); err != nil {
 		return err
@@ -142,7 +145,9 @@ func (g *Gate) share(secret string) (err error) {
 	if secret == "" {
 		return nil
 	}
-	if g.Shares, err = auth.NewShares(auth.SharesConfig{Secret: []byte(secret), Still: g.Still}); err != nil {
+	now := cli.NewSecret(secret, "AGENTSTREAM_SHARE_SECRET")
+	g.Shares, err = auth.NewShares(auth.SharesConfig{Secret: []byte(now.Lines()[0]), Secrets: now.Lines, Still: g.Still})
+	if err != nil {
 		return fmt.Errorf("--share-secret: %w", err)
 	}
 	schemes := append(auth.Bearer{g.Shares}, g.bearer...)
@@ -201,7 +206,7 @@ func (g *Gate) schemes(ctx context.Context, f *ListenFlags, log *slog.Logger) er
 		}
 	}
 	if f.AuthToken != "" {
-		s, err := auth.NewStaticToken(f.AuthToken, all)
+		s, err := auth.NewStaticTokens(cli.NewSecret(f.AuthToken, "AGENTSTREAM_AUTH_TOKEN").Lines, all)
 		if err != nil {
 			return fmt.Errorf("--auth-token: %w", err)
 		}

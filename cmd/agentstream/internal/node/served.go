@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/edge"
 	"agentstream/persister/postgres"
 	"agentstream/persister/postgres/tables"
@@ -21,7 +22,7 @@ func OpenServed(ctx context.Context, dsn string, conns int, log *slog.Logger) (*
 	if strings.Contains(dsn, "pool_max_conns") {
 		conns = 0
 	}
-	store, err := postgres.Open(ctx, postgres.Config{DSN: dsn, MaxConns: conns, Logger: log})
+	store, err := postgres.Open(ctx, postgres.Config{DSN: dsn, Fresh: cli.FreshDSN(dsn), MaxConns: conns, Logger: log})
 	if err != nil {
 		return nil, err
 	}

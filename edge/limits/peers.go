@@ -72,7 +72,7 @@ type Peers struct {
 	peers map[string]*peer
 }
 
-// NewPeers returns the exchange of a limiter. node is the name of this process, which no other one has.
+// NewPeers returns the exchange of a limiter that nobody uses yet. node is the name of this process, which no other one has.
 func NewPeers(l *Limiter, bus Bus, node string) *Peers {
 	if l != nil {
 		l.telling = true

@@ -60,8 +60,9 @@ func TestEdgesTellEachOther(t *testing.T) {
 	nc := server.Dial(t)
 	nc.Close()
 	away, stop := context.WithCancel(t.Context())
-	work.Go(func() { limits.NewPeers(alone, natsjs.NewBus(nc), "alone").Run(away) })
 	defer stop()
+	peers := limits.NewPeers(alone, natsjs.NewBus(nc), "alone")
+	work.Go(func() { peers.Run(away) })
 	if !send(alone, 50) || send(alone, 1) {
 		t.Error("an edge without NATS does not count for itself")
 	}

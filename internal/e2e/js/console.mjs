@@ -239,6 +239,73 @@ const checks = {
     if (differs !== null) throw new Error(String(differs));
   },
 
+  async "any Markdown is read in time that grows with its length, within bounds"() {
+    await open("#/runs");
+    const cdp = await page.createCDPSession();
+    await cdp.send("Performance.enable", { timeDomain: "threadTicks" });
+    const busy = async () => (await cdp.send("Performance.getMetrics")).metrics.find((m) => m.name === "TaskDuration").value * 1000;
+    const names = await page.evaluate(async () => {
+      const { grow } = await import("/console/markdown.js");
+      const times = (s) => (n) => s.repeat(Math.ceil(n / s.length)).slice(0, n);
+      const until = (f) => (n) => {
+        let s = "";
+        for (let i = 0; s.length < n; i++) s += f(i);
+        return s.slice(0, n);
+      };
+      const hostile = { "nested lists": until((i) => "  ".repeat(i) + "- a\n"), "nested quotes, line by line": until((i) => ">".repeat(i) + " a\n"), "runs of backticks": until((i) => "`".repeat(i) + " "),
+        "a wide table": (n) => "|a".repeat(n / 4) + "|\n" + "|-".repeat(n / 4) + "|\n", "a long table": (n) => "|a|b|\n|-|-|\n" + "|a|b|\n".repeat(n / 6), "wide tables": (n) => ("|a".repeat(n / 12) + "|\n" + "|-".repeat(n / 12) + "|\n\n").repeat(3),
+        "quotes around lists": until((i) => "> - ".repeat(i) + "a\n"), "blanks before": (n) => " ".repeat(n - 1) + "x", "unclosed fences": until((i) => (i % 2 ? "```\n" : "~~~~ js\n")), "code": (n) => "```\n" + "a1 'b /* ".repeat(n / 9) };
+      for (const s of [">", "> ", "- ", "1. ", "- a\n", "*", "**", "**a ", "*a ", "_a ", "*a_ ", "*a **b ", "_a_b", "[", "]", "[a](", "[a](b", "[a](http://b) ", "![[]()", "`", "`a ", "``a", "# ", "###### a\n", "|", "|a", "|-|\n", "|a|\n|-|\n\n", "- - ", "* * *\n", "_ _ _ x\n",
+        "http://", "http://a ", "<a ", "<!--", "&amp;", "\\", "a\n", "a\n\n", "\n", "\t", "\u202e", "\ud800", "\u0000", "x", "word ", "~~~\n", "```", "  - > 1. ", "(((", "***a***"]) hostile[JSON.stringify(s)] = times(s);
+      globalThis.hostile = hostile;
+      globalThis.grown = (name, n) => {
+        const text = hostile[name](n), e = document.createElement("div");
+        e.className = "text";
+        document.getElementById("main").append(e);
+        grow(e, text);
+        const depth = (x) => 1 + Math.max(0, ...[...x.children].map(depth));
+        const out = { height: e.offsetHeight, elements: e.querySelectorAll("*").length, depth: depth(e), cells: Math.max(0, ...[...e.querySelectorAll("tr")].map((r) => r.children.length)), rows: Math.max(0, ...[...e.querySelectorAll("table")].map((r) => r.rows.length)) };
+        e.remove();
+        return out;
+      };
+      return Object.keys(hostile);
+    });
+    for (const name of names) {
+      const took = [];
+      for (const n of [15_000, 30_000, 60_000]) {
+        const before = await busy();
+        const { elements, depth, cells, rows } = await page.evaluate((name, n) => globalThis.grown(name, n), name, n);
+        took.push((await busy()) - before);
+        if (elements > 45_000 || depth > 60 || cells > 50 || rows > 501) throw new Error(`${name}: ${elements} elements, ${depth} deep, ${cells} columns, ${rows} rows`);
+      }
+      if (took[2] > 8 * took[0] + 60) throw new Error(`${name}: ${took.map(Math.round)} ms of CPU for texts that double`);
+    }
+    await cdp.detach();
+  },
+
+  async "an entry that cannot be shown is plain text, and the others are shown"() {
+    const quoted = ">".repeat(2000), wide = "|a".repeat(3000) + "|\n" + "|-".repeat(3000) + "|\n" + "|b".repeat(3000) + "|\n";
+    await post("deep", life("running"), start("m1"), say(quoted), end("m1"), start("m2"), say(`${wide}\n${wide}\n${wide}`), end("m2"), start("m3"), say("- ".repeat(3000) + "\n" + Array.from({ length: 300 }, (_, i) => "  ".repeat(i) + "- x").join("\n")), end("m3"), start("m4"), say("and **so** on"), end("m4"));
+    await open("#/run/deep");
+    await shows("and so on", ".conversation");
+    await shows(">>>>>>>>>>", ".conversation");
+    await shows("The table is larger: 3000 columns", ".conversation");
+    const shown = await page.evaluate(async () => {
+      const { conversation } = await import("/console/run/conversation.js");
+      const block = (text) => ({ kind: "text", text, open: false });
+      const message = (seq, blocks) => ({ start_seq: seq, end_seq: seq, child_id: null, role: "assistant", model: null, error: null, stop_reason: null, blocks });
+      const bad = message(2, [block("what it says")]);
+      Object.defineProperty(bad, "model", { get: () => { throw new Error("no such thing"); } });
+      const snapshot = { messages: [message(1, [block("before")]), bad, message(3, [block("**after**")])], tool_calls: [{ start_seq: 4, child_id: null, get state() { throw new Error("neither"); } }], children: [], inputs: [], plan: null };
+      const c = conversation({ fold: { snapshot }, partial: false }, { choose: () => {}, openLane: () => {}, blob: () => {}, signal: new AbortController().signal });
+      document.getElementById("main").append(c.element);
+      c.reset(null);
+      await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)));
+      return [...c.element.querySelectorAll(".entry")].map((e) => e.innerText.replaceAll("\n", " "));
+    });
+    if (shown.length !== 4 || !shown[0].includes("before") || !shown[1].includes("plain text: no such thing") || !shown[1].includes("what it says") || !shown[2].includes("after") || shown[2].includes("**") || !shown[3].includes("neither")) throw new Error(JSON.stringify(shown));
+  },
+
   async "finding: in a run, what failed, an event by its address, and by keys"() {
     await open("#/run/run_leak");
     await shows("Find the leak", "h1");

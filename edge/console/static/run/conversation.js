@@ -50,7 +50,11 @@ export function conversation(model, { choose, openLane, blob, signal }) {
 
   function fits(entry) {
     const text = query.value.trim().toLowerCase();
-    return kinds[kind.value][1](entry) && (text === "" || textOf(entry).toLowerCase().includes(text));
+    try {
+      return kinds[kind.value][1](entry) && (text === "" || textOf(entry).toLowerCase().includes(text));
+    } catch {
+      return false; // one that cannot be read
+    }
   }
 
   function look() {
@@ -127,13 +131,17 @@ export function conversation(model, { choose, openLane, blob, signal }) {
    */
   function refresh(e, entry) {
     const { kind, it } = entry;
-    const sign = signature(entry);
     const now = performance.now();
-    if (e.sign === sign) return Infinity;
-    if (e.due > now) return e.due;
-    e.sign = sign;
-    show(e, entry);
-    e.sealed = kind === "message" ? it.end_seq !== null : kind === "tool" && it.state !== "running";
+    try {
+      const sign = signature(entry);
+      if (e.sign === sign) return Infinity;
+      if (e.due > now) return e.due;
+      e.sign = sign;
+      show(e, entry);
+      e.sealed = kind === "message" ? it.end_seq !== null : kind === "tool" && it.state !== "running";
+    } catch (error) {
+      showPlain(e, entry, error);
+    }
     const end = performance.now();
     e.due = end + (end - now) * share;
     return Infinity;
@@ -165,6 +173,14 @@ export function conversation(model, { choose, openLane, blob, signal }) {
     const raw = e.firstChild ?? h("button", { type: "button", class: "seq", "aria-label": `Event ${entry.seq}`, on: { click: () => choose(entry) } }, `#${entry.seq}`);
     patch(e, [raw, views[entry.kind](entry.it, e)].flat(Infinity).filter(Boolean));
     e.querySelectorAll("details").forEach((d, i) => (d.open = were[i] ?? d.open));
+  }
+
+  /** Shows an entry that cannot be shown as what it is: its text, as it was sent. The others are none the worse for it. */
+  function showPlain(e, entry, error) {
+    fill(e, h("button", { type: "button", class: "seq", "aria-label": `Event ${entry.seq}`, on: { click: () => choose(entry) } }, `#${entry.seq}`),
+      h("p", { class: "hint" }, `This ${entry.kind} is shown as plain text: ${short(String(error?.message), 200)}`),
+      h("pre", { class: "plain", dir: "auto", tabindex: "0" }, visible(textOf(entry).slice(0, longest))));
+    e.parts = undefined;
   }
 
   const views = {
@@ -258,8 +274,16 @@ const kinds = {
   failed: ["What failed", ({ kind, it }) => (kind === "tool" && it.state === "failed") || (kind === "message" && it.error !== null) || (kind === "child" && it.state === "error")],
 };
 
-/** Returns the text of an entry that is looked through. */
-function textOf({ kind, it }) {
+/** Returns the text of an entry that is looked through; "" where it has none that can be read. */
+function textOf(entry) {
+  try {
+    return String(textIn(entry));
+  } catch {
+    return "";
+  }
+}
+
+function textIn({ kind, it }) {
   if (kind === "message") return it.blocks.map((b) => b.text || b.block?.text || "").join("\n");
   if (kind === "tool") return [it.tool, it.call_id, it.input?.text, it.streamed, it.output?.text, it.error?.text].join("\n");
   if (kind === "child") return `${it.child_id}\n${it.prompt}\n${it.reason}`;

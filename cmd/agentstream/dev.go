@@ -139,30 +139,33 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	}
 	n.Storing, n.Stored = k.persister.Storing, k.persister.Status
 	stages := append(n.Stages(ports.Clients), k.stages()...)
-	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Leaving: n.Leaving, Durability: durability, Persister: k.persister})
+	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Leaving: func() bool { return ctx.Err() != nil || n.Leaving() }, Durability: durability, Persister: k.persister})
 	c.AddKeeper(stages, m, memory, log)
 	stages[len(stages)-1] = append(stages[len(stages)-1], process.Part{Name: "disk", Run: disk.Run})
 	addr := ports.Clients.Addr()
 	log.Info("dev: serving", "listen", addr.String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
 	log.Info("dev: durability claim in force", "claim", durability)
 	if c.Demo {
-		if stages[0], err = c.addDemo(stages[0], n, store, addr, m.ProducerHooks(log), log); err != nil {
+		answers, err := c.demoParts(n, store, addr, m.ProducerHooks(log), log)
+		if err != nil {
 			return err
 		}
+		// First of all: what is answered here ends in the log before the streams that show it do.
+		stages = append([][]process.Part{answers}, stages...)
 	} else if err := c.greet(addr, ""); err != nil {
 		return err
 	}
 	return process.RunStages(ctx, stages...)
 }
 
-// addDemo adds the demo run, and what answers the sessions that people create.
-func (c *DevCmd) addDemo(parts []process.Part, n *node.Node, store *sqlite.Store, addr net.Addr, hooks producers.Hooks, log *slog.Logger) ([]process.Part, error) {
+// demoParts are the demo run, and what answers the sessions that people create.
+func (c *DevCmd) demoParts(n *node.Node, store *sqlite.Store, addr net.Addr, hooks producers.Hooks, log *slog.Logger) ([]process.Part, error) {
 	sessions, err := c.answerSessions(n, store, hooks, log)
 	if err != nil {
 		return nil, err
 	}
 	demo := process.Part{Name: "demo", Run: func(ctx context.Context) error { return c.runDemo(ctx, n, addr, hooks, log) }}
-	return append(parts, sessions, demo), nil
+	return []process.Part{sessions, demo}, nil
 }
 
 // connect opens the connection for all that is written and read, and the one for live copies.

@@ -113,7 +113,9 @@ var likenesses = []likeness{
 func (r *reading) pick(a *answer, at place, same likeness) *toolCall {
 	q := &r.c.items[at.item].calls[at.call]
 	in := inputSum(q.input)
-	like := func(k *toolCall, q *requestCall, in sum) bool { return same(k, k.given, q, in) || same(k, k.id, q, in) }
+	like := func(k *toolCall, q *requestCall, in sum) bool {
+		return same(k, k.given, q, in) || same(k, k.id, q, in) || same(k, k.late, q, in)
+	}
 	var list []*toolCall
 	for _, k := range a.calls {
 		if like(k, q, in) {

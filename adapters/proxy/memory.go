@@ -39,6 +39,7 @@ type toolCall struct {
 	seq   schema.Seq
 	id    string // in the log
 	given string // by the provider
+	late  string // by the provider, in the end of the answer; "" where it is the same
 	tool  string
 	input sum
 	done  bool
@@ -195,6 +196,19 @@ func (m *memory) settle(id string) {
 	}
 }
 
+// callsByLateIDs takes the ids that calls have in the end of an answer alone. An agent answers those.
+func (a *answer) callsByLateIDs(content []json.RawMessage) {
+	for _, raw := range content {
+		b, _ := provider.Parse(raw)
+		late, id := b.Str("late_id"), b.Str("id")
+		for _, k := range a.calls {
+			if late != "" && k.id == id {
+				k.late = late
+			}
+		}
+	}
+}
+
 // message takes a message that has ended.
 func (m *memory) message(ch *chapter, actor string, all provider.Fields) {
 	content := provider.Elements(all.Get("content"))
@@ -211,6 +225,7 @@ func (m *memory) message(ch *chapter, actor string, all provider.Fields) {
 	if a == nil {
 		return
 	}
+	a.callsByLateIDs(content)
 	a.names = append(a.names, all.Str("message_id"))
 	if id := all.Str("response_id"); id != "" {
 		a.names = append(a.names, id)

@@ -84,6 +84,10 @@ func TestConversation(t *testing.T) {
 func TestConversations(t *testing.T) {
 	chat := `data: {"id":"c1","object":"chat.completion.chunk","model":"g","choices":[{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"grep","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}` + "\n\ndata: [DONE]\n\n"
 	response := `{"id":"resp_1","object":"response","status":"completed","model":"g","output":[{"type":"function_call","id":"fc_1","call_id":"call_1","name":"grep","arguments":"{}","status":"completed"}]}`
+	// The end of the response has another id for the call, and the agent answers that.
+	late := `data: {"type":"response.output_item.done","output_index":0,"item":` +
+		`{"type":"function_call","id":"fc_1","call_id":"call_1","name":"grep","arguments":"{}","status":"completed"}}` +
+		"\n\ndata: " + `{"type":"response.completed","response":` + strings.ReplaceAll(response, "call_1", "call_9") + "}\n\n"
 	gemini := `{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"grep","args":{}}}]},"finishReason":"STOP"}],"modelVersion":"g"}`
 	for _, tt := range []struct{ path, typ, answer, first, second, want string }{
 		{"/v1/chat/completions", sse, chat,
@@ -93,6 +97,10 @@ func TestConversations(t *testing.T) {
 		{"/v1/responses", "application/json", response,
 			`{"model":"g","input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]}]}`,
 			`{"previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"call_1","output":"found"}]}`,
+			`"output":"found","kind":"function_call_output"`},
+		{"/v1/responses", sse, late,
+			`{"model":"g","input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]}]}`,
+			`{"previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"call_9","output":"found"}]}`,
 			`"output":"found","kind":"function_call_output"`},
 		{"/v1beta/models/g:generateContent", "application/json", gemini,
 			`{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}`,

@@ -177,7 +177,9 @@ func (k *toolCall) is(q *requestCall, exactly bool) bool {
 }
 
 // named reports whether this is the call's id.
-func (k *toolCall) named(id string) bool { return id != "" && (k.given == id || k.id == id) }
+func (k *toolCall) named(id string) bool {
+	return id != "" && (k.given == id || k.id == id || k.late == id)
+}
 
 // anchor returns the answer that the newest items go on from; nil where the log has none.
 func (r *reading) anchor() *answer {

@@ -82,12 +82,12 @@ func (d *chat) Frame(name string, all provider.Fields) {
 // usageOf returns the usage of a chunk, which may stand in a member of the vendor's; nil when there is none.
 func usageOf(all provider.Fields) (usage provider.Fields) {
 	for _, f := range all {
-		inner, _ := provider.Parse(f.Value)
 		switch {
-		case f.Name == "usage" && inner != nil:
-			return inner
+		case !provider.IsObject(f.Value):
+		case f.Name == "usage":
+			return all.Object("usage")
 		case usage == nil:
-			usage = inner.Object("usage")
+			usage = all.Object(f.Name).Object("usage")
 		}
 	}
 	return usage

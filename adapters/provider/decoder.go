@@ -186,14 +186,8 @@ func (d *Decoder) flush() {
 func (d *Decoder) take(event string, data []byte) {
 	data = OneLine(data)
 	all, ok := Parse(data)
-	if list := Elements(data); !ok && len(list) > 0 && !slices.ContainsFunc(list, func(v json.RawMessage) bool { return !IsObject(v) }) {
-		for _, one := range list {
-			d.take(event, one)
-		}
-		return
-	}
 	if !ok {
-		d.out.badFrame(event, data, "not an object")
+		d.takeList(event, data)
 		return
 	}
 	if bytes.Equal(data, d.last) && numbered(all) {
@@ -205,6 +199,18 @@ func (d *Decoder) take(event string, data []byte) {
 	d.out.raw = data
 	d.machine.Frame(event, all)
 	d.out.raw = nil
+}
+
+// takeList takes a list of frames.
+func (d *Decoder) takeList(event string, data []byte) {
+	list := Elements(data)
+	if len(list) == 0 || slices.ContainsFunc(list, func(v json.RawMessage) bool { return !IsObject(v) }) {
+		d.out.badFrame(event, data, "not an object")
+		return
+	}
+	for _, one := range list {
+		d.take(event, one)
+	}
 }
 
 // numbered reports whether a frame has what no two frames of one answer have in common: a number, padding by chance, or

@@ -59,8 +59,11 @@ func (l Fields) Str(name string) string {
 	if !IsString(v) {
 		return ""
 	}
+	if inner := Inner(v); bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner) // the frame is valid JSON, and valid UTF-8
+	}
 	var s string
-	_ = json.Unmarshal(v, &s) // the frame is valid JSON
+	_ = json.Unmarshal(v, &s)
 	return s
 }
 

@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -58,5 +60,45 @@ func TestShareSecretsAreReplaced(t *testing.T) {
 		if (oldErr == nil) != step.old || (freshErr == nil) != step.fresh {
 			t.Errorf("%q: old %v, fresh %v", step.secrets, oldErr, freshErr)
 		}
+	}
+}
+
+// TestRemoveAPIKeys: the keys of one tenant go, whatever is between them stays, and a node that has the file open lets nobody of them in.
+func TestRemoveAPIKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	var text strings.Builder
+	keys := map[string]string{}
+	for _, tenant := range []string{"acme", "other", "acme", "acme_2"} {
+		key, record, err := NewAPIKey("", tenant, ScopeRead, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := record.Line()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[key] = tenant
+		text.WriteString("# of " + tenant + "\n\n" + string(line))
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := RemoveAPIKeys(path, "acme"); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := RemoveAPIKeys(path, "acme"); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	a, err := OpenAPIKeys(APIKeysConfig{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, tenant := range keys {
+		if _, err := a.Caller(t.Context(), key); (err == nil) != (tenant != "acme") {
+			t.Errorf("a key of %s: %v", tenant, err)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Error(info, err)
 	}
 }

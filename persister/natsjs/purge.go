@@ -25,7 +25,13 @@ type Purger struct {
 	blobs      *natskit.Blobs
 	partitions int
 	bucket     string
+	erase      bool // overwrite messages before they are removed
 }
+
+// EraseFirst has every message overwritten in the server's files before it is removed: what is purged by its subject alone stays readable in
+// the blocks that hold younger messages, also after a restart. It costs a request and the writing of a block of at most 8 MiB for each
+// message. Call it before the Purger is used.
+func (p *Purger) EraseFirst() { p.erase = true }
 
 // NewPurger reads the layout of the log. keys is the bucket of idempotency keys, "" for none. It wraps
 // natskit.ErrNotDeclared when there is no log.
@@ -211,6 +217,12 @@ func (p *Purger) Purge(ctx context.Context, key schema.RunKey, through schema.Se
 	}
 	if err == nil && (over || through == schema.MaxSeq) {
 		n := 0
+		if p.erase {
+			messages, err = p.overwriteBlobs(ctx, key, messages)
+		}
+		if err != nil {
+			return messages, keys, fmt.Errorf("natsjs: purge %s: %w", key, err)
+		}
 		n, err = p.blobs.Remove(ctx, key)
 		messages += n
 	}
@@ -318,6 +330,19 @@ func messagesOf(ctx context.Context, nc *nats.Conn, run natskit.Run) iter.Seq2[n
 
 // purge removes the messages of a subject below a position, all of them when it is 0.
 func (p *Purger) purge(ctx context.Context, stream, subject string, below uint64) (int, error) {
+	erased := 0
+	if p.erase {
+		n, err := p.overwrite(ctx, stream, subject, below)
+		if err != nil {
+			return n, err
+		}
+		erased = n
+	}
+	n, err := p.remove(ctx, stream, subject, below)
+	return erased + n, err
+}
+
+func (p *Purger) remove(ctx context.Context, stream, subject string, below uint64) (int, error) {
 	n, err := natskit.PurgeOnce(ctx, p.nc, stream, subject, below, purgeIdle)
 	if api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound && strings.HasPrefix(stream, "KV_") {
 		return 0, nil // no key was ever kept

@@ -21,7 +21,9 @@ type offsetsOf struct {
 	err    error
 }
 
-func (o *offsetsOf) Offsets(context.Context) ([]persister.StoredOffset, error) { return o.stored, o.err }
+func (o *offsetsOf) Offsets(context.Context) ([]persister.StoredOffset, error) {
+	return o.stored, o.err
+}
 
 // TestInspector: each kind of damage fails the check that is for it, and that one alone, in words that name the stream or the
 // command.

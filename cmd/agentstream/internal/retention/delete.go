@@ -11,7 +11,9 @@ import (
 
 	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/edge/auth"
 	"agentstream/persister/blob"
+	"agentstream/persister/natsjs"
 	"agentstream/persister/retention"
 	"agentstream/schema"
 )
@@ -27,8 +29,9 @@ type DeleteFlags struct {
 	cli.NATSFlags
 	archive.StoreFlags
 	archive.BlobFlags
-	Yes  bool `help:"Do not ask."`
-	JSON bool `name:"json" help:"Print one JSON object."`
+	PurgeBlocks bool `name:"purge-blocks" help:"Also have the NATS servers overwrite each message before it is removed: what is only removed stays readable in their files until the block that holds it goes. Slow: a request and a block for each message."`
+	Yes         bool `help:"Do not ask."`
+	JSON        bool `name:"json" help:"Print one JSON object."`
 }
 
 // DeleteRunCmd removes a run.
@@ -50,7 +53,8 @@ func (c *DeleteRunCmd) Run(ctx context.Context, log *slog.Logger) error {
 // DeleteTenantCmd removes a tenant.
 type DeleteTenantCmd struct {
 	DeleteFlags
-	Tenant string `arg:"" help:"Tenant."`
+	Tenant  string `arg:"" help:"Tenant."`
+	APIKeys string `name:"api-keys" help:"The edges' file of API keys: those of the tenant are taken out of it first." type:"path" env:"AGENTSTREAM_API_KEYS" placeholder:"FILE"`
 }
 
 // Run removes the tenant and looks whether anything is left.
@@ -59,12 +63,29 @@ func (c *DeleteTenantCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	return c.remove(ctx, log, c.Tenant, func(d *retention.Deleter) (retention.Deleted, error) {
+		if err := c.endKeys(); err != nil {
+			return retention.Deleted{}, err
+		}
 		return d.Tenant(ctx, c.Tenant, func(done int) {
 			if done%1000 == 0 {
 				c.Notice("%d runs removed", done)
 			}
 		})
 	})
+}
+
+// endKeys takes the tenant's API keys out of the file of the edges, which read it again by themselves, or says that they let in as before.
+func (c *DeleteTenantCmd) endKeys() error {
+	if c.APIKeys == "" {
+		c.Notice("API keys and tokens of %s still let in, and begin new runs: give --api-keys, and end the tokens at their issuer", c.Tenant)
+		return nil
+	}
+	ended, err := auth.RemoveAPIKeys(c.APIKeys, c.Tenant)
+	if err != nil {
+		return fmt.Errorf("--api-keys: %w", err)
+	}
+	c.Notice("%d API keys of %s were taken out of %s; tokens end at their issuer", ended, c.Tenant, c.APIKeys)
+	return nil
 }
 
 func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string, fn func(*retention.Deleter) (retention.Deleted, error)) error {
@@ -76,6 +97,9 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 		return err
 	}
 	defer done()
+	if p, ok := cfg.Log.(*natsjs.Purger); ok && c.PurgeBlocks {
+		p.EraseFirst()
+	}
 	missing := 0
 	if b, ok := cfg.Blobs.(blob.Remover); ok {
 		b.Missing = func(uri string) {
@@ -91,6 +115,9 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 	r, err := fn(d)
 	if err != nil {
 		return err
+	}
+	if !c.PurgeBlocks && r.Messages > 0 {
+		c.Notice("removed messages stay readable in the files of the NATS servers until their blocks go; --purge-blocks overwrites them")
 	}
 	err = c.Print(c.JSON, r, "removed: %d runs, %d events, %d blobs, %d messages, %d idempotency keys, %d dead letters\nleft: %s",
 		r.Runs, r.Events, r.Blobs, r.Messages, r.Keys, r.Letters, leftOf(r))

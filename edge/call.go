@@ -15,6 +15,7 @@ import (
 	"agentstream/edge/body"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
+	"agentstream/edge/gate"
 	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
@@ -26,6 +27,8 @@ type call struct {
 	protocol.Call
 	of     *Server
 	answer protocol.Response // Call.Writer
+	pass   gate.Pass         // of the server's goroutine
+	hurry  *hurry            // of callers who are not known; nil: there is time
 	route  *route            // nil until found
 	begun  time.Time
 	err    error // why it did not end well; nil when it did
@@ -79,6 +82,8 @@ func (c *call) finish(v any) {
 	}
 	if c.err != nil && !abort {
 		switch {
+		case c.Writer.Status == 0 && !c.mayRefuse():
+			c.turnAway(reason)
 		case c.Writer.Status == 0 && (c.route == nil || c.route.transport() == dialect.GRPC):
 			c.refuseCall() // a call of a method that is not there is one, too
 		case c.Writer.Status == 0:

@@ -89,17 +89,22 @@ type Config struct {
 	MaxFoldBytes   int           // fold of one run, which snapshots and commands need; default 16 MiB
 	StateBytes     int           // folds and projectors of runs that are kept for the next request; default 128 MiB
 	SendBuffer     int           // the kernel's, per connection: how far a client may be behind unnoticed; default 256 KiB
-	MaxStreams     int           // open streams on this node; 0 is no limit (cmd derives one from descriptors)
-	KeepAlive      time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
-	WriteTimeout   time.Duration // for each 64 KiB written to a client; default 30 s
-	BodyTimeout    time.Duration // for a request body to arrive; default 60 s
-	LogTimeout     time.Duration // for the log to take or to give what a request is about; default 15 s
-	HeaderTimeout  time.Duration // for a request's headers; default 10 s
-	IdleTimeout    time.Duration // for the next request on a connection; default 120 s
-	DrainDelay     time.Duration // after the end of Run's context, in which the node serves as before but is not ready: so long may a balancer take to notice
-	DrainWindow    time.Duration // over which streams are ended at shutdown; default 5 s
-	DrainLimit     time.Duration // after which Run gives up on requests; default DrainWindow + 10 s
-	Retry          time.Duration // reconnection hint; each client gets 1 to 2 times it; default 1 s
+	// MaxStreams bounds the open streams of this node, and its requests over HTTP/2, whatever they ask for; 0 is no limit (cmd
+	// derives one from descriptors and memory).
+	MaxStreams    int
+	MaxStrangers  int           // of the requests over HTTP/2, those whose caller is not known; default 256
+	KeepAlive     time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
+	WriteTimeout  time.Duration // for each 64 KiB written to a client; default 30 s
+	BodyTimeout   time.Duration // for a request body to arrive; default 60 s
+	LogTimeout    time.Duration // for the log to take or to give what a request is about; default 15 s
+	HeaderTimeout time.Duration // for a request's headers; default 5 s
+	// StrangerTimeout is for a request that is open to everybody, and for the refusal of others; default 5 s.
+	StrangerTimeout time.Duration
+	IdleTimeout     time.Duration // for the next request on a connection; default 120 s
+	DrainDelay      time.Duration // after the end of Run's context, in which the node serves as before but is not ready: so long may a balancer take to notice
+	DrainWindow     time.Duration // over which streams are ended at shutdown; default 5 s
+	DrainLimit      time.Duration // after which Run gives up on requests; default DrainWindow + 10 s
+	Retry           time.Duration // reconnection hint; each client gets 1 to 2 times it; default 1 s
 
 	Logger *slog.Logger // nil discards
 	Hooks  Hooks
@@ -152,7 +157,8 @@ func (c Config) withDefaults() Config {
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, time.Minute)
 	c.BodyWait = cmp.Or(c.BodyWait, 2*time.Second)
 	c.LogTimeout = cmp.Or(c.LogTimeout, 15*time.Second)
-	c.HeaderTimeout = cmp.Or(c.HeaderTimeout, 10*time.Second)
+	c.HeaderTimeout = cmp.Or(c.HeaderTimeout, 5*time.Second)
+	c.StrangerTimeout = cmp.Or(c.StrangerTimeout, 5*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
 	c.DrainWindow = cmp.Or(c.DrainWindow, 5*time.Second)
 	c.DrainLimit = cmp.Or(c.DrainLimit, c.DrainWindow+10*time.Second)
@@ -187,7 +193,7 @@ func (c Config) validate() error {
 			return fmt.Errorf("edge: limit of tenant %q: %w", tenant, err)
 		}
 	}
-	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.BodyWait, c.LogTimeout, c.HeaderTimeout, c.IdleTimeout, c.DrainDelay, c.DrainWindow, c.Recheck} {
+	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.BodyWait, c.LogTimeout, c.HeaderTimeout, c.StrangerTimeout, c.IdleTimeout, c.DrainDelay, c.DrainWindow, c.Recheck} {
 		if d < 0 {
 			return fmt.Errorf("edge: %v is not a time-out", d)
 		}

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"agentstream/edge/gate"
 )
 
 // Run serves ln until ctx ends. For DrainDelay it goes on as before but is not ready, then it drains: it stops accepting, ends the streams one by one over
@@ -17,7 +19,7 @@ import (
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() { served <- srv.Serve(s.gate.Listen(ln)) }()
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx))
@@ -79,6 +81,14 @@ const unread = 256 << 10
 // too many would wait for another to end, which may never be.
 const together = 4096
 
+// together is how many streams of HTTP/2 a connection may have.
+func (c Config) together() int {
+	if c.MaxStreams > 0 {
+		return min(together, c.MaxStreams)
+	}
+	return together
+}
+
 // httpServer has no write time-out: it would end streams. Each write to a client has its own.
 func (s *Server) httpServer(ctx context.Context) *http.Server {
 	var protocols http.Protocols
@@ -94,9 +104,10 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 		// A connection whose other end has vanished is found by pings; on HTTP/1.1 by ConnContext.
 		// One that takes nothing is closed a moment after its streams' own deadlines have passed.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout, WriteByteTimeout: s.cfg.WriteTimeout + time.Second,
-			MaxReceiveBufferPerConnection: unread, MaxReceiveBufferPerStream: unread, MaxConcurrentStreams: together},
+			MaxReceiveBufferPerConnection: unread, MaxReceiveBufferPerStream: unread, MaxConcurrentStreams: s.cfg.together()},
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			ctx, c = gate.Within(ctx, c)
 			limitUnacked(c, s.cfg.KeepAlive+s.cfg.WriteTimeout)
 			if t, ok := c.(*net.TCPConn); ok {
 				// The kernel would let it grow to megabytes for a client that does not read.

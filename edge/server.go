@@ -16,6 +16,7 @@ import (
 	"agentstream/edge/body"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
+	"agentstream/edge/gate"
 	"agentstream/edge/limits"
 	"agentstream/edge/live"
 	"agentstream/edge/protocol"
@@ -34,6 +35,7 @@ import (
 // Server serves runs. Make it with New; use Run, or Handler in a server of your own.
 type Server struct {
 	cfg    Config
+	gate   *gate.Gate
 	sse    *sse.Transport
 	ws     *ws.Transport
 	grpc   *grpc.Transport
@@ -74,7 +76,11 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	s := &Server{cfg: cfg, poll: poller, sse: out, ws: sockets, grpc: calls}
+	in, err := gate.New(cfg.gate())
+	if err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
+	s := &Server{cfg: cfg, gate: in, poll: poller, sse: out, ws: sockets, grpc: calls}
 	s.large.New = func() any { return new([largeSize]byte) }
 	s.allow, s.expose = corsLists(cfg.Protocols)
 	if err := s.rooms(); err != nil {
@@ -195,8 +201,11 @@ func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) protocol
 		h["Connection"] = []string{"close"}
 	}
 	c.Node = s.node
-	s.cors(c)
-	err := s.dispatch(c)
+	err := s.gate.Enter(&c.pass, gate.Of(r.Context()), r.ProtoMajor > 1)
+	if err == nil {
+		s.cors(c)
+		err = s.dispatch(c)
+	}
 	p, parting := err.(*protocol.Parting) //nolint:errorlint // it is handed over, never wrapped
 	if parting && p.Here != nil {
 		c.lasting = p.Here
@@ -214,6 +223,8 @@ func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) protocol
 // leave ends what the server's goroutine does for a call.
 func (c *call) leave() {
 	v := recover()
+	defer c.pass.Leave()
+	defer func() { c.hurry.over(c) }() // of the refusal, too
 	c.In.Leave()
 	if c.parked {
 		return
@@ -228,6 +239,9 @@ func (s *Server) dispatch(c *call) (err error) {
 	if len(c.Request.RequestURI) > maxURI {
 		return ends.ErrURITooLong
 	}
+	if err := checkTarget(c.Request); err != nil {
+		return err
+	}
 	if s.preflight(c) {
 		return nil
 	}
@@ -241,14 +255,31 @@ func (s *Server) dispatch(c *call) (err error) {
 	}
 	c.speak(c.route.protocol)
 	c.Commands = c.route.needs&(auth.ScopeWrite|auth.ScopeCommand) != 0
-	if c.route.needs != 0 {
-		if err := s.authorize(c); err != nil && (!c.route.late || errors.Is(err, ends.ErrOrigin)) {
-			return err
-		} else if err != nil {
-			c.late = err
-		}
+	if err := s.admit(c); err != nil {
+		return err
 	}
 	return c.route.serve(c)
+}
+
+// admit lets a caller in who may have what the route serves, or who is told late.
+func (s *Server) admit(c *call) error {
+	if c.route.needs == 0 {
+		return s.welcome(c)
+	}
+	err := s.authorize(c)
+	if err == nil {
+		c.pass.Know()
+		return nil
+	}
+	if !c.route.late || errors.Is(err, ends.ErrOrigin) {
+		return err
+	}
+	c.late = err
+	if err := c.pass.Open(); err != nil {
+		return err
+	}
+	c.limit()
+	return nil
 }
 
 // Take is rest's: it stores posts as ingest does requests.

@@ -41,6 +41,7 @@ func OpenDuplex(w http.ResponseWriter, r *http.Request, timeout time.Duration) (
 	if err != nil {
 		return nil, fmt.Errorf("take the connection over: %w: %w", dialect.ErrClientGone, err)
 	}
+	conn = Own(conn)
 	d := &Duplex{conn: conn, timeout: timeout}
 	read, err := early.Reader.Peek(early.Reader.Buffered())
 	if err == nil {

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -76,4 +77,12 @@ func (e End) Text() string {
 		return e.Code
 	}
 	return e.Code + ": " + e.Message
+}
+
+// Own returns the connection itself of one that was taken over from the HTTP server, where something stands before it.
+func Own(c net.Conn) net.Conn {
+	if before, ok := c.(interface{ Take() net.Conn }); ok {
+		return before.Take()
+	}
+	return c
 }

@@ -45,7 +45,7 @@ type Services struct {
 	Poll time.Duration
 	// Watches bounds the health watches at a time; default 256. One more is RESOURCE_EXHAUSTED.
 	Watches int
-	// ReflectionTimeout bounds one call of reflection; default 1 min.
+	// ReflectionTimeout bounds one call of reflection; default 5 s.
 	ReflectionTimeout time.Duration
 }
 
@@ -60,9 +60,25 @@ func (v Services) withDefaults() Services {
 		v.Watches = 256
 	}
 	if v.ReflectionTimeout <= 0 {
-		v.ReflectionTimeout = time.Minute
+		v.ReflectionTimeout = 5 * time.Second
 	}
 	return v
+}
+
+type briefKey struct{}
+
+// Brief returns a context for a call of somebody who may watch health for so long at most. The end is UNIMPLEMENTED: it makes
+// clients take the server for healthy and not ask again, as the definition of Watch has it.
+func Brief(ctx context.Context, most time.Duration) context.Context {
+	return context.WithValue(ctx, briefKey{}, most)
+}
+
+// brief returns a channel that tells when a watch has to end; nil: it need not.
+func brief(ctx context.Context) <-chan time.Time {
+	if most, ok := ctx.Value(briefKey{}).(time.Duration); ok {
+		return time.After(most)
+	}
+	return nil
 }
 
 // Handlers returns the standard services as handlers by path, each for POST alone: grpc.health.v1.Health
@@ -165,7 +181,7 @@ func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCh
 	tick := time.NewTicker(h.Poll)
 	defer tick.Stop()
 	closing, stop := h.Closing, (<-chan time.Time)(nil)
-	last := healthpb.HealthCheckResponse_UNKNOWN
+	last, enough := healthpb.HealthCheckResponse_UNKNOWN, brief(ctx)
 	for {
 		now := h.status()
 		if !h.known(r.Msg.GetService()) {
@@ -184,6 +200,8 @@ func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCh
 			closing, stop = nil, time.After(transport.Notice)
 		case <-stop:
 			return connect.NewError(connect.CodeCanceled, errors.New("this node is shutting down"))
+		case <-enough:
+			return connect.NewError(connect.CodeUnimplemented, errors.New("a longer watch needs a credential"))
 		case <-tick.C:
 		}
 	}

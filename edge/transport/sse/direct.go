@@ -77,6 +77,7 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *F
 	if err != nil {
 		return nil, fmt.Errorf("sse: take the connection over: %w: %w", dialect.ErrClientGone, err)
 	}
+	conn = transport.Own(conn)
 	d := &Direct{t: t, format: format.ready(), conn: conn, gone: gone}
 	d.try = d.own.Of(conn)
 	// Deadlines of the HTTP server are for requests.

@@ -129,6 +129,7 @@ func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Si
 	if err != nil {
 		return nil, fmt.Errorf("ws: take the connection over: %w", err)
 	}
+	conn = transport.Own(conn)
 	if o.MaxMessage == 0 {
 		o.MaxMessage = t.cfg.MaxMessage
 	}

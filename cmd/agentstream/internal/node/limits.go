@@ -17,7 +17,7 @@ type LimitFlags struct {
 	IngestEvents   int      `name:"ingest-events-per-second" help:"Events a second that a tenant may write, at all nodes together; 0 is no limit." default:"1000000" env:"AGENTSTREAM_INGEST_EVENTS_PER_SECOND" placeholder:"N"`
 	IngestBytes    int64    `name:"ingest-bytes-per-second" help:"Bytes of bodies a second that a tenant may write, at all nodes together, inflated; 0 is no limit." default:"268435456" env:"AGENTSTREAM_INGEST_BYTES_PER_SECOND" placeholder:"N"`
 	IngestRequests int      `name:"ingest-requests" help:"Requests that write that a tenant may have under way at this node; 0 is no limit." default:"1024" env:"AGENTSTREAM_INGEST_REQUESTS" placeholder:"N"`
-	MaxStreams     int      `help:"Streams that may be open at this node; 0: as many as there are descriptors for." default:"0" env:"AGENTSTREAM_MAX_STREAMS" placeholder:"N"`
+	MaxStreams     int      `help:"Streams that may be open at this node, and requests over HTTP/2; 0: as many as there are descriptors and memory for." default:"0" env:"AGENTSTREAM_MAX_STREAMS" placeholder:"N"`
 	TenantStreams  int      `name:"tenant-streams" help:"Of --max-streams, those that a tenant may have open; 0: half, or all where one tenant alone is let in." default:"0" env:"AGENTSTREAM_TENANT_STREAMS" placeholder:"N"`
 	BodyMemory     string   `help:"Memory that the bodies of requests may take at once, inflated and decoded: 256MiB. Default: a sixth of --memory, or 128MiB. A tenant may hold half of it." env:"AGENTSTREAM_BODY_MEMORY" placeholder:"SIZE"`
 	MaxBlob        string   `help:"Largest blob that is taken, and largest output that is moved into one; off: blobs are neither taken nor given." default:"64MiB" env:"AGENTSTREAM_MAX_BLOB" placeholder:"SIZE"`
@@ -39,6 +39,17 @@ func (f *LimitFlags) bodyMemory(b process.Budget) (int64, error) {
 		return 0, fmt.Errorf("--body-memory %q: %w", f.BodyMemory, err)
 	}
 	return n, nil
+}
+
+// streams is how many streams may be open: by the flag, or as many as there are descriptors and memory for.
+func (f *LimitFlags) streams(files process.Files, b process.Budget) int {
+	switch {
+	case f.MaxStreams > 0:
+		return f.MaxStreams
+	case files.Streams == 0 || b.Streams == 0:
+		return max(files.Streams, b.Streams)
+	}
+	return min(files.Streams, b.Streams)
 }
 
 // blobBounds are what blobs may have: one, those of a run, and those of a tenant. 0 is the edge's own default.

@@ -193,7 +193,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if err != nil {
 		return err
 	}
-	streams := cmp.Or(cfg.Flags.MaxStreams, n.files.Streams)
+	streams := cfg.Flags.streams(n.files, cfg.Memory)
 	shareStreams(&all, tenants, streams, !n.gate.many)
 	bodies, err := cfg.Flags.bodyMemory(cfg.Memory)
 	if err != nil {

@@ -40,13 +40,14 @@ func devMemory(root fs.FS) int64 {
 
 // Budget divides the memory that a process may take. All in bytes; 0 is no bound.
 type Budget struct {
-	whole  int64
-	soft   bool  // nobody asked for it, and nothing ends a process that takes more
-	heap   int64 // of Go's runtime: the rest is the program itself, what it has mapped, and what a collection is late for
-	Bodies int64 // of requests under way; 0: the edge's own default
-	Pages  int64 // of history that are kept for the next request; 0: the default
-	State  int64 // of runs that is kept for the next request: folds and projectors; 0: the default
-	Log    int64 // that the embedded log may be given within LogHolds
+	whole   int64
+	soft    bool  // nobody asked for it, and nothing ends a process that takes more
+	heap    int64 // of Go's runtime: the rest is the program itself, what it has mapped, and what a collection is late for
+	Bodies  int64 // of requests under way; 0: the edge's own default
+	Pages   int64 // of history that are kept for the next request; 0: the default
+	State   int64 // of runs that is kept for the next request: folds and projectors; 0: the default
+	Streams int   // that may be open; 0: as many as there are descriptors for
+	Log     int64 // that the embedded log may be given within LogHolds
 }
 
 // LogHolds is how long the embedded nats-server keeps what was written in memory.
@@ -55,11 +56,15 @@ const LogHolds = 10 * time.Second
 // leastLog keeps the embedded log usable however little memory there is.
 const leastLog = 32 << 20
 
+// ofStream is for how many bytes of the whole there is a stream. One over HTTP/2 takes about half of it.
+const ofStream = 40 << 10
+
 func budgetOf(whole int64) Budget {
 	if whole == 0 {
 		return Budget{}
 	}
-	return Budget{whole: whole, heap: whole / 4 * 3, Bodies: min(whole/6, 1<<30), Pages: min(whole/16, 64<<20), State: min(whole/8, 128<<20), Log: max(whole/4, leastLog)}
+	return Budget{whole: whole, heap: whole / 4 * 3, Bodies: min(whole/6, 1<<30), Pages: min(whole/16, 64<<20), State: min(whole/8, 128<<20), Log: max(whole/4, leastLog),
+		Streams: int(whole / ofStream)}
 }
 
 // Keep finds how much the process may take and sets the runtime's limit, unless GOMEMLIMIT has. most bounds what was found

@@ -46,6 +46,7 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	}
 	options := ws.Options{
 		Bulk:     v.Publishes,
+		Memory:   s.memory(l),
 		Received: func(_ *ws.Sink, message []byte) error { return t.Receive(message) },
 		Closed:   func(err error) { l.End(closed(err)) },
 	}

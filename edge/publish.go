@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentstream/edge/auth"
+	"agentstream/edge/body"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
@@ -47,7 +48,7 @@ func (s *Server) part(c *call, p *protocol.Parting) error {
 			l.Leave()
 			c.over(v, err)
 		}()
-		err = s.listen(d, l)
+		err = s.listen(d, l, p.Life, d.Stop)
 	}()
 	return live.ErrParked
 }
@@ -55,8 +56,8 @@ func (s *Server) part(c *call, p *protocol.Parting) error {
 // listen reads until the client has said all, or is gone, or the answer takes nothing more. While nothing comes it holds little
 // memory, and little of the stack: what stands on it is multiplied by the clients that say nothing, and the collector halves the
 // stack of one that waits only where less than a quarter of it is used.
-func (s *Server) listen(body io.Reader, l protocol.Lasting) error {
-	r := s.reading(l)
+func (s *Server) listen(body io.Reader, l protocol.Lasting, of *live.Life, stop func()) error {
+	r := s.reading(l, of, stop)
 	for !r.over {
 		r.took(body.Read(r.b))
 	}
@@ -67,15 +68,18 @@ func (s *Server) listen(body io.Reader, l protocol.Lasting) error {
 type reading struct {
 	s     *Server
 	l     protocol.Lasting
+	of    *live.Life
 	b     []byte           // into which is read next
 	large *[largeSize]byte // nil: little comes
+	share *body.Share      // of the memory for bodies, for large; nil: it had none yet
 	over  bool
 	err   error
+	late  overdue
 	small [smallSize]byte
 }
 
-func (s *Server) reading(l protocol.Lasting) *reading {
-	r := &reading{s: s, l: l}
+func (s *Server) reading(l protocol.Lasting, of *live.Life, stop func()) *reading {
+	r := &reading{s: s, l: l, of: of, late: overdue{stop: stop}}
 	r.b = r.small[:]
 	return r
 }
@@ -83,7 +87,7 @@ func (s *Server) reading(l protocol.Lasting) *reading {
 // took deals with what was read.
 func (r *reading) took(n int, err error) {
 	if n > 0 {
-		r.err = r.l.Take(r.b[:n])
+		r.take(r.b[:n])
 	}
 	switch {
 	case r.err != nil || err == io.EOF: //nolint:errorlint // it is a reader's
@@ -93,17 +97,83 @@ func (r *reading) took(n int, err error) {
 	}
 	switch {
 	case n == smallSize && r.large == nil && !r.over:
-		r.large = r.s.large.Get().(*[largeSize]byte)
-		r.b = r.large[:]
+		r.enlarge()
 	case r.large != nil && (n <= smallSize || r.over):
 		r.s.large.Put(r.large)
+		r.share.Give(largeSize)
 		r.b, r.large = r.small[:], nil
 	}
+	if r.over {
+		r.late.rest()
+	}
+}
+
+// take hands over what was read. What has begun with it must be whole in time.
+func (r *reading) take(b []byte) {
+	var p protocol.Progress
+	r.late.pause()
+	p, r.err = r.l.Take(b)
+	r.late.goOn(p, r.s.cfg.BodyTimeout)
+}
+
+// enlarge takes memory for much, if the client's tenant has any.
+func (r *reading) enlarge() {
+	if r.share == nil {
+		r.share = r.s.bodies.Share(r.of.Caller.Tenant)
+	}
+	if r.share.Try(largeSize) == nil {
+		r.large = r.s.large.Get().(*[largeSize]byte)
+		r.b = r.large[:]
+	}
+}
+
+// overdue ends the reading from a client whose message does not become whole. One goroutine uses it. Nothing is late while what
+// has come is dealt with.
+type overdue struct {
+	stop  func()
+	timer *time.Timer   // nil: no message has begun since much came
+	whole int           // messages when the one began that is waited for
+	begun bool          // it has
+	left  time.Duration // that it has
+	since time.Time     // when it was last waited for
+}
+
+// pause is for what was read, before it is dealt with.
+func (o *overdue) pause() {
+	if o.begun {
+		o.timer.Stop()
+		o.left -= time.Since(o.since)
+	}
+}
+
+// goOn is for what was dealt with.
+func (o *overdue) goOn(p protocol.Progress, most time.Duration) {
+	if !p.Begun {
+		o.rest()
+		return
+	}
+	if !o.begun || p.Whole != o.whole {
+		o.left = most
+	}
+	o.begun, o.whole, o.since = true, p.Whole, time.Now()
+	if o.timer == nil {
+		o.timer = time.AfterFunc(o.left, o.stop)
+		return
+	}
+	o.timer.Reset(o.left)
+}
+
+// rest waits for nothing, and holds nothing.
+func (o *overdue) rest() {
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+	o.begun, o.timer = false, nil
 }
 
 // How much is read at once from a client that says little, and from one that says much, in bytes.
 const (
-	smallSize = 512 - 80 // with what else a reading has
+	smallSize = 640 - 176 // with what else a reading has
 	largeSize = 32 << 10
 )
 
@@ -166,6 +236,7 @@ func (s *Server) publishCall(c *call) error {
 	if _, ends := both.Ctx.Deadline(); ends {
 		context.AfterFunc(both.Ctx, func() { l.End(context.Cause(both.Ctx)) })
 	}
+	both.Memory = s.memory(l)
 	m := &messages{Both: both, c: c, life: l, words: c.Protocol.Dialect.(dialect.Publishing), lines: &s.lines}
 	if err := s.openCall(m); err != nil {
 		defer l.End(nil)
@@ -207,18 +278,21 @@ type messages struct {
 	stream  *publish.Stream
 	unwatch func()
 	lines   *transport.Buffers
+	whole   int // messages
 }
 
 // Take takes bytes, in which messages begin and end anywhere.
-func (m *messages) Take(b []byte) error {
+func (m *messages) Take(b []byte) (p protocol.Progress, err error) {
 	line := m.lines.Get()
 	defer m.lines.Put(line)
-	return m.Both.Take(b, func(message []byte) (err error) {
+	err = m.Both.Take(b, func(message []byte) (err error) {
+		m.whole++
 		if *line, err = m.words.AppendPublished((*line)[:0], message); err != nil {
 			return m.stream.Skip(err)
 		}
 		return m.stream.Message(*line)
 	})
+	return protocol.Progress{Whole: m.whole, Begun: m.Whole() != nil}, err
 }
 
 // End waits until what was taken is answered.

@@ -43,6 +43,7 @@ type Server struct {
 	node   *protocol.Node
 	live   *live.Live
 	peers  *limits.Peers // nil: there are none
+	bodies *body.Bodies
 	rest   *rest.API
 	large  sync.Pool         // of *[largeSize]byte
 	lines  transport.Buffers // made of messages
@@ -68,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	sockets, err := ws.New(ws.Config{WriteTimeout: cfg.WriteTimeout, Poll: poller})
+	sockets, err := ws.New(ws.Config{WriteTimeout: cfg.WriteTimeout, MessageTimeout: cfg.BodyTimeout, Poll: poller})
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
@@ -101,6 +102,7 @@ func (s *Server) rooms() error {
 	if err != nil {
 		return err
 	}
+	s.bodies = bodies
 	counted := limits.New(cfg.IngestLimit, cfg.TenantLimits)
 	if cfg.LimitBus != nil {
 		s.peers = limits.NewPeers(counted, cfg.LimitBus, rand.Text())
@@ -185,13 +187,18 @@ const maxURI = 8 << 10
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{of: s, begun: time.Now()}
 	defer c.leave()
-	if l := s.begin(c, w, r); l != nil {
-		c.err = s.listen(r.Body, l)
+	if p := s.begin(c, w, r); p != nil {
+		c.err = s.listen(r.Body, p.Here, p.Life, readStop(w))
 	}
 }
 
+// readStop returns what ends the reading of a request's body.
+func readStop(w http.ResponseWriter) func() {
+	return func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) } // it fails when the client is gone
+}
+
 // begin does what a request asks for, and returns what is left to be listened to.
-func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) protocol.Lasting {
+func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) *protocol.Parting {
 	c.Request, c.ID = r, requestID(r.Header)
 	c.answer.ResponseWriter, c.Writer = w, &c.answer
 	h := w.Header()
@@ -209,7 +216,7 @@ func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) protocol
 	p, parting := err.(*protocol.Parting) //nolint:errorlint // it is handed over, never wrapped
 	if parting && p.Here != nil {
 		c.lasting = p.Here
-		return p.Here
+		return p
 	}
 	if parting {
 		err = s.part(c, p)

@@ -1,9 +1,11 @@
 package edge
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
+	"agentstream/edge/body"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
@@ -57,8 +59,24 @@ func (s *Server) upgrade(c *call, o ws.Options) (*ws.Sink, error) {
 
 // closed returns why a client closed in the words of the table of ends.
 func closed(err error) error {
-	if bad := new(ws.ProtocolError); errors.As(err, &bad) {
+	if bad := new(ws.ProtocolError); errors.As(err, &bad) || errors.Is(err, ends.ErrLimited) || errors.Is(err, ends.ErrNoRoom) {
 		return err
 	}
 	return errors.Join(dialect.ErrClientGone, err)
 }
+
+// memory is what a stream's messages take of the memory for bodies.
+type memory struct {
+	share *body.Share
+	ctx   context.Context
+}
+
+func (s *Server) memory(l *live.Life) *memory {
+	return &memory{s.bodies.Share(l.Caller.Tenant), l.Ctx}
+}
+
+// Take waits a little for n bytes more.
+func (m *memory) Take(n int64) error { return m.share.Take(m.ctx, n) }
+
+// Give returns n bytes.
+func (m *memory) Give(n int64) { m.share.Give(n) }

@@ -55,7 +55,9 @@ func (s *Share) Take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// try is take without waiting.
+// Try is Take without waiting.
+func (s *Share) Try(n int64) error { return s.try(n) }
+
 func (s *Share) try(n int64) error {
 	_, err := s.room.enter(s, n)
 	return err

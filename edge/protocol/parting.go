@@ -18,12 +18,18 @@ type Lasting interface {
 	// Broken is the error for one of reading what the client sends.
 	Broken(err error) error
 	// Take takes what was read, and may change it. It does not keep it.
-	Take(b []byte) error
+	Take(b []byte) (Progress, error)
 	// End ends the answer. err is why nothing more is taken, an error of Broken or of Take; nil is the client's end. The error is
 	// the call's.
 	End(err error) error
 	// Leave is called at last, whatever has happened. Nothing is written behind it.
 	Leave()
+}
+
+// Progress is how far the messages of a client have come.
+type Progress struct {
+	Whole int  // messages that have come whole
+	Begun bool // another one has begun
 }
 
 // Error makes a Parting an error, which no client sees.

@@ -18,6 +18,7 @@ type input struct {
 	s     *Stream
 	n     int    // lines so far
 	rest  []byte // the beginning of a line
+	held  int64  // of the client's memory, for it
 	skip  int    // bytes of a line that is too large, so far; 0: there is none
 	fresh []*lane
 
@@ -74,11 +75,10 @@ func (s *Stream) settled(err error) error {
 // begin keeps the beginning of a line.
 func (in *input) begin(p []byte) error {
 	if in.skip == 0 && len(in.rest)+len(p) <= in.s.cfg.MaxLine {
-		in.rest = append(in.rest, p...)
-		return nil
+		return in.keepRest(p)
 	}
 	in.skip += len(in.rest) + len(p)
-	if in.rest = nil; in.skip > maxSkipped {
+	if in.dropRest(); in.skip > maxSkipped {
 		in.n++
 		return in.garbage(in.tooLarge())
 	}
@@ -93,10 +93,11 @@ func (in *input) end(p []byte) error {
 		return in.refuse(nil, in.tooLarge())
 	}
 	if len(in.rest) > 0 {
-		p = append(in.rest, p...)
-		if in.rest = p[:0]; cap(p) > keptRest {
-			in.rest = nil
+		if err := in.keepRest(p); err != nil {
+			return err
 		}
+		defer in.restart()
+		p = in.rest
 	}
 	if p = bytes.TrimSuffix(p, []byte{'\r'}); len(p) == 0 {
 		return nil
@@ -105,6 +106,13 @@ func (in *input) end(p []byte) error {
 		return in.refuse(nil, in.tooLarge())
 	}
 	return in.line(p, true)
+}
+
+// restart is for the next line.
+func (in *input) restart() {
+	if in.rest = in.rest[:0]; cap(in.rest) > keptRest {
+		in.dropRest()
+	}
 }
 
 // keptRest is the largest beginning of a line whose memory is used again, in bytes.
@@ -189,6 +197,11 @@ func (in *input) enter(run []byte, post producers.Post, at place, copied bool) e
 		s.change.Wait()
 	}
 	if copied && s.stopped == nil {
+		if err := s.widen(); err != nil {
+			return err
+		}
+	}
+	if copied && s.stopped == nil {
 		var err error
 		if at.from, post.Body, err = s.keep(post.Body); err != nil {
 			return err
@@ -254,7 +267,7 @@ func (in *input) close() {
 		in.s.cfg.Limits.Leave(in.meter, false)
 		in.entered = false
 	}
-	in.rest = nil
+	in.dropRest()
 }
 
 // block is memory in which lines lie until they are answered.

@@ -38,8 +38,10 @@ type Stream struct {
 	kept    int    // lanes that the newest prune has left
 	cur     *block // that is being filled
 
-	lines int // that are not answered
-	bytes int // of them
+	lines   int   // that are not answered
+	bytes   int   // of them
+	held    int64 // of the client's memory, beside the text of lines
+	sending int   // bytes that are being delivered
 
 	out   []byte // answers that are not delivered
 	spare []byte
@@ -177,6 +179,7 @@ func (s *Stream) drop(err error) {
 		l.posts, l.places = nil, nil
 	}
 	s.out = nil
+	s.narrow()
 	s.change.Broadcast()
 }
 
@@ -200,6 +203,7 @@ func (s *Stream) Finish(tell *dialect.Receipt) error {
 		s.change.Wait()
 	}
 	s.in.close()
+	s.narrow()
 	return s.failed
 }
 
@@ -305,10 +309,11 @@ func (s *Stream) deliver() {
 func (s *Stream) write() {
 	b := s.out
 	s.out, s.spare = s.spare[:0], nil
-	s.quiet = false
+	s.quiet, s.sending = false, len(b)
 	s.mu.Unlock()
 	err := s.client.Deliver(b)
 	s.mu.Lock()
+	s.sending = 0
 	if s.spare = b[:0]; cap(b) > keptOut {
 		s.spare = nil
 	}
@@ -316,6 +321,7 @@ func (s *Stream) write() {
 		s.drop(err)
 	}
 	s.writing = false
+	s.narrow()
 	s.flush()
 	s.change.Broadcast()
 }

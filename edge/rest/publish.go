@@ -184,7 +184,11 @@ func (l *lines) Broken(err error) error {
 }
 
 // Take takes bytes, in which lines begin and end anywhere.
-func (l *lines) Take(b []byte) error { return l.stream.Feed(b) }
+func (l *lines) Take(b []byte) (protocol.Progress, error) {
+	err := l.stream.Feed(b)
+	n, begun := l.stream.Lines()
+	return protocol.Progress{Whole: n, Begun: begun}, err
+}
 
 // End waits until what was taken is answered.
 func (l *lines) End(err error) error {

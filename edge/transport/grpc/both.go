@@ -28,6 +28,16 @@ type Both struct {
 	r      *http.Request
 	last   *transport.End
 	rest   []byte // the beginning of a message
+	held   int64  // of Memory, for it
+	// Memory is what the beginning of a message takes that has more than 4 KiB; nil: nobody counts.
+	Memory Memory
+}
+
+// Memory is what a call's messages may take.
+type Memory interface {
+	// Take waits a little for n bytes more. An error ends the call.
+	Take(n int64) error
+	Give(n int64)
 }
 
 // Begin begins a call that Speaks has approved. The body of the request is for Take; Finish ends the call. An error is as Serve's: then the client has been answered.
@@ -79,7 +89,9 @@ func (b *Both) Broken(err error) error {
 // Take takes what was read, and calls each with the messages that are whole, whose bytes it may change, and must not keep.
 func (b *Both) Take(p []byte, each func(message []byte) error) error {
 	if len(b.rest) > 0 {
-		b.rest = append(b.rest, p...)
+		if err := b.keep(p); err != nil {
+			return err
+		}
 		p = b.rest
 	}
 	most := b.call.t.cfg.MaxRequest
@@ -103,11 +115,44 @@ func (b *Both) Take(p []byte, each func(message []byte) error) error {
 	}
 	switch {
 	case len(p) == 0 && cap(b.rest) > keptRest:
-		b.rest = nil
+		b.drop()
 	case len(p) == 0 || len(p) != len(b.rest): // else it is there
-		b.rest = append(b.rest[:0], p...)
+		b.rest = b.rest[:copy(b.rest, p)]
+		return b.keep(p[len(b.rest):])
 	}
 	return nil
+}
+
+// freeRest is the beginning of a message that nobody counts, in bytes.
+const freeRest = 4 << 10
+
+// keep adds to the beginning of a message. Its memory grows with what has come.
+func (b *Both) keep(p []byte) error {
+	need := len(b.rest) + len(p)
+	if need <= cap(b.rest) {
+		b.rest = append(b.rest, p...)
+		return nil
+	}
+	size := max(need, 2*cap(b.rest))
+	if need <= freeRest {
+		size = min(size, freeRest)
+	}
+	if more := int64(size) - b.held; size > freeRest && b.Memory != nil && more > 0 {
+		if err := b.Memory.Take(more); err != nil {
+			return fmt.Errorf("grpc: a message of %d bytes so far: %w", len(b.rest), err)
+		}
+		b.held = int64(size)
+	}
+	b.rest = append(append(make([]byte, 0, size), b.rest...), p...)
+	return nil
+}
+
+// drop lets go of the beginning of a message.
+func (b *Both) drop() {
+	if b.rest = nil; b.held > 0 {
+		b.Memory.Give(b.held)
+		b.held = 0
+	}
 }
 
 // keptRest is the largest beginning of a message whose memory is used again, in bytes.
@@ -149,6 +194,7 @@ func (b *Both) Whole() error {
 
 // Finish ends the call. The error says why the end did not get through.
 func (b *Both) Finish(e transport.End) error {
+	b.drop()
 	if b.cancel != nil {
 		defer b.cancel()
 	}

@@ -21,6 +21,7 @@ const (
 	closeProtocol    = 1002
 	closeUnsupported = 1003
 	closeNotUTF8     = 1007
+	closePolicy      = 1008
 	closeTooBig      = 1009
 )
 

@@ -34,6 +34,8 @@ type input struct {
 
 	text   utf8Check
 	msg    []byte // of the message under way, when somebody wants it
+	held   int64  // of Options.Memory, for it
+	inside bool   // a frame or a message has begun and is not whole
 	spare  []byte // memory for the next one
 	size   int    // of the message under way
 	frames int    // of the message under way; 0: none is
@@ -49,6 +51,7 @@ type input struct {
 	said  chan struct{} // made before ended is set; closed when the close frame was written, or could not be
 	left  atomic.Bool   // the connection ends because of what the client did
 
+	whole time.Time  // when what has begun must be whole; zero: nothing is waited for
 	mu    sync.Mutex // of the deadline of reads, until End has begun
 	busy  bool       // Received runs
 	sent  uint64     // pings
@@ -142,6 +145,9 @@ func (s *Sink) receive() error {
 		}
 		if err != nil {
 			return err
+		}
+		if s.in.inside = s.in.frames > 0; !s.in.inside {
+			s.in.finish(s.conn)
 		}
 	}
 }
@@ -243,11 +249,10 @@ func (s *Sink) dataFrame(h inHeader) error {
 		case in.skip:
 		case !in.text.feed(part):
 			return s.refuse(notUTF8)
-		case want:
-			if in.msg == nil {
-				in.msg, in.spare = in.spare, nil
+		case want && !in.deaf:
+			if err := s.keep(part); err != nil {
+				s.overflow(err)
 			}
-			in.msg = append(in.msg, part...)
 		}
 		return nil
 	})
@@ -267,7 +272,14 @@ func (s *Sink) dataFrame(h inHeader) error {
 	}
 	msg, skip := in.msg, in.skip
 	in.size, in.frames, in.msg, in.skip = 0, 0, nil, false
+	defer s.drop()
 	if want && !skip {
+		if n := len(msg); n > freeMessage && !s.o.Bulk {
+			if err := s.hold(in.held + dealtWith*int64(n)); err != nil {
+				s.overflow(err)
+				return nil
+			}
+		}
 		s.deliver(func() error { return s.o.Received(s, msg) })
 		if s.o.Bulk && cap(msg) <= keptMessage {
 			in.spare = msg[:0]
@@ -283,6 +295,7 @@ func (s *Sink) refuse(bad *ProtocolError) error {
 		return bad
 	}
 	in.skip, in.msg, in.text = true, nil, utf8Check{}
+	s.drop()
 	if !in.deaf && !in.ended.Load() {
 		s.deliver(func() error { return s.o.Refused(s, bad) })
 	}
@@ -309,7 +322,7 @@ func (s *Sink) busy(call func() error) error {
 	in.busy = false
 	if !in.until.IsZero() && !in.ended.Load() {
 		in.until = time.Now().Add(s.t.cfg.WriteTimeout)
-		_ = s.conn.SetReadDeadline(in.until)
+		in.arm(s.conn)
 	}
 	return err
 }
@@ -398,6 +411,7 @@ func (s *Sink) full(b []byte) error {
 		n := copy(b, in.buf[in.r:in.w])
 		in.r += n
 		b = b[n:]
+		in.inside = true
 	}
 	return nil
 }
@@ -416,8 +430,30 @@ func (s *Sink) fill() error {
 	if err := s.pong(); err != nil {
 		return err
 	}
+	if in.begin(s.conn, s.t.cfg.MessageTimeout); s.o.Bulk && in.inside && s.try != nil {
+		return s.fillBulk()
+	}
 	n, err := s.conn.Read(in.buf)
 	in.w = n
+	return readError(n, err)
+}
+
+// fillBulk holds no memory for a bulk while it waits.
+func (s *Sink) fillBulk() error {
+	in := &s.in
+	n, err := s.try.Read(in.buf)
+	if in.w = n; n > 0 || err != nil {
+		return err
+	}
+	bulks.Put((*[bulkBuffer]byte)(in.buf))
+	n, err = s.conn.Read(in.small[:])
+	in.buf = bulks.Get().(*[bulkBuffer]byte)[:]
+	in.w = copy(in.buf, in.small[:n])
+	return readError(n, err)
+}
+
+// readError is that of a read of n bytes.
+func readError(n int, err error) error {
 	if n > 0 {
 		return nil
 	}

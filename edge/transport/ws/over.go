@@ -14,6 +14,10 @@ import (
 func (s *Sink) over(err error) {
 	defer close(s.done)
 	defer s.conn.Close()
+	s.drop()
+	if errors.Is(err, os.ErrDeadlineExceeded) && s.in.overdue() {
+		err = s.late()
+	}
 	if s.watch != nil {
 		defer s.watch.Stop()
 	}

@@ -36,7 +36,7 @@ func (in *input) expect(conn net.Conn, timeout time.Duration) (uint64, error) {
 	in.sent++
 	if in.until.IsZero() {
 		in.until = time.Now().Add(timeout)
-		_ = conn.SetReadDeadline(in.until)
+		in.arm(conn)
 	}
 	return in.sent, nil
 }
@@ -67,7 +67,7 @@ func (in *input) recordPong(conn net.Conn, data []byte, timeout time.Duration) (
 	default:
 		return nil
 	}
-	_ = conn.SetReadDeadline(in.until)
+	in.arm(conn)
 	if n < in.probe {
 		return nil
 	}

@@ -23,19 +23,23 @@ type Config struct {
 	WriteTimeout time.Duration // for each write of at most 64 KiB, and for the answer to a ping; default 30 s
 	CloseTimeout time.Duration // how long a client may take to answer a close; default 2 s
 	MaxMessage   int           // the largest message taken from a client, bytes; default 64 KiB
-	Poll         *poll.Poller  // reports when a client has sent something; nil: a goroutine each reads
+	// MessageTimeout is for a client's message to become whole once it has begun; default 60 s.
+	MessageTimeout time.Duration
+	Poll           *poll.Poller // reports when a client has sent something; nil: a goroutine each reads
 }
 
 func (c Config) withDefaults() Config {
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, 2*time.Second)
 	c.MaxMessage = cmp.Or(c.MaxMessage, 64<<10)
+	c.MessageTimeout = cmp.Or(c.MessageTimeout, time.Minute)
 	return c
 }
 
 func (c Config) validate() error {
-	if c.WriteTimeout < 0 || c.CloseTimeout < 0 || c.MaxMessage < 0 {
-		return fmt.Errorf("ws: write time-out %v, close time-out %v, largest message %d: not positive", c.WriteTimeout, c.CloseTimeout, c.MaxMessage)
+	if c.WriteTimeout < 0 || c.CloseTimeout < 0 || c.MessageTimeout < 0 || c.MaxMessage < 0 {
+		return fmt.Errorf("ws: time-outs of writes %v, closes %v, messages %v, largest message %d: not positive",
+			c.WriteTimeout, c.CloseTimeout, c.MessageTimeout, c.MaxMessage)
 	}
 	return nil
 }
@@ -47,6 +51,8 @@ type Options struct {
 	Subprotocols []string
 	// MaxMessage is the largest message taken from this client, bytes; 0: Config.MaxMessage.
 	MaxMessage int
+	// Memory is what messages of more than 4 KiB take, from their first bytes until they are dealt with. nil: nobody counts.
+	Memory Memory
 	// Bulk means that the client sends much at a time: more is read at once then, and the bytes of a message are not
 	// Received's once that has returned.
 	Bulk bool

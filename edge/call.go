@@ -117,6 +117,9 @@ func (c *call) refuse(reason dialect.Reason) {
 	if c.Request.ProtoMajor == 1 && c.Request.ContentLength < 0 && !c.In.Entered() { // whose body may stay open: the answer does not wait for it
 		c.In.Unread = http.NewResponseController(c.Writer).EnableFullDuplex() == nil
 	}
+	if c.Request.ProtoMajor == 1 && c.Request.ContentLength != 0 { // the HTTP server reads what is left of it
+		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(c.of.cfg.StrangerTimeout))
+	}
 	p := ends.Problem(reason, c.err)
 	p.RequestID = c.ID
 	h := c.Writer.Header()

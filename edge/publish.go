@@ -310,11 +310,17 @@ func (m *messages) End(err error) error {
 	} else {
 		err = errors.Join(err, ferr)
 	}
+	if err != nil && m.c.Request.ProtoMajor == 1 { // what is left of the body is read, and a client may never send it
+		_ = http.NewResponseController(m.c.Writer).SetReadDeadline(time.Now().Add(leftTime))
+	}
 	if ferr := m.Finish(m.c.lastWord(err)); err == nil {
 		err = ferr
 	}
 	return err
 }
+
+// leftTime is how long the rest of a body may take that is thrown away.
+const leftTime = 500 * time.Millisecond
 
 // Leave ends what the stream has started, where End could not.
 func (m *messages) Leave() {

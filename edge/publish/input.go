@@ -307,7 +307,10 @@ func (s *Stream) reserve(n int) error {
 		return nil
 	}
 	s.in.flush()
+	s.waits = true
+	defer func() { s.waits = false }()
 	take := func() error {
+		s.narrow()
 		s.mu.Unlock()
 		defer s.mu.Lock()
 		return s.client.Memory.Take(s.ctx, int64(n))

@@ -22,7 +22,7 @@ func (s *Stream) widen() error {
 	if s.client.Memory == nil {
 		return nil
 	}
-	if n := s.beside(1) - s.held; n > 0 {
+	for n := s.beside(1) - s.held; n > 0; n = s.beside(1) - s.held {
 		if err := s.reserve(int(n)); err != nil {
 			return err
 		}
@@ -31,12 +31,17 @@ func (s *Stream) widen() error {
 	return nil
 }
 
-// narrow returns memory that the stream no longer needs. It needs mu.
+// narrow returns memory that the stream no longer needs: all of it while it waits for some, or others of its tenant might wait
+// for that. It needs mu.
 func (s *Stream) narrow() {
 	if s.held == 0 {
 		return
 	}
-	if n := s.beside(0); n == 0 || s.held-n > 4*besidePiece {
+	spare := int64(4 * besidePiece)
+	if s.waits {
+		spare = 0
+	}
+	if n := s.beside(0); n == 0 || s.held-n > spare {
 		s.client.Memory.Give(s.held - n)
 		s.held = n
 	}
@@ -54,16 +59,26 @@ func (in *input) keepRest(p []byte) error {
 		size = min(size, besideFree)
 	}
 	if more := int64(size) - in.held; size > besideFree && more > 0 {
-		in.s.mu.Lock()
-		err := in.s.reserve(int(more))
-		in.s.mu.Unlock()
-		if err != nil {
+		if err := in.wait(more); err != nil {
 			return err
 		}
 		in.held += more
 	}
 	in.rest = append(append(make([]byte, 0, size), in.rest...), p...)
 	return nil
+}
+
+// wait waits a little for n bytes for a line that is not whole. Those who hold such lines may wait for each other: so the stream
+// ends when there is no room.
+func (in *input) wait(n int64) error {
+	s := in.s
+	if s.client.Memory == nil {
+		return nil
+	}
+	s.mu.Lock()
+	in.flush()
+	s.mu.Unlock()
+	return s.client.Memory.Take(s.ctx, n)
 }
 
 // dropRest lets go of the beginning of a line.

@@ -42,6 +42,7 @@ type Stream struct {
 	bytes   int   // of them
 	held    int64 // of the client's memory, beside the text of lines
 	sending int   // bytes that are being delivered
+	waits   bool  // for memory
 
 	out   []byte // answers that are not delivered
 	spare []byte
@@ -307,6 +308,11 @@ func (s *Stream) deliver() {
 
 // write is deliver with mu, which it leaves meanwhile.
 func (s *Stream) write() {
+	if len(s.out) == 0 { // the client has left meanwhile
+		s.writing = false
+		s.change.Broadcast()
+		return
+	}
 	b := s.out
 	s.out, s.spare = s.spare[:0], nil
 	s.quiet, s.sending = false, len(b)

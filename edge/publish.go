@@ -48,7 +48,7 @@ func (s *Server) part(c *call, p *protocol.Parting) error {
 			l.Leave()
 			c.over(v, err)
 		}()
-		err = s.listen(d, l, p.Life, d.Stop)
+		err = s.reading(l, p.Life, d.Stop).listen(d)
 	}()
 	return live.ErrParked
 }
@@ -56,12 +56,11 @@ func (s *Server) part(c *call, p *protocol.Parting) error {
 // listen reads until the client has said all, or is gone, or the answer takes nothing more. While nothing comes it holds little
 // memory, and little of the stack: what stands on it is multiplied by the clients that say nothing, and the collector halves the
 // stack of one that waits only where less than a quarter of it is used.
-func (s *Server) listen(body io.Reader, l protocol.Lasting, of *live.Life, stop func()) error {
-	r := s.reading(l, of, stop)
+func (r *reading) listen(body io.Reader) error {
 	for !r.over {
 		r.took(body.Read(r.b))
 	}
-	return l.End(r.err)
+	return r.l.End(r.err)
 }
 
 // reading is how far the reading of what a client sends is.

@@ -187,8 +187,8 @@ const maxURI = 8 << 10
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{of: s, begun: time.Now()}
 	defer c.leave()
-	if p := s.begin(c, w, r); p != nil {
-		c.err = s.listen(r.Body, p.Here, p.Life, readStop(w))
+	if in := s.begin(c, w, r); in != nil {
+		c.err = in.listen(r.Body)
 	}
 }
 
@@ -198,7 +198,7 @@ func readStop(w http.ResponseWriter) func() {
 }
 
 // begin does what a request asks for, and returns what is left to be listened to.
-func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) *protocol.Parting {
+func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) *reading {
 	c.Request, c.ID = r, requestID(r.Header)
 	c.answer.ResponseWriter, c.Writer = w, &c.answer
 	h := w.Header()
@@ -216,7 +216,7 @@ func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) *protoco
 	p, parting := err.(*protocol.Parting) //nolint:errorlint // it is handed over, never wrapped
 	if parting && p.Here != nil {
 		c.lasting = p.Here
-		return p
+		return s.reading(p.Here, p.Life, readStop(w))
 	}
 	if parting {
 		err = s.part(c, p)

@@ -145,3 +145,41 @@ func (f *Fold) PlanWaits() bool {
 	state := f.StateOf(f.Plan.Child)
 	return state == StateAwaitingApproval || f.Plan.Gate == "preview" && !state.Final()
 }
+
+// WaitsForSomebody reports whether the run, or one of its children, goes on when a person or a client has done something: answered
+// a question, decided on a plan, resumed what is paused. It does not when that was done already, or when it was told to cancel: then
+// its agent is to go on.
+func (f *Fold) WaitsForSomebody() bool {
+	if f.State.Final() {
+		return false
+	}
+	if f.waits.waitsOn() || f.held("", f.State, f.StateSeq) {
+		return true
+	}
+	for _, c := range f.Children {
+		if f.held(c.ID, c.State, c.StateSeq) {
+			return true
+		}
+	}
+	return false
+}
+
+// held reports whether a lane is in a state that somebody has to end, and nobody has told it to go on or to cancel since.
+func (f *Fold) held(child string, state RunState, since Seq) bool {
+	l := f.lanes[child]
+	if l == nil || state != StatePaused && state != StateAwaitingApproval {
+		return false
+	}
+	kinds := []commandKind{commandCancel, commandRedirect}
+	if state == StatePaused {
+		kinds = append(kinds, commandResume)
+	} else if p := f.Plan; p != nil && p.Child == child && p.Decided > since {
+		return false
+	}
+	for _, kind := range kinds {
+		if list := l.waiting[kind]; len(list) > 0 && list[len(list)-1].Seq > since {
+			return false
+		}
+	}
+	return true
+}

@@ -215,6 +215,16 @@ func (w *Waits) Request(child, id string) bool { return w.requests[laneKey{child
 // Call reports whether a lane's call waits: it asks itself, or a request about it does.
 func (w *Waits) Call(child, id string) bool { return len(w.calls[laneKey{child, askID(id)}]) > 0 }
 
+// waitsOn reports whether a question waits whose lane was not told to cancel.
+func (w *Waits) waitsOn() bool {
+	for _, l := range w.lanes {
+		if len(l.fresh)+len(l.idle) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Requests returns how many requests for input wait.
 func (w *Waits) Requests() int { return len(w.requests) }
 

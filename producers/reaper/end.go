@@ -25,20 +25,24 @@ type ending struct {
 	once    producers.Once    // of one that is answered once
 	shut    string            // why nobody will write to it any more: it is archived, or deleted; "" otherwise
 	owners  map[string]string // of lanes
+	fold    schema.Fold       // light: states, questions, plans and commands
 }
 
 // end ends a run, unless somebody has written to it since it was found silent. It reports whether it did.
 func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	e := &ending{owners: make(map[string]string)}
+	e.fold.Lighten()
 	if err := r.readOn(ctx, s.key, e); err != nil {
 		return false, err
 	}
 	if e.last != s.last || e.open.State("").Final() {
 		return false, nil
 	}
-	if e.session && e.shut == "" && e.open.Idle() {
+	if e.shut == "" && (e.session && e.open.Idle() || e.fold.WaitsForSomebody()) {
 		if at, _ := e.once.Due(time.Time{}); at.IsZero() {
 			r.restsAt(s.key, e.last)
+		} else {
+			r.fineUntil(s.key, r.cfg.Now().Add(r.cfg.Every+max(r.cfg.After, 0)))
 		}
 		return false, nil
 	}
@@ -114,7 +118,7 @@ func (r *Reaper) close(ctx context.Context, pub *producers.Publisher, key schema
 		if err := r.readOn(ctx, key, e); err != nil {
 			return false, err
 		}
-		if e.open.State("").Final() {
+		if e.open.State("").Final() || !ours && e.fold.WaitsForSomebody() && e.shut == "" {
 			return false, nil
 		}
 		events = e.closing()
@@ -211,6 +215,7 @@ func (e *ending) see(p *schema.Pack) error {
 			e.shut = "deleted"
 		}
 		e.open.See(&ev)
+		e.fold.Add(&ev)
 	}
 	e.last = p.Last()
 	if o := p.Head.Lane.Owner; o != "" {

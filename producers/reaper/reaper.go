@@ -85,7 +85,8 @@ func (c Config) withDefaults() Config {
 //
 // A session (a run that begins with session.created) in which nothing is open is silent because no one has written
 // to it, and is left alone, until it is archived or deleted: then no one will, and it goes to done. A feed
-// (schema.IsFeed) never ends, and is left alone.
+// (schema.IsFeed) never ends, and is left alone. So is a run that waits for somebody (schema.Fold.WaitsForSomebody), itself or one
+// of its children: its silence is that person's, however long.
 //
 // Silence alone is no reason: an owner of a lane that answers ([Witness]) may be silent for days. Ending is
 // fenced like any write: it is stored only behind the very event that the silence began with, so a writer
@@ -101,7 +102,7 @@ type Reaper struct {
 
 	mu    sync.Mutex
 	later map[schema.RunKey]time.Time  // when a run that was fine is looked at again
-	rests map[schema.RunKey]schema.Seq // sessions in which nothing is open, at this event
+	rests map[schema.RunKey]schema.Seq // runs that wait for somebody, and sessions in which nothing is open, at this event
 }
 
 // Bounds of a round.

@@ -497,3 +497,57 @@ func TestReaperAndDeadlines(t *testing.T) {
 		})
 	}
 }
+
+// TestReaperLeavesWhoWaitsForSomebody: a run that waits for a person is never ended for its silence, whoever its writer was; one that was answered,
+// told to go on or told to cancel is.
+func TestReaperLeavesWhoWaitsForSomebody(t *testing.T) {
+	type said struct{ child, typ, payload string }
+	state := func(child, s string) said { return said{child, schema.TypeRunLifecycle, `{"state":"` + s + `"}`} }
+	running := state("", "running")
+	plan := said{"", schema.TypePlanProposal, `{"plan":{"id":"p","steps":[]},"planning_gate":"required"}`}
+	asks := said{"", schema.TypeInputRequested, `{"request_id":"q"}`}
+	call := said{"", schema.TypeToolStart, `{"call_id":"c","tool":"x","input":{},"permission":"ask"}`}
+	for name, c := range map[string]struct {
+		log  []said
+		left bool
+	}{
+		"asks":                       {[]said{running, asks}, true},
+		"a call asks":                {[]said{running, call}, true},
+		"a child asks":               {[]said{running, state("kid", "running"), {"kid", schema.TypeInputRequested, `{"request_id":"q"}`}}, true},
+		"paused":                     {[]said{running, state("", "paused")}, true},
+		"a child is paused":          {[]said{running, state("kid", "paused")}, true},
+		"awaits approval":            {[]said{plan, state("", "awaiting_approval")}, true},
+		"asks behind its turn":       {[]said{running, asks, {"", schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"interrupted"}`}}, true},
+		"asks again":                 {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}, asks}, true},
+		"runs":                       {[]said{running}, false},
+		"was answered":               {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}}, false},
+		"asks, and was told to stop": {[]said{running, asks, {"", "command.cancel", `{}`}}, false},
+		"asked in a cancelled turn":  {[]said{running, asks, {"", schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`}}, false},
+		"paused, told to resume":     {[]said{running, state("", "paused"), {"", "command.resume", `{}`}}, false},
+		"paused, told to cancel":     {[]said{running, state("", "paused"), {"", "command.cancel", `{}`}}, false},
+		"approved":                   {[]said{plan, state("", "awaiting_approval"), {"", "command.approve_plan", `{"plan_id":"p"}`}}, false},
+		"a child that asked is over": {[]said{running, {"kid", schema.TypeInputRequested, `{"request_id":"q"}`}, state("kid", "done")}, false},
+	} {
+		for _, owned := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				w, reaped := newWorld(), 0
+				if owned {
+					put(t, writerOf(t, w), stateEvent(schema.StateRunning))
+				}
+				for _, s := range c.log {
+					tell(t, w, s.child, s.typ, s.payload)
+				}
+				r := w.reaper(t, &reaped)
+				for range 3 {
+					time.Sleep(100 * time.Hour)
+					if err := r.Round(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if want := map[bool]int{true: 0, false: 1}[c.left]; reaped != want {
+					t.Errorf("%s, owned %v: ended %d times, want %d", name, owned, reaped, want)
+				}
+			})
+		}
+	}
+}

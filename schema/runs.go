@@ -76,6 +76,18 @@ func (r *RunInfo) Waiting() string {
 	return ""
 }
 
+// WaitsSince returns since when the run waits: the time of its oldest open question, or else, while it waits, of its newest event; zero
+// when it waits for nobody.
+func (r *RunInfo) WaitsSince() time.Time {
+	switch {
+	case r.Waiting() == "":
+		return time.Time{}
+	case !r.Asked.IsZero():
+		return r.Asked
+	}
+	return r.Updated
+}
+
 // Cursor returns the place of the run in the list.
 func (r *RunInfo) Cursor() RunCursor { return RunCursor{Started: r.Started, ID: r.ID} }
 

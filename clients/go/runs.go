@@ -20,11 +20,12 @@ type Run struct {
 	LastSeq   schema.Seq      `json:"last_seq"`
 	StartedAt string          `json:"started_at"`
 	UpdatedAt string          `json:"updated_at"`
-	EndedAt   string          `json:"ended_at"`  // "" while the run goes on
-	WaitsFor  string          `json:"waits_for"` // in lists: answer, approval, resume; "": for nobody
-	AskedAt   string          `json:"asked_at"`  // in lists: of the oldest question that nobody has answered, "" for none
-	Usage     schema.Usage    `json:"usage"`     // in lists: sums by the provider's names
-	Title     string          `json:"title"`     // in lists: of its session, "" for none; so is Agent
+	EndedAt   string          `json:"ended_at"`    // "" while the run goes on
+	WaitsFor  string          `json:"waits_for"`   // in lists: answer, approval, resume; "": for nobody
+	AskedAt   string          `json:"asked_at"`    // in lists: of the oldest question that nobody has answered, "" for none
+	Since     string          `json:"waits_since"` // in lists: since when it waits for somebody, "" when it does not
+	Usage     schema.Usage    `json:"usage"`       // in lists: sums by the provider's names
+	Title     string          `json:"title"`       // in lists: of its session, "" for none; so is Agent
 	Agent     string          `json:"agent"`
 	Model     string          `json:"model"`    // in lists: of the newest message that has ended, "" when not known
 	Cost      *float64        `json:"cost_usd"` // in lists: what providers reported, nil when none did

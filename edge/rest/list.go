@@ -25,9 +25,10 @@ type listedRun struct {
 	LastSeq   schema.Seq      `json:"last_seq"`
 	StartedAt string          `json:"started_at"`
 	UpdatedAt string          `json:"updated_at"`
-	EndedAt   *string         `json:"ended_at"`  // null while the run goes on
-	WaitsFor  *string         `json:"waits_for"` // answer, approval, resume; null: for nobody
-	AskedAt   *string         `json:"asked_at"`  // of the oldest question that is open
+	EndedAt   *string         `json:"ended_at"`    // null while the run goes on
+	WaitsFor  *string         `json:"waits_for"`   // answer, approval, resume; null: for nobody
+	AskedAt   *string         `json:"asked_at"`    // of the oldest question that is open
+	Since     *string         `json:"waits_since"` // asked_at, or else the time of the newest event; null: it waits for nobody
 	Usage     schema.Usage    `json:"usage"`
 	Title     *string         `json:"title"`    // of its session, as agent; null: it has none
 	Agent     *string         `json:"agent"`    // its id
@@ -96,6 +97,10 @@ func listed(r *schema.RunInfo) listedRun {
 	if !r.Asked.IsZero() {
 		text := stamp(r.Asked)
 		out.AskedAt = &text
+	}
+	if since := r.WaitsSince(); !since.IsZero() {
+		text := stamp(since)
+		out.Since = &text
 	}
 	if ended := r.Ended(); !ended.IsZero() {
 		text := stamp(ended)

@@ -74,6 +74,7 @@ export interface RunInfo {
   readonly waits_for?: "answer" | "approval" | "resume" | null;
   /** In lists: when the oldest question was asked that nobody has answered. */
   readonly asked_at?: string | null;
+  readonly waits_since?: string | null;
   /** In lists: of its session; null when it has none. So is `agent`, the agent's id. */
   readonly title?: string | null;
   readonly agent?: string | null;

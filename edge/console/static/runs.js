@@ -159,10 +159,10 @@ function rowOf(info) {
 
 function update(row, info) {
   const cell = row.children;
-  const shown = info.waits_for ? `waits: ${info.waits_for}` : info.state;
+  const shown = info.waits_for ? `waits: ${info.waits_for} ${info.waits_since ?? ""}` : info.state;
   if (row.dataset.state !== shown) {
     row.dataset.state = shown;
-    fill(cell[0], badge(info.state || "no state"), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}`));
+    fill(cell[0], badge(info.state || "no state"), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}${info.waits_since ? ` since ${time(info.waits_since)}` : ""}`));
   }
   const [link, id] = cell[1].children;
   setText(link, short(info.title || info.run_id, 90));

@@ -109,7 +109,9 @@ func add(show *cli.List, r *agentstream.Run) error {
 	state := string(r.State)
 	switch {
 	case r.WaitsFor == schema.WaitsForAnswer:
-		state = "waiting"
+		state = "waiting" + since(r)
+	case r.WaitsFor != "":
+		state += since(r)
 	case state == "":
 		state = "-"
 	}
@@ -119,6 +121,15 @@ func add(show *cli.List, r *agentstream.Run) error {
 	}
 	return show.Add(r, terminal.Sanitize(r.RunID), terminal.Sanitize(state), terminal.Sanitize(started), took(r), r.LastSeq, tokens(r.Usage),
 		terminal.Shorten(terminal.Sanitize(r.Reason)))
+}
+
+// since says since when a run waits.
+func since(r *agentstream.Run) string {
+	at, err := time.Parse(time.RFC3339Nano, r.Since)
+	if err != nil {
+		return ""
+	}
+	return at.UTC().Format(" since 2006-01-02 15:04")
 }
 
 // took is the time from a run's first to its newest event; with a + while it goes on.

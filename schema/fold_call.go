@@ -59,9 +59,7 @@ func (f *Fold) startCall(ev *foldEvent, c *FoldCall, id string, p jsonscan.Field
 	case c == nil:
 		c = f.addCall(ev, id)
 	case c.Tool == "" && c.Input == nil: // it is known by its output, or its end
-	case !c.Done:
-		return
-	case c.Tool == tool && bytes.Equal(c.Input, input) && ev.lane.said <= c.Start: // nobody has asked for it again
+	case c.Tool == tool && bytes.Equal(c.Input, input) && (!c.Done || ev.lane.said <= c.Start): // nobody has asked for it again
 		return
 	default:
 		c = f.addCall(ev, id)

@@ -166,8 +166,12 @@ func (f *Fold) message(ev *foldEvent) *FoldMessage {
 }
 
 func (f *Fold) startMessage(ev *foldEvent, p jsonscan.Fields) {
+	id := p.Str("message_id")
+	if m := ev.lane.open; m != nil && !m.implicit && m.ID == id && id != "" {
+		return // it is the same start again
+	}
 	f.openMessage(ev.lane, &FoldMessage{
-		ID: p.Str("message_id"), Child: ev.lane.id(), Role: p.Str("role"), Model: p.Str("model"),
+		ID: id, Child: ev.lane.id(), Role: p.Str("role"), Model: p.Str("model"),
 		Usage: f.keep(p.Object("usage")), Start: ev.seq,
 	})
 }

@@ -158,3 +158,55 @@ func TestWaitsEverywhere(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeatsAreNone: the first start and the first end of a call, of a message and of a turn count, however often and how late they come
+// again, in the fold and in the reading that all protocols have.
+func TestRepeatsAreNone(t *testing.T) {
+	const (
+		opened = `|message.start {"message_id":"m","role":"assistant"}`
+		closed = `|message.end {"message_id":"m","content":[{"type":"tool_use","id":"c","name":"read","input":{}}],"stop_reason":"tool_use"}`
+		start  = `|tool.start {"call_id":"c","tool":"read","input":{"n":1}}`
+		end    = `|tool.end {"call_id":"c","ok":true,"output":"first"}`
+		again  = `|tool.end {"call_id":"c","ok":false,"error":"second"}`
+		next   = `|message.start {"message_id":"n","role":"assistant"}`
+		begin  = `|turn.start {"turn_id":"t"}`
+		over   = `|turn.end {"turn_id":"t","stop_reason":"end_turn"}`
+	)
+	for name, c := range map[string]struct {
+		lines                  []string
+		calls, messages, turns int
+	}{
+		"once":                      {[]string{begin, opened, start, closed, end, over}, 1, 1, 1},
+		"the end twice":             {[]string{begin, opened, start, closed, end, again, over}, 1, 1, 1},
+		"the end late":              {[]string{begin, opened, start, closed, end, next, over, again}, 1, 2, 1},
+		"the start twice":           {[]string{begin, opened, start, start, closed, end, over}, 1, 1, 1},
+		"the start behind the end":  {[]string{begin, opened, start, closed, end, start, over}, 1, 1, 1},
+		"both twice":                {[]string{begin, start, end, start, again, over}, 1, 0, 1},
+		"the start late":            {[]string{begin, end, start, over}, 1, 0, 1},
+		"no start":                  {[]string{begin, opened, closed, end, again, over}, 1, 1, 1},
+		"another call of that id":   {[]string{begin, opened, start, closed, end, next, start, again, over}, 2, 2, 1},
+		"the message's start twice": {[]string{begin, opened, opened, start, closed, end, over}, 1, 1, 1},
+		"the message's end twice":   {[]string{begin, opened, start, closed, closed, end, closed, over}, 1, 1, 1},
+		"the turn's end twice":      {[]string{begin, opened, start, closed, end, over, over}, 1, 1, 1},
+		"the turn's end late":       {[]string{begin, over, `|turn.start {"turn_id":"u"}`, over, opened, closed}, 0, 1, 2},
+	} {
+		var f schema.Fold
+		reading := assemble.New(assemble.Limits{})
+		count := map[assemble.Kind]int{}
+		for _, e := range schematest.Numbered(testRun, asking(c.lines...)) {
+			f.Add(&e)
+			for _, step := range reading.NextEvent(&e) {
+				count[step.Kind]++
+			}
+		}
+		if len(f.Calls) != c.calls || count[assemble.CallStart] != c.calls || len(f.Messages) != c.messages || count[assemble.MessageOpen] != c.messages || count[assemble.TurnBegin] != c.turns {
+			t.Errorf("%s: the fold has %d calls and %d messages, the reading %d, %d and %d turns; want %d, %d, %d", name, len(f.Calls), len(f.Messages),
+				count[assemble.CallStart], count[assemble.MessageOpen], count[assemble.TurnBegin], c.calls, c.messages, c.turns)
+		}
+		for _, call := range f.Calls[:min(1, len(f.Calls))] {
+			if !call.OK || call.Tool != "read" {
+				t.Errorf("%s: the first call is %+v", name, call)
+			}
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 	"agentstream/schema/jsonscan"
 )
 
@@ -155,6 +156,9 @@ func (p *Projector) request() {
 // response emits that it has answered. One that nobody asked is asked first: an end is always that of a start.
 func (p *Projector) response() {
 	t := p.rec.thread
+	if !p.said(assemble.ModelEnd, "call_id") {
+		return
+	}
 	c := p.tools.drop(modelKey(t.child, field(p.rec.payload, "call_id")))
 	if c == nil {
 		c = &call{id: p.emit(emission{typ: "span.model_request_start"})}

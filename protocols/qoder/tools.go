@@ -214,9 +214,13 @@ func (t *tools) abandon(child string) {
 func (p *Projector) tool() {
 	switch string(p.rec.Type) {
 	case schema.TypeToolStart:
-		p.use()
+		if p.said(assemble.CallStart, "call_id") {
+			p.use()
+		}
 	case schema.TypeToolEnd:
-		p.result()
+		if p.said(assemble.CallEnd, "call_id") {
+			p.result()
+		}
 	case schema.TypeInputRequested:
 		p.ask()
 	case schema.TypeInputAnswered:
@@ -224,6 +228,15 @@ func (p *Projector) tool() {
 			p.replied(c, field(p.rec.payload, "answer"))
 		}
 	}
+}
+
+// said reports whether the record at hand says something new of a kind: what comes once more, or late, is passed over. One that has no id is
+// read as it is.
+func (p *Projector) said(kind assemble.Kind, id string) bool {
+	if !isString(field(p.rec.payload, id)) {
+		return true
+	}
+	return slices.ContainsFunc(p.rec.steps, func(t assemble.Transition) bool { return t.Kind == kind && !t.Repaired })
 }
 
 // use reads a tool call that begins.
@@ -272,7 +285,7 @@ func (p *Projector) permission() string {
 // begin emits that a call begins and returns its event id.
 func (p *Projector) begin(c *call, e emission, name, input, server []byte, permission string) string {
 	if !isString(name) {
-		name = []byte(`"unknown"`)
+		name = []byte(`""`)
 	}
 	if len(input) == 0 || string(input) == "null" {
 		input = []byte(`{}`)
@@ -307,7 +320,7 @@ func (p *Projector) result() {
 	c, waited := p.tools.call(key), p.tools.held(key)
 	if c == nil {
 		c = &call{child: t.child, key: key, request: clip(id), seq: p.rec.Seq}
-		c.id = p.begin(c, emission{}, field(p.rec.payload, "tool"), nil, nil, "allow")
+		c.id = p.begin(c, emission{}, p.toolName(), nil, nil, "allow")
 	}
 	p.tools.drop(key)
 	if c.kind != callCustom || !c.answered {
@@ -325,6 +338,19 @@ func (p *Projector) result() {
 	if waited {
 		p.settleAll(c.child)
 	}
+}
+
+// toolName returns the name of a call that nobody began: as its end has it, or the block that asked for it; "" when nobody has named it.
+func (p *Projector) toolName() []byte {
+	if name := field(p.rec.payload, "tool"); isString(name) {
+		return name
+	}
+	for i := range p.rec.steps {
+		if t := &p.rec.steps[i]; t.Kind == assemble.CallEnd {
+			return appendString(nil, t.Item.Tool)
+		}
+	}
+	return []byte(`""`)
 }
 
 // settleAll brings a lane and the session in line with something that does not wait any more: where something

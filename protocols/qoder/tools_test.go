@@ -84,7 +84,7 @@ func TestToolFrames(t *testing.T) {
 			agent.tool_result {"tool_use_id":"e14","content":[{"type":"text","text":"KAI-TOOL-TIME-0001"}],"is_error":true,"call_id":"c"}`},
 		"an end without a start": {`
 			tool.end {"call_id":"c1","ok":true,"output":"x"}`, `
-			agent.tool_use {"name":"unknown","input":{},"evaluated_permission":"allow","call_id":"c1"}
+			agent.tool_use {"name":"","input":{},"evaluated_permission":"allow","call_id":"c1"}
 			agent.tool_result {"tool_use_id":"e1","content":[{"type":"text","text":"x"}],"is_error":false,"call_id":"c1"}`},
 		"mcp": {`
 			message.start {"message_id":"m","role":"assistant"}

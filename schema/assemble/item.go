@@ -21,7 +21,8 @@ type Item struct {
 	// Works reports that the tool of a call works: a CallRun has been returned.
 	Works bool
 
-	key jsonscan.Sum
+	key  jsonscan.Sum
+	said uint64 // sum of what its beginning said; 0: it had none
 }
 
 const (
@@ -136,21 +137,40 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 		return
 	}
 	it := &Item{Kind: kind, Seq: a.seq, key: keyOf(id)}
-	if was := l.find(ends[kind], it.key); !begins && was != nil && was.Kind == kind {
-		a.end(l, was, false)
+	was := l.find(ends[kind], it.key)
+	open := was != nil && was.Kind == kind
+	if !begins && open {
+		if a.end(l, was, false); kind != InputRequest {
+			a.passed(l, it.place(), past{max(was.said, 1), was.Seq})
+		}
 		return
 	}
-	if kind == InputRequest && (!begins || a.again && l.find(ends[kind], it.key) != nil) {
+	if kind == InputRequest && (!begins || a.again && was != nil) {
 		return
+	}
+	if kind != InputRequest {
+		switch {
+		case begins && kind == TaskStart: // a graph that goes on begins its tasks again
+			a.forget(l, it.place())
+		case begins:
+			it.said = startSum(p)
+		}
+		if open && begins && kind != TaskStart && was.said == it.said || !open && a.repeats(l, it.place(), begins, it.said) {
+			return
+		}
 	}
 	it.ID = nameOf(id)
 	if kind == CallStart {
 		it.Tool = nameOf(p.Raw("tool"))
 		it.Server = ServerOf(a.head.Payload)
 	}
+	if was != nil && it.Tool == "" { // the block that asked for it has named it
+		it.Tool = was.Tool
+	}
 	a.begin(l, it, !begins)
 	if begun := l.find(ends[kind], it.key); !begins && begun != nil {
 		a.end(l, begun, false)
+		a.passed(l, it.place(), past{0, a.seq})
 	}
 }
 

@@ -24,6 +24,8 @@ type Lane struct {
 	items ordered.Map[itemKey, *Item]    // what else is open, in the order of its beginning
 	asks  ordered.Map[itemKey, struct{}] // those of items that the end of a turn ends
 	gone  jsonscan.Sum                   // key of the message that Cut has ended; zero when there is none
+	past  ordered.Map[itemKey, past]     // what has ended, the newest last
+	said  schema.Seq                     // beginning of the newest message
 	order int                            // number of lanes that were known before
 	depth int
 	live  bool         // it is in Run.live
@@ -43,6 +45,7 @@ const (
 func (l *Lane) clone(by *atomic.Bool) *Lane {
 	c := *l
 	c.by, c.items, c.asks = by, l.items.Clone(), l.asks.Clone()
+	c.past = l.past.Clone()
 	if l.Message != nil {
 		c.Message = l.Message.clone()
 	}
@@ -166,6 +169,7 @@ func (a *Run) forgetLanes(parent *Lane) {
 		if !l.State.Final() {
 			a.add(Transition{Kind: ChildEnd, Lane: l, Repaired: true})
 		}
+		a.pasts -= l.past.Len()
 		delete(a.lanes, l.Child)
 		delete(a.live, l.Child)
 	}
@@ -297,6 +301,18 @@ func (a *Run) endTurn(l *Lane, repaired bool) {
 // turn reads the beginning or the end of a turn. An end without a beginning is begun first.
 func (a *Run) turn(l *Lane, begins bool) {
 	id := nameOf(a.read().Raw("turn_id"))
+	key := itemKey{TurnEnd, keyOf(a.read().Raw("turn_id"))}
+	switch {
+	case id == "":
+	case begins:
+		a.forget(l, key)
+	case l.InTurn && l.Turn == id:
+		a.passed(l, key, past{})
+	case a.repeats(l, key, false, 0):
+		return
+	default:
+		a.passed(l, key, past{})
+	}
 	if begins || !l.InTurn {
 		a.endTurn(l, true)
 		l.InTurn, l.Turn = true, id

@@ -100,11 +100,14 @@ func (a *Run) lose(m *Message) {
 }
 
 func (a *Run) startMessage(l *Lane) {
+	p := a.read()
+	id := p.Raw("message_id")
+	if m := l.Message; m != nil && !m.Implicit && m.ID != "" && m.key == keyOf(id) {
+		return // it is the same start again
+	}
 	if l.Message != nil {
 		a.cut(l)
 	}
-	p := a.read()
-	id := p.Raw("message_id")
 	m := &Message{Role: roleOf(p.Raw("role")), Start: a.seq, key: keyOf(id)}
 	m.ID = nameOf(id)
 	if u := p.Object("usage"); len(u) <= maxUsage {
@@ -154,7 +157,14 @@ func (a *Run) endMessage(l *Lane) {
 	if m == nil && l.gone != (jsonscan.Sum{}) && l.gone == keyOf(id) {
 		return
 	}
-	if m != nil && (m.Implicit || m.key == keyOf(id)) {
+	own := m != nil && (m.Implicit || m.key == keyOf(id))
+	if key := (itemKey{MessageClose, keyOf(id)}); jsonscan.IsString(id) && len(id) > 2 {
+		if !own && a.repeats(l, key, false, 0) {
+			return
+		}
+		a.passed(l, key, past{})
+	}
+	if own {
 		a.conclude(l, m, content, omitted, false)
 		l.Message = nil
 	} else {

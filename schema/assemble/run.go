@@ -50,6 +50,7 @@ type Run struct {
 	names  []byte          // of an event
 	out    []Transition
 
+	pasts     int           // of all lanes
 	questions *schema.Waits // of asker alone; nil before the first
 	asker     *atomic.Bool
 	again     bool         // the record at hand asks what waits already
@@ -73,7 +74,7 @@ func (a *Run) Clone() *Run {
 
 // Size returns about how much memory the Run holds, in bytes.
 func (a *Run) Size() int {
-	n := 512 + 224*a.items + a.kept + a.texts + 256*a.Questions().Len()
+	n := 512 + 224*a.items + 96*a.pasts + a.kept + a.texts + 256*a.Questions().Len()
 	for _, l := range a.lanes {
 		n += 256 + len(l.Child) + len(l.Parent) + len(l.Turn)
 		for _, id := range l.Path {
@@ -142,6 +143,7 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 	case schema.TypeToolRun:
 		a.work(l)
 	case schema.TypeCommandMessage:
+		l.said = a.seq
 		if l.State.Final() && schema.Reopens(schema.TypeCommandMessage, l.Child, a.head.Payload) {
 			l.State = schema.StatePlanning
 			a.add(Transition{Kind: StateChange, Lane: l, Repaired: true})
@@ -170,7 +172,7 @@ func (a *Run) control(l *Lane, typ []byte) {
 	case c.kind != 0:
 		a.item(l, c.kind, c.begins, c.id)
 	}
-	if string(typ) == schema.TypeModelEnd {
+	if string(typ) == schema.TypeModelEnd && a.ends(ModelEnd) {
 		a.usage(l)
 	}
 }
@@ -199,7 +201,20 @@ var controls = []control{
 	{schema.TypePlanProposal, 0, false, ""},
 }
 
-func (a *Run) add(t Transition) { a.out = append(a.out, t) }
+func (a *Run) add(t Transition) {
+	if t.Kind == MessageOpen {
+		t.Lane.said = a.seq
+	}
+	a.out = append(a.out, t)
+}
+
+// ends reports whether the record at hand has ended something of a kind. One without an id ends nothing that is known, and counts.
+func (a *Run) ends(kind Kind) bool {
+	if !jsonscan.IsString(a.read().Raw("call_id")) {
+		return true
+	}
+	return slices.ContainsFunc(a.out, func(t Transition) bool { return t.Kind == kind && !t.Repaired })
+}
 
 func (a *Run) usage(l *Lane) {
 	if u := a.read().Object("usage"); u != nil {

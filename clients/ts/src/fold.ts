@@ -90,6 +90,7 @@ export class Fold {
       case "tool.output.delta":
         return this.tool(t, e.type);
       case "message.start":
+        if (t.lane.open?.announced === true && t.lane.open.message_id !== null && t.lane.open.message_id === t.p.str("message_id")) return; // the same start again
         return this.openMessage(t.lane, {
           ...newMessage(t.lane.id, t.seq), message_id: t.p.str("message_id"), role: t.p.str("role"), model: t.p.str("model"), usage: t.p.object("usage"),
         });
@@ -312,7 +313,7 @@ export class Fold {
     if (c === undefined) c = this.addCall(t, id);
     else if (c.tool !== null || c.input !== null) {
       const same = c.tool === tool && (c.input?.text ?? null) === (input?.text ?? null);
-      if (c.state === "running" || (same && t.lane.said <= (c.start_seq ?? 0))) return;
+      if (same && (c.state === "running" || t.lane.said <= (c.start_seq ?? 0))) return;
       c = this.addCall(t, id);
     }
     Object.assign(c, { tool, input });

@@ -13,7 +13,7 @@
 //
 // That of adapters/provider. The API has no end marker: finishReason ends the content of a message, and
 // message.end follows with the end of the body, because counts and grounding may come behind it; a body
-// without finishReason is incomplete. Parts of one kind in a row are one block, and a block has at most
+// without finishReason is incomplete. A reason ends nothing that goes on, for some services send it with every chunk. Parts of one kind in a row are one block, and a block has at most
 // one signature: a part that brings a second one begins another block.
 //
 // stop_reason is the common value (end_turn, tool_use, max_tokens, refusal, error; what the API cannot

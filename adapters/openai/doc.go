@@ -29,8 +29,9 @@
 // passed on live and untouched by custom.openai.choice, and the choices member of message.end holds each of
 // them with its index and the same members as message.end. Beyond 127 of them the pieces are all there
 // is. A message ends with [DONE], with the body or with the next message; it is incomplete when its
-// finish_reason is missing, and failed when a chunk or frame had an error. Another id begins another
-// message when the one before has its finish_reason, or when it names its role anew.
+// finish_reason is missing, unless [DONE] came and its calls are whole, and failed when a chunk or frame had an error.
+// Another id begins another message when the one before has its finish_reason, or when it names its role anew, unless
+// ids change with every chunk. A finish_reason ends nothing that goes on.
 //
 // Responses. A response is one message, and an item one block or several: summaries of reasoning are thinking; raw
 // reasoning is a block of kind reasoning as well, which has {"type":"reasoning_text"} in block.start and in the
@@ -38,7 +39,7 @@
 // tool_use. Tools of the provider are calls too, of the kind that the item has; their content is the item with its
 // input beside, and tool.end their result, unless the client is who runs them. Where the output is an item of its
 // own the call ends with that, or with how it went when the response ends without it. Images are emitted as
-// data.delta, each in a block of its own. Items are found by output_index: their ids may change within one stream,
+// data.delta, each in a block of its own. Items are found by id, else by output_index, else by their type: ids may change within one stream,
 // and so may the response's, of which the last stands in message.end as response_id. Another response begins with
 // response.created and another id, or where the numbers of events start over.
 //

@@ -18,6 +18,10 @@
 // error: the model's text is for people to see, also when it is damaged. Every event fits
 // schema.MaxEventBytes; a payload that had to leave something out names it in "omitted".
 //
+// Services break these streams in every way. What a piece belongs to is decided by its id, else its place, else its
+// shape ([Assembly], [Register]). An end is believed when something else begins or comes ([Block.Stop]); texts are
+// emitted as they come in any case. What is sent twice is known by its content. docs/producers.md names the breaks.
+//
 // The content of message.end is in one form whatever the provider: a list of blocks {"type":"text",
 // "text"}, {"type":"thinking","thinking","signature"}, {"type":"tool_use","id","name","input"}, and the
 // provider's own kinds with their own members. An input that never became JSON stands as partial_json.

@@ -122,6 +122,7 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	}
 	from := frames.Again
 	frames.Reset()
+	last := 0 // frames of the newest record
 	for r, err := range (runs.Source{Key: key}).Walk(ctx, c.rs.Hub, at.Seq-1, through) {
 		if err != nil {
 			return Found{}, err
@@ -145,10 +146,14 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 			}
 			return found, nil
 		}
+		last = len(frames.List)
 		frames.Reset()
 		if err := turn.tick(); err != nil {
 			return Found{}, err
 		}
+	}
+	if f, ok := p.(dialect.Foreteller); ok && at.Later && f.Foretold(at.Token) {
+		return Found{Seq: through, Index: last, P: p}, nil
 	}
 	return Found{}, bad
 }

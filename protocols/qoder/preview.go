@@ -89,3 +89,17 @@ func (p *Projector) previewText(m *message, index int, low uint16, said []byte) 
 	p.body = append(append(o, said...), `"}}`...)
 	p.emit(emission{typ: "event_delta", preview: true, body: p.body})
 }
+
+// Foretold reports whether an id is that of a message, or of a thought in it, that has begun and is still being written.
+func (p *Projector) Foretold(id string) bool {
+	seq, slot, err := parseID(p.session, id)
+	if err != nil || slot < slotLater {
+		return false
+	}
+	for child, l := range p.messages.lanes {
+		if l.open != nil && l.open.start == seq {
+			return p.shows(emission{thread: p.threads.of(p, child)})
+		}
+	}
+	return false
+}

@@ -3,6 +3,7 @@ package serve_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -175,6 +176,57 @@ func TestAgainBehindACursor(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestBehindWhatIsBeingWritten: the id of a message that is still being written, which previews name in their JSON, is a place to go on: what
+// was sent of it is skipped, what comes of it is not. The id of a message that nobody has begun is none.
+func TestBehindWhatIsBeingWritten(t *testing.T) {
+	h := newHouse(t, false)
+	id := h.create(`{"agent":"a","environment_id":"e"}`)
+	h.each(id, speech("", "a", "one ", "two ")...)
+	path := cloud + "/" + id + "/events/stream"
+	first := h.opened(path + "?" + deltas)
+	h.each(id, event(schema.TypeTextDelta, `{"text":"three"}`))
+	name := h.beingWritten(path + "?" + deltas)
+	later := h.opened(path+"?"+deltas, "Last-Event-ID", name)
+	h.each(id, event(schema.TypeTextDelta, `{"text":" four"}`))
+	h.each(id, ended("", "a", "one two three four")...)
+	h.each(id, event(schema.TypeTurnEnd, `{"turn_id":"t"}`))
+	h.do("POST", cloud+"/"+id+"/archive", "").OK(200)
+	all, rest := first(), later()
+	if len(rest) == 0 || !slices.Equal(rest, all[len(all)-len(rest):]) {
+		t.Fatalf("%d frames, not the last of %d: %v", len(rest), len(all), rest)
+	}
+	text := ""
+	for _, f := range rest {
+		text += f.typ + " " + f.data + "\n"
+	}
+	if strings.Contains(text, "event_start") || strings.Contains(text, `"three"`) || !strings.Contains(text, " four") || !strings.Contains(text, "agent.message ") {
+		t.Errorf("behind the message's id came %s", text)
+	}
+}
+
+// beingWritten returns the id that the first preview of a stream names.
+func (h *house) beingWritten(path string) string {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), "GET", h.url+path, nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	resp, err := h.http.Do(r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for s := bufio.NewScanner(resp.Body); s.Scan(); {
+		data, ok := strings.CutPrefix(s.Text(), "data: ")
+		var o struct{ Event struct{ ID, Type string } }
+		if ok && json.Unmarshal([]byte(data), &o) == nil && o.Event.Type == "agent.message" {
+			return o.Event.ID
+		}
+	}
+	h.t.Fatal("no preview names an event")
+	return ""
 }
 
 // previewIDs returns the ids of all frames of a session for who asks for previews.

@@ -123,7 +123,7 @@ func add(show *cli.List, r *agentstream.Run) error {
 		terminal.Shorten(terminal.Sanitize(r.Reason)))
 }
 
-// since says since when a run waits.
+// since returns since when a run waits, for people; "" is for one that does not wait.
 func since(r *agentstream.Run) string {
 	at, err := time.Parse(time.RFC3339Nano, r.Since)
 	if err != nil {

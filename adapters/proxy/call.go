@@ -256,7 +256,7 @@ func (c *call) beginning(q *question, owed []loss) (first []schema.Event, isNews
 // request repeats and the log does not hold.
 const (
 	awaitEnd    = 3 * time.Second
-	awaitAnswer = 500 * time.Millisecond
+	awaitAnswer = time.Second
 )
 
 // awaits returns how long to wait until the log has the answer that the request goes on from.

@@ -2,8 +2,8 @@ package e2e_test
 
 import (
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 	"agentstream/schema"
@@ -15,17 +15,17 @@ func TestDevEndsItsAnswersFirst(t *testing.T) {
 	beside(t)
 	data := t.TempDir()
 	p := newProc(t, "dev", "--data", data)
+	p.args = append(p.args, "--drain", "1ms") // the streams have no time of their own to hear it
 	p.start()
-	const streams = 8
+	const streams = 32
 	heard := make(chan heardScenario, streams)
-	begun := make(chan struct{}, streams)
+	begun := make(chan string, streams)
 	conn := runtimeConn(t, p.addr)
 	for range streams {
 		go func() {
-			speaks := sync.OnceFunc(func() { begun <- struct{}{} })
-			h, err := hearScenario(t.Context(), conn, "", textScenario("demo", "think long"), func(e *runtimev1.StreamScenarioEvent) {
-				if e.GetDelta() != nil {
-					speaks()
+			h, err := hearScenario(t.Context(), conn, "", textScenario("demo/silent", "hello"), func(e *runtimev1.StreamScenarioEvent) {
+				if e.GetStarted() != nil {
+					begun <- e.GetTraceId()
 				}
 			})
 			if err != nil {
@@ -35,7 +35,10 @@ func TestDevEndsItsAnswersFirst(t *testing.T) {
 		}()
 	}
 	for range streams {
-		<-begun
+		run := <-begun
+		eventually(t, time.Minute, "the worker answers "+run, func() bool {
+			return strings.Contains(string(download(t, p.url("/v1/agent/runs/"+run+"/replay.jsonl"))), `"turn.start"`)
+		})
 	}
 	if code := p.stop(); code != 0 {
 		t.Errorf("dev ended with %d", code)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"agentstream/edge"
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -301,7 +302,7 @@ func TestRefusalNumbersAreDocumented(t *testing.T) {
 	for _, err := range []error{
 		schema.ErrMalformed, schema.ErrUnknownType, schema.ErrForeignRun, schema.ErrTooLarge, schema.ErrBadID, dialect.ErrBadRequest, schema.ErrSeqMismatch,
 		schema.ErrEnded, producers.ErrKeyReused, schema.ErrConflict, schema.ErrUnanswered, producers.ErrBackpressure, schema.ErrUnavailable,
-		producers.ErrClosed, schema.ErrBadPack, schema.ErrFull,
+		producers.ErrClosed, schema.ErrBadPack, schema.ErrFull, auth.ErrForbidden,
 	} {
 		r := s.Refusal(fmt.Errorf("test: %w", err))
 		if got := fmt.Sprintf("%d %s", r.Status, r.Code); documented[r.Number] != got || used[r.Number] {

@@ -212,7 +212,7 @@ var floors = []floor{
 	{"edge/state", []string{"edge/dialect", "edge/ends", "edge/runs", "fanout", "internal/fair", "schema"}, "what was computed from runs is kept for whoever asks next"},
 	{"edge/live", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/runs", "edge/shape", "edge/state", "edge/transport", "fanout", "internal/backoff", "internal/fair", "schema"}, "a stream knows no protocol and no HTTP"},
 	{"edge/body", []string{"edge/dialect", "edge/ends", "schema"}, "a body is read by size, time and memory, whatever it says"},
-	{"edge/limits/*", []string{"edge/limits", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"edge/limits/*", []string{"edge/limits", "internal/natskit"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/gate", []string{"edge/ends"}, "who is counted before a caller is known has nothing to do with what is asked for"},
 	{"edge/limits", []string{"edge/ends", "schema"}, "what a tenant may send has nothing to do with what it is"},
 	{"edge/protocol", []string{"edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/limits", "edge/live", "edge/runs", "edge/state", "edge/transport", "edge/transport/sse", "fanout", "internal/fair", "producers", "schema"}, "what a route may do stands on the edge's own parts and knows no protocol"},

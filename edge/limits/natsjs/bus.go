@@ -6,14 +6,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"agentstream/edge/limits"
-	"agentstream/schema"
+	"agentstream/internal/natskit"
 )
 
-// Subject is on which edges tell each other what tenants have used. It is below what edges may publish anyway, and in no partition: no
-// stream listens there.
-const Subject = schema.StorePrefix + ".limits"
-
-// Bus is the connection of one edge.
+// Bus is the connection of one edge, on natskit.LimitsSubject.
 type Bus struct{ nc *nats.Conn }
 
 var _ limits.Bus = Bus{}
@@ -26,7 +22,7 @@ func (b Bus) Publish(message []byte) error {
 	if !b.nc.IsConnected() { // what waits would come late, and count as of then
 		return fmt.Errorf("natsjs: limits: %w", nats.ErrDisconnected)
 	}
-	if err := b.nc.Publish(Subject, message); err != nil {
+	if err := b.nc.Publish(natskit.LimitsSubject, message); err != nil {
 		return fmt.Errorf("natsjs: limits: %w", err)
 	}
 	return nil
@@ -34,7 +30,7 @@ func (b Bus) Publish(message []byte) error {
 
 // Subscribe receives what others publish, and what is published here.
 func (b Bus) Subscribe(receive func(message []byte)) (stop func(), err error) {
-	sub, err := b.nc.Subscribe(Subject, func(m *nats.Msg) { receive(m.Data) })
+	sub, err := b.nc.Subscribe(natskit.LimitsSubject, func(m *nats.Msg) { receive(m.Data) })
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: limits: %w", err)
 	}

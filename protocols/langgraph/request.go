@@ -145,10 +145,17 @@ func shown(s string) string {
 	return strconv.Quote(s)
 }
 
+// maxFilter is the largest filter of a subscription, in bytes of JSON. An open subscription holds it several times: its id says it, in base64,
+// and what the subscriptions of a socket share is found by it.
+const maxFilter = 3 << 10
+
 // Request returns the request for a thread. Of several cursors the one that is furthest counts: a client that comes back sends
 // what it began with and Last-Event-ID. The error wraps schema.ErrBadID or schema.ErrBadCursor.
 func (s Subscribe) Request(thread, lastEventID string) (dialect.Request, error) {
 	req := dialect.Request{Run: thread, Stream: StreamName, Detail: dialect.DetailFull, Select: s.Filter.Selection()}
+	if n := len(req.Select.Key()); n > maxFilter {
+		return req, refuse("the channels and namespaces take %d bytes, %d are allowed", n, maxFilter)
+	}
 	if err := schema.ValidRunID(thread); err != nil {
 		return req, err
 	}

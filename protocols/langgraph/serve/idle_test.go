@@ -115,3 +115,54 @@ func TestIdleSocketsAreSmall(t *testing.T) {
 		}
 	}
 }
+
+// TestSubscriptionsAreSmall: a subscription on a socket that has 64 takes at most 16 KiB, its id included, also with the longest filter that is
+// taken; a longer one is refused.
+func TestSubscriptionsAreSmall(t *testing.T) {
+	const conns, each, most = 30, 64, 16 << 10
+	n := start(t, serve.Config{})
+	n.Says("t", text("a"))
+	memory := func() uint64 {
+		for range 3 {
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	for name, segment := range map[string]int{"short": 10, "long": 960} {
+		t.Run(name, func(t *testing.T) {
+			var all []bare
+			open := func(sockets int) {
+				for range sockets {
+					b := n.bare(eventsOf("t"))
+					all = append(all, b)
+					for i := range each {
+						b.say(fmt.Sprintf(`{"id":%d,"method":"subscription.subscribe","params":{"channels":["custom"],"namespaces":[["n%d%[3]s","%[3]s","%[3]s"]]}}`, i+1, i, strings.Repeat("x", segment)))
+						s, err := b.hear()
+						if err != nil || !strings.Contains(s, `"subscription_id"`) {
+							t.Fatalf("%.200s %v", s, err)
+						}
+					}
+				}
+			}
+			open(2)
+			before := memory()
+			open(conns)
+			took := (int64(memory()) - int64(before)) / (conns * each)
+			t.Logf("%d bytes for each subscription", took)
+			if took > most {
+				t.Errorf("%d bytes for each subscription, want at most %d", took, most)
+			}
+			for _, b := range all {
+				b.Close()
+			}
+		})
+	}
+	b := n.bare(eventsOf("t"))
+	defer b.Close()
+	b.say(fmt.Sprintf(`{"id":1,"method":"subscription.subscribe","params":{"channels":["custom"],"namespaces":[["%[1]s","%[1]s","%[1]s","%[1]s"]]}}`, strings.Repeat("x", 1000)))
+	if s, err := b.hear(); err != nil || !strings.Contains(s, "invalid_argument") {
+		t.Errorf("a filter of 4 KiB: %.200s %v", s, err)
+	}
+}

@@ -304,3 +304,35 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestInterruptedRootWaits: a root that is interrupted with an open question waits; one that was cancelled, which gives a reason, or asks
+// nothing, is aborted.
+func TestInterruptedRootWaits(t *testing.T) {
+	const begin = `{"method":"lifecycle","params":{"namespace":[],"data":{"event":"running"}}}` + "\n"
+	const asks = `{"method":"input.requested","params":{"namespace":[],"data":{"interrupt_id":"q","payload":1}}}` + "\n"
+	end := func(more string) string {
+		return `{"method":"lifecycle","params":{"namespace":[],"data":{"event":"interrupted"` + more + `}}}` + "\n"
+	}
+	for name, c := range map[string]struct{ lines, want string }{
+		"asks":                {begin + asks + end(""), "paused"},
+		"asks, was cancelled": {begin + asks + end(`,"reason":"cancelled"`), "aborted"},
+		"asks nothing":        {begin + end(""), "aborted"},
+	} {
+		got := ""
+		for e, err := range Decode(strings.NewReader(c.lines), Config{RunID: "r", Lifecycle: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Type == schema.TypeRunLifecycle {
+				l, err := schema.ParseLifecycle(e.Payload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = string(l.State)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}

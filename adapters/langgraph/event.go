@@ -165,7 +165,8 @@ func (d *Decoder) lifecycle(e *event) bool {
 		d.release(l)
 	case l == d.root && state.Final():
 		d.settle()
-		if len(d.asked) > 0 && state == schema.StateDone {
+		cancelled := state == schema.StateAborted && e.data.Str("reason")+e.data.Str("error") != "" // a question gives none
+		if len(d.asked) > 0 && state != schema.StateError && !cancelled {
 			state = schema.StatePaused
 		}
 	case l == d.root && d.cfg.Lifecycle && d.state != state:

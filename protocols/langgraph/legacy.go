@@ -141,7 +141,7 @@ func (p *Projector) legacy(c channel, from source, at dialect.Place, data []byte
 	case input:
 		s.input()
 	case values:
-		s.tells(modeValues, "values", data)
+		s.valued()
 	case updates:
 		node := cmp.Or(text(s.data.Raw("node")), text(from.node), p.graph, "agent")
 		s.tells(modeUpdates, "updates", append(append(append(append(object{'{'}, quoted(node)...), ':'), orNull(s.data.Raw("values"))...), '}'))
@@ -188,20 +188,24 @@ func (p *Projector) dropped(run string) {
 	}
 }
 
+// input adds a request for input: updates have it alone, values with all that wait.
 func (s *said) input() {
 	if s.data.Raw("interrupt_id") == nil {
 		return
 	}
-	o := append(object{'{'}.Name("__interrupt__"), `[{`...)
-	data := append(object(o).Raw("id", s.data.Raw("interrupt_id")).Raw("value", s.data.Raw("value")), `}]}`...)
+	one := object{'['}
+	one = append(one, '{')
+	one = append(one.Raw("id", s.data.Raw("interrupt_id")).Raw("value", s.data.Raw("value")), `}]`...)
+	alone := object{'{'}.Raw(interruptsName, one).End()
 	both := modeUpdates | modeValues
 	if s.p.older.wants&both == both {
-		s.add("updates", data, false, false)
+		s.add("updates", alone, false, false)
 	}
 	if s.p.older.wants&modeValues != 0 {
-		s.add("values", data, true, false)
+		all := joined(s.others([]string{text(s.data.Raw("interrupt_id"))}), one)
+		s.add("values", object{'{'}.Raw(interruptsName, all).End(), true, false)
 	} else {
-		s.tells(modeUpdates, "updates", data)
+		s.tells(modeUpdates, "updates", alone)
 	}
 }
 

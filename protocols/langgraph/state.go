@@ -193,26 +193,8 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 		}
 	}
 	node := quoted(cmp.Or(p.graph, "agent"))
-	o = append(o.Name("next"), '[')
-	if p.run.active || p.asking() {
-		o = append(o, node...)
-	}
-	o = append(append(o, ']').Name("tasks"), '[')
-	if p.run.active || p.asking() {
-		o = append(o, '{').Str("id", p.run.id).Raw("name", node)
-		o = append(o.Name("interrupts"), '[')
-		for _, r := range p.requests.All() {
-			if !p.waits(r.requestKey) {
-				continue
-			}
-			o = append(sepList(o), '{')
-			o = object(o).Str("id", r.id).Raw("value", r.payload).Raw("namespace", r.namespace).End()
-		}
-		o = append(o, `],"checkpoint":null,"error":null,"state":null}`...)
-	}
-	o = append(o, ']')
-	id := cmp.Or(p.checkpoint.id, p.run.id)
-	o = append(o.Name("checkpoint"), '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", id).End()
+	o = p.appendWaiting(o, node, nil)
+	o = append(o.Name("checkpoint"), '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", p.Checkpoint()).End()
 	if o = o.Name("parent_checkpoint"); p.checkpoint.parent != "" {
 		o = append(o, '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", p.checkpoint.parent).End()
 	} else {

@@ -184,8 +184,10 @@ func (p *Projector) valued() {
 	if !ok {
 		return
 	}
-	if len(s.lane) == 0 && schema.Field(v, "__interrupt__") == nil { // that is no whole state
-		p.newest = snapshot{at: at, ts: p.rec.ts, run: p.run.id, values: bytes.Clone(v)}
+	if len(s.lane) == 0 {
+		if whole := StateIn(v); whole != nil {
+			p.newest = snapshot{at: at, ts: p.rec.ts, run: p.run.id, values: bytes.Clone(whole)}
+		}
 	}
 	if p.wanted() {
 		p.shows(values, "values", s, at, func(o object) object { return append(o, v...) })

@@ -24,7 +24,7 @@ func fork(ctx context.Context, c *protocol.Call, thread string, raw []byte) (ans
 	if err != nil {
 		return answer{}, err
 	}
-	at, err := checkpointOf(ctx, c, thread, head.Last, id)
+	at, err := checkpointOf(ctx, c, thread, nil, head.Last, id)
 	if err != nil {
 		return answer{}, err
 	}

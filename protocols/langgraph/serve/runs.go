@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -259,9 +258,7 @@ func (a *api) result(c *protocol.Call, run string) ([]byte, error) {
 	state, err := stateOf(ctx, c, p, c.Path("run"))
 	values := schema.Field(state, "values")
 	for task := range jsonscan.Elements(schema.Field(state, "tasks")) {
-		if asked := schema.Field(task, "interrupts"); len(asked) > len(`[]`) && len(values) > len(`{}`) {
-			values = fmt.Appendf(slices.Clone(values[:len(values)-1]), `,"__interrupt__":%s}`, asked)
-		}
+		values = langgraph.WithInterrupts(values, schema.Field(task, "interrupts"))
 	}
 	return values, err
 }

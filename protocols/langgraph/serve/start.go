@@ -196,7 +196,7 @@ func (s *start) create(ctx context.Context, c *protocol.Call) (string, producers
 // begin stores what the plan says, if the thread is still as p has it.
 func (s *start) begin(ctx context.Context, c *protocol.Call, head schema.Head, p *langgraph.Projector) (string, producers.Receipt, error) {
 	if s.checkpoint != "" {
-		if _, err := checkpointOf(ctx, c, s.thread, head.Last, s.checkpoint); err != nil {
+		if _, err := checkpointOf(ctx, c, s.thread, nil, head.Last, s.checkpoint); err != nil {
 			return "", producers.Receipt{}, err
 		}
 	}

@@ -20,6 +20,8 @@ import (
 func (a *api) stateRoutes() []protocol.Route {
 	return []protocol.Route{
 		route("GET", "/threads/{run}/state", auth.ScopeRead, a.getState),
+		route("GET", "/threads/{run}/state/{part}", auth.ScopeRead, a.stateAt),
+		route("POST", "/threads/{run}/state/checkpoint", auth.ScopeRead, a.stateOfCheckpoint),
 		route("GET", "/threads/{run}/history", auth.ScopeRead, a.history),
 		route("POST", "/threads/{run}/history", auth.ScopeRead, a.history),
 	}
@@ -68,7 +70,9 @@ func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespa
 			at := jsonscan.Fields(nil).Read(schema.Field(it.Data, "params"))
 			data := at.Raw("data")
 			if string(schema.Field(it.Data, "method")) == `"values"` {
-				values = data
+				if values == nil { // of several the newest is the thread's
+					values = langgraph.StateIn(data)
+				}
 				continue
 			}
 			f := jsonscan.Fields(nil).Read(data)
@@ -86,9 +90,10 @@ func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespa
 	}
 }
 
-// checkpointOf returns a checkpoint of the root. The error is a refusal for one that is not there.
-func checkpointOf(ctx context.Context, c *protocol.Call, thread string, last schema.Seq, id string) (found saved, err error) {
-	err = checkpointsOf(ctx, c, thread, nil, last, func(s saved) bool {
+// checkpointOf returns a checkpoint of a namespace; nil is the root's. The error is a refusal for one that is not there.
+func checkpointOf(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, id string) (
+	found saved, err error) {
+	err = checkpointsOf(ctx, c, thread, namespace, last, func(s saved) bool {
 		found = s
 		return s.id != id
 	})
@@ -259,46 +264,126 @@ func (a *api) history(ctx context.Context, c *protocol.Call) error {
 	} else if v != nil {
 		before = jsonscan.DecodeString(schema.Field(v, "checkpoint_id")) + jsonscan.DecodeString(schema.Field(schema.Field(v, "configurable"), "checkpoint_id"))
 	}
-	var namespace []string
-	if ns := jsonscan.DecodeString(schema.Field(p.raw("checkpoint"), "checkpoint_ns")); ns != "" {
-		namespace = strings.Split(ns, "|")
+	namespace, err := savedIn(p.raw("checkpoint"))
+	if err != nil {
+		return err
 	}
-	if len(namespace) > dialect.MaxList {
-		return refuse(langgraph.CodeInvalidArgument, "checkpoint_ns has more than %d segments", dialect.MaxList)
-	}
-	thread := c.Path("run")
 	head, now, err := newest(ctx, c)
 	if err != nil {
 		return err
 	}
-	list, err := page(ctx, c, thread, namespace, head.Last, limit, before)
+	list, err := page(ctx, c, c.Path("run"), namespace, head.Last, limit, before)
 	if err != nil {
 		return err
 	}
+	v := &view{call: c, thread: c.Path("run"), namespace: namespace, now: now}
 	if len(list) == 0 && before == "" && namespace == nil {
-		state, err := stateOf(ctx, c, now, thread)
-		if err == nil {
-			c.Reply(http.StatusOK, slices.Concat([]byte{'['}, state, []byte{']'}))
-		}
-		return err
+		list = []saved{{id: now.Checkpoint()}}
 	}
 	o := jsonscan.Object{'['}
 	for i, s := range list {
 		if i > 0 {
 			o = append(o, ',')
 		}
-		o = appendSaved(o, thread, s)
+		if o, err = v.append(ctx, o, s, i == 0 && before == ""); err != nil {
+			return err
+		}
 	}
 	c.Reply(http.StatusOK, append(o, ']'))
 	return nil
 }
 
-// appendSaved writes a state of the past as GET …/state writes the newest.
-func appendSaved(o jsonscan.Object, thread string, s saved) jsonscan.Object {
-	ref := func(o jsonscan.Object, id string) jsonscan.Object {
-		return append(o, '{').Str("thread_id", thread).Str("checkpoint_ns", "").Str("checkpoint_id", id).End()
+// savedIn returns the namespace of a checkpoint that a client names; nil is the root's.
+func savedIn(checkpoint []byte) ([]string, error) {
+	ns := jsonscan.DecodeString(schema.Field(checkpoint, "checkpoint_ns"))
+	if ns == "" {
+		return nil, nil
 	}
-	o = append(o, '{').Raw("values", pick(s.values, nil)).Raw("next", []byte("[]")).Raw("tasks", []byte("[]"))
+	namespace := strings.Split(ns, "|")
+	if len(namespace) > dialect.MaxList {
+		return nil, refuse(langgraph.CodeInvalidArgument, "checkpoint_ns has more than %d segments", dialect.MaxList)
+	}
+	return namespace, nil
+}
+
+// stateAt answers with the state of a thread at a checkpoint.
+func (a *api) stateAt(ctx context.Context, c *protocol.Call) error {
+	return answerState(ctx, c, nil, c.Path("part"))
+}
+
+// stateOfCheckpoint is stateAt for a checkpoint of any namespace, which the body names.
+func (a *api) stateOfCheckpoint(ctx context.Context, c *protocol.Call) error {
+	body, err := c.Body(mediaType)
+	if err != nil {
+		return err
+	}
+	p, err := readParams(body)
+	if err != nil {
+		return err
+	}
+	id := jsonscan.DecodeString(schema.Field(p.raw("checkpoint"), "checkpoint_id"))
+	if id == "" {
+		return refuse(langgraph.CodeInvalidArgument, "checkpoint has no checkpoint_id")
+	}
+	namespace, err := savedIn(p.raw("checkpoint"))
+	if err != nil {
+		return err
+	}
+	return answerState(ctx, c, namespace, id)
+}
+
+// answerState answers with the state of a namespace at a checkpoint: the newest is the state as it stands.
+func answerState(ctx context.Context, c *protocol.Call, namespace []string, id string) error {
+	head, now, err := newest(ctx, c)
+	if err != nil {
+		return err
+	}
+	v := &view{call: c, thread: c.Path("run"), namespace: namespace, now: now}
+	at, first := saved{id: id}, namespace == nil && id == now.Checkpoint()
+	if !first {
+		if at, err = checkpointOf(ctx, c, v.thread, namespace, head.Last, id); err != nil {
+			return err
+		}
+		list, err := page(ctx, c, v.thread, namespace, head.Last, 1, "")
+		if err != nil {
+			return err
+		}
+		first = namespace != nil && list[0].id == id
+	}
+	o, err := v.append(ctx, nil, at, first)
+	if err == nil {
+		c.Reply(http.StatusOK, o)
+	}
+	return err
+}
+
+// view writes states of a namespace of a thread.
+type view struct {
+	call      *protocol.Call
+	thread    string
+	namespace []string
+	now       *langgraph.Projector // the thread as it stands
+}
+
+// append writes a state; newest says that it is the newest of the namespace, which is as the thread stands.
+func (v *view) append(ctx context.Context, o jsonscan.Object, s saved, newest bool) (jsonscan.Object, error) {
+	if newest && v.namespace == nil {
+		return v.now.AppendState(o, kept(ctx, v.call, v.thread))
+	}
+	waits := []byte(`"next":[],"tasks":[]`)
+	if newest {
+		waits = v.now.AppendWaiting(nil, v.namespace)
+	}
+	return v.appendSaved(o, s, waits), nil
+}
+
+// appendSaved writes a stored state as GET …/state writes the newest. waits has the members that say what waits.
+func (v *view) appendSaved(o jsonscan.Object, s saved, waits []byte) jsonscan.Object {
+	ref := func(o jsonscan.Object, id string) jsonscan.Object {
+		o = append(o, '{').Str("thread_id", v.thread).Str("checkpoint_ns", strings.Join(v.namespace, "|"))
+		return o.Str("checkpoint_id", id).End()
+	}
+	o = append(append(append(o, '{').Raw("values", pick(s.values, nil)), ','), waits...)
 	o = ref(o.Name("checkpoint"), s.id)
 	if o = o.Name("parent_checkpoint"); s.parent == "" {
 		o = append(o, "null"...)

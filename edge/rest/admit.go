@@ -85,10 +85,18 @@ func encodeJSON(v any) ([]byte, error) {
 	return bytes.TrimSpace(buf.Bytes()), nil
 }
 
+// admitFrom returns admit for what a caller sends.
+func (a *API) admitFrom(caller *auth.Caller) func(context.Context, schema.RunKey, schema.Head, []schema.Event) error {
+	named := caller.May(auth.ScopeRead)
+	return func(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event) error {
+		return a.admit(ctx, key, head, events, named)
+	}
+}
+
 // admit decides whether a run that stands at head takes events (producers.AppendOptions): each command among them must be
 // one that the run takes as it is right before it. Of a run whose fold is too large, or whose beginning and end are gone,
-// only the state is known.
-func (a *API) admit(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event) error {
+// only the state is known. named: a refusal says by their ids what the run waits for, which is content of the run.
+func (a *API) admit(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event, named bool) error {
 	if !commanded(events) {
 		return nil
 	}
@@ -96,11 +104,11 @@ func (a *API) admit(ctx context.Context, key schema.RunKey, head schema.Head, ev
 		if schema.IsCommand(events[0].Type) {
 			return fanout.ErrNotFound
 		}
-		return permitAll(new(schema.Fold), false, head, events)
+		return permitAll(new(schema.Fold), false, head, events, named)
 	}
-	err := a.cfg.State.Fold(fair.Command(ctx), key, head.Last, func(f *state.Folded) error { return permitAll(f.Fold, f.First > 0, head, events) })
+	err := a.cfg.State.Fold(fair.Command(ctx), key, head.Last, func(f *state.Folded) error { return permitAll(f.Fold, f.First > 0, head, events, named) })
 	if errors.Is(err, schema.ErrTooLarge) || errors.Is(err, fanout.ErrExpired) {
-		return permitAll(&schema.Fold{Last: head.Last}, true, head, events)
+		return permitAll(&schema.Fold{Last: head.Last}, true, head, events, named)
 	}
 	return err
 }
@@ -121,12 +129,12 @@ func (a *API) foldAhead(ctx context.Context, key schema.RunKey, head schema.Head
 
 // permitAll asks permit about each command of events. What comes before one counts: the fold, which others share, is
 // copied for that.
-func permitAll(f *schema.Fold, partial bool, head schema.Head, events []schema.Event) error {
+func permitAll(f *schema.Fold, partial bool, head schema.Head, events []schema.Event, named bool) error {
 	last, shared := lastCommand(events), true
 	for i := range events[:last+1] {
 		e := &events[i]
 		if schema.IsCommand(e.Type) {
-			if err := permit(f, partial, head, e); err != nil {
+			if err := permit(f, partial, head, e, named); err != nil {
 				return placed(i, len(events), err)
 			}
 		}
@@ -160,7 +168,7 @@ func placed(i, of int, err error) error {
 
 // permit is the table of what each command needs. The fold may be newer than the head: then the
 // compare-and-set fails and the question comes again. partial says that the fold does not know all.
-func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event) error {
+func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event, named bool) error {
 	child := e.ChildID
 	state := f.StateOf(child)
 	switch {
@@ -201,7 +209,10 @@ func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event) err
 	if state == "" {
 		state = "unknown"
 	}
-	return &ends.PositionError{Last: f.Last, Err: fmt.Errorf("%s in state %s: %s%s: %w", name, state, why, waiting(f), ends.ErrState)}
+	if named {
+		why += waiting(f)
+	}
+	return &ends.PositionError{Last: f.Last, Err: fmt.Errorf("%s in state %s: %s: %w", name, state, why, ends.ErrState)}
 }
 
 // maxNamed bounds what an error names of what a run waits for.

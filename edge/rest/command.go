@@ -56,7 +56,7 @@ func (a *API) command(c *protocol.Call, name string) error {
 		return err
 	}
 	a.foldAhead(ctx, src.Key, head)
-	opt.Admit = a.admit
+	opt.Admit = a.admitFrom(&c.Caller)
 	receipt, err := c.Store(ctx, src.Key, []schema.Event{e}, opt)
 	if err != nil {
 		return err

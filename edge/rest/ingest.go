@@ -50,7 +50,7 @@ func (a *API) ingest(c *protocol.Call) error {
 		return err
 	}
 	if commanded(in.Events) {
-		opt.Admit = a.admit
+		opt.Admit = a.admitFrom(&c.Caller)
 		a.readAhead(c.Request.Context(), key)
 	}
 	fresh, err := a.keep(c.Request.Context(), key, moved)

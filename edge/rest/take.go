@@ -179,7 +179,7 @@ func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
 		return opt, t.over
 	}
 	if err == nil && commanded(t.events[held:]) {
-		opt.Admit = t.a.admit
+		opt.Admit = t.a.admitFrom(t.from)
 		t.a.readAhead(t.ctx, t.key)
 	}
 	if err == nil {

@@ -77,7 +77,7 @@ func TestClientLibrariesThroughTheProxy(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			up := &models{answers: make(map[string][]answer)}
 			at := up.start(t)
-			proxy := newProc(t, "proxy", append(log, "--upstream", "anthropic="+at, "--upstream", "openai="+at, "--upstream", "gemini="+at, "--retry-hold", "1s")...)
+			proxy := newProc(t, "proxy", append(log, "--upstream", "anthropic="+at, "--upstream", "openai="+at, "--upstream", "gemini="+at, "--retry-hold", "0s")...)
 			proxy.start()
 			libraries := map[string][]sdkCase{"anthropic": anthropicCases(t), "openai": openaiCases(t), "gemini": geminiCases(t)}
 			for script, cases := range libraries {

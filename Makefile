@@ -14,7 +14,7 @@ RACE    ?= -race
 export GORACE ?= atexit_sleep_ms=0
 # Packages without a goroutine, which the race detector would make ten times as slow for nothing
 # (internal/arch holds them to it), and the one that drives the program as a process of its own.
-UNRACED := adapters/anthropic adapters/gemini adapters/openai adapters/provider adapters/transcript internal/arch schema/jsonscan
+UNRACED := adapters/anthropic adapters/gemini adapters/openai adapters/provider adapters/provider/brokentest adapters/transcript internal/arch schema/jsonscan
 PROCESSES := internal/e2e
 # Code that only computes, SQLite's and ours: it is compiled without the detector wherever it is used. What
 # keeps its own caches cannot be: the detector would not see how encoding/json guards them, and complain.

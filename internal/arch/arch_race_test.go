@@ -10,8 +10,8 @@ import (
 // and those that only turn bytes into events. Their tests take the same input apart very often. That decoders share
 // nothing when many work at the same time is shown with the detector, by TestDecodersShareNothing of
 // producers. The Makefile says the list a second time.
-var unraced = []string{"adapters/anthropic", "adapters/gemini", "adapters/openai", "adapters/provider", "adapters/transcript",
-	"internal/arch", "schema/jsonscan"}
+var unraced = []string{"adapters/anthropic", "adapters/gemini", "adapters/openai", "adapters/provider", "adapters/provider/brokentest",
+	"adapters/transcript", "internal/arch", "schema/jsonscan"}
 
 // norace begins a file of tests that are built only without the race detector: one goroutine that computes
 // much, so that the detector has nothing to find. tools/norace lists them for the Makefile. The other tests of

@@ -45,7 +45,8 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 			if b.End(true); a.made == nil {
 				a.made = make(map[string]json.RawMessage)
 			}
-			if a.calls = true; len(a.made) < maxMade {
+			a.calls = true
+			if len(a.made) < maxMade {
 				a.made[id] = b.Input
 			}
 			return

@@ -40,7 +40,8 @@ func pieceOf(all provider.Fields) (p provider.Piece, ok bool) {
 		in, input, kind = all.Object("custom"), "input", "custom"
 	}
 	p.ID, p.Place, p.Name, p.Kind = all.Str("id"), all.Index(), in.Str("name"), all.Str("type")
-	if p.Begins = p.Kind != ""; !p.Begins {
+	p.Begins = p.Kind != ""
+	if !p.Begins {
 		p.Kind = kind
 	}
 	for _, f := range all {

@@ -211,7 +211,8 @@ func (d *responses) finish(status string, r, all provider.Fields) {
 			continue
 		}
 		if it == nil {
-			if it = d.begin(-1, src); it == nil {
+			it = d.begin(-1, src)
+			if it == nil {
 				d.out.Custom("item", src)
 				continue
 			}

@@ -151,7 +151,9 @@ func (a *Assembly) StopRun() {
 
 // Call takes a piece of a call. nil: it has no place.
 func (a *Assembly) Call(p Piece) *Call {
-	if p.ID, p.Name = Bounded(p.ID), Bounded(p.Name); p.ID == "null" {
+	p.ID = Bounded(p.ID)
+	p.Name = Bounded(p.Name)
+	if p.ID == "null" {
 		p.ID = ""
 	}
 	k := a.callOf(p)

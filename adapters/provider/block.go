@@ -133,10 +133,12 @@ func (b *Block) start() {
 
 // nameCall settles what a call is called.
 func (b *Block) nameCall() {
-	if b.Call = Bounded(b.Call); b.Call == "" {
+	b.Call = Bounded(b.Call)
+	if b.Call == "" {
 		b.Call = fmt.Sprintf("call_%s_%d", b.m.ID, b.Index)
 	}
-	if b.Tool = Bounded(b.Tool); b.Tool == "" {
+	b.Tool = Bounded(b.Tool)
+	if b.Tool == "" {
 		b.Tool = "unnamed"
 	}
 	if b.CallKind == "" {

@@ -98,6 +98,9 @@ func (c *call) finish(v any) {
 		}
 	}
 	c.writeLog(reason)
+	if c.OnLeave != nil && reason == dialect.ReasonClientGone && !c.of.live.Draining() {
+		c.OnLeave()
+	}
 	if abort {
 		panic(http.ErrAbortHandler) // net/http cuts the connection, or resets the stream, and logs nothing
 	}

@@ -41,6 +41,11 @@ type Call struct {
 
 	MaxMessage int // of Message over HTTP, in bytes; 0: as many as a body may have
 
+	// OnLeave is called when the request, or the stream that it opened, has ended because its client is gone: not with the
+	// node, nor by a limit of ours. It may use Append and what reads runs, and bounds its own time; Request may be nil by
+	// then. nil: nothing is done.
+	OnLeave func()
+
 	meter *limits.Meter // of the tenant's limits; nil when there are none
 	over  *over         // what carries the message and its answer; nil: an HTTP request
 

@@ -26,15 +26,16 @@ type turns struct {
 
 // graphRun is the run under way, or the newest.
 type graphRun struct {
-	id      string // "" before the first
-	begin   schema.Seq
-	active  bool // it has begun and has no terminal
-	running bool // its start was emitted
-	asked   bool // a command has begun it
-	taken   bool // and the agent has dealt with that
-	over    bool // its turn has ended, or it was cancelled before one began
-	stop    string
-	reason  string // of the newest turn.end
+	id        string // "" before the first
+	begin     schema.Seq
+	active    bool // it has begun and has no terminal
+	running   bool // its start was emitted
+	asked     bool // a command has begun it
+	taken     bool // and the agent has dealt with that
+	over      bool // its turn has ended, or it was cancelled before one began
+	cancelled bool // a client has commanded its end
+	stop      string
+	reason    string // of the newest turn.end
 }
 
 // waiting are messages that nobody has taken, by their seqs.
@@ -131,6 +132,7 @@ func (p *Projector) commanded() {
 		}
 		p.waiting = waiting{}
 		p.run.over, p.run.stop, p.run.reason = true, "cancelled", text(p.field("reason"))
+		p.run.cancelled = true
 	}
 }
 
@@ -288,6 +290,9 @@ func (p *Projector) settle() {
 		p.begins(p.waiting.shift(), true)
 	}
 }
+
+// Cancelled reports whether the run under way was told to end and has not ended yet.
+func (p *Projector) Cancelled() bool { return p.run.active && p.run.cancelled }
 
 // asking reports whether a request for input waits for an answer.
 func (p *Projector) asking() bool { return p.reading.Questions().Requests() > 0 }

@@ -72,4 +72,44 @@ assert.equal((await patient(ended, () => "the end")).at(-1).data.status, "interr
 assert.match(speech, /all/);
 void watcher;
 assert.deepEqual((await client.runs.list(id)).map((r) => r.status), ["interrupted", "success", "interrupted", "success"]);
+
+// 5. A client that leaves: the one that asked for it has its run cancelled, once; others, and those who ask for nothing, end nothing.
+const status = async (run, want) => {
+  for (let n = 0; n < 500; n++) {
+    const is = (await other.runs.get(id, run)).status;
+    if (is === want) return;
+    await new Promise((r) => setTimeout(r, 20));
+  }
+  assert.fail(`${run} is not ${want}`);
+};
+async function leaving(way, onDisconnect) {
+  const tab = new AbortController(), watching = new AbortController();
+  let run;
+  const asker = client.runs[way](id, "agent_e2e", { input: input("long"), onDisconnect, signal: tab.signal, onRunCreated: (r) => (run = r.run_id) });
+  const read = way === "wait" ? asker.catch(() => {}) : collect(asker).catch(() => {});
+  for (let n = 0; !run && n < 500; n++) {
+    await new Promise((r) => setTimeout(r, 20));
+    if (way === "wait") run = (await other.runs.list(id)).find((r) => ["pending", "running"].includes(r.status))?.run_id;
+  }
+  await status(run, "running");
+  const second = collect(other.runs.joinStream(id, run, { lastEventId: "-1", signal: watching.signal })).catch(() => {});
+  watching.abort();
+  await second;
+  await status(run, "running");
+  tab.abort();
+  await read;
+  return run;
+}
+for (const way of ["stream", "wait"]) await status(await leaving(way, "cancel"), "interrupted");
+const kept = await leaving("stream", undefined);
+await new Promise((r) => setTimeout(r, 300)); // in which one that asked for it would be cancelled
+await status(kept, "running");
+const tabs = [client, other].map((c) => {
+  const signal = new AbortController();
+  return { signal, over: collect(c.runs.joinStream(id, kept, { lastEventId: "-1", cancelOnDisconnect: true, signal: signal.signal })).catch(() => {}) };
+});
+await new Promise((r) => setTimeout(r, 300)); // they are there
+for (const t of tabs) t.signal.abort();
+await Promise.all(tabs.map((t) => t.over));
+await status(kept, "interrupted");
 end();

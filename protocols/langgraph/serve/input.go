@@ -31,7 +31,7 @@ func readResponse(c *protocol.Call, raw []byte) (r response, err error) {
 		return r, err
 	}
 	o := jsonscan.Object{'{'}.Str("request_id", r.id).Raw("answer", jsonscan.Fields(p).Raw("response"))
-	for _, name := range []string{"update", "goto", "config", "metadata"} {
+	for _, name := range slices.Concat([]string{"update", "goto", "config", "metadata"}, handed) {
 		o = o.OptRaw(name, p.raw(name))
 	}
 	r.payload = signed(c, o.End())

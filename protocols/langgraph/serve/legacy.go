@@ -34,7 +34,7 @@ func (a *api) legacyRoutes() []protocol.Route {
 		route("GET", "/threads/{run}/runs", auth.ScopeRead, a.listRuns),
 		route("GET", "/threads/{run}/runs/{part}", auth.ScopeRead, a.getRun),
 		waits("POST", "/threads/{run}/runs/wait", auth.ScopeRead|auth.ScopeWrite|auth.ScopeCommand, a.runAndWait),
-		waits("GET", "/threads/{run}/runs/{part}/join", auth.ScopeRead, func(c *protocol.Call) error { return a.wait(c, c.Path("part"), true) }),
+		waits("GET", "/threads/{run}/runs/{part}/join", auth.ScopeRead, a.join),
 		waits("POST", "/threads/{run}/runs/{part}/cancel", auth.ScopeCommand, a.cancelRun),
 	}
 }
@@ -48,16 +48,22 @@ func (a *api) legacyStreams() []stream {
 	begun.Mode, joined.Mode = dialect.ModeA, dialect.ModeA // they end with what they are of
 	return []stream{
 		{Stream: begun, own: protocol.Stream{Needs: auth.ScopeRead | auth.ScopeCommand, Begin: a.beginStream, Format: bare}},
-		{Stream: joined, open: openLegacy, own: protocol.Stream{Complete: complete, Format: bare}},
+		{Stream: joined, open: openLegacy, own: protocol.Stream{Complete: complete, Format: bare, Admit: admitJoin}},
 		{Stream: of("runs", "GET /threads/{run}/stream"), open: openLegacy, own: protocol.Stream{Format: bare}},
 	}
 }
+
+// admitJoin reads what is to become of the run when the client of its stream leaves.
+func admitJoin(c *protocol.Call, _ *dialect.Request) error { return readLeaving(c) }
 
 // bare has no reconnection hint: older clients make an event of it.
 var bare = &sse.Format{Name: "langgraph", NoRetry: true}
 
 // openLegacy reads a request for the stream of a run, or of a thread's runs.
 func openLegacy(in dialect.Input) (dialect.Request, error) {
+	if in.Query.Has("namespace") {
+		return dialect.Request{}, unprocessable("namespace is not served: stream_subgraphs has those of all namespaces")
+	}
 	var modes []string
 	for _, text := range in.Query["stream_mode"] {
 		list := []string{text}
@@ -87,11 +93,22 @@ type runAsked struct {
 	Subgraphs    bool                       `json:"stream_subgraphs"`
 	Strategy     string                     `json:"multitask_strategy"`
 	IfNotExists  string                     `json:"if_not_exists"`
+	OnDisconnect string                     `json:"on_disconnect"`
 	CheckpointID string                     `json:"checkpoint_id"`
 	Checkpoint   map[string]json.RawMessage `json:"checkpoint"`
 
-	modes []string
+	After      float64  `json:"after_seconds"`
+	Webhook    string   `json:"webhook"`
+	Feedback   []string `json:"feedback_keys"`
+	Durability string   `json:"durability"`
+
+	modes  []string
+	handed map[string]json.RawMessage // by their names
 }
+
+// handed are members of a request for a run that its agent is given as they are, beside config: they ask something of the
+// graph, of which nothing is known here.
+var handed = []string{"context", "interrupt_before", "interrupt_after", "durability", "checkpoint_during"}
 
 // resumption is what a client answers to requests for input.
 type resumption struct {
@@ -118,6 +135,15 @@ func readRun(thread string, body []byte) (in runAsked, err error) {
 		return in, unprocessable("there is no multitask_strategy %q", in.Strategy)
 	}
 	in.Strategy = cmp.Or(in.Strategy, "enqueue")
+	if err := in.check(); err != nil {
+		return in, err
+	}
+	in.handed = map[string]json.RawMessage{}
+	for i, v := range jsonscan.Values(body, handed) {
+		if v != nil {
+			in.handed[handed[i]] = v
+		}
+	}
 	if at := in.checkpoint(); len(at) > 0 {
 		conf := map[string]json.RawMessage{}
 		if v := in.Config["configurable"]; v != nil && json.Unmarshal(v, &conf) != nil {
@@ -134,6 +160,28 @@ func readRun(thread string, body []byte) (in runAsked, err error) {
 	_, err = in.stream(thread, "").Request()
 	return in, err
 }
+
+// check refuses what a client would wait for in vain, if it were passed over.
+func (in *runAsked) check() error {
+	switch {
+	case !slices.Contains([]string{"", "continue", "cancel"}, in.OnDisconnect):
+		return unprocessable("on_disconnect is neither continue nor cancel")
+	case !slices.Contains([]string{"", "create", "reject"}, in.IfNotExists):
+		return unprocessable("if_not_exists is neither create nor reject")
+	case !slices.Contains([]string{"", "sync", "async", "exit"}, in.Durability):
+		return unprocessable("durability is none of sync, async and exit")
+	case in.After != 0:
+		return unprocessable("after_seconds is not served: a run begins at once")
+	case in.Webhook != "":
+		return unprocessable("webhook is not served: nobody is called at the end of a run")
+	case len(in.Feedback) > 0:
+		return unprocessable("feedback_keys are not served: there are no URLs for feedback")
+	}
+	return nil
+}
+
+// cancels reports whether the run is cancelled when the client that begins it leaves.
+func (in *runAsked) cancels() bool { return in.OnDisconnect == "cancel" }
 
 // checkpoint is what the run begins from, as config.configurable has it.
 func (in *runAsked) checkpoint() map[string]json.RawMessage {
@@ -184,6 +232,12 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 		run, err = a.resume(ctx, c, p, in)
 	} else {
 		params := map[string]any{"assistant_id": in.Assistant, "input": in.Input, "multitask_strategy": in.Strategy, "config": in.Config, "metadata": in.Metadata}
+		for name, v := range in.handed {
+			params[name] = v
+		}
+		if in.Command != nil {
+			params["update"], params["goto"] = in.Command.Update, in.Command.Goto
+		}
 		var ans answer
 		ans, err = a.asks(ctx, c, "run.start", params)
 		run = jsonscan.DecodeString(schema.Field(ans.result, "run_id"))
@@ -193,6 +247,9 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 	}
 	at := fmt.Sprintf("/threads/%s/runs/%s", url.PathEscape(thread), run)
 	q := url.Values{"stream_mode": in.modes, "stream_subgraphs": {strconv.FormatBool(in.Subgraphs)}}
+	if in.cancels() {
+		q.Set("cancel_on_disconnect", "true") // also of the client that comes again
+	}
 	c.Header().Set("Content-Location", at)
 	c.Header().Set("Location", at+"/stream?"+q.Encode())
 	return in, run, nil
@@ -232,11 +289,16 @@ func (in *runAsked) answers(p *langgraph.Projector, open []langgraph.Request) (l
 		if len(list) == dialect.MaxList {
 			return nil, unprocessable("resume answers more than %d requests", dialect.MaxList)
 		}
-		list = append(list, map[string]any{"namespace": json.RawMessage(r.Namespace), "interrupt_id": r.ID, "response": v,
-			"update": in.Command.Update, "goto": in.Command.Goto, "config": in.Config, "metadata": in.Metadata})
+		one := map[string]any{"namespace": json.RawMessage(r.Namespace), "interrupt_id": r.ID, "response": v,
+			"update": in.Command.Update, "goto": in.Command.Goto, "config": in.Config, "metadata": in.Metadata}
+		for name, v := range in.handed {
+			one[name] = v
+		}
+		list = append(list, one)
 	}
-	if size := len(in.Command.Update) + len(in.Command.Goto) + len(in.Metadata) + sizeOf(in.Config); len(list)*size > schema.MaxPackBytes {
-		return nil, unprocessable("update, goto, config and metadata stand in each of %d answers, and are too large for that", len(list))
+	size := len(in.Command.Update) + len(in.Command.Goto) + len(in.Metadata) + sizeOf(in.Config) + sizeOf(in.handed)
+	if len(list)*size > schema.MaxPackBytes {
+		return nil, unprocessable("what stands beside resume is in each of %d answers, and is too large for that", len(list))
 	}
 	return list, nil
 }
@@ -253,6 +315,9 @@ func (a *api) beginStream(c *protocol.Call, input dialect.Input) (dialect.Reques
 	in, run, err := a.begin(c, input.Body)
 	if err != nil {
 		return dialect.Request{}, err
+	}
+	if in.cancels() {
+		cancelWhenLeft(c, run)
 	}
 	return in.stream(c.Path("run"), run).Request()
 }

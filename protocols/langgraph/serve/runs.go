@@ -9,11 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
 	"agentstream/internal/backoff"
-	"agentstream/producers"
 	"agentstream/protocols/langgraph"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -164,20 +162,10 @@ func (a *api) cancelRun(c *protocol.Call) error {
 	run := c.Path("part")
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	err = a.change(ctx, c, typeCancel, c.By([]byte(`{}`)), producers.AppendOptions{}, func(p *langgraph.Projector) error {
-		s, ok := p.Find(run)
-		now, active := p.Run()
-		switch {
-		case !ok:
-			return errNoRun
-		case s.Last > 0:
-			return protocol.ErrDone
-		case !active || now != run:
-			return dialect.Refuse(dialect.ErrGone, "the run waits behind another one, which is to be cancelled with it")
-		}
-		return nil
-	})
-	if err != nil {
+	if err := schema.ValidRunID(c.Path("run")); err != nil {
+		return err
+	}
+	if err := cancelStretch(ctx, c, c.Path("run"), run, c.By([]byte(`{}`))); err != nil {
 		return err
 	}
 	if wait != "1" && wait != "true" {
@@ -192,9 +180,12 @@ func (a *api) runAndWait(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	_, run, err := a.begin(c, body)
+	in, run, err := a.begin(c, body)
 	if err != nil {
 		return err
+	}
+	if in.cancels() {
+		cancelWhenLeft(c, run)
 	}
 	return a.wait(c, run, true)
 }
@@ -211,6 +202,8 @@ func (a *api) wait(c *protocol.Call, run string, values bool) error {
 	for n := 0; ; n++ {
 		body, err := a.result(c, run)
 		switch {
+		case err != nil && c.Context().Err() != nil:
+			return err // the client has left
 		case err != nil && c.Answered():
 			body = []byte(`{"__error__":{"error":"Unavailable","message":"what became of the run cannot be had"}}`)
 		case err != nil:

@@ -57,6 +57,9 @@ func readStart(c *protocol.Call, thread string, raw []byte) (s start, err error)
 	}
 	s.checkpoint = jsonscan.DecodeString(schema.Field(schema.Field(config, "configurable"), "checkpoint_id"))
 	o := s.input.message(c, s.agent).OptRaw("config", config).OptRaw("metadata", metadata).OptStr("multitask_strategy", s.strategy)
+	for _, name := range slices.Concat([]string{"update", "goto"}, handed) {
+		o = o.OptRaw(name, p.raw(name))
+	}
 	s.payload = signed(c, o.End())
 	return s, nil
 }

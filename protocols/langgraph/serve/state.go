@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -263,6 +264,9 @@ func (a *api) history(ctx context.Context, c *protocol.Call) error {
 		before = jsonscan.DecodeString(v)
 	} else if v != nil {
 		before = jsonscan.DecodeString(schema.Field(v, "checkpoint_id")) + jsonscan.DecodeString(schema.Field(schema.Field(v, "configurable"), "checkpoint_id"))
+	}
+	if v := p.raw("metadata"); v != nil && string(bytes.TrimSpace(v)) != "{}" {
+		return unprocessable("states are not filtered by metadata")
 	}
 	namespace, err := savedIn(p.raw("checkpoint"))
 	if err != nil {

@@ -77,6 +77,21 @@ type about struct {
 	ThreadID string                     `json:"thread_id"`
 	IfExists string                     `json:"if_exists"`
 	Steps    []json.RawMessage          `json:"supersteps"`
+	TTL      json.RawMessage            `json:"ttl"`
+}
+
+// readAbout reads the body of a request that sets them. What would have no effect is refused.
+func readAbout(body []byte) (t about, err error) {
+	if err := readBody(body, &t); err != nil {
+		return t, err
+	}
+	if len(t.Steps) > 0 || !slices.Contains([]string{"", "raise", "do_nothing"}, t.IfExists) {
+		return t, unprocessable("supersteps are not taken, and if_exists is raise or do_nothing")
+	}
+	if t.TTL != nil && string(t.TTL) != "null" {
+		return t, unprocessable("ttl is not taken: how long threads are kept is the server's")
+	}
+	return t, nil
 }
 
 // payload is that of session.created or session.updated. metadata.graph_id is the agent.
@@ -99,12 +114,9 @@ func (a *api) create(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	var in about
-	if err := readBody(body, &in); err != nil {
+	in, err := readAbout(body)
+	if err != nil {
 		return err
-	}
-	if len(in.Steps) > 0 || !slices.Contains([]string{"", "raise", "do_nothing"}, in.IfExists) {
-		return unprocessable("supersteps are not taken, and if_exists is raise or do_nothing")
 	}
 	if in.ThreadID == "" {
 		id := c.NewKeyedRun("", "thread", opt)
@@ -227,8 +239,8 @@ func (a *api) update(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	var in about
-	if err := readBody(body, &in); err != nil {
+	in, err := readAbout(body)
+	if err != nil {
 		return err
 	}
 	if err := a.change(ctx, c, schema.TypeSessionUpdated, in.payload(), opt, nil); err != nil {
@@ -273,6 +285,7 @@ type query struct {
 	Limit    *int                       `json:"limit"`
 	Offset   int                        `json:"offset"`
 	Order    string                     `json:"sort_order"`
+	Values   map[string]json.RawMessage `json:"values"`
 }
 
 // Bounds of a search: threads of a page, and those that are looked at.
@@ -322,12 +335,18 @@ func (q query) check() error {
 	if !slices.Contains([]string{"", "idle", "busy", "interrupted", "error"}, q.Status) {
 		return unprocessable("status is none that a thread has")
 	}
+	if len(q.Values) > 0 {
+		return unprocessable("values are not searched: a list of threads has none")
+	}
+	if !slices.Contains([]string{"", "asc", "desc"}, strings.ToLower(q.Order)) {
+		return unprocessable("sort_order is neither asc nor desc")
+	}
 	return nil
 }
 
 // find returns up to so many threads.
 func (q query) find(ctx context.Context, c *protocol.Call, most int) (list []thread, err error) {
-	ask := schema.RunsQuery{Sessions: true, Limit: 200, Oldest: q.Order == "asc"}
+	ask := schema.RunsQuery{Sessions: true, Limit: 200, Oldest: strings.EqualFold(q.Order, "asc")}
 	list = []thread{}
 	wants := q.matcher()
 	for looked := 0; looked < maxLooked && len(list) < most; looked += ask.Limit {

@@ -19,8 +19,8 @@ type Receipt struct {
 	Replayed bool       `json:"-"` // the key was used before: this is what was stored then
 }
 
-// stored sends what stores something. An empty key is replaced by one of its own: repeating is safe
-// then as well, within the call.
+// stored sends a request that stores something. Without a key it makes one, so that repeats within the
+// call are safe.
 func (c *Client) stored(ctx context.Context, r request, into any, receipt *Receipt) error {
 	r.method = http.MethodPost
 	if r.key == "" {
@@ -37,28 +37,31 @@ func (c *Client) stored(ctx context.Context, r request, into any, receipt *Recei
 	return nil
 }
 
-// Append stores events in order, exactly once per key (up to 24 hours); it answers when they are
-// durable. Events that fit one pack (of the run itself or of one child, 1,024 events, 768 KiB) are
-// stored all or none; of more, a beginning may be stored when there is an error: Error.Stored says
-// how much, and Append with the same key stores the rest. Fields that are not set are filled in by the server: id, ts, seq, run_id. An
-// empty key is one of its own: then only the repeats of this call are safe. A batch is at most 8 MiB.
-// The error is ErrEnded when the run is over; Error.Line is the refused event, from 1.
-func (c *Client) Append(ctx context.Context, run, key string, events ...schema.Event) (Receipt, error) {
+// Append stores events in order and returns when they are durable. It stores them exactly once for each
+// key, for up to 24 hours. With an empty key it makes one of its own: then only the repeats within this
+// call are safe.
+//
+// The server fills in id, ts, seq and run_id where they are not set. A batch is at most 8 MiB. Events that
+// fit into one pack (one lane, 1,024 events, 768 KiB) are stored all or none. Of more, the first may be
+// stored when there is an error: Error.Stored says how many, and Append with the same key stores the rest.
+// The error is ErrEnded when the run is over; Error.Line is the number of the refused event, from 1.
+func (r *Run) Append(ctx context.Context, key string, events ...schema.Event) (Receipt, error) {
 	var body []byte
 	for i := range events {
 		body = append(AppendNew(body, &events[i]), '\n')
 	}
-	return c.AppendLines(ctx, run, key, body)
+	return r.AppendLines(ctx, key, body)
 }
 
-// AppendLines is Append of events that are NDJSON already: one object per line.
-func (c *Client) AppendLines(ctx context.Context, run, key string, ndjson []byte) (Receipt, error) {
-	var r Receipt
-	if err := schema.ValidRunID(run); err != nil {
-		return r, err
+// AppendLines is like Append, with events that are NDJSON already: one object a line.
+func (r *Run) AppendLines(ctx context.Context, key string, ndjson []byte) (Receipt, error) {
+	var receipt Receipt
+	if err := schema.ValidRunID(r.id); err != nil {
+		return receipt, err
 	}
-	err := c.stored(ctx, request{target: c.runURL(run, "events"), contentType: "application/x-ndjson", key: key, body: ndjson}, &r, &r)
-	return r, err
+	req := request{target: r.url("events"), contentType: typeNDJSON, key: key, body: ndjson}
+	err := r.c.stored(ctx, req, &receipt, &receipt)
+	return receipt, err
 }
 
 // AppendNew appends an event that the server has yet to number to dst: only fields that are set, and
@@ -96,34 +99,35 @@ func AppendNew(dst []byte, e *schema.Event) []byte {
 	return append(append(dst, e.Payload...), '}')
 }
 
-// NewRun describes the run to begin.
+// NewRun describes the run to create.
 type NewRun struct {
-	RunID        string `json:"run_id,omitempty"`        // "" lets the server mint one
+	RunID        string `json:"run_id,omitempty"`        // "": the server makes one
 	PlanningGate string `json:"planning_gate,omitempty"` // required, preview or off (native §3.5); "" is off
 	Key          string `json:"-"`                       // idempotency key; "" is one of its own
 }
 
-// CreatedRun is a run that has begun.
+// CreatedRun is the answer to CreateRun.
 type CreatedRun struct {
 	Receipt
 	RunID string          `json:"run_id"`
 	State schema.RunState `json:"state"` // planning with a gate, else running
 }
 
-// CreateRun begins a run with its first event. The error is ErrExists when the run has events. A run
-// may as well begin with Append.
+// CreateRun stores the first event of a run. The error is ErrExists when the run has events already.
+// Append to a run that does not exist creates it too.
 func (c *Client) CreateRun(ctx context.Context, in NewRun) (CreatedRun, error) {
 	var r CreatedRun
 	body, err := json.Marshal(in)
 	if err != nil {
 		return r, err
 	}
-	err = c.stored(ctx, request{target: c.url("v1", "agent", "runs"), contentType: "application/json", key: in.Key, body: body}, &r, &r.Receipt)
+	req := request{target: c.url("v1", "agent", "runs"), contentType: typeJSON, key: in.Key, body: body}
+	err = c.stored(ctx, req, &r, &r.Receipt)
 	if err != nil {
-		return r, fmt.Errorf("begin a run: %w", err)
+		return r, fmt.Errorf("create a run: %w", err)
 	}
 	if err := schema.ValidRunID(r.RunID); err != nil {
-		return r, fmt.Errorf("server minted a run id: %w", err)
+		return r, fmt.Errorf("server made a run id: %w", err)
 	}
 	return r, nil
 }

@@ -30,7 +30,7 @@ func BenchmarkNext(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			s = c.Watch(b.Context(), "r1", Options{})
+			s = c.Run("r1").Watch(b.Context(), Options{})
 		}
 		if _, err := s.Next(b.Context()); err != nil {
 			b.Fatal(err)

@@ -35,20 +35,20 @@ func TestBlob(t *testing.T) {
 		return answer(404, `{"error":{"code":"NOT-FOUND","message":"m"}}`, nil), nil
 	})
 	want := Blob{ref, 3000, "image/png"}
-	if b, err := c.PutBlob(t.Context(), "run_1", "image/png", content); err != nil || b != want {
+	if b, err := c.Run("run_1").PutBlob(t.Context(), "image/png", content); err != nil || b != want {
 		t.Errorf("%+v: %v", b, err)
 	}
-	if b, got, err := c.Blob(t.Context(), "run_1", ref); err != nil || b != want || !bytes.Equal(got, content) {
+	if b, got, err := c.Run("run_1").Blob(t.Context(), ref); err != nil || b != want || !bytes.Equal(got, content) {
 		t.Errorf("%+v, %d bytes: %v", b, len(got), err)
 	}
 	damaged = true
-	if _, got, err := c.Blob(t.Context(), "run_1", ref); err == nil || got != nil {
+	if _, got, err := c.Run("run_1").Blob(t.Context(), ref); err == nil || got != nil {
 		t.Errorf("damaged: %q, %v", got, err)
 	}
-	if _, _, err := c.Blob(t.Context(), "run_2", ref); !errors.Is(err, ErrNotFound) {
+	if _, _, err := c.Run("run_2").Blob(t.Context(), ref); !errors.Is(err, ErrNotFound) {
 		t.Errorf("another run's: %v", err)
 	}
-	if _, _, err := c.Blob(t.Context(), "run_1", "../x"); !errors.Is(err, schema.ErrNoBlob) {
+	if _, _, err := c.Run("run_1").Blob(t.Context(), "../x"); !errors.Is(err, schema.ErrNoBlob) {
 		t.Errorf("no blob_ref: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"agentstream/schema"
 )
 
-// Commands that may be sent to a run: the last elements of their paths.
+// Names of commands: the last elements of their paths.
 const (
 	CommandApprove  = "approve_plan"
 	CommandReject   = "reject_plan"
@@ -27,33 +27,40 @@ const (
 var commandNames = []string{CommandApprove, CommandReject, CommandPause, CommandResume, CommandRedirect,
 	CommandCancel, CommandAnswer, CommandMessage}
 
-// Command sends a command to a run, exactly once per key; "" means a new key. payload is
-// encoded as JSON and must become an object; nil is an empty one. What it becomes is an event of the
-// run, which all watchers see and the agent obeys; the Receipt has its number. The error is
-// ErrConflict when the state of the run forbids it.
-func (c *Client) Command(ctx context.Context, run, key, name string, payload any) (Receipt, error) {
-	var r Receipt
-	if err := schema.ValidRunID(run); err != nil {
-		return r, err
+// Command is a request to the agent of a run.
+type Command struct {
+	Name    string // CommandPause and so on
+	Key     string // idempotency key; "": one of its own, so that only the repeats within one call are safe
+	Payload any    // encoded as a JSON object; nil: an empty one. A child_id addresses a child.
+}
+
+// Command sends a command to the run, exactly once for each key. It becomes an event of the run, which all
+// watchers see and the agent obeys; the Receipt has its number. The error is ErrConflict when the state of
+// the run forbids the command.
+func (r *Run) Command(ctx context.Context, cmd Command) (Receipt, error) {
+	var receipt Receipt
+	if err := schema.ValidRunID(r.id); err != nil {
+		return receipt, err
 	}
-	if !slices.Contains(commandNames, name) {
-		return r, fmt.Errorf("command %q: want one of %s", printable(name), strings.Join(commandNames, ", "))
+	if !slices.Contains(commandNames, cmd.Name) {
+		return receipt, fmt.Errorf("command %q: want one of %s", printable(cmd.Name), strings.Join(commandNames, ", "))
 	}
 	body := []byte("{}")
-	if payload != nil {
+	if cmd.Payload != nil {
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false) // people read it in the log
-		if err := enc.Encode(payload); err != nil {
-			return r, fmt.Errorf("command %s: %w", name, err)
+		if err := enc.Encode(cmd.Payload); err != nil {
+			return receipt, fmt.Errorf("command %s: %w", cmd.Name, err)
 		}
 		body = bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	}
-	err := c.stored(ctx, request{target: c.runURL(run, name), contentType: "application/json", key: key, body: body}, &r, &r)
-	return r, err
+	req := request{target: r.url(cmd.Name), contentType: typeJSON, key: cmd.Key, body: body}
+	err := r.c.stored(ctx, req, &receipt, &receipt)
+	return receipt, err
 }
 
-// optional leaves out what is empty.
+// optional makes an object of names and values, without the empty values.
 func optional(fields ...string) map[string]string {
 	m := map[string]string{}
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -64,60 +71,61 @@ func optional(fields ...string) map[string]string {
 	return m
 }
 
-// Approve lets a run that awaits approval go on. planID may be empty: the open plan.
-func (c *Client) Approve(ctx context.Context, run, planID string) (Receipt, error) {
-	return c.Command(ctx, run, "", CommandApprove, optional("plan_id", planID))
+// Approve approves the plan of a run that waits for it. planID may be empty: the open plan.
+func (r *Run) Approve(ctx context.Context, planID string) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandApprove, Payload: optional("plan_id", planID)})
 }
 
-// Reject refuses the plan. planID may be empty: the open plan; reason may be empty.
-func (c *Client) Reject(ctx context.Context, run, planID, reason string) (Receipt, error) {
-	return c.Command(ctx, run, "", CommandReject, optional("plan_id", planID, "reason", reason))
+// Reject rejects the plan. planID may be empty: the open plan. reason may be empty.
+func (r *Run) Reject(ctx context.Context, planID, reason string) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandReject, Payload: optional("plan_id", planID, "reason", reason)})
 }
 
-// Pause asks the agent to stop for now. reason may be empty.
-func (c *Client) Pause(ctx context.Context, run, reason string) (Receipt, error) {
-	return c.Command(ctx, run, "", CommandPause, optional("reason", reason))
+// Pause asks the agent to pause. reason may be empty.
+func (r *Run) Pause(ctx context.Context, reason string) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandPause, Payload: optional("reason", reason)})
 }
 
-// Resume lets a paused run go on.
-func (c *Client) Resume(ctx context.Context, run string) (Receipt, error) {
-	return c.Command(ctx, run, "", CommandResume, nil)
+// Resume asks a paused agent to continue.
+func (r *Run) Resume(ctx context.Context) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandResume})
 }
 
-// Redirect returns the agent another instruction.
-func (c *Client) Redirect(ctx context.Context, run, instruction string) (Receipt, error) {
-	return c.Command(ctx, run, "", CommandRedirect, optional("instruction", instruction))
+// Redirect sends the agent another instruction.
+func (r *Run) Redirect(ctx context.Context, instruction string) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandRedirect, Payload: optional("instruction", instruction)})
 }
 
 // Cancel asks the agent to end the run. reason may be empty.
-func (c *Client) Cancel(ctx context.Context, run, reason string) (Receipt, error) {
-	return c.Command(ctx, run, "", CommandCancel, optional("reason", reason))
+func (r *Run) Cancel(ctx context.Context, reason string) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandCancel, Payload: optional("reason", reason)})
 }
 
 // Answer answers the question of an input.requested event. answer is encoded as JSON.
-func (c *Client) Answer(ctx context.Context, run, requestID string, answer any) (Receipt, error) {
-	return c.Command(ctx, run, "", CommandAnswer, map[string]any{"request_id": requestID, "answer": answer})
+func (r *Run) Answer(ctx context.Context, requestID string, answer any) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandAnswer, Payload: map[string]any{"request_id": requestID, "answer": answer}})
 }
 
-// Message sends a message to a run, also after its end: then it is a follow-up. content is a text or
-// content blocks, encoded as JSON.
-func (c *Client) Message(ctx context.Context, run string, content any) (Receipt, error) {
-	return c.Command(ctx, run, "", CommandMessage, map[string]any{"content": content})
+// Message sends a message to the run. After the end of the run the message is a follow-up, which starts it
+// again. content is a text or content blocks, encoded as JSON.
+func (r *Run) Message(ctx context.Context, content any) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandMessage, Payload: map[string]any{"content": content}})
 }
 
-// Ticket is a credential for one stream of one run that may stand in a URL, for what cannot send
-// headers: EventSource and browsers' WebSockets. It is redeemed once, within a short time.
+// Ticket is a credential for one stream of one run that may be part of a URL, for callers that cannot set
+// headers: EventSource and WebSockets in browsers. It can be used once, within a short time.
 type Ticket struct {
 	Ticket    string `json:"ticket"`
 	ExpiresAt string `json:"expires_at"` // RFC 3339
 }
 
-// Ticket asks for one. This library needs none: it sends its token in a header.
-func (c *Client) Ticket(ctx context.Context, run string) (Ticket, error) {
+// Ticket returns a new ticket for the run. This library needs none: it sends its token in a header.
+func (r *Run) Ticket(ctx context.Context) (Ticket, error) {
 	var t Ticket
-	if err := schema.ValidRunID(run); err != nil {
+	if err := schema.ValidRunID(r.id); err != nil {
 		return t, err
 	}
-	_, err := c.call(ctx, request{method: http.MethodPost, target: c.runURL(run, "tickets"), contentType: "application/json", body: []byte("{}")}, &t)
+	req := request{method: http.MethodPost, target: r.url("tickets"), contentType: typeJSON, body: []byte("{}")}
+	_, err := r.c.call(ctx, req, &t)
 	return t, err
 }

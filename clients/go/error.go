@@ -48,6 +48,7 @@ const (
 	codeRunEnded          = "RUN-ENDED"
 	codeRunExists         = "RUN-EXISTS"
 	codeCursorAhead       = "CURSOR-AHEAD"
+	codeSeqMismatch       = "SEQ-MISMATCH"
 	codeUnauthorized      = "UNAUTHORIZED"
 	codeCredentialExpired = "CREDENTIAL-EXPIRED"
 )
@@ -82,7 +83,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Is reports whether the sentinel target stands for the error.
+// Is reports whether the error is of the kind of a sentinel: one of this package, or schema.ErrEnded or
+// schema.ErrSeqMismatch, which producers return for the same refusals.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrNotFound:
@@ -91,8 +93,10 @@ func (e *Error) Is(target error) bool {
 		return e.Status == http.StatusGone
 	case ErrCursorAhead:
 		return e.Code == codeCursorAhead
-	case ErrEnded:
+	case ErrEnded, schema.ErrEnded:
 		return e.Code == codeRunEnded
+	case schema.ErrSeqMismatch:
+		return e.Code == codeSeqMismatch
 	case ErrExists:
 		return e.Code == codeRunExists
 	case ErrConflict:

@@ -15,13 +15,13 @@ import (
 	"agentstream/schema"
 )
 
-// Export returns what is stored of a run behind after, through an event; through 0 is the newest one at
-// the time of the first answer. It ends there: Watch waits for more. Every event comes once, in order,
-// over as many connections as it takes; an error is the last that it yields.
-func (c *Client) Export(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Event, error] {
+// Export returns the stored events with after < seq ≤ through. through 0 is the newest event at the time of
+// the first answer: Export ends there, Watch waits for more. It yields every event once, in order, over as
+// many connections as that takes. An error is the last thing that it yields.
+func (r *Run) Export(ctx context.Context, after, through schema.Seq) iter.Seq2[schema.Event, error] {
 	return func(yield func(schema.Event, error) bool) {
-		e := &export{c: c, run: run, last: after, through: through, backoff: backoff{giveUp: c.cfg.GiveUp}}
-		if err := schema.ValidRunID(run); err != nil {
+		e := &export{run: r, last: after, through: through, backoff: backoff{giveUp: r.c.cfg.GiveUp}}
+		if err := schema.ValidRunID(r.id); err != nil {
 			yield(schema.Event{}, err)
 			return
 		}
@@ -40,8 +40,8 @@ func (c *Client) Export(ctx context.Context, run string, after, through schema.S
 
 // export is one export under way.
 type export struct {
-	c             *Client
-	run, token    string
+	run           *Run
+	token         string
 	last, through schema.Seq
 	fresh         bool // the token replaces one that was refused, and was not accepted yet
 	backoff       backoff
@@ -50,7 +50,7 @@ type export struct {
 // maxLine bounds a line in bytes: an event and its envelope.
 const maxLine = 2 * schema.MaxEventBytes
 
-// read reads one answer. Nil is the end, or that nobody wants more.
+// read reads one answer. It returns nil at the end, and when the caller wants no more.
 func (e *export) read(ctx context.Context, yield func(schema.Event, error) bool) error {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
@@ -60,13 +60,13 @@ func (e *export) read(ctx context.Context, yield func(schema.Event, error) bool)
 			q.Set(name, seq.String())
 		}
 	}
-	r := request{method: http.MethodGet, target: withQuery(e.c.runURL(e.run, "replay.jsonl"), q), accept: "application/x-ndjson"}
-	req, token, err := e.c.build(ctx, &r)
+	r := request{method: http.MethodGet, target: withQuery(e.run.url("replay.jsonl"), q), accept: typeNDJSON}
+	req, token, err := e.run.c.build(ctx, &r)
 	if err != nil {
 		return err
 	}
 	e.token = token
-	resp, err := e.c.do(req)
+	resp, err := e.run.c.do(req)
 	if err != nil {
 		return err
 	}
@@ -77,12 +77,12 @@ func (e *export) read(ctx context.Context, yield func(schema.Event, error) bool)
 	e.fresh = false
 	if e.through == 0 {
 		if e.through, err = schema.ParseCursor(resp.Header.Get("Last-Seq")); err != nil || e.through == 0 {
-			return errors.New("answer does not say where the export ends: is this an agentstream server?")
+			return errors.New("answer has no Last-Seq header: is this an agentstream server?")
 		}
 	}
 	watchdog := time.AfterFunc(time.Hour, func() { cut(errIdle) })
 	defer watchdog.Stop()
-	return e.lines(&patientReader{resp.Body, watchdog, e.c.cfg.IdleTimeout}, yield)
+	return e.lines(&patientReader{resp.Body, watchdog, e.run.c.cfg.IdleTimeout}, yield)
 }
 
 func (e *export) lines(body io.Reader, yield func(schema.Event, error) bool) error {
@@ -92,7 +92,7 @@ func (e *export) lines(body io.Reader, yield func(schema.Event, error) bool) err
 	for e.last < e.through && lines.Scan() {
 		ev, err := schema.DecodeLine(lines.Bytes())
 		if err != nil {
-			return fmt.Errorf("export behind seq %d: %w", e.last, err)
+			return fmt.Errorf("export after seq %d: %w", e.last, err)
 		}
 		if ev.Seq != e.last+1 {
 			return &GapError{After: e.last, First: ev.First(), Seq: ev.Seq}
@@ -123,16 +123,16 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// after decides whether to ask again for the rest, and waits until then.
+// after waits until the rest can be requested, or returns the error to end with.
 func (e *export) after(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if isRefusal(err) && !e.fresh && e.c.tokens.refused(ctx, e.token) {
+	if isRefusal(err) && !e.fresh && e.run.c.tokens.refused(ctx, e.token) {
 		e.fresh = true
 		return nil
 	}
-	hint, again, err := e.c.retryable(err)
+	hint, again, err := e.run.c.retryable(err)
 	if !again {
 		return err
 	}
@@ -140,7 +140,7 @@ func (e *export) after(ctx context.Context, err error) error {
 	if gaveUp != nil {
 		return gaveUp
 	}
-	e.c.retrying(ctx, err, d)
+	e.run.c.retrying(ctx, err, d)
 	return sleep(ctx, d)
 }
 

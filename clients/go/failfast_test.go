@@ -14,17 +14,17 @@ func TestFailFast(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	asks := map[string]func(*testing.T, *Client) error{
 		"request": func(t *testing.T, c *Client) error {
-			_, err := c.AppendLines(t.Context(), "r1", "k", []byte("{}\n"))
+			_, err := c.Run("r1").AppendLines(t.Context(), "k", []byte("{}\n"))
 			return err
 		},
 		"export": func(t *testing.T, c *Client) error {
-			for _, err := range c.Export(t.Context(), "r1", 0, 0) {
+			for _, err := range c.Run("r1").Export(t.Context(), 0, 0) {
 				return err
 			}
 			return nil
 		},
 		"watch": func(t *testing.T, c *Client) error {
-			_, err := c.Watch(t.Context(), "r1", Options{}).Next(t.Context())
+			_, err := c.Run("r1").Watch(t.Context(), Options{}).Next(t.Context())
 			return err
 		},
 	}

@@ -8,26 +8,25 @@ import (
 	"agentstream/schema"
 )
 
-// Snapshot asks for everything that happened to a run up to an event, summed up: state, plan,
-// messages, tool calls, children, usage. at 0 is the newest event, which is the cheap one. It goes on
-// from there: Watch behind its Last, and Fold for each event.
-func (c *Client) Snapshot(ctx context.Context, run string, at schema.Seq) (*schema.Fold, error) {
+// Snapshot returns the state of the run after an event: state, plan, messages, tool calls, children, usage.
+// at 0 is the newest event, and the cheapest. To continue from a snapshot, watch the run after its Last and
+// add each event with Fold.
+func (r *Run) Snapshot(ctx context.Context, at schema.Seq) (*schema.Fold, error) {
 	q := url.Values{}
 	if at != 0 {
 		q.Set("at", at.String())
 	}
 	var answer json.RawMessage
-	if err := c.get(ctx, &answer, q, run, "snapshot"); err != nil {
+	if err := r.get(ctx, &answer, q, "snapshot"); err != nil {
 		return nil, err
 	}
 	return schema.ParseSnapshot(answer)
 }
 
-// Fold adds the next event of a Stream to f, which is zero at the beginning of a run, or comes from
-// Snapshot. It is schema.Fold.Add that also knows what exists in streams alone: the snapshot that
-// Options.Snapshot asks for, which takes the place of what f holds, and deltas of several children in
-// one event, where somebody else than a Stream has read them. The error wraps schema.ErrMalformed; f is
-// as it was then.
+// Fold adds the next event of a Stream to f. f is zero at the beginning of a run, or comes from Snapshot.
+// Fold does what schema.Fold.Add does, and also reads events that exist in streams only: run.snapshot, which
+// replaces the contents of f, and delta.bundle, which a Stream takes apart but other readers do not. The
+// error wraps schema.ErrMalformed, and leaves f unchanged.
 func Fold(f *schema.Fold, e *schema.Event) error {
 	if !viewOnly(e.Type) {
 		f.Add(e)

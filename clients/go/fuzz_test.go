@@ -26,7 +26,7 @@ func FuzzStream(f *testing.F) {
 			}
 			return streamed(string(body)), nil
 		})
-		s = c.Watch(t.Context(), "r1", Options{})
+		s = c.Run("r1").Watch(t.Context(), Options{})
 		defer s.Close()
 		var told *GapError
 		last := schema.Seq(0)

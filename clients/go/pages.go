@@ -11,28 +11,26 @@ import (
 	"agentstream/schema"
 )
 
-// PageQuery asks for one page of a run's events: from the oldest up, or with Newest from the newest
-// down.
+// PageQuery selects one page of a run's events: from the oldest up, or with Newest from the newest down.
 type PageQuery struct {
 	Newest   bool
-	After    schema.Seq // without Newest: behind this event; 0 is the beginning
-	Before   schema.Seq // with Newest: in front of this event; 0 is the end
+	After    schema.Seq // without Newest: events after this one; 0 is the beginning
+	Before   schema.Seq // with Newest: events before this one; 0 is the end
 	Limit    int        // most events, up to 1,000; 0 is the server's choice
 	Types    []string   // as Options.Types
 	Children []string   // as Options.Children
 	Nested   bool       // as Options.Nested
 }
 
-// Page is a part of a run's events as they are stored. What a filter leaves out is not explained by
-// first_seq here.
+// Page is a part of a run's stored events. Events that the filter leaves out show as holes in seq.
 type Page struct {
 	Events  []schema.Event
 	Next    schema.Seq // After, or Before, of the next page, also when this one is empty
 	HasMore bool       // the run has more by now, of any kind
 }
 
-// Events asks for a page.
-func (c *Client) Events(ctx context.Context, run string, q PageQuery) (Page, error) {
+// Events returns a page of the run's events.
+func (r *Run) Events(ctx context.Context, q PageQuery) (Page, error) {
 	v := url.Values{}
 	for name, seq := range map[string]schema.Seq{"after": q.After, "before": q.Before} {
 		if seq != 0 {
@@ -59,7 +57,7 @@ func (c *Client) Events(ctx context.Context, run string, q PageQuery) (Page, err
 		NextBefore schema.Seq        `json:"next_before"`
 		HasMore    bool              `json:"has_more"`
 	}
-	if err := c.get(ctx, &answer, v, run, "events"); err != nil {
+	if err := r.get(ctx, &answer, v, "events"); err != nil {
 		return Page{}, err
 	}
 	p := Page{Events: make([]schema.Event, len(answer.Events)), Next: answer.NextAfter, HasMore: answer.HasMore}

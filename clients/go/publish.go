@@ -48,7 +48,7 @@ const (
 // Publisher returns one for all who share the client. It starts nothing.
 func (c *Client) Publisher() *Publisher { return &Publisher{c: c, busy: make(map[string]bool)} }
 
-// AppendLines is Client.AppendLines, with a key of its own. Batches of one run are stored in the order of the calls.
+// AppendLines is like Run.AppendLines, with a key of its own. Batches of one run are stored in the order of the calls.
 func (p *Publisher) AppendLines(ctx context.Context, run string, ndjson []byte) (Receipt, error) {
 	b := &published{ctx: ctx, run: run, done: make(chan struct{})}
 	if err := schema.ValidRunID(run); err != nil {
@@ -115,7 +115,7 @@ func (p *Publisher) send(batch []*published) {
 	if len(batch) == 1 || p.sendAll(batch) {
 		for _, b := range batch {
 			if b.err == nil && b.receipt.First == 0 {
-				b.receipt, b.err = p.c.AppendLines(b.ctx, b.run, "", b.lines)
+				b.receipt, b.err = p.c.Run(b.run).AppendLines(b.ctx, "", b.lines)
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func (p *Publisher) sendAll(batch []*published) (left bool) {
 	key, pauses := rand.Text(), backoff{giveUp: p.c.cfg.GiveUp}
 	for {
 		var answer []byte
-		_, err := p.c.call(ctx, request{method: http.MethodPost, target: p.c.url("v1", "agent", "events"), contentType: "application/x-ndjson", key: key, body: body}, &answer)
+		_, err := p.c.call(ctx, request{method: http.MethodPost, target: p.c.url("v1", "agent", "events"), contentType: typeNDJSON, key: key, body: body}, &answer)
 		if e := new(Error); errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed) {
 			p.mu.Lock()
 			p.alone = true

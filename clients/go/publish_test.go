@@ -40,7 +40,7 @@ func publishMany(t *testing.T, c *Client, runs, each int) {
 	wg.Wait()
 	for i := range runs {
 		n := 0
-		s := c.Watch(t.Context(), fmt.Sprintf("run_%d", i), Options{Detail: DetailFull})
+		s := c.Run(fmt.Sprintf("run_%d", i)).Watch(t.Context(), Options{Detail: DetailFull})
 		for e, err := range s.All(t.Context()) {
 			if err != nil || string(e.Payload) != fmt.Sprintf(`{"text":"%d","run_id":"no"}`, n) || n == 3 && string(e.Extra) != `"key":"an event's own"` {
 				t.Fatalf("%v: %s", err, e.AppendLine(nil))
@@ -111,7 +111,7 @@ func TestPublisher(t *testing.T) {
 func TestPublisherRefusals(t *testing.T) {
 	c := dial(t, realServer(t))
 	p := c.Publisher()
-	if _, err := c.AppendLines(t.Context(), "ended", "", []byte(`{"type":"run.lifecycle","payload":{"state":"done"}}`)); err != nil {
+	if _, err := c.Run("ended").AppendLines(t.Context(), "", []byte(`{"type":"run.lifecycle","payload":{"state":"done"}}`)); err != nil {
 		t.Fatal(err)
 	}
 	good := `{"type":"progress","payload":{}}`

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"agentstream/schema"
 )
 
 // Client speaks the HTTP API of one server. It is safe for concurrent use.
@@ -37,21 +35,16 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, base: base, tokens: newTokens(&cfg)}, nil
 }
 
-// Close lets go of idle connections. The Client can still be used.
+// Close closes idle connections. The Client can still be used.
 func (c *Client) Close() { c.cfg.HTTPClient.CloseIdleConnections() }
 
-// url joins path elements to the server's address; each is escaped, so that no id can leave its
-// place.
+// url joins path elements to the server's address. Each is escaped, so that an id cannot change the path.
 func (c *Client) url(elem ...string) string {
 	u := strings.TrimSuffix(c.base.EscapedPath(), "/")
 	for _, e := range elem {
 		u += "/" + url.PathEscape(e)
 	}
 	return c.base.Scheme + "://" + c.base.Host + u
-}
-
-func (c *Client) runURL(run string, rest ...string) string {
-	return c.url(append([]string{"v1", "agent", "runs", run}, rest...)...)
 }
 
 // withQuery adds what is not empty.
@@ -61,6 +54,12 @@ func withQuery(target string, q url.Values) string {
 	}
 	return target + "?" + q.Encode()
 }
+
+// Media types of bodies.
+const (
+	typeJSON   = "application/json"
+	typeNDJSON = "application/x-ndjson"
+)
 
 // request is one call of the API. What is empty is not sent.
 type request struct {
@@ -102,11 +101,12 @@ func (c *Client) build(ctx context.Context, r *request) (*http.Request, string, 
 // event; a snapshot holds the text of a whole run.
 const maxAnswer = 256 << 20
 
-// call sends a request until it is answered for good: 408, 429, 502, 503, 504 and connection errors
-// are tried again with the same key, so that what it stores is stored once. A refused token is
-// replaced once, where there is a source. into may be nil, or a *[]byte, which gets the answer as it is.
+// call sends a request until it gets a final answer: 408, 429, 502, 503, 504 and connection errors are
+// repeated with the same key, so that the request takes effect once. If the server refuses the token and
+// there is a source, call gets another one, once. into may be nil, or a *[]byte, which gets the raw answer.
 func (c *Client) call(ctx context.Context, r request, into any) (http.Header, error) {
-	if r.accept = "application/json"; rawAnswer(into) != nil {
+	r.accept = typeJSON
+	if rawAnswer(into) != nil {
 		r.accept = "*/*"
 	}
 	b := backoff{giveUp: c.cfg.GiveUp}
@@ -138,13 +138,13 @@ func (c *Client) call(ctx context.Context, r request, into any) (http.Header, er
 	}
 }
 
-// rawAnswer returns where to put an answer that is wanted as it came; nil for one that is decoded.
+// rawAnswer returns where to put an answer that is not decoded, nil for one that is.
 func rawAnswer(into any) *[]byte {
 	raw, _ := into.(*[]byte)
 	return raw
 }
 
-// isRefusal reports whether the server did not take the credential.
+// isRefusal reports whether the server refused the credential.
 func isRefusal(err error) bool {
 	e := new(Error)
 	return errors.As(err, &e) && e.Status == http.StatusUnauthorized
@@ -167,8 +167,8 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// retryable reports whether what failed is to be tried again, and not before when. It returns the error to end with
-// otherwise.
+// retryable reports whether a request is to be repeated, and how long to wait at least. Otherwise it returns the
+// error to end with.
 func (c *Client) retryable(err error) (hint time.Duration, again bool, because error) {
 	if dial := new(net.OpError); c.cfg.FailFast && !c.answered.Load() && errors.As(err, &dial) && dial.Op == "dial" {
 		return 0, false, fmt.Errorf("%w at %s: %w", ErrUnreachable, c.base.Host, err)
@@ -194,7 +194,7 @@ func (c *Client) attempt(ctx context.Context, r *request, into any) (http.Header
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, token, &connError{err} // cut: what was stored is known only by asking again
+		return nil, token, &connError{err} // cut: only a repeat tells what was stored
 	}
 	if raw := rawAnswer(into); raw != nil {
 		*raw = answer
@@ -204,16 +204,7 @@ func (c *Client) attempt(ctx context.Context, r *request, into any) (http.Header
 		return resp.Header, token, nil
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return nil, token, fmt.Errorf("%s: answer is not of this API: %w", r.target, err)
+		return nil, token, fmt.Errorf("%s: decode the answer: %w", r.target, err)
 	}
 	return resp.Header, token, nil
-}
-
-// get asks for a run's resource.
-func (c *Client) get(ctx context.Context, into any, q url.Values, run string, rest ...string) error {
-	if err := schema.ValidRunID(run); err != nil {
-		return err
-	}
-	_, err := c.call(ctx, request{method: http.MethodGet, target: withQuery(c.runURL(run, rest...), q)}, into)
-	return err
 }

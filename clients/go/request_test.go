@@ -24,7 +24,7 @@ func TestURLsKeepIDsInTheirPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := cl.runURL("r/../x", "stream"); got != c.want {
+		if got := cl.Run("r/../x").url("stream"); got != c.want {
 			t.Errorf("%s: %s, want %s", c.server, got, c.want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestAppendHonoursRetryAfterAndGivesUp(t *testing.T) {
 					return answer(429, "slow down", http.Header{"Retry-After": {c.header}}), nil
 				})
 				start := time.Now()
-				if _, err := cl.AppendLines(t.Context(), "r1", "k", []byte("{}\n")); err != nil {
+				if _, err := cl.Run("r1").AppendLines(t.Context(), "k", []byte("{}\n")); err != nil {
 					t.Fatal(err)
 				}
 				if d := time.Since(start); d < c.least || d > c.most {
@@ -147,7 +147,7 @@ func TestAppendHonoursRetryAfterAndGivesUp(t *testing.T) {
 				return nil, errors.New("connection refused")
 			})
 			start := time.Now()
-			_, err := cl.AppendLines(t.Context(), "r1", "k", []byte("{}\n"))
+			_, err := cl.Run("r1").AppendLines(t.Context(), "k", []byte("{}\n"))
 			if err == nil || !strings.Contains(err.Error(), "given up after") || !strings.Contains(err.Error(), "connection refused") {
 				t.Errorf("error %v", err)
 			}
@@ -161,7 +161,7 @@ func TestAppendHonoursRetryAfterAndGivesUp(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			cl := client(t, Config{}, func(*http.Request) (*http.Response, error) { return answer(503, "", nil), nil })
-			if _, err := cl.AppendLines(ctx, "r1", "k", []byte("{}\n")); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := cl.Run("r1").AppendLines(ctx, "k", []byte("{}\n")); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -186,7 +186,7 @@ func TestAppendRepeatsUnderOneKey(t *testing.T) {
 			return answer(200, `{"first_seq":4,"last_seq":5}`, http.Header{"Idempotency-Replayed": {"true"}}), nil
 		})
 		events := []schema.Event{{Type: "text.delta", Payload: []byte(`{"text":"a"}`)}, {Type: "custom.x", ChildID: "c1", TurnID: "t\"1", Path: []string{"r1", "c1"}, Extra: []byte(`"x":1.0`)}}
-		r, err := cl.Append(t.Context(), "r1", "", events...)
+		r, err := cl.Run("r1").Append(t.Context(), "", events...)
 		if err != nil || r != (Receipt{First: 4, Last: 5, Replayed: true}) {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -196,7 +196,7 @@ func TestAppendRepeatsUnderOneKey(t *testing.T) {
 		if len(key) < 20 || body != want || sent[1] != sent[0] || sent[2] != sent[0] {
 			t.Errorf("sent %q", sent)
 		}
-		if _, err := cl.Append(t.Context(), "r/1", ""); !errors.Is(err, schema.ErrBadID) {
+		if _, err := cl.Run("r/1").Append(t.Context(), ""); !errors.Is(err, schema.ErrBadID) {
 			t.Errorf("bad run: %v", err)
 		}
 	})
@@ -209,7 +209,7 @@ func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func TestAnswersThatAreNoAnswers(t *testing.T) {
 	for _, body := range []string{"", "[]", "{}", `{"first_seq":2,"last_seq":1}`, `{"first_seq":0,"last_seq":1}`} {
 		cl := client(t, Config{}, func(*http.Request) (*http.Response, error) { return answer(200, body, nil), nil })
-		if _, err := cl.AppendLines(t.Context(), "r1", "k", nil); err == nil {
+		if _, err := cl.Run("r1").AppendLines(t.Context(), "k", nil); err == nil {
 			t.Errorf("append: %q is taken", body)
 		}
 		if _, err := cl.CreateRun(t.Context(), NewRun{}); err == nil {
@@ -242,7 +242,7 @@ func TestCallsShareANewToken(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				if _, err := cl.AppendLines(t.Context(), "r1", "", nil); err != nil {
+				if _, err := cl.Run("r1").AppendLines(t.Context(), "", nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -255,7 +255,7 @@ func TestCallsShareANewToken(t *testing.T) {
 	cl := client(t, Config{TokenSource: func(context.Context) (string, error) { return "t", nil }}, func(*http.Request) (*http.Response, error) {
 		return answer(401, "", nil), nil
 	})
-	if _, err := cl.AppendLines(t.Context(), "r1", "", nil); !errors.Is(err, ErrUnauthorized) {
+	if _, err := cl.Run("r1").AppendLines(t.Context(), "", nil); !errors.Is(err, ErrUnauthorized) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -272,16 +272,16 @@ func TestCommandsNameTheirRoutesAndPayloads(t *testing.T) {
 	ctx := t.Context()
 	var errs []error
 	do := func(_ Receipt, err error) { errs = append(errs, err) }
-	do(cl.Approve(ctx, "r1", ""))
-	do(cl.Approve(ctx, "r1", "p1"))
-	do(cl.Reject(ctx, "r1", "p1", "too dear"))
-	do(cl.Pause(ctx, "r1", ""))
-	do(cl.Resume(ctx, "r1"))
-	do(cl.Redirect(ctx, "r1", "look <here>"))
-	do(cl.Cancel(ctx, "r1", "enough"))
-	do(cl.Answer(ctx, "r1", "q1", []int{1}))
-	do(cl.Message(ctx, "r1", "hello"))
-	do(cl.Command(ctx, "r1", "k1", CommandCancel, nil))
+	do(cl.Run("r1").Approve(ctx, ""))
+	do(cl.Run("r1").Approve(ctx, "p1"))
+	do(cl.Run("r1").Reject(ctx, "p1", "too dear"))
+	do(cl.Run("r1").Pause(ctx, ""))
+	do(cl.Run("r1").Resume(ctx))
+	do(cl.Run("r1").Redirect(ctx, "look <here>"))
+	do(cl.Run("r1").Cancel(ctx, "enough"))
+	do(cl.Run("r1").Answer(ctx, "q1", []int{1}))
+	do(cl.Run("r1").Message(ctx, "hello"))
+	do(cl.Run("r1").Command(ctx, Command{Key: "k1", Name: CommandCancel}))
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestCommandsNameTheirRoutesAndPayloads(t *testing.T) {
 	if len(keys) != len(want) || !keys["k1"] || keys[""] {
 		t.Errorf("keys %v", keys)
 	}
-	if _, err := cl.Command(ctx, "r1", "", "events", nil); err == nil {
+	if _, err := cl.Run("r1").Command(ctx, Command{Name: "events"}); err == nil {
 		t.Error("any path is a command")
 	}
 }

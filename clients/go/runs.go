@@ -11,9 +11,35 @@ import (
 	"agentstream/schema"
 )
 
-// Run is what is known of a run beside its events. Times are the producers', RFC 3339; "" when they
-// are not known.
+// Run is a handle of one run: it watches, writes and commands it. It holds no connection and checks nothing; a
+// run that does not exist is reported by the first call. It is safe for concurrent use.
 type Run struct {
+	c  *Client
+	id string
+}
+
+// Run returns a handle of the run, which need not exist. The id of a child is a run id too.
+func (c *Client) Run(id string) *Run { return &Run{c: c, id: id} }
+
+// ID returns the id of the run.
+func (r *Run) ID() string { return r.id }
+
+// url returns the address of a resource of the run.
+func (r *Run) url(rest ...string) string {
+	return r.c.url(append([]string{"v1", "agent", "runs", r.id}, rest...)...)
+}
+
+// get reads a resource of the run.
+func (r *Run) get(ctx context.Context, into any, q url.Values, rest ...string) error {
+	if err := schema.ValidRunID(r.id); err != nil {
+		return err
+	}
+	_, err := r.c.call(ctx, request{method: http.MethodGet, target: withQuery(r.url(rest...), q)}, into)
+	return err
+}
+
+// RunInfo is the state of a run. Times are those of the producers, in RFC 3339; "" means unknown.
+type RunInfo struct {
 	RunID     string          `json:"run_id"`
 	State     schema.RunState `json:"state"`  // "" before the first run.lifecycle
 	Reason    string          `json:"reason"` // in lists
@@ -21,41 +47,41 @@ type Run struct {
 	StartedAt string          `json:"started_at"`
 	UpdatedAt string          `json:"updated_at"`
 	EndedAt   string          `json:"ended_at"`    // "" while the run goes on
-	WaitsFor  string          `json:"waits_for"`   // in lists: answer, approval, resume; "": for nobody
-	AskedAt   string          `json:"asked_at"`    // in lists: of the oldest question that nobody has answered, "" for none
-	Since     string          `json:"waits_since"` // in lists: since when it waits for somebody, "" when it does not
+	WaitsFor  string          `json:"waits_for"`   // in lists: answer, approval, resume; "": it does not wait
+	AskedAt   string          `json:"asked_at"`    // in lists: of the oldest open question, "" for none
+	Since     string          `json:"waits_since"` // in lists: since when it waits, "" when it does not
 	Usage     schema.Usage    `json:"usage"`       // in lists: sums by the provider's names
 	Title     string          `json:"title"`       // in lists: of its session, "" for none; so is Agent
 	Agent     string          `json:"agent"`
-	Model     string          `json:"model"`    // in lists: of the newest message that has ended, "" when not known
+	Model     string          `json:"model"`    // in lists: of the newest message that has ended, "" when unknown
 	Cost      *float64        `json:"cost_usd"` // in lists: what providers reported, nil when none did
 }
 
-// Run asks for a run's state. The error is ErrNotFound when it has no events.
-func (c *Client) Run(ctx context.Context, run string) (Run, error) {
-	var r Run
-	err := c.get(ctx, &r, nil, run)
-	return r, err
+// Info returns the state of the run. The error is ErrNotFound when the run has no events.
+func (r *Run) Info(ctx context.Context) (RunInfo, error) {
+	var info RunInfo
+	err := r.get(ctx, &info, nil)
+	return info, err
 }
 
-// RunsQuery asks for one page of the list of runs.
+// RunsQuery selects one page of the list of runs.
 type RunsQuery struct {
 	States []schema.RunState // in one of these now; empty: in any
 	Since  time.Time         // began then or later; zero: no bound
 	Until  time.Time         // began before; zero: no bound
-	Waits  bool              // waiting for somebody
+	Waits  bool              // only runs that wait for a person
 	Limit  int               // most runs, up to 200; 0 is the server's choice
 	Cursor string            // RunsPage.NextCursor of the page before; "": from the newest
 }
 
 // RunsPage is a part of the list, newest run first.
 type RunsPage struct {
-	Runs       []Run  `json:"runs"`
-	NextCursor string `json:"next_cursor"` // "" when there are no more
+	Runs       []RunInfo `json:"runs"`
+	NextCursor string    `json:"next_cursor"` // "" when there are no more
 }
 
-// Runs asks for a page of the caller's runs. What began a moment ago may be missing, and states may
-// be a moment old; Run is exact.
+// Runs returns a page of the caller's runs. The list may lag by a moment: a new run may be missing and a state
+// may be old. Run.Info is exact.
 func (c *Client) Runs(ctx context.Context, q RunsQuery) (RunsPage, error) {
 	v := url.Values{}
 	if len(q.States) > 0 {

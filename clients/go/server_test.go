@@ -25,14 +25,28 @@ import (
 // realServer is the server itself over a log in memory, and its address.
 func realServer(t *testing.T, change ...func(*edge.Config)) string {
 	t.Helper()
-	log := memory.New()
-	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log})
+	url, stop, err := StartServer(change...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("server: %v", err)
+		}
+	})
+	return url
+}
+
+// StartServer starts a server over a log in memory, for tests and examples. stop returns when all of it has ended.
+func StartServer(change ...func(*edge.Config)) (url string, stop func() error, err error) {
+	log := memory.New()
+	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log})
+	if err != nil {
+		return "", nil, err
+	}
 	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &memory.Keys{}})
 	if err != nil {
-		t.Fatal(err)
+		return "", nil, err
 	}
 	cfg := edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
 		DrainWindow: time.Millisecond, Retry: time.Millisecond}
@@ -41,28 +55,24 @@ func realServer(t *testing.T, change ...func(*edge.Config)) string {
 	}
 	srv, err := edge.New(cfg)
 	if err != nil {
-		t.Fatal(err)
+		return "", nil, err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return "", nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	hubCtx, stopHub := context.WithCancel(context.Background())
 	served, hubbed := make(chan error, 1), make(chan error, 1)
 	go func() { served <- srv.Run(ctx, ln) }()
 	go func() { hubbed <- hub.Run(hubCtx) }()
-	t.Cleanup(func() {
+	stop = func() error {
 		cancel()
-		if err := <-served; err != nil {
-			t.Errorf("server: %v", err)
-		}
+		err := <-served
 		stopHub()
-		if err := <-hubbed; err != nil {
-			t.Errorf("hub: %v", err)
-		}
-	})
-	return "http://" + ln.Addr().String()
+		return errors.Join(err, <-hubbed)
+	}
+	return "http://" + ln.Addr().String(), stop, nil
 }
 
 // A server that has enough of a tenant says for how long, and the client waits for as long.
@@ -72,7 +82,7 @@ func TestAppendWaitsForTheServersLimit(t *testing.T) {
 	c := dial(t, url, func(cfg *Config) { cfg.Hooks.Retrying = func(_ error, d time.Duration) { waits = append(waits, d) } })
 	events := slices.Repeat([]schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}}, 30)
 	for want := range 2 {
-		r, err := c.Append(t.Context(), "run", "", events...)
+		r, err := c.Run("run").Append(t.Context(), "", events...)
 		if err != nil || r.Last != schema.Seq(30*(want+1)) {
 			t.Fatalf("%+v %v", r, err)
 		}
@@ -87,7 +97,7 @@ func tell(t *testing.T, c *Client, run, scenario string) []schema.Event {
 	t.Helper()
 	events := schematest.Named(scenario).Events
 	for part := range slices.Chunk(events, 300) {
-		if _, err := c.Append(t.Context(), run, "", part...); err != nil {
+		if _, err := c.Run(run).Append(t.Context(), "", part...); err != nil {
 			t.Fatalf("%s: %v", scenario, err)
 		}
 	}
@@ -121,7 +131,7 @@ func TestT1RoundTripThroughAServer(t *testing.T) {
 	for _, sc := range schematest.All() {
 		told := tell(t, writer, sc.Name, sc.Name)
 		for proto, c := range clients {
-			s := c.Watch(t.Context(), sc.Name, Options{Detail: DetailFull})
+			s := c.Run(sc.Name).Watch(t.Context(), Options{Detail: DetailFull})
 			n := 0
 			for e, err := range s.All(t.Context()) {
 				if err != nil {
@@ -150,7 +160,7 @@ func TestT1RoundTripThroughAServer(t *testing.T) {
 			}
 		}
 		i := 0
-		for e, err := range writer.Export(t.Context(), sc.Name, 1, schema.Seq(len(told)-1)) {
+		for e, err := range writer.Run(sc.Name).Export(t.Context(), 1, schema.Seq(len(told)-1)) {
 			if i++; err != nil || e.Seq != schema.Seq(i+1) || e.Type != told[i].Type {
 				t.Fatalf("%s exported: seq %d, %v", sc.Name, e.Seq, err)
 			}
@@ -167,8 +177,8 @@ func TestViewsHaveTheSameSum(t *testing.T) {
 	for _, sc := range schematest.All() {
 		tell(t, c, sc.Name, sc.Name)
 		var full, fold schema.Fold
-		all := folded(t, &full, c.Watch(t.Context(), sc.Name, Options{Detail: DetailFull}))
-		few := folded(t, &fold, c.Watch(t.Context(), sc.Name, Options{}))
+		all := folded(t, &full, c.Run(sc.Name).Watch(t.Context(), Options{Detail: DetailFull}))
+		few := folded(t, &fold, c.Run(sc.Name).Watch(t.Context(), Options{}))
 		want := string(full.AppendSnapshot(nil))
 		if got := string(fold.AppendSnapshot(nil)); got != want {
 			t.Errorf("%s folded:\n%s\nwant\n%s", sc.Name, got, want)
@@ -187,18 +197,18 @@ func TestSnapshotOfTheDeepestEvent(t *testing.T) {
 	}
 	n := 126
 	for ; n > 0; n-- {
-		if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeToolStart, Payload: deep(n)}); err == nil {
+		if _, err := c.Run("r1").Append(t.Context(), "", schema.Event{Type: schema.TypeToolStart, Payload: deep(n)}); err == nil {
 			break
 		}
 	}
 	if n < 100 {
 		t.Fatalf("input of depth %d is refused", n+1)
 	}
-	f, err := c.Snapshot(t.Context(), "r1", 0)
+	f, err := c.Run("r1").Snapshot(t.Context(), 0)
 	if err != nil || len(f.Calls) != 1 || len(f.Calls[0].Input) != 2*n {
 		t.Fatalf("depth %d: %v", n, err)
 	}
-	s := c.Watch(t.Context(), "r1", Options{Snapshot: true})
+	s := c.Run("r1").Watch(t.Context(), Options{Snapshot: true})
 	defer s.Close()
 	e, err := s.Next(t.Context())
 	if err != nil || Fold(f, &e) != nil || len(f.Calls[0].Input) != 2*n {
@@ -214,30 +224,30 @@ func TestSnapshotsGoOn(t *testing.T) {
 		name := sc.Name
 		last := schema.Seq(len(tell(t, c, name, name)))
 		var whole, late schema.Fold
-		folded(t, &whole, c.Watch(t.Context(), name, Options{Detail: DetailFull}))
+		folded(t, &whole, c.Run(name).Watch(t.Context(), Options{Detail: DetailFull}))
 		want := string(whole.AppendSnapshot(nil))
 		for at := schema.Seq(1); at <= last; at += max(1, last/20) {
-			f, err := c.Snapshot(t.Context(), name, at)
+			f, err := c.Run(name).Snapshot(t.Context(), at)
 			if err != nil || f.Last != at {
 				t.Fatalf("%s at %d: %v", name, at, err)
 			}
-			folded(t, f, c.Watch(t.Context(), name, Options{After: at}))
+			folded(t, f, c.Run(name).Watch(t.Context(), Options{After: at}))
 			if got := string(f.AppendSnapshot(nil)); got != want {
 				t.Fatalf("%s at %d:\n%s\nwant\n%s", name, at, got, want)
 			}
 		}
-		f, err := c.Snapshot(t.Context(), name, 0)
+		f, err := c.Run(name).Snapshot(t.Context(), 0)
 		if err != nil || string(f.AppendSnapshot(nil)) != want {
 			t.Errorf("%s at the end: %v", name, err)
 		}
-		if n := folded(t, &late, c.Watch(t.Context(), name, Options{Snapshot: true})); n != 1 || string(late.AppendSnapshot(nil)) != want {
+		if n := folded(t, &late, c.Run(name).Watch(t.Context(), Options{Snapshot: true})); n != 1 || string(late.AppendSnapshot(nil)) != want {
 			t.Errorf("%s, snapshot on the stream: %d events\n%s\nwant\n%s", name, n, late.AppendSnapshot(nil), want)
 		}
-		if _, err := c.Snapshot(t.Context(), name, last+1); !errors.Is(err, ErrConflict) {
+		if _, err := c.Run(name).Snapshot(t.Context(), last+1); !errors.Is(err, ErrConflict) {
 			t.Errorf("a snapshot of the future: %v", err)
 		}
 	}
-	if _, err := c.Snapshot(t.Context(), "nobody", 0); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Run("nobody").Snapshot(t.Context(), 0); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of nothing: %v", err)
 	}
 }
@@ -257,33 +267,33 @@ func TestCommandsOnAServer(t *testing.T) {
 	if _, err := c.CreateRun(ctx, NewRun{RunID: run.RunID}); !errors.Is(err, ErrExists) {
 		t.Errorf("exists: %v", err)
 	}
-	if _, err := c.Approve(ctx, run.RunID, ""); !errors.Is(err, ErrConflict) || errors.Is(err, ErrEnded) {
+	if _, err := c.Run(run.RunID).Approve(ctx, ""); !errors.Is(err, ErrConflict) || errors.Is(err, ErrEnded) {
 		t.Errorf("approved nothing: %v", err)
 	}
-	r, err := c.Command(ctx, run.RunID, "p", CommandPause, nil)
+	r, err := c.Run(run.RunID).Command(ctx, Command{Key: "p", Name: CommandPause})
 	if err != nil || r.First != 2 || r.Replayed {
 		t.Fatalf("pause: %+v, %v", r, err)
 	}
-	if r, err = c.Command(ctx, run.RunID, "p", CommandPause, nil); err != nil || r.First != 2 || !r.Replayed {
+	if r, err = c.Run(run.RunID).Command(ctx, Command{Key: "p", Name: CommandPause}); err != nil || r.First != 2 || !r.Replayed {
 		t.Fatalf("pause again: %+v, %v", r, err)
 	}
 	var errs []error
 	do := func(_ Receipt, err error) { errs = append(errs, err) }
-	do(c.Resume(ctx, run.RunID))
-	do(c.Redirect(ctx, run.RunID, "the other one"))
-	do(c.Append(ctx, run.RunID, "", schema.Event{Type: schema.TypeInputRequested, Payload: []byte(`{"request_id":"q1"}`)}))
-	do(c.Answer(ctx, run.RunID, "q1", "yes"))
-	do(c.Message(ctx, run.RunID, "and quickly"))
-	do(c.Cancel(ctx, run.RunID, "enough"))
-	do(c.Append(ctx, run.RunID, "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"aborted","reason":null}`)}))
+	do(c.Run(run.RunID).Resume(ctx))
+	do(c.Run(run.RunID).Redirect(ctx, "the other one"))
+	do(c.Run(run.RunID).Append(ctx, "", schema.Event{Type: schema.TypeInputRequested, Payload: []byte(`{"request_id":"q1"}`)}))
+	do(c.Run(run.RunID).Answer(ctx, "q1", "yes"))
+	do(c.Run(run.RunID).Message(ctx, "and quickly"))
+	do(c.Run(run.RunID).Cancel(ctx, "enough"))
+	do(c.Run(run.RunID).Append(ctx, "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"aborted","reason":null}`)}))
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Append(ctx, run.RunID, "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrEnded) {
+	if _, err := c.Run(run.RunID).Append(ctx, "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrEnded) {
 		t.Errorf("after the end: %v", err)
 	}
 	var types []string
-	for e, err := range c.Watch(ctx, run.RunID, Options{}).All(ctx) {
+	for e, err := range c.Run(run.RunID).Watch(ctx, Options{}).All(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +303,7 @@ func TestCommandsOnAServer(t *testing.T) {
 	if got := strings.Join(types, " "); got != want {
 		t.Errorf("seen %s", got)
 	}
-	if info, err := c.Run(ctx, run.RunID); err != nil || info.State != schema.StateAborted || info.LastSeq != 9 || info.EndedAt == "" {
+	if info, err := c.Run(run.RunID).Info(ctx); err != nil || info.State != schema.StateAborted || info.LastSeq != 9 || info.EndedAt == "" {
 		t.Errorf("run %+v, %v", info, err)
 	}
 }
@@ -343,7 +353,7 @@ func TestRunsInPages(t *testing.T) {
 	if err != nil || len(p.Runs) != 1 {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	want := Run{RunID: "c", State: schema.StateError, Reason: "r", LastSeq: 9, StartedAt: "2026-01-02T03:04:05.000Z",
+	want := RunInfo{RunID: "c", State: schema.StateError, Reason: "r", LastSeq: 9, StartedAt: "2026-01-02T03:04:05.000Z",
 		UpdatedAt: "2026-01-02T03:05:05.000Z", EndedAt: "2026-01-02T03:05:05.000Z", Usage: schema.Usage{"input_tokens": 3}}
 	if fmt.Sprint(p.Runs[0]) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", p.Runs[0], want)
@@ -358,7 +368,7 @@ func TestEventsInPages(t *testing.T) {
 		var types []string
 		q := PageQuery{Newest: newest, Limit: 7}
 		for {
-			p, err := c.Events(t.Context(), "r1", q)
+			p, err := c.Run("r1").Events(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -384,13 +394,13 @@ func TestEventsInPages(t *testing.T) {
 			t.Errorf("newest=%v: %d events of %d", newest, len(types), len(told))
 		}
 	}
-	p, err := c.Events(t.Context(), "r1", PageQuery{Types: []string{"tool.*"}, Children: []string{RootLane}, Limit: 1000})
+	p, err := c.Run("r1").Events(t.Context(), PageQuery{Types: []string{"tool.*"}, Children: []string{RootLane}, Limit: 1000})
 	if err != nil || len(p.Events) == 0 || slices.ContainsFunc(p.Events, func(e schema.Event) bool {
 		return !strings.HasPrefix(e.Type, "tool.") && e.Type != schema.TypeRunLifecycle // the end passes every filter
 	}) {
 		t.Errorf("%d tool events, %v", len(p.Events), err)
 	}
-	if _, err := c.Events(t.Context(), "r1", PageQuery{After: 10_000}); !errors.Is(err, ErrCursorAhead) {
+	if _, err := c.Run("r1").Events(t.Context(), PageQuery{After: 10_000}); !errors.Is(err, ErrCursorAhead) {
 		t.Errorf("ahead: %v", err)
 	}
 }

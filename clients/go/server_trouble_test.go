@@ -80,7 +80,7 @@ func TestWatchThroughAProxyThatCuts(t *testing.T) {
 	writer := dial(t, url)
 	const watchers, cuts = 4, 50
 	events := schematest.Generate(1000, 7).Events
-	if _, err := writer.Append(t.Context(), "r1", "", events[:50]...); err != nil {
+	if _, err := writer.Run("r1").Append(t.Context(), "", events[:50]...); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -92,7 +92,7 @@ func TestWatchThroughAProxyThatCuts(t *testing.T) {
 			}
 			p := newChopper(t, url, cuts, 4000, uint64(i))
 			c := dial(t, "http://"+p.ln.Addr().String())
-			s := c.Watch(t.Context(), "r1", o)
+			s := c.Run("r1").Watch(t.Context(), o)
 			defer s.Close()
 			var f, want schema.Fold
 			last := schema.Seq(0)
@@ -106,12 +106,12 @@ func TestWatchThroughAProxyThatCuts(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			for _, err := range writer.Export(t.Context(), "r1", 0, 0) {
+			for _, err := range writer.Run("r1").Export(t.Context(), 0, 0) {
 				if err != nil {
 					t.Error(err)
 				}
 			}
-			for e := range writer.Export(t.Context(), "r1", 0, 0) {
+			for e := range writer.Run("r1").Export(t.Context(), 0, 0) {
 				want.Add(&e)
 			}
 			if got, want := f.AppendSnapshot(nil), want.AppendSnapshot(nil); !bytes.Equal(got, want) {
@@ -126,7 +126,7 @@ func TestWatchThroughAProxyThatCuts(t *testing.T) {
 		})
 	}
 	for part := range slices.Chunk(events[50:], 5) {
-		if _, err := writer.Append(t.Context(), "r1", "", part...); err != nil {
+		if _, err := writer.Run("r1").Append(t.Context(), "", part...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestExportThroughAProxyThatCuts(t *testing.T) {
 	events := schematest.Generate(2000, 9).Events
 	writer := dial(t, url)
 	for part := range slices.Chunk(events, 500) {
-		if _, err := writer.Append(t.Context(), "r1", "", part...); err != nil {
+		if _, err := writer.Run("r1").Append(t.Context(), "", part...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestExportThroughAProxyThatCuts(t *testing.T) {
 		c := dial(t, "http://"+p.ln.Addr().String(), func(c *Config) { c.HTTPClient = &http.Client{Transport: tr} })
 		n, retries := 0, 0
 		c.cfg.Hooks.Retrying = func(error, time.Duration) { retries++ }
-		for e, err := range c.Export(t.Context(), "r1", 0, 0) {
+		for e, err := range c.Run("r1").Export(t.Context(), 0, 0) {
 			if n++; err != nil || e.Seq != schema.Seq(n) || e.Type != events[n-1].Type {
 				t.Fatalf("plain=%v: seq %d, %v", plain, e.Seq, err)
 			}
@@ -161,7 +161,7 @@ func TestExportThroughAProxyThatCuts(t *testing.T) {
 		if n != len(events) || retries < 3 {
 			t.Errorf("plain=%v: %d events, %d cuts that were felt", plain, n, retries)
 		}
-		for range c.Export(t.Context(), "r1", 5, 900) { // whoever has enough leaves
+		for range c.Run("r1").Export(t.Context(), 5, 900) { // whoever has enough leaves
 			break
 		}
 	}
@@ -205,10 +205,10 @@ func TestStreamsOutliveCredentials(t *testing.T) {
 	k := &clock{until: map[string]time.Time{}}
 	url := realServer(t, func(c *edge.Config) { c.Authenticate = k.authenticate })
 	c := dial(t, url, func(c *Config) { c.TokenSource = k.issue })
-	if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"0"}`)}); err != nil {
+	if _, err := c.Run("r1").Append(t.Context(), "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"0"}`)}); err != nil {
 		t.Fatal(err)
 	}
-	s := c.Watch(t.Context(), "r1", Options{Detail: DetailFull})
+	s := c.Run("r1").Watch(t.Context(), Options{Detail: DetailFull})
 	defer s.Close()
 	ended := make(chan error, 1)
 	go func() {
@@ -227,12 +227,12 @@ func TestStreamsOutliveCredentials(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d tokens", k.count())
 		}
-		if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); err != nil {
+		if _, err := c.Run("r1").Append(t.Context(), "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond) // between two events
 	}
-	if _, err := c.Append(t.Context(), "r1", "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(done)}); err != nil {
+	if _, err := c.Run("r1").Append(t.Context(), "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(done)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {
@@ -252,7 +252,7 @@ func TestTicketsOpenOneStream(t *testing.T) {
 	url := realServer(t, func(c *edge.Config) { c.Tickets = tickets })
 	c := dial(t, url)
 	tell(t, c, "r1", "plain")
-	ticket, err := c.Ticket(t.Context(), "r1")
+	ticket, err := c.Run("r1").Ticket(t.Context())
 	if err != nil || ticket.Ticket == "" {
 		t.Fatalf("%+v, %v", ticket, err)
 	}
@@ -271,7 +271,7 @@ func TestTicketsOpenOneStream(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if _, err := c.Ticket(t.Context(), "nobody"); !errors.Is(err, ErrNotFound) {
+	if _, err := c.Run("nobody").Ticket(t.Context()); !errors.Is(err, ErrNotFound) {
 		t.Errorf("for nothing: %v", err)
 	}
 }

@@ -26,21 +26,21 @@ const (
 // RootLane names the run itself in Options.Children.
 const RootLane = "-"
 
-// Options say what of a run is wanted, and from where. The zero Options are everything from the
-// beginning, in folded detail.
+// Options select the events of a Stream. The zero Options select all events from the beginning, in folded
+// detail.
 type Options struct {
-	After    schema.Seq // begin behind this event; 0 is the beginning
+	After    schema.Seq // start after this event; 0 is the beginning
 	Detail   Detail
 	Children []string // children to see, RootLane for the run itself; empty: all
-	Nested   bool     // Children stand for all that is below them as well
+	Nested   bool     // also the children of Children, at any depth
 	Types    []string // types to see, by name or with .* for a family; empty: all
-	// Snapshot asks for what has happened so far as one first event of type run.snapshot, which Fold
-	// reads. Only without After.
+	// Snapshot makes the first event a run.snapshot, the state of the run so far, which Fold reads. It
+	// cannot be combined with After.
 	Snapshot bool
-	// Speed plays what is stored with its original timing, so many times faster; 0 is at once.
+	// Speed replays stored events with their original timing, this many times faster; 0 is at once.
 	Speed float64
-	// Refetch asks the server again, once, before a gap is reported: what it dropped for a client
-	// that lagged is still in the log.
+	// Refetch makes the Stream connect again, once, before it reports a gap: events that the server dropped
+	// for a slow client are still in the log.
 	Refetch bool
 }
 
@@ -49,7 +49,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("after %d: %w", o.After, schema.ErrBadCursor)
 	}
 	if o.Snapshot && o.After > 0 {
-		return fmt.Errorf("a snapshot holds what is before a cursor, and there is one: %w", schema.ErrBadCursor)
+		return fmt.Errorf("snapshot with after: %w", schema.ErrBadCursor)
 	}
 	for _, child := range o.Children {
 		if child == RootLane {
@@ -62,7 +62,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// query is what the server is asked for behind a position.
+// query returns the parameters of a connection that starts after a position.
 func (o *Options) query(after schema.Seq) url.Values {
 	q := url.Values{}
 	set := func(name, value string) {
@@ -88,11 +88,11 @@ func (o *Options) query(after schema.Seq) url.Values {
 	return q
 }
 
-// GapError reports that events are missing before the next one, or that it stands for some that were
-// delivered already (First ≤ After). The Stream goes on with the event behind it.
+// GapError reports that events are missing before the next event, or that the next event covers events that
+// were delivered already (First ≤ After). The Stream continues with that event.
 type GapError struct {
 	After schema.Seq // last event before it
-	First schema.Seq // first event that the next one stands for; through Seq
+	First schema.Seq // the next event covers First through Seq
 	Seq   schema.Seq
 	Cause error // the frame with these numbers came and is no event; nil when none came
 }
@@ -103,7 +103,7 @@ func (e *GapError) Error() string {
 	case e.Cause != nil:
 		return fmt.Sprintf("seq %d to %d cannot be read: %v", e.After+1, e.Seq, e.Cause)
 	case e.First <= e.After:
-		return fmt.Sprintf("overlap: seq %d stands for events from %d, and %d was delivered already", e.Seq, e.First, e.After)
+		return fmt.Sprintf("overlap: seq %d covers events from %d, and %d was delivered already", e.Seq, e.First, e.After)
 	}
 	return fmt.Sprintf("gap: seq %d to %d did not come (%d after %d)", e.After+1, e.First-1, e.Seq, e.After)
 }
@@ -111,33 +111,32 @@ func (e *GapError) Error() string {
 // Unwrap returns the cause.
 func (e *GapError) Unwrap() error { return e.Cause }
 
-// ErrClosed is what Next returns after Close.
-var ErrClosed = errors.New("stream is closed")
+// ErrClosed reports that a Stream or a Sink was closed.
+var ErrClosed = errors.New("closed")
 
-// Stats count what a Stream met.
+// Stats are the counters of a Stream.
 type Stats struct {
 	Connections int    // that the server accepted
-	Duplicates  int    // events that came again and were passed over
+	Duplicates  int    // events that came again and were skipped
 	Gaps        int    // GapErrors that were returned
-	PassedOver  int    // frames that were no events and named none
+	PassedOver  int    // frames that were not events and had no seq
 	Dropped     int64  // events that the server reports as dropped for this client (native §4 R4)
 	DroppedCode string // KAI-STREAM-BUF-0001
 }
 
-// Stream is a run's events behind a cursor, over as many connections as it takes. One goroutine at a
-// time, except Close.
+// Stream reads a run's events after a cursor, over as many connections as that takes. Only one goroutine may
+// use it at a time, except for Close.
 type Stream struct {
-	c    *Client
-	run  string
+	run  *Run
 	opt  Options
 	ctx  context.Context // of the whole stream
 	stop context.CancelCauseFunc
 
 	last    schema.Seq // newest event that was delivered
-	through schema.Seq // the server has reported that nothing up to here is for this client
+	through schema.Seq // up to here nothing more is for this client, by the server
 	err     error      // how it ended
 	line    []byte
-	held    []arrival // waits behind a GapError, or is the rest of a bundle
+	held    []arrival // the event after a GapError, or the rest of a bundle
 	asked   *GapError
 	stats   Stats
 
@@ -145,7 +144,7 @@ type Stream struct {
 	usual, final backoff
 	due          time.Time // of the next connection
 	ended        bool      // the newest event is a final lifecycle of the run
-	confirming   bool      // the connection is to say whether that was the end
+	confirming   bool      // this connection shows whether that was the end
 	fresh        bool      // the token replaces one that was refused, and was not accepted yet
 }
 
@@ -155,13 +154,13 @@ type arrival struct {
 	line  []byte
 }
 
-// Watch returns the stream of a run; it connects with the first Next. ctx bounds the stream's life. A
-// child's own stream is Watch of the child's id.
-func (c *Client) Watch(ctx context.Context, run string, opt Options) *Stream {
-	s := &Stream{c: c, run: run, opt: opt, last: opt.After}
+// Watch returns a stream of the run's events. It connects with the first Next. The stream ends with ctx. To
+// watch one child alone, use a handle of the child's id.
+func (r *Run) Watch(ctx context.Context, opt Options) *Stream {
+	s := &Stream{run: r, opt: opt, last: opt.After}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
-	s.usual.giveUp = c.cfg.GiveUp
-	if err := schema.ValidRunID(run); err != nil {
+	s.usual.giveUp = r.c.cfg.GiveUp
+	if err := schema.ValidRunID(r.id); err != nil {
 		s.err = err
 	} else if err := opt.validate(); err != nil {
 		s.err = err
@@ -169,15 +168,15 @@ func (c *Client) Watch(ctx context.Context, run string, opt Options) *Stream {
 	return s
 }
 
-// Next waits for the next event. Deltas of several children that the server sent as one event come
-// one by one; they share id, ts, seq and first seq. It returns
+// Next waits for the next event and returns it. Deltas of several children that the server sent as one event
+// are returned one by one; they share id, ts, seq and first seq. The error is
 //
-//   - a *GapError when events are missing before it; the call after that goes on,
+//   - a *GapError when events are missing before the next one, which the next call returns,
 //   - io.EOF when the run is over and everything was delivered,
-//   - the cause of ctx when it ends first: the Stream stays whole, but its connection is cut, so that
-//     a short limit on each call costs a connection each time,
+//   - the cause of ctx when ctx ends first: the Stream can still be used, but its connection is closed, so
+//     that a short timeout on each call costs a connection each time,
 //   - ErrClosed or the cause of the Stream's own context,
-//   - an *Error when the server refuses for good, and what stood in the way when Config.GiveUp is over.
+//   - an *Error when the server refuses for good, and the last error when Config.GiveUp is over.
 //
 // All but the first and the third are final.
 func (s *Stream) Next(ctx context.Context) (schema.Event, error) {
@@ -219,8 +218,8 @@ func (s *Stream) Next(ctx context.Context) (schema.Event, error) {
 	}
 }
 
-// again reports whether a gap is worth a question: the first time that it is met. The connection is left,
-// for one behind the last event that was delivered.
+// again reports whether a gap is worth another connection, which is so the first time. It closes this one;
+// the next starts after the last event that was delivered.
 func (s *Stream) again(gap *GapError) bool {
 	if !s.opt.Refetch || s.asked != nil && s.asked.After == gap.After {
 		return false
@@ -230,7 +229,7 @@ func (s *Stream) again(gap *GapError) bool {
 	return true
 }
 
-// unhold delivers the first that is held.
+// unhold delivers the first event of held.
 func (s *Stream) unhold() schema.Event {
 	a := &s.held[0]
 	if s.held = s.held[1:]; len(s.held) == 0 {
@@ -239,7 +238,7 @@ func (s *Stream) unhold() schema.Event {
 	return s.deliver(a)
 }
 
-// deliver returns the event and moves the cursor, unless more of its frame is held.
+// deliver returns the event. It moves the cursor unless more events of the same frame are held.
 func (s *Stream) deliver(a *arrival) schema.Event {
 	e := &a.event
 	s.moved, s.line = true, a.line
@@ -254,8 +253,8 @@ func (s *Stream) deliver(a *arrival) schema.Event {
 	return a.event
 }
 
-// All returns the events until the stream ends. A *GapError comes between events with a zero event;
-// any other error is the last, and io.EOF is left out.
+// All returns an iterator over the events until the stream ends. It yields a *GapError between events, with a
+// zero event. Any other error is the last that it yields; it does not yield io.EOF.
 func (s *Stream) All(ctx context.Context) iter.Seq2[schema.Event, error] {
 	return func(yield func(schema.Event, error) bool) {
 		for {
@@ -270,23 +269,23 @@ func (s *Stream) All(ctx context.Context) iter.Seq2[schema.Event, error] {
 	}
 }
 
-// Line is the event that Next gave last, as it came, without a line feed; one that came together with
-// others is written as it would have come alone. It is nil after an error,
-// and valid until the next call of Next.
+// Line returns the last event that Next returned, as the server sent it, without a line feed. An event of a
+// bundle is encoded as if it had been sent alone. Line is nil after an error, and valid until the next call
+// of Next.
 func (s *Stream) Line() []byte { return s.line }
 
-// Cursor is the seq of the newest event that was delivered, Options.After before the first: a new
-// Stream behind it goes on. Of deltas that came together, and share a seq, it is the last that moves it.
+// Cursor returns the seq of the newest event that was delivered, and Options.After before the first. A new
+// Stream with this After continues here. Of deltas that share a seq, the last one moves the cursor.
 func (s *Stream) Cursor() schema.Seq { return s.last }
 
-// Buffered reports whether Next will probably return an event without waiting: a good time not to flush.
+// Buffered reports whether Next will probably return without waiting, so that a caller need not flush yet.
 func (s *Stream) Buffered() bool { return len(s.held) > 0 || s.complete() }
 
 // Stats returns the counts so far.
 func (s *Stream) Stats() Stats { return s.stats }
 
-// Close ends the stream and lets its connection go. It may be called at any time, from any goroutine,
-// more than once.
+// Close ends the stream and closes its connection. It may be called at any time, from any goroutine, more
+// than once. It always returns nil.
 func (s *Stream) Close() error {
 	s.stop(ErrClosed)
 	return nil

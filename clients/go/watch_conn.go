@@ -23,7 +23,7 @@ const (
 	confirmTimeout = 10 * time.Second
 )
 
-// How a connection ends, besides errors of the network.
+// Reasons for the end of a connection, besides network errors.
 var (
 	errRunEnded  = errors.New("run has ended")           // 204: nothing will ever follow
 	errStreamEnd = errors.New("server ended the stream") // in order
@@ -46,7 +46,7 @@ type conn struct {
 	moved    bool // it brought an event
 }
 
-// close leaves the connection; what it brought of the next frame is forgotten with it.
+// close closes the connection and drops the part of a frame that it has brought.
 func (c *conn) close() {
 	if c.cut != nil {
 		c.cut(nil)
@@ -61,11 +61,16 @@ func (c *conn) close() {
 
 // complete reports whether a whole frame seems to be in the buffer.
 func (c *conn) complete() bool {
-	return bytes.Contains(c.chunk, []byte("\n\n")) || bytes.Contains(c.chunk, []byte("\n\r\n")) || bytes.Contains(c.chunk, []byte("\r\r"))
+	for _, end := range []string{"\n\n", "\n\r\n", "\r\r"} {
+		if bytes.Contains(c.chunk, []byte(end)) {
+			return true
+		}
+	}
+	return false
 }
 
-// arrive returns the next event of the connection, opening one where there is none. The error is a
-// *GapError beside the event, or why the connection ended.
+// arrive returns the next event of the connection, and opens one if there is none. The error is a *GapError,
+// together with the event, or the reason for the end of the connection.
 func (s *Stream) arrive(ctx context.Context) (*arrival, error) {
 	if s.body == nil {
 		if err := s.open(ctx); err != nil {
@@ -77,14 +82,14 @@ func (s *Stream) arrive(ctx context.Context) (*arrival, error) {
 		if err != nil {
 			return nil, err
 		}
-		a, err := s.take(f)
+		a, err := s.decode(f)
 		if a != nil || err != nil {
 			return a, err
 		}
 	}
 }
 
-// open waits until a connection is due and opens it behind the newest event.
+// open waits until the next connection is due and opens it after the newest event.
 func (s *Stream) open(ctx context.Context) error {
 	s.answered, s.moved, s.confirming = false, false, s.ended
 	s.connCtx, s.cut = context.WithCancelCause(s.ctx)
@@ -96,21 +101,22 @@ func (s *Stream) open(ctx context.Context) error {
 		return err
 	}
 	after := max(s.last, s.through)
-	r := request{method: http.MethodGet, target: withQuery(s.c.runURL(s.run, "stream"), s.opt.query(after)), accept: "text/event-stream"}
+	target := withQuery(s.run.url("stream"), s.opt.query(after))
+	r := request{method: http.MethodGet, target: target, accept: "text/event-stream"}
 	if after > 0 {
 		r.lastEvent = after.String()
 	}
-	req, token, err := s.c.build(s.connCtx, &r)
+	req, token, err := s.run.c.build(s.connCtx, &r)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Cache-Control", "no-cache")
 	s.token = token
-	resp, err := s.c.do(req)
+	resp, err := s.run.c.do(req)
 	if err != nil {
 		return err
 	}
-	if err := accepted(resp); err != nil {
+	if err := checkStream(resp); err != nil {
 		resp.Body.Close()
 		return err
 	}
@@ -120,8 +126,8 @@ func (s *Stream) open(ctx context.Context) error {
 	return nil
 }
 
-// accepted returns an error when an answer is not a stream.
-func accepted(resp *http.Response) error {
+// checkStream returns an error if an answer is not a stream.
+func checkStream(resp *http.Response) error {
 	switch {
 	case resp.StatusCode == http.StatusNoContent:
 		return errRunEnded
@@ -129,12 +135,13 @@ func accepted(resp *http.Response) error {
 		return readError(resp)
 	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
-		return fmt.Errorf("answer is %s, want text/event-stream: is this an agentstream server?", printable(resp.Header.Get("Content-Type")))
+		got := printable(resp.Header.Get("Content-Type"))
+		return fmt.Errorf("answer is %s, want text/event-stream: is this an agentstream server?", got)
 	}
 	return nil
 }
 
-// within cuts the connection when ctx ends, until the function that it returns is called.
+// within closes the connection if ctx ends before the returned function is called.
 func (s *Stream) within(ctx context.Context) func() {
 	if ctx.Done() == nil || ctx.Done() == s.ctx.Done() {
 		return func() {}
@@ -163,8 +170,7 @@ func (s *Stream) frame(ctx context.Context) (sseFrame, error) {
 	}
 }
 
-// read waits for bytes. Only here runs the watchdog: a caller that takes its time is no fault of the
-// server.
+// read waits for bytes. The watchdog runs only here: a slow caller is not the server's fault.
 func (s *Stream) read(ctx context.Context) (int, error) {
 	defer s.within(ctx)()
 	s.watchdog.Reset(s.patience())
@@ -183,14 +189,14 @@ func (s *Stream) read(ctx context.Context) (int, error) {
 
 func (s *Stream) patience() time.Duration {
 	if s.ended {
-		return min(settleTimeout, s.c.cfg.IdleTimeout)
+		return min(settleTimeout, s.run.c.cfg.IdleTimeout)
 	}
-	return s.c.cfg.IdleTimeout
+	return s.run.c.cfg.IdleTimeout
 }
 
-// take reads one frame and checks that it is the next event. It returns nothing for a frame that is
-// none, and an *Error for the server's last word.
-func (s *Stream) take(f sseFrame) (*arrival, error) {
+// decode reads one frame and checks that it is the next event. It returns nil for a frame without an event,
+// and an *Error for the server's last frame.
+func (s *Stream) decode(f sseFrame) (*arrival, error) {
 	if f.Data == nil { // the cursor moves over what this client does not see
 		if seq, err := schema.ParseCursor(f.ID); err == nil {
 			s.through = max(s.through, seq)
@@ -202,14 +208,14 @@ func (s *Stream) take(f sseFrame) (*arrival, error) {
 		err = fmt.Errorf("no type or no seq: %w", schema.ErrMalformed)
 	}
 	if err != nil {
-		return nil, s.notEvent(f, err)
+		return nil, s.otherFrame(f, err)
 	}
 	if e.Type == typeGap { // the numbers of the next event show it too
 		return nil, nil
 	}
 	if e.Seq <= s.last {
 		s.stats.Duplicates++
-		if h := s.c.cfg.Hooks.Duplicate; h != nil {
+		if h := s.run.c.cfg.Hooks.Duplicate; h != nil {
 			h(int64(e.Seq), int64(s.last))
 		}
 		return nil, nil
@@ -221,10 +227,9 @@ func (s *Stream) take(f sseFrame) (*arrival, error) {
 	return a, nil
 }
 
-// notEvent takes a frame that holds no event: the server's last word about an error, which decides
-// like the same word in an HTTP answer; an event that cannot be read, which is a gap; or something
-// newer than this library.
-func (s *Stream) notEvent(f sseFrame, cause error) error {
+// otherFrame handles a frame that holds no event. It is an error of the server, which counts like the same
+// error in an HTTP answer; or an event that cannot be read, which is a gap; or newer than this library.
+func (s *Stream) otherFrame(f sseFrame, cause error) error {
 	if e, ok := lastWord(f.Data); ok {
 		return e
 	}
@@ -232,16 +237,16 @@ func (s *Stream) notEvent(f sseFrame, cause error) error {
 		return &GapError{After: s.last, First: seq, Seq: seq, Cause: cause}
 	}
 	s.stats.PassedOver++
-	s.c.cfg.Logger.LogAttrs(s.ctx, slog.LevelWarn, "a frame is no event and was passed over",
-		slog.String("run", s.run), slog.Any("error", cause))
-	if h := s.c.cfg.Hooks.PassedOver; h != nil {
+	s.run.c.cfg.Logger.LogAttrs(s.ctx, slog.LevelWarn, "skipped a frame that is not an event",
+		slog.String("run", s.run.id), slog.Any("error", cause))
+	if h := s.run.c.cfg.Hooks.PassedOver; h != nil {
 		h(cause)
 	}
 	return nil
 }
 
-// finalState reports whether an event of the run itself ends it, and notes what the server says that it
-// dropped.
+// finalState reports whether an event of the root lane ends the run. It stores the count of dropped events
+// that the server reports with the end.
 func (s *Stream) finalState(e *schema.Event) bool {
 	if e.Type == typeSnapshot { // of a run that is over nothing else may come
 		var sum struct {
@@ -266,8 +271,8 @@ func (s *Stream) finalState(e *schema.Event) bool {
 	return true
 }
 
-// after decides what follows the end of a connection: nil is another one when it is due. Anything
-// else is for the caller of Next.
+// after handles the end of a connection. It returns nil if another one is to follow when it is due, or the
+// error for the caller of Next.
 func (s *Stream) after(ctx context.Context, err error) error {
 	confirming := s.confirming && !s.moved
 	s.close()
@@ -289,7 +294,7 @@ func (s *Stream) after(ctx context.Context, err error) error {
 	}
 	s.due = time.Now()
 	if isRefusal(err) {
-		if s.fresh || !s.c.tokens.refused(ctx, s.token) {
+		if s.fresh || !s.run.c.tokens.refused(ctx, s.token) {
 			return s.finish(err)
 		}
 		s.fresh = true
@@ -299,12 +304,12 @@ func (s *Stream) after(ctx context.Context, err error) error {
 		return s.later(ctx, 0, err, confirming) // tokens that end at once are asked for in steps
 	}
 	if s.ended && !confirming {
-		// A final lifecycle may stand in the middle of a run that was followed up. Only the next
-		// answer shows it: 204, or what came after.
+		// A run that was followed up has a final lifecycle in its middle. Only the next answer tells:
+		// 204, or more events.
 		s.final = backoff{giveUp: confirmTimeout}
 		return nil
 	}
-	hint, again, err := s.c.retryable(err)
+	hint, again, err := s.run.c.retryable(err)
 	if !again && !errors.Is(err, errStreamEnd) && !errors.Is(err, errIdle) {
 		return s.finish(err)
 	}
@@ -320,9 +325,9 @@ func (s *Stream) later(ctx context.Context, hint time.Duration, err error, confi
 	b.floor = s.parser.retry
 	d, gaveUp := b.pause(hint, err)
 	if gaveUp != nil && confirming {
-		s.c.cfg.Logger.LogAttrs(s.ctx, slog.LevelInfo, "the run says that it is over, and nobody answers who could confirm it",
-			slog.String("run", s.run), slog.Any("error", err))
-		if h := s.c.cfg.Hooks.Unconfirmed; h != nil {
+		s.run.c.cfg.Logger.LogAttrs(s.ctx, slog.LevelInfo, "the run has ended, but the server did not confirm it",
+			slog.String("run", s.run.id), slog.Any("error", err))
+		if h := s.run.c.cfg.Hooks.Unconfirmed; h != nil {
 			h(err)
 		}
 		return s.finish(io.EOF)
@@ -331,7 +336,7 @@ func (s *Stream) later(ctx context.Context, hint time.Duration, err error, confi
 		return s.finish(gaveUp)
 	}
 	s.due = time.Now().Add(d)
-	s.c.retrying(ctx, err, d)
+	s.run.c.retrying(ctx, err, d)
 	return nil
 }
 

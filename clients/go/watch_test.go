@@ -3,7 +3,6 @@ package agentstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -24,7 +23,7 @@ func TestWatchFromEveryCursor(t *testing.T) {
 		c := dial(t, s.URL)
 		step := max(1, len(all)/50)
 		for after := 0; after <= len(all); after += step {
-			got, err := collect(t, c.Watch(t.Context(), "r1", Options{After: schema.Seq(after)}))
+			got, err := collect(t, c.Run("r1").Watch(t.Context(), Options{After: schema.Seq(after)}))
 			if err != nil {
 				t.Fatalf("%s from %d: %v", sc.Name, after, err)
 			}
@@ -63,7 +62,7 @@ func TestWatchSurvivesACutAtEveryByte(t *testing.T) {
 					}
 					return true
 				}
-				st := cl.Watch(t.Context(), "r1", Options{})
+				st := cl.Run("r1").Watch(t.Context(), Options{})
 				got, err := collect(t, st)
 				if err != nil {
 					t.Fatalf("cut at %d of %d: %v, cursors %q", cut, len(whole), err, cursors)
@@ -90,7 +89,7 @@ func TestWatchGoesOnAfterAFollowUp(t *testing.T) {
 		}
 		return true
 	}
-	got, err := collect(t, dial(t, s.URL).Watch(t.Context(), "r1", Options{}))
+	got, err := collect(t, dial(t, s.URL).Run("r1").Watch(t.Context(), Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +112,7 @@ func TestT2WatchNeverHidesAGap(t *testing.T) {
 		{"gap at the beginning", sse(all[1:], "\n"), slices.Concat([]string{"! gap: seq 1 to 1 did not come (2 after 0)"}, all[1:]), Stats{Gaps: 1}},
 		{"doubled", sse(slices.Concat(all[:3], all[1:]), "\n"), all, Stats{Duplicates: 2}},
 		{"disorder", sse(slices.Concat(all[:2], all[3:4], all[2:3], all[4:]), "\n"), slices.Concat(all[:2], []string{"! gap: seq 3 to 3 did not come (4 after 2)"}, all[3:]), Stats{Gaps: 1, Duplicates: 1}},
-		{"overlap", sse([]string{line(1, 2), line(2, 5), all[5]}, "\n"), []string{line(1, 2), "! overlap: seq 5 stands for events from 2, and 2 was delivered already", line(2, 5), all[5]}, Stats{Gaps: 1}},
+		{"overlap", sse([]string{line(1, 2), line(2, 5), all[5]}, "\n"), []string{line(1, 2), "! overlap: seq 5 covers events from 2, and 2 was delivered already", line(2, 5), all[5]}, Stats{Gaps: 1}},
 		{"spans", sse([]string{line(1, 2), line(3, 5), all[5]}, "\n"), []string{line(1, 2), line(3, 5), all[5]}, Stats{}},
 		{"span behind a gap", sse([]string{line(1, 2), line(4, 5), all[5]}, "\n"), []string{line(1, 2), "! gap: seq 3 to 3 did not come (5 after 2)", line(4, 5), all[5]}, Stats{Gaps: 1}},
 		{"unreadable event", sse(all[:2], "\n") + "data: " + bad + "\nid: 3\n\n" + sse(all[3:], "\n"),
@@ -131,7 +130,7 @@ func TestT2WatchNeverHidesAGap(t *testing.T) {
 				}
 				return n == 0
 			}
-			st := dial(t, s.URL).Watch(t.Context(), "r1", Options{})
+			st := dial(t, s.URL).Run("r1").Watch(t.Context(), Options{})
 			got, err := collect(t, st)
 			if err != nil {
 				t.Fatal(err)
@@ -166,7 +165,7 @@ func TestWatchRefetchesBeforeAGap(t *testing.T) {
 			}
 			return true
 		}
-		st := dial(t, s.URL).Watch(t.Context(), "r1", Options{Refetch: true})
+		st := dial(t, s.URL).Run("r1").Watch(t.Context(), Options{Refetch: true})
 		got, err := collect(t, st)
 		if err != nil {
 			t.Fatal(err)
@@ -194,7 +193,7 @@ func TestWatchResumesBehindAMovedCursor(t *testing.T) {
 		}
 		return false
 	}
-	got, err := collect(t, dial(t, s.URL).Watch(t.Context(), "r1", Options{}))
+	got, err := collect(t, dial(t, s.URL).Run("r1").Watch(t.Context(), Options{}))
 	if cursors, _ := s.seen(); err != nil || !slices.Equal(cursors, []string{"", "3", "4"}) {
 		t.Errorf("%v, cursors %q", err, cursors)
 	}
@@ -209,7 +208,7 @@ func TestWatchAsksForItsOptions(t *testing.T) {
 		return true
 	}
 	o := Options{Detail: DetailFull, Children: []string{"c1", RootLane}, Nested: true, Types: []string{"tool.*", "text.delta"}, Snapshot: true, Speed: 2.5}
-	if _, err := collect(t, dial(t, s.URL).Watch(t.Context(), "r1", o)); err != nil {
+	if _, err := collect(t, dial(t, s.URL).Run("r1").Watch(t.Context(), o)); err != nil {
 		t.Fatal(err)
 	}
 	_, queries := s.seen()
@@ -218,13 +217,13 @@ func TestWatchAsksForItsOptions(t *testing.T) {
 		t.Errorf("queries %q", queries)
 	}
 	for _, o := range []Options{{After: -1}, {After: schema.MaxSeq + 1}, {After: 1, Snapshot: true}, {Children: []string{"a,b"}}} {
-		st := dial(t, s.URL).Watch(t.Context(), "r1", o)
+		st := dial(t, s.URL).Run("r1").Watch(t.Context(), o)
 		if _, err := st.Next(t.Context()); err == nil || err == io.EOF {
 			t.Errorf("%+v: %v", o, err)
 		}
 		st.Close()
 	}
-	if _, err := dial(t, s.URL).Watch(t.Context(), "a/b", Options{}).Next(t.Context()); !errors.Is(err, schema.ErrBadID) {
+	if _, err := dial(t, s.URL).Run("a/b").Watch(t.Context(), Options{}).Next(t.Context()); !errors.Is(err, schema.ErrBadID) {
 		t.Errorf("bad run: %v", err)
 	}
 }
@@ -237,7 +236,7 @@ func TestBundlesComeApart(t *testing.T) {
 		`{"type":"tool.output.delta","child_id":null,"payload":{"call_id":"c","text":"b"}}]}}`
 	all := []string{line(0, 1), bundle, final(0, 6, done)}
 	s := newScript(t, all)
-	st := dial(t, s.URL).Watch(t.Context(), "r1", Options{})
+	st := dial(t, s.URL).Run("r1").Watch(t.Context(), Options{})
 	defer st.Close()
 	var got []string
 	var cursors []schema.Seq
@@ -277,7 +276,7 @@ func TestWhatIsSparedIsFetched(t *testing.T) {
 			io.WriteString(w, sse(all[:1], "\n")+"event: stream.gap\ndata: "+gap+"\n\ndata: "+all[3]+"\n\ndata: "+all[4]+"\n\n")
 			return true
 		}
-		st := dial(t, s.URL).Watch(t.Context(), "r1", Options{Refetch: refetch})
+		st := dial(t, s.URL).Run("r1").Watch(t.Context(), Options{Refetch: refetch})
 		got, err := collect(t, st)
 		if err != nil {
 			t.Fatal(err)
@@ -329,7 +328,7 @@ func TestWatchAnswersThatDecide(t *testing.T) {
 				return n == 0
 			}
 			cl := dial(t, s.URL, func(cfg *Config) { cfg.Hooks.Retrying = func(error, time.Duration) { retried.Add(1) } })
-			st := cl.Watch(t.Context(), "r1", Options{})
+			st := cl.Run("r1").Watch(t.Context(), Options{})
 			got, err := collect(t, st)
 			if c.want != nil {
 				if !errors.Is(err, c.want) || len(got) != 0 {
@@ -350,7 +349,7 @@ func TestWatchAnswersThatDecide(t *testing.T) {
 		c := client(t, Config{}, func(*http.Request) (*http.Response, error) {
 			return answer(200, "<html>", http.Header{"Content-Type": {"text/html\x1b[2J"}}), nil
 		})
-		_, err := collect(t, c.Watch(t.Context(), "r1", Options{}))
+		_, err := collect(t, c.Run("r1").Watch(t.Context(), Options{}))
 		if err == nil || !strings.Contains(err.Error(), "is this an agentstream server?") || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("error %q", err)
 		}
@@ -360,7 +359,7 @@ func TestWatchAnswersThatDecide(t *testing.T) {
 // What the server dropped for a client that lags is said at the end.
 func TestWatchCountsWhatWasDropped(t *testing.T) {
 	all := []string{line(0, 1), final(0, 2, `{"state":"aborted","reason":null,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`)}
-	st := dial(t, newScript(t, all).URL).Watch(t.Context(), "r1", Options{})
+	st := dial(t, newScript(t, all).URL).Run("r1").Watch(t.Context(), Options{})
 	if _, err := collect(t, st); err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +383,7 @@ func TestWatchNextWithALimit(t *testing.T) {
 		close(release)
 		return true
 	}
-	st := dial(t, s.URL).Watch(t.Context(), "r1", Options{})
+	st := dial(t, s.URL).Run("r1").Watch(t.Context(), Options{})
 	defer st.Close()
 	if _, err := st.Next(t.Context()); err != nil {
 		t.Fatal(err)
@@ -413,7 +412,7 @@ func TestWatchCloseFromElsewhere(t *testing.T) {
 	c := dial(t, s.URL)
 	for _, end := range []string{"close", "context"} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		st := c.Watch(ctx, "r1", Options{})
+		st := c.Run("r1").Watch(ctx, Options{})
 		if _, err := st.Next(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -438,31 +437,4 @@ func TestWatchCloseFromElsewhere(t *testing.T) {
 		}
 		cancel(nil)
 	}
-}
-
-func ExampleClient_Watch() {
-	server := httpServer(sse([]string{line(0, 1), line(0, 2), final(0, 3, done)}, "\n"))
-	defer server.Close()
-	client, err := New(Config{BaseURL: server.URL})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
-	stream := client.Watch(context.Background(), "r1", Options{})
-	defer stream.Close()
-	for event, err := range stream.All(context.Background()) {
-		if gap := new(GapError); errors.As(err, &gap) {
-			fmt.Println("missing:", gap)
-			continue
-		} else if err != nil {
-			fmt.Println(err) // keep stream.Cursor() to go on from
-			return
-		}
-		fmt.Println(event.Seq, event.Type, string(event.Payload))
-	}
-	// Output:
-	// 1 text.delta {"text":"1 "}
-	// 2 text.delta {"text":"2 "}
-	// 3 run.lifecycle {"state":"done","reason":null}
 }

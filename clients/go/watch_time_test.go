@@ -24,7 +24,7 @@ func follow(t *testing.T, ctx context.Context, cfg Config, serve func(r *http.Re
 		mu.Unlock()
 		return serve(r, n)
 	})
-	s = c.Watch(ctx, "r1", Options{})
+	s = c.Run("r1").Watch(ctx, Options{})
 	defer s.Close()
 	for _, err = range s.All(t.Context()) {
 		if err != nil {
@@ -72,7 +72,7 @@ func TestWatchBearsASlowCaller(t *testing.T) {
 			}()
 			return resp, nil
 		})
-		s := c.Watch(t.Context(), "r1", Options{})
+		s := c.Run("r1").Watch(t.Context(), Options{})
 		defer s.Close()
 		for want := range 2 {
 			if e, err := s.Next(t.Context()); err != nil || int(e.Seq) != want+1 {

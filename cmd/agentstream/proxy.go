@@ -210,7 +210,7 @@ func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) (at produce
 		}
 		r, err := s.publisher.AppendLines(ctx, s.run, body)
 		if err != nil {
-			return at, ofEdge(err)
+			return at, err
 		}
 		if at.First == 0 {
 			at.First = r.First
@@ -221,24 +221,12 @@ func (s *edgeSink) Send(ctx context.Context, events ...schema.Event) (at produce
 	return at, nil
 }
 
-// ofEdge names what the proxy must tell apart.
-func ofEdge(err error) error {
-	var api *agentstream.Error
-	switch {
-	case errors.Is(err, agentstream.ErrEnded):
-		return fmt.Errorf("%w: %w", schema.ErrEnded, err)
-	case errors.As(err, &api) && api.Code == "SEQ-MISMATCH":
-		return fmt.Errorf("%w: %w", schema.ErrSeqMismatch, err)
-	}
-	return err
-}
-
 // Close has nothing to let go of.
 func (s *edgeSink) Close(context.Context) error { return nil }
 
 // Standing asks the server.
 func (s *edgeSink) Standing(ctx context.Context) (proxy.Standing, error) {
-	run, err := s.client.Run(ctx, s.run)
+	run, err := s.client.Run(s.run).Info(ctx)
 	if errors.Is(err, agentstream.ErrNotFound) {
 		return proxy.Standing{}, nil
 	}
@@ -248,7 +236,7 @@ func (s *edgeSink) Standing(ctx context.Context) (proxy.Standing, error) {
 // Events asks the server for pages. A server that is away is asked again, until ctx ends.
 func (s *edgeSink) Events(ctx context.Context, after, through schema.Seq, take func(*schema.Event)) error {
 	for after < through {
-		page, err := s.client.Events(ctx, s.run, agentstream.PageQuery{After: after, Limit: pageOfEvents, Types: proxy.MemoryTypes()})
+		page, err := s.client.Run(s.run).Events(ctx, agentstream.PageQuery{After: after, Limit: pageOfEvents, Types: proxy.MemoryTypes()})
 		switch {
 		case errors.Is(err, agentstream.ErrNotFound):
 			return nil

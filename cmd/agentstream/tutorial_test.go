@@ -87,31 +87,22 @@ func TestTutorial(t *testing.T) {
 	}
 }
 
-// agent compiles the tutorial's agent within this tree, and runs it.
+// agent runs the tutorial's agent, which is an example of this tree.
 func agent(t *testing.T, env []string) {
 	t.Helper()
-	folder := t.TempDir()
-	source := filepath.Join(folder, "agent.go")
-	if err := os.WriteFile(source, []byte(part(t, "agent.go")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	root, err := filepath.Abs("../..")
+	source, err := os.ReadFile("../../examples/agent/main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "my", "agent.go"): source}})
-	if err != nil {
-		t.Fatal(err)
+	if part(t, "agent.go") != string(source) {
+		t.Fatal("docs/tutorial.md does not print examples/agent/main.go as it is")
 	}
-	if err := os.WriteFile(filepath.Join(folder, "overlay"), overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(folder, "overlay"), "-o", filepath.Join(folder, "agent"), "./my")
-	build.Dir = root
+	program := filepath.Join(t.TempDir(), "agent")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../examples/agent")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("agent.go: %v\n%s", err, out)
 	}
-	run := exec.CommandContext(t.Context(), filepath.Join(folder, "agent"))
+	run := exec.CommandContext(t.Context(), program)
 	run.Env = env
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("agent: %v\n%s", err, out)

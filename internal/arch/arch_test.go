@@ -226,6 +226,7 @@ var floors = []floor{
 	{"edge/transport/**", []string{"edge/transport", "edge/transport/poll", "edge/dialect", "schema"}, "a transport only writes frames"},
 	{"edge", []string{"fanout", "producers", "schema", "edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/gate", "edge/limits", "edge/live", "edge/protocol", "edge/publish", "edge/rest", "edge/runs", "edge/state", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
 	{"clients/go", []string{"schema"}, "a client knows the events and nothing of the server"},
+	{"examples/agent", []string{"clients/go", "producers", "schema"}, "an example uses what a program outside of this tree would"},
 	{"internal/natskit", []string{"schema", "internal/backoff"}, "the one home of NATS knows nothing but subjects"},
 	{"internal/localpg", nil, "it finds programs"},
 	{"internal/fair", nil, "who goes first has nothing to do with what is done"},

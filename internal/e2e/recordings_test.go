@@ -85,7 +85,7 @@ func TestRecordingsThroughTheProduct(t *testing.T) {
 			if want := all[name].failed || all[name].partial; !fold.State.Final() || (fold.State == schema.StateError) != want {
 				t.Errorf("the run ends in state %s, %s", fold.State, fold.Reason)
 			}
-			sum, err := client.Snapshot(t.Context(), run, 0)
+			sum, err := client.Run(run).Snapshot(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}

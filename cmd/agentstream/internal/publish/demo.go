@@ -97,7 +97,7 @@ func (c *DemoCmd) play(ctx context.Context, cl *agentstream.Client, id string, m
 
 // follow hands over the commands to a run behind an event, until the run has ended.
 func follow(ctx context.Context, cl *agentstream.Client, run string, after schema.Seq, to chan<- schema.Event) error {
-	for e, err := range cl.Watch(ctx, run, agentstream.Options{After: after, Types: []string{"command.*"}}).All(ctx) {
+	for e, err := range cl.Run(run).Watch(ctx, agentstream.Options{After: after, Types: []string{"command.*"}}).All(ctx) {
 		if gap := new(agentstream.GapError); errors.As(err, &gap) {
 			continue // other types are in between
 		}

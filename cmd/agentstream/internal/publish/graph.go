@@ -17,7 +17,7 @@ func graphEvents(ctx context.Context, p *publishing, in *opened, out emit) error
 		return errors.New("--child: the events of a LangGraph agent name their namespaces")
 	}
 	if cfg.Lifecycle && !p.minted {
-		was, err := p.client.Snapshot(ctx, p.runID, 0)
+		was, err := p.client.Run(p.runID).Snapshot(ctx, 0)
 		if err != nil && !errors.Is(err, agentstream.ErrNotFound) {
 			return fmt.Errorf("look for run %s: %w", p.runID, err)
 		}

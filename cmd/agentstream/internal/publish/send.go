@@ -126,7 +126,7 @@ func (p *publishing) end(ctx context.Context, c producers.Closing) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if r, err := p.client.AppendLines(ctx, p.runID, p.key+"end", body); err != nil {
+	if r, err := p.client.Run(p.runID).AppendLines(ctx, p.key+"end", body); err != nil {
 		p.meter.Notice("the run stays open: %v", err)
 	} else {
 		p.took(r, len(events))
@@ -192,7 +192,7 @@ func (p *publishing) send(ctx context.Context, batches <-chan *batch) error {
 	for b := range batches {
 		n++
 		p.sent = true
-		r, err := p.client.AppendLines(ctx, p.runID, fmt.Sprintf("%s%d", p.key, n), b.body)
+		r, err := p.client.Run(p.runID).AppendLines(ctx, fmt.Sprintf("%s%d", p.key, n), b.body)
 		var api *agentstream.Error
 		if err == nil || !errors.As(err, &api) { // without an answer it may be stored
 			p.see(b.body)

@@ -84,7 +84,7 @@ func (p *publishing) begins(ctx context.Context) (bool, error) {
 	case p.minted:
 		return false, nil
 	}
-	_, err := p.client.Run(ctx, p.runID)
+	_, err := p.client.Run(p.runID).Info(ctx)
 	if err != nil && !errors.Is(err, agentstream.ErrNotFound) {
 		return false, fmt.Errorf("look for run %s: %w", p.runID, err)
 	}

@@ -37,7 +37,7 @@ func (c *CommandFlags) send(ctx context.Context, name string, payload map[string
 			delete(payload, field)
 		}
 	}
-	r, err := cl.Command(ctx, c.RunID, c.Key, name, payload)
+	r, err := cl.Run(c.RunID).Command(ctx, agentstream.Command{Name: name, Key: c.Key, Payload: payload})
 	if err != nil {
 		return fmt.Errorf("%s run %s: %w", verbs[name], c.RunID, err)
 	}

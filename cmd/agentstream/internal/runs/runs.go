@@ -105,7 +105,7 @@ func (c *Cmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 }
 
 // add adds a run to a list.
-func add(show *cli.List, r *agentstream.Run) error {
+func add(show *cli.List, r *agentstream.RunInfo) error {
 	state := string(r.State)
 	switch {
 	case r.WaitsFor == schema.WaitsForAnswer:
@@ -124,7 +124,7 @@ func add(show *cli.List, r *agentstream.Run) error {
 }
 
 // since returns since when a run waits, for people; "" is for one that does not wait.
-func since(r *agentstream.Run) string {
+func since(r *agentstream.RunInfo) string {
 	at, err := time.Parse(time.RFC3339Nano, r.Since)
 	if err != nil {
 		return ""
@@ -133,7 +133,7 @@ func since(r *agentstream.Run) string {
 }
 
 // took is the time from a run's first to its newest event; with a + while it goes on.
-func took(r *agentstream.Run) string {
+func took(r *agentstream.RunInfo) string {
 	from, err1 := time.Parse(time.RFC3339Nano, r.StartedAt)
 	to, err2 := time.Parse(time.RFC3339Nano, r.UpdatedAt)
 	if err1 != nil || err2 != nil {

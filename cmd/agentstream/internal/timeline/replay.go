@@ -102,7 +102,7 @@ func (c *ReplayCmd) open(ctx context.Context, say cli.Notice) (stored, error) {
 	if err != nil {
 		return stored{}, err
 	}
-	return stored{cl.Export(ctx, c.Source, c.From, c.To), cl.Close}, nil
+	return stored{cl.Run(c.Source).Export(ctx, c.From, c.To), cl.Close}, nil
 }
 
 // play shows the events that are asked for, each when it is due, and counts the gaps between them.

@@ -52,7 +52,7 @@ func (c *TailCmd) Run(ctx context.Context) error {
 	}
 	defer cl.Close()
 
-	s := cl.Watch(ctx, c.RunID, c.options())
+	s := cl.Run(c.RunID).Watch(ctx, c.options())
 	defer s.Close()
 	err = showStream(ctx, s, v, say)
 	if cerr := v.close(); err == nil {

@@ -51,7 +51,7 @@ func (l *willingLog) Append(context.Context, *schema.Pack, uint64) (uint64, erro
 	return l.stored, nil
 }
 
-func (*willingLog) Adopt(context.Context, schema.RunKey, string) error { return nil }
+func (*willingLog) Adopt(context.Context, schema.RunKey, ...string) error { return nil }
 
 func (l *willingLog) Since(context.Context, schema.RunKey, uint64) iter.Seq2[schema.Pack, error] {
 	return func(func(schema.Pack, error) bool) {}

@@ -37,7 +37,7 @@ type appendJob struct {
 
 func (j *appendJob) run(ctx context.Context) (Receipt, error) {
 	j.rest = j.events
-	if _, err := j.w.claim(ctx, j.rest[0].ChildID); err != nil {
+	if _, err := j.w.claim(ctx, j.rest); err != nil {
 		return Receipt{}, j.w.trail(err)
 	}
 	digest := ""
@@ -140,7 +140,7 @@ func (j *appendJob) look(ctx context.Context) error {
 	err := j.guard(ctx, j.w.head)
 	if j.refused && j.stale {
 		j.w.forget()
-		_, err = j.w.claim(ctx, j.rest[0].ChildID)
+		_, err = j.w.claim(ctx, j.rest)
 	}
 	j.stale, j.looked = false, err == nil
 	return err

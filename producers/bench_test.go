@@ -30,7 +30,7 @@ func (l *willing) Append(context.Context, *schema.Pack, uint64) (uint64, error) 
 	return l.stored, nil
 }
 
-func (l *willing) Adopt(context.Context, schema.RunKey, string) error { return nil }
+func (l *willing) Adopt(context.Context, schema.RunKey, ...string) error { return nil }
 
 func (l *willing) Since(context.Context, schema.RunKey, uint64) iter.Seq2[schema.Pack, error] {
 	return func(func(schema.Pack, error) bool) {}
@@ -81,7 +81,7 @@ func (l *ready) Append(_ context.Context, p *schema.Pack, after uint64) (uint64,
 	return after + 1, nil
 }
 
-func (l *ready) Adopt(context.Context, schema.RunKey, string) error { return nil }
+func (l *ready) Adopt(context.Context, schema.RunKey, ...string) error { return nil }
 
 func (l *ready) Since(context.Context, schema.RunKey, uint64) iter.Seq2[schema.Pack, error] {
 	return func(func(schema.Pack, error) bool) {}

@@ -42,6 +42,7 @@ func lane(events []schema.Event, child string) {
 // adopt notes in the log whose children those are that events spawn, before the events are stored: whoever has seen
 // a spawn acknowledged may write to the child's id at any node. A spawn that is not stored after all leaves the note.
 func (w *writer) adopt(ctx context.Context, events []schema.Event) error {
+	var children []string
 	for i := range events {
 		if events[i].Type != schema.TypeChildSpawn {
 			continue
@@ -50,10 +51,14 @@ func (w *writer) adopt(ctx context.Context, events []schema.Event) error {
 		if child == "" || child == w.build.key.Run || w.archived(ctx, child) {
 			continue
 		}
-		err := w.patiently(ctx, func(ctx context.Context) error { return w.log.Adopt(ctx, w.build.key, child) })
-		if err != nil {
-			return fmt.Errorf("spawn %s: %w", child, err)
-		}
+		children = append(children, child)
+	}
+	if len(children) == 0 {
+		return nil
+	}
+	err := w.patiently(ctx, func(ctx context.Context) error { return w.log.Adopt(ctx, w.build.key, children...) })
+	if err != nil {
+		return fmt.Errorf("spawn %s and %d more: %w", children[0], len(children)-1, err)
 	}
 	return nil
 }

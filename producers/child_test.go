@@ -33,9 +33,14 @@ func (l *asked) Since(ctx context.Context, key schema.RunKey, after uint64) iter
 	return l.Log.Since(ctx, key, after)
 }
 
-func (l *asked) Adopt(ctx context.Context, root schema.RunKey, child string) error {
+func (l *asked) Adopt(ctx context.Context, root schema.RunKey, children ...string) error {
 	l.n["adopt"]++
-	return l.Log.Adopt(ctx, root, child)
+	return l.Log.Adopt(ctx, root, children...)
+}
+
+func (l *asked) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
+	l.n["lanes"]++
+	return l.Log.Lanes(ctx, key, lanes)
 }
 
 func (l *asked) take() map[string]int {
@@ -64,7 +69,7 @@ func TestOrdinaryAppendsAskForNothingMore(t *testing.T) {
 	}{
 		{"root", text("", "a"), 1, map[string]int{"head": 1, "parent": 1, "append": 1}},
 		{"root", text("", "a"), 100, map[string]int{"append": 100}},
-		{"root", text("kid", "a"), 1, map[string]int{"head": 1, "append": 1}}, // the lane is new here
+		{"root", text("kid", "a"), 1, map[string]int{"lanes": 1, "append": 1}}, // the lane is new here
 		{"root", text("kid", "a"), 100, map[string]int{"append": 100}},
 		{"root", spawn, 1, map[string]int{"adopt": 1, "append": 1}},
 		{"kid", text("", "a"), 1, map[string]int{"head": 1, "append": 1}},

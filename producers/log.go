@@ -21,10 +21,34 @@ type Log interface {
 	Append(ctx context.Context, p *schema.Pack, after uint64) (stored uint64, err error)
 	// Since walks the run's packs behind position after, read from the leader, in order.
 	Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error]
-	// Adopt makes Head report of a child's id that its events belong into the log of root, unless the id is that of a
-	// run which has packs; of several roots the last one counts. Once it has returned, an Append to that run which
-	// was based on an older Head is refused.
-	Adopt(ctx context.Context, root schema.RunKey, child string) error
+	// Adopt makes Head report of the children's ids that their events belong into the log of root, unless an id is that
+	// of a run which has packs; of several roots the last one counts. Once it has returned, an Append to such a run which
+	// was based on an older Head is refused. After an error some of the children may be noted, and it may be repeated.
+	Adopt(ctx context.Context, root schema.RunKey, children ...string) error
+}
+
+// LaneReader is a Log that reads the owners of many lanes at once: a run may have as many lanes as events, and a read for
+// each would cost more than its packs.
+type LaneReader interface {
+	// Lanes returns the owners of lanes, in their order; the zero Lane where a lane has no pack. Each is as new as what
+	// the log's leader has when it is called.
+	Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error)
+}
+
+// Lanes asks log for the owners of lanes: at once where it is a [LaneReader], one by one otherwise. For wrappers of a Log.
+func Lanes(ctx context.Context, log Log, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
+	if r, ok := log.(LaneReader); ok {
+		return r.Lanes(ctx, key, lanes)
+	}
+	owners := make([]schema.Lane, len(lanes))
+	for i, lane := range lanes {
+		head, err := log.Head(ctx, key, lane)
+		if err != nil {
+			return nil, err
+		}
+		owners[i] = head.Lane
+	}
+	return owners, nil
 }
 
 // Sink takes the events of one run in order: a [Publisher], or whatever else brings them to a log.

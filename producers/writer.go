@@ -43,8 +43,10 @@ type childError struct{ root string }
 func (e *childError) Error() string { return "it is a child of run " + e.root }
 
 type laneState struct {
-	known bool        // it has been looked at
+	known bool        // lane is what our packs have
 	lane  schema.Lane // of our packs
+	found schema.Lane // what the log had when it was read
+	read  bool        // it was
 	owned bool        // a pack of ours with this epoch is stored
 	seen  uint64      // value of writer.fresh when it was read
 }
@@ -91,7 +93,7 @@ func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) 
 // try is one round of commit. refused is about the event behind the stored pack.
 func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p *schema.Pack, n int, refused, err error) {
 	remembered := w.known
-	lane, err := w.claim(ctx, events[0].ChildID)
+	lane, err := w.claim(ctx, events)
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -100,7 +102,7 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 	if n == 0 && remembered {
 		// What we remember may be older than what the caller has seen: look before refusing.
 		w.forget()
-		if lane, err = w.claim(ctx, events[0].ChildID); err != nil {
+		if lane, err = w.claim(ctx, events); err != nil {
 			return nil, 0, nil, err
 		}
 		events = w.asked(events)
@@ -138,64 +140,124 @@ func (w *writer) trail(err error) error {
 	return fmt.Errorf("producers: write %s: %w", w.build.key, err)
 }
 
-// claim makes sure that head and lane are current and returns what the next pack of the lane has of
-// its owner. ErrFenced: a higher epoch than ours is on the lane.
-func (w *writer) claim(ctx context.Context, child string) (schema.Lane, error) {
+// claim makes sure that the head, and the lane of the first of events, are current and returns what the next pack of the
+// lane has of its owner. ErrFenced: a higher epoch than ours is on the lane.
+func (w *writer) claim(ctx context.Context, events []schema.Event) (schema.Lane, error) {
+	child := events[0].ChildID
 	s := w.lane(child)
 	if w.known && s.known && s.seen == w.fresh {
 		return s.lane, nil
 	}
-	head, err := w.readHead(ctx, child)
-	if err != nil {
-		return schema.Lane{}, err
-	}
-	if root, err := w.rootOf(ctx, head); err != nil || root != "" {
-		return schema.Lane{}, cmp.Or(err, error(&childError{root}))
-	}
-	w.lost(head)
-	moved := !w.known || head.Stored != w.head.Stored || head.Generation != w.head.Generation
-	if moved {
-		w.fresh++ // packs that we have not seen: every other lane must be looked at again
-	}
-	w.head, w.known = head, true
-	if w.job != nil && moved { // what follows our own packs was looked at before them
-		if err := w.job.guard(ctx, head); err != nil {
+	if !w.known {
+		if err := w.look(ctx, child); err != nil {
 			return schema.Lane{}, err
 		}
+		s = w.lane(child)
 	}
-	switch {
+	if !s.read || s.seen != w.fresh {
+		if err := w.lookAtLanes(ctx, events); err != nil {
+			return schema.Lane{}, err
+		}
+		s = w.lane(child)
+	}
+	switch found := s.found; {
 	case w.shared:
-		*s = laneState{lane: head.Lane}
+		s.lane, s.owned = found, false
 	case !s.owned:
-		epoch, err := w.epoch(ctx, child)
+		epoch, err := w.epoch(ctx, child, found)
 		if err != nil {
 			return schema.Lane{}, err
 		}
-		*s = laneState{lane: schema.Lane{Owner: w.build.writer, Epoch: epoch + 1}}
-	case head.Lane != s.lane && head.Lane.Owner != "" && head.Lane.Epoch >= s.lane.Epoch:
+		s.lane = schema.Lane{Owner: w.build.writer, Epoch: epoch + 1}
+	case found != s.lane && found.Owner != "" && found.Epoch >= s.lane.Epoch:
 		// A lower epoch than ours means that the log has lost our own packs.
 		// No owner means that the lane's last pack has left the log's window while the run went on in
 		// other lanes: nobody has taken anything over.
 		if w.hooks.Fenced != nil {
 			w.hooks.Fenced(w.build.key)
 		}
-		return schema.Lane{}, fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w", child, head.Lane.Owner, head.Lane.Epoch, s.lane.Epoch, ErrFenced)
+		return schema.Lane{}, fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w",
+			child, found.Owner, found.Epoch, s.lane.Epoch, ErrFenced)
 	}
-	s.known, s.seen = true, w.fresh
-	if child != "" {
-		if w.lanes == nil {
-			w.lanes = make(map[string]*laneState)
-		}
-		w.lanes[child] = s
-	}
+	s.known = true
 	return s.lane, nil
+}
+
+// look reads the head and the owner of one lane, and asks the job about the head when it is a new one.
+func (w *writer) look(ctx context.Context, child string) error {
+	head, err := w.readHead(ctx, child)
+	if err != nil {
+		return err
+	}
+	if root, err := w.rootOf(ctx, head); err != nil || root != "" {
+		return cmp.Or(err, error(&childError{root}))
+	}
+	w.lost(head)
+	w.fresh++ // there may be packs that we have not seen: every other lane must be looked at again
+	w.head, w.known = head, true
+	w.found(child, head.Lane)
+	if w.job == nil {
+		return nil
+	}
+	return w.job.guard(ctx, head)
+}
+
+// found notes what the log has of a lane.
+func (w *writer) found(child string, lane schema.Lane) {
+	s := w.lane(child)
+	s.found, s.read, s.known, s.seen = lane, true, false, w.fresh
+	if child == "" {
+		return
+	}
+	if w.lanes == nil {
+		w.lanes = make(map[string]*laneState)
+	}
+	w.lanes[child] = s
+}
+
+// Bounds of one look at lanes.
+const (
+	lanesAtOnce  = 1000
+	eventsAtOnce = 8 * schema.MaxPackEvents // through which it searches for lanes
+)
+
+// lookAtLanes reads the owners of the lanes of events that are not current, of many at once. What others have stored
+// since the head was read, and may be in the answer, makes the compare-and-set fail.
+func (w *writer) lookAtLanes(ctx context.Context, events []schema.Event) error {
+	var lanes []string
+	listed := make(map[string]bool)
+	for i := range events[:min(len(events), eventsAtOnce)] {
+		child := events[i].ChildID
+		if i > 0 && child == events[i-1].ChildID || listed[child] {
+			continue
+		}
+		listed[child] = true
+		if s := w.lane(child); s.read && s.seen == w.fresh {
+			continue
+		}
+		if lanes = append(lanes, child); len(lanes) == lanesAtOnce {
+			break
+		}
+	}
+	var owners []schema.Lane
+	err := w.patiently(ctx, func(ctx context.Context) (err error) {
+		owners, err = Lanes(ctx, w.log, w.build.key, lanes)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read the owners of %d lanes: %w", len(lanes), err)
+	}
+	for i, lane := range lanes {
+		w.found(lane, owners[i])
+	}
+	return nil
 }
 
 // epoch returns the highest epoch that the lane has had. The archive has it when the
 // lane's last pack has left the log's window.
-func (w *writer) epoch(ctx context.Context, child string) (uint64, error) {
-	if w.head.Lane.Epoch > 0 || w.archive == nil || !w.head.Exists() {
-		return w.head.Lane.Epoch, nil
+func (w *writer) epoch(ctx context.Context, child string, found schema.Lane) (uint64, error) {
+	if found.Epoch > 0 || w.archive == nil || !w.head.Exists() {
+		return found.Epoch, nil
 	}
 	var old schema.Head
 	err := w.patiently(ctx, func(ctx context.Context) (err error) {

@@ -17,7 +17,7 @@ import (
 // Backend is one log, from both sides.
 type Backend struct {
 	Append  func(ctx context.Context, p *schema.Pack, after uint64) (uint64, error)
-	Adopt   func(ctx context.Context, root schema.RunKey, child string) error // makes an id that of a child
+	Adopt   func(ctx context.Context, root schema.RunKey, children ...string) error // makes an id that of a child
 	History fanout.History
 	Tail    fanout.Tail
 }

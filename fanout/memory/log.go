@@ -50,14 +50,32 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (schema.
 		return l.roots[key], nil
 	}
 	head := packs[len(packs)-1].Head
-	head.Lane = schema.Lane{}
+	head.Lane = ownerOf(packs, lane)
+	return head, nil
+}
+
+// Lanes returns the owners of lanes, in their order.
+func (l *Log) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	owners := make([]schema.Lane, len(lanes))
+	for i, lane := range lanes {
+		owners[i] = ownerOf(l.runs[key], lane)
+	}
+	return owners, nil
+}
+
+// ownerOf returns the owner of a lane by its newest pack.
+func ownerOf(packs []schema.Pack, lane string) schema.Lane {
 	for i := len(packs) - 1; i >= 0; i-- {
 		if packs[i].Child == lane {
-			head.Lane = packs[i].Head.Lane
-			break
+			return packs[i].Head.Lane
 		}
 	}
-	return head, nil
+	return schema.Lane{}
 }
 
 // Append stores a copy of the pack's description; the body is shared.
@@ -90,15 +108,22 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 	return q.Head.Stored, nil
 }
 
-// Adopt makes the id of a child that has no packs one of root.
-func (l *Log) Adopt(_ context.Context, root schema.RunKey, child string) error {
+// Adopt makes the ids of children that have no packs those of root.
+func (l *Log) Adopt(_ context.Context, root schema.RunKey, children ...string) error {
 	l.deliver.Lock()
 	defer l.deliver.Unlock()
+	for _, child := range children {
+		l.adopt(root, child)
+	}
+	return nil
+}
+
+func (l *Log) adopt(root schema.RunKey, child string) {
 	key := schema.RunKey{Tenant: root.Tenant, Run: child}
 	l.mu.Lock()
 	if len(l.runs[key]) > 0 {
 		l.mu.Unlock()
-		return nil
+		return
 	}
 	l.stored++
 	head := schema.Head{Root: root.Run, Stored: l.stored}
@@ -108,7 +133,6 @@ func (l *Log) Adopt(_ context.Context, root schema.RunKey, child string) error {
 	for _, w := range watches {
 		w.fn(schema.Pack{Key: key, Head: head})
 	}
-	return nil
 }
 
 // Since walks the packs behind a position.

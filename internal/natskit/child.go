@@ -21,14 +21,21 @@ func Adopt(ctx context.Context, nc *nats.Conn, run Run, root string, again time.
 	if err != nil {
 		return 0, fmt.Errorf("adopt %s: %w", run.Key, err)
 	}
+	first := true
 	err = Repeat(ctx, nc, func(ctx context.Context, wait time.Duration) error {
-		after, packs, said, err := ofChild(ctx, nc, run, root, again)
-		if err != nil || packs || said {
-			if said {
-				stored = after
+		var after uint64
+		if !first { // nearly all ids are new: the compare-and-set says so, and saves the look
+			var packs, said bool
+			var err error
+			after, packs, said, err = ofChild(ctx, nc, run, root, again)
+			if err != nil || packs || said {
+				if said {
+					stored = after
+				}
+				return err
 			}
-			return err
 		}
+		first = false
 		once, cancel := context.WithTimeout(ctx, min(2*wait, Try))
 		defer cancel()
 		ack, err := js.Publish(once, schema.ChildSubject(run.Key, root, run.Partitions), nil,

@@ -48,16 +48,91 @@ func ReadHead(ctx context.Context, nc *nats.Conn, r Run, lane string) (schema.He
 	if p.Child == lane {
 		return head, nil
 	}
-	head.Lane = schema.Lane{}
-	m, err = LastFromLeader(ctx, nc, r.Stream(), schema.Subject(r.Key, lane, r.Partitions))
-	if errors.Is(err, ErrNoMessage) {
-		return head, nil
-	}
-	if err == nil {
-		p, err = ParsePack(m)
-	}
-	if err == nil {
-		head.Lane = p.Head.Lane
-	}
+	head.Lane, err = lastOfLane(ctx, nc, r, lane)
 	return head, err
+}
+
+// ReadLanes returns the owners of lanes, in their order: of one from the leader, and of many by two reads and one more for
+// each 1,000 lanes. A replica answers those; what it answers counts when it has the run's newest pack of the leader, or a
+// newer one.
+func ReadLanes(ctx context.Context, nc *nats.Conn, r Run, lanes []string) ([]schema.Lane, error) {
+	owners := make([]schema.Lane, len(lanes))
+	if len(lanes) == 1 {
+		lane, err := lastOfLane(ctx, nc, r, lanes[0])
+		owners[0] = lane
+		return owners, err
+	}
+	newest, err := LastFromLeader(ctx, nc, r.Stream(), r.Filter())
+	if errors.Is(err, ErrNoMessage) || err == nil && OfChild(newest) {
+		return owners, nil // the run has no pack
+	}
+	if err != nil {
+		return nil, err
+	}
+	for at := 0; at < len(lanes); at += lanesPerRead {
+		group := lanes[at:min(at+lanesPerRead, len(lanes))]
+		if err := readLanes(ctx, nc, r, newest, group, owners[at:]); err != nil {
+			return nil, err
+		}
+	}
+	return owners, nil
+}
+
+// Bounds of one read of lanes: the server answers 1,024 subjects, and sends whole packs.
+const (
+	lanesPerRead = 1000
+	lanesBytes   = 4 << 20
+)
+
+// readLanes sets owners of lanes. What does not fit the answer, or is not in it because the replica is behind, is read
+// one by one.
+func readLanes(ctx context.Context, nc *nats.Conn, r Run, newest Msg, lanes []string, owners []schema.Lane) error {
+	subjects := map[string]int{}
+	req := BatchRequest{MultiLast: []string{newest.Subject}, MaxBytes: lanesBytes}
+	for i, lane := range lanes {
+		subject := schema.Subject(r.Key, lane, r.Partitions)
+		subjects[subject] = i
+		if subject != newest.Subject {
+			req.MultiLast = append(req.MultiLast, subject)
+		}
+	}
+	page, err := ReadPage(ctx, nc, r.Stream(), req)
+	if err != nil {
+		return err
+	}
+	current := false
+	for _, m := range page.Msgs {
+		current = current || m.Subject == newest.Subject && m.Seq >= newest.Seq
+		i, asked := subjects[m.Subject]
+		if !asked {
+			continue
+		}
+		p, err := ParsePack(m)
+		if err != nil {
+			return err
+		}
+		owners[i] = p.Head.Lane
+	}
+	if current && !page.More {
+		return nil
+	}
+	for i, lane := range lanes {
+		if owners[i], err = lastOfLane(ctx, nc, r, lane); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastOfLane reads the owner of a lane from the leader.
+func lastOfLane(ctx context.Context, nc *nats.Conn, r Run, lane string) (schema.Lane, error) {
+	m, err := LastFromLeader(ctx, nc, r.Stream(), schema.Subject(r.Key, lane, r.Partitions))
+	if errors.Is(err, ErrNoMessage) {
+		return schema.Lane{}, nil
+	}
+	if err != nil {
+		return schema.Lane{}, err
+	}
+	p, err := ParsePack(m)
+	return p.Head.Lane, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"agentstream/internal/natskit"
 	"agentstream/producers"
@@ -95,20 +96,42 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (head sc
 	return head, nil
 }
 
-// Adopt notes, in the child's own partition, that its events belong into the log of root.
-func (l *Log) Adopt(ctx context.Context, root schema.RunKey, child string) error {
-	run := l.run(schema.RunKey{Tenant: root.Tenant, Run: child})
-	_, err := l.compared.pass(ctx, schema.Partition(child, l.partitions))
-	if err == nil {
-		var said uint64
-		if said, err = natskit.Adopt(ctx, l.nc, run, root.Run, l.childAgain); err != nil {
-			err = classify(err)
-		} else if said > 0 && l.acks.stored != nil {
-			l.acks.stored(schema.Pack{Key: run.Key, Head: schema.Head{Root: root.Run, Stored: said}}, false)
-		}
-	}
+// Lanes reads the owners from the leader, or from a replica that has as much of the run as the leader.
+func (l *Log) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
+	owners, err := natskit.ReadLanes(ctx, l.nc, l.run(key), lanes)
 	if err != nil {
+		return nil, fmt.Errorf("natsjs: %d lanes of %s: %w", len(lanes), key, err)
+	}
+	return owners, nil
+}
+
+// adoptAtOnce is how many notes about children are under way at a time.
+const adoptAtOnce = 16
+
+// Adopt notes, in the children's own partitions, that their events belong into the log of root.
+func (l *Log) Adopt(ctx context.Context, root schema.RunKey, children ...string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(adoptAtOnce)
+	for _, child := range children {
+		group.Go(func() error { return l.adopt(ctx, root, child) })
+	}
+	if err := group.Wait(); err != nil {
 		return fmt.Errorf("natsjs: child of %s: %w", root, err)
+	}
+	return nil
+}
+
+func (l *Log) adopt(ctx context.Context, root schema.RunKey, child string) error {
+	run := l.run(schema.RunKey{Tenant: root.Tenant, Run: child})
+	if _, err := l.compared.pass(ctx, schema.Partition(child, l.partitions)); err != nil {
+		return err
+	}
+	said, err := natskit.Adopt(ctx, l.nc, run, root.Run, l.childAgain)
+	if err != nil {
+		return classify(err)
+	}
+	if said > 0 && l.acks.stored != nil {
+		l.acks.stored(schema.Pack{Key: run.Key, Head: schema.Head{Root: root.Run, Stored: said}}, false)
 	}
 	return nil
 }

@@ -90,14 +90,25 @@ func (c *FaultyLog) Head(ctx context.Context, key schema.RunKey, lane string) (s
 	return c.Log.Head(ctx, key, lane)
 }
 
-// Adopt fails now and then, also after it has done its work.
-func (c *FaultyLog) Adopt(ctx context.Context, root schema.RunKey, child string) error {
+// Lanes fails now and then.
+func (c *FaultyLog) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
+	if c.roll() == "unavailable" {
+		return nil, schema.ErrUnavailable
+	}
+	return c.Log.Lanes(ctx, key, lanes)
+}
+
+// Adopt fails now and then, also after it has done its work, or half of it.
+func (c *FaultyLog) Adopt(ctx context.Context, root schema.RunKey, children ...string) error {
 	switch c.roll() {
 	case "answer lost":
-		_ = c.Log.Adopt(ctx, root, child)
+		_ = c.Log.Adopt(ctx, root, children...)
+		return schema.ErrUnanswered
+	case "publish lost":
+		_ = c.Log.Adopt(ctx, root, children[:len(children)/2]...)
 		return schema.ErrUnanswered
 	case "":
-		return c.Log.Adopt(ctx, root, child)
+		return c.Log.Adopt(ctx, root, children...)
 	}
 	return schema.ErrUnavailable
 }

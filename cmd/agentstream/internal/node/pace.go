@@ -42,10 +42,26 @@ func newPaced(log producers.Log, most int64, waited func(time.Duration)) *paced 
 
 // Append waits for its turn.
 func (p *paced) Append(ctx context.Context, pack *schema.Pack, after uint64) (uint64, error) {
-	if err := p.wait(ctx, pack.Key.Tenant, int64(len(pack.Body))); err != nil {
-		return 0, fmt.Errorf("wait until the log in this process forgets: %w: %w", producers.ErrUnavailable, err)
+	if err := p.wait(ctx, pack.Key.Tenant, int64(len(pack.Body))+messageBytes); err != nil {
+		return 0, err
 	}
 	return p.Log.Append(ctx, pack, after)
+}
+
+// messageBytes is what the server keeps of a message beside its body: subject, headers, its place in the index.
+const messageBytes = 512
+
+// Adopt waits for its turn, too: it stores a message for each child.
+func (p *paced) Adopt(ctx context.Context, root schema.RunKey, children ...string) error {
+	if err := p.wait(ctx, root.Tenant, int64(len(children))*messageBytes); err != nil {
+		return err
+	}
+	return p.Log.Adopt(ctx, root, children...)
+}
+
+// Lanes is that of the log within.
+func (p *paced) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
+	return producers.Lanes(ctx, p.Log, key, lanes)
 }
 
 // enter returns a tenant's pace, which leave gives back.
@@ -70,8 +86,13 @@ func (p *paced) leave(tenant string, t *pace) {
 	}
 }
 
-// wait returns when a tenant may write bytes.
-func (p *paced) wait(ctx context.Context, tenant string, bytes int64) error {
+// wait returns when a tenant may write bytes; it wraps producers.ErrUnavailable.
+func (p *paced) wait(ctx context.Context, tenant string, bytes int64) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("wait until the log in this process forgets: %w: %w", producers.ErrUnavailable, err)
+		}
+	}()
 	began := time.Now()
 	own := p.enter(tenant)
 	defer p.leave(tenant, own)

@@ -166,11 +166,16 @@ func (l roomyLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uin
 }
 
 // Adopt does so, too: what it stores comes before the spawn.
-func (l roomyLog) Adopt(ctx context.Context, root schema.RunKey, child string) error {
+func (l roomyLog) Adopt(ctx context.Context, root schema.RunKey, children ...string) error {
 	if err := l.room.err(); err != nil {
 		return err
 	}
-	return l.Log.Adopt(ctx, root, child)
+	return l.Log.Adopt(ctx, root, children...)
+}
+
+// Lanes is that of the log within.
+func (l roomyLog) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
+	return producers.Lanes(ctx, l.Log, key, lanes)
 }
 
 // roomyKeys does so for idempotency keys, which are stored before what they are for.

@@ -115,7 +115,7 @@ func (m *Map[K, V]) Delete(k K) (v V, ok bool) {
 	delete(m.index, k)
 	m.live--
 	if m.live == 0 {
-		*m = Map[K, V]{}
+		m.empty()
 		return v, true
 	}
 	for !m.list[m.head].live {
@@ -128,6 +128,15 @@ func (m *Map[K, V]) Delete(k K) (v V, ok bool) {
 		m.compact()
 	}
 	return v, true
+}
+
+// empty makes the map one without entries. It keeps a little memory: most maps are filled and emptied again and again.
+func (m *Map[K, V]) empty() {
+	if cap(m.list) > few {
+		*m = Map[K, V]{}
+		return
+	}
+	*m = Map[K, V]{list: m.list[:0], by: m.by}
 }
 
 // compact moves the entries to memory of their own: an iteration goes on in the old one.

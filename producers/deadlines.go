@@ -46,21 +46,36 @@ func timeOf(e *schema.Event) time.Time {
 	return t
 }
 
-// ReasonTimeout begins the reason of a run that has passed a deadline; ReasonBroken that of a run whose answer was cut.
-const (
-	ReasonTimeout = "AI_PROVIDER_TIMEOUT"
-	ReasonBroken  = "AI_STREAM_BROKEN"
-)
+// Reasons are the words of a protocol for why a run that is answered once was ended in the place of its writer. The reason of the
+// run's end begins with the word and a colon, so that the protocol knows it again; "" adds nothing.
+type Reasons struct {
+	Timeout string // a deadline has passed
+	Broken  string // the answer was cut
+}
 
-// Due returns when the next deadline passes, and the reason of the run's end then. delta is the time of the newest delta, zero for
-// none. at is zero when there is no deadline.
-func (o Once) Due(delta time.Time) (at time.Time, reason string) {
+// TimedOut returns the reason of a run of which a deadline has passed.
+func (r Reasons) TimedOut(why string) string { return withWord(r.Timeout, why) }
+
+// BrokenOff returns the reason of a run whose answer was cut.
+func (r Reasons) BrokenOff(why string) string { return withWord(r.Broken, why) }
+
+// withWord puts a word before a reason.
+func withWord(word, why string) string {
+	if word == "" {
+		return why
+	}
+	return word + ": " + why
+}
+
+// Due returns when the next deadline passes, and why the run ends then, for Reasons.TimedOut. delta is the time of the newest
+// delta, zero for none. at is zero when there is no deadline.
+func (o Once) Due(delta time.Time) (at time.Time, why string) {
 	next := func(from time.Time, d time.Duration, what string) {
 		if d <= 0 || from.IsZero() {
 			return
 		}
 		if t := from.Add(d); at.IsZero() || t.Before(at) {
-			at, reason = t, fmt.Sprintf("%s: %s %v", ReasonTimeout, what, d)
+			at, why = t, fmt.Sprintf("%s %v", what, d)
 		}
 	}
 	if delta.IsZero() {
@@ -69,7 +84,7 @@ func (o Once) Due(delta time.Time) (at time.Time, reason string) {
 		next(delta, o.Idle, "no delta for")
 	}
 	next(o.Began, o.Total, "not over within")
-	return at, reason
+	return at, why
 }
 
 // Answers reports whether an event of a type is one that deadlines wait for: a piece of the answer, or progress.
@@ -79,7 +94,7 @@ func Answers(typ string) bool {
 
 // Expire ends a run of which a deadline has passed at now, in state error, by an append that must be stored right behind what was
 // read: whoever writes first of all that try has ended it, and its writer gets ErrFenced. next is when to ask again; zero: never,
-// the run is over or has no deadline. cfg has Log and Key. The events are read from the log alone.
+// the run is over or has no deadline. cfg has Log, Key and Reasons. The events are read from the log alone.
 func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next time.Time, err error) {
 	var (
 		open  Open
@@ -109,7 +124,7 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 			open.See(&e)
 		}
 	}
-	at, reason := once.Due(delta)
+	at, why := once.Due(delta)
 	switch idle := now.Add(once.Idle); {
 	case open.State("").Final():
 		return false, next, nil
@@ -118,15 +133,16 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 	case at.IsZero() || now.Before(at):
 		return false, at, nil
 	}
-	if ended, err = end(ctx, cfg, &open, last, Closing{Failed: true, Reason: reason, Actor: "system"}); !ended && err == nil {
+	if ended, err = end(ctx, cfg, &open, last, Closing{Failed: true, Reason: cfg.Reasons.TimedOut(why), Actor: "system"}); !ended && err == nil {
 		next = now // somebody has written meanwhile
 	}
 	return ended, next, err
 }
 
 // Expire is the function of this name, for a run in the appender's log.
-func (a *Appender) Expire(ctx context.Context, key schema.RunKey) (ended bool, next time.Time, err error) {
-	return Expire(ctx, Config{Log: a.cfg.Log, Key: key, Archive: a.cfg.Archive, Now: a.cfg.Now, Logger: a.cfg.Logger, Timeout: a.cfg.Timeout}, a.cfg.Now())
+func (a *Appender) Expire(ctx context.Context, key schema.RunKey, words Reasons) (ended bool, next time.Time, err error) {
+	return Expire(ctx, Config{Log: a.cfg.Log, Key: key, Archive: a.cfg.Archive, Reasons: words,
+		Now: a.cfg.Now, Logger: a.cfg.Logger, Timeout: a.cfg.Timeout}, a.cfg.Now())
 }
 
 // end closes all that is open in a run, if nothing was written behind last. Where it has children, the first event takes the run

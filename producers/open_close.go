@@ -43,8 +43,8 @@ func (c Closing) state() schema.RunState {
 	return schema.StateAborted
 }
 
-// Close returns the events that end what is open, in the one order that readers of all protocols rely on
-// (metis digest §7). For each lane, those below it first:
+// Close returns the events that end what is open, in the one order that readers of all protocols rely on.
+// For each lane, those below it first:
 //
 //   - block.end with complete false for each open block,
 //   - message.end with the content so far and stop_reason cancelled or error,

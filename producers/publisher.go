@@ -30,6 +30,7 @@ type Config struct {
 	BufferEvents int           // most events that are not acknowledged; default 4,096
 	BufferBytes  int           // most bytes that are not acknowledged; default 4 MiB
 	Timeout      time.Duration // for one answer of the log, which is asked again, at first after half of it; default 1 s
+	Reasons      Reasons       // for Expire alone
 
 	Now    func() time.Time
 	IDs    *schema.IDs

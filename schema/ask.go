@@ -93,7 +93,7 @@ func ReadAsk(seq Seq, typ, child string, p jsonscan.Fields) (e AskEvent, ok bool
 		e.kind, e.Call = endsCall, askID(p.Str("call_id"))
 		return e, e.Call != ""
 	case TypeTurnEnd:
-		if e.kind = endsTurn; turnBroken(p.Str("stop_reason")) {
+		if e.kind = endsTurn; turnBroken(ReadStop(p.Str("stop_reason"))) {
 			e.kind = endsLane
 		}
 		return e, true
@@ -117,13 +117,7 @@ func ReadAsk(seq Seq, typ, child string, p jsonscan.Fields) (e AskEvent, ok bool
 
 // turnBroken reports whether a turn ended so that answers to its questions are not waited for. One that says that it was
 // interrupted is none of those: the question itself has interrupted it, unless a cancel has ended the question before.
-func turnBroken(stop string) bool {
-	switch stop {
-	case "cancelled", "canceled", "aborted", "error", "failed", "retries_exhausted":
-		return true
-	}
-	return false
-}
+func turnBroken(s Stop) bool { return s == StopCancelled || s == StopFailed }
 
 // Bounds of what is kept of a run's open questions.
 const (

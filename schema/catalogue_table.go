@@ -108,7 +108,7 @@ var catalogue = []TypeInfo{
 		"required":["reason"],"properties":{"reason":{"type":"string","minLength":1},
 		"events":{"type":"integer","minimum":0},"bytes":{"type":"integer","minimum":0}}}`},
 
-	// What a session is beside its conversation (qoder §1.4). session.updated holds what has changed;
+	// What a session is beside its conversation. session.updated holds what has changed;
 	// session.archived with a child is that of the child's thread.
 	{Name: TypeSessionCreated, Family: FamilySession, Control: true, Schema: session},
 	{Name: TypeSessionUpdated, Family: FamilySession, Control: true, Late: true, Schema: session},

@@ -220,6 +220,30 @@ func TurnOf(typ string, payload []byte) (turn Turn, stop string, ok bool) {
 	return "", "", false
 }
 
+// Stop is what the stop_reason of a turn.end says of its turn.
+type Stop uint8
+
+// Stops.
+const (
+	StopWell        Stop = iota // the turn came to its end; also what nobody knows, and what models say of a message's end
+	StopCancelled               // somebody ended it
+	StopInterrupted             // it was interrupted: cancelled, or it has asked something that it does not wait for
+	StopFailed
+)
+
+// ReadStop reads a stop_reason. Agents write what their frameworks say.
+func ReadStop(reason string) Stop {
+	switch reason {
+	case "cancelled", "canceled", "aborted":
+		return StopCancelled
+	case "interrupted":
+		return StopInterrupted
+	case "error", "failed", "retries_exhausted":
+		return StopFailed
+	}
+	return StopWell
+}
+
 // stopReason returns "" where a payload has none that can be read.
 func stopReason(payload []byte) (stop string) {
 	_ = eachField(payload, func(name string, v []byte) error { // a damaged payload has none

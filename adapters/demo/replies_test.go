@@ -37,7 +37,8 @@ func newTalk(t *testing.T, r Replies) *talk {
 	if s.appender, err = producers.NewAppender(producers.AppenderConfig{Log: s.log}); err != nil {
 		t.Fatal(err)
 	}
-	d, err := worker.New(worker.Config{Log: s.log, Waker: s.log, Attend: s.log.Attend, Ask: s.log.Ask, Answer: r.Answer})
+	d, err := worker.New(worker.Config{Log: s.log, Waker: s.log, Attend: s.log.Attend, Ask: s.log.Ask, Answer: r.Answer,
+		Outcome: func(redirect []byte) bool { return schema.Field(redirect, "event") != nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,14 +4,12 @@
 //
 // A [Set] has models by name. Its Answer is a [agentstream/producers/worker.Answer]: the model that session.created names answers.
 // [Scripted] are models for trying things out, [Upstream] asks a provider over HTTP and feeds what it says into the turn, by the
-// adapter of that provider. A session with a workflow has its nodes played, one task for each.
-//
-// [Announce] appends the names of models to the tenant's feed of providers, so that edges know which models are served.
+// adapter of that provider.
 //
 // # Contract
 //
-// A model is asked at most once for a question: nothing is tried again. The error of an answer begins with the name of a reason
-// code of the runtime protocol (docs/dialects/runtime.md). Credentials of providers stand in the header of the request alone; no
+// A model is asked at most once for a question: nothing is tried again. The error of an answer is an
+// [Error], of which a protocol makes a reason of its own. Credentials of providers stand in the header of the request alone; no
 // error and no event has them, and redirects are not followed.
 //
 // # Concurrency

@@ -3,6 +3,7 @@ package model_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -53,7 +54,7 @@ func newShop(t *testing.T, set *model.Set) *shop {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	w, err := worker.New(worker.Config{Log: s.log, Waker: s.log, Attend: s.log.Attend, Ask: s.log.Ask, Answer: set.Answer, Logger: logger})
+	w, err := worker.New(worker.Config{Log: s.log, Waker: s.log, Attend: s.log.Attend, Ask: s.log.Ask, Answer: withKind(set.Answer), Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,6 @@ func newShop(t *testing.T, set *model.Set) *shop {
 	for _, run := range []func() error{
 		func() error { return w.Run(ctx) },
 		func() error { return s.log.Follow(ctx, natsjs.FollowConfig{Name: "model", Logger: logger}, w.Receive) },
-		func() error { return set.Announce(ctx, s.log, nil, []string{"acme"}, logger) },
 	} {
 		group.Go(func() {
 			if err := run(); err != nil {
@@ -72,6 +72,23 @@ func newShop(t *testing.T, set *model.Set) *shop {
 	}
 	t.Cleanup(func() { cancel(); group.Wait() })
 	return s
+}
+
+// withKind puts the kind of a model's error before its text.
+func withKind(answer worker.Answer) worker.Answer {
+	return func(ctx context.Context, q *worker.Question) (string, error) {
+		stop, err := answer(ctx, q)
+		var e *model.Error
+		if errors.As(err, &e) {
+			return stop, fmt.Errorf("%s: %w", kinds[e.Kind], err)
+		}
+		return stop, err
+	}
+}
+
+var kinds = map[model.Kind]string{
+	model.Internal: "internal", model.BadInput: "bad input", model.NotFound: "not found", model.Limited: "limited",
+	model.Timeout: "timeout", model.Unavailable: "unavailable", model.Broken: "broken",
 }
 
 // ask begins a run that is answered once. more are fields of session.created, message those of the command.
@@ -166,8 +183,8 @@ func TestScripted(t *testing.T) {
 	model.Scripted(set, words, 0)
 	s := newShop(t, set)
 	for name, want := range map[string]string{
-		"demo": "done", "demo/fail": "error AI_PROVIDER_INTERNAL: ", "demo/slow": "done", "demo/long": "done", "demo/speech": "done",
-		"demo/silent": "error AI_PROVIDER_TIMEOUT: no delta within 100ms", "demo/none": "error AI_MODEL_NOT_FOUND: ",
+		"demo": "done", "demo/fail": "error internal: ", "demo/slow": "done", "demo/long": "done", "demo/speech": "done",
+		"demo/silent": "error no delta within 100ms", "demo/none": "error not found: ",
 	} {
 		run := strings.ReplaceAll(name, "/", "_")
 		first := 60000
@@ -191,54 +208,6 @@ func TestScripted(t *testing.T) {
 			name == "demo/silent" && said != "",
 			name == "demo/speech" && n[schema.TypeDataDelta] != 3:
 			t.Errorf("%s: %v, %d bytes of text", name, n, len(said))
-		}
-	}
-	announced := s.events(schema.FeedRun(schema.FeedProvider))
-	if len(announced) == 0 || announced[0].Type != "custom.runtime.provider" || !strings.Contains(string(announced[0].Payload), `"demo/slow"`) {
-		t.Errorf("the feed of providers is %v", announced)
-	}
-}
-
-// The nodes of a workflow are played in the order of their edges, one task each, and hand on their texts.
-func TestWorkflow(t *testing.T) {
-	set := &model.Set{}
-	model.Scripted(set, words, 0)
-	s := newShop(t, set)
-	s.ask("w1", `,"model":"demo","runtime":{"as":"workflow","workflow":{"nodes":[
-		{"node_id":"last","node_type":"WORKFLOW_NODE_AI_STREAM","ai_stream_config":{"prompt":"say {{said}}"}},
-		{"node_id":"middle","node_type":"WORKFLOW_NODE_TRANSFORM_TEMPLATE","template_config":{"template":"<{{first}}>"},"depends_on":["first"]},
-		{"node_id":"none","node_type":"WORKFLOW_NODE_CONTROL_NOOP","depends_on":["middle"]},
-		{"node_id":"first","node_type":"WORKFLOW_NODE_AI_GENERATE","ai_generate_config":{"model_id":"demo"}}],
-		"edges":[{"from_node_id":"none","to_node_id":"last","to_input":"said"}]}}`, `{"content":"hello"}`)
-	events, end := s.ended("w1")
-	if end != "done" {
-		t.Fatalf("ended %q", end)
-	}
-	var tasks []string
-	for _, e := range events {
-		var f struct {
-			ID     string `json:"task_id"`
-			Output struct{ Text string }
-		}
-		if err := json.Unmarshal(e.Payload, &f); err != nil {
-			t.Fatal(err)
-		}
-		if e.Type == schema.TypeTaskEnd {
-			tasks = append(tasks, f.ID+" "+f.Output.Text)
-		}
-	}
-	want := []string{"first re: hello", "middle <re: hello>", "none <re: hello>", "last re: say <re: hello>"}
-	if !slices.Equal(tasks, want) {
-		t.Errorf("tasks %q, want %q", tasks, want)
-	}
-	for run, c := range map[string][2]string{
-		"cycle":  {`{"node_id":"a","node_type":"WORKFLOW_NODE_CONTROL_NOOP","depends_on":["b"]},{"node_id":"b","node_type":"WORKFLOW_NODE_CONTROL_NOOP","depends_on":["a"]}`, "error WF_DAG_INVALID"},
-		"script": {`{"node_id":"a","node_type":"WORKFLOW_NODE_TRANSFORM_SCRIPT"}`, "error WF_NODE_CONFIG_MISMATCH"},
-		"fails":  {`{"node_id":"a","node_type":"WORKFLOW_NODE_AI_STREAM","ai_stream_config":{"model_id":"demo/fail"}}`, "error AI_PROVIDER_INTERNAL"},
-	} {
-		s.ask(run, `,"runtime":{"workflow":{"nodes":[`+c[0]+`]}}`, `{"content":"hello"}`)
-		if _, end := s.ended(run); !strings.HasPrefix(end, c[1]) {
-			t.Errorf("%s: ended %q", run, end)
 		}
 	}
 }
@@ -371,8 +340,8 @@ func TestUpstreamFails(t *testing.T) {
 	})
 	set := &model.Set{}
 	cases := map[string]string{
-		"m0": "AI_STREAM_BROKEN", "m1": "AI_PROVIDER_TIMEOUT: no delta for 300ms", "m302": "AI_PROVIDER_UNAVAILABLE", "m400": "AI_INPUT_INVALID", "m401": "AI_PROVIDER_UNAVAILABLE",
-		"m404": "AI_MODEL_NOT_FOUND", "m429": "AI_PROVIDER_RATE_LIMITED", "m500": "AI_PROVIDER_INTERNAL", "m503": "AI_PROVIDER_UNAVAILABLE", "m504": "AI_PROVIDER_TIMEOUT",
+		"m0": "broken: ", "m1": "no delta for 300ms", "m302": "unavailable: ", "m400": "bad input: ", "m401": "unavailable: ",
+		"m404": "not found: ", "m429": "limited: ", "m500": "internal: ", "m503": "unavailable: ", "m504": "timeout: ",
 	}
 	set.Add("openai", up.Answer, slices.Collect(maps.Keys(cases))...)
 	s := newShop(t, set)

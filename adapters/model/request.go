@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -57,13 +58,13 @@ func messagesOf(q *worker.Question) (list []message, err error) {
 		Messages []message `json:"messages"`
 	}
 	if err := json.Unmarshal(q.Message.Event.Payload, &f); err != nil {
-		return nil, fmt.Errorf("AI_INPUT_INVALID: messages: %w", err)
+		return nil, &Error{BadInput, fmt.Errorf("messages: %w", err)}
 	}
 	if len(f.Messages) > 0 {
 		return f.Messages, nil
 	}
 	if q.Text() == "" {
-		return nil, fmt.Errorf("AI_INPUT_INVALID: the message has no text")
+		return nil, &Error{BadInput, errors.New("the message has no text")}
 	}
 	return []message{{Role: "user", Parts: []inputPart{{Type: "text", Text: q.Text()}}}}, nil
 }

@@ -19,7 +19,7 @@ const Demo = "demo"
 
 // Scripted adds the scripted models: demo answers as words do, and
 //
-//	demo/fail    emits one delta, and fails as a provider does (AI_PROVIDER_INTERNAL)
+//	demo/fail    emits one delta, and fails as a provider does (Internal)
 //	demo/slow    takes 8 seconds, and emits its progress
 //	demo/long    emits 4 MiB of text, as fast as they are taken
 //	demo/silent  says nothing
@@ -53,7 +53,7 @@ func fails(_ context.Context, _ *worker.Question, m *producers.Message) error {
 	if err := m.Text("This is as far as it goes, for the model fails now."); err != nil {
 		return err
 	}
-	return errors.New("AI_PROVIDER_INTERNAL: the scripted model has failed")
+	return &Error{Internal, errors.New("the scripted model has failed")}
 }
 
 // slowSteps are the seconds that the slow model takes.

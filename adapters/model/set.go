@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,9 +52,6 @@ type description struct {
 	System     string `json:"system"`
 	Tools      []tool `json:"tools"`
 	Parameters params `json:"parameters"`
-	Runtime    struct {
-		Workflow json.RawMessage `json:"workflow"`
-	} `json:"runtime"`
 }
 
 type tool struct {
@@ -74,44 +70,30 @@ type params struct {
 	} `json:"reasoning"`
 }
 
-// Serves reports whether a session names a model of the set, or all models of its workflow are.
+// Serves reports whether a session names a model of the set.
 func (s *Set) Serves(session json.RawMessage) bool {
 	var d description
-	if json.Unmarshal(session, &d) != nil {
-		return false
-	}
-	_, ok := s.models[d.Model]
-	if len(d.Runtime.Workflow) == 0 {
-		return ok
-	}
-	var w workflow
-	if json.Unmarshal(d.Runtime.Workflow, &w) != nil {
-		return true // it fails with words
-	}
-	for _, n := range w.Nodes {
-		if cfg := cmp.Or(n.Generate, n.Stream); cfg != nil && (cfg.Model != "" || !ok) {
-			if _, known := s.models[cfg.Model]; !known {
-				return false
-			}
-		}
-	}
-	return true
+	return json.Unmarshal(session, &d) == nil && s.Has(d.Model)
 }
 
-// Answer answers a question with the model that its session names.
+// Has reports whether there is a model of a name.
+func (s *Set) Has(name string) bool {
+	_, ok := s.models[name]
+	return ok
+}
+
+// Answer answers a question with the model that its session names. Its errors are an *Error where the model, or what was asked of
+// it, is the reason.
 func (s *Set) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
 	var d description
 	if err := json.Unmarshal(q.Session, &d); err != nil && s.Other == nil {
-		return "", fmt.Errorf("AI_INPUT_INVALID: session.created: %w", err)
-	}
-	if len(d.Runtime.Workflow) > 0 {
-		return s.play(ctx, q, d)
+		return "", &Error{BadInput, fmt.Errorf("session.created: %w", err)}
 	}
 	if m, ok := s.models[d.Model]; ok {
 		return m.answer(ctx, q)
 	}
 	if d.Once || s.Other == nil {
-		return "", fmt.Errorf("AI_MODEL_NOT_FOUND: no model %.100q", d.Model)
+		return "", &Error{NotFound, fmt.Errorf("no model %.100q", d.Model)}
 	}
 	return s.Other(ctx, q)
 }

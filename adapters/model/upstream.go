@@ -2,7 +2,6 @@ package model
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,7 +88,7 @@ func (u *Upstream) Close() { u.client.CloseIdleConnections() }
 func (u *Upstream) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
 	var d description
 	if err := json.Unmarshal(q.Session, &d); err != nil {
-		return "", fmt.Errorf("AI_INPUT_INVALID: session.created: %w", err)
+		return "", &Error{BadInput, fmt.Errorf("session.created: %w", err)}
 	}
 	input, err := messagesOf(q)
 	if err != nil {
@@ -101,11 +100,11 @@ func (u *Upstream) Answer(ctx context.Context, q *worker.Question) (stop string,
 func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description, input []message) (stop string, err error) {
 	body, err := json.Marshal(u.api.body(d, input))
 	if err != nil {
-		return "", fmt.Errorf("AI_INPUT_INVALID: %w", err)
+		return "", &Error{BadInput, err}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.base+u.api.path(d.Model), bytes.NewReader(body))
 	if err != nil {
-		return "", fmt.Errorf("AI_INPUT_INVALID: %w", err)
+		return "", &Error{BadInput, err}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
@@ -119,19 +118,19 @@ func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description
 		if errors.As(err, &at) {
 			err = at.Err // without the URL
 		}
-		return "", fmt.Errorf("AI_PROVIDER_UNAVAILABLE: %s does not answer: %w", u.api.provider, err)
+		return "", &Error{Unavailable, fmt.Errorf("%s does not answer: %w", u.api.provider, err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection is used again
-		return "", fmt.Errorf("%s: %s answers %d", reasonOf(resp.StatusCode), u.api.provider, resp.StatusCode)
+		return "", &Error{kindOf(resp.StatusCode), fmt.Errorf("%s answers %d", u.api.provider, resp.StatusCode)}
 	}
 	r := &broken{Reader: resp.Body}
 	if err := turn.Model(u.api.provider, d.Model, u.api.decoder(provider.Config{}), r); err != nil {
 		if errors.Is(err, producers.ErrOver) {
 			return "", err
 		}
-		return "", fmt.Errorf("%s: %w", cmp.Or(r.reason, "AI_PROVIDER_INTERNAL"), err)
+		return "", &Error{r.kind, err}
 	}
 	if calls, err := handOver(turn); calls || err != nil {
 		return "tool_use", err
@@ -142,30 +141,30 @@ func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description
 // broken is a body that notes that it broke off.
 type broken struct {
 	io.Reader
-	reason string
+	kind Kind // Internal until then
 }
 
 func (b *broken) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if err != nil && err != io.EOF {
-		b.reason = producers.ReasonBroken
+		b.kind = Broken
 	}
 	return n, err
 }
 
-// reasonOf returns the reason code of a status.
-func reasonOf(status int) string {
+// kindOf returns the kind of error that a status is.
+func kindOf(status int) Kind {
 	switch {
 	case status == http.StatusNotFound:
-		return "AI_MODEL_NOT_FOUND"
+		return NotFound
 	case status == http.StatusTooManyRequests:
-		return "AI_PROVIDER_RATE_LIMITED"
+		return Limited
 	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
-		return producers.ReasonTimeout
+		return Timeout
 	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity, status == http.StatusRequestEntityTooLarge:
-		return "AI_INPUT_INVALID"
+		return BadInput
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status < 500:
-		return "AI_PROVIDER_UNAVAILABLE" // credentials that are refused are ours, and not the client's
+		return Unavailable // credentials that are refused are ours, and not the client's
 	}
-	return "AI_PROVIDER_INTERNAL"
+	return Internal
 }

@@ -14,6 +14,9 @@ import (
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/worker"
+	"agentstream/protocols/langgraph"
+	"agentstream/protocols/nimi/answer"
+	"agentstream/protocols/qoder"
 )
 
 // sessionsName is what NATS keeps the place under up to which sessions were answered.
@@ -25,20 +28,27 @@ const sessionsName = "demo-sessions"
 //	log ─▶ Follow ─▶ worker ─▶ a turn for each message ─▶ models, demo.Replies ─▶ log
 func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks producers.Hooks, log *slog.Logger) (process.Part, error) {
 	words := demo.Replies{Speed: c.DemoSpeed}.Answer
-	set := &model.Set{Other: words}
-	model.Scripted(set, words, c.DemoSpeed)
-	if err := c.add(set); err != nil {
+	set := answer.Models{Set: &model.Set{Other: words}}
+	model.Scripted(set.Set, words, c.DemoSpeed)
+	if err := c.add(set.Set); err != nil {
 		return process.Part{}, err
 	}
-	cfg := worker.Config{
+	cfg := answers(worker.Config{
 		Log: n.Log, Waker: n.Log, Attend: n.Log.Attend, Ask: n.Log.Ask,
-		Archive: node.Guarded(n.Archive, store), Past: n.Archive, Answer: set.Answer, Logger: log, Hooks: hooks,
-	}
+		Archive: node.Guarded(n.Archive, store), Past: n.Archive, Logger: log, Hooks: hooks,
+	}, set)
 	return answering(cfg, n.Log, sessionsName, set, []string{c.Tenant}, log)
 }
 
+// answers has a worker answer with models, in the words of the protocols in which sessions are asked.
+func answers(cfg worker.Config, set answer.Models) worker.Config {
+	cfg.Answer, cfg.Reasons = set.Answer, answer.Reasons()
+	cfg.Outcome, cfg.Alone = qoder.IsOutcome, langgraph.Alone
+	return cfg
+}
+
 // answering returns the part that answers sessions, and announces the models that do.
-func answering(cfg worker.Config, l *pubjs.Log, name string, set *model.Set, tenants []string, log *slog.Logger) (process.Part, error) {
+func answering(cfg worker.Config, l *pubjs.Log, name string, set answer.Models, tenants []string, log *slog.Logger) (process.Part, error) {
 	d, err := worker.New(cfg)
 	if err != nil {
 		return process.Part{}, err

@@ -21,6 +21,7 @@ import (
 	"agentstream/persister/postgres"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/worker"
+	"agentstream/protocols/nimi/answer"
 	"agentstream/schema"
 )
 
@@ -104,8 +105,8 @@ func (f *ModelFlags) key(upstream string) (string, error) {
 //	 ▲                                                      │
 //	 └──────────────────────────────────────────────────────┘
 func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
-	set := &model.Set{}
-	if err := c.add(set); err != nil {
+	set := answer.Models{Set: &model.Set{}}
+	if err := c.add(set.Set); err != nil {
 		return err
 	}
 	if len(c.Upstream) == 0 {
@@ -121,7 +122,8 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("%w (run agentstream migrate first?)", err)
 	}
 	m := process.NewMetrics()
-	cfg := worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Answer: set.Answer, Serves: c.serves(set), Most: c.Places, Logger: log, Hooks: m.ProducerHooks(log)}
+	cfg := answers(worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Serves: c.serves(set), Most: c.Places,
+		Logger: log, Hooks: m.ProducerHooks(log)}, set)
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a session that is older than the stream's window is not answered")
 	} else {
@@ -150,14 +152,14 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // serves returns what reports whether a run is answered: a session that names one of the models, or has a workflow.
-func (c *WorkerCmd) serves(set *model.Set) func(schema.RunKey, *schema.Event) bool {
+func (c *WorkerCmd) serves(set answer.Models) func(schema.RunKey, *schema.Event) bool {
 	return func(key schema.RunKey, first *schema.Event) bool {
 		return first.Type == schema.TypeSessionCreated && slices.Contains(c.Tenant, key.Tenant) && set.Serves(first.Payload)
 	}
 }
 
 // poolName returns the name under which workers with the same models share the sessions.
-func poolName(set *model.Set) string {
+func poolName(set answer.Models) string {
 	all, _ := json.Marshal(set.Providers()) // texts, sorted
 	sum := sha256.Sum256(all)
 	return "worker-" + hex.EncodeToString(sum[:8])

@@ -334,13 +334,14 @@ func untrailed(err error) error {
 // Failing returns the names of what the node needs and has not now, as it was found a moment ago at the earliest.
 func (c *Call) Failing(ctx context.Context) []string { return c.Node.cfg.Failing(ctx) }
 
-// Expire ends a run of which a deadline has passed, whoever else tries (producers.Expire). next is when to ask again; zero: never.
-func (c *Call) Expire(ctx context.Context, run string) (ended bool, next time.Time, err error) {
+// Expire ends a run of which a deadline has passed, whoever else tries (producers.Expire). words are for the reason of its end. next is when
+// to ask again; zero: never.
+func (c *Call) Expire(ctx context.Context, run string, words producers.Reasons) (ended bool, next time.Time, err error) {
 	key, err := c.named(run)
 	if err != nil {
 		return false, next, err
 	}
-	return c.Node.cfg.Appender.Expire(ctx, key)
+	return c.Node.cfg.Appender.Expire(ctx, key, words)
 }
 
 // Keyed returns the append options that the request's Idempotency-Key asks for. The error wraps

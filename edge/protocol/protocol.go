@@ -23,6 +23,9 @@ type Protocol struct {
 	// Streams say of the dialect's streams, by Stream.Name, what a translation cannot; one that is not named has the zero
 	// value's.
 	Streams map[string]Stream
+	// Unread returns the feed of which an event, stored in a run by anybody, is one that no client of the protocol is shown; "" for
+	// none. It is for metrics alone, and is asked for each event that this edge stores. nil: the protocol has no feeds.
+	Unread func(run string, e *schema.Event) string
 	// Below are the beginnings of paths ("/v1/sessions") where also what is no route is refused in the dialect's words.
 	Below []string
 

@@ -122,6 +122,15 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 		{"race", "producers/x.go", "//go:build !race\n\npackage producers\nfunc f() {}\n", "is no test"},
 		{"race", "Makefile", "\nUNRACED := adapters/openai\n", "UNRACED is not"},
 
+		{"leaks", "producers/worker/x.go", "package worker\nconst strategy = \"multitask_strategy\"\n", "multitask_strategy"},
+		{"leaks", "producers/x.go", "package producers\nconst late = \"AI_PROVIDER_TIMEOUT\"\n", "AI_PROVIDER"},
+		{"leaks", "schema/x.go", "package schema\n\n// x is of qoder.\nvar x int\n", "qoder"},
+		{"leaks", "persister/sqlstore/x.go", "package sqlstore\nconst feed = \"runtime-account\"\n", "runtime-account"},
+		{"leaks", "edge/rest/x.go", "package rest\nimport _ \"agentstream/protocols/langgraph\"\n", "langgraph"},
+		{"leaks", "adapters/langgraph/x.go", "package langgraph\n", ""},
+		{"leaks", "edge/x_test.go", "package edge\nconst who = \"metis\"\n", ""},
+		{"leaks", "protocols/nimi/x.go", "package nimi\nconst late = \"AI_PROVIDER_TIMEOUT\"\n", ""},
+
 		{"lookups", "edge/x.go", "package edge\nfunc f(o []byte, names []string) {\nfor _, n := range names { schema.Field(o, n) }\n}\n", "schema.Field in a loop"},
 		{"lookups", "edge/x.go", "package edge\nfunc f(o []byte, a []t) {\nfor i := 0; i < len(a); i++ { use(schema.Field(o, a[i].id)) }\n}\n", "schema.Field in a loop"},
 		{"lookups", "edge/x.go", "package edge\nfunc f(q query, t thread) bool {\nfor n, v := range q.m { if !bytes.Equal(schema.Field(t.Metadata, n), v) { return false } }\nreturn true\n}\n", "schema.Field in a loop"},

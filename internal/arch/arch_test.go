@@ -100,6 +100,7 @@ var rules = []rule{
 	{"interface", "an interface of more than four methods is a class: split it by who needs what", checkInterfaces},
 	{"paths", "the project must build on any machine: no path of this one, no host name of a registry", checkPaths},
 	{"lookups", "a loop that asks one object for several fields passes through all of it each time", checkLookups},
+	{"leaks", "no word of a protocol stands below the protocols: the ground serves all of them, and has a hook where it must ask one", checkLeaks},
 	{"race", "what is tested without the race detector starts nothing and shares nothing", checkRace},
 }
 
@@ -202,6 +203,7 @@ var floors = []floor{
 	{"protocols/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"protocols/langgraph/serve", []string{"edge/auth", "edge/dialect", "protocols/langgraph", "edge/live", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"protocols/nimi", []string{"edge/dialect", "schema", "protocols/nimi/contract/runtime/v1", "schema/jsonscan"}, "a dialect is a pure translation: no transport, no fanout, no other dialect"},
+	{"protocols/nimi/answer", []string{"adapters/model", "internal/backoff", "producers", "producers/worker", "protocols/nimi", "protocols/nimi/contract/runtime/v1", "schema"}, "a worker of a protocol answers with models, in the protocol's words"},
 	{"protocols/nimi/*", []string{"edge/auth", "edge/dialect", "protocols/nimi", "edge/ends", "edge/protocol", "edge/transport", "fanout", "internal/backoff", "producers", "schema", "protocols/nimi/contract/runtime/v1", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"protocols/*/*", []string{"edge/auth", "edge/dialect", "protocols/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/console", nil, "the page is files, and asks what every client may ask"},
@@ -282,9 +284,10 @@ var testWires = map[string][]string{
 	// What a recorded delta costs on its way into the log.
 	"producers/natsjs": {"adapters/anthropic", "adapters/provider"},
 	// The demo agent is cancelled on a real log.
-	"adapters/demo":  {"producers/natsjs"},
-	"adapters/model": {"producers/natsjs"},
-	"adapters/proxy": {"producers/natsjs"},
+	"adapters/demo":         {"producers/natsjs"},
+	"adapters/model":        {"producers/natsjs"},
+	"protocols/nimi/answer": {"producers/natsjs"},
+	"adapters/proxy":        {"producers/natsjs"},
 	// What is said in sessions is heard on a real log.
 	"producers/worker": {"producers/natsjs"},
 	// What one adapter reads, another has written.
@@ -528,46 +531,6 @@ func checkSleep(tr tree) (out []violation) {
 			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
 				if id, ok := sel.X.(*ast.Ident); ok && id.Name == "time" {
 					out = append(out, violation{at(s, n), "time.Sleep", "sleep:" + s.path})
-				}
-			}
-			return true
-		})
-	}
-	return out
-}
-
-const maxMethods = 4
-
-func checkInterfaces(tr tree) (out []violation) {
-	methods := map[string]*ast.InterfaceType{} // dir.Name, for embedded ones
-	for _, s := range tr.sources {
-		ast.Inspect(s.file, func(n ast.Node) bool {
-			if ts, ok := n.(*ast.TypeSpec); ok {
-				if it, ok := ts.Type.(*ast.InterfaceType); ok {
-					methods[s.dir+"."+ts.Name.Name] = it
-				}
-			}
-			return true
-		})
-	}
-	var count func(dir string, it *ast.InterfaceType) int
-	count = func(dir string, it *ast.InterfaceType) (n int) {
-		for _, m := range it.Methods.List {
-			if _, ok := m.Type.(*ast.FuncType); ok {
-				n += len(m.Names)
-			} else if id, ok := m.Type.(*ast.Ident); ok && methods[dir+"."+id.Name] != nil {
-				n += count(dir, methods[dir+"."+id.Name])
-			} else if _, ok := m.Type.(*ast.SelectorExpr); ok {
-				n++ // an interface of elsewhere has at least one
-			}
-		}
-		return n
-	}
-	for _, s := range tr.sources {
-		ast.Inspect(s.file, func(node ast.Node) bool {
-			if it, ok := node.(*ast.InterfaceType); ok {
-				if n := count(s.dir, it); n > maxMethods {
-					out = append(out, violation{at(s, it), fmt.Sprintf("an interface of %d methods", n), "interface:" + s.path})
 				}
 			}
 			return true

@@ -20,7 +20,6 @@ import (
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 
 	"agentstream/protocols/nimi"
-	"agentstream/schema"
 )
 
 // call makes a unary call at either edge.
@@ -33,17 +32,17 @@ func (w *scenarioWorld) call(method, app string, in, out proto.Message) {
 
 // feeds are the runs of the feeds, with what one of their messages is.
 var feeds = []struct{ kind, run, payload string }{
-	{schema.FeedAccount, schema.FeedRun(schema.FeedAccount), `{"eventType":2,"state":2}`},
-	{schema.FeedMemory, schema.FeedRun(schema.FeedMemory), `{"eventType":3,"bank":{"scope":1}}`},
-	{schema.FeedMessage, nimi.MessageRun(runtimeApp), `{"eventType":1,"messageId":"m","fromAppId":"other","toAppId":"` + runtimeApp + `"}`},
-	{schema.FeedTransfer, schema.FeedRun(schema.FeedTransfer), `{"installSessionId":"i","phase":"download"}`},
-	{schema.FeedProvider, schema.FeedRun(schema.FeedProvider), `{"provider_name":"openai","state":"healthy","models":["m"]}`},
+	{nimi.StreamAccount, nimi.FeedRun(nimi.StreamAccount), `{"eventType":2,"state":2}`},
+	{nimi.StreamMemory, nimi.FeedRun(nimi.StreamMemory), `{"eventType":3,"bank":{"scope":1}}`},
+	{nimi.StreamMessage, nimi.MessageRun(runtimeApp), `{"eventType":1,"messageId":"m","fromAppId":"other","toAppId":"` + runtimeApp + `"}`},
+	{nimi.StreamTransfer, nimi.FeedRun(nimi.StreamTransfer), `{"installSessionId":"i","phase":"download"}`},
+	{nimi.StreamProvider, nimi.FeedRun(nimi.StreamProvider), `{"provider_name":"openai","state":"healthy","models":["m"]}`},
 }
 
 // feed writes a message into each feed, by one of the edges, and a word into each realtime session.
 func (w *scenarioWorld) feed(edge int, sessions []string) {
 	for _, f := range feeds {
-		w.append(edge, f.run, `{"type":"`+schema.FeedType(f.kind)+`","payload":`+f.payload+`}`)
+		w.append(edge, f.run, `{"type":"`+nimi.FeedType(f.kind)+`","payload":`+f.payload+`}`)
 	}
 	for _, s := range sessions {
 		w.append(edge, s, `{"type":"text.delta","payload":{"text":"a word"}}`)
@@ -156,7 +155,7 @@ func TestRuntimeRollingRestart(t *testing.T) {
 	for _, s := range sessions {
 		w.call("AiRealtimeService/CloseRealtimeSession", runtimeApp, &runtimev1.CloseRealtimeSessionRequest{SessionId: s}, &runtimev1.CloseRealtimeSessionResponse{})
 	}
-	want := map[string]int64{schema.FeedMemory: fed, schema.FeedMessage: fed, "realtime": fed + 2} // its beginning and its end
+	want := map[string]int64{nimi.StreamMemory: fed, nimi.StreamMessage: fed, "realtime": fed + 2} // its beginning and its end
 	all("everybody has everything", func(c *restartClient) bool { return c.seen.Load() >= want[c.name] })
 	time.AfterFunc(time.Second, leave) // those that have an end have had it
 	group.Wait()

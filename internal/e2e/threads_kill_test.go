@@ -21,6 +21,7 @@ import (
 	"agentstream/internal/natskit"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/worker"
+	"agentstream/protocols/langgraph"
 	"agentstream/schema"
 )
 
@@ -40,7 +41,7 @@ func serveThreadWorker(url string) error {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	w, err := worker.New(worker.Config{
-		Log: log, Waker: log, Attend: log.Attend, Ask: log.Ask, Logger: logger, Answer: demo.Replies{Speed: 10}.Answer,
+		Log: log, Waker: log, Attend: log.Attend, Ask: log.Ask, Logger: logger, Answer: demo.Replies{Speed: 10}.Answer, Alone: langgraph.Alone,
 	})
 	if err != nil {
 		return err

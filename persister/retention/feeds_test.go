@@ -16,7 +16,7 @@ func TestFeedsAreTrimmed(t *testing.T) {
 		w := newWorld(t, s)
 		begin := w.now
 		key := func(tenant, run string) schema.RunKey { return schema.RunKey{Tenant: tenant, Run: run} }
-		keys := []schema.RunKey{key("acme", "runtime-account"), key("acme", "runtime-message-00"), key("acme", "runtime-other"), key("brief", "runtime-memory"), key("held", "runtime-memory")}
+		keys := []schema.RunKey{key("acme", "feed-account"), key("acme", "feed-message-00"), key("acme", "feed-other"), key("brief", "feed-memory"), key("held", "feed-memory")}
 		packs := make(map[schema.RunKey][]schema.Pack)
 		for _, k := range keys {
 			wr := persistertest.NewWriter(k, begin.Format("20060102"))

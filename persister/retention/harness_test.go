@@ -160,7 +160,8 @@ func newWorld(t *testing.T, s store) *world {
 
 func (w *world) config() retention.Config {
 	return retention.Config{Runs: w.store, Trash: w.store, Tombstones: w.store, Forgetting: w.store, Feeds: w.store, Log: w.log, Blobs: w.blobs, Policy: w.policy,
-		Pause: -1, Now: func() time.Time { return w.now }}
+		FeedRuns: schema.Feeds{Prefix: "feed-", Is: func(run string) bool { return run != "feed-other" }},
+		Pause:    -1, Now: func() time.Time { return w.now }}
 }
 
 func (w *world) pass() retention.Report {

@@ -59,9 +59,9 @@ type Blobs interface {
 	Wipe(ctx context.Context, key schema.RunKey, day string) (int, error)
 }
 
-// Feeds trims feeds in a store, which have no end (schema.IsFeed).
+// Feeds trims feeds in a store, which have no end.
 type Feeds interface {
-	TrimFeeds(ctx context.Context, before, now time.Time) (trimmed int, err error)
+	TrimFeeds(ctx context.Context, which schema.Feeds, before, now time.Time) (trimmed int, err error)
 }
 
 // Config configures a Worker. Runs, Trash and Tombstones must be set, to the same store.
@@ -72,7 +72,8 @@ type Config struct {
 
 	Forgetting Forgetting // the same store; when it or Log is nil, runs whose session was deleted stay
 
-	Feeds Feeds // the same store; nil: feeds are not trimmed
+	Feeds    Feeds        // the same store; nil: feeds are not trimmed
+	FeedRuns schema.Feeds // those that are feeds
 
 	Log    Log   // nil: nothing is purged from the log
 	Blobs  Blobs // nil: nothing is cooled, and scraps that name a blob wait for a Worker that has one
@@ -223,7 +224,7 @@ func (k *Worker) pass(ctx context.Context, w *removal) error {
 		return err
 	}
 	if keep := k.cfg.Policy.Feeds; keep >= 0 && k.cfg.Feeds != nil {
-		n, err := k.cfg.Feeds.TrimFeeds(ctx, now.Add(-keep), now)
+		n, err := k.cfg.Feeds.TrimFeeds(ctx, k.cfg.FeedRuns, now.Add(-keep), now)
 		if w.report.Trimmed += n; err != nil {
 			return err
 		}

@@ -18,15 +18,18 @@ type feed struct {
 	floor, last schema.Seq
 }
 
-// TrimFeeds marks the events of feeds (schema.IsFeed) as removed that are older than before, in the way of Expire, and returns the
+// TrimFeeds marks the events of feeds as removed that are older than before, in the way of Expire, and returns the
 // number of feeds of which it did. The newest event of each stays, and so does everything behind the first one that is not old: of
 // times that are still to come nothing is believed. It costs one index lookup for each tenant.
-func (s *Store) TrimFeeds(ctx context.Context, before, now time.Time) (trimmed int, err error) {
+func (s *Store) TrimFeeds(ctx context.Context, which schema.Feeds, before, now time.Time) (trimmed int, err error) {
+	if which.Prefix == "" {
+		return 0, nil
+	}
 	for tenant := ""; ; {
 		if tenant, err = s.NextTenant(ctx, tenant); err != nil || tenant == "" {
 			return trimmed, err
 		}
-		feeds, err := s.feeds(ctx, tenant)
+		feeds, err := s.feeds(ctx, which, tenant)
 		if err != nil {
 			return trimmed, err
 		}
@@ -47,19 +50,20 @@ func (s *Store) TrimFeeds(ctx context.Context, before, now time.Time) (trimmed i
 }
 
 // feeds returns those of a tenant that have more than one event and are under no hold.
-func (s *Store) feeds(ctx context.Context, tenant string) (feeds []feed, err error) {
-	from := schema.FeedRun("")
+func (s *Store) feeds(ctx context.Context, which schema.Feeds, tenant string) (feeds []feed, err error) {
+	from := which.Prefix
+	next := from[:len(from)-1] + string(from[len(from)-1]+1) // of all ids that begin with another prefix, the first behind
 	all, err := list(ctx, s, EveryTenant, func(scan Scan) (f feed, err error) {
 		f.key.Tenant = tenant
 		err = scan(&f.key.Run, dayIn{&f.day}, &f.floor, &f.last)
 		return f, err
 	}, `select id, run_day, floor_seq, last_seq from agent_runs r where koder_user_id = $1 and id >= $2 and id < $3
-		and floor_seq + 1 < last_seq and deleted_at is null and not `+Held+` order by id`, tenant, from, from[:len(from)-1]+".")
+		and floor_seq + 1 < last_seq and deleted_at is null and not `+Held+` order by id`, tenant, from, next)
 	if err != nil {
 		return nil, s.failed(err, "feeds of %s", tenant)
 	}
 	for _, f := range all {
-		if schema.IsFeed(f.key.Run) {
+		if which.Has(f.key.Run) {
 			feeds = append(feeds, f)
 		}
 	}

@@ -46,6 +46,9 @@ type Config struct {
 	Every   time.Duration // between two rounds; default 1 min
 	AtOnce  int           // runs that are looked at together; default 16
 
+	Feeds   schema.Feeds      // which never end, and are left alone
+	Reasons producers.Reasons // of runs that are ended because a deadline has passed
+
 	Now    func() time.Time
 	Logger *slog.Logger
 	Hooks  Hooks
@@ -85,7 +88,7 @@ func (c Config) withDefaults() Config {
 //
 // A session (a run that begins with session.created) in which nothing is open is silent because no one has written
 // to it, and is left alone, until it is archived or deleted: then no one will, and it goes to done. A feed
-// (schema.IsFeed) never ends, and is left alone. So is a run that waits for somebody (schema.Fold.WaitsForSomebody), itself or one
+// (schema.Feeds) never ends, and is left alone. So is a run that waits for somebody (schema.Fold.WaitsForSomebody), itself or one
 // of its children: its silence is that person's, however long.
 //
 // Silence alone is no reason: an owner of a lane that answers ([Witness]) may be silent for days. Ending is
@@ -161,7 +164,7 @@ func (r *Reaper) Round(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("producers: reaper: list of quiet runs: %w", err)
 		}
-		if schema.IsFeed(key.Run) || r.fine(key) {
+		if r.cfg.Feeds.Has(key.Run) || r.fine(key) {
 			continue
 		}
 		if batch = append(batch, &suspect{key: key}); len(batch) == reapBatch {
@@ -291,7 +294,8 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 		patience = r.cfg.Unowned
 	}
 	now := r.cfg.Now()
-	late, next, err := producers.Expire(ctx, producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Now: r.cfg.Now, Logger: r.cfg.Logger}, now)
+	late, next, err := producers.Expire(ctx, producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive,
+		Reasons: r.cfg.Reasons, Now: r.cfg.Now, Logger: r.cfg.Logger}, now)
 	if err != nil || late {
 		if late {
 			r.reaped(s, "a deadline has passed")

@@ -80,7 +80,7 @@ func (w *world) Quiet(context.Context, time.Time) iter.Seq2[schema.RunKey, error
 
 func (w *world) reaper(t *testing.T, reaped *int) *reaper.Reaper {
 	t.Helper()
-	r, err := reaper.New(reaper.Config{Log: w, Lister: w, Witness: w, Hooks: reaper.Hooks{
+	r, err := reaper.New(reaper.Config{Log: w, Lister: w, Witness: w, Reasons: producers.Reasons{Timeout: "late"}, Hooks: reaper.Hooks{
 		Reaped: func(schema.RunKey, bool) { w.mu.Lock(); *reaped++; w.mu.Unlock() },
 		Failed: func(err error) { t.Log(err) },
 	}})
@@ -433,9 +433,10 @@ func TestReaperLeavesFeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		var list quiet
-		for _, run := range []string{"runtime-account", "runtime-provider", "runtime-message-00ff", "runtime-other"} {
+		feeds := schema.Feeds{Prefix: "feed-", Is: func(run string) bool { return run != "feed-other" }}
+		for _, run := range []string{"feed-account", "feed-message-00ff", "feed-other", "feeds"} {
 			list = append(list, schema.RunKey{Tenant: "acme", Run: run})
-			event := schema.Event{Type: schema.FeedType(schema.FeedAccount), Payload: []byte(`{}`)}
+			event := schema.Event{Type: "custom.x", Payload: []byte(`{}`)}
 			if err := event.Prepare(run); err != nil {
 				t.Fatal(err)
 			}
@@ -444,14 +445,14 @@ func TestReaperLeavesFeeds(t *testing.T) {
 			}
 		}
 		var ended []string
-		r, err := reaper.New(reaper.Config{Log: w, Lister: list, Witness: w, Hooks: reaper.Hooks{Reaped: func(key schema.RunKey, _ bool) {
+		r, err := reaper.New(reaper.Config{Log: w, Lister: list, Witness: w, Feeds: feeds, Hooks: reaper.Hooks{Reaped: func(key schema.RunKey, _ bool) {
 			ended, reaped = append(ended, key.Run), reaped+1
 		}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * 24 * time.Hour)
-		if err := r.Round(t.Context()); err != nil || reaped != 1 || ended[0] != "runtime-other" {
+		if err := r.Round(t.Context()); err != nil || reaped != 2 || ended[0] != "feed-other" || ended[1] != "feeds" {
 			t.Errorf("%v, %v", ended, err)
 		}
 	})
@@ -465,7 +466,7 @@ func TestReaperAndDeadlines(t *testing.T) {
 			w, reaped := newWorld(), 0
 			tell(t, w, "", schema.TypeSessionCreated, created)
 			tell(t, w, "", schema.TypeCommandMessage, `{"content":"hello"}`)
-			reason := "AI_PROVIDER_TIMEOUT: no delta within 1m0s"
+			reason := "late: no delta within 1m0s"
 			if begun {
 				pub := writerOf(t, w)
 				put(t, pub, schema.Event{Type: schema.TypeTurnStart, Payload: []byte(`{"turn_id":"t1"}`)})
@@ -476,7 +477,7 @@ func TestReaperAndDeadlines(t *testing.T) {
 				w.there[head.Lane.Owner] = true
 				time.Sleep(50 * time.Second)
 				put(t, pub, text("", "half"))
-				reason = "AI_PROVIDER_TIMEOUT: no delta for 30s"
+				reason = "late: no delta for 30s"
 			}
 			r := w.reaper(t, &reaped)
 			for i, want := range []int{0, 1, 1} {

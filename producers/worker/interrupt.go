@@ -50,12 +50,8 @@ func (q *Question) Fold(ctx context.Context) (*schema.Fold, error) {
 func (q *Question) Take(message *command.Command) { q.took.Store(message.Event.Seq, true) }
 
 // injected reports whether a turn under way may deal with a message: one that asks for a run of its own waits for it.
-func injected(c *command.Command) bool {
-	var f struct {
-		Strategy string `json:"multitask_strategy"`
-	}
-	_ = json.Unmarshal(c.Event.Payload, &f) // what does not fit names none
-	return c.Name == nameMessage && f.Strategy == ""
+func (v *visit) injected(c *command.Command) bool {
+	return c.Name == nameMessage && !v.d.cfg.Alone(c.Event.Payload)
 }
 
 // resumes reports whether a command is an answer that begins a turn.
@@ -84,7 +80,7 @@ func (v *visit) resume(ctx context.Context, open *producers.Open, there []*comma
 	requests, first := open.Requests(""), schema.Seq(0)
 	var begun map[string]bool // read where it is needed
 	for _, c := range there {
-		begins := asks(c)
+		begins := v.asks(c)
 		if c.Name == nameAnswer && c.Child == "" {
 			at, waits := requests[c.RequestID()]
 			begins = waits && (first == 0 || at < first)

@@ -188,7 +188,7 @@ func TestInjectedInOrder(t *testing.T) {
 	<-begun
 	o.say("r", "heard one")
 	o.say("r", "heard two")
-	o.put("r", "command.message", `{"content":"own","multitask_strategy":"enqueue"}`)
+	o.put("r", "command.message", `{"content":"own","alone":true}`)
 	o.say("r", "behind")
 	o.put("r", "command.decision", `{}`)
 	all := o.await("r", "text.delta re: behind", 1)

@@ -46,9 +46,9 @@ func (v *visit) handle(ctx context.Context, c *command.Command) error {
 			return err
 		}
 		return v.answer(ctx, answers[len(answers)-1], answers...)
-	case !asks(c) && v.once.Once:
+	case !v.asks(c) && v.once.Once:
 		return v.over(ctx, producers.Closing{Reason: reasonOf(c)}, c)
-	case !asks(c):
+	case !v.asks(c):
 		return v.done(ctx, c)
 	}
 	return v.answer(ctx, c)

@@ -35,7 +35,7 @@ func (v *visit) cut(ctx context.Context, open *producers.Open, last schema.Seq) 
 	if !open.Begun() {
 		return nil
 	}
-	why := producers.Closing{Failed: true, Reason: producers.ReasonBroken + ": the worker that answered is gone"}
+	why := producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.BrokenOff("the worker that answered is gone")}
 	return cmp.Or(ended(v.writer.End(ctx, why, producers.CommandsTaken("", last, ""))), errOver)
 }
 
@@ -44,7 +44,7 @@ func (v *visit) endOnce(ctx context.Context, q *Question, s outcome) error {
 	why := producers.Closing{Failed: true}
 	switch {
 	case ctx.Err() != nil:
-		why.Reason = producers.ReasonBroken + ": " + goneReason
+		why.Reason = v.d.cfg.Reasons.BrokenOff(goneReason)
 	case s.err == nil:
 		if s.err = q.Turn.EndRun(cmp.Or(s.stop, "end_turn"), v.mark(q).Taken()); s.err == nil {
 			return v.writer.Flush(ctx)
@@ -52,7 +52,7 @@ func (v *visit) endOnce(ctx context.Context, q *Question, s outcome) error {
 		if !errors.Is(s.err, producers.ErrOpen) {
 			return ended(s.err)
 		}
-		why.Reason = producers.ReasonBroken + ": " + s.err.Error()
+		why.Reason = v.d.cfg.Reasons.BrokenOff(s.err.Error())
 	default:
 		why.Reason = s.err.Error()
 	}
@@ -73,19 +73,19 @@ func (v *visit) cancel(ctx context.Context, turn *producers.Turn, c *command.Com
 // leaves ends a turn that the worker cannot go on with, and the run where it is the only one.
 func (v *visit) leaves(ctx context.Context, q *Question, reason string) error {
 	if v.once.Once {
-		return ended(v.writer.End(ctx, producers.Closing{Failed: true, Reason: producers.ReasonBroken + ": " + reason}, q.Message.Taken()))
+		return ended(v.writer.End(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.BrokenOff(reason)}, q.Message.Taken()))
 	}
 	return q.Turn.Cancel(reason)
 }
 
 // expire ends a run if its deadline has passed.
 func (v *visit) expire(ctx context.Context, c *command.Command, due *alarm) error {
-	reason := due.reset()
-	if reason == "" {
+	why := due.reset()
+	if why == "" {
 		return nil
 	}
 	due.stop()
-	return ended(v.writer.End(ctx, producers.Closing{Failed: true, Reason: reason}, c.Taken()))
+	return ended(v.writer.End(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimedOut(why)}, c.Taken()))
 }
 
 // watched is a sink that notes when the newest piece of the answer was emitted.
@@ -119,7 +119,7 @@ func (v *visit) alarm() *alarm {
 	return a
 }
 
-// due returns when the next deadline passes, and the reason of the end then.
+// due returns when the next deadline passes, and why the run ends then.
 func (v *visit) due() (time.Time, string) {
 	var delta time.Time
 	if v.sink != nil {
@@ -138,11 +138,11 @@ func (a *alarm) passed() <-chan time.Time {
 	return a.timer.C
 }
 
-// reset returns the reason of the run's end if a deadline has passed, or else waits for the next.
-func (a *alarm) reset() (reason string) {
-	at, reason := a.v.due()
+// reset returns why the run ends if a deadline has passed, or else waits for the next.
+func (a *alarm) reset() (why string) {
+	at, why := a.v.due()
 	if !at.IsZero() && !time.Now().Before(at) {
-		return reason
+		return why
 	}
 	a.timer.Reset(a.until(at))
 	return ""

@@ -87,18 +87,18 @@ func TestOnce(t *testing.T) {
 		case "open":
 			return "", nil
 		case "fail":
-			return "", errors.New("AI_PROVIDER_INTERNAL: the model has failed")
+			return "", errors.New("the model has failed")
 		}
 		<-ctx.Done()
 		return "", context.Cause(ctx)
 	}})
 	for name, c := range map[string]struct{ more, end string }{
 		"well":   {"", "done "},
-		"failed": {`,"how":"fail"`, "error AI_PROVIDER_INTERNAL: the model has failed"},
-		"open":   {`,"how":"open"`, "error AI_STREAM_BROKEN: "},
-		"first":  {`,"how":"silent","deadlines":{"first_ms":1500}`, "error AI_PROVIDER_TIMEOUT: no delta within 1.5s"},
-		"idle":   {`,"how":"waits","deadlines":{"first_ms":60000,"idle_ms":150}`, "error AI_PROVIDER_TIMEOUT: no delta for 150ms"},
-		"total":  {`,"how":"waits","deadlines":{"idle_ms":60000,"total_ms":1500}`, "error AI_PROVIDER_TIMEOUT: not over within 1.5s"},
+		"failed": {`,"how":"fail"`, "error the model has failed"},
+		"open":   {`,"how":"open"`, "error broken: "},
+		"first":  {`,"how":"silent","deadlines":{"first_ms":1500}`, "error late: no delta within 1.5s"},
+		"idle":   {`,"how":"waits","deadlines":{"first_ms":60000,"idle_ms":150}`, "error late: no delta for 150ms"},
+		"total":  {`,"how":"waits","deadlines":{"idle_ms":60000,"total_ms":1500}`, "error late: not over within 1.5s"},
 	} {
 		o.once(name, c.more)
 		end, pack := o.ended(name)
@@ -150,7 +150,7 @@ func TestOnceIsNotBegunAgain(t *testing.T) {
 		return echo(ctx, q)
 	}})
 	for _, run := range []string{"at_once", "half", "closed"} {
-		if end, _ := o.ended(run); !strings.HasPrefix(end, "error AI_STREAM_BROKEN: ") {
+		if end, _ := o.ended(run); !strings.HasPrefix(end, "error broken: ") {
 			t.Errorf("%s: ended %q", run, end)
 		}
 		if n := count(o.events(run), schema.TypeTurnStart); n != 1 {
@@ -175,7 +175,7 @@ func TestOnceEndsWithItsWorker(t *testing.T) {
 	<-began
 	leave()
 	end, pack := o.ended("r1")
-	if !strings.HasPrefix(end, "error AI_STREAM_BROKEN: ") {
+	if !strings.HasPrefix(end, "error broken: ") {
 		t.Errorf("ended %q", end)
 	}
 	wantTail(t, pack)
@@ -187,7 +187,7 @@ func TestExpire(t *testing.T) {
 	o.once("r1", `,"deadlines":{"first_ms":60000,"idle_ms":30000,"total_ms":120000}`)
 	o.session("s1")
 	key := schema.RunKey{Tenant: "acme", Run: "r1"}
-	cfg := producers.Config{Log: o.log, Key: key}
+	cfg := producers.Config{Log: o.log, Key: key, Reasons: producers.Reasons{Timeout: "late"}}
 	ended, next, err := producers.Expire(t.Context(), cfg, time.Now())
 	if left := time.Until(next); ended || err != nil || left < 20*time.Second || left > time.Minute {
 		t.Fatalf("ended %v, next in %v, %v", ended, left, err)
@@ -213,7 +213,7 @@ func TestExpire(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d have ended it", n)
 	}
-	if end, _ := o.ended("r1"); end != "error AI_PROVIDER_TIMEOUT: no delta within 1m0s" {
+	if end, _ := o.ended("r1"); end != "error late: no delta within 1m0s" {
 		t.Errorf("ended %q", end)
 	}
 	if n := count(o.events("r1"), schema.TypeRunLifecycle); n != 1 {

@@ -15,7 +15,7 @@ import (
 	"agentstream/schema"
 )
 
-// Question is one message to be answered, an outcome to be reached (a redirect that was sent as user.define_outcome), or the
+// Question is one message to be answered, an outcome to be reached (a redirect of which Config.Outcome says so), or the
 // answers to what an earlier turn has asked by Interrupt.
 type Question struct {
 	Message *command.Command // the message; the worker takes it. Of an outcome its event has rubric and more
@@ -78,8 +78,8 @@ type outcome struct {
 
 // answer answers a message, or goes on with answers, of which c is the last: a turn.
 func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*command.Command) error {
-	if at, reason := v.due(); !at.IsZero() && !time.Now().Before(at) {
-		return v.over(ctx, producers.Closing{Failed: true, Reason: reason}, c)
+	if at, why := v.due(); !at.IsZero() && !time.Now().Before(at) {
+		return v.over(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimedOut(why)}, c)
 	}
 	turn, err := v.writer.Turn(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 				continue
 			}
 			queued := len(v.queue) > before
-			if waits = waits || queued && !injected(c); waits && queued {
+			if waits = waits || queued && !v.injected(c); waits && queued {
 				continue // commands are taken in their order
 			}
 			handed, err := v.forward(ctx, c, told)

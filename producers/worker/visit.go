@@ -303,7 +303,7 @@ func (v *visit) open(ctx context.Context) error {
 // take puts a command where it waits. A cancellation removes what came before it.
 func (v *visit) take(c *command.Command) {
 	switch {
-	case asks(c) || v.resumes(c):
+	case v.asks(c) || v.resumes(c):
 		v.queue = append(v.queue, c)
 	case c.Name == "cancel" && c.Child == "":
 		v.queue = append(v.queue[:0], c)
@@ -312,31 +312,20 @@ func (v *visit) take(c *command.Command) {
 	}
 }
 
-// Redirects; those with an event of this type are outcomes to reach (docs/dialects/qoder.md).
+// Redirects. Config.Outcome says which of them are outcomes to reach.
 const (
 	commandRedirect = "command." + nameRedirect
 	nameRedirect    = "redirect"
-	sentOutcome     = "user.define_outcome"
 )
 
 // asks reports whether a command is to be answered: a message, or an outcome to reach. A message of the system (role
 // system) is something to know.
-func asks(c *command.Command) bool {
-	var f struct {
-		Role  string          `json:"role"`
-		Event json.RawMessage `json:"event"`
-	}
-	err := json.Unmarshal(c.Event.Payload, &f)
+func (v *visit) asks(c *command.Command) bool {
 	switch {
 	case c.Child != "":
 		return false
-	case c.Name == "message":
-		return err != nil || f.Role != "system"
-	case c.Name == nameRedirect:
-		var sent struct {
-			Type string `json:"type"`
-		}
-		return json.Unmarshal(f.Event, &sent) == nil && sent.Type == sentOutcome
+	case c.Name == nameMessage:
+		return !schema.OfSystem(c.Event.Payload)
 	}
-	return false
+	return c.Name == nameRedirect && v.d.cfg.Outcome(c.Event.Payload)
 }

@@ -35,6 +35,13 @@ type Config struct {
 	Past    producers.Past
 	// Serves reports by its first event whether a run is answered. nil: those that begin with session.created.
 	Serves func(key schema.RunKey, first *schema.Event) bool
+	// Outcome reports by its payload whether a redirect is an outcome to reach, which is answered like a message. nil: none is.
+	Outcome func(payload []byte) bool
+	// Alone reports by its payload whether a message asks for a turn of its own, so that a turn under way may not deal with it.
+	// nil: none does.
+	Alone func(payload []byte) bool
+	// Reasons are those of runs that are answered once and cannot be answered to the end.
+	Reasons producers.Reasons
 
 	Idle   time.Duration // how long a session keeps its place without a message; default 1 min
 	Most   int           // sessions that have a place at a time; default 256
@@ -47,6 +54,13 @@ func (c Config) withDefaults() Config {
 	c.Most = cmp.Or(c.Most, 256)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	none := func([]byte) bool { return false }
+	if c.Outcome == nil {
+		c.Outcome = none
+	}
+	if c.Alone == nil {
+		c.Alone = none
 	}
 	if c.Serves == nil {
 		c.Serves = func(_ schema.RunKey, first *schema.Event) bool { return first.Type == schema.TypeSessionCreated }
@@ -80,18 +94,31 @@ func New(cfg Config) (*Worker, error) {
 	return &Worker{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*visit), others: make(map[schema.RunKey]bool)}, nil
 }
 
-// What a pack must hold to matter: a message, an answer, or a redirect that was sent as an outcome to reach. Text in payloads
-// has its quotes escaped.
+// What a pack must hold to matter: a message, an answer, or a redirect that is an outcome to reach. Text in payloads has its
+// quotes escaped.
 var (
 	typeMessage  = []byte(`"type":"` + schema.TypeCommandMessage + `"`)
 	typeAnswer   = []byte(`"type":"` + commandAnswer + `"`)
 	typeRedirect = []byte(`"type":"` + commandRedirect + `"`)
-	typeOutcome  = []byte(`"` + sentOutcome + `"`)
 )
 
 // matters reports whether something in a pack may have to be answered.
-func matters(body []byte) bool {
-	return bytes.Contains(body, typeMessage) || bytes.Contains(body, typeAnswer) || bytes.Contains(body, typeRedirect) && bytes.Contains(body, typeOutcome)
+func (d *Worker) matters(p *schema.Pack) bool {
+	switch {
+	case bytes.Contains(p.Body, typeMessage), bytes.Contains(p.Body, typeAnswer):
+		return true
+	case !bytes.Contains(p.Body, typeRedirect):
+		return false
+	}
+	for r, err := range p.Records(0) {
+		if err != nil {
+			return true // whoever opens the session finds out
+		}
+		if string(r.Type) == commandRedirect && d.cfg.Outcome(r.Payload()) {
+			return true
+		}
+	}
+	return false
 }
 
 // Receive receives a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
@@ -99,7 +126,7 @@ func matters(body []byte) bool {
 // found out, or when the worker ended before: then pass the pack again, after a while. What is passed again is
 // answered once, and the last done is the one that counts.
 func (d *Worker) Receive(p schema.Pack, done func()) {
-	if p.Child != "" || !matters(p.Body) {
+	if p.Child != "" || !d.matters(&p) {
 		done()
 		return
 	}

@@ -71,6 +71,9 @@ func (o *office) staff(cfg worker.Config) (leave func()) {
 	o.t.Helper()
 	cfg.Log, cfg.Waker, cfg.Attend, cfg.Ask = o.log, o.log, o.log.Attend, o.log.Ask
 	cfg.Logger = slog.New(slog.NewTextHandler(o.t.Output(), nil))
+	cfg.Outcome = func(redirect []byte) bool { return schema.Field(redirect, "reach") != nil }
+	cfg.Alone = func(message []byte) bool { return schema.Field(message, "alone") != nil }
+	cfg.Reasons = producers.Reasons{Timeout: "late", Broken: "broken"}
 	d, err := worker.New(cfg)
 	if err != nil {
 		o.t.Fatal(err)
@@ -294,7 +297,7 @@ func TestCancels(t *testing.T) {
 // An outcome to reach is answered like a message: as the first thing that is said, while something else is answered, and
 // in a run that it begins anew. It is cancelled like one, and a plain redirect is for nobody.
 func TestOutcomes(t *testing.T) {
-	const outcome = `{"instruction":%q,"event":{"type":"user.define_outcome","description":%q}}`
+	const outcome = `{"instruction":%q,"reach":%q}`
 	o := newOffice(t)
 	said := make(chan string, 10)
 	gate := make(chan struct{}, 10)
@@ -311,13 +314,13 @@ func TestOutcomes(t *testing.T) {
 		return o.put(run, "command.redirect", fmt.Sprintf(outcome, text, text))
 	}
 	o.session("s1")
-	o.put("s1", "command.redirect", `{"instruction":"elsewhere, not user.define_outcome"}`)
+	o.put("s1", "command.redirect", `{"instruction":"elsewhere, not \"reach\""}`)
 	reach("s1", "one")
 	if got := <-said; got != `"one"` {
 		t.Errorf("it is asked %s", got)
 	}
 	reach("s1", "two")
-	o.put("s1", "command.redirect", `{"instruction":"elsewhere","event":5}`)
+	o.put("s1", "command.redirect", `{"instruction":"elsewhere"}`)
 	o.say("s1", "three")
 	for range 3 {
 		gate <- struct{}{}

@@ -109,6 +109,11 @@ func (p *Projector) begins(seq schema.Seq, asked bool) {
 	p.run = graphRun{id: RunID(p.thread, seq), begin: seq, active: true, asked: asked}
 }
 
+// Alone reports whether the payload of a message asks for a run of its own: it names what becomes of the one that is under way.
+func Alone(message []byte) bool {
+	return text(schema.Field(message, "multitask_strategy")) != ""
+}
+
 // commanded reads what clients command, before anything else of the record is emitted.
 func (p *Projector) commanded() {
 	if p.rec.child != "" {
@@ -119,8 +124,7 @@ func (p *Projector) commanded() {
 		if !p.run.active {
 			p.begins(p.rec.seq, true)
 		} else if p.waiting.len() < maxWaiting {
-			strategy := text(p.field("multitask_strategy"))
-			p.waiting.add(p.rec.seq, strategy == "enqueue" || strategy == "interrupt" || strategy == "rollback")
+			p.waiting.add(p.rec.seq, Alone(p.rec.payload))
 		}
 	case p.is(typeAnswer) && !p.run.active:
 		p.begins(p.rec.seq, true)

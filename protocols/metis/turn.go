@@ -163,10 +163,10 @@ func (p *Projector) turnEnds(s *session, repaired bool) {
 
 // outcomeOf reads a stop reason.
 func outcomeOf(stop string) outcome {
-	switch stop {
-	case "cancelled", "canceled", "aborted", "interrupted":
+	switch schema.ReadStop(stop) {
+	case schema.StopCancelled, schema.StopInterrupted:
 		return cancelled
-	case "error", "failed", "retries_exhausted":
+	case schema.StopFailed:
 		return failed
 	}
 	return done

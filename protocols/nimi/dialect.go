@@ -22,11 +22,11 @@ const (
 	StreamWorkflow = "workflow"
 	StreamRealtime = "realtime"
 	StreamAgent    = "agent"
-	StreamAccount  = schema.FeedAccount
-	StreamMemory   = schema.FeedMemory
-	StreamMessage  = schema.FeedMessage
-	StreamTransfer = schema.FeedTransfer
-	StreamProvider = schema.FeedProvider
+	StreamAccount  = "account"
+	StreamMemory   = "memory"
+	StreamMessage  = "message" // one feed for each receiving app
+	StreamTransfer = "transfer"
+	StreamProvider = "provider"
 	StreamHealth   = "health"
 	StreamExport   = "export"
 )
@@ -123,7 +123,7 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	if err != nil {
 		return req, err
 	}
-	req = dialect.Request{Stream: in.Stream, Run: schema.FeedRun(in.Stream), Await: true, Kept: true}
+	req = dialect.Request{Stream: in.Stream, Run: FeedRun(in.Stream), Await: true, Kept: true}
 	if m, ok := m.(interface{ GetAfterSequence() uint64 }); ok {
 		req.Cursor.Seq = schema.Seq(m.GetAfterSequence())
 	}

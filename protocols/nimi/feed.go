@@ -17,10 +17,34 @@ import (
 	"agentstream/schema"
 )
 
+// What the ids of feeds' runs, and the types of their events, begin with.
+const (
+	feedRun  = "runtime-"
+	feedType = "custom.runtime."
+)
+
+// FeedRun returns the id of a feed's run; of StreamMessage it is the beginning of the ids.
+func FeedRun(feed string) string { return feedRun + feed }
+
+// FeedType returns the type of a feed's events.
+func FeedType(feed string) string { return feedType + feed }
+
+// Feeds are the runs of a tenant that never end, and that ingest fills (docs/dialects/runtime.md).
+func Feeds() schema.Feeds {
+	return schema.Feeds{Prefix: feedRun, Is: func(run string) bool {
+		name := strings.TrimPrefix(run, feedRun)
+		switch name {
+		case StreamAccount, StreamMemory, StreamTransfer, StreamProvider:
+			return true
+		}
+		return strings.HasPrefix(name, StreamMessage+"-")
+	}}
+}
+
 // MessageRun is the run of the messages for an app.
 func MessageRun(app string) string {
 	sum := sha256.Sum256([]byte(app))
-	return schema.FeedRun(StreamMessage) + "-" + hex.EncodeToString(sum[:16])
+	return FeedRun(StreamMessage) + "-" + hex.EncodeToString(sum[:16])
 }
 
 // feed shows the messages of one kind.
@@ -38,7 +62,7 @@ var feedMessages = map[string]func() proto.Message{
 }
 
 func newFeed(req dialect.Request) *feed {
-	return &feed{req: req, typ: schema.FeedType(req.Stream), make: feedMessages[req.Stream]}
+	return &feed{req: req, typ: FeedType(req.Stream), make: feedMessages[req.Stream]}
 }
 
 // FeedJSON reads what is fed: fields that the contract has not are passed over.
@@ -65,14 +89,14 @@ func (p *feed) Project(out *dialect.Frames, r schema.Record) error {
 	return add(out, m, false)
 }
 
-// Bad returns the feed of which an event is that no client of it is shown, "" for none.
-func Bad(run string, e *schema.Event) string {
-	if !schema.IsFeed(run) {
+// Unread returns the feed of which an event is that no client of it is shown, "" for none.
+func Unread(run string, e *schema.Event) string {
+	if !Feeds().Has(run) {
 		return ""
 	}
-	name, _, _ := strings.Cut(strings.TrimPrefix(run, schema.FeedRun("")), "-")
+	name, _, _ := strings.Cut(strings.TrimPrefix(run, FeedRun("")), "-")
 	switch {
-	case e.Type != schema.FeedType(name):
+	case e.Type != FeedType(name):
 	case name == StreamProvider:
 		if readProvider(e.Payload) != nil {
 			return ""

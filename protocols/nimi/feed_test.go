@@ -20,7 +20,7 @@ func TestBadEventsOfFeeds(t *testing.T) {
 		{MessageRun("app"), "custom.runtime.message", `{"messageType":1}`, "message"},
 		{"run", "custom.runtime.message", `nonsense`, ""},
 	} {
-		if got := Bad(tt.run, &schema.Event{Type: tt.typ, Payload: []byte(tt.payload)}); got != tt.bad {
+		if got := Unread(tt.run, &schema.Event{Type: tt.typ, Payload: []byte(tt.payload)}); got != tt.bad {
 			t.Errorf("%s %s %s is bad in %q, want %q", tt.run, tt.typ, tt.payload, got, tt.bad)
 		}
 	}

@@ -25,6 +25,11 @@ const (
 	typeRedirect = "command.redirect"
 )
 
+// IsOutcome reports whether the payload of a redirect is an outcome to reach, as Command makes it.
+func IsOutcome(redirect []byte) bool {
+	return text(field(redirect, "event"), "type") == sentOutcome
+}
+
 // command reads what people say to the session, and all other records: of those only what was lost is shown.
 func (p *Projector) command() {
 	switch string(p.rec.Type) {

@@ -33,11 +33,13 @@ var stopNames = [...]string{
 
 // stopOf reads a turn's stop_reason. What models say of a message's end and what nobody knows is an end of the turn.
 func stopOf(reason string) stop {
-	switch reason {
-	case "cancelled", "canceled", "aborted", "interrupted":
+	switch schema.ReadStop(reason) {
+	case schema.StopCancelled, schema.StopInterrupted:
 		return stopCancelled
-	case "error", "failed", "retries_exhausted":
+	case schema.StopFailed:
 		return stopFailed
+	}
+	switch reason {
 	case "refusal":
 		return stopRefusal
 	case "budget_reached":

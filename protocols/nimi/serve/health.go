@@ -114,7 +114,7 @@ func getHealth(ctx context.Context, c *protocol.Call, _ *runtimev1.GetRuntimeHea
 
 // fold returns the state of a feed, an empty one when nobody has fed it.
 func fold(ctx context.Context, c *protocol.Call, feed string) (schema.Head, *nimi.Job, error) {
-	head, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: schema.FeedRun(feed), Stream: nimi.StreamJob})
+	head, j, err := protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: nimi.FeedRun(feed), Stream: nimi.StreamJob})
 	if errors.Is(err, fanout.ErrNotFound) {
 		return head, &nimi.Job{}, nil
 	}
@@ -171,7 +171,7 @@ const maxTransfers = 1024
 
 // listTransfers answers with the newest state of each transfer, oldest first.
 func listTransfers(ctx context.Context, c *protocol.Call, _ *runtimev1.ListLocalTransfersRequest) (*runtimev1.ListLocalTransfersResponse, error) {
-	answer, run := &runtimev1.ListLocalTransfersResponse{}, schema.FeedRun(nimi.StreamTransfer)
+	answer, run := &runtimev1.ListLocalTransfersResponse{}, nimi.FeedRun(nimi.StreamTransfer)
 	head, err := c.Head(ctx, run)
 	if errors.Is(err, fanout.ErrNotFound) {
 		return answer, nil
@@ -185,7 +185,7 @@ func listTransfers(ctx context.Context, c *protocol.Call, _ *runtimev1.ListLocal
 			return nil, err
 		}
 		m := &runtimev1.LocalTransferSessionSummary{}
-		if string(r.Type) != schema.FeedType(nimi.StreamTransfer) || nimi.FeedJSON.Unmarshal(r.Payload(), m) != nil {
+		if string(r.Type) != nimi.FeedType(nimi.StreamTransfer) || nimi.FeedJSON.Unmarshal(r.Payload(), m) != nil {
 			continue
 		}
 		if i, ok := at[m.GetInstallSessionId()]; ok {

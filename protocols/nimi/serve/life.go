@@ -11,6 +11,7 @@ import (
 	"agentstream/internal/backoff"
 	"agentstream/producers"
 	"agentstream/protocols/nimi"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
 )
@@ -52,11 +53,12 @@ func closing(_ *protocol.Call, _ dialect.Request, serve func() error) error {
 
 // expire looks after the deadlines of a run until it is over or ctx ends. What cannot be read now is looked at again.
 func expire(ctx context.Context, c *protocol.Call, run string) {
+	words := producers.Reasons{Timeout: runtimev1.ReasonCode_AI_PROVIDER_TIMEOUT.String()}
 	for next := time.Now().Add(firstLook); ; {
 		if backoff.Sleep(ctx, time.Until(next)) != nil {
 			return
 		}
-		_, at, err := c.Expire(ctx, run)
+		_, at, err := c.Expire(ctx, run, words)
 		switch {
 		case err != nil:
 			next = time.Now().Add(firstLook)

@@ -57,6 +57,7 @@ func version(own string) string {
 func Protocol(cfg Config) protocol.Protocol {
 	return protocol.Protocol{
 		Dialect: nimi.Dialect{}, Routes: routes(), Key: headerSecret, Slow: slow, LastWords: lastWords,
+		Unread:   nimi.Unread,
 		Envelope: envelope, Header: http.Header{headerVersion: {version(cfg.Version)}},
 		Streams: map[string]protocol.Stream{
 			nimi.StreamScenario: {Begin: stream, Around: scenarioAlive},

@@ -104,7 +104,7 @@ func sendMessage(ctx context.Context, c *protocol.Call, m *runtimev1.SendAppMess
 		return nil, nimi.Refuse(runtimev1.ReasonCode_APP_MESSAGE_PAYLOAD_TOO_LARGE, "%d bytes, %d allowed", len(text), maxPayload)
 	}
 	opt.Whole = true
-	_, err = c.Append(ctx, nimi.MessageRun(m.GetToAppId()), []schema.Event{{Type: schema.FeedType(nimi.StreamMessage), Actor: "user", Payload: text}}, opt)
+	_, err = c.Append(ctx, nimi.MessageRun(m.GetToAppId()), []schema.Event{{Type: nimi.FeedType(nimi.StreamMessage), Actor: "user", Payload: text}}, opt)
 	if err != nil {
 		return nil, err
 	}

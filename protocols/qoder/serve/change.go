@@ -67,16 +67,11 @@ func (c *change) amend(head schema.Head, events []schema.Event) []schema.Event {
 		switch {
 		case schema.Reopens(e.Type, e.ChildID, e.Payload):
 			return events
-		case isOutcome(e):
+		case e.Type == typeRedirect && qoder.IsOutcome(e.Payload):
 			return slices.Insert(slices.Clone(events), i, lifecycle(`{"state":"planning","reason":null}`))
 		}
 	}
 	return events
-}
-
-// isOutcome reports whether an event is an outcome to reach, as qoder.Command makes it.
-func isOutcome(e schema.Event) bool {
-	return e.Type == typeRedirect && string(schema.Field(schema.Field(e.Payload, "event"), "type")) == `"user.define_outcome"`
 }
 
 // lifecycle is an event with which a run ends or goes on for a change's sake. Readers of sessions pass over those that

@@ -33,7 +33,6 @@ import (
 	langgraphserve "agentstream/protocols/langgraph/serve"
 	metisserve "agentstream/protocols/metis/serve"
 	"agentstream/protocols/native"
-	"agentstream/protocols/nimi"
 	nimiserve "agentstream/protocols/nimi/serve"
 	"agentstream/protocols/qoder"
 	qoderserve "agentstream/protocols/qoder/serve"
@@ -60,21 +59,22 @@ var _ Archive = (*blob.Archive)(nil)
 //
 // What agents publish over NATS goes from the inbox to edge.Server as well, which appends it.
 type Node struct {
-	server   *edge.Server
-	hub      *fanout.Hub
-	reader   *fanjs.Log
-	Log      *pubjs.Log
-	appender *producers.Appender
-	Archive  Archive      // nil: there is none
-	inbox    *pubjs.Inbox // nil: events are not taken over NATS
-	gate     *Gate
-	Checks   []edge.Check
-	Stored   func() []persister.Status // how far the archive has come; nil: another process writes it
-	Storing  func() error              // returns why the archive takes nothing; nil: another process writes it
-	files    process.Files
-	streams  *Inspector
-	metrics  *process.Metrics
-	logger   *slog.Logger
+	server    *edge.Server
+	hub       *fanout.Hub
+	reader    *fanjs.Log
+	Log       *pubjs.Log
+	appender  *producers.Appender
+	protocols []protocol.Protocol // all that clients may speak
+	Archive   Archive             // nil: there is none
+	inbox     *pubjs.Inbox        // nil: events are not taken over NATS
+	gate      *Gate
+	Checks    []edge.Check
+	Stored    func() []persister.Status // how far the archive has come; nil: another process writes it
+	Storing   func() error              // returns why the archive takes nothing; nil: another process writes it
+	files     process.Files
+	streams   *Inspector
+	metrics   *process.Metrics
+	logger    *slog.Logger
 }
 
 // Config is what a node is made of. Archive and Runs, which are one store, may be nil.
@@ -103,7 +103,7 @@ func (n *Node) Leaving() bool { return n.server.Leaving() }
 
 // New opens what a node needs. Nobody is served before the parts of Stages run.
 func New(ctx context.Context, cfg Config) (*Node, error) {
-	n := &Node{Archive: cfg.Archive, files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
+	n := &Node{Archive: cfg.Archive, protocols: cfg.Flags.protocols(), files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
 		return nil, err
@@ -157,13 +157,7 @@ func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
 		CacheBytes: int(cfg.Memory.Pages), Handed: cfg.Alone}
 	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
-	app.Appended = func(key schema.RunKey, events []schema.Event) {
-		for i := range events {
-			if feed := nimi.Bad(key.Run, &events[i]); feed != "" {
-				cfg.Metrics.BadFeed(feed)
-			}
-		}
-	}
+	app.Appended = countUnread(n.protocols, cfg.Metrics.BadFeed)
 	if most := cfg.Memory.Log; most > 0 && cfg.Embedded {
 		pace = newPaced(n.Log, most, func(d time.Duration) { cfg.Metrics.Paced.Add(d.Seconds()) })
 		app.Log = pace
@@ -185,6 +179,22 @@ func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	}
 	n.appender, err = producers.NewAppender(app)
 	return pace, err
+}
+
+// countUnread returns what counts the events of feeds that no client is shown, by their feeds.
+func countUnread(all []protocol.Protocol, count func(feed string)) func(schema.RunKey, []schema.Event) {
+	return func(key schema.RunKey, events []schema.Event) {
+		for _, p := range all {
+			for i := range events {
+				if p.Unread == nil {
+					break
+				}
+				if feed := p.Unread(key.Run, &events[i]); feed != "" {
+					count(feed)
+				}
+			}
+		}
+	}
 }
 
 // listen makes what clients speak to.
@@ -226,7 +236,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		Pages:       pages,
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: streams,
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
-		Protocols:    cfg.Flags.protocols(),
+		Protocols:    n.protocols,
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,

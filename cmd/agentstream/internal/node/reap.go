@@ -9,6 +9,8 @@ import (
 	"agentstream/cmd/agentstream/internal/process"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/reaper"
+	"agentstream/protocols/nimi"
+	nimianswer "agentstream/protocols/nimi/answer"
 	"agentstream/schema"
 )
 
@@ -43,6 +45,7 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 	r, err := reaper.New(reaper.Config{
 		Log: log, Witness: log, Lister: quietRuns{runs}, Archive: old, Past: old,
 		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger, Hooks: m.ReaperHooks(),
+		Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(),
 	})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/persister/blob"
 	"agentstream/persister/retention"
+	"agentstream/protocols/nimi"
 )
 
 // RetentionFlags say how long runs are kept.
@@ -54,6 +55,7 @@ func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retentio
 // ConfigFor returns the configuration of retention on one store. log, b and logger may be nil.
 func ConfigFor(s archive.KeepStore, at blob.Places, log retention.Log, b *archive.Blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
 	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Forgetting: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
+	cfg.FeedRuns = nimi.Feeds()
 	cfg.Feeds, _ = s.(retention.Feeds) // every store is one
 	if b != nil {                      // a nil pointer in an interface would not be nil
 		cfg.Blobs = blob.Remover{Store: b.Store, Places: at, Missing: func(uri string) {

@@ -11,6 +11,7 @@ import (
 	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/terminal"
+	"agentstream/protocols/nimi"
 	"agentstream/schema"
 )
 
@@ -77,7 +78,7 @@ func (c *Cmd) pages(ctx context.Context, cl *agentstream.Client, q agentstream.R
 			return false, err
 		}
 		for i := range page.Runs {
-			if !c.JSON && schema.IsFeed(page.Runs[i].RunID) {
+			if !c.JSON && nimi.Feeds().Has(page.Runs[i].RunID) {
 				continue // no agent's
 			}
 			if err := add(show, &page.Runs[i]); err != nil {

@@ -1,4 +1,4 @@
-package model
+package answer
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"agentstream/internal/backoff"
 	"agentstream/producers"
+	"agentstream/protocols/nimi"
 	"agentstream/schema"
 )
 
@@ -19,17 +20,17 @@ const announceEvery = 12 * time.Hour
 
 // Announce appends to the feed of providers of each tenant which models are served, at once and then twice a day, until ctx ends.
 // It tries again while the log is away.
-func (s *Set) Announce(ctx context.Context, log producers.Log, archive producers.Archive, tenants []string, logger *slog.Logger) error {
+func (m Models) Announce(ctx context.Context, log producers.Log, archive producers.Archive, tenants []string, logger *slog.Logger) error {
 	a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Archive: archive, Logger: logger})
 	if err != nil {
 		return err
 	}
 	for try := 0; ; try++ {
 		wait := announceEvery
-		if err := s.announce(ctx, a, tenants); err == nil {
+		if err := m.announce(ctx, a, tenants); err == nil {
 			try = 0
 		} else if ctx.Err() == nil {
-			logger.Warn("model: announce what is served; it is tried again", "err", err)
+			logger.Warn("answer: announce what is served; it is tried again", "err", err)
 			wait = backoff.Delay(try, time.Second, time.Minute)
 		}
 		if backoff.Sleep(ctx, wait) != nil {
@@ -38,19 +39,19 @@ func (s *Set) Announce(ctx context.Context, log producers.Log, archive producers
 	}
 }
 
-func (s *Set) announce(ctx context.Context, a *producers.Appender, tenants []string) error {
-	all := s.Providers()
+func (m Models) announce(ctx context.Context, a *producers.Appender, tenants []string) error {
+	all := m.Providers()
 	var events []schema.Event
 	for _, p := range slices.Sorted(maps.Keys(all)) {
 		payload, err := json.Marshal(map[string]any{"provider_name": p, "state": "healthy", "models": all[p]})
 		if err != nil {
-			return fmt.Errorf("model: announce %s: %w", p, err)
+			return fmt.Errorf("answer: announce %s: %w", p, err)
 		}
-		events = append(events, schema.Event{Type: schema.FeedType(schema.FeedProvider), Actor: "worker", Payload: payload})
+		events = append(events, schema.Event{Type: nimi.FeedType(nimi.StreamProvider), Actor: "worker", Payload: payload})
 	}
 	for _, tenant := range tenants {
-		if _, err := a.Append(ctx, schema.RunKey{Tenant: tenant, Run: schema.FeedRun(schema.FeedProvider)}, events, producers.AppendOptions{}); err != nil {
-			return fmt.Errorf("model: announce to %s: %w", tenant, err)
+		if _, err := a.Append(ctx, schema.RunKey{Tenant: tenant, Run: nimi.FeedRun(nimi.StreamProvider)}, events, producers.AppendOptions{}); err != nil {
+			return fmt.Errorf("answer: announce to %s: %w", tenant, err)
 		}
 	}
 	return nil

@@ -1,14 +1,15 @@
-package model
+package answer
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
+	"agentstream/adapters/model"
 	"agentstream/producers/worker"
+	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 	"agentstream/schema"
 )
 
@@ -48,13 +49,21 @@ type nodeParams struct {
 	MaxTokens   int     `json:"max_tokens,omitzero"`
 }
 
+// session is what a workflow's session.created says of it.
+type session struct {
+	Model   string `json:"model"` // of nodes that name none
+	Runtime struct {
+		Workflow json.RawMessage `json:"workflow"`
+	} `json:"runtime"`
+}
+
 // play plays the nodes of a workflow, one after the other, each after those that it depends on: a task for each. The text of a
 // node is the input of those behind it; {{name}} in a template or a prompt is the input of that name, of an edge its to_input, or
 // else the id of the node that it comes from.
-func (s *Set) play(ctx context.Context, q *worker.Question, d description) (string, error) {
+func (m Models) play(ctx context.Context, q *worker.Question, s session) (string, error) {
 	var w workflow
-	if err := json.Unmarshal(d.Runtime.Workflow, &w); err != nil {
-		return "", fmt.Errorf("WF_DAG_INVALID: %w", err)
+	if err := json.Unmarshal(s.Runtime.Workflow, &w); err != nil {
+		return "", because(runtimev1.ReasonCode_WF_DAG_INVALID, err)
 	}
 	order, err := w.order()
 	if err != nil {
@@ -62,19 +71,19 @@ func (s *Set) play(ctx context.Context, q *worker.Question, d description) (stri
 	}
 	texts := map[string]string{}
 	for _, n := range order {
-		task := func(typ string, f fields) error {
+		task := func(typ string, f object) error {
 			f["task_id"], f["name"] = n.ID, n.ID
 			return q.Run.Emit(ctx, typ, f)
 		}
-		if err := task(schema.TypeTaskStart, fields{}); err != nil {
+		if err := task(schema.TypeTaskStart, object{}); err != nil {
 			return "", err
 		}
-		text, err := s.node(ctx, q, n, d.Model, w.inputs(n, texts))
+		text, err := m.node(ctx, q, n, s.Model, w.inputs(n, texts))
 		if err != nil {
 			return "", err // the end of the turn ends the task
 		}
 		texts[n.ID] = text
-		if err := task(schema.TypeTaskEnd, fields{"ok": true, "output": fields{"text": strings.ToValidUTF8(text[:min(len(text), maxOutput)], "")}}); err != nil {
+		if err := task(schema.TypeTaskEnd, object{"ok": true, "output": object{"text": strings.ToValidUTF8(text[:min(len(text), maxOutput)], "")}}); err != nil {
 			return "", err
 		}
 	}
@@ -83,6 +92,9 @@ func (s *Set) play(ctx context.Context, q *worker.Question, d description) (stri
 
 // maxOutput is how much of a node's text its task.end has, in bytes. The messages have all of it.
 const maxOutput = 32 << 10
+
+// object is one of JSON.
+type object = map[string]any
 
 // input is a text that a node gets.
 type input struct{ name, text string }
@@ -120,43 +132,43 @@ func (w *workflow) order() (out []node, err error) {
 			out = append(out, n)
 		}
 		if len(later) == len(rest) {
-			return nil, errors.New("WF_DAG_INVALID: nodes wait for each other, or for one that is not there")
+			return nil, because(runtimev1.ReasonCode_WF_DAG_INVALID, errors.New("nodes wait for each other, or for one that is not there"))
 		}
 		rest = later
 	}
 	return out, nil
 }
 
-// node plays one node, and returns its text.
-func (s *Set) node(ctx context.Context, q *worker.Question, n node, model string, inputs []input) (string, error) {
-	switch n.Type {
-	case "WORKFLOW_NODE_CONTROL_NOOP":
+// node plays one node, and returns its text. otherwise is the model of a node that names none.
+func (m Models) node(ctx context.Context, q *worker.Question, n node, otherwise string, inputs []input) (string, error) {
+	switch runtimev1.WorkflowNodeType(runtimev1.WorkflowNodeType_value[n.Type]) {
+	case runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP:
 		return joined(inputs), nil
-	case "WORKFLOW_NODE_TRANSFORM_TEMPLATE":
+	case runtimev1.WorkflowNodeType_WORKFLOW_NODE_TRANSFORM_TEMPLATE:
 		return filled(n.Template.Template, inputs), nil
-	case "WORKFLOW_NODE_AI_GENERATE", "WORKFLOW_NODE_AI_STREAM":
+	case runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_GENERATE, runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_STREAM:
 		cfg := cmp.Or(n.Generate, n.Stream)
 		if cfg == nil {
-			return "", fmt.Errorf("WF_NODE_CONFIG_MISMATCH: node %.100q has no configuration", n.ID)
+			return "", mismatch("node %.100q has no configuration", n.ID)
 		}
-		return s.generate(ctx, q, *cfg, model, inputs)
+		return m.generate(ctx, q, *cfg, otherwise, inputs)
 	}
-	return "", fmt.Errorf("WF_NODE_CONFIG_MISMATCH: node %.100q is of type %.100q", n.ID, n.Type)
+	return "", mismatch("node %.100q is of type %.100q", n.ID, n.Type)
 }
 
 // generate asks a model, and returns the text of its message.
-func (s *Set) generate(ctx context.Context, q *worker.Question, cfg aiNode, model string, inputs []input) (string, error) {
+func (m Models) generate(ctx context.Context, q *worker.Question, cfg aiNode, otherwise string, inputs []input) (string, error) {
 	prompt := filled(cfg.Prompt, inputs)
 	if prompt == "" {
 		prompt = cmp.Or(joined(inputs), q.Text())
 	}
-	session, err := json.Marshal(fields{"once": true, "model": cmp.Or(cfg.Model, model), "system": cfg.System, "parameters": cfg.nodeParams})
-	content, cerr := json.Marshal(fields{"content": prompt})
+	session, err := json.Marshal(object{"once": true, "model": cmp.Or(cfg.Model, otherwise), "system": cfg.System, "parameters": cfg.nodeParams})
+	content, cerr := json.Marshal(object{"content": prompt})
 	if err := errors.Join(err, cerr); err != nil {
-		return "", fmt.Errorf("AI_INPUT_INVALID: %w", err)
+		return "", &model.Error{Kind: model.BadInput, Err: err}
 	}
 	asked := &worker.Question{Message: q.Message.With(content), Run: q.Run, Turn: q.Turn, Told: q.Told, Session: session}
-	if _, err := s.Answer(ctx, asked); err != nil {
+	if _, err := m.Set.Answer(ctx, asked); err != nil {
 		return "", err
 	}
 	fold, err := q.Fold(ctx)

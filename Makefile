@@ -21,7 +21,7 @@ PROCESSES := internal/e2e
 UNRACED_DEPS := modernc.org/sqlite/lib modernc.org/libc/... modernc.org/memory github.com/santhosh-tekuri/jsonschema/v6/... \
 	unicode/... $(UNRACED:%=agentstream/%)
 # Those that take longest are begun first: nobody waits for them.
-LONGEST := cmd/agentstream edge producers persister/postgres persister/sqlite
+LONGEST := cmd/agentstream edge/live edge/rest edge producers persister/postgres persister/sqlite
 PKG     ?= ./...
 # bench is a module of its own, of which PKG may name packages like of any other folder.
 OWN     = $(filter-out ./bench ./bench/%,$(PKG))
@@ -188,7 +188,7 @@ bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./be
 
 .PHONY: rates
 rates: ## Print rate, delay and loss by mix and by link (native R1, R4), in virtual time
-	@AGENTSTREAM_RATES=full go test -count=1 -v -run 'TestRates|TestR4NothingOfHistoryIsSpared|TestR4LiveOverALink' ./edge | sed -n 's/^.*rates_test.go:[0-9]*: |/|/p'
+	@AGENTSTREAM_RATES=full go test -count=1 -v -run 'TestRates|TestR4NothingOfHistoryIsSpared|TestR4LiveOverALink' ./edge/live | sed -n 's/^.*rates_test.go:[0-9]*: |/|/p'
 
 RESULTS ?= bin/referee
 ROUNDS  ?= 3

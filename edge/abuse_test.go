@@ -19,48 +19,27 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
-
-// odd is a dialect that misbehaves.
-type odd struct {
-	pattern   string
-	transport dialect.Transport
-	open      func(dialect.Input) (dialect.Request, error)
-	project   func(*dialect.Frames, schema.Record) error
-	mode      dialect.Mode
-}
-
-func (o odd) Info() dialect.Info {
-	if o.transport == "" {
-		o.transport = dialect.SSE
-	}
-	return dialect.Info{Name: "odd", Streams: []dialect.Stream{{Name: "odd", Pattern: o.pattern, Transport: o.transport, Mode: o.mode}}}
-}
-func (o odd) Open(in dialect.Input) (dialect.Request, error) { return o.open(in) }
-func (o odd) Projector(dialect.Request) dialect.Projector    { return o }
-func (o odd) AppendError(dst []byte, p dialect.Problem) []byte {
-	return append(dst, `{"odd":"`+p.Code+`"}`...)
-}
-func (o odd) Project(out *dialect.Frames, r schema.Record) error { return o.project(out, r) }
 
 func byPath(in dialect.Input) (dialect.Request, error) {
 	return dialect.Request{Run: in.Path["run"]}, nil
 }
 
 func TestPanics(t *testing.T) {
-	h := newHouse(t, func(c *edge.Config) {
-		c.Protocols = append(c.Protocols, speak(
-			odd{pattern: "GET /open/{run}", open: func(dialect.Input) (dialect.Request, error) { panic("secret state") }},
-			odd{pattern: "GET /abort/{run}", open: func(dialect.Input) (dialect.Request, error) { panic(http.ErrAbortHandler) }},
-			odd{pattern: "GET /project/{run}", open: byPath, project: func(_ *dialect.Frames, r schema.Record) error {
+	h := edgetest.NewHouse(t, func(c *edge.Config) {
+		c.Protocols = append(c.Protocols, edgetest.Speak(
+			edgetest.OddDialect{Pattern: "GET /open/{run}", OnOpen: func(dialect.Input) (dialect.Request, error) { panic("secret state") }},
+			edgetest.OddDialect{Pattern: "GET /abort/{run}", OnOpen: func(dialect.Input) (dialect.Request, error) { panic(http.ErrAbortHandler) }},
+			edgetest.OddDialect{Pattern: "GET /project/{run}", OnOpen: byPath, OnProject: func(_ *dialect.Frames, r schema.Record) error {
 				if r.Seq == 2 {
 					panic("in mid-stream")
 				}
 				return nil
 			}},
-			odd{pattern: "GET /error/{run}", open: byPath, mode: dialect.ModeB, project: func(out *dialect.Frames, r schema.Record) error {
+			edgetest.OddDialect{Pattern: "GET /error/{run}", OnOpen: byPath, Mode: dialect.ModeB, OnProject: func(out *dialect.Frames, r schema.Record) error {
 				if r.Seq == 2 {
 					return errors.New("cannot be told")
 				}
@@ -68,19 +47,19 @@ func TestPanics(t *testing.T) {
 				return nil
 			}})...)
 	})
-	h.do("POST", "/v1/agent/runs/run/events", good+"\n"+good)
-	if a := h.do("GET", "/open/run", ""); a.status != 500 || a.body != `{"odd":"INTERNAL"}`+"\n" {
-		t.Errorf("%d %s", a.status, a.body)
+	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine+"\n"+edgetest.GoodLine)
+	if a := h.Do("GET", "/open/run", ""); a.Status != 500 || a.Body != `{"odd":"INTERNAL"}`+"\n" {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if n := strings.Count(h.logs.String(), "secret state"); n != 1 {
+	if n := strings.Count(h.Logs.String(), "secret state"); n != 1 {
 		t.Errorf("the panic is logged %d times", n)
 	}
-	if resp, err := http.DefaultClient.Do(h.request("GET", "/abort/run", "")); err == nil {
+	if resp, err := http.DefaultClient.Do(h.Request("GET", "/abort/run", "")); err == nil {
 		resp.Body.Close()
 		t.Errorf("an abort was answered %d", resp.StatusCode)
 	}
 	for _, path := range []string{"/project/run", "/error/run"} {
-		resp, err := http.DefaultClient.Do(h.request("GET", path, ""))
+		resp, err := http.DefaultClient.Do(h.Request("GET", path, ""))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,30 +70,30 @@ func TestPanics(t *testing.T) {
 		}
 	}
 	// The dialect's own words for other refusals, too; and the run is checked whatever Open says.
-	if a := h.do("GET", "/project/none", ""); a.status != 404 || a.body != `{"odd":"NOT-FOUND"}`+"\n" {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := h.Do("GET", "/project/none", ""); a.Status != 404 || a.Body != `{"odd":"NOT-FOUND"}`+"\n" {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := h.do("GET", "/project/a%2Fb", ""); a.status != 400 || a.body != `{"odd":"BAD-ID"}`+"\n" {
-		t.Errorf("%d %s", a.status, a.body)
+	if a := h.Do("GET", "/project/a%2Fb", ""); a.Status != 400 || a.Body != `{"odd":"BAD-ID"}`+"\n" {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := h.do("GET", "/healthz", ""); a.status != 200 {
-		t.Errorf("the server is gone: %d", a.status)
+	if a := h.Do("GET", "/healthz", ""); a.Status != 200 {
+		t.Errorf("the server is gone: %d", a.Status)
 	}
 }
 
 // TestModeDStaysOpen has a session's stream: the end of the run is not its end, and there is no 204.
 func TestModeDStaysOpen(t *testing.T) {
-	h := newHouse(t, func(c *edge.Config) {
-		c.Protocols = append(c.Protocols, speak(odd{pattern: "GET /d/{run}", open: byPath, mode: dialect.ModeD, project: func(out *dialect.Frames, r schema.Record) error {
+	h := edgetest.NewHouse(t, func(c *edge.Config) {
+		c.Protocols = append(c.Protocols, edgetest.Speak(edgetest.OddDialect{Pattern: "GET /d/{run}", OnOpen: byPath, Mode: dialect.ModeD, OnProject: func(out *dialect.Frames, r schema.Record) error {
 			out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
 			return nil
 		}})...)
 	})
-	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-	r := h.watch(http.DefaultClient, "/d/run")
-	r.expect("data: 1\n\n")
-	h.do("POST", "/v1/agent/runs/run/events", `{"type":"command.message","payload":{"content":"go on"}}`)
-	r.expect("data: 2\n\n")
+	h.Do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	r := h.Watch(http.DefaultClient, "/d/run")
+	r.Expect("data: 1\n\n")
+	h.Do("POST", "/v1/agent/runs/run/events", `{"type":"command.message","payload":{"content":"go on"}}`)
+	r.Expect("data: 2\n\n")
 }
 
 // TestNeverReadingClient has one client that never reads and one that does, on the same run. The
@@ -122,24 +101,24 @@ func TestModeDStaysOpen(t *testing.T) {
 func TestNeverReadingClient(t *testing.T) {
 	var mu sync.Mutex
 	closed := map[dialect.Reason]int{}
-	h := newHouse(t, func(c *edge.Config) {
+	h := edgetest.NewHouse(t, func(c *edge.Config) {
 		c.WriteTimeout = 300 * time.Millisecond
 		c.Hooks.StreamClosed = func(_ string, _ dialect.Transport, r dialect.Reason) { mu.Lock(); closed[r]++; mu.Unlock() }
 	})
 	count := func(r dialect.Reason) int { mu.Lock(); defer mu.Unlock(); return closed[r] }
 	const run, events, idle = "/v1/agent/runs/run", 200, 20
 	text := strings.Repeat("x", 100<<10) // 20 MB in all: more than any socket buffer takes
-	h.do("POST", run+"/events", good)
+	h.Do("POST", run+"/events", edgetest.GoodLine)
 	for range idle {
-		c, err := net.Dial("tcp", h.addr)
+		c, err := net.Dial("tcp", h.Addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		io.WriteString(c, "GET "+run+"/stream?detail=full HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
-	r := h.watch(http.DefaultClient, run+"/stream?detail=full") // at once, not ten times a second
-	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+	r := h.Watch(http.DefaultClient, run+"/stream?detail=full") // at once, not ten times a second
+	if got, err := r.Next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
 		t.Fatalf("%q %v", got, err)
 	}
 	var before, after runtime.MemStats
@@ -147,10 +126,10 @@ func TestNeverReadingClient(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	peak := uint64(0)
 	for i := range events {
-		if a := h.do("POST", run+"/events", `{"type":"text.delta","payload":{"text":"`+text+`"}}`); a.status != 200 {
-			t.Fatalf("%d %s", a.status, a.body)
+		if a := h.Do("POST", run+"/events", `{"type":"text.delta","payload":{"text":"`+text+`"}}`); a.Status != 200 {
+			t.Fatalf("%d %s", a.Status, a.Body)
 		}
-		if got, err := r.next(); err != nil || !strings.HasSuffix(got, fmt.Sprintf("\nid: %d\n\n", i+2)) {
+		if got, err := r.Next(); err != nil || !strings.HasSuffix(got, fmt.Sprintf("\nid: %d\n\n", i+2)) {
 			t.Fatalf("the reading client at %d: %d bytes, %v", i+2, len(got), err)
 		}
 		if i%50 == 49 {
@@ -159,7 +138,7 @@ func TestNeverReadingClient(t *testing.T) {
 			peak = max(peak, after.HeapAlloc)
 		}
 	}
-	eventually(t, "all clients that do not read are cut", func() bool { return count(dialect.ReasonSlowClient) == idle })
+	edgetest.Eventually(t, "all clients that do not read are cut", func() bool { return count(dialect.ReasonSlowClient) == idle })
 	if count(dialect.ReasonClientGone) != 0 {
 		t.Errorf("ends: %v", closed)
 	}
@@ -168,8 +147,8 @@ func TestNeverReadingClient(t *testing.T) {
 	if extra := int64(peak) - int64(before.HeapAlloc) - int64(log); extra > 20<<20 {
 		t.Errorf("%d bytes beyond the log, %d per silent client", extra, extra/idle)
 	}
-	h.do("POST", run+"/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-	if rest, err := io.ReadAll(r.b); err != nil || !strings.HasSuffix(string(rest), fmt.Sprintf("id: %d\n\n", events+2)) {
+	h.Do("POST", run+"/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	if rest, err := io.ReadAll(r.B); err != nil || !strings.HasSuffix(string(rest), fmt.Sprintf("id: %d\n\n", events+2)) {
 		t.Errorf("the reading client's end: %d bytes, %v", len(rest), err)
 	}
 }
@@ -179,42 +158,42 @@ func TestNeverReadingClient(t *testing.T) {
 func TestDrain(t *testing.T) {
 	hold := make(chan struct{})
 	var reasons sync.Map
-	h := newHouse(t, func(c *edge.Config) {
+	h := edgetest.NewHouse(t, func(c *edge.Config) {
 		c.DrainWindow, c.DrainLimit = 300*time.Millisecond, 10*time.Second
 		c.Hooks.StreamClosed = func(_ string, _ dialect.Transport, r dialect.Reason) { reasons.Store(r, true) }
 		c.Checks = []edge.Check{{Name: "slow", Run: func(context.Context) error { <-hold; return nil }}}
 	})
-	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"running"}}`)
-	c2 := h2c()
+	h.Do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"running"}}`)
+	c2 := edgetest.H2C()
 	defer c2.CloseIdleConnections()
-	var streams []*reader
+	var streams []*edgetest.EventReader
 	for i := range 12 {
 		client := http.DefaultClient
 		if i%2 == 1 {
 			client = c2
 		}
-		r := h.watch(client, "/v1/agent/runs/run/stream?detail=full")
-		if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+		r := h.Watch(client, "/v1/agent/runs/run/stream?detail=full")
+		if got, err := r.Next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
 			t.Fatalf("%q %v", got, err)
 		}
 		streams = append(streams, r)
 	}
-	ordinary := make(chan answer, 1)
+	ordinary := make(chan edgetest.Reply, 1)
 	begun := make(chan struct{})
 	go func() {
 		close(begun)
-		ordinary <- h.do("GET", "/readyz", "")
+		ordinary <- h.Do("GET", "/readyz", "")
 	}()
 	<-begun
-	eventually(t, "the ordinary request is under way", func() bool { return strings.Count(dump(), ".(*Server).ready") > 0 })
+	edgetest.Eventually(t, "the ordinary request is under way", func() bool { return strings.Count(dump(), ".(*Server).ready") > 0 })
 
 	stopping := make(chan error, 1)
 	start := time.Now()
-	go func() { stopping <- h.stop() }()
+	go func() { stopping <- h.Stop() }()
 	times := make(chan time.Duration, len(streams))
 	for _, r := range streams {
 		go func() {
-			rest, err := io.ReadAll(r.b)
+			rest, err := io.ReadAll(r.B)
 			if err == nil || len(rest) > 0 {
 				t.Errorf("the body ends with %q, %v: not a cut", rest, err)
 			}
@@ -232,13 +211,13 @@ func TestDrain(t *testing.T) {
 	if last-first < 100*time.Millisecond {
 		t.Errorf("streams ended within %v of each other", last-first)
 	}
-	if c, err := net.Dial("tcp", h.addr); err == nil {
+	if c, err := net.Dial("tcp", h.Addr); err == nil {
 		c.Close()
 		t.Error("still accepting")
 	}
 	close(hold)
-	if a := <-ordinary; a.status != 503 || !strings.Contains(a.body, `"draining":true`) {
-		t.Errorf("the ordinary request: %d %s", a.status, a.body)
+	if a := <-ordinary; a.Status != 503 || !strings.Contains(a.Body, `"draining":true`) {
+		t.Errorf("the ordinary request: %d %s", a.Status, a.Body)
 	}
 	if err := <-stopping; err != nil {
 		t.Errorf("run: %v", err)
@@ -252,8 +231,8 @@ func TestDrain(t *testing.T) {
 		}
 		return true
 	})
-	if h.last("run") != 1 {
-		t.Errorf("draining wrote to the run: %d", h.last("run"))
+	if h.Last("run") != 1 {
+		t.Errorf("draining wrote to the run: %d", h.Last("run"))
 	}
 }
 
@@ -261,22 +240,22 @@ func TestDrain(t *testing.T) {
 // the streams that are open.
 func TestDrainDelay(t *testing.T) {
 	const delay = 2 * time.Second
-	h := newHouse(t, func(c *edge.Config) { c.DrainDelay, c.DrainWindow = delay, time.Millisecond })
-	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"running"}}`)
-	open := h.watch(http.DefaultClient, "/v1/agent/runs/run/stream?detail=full")
-	if _, err := open.next(); err != nil {
+	h := edgetest.NewHouse(t, func(c *edge.Config) { c.DrainDelay, c.DrainWindow = delay, time.Millisecond })
+	h.Do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"running"}}`)
+	open := h.Watch(http.DefaultClient, "/v1/agent/runs/run/stream?detail=full")
+	if _, err := open.Next(); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
 	stopped := make(chan error, 1)
-	go func() { stopped <- h.stop() }()
-	eventually(t, "the node is not ready", func() bool {
-		a := h.do("GET", "/readyz", "")
-		return a.status == 503 && strings.Contains(a.body, `"draining":true`)
+	go func() { stopped <- h.Stop() }()
+	edgetest.Eventually(t, "the node is not ready", func() bool {
+		a := h.Do("GET", "/readyz", "")
+		return a.Status == 503 && strings.Contains(a.Body, `"draining":true`)
 	})
 	fresh := &http.Client{Transport: &http.Transport{}} // a balancer that has not noticed opens a connection
 	defer fresh.CloseIdleConnections()
-	res, err := fresh.Post("http://"+h.addr+"/v1/agent/runs/run/events", "application/json", strings.NewReader(`{"type":"text.delta","payload":{"text":"late"}}`))
+	res, err := fresh.Post("http://"+h.Addr+"/v1/agent/runs/run/events", "application/json", strings.NewReader(`{"type":"text.delta","payload":{"text":"late"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,11 +263,11 @@ func TestDrainDelay(t *testing.T) {
 	if res.StatusCode != http.StatusOK || !res.Close {
 		t.Errorf("a write in the delay: %s, the connection closes: %t", res.Status, res.Close)
 	}
-	late := h.watch(fresh, "/v1/agent/runs/run/stream?detail=full")
-	if got, err := late.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+	late := h.Watch(fresh, "/v1/agent/runs/run/stream?detail=full")
+	if got, err := late.Next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
 		t.Errorf("a stream that begins in the delay: %q %v", got, err)
 	}
-	if got, err := open.next(); err != nil || !strings.Contains(got, "late") {
+	if got, err := open.Next(); err != nil || !strings.Contains(got, "late") {
 		t.Errorf("a stream that was open: %q %v", got, err)
 	}
 	if err := <-stopped; err != nil {
@@ -297,7 +276,7 @@ func TestDrainDelay(t *testing.T) {
 	if took := time.Since(begun); took < delay {
 		t.Errorf("the drain began after %v", took)
 	}
-	if c, err := net.Dial("tcp", h.addr); err == nil {
+	if c, err := net.Dial("tcp", h.Addr); err == nil {
 		c.Close()
 		t.Error("still accepting")
 	}
@@ -311,31 +290,31 @@ func dump() string {
 
 // TestDrainLimit has a client that blocks its stream for longer than Run may wait.
 func TestDrainLimit(t *testing.T) {
-	h := newHouse(t, func(c *edge.Config) {
+	h := edgetest.NewHouse(t, func(c *edge.Config) {
 		c.WriteTimeout, c.DrainLimit = time.Minute, 300*time.Millisecond
 		c.DrainWindow = time.Millisecond
 	})
 	for range 60 {
-		h.do("POST", "/v1/agent/runs/fat/events", `{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`)
+		h.Do("POST", "/v1/agent/runs/fat/events", `{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`)
 	}
-	c, err := net.Dial("tcp", h.addr)
+	c, err := net.Dial("tcp", h.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	io.WriteString(c, "GET /v1/agent/runs/fat/stream?detail=full HTTP/1.1\r\nHost: x\r\n\r\n")
-	eventually(t, "the stream hangs in a write", func() bool {
+	edgetest.Eventually(t, "the stream hangs in a write", func() bool {
 		return strings.Contains(dump(), ".(*Direct).write") && strings.Contains(dump(), "waitWrite")
 	})
-	h.hung = true
-	if err := h.stop(); !errors.Is(err, context.DeadlineExceeded) {
+	h.Hung = true
+	if err := h.Stop(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("run: %v", err)
 	}
 }
 
 func TestSlowHeadersAreCut(t *testing.T) {
 	t.Parallel() // it waits
-	h := newHouse(t, func(c *edge.Config) { c.HeaderTimeout, c.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond })
+	h := edgetest.NewHouse(t, func(c *edge.Config) { c.HeaderTimeout, c.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond })
 	for name, text := range map[string]string{
 		"silent":       "",
 		"half a line":  "GET /healthz HT",
@@ -345,7 +324,7 @@ func TestSlowHeadersAreCut(t *testing.T) {
 		"half preface": "PRI * HTTP/2.0\r\n\r\nSM",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := net.Dial("tcp", h.addr)
+			c, err := net.Dial("tcp", h.Addr)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -362,27 +341,27 @@ func TestSlowHeadersAreCut(t *testing.T) {
 // TestDamagedLog has a stream that meets what is not a line of the log: it is broken off, never a
 // quiet stall, never a clean end, and never passed on.
 func TestDamagedLog(t *testing.T) {
-	h := newHouse(t)
-	h.do("POST", "/v1/agent/runs/open/events", good)
-	r := h.watch(http.DefaultClient, "/v1/agent/runs/open/stream?detail=full")
-	if _, err := r.next(); err != nil {
+	h := edgetest.NewHouse(t)
+	h.Do("POST", "/v1/agent/runs/open/events", edgetest.GoodLine)
+	r := h.Watch(http.DefaultClient, "/v1/agent/runs/open/stream?detail=full")
+	if _, err := r.Next(); err != nil {
 		t.Fatal(err)
 	}
 	key := schema.RunKey{Tenant: "acme", Run: "open"}
-	head, err := h.log.Log.Head(context.Background(), key, "")
+	head, err := h.Log.Log.Head(context.Background(), key, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	broken := schematest.Packs(key, schematest.Named("plain"), 1)[1] // seq 2
 	broken.Body = []byte("{\"id\":\"not a line of the log\"}\n")
-	if _, err := h.log.Log.Append(context.Background(), &broken, head.Stored); err != nil {
+	if _, err := h.Log.Log.Append(context.Background(), &broken, head.Stored); err != nil {
 		t.Fatal(err)
 	}
-	rest, err := io.ReadAll(r.b)
+	rest, err := io.ReadAll(r.B)
 	if err == nil || len(rest) > 0 {
 		t.Errorf("the body ends with %q, %v", rest, err)
 	}
-	eventually(t, "the reason is logged", func() bool { return strings.Contains(h.logs.String(), `"reason":"internal"`) })
+	edgetest.Eventually(t, "the reason is logged", func() bool { return strings.Contains(h.Logs.String(), `"reason":"internal"`) })
 }
 
 // TestLogAwayUnderAStream has an edge that is cut off from the log (faults 9): its readers get
@@ -394,17 +373,17 @@ func TestLogAwayUnderAStream(t *testing.T) {
 }
 
 func logAway(t *testing.T, detail string) {
-	ln := newPipes()
-	h := newHouseOn(t, ln, ln.client())
-	h.do("POST", "/v1/agent/runs/run/events", good)
-	r := h.watch(h.client, "/v1/agent/runs/run/stream"+detail)
-	if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+	ln := edgetest.NewPipes()
+	h := edgetest.NewHouseOn(t, ln, ln.Client())
+	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine)
+	r := h.Watch(h.Client, "/v1/agent/runs/run/stream"+detail)
+	if got, err := r.Next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
 		t.Fatalf("%q %v", got, err)
 	}
-	h.log.down.Store(true)
+	h.Log.Down.Store(true)
 	begun, alive := time.Now(), 0
 	for {
-		got, err := r.next()
+		got, err := r.Next()
 		if err != nil {
 			if errors.Is(err, io.EOF) || got != "" {
 				t.Errorf("the end looks clean: %q %v", got, err)
@@ -420,28 +399,28 @@ func logAway(t *testing.T, detail string) {
 		t.Errorf("ended after %v and %d keep-alives", d, alive)
 	}
 	synctest.Wait()
-	if !strings.Contains(h.logs.String(), `"reason":"unavailable"`) {
-		t.Errorf("log: %s", h.logs)
+	if !strings.Contains(h.Logs.String(), `"reason":"unavailable"`) {
+		t.Errorf("log: %s", h.Logs)
 	}
-	h.log.down.Store(false)
-	h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-	if got := h.do("GET", "/v1/agent/runs/run/stream"+detail, "", "Last-Event-ID", "1").events(t); !strings.HasSuffix(got, "id: 2\n\n") {
+	h.Log.Down.Store(false)
+	h.Do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	if got := h.Do("GET", "/v1/agent/runs/run/stream"+detail, "", "Last-Event-ID", "1").Events(t); !strings.HasSuffix(got, "id: 2\n\n") {
 		t.Errorf("after healing: %q", got)
 	}
 }
 
 // TestSecretsAreNotLogged sends credentials and hostile text in every place that a log might take up.
 func TestSecretsAreNotLogged(t *testing.T) {
-	h := newHouse(t)
+	h := edgetest.NewHouse(t)
 	const secret = "s3cr3t"
 	forged := "\n{\"level\":\"ERROR\",\"msg\":\"forged\"}"
-	h.do("POST", "/v1/agent/runs/run/events?token="+secret, `{"type":"custom.`+secret+`","payload":{"k":"`+secret+`"}}`,
+	h.Do("POST", "/v1/agent/runs/run/events?token="+secret, `{"type":"custom.`+secret+`","payload":{"k":"`+secret+`"}}`,
 		"Authorization", "Bearer "+secret, "Cookie", "session="+secret, "Idempotency-Key", secret, "X-Api-Key", secret)
-	h.do("GET", "/v1/agent/runs/"+url.PathEscape(secret+forged)+"/stream", "", "Authorization", "Bearer "+secret)
-	h.do("GET", "/"+secret+url.PathEscape(forged), "")
-	h.do("POST", "/v1/agent/runs/run/events", secret, "User-Agent", secret, "Referer", secret)
-	h.raw("BREW" + " /v1/agent/runs/" + secret + "/x HTTP/1.1\r\nHost: " + secret + "\r\nConnection: close\r\n\r\n")
-	if logs := h.logs.String(); strings.Contains(logs, secret) || strings.Contains(logs, "forged") || strings.Count(logs, "\n") != 5 {
+	h.Do("GET", "/v1/agent/runs/"+url.PathEscape(secret+forged)+"/stream", "", "Authorization", "Bearer "+secret)
+	h.Do("GET", "/"+secret+url.PathEscape(forged), "")
+	h.Do("POST", "/v1/agent/runs/run/events", secret, "User-Agent", secret, "Referer", secret)
+	h.Raw("BREW" + " /v1/agent/runs/" + secret + "/x HTTP/1.1\r\nHost: " + secret + "\r\nConnection: close\r\n\r\n")
+	if logs := h.Logs.String(); strings.Contains(logs, secret) || strings.Contains(logs, "forged") || strings.Count(logs, "\n") != 5 {
 		t.Errorf("log: %s", logs)
 	}
 }
@@ -449,12 +428,12 @@ func TestSecretsAreNotLogged(t *testing.T) {
 // TestVanishedClients opens and drops many streams; goleak at the end of the package and the count of
 // open streams here show that nothing is left of them.
 func TestVanishedClients(t *testing.T) {
-	h := newHouse(t, func(c *edge.Config) { c.MaxStreams = 50 })
-	h.do("POST", "/v1/agent/runs/run/events", good)
+	h := edgetest.NewHouse(t, func(c *edge.Config) { c.MaxStreams = 50 })
+	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine)
 	for range 4 {
 		var conns []net.Conn
 		for range 50 {
-			c, err := net.Dial("tcp", h.addr)
+			c, err := net.Dial("tcp", h.Addr)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -467,8 +446,8 @@ func TestVanishedClients(t *testing.T) {
 		for _, c := range conns {
 			c.Close()
 		}
-		eventually(t, "places are free", func() bool { return h.do("HEAD", "/v1/agent/runs/run/stream?detail=full", "").status == 200 })
-		eventually(t, "streams are gone", func() bool { return !strings.Contains(dump(), ".(*Server).deliver") })
-		h.vacant() // so that the next fifty find all places
+		edgetest.Eventually(t, "places are free", func() bool { return h.Do("HEAD", "/v1/agent/runs/run/stream?detail=full", "").Status == 200 })
+		edgetest.Eventually(t, "streams are gone", func() bool { return !strings.Contains(dump(), ".(*Server).deliver") })
+		h.Vacant() // so that the next fifty find all places
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/auth/authtest"
 	"agentstream/edge/dialect"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
@@ -30,7 +31,7 @@ type guarded struct {
 	*matrix
 	issuer  *authtest.Issuer
 	keysAt  string // file of the API keys
-	logs    *syncBuffer
+	logs    *edgetest.SyncBuffer
 	secrets []string // that must not be in the logs
 }
 
@@ -38,7 +39,7 @@ const staticToken = "static-token-of-the-tests-0123456789"
 
 func newGuarded(t testing.TB, change ...func(*edge.Config)) *guarded {
 	t.Helper()
-	g := &guarded{issuer: authtest.New(t, "rsa", "ec", "ec384", "ed"), keysAt: filepath.Join(t.TempDir(), "keys"), logs: new(syncBuffer)}
+	g := &guarded{issuer: authtest.New(t, "rsa", "ec", "ec384", "ed"), keysAt: filepath.Join(t.TempDir(), "keys"), logs: new(edgetest.SyncBuffer)}
 	g.secret(staticToken)
 	if err := os.WriteFile(g.keysAt, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -81,18 +82,18 @@ func (g *guarded) secret(s string) string {
 
 // key puts a new API key into the file and gives its text.
 func (g *guarded) key(id string, scopes auth.Scope) string {
-	g.t.Helper()
+	g.T.Helper()
 	text, key, err := auth.NewAPIKey(id, "acme", scopes, time.Time{})
 	if err != nil {
-		g.t.Fatal(err)
+		g.T.Fatal(err)
 	}
 	line, err := key.Line()
 	if err != nil {
-		g.t.Fatal(err)
+		g.T.Fatal(err)
 	}
 	have, err := os.ReadFile(g.keysAt)
 	if err != nil {
-		g.t.Fatal(err)
+		g.T.Fatal(err)
 	}
 	g.writeKeys(string(have) + string(line))
 	g.secret(key.Hash)
@@ -100,35 +101,35 @@ func (g *guarded) key(id string, scopes auth.Scope) string {
 }
 
 func (g *guarded) writeKeys(text string) {
-	g.t.Helper()
+	g.T.Helper()
 	if err := os.WriteFile(g.keysAt, []byte(text), 0o600); err != nil {
-		g.t.Fatal(err)
+		g.T.Fatal(err)
 	}
 }
 
 // ticket asks for one.
 func (g *guarded) ticket(run, token string) string {
-	g.t.Helper()
-	a := g.do("POST", "/v1/agent/runs/"+run+"/tickets", "", "Authorization", "Bearer "+token)
+	g.T.Helper()
+	a := g.Do("POST", "/v1/agent/runs/"+run+"/tickets", "", "Authorization", "Bearer "+token)
 	var out struct {
 		Ticket  string    `json:"ticket"`
 		Expires time.Time `json:"expires_at"`
 	}
-	if err := json.Unmarshal([]byte(a.body), &out); err != nil || a.status != 201 || !strings.HasPrefix(out.Ticket, "tkt_") {
-		g.t.Fatalf("%d %s", a.status, a.body)
+	if err := json.Unmarshal([]byte(a.Body), &out); err != nil || a.Status != 201 || !strings.HasPrefix(out.Ticket, "tkt_") {
+		g.T.Fatalf("%d %s", a.Status, a.Body)
 	}
-	if left := time.Until(out.Expires); left <= 0 || left > time.Minute || a.header.Get("Cache-Control") != "no-store" {
-		g.t.Errorf("good for %v, %v", left, a.header)
+	if left := time.Until(out.Expires); left <= 0 || left > time.Minute || a.Header.Get("Cache-Control") != "no-store" {
+		g.T.Errorf("good for %v, %v", left, a.Header)
 	}
 	return g.secret(out.Ticket)
 }
 
 // silent says that no secret is in the logs, whole or in its telling part.
 func (g *guarded) silent() {
-	g.t.Helper()
-	logs := g.logs.String() + g.matrix.house.logs.String()
+	g.T.Helper()
+	logs := g.logs.String() + g.matrix.House.Logs.String()
 	if strings.Count(logs, "\n") < 5 {
-		g.t.Fatalf("hardly anything was logged: %s", logs)
+		g.T.Fatalf("hardly anything was logged: %s", logs)
 	}
 	for _, s := range g.secrets {
 		for part := range strings.SplitSeq(s, ".") {
@@ -136,7 +137,7 @@ func (g *guarded) silent() {
 				part = part[len(part)-24:]
 			}
 			if len(part) >= 16 && strings.Contains(logs, part) {
-				g.t.Errorf("a secret is in the logs: %s", part)
+				g.T.Errorf("a secret is in the logs: %s", part)
 			}
 		}
 	}
@@ -146,8 +147,8 @@ func (g *guarded) silent() {
 // and nothing of the token in the logs.
 func TestHostileTokensOverHTTP(t *testing.T) {
 	g := newGuarded(t)
-	if a := g.do("GET", "/v1/agent/runs/run", "", "Authorization", "Bearer "+g.secret(g.issuer.Good())); a.status != 200 {
-		t.Fatalf("the good token is answered %d %s", a.status, a.body)
+	if a := g.Do("GET", "/v1/agent/runs/run", "", "Authorization", "Bearer "+g.secret(g.issuer.Good())); a.Status != 200 {
+		t.Fatalf("the good token is answered %d %s", a.Status, a.Body)
 	}
 	want, sent := "", 0
 	for _, tt := range g.issuer.Hostile() {
@@ -158,14 +159,14 @@ func TestHostileTokensOverHTTP(t *testing.T) {
 		g.secret(tt.Text)
 		for _, path := range []string{"GET /v1/agent/runs/run", "GET /v1/agent/runs/run/stream", "POST /v1/agent/runs/run/events"} {
 			method, path, _ := strings.Cut(path, " ")
-			a := g.do(method, path, "", "Authorization", "Bearer "+tt.Text)
-			p := a.expect(t, 401, "UNAUTHORIZED")
-			body := strings.ReplaceAll(a.body, p.RequestID, "ID")
+			a := g.Do(method, path, "", "Authorization", "Bearer "+tt.Text)
+			p := a.Expect(t, 401, "UNAUTHORIZED")
+			body := strings.ReplaceAll(a.Body, p.RequestID, "ID")
 			if want == "" {
 				want = body
 			}
-			if body != want || a.header.Get("WWW-Authenticate") != "Bearer" || a.header.Get("Cache-Control") != "no-store" {
-				t.Errorf("%s: %s %s %v", tt.Name, path, body, a.header)
+			if body != want || a.Header.Get("WWW-Authenticate") != "Bearer" || a.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: %s %s %v", tt.Name, path, body, a.Header)
 			}
 		}
 	}
@@ -188,15 +189,15 @@ func TestScopes(t *testing.T) {
 		c.Authenticate = func(*http.Request) (auth.Caller, error) { return auth.Caller{Tenant: "acme", Scopes: scopes}, nil }
 	})
 	for i, rt := range m.table {
-		client := m.client
+		client := m.Client
 		if rt.Transport == dialect.GRPC {
-			client = h2c()
+			client = edgetest.H2C()
 		}
 		for scopes = 0; scopes <= auth.ScopeAll; scopes++ {
 			run := fmt.Sprintf("run_%03d_%d", i, scopes)
 			m.has("acme", run)
 			m.work.take()
-			answer := m.ask(client, rt, rt.Method, run, beyond, tenantHeader, "acme") // streams are refused behind the door
+			answer := m.ask(client, rt, rt.Method, run, beyond, edgetest.TenantHeader, "acme") // streams are refused behind the door
 			work := m.work.take()
 			forbidden := statusOf(answer) == "403" || statusOf(answer) == "grpc 7"
 			if want := scopes&rt.Needs != rt.Needs; forbidden != want {
@@ -213,7 +214,7 @@ func TestScopes(t *testing.T) {
 		switch {
 		case rt.Needs == 0:
 			open = append(open, rt.Pattern)
-		case rt.Method == "GET" && rt.Needs != auth.ScopeRead && rt.Path != publishPath && (rt.Needs != auth.ScopeOperate || strings.Contains(rt.Pattern, "{run}")):
+		case rt.Method == "GET" && rt.Needs != auth.ScopeRead && rt.Path != edgetest.PublishPath && (rt.Needs != auth.ScopeOperate || strings.Contains(rt.Pattern, "{run}")):
 			t.Errorf("%s needs %s", rt.Pattern, rt.Needs)
 		}
 	}
@@ -235,12 +236,12 @@ func TestTicketOpensOneStreamOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			a := g.do("GET", "/v1/agent/runs/ended/stream?detail=full&ticket="+ticket, "")
+			a := g.Do("GET", "/v1/agent/runs/ended/stream?detail=full&ticket="+ticket, "")
 			mu.Lock()
 			defer mu.Unlock()
-			got[a.status]++
-			if a.status == 200 && !strings.Contains(a.body, "run.lifecycle") {
-				t.Errorf("no stream: %s", a.body)
+			got[a.Status]++
+			if a.Status == 200 && !strings.Contains(a.Body, "run.lifecycle") {
+				t.Errorf("no stream: %s", a.Body)
 			}
 		})
 	}
@@ -248,16 +249,16 @@ func TestTicketOpensOneStreamOnce(t *testing.T) {
 	if got[200] != 1 || got[401] != 7 {
 		t.Errorf("eight clients with one ticket: %v", got)
 	}
-	if a := g.do("HEAD", "/v1/agent/runs/ended/stream?ticket="+g.ticket("ended", key), ""); a.status != 200 {
-		t.Errorf("HEAD: %d", a.status)
+	if a := g.Do("HEAD", "/v1/agent/runs/ended/stream?ticket="+g.ticket("ended", key), ""); a.Status != 200 {
+		t.Errorf("HEAD: %d", a.Status)
 	}
 	ticket = g.ticket("ended", key)
-	s, resp, err := g.dial("/v1/agent/runs/ended/stream?ticket=" + ticket)
+	s, resp, err := g.Dial("/v1/agent/runs/ended/stream?ticket=" + ticket)
 	if err != nil {
 		t.Fatalf("%v %v", resp, err)
 	}
-	s.wait(t)
-	if _, resp, err := g.dial("/v1/agent/runs/ended/stream?ticket=" + ticket); err == nil || resp.StatusCode != 401 {
+	s.Wait(t)
+	if _, resp, err := g.Dial("/v1/agent/runs/ended/stream?ticket=" + ticket); err == nil || resp.StatusCode != 401 {
 		t.Errorf("the same ticket again: %v %v", resp, err)
 	}
 	g.silent()
@@ -269,17 +270,17 @@ func TestTicketsAreForStreamsAlone(t *testing.T) {
 	g := newGuarded(t)
 	g.has("acme", "other")
 	key := g.key("watcher", auth.ScopeAll)
-	client := h2c()
+	client := edgetest.H2C()
 	for _, rt := range g.table {
 		if rt.Needs == 0 {
 			continue
 		}
 		ticket := g.ticket("run", key)
-		c := g.client
+		c := g.Client
 		if rt.Transport == dialect.GRPC {
 			c = client
 		}
-		if rt.Transport == "" || rt.Transport == dialect.GRPC || rt.Path == publishPath {
+		if rt.Transport == "" || rt.Transport == dialect.GRPC || rt.Path == edgetest.PublishPath {
 			answer := g.ask(c, rt, rt.Method, "run", "?ticket="+ticket)
 			if s := statusOf(answer); s != "401" && s != "grpc 16" {
 				t.Errorf("%s takes a ticket: %s", rt.Pattern, answer)
@@ -311,13 +312,13 @@ func TestTicketsAreForStreamsAlone(t *testing.T) {
 		}
 	}
 	for run, want := range map[string]int{"never": 404, "a.b": 400} {
-		if a := g.do("POST", "/v1/agent/runs/"+run+"/tickets", "", "Authorization", "Bearer "+key); a.status != want {
-			t.Errorf("a ticket for %s: %d", run, a.status)
+		if a := g.Do("POST", "/v1/agent/runs/"+run+"/tickets", "", "Authorization", "Bearer "+key); a.Status != want {
+			t.Errorf("a ticket for %s: %d", run, a.Status)
 		}
 	}
 	writer := g.key("writer", auth.ScopeWrite|auth.ScopeCommand)
-	if a := g.do("POST", "/v1/agent/runs/run/tickets", "", "Authorization", "Bearer "+writer); a.status != 403 {
-		t.Errorf("a ticket without reading: %d", a.status)
+	if a := g.Do("POST", "/v1/agent/runs/run/tickets", "", "Authorization", "Bearer "+writer); a.Status != 403 {
+		t.Errorf("a ticket without reading: %d", a.Status)
 	}
 	g.silent()
 }
@@ -329,23 +330,23 @@ func TestRevocation(t *testing.T) {
 	key := g.key("leaving", auth.ScopeRead)
 	stays := "Bearer " + staticToken
 	waiting := g.ticket("run", key)
-	byHeader := g.watch(g.client, "/v1/agent/runs/run/stream?detail=full", "Authorization", "Bearer "+key)
-	byTicket := g.watch(g.client, "/v1/agent/runs/run/stream?detail=full&ticket="+g.ticket("run", key))
-	other := g.watch(g.client, "/v1/agent/runs/run/stream?detail=full", "Authorization", stays)
-	socket, _, err := g.dial("/v1/agent/runs/run/stream?detail=full&ticket=" + g.ticket("run", key))
+	byHeader := g.Watch(g.Client, "/v1/agent/runs/run/stream?detail=full", "Authorization", "Bearer "+key)
+	byTicket := g.Watch(g.Client, "/v1/agent/runs/run/stream?detail=full&ticket="+g.ticket("run", key))
+	other := g.Watch(g.Client, "/v1/agent/runs/run/stream?detail=full", "Authorization", stays)
+	socket, _, err := g.Dial("/v1/agent/runs/run/stream?detail=full&ticket=" + g.ticket("run", key))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*reader{byHeader, byTicket, other} {
-		if _, err := r.next(); err != nil {
+	for _, r := range []*edgetest.EventReader{byHeader, byTicket, other} {
+		if _, err := r.Next(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	g.writeKeys("# nobody\n")
-	for name, r := range map[string]*reader{"header": byHeader, "ticket": byTicket} {
+	for name, r := range map[string]*edgetest.EventReader{"header": byHeader, "ticket": byTicket} {
 		last := ""
 		for {
-			text, err := r.next()
+			text, err := r.Next()
 			if err != nil {
 				if errors.Is(err, io.EOF) {
 					t.Errorf("%s: the stream ended cleanly", name)
@@ -358,20 +359,20 @@ func TestRevocation(t *testing.T) {
 			t.Errorf("%s: the last frame is %q", name, last)
 		}
 	}
-	if _, ce := socket.wait(t); ce == nil || ce.Code != 1008 || !strings.Contains(string(ce.Reason), "CREDENTIAL-EXPIRED") {
+	if _, ce := socket.Wait(t); ce == nil || ce.Code != 1008 || !strings.Contains(string(ce.Reason), "CREDENTIAL-EXPIRED") {
 		t.Errorf("socket closed with %v", ce)
 	}
-	if a := g.do("GET", "/v1/agent/runs/run", "", "Authorization", "Bearer "+key); a.status != 401 {
-		t.Errorf("the key: %d", a.status)
+	if a := g.Do("GET", "/v1/agent/runs/run", "", "Authorization", "Bearer "+key); a.Status != 401 {
+		t.Errorf("the key: %d", a.Status)
 	}
-	if a := g.do("GET", "/v1/agent/runs/run/stream?ticket="+waiting, ""); a.status != 401 {
-		t.Errorf("its ticket: %d", a.status)
+	if a := g.Do("GET", "/v1/agent/runs/run/stream?ticket="+waiting, ""); a.Status != 401 {
+		t.Errorf("its ticket: %d", a.Status)
 	}
-	if a := g.do("POST", "/v1/agent/runs/run/events", good, "Authorization", stays); a.status != 200 {
-		t.Fatal(a.body)
+	if a := g.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, "Authorization", stays); a.Status != 200 {
+		t.Fatal(a.Body)
 	}
 	for {
-		text, err := other.next()
+		text, err := other.Next()
 		if err != nil {
 			t.Fatalf("another's stream ended as well: %v", err)
 		}
@@ -386,35 +387,35 @@ func TestRevocation(t *testing.T) {
 // the ticket was asked for with, not with the ticket, and a new ticket goes on behind the cursor.
 func TestStreamEndsWithItsTicketsCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ln := newPipes()
+		ln := edgetest.NewPipes()
 		var expires time.Time
 		tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil), Still: func(auth.Caller) error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newHouseOn(t, ln, ln.client(), func(c *edge.Config) {
+		h := edgetest.NewHouseOn(t, ln, ln.Client(), func(c *edge.Config) {
 			c.Tickets = tickets
 			c.Authenticate = func(r *http.Request) (auth.Caller, error) {
 				return auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll, Expires: expires}, nil
 			}
 		})
-		h.do("POST", "/v1/agent/runs/run/events", good)
+		h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine)
 		take := func() string {
 			var out struct{ Ticket string }
-			a := h.do("POST", "/v1/agent/runs/run/tickets", "")
-			if err := json.Unmarshal([]byte(a.body), &out); err != nil || a.status != 201 {
-				t.Fatalf("%d %s", a.status, a.body)
+			a := h.Do("POST", "/v1/agent/runs/run/tickets", "")
+			if err := json.Unmarshal([]byte(a.Body), &out); err != nil || a.Status != 201 {
+				t.Fatalf("%d %s", a.Status, a.Body)
 			}
 			return out.Ticket
 		}
 		expires = time.Now().Add(5 * time.Minute)
-		r := h.watch(h.client, "/v1/agent/runs/run/stream?detail=full&ticket="+take())
-		if got, err := r.next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
+		r := h.Watch(h.Client, "/v1/agent/runs/run/stream?detail=full&ticket="+take())
+		if got, err := r.Next(); err != nil || !strings.HasSuffix(got, "id: 1\n\n") {
 			t.Fatalf("%q %v", got, err)
 		}
 		begun, last := time.Now(), ""
 		for {
-			text, err := r.next()
+			text, err := r.Next()
 			if err != nil {
 				break
 			}
@@ -427,14 +428,14 @@ func TestStreamEndsWithItsTicketsCredential(t *testing.T) {
 			t.Errorf("the last frame is %q", last)
 		}
 		expires = time.Now().Add(time.Hour)
-		h.do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-		if got := h.do("GET", "/v1/agent/runs/run/stream?detail=full&after=1&ticket="+take(), "").events(t); !strings.HasSuffix(got, "id: 2\n\n") {
+		h.Do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+		if got := h.Do("GET", "/v1/agent/runs/run/stream?detail=full&after=1&ticket="+take(), "").Events(t); !strings.HasSuffix(got, "id: 2\n\n") {
 			t.Errorf("behind the cursor: %q", got)
 		}
 		late := take()
 		time.Sleep(time.Minute) // the bubble's clock
-		if a := h.do("GET", "/v1/agent/runs/run/stream?ticket="+late, ""); a.status != 401 {
-			t.Errorf("a ticket after its time: %d", a.status)
+		if a := h.Do("GET", "/v1/agent/runs/run/stream?ticket="+late, ""); a.Status != 401 {
+			t.Errorf("a ticket after its time: %d", a.Status)
 		}
 	})
 }
@@ -450,19 +451,19 @@ func TestAuthUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, func(c *edge.Config) { c.Authenticate = auth.Bearer{tokens}.Authenticate })
-	a := h.do("GET", "/v1/agent/runs/run", "", "Authorization", "Bearer "+authtest.New(t, "rsa").Good())
-	a.expect(t, 503, "AUTH-UNAVAILABLE")
-	if a.header.Get("Retry-After") == "" || strings.Contains(a.body, away.URL) {
-		t.Errorf("%v %s", a.header, a.body)
+	h := edgetest.NewHouse(t, func(c *edge.Config) { c.Authenticate = auth.Bearer{tokens}.Authenticate })
+	a := h.Do("GET", "/v1/agent/runs/run", "", "Authorization", "Bearer "+authtest.New(t, "rsa").Good())
+	a.Expect(t, 503, "AUTH-UNAVAILABLE")
+	if a.Header.Get("Retry-After") == "" || strings.Contains(a.Body, away.URL) {
+		t.Errorf("%v %s", a.Header, a.Body)
 	}
-	h.do("POST", "/v1/agent/runs/run/tickets", "").expect(t, 401, "UNAUTHORIZED")
+	h.Do("POST", "/v1/agent/runs/run/tickets", "").Expect(t, 401, "UNAUTHORIZED")
 }
 
 // TestNoTickets: without them the route is not there, and `?ticket=` is nothing.
 func TestNoTickets(t *testing.T) {
-	h := newHouse(t)
-	h.do("POST", "/v1/agent/runs/run/events", good)
-	h.do("POST", "/v1/agent/runs/run/tickets", "").expect(t, 404, "NOT-FOUND")
-	h.do("GET", "/v1/agent/runs/run/stream?ticket=tkt_x", "", tenantHeader, "nobody").expect(t, 401, "UNAUTHORIZED")
+	h := edgetest.NewHouse(t)
+	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine)
+	h.Do("POST", "/v1/agent/runs/run/tickets", "").Expect(t, 404, "NOT-FOUND")
+	h.Do("GET", "/v1/agent/runs/run/stream?ticket=tkt_x", "", edgetest.TenantHeader, "nobody").Expect(t, 401, "UNAUTHORIZED")
 }

@@ -12,15 +12,16 @@ import (
 	"testing"
 
 	"agentstream/edge"
+	"agentstream/edge/edgetest"
 	"agentstream/schema/schematest"
 )
 
 // BenchmarkReplay streams an ended run of 10,000 events to one client over loopback.
 func BenchmarkReplay(b *testing.B) {
 	const events = 10000
-	h := newHouse(b)
-	h.fill("run", schematest.Generate(events, 1), 32)
-	r := h.request("GET", "/v1/agent/runs/run/stream?detail=full", "")
+	h := edgetest.NewHouse(b)
+	h.Fill("run", schematest.Generate(events, 1), 32)
+	r := h.Request("GET", "/v1/agent/runs/run/stream?detail=full", "")
 	b.ReportAllocs()
 	var bytes int64
 	for b.Loop() {
@@ -46,8 +47,8 @@ func BenchmarkIngest(b *testing.B) {
 		`over the lazy dog, and a token of a model is seldom longer than what stands here: this is a long one. ~~~~~~~~"}}` + "\n"
 	for _, events := range []int{1, 16, 64} {
 		b.Run(strconv.Itoa(events), func(b *testing.B) {
-			h := newHouse(b, func(c *edge.Config) { c.Logger = nil })
-			conn, err := net.Dial("tcp", h.addr)
+			h := edgetest.NewHouse(b, func(c *edge.Config) { c.Logger = nil })
+			conn, err := net.Dial("tcp", h.Addr)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -74,14 +75,14 @@ func BenchmarkIngest(b *testing.B) {
 // BenchmarkIdleStreams reports what an open stream without events costs, its TCP connection included.
 func BenchmarkIdleStreams(b *testing.B) {
 	const streams = 1000
-	h := newHouse(b)
-	h.do("POST", "/v1/agent/runs/run/events", good)
+	h := edgetest.NewHouse(b)
+	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for b.Loop() {
 		for range streams {
-			c, err := net.Dial("tcp", h.addr)
+			c, err := net.Dial("tcp", h.Addr)
 			if err != nil {
 				b.Fatal(err)
 			}

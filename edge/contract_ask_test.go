@@ -16,6 +16,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/edgetest"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/persister/persistertest"
@@ -105,7 +106,7 @@ func (r toldRuns) Runs(ctx context.Context, tenant string, q schema.RunsQuery) (
 // byName is byHeader with more kinds of callers.
 func byName(r *http.Request) (auth.Caller, error) {
 	caller := auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll}
-	switch r.Header.Get(tenantHeader) {
+	switch r.Header.Get(edgetest.TenantHeader) {
 	case "away":
 		return auth.Caller{}, fmt.Errorf("test: %w", auth.ErrUnavailable)
 	case "one run":
@@ -115,7 +116,7 @@ func byName(r *http.Request) (auth.Caller, error) {
 		caller.Expires = time.Now().Add(-time.Minute)
 		return caller, nil
 	}
-	return byHeader(r)
+	return edgetest.ByTenant(r)
 }
 
 // talk is a conversation with servers that is held to the contract.
@@ -127,7 +128,7 @@ type talk struct {
 
 // spoken is a house of a talk.
 type spoken struct {
-	*house
+	*edgetest.House
 	k     *talk
 	told  *toldLog
 	blobs *memoryBlobs
@@ -165,16 +166,16 @@ func (k *talk) house(change ...func(*edge.Config)) *spoken {
 			k.t.Error(err)
 		}
 	})
-	s.house = newHouse(k.t, append([]func(*edge.Config){func(c *edge.Config) {
+	s.House = edgetest.NewHouse(k.t, append([]func(*edge.Config){func(c *edge.Config) {
 		c.Hub, c.Appender, c.Tickets, c.Shares, c.Catalog, c.Authenticate, c.Blobs = hub, app, tickets, shares, runs, byName, s.blobs
 	}}, change...)...)
 	return s
 }
 
 // ask sends a request to a path of the contract, about a run, and holds the answer to the contract.
-func (s *spoken) ask(method, path, run, query, body string, headers ...string) answer {
+func (s *spoken) ask(method, path, run, query, body string, headers ...string) edgetest.Reply {
 	s.k.t.Helper()
-	a := s.do(method, strings.NewReplacer("{run}", run, "{ref}", refOf("")).Replace(path)+query, body, headers...)
+	a := s.Do(method, strings.NewReplacer("{run}", run, "{ref}", edgetest.RefOf("")).Replace(path)+query, body, headers...)
 	s.k.heard(exchange{method, path, a})
 	return a
 }
@@ -189,7 +190,7 @@ func (k *talk) heard(x exchange) {
 
 // store puts a scenario's packs into the log.
 func (s *spoken) store(run string, sc schematest.Scenario, perPack int) []schema.Pack {
-	s.t.Helper()
+	s.T.Helper()
 	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: run}, sc, perPack)
 	for i := range packs {
 		head, err := s.told.Log.Head(context.Background(), packs[i].Key, "")
@@ -197,7 +198,7 @@ func (s *spoken) store(run string, sc schematest.Scenario, perPack int) []schema
 			_, err = s.told.Log.Append(context.Background(), &packs[i], head.Stored)
 		}
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 	}
 	return packs
@@ -208,32 +209,30 @@ func rows(t testing.TB) []edge.RouteRow {
 	return slices.DeleteFunc(newMatrix(t).table, func(rt edge.RouteRow) bool { return rt.Transport == dialect.WebSocket })
 }
 
-const runsPath = "/v1/agent/runs"
-
 // asks returns a body that the route takes, and the headers with it.
 func asks(rt edge.RouteRow, run string) (string, []string) {
 	_, last, _ := strings.Cut(rt.Path, "{run}/")
 	switch {
 	case rt.Method == "GET" || last == "tickets" || last == "shares":
 		return "", nil
-	case rt.Path == publishPath:
-		return lineOf(run, ""), []string{"Content-Type", "application/x-ndjson"}
-	case !strings.HasPrefix(rt.Path, runsPath):
+	case rt.Path == edgetest.PublishPath:
+		return edgetest.LineOf(run, ""), []string{"Content-Type", "application/x-ndjson"}
+	case !strings.HasPrefix(rt.Path, edgetest.RunsPath):
 		return "{}", []string{"Content-Type", "application/json"}
 	case last == "blobs":
 		return "", nil
 	case rt.Method == "PUT":
 		return `{"planning_gate":"off"}`, []string{"Content-Type", "application/json"}
-	case rt.Path == runsPath:
+	case rt.Path == edgetest.RunsPath:
 		return `{"run_id":"` + run + `"}`, []string{"Content-Type", "application/json"}
 	case last == "events":
-		return good, []string{"Content-Type", "application/x-ndjson"}
+		return edgetest.GoodLine, []string{"Content-Type", "application/x-ndjson"}
 	}
-	return bodies[last], []string{"Content-Type", "application/json"}
+	return edgetest.Bodies[last], []string{"Content-Type", "application/json"}
 }
 
 func bodied(rt edge.RouteRow) bool {
-	return rt.Method != "GET" && strings.HasPrefix(rt.Path, runsPath) && !strings.HasSuffix(rt.Path, "/tickets") && !strings.HasSuffix(rt.Path, "/shares")
+	return rt.Method != "GET" && strings.HasPrefix(rt.Path, edgetest.RunsPath) && !strings.HasSuffix(rt.Path, "/tickets") && !strings.HasSuffix(rt.Path, "/shares")
 }
 
 // isBlobs reports whether a route takes blobs, whose bodies are of any type.
@@ -242,7 +241,7 @@ func isBlobs(rt edge.RouteRow) bool { return strings.HasSuffix(rt.Path, "/blobs"
 // excused are promises that a test cannot make a server keep.
 func excused(promise string) bool {
 	switch promise {
-	case "POST " + publishPath + " 503 SHUTTING-DOWN": // of a node that takes no connections any more
+	case "POST " + edgetest.PublishPath + " 503 SHUTTING-DOWN": // of a node that takes no connections any more
 		return true
 	case "GET /v1/agent/runs/{run}/stream 401 CREDENTIAL-EXPIRED": // only when the credential ends between two lines of code
 		return true
@@ -256,30 +255,30 @@ func excused(promise string) bool {
 func (k *talk) refusals(h *spoken, table []edge.RouteRow) {
 	for _, rt := range table {
 		body, headers := asks(rt, "ended")
-		ask := func(run, query, tenant string) answer {
-			return h.ask(rt.Method, rt.Path, run, query, body, append([]string{tenantHeader, tenant}, headers...)...)
+		ask := func(run, query, tenant string) edgetest.Reply {
+			return h.ask(rt.Method, rt.Path, run, query, body, append([]string{edgetest.TenantHeader, tenant}, headers...)...)
 		}
-		ask("ended", "?x="+strings.Repeat("x", 9<<10), "").expect(k.t, 414, "URI-TOO-LONG")
+		ask("ended", "?x="+strings.Repeat("x", 9<<10), "").Expect(k.t, 414, "URI-TOO-LONG")
 		if rt.Needs == 0 {
 			continue
 		}
-		ask("ended", "", "nobody").expect(k.t, 401, "UNAUTHORIZED")
-		ask("ended", "", "reader").expect(k.t, 403, "FORBIDDEN")
-		ask("ended", "", "broken").expect(k.t, 500, "INTERNAL")
-		ask("ended", "", "bad tenant").expect(k.t, 500, "INTERNAL")
-		ask("ended", "", "away").expect(k.t, 503, "AUTH-UNAVAILABLE")
-		if !strings.HasPrefix(rt.Path, runsPath) {
+		ask("ended", "", "nobody").Expect(k.t, 401, "UNAUTHORIZED")
+		ask("ended", "", "reader").Expect(k.t, 403, "FORBIDDEN")
+		ask("ended", "", "broken").Expect(k.t, 500, "INTERNAL")
+		ask("ended", "", "bad tenant").Expect(k.t, 500, "INTERNAL")
+		ask("ended", "", "away").Expect(k.t, 503, "AUTH-UNAVAILABLE")
+		if !strings.HasPrefix(rt.Path, edgetest.RunsPath) {
 			continue
 		}
-		if rt.Path != runsPath || rt.Method == "POST" {
-			ask("ended", "", "one run").expect(k.t, 404, "NOT-FOUND")
+		if rt.Path != edgetest.RunsPath || rt.Method == "POST" {
+			ask("ended", "", "one run").Expect(k.t, 404, "NOT-FOUND")
 		}
 		if strings.Contains(rt.Path, "{run}") {
-			ask("a.b", "", "").expect(k.t, 400, "BAD-ID")
+			ask("a.b", "", "").Expect(k.t, 400, "BAD-ID")
 			begins := rt.Method == "PUT" && !isBlobs(rt) || rt.Method == "POST" && strings.HasSuffix(rt.Path, "/events")
 			if !begins {
-				ask("missing", "", "").expect(k.t, 404, "NOT-FOUND")
-				ask("ended", "", "rival").expect(k.t, 404, "NOT-FOUND")
+				ask("missing", "", "").Expect(k.t, 404, "NOT-FOUND")
+				ask("ended", "", "rival").Expect(k.t, 404, "NOT-FOUND")
 			}
 		}
 		if rt.Method == "GET" {
@@ -288,9 +287,9 @@ func (k *talk) refusals(h *spoken, table []edge.RouteRow) {
 			}
 		}
 	}
-	h.ask("GET", "/nowhere", "", "", "").expect(k.t, 404, "NOT-FOUND")
-	h.ask("PUT", runsPath+"/{run}/events", "ended", "", "").expect(k.t, 405, "METHOD-NOT-ALLOWED")
-	h.ask("GET", "/nowhere", "", "?x="+strings.Repeat("x", 9<<10), "").expect(k.t, 414, "URI-TOO-LONG")
+	h.ask("GET", "/nowhere", "", "", "").Expect(k.t, 404, "NOT-FOUND")
+	h.ask("PUT", edgetest.RunsPath+"/{run}/events", "ended", "", "").Expect(k.t, 405, "METHOD-NOT-ALLOWED")
+	h.ask("GET", "/nowhere", "", "?x="+strings.Repeat("x", 9<<10), "").Expect(k.t, 414, "URI-TOO-LONG")
 }
 
 // faults are the log's, and those of the idempotency keys, which a writer does not try again.
@@ -301,20 +300,20 @@ func (k *talk) faults(h *spoken, table []edge.RouteRow) {
 	} {
 		writes := code == "CONFLICT" || code == "UNANSWERED" || code == "STORAGE-FULL"
 		for i, rt := range table {
-			list := rt.Path == runsPath && rt.Method == "GET"
-			if rt.Needs == 0 || rt.Path == "/v1/agent/whoami" || rt.Path == publishPath || rt.Needs == auth.ScopeOperate || rt.Transport == dialect.GRPC || writes && !bodied(rt) || list && code == "SHUTTING-DOWN" {
+			list := rt.Path == edgetest.RunsPath && rt.Method == "GET"
+			if rt.Needs == 0 || rt.Path == "/v1/agent/whoami" || rt.Path == edgetest.PublishPath || rt.Needs == auth.ScopeOperate || rt.Transport == dialect.GRPC || writes && !bodied(rt) || list && code == "SHUTTING-DOWN" {
 				continue
 			}
 			body, headers := asks(rt, fmt.Sprintf("run_%d", i))
 			if bodied(rt) {
 				headers = append(headers, "Idempotency-Key", fmt.Sprint(code, i))
 			}
-			appends := rt.Method == "POST" && (rt.Path == runsPath || strings.HasSuffix(rt.Path, "/events")) // are patient with the log
+			appends := rt.Method == "POST" && (rt.Path == edgetest.RunsPath || strings.HasSuffix(rt.Path, "/events")) // are patient with the log
 			switch {
 			case isBlobs(rt) && code == "STORAGE-FULL":
 				h.told.fail(nil, false)
 				h.blobs.fail(fmt.Errorf("test: %w", err))
-				h.ask(rt.Method, rt.Path, "ended", "", "").expect(k.t, 503, code)
+				h.ask(rt.Method, rt.Path, "ended", "", "").Expect(k.t, 503, code)
 				h.blobs.fail(nil)
 				continue
 			case isBlobs(rt) && writes: // it appends nothing
@@ -324,7 +323,7 @@ func (k *talk) faults(h *spoken, table []edge.RouteRow) {
 				continue
 			}
 			h.told.fail(fmt.Errorf("test: %w", err), writes || appends)
-			h.ask(rt.Method, rt.Path, "ended", "", body, headers...).expect(k.t, 503, code)
+			h.ask(rt.Method, rt.Path, "ended", "", body, headers...).Expect(k.t, 503, code)
 		}
 	}
 }
@@ -333,14 +332,14 @@ func (k *talk) faults(h *spoken, table []edge.RouteRow) {
 // exists, of the question where that stands.
 func (k *talk) putFaults(code string, err error, writes bool) {
 	h := k.house(func(c *edge.Config) { c.LogTimeout = 20 * time.Millisecond })
-	put := func() answer { return h.ask("PUT", runsPath+"/{run}", "run", "", "") }
+	put := func() edgetest.Reply { return h.ask("PUT", edgetest.RunsPath+"/{run}", "run", "", "") }
 	if err = fmt.Errorf("test: %w", err); writes {
 		h.told.appending = err
 	} else {
 		put()
 		h.told.fail(err, false)
 	}
-	put().expect(k.t, 503, code)
+	put().Expect(k.t, 503, code)
 }
 
 // reads are the answers of what only reads.
@@ -352,50 +351,50 @@ func (k *talk) reads(h *spoken) {
 		c.Checks = []edge.Check{{Name: "nats", Run: func(context.Context) error { return errors.New("away") }}}
 	})
 	sick.ask("GET", "/readyz", "", "", "")
-	sick.ask("GET", runsPath, "", "", "").expect(k.t, 501, "NO-CATALOG")
-	if a := h.ask("GET", runsPath, "", "?state=error,done&limit=1&order=started&since=2020-01-01T00:00:00Z", ""); !strings.Contains(a.body, `"run_1"`) {
-		k.t.Errorf("list: %s", a.body)
+	sick.ask("GET", edgetest.RunsPath, "", "", "").Expect(k.t, 501, "NO-CATALOG")
+	if a := h.ask("GET", edgetest.RunsPath, "", "?state=error,done&limit=1&order=started&since=2020-01-01T00:00:00Z", ""); !strings.Contains(a.Body, `"run_1"`) {
+		k.t.Errorf("list: %s", a.Body)
 	}
-	if a := h.ask("GET", "/v1/agent/whoami", "", "", ""); a.status != 200 {
-		k.t.Errorf("whoami: %d", a.status)
+	if a := h.ask("GET", "/v1/agent/whoami", "", "", ""); a.Status != 200 {
+		k.t.Errorf("whoami: %d", a.Status)
 	}
-	h.ask("GET", runsPath, "", "?cursor=!", "").expect(k.t, 400, "BAD-CURSOR")
-	h.ask("GET", runsPath, "", "?state=asleep", "").expect(k.t, 400, "BAD-REQUEST")
+	h.ask("GET", edgetest.RunsPath, "", "?cursor=!", "").Expect(k.t, 400, "BAD-CURSOR")
+	h.ask("GET", edgetest.RunsPath, "", "?state=asleep", "").Expect(k.t, 400, "BAD-REQUEST")
 	page := h.k.house()
 	page.store("old", schematest.Named("children"), 3)
 	page.told.Log.Expire(schema.RunKey{Tenant: "acme", Run: "old"}, 6)
 	for _, path := range []string{"/events", "/steps", "/snapshot", "/replay.jsonl", "/stream"} {
-		page.ask("GET", runsPath+"/{run}"+path, "old", "", "").expect(k.t, 410, schema.CodeCursorExpired)
+		page.ask("GET", edgetest.RunsPath+"/{run}"+path, "old", "", "").Expect(k.t, 410, schema.CodeCursorExpired)
 	}
-	page.ask("GET", runsPath+"/{run}", "old", "", "")
+	page.ask("GET", edgetest.RunsPath+"/{run}", "old", "", "")
 	for path, ahead := range map[string]string{"/events": "after", "/steps": "after", "/snapshot": "at", "/replay.jsonl": "through", "/stream": "after"} {
-		h.ask("GET", runsPath+"/{run}"+path, "ended", "?"+ahead+"=9999", "").expect(k.t, 409, "CURSOR-AHEAD")
-		h.ask("GET", runsPath+"/{run}"+path, "ended", "?"+ahead+"=x", "").expect(k.t, 400, "BAD-CURSOR")
+		h.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", "?"+ahead+"=9999", "").Expect(k.t, 409, "CURSOR-AHEAD")
+		h.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", "?"+ahead+"=x", "").Expect(k.t, 400, "BAD-CURSOR")
 	}
 	for path, query := range map[string]string{"/events": "?limit=0", "/steps": "?limit=0", "/snapshot": "?at=0", "/replay.jsonl": "?nested=perhaps", "/stream": "?detail=half"} {
-		h.ask("GET", runsPath+"/{run}"+path, "ended", query, "").expect(k.t, 400, "BAD-REQUEST")
+		h.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", query, "").Expect(k.t, 400, "BAD-REQUEST")
 	}
 	for _, ask := range []string{"", "/events", "/events?order=desc&limit=3", "/events?types=none", "/events?from_step=0", "/steps", "/steps?limit=1", "/snapshot", "/snapshot?at=3", "/replay.jsonl", "/replay.jsonl?types=none",
 		"/stream", "/stream?from_step=1", "/stream?event=type", "/stream?profile=koder-1", "/stream?detail=full", "/stream?types=tool.*", "/stream?after=9999999"} {
 		path, query, _ := strings.Cut(ask, "?")
-		h.ask("GET", runsPath+"/{run}"+path, "ended", "?"+query, "", "X-Request-Id", "mine")
+		h.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", "?"+query, "", "X-Request-Id", "mine")
 	}
 	for _, coding := range []string{"gzip", "zstd", "br"} {
-		h.ask("HEAD", runsPath+"/{run}/replay.jsonl", "ended", "", "", "Accept-Encoding", coding)
+		h.ask("HEAD", edgetest.RunsPath+"/{run}/replay.jsonl", "ended", "", "", "Accept-Encoding", coding)
 	}
 	newest := h.told.newest(k.t, "ended")
-	if a := h.ask("GET", runsPath+"/{run}/stream", "ended", "", "", "Last-Event-ID", newest.String()); a.status != 204 {
-		k.t.Errorf("behind the end: %d", a.status)
+	if a := h.ask("GET", edgetest.RunsPath+"/{run}/stream", "ended", "", "", "Last-Event-ID", newest.String()); a.Status != 204 {
+		k.t.Errorf("behind the end: %d", a.Status)
 	}
-	h.ask("POST", runsPath+"/{run}/tickets", "ended", "", "")
-	h.ask("POST", runsPath+"/{run}/shares", "ended", "?ttl=1h", "")
-	h.ask("POST", runsPath+"/{run}/shares", "ended", "?ttl=721h", "").expect(k.t, 400, "BAD-REQUEST")
-	h.ask("POST", runsPath+"/{run}/tickets", "ended", "", "", tenantHeader, "late").expect(k.t, 401, "CREDENTIAL-EXPIRED")
+	h.ask("POST", edgetest.RunsPath+"/{run}/tickets", "ended", "", "")
+	h.ask("POST", edgetest.RunsPath+"/{run}/shares", "ended", "?ttl=1h", "")
+	h.ask("POST", edgetest.RunsPath+"/{run}/shares", "ended", "?ttl=721h", "").Expect(k.t, 400, "BAD-REQUEST")
+	h.ask("POST", edgetest.RunsPath+"/{run}/tickets", "ended", "", "", edgetest.TenantHeader, "late").Expect(k.t, 401, "CREDENTIAL-EXPIRED")
 	for version, status := range map[string]int{"13": 101, "12": 426} {
-		a := h.raw("GET /v1/agent/runs/ended/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+		a := h.Raw("GET /v1/agent/runs/ended/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
 			"Sec-WebSocket-Protocol: koder-agent-stream-v1\r\nSec-WebSocket-Version: " + version + "\r\n\r\n")
-		if k.heard(exchange{"GET", runsPath + "/{run}/stream", a}); a.status != status {
-			k.t.Errorf("version %s: %d", version, a.status)
+		if k.heard(exchange{"GET", edgetest.RunsPath + "/{run}/stream", a}); a.Status != status {
+			k.t.Errorf("version %s: %d", version, a.Status)
 		}
 	}
 }
@@ -418,11 +417,11 @@ func (k *talk) limits(table []edge.RouteRow) {
 		if !bodied(rt) {
 			continue
 		}
-		small.ask(rt.Method, rt.Path, "run", "", strings.Repeat(" ", 201)).expect(k.t, 413, schema.CodeMalformed)
+		small.ask(rt.Method, rt.Path, "run", "", strings.Repeat(" ", 201)).Expect(k.t, 413, schema.CodeMalformed)
 		if !isBlobs(rt) {
-			small.ask(rt.Method, rt.Path, "run", "", "x", "Content-Type", "text/html").expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
+			small.ask(rt.Method, rt.Path, "run", "", "x", "Content-Type", "text/html").Expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
 		}
-		small.ask(rt.Method, rt.Path, "run", "", "x", "Content-Encoding", "br").expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
+		small.ask(rt.Method, rt.Path, "run", "", "x", "Content-Encoding", "br").Expect(k.t, 415, "UNSUPPORTED-MEDIA-TYPE")
 		if rt.Needs == auth.ScopeWrite {
 			once := k.house(func(c *edge.Config) { c.IngestLimit.Events = 1 })
 			body, headers := asks(rt, "run")
@@ -432,12 +431,12 @@ func (k *talk) limits(table []edge.RouteRow) {
 				body = "more than one"
 			}
 			once.ask(rt.Method, rt.Path, "run", "", body, headers...)
-			once.ask(rt.Method, rt.Path, "run", "", body, headers...).expect(k.t, 429, "RATE-LIMITED")
+			once.ask(rt.Method, rt.Path, "run", "", body, headers...).Expect(k.t, 429, "RATE-LIMITED")
 		}
 		r, w := io.Pipe()
-		req := slow.request(rt.Method, strings.ReplaceAll(rt.Path, "{run}", "run"), "")
+		req := slow.Request(rt.Method, strings.ReplaceAll(rt.Path, "{run}", "run"), "")
 		req.Body = r
-		resp, err := slow.client.Do(req)
+		resp, err := slow.Client.Do(req)
 		if err != nil {
 			k.t.Fatal(err)
 		}
@@ -445,41 +444,41 @@ func (k *talk) limits(table []edge.RouteRow) {
 		if err := errors.Join(err, resp.Body.Close(), w.Close()); err != nil {
 			k.t.Fatal(err)
 		}
-		a := answer{resp.StatusCode, resp.Header, string(b), resp.Close}
-		a.expect(k.t, 408, "REQUEST-TIMEOUT")
+		a := edgetest.Reply{Status: resp.StatusCode, Header: resp.Header, Body: string(b), Last: resp.Close}
+		a.Expect(k.t, 408, "REQUEST-TIMEOUT")
 		k.heard(exchange{rt.Method, rt.Path, a})
 	}
-	small.ask("GET", runsPath+"/{run}/snapshot", "run", "", "").expect(k.t, 413, schema.CodeMalformed)
-	small.ask("GET", runsPath+"/{run}/stream", "run", "?snapshot=true", "").expect(k.t, 413, schema.CodeMalformed)
-	small.watch(small.client, "/v1/agent/runs/run/stream") // takes the one place
+	small.ask("GET", edgetest.RunsPath+"/{run}/snapshot", "run", "", "").Expect(k.t, 413, schema.CodeMalformed)
+	small.ask("GET", edgetest.RunsPath+"/{run}/stream", "run", "?snapshot=true", "").Expect(k.t, 413, schema.CodeMalformed)
+	small.Watch(small.Client, "/v1/agent/runs/run/stream") // takes the one place
 	for _, path := range []string{"/stream", "/replay.jsonl"} {
-		small.ask("GET", runsPath+"/{run}"+path, "run", "", "").expect(k.t, 503, "BUSY")
+		small.ask("GET", edgetest.RunsPath+"/{run}"+path, "run", "", "").Expect(k.t, 503, "BUSY")
 	}
 }
 
 // calls are the routes of gRPC, and pages of other origins.
 func (k *talk) calls(h *spoken, table []edge.RouteRow) {
-	two := h2c()
+	two := edgetest.H2C()
 	defer two.CloseIdleConnections()
 	for _, rt := range table {
 		if strings.HasPrefix(rt.Path, "/v1/") || rt.Method != "POST" {
 			continue
 		}
-		if a := h.ask("POST", rt.Path, "", "", "{}", "Content-Type", "application/json"); a.status != 415 {
-			k.t.Errorf("%s: %d", rt.Path, a.status)
+		if a := h.ask("POST", rt.Path, "", "", "{}", "Content-Type", "application/json"); a.Status != 415 {
+			k.t.Errorf("%s: %d", rt.Path, a.Status)
 		}
 		for _, ctype := range []string{"application/grpc-web", "application/grpc-web+proto", "application/grpc", "application/grpc+proto"} {
-			s := *h.house
+			s := *h.House
 			if !strings.Contains(ctype, "web") {
-				s.client = two
+				s.Client = two
 			}
 			want := 200
-			if strings.Contains(rt.Path, "Reflection") && s.client != two {
+			if strings.Contains(rt.Path, "Reflection") && s.Client != two {
 				want = 505
 			}
-			a := s.do("POST", rt.Path, "\x00\x00\x00\x00\x00", "Content-Type", ctype, "Te", "trailers", "Grpc-Timeout", "50m")
-			if k.heard(exchange{"POST", rt.Path, a}); a.status != want {
-				k.t.Errorf("%s %s: %d", rt.Path, ctype, a.status)
+			a := s.Do("POST", rt.Path, "\x00\x00\x00\x00\x00", "Content-Type", ctype, "Te", "trailers", "Grpc-Timeout", "50m")
+			if k.heard(exchange{"POST", rt.Path, a}); a.Status != want {
+				k.t.Errorf("%s %s: %d", rt.Path, ctype, a.Status)
 			}
 		}
 	}
@@ -489,7 +488,7 @@ func (k *talk) calls(h *spoken, table []edge.RouteRow) {
 	for _, origin := range []string{page, "https://other.example"} {
 		for _, tenant := range []string{"", "nobody"} {
 			for _, path := range []string{"", "/events", "/steps", "/stream", "/replay.jsonl", "/snapshot"} {
-				open.ask("GET", runsPath+"/{run}"+path, "ended", "", "", "Origin", origin, tenantHeader, tenant)
+				open.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", "", "", "Origin", origin, edgetest.TenantHeader, tenant)
 			}
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/edgetest"
 	"agentstream/edge/ends"
 )
 
@@ -196,11 +197,11 @@ func scopesOf(security openapi3.SecurityRequirements) (names []string) {
 // exchange is a request and its answer. Path is as in the contract.
 type exchange struct {
 	method, path string
-	answer
+	edgetest.Reply
 }
 
 func (x exchange) String() string {
-	return fmt.Sprintf("%s %s: %d %.300q", x.method, x.path, x.status, x.body)
+	return fmt.Sprintf("%s %s: %d %.300q", x.method, x.path, x.Status, x.Body)
 }
 
 // verify holds an answer to the contract.
@@ -214,7 +215,7 @@ func (c *contract) verify(x exchange) error {
 		return fmt.Errorf("%s: %w", x, err)
 	}
 	if x.method == http.MethodHead {
-		if x.body != "" {
+		if x.Body != "" {
 			return fmt.Errorf("%s: has a body", x)
 		}
 		return nil
@@ -227,7 +228,7 @@ func (c *contract) verify(x exchange) error {
 
 // response returns what the contract says of this status, and where; nil for nothing.
 func (c *contract) response(x exchange) (*openapi3.Response, string) {
-	status := strconv.Itoa(x.status)
+	status := strconv.Itoa(x.Status)
 	if op := c.operation(x.method, x.path); op != nil {
 		r := op.Responses.Value(status)
 		switch {
@@ -258,8 +259,8 @@ func (c *contract) response(x exchange) (*openapi3.Response, string) {
 // note remembers what was seen.
 func (c *contract) note(x exchange) {
 	var p struct{ Error struct{ Code string } }
-	_ = json.Unmarshal([]byte(x.body), &p) // no problem has no code
-	c.seen[strings.TrimSpace(fmt.Sprintf("%s %s %d %s", x.method, x.path, x.status, p.Error.Code))] = true
+	_ = json.Unmarshal([]byte(x.Body), &p) // no problem has no code
+	c.seen[strings.TrimSpace(fmt.Sprintf("%s %s %d %s", x.method, x.path, x.Status, p.Error.Code))] = true
 }
 
 // ofHTTP are headers that no contract needs to tell.
@@ -267,12 +268,12 @@ var ofHTTP = []string{"Date", "Content-Length", "Content-Type", "Transfer-Encodi
 
 func (c *contract) headers(response *openapi3.Response, at string, x exchange) error {
 	for name, h := range response.Headers {
-		if h.Value.Required && len(x.header.Values(name)) == 0 {
+		if h.Value.Required && len(x.Header.Values(name)) == 0 {
 			return fmt.Errorf("header %s is missing", name)
 		}
 	}
-	for name, values := range x.header {
-		if slices.Contains(ofHTTP, name) || x.status == http.StatusSwitchingProtocols && (name == "Connection" || name == "Upgrade") {
+	for name, values := range x.Header {
+		if slices.Contains(ofHTTP, name) || x.Status == http.StatusSwitchingProtocols && (name == "Connection" || name == "Upgrade") {
 			continue
 		}
 		h, pointer := headerNamed(response.Headers, name, at+"/headers")
@@ -311,31 +312,31 @@ func headerNamed(headers openapi3.Headers, name, at string) (*openapi3.Header, s
 }
 
 func (c *contract) content(response *openapi3.Response, at string, x exchange) error {
-	ctype, _, _ := mime.ParseMediaType(x.header.Get("Content-Type"))
+	ctype, _, _ := mime.ParseMediaType(x.Header.Get("Content-Type"))
 	if len(response.Content) == 0 {
-		if x.body != "" || ctype != "" {
+		if x.Body != "" || ctype != "" {
 			return errors.New("has content, and the contract tells of none")
 		}
 		return nil
 	}
 	media := response.Content[ctype]
 	if media == nil {
-		return fmt.Errorf("content type %q is not told", x.header.Get("Content-Type"))
+		return fmt.Errorf("content type %q is not told", x.Header.Get("Content-Type"))
 	}
 	if media.Schema == nil {
 		return nil
 	}
-	var value any = x.body
+	var value any = x.Body
 	if ctype == "application/json" {
 		var err error
-		if value, err = jsonschema.UnmarshalJSON(strings.NewReader(x.body)); err != nil {
+		if value, err = jsonschema.UnmarshalJSON(strings.NewReader(x.Body)); err != nil {
 			return err
 		}
 	}
 	if err := c.fits(at+pointerTo("content", ctype, "schema"), value); err != nil {
 		return err
 	}
-	return c.typed(media, ctype, x.body)
+	return c.typed(media, ctype, x.Body)
 }
 
 // typed holds a body, or the events in it, to the JSON Schema that the contract names.

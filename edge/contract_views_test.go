@@ -16,6 +16,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/auth"
+	"agentstream/edge/edgetest"
 	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
@@ -40,7 +41,7 @@ func TestContractParameters(t *testing.T) {
 	n := 0
 	for _, rt := range rows(t) {
 		op := k.c.operation(rt.Method, rt.Path)
-		if !strings.HasPrefix(rt.Path, runsPath) {
+		if !strings.HasPrefix(rt.Path, edgetest.RunsPath) {
 			continue
 		}
 		for _, ref := range op.Parameters {
@@ -64,8 +65,8 @@ func TestContractParameters(t *testing.T) {
 				headers = append(headers, p.Name, bad)
 			}
 			a := h.ask(rt.Method, rt.Path, run, query, body, headers...)
-			if want := cmp.Or(map[string]int{"ticket": 401, "Content-Encoding": 415}[p.Name], 400); a.status != want {
-				t.Errorf("%s: %s %q: %d %s", rt.Pattern, p.Name, bad, a.status, a.body)
+			if want := cmp.Or(map[string]int{"ticket": 401, "Content-Encoding": 415}[p.Name], 400); a.Status != want {
+				t.Errorf("%s: %s %q: %d %s", rt.Pattern, p.Name, bad, a.Status, a.Body)
 			}
 			if err := k.c.fits(strings.TrimPrefix(ref.Ref, "#")+"/schema", valueOf(p.Schema.Value, bad)); err == nil {
 				t.Errorf("%s: the contract allows %s %q", rt.Pattern, p.Name, bad)
@@ -116,17 +117,17 @@ func TestContractBodies(t *testing.T) {
 		`{"type":"progress","payload":null}`, `{"type":"a b"}`, `{"type":7}`, `{"type":"progress","run_id":"a.b"}`, `{"type":"progress","seq":"1"}`, `{"type":"progress","seq":0.5}`,
 		`{"type":"progress","actor":7}`, `{"type":"progress","cause":"` + strings.Repeat("x", 300) + `"}`, `[{"type":"progress"},{"type":"progress"}]`, `[{"type":"progress"},7]`,
 	} {
-		list = append(list, body{runsPath + "/{run}/events", text})
+		list = append(list, body{edgetest.RunsPath + "/{run}/events", text})
 	}
 	for _, text := range []string{`{"run_id":"a.b"}`, `{"run_id":null,"planning_gate":null}`, `{"planning_gate":"preview"}`, `{"planning_gate":"open"}`, `{"run_id":7}`, `{"own":1}`, `[]`} {
-		list = append(list, body{runsPath, text})
+		list = append(list, body{edgetest.RunsPath, text})
 	}
-	for name := range bodies {
+	for name := range edgetest.Bodies {
 		for _, text := range []string{
 			`{}`, `[]`, `{"child_id":null}`, `{"child_id":7}`, `{"child_id":"a.b"}`, `{"reason":7}`, `{"reason":null}`, `{"instruction":7}`, `{"plan_id":""}`, `{"plan_id":null}`,
 			`{"request_id":""}`, `{"request_id":"q1"}`, `{"content":7}`, `{"content":[{"type":"text"}]}`, `{"content":"x","message_id":7}`, `{"own":[]}`,
 		} {
-			list = append(list, body{runsPath + "/{run}/" + name, text})
+			list = append(list, body{edgetest.RunsPath + "/{run}/" + name, text})
 		}
 	}
 	verdicts := map[bool]int{}
@@ -138,11 +139,11 @@ func TestContractBodies(t *testing.T) {
 		told := k.c.fits(pointerTo("paths", b.path, "post", "requestBody", "content", "application/json", "schema"), value)
 		run := fmt.Sprintf("run_%d", i)
 		if _, name, ok := strings.Cut(b.path, "{run}/"); ok && name != "events" {
-			h.tell(run, lifecycle("running"))
+			h.Tell(run, edgetest.Lifecycle("running"))
 		}
 		a := h.ask("POST", b.path, run, "", b.text, "Content-Type", "application/json")
-		if taken := a.status != 400; taken != (told == nil) {
-			t.Errorf("%s %s: %d %s; the contract says %v", b.path, b.text, a.status, a.body, told)
+		if taken := a.Status != 400; taken != (told == nil) {
+			t.Errorf("%s %s: %d %s; the contract says %v", b.path, b.text, a.Status, a.Body, told)
 		}
 		verdicts[told == nil]++
 	}
@@ -153,15 +154,15 @@ func TestContractBodies(t *testing.T) {
 
 // begun watches a stream that begins with a snapshot.
 func (s *spoken) begun(run string, see func(name, line string)) {
-	s.t.Helper()
-	r := s.watch(http.DefaultClient, "/v1/agent/runs/"+run+"/stream?snapshot=true")
-	defer r.resp.Body.Close()
-	f := frameReader{s.t, bufio.NewReader(r.b)}
-	first, ok := f.next()
+	s.T.Helper()
+	r := s.Watch(http.DefaultClient, "/v1/agent/runs/"+run+"/stream?snapshot=true")
+	defer r.Resp.Body.Close()
+	f := edgetest.FrameReader{T: s.T, R: bufio.NewReader(r.B)}
+	first, ok := f.Next()
 	if !ok || first.Type != "run.snapshot" {
-		s.t.Fatalf("%s begins with %.200s", run, first.line)
+		s.T.Fatalf("%s begins with %.200s", run, first.Line)
 	}
-	see(run+" snapshot", first.line)
+	see(run+" snapshot", first.Line)
 }
 
 // TestLastWordKeepsTheContract: when its credential ends, a stream says so in the words of a refusal.
@@ -178,10 +179,10 @@ func TestLastWordKeepsTheContract(t *testing.T) {
 		c.Recheck = 1e6
 	})
 	h.store("open", schematest.Scenario{Events: schematest.Named("plain").Events[:5]}, 2)
-	r := h.watch(h.client, "/v1/agent/runs/open/stream")
+	r := h.Watch(h.Client, "/v1/agent/runs/open/stream")
 	last := ""
 	for {
-		text, err := r.next()
+		text, err := r.Next()
 		if err != nil {
 			break
 		}
@@ -202,7 +203,7 @@ func TestLastWordKeepsTheContract(t *testing.T) {
 // are stored fit their JSON Schema; of deltas with a text only that is sure.
 func TestDeltasAreNotHeldToTheirSchema(t *testing.T) {
 	c := readContract(t)
-	h := newHouse(t)
+	h := edgetest.NewHouse(t)
 	for i, tt := range []struct {
 		typ, payload string
 		taken, fits  bool
@@ -214,14 +215,14 @@ func TestDeltasAreNotHeldToTheirSchema(t *testing.T) {
 		{schema.TypeToolEnd, `{"call_id":"c","ok":true}`, true, true}, {schema.TypeToolEnd, `{"call_id":"c","ok":"yes"}`, false, false},
 	} {
 		run := fmt.Sprintf("run_%d", i)
-		a := h.do("POST", "/v1/agent/runs/"+run+"/events", `{"type":"`+tt.typ+`","payload":`+tt.payload+`}`)
-		if taken := a.status == 200; taken != tt.taken {
-			t.Errorf("%s %s: %d", tt.typ, tt.payload, a.status)
+		a := h.Do("POST", "/v1/agent/runs/"+run+"/events", `{"type":"`+tt.typ+`","payload":`+tt.payload+`}`)
+		if taken := a.Status == 200; taken != tt.taken {
+			t.Errorf("%s %s: %d", tt.typ, tt.payload, a.Status)
 		}
 		if !tt.taken {
 			continue
 		}
-		err := c.instance("events/any.schema.json", h.do("GET", "/v1/agent/runs/"+run+"/replay.jsonl", "").body)
+		err := c.instance("events/any.schema.json", h.Do("GET", "/v1/agent/runs/"+run+"/replay.jsonl", "").Body)
 		if (err == nil) != tt.fits {
 			t.Errorf("%s %s: %v", tt.typ, tt.payload, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
+	"agentstream/edge/edgetest"
 )
 
 const page = "https://app.example"
@@ -16,8 +17,8 @@ const page = "https://app.example"
 func withOrigins(c *edge.Config) { c.Origins = []string{page, "http://localhost:3000"} }
 
 // varies reports whether a cache keeps the answers to different origins apart.
-func varies(a answer) bool {
-	return slices.ContainsFunc(a.header.Values("Vary"), func(v string) bool { return strings.Contains(v, "Origin") })
+func varies(a edgetest.Reply) bool {
+	return slices.ContainsFunc(a.Header.Values("Vary"), func(v string) bool { return strings.Contains(v, "Origin") })
 }
 
 // TestPreflight asks for every route, and for paths that there are not: a page must be able to read
@@ -29,25 +30,25 @@ func TestPreflight(t *testing.T) {
 		paths = append(paths, strings.ReplaceAll(rt.Path, "{run}", "run"))
 	}
 	for _, path := range paths {
-		a := m.do("OPTIONS", path, "", "Origin", page, tenantHeader, "nobody",
+		a := m.Do("OPTIONS", path, "", "Origin", page, edgetest.TenantHeader, "nobody",
 			"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,idempotency-key")
-		if a.status != 204 || a.body != "" || a.header.Get("Access-Control-Allow-Origin") != page || !varies(a) {
-			t.Errorf("%s: %d %v", path, a.status, a.header)
+		if a.Status != 204 || a.Body != "" || a.Header.Get("Access-Control-Allow-Origin") != page || !varies(a) {
+			t.Errorf("%s: %d %v", path, a.Status, a.Header)
 		}
 		for _, name := range []string{"Authorization", "Content-Type", "Last-Event-ID", "Idempotency-Key", "X-Request-Id", "Detail"} {
-			if !strings.Contains(a.header.Get("Access-Control-Allow-Headers"), name) {
+			if !strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), name) {
 				t.Errorf("%s: %s is not allowed", path, name)
 			}
 		}
 		for _, name := range []string{"GET", "HEAD", "POST"} {
-			if !strings.Contains(a.header.Get("Access-Control-Allow-Methods"), name) {
+			if !strings.Contains(a.Header.Get("Access-Control-Allow-Methods"), name) {
 				t.Errorf("%s: %s is not allowed", path, name)
 			}
 		}
 		for _, origin := range forged {
-			a := m.do("OPTIONS", path, "", "Origin", origin, "Access-Control-Request-Method", "POST")
-			if a.status != 204 || allows(a) || !varies(a) {
-				t.Errorf("%s for %s: %d %v", path, origin, a.status, a.header)
+			a := m.Do("OPTIONS", path, "", "Origin", origin, "Access-Control-Request-Method", "POST")
+			if a.Status != 204 || allows(a) || !varies(a) {
+				t.Errorf("%s for %s: %d %v", path, origin, a.Status, a.Header)
 			}
 		}
 	}
@@ -55,12 +56,12 @@ func TestPreflight(t *testing.T) {
 		t.Error("a preflight asks the log")
 	}
 	// An OPTIONS that is no preflight is a method like any other.
-	m.do("OPTIONS", "/v1/agent/runs", "", "Origin", page).expect(t, 405, "METHOD-NOT-ALLOWED")
-	m.do("OPTIONS", "/v1/agent/runs", "", "Access-Control-Request-Method", "GET").expect(t, 405, "METHOD-NOT-ALLOWED")
+	m.Do("OPTIONS", "/v1/agent/runs", "", "Origin", page).Expect(t, 405, "METHOD-NOT-ALLOWED")
+	m.Do("OPTIONS", "/v1/agent/runs", "", "Access-Control-Request-Method", "GET").Expect(t, 405, "METHOD-NOT-ALLOWED")
 }
 
-func allows(a answer) bool {
-	for name := range a.header {
+func allows(a edgetest.Reply) bool {
+	for name := range a.Header {
 		if strings.HasPrefix(name, "Access-Control-") {
 			return true
 		}
@@ -77,8 +78,8 @@ var forged = []string{
 
 // TestCORSHeadersAreOnEveryAnswer: errors and 204 as well, or a page learns nothing of them.
 func TestCORSHeadersAreOnEveryAnswer(t *testing.T) {
-	h := newHouse(t, withOrigins)
-	h.do("POST", "/v1/agent/runs/run/events", good+"\n"+`{"type":"run.lifecycle","payload":{"state":"done"}}`)
+	h := edgetest.NewHouse(t, withOrigins)
+	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine+"\n"+`{"type":"run.lifecycle","payload":{"state":"done"}}`)
 	for _, tt := range []struct {
 		method, path, tenant string
 		status               int
@@ -100,38 +101,38 @@ func TestCORSHeadersAreOnEveryAnswer(t *testing.T) {
 	} {
 		headers := []string{"Origin", page}
 		if tt.tenant != "" {
-			headers = append(headers, tenantHeader, tt.tenant)
+			headers = append(headers, edgetest.TenantHeader, tt.tenant)
 		}
-		a := h.do(tt.method, tt.path, "", headers...)
-		if a.status != tt.status || a.header.Get("Access-Control-Allow-Origin") != page || !varies(a) || len(a.header.Values("Access-Control-Allow-Origin")) != 1 {
-			t.Errorf("%s %.40s: %d %v", tt.method, tt.path, a.status, a.header)
+		a := h.Do(tt.method, tt.path, "", headers...)
+		if a.Status != tt.status || a.Header.Get("Access-Control-Allow-Origin") != page || !varies(a) || len(a.Header.Values("Access-Control-Allow-Origin")) != 1 {
+			t.Errorf("%s %.40s: %d %v", tt.method, tt.path, a.Status, a.Header)
 		}
 		for _, name := range []string{"X-Request-Id", "Retry-After", "Location", "Idempotency-Replayed", "Last-Event-ID"} {
-			if !strings.Contains(a.header.Get("Access-Control-Expose-Headers"), name) {
+			if !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), name) {
 				t.Errorf("%s %.40s: %s is not exposed", tt.method, tt.path, name)
 			}
 		}
-		if a.header.Get("Access-Control-Allow-Credentials") != "" {
+		if a.Header.Get("Access-Control-Allow-Credentials") != "" {
 			t.Errorf("%.40s: cookies are let in", tt.path)
 		}
 		for _, origin := range append([]string{""}, forged...) {
 			headers := []string{}
 			if tt.tenant != "" {
-				headers = append(headers, tenantHeader, tt.tenant)
+				headers = append(headers, edgetest.TenantHeader, tt.tenant)
 			}
 			if origin != "" {
 				headers = append(headers, "Origin", origin)
 			}
-			if a := h.do(tt.method, tt.path, "", headers...); a.status != tt.status || allows(a) || !varies(a) {
-				t.Errorf("%s %.40s from %q: %d %v", tt.method, tt.path, origin, a.status, a.header)
+			if a := h.Do(tt.method, tt.path, "", headers...); a.Status != tt.status || allows(a) || !varies(a) {
+				t.Errorf("%s %.40s from %q: %d %v", tt.method, tt.path, origin, a.Status, a.Header)
 			}
 		}
 	}
 	// Every header of ours that an answer has is exposed, or one that pages may read anyway.
-	a := h.do("POST", "/v1/agent/runs", `{"run_id":"new"}`, "Origin", page, "Content-Type", "application/json")
+	a := h.Do("POST", "/v1/agent/runs", `{"run_id":"new"}`, "Origin", page, "Content-Type", "application/json")
 	free := "Cache-Control Content-Length Content-Type Date Vary X-Content-Type-Options"
-	for name := range a.header {
-		if !strings.HasPrefix(name, "Access-Control-") && !strings.Contains(free, name) && !strings.Contains(a.header.Get("Access-Control-Expose-Headers"), name) {
+	for name := range a.Header {
+		if !strings.HasPrefix(name, "Access-Control-") && !strings.Contains(free, name) && !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), name) {
 			t.Errorf("%s is not exposed", name)
 		}
 	}
@@ -139,11 +140,11 @@ func TestCORSHeadersAreOnEveryAnswer(t *testing.T) {
 
 // TestNoOriginsNoCORS: without a list there is none of it.
 func TestNoOriginsNoCORS(t *testing.T) {
-	h := newHouse(t)
-	if a := h.do("GET", "/healthz", "", "Origin", page); allows(a) || varies(a) {
-		t.Errorf("%v", a.header)
+	h := edgetest.NewHouse(t)
+	if a := h.Do("GET", "/healthz", "", "Origin", page); allows(a) || varies(a) {
+		t.Errorf("%v", a.Header)
 	}
-	h.do("OPTIONS", "/v1/agent/runs", "", "Origin", page, "Access-Control-Request-Method", "GET").expect(t, 405, "METHOD-NOT-ALLOWED")
+	h.Do("OPTIONS", "/v1/agent/runs", "", "Origin", page, "Access-Control-Request-Method", "GET").Expect(t, 405, "METHOD-NOT-ALLOWED")
 }
 
 // TestForgedOriginOpensNoWebSocket: 403 before the upgrade, whatever credential comes with it, and a
@@ -153,24 +154,24 @@ func TestForgedOriginOpensNoWebSocket(t *testing.T) {
 	ticket := g.ticket("run", staticToken)
 	at := "/v1/agent/runs/run/stream?after=99999&ticket="
 	for _, origin := range forged {
-		_, resp, err := g.dial(at+ticket, "Origin", origin)
+		_, resp, err := g.Dial(at+ticket, "Origin", origin)
 		if err == nil || resp == nil || resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %v %v", origin, resp, err)
 		}
-		if _, resp, err := g.dial("/v1/agent/runs/run/stream", "Origin", origin, "Authorization", "Bearer "+staticToken); err == nil || resp.StatusCode != http.StatusForbidden {
+		if _, resp, err := g.Dial("/v1/agent/runs/run/stream", "Origin", origin, "Authorization", "Bearer "+staticToken); err == nil || resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s with a token: %v %v", origin, resp, err)
 		}
 	}
 	// 409 is behind the door.
-	if _, resp, err := g.dial(at+ticket, "Origin", page); err == nil || resp.StatusCode != http.StatusConflict {
+	if _, resp, err := g.Dial(at+ticket, "Origin", page); err == nil || resp.StatusCode != http.StatusConflict {
 		t.Errorf("the listed origin: %v %v", resp, err)
 	}
-	for _, origin := range []string{"", "http://" + g.addr, "https://" + g.addr} {
+	for _, origin := range []string{"", "http://" + g.Addr, "https://" + g.Addr} {
 		headers := []string{"Authorization", "Bearer " + staticToken}
 		if origin != "" {
 			headers = append(headers, "Origin", origin)
 		}
-		if _, resp, err := g.dial("/v1/agent/runs/run/stream?after=99999", headers...); err == nil || resp.StatusCode != http.StatusConflict {
+		if _, resp, err := g.Dial("/v1/agent/runs/run/stream?after=99999", headers...); err == nil || resp.StatusCode != http.StatusConflict {
 			t.Errorf("%q: %v %v", origin, resp, err)
 		}
 	}
@@ -183,8 +184,8 @@ func TestForgedOriginOpensNoWebSocket(t *testing.T) {
 }
 
 func TestOriginAllowed(t *testing.T) {
-	h := newHouse(t)
-	srv, err := edge.New(edge.Config{Hub: h.hub, Appender: h.app, Origins: []string{page}})
+	h := edgetest.NewHouse(t)
+	srv, err := edge.New(edge.Config{Hub: h.Hub, Appender: h.Appender, Origins: []string{page}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestOriginAllowed(t *testing.T) {
 	}
 	for _, bad := range []string{"*", "", "null", "app.example", "https://app.example/", "https://*.example", "https://app.example:443", "http://app.example:80",
 		"ftp://app.example", "https://App.example", "https://u@app.example", "https://app.example/path", "https://app.example?x"} {
-		if _, err := edge.New(edge.Config{Hub: h.hub, Appender: h.app, Origins: []string{bad}}); err == nil || !strings.Contains(err.Error(), "origin") {
+		if _, err := edge.New(edge.Config{Hub: h.Hub, Appender: h.Appender, Origins: []string{bad}}); err == nil || !strings.Contains(err.Error(), "origin") {
 			t.Errorf("%q is an origin: %v", bad, err)
 		}
 	}

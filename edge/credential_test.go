@@ -6,6 +6,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/dialect"
+	"agentstream/edge/edgetest"
 	"agentstream/edge/protocol"
 	"agentstream/schema"
 )
@@ -15,8 +16,8 @@ import (
 func TestKeysOfAProtocol(t *testing.T) {
 	g := newGuarded(t, func(c *edge.Config) {
 		c.Origins = []string{page}
-		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: protocol.Ticket{Param: "attach"}, Dialect: odd{
-			pattern: "GET /odd/{run}", open: byPath, mode: dialect.ModeA, project: func(out *dialect.Frames, _ schema.Record) error {
+		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: protocol.Ticket{Param: "attach"}, Dialect: edgetest.OddDialect{
+			Pattern: "GET /odd/{run}", OnOpen: byPath, Mode: dialect.ModeA, OnProject: func(out *dialect.Frames, _ schema.Record) error {
 				out.Add(dialect.Frame{Data: []byte("1"), Last: true})
 				return nil
 			}}})
@@ -37,12 +38,12 @@ func TestKeysOfAProtocol(t *testing.T) {
 		{"its ticket", "/odd/run?attach=" + g.ticket("run", staticToken), nil, 200},
 		{"a ticket where others have it", "/odd/run?ticket=" + g.ticket("run", staticToken), nil, 401},
 	} {
-		if a := g.do("GET", tt.path, "", tt.headers...); a.status != tt.status {
-			t.Errorf("%s: %d %s, want %d", tt.what, a.status, a.body, tt.status)
+		if a := g.Do("GET", tt.path, "", tt.headers...); a.Status != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.what, a.Status, a.Body, tt.status)
 		}
 	}
-	a := g.do("OPTIONS", "/odd/run", "", "Origin", page, "Access-Control-Request-Method", "GET")
-	if !strings.Contains(a.header.Get("Access-Control-Allow-Headers"), "X-Api-Key") {
-		t.Errorf("pages may not send it: %v", a.header)
+	a := g.Do("OPTIONS", "/odd/run", "", "Origin", page, "Access-Control-Request-Method", "GET")
+	if !strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), "X-Api-Key") {
+		t.Errorf("pages may not send it: %v", a.Header)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentstream/edge"
+	"agentstream/edge/edgetest"
 )
 
 // letterbox is an operator with the dead letters of two tenants, by id.
@@ -55,34 +56,34 @@ const (
 func (k *talk) operates() {
 	box := &letterbox{tenants: map[string]string{"mine": "acme", "theirs": "rival"}}
 	h := k.house(func(c *edge.Config) { c.Operator, c.Version = box, "v1" })
-	on := func(method, path, id string) answer {
-		a := h.do(method, strings.Replace(path, "{id}", id, 1), "")
+	on := func(method, path, id string) edgetest.Reply {
+		a := h.Do(method, strings.Replace(path, "{id}", id, 1), "")
 		k.heard(exchange{method, path, a})
 		return a
 	}
-	if a := on("GET", operation, ""); a.status != 200 || !strings.Contains(a.body, `"version":"v1"`) || !strings.Contains(a.body, `"lag_messages":2`) || !strings.Contains(a.body, `"run_id":"run_of_acme"`) {
-		k.t.Errorf("%d %s", a.status, a.body)
+	if a := on("GET", operation, ""); a.Status != 200 || !strings.Contains(a.Body, `"version":"v1"`) || !strings.Contains(a.Body, `"lag_messages":2`) || !strings.Contains(a.Body, `"run_id":"run_of_acme"`) {
+		k.t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := on("GET", letters, ""); !strings.Contains(a.body, `"id":"mine"`) || strings.Contains(a.body, "theirs") || !strings.Contains(a.body, `"all":1`) {
-		k.t.Errorf("%d %s", a.status, a.body)
+	if a := on("GET", letters, ""); !strings.Contains(a.Body, `"id":"mine"`) || strings.Contains(a.Body, "theirs") || !strings.Contains(a.Body, `"all":1`) {
+		k.t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := on("POST", retryOf, "mine"); a.body != `{"stored":false,"error":"still in conflict"}`+"\n" {
-		k.t.Errorf("%d %s", a.status, a.body)
+	if a := on("POST", retryOf, "mine"); a.Body != `{"stored":false,"error":"still in conflict"}`+"\n" {
+		k.t.Errorf("%d %s", a.Status, a.Body)
 	}
 	for _, id := range []string{"theirs", "none"} {
-		on("POST", retryOf, id).expect(k.t, 404, "NOT-FOUND")
-		on("DELETE", letterOf, id).expect(k.t, 404, "NOT-FOUND")
+		on("POST", retryOf, id).Expect(k.t, 404, "NOT-FOUND")
+		on("DELETE", letterOf, id).Expect(k.t, 404, "NOT-FOUND")
 	}
 	box.err = errors.New("test: away")
-	on("GET", letters, "").expect(k.t, 503, "UNAVAILABLE")
-	on("POST", retryOf, "mine").expect(k.t, 503, "UNAVAILABLE")
-	on("DELETE", letterOf, "mine").expect(k.t, 503, "UNAVAILABLE")
+	on("GET", letters, "").Expect(k.t, 503, "UNAVAILABLE")
+	on("POST", retryOf, "mine").Expect(k.t, 503, "UNAVAILABLE")
+	on("DELETE", letterOf, "mine").Expect(k.t, 503, "UNAVAILABLE")
 	box.err = nil
-	if a := on("DELETE", letterOf, "mine"); a.status != 200 || len(box.tenants) != 1 {
-		k.t.Errorf("%d %s, left %v", a.status, a.body, box.tenants)
+	if a := on("DELETE", letterOf, "mine"); a.Status != 200 || len(box.tenants) != 1 {
+		k.t.Errorf("%d %s, left %v", a.Status, a.Body, box.tenants)
 	}
 	h = k.house()
-	on("GET", letters, "").expect(k.t, 501, "NO-CATALOG")
-	on("POST", retryOf, "mine").expect(k.t, 501, "NO-CATALOG")
-	on("DELETE", letterOf, "mine").expect(k.t, 501, "NO-CATALOG")
+	on("GET", letters, "").Expect(k.t, 501, "NO-CATALOG")
+	on("POST", retryOf, "mine").Expect(k.t, 501, "NO-CATALOG")
+	on("DELETE", letterOf, "mine").Expect(k.t, 501, "NO-CATALOG")
 }

@@ -17,6 +17,7 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/auth"
+	"agentstream/edge/edgetest"
 )
 
 // holder is a connection over HTTP/2 that opens streams and takes nothing: its windows are closed.
@@ -140,9 +141,9 @@ var strangers = map[string]struct {
 
 const tenantHeaderLow = "test-tenant"
 
-func strangersHouse(t *testing.T, change ...func(*edge.Config)) *house {
+func strangersHouse(t *testing.T, change ...func(*edge.Config)) *edgetest.House {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) })
-	return newHouse(t, append([]func(*edge.Config){func(c *edge.Config) {
+	return edgetest.NewHouse(t, append([]func(*edge.Config){func(c *edge.Config) {
 		c.Pages = []edge.Page{{Patterns: []string{"GET /page"}, Handler: page}}
 		c.StrangerTimeout = 500 * time.Millisecond
 	}}, change...)...)
@@ -154,7 +155,7 @@ func TestStrangersAreFew(t *testing.T) {
 	for name, tt := range strangers {
 		t.Run(name, func(t *testing.T) {
 			h := strangersHouse(t)
-			friend := hold(t, h.addr, 1<<20)
+			friend := hold(t, h.Addr, 1<<20)
 			const conns, each = 12, 100
 			most, stop := atomic.Int64{}, make(chan struct{})
 			var looking, all sync.WaitGroup
@@ -164,13 +165,13 @@ func TestStrangersAreFew(t *testing.T) {
 					case <-stop:
 						return
 					case <-time.After(time.Millisecond):
-						most.Store(max(most.Load(), int64(h.srv.Gate().Strangers)))
+						most.Store(max(most.Load(), int64(h.Server.Gate().Strangers)))
 					}
 				}
 			})
 			var holders []*holder
 			for range conns {
-				holders = append(holders, hold(t, h.addr, 0))
+				holders = append(holders, hold(t, h.Addr, 0))
 			}
 			for _, l := range holders {
 				all.Go(func() { _ = l.open(each, tt.end, tt.fields...) })
@@ -179,8 +180,8 @@ func TestStrangersAreFew(t *testing.T) {
 				t.Fatal(err)
 			}
 			all.Wait()
-			eventually(t, "who is known is answered", func() bool { return friend.over.Load() == 1 })
-			eventually(t, "all streams have ended", func() bool {
+			edgetest.Eventually(t, "who is known is answered", func() bool { return friend.over.Load() == 1 })
+			edgetest.Eventually(t, "all streams have ended", func() bool {
 				n := int64(0)
 				for _, l := range holders {
 					select {
@@ -200,7 +201,7 @@ func TestStrangersAreFew(t *testing.T) {
 			if friend.full.Load() > 0 {
 				t.Error("there was no place for who is known")
 			}
-			eventually(t, "nobody is left", func() bool { n := h.srv.Gate(); return n.Strangers == 0 })
+			edgetest.Eventually(t, "nobody is left", func() bool { n := h.Server.Gate(); return n.Strangers == 0 })
 		})
 	}
 }
@@ -215,11 +216,11 @@ func TestStreamsThatReachNobody(t *testing.T) {
 			h := strangersHouse(t)
 			var holders []*holder
 			for range 12 {
-				l := hold(t, h.addr, 0)
+				l := hold(t, h.Addr, 0)
 				holders = append(holders, l)
 				go l.open(100, true, fields...)
 			}
-			eventually(t, "most are cut", func() bool {
+			edgetest.Eventually(t, "most are cut", func() bool {
 				cut := 0
 				for _, l := range holders {
 					select {
@@ -228,7 +229,7 @@ func TestStreamsThatReachNobody(t *testing.T) {
 					default:
 					}
 				}
-				return cut > 8 && h.srv.Gate().Open <= 256
+				return cut > 8 && h.Server.Gate().Open <= 256
 			})
 		})
 	}
@@ -238,26 +239,26 @@ func TestStreamsThatReachNobody(t *testing.T) {
 func TestStreamsOfHTTP2Count(t *testing.T) {
 	h := strangersHouse(t, func(c *edge.Config) { c.MaxStreams, c.StrangerTimeout = 40, time.Minute })
 	post := ask("POST", "/v1/agent/runs/run/events", "content-type", "application/x-ndjson")
-	first, second := hold(t, h.addr, 1<<20), hold(t, h.addr, 1<<20)
+	first, second := hold(t, h.Addr, 1<<20), hold(t, h.Addr, 1<<20)
 	for _, l := range []*holder{first, second} {
 		if err := l.open(20, false, post...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all are there", func() bool { return h.srv.Gate().Streams == 40 })
+	edgetest.Eventually(t, "all are there", func() bool { return h.Server.Gate().Streams == 40 })
 	for i, fields := range [][]string{post, ask("GET", "/healthz"), ask("GET", "/v1/agent/runs/run/stream"), strangers["watch"].fields, strangers["reflection"].fields} {
 		if err := second.open(1, false, fields...); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, fmt.Sprint("refused: ", fields), func() bool { return second.full.Load() == int64(i+1) })
+		edgetest.Eventually(t, fmt.Sprint("refused: ", fields), func() bool { return second.full.Load() == int64(i+1) })
 	}
 	first.conn.Close()
-	eventually(t, "they have left", func() bool { return h.srv.Gate().Streams == 20 })
-	third := hold(t, h.addr, 1<<20)
+	edgetest.Eventually(t, "they have left", func() bool { return h.Server.Gate().Streams == 20 })
+	third := hold(t, h.Addr, 1<<20)
 	if err := third.open(1, true, ask("GET", "/v1/agent/runs")...); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "there is a place again", func() bool { return third.over.Load() == 1 && third.full.Load() == 0 })
+	edgetest.Eventually(t, "there is a place again", func() bool { return third.over.Load() == 1 && third.full.Load() == 0 })
 }
 
 // A caller who is known may watch health for long; a stranger is told to bring a credential.
@@ -271,7 +272,7 @@ func TestWatchNeedsACredential(t *testing.T) {
 		}
 	})
 	for token, long := range map[string]bool{"good": true, "bad": false} {
-		l := hold(t, h.addr, 1<<20)
+		l := hold(t, h.Addr, 1<<20)
 		if err := l.open(1, false, append(ask("POST", "/grpc.health.v1.Health/Watch", "authorization", "Bearer "+token), rpcFields...)...); err != nil {
 			t.Fatal(err)
 		}
@@ -282,15 +283,15 @@ func TestWatchNeedsACredential(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !long {
-			eventually(t, "the watch ends", func() bool { return l.over.Load() == 1 })
+			edgetest.Eventually(t, "the watch ends", func() bool { return l.over.Load() == 1 })
 			continue
 		}
-		eventually(t, "the watch is known", func() bool { n := h.srv.Gate(); return n.Streams == 1 && n.Strangers == 0 })
+		edgetest.Eventually(t, "the watch is known", func() bool { n := h.Server.Gate(); return n.Streams == 1 && n.Strangers == 0 })
 		time.Sleep(700 * time.Millisecond)
 		if l.over.Load() != 0 {
 			t.Error("the watch of a known caller was ended")
 		}
 		l.conn.Close()
-		eventually(t, "it has left", func() bool { return h.srv.Gate().Streams == 0 })
+		edgetest.Eventually(t, "it has left", func() bool { return h.Server.Gate().Streams == 0 })
 	}
 }

@@ -6,11 +6,12 @@ import (
 
 	"agentstream/edge"
 	"agentstream/edge/console"
+	"agentstream/edge/edgetest"
 )
 
 // A request target is a path, or a URL of HTTP whose path it is; nothing else finds a page or a route.
 func TestRequestTargets(t *testing.T) {
-	h := newHouse(t, func(c *edge.Config) {
+	h := edgetest.NewHouse(t, func(c *edge.Config) {
 		c.Pages = []edge.Page{{Patterns: console.Patterns, Handler: console.Handler(func() console.OIDC { return console.OIDC{} })}}
 	})
 	for _, tt := range []struct {
@@ -31,21 +32,21 @@ func TestRequestTargets(t *testing.T) {
 		{"GET /console%2f", 404}, {"GET /%2fconsole/", 404}, {"GET /console/%5c..%5cx", 404}, {"GET /console/..%5cx", 404}, {"GET /console\\index.html", 404},
 		{"GET /healthz/", 404}, {"GET /healthz%00", 404}, {"GET /healthz;a", 404}, {"GET /%68ealthz", 404}, {"GET /console", 302}, {"GET /console/", 200},
 	} {
-		a := h.raw(tt.line + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-		if a.status != tt.status {
-			t.Errorf("%s: %d %.200s, want %d", tt.line, a.status, a.body, tt.status)
+		a := h.Raw(tt.line + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if a.Status != tt.status {
+			t.Errorf("%s: %d %.200s, want %d", tt.line, a.Status, a.Body, tt.status)
 		}
-		if to := a.header.Get("Location"); to != "" && (to != "/console/" || tt.status != http.StatusFound) {
+		if to := a.Header.Get("Location"); to != "" && (to != "/console/" || tt.status != http.StatusFound) {
 			t.Errorf("%s leads to %q", tt.line, to)
 		}
 	}
 	// HTTP/2 has only paths (RFC 9113 §8.3.1).
 	for _, path := range []string{"evil.example:80", "http://evil.example/healthz", "*", "healthz", "\\healthz"} {
-		l := hold(t, h.addr, 1<<20)
+		l := hold(t, h.Addr, 1<<20)
 		if err := l.open(1, true, ask("GET", path)...); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, path, func() bool { return l.over.Load() == 1 })
+		edgetest.Eventually(t, path, func() bool { return l.over.Load() == 1 })
 		if l.served.Load() != 0 {
 			t.Errorf("%s is served", path)
 		}

@@ -19,6 +19,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
+	"agentstream/edge/edgetest"
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
@@ -99,7 +100,7 @@ func (c countedCatalog) Runs(_ context.Context, tenant string, _ schema.RunsQuer
 
 // matrix is a house of which the routes are known and the work is counted.
 type matrix struct {
-	*house
+	*edgetest.House
 	log   *memory.Log
 	blobs *memoryBlobs
 	work  *work
@@ -145,7 +146,7 @@ func newMatrix(t testing.TB, change ...func(*edge.Config)) *matrix {
 		}
 		cfg = *c
 	}
-	m.house = newHouse(t, own)
+	m.House = edgetest.NewHouse(t, own)
 	srv, err := edge.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -159,23 +160,23 @@ func newMatrix(t testing.TB, change ...func(*edge.Config)) *matrix {
 
 // has stores an open run of a tenant, with an empty blob.
 func (m *matrix) has(tenant, run string) {
-	m.t.Helper()
+	m.T.Helper()
 	m.put(schematest.Packs(schema.RunKey{Tenant: tenant, Run: run}, schematest.Named("plain"), 3)[:1])
 	if _, _, err := m.blobs.Put(context.Background(), schema.RunKey{Tenant: tenant, Run: run}, "text/plain", schema.BlobPieces(nil)); err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 }
 
 // put stores packs behind what their run has.
 func (m *matrix) put(packs []schema.Pack) {
-	m.t.Helper()
+	m.T.Helper()
 	for i := range packs {
 		head, err := m.log.Head(context.Background(), packs[i].Key, "")
 		if err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 		if _, err := m.log.Append(context.Background(), &packs[i], head.Stored); err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 	}
 }
@@ -191,12 +192,12 @@ func (m *matrix) body(rt edge.RouteRow, run, query string) string {
 		if query == beyond {
 			after = 99999
 		}
-		msg := streamRequest(run, after, false)
+		msg := edgetest.StreamRequest(run, after, false)
 		return string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(msg)))) + string(msg)
 	case rt.Method != "POST":
 		return ""
 	case strings.HasSuffix(rt.Path, "/events"):
-		return good
+		return edgetest.GoodLine
 	case strings.HasSuffix(rt.Path, "/runs"):
 		return `{"run_id":"` + run + `"}`
 	case strings.HasSuffix(rt.Path, "/answer"):
@@ -212,8 +213,8 @@ func (m *matrix) body(rt edge.RouteRow, run, query string) string {
 // ask sends the request of a route about a run, and returns the answer with everything replaced that
 // belongs to this one request.
 func (m *matrix) ask(client *http.Client, rt edge.RouteRow, method, run, query string, headers ...string) string {
-	m.t.Helper()
-	r := m.request(method, strings.NewReplacer("{run}", run, "{ref}", refOf("")).Replace(rt.Path)+query, m.body(rt, run, query), headers...)
+	m.T.Helper()
+	r := m.Request(method, strings.NewReplacer("{run}", run, "{ref}", edgetest.RefOf("")).Replace(rt.Path)+query, m.body(rt, run, query), headers...)
 	switch {
 	case rt.Transport == dialect.GRPC:
 		r.Header.Set("Content-Type", "application/grpc")
@@ -231,13 +232,13 @@ func (m *matrix) ask(client *http.Client, rt edge.RouteRow, method, run, query s
 	}
 	resp, err := client.Do(r)
 	if err != nil {
-		m.t.Fatalf("%s %s: %v", method, rt.Pattern, err)
+		m.T.Fatalf("%s %s: %v", method, rt.Pattern, err)
 	}
 	defer resp.Body.Close()
 	var body []byte
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		if body, err = io.ReadAll(resp.Body); err != nil {
-			m.t.Fatalf("%s %s: %v", method, rt.Pattern, err)
+			m.T.Fatalf("%s %s: %v", method, rt.Pattern, err)
 		}
 	}
 	return told(resp, body, run)
@@ -283,7 +284,7 @@ func questions(rt edge.RouteRow) []string {
 // take, which is what time can tell.
 func TestTenantMatrix(t *testing.T) {
 	m := newMatrix(t)
-	clients := map[string]*http.Client{"1.1": m.client, "2": h2c()}
+	clients := map[string]*http.Client{"1.1": m.Client, "2": edgetest.H2C()}
 	n, asked := 0, 0
 	for _, rt := range m.table {
 		if rt.Needs == 0 {
@@ -307,7 +308,7 @@ func TestTenantMatrix(t *testing.T) {
 		}
 	}
 	t.Logf("%d routes, %d questions, each about a foreign, a missing and an own run", len(m.table), asked)
-	if logs := m.logs.String(); strings.Contains(logs, `"level":"ERROR"`) {
+	if logs := m.Logs.String(); strings.Contains(logs, `"level":"ERROR"`) {
 		t.Errorf("errors were logged:\n%.2000s", logs)
 	}
 }
@@ -315,38 +316,38 @@ func TestTenantMatrix(t *testing.T) {
 // compare asks about three runs whose ids are equally long: of another tenant, of nobody, and of one's
 // own, which must be answered otherwise wherever the id is read at all.
 func (m *matrix) compare(client *http.Client, rt edge.RouteRow, method, query string, n int) {
-	m.t.Helper()
+	m.T.Helper()
 	there, never, own := fmt.Sprintf("there_%05d", n), fmt.Sprintf("never_%05d", n), fmt.Sprintf("owned_%05d", n)
 	m.has("acme", there)
 	m.has("zeta", own)
 	name := method + " " + rt.Path + query + " " + string(rt.Transport)
-	zeta := []string{tenantHeader, "zeta"}
+	zeta := []string{edgetest.TenantHeader, "zeta"}
 	m.work.take()
 	foreign := m.ask(client, rt, method, there, query, zeta...)
 	foreignWork := m.work.take()
 	missing := m.ask(client, rt, method, never, query, zeta...)
 	missingWork := m.work.take()
 	if foreign != missing {
-		m.t.Errorf("%s: a foreign run is answered\n%s\na missing one\n%s", name, foreign, missing)
+		m.T.Errorf("%s: a foreign run is answered\n%s\na missing one\n%s", name, foreign, missing)
 	}
 	if !maps.Equal(foreignWork, missingWork) {
-		m.t.Errorf("%s: a foreign run takes %v, a missing one %v", name, foreignWork, missingWork)
+		m.T.Errorf("%s: a foreign run takes %v, a missing one %v", name, foreignWork, missingWork)
 	}
 	if !strings.Contains(rt.Path, "{run}") && (rt.Transport != dialect.GRPC || strings.HasSuffix(rt.Path, "/Publish")) || rt.Transport == dialect.WebSocket && query != "" {
 		return
 	}
 	if strings.HasSuffix(rt.Path, "/events") && method == "POST" || method == "PUT" && strings.HasSuffix(rt.Path, "{run}") {
 		if s := statusOf(foreign); s != "200" && method == "POST" || s != "201" && method == "PUT" {
-			m.t.Errorf("%s: %s", name, foreign)
+			m.T.Errorf("%s: %s", name, foreign)
 		}
 		return // begins a run of zeta's own, whoever else has one of that name
 	}
 	if s := statusOf(foreign); s != "404" && s != "grpc 5" && s != "400" {
-		m.t.Errorf("%s: a foreign run is answered %s", name, foreign)
+		m.T.Errorf("%s: a foreign run is answered %s", name, foreign)
 	}
 	if query == "" && rt.Transport == "" { // open runs' streams do not end
 		if answer := m.ask(client, rt, method, own, query, zeta...); statusOf(answer) == "404" {
-			m.t.Errorf("%s: an own run is answered as a missing one: the comparison shows nothing", name)
+			m.T.Errorf("%s: an own run is answered as a missing one: the comparison shows nothing", name)
 		}
 	}
 }
@@ -356,21 +357,21 @@ func (m *matrix) compare(client *http.Client, rt edge.RouteRow, method, query st
 func TestForeignChildIsMissing(t *testing.T) {
 	m := newMatrix(t)
 	m.has("acme", "there_kids")
-	zeta := []string{tenantHeader, "zeta"}
+	zeta := []string{edgetest.TenantHeader, "zeta"}
 	for i, rt := range m.table {
 		if rt.Needs == 0 || rt.Transport == dialect.GRPC || rt.Path == "/v1/agent/runs" && rt.Method == "GET" {
 			continue
 		}
-		m.ask(m.client, rt, rt.Method, fmt.Sprintf("never_warm%02d", i), "", zeta...)
+		m.ask(m.Client, rt, rt.Method, fmt.Sprintf("never_warm%02d", i), "", zeta...)
 		spawned, never := fmt.Sprintf("there_kit%02d", i), fmt.Sprintf("never_kit%02d", i)
 		if err := m.log.Adopt(t.Context(), schema.RunKey{Tenant: "acme", Run: "there_kids"}, spawned); err != nil {
 			t.Fatal(err)
 		}
 		for foreign, missing := range map[string]string{fmt.Sprintf("there_kid%02d", i): fmt.Sprintf("never_kid%02d", i), spawned: never} {
 			m.work.take()
-			foreign := m.ask(m.client, rt, rt.Method, foreign, "", zeta...)
+			foreign := m.ask(m.Client, rt, rt.Method, foreign, "", zeta...)
 			a := m.work.take()
-			missing := m.ask(m.client, rt, rt.Method, missing, "", zeta...)
+			missing := m.ask(m.Client, rt, rt.Method, missing, "", zeta...)
 			b := m.work.take()
 			if foreign != missing || !maps.Equal(a, b) {
 				t.Errorf("%s: %v\n%s\n%v\n%s", rt.Pattern, a, foreign, b, missing)
@@ -389,9 +390,9 @@ func TestOneRunCredential(t *testing.T) {
 	})
 	m.has("acme", "mine_00000")
 	for i, rt := range m.table {
-		client := m.client
+		client := m.Client
 		if rt.Transport == dialect.GRPC {
-			client = h2c()
+			client = edgetest.H2C()
 		}
 		if rt.Needs == 0 || rt.Path == "/v1/agent/whoami" { // it says which run the credential is for
 			continue
@@ -423,7 +424,7 @@ func TestTimingOfForeignRuns(t *testing.T) {
 	for range 400 {
 		for _, run := range []string{"there_time", "never_time"} {
 			begun := time.Now()
-			m.ask(m.client, rt, "GET", run, "", tenantHeader, "zeta")
+			m.ask(m.Client, rt, "GET", run, "", edgetest.TenantHeader, "zeta")
 			took[run] = append(took[run], time.Since(begun))
 		}
 	}

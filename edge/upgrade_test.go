@@ -5,12 +5,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"agentstream/edge/edgetest"
 )
 
 // TestRefusedUpgrades: what is wrong with an upgrade is answered, and logged, as that, on streams and conversations.
 func TestRefusedUpgrades(t *testing.T) {
-	h := newHouse(t, withSample)
-	h.must("run", "run.lifecycle", `{"state":"running"}`)
+	h := edgetest.NewHouse(t, edgetest.WithSample)
+	h.Must("run", "run.lifecycle", `{"state":"running"}`)
 	good := func() http.Header {
 		return http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
 	}
@@ -23,10 +25,10 @@ func TestRefusedUpgrades(t *testing.T) {
 			"key":     {"Sec-Websocket-Key", "x", 400},
 			"no key":  {"Sec-Websocket-Key", "", 400},
 		} {
-			r := h.request("GET", path, "")
+			r := h.Request("GET", path, "")
 			r.Header = good()
 			r.Header.Set(tt.header, tt.value)
-			resp, err := h.client.Do(r)
+			resp, err := h.Client.Do(r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,12 +40,12 @@ func TestRefusedUpgrades(t *testing.T) {
 		w := httptest.NewRecorder() // a server whose connections cannot be taken over
 		r := httptest.NewRequest("GET", path, nil)
 		r.Header = good()
-		h.srv.Handler().ServeHTTP(w, r)
+		h.Server.Handler().ServeHTTP(w, r)
 		if w.Code != 500 || !strings.Contains(w.Body.String(), `"error"`) {
 			t.Errorf("%s without a connection: %d %s", path, w.Code, w.Body)
 		}
 	}
-	if logs := h.logs.String(); strings.Contains(logs, `"status":499`) {
+	if logs := h.Logs.String(); strings.Contains(logs, `"status":499`) {
 		t.Error(logs)
 	}
 }

@@ -199,3 +199,8 @@ func (p *Pipes) DialContext(ctx context.Context, _, _ string) (net.Conn, error) 
 		return nil, ctx.Err()
 	}
 }
+
+// Client returns a client that reaches the listener.
+func (p *Pipes) Client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: p.DialContext}}
+}

@@ -208,7 +208,7 @@ var floors = []floor{
 	{"protocols/*/*", []string{"edge/auth", "edge/dialect", "protocols/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/console", nil, "the page is files, and asks what every client may ask"},
 	{"edge/reference", []string{"schema/contracts"}, "the page shows the contracts, whoever keeps them"},
-	{"edge/edgetest", []string{"edge", "edge/auth", "protocols/native", "edge/protocol", "fanout", "fanout/memory", "producers", "schema", "schema/contracts"}, "the kit of protocols' tests starts an edge as cmd does, and knows no protocol but the native one"},
+	{"edge/edgetest", []string{"edge", "edge/auth", "edge/dialect", "edge/live", "edge/protocol", "fanout", "fanout/memory", "producers", "protocols/native", "protocols/sample", "schema", "schema/contracts", "schema/schematest"}, "the kit of tests starts an edge as cmd does, and knows no protocol but the native one and the sample"},
 	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
 	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "internal/fair", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},
 	{"edge/state", []string{"edge/dialect", "edge/ends", "edge/runs", "fanout", "internal/fair", "schema"}, "what was computed from runs is kept for whoever asks next"},
@@ -265,6 +265,8 @@ var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/autht
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{
 	"edge":                         {"protocols/*", "producers/**", "adapters/**", "fanout/**"},
+	"edge/live":                    {"edge", "edge/**", "protocols/*", "producers/**", "fanout/**"},
+	"edge/rest":                    {"edge", "edge/**", "protocols/*", "producers/**", "adapters/**", "fanout/**"},
 	"adapters/provider/brokentest": {"adapters/**"},
 	"edge/ends":                    {"producers/**"},
 	"edge/state":                   {"producers", "fanout/**"},

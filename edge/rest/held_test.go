@@ -1,0 +1,227 @@
+package rest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentstream/edge"
+	"agentstream/edge/edgetest"
+)
+
+// heldWays are all ways to send much that is never whole, as what is sent behind the beginning of a request.
+var heldWays = map[string]struct {
+	path, ctype string
+	socket, h2  bool
+	send        func(text string) string // the beginning of a message with a text
+}{
+	"HTTP/1.1":  {edgetest.PublishPath, "application/x-ndjson", false, false, func(s string) string { return `{"run_id":"` + s }},
+	"HTTP/2":    {edgetest.PublishPath, "application/x-ndjson", false, true, func(s string) string { return `{"run_id":"` + s }},
+	"gRPC":      {"/agent.v1.AgentIngest/Publish", "application/grpc", false, true, func(s string) string { return "\x00\x00\x07\x00\x00" + s }},
+	"gRPC-Web":  {"/agent.v1.AgentIngest/Publish", "application/grpc-web", false, false, func(s string) string { return "\x00\x00\x07\x00\x00" + s }},
+	"WebSocket": {edgetest.PublishPath, "", true, false, func(s string) string { return string(edgetest.ClientFrame(0x81, s)[:len(s)]) }},
+	"fragments": {edgetest.PublishPath, "", true, false, func(s string) string {
+		return string(edgetest.ClientFrame(0x01, s)) + string(edgetest.ClientFrame(0x00, ""))
+	}},
+	"conversation": {"/talk/lobby", "", true, false, func(s string) string { return string(edgetest.ClientFrame(0x81, s)[:len(s)]) }},
+	"body":         {"/v1/agent/runs/run/events", "application/x-ndjson", false, true, func(s string) string { return `{"type":"` + s }},
+}
+
+// heldStream is a request whose body, or socket, is written to.
+func heldStream(t *testing.T, h *edgetest.House, name, tenant string) io.WriteCloser {
+	t.Helper()
+	way := heldWays[name]
+	if way.h2 {
+		tr := &http.Transport{Protocols: new(http.Protocols)}
+		tr.Protocols.SetUnencryptedHTTP2(true)
+		r, w := io.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+h.Addr+way.path, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", way.ctype)
+		req.Header.Set(edgetest.TenantHeader, tenant)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer r.Close()
+			if resp, err := tr.RoundTrip(req); err == nil {
+				<-ctx.Done() // nothing of the answer is read
+				resp.Body.Close()
+			}
+		}()
+		return closer{w, func() { cancel(); w.Close(); <-done; tr.CloseIdleConnections() }}
+	}
+	c, err := net.Dial("tcp", h.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+	head := "POST " + way.path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Type: " + way.ctype + "\r\n"
+	if way.socket {
+		head = "GET " + way.path + " HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+	}
+	if _, err := io.WriteString(c, head+edgetest.TenantHeader+": "+tenant+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if way.socket {
+		return closer{c, func() { c.Close() }}
+	}
+	return closer{chunked{c}, func() { c.Close() }}
+}
+
+type closer struct {
+	io.Writer
+	close func()
+}
+
+func (c closer) Close() error { c.close(); return nil }
+
+type chunked struct{ net.Conn }
+
+func (c chunked) Write(b []byte) (int, error) {
+	if _, err := fmt.Fprintf(c.Conn, "%x\r\n%s\r\n", len(b), b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// within writes for so long at most.
+func within(most time.Duration, w io.Writer, b []byte) error {
+	done := make(chan error, 1)
+	go func() { _, err := w.Write(b); done <- err }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(most):
+		return context.DeadlineExceeded
+	}
+}
+
+func heldHouse(t *testing.T, held *atomic.Int64, change func(*edge.Config)) *edgetest.House {
+	return edgetest.NewHouse(t, func(c *edge.Config) {
+		c.MaxBodyBytes, c.BodyMemory, c.SendBuffer = 1<<20, 8<<20, 4<<10
+		c.BodyWait, c.IngestLimit = 50*time.Millisecond, edge.IngestLimit{}
+		c.Hooks.BodyBytes = func(n int64) { held.Store(max(held.Load(), n)) }
+		edgetest.Talking(c)
+		edgetest.SampleTalk(c).MaxMessage, c.Authenticate = 1<<20, edgetest.ByTenant
+		change(c)
+	})
+}
+
+// What has come of messages that do not become whole is of the tenant's share of the memory for bodies, however they are sent;
+// other tenants are served meanwhile, and all of it ends in time.
+func TestUnfinishedMessagesAreHeldToMemory(t *testing.T) {
+	const streams, size = 120, 480 << 10
+	for name, way := range heldWays {
+		t.Run(name, func(t *testing.T) {
+			var held atomic.Int64
+			h := heldHouse(t, &held, func(c *edge.Config) { c.BodyTimeout = 3 * time.Second })
+			text := way.send(strings.Repeat("x", size))
+			var open []io.WriteCloser
+			grown := heapPeak(func() {
+				var all sync.WaitGroup
+				for range streams {
+					s := heldStream(t, h, name, "greedy")
+					open = append(open, s)
+					all.Go(func() {
+						_ = within(2*time.Second, s, []byte(text)) // it is refused, or has to wait
+					})
+				}
+				all.Wait()
+				if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "modest"); a.Status != 200 {
+					t.Errorf("another tenant: %d %s", a.Status, a.Body)
+				}
+			})
+			t.Logf("%d MiB begun, at most %d KiB held, %d MiB of heap", streams*size>>20, held.Load()>>10, grown>>20)
+			if held.Load() > 4<<20+256<<10 {
+				t.Errorf("%d KiB are held", held.Load()>>10)
+			}
+			if held.Load() < 1<<20 {
+				t.Errorf("only %d KiB are counted", held.Load()>>10)
+			}
+			if most := int64(64 << 20); !way.h2 && grown > most || grown > 2*most { // those of HTTP/2 have clients with much memory
+				t.Errorf("%d MiB more", grown>>20)
+			}
+			edgetest.Eventually(t, "all streams have ended", func() bool { return h.Server.Census().Streams == 0 && h.Server.Gate().Streams == 0 })
+			for _, s := range open {
+				s.Close()
+			}
+			held.Store(0)
+			if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "greedy"); a.Status != 200 || held.Load() > 256<<10 {
+				t.Errorf("%d %s, and %d bytes are held", a.Status, a.Body, held.Load())
+			}
+		})
+	}
+}
+
+// Clients that publish and never read cost their tenant's share of the memory for bodies, with all that waits for them.
+func TestReceiptsAreHeldToMemory(t *testing.T) {
+	const streams = 60
+	for _, name := range []string{"HTTP/1.1", "HTTP/2", "gRPC", "gRPC-Web", "WebSocket"} {
+		t.Run(name, func(t *testing.T) {
+			var held atomic.Int64
+			h := heldHouse(t, &held, func(c *edge.Config) {})
+			text := refusedLines(name)
+			var open []io.WriteCloser
+			grown := heapPeak(func() {
+				var all sync.WaitGroup
+				for range streams {
+					s := heldStream(t, h, name, "greedy")
+					open = append(open, s)
+					all.Go(func() {
+						for range 40 {
+							if within(time.Second, s, text) != nil {
+								return
+							}
+						}
+					})
+				}
+				all.Wait()
+				if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "modest"); a.Status != 200 {
+					t.Errorf("another tenant: %d %s", a.Status, a.Body)
+				}
+			})
+			t.Logf("at most %d KiB held, %d MiB of heap", held.Load()>>10, grown>>20)
+			if held.Load() > 4<<20+256<<10 || held.Load() < 1<<20 {
+				t.Errorf("%d KiB are held", held.Load()>>10)
+			}
+			if most := int64(64 << 20); !heldWays[name].h2 && grown > most || grown > 2*most {
+				t.Errorf("%d MiB more", grown>>20)
+			}
+			for _, s := range open {
+				s.Close()
+			}
+			edgetest.Eventually(t, "all streams have ended", func() bool { return h.Server.Census().Streams == 0 })
+			held.Store(0)
+			if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "greedy"); a.Status != 200 || held.Load() > 256<<10 {
+				t.Errorf("%d %s, and %d bytes are held", a.Status, a.Body, held.Load())
+			}
+		})
+	}
+}
+
+// refusedLines are 64 KiB of lines that are refused, with more words than they have themselves.
+func refusedLines(way string) (b []byte) {
+	for i := 0; len(b) < 64<<10; i++ {
+		line := fmt.Sprintf(`{"run_id":"r%d","type":"no.such.type"}`, i%100)
+		switch way {
+		case "WebSocket":
+			b = append(b, edgetest.ClientFrame(0x81, line)...)
+		case "gRPC", "gRPC-Web":
+			m := publishRequest(fmt.Sprint("r", i%100), "no.such.type", "{}", "")
+			b = append(append(b, 0, 0, 0, 0, byte(len(m))), m...)
+		default:
+			b = append(append(b, line...), '\n')
+		}
+	}
+	return b
+}

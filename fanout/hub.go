@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -80,6 +81,7 @@ type Hub struct {
 
 	shards   [hubShards]shard
 	watching atomic.Int64 // topics in all shards
+	rings    fair.Parts   // the same by tenant
 	closed   atomic.Bool  // set before the shards are emptied
 
 	work   sync.WaitGroup // goroutines that fill holes
@@ -127,16 +129,17 @@ func (h *Hub) ring(key schema.RunKey) *view {
 // minRing is what each watched run has of the newest packs, however many are watched, in bytes.
 const minRing = 4 << 10
 
-// ringLimit returns the bytes that one ring may hold now: readers that fall out of it read history, which is cheaper
-// than the newest of everything in memory for everybody.
-func (h *Hub) ringLimit() int {
-	return min(h.cfg.RingBytes, max(minRing, h.cfg.RingsBytes/int(max(1, h.watching.Load()))))
+// ringLimit returns the bytes that the ring may hold now: readers that fall out of it read history, which is cheaper
+// than the newest of everything in memory for everybody. A tenant's rings share its part.
+func (f *topic) ringLimit() int {
+	return min(f.hub.cfg.RingBytes, max(minRing, f.part.Share(f.hub.cfg.RingsBytes)))
 }
 
 // remove takes a topic out of the registry, if it still is in it. Under the lock of its shard.
 func (h *Hub) remove(s *shard, f *topic) {
 	if s.topics[f.key] == f {
 		delete(s.topics, f.key)
+		f.part.Leave()
 		h.watching.Add(-1)
 	}
 }
@@ -287,6 +290,7 @@ func (h *Hub) fail(err error) {
 		h.watching.Add(-int64(len(topics)))
 		s.mu.Unlock()
 		for _, f := range topics {
+			f.part.Leave()
 			f.fail(err)
 		}
 	}

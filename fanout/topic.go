@@ -9,14 +9,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
 // topic is one watched run. It holds the newest packs without a hole; whatever arrives that is not
 // next makes it read history, once for all its readers.
 type topic struct {
-	hub *Hub
-	key schema.RunKey
+	part *fair.Part // of the rings
+	hub  *Hub
+	key  schema.RunKey
 
 	refs      int           // guarded by the lock of the hub's shard
 	attached  chan struct{} // closed when attach has ended
@@ -47,7 +49,7 @@ type view struct {
 }
 
 func newTopic(h *Hub, key schema.RunKey) *topic {
-	f := &topic{hub: h, key: key, attached: make(chan struct{})}
+	f := &topic{hub: h, key: key, part: h.rings.Join(key.Tenant), attached: make(chan struct{})}
 	f.view.Store(&view{lo: 1, head: new(schema.Head)})
 	return f
 }
@@ -181,7 +183,7 @@ func (f *topic) appendLocked(p schema.Pack) tells {
 	if len(v.packs) == 0 {
 		n.lo = p.First
 	}
-	for limit := f.hub.ringLimit(); n.bytes > limit && len(n.packs) > 1; {
+	for limit := f.ringLimit(); n.bytes > limit && len(n.packs) > 1; {
 		n.bytes -= ringBytes(&n.packs[0])
 		n.packs = n.packs[1:]
 		n.lo = n.packs[0].First
@@ -233,7 +235,7 @@ func (f *topic) extend(ctx context.Context, after schema.Seq) bool {
 	}
 	_, err := read(ctx, f.key, after, v.lo-1, func(p schema.Pack, err error) bool {
 		packs, bytes, hi = append(packs, p), bytes+ringBytes(&p), p.Last()
-		fits := v.bytes+bytes <= f.hub.ringLimit()
+		fits := v.bytes+bytes <= f.ringLimit()
 		if !fits { // nor will it ever: the ring only moves on
 			f.unfit.Store(int64(after) + 1)
 		}

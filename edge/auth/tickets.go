@@ -19,6 +19,9 @@ import (
 // ErrNoTicket reports that a store has no such ticket: it never had, or it has been taken or has expired.
 var ErrNoTicket = errors.New("no such ticket")
 
+// ErrTickets reports that a tenant has been given as many tickets as it may have open.
+var ErrTickets = errors.New("more tickets than this tenant may have open")
+
 // TicketStore keeps tickets until they are taken. Ids are hashes, 64 hex digits.
 type TicketStore interface {
 	// Put keeps a record, for ttl or somewhat longer.
@@ -62,8 +65,9 @@ func (t Terms) Validate() error {
 // Tickets issues and redeems tokens that open one stream or conversation of one run once, for clients that can set no
 // header (EventSource, WebSocket in browsers). Make it with NewTickets. It is safe for concurrent use.
 type Tickets struct {
-	cfg   TicketsConfig
-	terms Terms
+	cfg    TicketsConfig
+	terms  Terms
+	issued *issued
 }
 
 // NewTickets checks the configuration.
@@ -78,13 +82,13 @@ func NewTickets(cfg TicketsConfig) (*Tickets, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return (&Tickets{cfg: cfg}).Of(Terms{}), nil
+	return (&Tickets{cfg: cfg, issued: &issued{tenants: make(map[string]time.Time)}}).Of(Terms{}), nil
 }
 
 // Of returns the tickets of a kind, which lie in the same store. The terms must be valid.
 func (t *Tickets) Of(terms Terms) *Tickets {
 	terms = Terms{Prefix: cmp.Or(terms.Prefix, "tkt_"), TTL: cmp.Or(terms.TTL, t.cfg.TTL), Scopes: cmp.Or(terms.Scopes, ScopeRead)}
-	return &Tickets{cfg: t.cfg, terms: terms}
+	return &Tickets{cfg: t.cfg, terms: terms, issued: t.issued}
 }
 
 // ticketRecord is what a store keeps. Times are Unix milliseconds; 0 is never.
@@ -100,7 +104,7 @@ type ticketRecord struct {
 
 // Issue makes a ticket for a run of the caller's tenant and says until when it can be redeemed. The error wraps
 // ErrForbidden for a caller who has none of the scopes or may not see that run, ErrExpired for one whose credential has
-// ended, ErrUnavailable when the ticket cannot be kept.
+// ended, ErrTickets for a tenant that has had very many lately, ErrUnavailable when the ticket cannot be kept.
 func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket string, until time.Time, err error) {
 	scopes := t.terms.Scopes & c.Scopes
 	if scopes == 0 || c.Run != "" && c.Run != run {
@@ -120,6 +124,9 @@ func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket strin
 	}
 	until = until.Truncate(time.Millisecond)
 	r.Deadline = until.UnixMilli()
+	if !t.issued.count(c.Tenant, now) {
+		return "", time.Time{}, fmt.Errorf("auth: ticket for %s/%s: %w", c.Tenant, run, ErrTickets)
+	}
 	record, err := json.Marshal(r)
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("auth: ticket for %s/%s: %w", c.Tenant, run, err)
@@ -129,6 +136,51 @@ func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket strin
 		return "", time.Time{}, fmt.Errorf("auth: keep a ticket for %s/%s: %w: %w", c.Tenant, run, ErrUnavailable, err)
 	}
 	return ticket, until, nil
+}
+
+// Bounds of what a node gives out to one tenant. The store keeps what is not redeemed for MaxTicketTTL, of all tenants in
+// one place: at once as many as a tenant's clients need that all come back together, and then as many as a tenth of a
+// store of 100,000 loses in that time.
+const (
+	ticketsAtOnce = 10_000
+	ticketEvery   = MaxTicketTTL / ticketsAtOnce
+)
+
+// issued counts tickets by tenant: a time up to which what a tenant may have is used up.
+type issued struct {
+	mu      sync.Mutex
+	tenants map[string]time.Time
+}
+
+// count counts a ticket of a tenant, false: it may have no more now.
+func (i *issued) count(tenant string, now time.Time) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	until, known := i.tenants[tenant]
+	if !known {
+		i.forget(now)
+	}
+	if until.Before(now) {
+		until = now
+	}
+	if until.Sub(now) > MaxTicketTTL-ticketEvery {
+		return false
+	}
+	i.tenants[tenant] = until.Add(ticketEvery)
+	return true
+}
+
+// forget drops a few tenants that have nothing left to be counted, so that the map does not grow with those that are gone.
+func (i *issued) forget(now time.Time) {
+	looked := 0
+	for tenant, until := range i.tenants {
+		if until.Before(now) {
+			delete(i.tenants, tenant)
+		}
+		if looked++; looked == 8 {
+			return
+		}
+	}
 }
 
 // ticketID is what a store knows of a ticket: whoever reads the store cannot redeem.

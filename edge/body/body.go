@@ -16,6 +16,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
+	"agentstream/internal/fair"
 )
 
 // decodedJSON is how many times its size a body takes beside itself while it is taken apart as one JSON document.
@@ -41,7 +42,7 @@ type Bodies struct {
 
 // New starts nothing.
 func New(cfg Config) (*Bodies, error) {
-	p := &pieces{places: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	p := &pieces{places: fair.New(fair.Of(runtime.GOMAXPROCS(0)))}
 	f, err := newInflater(cfg.MaxBytes, p)
 	return &Bodies{cfg: cfg, pieces: p, inflate: f, room: newRoom(cfg)}, err
 }
@@ -139,7 +140,7 @@ func (bs *Bodies) arrived(c *Incoming, dst []byte) ([]byte, error) {
 		from = http.MaxBytesReader(c.w, from, bs.cfg.MaxBytes)
 	}
 	ctx := c.r.Context()
-	in := reading{r: from, size: c.r.ContentLength}
+	in := reading{r: from, size: c.r.ContentLength, tenant: c.Share.tenant}
 	body, err := bs.pieces.readAll(ctx, &in, func(n int64) error { return c.Share.Take(ctx, n) }, dst)
 	if err != nil {
 		return body, err
@@ -158,15 +159,16 @@ const MaxTrusted = 64 << 10
 // pieces are where a body of undeclared size waits: it takes what it is, whatever that turns out to be, and
 // leaves nothing behind that must be collected.
 type pieces struct {
-	pool   sync.Pool     // of *[maxTrusted]byte
-	places chan struct{} // for bodies that are put together, and are there twice for a moment
+	pool   sync.Pool   // of *[maxTrusted]byte
+	places *fair.Slots // for bodies that are put together, and are there twice for a moment
 }
 
 // reading is a body on its way.
 type reading struct {
-	r    io.Reader
-	size int64 // -1: undeclared
-	bare bool  // errors of r are given as they are
+	r      io.Reader
+	size   int64  // -1: undeclared
+	tenant string // whose it is
+	bare   bool   // errors of r are given as they are
 }
 
 func (in *reading) failed(err error) error {
@@ -236,12 +238,11 @@ func (p *pieces) gather(ctx context.Context, in *reading, need func(int64) error
 			}
 		}
 	}
-	select {
-	case p.places <- struct{}{}:
-		defer func() { <-p.places }()
-	case <-ctx.Done():
-		return begun, context.Cause(ctx)
+	place, err := p.places.Acquire(ctx, in.tenant)
+	if err != nil {
+		return begun, err
 	}
+	defer place.Release()
 	whole := append(make([]byte, 0, size), begun...)
 	for _, piece := range list {
 		whole = append(whole, piece[:min(MaxTrusted, size-len(whole))]...)

@@ -17,6 +17,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
+	"agentstream/internal/fair"
 )
 
 // What request bodies may be coded with, as a refusal says (RFC 9110 §12.5.3).
@@ -49,7 +50,7 @@ func CodingOf(h http.Header) (string, error) {
 type inflater struct {
 	max    int64 // bytes of one body
 	pieces *pieces
-	places chan struct{} // as many as there are processors
+	places *fair.Slots // as many as there are processors
 	zstd   *zstd.Decoder
 	gzip   sync.Pool
 }
@@ -63,7 +64,7 @@ func newInflater(most int64, p *pieces) (*inflater, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zstd: %w", err)
 	}
-	return &inflater{max: most, pieces: p, places: make(chan struct{}, n), zstd: d}, nil
+	return &inflater{max: most, pieces: p, places: fair.New(fair.Of(n)), zstd: d}, nil
 }
 
 // inflate puts what packed expands to into dst, which is empty but for its space, or into what it needs instead. It
@@ -73,13 +74,11 @@ func (f *inflater) inflate(ctx context.Context, held *Share, coding string, dst,
 	if err := held.Take(ctx, says); err != nil {
 		return dst, err
 	}
-	select {
-	case f.places <- struct{}{}:
-		defer func() { <-f.places }()
-	case <-ctx.Done():
-		return dst, context.Cause(ctx)
+	place, err := f.places.Acquire(ctx, held.tenant)
+	if err != nil {
+		return dst, err
 	}
-	var err error
+	defer place.Release()
 	if coding == "zstd" {
 		if dst, err = f.zstd.DecodeAll(packed, dst); err == nil {
 			err = held.try(int64(cap(dst)) - says)
@@ -133,5 +132,5 @@ func (f *inflater) gunzip(ctx context.Context, held *Share, says int64, dst, pac
 		says -= free
 		return held.try(n - free)
 	}
-	return f.pieces.readAll(ctx, &reading{r: io.LimitReader(r, f.max+1), size: -1, bare: true}, need, dst)
+	return f.pieces.readAll(ctx, &reading{r: io.LimitReader(r, f.max+1), size: -1, bare: true, tenant: held.tenant}, need, dst)
 }

@@ -151,6 +151,7 @@ var reasons = []struct {
 	{ErrCoding, dialect.ReasonUnsupportedMedia},
 	{ErrCondition, dialect.ReasonCondition},
 	{ErrLimited, dialect.ReasonLimited},
+	{auth.ErrTickets, dialect.ReasonLimited},
 	{ErrUpgrade, dialect.ReasonUpgrade},
 	{grpc.ErrTimeout, dialect.ReasonTimeout},
 	{grpc.ErrTooLarge, dialect.ReasonTooLarge},

@@ -113,6 +113,7 @@ var sentinels = map[string]struct {
 	"auth.ErrForbidden":         {auth.ErrForbidden, dialect.ReasonForbidden},
 	"auth.ErrExpired":           {auth.ErrExpired, dialect.ReasonCredentialExpired},
 	"auth.ErrUnavailable":       {auth.ErrUnavailable, dialect.ReasonAuthUnavailable},
+	"auth.ErrTickets":           {auth.ErrTickets, dialect.ReasonLimited},
 	"auth.ErrNoTicket":          {auth.ErrNoTicket, dialect.ReasonUnauthorized},
 	"ends.ErrDraining":          {ErrDraining, dialect.ReasonShutdown},
 	"ends.ErrNoRoute":           {ErrNoRoute, dialect.ReasonNoRoute},

@@ -12,6 +12,7 @@ import (
 	"agentstream/edge/shape"
 	"agentstream/edge/transport"
 	"agentstream/fanout"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -29,10 +30,10 @@ type views struct {
 	hub   *fanout.Hub
 	hooks Hooks
 
-	mu   sync.Mutex
-	open map[viewKey]*view
-	work sync.WaitGroup
-	ring atomic.Int64 // bytes for each of the open
+	mu    sync.Mutex
+	open  map[viewKey]*view
+	work  sync.WaitGroup
+	rings fair.Parts // the same by tenant
 
 	replayed atomic.Int64 // bytes of what is kept of replays
 	buffers  transport.Buffers
@@ -53,7 +54,8 @@ const (
 type view struct {
 	key   viewKey
 	all   *views
-	refs  int // guarded by views.mu
+	refs  int        // guarded by views.mu
+	part  *fair.Part // of the rings
 	now   atomic.Pointer[viewState]
 	turn  turn
 	crowd atomic.Int32 // clients that are parked
@@ -128,8 +130,8 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 	if vs.open == nil {
 		vs.open = make(map[viewKey]*view)
 	}
+	v.part = vs.rings.Join(key.src.Key.Tenant)
 	vs.open[key] = v
-	vs.share()
 	var st stage = &plain{fold: shape.Folder{Filter: filter, Last: at}}
 	if key.shaped {
 		st = &shape.Pacer{Filter: filter, Bundle: key.bundle, Last: at}
@@ -161,16 +163,12 @@ func (vs *views) leave(v *view) {
 	}
 }
 
-// drop and share need mu.
+// drop needs mu.
 func (vs *views) drop(v *view) {
 	if vs.open[v.key] == v {
 		delete(vs.open, v.key)
-		vs.share()
+		v.part.Leave()
 	}
-}
-
-func (vs *views) share() {
-	vs.ring.Store(int64(min(ringBytes, max(minRing, ringsBytes/max(1, len(vs.open))))))
 }
 
 // forget lets the next watcher begin anew: this view has ended.
@@ -201,7 +199,7 @@ func (v *view) add(out []shape.Out, settled schema.Seq, ended bool) {
 		n.items = append(n.items, o)
 		n.bytes += len(o.Line)
 	}
-	for limit := int(v.all.ring.Load()); n.bytes > limit && len(n.items) > 1; {
+	for limit := min(ringBytes, max(minRing, v.part.Share(ringsBytes))); n.bytes > limit && len(n.items) > 1; {
 		n.bytes -= len(n.items[0].Line)
 		n.lo = n.items[0].Seq
 		n.items = n.items[1:]

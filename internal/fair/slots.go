@@ -56,6 +56,9 @@ type Slot struct {
 	ticks  uint
 }
 
+// Of returns the configuration of total slots, 1 at least. A tenant alone may hold about half of them.
+func Of(total int) Config { return Config{Shared: total / 2, Firsts: max(total-total/2, 1)} }
+
 // New returns slots that nobody holds.
 func New(cfg Config) *Slots {
 	return &Slots{cfg: cfg, tenants: make(map[string]*holder), leases: list.New()}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/pressly/goose/v3"
 
 	"agentstream/persister"
@@ -71,3 +72,11 @@ func (s *Store) Copyless() { s.copyless.Store(true) }
 
 // IsCopyless reports whether the store inserts all rows.
 func (s *Store) IsCopyless() bool { return s.copyless.Load() }
+
+// Within calls fn in a transaction for a tenant.
+func (s *Store) Within(ctx context.Context, tenant string, fn func()) error {
+	return s.within(ctx, tenant, func(pgx.Tx) error {
+		fn()
+		return nil
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"agentstream/internal/fair"
 	"agentstream/persister"
 	"agentstream/persister/sqlstore"
 )
@@ -47,7 +48,8 @@ type Store struct {
 
 	pool  *pgxpool.Pool
 	log   *slog.Logger
-	plain bool // parameters are slices; see packed.plain
+	conns *fair.Slots // of pool, for one tenant
+	plain bool        // parameters are slices; see packed.plain
 
 	mu     sync.Mutex
 	days   map[string]bool // partitions that are known to exist
@@ -82,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
-	s := &Store{pool: pool, log: cfg.Logger, plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
+	s := &Store{pool: pool, log: cfg.Logger, conns: sqlstore.Connections(int(pc.MaxConns)), plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
 	s.Store = sqlstore.New(database{s}, s, dialect)
 	return s, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"agentstream/persister/postgres/tables"
+	"agentstream/persister/sqlstore"
 )
 
 // everyTenant is the tenant of work for all tenants at once: appends, upkeep, expiry.
@@ -27,6 +28,11 @@ func discard(pgconn.CommandTag) error { return nil }
 
 // within runs fn in a transaction that sees the rows of one tenant, or of everyTenant.
 func (s *Store) within(ctx context.Context, tenant string, fn func(tx pgx.Tx) error) error {
+	slot, err := sqlstore.Connection(ctx, s.conns, tenant)
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, setScope, tenant); err != nil {
 			return err
@@ -38,6 +44,11 @@ func (s *Store) within(ctx context.Context, tenant string, fn func(tx pgx.Tx) er
 // query runs one statement for one tenant, in one round trip, and calls read with its rows. read must read them to the
 // end.
 func (s *Store) query(ctx context.Context, tenant string, read func(pgx.Rows) error, text string, args ...any) error {
+	slot, err := sqlstore.Connection(ctx, s.conns, tenant)
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
 	var batch pgx.Batch
 	scope(&batch, tenant)
 	batch.Queue(text, args...).Query(read)

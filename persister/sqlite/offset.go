@@ -39,7 +39,7 @@ func (tx *transaction) moveOffset(ctx context.Context, t *persister.Transfer) er
 // Offsets implements persister.Store.
 func (s *Store) Offsets(ctx context.Context) ([]persister.StoredOffset, error) {
 	var offsets []persister.StoredOffset
-	err := s.each(ctx, func(scan func(...any) error) (bool, error) {
+	err := s.each(ctx, sqlstore.EveryTenant, func(scan func(...any) error) (bool, error) {
 		var o persister.StoredOffset
 		var generation, position, stored int64
 		var movedAt string

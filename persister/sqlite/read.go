@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"agentstream/persister"
+	"agentstream/persister/sqlstore"
 	"agentstream/schema"
 )
 
@@ -12,7 +13,7 @@ import (
 func (s *Store) Page(ctx context.Context, key schema.RunKey, _ string, after, through schema.Seq) ([]persister.Line, error) {
 	var page []persister.Line
 	size := 0
-	err := s.each(ctx, func(scan func(...any) error) (bool, error) {
+	err := s.each(ctx, key.Tenant, func(scan func(...any) error) (bool, error) {
 		var l persister.Line
 		if err := scan(&l.Seq, &l.Child, &l.Body); err != nil {
 			return false, err
@@ -40,7 +41,7 @@ order by seq`
 // Frames implements persister.Rows.
 func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame, error) {
 	var frames []persister.Frame
-	err := s.each(ctx, func(scan func(...any) error) (bool, error) {
+	err := s.each(ctx, key.Tenant, func(scan func(...any) error) (bool, error) {
 		var f persister.Frame
 		if err := scan(&f.Seq, &f.Type, &f.Body); err != nil {
 			return false, err
@@ -54,8 +55,13 @@ func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through
 	return frames, nil
 }
 
-// each calls fn for each row of a result, until fn returns false.
-func (s *Store) each(ctx context.Context, fn func(scan func(...any) error) (bool, error), query string, args ...any) error {
+// each calls fn for each row of a result, until fn returns false. fn must not read by another statement.
+func (s *Store) each(ctx context.Context, tenant string, fn func(scan func(...any) error) (bool, error), query string, args ...any) error {
+	slot, err := sqlstore.Connection(ctx, s.readers, tenant)
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
 	result, err := s.read.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err

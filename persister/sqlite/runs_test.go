@@ -73,7 +73,7 @@ func TestRunsPlan(t *testing.T) {
 func explain(t *testing.T, s *Store, text string, args ...any) string {
 	t.Helper()
 	var plan strings.Builder
-	err := s.each(t.Context(), func(scan func(...any) error) (bool, error) {
+	err := s.each(t.Context(), sqlstore.EveryTenant, func(scan func(...any) error) (bool, error) {
 		var id, parent, unused int
 		var detail string
 		err := scan(&id, &parent, &unused, &detail)

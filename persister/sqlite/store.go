@@ -15,6 +15,7 @@ import (
 	"modernc.org/sqlite" // also registers the database/sql driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"agentstream/internal/fair"
 	"agentstream/persister"
 	"agentstream/persister/sqlstore"
 )
@@ -49,6 +50,8 @@ type Store struct {
 	write *sql.DB // one connection
 	read  *sql.DB
 
+	readers *fair.Slots // of read, for one tenant
+
 	mu         sync.Mutex
 	statements [statementCount]*sql.Stmt // of the writer; filled by prepare and not changed afterwards
 }
@@ -71,7 +74,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	read.SetMaxOpenConns(cfg.Readers)
 	read.SetMaxIdleConns(cfg.Readers)
-	s := &Store{write: write, read: read}
+	s := &Store{write: write, read: read, readers: sqlstore.Connections(cfg.Readers)}
 	s.Store = sqlstore.New(database{s}, s, dialect)
 	if err := s.Ping(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -5,11 +5,24 @@ import (
 	"fmt"
 	"time"
 
+	"agentstream/internal/fair"
 	"agentstream/persister"
 )
 
 // EveryTenant is the tenant of work for all tenants at once. No tenant can have this name.
 const EveryTenant = "*"
+
+// Connections are the slots of those that read for one tenant: one connection of all is left to the work for all tenants.
+func Connections(total int) *fair.Slots { return fair.New(fair.Of(total - 1)) }
+
+// Connection waits until a tenant may use one more connection of slots; the caller releases it. EveryTenant need not wait.
+// The error is the cause of ctx.
+func Connection(ctx context.Context, slots *fair.Slots, tenant string) (*fair.Slot, error) {
+	if tenant == EveryTenant {
+		return nil, nil
+	}
+	return slots.Acquire(ctx, tenant)
+}
 
 // DB runs statements. Each is for the rows of one tenant, or of EveryTenant, where the database limits what it shows.
 type DB interface {

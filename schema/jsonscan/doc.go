@@ -4,8 +4,8 @@
 //
 // [SkipValue], [Members], [Elements] and [Fields] take apart what is known to be valid. [Valid], [ScanValue] and
 // [ScanString] check what is not. [DecodeString] and [AppendDecoded] read and write strings so that half a surrogate
-// pair is kept. [Sum] compares texts that were escaped or cut in different ways.
-// An [Object] is written member by member.
+// pair is kept, [Unescape] and [Split] take inner bytes. [Sum] compares texts that were escaped or cut in different
+// ways. An [Object] is written member by member.
 //
 // # Contract
 //

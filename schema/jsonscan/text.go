@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -31,39 +32,76 @@ func DecodeString(raw []byte) string {
 	if !ok || !strings.ContainsRune(s, utf8.RuneError) {
 		return s
 	}
-	var b strings.Builder
-	for in := raw[1 : len(raw)-1]; len(in) > 0; {
-		n := 1
-		switch {
-		case in[0] != '\\':
-			for n < len(in) && in[n] != '\\' {
-				n++
-			}
-			b.Write(in[:n])
-		case in[1] != 'u':
-			n = 2
-			b.WriteString(DecodeInner(in[:n]))
-		default:
-			n = 6
-			switch u := hex4(in); {
-			case u>>10 == 0xD800>>10 && len(in) >= 12 && in[6] == '\\' && in[7] == 'u' && hex4(in[6:])>>10 == 0xDC00>>10:
-				n = 12
-				b.WriteString(DecodeInner(in[:n]))
-			case u>>11 == 0xD800>>11:
-				b.Write([]byte{0xE0 | byte(u>>12), 0x80 | byte(u>>6&0x3F), 0x80 | byte(u&0x3F)})
-			default:
-				b.WriteString(DecodeInner(in[:n]))
-			}
+	var b []byte
+	for in := Inner(raw); len(in) > 0; {
+		r, n := character(in)
+		if utf16.IsSurrogate(r) {
+			b = append(b, 0xE0|byte(r>>12), 0x80|byte(r>>6&0x3F), 0x80|byte(r&0x3F))
+		} else {
+			b = utf8.AppendRune(b, r)
 		}
 		in = in[n:]
 	}
-	return b.String()
+	return string(b)
 }
 
-// hex4 reads \uXXXX of a valid string.
-func hex4(b []byte) uint64 {
-	u, _ := strconv.ParseUint(string(b[2:6]), 16, 32)
-	return u
+// Unescape decodes a string's inner bytes. An escape that stands for half a character stays written as an escape:
+// within JSON that the string holds, where it must stand in a string, it then means the same. What has no escapes is
+// returned as it is.
+func Unescape(inner []byte) []byte {
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return inner
+	}
+	out := make([]byte, 0, len(inner))
+	for i := 0; i < len(inner); {
+		if inner[i] != '\\' {
+			out = append(out, inner[i])
+			i++
+			continue
+		}
+		r, n := character(inner[i:])
+		if utf16.IsSurrogate(r) {
+			out = append(out, inner[i:i+n]...)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+		i += n
+	}
+	return out
+}
+
+// Split cuts a string's inner bytes into parts of at most limit bytes (at least 32), never within an escape, a
+// character or a pair of surrogates.
+func Split(inner []byte, limit int) [][]byte {
+	var parts [][]byte
+	for len(inner) > limit {
+		cut, i := 0, 0
+		for i <= limit {
+			_, n := character(inner[i:])
+			cut = i
+			i += n
+		}
+		parts = append(parts, inner[:cut])
+		inner = inner[cut:]
+	}
+	return append(parts, inner)
+}
+
+// character returns the character that a string's inner bytes begin with, and how many bytes it has there. Half a
+// character is a surrogate.
+func character(inner []byte) (r rune, n int) {
+	u, low, n := UnitsAt(inner, 0)
+	if low == 0 && u>>10 == 0xD800>>10 && bytes.HasPrefix(inner[n:], []byte(`\u`)) {
+		next, _, more := UnitsAt(inner, n)
+		if next>>10 == 0xDC00>>10 {
+			low = next
+			n += more
+		}
+	}
+	if low == 0 {
+		return rune(u), n
+	}
+	return utf16.DecodeRune(rune(u), rune(low)), n
 }
 
 // DecodeInner decodes a string's inner bytes. Half surrogates become U+FFFD.
@@ -125,9 +163,33 @@ func AppendString(dst []byte, s string) []byte {
 		dst = append(dst, s...)
 		return append(dst, '"')
 	}
+	if out, ok := appendASCII(dst, s); ok {
+		return out
+	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(s) // a string always encodes
 	return append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}
+
+// appendASCII appends s as a JSON string, as encoding/json writes it. ok is false where s has more than characters of
+// ASCII and the usual escapes.
+func appendASCII(dst []byte, s string) (out []byte, ok bool) {
+	out = append(dst, '"')
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			out = append(out, '\\', c)
+		case c == '\n':
+			out = append(out, '\\', 'n')
+		case c == '\t':
+			out = append(out, '\\', 't')
+		case c < ' ' || c >= utf8.RuneSelf:
+			return nil, false
+		default:
+			out = append(out, c)
+		}
+	}
+	return append(out, '"'), true
 }

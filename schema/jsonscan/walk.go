@@ -22,8 +22,8 @@ func Members(object []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// Values returns the values of the fields with some names, as they stand: of two fields with one name the last; nil for a
-// name that the object has not got. It passes through the object once, however many names there are.
+// Values returns the values of the fields with some names, as they stand: of two fields with one name the last; nil
+// for a name that the object has not got. It passes through the object once, however many names there are.
 func Values(object []byte, names []string) [][]byte {
 	values, at := make([][]byte, len(names)), make(map[string]int, len(names))
 	for i, name := range names {
@@ -54,8 +54,8 @@ func member(object []byte, i int) (name, value []byte, next int) {
 	return name, value, Behind(object, end)
 }
 
-// RawMember returns the field of an object that begins at an index: the name as it stands, in its quotes, the value, and the
-// index behind it; -1 when it is damaged.
+// RawMember returns the field of an object that begins at an index: the name as it stands, in its quotes, the value,
+// and the index behind it; -1 when it is damaged.
 func RawMember(object []byte, i int) (name, value []byte, end int) {
 	if i >= len(object) || object[i] != '"' {
 		return nil, nil, -1

@@ -29,7 +29,9 @@ func plain(kind string, base provider.Fields) bool {
 // beginBlock begins a block with what it begins with. A text begins with its first piece: services announce one and go
 // on with the thought before.
 func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block {
-	m := d.openMessage()
+	if d.Msg == nil {
+		d.startMessage(nil) // the provider did not announce it
+	}
 	base, _ := provider.Parse(source)
 	kind := base.Str("type")
 	b := &provider.Block{Index: d.Next(), Kind: kind, Base: base, Field: "text", Place: index, Source: source}
@@ -48,11 +50,11 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 	if !plain(kind, base) {
 		b.Raw = source
 	}
-	d.blocks.Put("", index, b)
+	d.blocks.Add("", index, b)
 	if kind == "text" {
-		m.Announce(b)
+		d.Msg.Announce(b)
 	} else {
-		m.Begin(b)
+		d.Msg.Begin(b)
 	}
 	if v := base.Get(kind); (kind == "text" || kind == "thinking" || kind == "connector_text") && provider.IsString(v) {
 		b.Text(v)
@@ -82,20 +84,20 @@ func (d *machine) delta(all provider.Fields) {
 	delta := all.Object("delta")
 	typ := delta.Str("type")
 	row, known := rows[typ]
-	b := d.find(all.Index(), func(b *provider.Block) bool {
+	b := d.find(all.Place("index"), func(b *provider.Block) bool {
 		takes := b.Field == row.field && (row.field == "" || b.Base.Str("type") == row.field || b.Base.Get(row.field) != nil)
 		return b.Open() && (!known || takes && b.ToolUse == (row.field == ""))
 	})
 	v := delta.Get(row.member)
 	text := provider.IsString(v)
 	if b == nil && text && (typ == "text_delta" || typ == "thinking_delta") {
-		b = d.beginBlock(all.Index(), provider.Fields{{Name: "type", Value: provider.Quote(row.field)}}.Encode())
+		b = d.beginBlock(all.Place("index"), provider.Fields{{Name: "type", Value: provider.Quote(row.field)}}.Encode())
 	}
 	switch {
 	case b == nil:
 		d.Out.Custom("content_block_delta", all)
 	case typ == "citations_delta" && v != nil && len(b.Late.Get("citations")) < maxCitations:
-		b.Late = b.Late.Set("citations", cite(b.Late.Get("citations"), v))
+		b.Late = b.Late.Set("citations", provider.Append(b.Late.Get("citations"), v))
 	case typ == "signature_delta" && text:
 		b.Late = b.Late.Set(row.member, bytes.Clone(v))
 		d.rest(all, delta, row.member)
@@ -110,10 +112,8 @@ func (d *machine) delta(all provider.Fields) {
 // other takes a delta of a kind to come, or one whose content is no text.
 func (d *machine) other(b *provider.Block, typ string, all, delta provider.Fields) {
 	if typ == "compaction_delta" { // content, and encrypted_content to be sent back as it is
-		for _, f := range delta {
-			if f.Name != "type" {
-				b.Late = b.Late.Set(f.Name, bytes.Clone(f.Value))
-			}
+		for _, f := range delta.Without("type") {
+			b.Late = b.Late.Set(f.Name, bytes.Clone(f.Value))
 		}
 	}
 	if typ == "" {
@@ -122,8 +122,7 @@ func (d *machine) other(b *provider.Block, typ string, all, delta provider.Field
 	d.Out.Custom(typ, all)
 }
 
-// maxCitations bounds the list of a block's citations, in bytes. More do not fit an event; they are
-// kept one by one.
+// maxCitations bounds the list of a block's citations, in bytes. More do not fit an event; they are kept one by one.
 const maxCitations = schema.MaxEventBytes
 
 // rest keeps what a delta has beside the member that events have, such as the estimated_tokens of
@@ -135,17 +134,7 @@ func (d *machine) rest(all, delta provider.Fields, member string) {
 	if !more {
 		return
 	}
-	kept := slices.DeleteFunc(slices.Clone(delta), func(f provider.Field) bool { return f.Name == member })
-	d.Out.Custom(delta.Str("type"), slices.Clone(all).Set("delta", kept.Encode()))
-}
-
-// cite adds one citation to a list, in its space where there is some.
-func cite(list, one json.RawMessage) json.RawMessage {
-	if len(list) <= len("[]") {
-		return provider.List([]json.RawMessage{one})
-	}
-	list = append(append(list[:len(list)-1], ','), one...)
-	return append(list, ']')
+	d.Out.Custom(delta.Str("type"), slices.Clone(all).Set("delta", delta.Without(member).Encode()))
 }
 
 // result emits what a block answers to a call, behind its end.

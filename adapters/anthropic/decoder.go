@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -25,7 +26,7 @@ type machine struct {
 	provider.Assembly
 	id     string // of the message, as the provider has it; also behind its end
 	over   *provider.Message
-	blocks provider.Register[*provider.Block]
+	blocks provider.Register[provider.Block]
 }
 
 // Done: some proxies end every stream so.
@@ -36,11 +37,7 @@ func (d *machine) Close() { d.abandon("the provider's stream ended before the me
 
 // Frame takes one event of the provider.
 func (d *machine) Frame(name string, all provider.Fields) {
-	typ := all.Str("type")
-	if typ == "" {
-		typ = name
-	}
-	switch typ {
+	switch typ := cmp.Or(all.Str("type"), name); typ {
 	case "ping":
 	case "message_start":
 		if m := all.Object("message"); !d.same(m) {
@@ -93,10 +90,7 @@ func (d *machine) same(m provider.Fields) bool {
 // startMessage opens a message. Blocks that came whole with it are emitted at once.
 func (d *machine) startMessage(m provider.Fields) {
 	d.abandon("another message began")
-	var usage provider.Fields
-	if provider.IsObject(m.Get("usage")) {
-		usage = append(provider.Fields{}, m.Object("usage")...)
-	}
+	usage, _ := provider.Parse(m.Get("usage"))
 	*d = machine{Assembly: provider.Assembly{Out: d.Out}, id: m.Str("id")}
 	d.Msg = d.Out.Start(d.id, m.Str("role"), m.Get("model"), usage)
 	d.members(m)
@@ -141,21 +135,17 @@ func (d *machine) repeat(m provider.Fields) {
 		case !slices.ContainsFunc(d.Msg.Blocks, same):
 			d.Out.Beside("message", provider.Fields{{Name: "content", Value: raw}})
 		case kind == "text" && provider.IsString(member):
-			d.Unsaid("text", member)
+			d.Rest("text", member)
 		case kind == "thinking" && provider.IsString(member):
-			d.Unsaid("reasoning", member)
+			d.Rest("reasoning", member)
 		}
 	}
 }
 
 // members keeps what a message has beside its content.
 func (d *machine) members(m provider.Fields) {
-	for _, f := range m {
-		switch f.Name {
-		case "id", "type", "role", "model", "content", "usage":
-		default:
-			d.keep(f)
-		}
+	for _, f := range m.Without("id", "type", "role", "model", "content", "usage") {
+		d.keep(f)
 	}
 }
 
@@ -176,13 +166,8 @@ func (d *machine) messageDelta(all provider.Fields) {
 		return
 	}
 	d.Msg.CountMore(all.Object("usage"))
-	for _, f := range all.Object("delta") {
+	for _, f := range append(all.Object("delta"), all.Without("type", "delta", "usage")...) {
 		d.keep(f)
-	}
-	for _, f := range all {
-		if f.Name != "type" && f.Name != "delta" && f.Name != "usage" {
-			d.keep(f)
-		}
 	}
 }
 
@@ -196,36 +181,20 @@ func (d *machine) endMessage() {
 	d.Msg, d.over = nil, d.Msg
 }
 
-// openMessage returns the open message, or begins one that the provider did not announce.
-func (d *machine) openMessage() *provider.Message {
-	if d.Msg == nil {
-		d.startMessage(nil)
-	}
-	return d.Msg
-}
-
 // find returns the block of an index, else the newest, that fits; nil when none does.
 func (d *machine) find(index int, fits func(*provider.Block) bool) *provider.Block {
-	if d.Msg == nil {
-		return nil
-	}
-	if b, ok := d.blocks.Find("", index, fits); ok {
+	if b := d.blocks.Find("", index, fits); b != nil {
 		return b
 	}
-	const most = 64 // that may be open
-	list := d.Msg.Blocks
-	for i := len(list) - 1; i >= max(0, len(list)-most); i-- {
-		if fits(list[i]) {
-			return list[i]
-		}
-	}
-	return nil
+	return d.blocks.Newest(fits)
 }
 
 // startBlock begins a block. That ends the one before, unless it is a call whose input may still come.
 func (d *machine) startBlock(all provider.Fields) {
-	d.openMessage()
-	index, source := all.Index(), isObjectOrEmpty(all.Get("content_block"))
+	index, source := all.Place("index"), bytes.Clone(all.Get("content_block"))
+	if !provider.IsObject(source) {
+		source = json.RawMessage("{}")
+	}
 	old := d.find(index, (*provider.Block).Open)
 	switch {
 	case old == nil:
@@ -239,16 +208,9 @@ func (d *machine) startBlock(all provider.Fields) {
 
 // stop takes the end of a block.
 func (d *machine) stop(typ string, all provider.Fields) {
-	if b := d.find(all.Index(), func(b *provider.Block) bool { return b.Open() && !b.Stopped() }); b != nil {
+	if b := d.find(all.Place("index"), func(b *provider.Block) bool { return b.Open() && !b.Stopped() }); b != nil {
 		b.Stop()
 	} else if d.Msg == nil || len(d.Msg.Blocks) == 0 {
 		d.Out.Custom(typ, all)
 	}
-}
-
-func isObjectOrEmpty(v json.RawMessage) json.RawMessage {
-	if !provider.IsObject(v) {
-		return json.RawMessage("{}")
-	}
-	return bytes.Clone(v)
 }

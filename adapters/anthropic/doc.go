@@ -9,7 +9,8 @@
 //
 // # Contract
 //
-// That of adapters/provider. Blocks are numbered in the order in which they begin. tool.end events are the provider's own results of server tools.
+// That of adapters/provider. Blocks are numbered in the order in which they begin. tool.end events are the provider's
+// own results of server tools.
 //
 // # Concurrency
 //

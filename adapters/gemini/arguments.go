@@ -1,7 +1,12 @@
 package gemini
 
 import (
+	"bytes"
 	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"agentstream/adapters/provider"
 )
@@ -11,133 +16,110 @@ import (
 type arguments struct {
 	root       node
 	open       []*node // containers that the text is in, outermost first
-	str        *node   // string that the text is in
+	str        *node   // string that goes on
 	disordered bool    // a piece came that the text cannot hold any more
 }
 
 // node is one value.
 type node struct {
-	kind   byte // '{', '[', '"' or 'v' for another value; 0 when nothing is known
-	text   []byte
-	names  []string // of the members, in order
+	head   []byte // what stands before it in the text: a comma, and its name
+	kind   byte   // '{' or '['; 0 for another value
+	text   []byte // of another value
+	kids   []*node
 	byName map[string]*node
-	items  []*node
 }
 
 // set takes a value, or a piece of a string when the one at the path is to be continued. It returns the
 // text that follows from it; ok is false when the path has no place.
 func (g *arguments) set(path []step, value json.RawMessage, more bool) (text []byte, ok bool) {
-	chain, known, ok := g.root.walk(path)
-	if !ok {
+	if g.open == nil {
+		g.root.kind, g.open = '{', []*node{&g.root}
+	}
+	n, known := g.root.walk(path)
+	isNew := known < len(path)
+	if isNew && !n.fits(path[known:]) || !isNew && n.kind != 0 {
 		return nil, false
 	}
-	leaf := chain[len(chain)-1]
-	isNew := known < len(path)
-	if !isNew && leaf.kind != '"' && leaf.kind != 'v' {
-		return nil, false // an object or a list stands there
-	}
-	goesOn := !isNew && g.str == leaf && provider.IsString(value)
-	if !g.disordered {
-		switch {
-		case isNew && (len(g.open) == 0 && known == 0 || known < len(g.open) && g.open[known] == chain[known]):
-			text = g.descend(path, chain, known)
-			text = g.write(text, value, more)
-		case goesOn:
-			text = g.write(nil, value, more)
-		default:
-			g.disordered = true
+	goesOn := !isNew && g.str == n && provider.IsString(value)
+	inOrder := isNew && known < len(g.open) && g.open[known] == n
+	g.disordered = g.disordered || !goesOn && !inOrder
+	if isNew {
+		text = g.leave(known + 1)
+		if len(g.root.kids) == 0 {
+			text = append(text, '{')
+		}
+		for i, st := range path[known:] {
+			n = n.add(st)
+			text = append(text, n.head...)
+			if rest := path[known+i+1:]; len(rest) > 0 {
+				n.kind = rest[0].container()
+				text = append(text, n.kind)
+				g.open = append(g.open, n)
+			}
 		}
 	}
-	switch {
-	case goesOn:
-		leaf.text = append(leaf.text, provider.Inner(value)...)
-	case provider.IsString(value):
-		leaf.kind, leaf.text = '"', append([]byte(nil), provider.Inner(value)...)
-	default:
-		leaf.kind, leaf.text = 'v', append([]byte(nil), value...)
+	if goesOn {
+		value = value[1:]
+		n.text = append(n.text[:len(n.text)-1], value...)
+	} else {
+		n.text = bytes.Clone(value)
 	}
-	if g.str = nil; more && leaf.kind == '"' {
-		g.str = leaf
+	g.str = nil
+	if more && n.text[0] == '"' {
+		g.str = n
+		value = value[:len(value)-1]
 	}
-	return text, true
+	if g.disordered {
+		return nil, true
+	}
+	return append(text, value...), true
 }
 
-// walk goes down a path and makes what is missing. chain are the values from the root on, known is how
-// many steps of it were there before. ok is false when it leads nowhere; then nothing was made.
-func (n *node) walk(path []step) (chain []*node, known int, ok bool) {
-	chain = append(chain, n)
-	for ; known < len(path); known++ {
+// walk goes down a path as far as there is something, which is known steps.
+func (n *node) walk(path []step) (end *node, known int) {
+	for known < len(path) && n.kind == path[known].container() {
 		st := path[known]
-		if n.kind != 0 && n.kind != st.container() {
-			return nil, 0, false
+		next := n.byName[st.name]
+		if st.list && st.index < len(n.kids) {
+			next = n.kids[st.index]
 		}
-		next := n.child(st)
 		if next == nil {
 			break
 		}
 		n = next
-		chain = append(chain, n)
+		known++
 	}
-	for i, st := range path[known:] { // a new list begins at its beginning
-		at := 0
-		if i == 0 {
-			at = len(n.items)
-		}
+	return n, known
+}
+
+// fits reports whether a path can go on from the node with what is new. A new list begins at its beginning.
+func (n *node) fits(path []step) bool {
+	at := len(n.kids)
+	for _, st := range path {
 		if st.list && st.index != at {
-			return nil, 0, false
+			return false
 		}
+		at = 0
 	}
-	for _, st := range path[known:] {
-		next := &node{}
-		n.kind = st.container()
-		if st.list {
-			n.items = append(n.items, next)
-		} else {
-			if n.byName == nil {
-				n.byName = make(map[string]*node)
-			}
-			n.names, n.byName[st.name] = append(n.names, st.name), next
-		}
-		n = next
-		chain = append(chain, n)
-	}
-	return chain, known, true
+	return n.kind == path[0].container()
 }
 
-func (n *node) child(st step) *node {
-	if !st.list {
-		return n.byName[st.name]
+// add makes a member or an item.
+func (n *node) add(st step) *node {
+	next := &node{}
+	if len(n.kids) > 0 {
+		next.head = []byte{','}
 	}
-	if st.index < len(n.items) {
-		return n.items[st.index]
+	n.kids = append(n.kids, next)
+	if st.list {
+		return next
 	}
-	return nil
-}
-
-// size returns the number of members or items.
-func (n *node) size() int { return len(n.names) + len(n.items) }
-
-// descend writes the text up to where the value at the end of the path begins: it ends what the path
-// is not in, and begins what it enters.
-func (g *arguments) descend(path []step, chain []*node, known int) []byte {
-	text := g.leave(known + 1)
-	if len(g.open) == 0 {
-		g.open = append(g.open, chain[0])
-		text = append(text, chain[0].kind)
+	next.head = append(append(next.head, provider.Quote(st.name)...), ':')
+	if n.byName == nil {
+		n.byName = make(map[string]*node)
 	}
-	for i := known; i < len(path); i++ {
-		if chain[i].size() > 1 {
-			text = append(text, ',')
-		}
-		if !path[i].list {
-			text = append(append(text, provider.Quote(path[i].name)...), ':')
-		}
-		if i+1 < len(path) {
-			g.open = append(g.open, chain[i+1])
-			text = append(text, chain[i+1].kind)
-		}
-	}
-	return text
+	n.byName[st.name] = next
+	return next
 }
 
 // leave ends the open string, and the containers but the outermost of them.
@@ -154,54 +136,78 @@ func (g *arguments) leave(outer int) (text []byte) {
 	return text
 }
 
-// write writes a value, or a piece of a string that is open.
-func (g *arguments) write(text []byte, value json.RawMessage, more bool) []byte {
-	if !provider.IsString(value) {
-		return append(text, value...)
-	}
-	if g.str == nil {
-		text = append(text, '"')
-	}
-	text = append(text, provider.Inner(value)...)
-	if !more {
-		text = append(text, '"')
-	}
-	return text
-}
-
 // finish returns the rest of the text.
 func (g *arguments) finish() []byte {
-	if g.root.kind == 0 {
+	if len(g.root.kids) == 0 {
 		return nil
 	}
 	return g.leave(0)
 }
 
-// encode returns the whole.
-func (g *arguments) encode() json.RawMessage { return g.root.encode(nil) }
-
+// encode writes the whole of a value.
 func (n *node) encode(b []byte) []byte {
-	switch n.kind {
-	case '"':
-		return append(append(append(b, '"'), n.text...), '"')
-	case '{', '[':
-		b = append(b, n.kind)
-		for i, name := range n.names {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(append(b, provider.Quote(name)...), ':')
-			b = n.byName[name].encode(b)
-		}
-		for i, item := range n.items {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = item.encode(b)
-		}
-		return append(b, n.kind+2)
-	case 0:
-		return append(b, "null"...)
+	b = append(b, n.head...)
+	if n.kind == 0 {
+		return append(b, n.text...)
 	}
-	return append(b, n.text...)
+	b = append(b, n.kind)
+	for _, kid := range n.kids {
+		b = kid.encode(b)
+	}
+	return append(b, n.kind+2)
+}
+
+// step of a path: a member or an item.
+type step struct {
+	name  string
+	index int
+	list  bool
+}
+
+func (s step) container() byte {
+	if s.list {
+		return '['
+	}
+	return '{'
+}
+
+// Bounds of a path.
+const (
+	maxSteps = 64
+	maxPath  = 8 << 10 // bytes
+	maxIndex = 1 << 20
+)
+
+// segment is a step as it is written: a name, an index, or a name in quotes.
+var segment = regexp.MustCompile(`^(?:\.([^.[]+)|\[(\d{1,7})\]|\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\])`)
+
+// requote writes the inside of quotes as that of a JSON string.
+var requote = strings.NewReplacer(`\\`, `\\`, `\"`, `\"`, `\'`, `'`, `"`, `\"`)
+
+// parsePath reads a singular path of RFC 9535 that begins with a member: $.a.b[0]['c d'].
+func parsePath(s string) (path []step, ok bool) {
+	rest, ok := strings.CutPrefix(s, "$")
+	if !ok || len(s) > maxPath || !utf8.ValidString(s) {
+		return nil, false
+	}
+	for ; rest != ""; ok = len(path) <= maxSteps {
+		m := segment.FindStringSubmatch(rest)
+		if m == nil || !ok {
+			return nil, false
+		}
+		rest = rest[len(m[0]):]
+		st := step{name: m[1], list: m[2] != ""}
+		if st.list {
+			st.index, _ = strconv.Atoi(m[2]) // they are digits
+		}
+		if quoted := m[3]; quoted != "" {
+			inner := requote.Replace(quoted[1 : len(quoted)-1])
+			ok = json.Unmarshal([]byte(`"`+inner+`"`), &st.name) == nil
+		}
+		if !ok || st.index > maxIndex {
+			return nil, false
+		}
+		path = append(path, st)
+	}
+	return path, ok && len(path) > 0 && !path[0].list
 }

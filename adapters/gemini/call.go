@@ -1,7 +1,6 @@
 package gemini
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"agentstream/adapters/provider"
@@ -9,64 +8,57 @@ import (
 
 // call is one whose arguments stream.
 type call struct {
-	b    *provider.Block
+	*provider.Call
 	args arguments
 	bad  bool // a piece has no place
+
+	written string // the newest path
+	path    []step
+	isPath  bool
 }
 
 // function emits a functionCall part: a whole call, or a piece of one whose arguments stream.
 func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
-	for _, f := range fc {
-		switch f.Name {
-		case "id", "name", "args", "partialArgs", "willContinue":
-		default:
-			a.Out.Custom("function_call", fc)
-		}
+	if fc.Beyond("id", "name", "args", "partialArgs", "willContinue") {
+		a.Out.Custom("function_call", fc)
 	}
 	more := string(fc.Get("willContinue")) == "true"
 	id, name := fc.Str("id"), fc.Str("name")
-	goesOn := a.call != nil && (id != "" && provider.Bounded(id) == a.call.b.Call || id == "" && name == "")
-	switch {
-	case goesOn:
-	case len(fc) == 0:
-		a.Out.Custom("function_call", fc) // the end of a call that never began
-		return
-	case id != "" && a.made[id] != nil && bytes.Equal(a.made[id], fc.Get("args")): // sent twice
-		return
-	default:
-		if a.call != nil {
-			a.call.end(a, false)
-		}
-		a.close()
-		b := a.beginCall(id, name)
-		sign(b, sig)
-		if sig = nil; !more && fc.Get("partialArgs") == nil {
-			b.Input = bytes.Clone(fc.Get("args"))
-			if b.End(true); a.made == nil {
-				a.made = make(map[string]json.RawMessage)
-			}
-			a.calls = true
-			if len(a.made) < maxMade {
-				a.made[id] = b.Input
-			}
+	goesOn := a.call != nil && (id != "" && provider.Bounded(id) == a.call.Block.Call || id == "" && name == "")
+	if !goesOn {
+		if len(fc) == 0 {
+			a.Out.Custom("function_call", fc) // the end of a call that never began
 			return
 		}
-		a.call = &call{b: b}
+		if name == "" {
+			name = "unnamed"
+		}
+		a.endCall(false)
+		p := provider.Piece{ID: id, Name: name, Kind: kindCall, Place: -1, Begins: true}
+		whole := !more && fc.Get("partialArgs") == nil
+		if whole {
+			p.Input = fc.Get("args")
+		}
+		k := a.Call(p)
+		if k == nil { // there are too many
+			a.Out.Custom("function_call", fc)
+		}
+		if k == nil || !k.Open() { // it was sent twice
+			return
+		}
+		sign(k.Block, sig)
+		if whole {
+			k.End(true)
+			a.called = true
+			return
+		}
+		a.call = &call{Call: k}
 	}
-	if c := a.call; sig != nil {
-		sign(c.b, sig)
-	}
+	sign(a.call.Block, sig)
 	a.call.feed(a, fc)
 	if !more {
-		a.call.end(a, true)
+		a.endCall(true)
 	}
-}
-
-// maxMade bounds the calls that are compared with those that come later.
-const maxMade = 256
-
-func (a *answer) beginCall(id, name string) *provider.Block {
-	return a.Msg.Begin(&provider.Block{Index: a.Next(), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: "functionCall"})
 }
 
 // feed takes the arguments that a piece brings.
@@ -81,7 +73,7 @@ func (c *call) feed(a *answer, fc provider.Fields) {
 	}
 	for _, raw := range provider.Elements(list) {
 		arg, _ := provider.Parse(raw)
-		path, ok := parsePath(arg.Str("jsonPath"))
+		path, ok := c.pathOf(arg.Str("jsonPath"))
 		value := valueOf(arg)
 		if !ok || value == nil {
 			c.bad = true
@@ -94,6 +86,15 @@ func (c *call) feed(a *answer, fc provider.Fields) {
 		}
 		c.say(text, ok)
 	}
+}
+
+// pathOf reads a path. A text comes in many pieces with the same.
+func (c *call) pathOf(text string) (path []step, ok bool) {
+	if text != c.written {
+		c.written = text
+		c.path, c.isPath = parsePath(text)
+	}
+	return c.path, c.isPath
 }
 
 // valueOf returns the value of a piece, nil when it has none.
@@ -114,46 +115,30 @@ func valueOf(arg provider.Fields) json.RawMessage {
 }
 
 func (c *call) say(text []byte, ok bool) {
-	if !ok {
-		c.bad = true
-	}
+	c.bad = c.bad || !ok
 	if len(text) > 0 {
-		c.b.Text(provider.Enquote(escape(text)))
+		c.Text(provider.Quote(string(text)))
 	}
 }
 
-// end ends the call. finished is false when the provider did not end it.
-func (c *call) end(a *answer, finished bool) {
-	a.call = nil
-	switch {
-	case !finished || c.bad:
-		c.b.End(false)
+// endCall ends the call whose arguments stream. finished is false when the provider did not end it.
+func (a *answer) endCall(finished bool) {
+	c := a.call
+	if c == nil {
 		return
-	case c.args.disordered:
-		c.b.End(false)
-		again := a.beginCall(c.b.Call, c.b.Tool)
-		again.Input = c.args.encode()
-		again.End(true)
-	default:
-		c.say(c.args.finish(), true)
-		c.b.End(true)
 	}
-	a.calls = true
-}
-
-// escape writes JSON text as the inside of a JSON string. Its own strings have no bare control
-// characters; between its tokens there may be tabs.
-func escape(text []byte) []byte {
-	out := make([]byte, 0, len(text)+len(text)/4)
-	for _, c := range text {
-		switch c {
-		case '"', '\\':
-			out = append(out, '\\', c)
-		case '\t':
-			out = append(out, '\\', 't')
-		default:
-			out = append(out, c)
+	a.call = nil
+	finished = finished && !c.bad
+	if finished && !c.args.disordered {
+		c.say(c.args.finish(), true)
+	}
+	c.End(finished && !c.args.disordered)
+	if finished && c.args.disordered {
+		whole := provider.Piece{ID: c.Block.Call, Name: c.Tool, Kind: kindCall, Place: -1, Begins: true}
+		whole.Input = c.args.root.encode(nil)
+		if again := a.Call(whole); again != nil {
+			again.End(true)
 		}
 	}
-	return out
+	a.called = a.called || finished
 }

@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strconv"
+	"slices"
+	"strings"
 
 	"agentstream/adapters/provider"
 )
@@ -24,18 +25,12 @@ func NewMachine(out *provider.Writer) provider.Machine { return &machine{out: ou
 
 type machine struct {
 	out     *provider.Writer
-	now     *answer // the candidate that is being emitted; nil between responses
-	id      string  // of its response
-	steady  int     // chunks in a row with this id; negative: ids mean nothing
-	failed  bool    // an error has come in the place of a response
-	waiting []*candidate
-	held    int // bytes that wait
-}
-
-// candidate is one that waits for the first to end.
-type candidate struct {
-	index  int
-	chunks []json.RawMessage
+	now     *answer   // the candidate that is being emitted; nil between responses
+	id      string    // of its response
+	steady  int       // chunks in a row with this id; negative: ids mean nothing
+	failed  bool      // an error has come in the place of a response
+	waiting []*answer // candidates whose events wait for the first to end
+	held    int       // bytes of their chunks
 }
 
 // Bounds of the candidates that wait.
@@ -59,28 +54,23 @@ func (d *machine) Frame(name string, all provider.Fields) {
 		all = inner
 	}
 	failed := all.Get("error")
-	if failed != nil && provider.IsNull(failed) {
-		failed = nil
-	}
+	wrong := failed != nil && !provider.IsNull(failed)
 	switch {
 	case isResponse(all):
 		d.response(all)
-	case failed == nil:
+	case !wrong:
 		d.out.Custom(name, whole)
 	}
-	if failed != nil {
+	if wrong {
 		d.fail(whole, failed)
 	}
 }
 
+var response = []string{"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"}
+
 // isResponse reports whether an object has what a response has.
 func isResponse(all provider.Fields) bool {
-	for _, name := range []string{"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"} {
-		if all.Get(name) != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(f provider.Field) bool { return slices.Contains(response, f.Name) })
 }
 
 // fail takes an error in place of the rest.
@@ -131,8 +121,8 @@ func (d *machine) response(all provider.Fields) {
 	for _, raw := range list {
 		d.candidate(raw)
 	}
-	if reason := all.Object("promptFeedback").Str("blockReason"); reason != "" && len(list) == 0 {
-		d.now.refused()
+	if reason := all.Object("promptFeedback").Str("blockReason"); reason != "" && len(list) == 0 && len(m.Blocks) == 0 {
+		d.now.finished = true // the model never answered
 	}
 }
 
@@ -151,49 +141,57 @@ func (d *machine) isNext(id string) bool {
 }
 
 func (d *machine) begin(id string, all provider.Fields, list []json.RawMessage) {
-	a := newAnswer(d.out, -1)
-	role := ""
+	index, role := -1, ""
 	if len(list) > 0 {
 		c, _ := provider.Parse(list[0])
-		a.index = place(c)
+		index = place(c)
 		role = c.Object("content").Str("role")
 	}
-	a.Msg = d.out.Start(id, role, bytes.Clone(all.Get("modelVersion")), nil)
-	d.now, d.id, d.steady = a, id, 1
+	d.now = newAnswer(d.out, index, d.out.Start(id, role, bytes.Clone(all.Get("modelVersion")), nil))
+	d.id, d.steady = id, 1
 }
 
 // place of a candidate: the first one may leave it out.
-func place(c provider.Fields) int { return max(c.Index(), 0) }
+func place(c provider.Fields) int { return max(c.Place("index"), 0) }
 
-// candidate emits one candidate of a chunk, or holds it until its turn.
+// candidate emits one candidate of a chunk.
 func (d *machine) candidate(raw json.RawMessage) {
 	c, ok := provider.Parse(raw)
 	if !ok {
 		d.out.Custom("candidate", provider.Fields{{Name: "candidate", Value: raw}})
 		return
 	}
-	index := place(c)
-	if d.now.index < 0 {
-		d.now.index = index
+	a, index := d.now, place(c)
+	if a.index < 0 {
+		a.index = index
 	}
-	if index == d.now.index {
-		d.now.emit(c)
-		return
+	if a.index != index {
+		a = d.other(index, len(raw))
 	}
-	for _, w := range d.waiting {
-		if w.index == index && d.held+len(raw) <= maxHeld {
-			w.chunks, d.held = append(w.chunks, bytes.Clone(raw)), d.held+len(raw)
-			return
-		} else if w.index == index {
-			d.out.Custom("candidate", c)
-			return
-		}
-	}
-	if len(d.waiting) >= maxWaiting || d.held+len(raw) > maxHeld {
+	if a == nil {
 		d.out.Custom("candidate", c)
-		return
+	} else {
+		a.emit(c)
 	}
-	d.waiting, d.held = append(d.waiting, &candidate{index, []json.RawMessage{bytes.Clone(raw)}}), d.held+len(raw)
+}
+
+// other returns a candidate beside the first, whose events wait; nil when there are too many, or too much of them.
+func (d *machine) other(index, size int) *answer {
+	if d.held+size > maxHeld {
+		return nil
+	}
+	at := slices.IndexFunc(d.waiting, func(a *answer) bool { return a.index == index })
+	if at < 0 && len(d.waiting) >= maxWaiting {
+		return nil
+	}
+	d.held += size
+	if at >= 0 {
+		return d.waiting[at]
+	}
+	out := d.out.Aside()
+	a := newAnswer(out, index, out.Start(fmt.Sprintf("%s_candidate_%d", d.now.Msg.ID, index), "assistant", nil, nil))
+	d.waiting = append(d.waiting, a)
+	return a
 }
 
 // end ends the response at hand: the message that is open, and those that waited for it.
@@ -201,27 +199,11 @@ func (d *machine) end(why string) {
 	if d.now != nil {
 		d.now.end(why)
 	}
-	first := d.now
-	d.now = nil
-	waiting := d.waiting
-	d.waiting, d.held = nil, 0
-	for _, w := range waiting {
-		id := d.id
-		if id == "" && first != nil {
-			id = first.Msg.ID
-		}
-		if id != "" {
-			id += "_candidate_" + strconv.Itoa(w.index)
-		}
-		a := newAnswer(d.out, w.index)
-		a.Msg = d.out.Start(id, "assistant", nil, nil)
-		for _, raw := range w.chunks {
-			c, _ := provider.Parse(raw)
-			a.emit(c)
-		}
+	for _, a := range d.waiting {
 		a.end(why)
+		d.out.Join(a.Out)
 	}
-	d.id = ""
+	d.now, d.waiting, d.held, d.id = nil, nil, 0, ""
 }
 
 // answer is one candidate as it is emitted: one message.
@@ -229,20 +211,16 @@ type answer struct {
 	provider.Assembly
 	index int
 
-	media *medium                    // data that may go on
-	call  *call                      // whose arguments stream
-	made  map[string]json.RawMessage // arguments of the whole calls, by id
-	calls bool                       // a call was made
-	code  string                     // code whose result is not known yet
+	call   *call  // whose arguments stream
+	called bool   // a call was made
+	code   string // code whose result is not known yet
 
 	finished        bool
 	reason, message string // why, as the API says
 }
 
-func newAnswer(out *provider.Writer, index int) *answer {
-	a := &answer{index: index}
-	a.Out = out
-	return a
+func newAnswer(out *provider.Writer, index int, m *provider.Message) *answer {
+	return &answer{Assembly: provider.Assembly{Out: out, Msg: m}, index: index}
 }
 
 // keep stores a member for message.end. What has no place there is kept beside it.
@@ -267,7 +245,7 @@ func (a *answer) emit(c provider.Fields) {
 	content, isList := provider.Parse(c.Get("content"))
 	parts := provider.Elements(content.Get("parts"))
 	reason := c.Str("finishReason")
-	again := reason != "" && a.Heard("text", content.Get("parts"))
+	again := reason != "" && a.Repeats("text", content.Get("parts"))
 	if again {
 		a.Out.Beside("content", content)
 	}
@@ -275,11 +253,8 @@ func (a *answer) emit(c provider.Fields) {
 	for _, raw := range parts {
 		a.part(raw)
 	}
-	for _, f := range content {
-		if f.Name != "parts" && f.Name != "role" {
-			a.Out.Custom("content", content)
-			break
-		}
+	if content.Beyond("parts", "role") {
+		a.Out.Custom("content", content)
 	}
 	for _, f := range c {
 		switch f.Name {
@@ -309,22 +284,55 @@ func (a *answer) end(why string) {
 
 // settle ends what is open of the blocks. Arguments that were to go on are cut short in any case.
 func (a *answer) settle(finished bool) {
-	if a.call != nil {
-		a.call.end(a, false)
-	}
+	a.endCall(false)
 	a.Assembly.End(finished)
-	a.media.end(finished)
-	a.media = nil
 	if a.code != "" {
 		a.Out.Result(a.code, true, provider.ErrorOf("no_result", "the answer holds no result of this code"), "codeExecutionResult")
 		a.code = ""
 	}
 }
 
-// callID names a call that the API did not name.
-func (a *answer) callID(id string, index int) string {
-	if id = provider.Bounded(id); id == "" {
-		id = fmt.Sprintf("call_%s_%d", a.Msg.ID, index)
+// words are the common values for the API's reasons to finish. Others stay as they are, in small letters.
+var words = map[string]string{
+	"STOP": "end_turn", "MAX_TOKENS": "max_tokens",
+	"SAFETY": "refusal", "RECITATION": "refusal", "LANGUAGE": "refusal", "BLOCKLIST": "refusal",
+	"PROHIBITED_CONTENT": "refusal", "SPII": "refusal", "MODEL_ARMOR": "refusal",
+	"IMAGE_SAFETY": "refusal", "IMAGE_PROHIBITED_CONTENT": "refusal", "IMAGE_RECITATION": "refusal",
+	"MALFORMED_FUNCTION_CALL": failure, "UNEXPECTED_TOOL_CALL": failure, "TOO_MANY_TOOL_CALLS": failure,
+	"MISSING_THOUGHT_SIGNATURE": failure, "MALFORMED_RESPONSE": failure,
+}
+
+const failure = "error"
+
+// finish takes the reason why the model stopped. alone: nothing came with it. Services send one with every chunk, so
+// that nothing ends with it but what nothing follows.
+func (a *answer) finish(reason, message string, alone bool) {
+	if alone {
+		a.Stop()
 	}
-	return id
+	a.finished, a.reason, a.message = true, reason, message
+	a.Msg.Rest = a.Msg.Rest.Set("finish_reason", provider.Quote(reason))
+}
+
+// stop ends the message for the reason that the API has given.
+func (a *answer) stop() {
+	word := words[a.reason]
+	switch {
+	case a.reason == "": // the prompt was blocked
+		word = "refusal"
+	case word == "":
+		word = strings.ToLower(provider.Bounded(a.reason))
+	case a.reason == "STOP" && a.called:
+		word = "tool_use"
+	}
+	a.Msg.Stop = provider.Quote(word)
+	if word != failure {
+		a.Msg.End(nil)
+		return
+	}
+	e := provider.Fields{{Name: "type", Value: provider.Quote(a.reason)}}
+	if a.message != "" {
+		e = append(e, provider.Field{Name: "message", Value: provider.Quote(a.message)})
+	}
+	a.Msg.Fail(e.Encode())
 }

@@ -2,11 +2,25 @@ package gemini
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+)
+
+// kinds are the members of parts that are objects, and what they mean.
+var kinds = map[string]func(a *answer, inner provider.Fields, sig json.RawMessage){
+	kindCall: (*answer).function, kindCode: (*answer).addCode, kindResult: (*answer).addResult,
+	"inlineData": (*answer).data,
+}
+
+// The API's names of calls, and of what it runs itself.
+const (
+	kindCall   = "functionCall"
+	kindCode   = "executableCode"
+	kindResult = "codeExecutionResult"
 )
 
 // part emits one part of the content. Kinds that are not known stand as blocks of their own name.
@@ -16,38 +30,27 @@ func (a *answer) part(raw json.RawMessage) {
 		a.Out.Custom("part", provider.Fields{{Name: "part", Value: raw}})
 		return
 	}
-	sig := p.Get("thoughtSignature")
-	if sig = bytes.Clone(sig); !provider.IsString(sig) || len(sig) <= len(`""`) {
+	sig := bytes.Clone(p.Get("thoughtSignature"))
+	if !provider.IsString(sig) || !provider.HasValue(sig) {
 		sig = nil
 	}
 	kind := "text"
-	for _, known := range []string{"functionCall", "executableCode", "codeExecutionResult", "inlineData"} {
-		if provider.IsObject(p.Get(known)) {
-			kind = known
+	for _, f := range p {
+		if kinds[f.Name] != nil && provider.IsObject(f.Value) {
+			kind = f.Name
 		}
 	}
 	if kind == "text" && !provider.IsString(p.Get("text")) {
 		a.other(p, sig)
 		return
 	}
-	for _, f := range p {
-		if f.Name != kind && f.Name != "thought" && f.Name != "thoughtSignature" {
-			a.Out.Custom("part", p) // members that nothing below looks at
-			break
-		}
+	if p.Beyond(kind, "thought", "thoughtSignature") {
+		a.Out.Custom("part", p) // members that nothing below looks at
 	}
-	inner := p.Object(kind)
-	switch kind {
-	case "text":
+	if kind == "text" {
 		a.text(p.Get("text"), string(p.Get("thought")) == "true", sig)
-	case "functionCall":
-		a.function(inner, sig)
-	case "executableCode":
-		a.executable(inner, sig)
-	case "codeExecutionResult":
-		a.executed(inner, sig)
-	case "inlineData":
-		a.data(inner, sig)
+	} else {
+		kinds[kind](a, p.Object(kind), sig)
 	}
 }
 
@@ -61,7 +64,7 @@ func (a *answer) text(value json.RawMessage, thought bool, sig json.RawMessage) 
 		kind = "reasoning"
 	}
 	if a.Run == nil || a.Run.Kind != kind || sig != nil && a.Run.Late != nil {
-		a.close()
+		a.StopRun()
 	}
 	if sig == nil {
 		a.Say(kind, value)
@@ -79,16 +82,9 @@ func sign(b *provider.Block, sig json.RawMessage) {
 	}
 }
 
-// close ends the blocks that another kind of part ends.
-func (a *answer) close() {
-	a.StopRun()
-	a.media.end(true)
-	a.media = nil
-}
-
 // whole emits a block that came at once.
 func (a *answer) whole(b *provider.Block, sig json.RawMessage) {
-	a.close()
+	a.StopRun()
 	b.Index = a.Next()
 	b.Raw = b.Base.Encode()
 	a.Msg.Begin(b)
@@ -98,90 +94,61 @@ func (a *answer) whole(b *provider.Block, sig json.RawMessage) {
 
 // other emits a part of an unknown kind.
 func (a *answer) other(p provider.Fields, sig json.RawMessage) {
+	whole := p
+	if sig != nil {
+		p = p.Without("thoughtSignature")
+	}
 	kind := ""
-	base := provider.Fields{{Name: "type"}}
-	for _, f := range p {
-		switch f.Name {
-		case "thoughtSignature":
-			if sig != nil {
-				continue
-			}
-		case "type":
-			f.Name = "part_type"
-		case "signature":
-			f.Name = "part_signature"
-		case "thought":
-		default:
-			if kind == "" {
-				kind = provider.Bounded(f.Name)
-			}
+	for i, f := range p.Without("thoughtSignature", "type", "signature", "thought") {
+		if i == 0 {
+			kind = provider.Bounded(f.Name)
 		}
-		base = append(base, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
 	}
 	if provider.Reserved(kind) {
-		kind = "part"
-		base = append(base[:1:1], provider.Field{Name: kind, Value: p.Encode()})
+		kind, p = "part", provider.Fields{{Name: "part", Value: whole.Encode()}}
 	}
-	base[0].Value = provider.Quote(kind)
-	a.whole(&provider.Block{Kind: kind, Base: base}, sig)
+	a.whole(&provider.Block{Kind: kind, Base: membersOf(kind, p)}, sig)
 }
 
-// typed returns an object of the API as a block: its members, with the kind as type.
-func typed(kind string, inner provider.Fields) provider.Fields {
-	base := provider.Fields{{Name: "type", Value: provider.Quote(kind)}}
-	for _, f := range inner {
-		if f.Name == "type" {
-			f.Name = "part_type"
+// membersOf returns an object of the API as a block: its members, with the kind as type.
+func membersOf(kind string, inner provider.Fields) provider.Fields {
+	base := inner.Copy()
+	for i := range base {
+		switch base[i].Name {
+		case "type", "signature": // a block's own
+			base[i].Name = "part_" + base[i].Name
 		}
-		base = append(base, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
 	}
-	return base
+	return append(provider.Fields{{Name: "type", Value: provider.Quote(kind)}}, base...)
 }
 
-// executable emits code that the API runs itself: a block, and a call that has begun.
-func (a *answer) executable(c provider.Fields, sig json.RawMessage) {
-	const kind = "executableCode"
-	b := &provider.Block{Kind: kind, Base: typed(kind, c)}
+// addCode emits code that the API runs itself: a block, and a call that has begun.
+func (a *answer) addCode(c provider.Fields, sig json.RawMessage) {
+	b := &provider.Block{Kind: kindCode, Base: membersOf(kindCode, c)}
 	a.whole(b, sig)
-	call := a.callID(c.Str("id"), b.Index)
-	input := provider.Fields{}
-	for _, f := range c {
-		if f.Name != "id" {
-			input = append(input, f)
-		}
+	a.code = provider.Bounded(c.Str("id"))
+	if a.code == "" {
+		a.code = b.MadeUp()
 	}
 	a.Out.Add(schema.TypeToolStart, provider.Fields{
-		{Name: "call_id", Value: provider.Quote(call)}, {Name: "tool", Value: provider.Quote("code_execution")}, {Name: "input", Value: input.Encode()},
-		{Name: "index", Value: provider.Number(b.Index)}, {Name: "kind", Value: provider.Quote(kind)},
+		{Name: "call_id", Value: provider.Quote(a.code)}, {Name: "tool", Value: provider.Quote("code_execution")},
+		{Name: "input", Value: c.Without("id").Encode()},
+		{Name: "index", Value: provider.Number(b.Index)}, {Name: "kind", Value: provider.Quote(kindCode)},
 	})
-	a.code = call
 }
 
-// executed emits the result of the code.
-func (a *answer) executed(c provider.Fields, sig json.RawMessage) {
-	const kind = "codeExecutionResult"
-	call := provider.Bounded(c.Str("id"))
-	if call == "" {
-		call = a.code
-	}
-	a.whole(&provider.Block{Kind: kind, Base: typed(kind, c), Answers: call}, sig)
-	a.Out.Result(call, c.Str("outcome") != "OUTCOME_OK", c.Get("output"), kind)
+// addResult emits the result of the code.
+func (a *answer) addResult(c provider.Fields, sig json.RawMessage) {
+	call := cmp.Or(provider.Bounded(c.Str("id")), a.code)
+	a.whole(&provider.Block{Kind: kindResult, Base: membersOf(kindResult, c), Answers: call}, sig)
+	a.Out.Result(call, c.Str("outcome") != "OUTCOME_OK", c.Get("output"), kindResult)
 	if call == a.code {
 		a.code = ""
 	}
 }
 
-// medium is data that is being emitted.
-type medium struct {
-	b     *provider.Block
-	media string
-	bytes int // of base64 so far
-}
-
-const (
-	maxPiece       = 256 << 10 // bytes of base64 in one data.delta; whole quanta of four
-	maxDataContent = 64 << 10  // bytes of base64 in the content of message.end
-)
+// maxDataContent bounds the data in the content of message.end, in bytes of base64.
+const maxDataContent = 64 << 10
 
 // data emits inline data. Sound comes in pieces, which go on in one block; anything else is whole.
 func (a *answer) data(c provider.Fields, sig json.RawMessage) {
@@ -190,60 +157,24 @@ func (a *answer) data(c provider.Fields, sig json.RawMessage) {
 		a.other(provider.Fields{{Name: "inlineData", Value: c.Encode()}}, sig)
 		return
 	}
-	if !strings.HasPrefix(media, "audio/") || a.media == nil || a.media.media != media || sig != nil && a.media.b.Late != nil {
-		a.close()
-		base := provider.Fields{{Name: "type", Value: provider.Quote("data")}, {Name: "media_type", Value: provider.Quote(provider.Bounded(media))}}
-		for _, f := range c {
-			switch f.Name {
-			case "mimeType", "data", "type", "media_type", "bytes", "signature":
-			default:
-				base = append(base, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
-			}
-		}
-		a.media = &medium{media: media, b: a.Msg.Begin(&provider.Block{Index: a.Next(), Kind: "data", Base: base})}
+	sound, b := strings.HasPrefix(media, "audio/"), a.Run
+	goesOn := sound && b != nil && b.Kind == "data" && b.Base.Str("media_type") == provider.Bounded(media)
+	if !goesOn || sig != nil && b.Late != nil {
+		a.StopRun()
+		rest := c.Without("mimeType", "data", "type", "media_type", "bytes", "signature").Copy()
+		b = a.Msg.Begin(provider.DataBlock(a.Next(), media, rest))
+		a.Run = b
 	}
-	sign(a.media.b, sig)
-	a.media.add(a, data)
-	if !strings.HasPrefix(media, "audio/") {
-		a.close()
-	}
-}
-
-func (d *medium) add(a *answer, data json.RawMessage) {
-	name := provider.Quote(provider.Bounded(d.media))
-	say := func(piece json.RawMessage) {
-		a.Out.Add(schema.TypeDataDelta, provider.Fields{{Name: "media_type", Value: name}, {Name: "data", Value: piece}, {Name: "index", Value: provider.Number(d.b.Index)}})
-	}
-	first := d.bytes == 0
-	if len(data) <= maxPiece {
-		d.bytes += len(data) - len(`""`)
-		say(data)
-	} else {
-		rest := provider.Unescape(provider.Inner(data)) // a character of base64 may be written as an escape
-		d.bytes += len(rest)
-		for ; len(rest) > maxPiece; rest = rest[maxPiece:] {
-			say(provider.Quote(string(rest[:maxPiece])))
-		}
-		say(provider.Quote(string(rest)))
-	}
+	sign(b, sig)
+	first := b.Len() == 0
+	b.Data(data)
 	if first && len(data) <= maxDataContent {
-		d.b.Base = d.b.Base.Set("data", bytes.Clone(data))
-		return
+		b.Base = b.Base.Set("data", bytes.Clone(data))
+	} else { // pieces of base64 are not joined
+		b.Base = b.Base.Without("data").Set("bytes", provider.Number(b.Len()))
 	}
-	if d.b.Base.Get("data") != nil { // pieces of base64 are not joined
-		base := provider.Fields{}
-		for _, f := range d.b.Base {
-			if f.Name != "data" {
-				base = append(base, f)
-			}
-		}
-		d.b.Base = base
-	}
-	d.b.Base = d.b.Base.Set("bytes", provider.Number(d.bytes))
-}
-
-func (d *medium) end(finished bool) {
-	if d != nil {
-		d.b.End(finished)
+	if !sound {
+		b.End(true)
+		a.Run = nil
 	}
 }

@@ -35,7 +35,7 @@ const (
 // time differ in their run_id, or else in their node.
 func (d *Decoder) message(e *event) bool {
 	who := cmp.Or(e.data.Str("run_id"), key(e.Params.Namespace)+"\x00"+e.Params.Node)
-	m, index, kind := d.messages[who], e.data.Index(), e.data.Str("event")
+	m, index, kind := d.messages[who], e.data.Place("index"), e.data.Str("event")
 	if kind == "message-start" {
 		return d.starts(e, who)
 	}
@@ -159,7 +159,7 @@ func (d *Decoder) blockFinishes(e *event, m *message, b *block) {
 	if v := c.Get("args"); b.call != "" && provider.IsObject(v) {
 		p = append(p, quoted("call_id", b.call), field("input", v))
 	}
-	delete(m.blocks, e.data.Index())
+	delete(m.blocks, e.data.Place("index"))
 	d.add(m.lane, schema.TypeBlockEnd, e.with(p...))
 }
 

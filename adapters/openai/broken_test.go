@@ -2,6 +2,8 @@ package openai
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,6 +137,46 @@ func TestResponseInTheMaking(t *testing.T) {
 		}
 		if got := o.Damage() != ""; got != damage {
 			t.Errorf("%s: %q", status, o.Damage())
+		}
+	}
+}
+
+// TestOneID: calls of one message that all have the same id are told apart by their places, in whatever order their pieces
+// come.
+func TestOneID(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 34))
+		tools := []string{"f", "f", "g", "h"}
+		var lanes [][]string
+		var want []string
+		for i := range 2 + r.IntN(3) {
+			tool, args := tools[r.IntN(len(tools))], fmt.Sprintf(`{"call":%d}`, i)
+			want = append(want, "x "+tool+args)
+			cut := r.IntN(len(args))
+			id := []string{"", `"id":"x",`}[r.IntN(2)]
+			piece := func(id, text string) string {
+				return delta(fmt.Sprintf(`"tool_calls":[{"index":%d,%s"function":{"arguments":%q}}]`, i, id, text))
+			}
+			first := fmt.Sprintf(`"tool_calls":[{"index":%d,"id":"x","type":"function","function":{"name":%q,"arguments":""}}]`, i, tool)
+			lanes = append(lanes, []string{delta(first), piece(id, args[:cut]), piece(id, args[cut:])})
+		}
+		var frames []string
+		for at, together := 0, r.IntN(2) == 0; len(lanes) > 0; {
+			if together { // else one call after the other
+				at = r.IntN(len(lanes))
+			}
+			frames = append(frames, lanes[at][0])
+			if lanes[at] = lanes[at][1:]; len(lanes[at]) == 0 {
+				lanes = slices.Delete(lanes, at, at+1)
+			}
+		}
+		body := sse(append(frames, finish("tool_calls"), done)...)
+		got := strings.Split(told(t, NewChatDecoder(provider.Config{}), body), ", ")
+		slices.Sort(got)
+		want = append(want, "tool_use")
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Fatalf("seed %d: %q, want %q\n%s", seed, got, want, body)
 		}
 	}
 }

@@ -9,17 +9,11 @@ import (
 	"agentstream/adapters/provider"
 )
 
-// builtin is an item that is no message, no thought and no call of the client's own tools.
-type builtin struct {
-	src    provider.Fields // the item as its end has it; nil before
-	output provider.Fields // what its result has instead of what the item has
-}
-
-// beginBuiltin begins a block of the item's kind. Calls are emitted as such.
+// beginBuiltin begins an item that is no message, no thought and no call of the client's own tools: a block of the
+// item's kind. Calls are emitted as such.
 func (d *responses) beginBuiltin(it *item, src provider.Fields) {
-	whole := withoutImage(it.typ, src)
-	base, _ := provider.Parse(whole.Encode())
-	b := &provider.Block{Index: d.next(), Kind: it.typ, Base: base, Raw: base.Encode()}
+	base := withoutImage(it.typ, src).Copy()
+	b := &provider.Block{Index: d.Next(), Kind: it.typ, Base: base, Raw: base.Encode()}
 	switch {
 	case strings.HasSuffix(it.typ, "_call"):
 		b.ToolUse, b.Call, b.CallKind = true, callID(src), provider.Bounded(it.typ)
@@ -30,38 +24,33 @@ func (d *responses) beginBuiltin(it *item, src provider.Fields) {
 	case strings.HasSuffix(it.typ, "_output"):
 		b.Answers = d.answers(it.typ, src.Str("call_id"))
 	}
-	it.tool = &builtin{}
-	it.head = d.msg.Begin(b)
+	it.head = d.Msg.Begin(b)
 }
 
 // withoutImage returns an item without the image that it may hold.
-func withoutImage(typ string, src provider.Fields) (out provider.Fields) {
-	for _, f := range src {
-		if typ != "image_generation_call" || f.Name != "result" || base64Text(f.Value) == nil {
-			out = append(out, f)
-		}
+func withoutImage(typ string, src provider.Fields) provider.Fields {
+	if typ != "image_generation_call" || base64Text(src.Get("result")) == nil {
+		return src
 	}
-	return out
+	return src.Without("result")
 }
 
 // completeBuiltin takes the whole item. It reports whether that agrees with what was emitted of it.
 func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool) {
-	if image := base64Text(src.Get("result")); it.typ == "image_generation_call" && image != nil {
-		media := mediaType(src)
-		b := dataBlock(d.msg, d.next(), media, "image")
-		emitData(d.out, b, media, "image", image)
+	if data := base64Text(src.Get("result")); it.typ == "image_generation_call" && data != nil {
+		b := d.image("image", data, src)
 		b.End(true)
-		it.tool.output = provider.Fields{{Name: "index", Value: provider.Number(b.Index)}}
+		it.output = provider.Fields{{Name: "index", Value: provider.Number(b.Index)}}
 	}
-	it.tool.src, _ = provider.Parse(withoutImage(it.typ, src).Encode())
-	it.head.Base = append(provider.Fields(nil), it.tool.src...)
+	it.src = withoutImage(it.typ, src).Copy()
+	it.head.Base = slices.Clone(it.src)
 	if !it.head.ToolUse {
-		it.head.Raw = it.tool.src.Encode()
+		it.head.Raw = it.src.Encode()
 		return true
 	}
 	for _, name := range []string{"arguments", "code", "action", "actions", "queries", "operation", "input"} {
 		switch v := src.Get(name); {
-		case !provider.Filled(v):
+		case !provider.HasValue(v):
 		case provider.IsString(v) && (name == "arguments" || it.head.FreeText):
 			return it.head.Settle(v)
 		default:
@@ -72,20 +61,19 @@ func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool)
 	return true
 }
 
-// endBuiltin ends the block of an item, and emits the result of the call: a tool of the provider has
-// run by then. Where that may come in an item of its own the call does not end before it.
+// endBuiltin emits the result of the call that an item was: a tool of the provider has run by then. Where that may come
+// in an item of its own it waits for that.
 func (d *responses) endBuiltin(it *item, finished bool) {
-	src := it.tool.src
-	it.head.End(finished)
+	src := it.src
 	switch {
 	case it.head.ToolUse && clientRuns(it.typ, src):
 		d.calls = true
 	case src == nil || !finished:
 	case it.head.ToolUse:
-		failed := src.Str("status") == "failed" || provider.Filled(src.Get("error"))
-		output, bare := outputOf(it.tool, failed)
+		failed := src.Str("status") == "failed" || provider.HasValue(src.Get("error"))
+		output, bare := it.result(failed)
 		r := result{it.head.Call, it.typ, failed, output}
-		if bare && apart(it.typ) {
+		if bare && !slices.Contains(whole, it.typ) {
 			d.held = append(d.held, r)
 		} else {
 			d.emit(r)
@@ -116,7 +104,7 @@ func (d *responses) emit(r result) {
 		d.answered = make(map[string]bool)
 	}
 	d.answered[r.call] = true
-	d.out.Result(r.call, r.failed, r.output, r.kind)
+	d.Out.Result(r.call, r.failed, r.output, r.kind)
 }
 
 // emitHeld emits how the calls went whose output has not come.
@@ -140,13 +128,9 @@ func (d *responses) answers(typ, call string) string {
 	return ""
 }
 
-// apart reports whether the output of a tool may come in an item of its own, behind the call.
-func apart(typ string) bool {
-	switch typ {
-	case "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call":
-		return false
-	}
-	return true
+// whole are the calls whose items have their output. That of another may come in an item of its own, behind the call.
+var whole = []string{
+	"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call",
 }
 
 // clientRuns reports whether the client has to run a tool of the provider.
@@ -163,22 +147,22 @@ func clientRuns(typ string, src provider.Fields) bool {
 	return false
 }
 
-// outputOf returns the result of a call. One with nothing but the report that it went well has that for its result,
+// result returns the result of a call. One with nothing but the report that it went well has that for its result,
 // which is bare.
-func outputOf(t *builtin, failed bool) (output json.RawMessage, bare bool) {
-	if t.output != nil {
-		return t.output.Encode(), false
+func (it *item) result(failed bool) (output json.RawMessage, bare bool) {
+	if it.output != nil {
+		return it.output.Encode(), false
 	}
 	names := []string{"outputs", "results", "output", "result", "tools"}
 	if failed {
 		names = append([]string{"error"}, names...)
 	}
 	for _, name := range names {
-		if v := t.src.Get(name); provider.Filled(v) {
+		if v := it.src.Get(name); provider.HasValue(v) {
 			return v, false
 		}
 	}
-	if v := t.src.Get("status"); provider.Filled(v) {
+	if v := it.src.Get("status"); provider.HasValue(v) {
 		return provider.Fields{{Name: "status", Value: v}}.Encode(), true
 	}
 	return nil, true

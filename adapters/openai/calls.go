@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 
@@ -17,7 +19,11 @@ func (c *choice) toolCalls(content provider.Fields) {
 		}
 	}
 	f := content.Object("function_call")
-	if f == nil || len(list) > 0 && list[0] != nil && f.Str("name") == nameOf(list[0]) { // sent in both spellings
+	both := func(raw json.RawMessage) bool { // spellings
+		all, _ := provider.Parse(raw)
+		return all.Object("function").Str("name") == f.Str("name")
+	}
+	if f == nil || len(list) > 0 && both(list[0]) {
 		return
 	}
 	p := provider.Piece{Name: f.Str("name"), Kind: "function_call", Place: math.MaxInt}
@@ -27,11 +33,6 @@ func (c *choice) toolCalls(content provider.Fields) {
 	}
 }
 
-func nameOf(call json.RawMessage) string {
-	all, _ := provider.Parse(call)
-	return all.Object("function").Str("name")
-}
-
 // pieceOf reads a piece of a call. false: it is none.
 func pieceOf(all provider.Fields) (p provider.Piece, ok bool) {
 	in, input, kind := all.Object("function"), "arguments", "function"
@@ -39,23 +40,10 @@ func pieceOf(all provider.Fields) (p provider.Piece, ok bool) {
 	if p.FreeText {
 		in, input, kind = all.Object("custom"), "input", "custom"
 	}
-	p.ID, p.Place, p.Name, p.Kind = all.Str("id"), all.Index(), in.Str("name"), all.Str("type")
+	p.ID, p.Place, p.Name, p.Kind = all.Str("id"), all.Place("index"), in.Str("name"), all.Str("type")
 	p.Begins = p.Kind != ""
-	if !p.Begins {
-		p.Kind = kind
-	}
-	for _, f := range all {
-		switch f.Name {
-		case "index", "id", "type", "function", "custom":
-		default:
-			p.Late = append(p.Late, f)
-		}
-	}
-	for _, f := range in {
-		if f.Name != "name" && f.Name != input {
-			p.Late = append(p.Late, f)
-		}
-	}
+	p.Kind = cmp.Or(p.Kind, kind)
+	p.Late = append(all.Without("index", "id", "type", "function", "custom"), in.Without("name", input)...)
 	setInput(&p, in.Get(input))
 	return p, all != nil && len(all) <= maxMembers && len(in) <= maxMembers
 }
@@ -67,4 +55,56 @@ func setInput(p *provider.Piece, v json.RawMessage) {
 	} else {
 		p.Input = v
 	}
+}
+
+// maxMembers bounds the members of an object that are taken one by one: each is looked for among the others.
+const maxMembers = 128
+
+// keep stores a member for the end of the message. A value that it replaces is emitted now, and so is one
+// that has no room there.
+func keep(out *provider.Writer, m *provider.Message, f provider.Field) {
+	if old := m.Rest.Get(f.Name); old != nil && provider.HasValue(f.Value) && !bytes.Equal(old, f.Value) {
+		out.Custom("replaced", provider.Fields{{Name: f.Name, Value: old}})
+	}
+	renew(out, m, f)
+}
+
+// renew does so with a member of which the newest value counts, and no other.
+func renew(out *provider.Writer, m *provider.Message, f provider.Field) {
+	if !provider.HasValue(f.Value) {
+		return
+	}
+	old := m.Rest.Get(f.Name)
+	if bytes.Equal(old, f.Value) {
+		return
+	}
+	if old != nil || len(m.Rest) < maxMembers {
+		m.Keep(f)
+	}
+	if !bytes.Equal(m.Rest.Get(f.Name), f.Value) {
+		out.Custom("member", provider.Fields{f})
+	}
+}
+
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+// base64Text returns a string of base64 without escapes; nil when it is none.
+func base64Text(v json.RawMessage) json.RawMessage {
+	if !provider.IsString(v) {
+		return nil
+	}
+	text := provider.Unescape(provider.Inner(v))
+	padding := string(bytes.TrimLeft(text, alphabet))
+	if len(text) == 0 || len(text)%4 != 0 || padding != "" && padding != "=" && padding != "==" {
+		return nil
+	}
+	if len(text)+len(`""`) == len(v) {
+		return v
+	}
+	return provider.Enquote(text)
+}
+
+// dataBlock makes a block of data with a name.
+func dataBlock(index int, media, name string) *provider.Block {
+	return provider.DataBlock(index, media, provider.Fields{{Name: "name", Value: provider.Quote(name)}})
 }

@@ -2,8 +2,10 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
+	"slices"
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
@@ -12,31 +14,21 @@ import (
 // Provider is the value of "provider" in message.start.
 const Provider = "openai"
 
-// NewChatDecoder returns a decoder for one response body of Chat Completions, which may hold several
-// messages.
+// NewChatDecoder returns a decoder for one response body of Chat Completions, which may hold several messages.
 func NewChatDecoder(cfg provider.Config) *provider.Decoder {
 	return provider.NewDecoder(Provider, cfg, func(out *provider.Writer) provider.Machine { return &chat{out: out} })
 }
 
 // chat is what chunks mean.
 type chat struct {
-	out    *provider.Writer
-	msg    *provider.Message
-	id     string // of the chunks of msg
-	model  string
-	main   *choice
-	others map[int]*other
-	order  []int           // of others
-	failed json.RawMessage // error that came within msg
-	roles  bool            // chunks of msg go without a role
-	steady int             // chunks in a row with the id of msg; -1: ids mean nothing
-	whole  bool            // the last one had the whole message
-}
-
-// other is a choice beside the first one. Its events go nowhere; only its end is read.
-type other struct {
-	*choice
-	events *provider.Decoder
+	out     *provider.Writer
+	msg     *provider.Message
+	id      string // of the chunks of msg
+	model   string
+	choices []*choice // in the order in which they began
+	roles   bool      // chunks of msg go without a role
+	steady  int       // chunks in a row with the id of msg; -1: ids mean nothing
+	whole   bool      // the last one had the whole message
 }
 
 // maxChoices bounds the choices that are put together.
@@ -59,15 +51,15 @@ func (d *chat) Frame(name string, all provider.Fields) {
 	case len(choices) > 0:
 		d.open(all, choices)
 	case d.msg == nil || all.Get("choices") == nil && usageOf(all) == nil:
-		if failed == nil {
-			d.keepFrame(name, all)
+		if failed == nil { // it belongs to no message: the verdict on the prompt, for one
+			d.out.Custom(cmp.Or(all.Str("object"), name, "chunk"), all)
 		} else if d.msg != nil {
-			d.failed = failed
+			d.msg.Fault = failed
 		}
 		return
 	}
 	if failed != nil {
-		d.failed = failed
+		d.msg.Fault = failed
 	}
 	for _, raw := range choices {
 		if c, ok := provider.Parse(raw); ok {
@@ -95,23 +87,13 @@ func usageOf(all provider.Fields) (usage provider.Fields) {
 
 // errorOf returns the error in a frame; nil when there is none.
 func errorOf(name string, all provider.Fields) json.RawMessage {
-	if e := all.Get("error"); provider.Filled(e) {
+	if e := all.Get("error"); provider.HasValue(e) {
 		return bytes.Clone(e)
 	}
 	if name == "error" || all.Str("object") == "error" || all.Str("type") == "error" && all.Get("choices") == nil {
 		return all.Encode()
 	}
 	return nil
-}
-
-// keepFrame keeps a frame that belongs to no message, the verdict on the prompt for one.
-func (d *chat) keepFrame(name string, all provider.Fields) {
-	for _, n := range []string{all.Str("object"), name, "chunk"} {
-		if n != "" {
-			d.out.Custom(n, all)
-			return
-		}
-	}
 }
 
 // open makes sure that the message of a chunk is open.
@@ -123,16 +105,14 @@ func (d *chat) open(all provider.Fields, choices []json.RawMessage) {
 	}
 	for _, raw := range choices {
 		c, _ := provider.Parse(raw)
-		said := c.Object("delta").Str("role")
-		if said == "" {
-			said = c.Object("message").Str("role")
-		}
-		if said != "" && (d.msg == nil || d.begun(max(c.Index(), 0))) { // else it is another choice that begins
+		said := cmp.Or(c.Object("delta").Str("role"), c.Object("message").Str("role"))
+		// else it is another choice that begins
+		if said != "" && (d.msg == nil || d.find(max(c.Place("index"), 0)) != nil) {
 			role = said
 			break
 		}
 	}
-	if d.another(id, role) && !d.repeated(choices) {
+	if d.another(id, role) && !d.isRepeat(choices) {
 		d.endMessage("another message began", false)
 	}
 	if d.msg != nil {
@@ -154,99 +134,73 @@ func (d *chat) open(all provider.Fields, choices []json.RawMessage) {
 	d.msg = d.out.Start(id, role, model, nil)
 }
 
-// another reports whether a chunk begins another message: it has another id, and a role although chunks go without one, or
-// the message has its finish reason. Services give an id of its own to every chunk, and a reason.
+// another reports whether a chunk begins another message: it has another id, and a role although chunks go without
+// one, or the message has its finish reason. Services give an id of its own to every chunk, and a reason.
 func (d *chat) another(id, role string) bool {
 	if d.msg == nil || id == "" || d.id == "" || id == d.id {
 		return false
 	}
-	return d.steady > 0 && (role != "" && d.roles || d.finished() && (d.steady > 1 || d.whole))
+	return d.steady > 0 && (role != "" && d.roles || d.hasFinished() && (d.steady > 1 || d.whole))
 }
 
-// repeated reports whether choices are the text of the message once more.
-func (d *chat) repeated(choices []json.RawMessage) bool {
+// isRepeat reports whether choices are the text of the message once more.
+func (d *chat) isRepeat(choices []json.RawMessage) bool {
 	c, _ := provider.Parse(choices[0])
-	return d.main != nil && d.main.Heard("text", c.Object("message").Get("content"))
+	main := d.find(0)
+	return main != nil && main.Repeats("text", c.Object("message").Get("content"))
 }
 
-// begun reports whether a choice has begun.
-func (d *chat) begun(index int) bool { return index == 0 && d.main != nil || d.others[index] != nil }
-
-// finished reports whether every choice of the message has its finish reason.
-func (d *chat) finished() bool {
-	for _, o := range d.others {
-		if !o.finished {
-			return false
-		}
+// find returns a choice; nil when it has not begun.
+func (d *chat) find(index int) *choice {
+	at := slices.IndexFunc(d.choices, func(c *choice) bool { return c.index == index })
+	if at < 0 {
+		return nil
 	}
-	return d.main == nil || d.main.finished
+	return d.choices[at]
+}
+
+// hasFinished reports whether every choice of the message has its finish reason.
+func (d *chat) hasFinished() bool {
+	return !slices.ContainsFunc(d.choices, func(c *choice) bool { return !c.finished })
 }
 
 // choice takes a chunk's part of one choice. It reports whether that is the whole choice.
 func (d *chat) choice(all provider.Fields, object string) (whole bool) {
-	index := max(all.Index(), 0)
+	index := max(all.Place("index"), 0)
 	delta := all.Object("delta")
 	if message := all.Object("message"); message != nil && (delta == nil || object == "chat.completion") {
 		delta, whole = message, true // some services repeat the message so far beside each delta
 	}
-	if index == 0 {
-		if d.main == nil {
-			d.main = newChoice(d.out, d.msg, true)
-		}
-		d.main.take(all, delta, whole)
-		if e := all.Get("error"); provider.Filled(e) { // some services put it here
-			d.out.Custom("error", all)
-			d.failed = bytes.Clone(e)
-		}
+	if index > 0 {
+		d.out.Custom("choice", all)
+	}
+	c := d.find(index)
+	if c == nil && (index == 0 || len(d.choices) < maxChoices) {
+		c = newChoice(d.out, d.msg, index)
+		d.choices = append(d.choices, c)
+	}
+	if c == nil {
 		return whole
 	}
-	d.out.Custom("choice", all)
-	o := d.others[index]
-	if o == nil {
-		if len(d.order) >= maxChoices-1 {
-			return whole
-		}
-		o = newOther()
-		if d.others == nil {
-			d.others = make(map[int]*other)
-		}
-		d.others[index] = o
-		d.order = append(d.order, index)
+	c.add(all, delta, whole)
+	if e := all.Get("error"); index == 0 && provider.HasValue(e) { // some services put it here
+		d.out.Custom("error", all)
+		d.msg.Fault = bytes.Clone(e)
 	}
-	o.take(all, delta, whole)
-	_, _ = o.events.Write(nil) // its events are nobody's
+	if index > 0 {
+		c.Out.Take() // they are nobody's
+	}
 	return whole
 }
 
-func newOther() *other {
-	o := &other{}
-	o.events = provider.NewDecoder(Provider, provider.Config{}, func(out *provider.Writer) provider.Machine {
-		o.choice = newChoice(out, out.Start("", "assistant", nil, nil), false)
-		return silent{}
-	})
-	return o
-}
-
-// silent is the machine of a decoder that is given no frames.
-type silent struct{}
-
-func (silent) Frame(string, provider.Fields) {}
-func (silent) Done()                         {}
-func (silent) Close()                        {}
-
-// whole returns the choice as message.end has it.
-func (o *other) whole(index int) json.RawMessage {
-	out := provider.Fields{{Name: "index", Value: provider.Number(index)}}
-	o.end("the choice has no finish reason", false, nil)
-	for _, e := range o.events.Close() {
-		if e.Type != schema.TypeMessageEnd {
-			continue
-		}
-		members, _ := provider.Parse(e.Payload)
-		for _, f := range members {
-			if f.Name != "message_id" && f.Name != "stop_sequence" {
-				out = append(out, f)
-			}
+// whole ends a choice beside the first, and returns it as message.end has it.
+func (c *choice) whole() json.RawMessage {
+	out := provider.Fields{{Name: "index", Value: provider.Number(c.index)}}
+	c.end("the choice has no finish reason", false)
+	for _, e := range c.Out.Take() {
+		if e.Type == schema.TypeMessageEnd {
+			members, _ := provider.Parse(e.Payload)
+			out = append(out, members.Without("message_id", "stop_sequence")...)
 		}
 	}
 	return out.Encode()
@@ -261,8 +215,7 @@ func (d *chat) members(all provider.Fields) {
 	d.msg.Count(usageOf(all))
 	for _, f := range all {
 		switch f.Name {
-		case "id", "object", "choices", "error", "obfuscation":
-		case "usage":
+		case "id", "object", "choices", "error", "obfuscation", "usage":
 		case "model":
 			if m := all.Str("model"); m != "" && m != d.model {
 				keep(d.out, d.msg, f)
@@ -279,22 +232,20 @@ func (d *chat) endMessage(cut string, done bool) {
 		return
 	}
 	var list []json.RawMessage
-	for _, index := range d.order {
-		list = append(list, d.others[index].whole(index))
+	for _, c := range d.choices {
+		if c.index > 0 {
+			list = append(list, c.whole())
+		}
 	}
 	if list != nil {
 		d.msg.Keep(provider.Field{Name: "choices", Value: provider.List(list)})
 	}
-	switch {
-	case d.main != nil:
-		if d.whole && !done {
-			cut = "the answer has no finish reason"
-		}
-		d.main.end(cut, done, d.failed)
-	case d.failed != nil:
-		d.msg.Fail(d.failed)
-	default: // there are others alone
-		d.msg.End(nil)
+	if d.whole && !done {
+		cut = "the answer has no finish reason"
 	}
-	d.msg, d.main, d.others, d.order, d.failed = nil, nil, nil, nil, nil
+	if main := d.find(0); main != nil {
+		main.end(cut, done)
+	}
+	d.msg.End(nil) // there may be others alone
+	d.msg, d.choices = nil, nil
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"agentstream/adapters/provider"
 )
@@ -10,45 +11,47 @@ import (
 // choice is one choice of a completion while it is put together.
 type choice struct {
 	provider.Assembly
-	live     bool // its events are emitted
+	index    int
 	audio    *provider.Block
 	details  []provider.Fields // of reasoning_details, without their text
 	refused  bool              // the model has refused and explained why
 	finished bool
 }
 
-func newChoice(out *provider.Writer, msg *provider.Message, live bool) *choice {
-	c := &choice{live: live}
+// newChoice begins a choice. The first one is the message; the events of another are its writer's alone.
+func newChoice(out *provider.Writer, msg *provider.Message, index int) *choice {
+	if index > 0 {
+		out = out.Aside()
+		msg = out.Start("", "assistant", nil, nil)
+	}
+	c := &choice{index: index}
 	c.Out, c.Msg, c.Make = out, msg, c.block
 	return c
 }
 
-// rows are the members of a delta that are text.
-var rows = []struct{ member, kind string }{{"content", "text"}, {"refusal", "refusal"}}
-
-// take takes one piece of the choice: all is the choice, content its delta or message.
-func (c *choice) take(all, content provider.Fields, whole bool) {
+// add adds one piece to the choice: all is the choice, content its delta or message.
+func (c *choice) add(all, content provider.Fields, whole bool) {
 	reason := all.Str("finish_reason")
 	if reason == "null" {
 		reason = ""
 	}
-	again := reason != "" && !whole && c.Heard("text", content.Get("content"))
+	again := reason != "" && !whole && c.Repeats("text", content.Get("content"))
 	c.Step(whole || again)
-	before := c.Said()
+	before := c.Pieces()
 	if v := all.Get("text"); content == nil && provider.IsString(v) { // legacy completions
 		c.Say("text", v)
 	}
-	if v := all.Get("logprobs"); provider.Filled(v) && c.live {
+	if v := all.Get("logprobs"); provider.HasValue(v) && c.index == 0 {
 		c.Out.Beside("logprobs", provider.Fields{{Name: "index", Value: provider.Number(0)}, {Name: "logprobs", Value: v}})
 	}
 	if again {
 		c.Out.Beside("delta", content)
 	}
 	c.reasoning(content)
-	c.content(content.Get("content"))
+	c.content("text", "content", content.Get("content"))
 	if v := content.Get("refusal"); provider.IsString(v) {
 		c.Say("refusal", v)
-		c.refused = c.refused || provider.Filled(v)
+		c.refused = c.refused || provider.HasValue(v)
 	}
 	if a := content.Object("audio"); a != nil {
 		c.sound(a, whole)
@@ -57,7 +60,7 @@ func (c *choice) take(all, content provider.Fields, whole bool) {
 	c.unknown(content)
 	c.members(all)
 	if reason != "" {
-		c.finish(reason, all.Get("finish_reason"), c.Said() == before)
+		c.finish(reason, all.Get("finish_reason"), c.Pieces() == before)
 	}
 }
 
@@ -78,60 +81,45 @@ func (c *choice) members(all provider.Fields) {
 	}
 }
 
-// block makes a block of text, thought or refusal.
+// block makes a block of text, thought, refusal or transcript.
 func (c *choice) block(index int, kind string) *provider.Block {
-	b := plainBlock(index, kind)
-	if kind == "reasoning" {
-		b.Ending = func() { c.endThought(b) }
-	}
-	return b
-}
-
-// plainBlock makes a block that holds text of some kind.
-func plainBlock(index int, kind string) *provider.Block {
 	b := provider.TextBlock(index, kind)
-	if kind == "audio_transcript" {
+	switch kind {
+	case "reasoning":
+		b.Ending = func() { c.endThought(b) }
+	case "audio_transcript":
 		b.Field, b.Base[1].Name = "transcript", "transcript"
 	}
 	return b
 }
 
 func (c *choice) endThought(b *provider.Block) {
-	if c.details == nil {
-		return
+	var list json.RawMessage
+	for _, d := range c.details {
+		list = provider.Append(list, d.Encode())
 	}
-	list := make([]json.RawMessage, len(c.details))
-	for i, d := range c.details {
-		list[i] = d.Encode()
+	if list != nil {
+		b.Late = b.Late.Set("reasoning_details", list)
 	}
-	b.Late = b.Late.Set("reasoning_details", provider.List(list))
 	c.details = nil
 }
 
-// content takes text, or a list of parts, as some services write it.
-func (c *choice) content(v json.RawMessage) {
+// content takes a text of some kind, or a list of parts, as some services write it.
+func (c *choice) content(kind, member string, v json.RawMessage) {
 	if provider.IsString(v) {
-		c.Say("text", v)
+		c.Say(kind, v)
 		return
 	}
 	for _, raw := range provider.Elements(v) {
 		part, _ := provider.Parse(raw)
-		text, inner := part.Get("text"), provider.Elements(part.Get("thinking"))
-		switch {
-		case part.Str("type") == "text" && provider.IsString(text):
-			c.Say("text", text)
-		case part.Str("type") == "thinking" && provider.IsString(part.Get("thinking")):
-			c.Say("reasoning", part.Get("thinking"))
-		case part.Str("type") == "thinking" && len(inner) > 0:
-			for _, raw := range inner {
-				if p, _ := provider.Parse(raw); provider.IsString(p.Get("text")) {
-					c.Say("reasoning", p.Get("text"))
-				} else {
-					c.Out.Custom("delta", provider.Fields{{Name: "thinking", Value: raw}})
-				}
-			}
+		text, thought := part.Get("text"), part.Get("thinking")
+		switch typ := part.Str("type"); {
+		case typ == "thinking" && (provider.IsString(thought) || provider.Elements(thought) != nil):
+			c.content("reasoning", typ, thought)
+		case provider.IsString(text) && (typ == "text" || kind == "reasoning"):
+			c.Say(kind, text)
 		default:
-			c.Out.Custom("delta", provider.Fields{{Name: "content", Value: raw}})
+			c.Out.Custom("delta", provider.Fields{{Name: member, Value: raw}})
 		}
 	}
 }
@@ -142,7 +130,7 @@ func (c *choice) reasoning(content provider.Fields) {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		v := content.Get(name)
 		switch {
-		case !provider.Filled(v):
+		case !provider.HasValue(v):
 		case !provider.IsString(v) || thought != nil && !bytes.Equal(v, thought):
 			c.Out.Custom("delta", provider.Fields{{Name: name, Value: v}})
 		case thought == nil:
@@ -178,22 +166,17 @@ func (c *choice) detail(raw json.RawMessage, emitted bool) {
 		}
 	}
 	for i, d := range c.details {
-		if d.Str("type") == rest.Str("type") && d.Index() == rest.Index() && agrees(d, rest) {
+		differs := func(f provider.Field) bool {
+			v := d.Get(f.Name)
+			return v != nil && !bytes.Equal(v, f.Value)
+		}
+		same := d.Str("type") == rest.Str("type") && d.Place("index") == rest.Place("index")
+		if same && !slices.ContainsFunc(rest, differs) {
 			c.details[i] = d.Overlay(rest)
 			return
 		}
 	}
 	c.details = append(c.details, rest)
-}
-
-// agrees reports whether no member of b has another value in a.
-func agrees(a, b provider.Fields) bool {
-	for _, f := range b {
-		if v := a.Get(f.Name); v != nil && !bytes.Equal(v, f.Value) {
-			return false
-		}
-	}
-	return true
 }
 
 // sound takes audio and its transcript. The stream does not name the format: what is streamed is
@@ -209,12 +192,12 @@ func (c *choice) sound(a provider.Fields, whole bool) {
 	rest := provider.Fields{}
 	for _, f := range a {
 		switch {
-		case f.Name == "transcript" && provider.IsString(f.Value) || !provider.Filled(f.Value):
+		case f.Name == "transcript" && provider.IsString(f.Value) || !provider.HasValue(f.Value):
 		case f.Name == "data" && base64Text(f.Value) != nil:
 			if c.audio == nil || !c.audio.Open() {
-				c.audio = dataBlock(c.Msg, c.Next(), media, "audio")
+				c.audio = c.Msg.Begin(dataBlock(c.Next(), media, "audio"))
 			}
-			emitData(c.Out, c.audio, media, "audio", base64Text(f.Value))
+			c.audio.Data(base64Text(f.Value))
 		default:
 			rest = append(rest, f)
 		}
@@ -224,41 +207,33 @@ func (c *choice) sound(a provider.Fields, whole bool) {
 	}
 }
 
+// shapes are the members of a delta, with what their values are where they are understood.
+var shapes = map[string]func([]byte) bool{
+	"role": provider.IsString, "refusal": provider.IsString,
+	"audio": provider.IsObject, "function_call": provider.IsObject,
+	"reasoning": isAny, "reasoning_content": isAny, "reasoning_details": isList, "tool_calls": isList,
+	"content": func(v []byte) bool { return provider.IsString(v) || isList(v) },
+}
+
+func isAny([]byte) bool    { return true }
+func isList(v []byte) bool { return v[0] == '[' }
+
 // unknown keeps the members of a delta that are none of those above.
 func (c *choice) unknown(content provider.Fields) {
 	var rest provider.Fields
 	for _, f := range content {
-		switch f.Name {
-		case "role", "refusal", "content", "reasoning", "reasoning_content", "reasoning_details", "audio", "tool_calls", "function_call":
-			if known(f) {
-				continue
-			}
-		case "channel": // sent with every piece
+		is := shapes[f.Name]
+		switch {
+		case is != nil && is(f.Value) || !provider.HasValue(f.Value):
+		case f.Name == "channel": // sent with every piece
 			keep(c.Out, c.Msg, f)
-			continue
-		}
-		if provider.Filled(f.Value) {
+		default:
 			rest = append(rest, f)
 		}
 	}
 	if rest != nil {
 		c.Out.Custom("delta", rest)
 	}
-}
-
-// known reports whether a member has the form in which it was understood.
-func known(f provider.Field) bool {
-	switch f.Name {
-	case "role", "refusal":
-		return provider.IsString(f.Value)
-	case "content":
-		return provider.IsString(f.Value) || provider.Elements(f.Value) != nil
-	case "reasoning_details", "tool_calls":
-		return provider.Elements(f.Value) != nil
-	case "audio", "function_call":
-		return provider.IsObject(f.Value)
-	}
-	return true
 }
 
 // finish takes the reason why the choice ended. alone: its piece had nothing else. Services send a reason with every
@@ -278,44 +253,38 @@ func (c *choice) finish(reason string, raw json.RawMessage, alone bool) {
 }
 
 // end ends the choice's message. done: the service has said that the stream is over.
-func (c *choice) end(cut string, done bool, failed json.RawMessage) {
-	entire := done && failed == nil && c.Entire()
-	c.Assembly.End(c.finished || entire)
+func (c *choice) end(cut string, done bool) {
+	finished := c.finished || done && c.Msg.Fault == nil && c.Entire()
+	c.Assembly.End(finished)
 	if c.audio != nil {
-		c.audio.End(c.finished || entire)
+		c.audio.End(finished)
 	}
-	switch {
-	case failed != nil:
-		c.Msg.Fail(failed)
-	case c.finished:
+	if !c.finished && finished && c.Calls() {
+		c.Msg.Stop = provider.Quote("tool_use")
+	}
+	if finished {
 		c.Msg.End(nil)
-	case entire:
-		if c.Calls() {
-			c.Msg.Stop = provider.Quote("tool_use")
-		}
-		c.Msg.End(nil)
-	default:
+	} else {
 		c.Msg.Abandon(cut)
 	}
 }
 
+// words are the common values for the APIs' reasons. Others stay as they are.
+var words = map[string]string{
+	"stop": "end_turn", "completed": "end_turn", "length": "max_tokens", "max_output_tokens": "max_tokens",
+	"tool_calls": "tool_use", "function_call": "tool_use", "content_filter": "refusal",
+}
+
 // stopReason returns the common stop_reason for a finish reason.
 func stopReason(reason string, calls, refused bool) json.RawMessage {
-	switch reason {
-	case "stop":
-		if calls {
-			return provider.Quote("tool_use")
-		}
-		if refused {
-			return provider.Quote("refusal")
-		}
-		return provider.Quote("end_turn")
-	case "length":
-		return provider.Quote("max_tokens")
-	case "tool_calls", "function_call":
-		return provider.Quote("tool_use")
-	case "content_filter":
-		return provider.Quote("refusal")
+	word := words[reason]
+	switch {
+	case word == "":
+		word = provider.Bounded(reason)
+	case word == "end_turn" && calls:
+		word = "tool_use"
+	case word == "end_turn" && refused:
+		word = "refusal"
 	}
-	return provider.Quote(provider.Bounded(reason))
+	return provider.Quote(word)
 }

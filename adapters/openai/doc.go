@@ -3,9 +3,8 @@
 //
 // # What it is
 //
-// [NewChatDecoder] is for Chat Completions, [NewResponsesDecoder] for Responses; both give a decoder of
-// the shape that all adapters share (adapters/provider). Answers that were not streamed are understood
-// as well.
+// [NewChatDecoder] is for Chat Completions, [NewResponsesDecoder] for Responses; both give a decoder of the shape
+// that all adapters share (adapters/provider). Answers that were not streamed are understood as well.
 //
 // # Contract
 //
@@ -15,13 +14,12 @@
 // A model that has sent a refusal, and calls nothing, stops by refusal. Other values stay as they are. usage is the
 // provider's last, untouched.
 //
-// What is emitted once is not emitted again: the texts that done events and the final response repeat are
-// compared with what was emitted and complete it; where they contradict it the last of them stands in the
-// content of message.end, and is the input of a call, and the frame is kept under custom.
-// Members that the catalogue has no name for stand in message.end with their last value; a value that
-// another one replaces is emitted as custom.openai.replaced, one that has no room there by
-// custom.openai.member. The padding in obfuscation members is dropped: it has no meaning. Log
-// probabilities are emitted piece by piece as custom.openai.logprobs.
+// What is emitted once is not emitted again: the texts that done events and the final response repeat are compared
+// with what was emitted and complete it; where they contradict it the last of them stands in the content of
+// message.end, and is the input of a call, and the frame is kept under custom. Members that the catalogue has no name
+// for stand in message.end with their last value; a value that another one replaces is emitted as
+// custom.openai.replaced, one that has no room there by custom.openai.member. The padding in obfuscation members is
+// dropped: it has no meaning. Log probabilities are emitted piece by piece as custom.openai.logprobs.
 //
 // Chat. A refusal is a block of kind refusal, and its text no text. Reasoning may be spelt
 // reasoning_content, reasoning or reasoning_details. Choice 0 is the message. The other choices are
@@ -35,13 +33,13 @@
 //
 // Responses. A response is one message, and an item one block or several: summaries of reasoning are thinking; raw
 // reasoning is a block of kind reasoning as well, which has {"type":"reasoning_text"} in block.start and in the
-// content. item_id and encrypted_content are members of the blocks. Calls of functions and custom tools are
-// tool_use. Tools of the provider are calls too, of the kind that the item has; their content is the item with its
-// input beside, and tool.end their result, unless the client is who runs them. Where the output is an item of its
-// own the call ends with that, or with how it went when the response ends without it. Images are emitted as
-// data.delta, each in a block of its own. Items are found by id, else by output_index, else by their type: ids may change within one stream,
-// and so may the response's, of which the last stands in message.end as response_id. Another response begins with
-// response.created and another id, or where the numbers of events start over.
+// content. item_id and encrypted_content are members of the blocks. Calls of functions and custom tools are tool_use.
+// Tools of the provider are calls too, of the kind that the item has; their content is the item with its input
+// beside, and tool.end their result, unless the client is who runs them. Where the output is an item of its own the
+// call ends with that, or with how it went when the response ends without it. Images are emitted as data.delta, each
+// in a block of its own. Items are found by id, else by output_index, else by their type: ids may change within one
+// stream, and so may the response's, of which the last stands in message.end as response_id. Another response begins
+// with response.created and another id, or where the numbers of events start over.
 //
 // A response that goes on in another body (starting_after) is handed to the same decoder: call its
 // Rejoin in between, and not Close. Ask for starting_after=0, or for any number that was surely seen;
@@ -58,8 +56,8 @@
 //
 // # Where to look next
 //
-// chat.go takes the chunks, choice.go and calls.go what is in them. responses.go takes the events of
-// Responses, items.go and builtin.go their items, sequence.go what is repeated. The streams are
-// specified at https://platform.openai.com/docs/api-reference/chat-streaming and
+// chat.go takes the chunks, choice.go and calls.go what is in them. responses.go takes the events of Responses, and
+// knows what is repeated; items.go, pieces.go and builtin.go take their items. The streams are specified at
+// https://platform.openai.com/docs/api-reference/chat-streaming and
 // https://platform.openai.com/docs/api-reference/responses-streaming.
 package openai

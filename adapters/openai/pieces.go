@@ -8,83 +8,93 @@ import (
 	"agentstream/adapters/provider"
 )
 
+// rows are the events with pieces of items, without "response." and what they do: delta, done.
+var rows = map[string]struct {
+	typ    string // of the item
+	kind   string // of the part; "" is the input of a call
+	index  string // member that has the place of the part
+	member string // that has the whole of it
+}{
+	"output_text":                {"message", "text", "content_index", "text"},
+	"refusal":                    {"message", "refusal", "content_index", "refusal"},
+	"reasoning_text":             {"reasoning", "raw", "content_index", "text"},
+	"reasoning_summary_text":     {"reasoning", "reasoning", "summary_index", "text"},
+	"function_call_arguments":    {"function_call", "", "", "arguments"},
+	"custom_tool_call_input":     {"custom_tool_call", "", "", "input"},
+	"mcp_call_arguments":         {"mcp_call", "", "", "arguments"},
+	"code_interpreter_call_code": {"code_interpreter_call", "", "", "code"},
+}
+
+// partKinds are the kinds of blocks for the types of parts.
+var partKinds = map[string]string{
+	"output_text": "text", "text": "text", "refusal": "refusal", "summary_text": "reasoning", "reasoning_text": "raw",
+}
+
 // piece takes an event with a part of an item. false: it has no place, and is kept as it is.
 func (d *responses) piece(typ string, all provider.Fields) bool {
-	name, what, _ := cutLast(strings.TrimPrefix(typ, "response."))
+	name := strings.TrimPrefix(typ, "response.")
+	dot := strings.LastIndexByte(name, '.')
+	if dot < 0 {
+		return false
+	}
+	name, what := name[:dot], name[dot+1:]
 	switch name {
-	case "output_text", "refusal", "reasoning_text", "reasoning_summary_text":
-		return d.text(name, what, all)
 	case "content_part":
 		return d.contentPart(all, "content_index", what)
 	case "reasoning_summary_part":
 		return d.contentPart(all, "summary_index", what)
 	case "output_text.annotation":
 		return what == "added" && d.annotation(all)
-	case "function_call_arguments", "mcp_call_arguments", "custom_tool_call_input", "code_interpreter_call_code":
-		kind, member, _ := cutLast(strings.Replace(name, "_call_", "_call.", 1))
-		return d.input(kind, what, member, all)
 	case "image_generation_call":
 		return what == "partial_image" && d.partialImage(all)
 	}
-	return false
-}
-
-func cutLast(s string) (before, after string, ok bool) {
-	if i := strings.LastIndexByte(s, '.'); i >= 0 {
-		return s[:i], s[i+1:], true
+	row, known := rows[name]
+	value := all.Get(row.member)
+	if what == "delta" {
+		value = all.Get(what)
 	}
-	return s, "", false
-}
-
-// text takes a piece of text, or the whole of it.
-func (d *responses) text(name, what string, all provider.Fields) bool {
-	kind, index := "text", "content_index"
-	switch name {
-	case "refusal":
-		kind = "refusal"
-	case "reasoning_text":
-		kind = "raw"
-	case "reasoning_summary_text":
-		kind, index = "reasoning", "summary_index"
+	if !known || what != "delta" && what != "done" || !provider.IsString(value) {
+		return false
 	}
-	key := partKey{kind, max(place(all, index), 0)}
-	switch delta := all.Get("delta"); {
-	case what == "delta" && provider.IsString(delta):
-		p := d.part(all, key, nil)
-		if p == nil || !p.b.Open() {
-			return false
-		}
-		p.b.Text(delta)
-		d.refused = d.refused || kind == "refusal" && provider.Filled(delta)
-		if v := all.Get("logprobs"); provider.Filled(v) {
-			d.logprobs(p, v)
-		}
-		return true
+	b := d.blockOf(row.typ, partKey{row.kind, max(all.Place(row.index), 0)}, all, nil)
+	switch {
+	case b == nil || what == "delta" && !b.Open():
+		return false
+	case what == "done" && row.kind == "":
+		return b.Settle(value)
 	case what == "done":
-		p := d.part(all, key, nil)
-		return p != nil && d.settle(p, key, all)
+		return d.settle(b, row.kind, all)
 	}
-	return false
+	b.Text(value)
+	d.refused = d.refused || row.kind == "refusal" && provider.HasValue(value)
+	d.logprobs(b, all)
+	return true
 }
 
-// part returns a part, which begins where nothing has announced it; nil when it has no place.
-func (d *responses) part(all provider.Fields, key partKey, raw json.RawMessage) *part {
-	typ := "message"
-	if key.kind == "reasoning" || key.kind == "raw" {
-		typ = "reasoning"
-	}
+// blockOf returns the block of a piece. A part begins where nothing has announced it; the input of a call does not, for
+// the end of the item has all of it. nil: the piece has no place.
+func (d *responses) blockOf(typ string, key partKey, all provider.Fields, raw json.RawMessage) *provider.Block {
+	n := all.Place("output_index")
 	it := d.find(all, all.Str("item_id"), typ)
-	if old, taken := d.found.Find("", place(all, "output_index"), func(*item) bool { return true }); it == nil && taken && (old.typ != typ || old.done) {
-		return nil
+	if typ != "message" && typ != "reasoning" {
+		if it == nil || !it.head.ToolUse {
+			return nil
+		}
+		return it.head
 	}
 	if it == nil {
-		src := provider.Fields{{Name: "type", Value: provider.Quote(typ)}, {Name: "id", Value: provider.OrNull(all.Get("item_id"))}}
-		if it = d.begin(place(all, "output_index"), src); it == nil {
+		if old := d.items.Find("", n, anyItem); old != nil && (old.typ != typ || old.done) {
+			return nil
+		}
+		it = d.begin(n, provider.Fields{
+			{Name: "type", Value: provider.Quote(typ)}, {Name: "id", Value: provider.OrNull(all.Get("item_id"))},
+		})
+		if it == nil {
 			return nil
 		}
 	}
-	if p := it.parts[key]; p != nil {
-		return p
+	if b := it.parts[key]; b != nil {
+		return b
 	}
 	return d.beginPart(it, key, raw)
 }
@@ -92,82 +102,122 @@ func (d *responses) part(all provider.Fields, key partKey, raw json.RawMessage) 
 // contentPart takes the announcement of a part, or the whole of it.
 func (d *responses) contentPart(all provider.Fields, index, what string) bool {
 	src := all.Object("part")
-	if src == nil || what != "added" && what != "done" {
+	key := partKey{partKinds[src.Str("type")], max(all.Place(index), 0)}
+	if src == nil || what != "added" && what != "done" || key.kind == "" && len(src) > maxMembers {
 		return false
 	}
-	key := partKey{partKind(src.Str("type")), max(place(all, index), 0)}
-	if key.kind == "" && len(src) > maxMembers {
-		return false
+	typ := "message"
+	if key.kind == "reasoning" || key.kind == "raw" {
+		typ = "reasoning"
 	}
-	p := d.part(all, key, all.Get("part"))
-	if p == nil {
+	b := d.blockOf(typ, key, all, all.Get("part"))
+	if b == nil {
 		return false
 	}
 	if what == "done" {
-		return d.settle(p, key, src)
+		return d.settle(b, key.kind, src)
 	}
-	if text := src.Get("text"); provider.IsString(text) && key.kind != "" && p.b.Open() && p.b.Len() == 0 {
-		p.b.Text(text)
+	if text := src.Get("text"); provider.IsString(text) && key.kind != "" && b.Open() && b.Len() == 0 {
+		b.Text(text)
 	}
 	return true
+}
+
+// completeParts compares parts with what was emitted of them, and emits those that were not.
+func (d *responses) completeParts(it *item, list json.RawMessage) (agrees bool) {
+	agrees = true
+	for i, raw := range provider.Elements(list) {
+		src, ok := provider.Parse(raw)
+		if !ok {
+			d.Out.Custom("part", provider.Fields{{Name: "part", Value: raw}})
+			continue
+		}
+		key := partKey{partKinds[src.Str("type")], i}
+		b := it.parts[key]
+		if b == nil {
+			b = d.beginPart(it, key, raw)
+		}
+		if b == nil {
+			d.Out.Custom("part", src)
+		} else {
+			agrees = d.settle(b, key.kind, src) && agrees
+		}
+	}
+	return agrees
+}
+
+// settle takes the whole of a part. It reports whether that agrees with its pieces.
+func (d *responses) settle(b *provider.Block, kind string, src provider.Fields) bool {
+	if !b.Open() {
+		return true
+	}
+	if list := provider.Elements(src.Get("annotations")); len(list) > 0 {
+		b.Late = b.Late.Set("annotations", provider.List(list))
+	}
+	if kind == "" {
+		b.Base = src.Copy()
+		return true
+	}
+	text := src.Get("text")
+	if kind == "refusal" {
+		text = src.Get("refusal")
+		d.refused = d.refused || provider.IsString(text) && provider.HasValue(text)
+	}
+	if !provider.IsString(text) {
+		return true
+	}
+	if b.Len() == 0 {
+		d.logprobs(b, src)
+	}
+	return b.Settle(text)
+}
+
+// logprobs emits the probabilities that a piece of text has beside it.
+func (d *responses) logprobs(b *provider.Block, all provider.Fields) {
+	if v := all.Get("logprobs"); provider.HasValue(v) {
+		d.Out.Custom("logprobs", provider.Fields{
+			{Name: "index", Value: provider.Number(b.Index)}, {Name: "logprobs", Value: v},
+		})
+	}
 }
 
 // annotation takes a source of a text.
 func (d *responses) annotation(all provider.Fields) bool {
-	p := d.part(all, partKey{"text", max(place(all, "content_index"), 0)}, nil)
-	if p == nil || !p.b.Open() || all.Get("annotation") == nil {
+	b, v := d.blockOf("message", partKey{"text", max(all.Place("content_index"), 0)}, all, nil), all.Get("annotation")
+	if b == nil || !b.Open() || v == nil {
 		return false
 	}
-	p.annotations = append(p.annotations, bytes.Clone(all.Get("annotation")))
+	b.Late = b.Late.Set("annotations", provider.Append(b.Late.Get("annotations"), v))
 	return true
-}
-
-// input takes a piece of a call's input, or the whole of it.
-func (d *responses) input(kind, what, name string, all provider.Fields) bool {
-	it := d.find(all, all.Str("item_id"), kind)
-	if it == nil || it.head == nil || !it.head.ToolUse {
-		return false // the end of the item has all of it
-	}
-	switch {
-	case what == "delta" && provider.IsString(all.Get("delta")):
-		it.head.Text(all.Get("delta"))
-		return true
-	case what == "done" && provider.IsString(all.Get(name)):
-		return it.head.Settle(all.Get(name))
-	}
-	return false
 }
 
 // partialImage takes an image that is not finished. It is whole in itself: a block of its own.
 func (d *responses) partialImage(all provider.Fields) bool {
-	text := base64Text(all.Get("partial_image_b64"))
-	if text == nil || len(all) > maxMembers {
+	data := base64Text(all.Get("partial_image_b64"))
+	if data == nil || len(all) > maxMembers {
 		return false
 	}
-	if d.msg == nil {
+	if d.Msg == nil {
 		d.open(nil)
 	}
-	name := "partial_image_" + string(provider.Number(max(place(all, "partial_image_index"), 0)))
-	media := mediaType(all)
-	b := dataBlock(d.msg, d.next(), media, name)
-	emitData(d.out, b, media, name, text)
-	for _, f := range all {
-		switch f.Name {
-		case "type", "sequence_number", "output_index", "partial_image_b64", "partial_image_index":
-		default:
-			if provider.Filled(f.Value) {
-				b.Late = append(b.Late, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
-			}
+	b := d.image("partial_image_"+string(provider.Number(max(all.Place("partial_image_index"), 0))), data, all)
+	own := []string{"type", "sequence_number", "output_index", "partial_image_b64", "partial_image_index"}
+	for _, f := range all.Without(own...) {
+		if provider.HasValue(f.Value) {
+			b.Late = append(b.Late, provider.Field{Name: f.Name, Value: bytes.Clone(f.Value)})
 		}
 	}
 	b.End(true)
 	return true
 }
 
-// mediaType returns the type of an image that a provider made.
-func mediaType(all provider.Fields) string {
-	if format := all.Str("output_format"); format != "" && len(format) < 32 {
-		return "image/" + format
+// image begins a block with an image that the provider made.
+func (d *responses) image(name string, data json.RawMessage, src provider.Fields) *provider.Block {
+	media := "image/png"
+	if format := src.Str("output_format"); format != "" && len(format) < 32 {
+		media = "image/" + format
 	}
-	return "image/png"
+	b := d.Msg.Begin(dataBlock(d.Next(), media, name))
+	b.Data(data)
+	return b
 }

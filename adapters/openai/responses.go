@@ -2,9 +2,11 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"agentstream/adapters/provider"
@@ -13,42 +15,42 @@ import (
 // NewResponsesDecoder returns a decoder for one response body of the Responses API, which may hold
 // several responses, or for several bodies of one response (see the package's contract).
 func NewResponsesDecoder(cfg provider.Config) *provider.Decoder {
-	return provider.NewDecoder(Provider, cfg, func(out *provider.Writer) provider.Machine { return &responses{out: out} })
+	return provider.NewDecoder(Provider, cfg, func(out *provider.Writer) provider.Machine {
+		d := &responses{}
+		d.Out = out
+		return d
+	})
 }
 
 // responses is what the events of the Responses API mean.
 type responses struct {
-	out       *provider.Writer
-	msg       *provider.Message // of the response that is being emitted
-	id        string            // of the response; "" when nothing has named it yet
+	provider.Assembly
+	id        string // of the response; "" when nothing has named it yet
 	seq       sequence
-	failed    json.RawMessage            // error that came within msg
-	items     []*item                    // in the order in which they began
-	found     provider.Register[*item]   // by id and output_index
+	items     provider.Register[item]    // by id and output_index
 	ended     map[[sha256.Size]byte]bool // items as their ends had them
 	end       [sha256.Size]byte          // of the response before: its output and usage
 	over      string                     // id of the response before
 	announced bool                       // items are
 	named     bool                       // the message began with its model
-	blocks    int                        // begun so far
 	calls     bool                       // something waits for the client
 	refused   bool                       // the model has refused and explained why
 	held      []result
-	// answered are calls whose result was emitted.
-	answered map[string]bool
+	answered  map[string]bool // calls whose result was emitted
 }
 
-// Done: the API does not end its streams so, but services with the same API do. A response whose items have all ended needs
-// nothing else then.
+// Done: the API does not end its streams so, but services with the same API do. A response whose items have all ended
+// needs nothing else then.
 func (d *responses) Done() {
-	if d.msg == nil || len(d.items) == 0 || d.failed != nil || slices.ContainsFunc(d.items, func(it *item) bool { return !it.done }) {
+	if d.Msg == nil || len(d.items.List) == 0 || d.Msg.Fault != nil ||
+		slices.ContainsFunc(d.items.List, func(it *item) bool { return !it.done }) {
 		return
 	}
 	d.emitHeld()
 	if d.calls {
-		d.msg.Stop = provider.Quote("tool_use")
+		d.Msg.Stop = provider.Quote("tool_use")
 	}
-	d.msg.End(nil)
+	d.Msg.End(nil)
 	d.forget()
 }
 
@@ -60,10 +62,7 @@ func (d *responses) Rejoin() { d.seq.repeats = true }
 
 // Frame takes one event, or a whole response.
 func (d *responses) Frame(name string, all provider.Fields) {
-	typ := all.Str("type")
-	if typ == "" {
-		typ = name
-	}
+	typ := cmp.Or(all.Str("type"), name)
 	if typ == "" || typ == "response" {
 		d.untyped(all)
 		return
@@ -72,7 +71,7 @@ func (d *responses) Frame(name string, all provider.Fields) {
 	if repeated {
 		return
 	}
-	if another && (len(d.items) > 0 || d.failed != nil) {
+	if another && (len(d.items.List) > 0 || d.Msg != nil && d.Msg.Fault != nil) {
 		d.abandon(anotherBegan)
 	}
 	switch typ {
@@ -82,14 +81,14 @@ func (d *responses) Frame(name string, all provider.Fields) {
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled":
 		d.finish(strings.TrimPrefix(typ, "response."), all.Object("response"), all)
 	case "response.output_item.added":
-		d.added(typ, all)
+		d.addItem(typ, all)
 	case "response.output_item.done":
-		d.done(typ, all)
+		d.endItem(typ, all)
 	case "error":
 		d.fail(all)
 	default:
 		if !d.piece(typ, all) {
-			d.out.Custom(typ, all)
+			d.Out.Custom(typ, all)
 		}
 	}
 }
@@ -102,48 +101,36 @@ func (d *responses) untyped(all provider.Fields) {
 	}
 	switch {
 	case all.Str("object") == "response" && status != "queued" && status != "in_progress":
-		if status == "" {
-			status = "completed"
-		}
-		d.finish(status, all, all)
+		d.finish(cmp.Or(status, "completed"), all, all)
 	case all.Str("object") == "response": // it is still being made, and will be emitted one day
-		d.out.Custom("response", all)
-	case provider.Filled(all.Get("error")):
+		d.Out.Custom("response", all)
+	case provider.HasValue(all.Get("error")):
 		d.fail(all)
 	default:
-		d.out.Custom(all.Str("object"), all)
+		d.Out.Custom(all.Str("object"), all)
 	}
 }
 
 // fail takes an error. The response may have more of it in its end, so the message is still open.
 func (d *responses) fail(all provider.Fields) {
-	d.out.Custom("error", all)
-	if d.msg == nil {
-		return
-	}
-	if e := all.Get("error"); provider.Filled(e) {
-		d.failed = bytes.Clone(e)
-	} else {
-		d.failed = all.Encode()
+	d.Out.Custom("error", all)
+	if d.Msg != nil {
+		d.Msg.Fault = errorOf("error", all)
 	}
 }
 
 func (d *responses) abandon(why string) {
-	if d.msg == nil {
+	if d.Msg == nil {
 		return
 	}
 	d.closeItems(false)
-	if d.failed != nil {
-		d.msg.Fail(d.failed)
-	} else {
-		d.msg.Abandon(why)
-	}
+	d.Msg.Abandon(why)
 	d.forget()
 }
 
 // forget makes room for the next response.
 func (d *responses) forget() {
-	*d = responses{out: d.out, seq: d.seq, over: d.id}
+	*d = responses{Assembly: provider.Assembly{Out: d.Out}, seq: d.seq, over: d.id}
 }
 
 // anotherBegan is why a response is abandoned that the provider did not end.
@@ -153,41 +140,32 @@ const anotherBegan = "another response began"
 func (d *responses) open(r provider.Fields) {
 	id := r.Str("id")
 	switch {
-	case d.msg == nil:
+	case d.Msg == nil:
 		d.id = id
-		d.named = provider.Filled(r.Get("model"))
-		d.msg = d.out.Start(id, "assistant", r.Get("model"), nil)
+		d.named = provider.HasValue(r.Get("model"))
+		d.Msg = d.Out.Start(id, "assistant", r.Get("model"), nil)
 	case id != "" && id != d.id: // the newest counts: it is what must go back
 		d.id = id
-		d.msg.Keep(provider.Field{Name: "response_id", Value: provider.Quote(id)})
+		d.Msg.Keep(provider.Field{Name: "response_id", Value: provider.Quote(id)})
 	}
 	d.members(r)
 }
 
-// members keeps what a response has beside its output. Later events have the same again, or what has
-// become of it.
+// members keeps what a response has beside its output. Later events have the same again, or what has become of it.
 func (d *responses) members(r provider.Fields) {
 	if len(r) > maxMembers {
-		d.out.Custom("response", r)
+		d.Out.Custom("response", r)
 		return
 	}
 	for _, f := range r {
 		switch f.Name {
 		case "model":
 			if !d.named {
-				d.msg.Keep(f)
+				d.Msg.Keep(f)
 			}
 		case "id", "object", "output", "output_text", "usage", "error":
 		default:
-			if !provider.Filled(f.Value) {
-				continue
-			}
-			if len(d.msg.Rest) < maxMembers {
-				d.msg.Keep(f)
-			}
-			if !bytes.Equal(d.msg.Rest.Get(f.Name), f.Value) {
-				d.out.Custom("member", provider.Fields{f})
-			}
+			renew(d.Out, d.Msg, f)
 		}
 	}
 }
@@ -195,7 +173,7 @@ func (d *responses) members(r provider.Fields) {
 // finish ends a response. What its output holds that was not emitted is emitted now.
 func (d *responses) finish(status string, r, all provider.Fields) {
 	sum := sha256.Sum256(slices.Concat(r.Get("output"), r.Get("usage")))
-	if id := r.Str("id"); d.msg == nil && (id != "" && id == d.over || sum == d.end) {
+	if id := r.Str("id"); d.Msg == nil && (id != "" && id == d.over || sum == d.end) {
 		return // its end once more
 	}
 	d.open(r)
@@ -203,17 +181,17 @@ func (d *responses) finish(status string, r, all provider.Fields) {
 		src, ok := provider.Parse(raw)
 		it := d.match(i, src)
 		if it != nil && it.done {
-			it.answerAs(src)
+			it.renameCall(src)
 			continue
 		}
 		if !ok {
-			d.out.Custom("output", provider.Fields{{Name: "output", Value: raw}})
+			d.Out.Custom("output", provider.Fields{{Name: "output", Value: raw}})
 			continue
 		}
 		if it == nil {
 			it = d.begin(-1, src)
 			if it == nil {
-				d.out.Custom("item", src)
+				d.Out.Custom("item", src)
 				continue
 			}
 			it.seen = true
@@ -221,7 +199,7 @@ func (d *responses) finish(status string, r, all provider.Fields) {
 		d.complete(it, src, "response."+status, all)
 	}
 	d.closeItems(status == "completed")
-	d.msg.Count(r.Object("usage"))
+	d.Msg.Count(r.Object("usage"))
 	d.endMessage(status, r)
 	d.forget()
 	d.end = sum
@@ -229,34 +207,70 @@ func (d *responses) finish(status string, r, all provider.Fields) {
 
 // endMessage emits the end of the message.
 func (d *responses) endMessage(status string, r provider.Fields) {
-	reason := status
-	if why := r.Object("incomplete_details").Str("reason"); why != "" {
-		reason = why
-	}
+	reason := cmp.Or(r.Object("incomplete_details").Str("reason"), status)
 	e := r.Get("error")
-	d.msg.Keep(provider.Field{Name: "finish_reason", Value: provider.Quote(provider.Bounded(reason))})
+	d.Msg.Keep(provider.Field{Name: "finish_reason", Value: provider.Quote(provider.Bounded(reason))})
 	switch {
-	case d.failed != nil || provider.Filled(e) || status == "failed":
-		if d.failed == nil {
-			d.failed = bytes.Clone(e)
-		} else if provider.Filled(e) {
-			d.msg.Keep(provider.Field{Name: "response_error", Value: e})
-		}
-		if !provider.Filled(d.failed) {
-			d.failed = json.RawMessage(`{"type":"response_failed"}`)
-		}
-		d.msg.Fail(d.failed)
-		return
-	case reason == "completed" && d.calls:
-		d.msg.Stop = provider.Quote("tool_use")
-	case reason == "completed" && d.refused:
-		d.msg.Stop = provider.Quote("refusal")
-	case reason == "completed":
-		d.msg.Stop = provider.Quote("end_turn")
-	case reason == "max_output_tokens":
-		d.msg.Stop = provider.Quote("max_tokens")
-	default:
-		d.msg.Stop = stopReason(reason, false, false)
+	case d.Msg.Fault != nil && provider.HasValue(e):
+		d.Msg.Keep(provider.Field{Name: "response_error", Value: e})
+	case provider.HasValue(e):
+		d.Msg.Fault = bytes.Clone(e)
+	case d.Msg.Fault == nil && status == "failed":
+		d.Msg.Fault = json.RawMessage(`{"type":"response_failed"}`)
 	}
-	d.msg.End(nil)
+	d.Msg.Stop = stopReason(reason, d.calls, d.refused)
+	d.Msg.End(nil)
+}
+
+// sequence holds which events of a response have been seen, by their sequence_number. They are passed
+// over only once it is known that a response is being repeated: there are services that number wrongly.
+type sequence struct {
+	response string // whose numbers they are; "" when nothing has named it yet
+	seen     []uint64
+	last     int            // highest number so far
+	openers  map[string]int // numbers of the events that open a response, by type
+	repeats  bool           // the response is sent again from somewhere
+}
+
+// maxSequence bounds the numbers that are compared: half a megabyte.
+const maxSequence = 1 << 22
+
+// see notes an event. It reports whether another response begins with it, and whether it was sent before. An id that
+// differs is no other response by itself: proxies give every event one of its own.
+func (s *sequence) see(typ string, all provider.Fields) (another, repeated bool) {
+	id := all.Object("response").Str("id")
+	n, err := strconv.Atoi(string(all.Get("sequence_number")))
+	numbered := err == nil && n >= 0 && n < maxSequence
+	another = s.response != "" && id != "" && id != s.response &&
+		(typ == "response.created" || opens(typ) && numbered && n < s.last && !s.repeats)
+	if another {
+		*s = sequence{}
+	}
+	if s.response == "" {
+		s.response = id
+	}
+	if !numbered {
+		return another, false
+	}
+	was := n/64 < len(s.seen) && s.seen[n/64]&(1<<(n%64)) != 0
+	for n/64 >= len(s.seen) {
+		s.seen = append(s.seen, 0)
+	}
+	s.seen[n/64] |= 1 << (n % 64)
+	s.last = max(s.last, n)
+	if opens(typ) {
+		if old, ok := s.openers[typ]; ok && old == n {
+			s.repeats = true
+		}
+		if s.openers == nil {
+			s.openers = make(map[string]int)
+		}
+		s.openers[typ] = n
+	}
+	return another, was && s.repeats && s.last > 0 // some services number all events alike
+}
+
+// opens reports whether events of a type come at the beginning of a response.
+func opens(typ string) bool {
+	return typ == "response.created" || typ == "response.queued" || typ == "response.in_progress"
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Assembly puts the blocks of one message together out of pieces. What a piece belongs to is decided by all that it says
-// of that: the id of a call, else its place, else its shape. Services write ids and places wrongly in every way, and say
-// early that something has ended: see the package's contract.
+// Assembly puts the blocks of one message together out of pieces. What a piece belongs to is decided by all that it
+// says of that: the id of a call, else its place, else its shape. Services write ids and places wrongly in every way,
+// and say early that something has ended: see the package's contract.
 type Assembly struct {
 	Out *Writer
 	Msg *Message
@@ -17,8 +17,7 @@ type Assembly struct {
 	Run  *Block
 	Make func(index int, kind string) *Block // makes the block of a run; nil is TextBlock
 
-	calls  []*Call
-	found  Register[*Call]
+	calls  Register[Call]
 	frame  int            // that is being taken
 	said   int            // pieces that had something in them
 	begun  int            // blocks
@@ -60,14 +59,14 @@ func (a *Assembly) Step(whole bool) {
 	if a.repeat {
 		a.heard = make(map[string]int)
 	}
-	for _, k := range a.calls {
+	for _, k := range a.calls.List {
 		k.matched = k.matched && !a.repeat
 	}
 }
 
-// Heard reports whether a text, or a list of parts that are, is all that has been emitted of its kind, in several pieces:
-// services send that in a last one.
-func (a *Assembly) Heard(kind string, v json.RawMessage) bool {
+// Repeats reports whether a text, or a list of parts that are, is all that has been emitted of its kind, in several
+// pieces: services send that in a last one.
+func (a *Assembly) Repeats(kind string, v json.RawMessage) bool {
 	const least = 16 // bytes: shorter ones come twice by chance
 	var text []byte
 	if IsString(v) {
@@ -77,11 +76,11 @@ func (a *Assembly) Heard(kind string, v json.RawMessage) bool {
 		p, _ := Parse(raw)
 		text = append(text, p.Str("text")...)
 	}
-	return a.said > 2 && len(text) >= least && bytes.Equal(a.emitted(kind), text)
+	return a.said > 2 && len(text) >= least && bytes.Equal(a.textOf(kind), text)
 }
 
-// emitted returns all text of a kind that has been emitted, as far as it is kept.
-func (a *Assembly) emitted(kind string) (text []byte) {
+// textOf returns all text of a kind that has been emitted, as far as it is kept.
+func (a *Assembly) textOf(kind string) (text []byte) {
 	for _, b := range a.Msg.Blocks {
 		if b.Kind == kind && !b.ToolUse {
 			text = append(text, Unescape(b.text)...)
@@ -90,10 +89,10 @@ func (a *Assembly) emitted(kind string) (text []byte) {
 	return text
 }
 
-// Unsaid returns what a text of the whole message has beyond what was emitted of its kind.
-func (a *Assembly) Unsaid(kind string, v json.RawMessage) json.RawMessage {
+// Rest returns what a text of the whole message has beyond what was emitted of its kind.
+func (a *Assembly) Rest(kind string, v json.RawMessage) json.RawMessage {
 	text := Unescape(Inner(v))
-	known := a.emitted(kind)
+	known := a.textOf(kind)
 	known = known[min(a.heard[kind], len(known)):]
 	a.heard[kind] += len(text)
 	switch {
@@ -106,11 +105,11 @@ func (a *Assembly) Unsaid(kind string, v json.RawMessage) json.RawMessage {
 	return Quote("")
 }
 
-// Said returns how many pieces had something in them.
-func (a *Assembly) Said() int { return a.said }
+// Pieces returns how many pieces had something in them.
+func (a *Assembly) Pieces() int { return a.said }
 
 // Calls reports whether a call has been made.
-func (a *Assembly) Calls() bool { return len(a.calls) > 0 }
+func (a *Assembly) Calls() bool { return len(a.calls.List) > 0 }
 
 // Next returns the index of the next block.
 func (a *Assembly) Next() int {
@@ -121,7 +120,7 @@ func (a *Assembly) Next() int {
 // Say emits a piece of text of some kind. What is empty begins no block.
 func (a *Assembly) Say(kind string, v json.RawMessage) {
 	if a.repeat {
-		v = a.Unsaid(kind, v)
+		v = a.Rest(kind, v)
 	}
 	if len(Inner(v)) > 0 {
 		a.said++
@@ -160,45 +159,49 @@ func (a *Assembly) Call(p Piece) *Call {
 	if k == nil {
 		k = a.newCall(p)
 	}
-	if k == nil || !k.take(p) {
+	if k == nil || !k.add(p) {
 		return nil
 	}
 	if k.place < 0 {
 		k.place = p.Place
 	}
-	a.found.Put(p.ID, p.Place, k)
+	a.calls.Name(p.ID, p.Place, k)
 	a.said++
 	return k
 }
 
 // callOf finds the call of a piece; nil when the piece begins one.
 func (a *Assembly) callOf(p Piece) *Call {
-	for _, k := range a.calls {
-		if a.repeat && !k.matched && (k.id == p.ID || k.Tool == p.Name && (k.repeats(p) || k.id == "" || p.ID == "" || !a.known(p.ID))) {
+	for _, k := range a.calls.List {
+		if !a.repeat || k.matched {
+			continue
+		}
+		unnamed := k.id == "" || p.ID == "" || !a.hasID(p.ID)
+		if k.id == p.ID || k.Tool == p.Name && (unnamed || k.repeats(p)) {
 			k.matched = true
 			return k
 		}
 	}
-	fits := func(k *Call) bool { return !a.another(k, p) }
-	if k, ok := a.found.Find(p.ID, p.Place, fits); ok {
+	if k := a.calls.Find(p.ID, p.Place, func(k *Call) bool { return !a.another(k, p) }); k != nil {
 		return k
 	}
 	if p.Name != "" {
-		return a.renamed(p)
+		return a.sameName(p)
 	}
-	for i := len(a.calls) - 1; i >= max(0, len(a.calls)-64); i-- { // the newest that lacks its end
-		if k := a.calls[i]; k.Open() && !k.Whole() {
-			return k
-		}
+	if k := a.calls.Newest((*Call).lacksEnd); k != nil || hasInput(p) {
+		return k
 	}
-	if len(a.calls) > 0 && !said(p) {
-		return a.calls[len(a.calls)-1]
-	}
-	return nil
+	return a.newest()
 }
 
-// Filled reports whether a value is there, and is neither null nor empty.
-func Filled(v json.RawMessage) bool {
+// newest returns the newest call; nil when there is none.
+func (a *Assembly) newest() *Call { return a.calls.Newest(func(*Call) bool { return true }) }
+
+// lacksEnd reports whether the input of a call may go on.
+func (k *Call) lacksEnd() bool { return k.Open() && !k.Whole() }
+
+// HasValue reports whether a value is there, and is neither null nor empty.
+func HasValue(v json.RawMessage) bool {
 	switch string(v) {
 	case "", "null", `""`, "{}", "[]":
 		return false
@@ -206,56 +209,49 @@ func Filled(v json.RawMessage) bool {
 	return true
 }
 
-// said reports whether a piece has some input.
-func said(p Piece) bool { return len(p.Text) > len(`""`) || Filled(p.Input) }
+// hasInput reports whether a piece has some input.
+func hasInput(p Piece) bool { return len(p.Text) > len(`""`) || HasValue(p.Input) }
 
-// another reports whether a piece with the id or place of a call is of another one. A name begins a call, and an input that
-// is an object ends with it.
+// another reports whether a piece with the id or place of a call is of another one. A name begins a call, and an
+// input that is an object ends with it.
 func (a *Assembly) another(k *Call, p Piece) bool {
-	ended := !k.Open() || k.Whole() || k.Input != nil
+	ended := !k.lacksEnd() || k.Input != nil
 	switch {
 	case p.Name == "":
-		return ended && said(p) && !k.repeats(p) && a.lacks(k)
+		lacking := func(other *Call) bool { return other != k && other.lacksEnd() }
+		return ended && hasInput(p) && !k.repeats(p) && a.calls.Newest(lacking) != nil
 	case k.Tool == "":
 		return false
+	case p.Begins && p.ID != "" && p.ID == k.id && p.Place >= 0 && k.place >= 0 && p.Place != k.place: // one id for all
+		return true
 	case p.ID != "" && k.id != "" && p.ID != k.id: // services change the id in the middle of a call, and repeat its name
 		named := p.Name != k.Tool && (p.Begins || !k.waiting || k.frame == a.frame)
-		return ended || named || p.Name == k.Tool && k.Len() == 0 && (!said(p) || p.Text == nil || whole(Unescape(Inner(p.Text))))
-	case p.Place >= 0 && k.place >= 0 && p.Place != k.place && ended && said(p):
+		entire := !hasInput(p) || p.Text == nil || whole(Unescape(Inner(p.Text)))
+		return ended || named || p.Name == k.Tool && k.Len() == 0 && entire
+	case p.Place >= 0 && k.place >= 0 && p.Place != k.place && ended && hasInput(p):
 		return true
 	case p.Name != k.Tool: // the name goes on as long as nothing else has come
 		return p.Begins || p.ID != "" && k.id == "" || k.Len() > 0 || k.Input != nil || k.frame == a.frame
 	}
-	return ended && said(p) && !k.repeats(p)
+	return ended && hasInput(p) && !k.repeats(p)
 }
 
-// renamed returns the newest call where a piece has a name and goes on with it nevertheless: the name comes in pieces, or
-// with every piece.
-func (a *Assembly) renamed(p Piece) *Call {
-	if len(a.calls) == 0 || p.ID != "" || p.Begins {
+// sameName returns the newest call where a piece has a name and goes on with it nevertheless: the name comes in
+// pieces, or with every piece.
+func (a *Assembly) sameName(p Piece) *Call {
+	k := a.newest()
+	if k == nil || p.ID != "" || p.Begins || a.another(k, p) {
 		return nil
 	}
-	k := a.calls[len(a.calls)-1]
-	goesOn := k.waiting || p.Name == k.Tool && k.id != "" && said(p) && k.Open() && !k.Whole()
-	if !goesOn || a.another(k, p) {
-		return nil
+	if k.waiting || p.Name == k.Tool && k.id != "" && hasInput(p) && k.lacksEnd() {
+		return k
 	}
-	return k
+	return nil
 }
 
-// known reports whether a call has this id.
-func (a *Assembly) known(id string) bool {
-	return slices.ContainsFunc(a.calls, func(k *Call) bool { return k.id == id })
-}
-
-// lacks reports whether another call than k lacks its end.
-func (a *Assembly) lacks(k *Call) bool {
-	for i := len(a.calls) - 1; i >= max(0, len(a.calls)-64); i-- {
-		if other := a.calls[i]; other != k && other.Open() && !other.Whole() {
-			return true
-		}
-	}
-	return false
+// hasID reports whether a call has this id.
+func (a *Assembly) hasID(id string) bool {
+	return slices.ContainsFunc(a.calls.List, func(k *Call) bool { return k.id == id })
 }
 
 // repeats reports whether a piece has the whole input of the call once more.
@@ -267,22 +263,22 @@ func (k *Call) repeats(p Piece) bool {
 }
 
 func (a *Assembly) newCall(p Piece) *Call {
-	if len(a.calls) >= maxCalls {
+	if len(a.calls.List) >= maxCalls {
 		return nil
 	}
 	a.StopRun()
 	b := &Block{Index: a.Next(), Kind: "tool_use", ToolUse: true, FreeText: p.FreeText}
 	k := &Call{Block: a.Msg.Announce(b), frame: a.frame, place: -1}
-	a.calls = append(a.calls, k)
+	a.calls.Add("", -1, k)
 	return k
 }
 
-// take adds a piece to the call. false: the call has ended.
-func (k *Call) take(p Piece) bool {
+// add adds a piece to the call. false: the call has ended.
+func (k *Call) add(p Piece) bool {
 	if !k.Open() {
-		return !said(p) || k.repeats(p)
+		return !hasInput(p) || k.repeats(p)
 	}
-	k.named(p)
+	k.name(p)
 	if k.Tool != "" && len(k.held) > 0 {
 		k.release()
 	}
@@ -290,11 +286,11 @@ func (k *Call) take(p Piece) bool {
 		return k.Settle(p.Text)
 	}
 	for _, f := range p.Late {
-		if Filled(f.Value) && len(k.Late) < maxLate {
+		if HasValue(f.Value) && len(k.Late) < maxLate {
 			k.Late = k.Late.Set(f.Name, bytes.Clone(f.Value))
 		}
 	}
-	if Filled(p.Input) { // not as text, but as it is
+	if HasValue(p.Input) { // not as text, but as it is
 		k.Input = bytes.Clone(p.Input)
 	}
 	switch {
@@ -309,8 +305,8 @@ func (k *Call) take(p Piece) bool {
 	return true
 }
 
-// named takes what a piece says of the call itself. A name comes in pieces too, as long as no input has come.
-func (k *Call) named(p Piece) {
+// name takes what a piece says of the call itself. A name comes in pieces too, as long as no input has come.
+func (k *Call) name(p Piece) {
 	switch {
 	case k.waiting && strings.HasPrefix(p.Name, k.Tool): // all of it so far, or the first piece
 		k.Tool = p.Name
@@ -340,7 +336,8 @@ func (k *Call) release() {
 
 // Entire reports whether the message may be all of one: it has something, and every call has its end.
 func (a *Assembly) Entire() bool {
-	return a.begun > 0 && !slices.ContainsFunc(a.calls, func(k *Call) bool { return k.Open() && k.Len() > 0 && !k.Whole() && !k.FreeText })
+	cut := func(k *Call) bool { return k.Len() > 0 && k.lacksEnd() && !k.FreeText }
+	return a.begun > 0 && !slices.ContainsFunc(a.calls.List, cut)
 }
 
 // Stop ends all that is open, as far as the provider says so.
@@ -358,7 +355,7 @@ func (a *Assembly) each(how func(*Block)) {
 	if a.Run != nil {
 		how(a.Run)
 	}
-	for _, k := range a.calls {
+	for _, k := range a.calls.List {
 		if len(k.held) > 0 {
 			k.release()
 		}

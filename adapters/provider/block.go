@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -107,9 +108,7 @@ func (b *Block) begin() {
 func (b *Block) start() {
 	m := b.m
 	b.waiting = false
-	if b.Kind = Bounded(b.Kind); b.Kind == "" {
-		b.Kind = "unknown"
-	}
+	b.Kind = cmp.Or(Bounded(b.Kind), "unknown")
 	start := Fields{{"index", Number(b.Index)}, {"kind", Quote(b.Kind)}, {"message_id", Quote(m.ID)}}
 	if b.ToolUse {
 		b.nameCall()
@@ -135,23 +134,21 @@ func (b *Block) start() {
 func (b *Block) nameCall() {
 	b.Call = Bounded(b.Call)
 	if b.Call == "" {
-		b.Call = fmt.Sprintf("call_%s_%d", b.m.ID, b.Index)
+		b.Call = b.MadeUp()
 	}
-	b.Tool = Bounded(b.Tool)
-	if b.Tool == "" {
-		b.Tool = "unnamed"
-	}
-	if b.CallKind == "" {
-		b.CallKind = b.Kind
-	}
+	b.Tool = cmp.Or(Bounded(b.Tool), "unnamed")
+	b.CallKind = cmp.Or(b.CallKind, b.Kind)
 	if b.Base == nil {
 		b.Base = Fields{{"type", Quote("tool_use")}, {"id", Quote(b.Call)}, {"name", Quote(b.Tool)}, {"input", json.RawMessage("{}")}}
 	}
 }
 
+// MadeUp returns an id for a call that the provider has given none.
+func (b *Block) MadeUp() string { return fmt.Sprintf("call_%s_%d", b.m.ID, b.Index) }
+
 // release forgets a block that has ended, of which only the content of the message would have more.
 func (b *Block) release() {
-	if b.closed {
+	if b.closed && b.m.full {
 		b.text, b.final, b.input, b.Base, b.Raw, b.Late, b.Input, b.Source = nil, nil, nil, nil, nil, nil, nil, nil
 	}
 }
@@ -203,6 +200,41 @@ func (b *Block) Text(value json.RawMessage) {
 	}
 }
 
+// Settle takes the whole text of the block, a JSON string, as providers repeat it at its end. What the
+// pieces before left out is emitted now. false: the pieces differ, or have so much that it cannot
+// be emitted any more; the caller keeps the whole then. The pieces stay as emitted, and the newest whole is the
+// text of the block in the message's content, and the input of a call. An empty whole emits nothing.
+func (b *Block) Settle(whole json.RawMessage) bool {
+	in := Inner(whole)
+	was := b.final
+	b.final = nil
+	switch {
+	case b.Len() == 0:
+		b.Text(whole)
+	case len(b.text) < b.Len():
+		return len(in) == b.Len() // the text is not kept any more
+	case bytes.HasPrefix(in, b.text):
+		b.Text(Enquote(in[len(b.text):]))
+	case len(in) == 0:
+		b.final = was
+		return false
+	case !bytes.Equal(Unescape(in), Unescape(b.text)):
+		b.final = bytes.Clone(in)
+		b.m.grow(len(in))
+		return bytes.Equal(was, in)
+	}
+	return true
+}
+
+// joined returns the inside of the block's text: its pieces joined, unless the provider has sent another text in the
+// end.
+func (b *Block) joined() []byte {
+	if b.final != nil {
+		return b.final
+	}
+	return b.text
+}
+
 // Stop ends the block as far as the provider says so. That is believed when something else begins or comes, and until
 // then the block goes on with every piece that is its. A call whose input began and is no whole object goes on longer.
 func (b *Block) Stop() {
@@ -218,7 +250,7 @@ func (b *Block) Whole() bool {
 		return b.ended
 	}
 	for _, c := range Unescape(b.text[b.scanned:]) {
-		b.ended = b.nest.take(c) || b.ended
+		b.ended = b.nest.feed(c) || b.ended
 	}
 	b.scanned = len(b.text)
 	return b.ended
@@ -272,6 +304,7 @@ func (b *Block) End(finished bool) {
 	if b.Ended != nil {
 		b.Ended()
 	}
+	b.release()
 }
 
 // finishInput decides what the input of a call is. Text counts more than what the block began with;

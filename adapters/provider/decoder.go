@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,12 +21,15 @@ type Config struct {
 	ChildID string   // lane of the events; "" is the run itself
 	Path    []string // run ids from the root to a nested child
 	TurnID  string   // turn of the events
-	// MaxFrameBytes bounds one frame of the provider; a longer one is kept by its beginning alone.
-	// Default 8 MiB.
+	// Unnamed stands in the ids that are made up. Bodies of one run need different ones, or their ids are the same.
+	// Default "unnamed".
+	Unnamed string
+	// MaxFrameBytes bounds one frame of the provider; a longer one is kept by its beginning alone. Default 8 MiB.
 	MaxFrameBytes int
 }
 
 func (c Config) withDefaults() Config {
+	c.Unnamed = cmp.Or(c.Unnamed, "unnamed")
 	if c.MaxFrameBytes <= 0 {
 		c.MaxFrameBytes = 8 << 20
 	}
@@ -34,9 +38,8 @@ func (c Config) withDefaults() Config {
 
 // Machine is what a provider's frames mean. It is called by the Decoder alone.
 type Machine interface {
-	// Frame takes one frame: an object that is valid UTF-8 and valid JSON on one line, not nested too
-	// deeply. name is that of the server-sent event, "" where there is none. Nothing of all may be kept
-	// without a copy.
+	// Frame takes one frame: an object that is valid UTF-8 and valid JSON on one line, not nested too deeply. name is
+	// that of the server-sent event, "" where there is none. Nothing of all may be kept without a copy.
 	Frame(name string, all Fields)
 	// Done is called for a frame that is [DONE] and nothing else.
 	Done()
@@ -73,14 +76,14 @@ func (d *Decoder) Write(chunk []byte) ([]schema.Event, error) {
 		return nil, ErrClosed
 	}
 	d.frames.write(chunk)
-	return d.out.take(), nil
+	return d.out.Take(), nil
 }
 
-// Settle returns the ends that were announced, and would wait for what comes next. It is for callers who know that they are
-// true.
+// Settle returns the ends that were announced, and would wait for what comes next. It is for callers who know that
+// they are true.
 func (d *Decoder) Settle() []schema.Event {
 	d.out.settle()
-	return d.out.take()
+	return d.out.Take()
 }
 
 // Close ends the body. A last frame without its blank line still counts; a message that has not
@@ -93,7 +96,18 @@ func (d *Decoder) Close() []schema.Event {
 	d.frames.close()
 	d.flush()
 	d.machine.Close()
-	return d.out.take()
+	return d.out.Take()
+}
+
+// Rejoin announces that the body broke off and that the bytes to come are of another one, which goes on
+// where it was or earlier. What was begun of a frame is dropped: the other body has it whole. Messages
+// and blocks stay open. Only machines with a Rejoin method pass over what they know already; for all
+// others the other body must begin where the first one broke off.
+func (d *Decoder) Rejoin() {
+	d.frames, d.torn, d.last = Framer{max: d.frames.max, emit: d.frames.emit}, nil, nil
+	if m, ok := d.machine.(interface{ Rejoin() }); ok && !d.closed {
+		m.Rejoin()
+	}
 }
 
 // Decode reads a whole body through d and closes it. A read error comes last, after the events that
@@ -141,7 +155,7 @@ func (d *Decoder) frame(f frame) {
 		d.machine.Done()
 	case whole:
 		d.flush()
-		d.take(f.event, data)
+		d.read(f.event, data)
 	case f.problem == problemJSON:
 		d.mend(f.event, data)
 	default:
@@ -150,27 +164,22 @@ func (d *Decoder) frame(f frame) {
 	}
 }
 
-// mend takes data that is no JSON: several frames in one, or one in several.
+// mend reads data that is no JSON: several frames in one, or one in two.
 func (d *Decoder) mend(event string, data []byte) {
-	if d.torn != nil {
-		joined := append(d.torn, data...)
-		if why := Problem(joined); why == "" {
-			d.torn = nil
-			d.take(d.tornEvent, joined)
-			return
-		}
+	list, rest := objects(append(d.torn, data...))
+	if d.torn != nil && (list == nil || rest != nil) {
 		d.flush()
+		list, rest = objects(data)
 	}
-	list := objects(data)
-	for _, one := range list {
-		d.take(event, bytes.TrimSpace(one))
-	}
-	switch {
-	case list != nil:
-	case unfinished(data):
-		d.torn, d.tornEvent = bytes.Clone(data), event
-	default:
+	if list == nil && rest == nil {
 		d.out.badFrame(event, data, problemJSON)
+	}
+	if d.torn == nil {
+		d.tornEvent = event
+	}
+	d.torn = rest
+	for _, one := range list {
+		d.read(d.tornEvent, one)
 	}
 }
 
@@ -182,15 +191,15 @@ func (d *Decoder) flush() {
 	}
 }
 
-// take takes a frame that is valid JSON.
-func (d *Decoder) take(event string, data []byte) {
+// read reads a frame that is valid JSON.
+func (d *Decoder) read(event string, data []byte) {
 	data = OneLine(data)
 	all, ok := Parse(data)
 	if !ok {
-		d.takeList(event, data)
+		d.readList(event, data)
 		return
 	}
-	if bytes.Equal(data, d.last) && numbered(all) {
+	if bytes.Equal(data, d.last) && hasNumber(all) {
 		return
 	}
 	if d.last = d.last[:0]; len(data) <= maxBadFrame {
@@ -201,21 +210,21 @@ func (d *Decoder) take(event string, data []byte) {
 	d.out.raw = nil
 }
 
-// takeList takes a list of frames.
-func (d *Decoder) takeList(event string, data []byte) {
+// readList reads a list of frames.
+func (d *Decoder) readList(event string, data []byte) {
 	list := Elements(data)
 	if len(list) == 0 || slices.ContainsFunc(list, func(v json.RawMessage) bool { return !IsObject(v) }) {
 		d.out.badFrame(event, data, "not an object")
 		return
 	}
 	for _, one := range list {
-		d.take(event, one)
+		d.read(event, one)
 	}
 }
 
-// numbered reports whether a frame has what no two frames of one answer have in common: a number, padding by chance, or
-// counts that grow with every piece. The same frame right behind it is a repeat then.
-func numbered(all Fields) bool {
+// hasNumber reports whether a frame has what no two frames of one answer have in common: a number, padding by chance,
+// or counts that grow with every piece. The same frame right behind it is a repeat then.
+func hasNumber(all Fields) bool {
 	switch n := all.Get("sequence_number"); string(n) {
 	case "", "0", "null":
 	default:

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"slices"
 
 	"agentstream/schema/jsonscan"
 )
@@ -113,7 +114,7 @@ func (f *Framer) recognise(chunk []byte) []byte {
 // document takes a chunk of values that do not keep to lines.
 func (f *Framer) document(chunk []byte) {
 	for _, c := range chunk {
-		ended := f.nest.take(c)
+		ended := f.nest.feed(c)
 		if f.nest.depth == 0 && !ended {
 			continue // between two frames
 		}
@@ -164,27 +165,26 @@ func (f *Framer) endLine(line []byte) {
 	long := f.lineLong
 	f.lineLong = false
 	if f.form == formJSONL {
-		if named(line) {
+		if isField(line) {
 			f.form = formSSE
 			f.field(line, long)
 			return
 		}
-		if text := bytes.TrimSpace(line); !f.any && len(text) > 0 && bytes.IndexByte([]byte("{[,"), text[len(text)-1]) >= 0 && unfinished(text) {
-			// as printed for people
-			f.form = formDocument
-			f.document(line)
-			return
+		text := bytes.TrimSpace(line)
+		if !f.any && len(text) > 0 && bytes.IndexByte([]byte("{[,"), text[len(text)-1]) >= 0 {
+			if list, rest := objects(text); list == nil && rest != nil { // as printed for people
+				f.form = formDocument
+				f.document(line)
+				return
+			}
 		}
-		f.tooLong = long
-		f.endJSONLine(line)
+	}
+	if f.form == formSSE {
+		f.field(line, long)
 		return
 	}
-	if f.form == formDocument { // cut short
-		f.tooLong = long
-		f.endJSONLine(line)
-		return
-	}
-	f.field(line, long)
+	f.tooLong = long
+	f.endJSONLine(line)
 }
 
 // field takes a line of server-sent events. Services leave out the blank line between two events, and print JSON,
@@ -197,8 +197,8 @@ func (f *Framer) field(line []byte, long bool) {
 	if line[0] == ':' { // a comment
 		return
 	}
-	whole := !f.hasData || complete(f.data)
-	if f.raw && whole && (named(line) || line[0] == '{') || line[0] == '{' && whole {
+	whole := !f.hasData || endsValue(f.data)
+	if f.raw && whole && (isField(line) || line[0] == '{') || line[0] == '{' && whole {
 		f.dispatch()
 	}
 	if f.raw || line[0] == '{' && !f.hasData {
@@ -237,8 +237,8 @@ func (f *Framer) field(line []byte, long bool) {
 	}
 }
 
-// named reports whether a line is one of server-sent events.
-func named(line []byte) bool {
+// isField reports whether a line is one of server-sent events.
+func isField(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("data:")) || bytes.HasPrefix(line, []byte("event:"))
 }
 
@@ -254,20 +254,11 @@ func (f *Framer) append(value []byte, long bool) {
 	f.data = append(f.data, value...)
 }
 
-// complete reports whether nothing that begins can belong to what data ends with: two values in JSON have a comma
+// endsValue reports whether nothing that begins can belong to what data ends with: two values in JSON have a comma
 // between them.
-func complete(data []byte) bool {
+func endsValue(data []byte) bool {
 	data = bytes.TrimRight(data, " \t\r\n")
 	return len(data) > 0 && (data[len(data)-1] == '}' || data[len(data)-1] == ']' || string(data) == "null")
-}
-
-// unfinished reports whether data begins a value of JSON that goes on behind it, as far as its brackets tell.
-func unfinished(data []byte) bool {
-	var n nesting
-	for _, c := range data {
-		n.take(c)
-	}
-	return n.depth > 0
 }
 
 func (f *Framer) endJSONLine(line []byte) {
@@ -315,4 +306,58 @@ func (f *Framer) close() {
 		f.emit(frame{data: head, problem: "not a stream of messages"})
 	}
 	f.head = nil
+}
+
+// nesting is where a text of JSON stands.
+type nesting struct {
+	depth   int
+	quoted  bool // within a string
+	escaped bool // behind its backslash
+}
+
+// feed takes the next byte. It reports whether that ends an object that lies in no other, nor in a list that does. A
+// list around all counts for nothing.
+func (n *nesting) feed(c byte) (ended bool) {
+	switch {
+	case n.escaped:
+		n.escaped = false
+	case n.quoted && c == '\\':
+		n.escaped = true
+	case c == '"':
+		n.quoted = !n.quoted && n.depth > 0
+	case n.quoted:
+	case c == '{', c == '[' && n.depth > 0:
+		n.depth++
+	case (c == '}' || c == ']') && n.depth > 0:
+		n.depth--
+		return n.depth == 0
+	}
+	return false
+}
+
+// whole reports whether a text is an object that has its end.
+func whole(text []byte) (ended bool) {
+	var n nesting
+	for _, c := range text {
+		ended = n.feed(c) || ended
+	}
+	return ended
+}
+
+// objects cuts data into objects that stand one behind the other, and the beginning of another. Both are nil when it is
+// anything else.
+func objects(data []byte) (list [][]byte, rest []byte) {
+	var n nesting
+	from := 0
+	for i, c := range data {
+		if n.feed(c) {
+			list = append(list, bytes.TrimSpace(data[from:i+1]))
+			from = i + 1
+		}
+	}
+	broken := slices.ContainsFunc(list, func(one []byte) bool { return Problem(one) != "" })
+	if broken || n.depth == 0 && from < len(data) {
+		return nil, nil
+	}
+	return list, append(rest, data[from:]...)
 }

@@ -3,9 +3,9 @@ package provider
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"agentstream/schema/jsonscan"
@@ -55,21 +55,13 @@ func (l Fields) Object(name string) Fields {
 
 // Str decodes a string; "" when it is absent or none.
 func (l Fields) Str(name string) string {
-	v := l.Get(name)
-	if !IsString(v) {
-		return ""
-	}
-	if inner := Inner(v); bytes.IndexByte(inner, '\\') < 0 {
-		return string(inner) // the frame is valid JSON, and valid UTF-8
-	}
-	var s string
-	_ = json.Unmarshal(v, &s)
+	s, _ := jsonscan.Unquote(l.Get(name))
 	return s
 }
 
-// Index reads a position of a block; -1 when it is absent or none.
-func (l Fields) Index() int {
-	n, err := strconv.Atoi(strings.Trim(string(l.Get("index")), `"`))
+// Place reads a position; -1 when it is absent or none.
+func (l Fields) Place(name string) int {
+	n, err := strconv.Atoi(strings.Trim(string(l.Get(name)), `"`))
 	if err != nil || n < 0 || n > 1<<30 {
 		return -1
 	}
@@ -85,6 +77,27 @@ func (l Fields) Set(name string, value json.RawMessage) Fields {
 		}
 	}
 	return append(l, Field{name, value})
+}
+
+// Without returns the members but those of some names. The values are the same bytes.
+func (l Fields) Without(names ...string) (out Fields) {
+	for _, f := range l {
+		if !slices.Contains(names, f.Name) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Beyond reports whether there are other members than those of some names.
+func (l Fields) Beyond(names ...string) bool {
+	return slices.ContainsFunc(l, func(f Field) bool { return !slices.Contains(names, f.Name) })
+}
+
+// Copy returns the members in bytes of their own.
+func (l Fields) Copy() Fields {
+	out, _ := Parse(l.Encode())
+	return out
 }
 
 // Overlay sets every member of with that is not empty. Members that are too many, or too
@@ -168,6 +181,14 @@ func List(values []json.RawMessage) json.RawMessage {
 	return append(b, ']')
 }
 
+// Append adds a value to a list, in its space where there is some.
+func Append(list, value json.RawMessage) json.RawMessage {
+	if len(list) <= len("[]") {
+		return List([]json.RawMessage{value})
+	}
+	return append(append(append(list[:len(list)-1], ','), value...), ']')
+}
+
 // Quote writes a string as JSON.
 func Quote(s string) json.RawMessage { return jsonscan.AppendString(make([]byte, 0, len(s)+2), s) }
 
@@ -179,91 +200,11 @@ func Enquote(b []byte) json.RawMessage {
 	return append(append(append(make([]byte, 0, len(b)+2), '"'), b...), '"')
 }
 
-// Unescape decodes the inside of a JSON string. An escape that stands for half a character stays
-// written as an escape: within a tool's input, where it must stand in a string, it then means the
-// same.
-func Unescape(s []byte) []byte {
-	if bytes.IndexByte(s, '\\') < 0 {
-		return s
-	}
-	out := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 >= len(s) {
-			out = append(out, s[i])
-			continue
-		}
-		i++
-		switch s[i] {
-		case 'b':
-			out = append(out, '\b')
-		case 'f':
-			out = append(out, '\f')
-		case 'n':
-			out = append(out, '\n')
-		case 'r':
-			out = append(out, '\r')
-		case 't':
-			out = append(out, '\t')
-		case 'u':
-			r := hex4(s, i+1)
-			if low := hex4(s, i+7); i+6 < len(s) && s[i+5] == '\\' && s[i+6] == 'u' && utf16.DecodeRune(r, low) != utf8.RuneError {
-				r = utf16.DecodeRune(r, low)
-				i += 6
-			}
-			if utf16.IsSurrogate(r) {
-				out = append(out, s[i-1:i+5]...)
-			} else {
-				out = utf8.AppendRune(out, r)
-			}
-			i += 4
-		default:
-			out = append(out, s[i])
-		}
-	}
-	return out
-}
+// Unescape decodes the inside of a JSON string, but for halves of characters: see jsonscan.
+func Unescape(s []byte) []byte { return jsonscan.Unescape(s) }
 
-func hex4(s []byte, i int) rune {
-	if i+4 > len(s) {
-		return -1
-	}
-	n, err := strconv.ParseUint(string(s[i:i+4]), 16, 32)
-	if err != nil {
-		return -1
-	}
-	return rune(n)
-}
-
-// Split cuts the inside of a JSON string into parts of at most limit bytes (at least 32), never
-// within an escape, a character or a pair of surrogates.
-func Split(s []byte, limit int) [][]byte {
-	var parts [][]byte
-	for len(s) > limit {
-		cut, i := 0, 0
-		for i <= limit {
-			cut = i
-			i += unit(s[i:])
-		}
-		parts = append(parts, s[:cut])
-		s = s[cut:]
-	}
-	return append(parts, s)
-}
-
-// unit returns the length of the character that a string begins with, as it is written.
-func unit(s []byte) int {
-	if s[0] != '\\' {
-		_, n := utf8.DecodeRune(s)
-		return n
-	}
-	if len(s) < 6 || s[1] != 'u' {
-		return min(2, len(s))
-	}
-	if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' && utf16.DecodeRune(hex4(s, 2), hex4(s, 8)) != utf8.RuneError {
-		return 12
-	}
-	return 6
-}
+// Split cuts the inside of a JSON string into parts of at most limit bytes: see jsonscan.
+func Split(s []byte, limit int) [][]byte { return jsonscan.Split(s, limit) }
 
 // OneLine removes line breaks between tokens, which would break a line of the log.
 func OneLine(v []byte) []byte {

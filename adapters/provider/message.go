@@ -17,6 +17,8 @@ type Message struct {
 	Blocks []*Block // in the order in which they began
 	Usage  Fields   // the provider's own members; emitted by End when it is not nil
 	Stop   json.RawMessage
+	// Fault is an error of the provider that came within the message: it fails, however it ends.
+	Fault json.RawMessage
 	// Rest are the provider's members of the message that have no name in the catalogue; End emits them
 	// behind its own. stop_sequence is one that has.
 	Rest  Fields
@@ -26,7 +28,6 @@ type Message struct {
 	counted int  // in the usage so far
 	size    int  // bytes that the content has at least, so far
 	full    bool // the content does not fit an event: it is not kept any more
-	freed   bool // what was kept of it before is gone
 }
 
 // Bounds of what is kept of one message.
@@ -47,7 +48,7 @@ func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Me
 	m := &Message{w: w, ID: Bounded(id)}
 	if m.ID == "" {
 		w.unnamed++
-		m.ID = fmt.Sprintf("msg_unnamed_%d", w.unnamed)
+		m.ID = fmt.Sprintf("msg_%s_%d", w.cfg.Unnamed, w.unnamed)
 	}
 	if !slices.Contains(roles, role) {
 		role = "assistant"
@@ -79,8 +80,7 @@ func (m *Message) emit(typ string, payload Fields) {
 // must not take it for the assistant's.
 func (m *Message) speaker() { m.w.out[len(m.w.out)-1].Actor = m.actor }
 
-// Keep stores a member of the message for its end, unless it would take the name of one that the
-// catalogue has.
+// Keep stores a member of the message for its end, unless it would take the name of one that the catalogue has.
 func (m *Message) Keep(f Field) {
 	switch f.Name {
 	case "message_id", "content", "usage", "error", "incomplete", "omitted", "omitted_bytes", "stop_reason":
@@ -101,8 +101,9 @@ func (m *Message) Count(usage Fields) {
 	}
 }
 
-// CountMore takes the usage of a provider that sends it in parts: the first is an estimate, and of the others the last that
-// is not smaller counts. What went in is known from the beginning: 0 in the place of that is a service's that has lost it.
+// CountMore takes the usage of a provider that sends it in parts: the first is an estimate, and of the others the
+// last that is not smaller counts. What went in is known from the beginning: 0 in the place of that is a service's
+// that has lost it.
 func (m *Message) CountMore(usage Fields) {
 	n := Weight(usage)
 	if n < m.counted {
@@ -131,36 +132,25 @@ func Weight(usage Fields) (sum int) {
 // left out in the end: it is not kept to begin with.
 func (m *Message) grow(n int) {
 	m.size += n
-	m.full = m.full || m.size > maxPayload
+	if m.full || m.size <= maxPayload {
+		return
+	}
+	m.full = true
+	for _, b := range m.Blocks {
+		b.release()
+	}
 }
 
 // room makes some for one more block.
 func (m *Message) room() {
-	if m.full {
-		from := len(m.Blocks) - 64 // of these some may still have been open the last time
-		if !m.freed {
-			from, m.freed = 0, true
-		}
-		for _, b := range m.Blocks[max(0, from):] {
-			b.release()
-		}
-	}
 	if len(m.Blocks) < maxBlocks {
 		return
 	}
 	m.grow(maxPayload)
-	open := m.Blocks[:0]
-	for i, b := range m.Blocks {
-		if i < maxBlocks/2 {
-			b.End(b.stopped)
-		}
-		if b.closed {
-			continue
-		}
-		open = append(open, b)
+	for _, b := range m.Blocks[:maxBlocks/2] {
+		b.End(b.stopped)
 	}
-	clear(m.Blocks[len(open):])
-	m.Blocks = open
+	m.Blocks = slices.DeleteFunc(m.Blocks, func(b *Block) bool { return b.closed })
 }
 
 // End closes the open blocks as cut short, and the message. more are members beside the usual ones.
@@ -170,6 +160,12 @@ func (m *Message) End(more Fields) {
 		return
 	}
 	m.ended = true
+	if e := m.Fault; e != nil {
+		if !IsObject(e) {
+			e = Fields{{"value", e}}.Encode()
+		}
+		m.Stop, more = Quote("error"), Fields{{"error", e}}
+	}
 	for _, b := range m.Blocks {
 		b.End(b.stopped)
 	}
@@ -201,11 +197,8 @@ func (m *Message) End(more Fields) {
 
 // Fail ends the message with an error of the provider. Anything but an object becomes one.
 func (m *Message) Fail(e json.RawMessage) {
-	if !IsObject(e) {
-		e = Fields{{"value", OrNull(e)}}.Encode()
-	}
-	m.Stop = Quote("error")
-	m.End(Fields{{"error", e}})
+	m.Fault = OrNull(e)
+	m.End(nil)
 }
 
 // errorCut is the type of the error of a message whose stream ended before it.
@@ -219,4 +212,36 @@ func (m *Message) Abandon(why string) {
 		more = append(more, Field{"error", ErrorOf(errorCut, why)})
 	}
 	m.End(more)
+}
+
+// maxData bounds the data of one event, in bytes of base64. It is a multiple of 4: every piece can be
+// decoded by itself.
+const maxData = 256 << 10
+
+// DataBlock makes a block of data: an image, sound, a file. rest are members that it has beside.
+func DataBlock(index int, media string, rest Fields) *Block {
+	base := Fields{{"type", Quote("data")}, {"media_type", Quote(Bounded(media))}}
+	return &Block{Index: index, Kind: "data", Base: append(base, rest...)}
+}
+
+// Data emits a piece of the block's data, a JSON string of base64.
+func (b *Block) Data(value json.RawMessage) {
+	emit := func(piece json.RawMessage) {
+		payload := Fields{{"media_type", b.Base.Get("media_type")}, {"data", piece}, {"index", Number(b.Index)}}
+		if name := b.Base.Get("name"); IsString(name) {
+			payload = append(payload, Field{"name", name})
+		}
+		b.m.w.Add(schema.TypeDataDelta, payload)
+	}
+	if len(value) <= maxData {
+		b.size += len(Inner(value))
+		emit(value)
+		return
+	}
+	rest := Unescape(Inner(value)) // a character of base64 may be written as an escape
+	b.size += len(rest)
+	for ; len(rest) > maxData; rest = rest[maxData:] {
+		emit(Quote(string(rest[:maxData])))
+	}
+	emit(Quote(string(rest)))
 }

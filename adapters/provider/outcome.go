@@ -1,15 +1,16 @@
 package provider
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"agentstream/schema"
 )
 
-// Outcome is how a model call went, for the end of the run. A body with several messages is judged
-// by its last one, and by all frames that could not be read. The zero value is ready; use one for each
-// body.
+// Outcome is how a model call went, for the end of the run. A body with several messages is judged by its last one,
+// and by all frames that could not be read. The zero value is ready; use one for each body.
 type Outcome struct {
 	messages int
 	reason   string // why it failed; "" when it did not
@@ -28,15 +29,16 @@ func (o *Outcome) See(e *schema.Event) {
 	if strings.HasPrefix(e.Type, "custom.") {
 		o.kept++
 	}
+	ends := e.Type == schema.TypeMessageEnd
 	switch {
 	case e.Type == schema.TypeMessageStart:
 		o.messages++
 		o.reason, o.cut = "", false
-	case e.Type == schema.TypeMessageEnd, isCustom(e.Type, ".error"):
+	case ends, isCustom(e.Type, ".error"):
 		all, _ := Parse(e.Payload)
 		if v := all.Get("error"); v != nil && !IsNull(v) {
 			o.reason = ErrorText(v)
-			o.cut = e.Type == schema.TypeMessageEnd && all.Object("error").Str("type") == errorCut
+			o.cut = ends && all.Object("error").Str("type") == errorCut
 		}
 	case isCustom(e.Type, ".response"):
 		all, _ := Parse(e.Payload)
@@ -54,10 +56,8 @@ func isCustom(typ, name string) bool {
 // End returns the final state and its reason. A failure that the provider reports counts more than what
 // is wrong with the stream, and that the stream was cut more than the frame that it was cut in.
 func (o *Outcome) End() (schema.RunState, string) {
-	for _, reason := range []string{o.reason, o.Damage()} {
-		if reason != "" {
-			return schema.StateError, reason
-		}
+	if why := cmp.Or(o.reason, o.Damage()); why != "" {
+		return schema.StateError, why
 	}
 	return schema.StateDone, ""
 }
@@ -93,14 +93,9 @@ func Failed(code string, detail json.RawMessage) Fields {
 func ErrorText(v json.RawMessage) string {
 	text := ""
 	if all, ok := Parse(v); ok {
-		for _, part := range []string{all.Str("type"), all.Str("code"), all.Str("message")} {
-			if part != "" && part != text {
-				if text != "" {
-					text += ": "
-				}
-				text += part
-			}
-		}
+		parts := []string{all.Str("type"), all.Str("code"), all.Str("message")}
+		parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+		text = strings.Join(slices.Compact(parts), ": ")
 	} else if IsString(v) {
 		text = Fields{{"s", v}}.Str("s")
 	}

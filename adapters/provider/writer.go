@@ -28,12 +28,19 @@ func NewWriter(name string, cfg Config) *Writer {
 
 // Take returns the events that were emitted since the last Take, in order. Within a Machine it takes them
 // from what Write and Close return.
-func (w *Writer) Take() []schema.Event { return w.take() }
-
-func (w *Writer) take() []schema.Event {
+func (w *Writer) Take() []schema.Event {
 	out := w.out
 	w.out = nil
 	return out
+}
+
+// Aside returns a writer of other events like these, and Join adds what it has to this one.
+func (w *Writer) Aside() *Writer { return &Writer{cfg: w.cfg, provider: w.provider} }
+
+// Join emits the events that were emitted by another writer.
+func (w *Writer) Join(other *Writer) {
+	w.settle()
+	w.out = append(w.out, other.Take()...)
 }
 
 // Provider returns the name in types and payloads.
@@ -185,8 +192,7 @@ const maxOmitted = 64
 // maxID bounds an id or name of the provider, in bytes.
 const maxID = 512
 
-// Bounded shortens an id that no provider would make; equal ids stay equal, and different ones
-// different.
+// Bounded shortens an id that no provider would make; equal ids stay equal, and different ones different.
 func Bounded(id string) string {
 	if len(id) <= maxID {
 		return id

@@ -74,8 +74,39 @@ func framing() []Rewriting {
 			return len(s.Frames) < n
 		}, 0},
 		{"control frame doubled", everywhere, doubleControl, 0},
+		{"one id for all calls", everywhere, each(func(_ int, o Object) bool { return sameIDs(o) }), IDs},
 		{"any frame doubled", everywhere, doubleAny, Twice | Split | Stop | Many | Result},
 	}
+}
+
+// sameIDs sets one id for all calls in a value, where they have one.
+func sameIDs(v any) (found bool) {
+	set := func(o Object, name string) {
+		if id := text(o, name); id != "" {
+			found = put(o, name, "call_0")
+		}
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			found = sameIDs(e) || found
+		}
+	case Object:
+		set(object(v, "functionCall"), "id")
+		for _, c := range list(v, "tool_calls") {
+			set(c.(Object), "id")
+		}
+		switch v["type"] {
+		case "tool_use":
+			set(v, "id")
+		case "function_call", "custom_tool_call":
+			set(v, "call_id")
+		}
+		for _, e := range v {
+			found = sameIDs(e) || found
+		}
+	}
+	return found
 }
 
 func errorField(_ *rand.Rand, s *Stream) bool {

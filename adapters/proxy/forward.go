@@ -27,6 +27,8 @@ type passage struct {
 	key           schema.RunKey // zero: the request is no model call
 	call          *call         // nil: it is not recorded
 	why           string        // a model call is not
+	watch         *watch        // nil: the request asks for no response again
+	packed        http.Header   // Content-Encoding of what is watched
 	switched      bool          // the connection is another protocol's now
 
 	sent, received atomic.Int64
@@ -61,7 +63,7 @@ func rewrite(r *httputil.ProxyRequest) {
 			delete(r.Out.Header, name)
 		}
 	}
-	if g.call != nil {
+	if g.call != nil || g.watch != nil {
 		acceptable(r.Out.Header)
 	}
 	if r.Out.Body != nil {
@@ -126,6 +128,9 @@ func answered(resp *http.Response) error {
 	if g.call != nil {
 		g.call.answered(resp)
 	}
+	if g.watch != nil {
+		g.packed = http.Header{"Content-Encoding": resp.Header.Values("Content-Encoding")}
+	}
 	resp.Body = &download{ReadCloser: resp.Body, g: g, refused: resp.StatusCode >= 400}
 	return nil
 }
@@ -158,6 +163,9 @@ func (d *download) Read(b []byte) (int, error) {
 	d.g.received.Add(int64(n))
 	if d.g.call != nil {
 		d.g.call.answer.write(b[:n])
+	}
+	if d.g.watch != nil {
+		d.g.watch.body.write(b[:n])
 	}
 	switch {
 	case err == nil:

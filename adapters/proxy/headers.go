@@ -29,6 +29,9 @@ type asked struct {
 	child string
 	turn  string
 	end   schema.RunState // the run, or the child, ends with this call; "" not
+
+	watched string // response that is asked for again
+	whole   bool   // and is in the run
 }
 
 // refusal is an answer of the proxy itself.

@@ -32,6 +32,7 @@ type answer struct {
 	calls     []*toolCall
 	said      []sum // what the user said next
 	failed    bool
+	partial   bool // a message of it was cut short
 	ended     bool
 }
 
@@ -233,6 +234,7 @@ func (m *memory) message(ch *chapter, actor string, all provider.Fields) {
 	if all.Get("error") != nil {
 		a.failed = true
 	}
+	a.partial = a.partial || all.Get("incomplete") != nil
 	if s := textSum(blockTexts(content)); s != (sum{}) {
 		a.texts = append(a.texts, s)
 	}

@@ -30,6 +30,8 @@ type Proxy struct {
 	open    int // recorders
 	runs    map[schema.RunKey]*run
 	idle    *list.List // of runs without a call, the one left first in front
+
+	made making // responses, which clients ask for again
 }
 
 // errShutdown ends what waits for the log when the proxy does.
@@ -79,12 +81,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g := &passage{p: p, up: up, path: path, rawPath: rawPath, client: r.Context(), began: time.Now()}
-	if kind, model, ok := recognise(r, path); ok {
-		if !a.named {
-			a.key.Run = p.cfg.IDs.Run(g.began)
-		}
-		g.key = a.key
-		g.call, g.why = p.begin(a, kind, model, r)
+	p.observe(g, a, r)
+	if g.watch != nil {
+		defer g.watch.body.close("")
 	}
 	if h := p.cfg.Hooks.Opened; h != nil {
 		h(up.Name)
@@ -100,6 +99,31 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// duplex, begins to read in the background and panics over its own next read.
 		_ = r.Body.Close()
 	}
+	if g.watch != nil {
+		g.watch.settle(g, r)
+	}
+}
+
+// observe takes a model call into its run, and watches the answer to a question about a response.
+func (p *Proxy) observe(g *passage, a asked, r *http.Request) {
+	a.watched = responseID(r, g.path)
+	kind, model, ok := recognise(r, g.path)
+	if a.watched != "" {
+		news := p.made.locate(&a)
+		g.key = a.key
+		if !ok {
+			g.watch = newWatch(p, a)
+		}
+		ok = ok && news
+	}
+	if !ok {
+		return
+	}
+	if a.key.Run == "" {
+		a.key.Run = p.cfg.IDs.Run(g.began)
+	}
+	g.key = a.key
+	g.call, g.why = p.begin(a, kind, model, r)
 }
 
 func (p *Proxy) prefixes() string {

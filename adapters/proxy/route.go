@@ -15,14 +15,15 @@ type api struct {
 	provider string // as events have it
 	decoder  func(provider.Config) *provider.Decoder
 	read     func(provider.Fields) conversation // reads a request
+	again    bool                               // an answer may be asked for again
 }
 
 // The APIs that are recorded.
 var (
-	messages  = api{anthropic.Provider, anthropic.NewDecoder, readMessages}
-	chat      = api{openai.Provider, openai.NewChatDecoder, readChat}
-	responses = api{openai.Provider, openai.NewResponsesDecoder, readResponses}
-	generate  = api{gemini.Provider, gemini.NewDecoder, readContents}
+	messages  = api{anthropic.Provider, anthropic.NewDecoder, readMessages, false}
+	chat      = api{openai.Provider, openai.NewChatDecoder, readChat, false}
+	responses = api{openai.Provider, openai.NewResponsesDecoder, readResponses, true}
+	generate  = api{gemini.Provider, gemini.NewDecoder, readContents, false}
 )
 
 // recognise finds out what a request asks for: its path decides, whatever upstream it goes to, for many
@@ -31,12 +32,8 @@ var (
 func recognise(r *http.Request, path string) (a api, model string, ok bool) {
 	switch {
 	case r.Method == http.MethodGet:
-		// A response that goes on in the background is watched again. Without a stream it is only looked
-		// at, perhaps many times.
-		head, id := split(path, "/")
-		if strings.HasSuffix(head, "/responses") && id != "" && r.URL.Query().Get("stream") == "true" {
-			return responses, "", true
-		}
+		// A response that goes on in the background is watched again. Without a stream it is only looked at.
+		return responses, "", responseID(r, path) != "" && r.URL.Query().Get("stream") == "true"
 	case r.Method != http.MethodPost:
 	case strings.HasSuffix(path, "/v1/messages"):
 		return messages, "", true
@@ -78,4 +75,19 @@ func (p *Proxy) upstream(path, raw string) (up *Upstream, ownPath, ownRaw string
 		}
 	}
 	return nil, "", "", false
+}
+
+// responseID returns the id of the response that a request asks for or cancels; "" where it asks for none.
+func responseID(r *http.Request, path string) string {
+	head, id := split(path, "/")
+	switch {
+	case r.Method == http.MethodPost && id == "cancel":
+		head, id = split(head, "/")
+	case r.Method != http.MethodGet:
+		return ""
+	}
+	if !strings.HasSuffix(head, "/responses") {
+		return ""
+	}
+	return id
 }

@@ -145,6 +145,9 @@ func (r *run) start(ctx context.Context, c *call, make func() (events []schema.E
 			return nil, err
 		}
 		events, news := make()
+		if c.known {
+			return r.sink, nil
+		}
 		all := append(r.preface(c), events...)
 		if len(all) == 0 { // a repeat, and all is there
 			return r.sink, nil
@@ -244,6 +247,13 @@ func (r *run) end(ctx context.Context, c *call, how result) error {
 		how = result{schema.StateAborted, reasonAsked}
 	}
 	return r.finish(ctx, lifecycle(how.state, how.reason))
+}
+
+// newest returns how the newest call went.
+func (r *run) newest() result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.result
 }
 
 // finish stores the event that ends the run. It is called with the gate held.

@@ -71,7 +71,7 @@ func newHouse(t testing.TB) *house {
 	must(err)
 	appender, err := producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: keys})
 	must(err)
-	srv, err := edge.New(edge.Config{Hub: h.hub, Appender: appender, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
+	srv, err := edge.New(edge.Config{Hub: h.hub, Appender: appender, Protocols: []protocol.Protocol{native.Protocol()},
 		DefaultTenant: tenant, DrainWindow: 10 * time.Millisecond})
 	must(err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -283,5 +283,5 @@ func (c *call) over(recovered any, err error) {
 
 // forget lets go of the request's memory, for a stream that outlives it.
 func (c *call) forget() {
-	c.Request, c.Params, c.Writer.ResponseWriter, c.In = nil, nil, nil, body.Incoming{}
+	c.Forget()
 }

@@ -2,7 +2,10 @@ package edge
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strings"
 
 	"agentstream/edge/auth"
@@ -20,32 +23,9 @@ func (s *Server) mount(p *protocol.Protocol) error {
 	if err := s.mountRoutes(p, p.Routes); err != nil {
 		return err
 	}
-	for _, st := range info.Streams {
-		if st.Publishes {
-			if err := s.mountPublish(p, st); err != nil {
-				return err
-			}
-			continue
-		}
-		serve := map[dialect.Transport]func(*call) error{dialect.SSE: s.stream, dialect.WebSocket: s.socket, dialect.GRPC: s.rpc}[st.Transport]
-		if serve == nil {
-			return fmt.Errorf("edge: protocol %s: stream %s: no transport %s", info.Name, st.Name, st.Transport)
-		}
-		own := p.Streams[st.Name]
-		needs := cmp.Or(own.Needs, auth.ScopeRead)
-		if own.Begin != nil {
-			needs |= auth.ScopeWrite
-		}
-		if own.Begin != nil && st.Transport == dialect.SSE && strings.HasPrefix(st.Pattern, "GET ") {
-			return fmt.Errorf("edge: protocol %s: stream %s: a GET begins with a write", info.Name, st.Name)
-		}
-		if own.KeepAlive < 0 || p.KeepAlive < 0 || p.Slow < 0 {
-			return fmt.Errorf("edge: protocol %s: stream %s: negative KeepAlive or Slow", info.Name, st.Name)
-		}
-		bound := &live.Bound{Stream: st, Dialect: p.Dialect, DialectName: info.Name, KeepAlive: cmp.Or(own.KeepAlive, p.KeepAlive), Heartbeat: own.Heartbeat,
-			Missed: own.Missed, Replayed: own.Replayed}
-		if err := s.add(st.Pattern, serve, needs, bound, p); err != nil {
-			return err
+	for i := range p.Streams {
+		if err := s.mountStream(p, &p.Streams[i]); err != nil {
+			return fmt.Errorf("edge: protocol %s: stream %s: %w", info.Name, p.Streams[i].Name, err)
 		}
 	}
 	for i := range p.Conversations {
@@ -54,6 +34,84 @@ func (s *Server) mount(p *protocol.Protocol) error {
 		}
 	}
 	return nil
+}
+
+// mountStream adds a stream of a protocol.
+func (s *Server) mountStream(p *protocol.Protocol, st *protocol.Stream) error {
+	if st.Publishes {
+		return s.mountPublish(p, st.Stream)
+	}
+	serve := map[dialect.Transport]func(*call) error{dialect.SSE: s.stream, dialect.WebSocket: s.socket, dialect.GRPC: s.rpc}[st.Transport]
+	needs := cmp.Or(st.Needs, auth.ScopeRead)
+	if st.Begin != nil {
+		needs |= auth.ScopeWrite
+	}
+	switch {
+	case serve == nil:
+		return fmt.Errorf("no transport %s", st.Transport)
+	case st.Begin != nil && st.Transport == dialect.SSE && strings.HasPrefix(st.Pattern, "GET "):
+		return errors.New("a GET begins with a write")
+	case p.KeepAlive < 0 || p.Slow < 0:
+		return errors.New("negative KeepAlive or Slow")
+	}
+	bound := &live.Bound{Stream: st.Stream, Dialect: p.Dialect, DialectName: p.Dialect.Info().Name, KeepAlive: p.KeepAlive, CaughtUp: st.CaughtUp}
+	if st.Asked != nil {
+		return s.share(st, serve, needs, bound, p)
+	}
+	if err := s.add(st.Pattern, serve, needs, bound, p); err != nil {
+		return err
+	}
+	s.routes[len(s.routes)-1].own = st
+	return nil
+}
+
+// share adds a stream to the path of a route, for the requests that ask for it.
+func (s *Server) share(st *protocol.Stream, serve func(*call) error, needs auth.Scope, bound *live.Bound, p *protocol.Protocol) error {
+	asked, ok := newRoute(st.Pattern, serve)
+	if !ok || bound.Transport != dialect.SSE {
+		return fmt.Errorf("pattern %q of %s is asked for", st.Pattern, bound.Transport)
+	}
+	asked.needs, asked.stream, asked.own, asked.protocol = needs, bound, st, p
+	i := slices.IndexFunc(s.routes, func(rt *route) bool {
+		return rt.protocol == p && rt.stream == nil && rt.method == asked.method && slices.Equal(rt.segments, asked.segments)
+	})
+	if i < 0 || s.routes[i].asked != nil {
+		return fmt.Errorf("%q is not the path of one route and one stream", st.Pattern)
+	}
+	rt := s.routes[i]
+	rt.asked = asked
+	if len(st.Body) == 0 {
+		return nil
+	}
+	if rt.needs != needs {
+		return fmt.Errorf("%q needs other scopes than the route, and its body decides", st.Pattern)
+	}
+	object := rt.serve
+	rt.serve = func(c *call) error {
+		in, err := input(c, bound)
+		if err != nil {
+			return err
+		}
+		if !st.Asked(in) {
+			return object(c)
+		}
+		c.route = asked
+		return serve(c)
+	}
+	return nil
+}
+
+// pick makes the stream the route of a request that asks for it in its target or its headers.
+func pick(c *call) {
+	asked := c.route.asked
+	if asked == nil || len(asked.stream.Body) > 0 {
+		return
+	}
+	query, _ := url.ParseQuery(c.Request.URL.RawQuery) // what cannot be read is refused by who serves it
+	in := dialect.Input{Stream: asked.stream.Name, Path: c.Params.Map(), Query: query, Header: c.Request.Header}
+	if asked.own.Asked(in) {
+		c.route = asked
+	}
 }
 
 // mountRoutes adds routes of a protocol; nil is the server itself.

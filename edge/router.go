@@ -19,18 +19,19 @@ import (
 // as it was sent: ServeMux answers "..", "//" and their kin with a redirect to another path, and here
 // they are ids to be refused.
 type route struct {
-	pattern   string // "POST /v1/agent/runs/{run}/events"; name of the route in logs and metrics
-	method    string
-	segments  []string
-	named     bool // the path names a run
-	serve     func(*call) error
-	needs     auth.Scope         // of the caller; 0: open to everybody
-	stream    *live.Bound        // nil for routes of the server itself
-	hasStream bool               // the path has a stream for those who ask for one
-	protocol  *protocol.Protocol // in whose words it refuses; nil: the server's own
-	anywhere  bool               // is about no run, and answers also who may see one alone
-	late      bool               // who may not call is refused behind the upgrade, or when the message was read
-	rpcs      *grpc.Transport    // serves a gRPC method, within the size of its messages
+	pattern  string // "POST /v1/agent/runs/{run}/events"; name of the route in logs and metrics
+	method   string
+	segments []string
+	named    bool // the path names a run
+	serve    func(*call) error
+	needs    auth.Scope         // of the caller; 0: open to everybody
+	stream   *live.Bound        // nil for routes of the server itself
+	own      *protocol.Stream   // what the protocol says of the stream; nil for conversations, and where there is none
+	asked    *route             // the stream that a request for this path may ask for; nil: there is none
+	protocol *protocol.Protocol // in whose words it refuses; nil: the server's own
+	anywhere bool               // is about no run, and answers also who may see one alone
+	late     bool               // who may not call is refused behind the upgrade, or when the message was read
+	rpcs     *grpc.Transport    // serves a gRPC method, within the size of its messages
 }
 
 // newRoute takes a pattern apart: a method, a space, a path whose segments are literal or {named}.
@@ -109,21 +110,13 @@ func find(routes []*route, r *http.Request) (*route, protocol.Params, []string, 
 	var plain *route
 	var plainPath protocol.Params
 	upgrade := r.ProtoMajor == 1 && ws.Requested(r)
-	streams := false
 	for _, rt := range routes {
 		path, ok := rt.match(segments)
 		if !ok {
 			continue
 		}
 		socket := rt.transport() == dialect.WebSocket
-		if rt.hasStream {
-			streams = asksForStream(r.Header)
-		}
 		switch {
-		case rt.asked() && !streams:
-			continue // its plain route answers, and says which methods there are
-		case rt.method == method && rt.hasStream && streams:
-			plain, plainPath = rt, path
 		case rt.method == method && socket == upgrade:
 			return rt, path, nil, nil
 		case rt.method == method && !socket:
@@ -144,21 +137,4 @@ func find(routes []*route, r *http.Request) (*route, protocol.Params, []string, 
 	}
 	slices.Sort(allow)
 	return nil, nil, slices.Compact(allow), ends.ErrMethod
-}
-
-// asked reports whether the route is a stream for those who ask for one on the path of something else.
-func (rt *route) asked() bool { return rt.stream != nil && rt.stream.ByAccept }
-
-// asksForStream reports whether a request names the media type of server-sent events, and so wants a stream: a
-// client that takes anything does not.
-func asksForStream(h http.Header) bool {
-	for _, line := range h["Accept"] {
-		for part := range strings.SplitSeq(line, ",") {
-			name, _, _ := strings.Cut(part, ";")
-			if strings.EqualFold(strings.TrimSpace(name), "text/event-stream") {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -65,17 +65,11 @@ func (c *call) turnedAway(request []byte) error {
 }
 
 func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink) error {
-	if serve := c.Protocol.Streams[b.Name].Serve; serve != nil {
+	if serve := c.route.own.Serve; serve != nil {
 		return s.send(ctx, c, b, request, sink, serve)
 	}
 	l := c.lifeIn(ctx)
-	in := dialect.Input{Stream: b.Name, Header: c.Request.Header}
-	var err error
-	if in.Body, err = c.Protocol.Text(request); err != nil {
-		l.End(nil)
-		return err
-	}
-	ss, err := s.open(c, l, in)
+	ss, err := s.open(c, l, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
 	if err == nil {
 		_, err = sink.Flush() // a call to a silent run has begun as well
 		err = live.Ended(l.Ctx, err)
@@ -91,7 +85,7 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 		return err
 	}
 	serve := func() error { return ss.Serve(sink) }
-	if around := c.Protocol.Streams[b.Name].Around; around != nil {
+	if around := c.route.own.Around; around != nil {
 		return around(&c.Call, ss.Request(), serve)
 	}
 	return serve()
@@ -185,7 +179,7 @@ func (s *Server) bindServices() error {
 
 // methods returns the gRPC methods of a protocol, "package.Service/Method".
 func methods(p *protocol.Protocol) (list []string) {
-	for _, st := range p.Dialect.Info().Streams {
+	for _, st := range p.Streams {
 		if _, path, ok := strings.Cut(st.Pattern, " /"); ok && st.Transport == dialect.GRPC {
 			list = append(list, path)
 		}

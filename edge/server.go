@@ -109,7 +109,7 @@ func (s *Server) rooms() error {
 	}
 	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, Streams: cfg.streams, KeepAlive: cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
-	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing})
+	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing, Closing: s.live.Closing()})
 	if err != nil {
 		return err
 	}
@@ -156,17 +156,14 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 		if other.method != rt.method || (other.transport() == dialect.WebSocket) != (st != nil && st.Transport == dialect.WebSocket) || !slices.EqualFunc(other.segments, rt.segments, sameSegment) {
 			continue
 		}
-		if st == nil || !st.ByAccept || other.asked() {
-			return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
-		}
-		other.hasStream = true
+		return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
 	}
 	rt.needs, rt.stream, rt.protocol = needs, st, p
 	rt.late = rt.transport() == dialect.GRPC && p.Envelope != nil
-	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && (st.MaxMessage > 0 || p.Slow > 0 || p.Coding.Encode != nil) {
+	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && (st.MaxMessage > 0 || p.Slow > 0) {
 		var err error
-		if rt.rpcs, err = s.grpc.For(st.MaxMessage, p.Slow, p.Coding.Encode); err != nil {
-			return fmt.Errorf("edge: %s: %w", pattern, err)
+		if rt.rpcs, err = s.grpc.For(st.MaxMessage, p.Slow); err != nil {
+			return fmt.Errorf("edge: %s: %w", rt.pattern, err)
 		}
 	}
 	s.routes = append(s.routes, rt)
@@ -261,6 +258,7 @@ func (s *Server) dispatch(c *call) (err error) {
 		return err
 	}
 	c.speak(c.route.protocol)
+	pick(c)
 	c.Commands = c.route.needs&(auth.ScopeWrite|auth.ScopeCommand) != 0
 	if err := s.admit(c); err != nil {
 		return err

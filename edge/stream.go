@@ -23,12 +23,12 @@ func (s *Server) stream(c *call) error {
 	}
 	l := live.NewLife(c.Request.Context(), c.Caller)
 	ss, err := s.open(c, l, in)
-	c.In.Leave() // what is left of a body is the request's
+	c.Leave() // what is left of a body is the request's
 	if err != nil || c.Request.Method == http.MethodHead {
 		ss.Close()
 		l.End(nil)
 	}
-	st := c.Protocol.Streams[b.Name]
+	st := c.route.own
 	if errors.Is(err, dialect.ErrComplete) {
 		if st.Complete != nil {
 			return st.Complete(&c.Call)
@@ -86,7 +86,8 @@ func (s *Server) open(c *call, l *live.Life, in dialect.Input) (*live.Session, e
 	c.Ending = (*ending)(c)
 	var req dialect.Request
 	read := func(*protocol.Call) (err error) { req, err = b.Dialect.Open(in); return err }
-	if begin := c.Protocol.Streams[b.Name].Begin; begin != nil {
+	own := c.route.own
+	if begin := own.Begin; begin != nil {
 		if err := s.live.Enter(l); err != nil {
 			return nil, err
 		}
@@ -96,10 +97,22 @@ func (s *Server) open(c *call, l *live.Life, in dialect.Input) (*live.Session, e
 	if err := read(&c.Call); err != nil {
 		return nil, live.Ended(l.Ctx, err)
 	}
-	if admit := c.Protocol.Streams[b.Name].Admit; admit != nil {
-		if err := admit(&c.Call, &req); err != nil {
+	if own.Admit != nil {
+		if err := own.Admit(&c.Call, &req); err != nil {
 			return nil, live.Ended(l.Ctx, err)
 		}
 	}
-	return s.live.Open(l, &c.Report, b, req)
+	ss, err := s.live.Open(l, &c.Report, b, req)
+	if err == nil && own.Prelude != nil {
+		err = prelude(c, ss, in)
+	}
+	return ss, err
+}
+
+// prelude has the protocol make what the stream begins with.
+func prelude(c *call, ss *live.Session, in dialect.Input) (err error) {
+	seam := protocol.Seam{Input: in, Request: ss.Request(), After: ss.After, State: ss.State()}
+	seam.Last, seam.Missed = ss.Last()
+	ss.Prelude, err = c.route.own.Prelude(&c.Call, seam)
+	return err
 }

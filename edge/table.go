@@ -19,7 +19,14 @@ type RouteRow struct {
 func (s *Server) Table() []RouteRow {
 	var rows []RouteRow
 	for _, rt := range s.routes {
-		rows = append(rows, RouteRow{Pattern: rt.pattern, Method: rt.method, Path: rt.pattern[len(rt.method)+1:], Needs: rt.needs, Transport: rt.transport()})
+		rows = append(rows, rt.row())
+		if rt.asked != nil {
+			rows = append(rows, rt.asked.row())
+		}
 	}
 	return rows
+}
+
+func (rt *route) row() RouteRow {
+	return RouteRow{Pattern: rt.pattern, Method: rt.method, Path: rt.pattern[len(rt.method)+1:], Needs: rt.needs, Transport: rt.transport()}
 }

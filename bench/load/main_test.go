@@ -43,7 +43,7 @@ func newTarget(t testing.TB) target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
+	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{native.Protocol()},
 		DefaultTenant: "default", DrainWindow: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func StartServer(change ...func(*edge.Config)) (url string, stop func() error, e
 	if err != nil {
 		return "", nil, err
 	}
-	cfg := edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
+	cfg := edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{native.Protocol()},
 		DrainWindow: time.Millisecond, Retry: time.Millisecond}
 	for _, f := range change {
 		f(&cfg)

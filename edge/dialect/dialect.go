@@ -8,7 +8,7 @@ import (
 
 // Dialect is one wire protocol.
 type Dialect interface {
-	// Info names the protocol and its streams. It is constant.
+	// Info names the protocol. It is constant.
 	Info() Info
 	// Open reads a request. The error wraps ErrBadRequest, schema.ErrBadID or schema.ErrBadCursor;
 	// a Request that comes without one has a valid Run.
@@ -63,8 +63,8 @@ type Foreteller interface {
 
 // Spanner is a Stateful projector of a protocol that has streams of spans.
 type Spanner interface {
-	// Span finds the one that a request names (Request.Span), asked of a projector that was fed the run's newest record. The
-	// stream begins with its first record, and the projector ends it (Frame.Last).
+	// Span finds the one that a request names (Request.Span), or the newest one for SpanNewest, asked of a projector that was
+	// fed the run's newest record. The stream begins with its first record, and the projector ends it (Frame.Last).
 	Span(req Request) Span
 }
 
@@ -75,12 +75,6 @@ type Opener interface {
 	// stream's request, before anything else is sent. The client has everything up to after; a Stateful projector was fed
 	// that. It is asked of one that was fed less as well, for out.Again alone.
 	Open(out *Frames, after schema.Seq) error
-}
-
-// Closer is a projector whose streams end with frames behind the run's last record.
-type Closer interface {
-	// Close appends them. It is asked where the stream ends with its run.
-	Close(out *Frames) error
 }
 
 // Decisions of a caller.

@@ -25,7 +25,7 @@
 //
 // It does not know transports, the log or who the caller is, and it does not leave out or join records:
 // a [Request] says what is wanted, and the edge shapes before it projects. What only some protocols have is a separate
-// interface of a projector, which the edge finds by assertion: [Stateful], [Opener], [Closer], [Spanner].
+// interface of a projector, which the edge finds by assertion: [Stateful], [Opener], [Spanner].
 //
 // # Where to look next
 //

@@ -10,9 +10,12 @@ import (
 // Frame is one message to a client, whatever carries it.
 type Frame struct {
 	Event []byte // name of the event; SSE "event"
-	Data  []byte // one JSON text without line breaks
-	Token []byte // what the client brings to resume behind this event; nil except on an event's last frame
+	Data  []byte // one line: a JSON text, or another text where the protocol has such ("[DONE]")
+	Token []byte // what the client brings to resume after this event; nil except on an event's last frame
 	Last  bool   // the stream ends with this frame, cleanly, also where a Selection hides it
+	// Comment means that Data is a comment of SSE, which is no event. Other transports leave it out. Only frames of no
+	// record may be one.
+	Comment bool
 	// Slot is the place of the frame among all that its record has for anybody (Place). It is used only where cursors are
 	// places, and grows within a record.
 	Slot int

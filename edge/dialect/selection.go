@@ -1,7 +1,5 @@
 package dialect
 
-import "strconv"
-
 // Selection selects the frames that a client is shown. Requests that differ in it alone share one projection,
 // so the frames of a record do not depend on it. A frame that it hides keeps its place: cursors are the same under every
 // selection. Frames of no record (Opener, Closer) are always shown. A Selection is never changed, and is used by many
@@ -12,15 +10,6 @@ type Selection interface {
 	// Shows reports whether a frame is shown, by what the frame says of itself: Lane, Kind, Slot.
 	Shows(f *Frame) bool
 }
-
-// OfKind selects the frames of one kind.
-type OfKind int
-
-// Key is the kind.
-func (k OfKind) Key() string { return strconv.Itoa(int(k)) }
-
-// Shows reports whether a frame is of the kind.
-func (k OfKind) Shows(f *Frame) bool { return f.Kind == int(k) }
 
 // KeyOf returns a selection's key; "" for nil, which shows every frame.
 func KeyOf(s Selection) string {

@@ -13,7 +13,7 @@ import (
 func TestSpans(t *testing.T) {
 	type copied struct {
 		spans Spans
-		model []namedSpan
+		model []Span
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		all := []*copied{{}}
@@ -22,7 +22,7 @@ func TestSpans(t *testing.T) {
 			id := fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "id"))
 			newest := -1
 			for i, s := range c.model {
-				if s.id == id {
+				if s.ID == id {
 					newest = i
 				}
 			}
@@ -32,7 +32,7 @@ func TestSpans(t *testing.T) {
 					continue // it goes on
 				}
 				n := c.spans.Begin(id, seq)
-				if c.model = append(c.model, namedSpan{id, Span{Number: n, First: seq}}); n != len(c.model) {
+				if c.model = append(c.model, Span{ID: id, Number: n, First: seq}); n != len(c.model) {
 					t.Fatalf("number %d of %d", n, len(c.model))
 				}
 			case 1:
@@ -41,19 +41,28 @@ func TestSpans(t *testing.T) {
 					c.model[newest].Last = seq
 				}
 			case 2:
-				all = append(all, &copied{c.spans.Clone(), append([]namedSpan(nil), c.model...)})
+				all = append(all, &copied{c.spans.Clone(), append([]Span(nil), c.model...)})
 			}
 			for i, c := range all {
 				for id := range 6 {
 					want := Span{}
 					for _, s := range c.model {
-						if s.id == fmt.Sprint(id) {
-							want = s.Span
+						if s.ID == fmt.Sprint(id) {
+							want = s
 						}
 					}
 					if got := c.spans.Find(fmt.Sprint(id)); got != want {
 						t.Fatalf("copy %d at %d has %+v of %d, want %+v", i, seq, got, id, want)
 					}
+				}
+				newest := Span{}
+				for _, s := range c.model {
+					if s.First > newest.First {
+						newest = s
+					}
+				}
+				if got := c.spans.Find(SpanNewest); got != newest {
+					t.Fatalf("copy %d at %d has %+v as the newest, want %+v", i, seq, got, newest)
 				}
 				if got := c.spans.Size(); got < len(c.model)*spanSize {
 					t.Fatalf("%d spans in %d bytes", len(c.model), got)

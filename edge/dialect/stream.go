@@ -2,15 +2,15 @@ package dialect
 
 // Info describes a dialect.
 type Info struct {
-	Name    string // short, lower case; the value of the attribute "dialect" in logs and metrics
-	Streams []Stream
+	Name string // short, lower case; the value of the attribute "dialect" in logs and metrics
 	// Files are encoded FileDescriptorSets that declare its gRPC services, with all that they import.
 	Files [][]byte
 }
 
-// Stream is one of a dialect's streams and where it is served.
+// Stream is one of a protocol's streams: where it is served, and how. A protocol declares each of them once, in its registration
+// (protocol.Stream, protocol.Conversation).
 type Stream struct {
-	Name      string // unique within the dialect
+	Name      string // unique within the protocol; Input.Stream and Request.Stream
 	Pattern   string // "GET /v1/agent/runs/{run}/stream"; for gRPC the method's path
 	Transport Transport
 	Mode      Mode
@@ -23,9 +23,6 @@ type Stream struct {
 	// MaxMessage is the largest request message over gRPC, and the largest message of a WebSocket's client, in bytes;
 	// 0: what the transport takes.
 	MaxMessage int
-	// ByAccept reports whether the stream is served to those who name its media type in Accept; all others get what else
-	// answers the path.
-	ByAccept bool
 	// Body are the media types of a request's body, which is read into Input.Body; none: there is no body to be read.
 	Body []string
 	// Children reports whether a child is opened by its own id as well, where the projectors are Stateful (Request.Child).

@@ -113,7 +113,7 @@ func (k *Talker) Ask(seen func(Heard), format string, a ...any) Heard {
 
 // WithSample serves the sample beside the native protocol.
 func WithSample(c *edge.Config) {
-	c.Protocols = []protocol.Protocol{{Dialect: native.Dialect{}}, sample.Protocol()}
+	c.Protocols = []protocol.Protocol{native.Protocol(), sample.Protocol()}
 }
 
 // Sampled is one event of a stream over SSE.

@@ -157,7 +157,7 @@ func NewHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...fu
 		t.Fatal(err)
 	}
 	cfg := edge.Config{
-		Hub: h.Hub, Appender: h.Appender, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}},
+		Hub: h.Hub, Appender: h.Appender, Protocols: []protocol.Protocol{native.Protocol()},
 		Authenticate: ByTenant, DrainWindow: time.Millisecond,
 		Logger: slog.New(slog.NewJSONHandler(h.Logs, nil)),
 	}
@@ -328,10 +328,15 @@ func (a Reply) Expect(t testing.TB, status int, code string) Problem {
 	return p
 }
 
-// Speak makes a server speak dialects that have no routes.
+// Speak makes a server speak dialects that have no routes, on the streams that they declare (Streams), or on the native ones.
 func Speak(list ...dialect.Dialect) (all []protocol.Protocol) {
 	for _, d := range list {
-		all = append(all, protocol.Protocol{Dialect: d})
+		p := native.Protocol()
+		p.Dialect = d
+		if own, ok := d.(interface{ Streams() []protocol.Stream }); ok {
+			p.Streams = own.Streams()
+		}
+		all = append(all, p)
 	}
 	return all
 }

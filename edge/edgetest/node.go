@@ -98,18 +98,7 @@ type Node struct {
 // Start runs a node that speaks a protocol. It ends with the test.
 func (all *Nodes) Start(t testing.TB, own protocol.Protocol, change ...func(*edge.Config)) *Node {
 	t.Helper()
-	cfg := edge.Config{
-		Protocols:    []protocol.Protocol{{Dialect: native.Dialect{}}, own},
-		Authenticate: ByHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-	}
-	var err error
-	if cfg.Hub, err = fanout.New(fanout.Config{Stream: all.Log, Tail: all.Log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
-		t.Fatal(err)
-	}
-	if cfg.Appender, err = producers.NewAppender(producers.AppenderConfig{Log: all.Log, Keys: all.Keys}); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Tickets, err = auth.NewTickets(auth.TicketsConfig{Store: all.Tickets, Still: func(auth.Caller) error { return nil }})
+	cfg, err := all.config(own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +115,31 @@ func (all *Nodes) Start(t testing.TB, own protocol.Protocol, change ...func(*edg
 	n.Host = ln.Addr().String()
 	n.Edge, n.Stop = Serve(t, cfg, ln, n.HTTP)
 	return n
+}
+
+// Check returns why no node can speak a protocol.
+func (all *Nodes) Check(own protocol.Protocol) error {
+	cfg, err := all.config(own)
+	if err == nil {
+		_, err = edge.New(cfg)
+	}
+	return err
+}
+
+// config is that of a node that speaks a protocol besides the native one.
+func (all *Nodes) config(own protocol.Protocol) (cfg edge.Config, err error) {
+	cfg = edge.Config{
+		Protocols:    []protocol.Protocol{native.Protocol(), own},
+		Authenticate: ByHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	}
+	if cfg.Hub, err = fanout.New(fanout.Config{Stream: all.Log, Tail: all.Log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
+		return cfg, err
+	}
+	if cfg.Appender, err = producers.NewAppender(producers.AppenderConfig{Log: all.Log, Keys: all.Keys}); err != nil {
+		return cfg, err
+	}
+	cfg.Tickets, err = auth.NewTickets(auth.TicketsConfig{Store: all.Tickets, Still: func(auth.Caller) error { return nil }})
+	return cfg, err
 }
 
 // Serve runs an edge, and its hub, until stop is called or the test has ended. Connections that client keeps are closed

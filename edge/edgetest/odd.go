@@ -2,6 +2,7 @@ package edgetest
 
 import (
 	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
 	"agentstream/schema"
 )
 
@@ -14,12 +15,15 @@ type OddDialect struct {
 	Mode      dialect.Mode
 }
 
-// Info describes the one stream.
-func (o OddDialect) Info() dialect.Info {
+// Info names the dialect.
+func (o OddDialect) Info() dialect.Info { return dialect.Info{Name: "odd"} }
+
+// Streams declares the one stream.
+func (o OddDialect) Streams() []protocol.Stream {
 	if o.Transport == "" {
 		o.Transport = dialect.SSE
 	}
-	return dialect.Info{Name: "odd", Streams: []dialect.Stream{{Name: "odd", Pattern: o.Pattern, Transport: o.Transport, Mode: o.Mode}}}
+	return []protocol.Stream{{Stream: dialect.Stream{Name: "odd", Pattern: o.Pattern, Transport: o.Transport, Mode: o.Mode}}}
 }
 
 func (o OddDialect) Open(in dialect.Input) (dialect.Request, error) { return o.OnOpen(in) }

@@ -276,13 +276,7 @@ func (v *view) quiet(left []leaver, g *broadcastGroup) []leaver {
 func (v *view) remind(left []leaver, g *broadcastGroup) []leaver {
 	g.spoke = v.spoke
 	before := len(left)
-	if beat := g.of.bound.Heartbeat; beat != nil {
-		b := g.enc.End(g.enc.Append(g.enc.Begin(nil), *beat))
-		g.bytes += int64(len(b))
-		left = g.spread(left, b)
-	} else {
-		left = g.ping(left)
-	}
+	left = g.ping(left)
 	if h := v.all.hooks.KeptAlive; h != nil {
 		for range len(g.parked) - failed(left[before:]) {
 			h(g.of.bound.DialectName)

@@ -88,10 +88,8 @@ func (c *Conversation) overhear() {
 	}
 }
 
-// Heard notes, within a turn, that the client has sent something. Its heartbeats count as answered if alive.
-func (c *Conversation) Heard(alive bool) {
+// Heard notes, within a turn, that the client has sent something, which answers its heartbeats.
+func (c *Conversation) Heard() {
 	c.touch()
-	if alive {
-		c.unheeded = 0
-	}
+	c.unheeded = 0
 }

@@ -98,6 +98,10 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	if err != nil {
 		return err
 	}
+	if span.ID != "" && span.ID != ss.req.Span {
+		ss.req.Span = span.ID
+		p, now = p.For(ss.req), now.For(ss.req)
+	}
 	after, err := ss.begins(ctx, key, head.Last, span, p, now)
 	if err != nil {
 		return err
@@ -112,7 +116,8 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	return nil
 }
 
-// span finds the span that the stream is; the zero Span is the whole run, or one that is waited for.
+// span finds the span that the stream is; the zero Span is the whole run, or one that is waited for. Of a run without any the
+// client has the newest one.
 func (ss *Session) span(now dialect.Stateful) (span dialect.Span, err error) {
 	if ss.req.Span == "" {
 		return span, nil
@@ -121,10 +126,16 @@ func (ss *Session) span(now dialect.Stateful) (span dialect.Span, err error) {
 	if !ok {
 		return span, fmt.Errorf("dialect %s has no spans", ss.bound.DialectName)
 	}
-	if span = s.Span(ss.req); span.First == 0 && !(ss.req.Await && ss.req.Cursor == (dialect.Cursor{})) {
-		err = dialect.Refuse(dialect.ErrNotFound, "there is no such part")
+	span = s.Span(ss.req)
+	switch {
+	case span.First > 0:
+		return span, nil
+	case ss.req.Span == dialect.SpanNewest:
+		return span, dialect.ErrComplete
+	case ss.req.Await && ss.req.Cursor == (dialect.Cursor{}):
+		return span, nil
 	}
-	return span, err
+	return span, dialect.Refuse(dialect.ErrNotFound, "there is no such part")
 }
 
 // begins finds the place where the stream begins, and sets the projector that was fed all up to it: first was fed nothing,
@@ -140,6 +151,16 @@ func (ss *Session) begins(ctx context.Context, key schema.RunKey, last schema.Se
 		}
 		after, ss.project, ss.lead = at.Seq, at.P, at.Rest
 		ss.again = &stretch{at.From, at.Seq, at.Index}
+	case cursor.Frames > 0:
+		to := last
+		if span.Last > 0 {
+			to = span.Last
+		}
+		at, err := st.Skip(ctx, key, ss.bound.Dialect, cursor.Frames, max(span.First, 1), to, ss.req)
+		if err != nil {
+			return 0, err
+		}
+		after, ss.project, ss.lead = at.Seq, at.P, at.Rest
 	case cursor.Seq > last:
 		return 0, &ends.PositionError{Last: last, Err: fmt.Errorf("after %d: %w", cursor.Seq, fanout.ErrFuture)}
 	case cursor.Seq > 0:

@@ -15,6 +15,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/dialect"
 	"agentstream/edge/edgetest"
+	"agentstream/edge/protocol"
 	"agentstream/protocols/native"
 	"agentstream/schema"
 )
@@ -26,12 +27,12 @@ type counted struct {
 	n      *atomic.Int64
 }
 
-func (d counted) Info() dialect.Info {
-	info := d.Dialect.Info()
-	for i := range info.Streams {
-		info.Streams[i].Shared = d.shared
+func (d counted) Streams() []protocol.Stream {
+	list := native.Protocol().Streams
+	for i := range list {
+		list[i].Shared = d.shared
 	}
-	return info
+	return list
 }
 
 func (d counted) Projector(req dialect.Request) dialect.Projector {

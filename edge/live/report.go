@@ -32,8 +32,6 @@ type Bound struct {
 	dialect.Stream
 	Dialect     dialect.Dialect
 	DialectName string
-	KeepAlive   time.Duration  // silence after which it shows a sign of life; 0: Config.KeepAlive
-	Heartbeat   *dialect.Frame // that sign; nil: the transport's own
-	// Missed and Replayed are comments, see protocol.Stream.
-	Missed, Replayed func(schema.Seq) string
+	KeepAlive   time.Duration                  // silence after which it shows a sign of life; 0: Config.KeepAlive
+	CaughtUp    func(schema.Seq) dialect.Frame // sent when the client has everything that there was; nil: nothing is
 }

@@ -25,10 +25,9 @@ import (
 // which each bit is one.
 type kinds struct{ qoder.Dialect }
 
-func (kinds) Info() dialect.Info {
-	return dialect.Info{Name: "kinds", Streams: []dialect.Stream{{
-		Name: "kinds", Pattern: "GET /kinds/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true,
-	}}}
+func (kinds) Info() dialect.Info { return dialect.Info{Name: "kinds"} }
+func (kinds) Streams() []protocol.Stream {
+	return []protocol.Stream{{Stream: dialect.Stream{Name: "kinds", Pattern: "GET /kinds/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}}}
 }
 
 func (kinds) Open(in dialect.Input) (dialect.Request, error) {

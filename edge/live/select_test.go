@@ -30,7 +30,6 @@ func (d metered) Projector(req dialect.Request) dialect.Projector {
 type sampleProjector interface {
 	dialect.Stateful
 	dialect.Opener
-	dialect.Closer
 }
 
 type meteredProjector struct {

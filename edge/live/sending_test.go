@@ -38,7 +38,7 @@ func TestStreamOfNoRun(t *testing.T) {
 	}
 	h := edgetest.NewHouse(t, sampleStreams(func(p *protocol.Protocol) {
 		p.Header = map[string][]string{"Sample-Version": {"1"}}
-		p.Streams["watch"] = protocol.Stream{Serve: serve}
+		streamOf(p, "watch").Serve = serve
 		p.LastWords = nil
 	}))
 	conn, err := grpc.NewClient(h.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -89,13 +89,13 @@ func TestStreamOfNoRun(t *testing.T) {
 // TestAdmit: what a protocol asks before a stream is opened is refused like a route, and may move where the stream begins.
 func TestAdmit(t *testing.T) {
 	h := edgetest.NewHouse(t, sampleStreams(func(p *protocol.Protocol) {
-		p.Streams["watch"] = protocol.Stream{Admit: func(_ *protocol.Call, req *dialect.Request) error {
+		streamOf(p, "watch").Admit = func(_ *protocol.Call, req *dialect.Request) error {
 			if req.Run == "closed" {
 				return dialect.Refuse(dialect.ErrNotFound, "not for you")
 			}
 			req.Newest = true
 			return nil
-		}}
+		}
 	}))
 	for _, run := range []string{"closed", "open"} {
 		h.Must(run, schema.TypeTextDelta, `{"text":"abc"}`)

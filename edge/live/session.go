@@ -29,6 +29,7 @@ type Session struct {
 	again   *stretch          // what is sent again first; nil: what the projector returns
 	lead    []dialect.Frame   // of the last record that the client has, what it has not
 	missed  schema.Seq        // records that are no longer kept, of a client without a cursor
+	Prelude []dialect.Frame   // that the stream begins with, for this client alone; set before Serve
 	joint   *joint            // of several subscriptions, of which each frame comes once; nil: it is one
 
 	ctx    context.Context // of life
@@ -78,6 +79,18 @@ func (v *Live) session(l *Life, c *Report, b *Bound, req dialect.Request, enter 
 
 // Request is what the stream was opened for.
 func (ss *Session) Request() dialect.Request { return ss.req }
+
+// Last returns the newest record when the stream was opened, and how many before its place are no longer kept.
+func (ss *Session) Last() (last, missed schema.Seq) { return ss.Pos.Last, ss.missed }
+
+// State returns a copy of the projector that was fed all that the client has; nil where there is no state.
+func (ss *Session) State() dialect.Stateful {
+	p, ok := ss.project.(dialect.Stateful)
+	if !ok {
+		return nil
+	}
+	return p.For(ss.req)
+}
 
 // projection names the projection of the stream's view.
 func (ss *Session) projection() projectionKey {
@@ -212,8 +225,8 @@ func (ss *Session) begin() (err error) {
 	if err := ss.w.opening(); err != nil {
 		return cleanly(err)
 	}
-	for _, tell := range []func() error{ss.w.missed, ss.w.lead, ss.w.replayed} {
-		if err := tell(); err != nil {
+	for _, write := range []func() error{ss.w.prelude, ss.w.lead, ss.w.caughtUp} {
+		if err := write(); err != nil {
 			return cleanly(err)
 		}
 	}
@@ -300,11 +313,11 @@ func (ss *Session) deliver() error {
 		if err := w.send(p); err != nil {
 			return cleanly(err)
 		}
-		if err := w.replayed(); err != nil {
+		if err := w.caughtUp(); err != nil {
 			return err
 		}
 		if p.ended && ss.bound.Mode.EndsWithRun() {
-			return cleanly(w.closing())
+			return nil
 		}
 		if err := w.keepAlive(); err != nil { // what was sent may have shown nothing
 			return err

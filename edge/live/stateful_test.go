@@ -29,11 +29,16 @@ import (
 // log. What it gets wrong by one record shows in every frame behind it.
 type tally struct{}
 
-func (tally) Info() dialect.Info {
-	return dialect.Info{Name: "tally", Streams: []dialect.Stream{
-		{Name: "tally", Pattern: "GET /tally/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true},
-		{Name: "tally.asked", Pattern: "GET /tallied/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true, ByAccept: true},
-	}}
+func (tally) Info() dialect.Info { return dialect.Info{Name: "tally"} }
+func (tally) Streams() []protocol.Stream {
+	return []protocol.Stream{{Stream: dialect.Stream{Name: "tally", Pattern: "GET /tally/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true}}}
+}
+
+// tallying is the protocol with a route, whose path has a stream for those who ask for one.
+func tallying(p protocol.Protocol) protocol.Protocol {
+	p.Dialect, p.Streams = tally{}, append(tally{}.Streams(), protocol.Stream{Asked: protocol.AcceptsEvents,
+		Stream: dialect.Stream{Name: "tally.asked", Pattern: "GET /tallied/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true}})
+	return p
 }
 
 func (tally) Open(in dialect.Input) (dialect.Request, error) {
@@ -152,7 +157,7 @@ func (f *follower) read(n int, cut bool) error {
 func TestStatefulFromEverywhere(t *testing.T) {
 	t.Parallel()
 	speak := func(c *edge.Config) {
-		c.Protocols = append(c.Protocols, protocol.Protocol{Dialect: tally{}, Routes: []protocol.Route{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}})
+		c.Protocols = append(c.Protocols, tallying(protocol.Protocol{Routes: []protocol.Route{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}}))
 		c.KeepAlive = 30 * time.Millisecond
 	}
 	h := edgetest.NewHouse(t, speak)
@@ -302,9 +307,9 @@ func openRaw(t *testing.T, h *edgetest.House, path string) func() string {
 func TestStatefulEnds(t *testing.T) {
 	t.Parallel()
 	h := edgetest.NewHouse(t, func(c *edge.Config) {
-		c.Protocols = append(c.Protocols, protocol.Protocol{Dialect: tally{}, RequestID: "Request-Id", Below: []string{"/tallied"}, Routes: []protocol.Route{{
+		c.Protocols = append(c.Protocols, tallying(protocol.Protocol{RequestID: "Request-Id", Below: []string{"/tallied"}, Routes: []protocol.Route{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}", Serve: answerTally,
-		}}})
+		}}}))
 	})
 	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
 	w.state("running")
@@ -366,7 +371,7 @@ func answerTally(x *protocol.Call) error {
 func TestTracks(t *testing.T) {
 	t.Parallel()
 	h := edgetest.NewHouse(t, func(c *edge.Config) {
-		c.Protocols = []protocol.Protocol{{Dialect: tally{}, Routes: []protocol.Route{{
+		c.Protocols = []protocol.Protocol{tallying(protocol.Protocol{Routes: []protocol.Route{{
 			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}",
 			Serve: func(x *protocol.Call) error {
 				ctx := x.Request.Context()
@@ -382,7 +387,7 @@ func TestTracks(t *testing.T) {
 				x.Reply(http.StatusOK, fmt.Appendf(nil, "%08x", p.(*tallyProjector).sum))
 				return nil
 			},
-		}}}}
+		}}})}
 	})
 	key := schema.RunKey{Tenant: "acme", Run: "run"}
 	const events = 6000

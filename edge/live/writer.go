@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -23,7 +24,7 @@ type writer struct {
 	last    bool       // the stream is over with them
 	spared  bool       // the client was: its cursor stays where it had everything
 	lent    bool       // project is a chunk's, which must not be fed
-	told    bool       // that everything is replayed
+	current bool       // the client was sent that it has everything
 	at      schema.Seq // of the record whose frames are written
 	slot    *fair.Slot // of the history that is written; nil: it is live
 }
@@ -59,22 +60,17 @@ func (w *writer) opening() error {
 	return w.retell(*of)
 }
 
-// closing writes the frames behind the run's last record.
-func (w *writer) closing() error {
-	p, ok := w.own().(dialect.Closer)
-	if !ok {
-		return nil
-	}
-	return w.apart(p.Close)
-}
-
 // apart writes frames that are of no record.
-func (w *writer) apart(tell func(*dialect.Frames) error) error {
+func (w *writer) apart(add func(*dialect.Frames) error) error {
 	defer w.frames.Reset()
-	if err := tell(&w.frames); err != nil {
+	if err := add(&w.frames); err != nil {
 		return err
 	}
-	if err := w.put(w.frames.List); err != nil {
+	list := w.frames.List
+	if w.ss.bound.Transport != dialect.SSE {
+		list = slices.DeleteFunc(list, func(f dialect.Frame) bool { return f.Comment })
+	}
+	if err := w.put(list); err != nil {
 		return err
 	}
 	return w.flush(time.Now(), 0)
@@ -151,37 +147,30 @@ func (w *writer) lead() error {
 	return w.flush(time.Now(), 0)
 }
 
-// missed writes how much is no longer kept.
-func (w *writer) missed() error {
-	if tell := w.ss.bound.Missed; tell != nil && w.ss.missed > 0 {
-		return w.comment(tell(w.ss.missed))
-	}
-	return nil
-}
-
-// replayed writes once that the client has all that there was when its stream was opened.
-func (w *writer) replayed() error {
-	at := max(w.ss.After, w.ss.c.Seq)
-	if w.told || w.ss.bound.Replayed == nil || at < w.ss.Pos.Last {
+// prelude writes the frames that were made for this client alone.
+func (w *writer) prelude() error {
+	list := w.ss.Prelude
+	w.ss.Prelude = nil
+	if len(list) == 0 {
 		return nil
 	}
-	w.told = true
-	return w.comment(w.ss.bound.Replayed(at))
+	return w.apart(func(out *dialect.Frames) error {
+		out.List = append(out.List, list...)
+		return nil
+	})
 }
 
-// comment writes what is no event, to clients that can be sent it.
-func (w *writer) comment(text string) error {
-	sink, ok := w.sink.(transport.Commenter)
-	if !ok {
+// caughtUp writes once that the client has all that there was when its stream was opened.
+func (w *writer) caughtUp() error {
+	last := max(w.ss.After, w.ss.c.Seq)
+	if w.current || w.ss.bound.CaughtUp == nil || last < w.ss.Pos.Last {
 		return nil
 	}
-	if err := sink.Comment(text); err != nil {
-		return err
-	}
-	n, err := w.sink.Flush()
-	w.ss.c.Sent += n
-	w.flushed = time.Now()
-	return err
+	w.current = true
+	return w.apart(func(out *dialect.Frames) error {
+		out.Add(w.ss.bound.CaughtUp(last))
+		return nil
+	})
 }
 
 // rest writes what is left of ready frames.
@@ -388,7 +377,7 @@ func (w *writer) keepAlive() error {
 	if time.Since(w.flushed) < w.ss.silence() {
 		return nil // something was sent since the clock was set
 	}
-	if err := w.sign(); err != nil {
+	if err := w.sink.KeepAlive(); err != nil {
 		return err
 	}
 	w.flushed = time.Now()
@@ -396,18 +385,4 @@ func (w *writer) keepAlive() error {
 		h(w.ss.bound.DialectName)
 	}
 	return nil
-}
-
-// sign shows a sign of life.
-func (w *writer) sign() error {
-	beat := w.ss.bound.Heartbeat
-	if beat == nil {
-		return w.sink.KeepAlive()
-	}
-	if err := w.sink.Write([]dialect.Frame{*beat}); err != nil {
-		return err
-	}
-	n, err := w.sink.Flush()
-	w.ss.c.Sent += n
-	return err
 }

@@ -53,7 +53,20 @@ type Call struct {
 	quiet    bool   // it may not write
 	root     string // of the child that Locate has found, which the credential covers with it
 
+	body   []byte    // of the request, if it was read
+	read   bool      // it was
 	values [3]string // of headers, in place of a slice for each
+}
+
+// Leave returns what the request's body has taken of the memory for bodies.
+func (c *Call) Leave() {
+	c.body = nil
+	c.In.Leave()
+}
+
+// Forget lets go of the request, for a stream that outlives it.
+func (c *Call) Forget() {
+	c.Request, c.Params, c.Writer.ResponseWriter, c.In, c.body = nil, nil, nil, body.Incoming{}, nil
 }
 
 // Params are the values of a route's {names}, in their order. There are few: a map would cost more than it saves.
@@ -115,7 +128,7 @@ func (c *Call) Header() http.Header {
 // Answered reports whether the answer has begun.
 func (c *Call) Answered() bool { return c.Writer.Status != 0 }
 
-// Reply answers with a JSON body; over gRPC with a message, which the protocol's Coding makes of it, and without a status.
+// Reply answers with a JSON body; over gRPC with an encoded message, and without a status.
 func (c *Call) Reply(status int, body []byte) {
 	if c.over != nil {
 		c.over.reply(body)
@@ -154,17 +167,20 @@ func (c *Call) Incoming() *body.Incoming {
 }
 
 // Body reads the whole body, inflated; at most body.Config.MaxBytes. Media types that are not named are refused. What came
-// over another transport has none: its message is returned, as the protocol's Coding has it.
+// over another transport has none: its message is returned. A body is read once, and returned again to who asks again.
 func (c *Call) Body(types ...string) ([]byte, error) {
-	if c.over != nil && c.over.transport == dialect.GRPC {
-		return c.Protocol.Text(c.over.message)
-	}
-	if c.over != nil {
+	switch {
+	case c.over != nil:
 		return c.over.message, nil
+	case c.read:
+		return c.body, nil
 	}
 	body, err := c.Node.cfg.Bodies.Document(c.Incoming(), types...)
 	if errors.Is(err, ends.ErrMediaType) && c.Protocol != nil {
 		err = dialect.Refuse(ends.ErrMediaType, "send %s, in UTF-8, and say so in Content-Type", strings.Join(types, " or "))
+	}
+	if err == nil {
+		c.body, c.read = body, true
 	}
 	return body, err
 }
@@ -329,6 +345,63 @@ func untrailed(err error) error {
 		return &schema.BatchError{Line: at.Line, Err: refused}
 	}
 	return refused
+}
+
+// Snapshot returns the fold of a run, or of a child by its own id and numbers, at exactly through: the payload of an event with
+// the id, time and number of its last record (schema/contracts/snapshot.schema.json). 0 is the newest record, which costs least.
+// The bytes are shared and must not be changed. The error wraps fanout.ErrNotFound, fanout.ErrFuture for a record that is not there,
+// fanout.ErrExpired where the beginning is no longer kept, or schema.ErrTooLarge.
+func (c *Call) Snapshot(ctx context.Context, run string, through schema.Seq) (schema.Event, error) {
+	key, err := c.named(run)
+	if err != nil {
+		return schema.Event{}, err
+	}
+	return c.Node.cfg.State.Snapshot(c.lane(ctx), key, through)
+}
+
+// Wait returns the head of a run once that has a record after the one with number after. Until then the run's topic keeps the
+// call, as it keeps a silent stream: nobody asks again and again. The error wraps fanout.ErrNotFound for a run that is not there,
+// and ends.ErrDraining when the node goes away; the context's cause ends the waiting too.
+func (c *Call) Wait(ctx context.Context, run string, after schema.Seq) (schema.Head, error) {
+	head, err := c.Head(ctx, run)
+	if err != nil || head.Last > after {
+		return head, err
+	}
+	key := schema.RunKey{Tenant: c.Caller.Tenant, Run: run}
+	sub, err := c.Node.cfg.Runs.Hub.Subscribe(ctx, key, head.Last)
+	if err != nil {
+		return head, err
+	}
+	defer sub.Close()
+	for last := head.Last; last <= after; {
+		if err := c.park(ctx, sub); err != nil {
+			return head, err
+		}
+		batch, err := sub.Next(ctx)
+		if err != nil {
+			return head, err
+		}
+		if n := len(batch.Packs); n > 0 {
+			last = batch.Packs[n-1].Last()
+		}
+	}
+	return c.Head(ctx, run)
+}
+
+// park waits until a subscription has something, the context ends, or the node goes away.
+func (c *Call) park(ctx context.Context, sub *fanout.Subscription) error {
+	wake := make(chan struct{}, 1)
+	if sub.Notify(func(bool) { wake <- struct{}{} }) {
+		return nil
+	}
+	select {
+	case <-wake:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.Node.cfg.Closing:
+		return ends.ErrDraining
+	}
 }
 
 // Failing returns the names of what the node needs and has not now, as it was found a moment ago at the earliest.

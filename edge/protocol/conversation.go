@@ -69,10 +69,8 @@ func (v *Conversation) Validate() error {
 type Heartbeat struct {
 	Every  time.Duration     // of silence in both directions, after which Send is called
 	Send   func(*Talk) error // sends a frame; an error counts as one of Received
-	Misses int               // of them in a row that the client may leave without an answer; 0: any number
+	Misses int               // of them in a row that the client may leave unanswered, any message is an answer; 0: any number
 	Lost   Close             // what it gets then; the zero value: 1001
-	// Strict means that only Talk.Alive answers; else every message of the client does.
-	Strict bool
 }
 
 // Close is the error with which a handler ends a conversation.

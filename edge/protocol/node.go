@@ -26,6 +26,7 @@ type NodeConfig struct {
 	LogTimeout time.Duration
 	Hooks      live.Hooks
 	Failing    func(context.Context) []string // names of what the node needs and has not now
+	Closing    <-chan struct{}                // is closed when the node begins to go away
 }
 
 // Node is what the routes of an edge node share. It is safe for concurrent use.

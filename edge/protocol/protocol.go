@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"agentstream/edge/auth"
@@ -13,16 +14,15 @@ import (
 
 // Protocol is all that a wire protocol brings to an edge. It is handed in by cmd and never changed.
 type Protocol struct {
-	// Dialect names the streams, reads the requests for them, translates records into frames, and words refusals.
+	// Dialect reads the requests for streams, translates records into frames, and words refusals.
 	Dialect dialect.Dialect
-	// Routes are what is answered beside the streams. Where a route and a stream share a path, the stream is served to
-	// those who name its media type.
+	// Streams are all that is streamed, each once.
+	Streams []Stream
+	// Routes are what is answered besides the streams. Where a route and a stream share a method and a path, Stream.Asked
+	// decides.
 	Routes []Route
 	// Conversations are the WebSockets on which clients send messages.
 	Conversations []Conversation
-	// Streams say of the dialect's streams, by Stream.Name, what a translation cannot; one that is not named has the zero
-	// value's.
-	Streams map[string]Stream
 	// Unread returns the feed of which an event, stored in a run by anybody, is one that no client of the protocol is shown; "" for
 	// none. It is for metrics alone, and is asked for each event that this edge stores. nil: the protocol has no feeds.
 	Unread func(run string, e *schema.Event) string
@@ -33,8 +33,6 @@ type Protocol struct {
 	// that. Stream of the input is the method, "/package.Service/Method". nil: they hear that they may not. What others send is read by
 	// who serves it.
 	Envelope func(dialect.Input) error
-	// Coding is how its messages of gRPC hold what handlers read and write.
-	Coding Coding
 	// Key is a header, in its canonical form, in which clients may send the credential that others send as a bearer token in
 	// Authorization; "" is none.
 	Key string
@@ -68,10 +66,16 @@ type Ticket struct {
 	auth.Terms
 }
 
-// Stream is what a protocol says of one of its dialect's streams, besides dialect.Stream. The zero value is a stream
-// that is read.
+// Stream is one stream of a protocol. A field that is zero adds nothing.
 type Stream struct {
-	Needs auth.Scope // of the caller; 0: auth.ScopeRead. Begin needs auth.ScopeWrite as well.
+	dialect.Stream
+	// Needs is the scope of the caller; 0: auth.ScopeRead. Begin needs auth.ScopeWrite as well.
+	Needs auth.Scope
+	// Asked reports whether a request wants the stream where a route answers the same method and path with an object. All that
+	// the request says may decide: query, body, Accept (AcceptsEvents). It is asked before anything else reads the request, which
+	// may be malformed. With Body, which is read first, the scopes of the route must be those of the stream. nil: no route shares
+	// the path.
+	Asked func(dialect.Input) bool
 	// Begin does what comes before the stream, and reads the request in the place of the dialect's Open; nil: that does
 	// it. What it writes counts against the tenant's limits. Its error is answered as a route's. It returns where the
 	// stream begins. A client that was cut off comes again with the same Idempotency-Key.
@@ -81,24 +85,59 @@ type Stream struct {
 	// stream.
 	Serve func(*Call, dialect.Input, Sending) error
 	// Admit decides whether a stream that is read may be opened, before anything is opened, and may change where it begins; nil: the
-	// dialect's Open has decided. Its error is answered as a route's.
+	// dialect's Open has decided. Its error is answered as a route's; dialect.ErrComplete says that there is nothing to be streamed.
 	Admit func(*Call, *dialect.Request) error
-	// Around serves a stream of gRPC that reads a run, by calling serve once, and returns its error. It may do something beside that and
-	// behind it. nil: serve is called.
+	// Prelude returns the frames that the stream begins with at its seam, after those of a dialect.Opener and before any of a
+	// record. All that this one request says may decide, and the run as it is at the seam: they go to this client alone, so all
+	// else is still shared with whoever asks for the same. One with a token moves the client's cursor. Its error is answered as a
+	// route's. nil: there are none.
+	Prelude func(*Call, Seam) ([]dialect.Frame, error)
+	// CaughtUp returns the frame that is sent once the client has everything that there was when the stream was opened. last is
+	// the newest record that was looked at, 0 for a run that is not there yet. nil: there is none.
+	CaughtUp func(last schema.Seq) dialect.Frame
+	// Around serves a stream of gRPC that reads a run, by calling serve once, and returns its error. It may do something meanwhile and
+	// after that. nil: serve is called.
 	Around func(c *Call, req dialect.Request, serve func() error) error
 	// Complete answers a client of SSE that has all that the stream would bring; nil: 204.
 	Complete func(*Call) error
 	// Format is how SSE is written; nil: sse.Plain.
 	Format *sse.Format
-	// KeepAlive is in the place of Protocol.KeepAlive; 0: that.
-	KeepAlive time.Duration
-	// Missed is the comment that informs a client without a cursor how many records are no longer kept, where there are any
-	// (dialect.Request.Kept). Replayed is the one behind all that there was when the stream was opened; it gets the newest
-	// record that was looked at, 0 for a run that is not there yet. Only SSE has comments. nil: there is none.
-	Missed, Replayed func(schema.Seq) string
-	// Heartbeat is the sign of life, in the form of the stream's other frames; nil: the transport's own, which is a comment, or
-	// the ping of WebSocket or HTTP/2. One with a token would move the client's cursor.
-	Heartbeat *dialect.Frame
+}
+
+// Seam is where a stream begins: what its client has ends there, and all that follows comes from the log.
+type Seam struct {
+	Input   dialect.Input   // the request as it came
+	Request dialect.Request // as it was opened: Child and Span are what was found
+	After   schema.Seq      // the last record that the client has
+	Last    schema.Seq      // the newest record when the stream was opened
+	Missed  schema.Seq      // records before it that are no longer kept, of a client without a cursor (dialect.Request.Kept)
+	// State is a copy of the projector that was fed everything up to After; nil where the dialect's have no state.
+	State dialect.Stateful
+}
+
+// AcceptsEvents reports whether a request names the media type of server-sent events in Accept. A client that accepts anything
+// does not. It is a Stream.Asked.
+func AcceptsEvents(in dialect.Input) bool {
+	for _, line := range in.Header["Accept"] {
+		for part := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(part, ";")
+			if strings.EqualFold(strings.TrimSpace(name), "text/event-stream") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Declared returns the streams of a protocol, those of its conversations included.
+func (p Protocol) Declared() (list []dialect.Stream) {
+	for i := range p.Streams {
+		list = append(list, p.Streams[i].Stream)
+	}
+	for i := range p.Conversations {
+		list = append(list, p.Conversations[i].Stream)
+	}
+	return list
 }
 
 // Sending is what a stream that is no run's is sent with.

@@ -63,7 +63,7 @@ func (t *Talk) Begin(sink live.Socket, request *http.Request) {
 // Receive deals with a message. An error says that the conversation is over.
 func (t *Talk) Receive(message []byte) error {
 	return t.conv.Turn(func() error {
-		t.conv.Heard(!t.of.Heartbeat.Strict)
+		t.conv.Heard()
 		return t.deal(message, func() error { return t.of.Received(t, message) })
 	})
 }
@@ -72,7 +72,7 @@ func (t *Talk) Receive(message []byte) error {
 // is over.
 func (t *Talk) Refuse(bad *Close, over bool) error {
 	return t.conv.Turn(func() error {
-		t.conv.Heard(!t.of.Heartbeat.Strict)
+		t.conv.Heard()
 		err := t.deal(nil, func() error { return t.of.Malformed(t, bad) })
 		if err == nil && over {
 			return bad
@@ -106,9 +106,6 @@ func (t *Talk) timedOut() {
 		return dialect.Refuse(ends.ErrBodyTimeout, "nothing was sent that this conversation waits for")
 	})
 }
-
-// Alive records that the client has answered a heartbeat.
-func (t *Talk) Alive() { t.conv.Heard(true) }
 
 func (t *Talk) ended(id string, err error) error {
 	if t.of.Ended == nil {
@@ -196,19 +193,6 @@ func (t *Talk) Change(id string, req dialect.Request) (live.Place, error) {
 		return live.Place{}, dialect.Refuse(dialect.ErrNotFound, "there is no subscription with this id")
 	}
 	req.Cursor = dialect.Cursor{Seq: at}
-	return t.Subscribe(id, req)
-}
-
-// Open opens the subscription that the message asks for, as the dialect's Open reads it, or changes the one with this id to that.
-// Its errors are those of Open, and of Subscribe or Change.
-func (t *Talk) Open(id string, change bool) (live.Place, error) {
-	req, err := t.Protocol.Dialect.Open(dialect.Input{Stream: t.of.Name, Path: t.Params.Map(), Body: t.over.message})
-	switch {
-	case err != nil:
-		return live.Place{}, err
-	case change:
-		return t.Change(id, req)
-	}
 	return t.Subscribe(id, req)
 }
 

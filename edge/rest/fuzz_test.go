@@ -34,7 +34,7 @@ func handler(t testing.TB) (http.Handler, *memory.Log) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{{Dialect: native.Dialect{}}}, Authenticate: edgetest.ByTenant})
+	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{native.Protocol()}, Authenticate: edgetest.ByTenant})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -158,6 +158,42 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	return Found{}, bad
 }
 
+// Skip finds the place after n frames, counted from the first one that a request is made of the records from first to last. The
+// error wraps fanout.ErrFuture when there are fewer.
+func (c *Cache) Skip(ctx context.Context, key schema.RunKey, d dialect.Dialect, n int, first, last schema.Seq, req dialect.Request) (Found, error) {
+	p, err := c.Projector(ctx, key, d, first-1, req)
+	if err != nil {
+		return Found{}, err
+	}
+	turn, err := c.begin(ctx, key.Tenant, nil)
+	if err != nil {
+		return Found{}, err
+	}
+	defer turn.release()
+	var frames dialect.Frames
+	for r, err := range (runs.Source{Key: key}).Walk(ctx, c.rs.Hub, first-1, last) {
+		if err != nil {
+			return Found{}, err
+		}
+		if err := p.Project(&frames, r); err != nil {
+			return Found{}, ProjectError(r, err)
+		}
+		if n <= len(frames.List) {
+			found := Found{Seq: r.Seq, Index: n, P: p}
+			for _, f := range frames.List[n:] {
+				found.Rest = append(found.Rest, clone(f))
+			}
+			return found, nil
+		}
+		n -= len(frames.List)
+		frames.Reset()
+		if err := turn.tick(); err != nil {
+			return Found{}, err
+		}
+	}
+	return Found{}, &ends.PositionError{Last: last, Err: fmt.Errorf("%d frames more than there are: %w", n, fanout.ErrFuture)}
+}
+
 // foundAt returns a place among the frames of its record, of which p was sent last.
 func foundAt(at dialect.Place, p dialect.Stateful, from schema.Seq, list []dialect.Frame) Found {
 	n := sort.Search(len(list), func(i int) bool { return list[i].Slot > at.Slot })

@@ -33,12 +33,6 @@ const Notice = 150 * time.Millisecond
 // ErrLate reports that the client has taken what was written, but too slowly. The end of the stream still gets through.
 var ErrLate = fmt.Errorf("a write took too long: %w", dialect.ErrSlowClient)
 
-// Commenter is a Sink whose clients can be sent what is no event.
-type Commenter interface {
-	// Comment writes a text without line breaks, behind what was flushed.
-	Comment(text string) error
-}
-
 // End is why a stream is over and what its client is sent about it, in the words of every transport. The zero End
 // breaks off without a word.
 type End struct {

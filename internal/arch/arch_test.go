@@ -198,6 +198,7 @@ var floors = []floor{
 	{"persister/*", []string{"persister", "schema", "internal/natskit", "internal/backoff"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"protocols/sample", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "schema"}, "the sample knows the contract, and nothing of what serves it"},
+	{"protocols/native", []string{"edge/dialect", "edge/protocol", "schema", "schema/jsonscan"}, "the native routes are the edge's own, so the translation registers itself: no transport, no fanout, no other dialect"},
 	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/runs", "edge/state", "edge/transport", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite knows the contract and what serves it, no dialect"},
 	{"protocols/langgraph/langgraphtest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"protocols/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},

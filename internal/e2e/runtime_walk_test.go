@@ -31,11 +31,11 @@ import (
 
 // allStreams returns every stream of every protocol that a node speaks, and the protocol's name.
 func allStreams() (list []walkedStream) {
-	for _, p := range []protocol.Protocol{{Dialect: native.Dialect{}}, qoderserve.Protocol(qoder.Dialect{}), metisserve.Protocol(metisserve.Config{}),
+	for _, p := range []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{}), metisserve.Protocol(metisserve.Config{}),
 		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{})} {
 		info := p.Dialect.Info()
-		for _, st := range info.Streams {
-			list = append(list, walkedStream{Stream: st, dialect: info.Name})
+		for i := range p.Streams {
+			list = append(list, walkedStream{Stream: p.Streams[i].Stream, dialect: info.Name})
 		}
 		for i := range p.Conversations {
 			st := p.Conversations[i].Stream

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
 	"agentstream/schema"
 )
 
@@ -45,16 +46,28 @@ const Subprotocol = "koder-agent-stream-v1"
 //go:embed agent.binpb
 var descriptors []byte
 
-// Info names the streams.
-func (Dialect) Info() dialect.Info {
+// Protocol returns what an edge mounts: the dialect with its streams. The routes are the edge's own.
+func Protocol() protocol.Protocol {
 	const path = "GET /v1/agent/runs/{run}/stream"
-	return dialect.Info{Name: "native", Files: [][]byte{descriptors}, Streams: []dialect.Stream{
+	p := protocol.Protocol{Dialect: Dialect{}}
+	for _, st := range []dialect.Stream{
 		{Name: StreamSSE, Pattern: path, Transport: dialect.SSE, Mode: dialect.ModeB, Shaped: true, Shared: true},
-		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Shared: true, Subprotocols: []string{Subprotocol, Profile}},
+		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Shared: true,
+			Subprotocols: []string{Subprotocol, Profile}},
 		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true, Shared: true},
-		{Name: PublishWS, Pattern: "GET /v1/agent/events", Transport: dialect.WebSocket, Mode: dialect.ModeD, Publishes: true, MaxMessage: maxPublished, Subprotocols: []string{Subprotocol}},
-		{Name: PublishGRPC, Pattern: "POST /agent.v1.AgentIngest/Publish", Transport: dialect.GRPC, Mode: dialect.ModeD, Publishes: true, MaxMessage: maxPublished},
-	}}
+		{Name: PublishWS, Pattern: "GET /v1/agent/events", Transport: dialect.WebSocket, Mode: dialect.ModeD, Publishes: true,
+			MaxMessage: maxPublished, Subprotocols: []string{Subprotocol}},
+		{Name: PublishGRPC, Pattern: "POST /agent.v1.AgentIngest/Publish", Transport: dialect.GRPC, Mode: dialect.ModeD, Publishes: true,
+			MaxMessage: maxPublished},
+	} {
+		p.Streams = append(p.Streams, protocol.Stream{Stream: st})
+	}
+	return p
+}
+
+// Info names the protocol.
+func (Dialect) Info() dialect.Info {
+	return dialect.Info{Name: "native", Files: [][]byte{descriptors}}
 }
 
 // Open reads what is asked for: from the path, the query and headers, or from the request message of

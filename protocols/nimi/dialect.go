@@ -37,38 +37,11 @@ const (
 	MaxScenario = 1 << 20
 )
 
-// latestProviders is how many of the newest states of providers a client is shown that is behind them.
-const latestProviders = 16
-
-const service = "/nimi.runtime.v1."
-
 // Dialect is the runtime protocol.
 type Dialect struct{}
 
-// Info names the streams.
-func (Dialect) Info() dialect.Info {
-	stream := func(name, method string, mode dialect.Mode) dialect.Stream {
-		return dialect.Stream{Name: name, Pattern: "POST " + service + method, Transport: dialect.GRPC, Mode: mode, MaxMessage: MaxMessage}
-	}
-	scenario := stream(StreamScenario, "RuntimeAiService/StreamScenario", dialect.ModeA)
-	scenario.MaxMessage = MaxScenario
-	providers := stream(StreamProvider, "RuntimeAuditService/SubscribeAIProviderHealthEvents", dialect.ModeD)
-	providers.Latest = latestProviders
-	return dialect.Info{Name: "runtime", Files: [][]byte{files()}, Streams: []dialect.Stream{
-		scenario,
-		stream(StreamJob, "RuntimeAiService/SubscribeScenarioJobEvents", dialect.ModeB),
-		stream(StreamWorkflow, "RuntimeWorkflowService/SubscribeWorkflowEvents", dialect.ModeB),
-		stream(StreamRealtime, "RuntimeAiRealtimeService/ReadRealtimeEvents", dialect.ModeD),
-		stream(StreamAgent, "RuntimeAgentService/SubscribeAgentEvents", dialect.ModeD),
-		stream(StreamAccount, "RuntimeAccountService/SubscribeAccountSessionEvents", dialect.ModeD),
-		stream(StreamMemory, "RuntimeCognitionService/SubscribeMemoryEvents", dialect.ModeD),
-		stream(StreamMessage, "RuntimeAppService/SubscribeAppMessages", dialect.ModeD),
-		stream(StreamTransfer, "RuntimeLocalService/WatchLocalTransfers", dialect.ModeD),
-		providers,
-		stream(StreamHealth, "RuntimeAuditService/SubscribeRuntimeHealthEvents", dialect.ModeD),
-		stream(StreamExport, "RuntimeAuditService/ExportAuditEvents", dialect.ModeC),
-	}}
-}
+// Info names the protocol. Where its streams are served, its registration says.
+func (Dialect) Info() dialect.Info { return dialect.Info{Name: "runtime", Files: [][]byte{files()}} }
 
 // files returns the descriptors of the contract, with all that they import. They are encoded once: what asks for the name of a dialect
 // asks for Info.

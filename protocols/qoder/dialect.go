@@ -28,28 +28,8 @@ const (
 // Bases returns them all.
 func Bases() []string { return []string{BaseCloud, BaseV1, BaseDoubled} }
 
-// Info names the streams: of the session and of one thread, each also on the path of its history for those who
-// ask for a stream there (qoder §1.4).
-func (Dialect) Info() dialect.Info {
-	info := dialect.Info{Name: "qoder"}
-	for _, base := range Bases() {
-		for _, path := range []struct {
-			name, path string
-			asked      bool
-		}{
-			{"session", "/sessions/{run}/events/stream", false},
-			{"session.history", "/sessions/{run}/events", true},
-			{"thread", "/sessions/{run}/threads/{thread}/stream", false},
-			{"thread.history", "/sessions/{run}/threads/{thread}/events", true},
-		} {
-			info.Streams = append(info.Streams, dialect.Stream{
-				Name: path.name + base, Pattern: "GET " + base + path.path, Transport: dialect.SSE, Mode: dialect.ModeD,
-				Shared: true, ByAccept: path.asked,
-			})
-		}
-	}
-	return info
-}
+// Info names the protocol. Where its streams are served, its registration says.
+func (Dialect) Info() dialect.Info { return dialect.Info{Name: "qoder"} }
 
 // Open reads which session or thread is asked for, from where, and with which previews.
 //

@@ -11,6 +11,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/dialect/dialecttest"
 	"agentstream/protocols/qoder"
+	"agentstream/protocols/qoder/serve"
 )
 
 // TestContract: the dialect is what every dialect is.
@@ -19,6 +20,7 @@ func TestContract(t *testing.T) {
 	coordinator := map[string]string{"thread": qoder.ThreadID("run_suite", "")}
 	dialecttest.Suite{
 		Dialect: qoder.Dialect{Increments: true},
+		Streams: serve.Protocol(qoder.Dialect{}).Declared(),
 		Inputs: map[string]dialect.Input{
 			"session":  {Stream: "session" + qoder.BaseCloud},
 			"previews": {Stream: "session.history" + qoder.BaseCloud, Query: previews},

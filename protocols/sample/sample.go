@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
@@ -22,74 +26,89 @@ var service []byte // sample.proto, compiled
 // Protocol returns what an edge mounts.
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
-		Dialect: Dialect{}, Below: []string{"/sample"}, Coding: protocol.StringValues(), LastWords: lastWords,
+		Dialect: Dialect{}, Below: []string{"/sample"}, LastWords: lastWords, Streams: streams(), Conversations: []protocol.Conversation{talk()},
 		Ticket: protocol.Ticket{Param: "attach", Terms: auth.Terms{Prefix: "talk_", TTL: time.Minute, Scopes: auth.ScopeRead | auth.ScopeWrite}},
-		Streams: map[string]protocol.Stream{
-			"feed": {Format: &sse.Format{Name: "sample", Tight: true, IDFirst: true, NoRetry: true},
-				Complete: func(c *protocol.Call) error { return c.ReplyJSON(object{"complete": true}) }},
-			"near": {KeepAlive: 5 * time.Second, Heartbeat: &dialect.Frame{Event: []byte("beat"), Data: []byte("{}")}},
-			"ask":  {Begin: ask},
-			"look": {Missed: func(n schema.Seq) string { return fmt.Sprintf("%d are gone", n) },
-				Replayed: func(at schema.Seq) string { return fmt.Sprintf("up to %d", at) }},
-		},
 		Routes: []protocol.Route{
-			{Pattern: "GET /talk/tickets/{run}", Needs: auth.ScopeRead, Serve: protocol.Answer(ticket)},
-			{Pattern: "POST /sample/{run}/notes", RPC: "/sample.v1.Sample/Say", MaxMessage: 1 << 10, Needs: auth.ScopeWrite, Writes: true, Serve: protocol.Answer(note)},
-			{Pattern: "GET /sample/{run}/notes", Needs: auth.ScopeRead, Serve: protocol.Answer(notes)},
+			{Pattern: "GET /talk/tickets/{run}", Needs: auth.ScopeRead, Serve: answer(ticket)},
+			{Pattern: "POST /sample/{run}/notes", RPC: "/sample.v1.Sample/Say", MaxMessage: 1 << 10, Needs: auth.ScopeWrite, Writes: true, Serve: answer(note)},
+			{Pattern: "GET /sample/{run}/notes", Needs: auth.ScopeRead, Serve: answer(notes)},
+			{Pattern: "GET /sample/{run}/newer", Needs: auth.ScopeRead, Serve: answer(newer)},
 		},
-		Conversations: []protocol.Conversation{{
-			Stream: dialect.Stream{Name: "talk", Pattern: "GET /talk/{room}", Mode: dialect.ModeB, Shared: true, Subprotocols: []string{"talk"}, MaxMessage: 4 << 10},
-			Needs:  auth.ScopeRead, Late: true, Subscriptions: 2, Patience: time.Minute, TimedOut: protocol.Close{Code: 4008, Reason: "say something"},
-			Heartbeat: protocol.Heartbeat{Every: time.Minute, Misses: 2, Strict: true, Lost: protocol.Close{Code: 4001, Reason: "are you there?"},
-				Send: func(t *protocol.Talk) error { return t.SendJSON(object{"re": "beat", "id": "", "at": t.Beats}) }},
-			Opened:   func(t *protocol.Talk) error { return t.SendJSON(object{"re": "hello", "id": t.Path("room"), "at": 0}) },
-			Received: protocol.Exchange(received),
-			Malformed: func(_ *protocol.Talk, bad *protocol.Close) error {
-				return &protocol.Close{Code: 3000 + bad.Code, Reason: "text is read"}
-			},
-			Ended: ended,
-		}},
 	}
 }
 
-// Dialect shows the type of each record, and behind a text the bytes of all texts so far.
+// streams are declared here, each once.
+func streams() []protocol.Stream {
+	of := func(name, pattern string, t dialect.Transport) dialect.Stream {
+		return dialect.Stream{Name: name, Pattern: pattern, Transport: t, Mode: dialect.ModeB, Shared: true}
+	}
+	feed, watch := of("feed", "GET /sample/{run}/feed", dialect.SSE), of("watch", "POST /sample.v1.Sample/Watch", dialect.GRPC)
+	socket := of("feed.ws", "GET /sample/{run}/feed", dialect.WebSocket)
+	feed.Children, watch.Children, socket.Children = true, true, true
+	watch.MaxMessage, socket.Subprotocols = 1<<10, []string{"sample"}
+	near, look, ask := of("near", "GET /sample/{run}/near", dialect.SSE), of("look", "POST /sample/look", dialect.SSE), of("ask", "POST /sample/{run}/ask", dialect.SSE)
+	near.Backlog = 8
+	look.Body, ask.Body = []string{"application/json"}, []string{"application/json"}
+	return []protocol.Stream{
+		{Stream: feed, Format: &sse.Format{Name: "sample", IDFirst: true, NoRetry: true},
+			Complete: func(c *protocol.Call) error { return c.ReplyJSON(object{"complete": true}) }},
+		{Stream: socket}, {Stream: watch}, {Stream: near},
+		{Stream: look, Prelude: greet, CaughtUp: caughtUp},
+		{Stream: ask, Begin: begin},
+		{Stream: of("notes", "GET /sample/{run}/notes", dialect.SSE), Asked: func(in dialect.Input) bool { return in.Query.Has("stream") || protocol.AcceptsEvents(in) }},
+	}
+}
+
+// Dialect shows the type of each record, and after a text the bytes of all texts so far.
 type Dialect struct{}
 
-func (Dialect) Info() dialect.Info {
-	const mode, json = dialect.ModeB, "application/json"
-	return dialect.Info{Name: "sample", Files: [][]byte{service}, Streams: []dialect.Stream{
-		{Name: "feed", Pattern: "GET /sample/{run}/feed", Transport: dialect.SSE, Mode: mode, Shared: true, Children: true},
-		{Name: "feed.ws", Pattern: "GET /sample/{run}/feed", Transport: dialect.WebSocket, Mode: mode, Shared: true, Children: true, Subprotocols: []string{"sample"}},
-		{Name: "watch", Pattern: "POST /sample.v1.Sample/Watch", Transport: dialect.GRPC, Mode: mode, Shared: true, Children: true, MaxMessage: 1 << 10},
-		{Name: "near", Pattern: "GET /sample/{run}/near", Transport: dialect.SSE, Mode: mode, Shared: true, Backlog: 8},
-		{Name: "look", Pattern: "POST /sample/look", Transport: dialect.SSE, Mode: mode, Shared: true, Body: []string{json}},
-		{Name: "ask", Pattern: "POST /sample/{run}/ask", Transport: dialect.SSE, Mode: mode, Shared: true, Body: []string{json}},
-	}}
-}
+func (Dialect) Info() dialect.Info { return dialect.Info{Name: "sample", Files: [][]byte{service}} }
 
 // asked is what a client asks for, in a path, a query or a message.
 type asked struct {
 	Run, Only, Turn, Last, Text, Page, ID, Do string
 	Newest, Await, Kept, Down                 bool
 	After                                     schema.Seq
-	At                                        int
 	Types                                     []string
+}
+
+// read reads a body, or a query, and the run of the path.
+func read(in dialect.Input) (a asked, err error) {
+	q := in.Query
+	a = asked{Last: in.Header.Get("Last-Event-ID"), Only: q.Get("only"), Turn: q.Get("turn"), Page: q.Get("page"),
+		Newest: q.Has("newest"), Await: q.Has("await"), Kept: q.Has("kept"), Down: q.Has("down")}
+	if a.After, err = schema.ParseCursor(cmp.Or(q.Get("after"), "0")); err != nil {
+		return a, err
+	}
+	if in.Body != nil && json.Unmarshal(in.Body, &a) != nil {
+		return a, dialect.Refuse(dialect.ErrBadRequest, "not an object with fields of the right types")
+	}
+	a.Run = cmp.Or(in.Path["run"], a.Run)
+	return a, nil
 }
 
 // Open reads a request. Frames of a subscription name it, so subscriptions share none.
 func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
-	a := asked{Last: in.Header.Get("Last-Event-ID")}
-	if err = in.Decode(&a); err != nil {
+	if in.Stream == "watch" {
+		if in.Body, err = unwrap(in.Body); err != nil {
+			return req, err
+		}
+	}
+	a, err := read(in)
+	if err != nil {
 		return req, err
 	}
 	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Kept: a.Kept, Form: a.ID, Cursor: dialect.Cursor{Seq: a.After}}
+	if a.Turn == "newest" {
+		req.Span = dialect.SpanNewest
+	}
 	if err = schema.ValidRunID(a.Run); err != nil {
 		return req, err
 	}
 	if in.Stream == "talk" {
 		req.Filter.Types = a.Types
 	}
-	kinds, ok := map[string]dialect.Selection{"": nil, "type": dialect.OfKind(kindType), "sum": dialect.OfKind(kindSum)}, false
+	kinds, ok := map[string]dialect.Selection{"": nil, "type": ofKind(kindType), "sum": ofKind(kindSum)}, false
 	if req.Select, ok = kinds[a.Only]; !ok {
 		return req, dialect.Refuse(dialect.ErrBadRequest, "only is neither sum nor type")
 	}
@@ -109,17 +128,44 @@ func lastWords(st dialect.Stream, why dialect.Problem, begun bool, end *transpor
 	if begun && st.Name != "talk" && (why.Reason == dialect.ReasonShutdown || why.Reason == dialect.ReasonOverflow) {
 		end.Clean, end.Close, end.Message = true, 4000+int(why.Reason), "come again"
 		end.Last = []dialect.Frame{{Event: []byte("again"), Data: fmt.Appendf(nil, `{"why":%q}`, why.Reason)}}
+		if st.Transport == dialect.GRPC {
+			end.Last[0].Data = wrap(end.Last[0].Data)
+		}
 	}
+}
+
+// greet makes what a stream begins with out of what its client has said, and what the run has come to.
+func greet(_ *protocol.Call, at protocol.Seam) (list []dialect.Frame, err error) {
+	if at.Missed > 0 {
+		list = append(list, dialect.Frame{Comment: true, Data: fmt.Appendf(nil, "%d are gone", at.Missed)})
+	}
+	a, err := read(at.Input)
+	if err == nil && a.Text != "" {
+		list = append(list, dialect.Frame{Event: []byte("greeting"), Data: fmt.Appendf(nil, `{"text":%q,"sum":%d}`, a.Text, at.State.(*projector).text)})
+	}
+	return list, err
+}
+
+func caughtUp(last schema.Seq) dialect.Frame {
+	return dialect.Frame{Comment: true, Data: fmt.Appendf(nil, "up to %d", last)}
 }
 
 // Kinds of frames, which are their slots as well: the same whatever the client asks for.
 const kindType, kindSum = 0, 1
 
+// ofKind selects the frames of one kind.
+type ofKind int
+
+func (k ofKind) Key() string                 { return fmt.Sprint(int(k)) }
+func (k ofKind) Shows(f *dialect.Frame) bool { return f.Kind == int(k) }
+
 type projector struct {
 	req   dialect.Request
 	text  int // bytes
 	gone  bool
-	turns dialect.Turns
+	turns dialect.Spans
+	turn  string // that goes on; "": none does
+	nth   int    // place of the newest record among its turn's, from 1
 }
 
 func (Dialect) Projector(req dialect.Request) dialect.Projector {
@@ -133,8 +179,9 @@ func (Dialect) Projector(req dialect.Request) dialect.Projector {
 }
 
 func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
-	typ, turn := string(r.Type), p.turns.Add(r)
-	if p.gone = p.gone || typ == schema.TypeSessionDeleted; typ == schema.TypeTextDelta {
+	typ, turn := string(r.Type), p.follow(r)
+	p.gone = p.gone || typ == schema.TypeSessionDeleted
+	if typ == schema.TypeTextDelta {
 		p.text += len(r.Payload())
 	}
 	if out == nil || p.req.Child != "" && string(r.Child) != p.req.Child || p.req.Span != "" && p.req.Span != turn {
@@ -143,7 +190,7 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 	if p.req.Span == "" {
 		p.add(out, r, kindType, `{"seq":%d,"type":%q,"child":%q}`, r.Seq, r.Type, r.Child)
 	} else {
-		p.add(out, r, kindType, `{"turn":%d,"nth":%d,"type":%q}`, p.turns.Find(turn).Number, p.turns.Nth, r.Type)
+		p.add(out, r, kindType, `{"turn":%d,"nth":%d,"type":%q}`, p.turns.Find(turn).Number, p.nth, r.Type)
 	}
 	out.List[0].Again = typ == schema.TypeTurnStart // who begins within a turn gets it once more
 	if typ == schema.TypeTextDelta {
@@ -153,10 +200,39 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 	return nil
 }
 
+// follow returns the turn that a record is of; "" is none.
+func (p *projector) follow(r schema.Record) (turn string) {
+	if p.turn == "" && string(r.Type) == schema.TypeTurnStart {
+		var of struct {
+			ID string `json:"turn_id"`
+		}
+		if json.Unmarshal(r.Payload(), &of) == nil && of.ID != "" {
+			p.turn, p.nth = of.ID, 0
+			p.turns.Begin(p.turn, r.Seq)
+		}
+	}
+	p.nth++
+	turn = p.turn
+	if turn != "" && string(r.Type) == schema.TypeTurnEnd {
+		p.turns.End(turn, r.Seq)
+		p.turn = ""
+	}
+	return turn
+}
+
 // add appends a frame whose id is of the run or child that the client named.
 func (p *projector) add(out *dialect.Frames, r schema.Record, kind int, format string, args ...any) {
 	id := dialect.Place{Seq: r.Seq, Slot: kind}.AppendID(nil, cmp.Or(p.req.Child, p.req.Run))
-	out.Add(dialect.Frame{Event: []byte("sample"), Data: fmt.Appendf(nil, format, args...), Token: id, Slot: kind, Kind: kind, Lane: r.Child})
+	f := dialect.Frame{Event: []byte("sample"), Data: fmt.Appendf(nil, format, args...), Token: id, Slot: kind, Kind: kind, Lane: r.Child}
+	out.Add(p.carried(f))
+}
+
+// carried returns a frame as its transport has it.
+func (p *projector) carried(f dialect.Frame) dialect.Frame {
+	if p.req.Stream == "watch" {
+		f.Data = wrap(f.Data)
+	}
+	return f
 }
 
 // Open acknowledges the stream. One that begins at the newest event gets a snapshot.
@@ -165,18 +241,13 @@ func (p *projector) Open(out *dialect.Frames, after schema.Seq) error {
 	if p.req.Newest {
 		f = dialect.Frame{Event: []byte("snapshot"), Data: fmt.Appendf(nil, `{"after":%d,"sum":%d}`, after, p.text)}
 	}
-	out.Add(f)
-	out.Again = p.turns.Find(p.turns.Now).First
-	return nil
-}
-
-func (p *projector) Close(out *dialect.Frames) error {
-	out.Add(dialect.Frame{Event: []byte("bye"), Data: fmt.Appendf(nil, `{"sum":%d}`, p.text)})
+	out.Add(p.carried(f))
+	out.Again = p.turns.Find(p.turn).First
 	return nil
 }
 
 func (p *projector) For(req dialect.Request) dialect.Stateful {
-	return &projector{req, p.text, p.gone, p.turns.Clone()}
+	return &projector{req, p.text, p.gone, p.turns.Clone(), p.turn, p.nth}
 }
 
 func (p *projector) Span(req dialect.Request) dialect.Span { return p.turns.Find(req.Span) }
@@ -191,6 +262,52 @@ func (p *projector) Admit(dialect.Request) error {
 
 type object = map[string]any
 
+// wrap returns a text as a google.protobuf.StringValue.
+func wrap(text []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), text)
+}
+
+func unwrap(message []byte) ([]byte, error) {
+	var m wrapperspb.StringValue
+	if proto.Unmarshal(message, &m) != nil {
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "not a StringValue")
+	}
+	return []byte(m.GetValue()), nil
+}
+
+// answer returns a route that reads its request and answers with what serve returns, over HTTP and gRPC.
+func answer(serve func(context.Context, *protocol.Call, asked) (any, error)) func(*protocol.Call) error {
+	return protocol.Bounded(func(ctx context.Context, c *protocol.Call) error {
+		in := dialect.Input{Path: c.Params.Map()}
+		query, err := c.Query()
+		in.Query = map[string][]string(query)
+		rpc := c.Transport() == dialect.GRPC
+		if err == nil && (rpc || c.Request.Method == "POST") {
+			in.Body, err = c.Message()
+		}
+		if err == nil && rpc {
+			in.Body, err = unwrap(in.Body)
+		}
+		if err != nil {
+			return err
+		}
+		a, err := read(in)
+		if err != nil {
+			return err
+		}
+		v, err := serve(ctx, c, a)
+		if err != nil {
+			return err
+		}
+		if !rpc {
+			return c.ReplyJSON(v)
+		}
+		text, err := json.Marshal(v)
+		c.Reply(200, wrap(text))
+		return err
+	})
+}
+
 func event(typ, field, text string) []schema.Event {
 	payload, _ := json.Marshal(object{field: text}) // it never fails
 	return []schema.Event{{Type: typ, Payload: payload}}
@@ -204,11 +321,14 @@ func ticket(ctx context.Context, c *protocol.Call, a asked) (any, error) {
 	return object{"attach": text, "until": until}, err
 }
 
-// ask appends a message and returns the stream from there on, to the end of the turn.
-func ask(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
-	var a asked
+// begin appends a message and returns the stream from there on, to the end of the turn.
+func begin(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
 	req, err := Dialect{}.Open(in)
-	if err = cmp.Or(err, in.Decode(&a)); err != nil {
+	if err != nil {
+		return req, err
+	}
+	a, err := read(in)
+	if err != nil {
 		return req, err
 	}
 	ctx, cancel := c.Bounded()
@@ -236,42 +356,13 @@ func note(ctx context.Context, c *protocol.Call, a asked) (any, error) {
 
 // notes answers with a page of the types of a run's records.
 func notes(ctx context.Context, c *protocol.Call, a asked) (any, error) {
-	h := protocol.History{Call: c, Request: dialect.Request{Run: a.Run, Select: dialect.OfKind(kindType)}, Page: protocol.Page{Limit: 2}}
+	h := protocol.History{Call: c, Request: dialect.Request{Run: a.Run, Select: ofKind(kindType)}, Page: protocol.Page{Limit: 2}}
 	next, err := h.Read(ctx, a.Page, a.Down)
 	return object{"notes": &h.Page, "next": next}, err
 }
 
-func ended(t *protocol.Talk, id string, err error) error {
-	if err != nil {
-		return err
-	}
-	return t.SendJSON(object{"re": "ended", "id": id, "at": 0})
-}
-
-func received(t *protocol.Talk, m asked) (answer any, err error) {
-	at, ok := schema.Seq(0), true
-	switch t.Await(0); m.Do {
-	case "ping":
-	case "bye":
-		err = &protocol.Close{Code: 1000, Reason: "bye"}
-	case "alive":
-		if m.At != t.Beats {
-			return nil, dialect.Refuse(dialect.ErrBadRequest, "that is not the newest heartbeat")
-		}
-		t.Alive()
-		return nil, nil
-	case "subscribe", "change":
-		place, err := t.Open(m.ID, m.Do == "change")
-		return object{"re": m.Do, "id": m.ID, "at": place.After}, err
-	case "unsubscribe":
-		if at, ok = t.Unsubscribe(m.ID); !ok {
-			err = dialect.ErrNotFound
-		}
-	case "say":
-		err = t.With(auth.ScopeWrite, func() (err error) { answer, err = note(t.Context(), t.Call, m); return err })
-		return answer, err
-	default:
-		err = dialect.ErrBadRequest
-	}
-	return object{"re": m.Do, "id": m.ID, "at": at}, err
+// newer answers when the run has a record after the one that the client has.
+func newer(ctx context.Context, c *protocol.Call, a asked) (any, error) {
+	head, err := c.Wait(ctx, a.Run, a.After)
+	return object{"last": head.Last, "state": head.State}, err
 }

@@ -17,7 +17,7 @@ func TestSample(t *testing.T) {
 	only := func(kind string) url.Values { return url.Values{"only": {kind}} }
 	dialecttest.Suite{
 		Dialect: sample.Dialect{},
-		Streams: []dialect.Stream{sample.Protocol().Conversations[0].Stream},
+		Streams: sample.Protocol().Declared(),
 		Inputs: map[string]dialect.Input{
 			"all":       {Stream: "feed"},
 			"sums":      {Stream: "feed.ws", Query: only("sum")},

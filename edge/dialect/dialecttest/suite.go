@@ -14,8 +14,10 @@ import (
 // Suite holds a dialect to the contract of package dialect: what every dialect promises, whatever its words.
 type Suite struct {
 	Dialect dialect.Dialect
-	// Streams are served besides those of Dialect.Info: what the subscriptions of a conversation are.
+	// Streams are those that the inputs ask for (protocol.Protocol.Declared).
 	Streams []dialect.Stream
+	// Texts are the data of frames that are no JSON.
+	Texts []string
 	// Inputs are requests for a run, by a name. The suite adds the run's id (Path["run"], or as Of has it) and cursors. A
 	// stream that joins deltas (Shaped) is held to less, so an input of it asks for each event.
 	Inputs map[string]dialect.Input
@@ -67,15 +69,16 @@ type client struct {
 	bound *live.Bound
 	req   dialect.Request // without a cursor
 
-	opens, closes int // frames of no record
+	opens int // frames of no record
 }
 
 // hold checks everything that the contract says of frames.
 func (c *client) hold() {
 	c.req = c.open("")
 	c.req.Newest = false // all of it
+	c.nameSpan()
 	c.bound = c.suite.bound(c.t, c.in.Stream)
-	c.ends()
+	c.opening()
 	whole := c.read(c.req)
 	c.sound(whole)
 	c.selected(whole)
@@ -85,6 +88,19 @@ func (c *client) hold() {
 	}
 	c.shared(whole)
 	c.copies()
+}
+
+// nameSpan makes a request for the newest span one for the span that this is, whether it has begun or not.
+func (c *client) nameSpan() {
+	p, ok := c.stateful(c.req)
+	if !ok || c.req.Span != dialect.SpanNewest {
+		return
+	}
+	c.feed(p, c.kept.records)
+	span := p.(dialect.Spanner).Span(c.req)
+	if span.First > 0 {
+		c.req.Span, c.req.Await = span.ID, true
+	}
 }
 
 // open parses the client's request, as one that has the frame with a token, or none.
@@ -136,10 +152,9 @@ func copied(in dialect.Input) dialect.Input {
 // bound finds a stream, or what the subscriptions of a conversation are served as.
 func (s *Suite) bound(t *testing.T, name string) *live.Bound {
 	t.Helper()
-	info := s.Dialect.Info()
-	for _, st := range append(info.Streams, s.Streams...) {
+	for _, st := range s.Streams {
 		if st.Name == name {
-			return &live.Bound{Stream: st, Dialect: s.Dialect, DialectName: info.Name}
+			return &live.Bound{Stream: st, Dialect: s.Dialect, DialectName: s.Dialect.Info().Name}
 		}
 	}
 	t.Fatalf("there is no stream %q", name)

@@ -222,7 +222,7 @@ func TestUnary(t *testing.T) {
 func TestRequestSizePerMethod(t *testing.T) {
 	tr := transportOf(t, Config{MaxRequest: 100})
 	route := func(n int) http.HandlerFunc {
-		own, err := tr.For(n, 0, nil)
+		own, err := tr.For(n, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestRequestSizePerMethod(t *testing.T) {
 			}
 		}
 	}
-	if _, err := tr.For(-1, 0, nil); err == nil {
+	if _, err := tr.For(-1, 0); err == nil {
 		t.Error("-1 bytes")
 	}
 }

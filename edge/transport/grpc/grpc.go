@@ -27,8 +27,6 @@ type Config struct {
 	Slow           time.Duration // a write that took longer is told by Flush (transport.ErrLate); 0: none is
 	RequestTimeout time.Duration // for the request message, all of it; default 10 s
 	MaxRequest     int           // largest request message, bytes, decompressed; default 64 KiB
-	// Encode appends the message that a frame's data becomes; nil: data are messages.
-	Encode func(dst, data []byte) []byte
 }
 
 func (c Config) withDefaults() Config {
@@ -69,11 +67,11 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// For returns a Transport for methods whose largest request message has n bytes, 0: as many as t's, whose messages are what
-// encode makes of frames' data (Config.Encode), and whose clients are slow as Config.Slow says.
-func (t *Transport) For(n int, slow time.Duration, encode func(dst, data []byte) []byte) (*Transport, error) {
+// For returns a Transport for methods whose largest request message has n bytes, 0: as many as t's, and whose clients are slow as
+// Config.Slow says.
+func (t *Transport) For(n int, slow time.Duration) (*Transport, error) {
 	cfg := t.cfg
-	cfg.Slow, cfg.Encode = slow, encode
+	cfg.Slow = slow
 	if n != 0 {
 		cfg.MaxRequest = n
 	}

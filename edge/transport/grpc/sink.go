@@ -43,7 +43,6 @@ type Sink struct {
 	conn   connect.StreamingHandlerConn // nil within a Both, up to its end
 	opened bool                         // headers have been handed over
 	buf    *[]byte
-	coded  []byte // the newest frame, as Config.Encode has it
 	out    *transport.Response
 	end    *transport.End
 	failed error
@@ -68,8 +67,7 @@ func (s *Sink) open() error {
 	return s.failed
 }
 
-// Write takes frames, whose data are encoded messages, or what Config.Encode makes such of. They go out when 64 KiB are together, the rest
-// with Flush.
+// Write takes frames, whose data are encoded messages. They go out when 64 KiB are together, the rest with Flush.
 func (s *Sink) Write(frames []dialect.Frame) error {
 	if len(frames) == 0 {
 		return nil
@@ -89,10 +87,6 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 }
 
 func (s *Sink) frame(data []byte) error {
-	if encode := s.c.t.cfg.Encode; encode != nil {
-		s.coded = encode(s.coded[:0], data)
-		data = s.coded
-	}
 	b := *s.buf
 	if len(b) > 0 && len(b)+prefix+len(data) > chunk {
 		if err := s.send(b); err != nil {
@@ -182,5 +176,5 @@ func (s *Sink) push() error {
 
 func (s *Sink) release() {
 	s.c.t.buffers.Put(s.buf)
-	s.buf, s.coded = nil, nil
+	s.buf = nil
 }

@@ -48,9 +48,8 @@ type Direct struct {
 }
 
 var (
-	_ transport.Sink      = (*Direct)(nil)
-	_ transport.Direct    = (*Direct)(nil)
-	_ transport.Commenter = (*Direct)(nil)
+	_ transport.Sink   = (*Direct)(nil)
+	_ transport.Direct = (*Direct)(nil)
 )
 
 // ErrNotDirect reports that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS.
@@ -123,7 +122,7 @@ func (t *Transport) appendHead(own, asked http.Header, format *Format) []byte {
 
 // appendRetry appends the reconnection hint. Clients that were cut together must not come back together.
 func (t *Transport) appendRetry(dst []byte, format *Format) []byte {
-	if format.NoRetry || format.Bare {
+	if format.NoRetry {
 		return dst
 	}
 	hint := t.cfg.Retry + rand.N(t.cfg.Retry)
@@ -184,11 +183,6 @@ func (d *Direct) read() {
 
 // Write takes frames. They go out when 64 KiB are together, the rest with Flush.
 func (d *Direct) Write(frames []dialect.Frame) error {
-	if d.buf != nil && d.format.apart(len(*d.buf), frames) {
-		if err := d.flush(); err != nil {
-			return err
-		}
-	}
 	for _, f := range frames {
 		if err := d.frame(f); err != nil {
 			d.release()
@@ -199,7 +193,7 @@ func (d *Direct) Write(frames []dialect.Frame) error {
 }
 
 func (d *Direct) frame(f dialect.Frame) error {
-	if d.buf != nil && !d.format.Whole && len(*d.buf)+len(f.Data) > chunk {
+	if d.buf != nil && len(*d.buf)+len(f.Data) > chunk {
 		if err := d.flush(); err != nil {
 			return err
 		}
@@ -208,7 +202,7 @@ func (d *Direct) frame(f dialect.Frame) error {
 		d.buf = d.t.buffers.Get()
 		*d.buf = d.format.chunked.Begin(*d.buf)
 	}
-	if !d.format.large(f) {
+	if !large(f) {
 		*d.buf = d.format.Append(*d.buf, f)
 		return nil
 	}
@@ -255,16 +249,8 @@ func (d *Direct) Flush() (int64, error) {
 	return n, err
 }
 
-// KeepAlive writes what the format has for it.
+// KeepAlive writes a comment.
 func (d *Direct) KeepAlive() error { return d.write(d.format.sealed) }
-
-// Comment writes a text that is no event, behind what was flushed. It implements transport.Commenter.
-func (d *Direct) Comment(text string) error {
-	if d.format.Bare {
-		return nil
-	}
-	return d.write(d.format.seal(d.format.comment(text)))
-}
 
 // End writes the last frames, where there are any; what was written and not flushed is dropped. The body of a stream that is complete is complete; any
 // other breaks off, which a client of HTTP/1.1 can tell.
@@ -383,11 +369,8 @@ func (d *Direct) Rest(b []byte) error {
 	return d.write(b)
 }
 
-// TryKeepAlive writes what the format has for it.
+// TryKeepAlive writes a comment, without waiting.
 func (d *Direct) TryKeepAlive() ([]byte, error) {
-	if d.format.sealed == nil {
-		return nil, nil
-	}
 	n, err := d.TryWrite(d.format.sealed)
 	return d.format.sealed[n:], err
 }

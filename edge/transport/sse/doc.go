@@ -6,14 +6,13 @@
 // A [Transport] holds what all connections share: settings and a pool of buffers. A [Sink] is one
 // response, a [Direct] one on a connection that was taken over from the HTTP server (HTTP/1.1, whatever
 // the request's method; its body must have been read). Frames are collected by Write and go out with
-// Flush. A [Format] is how a protocol writes its frames, its keep-alives and its headers; [JSONL] writes
-// lines of JSON.
+// Flush. A [Format] is how a protocol writes its frames and its headers.
 //
 // # Contract
 //
 // A frame is written as event, data, id, in that order and in one piece where it fits; a format may want
-// the id first. A client takes the id with the blank line: it has the data by then. Data is one line of
-// JSON, or text of which each line is one of its own. A carriage return ends a line in SSE just as a line
+// the id first. A client takes the id with the blank line: it has the data by then. Data is one line.
+// A carriage return ends a line in SSE just as a line
 // feed does, so neither passes within a line, whatever a frame holds. What a client reads is the same over
 // each kind of connection.
 //

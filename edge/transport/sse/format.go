@@ -17,40 +17,24 @@ import (
 type Format struct {
 	// Name distinguishes formats in profiles and logs; default "sse/1.1".
 	Name string
-	// Tight leaves out the space behind "event:", "data:" and "id:", but where a value begins with one.
-	Tight bool
-	// IDFirst writes the id before event and data, not behind them.
+	// IDFirst writes the id before event and data, not after them: clients that give an id to the event which follows need it.
 	IDFirst bool
-	// Lines means that data are text: each line becomes a data line of its own, and a client reads line feeds
-	// between them. Without it data are one JSON text, whose line breaks become spaces.
-	Lines bool
-	// Bare leaves out all but the data, which are a line: JSON lines, and no server-sent events. Nothing of it
-	// resumes by itself, and there is no keep-alive.
-	Bare bool
-	// Whole means that the frames given to one Write belong together: they leave in one write and in one chunk of
-	// HTTP/1.1, as far as 64 KiB go. Larger ones are copied for it.
-	Whole bool
 	// Header is set over the headers that a stream has by itself: Content-Type, for one. A name without values
 	// removes a header.
 	Header http.Header
 	// NoRetry leaves out the reconnection hint.
 	NoRetry bool
-	// Comment is the text of a keep-alive; default "keepalive". Without line breaks.
-	Comment string
-	// NoKeepAlive means that there is no keep-alive: KeepAlive and TryKeepAlive write nothing.
-	NoKeepAlive bool
 
-	once      sync.Once
-	chunked   transport.Encoding
-	keepAlive []byte // nil: none
-	sealed    []byte // keepAlive as a chunk
+	once    sync.Once
+	chunked transport.Encoding
+	sealed  []byte // keepAlive as a chunk
 }
 
-// Plain is the format of a stream that names none: event, data and id with spaces, a comment as keep-alive.
+// Plain is the format of a stream that names none: event, data and id.
 var Plain = &Format{}
 
-// JSONL is the format of a stream of JSON lines. What writes whole runs as files is package jsonl.
-var JSONL = &Format{Name: "jsonl", Bare: true, NoRetry: true, NoKeepAlive: true, Header: http.Header{"Content-Type": {"application/x-ndjson"}}}
+// keepAlive is the sign of life: a comment.
+var keepAlive = appendComment(nil, []byte("keepalive"))
 
 // ready returns the format with what is made of it once, Plain for nil.
 func (m *Format) ready() *Format {
@@ -62,16 +46,7 @@ func (m *Format) ready() *Format {
 		if m.Name == "" {
 			m.chunked.Name = "sse/1.1"
 		}
-		comment := m.Comment
-		if comment == "" {
-			comment = "keepalive"
-		}
-		switch {
-		case m.NoKeepAlive, m.Bare:
-		default:
-			m.keepAlive = m.comment(comment)
-		}
-		m.sealed = m.seal(m.keepAlive)
+		m.sealed = m.seal(keepAlive)
 	})
 	return m
 }
@@ -97,69 +72,36 @@ func (m *Format) SetHeader(h http.Header) {
 // Append appends one event and a blank line. The id is left out when the frame has no token, which leaves the
 // client's cursor where it is; the event when it has no name.
 func (m *Format) Append(dst []byte, f dialect.Frame) []byte {
-	dst = m.begin(dst, f)
-	if m.Lines && !m.Bare {
-		dst = m.lines(dst, f.Data)
-	} else {
-		dst = appendValue(dst, f.Data)
+	if f.Comment {
+		return appendComment(dst, f.Data)
 	}
-	return m.end(dst, f)
+	dst = m.begin(dst, f)
+	return m.end(appendValue(dst, f.Data), f)
 }
 
 // begin appends everything before the data.
 func (m *Format) begin(dst []byte, f dialect.Frame) []byte {
-	if m.Bare {
-		return dst
-	}
 	if m.IDFirst {
-		dst = m.field(dst, "id:", f.Token)
+		dst = appendField(dst, "id: ", f.Token)
 	}
-	return m.name(m.field(dst, "event:", f.Event), "data:", f.Data)
+	return append(appendField(dst, "event: ", f.Event), "data: "...)
 }
 
-// end appends everything behind the data.
+// end appends everything after the data.
 func (m *Format) end(dst []byte, f dialect.Frame) []byte {
 	dst = append(dst, '\n')
-	if m.Bare {
-		return dst
-	}
 	if !m.IDFirst {
-		dst = m.field(dst, "id:", f.Token)
+		dst = appendField(dst, "id: ", f.Token)
 	}
 	return append(dst, '\n')
 }
 
-// field appends a field that is left out when it is empty.
-func (m *Format) field(dst []byte, name string, value []byte) []byte {
+// appendField appends a field that is left out when it is empty.
+func appendField(dst []byte, name string, value []byte) []byte {
 	if len(value) == 0 {
 		return dst
 	}
-	return append(appendValue(m.name(dst, name, value), value), '\n')
-}
-
-// name appends what stands before a value. A client drops one space there, which must not be the value's own.
-func (m *Format) name(dst []byte, name string, value []byte) []byte {
-	dst = append(dst, name...)
-	if !m.Tight || len(value) > 0 && value[0] <= ' ' { // what becomes a space is one, too
-		dst = append(dst, ' ')
-	}
-	return dst
-}
-
-// lines appends text behind the name of its first line.
-func (m *Format) lines(dst, text []byte) []byte {
-	for {
-		i := bytes.IndexAny(text, "\r\n")
-		if i < 0 {
-			return appendValue(dst, text)
-		}
-		dst = append(appendValue(dst, text[:i]), '\n')
-		if text[i] == '\r' && i+1 < len(text) && text[i+1] == '\n' {
-			i++
-		}
-		text = text[i+1:]
-		dst = m.name(dst, "data:", text)
-	}
+	return append(appendValue(append(dst, name...), value), '\n')
 }
 
 // seal makes a chunk of frames.
@@ -167,30 +109,14 @@ func (m *Format) seal(frames []byte) []byte {
 	return m.chunked.End(append(m.chunked.Begin(nil), frames...))
 }
 
-// comment makes a text a comment, which is no event.
-func (m *Format) comment(text string) []byte {
-	return append(appendValue([]byte(": "), []byte(text)), "\n\n"...)
+// appendComment appends a text as a comment, which is no event.
+func appendComment(dst, text []byte) []byte {
+	return append(appendValue(append(dst, ": "...), text), "\n\n"...)
 }
 
 // large reports whether a frame goes out from the pack's own memory: a reader that is slow on it costs nothing.
-func (m *Format) large(f dialect.Frame) bool {
-	return len(f.Data) >= chunk && !m.Whole && !breaksLine(f.Data)
-}
-
-// apart reports whether frames that belong together must not go behind so many bytes: they would leave in two
-// writes.
-func (m *Format) apart(used int, frames []dialect.Frame) bool {
-	if !m.Whole || used == 0 {
-		return false
-	}
-	for i := range frames {
-		f := &frames[i]
-		used += len(f.Event) + len(f.Data) + len(f.Token) + 32 // names and line ends
-		if m.Lines {
-			used += len("data: ") * (bytes.Count(f.Data, []byte{'\n'}) + bytes.Count(f.Data, []byte{'\r'}))
-		}
-	}
-	return used > chunk
+func large(f dialect.Frame) bool {
+	return len(f.Data) >= chunk && !f.Comment && !breaksLine(f.Data)
 }
 
 // appendValue appends a value. Bytes that would end its line, or that make a client ignore an id

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,25 +62,20 @@ func TestFormats(t *testing.T) {
 		f    dialect.Frame
 		want string
 	}{
-		{"tight", &Format{Tight: true}, frame("a", "{}", "1"), "event:a\ndata:{}\nid:1\n\n"},
-		{"tight keeps a value's own space", &Format{Tight: true}, frame("a", " x", "1"), "event:a\ndata:  x\nid:1\n\n"},
+		{"plain", Plain, frame("a", "{}", "1"), "event: a\ndata: {}\nid: 1\n\n"},
+		{"a value's own space", Plain, frame("a", " x", "1"), "event: a\ndata:  x\nid: 1\n\n"},
 		{"id first", &Format{IDFirst: true}, frame("a", "{}", "1"), "id: 1\nevent: a\ndata: {}\n\n"},
 		{"id first, no token", &Format{IDFirst: true}, frame("a", "{}", ""), "event: a\ndata: {}\n\n"},
-		{"lines", &Format{Lines: true}, frame("a", "x\ny\r\nz\rw", "1"), "event: a\ndata: x\ndata: y\ndata: z\ndata: w\nid: 1\n\n"},
-		{"lines, empty ones", &Format{Lines: true}, frame("", "\n\n", ""), "data: \ndata: \ndata: \n\n"},
-		{"lines, no text", &Format{Lines: true}, frame("a", "", ""), "event: a\ndata: \n\n"},
-		{"lines, tight, with spaces", &Format{Lines: true, Tight: true}, frame("", " x\n y\nz", ""), "data:  x\ndata:  y\ndata:z\n\n"},
-		{"lines leave names and ids on one", &Format{Lines: true}, frame("a\nb", "x", "1\n2"), "event: a b\ndata: x\nid: 1 2\n\n"},
-		{"all", &Format{Tight: true, IDFirst: true, Lines: true}, frame("a", "x\ny", "1"), "id:1\nevent:a\ndata:x\ndata:y\n\n"},
+		{"a text that is no JSON", Plain, frame("", "[DONE]", ""), "data: [DONE]\n\n"},
+		{"line breaks", Plain, frame("a\nb", "x\r\ny", "1\n2"), "event: a b\ndata: x  y\nid: 1 2\n\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := string(tt.m.Append(nil, tt.f)); got != tt.want {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
 			got, _ := parse(tt.want)
-			flat := strings.NewReplacer("\r\n", "\n", "\r", "\n")
-			one := strings.NewReplacer("\n", " ")
-			want := message{one.Replace(string(tt.f.Event)), flat.Replace(string(tt.f.Data)), one.Replace(string(tt.f.Token))}
+			one := strings.NewReplacer("\n", " ", "\r", " ")
+			want := message{one.Replace(string(tt.f.Event)), one.Replace(string(tt.f.Data)), one.Replace(string(tt.f.Token))}
 			if len(got) != 1 || got[0] != want {
 				t.Errorf("a client reads %q, want %q", got, want)
 			}
@@ -87,32 +83,33 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestJSONLines has one line for each frame, and nothing else, over each kind of connection.
-func TestJSONLines(t *testing.T) {
-	big := `"` + strings.Repeat("x", 90<<10) + `"`
-	fs := []dialect.Frame{frame("a", "{\n\"x\":\r1}", "1"), frame("", big, ""), frame("b", "[]", "2")}
-	ways(t, JSONL, func(s transport.Sink) {
-		if err := errors.Join(s.Write(fs), s.KeepAlive()); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.Flush(); err != nil {
-			t.Error(err)
-		}
-	}, func(t *testing.T, resp *http.Response, body string) {
-		if want := "{ \"x\": 1}\n" + big + "\n[]\n"; body != want || resp.Header.Get("Content-Type") != "application/x-ndjson" {
-			t.Errorf("%d bytes, want %d; %v", len(body), len(want), resp.Header)
-		}
-	})
+// TestComment: a comment is no event for a client, whatever it says, and goes out among the frames.
+func TestComment(t *testing.T) {
+	for _, text := range []string{"up to 7", "a\nb", "data: x\n\ndata: y", "", strings.Repeat("x", 90<<10)} {
+		said := dialect.Frame{Comment: true, Data: []byte(text), Event: []byte("a"), Token: []byte("1")}
+		ways(t, &Format{NoRetry: true}, func(s transport.Sink) {
+			if err := errors.Join(s.Write([]dialect.Frame{frame("a", "{}", "1"), said, frame("b", "[]", "2")})); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Flush(); err != nil {
+				t.Error(err)
+			}
+		}, func(t *testing.T, _ *http.Response, body string) {
+			list, rest := parse(body)
+			if want := []message{{"a", "{}", "1"}, {"b", "[]", "2"}}; !slices.Equal(list, want) || len(rest) != 1 || !strings.HasPrefix(rest[0], ":") {
+				t.Errorf("%q is read as %q, with %.80q", text, list, rest)
+			}
+		})
+	}
 }
 
-// FuzzFormats holds that one frame is one event for a reader, in every format, and that text arrives as it was
-// given.
+// FuzzFormats holds that one frame is one event for a reader, in every format.
 func FuzzFormats(f *testing.F) {
 	f.Add("text", "a\nb", "1", uint8(7))
 	f.Add("0", "\x00", "0", uint8(15))
 	f.Add("x\n\ny", " a\r\rb\x00", "\x00\r\n", uint8(15))
 	f.Fuzz(func(t *testing.T, event, data, token string, bits uint8) {
-		m := &Format{Tight: bits&1 > 0, IDFirst: bits&2 > 0, Lines: bits&4 > 0}
+		m := &Format{IDFirst: bits&1 > 0}
 		got := string(m.Append(nil, frame(event, data, token)))
 		if strings.ContainsAny(got, "\r\x00") {
 			t.Fatalf("%q", got)
@@ -121,11 +118,8 @@ func FuzzFormats(f *testing.F) {
 		if len(list) != 1 || len(rest) > 0 {
 			t.Fatalf("not one event: %q", got)
 		}
-		want := strings.NewReplacer("\r\n", " ", "\r", " ", "\n", " ", "\x00", " ")
-		if m.Lines {
-			want = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", " ")
-		}
-		if m.Lines && list[0].data != want.Replace(data) {
+		want := strings.NewReplacer("\r", " ", "\n", " ", "\x00", " ")
+		if list[0].data != want.Replace(data) {
 			t.Errorf("%q is read as %q", data, list[0].data)
 		}
 	})
@@ -190,10 +184,8 @@ func TestFormatOverEachWay(t *testing.T) {
 		alive string
 	}{
 		{"plain", &Format{}, true, ": keepalive\n\n"},
-		{"comment", &Format{Comment: "heartbeat\n", NoRetry: true}, false, ": heartbeat \n\n"},
-		{"tight", &Format{Tight: true, IDFirst: true, Whole: true}, true, ": keepalive\n\n"},
-		{"none", &Format{NoKeepAlive: true, NoRetry: true, Lines: true}, false, ""},
-		{"lines of JSON", &Format{Bare: true}, false, ""},
+		{"id first", &Format{IDFirst: true}, true, ": keepalive\n\n"},
+		{"no hint", &Format{NoRetry: true}, false, ": keepalive\n\n"},
 	} {
 		tt.m.Header = http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "x-protocol": {"a", "b"}, "X-Accel-Buffering": nil}
 		fs := []dialect.Frame{frame("a", "{\n}", "1"), frame("big", big, "2"), frame("", big, ""), frame("z", "[]", "3")}
@@ -233,8 +225,8 @@ func TestFormatOverEachWay(t *testing.T) {
 
 // TestEncodingOfAFormat holds that what is built for many watchers of a format is built once, and read the same.
 func TestEncodingOfAFormat(t *testing.T) {
-	m := &Format{Name: "tight", Tight: true, IDFirst: true, NoRetry: true, NoKeepAlive: true}
-	if m.Encoding() != m.Encoding() || m.Encoding() == Plain.Encoding() || m.Encoding().Name != "tight" || (*Format)(nil).Encoding() != Plain.Encoding() {
+	m := &Format{Name: "own", IDFirst: true, NoRetry: true}
+	if m.Encoding() != m.Encoding() || m.Encoding() == Plain.Encoding() || m.Encoding().Name != "own" || (*Format)(nil).Encoding() != Plain.Encoding() {
 		t.Fatal("an encoding is not its format's")
 	}
 	tr, err := New(Config{})
@@ -265,116 +257,17 @@ func TestEncodingOfAFormat(t *testing.T) {
 	if n, err := d.TryWrite(b); n < len(b) || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	if rest, err := d.TryKeepAlive(); rest != nil || err != nil {
+	if rest, err := d.TryKeepAlive(); len(rest) > 0 || err != nil {
 		t.Errorf("%q, %v", rest, err)
 	}
 	if err := errors.Join(d.Rest(b), d.End(transport.End{Clean: true})); err != nil {
 		t.Error(err)
 	}
-	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != strings.Repeat("id:1\nevent:a\ndata:{}\n\n", 2) {
+	const event = "id: 1\nevent: a\ndata: {}\n\n"
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != event+": keepalive\n\n"+event {
 		t.Errorf("%q, %v", got, err)
 	}
 }
-
-// TestWholeFramesLeaveTogether holds that no chunk of HTTP/1.1 and no write ends between frames that belong
-// together.
-func TestWholeFramesLeaveTogether(t *testing.T) {
-	m := &Format{Whole: true, NoRetry: true}
-	s := func(n int) []dialect.Frame {
-		return []dialect.Frame{frame("a", strings.Repeat("x", n), ""), frame("b", strings.Repeat("y", n), ""), frame("c", "{}", "1")}
-	}
-	groups := [][]dialect.Frame{s(10), s(20 << 10), s(20 << 10), s(30), s(31 << 10), s(100 << 10), s(10)}
-	var want []string
-	for _, g := range groups {
-		b := []byte(nil)
-		for _, f := range g {
-			b = m.Append(b, f)
-		}
-		want = append(want, string(b))
-	}
-	t.Run("direct", func(t *testing.T) {
-		tr, err := New(Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d, err := tr.OpenDirect(w, r, m, func(error) {})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for _, g := range groups {
-				if err := d.Write(g); err != nil {
-					t.Error(err)
-				}
-			}
-			if err := errors.Join(flushDirect(d), d.End(transport.End{Clean: true})); err != nil {
-				t.Error(err)
-			}
-		}))
-		defer srv.Close()
-		conn := dial(t, srv, get)
-		raw, _ := io.ReadAll(conn)
-		_, raw, _ = bytes.Cut(raw, []byte("\r\n\r\n"))
-		at := 0
-		for _, chunk := range chunks(t, raw) {
-			whole := ""
-			for ; at < len(want) && len(whole) < len(chunk); at++ {
-				whole += want[at]
-			}
-			if whole != chunk {
-				t.Fatalf("a chunk of %d bytes ends within group %d", len(chunk), at)
-			}
-		}
-		if at != len(want) {
-			t.Errorf("%d groups, want %d", at, len(want))
-		}
-	})
-	t.Run("server", func(t *testing.T) {
-		tr, err := New(Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := &writes{header: http.Header{}}
-		sink, err := tr.Open(w, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, g := range groups {
-			if err := sink.Write(g); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := flush(sink); err != nil {
-			t.Error(err)
-		}
-		// Ends of groups are ends of writes, but where a group alone is larger than a write.
-		got := strings.Join(w.list, "|")
-		for i, g := range want {
-			if len(g) <= chunk && !strings.Contains(got, g) {
-				t.Errorf("group %d of %d bytes is in two writes", i, len(g))
-			}
-		}
-		if strings.ReplaceAll(got, "|", "") != strings.Join(want, "") {
-			t.Error("other bytes")
-		}
-	})
-}
-
-// writes is a response that keeps each write.
-type writes struct {
-	header http.Header
-	list   []string
-}
-
-func (w *writes) Header() http.Header { return w.header }
-func (w *writes) WriteHeader(int)     {}
-func (w *writes) Write(b []byte) (int, error) {
-	w.list = append(w.list, string(b))
-	return len(b), nil
-}
-func (w *writes) FlushError() error                { return nil }
-func (w *writes) SetWriteDeadline(time.Time) error { return nil }
 
 // chunks takes a body of HTTP/1.1 apart.
 func chunks(t *testing.T, raw []byte) (list []string) {

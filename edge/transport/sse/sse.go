@@ -57,10 +57,7 @@ type Sink struct {
 	buf    *[]byte
 }
 
-var (
-	_ transport.Sink      = (*Sink)(nil)
-	_ transport.Commenter = (*Sink)(nil)
-)
+var _ transport.Sink = (*Sink)(nil)
 
 // Open sends status 200, the headers and the reconnection hint at once, before any event: clients
 // wait for them. Headers that are set on w go out with them. A nil format is Plain. An error wraps dialect.ErrSlowClient or dialect.ErrClientGone, or says that the
@@ -88,11 +85,6 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 	if s.buf == nil {
 		s.buf = s.t.buffers.Get()
 	}
-	if s.format.apart(len(*s.buf), frames) {
-		if err := s.pass(); err != nil {
-			return err
-		}
-	}
 	for _, f := range frames {
 		if err := s.frame(f); err != nil {
 			return err
@@ -102,12 +94,12 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 }
 
 func (s *Sink) frame(f dialect.Frame) error {
-	if len(*s.buf) > 0 && !s.format.Whole && len(*s.buf)+len(f.Data) > chunk {
+	if len(*s.buf) > 0 && len(*s.buf)+len(f.Data) > chunk {
 		if err := s.pass(); err != nil {
 			return err
 		}
 	}
-	if !s.format.large(f) {
+	if !large(f) {
 		*s.buf = s.format.Append(*s.buf, f)
 		return nil
 	}
@@ -142,23 +134,9 @@ func (s *Sink) Flush() (int64, error) {
 	return s.out.Count(), err
 }
 
-// KeepAlive writes what the format has for it.
+// KeepAlive writes a comment.
 func (s *Sink) KeepAlive() error {
-	if s.format.keepAlive == nil {
-		return nil
-	}
-	if err := s.send(s.format.keepAlive); err != nil {
-		return err
-	}
-	return s.out.Flush()
-}
-
-// Comment writes a text that is no event, behind what was flushed. It implements transport.Commenter.
-func (s *Sink) Comment(text string) error {
-	if s.format.Bare {
-		return nil
-	}
-	if err := s.send(s.format.comment(text)); err != nil {
+	if err := s.send(keepAlive); err != nil {
 		return err
 	}
 	return s.out.Flush()

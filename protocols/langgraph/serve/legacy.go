@@ -39,17 +39,17 @@ func (a *api) legacyRoutes() []protocol.Route {
 	}
 }
 
-func (a *api) legacyStreams() []stream {
+func (a *api) legacyStreams() []protocol.Stream {
 	of := func(name, pattern string) dialect.Stream {
-		return dialect.Stream{Name: name, Pattern: pattern, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true, Backlog: a.cfg.Backlog}
+		return dialect.Stream{Name: langgraph.StreamLegacy + name, Pattern: pattern, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true, Backlog: a.cfg.Backlog}
 	}
-	begun, joined := of("run.begin", "POST /threads/{run}/runs/stream"), of("run", "GET /threads/{run}/runs/{part}/stream")
+	begun, joined := of(".begin", "POST /threads/{run}/runs/stream"), of("", "GET /threads/{run}/runs/{part}/stream")
 	begun.Body = []string{mediaType}
 	begun.Mode, joined.Mode = dialect.ModeA, dialect.ModeA // they end with what they are of
-	return []stream{
-		{Stream: begun, own: protocol.Stream{Needs: auth.ScopeRead | auth.ScopeCommand, Begin: a.beginStream, Format: bare}},
-		{Stream: joined, open: openLegacy, own: protocol.Stream{Complete: complete, Format: bare, Admit: admitJoin}},
-		{Stream: of("runs", "GET /threads/{run}/stream"), open: openLegacy, own: protocol.Stream{Format: bare}},
+	return []protocol.Stream{
+		{Stream: begun, Needs: auth.ScopeRead | auth.ScopeCommand, Begin: a.beginStream, Format: bare},
+		{Stream: joined, Complete: complete, Format: bare, Admit: admitJoin},
+		{Stream: of("s", "GET /threads/{run}/stream"), Format: bare},
 	}
 }
 
@@ -58,22 +58,6 @@ func admitJoin(c *protocol.Call, _ *dialect.Request) error { return readLeaving(
 
 // bare has no reconnection hint: older clients make an event of it.
 var bare = &sse.Format{Name: "langgraph", NoRetry: true}
-
-// openLegacy reads a request for the stream of a run, or of a thread's runs.
-func openLegacy(in dialect.Input) (dialect.Request, error) {
-	if in.Query.Has("namespace") {
-		return dialect.Request{}, unprocessable("namespace is not served: stream_subgraphs has those of all namespaces")
-	}
-	var modes []string
-	for _, text := range in.Query["stream_mode"] {
-		list := []string{text}
-		_ = json.Unmarshal([]byte(text), &list) // older clients send a list in one text
-		modes = append(modes, list...)
-	}
-	q := langgraph.Legacy{Thread: in.Path["run"], Run: in.Path["part"], Modes: modes, Subgraphs: in.Query.Get("stream_subgraphs") == "true",
-		LastEventID: in.Header.Get("Last-Event-ID")}
-	return q.Request()
-}
 
 // complete answers that nothing is left of a run: its clients take no stream without a body.
 func complete(c *protocol.Call) error {

@@ -25,50 +25,19 @@ type Config struct {
 // api is what the routes know.
 type api struct{ cfg Config }
 
-// stream is one of SSE, without the base in its pattern.
-type stream struct {
-	dialect.Stream
-	open func(dialect.Input) (dialect.Request, error) // nil: langgraph.Dialect's
-	own  protocol.Stream
-}
-
-// spoken is the dialect with the streams that are served.
-type spoken struct {
-	langgraph.Dialect
-	streams []stream
-}
-
-// Info names the streams.
-func (d *spoken) Info() dialect.Info {
-	info := d.Dialect.Info()
-	for _, s := range d.streams {
-		info.Streams = append(info.Streams, s.Stream)
-	}
-	return info
-}
-
-// Open reads a request for a stream.
-func (d *spoken) Open(in dialect.Input) (dialect.Request, error) {
-	i := slices.IndexFunc(d.streams, func(s stream) bool { return s.Name == in.Stream })
-	if i >= 0 && d.streams[i].open != nil {
-		return d.streams[i].open(in)
-	}
-	return d.Dialect.Open(in)
-}
-
 // Protocol returns the dialect with its streams, conversations and routes.
 func Protocol(cfg Config) protocol.Protocol {
 	cfg.KeepAlive = cmp.Or(cfg.KeepAlive, 7*time.Second)
 	cfg.Backlog = cmp.Or(cfg.Backlog, 10_000)
-	a, d := &api{cfg: cfg}, &spoken{}
+	a := &api{cfg: cfg}
 	p := protocol.Protocol{
-		Dialect: d, Streams: map[string]protocol.Stream{}, Key: "X-Api-Key", KeepAlive: cfg.KeepAlive, LastWords: lastWords,
+		Dialect: langgraph.Dialect{}, Key: "X-Api-Key", KeepAlive: cfg.KeepAlive, LastWords: lastWords,
 		Below: []string{Base, "/threads", "/runs", "/assistants"}, Expose: []string{"Content-Location", "Location"},
 	}
 	for _, base := range []string{"", Base} {
 		for _, s := range slices.Concat(a.streams(), a.legacyStreams()) {
 			s.Name, s.Pattern = s.Name+base, below(base, s.Pattern)
-			d.streams, p.Streams[s.Name] = append(d.streams, s), s.own
+			p.Streams = append(p.Streams, s)
 		}
 		for _, v := range a.conversations() {
 			v.Pattern = below(base, v.Pattern)

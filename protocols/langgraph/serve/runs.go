@@ -7,11 +7,9 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"time"
 
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
-	"agentstream/internal/backoff"
 	"agentstream/protocols/langgraph"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -190,17 +188,10 @@ func (a *api) runAndWait(c *protocol.Call) error {
 	return a.wait(c, run, true)
 }
 
-// Times between two looks at a run that is waited for.
-const (
-	firstLook = 50 * time.Millisecond
-	lastLook  = time.Second
-)
-
 // wait answers with the values of a thread when a run has ended, or with nothing. Line feeds before them keep the connection.
 func (a *api) wait(c *protocol.Call, run string, values bool) error {
-	alive := time.Now()
-	for n := 0; ; n++ {
-		body, err := a.result(c, run)
+	for {
+		body, last, err := a.result(c, run)
 		switch {
 		case err != nil && c.Context().Err() != nil:
 			return err // the client has left
@@ -220,38 +211,57 @@ func (a *api) wait(c *protocol.Call, run string, values bool) error {
 			c.Reply(http.StatusOK, body)
 			return nil
 		}
-		if values && time.Since(alive) >= a.cfg.KeepAlive {
-			alive = time.Now()
-			c.Writer.Header().Set("Content-Type", mediaType)
-			_, err = c.Writer.Write([]byte("\n"))
-			if err = errors.Join(err, http.NewResponseController(c.Writer).Flush()); err != nil {
-				return err
-			}
-		}
-		if err := backoff.Sleep(c.Context(), backoff.Delay(n, firstLook, lastLook)); err != nil {
+		if err := a.waitFor(c, last, values); err != nil {
 			return err
 		}
 	}
 }
 
-// result returns what a run that has ended has come to; nil while it goes on.
-func (a *api) result(c *protocol.Call, run string) ([]byte, error) {
+// waitFor waits for a record of the thread after last. With alive a line feed is written in each time of silence.
+func (a *api) waitFor(c *protocol.Call, last schema.Seq, alive bool) error {
+	for {
+		ctx, cancel := context.WithTimeout(c.Context(), a.cfg.KeepAlive)
+		_, err := c.Wait(ctx, c.Path("run"), last)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || c.Context().Err() != nil {
+			return err
+		}
+		if !alive {
+			continue
+		}
+		c.Writer.Header().Set("Content-Type", mediaType)
+		_, err = c.Writer.Write([]byte("\n"))
+		if err = errors.Join(err, http.NewResponseController(c.Writer).Flush()); err != nil {
+			return err
+		}
+	}
+}
+
+// result returns what a run that has ended has come to; nil while it goes on, up to the thread's record last.
+func (a *api) result(c *protocol.Call, run string) (values []byte, last schema.Seq, err error) {
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	p, s, err := runOf(ctx, c, run)
-	if err != nil || s.Last == 0 {
-		return nil, err
+	head, p, err := newest(ctx, c)
+	if err != nil {
+		return nil, 0, err
 	}
-	if s.Status == "error" {
-		return json.Marshal(map[string]any{"__error__": map[string]string{"error": "RunError", "message": s.Error}})
+	s, ok := p.Find(run)
+	switch {
+	case !ok:
+		return nil, 0, errNoRun
+	case s.Last == 0:
+		return nil, head.Last, nil
+	case s.Status == "error":
+		values, err = json.Marshal(map[string]any{"__error__": map[string]string{"error": "RunError", "message": s.Error}})
+		return values, s.Last, err
 	}
 	if p, err = protocol.StateAt[*langgraph.Projector](ctx, c, s.Last, whole(c.Path("run"))); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	state, err := stateOf(ctx, c, p, c.Path("run"))
-	values := schema.Field(state, "values")
+	values = schema.Field(state, "values")
 	for task := range jsonscan.Elements(schema.Field(state, "tasks")) {
 		values = langgraph.WithInterrupts(values, schema.Field(task, "interrupts"))
 	}
-	return values, err
+	return values, s.Last, err
 }

@@ -13,18 +13,28 @@ import (
 var paths = []string{"/threads/{run}/stream/events", "/threads/{run}/stream"}
 
 // streams are those of a thread's events.
-func (a *api) streams() (list []stream) {
+func (a *api) streams() (list []protocol.Stream) {
 	for _, path := range paths {
-		list = append(list, stream{
+		list = append(list, protocol.Stream{
 			Stream: dialect.Stream{Name: "events " + path, Pattern: "POST " + path, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true,
 				Body: []string{"application/json"}, Backlog: a.cfg.Backlog},
-			own: protocol.Stream{
-				Missed:   func(records schema.Seq) string { return fmt.Sprintf("missed %d", records) },
-				Replayed: func(last schema.Seq) string { return fmt.Sprintf("replayed %d", through(last)) },
-			},
+			Prelude: expired, CaughtUp: caughtUp,
 		})
 	}
 	return list
+}
+
+// expired comments on how many records are no longer kept.
+func expired(_ *protocol.Call, at protocol.Seam) ([]dialect.Frame, error) {
+	if at.Missed == 0 {
+		return nil, nil
+	}
+	return []dialect.Frame{{Comment: true, Data: fmt.Appendf(nil, "missed %d", at.Missed)}}, nil
+}
+
+// caughtUp comments that everything which there was has come.
+func caughtUp(last schema.Seq) dialect.Frame {
+	return dialect.Frame{Comment: true, Data: fmt.Appendf(nil, "replayed %d", through(last))}
 }
 
 // through is the greatest number that an event of a record may have; 0 before the first.

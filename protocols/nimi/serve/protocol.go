@@ -32,6 +32,9 @@ const (
 	headerVersion  = "X-Nimi-Runtime-Version"
 )
 
+// service is the beginning of the paths of the calls.
+const service = "/nimi.runtime.v1."
+
 // slow is how long a write to a client may take (K-STREAM-012).
 const slow = 5 * time.Second
 
@@ -59,13 +62,35 @@ func Protocol(cfg Config) protocol.Protocol {
 		Dialect: nimi.Dialect{}, Routes: routes(), Key: headerSecret, Slow: slow, LastWords: lastWords,
 		Unread:   nimi.Unread,
 		Envelope: envelope, Header: http.Header{headerVersion: {version(cfg.Version)}},
-		Streams: map[string]protocol.Stream{
-			nimi.StreamScenario: {Begin: stream, Around: scenarioAlive},
-			nimi.StreamJob:      {Admit: admits(nil), Around: alive}, nimi.StreamWorkflow: {Admit: admits(nil), Around: alive},
-			nimi.StreamRealtime: {Admit: admits(ofRealtime), Around: closing}, nimi.StreamAgent: {Admit: admits(ofAgent)},
-			nimi.StreamMessage: {Admit: ofMessages}, nimi.StreamAccount: {Admit: ofAccount},
-			nimi.StreamHealth: {Serve: health}, nimi.StreamExport: {Serve: export},
-		},
+		Streams: allStreams(),
+	}
+}
+
+// latestProviders is how many of the newest states of providers a client is shown that is behind them.
+const latestProviders = 16
+
+// allStreams are the streams of runs and feeds, and those of no run.
+func allStreams() []protocol.Stream {
+	of := func(name, method string, mode dialect.Mode) dialect.Stream {
+		return dialect.Stream{Name: name, Pattern: "POST " + service + method, Transport: dialect.GRPC, Mode: mode, MaxMessage: nimi.MaxMessage}
+	}
+	scenario := of(nimi.StreamScenario, "RuntimeAiService/StreamScenario", dialect.ModeA)
+	scenario.MaxMessage = nimi.MaxScenario
+	providers := of(nimi.StreamProvider, "RuntimeAuditService/SubscribeAIProviderHealthEvents", dialect.ModeD)
+	providers.Latest = latestProviders
+	return []protocol.Stream{
+		{Stream: scenario, Begin: stream, Around: scenarioAlive},
+		{Stream: of(nimi.StreamJob, "RuntimeAiService/SubscribeScenarioJobEvents", dialect.ModeB), Admit: admits(nil), Around: alive},
+		{Stream: of(nimi.StreamWorkflow, "RuntimeWorkflowService/SubscribeWorkflowEvents", dialect.ModeB), Admit: admits(nil), Around: alive},
+		{Stream: of(nimi.StreamRealtime, "RuntimeAiRealtimeService/ReadRealtimeEvents", dialect.ModeD), Admit: admits(ofRealtime), Around: closing},
+		{Stream: of(nimi.StreamAgent, "RuntimeAgentService/SubscribeAgentEvents", dialect.ModeD), Admit: admits(ofAgent)},
+		{Stream: of(nimi.StreamAccount, "RuntimeAccountService/SubscribeAccountSessionEvents", dialect.ModeD), Admit: ofAccount},
+		{Stream: of(nimi.StreamMemory, "RuntimeCognitionService/SubscribeMemoryEvents", dialect.ModeD)},
+		{Stream: of(nimi.StreamMessage, "RuntimeAppService/SubscribeAppMessages", dialect.ModeD), Admit: ofMessages},
+		{Stream: of(nimi.StreamTransfer, "RuntimeLocalService/WatchLocalTransfers", dialect.ModeD)},
+		{Stream: providers},
+		{Stream: of(nimi.StreamHealth, "RuntimeAuditService/SubscribeRuntimeHealthEvents", dialect.ModeD), Serve: health},
+		{Stream: of(nimi.StreamExport, "RuntimeAuditService/ExportAuditEvents", dialect.ModeC), Serve: export},
 	}
 }
 
@@ -83,7 +108,7 @@ func call[T any, I interface {
 	proto.Message
 }, O proto.Message](method string, needs auth.Scope, serve func(context.Context, *protocol.Call, I) (O, error)) protocol.Route {
 	return protocol.Route{
-		RPC: "/nimi.runtime.v1." + method, MaxMessage: nimi.MaxMessage, Needs: needs, Writes: needs == auth.ScopeWrite,
+		RPC: service + method, MaxMessage: nimi.MaxMessage, Needs: needs, Writes: needs == auth.ScopeWrite,
 		Serve: protocol.Bounded(func(ctx context.Context, c *protocol.Call) error {
 			body, err := c.Message()
 			if err != nil {

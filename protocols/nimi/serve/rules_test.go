@@ -31,7 +31,7 @@ func TestModes(t *testing.T) {
 		"RuntimeAppService/SubscribeAppMessages": 'D', "RuntimeAiRealtimeService/ReadRealtimeEvents": 'D', "RuntimeLocalService/WatchLocalTransfers": 'D',
 	}
 	served, unary := map[string]dialect.Mode{}, map[string]bool{}
-	for _, st := range (nimi.Dialect{}).Info().Streams {
+	for _, st := range serve.Protocol(serve.Config{}).Streams {
 		served[strings.TrimPrefix(st.Pattern, "POST "+prefix)] = st.Mode
 	}
 	for _, rt := range serve.Protocol(serve.Config{}).Routes {

@@ -21,6 +21,7 @@ func Protocol(d qoder.Dialect) protocol.Protocol {
 			"X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout"}}
 	for _, base := range qoder.Bases() {
 		api.Below = append(api.Below, base+"/sessions")
+		api.Streams = append(api.Streams, streams(base)...)
 		a := routes{spoken: d, limit: defaultLimit}
 		if strings.HasSuffix(base, qoder.BaseV1) {
 			a.limit = defaultLimitV1
@@ -32,6 +33,24 @@ func Protocol(d qoder.Dialect) protocol.Protocol {
 		}
 	}
 	return api
+}
+
+// streams are those below one base: of the session and of one thread, each also on the path of its history for those who ask for a
+// stream there (qoder §1.4).
+func streams(base string) (list []protocol.Stream) {
+	for _, path := range []struct {
+		name, path string
+		asked      func(dialect.Input) bool
+	}{
+		{"session", "/sessions/{run}/events/stream", nil},
+		{"session.history", "/sessions/{run}/events", protocol.AcceptsEvents},
+		{"thread", "/sessions/{run}/threads/{thread}/stream", nil},
+		{"thread.history", "/sessions/{run}/threads/{thread}/events", protocol.AcceptsEvents},
+	} {
+		st := dialect.Stream{Name: path.name + base, Pattern: "GET " + base + path.path, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true}
+		list = append(list, protocol.Stream{Stream: st, Asked: path.asked})
+	}
+	return list
 }
 
 // Pages' sizes when none is asked for: Qoder's, and that of the clients which put /v1 before every path (qoder

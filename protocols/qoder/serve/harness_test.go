@@ -128,7 +128,7 @@ func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	t.Helper()
 	h := &house{t: t, log: &keptLog{Log: memory.New(), left: -1}, keys: &memory.Keys{}, http: &http.Client{Transport: &http.Transport{}}}
 	cfg := edge.Config{
-		Protocols:    []protocol.Protocol{serve.Protocol(spoken), {Dialect: native.Dialect{}}},
+		Protocols:    []protocol.Protocol{serve.Protocol(spoken), native.Protocol()},
 		Authenticate: edgetest.ByHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	if listed {

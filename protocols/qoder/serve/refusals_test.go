@@ -61,7 +61,7 @@ func routesOf() (patterns []string) {
 	for _, rt := range serve.Protocol(spoken).Routes {
 		patterns = append(patterns, rt.Pattern)
 	}
-	for _, st := range spoken.Info().Streams {
+	for _, st := range serve.Protocol(spoken).Streams {
 		patterns = append(patterns, st.Pattern)
 	}
 	return patterns

@@ -20,7 +20,6 @@ import (
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/edgetest"
-	"agentstream/edge/protocol"
 	"agentstream/edge/rest"
 	"agentstream/protocols/langgraph"
 	"agentstream/protocols/metis"
@@ -172,7 +171,7 @@ func TestCanary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := all.Start(t, protocol.Protocol{Dialect: native.Dialect{}}, func(c *edge.Config) {
+	n := all.Start(t, native.Protocol(), func(c *edge.Config) {
 		c.Protocols, c.Operator, c.Catalog, c.Shares, c.LogTimeout = f.protocols(), letters{}, listed{}, shares, time.Second
 	})
 	seen, asked, runs := 0, 0, 0

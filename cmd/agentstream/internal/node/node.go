@@ -252,7 +252,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 
 // protocols returns all that clients may speak.
 func (f *ListenFlags) protocols() []protocol.Protocol {
-	return []protocol.Protocol{{Dialect: native.Dialect{}}, qoderserve.Protocol(qoder.Dialect{Increments: f.Increments}), metisserve.Protocol(f.metis()),
+	return []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{Increments: f.Increments}), metisserve.Protocol(f.metis()),
 		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{Version: cli.Version()})}
 }
 

@@ -16,11 +16,12 @@ import (
 func TestKeysOfAProtocol(t *testing.T) {
 	g := newGuarded(t, func(c *edge.Config) {
 		c.Origins = []string{page}
-		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: protocol.Ticket{Param: "attach"}, Dialect: edgetest.OddDialect{
-			Pattern: "GET /odd/{run}", OnOpen: byPath, Mode: dialect.ModeA, OnProject: func(out *dialect.Frames, _ schema.Record) error {
+		odd := edgetest.OddDialect{Pattern: "GET /odd/{run}", OnOpen: byPath, Mode: dialect.ModeA,
+			OnProject: func(out *dialect.Frames, _ schema.Record) error {
 				out.Add(dialect.Frame{Data: []byte("1"), Last: true})
 				return nil
-			}}})
+			}}
+		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: protocol.Ticket{Param: "attach"}, Dialect: odd, Streams: odd.Streams()})
 	})
 	bearer := "Bearer " + staticToken
 	for _, tt := range []struct {

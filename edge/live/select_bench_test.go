@@ -177,5 +177,5 @@ func liveKinds(b *testing.B, i int, selected []kindSet) time.Duration {
 
 // serve makes a server speak a dialect besides the native one.
 func serve(d dialect.Dialect) func(*edge.Config) {
-	return func(c *edge.Config) { c.Protocols = append(c.Protocols, protocol.Protocol{Dialect: d}) }
+	return func(c *edge.Config) { c.Protocols = append(c.Protocols, edgetest.Speak(d)...) }
 }

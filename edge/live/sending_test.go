@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"agentstream/edge/dialect"
@@ -23,18 +24,20 @@ import (
 func TestStreamOfNoRun(t *testing.T) {
 	serve := func(c *protocol.Call, _ dialect.Input, to protocol.Sending) error {
 		body, err := c.Message()
-		if err != nil {
+		var m wrapperspb.StringValue
+		if err = errors.Join(err, proto.Unmarshal(body, &m)); err != nil {
 			return err
 		}
-		asked := string(body)
+		asked := m.GetValue()
+		text := func(s string) []byte { b, _ := proto.Marshal(wrapperspb.String(s)); return b }
 		if asked == "refuse" {
 			return dialect.Refuse(dialect.ErrBadRequest, "not that")
 		}
-		if err := to.Send([]byte("one")); err != nil || asked == "once" {
+		if err := to.Send(text("one")); err != nil || asked == "once" {
 			return err
 		}
 		<-to.Closing
-		return errors.Join(to.Send([]byte("bye")), ends.ErrDraining)
+		return errors.Join(to.Send(text("bye")), ends.ErrDraining)
 	}
 	h := edgetest.NewHouse(t, sampleStreams(func(p *protocol.Protocol) {
 		p.Header = map[string][]string{"Sample-Version": {"1"}}

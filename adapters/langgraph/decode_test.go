@@ -305,6 +305,49 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// TestCancelWhileAQuestionWaits reads what @langchain/langgraph 1.7 sends: a question ends the root in completed, or interrupted, without a
+// reason, and the root runs again when it is resumed; one that is aborted while the question waits has failed, with the text of the abort.
+func TestCancelWhileAQuestionWaits(t *testing.T) {
+	const (
+		begin = `{"method":"lifecycle","params":{"namespace":[],"data":{"event":"running","graph_name":"root"}}}`
+		works = `{"method":"tasks","params":{"namespace":[],"data":{"id":"t","name":"ask","input":{},"interrupts":[]}}}`
+		asks  = works + "\n" +
+			`{"method":"tasks","params":{"namespace":[],"data":{"id":"t","name":"ask","result":{},"interrupts":[{"id":"q","value":1}],"error":null}}}`
+		over = `{"method":"lifecycle","params":{"namespace":[],"data":{"event":"completed","graph_name":"root"}}}`
+		held = `{"method":"lifecycle","params":{"namespace":[],"data":{"event":"interrupted","graph_name":"root"}}}`
+		stop = `{"method":"lifecycle","params":{"namespace":[],"data":{"event":"failed","graph_name":"root","error":"cancelled by user"}}}`
+	)
+	for name, c := range map[string]struct {
+		lines []string
+		want  string
+	}{
+		"waits":             {[]string{begin, asks, over}, "running asks paused"},
+		"is interrupted":    {[]string{begin, asks, held}, "running asks paused"},
+		"is resumed":        {[]string{begin, asks, over, begin, over}, "running asks paused answered running done"},
+		"is cancelled":      {[]string{begin, asks, stop}, "running asks error"},
+		"is cancelled, new": {[]string{begin, asks, stop, begin, over}, "running asks error running done"},
+	} {
+		var got []string
+		for e, err := range Decode(strings.NewReader(strings.Join(c.lines, "\n")+"\n"), Config{RunID: "r", Lifecycle: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch e.Type {
+			case schema.TypeRunLifecycle:
+				l, _ := schema.ParseLifecycle(e.Payload)
+				got = append(got, string(l.State))
+			case schema.TypeInputRequested:
+				got = append(got, "asks")
+			case schema.TypeInputAnswered:
+				got = append(got, "answered")
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 // TestInterruptedRootWaits: a root that is interrupted with an open question waits; one that was cancelled, which gives a reason, or asks
 // nothing, is aborted.
 func TestInterruptedRootWaits(t *testing.T) {

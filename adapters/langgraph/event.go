@@ -168,6 +168,8 @@ func (d *Decoder) lifecycle(e *event) bool {
 		cancelled := state == schema.StateAborted && e.data.Str("reason")+e.data.Str("error") != "" // a question gives none
 		if len(d.asked) > 0 && state != schema.StateError && !cancelled {
 			state = schema.StatePaused
+		} else { // whoever goes on from here answers nothing
+			clear(d.asked)
 		}
 	case l == d.root && d.cfg.Lifecycle && d.state != state:
 		for _, id := range slices.Sorted(maps.Keys(d.asked)) {

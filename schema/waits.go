@@ -23,6 +23,7 @@ type Waits struct {
 	named    map[string][]*Ask  // by the request's id, in whatever lane
 	calls    map[laneKey][]*Ask // that are about a call, by its lane and id: what the call asks itself has no request
 	lanes    map[string]*laneAsks
+	untold   map[string]struct{} // those of lanes with a question that is fresh or idle: a cancel of the run is theirs
 	n        int
 }
 
@@ -68,7 +69,9 @@ func (w *Waits) Take(e *AskEvent) (ended []Ask, asked bool) {
 	case cancelsLane:
 		ended = w.cancel(e.Child)
 	case cancelsRun:
-		for _, child := range slices.Collect(maps.Keys(w.lanes)) {
+		untold := w.untold
+		w.untold = make(map[string]struct{})
+		for child := range untold {
 			ended = append(ended, w.cancel(child)...)
 		}
 		sortAsks(ended)
@@ -86,8 +89,8 @@ func (w *Waits) turnOver(child string) []Ask {
 		a.Idle = true
 		l.idle[a] = struct{}{}
 	}
-	clear(l.fresh)
-	return w.endAll(slices.Collect(maps.Keys(l.told)))
+	l.fresh = make(map[*Ask]struct{})
+	return w.endSet(&l.told)
 }
 
 // cancel ends the questions of a lane whose turn is over. The others wait until it is.
@@ -100,8 +103,16 @@ func (w *Waits) cancel(child string) []Ask {
 		a.Told = true
 		l.told[a] = struct{}{}
 	}
-	clear(l.fresh)
-	return w.endAll(slices.Collect(maps.Keys(l.idle)))
+	l.fresh = make(map[*Ask]struct{})
+	delete(w.untold, child)
+	return w.endSet(&l.idle)
+}
+
+// endSet ends all questions of a set. What is left is a new one: to go through a map takes as long as it was ever large.
+func (w *Waits) endSet(set *map[*Ask]struct{}) []Ask {
+	ended := w.endAll(slices.Collect(maps.Keys(*set)))
+	*set = make(map[*Ask]struct{})
+	return ended
 }
 
 func (w *Waits) ask(a Ask) (ended []Ask, asked bool) {
@@ -133,6 +144,7 @@ func (w *Waits) add(of Ask) {
 	if w.lanes == nil {
 		w.requests, w.named = make(map[laneKey]*Ask), make(map[string][]*Ask)
 		w.calls, w.lanes = make(map[laneKey][]*Ask), make(map[string]*laneAsks)
+		w.untold = make(map[string]struct{})
 	}
 	w.n++
 	if a.Request != "" {
@@ -148,6 +160,9 @@ func (w *Waits) add(of Ask) {
 		w.lanes[a.Child] = l
 	}
 	l.set(a)[a] = struct{}{}
+	if !a.Told {
+		w.untold[a.Child] = struct{}{}
+	}
 }
 
 // endAll removes questions, and returns them.
@@ -164,6 +179,9 @@ func (w *Waits) endAll(which []*Ask) (ended []Ask) {
 		}
 		l := w.lanes[a.Child]
 		delete(l.set(a), a)
+		if len(l.fresh)+len(l.idle) == 0 {
+			delete(w.untold, a.Child)
+		}
 		if l.len() == 0 {
 			delete(w.lanes, a.Child)
 		}
@@ -216,14 +234,7 @@ func (w *Waits) Request(child, id string) bool { return w.requests[laneKey{child
 func (w *Waits) Call(child, id string) bool { return len(w.calls[laneKey{child, askID(id)}]) > 0 }
 
 // waitsOn reports whether a question waits whose lane was not told to cancel.
-func (w *Waits) waitsOn() bool {
-	for _, l := range w.lanes {
-		if len(l.fresh)+len(l.idle) > 0 {
-			return true
-		}
-	}
-	return false
-}
+func (w *Waits) waitsOn() bool { return len(w.untold) > 0 }
 
 // Requests returns how many requests for input wait.
 func (w *Waits) Requests() int { return len(w.requests) }

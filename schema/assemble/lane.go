@@ -264,6 +264,7 @@ func (a *Run) ended(l *Lane, want func(*Lane) bool) (all []*Lane) {
 		}
 		return all
 	}
+	before := len(a.live)
 	for child := range a.live {
 		switch other := a.lanes[child]; {
 		case want(other):
@@ -272,6 +273,11 @@ func (a *Run) ended(l *Lane, want func(*Lane) bool) (all []*Lane) {
 			a.own(other).live = false
 			delete(a.live, child)
 		}
+	}
+	if len(a.live) < before/2 { // to go through a map takes as long as it was ever large
+		live := make(map[string]struct{}, len(a.live))
+		maps.Copy(live, a.live)
+		a.live = live
 	}
 	slices.SortFunc(all, func(x, y *Lane) int { return strings.Compare(x.Child, y.Child) })
 	for i := range all {

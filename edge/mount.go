@@ -133,6 +133,9 @@ func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) erro
 			continue
 		}
 		plain := func(c *call) error {
+			ctx, end := s.runs.Begin(c.Request.Context())
+			defer end()
+			c.Request = c.Request.WithContext(ctx)
 			c.MaxMessage = rt.MaxMessage
 			return serve(&c.Call)
 		}

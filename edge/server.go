@@ -44,6 +44,7 @@ type Server struct {
 	live   *live.Live
 	peers  *limits.Peers // nil: there are none
 	bodies *body.Bodies
+	runs   *runs.Runs
 	rest   *rest.API
 	large  sync.Pool         // of *[largeSize]byte
 	lines  transport.Buffers // made of messages
@@ -97,6 +98,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) rooms() error {
 	cfg := s.cfg
 	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog, Slots: runs.NewSlots()}
+	s.runs = rs
 	cache := state.New(rs, cfg.MaxFoldBytes, cfg.StateBytes)
 	bodies, err := body.New(body.Config{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait, Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
 	if err != nil {

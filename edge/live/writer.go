@@ -90,7 +90,7 @@ func (w *writer) retell(of stretch) error {
 		return err
 	}
 	begun := time.Now()
-	for r, err := range ss.live.cfg.Runs.Walk(ss.ctx, ss.Src, of.from-1, of.through) {
+	for r, err := range ss.live.cfg.Runs.Replay(ss.ctx, ss.Src, of.from-1, of.through) {
 		if err != nil {
 			return err
 		}
@@ -283,7 +283,7 @@ func (w *writer) late() error {
 	if err != nil || !head.State.Final() {
 		return err
 	}
-	for r, err := range ss.live.cfg.Runs.Walk(ss.ctx, ss.Src, max(ss.After, ss.c.Seq), head.Last) {
+	for r, err := range ss.live.cfg.Runs.Replay(ss.ctx, ss.Src, max(ss.After, ss.c.Seq), head.Last) {
 		if err == nil {
 			err = w.own().Project(&w.frames, r)
 		}

@@ -176,7 +176,7 @@ func (rs *Runs) where(ctx context.Context, src Source, head schema.Head) (Positi
 	own := OwnNumbers{Child: src.Child}
 	for p, err := range rs.Hub.Packs(ctx, src.Key, 0, head.Last) {
 		if err == nil {
-			err = slot.Tick(ctx)
+			err = slot.Compute(ctx)
 		}
 		if err != nil {
 			return Position{}, err

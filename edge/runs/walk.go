@@ -26,7 +26,22 @@ func AtOnce() fair.Config {
 func NewSlots() *fair.Lanes {
 	cfg := AtOnce()
 	cfg.Lease = lease
-	return fair.NewLanes(cfg)
+	return fair.NewLanes(cfg, fair.NewCores(lease))
+}
+
+// Lanes returns lanes for another kind of reading, which computes on the same cores.
+func (rs *Runs) Lanes() *fair.Lanes {
+	if rs.Slots == nil {
+		return fair.NewLanes(AtOnce(), nil)
+	}
+	return fair.NewLanes(AtOnce(), rs.Slots.Cores())
+}
+
+// Begin counts a request as short, for which long reads make room, until end is called. The context is for what it does.
+func (rs *Runs) Begin(ctx context.Context) (short context.Context, end func()) {
+	m := new(fair.Mark)
+	rs.Slots.Cores().Begin(m)
+	return fair.WithMark(ctx, m), m.End
 }
 
 // Slot waits until a tenant may read for what is asked. The caller releases it; nil, where nothing is shared, is one too.
@@ -37,8 +52,19 @@ func (rs *Runs) Slot(ctx context.Context, tenant string) (*fair.Slot, error) {
 	return rs.Slots.Of(ctx).Acquire(ctx, tenant)
 }
 
-// Walk is Source.Walk within the tenant's share of the node. The loop must not wait for anything else that is shared.
+// Walk is Source.Walk within the tenant's share of the node. The loop must not wait for anything else that is shared, or for a
+// client.
 func (rs *Runs) Walk(ctx context.Context, src Source, after, through schema.Seq) iter.Seq2[schema.Record, error] {
+	return rs.walk(ctx, src, after, through, (*fair.Slot).Compute)
+}
+
+// Replay is Walk for a loop that writes to a client.
+func (rs *Runs) Replay(ctx context.Context, src Source, after, through schema.Seq) iter.Seq2[schema.Record, error] {
+	return rs.walk(ctx, src, after, through, (*fair.Slot).Tick)
+}
+
+func (rs *Runs) walk(ctx context.Context, src Source, after, through schema.Seq,
+	tick func(*fair.Slot, context.Context) error) iter.Seq2[schema.Record, error] {
 	return func(yield func(schema.Record, error) bool) {
 		slot, err := rs.Slot(ctx, src.Key.Tenant)
 		if err != nil {
@@ -48,7 +74,7 @@ func (rs *Runs) Walk(ctx context.Context, src Source, after, through schema.Seq)
 		defer slot.Release()
 		for r, err := range src.Walk(ctx, rs.Hub, after, through) {
 			if err == nil {
-				err = slot.Tick(ctx)
+				err = tick(slot, ctx)
 			}
 			if !yield(r, err) || err != nil {
 				return

@@ -31,7 +31,7 @@ type readingKey struct {
 
 // New returns an empty cache. A fold or a projector may take each bytes, all together total.
 func New(rs *runs.Runs, each, total int) *Cache {
-	return &Cache{rs: rs, each: each, total: total, slots: fair.NewLanes(runs.AtOnce()), all: make(map[readingKey]*reading)}
+	return &Cache{rs: rs, each: each, total: total, slots: rs.Lanes(), all: make(map[readingKey]*reading)}
 }
 
 // enter waits for the turn at what is kept for a key, which leave gives up. What a command waits for goes on in the command's

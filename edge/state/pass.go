@@ -39,7 +39,7 @@ func (c *Cache) begin(ctx context.Context, tenant string, e *reading) (*pass, er
 }
 
 // tick is called for each record. Now and then it lets others go first.
-func (p *pass) tick() error { return p.orHurry(p.slot.Tick(p.wait)) }
+func (p *pass) tick() error { return p.orHurry(p.slot.Compute(p.wait)) }
 
 // orHurry goes on in the place of a command when one waits for that.
 func (p *pass) orHurry(err error) error {

@@ -121,7 +121,7 @@ func TestCommandOvertakesTheReadThatItWaitsFor(t *testing.T) {
 			key := schema.RunKey{Tenant: "big", Run: "wanted"}
 			big := runsOf("big", 20)
 			c, _ := sharedCache(t, func(k schema.RunKey) bool { return k != key && k.Tenant == "big" }, 1000, 64<<20, append(big, key, schema.RunKey{Tenant: "small", Run: "a"})...)
-			c.slots = fair.NewLanes(fair.Config{Firsts: 1})
+			c.slots = fair.NewLanes(fair.Config{Firsts: 1}, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			var work sync.WaitGroup
 			read := func(key schema.RunKey, d counter) {

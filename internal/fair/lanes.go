@@ -7,8 +7,15 @@ type Lanes struct {
 	Reads, Commands *Slots
 }
 
-// NewLanes returns lanes of the same size.
-func NewLanes(cfg Config) *Lanes { return &Lanes{Reads: New(cfg), Commands: New(cfg)} }
+// NewLanes returns lanes of the same size, whose work computes on cores; nil: as it likes.
+func NewLanes(cfg Config, on *Cores) *Lanes {
+	l := &Lanes{Reads: New(cfg), Commands: New(cfg)}
+	l.Reads.on, l.Commands.on, l.Commands.commands = on, on, true
+	return l
+}
+
+// Cores returns those on which the work of the lanes computes; nil: as it likes.
+func (l *Lanes) Cores() *Cores { return l.Reads.on }
 
 // Of returns the slots of what ctx is for.
 func (l *Lanes) Of(ctx context.Context) *Slots {

@@ -18,7 +18,9 @@ type Config struct {
 
 // Slots bound how much work is under way.
 type Slots struct {
-	cfg Config
+	cfg      Config
+	on       *Cores // nil: its work computes as it likes
+	commands bool   // on those of commands
 
 	mu      sync.Mutex
 	tenants map[string]*holder
@@ -52,8 +54,9 @@ type Slot struct {
 	held   bool          // false also when the lease was over
 	lease  *list.Element // nil: none
 	since  time.Time     // when it was given, or last yielded
-	begun  time.Time     // of the slice; the goroutine's own, as ticks is
+	begun  time.Time     // of the slice; the goroutine's own, as ticks and core are
 	ticks  uint
+	core   *Slot // nil: the work was short until now
 }
 
 // Of returns the configuration of total slots, 1 at least. A tenant alone may hold about half of them.
@@ -131,6 +134,7 @@ func (sl *Slot) Release() {
 	if sl == nil {
 		return
 	}
+	sl.core.Release()
 	s := sl.of
 	s.mu.Lock()
 	defer s.mu.Unlock()

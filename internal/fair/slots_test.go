@@ -184,7 +184,7 @@ func TestLease(t *testing.T) {
 // What commands need is taken from slots that no read can have.
 func TestLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := fair.NewLanes(fair.Config{Shared: 2, Firsts: 1})
+		l := fair.NewLanes(fair.Config{Shared: 2, Firsts: 1}, nil)
 		if n := len(hold(t, l.Of(t.Context()), "acme", 10)); n != 2 {
 			t.Errorf("%d reads", n)
 		}

@@ -314,6 +314,24 @@ drills: needs ## Lose the database, the bucket, NATS, its quorum, a disk; print 
 		/^ +drills.*_test.go:/ { sub(/^ +drills[a-z_]*_test.go:[0-9]+: /, ""); print; fflush() }
 		/^(ok|FAIL|panic)/ { print }'
 
+.PHONY: memory
+memory: needs ## Flood a process of --memory 600MiB with streams, unfinished messages, clients that never read; print its peak
+	@AGENTSTREAM_ATTACKS=all go test -v -count=1 -timeout 40m -run 'TestMemoryOf' ./internal/e2e | awk '
+		/^ *--- (FAIL|SKIP)/ { print; fflush() }
+		/^ +memory_test.go:/ { sub(/^ +memory_test.go:[0-9]+: /, ""); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
+.PHONY: neighbours
+neighbours: needs ## Let a tenant read runs of 40,000 open calls; print the p50 and p99 of another tenant, quiet and beside it
+	@AGENTSTREAM_ATTACKS=all go test -v -count=1 -timeout 10m -run 'TestNeighbours$$' ./internal/e2e | awk '
+		/^ *--- (FAIL|SKIP)/ { print; fflush() }
+		/^ +neighbours_test.go:/ { sub(/^ +neighbours_test.go:[0-9]+: /, ""); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
+.PHONY: growth
+growth: ## Read runs of N, 2N, 4N things of every kind with every dialect, fold and reader: an event costs the same (15 minutes)
+	@go test -v -count=1 -timeout 40m -run 'TestEveryEventCostsTheSame$$' ./cmd/agentstream/internal/node -growth.all
+
 ROUNDS_UP ?= 10
 
 .PHONY: topology

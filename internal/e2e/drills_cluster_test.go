@@ -24,10 +24,7 @@ func newClusterDrill(t *testing.T, dir string) (*drill, *natsCluster) {
 	d := &drill{t: t, natsURL: c.url(), dsn: testkit.Postgres(t), blobs: filepath.Join(t.TempDir(), "blobs"), told: make(map[string][]string)}
 	migrate(t, d.dsn, d.natsURL, "--replicas", "3")
 	d.roles()
-	d.per.start()
-	d.per.await(t)
-	d.edge.start()
-	d.edge.await(t)
+	d.start()
 	return d, c
 }
 

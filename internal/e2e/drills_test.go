@@ -48,11 +48,17 @@ func newDrill(t *testing.T) *drill {
 	d := &drill{t: t, nats: n, natsURL: n.url(), dsn: testkit.Postgres(t), blobs: filepath.Join(t.TempDir(), "blobs"), told: make(map[string][]string)}
 	migrate(t, d.dsn, d.natsURL, "--window", "1h")
 	d.roles()
-	d.per.start()
-	d.per.await(t)
-	d.edge.start()
-	d.edge.await(t)
+	d.start()
 	return d
+}
+
+// start starts the persister and then the edge, and returns when both are ready.
+func (d *drill) start() {
+	d.t.Helper()
+	for _, r := range []*role{d.per, d.edge} {
+		r.start()
+		r.await(d.t)
+	}
 }
 
 // roles describes the roles on the database of the moment.
@@ -214,10 +220,7 @@ func TestDrillDatabaseGone(t *testing.T) {
 		t.Fatalf("archive restore: %d\n%s", code, out)
 	}
 	d.roles()
-	d.per.start()
-	d.per.await(t)
-	d.edge.start()
-	d.edge.await(t)
+	d.start()
 	lost := d.served(append(old, young...)...)
 	d.report("database gone", lost)
 	if lost > 0 {
@@ -242,10 +245,7 @@ func TestDrillDatabaseOlder(t *testing.T) {
 	d.stored()
 	d.stop()
 	older := testkit.CopyDatabase(t, d.dsn)
-	d.per.start()
-	d.per.await(t)
-	d.edge.start()
-	d.edge.await(t)
+	d.start()
 	done, gone := names("run_done_", drillRuns()), names("run_open_", drillRuns())
 	d.tell("run_grown", 10, true)
 	for i := range done {
@@ -281,10 +281,7 @@ func TestDrillDatabaseOlder(t *testing.T) {
 			return strings.Contains(text, "left the log before they were stored") && ok && n > 0 && strings.Contains(operations, `"reason":"dropped"`)
 		})
 		d.stop()
-		d.per.start()
-		d.edge.start()
-		d.per.await(t)
-		d.edge.await(t)
+		d.start()
 	}
 	for _, run := range append(done, "run_grown") {
 		if code, text := d.append(run, fmt.Sprintf(drillText, 0)); code == http.StatusOK {
@@ -384,10 +381,7 @@ func TestDrillDatabaseOlderAndNATSEmpty(t *testing.T) {
 	d.stored()
 	d.stop()
 	older := testkit.CopyDatabase(t, d.dsn)
-	d.per.start()
-	d.per.await(t)
-	d.edge.start()
-	d.edge.await(t)
+	d.start()
 	done := names("run_done_", drillRuns())
 	for _, run := range done {
 		d.tell(run, 20, true)

@@ -26,12 +26,18 @@ import (
 )
 
 // resident is the memory of a process, in MiB.
-func (p *proc) resident() float64 {
+func (p *proc) resident() float64 { return p.memoryOf("VmRSS:") }
+
+// peak is the most memory that a process has had, in MiB.
+func (p *proc) peak() float64 { return p.memoryOf("VmHWM:") }
+
+// memoryOf returns a figure of /proc/PID/status, in MiB.
+func (p *proc) memoryOf(name string) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "VmRSS:")
+	_, rest, _ := strings.Cut(string(text), name)
 	kib, err := strconv.Atoi(strings.Fields(rest)[0])
 	if err != nil {
 		p.t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
@@ -277,6 +278,13 @@ func TestRuntimeKilled(t *testing.T) {
 // again asks for all once more, when all is over: each key brings the run that it brought before, no model is asked, and the archive
 // has what the log has.
 func (w *scenarioWorld) again(all []*scenarioTrial) {
+	for _, c := range w.conns { // after an edge was killed, a client may refuse by itself until it dials again
+		c.ResetConnectBackoff()
+		eventually(w.t, time.Minute, "a connection to an edge", func() bool {
+			c.Connect()
+			return c.GetState() == connectivity.Ready
+		})
+	}
 	for i, r := range all {
 		last := r.heard[len(r.heard)-1]
 		h, err := hearScenario(w.t.Context(), w.conns[i%2], r.key, textScenario("m", r.key), func(*runtimev1.StreamScenarioEvent) {})

@@ -26,7 +26,7 @@ import (
 var (
 	growthSize = flag.Int("growth", 600, "things in the smallest run of TestEveryEventCostsTheSame")
 	growthOf   = flag.String("growth.of", "", "regular expression: which runs and readers it looks at")
-	growthAll  = flag.Bool("growth.all", false, "it looks at every kind with every reader and at every mix: half an hour; without it at one pair of eight, another reader for each kind")
+	growthAll  = flag.Bool("growth.all", false, "it looks at every kind with every reader and at every mix: a quarter of an hour; without it at one pair of eight, another reader for each kind")
 )
 
 // requests are the forms in which each dialect shows a run. A dialect whose frames are records has none.

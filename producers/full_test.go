@@ -1,6 +1,7 @@
 package producers_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,10 @@ import (
 	"agentstream/schema"
 )
 
-// fullLog has no room while full is set. After a lost answer it stores nothing of what it was sent.
+// fullLog stores nothing while full is set, and says why. After a lost answer it stores nothing of what it was sent.
 type fullLog struct {
 	*memory.Log
+	why          error
 	full, silent atomic.Bool
 }
 
@@ -26,15 +28,22 @@ func (l *fullLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uin
 		return 0, producers.ErrUnanswered
 	}
 	if l.full.Load() {
-		return 0, fmt.Errorf("no space: %w", producers.ErrFull)
+		return 0, fmt.Errorf("no space: %w", cmp.Or(l.why, producers.ErrFull))
 	}
 	return l.Log.Append(ctx, p, after)
 }
 
-// TestFullLogRefusesAtOnce: a request is not kept waiting for room, and a publisher is: it loses nothing.
+// TestFullLogRefusesAtOnce: a request is not kept waiting for room, nor for a log that is not set up for it, and a publisher is: it
+// loses nothing.
 func TestFullLogRefusesAtOnce(t *testing.T) {
+	for _, why := range []error{producers.ErrFull, fmt.Errorf("%w: %w", producers.ErrUnavailable, producers.ErrSetup)} {
+		refusesAtOnce(t, why)
+	}
+}
+
+func refusesAtOnce(t *testing.T, why error) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &fullLog{Log: memory.New()}
+		log := &fullLog{Log: memory.New(), why: why}
 		a, _ := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: new(memoryKeys)})
 		within := producers.AppendOptions{Within: 15 * time.Second}
 		keyed := producers.AppendOptions{Within: 15 * time.Second, IdempotencyKey: "k"}
@@ -42,7 +51,7 @@ func TestFullLogRefusesAtOnce(t *testing.T) {
 		log.full.Store(true)
 		began := time.Now()
 		for _, opt := range []producers.AppendOptions{within, keyed, {}} {
-			if _, err := a.Append(t.Context(), key, batch("a", 0, 3), opt); !errors.Is(err, producers.ErrFull) || errors.Is(err, producers.ErrUnanswered) {
+			if _, err := a.Append(t.Context(), key, batch("a", 0, 3), opt); !errors.Is(err, why) || errors.Is(err, producers.ErrUnanswered) {
 				t.Errorf("%v", err)
 			}
 		}

@@ -81,6 +81,8 @@ var (
 	ErrUnanswered  = schema.ErrUnanswered
 	ErrUnavailable = schema.ErrUnavailable
 	ErrFull        = schema.ErrFull
+	// ErrSetup is an ErrUnavailable that waiting does not end; see schema.
+	ErrSetup = schema.ErrSetup
 	// ErrRenewed reports that the log is not the one any more whose head the pack was built on: it has come back
 	// shorter, and what it lacked was written back. Nothing was stored, and positions read before mean nothing.
 	ErrRenewed = fmt.Errorf("the log was renewed: %w", ErrConflict)

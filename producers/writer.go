@@ -328,7 +328,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		case errors.Is(err, ErrConflict) && !doubt:
 			w.forget()
 			return nil, err
-		case errors.Is(err, ErrFull) && w.job != nil: // whoever asks is not kept waiting for room; a publisher is
+		case w.hopeless(err):
 			return nil, w.unsure(err, doubt)
 		case errors.Is(err, ErrUnavailable), errors.Is(err, ErrFull): // certain: nothing was stored
 			if w.hooks.Retry != nil {
@@ -348,7 +348,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		}
 		found, err := w.find(ctx, p)
 		if err != nil {
-			return nil, w.unsure(err, true)
+			return nil, w.unsure(err, !errors.Is(err, ErrSetup)) // a stream that is not there has not got it
 		}
 		if found != nil {
 			w.took(found, found.Head.Stored)
@@ -366,6 +366,12 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 			return nil, w.unsure(err, true)
 		}
 	}
+}
+
+// hopeless reports whether waiting does not mend an error in the time of a request. Whoever asks is then told at once; a
+// publisher waits until somebody has seen to it.
+func (w *writer) hopeless(err error) bool {
+	return w.shared && (errors.Is(err, ErrFull) || errors.Is(err, ErrSetup))
 }
 
 func (w *writer) unsure(err error, doubt bool) error {
@@ -426,7 +432,7 @@ func (w *writer) patiently(ctx context.Context, read func(context.Context) error
 		once, cancel := context.WithTimeout(ctx, max(w.timeout, lookTimeout))
 		err := read(once)
 		cancel()
-		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) || errors.Is(err, schema.ErrEnded) || errors.Is(err, ErrFull) && w.job != nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) || errors.Is(err, schema.ErrEnded) || w.hopeless(err) {
 			return err
 		}
 		if w.hooks.Retry != nil {

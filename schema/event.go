@@ -331,6 +331,9 @@ var (
 	// ErrFull reports that the log has no room for what was to be stored; nothing of it was. It will not end by
 	// itself in a moment, as ErrUnavailable does.
 	ErrFull = errors.New("log is full")
+	// ErrSetup reports that the log is not set up to store what was to be stored: it lacks the stream, or its servers take
+	// no message of that size. Nothing of it was stored, and somebody has to see to it. It stands beside ErrUnavailable.
+	ErrSetup = errors.New("log is not set up for it")
 	// ErrBadPack reports that a stored message is not a pack: headers or lines do not agree.
 	ErrBadPack = errors.New("bad pack")
 )

@@ -174,6 +174,7 @@ var reasons = []struct {
 	{schema.ErrBadPack, dialect.ReasonInternal},
 	{fanout.ErrUnavailable, dialect.ReasonUnavailable},
 	{schema.ErrUnavailable, dialect.ReasonUnavailable},
+	{schema.ErrSetup, dialect.ReasonUnavailable},
 	{schema.ErrUnanswered, dialect.ReasonUnanswered},
 	{schema.ErrFull, dialect.ReasonFull},
 	{schema.ErrConflict, dialect.ReasonConflict},

@@ -91,7 +91,7 @@ func (u *upload) mark(ctx context.Context) error {
 
 // create stores a message unless its subject has one, which it returns then: it may be of an earlier try.
 func (u *upload) create(ctx context.Context, m *nats.Msg) (there *Msg, err error) {
-	err = Repeat(ctx, u.b.nc, func(ctx context.Context, wait time.Duration) error {
+	err = repeatOn(ctx, u.b.nc, BlobStream, func(ctx context.Context, wait time.Duration) error {
 		there = nil
 		once, cancel := context.WithTimeout(ctx, 4*wait)
 		defer cancel()

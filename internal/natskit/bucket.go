@@ -116,7 +116,7 @@ func (b *Bucket) Create(ctx context.Context, key string, value []byte) (counts [
 	after := uint64(0)
 	err = Repeat(ctx, b.nc, func(ctx context.Context, wait time.Duration) error {
 		err := b.store(ctx, wait, &nats.Msg{Subject: b.subject(key), Data: value}, jetstream.WithExpectLastSequencePerSubject(after))
-		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		if err != nil && Passing(err) { // who listens to its subjects beside it keeps the servers from saying that it is missing
 			err = b.again(ctx, err)
 		}
 		if counts = value; err == nil || !Refused(err) {
@@ -164,7 +164,7 @@ func (b *Bucket) again(ctx context.Context, why error) error {
 
 // Put stores a value, whatever is there.
 func (b *Bucket) Put(ctx context.Context, key string, value []byte) error {
-	err := Repeat(ctx, b.nc, func(ctx context.Context, wait time.Duration) error {
+	err := repeatOn(ctx, b.nc, b.stream(), func(ctx context.Context, wait time.Duration) error {
 		return b.store(ctx, wait, &nats.Msg{Subject: b.subject(key), Data: value})
 	})
 	if err != nil {
@@ -177,7 +177,7 @@ func (b *Bucket) Put(ctx context.Context, key string, value []byte) error {
 // others, and when the value is not wanted. wanted may be asked more than once.
 func (b *Bucket) Take(ctx context.Context, key string, wanted func(value []byte) bool) error {
 	me := rand.Text()
-	err := Repeat(ctx, b.nc, func(ctx context.Context, wait time.Duration) error {
+	err := repeatOn(ctx, b.nc, b.stream(), func(ctx context.Context, wait time.Duration) error {
 		m, err := LastFromLeader(ctx, b.nc, b.stream(), b.subject(key))
 		switch {
 		case err != nil:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -107,6 +108,18 @@ func (h *StreamHealth) ask(ctx context.Context, js jetstream.JetStream) (cfg jet
 		h.Peers = append(h.Peers, Peer{Name: p.Name, Current: p.Current, Offline: p.Offline, Lag: p.Lag, Active: p.Active})
 	}
 	return info.Config
+}
+
+// Missing reports whether the servers answer that there is no such stream. It asks once, for a Try at most: no answer
+// is none.
+func Missing(ctx context.Context, nc *nats.Conn, stream string) bool {
+	ctx, cancel := context.WithTimeout(ctx, Try)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.Stream(ctx, stream)
+	}
+	return errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
 // judge compares the settings with those that the stream is to have; first are those of the log's first stream.

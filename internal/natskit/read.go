@@ -53,7 +53,7 @@ func AtFromLeader(ctx context.Context, nc *nats.Conn, stream string, seq uint64)
 // fromLeader asks until the leader answers or ctx ends. Other servers are silent, and so are all while there
 // is no leader.
 func fromLeader(ctx context.Context, nc *nats.Conn, stream, request string) (m Msg, err error) {
-	err = Repeat(ctx, nc, func(ctx context.Context, wait time.Duration) (err error) {
+	err = repeatOn(ctx, nc, stream, func(ctx context.Context, wait time.Duration) (err error) {
 		once, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		m, err = askLeader(once, nc, stream, request)
@@ -137,7 +137,7 @@ var ErrTooManySubjects = errors.New("too many subjects match")
 // ReadPage is ReadBatch until a server answers or ctx ends. A page that comes slowly is given more time with
 // every try.
 func ReadPage(ctx context.Context, nc *nats.Conn, stream string, req BatchRequest) (page Page, err error) {
-	err = Repeat(ctx, nc, func(ctx context.Context, wait time.Duration) (err error) {
+	err = repeatOn(ctx, nc, stream, func(ctx context.Context, wait time.Duration) (err error) {
 		page, err = ReadBatch(ctx, nc, stream, req, 4*wait)
 		return err
 	})

@@ -50,6 +50,27 @@ func Repeat(ctx context.Context, nc *nats.Conn, ask func(ctx context.Context, wa
 	}
 }
 
+// repeatOn is Repeat for what is asked of one stream. That there is no such stream it finds out by itself, and ends
+// with jetstream.ErrStreamNotFound: nobody says so to a direct get, nor where somebody else listens to the subjects.
+func repeatOn(ctx context.Context, nc *nats.Conn, stream string,
+	ask func(ctx context.Context, wait time.Duration) error) error {
+	failed := 0
+	return Repeat(ctx, nc, func(ctx context.Context, wait time.Duration) error {
+		err := ask(ctx, wait)
+		if err == nil || !Passing(err) {
+			return err
+		}
+		failed++
+		if failed%lookAgain == lookFirst && nc.IsConnected() && Missing(ctx, nc, stream) {
+			return fmt.Errorf("%s: %w", stream, jetstream.ErrStreamNotFound)
+		}
+		return err
+	})
+}
+
+// After the second failure it is looked whether there is a stream, and then from time to time.
+const lookFirst, lookAgain = 2, 16
+
 // errAgain reports that another try is to be made at once.
 var errAgain = errors.New("the stream changes at this moment")
 

@@ -308,6 +308,8 @@ func (c *wired) filter(b []byte) (rest int) {
 			default:
 				c.line, c.lack = l, end+size
 			}
+		case end > 0 && kind == other && bytes.HasPrefix(text, payloadError):
+			at += end // the end of the connection follows
 		case end > 0 && kind == other:
 			pass(end)
 		case kind == other && len(text) > len("INFO "): // it may be long
@@ -321,6 +323,11 @@ func (c *wired) filter(b []byte) (rest int) {
 	}
 	return rest
 }
+
+// payloadError begins the line in which a server says why it cuts a connection: a message was larger than it takes now,
+// though not when it told the connection. The client library would close the connection for good behind such a line, and
+// connects anew where it is just cut.
+var payloadError = []byte("-ERR 'Maximum Payload Violation'")
 
 // whole passes on what was read in pieces, once it is whole.
 func (c *wired) whole() {

@@ -18,7 +18,8 @@ import (
 func (p *Purger) overwrite(ctx context.Context, stream, subject string, below uint64) (n int, err error) {
 	for next := uint64(1); ; {
 		page, err := natskit.ReadBatch(ctx, p.nc, stream, natskit.BatchRequest{Seq: next, NextBy: subject, Batch: purgePage, MaxBytes: purgePageSize}, purgeIdle)
-		if errors.Is(err, natskit.ErrNoMessage) || errors.Is(err, nats.ErrNoResponders) {
+		none := errors.Is(err, natskit.ErrNoMessage) || errors.Is(err, nats.ErrNoResponders)
+		if none || err != nil && natskit.Missing(ctx, p.nc, stream) {
 			return n, nil // there are none, or there is no such stream: purge says which
 		}
 		if err != nil {

@@ -89,10 +89,8 @@ func (p *Purger) Holding(ctx context.Context, keys []schema.RunKey) ([]schema.Ru
 			req.MultiLast[i] = natskit.BlobMark(key)
 		}
 		page, err := natskit.ReadBatch(ctx, p.nc, natskit.BlobStream, req, purgeIdle)
-		if errors.Is(err, nats.ErrNoResponders) { // no server has it now, or the log is of an older release, which has none
-			if _, look := p.js.Stream(ctx, natskit.BlobStream); errors.Is(look, jetstream.ErrStreamNotFound) {
-				return holding, nil
-			}
+		if err != nil && natskit.Missing(ctx, p.nc, natskit.BlobStream) { // the log is of an older release, which has none
+			return holding, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("natsjs: look for blobs of %d runs: %w", len(group), err)

@@ -68,7 +68,7 @@ func (c *comparisons) pass(ctx context.Context, partition int) (uint64, error) {
 		}
 		busy, first, err := p.enter()
 		if err != nil {
-			return 0, fmt.Errorf("%w: %w", producers.ErrUnavailable, err)
+			return 0, unavailable(err)
 		}
 		if first {
 			generation := uint64(0)
@@ -82,7 +82,7 @@ func (c *comparisons) pass(ctx context.Context, partition int) (uint64, error) {
 				p.compared.Store(moment)
 			}
 			if p.leave(ctx, err); err != nil {
-				return 0, fmt.Errorf("%w: %w", producers.ErrUnavailable, err)
+				return 0, unavailable(err)
 			}
 			continue
 		}
@@ -119,13 +119,18 @@ func (c *comparisons) passFirst(ctx context.Context, partition int) (uint64, err
 		made, err := c.made(ctx, partition)
 		switch p := &c.parts[partition]; {
 		case err != nil:
-			return 0, fmt.Errorf("%w: %w", producers.ErrUnavailable, err)
+			return 0, unavailable(err)
 		case p.made.Load() == made:
 			return generation, nil
 		default:
 			p.doubts.Add(1)
 		}
 	}
+}
+
+// unavailable is the error of a comparison that failed.
+func unavailable(err error) error {
+	return fmt.Errorf("%w: %w", producers.ErrUnavailable, located(err))
 }
 
 // enter reports whether the caller is to compare, or else what it waits for. The error is that of a comparison that

@@ -86,6 +86,7 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (head sc
 		head, err = natskit.ReadHead(ctx, l.nc, l.run(key), lane)
 	}
 	if err != nil {
+		err = located(err)
 		return schema.Head{}, fmt.Errorf("natsjs: head of %s: %w", key, err)
 	}
 	head.Generation = generation
@@ -167,6 +168,9 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 	}
 	sent := time.Now()
 	seq, err := l.acks.publish(ctx, p, subject, filter, l.streams[part], after)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) && silent.missing(ctx, l.nc, l.streams[part]) {
+		err = jetstream.ErrStreamNotFound
+	}
 	if err == nil {
 		silent.stored()
 		return seq, nil
@@ -179,11 +183,21 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 	return 0, fmt.Errorf("natsjs: append to %s at %d: %w", p.Key, p.First, err)
 }
 
+// located makes the error of a read from a stream that is missing that of an append to it.
+func located(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return classify(err)
+	}
+	return err
+}
+
 // classify turns the client's errors into the decisions of producers. Only an answer of the
 // server is certain; the lack of one never is.
 func classify(err error) error {
 	var api *jetstream.APIError
 	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrMaxPayload): // a pack is within our own bounds
+		return fmt.Errorf("%w: %w: %w", producers.ErrUnavailable, producers.ErrSetup, err)
 	case natskit.Refused(err):
 		return fmt.Errorf("%w: %w", producers.ErrConflict, err)
 	case errors.As(err, &api):
@@ -196,8 +210,6 @@ func classify(err error) error {
 		return err
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
 		return fmt.Errorf("%w: %w", producers.ErrUnavailable, err) // no stream listened: not stored
-	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: %w", schema.ErrTooLarge, err)
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionReconnecting):
 		return fmt.Errorf("%w: %w", producers.ErrUnavailable, err) // refused before it was sent
 	case errors.Is(err, nats.ErrConnectionClosed):
@@ -225,6 +237,7 @@ func (l *Log) Since(ctx context.Context, key schema.RunKey, after uint64) iter.S
 			}
 		}
 		if w.err != nil {
+			w.err = located(w.err)
 			yield(schema.Pack{}, fmt.Errorf("natsjs: packs of %s after %d: %w", key, w.after, w.err))
 		}
 	}

@@ -177,6 +177,9 @@ func (a *acks) send(o *outgoing, p *schema.Pack, filter string, after uint64) er
 		return a.nc.PublishMsg(&o.msg)
 	}
 	o.header = append(o.header, "\r\n"...)
+	if int64(len(o.header)+len(o.msg.Data)) > a.nc.MaxPayload() { // the server would cut the connection of all
+		return nats.ErrMaxPayload
+	}
 	if a.missed != nil && !a.short {
 		a.mu.Lock()
 		a.named[nameOf(o)] = o

@@ -29,7 +29,14 @@ type silence struct {
 	asks  bool      // a caller is finding out whether the stream can be read
 	tried time.Time // the last one who was began to wait, or gave up
 	conn  uint64    // reconnections until then: another server may have another disk
+
+	look   sync.Mutex
+	looked time.Time // when it was asked whether there is such a stream
+	gone   bool      // there was none
 }
+
+// lookFresh is how old the answer may be to the question whether there is a stream.
+const lookFresh = 100 * time.Millisecond
 
 const (
 	silenceWait = time.Second            // waited in vain for so long, a publish counts; so long do those wait who try
@@ -111,6 +118,18 @@ func readableAlone(nc *nats.Conn, stream string) bool {
 	}
 	_, err = natskit.LastFromLeader(ctx, nc, stream, ">")
 	return err == nil || errors.Is(err, natskit.ErrNoMessage)
+}
+
+// missing reports whether the servers answer that there is no such stream, as they have a moment ago at the earliest: all
+// whose appends are not answered ask it.
+func (s *silence) missing(ctx context.Context, nc *nats.Conn, stream string) bool {
+	s.look.Lock()
+	defer s.look.Unlock()
+	if time.Since(s.looked) >= lookFresh && nc.IsConnected() {
+		s.gone = natskit.Missing(ctx, nc, stream)
+		s.looked = time.Now()
+	}
+	return s.gone
 }
 
 // clear is called with mu.

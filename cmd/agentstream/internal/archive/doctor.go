@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/cmd/agentstream/internal/cli"
@@ -55,6 +56,7 @@ func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := found.recorded(ctx, s.losses); err != nil {
 		return err
 	}
+	found.servers(ctx, nc)
 	missing, err := found.inspect(ctx, js, s.offsets)
 	if err != nil {
 		return err
@@ -141,6 +143,20 @@ func (e *examined) inspect(ctx context.Context, js jetstream.JetStream, stored p
 		e.Wrong = append(e.Wrong, h.Lagging()...)
 	}
 	return missing, nil
+}
+
+// servers adds what is wrong with the servers that are known, and who listens where only they may. What they do not tell, as
+// to a user without the right to ask, is not added.
+func (e *examined) servers(ctx context.Context, nc *nats.Conn) {
+	for _, url := range nc.Servers() {
+		if most, err := natskit.Payload(nc, url); err == nil && most < natskit.NeedPayload {
+			e.Wrong = append(e.Wrong, natskit.TooSmall(url, most).Error())
+		}
+	}
+	listeners, _ := natskit.Listeners(ctx, nc)
+	for _, text := range listeners {
+		e.Wrong = append(e.Wrong, text+": nobody may beside the servers, which cannot say then that a stream is missing")
+	}
 }
 
 func (c *DoctorCmd) report(found *examined) error {

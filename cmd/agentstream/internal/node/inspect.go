@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/cmd/agentstream/internal/process"
@@ -24,6 +25,8 @@ type Inspector struct {
 	layout natskit.Layout // as it was when the process began
 	stored perjs.Offsets  // nil: nobody knows what is stored
 	m      *process.Metrics
+
+	payload payload
 
 	mu      sync.Mutex
 	at      time.Time
@@ -59,23 +62,63 @@ func (i *Inspector) look(ctx context.Context) []natskit.StreamHealth {
 func (i *Inspector) Run(ctx context.Context) error {
 	tick := time.NewTicker(inspectEvery)
 	defer tick.Stop()
+	nc := i.js.Conn()
+	closed := nc.StatusChanged(nats.CLOSED)
+	defer nc.RemoveStatusListener(closed)
 	for {
-		_ = i.checkContents(ctx) // the metric has the answer
+		_ = i.checkContents(ctx)  // the metric has the answer
+		_, _ = i.payload.look(nc) // so that a bound that was changed is known before it costs the connection
 		select {
 		case <-tick.C:
+		case <-closed:
+			if err := nc.LastError(); err != nil && ctx.Err() == nil { // else it was we who closed it
+				return fmt.Errorf("nats: the connection is closed for good: %w", err)
+			}
+			closed = nil
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// Checks are those of readiness. That a replica is missing or late, or that a stream does not answer for a while, as during
-// an election, keeps no node from serving.
+// payload is how large a message the connection's server takes, as it was found a moment ago at the earliest.
+type payload struct {
+	mu   sync.Mutex
+	at   time.Time
+	most int64
+	err  error
+}
+
+// payloadFresh is how old the answer may be: it takes a connection.
+const payloadFresh = 5 * time.Second
+
+func (p *payload) look(nc *nats.Conn) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.at) >= payloadFresh && nc.IsConnected() {
+		p.most, p.err = natskit.LearnPayload(nc)
+		p.at = time.Now()
+	}
+	return p.most, p.err
+}
+
+// checkPayload returns an error while the server takes no message that is as large as a pack may be.
+func (i *Inspector) checkPayload(context.Context) error {
+	most, err := i.payload.look(i.js.Conn())
+	if err != nil || most >= natskit.NeedPayload {
+		return nil // that it does not answer is told by the check of the connection
+	}
+	return natskit.TooSmall(i.js.Conn().ConnectedUrlRedacted(), most)
+}
+
+// Checks are those of readiness. That the server takes no pack of the largest size, that a replica is missing or late, or
+// that a stream does not answer for a while, as during an election, keeps no node from serving.
 func (i *Inspector) Checks() []edge.Check {
 	return []edge.Check{
 		{Name: "streams", Run: i.checkStreams},
 		{Name: "replicas", Run: i.checkReplicas, Optional: true},
 		{Name: "contents", Run: i.checkContents, Optional: true},
+		{Name: "payload", Run: i.checkPayload, Optional: true},
 	}
 }
 

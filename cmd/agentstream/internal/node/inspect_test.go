@@ -3,9 +3,12 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/cmd/agentstream/internal/process"
@@ -103,5 +106,51 @@ func TestInspector(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestInspectorPayload: a server that takes less than the largest pack is named, whether it was so from the start or was told
+// while the process runs; that keeps no node from serving.
+func TestInspectorPayload(t *testing.T) {
+	o := server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+		MaxPayload: 1 << 20}
+	s, err := server.NewServer(o.Clone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start()
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	nc, err := natskit.Dial(s.ClientURL(), t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, most := range []int32{1 << 20, 64 << 10, 1 << 20} {
+		now := o.Clone()
+		if now.MaxPayload = most; nc.MaxPayload() != int64(most) {
+			if err := s.ReloadOptions(now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		i := NewInspector(js, natskit.Layout{Partitions: 1}, nil, process.NewMetrics())
+		checks := i.Checks()
+		at := slices.IndexFunc(checks, func(c edge.Check) bool { return c.Name == "payload" })
+		err := checks[at].Run(t.Context())
+		if failed := err != nil; failed != (most < natskit.NeedPayload) || !checks[at].Optional {
+			t.Errorf("%d: %v", most, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "max_payload") || !strings.Contains(err.Error(), "65536")) {
+			t.Error(err)
+		}
+		for nc.MaxPayload() != int64(most) || !nc.IsConnected() { // it connects anew, and learns it
+			time.Sleep(time.Millisecond)
+		}
 	}
 }

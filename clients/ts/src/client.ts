@@ -6,7 +6,7 @@ import { Credentials, type TokenSource } from "./credentials.js";
 import { ConnectionError, ServerError, refusal } from "./errors.js";
 import { type AgentEvent, type NewEvent, formatEvent, parseEvent } from "./event.js";
 import { type EventSourceConstructor, EventSourceTransport } from "./eventsource.js";
-import { type Fetch, FetchTransport } from "./fetch.js";
+import { type Fetch, FetchTransport, quick } from "./fetch.js";
 import { eachField, elements, stringify } from "./json.js";
 import { Publisher } from "./publisher.js";
 import type { PushConfig } from "./push.js";
@@ -129,6 +129,7 @@ interface Call {
   type?: string;
   key?: string;
   signal?: AbortSignal | undefined;
+  readonly timeout?: number;
 }
 
 interface Answer {
@@ -294,7 +295,7 @@ export class Client {
 
   /** Makes a ticket: it opens one stream of this run, once, for about a minute. */
   createTicket(run: string, signal?: AbortSignal): Promise<{ readonly ticket: string; readonly [field: string]: unknown }> {
-    return this.json({ method: "POST", path: path(run, "tickets"), signal });
+    return this.json({ method: "POST", path: path(run, "tickets"), signal, timeout: quick });
   }
 
   private async receipt(c: Call): Promise<Receipt> {
@@ -347,7 +348,7 @@ export class Client {
     const stop = () => cut.abort(c.signal?.reason);
     if (c.signal?.aborted) stop();
     c.signal?.addEventListener("abort", stop, { once: true });
-    const timer = setTimeout(() => cut.abort(new ConnectionError("no answer in time")), this.o.timeout ?? 30_000);
+    const timer = setTimeout(() => cut.abort(new ConnectionError("no answer in time")), Math.min(this.o.timeout ?? 30_000, c.timeout ?? Infinity));
     try {
       const init: RequestInit = { method: c.method, headers, signal: cut.signal, cache: "no-store" };
       if (c.body !== undefined) init.body = c.body as BodyInit;

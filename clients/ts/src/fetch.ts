@@ -73,8 +73,14 @@ export function lastWordOf(f: Pick<SSEFrame, "data">): Error {
   return problem === undefined ? new ConnectionError("the stream ended with an error") : lastWord(problem);
 }
 
+/**
+ * Milliseconds after which a small request counts as lost that a connection needs first. It may have been sent on a connection that died
+ * while the page was stopped; the next one is sent on another.
+ */
+export const quick = 5_000;
+
 /** Runs one wait; the connection is cut when it takes longer than the watchdog allows. */
-async function watched<T>(a: Attempt, cut: AbortController, wait: () => Promise<T>): Promise<T> {
+export async function watched<T>(a: Pick<Attempt, "watchdog">, cut: AbortController, wait: () => Promise<T>): Promise<T> {
   const timer = setTimeout(() => cut.abort(new ConnectionError(`no sign of life in ${a.watchdog} ms`)), a.watchdog);
   try {
     return await wait();

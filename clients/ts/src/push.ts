@@ -2,7 +2,7 @@
 // not say why they failed.
 
 import { ConnectionError, refusal } from "./errors.js";
-import type { Fetch } from "./fetch.js";
+import { type Fetch, quick, watched } from "./fetch.js";
 import type { Credentials } from "./credentials.js";
 import { Queue } from "./queue.js";
 import { type Attempt, type Message, streamURL } from "./stream.js";
@@ -99,12 +99,17 @@ export async function* pushed(c: PushConfig, a: Attempt, open: (url: URL, sink: 
  */
 async function over(c: PushConfig, a: Attempt): Promise<boolean> {
   const url = streamURL(c.url, a.cursor, a.view).href;
-  const signal = a.signal === undefined ? {} : { signal: a.signal };
+  const cut = new AbortController();
+  const stop = () => cut.abort(a.signal?.reason);
+  a.signal?.addEventListener("abort", stop, { once: true });
   let res: Response;
   try {
-    res = await c.fetch(url, { method: "HEAD", headers: await c.credentials.headers(), cache: "no-store", ...signal });
+    const headers = await c.credentials.headers();
+    res = await watched({ watchdog: quick }, cut, () => c.fetch(url, { method: "HEAD", headers, cache: "no-store", signal: cut.signal }));
   } catch {
     return false; // no better known than before
+  } finally {
+    a.signal?.removeEventListener("abort", stop);
   }
   if (res.status === 204) return true;
   if (res.status !== 200) throw await refusal(res);

@@ -4,6 +4,7 @@ import { Backoff, type BackoffOptions, sleep } from "./backoff.js";
 import { ConnectionError, ProtocolError, ServerError } from "./errors.js";
 import { type AgentEvent, finalStates, isFinal, parseEvent, unbundle } from "./event.js";
 import { type Gap, Track } from "./track.js";
+import { onWake } from "./wake.js";
 
 /**
  * What watching yields: an event, or a gap. A gap is not an event and cannot be taken for one: the
@@ -89,13 +90,21 @@ type Next = { readonly pause: boolean; readonly error?: Error };
  */
 export async function* follow(transport: Transport, o: WatchOptions): AsyncGenerator<Item, void, void> {
   const w = new Watch(transport, o);
-  for (;;) {
-    o.signal?.throwIfAborted();
-    const next = yield* w.once();
-    if (next === undefined) return o.onState?.({ state: "over" });
-    await w.pause(next);
+  const stop = onWake((sure, ms) => w.wake(sure, ms));
+  try {
+    for (;;) {
+      o.signal?.throwIfAborted();
+      const next = yield* w.once();
+      if (next === undefined) return o.onState?.({ state: "over" });
+      await w.pause(next);
+    }
+  } finally {
+    stop();
   }
 }
+
+/** Why a connection is given up, or a pause, of a page that is shown again. */
+const woken = new ConnectionError("the page was stopped and goes on");
 
 class Watch {
   private readonly track: Track;
@@ -104,6 +113,9 @@ class Watch {
   private asked = -1; // the position behind which the server was asked once more for what is missing
   private refusals = 0; // credentials in a row that were not taken
   private ended = false; // the last event is the end of the run
+  private heard = 0; // when the connection said something last
+  private now: AbortController | undefined; // ends what is under way: a connection, or a pause
+  private pausing = false;
 
   constructor(private readonly transport: Transport, private readonly o: WatchOptions) {
     this.track = new Track(o.after);
@@ -111,13 +123,31 @@ class Watch {
     this.refetch = (o.gaps ?? (o.detail === "full" ? "refetch" : "report")) === "refetch";
   }
 
+  /**
+   * Ends a pause, and a connection that is dead: surely, or because the page was out of sight for so many milliseconds and it has said
+   * nothing since. The next one goes on behind the last event.
+   */
+  wake(sure: boolean, ms: number): void {
+    const silent = ms >= suspicious && Date.now() - this.heard >= ms;
+    if (this.pausing || sure || silent) this.now?.abort(woken);
+  }
+
+  /** Runs what can be ended by wake, and by the caller's signal. */
+  private begin(): { signal: AbortSignal; done: () => void } {
+    const now = (this.now = new AbortController());
+    const { signal } = this.o;
+    const stop = () => now.abort(signal!.reason);
+    if (signal?.aborted) stop();
+    signal?.addEventListener("abort", stop, { once: true });
+    return { signal: now.signal, done: () => signal?.removeEventListener("abort", stop) };
+  }
+
   /** Lives through one connection. undefined: the run is over. */
   async *once(): AsyncGenerator<Item, Next | undefined, void> {
     this.o.onState?.({ state: "connecting" });
     const before = this.track.cursor;
-    const connection = this.transport.connect({
-      cursor: this.track.cursor, view: this.o, watchdog: this.o.watchdog ?? 45_000, signal: this.o.signal,
-    });
+    const { signal, done } = this.begin();
+    const connection = this.transport.connect({ cursor: this.track.cursor, view: this.o, watchdog: this.o.watchdog ?? 45_000, signal });
     let error: Error;
     try {
       const end = yield* this.read(connection);
@@ -127,8 +157,10 @@ class Watch {
       error = new ConnectionError("stream ended before its run did");
     } catch (e) {
       this.o.signal?.throwIfAborted();
+      if (signal.aborted) return { pause: false, error: woken };
       error = await this.judge(e);
     } finally {
+      done();
       await connection.return("ended");
     }
     return { pause: !(error instanceof ServerError && error.unauthorized), error };
@@ -138,6 +170,7 @@ class Watch {
     for (;;) {
       const r = await c.next();
       if (r.done) return r.value;
+      this.heard = Date.now();
       const m = r.value;
       if ("open" in m) this.o.onState?.({ state: "open" });
       else if ("hint" in m) this.backoff.suggest(m.hint);
@@ -195,9 +228,21 @@ class Watch {
     const ms = this.backoff.next(asked);
     if (ms === undefined) throw error;
     this.o.onState?.({ state: "waiting", ms, error });
-    await sleep(ms, this.o.signal);
+    const { signal, done } = this.begin();
+    this.pausing = true;
+    try {
+      await sleep(ms, signal);
+    } catch {
+      this.o.signal?.throwIfAborted(); // else the page goes on: now is the time
+    } finally {
+      this.pausing = false;
+      done();
+    }
   }
 }
+
+/** Milliseconds out of sight from which on a connection that has said nothing meanwhile counts as dead. */
+const suspicious = 30_000;
 
 /** Whether a run that is over goes on with the event: a message to the run itself that is not the system's, or another state. */
 function reopens(e: AgentEvent): boolean {

@@ -4,7 +4,7 @@ import { Credentials } from "./credentials.js";
 import { ConnectionError, ServerError, refusal } from "./errors.js";
 import { formatEvent, parseEvent } from "./event.js";
 import { EventSourceTransport } from "./eventsource.js";
-import { FetchTransport } from "./fetch.js";
+import { FetchTransport, quick } from "./fetch.js";
 import { eachField, elements, stringify } from "./json.js";
 import { Publisher } from "./publisher.js";
 import { follow } from "./stream.js";
@@ -147,7 +147,7 @@ export class Client {
     }
     /** Makes a ticket: it opens one stream of this run, once, for about a minute. */
     createTicket(run, signal) {
-        return this.json({ method: "POST", path: path(run, "tickets"), signal });
+        return this.json({ method: "POST", path: path(run, "tickets"), signal, timeout: quick });
     }
     async receipt(c) {
         const { text, headers } = await this.call(c);
@@ -203,7 +203,7 @@ export class Client {
         if (c.signal?.aborted)
             stop();
         c.signal?.addEventListener("abort", stop, { once: true });
-        const timer = setTimeout(() => cut.abort(new ConnectionError("no answer in time")), this.o.timeout ?? 30_000);
+        const timer = setTimeout(() => cut.abort(new ConnectionError("no answer in time")), Math.min(this.o.timeout ?? 30_000, c.timeout ?? Infinity));
         try {
             const init = { method: c.method, headers, signal: cut.signal, cache: "no-store" };
             if (c.body !== undefined)

@@ -72,8 +72,13 @@ export function lastWordOf(f) {
     const problem = readProblem(f.data);
     return problem === undefined ? new ConnectionError("the stream ended with an error") : lastWord(problem);
 }
+/**
+ * Milliseconds after which a small request counts as lost that a connection needs first. It may have been sent on a connection that died
+ * while the page was stopped; the next one is sent on another.
+ */
+export const quick = 5_000;
 /** Runs one wait; the connection is cut when it takes longer than the watchdog allows. */
-async function watched(a, cut, wait) {
+export async function watched(a, cut, wait) {
     const timer = setTimeout(() => cut.abort(new ConnectionError(`no sign of life in ${a.watchdog} ms`)), a.watchdog);
     try {
         return await wait();

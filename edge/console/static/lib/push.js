@@ -1,6 +1,7 @@
 // What the transports of the browser have in common: they push, they cannot set headers, and they do
 // not say why they failed.
 import { ConnectionError, refusal } from "./errors.js";
+import { quick, watched } from "./fetch.js";
 import { Queue } from "./queue.js";
 import { streamURL } from "./stream.js";
 /** Runs one connection that pushes: its address with cursor and ticket, its queue, its watchdog. */
@@ -72,13 +73,19 @@ export async function* pushed(c, a, open) {
  */
 async function over(c, a) {
     const url = streamURL(c.url, a.cursor, a.view).href;
-    const signal = a.signal === undefined ? {} : { signal: a.signal };
+    const cut = new AbortController();
+    const stop = () => cut.abort(a.signal?.reason);
+    a.signal?.addEventListener("abort", stop, { once: true });
     let res;
     try {
-        res = await c.fetch(url, { method: "HEAD", headers: await c.credentials.headers(), cache: "no-store", ...signal });
+        const headers = await c.credentials.headers();
+        res = await watched({ watchdog: quick }, cut, () => c.fetch(url, { method: "HEAD", headers, cache: "no-store", signal: cut.signal }));
     }
     catch {
         return false; // no better known than before
+    }
+    finally {
+        a.signal?.removeEventListener("abort", stop);
     }
     if (res.status === 204)
         return true;

@@ -3,20 +3,29 @@ import { Backoff, sleep } from "./backoff.js";
 import { ConnectionError, ProtocolError, ServerError } from "./errors.js";
 import { finalStates, isFinal, parseEvent, unbundle } from "./event.js";
 import { Track } from "./track.js";
+import { onWake } from "./wake.js";
 /**
  * Yields what follows the cursor, in order, each event once. It returns when the run is over and
  * the server has confirmed it; it throws what asking again cannot change, and the signal's reason.
  */
 export async function* follow(transport, o) {
     const w = new Watch(transport, o);
-    for (;;) {
-        o.signal?.throwIfAborted();
-        const next = yield* w.once();
-        if (next === undefined)
-            return o.onState?.({ state: "over" });
-        await w.pause(next);
+    const stop = onWake((sure, ms) => w.wake(sure, ms));
+    try {
+        for (;;) {
+            o.signal?.throwIfAborted();
+            const next = yield* w.once();
+            if (next === undefined)
+                return o.onState?.({ state: "over" });
+            await w.pause(next);
+        }
+    }
+    finally {
+        stop();
     }
 }
+/** Why a connection is given up, or a pause, of a page that is shown again. */
+const woken = new ConnectionError("the page was stopped and goes on");
 class Watch {
     transport;
     o;
@@ -26,6 +35,9 @@ class Watch {
     asked = -1; // the position behind which the server was asked once more for what is missing
     refusals = 0; // credentials in a row that were not taken
     ended = false; // the last event is the end of the run
+    heard = 0; // when the connection said something last
+    now; // ends what is under way: a connection, or a pause
+    pausing = false;
     constructor(transport, o) {
         this.transport = transport;
         this.o = o;
@@ -33,13 +45,31 @@ class Watch {
         this.backoff = new Backoff(o.backoff);
         this.refetch = (o.gaps ?? (o.detail === "full" ? "refetch" : "report")) === "refetch";
     }
+    /**
+     * Ends a pause, and a connection that is dead: surely, or because the page was out of sight for so many milliseconds and it has said
+     * nothing since. The next one goes on behind the last event.
+     */
+    wake(sure, ms) {
+        const silent = ms >= suspicious && Date.now() - this.heard >= ms;
+        if (this.pausing || sure || silent)
+            this.now?.abort(woken);
+    }
+    /** Runs what can be ended by wake, and by the caller's signal. */
+    begin() {
+        const now = (this.now = new AbortController());
+        const { signal } = this.o;
+        const stop = () => now.abort(signal.reason);
+        if (signal?.aborted)
+            stop();
+        signal?.addEventListener("abort", stop, { once: true });
+        return { signal: now.signal, done: () => signal?.removeEventListener("abort", stop) };
+    }
     /** Lives through one connection. undefined: the run is over. */
     async *once() {
         this.o.onState?.({ state: "connecting" });
         const before = this.track.cursor;
-        const connection = this.transport.connect({
-            cursor: this.track.cursor, view: this.o, watchdog: this.o.watchdog ?? 45_000, signal: this.o.signal,
-        });
+        const { signal, done } = this.begin();
+        const connection = this.transport.connect({ cursor: this.track.cursor, view: this.o, watchdog: this.o.watchdog ?? 45_000, signal });
         let error;
         try {
             const end = yield* this.read(connection);
@@ -53,9 +83,12 @@ class Watch {
         }
         catch (e) {
             this.o.signal?.throwIfAborted();
+            if (signal.aborted)
+                return { pause: false, error: woken };
             error = await this.judge(e);
         }
         finally {
+            done();
             await connection.return("ended");
         }
         return { pause: !(error instanceof ServerError && error.unauthorized), error };
@@ -65,6 +98,7 @@ class Watch {
             const r = await c.next();
             if (r.done)
                 return r.value;
+            this.heard = Date.now();
             const m = r.value;
             if ("open" in m)
                 this.o.onState?.({ state: "open" });
@@ -131,9 +165,22 @@ class Watch {
         if (ms === undefined)
             throw error;
         this.o.onState?.({ state: "waiting", ms, error });
-        await sleep(ms, this.o.signal);
+        const { signal, done } = this.begin();
+        this.pausing = true;
+        try {
+            await sleep(ms, signal);
+        }
+        catch {
+            this.o.signal?.throwIfAborted(); // else the page goes on: now is the time
+        }
+        finally {
+            this.pausing = false;
+            done();
+        }
     }
 }
+/** Milliseconds out of sight from which on a connection that has said nothing meanwhile counts as dead. */
+const suspicious = 30_000;
 /** Whether a run that is over goes on with the event: a message to the run itself that is not the system's, or another state. */
 function reopens(e) {
     if (e.child_id !== null)

@@ -1,12 +1,16 @@
 package proxy_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"agentstream/adapters/anthropic/anthropictest"
 	"agentstream/adapters/proxy"
@@ -47,6 +51,69 @@ func BenchmarkAnswers(b *testing.B) {
 			})
 		})
 	}
+	if l := r.losses(); len(l) > 0 {
+		b.Errorf("%d losses, first %+v", len(l), l[0])
+	}
+}
+
+// BenchmarkFirstToken is how long a client waits for the first piece of text: directly, and recorded by the proxy. Both are
+// measured in turn, in pairs, one request at a time, so that what else the machine does meets both. Times are in µs; ratio is of
+// the medians, added the median of what the proxy adds within a pair.
+func BenchmarkFirstToken(b *testing.B) {
+	_, read := anthropictest.Recorded(b)
+	frames := strings.SplitAfter(string(read("anthropic/text-long.sse")), "\n\n")
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.Header().Set("Content-Type", sse)
+		for _, f := range frames {
+			_, _ = io.WriteString(w, f)
+			w.(http.Flusher).Flush()
+		}
+	}))
+	b.Cleanup(up.Close)
+	r := startAt(b, map[string]string{"up": up.URL}, func(c *proxy.Config) { c.Logger = nil })
+	first := func(url string) time.Duration {
+		begun := time.Now()
+		resp, err := r.http.Post(url, "application/json", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer resp.Body.Close()
+		in := bufio.NewReader(resp.Body)
+		took := time.Duration(0)
+		for {
+			line, err := in.ReadSlice('\n')
+			if took == 0 && bytes.Contains(line, []byte("text_delta")) {
+				took = time.Since(begun)
+			}
+			if err != nil {
+				return took
+			}
+		}
+	}
+	urls := [2]string{up.URL + "/v1/messages", r.url + "/v1/messages"}
+	var took [2][]float64
+	var added []float64
+	for n := 0; b.Loop(); n++ {
+		var pair [2]float64
+		for i := range urls {
+			i = (i + n) % 2
+			pair[i] = float64(first(urls[i]).Nanoseconds()) / 1000
+			took[i] = append(took[i], pair[i])
+		}
+		added = append(added, pair[1]-pair[0])
+	}
+	at := func(list []float64, q float64) float64 {
+		slices.Sort(list)
+		return list[int(q*float64(len(list)-1))]
+	}
+	b.ReportMetric(at(took[0], 0.5), "direct-p50-µs")
+	b.ReportMetric(at(took[0], 0.99), "direct-p99-µs")
+	b.ReportMetric(at(took[1], 0.5), "recorded-p50-µs")
+	b.ReportMetric(at(took[1], 0.99), "recorded-p99-µs")
+	b.ReportMetric(at(added, 0.5), "added-p50-µs")
+	b.ReportMetric(at(added, 0.99), "added-p99-µs")
+	b.ReportMetric(at(took[1], 0.5)/at(took[0], 0.5), "ratio")
 	if l := r.losses(); len(l) > 0 {
 		b.Errorf("%d losses, first %+v", len(l), l[0])
 	}

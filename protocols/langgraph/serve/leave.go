@@ -15,8 +15,8 @@ import (
 // afterwards is the time in which a run is cancelled whose client has left.
 const afterwards = 5 * time.Second
 
-// cancelStretch commands the agent to end a run of a thread, once: one that has ended, and one that was cancelled already, is
-// left alone. The error refuses a run that there is not, and one that waits after another.
+// cancelStretch commands the agent to end a run of a thread, once: one that has ended, and one that was cancelled
+// already, is left alone. The error refuses a run that there is not, and one that waits after another.
 func cancelStretch(ctx context.Context, c *protocol.Call, thread, run string, payload []byte) error {
 	allow := func(p *langgraph.Projector) error {
 		s, ok := p.Find(run)
@@ -31,12 +31,14 @@ func cancelStretch(ctx context.Context, c *protocol.Call, thread, run string, pa
 		}
 		return nil
 	}
-	_, err := protocol.Change[*langgraph.Projector]{Request: whole(thread), Allow: allow,
-		Events: []schema.Event{{Type: typeCancel, Actor: "user", Payload: payload}}}.Once(ctx, c)
+	stop := schema.Event{Type: typeCancel, Actor: "user", Payload: payload}
+	change := protocol.Change[*langgraph.Projector]{Request: whole(thread), Allow: allow, Events: []schema.Event{stop}}
+	_, err := change.Once(ctx, c)
 	return err
 }
 
-// cancelWhenLeft has a run of the thread of the path cancelled when the client of the call leaves before it has the run's end.
+// cancelWhenLeft has a run of the thread of the path cancelled when the client of the call leaves before it has the
+// run's end.
 func cancelWhenLeft(c *protocol.Call, run string) {
 	thread := c.Path("run")
 	c.OnLeave = func() {
@@ -47,8 +49,8 @@ func cancelWhenLeft(c *protocol.Call, run string) {
 	}
 }
 
-// readLeaving reads whether the run of the path is to be cancelled when the client of the call leaves, and sees to it. Who
-// may not command is refused.
+// readLeaving reads whether the run of the path is to be cancelled when the client of the call leaves, and sees to it.
+// Who may not command is refused.
 func readLeaving(c *protocol.Call) error {
 	q, err := c.Query()
 	if err != nil {

@@ -76,11 +76,13 @@ func (n *node) busy(thread string) string {
 	return run
 }
 
-// TestClientLeaves: a run is cancelled when the client leaves that asked for it, however it watches: once, and by who it is.
+// TestClientLeaves: a run is cancelled when the client leaves that asked for it, however it watches: once, and by who
+// it is.
 func TestClientLeaves(t *testing.T) {
 	n := start(t, serve.Config{KeepAlive: 100 * time.Millisecond}) // so that the answer of who waits begins
 	for name, path := range map[string]string{
-		"stream": "/stream?cancel_on_disconnect=1", "stream-true": "/stream?cancel_on_disconnect=true", "join": "/join?cancel_on_disconnect=1",
+		"stream": "/stream?cancel_on_disconnect=1", "stream-true": "/stream?cancel_on_disconnect=true",
+		"join": "/join?cancel_on_disconnect=1",
 	} {
 		run := n.busy(name)
 		c := n.open("GET", "/threads/"+name+"/runs/"+run+path, "")
@@ -104,8 +106,8 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-// TestClientLeavesTwice: clients that all asked for it, on two nodes, and one that cancels by hand and leaves, cancel a run
-// once. A run that nobody works on yet is cancelled too.
+// TestClientLeavesTwice: clients that all asked for it, on two nodes, and one that cancels by hand and leaves, cancel
+// a run once. A run that nobody works on yet is cancelled too.
 func TestClientLeavesTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := edgetest.Share()
@@ -174,8 +176,8 @@ func (n *node) settle(thread string, c *client) {
 	}
 }
 
-// TestClientLeavesRun: nothing is cancelled by clients that did not ask for it, that have the run's end, or that a node which
-// goes away has cut off.
+// TestClientLeavesRun: nothing is cancelled by clients that did not ask for it, that have the run's end, or that a
+// node which goes away has cut off.
 func TestClientLeavesRun(t *testing.T) {
 	all := edgetest.Share()
 	n, other := join(t, all, serve.Config{}), join(t, all, serve.Config{})

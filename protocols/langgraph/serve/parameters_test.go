@@ -40,7 +40,8 @@ func TestParametersRefused(t *testing.T) {
 	}
 }
 
-// TestParametersHanded: what asks something of the graph is in what its agent is sent, with a message and with an answer.
+// TestParametersHanded: what asks something of the graph is in what its agent is sent, with a message and with an
+// answer.
 func TestParametersHanded(t *testing.T) {
 	n := start(t, serve.Config{})
 	members := `"context":{"user":"u"},"interrupt_before":["a"],"interrupt_after":"*","durability":"exit","checkpoint_during":false`

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -230,6 +229,9 @@ var floors = []floor{
 	{"edge", []string{"fanout", "producers", "schema", "edge/auth", "edge/body", "edge/dialect", "edge/ends", "edge/gate", "edge/limits", "edge/live", "edge/protocol", "edge/publish", "edge/rest", "edge/runs", "edge/state", "edge/transport/**"}, "dialects are handed in by cmd, and history is not a database"},
 	{"clients/go", []string{"schema"}, "a client knows the events and nothing of the server"},
 	{"examples/agent", []string{"clients/go", "producers", "schema"}, "an example uses what a program outside of this tree would"},
+	{"examples/page", nil, "a page needs nothing but the protocol"},
+	{"examples/protocol", []string{"edge", "edge/dialect", "edge/protocol", "fanout", "fanout/memory", "producers", "schema"}, "a protocol knows the contract; its program puts a server together"},
+	{"examples/tap", nil, "a tap knows the log's contract and nothing of this tree"},
 	{"internal/natskit", []string{"schema", "internal/backoff"}, "the one home of NATS knows nothing but subjects"},
 	{"internal/localpg", nil, "it finds programs"},
 	{"internal/fair", nil, "who goes first has nothing to do with what is done"},
@@ -280,8 +282,10 @@ var testWires = map[string][]string{
 	"protocols/metis":     {"adapters/**", "producers/**"},
 	"protocols/qoder":     {"adapters/**", "producers/**"},
 	// A client is tested against the server that it is for.
-	"clients/go": {"edge", "edge/**", "protocols/native", "producers", "fanout", "fanout/**"},
-	"fanout":     {"producers", "fanout/*", "producers/natsjs"},
+	"examples/page": {"edge", "edge/*", "schema"},
+	"examples/tap":  {"producers", "producers/natsjs", "schema"},
+	"clients/go":    {"edge", "edge/**", "protocols/native", "producers", "fanout", "fanout/**"},
+	"fanout":        {"producers", "fanout/*", "producers/natsjs"},
 	// An agent's turn streams a model's answer through an adapter, and all adapters work at the same time.
 	"producers": {"adapters/anthropic", "adapters/openai", "adapters/gemini", "adapters/provider", "adapters/transcript"},
 	// What a recorded delta costs on its way into the log.
@@ -386,7 +390,7 @@ var clients = []struct {
 	in     []string
 	inTest []string
 }{
-	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "edge/limits/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**", "tools/**"}, wholes},
+	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "edge/limits/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**", "tools/**", "examples/tap"}, wholes},
 	{"github.com/jackc/pgx", []string{"persister/postgres", "persister/postgres/tables", "internal/testkit"}, wholes},
 	{"github.com/parquet-go/", []string{"persister/export"}, wholes},
 	{"github.com/pressly/goose", []string{"persister/postgres/tables", "persister/sqlite"}, []string{"persister/postgres"}},
@@ -493,71 +497,6 @@ func checkDoc(tr tree) (out []violation) {
 				break
 			}
 			from += i
-		}
-	}
-	return out
-}
-
-const (
-	maxFileLines = 600
-	maxFuncLines = 80
-)
-
-func checkLength(tr tree) (out []violation) {
-	for _, s := range tr.sources {
-		if s.made {
-			continue
-		}
-		if n := strings.Count(tr.texts[s.path], "\n"); n > maxFileLines {
-			out = append(out, violation{s.path, fmt.Sprintf("has %d lines", n), "length:" + s.path})
-		}
-		for _, d := range s.file.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok || f.Body == nil {
-				continue
-			}
-			n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
-			if n > maxFuncLines && !s.test { // a test may be a long table
-				out = append(out, violation{at(s, f), fmt.Sprintf("%s has %d lines", f.Name.Name, n), "length:" + s.path + ":" + f.Name.Name})
-			}
-		}
-	}
-	return out
-}
-
-func checkSleep(tr tree) (out []violation) {
-	for _, s := range tr.sources {
-		if s.test {
-			continue
-		}
-		ast.Inspect(s.file, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
-				if id, ok := sel.X.(*ast.Ident); ok && id.Name == "time" {
-					out = append(out, violation{at(s, n), "time.Sleep", "sleep:" + s.path})
-				}
-			}
-			return true
-		})
-	}
-	return out
-}
-
-// machinePaths and registries are put together here so that this file does not break its own rule.
-var (
-	machinePaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:,])/(` + strings.Join([]string{"wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers"}, "|") + `)(/|\b)`)
-	registries   = regexp.MustCompile(`(?i)\b(proxy\.gol` + `ang\.org|registry\.npm` + `js\.org|deb\.deb` + `ian\.org|do` + `cker\.io|gh` + `cr\.io|gc` + `r\.io|qu` + `ay\.io|py` + `pi\.org)\b`)
-)
-
-func checkPaths(tr tree) (out []violation) {
-	for p, text := range tr.texts {
-		line := 0
-		for l := range strings.Lines(text) {
-			line++
-			for _, re := range []*regexp.Regexp{machinePaths, registries} {
-				if m := re.FindString(l); m != "" {
-					out = append(out, violation{fmt.Sprintf("%s:%d", p, line), fmt.Sprintf("names %q", strings.TrimSpace(m)), "paths:" + p})
-				}
-			}
 		}
 	}
 	return out

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"agentstream/edge"
+	"agentstream/edge/edgetest"
+	"agentstream/protocols/sample"
+	"agentstream/schema"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestPage opens the page in a browser, twice.
+func TestPage(t *testing.T) {
+	web := httptest.NewServer(handler())
+	defer web.Close()
+	node := edgetest.Share().Start(t, sample.Protocol(), func(c *edge.Config) { c.Origins = []string{web.URL} })
+	node.Says("demo",
+		edgetest.Event(schema.TypeMessageStart, `{"message_id":"m1","role":"assistant"}`),
+		edgetest.Event(schema.TypeTextDelta, `{"text":"Pelicans <b>fish</b> "}`),
+		edgetest.Event(schema.TypeTextDelta, `{"text":"together."}`),
+		edgetest.Event(schema.TypeMessageEnd, `{"message_id":"m1","stop_reason":"end_turn"}`),
+		edgetest.Event(schema.TypeRunLifecycle, `{"state":"done"}`))
+	for range 2 {
+		shown := browse(t, web.URL+"/?run=demo&server=http://"+node.Host)
+		for _, want := range []string{"Pelicans &lt;b&gt;fish&lt;/b&gt; together.", `<h1 id="state">done</h1>`} {
+			if strings.Count(shown, want) != 1 {
+				t.Errorf("the page lacks %q\n%s", want, shown)
+			}
+		}
+	}
+	if shown := browse(t, web.URL+"/?run=nowhere&server=http://"+node.Host); !strings.Contains(shown, ">no such run</h1>") {
+		t.Errorf("a run that does not exist\n%s", shown)
+	}
+}
+
+// browse returns what a browser has made of a page.
+func browse(t *testing.T, url string) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		out, err := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(),
+			"--virtual-time-budget=10000", "--dump-dom", url).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return string(out)
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal("there is no Chromium")
+	}
+	t.Skip("there is no Chromium")
+	return ""
+}

@@ -89,7 +89,7 @@ func (r *reading) took(n int, err error) {
 		r.take(r.b[:n])
 	}
 	switch {
-	case r.err != nil || err == io.EOF: //nolint:errorlint // it is a reader's
+	case r.err != nil || err == io.EOF: // it is a reader's
 		r.over = true
 	case err != nil:
 		r.over, r.err = true, r.l.Broken(err)

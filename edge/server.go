@@ -212,7 +212,7 @@ func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) *reading
 		s.cors(c)
 		err = s.dispatch(c)
 	}
-	p, parting := err.(*protocol.Parting) //nolint:errorlint // it is handed over, never wrapped
+	p, parting := err.(*protocol.Parting) // it is handed over, never wrapped
 	if parting && p.Here != nil {
 		c.lasting = p.Here
 		return s.reading(p.Here, p.Life, readStop(w))
@@ -220,7 +220,7 @@ func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) *reading
 	if parting {
 		err = s.part(c, p)
 	}
-	if c.parked = err == live.ErrParked; !c.parked { //nolint:errorlint // it is handed over, never wrapped
+	if c.parked = err == live.ErrParked; !c.parked { // it is handed over, never wrapped
 		c.err = err
 	}
 	return nil

@@ -46,7 +46,7 @@ func direct(t *testing.T, cfg Config) *director {
 // at waits until so long after the beginning.
 func (d *director) at(after time.Duration) {
 	d.turn.Lock()
-	d.turn.Unlock()                            //nolint:staticcheck // an order, no critical section
+	d.turn.Unlock()                            // an order, no critical section
 	time.Sleep(time.Until(d.began.Add(after))) // the bubble's clock
 	synctest.Wait()
 }

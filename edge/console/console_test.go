@@ -173,7 +173,7 @@ func TestClientIsCurrent(t *testing.T) {
 		t.Skip("clients/ts is not installed: make js")
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command(tsc, "-p", client, "--outDir", dir, "--declaration", "false", "--sourceMap", "false").CombinedOutput(); err != nil { //nolint:gosec // the compiler of the lock file
+	if out, err := exec.Command(tsc, "-p", client, "--outDir", dir, "--declaration", "false", "--sourceMap", "false").CombinedOutput(); err != nil { // the compiler of the lock file
 		t.Fatalf("%v: %s", err, out)
 	}
 	want, err := filepath.Glob(filepath.Join(dir, "*.js"))
@@ -185,7 +185,7 @@ func TestClientIsCurrent(t *testing.T) {
 		t.Errorf("%d files, and the compiler writes %d (%v)", len(have), len(want), err)
 	}
 	for _, file := range want {
-		compiled, err := os.ReadFile(file) //nolint:gosec // in the test's own folder
+		compiled, err := os.ReadFile(file) // in the test's own folder
 		if err != nil {
 			t.Fatal(err)
 		}

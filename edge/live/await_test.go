@@ -133,7 +133,7 @@ func TestStreamAwaitsItsRun(t *testing.T) {
 			continue
 		}
 		w.wants(t, `{"seq":3,"type":"run.lifecycle","child":""}`)
-		if got, err := w.next(); err != io.EOF { //nolint:errorlint // it is not wrapped
+		if got, err := w.next(); err != io.EOF { // it is not wrapped
 			t.Errorf("%s: %q %v behind the end", w.name, got, err)
 		}
 	}
@@ -183,7 +183,7 @@ func TestAwaitedChild(t *testing.T) {
 	}
 	h.Must("root", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
 	for _, w := range all {
-		if got, err := w.next(); err != io.EOF { //nolint:errorlint // it is not wrapped
+		if got, err := w.next(); err != io.EOF { // it is not wrapped
 			t.Errorf("%s: %q %v behind the end", w.name, got, err)
 		}
 	}

@@ -298,7 +298,7 @@ func (g *broadcastGroup) ping(left []leaver) []leaver {
 // failed counts those whose streams end with an error.
 func failed(left []leaver) (n int) {
 	for _, l := range left {
-		if l.err != nil && l.err != errOver { //nolint:errorlint // it is handed over, never wrapped
+		if l.err != nil && l.err != errOver { // it is handed over, never wrapped
 			n++
 		}
 	}

@@ -41,7 +41,7 @@ func restOfFeed(f *edgetest.Feed) (list []edgetest.Sampled, err error) {
 func expectWholeFeed(f *edgetest.Feed, list ...string) {
 	f.T.Helper()
 	f.Want(list...)
-	if s, err := f.Next(); err != io.EOF { //nolint:errorlint // the end of a body is not wrapped
+	if s, err := f.Next(); err != io.EOF { // the end of a body is not wrapped
 		f.T.Fatalf("%v, %v instead of the end", s, err)
 	}
 }
@@ -136,7 +136,7 @@ func TestPlaces(t *testing.T) {
 	w.state("done")
 	read := func(h *edgetest.House, query, last string) (list []string) {
 		got, err := restOfFeed(h.Feed(t, "GET", "/sample/run/feed"+query, "", "Last-Event-ID", last))
-		if err != io.EOF { //nolint:errorlint // the end of a body is not wrapped
+		if err != io.EOF { // the end of a body is not wrapped
 			t.Fatal(err)
 		}
 		for _, s := range got {
@@ -374,13 +374,13 @@ func TestOverflow(t *testing.T) {
 	}
 	slow := &edgetest.Feed{T: t, Resp: resp, Lines: bufio.NewReader(resp.Body)}
 	list, err := restOfFeed(slow)
-	if err != io.EOF || len(list) == 0 || list[len(list)-1].Data != `{"why":"overflow"}` { //nolint:errorlint // it is not wrapped
+	if err != io.EOF || len(list) == 0 || list[len(list)-1].Data != `{"why":"overflow"}` { // it is not wrapped
 		t.Fatalf("the slow client ends with %v behind %d events", err, len(list))
 	}
 	w.state("done")
 	last := list[len(list)-2].Id
 	rest, err := restOfFeed(h.Feed(t, "GET", "/sample/run/near", "", "Last-Event-ID", last))
-	if want := int(h.Last("run")) - (len(list) - 2) + 1; err != io.EOF || len(rest) != want { //nolint:errorlint // it is not wrapped
+	if want := int(h.Last("run")) - (len(list) - 2) + 1; err != io.EOF || len(rest) != want { // it is not wrapped
 		t.Errorf("it goes on with %d events, want %d: %v", len(rest), want, err)
 	}
 }

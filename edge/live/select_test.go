@@ -95,7 +95,7 @@ func watchers(t *testing.T, h *edgetest.House) (check func()) {
 		for _, w := range all {
 			wg.Go(func() {
 				rest, err := restOfFeed(w.Feed)
-				if w.got = append(w.got, rest...); err != io.EOF { //nolint:errorlint // the end of a body is not wrapped
+				if w.got = append(w.got, rest...); err != io.EOF { // the end of a body is not wrapped
 					t.Error(err)
 				}
 			})
@@ -203,7 +203,7 @@ func TestReplayedTogether(t *testing.T) {
 		for query, only := range selections {
 			wg.Go(func() {
 				got, err := restOfFeed(h.Feed(t, "GET", "/sample/run/feed"+query, "", "Last-Event-ID", whole[from].Id))
-				if want := showing(whole[from+1:], only); err != io.EOF || !slices.Equal(got[1:], want) { //nolint:errorlint // the end of a body is not wrapped
+				if want := showing(whole[from+1:], only); err != io.EOF || !slices.Equal(got[1:], want) { // the end of a body is not wrapped
 					t.Errorf("behind frame %d, selected by %q: %d frames, want %d: %v", from, only, len(got)-1, len(want), err)
 				}
 			})

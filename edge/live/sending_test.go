@@ -73,7 +73,7 @@ func TestStreamOfNoRun(t *testing.T) {
 	if m, err := once(); m != "one" || err != nil {
 		t.Error(m, err)
 	}
-	if _, err := once(); err != io.EOF { //nolint:errorlint // grpc returns it as it is
+	if _, err := once(); err != io.EOF { // grpc returns it as it is
 		t.Error(err)
 	}
 	long := open("long")

@@ -206,7 +206,7 @@ func (ss *Session) Serve(sink transport.Sink) error {
 func (ss *Session) Carry(step func() error) (err error) {
 	err = ends.ErrPanic // until step has returned
 	defer func() {
-		if err != ErrParked { //nolint:errorlint // it is handed over, never wrapped
+		if err != ErrParked { // it is handed over, never wrapped
 			err = ss.finish(err)
 		}
 	}()
@@ -250,7 +250,7 @@ func (ss *Session) resume(rest []byte, err error) {
 			}
 		}()
 		err := ss.Carry(func() error {
-			if err != nil && err != errOver { //nolint:errorlint // it is handed over, never wrapped
+			if err != nil && err != errOver { // it is handed over, never wrapped
 				return err
 			}
 			if err := errors.Join(ss.w.rest(rest), err); err != nil {
@@ -258,7 +258,7 @@ func (ss *Session) resume(rest []byte, err error) {
 			}
 			return ss.deliver()
 		})
-		if parked = err == ErrParked; !parked { //nolint:errorlint // it is handed over, never wrapped
+		if parked = err == ErrParked; !parked { // it is handed over, never wrapped
 			failed = err
 		}
 	}()

@@ -48,7 +48,7 @@ func openWatchersOfTurn(h *edgetest.House, t *testing.T, run, turn string, await
 // ends fails the test unless the stream ends cleanly.
 func (w watcher) ends(t *testing.T) {
 	t.Helper()
-	if got, err := w.next(); err != io.EOF { //nolint:errorlint // it is not wrapped
+	if got, err := w.next(); err != io.EOF { // it is not wrapped
 		t.Errorf("%s: %q %v instead of the end", w.name, got, err)
 	}
 }
@@ -123,7 +123,7 @@ func TestResumeOfATurn(t *testing.T) {
 	h.Must("run", schema.TypeProgress, `{"done":1}`)
 	ids := func(query string) (list []edgetest.Sampled) {
 		got, err := restOfFeed(h.Feed(t, "GET", "/sample/run/feed"+query, ""))
-		if err != io.EOF { //nolint:errorlint // it is not wrapped
+		if err != io.EOF { // it is not wrapped
 			t.Fatal(err)
 		}
 		for _, s := range got {
@@ -139,7 +139,7 @@ func TestResumeOfATurn(t *testing.T) {
 	}
 	for i, s := range all[:len(all)-1] {
 		got, err := restOfFeed(other.Feed(t, "GET", "/sample/run/feed?turn=t2", "", "Last-Event-ID", s.Id))
-		if err != io.EOF { //nolint:errorlint // it is not wrapped
+		if err != io.EOF { // it is not wrapped
 			t.Fatal(err)
 		}
 		rest := []edgetest.Sampled{}

@@ -183,7 +183,7 @@ func TestStatefulFromEverywhere(t *testing.T) {
 					want, n = full, len(full)
 				default:
 				}
-				if err := f.read(n, cuts%3 > 0 && cuts < 40); err != nil && err != errCut { //nolint:errorlint // its own
+				if err := f.read(n, cuts%3 > 0 && cuts < 40); err != nil && err != errCut { // its own
 					t.Error(err)
 					return
 				}

@@ -53,7 +53,7 @@ func (s *subscription) serve() {
 	} else {
 		err = s.ss.Serve(s)
 	}
-	parked = err == ErrParked //nolint:errorlint // it is handed over, never wrapped
+	parked = err == ErrParked // it is handed over, never wrapped
 }
 
 // complete makes it the clean end that it is when the client has everything.

@@ -474,7 +474,7 @@ func TestWait(t *testing.T) {
 	for len(asked) > 0 {
 		<-asked
 	}
-	go func() { _, err := n.HTTP.Do(r); gone <- err }() //nolint:bodyclose // it has none
+	go func() { _, err := n.HTTP.Do(r); gone <- err }() // it has none
 	<-asked
 	leave()
 	if err := <-gone; err == nil {

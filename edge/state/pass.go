@@ -43,7 +43,7 @@ func (p *pass) tick() error { return p.orHurry(p.slot.Compute(p.wait)) }
 
 // orHurry goes on in the place of a command when one waits for that.
 func (p *pass) orHurry(err error) error {
-	if err == nil || p.ctx.Err() != nil || context.Cause(p.wait) != errHurry { //nolint:errorlint // it is the cause itself
+	if err == nil || p.ctx.Err() != nil || context.Cause(p.wait) != errHurry { // it is the cause itself
 		return err
 	}
 	p.wait = p.ctx

@@ -120,7 +120,7 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 		{"race", "producers/x_test.go", "//go:build !race\n\npackage producers\nimport \"sync\"\nvar mu sync.Mutex\n", "sync"},
 		{"race", "producers/x_test.go", "//go:build !race\n\npackage producers\nfunc f() {}\n", ""},
 		{"race", "producers/x.go", "//go:build !race\n\npackage producers\nfunc f() {}\n", "is no test"},
-		{"race", "Makefile", "\nUNRACED := adapters/openai\n", "UNRACED is not"},
+		{"race", "tools/make/test.mk", "\nUNRACED := adapters/openai\n", "UNRACED is not"},
 
 		{"leaks", "producers/worker/x.go", "package worker\nconst strategy = \"multitask_strategy\"\n", "multitask_strategy"},
 		{"leaks", "producers/x.go", "package producers\nconst late = \"AI_PROVIDER_TIMEOUT\"\n", "AI_PROVIDER"},

@@ -113,7 +113,7 @@ func TestFiguresAgree(t *testing.T) {
 // TestLinks: what a page names by a relative link is there, and so is the heading that it names.
 func TestLinks(t *testing.T) {
 	t.Chdir(root)
-	pages := []string{"README.md", "CHANGELOG.md", "clients/ts/README.md", "schema/contracts/README.md"}
+	pages := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "clients/ts/README.md", "schema/contracts/README.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
 		more, err := filepath.Glob(pattern)
 		if err != nil {
@@ -167,4 +167,46 @@ func headingsOf(t *testing.T, page string) map[string]bool {
 		names[name] = true
 	}
 	return names
+}
+
+// TestTargets: what a page says to make is a target, and the everyday targets fit on a page.
+func TestTargets(t *testing.T) {
+	t.Chdir(root)
+	targets := make(map[string]bool)
+	files, err := filepath.Glob("tools/make/*.mk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, "Makefile") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file == "Makefile" && len(text) > 5000 {
+			t.Errorf("Makefile has %d bytes: long proofs and measurements belong into tools/make", len(text))
+		}
+		for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(string(text), -1) {
+			targets[m[1]] = true
+		}
+	}
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := 0
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?m)(?:`|^\\$ |^)make ([a-z]+(?:-[a-z]+)*)(?:`| [A-Z]|\\s+#)").FindAllStringSubmatch(string(text), -1) {
+			said++
+			if !targets[m[1]] {
+				t.Errorf("%s: there is no target %s", page, m[1])
+			}
+		}
+	}
+	if said < 20 {
+		t.Errorf("only %d targets were found in the pages", said)
+	}
 }

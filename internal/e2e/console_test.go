@@ -58,7 +58,7 @@ func runNode(t *testing.T, node, chromium, script string, env ...string) (string
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), node, script) //nolint:gosec // node
+	cmd := exec.CommandContext(t.Context(), node, script) // node
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Dir = jsDir

@@ -16,7 +16,7 @@ func TestThreadsDemo(t *testing.T) {
 	p.start()
 	send := func(body string) string {
 		t.Helper()
-		resp, err := http.Post(p.url("/threads/nine/commands"), "application/json", strings.NewReader(body)) //nolint:gosec // of this test
+		resp, err := http.Post(p.url("/threads/nine/commands"), "application/json", strings.NewReader(body)) // of this test
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,7 +28,7 @@ func TestThreadsDemo(t *testing.T) {
 		return string(text)
 	}
 	send(`{"id":1,"method":"run.start","params":{"assistant_id":"agent","input":{"messages":[{"type":"human","content":"think, use a tool, then interrupt"}]}}}`)
-	resp, err := http.Post(p.url("/threads/nine/stream/events"), "application/json", //nolint:gosec // of this test
+	resp, err := http.Post(p.url("/threads/nine/stream/events"), "application/json", // of this test
 		strings.NewReader(`{"channels":["lifecycle","messages","tools","input","values","updates","checkpoints","tasks","custom"]}`))
 	if err != nil {
 		t.Fatal(err)

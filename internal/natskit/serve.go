@@ -56,7 +56,7 @@ func closeFolder(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o700) //nolint:gosec // it is a folder
+	return os.Chmod(path, 0o700) // it is a folder
 }
 
 // pingEvery finds a connection whose other end is gone without a word, a machine that was switched off, after two

@@ -217,7 +217,7 @@ func (k *kept) serve(t *testing.T, bound *live.Bound, req dialect.Request, parke
 		s.idle = func() bool { return !ends && max(ss.After, report.Seq) >= ss.Pos.Last }
 	}
 	go func() {
-		if err := ss.Serve(&s.sink); err != live.ErrParked { //nolint:errorlint // it is handed over, never wrapped
+		if err := ss.Serve(&s.sink); err != live.ErrParked { // it is handed over, never wrapped
 			report.Done(nil, err)
 		}
 	}()

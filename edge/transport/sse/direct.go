@@ -260,7 +260,7 @@ func (d *Direct) End(e transport.End) error {
 	d.mu.Unlock()
 	d.release()
 	err := d.torn
-	if err == nil || err == errPart && len(e.Rest) > 0 { //nolint:errorlint // it is never wrapped
+	if err == nil || err == errPart && len(e.Rest) > 0 { // it is never wrapped
 		err = d.lastWords(e)
 	}
 	d.unread()
@@ -363,7 +363,7 @@ func (d *Direct) TryWrite(b []byte) (int, error) {
 
 // Rest writes and waits.
 func (d *Direct) Rest(b []byte) error {
-	if d.torn == errPart { //nolint:errorlint // it is never wrapped
+	if d.torn == errPart { // it is never wrapped
 		d.torn = nil
 	}
 	return d.write(b)

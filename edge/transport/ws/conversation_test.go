@@ -246,7 +246,7 @@ func TestReplyToAClientThatLeaves(t *testing.T) {
 	}})
 	for _, want := range []error{dialect.ErrSlowClient, dialect.ErrClientGone} {
 		p, sink := s.connect(t, text("ask")...)
-		if want == dialect.ErrClientGone { //nolint:errorlint // it is the row's
+		if want == dialect.ErrClientGone { // it is the row's
 			p.Close()
 		}
 		if err := wait(t, s.closed, "Closed"); !errors.Is(err, want) {

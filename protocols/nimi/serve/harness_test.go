@@ -94,7 +94,7 @@ func (o *opened[M]) must() M {
 func (o *opened[M]) rest() (list []M, err error) {
 	for {
 		m, err := o.next()
-		if err == io.EOF { //nolint:errorlint // grpc returns it as it is
+		if err == io.EOF { // grpc returns it as it is
 			return list, nil
 		}
 		if err != nil {

@@ -47,13 +47,13 @@ func (n *node) ends(ctx context.Context, method string, in any) (messages int, e
 	if err != nil {
 		return 0, err
 	}
-	if err := st.SendMsg(in); err != nil && err != io.EOF { //nolint:errorlint // grpc returns it as it is
+	if err := st.SendMsg(in); err != nil && err != io.EOF { // grpc returns it as it is
 		return 0, err
 	}
 	_ = st.CloseSend() // what became of it is the status
 	for {
 		var b []byte
-		if err := st.RecvMsg(&b); err == io.EOF { //nolint:errorlint // grpc returns it as it is
+		if err := st.RecvMsg(&b); err == io.EOF { // grpc returns it as it is
 			return messages, nil
 		} else if err != nil {
 			return messages, err

@@ -1,0 +1,91 @@
+# Long proofs: the long forms of tests that make test runs in short. A new one goes here.
+KILLS   ?= 50
+OUTAGE  ?= 10m
+
+.PHONY: campaign
+campaign: needs ## Kill processes at random KILLS times and compare what was promised with what is left
+	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m ./internal/e2e
+
+.PHONY: proofs
+proofs: needs js ## Resume real processes behind every cursor, cut each client 50 times, compare the delay of control events
+	@AGENTSTREAM_PROOFS=all go test -v -count=1 -timeout 30m -run 'TestResumeAtEveryCursor|TestT3ClientsBehindACuttingProxy|TestControlEventsAreNotDelayed' ./internal/e2e
+
+.PHONY: metis
+metis: needs js ## Hold the metis protocol to its text: required tests, cancellations, every resume, slow clients, cost
+	@AGENTSTREAM_METIS=all go test -v -count=1 -timeout 60m -run 'TestMetis' ./internal/e2e | awk '
+		/^ *--- (PASS|FAIL|SKIP)/ { print; fflush() }
+		/^ +metis_[a-z]+_test.go:/ { sub(/^ +metis_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
+.PHONY: threads
+threads: needs js ## Hold threads to what LangGraph's clients need: every resume, kills, cost beside native
+	@AGENTSTREAM_THREADS=all go test -v -count=1 -timeout 60m -run 'TestThreads' ./internal/e2e | awk '
+		/^ *--- (PASS|FAIL|SKIP)/ { print; fflush() }
+		/^ +threads_[a-z]+_test.go:/ { sub(/^ +threads_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
+.PHONY: runtime
+runtime: needs ## Hold the runtime protocol to its text: kills under 200 scenarios, a rolling restart under 1,000 streams, recordings, latency, slow clients, cost beside native
+	@AGENTSTREAM_RUNTIME=all go test -v -count=1 -timeout 30m -run 'TestRuntime' ./internal/e2e | awk '
+		/^ *--- (PASS|FAIL|SKIP)/ { print; fflush() }
+		/^ +runtime_[a-z]+_test.go:/ { sub(/^ +runtime_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
+.PHONY: kills
+kills: needs ## Kill persist, PostgreSQL and NATS at random, KILLS times in total, and compare the archive with the log
+	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 120m -run 'TestKillArchive|TestFaultPlanRepeats|TestTheArchivesCheckerFindsDamage' ./internal/e2e
+
+.PHONY: power-cuts
+power-cuts: needs ## Let the log come back shorter KILLS times, of dev and of the split shape, and in six ways
+	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m -run 'TestPowerCut|TestSixCuts' ./internal/e2e
+
+PREVIOUS ?= a61788a
+# The last revision whose edges name no tenant to row security.
+UNSCOPED ?= 357707c
+
+.PHONY: upgrade
+upgrade: needs ## Let this release follow PREVIOUS, a revision, under load, and its edges those of PREVIOUS and UNSCOPED
+	@old=$$(mktemp -d)
+	trap 'rm -rf "$$old"' EXIT
+	for revision in $(PREVIOUS) $(UNSCOPED); do
+		mkdir "$$old/$$revision"
+		git archive $$revision | tar -x -C "$$old/$$revision"
+		(cd "$$old/$$revision" && go build -o agentstream ./cmd/agentstream)
+	done
+	AGENTSTREAM_PREVIOUS="$$old/$(PREVIOUS)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgrade(UnderLoad|Edge)$$' ./internal/e2e
+	AGENTSTREAM_MAY_REFUSE=yes AGENTSTREAM_PREVIOUS="$$old/$(UNSCOPED)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgradeEdge$$' ./internal/e2e
+
+.PHONY: drills
+drills: needs ## Lose the database, the bucket, NATS, its quorum, a disk; print what each costs: RPO and RTO (docs/recovery.md)
+	@AGENTSTREAM_DRILLS=all go test -v -count=1 -timeout 30m -run 'TestDrill' ./internal/e2e | awk '
+		/^ *--- (FAIL|SKIP)/ { print; fflush() }
+		/^ +drills.*_test.go:/ { sub(/^ +drills[a-z_]*_test.go:[0-9]+: /, ""); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
+.PHONY: memory
+memory: needs ## Flood a process of --memory 600MiB with streams, unfinished messages, clients that never read; print its peak
+	@AGENTSTREAM_ATTACKS=all go test -v -count=1 -timeout 40m -run 'TestMemoryOf' ./internal/e2e | awk '
+		/^ *--- (FAIL|SKIP)/ { print; fflush() }
+		/^ +memory_test.go:/ { sub(/^ +memory_test.go:[0-9]+: /, ""); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
+.PHONY: neighbours
+neighbours: needs ## Let a tenant read runs of 40,000 open calls; print the p50 and p99 of another tenant, quiet and beside it
+	@AGENTSTREAM_ATTACKS=all go test -v -count=1 -timeout 10m -run 'TestNeighbours$$' ./internal/e2e | awk '
+		/^ *--- (FAIL|SKIP)/ { print; fflush() }
+		/^ +neighbours_test.go:/ { sub(/^ +neighbours_test.go:[0-9]+: /, ""); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
+.PHONY: growth
+growth: ## Read runs of N, 2N, 4N things of every kind with every dialect, fold and reader: an event costs the same (15 minutes)
+	@go test -v -count=1 -timeout 40m -run 'TestEveryEventCostsTheSame$$' ./cmd/agentstream/internal/node -growth.all
+
+ROUNDS_UP ?= 10
+
+.PHONY: topology
+topology: needs ## Start what docker-compose.yml describes, as plain processes, ROUNDS_UP times from nothing
+	@AGENTSTREAM_TOPOLOGY=$(ROUNDS_UP) go test -v -count=1 -timeout 30m -run 'TestTopology$$' ./internal/e2e
+
+.PHONY: outage
+outage: needs ## Take PostgreSQL away for OUTAGE, then NATS for a tenth of it, under 5,000 events/s and 100 watchers
+	@AGENTSTREAM_OUTAGE=$(OUTAGE) go test -v -count=1 -timeout 180m -run 'TestPostgresAway|TestNATSAway' ./internal/e2e

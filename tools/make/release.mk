@@ -1,0 +1,34 @@
+# Releases, installation, and what is made of the program: packages and pictures.
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+.PHONY: install
+install: build ## Build agentstream, and install it with its completion below PREFIX (/usr/local)
+	@install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/agentstream
+	for at in bash:bash-completion/completions/agentstream zsh:zsh/site-functions/_agentstream fish:fish/vendor_completions.d/agentstream.fish; do
+		install -d "$(DESTDIR)$(PREFIX)/share/$$(dirname "$${at#*:}")"
+		$(BIN) completion "$${at%%:*}" >"$(DESTDIR)$(PREFIX)/share/$${at#*:}"
+	done
+	echo "$(DESTDIR)$(PREFIX)/bin/agentstream"
+
+SYSTEMS ?=
+
+.PHONY: release
+release: ## Build dist/: binaries for linux, macOS and Windows, SBOMs, npm package, check sums, image (SYSTEMS="linux/amd64")
+	@tools/release $(VERSION) $(SYSTEMS)
+
+.PHONY: release-check
+release-check: js ## Make a release for linux/amd64 twice, and hold it to what users are told
+	@go test -tags release -v -count=1 -timeout 30m -run 'TestRelease$$' ./internal/e2e
+
+.PHONY: first-run
+first-run: js ## Go a new user's way, with times: clone, build, see the demo in the console, cancel it (ARCHIVE=dist/….tar.gz)
+	@tools/first-run $(ARCHIVE)
+
+ARCHIVE ?=
+
+.PHONY: pictures
+pictures: js build ## Take the pictures of docs/pictures anew: each screen of the console, and the moving one (ffmpeg)
+	@AGENTSTREAM_SHOTS=$$PWD/docs/pictures go test -count=1 -run 'TestConsole$$' ./internal/e2e
+	tools/moving-picture $(BIN) docs/pictures/console.gif

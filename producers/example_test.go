@@ -94,6 +94,91 @@ func ExampleLane_Cancel() {
 	// 8 run.lifecycle
 }
 
+// Append waits until its events are stored; Send only accepts them, and Flush waits for all.
+func ExamplePublisher() {
+	ctx, log, key := context.Background(), memory.New(), schema.RunKey{Tenant: "acme", Run: "run_1"}
+	pub, _ := producers.New(producers.Config{Log: log, Key: key})
+	defer pub.Close(ctx)
+	text := func(s string) schema.Event {
+		return schema.Event{Type: schema.TypeTextDelta, Payload: fmt.Appendf(nil, `{"text":%q}`, s)}
+	}
+
+	receipt, err := pub.Append(ctx, text("one "), text("two "))
+	fmt.Println(receipt.First, receipt.Last, err)
+	fmt.Println(pub.Send(ctx, text("three ")), pub.Flush(ctx))
+
+	// Whoever opens a publisher on the run takes it over. The former owner must stop.
+	other, _ := producers.New(producers.Config{Log: log, Key: key})
+	defer other.Close(ctx)
+	_, err = other.Append(ctx, text("four "))
+	fmt.Println(err)
+	_, err = pub.Append(ctx, text("five "))
+	fmt.Println(errors.Is(err, producers.ErrFenced))
+	// Output:
+	// 1 2 <nil>
+	// <nil> <nil>
+	// <nil>
+	// true
+}
+
+// An Appender writes to any run, one batch at a time. A key makes a repeat harmless.
+func ExampleAppender() {
+	ctx, log := context.Background(), memory.New()
+	app, _ := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &memory.Keys{}})
+	events := []schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"Hello"}`)}}
+	for range 2 {
+		receipt, err := app.Append(ctx, schema.RunKey{Tenant: "acme", Run: "run_1"}, events, producers.AppendOptions{IdempotencyKey: "k1"})
+		fmt.Println(receipt.First, receipt.Replayed, err)
+	}
+	// Output:
+	// 1 false <nil>
+	// 1 true <nil>
+}
+
+// A child writes into the log of its root, in a lane of its own.
+func ExampleLane_Spawn() {
+	ctx, log, key := context.Background(), memory.New(), schema.RunKey{Tenant: "acme", Run: "run_1"}
+	pub, _ := producers.New(producers.Config{Log: log, Key: key})
+	defer pub.Close(ctx)
+	run, _ := producers.NewRun(producers.RunConfig{Sink: pub, RunID: key.Run})
+
+	child, err := run.Spawn(ctx, "run_1_review", "Review the draft.", "")
+	fmt.Println(child.ID(), err)
+	turn, _ := child.Turn(ctx)
+	msg, _ := turn.Message(producers.MessageInfo{})
+	msg.Text("It is fine.")
+	msg.End("end_turn", nil)
+	turn.End("end_turn")
+	fmt.Println(child.Done(ctx), run.Done(ctx))
+	// Output:
+	// run_1_review <nil>
+	// <nil> <nil>
+}
+
+// An agent that starts again ends what its former process left open, and goes on.
+func ExampleReadOpen() {
+	ctx, log, key := context.Background(), memory.New(), schema.RunKey{Tenant: "acme", Run: "run_1"}
+	pub, _ := producers.New(producers.Config{Log: log, Key: key})
+	crashed, _ := producers.NewRun(producers.RunConfig{Sink: pub, RunID: key.Run})
+	turn, _ := crashed.Turn(ctx)
+	msg, _ := turn.Message(producers.MessageInfo{})
+	msg.Text("It was a dark and")
+	pub.Close(ctx)
+
+	open, _, err := producers.ReadOpen(ctx, log, key)
+	fmt.Println(open.Any(""), err)
+	again, _ := producers.New(producers.Config{Log: log, Key: key})
+	defer again.Close(ctx)
+	run, _ := producers.NewRun(producers.RunConfig{Sink: again, RunID: key.Run, Open: open})
+	fmt.Println(run.Recover(ctx, "the agent started again"))
+	open, _, _ = producers.ReadOpen(ctx, log, key)
+	fmt.Println(open.Any(""))
+	// Output:
+	// true <nil>
+	// <nil>
+	// false
+}
+
 func show(ctx context.Context, log *memory.Log, key schema.RunKey) {
 	for pack, err := range log.Since(ctx, key, 0) {
 		if err != nil {

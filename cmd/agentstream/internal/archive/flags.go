@@ -15,7 +15,17 @@ type StoreFlags struct {
 	cli.Streams `kong:"-"`
 }
 
-// Open opens the archive. It is not created, and not migrated.
+// With opens the archive, calls do and closes the archive again. It neither creates nor migrates it.
+func (f *StoreFlags) With(ctx context.Context, log *slog.Logger, do func(*Store) error) error {
+	s, done, err := f.Open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return do(s)
+}
+
+// Open opens the archive. It neither creates nor migrates it.
 func (f *StoreFlags) Open(ctx context.Context, log *slog.Logger) (*Store, func(), error) {
 	return OpenStore(ctx, f.Postgres, f.Data, log)
 }

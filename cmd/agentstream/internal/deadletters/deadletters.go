@@ -141,29 +141,26 @@ func (c *DropCmd) Run(ctx context.Context, log *slog.Logger) error {
 	case len(c.IDs) == 0 && (!c.All || c.Reason == ""):
 		return errors.New("name letters, or give --all with --reason: what is dropped is gone")
 	}
-	store, closeArchive, err := c.Open(ctx, log)
-	if err != nil {
-		return err
-	}
-	defer closeArchive()
-	s := store.Letters
-	if len(c.IDs) > 0 {
-		names, err := lettersNamed(ctx, s, c.IDs)
+	return c.With(ctx, log, func(store *archive.Store) error {
+		s := store.Letters
+		if len(c.IDs) > 0 {
+			names, err := lettersNamed(ctx, s, c.IDs)
+			if err != nil {
+				return err
+			}
+			n, err := s.DropDeadLetters(ctx, names)
+			return c.dropped(n, err)
+		}
+		counts, err := s.CountDeadLetters(ctx, q)
 		if err != nil {
 			return err
 		}
-		n, err := s.DropDeadLetters(ctx, names)
-		return c.dropped(n, err)
-	}
-	counts, err := s.CountDeadLetters(ctx, q)
-	if err != nil {
-		return err
-	}
-	if n, text := total(counts); !c.Yes {
-		err := c.Print(c.JSON, map[string]any{"would_drop": n, "reasons": counts}, "would drop %d: %s", n, text)
-		return errors.Join(err, errors.New("nothing is dropped without --yes"))
-	}
-	return c.dropAll(ctx, s, q)
+		if n, text := total(counts); !c.Yes {
+			err := c.Print(c.JSON, map[string]any{"would_drop": n, "reasons": counts}, "would drop %d: %s", n, text)
+			return errors.Join(err, errors.New("nothing is dropped without --yes"))
+		}
+		return c.dropAll(ctx, s, q)
+	})
 }
 
 // dropped prints how many are gone, also when err ended it.

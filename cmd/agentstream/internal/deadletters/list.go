@@ -32,29 +32,26 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Limit < 0 {
 		return fmt.Errorf("--limit %d: want 0 or more", c.Limit)
 	}
-	store, closeArchive, err := c.Open(ctx, log)
-	if err != nil {
-		return err
-	}
-	defer closeArchive()
-	s := store.Letters
-	counts, err := s.CountDeadLetters(ctx, q)
-	if err != nil {
-		return err
-	}
-	shown, err := c.list(ctx, s, q)
-	switch n, text := total(counts); {
-	case errors.Is(err, syscall.EPIPE):
-		return nil // the reader of our output has seen enough
-	case err != nil:
-		return err
-	case c.JSON:
-	case n > shown:
-		c.Notice("%d of %d: %s; --limit 0 lists all", shown, n, text)
-	case n > 0:
-		c.Notice("%s", text)
-	}
-	return nil
+	return c.With(ctx, log, func(store *archive.Store) error {
+		s := store.Letters
+		counts, err := s.CountDeadLetters(ctx, q)
+		if err != nil {
+			return err
+		}
+		shown, err := c.list(ctx, s, q)
+		switch n, text := total(counts); {
+		case errors.Is(err, syscall.EPIPE):
+			return nil // the reader of our output has seen enough
+		case err != nil:
+			return err
+		case c.JSON:
+		case n > shown:
+			c.Notice("%d of %d: %s; --limit 0 lists all", shown, n, text)
+		case n > 0:
+			c.Notice("%s", text)
+		}
+		return nil
+	})
 }
 
 func (c *ListCmd) list(ctx context.Context, s archive.DeadLetters, q deadletter.Query) (shown int, err error) {

@@ -44,16 +44,13 @@ func (c *RetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if ways != 1 {
 		return errors.New("want one of: ids, filters, --all")
 	}
-	store, closeArchive, err := c.Open(ctx, log)
-	if err != nil {
-		return err
-	}
-	defer closeArchive()
-	s := store.Letters
-	r := &retrying{cmd: c, store: s, meter: terminal.NewMeter(c.Stderr(), c.screen())}
-	err = c.walk(ctx, s, q, r)
-	r.meter.Clear()
-	return c.report(ctx, r, err)
+	return c.With(ctx, log, func(store *archive.Store) error {
+		s := store.Letters
+		r := &retrying{cmd: c, store: s, meter: terminal.NewMeter(c.Stderr(), c.screen())}
+		err = c.walk(ctx, s, q, r)
+		r.meter.Clear()
+		return c.report(ctx, r, err)
+	})
 }
 
 func (c *RetryCmd) walk(ctx context.Context, s archive.DeadLetters, q deadletter.Query, r *retrying) error {

@@ -43,16 +43,13 @@ func (c *PlanCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s, done, err := c.Open(ctx, log)
-	if err != nil {
-		return err
-	}
-	defer done()
-	plan, err := retention.MakePlan(ctx, s.Survey, policy, time.Now(), c.Runs)
-	if err != nil {
-		return err
-	}
-	return c.table(plan)
+	return c.With(ctx, log, func(s *archive.Store) error {
+		plan, err := retention.MakePlan(ctx, s.Survey, policy, time.Now(), c.Runs)
+		if err != nil {
+			return err
+		}
+		return c.table(plan)
+	})
 }
 
 func (c *PlanCmd) table(plan retention.Plan) error {
@@ -151,24 +148,21 @@ type ShowCmd struct {
 
 // Run lists.
 func (c *ShowCmd) Run(ctx context.Context, log *slog.Logger) error {
-	s, done, err := c.Open(ctx, log)
-	if err != nil {
-		return err
-	}
-	defer done()
-	all, err := s.Survey.Overrides(ctx)
-	if err != nil {
-		return err
-	}
-	list := c.List(c.JSON, "no tenant has times of its own", "TENANT", "COMPLETED", "ENDED")
-	for _, tenant := range slices.Sorted(maps.Keys(all)) {
-		o := all[tenant]
-		done, ended := ownDays(o.Completed), ownDays(o.Ended)
-		if err := list.Add(map[string]string{"tenant": tenant, "completed": done, "ended": ended}, tenant, done, ended); err != nil {
+	return c.With(ctx, log, func(s *archive.Store) error {
+		all, err := s.Survey.Overrides(ctx)
+		if err != nil {
 			return err
 		}
-	}
-	return list.Close()
+		list := c.List(c.JSON, "no tenant has times of its own", "TENANT", "COMPLETED", "ENDED")
+		for _, tenant := range slices.Sorted(maps.Keys(all)) {
+			o := all[tenant]
+			done, ended := ownDays(o.Completed), ownDays(o.Ended)
+			if err := list.Add(map[string]string{"tenant": tenant, "completed": done, "ended": ended}, tenant, done, ended); err != nil {
+				return err
+			}
+		}
+		return list.Close()
+	})
 }
 
 func ownDays(n *int) string {
@@ -197,23 +191,20 @@ func (c *SetCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Completed == "" && c.Ended == "" {
 		return errors.New("--completed or --ended is required")
 	}
-	s, done, err := c.Open(ctx, log)
-	if err != nil {
-		return err
-	}
-	defer done()
-	all, err := s.Survey.Overrides(ctx)
-	if err != nil {
-		return err
-	}
-	o := all[c.Tenant]
-	if o.Completed, err = parseOwn("--completed", c.Completed, o.Completed); err != nil {
-		return err
-	}
-	if o.Ended, err = parseOwn("--ended", c.Ended, o.Ended); err != nil {
-		return err
-	}
-	return s.Settings.SetOverride(ctx, c.Tenant, o)
+	return c.With(ctx, log, func(s *archive.Store) error {
+		all, err := s.Survey.Overrides(ctx)
+		if err != nil {
+			return err
+		}
+		o := all[c.Tenant]
+		if o.Completed, err = parseOwn("--completed", c.Completed, o.Completed); err != nil {
+			return err
+		}
+		if o.Ended, err = parseOwn("--ended", c.Ended, o.Ended); err != nil {
+			return err
+		}
+		return s.Settings.SetOverride(ctx, c.Tenant, o)
+	})
 }
 
 // parseOwn reads a number of days; "" leaves it as it is.
@@ -242,10 +233,7 @@ type ClearCmd struct {
 
 // Run clears.
 func (c *ClearCmd) Run(ctx context.Context, log *slog.Logger) error {
-	s, done, err := c.Open(ctx, log)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return s.Settings.SetOverride(ctx, c.Tenant, persister.Override{})
+	return c.With(ctx, log, func(s *archive.Store) error {
+		return s.Settings.SetOverride(ctx, c.Tenant, persister.Override{})
+	})
 }

@@ -42,16 +42,13 @@ func (c *HoldAddCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s, done, err := c.Open(ctx, log)
-	if err != nil {
+	return c.With(ctx, log, func(s *archive.Store) error {
+		expired, err := s.Holds.AddHold(ctx, key, c.Reason)
+		if err == nil && expired {
+			c.Notice("the hold is placed, but events of run %s had expired or were deleted before", key)
+		}
 		return err
-	}
-	defer done()
-	expired, err := s.Holds.AddHold(ctx, key, c.Reason)
-	if err == nil && expired {
-		c.Notice("the hold is placed, but events of run %s had expired or were deleted before", key)
-	}
-	return err
+	})
 }
 
 // HoldRemoveCmd lifts a hold.
@@ -67,16 +64,13 @@ func (c *HoldRemoveCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s, done, err := c.Open(ctx, log)
-	if err != nil {
+	return c.With(ctx, log, func(s *archive.Store) error {
+		was, err := s.Holds.RemoveHold(ctx, key)
+		if err == nil && !was {
+			err = errors.New("there is no such hold")
+		}
 		return err
-	}
-	defer done()
-	was, err := s.Holds.RemoveHold(ctx, key)
-	if err == nil && !was {
-		err = errors.New("there is no such hold")
-	}
-	return err
+	})
 }
 
 // HoldListCmd lists holds.
@@ -88,22 +82,19 @@ type HoldListCmd struct {
 
 // Run lists.
 func (c *HoldListCmd) Run(ctx context.Context, log *slog.Logger) error {
-	s, done, err := c.Open(ctx, log)
-	if err != nil {
-		return err
-	}
-	defer done()
-	holds, err := s.Settings.Holds(ctx, c.Tenant)
-	if err != nil {
-		return err
-	}
-	list := c.List(c.JSON, "no holds", "TENANT", "RUN", "PLACED", "REASON")
-	for _, h := range holds {
-		placed := h.Placed.UTC().Format(time.RFC3339)
-		v := map[string]string{"tenant": h.Key.Tenant, "run": h.Key.Run, "placed_at": placed, "reason": h.Reason}
-		if err := list.Add(v, h.Key.Tenant, cmp.Or(h.Key.Run, "(all)"), placed, strconv.Quote(h.Reason)); err != nil {
+	return c.With(ctx, log, func(s *archive.Store) error {
+		holds, err := s.Settings.Holds(ctx, c.Tenant)
+		if err != nil {
 			return err
 		}
-	}
-	return list.Close()
+		list := c.List(c.JSON, "no holds", "TENANT", "RUN", "PLACED", "REASON")
+		for _, h := range holds {
+			placed := h.Placed.UTC().Format(time.RFC3339)
+			v := map[string]string{"tenant": h.Key.Tenant, "run": h.Key.Run, "placed_at": placed, "reason": h.Reason}
+			if err := list.Add(v, h.Key.Tenant, cmp.Or(h.Key.Run, "(all)"), placed, strconv.Quote(h.Reason)); err != nil {
+				return err
+			}
+		}
+		return list.Close()
+	})
 }

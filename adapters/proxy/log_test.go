@@ -151,7 +151,7 @@ func TestTotalBound(t *testing.T) {
 			}
 		}
 	}
-	if untold != 2 || !strings.Contains(r.said.String(), "cannot say so") {
+	if untold != 2 || !strings.Contains(r.said.String(), "has no loss event") {
 		t.Errorf("%d calls were turned away", untold)
 	}
 }
@@ -228,7 +228,7 @@ func TestLogNeverComesBack(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	mustContain(t, r.said.String(), "a run lacks a part, and cannot say so", "run_never", fmt.Sprintf("bytes=%d", len(body)))
+	mustContain(t, r.said.String(), "the recording of a run is incomplete, and the run has no loss event", "run_never", fmt.Sprintf("bytes=%d", len(body)))
 	if s := r.proxy.Stats(); s.Held != 0 || s.Recording != 0 || s.Runs != 0 {
 		t.Errorf("%+v", s)
 	}

@@ -281,7 +281,7 @@ func (p *Proxy) lost(l Loss, why error) {
 		p.cfg.Logger.Info("proxy: a run lacks a part, and says so", args...)
 		return
 	}
-	p.cfg.Logger.Warn("proxy: a run lacks a part, and cannot say so", args...)
+	p.cfg.Logger.Warn("proxy: the recording of a run is incomplete, and the run has no loss event", args...)
 }
 
 // Reasons of losses that are not a full buffer's.

@@ -166,6 +166,19 @@ func placed(i, of int, err error) error {
 	return &schema.BatchError{Line: i + 1, Err: err}
 }
 
+// pausable returns why a run in a state cannot be paused, "" if it can.
+func pausable(over, waits bool, state schema.RunState) string {
+	switch {
+	case over:
+		return "this run has ended; only a running run can be paused"
+	case waits:
+		return "this run has been asked to pause already"
+	case state != "" && state != schema.StateRunning && state != schema.StatePlanning:
+		return "only a running or planning run can be paused"
+	}
+	return ""
+}
+
 // permit is the table of what each command needs. The fold may be newer than the head: then the
 // compare-and-set fails and the question comes again. partial says that the fold does not know all.
 func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event, named bool) error {
@@ -183,12 +196,10 @@ func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event, nam
 	case "approve_plan", "reject_plan":
 		why = decidable(f, e, over)
 	case "pause":
-		if over || f.Waits(child, "pause") || state != "" && state != schema.StateRunning && state != schema.StatePlanning {
-			why = "only a running or planning run that has not been told so can be paused"
-		}
+		why = pausable(over, f.Waits(child, "pause"), state)
 	case "resume":
 		if over || !f.Waits(child, "pause") && (state != schema.StatePaused || f.Waits(child, "resume")) {
-			why = "only a run that is paused, or has been told to, can be resumed"
+			why = "only a run that is paused, or has been asked to pause, can be resumed"
 		}
 	case "redirect":
 		if over {

@@ -55,7 +55,7 @@ export async function runsScreen(s) {
     more.hidden = cursor === null;
     if (empty.hasChildNodes() !== (rows.length === 0)) fill(empty, rows.length === 0 && (list.size === 0 && query === "" && chosen === ""
       ? notice("No runs yet", "A run appears here with its first event. This command begins one:", h("code", {}, first), copier(first))
-      : notice("No run fits", "Nothing of what is loaded fits the filter.")));
+      : notice("No matching runs", "None of the loaded runs matches the filter.")));
   }
 
   async function refresh(first) {

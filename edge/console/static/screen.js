@@ -46,20 +46,20 @@ export function badge(state) {
   return h("span", { class: `badge s-${(state ?? "unknown").replaceAll(" ", "-")}` }, text);
 }
 
-/** Asks for a line of text in a dialog. */
-export function asked(title, then) {
+/** Asks for a text in a dialog; yes names the button that sends it. */
+export function asked(title, yes, then) {
   const field = h("textarea", { rows: "3", required: true, "aria-label": title });
-  dialog(title, field, "Send", () => field.value.trim() !== "" && then(field.value.trim()));
+  dialog(title, field, yes, () => field.value.trim() !== "" && then(field.value.trim()));
   field.focus();
 }
 
 /** Asks whether something is to be done. */
 export function confirmed(title, then) {
-  dialog(title, null, "Yes", then);
+  dialog(title, null, "Yes", then, "No");
 }
 
 /** Shows a dialog; then is called when it is agreed to. */
-export function dialog(title, content, yes, then, no = "No") {
+export function dialog(title, content, yes, then, no = "Cancel") {
   const d = h("dialog", { "aria-label": title });
   fill(d, h("form", { method: "dialog", on: { submit: () => then() } }, h("h2", {}, title), content,
     h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, yes), no !== "" && button(no, () => d.close(), "quiet"))));

@@ -49,10 +49,10 @@ export function controls(model, { client, run, who }) {
     const done = over.has(s.state);
     const gate = s.plan !== null && s.plan.decided_seq === null && !done && s.plan.gate !== null;
     fill(row,
-      gate && [button("Approve plan", () => act("Approval", () => client.approvePlan(run, s.plan.plan_id ?? undefined)), "primary"), button("Reject plan", () => asked("Why is the plan rejected?", (t) => act("Rejection", () => client.rejectPlan(run, t))))],
+      gate && [button("Approve plan", () => act("Approval", () => client.approvePlan(run, s.plan.plan_id ?? undefined)), "primary"), button("Reject plan", () => asked("Why is the plan rejected?", "Reject plan", (t) => act("Rejection", () => client.rejectPlan(run, t))))],
       !done && ["running", "planning", null].includes(s.state) && !pending.includes("pause") && button("Pause", () => act("Pause", () => client.pause(run))),
       !done && (s.state === "paused" || pending.includes("pause")) && !pending.includes("resume") && button("Resume", () => act("Resume", () => client.resume(run)), "primary"),
-      !done && button("Redirect", () => asked("What should it do instead?", (t) => act("Redirection", () => client.redirect(run, t)))),
+      !done && button("Redirect", () => asked("What should it do instead?", "Redirect", (t) => act("Redirection", () => client.redirect(run, t)))),
       !done && !pending.includes("cancel") && button("Cancel run", () => confirmed("Cancel this run? The agent is asked to stop.", () => act("Cancel", () => client.cancel(run))), "danger"),
       pending.length > 0 && h("span", { class: "hint" }, `waiting for the agent: ${pending.join(", ")}`));
     fill(questions, done ? [] : open.map((q) => question(q)));

@@ -211,7 +211,7 @@ export class RunModel {
       this.#cut ??= { from: this.position, lost: 0 };
       this.#say("offline", `offline, trying again in ${Math.ceil(s.ms / 1000)} s`);
     } else if (s.state === "connecting") this.#say(this.#cut ? "offline" : "connecting", this.#cut ? "offline, connecting" : "connecting");
-    else if (s.state === "over") this.#say("over", this.mode === "playing" ? "played to its end" : "ended, all of it is here");
+    else if (s.state === "over") this.#say("over", this.mode === "playing" ? "played to its end" : "ended · complete");
     else if (this.#cut === undefined) this.#say("live", this.mode === "playing" ? "playing" : "live");
     else {
       this.#say("catching", "catching up");

@@ -13,7 +13,7 @@ import (
 )
 
 // cache keeps pages of history, so that the log is walked once for all who read a run at about the
-// same time. A page is never changed once it is kept, holds nothing about what lies behind it, and is
+// same time. A page is never changed once it is kept, holds nothing about what lies after it, and is
 // believed for fresh: then the run is looked at again before the next page of it is given.
 //
 // Safe for concurrent use.
@@ -148,7 +148,7 @@ func (c *cache) keep(r *cachedRun, p *page) *page {
 	return p
 }
 
-// disown forgets pages that belong to another life of the run: behind a smaller seq lies a later
+// disown forgets pages that belong to another life of the run: after a smaller seq lies a later
 // position of the log. That happens when a run was purged and begun anew.
 func (c *cache) disown(r *cachedRun, p *page) {
 	stored := func(q schema.Pack) uint64 { return q.Head.Stored }
@@ -164,7 +164,7 @@ func (c *cache) disown(r *cachedRun, p *page) {
 	}
 }
 
-// expire forgets the pages up to a place behind which nothing is kept: what comes before has expired too. Nobody shall
+// expire forgets the pages up to a place after which nothing is kept: what comes before has expired too. Nobody shall
 // read a beginning that is followed by a hole.
 func (c *cache) expire(r *cachedRun, at schema.Seq) {
 	for len(r.pages) > 0 && r.pages[0].lo <= at {

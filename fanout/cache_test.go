@@ -259,7 +259,7 @@ func TestWhatIsGoneIsNotGiven(t *testing.T) {
 	})
 }
 
-// A page of a beginning that is gone is not given again once a reader has met the hole behind it.
+// A page of a beginning that is gone is not given again once a reader has met the hole after it.
 func TestPagesBeforeAHole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newWatchedLog()

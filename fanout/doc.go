@@ -12,9 +12,9 @@
 //
 // A subscription is either replaying or live, and falling out of live is not an error but a return
 // to replay. A resume, a lost copy, a slow reader and a reconnect of the broker are the same thing:
-// read history behind the last number delivered. Seq decides everything: the next number is
+// read history after the last number delivered. Seq decides everything: the next number is
 // delivered, a smaller one has been seen, a larger one is a hole, and no reader ever receives what lies
-// behind a hole. What cannot be had is an error that names the decision: gone for good (ErrExpired),
+// after a hole. What cannot be had is an error that names the decision: gone for good (ErrExpired),
 // or come back (ErrUnavailable). What precedes the ring is read once for all who come together, as far
 // as it is worth keeping.
 //

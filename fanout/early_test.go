@@ -179,7 +179,7 @@ func TestStoredBesideItsCopy(t *testing.T) {
 	}
 }
 
-// The copies of a run are lost, and its own packs behind a foreign one do not hide that from the audit.
+// The copies of a run are lost, and its own packs after a foreign one do not hide that from the audit.
 func TestStoredBehindALostCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, end := newEarly(t)

@@ -13,6 +13,7 @@ import (
 // A reader gets everything after its cursor, first from history and then live, without a gap between the two.
 func ExampleHub_Subscribe() {
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	log, key := memory.New(), schema.RunKey{Tenant: "acme", Run: "run_1"}
 	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // Packs walks the packs that hold events with after < seq ≤ through, from the archive for what the
 // stream no longer has and from the stream for the rest. The walk never steps over a hole: it ends
-// with ErrExpired when the events behind after are gone for good, with ErrUnavailable when they
+// with ErrExpired when the next events are gone for good, with ErrUnavailable when they
 // cannot be had now. A walk that ends without an error has reached through, or the newest event if
 // that comes first. The first pack may begin before after+1, the last may end behind through.
 func (h *Hub) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
@@ -154,7 +154,7 @@ func (w *walk) run() error {
 }
 
 // hole decides what it means that the stream begins behind pos+1 and the archive has nothing in
-// between: it was kept once and is no more, or the persister has fallen behind the stream's window.
+// between: it was kept once and is no more, or the persister lags by more than the stream's window.
 func (w *walk) hole(first schema.Seq) error {
 	head, err := w.h.cfg.Archive.Head(w.ctx, w.key, "")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 type History interface {
 	// Packs walks, in order, the run's packs that hold events with after < seq ≤ through. The first
 	// pack may begin before after+1 (skip with Pack.Records) and, when the source no longer has the
-	// beginning, behind it. A walk that ends without an error is complete for this source.
+	// beginning, after it. A walk that ends without an error is complete for this source.
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
 	// Head returns the newest position that the source has; the zero Head when it has nothing of the run.
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
@@ -46,7 +46,7 @@ func (e *ChildError) Unwrap() error { return ErrNotFound }
 var (
 	// ErrNotFound reports that there is no such run in this tenant.
 	ErrNotFound = errors.New("no such run")
-	// ErrExpired reports that the events behind the cursor are no longer kept
+	// ErrExpired reports that the events after the cursor are no longer kept
 	// (KAI-STREAM-CONN-0002).
 	ErrExpired = errors.New("events behind the cursor are no longer kept")
 	// ErrFuture reports that the cursor is beyond the newest event.

@@ -39,9 +39,9 @@ type Subscription struct {
 	first   *schema.Pack // pulled by Subscribe to learn whether the cursor is still kept
 }
 
-// Subscribe opens a position behind after: the seq of the last event that the reader has, 0 for the
+// Subscribe opens a position in a run. after is the seq of the last event that the reader has, 0 for the
 // start. ctx bounds the whole life of the subscription. Errors: ErrNotFound; ErrFuture, the cursor is
-// beyond the newest event; ErrExpired, the events behind it are no longer kept; ErrUnavailable;
+// beyond the newest event; ErrExpired, the events after it are no longer kept; ErrUnavailable;
 // ErrClosed. The caller must Close what it gets.
 func (h *Hub) Subscribe(ctx context.Context, key schema.RunKey, after schema.Seq) (*Subscription, error) {
 	return h.subscribe(ctx, key, after, true)

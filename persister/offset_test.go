@@ -235,7 +235,7 @@ func TestRefill(t *testing.T) {
 	}
 }
 
-// TestRefillAndKilled: the process may die behind the refill, before the offset has moved to where it ended.
+// TestRefillAndKilled: the process may die after the refill, before the offset has moved to where it ended.
 func TestRefillAndKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()

@@ -149,7 +149,7 @@ func TestMembersShare(t *testing.T) {
 }
 
 // TestJoinsUnderABacklog: a process that joins gets its part also while the one that is there writes one transaction
-// behind the other, without a pause.
+// after the other, without a pause.
 func TestJoinsUnderABacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPartitions(t, 4)

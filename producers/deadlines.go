@@ -92,7 +92,7 @@ func Answers(typ string) bool {
 	return strings.HasSuffix(typ, ".delta") || typ == schema.TypeProgress || typ == schema.TypeTaskStart || typ == schema.TypeTaskEnd
 }
 
-// Expire ends a run of which a deadline has passed at now, in state error, by an append that must be stored right behind what was
+// Expire ends a run of which a deadline has passed at now, in state error, by an append that must be stored right after what was
 // read: whoever writes first of all that try has ended it, and its writer gets ErrFenced. next is when to ask again; zero: never,
 // the run is over or has no deadline. cfg has Log, Key and Reasons. The events are read from the log alone.
 func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next time.Time, err error) {
@@ -129,7 +129,7 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 	case open.State("").Final():
 		return false, next, nil
 	case once.Idle > 0 && (at.IsZero() || now.Before(at) && idle.Before(at)):
-		return false, idle, nil // a delta may come, and has a deadline behind it
+		return false, idle, nil // a delta may come, and has a deadline after it
 	case at.IsZero() || now.Before(at):
 		return false, at, nil
 	}

@@ -126,7 +126,7 @@ func (m *Message) piece(kind, typ, text string) error {
 	return m.delta(m.text, typ, text)
 }
 
-// begin emits block.start, with members behind the usual ones. Called with the run's lock held.
+// begin emits block.start, with members after the usual ones. Called with the run's lock held.
 func (m *Message) begin(kind string, more object) (*assemble.Block, error) {
 	o := object(nil).integer("index", m.state.Next).text("kind", kind).text("message_id", m.id)
 	if len(more) > 0 {

@@ -19,7 +19,7 @@ type queue struct {
 // mark is what else is known of an event in a queue.
 type mark struct {
 	call *call // nil: it was sent, and nobody has a receipt
-	rest int   // events of the same call behind this one
+	rest int   // events of the same call after this one
 	size int   // that it takes of the buffer
 }
 

@@ -219,7 +219,7 @@ func TestSendTellsWhatTheLogRefuses(t *testing.T) {
 	}
 	wrong := text("", "x:4")
 	wrong.Seq = 9
-	// The events before it in its call are stored, the one behind it is not.
+	// The events before it in its call are stored, the one after it is not.
 	if err := p.Send(ctx, text("", "w:2"), wrong, text("", "x:5")); err != nil {
 		t.Fatal(err)
 	}

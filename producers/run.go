@@ -203,7 +203,7 @@ func (l *Lane) together(events []schema.Event) []schema.Event {
 	return all
 }
 
-// over reports whether a lane takes no event of a type any more. Only the run itself can go on behind its end:
+// over reports whether a lane takes no event of a type any more. Only the run itself can go on after its end:
 // with a new state. Called with the lock held.
 func (l *Lane) over(typ string) error {
 	own, root := l.run.open.State(l.id), l.run.open.State("")
@@ -374,7 +374,7 @@ func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
 }
 
 // Receive hands the Run an event that somebody else wrote into the run: a command that the agent obeys. A
-// message that takes the run up again, behind its end, is one that it must know of.
+// message that takes the run up again, after its end, is one that it must know of.
 //
 // It does not block, so that whoever receives a cancellation can obey it at once.
 func (r *Run) Receive(e *schema.Event) { r.foreign.add(e) }

@@ -166,7 +166,7 @@ func (r *Run) failed(ctx context.Context, err error) {
 }
 
 // close emits the closing sequence. The calls that write within it are interrupted first, so that none that
-// waits for space holds it up. With a turn, it is that one that is closed, and never the one behind it.
+// waits for space holds it up. With a turn, it is that one that is closed, and never the one after it.
 func (r *Run) close(ctx context.Context, l *Lane, c Closing, of *Turn, with ...schema.Event) error {
 	if !r.interrupt(l, c, of) {
 		return nil

@@ -81,7 +81,7 @@ func sameRunes(got, text string) bool {
 	return got == b.String() && utf8.ValidString(got)
 }
 
-// TestHeardTakesUp: a person's message behind the end is somebody else's event; once the pen has heard
+// TestHeardTakesUp: a person's message after the end is somebody else's event; once the pen has heard
 // it, what it opens can be cancelled.
 func TestHeardTakesUp(t *testing.T) {
 	var s told

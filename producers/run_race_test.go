@@ -139,7 +139,7 @@ func speak(turn *producers.Turn) error {
 	return errors.Join(c.Output("x"), c.Finish(nil))
 }
 
-// disorder says what begins twice, ends without a beginning, comes behind the end of its lane, or is open at
+// disorder says what begins twice, ends without a beginning, comes after the end of its lane, or is open at
 // the end of the run.
 func disorder(events []schema.Event) string {
 	open, over := map[string]bool{}, map[string]bool{}

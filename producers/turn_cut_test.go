@@ -61,7 +61,7 @@ func said(events []schema.Event) map[string]string {
 	return out
 }
 
-// unbalanced says what has not exactly one end, or comes behind the run's. A call may end that was never
+// unbalanced says what has not exactly one end, or comes after the run's. A call may end that was never
 // announced: a provider's own tool.
 func unbalanced(events []schema.Event) string {
 	open := map[string]bool{}

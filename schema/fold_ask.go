@@ -7,7 +7,7 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// FoldInput is one request for input of a person. One that comes again while it waits is the same; behind its end it is
+// FoldInput is one request for input of a person. One that comes again while it waits is the same; after its end it is
 // another one.
 type FoldInput struct {
 	ID       string

@@ -52,7 +52,7 @@ func commandKindOf(typ string) (commandKind, bool) {
 }
 
 // Commands returns the commands that wait, in order. What settles one: for cancel a final run.lifecycle
-// of its lane; for pause paused, or a resume behind it; for resume a state that is not paused; for
+// of its lane; for pause paused, or a resume after it; for resume a state that is not paused; for
 // redirect redirecting; for approve_plan and reject_plan, which wait only while the state is
 // awaiting_approval, a state that is neither that nor paused; for answer the request's input.answered;
 // for message the next message of the assistant. A final state of its lane or of the root settles

@@ -17,7 +17,7 @@ type Record struct {
 	Child []byte // nil for the root itself
 	Line  []byte // the whole event, without line feed
 
-	tail int // index behind the number in Line
+	tail int // index after the number in Line
 }
 
 // ScanLine reads the fixed beginning of a line that AppendLine wrote. It allocates nothing and does
@@ -60,7 +60,7 @@ func ScanLine(line []byte) (Record, error) {
 	return r, nil
 }
 
-// cutToken cuts prefix and the string behind it, up to but without its closing quote. Strings
+// cutToken cuts prefix and the string after it, up to but without its closing quote. Strings
 // before the payload hold no escapes: ids, times and types come from allow-lists. One that does is
 // refused, because its bytes are not its value.
 func cutToken(b []byte, prefix string, into *[]byte) ([]byte, bool) {

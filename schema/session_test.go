@@ -109,7 +109,7 @@ func TestMergeSessionIsBounded(t *testing.T) {
 }
 
 // TestMergeSessionAgain: events that are handed in again in their order change nothing, and neither does one that
-// was missed when those behind it are handed in again: stores are told in whichever order packs come.
+// was missed when those after it are handed in again: stores are told in whichever order packs come.
 func TestMergeSessionAgain(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	types := []string{schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted}

@@ -192,7 +192,7 @@ func allIn(list []byte, i int, one, other []byte) bool {
 	return true
 }
 
-// nextField returns the field at i or behind the comma there, and the index behind it; -1 when there is
+// nextField returns the field at i or after the comma there, and the index after it; -1 when there is
 // none that is whole.
 func nextField(b []byte, i int) (name, value []byte, next int) {
 	return jsonscan.RawMember(b, jsonscan.Behind(b, i))

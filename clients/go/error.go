@@ -21,7 +21,7 @@ import (
 var (
 	// ErrNotFound: there is no such run, or it is another tenant's.
 	ErrNotFound = errors.New("not found")
-	// ErrExpired: events behind the cursor are no longer kept. Begin at Error.FirstSeq, where it is
+	// ErrExpired: events after the cursor are no longer kept. Begin at Error.FirstSeq, where it is
 	// given, or with a snapshot; what lies between is lost to this client.
 	ErrExpired = errors.New("no longer kept")
 	// ErrCursorAhead: the cursor is beyond the newest event, so it is not of this run or this log.

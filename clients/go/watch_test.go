@@ -81,7 +81,7 @@ func TestWatchGoesOnAfterAFollowUp(t *testing.T) {
 	all := []string{line(0, 1), final(0, 2, done), line(0, 3), final(0, 4, done), line(0, 5), final(0, 6, done)}
 	s := newScript(t, all)
 	s.serve = func(w http.ResponseWriter, _ *http.Request, rest []string, _ int) bool {
-		for i, l := range rest { // the server ends every stream behind the first end that it meets
+		for i, l := range rest { // the server ends every stream after the first end that it meets
 			io.WriteString(w, sse(rest[i:i+1], "\n"))
 			if strings.Contains(l, schema.TypeRunLifecycle) {
 				break

@@ -33,7 +33,7 @@ type NewKeyCmd struct {
 	cli.Streams `kong:"-"`
 }
 
-// Run prints the key to standard output, and the line for the file behind it.
+// Run prints the key to standard output, and the line for the file after it.
 func (c *NewKeyCmd) Run() error {
 	scopes, err := auth.ParseScopes(c.Scopes)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *NewKeyCmd) Run() error {
 	return c.Print(c.JSON, map[string]string{"key": text}, "%s", text)
 }
 
-// appendLine adds a line in one write, behind what may lack its newline.
+// appendLine adds a line in one write, after what may lack its newline.
 func appendLine(path string, line []byte) error {
 	have, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

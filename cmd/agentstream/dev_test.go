@@ -119,7 +119,7 @@ func TestDemoPlays(t *testing.T) {
 	if status != 0 || !strings.HasPrefix(out, "run=d1\n") || !strings.Contains(out, "http://"+at+"/console/#/run/d1\n") {
 		t.Fatalf("demo: %d %q %q", status, out, errs)
 	}
-	listed := func(state, run string) { // the list lags a moment behind the log
+	listed := func(state, run string) { // the list lags a moment after the log
 		for out := ""; !strings.Contains(out, `"run_id":"`+run+`","state":"`+state+`"`); {
 			out, _, _ = call(server, "run", "list", "--json")
 		}

@@ -108,7 +108,7 @@ func says(t *testing.T, admin string, status int, text string) {
 	}
 }
 
-// waitForMigrate starts roles before migrate, and ends them once before it and once behind it.
+// waitForMigrate starts roles before migrate, and ends them once before it and once after it.
 func waitForMigrate(t *testing.T, url, dsn string, migrate func()) {
 	t.Helper()
 	for _, made := range []bool{false, true} {

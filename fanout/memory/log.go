@@ -135,7 +135,7 @@ func (l *Log) adopt(root schema.RunKey, child string) {
 	}
 }
 
-// Since walks the packs behind a position.
+// Since walks the packs after a position.
 func (l *Log) Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error] {
 	return l.walk(ctx, key, func(p *schema.Pack) bool { return p.Head.Stored > after })
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // TestIdentity: what a log held, what rows hold and what is read from an object is the same, byte for byte and
-// head for head, resumed behind every event, with rows from everywhere on: of all scenarios.
+// head for head, resumed after every event, with rows from everywhere on: of all scenarios.
 func TestIdentity(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) tables{"sqlite": openSQLite, "postgres": openPostgres} {
 		for kind, objects := range map[string]func(testing.TB) (blob.Store, string){"folder": openFolder, "s3": openS3} {

@@ -84,7 +84,7 @@ func fetch(t testing.TB, q *natsjs.Queue, limit persister.Limit) []persister.Mes
 	return msgs
 }
 
-// behind is the offset behind a message.
+// behind is the offset after a message.
 func behind(at persister.Offset, m persister.Message) persister.Offset {
 	at.Position, at.StoredAt = m.Position, m.Stored
 	return at
@@ -236,7 +236,7 @@ func TestCancelledFetch(t *testing.T) {
 func TestGoneUnderOurFeet(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(t *testing.T, s *testkit.Server)
-		then    string // positions that come behind the fourth, after two more
+		then    string // positions that come after the fourth, after two more
 		fails   bool   // a fetch
 	}{
 		"purged": {func(t *testing.T, s *testkit.Server) {
@@ -317,7 +317,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestInherited: a log that an older release has persisted goes on behind what that has confirmed, and its consumer
+// TestInherited: a log that an older release has persisted goes on after what that has confirmed, and its consumer
 // is removed when nobody asks it any more.
 func TestInherited(t *testing.T) {
 	s := testkit.NATS(t)

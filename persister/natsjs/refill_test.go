@@ -176,7 +176,7 @@ func TestRefill(t *testing.T) {
 	if err != nil || head.Lane != (schema.Lane{Owner: "agent-b", Epoch: 7}) {
 		t.Errorf("head %+v, %v", head, err)
 	}
-	put(a.Texts("", 1)) // goes on behind what was written back
+	put(a.Texts("", 1)) // goes on after what was written back
 	persistTo(t, l.js, store, refill(), 0)
 	if got, log := stored(t, store, a.Key), inLog(t, l.js, a.Key); !bytes.Equal(got, log) || !bytes.HasPrefix(got, want[a.Key]) {
 		t.Errorf("stored are %d bytes, the log has %d", len(got), len(log))

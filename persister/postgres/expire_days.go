@@ -13,7 +13,7 @@ import (
 
 // Bounds of the time that others may wait while a partition is dropped.
 const (
-	dropLockWait = 500 * time.Millisecond // for a lock: later requests for the table wait behind this one
+	dropLockWait = 500 * time.Millisecond // for a lock: later requests for the table wait after this one
 	dropTime     = 3 * time.Second        // for other transactions that use the partition
 	quietTime    = time.Second            // for transactions that look at the table before anything is begun
 )

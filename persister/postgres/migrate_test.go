@@ -81,7 +81,7 @@ func TestMigrateKilled(t *testing.T) {
 	persistertest.SameRuns(t, s, want)
 }
 
-// readersGoOn: while a migration waits behind a long reader, others wait for moments only.
+// readersGoOn: while a migration waits for a long reader, others wait for moments only.
 func readersGoOn(t *testing.T, dsn string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)

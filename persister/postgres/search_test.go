@@ -17,7 +17,7 @@ import (
 // searchWords is the recipe of docs/sql.md.
 const searchWords = `select m.run_id, m.seq, m.text from agent_search('%s') s join agent_v_messages m using (koder_user_id, run_id, seq) order by m.run_id, m.seq`
 
-// TestSearch: messages are found by their words, those that were stored before the index was made and those behind it,
+// TestSearch: messages are found by their words, those that were stored before the index was made and those after it,
 // by an analyst in his tenant alone, and no more when they are gone.
 func TestSearch(t *testing.T) {
 	admin, owner := ownedMigrated(t)

@@ -100,7 +100,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestFollowUpOfExpired: what comes behind an expired run is numbered on, kept, and expires by its own time.
+// TestFollowUpOfExpired: what comes after an expired run is numbered on, kept, and expires by its own time.
 func TestFollowUpOfExpired(t *testing.T) {
 	both(t, func(t *testing.T, s store) {
 		w := newWorld(t, s)

@@ -43,7 +43,7 @@ type modelRun struct {
 	writer *persistertest.Writer
 	state  schema.RunState
 	last   time.Time
-	packs  []schema.Pack // behind what has expired
+	packs  []schema.Pack // after what has expired
 	gone   bool          // expired whole, and not gone on since
 	blob   bool
 }

@@ -103,7 +103,7 @@ func (c *Command) Text() string {
 
 // Taken returns the event that records that this command, and those of its lane before it, have been dealt with. An
 // agent that writes it by itself must do so in the Publish call of what the command has brought about, or
-// behind it.
+// after it.
 func (c *Command) Taken() schema.Event {
 	return producers.CommandsTaken(c.Child, c.Event.Seq, c.Event.ID)
 }
@@ -154,7 +154,7 @@ func (c *Command) done(ctx context.Context, effects []schema.Event) error {
 	return nil
 }
 
-// withTaken puts commands.taken behind the effects, but before a final state: after it the log takes
+// withTaken puts commands.taken after the effects, but before a final state: after it the log takes
 // nothing more.
 func (c *Command) withTaken(effects []schema.Event) ([]schema.Event, error) {
 	events := make([]schema.Event, 0, len(effects)+1)

@@ -56,7 +56,7 @@ func (c *Reader) receive(p schema.Pack) {
 	}
 }
 
-// read looks at what the log holds behind what is known, up to its newest pack. What the log does not return now is
+// read looks at what the log holds after what is known, up to its newest pack. What the log does not return now is
 // asked for again by the next step, after a pause.
 func (c *Reader) read(ctx context.Context) error {
 	c.mu.Lock()
@@ -117,7 +117,7 @@ func (c *Reader) readPack(ctx context.Context, p *schema.Pack) error {
 	return nil
 }
 
-// readPast looks at what the past has behind what is known.
+// readPast looks at what the past has after what is known.
 func (c *Reader) readPast(ctx context.Context, through schema.Seq) error {
 	c.mu.Lock()
 	after := c.view.seq

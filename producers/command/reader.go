@@ -50,7 +50,7 @@ var ErrTaken = errors.New("command was taken already")
 // A command is handed over once to each writer, and not at all when an earlier writer has taken it
 // ([Command.Done]). Before the first one of a lane is handed over, the lane is the Publisher's: where the
 // agent has not written to it yet, Reader writes commands.taken with what is taken already, and reads on
-// behind it. So whatever a former writer takes after that is refused (producers.ErrFenced), and what it has taken
+// after it. So whatever a former writer takes after that is refused (producers.ErrFenced), and what it has taken
 // before is known. After a crash a command that was handed over and not taken is handed to the next writer,
 // marked Redelivered.
 //

@@ -38,7 +38,7 @@ type view struct {
 	again schema.Seq // the first event after it with which the run goes on; 0: it does not
 	queue []waiting
 	kept  int     // bytes in queue
-	more  waiting // the first command that had no room; those behind it are not in queue either. seq 0: none
+	more  waiting // the first command that had no room; those after it are not in queue either. seq 0: none
 }
 
 type laneState struct {
@@ -74,7 +74,7 @@ var (
 	typeLifecycle = []byte(`"type":"run.lifecycle"`)
 )
 
-// look takes the run's next pack, which begins behind seq at most by being partly known.
+// look takes the run's next pack, which begins after seq at most by being partly known.
 func (v *view) look(p *schema.Pack) {
 	if l := v.lane(p.Child); l.serve {
 		v.owned(l, p)
@@ -172,7 +172,7 @@ func (v *view) full(e *schema.Event) bool {
 	return len(v.queue) >= maxCommands || v.kept+lineSize(e) > maxCommandBytes
 }
 
-// refill looks again at a pack that holds commands for which there was no room, behind after. It reports
+// refill looks again at a pack that holds commands for which there was no room, after after. It reports
 // whether there is more to look at.
 func (v *view) refill(p *schema.Pack, after schema.Seq) (more bool) {
 	v.more = waiting{}

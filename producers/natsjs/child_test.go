@@ -80,7 +80,7 @@ func adoptOrBegin(t *testing.T, rounds int, spawns, l *natsjs.Log) {
 	t.Logf("%d times adopted, %d times begun", adopted, began)
 }
 
-// What is said again takes no message, until it is old; the last root counts; and packs behind it are read.
+// What is said again takes no message, until it is old; the last root counts; and packs after it are read.
 func TestAdoptAgain(t *testing.T) {
 	k, l := open(t)
 	run := kid("kid")

@@ -143,7 +143,7 @@ func TestWritersOfARenewedLog(t *testing.T) {
 		}
 	}
 	add(6)
-	// The log loses everything behind the second event: the agent's takeover too.
+	// The log loses everything after the second event: the agent's takeover too.
 	stream, err := k.JS.Stream(t.Context(), natskit.StreamName(schema.Partition(key.Run, k.Partitions)))
 	if err != nil {
 		t.Fatal(err)

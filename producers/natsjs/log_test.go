@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// The embedded server leaves these two behind after Shutdown; they belong to its process-wide
+		// The embedded server leaves these two after after Shutdown; they belong to its process-wide
 		// file watch and time cache, not to us.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*Server).Start.func2"),
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.init.0.func1"))

@@ -16,7 +16,7 @@ import (
 	"agentstream/schema"
 )
 
-// askPrefix is put before a run's subject and behind it goes the owner that is asked for:
+// askPrefix is put before a run's subject and after it goes the owner that is asked for:
 //
 //	ask.agent.<partition>.<tenant>.<run>.<owner>
 //

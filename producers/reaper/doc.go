@@ -7,7 +7,7 @@
 //
 // # Contract
 //
-// A run is ended only behind the event that its silence began with: a writer that writes meanwhile keeps the
+// A run is ended only after the event that its silence began with: a writer that writes meanwhile keeps the
 // run, and one that writes afterwards gets producers.ErrFenced. Any number of reapers may run at once.
 //
 // # Concurrency

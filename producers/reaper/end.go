@@ -138,7 +138,7 @@ func (e *ending) why() string {
 }
 
 // closing returns the ending. That of a session that was closed while nothing was under way is no failure, and
-// marked so that nobody who reads it as a session is shown anything behind its end.
+// marked so that nobody who reads it as a session is shown anything after its end.
 func (e *ending) closing() []schema.Event {
 	why := e.why()
 	if why == goneReason {

@@ -92,7 +92,7 @@ func (c Config) withDefaults() Config {
 // of its children: its silence is that person's, however long.
 //
 // Silence alone is no reason: an owner of a lane that answers ([Witness]) may be silent for days. Ending is
-// fenced like any write: it is stored only behind the very event that the silence began with, so a writer
+// fenced like any write: it is stored only after the very event that the silence began with, so a writer
 // that writes meanwhile is left alone, and one that writes afterwards is refused with ErrFenced. So any
 // number of reapers may run, and none of them needs to be right about who lives.
 //

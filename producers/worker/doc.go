@@ -17,7 +17,7 @@
 // Every message is answered, and every redirect that was sent as an outcome to reach, in the order of the log, and
 // once: the end of its turn and commands.taken are one pack. A worker that is killed in the middle ends that turn
 // as failed when it comes back, and answers the message again from the beginning. A cancellation ends the turn
-// under way, and a message before it that still waits is not answered; one behind it is. A session whose owner is
+// under way, and a message before it that still waits is not answered; one after it is. A session whose owner is
 // another process that answers is left to it, so several workers may receive the same messages. A message is done
 // ([Worker.Receive]) when it is settled in the log, and not before: the follower keeps it until then.
 //

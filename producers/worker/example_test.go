@@ -14,6 +14,7 @@ import (
 // natsjs.Log.Follow; here they are read from a log in memory.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	log, key := memory.New(), schema.RunKey{Tenant: "acme", Run: "session_1"}
 	answered := make(chan string)
 	w, err := worker.New(worker.Config{Log: log, Answer: func(_ context.Context, q *worker.Question) (string, error) {

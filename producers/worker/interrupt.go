@@ -110,7 +110,7 @@ func (v *visit) resume(ctx context.Context, open *producers.Open, there []*comma
 	return nil
 }
 
-// together returns an answer with those that stand right behind it in the log, and so were given with it.
+// together returns an answer with those that stand right after it in the log, and so were given with it.
 func (v *visit) together(ctx context.Context, c *command.Command) ([]*command.Command, error) {
 	last := c.Event.Seq
 	for r, err := range v.records(ctx, last) {
@@ -141,7 +141,7 @@ func (v *visit) together(ctx context.Context, c *command.Command) ([]*command.Co
 	return answers, nil
 }
 
-// begun returns the ids of the answers that workers have begun turns with behind a seq. One of them that nobody has taken is that
+// begun returns the ids of the answers that workers have begun turns with after a seq. One of them that nobody has taken is that
 // of a turn that was cut.
 func (v *visit) begun(ctx context.Context, after schema.Seq) (map[string]bool, error) {
 	all := map[string]bool{}
@@ -156,7 +156,7 @@ func (v *visit) begun(ctx context.Context, after schema.Seq) (map[string]bool, e
 	return all, nil
 }
 
-// records walks the run's records behind a seq, as the log has them.
+// records walks the run's records after a seq, as the log has them.
 func (v *visit) records(ctx context.Context, after schema.Seq) iter.Seq2[schema.Record, error] {
 	return func(yield func(schema.Record, error) bool) {
 		for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {

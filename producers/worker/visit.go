@@ -48,7 +48,7 @@ type call struct {
 }
 
 // maxQueue bounds the messages of a session that are kept while it answers another one. The rest stays in the
-// log until there is room; so do cancellations behind it.
+// log until there is room; so do cancellations after it.
 const maxQueue = 256
 
 func newVisit(d *Worker, key schema.RunKey) *visit {
@@ -216,7 +216,7 @@ func firstOf(p *schema.Pack) (*schema.Event, error) {
 // ownTries bounds how often the session is asked for, while others write into it.
 const ownTries = 20
 
-// own makes the run ours, unless its owner is there: by an event that must be stored right behind those that were
+// own makes the run ours, unless its owner is there: by an event that must be stored right after those that were
 // there when the owner was asked. So of two who come at once one is left. The event records that what was written up to
 // the run's first event is taken, which is none, or nothing at all.
 func (v *visit) own(ctx context.Context, first *schema.Event) error {

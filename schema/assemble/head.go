@@ -13,7 +13,7 @@ type Head struct {
 	Payload            []byte
 	Turn, Actor, Cause string // decoded; "" when absent
 
-	raw     []byte // optional part of the envelope, with the payload's name behind it; empty when there is none
+	raw     []byte // optional part of the envelope, with the payload's name after it; empty when there is none
 	rawPath []byte
 	ids     []string // the path, of an event
 }

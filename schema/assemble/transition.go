@@ -50,7 +50,7 @@ const (
 	InputRequest
 	InputAnswer
 	// ChildBegin means that a child has become known, ChildEnd that its state is final. Both are of the child's lane.
-	// A child that goes on behind its end begins again.
+	// A child that goes on after its end begins again.
 	ChildBegin
 	ChildEnd
 	// StateChange means that a lane has another state, which is Lane.State. Value is the payload of the run.lifecycle;

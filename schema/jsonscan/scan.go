@@ -10,7 +10,7 @@ func SkipSpace(b []byte, i int) int {
 	return i
 }
 
-// SkipValue returns the index behind the JSON value that starts at i, or -1 when it does not end. b must be
+// SkipValue returns the index after the JSON value that starts at i, or -1 when it does not end. b must be
 // valid there: in other bytes the result is only where something like a value ends.
 func SkipValue(b []byte, i int) int {
 	if i >= len(b) {
@@ -49,7 +49,7 @@ func SkipValue(b []byte, i int) int {
 	return i
 }
 
-// SkipString returns the index behind the string that starts at i, or -1 when it does not end.
+// SkipString returns the index after the string that starts at i, or -1 when it does not end.
 func SkipString(b []byte, i int) int {
 	for i++; i < len(b); {
 		n := bytes.IndexByte(b[i:], '"')

@@ -48,7 +48,7 @@ func (s *Sum) Add(inner []byte) {
 	}
 }
 
-// Rest returns what the inner bytes of a string have behind the text that s stands for: bytes, and before them a low
+// Rest returns what the inner bytes of a string have after the text that s stands for: bytes, and before them a low
 // surrogate when the border is within a character that is not escaped. ok is false when s is not the Sum of a
 // beginning.
 func (s Sum) Rest(inner []byte) (low uint16, rest []byte, ok bool) {

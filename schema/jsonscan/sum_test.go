@@ -46,7 +46,7 @@ func units(in []byte) (out []uint16) {
 	return out
 }
 
-// TestSum: two ways to write a text have one Sum, and the rest of a text behind a beginning is what it says
+// TestSum: two ways to write a text have one Sum, and the rest of a text after a beginning is what it says
 // there, wherever that beginning ends.
 func TestSum(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

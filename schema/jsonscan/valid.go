@@ -15,7 +15,7 @@ func Valid(data []byte, levels int) bool {
 	return i >= 0 && SkipSpace(data, i) == len(data)
 }
 
-// ScanValue returns the index behind the JSON value that starts at i (RFC 8259), or -1 when there is none or
+// ScanValue returns the index after the JSON value that starts at i (RFC 8259), or -1 when there is none or
 // it is nested deeper than levels. It does not look at UTF-8.
 func ScanValue(b []byte, i, levels int) int {
 	if i >= len(b) {
@@ -100,7 +100,7 @@ func scanArray(b []byte, i, levels int) int {
 	}
 }
 
-// ScanString returns the index behind the JSON string that starts at i (RFC 8259), or -1 when there is none. It
+// ScanString returns the index after the JSON string that starts at i (RFC 8259), or -1 when there is none. It
 // does not look at UTF-8. Each byte is looked at a bounded number of times, however many escapes there are.
 func ScanString(b []byte, i int) int {
 	i++
@@ -130,7 +130,7 @@ func ScanString(b []byte, i int) int {
 	return quote + 1
 }
 
-// scanEscape returns the index behind the escape whose letter is at i.
+// scanEscape returns the index after the escape whose letter is at i.
 func scanEscape(b []byte, i int) int {
 	if i >= len(b) {
 		return -1
@@ -192,7 +192,7 @@ func scanNumber(b []byte, i int) int {
 	return i
 }
 
-// scanDigits returns the index behind the digits that start at i, or -1 when there are none.
+// scanDigits returns the index after the digits that start at i, or -1 when there are none.
 func scanDigits(b []byte, i int) int {
 	start := i
 	for i < len(b) && b[i] >= '0' && b[i] <= '9' {

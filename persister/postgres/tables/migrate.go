@@ -44,7 +44,7 @@ func away(err error) error {
 	return fmt.Errorf("%w: %w", ErrAway, err)
 }
 
-// Bounds of a migration's wait for a lock. Whoever queues behind it waits as well, readers too. So it gives up after
+// Bounds of a migration's wait for a lock. Whoever queues after it waits as well, readers too. So it gives up after
 // lockTimeout and tries again after lockPause.
 const (
 	lockTimeout = "2s"

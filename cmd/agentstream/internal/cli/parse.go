@@ -25,7 +25,7 @@ func ParseSince(flag, text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s %q: want a time (2006-01-02T15:04:05Z, 2006-01-02) or a duration (24h)", flag, text)
 }
 
-// ParseSize reads a number of bytes, with KiB, MiB or GiB behind it. off is 0.
+// ParseSize reads a number of bytes, with KiB, MiB or GiB after it. off is 0.
 func ParseSize(text string) (int64, error) {
 	if text == "off" {
 		return 0, nil

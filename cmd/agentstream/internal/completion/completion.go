@@ -35,7 +35,7 @@ func (c *Cmd) Run() error {
 	return err
 }
 
-// Print writes what may stand in the place of the last word, behind those before it.
+// Print writes what may stand in the place of the last word, after those before it.
 func Print(w io.Writer, root *kong.Node, words []string) {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]

@@ -55,7 +55,7 @@ func (l *losses) Record(log []persister.Loss, runs []persister.RunLoss, all int)
 // maxLosses is how many runs /readyz names.
 const maxLosses = 20
 
-// Add notes that the events behind after, up to through, are lost.
+// Add notes that the events with after < seq ≤ through are lost.
 func (l *losses) Add(key schema.RunKey, after, through schema.Seq) {
 	l.events.Add(float64(through - after))
 	l.mu.Lock()

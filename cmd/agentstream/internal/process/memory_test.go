@@ -309,7 +309,7 @@ func TestWhenMemoryIsGivenBack(t *testing.T) {
 		if n := ticks(1, 0); n != 0 {
 			t.Error("one quiet tick is not idle")
 		}
-		if n := ticks(1, 0); n != 1 || 3*keeperTick > 3*time.Second { // it may have begun just behind a tick
+		if n := ticks(1, 0); n != 1 || 3*keeperTick > 3*time.Second { // it may have begun just after a tick
 			t.Errorf("idle: %d, after two ticks of %v", n, keeperTick)
 		}
 		if n := ticks(100, 0); n != 0 {

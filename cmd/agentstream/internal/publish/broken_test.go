@@ -91,7 +91,7 @@ func TestPublishFilesThatAreCut(t *testing.T) {
 	}
 }
 
-// said is what the model said; the documents of swe-agent have the words of others behind its own.
+// said is what the model said; the documents of swe-agent have the words of others after its own.
 func said(f *schema.Fold, kind string) string {
 	var b strings.Builder
 	for _, m := range f.Messages {

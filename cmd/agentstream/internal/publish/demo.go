@@ -95,7 +95,7 @@ func (c *DemoCmd) play(ctx context.Context, cl *agentstream.Client, id string, m
 	})
 }
 
-// follow hands over the commands to a run behind an event, until the run has ended.
+// follow hands over the commands to a run after an event, until the run has ended.
 func follow(ctx context.Context, cl *agentstream.Client, run string, after schema.Seq, to chan<- schema.Event) error {
 	for e, err := range cl.Run(run).Watch(ctx, agentstream.Options{After: after, Types: []string{"command.*"}}).All(ctx) {
 		if gap := new(agentstream.GapError); errors.As(err, &gap) {

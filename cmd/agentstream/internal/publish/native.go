@@ -39,7 +39,7 @@ func nativeEvents(ctx context.Context, p *publishing, in *opened, out emit) erro
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if errors.Is(err, io.EOF) { // behind a comma
+			if errors.Is(err, io.EOF) { // after a comma
 				err = io.ErrUnexpectedEOF
 			}
 			row := lines.next(dec.InputOffset())
@@ -202,7 +202,7 @@ func (l *lineReader) line(offset int64) int {
 	return n
 }
 
-// next returns the line where something begins behind an offset: that of a value that has no end.
+// next returns the line where something begins after an offset: that of a value that has no end.
 func (l *lineReader) next(offset int64) int {
 	for _, at := range l.starts {
 		if at >= offset {

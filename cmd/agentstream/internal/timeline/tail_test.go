@@ -120,7 +120,7 @@ func TestTailGoesOnAfterAFollowUp(t *testing.T) {
 			if l, _ := schema.ParseLifecycle(r.Payload()); l.State.Final() && i < len(lines)-1 {
 				finals++
 				s.Stream = func(w http.ResponseWriter, _ *http.Request, rest []string, _ int) bool {
-					if len(rest) > len(lines)-i-1 { // the node goes away just behind it
+					if len(rest) > len(lines)-i-1 { // the node goes away just after it
 						io.WriteString(w, clitest.SSEBody(rest[:i+1-(len(lines)-len(rest))], "\n"))
 						return true
 					}

@@ -7,13 +7,10 @@ import (
 	"agentstream/schema"
 )
 
-// shout is a protocol of one stream, which shows the type of each event.
+// shout shows the type of each event. Its stream is declared where an edge gets it: protocol.Stream.
 type shout struct{}
 
-func (shout) Info() dialect.Info {
-	stream := dialect.Stream{Name: "types", Pattern: "GET /types/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}
-	return dialect.Info{Name: "shout", Streams: []dialect.Stream{stream}}
-}
+func (shout) Info() dialect.Info { return dialect.Info{Name: "shout"} }
 
 func (shout) Open(in dialect.Input) (dialect.Request, error) {
 	after, err := schema.ParseCursor(in.Header.Get("Last-Event-ID"))

@@ -13,16 +13,14 @@ import (
 // words is a protocol of one stream: the text of a run, one frame for each piece.
 type words struct{}
 
-// wordsProtocol returns what an edge serves.
+// wordsProtocol returns what an edge serves. Shared: the frames are the same for all clients, so they are made once.
 func wordsProtocol() protocol.Protocol {
-	return protocol.Protocol{Dialect: words{}, Below: []string{"/words"}}
+	stream := dialect.Stream{Name: "words", Pattern: "GET /words/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}
+	return protocol.Protocol{Dialect: words{}, Below: []string{"/words"}, Streams: []protocol.Stream{{Stream: stream}}}
 }
 
-// Info names the stream. Shared: the frames are the same for all clients, so that they are made once.
-func (words) Info() dialect.Info {
-	stream := dialect.Stream{Name: "words", Pattern: "GET /words/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}
-	return dialect.Info{Name: "words", Streams: []dialect.Stream{stream}}
-}
+// Info names the protocol in logs and metrics.
+func (words) Info() dialect.Info { return dialect.Info{Name: "words"} }
 
 // Open reads a request. A browser that comes back sends the id of the last frame that it has.
 func (words) Open(in dialect.Input) (dialect.Request, error) {

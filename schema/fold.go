@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"agentstream/schema/jsonscan"
+	"agentstream/schema/ordered"
 )
 
 // Fold sums a run's events up: lifecycle, plan, messages with their blocks, tool calls, children,
@@ -38,9 +39,9 @@ type Fold struct {
 	commands []*FoldCommand // some may be settled
 	settled  int
 	lanes    map[string]*foldLane
-	talking  map[*foldLane]struct{} // lanes with an open message
-	inputs   map[laneKey]*FoldInput // newest of each lane and id
-	named    map[string]*FoldInput  // newest of each id, in whatever lane
+	talking  ordered.Map[*foldLane, struct{}] // lanes with an open message
+	inputs   map[laneKey]*FoldInput           // newest of each lane and id
+	named    map[string]*FoldInput            // newest of each id, in whatever lane
 	waits    Waits
 	lane     *foldLane // of the last event
 	id, ts   []byte    // of the last event
@@ -286,7 +287,6 @@ func (f *Fold) meet(child string, path []string) *foldLane {
 func (f *Fold) newLane(id string, c *FoldChild) *foldLane {
 	if f.lanes == nil {
 		f.lanes = make(map[string]*foldLane)
-		f.talking = make(map[*foldLane]struct{})
 	}
 	l := &foldLane{child: c}
 	f.lanes[id] = l
@@ -337,7 +337,7 @@ func (f *Fold) Text(child, kind string) string {
 // children. The fold of a very long run stays small then; it has no snapshot any more.
 func (f *Fold) Lighten() {
 	f.light = true
-	f.Messages, f.Calls, f.Usage, f.talking = nil, nil, FoldUsage{}, make(map[*foldLane]struct{})
+	f.Messages, f.Calls, f.Usage, f.talking = nil, nil, FoldUsage{}, ordered.Map[*foldLane, struct{}]{}
 	for _, l := range f.lanes {
 		l.open, l.calls, l.asked = nil, nil, nil
 		f.settle(l, commandMessage)

@@ -127,7 +127,7 @@ func (f *Fold) openMessage(l *foldLane, m *FoldMessage) {
 		f.closeMessage(l, m.Start)
 	}
 	l.open = m
-	f.talking[l] = struct{}{}
+	f.talking.Set(l, struct{}{})
 	f.addMessage(m)
 	if m.Role == "assistant" {
 		f.settle(l, commandMessage)
@@ -149,7 +149,7 @@ func (f *Fold) closeMessage(l *foldLane, seq Seq) {
 	m.closeBlocks()
 	m.byIndex, m.byCall = nil, nil
 	l.open = nil
-	delete(f.talking, l)
+	f.talking.Delete(l)
 }
 
 func (m *FoldMessage) closeBlocks() {

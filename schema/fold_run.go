@@ -105,7 +105,7 @@ func (f *Fold) lifecycle(ev *foldEvent, p jsonscan.Fields) {
 		}
 		return
 	}
-	for talking := range f.talking {
+	for talking := range f.talking.All() {
 		f.closeMessage(talking, ev.seq)
 	}
 }

@@ -92,7 +92,7 @@ func (f *Fold) restoreMessage(p jsonscan.Fields) {
 	f.eachObject(p, "blocks", func(p jsonscan.Fields) { f.restoreBlock(m, p) })
 	if m.End == 0 {
 		l.open = m
-		f.talking[l] = struct{}{}
+		f.talking.Set(l, struct{}{})
 	} else {
 		m.byIndex, m.byCall = nil, nil
 	}

@@ -2,8 +2,9 @@ package schema
 
 import (
 	"cmp"
-	"maps"
 	"slices"
+
+	"agentstream/schema/ordered"
 )
 
 // Waits is what waits in a run for somebody: the questions of its events, read in the order of the log, that nothing
@@ -23,26 +24,39 @@ type Waits struct {
 	named    map[string][]*Ask  // by the request's id, in whatever lane
 	calls    map[laneKey][]*Ask // that are about a call, by its lane and id: what the call asks itself has no request
 	lanes    map[string]*laneAsks
-	untold   map[string]struct{} // those of lanes with a question that is fresh or idle: a cancel of the run is theirs
+	alert    ordered.Map[string, *laneAsks] // those that a command.cancel changes: a question is fresh or idle
 	n        int
 }
 
 // laneAsks are the questions of a lane.
 type laneAsks struct {
-	fresh, told, idle map[*Ask]struct{} // those of neither kind, Ask.Told, Ask.Idle
+	fresh, told, idle ordered.Map[*Ask, struct{}] // those of neither kind, Ask.Told, Ask.Idle
 }
 
-func (l *laneAsks) len() int { return len(l.fresh) + len(l.told) + len(l.idle) }
+func (l *laneAsks) len() int { return l.fresh.Len() + l.told.Len() + l.idle.Len() }
+
+// list returns the questions of a lane.
+func (l *laneAsks) list() []*Ask {
+	return slices.Concat(keys(&l.fresh), keys(&l.told), keys(&l.idle))
+}
+
+func keys(m *ordered.Map[*Ask, struct{}]) []*Ask {
+	list := make([]*Ask, 0, m.Len())
+	for a := range m.All() {
+		list = append(list, a)
+	}
+	return list
+}
 
 // set returns where a question of the lane is.
-func (l *laneAsks) set(a *Ask) map[*Ask]struct{} {
+func (l *laneAsks) set(a *Ask) *ordered.Map[*Ask, struct{}] {
 	switch {
 	case a.Told:
-		return l.told
+		return &l.told
 	case a.Idle:
-		return l.idle
+		return &l.idle
 	}
-	return l.fresh
+	return &l.fresh
 }
 
 // laneKey is a request or a call of a lane.
@@ -62,16 +76,14 @@ func (w *Waits) Take(e *AskEvent) (ended []Ask, asked bool) {
 		ended = w.turnOver(e.Child)
 	case endsLane:
 		if l := w.lanes[e.Child]; l != nil {
-			ended = w.endAll(slices.AppendSeq(slices.AppendSeq(slices.Collect(maps.Keys(l.fresh)), maps.Keys(l.told)), maps.Keys(l.idle)))
+			ended = w.endAll(l.list())
 		}
 	case endsRun:
 		ended, *w = w.Open(), Waits{}
 	case cancelsLane:
 		ended = w.cancel(e.Child)
 	case cancelsRun:
-		untold := w.untold
-		w.untold = make(map[string]struct{})
-		for child := range untold {
+		for child := range w.alert.All() {
 			ended = append(ended, w.cancel(child)...)
 		}
 		sortAsks(ended)
@@ -85,12 +97,12 @@ func (w *Waits) turnOver(child string) []Ask {
 	if l == nil {
 		return nil
 	}
-	for a := range l.fresh {
+	for a := range l.fresh.All() {
 		a.Idle = true
-		l.idle[a] = struct{}{}
+		l.idle.Set(a, struct{}{})
 	}
-	l.fresh = make(map[*Ask]struct{})
-	return w.endSet(&l.told)
+	l.fresh = ordered.Map[*Ask, struct{}]{}
+	return w.endAll(keys(&l.told))
 }
 
 // cancel ends the questions of a lane whose turn is over. The others wait until it is.
@@ -99,20 +111,13 @@ func (w *Waits) cancel(child string) []Ask {
 	if l == nil {
 		return nil
 	}
-	for a := range l.fresh {
+	w.alert.Delete(child)
+	for a := range l.fresh.All() {
 		a.Told = true
-		l.told[a] = struct{}{}
+		l.told.Set(a, struct{}{})
 	}
-	l.fresh = make(map[*Ask]struct{})
-	delete(w.untold, child)
-	return w.endSet(&l.idle)
-}
-
-// endSet ends all questions of a set. What is left is a new one: to go through a map takes as long as it was ever large.
-func (w *Waits) endSet(set *map[*Ask]struct{}) []Ask {
-	ended := w.endAll(slices.Collect(maps.Keys(*set)))
-	*set = make(map[*Ask]struct{})
-	return ended
+	l.fresh = ordered.Map[*Ask, struct{}]{}
+	return w.endAll(keys(&l.idle))
 }
 
 func (w *Waits) ask(a Ask) (ended []Ask, asked bool) {
@@ -144,7 +149,6 @@ func (w *Waits) add(of Ask) {
 	if w.lanes == nil {
 		w.requests, w.named = make(map[laneKey]*Ask), make(map[string][]*Ask)
 		w.calls, w.lanes = make(map[laneKey][]*Ask), make(map[string]*laneAsks)
-		w.untold = make(map[string]struct{})
 	}
 	w.n++
 	if a.Request != "" {
@@ -156,12 +160,12 @@ func (w *Waits) add(of Ask) {
 	}
 	l := w.lanes[a.Child]
 	if l == nil {
-		l = &laneAsks{make(map[*Ask]struct{}), make(map[*Ask]struct{}), make(map[*Ask]struct{})}
+		l = new(laneAsks)
 		w.lanes[a.Child] = l
 	}
-	l.set(a)[a] = struct{}{}
+	l.set(a).Set(a, struct{}{})
 	if !a.Told {
-		w.untold[a.Child] = struct{}{}
+		w.alert.Set(a.Child, l)
 	}
 }
 
@@ -178,9 +182,9 @@ func (w *Waits) endAll(which []*Ask) (ended []Ask) {
 			drop(w.calls, laneKey{a.Child, a.Call}, a)
 		}
 		l := w.lanes[a.Child]
-		delete(l.set(a), a)
-		if len(l.fresh)+len(l.idle) == 0 {
-			delete(w.untold, a.Child)
+		l.set(a).Delete(a)
+		if l.fresh.Len()+l.idle.Len() == 0 {
+			w.alert.Delete(a.Child)
 		}
 		if l.len() == 0 {
 			delete(w.lanes, a.Child)
@@ -234,7 +238,9 @@ func (w *Waits) Request(child, id string) bool { return w.requests[laneKey{child
 func (w *Waits) Call(child, id string) bool { return len(w.calls[laneKey{child, askID(id)}]) > 0 }
 
 // waitsOn reports whether a question waits whose lane was not told to cancel.
-func (w *Waits) waitsOn() bool { return len(w.untold) > 0 }
+func (w *Waits) waitsOn() bool {
+	return w.alert.Len() > 0
+}
 
 // Requests returns how many requests for input wait.
 func (w *Waits) Requests() int { return len(w.requests) }
@@ -254,10 +260,8 @@ func (w *Waits) Of(child string) int {
 func (w *Waits) Open() []Ask {
 	list := make([]Ask, 0, w.n)
 	for _, l := range w.lanes {
-		for _, set := range []map[*Ask]struct{}{l.fresh, l.told, l.idle} {
-			for a := range set {
-				list = append(list, *a)
-			}
+		for _, a := range l.list() {
+			list = append(list, *a)
 		}
 	}
 	sortAsks(list)

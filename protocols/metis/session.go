@@ -95,7 +95,7 @@ func (p *Projector) resume(s *session) {
 	}
 	last := s.newest
 	if s.ended = false; s.child != "" {
-		p.working[s.child] = struct{}{}
+		p.working.Set(s.child, struct{}{})
 		s.started = p.sends(p.of(s.parent), s.child, s.call, &s.prompt)
 		p.used = s
 	}
@@ -120,7 +120,7 @@ func (p *Projector) changes(s *session, t *assemble.Transition) {
 func (p *Projector) ends(s *session, state schema.RunState) {
 	if s.child == "" {
 		var below []*session
-		for child := range p.working {
+		for child := range p.working.All() {
 			below = append(below, p.sessions[child])
 		}
 		slices.SortFunc(below, func(x, y *session) int { return cmp.Or(y.depth-x.depth, x.order-y.order) })
@@ -141,7 +141,7 @@ func (p *Projector) endOne(s *session, state schema.RunState) {
 	how := map[schema.RunState]outcome{schema.StateAborted: cancelled, schema.StateError: failed}[state]
 	p.close(s, how)
 	s.ended, s.queue = true, nil
-	delete(p.working, s.child)
+	p.working.Delete(s.child)
 	took := p.since(s.ts).Seconds()
 	if _, ok := p.begin(s, sessionEnded, system, 0, dialect.Place{}); ok {
 		p.buf = p.buf.Str("disposition", dispositions[state]).Int("turn_count", int64(s.turns)).

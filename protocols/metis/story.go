@@ -18,13 +18,13 @@ type story struct {
 	last     schema.Seq // the newest record
 	newest   dialect.Place
 	reading  *assemble.Run
-	sessions map[string]*session // by child; "" is the run itself
-	working  map[string]struct{} // children whose sessions have not ended
-	by       *atomic.Bool        // set when a copy shares sessions and working; nil with them
-	used     *session            // used last, of those that may be changed
-	workers  tally               // events of all workers
-	known    int                 // sessions that were ever known
-	spans    int                 // of workers
+	sessions map[string]*session           // by child; "" is the run itself
+	working  ordered.Map[string, struct{}] // children whose sessions have not ended
+	by       *atomic.Bool                  // set when a copy shares sessions; nil with them
+	used     *session                      // used last, of those that may be changed
+	workers  tally                         // events of all workers
+	known    int                           // sessions that were ever known
+	spans    int                           // of workers
 	deleted  bool
 }
 
@@ -84,6 +84,7 @@ func (p *story) clone() story {
 	}
 	c := *p
 	c.used, c.reading, c.workers = nil, p.reading.Clone(), slices.Clone(p.workers)
+	c.working = p.working.Clone()
 	return c
 }
 
@@ -135,9 +136,6 @@ func (p *Projector) of(child string) *session {
 		if p.sessions = maps.Clone(p.sessions); p.sessions == nil {
 			p.sessions = map[string]*session{}
 		}
-		if p.working = maps.Clone(p.working); p.working == nil {
-			p.working = map[string]struct{}{}
-		}
 		p.by = new(atomic.Bool)
 	}
 	s := p.sessions[child]
@@ -166,14 +164,14 @@ func (p *Projector) meet(child, parent string) *session {
 			gone := s.child != "" && s.child != parent && (s.ended || s.order < p.known-maxSessions/2)
 			if gone {
 				p.spans -= len(s.recent)
-				delete(p.working, s.child)
+				p.working.Delete(s.child)
 			}
 			return gone
 		})
 	}
 	p.sessions[child] = s
 	if child != "" {
-		p.working[child] = struct{}{}
+		p.working.Set(child, struct{}{})
 	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
+	"agentstream/schema/ordered"
 )
 
 // thread is a lane of the session: the coordinator's, or a child's. One that others may share is replaced, never
@@ -43,11 +44,11 @@ type thread struct {
 
 // threads are a session's threads.
 type threads struct {
-	lanes   shared[string, *thread]  // by child
-	running shared[string, struct{}] // the children that run
+	lanes   shared[string, *thread]       // by child
+	running ordered.Map[string, struct{}] // the children that run
 }
 
-func (t *threads) clone() threads { return threads{lanes: t.lanes.clone(), running: t.running.clone()} }
+func (t *threads) clone() threads { return threads{lanes: t.lanes.clone(), running: t.running.Clone()} }
 
 func (t *threads) size() int { return 1 << 10 * len(t.lanes.m) }
 
@@ -90,8 +91,8 @@ func (t *threads) sorted() []*thread {
 
 // working returns the children that run, in the same order.
 func (t *threads) working() []*thread {
-	all := make([]*thread, 0, len(t.running.m))
-	for child := range t.running.m {
+	all := make([]*thread, 0, t.running.Len())
+	for child := range t.running.All() {
 		all = append(all, t.lanes.m[child])
 	}
 	slices.SortFunc(all, byOrder)
@@ -105,10 +106,10 @@ func (p *Projector) change(t *thread, fn func(*thread)) *thread {
 	next := *t
 	fn(&next)
 	p.threads.lanes.set(next.child, &next)
-	if _, runs := p.threads.running.m[next.child]; next.child != "" && next.running && !runs {
-		p.threads.running.set(next.child, struct{}{})
+	if _, runs := p.threads.running.Get(next.child); next.child != "" && next.running && !runs {
+		p.threads.running.Set(next.child, struct{}{})
 	} else if runs && !next.running {
-		p.threads.running.remove(next.child)
+		p.threads.running.Delete(next.child)
 	}
 	if p.rec.thread == t {
 		p.rec.thread = &next

@@ -82,7 +82,7 @@ func (a *Run) lane(child []byte) *Lane {
 func (a *Run) revive(l *Lane) {
 	if !l.live {
 		l.live = true
-		a.live[l.Child] = struct{}{}
+		a.live.Set(l.Child, struct{}{})
 	}
 }
 
@@ -91,9 +91,6 @@ func (a *Run) unshare() {
 	if a.by == nil || a.by.Load() {
 		if a.lanes = maps.Clone(a.lanes); a.lanes == nil {
 			a.lanes = map[string]*Lane{}
-		}
-		if a.live = maps.Clone(a.live); a.live == nil {
-			a.live = map[string]struct{}{}
 		}
 		a.by = new(atomic.Bool)
 		a.newest = nil
@@ -171,7 +168,7 @@ func (a *Run) forgetLanes(parent *Lane) {
 		}
 		a.pasts -= l.past.Len()
 		delete(a.lanes, l.Child)
-		delete(a.live, l.Child)
+		a.live.Delete(l.Child)
 	}
 	a.newest = nil
 }
@@ -264,20 +261,14 @@ func (a *Run) ended(l *Lane, want func(*Lane) bool) (all []*Lane) {
 		}
 		return all
 	}
-	before := len(a.live)
-	for child := range a.live {
+	for child := range a.live.All() {
 		switch other := a.lanes[child]; {
 		case want(other):
 			all = append(all, other)
 		case other != l && !other.busy() && other.State.Final():
 			a.own(other).live = false
-			delete(a.live, child)
+			a.live.Delete(child)
 		}
-	}
-	if len(a.live) < before/2 { // to go through a map takes as long as it was ever large
-		live := make(map[string]struct{}, len(a.live))
-		maps.Copy(live, a.live)
-		a.live = live
 	}
 	slices.SortFunc(all, func(x, y *Lane) int { return strings.Compare(x.Child, y.Child) })
 	for i := range all {

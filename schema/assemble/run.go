@@ -10,6 +10,7 @@ import (
 
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
+	"agentstream/schema/ordered"
 )
 
 // Limits bounds what a Run keeps of the content of open messages, in bytes. The transitions do not depend on it, but for
@@ -34,12 +35,12 @@ type Run struct {
 	limits Limits
 	run    string // id, of the first record
 	lanes  map[string]*Lane
-	live   map[string]struct{} // those that the end of the run may have to end
-	by     *atomic.Bool        // set when a copy shares lanes and live; nil with lanes
-	known  int                 // lanes that were ever known
-	kept   int                 // bytes of the content of open messages
-	texts  int                 // bytes of the texts of open blocks
-	items  int                 // of all lanes
+	live   ordered.Map[string, struct{}] // those that the end of the run may have to end
+	by     *atomic.Bool                  // set when a copy shares lanes; nil with lanes
+	known  int                           // lanes that were ever known
+	kept   int                           // bytes of the content of open messages
+	texts  int                           // bytes of the texts of open blocks
+	items  int                           // of all lanes
 
 	newest *Lane // of the record at hand
 	head   Head
@@ -67,6 +68,7 @@ func (a *Run) Clone() *Run {
 		a.by.Store(true)
 	}
 	c := *a
+	c.live = a.live.Clone()
 	c.newest, c.head, c.apart, c.fields, c.spare, c.names, c.out = nil, Head{}, false, nil, nil, nil, nil
 	c.lapsed = nil
 	return &c

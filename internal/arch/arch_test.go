@@ -153,7 +153,7 @@ type floor struct {
 var floors = []floor{
 	{".", nil, "the root holds no code"},
 	{"internal/arch", nil, "rules read files and import nothing that they judge"},
-	{"schema", []string{"schema/jsonscan"}, "it is what all sides agree on"},
+	{"schema", []string{"schema/jsonscan", "schema/ordered"}, "it is what all sides agree on"},
 	{"schema/jsonscan", nil, "it reads JSON and knows no events"},
 	{"schema/ordered", nil, "it holds values and knows no events"},
 	{"schema/contracts", nil, "contracts are files"},

@@ -78,7 +78,7 @@ func (p *Projector) waitingIn(namespace []byte, most int) (list []request) {
 		if len(list) == most {
 			break
 		}
-		if p.waits(r.requestKey) && (namespace == nil || bytes.Equal(r.namespace, namespace)) {
+		if (namespace == nil || bytes.Equal(r.namespace, namespace)) && p.waits(r.requestKey) {
 			list = append(list, r)
 		}
 	}

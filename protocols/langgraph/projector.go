@@ -198,6 +198,9 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	for i := range steps {
 		p.step(&steps[i])
 	}
+	for _, q := range p.reading.Lapsed() {
+		p.requests.Delete(requestKey{q.Child, q.Request})
+	}
 	if f := others[string(r.Type)]; f != nil {
 		f(p)
 	} else if name, ok := bytes.CutPrefix(r.Type, []byte("custom.")); ok {

@@ -99,6 +99,7 @@ var rules = []rule{
 	{"interface", "an interface of more than four methods is a class: split it by who needs what", checkInterfaces},
 	{"paths", "the project must build on any machine: no path of this one, no host name of a registry", checkPaths},
 	{"lookups", "a loop that asks one object for several fields passes through all of it each time", checkLookups},
+	{"rooms", "who changes a package finds its tests beside it", checkRooms},
 	{"leaks", "no word of a protocol stands below the protocols: the ground serves all of them, and has a hook where it must ask one", checkLeaks},
 	{"race", "what is tested without the race detector starts nothing and shares nothing", checkRace},
 }
@@ -269,6 +270,7 @@ var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/autht
 var testWires = map[string][]string{
 	"edge":                         {"protocols/*", "producers/**", "adapters/**", "fanout/**"},
 	"edge/live":                    {"edge", "edge/**", "protocols/*", "producers/**", "fanout/**"},
+	"edge/runs":                    {"producers"},
 	"edge/rest":                    {"edge", "edge/**", "protocols/*", "producers/**", "adapters/**", "fanout/**"},
 	"adapters/provider/brokentest": {"adapters/**"},
 	"edge/ends":                    {"producers/**"},

@@ -122,18 +122,17 @@ type AppendOptions struct {
 	// Patient lets the log send the events part of a millisecond later, together with those of other appends: for a caller
 	// that has several under way.
 	Patient bool
-	// Check decides whether the run's state allows the append; nil allows everything. It is asked about
-	// the very head that the compare-and-set of the first pack demands, and again whenever others were
-	// faster, so what it allowed is still so when the events are stored. Its error is returned wrapped,
-	// and nothing is stored. It is not asked when a repeat finds the events stored.
-	Check func(ctx context.Context, head schema.Head) error
-	// Admit is Check about the events: it is asked whether they may follow head in the log of key, in their order,
+	// Plan decides what is stored in a run that stands at head, or that nothing is; nil: the events as they are given.
+	// It is asked about the very head that the compare-and-set of the first pack demands, and again whenever others were
+	// faster, so what it was decided for is still so when the events are stored. Its error is returned wrapped, and
+	// nothing is stored. It is not asked when a repeat finds the events stored.
+	//
+	// With Whole it may return others than those that are given, which have passed Event.Prepare, and none need be given.
+	// The content of an idempotency key stays the events as they are given.
+	Plan func(ctx context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error)
+	// Admit is asked about the events: it is asked whether they may follow head in the log of key, in their order,
 	// and again, about those that are not stored yet, whenever others were faster. nil allows everything.
 	Admit func(ctx context.Context, key schema.RunKey, head schema.Head, rest []schema.Event) error
-	// Amend returns what is stored of the events in a run that stands at head, at which Check has allowed them: events
-	// may be put between them, and have passed Event.Prepare. The content of an idempotency key stays the events as
-	// they were given. It is for Whole alone; nil: the events are stored as they are.
-	Amend func(head schema.Head, events []schema.Event) []schema.Event
 }
 
 // PartialError reports that the beginning of a batch that takes several packs is stored, and the rest is not. It
@@ -171,7 +170,7 @@ var errDuplicate = errors.New("a repeat of this append was first")
 //
 // After ErrUnanswered, repeat with the same idempotency key.
 func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions) (Receipt, error) {
-	if len(events) == 0 {
+	if len(events) == 0 && (opt.Plan == nil || !opt.Whole || opt.IdempotencyKey != "") {
 		return Receipt{}, fmt.Errorf("producers: append to %s: no event: %w", key, schema.ErrMalformed)
 	}
 	if err := key.Validate(); err != nil {
@@ -182,10 +181,10 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 		defer b.release()
 		ctx = b
 	}
-	receipt, err := a.append(ctx, key, events, opt, "")
+	receipt, stored, err := a.append(ctx, key, events, opt, "")
 	if err == nil {
 		if h := a.cfg.Appended; h != nil && !receipt.Replayed {
-			h(key, events)
+			h(key, stored)
 		}
 		return receipt, nil
 	}
@@ -194,17 +193,19 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 		if err := oneLane(events, key.Run); opt.OneLane && err != nil {
 			return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
 		}
-		receipt, err = a.append(ctx, root, events, opt, key.Run)
+		receipt, _, err = a.append(ctx, root, events, opt, key.Run)
 		receipt.Root = child.root
 	}
 	return receipt, err
 }
 
-// append is Append to a run's own log. child is the id by which that was found, or "".
-func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions, child string) (Receipt, error) {
+// append is Append to a run's own log, and returns what it has stored as well. child is the id by which that was found, or "".
+func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions, child string) (
+	Receipt, []schema.Event, error,
+) {
 	t, err := a.enter(ctx, key)
 	if err != nil {
-		return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
+		return Receipt{}, nil, fmt.Errorf("producers: append to %s: %w", key, err)
 	}
 	defer a.leave(t)
 	j := &t.job
@@ -217,7 +218,11 @@ func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schem
 		j.w.parent = a.cfg.Parent
 	}
 	j.w.root = child != ""
+	if len(events) == 0 {
+		j.events = make([]schema.Event, 1) // in the place of what is to be planned
+	}
 	receipt, err := j.run(ctx)
+	stored := j.events
 	if err == nil && len(j.w.lanes) <= rememberedLanes {
 		// Only then: a pack of this writer that was given up may still arrive, and a later one with
 		// the same number must not be taken for it. The next append gets another writer id.
@@ -225,7 +230,7 @@ func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schem
 		t.w = j.w
 	}
 	*j = appendJob{}
-	return receipt, err
+	return receipt, stored, err
 }
 
 // enter waits for this process's turn at the run.

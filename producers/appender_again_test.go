@@ -65,18 +65,18 @@ func TestAppendDoesNotWaitForAnAnswerThatIsLost(t *testing.T) {
 	}
 }
 
-// An append that was amended for a run that is over, and whose answer was not recorded, is found by its repeat, which
-// would amend it in another way.
-func TestAmendedIsFoundAgain(t *testing.T) {
+// An append that was planned for a run that is over, and whose answer was not recorded, is found by its repeat, which
+// would plan it in another way.
+func TestPlannedIsFoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, keys := memory.New(), new(silentKeys)
 		again := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"planning"}`)}
 		over := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}
-		opt := producers.AppendOptions{IdempotencyKey: "k", Whole: true, AfterEnd: true, Amend: func(head schema.Head, events []schema.Event) []schema.Event {
+		opt := producers.AppendOptions{IdempotencyKey: "k", Whole: true, AfterEnd: true, Plan: func(_ context.Context, head schema.Head, events []schema.Event) ([]schema.Event, error) {
 			if head.State.Final() {
-				return append([]schema.Event{events[0], again}, events[1:]...)
+				return append([]schema.Event{events[0], again}, events[1:]...), nil
 			}
-			return events
+			return events, nil
 		}}
 		node := func() *producers.Appender {
 			a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: keys})

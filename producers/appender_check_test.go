@@ -44,11 +44,11 @@ func alternate(t *testing.T, log producers.Log, keys producers.Keys, c int) {
 	who := fmt.Sprintf("c%d", c)
 	for i := range 10 {
 		var asked schema.Seq
-		opt := producers.AppendOptions{IdempotencyKey: fmt.Sprintf("%s-%d", who, i), Check: func(_ context.Context, h schema.Head) error {
+		opt := producers.AppendOptions{IdempotencyKey: fmt.Sprintf("%s-%d", who, i), Plan: func(_ context.Context, h schema.Head, given []schema.Event) ([]schema.Event, error) {
 			if asked = h.Last; int(asked)%2 != c%2 {
-				return errNo
+				return nil, errNo
 			}
-			return nil
+			return given, nil
 		}}
 		for try := 0; ; try++ {
 			r, err := node.Append(t.Context(), key, batch(who, i, 1, ""), opt)
@@ -72,13 +72,13 @@ func TestCheckRefuses(t *testing.T) {
 	a, _ := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: new(memoryKeys)})
 	b, _ := producers.NewAppender(producers.AppenderConfig{Log: log})
 	var asked []schema.Seq
-	atLeast := func(n schema.Seq) func(context.Context, schema.Head) error {
-		return func(_ context.Context, h schema.Head) error {
+	atLeast := func(n schema.Seq) func(context.Context, schema.Head, []schema.Event) ([]schema.Event, error) {
+		return func(_ context.Context, h schema.Head, given []schema.Event) ([]schema.Event, error) {
 			asked = append(asked, h.Last)
 			if h.Last < n {
-				return errNo
+				return nil, errNo
 			}
-			return nil
+			return given, nil
 		}
 	}
 	add := func(on *producers.Appender, opt producers.AppendOptions, want error) producers.Receipt {
@@ -89,25 +89,25 @@ func TestCheckRefuses(t *testing.T) {
 		}
 		return r
 	}
-	add(a, producers.AppendOptions{Check: atLeast(1)}, errNo)
+	add(a, producers.AppendOptions{Plan: atLeast(1)}, errNo)
 	add(a, producers.AppendOptions{}, nil)
-	add(a, producers.AppendOptions{IdempotencyKey: "k", Check: atLeast(2)}, errNo)
+	add(a, producers.AppendOptions{IdempotencyKey: "k", Plan: atLeast(2)}, errNo)
 	add(b, producers.AppendOptions{}, nil)
 	add(a, producers.AppendOptions{}, nil)
 	add(b, producers.AppendOptions{}, nil) // a remembers 3
-	if asked = nil; add(a, producers.AppendOptions{IdempotencyKey: "k", Check: atLeast(4)}, nil).Replayed {
+	if asked = nil; add(a, producers.AppendOptions{IdempotencyKey: "k", Plan: atLeast(4)}, nil).Replayed {
 		// The digest is the content's: atLeast is not part of it.
 		t.Error("a first try that was refused counts as a repeat")
 	}
 	if fmt.Sprint(asked) != "[3 4]" {
 		t.Errorf("asked about %v", asked)
 	}
-	if asked = nil; !add(a, producers.AppendOptions{IdempotencyKey: "k", Check: atLeast(99)}, nil).Replayed || asked != nil {
+	if asked = nil; !add(a, producers.AppendOptions{IdempotencyKey: "k", Plan: atLeast(99)}, nil).Replayed || asked != nil {
 		t.Errorf("a repeat was asked about: %v", asked)
 	}
 	heads := log.heads
 	asked = nil
-	add(a, producers.AppendOptions{Check: atLeast(5)}, nil)
+	add(a, producers.AppendOptions{Plan: atLeast(5)}, nil)
 	if log.heads != heads || fmt.Sprint(asked) != "[5]" {
 		t.Errorf("asked about %v with %d reads", asked, log.heads-heads)
 	}

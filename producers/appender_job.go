@@ -118,13 +118,15 @@ func (j *appendJob) known(ctx context.Context) (bool, error) {
 
 // admit decides whether rest may follow head. The caller's conditions are about the batch's beginning.
 func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
-	if j.next == 0 && j.opt.Check != nil {
-		if err := j.opt.Check(ctx, head); err != nil {
+	if j.next == 0 && j.opt.Plan != nil {
+		planned, err := j.opt.Plan(ctx, head, j.given)
+		if err != nil {
 			return err
 		}
-	}
-	if j.next == 0 && j.opt.Amend != nil {
-		j.events = ofChild(j.opt.Amend(head, j.given), j.child)
+		if len(planned) == 0 {
+			return fmt.Errorf("no event is planned: %w", schema.ErrMalformed)
+		}
+		j.events = ofChild(planned, j.child)
 		j.rest = j.events
 	}
 	if j.opt.Admit != nil {
@@ -199,7 +201,7 @@ func (j *appendJob) store(ctx context.Context) error {
 // takeDuplicates passes over the packs that a repeat of this append has stored.
 func (j *appendJob) takeDuplicates() error {
 	for p, ok := j.parts[j.next]; ok; p, ok = j.parts[j.next] {
-		if j.opt.Amend != nil { // one pack, amended as the run stood then
+		if j.opt.Plan != nil && j.opt.Whole { // one pack, planned as the run stood then
 			j.events = make([]schema.Event, p.Count)
 			j.rest = j.events
 		}

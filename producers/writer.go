@@ -93,19 +93,17 @@ func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) 
 // try is one round of commit. refused is about the event behind the stored pack.
 func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p *schema.Pack, n int, refused, err error) {
 	remembered := w.known
-	lane, err := w.claim(ctx, events)
+	lane, events, err := w.claimAsked(ctx, events)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	events = w.asked(events)
 	p, n, refused = w.build.build(w.head, lane, events, lim)
 	if n == 0 && remembered {
 		// What we remember may be older than what the caller has seen: look before refusing.
 		w.forget()
-		if lane, err = w.claim(ctx, events); err != nil {
+		if lane, events, err = w.claimAsked(ctx, events); err != nil {
 			return nil, 0, nil, err
 		}
-		events = w.asked(events)
 		p, n, refused = w.build.build(w.head, lane, events, lim)
 	}
 	if n == 0 {
@@ -125,12 +123,20 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 	return p, n, refused, nil
 }
 
-// asked returns the events to store: what the job has left of its own, which it may have amended for the head at hand.
-func (w *writer) asked(events []schema.Event) []schema.Event {
-	if w.job != nil {
-		return w.job.rest
+// claimAsked is claim, and returns the events to store: what the job has left of its own, which it may have planned anew for the
+// head at hand, and for another lane.
+func (w *writer) claimAsked(ctx context.Context, events []schema.Event) (lane schema.Lane, asked []schema.Event, err error) {
+	for {
+		lane, err = w.claim(ctx, events)
+		if w.job == nil || err != nil {
+			return lane, events, err
+		}
+		asked = w.job.rest
+		if asked[0].ChildID == events[0].ChildID {
+			return lane, asked, nil
+		}
+		events = asked
 	}
-	return events
 }
 
 func (w *writer) trail(err error) error {

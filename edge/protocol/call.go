@@ -299,20 +299,51 @@ func (c *Call) Append(ctx context.Context, run string, events []schema.Event, op
 	if err != nil {
 		return producers.Receipt{}, err
 	}
-	bytes := int64(0)
-	for i := range events {
-		if err := events[i].Prepare(run); err != nil {
-			return producers.Receipt{}, &schema.BatchError{Line: i + 1, Err: err}
-		}
-		if err := c.Node.Check(&events[i]); err != nil {
-			return producers.Receipt{}, &schema.BatchError{Line: i + 1, Err: err}
-		}
-		bytes += int64(events[i].Size())
+	if len(events) > 0 || opt.Plan == nil {
+		err = c.prepare(run, events, true)
+	} else {
+		opt.Plan = c.preparing(run, opt.Plan)
 	}
-	if err := c.Spend(len(events), bytes); err != nil {
+	if err != nil {
 		return producers.Receipt{}, err
 	}
 	return c.Store(ctx, key, events, opt)
+}
+
+// preparing has what is planned checked as what is given. It counts against the tenant's limits once, however often others are
+// faster.
+func (c *Call) preparing(run string, plan planner) planner {
+	spend := true
+	return func(ctx context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error) {
+		events, err := plan(ctx, head, given)
+		if err == nil {
+			err = c.prepare(run, events, spend)
+			spend = false
+		}
+		return events, err
+	}
+}
+
+// planner is producers.AppendOptions.Plan.
+type planner = func(ctx context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error)
+
+// prepare checks events that are to be stored, and counts them against the tenant's limits if it is to spend.
+func (c *Call) prepare(run string, events []schema.Event, spend bool) error {
+	bytes := int64(0)
+	for i := range events {
+		err := events[i].Prepare(run)
+		if err == nil {
+			err = c.Node.Check(&events[i])
+		}
+		if err != nil {
+			return &schema.BatchError{Line: i + 1, Err: err}
+		}
+		bytes += int64(events[i].Size())
+	}
+	if !spend {
+		return nil
+	}
+	return c.Spend(len(events), bytes)
 }
 
 // Store appends events that were checked and counted, and says so in the answer's headers and in the log. The error is
@@ -326,10 +357,13 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 		return receipt, untrailed(err)
 	}
 	c.Seq, c.Events = receipt.Last, len(events)
+	if c.Events == 0 { // they were planned, and are one pack
+		c.Events = int(receipt.Last + 1 - receipt.First)
+	}
 	if receipt.Replayed {
 		c.Header().Set("Idempotency-Replayed", "true")
 	} else if h := c.Node.cfg.Hooks.Ingested; h != nil {
-		h(len(events))
+		h(c.Events)
 	}
 	return receipt, nil
 }

@@ -43,7 +43,7 @@ func Newest[P dialect.Stateful](ctx context.Context, c *Call, req dialect.Reques
 type Change[P dialect.Stateful] struct {
 	Request dialect.Request // what the projector is asked as
 	Events  []schema.Event
-	Options producers.AppendOptions // but for Whole and Check
+	Options producers.AppendOptions // but for Whole and Plan
 	Keyed   bool                    // with the request's Idempotency-Key
 	// Children means that Request.Run may be the id of a child: the events are the child's then.
 	Children bool
@@ -51,7 +51,10 @@ type Change[P dialect.Stateful] struct {
 	// Allow decides whether the run takes the events. It is asked of runs that the projector admits, again whenever others
 	// were faster, and not about a repeat with a key. nil: all do.
 	Allow func(P) error
-	// Blind: a run of which too much would have to be remembered takes them unasked.
+	// Plan is in the place of Allow, and returns what is appended in the place of Events to a run that stands at head. Events are
+	// the content of the key of a keyed change, and may be none of another one.
+	Plan func(head schema.Head, p P) ([]schema.Event, error)
+	// Blind: a run of which too much would have to be remembered takes them unasked; Plan gets the zero P then.
 	Blind bool
 }
 
@@ -76,7 +79,9 @@ func (v *Change[P]) store(ctx context.Context, c *Call) (producers.Receipt, erro
 		opt.IdempotencyKey = keyed.IdempotencyKey
 	}
 	opt.Whole = true
-	opt.Check = func(ctx context.Context, head schema.Head) error { return v.check(ctx, c, head) }
+	opt.Plan = func(ctx context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error) {
+		return v.plan(ctx, c, head, given)
+	}
 	return c.Append(ctx, v.Request.Run, v.Events, opt)
 }
 
@@ -107,23 +112,26 @@ func (v Change[P]) Once(ctx context.Context, c *Call) (producers.Receipt, error)
 	return producers.Receipt{First: head.Last, Last: head.Last}, err
 }
 
-// check decides whether a run that stands at head takes the change.
-func (v *Change[P]) check(ctx context.Context, c *Call, head schema.Head) error {
+// plan decides whether a run that stands at head takes the change, and what of it.
+func (v *Change[P]) plan(ctx context.Context, c *Call, head schema.Head, given []schema.Event) ([]schema.Event, error) {
 	if !head.Exists() {
-		return fanout.ErrNotFound
+		return nil, fanout.ErrNotFound
 	}
 	if v.Running && head.State.Final() {
-		return schema.ErrEnded
+		return nil, schema.ErrEnded
 	}
 	p, err := StateAt[P](ctx, c, head.Last, v.Request)
-	if v.Blind && errors.Is(err, schema.ErrTooLarge) {
-		return nil
+	blind := v.Blind && errors.Is(err, schema.ErrTooLarge)
+	if err == nil {
+		err = p.Admit(v.Request)
 	}
-	if err != nil {
-		return err
+	switch {
+	case err != nil && !blind:
+		return nil, err
+	case v.Plan != nil:
+		return v.Plan(head, p)
+	case v.Allow != nil && !blind:
+		return given, v.Allow(p)
 	}
-	if err := p.Admit(v.Request); err != nil || v.Allow == nil {
-		return err
-	}
-	return v.Allow(p)
+	return given, nil
 }

@@ -33,7 +33,9 @@ func appendOptions(h http.Header) (producers.AppendOptions, error) {
 		return opt, nil
 	}
 	want, err := parseConditions(match, none)
-	opt.Check = want.check
+	opt.Plan = func(_ context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error) {
+		return given, want.check(head)
+	}
 	return opt, err
 }
 
@@ -85,7 +87,7 @@ func parseConditions(match, none []string) (c conditions, err error) {
 const maxTags = 16
 
 // check is producers.AppendOptions.Check. Its error says where the run is.
-func (c conditions) check(_ context.Context, head schema.Head) error {
+func (c conditions) check(head schema.Head) error {
 	met := c.exists && head.Exists() || c.isNew && !head.Exists()
 	for _, seq := range c.last {
 		met = met || head.Last == seq

@@ -3,13 +3,11 @@ package serve
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
-	"agentstream/fanout"
 	"agentstream/protocols/langgraph"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
@@ -150,14 +148,21 @@ func (p params) texts(name string) (list []string, err error) {
 // find returns a thread as it stands. The error is a refusal for one that is not there.
 func find(ctx context.Context, c *protocol.Call, thread string) (schema.Head, *langgraph.Projector, error) {
 	head, p, err := protocol.Newest[*langgraph.Projector](ctx, c, whole(thread))
-	if errors.Is(err, fanout.ErrNotFound) {
-		err = refuse(langgraph.CodeNoSuchRun, "there is no such thread")
-	}
-	return head, p, err
+	return head, p, known(err)
 }
 
-// errMoved reports that the thread is not any more as it was when a command was made for it.
-var errMoved = errors.New("the thread has moved on")
+// known is err, or a refusal where that means that there is no such thread.
+func known(err error) error {
+	if notThere(err) {
+		return refuse(langgraph.CodeNoSuchRun, "there is no such thread")
+	}
+	return err
+}
+
+// planned is a change of a thread that is made for the thread as it stands.
+func planned(thread string, plan func(schema.Head, *langgraph.Projector) ([]schema.Event, error)) protocol.Change[*langgraph.Projector] {
+	return protocol.Change[*langgraph.Projector]{Request: whole(thread), Plan: plan}
+}
 
 // event is what a client puts into a lane of a thread.
 func event(typ, lane string, payload jsonscan.Object) schema.Event {

@@ -64,19 +64,10 @@ func respond(ctx context.Context, c *protocol.Call, thread string, raw []byte) (
 		}
 		seen[r.id], all = true, append(all, r)
 	}
-	_, now, err := find(ctx, c, thread)
-	if err != nil {
-		return answer{}, err
-	}
-	events, err := answersTo(now, all)
-	if err != nil {
-		return answer{}, err
-	}
-	receipt, err := protocol.Change[*langgraph.Projector]{Request: whole(thread), Events: events, Allow: func(p *langgraph.Projector) error {
-		_, err := answersTo(p, all)
-		return err
-	}}.Store(ctx, c)
-	return answer{through: through(receipt.First - 1)}, err
+	receipt, err := planned(thread, func(_ schema.Head, p *langgraph.Projector) ([]schema.Event, error) {
+		return answersTo(p, all)
+	}).Store(ctx, c)
+	return answer{through: through(receipt.First - 1)}, known(err)
 }
 
 // answersTo makes the events of answers, if all of their requests wait. One pack holds those of one lane.
@@ -140,21 +131,19 @@ func inject(ctx context.Context, c *protocol.Call, thread string, raw []byte) (a
 	if namespace == nil {
 		namespace = []byte("[]")
 	}
-	_, now, err := find(ctx, c, thread)
-	if err != nil {
-		return answer{}, err
-	}
-	lane, ok := now.LaneOf(namespace)
-	if !ok {
-		return answer{}, refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
-	}
 	o := jsonscan.Object{'{'}.Raw("content", content).OptRaw("message_id", m.Kind("id", '"')).OptRaw("name", m.Kind("name", '"'))
 	if role == "system" {
 		o = o.Str("role", role)
 	}
-	receipt, err := protocol.Change[*langgraph.Projector]{Request: whole(thread),
-		Events: []schema.Event{event(schema.TypeCommandMessage, lane, signed(c, o.End()))}}.Store(ctx, c)
-	return answer{through: through(receipt.First - 1)}, err
+	payload := signed(c, o.End())
+	receipt, err := planned(thread, func(_ schema.Head, p *langgraph.Projector) ([]schema.Event, error) {
+		lane, ok := p.LaneOf(namespace)
+		if !ok {
+			return nil, refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
+		}
+		return []schema.Event{event(schema.TypeCommandMessage, lane, payload)}, nil
+	}).Store(ctx, c)
+	return answer{through: through(receipt.First - 1)}, known(err)
 }
 
 // getTree is agent.getTree: the agents of the thread.

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -162,22 +161,17 @@ func startRun(ctx context.Context, c *protocol.Call, thread string, raw []byte) 
 		return answer{}, err
 	}
 	for {
-		var id string
-		var receipt producers.Receipt
-		head, p, err := protocol.Newest[*langgraph.Projector](ctx, c, whole(thread))
-		switch {
-		case err == nil:
-			id, receipt, err = s.begin(ctx, c, head, p)
-		case notThere(err):
+		id, receipt, err := s.begin(ctx, c)
+		if notThere(err) {
 			id, receipt, err = s.create(ctx, c)
 		}
-		switch {
-		case err == nil:
-			return answer{jsonscan.Object{'{'}.Str("run_id", id).End(), through(receipt.First - 1)}, nil
-		case errors.Is(err, errMoved), errors.Is(err, producers.ErrExists):
-			continue // the next look sees more; ctx ends it
+		if errors.Is(err, producers.ErrExists) {
+			continue // somebody has created it meanwhile; ctx ends it
 		}
-		return answer{}, err
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{jsonscan.Object{'{'}.Str("run_id", id).End(), through(receipt.First - 1)}, nil
 	}
 }
 
@@ -196,29 +190,20 @@ func (s *start) create(ctx context.Context, c *protocol.Call) (string, producers
 	return langgraph.RunID(s.thread, receipt.Last), receipt, err
 }
 
-// begin stores what the plan says, if the thread is still as p has it.
-func (s *start) begin(ctx context.Context, c *protocol.Call, head schema.Head, p *langgraph.Projector) (string, producers.Receipt, error) {
-	if s.checkpoint != "" {
-		if _, err := checkpointOf(ctx, c, s.thread, nil, head.Last, s.checkpoint); err != nil {
-			return "", producers.Receipt{}, err
+// begin stores what the plan says for the thread as it stands.
+func (s *start) begin(ctx context.Context, c *protocol.Call) (string, producers.Receipt, error) {
+	var todo plan
+	receipt, err := planned(s.thread, func(head schema.Head, p *langgraph.Projector) (_ []schema.Event, err error) {
+		if s.checkpoint != "" {
+			if _, err := checkpointOf(ctx, c, s.thread, nil, head.Last, s.checkpoint); err != nil {
+				return nil, err
+			}
 		}
-	}
-	todo, err := s.plan(p)
+		todo, err = s.plan(p)
+		return todo.events, err
+	}).Store(ctx, c)
 	if err != nil {
-		return "", producers.Receipt{}, err
+		return "", receipt, err
 	}
-	was, _ := p.Run()
-	v := protocol.Change[*langgraph.Projector]{Request: whole(s.thread), Events: todo.events, Allow: func(p *langgraph.Projector) error {
-		again, err := s.plan(p)
-		if now, _ := p.Run(); err != nil || now != was || !slices.EqualFunc(again.events, todo.events, same) {
-			return errors.Join(err, errMoved)
-		}
-		return nil
-	}}
-	receipt, err := v.Store(ctx, c)
-	return todo.run(receipt), receipt, err
-}
-
-func same(a, b schema.Event) bool {
-	return a.Type == b.Type && a.ChildID == b.ChildID && bytes.Equal(a.Payload, b.Payload)
+	return todo.run(receipt), receipt, nil
 }

@@ -162,18 +162,14 @@ func (a *api) end(ctx context.Context, c *protocol.Call) error {
 	if err := turnOver(ctx, c); err != nil {
 		return err
 	}
-	cut := s.req.Child != "" // its work is not done
-	over := change(s.req, schema.TypeRunLifecycle, []byte(`{"state":"done","reason":null}`), func(p *metis.Projector) error {
-		cut = cut || p.Turn() != ""
-		return notEnded(p)
-	})
+	over := change(s.req, schema.TypeRunLifecycle, []byte(`{"state":"done","reason":null}`), nil)
 	over.Options = opt
-	over.Options.Amend = func(_ schema.Head, events []schema.Event) []schema.Event {
-		if cut {
-			events = slices.Clone(events)
+	over.Plan = func(_ schema.Head, p *metis.Projector) ([]schema.Event, error) {
+		events := slices.Clone(over.Events)
+		if s.req.Child != "" || p.Turn() != "" { // its work is not done
 			events[0].Payload = []byte(`{"state":"aborted","reason":"the session was ended"}`)
 		}
-		return events
+		return events, notEnded(p)
 	}
 	receipt, err := over.Store(ctx, c)
 	if err != nil {

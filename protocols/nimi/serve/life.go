@@ -101,21 +101,16 @@ func leave(c *protocol.Call, run string, gone bool) {
 
 // streams stores the first of events, and the others with it when no client is left then; with stays never.
 func streams(ctx context.Context, c *protocol.Call, run string, stays bool, events ...schema.Event) error {
-	last := false
 	_, err := protocol.Change[*nimi.Job]{
-		Request: dialect.Request{Run: run, Stream: nimi.StreamJob}, Events: events, Running: true,
-		Options: producers.AppendOptions{Amend: func(_ schema.Head, events []schema.Event) []schema.Event {
-			if last && !stays {
-				return events
+		Request: dialect.Request{Run: run, Stream: nimi.StreamJob}, Running: true,
+		Plan: func(_ schema.Head, j *nimi.Job) ([]schema.Event, error) {
+			switch {
+			case !j.Scenario().Leaves || j.Closed():
+				return nil, errNobody
+			case j.Clients() == 1 && !stays:
+				return events, nil
 			}
-			return events[:1]
-		}},
-		Allow: func(j *nimi.Job) error {
-			if !j.Scenario().Leaves || j.Closed() {
-				return errNobody
-			}
-			last = j.Clients() == 1
-			return nil
+			return events[:1], nil
 		},
 	}.Store(ctx, c)
 	if errors.Is(err, errNobody) || errors.Is(err, schema.ErrEnded) {

@@ -25,8 +25,6 @@ type change struct {
 	ends bool
 	// blind: a session of which too much would have to be remembered takes it unasked.
 	blind bool
-
-	rests bool // nothing is under way in the session that allow was asked about
 }
 
 // lane is the child whose events they are; "" is the run itself.
@@ -45,20 +43,30 @@ func once(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, e
 
 func (c *change) made() protocol.Change[*qoder.Projector] {
 	opt := c.opt
-	opt.AfterEnd, opt.Amend = true, c.amend
-	return protocol.Change[*qoder.Projector]{Request: qoder.Request(c.run, ""), Events: c.events, Options: opt, Blind: c.blind, Allow: func(p *qoder.Projector) error {
-		c.rests = !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
-		if c.allow == nil {
-			return nil
-		}
-		return c.allow(p)
-	}}
+	opt.AfterEnd = true
+	return protocol.Change[*qoder.Projector]{
+		Request: qoder.Request(c.run, ""), Events: c.events, Options: opt, Blind: c.blind,
+		Plan: func(head schema.Head, p *qoder.Projector) ([]schema.Event, error) {
+			if p != nil && c.allow != nil {
+				if err := c.allow(p); err != nil {
+					return nil, err
+				}
+			}
+			return c.planned(head, p != nil && rests(p)), nil
+		},
+	}
 }
 
-// amend adds the lifecycles that the run needs beside the events.
-func (c *change) amend(head schema.Head, events []schema.Event) []schema.Event {
+// rests reports whether nothing is under way in a session.
+func rests(p *qoder.Projector) bool {
+	return !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
+}
+
+// planned returns the events with the lifecycles that the run needs beside them. rests: nothing is under way.
+func (c *change) planned(head schema.Head, rests bool) []schema.Event {
+	events := c.events
 	switch {
-	case !head.State.Final() && c.ends && c.rests:
+	case !head.State.Final() && c.ends && rests:
 		return append(slices.Clip(events), lifecycle(`{"state":"done","reason":"archived","session":true}`))
 	case !head.State.Final():
 		return events

@@ -394,9 +394,9 @@ func TestLargeBodyIsMoved(t *testing.T) {
 	}
 }
 
-// What comes over NATS is moved as well.
+// What comes over NATS is moved as well, and what is refused leaves nothing of a run that has not begun.
 func TestTakeMovesOutputs(t *testing.T) {
-	h, _ := blobHouse(t)
+	h, k := blobHouse(t)
 	output := noisyText(600 << 10)
 	answers := h.Server.Take(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"}, []producers.Post{{Body: []byte(toolEnd(output))}, {Body: []byte(edgetest.GoodLine)}}, nil)
 	for _, a := range answers {
@@ -406,6 +406,19 @@ func TestTakeMovesOutputs(t *testing.T) {
 	}
 	if a := h.Do("GET", blobsPath+"/"+edgetest.RefOf(output), ""); a.Body != output {
 		t.Errorf("%d: %d bytes", a.Status, len(a.Body))
+	}
+	before := blobCount(t, k)
+	for _, body := range []string{
+		strings.Replace(toolEnd(noisyText(700<<10)), `{"type"`, `{"seq":7,"type"`, 1),
+		toolEnd(noisyText(600<<10)) + "\n" + strings.Replace(edgetest.GoodLine, `{"type"`, `{"seq":9,"type"`, 1),
+	} {
+		refused := h.Server.Take(t.Context(), schema.RunKey{Tenant: "acme", Run: "none"}, []producers.Post{{Body: []byte(body)}}, nil)
+		if refused[0].Refusal == nil || refused[0].Refusal.Code != "SEQ-MISMATCH" {
+			t.Errorf("%+v", refused[0])
+		}
+	}
+	if n := blobCount(t, k); n != before+1 { // the mark of a run that was about to begin
+		t.Errorf("%d messages, %d before", n, before)
 	}
 }
 

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -34,31 +35,64 @@ func (a *API) ingest(c *protocol.Call) error {
 	if in.Body, err = a.cfg.Bodies.Into(c.Incoming(), in.Body[:0], "application/x-ndjson", "application/json", "text/plain"); err != nil {
 		return err
 	}
-	body, moved, err := a.slim(in.Body)
+	b := batch{
+		key: key, from: &c.Caller, body: in.Body, events: in.Events[:0],
+		room: func(lines int) error {
+			return c.In.Share.Take(c.Request.Context(), int64(lines-cap(in.Events))*eventBytes)
+		},
+		spend: c.Spend,
+	}
+	err = a.accept(c.Request.Context(), &b, &opt)
+	in.Events = b.events
+	if err == nil {
+		err = located(a.store(c, key, in.Events, opt, http.StatusOK, nil), b.body)
+	}
+	a.disown(c.Request.Context(), key, b.fresh, err)
+	return err
+}
+
+// batch is a body of events on its way into a run: that of a request, or one post of those that streams and NATS bring.
+type batch struct {
+	key    schema.RunKey
+	from   *auth.Caller
+	body   []byte         // without the outputs that were moved into blobs, when it is accepted
+	events []schema.Event // those of the body behind those that were there, which alone count after an error
+	fresh  []string       // blobs that were not there before
+
+	room  func(lines int) error               // makes room for so many events; nil: who holds the body has made it
+	spend func(events int, bytes int64) error // counts them against the tenant's limits, also those of a body that is refused
+}
+
+// accept decodes and checks a body, and keeps its outputs. opt gets who admits its commands.
+func (a *API) accept(ctx context.Context, b *batch, opt *producers.AppendOptions) error {
+	body, moved, err := a.slim(b.body)
 	if err != nil {
 		return err
 	}
-	lines := lineCount(body)
-	if err := c.In.Share.Take(c.Request.Context(), int64(lines-cap(in.Events))*eventBytes); err != nil {
-		return err
+	events, held, size := b.events, len(b.events), int64(len(b.body))
+	b.body = body
+	if b.room != nil {
+		lines := lineCount(body)
+		if err := b.room(lines); err != nil {
+			return err
+		}
+		events = slices.Grow(events, lines)
 	}
-	in.Events, err = a.decode(slices.Grow(in.Events[:0], lines), &c.Caller, key.Run, body)
-	if over := c.Spend(len(in.Events), int64(len(in.Body))); over != nil {
+	events, err = a.decode(events, b.from, b.key.Run, body)
+	if over := b.spend(len(events)-held, size); over != nil {
+		clear(events[held:])
 		return over
 	}
 	if err != nil {
 		return err
 	}
-	if commanded(in.Events) {
-		opt.Admit = a.admitFrom(&c.Caller)
-		a.readAhead(c.Request.Context(), key)
+	if commanded(events[held:]) {
+		opt.Admit = a.admitFrom(b.from)
+		a.readAhead(ctx, b.key)
 	}
-	fresh, err := a.keep(c.Request.Context(), key, moved)
-	if err == nil {
-		err = a.store(c, key, in.Events, opt, http.StatusOK, nil)
-	}
-	a.disown(c.Request.Context(), key, fresh, err)
-	return located(err, body)
+	b.events = events
+	b.fresh, err = a.keep(ctx, b.key, moved)
+	return err
 }
 
 // Bounds of what the events of a body take beside it, in bytes: each of them, and the shortest lines that are reckoned

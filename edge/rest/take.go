@@ -55,6 +55,7 @@ func (a *API) take(t *taking, answers []producers.Answer) (all []producers.Answe
 		t.meter, t.over = a.cfg.Limits.Enter(t.key.Tenant, false)
 		defer a.cfg.Limits.Leave(t.meter, false)
 	}
+	t.spends = t.spend
 	for i := range posts {
 		t.add(i)
 	}
@@ -117,17 +118,19 @@ type taking struct {
 	events []schema.Event
 	size   int // of events, at most
 
+	fresh map[int][]string // blobs that posts have brought
+
 	trouble bool // nothing more is stored
 
-	meter *limits.Meter // of the tenant
-	over  error         // once its limit is used up: so it is for the posts that follow, which must not overtake
+	meter  *limits.Meter                       // of the tenant
+	spends func(events int, bytes int64) error // spend, made once
+	over   error                               // once its limit is used up: so it is for the posts that follow, which must not overtake
 }
 
 // add reads post i and puts its events behind those that wait, which are stored first if it cannot go with them.
 func (t *taking) add(i int) {
-	p := &t.posts[i]
 	held := len(t.events)
-	opt, err := t.read(p)
+	opt, err := t.read(i)
 	if err != nil {
 		clear(t.events[held:])
 		t.events = t.events[:held]
@@ -160,8 +163,9 @@ func (t *taking) add(i int) {
 	}
 }
 
-// read appends a post's events to those that wait, and says how they are to be stored.
-func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
+// read appends the events of post i to those that wait, and says how they are to be stored.
+func (t *taking) read(i int) (producers.AppendOptions, error) {
+	p := &t.posts[i]
 	if t.over != nil {
 		return producers.AppendOptions{}, t.over
 	}
@@ -169,25 +173,27 @@ func (t *taking) read(p *producers.Post) (producers.AppendOptions, error) {
 	if err != nil {
 		return opt, err
 	}
-	held := len(t.events)
-	body, moved, err := t.a.slim(p.Body)
-	if err != nil {
-		return opt, err
+	b := batch{
+		key: t.key, from: t.from, body: p.Body, events: t.events, spend: t.spends,
 	}
-	t.events, err = t.a.decode(t.events, t.from, t.key.Run, body)
-	if t.over = t.a.cfg.Limits.Spend(t.meter, len(t.events)-held, int64(len(p.Body))); t.over != nil {
-		return opt, t.over
+	err = t.a.accept(t.ctx, &b, &opt)
+	t.events = b.events
+	if err != nil && !ofOnePost(err) {
+		t.over = err // it is the same for those that follow, which must not overtake
 	}
-	if err == nil && commanded(t.events[held:]) {
-		opt.Admit = t.a.admitFrom(t.from)
-		t.a.readAhead(t.ctx, t.key)
-	}
-	if err == nil {
-		if _, err = t.a.keep(t.ctx, t.key, moved); err != nil && !ofOnePost(err) {
-			t.over = err // it is the same for those that follow, which must not overtake
+	if len(b.fresh) > 0 {
+		if t.fresh == nil {
+			t.fresh = make(map[int][]string)
 		}
+		t.fresh[i] = b.fresh
 	}
 	return opt, err
+}
+
+// spend counts a post against the limits of the tenant.
+func (t *taking) spend(events int, bytes int64) error {
+	t.over = t.a.cfg.Limits.Spend(t.meter, events, bytes)
+	return t.over
 }
 
 // options returns how a post is to be appended, or that it must not be.
@@ -308,6 +314,7 @@ func (t *taking) refuse(i, end int, err error) {
 	refusal := t.a.Refusal(err)
 	for ; i < end; i++ {
 		if a := &t.answers[i]; a.First == 0 && a.Refusal == nil {
+			t.a.disown(t.ctx, t.key, t.fresh[i], err)
 			*a = producers.Answer{Refusal: refusal}
 			if h := t.a.cfg.Hooks.IngestRefused; h != nil {
 				h(ends.ReasonOf(err))

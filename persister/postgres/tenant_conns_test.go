@@ -30,8 +30,9 @@ func TestReadsOfOneTenantHoldNoConnections(t *testing.T) {
 			})
 		}()
 	}
-	for range 2 { // as many as the tenant may have
-		<-began
+	<-began
+	for !s.Settled("acme", readers) { // until each has a connection or waits for one
+		time.Sleep(time.Millisecond)
 	}
 	within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

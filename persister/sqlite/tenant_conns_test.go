@@ -26,8 +26,10 @@ func TestReadsOfOneTenantHoldNoConnections(t *testing.T) {
 			}, `select 1`)
 		}()
 	}
-	for range 2 { // as many as the tenant may have
-		<-began
+	<-began
+	for in := 0; in < readers; time.Sleep(time.Millisecond) { // until each has a connection or waits for one
+		_, waiting := s.readers.Held("acme")
+		in = waiting + s.read.Stats().InUse + int(s.read.Stats().WaitCount)
 	}
 	within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -111,14 +111,15 @@ func (s *Server) rooms() error {
 	}
 	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, Streams: cfg.streams, KeepAlive: cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
-	s.node, err = protocol.NewNode(protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted, Tickets: cfg.Tickets, LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing, Closing: s.live.Closing()})
-	if err != nil {
+	shared := protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted, Tickets: cfg.Tickets,
+		LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing, Closing: s.live.Closing()}
+	if s.node, err = protocol.NewNode(shared); err != nil {
 		return err
 	}
-	s.rest, err = rest.New(rest.Config{Node: s.node, Runs: rs, State: cache, Live: s.live, Bodies: bodies, Limits: counted, Appender: cfg.Appender,
+	s.rest, err = rest.New(rest.Config{NodeConfig: shared, Node: s.node, Live: s.live,
 		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
-		KeepAlive: cfg.KeepAlive, LogTimeout: cfg.LogTimeout, Logger: cfg.Logger, Hooks: cfg.Hooks})
+		KeepAlive: cfg.KeepAlive, Logger: cfg.Logger})
 	return err
 }
 

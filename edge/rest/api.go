@@ -5,31 +5,22 @@ import (
 	"time"
 
 	"agentstream/edge/auth"
-	"agentstream/edge/body"
-	"agentstream/edge/limits"
 	"agentstream/edge/live"
 	"agentstream/edge/protocol"
 	"agentstream/edge/publish"
-	"agentstream/edge/runs"
-	"agentstream/edge/state"
 	"agentstream/edge/transport/jsonl"
-	"agentstream/producers"
 	"agentstream/schema"
 )
 
 // Config sets an API up.
 type Config struct {
-	Node     *protocol.Node
-	Runs     *runs.Runs
-	State    *state.Cache
-	Live     *live.Live
-	Bodies   *body.Bodies
-	Limits   *limits.Limiter
-	Appender *producers.Appender
-	Blobs    Blobs    // nil: none are kept
-	Operator Operator // nil: lag and dead letters are not known here
-	Facts    Facts
-	Shares   *auth.Shares // nil: none are made
+	protocol.NodeConfig // of Node
+	Node                *protocol.Node
+	Live                *live.Live
+	Blobs               Blobs    // nil: none are kept
+	Operator            Operator // nil: lag and dead letters are not known here
+	Facts               Facts
+	Shares              *auth.Shares // nil: none are made
 
 	MaxBodyBytes       int64
 	BodyMemory         int64
@@ -39,9 +30,7 @@ type Config struct {
 	BodyTimeout        time.Duration
 	WriteTimeout       time.Duration
 	KeepAlive          time.Duration
-	LogTimeout         time.Duration
 	Logger             *slog.Logger
-	Hooks              live.Hooks
 }
 
 // API serves the native protocol's requests over HTTP. It is safe for concurrent use.

@@ -31,7 +31,7 @@ func publishDemo(ctx context.Context, n *node.Node, key schema.RunKey, cfg demo.
 	}
 	defer told.Close()
 	commands := make(chan schema.Event)
-	cfg.Sink, cfg.RunID, cfg.Commands = pub, key.Run, commands
+	cfg.Sink, cfg.RunID, cfg.Commands = stopped{pub, ctx}, key.Run, commands
 	agent, err := demo.New(cfg)
 	if err != nil {
 		return err
@@ -54,6 +54,21 @@ func publishDemo(ctx context.Context, n *node.Node, key schema.RunKey, cfg demo.
 		err = cerr
 	}
 	return err
+}
+
+// stopped is a sink that accepts nothing after its process was told to end, as if it had been killed: the run is left open,
+// and a reaper ends it.
+type stopped struct {
+	producers.Sink
+	process context.Context
+}
+
+// Send accepts events.
+func (s stopped) Send(ctx context.Context, events ...schema.Event) error {
+	if s.process.Err() != nil {
+		return context.Cause(s.process)
+	}
+	return s.Sink.Send(ctx, events...)
 }
 
 // handCommands hands commands over as events, and takes each once the agent has it, until ctx ends.

@@ -150,7 +150,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 		if err != nil {
 			return err
 		}
-		// First of all: what is answered here ends in the log before the streams that show it do.
+		// First of all: nothing is written any more when the streams that show it are broken off.
 		stages = append([][]process.Part{answers}, stages...)
 	} else if err := c.greet(addr, ""); err != nil {
 		return err

@@ -43,8 +43,6 @@ func (v *visit) cut(ctx context.Context, open *producers.Open, last schema.Seq) 
 func (v *visit) endOnce(ctx context.Context, q *Question, s outcome) error {
 	why := producers.Closing{Failed: true}
 	switch {
-	case ctx.Err() != nil:
-		why.Reason = v.d.cfg.Reasons.BrokenOff(goneReason)
 	case s.err == nil:
 		if s.err = q.Turn.EndRun(cmp.Or(s.stop, "end_turn"), v.mark(q).Taken()); s.err == nil {
 			return v.writer.Flush(ctx)

@@ -162,8 +162,8 @@ func TestOnceIsNotBegunAgain(t *testing.T) {
 	}
 }
 
-// A worker that ends in the middle of a turn ends the run with it.
-func TestOnceEndsWithItsWorker(t *testing.T) {
+// A worker that ends in the middle of a turn writes nothing of it, and leaves the run to the next one, which ends it.
+func TestOnceIsLeftByItsWorker(t *testing.T) {
 	o := newOffice(t)
 	began := make(chan struct{})
 	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
@@ -174,6 +174,10 @@ func TestOnceEndsWithItsWorker(t *testing.T) {
 	o.once("r1", "")
 	<-began
 	leave()
+	if all := o.events("r1"); all[len(all)-1] != schema.TypeTurnStart {
+		t.Errorf("%s", strings.Join(all, "\n"))
+	}
+	o.staff(worker.Config{Answer: echo})
 	end, pack := o.ended("r1")
 	if !strings.HasPrefix(end, "error broken: ") {
 		t.Errorf("ended %q", end)

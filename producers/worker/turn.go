@@ -154,17 +154,13 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 			}
 			waits = waits || queued && !handed
 		case err := <-v.failed:
-			reason := "its commands cannot be read"
-			if ctx.Err() != nil {
-				reason = goneReason
+			if ctx.Err() != nil { // the turn is left as it is: see Run
+				return by, context.Cause(ctx)
 			}
-			return by, errors.Join(err, v.leaves(ctx, q, reason))
+			return by, errors.Join(err, v.leaves(ctx, q, "its commands cannot be read"))
 		}
 	}
 }
-
-// goneReason is why a turn ends with its worker.
-const goneReason = "the agent's process ends"
 
 func reasonOf(c *command.Command) string {
 	if reason := c.Reason(); reason != "" {
@@ -194,16 +190,16 @@ func (v *visit) forward(ctx context.Context, c *command.Command, told chan<- *co
 
 // end ends the turn. A good end and commands.taken for the message, and for those that were taken in the turn, are one pack. A
 // turn that was cancelled has ended already, and its cancellation is taken by the caller. When the worker itself ends, the
-// message is left for the next worker.
+// turn and its message are left for the next worker.
 func (v *visit) end(ctx context.Context, q *Question, s outcome, by *command.Command) error {
 	turn, c := q.Turn, q.Message
 	switch {
 	case by != nil:
 		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case v.once.Once:
 		return v.endOnce(ctx, q, s)
-	case ctx.Err() != nil:
-		return errors.Join(context.Cause(ctx), turn.Cancel(goneReason))
 	case s.err == nil:
 		mark := v.mark(q)
 		if s.err = turn.End(cmp.Or(s.stop, "end_turn"), mark.Taken()); s.err == nil {

@@ -167,8 +167,9 @@ func (d *Worker) wake() {
 	}
 }
 
-// Run answers until ctx ends. Turns that are under way then are cancelled, and their messages are answered by
-// the worker that opens the session next. An outage of the log is waited for.
+// Run answers until ctx ends. Turns that are under way then stay open in the log, as if the process had been killed:
+// an end that is written here would be taken for the agent's own. The worker that opens the session next ends them and
+// answers their messages, or a reaper ends the run. An outage of the log is waited for.
 func (d *Worker) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()

@@ -74,8 +74,12 @@ func TestPause(t *testing.T) {
 				}
 			})
 		}
+		if took := work(t, t.Context(), l.Reads, "a", 5); took != 15*time.Millisecond {
+			t.Errorf("when the short work has just ended it takes %v", took)
+		}
+		time.Sleep(50 * time.Millisecond)
 		if took := work(t, t.Context(), l.Reads, "a", 20); took != 20*time.Millisecond {
-			t.Errorf("when the short work has ended it takes %v", took)
+			t.Errorf("when the short work has long ended it takes %v", took)
 		}
 		marks := make([]fair.Mark, 1024)
 		for i := range marks {

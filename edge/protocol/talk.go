@@ -64,7 +64,9 @@ func (t *Talk) Begin(sink live.Socket, request *http.Request) {
 func (t *Talk) Receive(message []byte) error {
 	return t.conv.Turn(func() error {
 		t.conv.Heard()
-		return t.deal(message, func() error { return t.of.Received(t, message) })
+		err := t.deal(message, func() error { return t.of.Received(t, message) })
+		t.conv.Heard() // a client is not silent while it waits for the answer
+		return err
 	})
 }
 

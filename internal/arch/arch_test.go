@@ -199,6 +199,8 @@ var floors = []floor{
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"protocols/sample", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "schema"}, "the sample knows the contract, and nothing of what serves it"},
 	{"protocols/native", []string{"edge/dialect", "edge/protocol", "schema", "schema/jsonscan"}, "the native routes are the edge's own, so the translation registers itself: no transport, no fanout, no other dialect"},
+	{"protocols/chat", []string{"edge/auth", "edge/dialect", "edge/protocol", "fanout", "producers", "schema", "schema/assemble", "schema/jsonscan", "schema/ordered"}, "what chat protocols share knows none of them"},
+	{"protocols/aisdk", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "protocols/chat", "schema", "schema/jsonscan"}, "a small protocol is one folder: its translation and what it serves, on the contract alone"},
 	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/runs", "edge/state", "edge/transport", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite knows the contract and what serves it, no dialect"},
 	{"protocols/langgraph/langgraphtest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"protocols/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},

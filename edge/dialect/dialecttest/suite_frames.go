@@ -192,7 +192,9 @@ func (c *client) copies() {
 	records := c.kept.records
 	for _, at := range []int{0, 1, len(records) / 3, len(records) / 2, len(records) - 1} {
 		whole, _ := c.stateful(c.req)
-		c.project(whole, records[:at])
+		if before := c.project(whole, records[:at]); len(before) > 0 && before[len(before)-1].Last {
+			continue // the stream is over
+		}
 		want := c.project(whole, records[at:])
 		silent, _ := c.stateful(dialect.Request{})
 		c.feed(silent, records[:at])

@@ -33,6 +33,7 @@ var spoken = []struct {
 	{"sessions", "docs/dialects/qoder.md", "protocols/qoder/openapi.yaml", []string{"/api/v1/cloud/v1", "/api/v1/cloud", "/v1"}},
 	{"metis", "docs/dialects/metis.md", "protocols/metis/openapi.yaml", []string{"/metis"}},
 	{"threads", "docs/dialects/langchain.md", "protocols/langgraph/openapi.yaml", []string{"/langgraph", ""}},
+	{"ai-sdk", "docs/dialects/ai-sdk.md", "protocols/aisdk/openapi.yaml", []string{""}},
 }
 
 // pages are the routes for people with a browser.

@@ -1,0 +1,190 @@
+package aisdk
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/fanout"
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// maxMessages bounds the messages of one answer, in bytes.
+const maxMessages = 16 << 20
+
+// fields are those of a chunk, or of a part of a message, as they are written.
+type fields map[string]json.RawMessage
+
+func (f fields) text(name string) string { return jsonscan.DecodeString(f[name]) }
+
+// ui is a message as a page has it.
+type ui struct {
+	ID       string   `json:"id"`
+	Role     string   `json:"role"`
+	Metadata fields   `json:"metadata,omitempty"`
+	Parts    []fields `json:"parts"`
+
+	known map[string]fields // parts by what later chunks call them
+}
+
+// part returns the part that chunks call by a name, which is added with a type if it is new.
+func (m *ui) part(name, typ string) fields {
+	if p := m.known[name]; p != nil {
+		return p
+	}
+	p := fields{"type": quoted(typ)}
+	m.Parts, m.known[name] = append(m.Parts, p), p
+	return p
+}
+
+func quoted(s string) json.RawMessage { return jsonscan.AppendString(nil, s) }
+
+// messages answers with the messages of a run, made of its chunks as a client makes them, for a page that begins with them.
+func messages(ctx context.Context, c *protocol.Call) error {
+	head, err := c.Head(ctx, c.Path("run"))
+	if err != nil {
+		return err
+	}
+	list, err := read(ctx, c, 0, head.Last)
+	if gone := new(fanout.ExpiredError); errors.As(err, &gone) && gone.First > 1 { // what is kept
+		list, err = read(ctx, c, gone.First-1, head.Last)
+	}
+	if err != nil {
+		return err
+	}
+	return c.ReplyJSON(list)
+}
+
+// read returns the messages of a run's records.
+func read(ctx context.Context, c *protocol.Call, after, through schema.Seq) ([]*ui, error) {
+	list, size := []*ui{}, 0
+	run := c.Path("run")
+	p := Dialect{}.Projector(dialect.Request{Run: run, Form: formAll}).(*projector)
+	var frames dialect.Frames
+	for r, err := range c.Records(ctx, run, after, through) {
+		if err != nil {
+			return nil, err
+		}
+		frames.Reset()
+		if err := p.Project(&frames, r); err != nil {
+			return nil, err
+		}
+		if m := asked(run, r); m != nil {
+			list, size = append(list, m), size+len(r.Line)
+		}
+		for _, f := range frames.List {
+			list, size = add(list, bytes.Clone(f.Data)), size+len(f.Data)
+		}
+		if size > maxMessages {
+			return nil, schema.ErrTooLarge
+		}
+	}
+	for _, m := range list {
+		for _, part := range m.Parts {
+			q, ok := p.chat.Questions.Get(jsonscan.DecodeString(schema.Field(part["approval"], "id")))
+			if ok && q.Answered && part.text("state") == "approval-requested" {
+				part["state"] = quoted("approval-responded")
+				part["approval"] = json.RawMessage(object(bytes.TrimSuffix(part["approval"], []byte("}"))).Bool("approved", q.Approved).End())
+			}
+		}
+	}
+	return list, nil
+}
+
+// asked returns what a person asks with a record; nil for any other.
+func asked(run string, r schema.Record) *ui {
+	f := jsonscan.Fields(nil).Read(r.Payload())
+	if string(r.Type) != schema.TypeCommandMessage || len(r.Child) > 0 || f.Str("role") == "system" {
+		return nil
+	}
+	m := &ui{ID: f.Str("message_id"), Role: "user"}
+	if m.ID == "" {
+		m.ID = messageID(run, r.Seq) + "-user"
+	}
+	content := f.Raw("content")
+	if jsonscan.IsString(content) {
+		m.Parts = append(m.Parts, fields{"type": quoted("text"), "text": bytes.Clone(content)})
+	}
+	for block := range jsonscan.Elements(content) {
+		f := jsonscan.Fields(nil).Read(block)
+		source := jsonscan.Fields(nil).Read(f.Object("source"))
+		media, url := source.Str("media_type"), source.Str("url")
+		if data := source.Str("data"); data != "" {
+			url = "data:" + media + ";base64," + data
+		}
+		switch {
+		case f.Kind("text", '"') != nil:
+			m.Parts = append(m.Parts, fields{"type": quoted("text"), "text": bytes.Clone(f.Raw("text"))})
+		case url != "" && media == "":
+			media = f.Str("type") + "/*"
+			fallthrough
+		case url != "":
+			m.Parts = append(m.Parts, fields{"type": quoted("file"), "url": quoted(url), "mediaType": quoted(media)})
+		}
+	}
+	return m
+}
+
+// states are those of a call after each chunk.
+var states = map[string]string{"tool-input-start": "input-streaming", "tool-input-available": "input-available", "tool-input-error": "output-error",
+	"tool-approval-request": "approval-requested", "tool-output-available": "output-available", "tool-output-error": "output-error", "tool-output-denied": "output-denied"}
+
+// add does with a chunk what a client does, but for an input in pieces.
+func add(list []*ui, chunk []byte) []*ui {
+	f := fields{}
+	if json.Unmarshal(chunk, &f) != nil { // [DONE]
+		return list
+	}
+	typ := f.text("type")
+	if typ == "start" {
+		return append(list, &ui{ID: f.text("messageId"), Role: "assistant", known: map[string]fields{}})
+	}
+	m := list[len(list)-1]
+	for i := len(list) - 2; i >= 0 && m.Role == "user"; i-- { // who has asked meanwhile
+		m = list[i]
+	}
+	kind, what, _ := strings.Cut(typ, "-")
+	switch {
+	case typ == "start-step":
+		m.Parts = append(m.Parts, fields{"type": quoted("step-start")})
+	case typ == "file":
+		m.Parts = append(m.Parts, f)
+	case typ == "message-metadata":
+		_ = json.Unmarshal(f["messageMetadata"], &m.Metadata) // it is an object
+	case kind == "text" || kind == "reasoning":
+		p := m.part(kind+f.text("id"), kind)
+		switch what {
+		case "start":
+			p["text"], p["state"] = json.RawMessage(`""`), quoted("streaming")
+		case "delta":
+			p["text"] = append(append(p["text"][:len(p["text"])-1], jsonscan.Inner(f["delta"])...), '"')
+		case "end":
+			p["state"] = quoted("done")
+			copyFields(p, f, "providerMetadata")
+		}
+	case states[typ] != "":
+		p := m.part("call "+f.text("toolCallId"), "dynamic-tool")
+		p["state"] = quoted(states[typ])
+		copyFields(p, f, "toolCallId", "toolName", "input", "output", "errorText", "providerExecuted")
+		if id := f["approvalId"]; id != nil {
+			p["approval"] = json.RawMessage(object("{").Raw("id", id).End())
+		}
+	case kind == "data" && f["transient"] == nil:
+		p := m.part(typ+" "+f.text("id"), typ)
+		copyFields(p, f, "id", "data")
+	}
+	return list
+}
+
+func copyFields(to, from fields, names ...string) {
+	for _, name := range names {
+		if v := from[name]; v != nil {
+			to[name] = v
+		}
+	}
+}

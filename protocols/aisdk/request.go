@@ -1,0 +1,142 @@
+package aisdk
+
+import (
+	"encoding/json"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/protocols/chat"
+	"agentstream/schema"
+)
+
+// post is what is read of the body of a POST.
+type post struct {
+	ID       string    `json:"id"`
+	Messages []message `json:"messages"`
+	Trigger  string    `json:"trigger"`
+	Again    string    `json:"messageId"`
+}
+
+// message is what is believed of a message of the page.
+type message struct {
+	ID    string `json:"id"`
+	Role  string `json:"role"`
+	Parts []struct {
+		Type      string `json:"type"`
+		Text      string `json:"text"`
+		URL       string `json:"url"`
+		MediaType string `json:"mediaType"`
+		Filename  string `json:"filename"`
+		State     string `json:"state"`
+		Approval  *struct {
+			ID       string `json:"id"`
+			Approved bool   `json:"approved"`
+			Reason   string `json:"reason"`
+		} `json:"approval"`
+	} `json:"parts"`
+}
+
+// begin writes what is new of a POST, and returns the response to stream: that to the last message of the user, or that which goes on
+// when approvals are given. What the log has already is streamed again.
+func begin(c *protocol.Call, input dialect.Input) (req dialect.Request, err error) {
+	var in post
+	if json.Unmarshal(input.Body, &in) != nil || len(in.Messages) == 0 {
+		return req, dialect.Refuse(dialect.ErrBadRequest, "the body is not what a chat transport sends: an object with id and messages")
+	}
+	if in.ID == "" {
+		in.ID = c.NewRun("chat_")
+	}
+	last := &in.Messages[len(in.Messages)-1]
+	if in.Trigger == "regenerate-message" {
+		last.ID += "~" + in.Again // it is asked once more, and once for each answer that is not wanted
+	}
+	switch {
+	case last.ID == "" || len(last.ID) > chat.MaxID:
+		return req, dialect.Refuse(dialect.ErrBadRequest, "the last message has no id of 1 to %d bytes", chat.MaxID)
+	case schema.ValidRunID(in.ID) != nil:
+		return req, schema.ValidRunID(in.ID)
+	}
+	c.Header().Set(headerRun, in.ID)
+	switch last.Role {
+	case "user":
+		req, err = say(c, in.ID, last)
+	case "assistant":
+		req, err = decide(c, in.ID, last)
+	default:
+		err = dialect.Refuse(dialect.ErrBadRequest, "the last message is neither the user's nor one with approvals")
+	}
+	req.Stream = streamChat
+	return req, err
+}
+
+func say(c *protocol.Call, run string, m *message) (req dialect.Request, err error) {
+	content, err := m.content()
+	if err != nil {
+		return req, err
+	}
+	payload, err := json.Marshal(map[string]any{"content": content, "message_id": m.ID})
+	if err != nil {
+		return req, err
+	}
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	first, p, err := chat.Say[*projector](ctx, c, run, m.ID, payload)
+	if err != nil {
+		return req, err
+	}
+	return request(run, first, p), nil
+}
+
+// content is what a person says, as the log has it.
+func (m *message) content() (any, error) {
+	var blocks []map[string]any
+	for _, p := range m.Parts {
+		switch p.Type {
+		case "text":
+			blocks = append(blocks, map[string]any{"type": "text", "text": p.Text})
+		case "file":
+			blocks = append(blocks, file(p.URL, p.MediaType, p.Filename))
+		}
+	}
+	switch {
+	case len(blocks) == 0:
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "the last message has no part that is a text or a file")
+	case len(blocks) == 1 && blocks[0]["type"] == "text":
+		return blocks[0]["text"], nil
+	}
+	return blocks, nil
+}
+
+// file is a block of a message for a file of the page.
+func file(url, media, name string) map[string]any {
+	source, typ := map[string]any{"type": "url", "url": url}, "document"
+	if head, data, ok := strings.Cut(url, ";base64,"); ok && strings.HasPrefix(head, "data:") {
+		source = map[string]any{"type": "base64", "media_type": head[len("data:"):], "data": data}
+	}
+	if strings.HasPrefix(media, "image/") {
+		typ = "image"
+	}
+	return map[string]any{"type": typ, "source": source, "title": name}
+}
+
+func decide(c *protocol.Call, run string, m *message) (req dialect.Request, err error) {
+	var list []chat.Decision
+	for _, p := range m.Parts {
+		if a := p.Approval; a != nil && p.State == "approval-responded" {
+			list = append(list, chat.Decision{ID: a.ID, Approved: a.Approved, Why: a.Reason})
+		}
+	}
+	if len(list) == 0 || len(list) > dialect.MaxList {
+		return req, dialect.Refuse(dialect.ErrBadRequest, "the last message is the assistant's, and gives no approvals, or too many")
+	}
+	ctx, cancel := c.Bounded()
+	defer cancel()
+	last, p, err := chat.Decide[*projector](ctx, c, run, list, func(q chat.Question) bool { return messageID(run, q.Response) == m.ID })
+	if err != nil {
+		return req, err
+	}
+	req = request(run, last.Response, p)
+	req.Cursor.Seq = last.Seq // the page has what comes before
+	return req, nil
+}

@@ -1,0 +1,303 @@
+package chat
+
+import (
+	"slices"
+	"strings"
+
+	"agentstream/edge/dialect"
+	"agentstream/schema"
+	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
+	"agentstream/schema/ordered"
+)
+
+// Kind is what an Event is.
+type Kind uint8
+
+// The kinds.
+const (
+	// Begin is the first event of a response that has any.
+	Begin Kind = iota + 1
+	// Message means that a message of the assistant begins. Name is its model.
+	Message
+	// TextStart, TextDelta and TextEnd are of a text, or a thought if Thinking is set. It starts with its first delta, which is not
+	// empty. Value of TextEnd is an object with signature and citations, nil for none.
+	TextStart
+	TextDelta
+	TextEnd
+	// CallStart means that a call of a tool is known, whose input may come in pieces (CallDelta). Each call has one CallInput, with its
+	// whole input, or one CallBroken, with why there is none. Name is the tool.
+	CallStart
+	CallDelta
+	CallInput
+	CallBroken
+	// CallResult, CallFailed and CallDenied end a call. Value of CallResult is the output.
+	CallResult
+	CallFailed
+	CallDenied
+	// Ask is a question about an open call: ID is the question's, Call the call's, Nth its number in the response, from 1. Value is
+	// the payload.
+	Ask
+	// Usage is the end of a message. Name is its model, Value the payload.
+	Usage
+	// File is a file, base64 in Text. Name is its media type as it is written.
+	File
+	// Data is all else that a page may show. Name is what it is, ID what it replaces, "" for nothing.
+	Data
+	// ChildState means that a child has begun or has another state, which is Name. Value is the prompt that it was given.
+	ChildState
+	// Done, Aborted and Failed end a response. Why is the reason of its end, or of the last stop.
+	Done
+	Aborted
+	Failed
+	// Empty ends a response that has nothing.
+	Empty
+)
+
+// Event is one thing that happens in a response. It is valid until the next record is read.
+type Event struct {
+	Kind     Kind
+	Response schema.Seq // first record of the response
+	Lane     string     // child; "" is the run itself
+	ID       string
+	Name     string
+	Call     string
+	Why      string
+	Thinking bool
+	Nth      int
+	Low      uint16 // low surrogate before Text
+	Text     []byte // inside of a JSON string
+	Value    []byte // JSON
+}
+
+// Question is one that waits for a person, or has waited.
+type Question struct {
+	Response schema.Seq
+	Nth      int        // among the response's, from 1
+	Seq      schema.Seq // of the record that asks
+	Call     string     // as events have it
+	Answered bool
+	Approved bool
+
+	key callKey
+}
+
+// Reader follows the responses of a run. Make it with New.
+type Reader struct {
+	Spans     dialect.Spans                   // responses, by the number of their first record
+	Said      ordered.Map[string, schema.Seq] // responses, by the id of the message that they answer
+	Questions ordered.Map[string, Question]   // by their ids
+
+	run     *assemble.Run
+	queue   []schema.Seq // responses that wait for the one under way
+	now     response
+	calls   ordered.Map[callKey, call] // of the response under way
+	size    int                        // of ids, in bytes
+	events  []Event
+	typ     string
+	seq     schema.Seq
+	payload []byte
+}
+
+// response is the one under way.
+type response struct {
+	first   schema.Seq // 0: none is
+	message bool       // a person has asked for it
+	started bool
+	turn    bool // its agent has begun a turn
+	parts   []part
+	asks    int
+	model   string
+	media   string
+	file    []byte
+}
+
+// Bounds of what is remembered.
+const (
+	maxQueue = 256
+	maxFile  = 1 << 20 // bytes of a file, base64
+	// MaxID is the longest id of a message or a question that is known, in bytes.
+	MaxID = 256
+)
+
+// New returns a Reader of a run that has no records yet.
+func New() *Reader { return &Reader{run: assemble.New(assemble.Limits{})} }
+
+// Clone returns a copy.
+func (r *Reader) Clone() *Reader {
+	c := *r
+	c.Spans, c.Said, c.Questions, c.run, c.calls = r.Spans.Clone(), r.Said.Clone(), r.Questions.Clone(), r.run.Clone(), r.calls.Clone()
+	c.queue, c.now.parts, c.now.file, c.events, c.payload = slices.Clip(r.queue), slices.Clone(r.now.parts), slices.Clip(r.now.file), nil, nil
+	return &c
+}
+
+// Size is about what is remembered, in bytes.
+func (r *Reader) Size() int {
+	return 512 + r.run.Size() + r.Spans.Size() + r.size + 96*(r.Said.Len()+r.Questions.Len()+r.calls.Len()) + len(r.now.file)
+}
+
+// UnderWay returns the first record of the response under way, 0 when none is.
+func (r *Reader) UnderWay() schema.Seq { return r.now.first }
+
+// Waits reports whether a question waits for its answer.
+func (r *Reader) Waits(id string) bool { return r.run.Questions().Request("", id) }
+
+// Answered returns how many questions of a response have answers.
+func (r *Reader) Answered(response schema.Seq) (n int) {
+	for _, q := range r.Questions.All() {
+		if q.Response == response && q.Answered {
+			n = max(n, q.Nth)
+		}
+	}
+	return n
+}
+
+// Field returns a field of the payload of the record at hand.
+func (r *Reader) Field(name string) []byte { return r.run.Field(name) }
+
+func (r *Reader) text(name string) string { return jsonscan.DecodeString(r.run.Field(name)) }
+
+// Next reads the next record of the run and returns what it means. The error wraps schema.ErrMalformed.
+func (r *Reader) Next(rec schema.Record) ([]Event, error) {
+	steps, err := r.run.Next(rec)
+	if err != nil {
+		return nil, err
+	}
+	r.events, r.typ, r.seq, r.payload = r.events[:0], string(rec.Type), rec.Seq, r.run.Head().Payload
+	if len(rec.Child) == 0 {
+		r.follow()
+	}
+	for i := range steps {
+		r.step(&steps[i])
+	}
+	if r.now.first > 0 {
+		r.record(string(rec.Child))
+	}
+	return r.events, nil
+}
+
+// add appends an event of the response under way.
+func (r *Reader) add(e Event) {
+	e.Response = r.now.first
+	if !r.now.started && e.Kind != Empty {
+		r.now.started = true
+		r.events = append(r.events, Event{Kind: Begin, Response: e.Response})
+	}
+	r.events = append(r.events, e)
+}
+
+// follow begins a response with the record that is its first.
+func (r *Reader) follow() {
+	switch {
+	case r.typ == schema.TypeCommandMessage:
+		r.ask()
+	case r.typ == schema.TypeCommandsTaken:
+		n, _ := jsonscan.WholeNumber(r.Field("through"))
+		for len(r.queue) > 0 && r.queue[0] <= schema.Seq(n) && r.now.started { // the agent has taken it into the one under way
+			r.close(r.queue[0])
+			r.queue = r.queue[1:]
+		}
+	case r.now.first == 0 && works(r.typ):
+		r.Spans.Begin(r.seq.String(), r.seq)
+		r.now = response{first: r.seq}
+	}
+}
+
+// works reports whether an agent that answers nobody in particular begins a response with a record.
+func works(typ string) bool {
+	switch family, _, _ := strings.Cut(typ, "."); family {
+	case "turn":
+		return typ == schema.TypeTurnStart
+	case "message", "block", "text", "reasoning", "tool", "data", "plan":
+		return typ != schema.TypeMessageEnd && typ != schema.TypeBlockEnd && typ != schema.TypeToolEnd
+	}
+	return typ == schema.TypeInputRequested
+}
+
+// ask begins the response to what a person says, or lets it wait for the one that is under way.
+func (r *Reader) ask() {
+	if r.text("role") == "system" {
+		return
+	}
+	if id := r.text("message_id"); id != "" && len(id) <= MaxID {
+		r.Said.Set(id, r.seq)
+		r.size += len(id)
+	}
+	r.Spans.Begin(r.seq.String(), r.seq)
+	lane := r.run.Lane("")
+	switch idle := !r.now.turn && lane != nil && lane.Message == nil && !r.busy(); {
+	case r.now.first == 0:
+	case !r.now.message && !r.now.started: // it was nothing yet
+		r.end(Empty, "")
+	case idle && r.now.started: // of an agent that records no turns
+		r.end(Done, "")
+	case len(r.queue) < maxQueue:
+		r.queue = append(slices.Clip(r.queue), r.seq)
+		return
+	default:
+		r.close(r.seq)
+		return
+	}
+	r.now = response{first: r.seq, message: true}
+}
+
+// busy reports whether a call of the response is open.
+func (r *Reader) busy() bool {
+	for _, c := range r.calls.All() {
+		if !c.over {
+			return true
+		}
+	}
+	return false
+}
+
+// close ends a response that has nothing.
+func (r *Reader) close(first schema.Seq) {
+	r.Spans.End(first.String(), r.seq)
+	r.events = append(r.events, Event{Kind: Empty, Response: first})
+}
+
+// end ends the response under way. The next one that waits is under way then.
+func (r *Reader) end(how Kind, why string) {
+	r.endTexts("", true)
+	if how == Empty {
+		r.close(r.now.first)
+	} else {
+		r.add(Event{Kind: how, Why: why})
+		r.Spans.End(r.now.first.String(), r.seq)
+	}
+	r.now, r.calls = response{}, ordered.Map[callKey, call]{}
+	if len(r.queue) > 0 {
+		r.now = response{first: r.queue[0], message: true}
+		r.queue = r.queue[1:]
+	}
+}
+
+// turnEnds ends the response with its turn.
+func (r *Reader) turnEnds() {
+	if r.typ == schema.TypeTurnStart { // another one has begun
+		r.end(Done, "")
+		r.follow()
+		return
+	}
+	stop := r.text("stop_reason")
+	switch stop {
+	case "cancelled", "canceled", "aborted", "interrupted":
+		r.end(Aborted, stop)
+	case "error", "failed", "retries_exhausted":
+		r.end(Failed, r.text("reason"))
+	default:
+		r.end(Done, stop)
+	}
+}
+
+// runEnds ends the response with the run, and those that wait for it.
+func (r *Reader) runEnds(state schema.RunState) {
+	how, why := map[schema.RunState]Kind{schema.StateAborted: Aborted, schema.StateError: Failed}[state], r.text("reason")
+	if how == 0 {
+		how, why = Done, ""
+	}
+	for r.now.first > 0 {
+		r.end(how, why)
+	}
+}

@@ -10,7 +10,7 @@
 //
 // A response is what the root of a run does from a message of a person, or from the first sign of work, to the end of its turn or of
 // the run. Events depend on the records alone. What opens closes: texts before the next message, a question and the end, calls before
-// the end of what they belong to. A message that comes while a response is under way has a response of its own after that, or an empty
+// the end unless the turn has ended well: then their tools may go on. A message that comes while a response is under way has a response of its own after that, or an empty
 // one when the agent takes it into the one that is under way.
 //
 // # Concurrency

@@ -252,6 +252,19 @@ func (r *Reader) callEnds(t *assemble.Transition) {
 	}
 }
 
+// failCalls ends the calls that are open.
+func (r *Reader) failCalls() {
+	for key, c := range r.calls.All() {
+		if c.over {
+			continue
+		}
+		r.input(key, c, nil)
+		c.input, c.over = true, true
+		r.calls.Set(key, c)
+		r.addCall(CallFailed, key, Event{Why: "the call did not end"})
+	}
+}
+
 // said is the first value that has something to say, as text.
 func said(none string, values ...[]byte) string {
 	for _, v := range values {

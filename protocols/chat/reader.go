@@ -88,15 +88,16 @@ type Reader struct {
 	Said      ordered.Map[string, schema.Seq] // responses, by the id of the message that they answer
 	Questions ordered.Map[string, Question]   // by their ids
 
-	run     *assemble.Run
-	queue   []schema.Seq // responses that wait for the one under way
-	now     response
-	calls   ordered.Map[callKey, call] // of the response under way
-	size    int                        // of ids, in bytes
-	events  []Event
-	typ     string
-	seq     schema.Seq
-	payload []byte
+	run       *assemble.Run
+	queue     []schema.Seq // responses that wait for the one under way
+	now       response
+	calls     ordered.Map[callKey, call] // of the response under way
+	size      int                        // of ids, in bytes
+	cancelled schema.Seq                 // the newest command to cancel
+	events    []Event
+	typ       string
+	seq       schema.Seq
+	payload   []byte
 }
 
 // response is the one under way.
@@ -193,13 +194,24 @@ func (r *Reader) follow() {
 		r.ask()
 	case r.typ == schema.TypeCommandsTaken:
 		n, _ := jsonscan.WholeNumber(r.Field("through"))
-		for len(r.queue) > 0 && r.queue[0] <= schema.Seq(n) && r.now.started { // the agent has taken it into the one under way
-			r.close(r.queue[0])
-			r.queue = r.queue[1:]
-		}
+		r.taken(schema.Seq(n))
+	case r.typ == "command.cancel":
+		r.cancelled = r.seq
 	case r.now.first == 0 && works(r.typ):
 		r.Spans.Begin(r.seq.String(), r.seq)
 		r.now = response{first: r.seq}
+	}
+}
+
+// taken reads that the agent has dealt with commands: messages that it has taken into the response under way, and those that were
+// cancelled before it began with them.
+func (r *Reader) taken(through schema.Seq) {
+	for len(r.queue) > 0 && r.queue[0] <= through && r.now.started {
+		r.close(r.queue[0])
+		r.queue = r.queue[1:]
+	}
+	for r.now.message && !r.now.started && !r.now.turn && r.now.first < r.cancelled && r.cancelled <= through {
+		r.end(Aborted, "cancelled")
 	}
 }
 
@@ -260,6 +272,9 @@ func (r *Reader) close(first schema.Seq) {
 // end ends the response under way. The next one that waits is under way then.
 func (r *Reader) end(how Kind, why string) {
 	r.endTexts("", true)
+	if how == Aborted || how == Failed { // nobody will tell what becomes of them
+		r.failCalls()
+	}
 	if how == Empty {
 		r.close(r.now.first)
 	} else {

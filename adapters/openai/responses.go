@@ -227,9 +227,35 @@ func (d *responses) endMessage(status string, r provider.Fields) {
 type sequence struct {
 	response string // whose numbers they are; "" when nothing has named it yet
 	seen     []uint64
-	last     int            // highest number so far
-	openers  map[string]int // numbers of the events that open a response, by type
-	repeats  bool           // the response is sent again from somewhere
+	last     int // highest number so far
+	newest   struct {
+		number int
+		typ    string
+		delta  []byte
+	}
+	rises   int            // how often a number was higher than the one before it; -1 once one was not
+	openers map[string]int // numbers of the events that open a response, by type
+	repeats bool           // the response is sent again from somewhere
+}
+
+// double notes the newest event. It reports whether it is the one before it once more, perhaps by another item's id: type, text
+// and number are the same, and numbers have risen with each event before.
+func (s *sequence) double(number int, typ string, delta []byte) bool {
+	same := number == s.newest.number && typ == s.newest.typ && bytes.Equal(delta, s.newest.delta)
+	first, rose := s.newest.typ == "", number > s.newest.number
+	s.newest.number, s.newest.typ = number, typ
+	s.newest.delta = append(s.newest.delta[:0], delta...)
+	switch {
+	case first || s.rises < 0:
+		return false
+	case rose:
+		s.rises++
+		return false
+	case same && s.rises > 1:
+		return true
+	}
+	s.rises = -1
+	return false
 }
 
 // maxSequence bounds the numbers that are compared: half a megabyte.
@@ -267,7 +293,8 @@ func (s *sequence) see(typ string, all provider.Fields) (another, repeated bool)
 		}
 		s.openers[typ] = n
 	}
-	return another, was && s.repeats && s.last > 0 // some services number all events alike
+	repeated = was && s.repeats && s.last > 0 // some services number all events alike
+	return another, s.double(n, typ, all.Get("delta")) || repeated
 }
 
 // opens reports whether events of a type come at the beginning of a response.

@@ -23,13 +23,16 @@ func (s *Server) stream(c *call) error {
 	}
 	l := live.NewLife(c.Request.Context(), c.Caller)
 	ss, err := s.open(c, l, in)
-	c.Leave() // what is left of a body is the request's
+	complete := errors.Is(err, dialect.ErrComplete)
+	if !complete {
+		c.Leave() // what is left of a body is the request's
+	}
 	if err != nil || c.Request.Method == http.MethodHead {
 		ss.Close()
 		l.End(nil)
 	}
 	st := c.route.own
-	if errors.Is(err, dialect.ErrComplete) {
+	if complete {
 		if st.Complete != nil {
 			return st.Complete(&c.Call)
 		}

@@ -98,7 +98,7 @@ type Stream struct {
 	// Around serves a stream of gRPC that reads a run, by calling serve once, and returns its error. It may do something meanwhile and
 	// after that. nil: serve is called.
 	Around func(c *Call, req dialect.Request, serve func() error) error
-	// Complete answers a client of SSE that has all that the stream would bring; nil: 204.
+	// Complete answers a client of SSE that has all that the stream would bring; nil: 204. It may read the body once more.
 	Complete func(*Call) error
 	// Format is how SSE is written; nil: sse.Plain.
 	Format *sse.Format

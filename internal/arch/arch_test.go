@@ -201,6 +201,7 @@ var floors = []floor{
 	{"protocols/native", []string{"edge/dialect", "edge/protocol", "schema", "schema/jsonscan"}, "the native routes are the edge's own, so the translation registers itself: no transport, no fanout, no other dialect"},
 	{"protocols/chat", []string{"edge/auth", "edge/dialect", "edge/protocol", "fanout", "producers", "schema", "schema/assemble", "schema/jsonscan", "schema/ordered"}, "what chat protocols share knows none of them"},
 	{"protocols/aisdk", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "protocols/chat", "schema", "schema/jsonscan"}, "a small protocol is one folder: its translation and what it serves, on the contract alone"},
+	{"protocols/agui", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "protocols/chat", "schema", "schema/jsonscan", "schema/ordered"}, "a small protocol is one folder: its translation and what it serves, on the contract alone"},
 	{"edge/dialect/dialecttest", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/live", "edge/runs", "edge/state", "edge/transport", "fanout", "fanout/memory", "producers", "schema", "schema/schematest"}, "the suite knows the contract and what serves it, no dialect"},
 	{"protocols/langgraph/langgraphtest", nil, "a client of a protocol knows its text and nothing of the server"},
 	{"protocols/metis/metistest", nil, "a client of a protocol knows its text and nothing of the server"},

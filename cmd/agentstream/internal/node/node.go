@@ -30,6 +30,7 @@ import (
 	perjs "agentstream/persister/natsjs"
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
+	"agentstream/protocols/agui"
 	"agentstream/protocols/aisdk"
 	langgraphserve "agentstream/protocols/langgraph/serve"
 	metisserve "agentstream/protocols/metis/serve"
@@ -254,7 +255,8 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 // protocols returns all that clients may speak.
 func (f *ListenFlags) protocols() []protocol.Protocol {
 	return []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{Increments: f.Increments}), metisserve.Protocol(f.metis()),
-		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{Version: cli.Version()}), aisdk.Protocol()}
+		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{Version: cli.Version()}), aisdk.Protocol(),
+		agui.Protocol()}
 }
 
 // pages returns what is served to everybody. tokens is nil when none are accepted.

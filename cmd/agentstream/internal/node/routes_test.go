@@ -34,6 +34,7 @@ var spoken = []struct {
 	{"metis", "docs/dialects/metis.md", "protocols/metis/openapi.yaml", []string{"/metis"}},
 	{"threads", "docs/dialects/langchain.md", "protocols/langgraph/openapi.yaml", []string{"/langgraph", ""}},
 	{"ai-sdk", "docs/dialects/ai-sdk.md", "protocols/aisdk/openapi.yaml", []string{""}},
+	{"ag-ui", "docs/dialects/agui.md", "protocols/agui/openapi.yaml", []string{""}},
 }
 
 // pages are the routes for people with a browser.

@@ -64,6 +64,9 @@ func listenersIn(answer []byte) (found []string) {
 	_ = json.Unmarshal(answer, &a) // what does not fit names nobody
 	for _, c := range a.Data.Connections {
 		for _, s := range c.Subscriptions {
+			if s == LimitsSubject { // of edges; no stream keeps it
+				continue
+			}
 			if slices.ContainsFunc(quietSubjects, func(q string) bool { return overlap(q, s) }) {
 				found = append(found, fmt.Sprintf("connection %d (%q, %s) listens to %s", c.CID, c.Name, c.IP, s))
 			}

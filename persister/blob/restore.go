@@ -112,8 +112,13 @@ func (r *Restorer) one(ctx context.Context, name string) (events int, needed boo
 		return 0, false, err
 	}
 	place, err := r.cfg.Tables.Place(ctx, key)
-	if err != nil || place.Deleted || place.Last == last && place.Archived >= last {
+	if err != nil || place.Deleted {
 		return 0, false, err
+	}
+	if place.Last == last && place.Archived >= last {
+		if held, err := r.held(ctx, key, place); err != nil || held {
+			return 0, false, err
+		}
 	}
 	if place.Last > last {
 		if whole, err := r.whole(ctx, key, place, last); err != nil || whole {
@@ -127,7 +132,7 @@ func (r *Restorer) one(ctx context.Context, name string) (events int, needed boo
 	if err != nil {
 		return 0, false, err
 	}
-	if events, err = r.rows(ctx, o, place); err != nil {
+	if events, err = r.rows(ctx, o, max(place.Expired, place.Floor)); err != nil {
 		return events, true, err
 	}
 	if first := o.index.First; first > 1 && place.Day == "" {
@@ -155,13 +160,26 @@ func (r *Restorer) whole(ctx context.Context, key schema.RunKey, place persister
 	return w.pos >= last, err
 }
 
+// held reports whether the tables have the rows that they are to have of a run. Those up to its floor have left on
+// purpose.
+func (r *Restorer) held(ctx context.Context, key schema.RunKey, place persister.Place) (bool, error) {
+	last := max(place.Floor, place.Expired)
+	for p, err := range persister.Walk(ctx, r.cfg.Tables, key, place.Day, last, place.Last) {
+		if err != nil {
+			return false, err
+		}
+		last = p.Last()
+	}
+	return last >= place.Last, nil
+}
+
 // restoreRows bounds the rows of one transaction.
 const restoreRows = 2000
 
-// rows stores the object's events that may be missing, and returns the number of those that were.
-func (r *Restorer) rows(ctx context.Context, o *object, place persister.Place) (events int, err error) {
+// rows stores the object's events after a seq, and returns the number of those that were missing.
+func (r *Restorer) rows(ctx context.Context, o *object, after schema.Seq) (events int, err error) {
 	ix := o.index
-	after := max(ix.First-1, place.Expired)
+	after = max(ix.First-1, after)
 	base := ix.before(after)
 	rows := &joined{floor: ix.Last, cursor: newCursor(o), base: base.Last}
 	var packs []schema.Pack
@@ -248,7 +266,7 @@ func (r *Restorer) named(ctx context.Context, key schema.RunKey, found *Missing)
 		found.Freed = append(found.Freed, key)
 		return nil
 	}
-	if _, err := r.rows(ctx, other, place); err != nil {
+	if _, err := r.rows(ctx, other, place.Expired); err != nil {
 		return err
 	}
 	if other.index.Last < place.Floor {

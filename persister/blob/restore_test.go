@@ -259,6 +259,52 @@ func TestMissingObjects(t *testing.T) {
 	}
 }
 
+// TestRowsAreRestored: rows that are gone of a run whose row names its object are made again, those before the run's
+// floor not.
+func TestRowsAreRestored(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gone  string
+		floor int
+		want  int // rows that are made
+	}{
+		"all": {"seq <= 44", 0, 44}, "first": {"seq <= 7", 0, 7}, "middle": {"seq between 10 and 20", 0, 11},
+		"last": {"seq > 40", 0, 4}, "none": {"seq > 44", 0, 0},
+		"floor": {"seq <= 30", 20, 10}, "left": {"seq <= 44", 44, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, base := openFolder(t)
+			s, db := openFile(t)
+			b := newBench(t, s, store, base, nil)
+			packs := ended("run_1", 40)
+			key := packs[0].Key
+			b.append(packs...)
+			if err := b.archiver.One(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			place := b.place(key)
+			exec(t, db, "delete from agent_run_events where "+tt.gone)
+			exec(t, db, fmt.Sprintf("update agent_runs set floor_seq = %d", tt.floor))
+			r := restorer(t, s, s, store, base)
+			for round, want := range []int{tt.want, 0} { // the second time nothing is missing
+				got, err := r.Objects(t.Context(), "")
+				if err != nil || got.Events != want || got.Failed > 0 || got.Runs != min(want, 1) {
+					t.Errorf("round %d: %+v, %v", round, got, err)
+				}
+			}
+			var rows int
+			if err := db.QueryRow("select count(*) from agent_run_events").Scan(&rows); err != nil || rows != 44-tt.floor {
+				t.Errorf("%d rows, %v", rows, err)
+			}
+			if p := b.place(key); p.Archived != place.Archived || p.URI != place.URI {
+				t.Errorf("the run's row was %+v, is %+v", place, p)
+			}
+			if body := read(t, b.archive, key, 0, schema.MaxSeq, nil); !bytes.Equal(body, bodyOf(packs)) {
+				t.Errorf("%d bytes are served", len(body))
+			}
+		})
+	}
+}
+
 // TestRowsGone: rows of a run are missing that its object has: all of them, the first, some in the middle, the last before
 // newer ones. The run is served from the object, and goes on with its rows after it.
 func TestRowsGone(t *testing.T) {

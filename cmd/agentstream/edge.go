@@ -75,6 +75,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		cfg.Archive, cfg.Runs, cfg.Letters, cfg.Losses, cfg.Offsets, cfg.Tables = all, store, store, store, store, node.TablesCheck(store)
+		cfg.Stored, cfg.Objects = store, objects
 	}
 	n, err := node.New(ctx, cfg)
 	if err != nil {

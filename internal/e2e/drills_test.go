@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -415,4 +416,60 @@ func TestDrillDatabaseOlderAndNATSEmpty(t *testing.T) {
 		t.Errorf("%d events are lost of which there is an object", lost)
 	}
 	d.doctor(1, "the log was made again")
+}
+
+// TestDrillDatabaseGoneAndNATSEmpty: only the objects are left, and an edge comes first. It takes nothing before they are restored, and
+// names the command; then runs go on where their objects end.
+func TestDrillDatabaseGoneAndNATSEmpty(t *testing.T) {
+	d := newDrill(t)
+	done := names("run_done_", drillRuns())
+	for _, run := range done {
+		d.tell(run, 20, true)
+	}
+	d.stored()
+	d.archived(done...)
+	d.began = time.Now()
+	d.stop()
+	d.nats.kill()
+	if err := os.RemoveAll(d.nats.dir); err != nil {
+		t.Fatal(err)
+	}
+	d.nats.start()
+	d.nats.await()
+	d.dsn = testkit.Postgres(t)
+	migrate(t, d.dsn, d.natsURL, "--window", "1h")
+	d.roles()
+	d.edge.start()
+	eventually(t, time.Minute, "the edge names the command", func() bool {
+		code, text := d.edge.ready()
+		return code == http.StatusServiceUnavailable && strings.Contains(text, "agentstream archive restore")
+	})
+	var refused sync.WaitGroup
+	for _, run := range []string{done[0], "run_new"} { // each waits its time
+		refused.Go(func() {
+			if code, text := d.append(run, fmt.Sprintf(drillText, 0)); code != http.StatusServiceUnavailable {
+				t.Errorf("%s takes events before its object is restored: %d %s", run, code, text)
+			}
+		})
+	}
+	refused.Wait()
+	if out, code := d.command("archive", "restore"); code != 0 {
+		t.Fatalf("archive restore: %d\n%s", code, out)
+	}
+	d.edge.await(t)
+	d.per.start()
+	d.per.await(t)
+	lost := d.served(done...)
+	d.report("database gone, NATS empty", lost)
+	if lost > 0 {
+		t.Errorf("%d events are lost", lost)
+	}
+	for _, run := range done {
+		if code, text := d.append(run, fmt.Sprintf(drillText, 0)); code == http.StatusOK {
+			t.Errorf("%s has ended, and takes events: %s", run, text)
+		}
+	}
+	if code, text := d.append("run_new", fmt.Sprintf(drillText, 0)); code != http.StatusOK {
+		t.Errorf("a new run: %d %s", code, text)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,21 +22,72 @@ import (
 	"agentstream/schema"
 )
 
-// ComparedWith compares the log with what a store has of it; nil when there is no store.
+// ComparedWith compares the log with what a store has of it.
 func ComparedWith(js jetstream.JetStream, store perjs.Offsets) pubjs.Compare {
-	if store == nil {
-		return nil
-	}
 	return func(ctx context.Context, partition int) (uint64, error) {
 		return perjs.Compare(ctx, js, store, partition)
 	}
+}
+
+// comparedWithAll compares the log with the tables, and the tables with the objects; nil when there are no tables.
+func comparedWithAll(js jetstream.JetStream, cfg *Config) pubjs.Compare {
+	if cfg.Offsets == nil {
+		return nil
+	}
+	u := &unrestored{runs: cfg.Stored, objects: cfg.Objects, log: cfg.Logger}
+	compare := ComparedWith(js, cfg.Offsets)
+	return func(ctx context.Context, partition int) (uint64, error) {
+		if err := u.check(ctx); err != nil {
+			return 0, err
+		}
+		return compare(ctx, partition)
+	}
+}
+
+// errUnrestored reports that the tables are empty and the objects are not: the database was made again. What is written
+// now would get the numbers of events that objects have.
+var errUnrestored = fmt.Errorf("the tables know no run, and there are objects of runs; agentstream archive restore: %w",
+	persister.ErrBehind)
+
+// unrestored looks for a database that was made again.
+type unrestored struct {
+	runs    archive.Changes
+	objects *archive.Blobs // nil: there are none
+	log     *slog.Logger
+	fine    atomic.Bool // the tables know runs, or there were no objects
+}
+
+// check returns errUnrestored, or an error of the tables. Objects that cannot be listed are none.
+func (u *unrestored) check(ctx context.Context) error {
+	if u.objects == nil || u.fine.Load() {
+		return nil
+	}
+	for _, err := range u.runs.ChangedSince(ctx, time.Unix(0, 0)) {
+		u.fine.Store(err == nil)
+		return err
+	}
+	for o, err := range u.objects.List(ctx, "") {
+		if err != nil {
+			u.log.Warn("archive: objects cannot be listed: whether the database lacks what they have is unknown", "err", err)
+			return nil
+		}
+		if _, _, _, err := blob.ParseName(o.Name); err == nil {
+			return errUnrestored
+		}
+	}
+	u.fine.Store(true)
+	return nil
 }
 
 // wholeCheck reports, for readiness, that the log lacks what is stored of it. That it cannot be compared is reported
 // by the checks of its two sides.
 func wholeCheck(log *pubjs.Log) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if err := log.Compared(ctx); errors.Is(err, persister.ErrBehind) {
+		err := log.Compared(ctx)
+		switch {
+		case errors.Is(err, errUnrestored):
+			return err
+		case errors.Is(err, persister.ErrBehind):
 			return fmt.Errorf("%w; a persister is to write it back", err)
 		}
 		return nil

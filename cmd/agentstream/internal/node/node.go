@@ -90,6 +90,8 @@ type Config struct {
 	Losses     archive.Losses      // the archive's, where there are Letters
 	Runs       edge.Catalog        // the archive's list of runs
 	Offsets    perjs.Offsets       // of the log, as the archive has them; nil: there is none
+	Stored     archive.Changes     // the archive's runs, where there are Offsets
+	Objects    *archive.Blobs      // of runs; nil: there are none
 	Tables     edge.Check          // whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
 	Layout     natskit.Layout      // of the log, as it was found
 	Room       *Room               // of the disk below the log; nil: it is not ours
@@ -131,7 +133,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 
 // openLog opens the log for writing and for reading. Readers get what is written here from the writer.
 func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) (err error) {
-	log := pubjs.Config{Compare: ComparedWith(js, cfg.Offsets)}
+	log := pubjs.Config{Compare: comparedWithAll(js, &cfg)}
 	if cfg.Alone {
 		if n.reader, err = fanjs.OpenAlone(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err

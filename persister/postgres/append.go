@@ -76,7 +76,12 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 	if len(w.Batch.Runs) > 0 {
 		batch.Queue(upsertRuns, w.cols.runs()...).Query(func(rows pgx.Rows) error { return readRuns(rows, stored) })
 	}
-	results := s.pool.SendBatch(ctx, &batch)
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return res, err
+	}
+	defer conn.Release()
+	results := conn.SendBatch(ctx, &batch)
 	tx := results.Tx()
 	defer func() {
 		if noPartition(err) {

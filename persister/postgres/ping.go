@@ -13,9 +13,14 @@ import (
 func (s *Store) Ping(ctx context.Context) error {
 	var migrated, secured bool
 	var encoding, role string
-	err := s.pool.QueryRow(ctx, `select to_regclass('agent_dead_letters') is not null and to_regclass($1) is not null,
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("postgres: ping: %w", err)
+	}
+	err = conn.QueryRow(ctx, `select to_regclass('agent_dead_letters') is not null and to_regclass($1) is not null,
 		current_setting('server_encoding'), r.rolname, not (r.rolsuper or r.rolbypassrls)
 		from pg_roles r where r.rolname = current_user`, tables.VersionTable).Scan(&migrated, &encoding, &role, &secured)
+	conn.Release()
 	switch {
 	case err != nil:
 		return fmt.Errorf("postgres: ping: %w", err)

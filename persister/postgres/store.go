@@ -46,7 +46,7 @@ func (c Config) validate() error {
 type Store struct {
 	sqlstore.Store // reads and changes that all SQL stores have in common
 
-	pool  *pgxpool.Pool
+	pool  pool
 	log   *slog.Logger
 	conns *fair.Slots // of pool, for one tenant
 	plain bool        // parameters are slices; see packed.plain
@@ -80,11 +80,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	pc.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { return cfg.refresh(c) }
 	pc.AfterConnect = func(_ context.Context, c *pgx.Conn) error { return registerPacked(c.TypeMap()) }
-	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	conns, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
-	s := &Store{pool: pool, log: cfg.Logger, conns: sqlstore.Connections(int(pc.MaxConns)), plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
+	s := &Store{pool: pool{conns}, log: cfg.Logger, conns: sqlstore.Connections(int(pc.MaxConns)), plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
 	s.Store = sqlstore.New(database{s}, s, dialect)
 	return s, nil
 }
@@ -135,7 +135,7 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 		return fmt.Errorf("%w: %w", persister.ErrPoison, err)
 	}
 	name := partition(day)
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	return s.begin(ctx, func(tx pgx.Tx) error {
 		var exists, attached, leaving, lz4 bool
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(partitionLock)); err != nil {
 			return err

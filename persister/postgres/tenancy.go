@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"agentstream/persister/postgres/tables"
 	"agentstream/persister/sqlstore"
@@ -33,12 +34,17 @@ func (s *Store) within(ctx context.Context, tenant string, fn func(tx pgx.Tx) er
 		return err
 	}
 	defer slot.Release()
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	return s.begin(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, setScope, tenant); err != nil {
 			return err
 		}
 		return fn(tx)
 	})
+}
+
+// begin runs fn in a transaction.
+func (s *Store) begin(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	return s.pool.with(ctx, func(conn *pgxpool.Conn) error { return pgx.BeginFunc(ctx, conn, fn) })
 }
 
 // query runs one statement for one tenant, in one round trip, and calls read with its rows. read must read them to the
@@ -52,7 +58,7 @@ func (s *Store) query(ctx context.Context, tenant string, read func(pgx.Rows) er
 	var batch pgx.Batch
 	scope(&batch, tenant)
 	batch.Queue(text, args...).Query(read)
-	return s.pool.SendBatch(ctx, &batch).Close()
+	return s.pool.with(ctx, func(conn *pgxpool.Conn) error { return conn.SendBatch(ctx, &batch).Close() })
 }
 
 // queryRow is query for one row. Without a row it returns pgx.ErrNoRows.

@@ -196,16 +196,16 @@ func (in *input) enter(run []byte, post producers.Post, at place, copied bool) e
 		in.flush()
 		s.change.Wait()
 	}
+	var err error
 	if copied && s.stopped == nil {
-		if err := s.widen(); err != nil {
-			return err
-		}
+		err = s.widen()
 	}
-	if copied && s.stopped == nil {
-		var err error
-		if at.from, post.Body, err = s.keep(post.Body); err != nil {
-			return err
-		}
+	if copied && s.stopped == nil && err == nil {
+		at.from, post.Body, err = s.keep(post.Body)
+	}
+	bare := errors.Is(err, errBare)
+	if err != nil && !bare {
+		return err
 	}
 	if s.stopped != nil {
 		s.free(at.from)
@@ -222,6 +222,12 @@ func (in *input) enter(run []byte, post producers.Post, at place, copied bool) e
 	if !l.busy {
 		l.busy = true
 		in.fresh = append(in.fresh, l)
+	}
+	if bare {
+		in.flush()
+	}
+	for bare && (s.lines > 0 || s.stopped == nil && s.answering()) { // its bytes are the caller's
+		s.change.Wait()
 	}
 	return nil
 }
@@ -286,7 +292,7 @@ func (s *Stream) keep(p []byte) (*block, []byte, error) {
 	b := s.cur
 	if b == nil || cap(b.buf)-len(b.buf) < len(p) {
 		if err := s.reserve(max(len(p), blockSize)); err != nil {
-			return nil, nil, err
+			return nil, p, err
 		}
 		if b = nil; len(p) > blockSize {
 			b = &block{buf: make([]byte, 0, len(p))}
@@ -301,7 +307,12 @@ func (s *Stream) keep(p []byte) (*block, []byte, error) {
 	return b, b.buf[from:len(b.buf):len(b.buf)], nil
 }
 
-// reserve waits for memory. Nobody but the feeding goroutine calls it, so that no block is made meanwhile.
+// errBare reports that there is no memory for a line, and nothing of the stream's own to wait for.
+var errBare = errors.New("publish: no memory for a line")
+
+// reserve waits for memory as long as the stream has lines or answers under way, which give some back. One without does
+// not wait for others: what has come and is not read yet takes memory too, and all might wait for each other. Its line is
+// stored from where it is (errBare). Nobody but the feeding goroutine calls it, so that no block is made meanwhile.
 func (s *Stream) reserve(n int) error {
 	if s.client.Memory == nil {
 		return nil
@@ -309,17 +320,30 @@ func (s *Stream) reserve(n int) error {
 	s.in.flush()
 	s.waits = true
 	defer func() { s.waits = false }()
-	take := func() error {
+	for {
 		s.narrow()
-		s.mu.Unlock()
-		defer s.mu.Lock()
-		return s.client.Memory.Take(s.ctx, int64(n))
+		alone := s.lines == 0 && !s.answering()
+		err := s.try(n, alone)
+		switch {
+		case err == nil || s.stopped != nil:
+			return err
+		case alone:
+			return errBare
+		}
 	}
-	err := take()
-	for err != nil && s.stopped == nil { // it has waited
-		err = take()
+}
+
+// answering reports whether there are answers that are not delivered. It needs mu.
+func (s *Stream) answering() bool { return len(s.out) > 0 || s.sending > 0 }
+
+// try takes memory, and waits a little for it unless it is to be at once. It gives mu away.
+func (s *Stream) try(n int, once bool) error {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	if once {
+		return s.client.Memory.Try(int64(n))
 	}
-	return err
+	return s.client.Memory.Take(s.ctx, int64(n))
 }
 
 // free lets go of a line's block. It needs mu.

@@ -51,6 +51,7 @@ func (c Config) Shared() *Config {
 type Memory interface {
 	// Take waits a little for n bytes more.
 	Take(ctx context.Context, n int64) error
+	Try(n int64) error // is Take without waiting
 	Give(n int64)
 }
 

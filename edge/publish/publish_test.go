@@ -95,7 +95,41 @@ func (r *room) Take(_ context.Context, n int64) error {
 	r.most.Store(max(r.most.Load(), r.held.Add(n)))
 	return nil
 }
-func (r *room) Give(n int64) { r.held.Add(-n) }
+func (r *room) Try(n int64) error { return r.Take(nil, n) }
+func (r *room) Give(n int64)      { r.held.Add(-n) }
+
+// full has no memory, ever.
+type full struct{}
+
+func (full) Take(context.Context, int64) error { return errors.New("no room") }
+func (full) Try(int64) error                   { return errors.New("no room") }
+func (full) Give(int64)                        {}
+
+// TestNoMemory: a stream without any memory stores one line after the other from where they are, each once and in
+// order.
+func TestNoMemory(t *testing.T) {
+	d, r := newTill(), &reader{}
+	client := Client{Caller: auth.Caller{Tenant: "acme"}, Memory: full{}, Deliver: r.deliver}
+	s := New(t.Context(), d.config().Shared(), client)
+	var want []string
+	for i := range 100 {
+		want = append(want, line("run", i)+strings.Repeat(" ", i*100))
+		b := []byte(want[i] + "\n")
+		if err := s.Feed(b); err != nil {
+			t.Fatal(err)
+		}
+		clear(b)
+	}
+	if err := s.End(nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(d.runs["run"], "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("%d lines are stored: %.300s", len(d.runs["run"]), got)
+	}
+	if n := strings.Count(r.text.String(), `"first_seq"`); n == 0 {
+		t.Errorf("answered with %s", r.text.String())
+	}
+}
 
 func line(run string, n int) string { return fmt.Sprintf(`{"run_id":%q,"n":%d}`, run, n) }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -24,17 +25,15 @@ func (s *Server) rpc(c *call) error {
 		return ends.ErrMediaType
 	}
 	b := c.route.stream
+	m := countMessage(c)
 	var end error
-	err := s.calls(c).Serve(c.Writer, c.Request, c.unread, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
-		if end = c.turnedAway(request); end == nil {
+	err := s.calls(c).Serve(c.Writer, c.Request, m.unread, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
+		if end = m.arrived(ctx, request); end == nil {
 			end = s.answer(ctx, c, b, request, sink)
 		}
 		return c.lastWord(end)
 	})
-	if end != nil {
-		return end
-	}
-	return err
+	return cmp.Or(end, m.err, err)
 }
 
 // lifeIn begins the life of a stream within a gRPC call.
@@ -52,14 +51,46 @@ func (s *Server) calls(c *call) *grpc.Transport {
 	return c.route.rpcs
 }
 
+// counted is the body of a call, whose message is of the tenant's share of the memory for bodies until it was dealt
+// with.
+type counted struct {
+	io.ReadCloser
+	c   *call
+	err error // there is no room for it
+}
+
+// countMessage counts the message of a call from now on. That of a caller who may not call is small, and not counted.
+func countMessage(c *call) *counted {
+	m := &counted{ReadCloser: c.Request.Body, c: c}
+	if c.late == nil {
+		c.Incoming() // has a share
+		c.Request.Body = m
+	}
+	return m
+}
+
+// Read reads a part of the message, which is counted as it came.
+func (m *counted) Read(b []byte) (int, error) {
+	n, err := m.ReadCloser.Read(b)
+	if n > 0 {
+		m.err = m.c.In.Share.Take(m.c.Request.Context(), int64(n))
+	}
+	return n, cmp.Or(m.err, err)
+}
+
 // unread is the end of a call whose message could not be read.
-func (c *call) unread(err error) transport.End { return c.lastWord(cmp.Or(c.late, err)) }
+func (m *counted) unread(err error) transport.End { return m.c.lastWord(cmp.Or(m.c.late, m.err, err)) }
+
+// arrived counts the message as it is for who deals with it, and returns why that may not be.
+func (m *counted) arrived(ctx context.Context, message []byte) error {
+	if m.c.late != nil {
+		return m.c.turnedAway(message)
+	}
+	return m.c.In.Share.Take(ctx, int64(len(message)))
+}
 
 // turnedAway returns why a caller may not call, or what is wrong with its message, where the protocol looks at that first.
 func (c *call) turnedAway(request []byte) error {
-	if c.late == nil {
-		return nil
-	}
 	in := dialect.Input{Stream: strings.TrimPrefix(c.route.pattern, "POST "), Header: c.Request.Header, Body: request}
 	return cmp.Or(c.Protocol.Envelope(in), c.late)
 }
@@ -70,6 +101,7 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 	}
 	l := c.lifeIn(ctx)
 	ss, err := s.open(c, l, dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request})
+	c.Leave() // the stream needs the message no more
 	if err == nil {
 		_, err = sink.Flush() // a call to a silent run has begun as well
 		err = live.Ended(l.Ctx, err)
@@ -132,19 +164,17 @@ func (s *Server) unary(c *call, serve func(*protocol.Call) error) error {
 	if !grpc.Speaks(c.Request) {
 		return ends.ErrMediaType
 	}
+	m := countMessage(c)
 	var end error
-	err := s.calls(c).ServeUnary(c.Writer, c.Request, c.unread, func(ctx context.Context, request []byte) (response []byte, e transport.End) {
-		if end = c.turnedAway(request); end != nil {
+	err := s.calls(c).ServeUnary(c.Writer, c.Request, m.unread, func(ctx context.Context, request []byte) (response []byte, e transport.End) {
+		if end = m.arrived(ctx, request); end != nil {
 			return nil, c.lastWord(end)
 		}
 		c.Carry(ctx, dialect.GRPC, request, func(body []byte) { response = body })
 		end = live.Ended(ctx, serve(&c.Call))
 		return response, c.lastWord(end)
 	})
-	if end != nil {
-		return end
-	}
-	return err
+	return cmp.Or(end, m.err, err)
 }
 
 // bindServices adds health and reflection, which every gRPC server is expected to have, where a dialect

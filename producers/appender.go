@@ -56,11 +56,18 @@ type Appender struct {
 
 	// Appends to one run wait for each other in this process, so that they collide only with those
 	// of other processes.
-	mu     sync.Mutex
-	runs   map[schema.RunKey]*keyLock
-	recent keyLock // a ring of the same: the one left last is behind it
-	held   int     // bytes of the same, about
-	room   int     // most bytes that are kept between appends
+	mu      sync.Mutex
+	runs    map[schema.RunKey]*keyLock
+	tenants map[string]*tenantRuns // of the same
+	held    int                    // bytes of the same, about
+	room    int                    // most bytes that are kept between appends
+}
+
+// tenantRuns are the runs of a tenant that an Appender knows.
+type tenantRuns struct {
+	recent keyLock // a ring of them: the one left last is behind it
+	count  int
+	held   int // bytes
 }
 
 // Bounds of what an Appender remembers. A run that is not remembered costs a read of its head, so that many runs that are
@@ -68,6 +75,7 @@ type Appender struct {
 const (
 	rememberedBytes = 64 << 20
 	rememberedLanes = 256 // of one run
+	forgotten       = 16  // a part of rememberedBytes is freed at once, of the tenant that holds most
 
 	runBytes  = 1280 // of a run without lanes, about
 	laneBytes = 160
@@ -76,12 +84,13 @@ const (
 type keyLock struct {
 	key   schema.RunKey
 	turn  chan struct{} // holds one token
+	of    *tenantRuns
 	users int
 	bytes int       // that it counts for in Appender.held
 	job   appendJob // of whose turn it is
 	w     *writer   // of the last append, when that went well; used by whose turn it is
 
-	before, behind *keyLock // in Appender.recent
+	before, behind *keyLock // in tenantRuns.recent
 }
 
 // leave takes t out of its ring, and follow puts it behind another one.
@@ -98,8 +107,8 @@ func NewAppender(cfg AppenderConfig) (*Appender, error) {
 	}
 	base := Config{Now: cfg.Now, IDs: cfg.IDs, Logger: cfg.Logger, Timeout: cfg.Timeout}.withDefaults()
 	cfg.Now, cfg.IDs, cfg.Logger, cfg.Timeout = base.Now, base.IDs, base.Logger, base.Timeout
-	a := &Appender{cfg: cfg, runs: make(map[schema.RunKey]*keyLock), room: rememberedBytes}
-	a.recent.before, a.recent.behind = &a.recent, &a.recent
+	a := &Appender{cfg: cfg, room: rememberedBytes}
+	a.runs, a.tenants = make(map[schema.RunKey]*keyLock), make(map[string]*tenantRuns)
 	return a, nil
 }
 
@@ -239,8 +248,7 @@ func (a *Appender) enter(ctx context.Context, key schema.RunKey) (*keyLock, erro
 	t := a.runs[key]
 	if t == nil {
 		t = &keyLock{key: key, turn: make(chan struct{}, 1)}
-		t.follow(&a.recent)
-		a.runs[key] = t
+		a.add(t)
 	}
 	t.users++
 	a.mu.Unlock()
@@ -268,6 +276,20 @@ func (a *Appender) leave(t *keyLock) {
 	a.drop(t, size)
 }
 
+// add makes a run known. It needs mu.
+func (a *Appender) add(t *keyLock) {
+	of := a.tenants[t.key.Tenant]
+	if of == nil {
+		of = &tenantRuns{}
+		of.recent.before, of.recent.behind = &of.recent, &of.recent
+		a.tenants[t.key.Tenant] = of
+	}
+	t.of = of
+	t.follow(&of.recent)
+	of.count++
+	a.runs[t.key] = t
+}
+
 // drop releases a keyLock. size is what it holds now, 0: as much as before. One without users is kept for what it
 // remembers, until all of them hold too much.
 func (a *Appender) drop(t *keyLock, size int) {
@@ -276,17 +298,41 @@ func (a *Appender) drop(t *keyLock, size int) {
 	t.users--
 	if size > 0 {
 		a.held += size - t.bytes
+		t.of.held += size - t.bytes
 		t.bytes = size
 	}
 	t.leave()
-	t.follow(&a.recent)
-	for n := len(a.runs); a.held > a.room && n > 0; n-- {
-		old := a.recent.before
-		if old.leave(); old.users > 0 {
-			old.follow(&a.recent) // in use for longer than all others were: it is not idle
+	t.follow(&t.of.recent)
+	if a.held > a.room {
+		a.forget(a.largest())
+	}
+}
+
+// largest returns the tenant that holds most. It looks at all of them: forget makes room for many appends. It needs mu.
+func (a *Appender) largest() (most *tenantRuns) {
+	for _, of := range a.tenants {
+		if most == nil || of.held > most.held {
+			most = of
+		}
+	}
+	return most
+}
+
+// forget forgets of one tenant what was not used for longest, until a part of the room is free. It needs mu.
+func (a *Appender) forget(of *tenantRuns) {
+	for n := of.count; a.held > a.room-a.room/forgotten && n > 0; n-- {
+		old := of.recent.before
+		old.leave()
+		if old.users > 0 {
+			old.follow(&of.recent) // in use for longer than all others were: it is not idle
 			continue
 		}
 		delete(a.runs, old.key)
 		a.held -= old.bytes
+		of.held -= old.bytes
+		of.count--
+		if of.count == 0 {
+			delete(a.tenants, old.key.Tenant)
+		}
 	}
 }

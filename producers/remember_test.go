@@ -48,7 +48,8 @@ func TestRemembersWithinItsMemory(t *testing.T) {
 	for _, r := range a.runs {
 		held += r.bytes
 	}
-	for r := a.recent.behind; r != &a.recent; r = r.behind {
+	recent := &a.tenants["acme"].recent
+	for r := recent.behind; r != recent; r = r.behind {
 		listed++
 	}
 	if held != a.held || a.held > a.room || len(a.runs) < fit || len(a.runs) != listed {
@@ -56,6 +57,28 @@ func TestRemembersWithinItsMemory(t *testing.T) {
 	}
 	if r := a.runs[schema.RunKey{Tenant: "acme", Run: "run_999"}]; r == nil || r.w == nil {
 		t.Error("the run that was written last is not remembered")
+	}
+}
+
+// TestOneTenantIsForgotten: a tenant that writes many runs pushes out its own, and none of another's.
+func TestOneTenantIsForgotten(t *testing.T) {
+	a, err := NewAppender(AppenderConfig{Log: &agreeing{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.room = 100 * runBytes
+	event := []schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"a"}`)}}
+	for i := range 20 {
+		if _, err := a.Append(t.Context(), schema.RunKey{Tenant: "modest", Run: fmt.Sprint(i)}, event, AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	appendTo(t, a, "run_", 1000)
+	if of := a.tenants["modest"]; of == nil || of.count != 20 {
+		t.Errorf("of another tenant there is %+v", of)
+	}
+	if a.held > a.room || len(a.runs) < 80 {
+		t.Errorf("%d runs hold %d bytes of %d", len(a.runs), a.held, a.room)
 	}
 }
 

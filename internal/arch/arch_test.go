@@ -195,7 +195,7 @@ var floors = []floor{
 	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "persister/sqlstore", "schema"}, "migrations know what is stored in the tables, not the store"},
 	{"persister/postgres", []string{"internal/fair", "persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/export", []string{"persister", "schema", "schema/jsonscan"}, "files are made of events alone"},
-	{"persister/*", []string{"persister", "schema", "internal/natskit", "internal/backoff"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/*", []string{"persister", "schema", "internal/natskit", "internal/backoff", "internal/fair"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"protocols/sample", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "schema"}, "the sample knows the contract, and nothing of what serves it"},
 	{"protocols/native", []string{"edge/dialect", "edge/protocol", "schema", "schema/jsonscan"}, "the native routes are the edge's own, so the translation registers itself: no transport, no fanout, no other dialect"},

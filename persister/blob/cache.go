@@ -1,13 +1,15 @@
 package blob
 
 import (
-	"container/list"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"agentstream/internal/fair"
 )
 
 // fresh is the time for which a cached index is valid. Ten minutes after a run was deleted its id may be used again,
@@ -20,20 +22,26 @@ type entry struct {
 	since time.Time
 }
 
-// cache keeps the indexes that were used last. Concurrent calls for the same index read it once.
+// tenant is whose object it is.
+func (e entry) tenant() string {
+	tenant, _, _ := strings.Cut(e.name, "/")
+	return tenant
+}
+
+// cache keeps the indexes that were used last. One tenant's push out its own first. Concurrent calls for the same index
+// read it once.
 type cache struct {
 	reads *reads
 	room  int64 // bytes
 	group singleflight.Group
 
-	mu    sync.Mutex
-	order list.List // of entries, the last used first
-	names map[string]*list.Element
-	size  int64
+	mu     sync.Mutex
+	recent fair.Recent[entry]
+	names  map[string]*fair.Kept[entry]
 }
 
 func newCache(r *reads, room int64) *cache {
-	return &cache{reads: r, room: room, names: make(map[string]*list.Element)}
+	return &cache{reads: r, room: room, names: make(map[string]*fair.Kept[entry])}
 }
 
 // open returns an object. The read continues when its caller leaves, because others may wait for it.
@@ -65,13 +73,12 @@ func (c *cache) get(name string) *object {
 	if e == nil {
 		return nil
 	}
-	k := e.Value.(entry)
-	if time.Since(k.since) >= fresh {
+	if time.Since(e.Value.since) >= fresh {
 		c.remove(e)
 		return nil
 	}
-	c.order.MoveToFront(e)
-	return k.object
+	c.recent.Touch(e)
+	return e.Value.object
 }
 
 func (c *cache) put(o *object, since time.Time) {
@@ -80,10 +87,10 @@ func (c *cache) put(o *object, since time.Time) {
 	if o.bytes() > c.room || c.names[o.name] != nil {
 		return
 	}
-	c.names[o.name] = c.order.PushFront(entry{o, since})
-	c.size += o.bytes()
-	for c.size > c.room {
-		c.remove(c.order.Back())
+	e := entry{o, since}
+	c.names[o.name] = c.recent.Push(e.tenant(), int(o.bytes()), e)
+	for old, over := c.recent.Over(int(c.room)); over; old, over = c.recent.Over(int(c.room)) {
+		delete(c.names, old.name)
 	}
 }
 
@@ -96,9 +103,7 @@ func (c *cache) drop(name string) {
 	}
 }
 
-func (c *cache) remove(e *list.Element) {
-	o := e.Value.(entry)
-	c.order.Remove(e)
-	delete(c.names, o.name)
-	c.size -= o.bytes()
+func (c *cache) remove(e *fair.Kept[entry]) {
+	c.recent.Remove(e)
+	delete(c.names, e.Value.name)
 }

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,8 +34,29 @@ func TestCacheForgets(t *testing.T) {
 		want(old) // it is kept
 		time.Sleep(time.Minute)
 		want(next)
-		if c.size != int64(c.order.Front().Value.(entry).bytes()) || len(c.names) != 1 {
-			t.Fatalf("%d bytes of %d objects", c.size, len(c.names))
+		if c.recent.Weight() != int(c.recent.Last().Value.bytes()) || len(c.names) != 1 {
+			t.Fatalf("%d bytes of %d objects", c.recent.Weight(), len(c.names))
 		}
 	})
+}
+
+// TestOneTenantsIndexesGo: a tenant that reads many objects pushes out its own indexes, and none of another's.
+func TestOneTenantsIndexesGo(t *testing.T) {
+	one := &object{name: "modest/20260228/run.1", index: &Index{}}
+	room := 100 * one.bytes()
+	c := newCache(nil, room)
+	for i := range 20 {
+		c.put(&object{name: fmt.Sprintf("modest/20260228/run.%d", i), index: &Index{}}, time.Now())
+	}
+	for i := range 1000 {
+		c.put(&object{name: fmt.Sprintf("greedy/20260228/run.%d", i), index: &Index{}}, time.Now())
+	}
+	for i := range 20 {
+		if c.get(fmt.Sprintf("modest/20260228/run.%d", i)) == nil {
+			t.Errorf("index %d of another tenant has gone", i)
+		}
+	}
+	if n := c.recent.Weight(); int64(n) > room || len(c.names) != c.recent.Len() || len(c.names) < 90 {
+		t.Errorf("%d indexes hold %d bytes of %d", len(c.names), n, room)
+	}
 }

@@ -36,6 +36,7 @@ import (
 	metisserve "agentstream/protocols/metis/serve"
 	"agentstream/protocols/native"
 	nimiserve "agentstream/protocols/nimi/serve"
+	"agentstream/protocols/openai"
 	"agentstream/protocols/qoder"
 	qoderserve "agentstream/protocols/qoder/serve"
 	"agentstream/schema"
@@ -258,7 +259,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 func (f *ListenFlags) protocols() []protocol.Protocol {
 	return []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{Increments: f.Increments}), metisserve.Protocol(f.metis()),
 		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{Version: cli.Version()}), aisdk.Protocol(),
-		agui.Protocol()}
+		agui.Protocol(), openai.Protocol()}
 }
 
 // pages returns what is served to everybody. tokens is nil when none are accepted.

@@ -35,6 +35,7 @@ var spoken = []struct {
 	{"threads", "docs/dialects/langchain.md", "protocols/langgraph/openapi.yaml", []string{"/langgraph", ""}},
 	{"ai-sdk", "docs/dialects/ai-sdk.md", "protocols/aisdk/openapi.yaml", []string{""}},
 	{"ag-ui", "docs/dialects/agui.md", "protocols/agui/openapi.yaml", []string{""}},
+	{"openai", "docs/dialects/openai.md", "protocols/openai/openapi.yaml", []string{""}},
 }
 
 // pages are the routes for people with a browser.

@@ -30,7 +30,7 @@ func (s *Server) authorize(c *call) (err error) {
 	if !c.Caller.May(c.route.needs) {
 		return auth.ErrForbidden
 	}
-	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only && (c.route.named || !c.route.ticketed()) {
+	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only && (c.route.named || !c.route.checksRun()) {
 		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	return nil

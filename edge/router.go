@@ -67,6 +67,11 @@ func (rt *route) ticketed() bool {
 	return rt.stream != nil && rt.method == http.MethodGet && !rt.stream.Publishes
 }
 
+// checksRun reports whether what is done there is checked against the caller's run where the path does not name it.
+func (rt *route) checksRun() bool {
+	return rt.ticketed() || rt.transport() == dialect.SSE
+}
+
 // match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id. A name that
 // stands for nothing is no path: to who reads it, it would not have been given. Only an empty {run} is left to whoever
 // checks ids.

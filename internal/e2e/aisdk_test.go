@@ -80,3 +80,17 @@ func messageOf(name string) (id string) {
 	}
 	return id
 }
+
+// TestAISDKLive: a chat with an agent that answers, from two tabs at two nodes: messages, a stop from the other tab, approvals, a reload.
+func TestAISDKLive(t *testing.T) {
+	beside(t)
+	node, _ := needNode(t)
+	w := edgesFor(t, "http://127.0.0.1:1")
+	serveRuns(t, w.nats, "chat_", serveSession)
+	for _, sdk := range []string{"6", "7"} {
+		t.Run(sdk, func(t *testing.T) {
+			t.Parallel()
+			script(t, node, "aisdk-live.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "SDK="+sdk)
+		})
+	}
+}

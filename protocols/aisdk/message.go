@@ -10,6 +10,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
 	"agentstream/fanout"
+	"agentstream/protocols/chat"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
 )
@@ -44,7 +45,8 @@ func (m *ui) part(name, typ string) fields {
 
 func quoted(s string) json.RawMessage { return jsonscan.AppendString(nil, s) }
 
-// messages answers with the messages of a run, made of its chunks as a client makes them, for a page that begins with them.
+// messages answers with the messages of a run, made of its chunks as a client makes them, for a page that begins with
+// them.
 func messages(ctx context.Context, c *protocol.Call) error {
 	head, err := c.Head(ctx, c.Path("run"))
 	if err != nil {
@@ -87,52 +89,44 @@ func read(ctx context.Context, c *protocol.Call, after, through schema.Seq) ([]*
 	for _, m := range list {
 		for _, part := range m.Parts {
 			q, ok := p.chat.Questions.Get(jsonscan.DecodeString(schema.Field(part["approval"], "id")))
-			if ok && q.Answered && part.text("state") == "approval-requested" {
-				part["state"] = quoted("approval-responded")
-				part["approval"] = json.RawMessage(object(bytes.TrimSuffix(part["approval"], []byte("}"))).Bool("approved", q.Approved).End())
+			if ok && q.Answered {
+				if part.text("state") == "approval-requested" {
+					part["state"] = quoted("approval-responded")
+				}
+				open := object(bytes.TrimSuffix(part["approval"], []byte("}")))
+				part["approval"] = json.RawMessage(open.Bool("approved", q.Approved).End())
 			}
 		}
 	}
 	return list, nil
 }
 
-// asked returns what a person asks with a record; nil for any other.
+// asked returns what a person says with a record; nil for any other.
 func asked(run string, r schema.Record) *ui {
-	f := jsonscan.Fields(nil).Read(r.Payload())
-	if string(r.Type) != schema.TypeCommandMessage || len(r.Child) > 0 || f.Str("role") == "system" {
+	id, parts, ok := chat.Said(r)
+	if !ok {
 		return nil
 	}
-	m := &ui{ID: f.Str("message_id"), Role: "user"}
-	if m.ID == "" {
+	m := &ui{ID: id, Role: "user"}
+	if id == "" {
 		m.ID = messageID(run, r.Seq) + "-user"
 	}
-	content := f.Raw("content")
-	if jsonscan.IsString(content) {
-		m.Parts = append(m.Parts, fields{"type": quoted("text"), "text": bytes.Clone(content)})
-	}
-	for block := range jsonscan.Elements(content) {
-		f := jsonscan.Fields(nil).Read(block)
-		source := jsonscan.Fields(nil).Read(f.Object("source"))
-		media, url := source.Str("media_type"), source.Str("url")
-		if data := source.Str("data"); data != "" {
-			url = "data:" + media + ";base64," + data
+	for _, p := range parts {
+		part := fields{"type": quoted("text"), "text": quoted(p.Text)}
+		if p.URL != "" {
+			part = fields{"type": quoted("file"), "url": quoted(p.URL), "mediaType": quoted(p.Media)}
 		}
-		switch {
-		case f.Kind("text", '"') != nil:
-			m.Parts = append(m.Parts, fields{"type": quoted("text"), "text": bytes.Clone(f.Raw("text"))})
-		case url != "" && media == "":
-			media = f.Str("type") + "/*"
-			fallthrough
-		case url != "":
-			m.Parts = append(m.Parts, fields{"type": quoted("file"), "url": quoted(url), "mediaType": quoted(media)})
-		}
+		m.Parts = append(m.Parts, part)
 	}
 	return m
 }
 
 // states are those of a call after each chunk.
-var states = map[string]string{"tool-input-start": "input-streaming", "tool-input-available": "input-available", "tool-input-error": "output-error",
-	"tool-approval-request": "approval-requested", "tool-output-available": "output-available", "tool-output-error": "output-error", "tool-output-denied": "output-denied"}
+var states = map[string]string{
+	"tool-input-start": "input-streaming", "tool-input-available": "input-available", "tool-input-error": "output-error",
+	"tool-approval-request": "approval-requested", "tool-output-available": "output-available",
+	"tool-output-error": "output-error", "tool-output-denied": "output-denied",
+}
 
 // add does with a chunk what a client does, but for an input in pieces.
 func add(list []*ui, chunk []byte) []*ui {

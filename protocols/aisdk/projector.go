@@ -107,7 +107,11 @@ func (p *projector) done() {
 func (p *projector) steps(open bool) {
 	if p.step != open {
 		p.step = open
-		p.chunk(map[bool]string{true: "start-step", false: "finish-step"}[open], nil)
+		typ := "finish-step"
+		if open {
+			typ = "start-step"
+		}
+		p.chunk(typ, nil)
 	}
 }
 
@@ -136,7 +140,8 @@ func (p *projector) event(e *chat.Event) {
 	case chat.Data:
 		p.data(e.Name, e.ID, e.Value)
 	case chat.ChildState:
-		p.data("child", e.Lane, object("{").Str("child_id", e.Lane).OptStr("parent_id", e.Call).OptStr("state", e.Name).OptRaw("prompt", e.Value).End())
+		o := object("{").Str("child_id", e.Lane).OptStr("parent_id", e.Call).OptStr("state", e.Name)
+		p.data("child", e.Lane, o.OptRaw("prompt", e.Value).End())
 	case chat.Ask:
 		p.ask(e)
 	case chat.Done, chat.Aborted, chat.Failed, chat.Empty:
@@ -146,15 +151,20 @@ func (p *projector) event(e *chat.Event) {
 	}
 }
 
+// The chunks of texts and thoughts, in the order of the kinds.
+var (
+	textTypes    = [...]string{"text-start", "text-delta", "text-end"}
+	thoughtTypes = [...]string{"reasoning-start", "reasoning-delta", "reasoning-end"}
+)
+
 // text makes the chunks of a text or a thought.
 func (p *projector) text(e *chat.Event) {
 	p.steps(true)
-	typ := "text"
+	types := &textTypes
 	if e.Thinking {
-		typ = "reasoning"
+		types = &thoughtTypes
 	}
-	typ += map[chat.Kind]string{chat.TextStart: "-start", chat.TextDelta: "-delta", chat.TextEnd: "-end"}[e.Kind]
-	p.chunk(typ, func(o object) object {
+	p.chunk(types[e.Kind-chat.TextStart], func(o object) object {
 		o = o.Str("id", e.ID)
 		switch {
 		case e.Kind == chat.TextDelta:
@@ -198,7 +208,8 @@ func (p *projector) call(e *chat.Event) {
 	}
 }
 
-// data makes a part of the page's own, in the place of the one with this id. Without an id it is passed on to the page, and is no part.
+// data makes a part of the page's own, in the place of the one with this id. Without an id it is passed on to the
+// page, and is no part.
 func (p *projector) data(name, id string, payload []byte) {
 	name = strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' {
@@ -215,8 +226,8 @@ func (p *projector) data(name, id string, payload []byte) {
 	})
 }
 
-// ask asks the page for an approval and ends the body: the answer goes on with the same message. A question that was answered when
-// the stream was opened ends nothing.
+// ask asks the page for an approval and ends the body: the answer goes on with the same message. A question that was
+// answered when the stream was opened ends nothing.
 func (p *projector) ask(e *chat.Event) {
 	p.chunk("tool-approval-request", func(o object) object { return o.Str("approvalId", e.ID).Str("toolCallId", e.Call) })
 	p.steps(false)
@@ -231,8 +242,10 @@ func (p *projector) finish(reason string) {
 }
 
 // finishReasons are those of a finish chunk, by the stop reason of the log.
-var finishReasons = map[string]string{"": "stop", "end_turn": "stop", "stop": "stop", "stop_sequence": "stop", "max_tokens": "length", "length": "length",
-	"tool_use": "tool-calls", "tool_calls": "tool-calls", "refusal": "content-filter", "content_filter": "content-filter"}
+var finishReasons = map[string]string{
+	"": "stop", "end_turn": "stop", "stop": "stop", "stop_sequence": "stop", "max_tokens": "length", "length": "length",
+	"tool_use": "tool-calls", "tool_calls": "tool-calls", "refusal": "content-filter", "content_filter": "content-filter",
+}
 
 // end ends the message with how its response ended, and the body.
 func (p *projector) end(e *chat.Event) {

@@ -32,9 +32,11 @@ var format = &sse.Format{Name: "ai-sdk", NoRetry: true, Header: http.Header{"X-V
 
 // Protocol returns what an edge mounts.
 func Protocol() protocol.Protocol {
-	chat := dialect.Stream{Name: streamChat, Pattern: "POST " + Base, Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true,
-		Body: []string{"application/json", "text/plain"}}
-	resume := dialect.Stream{Name: streamResume, Pattern: "GET " + Base + "/{run}/stream", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}
+	chat := dialect.Stream{Name: streamChat, Pattern: "POST " + Base, Body: []string{"application/json", "text/plain"}}
+	resume := dialect.Stream{Name: streamResume, Pattern: "GET " + Base + "/{run}/stream"}
+	for _, st := range []*dialect.Stream{&chat, &resume} {
+		st.Transport, st.Mode, st.Shared = dialect.SSE, dialect.ModeB, true
+	}
 	return protocol.Protocol{
 		Dialect: Dialect{}, Below: []string{"/v1/ai-sdk"}, LastWords: lastWords,
 		Allow: []string{"User-Agent"}, Expose: []string{headerRun, "X-Vercel-Ai-Ui-Message-Stream"},
@@ -58,14 +60,16 @@ func (Dialect) Info() dialect.Info { return dialect.Info{Name: "ai-sdk"} }
 // AppendError writes {"error":{…}}. The page shows the text of the body.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte { return p.AppendJSON(dst) }
 
-// lastWords leaves the body broken where the response is not over: no chunk tells that, and a clean end means the opposite.
+// lastWords leaves the body broken where the response is not over: no chunk tells that, and a clean end means the
+// opposite.
 func lastWords(_ dialect.Stream, _ dialect.Problem, _ bool, end *transport.End) {
 	if !end.Clean {
 		end.Last = nil
 	}
 }
 
-// Open reads a request for the newest response, from its beginning or after so many chunks as a client has seen (startIndex).
+// Open reads a request for the newest response, from its beginning or after so many chunks as a client has seen
+// (startIndex).
 func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	req = dialect.Request{Run: in.Path["run"], Stream: in.Stream, Span: dialect.SpanNewest}
 	if err = schema.ValidRunID(req.Run); err != nil {
@@ -77,7 +81,7 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	}
 	n, err := strconv.ParseUint(seen[0], 10, 31)
 	if err != nil || len(seen) > 1 {
-		return req, dialect.Refuse(dialect.ErrBadRequest, "startIndex is not one whole number from 0 on: chunks are counted from the response's beginning")
+		return req, dialect.Refuse(dialect.ErrBadRequest, "startIndex is not one whole number from 0 on, of chunks from the beginning")
 	}
 	req.Cursor.Frames = int(n)
 	return req, nil
@@ -85,11 +89,12 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 
 // request is the request for a response of a run, as it stands in p.
 func request(run string, first schema.Seq, p *projector) dialect.Request {
-	return dialect.Request{Run: run, Stream: streamResume, Span: first.String(), Form: strconv.Itoa(p.chat.Answered(first))}
+	answered := strconv.Itoa(p.chat.Answered(first))
+	return dialect.Request{Run: run, Stream: streamResume, Span: first.String(), Form: answered}
 }
 
-// admit finds the newest response. A page that asks for a run that is not there, or has none, has nothing to resume; with ?over=204
-// also one that asks for a response that is over.
+// admit finds the newest response. A page that asks for a run that is not there, or has none, has nothing to resume;
+// with ?over=204 also one that asks for a response that is over.
 func admit(c *protocol.Call, req *dialect.Request) error {
 	ctx, cancel := c.Bounded()
 	defer cancel()
@@ -123,13 +128,15 @@ func goOn(_ *protocol.Call, at protocol.Seam) ([]dialect.Frame, error) {
 	if at.Request.Cursor.Seq == 0 {
 		return nil, nil
 	}
-	return []dialect.Frame{{Data: object("{").Str("type", "start").Str("messageId", at.Request.Run+"-"+at.Request.Span).End()}}, nil
+	start := object("{").Str("type", "start").Str("messageId", at.Request.Run+"-"+at.Request.Span).End()
+	return []dialect.Frame{{Data: start}}, nil
 }
 
 // stop commands the agent to end the response under way. A client that goes away is no command.
 func stop(ctx context.Context, c *protocol.Call) error {
 	run, status, word := c.Path("run"), http.StatusAccepted, "stopping"
-	change := protocol.Change[*projector]{Request: dialect.Request{Run: run}, Events: []schema.Event{{Type: "command.cancel", Payload: c.By([]byte(`{}`))}}}
+	cancel := schema.Event{Type: "command.cancel", Payload: c.By([]byte(`{}`))}
+	change := protocol.Change[*projector]{Request: dialect.Request{Run: run}, Events: []schema.Event{cancel}}
 	change.Allow = func(p *projector) error {
 		if p.chat.UnderWay() > 0 {
 			return nil

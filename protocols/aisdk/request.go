@@ -2,7 +2,6 @@ package aisdk
 
 import (
 	"encoding/json"
-	"strings"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
@@ -37,12 +36,12 @@ type message struct {
 	} `json:"parts"`
 }
 
-// begin writes what is new of a POST, and returns the response to stream: that to the last message of the user, or that which goes on
-// when approvals are given. What the log has already is streamed again.
+// begin writes what is new of a POST, and returns the response to stream: that to the last message of the user, or
+// that which goes on when approvals are given. What the log has already is streamed again.
 func begin(c *protocol.Call, input dialect.Input) (req dialect.Request, err error) {
 	var in post
 	if json.Unmarshal(input.Body, &in) != nil || len(in.Messages) == 0 {
-		return req, dialect.Refuse(dialect.ErrBadRequest, "the body is not what a chat transport sends: an object with id and messages")
+		return req, dialect.Refuse(dialect.ErrBadRequest, "the body is not a chat transport's: an object with id and messages")
 	}
 	if in.ID == "" {
 		in.ID = c.NewRun("chat_")
@@ -51,11 +50,8 @@ func begin(c *protocol.Call, input dialect.Input) (req dialect.Request, err erro
 	if in.Trigger == "regenerate-message" {
 		last.ID += "~" + in.Again // it is asked once more, and once for each answer that is not wanted
 	}
-	switch {
-	case last.ID == "" || len(last.ID) > chat.MaxID:
-		return req, dialect.Refuse(dialect.ErrBadRequest, "the last message has no id of 1 to %d bytes", chat.MaxID)
-	case schema.ValidRunID(in.ID) != nil:
-		return req, schema.ValidRunID(in.ID)
+	if err := schema.ValidRunID(in.ID); err != nil {
+		return req, err
 	}
 	c.Header().Set(headerRun, in.ID)
 	switch last.Role {
@@ -71,11 +67,16 @@ func begin(c *protocol.Call, input dialect.Input) (req dialect.Request, err erro
 }
 
 func say(c *protocol.Call, run string, m *message) (req dialect.Request, err error) {
-	content, err := m.content()
-	if err != nil {
-		return req, err
+	var parts []chat.Part
+	for _, p := range m.Parts {
+		switch p.Type {
+		case "text":
+			parts = append(parts, chat.Part{Text: p.Text})
+		case "file":
+			parts = append(parts, chat.Part{URL: p.URL, Media: p.MediaType, Name: p.Filename})
+		}
 	}
-	payload, err := json.Marshal(map[string]any{"content": content, "message_id": m.ID})
+	payload, err := chat.Payload(m.ID, parts)
 	if err != nil {
 		return req, err
 	}
@@ -88,38 +89,6 @@ func say(c *protocol.Call, run string, m *message) (req dialect.Request, err err
 	return request(run, first, p), nil
 }
 
-// content is what a person says, as the log has it.
-func (m *message) content() (any, error) {
-	var blocks []map[string]any
-	for _, p := range m.Parts {
-		switch p.Type {
-		case "text":
-			blocks = append(blocks, map[string]any{"type": "text", "text": p.Text})
-		case "file":
-			blocks = append(blocks, file(p.URL, p.MediaType, p.Filename))
-		}
-	}
-	switch {
-	case len(blocks) == 0:
-		return nil, dialect.Refuse(dialect.ErrBadRequest, "the last message has no part that is a text or a file")
-	case len(blocks) == 1 && blocks[0]["type"] == "text":
-		return blocks[0]["text"], nil
-	}
-	return blocks, nil
-}
-
-// file is a block of a message for a file of the page.
-func file(url, media, name string) map[string]any {
-	source, typ := map[string]any{"type": "url", "url": url}, "document"
-	if head, data, ok := strings.Cut(url, ";base64,"); ok && strings.HasPrefix(head, "data:") {
-		source = map[string]any{"type": "base64", "media_type": head[len("data:"):], "data": data}
-	}
-	if strings.HasPrefix(media, "image/") {
-		typ = "image"
-	}
-	return map[string]any{"type": typ, "source": source, "title": name}
-}
-
 func decide(c *protocol.Call, run string, m *message) (req dialect.Request, err error) {
 	var list []chat.Decision
 	for _, p := range m.Parts {
@@ -128,11 +97,12 @@ func decide(c *protocol.Call, run string, m *message) (req dialect.Request, err 
 		}
 	}
 	if len(list) == 0 || len(list) > dialect.MaxList {
-		return req, dialect.Refuse(dialect.ErrBadRequest, "the last message is the assistant's, and gives no approvals, or too many")
+		return req, dialect.Refuse(dialect.ErrBadRequest, "the last message, an assistant's, gives no approvals, or too many")
 	}
 	ctx, cancel := c.Bounded()
 	defer cancel()
-	last, p, err := chat.Decide[*projector](ctx, c, run, list, func(q chat.Question) bool { return messageID(run, q.Response) == m.ID })
+	own := func(q chat.Question) bool { return messageID(run, q.Response) == m.ID }
+	last, p, err := chat.Decide[*projector](ctx, c, run, list, own)
 	if err != nil {
 		return req, err
 	}

@@ -66,8 +66,8 @@ func answered(t *testing.T, n *edgetest.Node, run, id string, events ...schema.E
 
 func typesOf(n *edgetest.Node, run string) []string { return n.Types(run) }
 
-// TestPost: a message begins a run, is stored once whatever is sent how often, and its response is streamed from its first chunk each
-// time. Nothing else of the body is believed.
+// TestPost: a message begins a run, is stored once whatever is sent how often, and its response is streamed from its
+// first chunk each time. Nothing else of the body is believed.
 func TestPost(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
 	a := answered(t, n, "chat1", "msg1", turn("Good day.")...)
@@ -132,8 +132,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestApproval: a question about a call ends the body, its answer goes on with the same message, and two tabs that contradict each
-// other are told.
+// TestApproval: a question about a call ends the body, its answer goes on with the same message, and two tabs that
+// contradict each other are told.
 func TestApproval(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
 	asks := []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{"path":"/"}}`),
@@ -200,7 +200,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestBrokenNotEnded: a node that goes away breaks a body off, without a chunk that tells why: a clean end is the end of the response.
+// TestBrokenNotEnded: a node that goes away breaks a body off, without a chunk that tells why: a clean end is the end
+// of the response.
 func TestBrokenNotEnded(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
 	n.Says("run", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
@@ -290,5 +291,32 @@ func TestBadInput(t *testing.T) {
 	n.Says("long", turn("x")...)
 	if a := n.Do("GET", base+"/long/stream?startIndex=99", ""); a.Status != 409 {
 		t.Errorf("beyond the end: %d %s", a.Status, a.Body)
+	}
+}
+
+// TestCredentialOfOneRun: who may see one run alone talks in it, and in no other.
+func TestCredentialOfOneRun(t *testing.T) {
+	n := edgetest.Share().Start(t, aisdk.Protocol())
+	n.Says("mine", turn("x")...)
+	n.Says("other", turn("x")...)
+	const as = "run:mine"
+	done := make(chan edgetest.Answer, 1)
+	go func() {
+		done <- n.Do("POST", base, says("mine", "m", "hello"), kind, "application/json", edgetest.As, as)
+	}()
+	edgetest.Eventually(t, "it is stored", func() bool { return len(n.Types("mine")) == 6 })
+	n.Says("mine", turn("y")...)
+	if a := <-done; a.Status != 200 || len(chunks(a.Body)) != 9 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	for path, status := range map[string]int{"/mine/messages": 200, "/mine/stream": 200, "/other/messages": 404, "/other/stream": 404} {
+		if a := n.Do("GET", base+path, "", edgetest.As, as); a.Status != status {
+			t.Errorf("%s: %d %s", path, a.Status, a.Body)
+		}
+	}
+	for _, run := range []string{"other", "nothing", ""} {
+		if a := n.Do("POST", base, says(run, "m", "hello"), kind, "application/json", edgetest.As, as); a.Status != 404 {
+			t.Errorf("POST to %q: %d %s", run, a.Status, a.Body)
+		}
 	}
 }

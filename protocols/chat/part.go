@@ -44,7 +44,7 @@ func (r *Reader) step(t *assemble.Transition) {
 	case assemble.TurnBegin:
 		r.now.turn = r.now.turn || child == ""
 	case assemble.TurnEnd:
-		if child == "" && (r.typ == schema.TypeTurnEnd || r.typ == schema.TypeTurnStart) {
+		if child == "" && (string(r.typ) == schema.TypeTurnEnd || string(r.typ) == schema.TypeTurnStart) {
 			r.turnEnds()
 		}
 	case assemble.ChildBegin:
@@ -63,7 +63,7 @@ func (r *Reader) step(t *assemble.Transition) {
 			r.add(Event{Kind: Message, Lane: child, Name: r.now.model})
 		}
 	case assemble.MessageClose:
-		if t.Message.Role == "assistant" && r.typ == schema.TypeMessageEnd {
+		if t.Message.Role == "assistant" && string(r.typ) == schema.TypeMessageEnd {
 			r.add(Event{Kind: Usage, Lane: child, Name: r.now.model, Value: r.payload})
 		}
 	case assemble.CallStart:
@@ -107,7 +107,9 @@ func (r *Reader) textBlock(t *assemble.Transition) {
 		if i < 0 {
 			i = len(r.now.parts)
 			id := t.Message.Start.String() + "-" + strconv.Itoa(t.Block.Place)
-			r.now.parts = append(r.now.parts, part{t.Lane.Child, t.Message.Start, t.Block.Place, t.Block.Kind == assemble.Thinking, id, nil})
+			begun := part{lane: t.Lane.Child, start: t.Message.Start, place: t.Block.Place, id: id}
+			begun.thinking = t.Block.Kind == assemble.Thinking
+			r.now.parts = append(r.now.parts, begun)
 			r.addText(TextStart, i, Event{})
 		}
 		r.addText(TextDelta, i, Event{Low: t.Low, Text: t.Text})
@@ -338,14 +340,15 @@ func Approves(answer []byte) bool {
 
 // datas are the types of data, with their names and the field that is the id.
 var datas = map[string][2]string{
-	schema.TypeToolOutputDelta: {"tool-output", ""}, schema.TypeStateValues: {"state", ""}, schema.TypeStateUpdate: {"state-update", ""},
-	schema.TypeTaskStart: {"task", "task_id"}, schema.TypeTaskEnd: {"task", "task_id"}, schema.TypeProgress: {"progress", ""}, schema.TypeLoss: {"loss", ""},
+	schema.TypeToolOutputDelta: {"tool-output", ""}, schema.TypeStateValues: {"state", ""},
+	schema.TypeStateUpdate: {"state-update", ""}, schema.TypeTaskStart: {"task", "task_id"},
+	schema.TypeTaskEnd: {"task", "task_id"}, schema.TypeProgress: {"progress", ""}, schema.TypeLoss: {"loss", ""},
 }
 
 // record reads what assemble does not.
 func (r *Reader) record(lane string) {
 	e := Event{Kind: Data, Lane: lane, Value: r.payload}
-	switch r.typ {
+	switch string(r.typ) {
 	case schema.TypeInputAnswered, "command.answer":
 		r.answer(lane)
 		return
@@ -358,8 +361,8 @@ func (r *Reader) record(lane string) {
 		}
 		return
 	default:
-		name, own := strings.CutPrefix(r.typ, "custom.")
-		of, known := datas[r.typ]
+		name, own := strings.CutPrefix(string(r.typ), "custom.")
+		of, known := datas[string(r.typ)]
 		if !own && !known {
 			return
 		}
@@ -374,7 +377,8 @@ func (r *Reader) record(lane string) {
 	r.add(e)
 }
 
-// addFile keeps a piece of a file. Pieces are encoded each by itself, so only those fit together that have no padding.
+// addFile keeps a piece of a file. Pieces are encoded each by itself, so only those fit together that have no
+// padding.
 func (r *Reader) addFile() {
 	piece := jsonscan.Inner(r.Field("data"))
 	if bytes.HasSuffix(r.now.file, []byte("=")) || len(r.now.file)+len(piece) > maxFile {

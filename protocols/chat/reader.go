@@ -1,8 +1,8 @@
 package chat
 
 import (
+	"bytes"
 	"slices"
-	"strings"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -20,13 +20,13 @@ const (
 	Begin Kind = iota + 1
 	// Message means that a message of the assistant begins. Name is its model.
 	Message
-	// TextStart, TextDelta and TextEnd are of a text, or a thought if Thinking is set. It starts with its first delta, which is not
-	// empty. Value of TextEnd is an object with signature and citations, nil for none.
+	// TextStart, TextDelta and TextEnd are of a text, or a thought if Thinking is set. It starts with its first
+	// delta, which is not empty. Value of TextEnd is an object with signature and citations, nil for none.
 	TextStart
 	TextDelta
 	TextEnd
-	// CallStart means that a call of a tool is known, whose input may come in pieces (CallDelta). Each call has one CallInput, with its
-	// whole input, or one CallBroken, with why there is none. Name is the tool.
+	// CallStart means that a call of a tool is known, whose input may come in pieces (CallDelta). Each call has one
+	// CallInput, with its whole input, or one CallBroken, with why there is none. Name is the tool.
 	CallStart
 	CallDelta
 	CallInput
@@ -35,8 +35,8 @@ const (
 	CallResult
 	CallFailed
 	CallDenied
-	// Ask is a question about an open call: ID is the question's, Call the call's, Nth its number in the response, from 1. Value is
-	// the payload.
+	// Ask is a question about an open call: ID is the question's, Call the call's, Nth its number in the response,
+	// from 1. Value is the payload.
 	Ask
 	// Usage is the end of a message. Name is its model, Value the payload.
 	Usage
@@ -44,7 +44,8 @@ const (
 	File
 	// Data is all else that a page may show. Name is what it is, ID what it replaces, "" for nothing.
 	Data
-	// ChildState means that a child has begun or has another state, which is Name. Value is the prompt that it was given.
+	// ChildState means that a child has begun or has another state, which is Name. Value is the prompt that it was
+	// given.
 	ChildState
 	// Done, Aborted and Failed end a response. Why is the reason of its end, or of the last stop.
 	Done
@@ -95,7 +96,7 @@ type Reader struct {
 	size      int                        // of ids, in bytes
 	cancelled schema.Seq                 // the newest command to cancel
 	events    []Event
-	typ       string
+	typ       []byte // of the record at hand
 	seq       schema.Seq
 	payload   []byte
 }
@@ -127,14 +128,18 @@ func New() *Reader { return &Reader{run: assemble.New(assemble.Limits{})} }
 // Clone returns a copy.
 func (r *Reader) Clone() *Reader {
 	c := *r
-	c.Spans, c.Said, c.Questions, c.run, c.calls = r.Spans.Clone(), r.Said.Clone(), r.Questions.Clone(), r.run.Clone(), r.calls.Clone()
-	c.queue, c.now.parts, c.now.file, c.events, c.payload = slices.Clip(r.queue), slices.Clone(r.now.parts), slices.Clip(r.now.file), nil, nil
+	c.Spans, c.Said, c.Questions = r.Spans.Clone(), r.Said.Clone(), r.Questions.Clone()
+	c.run, c.calls = r.run.Clone(), r.calls.Clone()
+	c.queue, c.now.parts, c.now.file = slices.Clip(r.queue), slices.Clone(r.now.parts), slices.Clip(r.now.file)
+	c.events, c.payload = nil, nil
 	return &c
 }
 
 // Size is about what is remembered, in bytes.
 func (r *Reader) Size() int {
-	return 512 + r.run.Size() + r.Spans.Size() + r.size + 96*(r.Said.Len()+r.Questions.Len()+r.calls.Len()) + len(r.now.file)
+	const each = 96
+	known := r.Said.Len() + r.Questions.Len() + r.calls.Len()
+	return 512 + r.run.Size() + r.Spans.Size() + r.size + each*known + len(r.now.file)
 }
 
 // UnderWay returns the first record of the response under way, 0 when none is.
@@ -164,17 +169,26 @@ func (r *Reader) Next(rec schema.Record) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.events, r.typ, r.seq, r.payload = r.events[:0], string(rec.Type), rec.Seq, r.run.Head().Payload
+	r.events, r.typ, r.seq, r.payload = r.events[:0], rec.Type, rec.Seq, r.run.Head().Payload
 	if len(rec.Child) == 0 {
 		r.follow()
 	}
 	for i := range steps {
 		r.step(&steps[i])
 	}
-	if r.now.first > 0 {
+	if r.now.first > 0 && !piece(rec.Type) {
 		r.record(string(rec.Child))
 	}
 	return r.events, nil
+}
+
+// piece reports whether a record is all that assemble has read of it, as most are.
+func piece(typ []byte) bool {
+	switch string(typ) {
+	case schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta:
+		return true
+	}
+	return false
 }
 
 // add appends an event of the response under way.
@@ -189,22 +203,24 @@ func (r *Reader) add(e Event) {
 
 // follow begins a response with the record that is its first.
 func (r *Reader) follow() {
-	switch {
-	case r.typ == schema.TypeCommandMessage:
+	switch typ := r.typ; string(typ) {
+	case schema.TypeCommandMessage:
 		r.ask()
-	case r.typ == schema.TypeCommandsTaken:
+	case schema.TypeCommandsTaken:
 		n, _ := jsonscan.WholeNumber(r.Field("through"))
 		r.taken(schema.Seq(n))
-	case r.typ == "command.cancel":
+	case "command.cancel":
 		r.cancelled = r.seq
-	case r.now.first == 0 && works(r.typ):
-		r.Spans.Begin(r.seq.String(), r.seq)
-		r.now = response{first: r.seq}
+	default:
+		if r.now.first == 0 && works(typ) {
+			r.Spans.Begin(r.seq.String(), r.seq)
+			r.now = response{first: r.seq}
+		}
 	}
 }
 
-// taken reads that the agent has dealt with commands: messages that it has taken into the response under way, and those that were
-// cancelled before it began with them.
+// taken reads that the agent has dealt with commands: messages that it has taken into the response under way, and
+// those that were cancelled before it began with them.
 func (r *Reader) taken(through schema.Seq) {
 	for len(r.queue) > 0 && r.queue[0] <= through && r.now.started {
 		r.close(r.queue[0])
@@ -216,14 +232,12 @@ func (r *Reader) taken(through schema.Seq) {
 }
 
 // works reports whether an agent that answers nobody in particular begins a response with a record.
-func works(typ string) bool {
-	switch family, _, _ := strings.Cut(typ, "."); family {
-	case "turn":
-		return typ == schema.TypeTurnStart
+func works(typ []byte) bool {
+	switch family, _, _ := bytes.Cut(typ, []byte(".")); string(family) {
 	case "message", "block", "text", "reasoning", "tool", "data", "plan":
-		return typ != schema.TypeMessageEnd && typ != schema.TypeBlockEnd && typ != schema.TypeToolEnd
+		return !bytes.HasSuffix(typ, []byte(".end"))
 	}
-	return typ == schema.TypeInputRequested
+	return string(typ) == schema.TypeTurnStart || string(typ) == schema.TypeInputRequested
 }
 
 // ask begins the response to what a person says, or lets it wait for the one that is under way.
@@ -290,7 +304,7 @@ func (r *Reader) end(how Kind, why string) {
 
 // turnEnds ends the response with its turn.
 func (r *Reader) turnEnds() {
-	if r.typ == schema.TypeTurnStart { // another one has begun
+	if string(r.typ) == schema.TypeTurnStart { // another one has begun
 		r.end(Done, "")
 		r.follow()
 		return

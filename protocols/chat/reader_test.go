@@ -123,8 +123,8 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// TestAnyRun reads scenarios and runs that are drawn: what opens closes, once and before the end, and a copy made anywhere goes on as
-// the original does.
+// TestAnyRun reads scenarios and runs that are drawn: what opens closes, once and before the end, and a copy made
+// anywhere goes on as the original does.
 func TestAnyRun(t *testing.T) {
 	all := schematest.All()
 	for seed := range uint64(60) {

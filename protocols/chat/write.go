@@ -20,9 +20,12 @@ type State interface {
 	Chat() *Reader
 }
 
-// Say stores a message of a person, once for its id, which is message_id of the payload, and begins the run if it is not there. It
-// returns the first record of the response, and the projector as it is then. The caller needs the scope write where the run is new.
-func Say[P State](ctx context.Context, c *protocol.Call, run, id string, payload json.RawMessage) (first schema.Seq, p P, err error) {
+// Say stores a message of a person, once for its id, which is message_id of the payload, and begins the run if it is
+// not there. It returns the first record of the response, and the projector as it is then. The caller needs the scope
+// write where the run is new.
+func Say[P State](
+	ctx context.Context, c *protocol.Call, run, id string, payload json.RawMessage,
+) (first schema.Seq, p P, err error) {
 	said := schema.Event{Type: schema.TypeCommandMessage, Payload: c.By(payload)}
 	req := dialect.Request{Run: run}
 	change := protocol.Change[P]{Request: req, Events: []schema.Event{said}, Allow: func(p P) error {
@@ -68,10 +71,12 @@ type Decision struct {
 	Why      string
 }
 
-// Decide stores answers to questions of one response, those that are not stored already, and returns the newest of the questions. Of
-// two answers that contradict each other the later one wraps dialect.ErrGone. own reports whether a question is of the message that the
-// client means; the error for one that is not wraps dialect.ErrNotFound.
-func Decide[P State](ctx context.Context, c *protocol.Call, run string, list []Decision, own func(Question) bool) (last Question, p P, err error) {
+// Decide stores answers to questions of one response, those that are not stored already, and returns the newest of
+// the questions. Of two answers that contradict each other the later one wraps dialect.ErrGone. own reports whether a
+// question is of the message that the client means; the error for one that is not wraps dialect.ErrNotFound.
+func Decide[P State](
+	ctx context.Context, c *protocol.Call, run string, list []Decision, own func(Question) bool,
+) (last Question, p P, err error) {
 	req := dialect.Request{Run: run}
 	change := protocol.Change[P]{Request: req, Plan: func(_ schema.Head, p P) (events []schema.Event, err error) {
 		last = Question{}
@@ -119,7 +124,7 @@ func (d Decision) event(c *protocol.Call) schema.Event {
 	if d.Approved {
 		result = "allow"
 	}
-	answer := jsonscan.Object("{").Str("type", "user.tool_confirmation").Str("result", result).OptStr("deny_message", d.Why).End()
-	payload := jsonscan.Object("{").Str("request_id", d.ID).Raw("answer", answer).End()
+	answer := jsonscan.Object("{").Str("type", "user.tool_confirmation").Str("result", result)
+	payload := jsonscan.Object("{").Str("request_id", d.ID).Raw("answer", answer.OptStr("deny_message", d.Why).End()).End()
 	return schema.Event{Type: "command.answer", Payload: c.By(json.RawMessage(payload))}
 }

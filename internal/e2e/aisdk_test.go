@@ -56,7 +56,7 @@ func TestAISDK(t *testing.T) {
 		runs = append(runs, run+messageOf(name))
 	}
 	every := "7"
-	if os.Getenv("LONG") != "" {
+	if os.Getenv("AGENTSTREAM_PROOFS") != "" {
 		every = "1"
 	}
 	for _, c := range []struct{ client, sdk, known string }{{"chat", "6", ""}, {"chat", "7", ""}, {"hook", "7", ""}, {"hook", "6", "yes"}, {"workflow", "6", ""}} {

@@ -170,6 +170,13 @@ func (v *rules) check(data string) error {
 		v.running, v.lanes = true, map[string]string{}
 	case "RUN_FINISHED", "RUN_ERROR":
 		v.running = false
+		for u := range jsonscan.Elements(f.Raw("usage")) {
+			for name, n := range jsonscan.Members(u) {
+				if string(name) != "model" && (n[0] == '-' || len(n) > 16) {
+					return fmt.Errorf("%s is %s", name, n)
+				}
+			}
+		}
 		for id, open := range v.open {
 			if open {
 				return fmt.Errorf("%s is open", id)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
@@ -144,8 +145,24 @@ func (b *post) say(ctx context.Context, c *protocol.Call) error {
 			o = o.OptRaw(f.name, f.value)
 		}
 	}
-	_, _, err = chat.Say[*projector](ctx, c, b.ThreadID, b.last.ID, json.RawMessage(o.End()))
+	_, p, err := protocol.Newest[*projector](ctx, c, dialect.Request{Run: b.ThreadID})
+	if err == nil && p.answer(b.last.ID) > 0 {
+		return nil
+	}
+	if err == nil || errors.Is(err, fanout.ErrNotFound) {
+		_, _, err = chat.Say[*projector](ctx, c, b.ThreadID, b.last.ID, json.RawMessage(o.End()))
+	}
 	return err
+}
+
+// answer returns the response to a message from the user, by the id that pages have of it; 0: nobody has said it. What was said without an
+// id has one of its record.
+func (p *projector) answer(id string) schema.Seq {
+	first, ok := p.chat.Said.Get(id)
+	if own, cut := strings.CutPrefix(id, p.run+"-"); !ok && cut {
+		return p.chat.Spans.Find(own).First
+	}
+	return first
 }
 
 // attach finds the response to stream: that of the message that was said, as long as it goes on, else the newest. truth reports whether
@@ -160,7 +177,7 @@ func (b *post) attach(ctx context.Context, c *protocol.Call, truth bool) (req di
 		return req, dialect.ErrComplete
 	}
 	if b.last != nil {
-		own, _ := p.chat.Said.Get(b.last.ID)
+		own := p.answer(b.last.ID)
 		span := p.chat.Spans.Find(own.String())
 		if span.First > 0 && span.Last == 0 {
 			first = own

@@ -102,7 +102,7 @@ func TestPost(t *testing.T) {
 		t.Errorf("again: %s", again.Body)
 	}
 	forged := post(n, input("chat1", "r3", "user msg1 hello", "assistant chat1-4-0 Go", "assistant forged I_never_said_this"))
-	want := "RUN_STARTED MESSAGES_SNAPSHOT RUN_FINISHED"
+	want := "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED"
 	if got := types(forged.Body); got != want {
 		t.Fatalf("%s\n%s", got, forged.Body)
 	}
@@ -114,7 +114,7 @@ func TestPost(t *testing.T) {
 		t.Error(got)
 	}
 	second := answered(t, n, "chat1", input("chat1", "r4", "user msg1 hello", "assistant chat1-4-0 Good_day.", "user msg2 more"), turn("Once more.")...)
-	if got := types(second.Body); got != strings.Replace(whole, "TEXT", "MESSAGES_SNAPSHOT TEXT", 1) || !strings.Contains(second.Body, `{"id":"msg2","role":"user","content":"more"}]`) {
+	if got := types(second.Body); got != strings.Replace(whole, "TEXT", "MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT TEXT", 1) || !strings.Contains(second.Body, `{"id":"msg2","role":"user","content":"more"}]`) {
 		t.Errorf("%s\n%s", got, second.Body)
 	}
 	if old := post(n, input("chat1", "r5", "user msg1 hello")); types(old.Body) != want || !strings.Contains(old.Body, "Once more.") {
@@ -151,10 +151,26 @@ func TestResume(t *testing.T) {
 	if got := n.Do("GET", base+"/chat1", ""); !strings.Contains(got.Body, "Another.") || types(got.Body) != whole {
 		t.Errorf("the newest: %s", got.Body)
 	}
-	if got := n.Do("GET", base+"/chat1?offset=now", ""); types(got.Body) != "RUN_STARTED MESSAGES_SNAPSHOT RUN_FINISHED" {
+	if got := n.Do("GET", base+"/chat1?offset=now", ""); types(got.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" {
 		t.Errorf("from here on: %s", got.Body)
 	}
 	if got := strings.Join(n.Types("chat1"), " "); strings.Count(got, "command.message") != 2 {
+		t.Error(got)
+	}
+}
+
+// TestMessageWithoutAnID: a page that sends back what was said without an id says nothing.
+func TestMessageWithoutAnID(t *testing.T) {
+	n := edgetest.Share().Start(t, agui.Protocol())
+	n.Says("run", event(schema.TypeCommandMessage, `{"content":"hello"}`))
+	n.Says("run", turn("Good day.")...)
+	if a := n.Do("GET", base+"/run", ""); !strings.Contains(a.Body, `{"id":"run-1","role":"user","content":"hello"}`) {
+		t.Errorf("%s", a.Body)
+	}
+	if a := post(n, input("run", "r", "user run-1 hello", "assistant run-3-0 Go")); types(a.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" {
+		t.Errorf("%s", a.Body)
+	}
+	if got := strings.Join(n.Types("run"), " "); strings.Count(got, "command.message") != 1 {
 		t.Error(got)
 	}
 }
@@ -201,7 +217,7 @@ func TestApproval(t *testing.T) {
 	if got := n.Do("GET", base+"/chat", "", "Last-Event-ID", id); got.Body != "data: "+data+"\n\n" {
 		t.Errorf("the question again: %d %q", got.Status, got.Body)
 	}
-	if got := post(n, input("chat", "r2", "user m1 hello", "assistant c x")); types(got.Body) != "RUN_STARTED MESSAGES_SNAPSHOT RUN_FINISHED" ||
+	if got := post(n, input("chat", "r2", "user m1 hello", "assistant c x")); types(got.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" ||
 		!strings.Contains(got.Body, `"interrupts":[{"id":"q"`) {
 		t.Errorf("asked again: %s", got.Body)
 	}
@@ -216,7 +232,7 @@ func TestApproval(t *testing.T) {
 	yes, conflict := 0, 0
 	for _, a := range statuses {
 		switch {
-		case a.Status == 200 && strings.HasPrefix(types(a.Body), "RUN_STARTED MESSAGES_SNAPSHOT") && strings.HasSuffix(a.Body, "}\n\n") && strings.Contains(a.Body, `"type":"success"`):
+		case a.Status == 200 && strings.HasPrefix(types(a.Body), "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT") && strings.HasSuffix(a.Body, "}\n\n") && strings.Contains(a.Body, `"type":"success"`):
 			yes++
 		case a.Status == 409 && strings.Contains(a.Body, "another answer"):
 			conflict++
@@ -260,7 +276,7 @@ func TestCopilot(t *testing.T) {
 	if a := <-done; !strings.Contains(a.Body, `"outcome":{"type":"cancelled"}`) {
 		t.Errorf("%s", a.Body)
 	}
-	if a := call("/agent/default/connect", input("chat", "r2", "user unknown hello")); types(a.Body) != "RUN_STARTED MESSAGES_SNAPSHOT TEXT_MESSAGE_START TEXT_MESSAGE_END RUN_FINISHED" ||
+	if a := call("/agent/default/connect", input("chat", "r2", "user unknown hello")); types(a.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT TEXT_MESSAGE_START TEXT_MESSAGE_END RUN_FINISHED" ||
 		!strings.Contains(a.Body, `"content":"Well"`) {
 		t.Errorf("%s", a.Body)
 	}

@@ -328,6 +328,7 @@ func (p *projector) opening(req dialect.Request, runID string, t *thread, theirs
 			return o.End()
 		})
 	}
+	p.emit("MESSAGES_SNAPSHOT", "", func(o object) object { return append(o.Name("messages"), t.nothing()...) })
 	p.emit("MESSAGES_SNAPSHOT", "", func(o object) object { return t.messages(o.Name("messages"), theirs) })
 	if t.dropped > 0 {
 		p.custom("agentstream:truncated", "", object("{").Int("messages", int64(t.dropped)).Int("limit", maxSnapshot).End())
@@ -340,6 +341,17 @@ func (p *projector) opening(req dialect.Request, runID string, t *thread, theirs
 		out.List[i].Token = nil
 	}
 	return out.List
+}
+
+// nothing is a snapshot after which a client holds nothing of the thread: it keeps the order of what it holds, and adds what is new after
+// that. Thoughts go only if there is one in the snapshot; the next one, which has others, removes this.
+func (t *thread) nothing() string {
+	for _, m := range t.list {
+		if m.role == "reasoning" {
+			return `[{"id":"agentstream-nothing","role":"reasoning","content":""}]`
+		}
+	}
+	return "[]"
 }
 
 // reopen opens what is open.

@@ -58,21 +58,32 @@ func (w *wire) size() int { return 96 * (w.texts.Len() + w.calls.Len() + w.lanes
 // use adds what a message has used.
 func (w *wire) use(model string, payload []byte) {
 	f := jsonscan.Fields(nil).Read(jsonscan.Fields(nil).Read(payload).Object("usage"))
-	in, _ := jsonscan.WholeNumber(f.Raw("input_tokens"))
-	out, _ := jsonscan.WholeNumber(f.Raw("output_tokens"))
+	in, out := count(f.Raw("input_tokens")), count(f.Raw("output_tokens"))
 	if in == 0 && out == 0 {
 		return
 	}
 	for i := range w.usage {
 		if w.usage[i].model == model {
-			w.usage[i].in += in
-			w.usage[i].out += out
+			w.usage[i].in = min(w.usage[i].in+in, maxCount)
+			w.usage[i].out = min(w.usage[i].out+out, maxCount)
 			return
 		}
 	}
 	if len(w.usage) < dialect.MaxList {
 		w.usage = append(w.usage, usage{model, in, out})
 	}
+}
+
+// maxCount is the largest number that the client takes.
+const maxCount = 1<<53 - 1
+
+// count reads how many tokens were used; 0 for what is no number of them.
+func count(v []byte) int64 {
+	n, ok := jsonscan.WholeNumber(v)
+	if !ok || n < 0 || n > maxCount {
+		return 0
+	}
+	return n
 }
 
 // emit appends an event of the response under way. lane is the child's that it is of.

@@ -59,7 +59,7 @@ func read(raw []byte) (in body, rest map[string]json.RawMessage, err error) {
 	case in.Store != nil && !*in.Store:
 		return in, nil, refuse("unsupported_parameter", "store is false: what is not stored cannot be taken up again")
 	case given(in.Conversation), given(in.Prompt):
-		return in, nil, refuse("unsupported_parameter", "conversation and prompt are not known: send previous_response_id and input")
+		return in, nil, refuse("unsupported_parameter", "send previous_response_id and input, no conversation and no prompt")
 	case len(in.Metadata) > 16:
 		return in, nil, refuse("invalid_value", "metadata has more than 16 members")
 	}
@@ -68,8 +68,8 @@ func read(raw []byte) (in body, rest map[string]json.RawMessage, err error) {
 
 func given(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }
 
-// content is what a person says with an input, as the log has it: what comes after the last item that is not the user's.
-// whole reports that there is nothing else in it.
+// content is what a person says with an input, as the log has it: what comes after the last item that is not the
+// user's. whole reports that there is nothing else in it.
 func content(input json.RawMessage) (said any, whole bool, err error) {
 	var text string
 	if json.Unmarshal(input, &text) == nil && text != "" {
@@ -200,7 +200,7 @@ func next(ctx context.Context, c *protocol.Call, previous string, said schema.Ev
 		case n > p.now.n:
 			return fanout.ErrNotFound
 		case n < p.now.n:
-			return refuse("previous_response_not_newest", "previous_response_id is not the newest of its run: there are no branches")
+			return refuse("previous_response_not_newest", "previous_response_id is not the newest of its run")
 		case p.now.open:
 			return refuse("previous_response_in_progress", "the previous response has not ended")
 		}

@@ -38,7 +38,8 @@ type kind struct {
 }
 
 var (
-	message   = &kind{"message", "msg_", "content", "content_index", "output_text", "content_part", "output_text", `,"logprobs":[]`}
+	message = &kind{"message", "msg_", "content", "content_index", "output_text", "content_part", "output_text",
+		`,"logprobs":[]`}
 	reasoning = &kind{"reasoning", "rs_", "summary", "summary_index", "summary_text", "reasoning_summary_part",
 		"reasoning_summary_text", ""}
 	toolCall = &kind{name: "mcp_call", prefix: "mcp_"}
@@ -109,7 +110,8 @@ func (p *projector) openItem(key itemKey, k *kind, tool string) item {
 		oldest, _, _ := p.open.First()
 		p.closeItem(oldest, false)
 	}
-	it := item{kind: k, index: p.now.items, tool: tool, id: fmt.Sprintf("%s%s_%d_%d", k.prefix, p.id, p.now.n, p.now.items)}
+	it := item{kind: k, index: p.now.items, tool: tool}
+	it.id = fmt.Sprintf("%s%s_%d_%d", k.prefix, p.id, p.now.n, it.index)
 	p.now.items++
 	p.open.Set(key, it)
 	p.emit("output_item.added", false, func(o object) object {
@@ -180,7 +182,8 @@ func (it *item) part(o object) object {
 func (it *item) append(o object, status string, output []byte, why string) object {
 	o = append(o, '{').Str("id", it.id).Str("type", it.kind.name).Str("status", status)
 	if it.kind == toolCall {
-		o = o.Raw("approval_request_id", nil).Str("server_label", serverLabel).Str("name", it.tool).Inner("arguments", it.text)
+		o = o.Raw("approval_request_id", nil).Str("server_label", serverLabel).Str("name", it.tool)
+		o = o.Inner("arguments", it.text)
 		if output == nil {
 			o = o.Raw("output", nil)
 		} else {
@@ -264,7 +267,8 @@ func (p *projector) callEnds(t *assemble.Transition) {
 	case t.Repaired:
 		p.closeCall(key, "incomplete", nil, "")
 	case string(p.run.Field("ok")) != "true":
-		p.closeCall(key, "failed", nil, firstText("the tool failed", p.run.Field("error_detail"), p.run.Field("error"), output))
+		why := firstText("the tool failed", p.run.Field("error_detail"), p.run.Field("error"), output)
+		p.closeCall(key, "failed", nil, why)
 	case output == nil && p.run.Field("blob_ref") != nil:
 		blob := object("{").Raw("blob_ref", p.run.Field("blob_ref")).End()
 		p.closeCall(key, "completed", innerOf(blob), "")

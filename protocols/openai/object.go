@@ -9,8 +9,8 @@ import (
 )
 
 // echoed are what a response says of its request, each with what stands there when nothing was asked.
-var echoed = [...][2]string{{"instructions", "null"}, {"parallel_tool_calls", "true"}, {"temperature", "null"}, {"top_p", "null"},
-	{"previous_response_id", "null"}, {"background_options", ""}}
+var echoed = [...][2]string{{"instructions", "null"}, {"parallel_tool_calls", "true"}, {"temperature", "null"},
+	{"top_p", "null"}, {"previous_response_id", "null"}, {"background_options", ""}}
 
 // echo returns what is echoed of a request.
 func echo(asked jsonscan.Fields) []byte {
@@ -30,7 +30,8 @@ func (p *projector) appendResponse(o object) object {
 	o = o.Str("status", r.status).Str("model", cmp.Or(r.model, "unknown"))
 	o = append(o.Name("error"), "null"...)
 	if r.status == "failed" {
-		o = append(o[:len(o)-len("null")], '{').Str("code", "server_error").Str("message", cmp.Or(r.why, "the run has failed and gave no reason")).End()
+		why := cmp.Or(r.why, "the run has failed and gave no reason")
+		o = append(o[:len(o)-len("null")], '{').Str("code", "server_error").Str("message", why).End()
 	}
 	o = append(o.Name("incomplete_details"), "null"...)
 	if r.lacks != "" {

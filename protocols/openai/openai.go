@@ -72,7 +72,8 @@ func complete(c *protocol.Call) error {
 	return nil
 }
 
-// lastWords leaves the body broken where the response goes on: an event for it would need a number that the log has not.
+// lastWords leaves the body broken where the response goes on: an event for it would need a number that the log has
+// not.
 func lastWords(_ dialect.Stream, _ dialect.Problem, _ bool, end *transport.End) {
 	if !end.Clean {
 		end.Last = nil
@@ -129,7 +130,7 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	}
 	n, err := strconv.ParseUint(after[0], 10, 31)
 	if err != nil || len(after) > 1 || n >= 1<<31-1 {
-		return req, dialect.Refuse(dialect.ErrBadRequest, "starting_after is not one sequence_number, a whole number from 0 on")
+		return req, dialect.Refuse(dialect.ErrBadRequest, "starting_after is not one whole number from 0 on")
 	}
 	req.Cursor.Frames = int(n) + 1
 	return req, nil

@@ -100,7 +100,7 @@ func (p *projector) Admit(req dialect.Request) error {
 		total = p.now.events
 	}
 	if req.Cursor.Frames > total && n <= p.now.n {
-		return dialect.RefuseAs("cursor_ahead", dialect.ErrBadRequest, "starting_after is beyond the newest event of this response, %d", total-1)
+		return refuse("cursor_ahead", "starting_after is beyond the newest event of this response, %d", total-1)
 	}
 	return nil
 }
@@ -169,7 +169,8 @@ func (p *projector) begin(r schema.Record) {
 	family, _, _ := strings.Cut(p.typ, ".")
 	switch {
 	case len(r.Child) > 0:
-	case family == "command", family == "session", family == "plan", p.text("state") == string(schema.StateAwaitingApproval):
+	case family == "command", family == "session", family == "plan",
+		p.text("state") == string(schema.StateAwaitingApproval):
 		p.now.status = statusNew
 	}
 	p.heard()
@@ -212,7 +213,8 @@ func (p *projector) named(model string) {
 
 // step makes the events of a step of the root.
 func (p *projector) step(t *assemble.Transition) {
-	if p.now.status == statusNew && (p.worked(t) || t.Kind == assemble.StateChange && t.Lane.State == schema.StateRunning) {
+	running := t.Kind == assemble.StateChange && t.Lane.State == schema.StateRunning
+	if p.now.status == statusNew && (running || p.worked(t)) {
 		p.now.status = statusNow
 		p.response(statusNow, false)
 	}
@@ -305,7 +307,8 @@ func (p *projector) emit(typ string, last bool, fill func(object) object) {
 		return
 	}
 	p.buf = fill(append(p.buf[:0], '{').Str("type", "response."+typ).Int("sequence_number", int64(n)))
-	p.out.Add(dialect.Frame{Event: p.out.Text([]byte("response."), []byte(typ)), Data: p.out.Text(p.buf.End()), Last: last})
+	name := p.out.Text([]byte("response."), []byte(typ))
+	p.out.Add(dialect.Frame{Event: name, Data: p.out.Text(p.buf.End()), Last: last})
 }
 
 // response makes an event with the whole response.

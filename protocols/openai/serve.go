@@ -15,8 +15,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// find returns the newest record of a run, and the projector that was fed it, or the last record of the response if that
-// has ended. The error wraps dialect.ErrNotFound, or fanout.ErrNotFound, when there is none.
+// find returns the newest record of a run, and the projector that was fed it, or the last record of the response if
+// that has ended. The error wraps dialect.ErrNotFound, or fanout.ErrNotFound, when there is none.
 func find(ctx context.Context, c *protocol.Call, req dialect.Request) (schema.Seq, *projector, error) {
 	head, p, err := protocol.Newest[*projector](ctx, c, req)
 	if err != nil {
@@ -66,7 +66,8 @@ func cancel(ctx context.Context, c *protocol.Call) error {
 	if _, _, err = find(ctx, c, req); err != nil {
 		return err
 	}
-	change := protocol.Change[*projector]{Request: req, Events: []schema.Event{{Type: "command.cancel", Payload: c.By([]byte(`{}`))}}}
+	change := protocol.Change[*projector]{Request: req}
+	change.Events = []schema.Event{{Type: "command.cancel", Payload: c.By([]byte(`{}`))}}
 	change.Options.IdempotencyKey = "openai cancel " + req.Span
 	change.Allow = func(p *projector) error {
 		if p.now.n != p.nth || !p.now.open {
@@ -87,8 +88,9 @@ func cancel(ctx context.Context, c *protocol.Call) error {
 // remove refuses: nothing is removed here.
 func remove(c *protocol.Call) error {
 	c.Header().Set("X-Should-Retry", "false")
-	c.Reply(http.StatusNotImplemented, Dialect{}.AppendError(nil, dialect.Problem{Status: http.StatusNotImplemented, Named: "unsupported",
-		Message: "responses are not deleted one by one: runs are removed when their time is over"}))
+	p := dialect.Problem{Status: http.StatusNotImplemented, Named: "unsupported",
+		Message: "responses are not deleted one by one: runs are removed when their time is over"}
+	c.Reply(p.Status, Dialect{}.AppendError(nil, p))
 	return nil
 }
 

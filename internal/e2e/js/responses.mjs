@@ -107,3 +107,4 @@ for (const [what, status] of [[() => client.responses.delete(begun.id), 501], [(
   await assert.rejects(what, (e) => e.status === status && e.error?.message.length > 0, `${status}`);
   assert.equal(state.asked.length, 1);
 }
+console.log(`${tried} cuts, ok`);

@@ -105,7 +105,7 @@ func TestAISDKEdgesDie(t *testing.T) {
 	w := edgesFor(t, "http://127.0.0.1:1")
 	serveRuns(t, w.nats, "chat_", serveSession)
 	for _, sdk := range []string{"6", "7"} {
-		proxy := newCutter(t, 7, 60_000, "", w.edges[0].addr, w.edges[1].addr)
+		proxy := newCutter(t, 7, 20_000, "", w.edges[0].addr, w.edges[1].addr)
 		chat := "/v1/ai-sdk/chat/chat_edges_" + sdk
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -114,7 +114,7 @@ func TestAISDKEdgesDie(t *testing.T) {
 			}
 			w.edges[0].kill()
 			w.edges[0].start()
-			for proxy.cuts.Load() < 6 && t.Context().Err() == nil {
+			for proxy.cuts.Load() < 4 && t.Context().Err() == nil {
 				time.Sleep(10 * time.Millisecond) // a client that comes back is cut
 			}
 			body(http.Post(w.edges[1].url(chat+"/stop"), "", nil))

@@ -114,7 +114,7 @@ func (p *Proxy) observe(g *passage, a asked, r *http.Request) {
 		if !ok {
 			g.watch = newWatch(p, a)
 		}
-		ok = ok && news
+		ok = ok && (news || a.end != "") // a request that has nothing new may end its run
 	}
 	if !ok {
 		return

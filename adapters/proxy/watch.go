@@ -47,7 +47,7 @@ func (w *watch) settle(g *passage, r *http.Request) {
 	}
 	data = provider.OneLine(data)
 	all, _ := provider.Parse(data)
-	if all.Str("object") != "response" || !isFinal(all.Str("status")) || !g.p.made.locate(&w.a) {
+	if all.Str("object") != "response" || !isFinal(all.Str("status")) || !g.p.made.locate(&w.a) && w.a.end == "" {
 		return
 	}
 	if w.a.key.Run == "" {

@@ -78,7 +78,7 @@ func openaiCases(t testing.TB) []sdkCase {
 		turn(t, "chatTools", "tool-run", "openai-chat/tool-run"),
 		turn(t, "responsesTools", "parallel-functions", "openai-responses/parallel-functions"),
 		turn(t, "responsesTools", "reasoning-summary-tool", "openai-responses/reasoning-summary-tool"),
-		sdkCase{Name: "background", Kind: "background", Run: "named", state: schema.StateDone, answers: []answer{
+		sdkCase{Name: "background", Kind: "background", Run: "named", once: true, state: schema.StateDone, answers: []answer{
 			recording(t, "openai-responses/background-create.sse"), recording(t, "openai-responses/background-resume-starting-after-0.sse")}})
 	busy, limited := `{"error":{"message":"Overloaded","type":"server_error","param":null,"code":null}}`, `{"error":{"message":"Rate limit reached","type":"requests","param":null,"code":"rate_limit_exceeded"}}`
 	key := `{"error":{"message":"Incorrect API key provided: ` + sdkKey + `.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`

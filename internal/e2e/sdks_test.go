@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ type sdkCase struct {
 	Timeout int `json:"timeout,omitempty"`
 
 	answers []answer
+	once    bool // all answers are of one response, which is recorded once
 	state   schema.RunState
 	wrong   bool // the proxy takes no call with such a header
 	refuses bool // the library throws what was streamed away: its input of a tool never became JSON
@@ -197,6 +199,14 @@ func (c *sdkCase) check(t *testing.T, runs string, calls []sdkCall) {
 	}
 	if run == "" {
 		t.Fatalf("no answer names a run: %+v, %+v", calls, fault)
+	}
+	if c.once {
+		if len(got) != 2 || !reflect.DeepEqual(got[0], got[1]) {
+			t.Errorf("the library says %+v of one response", got)
+		}
+		one := *c
+		one.answers, got, calls = one.answers[:1], got[:1], calls[:1]
+		c = &one
 	}
 	lines, fold := c.settled(t, runs+run)
 	c.checkRun(t, lines, fold)

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,60 +97,76 @@ func (r *Reader) block(t *assemble.Transition) {
 
 // textBlock reads a text or a thought, which begins with what is not empty.
 func (r *Reader) textBlock(t *assemble.Transition) {
-	i := -1
-	for n := range r.now.parts {
-		if pt := &r.now.parts[n]; pt.start == t.Message.Start && pt.place == t.Block.Place && pt.lane == t.Lane.Child {
-			i = n
-		}
-	}
+	lane := t.Lane.Child
+	open, _ := r.now.parts.Get(lane)
+	i := slices.IndexFunc(open, func(pt part) bool { return pt.start == t.Message.Start && pt.place == t.Block.Place })
 	switch {
 	case t.Kind == assemble.BlockText && (len(t.Text) > 0 || t.Low != 0):
 		if i < 0 {
-			i = len(r.now.parts)
+			i = len(open)
 			id := t.Message.Start.String() + "-" + strconv.Itoa(t.Block.Place)
-			begun := part{lane: t.Lane.Child, start: t.Message.Start, place: t.Block.Place, id: id}
+			begun := part{lane: lane, start: t.Message.Start, place: t.Block.Place, id: id}
 			begun.thinking = t.Block.Kind == assemble.Thinking
-			r.now.parts = append(r.now.parts, begun)
-			r.addText(TextStart, i, Event{})
+			open = append(slices.Clone(open), begun)
+			r.now.parts.Set(lane, open)
+			r.addText(TextStart, &open[i], Event{})
 		}
-		r.addText(TextDelta, i, Event{Low: t.Low, Text: t.Text})
+		r.addText(TextDelta, &open[i], Event{Low: t.Low, Text: t.Text})
 	case i < 0:
 	case t.Kind == assemble.BlockSignature && len(t.Value) <= maxNotes:
-		r.now.parts[i].notes = jsonscan.Object(bytes.Clone(r.now.parts[i].notes)).Raw("signature", t.Value)
+		r.note(open, i, "signature", t.Value)
 	case t.Kind == assemble.BlockCitations && len(t.Value) <= maxNotes:
-		r.now.parts[i].notes = jsonscan.Object(bytes.Clone(r.now.parts[i].notes)).Raw("citations", t.Value)
+		r.note(open, i, "citations", t.Value)
 	case t.Kind == assemble.BlockClose:
-		r.endText(i)
+		r.endText(&open[i])
+		if len(open) == 1 {
+			r.now.parts.Delete(lane)
+			return
+		}
+		r.now.parts.Set(lane, slices.Concat(open[:i], open[i+1:]))
 	}
 }
 
-func (r *Reader) addText(k Kind, i int, e Event) {
-	pt := &r.now.parts[i]
+// note keeps what belongs to an open part until it ends. Copies of the Reader share the list, so it is made anew.
+func (r *Reader) note(open []part, i int, name string, value []byte) {
+	open = slices.Clone(open)
+	open[i].notes = jsonscan.Object(bytes.Clone(open[i].notes)).Raw(name, value)
+	r.now.parts.Set(open[i].lane, open)
+}
+
+func (r *Reader) addText(k Kind, pt *part, e Event) {
 	e.Kind, e.Lane, e.ID, e.Thinking = k, pt.lane, pt.id, pt.thinking
 	r.add(e)
 }
 
-func (r *Reader) endText(i int) {
+func (r *Reader) endText(pt *part) {
 	e := Event{}
-	if notes := r.now.parts[i].notes; notes != nil {
-		e.Value = append(append([]byte{'{'}, notes...), '}')
+	if pt.notes != nil {
+		e.Value = append(append([]byte{'{'}, pt.notes...), '}')
 	}
-	r.addText(TextEnd, i, e)
-	r.now.parts = append(r.now.parts[:i], r.now.parts[i+1:]...)
+	r.addText(TextEnd, pt, e)
 }
 
 // endTexts ends the texts of a lane, or of all, and the file.
 func (r *Reader) endTexts(lane string, all bool) {
-	for i := 0; i < len(r.now.parts); {
-		if all || r.now.parts[i].lane == lane {
-			r.endText(i)
-		} else {
-			i++
+	if all {
+		for of, open := range r.now.parts.All() {
+			r.endLane(of, open)
 		}
+	} else if open, ok := r.now.parts.Get(lane); ok {
+		r.endLane(lane, open)
 	}
 	if all || lane == "" {
 		r.endFile()
 	}
+}
+
+// endLane ends the texts of one lane.
+func (r *Reader) endLane(lane string, open []part) {
+	for i := range open {
+		r.endText(&open[i])
+	}
+	r.now.parts.Delete(lane)
 }
 
 // addCall appends an event of a call. A call whose id is used again has a number in its id.

@@ -106,8 +106,8 @@ type response struct {
 	first   schema.Seq // 0: none is
 	message bool       // a person has asked for it
 	started bool
-	turn    bool // its agent has begun a turn
-	parts   []part
+	turn    bool                        // its agent has begun a turn
+	parts   ordered.Map[string, []part] // open texts and thoughts, by lane
 	asks    int
 	model   string
 	media   string
@@ -130,7 +130,7 @@ func (r *Reader) Clone() *Reader {
 	c := *r
 	c.Spans, c.Said, c.Questions = r.Spans.Clone(), r.Said.Clone(), r.Questions.Clone()
 	c.run, c.calls = r.run.Clone(), r.calls.Clone()
-	c.queue, c.now.parts, c.now.file = slices.Clip(r.queue), slices.Clone(r.now.parts), slices.Clip(r.now.file)
+	c.queue, c.now.parts, c.now.file = slices.Clip(r.queue), r.now.parts.Clone(), slices.Clip(r.now.file)
 	c.events, c.payload = nil, nil
 	return &c
 }

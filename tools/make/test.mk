@@ -36,9 +36,9 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts)
 	without() {
 		ended=0
 		[ -z "$$processes" ] || CGO_ENABLED=1 go test "$${flags[@]}" $$processes || ended=1
-		[ -z "$$alone" ] || CGO_ENABLED=1 go test "$${flags[@]}" -run "^($$alone)$$" -p 1 $$(cut -d' ' -f1 <<<"$$norace" | sort -u) || ended=1
+		[ -z "$$alone" ] || CGO_ENABLED=1 go test "$${flags[@]}" -run "^($$alone)$$" -p 2 $$(cut -d' ' -f1 <<<"$$norace" | sort -u) || ended=1
 		rest=$$(grep -vxF -e "$$processes" <<<"$$unraced") || true
-		[ -z "$$rest" ] || CGO_ENABLED=1 go test "$${flags[@]}" -p 1 $$rest || ended=1
+		[ -z "$$rest" ] || CGO_ENABLED=1 go test "$${flags[@]}" -p 2 $$rest || ended=1
 		return $$ended
 	}
 	{

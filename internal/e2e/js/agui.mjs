@@ -2,6 +2,7 @@
 // of its events and in the middle of each, and asks again. What it has then is what it has of a body that was never cut. RUNS are runs
 // that are over, LIVE those whose log is stored anew, half of it before the cut. Every event is one of @ag-ui/core's schemas.
 import assert from "node:assert/strict";
+import { cutting, places } from "./cut.mjs";
 import { HttpAgent } from "@ag-ui/client";
 import { EventSchema } from "@ag-ui/core/schemas";
 import { fetchServerSentEvents } from "@tanstack/ai-client";
@@ -16,48 +17,6 @@ const complaints = [];
 console.warn = (...words) => complaints.push(words.join(" "));
 console.error = () => {};
 process.on("unhandledRejection", () => {}); // the client leaves that of a broken body
-
-/** A fetch whose next body breaks off after so many bytes, or when it is told to. Later ones, and those of another node, are whole. */
-function cutting() {
-  const state = { left: Infinity, cut: null, asked: [], got: 0 };
-  const request = async (url, init) => {
-    state.asked.push([init?.method ?? "GET", url, init?.body]);
-    const resp = await fetch(url, init);
-    if (state.left === Infinity || !resp.body) return resp;
-    let { left } = state;
-    state.left = Infinity;
-    const reader = resp.body.getReader();
-    const body = new ReadableStream({
-      async pull(out) {
-        const told = new Promise((go) => { state.cut = () => go({ done: true }); });
-        const { done, value } = await Promise.race([reader.read(), told]);
-        if (!done && value.length < left) {
-          left -= value.length;
-          state.got += value.length;
-          return out.enqueue(value);
-        }
-        if (!done && left > 0) out.enqueue(value.subarray(0, left));
-        left = 0;
-        reader.cancel();
-        setTimeout(() => out.error(new TypeError("network error")), 5); // what is queued is read before it
-      },
-    }, { highWaterMark: 0 });
-    return new Response(body, { status: resp.status, headers: resp.headers });
-  };
-  return { state, request };
-}
-
-/** The places at which a body is cut: after each event and in the middle of it. */
-function places(text) {
-  const list = [];
-  let at = 0;
-  for (const frame of text.split("\n\n").slice(0, -1)) {
-    const size = Buffer.byteLength(frame) + 2;
-    list.push(at + Math.floor(size / 2), at + size);
-    at += size;
-  }
-  return list.slice(0, -1).filter(every);
-}
 
 const eventsOf = (text) => text.split("\n").filter((l) => l.startsWith("data: ")).map((l) => JSON.parse(l.slice(6)));
 const whole = async (run) => (await fetch(`${BASE}/v1/ag-ui/${run}`, { headers })).text();
@@ -97,7 +56,7 @@ async function httpAgent(run) {
   await full.read();
   assert.ok(uncut.agent.messages.length > 0, `${run}: nothing was read: ${how}`);
   assert.ok(same(full.agent.messages.slice(-uncut.agent.messages.length), uncut.agent.messages), `${run}: the thread does not end with its response:\n${JSON.stringify(full.agent.messages)}\n${JSON.stringify(uncut.agent.messages)}`);
-  for (const left of places(text)) {
+  for (const left of places(text, every)) {
     const c = agentOf(run);
     c.state.left = left;
     const first = await c.read();
@@ -166,7 +125,7 @@ async function tanstack(run) {
   const uncut = (await read(Infinity)).chunks;
   assert.equal(uncut.length, eventsOf(text).length, `${run}: ${uncut.length} chunks`);
   const first = Buffer.byteLength(text.split("\n\n")[0]) + 2; // the client asks again only if it has an id
-  for (const left of places(text).filter((n) => n >= first)) {
+  for (const left of places(text, every).filter((n) => n >= first)) {
     const { chunks, state } = await read(left);
     judge(chunks, uncut, run, left, state.asked);
     assert.ok(state.asked.length > 1, `${run}: cut at ${left}, and it was not asked again`);

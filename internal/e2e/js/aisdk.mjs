@@ -2,57 +2,18 @@
 // the middle of each, and resumes. What it has then is what it has of a body that was never cut. RUNS are "run message_id": the last
 // message of a person in a run. What is wrong is an assertion.
 import assert from "node:assert/strict";
+import { cutting, places } from "./cut.mjs";
 
 const { BASE, TOKEN, RUNS, CLIENT, SDK = "6", EVERY = "1" } = process.env;
 const headers = { Authorization: `Bearer ${TOKEN}` };
 const { DefaultChatTransport } = await import(SDK === "7" ? "ai-7" : "ai");
 const react = SDK === "7" ? "ai-sdk-react-4" : "@ai-sdk/react";
 const { Chat, useChat } = await import(react);
+const every = (_, i) => i % Number(EVERY) === 0;
 const api = (base) => base + "/v1/ai-sdk/chat";
 
 // What a cut is for Chromium, and for Node's fetch.
 const broken = { browser: () => new TypeError("network error"), node: () => new TypeError("terminated") };
-
-/** A fetch whose next body breaks off behind so many bytes. Later ones, and those of another node, are whole. */
-function cutting(how) {
-  const state = { left: Infinity, asked: [] };
-  const cut = async (url, init) => {
-    state.asked.push(`${init?.method ?? "GET"} ${url}`);
-    const resp = await fetch(url, init);
-    if (state.left === Infinity || !resp.body) return resp;
-    let left = state.left;
-    state.left = Infinity;
-    const reader = resp.body.getReader();
-    const body = new ReadableStream({
-      async pull(out) {
-        const { done, value } = await reader.read();
-        if (!done && value.length < left) {
-          left -= value.length;
-          return out.enqueue(value);
-        }
-        if (!done && left > 0) out.enqueue(value.subarray(0, left));
-        left = 0;
-        await reader.cancel();
-        // What is queued is read before the error, as from a socket.
-        setTimeout(() => out.error(broken[how]()), 5);
-      },
-    }, { highWaterMark: 0 });
-    return new Response(body, { status: resp.status, headers: resp.headers });
-  };
-  return { state, cut };
-}
-
-/** The places at which a body is cut: behind each chunk and in the middle of it. */
-function places(text) {
-  const list = [];
-  let at = 0;
-  for (const frame of text.split("\n\n").slice(0, -1)) {
-    const size = Buffer.byteLength(frame) + 2;
-    list.push(at + Math.floor(size / 2), at + size);
-    at += size;
-  }
-  return list.slice(0, -1).filter((_, i) => i % Number(EVERY) === 0);
-}
 
 const plain = (messages) => JSON.parse(JSON.stringify(messages.map(({ id, role, metadata, parts }) => ({ id, role, metadata, parts }))));
 const whole = async (run) => (await fetch(`${api(BASE)}/${run}/stream`, { headers })).text();
@@ -102,8 +63,8 @@ for (const [run, message] of RUNS.split(";").map((r) => r.split(" "))) {
   const text = await whole(run);
   for (const begins of message ? ["resume", "send"] : ["resume"]) {
     const open = async (how) => {
-      const { state, cut } = cutting(how);
-      return { cut: state, ...(await clients[CLIENT](run, message ?? "none", cut)) };
+      const { state, request } = cutting({ broken: broken[how] });
+      return { cut: state, ...(await clients[CLIENT](run, message ?? "none", request)) };
     };
     const first = await open("browser");
     await silent(() => first[begins]());
@@ -112,7 +73,7 @@ for (const [run, message] of RUNS.split(";").map((r) => r.split(" "))) {
     await first.close?.();
     const failed = first.state().status;
     for (const how of CLIENT === "chat" ? Object.keys(broken) : ["browser"]) {
-      for (const left of places(text)) {
+      for (const left of places(text, every)) {
         const c = await open(how);
         c.cut.left = left;
         await silent(() => c[begins]());

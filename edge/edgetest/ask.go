@@ -1,6 +1,7 @@
 package edgetest
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -51,6 +52,26 @@ func Do(t testing.TB, client *http.Client, method, url, body string, headers ...
 	a := Answer{t, method + " " + url + " " + body, resp.StatusCode, resp.Header, string(b)}
 	hold(t, r, body, r.Header.Get("Content-Type"), a)
 	return a
+}
+
+// StopAfter reads a stream until a line has a word, stops the node, and returns what came then, and how the body ended.
+func (n *Node) StopAfter(path, word string) (rest string, err error) {
+	n.T.Helper()
+	resp, err := n.HTTP.Get("http://" + n.Host + path)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for line := ""; !strings.Contains(line, word); {
+		line, err = in.ReadString('\n')
+		if err != nil {
+			n.T.Fatal(err)
+		}
+	}
+	n.Stop()
+	b, err := io.ReadAll(in)
+	return string(b), err
 }
 
 // OK holds that a request went well and reads the answer.

@@ -13,7 +13,7 @@ import (
 func TestGolden(t *testing.T) {
 	for _, s := range schematest.All() {
 		t.Run(s.Name, func(t *testing.T) {
-			records := recordsOf(t, s)
+			records := schematest.RecordsOf(t, "run_a", s)
 			var b strings.Builder
 			for _, first := range responsesOf(t, records) {
 				b.WriteString("# " + first.String() + "\n")
@@ -40,7 +40,7 @@ func logs() []schematest.Scenario {
 // TestEventsAreTaken holds the bodies of all logs to what the client takes (verifyEvents).
 func TestEventsAreTaken(t *testing.T) {
 	for _, s := range logs() {
-		records := recordsOf(t, s)
+		records := schematest.RecordsOf(t, "run_a", s)
 		for _, first := range responsesOf(t, records) {
 			for _, form := range []string{"", "1", formWhole} {
 				v := newRules()
@@ -59,7 +59,7 @@ func TestEventsAreTaken(t *testing.T) {
 // that was never cut, and its events are taken.
 func TestSeam(t *testing.T) {
 	for _, s := range logs() {
-		records := recordsOf(t, s)
+		records := schematest.RecordsOf(t, "run_a", s)
 		for _, first := range responsesOf(t, records) {
 			req := dialect.Request{Run: "run_a", Span: first.String(), Form: formWhole}
 			for at := int(first); at < len(records); at += 1 + len(records)/60 {

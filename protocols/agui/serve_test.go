@@ -1,7 +1,6 @@
 package agui_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -224,7 +223,9 @@ func TestApproval(t *testing.T) {
 	var wg sync.WaitGroup
 	statuses := make([]edgetest.Answer, 12)
 	for i := range statuses {
-		wg.Go(func() { statuses[i] = post(n, answers("chat", "q", "resolved", fmt.Sprintf(`{"approved":%v}`, i%2 == 0))) })
+		wg.Go(func() {
+			statuses[i] = post(n, answers("chat", "q", "resolved", fmt.Sprintf(`{"approved":%v}`, i%2 == 0)))
+		})
 	}
 	edgetest.Eventually(t, "one has won", func() bool { return strings.Contains(strings.Join(n.Types("chat"), " "), "command.answer") })
 	n.Says("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
@@ -313,19 +314,8 @@ func TestHydrate(t *testing.T) {
 func TestBrokenNotEnded(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	n.Says("run", turn("Well")[:3]...)
-	resp, err := n.HTTP.Get("http://" + n.Host + base + "/run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	in := bufio.NewReader(resp.Body)
-	for line := ""; !strings.Contains(line, "Well"); {
-		if line, err = in.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.Stop()
-	if rest, err := io.ReadAll(in); !errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(string(rest), "data:") {
+	rest, err := n.StopAfter(base+"/run", "Well")
+	if !errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(rest, "data:") {
 		t.Errorf("%q, %v", rest, err)
 	}
 }
@@ -335,7 +325,7 @@ func TestBrokenNotEnded(t *testing.T) {
 func TestSnapshotIsBounded(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	for i := range 20 {
-		n.Says("run", turn(strings.Repeat("x", 500<<10) + fmt.Sprint(i))...)
+		n.Says("run", turn(strings.Repeat("x", 500<<10)+fmt.Sprint(i))...)
 	}
 	a := post(n, input("run", "r1", "assistant other x"))
 	longest := 0

@@ -13,7 +13,7 @@ import (
 func TestGolden(t *testing.T) {
 	for _, s := range schematest.All() {
 		t.Run(s.Name, func(t *testing.T) {
-			records := recordsOf(t, s)
+			records := schematest.RecordsOf(t, "run_a", s)
 			var b strings.Builder
 			for _, first := range responsesOf(t, records) {
 				b.WriteString("# " + messageID("run_a", first) + "\n")
@@ -35,7 +35,7 @@ func TestChunksAreTaken(t *testing.T) {
 		all = append(all, s)
 	}
 	for _, s := range all {
-		records := recordsOf(t, s)
+		records := schematest.RecordsOf(t, "run_a", s)
 		for _, first := range responsesOf(t, records) {
 			for _, form := range []string{"", "1", "99"} {
 				v := newRules()

@@ -12,27 +12,11 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
-	"agentstream/schema/schematest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "write testdata")
-
-// recordsOf are the records of a scenario.
-func recordsOf(t testing.TB, s schematest.Scenario) (list []schema.Record) {
-	t.Helper()
-	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run_a"}, s, 7)
-	for i := range packs {
-		for r, err := range packs[i].Records(0) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			list = append(list, r)
-		}
-	}
-	return list
-}
 
 // framesOf are the chunks that a request is shown of records, up to the one that ends the stream.
 func framesOf(t testing.TB, req dialect.Request, records []schema.Record) (list []string) {

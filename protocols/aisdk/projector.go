@@ -96,8 +96,8 @@ func (p *projector) chunk(typ string, fill func(object) object) {
 	p.out.Add(dialect.Frame{Data: p.out.Text(p.buf.End())})
 }
 
-// done ends the body.
-func (p *projector) done() {
+// endBody ends the body.
+func (p *projector) endBody() {
 	if p.out != nil {
 		p.out.Add(dialect.Frame{Data: []byte(doneText), Last: true})
 	}
@@ -233,7 +233,7 @@ func (p *projector) ask(e *chat.Event) {
 	p.steps(false)
 	if e.Nth > p.skip && !p.every {
 		p.finish("tool-calls")
-		p.done()
+		p.endBody()
 	}
 }
 
@@ -270,5 +270,5 @@ func (p *projector) end(e *chat.Event) {
 	if e.Kind != chat.Empty {
 		p.finish(reason)
 	}
-	p.done()
+	p.endBody()
 }

@@ -1,7 +1,6 @@
 package aisdk_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -205,19 +204,8 @@ func TestStop(t *testing.T) {
 func TestBrokenNotEnded(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
 	n.Says("run", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
-	resp, err := n.HTTP.Get("http://" + n.Host + base + "/run/stream")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	in := bufio.NewReader(resp.Body)
-	for line := ""; !strings.Contains(line, "Well"); {
-		if line, err = in.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.Stop()
-	if rest, err := io.ReadAll(in); !errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(string(rest), "data:") {
+	rest, err := n.StopAfter(base+"/run/stream", "Well")
+	if !errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(rest, "data:") {
 		t.Errorf("%q, %v", rest, err)
 	}
 }

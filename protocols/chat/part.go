@@ -229,7 +229,7 @@ func (r *Reader) callBlock(t *assemble.Transition) {
 		case string(r.Field("complete")) == "false":
 			c.input, c.over = true, true
 			r.calls.Set(key, c)
-			r.addCall(CallBroken, key, Event{Value: input, Why: said("the input was cut off", r.Field("problem"))})
+			r.addCall(CallBroken, key, Event{Value: input, Why: jsonscan.FirstText("the input was cut off", r.Field("problem"))})
 		case input != nil:
 			r.input(key, c, input)
 		}
@@ -261,7 +261,7 @@ func (r *Reader) callEnds(t *assemble.Transition) {
 	case t.Repaired:
 		r.addCall(CallFailed, key, Event{Why: "the call did not end"})
 	case string(r.Field("ok")) != "true":
-		r.addCall(CallFailed, key, Event{Why: said("the tool failed", r.Field("error_detail"), r.Field("error"), output)})
+		r.addCall(CallFailed, key, Event{Why: jsonscan.FirstText("the tool failed", r.Field("error_detail"), r.Field("error"), output)})
 	case output == nil && r.Field("blob_ref") != nil:
 		r.addCall(CallResult, key, Event{Value: jsonscan.Object("{").Raw("blob_ref", r.Field("blob_ref")).End()})
 	case output == nil:
@@ -282,20 +282,6 @@ func (r *Reader) failCalls() {
 		r.calls.Set(key, c)
 		r.addCall(CallFailed, key, Event{Why: "the call did not end"})
 	}
-}
-
-// said is the first value that has something to say, as text.
-func said(none string, values ...[]byte) string {
-	for _, v := range values {
-		switch {
-		case len(v) == 0 || string(v) == "null" || string(v) == `""`:
-		case jsonscan.IsString(v):
-			return jsonscan.DecodeString(v)
-		default:
-			return string(v)
-		}
-	}
-	return none
 }
 
 // question reads what a person is asked. One about an open call of the root is a question of the response.

@@ -208,7 +208,7 @@ func (r *Reader) follow() {
 		r.ask()
 	case schema.TypeCommandsTaken:
 		n, _ := jsonscan.WholeNumber(r.Field("through"))
-		r.taken(schema.Seq(n))
+		r.dequeue(schema.Seq(n))
 	case "command.cancel":
 		r.cancelled = r.seq
 	default:
@@ -219,9 +219,9 @@ func (r *Reader) follow() {
 	}
 }
 
-// taken reads that the agent has dealt with commands: messages that it has taken into the response under way, and
+// dequeue reads that the agent has dealt with commands: messages that it has accepted into the response under way, and
 // those that were cancelled before it began with them.
-func (r *Reader) taken(through schema.Seq) {
+func (r *Reader) dequeue(through schema.Seq) {
 	for len(r.queue) > 0 && r.queue[0] <= through && r.now.started {
 		r.close(r.queue[0])
 		r.queue = r.queue[1:]

@@ -58,7 +58,7 @@ func read(raw []byte) (in body, rest map[string]json.RawMessage, err error) {
 		return in, nil, refuse("invalid_json", "the body is not a JSON object")
 	case in.Store != nil && !*in.Store:
 		return in, nil, refuse("unsupported_parameter", "store is false: what is not stored cannot be taken up again")
-	case given(in.Conversation), given(in.Prompt):
+	case isSet(in.Conversation), isSet(in.Prompt):
 		return in, nil, refuse("unsupported_parameter", "send previous_response_id and input, no conversation and no prompt")
 	case len(in.Metadata) > 16:
 		return in, nil, refuse("invalid_value", "metadata has more than 16 members")
@@ -66,7 +66,7 @@ func read(raw []byte) (in body, rest map[string]json.RawMessage, err error) {
 	return in, rest, nil
 }
 
-func given(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }
+func isSet(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }
 
 // content is what a person says with an input, as the log has it: what comes after the last item that is not the
 // user's. whole reports that there is nothing else in it.

@@ -14,7 +14,7 @@ import (
 func TestGolden(t *testing.T) {
 	for _, s := range schematest.All() {
 		t.Run(s.Name, func(t *testing.T) {
-			records := recordsOf(t, s)
+			records := schematest.RecordsOf(t, "run_a", s)
 			var b strings.Builder
 			for n := 1; ; n++ {
 				list, _ := eventsOf(t, n, records)
@@ -37,7 +37,7 @@ func TestEventsAreTaken(t *testing.T) {
 		all = append(all, s)
 	}
 	for _, s := range all {
-		records := recordsOf(t, s)
+		records := schematest.RecordsOf(t, "run_a", s)
 		for n := 1; ; n++ {
 			list, ended := eventsOf(t, n, records)
 			if len(list) == 0 {

@@ -137,11 +137,11 @@ func (p *projector) closeItem(key itemKey, complete bool) {
 	k := it.kind
 	p.emit(k.textEvent+".done", false, func(o object) object { return append(it.at(o).Inner("text", it.text), k.rest...) })
 	p.emit(k.partEvent+".done", false, func(o object) object { return p.appendPart(it.at(o), &it) })
-	p.done(key, &it, status, nil, "")
+	p.endItem(key, &it, status, nil, "")
 }
 
-// done ends an item, and keeps it for the response's output.
-func (p *projector) done(key itemKey, it *item, status string, output []byte, why string) {
+// endItem ends an item, and keeps it for the response's output.
+func (p *projector) endItem(key itemKey, it *item, status string, output []byte, why string) {
 	p.open.Delete(key)
 	p.emit("output_item.done", false, func(o object) object {
 		return it.append(o.Int("output_index", int64(it.index)).Name("item"), status, output, why)
@@ -267,7 +267,7 @@ func (p *projector) callEnds(t *assemble.Transition) {
 	case t.Repaired:
 		p.closeCall(key, "incomplete", nil, "")
 	case string(p.run.Field("ok")) != "true":
-		why := firstText("the tool failed", p.run.Field("error_detail"), p.run.Field("error"), output)
+		why := jsonscan.FirstText("the tool failed", p.run.Field("error_detail"), p.run.Field("error"), output)
 		p.closeCall(key, "failed", nil, why)
 	case output == nil && p.run.Field("blob_ref") != nil:
 		blob := object("{").Raw("blob_ref", p.run.Field("blob_ref")).End()
@@ -289,7 +289,7 @@ func (p *projector) closeCall(key itemKey, status string, output []byte, why str
 		event = "mcp_call.completed"
 	}
 	p.emit(event, false, it.at)
-	p.done(key, &it, status, output, why)
+	p.endItem(key, &it, status, output, why)
 }
 
 // innerOf is a value as the inside of a JSON string: a string as it is, anything else as its text.
@@ -301,18 +301,4 @@ func innerOf(v []byte) []byte {
 		return jsonscan.Inner(v)
 	}
 	return jsonscan.Inner(jsonscan.AppendString(nil, string(v)))
-}
-
-// firstText is the first value that says something, as text.
-func firstText(none string, values ...[]byte) string {
-	for _, v := range values {
-		switch {
-		case len(v) == 0 || string(v) == "null" || string(v) == `""`:
-		case jsonscan.IsString(v):
-			return jsonscan.DecodeString(v)
-		default:
-			return string(v)
-		}
-	}
-	return none
 }

@@ -13,27 +13,11 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
-	"agentstream/schema/schematest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "write testdata")
-
-// recordsOf are the records of a scenario.
-func recordsOf(t testing.TB, s schematest.Scenario) (list []schema.Record) {
-	t.Helper()
-	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run_a"}, s, 7)
-	for i := range packs {
-		for r, err := range packs[i].Records(0) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			list = append(list, r)
-		}
-	}
-	return list
-}
 
 // eventsOf are the events of the n-th response of records, and whether it has ended.
 func eventsOf(t testing.TB, n int, records []schema.Record) (list []string, ended bool) {

@@ -46,16 +46,7 @@ func scenario(text string) schematest.Scenario {
 // records returns a scenario as the log holds it.
 func records(t testing.TB, s schematest.Scenario) []schema.Record {
 	t.Helper()
-	var out []schema.Record
-	events := schematest.Numbered(testRun, s)
-	for i := range events {
-		r, err := schema.ScanLine(events[i].AppendLine(nil))
-		if err != nil {
-			t.Fatalf("event %d: %v", i+1, err)
-		}
-		out = append(out, r)
-	}
-	return out
+	return schematest.RecordsOf(t, testRun, s)
 }
 
 // feed returns the frames of records, those of each record in a list of their own when apart is not nil.

@@ -45,6 +45,21 @@ func DecodeString(raw []byte) string {
 	return string(b)
 }
 
+// FirstText returns the first value that is neither absent, null nor an empty string: a string decoded, anything else as its JSON text.
+// Without one it returns none.
+func FirstText(none string, values ...[]byte) string {
+	for _, v := range values {
+		switch {
+		case len(v) == 0 || string(v) == "null" || string(v) == `""`:
+		case IsString(v):
+			return DecodeString(v)
+		default:
+			return string(v)
+		}
+	}
+	return none
+}
+
 // Unescape decodes a string's inner bytes. An escape that stands for half a character stays written as an escape:
 // within JSON that the string holds, where it must stand in a string, it then means the same. What has no escapes is
 // returned as it is.

@@ -29,9 +29,15 @@ func Short(text string) (s Scenario) {
 }
 
 // Records returns a scenario as readers of the run Root get it.
-func Records(tb testing.TB, s Scenario) (out []schema.Record) {
+func Records(tb testing.TB, s Scenario) []schema.Record {
 	tb.Helper()
-	events := Numbered(Root, s)
+	return RecordsOf(tb, Root, s)
+}
+
+// RecordsOf returns a scenario as readers of a run get it.
+func RecordsOf(tb testing.TB, run string, s Scenario) (out []schema.Record) {
+	tb.Helper()
+	events := Numbered(run, s)
 	for i := range events {
 		r, err := schema.ScanLine(events[i].AppendLine(nil))
 		if err != nil {

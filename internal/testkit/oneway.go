@@ -7,7 +7,7 @@ import (
 )
 
 // OneWay passes connections on to a server, and can keep what goes in one direction, as a network does that is broken in it:
-// nobody is told, connections are made and stay open, and what was sent does not arrive.
+// no side gets an error, connections are made and stay open, and what was sent does not arrive.
 type OneWay struct {
 	Addr string // where it listens
 

@@ -16,12 +16,13 @@ import (
 	"agentstream/adapters/proxy"
 )
 
-// BenchmarkAnswers carries a recorded stream (99 text deltas, 14 kB, a flush for each frame) from an
-// upstream to a client: directly, through the proxy without a record, and recorded onto a real log.
-func BenchmarkAnswers(b *testing.B) {
+// recordedUpstream starts an upstream that answers with a recorded stream, a flush for each frame, and returns the stream's bytes.
+func recordedUpstream(b *testing.B) (up *httptest.Server, size int64) {
+	b.Helper()
 	_, read := anthropictest.Recorded(b)
-	frames := strings.SplitAfter(string(read("anthropic/text-long.sse")), "\n\n")
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	stream := string(read("anthropic/text-long.sse"))
+	frames := strings.SplitAfter(stream, "\n\n")
+	up = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		w.Header().Set("Content-Type", sse)
 		for _, f := range frames {
@@ -30,12 +31,19 @@ func BenchmarkAnswers(b *testing.B) {
 		}
 	}))
 	b.Cleanup(up.Close)
+	return up, int64(len(stream))
+}
+
+// BenchmarkAnswers carries a recorded stream (99 text deltas, 14 kB, a flush for each frame) from an
+// upstream to a client: directly, through the proxy without a record, and recorded onto a real log.
+func BenchmarkAnswers(b *testing.B) {
+	up, size := recordedUpstream(b)
 	r := startAt(b, map[string]string{"up": up.URL}, func(c *proxy.Config) { c.Logger = nil })
 	for _, bench := range []struct{ name, url string }{
 		{"direct", up.URL + "/v1/messages"}, {"passed", r.url + "/v1/other"}, {"recorded", r.url + "/v1/messages"},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			b.SetBytes(int64(len(strings.Join(frames, ""))))
+			b.SetBytes(size)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
@@ -60,17 +68,7 @@ func BenchmarkAnswers(b *testing.B) {
 // measured in turn, in pairs, one request at a time, so that what else the machine does meets both. Times are in µs; ratio is of
 // the medians, added the median of what the proxy adds within a pair.
 func BenchmarkFirstToken(b *testing.B) {
-	_, read := anthropictest.Recorded(b)
-	frames := strings.SplitAfter(string(read("anthropic/text-long.sse")), "\n\n")
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		_, _ = io.Copy(io.Discard, req.Body)
-		w.Header().Set("Content-Type", sse)
-		for _, f := range frames {
-			_, _ = io.WriteString(w, f)
-			w.(http.Flusher).Flush()
-		}
-	}))
-	b.Cleanup(up.Close)
+	up, _ := recordedUpstream(b)
 	r := startAt(b, map[string]string{"up": up.URL}, func(c *proxy.Config) { c.Logger = nil })
 	first := func(url string) time.Duration {
 		begun := time.Now()

@@ -199,14 +199,21 @@ func names(prefix string, n int) (all []string) {
 	return all
 }
 
+// endedRuns publishes runs that end, and returns their ids.
+func (d *drill) endedRuns(prefix string) []string {
+	d.t.Helper()
+	list := names(prefix, drillRuns())
+	for _, run := range list {
+		d.tell(run, 20, true)
+	}
+	return list
+}
+
 // TestDrillDatabaseGone: the tables are gone. Objects and log together are the whole: every run is served as before, and
 // goes on with its numbers.
 func TestDrillDatabaseGone(t *testing.T) {
 	d := newDrill(t)
-	old, young := names("run_old_", drillRuns()), names("run_young_", drillRuns())
-	for _, run := range old {
-		d.tell(run, 20, true)
-	}
+	old, young := d.endedRuns("run_old_"), names("run_young_", drillRuns())
 	d.stored()
 	d.archived(old...)
 	d.aged()
@@ -294,10 +301,7 @@ func TestDrillDatabaseOlder(t *testing.T) {
 // TestDrillBucketOlder: the bucket comes back without objects that the tables name. What has its rows is written again.
 func TestDrillBucketOlder(t *testing.T) {
 	d := newDrill(t)
-	old := names("run_old_", drillRuns())
-	for _, run := range old {
-		d.tell(run, 20, true)
-	}
+	old := d.endedRuns("run_old_")
 	d.stored()
 	d.archived(old...)
 	d.began = time.Now()
@@ -383,10 +387,7 @@ func TestDrillDatabaseOlderAndNATSEmpty(t *testing.T) {
 	d.stop()
 	older := testkit.CopyDatabase(t, d.dsn)
 	d.start()
-	done := names("run_done_", drillRuns())
-	for _, run := range done {
-		d.tell(run, 20, true)
-	}
+	done := d.endedRuns("run_done_")
 	d.tell("run_grown", 10, true)
 	d.stored()
 	d.archived(append(done, "run_grown")...)
@@ -422,10 +423,7 @@ func TestDrillDatabaseOlderAndNATSEmpty(t *testing.T) {
 // names the command; then runs go on where their objects end.
 func TestDrillDatabaseGoneAndNATSEmpty(t *testing.T) {
 	d := newDrill(t)
-	done := names("run_done_", drillRuns())
-	for _, run := range done {
-		d.tell(run, 20, true)
-	}
+	done := d.endedRuns("run_done_")
 	d.stored()
 	d.archived(done...)
 	d.began = time.Now()

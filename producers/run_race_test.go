@@ -139,8 +139,8 @@ func speak(turn *producers.Turn) error {
 	return errors.Join(c.Output("x"), c.Finish(nil))
 }
 
-// disorder says what begins twice, ends without a beginning, comes after the end of its lane, or is open at
-// the end of the run.
+// disorder returns what starts twice, ends without a start, comes after the end of its lane, or is open at the end
+// of the run; "" when nothing does.
 func disorder(events []schema.Event) string {
 	open, over := map[string]bool{}, map[string]bool{}
 	ids := map[string]string{"turn": "turn_id", "model": "call_id", "message": "message_id", "block": "index", "tool": "call_id", "task": "task_id"}

@@ -61,8 +61,8 @@ func said(events []schema.Event) map[string]string {
 	return out
 }
 
-// unbalanced says what has not exactly one end, or comes after the run's. A call may end that was never
-// announced: a provider's own tool.
+// unbalanced returns what does not have exactly one end, or comes after the end of the run; "" when nothing does. A call
+// that was never announced may end: it is a tool of the provider's own.
 func unbalanced(events []schema.Event) string {
 	open := map[string]bool{}
 	ended := false

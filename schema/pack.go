@@ -184,7 +184,8 @@ func ParseCopy(subject, header string, body []byte) (Pack, error) {
 		var text string
 		text, header, _ = strings.Cut(header, "\r\n")
 		name, value, _ := strings.Cut(text, ":")
-		switch value = strings.TrimSpace(value); name {
+		value = strings.TrimSpace(value)
+		switch name {
 		case HeaderPosition:
 			stored, _ = strconv.ParseUint(value, 10, 64)
 		case HeaderPack:

@@ -85,7 +85,8 @@ func (k *Talker) Next() (m Heard) {
 	if err := json.Unmarshal([]byte(m.Raw), &m); err != nil {
 		k.T.Fatalf("%v: %s", err, m.Raw)
 	}
-	if m.Text = string(m.Line); m.On != "" {
+	m.Text = string(m.Line)
+	if m.On != "" {
 		e, err := schema.DecodeLine(m.Line)
 		if err != nil {
 			k.T.Fatal(err)
@@ -153,7 +154,8 @@ func (f *Feed) Next() (s Sampled, err error) {
 		}
 		line = strings.TrimSuffix(line, "\n")
 		name, value, _ := strings.Cut(line, ":")
-		switch value = strings.TrimPrefix(value, " "); name {
+		value = strings.TrimPrefix(value, " ")
+		switch name {
 		case "event":
 			s.Name = value
 		case "data":

@@ -152,7 +152,8 @@ func RPCUntil(t testing.TB, conn *grpc.ClientConn, request []byte, begun chan st
 		if err := s.RecvMsg(&m); err != nil {
 			return got, err
 		}
-		if got = append(got, m); len(got) == 1 {
+		got = append(got, m)
+		if len(got) == 1 {
 			close(begun)
 		}
 	}

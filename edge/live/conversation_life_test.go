@@ -63,7 +63,7 @@ func expectClose(k *edgetest.Tap, begun time.Time, after time.Duration, code int
 }
 
 // TestConversationAwaits: a client has its time for the message that a protocol waits for, and more of it after a refusal,
-// and is told in the protocol's words that it has passed; one that has sent it may be silent.
+// and a frame of the protocol reports that it has passed; a client that has sent the message may be silent.
 func TestConversationAwaits(t *testing.T) {
 	quiet := func(c *edge.Config) {
 		edgetest.SampleTalk(c).Heartbeat, c.KeepAlive = protocol.Heartbeat{}, 2*time.Hour

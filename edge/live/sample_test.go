@@ -279,7 +279,8 @@ func TestNotes(t *testing.T) {
 			for _, s := range regexp.MustCompile(`"seq":(\d)`).FindAllStringSubmatch(a.Body, -1) {
 				got = append(got, s[1])
 			}
-			if page = m[1]; page == "" {
+			page = m[1]
+			if page == "" {
 				break
 			}
 		}

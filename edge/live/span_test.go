@@ -45,8 +45,8 @@ func openWatchersOfTurn(h *edgetest.House, t *testing.T, run, turn string, await
 	return append(all, watcher{"gRPC", watchRPC(h, t, body)})
 }
 
-// ends fails the test unless the stream ends cleanly.
-func (w watcher) ends(t *testing.T) {
+// expectEnd fails the test unless the stream ends cleanly.
+func (w watcher) expectEnd(t *testing.T) {
 	t.Helper()
 	if got, err := w.next(); err != io.EOF { // it is not wrapped
 		t.Errorf("%s: %q %v instead of the end", w.name, got, err)
@@ -71,7 +71,7 @@ func TestStreamOfATurn(t *testing.T) {
 	for _, at := range []*edgetest.House{h, other} {
 		for _, w := range openWatchersOfTurn(at, t, "run", "t1", false) {
 			w.wants(t, `{"after":1}`, frameOf(1, 1, "turn.start"), frameOf(1, 2, "text.delta"), frameOf(1, 3, "text.delta"), frameOf(1, 4, "turn.end"))
-			w.ends(t)
+			w.expectEnd(t)
 		}
 		for _, w := range openWatchersOfTurn(at, t, "run", "t2", true) {
 			w.wants(t, `{"after":6}`, frameOf(2, 1, "turn.start"), frameOf(2, 2, "text.delta"))
@@ -102,7 +102,7 @@ func TestStreamOfATurn(t *testing.T) {
 		default:
 			w.wants(t, frameOf(1, 1, "turn.start"), frameOf(1, 2, "turn.end"))
 		}
-		w.ends(t)
+		w.expectEnd(t)
 	}
 	for query, want := range map[string]int{"?turn=t9": 404, "?turn=T1": 404, "?turn=t1&newest": 200} {
 		if a := h.Do("GET", "/sample/run/feed"+query, ""); a.Status != want {

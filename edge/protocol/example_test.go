@@ -154,16 +154,16 @@ func TestChat(t *testing.T) {
 	page := open(t, n, "GET", "/chat/run", "", "Accept", "text/event-stream")
 	page.want(`{"after":1,"of":3}`, answer[0])
 	n.Says("run", edgetest.Event(schema.TypeTextDelta, `{"text":"day."}`), edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
-	l.ends(answer[1], "[DONE]")
-	page.ends(answer[1], "[DONE]")
-	open(t, n, "POST", "/chat/run", `{"text":"hello"}`, "Content-Type", typ, key, "k").ends(append(answer, "[DONE]")...)
+	l.expectEnd(answer[1], "[DONE]")
+	page.expectEnd(answer[1], "[DONE]")
+	open(t, n, "POST", "/chat/run", `{"text":"hello"}`, "Content-Type", typ, key, "k").expectEnd(append(answer, "[DONE]")...)
 	if a := n.Do("GET", "/chat/run?after=4", ""); a.Body != `{"last":5,"state":"running"}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	a := n.Do("GET", "/chat/run", "", "Accept", "text/event-stream")
 	_, id, _ := bytes.Cut([]byte(a.Body), []byte("id: "))
 	id, _, _ = bytes.Cut(id, []byte("\n"))
-	open(t, n, "GET", "/chat/run", "", "Accept", "text/event-stream", "Last-Event-ID", string(id)).ends(`{"after":3,"of":5}`, answer[1], "[DONE]")
+	open(t, n, "GET", "/chat/run", "", "Accept", "text/event-stream", "Last-Event-ID", string(id)).expectEnd(`{"after":3,"of":5}`, answer[1], "[DONE]")
 }
 
 // TestChatIsADialect runs the suite that every dialect passes.

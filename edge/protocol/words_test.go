@@ -182,8 +182,8 @@ func (l *lines) want(list ...string) {
 	}
 }
 
-// ends fails the test unless the body ends whole after these.
-func (l *lines) ends(list ...string) {
+// expectEnd fails the test unless the body ends whole after these.
+func (l *lines) expectEnd(list ...string) {
 	l.t.Helper()
 	l.want(list...)
 	if rest, err := io.ReadAll(l.in); err != nil || strings.Contains(string(rest), "data:") {
@@ -222,7 +222,7 @@ func TestAsked(t *testing.T) {
 			continue
 		}
 		if tt.stream {
-			l.ends(frame)
+			l.expectEnd(frame)
 			continue
 		}
 		var got struct{ Said json.RawMessage }
@@ -322,7 +322,7 @@ func TestPrelude(t *testing.T) {
 	n.Says("run", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
 	last := fmt.Sprintf(`{"seq":%d,"of":""}`, seq+1)
 	for _, l := range all {
-		l.ends(last)
+		l.expectEnd(last)
 	}
 	whole := open(t, n, "GET", "/echo/run", "")
 	whole.want(fmt.Sprintf(`{"for":"","after":0,"last":%d,"fed":0,"fold":0,"state":""}`, seq+1), ": begins", `{"seq":1,"of":""}`,
@@ -330,7 +330,7 @@ func TestPrelude(t *testing.T) {
 	for i := 4; i <= seq+1; i++ {
 		whole.want(fmt.Sprintf(`{"seq":%d,"of":""}`, i))
 	}
-	whole.ends(fmt.Sprintf(`{"caught_up":%d}`, seq+1))
+	whole.expectEnd(fmt.Sprintf(`{"caught_up":%d}`, seq+1))
 	failed.Store(true)
 	if a := n.Do("GET", "/echo/run?newest", ""); a.Status != 409 {
 		t.Errorf("a prelude that cannot be made: %d %s", a.Status, a.Body)
@@ -347,7 +347,7 @@ func TestCaughtUpOfARunToCome(t *testing.T) {
 	l := open(t, n, "GET", "/echo/later?await", "")
 	l.want(": up to 0")
 	n.Says("later", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
-	l.ends(`{"seq":1,"of":""}`)
+	l.expectEnd(`{"seq":1,"of":""}`)
 }
 
 // TestSpanNewest: the newest span of a run is streamed from its first record, whichever it is, to its end, and what comes
@@ -360,7 +360,7 @@ func TestSpanNewest(t *testing.T) {
 	}
 	turn(n, "run", "a")
 	first := []string{`{"seq":2,"of":"turn2"}`, `{"seq":3,"of":"turn2"}`, "[DONE]"}
-	open(t, n, "GET", "/echo/run?span=newest", "").ends(first...)
+	open(t, n, "GET", "/echo/run?span=newest", "").expectEnd(first...)
 	n.Says("run", edgetest.Event(schema.TypeTurnStart, `{"turn_id":"b"}`))
 	a, b := open(t, n, "GET", "/echo/run?span=newest", ""), open(t, n, "GET", "/echo/run?span=turn4", "")
 	for _, l := range []*lines{a, b} {
@@ -369,10 +369,10 @@ func TestSpanNewest(t *testing.T) {
 	n.Says("run", edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"b","stop_reason":"end_turn"}`))
 	turn(n, "run", "c")
 	for _, l := range []*lines{a, b} {
-		l.ends(`{"seq":5,"of":"turn4"}`, "[DONE]")
+		l.expectEnd(`{"seq":5,"of":"turn4"}`, "[DONE]")
 	}
-	open(t, n, "GET", "/echo/run?span=newest", "").ends(`{"seq":6,"of":"turn6"}`, `{"seq":7,"of":"turn6"}`, "[DONE]")
-	open(t, n, "GET", "/echo/run?span=turn2", "").ends(first...)
+	open(t, n, "GET", "/echo/run?span=newest", "").expectEnd(`{"seq":6,"of":"turn6"}`, `{"seq":7,"of":"turn6"}`, "[DONE]")
+	open(t, n, "GET", "/echo/run?span=turn2", "").expectEnd(first...)
 	if a := n.Do("GET", "/echo/run?span=none", ""); a.Status != 404 {
 		t.Errorf("a span that is not there: %d", a.Status)
 	}
@@ -394,11 +394,11 @@ func TestCountedFrames(t *testing.T) {
 	begun.want(`{"seq":22,"of":"turn2"}`)
 	n.Says("run", edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"a","stop_reason":"end_turn"}`))
 	last := []string{`{"seq":22,"of":"turn2"}`, `{"seq":23,"of":"turn2"}`, "[DONE]"}
-	begun.ends(last[1:]...)
+	begun.expectEnd(last[1:]...)
 	want = append(want, last...)
 	for have := 1; have < len(want); have++ {
 		for i, n := range []*edgetest.Node{n, other} {
-			open(t, n, "GET", fmt.Sprintf("/echo/run?span=%s&have=%d", []string{"newest", "turn2"}[i], have), "").ends(want[have:]...)
+			open(t, n, "GET", fmt.Sprintf("/echo/run?span=%s&have=%d", []string{"newest", "turn2"}[i], have), "").expectEnd(want[have:]...)
 		}
 	}
 	for query, status := range map[string]int{"span=newest&have=23": 204, "span=newest&have=24": 409, "have=24": 409} {

@@ -134,7 +134,8 @@ func TestInspectorPayload(t *testing.T) {
 	}
 	for _, most := range []int32{1 << 20, 64 << 10, 1 << 20} {
 		now := o.Clone()
-		if now.MaxPayload = most; nc.MaxPayload() != int64(most) {
+		now.MaxPayload = most
+		if nc.MaxPayload() != int64(most) {
 			if err := s.ReloadOptions(now); err != nil {
 				t.Fatal(err)
 			}

@@ -53,7 +53,9 @@ func (w *wire) clone() wire {
 	return c
 }
 
-func (w *wire) size() int { return 96 * (w.texts.Len() + w.calls.Len() + w.lanes.Len() + w.heads.Len() + len(w.usage)) }
+func (w *wire) size() int {
+	return 96 * (w.texts.Len() + w.calls.Len() + w.lanes.Len() + w.heads.Len() + len(w.usage))
+}
 
 // use adds what a message has used.
 func (w *wire) use(model string, payload []byte) {

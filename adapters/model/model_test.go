@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -23,10 +21,9 @@ import (
 	"agentstream/adapters/gemini/geminitest"
 	"agentstream/adapters/model"
 	"agentstream/adapters/openai/openaitest"
-	"agentstream/internal/testkit"
 	"agentstream/producers"
-	"agentstream/producers/natsjs"
 	"agentstream/producers/worker"
+	"agentstream/producers/worker/workertest"
 	"agentstream/schema"
 )
 
@@ -36,42 +33,9 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.init.0.func1"))
 }
 
-// shop is a real log with a worker that answers with a set.
-type shop struct {
-	t        *testing.T
-	log      *natsjs.Log
-	appender *producers.Appender
-}
-
-func newShop(t *testing.T, set *model.Set) *shop {
+func newShop(t *testing.T, set *model.Set) *workertest.Shop {
 	t.Helper()
-	s := &shop{t: t}
-	var err error
-	if s.log, err = natsjs.Open(t.Context(), testkit.NATS(t).Conn); err != nil {
-		t.Fatal(err)
-	}
-	if s.appender, err = producers.NewAppender(producers.AppenderConfig{Log: s.log}); err != nil {
-		t.Fatal(err)
-	}
-	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	w, err := worker.New(worker.Config{Log: s.log, Waker: s.log, Attend: s.log.Attend, Ask: s.log.Ask, Answer: withKind(set.Answer), Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var group sync.WaitGroup
-	for _, run := range []func() error{
-		func() error { return w.Run(ctx) },
-		func() error { return s.log.Follow(ctx, natsjs.FollowConfig{Name: "model", Logger: logger}, w.Receive) },
-	} {
-		group.Go(func() {
-			if err := run(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	t.Cleanup(func() { cancel(); group.Wait() })
-	return s
+	return workertest.New(t, worker.Config{Answer: withKind(set.Answer)})
 }
 
 // withKind puts the kind of a model's error before its text.
@@ -89,58 +53,6 @@ func withKind(answer worker.Answer) worker.Answer {
 var kinds = map[model.Kind]string{
 	model.Internal: "internal", model.BadInput: "bad input", model.NotFound: "not found", model.Limited: "limited",
 	model.Timeout: "timeout", model.Unavailable: "unavailable", model.Broken: "broken",
-}
-
-// ask begins a run that is answered once. more are fields of session.created, message those of the command.
-func (s *shop) ask(run, more, message string) {
-	s.t.Helper()
-	more = strings.NewReplacer("\n", "", "\t", "").Replace(more)
-	_, err := s.appender.Append(s.t.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{
-		{Type: schema.TypeSessionCreated, Actor: "user", Payload: json.RawMessage(`{"once":true` + more + `}`)},
-		{Type: schema.TypeCommandMessage, Actor: "user", Payload: json.RawMessage(message)},
-	}, producers.AppendOptions{Whole: true})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// events returns a run.
-func (s *shop) events(run string) (out []schema.Event) {
-	s.t.Helper()
-	for p, err := range s.log.Since(s.t.Context(), schema.RunKey{Tenant: "acme", Run: run}, 0) {
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for r, err := range p.Records(0) {
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			e, err := r.Event()
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			out = append(out, e)
-		}
-	}
-	return out
-}
-
-// ended waits for the end of a run, and returns its events and its state with the reason.
-func (s *shop) ended(run string) ([]schema.Event, string) {
-	s.t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		all := s.events(run)
-		if len(all) == 0 || all[len(all)-1].Type != schema.TypeRunLifecycle {
-			continue
-		}
-		var f struct{ State, Reason string }
-		if err := json.Unmarshal(all[len(all)-1].Payload, &f); err != nil {
-			s.t.Fatal(err)
-		}
-		return all, strings.TrimSpace(f.State + " " + f.Reason)
-	}
-	s.t.Fatalf("%s has not ended", run)
-	return nil, ""
 }
 
 func fold(events []schema.Event) *schema.Fold {
@@ -191,8 +103,8 @@ func TestScripted(t *testing.T) {
 		if name == "demo/silent" {
 			first = 100
 		}
-		s.ask(run, fmt.Sprintf(`,"model":%q,"deadlines":{"first_ms":%d}`, name, first), `{"content":"three little words"}`)
-		events, end := s.ended(run)
+		s.Ask(run, fmt.Sprintf(`,"model":%q,"deadlines":{"first_ms":%d}`, name, first), `{"content":"three little words"}`)
+		events, end := s.Await(run)
 		if !strings.HasPrefix(end, want) {
 			t.Errorf("%s: ended %q, want %q", name, end, want)
 		}
@@ -284,8 +196,8 @@ func TestRecordings(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
 			run := "rec_" + strings.NewReplacer("/", "_", ".", "_").Replace(name)
-			s.ask(run, fmt.Sprintf(`,"model":%q`, name), `{"content":"hello"}`)
-			events, end := s.ended(run)
+			s.Ask(run, fmt.Sprintf(`,"model":%q`, name), `{"content":"hello"}`)
+			events, end := s.Await(run)
 			var answer []schema.Event
 			for _, e := range events {
 				switch {
@@ -346,9 +258,9 @@ func TestUpstreamFails(t *testing.T) {
 	set.Add("openai", up.Answer, slices.Collect(maps.Keys(cases))...)
 	s := newShop(t, set)
 	for name, want := range cases {
-		s.ask(name, fmt.Sprintf(`,"model":%q,"system":"be kind","parameters":{"temperature":0.5,"max_tokens":7},"tools":[{"name":"look_up"}],"deadlines":{"idle_ms":300}`, name),
+		s.Ask(name, fmt.Sprintf(`,"model":%q,"system":"be kind","parameters":{"temperature":0.5,"max_tokens":7},"tools":[{"name":"look_up"}],"deadlines":{"idle_ms":300}`, name),
 			`{"content":"last","messages":[{"role":"user","content":"first"},{"role":"assistant","content":"yes"},{"role":"user","content":[{"type":"text","text":"last"},{"type":"image_url","url":"http://x/y.png"}]}]}`)
-		events, end := s.ended(name)
+		events, end := s.Await(name)
 		if !strings.HasPrefix(end, "error "+want) {
 			t.Errorf("%s: ended %q, want %s", name, end, want)
 		}

@@ -167,6 +167,7 @@ var floors = []floor{
 	{"producers/producerstest", []string{"producers", "schema", "fanout/memory"}, "what the tests of the write side share knows no client library"},
 	{"producers/natsjs", []string{"producers", "producers/command", "producers/reaper", "schema", "internal/natskit"}, "an adapter knows the contracts that it satisfies and its one client library, no other adapter"},
 	{"producers/worker", []string{"producers", "producers/command", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
+	{"producers/worker/workertest", []string{"internal/testkit", "producers", "producers/natsjs", "producers/worker", "schema"}, "a worker on a real log for tests of those who answer"},
 	{"adapters/demo", []string{"producers", "producers/command", "producers/worker", "schema"}, "the demo is a producer like any other"},
 	{"adapters/model", []string{"producers", "adapters/anthropic", "adapters/gemini", "adapters/openai", "adapters/provider", "producers/worker", "schema", "internal/backoff"}, "a model answers sessions in the words of its provider's adapter"},
 	{"adapters/anthropic/anthropictest", []string{"schema", "adapters/provider/providertest"}, "what a recording means is said in canonical events"},
@@ -262,13 +263,13 @@ var floors = []floor{
 // testMay is what tests may import on top: real parts and the suites.
 var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
 	"persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest", "adapters/anthropic/anthropictest", "adapters/openai/openaitest",
-	"adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest",
+	"adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "producers/worker/workertest",
 	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 
 // testOnly may be imported by tests alone.
 var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest",
 	"adapters/anthropic/anthropictest", "adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/openai/openaitest",
-	"adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
+	"adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "producers/worker/workertest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{

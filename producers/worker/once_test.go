@@ -13,6 +13,7 @@ import (
 
 	"agentstream/producers"
 	"agentstream/producers/worker"
+	"agentstream/producers/worker/workertest"
 	"agentstream/schema"
 )
 
@@ -147,7 +148,7 @@ func TestOnceIsNotBegunAgain(t *testing.T) {
 	var asked atomic.Int64
 	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
 		asked.Add(1)
-		return echo(ctx, q)
+		return workertest.Echo(ctx, q)
 	}})
 	for _, run := range []string{"at_once", "half", "closed"} {
 		if end, _ := o.ended(run); !strings.HasPrefix(end, "error broken: ") {
@@ -177,7 +178,7 @@ func TestOnceIsLeftByItsWorker(t *testing.T) {
 	if all := o.events("r1"); all[len(all)-1] != schema.TypeTurnStart {
 		t.Errorf("%s", strings.Join(all, "\n"))
 	}
-	o.staff(worker.Config{Answer: echo})
+	o.staff(worker.Config{Answer: workertest.Echo})
 	end, pack := o.ended("r1")
 	if !strings.HasPrefix(end, "error broken: ") {
 		t.Errorf("ended %q", end)

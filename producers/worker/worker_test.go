@@ -19,6 +19,7 @@ import (
 	"agentstream/producers"
 	"agentstream/producers/natsjs"
 	"agentstream/producers/worker"
+	"agentstream/producers/worker/workertest"
 	"agentstream/schema"
 )
 
@@ -153,22 +154,10 @@ func (o *office) await(run, event string, n int) []string {
 	}
 }
 
-// echo says what it is told, in one delta.
-func echo(_ context.Context, q *worker.Question) (string, error) {
-	m, err := q.Turn.Message(producers.MessageInfo{})
-	if err != nil {
-		return "", err
-	}
-	if err := m.Text("re: " + q.Text()); err != nil {
-		return "", err
-	}
-	return "", m.End("end_turn", nil)
-}
-
 // Two sessions, one run that is none: each message is answered once, in order, and the session stays open.
 func TestAnswers(t *testing.T) {
 	o := newOffice(t)
-	o.staff(worker.Config{Answer: echo})
+	o.staff(worker.Config{Answer: workertest.Echo})
 	o.put("other", schema.TypeRunLifecycle, `{"state":"running","reason":null}`)
 	o.session("s1")
 	o.session("s2")
@@ -204,7 +193,7 @@ func TestComesBack(t *testing.T) {
 	began := make(chan struct{}, 1)
 	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
 		if q.Message.Event.Seq == first {
-			return echo(ctx, q)
+			return workertest.Echo(ctx, q)
 		}
 		m, err := q.Turn.Message(producers.MessageInfo{})
 		if err != nil {
@@ -225,7 +214,7 @@ func TestComesBack(t *testing.T) {
 		t.Errorf("a worker that leaves has written:\n%s", strings.Join(left, "\n"))
 	}
 	o.say("s1", "three")
-	o.staff(worker.Config{Answer: echo})
+	o.staff(worker.Config{Answer: workertest.Echo})
 	o.await("s1", "text.delta re: three", 1)
 	all := o.await("s1", "turn.end end_turn", 3)
 	for _, text := range []string{"one", "two", "three"} {
@@ -262,7 +251,7 @@ func TestDiesAndComesBack(t *testing.T) {
 	if err := pub.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	o.staff(worker.Config{Answer: echo})
+	o.staff(worker.Config{Answer: workertest.Echo})
 	all := o.await("s1", "turn.end end_turn", 1)
 	if count(all, "turn.end error") != 1 || count(all, "text.delta re: one") != 1 {
 		t.Errorf("%s", strings.Join(all, "\n"))
@@ -276,7 +265,7 @@ func TestCancels(t *testing.T) {
 	var calls atomic.Int32
 	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
 		if calls.Add(1) > 1 {
-			return echo(ctx, q)
+			return workertest.Echo(ctx, q)
 		}
 		began <- struct{}{}
 		<-ctx.Done()
@@ -310,7 +299,7 @@ func TestOutcomes(t *testing.T) {
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}
-		return echo(ctx, q)
+		return workertest.Echo(ctx, q)
 	}})
 	reach := func(run, text string) schema.Seq {
 		return o.put(run, "command.redirect", fmt.Sprintf(outcome, text, text))
@@ -348,7 +337,7 @@ func TestOutcomes(t *testing.T) {
 // A redirect alone opens no session.
 func TestPlainRedirect(t *testing.T) {
 	o := newOffice(t)
-	o.staff(worker.Config{Answer: echo})
+	o.staff(worker.Config{Answer: workertest.Echo})
 	o.session("s1")
 	o.put("s1", "command.redirect", `{"instruction":"elsewhere"}`)
 	o.session("s2")
@@ -367,7 +356,7 @@ func TestCancelledBefore(t *testing.T) {
 	o.put("s1", "command.cancel", `{}`)
 	o.say("s1", "two")
 	o.put("s1", schema.TypeCommandMessage, `{"content":"know this","role":"system"}`)
-	o.staff(worker.Config{Answer: echo})
+	o.staff(worker.Config{Answer: workertest.Echo})
 	all := o.await("s1", "commands.taken 5", 1)
 	if count(all, "text.delta re: two") != 1 || count(all, "turn.start") != 1 {
 		t.Errorf("%s", strings.Join(all, "\n"))
@@ -385,7 +374,7 @@ func TestFails(t *testing.T) {
 			_, err := q.Turn.Message(producers.MessageInfo{})
 			return "", err
 		}
-		return echo(ctx, q)
+		return workertest.Echo(ctx, q)
 	}})
 	o.session("s1")
 	o.say("s1", "fail")
@@ -407,7 +396,7 @@ func TestPlaces(t *testing.T) {
 			most.Store(n)
 		}
 		defer now.Add(-1)
-		return echo(ctx, q)
+		return workertest.Echo(ctx, q)
 	}})
 	const sessions = 12
 	for i := range sessions {
@@ -434,7 +423,7 @@ func TestPlaces(t *testing.T) {
 // With one place, a session in which nothing is said gives its place to the next.
 func TestGivesItsPlace(t *testing.T) {
 	o := newOffice(t)
-	o.staff(worker.Config{Most: 1, Idle: time.Hour, Answer: echo})
+	o.staff(worker.Config{Most: 1, Idle: time.Hour, Answer: workertest.Echo})
 	o.session("s1")
 	o.session("s2")
 	for i := range 4 {
@@ -448,7 +437,7 @@ func TestGivesItsPlace(t *testing.T) {
 func TestIdles(t *testing.T) {
 	o := newOffice(t)
 	o.again = time.Hour
-	o.staff(worker.Config{Idle: time.Millisecond, Answer: echo})
+	o.staff(worker.Config{Idle: time.Millisecond, Answer: workertest.Echo})
 	o.session("s1")
 	const messages = 80
 	for i := range messages {
@@ -469,7 +458,7 @@ func TestTwoWorkers(t *testing.T) {
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}
-		return echo(ctx, q)
+		return workertest.Echo(ctx, q)
 	}
 	o.staff(worker.Config{Answer: slow, Idle: 100 * time.Millisecond})
 	o.staff(worker.Config{Answer: slow, Idle: 100 * time.Millisecond})

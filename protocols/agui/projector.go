@@ -142,6 +142,7 @@ func (p *projector) converse() {
 		}
 		a.answered, a.answer = true, sum(p.chat.Field("answer"))
 		p.asks.Set(id, a)
+		p.now.asked.Delete(id)
 		p.name(a.response)
 		p.resume()
 		if len(p.waiting()) > 0 {
@@ -161,16 +162,14 @@ func (p *projector) ask(id string) {
 		a.form = bytes.Clone(form)
 	}
 	p.asks.Set(id, a)
+	p.now.asked.Set(id, struct{}{})
 	p.size += len(id) + len(a.prompt) + len(a.form) + len(a.call)
 }
 
 // waiting returns the questions of the response that wait, oldest first.
 func (p *projector) waiting() (ids []string) {
-	if p.asks.Len() == 0 {
-		return nil
-	}
-	for id, a := range p.asks.All() {
-		if a.response == p.now.response && !a.answered && p.chat.Waits(id) {
+	for id := range p.now.asked.All() {
+		if p.chat.Waits(id) {
 			ids = append(ids, id)
 		}
 	}

@@ -358,14 +358,10 @@ func (t *thread) nothing() string {
 func (p *projector) reopen() {
 	texts, calls := p.now.texts.Clone(), p.now.calls.Clone()
 	for id, t := range texts.All() {
-		if !t.shut {
-			p.startText(id, t)
-		}
+		p.startText(id, t)
 	}
 	for id, c := range calls.All() {
-		if !c.shut {
-			p.startCall(id, c)
-		}
+		p.startCall(id, c)
 	}
 }
 

@@ -20,24 +20,36 @@ type wire struct {
 	pauses   int        // how often the response has waited for a person
 	paused   schema.Seq // record of the last time
 
-	texts ordered.Map[string, text]
-	calls ordered.Map[string, call]
-	lanes ordered.Map[string, bool]   // subagents of the run; true: it is over
-	heads ordered.Map[string, string] // message of each lane that calls belong to
+	texts ordered.Map[string, text] // that are open
+	calls ordered.Map[string, call] // whose input is open
+	// Those that the end of the run of AG-UI, or of their subagent, has closed: their next piece opens them again.
+	closedTexts ordered.Map[string, text]
+	closedCalls ordered.Map[string, call]
+
+	parts ordered.Map[string, *part]    // what subagents have opened, by lane, the newest first
+	asked ordered.Map[string, struct{}] // questions without an answer, by their ids
+	lanes ordered.Map[string, bool]     // subagents of the run; true: it is over
+	heads ordered.Map[string, string]   // message of each lane that calls belong to
 	usage []usage
 }
 
-// text is a message that is open.
+// text is a message that is not complete.
 type text struct {
 	lane     string
 	thinking bool
-	shut     bool // by the end of the run of AG-UI: its next piece opens it again
 }
 
 // call is one whose input is not complete.
 type call struct {
 	lane, name, parent string
-	args, shut         bool
+	args               bool
+}
+
+// part is a text or a call that a subagent has opened. It may have ended since. It is never changed: copies share it.
+type part struct {
+	id   string
+	call bool
+	prev *part
 }
 
 // usage is what a model has used.
@@ -49,12 +61,23 @@ type usage struct {
 func (w *wire) clone() wire {
 	c := *w
 	c.texts, c.calls, c.lanes, c.heads = w.texts.Clone(), w.calls.Clone(), w.lanes.Clone(), w.heads.Clone()
+	c.closedTexts, c.closedCalls = w.closedTexts.Clone(), w.closedCalls.Clone()
+	c.parts, c.asked = w.parts.Clone(), w.asked.Clone()
 	c.usage = slices.Clone(w.usage)
 	return c
 }
 
 func (w *wire) size() int {
-	return 96 * (w.texts.Len() + w.calls.Len() + w.lanes.Len() + w.heads.Len() + len(w.usage))
+	open := w.texts.Len() + w.calls.Len() + w.closedTexts.Len() + w.closedCalls.Len()
+	return 96 * (2*open + w.asked.Len() + w.lanes.Len() + w.heads.Len() + len(w.usage))
+}
+
+// open remembers what a subagent has opened.
+func (w *wire) open(lane string, p part) {
+	if lane != "" {
+		p.prev, _ = w.parts.Get(lane)
+		w.parts.Set(lane, &p)
+	}
 }
 
 // use adds what a message has used.
@@ -170,7 +193,7 @@ const maxPrompt = 4 << 10
 
 // leave ends the subagent of a lane, and what of it is open.
 func (p *projector) leave(lane string, state schema.RunState, why string) {
-	p.shut(func(l string) bool { return l == lane })
+	p.closeParts(lane)
 	p.now.lanes.Set(lane, true)
 	if state == schema.StateDone {
 		p.emit("SUBAGENT_FINISHED", lane, nil)
@@ -179,25 +202,50 @@ func (p *projector) leave(lane string, state schema.RunState, why string) {
 	p.emit("SUBAGENT_ERROR", lane, func(o object) object { return o.Str("message", why).Str("code", string(state)) })
 }
 
-// shut ends the texts and calls of lanes.
-func (p *projector) shut(of func(lane string) bool) {
-	for id, t := range p.now.texts.All() {
-		if !t.shut && of(t.lane) {
-			p.endText(id, t, nil)
+// closeParts ends the texts and then the calls of a subagent, in the order in which they were opened.
+func (p *projector) closeParts(lane string) {
+	var texts, calls []string
+	newest, _ := p.now.parts.Delete(lane)
+	for pt := newest; pt != nil; pt = pt.prev {
+		if pt.call {
+			calls = append(calls, pt.id)
+		} else {
+			texts = append(texts, pt.id)
 		}
 	}
-	for id, c := range p.now.calls.All() {
-		if !c.shut && of(c.lane) {
-			p.callWord("TOOL_CALL_END", id, c.lane, nil)
-		}
+	for _, id := range slices.Backward(texts) {
+		p.closeText(id)
 	}
-	p.now.texts = p.now.texts.Copy(func(t text) text { t.shut = t.shut || of(t.lane); return t })
-	p.now.calls = p.now.calls.Copy(func(c call) call { c.shut = c.shut || of(c.lane); return c })
+	for _, id := range slices.Backward(calls) {
+		p.closeCall(id)
+	}
+}
+
+// closeText ends a text that is open, until its next piece.
+func (p *projector) closeText(id string) {
+	if t, open := p.now.texts.Delete(id); open {
+		p.endText(id, t, nil)
+		p.now.closedTexts.Set(id, t)
+	}
+}
+
+// closeCall ends the input of a call that is open, until its next piece.
+func (p *projector) closeCall(id string) {
+	if c, open := p.now.calls.Delete(id); open {
+		p.callWord("TOOL_CALL_END", id, c.lane, nil)
+		p.now.closedCalls.Set(id, c)
+	}
 }
 
 // close ends all that is open, for the end of a run of AG-UI.
 func (p *projector) close() {
-	p.shut(func(string) bool { return true })
+	for id := range p.now.texts.All() {
+		p.closeText(id)
+	}
+	for id := range p.now.calls.All() {
+		p.closeCall(id)
+	}
+	p.now.parts = ordered.Map[string, *part]{}
 	var open []string
 	for lane, over := range p.now.lanes.All() {
 		if !over {
@@ -286,7 +334,11 @@ func (p *projector) terminal(e *chat.Event) *dialect.Frame {
 // textEvent makes the events of a text or a thought.
 func (p *projector) textEvent(e *chat.Event) {
 	id := p.run + "-" + e.ID
-	t, known := p.now.texts.Get(id)
+	t, open := p.now.texts.Get(id)
+	known := open
+	if !open {
+		t, known = p.now.closedTexts.Get(id)
+	}
 	switch {
 	case e.Kind == chat.TextStart:
 		if p.enter(e.Lane, nil) {
@@ -294,23 +346,25 @@ func (p *projector) textEvent(e *chat.Event) {
 		}
 	case !known || !p.enter(t.lane, nil):
 	case e.Kind == chat.TextDelta:
-		if t.shut {
-			t.shut = false
+		if !open {
 			p.startText(id, t)
 		}
 		word := map[bool]string{false: "TEXT_MESSAGE_CONTENT", true: "REASONING_MESSAGE_CONTENT"}[t.thinking]
 		p.emit(word, t.lane, func(o object) object { return o.Str("messageId", id).Inner("delta", low(e), e.Text) })
 	default:
-		if !t.shut {
+		if open {
 			p.endText(id, t, e.Value)
 		}
 		p.now.texts.Delete(id)
+		p.now.closedTexts.Delete(id)
 	}
 }
 
 // startText opens a message.
 func (p *projector) startText(id string, t text) {
+	p.now.closedTexts.Delete(id)
 	p.now.texts.Set(id, t)
+	p.now.open(t.lane, part{id: id})
 	name := func(o object) object { return o.Str("messageId", id) }
 	if !t.thinking {
 		p.now.heads.Set(t.lane, id)
@@ -372,7 +426,9 @@ func (p *projector) callWord(typ, id, lane string, fill func(object) object) {
 }
 
 func (p *projector) startCall(id string, c call) {
+	p.now.closedCalls.Delete(id)
 	p.now.calls.Set(id, c)
+	p.now.open(c.lane, part{id: id, call: true})
 	p.callWord("TOOL_CALL_START", id, c.lane, func(o object) object {
 		return o.Str("toolCallName", c.name).OptStr("parentMessageId", c.parent)
 	})
@@ -383,11 +439,12 @@ func (p *projector) callEvent(e *chat.Event) {
 	id := p.callID(e.Lane, e.ID)
 	if !p.enter(e.Lane, nil) {
 		p.now.calls.Delete(id)
+		p.now.closedCalls.Delete(id)
 		return
 	}
 	c, open := p.now.calls.Get(id)
-	if open && c.shut {
-		c.shut = false
+	if closed, again := p.now.closedCalls.Get(id); again && !open {
+		c = closed
 		p.startCall(id, c)
 	}
 	switch e.Kind {

@@ -149,7 +149,7 @@ func (w *archiveWorld) parts(f fault) (end func() bool, start func()) {
 	return r.kill, r.start
 }
 
-// back waits until a target is up again; of all targets for "".
+// back waits until a target is up again. For "" it waits until all targets are up and all roles are ready.
 func (w *archiveWorld) back(target string) {
 	w.mu.Lock()
 	var wait []chan struct{}
@@ -167,7 +167,10 @@ func (w *archiveWorld) back(target string) {
 	}
 	for kind, two := range w.roles {
 		for i, r := range two {
-			if target == kind+strconv.Itoa(i) {
+			switch target {
+			case "":
+				r.await(w.t)
+			case kind + strconv.Itoa(i):
 				eventually(w.t, 60*time.Second, r.name+" runs", func() bool { return r.process() != 0 })
 			}
 		}

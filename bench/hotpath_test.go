@@ -151,7 +151,7 @@ func frames(b *testing.B, events int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = sink.End(transport.End{Clean: true}) }()
+	defer func() { _ = sink.CloseWith(transport.End{Clean: true}) }()
 	p := packsOf(schema.RunKey{Tenant: tenant, Run: "run"}, events, events, false)[0]
 	projector := native.Dialect{}.Projector(dialect.Request{})
 	var list dialect.Frames

@@ -37,7 +37,7 @@ type call struct {
 	direct bool  // the connection was taken over from the HTTP server
 	parked bool  // somebody else ends it
 
-	lasting protocol.Lasting // nil: nothing is listened to
+	lasting protocol.Upload // nil: nothing is listened to
 }
 
 // speak makes p the protocol in which the request is answered; nil is the server itself. Its clients find the request's id
@@ -54,13 +54,13 @@ func (c *call) speak(p *protocol.Protocol) {
 	}
 }
 
-// taken records that the connection is not the HTTP server's any more.
-func (c *call) taken(status int) {
+// markHijacked records that the connection is not the HTTP server's any more.
+func (c *call) markHijacked(status int) {
 	c.direct, c.Writer.Status = true, status
 }
 
-// left reports whether the client has gone, as far as the request can know.
-func (c *call) left() bool { return c.Request != nil && c.Request.Context().Err() != nil }
+// isClientGone reports whether the client has gone, as far as the request can know.
+func (c *call) isClientGone() bool { return c.Request != nil && c.Request.Context().Err() != nil }
 
 // finish answers an error, logs the request once and passes on a panic that asks for a cut. v is what the
 // caller has recovered.
@@ -77,7 +77,7 @@ func (c *call) finish(v any) {
 		}
 	}
 	reason := ends.ReasonOf(c.err)
-	if ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonSlowClient && c.left() {
+	if ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonSlowClient && c.isClientGone() {
 		reason = dialect.ReasonClientGone // what failed is what was done for a client that had left
 	}
 	if c.err != nil && !abort {
@@ -87,7 +87,7 @@ func (c *call) finish(v any) {
 		case c.Writer.Status == 0 && (c.route == nil || c.route.transport() == dialect.GRPC):
 			c.refuseCall() // a call of a method that is not there is one, too
 		case c.Writer.Status == 0:
-			drains := c.In.Entered() && (reason == dialect.ReasonLimited || reason == dialect.ReasonBusy)
+			drains := c.In.HasShare() && (reason == dialect.ReasonLimited || reason == dialect.ReasonBusy)
 			c.In.Unread = c.In.Unread && !drains
 			if c.refuse(reason); drains {
 				c.drain()
@@ -108,7 +108,7 @@ func (c *call) finish(v any) {
 
 // refuseCall answers a gRPC call that was refused before it was read.
 func (c *call) refuseCall() {
-	if !grpc.Speaks(c.Request) {
+	if !grpc.IsCall(c.Request) {
 		c.refuse(ends.ReasonOf(c.err))
 		return
 	}
@@ -117,7 +117,7 @@ func (c *call) refuseCall() {
 
 // refuse writes the error in the words of the route's dialect.
 func (c *call) refuse(reason dialect.Reason) {
-	if c.Request.ProtoMajor == 1 && c.Request.ContentLength < 0 && !c.In.Entered() { // whose body may stay open: the answer does not wait for it
+	if c.Request.ProtoMajor == 1 && c.Request.ContentLength < 0 && !c.In.HasShare() { // whose body may stay open: the answer does not wait for it
 		c.In.Unread = http.NewResponseController(c.Writer).EnableFullDuplex() == nil
 	}
 	if c.Request.ProtoMajor == 1 && c.Request.ContentLength != 0 { // the HTTP server reads what is left of it
@@ -245,7 +245,7 @@ func (c *call) lastWord(err error) transport.End {
 	p.RequestID = c.ID
 	e := transport.End{Clean: true, Close: ends.OutcomeOf(reason).Close}
 	if err != nil {
-		e = c.brokenOff(p)
+		e = c.problemEnd(p)
 	}
 	if rt := c.route; rt != nil && rt.stream != nil && rt.protocol.LastWords != nil {
 		rt.protocol.LastWords(rt.stream.Stream, p, c.Stream != nil, &e)
@@ -254,8 +254,8 @@ func (c *call) lastWord(err error) transport.End {
 	return e
 }
 
-// brokenOff is the row of the table of ends for a problem.
-func (c *call) brokenOff(p dialect.Problem) transport.End {
+// problemEnd returns the row of the table of ends for a problem.
+func (c *call) problemEnd(p dialect.Problem) transport.End {
 	out := ends.OutcomeOf(p.Reason)
 	e := transport.End{Close: out.Close, GRPC: out.GRPC, Code: p.Code, Message: p.Message, Trailer: http.Header{}}
 	for name, n := range map[string]schema.Seq{"Agentstream-First-Seq": p.First, "Agentstream-Last-Seq": p.Last} {
@@ -273,7 +273,9 @@ func (c *call) brokenOff(p dialect.Problem) transport.End {
 type ending call
 
 func (c *ending) EndOf(err error) transport.End { return (*call)(c).lastWord(err) }
-func (c *ending) Done(recovered any, err error) { (*call)(c).over(recovered, err) }
+
+// Finish ends the request of a stream that was parked.
+func (c *ending) Finish(recovered any, err error) { (*call)(c).over(recovered, err) }
 
 // over finishes the request of a stream that went on without the goroutine which began it.
 func (c *call) over(recovered any, err error) {

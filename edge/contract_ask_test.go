@@ -80,14 +80,14 @@ type toldKeys struct {
 	log *toldLog
 }
 
-func (k *toldKeys) Begin(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
+func (k *toldKeys) Claim(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	k.log.mu.Lock()
 	err := k.log.err
 	k.log.mu.Unlock()
 	if err != nil {
 		return producers.KeyRecord{}, err
 	}
-	return k.Keys.Begin(ctx, id, r)
+	return k.Keys.Claim(ctx, id, r)
 }
 
 // toldRuns is a list of runs that fails with the log.

@@ -41,30 +41,30 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	}
 	t, err := protocol.NewTalk(&c.Call, v, l, s.live, c.route.stream, live.ConversationConfig{Form: ws.Text})
 	if err != nil {
-		l.End(nil)
+		l.Stop(nil)
 		return err
 	}
 	options := ws.Options{
 		Bulk:     v.Publishes,
 		Memory:   s.memory(l),
-		Received: func(_ *ws.Sink, message []byte) error { return t.Receive(message) },
-		Closed:   func(err error) { l.End(closed(err)) },
+		Received: func(_ *ws.SocketSink, message []byte) error { return t.Receive(message) },
+		Closed:   func(err error) { l.Stop(closeReason(err)) },
 	}
 	if v.Malformed != nil {
-		options.Refused = func(_ *ws.Sink, bad *ws.ProtocolError) error {
+		options.Refused = func(_ *ws.SocketSink, bad *ws.ProtocolError) error {
 			return inWords(t.Refuse(&protocol.Close{Code: bad.Code, Reason: bad.Reason}, !bad.Message))
 		}
 	}
 	sink, err := s.upgrade(c, options)
 	if err != nil {
-		defer l.End(nil)
-		return live.Ended(l.Ctx, err)
+		defer l.Stop(nil)
+		return live.EndCause(l.Ctx, err)
 	}
 	c.Ending = (*farewell)(c)
 	l.Leave()
 	c.forget()
 	c.Params = params
-	t.Begin(sink, request)
+	t.Attach(sink, request)
 	return live.ErrParked
 }
 
@@ -78,12 +78,12 @@ func inWords(err error) error {
 
 // turnAway closes the connection of a client that may not open the conversation, with the reason.
 func (s *Server) turnAway(c *call, l *live.Life) error {
-	defer l.End(nil)
+	defer l.Stop(nil)
 	sink, err := s.upgrade(c, ws.Options{})
 	if err != nil {
 		return err
 	}
-	_ = sink.End(c.lastWord(c.late)) // a client that is gone has no use for it
+	_ = sink.CloseWith(c.lastWord(c.late)) // a client that is gone has no use for it
 	return c.late
 }
 
@@ -98,8 +98,8 @@ func (c *farewell) EndOf(err error) transport.End {
 	return (*call)(c).lastWord(err)
 }
 
-// Done finishes the request; what the protocol closed in peace has no error.
-func (c *farewell) Done(recovered any, err error) {
+// Finish ends the request; what the protocol closed in peace has no error.
+func (c *farewell) Finish(recovered any, err error) {
 	if last := new(protocol.Close); errors.As(err, &last) && last.Code == 1000 {
 		err = nil
 	}

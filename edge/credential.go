@@ -46,7 +46,7 @@ func (s *Server) authenticate(c *call) (auth.Caller, error) {
 		}
 	}
 	name := cmp.Or(kind.Param, "ticket")
-	if s.cfg.Tickets == nil || !c.route.ticketed() {
+	if s.cfg.Tickets == nil || !c.route.isTicketable() {
 		return s.cfg.Authenticate(c.Request)
 	}
 	query, err := url.ParseQuery(c.Request.URL.RawQuery)

@@ -45,7 +45,7 @@ func TestLimitedTenant(t *testing.T) {
 			t.Errorf("%s %s: %v %s", ask.method, ask.path, a.Header, p.Message)
 		}
 	}
-	for _, coded := range []string{edgetest.Gzipped(t, strings.Repeat(edgetest.GoodLine+"\n", 200)), edgetest.Gzipped(t, edgetest.GoodLine)} {
+	for _, coded := range []string{edgetest.Gzip(t, strings.Repeat(edgetest.GoodLine+"\n", 200)), edgetest.Gzip(t, edgetest.GoodLine)} {
 		a := h.Do("POST", path, coded, edgetest.TenantHeader, "bytes", "Content-Encoding", "gzip")
 		if len(coded) > 150 {
 			t.Fatal("the test's body is not small")

@@ -122,7 +122,7 @@ func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) erro
 		}
 		serve := rt.Serve
 		if rt.Writes {
-			serve = s.node.Metered(serve)
+			serve = s.node.Meter(serve)
 		}
 		if rt.RPC != "" {
 			if err := s.mountRPC(p, rt, serve); err != nil {
@@ -133,7 +133,7 @@ func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) erro
 			continue
 		}
 		plain := func(c *call) error {
-			ctx, end := s.runs.Begin(c.Request.Context())
+			ctx, end := s.runs.MarkShort(c.Request.Context())
 			defer end()
 			c.Request = c.Request.WithContext(ctx)
 			c.MaxMessage = rt.MaxMessage

@@ -23,8 +23,8 @@ import (
 // mountPublish adds a stream on which clients publish.
 func (s *Server) mountPublish(p *protocol.Protocol, st dialect.Stream) error {
 	if st.Transport == dialect.WebSocket {
-		return s.mountConversation(p, &protocol.Conversation{Stream: st, Needs: auth.ScopeWrite, Opened: s.publishOn, Received: published,
-			Malformed: unpublished, Closing: publishedAll})
+		return s.mountConversation(p, &protocol.Conversation{Stream: st, Needs: auth.ScopeWrite, Opened: s.publishOn, Received: receivePublished,
+			Malformed: skipMalformed, Closing: finishPublishing})
 	}
 	bound := &live.Bound{Stream: st, Dialect: p.Dialect, DialectName: p.Dialect.Info().Name}
 	return s.add(st.Pattern, s.publishCall, auth.ScopeWrite, bound, p)
@@ -33,9 +33,9 @@ func (s *Server) mountPublish(p *protocol.Protocol, st dialect.Stream) error {
 // part lets an answer go on on its connection, without the goroutine of the HTTP server.
 func (s *Server) part(c *call, p *protocol.Parting) error {
 	d, err := transport.OpenDuplex(c.Writer.ResponseWriter, c.Request, s.cfg.WriteTimeout)
-	c.taken(http.StatusOK)
+	c.markHijacked(http.StatusOK)
 	if err != nil {
-		p.Life.End(nil)
+		p.Life.Stop(nil)
 		return err
 	}
 	c.forget()
@@ -60,13 +60,13 @@ func (r *reading) listen(body io.Reader) error {
 	for !r.over {
 		r.took(body.Read(r.b))
 	}
-	return r.l.End(r.err)
+	return r.l.Complete(r.err)
 }
 
 // reading is how far the reading of what a client sends is.
 type reading struct {
 	s     *Server
-	l     protocol.Lasting
+	l     protocol.Upload
 	of    *live.Life
 	b     []byte           // into which is read next
 	large *[largeSize]byte // nil: little comes
@@ -77,7 +77,7 @@ type reading struct {
 	small [smallSize]byte
 }
 
-func (s *Server) reading(l protocol.Lasting, of *live.Life, stop func()) *reading {
+func (s *Server) reading(l protocol.Upload, of *live.Life, stop func()) *reading {
 	r := &reading{s: s, l: l, of: of, late: overdue{stop: stop}}
 	r.b = r.small[:]
 	return r
@@ -86,13 +86,13 @@ func (s *Server) reading(l protocol.Lasting, of *live.Life, stop func()) *readin
 // took deals with what was read.
 func (r *reading) took(n int, err error) {
 	if n > 0 {
-		r.take(r.b[:n])
+		r.feed(r.b[:n])
 	}
 	switch {
 	case r.err != nil || err == io.EOF: // it is a reader's
 		r.over = true
 	case err != nil:
-		r.over, r.err = true, r.l.Broken(err)
+		r.over, r.err = true, r.l.ReadError(err)
 	}
 	switch {
 	case n == smallSize && r.large == nil && !r.over:
@@ -107,11 +107,11 @@ func (r *reading) took(n int, err error) {
 	}
 }
 
-// take hands over what was read. What has begun with it must be whole in time.
-func (r *reading) take(b []byte) {
+// feed hands over what was read. What has begun with it must be whole in time.
+func (r *reading) feed(b []byte) {
 	var p protocol.Progress
 	r.late.pause()
-	p, r.err = r.l.Take(b)
+	p, r.err = r.l.Feed(b)
 	r.late.goOn(p, r.s.cfg.BodyTimeout)
 }
 
@@ -186,12 +186,13 @@ func (s *Server) publishOn(t *protocol.Talk) error {
 	return nil
 }
 
-func published(t *protocol.Talk, message []byte) error {
+// receivePublished publishes a message of a conversation.
+func receivePublished(t *protocol.Talk, message []byte) error {
 	return closing(t.State.(*publish.Stream).Message(message))
 }
 
-// unpublished refuses what is no message: one that is too large is a line that is.
-func unpublished(t *protocol.Talk, bad *protocol.Close) error {
+// skipMalformed refuses what is no message: one that is too large is a line that is.
+func skipMalformed(t *protocol.Talk, bad *protocol.Close) error {
 	if bad.Code != closeTooBig {
 		return bad
 	}
@@ -209,8 +210,8 @@ func closing(err error) error {
 	return err
 }
 
-// publishedAll waits for the receipts of what was read.
-func publishedAll(t *protocol.Talk, err error) {
+// finishPublishing waits for the receipts of what was read.
+func finishPublishing(t *protocol.Talk, err error) {
 	stream, ok := t.State.(*publish.Stream)
 	if !ok {
 		return
@@ -218,27 +219,27 @@ func publishedAll(t *protocol.Talk, err error) {
 	if bad := new(protocol.Close); errors.As(err, &bad) {
 		err = publish.ErrGarbage
 	}
-	_ = stream.End(err) // the conversation knows
-	t.Report.Events = stream.Stored()
+	_ = stream.FinishWith(err) // the conversation knows
+	t.Report.Events = stream.CountStored()
 }
 
 // publishCall serves a bidirectional call.
 func (s *Server) publishCall(c *call) error {
-	if !grpc.Speaks(c.Request) {
+	if !grpc.IsCall(c.Request) {
 		return ends.ErrMediaType
 	}
-	both, err := c.route.rpcs.Begin(c.Writer, c.Request)
+	both, err := c.route.rpcs.OpenCall(c.Writer, c.Request)
 	if err != nil {
 		return err
 	}
 	l := live.Alone(c.Caller) // who reads finds out that its client has left
 	if _, ends := both.Ctx.Deadline(); ends {
-		context.AfterFunc(both.Ctx, func() { l.End(context.Cause(both.Ctx)) })
+		context.AfterFunc(both.Ctx, func() { l.Stop(context.Cause(both.Ctx)) })
 	}
 	both.Memory = s.memory(l)
-	m := &messages{Both: both, c: c, life: l, words: c.Protocol.Dialect.(dialect.Publishing), lines: &s.lines}
+	m := &publishCall{Both: both, c: c, life: l, words: c.Protocol.Dialect.(dialect.Publishing), lines: &s.lines}
 	if err := s.openCall(m); err != nil {
-		defer l.End(nil)
+		defer l.Stop(nil)
 		_ = both.Finish(c.lastWord(err)) // why it does not get through says less
 		return err
 	}
@@ -253,7 +254,7 @@ func (s *Server) publishCall(c *call) error {
 }
 
 // openCall accepts a call.
-func (s *Server) openCall(m *messages) error {
+func (s *Server) openCall(m *publishCall) error {
 	if err := s.live.Join(m.life, &m.c.Report); err != nil {
 		return err
 	}
@@ -265,11 +266,11 @@ func (s *Server) openCall(m *messages) error {
 		}
 	}
 	_, err := m.Flush()
-	return live.Ended(m.life.Ctx, err)
+	return live.EndCause(m.life.Ctx, err)
 }
 
-// messages is a stream over a call.
-type messages struct {
+// publishCall is a stream over a call.
+type publishCall struct {
 	*grpc.Both
 	c       *call
 	life    *live.Life
@@ -280,11 +281,11 @@ type messages struct {
 	whole   int // messages
 }
 
-// Take takes bytes, in which messages begin and end anywhere.
-func (m *messages) Take(b []byte) (p protocol.Progress, err error) {
+// Feed takes bytes, in which messages begin and end anywhere.
+func (m *publishCall) Feed(b []byte) (p protocol.Progress, err error) {
 	line := m.lines.Get()
 	defer m.lines.Put(line)
-	err = m.Both.Take(b, func(message []byte) (err error) {
+	err = m.Both.Feed(b, func(message []byte) (err error) {
 		m.whole++
 		if *line, err = m.words.AppendPublished((*line)[:0], message); err != nil {
 			return m.stream.Skip(err)
@@ -294,17 +295,17 @@ func (m *messages) Take(b []byte) (p protocol.Progress, err error) {
 	return protocol.Progress{Whole: m.whole, Begun: m.Whole() != nil}, err
 }
 
-// End waits until what was taken is answered.
-func (m *messages) End(err error) error {
+// Complete waits until what was taken is answered.
+func (m *publishCall) Complete(err error) error {
 	if err == nil {
 		err = m.Whole()
 	}
-	err = live.Ended(m.life.Ctx, err)
+	err = live.EndCause(m.life.Ctx, err)
 	if errors.Is(err, dialect.ErrClientGone) || errors.Is(err, dialect.ErrSlowClient) {
 		m.stream.Drop(err)
 	}
 	ferr := m.stream.Finish(nil)
-	if m.c.Events = m.stream.Stored(); errors.Is(err, publish.ErrGarbage) {
+	if m.c.Events = m.stream.CountStored(); errors.Is(err, publish.ErrGarbage) {
 		err = dialect.Refuse(dialect.ErrBadRequest, "not an event of a run")
 	} else {
 		err = errors.Join(err, ferr)
@@ -322,9 +323,9 @@ func (m *messages) End(err error) error {
 const leftTime = 500 * time.Millisecond
 
 // Leave ends what the stream has started, where End could not.
-func (m *messages) Leave() {
+func (m *publishCall) Leave() {
 	m.unwatch()
-	m.life.End(nil)
+	m.life.Stop(nil)
 	m.stream.Drop(dialect.ErrClientGone)
 	_ = m.stream.Finish(nil) // End has its error
 }
@@ -338,7 +339,7 @@ func appendMessage(dst []byte, words dialect.Publishing, r *dialect.Receipt) []b
 }
 
 // deliver sends what appendMessage has made.
-func (m *messages) deliver(b []byte) (err error) {
+func (m *publishCall) deliver(b []byte) (err error) {
 	frame := make([]dialect.Frame, 1)
 	for len(b) > 0 && err == nil {
 		n := 4 + int(binary.BigEndian.Uint32(b))
@@ -350,7 +351,7 @@ func (m *messages) deliver(b []byte) (err error) {
 		_, err = m.Flush()
 	}
 	if err != nil {
-		m.life.End(err)
+		m.life.Stop(err)
 	}
 	return err
 }

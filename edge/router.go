@@ -61,15 +61,15 @@ func (rt *route) transport() dialect.Transport {
 	return rt.stream.Transport
 }
 
-// ticketed reports whether the route is one that a ticket may open. What is done there is checked against the caller's run
-// where the path does not name it.
-func (rt *route) ticketed() bool {
+// isTicketable reports whether the route is one that a ticket may open. What is done there is checked against
+// the caller's run where the path does not name it.
+func (rt *route) isTicketable() bool {
 	return rt.stream != nil && rt.method == http.MethodGet && !rt.stream.Publishes
 }
 
 // checksRun reports whether what is done there is checked against the caller's run where the path does not name it.
 func (rt *route) checksRun() bool {
-	return rt.ticketed() || rt.transport() == dialect.SSE
+	return rt.isTicketable() || rt.transport() == dialect.SSE
 }
 
 // match compares escaped segments and unescapes the named ones: %2F inside an id is part of the id. A name that
@@ -114,7 +114,7 @@ func find(routes []*route, r *http.Request) (*route, protocol.Params, []string, 
 	var allow []string
 	var plain *route
 	var plainPath protocol.Params
-	upgrade := r.ProtoMajor == 1 && ws.Requested(r)
+	upgrade := r.ProtoMajor == 1 && ws.IsUpgrade(r)
 	for _, rt := range routes {
 		path, ok := rt.match(segments)
 		if !ok {

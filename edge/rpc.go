@@ -21,14 +21,14 @@ import (
 // rpc serves a dialect's stream over gRPC. Everything but a call that is no gRPC at all is answered as
 // a status.
 func (s *Server) rpc(c *call) error {
-	if !grpc.Speaks(c.Request) {
+	if !grpc.IsCall(c.Request) {
 		return ends.ErrMediaType
 	}
 	b := c.route.stream
 	m := countMessage(c)
 	var end error
-	err := s.calls(c).Serve(c.Writer, c.Request, m.unread, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
-		if end = m.arrived(ctx, request); end == nil {
+	err := s.rpcTransport(c).Serve(c.Writer, c.Request, m.unread, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
+		if end = m.admit(ctx, request); end == nil {
 			end = s.answer(ctx, c, b, request, sink)
 		}
 		return c.lastWord(end)
@@ -43,8 +43,8 @@ func (c *call) lifeIn(ctx context.Context) *live.Life {
 	return l
 }
 
-// calls returns what reads the call's message. That of a caller who may not call is small.
-func (s *Server) calls(c *call) *grpc.Transport {
+// rpcTransport returns what reads the call's message. That of a caller who may not call is small.
+func (s *Server) rpcTransport(c *call) *grpc.Transport {
 	if c.late != nil {
 		return s.grpc
 	}
@@ -73,7 +73,7 @@ func countMessage(c *call) *counted {
 func (m *counted) Read(b []byte) (int, error) {
 	n, err := m.ReadCloser.Read(b)
 	if n > 0 {
-		m.err = m.c.In.Share.Take(m.c.Request.Context(), int64(n))
+		m.err = m.c.In.Share.Reserve(m.c.Request.Context(), int64(n))
 	}
 	return n, cmp.Or(m.err, err)
 }
@@ -81,16 +81,17 @@ func (m *counted) Read(b []byte) (int, error) {
 // unread is the end of a call whose message could not be read.
 func (m *counted) unread(err error) transport.End { return m.c.lastWord(cmp.Or(m.c.late, m.err, err)) }
 
-// arrived counts the message as it is for who deals with it, and returns why that may not be.
-func (m *counted) arrived(ctx context.Context, message []byte) error {
+// admit counts the message as it is for who deals with it, and returns why that may not be.
+func (m *counted) admit(ctx context.Context, message []byte) error {
 	if m.c.late != nil {
-		return m.c.turnedAway(message)
+		return m.c.refusal(message)
 	}
-	return m.c.In.Share.Take(ctx, int64(len(message)))
+	return m.c.In.Share.Reserve(ctx, int64(len(message)))
 }
 
-// turnedAway returns why a caller may not call, or what is wrong with its message, where the protocol looks at that first.
-func (c *call) turnedAway(request []byte) error {
+// refusal returns why a caller may not call, or what is wrong with its message, where the protocol looks at
+// that first.
+func (c *call) refusal(request []byte) error {
 	in := dialect.Input{Stream: strings.TrimPrefix(c.route.pattern, "POST "), Header: c.Request.Header, Body: request}
 	return cmp.Or(c.Protocol.Envelope(in), c.late)
 }
@@ -104,11 +105,11 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 	c.Leave() // the stream needs the message no more
 	if err == nil {
 		_, err = sink.Flush() // a call to a silent run has begun as well
-		err = live.Ended(l.Ctx, err)
+		err = live.EndCause(l.Ctx, err)
 	}
 	if err != nil {
 		ss.Close()
-		l.End(nil)
+		l.Stop(nil)
 	}
 	if errors.Is(err, dialect.ErrComplete) {
 		return nil
@@ -126,13 +127,13 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 // send serves a stream that is no run's.
 func (s *Server) send(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink, serve func(*protocol.Call, dialect.Input, protocol.Sending) error) error {
 	l := c.lifeIn(ctx)
-	defer l.End(nil)
+	defer l.Stop(nil)
 	if err := s.live.Join(l, &c.Report); err != nil {
 		return err
 	}
 	c.Ending, c.Stream = (*ending)(c), b
 	if _, err := sink.Flush(); err != nil { // a call that has no message yet has begun as well
-		return live.Ended(l.Ctx, err)
+		return live.EndCause(l.Ctx, err)
 	}
 	c.Carry(l.Ctx, dialect.GRPC, request, func([]byte) {})
 	send := func(message []byte) error {
@@ -144,7 +145,7 @@ func (s *Server) send(ctx context.Context, c *call, b *live.Bound, request []byt
 		return err
 	}
 	in := dialect.Input{Stream: b.Name, Header: c.Request.Header, Body: request}
-	return live.Ended(l.Ctx, serve(&c.Call, in, protocol.Sending{Send: send, Closing: s.live.Closing()}))
+	return live.EndCause(l.Ctx, serve(&c.Call, in, protocol.Sending{Send: send, Closing: s.live.Closing()}))
 }
 
 // mountRPC adds the unary method that a route's handler answers.
@@ -161,17 +162,17 @@ func (s *Server) mountRPC(p *protocol.Protocol, rt protocol.Route, serve func(*p
 
 // unary serves a unary RPC.
 func (s *Server) unary(c *call, serve func(*protocol.Call) error) error {
-	if !grpc.Speaks(c.Request) {
+	if !grpc.IsCall(c.Request) {
 		return ends.ErrMediaType
 	}
 	m := countMessage(c)
 	var end error
-	err := s.calls(c).ServeUnary(c.Writer, c.Request, m.unread, func(ctx context.Context, request []byte) (response []byte, e transport.End) {
-		if end = m.arrived(ctx, request); end != nil {
+	err := s.rpcTransport(c).ServeUnary(c.Writer, c.Request, m.unread, func(ctx context.Context, request []byte) (response []byte, e transport.End) {
+		if end = m.admit(ctx, request); end != nil {
 			return nil, c.lastWord(end)
 		}
 		c.Carry(ctx, dialect.GRPC, request, func(body []byte) { response = body })
-		end = live.Ended(ctx, serve(&c.Call))
+		end = live.EndCause(ctx, serve(&c.Call))
 		return response, c.lastWord(end)
 	})
 	return cmp.Or(end, m.err, err)

@@ -187,7 +187,7 @@ const maxURI = 8 << 10
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{of: s, begun: time.Now()}
 	defer c.leave()
-	if in := s.begin(c, w, r); in != nil {
+	if in := s.openRequest(c, w, r); in != nil {
 		c.err = in.listen(r.Body)
 	}
 }
@@ -197,8 +197,8 @@ func readStop(w http.ResponseWriter) func() {
 	return func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) } // it fails when the client is gone
 }
 
-// begin does what a request asks for, and returns what is left to be listened to.
-func (s *Server) begin(c *call, w http.ResponseWriter, r *http.Request) *reading {
+// openRequest does what a request asks for, and returns what is left to be listened to.
+func (s *Server) openRequest(c *call, w http.ResponseWriter, r *http.Request) *reading {
 	c.Request, c.ID = r, requestID(r.Header)
 	c.answer.ResponseWriter, c.Writer = w, &c.answer
 	h := w.Header()
@@ -290,9 +290,9 @@ func (s *Server) admit(c *call) error {
 	return nil
 }
 
-// Take is rest's: it stores posts as ingest does requests.
-func (s *Server) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
-	return s.rest.Take(ctx, key, posts, answers)
+// StorePosts is rest's: it stores posts as ingest does requests.
+func (s *Server) StorePosts(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+	return s.rest.StorePosts(ctx, key, posts, answers)
 }
 
 // Refusal puts an error into words, those of HTTP.

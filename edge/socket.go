@@ -25,13 +25,13 @@ func (s *Server) socket(c *call) (err error) {
 	complete := errors.Is(err, dialect.ErrComplete)
 	if err != nil && !complete {
 		ss.Close()
-		l.End(nil)
+		l.Stop(nil)
 		return err
 	}
-	sink, err := s.upgrade(c, ws.Options{Closed: func(err error) { l.End(closed(err)) }})
+	sink, err := s.upgrade(c, ws.Options{Closed: func(err error) { l.Stop(closeReason(err)) }})
 	if err != nil {
 		ss.Close()
-		return live.Ended(l.Ctx, err)
+		return live.EndCause(l.Ctx, err)
 	}
 	l.Leave()
 	c.forget()
@@ -44,11 +44,11 @@ func (s *Server) socket(c *call) (err error) {
 }
 
 // upgrade takes the connection over from the HTTP server.
-func (s *Server) upgrade(c *call, o ws.Options) (*ws.Sink, error) {
+func (s *Server) upgrade(c *call, o ws.Options) (*ws.SocketSink, error) {
 	o.Subprotocols, o.MaxMessage = c.route.stream.Subprotocols, c.route.stream.MaxMessage
 	sink, err := s.ws.Open(c.Writer, c.Request, o)
 	if !errors.Is(err, dialect.ErrBadRequest) && !errors.Is(err, http.ErrNotSupported) {
-		c.taken(http.StatusSwitchingProtocols) // whatever became of it
+		c.markHijacked(http.StatusSwitchingProtocols) // whatever became of it
 	}
 	if errors.Is(err, ws.ErrVersion) {
 		c.Writer.Header().Set("Sec-WebSocket-Version", "13")
@@ -57,8 +57,8 @@ func (s *Server) upgrade(c *call, o ws.Options) (*ws.Sink, error) {
 	return sink, err
 }
 
-// closed returns why a client closed in the words of the table of ends.
-func closed(err error) error {
+// closeReason returns why a client closed in the words of the table of ends.
+func closeReason(err error) error {
 	if bad := new(ws.ProtocolError); errors.As(err, &bad) || errors.Is(err, ends.ErrLimited) || errors.Is(err, ends.ErrNoRoom) {
 		return err
 	}
@@ -75,8 +75,8 @@ func (s *Server) memory(l *live.Life) *memory {
 	return &memory{s.bodies.Share(l.Caller.Tenant), l.Ctx}
 }
 
-// Take waits a little for n bytes more.
-func (m *memory) Take(n int64) error { return m.share.Take(m.ctx, n) }
+// Reserve waits a little for n bytes more.
+func (m *memory) Reserve(n int64) error { return m.share.Reserve(m.ctx, n) }
 
 // Give returns n bytes.
 func (m *memory) Give(n int64) { m.share.Give(n) }

@@ -55,7 +55,7 @@ func (s *Server) welcome(c *call) error {
 		return err
 	}
 	c.limit()
-	if grpc.Speaks(c.Request) {
+	if grpc.IsCall(c.Request) {
 		most := s.cfg.StrangerTimeout / 5 * 4 // less than for the request, so that the end is said
 		c.Request = c.Request.WithContext(grpc.Brief(c.Request.Context(), most))
 	}
@@ -113,7 +113,7 @@ func (h *hurry) over(c *call) {
 
 // mayRefuse reports whether there is a place for a refusal in words, which may have to wait for the client.
 func (c *call) mayRefuse() bool {
-	if c.pass.Refused() || c.pass.Open() != nil {
+	if c.pass.IsRefused() || c.pass.Open() != nil {
 		return false
 	}
 	if c.Request.ProtoMajor > 1 && c.pass.Stranger() && c.hurry == nil {
@@ -124,7 +124,7 @@ func (c *call) mayRefuse() bool {
 
 // turnAway answers a request for which there is no place, in headers alone: they wait for no window of the client.
 func (c *call) turnAway(reason dialect.Reason) {
-	if grpc.Speaks(c.Request) {
+	if grpc.IsCall(c.Request) {
 		_ = c.of.grpc.Refuse(c.Writer, c.Request, c.lastWord(c.err)) // a client that is gone has no use for the error
 		return
 	}

@@ -29,7 +29,7 @@ func (s *Server) stream(c *call) error {
 	}
 	if err != nil || c.Request.Method == http.MethodHead {
 		ss.Close()
-		l.End(nil)
+		l.Stop(nil)
 	}
 	st := c.route.own
 	if complete {
@@ -50,18 +50,18 @@ func (s *Server) stream(c *call) error {
 	sink, err := s.openSSE(c, l, st.Format)
 	if err != nil {
 		ss.Close()
-		return live.Ended(l.Ctx, err)
+		return live.EndCause(l.Ctx, err)
 	}
 	return ss.Serve(sink)
 }
 
 // openSSE answers on the connection itself where that can be had, else through the HTTP server.
 func (s *Server) openSSE(c *call, l *live.Life, format *sse.Format) (transport.Sink, error) {
-	direct, err := s.sse.OpenDirect(c.Writer, c.Request, format, l.End)
+	direct, err := s.sse.OpenDirect(c.Writer, c.Request, format, l.Stop)
 	if errors.Is(err, sse.ErrNotDirect) {
 		return s.sse.Open(c.Writer, format)
 	}
-	c.taken(http.StatusOK)
+	c.markHijacked(http.StatusOK)
 	if err != nil {
 		return nil, err
 	}
@@ -95,14 +95,14 @@ func (s *Server) open(c *call, l *live.Life, in dialect.Input) (*live.Session, e
 			return nil, err
 		}
 		c.Release = func() { s.live.Leave(l) }
-		read = s.node.Metered(func(c *protocol.Call) (err error) { req, err = begin(c, in); return err })
+		read = s.node.Meter(func(c *protocol.Call) (err error) { req, err = begin(c, in); return err })
 	}
 	if err := read(&c.Call); err != nil {
-		return nil, live.Ended(l.Ctx, err)
+		return nil, live.EndCause(l.Ctx, err)
 	}
 	if own.Admit != nil {
 		if err := own.Admit(&c.Call, &req); err != nil {
-			return nil, live.Ended(l.Ctx, err)
+			return nil, live.EndCause(l.Ctx, err)
 		}
 	}
 	ss, err := s.live.Open(l, &c.Report, b, req)

@@ -21,7 +21,7 @@ type cache struct {
 	max   int           // bytes
 	fresh time.Duration // how long pages are believed
 	walk  func(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
-	ring  func(key schema.RunKey) *view // what a watched run holds anyway; nil when it is not watched
+	ring  func(key schema.RunKey) *topicView // what a watched run holds anyway; nil when it is not watched
 	hook  func(hit bool, bytes int)
 
 	mu   sync.Mutex

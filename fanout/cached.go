@@ -31,7 +31,8 @@ type logWalk struct {
 	cancel       context.CancelCauseFunc
 }
 
-func (w *logWalk) end() {
+// close stops the walk and what it reads.
+func (w *logWalk) close() {
 	w.cancel(context.Canceled)
 	w.stop()
 }
@@ -68,7 +69,7 @@ func (r *cacheReader) close() {
 	w := r.park(nil)
 	r.c.leave(r.run)
 	if w != nil {
-		w.end()
+		w.close()
 	}
 }
 
@@ -192,11 +193,11 @@ func (r *cacheReader) read(f *fetchOnce, w *logWalk) {
 	held := c.used.Weight()
 	c.mu.Unlock()
 	if !more {
-		w.end()
+		w.close()
 		w = nil
 	}
 	if old := r.park(w); old != nil {
-		old.end()
+		old.close()
 	}
 	close(f.done)
 	c.report(false, held)

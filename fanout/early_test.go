@@ -74,7 +74,7 @@ func newEarly(t *testing.T) (e *early, end func()) {
 }
 
 func (e *early) copied(i int) { e.log.fn(e.packs[i]) }
-func (e *early) stored(i int) { e.hub.Stored(e.packs[i]) }
+func (e *early) stored(i int) { e.hub.Deliver(e.packs[i]) }
 
 // expects reads until the reader has pack i, and then finds nothing more.
 func (e *early) expects(i int) {
@@ -161,7 +161,7 @@ func TestStoredBesideItsCopy(t *testing.T) {
 		"nobody watches": func(e *early) {
 			p := e.packs[1]
 			p.Key.Run = "run_2"
-			e.hub.Stored(p)
+			e.hub.Deliver(p)
 			e.expects(0)
 		},
 	} {
@@ -223,9 +223,9 @@ func TestTwoEdgesUnderFaults(t *testing.T) {
 				switch c.roll("answer lost", "answer late") {
 				case "answer lost":
 				case "answer late":
-					time.AfterFunc(c.delay(), func() { own.Stored(p) })
+					time.AfterFunc(c.delay(), func() { own.Deliver(p) })
 				default:
-					own.Stored(p)
+					own.Deliver(p)
 				}
 				time.Sleep(c.delay() / 8)
 			}

@@ -38,11 +38,11 @@ func (h *Hub) history(ctx context.Context, key schema.RunKey, after, through sch
 	if h.cache != nil {
 		return h.cache.packs(ctx, key, after, through, yield)
 	}
-	return h.uncached(ctx, key, after, through, yield)
+	return h.walkUncached(ctx, key, after, through, yield)
 }
 
-// uncached is history of which nothing is kept.
-func (h *Hub) uncached(ctx context.Context, key schema.RunKey, after, through schema.Seq, yield func(schema.Pack, error) bool) (schema.Seq, error) {
+// walkUncached is history without the cache: nothing that it reads is kept.
+func (h *Hub) walkUncached(ctx context.Context, key schema.RunKey, after, through schema.Seq, yield func(schema.Pack, error) bool) (schema.Seq, error) {
 	w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
 	err := w.run()
 	if errors.Is(err, errStopped) {
@@ -134,7 +134,7 @@ func (w *walk) run() error {
 			try = 0
 			continue
 		case hole == 0 && first == 0:
-			more, err := w.end()
+			more, err := w.explainEnd()
 			if !more || w.pos == start && try == holeTries {
 				return err
 			}
@@ -166,10 +166,10 @@ func (w *walk) hole(first schema.Seq) error {
 	return &ExpiredError{First: first}
 }
 
-// end decides what it means that neither stream nor archive has anything behind pos: the newest
-// event was reached, everything has gone, or events were stored since they were asked. more reports the
-// last; then err is for a caller that does not look again.
-func (w *walk) end() (more bool, err error) {
+// explainEnd is called when neither the stream nor the archive has anything after pos. It decides why: the
+// newest event was reached, everything is gone, or events were stored since the two were asked. more reports
+// the last; then err is for a caller that does not look again.
+func (w *walk) explainEnd() (more bool, err error) {
 	head, err := w.h.Head(w.ctx, w.key)
 	if err != nil || head.Last <= w.pos {
 		return false, err

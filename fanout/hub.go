@@ -110,16 +110,16 @@ func (h *Hub) topic(key schema.RunKey) *topic {
 	return s.topics[key]
 }
 
-// Stored takes a pack that this process has written, from its writer: readers need not wait for the copy, which is passed
-// over. It never blocks. Packs of a run may come in any order, and some may not come.
-func (h *Hub) Stored(p schema.Pack) {
+// Deliver passes a pack that this process has written to the readers of its run, so that they need not wait for
+// the copy, which is passed over. It never blocks. Packs of a run may come in any order, and some may not come.
+func (h *Hub) Deliver(p schema.Pack) {
 	if f := h.topic(p.Key); f != nil {
 		f.early(p)
 	}
 }
 
 // ring returns the newest packs of a run that is watched, nil when it is not.
-func (h *Hub) ring(key schema.RunKey) *view {
+func (h *Hub) ring(key schema.RunKey) *topicView {
 	if f := h.topic(key); f != nil {
 		return f.view.Load()
 	}
@@ -171,7 +171,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			t.Stop()
 			return nil
-		case <-h.cfg.Tail.Lost():
+		case <-h.cfg.Tail.Losses():
 			everyone = true
 			t.Stop()
 			h.cache.forget()
@@ -254,7 +254,7 @@ func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[sche
 	asked := 0
 	for _, key := range keys {
 		f := h.topic(key)
-		if f == nil || !f.stands(newest[key]) {
+		if f == nil || !f.checkAhead(newest[key]) {
 			continue
 		}
 		if asked++; asked > missingChecks {

@@ -53,7 +53,7 @@ func (e *everyRun) Newest(_ context.Context, keys []schema.RunKey) (map[schema.R
 	return out, nil
 }
 
-func (e *everyRun) Lost() <-chan struct{} { return e.lost }
+func (e *everyRun) Losses() <-chan struct{} { return e.lost }
 
 func heapInUse() uint64 {
 	runtime.GC()

@@ -27,8 +27,8 @@ type Tail interface {
 	Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (stop func(), err error)
 	// Newest returns the newest seq of each run that the stream has. It may lag; it is for the audit.
 	Newest(ctx context.Context, keys []schema.RunKey) (map[schema.RunKey]schema.Seq, error)
-	// Lost is signalled whenever copies may have been lost: a reconnect, an overflow.
-	Lost() <-chan struct{}
+	// Losses is signalled whenever copies may have been lost: a reconnect, an overflow.
+	Losses() <-chan struct{}
 }
 
 // ChildError is ErrNotFound for an id that is that of a child of another run.

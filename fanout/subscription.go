@@ -173,7 +173,7 @@ func (s *Subscription) Notify(tell func(here bool)) bool {
 func (s *Subscription) ready() bool { return s.pull != nil || s.behind(s.topic.view.Load()) }
 
 // behind reports whether v has something for the reader.
-func (s *Subscription) behind(v *view) bool { return s.pos < v.hi || v.err != nil }
+func (s *Subscription) behind(v *topicView) bool { return s.pos < v.hi || v.err != nil }
 
 func (s *Subscription) replay(through schema.Seq) {
 	s.through = through

@@ -25,7 +25,7 @@ type topic struct {
 	attachErr error         // readable behind attached
 	stop      func()
 
-	view  atomic.Pointer[view]
+	view  atomic.Pointer[topicView]
 	heard atomic.Bool  // something has arrived since the last audit
 	unfit atomic.Int64 // what follows a smaller seq does not fit into the ring
 
@@ -39,8 +39,8 @@ type topic struct {
 	waiting []*Subscription // that have everything; each is told once
 }
 
-// view is a topic at one moment. It is never changed; the next one may share its backing array.
-type view struct {
+// topicView is a topic at one moment. It is never changed; the next one may share its backing array.
+type topicView struct {
 	packs  []schema.Pack // contiguous, newest last
 	bytes  int
 	lo, hi schema.Seq   // seq of the first and last event in packs; lo = hi+1 when there are none
@@ -50,7 +50,7 @@ type view struct {
 
 func newTopic(h *Hub, key schema.RunKey) *topic {
 	f := &topic{hub: h, key: key, part: h.rings.Join(key.Tenant), attached: make(chan struct{})}
-	f.view.Store(&view{lo: 1, head: new(schema.Head)})
+	f.view.Store(&topicView{lo: 1, head: new(schema.Head)})
 	return f
 }
 
@@ -77,7 +77,7 @@ func (f *topic) attach(ctx context.Context) (err error) {
 	if f.ready = true; !head.Exists() {
 		f.stood = time.Now()
 	}
-	f.publish(&view{lo: head.Last + 1, hi: head.Last, head: &head}) // nobody waits before it is attached
+	f.publish(&topicView{lo: head.Last + 1, hi: head.Last, head: &head}) // nobody waits before it is attached
 	f.fillLocked(head.Last)
 	return nil
 }
@@ -92,7 +92,7 @@ func (f *topic) detach() {
 // offer takes a copy from the live side. It never blocks.
 func (f *topic) offer(p schema.Pack) {
 	if p.Head.Root != "" {
-		f.adopted(p.Head.Root)
+		f.setRoot(p.Head.Root)
 		return
 	}
 	f.heard.Store(true)
@@ -125,8 +125,8 @@ func (f *topic) early(p schema.Pack) {
 	told.call(true)
 }
 
-// adopted notes that the run, for which somebody waits, is a child of root.
-func (f *topic) adopted(root string) {
+// setRoot notes that the run, for which a reader waits, is a child of root.
+func (f *topic) setRoot(root string) {
 	f.mu.Lock()
 	begun := f.view.Load().hi > 0
 	f.root = root
@@ -155,9 +155,9 @@ func (f *topic) quiet() bool { return !f.heard.Swap(false) }
 // missingEvery is how often a run whose newest events have left the stream is asked for by name.
 const missingEvery = time.Minute
 
-// stands reports whether readers have more than the stream, where newest is its last, or wait for a run that it does not
-// have, and that it is time to ask why.
-func (f *topic) stands(newest schema.Seq) bool {
+// checkAhead reports whether readers have more than the stream, where newest is its last, or wait for a run
+// that it does not have. It reports that at most once in missingEvery: then it is time to ask why.
+func (f *topic) checkAhead(newest schema.Seq) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if v := f.view.Load(); !f.ready || v.err != nil || newest >= max(v.hi, 1) || time.Since(f.stood) < missingEvery {
@@ -179,7 +179,7 @@ func (f *topic) appendLocked(p schema.Pack) tells {
 		packs = append(make([]schema.Pack, 0, len(packs)+len(packs)/2+1), packs...)
 	}
 	packs = append(packs, p)
-	n := &view{packs: packs, bytes: v.bytes + ringBytes(&p), lo: v.lo, hi: p.Last(), head: &packs[len(packs)-1].Head}
+	n := &topicView{packs: packs, bytes: v.bytes + ringBytes(&p), lo: v.lo, hi: p.Last(), head: &packs[len(packs)-1].Head}
 	if len(v.packs) == 0 {
 		n.lo = p.First
 	}
@@ -231,7 +231,7 @@ func (f *topic) extend(ctx context.Context, after schema.Seq) bool {
 	bytes, hi := 0, after
 	read := f.hub.history
 	if v.lo-1-after <= fewEvents {
-		read = f.hub.uncached
+		read = f.hub.walkUncached
 	}
 	_, err := read(ctx, f.key, after, v.lo-1, func(p schema.Pack, err error) bool {
 		packs, bytes, hi = append(packs, p), bytes+ringBytes(&p), p.Last()
@@ -266,7 +266,7 @@ func (f *topic) extend(ctx context.Context, after schema.Seq) bool {
 }
 
 // without returns a view that begins behind seq.
-func (f *topic) without(v *view, seq schema.Seq) *view {
+func (f *topic) without(v *topicView, seq schema.Seq) *topicView {
 	n := *v
 	n.packs = append([]schema.Pack(nil), v.packs...)
 	for len(n.packs) > 0 && n.packs[0].Last() <= seq {
@@ -280,7 +280,7 @@ func (f *topic) without(v *view, seq schema.Seq) *view {
 }
 
 // publish makes n the view. Under the lock; those who wait for it are to be told behind it.
-func (f *topic) publish(n *view) (told tells) {
+func (f *topic) publish(n *topicView) (told tells) {
 	f.view.Store(n)
 	for i, s := range f.waiting {
 		if i == 0 {
@@ -310,7 +310,7 @@ func (t tells) call(here bool) {
 }
 
 // wait has tell called once when there is a view other than v, for s. It reports whether v is the newest.
-func (f *topic) wait(s *Subscription, v *view, tell func(here bool)) bool {
+func (f *topic) wait(s *Subscription, v *topicView, tell func(here bool)) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.view.Load() != v {

@@ -86,8 +86,8 @@ func (m *Message) deadLetter(key schema.RunKey, seq schema.Seq, body []byte, rea
 	}
 }
 
-// Refused returns the dead letter of a row that the store refuses with err.
-func (c *Chunk) Refused(row int, err error) DeadLetter { return c.deadLetter(row, ReasonRefused, err) }
+// Refusal returns the dead letter of a row that the store refuses with err.
+func (c *Chunk) Refusal(row int, err error) DeadLetter { return c.deadLetter(row, ReasonRefused, err) }
 
 // Conflict returns the dead letter of a row that conflicts with a stored one.
 func (c *Chunk) Conflict(row int) DeadLetter { return c.deadLetter(row, ReasonConflict, errConflict) }

@@ -14,19 +14,19 @@ const (
 	rowBytes     = 160
 )
 
-// session is the work of a pipeline from one read of the stored offset to the next.
-type session struct {
+// fetchSession is the work of a pipeline from one read of the stored offset to the next.
+type fetchSession struct {
 	p       *pipeline
-	fetched chan *batch // no buffer: the fetching step holds the batch that waits
+	fetched chan *fetchedBatch // no buffer: the fetching step holds the batch that waits
 }
 
 // fetch is the first step. It hands over batches until reading ends. When ctx has ended too, it fetches once more what
 // arrived during the last pause.
-func (s *session) fetch(ctx, reading, work context.Context) error {
+func (s *fetchSession) fetch(ctx, reading, work context.Context) error {
 	p := s.p
 	var last time.Time // of the fetches
 	for reading.Err() == nil {
-		if !p.room.has(reading.Done(), p.bytes) {
+		if !p.room.await(reading.Done(), p.bytes) {
 			return nil
 		}
 		bound := p.limit()
@@ -37,7 +37,7 @@ func (s *session) fetch(ctx, reading, work context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.recovered(fetching)
+		p.clearTrouble(fetching)
 		if kept, gone := p.beforeDropped(msgs); gone { // the next session records what is lost
 			if len(kept) > 0 {
 				s.hand(kept, bound)
@@ -63,7 +63,7 @@ var errDropped = errors.New("the log has dropped messages that were not stored")
 
 // beforeDropped returns the messages before those that the log has dropped, and whether it has dropped any.
 func (p *pipeline) beforeDropped(msgs []Message) (kept []Message, gone bool) {
-	if !p.drops() {
+	if !p.checkDropped() {
 		return msgs, false
 	}
 	p.mu.Lock()
@@ -89,9 +89,9 @@ func (p *pipeline) limit() Limit {
 
 // hand decodes a batch and hands it over. It returns the number of its rows, and reports whether the fetch was bounded:
 // then more messages may be waiting.
-func (s *session) hand(msgs []Message, bound Limit) (rows int, full bool) {
+func (s *fetchSession) hand(msgs []Message, bound Limit) (rows int, full bool) {
 	p := s.p
-	b := &batch{msgs: msgs, items: make([]item, len(msgs)), full: len(msgs) >= bound.Messages}
+	b := &fetchedBatch{msgs: msgs, items: make([]decodedMessage, len(msgs)), full: len(msgs) >= bound.Messages}
 	size, held := 0, 0
 	for i := range msgs {
 		it := &b.items[i]
@@ -101,7 +101,7 @@ func (s *session) hand(msgs []Message, bound Limit) (rows int, full bool) {
 		size += len(msgs[i].Body)
 		held += it.bytes
 	}
-	p.room.take(held)
+	p.room.add(held)
 	p.noteFetched(len(msgs), rows, size, held)
 	s.fetched <- b // the session receives all batches, also after an error
 	// A queue may count bytes in another way and return less than the bounds.
@@ -145,7 +145,7 @@ func (p *pipeline) next(since time.Time, many bool) time.Duration {
 }
 
 // last hands over the messages that arrived before ctx ended.
-func (s *session) last(work context.Context) {
+func (s *fetchSession) last(work context.Context) {
 	bound := s.p.limit()
 	bound.NoWait = true
 	msgs, err := s.p.queue.Fetch(work, bound)

@@ -46,7 +46,7 @@ type BatchRow struct {
 func Arrange(chunks []Chunk, days map[schema.RunKey]string) Batch {
 	var b Batch
 	places := make(map[schema.RunKey]int)
-	var groups []group
+	var groups []runGroup
 	rows := 0
 	for i := range chunks {
 		c := &chunks[i]
@@ -54,7 +54,7 @@ func Arrange(chunks []Chunk, days map[schema.RunKey]string) Batch {
 		if !ok {
 			at = len(groups)
 			places[c.Key] = at
-			groups = append(groups, group{run: Run{Key: c.Key, Head: schema.Head{Day: cmp.Or(days[c.Key], c.Head.Day)}}})
+			groups = append(groups, runGroup{run: Run{Key: c.Key, Head: schema.Head{Day: cmp.Or(days[c.Key], c.Head.Day)}}})
 		}
 		g := &groups[at]
 		if c.Head.Day != g.run.Head.Day {
@@ -67,25 +67,26 @@ func Arrange(chunks []Chunk, days map[schema.RunKey]string) Batch {
 		g.chunks = append(g.chunks, i)
 		rows += len(c.Rows)
 	}
-	groups = slices.DeleteFunc(groups, func(g group) bool { return g.run.Rows == 0 })
-	slices.SortFunc(groups, func(x, y group) int { return compareKeys(x.run.Key, y.run.Key) })
+	groups = slices.DeleteFunc(groups, func(g runGroup) bool { return g.run.Rows == 0 })
+	slices.SortFunc(groups, func(x, y runGroup) int { return compareKeys(x.run.Key, y.run.Key) })
 	b.Runs, b.Rows = make([]Run, len(groups)), make([]BatchRow, 0, rows)
 	for i := range groups {
 		b.Runs[i] = groups[i].run
-		b.take(chunks, groups[i].chunks)
+		b.appendRun(chunks, groups[i].chunks)
 	}
 	b.digest()
 	return b
 }
 
-// group is one run of a batch, with its chunks.
-type group struct {
+// runGroup is one run of a batch, with its chunks.
+type runGroup struct {
 	run    Run
 	chunks []int
 }
 
-// take appends the rows of one run's chunks in the order of their seqs. Nearly always they are in this order already.
-func (b *Batch) take(chunks []Chunk, which []int) {
+// appendRun appends the rows of one run's chunks in the order of their seqs. Nearly always they are in this
+// order already.
+func (b *Batch) appendRun(chunks []Chunk, which []int) {
 	from, ordered := len(b.Rows), true
 	for _, i := range which {
 		c := &chunks[i]

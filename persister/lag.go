@@ -25,7 +25,7 @@ func (p *pipeline) watchLag(ctx context.Context) {
 func (p *pipeline) askLag(ctx context.Context) {
 	once, cancel := context.WithTimeout(ctx, p.cfg.LagEvery)
 	defer cancel()
-	stored, err := p.known(once)
+	stored, err := p.currentOffset(once)
 	var lag Lag
 	if err == nil {
 		lag, err = p.queue.Lag(once, stored)
@@ -62,15 +62,15 @@ func (p *pipeline) askLag(ctx context.Context) {
 	p.warn(lag, lost, before, next, now)
 }
 
-// known returns the offset, from the store when another process may be moving it.
-func (p *pipeline) known(ctx context.Context) (Offset, error) {
+// currentOffset returns the offset, from the store when another process may be moving it.
+func (p *pipeline) currentOffset(ctx context.Context) (Offset, error) {
 	p.mu.Lock()
 	at := p.offset
 	p.mu.Unlock()
 	if at.Stream != "" && p.ours() {
 		return at, nil
 	}
-	stored, err := p.share.stored(ctx, p.queue.Stream())
+	stored, err := p.share.readOffset(ctx, p.queue.Stream())
 	return stored.Offset, err
 }
 

@@ -67,7 +67,7 @@ func (l *ledger) Transfer(ctx context.Context, t *persister.Transfer) (persister
 // note is called with mu.
 func (l *ledger) note(t *persister.Transfer, res persister.Result, err error) {
 	if err != nil {
-		if t.Moves() && errors.Is(err, persister.ErrOvertaken) {
+		if t.ShouldMoveOffset() && errors.Is(err, persister.ErrOvertaken) {
 			l.overtaken++
 		}
 		return
@@ -76,7 +76,7 @@ func (l *ledger) note(t *persister.Transfer, res persister.Result, err error) {
 	l.sums.Repeated += res.Repeated
 	l.sums.Dropped += res.Dropped
 	l.sums.Conflicts = append(l.sums.Conflicts, res.Conflicts...)
-	if t.Moves() {
+	if t.ShouldMoveOffset() {
 		l.moves = append(l.moves, move{t.From, t.To, t.Owner, rowsOf(t.Chunks), time.Now()})
 	}
 }

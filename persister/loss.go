@@ -78,9 +78,9 @@ type Salvager interface {
 
 // Dropper is implemented by a Queue that knows which messages its stream has dropped before they were read.
 type Dropper interface {
-	// Dropped returns the position of the newest message that was dropped, 0 when none was found since the last call.
+	// LastDropped returns the position of the newest message that was dropped, 0 when none was found since the last call.
 	// It may be called by any goroutine.
-	Dropped() uint64
+	LastDropped() uint64
 }
 
 // lossOf returns the loss of what lies between an offset and the position of the newest message that was dropped.
@@ -92,13 +92,14 @@ func lossOf(at Offset, dropped uint64, before bool) Loss {
 	return l
 }
 
-// drops notes what the queue has found, and reports whether messages after the stored offset were dropped.
-func (p *pipeline) drops() bool {
+// checkDropped notes what the queue has found, and reports whether messages after the stored offset were
+// dropped.
+func (p *pipeline) checkDropped() bool {
 	d, ok := p.queue.(Dropper)
 	if !ok {
 		return false
 	}
-	newest := d.Dropped()
+	newest := d.LastDropped()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dropped = max(p.dropped, newest)
@@ -112,11 +113,11 @@ func (p *pipeline) lose(ctx context.Context, stored, at Offset) (t Transfer, err
 	if stored.Identity != "" && stored.Identity != at.Identity {
 		t.Losses = append(t.Losses, Loss{Stream: at.Stream, Identity: stored.Identity, First: stored.Position + 1, Reason: LossRenewed})
 	}
-	p.moved(at)
+	p.setOffset(at)
 	p.mu.Lock()
 	p.dropped = 0
 	p.mu.Unlock()
-	lost := p.drops()
+	lost := p.checkDropped()
 	if !lost && len(t.Losses) == 0 && stored.Identity != "" {
 		return t, nil
 	}

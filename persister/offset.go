@@ -46,8 +46,8 @@ type Transfer struct {
 	RunLosses   []RunLoss
 }
 
-// Moves reports whether the transfer moves the offset of its stream.
-func (t *Transfer) Moves() bool { return t.To.Stream != "" }
+// ShouldMoveOffset reports whether the transfer moves the offset of its stream.
+func (t *Transfer) ShouldMoveOffset() bool { return t.To.Stream != "" }
 
 // Conflicting returns the dead letters of rows that conflict with stored ones.
 func (t *Transfer) Conflicting(conflicts []Conflict) []DeadLetter {

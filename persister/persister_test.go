@@ -43,7 +43,7 @@ func start(t *testing.T, cfg persister.Config) (p *persister.Persister, stop fun
 	return p, stop
 }
 
-func body(t *testing.T, s persistertest.Store, key schema.RunKey) []byte {
+func body(t *testing.T, s persistertest.SuiteStore, key schema.RunKey) []byte {
 	t.Helper()
 	var b []byte
 	for p, err := range s.Packs(t.Context(), key, 0, schema.MaxSeq) {
@@ -62,7 +62,7 @@ func bodies(packs ...schema.Pack) (b []byte) {
 	return b
 }
 
-func deadLetters(t *testing.T, s persistertest.Store) []persister.DeadLetter {
+func deadLetters(t *testing.T, s persistertest.SuiteStore) []persister.DeadLetter {
 	t.Helper()
 	l, err := s.DeadLetters(t.Context(), 1000)
 	if err != nil {

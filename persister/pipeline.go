@@ -22,7 +22,7 @@ type pipeline struct {
 	share *share
 	bytes int // most bytes of one fetch
 	size  *sizer
-	room  *room // memory of what this session has fetched
+	room  *memoryBudget // memory of what this session has fetched
 
 	begun time.Time     // what phase counts from
 	phase time.Duration // when in each Config.Linger this pipeline fetches
@@ -52,17 +52,17 @@ const (
 
 var stepNames = [steps]string{"fetch", "store"}
 
-// item is one decoded message.
-type item struct {
+// decodedMessage is one message as the pipeline has decoded it.
+type decodedMessage struct {
 	chunk Chunk
 	bad   []DeadLetter
 	bytes int // approximate memory of it
 }
 
-// batch is what one fetch returned.
-type batch struct {
+// fetchedBatch is what one fetch returned.
+type fetchedBatch struct {
 	msgs  []Message
-	items []item
+	items []decodedMessage
 	full  bool // the fetch returned as many messages as it may: more may be waiting
 }
 
@@ -83,8 +83,8 @@ func (p *pipeline) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !p.ours() { // failures of this partition are reported by another process now
 			p.overtaken = 0
-			p.recovered(fetching)
-			p.recovered(storing)
+			p.clearTrouble(fetching)
+			p.clearTrouble(storing)
 		}
 		turn, end, err := p.share.turn(ctx, p.queue.Stream())
 		if err != nil {
@@ -98,9 +98,9 @@ func (p *pipeline) run(ctx context.Context) {
 			p.overtaken++
 			_ = backoff.Sleep(turn, p.backOff(p.overtaken))
 		case errors.As(err, new(storeError)):
-			_ = backoff.Sleep(turn, p.failed(ctx, storing, err))
+			_ = backoff.Sleep(turn, p.countFailure(ctx, storing, err))
 		default:
-			_ = backoff.Sleep(turn, p.failed(ctx, fetching, err))
+			_ = backoff.Sleep(turn, p.countFailure(ctx, fetching, err))
 		}
 		end()
 	}
@@ -109,14 +109,14 @@ func (p *pipeline) run(ctx context.Context) {
 // session moves messages until ctx or turn ends, or a step fails. When ctx ends it stores what has been fetched, within
 // Config.Grace.
 func (p *pipeline) session(ctx, turn context.Context) error {
-	if err := p.begin(turn); err != nil {
+	if err := p.findOffset(turn); err != nil {
 		return err
 	}
 	work, cancel := outlive(ctx, p.cfg.Grace)
 	defer cancel()
 	reading, stop := context.WithCancel(turn)
 	defer stop()
-	s := &session{p: p, fetched: make(chan *batch)}
+	s := &fetchSession{p: p, fetched: make(chan *fetchedBatch)}
 	var fetchErr error
 	var fetcher sync.WaitGroup
 	fetcher.Go(func() {
@@ -137,10 +137,10 @@ type storeError struct{ error }
 
 func (e storeError) Unwrap() error { return e.error }
 
-// begin finds the offset to continue from. It stores the offset when it is not the stored one: the first time, when the
-// stream was created again, and when the stream is behind.
-func (p *pipeline) begin(ctx context.Context) error {
-	found, err := p.share.stored(ctx, p.queue.Stream())
+// findOffset finds the offset to continue from. It stores the offset when it is not the stored one: the first
+// time, when the stream was created again, and when the stream is behind.
+func (p *pipeline) findOffset(ctx context.Context) error {
+	found, err := p.share.readOffset(ctx, p.queue.Stream())
 	if err != nil {
 		return storeError{err}
 	}
@@ -182,7 +182,7 @@ func (p *pipeline) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	p.moved(at)
+	p.setOffset(at)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dropped = 0

@@ -45,7 +45,7 @@ var (
 	_ persister.Dropper = (*queue)(nil)
 )
 
-func (q *queue) Dropped() uint64 { return q.gone.Swap(0) }
+func (q *queue) LastDropped() uint64 { return q.gone.Swap(0) }
 
 // lose counts what was dropped between a position and the front.
 func (q *queue) lose(after uint64) {

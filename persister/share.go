@@ -76,8 +76,8 @@ func (s *share) readAll(ctx context.Context) (map[string]StoredOffset, error) {
 	return known, nil
 }
 
-// stored returns the offset of a stream.
-func (s *share) stored(ctx context.Context, stream string) (StoredOffset, error) {
+// readOffset returns the stored offset of a stream.
+func (s *share) readOffset(ctx context.Context, stream string) (StoredOffset, error) {
 	known, err := s.readAll(ctx)
 	o := known[stream]
 	o.Stream = stream
@@ -133,7 +133,8 @@ func (s *share) others(o StoredOffset) bool {
 	return !s.cfg.Alone && o.Owner != "" && o.Owner != s.me && o.Idle < s.cfg.ShareStale
 }
 
-func (s *share) holds(stream string) bool {
+// hasStream reports whether this process stores the stream.
+func (s *share) hasStream(stream string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ours(stream)

@@ -27,9 +27,9 @@ func (s *sizer) rows() int { return int(s.n.Load()) }
 // for another reason. Failures shrink transactions down to one row.
 func (s *sizer) least() int { return max(1, s.most/32) }
 
-// stored adjusts the size after a commit. Transactions grow only when more rows are waiting: they double while they are
-// far below the target, and grow slowly near it.
-func (s *sizer) stored(took time.Duration, more bool) {
+// adjust adjusts the size after a commit. Transactions grow only when more rows are waiting: they double while
+// they are far below the target, and grow slowly near it.
+func (s *sizer) adjust(took time.Duration, more bool) {
 	n := s.rows()
 	switch {
 	case took > 2*s.target && n > s.least():
@@ -45,21 +45,22 @@ func (s *sizer) stored(took time.Duration, more bool) {
 // small starts again with one row.
 func (s *sizer) small() { s.n.Store(1) }
 
-func (s *sizer) failed() { s.n.Store(int64(max(1, s.rows()/2))) }
+// halve halves the size after a transaction that failed.
+func (s *sizer) halve() { s.n.Store(int64(max(1, s.rows()/2))) }
 
-// room bounds the memory of a pipeline, in bytes, for messages that are fetched and not yet stored.
-type room struct {
+// memoryBudget bounds the memory of a pipeline, in bytes, for messages that are fetched and not yet stored.
+type memoryBudget struct {
 	mu    sync.Mutex
 	size  int
 	held  int
 	freed chan struct{} // buffered
 }
 
-func newRoom(size int) *room { return &room{size: size, freed: make(chan struct{}, 1)} }
+func newRoom(size int) *memoryBudget { return &memoryBudget{size: size, freed: make(chan struct{}, 1)} }
 
-// has waits until n bytes are free, or nothing is held at all. It reports false when done is closed first. It must be
-// called from one goroutine at a time.
-func (r *room) has(done <-chan struct{}, n int) bool {
+// await waits until n bytes are free, or nothing is held at all. It reports false when done is closed first. It
+// must be called from one goroutine at a time.
+func (r *memoryBudget) await(done <-chan struct{}, n int) bool {
 	for {
 		r.mu.Lock()
 		ok := r.held == 0 || r.held+n <= r.size
@@ -75,30 +76,30 @@ func (r *room) has(done <-chan struct{}, n int) bool {
 	}
 }
 
-// take adds n held bytes.
-func (r *room) take(n int) {
+// add adds n held bytes.
+func (r *memoryBudget) add(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held += n
 }
 
 // count returns the number of held bytes.
-func (r *room) count() int {
+func (r *memoryBudget) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.held
 }
 
 // clear sets the held bytes to 0. No other goroutine may wait in has.
-func (r *room) clear() {
+func (r *memoryBudget) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held = 0
 }
 
 // give releases n held bytes.
-func (r *room) give(n int) {
-	r.take(-n)
+func (r *memoryBudget) give(n int) {
+	r.add(-n)
 	select {
 	case r.freed <- struct{}{}:
 	default:

@@ -26,10 +26,10 @@ func (p *pipeline) snapshot() Status {
 	return s
 }
 
-func (p *pipeline) ours() bool { return p.share.holds(p.queue.Stream()) }
+func (p *pipeline) ours() bool { return p.share.hasStream(p.queue.Stream()) }
 
-// moved sets the offset.
-func (p *pipeline) moved(at Offset) {
+// setOffset sets the offset.
+func (p *pipeline) setOffset(at Offset) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.offset = at
@@ -51,8 +51,8 @@ func (p *pipeline) since() (first time.Time) {
 	return first
 }
 
-// failed counts a failed attempt of a step and returns the pause until the next.
-func (p *pipeline) failed(ctx context.Context, step int, err error) time.Duration {
+// countFailure counts a failed attempt of a step and returns the pause until the next.
+func (p *pipeline) countFailure(ctx context.Context, step int, err error) time.Duration {
 	var t trouble
 	var since time.Time
 	var stream string
@@ -77,8 +77,8 @@ func (p *pipeline) failed(ctx context.Context, step int, err error) time.Duratio
 	return pause
 }
 
-// recovered ends the trouble of a step. The outage is over when no step has trouble.
-func (p *pipeline) recovered(step int) {
+// clearTrouble ends the trouble of a step. The outage is over when no step has trouble.
+func (p *pipeline) clearTrouble(step int) {
 	var since time.Time
 	var stream string
 	p.update(func(s *Status) {
@@ -105,12 +105,12 @@ func (p *pipeline) recovered(step int) {
 // process may have stored what was refused here, so that no commit would end it.
 func (p *pipeline) idle() {
 	if p.room.count() == 0 {
-		p.recovered(storing)
+		p.clearTrouble(storing)
 	}
 }
 
-// committed counts a commit and its dead letters, after they are durable.
-func (p *pipeline) committed(done Stored, deadLetters []DeadLetter) {
+// countCommit counts a commit and its dead letters, after they are durable.
+func (p *pipeline) countCommit(done Stored, deadLetters []DeadLetter) {
 	var conflicts uint64
 	for i := range deadLetters {
 		if deadLetters[i].Reason == ReasonConflict {

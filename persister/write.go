@@ -10,7 +10,7 @@ import (
 
 // store is the second step. It stores the batches that are handed over, until the first step has ended or messages must be
 // read again.
-func (s *session) store(ctx, turn, work context.Context) error {
+func (s *fetchSession) store(ctx, turn, work context.Context) error {
 	for b := range s.fetched {
 		if err := s.write(ctx, turn, work, b); err != nil {
 			return err
@@ -21,14 +21,14 @@ func (s *session) store(ctx, turn, work context.Context) error {
 
 // write stores a batch in as many transactions as needed. It tries until the batch is stored, ctx or turn has ended,
 // another process was faster, or the store has failed for Config.Hold, so that in a long outage no memory is held.
-func (s *session) write(ctx, turn, work context.Context, b *batch) error {
+func (s *fetchSession) write(ctx, turn, work context.Context, b *fetchedBatch) error {
 	p := s.p
 	var failing time.Time // time of the first failure of this batch
 	for at := 0; at < len(b.msgs); {
 		if q, ok := p.queue.(Steady); ok && !q.Same() {
 			return errAway
 		}
-		n, rows := p.take(b.items[at:])
+		n, rows := p.sizeTransaction(b.items[at:])
 		begin := time.Now()
 		p.waited = 0
 		done, err := p.commit(work, b, at, at+n)
@@ -38,8 +38,8 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 		case err == nil:
 			// A transaction that was cut is as large as its bound allows: messages have different numbers of rows.
 			cut := at < len(b.msgs)
-			p.size.stored(time.Since(begin)-p.waited, cut || b.full && rows >= p.size.rows()/2)
-			p.recovered(storing)
+			p.size.adjust(time.Since(begin)-p.waited, cut || b.full && rows >= p.size.rows()/2)
+			p.clearTrouble(storing)
 			failing = time.Time{}
 		case errors.Is(err, ErrOvertaken) || ctx.Err() != nil || turn.Err() != nil: // no second attempt
 			return err
@@ -47,8 +47,8 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 			if failing.IsZero() {
 				failing = time.Now()
 			}
-			p.size.failed()
-			pause := p.failed(ctx, storing, err)
+			p.size.halve()
+			pause := p.countFailure(ctx, storing, err)
 			if time.Since(failing)+pause >= p.cfg.Hold || backoff.Sleep(turn, pause) != nil {
 				return storeError{err}
 			}
@@ -61,7 +61,7 @@ func (s *session) write(ctx, turn, work context.Context, b *batch) error {
 var errAway = errors.New("the log was away since this was read: it is read again")
 
 // release releases the memory of messages that are stored.
-func (s *session) release(items []item) {
+func (s *fetchSession) release(items []decodedMessage) {
 	size := 0
 	for i := range items {
 		size += items[i].bytes
@@ -69,8 +69,9 @@ func (s *session) release(items []item) {
 	s.p.room.give(size)
 }
 
-// take returns the number of messages of the next transaction, at least one, and the number of their rows.
-func (p *pipeline) take(items []item) (n, rows int) {
+// sizeTransaction returns the number of messages of the next transaction, at least one, and the number of their
+// rows.
+func (p *pipeline) sizeTransaction(items []decodedMessage) (n, rows int) {
 	most := p.size.rows()
 	for n < len(items) {
 		more := len(items[n].chunk.Rows) + len(items[n].bad)
@@ -85,7 +86,7 @@ func (p *pipeline) take(items []item) (n, rows int) {
 
 // commit stores the messages from first up to end, and returns how many of them are stored: all, unless it returns an
 // error.
-func (p *pipeline) commit(work context.Context, b *batch, first, end int) (int, error) {
+func (p *pipeline) commit(work context.Context, b *fetchedBatch, first, end int) (int, error) {
 	t := p.transferOf(b, first, end)
 	err := p.transfer(work, t, end-first)
 	if errors.Is(err, ErrPoison) && end-first == 1 && len(t.Chunks) == 1 {
@@ -107,7 +108,7 @@ func (p *pipeline) commit(work context.Context, b *batch, first, end int) (int, 
 }
 
 // transferOf returns the transaction of some messages.
-func (p *pipeline) transferOf(b *batch, first, end int) *Transfer {
+func (p *pipeline) transferOf(b *fetchedBatch, first, end int) *Transfer {
 	t := &Transfer{Chunks: make([]Chunk, 0, end-first), Owner: p.share.me}
 	for i := first; i < end; i++ {
 		t.DeadLetters = append(t.DeadLetters, b.items[i].bad...)
@@ -137,11 +138,11 @@ func (p *pipeline) transfer(ctx context.Context, t *Transfer, messages int) erro
 		return err
 	}
 	p.waited += res.Waited
-	if t.Moves() {
-		p.moved(t.To)
+	if t.ShouldMoveOffset() {
+		p.setOffset(t.To)
 		p.overtaken = 0
 	}
-	p.committed(Stored{Messages: messages, Inserted: res.Inserted, Repeated: res.Repeated, Dropped: res.Dropped,
+	p.countCommit(Stored{Messages: messages, Inserted: res.Inserted, Repeated: res.Repeated, Dropped: res.Dropped,
 		Took: p.cfg.Now().Sub(begin)}, append(t.DeadLetters, t.Conflicting(res.Conflicts)...))
 	return nil
 }
@@ -165,7 +166,7 @@ func (p *pipeline) rows(ctx context.Context, c Chunk) ([]DeadLetter, error) {
 	}
 	n := len(c.Rows)
 	if n == 1 {
-		return []DeadLetter{c.Refused(0, err)}, nil
+		return []DeadLetter{c.Refusal(0, err)}, nil
 	}
 	a, b := c, c
 	a.Rows, b.Rows = c.Rows[:n/2], c.Rows[n/2:]

@@ -32,9 +32,9 @@ type AppenderConfig struct {
 // Keys remembers what was begun and answered under an idempotency key, for as long as its owner
 // promises callers that a repeat is recognised.
 type Keys interface {
-	// Begin stores r under id unless there is a record already, and returns the record that counts. It tries until
+	// Claim stores r under id unless there is a record already, and returns the record that counts. It tries until
 	// ctx ends: where that is r, it is unknown whether it was there already.
-	Begin(ctx context.Context, id string, r KeyRecord) (KeyRecord, error)
+	Claim(ctx context.Context, id string, r KeyRecord) (KeyRecord, error)
 	// Finish replaces the record.
 	Finish(ctx context.Context, id string, r KeyRecord) error
 }

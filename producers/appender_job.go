@@ -43,7 +43,7 @@ func (j *appendJob) run(ctx context.Context) (Receipt, error) {
 	digest := ""
 	if j.opt.IdempotencyKey != "" {
 		digest = digestOf(j.given)
-		done, err := j.begin(ctx, digest)
+		done, err := j.claimKey(ctx, digest)
 		if err != nil || done {
 			return j.receipt, j.w.trail(err)
 		}
@@ -56,14 +56,14 @@ func (j *appendJob) run(ctx context.Context) (Receipt, error) {
 	return j.receipt, nil
 }
 
-// begin looks the key up or records the intent. done: the answer is in receipt.
-func (j *appendJob) begin(ctx context.Context, digest string) (done bool, err error) {
+// claimKey looks the idempotency key up or records the intent. done: the answer is in receipt.
+func (j *appendJob) claimKey(ctx context.Context, digest string) (done bool, err error) {
 	if j.a.cfg.Keys == nil {
 		return false, fmt.Errorf("idempotency keys are not kept here: %w", ErrUnavailable)
 	}
 	sum := sha256.Sum256([]byte(j.key.Tenant + "\x00" + cmp.Or(j.child, j.key.Run) + "\x00" + j.opt.IdempotencyKey))
 	j.id = hex.EncodeToString(sum[:16])
-	rec, err := j.a.cfg.Keys.Begin(ctx, j.id, KeyRecord{Digest: digest, After: j.w.head.Stored})
+	rec, err := j.a.cfg.Keys.Claim(ctx, j.id, KeyRecord{Digest: digest, After: j.w.head.Stored})
 	if err != nil {
 		return false, fmt.Errorf("look idempotency key up: %w", err)
 	}
@@ -91,7 +91,7 @@ func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 		return errDuplicate
 	}
 	if j.next == 0 && j.opt.MustBeNew && head.Exists() {
-		if known, err := j.known(ctx); err != nil || known {
+		if known, err := j.isKnown(ctx); err != nil || known {
 			return cmp.Or(err, ErrExists) // which no newer head would take back
 		}
 	}
@@ -100,8 +100,8 @@ func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 	return err
 }
 
-// known reports whether the log has events of the run, or of the child by whose id it was named.
-func (j *appendJob) known(ctx context.Context) (bool, error) {
+// isKnown reports whether the log has events of the run, or of the child by whose id it was named.
+func (j *appendJob) isKnown(ctx context.Context) (bool, error) {
 	if j.child == "" {
 		return true, nil
 	}

@@ -22,7 +22,7 @@ type memoryKeys struct {
 	n       int
 }
 
-func (k *memoryKeys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
+func (k *memoryKeys) Claim(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.records == nil {

@@ -32,7 +32,7 @@ func (m *Message) Call(id, tool string) (*Call, error) {
 		id = r.cfg.NewID("call")
 	}
 	if err := shortNames(id, tool); err != nil || tool == "" {
-		return nil, fmt.Errorf("producers: run %s: call of tool %q: %w", r.cfg.RunID, shortened(tool, maxName), cmp.Or(err, schema.ErrMalformed))
+		return nil, fmt.Errorf("producers: run %s: call of tool %q: %w", r.cfg.RunID, shorten(tool, maxName), cmp.Or(err, schema.ErrMalformed))
 	}
 	if err := m.turn.enter("call a tool in message", m.id); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (m *Message) Call(id, tool string) (*Call, error) {
 	if err := m.endOpen(); err != nil {
 		return nil, err
 	}
-	b, err := m.begin("tool_use", object(nil).text("call_id", id).text("tool", tool))
+	b, err := m.openBlock("tool_use", object(nil).text("call_id", id).text("tool", tool))
 	if err != nil {
 		return nil, err
 	}
@@ -113,13 +113,13 @@ func (c *Call) ReadyAs(input any, permission string) error {
 	}
 	r := c.turn.lane.run
 	if whole == nil {
-		if whole, err = c.streamed(); err != nil {
+		if whole, err = c.joinPieces(); err != nil {
 			return fmt.Errorf("producers: run %s: call %s: %w", r.cfg.RunID, c.id, err)
 		}
 	}
 	end := object(nil).text("call_id", c.id).raw("input", whole)
 	start := c.turn.lane.event(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).
-		integer("index", c.block.Index).str("permission", permission).end())
+		integer("index", c.block.Index).str("permission", permission).close())
 	if n := start.Size() + len(c.msg.id) + nameRoom; n > schema.MaxEventBytes { // before half of it is emitted
 		return fmt.Errorf("producers: run %s: call %s: input of %d bytes: %w", r.cfg.RunID, c.id, len(whole), schema.ErrTooLarge)
 	}
@@ -135,8 +135,8 @@ func (c *Call) ReadyAs(input any, permission string) error {
 // nameRoom is what names take of an event beside its payload, at most.
 const nameRoom = 4 << 10
 
-// streamed returns the input that the pieces make; {} when there were none.
-func (c *Call) streamed() (json.RawMessage, error) {
+// joinPieces returns the input that the streamed pieces make; {} when there were none.
+func (c *Call) joinPieces() (json.RawMessage, error) {
 	if c.cut > 0 {
 		return nil, fmt.Errorf("an input of %d bytes or more: %w", c.cut, schema.ErrTooLarge)
 	}
@@ -160,10 +160,10 @@ func (c *Call) Run() error {
 		return err
 	}
 	defer c.turn.lane.run.leave()
-	if err := c.runs("run"); err != nil {
+	if err := c.checkRunning("run"); err != nil {
 		return err
 	}
-	return c.turn.emit(schema.TypeToolRun, object(nil).text("call_id", c.id).end())
+	return c.turn.emit(schema.TypeToolRun, object(nil).text("call_id", c.id).close())
 }
 
 // Output emits a piece of what a running tool prints. ErrOver: it does not run, or not any more.
@@ -172,12 +172,12 @@ func (c *Call) Output(text string) error {
 		return err
 	}
 	defer c.turn.lane.run.leave()
-	if err := c.runs("print in"); err != nil {
+	if err := c.checkRunning("print in"); err != nil {
 		return err
 	}
 	for {
 		n := pieceOf(text)
-		if err := c.turn.emit(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text[:n]).end()); err != nil {
+		if err := c.turn.emit(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text[:n]).close()); err != nil {
 			return err
 		}
 		if text = text[n:]; text == "" {
@@ -186,8 +186,8 @@ func (c *Call) Output(text string) error {
 	}
 }
 
-// runs reports whether the tool runs. Called with the run's lock held.
-func (c *Call) runs(doing string) error {
+// checkRunning returns an error unless the tool runs. Called with the run's lock held.
+func (c *Call) checkRunning(doing string) error {
 	r := c.turn.lane.run
 	if c.turn.over || r.open.lane(c.turn.lane.id).Item(assemble.CallStart, c.id) == nil {
 		return fmt.Errorf("producers: run %s: %s call %s: %w", r.cfg.RunID, doing, c.id, ErrOver)
@@ -201,7 +201,7 @@ func (c *Call) Finish(output any) error {
 	if err != nil {
 		return fmt.Errorf("producers: call %s: output: %w", c.id, err)
 	}
-	return c.end(object(nil).text("call_id", c.id).yes("ok", true).raw("output", v))
+	return c.emitEnd(object(nil).text("call_id", c.id).yes("ok", true).raw("output", v))
 }
 
 // ToolError is an error with the code of tool.end.
@@ -221,18 +221,19 @@ func (e *ToolError) Unwrap() error { return e.Err }
 func (c *Call) Fail(cause error) error {
 	code := schema.CodeToolFailed
 	if e := (*ToolError)(nil); errors.As(cause, &e) && e.Code != "" {
-		code = shortened(e.Code, maxName)
+		code = shorten(e.Code, maxName)
 	}
-	return c.end(object(nil).text("call_id", c.id).yes("ok", false).text("error", code).raw("error_detail", errorOf(cause)))
+	return c.emitEnd(object(nil).text("call_id", c.id).yes("ok", false).text("error", code).raw("error_detail", errorOf(cause)))
 }
 
-func (c *Call) end(o object) error {
+// emitEnd emits tool.end with the members of o.
+func (c *Call) emitEnd(o object) error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
 	}
 	defer c.turn.lane.run.leave()
-	if err := c.runs("end"); err != nil {
+	if err := c.checkRunning("end"); err != nil {
 		return err
 	}
-	return c.turn.emit(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).end())
+	return c.turn.emit(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).close())
 }

@@ -48,7 +48,7 @@ func (w *writer) adopt(ctx context.Context, events []schema.Event) error {
 			continue
 		}
 		child := schema.SpawnedChild(events[i].Payload)
-		if child == "" || child == w.build.key.Run || w.archived(ctx, child) {
+		if child == "" || child == w.build.key.Run || w.isArchived(ctx, child) {
 			continue
 		}
 		children = append(children, child)
@@ -98,9 +98,9 @@ func (w *writer) rootOf(ctx context.Context, head schema.Head) (root string, err
 	return head.Root, err
 }
 
-// archived reports whether a child's id is that of a run that the log no longer holds. An archive that does not
-// answer holds up no spawn.
-func (w *writer) archived(ctx context.Context, child string) bool {
+// isArchived reports whether a child's id is that of a run that the log no longer holds. An archive that does
+// not answer holds up no spawn.
+func (w *writer) isArchived(ctx context.Context, child string) bool {
 	if w.archive == nil {
 		return false
 	}

@@ -53,11 +53,11 @@ type Reasons struct {
 	Broken  string // the answer was cut
 }
 
-// TimedOut returns the reason of a run of which a deadline has passed.
-func (r Reasons) TimedOut(why string) string { return withWord(r.Timeout, why) }
+// TimeoutReason returns the reason of a run of which a deadline has passed.
+func (r Reasons) TimeoutReason(why string) string { return withWord(r.Timeout, why) }
 
-// BrokenOff returns the reason of a run whose answer was cut.
-func (r Reasons) BrokenOff(why string) string { return withWord(r.Broken, why) }
+// CutReason returns the reason of a run whose answer was cut.
+func (r Reasons) CutReason(why string) string { return withWord(r.Broken, why) }
 
 // withWord puts a word before a reason.
 func withWord(word, why string) string {
@@ -67,7 +67,7 @@ func withWord(word, why string) string {
 	return word + ": " + why
 }
 
-// Due returns when the next deadline passes, and why the run ends then, for Reasons.TimedOut. delta is the time of the newest
+// Due returns when the next deadline passes, and why the run ends then, for Reasons.TimeoutReason. delta is the time of the newest
 // delta, zero for none. at is zero when there is no deadline.
 func (o Once) Due(delta time.Time) (at time.Time, why string) {
 	next := func(from time.Time, d time.Duration, what string) {
@@ -87,8 +87,9 @@ func (o Once) Due(delta time.Time) (at time.Time, why string) {
 	return at, why
 }
 
-// Answers reports whether an event of a type is one that deadlines wait for: a piece of the answer, or progress.
-func Answers(typ string) bool {
+// IsProgress reports whether an event of a type is one that deadlines wait for: a piece of the answer, or
+// progress.
+func IsProgress(typ string) bool {
 	return strings.HasSuffix(typ, ".delta") || typ == schema.TypeProgress || typ == schema.TypeTaskStart || typ == schema.TypeTaskEnd
 }
 
@@ -118,7 +119,7 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 				if once = ReadOnce(&e); !once.Once {
 					return false, next, nil
 				}
-			} else if Answers(e.Type) && e.ChildID == "" {
+			} else if IsProgress(e.Type) && e.ChildID == "" {
 				delta = timeOf(&e)
 			}
 			open.See(&e)
@@ -133,7 +134,7 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 	case at.IsZero() || now.Before(at):
 		return false, at, nil
 	}
-	if ended, err = end(ctx, cfg, &open, last, Closing{Failed: true, Reason: cfg.Reasons.TimedOut(why), Actor: "system"}); !ended && err == nil {
+	if ended, err = closeRun(ctx, cfg, &open, last, Closing{Failed: true, Reason: cfg.Reasons.TimeoutReason(why), Actor: "system"}); !ended && err == nil {
 		next = now // somebody has written meanwhile
 	}
 	return ended, next, err
@@ -145,9 +146,9 @@ func (a *Appender) Expire(ctx context.Context, key schema.RunKey, words Reasons)
 		Now: a.cfg.Now, Logger: a.cfg.Logger, Timeout: a.cfg.Timeout}, a.cfg.Now())
 }
 
-// end closes all that is open in a run, if nothing was written behind last. Where it has children, the first event takes the run
-// over, and the rest follows.
-func end(ctx context.Context, cfg Config, open *Open, last schema.Seq, c Closing) (bool, error) {
+// closeRun closes all that is open in a run, if nothing was written after last. Where the run has children, the
+// first event takes the run over, and the rest follows.
+func closeRun(ctx context.Context, cfg Config, open *Open, last schema.Seq, c Closing) (bool, error) {
 	pub, err := New(cfg)
 	if err != nil {
 		return false, err

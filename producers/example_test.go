@@ -29,7 +29,7 @@ func ExampleRun() {
 	}
 	msg.End("end_turn", nil)
 	turn.End("end_turn")
-	run.Done(ctx)
+	run.Finish(ctx)
 
 	show(ctx, log, key)
 	// Output:
@@ -149,7 +149,7 @@ func ExampleLane_Spawn() {
 	msg.Text("It is fine.")
 	msg.End("end_turn", nil)
 	turn.End("end_turn")
-	fmt.Println(child.Done(ctx), run.Done(ctx))
+	fmt.Println(child.Finish(ctx), run.Finish(ctx))
 	// Output:
 	// run_1_review <nil>
 	// <nil> <nil>

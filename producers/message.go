@@ -42,12 +42,13 @@ var messageRoles = []string{"user", "assistant", "system", "tool"}
 // maxName bytes.
 func (t *Turn) Message(info MessageInfo) (*Message, error) {
 	if info.Role != "assistant" && slices.Contains(messageRoles, info.Role) {
-		return t.begin(info, info.Role) // a view without the messages' borders must not take it for the agent's
+		return t.openMessage(info, info.Role) // a view without the messages' borders must not take it for the agent's
 	}
-	return t.begin(info, "")
+	return t.openMessage(info, "")
 }
 
-func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
+// openMessage emits message.start, whose actor is actor unless that is empty.
+func (t *Turn) openMessage(info MessageInfo, actor string) (*Message, error) {
 	r := t.lane.run
 	if info.ID == "" {
 		info.ID = r.cfg.NewID("msg")
@@ -56,13 +57,13 @@ func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 		info.Role = "assistant"
 	}
 	fail := func(err error) (*Message, error) {
-		return nil, fmt.Errorf("producers: run %s: begin message %s: %w", r.cfg.RunID, shortened(info.ID, maxName), err)
+		return nil, fmt.Errorf("producers: run %s: begin message %s: %w", r.cfg.RunID, shorten(info.ID, maxName), err)
 	}
 	if err := shortNames(info.ID, info.Model, info.Provider); err != nil {
 		return fail(err)
 	}
 	if !slices.Contains(messageRoles, info.Role) {
-		return fail(fmt.Errorf("role %q: %w", shortened(info.Role, maxName), schema.ErrMalformed))
+		return fail(fmt.Errorf("role %q: %w", shorten(info.Role, maxName), schema.ErrMalformed))
 	}
 	if err := t.enter("begin message", info.ID); err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func (t *Turn) begin(info MessageInfo, actor string) (*Message, error) {
 	if m := r.open.message(t.lane.id); !t.over && m != nil {
 		return fail(fmt.Errorf("message %s: %w", m.ID, ErrOpen))
 	}
-	err := t.emitAs(actor, schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).end())
+	err := t.emitAs(actor, schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).close())
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func (m *Message) piece(kind, typ, text string) error {
 		}
 	}
 	if m.text == nil {
-		b, err := m.begin(kind, object(nil))
+		b, err := m.openBlock(kind, object(nil))
 		if err != nil {
 			return err
 		}
@@ -126,13 +127,13 @@ func (m *Message) piece(kind, typ, text string) error {
 	return m.delta(m.text, typ, text)
 }
 
-// begin emits block.start, with members after the usual ones. Called with the run's lock held.
-func (m *Message) begin(kind string, more object) (*assemble.Block, error) {
+// openBlock emits block.start, with members after the usual ones. Called with the run's lock held.
+func (m *Message) openBlock(kind string, more object) (*assemble.Block, error) {
 	o := object(nil).integer("index", m.state.Next).text("kind", kind).text("message_id", m.id)
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
 	}
-	if err := m.emit(schema.TypeBlockStart, o.end()); err != nil {
+	if err := m.emit(schema.TypeBlockStart, o.close()); err != nil {
 		return nil, err
 	}
 	return m.state.Newest(), nil
@@ -144,7 +145,7 @@ func (m *Message) endBlock(b *assemble.Block, more object) error {
 	if len(more) > 0 {
 		o = append(append(o, ','), more[1:]...)
 	}
-	return m.emit(schema.TypeBlockEnd, o.end())
+	return m.emit(schema.TypeBlockEnd, o.close())
 }
 
 func (m *Message) endOpen() error {
@@ -217,15 +218,15 @@ func (m *Message) deltaOne(b *assemble.Block, typ, text string) error {
 	err := r.cfg.Sink.Send(t.ctx, r.one[:]...)
 	r.one[0] = schema.Event{}
 	if err != nil {
-		r.failed(t.ctx, err)
+		r.noteFailure(t.ctx, err)
 		return fmt.Errorf("producers: run %s: say %s: %w", r.cfg.RunID, typ, err)
 	}
 	r.open.run.Write(m.state, b, inner)
 	return nil
 }
 
-// Signed ends the open block of reasoning with the provider's signature.
-func (m *Message) Signed(signature string) error {
+// Sign ends the open block of reasoning with the provider's signature.
+func (m *Message) Sign(signature string) error {
 	if err := m.turn.enter("go on with message", m.id); err != nil {
 		return err
 	}
@@ -257,19 +258,19 @@ func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 		return err
 	}
 	if err := shortNames(kind, mediaType, name); err != nil || kind == "" {
-		return fmt.Errorf("producers: message %s: data of kind %q: %w", m.id, shortened(kind, maxName), cmp.Or(err, schema.ErrMalformed))
+		return fmt.Errorf("producers: message %s: data of kind %q: %w", m.id, shorten(kind, maxName), cmp.Or(err, schema.ErrMalformed))
 	}
 	if err := m.endOpen(); err != nil {
 		return err
 	}
-	b, err := m.begin(kind, nil)
+	b, err := m.openBlock(kind, nil)
 	if err != nil {
 		return err
 	}
 	for first := true; first || len(data) > 0; first = false {
 		n := min(len(data), dataPiece)
 		payload := object(nil).text("media_type", mediaType).text("data", base64.StdEncoding.EncodeToString(data[:n])).
-			integer("index", b.Index).str("name", name).end()
+			integer("index", b.Index).str("name", name).close()
 		if err := m.emit(schema.TypeDataDelta, payload); err != nil {
 			return err
 		}
@@ -311,7 +312,7 @@ func (m *Message) End(stop string, usage any) error {
 		o = o.raw("stop_reason", []byte("null"))
 	}
 	o = o.str("stop_reason", stop).raw("stop_sequence", []byte("null")).raw("usage", used)
-	if err := m.emit(schema.TypeMessageEnd, omitted(o).end()); err != nil {
+	if err := m.emit(schema.TypeMessageEnd, omitted(o).close()); err != nil {
 		return err
 	}
 	m.over = true

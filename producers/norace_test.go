@@ -110,7 +110,7 @@ func TestHugeInput(t *testing.T) {
 			tooLarge("tool", err)
 			tooLarge("data", m.Data("image", text, "", nil))
 			must(t, m.Reasoning("a"))
-			tooLarge("signature", m.Signed(text))
+			tooLarge("signature", m.Sign(text))
 			must(t, m.Text(text), m.Reasoning(text))
 			c, err := m.Call("c1", "bash")
 			must(t, err)

@@ -24,8 +24,8 @@ type Open struct {
 	begun  bool // a turn was begun
 }
 
-// Begun reports whether a turn was ever begun in what ReadOpen has read.
-func (o *Open) Begun() bool { return o.begun }
+// HasTurn reports whether what ReadOpen has read begins a turn.
+func (o *Open) HasTurn() bool { return o.begun }
 
 // kept bounds what is kept for the content of the messages that are open. The input of a call may be there twice: in
 // pieces and as a whole.
@@ -50,9 +50,10 @@ func (o *Open) lane(child string) *assemble.Lane {
 }
 
 // message returns the open message of a lane; nil when there is none that was announced with an id.
-func (o *Open) message(child string) *assemble.Message { return announced(o.lane(child)) }
+func (o *Open) message(child string) *assemble.Message { return explicitMessage(o.lane(child)) }
 
-func announced(l *assemble.Lane) *assemble.Message {
+// explicitMessage returns the open message of a lane that an event announced, nil if there is none.
+func explicitMessage(l *assemble.Lane) *assemble.Message {
 	if m := l.Message; m != nil && !m.Implicit && m.ID != "" {
 		return m
 	}
@@ -74,7 +75,7 @@ var ended = [...]assemble.Kind{assemble.ModelStart, assemble.CallStart, assemble
 
 // working reports whether a lane has something open that belongs to a turn.
 func working(l *assemble.Lane) bool {
-	if announced(l) != nil {
+	if explicitMessage(l) != nil {
 		return true
 	}
 	for it := range l.Items() {

@@ -60,7 +60,7 @@ func (o *Open) Close(c Closing) []schema.Event {
 	if o.State("").Final() {
 		return nil
 	}
-	c.Reason = shortened(c.Reason, maxReason)
+	c.Reason = shorten(c.Reason, maxReason)
 	below := map[string][]*assemble.Lane{}
 	for _, l := range o.reading().Lanes() {
 		if l.Child != "" {
@@ -82,21 +82,21 @@ func (c Closing) close(out []schema.Event, l *assemble.Lane, below map[string][]
 	add := func(typ string, payload json.RawMessage) {
 		out = append(out, schema.Event{Type: typ, ChildID: l.Child, Path: l.Path, TurnID: turn, Actor: c.Actor, Payload: payload})
 	}
-	if m := announced(l); m != nil {
+	if m := explicitMessage(l); m != nil {
 		closeMessage(m, c, add)
 	}
-	why := object(nil).text("type", c.word()).str("message", c.Reason).end()
+	why := object(nil).text("type", c.word()).str("message", c.Reason).close()
 	for _, call := range items(l, assemble.ModelStart) {
-		add(schema.TypeModelEnd, object(nil).text("call_id", call.ID).yes("ok", false).raw("error", why).end())
+		add(schema.TypeModelEnd, object(nil).text("call_id", call.ID).yes("ok", false).raw("error", why).close())
 	}
 	for _, call := range items(l, assemble.CallStart) {
-		add(schema.TypeToolEnd, object(nil).text("call_id", call.ID).yes("ok", false).text("error", c.code()).raw("error_detail", why).end())
+		add(schema.TypeToolEnd, object(nil).text("call_id", call.ID).yes("ok", false).text("error", c.code()).raw("error_detail", why).close())
 	}
 	for _, task := range items(l, assemble.TaskStart) {
-		add(schema.TypeTaskEnd, object(nil).text("task_id", task.ID).yes("ok", false).end())
+		add(schema.TypeTaskEnd, object(nil).text("task_id", task.ID).yes("ok", false).close())
 	}
 	if l.Turn != "" {
-		add(schema.TypeTurnEnd, object(nil).text("turn_id", l.Turn).text("stop_reason", c.word()).str("reason", c.Reason).end())
+		add(schema.TypeTurnEnd, object(nil).text("turn_id", l.Turn).text("stop_reason", c.word()).str("reason", c.Reason).close())
 	}
 	if end && !l.State.Final() {
 		add(schema.TypeRunLifecycle, lifecyclePayload(c.state(), c.Reason))
@@ -107,7 +107,7 @@ func (c Closing) close(out []schema.Event, l *assemble.Lane, below map[string][]
 func lifecyclePayload(s schema.RunState, reason string) json.RawMessage {
 	o := object(nil).text("state", string(s))
 	if reason == "" {
-		return o.raw("reason", []byte("null")).end()
+		return o.raw("reason", []byte("null")).close()
 	}
-	return o.text("reason", reason).end()
+	return o.text("reason", reason).close()
 }

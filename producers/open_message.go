@@ -32,15 +32,15 @@ func closeMessage(m *assemble.Message, c Closing, add func(string, json.RawMessa
 	}
 	end = end.yes("incomplete", true)
 	if c.Failed {
-		end = end.raw("error", object(nil).text("type", "error").str("message", shortened(c.Reason, maxReason)).end())
+		end = end.raw("error", object(nil).text("type", "error").str("message", shorten(c.Reason, maxReason)).close())
 	}
-	add(schema.TypeMessageEnd, omitted(end).end())
+	add(schema.TypeMessageEnd, omitted(end).close())
 }
 
 // cutBlock is the end of a block that was cut short.
 func cutBlock(message string, b *assemble.Block) json.RawMessage {
 	return object(nil).integer("index", b.Index).text("message_id", message).yes("complete", false).
-		text("problem", "cut short").str("call_id", b.CallID).end()
+		text("problem", "cut short").str("call_id", b.CallID).close()
 }
 
 // withContent adds the content of a message, if it is known and fits. omitted adds what is left out: it, and so many
@@ -94,16 +94,16 @@ func blockOf(b *assemble.Block) json.RawMessage {
 		if input == nil {
 			input = []byte("{}")
 		}
-		return o.text("id", b.CallID).text("name", b.Tool).raw("input", input).end()
+		return o.text("id", b.CallID).text("name", b.Tool).raw("input", input).close()
 	case b.IsCall:
-		return o.text("id", b.CallID).text("name", b.Tool).inner("partial_json", text).end()
+		return o.text("id", b.CallID).text("name", b.Tool).inner("partial_json", text).close()
 	case b.Kind == assemble.Thinking:
 		signature := schema.Field(bytes.Join([][]byte{{'{'}, bytes.TrimPrefix(tail, []byte{','}), {'}'}}, nil), "signature")
-		return object(nil).text("type", "thinking").inner("thinking", text).raw("signature", signature).end()
+		return object(nil).text("type", "thinking").inner("thinking", text).raw("signature", signature).close()
 	case b.Media != nil && len(text) == 0:
-		return o.raw("media_type", b.Media).raw("source", []byte(`{"kind":"deltas"}`)).end()
+		return o.raw("media_type", b.Media).raw("source", []byte(`{"kind":"deltas"}`)).close()
 	case b.Raw && len(text) == 0:
 		return bytes.TrimSpace(head)
 	}
-	return o.inner("text", text).end()
+	return o.inner("text", text).close()
 }

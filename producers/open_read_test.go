@@ -42,7 +42,7 @@ func TestReadOpen(t *testing.T) {
 			must(t, run.Recover(ctx, "began again"))
 			turn, err := run.Turn(ctx)
 			must(t, err)
-			must(t, turn.End("end_turn"), run.Done(ctx), second.Close(ctx))
+			must(t, turn.End("end_turn"), run.Finish(ctx), second.Close(ctx))
 			after, _, err := producers.ReadOpen(ctx, log, key)
 			must(t, err)
 			if after.Any("") || after.State("") != schema.StateDone {

@@ -75,7 +75,7 @@ var moments = []moment{
 	{"in-reasoning", func(s *stage) { must(s.t, s.message().Reasoning("so \"far\"")) }},
 	{"in-text", func(s *stage) {
 		m := s.message()
-		must(s.t, m.Reasoning("a"), m.Signed("sig"), m.Text("b"), m.Text("c"))
+		must(s.t, m.Reasoning("a"), m.Sign("sig"), m.Text("b"), m.Text("c"))
 	}},
 	{"in-a-model-call", func(s *stage) {
 		must(s.t, s.run.Emit(s.ctx, schema.TypeModelStart, map[string]string{"call_id": "model_1"}))
@@ -131,7 +131,7 @@ var moments = []moment{
 	{"one-child-is-done", func(s *stage) {
 		c := s.asked("c1", "c2")
 		l, a := s.spawn(&s.run.Lane, "run_a", "c1")
-		must(s.t, a.turn.End("end_turn"), l.Done(s.ctx), c[0].Finish("a's"))
+		must(s.t, a.turn.End("end_turn"), l.Finish(s.ctx), c[0].Finish("a's"))
 		_, b := s.spawn(&s.run.Lane, "run_b", "c2")
 		must(s.t, b.message().Text("still"))
 	}},

@@ -55,8 +55,8 @@ func (o object) raw(name string, value []byte) object {
 	return append(o.name(name), value...)
 }
 
-// end closes the object.
-func (o object) end() json.RawMessage {
+// close closes the object.
+func (o object) close() json.RawMessage {
 	if len(o) == 0 {
 		return json.RawMessage("{}")
 	}
@@ -69,8 +69,8 @@ const maxReason = 4 << 10
 // maxError bounds the text of one error, in bytes.
 const maxError = 64 << 10
 
-// shortened cuts a text for people, and adds how much is missing.
-func shortened(s string, most int) string {
+// shorten cuts a text for people, and adds how much is missing.
+func shorten(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
@@ -96,7 +96,7 @@ func shortNames(names ...string) error {
 
 // errorOf returns an error as events have it.
 func errorOf(err error) json.RawMessage {
-	return object(nil).text("type", "error").text("message", shortened(errorText(err), maxError)).end()
+	return object(nil).text("type", "error").text("message", shorten(errorText(err), maxError)).close()
 }
 
 // usageOf returns what a model used, an object; nil where that is unknown.

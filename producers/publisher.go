@@ -168,8 +168,8 @@ func (p *Publisher) Err() error {
 // Type and Payload are required, ChildID names the lane; ID, TS, RunID and Seq are filled in when
 // the event is numbered. Payload bytes must not be changed afterwards.
 func (p *Publisher) Publish(ctx context.Context, events ...schema.Event) (Pending, error) {
-	c := &call{left: len(events)}
-	if err := p.take(ctx, events, c); err != nil {
+	c := &pendingPublish{left: len(events)}
+	if err := p.enqueue(ctx, events, c); err != nil {
 		return Pending{}, fmt.Errorf("producers: publish to %s: %w", p.cfg.Key, err)
 	}
 	return Pending{p: p, c: c}, nil
@@ -182,7 +182,7 @@ func (p *Publisher) Publish(ctx context.Context, events ...schema.Event) (Pendin
 // What became of the events is reported only when they are not stored: by Hooks.Refused at once, by the next
 // Flush or Close with a LostError, and, where the publisher has stopped for good, by the next Send.
 func (p *Publisher) Send(ctx context.Context, events ...schema.Event) error {
-	if err := p.take(ctx, events, nil); err != nil {
+	if err := p.enqueue(ctx, events, nil); err != nil {
 		return fmt.Errorf("producers: send to %s: %w", p.cfg.Key, err)
 	}
 	return nil
@@ -262,8 +262,8 @@ func (p *Publisher) outcome(doing string) error {
 	return fmt.Errorf("producers: %s %s: %w", doing, p.cfg.Key, err)
 }
 
-// take puts events into the buffer, all or none. c nil: without a receipt, and their bytes are copied.
-func (p *Publisher) take(ctx context.Context, events []schema.Event, c *call) error {
+// enqueue puts events into the buffer, all or none. c nil: without a receipt, and their bytes are copied.
+func (p *Publisher) enqueue(ctx context.Context, events []schema.Event, c *pendingPublish) error {
 	size := 0
 	for i := range events {
 		if err := events[i].Prepare(p.cfg.Key.Run); err != nil {

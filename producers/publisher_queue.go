@@ -18,9 +18,9 @@ type queue struct {
 
 // mark is what else is known of an event in a queue.
 type mark struct {
-	call *call // nil: it was sent, and nobody has a receipt
-	rest int   // events of the same call after this one
-	size int   // that it takes of the buffer
+	call *pendingPublish // nil: it was sent, and nobody has a receipt
+	rest int             // events of the same call after this one
+	size int             // that it takes of the buffer
 }
 
 // What an idle publisher keeps of each queue, and how large a payload shares space with others.
@@ -31,7 +31,7 @@ const (
 	apartBytes = 16 << 10
 )
 
-func (q *queue) add(events []schema.Event, c *call) {
+func (q *queue) add(events []schema.Event, c *pendingPublish) {
 	q.events = append(q.events, events...)
 	for i := range events {
 		q.marks = append(q.marks, mark{call: c, rest: len(events) - 1 - i, size: events[i].Size()})
@@ -78,8 +78,8 @@ func (q *queue) trim() {
 	}
 }
 
-// call is one Publish on its way.
-type call struct {
+// pendingPublish is one Publish on its way.
+type pendingPublish struct {
 	left    int
 	receipt Receipt
 	err     error
@@ -87,7 +87,7 @@ type call struct {
 }
 
 // settle notes what became of one event: it is stored as seq, or err.
-func (c *call) settle(seq schema.Seq, err error) {
+func (c *pendingPublish) settle(seq schema.Seq, err error) {
 	if err != nil {
 		c.err = err
 	} else {
@@ -115,7 +115,7 @@ type Receipt struct {
 // Pending is an event or several on the way to the log.
 type Pending struct {
 	p *Publisher
-	c *call
+	c *pendingPublish
 }
 
 // Wait returns when all events of the call are stored, or when it is certain that they will not be.

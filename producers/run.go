@@ -136,7 +136,7 @@ func (r *Run) send(ctx context.Context, events ...schema.Event) error {
 		}
 	}
 	if err := r.cfg.Sink.Send(ctx, events...); err != nil {
-		r.failed(ctx, err)
+		r.noteFailure(ctx, err)
 		return fmt.Errorf("producers: run %s: emit %s: %w", r.cfg.RunID, events[0].Type, err)
 	}
 	for i := range events {
@@ -164,7 +164,7 @@ func (l *Lane) Emit(ctx context.Context, typ string, payload any) error {
 	if err != nil {
 		return fmt.Errorf("producers: run %s: emit %s: %w", l.run.cfg.RunID, typ, err)
 	}
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := l.enterCall(ctx)
 	if err != nil {
 		return fmt.Errorf("producers: run %s: emit %s: %w", l.run.cfg.RunID, typ, err)
 	}
@@ -177,7 +177,7 @@ func (l *Lane) Emit(ctx context.Context, typ string, payload any) error {
 // a payload; lane, turn and actor are set here.
 func (l *Lane) EmitAll(ctx context.Context, events ...schema.Event) error {
 	r := l.run
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := l.enterCall(ctx)
 	if err != nil {
 		return fmt.Errorf("producers: run %s: say %d events: %w", r.cfg.RunID, len(events), err)
 	}
@@ -232,7 +232,7 @@ func (l *Lane) emitAs(ctx context.Context, actor, typ string, payload json.RawMe
 
 // State emits run.lifecycle. For final states use Done, Cancel and Fail, which end what is open first.
 func (l *Lane) State(ctx context.Context, s schema.RunState, reason string) error {
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := l.enterCall(ctx)
 	if err != nil {
 		return fmt.Errorf("producers: run %s: say state %s of %q: %w", l.run.cfg.RunID, s, l.id, err)
 	}
@@ -246,8 +246,8 @@ func (l *Lane) State(ctx context.Context, s schema.RunState, reason string) erro
 	return l.emit(ctx, schema.TypeRunLifecycle, lifecyclePayload(s, reason))
 }
 
-// Done ends the lane well, and flushes. ErrOpen: a turn or a child has not ended.
-func (l *Lane) Done(ctx context.Context) error {
+// Finish ends the lane well, and flushes. ErrOpen: a turn or a child has not ended.
+func (l *Lane) Finish(ctx context.Context) error {
 	if err := l.State(ctx, schema.StateDone, ""); err != nil {
 		return err
 	}
@@ -266,9 +266,9 @@ func (l *Lane) Fail(ctx context.Context, cause error) error {
 	return l.run.close(ctx, l, Closing{Child: l.id, Failed: true, Reason: errorText(cause)}, nil)
 }
 
-// End is Cancel or Fail, with events of the lane that are stored in one pack with its last turn.end and run.lifecycle, for
-// instance commands.taken.
-func (l *Lane) End(ctx context.Context, c Closing, with ...schema.Event) error {
+// CloseWith is Cancel or Fail, with events of the lane that are stored in one pack with its last turn.end and
+// run.lifecycle, for instance commands.taken.
+func (l *Lane) CloseWith(ctx context.Context, c Closing, with ...schema.Event) error {
 	c.Child, c.TurnOnly = l.id, false
 	return l.run.close(ctx, l, c, nil, with...)
 }
@@ -304,7 +304,7 @@ func (l *Lane) Spawn(ctx context.Context, id, prompt, call string, tools ...stri
 		}
 		payload = payload.raw("tools_allowed", list)
 	}
-	if err := child.announce(ctx, l, payload.end()); err != nil {
+	if err := child.announce(ctx, l, payload.close()); err != nil {
 		return nil, err
 	}
 	if err := r.cfg.Sink.Flush(ctx); err != nil {
@@ -323,7 +323,7 @@ func (l *Lane) announce(ctx context.Context, by *Lane, payload json.RawMessage) 
 	if err := first.Prepare(r.cfg.RunID); err != nil {
 		return fail(err)
 	}
-	ctx, done, err := by.begin(ctx)
+	ctx, done, err := by.enterCall(ctx)
 	if err != nil {
 		return fail(err)
 	}
@@ -342,9 +342,9 @@ func (l *Lane) announce(ctx context.Context, by *Lane, payload json.RawMessage) 
 func (l *Lane) Step(ctx context.Context, index int, kind, checkpoint string) error {
 	o := object(nil).integer("step_index", int64(index)).text("step_kind", kind)
 	if checkpoint == "" {
-		return l.Emit(ctx, schema.TypeStepBoundary, o.raw("checkpoint_id", []byte("null")).end())
+		return l.Emit(ctx, schema.TypeStepBoundary, o.raw("checkpoint_id", []byte("null")).close())
 	}
-	return l.Emit(ctx, schema.TypeStepBoundary, o.text("checkpoint_id", checkpoint).end())
+	return l.Emit(ctx, schema.TypeStepBoundary, o.text("checkpoint_id", checkpoint).close())
 }
 
 // Ask emits input.requested, a question to a person. The answer comes as a command. options and form (a
@@ -358,11 +358,11 @@ func (l *Lane) Ask(ctx context.Context, request, prompt string, options []string
 		}
 		o = o.raw("options", list)
 	}
-	return l.Emit(ctx, schema.TypeInputRequested, o.raw("schema", form).end())
+	return l.Emit(ctx, schema.TypeInputRequested, o.raw("schema", form).close())
 }
 
-// Answered reports to readers that a question has its answer; nil is null: nobody answered in time.
-func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
+// Answer reports to readers that a question has its answer; nil is null: no answer came in time.
+func (l *Lane) Answer(ctx context.Context, request string, answer any) error {
 	v, err := jsonOf(answer)
 	if err != nil {
 		return fmt.Errorf("producers: run %s: answer %s: %w", l.run.cfg.RunID, request, err)
@@ -370,7 +370,7 @@ func (l *Lane) Answered(ctx context.Context, request string, answer any) error {
 	if v == nil {
 		v = json.RawMessage("null")
 	}
-	return l.Emit(ctx, schema.TypeInputAnswered, object(nil).text("request_id", request).raw("answer", v).end())
+	return l.Emit(ctx, schema.TypeInputAnswered, object(nil).text("request_id", request).raw("answer", v).close())
 }
 
 // Receive hands the Run an event that somebody else wrote into the run: a command that the agent obeys. A

@@ -48,8 +48,8 @@ func TestRawInput(t *testing.T) {
 		if !good {
 			must(t, c.Finish(nil))
 		}
-		check("answer", r.Answered(t.Context(), "q", json.RawMessage(raw)))
-		must(t, turn.End("end_turn"), r.Done(t.Context()))
+		check("answer", r.Answer(t.Context(), "q", json.RawMessage(raw)))
+		must(t, turn.End("end_turn"), r.Finish(t.Context()))
 		if complaint := unbalanced(s.events); complaint != "" || strings.Contains(s.story(), `"ok":false`) {
 			t.Errorf("%q: %s\n%s", raw, complaint, s.story())
 		}

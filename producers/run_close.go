@@ -54,7 +54,8 @@ func (l *live) below(lane *Lane) (out []*Turn) {
 	return out
 }
 
-func (l *live) begin(s *activeCall) {
+// register notes a call that a cancellation interrupts.
+func (l *live) register(s *activeCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.calls == nil {
@@ -63,7 +64,8 @@ func (l *live) begin(s *activeCall) {
 	l.calls[s] = struct{}{}
 }
 
-func (l *live) end(s *activeCall) {
+// unregister undoes register.
+func (l *live) unregister(s *activeCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.calls, s)
@@ -102,7 +104,8 @@ func (h *foreign) add(e *schema.Event) {
 	h.some.Store(true)
 }
 
-func (h *foreign) take() []schema.Event {
+// drain returns the collected events and forgets them.
+func (h *foreign) drain() []schema.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := h.events
@@ -123,7 +126,7 @@ func (r *Run) enter(ctx context.Context) error {
 		}
 	}
 	if r.foreign.some.Load() {
-		for _, e := range r.foreign.take() {
+		for _, e := range r.foreign.drain() {
 			r.open.See(&e)
 		}
 	}
@@ -132,28 +135,28 @@ func (r *Run) enter(ctx context.Context) error {
 
 func (r *Run) leave() { <-r.lock }
 
-// begin takes the run's lock for a call of the lane's own, which a cancellation of the lane interrupts. done
-// releases it.
-func (l *Lane) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+// enterCall takes the run's lock for a call of the lane's own, which a cancellation of the lane interrupts.
+// done releases it.
+func (l *Lane) enterCall(ctx context.Context) (_ context.Context, done func(), err error) {
 	r := l.run
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &activeCall{lane: l, cancel: cancel}
-	r.live.begin(s)
+	r.live.register(s)
 	if err := r.enter(ctx); err != nil {
-		r.live.end(s)
+		r.live.unregister(s)
 		cancel(nil)
 		return nil, nil, err
 	}
 	return ctx, func() {
 		r.leave()
-		r.live.end(s)
+		r.live.unregister(s)
 		cancel(nil)
 	}, nil
 }
 
-// failed looks at an error of the sink. One that is about the event, or about this moment, concerns the call
-// alone; after any other nothing more is written.
-func (r *Run) failed(ctx context.Context, err error) {
+// noteFailure looks at an error of the sink. One that is about the event, or about this moment, concerns the
+// call alone; after any other nothing more is written.
+func (r *Run) noteFailure(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -219,7 +222,7 @@ func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn, with []
 // interrupt ends the contexts of the turns that are about to be closed. It does not take the run's lock,
 // which somebody who waits for space may hold. false: the turn that was meant has ended.
 func (r *Run) interrupt(l *Lane, c Closing, of *Turn) bool {
-	c.Reason = shortened(c.Reason, maxReason)
+	c.Reason = shorten(c.Reason, maxReason)
 	cause := fmt.Errorf("%s: %w", c.word(), ErrOver)
 	if c.Reason != "" {
 		cause = fmt.Errorf("%s: %s: %w", c.word(), c.Reason, ErrOver)

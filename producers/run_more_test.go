@@ -46,7 +46,7 @@ model.end {"call_id":"model_1","ok":false,"duration_ms":0,"error":{"type":"error
 	must(t, err)
 	m, err = turn.Message(producers.MessageInfo{})
 	must(t, err)
-	must(t, m.Text("whole"), m.End("end_turn", nil), again.End(map[string]int{"output_tokens": 1}), turn.End("end_turn"), r.Done(t.Context()))
+	must(t, m.Text("whole"), m.End("end_turn", nil), again.End(map[string]int{"output_tokens": 1}), turn.End("end_turn"), r.Finish(t.Context()))
 }
 
 // TestLongText: what is longer than one event goes in pieces that are cut between characters.
@@ -69,7 +69,7 @@ func TestLongText(t *testing.T) {
 	if len(s.events) < 8 || f.Text("", "text") != strings.ToValidUTF8(text, "\ufffd") && !sameRunes(f.Text("", "text"), text) {
 		t.Errorf("%d events, %d bytes of %d", len(s.events), len(f.Text("", "text")), len(text))
 	}
-	must(t, turn.End(""), r.Done(t.Context()))
+	must(t, turn.End(""), r.Finish(t.Context()))
 }
 
 // sameRunes compares with each broken byte replaced by itself.
@@ -87,7 +87,7 @@ func TestHeardTakesUp(t *testing.T) {
 	var s told
 	r := newRun(t, &s)
 	ctx := t.Context()
-	must(t, r.State(ctx, schema.StateRunning, ""), r.Done(ctx))
+	must(t, r.State(ctx, schema.StateRunning, ""), r.Finish(ctx))
 	n := len(s.events)
 	must(t, r.Cancel(ctx, "late"))
 	if len(s.events) != n {
@@ -123,7 +123,7 @@ func TestSayAll(t *testing.T) {
 	if packs != 2 || len(events) != 3 || events[1].TurnID != turn.ID() || events[1].Cause != "evt_x" || events[1].Actor != "agent" {
 		t.Errorf("%d packs, %+v", packs, events)
 	}
-	must(t, turn.End(""), r.Done(ctx))
+	must(t, turn.End(""), r.Finish(ctx))
 	if err := r.EmitAll(ctx, schema.Event{Type: schema.TypeProgress}); !errors.Is(err, producers.ErrOver) {
 		t.Errorf("behind the end: %v", err)
 	}

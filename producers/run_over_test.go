@@ -23,7 +23,7 @@ func TestTurnWaitsForChildren(t *testing.T) {
 	if err := turn.End("end_turn"); !errors.Is(err, producers.ErrOpen) || s.story() != before {
 		t.Errorf("ended before its child: %v", err)
 	}
-	must(t, child.Done(ctx), turn.End("end_turn"), r.Done(ctx))
+	must(t, child.Finish(ctx), turn.End("end_turn"), r.Finish(ctx))
 }
 
 // TestOutputBehindTheEnd: a tool that begins or goes on printing after its call has ended is not heard.

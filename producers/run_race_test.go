@@ -86,7 +86,7 @@ func (c *crowd) act(rng *rand.Rand) {
 	case n == 2:
 		c.ok("recover", l.Recover(c.ctx, "again"))
 	case n == 3:
-		c.ok("done", l.Done(c.ctx))
+		c.ok("done", l.Finish(c.ctx))
 		c.ok("running", c.run.State(c.ctx, schema.StateRunning, ""))
 	case n == 4 && turn != nil:
 		c.ok("cancel turn", turn.Cancel("no"))
@@ -257,7 +257,7 @@ func TestCancelIsTriedAgain(t *testing.T) {
 	if err := m.Text("more"); !errors.Is(err, producers.ErrOver) {
 		t.Error(err)
 	}
-	must(t, turn.Cancel("stop"), r.Done(t.Context()))
+	must(t, turn.Cancel("stop"), r.Finish(t.Context()))
 	if complaint := disorder(s.events); complaint != "" {
 		t.Errorf("%s\n%s", complaint, s.story())
 	}
@@ -293,7 +293,7 @@ func TestModelThatSaysNothing(t *testing.T) {
 	if err := turn.Model("", "", anthropic.NewDecoder(provider.Config{}), idle{}); !errors.Is(err, io.ErrNoProgress) {
 		t.Error(err)
 	}
-	must(t, turn.End("error"), r.Done(t.Context()))
+	must(t, turn.End("error"), r.Finish(t.Context()))
 }
 
 type idle struct{}
@@ -315,7 +315,7 @@ func TestPanics(t *testing.T) {
 		must(t, m.Text("half"))
 		panic("the agent")
 	}()
-	must(t, r.Done(t.Context()))
+	must(t, r.Finish(t.Context()))
 	if complaint := disorder(s.events); complaint != "" {
 		t.Errorf("%s\n%s", complaint, s.story())
 	}

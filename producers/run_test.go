@@ -89,7 +89,7 @@ func tellsATurn(t *testing.T) {
 	d, err := m.Call("", "list")
 	must(t, err)
 	must(t, d.Ready(map[string]int{"n": 1}), m.End("tool_use", map[string]int{"output_tokens": 3}))
-	must(t, c.Output("1\n"), c.Finish("one"), d.Fail(errors.New("no")), turn.End("end_turn"), r.Done(ctx))
+	must(t, c.Output("1\n"), c.Finish("one"), d.Fail(errors.New("no")), turn.End("end_turn"), r.Finish(ctx))
 	const want = `run.lifecycle {"state":"running","reason":null}
 turn.start {"turn_id":"turn_1"}
 message.start {"message_id":"msg_1","role":"user"}

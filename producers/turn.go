@@ -26,7 +26,7 @@ type Turn struct {
 func (l *Lane) Turn(ctx context.Context) (*Turn, error) {
 	r := l.run
 	t := &Turn{lane: l, id: r.cfg.NewID("turn")}
-	starting, done, err := l.begin(ctx)
+	starting, done, err := l.enterCall(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("producers: run %s: begin a turn of %q: %w", r.cfg.RunID, l.id, err)
 	}
@@ -35,7 +35,7 @@ func (l *Lane) Turn(ctx context.Context) (*Turn, error) {
 		return nil, fmt.Errorf("producers: run %s: begin a turn of %q: turn %s: %w", r.cfg.RunID, l.id, l.turn.id, ErrOpen)
 	}
 	l.turn = t
-	if err := l.emit(starting, schema.TypeTurnStart, object(nil).text("turn_id", t.id).end()); err != nil {
+	if err := l.emit(starting, schema.TypeTurnStart, object(nil).text("turn_id", t.id).close()); err != nil {
 		l.turn = nil
 		return nil, err
 	}
@@ -85,7 +85,8 @@ func (t *Turn) enter(doing, what string) error {
 	return nil
 }
 
-func (t *Turn) locked(typ string, payload json.RawMessage) error {
+// lockAndEmit takes the run's lock and emits one event.
+func (t *Turn) lockAndEmit(typ string, payload json.RawMessage) error {
 	if err := t.enter("say", typ); err != nil {
 		return err
 	}
@@ -96,12 +97,13 @@ func (t *Turn) locked(typ string, payload json.RawMessage) error {
 // End ends the turn well: turn.end with the stop reason (end_turn and so on). ErrOpen: a message, a call
 // or a child has not ended. with are events of the turn's lane that are emitted together with the end, as by
 // [Lane.EmitAll], for instance commands.taken for the command that the turn has answered.
-func (t *Turn) End(stop string, with ...schema.Event) error { return t.end(stop, false, with) }
+func (t *Turn) End(stop string, with ...schema.Event) error { return t.finish(stop, false, with) }
 
 // EndRun is End for the last turn: the lane's run.lifecycle, done, is emitted together with the turn's end.
-func (t *Turn) EndRun(stop string, with ...schema.Event) error { return t.end(stop, true, with) }
+func (t *Turn) EndRun(stop string, with ...schema.Event) error { return t.finish(stop, true, with) }
 
-func (t *Turn) end(stop string, run bool, with []schema.Event) error {
+// finish ends the turn, and with run the run as well, in one pack.
+func (t *Turn) finish(stop string, run bool, with []schema.Event) error {
 	r := t.lane.run
 	if err := t.enter("end", ""); err != nil {
 		return err
@@ -113,7 +115,7 @@ func (t *Turn) end(stop string, run bool, with []schema.Event) error {
 	if t.over || t.lane.over(schema.TypeTurnEnd) != nil {
 		return t.emit(schema.TypeTurnEnd, nil) // which returns why not
 	}
-	events := append(t.lane.together(with), t.lane.event(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).end()))
+	events := append(t.lane.together(with), t.lane.event(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).close()))
 	events[len(with)].TurnID = t.id
 	if run {
 		events = append(events, t.lane.event(schema.TypeRunLifecycle, lifecyclePayload(schema.StateDone, "")))
@@ -170,7 +172,7 @@ func (t *Turn) Feed(events ...schema.Event) error {
 
 // User emits what a person wrote, as a message of theirs.
 func (t *Turn) User(text string) error {
-	m, err := t.begin(MessageInfo{Role: "user"}, "user")
+	m, err := t.openMessage(MessageInfo{Role: "user"}, "user")
 	if err != nil {
 		return err
 	}
@@ -188,7 +190,7 @@ func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
 		return nil, fmt.Errorf("producers: run %s: begin a task: %w", t.lane.run.cfg.RunID, err)
 	}
 	id := t.lane.run.cfg.NewID("task")
-	if err := t.locked(schema.TypeTaskStart, object(nil).text("task_id", id).str("name", name).end()); err != nil {
+	if err := t.lockAndEmit(schema.TypeTaskStart, object(nil).text("task_id", id).str("name", name).close()); err != nil {
 		return nil, err
 	}
 	return func(ok bool) error {
@@ -200,7 +202,7 @@ func (t *Turn) Task(name string) (end func(ok bool) error, err error) {
 		if t.over || r.open.lane(t.lane.id).Item(assemble.TaskStart, id) == nil {
 			return fmt.Errorf("producers: run %s: end task %s: %w", r.cfg.RunID, id, ErrOver)
 		}
-		return t.emit(schema.TypeTaskEnd, object(nil).text("task_id", id).str("name", name).yes("ok", ok).end())
+		return t.emit(schema.TypeTaskEnd, object(nil).text("task_id", id).str("name", name).yes("ok", ok).close())
 	}, nil
 }
 

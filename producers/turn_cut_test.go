@@ -46,7 +46,7 @@ func answerOf(t *testing.T, decoder func(provider.Config) *provider.Decoder, bod
 	for _, c := range turn.Calls() {
 		must(t, c.Fail(errors.New("not run")))
 	}
-	must(t, turn.End("end_turn"), r.Done(ctx))
+	must(t, turn.End("end_turn"), r.Finish(ctx))
 	return s.events
 }
 

@@ -32,7 +32,7 @@ func (t *Turn) BeginModel(provider, model string) (*ModelCall, error) {
 		return nil, fmt.Errorf("producers: run %s: begin a model call: %w", t.lane.run.cfg.RunID, err)
 	}
 	c := &ModelCall{turn: t, id: t.lane.run.cfg.NewID("model"), began: t.lane.run.cfg.Now()}
-	return c, t.locked(schema.TypeModelStart, object(nil).text("call_id", c.id).str("model", model).str("provider", provider).end())
+	return c, t.lockAndEmit(schema.TypeModelStart, object(nil).text("call_id", c.id).str("model", model).str("provider", provider).close())
 }
 
 // End emits model.end of a call that went well. usage is what encoding/json takes, or nil.
@@ -41,13 +41,14 @@ func (c *ModelCall) End(usage any) error {
 	if err != nil {
 		return fmt.Errorf("producers: model call %s: %w", c.id, err)
 	}
-	return c.end(true, used, nil)
+	return c.emitEnd(true, used, nil)
 }
 
 // Fail emits model.end of a call that failed.
-func (c *ModelCall) Fail(cause error) error { return c.end(false, nil, cause) }
+func (c *ModelCall) Fail(cause error) error { return c.emitEnd(false, nil, cause) }
 
-func (c *ModelCall) end(ok bool, usage json.RawMessage, cause error) error {
+// emitEnd emits model.end.
+func (c *ModelCall) emitEnd(ok bool, usage json.RawMessage, cause error) error {
 	o := object(nil).text("call_id", c.id).yes("ok", ok).raw("usage", usage).integer("duration_ms", c.turn.since(c.began))
 	if !ok {
 		o = o.raw("error", errorOf(cause))
@@ -60,7 +61,7 @@ func (c *ModelCall) end(ok bool, usage json.RawMessage, cause error) error {
 	if c.turn.over || r.open.lane(c.turn.lane.id).Item(assemble.ModelStart, c.id) == nil {
 		return fmt.Errorf("producers: run %s: end model call %s: %w", r.cfg.RunID, c.id, ErrOver)
 	}
-	return c.turn.emit(schema.TypeModelEnd, o.end())
+	return c.turn.emit(schema.TypeModelEnd, o.close())
 }
 
 // Model streams one call of a model: model.start, what the decoder makes of the body as it comes, and
@@ -81,7 +82,7 @@ func (t *Turn) Model(provider, model string, d Decoder, body io.Reader) error {
 	} else {
 		err = o.err()
 	}
-	return errors.Join(err, c.end(err == nil, o.usage, err))
+	return errors.Join(err, c.emitEnd(err == nil, o.usage, err))
 }
 
 // failMessage ends the message that the lane has open, if it has one.

@@ -51,7 +51,7 @@ func TestModelAnswers(t *testing.T) {
 				}
 				must(t, c.Finish("done"))
 			}
-			must(t, turn.End("end_turn"), r.Done(t.Context()))
+			must(t, turn.End("end_turn"), r.Finish(t.Context()))
 			var inside []schema.Event
 			for _, e := range s.events {
 				if e.Type != schema.TypeRunLifecycle && e.TurnID != turn.ID() {
@@ -83,7 +83,7 @@ func TestModelBreaksOff(t *testing.T) {
 		}
 		m, err := turn.Message(producers.MessageInfo{})
 		must(t, err)
-		must(t, m.Text("Once more."), m.End("end_turn", nil), turn.End("end_turn"), run.Done(t.Context()))
+		must(t, m.Text("Once more."), m.End("end_turn", nil), turn.End("end_turn"), run.Finish(t.Context()))
 	}
 }
 
@@ -126,7 +126,7 @@ func TestOpenThingsAreNotEnded(t *testing.T) {
 	before := s.story()
 	_, second := r.Turn(ctx)
 	_, message := turn.Message(producers.MessageInfo{})
-	for what, err := range map[string]error{"turn": turn.End(""), "run": r.Done(ctx), "second turn": second, "second message": message} {
+	for what, err := range map[string]error{"turn": turn.End(""), "run": r.Finish(ctx), "second turn": second, "second message": message} {
 		if !errors.Is(err, producers.ErrOpen) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -140,7 +140,7 @@ func TestOpenThingsAreNotEnded(t *testing.T) {
 	if err := c.Ready(nil); !errors.Is(err, schema.ErrMalformed) {
 		t.Errorf("input that is no JSON: %v", err)
 	}
-	must(t, m.End("max_tokens", nil), turn.End("max_tokens"), r.Done(ctx))
+	must(t, m.End("max_tokens", nil), turn.End("max_tokens"), r.Finish(ctx))
 	if _, err := r.Turn(ctx); !errors.Is(err, producers.ErrOver) {
 		t.Errorf("a turn behind the end: %v", err)
 	}

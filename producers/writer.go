@@ -198,18 +198,18 @@ func (w *writer) look(ctx context.Context, child string) error {
 	if root, err := w.rootOf(ctx, head); err != nil || root != "" {
 		return cmp.Or(err, error(&childError{root}))
 	}
-	w.lost(head)
+	w.reportLoss(head)
 	w.fresh++ // there may be packs that we have not seen: every other lane must be looked at again
 	w.head, w.known = head, true
-	w.found(child, head.Lane)
+	w.noteLane(child, head.Lane)
 	if w.job == nil {
 		return nil
 	}
 	return w.job.guard(ctx, head)
 }
 
-// found notes what the log has of a lane.
-func (w *writer) found(child string, lane schema.Lane) {
+// noteLane notes what the log has of a lane.
+func (w *writer) noteLane(child string, lane schema.Lane) {
 	s := w.lane(child)
 	s.found, s.read, s.known, s.seen = lane, true, false, w.fresh
 	if child == "" {
@@ -254,7 +254,7 @@ func (w *writer) lookAtLanes(ctx context.Context, events []schema.Event) error {
 		return fmt.Errorf("read the owners of %d lanes: %w", len(lanes), err)
 	}
 	for i, lane := range lanes {
-		w.found(lane, owners[i])
+		w.noteLane(lane, owners[i])
 	}
 	return nil
 }
@@ -301,8 +301,8 @@ func ReadHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, 
 	return head, nil
 }
 
-// counted calls Hooks.Stored for a pack, whether the answer came or the pack was found.
-func (w *writer) counted(p *schema.Pack, began time.Time) {
+// reportStored calls Hooks.Stored for a pack, whether the answer came or the pack was found.
+func (w *writer) reportStored(p *schema.Pack, began time.Time) {
 	if w.hooks.Stored != nil {
 		w.hooks.Stored(p.Count, len(p.Body), time.Since(began))
 	}
@@ -325,12 +325,12 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		stored, err := w.append(ctx, p, patience)
 		if err == nil {
 			w.took(p, stored)
-			w.counted(p, began)
+			w.reportStored(p, began)
 			return p, nil
 		}
 		switch {
 		case errors.Is(err, ErrRenewed):
-			return w.renewed(ctx, p, doubt)
+			return w.resolveRenewed(ctx, p, doubt)
 		case errors.Is(err, ErrConflict) && !doubt:
 			w.forget()
 			return nil, err
@@ -358,7 +358,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		}
 		if found != nil {
 			w.took(found, found.Head.Stored)
-			w.counted(found, began)
+			w.reportStored(found, began)
 			return found, nil
 		}
 		if w.head.Stored != p.Head.Stored {

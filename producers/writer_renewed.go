@@ -9,9 +9,9 @@ import (
 	"agentstream/schema"
 )
 
-// renewed finds out, in a log that was renewed, what became of a pack. The error wraps ErrConflict when it is
-// certain that it is not stored, so that its events get new numbers.
-func (w *writer) renewed(ctx context.Context, p *schema.Pack, doubt bool) (*schema.Pack, error) {
+// resolveRenewed finds out, in a log that was renewed, what became of a pack. The error wraps ErrConflict when
+// it is certain that it is not stored, so that its events get new numbers.
+func (w *writer) resolveRenewed(ctx context.Context, p *schema.Pack, doubt bool) (*schema.Pack, error) {
 	w.forget()
 	if !doubt {
 		return nil, ErrConflict
@@ -24,7 +24,7 @@ func (w *writer) renewed(ctx context.Context, p *schema.Pack, doubt bool) (*sche
 	case !stored:
 		return nil, ErrConflict
 	}
-	w.counted(p, began)
+	w.reportStored(p, began)
 	return p, nil
 }
 
@@ -60,8 +60,8 @@ func (w *writer) search(ctx context.Context, p *schema.Pack) (stored bool, err e
 // firstLine returns the pack's first line with its line feed.
 func firstLine(p *schema.Pack) []byte { return p.Body[:bytes.IndexByte(p.Body, '\n')+1] }
 
-// lost calls Hooks.Lost when a renewed log ends before what this writer knows to have been acknowledged.
-func (w *writer) lost(head schema.Head) {
+// reportLoss calls Hooks.Lost when a renewed log ends before what this writer knows to have been acknowledged.
+func (w *writer) reportLoss(head schema.Head) {
 	if head.Generation == w.head.Generation || head.Last >= w.head.Last || w.hooks.Lost == nil {
 		return
 	}

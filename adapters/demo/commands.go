@@ -179,7 +179,7 @@ func (a *actor) ask(id, question string, options ...string) string {
 	a.flush()
 	a.await(patience, func() bool { return s.answers[id] != nil })
 	answer := s.answers[id]
-	a.try(func() error { return a.lane.Answered(s.ctx, id, answer) })
+	a.try(func() error { return a.lane.Answer(s.ctx, id, answer) })
 	if a.err != nil || answer == nil {
 		return ""
 	}

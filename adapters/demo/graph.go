@@ -12,14 +12,14 @@ import (
 
 // graph is what a LangGraph agent emits beside what it says: where it is, and the state that it has come to.
 type graph struct {
-	q     *worker.Question
+	q     *worker.Task
 	seq   schema.Seq // of the message: names what the turn emits
 	input json.RawMessage
 	heard []string // messages that came meanwhile
 }
 
 // graphOf returns the graph that answers a question; nil when it did not come by run.start, or answers such a run.
-func graphOf(q *worker.Question) *graph {
+func graphOf(q *worker.Task) *graph {
 	var f struct {
 		Assistant json.RawMessage `json:"assistant_id"`
 		Input     json.RawMessage `json:"input"`
@@ -49,7 +49,7 @@ func (g *graph) begins() error {
 // hears works a message in that came meanwhile.
 func (g *graph) hears(c *command.Command) {
 	g.heard = append(g.heard, c.Text())
-	g.q.Take(c)
+	g.q.Consume(c)
 }
 
 // ends emits what the node has done, and the state that the graph has come to.

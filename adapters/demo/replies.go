@@ -46,7 +46,7 @@ type Replies struct {
 var _ worker.Answer = Replies{}.Answer
 
 // Answer emits the answer to one message, and the same to an outcome that is described so.
-func (r Replies) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
+func (r Replies) Answer(ctx context.Context, q *worker.Task) (stop string, err error) {
 	s := &reply{cfg: r, ctx: ctx, q: q, text: q.Text(), voice: voice{turn: q.Turn, context: systemTokens}}
 	if s.cfg.Patience <= 0 {
 		s.cfg.Patience = 10 * time.Minute
@@ -91,7 +91,7 @@ type reply struct {
 	voice
 	cfg     Replies
 	ctx     context.Context // of the turn
-	q       *worker.Question
+	q       *worker.Task
 	child   *producers.Lane // nil: none is at work
 	text    string          // what is answered
 	thought string          // before the first message; "" for none
@@ -262,7 +262,7 @@ func (s *reply) confirmed() error {
 		answer = s.heard.Answer()
 		why, yes = allowed(answer)
 	}
-	if err := s.q.Run.Answered(s.ctx, c.ID(), answer); err != nil {
+	if err := s.q.Run.Answer(s.ctx, c.ID(), answer); err != nil {
 		return err
 	}
 	if !yes {
@@ -361,5 +361,5 @@ func (s *reply) sent(task, call string) (answer string, err error) {
 	if err := own.turn.End("end_turn"); err != nil {
 		return "", err
 	}
-	return answer, s.child.Done(s.ctx)
+	return answer, s.child.Finish(s.ctx)
 }

@@ -113,7 +113,7 @@ func (p part) say(v *voice, m *producers.Message) error {
 		return err
 	}
 	sum := sha256.Sum256([]byte(p.Thought))
-	return m.Signed(base64.StdEncoding.EncodeToString(sum[:]))
+	return m.Sign(base64.StdEncoding.EncodeToString(sum[:]))
 }
 
 // report emits text clause by clause.

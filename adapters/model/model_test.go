@@ -40,7 +40,7 @@ func newShop(t *testing.T, set *model.Set) *workertest.Shop {
 
 // withKind puts the kind of a model's error before its text.
 func withKind(answer worker.Answer) worker.Answer {
-	return func(ctx context.Context, q *worker.Question) (string, error) {
+	return func(ctx context.Context, q *worker.Task) (string, error) {
 		stop, err := answer(ctx, q)
 		var e *model.Error
 		if errors.As(err, &e) {
@@ -78,7 +78,7 @@ func text(events []schema.Event) string {
 	return b.String()
 }
 
-func words(_ context.Context, q *worker.Question) (string, error) {
+func words(_ context.Context, q *worker.Task) (string, error) {
 	m, err := q.Turn.Message(producers.MessageInfo{})
 	if err != nil {
 		return "", err

@@ -53,7 +53,7 @@ func (m *message) UnmarshalJSON(raw []byte) error {
 }
 
 // messagesOf returns the input: messages of the command, or what it says as one message of the user.
-func messagesOf(q *worker.Question) (list []message, err error) {
+func messagesOf(q *worker.Task) (list []message, err error) {
 	var f struct {
 		Messages []message `json:"messages"`
 	}

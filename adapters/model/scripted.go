@@ -28,14 +28,14 @@ const Demo = "demo"
 // speed multiplies the pace of demo/slow; 0 waits nowhere.
 func Scripted(s *Set, words worker.Answer, speed float64) {
 	s.Add(Demo, words, "demo")
-	for name, say := range map[string]func(ctx context.Context, q *worker.Question, m *producers.Message) error{
+	for name, say := range map[string]func(ctx context.Context, q *worker.Task, m *producers.Message) error{
 		"demo/fail": fails,
-		"demo/slow": func(ctx context.Context, q *worker.Question, m *producers.Message) error {
+		"demo/slow": func(ctx context.Context, q *worker.Task, m *producers.Message) error {
 			return slow(ctx, q, m, speed)
 		},
 		"demo/long": long, "demo/silent": silent, "demo/speech": speaks,
 	} {
-		s.Add(Demo, func(ctx context.Context, q *worker.Question) (string, error) {
+		s.Add(Demo, func(ctx context.Context, q *worker.Task) (string, error) {
 			m, err := q.Turn.Message(producers.MessageInfo{Model: name, Provider: Demo})
 			if err != nil {
 				return "", err
@@ -49,7 +49,7 @@ func Scripted(s *Set, words worker.Answer, speed float64) {
 	}
 }
 
-func fails(_ context.Context, _ *worker.Question, m *producers.Message) error {
+func fails(_ context.Context, _ *worker.Task, m *producers.Message) error {
 	if err := m.Text("This is as far as it goes, for the model fails now."); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func fails(_ context.Context, _ *worker.Question, m *producers.Message) error {
 // slowSteps are the seconds that the slow model takes.
 const slowSteps = 8
 
-func slow(ctx context.Context, q *worker.Question, m *producers.Message, speed float64) error {
+func slow(ctx context.Context, q *worker.Task, m *producers.Message, speed float64) error {
 	for i := 1; i <= slowSteps; i++ {
 		if speed > 0 {
 			select {
@@ -81,7 +81,7 @@ func slow(ctx context.Context, q *worker.Question, m *producers.Message, speed f
 // longText is how much the long model says, in bytes.
 const longText = 4 << 20
 
-func long(_ context.Context, _ *worker.Question, m *producers.Message) error {
+func long(_ context.Context, _ *worker.Task, m *producers.Message) error {
 	const line = "A log only grows, and whoever reads it keeps one number.\n"
 	piece := strings.Repeat(line, 4096/len(line))
 	for left := longText; left > 0; left -= len(piece) {
@@ -92,7 +92,7 @@ func long(_ context.Context, _ *worker.Question, m *producers.Message) error {
 	return nil
 }
 
-func silent(ctx context.Context, _ *worker.Question, _ *producers.Message) error {
+func silent(ctx context.Context, _ *worker.Task, _ *producers.Message) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -104,7 +104,7 @@ const (
 )
 
 // speaks emits a file of audio/wav, whose header has no length: a piece for each word.
-func speaks(_ context.Context, q *worker.Question, m *producers.Message) error {
+func speaks(_ context.Context, q *worker.Task, m *producers.Message) error {
 	piece := wavHeader()
 	for i := range max(1, len(strings.Fields(q.Text()))) {
 		for n := range wordSpeech {

@@ -84,7 +84,7 @@ func (s *Set) Has(name string) bool {
 
 // Answer answers a question with the model that its session names. Its errors are an *Error where the model, or what was asked of
 // it, is the reason.
-func (s *Set) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
+func (s *Set) Answer(ctx context.Context, q *worker.Task) (stop string, err error) {
 	var d description
 	if err := json.Unmarshal(q.Session, &d); err != nil && s.Other == nil {
 		return "", &Error{BadInput, fmt.Errorf("session.created: %w", err)}

@@ -85,7 +85,7 @@ func (u *Upstream) Provider() string { return u.api.provider }
 func (u *Upstream) Close() { u.client.CloseIdleConnections() }
 
 // Answer asks the model that the session names, and feeds its answer into the turn as it comes.
-func (u *Upstream) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
+func (u *Upstream) Answer(ctx context.Context, q *worker.Task) (stop string, err error) {
 	var d description
 	if err := json.Unmarshal(q.Session, &d); err != nil {
 		return "", &Error{BadInput, fmt.Errorf("session.created: %w", err)}

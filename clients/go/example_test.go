@@ -162,7 +162,7 @@ func ExampleRun_Sink() {
 	message.Text("world.")
 	message.End("end_turn", nil)
 	turn.End("end_turn")
-	run.Done(ctx)
+	run.Finish(ctx)
 	if err := sink.Flush(ctx); err != nil { // errors of the calls above show here at the latest
 		log.Fatal(err)
 	}

@@ -134,10 +134,10 @@ func perform(t *testing.T, sink *Sink, id string, seed uint64, each bool) {
 		try(m.End("end_turn", nil))
 		try(turn.End("end_turn"))
 		if lane == child {
-			try(child.Done(ctx))
+			try(child.Finish(ctx))
 		}
 	}
-	try(run.Done(ctx))
+	try(run.Finish(ctx))
 	if err := sink.Close(ctx); err != nil {
 		t.Fatal(err)
 	}

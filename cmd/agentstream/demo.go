@@ -83,7 +83,7 @@ func handCommands(ctx context.Context, told *command.Reader, to chan<- schema.Ev
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // that which the agent has done was faster
+		if err := c.Commit(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // that which the agent has done was faster
 			return err
 		}
 	}

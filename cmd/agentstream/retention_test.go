@@ -54,7 +54,7 @@ type (
 	keptRuns   interface{ retention.Runs }
 	keptGraves interface{ retention.Tombstones }
 	keptMarks  interface {
-		Forgotten(ctx context.Context, key schema.RunKey) (bool, error)
+		IsForgotten(ctx context.Context, key schema.RunKey) (bool, error)
 	}
 	appends interface {
 		Append(ctx context.Context, chunks []persister.Chunk) (persister.Result, error)

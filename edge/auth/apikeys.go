@@ -154,8 +154,8 @@ func OpenAPIKeys(cfg APIKeysConfig) (*APIKeys, error) {
 	return a, nil
 }
 
-// Owns keys.
-func (*APIKeys) Owns(token string) bool { return strings.HasPrefix(token, keyPrefix) }
+// HasForm reports whether a token has the prefix of keys.
+func (*APIKeys) HasForm(token string) bool { return strings.HasPrefix(token, keyPrefix) }
 
 // Caller looks the key up by its id and compares the hash in constant time.
 func (a *APIKeys) Caller(_ context.Context, token string) (Caller, error) {
@@ -168,7 +168,7 @@ func (a *APIKeys) Caller(_ context.Context, token string) (Caller, error) {
 	if subtle.ConstantTimeCompare(sum[:], e.sum[:]) != 1 || !known {
 		return Caller{}, refuse("no such API key")
 	}
-	if a.expired(e) {
+	if a.isExpired(e) {
 		return Caller{}, refuse("the API key has expired")
 	}
 	return e.caller, nil
@@ -185,7 +185,7 @@ func (a *APIKeys) Still(c Caller) error {
 	switch {
 	case !known:
 		return refuse("the API key was revoked")
-	case a.expired(e):
+	case a.isExpired(e):
 		return refuse("the API key has expired")
 	case e.caller.Tenant != c.Tenant || !e.caller.May(c.Scopes):
 		return refuse("the API key allows less by now")
@@ -193,7 +193,8 @@ func (a *APIKeys) Still(c Caller) error {
 	return nil
 }
 
-func (a *APIKeys) expired(e keyEntry) bool {
+// isExpired reports whether a key is past its time.
+func (a *APIKeys) isExpired(e keyEntry) bool {
 	return !e.caller.Expires.IsZero() && !a.cfg.Now().Before(e.caller.Expires)
 }
 

@@ -11,8 +11,8 @@ import (
 
 // Scheme is one kind of bearer token.
 type Scheme interface {
-	// Owns reports whether a token has the form of this scheme. It checks nothing.
-	Owns(token string) bool
+	// HasForm reports whether a token has the form of this scheme. It checks nothing.
+	HasForm(token string) bool
 	// Caller checks a token. The error wraps ErrUnauthorized or ErrUnavailable and holds nothing of the
 	// token.
 	Caller(ctx context.Context, token string) (Caller, error)
@@ -36,7 +36,7 @@ func (b Bearer) Authenticate(r *http.Request) (Caller, error) {
 	}
 	refusal := refuse("no scheme has tokens of this form")
 	for _, s := range b {
-		if !s.Owns(token) {
+		if !s.HasForm(token) {
 			continue
 		}
 		c, err := s.Caller(r.Context(), token)
@@ -129,18 +129,19 @@ func NewStaticTokens(now func() []string, c Caller) (*StaticToken, error) {
 	return s, err
 }
 
-// Owns everything: such a token has no form.
-func (*StaticToken) Owns(string) bool { return true }
+// HasForm is true of everything: such a token has no form.
+func (*StaticToken) HasForm(string) bool { return true }
 
 // Caller compares in constant time.
 func (s *StaticToken) Caller(_ context.Context, token string) (Caller, error) {
-	if !s.accepts(token) {
+	if !s.match(token) {
 		return Caller{}, refuse("another token")
 	}
 	return s.caller, nil
 }
 
-func (s *StaticToken) accepts(token string) bool {
+// match reports whether a token is one of ours. It takes the same time for all.
+func (s *StaticToken) match(token string) bool {
 	got := sha256.Sum256([]byte(token))
 	if s.tokens == nil {
 		return subtle.ConstantTimeCompare(got[:], s.sum[:]) == 1

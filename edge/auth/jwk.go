@@ -9,9 +9,9 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// signs reports whether a key is public, strong enough, of a kind whose algorithms are accepted, and meant
-// for signatures.
-func signs(key *jose.JSONWebKey) bool {
+// isSigningKey reports whether a key is public, strong enough, of a kind whose algorithms are accepted, and
+// meant for signatures.
+func isSigningKey(key *jose.JSONWebKey) bool {
 	if !key.Valid() || key.Use != "" && key.Use != "sig" {
 		return false
 	}

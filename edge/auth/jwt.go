@@ -124,8 +124,8 @@ func NewJWT(cfg JWTConfig) (*JWT, error) {
 	return j, nil
 }
 
-// Owns tokens of three parts.
-func (j *JWT) Owns(token string) bool { return strings.Count(token, ".") == 2 }
+// HasForm reports whether a token has three parts.
+func (j *JWT) HasForm(token string) bool { return strings.Count(token, ".") == 2 }
 
 // Caller checks form, algorithm, signature and claims, in this order.
 func (j *JWT) Caller(ctx context.Context, token string) (Caller, error) {

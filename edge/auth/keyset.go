@@ -292,7 +292,7 @@ func parseKeys(body []byte) ([]jose.JSONWebKey, error) {
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys {
 		var key jose.JSONWebKey
-		if key.UnmarshalJSON(raw) == nil && signs(&key) {
+		if key.UnmarshalJSON(raw) == nil && isSigningKey(&key) {
 			keys = append(keys, key)
 		}
 	}

@@ -38,14 +38,14 @@ func (r reach) check(text string) error {
 	if err != nil {
 		return err
 	}
-	if host := u.Hostname(); !r.owns(host) && isLocal(host) {
+	if host := u.Hostname(); !r.isIssuer(host) && isLocal(host) {
 		return fmt.Errorf("%s://%s: %w", u.Scheme, u.Host, errLocal)
 	}
 	return nil
 }
 
-// owns reports whether the issuer is where host is.
-func (r reach) owns(host string) bool { return r.local || strings.EqualFold(host, r.host) }
+// isIssuer reports whether the issuer is where host is.
+func (r reach) isIssuer(host string) bool { return r.local || strings.EqualFold(host, r.host) }
 
 var errLocal = errors.New("an issuer elsewhere does not lead to this machine")
 
@@ -70,7 +70,7 @@ func (r reach) transport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		d := net.Dialer{Timeout: 30 * time.Second}
-		if host, _, err := net.SplitHostPort(addr); err == nil && ctx.Value(direct{}) != nil && !r.owns(host) {
+		if host, _, err := net.SplitHostPort(addr); err == nil && ctx.Value(direct{}) != nil && !r.isIssuer(host) {
 			d.Control = refuseLocal
 		}
 		return d.DialContext(ctx, network, addr)

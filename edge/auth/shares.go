@@ -96,8 +96,8 @@ func (s *Shares) secrets() (list [][]byte) {
 	return list
 }
 
-// signed reports whether one of the secrets has signed a body.
-func (s *Shares) signed(body, signature string) bool {
+// isSigned reports whether one of the secrets has signed a body.
+func (s *Shares) isSigned(body, signature string) bool {
 	return slices.ContainsFunc(s.secrets(), func(secret []byte) bool { return hmac.Equal([]byte(signature), []byte(sign(secret, body))) })
 }
 
@@ -107,13 +107,13 @@ func sign(secret []byte, body string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Owns shares.
-func (*Shares) Owns(token string) bool { return strings.HasPrefix(token, sharePrefix) }
+// HasForm reports whether a token has the prefix of shares.
+func (*Shares) HasForm(token string) bool { return strings.HasPrefix(token, sharePrefix) }
 
 // Caller checks a share.
 func (s *Shares) Caller(_ context.Context, token string) (Caller, error) {
 	body, signature, ok := strings.Cut(strings.TrimPrefix(token, sharePrefix), ".")
-	if !ok || !s.signed(body, signature) {
+	if !ok || !s.isSigned(body, signature) {
 		return Caller{}, refuse("the share's signature does not match")
 	}
 	text, err := base64.RawURLEncoding.DecodeString(body)

@@ -29,7 +29,7 @@ func TestShares(t *testing.T) {
 	s := newShares(t, strings.Repeat("s", 32), c, still)
 	maker := Caller{Tenant: "acme", Scopes: ScopeAll, Credential: "key:ci"}
 	token, until, err := s.Issue(maker, "run_1", time.Hour)
-	if err != nil || !s.Owns(token) {
+	if err != nil || !s.HasForm(token) {
 		t.Fatal(token, err)
 	}
 	got, err := s.Caller(t.Context(), token)

@@ -26,10 +26,10 @@ var ErrTickets = errors.New("more tickets than this tenant may have open")
 type TicketStore interface {
 	// Put keeps a record, for ttl or somewhat longer.
 	Put(ctx context.Context, id string, record []byte, ttl time.Duration) error
-	// Take removes a record that is wanted and hands it to exactly one caller, over all nodes. The others get an
+	// Redeem removes a record that is wanted and hands it to exactly one caller, over all nodes. The others get an
 	// error that wraps ErrNoTicket; so does everybody when it is unknown who was first, and who does not
 	// want the record, which stays. wanted must not block.
-	Take(ctx context.Context, id string, wanted func(record []byte) bool) error
+	Redeem(ctx context.Context, id string, wanted func(record []byte) bool) error
 }
 
 // TicketsConfig sets tickets up. Store and Still are needed.
@@ -211,7 +211,7 @@ func (t *Tickets) redeem(ctx context.Context, ticket string, wanted func(run str
 	}
 	var r ticketRecord
 	var bad error
-	err := t.cfg.Store.Take(ctx, ticketID(ticket), func(record []byte) bool {
+	err := t.cfg.Store.Redeem(ctx, ticketID(ticket), func(record []byte) bool {
 		bad = json.Unmarshal(record, &r)
 		return bad != nil || wanted(r.Run)
 	})
@@ -286,8 +286,8 @@ func (m *MemoryTickets) Put(_ context.Context, id string, record []byte, ttl tim
 	return nil
 }
 
-// Take removes the record when it is wanted.
-func (m *MemoryTickets) Take(_ context.Context, id string, wanted func([]byte) bool) error {
+// Redeem removes the record when it is wanted.
+func (m *MemoryTickets) Redeem(_ context.Context, id string, wanted func([]byte) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t, ok := m.tickets[id]

@@ -80,8 +80,8 @@ func Plain(h http.Header, types ...string) error {
 	return nil
 }
 
-// Entered reports whether the body has a share of the memory for bodies.
-func (c *Incoming) Entered() bool { return c.Share.room != nil }
+// HasShare reports whether the body has a share of the memory for bodies.
+func (c *Incoming) HasShare() bool { return c.Share.room != nil }
 
 // Leave returns the body's share of the memory.
 func (c *Incoming) Leave() { c.Share.Give(c.Share.bytes) }
@@ -96,7 +96,7 @@ func (bs *Bodies) Document(c *Incoming, types ...string) ([]byte, error) {
 	if err != nil {
 		return body, err
 	}
-	return body, c.Share.Take(c.r.Context(), decodedJSON*int64(len(body)))
+	return body, c.Share.Reserve(c.r.Context(), decodedJSON*int64(len(body)))
 }
 
 // Into reads a body in the space of dst, which it returns also with an error.
@@ -109,11 +109,11 @@ func (bs *Bodies) Into(c *Incoming, dst []byte, types ...string) ([]byte, error)
 		return dst, err
 	}
 	if coding == "" {
-		return bs.arrived(c, dst)
+		return bs.readRaw(c, dst)
 	}
 	in := bs.Batches.Get()
 	defer bs.Batches.Put(in)
-	if in.Body, err = bs.arrived(c, in.Body[:0]); err != nil {
+	if in.Body, err = bs.readRaw(c, in.Body[:0]); err != nil {
 		return dst, err
 	}
 	arrived := c.Share.bytes
@@ -122,8 +122,8 @@ func (bs *Bodies) Into(c *Incoming, dst []byte, types ...string) ([]byte, error)
 	return dst, err
 }
 
-// arrived reads the body as it is.
-func (bs *Bodies) arrived(c *Incoming, dst []byte) ([]byte, error) {
+// readRaw reads the body as it is.
+func (bs *Bodies) readRaw(c *Incoming, dst []byte) ([]byte, error) {
 	if most := max(bs.cfg.MaxBytes, c.Most); c.r.ContentLength > most {
 		return dst, fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, most, ends.ErrBodyTooBig)
 	}
@@ -141,7 +141,7 @@ func (bs *Bodies) arrived(c *Incoming, dst []byte) ([]byte, error) {
 	}
 	ctx := c.r.Context()
 	in := reading{r: from, size: c.r.ContentLength, tenant: c.Share.tenant}
-	body, err := bs.pieces.readAll(ctx, &in, func(n int64) error { return c.Share.Take(ctx, n) }, dst)
+	body, err := bs.pieces.readAll(ctx, &in, func(n int64) error { return c.Share.Reserve(ctx, n) }, dst)
 	if err != nil {
 		return body, err
 	}
@@ -171,7 +171,8 @@ type reading struct {
 	bare   bool   // errors of r are given as they are
 }
 
-func (in *reading) failed(err error) error {
+// wrap returns an error of reading as that of a body, unless the caller wants it bare.
+func (in *reading) wrap(err error) error {
 	if in.bare {
 		return err
 	}
@@ -194,7 +195,7 @@ func (p *pieces) readAll(ctx context.Context, in *reading, need func(int64) erro
 			return dst, nil
 		}
 		if err != nil {
-			return dst, in.failed(err)
+			return dst, in.wrap(err)
 		}
 		if len(dst) < cap(dst) {
 			continue
@@ -234,7 +235,7 @@ func (p *pieces) gather(ctx context.Context, in *reading, need func(int64) error
 			k, err := in.r.Read(piece[n:])
 			n, size = n+k, size+k
 			if over = err == io.EOF; err != nil && !over {
-				return begun, in.failed(err)
+				return begun, in.wrap(err)
 			}
 		}
 	}

@@ -71,7 +71,7 @@ func newInflater(most int64, p *pieces) (*inflater, error) {
 // holds a place while it works, so it waits for room before that: for as much as the body says that it needs.
 func (f *inflater) inflate(ctx context.Context, held *Share, coding string, dst, packed []byte) ([]byte, error) {
 	says := min(sizeOf(coding, packed), f.max+1)
-	if err := held.Take(ctx, says); err != nil {
+	if err := held.Reserve(ctx, says); err != nil {
 		return dst, err
 	}
 	place, err := f.places.Acquire(ctx, held.tenant)

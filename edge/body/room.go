@@ -33,9 +33,9 @@ type Share struct {
 	bytes  int64
 }
 
-// Take waits a little until n bytes more are there. What is more than one request can ever have counts as what it can
-// have: then it has the tenant's whole part for itself.
-func (s *Share) Take(ctx context.Context, n int64) error {
+// Reserve waits a little until n bytes more are there. What is more than one request can ever have counts as
+// what it can have: then it has the tenant's whole part for itself.
+func (s *Share) Reserve(ctx context.Context, n int64) error {
 	change, err := s.room.enter(s, n)
 	if err == nil {
 		return nil

@@ -54,7 +54,7 @@ func TestShareOfAStream(t *testing.T) {
 	s := (&Bodies{room: r}).Share("a")
 	var giving sync.WaitGroup
 	for range 1000 {
-		if err := s.Take(t.Context(), 7); err != nil {
+		if err := s.Reserve(t.Context(), 7); err != nil {
 			t.Fatal(err)
 		}
 		giving.Go(func() { s.Give(7) })
@@ -70,7 +70,7 @@ func TestRoomIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestRoom(100)
 		a, next, late := Share{room: r, tenant: "a"}, Share{room: r, tenant: "a"}, Share{room: r, tenant: "a"}
-		if err := a.Take(t.Context(), 50); err != nil {
+		if err := a.Reserve(t.Context(), 50); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -78,17 +78,17 @@ func TestRoomIsWaitedFor(t *testing.T) {
 			a.Give(20)
 		}()
 		began := time.Now()
-		if err := next.Take(t.Context(), 20); err != nil || time.Since(began) != time.Second {
+		if err := next.Reserve(t.Context(), 20); err != nil || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		began = time.Now()
-		if err := late.Take(t.Context(), 1); !errors.Is(err, ends.ErrLimited) || time.Since(began) != 2*time.Second {
+		if err := late.Reserve(t.Context(), 1); !errors.Is(err, ends.ErrLimited) || time.Since(began) != 2*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		gone, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("gone")
 		time.AfterFunc(time.Second, func() { cancel(why) })
-		if err := late.Take(gone, 1); !errors.Is(err, why) || late.bytes != 0 {
+		if err := late.Reserve(gone, 1); !errors.Is(err, why) || late.bytes != 0 {
 			t.Errorf("%v, %d held", err, late.bytes)
 		}
 	})

@@ -85,8 +85,8 @@ type coded struct {
 	code string
 }
 
-// Named returns the code.
-func (e *coded) Named() string { return e.code }
+// ProblemCode returns the code.
+func (e *coded) ProblemCode() string { return e.code }
 
 // Error has the sentinel's text as well, for logs.
 func (e *Refusal) Error() string { return e.text + ": " + e.kind.Error() }

@@ -111,8 +111,8 @@ func (h *House) Spawn(run, child string) Reply {
 // RunsPath is what the paths of runs begin with.
 const RunsPath = "/v1/agent/runs"
 
-// Gzipped returns a text as a body with the coding gzip.
-func Gzipped(t testing.TB, text string) string {
+// Gzip returns a text as a body with the coding gzip.
+func Gzip(t testing.TB, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)

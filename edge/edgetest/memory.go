@@ -8,12 +8,12 @@ import (
 
 // InUse returns the bytes of heap and stacks that are left after collections.
 func InUse() int {
-	m := Collected()
+	m := CollectGarbage()
 	return int(m.HeapAlloc + m.StackInuse)
 }
 
-// Collected returns what the heap is after collections.
-func Collected() (m runtime.MemStats) {
+// CollectGarbage returns what the heap is after collections.
+func CollectGarbage() (m runtime.MemStats) {
 	for range 3 {
 		runtime.GC()
 	}
@@ -21,8 +21,9 @@ func Collected() (m runtime.MemStats) {
 	return m
 }
 
-// Dialled returns what the clients' side of n connections takes: nobody accepts them, so there is no other side.
-func Dialled(t *testing.T, n int) int {
+// DialCost returns what the clients' side of n connections takes: nothing accepts them, so there is no other
+// side.
+func DialCost(t *testing.T, n int) int {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -45,8 +45,8 @@ func ByHeader(r *http.Request) (auth.Caller, error) {
 	return caller, nil
 }
 
-// Log is a log in memory before whose appends something can be done.
-type Log struct {
+// HookLog is a log in memory before whose appends something can be done.
+type HookLog struct {
 	*memory.Log
 
 	mu   sync.Mutex
@@ -54,14 +54,14 @@ type Log struct {
 }
 
 // Once calls fn right before the next append.
-func (l *Log) Once(fn func()) {
+func (l *HookLog) Once(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.then = fn
 }
 
 // Append stores a pack.
-func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
+func (l *HookLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
 	l.mu.Lock()
 	fn := l.then
 	l.then = nil
@@ -75,14 +75,14 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 // Nodes is what nodes have in common.
 type Nodes struct {
 	Pipes   *Pipes // in place of the network; nil: there is one
-	Log     *Log
+	Log     *HookLog
 	Keys    *memory.Keys
 	Tickets *auth.MemoryTickets
 }
 
 // Share makes a log that nodes can stand on.
 func Share() *Nodes {
-	return &Nodes{Log: &Log{Log: memory.New()}, Keys: &memory.Keys{}, Tickets: auth.NewMemoryTickets(nil)}
+	return &Nodes{Log: &HookLog{Log: memory.New()}, Keys: &memory.Keys{}, Tickets: auth.NewMemoryTickets(nil)}
 }
 
 // Node is a running edge.

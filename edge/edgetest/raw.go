@@ -112,7 +112,7 @@ func (r *Raw) Done() <-chan struct{} { return r.done }
 
 // Messages returns those that have come whole since it was last called.
 func (r *Raw) Messages() (list [][]byte) {
-	for m := r.take(); m != nil; m = r.take() {
+	for m := r.next(); m != nil; m = r.next() {
 		list = append(list, m)
 	}
 	return list
@@ -121,15 +121,15 @@ func (r *Raw) Messages() (list [][]byte) {
 // Next waits for a message; nil: the call is over.
 func (r *Raw) Next() []byte {
 	for over := false; ; {
-		if m := r.take(); m != nil || over {
+		if m := r.next(); m != nil || over {
 			return m
 		}
 		over = r.wait()
 	}
 }
 
-// take returns a message that has come; nil: none has.
-func (r *Raw) take() []byte {
+// next returns a message that has come; nil: none has.
+func (r *Raw) next() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.got.Bytes()
@@ -174,8 +174,8 @@ func (r *Raw) Close() {
 	<-r.done
 }
 
-// End waits for the end of the call, for so long, and returns how it ended.
-func (r *Raw) End(within time.Duration) string {
+// WaitEnd waits for the end of the call, for so long, and returns how it ended.
+func (r *Raw) WaitEnd(within time.Duration) string {
 	select {
 	case <-r.done:
 	case <-time.After(within):

@@ -81,7 +81,7 @@ var description = sync.OnceValues(func() (*told, error) {
 			}
 			form := regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
 			d.routes = append(d.routes, toldRoute{strings.ToUpper(method), op.Tags[0], op.Summary, regexp.MustCompile("^" + form + "$"), strings.Count(path, "{"),
-				"/paths/" + escaped(path) + "/" + method, op.RequestBody != nil, op.Responses})
+				"/paths/" + escapePointer(path) + "/" + method, op.RequestBody != nil, op.Responses})
 		}
 	}
 	slices.SortFunc(d.routes, func(a, b toldRoute) int { return cmp.Or(a.params-b.params, strings.Compare(a.at, b.at)) })
@@ -90,7 +90,8 @@ var description = sync.OnceValues(func() (*told, error) {
 
 var pointer = strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
 
-func escaped(part string) string { return pointer.Replace(part) }
+// escapePointer escapes a part of a JSON pointer (RFC 6901).
+func escapePointer(part string) string { return pointer.Replace(part) }
 
 // strict closes the objects whose fields are described: a client must pass over fields that it does not know, and a server must not
 // send any that nobody is told of.
@@ -123,12 +124,13 @@ func hold(t testing.TB, r *http.Request, sent, kind string, a Answer) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.fits(&d.routes[i], sent, kind, a); err != nil {
+	if err := d.check(&d.routes[i], sent, kind, a); err != nil {
 		t.Errorf("openapi.yaml: %s: %d %.300s: %v", a.Asked, a.Status, a.Body, err)
 	}
 }
 
-func (d *told) fits(rt *toldRoute, sent, kind string, a Answer) error {
+// check returns an error unless an answer is one that the contract has.
+func (d *told) check(rt *toldRoute, sent, kind string, a Answer) error {
 	status := strconv.Itoa(a.Status)
 	said := rt.answers[status]
 	if said == nil && a.Status >= 400 {

@@ -243,5 +243,5 @@ func TestProblem(t *testing.T) {
 // named has a code of its protocol's own.
 type named struct{}
 
-func (named) Error() string { return "it has gone away" }
-func (named) Named() string { return "gone_away" }
+func (named) Error() string       { return "it has gone away" }
+func (named) ProblemCode() string { return "gone_away" }

@@ -39,10 +39,10 @@ func Problem(reason dialect.Reason, err error) dialect.Problem {
 	}
 	var coded interface {
 		error
-		Named() string
+		ProblemCode() string
 	}
 	if errors.As(err, &coded) { // in the protocol's words
-		p.Named = coded.Named()
+		p.Named = coded.ProblemCode()
 	}
 	var pos *PositionError
 	if errors.As(err, &pos) {

@@ -45,7 +45,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 // Write writes, and counts the streams of HTTP/2 that end.
 func (c *Conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	if c.wire.speaks() {
+	if c.wire.isHTTP2() {
 		c.count(-c.wire.wrote(p[:n]))
 	}
 	return n, err
@@ -104,9 +104,9 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Take returns the connection below for who takes it over from the HTTP server: it counts no longer here. A stranger's stays
-// what it is.
-func (c *Conn) Take() net.Conn {
+// Detach returns the connection below for who takes it over from the HTTP server: it counts no longer here. A
+// stranger's stays what it is.
+func (c *Conn) Detach() net.Conn {
 	if !c.known.Load() {
 		return c
 	}
@@ -163,14 +163,15 @@ func (c *Conn) know() {
 
 func (c *Conn) isKnown() bool { return c != nil && c.known.Load() }
 
-// begin counts a request in, and end out.
-func (c *Conn) begin() {
+// enterRequest counts a request in.
+func (c *Conn) enterRequest() {
 	if c != nil {
 		c.busy.Add(1)
 	}
 }
 
-func (c *Conn) end() {
+// leaveRequest counts a request out.
+func (c *Conn) leaveRequest() {
 	if c != nil {
 		c.busy.Add(-1)
 	}

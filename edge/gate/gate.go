@@ -87,7 +87,7 @@ type Pass struct {
 // ends.ErrBusy: there is none. Leave returns it, after an error too.
 func (g *Gate) Enter(p *Pass, c *Conn, stream bool) error {
 	p.g, p.conn = g, c
-	c.begin()
+	c.enterRequest()
 	if !stream {
 		return nil
 	}
@@ -128,8 +128,8 @@ func (p *Pass) refuse(format string, n int64) error {
 	return fmt.Errorf(format+": %w", n, ends.ErrBusy)
 }
 
-// Refused reports whether there was no place. The answer must not wait for the client.
-func (p *Pass) Refused() bool { return p.refused }
+// IsRefused reports whether there was no room. The answer must not wait for the client.
+func (p *Pass) IsRefused() bool { return p.refused }
 
 // Know marks the caller of a request as known, and its connection.
 func (p *Pass) Know() {
@@ -168,6 +168,6 @@ func (p *Pass) Leave() {
 	if p.refused {
 		p.g.refused.Add(-1)
 	}
-	p.conn.end()
+	p.conn.leaveRequest()
 	*p = Pass{}
 }

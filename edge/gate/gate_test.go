@@ -53,7 +53,7 @@ func TestWireCountsStreams(t *testing.T) {
 		}
 	}
 	var w wire
-	if n := w.read([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) + w.read(frame(1, 4, 1, 0)); n != 0 || w.speaks() {
+	if n := w.read([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) + w.read(frame(1, 4, 1, 0)); n != 0 || w.isHTTP2() {
 		t.Errorf("HTTP/1.1: %d streams", n)
 	}
 }
@@ -197,7 +197,7 @@ func TestStreamsAreCounted(t *testing.T) {
 					if err == nil {
 						taken++
 					}
-					if err != nil != p.Refused() || err != nil && !errors.Is(err, ends.ErrBusy) {
+					if err != nil != p.IsRefused() || err != nil && !errors.Is(err, ends.ErrBusy) {
 						t.Fatal(err)
 					}
 				}

@@ -73,28 +73,29 @@ func (w *wire) read(b []byte) (change int64) {
 		switch {
 		case kind == typeHeaders && id > w.last:
 			w.last = id
-			change += w.begin(id)
+			change += w.openStream(id)
 		case kind == typeReset:
-			change -= w.end(id)
+			change -= w.closeStream(id)
 		}
 	})
 	return change
 }
 
-// speaks reports whether it is a connection of HTTP/2. Nothing is written on one before its preface was read.
-func (w *wire) speaks() bool { return !w.other && w.at == len(preface) }
+// isHTTP2 reports whether it is a connection of HTTP/2. Nothing is written on one before its preface was read.
+func (w *wire) isHTTP2() bool { return !w.other && w.at == len(preface) }
 
 // wrote takes what this server has sent, and returns how many streams have ended.
 func (w *wire) wrote(b []byte) (ended int64) {
 	w.out.read(b, func(kind, flags byte, id uint32) {
 		if kind == typeReset || (kind == typeData || kind == typeHeaders) && flags&endStream != 0 {
-			ended += w.end(id)
+			ended += w.closeStream(id)
 		}
 	})
 	return ended
 }
 
-func (w *wire) begin(id uint32) int64 {
+// openStream counts a stream, and returns how many more there are.
+func (w *wire) openStream(id uint32) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over {
@@ -107,7 +108,8 @@ func (w *wire) begin(id uint32) int64 {
 	return 1
 }
 
-func (w *wire) end(id uint32) int64 {
+// closeStream stops counting a stream, and returns how many fewer there are.
+func (w *wire) closeStream(id uint32) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.open[id]; !ok {

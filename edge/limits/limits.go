@@ -89,7 +89,7 @@ func (l *Limiter) Enter(tenant string, request bool) (*Meter, error) {
 	if request && limit.Requests > 0 && m.open >= limit.Requests {
 		return nil, &ends.LimitError{What: "requests at once"}
 	}
-	if err := m.used(now); err != nil {
+	if err := m.checkRates(now); err != nil {
 		l.note(m, 0, 0) // a node that takes nothing knows of use that others may not
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (l *Limiter) Spend(m *Meter, events int, bytes int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if err := m.used(now); err != nil {
+	if err := m.checkRates(now); err != nil {
 		l.note(m, 0, 0) // a node that takes nothing knows of use that others may not
 		return err
 	}
@@ -176,8 +176,8 @@ func (l *Limiter) Spend(m *Meter, events int, bytes int64) error {
 	return nil
 }
 
-// used returns which rate is used up, and for how long.
-func (m *Meter) used(now time.Time) error {
+// checkRates returns which rate is used up, and for how long.
+func (m *Meter) checkRates(now time.Time) error {
 	events, bytes := over(m.events, now, int64(m.limit.Events)), over(m.bytes, now, m.limit.Bytes)
 	switch {
 	case events <= 0 && bytes <= 0:

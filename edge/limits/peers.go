@@ -149,7 +149,7 @@ func (p *Peers) hear(message []byte) {
 	}
 	for _, u := range m.Used {
 		if u.valid() {
-			p.limiter.charge(&u, other.missed(&u), other.heard.Before(other.settled))
+			p.limiter.charge(&u, other.countMissed(&u), other.heard.Before(other.settled))
 		}
 	}
 }
@@ -173,8 +173,8 @@ func (p *Peers) peer(m *report) *peer {
 	return other
 }
 
-// missed returns what a tenant has used at the node and was not heard, and notes what was.
-func (o *peer) missed(u *usage) (missed usage) {
+// countMissed returns what a tenant has used at the node and was not heard, and notes what was.
+func (o *peer) countMissed(u *usage) (missed usage) {
 	last, known := o.tenants[u.Tenant]
 	if known || len(o.tenants) < maxMeters {
 		o.tenants[u.Tenant] = *u
@@ -233,17 +233,18 @@ func (l *Limiter) charge(u *usage, missed usage, adopt bool) {
 	now := time.Now()
 	m := l.meter(u.Tenant, limit, now)
 	since := now.Add(-tellEvery)
-	m.events = use(m.events, since, charged(u.NewEvents, missed.Events, int64(limit.Events)), int64(limit.Events))
-	m.bytes = use(m.bytes, since, charged(u.NewBytes, missed.Bytes, limit.Bytes), limit.Bytes)
+	m.events = use(m.events, since, sumCharge(u.NewEvents, missed.Events, int64(limit.Events)), int64(limit.Events))
+	m.bytes = use(m.bytes, since, sumCharge(u.NewBytes, missed.Bytes, limit.Bytes), limit.Bytes)
 	if adopt {
-		m.events = later(m.events, adopted(now, u.EventsLeft, m.sent.NewEvents, int64(limit.Events)))
-		m.bytes = later(m.bytes, adopted(now, u.BytesLeft, m.sent.NewBytes, limit.Bytes))
+		m.events = later(m.events, adoptUse(now, u.EventsLeft, m.sent.NewEvents, int64(limit.Events)))
+		m.bytes = later(m.bytes, adoptUse(now, u.BytesLeft, m.sent.NewBytes, limit.Bytes))
 	}
 }
 
-// adopted returns up to when a rate is used up that is so for left at another node, which has not been told of fresh.
-func adopted(now time.Time, left time.Duration, fresh, perSecond int64) time.Time {
-	return use(now.Add(min(left, maxCharge)), now.Add(-maxCharge), charged(fresh, 0, perSecond), perSecond)
+// adoptUse returns up to when a rate is used up that is so for left at another node, which has not been told of
+// fresh.
+func adoptUse(now time.Time, left time.Duration, fresh, perSecond int64) time.Time {
+	return use(now.Add(min(left, maxCharge)), now.Add(-maxCharge), sumCharge(fresh, 0, perSecond), perSecond)
 }
 
 func later(a, b time.Time) time.Time {
@@ -253,8 +254,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// charged returns what counts of an amount, and of what was missed before, of a rate. It does not overflow.
-func charged(fresh, missed, perSecond int64) int64 {
+// sumCharge returns what counts of an amount, and of what was missed before, of a rate. It does not overflow.
+func sumCharge(fresh, missed, perSecond int64) int64 {
 	if perSecond == 0 {
 		return 0
 	}

@@ -37,8 +37,8 @@ type liveMark struct {
 // liveMarkApart is the least time between two marks. 32 of them reach back far beyond behindDeltas.
 const liveMarkApart = 250 * time.Millisecond
 
-// spares returns what of an event is left out.
-func (b *behind) spares(seq schema.Seq) shape.Drop {
+// dropAt returns what of an event is left out.
+func (b *behind) dropAt(seq schema.Seq) shape.Drop {
 	switch {
 	case b == nil:
 		return shape.DropNothing

@@ -128,7 +128,7 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 		}
 	}
 	for _, l := range left {
-		v.take(l.ss)
+		v.removeParked(l.ss)
 	}
 	return left
 }
@@ -147,7 +147,7 @@ func (v *view) encode(p *projection, out []shape.Out) (err error) {
 	}()
 	for _, g := range p.groups {
 		g.buf = v.all.buffers.Get()
-		*g.buf = g.enc.Begin(*g.buf)
+		*g.buf = g.enc.Reset(*g.buf)
 	}
 	for i := range out {
 		if err := p.project.Project(frames, out[i].Record); err != nil {
@@ -189,7 +189,7 @@ func (g *broadcastGroup) add(list []dialect.Frame) {
 // write writes what was framed of so many records. It needs mu.
 func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
 	g.events += events
-	b, before := g.enc.End(*g.buf), len(left)
+	b, before := g.enc.Finish(*g.buf), len(left)
 	if len(b) == 0 { // nothing of it is shown here
 		if left = v.quiet(left, g); g.of.over {
 			left = g.dismiss(left, before)
@@ -206,7 +206,7 @@ func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
 		left = g.dismiss(left, before)
 	}
 	if h := v.all.hooks.EventsSent; h != nil {
-		took := len(g.parked) - failed(left[before:])
+		took := len(g.parked) - countFailed(left[before:])
 		h(g.of.bound.DialectName, events*took, int64(len(b))*int64(took))
 	}
 	return left
@@ -257,7 +257,7 @@ func try(left []leaver, some []parked, b []byte) []leaver {
 			continue
 		}
 		if s, ok := p.ss.direct.(*subscription); ok {
-			s.tried(n, b, err)
+			s.noteWrite(n, b, err)
 		}
 		left = append(left, leaver{p.ss, b[n:], err})
 	}
@@ -278,7 +278,7 @@ func (v *view) remind(left []leaver, g *broadcastGroup) []leaver {
 	before := len(left)
 	left = g.ping(left)
 	if h := v.all.hooks.KeptAlive; h != nil {
-		for range len(g.parked) - failed(left[before:]) {
+		for range len(g.parked) - countFailed(left[before:]) {
 			h(g.of.bound.DialectName)
 		}
 	}
@@ -295,8 +295,8 @@ func (g *broadcastGroup) ping(left []leaver) []leaver {
 	return left
 }
 
-// failed counts those whose streams end with an error.
-func failed(left []leaver) (n int) {
+// countFailed counts those whose streams end with an error.
+func countFailed(left []leaver) (n int) {
 	for _, l := range left {
 		if l.err != nil && l.err != errOver { // it is handed over, never wrapped
 			n++
@@ -316,7 +316,7 @@ func (v *view) keepAlive() {
 		}
 	}
 	for _, l := range left {
-		v.take(l.ss)
+		v.removeParked(l.ss)
 	}
 	v.mu.Unlock()
 	for _, l := range left {

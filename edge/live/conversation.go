@@ -87,9 +87,9 @@ func (v *Live) Converse(cfg ConversationConfig) (*Conversation, error) {
 	return c, nil
 }
 
-// Begin lets the conversation write to sink, and step be its first turn. When its life ends, it sends the client the reason and calls
-// Report.Done.
-func (c *Conversation) Begin(sink Socket, step func() error) {
+// Attach lets the conversation write to sink, and runs step first. When its life ends, it sends the client the
+// reason and calls Report.Finish.
+func (c *Conversation) Attach(sink Socket, step func() error) {
 	c.sink = sink
 	c.cfg.Report.Stream = c.cfg.Bound
 	c.live.Took(c.life, sink.(interface{ Cut() }))
@@ -98,25 +98,25 @@ func (c *Conversation) Begin(sink Socket, step func() error) {
 	c.ping = time.AfterFunc(cmp.Or(c.cfg.Beat.Every, c.cfg.Bound.KeepAlive, c.live.cfg.KeepAlive), c.keepAlive)
 	c.mu.Unlock()
 	context.AfterFunc(c.life.Ctx, c.finish)
-	_ = c.take(step)
+	_ = c.runStep(step)
 }
 
-// Turn deals with one message: step may send frames, and open and end subscriptions. Turns come one after another. The
+// Do deals with one message: step may send frames, and open and end subscriptions. Turns come one after another. The
 // frames of a subscription that was opened within it begin behind it. An error of step ends the conversation.
-func (c *Conversation) Turn(step func() error) error {
+func (c *Conversation) Do(step func() error) error {
 	c.turn.Lock()
-	return c.take(step)
+	return c.runStep(step)
 }
 
-// take needs turn, and releases it.
-func (c *Conversation) take(step func() error) (err error) {
+// runStep runs step, and then releases the conversation's lock, which the caller holds.
+func (c *Conversation) runStep(step func() error) (err error) {
 	defer c.turn.Unlock()
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, v, debug.Stack())
 		}
 		if err != nil {
-			c.life.End(err)
+			c.life.Stop(err)
 		}
 		if c.cfg.Gather == 0 || len(c.fresh) == 0 {
 			c.start()
@@ -168,7 +168,7 @@ func (c *Conversation) Subscribe(id string, req dialect.Request) (Place, error) 
 	}
 	if s.ss, err = c.open(s, req); err != nil && !errors.Is(err, dialect.ErrComplete) {
 		s.ss.Close()
-		s.life.End(nil)
+		s.life.Stop(nil)
 		c.remove(s)
 		close(s.done)
 		return Place{}, err
@@ -258,7 +258,7 @@ func (c *Conversation) replace(old, s *subscription) {
 // has shown, or the place where it began.
 func (c *Conversation) stop(s *subscription) (at schema.Seq) {
 	at = s.ss.After
-	s.life.End(errUnsubscribed)
+	s.life.Stop(errUnsubscribed)
 	if i := slices.Index(c.fresh, s); i >= 0 {
 		c.fresh = slices.Delete(c.fresh, i, i+1)
 		s.ss.Close()
@@ -321,10 +321,10 @@ func (c *Conversation) finish() {
 	c.mu.Lock()
 	report.Events, report.Sent, report.Dropped = report.Events+c.total.Events, c.total.Sent, c.total.Dropped
 	c.mu.Unlock()
-	if lerr := c.sink.End(report.EndOf(err)); err == nil {
+	if lerr := c.sink.CloseWith(report.EndOf(err)); err == nil {
 		err = lerr
 	}
-	report.Done(nil, err)
+	report.Finish(nil, err)
 }
 
 // endAll ends the subscriptions and returns them.
@@ -333,21 +333,21 @@ func (c *Conversation) endAll(err error) []*subscription {
 	subs := slices.Clone(c.subs)
 	c.mu.Unlock()
 	for _, s := range subs {
-		s.life.End(err)
+		s.life.Stop(err)
 	}
 	return subs
 }
 
-// ended deals with a subscription that is over.
-func (c *Conversation) ended(s *subscription, err error) {
+// endSubscription deals with a subscription that is over.
+func (c *Conversation) endSubscription(s *subscription, err error) {
 	if errors.Is(err, dialect.ErrClientGone) || errors.Is(err, dialect.ErrSlowClient) || errors.Is(err, ends.ErrPanic) {
-		c.life.End(err)
+		c.life.Stop(err)
 		return
 	}
 	if errors.Is(err, errUnsubscribed) || c.life.Ctx.Err() != nil {
 		return
 	}
-	_ = c.Turn(func() error {
+	_ = c.Do(func() error {
 		if !c.remove(s) || c.cfg.Ended == nil { // its client was faster
 			return nil
 		}

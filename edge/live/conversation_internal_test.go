@@ -23,7 +23,7 @@ func TestWrittenWhileParked(t *testing.T) {
 	busy(0) // it is not parked
 	s.life.parked.Store(v)
 	busy(time.Minute)
-	c.used(begun.Add(2 * time.Minute))
+	c.noteUse(begun.Add(2 * time.Minute))
 	busy(2 * time.Minute)
 	g.wrote = begun.Add(3 * time.Minute)
 	busy(3 * time.Minute)

@@ -37,21 +37,22 @@ func (c *Conversation) collect() {
 	}
 	round := g.round
 	g.timer = time.AfterFunc(c.cfg.Gather, func() {
-		c.gathered(round, func() {
+		c.finishWait(round, func() {
 			g.elapsed = true
 			g.timer.Reset(maxGather)
 		})
 	})
 	err := c.sink.(prober).Probe(func() {
-		c.gathered(round, func() { g.reached = true })
+		c.finishWait(round, func() { g.reached = true })
 	})
 	if err != nil {
-		c.life.End(err)
+		c.life.Stop(err)
 	}
 }
 
-// gathered notes that one of the waits of a round is over, and lets the subscriptions begin when both are, or the first has passed again.
-func (c *Conversation) gathered(round int, note func()) {
+// finishWait notes that one of the waits of a round is over, and lets the subscriptions begin when both are, or
+// the first has passed again.
+func (c *Conversation) finishWait(round int, note func()) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	g := &c.gather

@@ -23,7 +23,7 @@ func (c *Conversation) keepAlive() {
 		err = c.sink.KeepAlive()
 	}
 	if err != nil {
-		c.life.End(err)
+		c.life.Stop(err)
 		return
 	}
 	c.mu.Lock()
@@ -43,7 +43,7 @@ func (c *Conversation) beat() (next time.Duration, sent bool, err error) {
 		return b.Every, false, nil
 	}
 	next = b.Every
-	err = c.take(func() error {
+	err = c.runStep(func() error {
 		c.overhear()
 		if silent := time.Since(c.begun) - time.Duration(c.busy.Load()); silent < b.Every {
 			next = b.Every - silent
@@ -62,12 +62,12 @@ func (c *Conversation) beat() (next time.Duration, sent bool, err error) {
 // touch notes that the connection is in use.
 func (c *Conversation) touch() {
 	if c.cfg.Beat.Every > 0 {
-		c.used(time.Now())
+		c.noteUse(time.Now())
 	}
 }
 
-// used notes that the connection was in use at a time.
-func (c *Conversation) used(at time.Time) {
+// noteUse notes that the connection was in use at a time.
+func (c *Conversation) noteUse(at time.Time) {
 	n := int64(at.Sub(c.begun))
 	for {
 		if old := c.busy.Load(); n <= old || c.busy.CompareAndSwap(old, n) {
@@ -83,13 +83,14 @@ func (c *Conversation) overhear() {
 	c.mu.Unlock()
 	for _, s := range subs {
 		if v := s.life.parked.Load(); v != nil {
-			c.used(v.wrote(s.ss))
+			c.noteUse(v.wrote(s.ss))
 		}
 	}
 }
 
-// Heard notes, within a turn, that the client has sent something, which answers its heartbeats.
-func (c *Conversation) Heard() {
+// NoteMessage notes that the client has sent something, which answers its heartbeats. It is called by what Do
+// runs.
+func (c *Conversation) NoteMessage() {
 	c.touch()
 	c.unheeded = 0
 }

@@ -84,7 +84,7 @@ func (c *Conversation) join(s *subscription) {
 		s.members = append(other.members, s.members...)
 		c.replace(other, s)
 	}
-	s.begin(place)
+	s.openSession(place)
 }
 
 // part takes a member away from others, and returns the seq of the last record that it was shown, or the place where it
@@ -99,7 +99,7 @@ func (c *Conversation) part(s *subscription, id string) schema.Seq {
 	c.mu.Lock()
 	c.let(1)
 	c.mu.Unlock()
-	rest.begin(dialect.Place{})
+	rest.openSession(dialect.Place{})
 	c.fresh = append(c.fresh, rest)
 	return at
 }
@@ -114,9 +114,9 @@ func (c *Conversation) halt(s *subscription) {
 	}
 }
 
-// begin opens the session where the first of the members goes on, unless it was opened at that place, and selects for all.
-// They end with what keeps it from that.
-func (s *subscription) begin(opened dialect.Place) {
+// openSession opens the session where the first of the members goes on, unless it was opened at that position,
+// and selects for all. They end with what keeps it from that.
+func (s *subscription) openSession(opened dialect.Place) {
 	first := slices.MinFunc(s.members, func(a, b member) int { return comparePlaces(a.from, b.from) }).from
 	if first != opened {
 		req := s.req

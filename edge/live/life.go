@@ -39,13 +39,13 @@ func Alone(caller auth.Caller) *Life {
 // NewLife begins a life with a request.
 func NewLife(request context.Context, caller auth.Caller) *Life {
 	l := Alone(caller)
-	l.apart = context.AfterFunc(request, func() { l.End(context.Cause(request)) })
+	l.apart = context.AfterFunc(request, func() { l.Stop(context.Cause(request)) })
 	return l
 }
 
-// End ends the stream, wherever it is. It may be called at any time and from any goroutine; the first
-// reason counts.
-func (l *Life) End(err error) {
+// Stop ends the stream, wherever it is. It may be called at any time and from any goroutine; the first reason
+// counts.
+func (l *Life) Stop(err error) {
 	l.Cancel(err)
 	if cancel := l.first.Load(); cancel != nil {
 		(*cancel)(context.Cause(l.Ctx))
@@ -109,7 +109,7 @@ func (l *Life) Leave() {
 // Expire ends the stream with its credential.
 func (l *Life) Expire() {
 	if at := l.Caller.Expires; !at.IsZero() {
-		t := time.AfterFunc(time.Until(at), func() { l.End(auth.ErrExpired) })
+		t := time.AfterFunc(time.Until(at), func() { l.Stop(auth.ErrExpired) })
 		if l.expiry.Store(t); l.Ctx.Err() != nil {
 			t.Stop()
 		}
@@ -165,8 +165,8 @@ func (w *idleWait) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// Ended replaces an error by what ended the stream's context, when that is what it comes from.
-func Ended(ctx context.Context, err error) error {
+// EndCause replaces an error by what ended the stream's context, when that is what it comes from.
+func EndCause(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(err, dialect.ErrSlowClient) {
 		return err
 	}

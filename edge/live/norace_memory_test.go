@@ -52,10 +52,10 @@ func TestWatchedRunsAreSmall(t *testing.T) {
 	store("alone", 1, 4)
 	log := edgetest.InUse() - before
 	before = edgetest.InUse()
-	objects := edgetest.Collected().HeapObjects
+	objects := edgetest.CollectGarbage().HeapObjects
 	watch("watched")
-	objects = (edgetest.Collected().HeapObjects - objects) / runs
-	each := (edgetest.InUse() - before - log - edgetest.Dialled(t, runs)) / runs
+	objects = (edgetest.CollectGarbage().HeapObjects - objects) / runs
+	each := (edgetest.InUse() - before - log - edgetest.DialCost(t, runs)) / runs
 	t.Logf("%d bytes for each of %d watched runs, and %d in the log; %d objects in all", each, runs, log/runs, objects)
 	if each > most {
 		t.Errorf("%d bytes for each watched run, want at most %d", each, most)

@@ -21,7 +21,7 @@ func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 		return dialect.Refuse(schema.ErrBadCursor, "a place before the first event")
 	}
 	limit := time.AfterFunc(v.cfg.LogTimeout, func() {
-		ss.life.End(fmt.Errorf("open %s: no answer in %v: %w", key, v.cfg.LogTimeout, fanout.ErrUnavailable))
+		ss.life.Stop(fmt.Errorf("open %s: no answer in %v: %w", key, v.cfg.LogTimeout, fanout.ErrUnavailable))
 	})
 	defer limit.Stop()
 	if p, ok := ss.bound.Dialect.Projector(ss.req).(dialect.Stateful); ok {
@@ -35,7 +35,7 @@ func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 		}
 	}
 	if ss.req.Kept && cursor == (dialect.Cursor{}) {
-		if cursor.Seq, err = ss.kept(ctx, key, schema.MaxSeq); err != nil {
+		if cursor.Seq, err = ss.startOfLog(ctx, key, schema.MaxSeq); err != nil {
 			return err
 		}
 		ss.missed = cursor.Seq
@@ -46,15 +46,16 @@ func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 	if ss.first != nil || !ss.bound.Mode.EndsWithRun() || !ss.Pos.Ended {
 		return nil
 	}
-	return ss.shownAll(ctx)
+	return ss.checkComplete(ctx)
 }
 
 // maxLate bounds the events behind a cursor that are looked at before the answer begins.
 const maxLate = 4096
 
-// shownAll returns dialect.ErrComplete when a run that has ended has nothing behind the cursor that the client is shown. What
-// follows the end may be hidden from a client that has the end, which every client is shown.
-func (ss *Session) shownAll(ctx context.Context) error {
+// checkComplete returns dialect.ErrComplete when a run that has ended has nothing after the cursor that the
+// client is shown. What follows the end may be hidden from a client that has the end, which every client is
+// shown.
+func (ss *Session) checkComplete(ctx context.Context) error {
 	filter := ss.filter()
 	if rest := ss.Pos.Last - ss.After; rest > maxLate || rest > 0 && filter.All() {
 		return nil
@@ -102,7 +103,7 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 		ss.req.Span = span.ID
 		p, now = p.For(ss.req), now.For(ss.req)
 	}
-	after, err := ss.begins(ctx, key, head.Last, span, p, now)
+	after, err := ss.findStart(ctx, key, head.Last, span, p, now)
 	if err != nil {
 		return err
 	}
@@ -138,9 +139,9 @@ func (ss *Session) span(now dialect.Stateful) (span dialect.Span, err error) {
 	return span, dialect.Refuse(dialect.ErrNotFound, "there is no such part")
 }
 
-// begins finds the place where the stream begins, and sets the projector that was fed all up to it: first was fed nothing,
-// now all up to last.
-func (ss *Session) begins(ctx context.Context, key schema.RunKey, last schema.Seq, span dialect.Span, first, now dialect.Stateful) (after schema.Seq, err error) {
+// findStart finds the position where the stream begins, and sets the projector that was fed all up to it: first
+// was fed nothing, now all up to last.
+func (ss *Session) findStart(ctx context.Context, key schema.RunKey, last schema.Seq, span dialect.Span, first, now dialect.Stateful) (after schema.Seq, err error) {
 	cursor, st := ss.req.Cursor, ss.live.cfg.State
 	ss.project = first
 	switch {
@@ -172,7 +173,7 @@ func (ss *Session) begins(ctx context.Context, key schema.RunKey, last schema.Se
 	case ss.req.Newest, ss.req.Span != "" && span.First == 0:
 		after, ss.project = last, now
 	case ss.req.Kept:
-		after, err = ss.kept(ctx, key, last)
+		after, err = ss.startOfLog(ctx, key, last)
 		ss.missed = after
 	case span.First > 1:
 		after = span.First - 1
@@ -184,8 +185,8 @@ func (ss *Session) begins(ctx context.Context, key schema.RunKey, last schema.Se
 	return after, err
 }
 
-// kept returns the place before the first record that is kept.
-func (ss *Session) kept(ctx context.Context, key schema.RunKey, last schema.Seq) (schema.Seq, error) {
+// startOfLog returns the position before the first record that is kept.
+func (ss *Session) startOfLog(ctx context.Context, key schema.RunKey, last schema.Seq) (schema.Seq, error) {
 	for _, err := range ss.live.cfg.Runs.Hub.Packs(ctx, key, 0, last) {
 		if gone := new(fanout.ExpiredError); errors.As(err, &gone) && gone.First > 0 {
 			return gone.First - 1, nil
@@ -211,8 +212,8 @@ func (ss *Session) awaitStateful(ctx context.Context, key schema.RunKey, p diale
 	return err
 }
 
-// adopted goes on with a stream whose id has become that of a child, of which nothing was shown yet.
-func (ss *Session) adopted() error {
+// reopenAsChild goes on with a stream whose id has become that of a child, of which nothing was shown yet.
+func (ss *Session) reopenAsChild() error {
 	ss.read.close()
 	ss.read = nil
 	key, err := ss.life.key(ss.req.Run)

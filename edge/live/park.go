@@ -84,7 +84,7 @@ func (v *view) unpark(ss *Session) {
 	v.mu.Lock()
 	parked := ss.place.at != nil
 	if parked {
-		v.take(ss)
+		v.removeParked(ss)
 	}
 	v.mu.Unlock()
 	if parked {
@@ -92,8 +92,8 @@ func (v *view) unpark(ss *Session) {
 	}
 }
 
-// take ends a parking. It needs mu. The session stands where the view stands.
-func (v *view) take(ss *Session) {
+// removeParked ends a parking. It needs mu. The session is then where the view is.
+func (v *view) removeParked(ss *Session) {
 	g, i := ss.place.at, ss.place.index
 	n := len(g.parked) - 1
 	g.parked[i] = g.parked[n]
@@ -109,7 +109,7 @@ func (v *view) take(ss *Session) {
 		ss.c.Seq = v.last
 	}
 	if s, ok := ss.direct.(*subscription); ok {
-		s.conv.used(g.wrote)
+		s.conv.noteUse(g.wrote)
 	}
 	ss.life.parked.Store(nil)
 	ss.place = place{}
@@ -126,7 +126,7 @@ func (v *view) releaseAll(left []leaver) []leaver {
 	for len(v.projections) > 0 {
 		parked := v.projections[0].groups[0].parked
 		ss := parked[len(parked)-1].ss
-		v.take(ss)
+		v.removeParked(ss)
 		left = append(left, leaver{ss: ss})
 	}
 	return left

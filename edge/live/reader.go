@@ -113,7 +113,7 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 			r.leave()
 			if len(items) > 0 {
 				r.told = s.ended
-				return portion{records: r.take(items), ended: s.ended}, nil
+				return portion{records: r.adapt(items), ended: s.ended}, nil
 			}
 			continue
 		case s.ended && !r.told:
@@ -135,8 +135,8 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 	}
 }
 
-// take fits shared items to this client. They are copied only where it differs from the others.
-func (r *viewReader) take(items []shape.Out) []shape.Out {
+// adapt fits shared items to this client. They are copied only where it differs from the others.
+func (r *viewReader) adapt(items []shape.Out) []shape.Out {
 	if items[0].First != r.fold.Last+1 || r.fold.Lost > 0 {
 		items = append(r.out[:0], items...)
 		items[0] = items[0].Since(r.fold.Last + 1)
@@ -152,7 +152,7 @@ func (r *viewReader) own(items []shape.Out) []shape.Out {
 	if r.fold.Lost > 0 {
 		for i := range items {
 			if shape.Terminal(items[i].Record) {
-				items[i] = items[i].Dropped(r.fold.Lost)
+				items[i] = items[i].WithDropped(r.fold.Lost)
 			}
 		}
 	}
@@ -196,7 +196,7 @@ func (r *viewReader) history(ctx context.Context) (portion, error) {
 			break
 		}
 		r.pos = rec.Seq
-		r.fold.Drop = r.behind.spares(rec.Seq)
+		r.fold.Drop = r.behind.dropAt(rec.Seq)
 		r.out = r.fold.Add(r.out, rec)
 		for ; counted < len(r.out); counted++ {
 			bytes += len(r.out[counted].Line)

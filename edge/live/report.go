@@ -23,8 +23,8 @@ type Report struct {
 
 // Ending is how a stream ends for its request.
 type Ending interface {
-	EndOf(err error) transport.End // says the last word about an error in every transport's terms
-	Done(recovered any, err error) // ends the request of a stream that was parked
+	EndOf(err error) transport.End   // says the last word about an error in every transport's terms
+	Finish(recovered any, err error) // ends the request of a stream that was parked
 }
 
 // Bound is a dialect's stream with the dialect.

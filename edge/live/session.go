@@ -74,7 +74,7 @@ func (v *Live) session(l *Life, c *Report, b *Bound, req dialect.Request, enter 
 			return ss, err
 		}
 	}
-	return ss, Ended(ss.ctx, l.opening(func(ctx context.Context) error { return ss.open(ctx, key) }))
+	return ss, EndCause(ss.ctx, l.opening(func(ctx context.Context) error { return ss.open(ctx, key) }))
 }
 
 // Request is what the stream was opened for.
@@ -100,8 +100,8 @@ func (ss *Session) projection() projectionKey {
 // apart reports whether a record's frames are not for all for whom the session is.
 func (ss *Session) apart(seq schema.Seq) bool { return ss.joint != nil && seq <= ss.joint.until }
 
-// shaped reports whether deltas are folded and paced for this client.
-func (ss *Session) shaped() bool {
+// isShaped reports whether deltas are folded and paced for this client.
+func (ss *Session) isShaped() bool {
 	return ss.bound.Shaped && ss.req.Detail == dialect.DetailDefault
 }
 
@@ -118,14 +118,14 @@ func (ss *Session) silence() time.Duration { return cmp.Or(ss.bound.KeepAlive, s
 // reader returns the way through the source that the request asks for.
 func (ss *Session) reader(ctx context.Context) (reader, error) {
 	if ss.req.Speed > 0 && !ss.Await {
-		return ss.timed(ctx), nil
+		return ss.openTimed(ctx), nil
 	}
 	return ss.steady(ctx, ss.Opened, ss.After)
 }
 
 // steady reads from o on, for a client that has everything up to has.
 func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (reader, error) {
-	filter, shaped := ss.filter(), ss.shaped()
+	filter, shaped := ss.filter(), ss.isShaped()
 	key := viewKey{src: o.Src, filter: ss.req.Filter.Key(), shaped: shaped, bundle: shaped && ss.req.Bundle, every: ss.silence()}
 	v, err := ss.live.views.join(key, filter, o)
 	o.Tail.Close() // the view has its own, and history needs none
@@ -145,10 +145,11 @@ func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (r
 	return r, nil
 }
 
-func (ss *Session) timed(ctx context.Context) reader {
+// openTimed returns a reader that keeps the time in which events were written.
+func (ss *Session) openTimed(ctx context.Context) reader {
 	filter := ss.filter()
 	r := newTimedReader(ctx, ss.live.cfg.Runs.Hub, ss.Opened, ss.req.Speed)
-	if ss.shaped() {
+	if ss.isShaped() {
 		r.pace = &shape.Pacer{Filter: filter, Bundle: ss.req.Bundle, Last: ss.After}
 	} else {
 		r.plain = shape.Folder{Filter: filter, Last: ss.After}
@@ -199,7 +200,7 @@ func (ss *Session) Serve(sink transport.Sink) error {
 	if h := ss.live.cfg.Hooks.StreamOpened; h != nil {
 		h(ss.bound.DialectName, ss.bound.Transport)
 	}
-	return ss.Carry(ss.begin)
+	return ss.Carry(ss.catchUp)
 }
 
 // Carry takes a step and says the last word, unless the stream is parked.
@@ -213,8 +214,8 @@ func (ss *Session) Carry(step func() error) (err error) {
 	return step()
 }
 
-// begin returns what comes before the log's own events, then what the log has.
-func (ss *Session) begin() (err error) {
+// catchUp writes what comes before the log's own events, then what the log has.
+func (ss *Session) catchUp() (err error) {
 	if ss.read, err = ss.reader(ss.ctx); err != nil {
 		return err
 	}
@@ -225,7 +226,7 @@ func (ss *Session) begin() (err error) {
 	if err := ss.w.opening(); err != nil {
 		return cleanly(err)
 	}
-	for _, write := range []func() error{ss.w.prelude, ss.w.lead, ss.w.caughtUp} {
+	for _, write := range []func() error{ss.w.prelude, ss.w.lead, ss.w.writeCaughtUp} {
 		if err := write(); err != nil {
 			return cleanly(err)
 		}
@@ -246,7 +247,7 @@ func (ss *Session) resume(rest []byte, err error) {
 		parked, failed := false, error(nil)
 		defer func() {
 			if v := recover(); !parked {
-				ss.c.Done(v, failed)
+				ss.c.Finish(v, failed)
 			}
 		}()
 		err := ss.Carry(func() error {
@@ -266,7 +267,7 @@ func (ss *Session) resume(rest []byte, err error) {
 
 // finish sends the last words and releases everything.
 func (ss *Session) finish(err error) error {
-	err = Ended(ss.ctx, err)
+	err = EndCause(ss.ctx, err)
 	if h := ss.live.cfg.Hooks.StreamClosed; h != nil && ss.c.Stream != nil {
 		reason := ends.ReasonOf(err)
 		if reason == dialect.ReasonNone {
@@ -274,11 +275,11 @@ func (ss *Session) finish(err error) error {
 		}
 		h(ss.bound.DialectName, ss.bound.Transport, reason)
 	}
-	if lerr := ss.Sink.End(ss.c.EndOf(err)); err == nil {
+	if lerr := ss.Sink.CloseWith(ss.c.EndOf(err)); err == nil {
 		err = lerr
 	}
 	ss.Close()
-	ss.life.End(nil)
+	ss.life.Stop(nil)
 	return err
 }
 
@@ -294,7 +295,7 @@ func (ss *Session) deliver() error {
 		wait := idle.wait(ss.ctx, w.flushed)
 		p, err := ss.read.next(wait)
 		if err != nil && ss.Await && errors.As(err, new(*fanout.ChildError)) {
-			if err := ss.adopted(); errors.Is(err, dialect.ErrComplete) {
+			if err := ss.reopenAsChild(); errors.Is(err, dialect.ErrComplete) {
 				return nil
 			} else if err != nil {
 				return err
@@ -313,7 +314,7 @@ func (ss *Session) deliver() error {
 		if err := w.send(p); err != nil {
 			return cleanly(err)
 		}
-		if err := w.caughtUp(); err != nil {
+		if err := w.writeCaughtUp(); err != nil {
 			return err
 		}
 		if p.ended && ss.bound.Mode.EndsWithRun() {

@@ -98,7 +98,7 @@ func (v *Live) Drain(ctx context.Context) {
 		case <-timer.C:
 		case <-ctx.Done():
 		}
-		l.End(ends.ErrDraining)
+		l.Stop(ends.ErrDraining)
 	}
 }
 
@@ -201,7 +201,7 @@ func (v *Live) Watch(ctx context.Context) {
 		v.mu.Unlock()
 		for _, l := range open {
 			if err := v.cfg.Still(l.Caller); err != nil {
-				l.End(fmt.Errorf("%w: %s", auth.ErrExpired, err)) // the refusal alone would be that of a request
+				l.Stop(fmt.Errorf("%w: %s", auth.ErrExpired, err)) // the refusal alone would be that of a request
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func (s *subscription) serve() {
 	parked, err := false, error(nil)
 	defer func() {
 		if v := recover(); !parked {
-			s.Done(v, err)
+			s.Finish(v, err)
 		}
 	}()
 	if s.over != nil {
@@ -67,8 +67,8 @@ func complete(err error) error {
 // EndOf has nothing to say: the conversation does.
 func (s *subscription) EndOf(error) transport.End { return transport.End{} }
 
-// Done lets the conversation know.
-func (s *subscription) Done(recovered any, err error) {
+// Finish lets the conversation know.
+func (s *subscription) Finish(recovered any, err error) {
 	if recovered != nil {
 		err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, recovered, debug.Stack())
 	}
@@ -79,7 +79,7 @@ func (s *subscription) Done(recovered any, err error) {
 	c.total.Dropped += s.report.Dropped
 	c.mu.Unlock()
 	close(s.done)
-	c.ended(s, err)
+	c.endSubscription(s, err)
 }
 
 // Write takes frames, one subscription of the connection at a time: the others wait until they went out.
@@ -150,12 +150,12 @@ func (s *subscription) Encoding() *transport.Encoding { return s.conv.sink.Encod
 // TryWrite writes ready frames without waiting. Views write those to the connection and call tried for what it did not take.
 func (s *subscription) TryWrite(b []byte) (int, error) {
 	n, err := s.conv.sink.TryWrite(b)
-	s.tried(n, b, err)
+	s.noteWrite(n, b, err)
 	return n, err
 }
 
-// tried notes what came of writing ready frames to the connection.
-func (s *subscription) tried(n int, b []byte, err error) {
+// noteWrite notes what came of writing ready frames to the connection.
+func (s *subscription) noteWrite(n int, b []byte, err error) {
 	s.part = err == nil && n > 0 && n < len(b)
 }
 
@@ -171,11 +171,11 @@ func (s *subscription) Rest(b []byte) error {
 	return s.conv.sink.Ready(b)
 }
 
-// End sends nothing to the client: the connection is the conversation's.
-func (s *subscription) End(transport.End) error {
+// CloseWith sends nothing to the client: the connection is the conversation's.
+func (s *subscription) CloseWith(transport.End) error {
 	if s.part { // the rest of the frame is lost, and the connection with it
 		s.part = false
-		s.conv.life.End(errors.Join(dialect.ErrClientGone, errHalf))
+		s.conv.life.Stop(errors.Join(dialect.ErrClientGone, errHalf))
 		s.conv.sink.(interface{ Cut() }).Cut()
 		_ = s.conv.sink.Rest(nil)
 	}

@@ -72,12 +72,12 @@ func (v *view) wake(here bool) {
 func (v *view) once() (done bool) {
 	defer func() {
 		if p := recover(); p != nil { // it is none of the writer's
-			v.end(fmt.Errorf("%w: %v\n%s", ends.ErrPanic, p, debug.Stack()))
+			v.finishFollow(fmt.Errorf("%w: %v\n%s", ends.ErrPanic, p, debug.Stack()))
 			done = true
 		}
 	}()
 	if err := v.follow(); err != nil {
-		v.end(err)
+		v.finishFollow(err)
 		return true
 	}
 	if v.turn.state.CompareAndSwap(working, resting) {
@@ -98,7 +98,7 @@ func (v *view) work() {
 	t := &v.turn
 	for {
 		if err := v.follow(); err != nil {
-			v.end(err)
+			v.finishFollow(err)
 			return
 		}
 		if t.state.CompareAndSwap(working, resting) {
@@ -108,8 +108,8 @@ func (v *view) work() {
 	}
 }
 
-// end ends what follow has begun. The watchers learn why.
-func (v *view) end(err error) {
+// finishFollow ends what follow has begun. The watchers learn why.
+func (v *view) finishFollow(err error) {
 	t := &v.turn
 	t.state.Store(over)
 	if t.timer != nil {
@@ -197,7 +197,7 @@ func (t *turn) arm() {
 func (v *view) show(out *[]shape.Out) {
 	t := &v.turn
 	list := t.st.Tick(*out, time.Now())
-	settled := t.st.Settled(t.seen)
+	settled := t.st.Watermark(t.seen)
 	v.add(list, settled, t.ended && settled == t.seen)
 	clear(list)
 	*out = list[:0]

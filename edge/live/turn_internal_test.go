@@ -42,7 +42,7 @@ func TestTurnOfTheWriter(t *testing.T) {
 	packs := schematest.Packs(key, schematest.Generate(8, 1), 1)
 	for i := range 4 {
 		rests()
-		hub.Stored(packs[i])
+		hub.Deliver(packs[i])
 		if hi := v.now.Load().hi; hi != packs[i].Last() {
 			t.Fatalf("event %d is not shown when its writer returns: %d", packs[i].Last(), hi)
 		}
@@ -50,7 +50,7 @@ func TestTurnOfTheWriter(t *testing.T) {
 	rests()
 	v.crowd.Store(few + 1)
 	v.mu.Lock() // whoever shows something waits
-	hub.Stored(packs[4])
+	hub.Deliver(packs[4])
 	v.mu.Unlock()
 	rests()
 	if hi := v.now.Load().hi; hi != packs[4].Last() {
@@ -58,7 +58,7 @@ func TestTurnOfTheWriter(t *testing.T) {
 	}
 	v.crowd.Store(0)
 	v.turn.st = panics{}
-	hub.Stored(packs[5])
+	hub.Deliver(packs[5])
 	if err := v.now.Load().err; !errors.Is(err, ends.ErrPanic) {
 		t.Fatalf("a view whose turn has panicked ends with %v", err)
 	}

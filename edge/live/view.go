@@ -86,7 +86,7 @@ type stage interface {
 	Add(out []shape.Out, now time.Time, r schema.Record) []shape.Out
 	Tick(out []shape.Out, now time.Time) []shape.Out
 	Due() (at time.Time, ok bool)
-	Settled(seen schema.Seq) schema.Seq
+	Watermark(seen schema.Seq) schema.Seq
 }
 
 var _ stage = (*shape.Pacer)(nil)
@@ -99,7 +99,7 @@ func (p *plain) Add(out []shape.Out, _ time.Time, r schema.Record) []shape.Out {
 }
 func (p *plain) Tick(out []shape.Out, _ time.Time) []shape.Out { return out }
 func (p *plain) Due() (time.Time, bool)                        { return time.Time{}, false }
-func (p *plain) Settled(seen schema.Seq) schema.Seq            { return seen }
+func (p *plain) Watermark(seen schema.Seq) schema.Seq          { return seen }
 
 // join returns the view that a watcher of o wants, begun at o's newest event unless it is there already.
 // The caller leaves it. A view that is begun follows its source before join returns, so that the watcher

@@ -92,7 +92,7 @@ func (w *wheel) arm(slot int64) {
 // turn looks at those whose slots are due. Who was not silent waits on, and is not woken.
 func (w *wheel) turn() {
 	now := time.Now()
-	for _, a := range w.take(now) {
+	for _, a := range w.popDue(now) {
 		a.set.Store(false)
 		if again, woken := a.of.look(now); !woken {
 			w.put(a, again)
@@ -100,8 +100,8 @@ func (w *wheel) turn() {
 	}
 }
 
-// take empties the slots that are due.
-func (w *wheel) take(now time.Time) (list []*alarm) {
+// popDue empties the slots that are due.
+func (w *wheel) popDue(now time.Time) (list []*alarm) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.at = 0

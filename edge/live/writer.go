@@ -160,8 +160,8 @@ func (w *writer) prelude() error {
 	})
 }
 
-// caughtUp writes once that the client has all that there was when its stream was opened.
-func (w *writer) caughtUp() error {
+// writeCaughtUp writes once that the client has all that there was when its stream was opened.
+func (w *writer) writeCaughtUp() error {
 	last := max(w.ss.After, w.ss.c.Seq)
 	if w.current || w.ss.bound.CaughtUp == nil || last < w.ss.Pos.Last {
 		return nil
@@ -344,7 +344,7 @@ func (w *writer) record(r schema.Record) error {
 	if w.last { // nothing comes behind it
 		return nil
 	}
-	if err := w.own().Project(w.shows(r), r); err != nil {
+	if err := w.own().Project(w.framesFor(r), r); err != nil {
 		return state.ProjectError(r, err)
 	}
 	if w.spared {
@@ -362,8 +362,9 @@ func (w *writer) record(r schema.Record) error {
 	return nil
 }
 
-// shows returns where the frames of a record go, nil when the client is too far behind to be shown it (dialect.Stream.Latest).
-func (w *writer) shows(r schema.Record) *dialect.Frames {
+// framesFor returns where the frames of a record go, nil when the client is too far back to be shown it
+// (dialect.Stream.Latest).
+func (w *writer) framesFor(r schema.Record) *dialect.Frames {
 	if most := schema.Seq(w.ss.bound.Latest); most > 0 {
 		if v, ok := w.ss.read.(*viewReader); ok && r.Seq+most <= v.v.now.Load().hi {
 			w.ss.c.Dropped++

@@ -212,8 +212,8 @@ func (c *Call) Key() (schema.RunKey, error) {
 	return schema.RunKey{Tenant: c.Caller.Tenant, Run: run}, nil
 }
 
-// named names any run of the caller's tenant, if its credential covers that.
-func (c *Call) named(run string) (schema.RunKey, error) {
+// runKey names any run of the caller's tenant, if its credential covers that.
+func (c *Call) runKey(run string) (schema.RunKey, error) {
 	if err := schema.ValidRunID(run); err != nil {
 		return schema.RunKey{}, fmt.Errorf("%w: %s", fanout.ErrNotFound, err) // no run has such an id
 	}
@@ -226,7 +226,7 @@ func (c *Call) named(run string) (schema.RunKey, error) {
 
 // Head returns the head of a run. The error wraps fanout.ErrNotFound for one that is not there.
 func (c *Call) Head(ctx context.Context, run string) (schema.Head, error) {
-	key, err := c.named(run)
+	key, err := c.runKey(run)
 	if err != nil {
 		return schema.Head{}, err
 	}
@@ -237,7 +237,7 @@ func (c *Call) Head(ctx context.Context, run string) (schema.Head, error) {
 // What reads and writes the run may be asked about it from there on, also where the credential is for the child alone: the
 // route keeps to the child's part of it. The error is that of Head.
 func (c *Call) Locate(ctx context.Context, id string) (run, child string, head schema.Head, err error) {
-	key, err := c.named(id)
+	key, err := c.runKey(id)
 	if err != nil {
 		return "", "", head, err
 	}
@@ -253,7 +253,7 @@ func (c *Call) Locate(ctx context.Context, id string) (run, child string, head s
 // request; the caller owns it. What two of them have counted at two places differs by exactly what lies between, which is
 // not walked: each is fed from the checkpoint before its place.
 func (c *Call) At(ctx context.Context, run string, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
-	key, err := c.named(run)
+	key, err := c.runKey(run)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func (c *Call) At(ctx context.Context, run string, through schema.Seq, req diale
 // Find looks for the frame with a token (dialect.Cursor.Token): the seq of its record, and how many frames of that
 // record come before it in the form of req. The error wraps schema.ErrBadCursor when it is not there.
 func (c *Call) Find(ctx context.Context, run string, at dialect.Cursor, req dialect.Request) (seq schema.Seq, before int, err error) {
-	key, err := c.named(run)
+	key, err := c.runKey(run)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -277,7 +277,7 @@ func (c *Call) Find(ctx context.Context, run string, at dialect.Cursor, req dial
 // Records walks a run's records with after < seq ≤ through. They are valid until the next one; the walk ends with
 // an error when something of it cannot be had.
 func (c *Call) Records(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Record, error] {
-	key, err := c.named(run)
+	key, err := c.runKey(run)
 	if err != nil {
 		return func(yield func(schema.Record, error) bool) { yield(schema.Record{}, err) }
 	}
@@ -295,7 +295,7 @@ func (c *Call) lane(ctx context.Context) context.Context {
 // Append stores events, checked as those of any producer are, all of them or none where they fit one pack. The
 // error is that of producers.Appender.
 func (c *Call) Append(ctx context.Context, run string, events []schema.Event, opt producers.AppendOptions) (producers.Receipt, error) {
-	key, err := c.named(run)
+	key, err := c.runKey(run)
 	if err != nil {
 		return producers.Receipt{}, err
 	}
@@ -354,7 +354,7 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	}
 	receipt, err := c.Node.cfg.Appender.Append(ctx, key, events, opt)
 	if err != nil {
-		return receipt, untrailed(err)
+		return receipt, dropTrail(err)
 	}
 	c.Seq, c.Events = receipt.Last, len(events)
 	if c.Events == 0 { // they were planned, and are one pack
@@ -368,9 +368,9 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	return receipt, nil
 }
 
-// untrailed puts a refusal for the sake of where a run stands into words for the client, without the trail. That of a
-// batch of which a beginning is stored says so, and is left as it is.
-func untrailed(err error) error {
+// dropTrail puts a refusal for the sake of where a run is into words for the client, without the trail. That of
+// a batch of which a beginning is stored says so, and is left as it is.
+func dropTrail(err error) error {
 	refused, at := new(ends.PositionError), new(schema.BatchError)
 	switch {
 	case !errors.As(err, &refused), errors.As(err, new(*producers.PartialError)):
@@ -386,7 +386,7 @@ func untrailed(err error) error {
 // The bytes are shared and must not be changed. The error wraps fanout.ErrNotFound, fanout.ErrFuture for a record that is not there,
 // fanout.ErrExpired where the beginning is no longer kept, or schema.ErrTooLarge.
 func (c *Call) Snapshot(ctx context.Context, run string, through schema.Seq) (schema.Event, error) {
-	key, err := c.named(run)
+	key, err := c.runKey(run)
 	if err != nil {
 		return schema.Event{}, err
 	}
@@ -444,7 +444,7 @@ func (c *Call) Failing(ctx context.Context) []string { return c.Node.cfg.Failing
 // Expire ends a run of which a deadline has passed, whoever else tries (producers.Expire). words are for the reason of its end. next is when
 // to ask again; zero: never.
 func (c *Call) Expire(ctx context.Context, run string, words producers.Reasons) (ended bool, next time.Time, err error) {
-	key, err := c.named(run)
+	key, err := c.runKey(run)
 	if err != nil {
 		return false, next, err
 	}
@@ -467,7 +467,7 @@ func (c *Call) Ticket(ctx context.Context, run string) (ticket string, until tim
 	if c.Node.cfg.Tickets == nil {
 		return "", until, ends.ErrNoRoute
 	}
-	key, err := c.named(run)
+	key, err := c.runKey(run)
 	if err != nil {
 		return "", until, err
 	}

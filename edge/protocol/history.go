@@ -125,7 +125,8 @@ type History struct {
 	frames dialect.Frames
 }
 
-func (p *History) wants(f dialect.Frame, r schema.Record) bool {
+// isWanted reports whether a frame is asked for.
+func (p *History) isWanted(f dialect.Frame, r schema.Record) bool {
 	if s := p.Request.Select; s != nil && !s.Shows(&f) {
 		return false
 	}
@@ -171,7 +172,7 @@ func (p *History) Up(ctx context.Context, from Spot) error {
 	return p.walk(ctx, from.Seq-1, p.Newest, func(r schema.Record) (bool, error) {
 		for i, f := range p.frames.List {
 			at := Spot{r.Seq, i}
-			if r.Seq == from.Seq && i < from.N || !p.wants(f, r) {
+			if r.Seq == from.Seq && i < from.N || !p.isWanted(f, r) {
 				continue
 			}
 			if p.Full() {
@@ -239,7 +240,7 @@ func (p *History) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err
 			if r.Seq == p.Next.Seq && i >= p.Next.N {
 				break
 			}
-			if p.wants(f, r) {
+			if p.isWanted(f, r) {
 				kept.Push(Spot{r.Seq, i}, string(f.Token), f.Data)
 			}
 		}

@@ -44,8 +44,8 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 // Check holds an event's payload to its type's schema. The error wraps schema.ErrMalformed and says which field.
 func (n *Node) Check(e *schema.Event) error { return n.checks.check(e) }
 
-// Metered serves what writes events within the limits of the caller's tenant.
-func (n *Node) Metered(serve func(*Call) error) func(*Call) error {
+// Meter serves what writes events within the limits of the caller's tenant.
+func (n *Node) Meter(serve func(*Call) error) func(*Call) error {
 	return func(c *Call) error {
 		var err error
 		if c.meter, err = n.cfg.Limits.Enter(c.Caller.Tenant, true); err == nil {

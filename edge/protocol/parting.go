@@ -9,19 +9,19 @@ import (
 type Parting struct {
 	Life *live.Life // which is not bound to the request
 	// Here is the answer; nil: Apart makes it, on the connection, which is taken over from the HTTP server.
-	Here  Lasting
-	Apart func(*transport.Duplex) Lasting
+	Here  Upload
+	Apart func(*transport.Duplex) Upload
 }
 
-// Lasting is an answer while the client sends. One goroutine uses it.
-type Lasting interface {
-	// Broken is the error for one of reading what the client sends.
-	Broken(err error) error
-	// Take takes what was read, and may change it. It does not keep it.
-	Take(b []byte) (Progress, error)
-	// End ends the answer. err is why nothing more is taken, an error of Broken or of Take; nil is the client's end. The error is
+// Upload is an answer while the client sends. One goroutine uses it.
+type Upload interface {
+	// ReadError is the error for one of reading what the client sends.
+	ReadError(err error) error
+	// Feed takes what was read, and may change it. It does not keep it.
+	Feed(b []byte) (Progress, error)
+	// Complete ends the answer. err is why nothing more is taken, an error of Broken or of Take; nil is the client's end. The error is
 	// the call's.
-	End(err error) error
+	Complete(err error) error
 	// Leave is called at last, whatever has happened. Nothing is written behind it.
 	Leave()
 }

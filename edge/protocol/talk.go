@@ -32,7 +32,7 @@ type Talk struct {
 func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *live.Bound, cfg live.ConversationConfig) (*Talk, error) {
 	t := &Talk{Call: c, of: of, life: life}
 	c.quiet, c.Commands = true, false
-	cfg.Life, cfg.Report, cfg.Bound, cfg.Most, cfg.Ended = life, &c.Report, bound, of.Subscriptions, t.ended
+	cfg.Life, cfg.Report, cfg.Bound, cfg.Most, cfg.Ended = life, &c.Report, bound, of.Subscriptions, t.endSubscription
 	cfg.Once, cfg.Gather = of.Once, of.Gather
 	if of.Closing != nil {
 		cfg.Closing = func(err error) { of.Closing(t, err) }
@@ -46,9 +46,9 @@ func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *l
 	return t, err
 }
 
-// Begin serves the conversation on a connection. request is the one that asked for it.
-func (t *Talk) Begin(sink live.Socket, request *http.Request) {
-	t.conv.Begin(sink, func() error {
+// Attach serves the conversation on a connection. request is the one that asked for it.
+func (t *Talk) Attach(sink live.Socket, request *http.Request) {
+	t.conv.Attach(sink, func() error {
 		t.Await(t.of.Patience)
 		if t.of.Opened == nil {
 			return nil
@@ -62,10 +62,10 @@ func (t *Talk) Begin(sink live.Socket, request *http.Request) {
 
 // Receive deals with a message. An error says that the conversation is over.
 func (t *Talk) Receive(message []byte) error {
-	return t.conv.Turn(func() error {
-		t.conv.Heard()
+	return t.conv.Do(func() error {
+		t.conv.NoteMessage()
 		err := t.deal(message, func() error { return t.of.Received(t, message) })
-		t.conv.Heard() // a client is not silent while it waits for the answer
+		t.conv.NoteMessage() // a client is not silent while it waits for the answer
 		return err
 	})
 }
@@ -73,8 +73,8 @@ func (t *Talk) Receive(message []byte) error {
 // Refuse deals with what is no message; over says that nothing can be read behind it. An error says that the conversation
 // is over.
 func (t *Talk) Refuse(bad *Close, over bool) error {
-	return t.conv.Turn(func() error {
-		t.conv.Heard()
+	return t.conv.Do(func() error {
+		t.conv.NoteMessage()
 		err := t.deal(nil, func() error { return t.of.Malformed(t, bad) })
 		if err == nil && over {
 			return bad
@@ -92,13 +92,14 @@ func (t *Talk) Await(most time.Duration) {
 	}
 	if most > 0 {
 		t.until = time.Now().Add(most)
-		t.silent = time.AfterFunc(most, t.timedOut)
+		t.silent = time.AfterFunc(most, t.expire)
 	}
 }
 
-// timedOut ends a conversation whose client has had its time, unless a message that is dealt with has changed that.
-func (t *Talk) timedOut() {
-	_ = t.conv.Turn(func() error {
+// expire ends a conversation whose client has had its time, unless a message that is dealt with has changed
+// that.
+func (t *Talk) expire() {
+	_ = t.conv.Do(func() error {
 		switch last := t.of.TimedOut; {
 		case t.silent == nil || time.Now().Before(t.until):
 			return nil
@@ -109,7 +110,8 @@ func (t *Talk) timedOut() {
 	})
 }
 
-func (t *Talk) ended(id string, err error) error {
+// endSubscription lets the protocol know that a subscription has ended.
+func (t *Talk) endSubscription(id string, err error) error {
 	if t.of.Ended == nil {
 		return err
 	}
@@ -169,7 +171,7 @@ func (t *Talk) With(needs auth.Scope, do func() error) error {
 	if needs&auth.ScopeWrite == 0 {
 		return do()
 	}
-	return t.Node.Metered(func(*Call) error { return do() })(t.Call)
+	return t.Node.Meter(func(*Call) error { return do() })(t.Call)
 }
 
 // Subscribe opens a subscription under an id that the handler chooses. Its frames begin behind what the handler sends.

@@ -40,7 +40,7 @@ func (s *Stream) Batch(body []byte, key string) []byte {
 }
 
 // join makes one post of those that wait. What the lines say of repeats themselves does not count.
-func (l *lane) join(key string) {
+func (l *runQueue) join(key string) {
 	all := place{line: l.places[len(l.places)-1].line, lines: make([]int, len(l.places))}
 	size := 0
 	for i := range l.posts {

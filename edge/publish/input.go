@@ -13,14 +13,14 @@ import (
 	"agentstream/schema"
 )
 
-// input is what the goroutine knows that feeds a stream.
-type input struct {
+// lineInput is what the goroutine knows that feeds a stream.
+type lineInput struct {
 	s     *Stream
 	n     int    // lines so far
 	rest  []byte // the beginning of a line
 	held  int64  // of the client's memory, for it
 	skip  int    // bytes of a line that is too large, so far; 0: there is none
-	fresh []*lane
+	fresh []*runQueue
 
 	meter   *limits.Meter
 	entered bool
@@ -36,21 +36,21 @@ func (s *Stream) Feed(p []byte) error {
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n')
 		if end < 0 {
-			return s.settled(s.in.begin(p))
+			return s.flushInput(s.in.keepStart(p))
 		}
-		if err := s.in.end(p[:end]); err != nil {
-			return s.settled(err)
+		if err := s.in.finishLine(p[:end]); err != nil {
+			return s.flushInput(err)
 		}
 		p = p[end+1:]
 	}
-	return s.settled(nil)
+	return s.flushInput(nil)
 }
 
 // Message is Feed of whole lines; the last one needs no line feed.
 func (s *Stream) Message(p []byte) error {
 	err := s.Feed(p)
 	if err == nil && (len(s.in.rest) > 0 || s.in.skip > 0) {
-		err = s.settled(s.in.end(nil))
+		err = s.flushInput(s.in.finishLine(nil))
 	}
 	return err
 }
@@ -58,11 +58,11 @@ func (s *Stream) Message(p []byte) error {
 // Skip refuses a line that cannot be fed.
 func (s *Stream) Skip(err error) error {
 	s.in.n++
-	return s.settled(s.in.refuse(nil, err))
+	return s.flushInput(s.in.refuse(nil, err))
 }
 
-// settled lets the workers have what was fed.
-func (s *Stream) settled(err error) error {
+// flushInput lets the workers have what was fed.
+func (s *Stream) flushInput(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.in.flush()
@@ -72,8 +72,8 @@ func (s *Stream) settled(err error) error {
 	return err
 }
 
-// begin keeps the beginning of a line.
-func (in *input) begin(p []byte) error {
+// keepStart keeps the beginning of a line.
+func (in *lineInput) keepStart(p []byte) error {
 	if in.skip == 0 && len(in.rest)+len(p) <= in.s.cfg.MaxLine {
 		return in.keepRest(p)
 	}
@@ -85,8 +85,8 @@ func (in *input) begin(p []byte) error {
 	return nil
 }
 
-// end takes the end of a line.
-func (in *input) end(p []byte) error {
+// finishLine takes the end of a line.
+func (in *lineInput) finishLine(p []byte) error {
 	in.n++
 	if in.skip > 0 {
 		in.skip = 0
@@ -109,7 +109,7 @@ func (in *input) end(p []byte) error {
 }
 
 // restart is for the next line.
-func (in *input) restart() {
+func (in *lineInput) restart() {
 	if in.rest = in.rest[:0]; cap(in.rest) > keptRest {
 		in.dropRest()
 	}
@@ -118,12 +118,12 @@ func (in *input) restart() {
 // keptRest is the largest beginning of a line whose memory is used again, in bytes.
 const keptRest = 1 << 10
 
-func (in *input) tooLarge() error {
+func (in *lineInput) tooLarge() error {
 	return fmt.Errorf("more than %d bytes: %w", in.s.cfg.MaxLine, schema.ErrTooLarge)
 }
 
 // line takes a whole line. copied means that its bytes are copied.
-func (in *input) line(p []byte, copied bool) error {
+func (in *lineInput) line(p []byte, copied bool) error {
 	at, err := schema.ReadAddress(p)
 	switch {
 	case errors.Is(err, schema.ErrNoObject) && in.s.client.Deliver != nil:
@@ -156,7 +156,7 @@ func inField(err error) error {
 }
 
 // spend counts a line against the limits of the tenant.
-func (in *input) spend(size int) error {
+func (in *lineInput) spend(size int) error {
 	for {
 		err := in.try(size)
 		over := new(ends.LimitError)
@@ -165,7 +165,7 @@ func (in *input) spend(size int) error {
 		}
 		in.s.mu.Lock()
 		in.flush()
-		halted := in.s.halted()
+		halted := in.s.haltChannel()
 		in.s.mu.Unlock()
 		wait := time.NewTimer(max(over.Wait, time.Millisecond))
 		select {
@@ -177,7 +177,7 @@ func (in *input) spend(size int) error {
 	}
 }
 
-func (in *input) try(size int) (err error) {
+func (in *lineInput) try(size int) (err error) {
 	if !in.entered {
 		if in.meter, err = in.s.cfg.Limits.Enter(in.s.client.Caller.Tenant, false); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (in *input) try(size int) (err error) {
 }
 
 // enter puts a post behind those of its run.
-func (in *input) enter(run []byte, post producers.Post, at place, copied bool) error {
+func (in *lineInput) enter(run []byte, post producers.Post, at place, copied bool) error {
 	s := in.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +233,7 @@ func (in *input) enter(run []byte, post producers.Post, at place, copied bool) e
 }
 
 // flush makes the runs ready that have got something. It needs mu.
-func (in *input) flush() {
+func (in *lineInput) flush() {
 	for _, l := range in.fresh {
 		in.s.push(l)
 		in.s.start()
@@ -246,7 +246,7 @@ func (in *input) flush() {
 }
 
 // refuse answers the newest line. The stream goes on.
-func (in *input) refuse(run []byte, err error) error {
+func (in *lineInput) refuse(run []byte, err error) error {
 	s := in.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,12 +254,12 @@ func (in *input) refuse(run []byte, err error) error {
 		in.flush()
 		s.change.Wait()
 	}
-	s.answer(refused(in.n, string(run), s.cfg.Refuse(err)))
+	s.answer(refusalReceipt(in.n, string(run), s.cfg.Refuse(err)))
 	return s.stopped
 }
 
 // garbage answers the newest line, and ends the stream.
-func (in *input) garbage(err error) error {
+func (in *lineInput) garbage(err error) error {
 	if stopped := in.refuse(nil, err); stopped != nil {
 		return stopped
 	}
@@ -268,7 +268,7 @@ func (in *input) garbage(err error) error {
 }
 
 // close lets go of what feeding has taken.
-func (in *input) close() {
+func (in *lineInput) close() {
 	if in.entered {
 		in.s.cfg.Limits.Leave(in.meter, false)
 		in.entered = false
@@ -343,7 +343,7 @@ func (s *Stream) try(n int, once bool) error {
 	if once {
 		return s.client.Memory.Try(int64(n))
 	}
-	return s.client.Memory.Take(s.ctx, int64(n))
+	return s.client.Memory.Reserve(s.ctx, int64(n))
 }
 
 // free lets go of a line's block. It needs mu.

@@ -48,7 +48,7 @@ func (s *Stream) narrow() {
 }
 
 // keepRest adds to the beginning of a line. Its memory grows with what has come.
-func (in *input) keepRest(p []byte) error {
+func (in *lineInput) keepRest(p []byte) error {
 	need := len(in.rest) + len(p)
 	if need <= cap(in.rest) {
 		in.rest = append(in.rest, p...)
@@ -70,7 +70,7 @@ func (in *input) keepRest(p []byte) error {
 
 // wait waits a little for n bytes for a line that is not whole. Those who hold such lines may wait for each other: so the stream
 // ends when there is no room.
-func (in *input) wait(n int64) error {
+func (in *lineInput) wait(n int64) error {
 	s := in.s
 	if s.client.Memory == nil {
 		return nil
@@ -78,11 +78,11 @@ func (in *input) wait(n int64) error {
 	s.mu.Lock()
 	in.flush()
 	s.mu.Unlock()
-	return s.client.Memory.Take(s.ctx, n)
+	return s.client.Memory.Reserve(s.ctx, n)
 }
 
 // dropRest lets go of the beginning of a line.
-func (in *input) dropRest() {
+func (in *lineInput) dropRest() {
 	if in.rest = nil; in.held > 0 && in.s.client.Memory != nil {
 		in.s.client.Memory.Give(in.held)
 	}

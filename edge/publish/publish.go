@@ -32,8 +32,8 @@ type Config struct {
 	pool *pool // of all streams
 }
 
-// Shared returns a configuration for New, complete with its defaults.
-func (c Config) Shared() *Config {
+// WithDefaults returns a configuration for New, complete with its defaults.
+func (c Config) WithDefaults() *Config {
 	set := func(n *int, v int) {
 		if *n == 0 {
 			*n = v
@@ -49,8 +49,8 @@ func (c Config) Shared() *Config {
 
 // Memory is what the lines of a stream take of the memory for bodies.
 type Memory interface {
-	// Take waits a little for n bytes more.
-	Take(ctx context.Context, n int64) error
+	// Reserve waits a little for n bytes more.
+	Reserve(ctx context.Context, n int64) error
 	Try(n int64) error // is Take without waiting
 	Give(n int64)
 }
@@ -70,7 +70,8 @@ type Client struct {
 	Sign      []byte
 }
 
-func refused(line int, run string, no *producers.Refusal) *dialect.Receipt {
+// refusalReceipt returns the receipt of a line that was refused.
+func refusalReceipt(line int, run string, no *producers.Refusal) *dialect.Receipt {
 	return &dialect.Receipt{Line: line, Run: run, Status: no.Status, Code: no.Code, Message: no.Message, Field: no.Field, Retry: no.Retry}
 }
 

@@ -91,26 +91,26 @@ func (r *reader) deliver(b []byte) error {
 // room counts memory.
 type room struct{ held, most atomic.Int64 }
 
-func (r *room) Take(_ context.Context, n int64) error {
+func (r *room) Reserve(_ context.Context, n int64) error {
 	r.most.Store(max(r.most.Load(), r.held.Add(n)))
 	return nil
 }
-func (r *room) Try(n int64) error { return r.Take(nil, n) }
+func (r *room) Try(n int64) error { return r.Reserve(nil, n) }
 func (r *room) Give(n int64)      { r.held.Add(-n) }
 
 // full has no memory, ever.
 type full struct{}
 
-func (full) Take(context.Context, int64) error { return errors.New("no room") }
-func (full) Try(int64) error                   { return errors.New("no room") }
-func (full) Give(int64)                        {}
+func (full) Reserve(context.Context, int64) error { return errors.New("no room") }
+func (full) Try(int64) error                      { return errors.New("no room") }
+func (full) Give(int64)                           {}
 
 // TestNoMemory: a stream without any memory stores one line after the other from where they are, each once and in
 // order.
 func TestNoMemory(t *testing.T) {
 	d, r := newTill(), &reader{}
 	client := Client{Caller: auth.Caller{Tenant: "acme"}, Memory: full{}, Deliver: r.deliver}
-	s := New(t.Context(), d.config().Shared(), client)
+	s := New(t.Context(), d.config().WithDefaults(), client)
 	var want []string
 	for i := range 100 {
 		want = append(want, line("run", i)+strings.Repeat(" ", i*100))
@@ -120,7 +120,7 @@ func TestNoMemory(t *testing.T) {
 		}
 		clear(b)
 	}
-	if err := s.End(nil); err != nil {
+	if err := s.FinishWith(nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(d.runs["run"], "\n"); got != strings.Join(want, "\n") {
@@ -138,7 +138,7 @@ func TestAnyPieces(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
 		d, r, m := newTill(), &reader{}, &room{}
-		s := New(t.Context(), d.config().Shared(), Client{Caller: auth.Caller{Tenant: "acme"}, Memory: m, Deliver: r.deliver})
+		s := New(t.Context(), d.config().WithDefaults(), Client{Caller: auth.Caller{Tenant: "acme"}, Memory: m, Deliver: r.deliver})
 		var text strings.Builder
 		want := map[string][]string{}
 		var lines []string
@@ -164,7 +164,7 @@ func TestAnyPieces(t *testing.T) {
 			clear(b[:n])
 			b = b[n:]
 		}
-		if err := s.End(nil); err != nil {
+		if err := s.FinishWith(nil); err != nil {
 			t.Fatal(err)
 		}
 		answered := map[string]int{}
@@ -198,7 +198,7 @@ func TestReceiptsJoin(t *testing.T) {
 		d, r := newTill(), &reader{}
 		a, b := make(chan struct{}), make(chan struct{})
 		d.hold = map[string]chan struct{}{"a": a, "b": b}
-		s := New(t.Context(), d.config().Shared(), Client{Caller: auth.Caller{Tenant: "acme"}, Memory: &room{}, Deliver: r.deliver})
+		s := New(t.Context(), d.config().WithDefaults(), Client{Caller: auth.Caller{Tenant: "acme"}, Memory: &room{}, Deliver: r.deliver})
 		delivered := func(want int) {
 			t.Helper()
 			synctest.Wait()
@@ -243,7 +243,7 @@ func TestSlowRun(t *testing.T) {
 	d.hold["slow"] = gate
 	cfg := d.config()
 	cfg.MaxLines = 100
-	s := New(t.Context(), cfg.Shared(), Client{Deliver: r.deliver})
+	s := New(t.Context(), cfg.WithDefaults(), Client{Deliver: r.deliver})
 	feed := func(l string) {
 		if err := s.Feed([]byte(l + "\n")); err != nil {
 			t.Error(err)
@@ -276,7 +276,7 @@ func TestSlowRun(t *testing.T) {
 	}
 	close(gate)
 	<-waits
-	if err := s.End(nil); err != nil || len(d.runs["slow"]) != 200 || len(d.runs["other"]) != 8 {
+	if err := s.FinishWith(nil); err != nil || len(d.runs["slow"]) != 200 || len(d.runs["other"]) != 8 {
 		t.Errorf("%v: %d and %d stored", err, len(d.runs["slow"]), len(d.runs["other"]))
 	}
 	if d.packs["slow"] > 102 || d.packs["slow"] < 2 {
@@ -292,7 +292,7 @@ func TestGone(t *testing.T) {
 	cfg := d.config()
 	cfg.MaxLines = 3
 	m := &room{}
-	s := New(t.Context(), cfg.Shared(), Client{Memory: m, Deliver: r.deliver})
+	s := New(t.Context(), cfg.WithDefaults(), Client{Memory: m, Deliver: r.deliver})
 	fed := make(chan error)
 	go func() { fed <- s.Feed([]byte(strings.Repeat(line("a", 1)+"\n", 10))) }()
 	for d.held.Load() == 0 {
@@ -303,7 +303,7 @@ func TestGone(t *testing.T) {
 		t.Error(err)
 	}
 	close(gate)
-	if err := s.End(gone); !errors.Is(err, gone) {
+	if err := s.FinishWith(gone); !errors.Is(err, gone) {
 		t.Error(err)
 	}
 	if n := len(d.runs["a"]); n == 0 || n > 3 || m.held.Load() != 0 || r.text.Len() != 0 {
@@ -311,12 +311,12 @@ func TestGone(t *testing.T) {
 	}
 	// One that does not take its answers is the same.
 	d, r = newTill(), &reader{fails: dialect.ErrSlowClient}
-	s = New(t.Context(), d.config().Shared(), Client{Deliver: r.deliver})
+	s = New(t.Context(), d.config().WithDefaults(), Client{Deliver: r.deliver})
 	var err error
 	for err == nil {
 		err = s.Feed([]byte(line("a", 1) + "\n"))
 	}
-	if end := s.End(err); !errors.Is(err, dialect.ErrSlowClient) || !errors.Is(end, dialect.ErrSlowClient) {
+	if end := s.FinishWith(err); !errors.Is(err, dialect.ErrSlowClient) || !errors.Is(end, dialect.ErrSlowClient) {
 		t.Error(err, end)
 	}
 }
@@ -326,7 +326,7 @@ func TestTroubleOfARun(t *testing.T) {
 	d, r := newTill(), &reader{}
 	d.no[line("a", 1)] = &producers.Refusal{Status: 503, Code: "UNAVAILABLE", Message: "m", Retry: 2}
 	d.no[line("b", 1)] = &producers.Refusal{Status: 409, Code: "RUN-ENDED", Message: "m"}
-	s := New(t.Context(), d.config().Shared(), Client{Deliver: r.deliver, KeepAlive: 1, Sign: []byte("\n")})
+	s := New(t.Context(), d.config().WithDefaults(), Client{Deliver: r.deliver, KeepAlive: 1, Sign: []byte("\n")})
 	for i := range 4 {
 		if err := s.Message([]byte(line("a", i) + "\n" + line("b", i))); err != nil {
 			t.Fatal(err)
@@ -337,7 +337,7 @@ func TestTroubleOfARun(t *testing.T) {
 		}
 		s.mu.Unlock()
 	}
-	if err := s.End(errors.New("bye")); err != nil {
+	if err := s.FinishWith(errors.New("bye")); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.runs["a"]) != 1 || len(d.runs["b"]) != 3 {
@@ -358,7 +358,7 @@ func BenchmarkStream(b *testing.B) {
 		}
 		return answers
 	}
-	s := New(b.Context(), cfg.Shared(), Client{Deliver: func([]byte) error { return nil }})
+	s := New(b.Context(), cfg.WithDefaults(), Client{Deliver: func([]byte) error { return nil }})
 	var text []byte
 	for i := range 100 {
 		text = append(text, fmt.Sprintf(`{"run_id":"run_%d","type":"text.delta","payload":{"text":%q}}`+"\n", i%64, strings.Repeat("word ", 36))...)
@@ -370,7 +370,7 @@ func BenchmarkStream(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if err := s.End(nil); err != nil {
+	if err := s.FinishWith(nil); err != nil {
 		b.Fatal(err)
 	}
 }

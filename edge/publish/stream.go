@@ -25,14 +25,14 @@ type Stream struct {
 	client Client
 	ctx    context.Context // of appends; it ends with them
 
-	in input // of the goroutine that feeds
+	in lineInput // of the goroutine that feeds
 
 	mu     sync.Mutex
 	change sync.Cond // lines were answered, answers delivered, or the stream is over
 
-	lanes   map[string]*lane
-	ready   []*lane // with work, first come first
-	head    int     // of ready: what comes first
+	lanes   map[string]*runQueue
+	ready   []*runQueue // with work, first come first
+	head    int         // of ready: what comes first
 	workers int
 	bad     int    // lanes with a refusal
 	kept    int    // lanes that the newest prune has left
@@ -60,8 +60,8 @@ type Stream struct {
 	failed  error         // of Deliver
 }
 
-// lane is a run's lines that wait.
-type lane struct {
+// runQueue is a run's lines that wait.
+type runQueue struct {
 	run     string
 	posts   []producers.Post
 	places  []place
@@ -150,8 +150,8 @@ func (s *Stream) stop(err error) {
 	}
 }
 
-// halted returns a channel that is closed when nothing more is fed. It needs mu.
-func (s *Stream) halted() <-chan struct{} {
+// haltChannel returns a channel that is closed when nothing more is fed. It needs mu.
+func (s *Stream) haltChannel() <-chan struct{} {
 	if s.halt == nil {
 		s.halt = make(chan struct{})
 		if s.stopped != nil {
@@ -208,9 +208,10 @@ func (s *Stream) Finish(tell *dialect.Receipt) error {
 	return s.failed
 }
 
-// End is Finish for a reason why nothing more is fed, an error of Feed or of what carries the stream; nil is the client's
-// end. A client that is gone is not waited for, any other is told the reason. The error is the client's failing.
-func (s *Stream) End(err error) error {
+// FinishWith is Finish for a reason why nothing more is fed, an error of Feed or of what carries the stream;
+// nil is the client's end. A client that is gone is not waited for, any other is told the reason. The error is
+// the client's failing.
+func (s *Stream) FinishWith(err error) error {
 	switch {
 	case errors.Is(err, dialect.ErrClientGone), errors.Is(err, dialect.ErrSlowClient):
 		s.Drop(err)
@@ -218,18 +219,18 @@ func (s *Stream) End(err error) error {
 	case err == nil, errors.Is(err, ErrGarbage):
 		return s.Finish(nil)
 	}
-	return s.Finish(refused(0, "", s.cfg.Refuse(err)))
+	return s.Finish(refusalReceipt(0, "", s.cfg.Refuse(err)))
 }
 
-// Stored returns how many lines were stored.
-func (s *Stream) Stored() int {
+// CountStored returns how many lines were stored.
+func (s *Stream) CountStored() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stored
 }
 
 // lane returns the queue of a run. It needs mu.
-func (s *Stream) lane(run []byte) *lane {
+func (s *Stream) lane(run []byte) *runQueue {
 	l := s.lanes[string(run)]
 	if l != nil {
 		return l
@@ -239,10 +240,10 @@ func (s *Stream) lane(run []byte) *lane {
 		s.kept = len(s.lanes)
 	}
 	if s.lanes == nil {
-		s.lanes = make(map[string]*lane)
+		s.lanes = make(map[string]*runQueue)
 		s.rouse()
 	}
-	l = &lane{run: string(run)}
+	l = &runQueue{run: string(run)}
 	s.lanes[l.run] = l
 	return l
 }
@@ -282,15 +283,15 @@ func (s *Stream) flush() {
 		go s.deliver()
 	case s.joins:
 	case s.join == nil:
-		s.joins, s.join = true, time.AfterFunc(joining, s.joined)
+		s.joins, s.join = true, time.AfterFunc(joining, s.deliverJoined)
 	default:
 		s.joins = true
 		s.join.Reset(joining)
 	}
 }
 
-// joined delivers what has been joined.
-func (s *Stream) joined() {
+// deliverJoined delivers what has been joined.
+func (s *Stream) deliverJoined() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.joins = false; !s.writing && len(s.out) > 0 && s.failed == nil {

@@ -17,7 +17,7 @@ type worker struct {
 }
 
 // push puts a run behind those that are ready. It needs mu.
-func (s *Stream) push(l *lane) {
+func (s *Stream) push(l *runQueue) {
 	if s.head > 64 && 2*s.head > len(s.ready) {
 		n := copy(s.ready, s.ready[s.head:])
 		clear(s.ready[n:])
@@ -27,7 +27,7 @@ func (s *Stream) push(l *lane) {
 }
 
 // pop returns the run whose turn it is; nil when none is ready. It needs mu.
-func (s *Stream) pop() *lane {
+func (s *Stream) pop() *runQueue {
 	if s.head == len(s.ready) {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (s *Stream) serve(w *worker) {
 // drain appends until no run is ready. It needs mu.
 func (s *Stream) drain(w *worker) {
 	for l := s.pop(); l != nil; l = s.pop() {
-		if s.take(l, w); len(w.posts) > 0 {
+		if s.loadWorker(l, w); len(w.posts) > 0 {
 			patient := s.client.Deliver != nil && s.lines > len(w.posts)
 			s.mu.Unlock()
 			w.answers = s.cfg.Store(s.ctx, &s.client.Caller, s.key(l), w.posts, patient, w.answers[:0])
@@ -75,8 +75,8 @@ func (s *Stream) drain(w *worker) {
 	}
 }
 
-// take moves to the worker about what one append can store at once. It needs mu.
-func (s *Stream) take(l *lane, w *worker) {
+// loadWorker moves to the worker about what one append can store at once. It needs mu.
+func (s *Stream) loadWorker(l *runQueue, w *worker) {
 	n, size := 0, 0
 	for n < len(l.posts) && n < schema.MaxPackEvents && (n == 0 || size+len(l.posts[n].Body) <= schema.MaxPackBytes) {
 		size += len(l.posts[n].Body)
@@ -98,12 +98,12 @@ func shift[T any](list []T, n int) []T {
 	return list[:k]
 }
 
-func (s *Stream) key(l *lane) schema.RunKey {
+func (s *Stream) key(l *runQueue) schema.RunKey {
 	return schema.RunKey{Tenant: s.client.Caller.Tenant, Run: l.run}
 }
 
 // recognise makes refusals of lines that are stored already, at their place and with their id, receipts.
-func (s *Stream) recognise(l *lane, w *worker) {
+func (s *Stream) recognise(l *runQueue, w *worker) {
 	for i := range w.answers {
 		a, at := &w.answers[i], &w.places[i]
 		if a.Refusal == nil || at.seq == 0 || a.Refusal.Code != codeSeqMismatch {
@@ -119,7 +119,7 @@ func (s *Stream) recognise(l *lane, w *worker) {
 const codeSeqMismatch = "SEQ-MISMATCH"
 
 // settle answers what the worker has appended. It needs mu.
-func (s *Stream) settle(l *lane, w *worker) {
+func (s *Stream) settle(l *runQueue, w *worker) {
 	for i := 0; i < len(w.answers); {
 		i = s.receipt(l, w, i)
 	}
@@ -137,7 +137,7 @@ func (s *Stream) settle(l *lane, w *worker) {
 }
 
 // receipt answers lines from the i-th on that have got numbers one behind another, and returns how far it has come.
-func (s *Stream) receipt(l *lane, w *worker, i int) int {
+func (s *Stream) receipt(l *runQueue, w *worker, i int) int {
 	a, at := &w.answers[i], &w.places[i]
 	r := dialect.Receipt{Line: at.line, Run: l.run, First: a.First, Last: a.Last, Root: a.Root, Replayed: a.Replayed}
 	if a.Refusal != nil {
@@ -148,7 +148,7 @@ func (s *Stream) receipt(l *lane, w *worker, i int) int {
 			l.refusal = a.Refusal
 			s.bad++
 		}
-		s.answer(refused(r.Line, r.Run, a.Refusal))
+		s.answer(refusalReceipt(r.Line, r.Run, a.Refusal))
 		return i + 1
 	}
 	for i++; i < len(w.answers) && at.lines == nil; i++ {
@@ -167,9 +167,9 @@ func (s *Stream) receipt(l *lane, w *worker, i int) int {
 const maxBad = 4096
 
 // turnAway refuses what waits for a run with which there was trouble. It needs mu.
-func (s *Stream) turnAway(l *lane) {
+func (s *Stream) turnAway(l *runQueue) {
 	for i := range l.places {
-		s.answer(refused(l.places[i].line, l.run, l.refusal))
+		s.answer(refusalReceipt(l.places[i].line, l.run, l.refusal))
 	}
 	s.release(l.places)
 	clear(l.posts)

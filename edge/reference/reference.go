@@ -71,15 +71,15 @@ func Handler(version string) (http.Handler, error) {
 type document struct {
 	Version string
 	Info    struct{ Title, Summary, Description string }
-	Groups  []*group
+	Groups  []*tagGroup
 	Schemas []schema
 }
 
 // schema is one that bodies refer to by its name.
 type schema struct{ Name, Text string }
 
-// group is the operations of one tag.
-type group struct {
+// tagGroup is the operations of one tag.
+type tagGroup struct {
 	Name, Description string
 	Operations        []operation
 }
@@ -119,10 +119,11 @@ func (o operation) Schemas() []string { return schemasIn(o.RequestBody) }
 
 // Body returns the description of the body as indented JSON; "" for none.
 func (o operation) Body() string {
-	return indented(o.RequestBody)
+	return indent(o.RequestBody)
 }
 
-func indented(text []byte) string {
+// indent returns a JSON text indented, "" if it is none.
+func indent(text []byte) string {
 	var out bytes.Buffer
 	if len(text) == 0 || json.Indent(&out, text, "", "  ") != nil {
 		return ""
@@ -156,7 +157,7 @@ func read(text []byte) (*document, error) {
 	}
 	var whole struct {
 		document
-		Tags       []*group
+		Tags       []*tagGroup
 		Paths      map[string]map[string]json.RawMessage
 		Components struct {
 			Parameters map[string]parameter
@@ -167,7 +168,7 @@ func read(text []byte) (*document, error) {
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
 	}
-	tagged := map[string]*group{}
+	tagged := map[string]*tagGroup{}
 	for _, g := range whole.Tags {
 		tagged[g.Name] = g
 	}
@@ -205,7 +206,7 @@ func read(text []byte) (*document, error) {
 	}
 	whole.Groups = whole.Tags
 	for _, name := range slices.Sorted(maps.Keys(whole.Components.Schemas)) {
-		whole.document.Schemas = append(whole.document.Schemas, schema{name, indented(whole.Components.Schemas[name])})
+		whole.document.Schemas = append(whole.document.Schemas, schema{name, indent(whole.Components.Schemas[name])})
 	}
 	return &whole.document, nil
 }

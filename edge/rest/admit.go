@@ -21,8 +21,8 @@ import (
 // Commands come by routes of their own, and among the events of any request that appends. In each way they are signed
 // by signCommand, and held to the state of the run by admit.
 
-// commanded reports whether there are commands among events.
-func commanded(events []schema.Event) bool { return lastCommand(events) >= 0 }
+// hasCommands reports whether there are commands among events.
+func hasCommands(events []schema.Event) bool { return lastCommand(events) >= 0 }
 
 // lastCommand returns the index of the last command among events, -1 for none.
 func lastCommand(events []schema.Event) int {
@@ -97,7 +97,7 @@ func (a *API) admitFrom(caller *auth.Caller) func(context.Context, schema.RunKey
 // one that the run takes as it is right before it. Of a run whose fold is too large, or whose beginning and end are gone,
 // only the state is known. named: a refusal says by their ids what the run waits for, which is content of the run.
 func (a *API) admit(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event, named bool) error {
-	if !commanded(events) {
+	if !hasCommands(events) {
 		return nil
 	}
 	if !head.Exists() {
@@ -135,7 +135,7 @@ func permitAll(f *schema.Fold, partial bool, head schema.Head, events []schema.E
 		e := &events[i]
 		if schema.IsCommand(e.Type) {
 			if err := permit(f, partial, head, e, named); err != nil {
-				return placed(i, len(events), err)
+				return addLine(i, len(events), err)
 			}
 		}
 		if i == last {
@@ -149,7 +149,7 @@ func permitAll(f *schema.Fold, partial bool, head schema.Head, events []schema.E
 			f, shared = copied, false
 		}
 		if err := head.Advance(e.Type, e.ChildID, e.ID, e.Payload); err != nil {
-			return placed(i, len(events), err)
+			return addLine(i, len(events), err)
 		}
 		next := *e
 		next.Seq = head.Last
@@ -158,8 +158,8 @@ func permitAll(f *schema.Fold, partial bool, head schema.Head, events []schema.E
 	return nil
 }
 
-// placed adds to an error which of several events it is about.
-func placed(i, of int, err error) error {
+// addLine adds to an error which of several events it is about.
+func addLine(i, of int, err error) error {
 	if of == 1 {
 		return err
 	}

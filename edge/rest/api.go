@@ -37,7 +37,7 @@ type Config struct {
 type API struct {
 	cfg   Config
 	ids   *schema.IDs
-	jsonl *jsonl.Transport
+	jsonl *jsonl.LineTransport
 	blobs blobsUsed
 
 	publishing *publish.Config // what all streams have in common
@@ -47,7 +47,7 @@ type API struct {
 func New(cfg Config) (*API, error) {
 	files, err := jsonl.New(jsonl.Config{WriteTimeout: cfg.WriteTimeout})
 	a := &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files}
-	a.publishing = publish.Config{Store: a.Lines, Has: a.has, Refuse: a.Refusal, Limits: cfg.Limits}.Shared()
+	a.publishing = publish.Config{Store: a.Lines, Has: a.has, Refuse: a.Refusal, Limits: cfg.Limits}.WithDefaults()
 	return a, err
 }
 

@@ -75,7 +75,7 @@ func (a *API) putBlob(c *protocol.Call) error {
 	if key, err = a.blobsOf(ctx, key); err != nil {
 		return err
 	}
-	if err := a.kept(ctx, key); err != nil {
+	if err := a.checkKept(ctx, key); err != nil {
 		return err
 	}
 	left, err := a.blobsLeft(ctx, key, max(c.Request.ContentLength, 0))
@@ -133,9 +133,9 @@ func blobType(h http.Header) (string, error) {
 	return text, nil
 }
 
-// kept returns an error unless the run exists and its newest event can be had: of one that has expired, blobs are not
-// taken any more, because nothing would remove them.
-func (a *API) kept(ctx context.Context, key schema.RunKey) error {
+// checkKept returns an error unless the run exists and its newest event can be had: of one that has expired,
+// blobs are not taken any more, because nothing would remove them.
+func (a *API) checkKept(ctx context.Context, key schema.RunKey) error {
 	head, err := a.cfg.Runs.Existing(ctx, key)
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (in *arrival) grow() error {
 	if len(in.buf) == 0 {
 		size = body.MaxTrusted
 	}
-	if err := in.c.In.Share.Take(in.c.Request.Context(), int64(size-len(in.buf))); err != nil {
+	if err := in.c.In.Share.Reserve(in.c.Request.Context(), int64(size-len(in.buf))); err != nil {
 		return err
 	}
 	in.buf = append(make([]byte, 0, size), in.buf...)[:size]
@@ -247,12 +247,12 @@ func (a *API) getBlob(c *protocol.Call) error {
 		return err
 	}
 	c.Incoming()
-	if err := c.In.Share.Take(ctx, 2*schema.BlobPiece); err != nil { // the piece at hand, and what is behind the last whole one
+	if err := c.In.Share.Reserve(ctx, 2*schema.BlobPiece); err != nil { // the piece at hand, and what is behind the last whole one
 		return err
 	}
 	blob, pieces, err := a.cfg.Blobs.Get(ctx, key, ref)
 	if errors.Is(err, schema.ErrNoBlob) {
-		if gone := a.kept(ctx, key); errors.Is(gone, fanout.ErrExpired) {
+		if gone := a.checkKept(ctx, key); errors.Is(gone, fanout.ErrExpired) {
 			return gone
 		}
 	}

@@ -398,7 +398,7 @@ func TestLargeBodyIsMoved(t *testing.T) {
 func TestTakeMovesOutputs(t *testing.T) {
 	h, k := blobHouse(t)
 	output := noisyText(600 << 10)
-	answers := h.Server.Take(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"}, []producers.Post{{Body: []byte(toolEnd(output))}, {Body: []byte(edgetest.GoodLine)}}, nil)
+	answers := h.Server.StorePosts(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"}, []producers.Post{{Body: []byte(toolEnd(output))}, {Body: []byte(edgetest.GoodLine)}}, nil)
 	for _, a := range answers {
 		if a.Refusal != nil {
 			t.Fatal(a.Refusal)
@@ -412,7 +412,7 @@ func TestTakeMovesOutputs(t *testing.T) {
 		strings.Replace(toolEnd(noisyText(700<<10)), `{"type"`, `{"seq":7,"type"`, 1),
 		toolEnd(noisyText(600<<10)) + "\n" + strings.Replace(edgetest.GoodLine, `{"type"`, `{"seq":9,"type"`, 1),
 	} {
-		refused := h.Server.Take(t.Context(), schema.RunKey{Tenant: "acme", Run: "none"}, []producers.Post{{Body: []byte(body)}}, nil)
+		refused := h.Server.StorePosts(t.Context(), schema.RunKey{Tenant: "acme", Run: "none"}, []producers.Post{{Body: []byte(body)}}, nil)
 		if refused[0].Refusal == nil || refused[0].Refusal.Code != "SEQ-MISMATCH" {
 			t.Errorf("%+v", refused[0])
 		}

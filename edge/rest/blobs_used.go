@@ -27,9 +27,9 @@ const (
 	blobsTenants = 4096
 )
 
-// left returns how many bytes of blobs a tenant may still be given. What other nodes have stored in the last ten seconds
-// is not counted.
-func (u *blobsUsed) left(ctx context.Context, a *API, tenant string) (int64, error) {
+// bytesLeft returns how many bytes of blobs a tenant may still be given. What other nodes have stored in the
+// last ten seconds is not counted.
+func (u *blobsUsed) bytesLeft(ctx context.Context, a *API, tenant string) (int64, error) {
 	u.mu.Lock()
 	known, ok := u.tenants[tenant]
 	u.mu.Unlock()
@@ -77,7 +77,7 @@ func (a *API) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (i
 		return 0, fmt.Errorf("%d blobs of %d bytes; %d of %d are allowed: %w", len(list), a.cfg.MaxRunBlobBytes-left, maxRunBlobs, a.cfg.MaxRunBlobBytes, ends.ErrRunBlobs)
 	}
 	if a.cfg.MaxTenantBlobBytes > 0 {
-		most, err := a.blobs.left(ctx, a, key.Tenant)
+		most, err := a.blobs.bytesLeft(ctx, a, key.Tenant)
 		if err != nil {
 			return 0, err
 		}

@@ -308,7 +308,7 @@ func TestChildsIDInOtherRequests(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	// Over NATS as over HTTP.
-	answers := b.Server.Take(t.Context(), edgetest.RunOf("kid"), postsOf(text), nil)
+	answers := b.Server.StorePosts(t.Context(), edgetest.RunOf("kid"), postsOf(text), nil)
 	if answers[0].Refusal != nil || answers[0].First != 10 {
 		t.Errorf("%s", fate(answers[0]))
 	}

@@ -3,7 +3,7 @@
 //
 // # What it is
 //
-// [API.Routes] are the paths. [API.Take] does for messages of the log's inbox what a POST of events does for a request.
+// [API.Routes] are the paths. [API.StorePosts] does for messages of the log's inbox what a POST of events does for a request.
 //
 // # Contract
 //

@@ -45,7 +45,7 @@ func (a *API) export(c *protocol.Call) error {
 		end(fmt.Errorf("export %s: no answer in %v: %w", key, a.cfg.LogTimeout, fanout.ErrUnavailable))
 	})
 	defer e.patience.Stop()
-	return live.Ended(ctx, e.run(ctx))
+	return live.EndCause(ctx, e.run(ctx))
 }
 
 // exporting is one export under way.
@@ -59,7 +59,7 @@ type exporting struct {
 	own            *runs.OwnNumbers // of a child; nil for a root
 	filter         shape.Filter
 	after, through schema.Seq // through 0: the newest event
-	sink           *jsonl.Sink
+	sink           *jsonl.LineSink
 }
 
 func readExport(r *http.Request) (*exporting, error) {
@@ -156,7 +156,7 @@ func (e *exporting) body(ctx context.Context, newest schema.Seq) error {
 	if err := e.open(); err != nil {
 		return err
 	}
-	return e.sink.End()
+	return e.sink.Finish()
 }
 
 // pack writes what is wanted of a pack and returns the seq of the last event that it looked at. The
@@ -177,7 +177,7 @@ func (e *exporting) pack(p *schema.Pack, pos schema.Seq) (schema.Seq, error) {
 		}
 		if e.own != nil {
 			var mine bool
-			if r, mine = e.own.Take(r); !mine || r.Seq <= pos {
+			if r, mine = e.own.Renumber(r); !mine || r.Seq <= pos {
 				continue
 			}
 		}

@@ -61,9 +61,9 @@ func TestCodedBodies(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	lines := strings.Repeat(edgetest.GoodLine+"\n", 3000)
 	for i, tt := range []struct{ name, coding, body string }{
-		{"gzip", "gzip", edgetest.Gzipped(t, lines)},
-		{"gzip by its old name", "X-GZIP", edgetest.Gzipped(t, lines)},
-		{"gzip in two members", "gzip", edgetest.Gzipped(t, lines[:len(lines)/2]) + edgetest.Gzipped(t, lines[len(lines)/2:])},
+		{"gzip", "gzip", edgetest.Gzip(t, lines)},
+		{"gzip by its old name", "X-GZIP", edgetest.Gzip(t, lines)},
+		{"gzip in two members", "gzip", edgetest.Gzip(t, lines[:len(lines)/2]) + edgetest.Gzip(t, lines[len(lines)/2:])},
 		{"zstd", "zstd", zstded(t, lines)},
 		{"zstd in two frames", " ZStd ", zstded(t, lines[:len(lines)/2]) + zstded(t, lines[len(lines)/2:])},
 		{"zstd of unknown size", "zstd", streamedZstd(t, lines, 8<<20)},
@@ -86,7 +86,7 @@ func TestCodedBodies(t *testing.T) {
 			}
 		}
 	}
-	a := h.Do("POST", "/v1/agent/runs", edgetest.Gzipped(t, `{"run_id":"mine"}`), "Content-Encoding", "gzip", "Content-Type", "application/json")
+	a := h.Do("POST", "/v1/agent/runs", edgetest.Gzip(t, `{"run_id":"mine"}`), "Content-Encoding", "gzip", "Content-Type", "application/json")
 	if a.Status != 201 || h.Last("mine") != 1 {
 		t.Errorf("a run begun: %d %s", a.Status, a.Body)
 	}
@@ -106,7 +106,7 @@ func TestBadCodedBodies(t *testing.T) {
 		return h.Do("POST", "/v1/agent/runs/bad/events", body, headers...)
 	}
 	for _, codings := range [][]string{{"br"}, {"deflate"}, {"compress"}, {"gzip, gzip"}, {"gzip,zstd"}, {"gzip", "gzip"}, {"identity", "gzip"}, {"identity, gzip"}, {"*"}, {"gzip;q=1"}, {"aws-chunked"}} {
-		a := post(edgetest.Gzipped(t, edgetest.GoodLine), codings...)
+		a := post(edgetest.Gzip(t, edgetest.GoodLine), codings...)
 		a.Expect(t, 415, "UNSUPPORTED-MEDIA-TYPE")
 		if got := a.Header.Get("Accept-Encoding"); got != "gzip, zstd" {
 			t.Errorf("%q: Accept-Encoding %q", codings, got)
@@ -115,7 +115,7 @@ func TestBadCodedBodies(t *testing.T) {
 	if a := h.Do("POST", "/v1/agent/runs/bad/events", edgetest.GoodLine, "Content-Type", "text/html"); a.Header.Get("Accept-Encoding") != "" {
 		t.Error("a media type that is refused says Accept-Encoding")
 	}
-	zipped, packed := edgetest.Gzipped(t, edgetest.GoodLine), zstded(t, edgetest.GoodLine)
+	zipped, packed := edgetest.Gzip(t, edgetest.GoodLine), zstded(t, edgetest.GoodLine)
 	flipped := []byte(zipped)
 	flipped[len(flipped)-6] ^= 1 // the checksum
 	for _, tt := range []struct{ coding, body string }{
@@ -126,7 +126,7 @@ func TestBadCodedBodies(t *testing.T) {
 	}
 	large := strings.Repeat("\n", 1<<20) + edgetest.GoodLine
 	for _, tt := range []struct{ coding, body string }{
-		{"gzip", edgetest.Gzipped(t, large)}, {"gzip", edgetest.Gzipped(t, large[:1<<19]) + edgetest.Gzipped(t, large[1<<19:])},
+		{"gzip", edgetest.Gzip(t, large)}, {"gzip", edgetest.Gzip(t, large[:1<<19]) + edgetest.Gzip(t, large[1<<19:])},
 		{"zstd", zstded(t, large)}, {"zstd", streamedZstd(t, large, 1<<20)}, {"zstd", zstded(t, large[:1<<19]) + zstded(t, large[1<<19:])},
 		{"zstd", lying(9 << 20)}, {"zstd", lying(1 << 60)}, {"zstd", streamedZstd(t, strings.Repeat(edgetest.GoodLine+"\n", 10), 16<<20)},
 	} {
@@ -139,7 +139,7 @@ func TestBadCodedBodies(t *testing.T) {
 	}
 	// What is exactly as large as it may be is taken, and what has arrived is bounded as before.
 	exact := strings.Repeat("\n", 1<<20-len(edgetest.GoodLine)) + edgetest.GoodLine
-	for _, tt := range []struct{ coding, body string }{{"gzip", edgetest.Gzipped(t, exact)}, {"zstd", zstded(t, exact)}, {"zstd", streamedZstd(t, exact, 8<<20)}} {
+	for _, tt := range []struct{ coding, body string }{{"gzip", edgetest.Gzip(t, exact)}, {"zstd", zstded(t, exact)}, {"zstd", streamedZstd(t, exact, 8<<20)}} {
 		if a := post(tt.body, tt.coding); a.Status != 200 {
 			t.Errorf("%s: %d %s", tt.coding, a.Status, a.Body)
 		}
@@ -155,9 +155,9 @@ func TestBadCodedBodies(t *testing.T) {
 func TestBombs(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	zeros := strings.Repeat("\x00", 24<<20)
-	empty := edgetest.Gzipped(t, "")
+	empty := edgetest.Gzip(t, "")
 	bombs := map[string][2]string{
-		"gzip":              {"gzip", edgetest.Gzipped(t, zeros)},
+		"gzip":              {"gzip", edgetest.Gzip(t, zeros)},
 		"zstd":              {"zstd", streamedZstd(t, zeros, 8<<20)},
 		"zstd that tells":   {"zstd", zstded(t, zeros)},
 		"zstd that lies":    {"zstd", lying(8 << 20)},
@@ -174,7 +174,7 @@ func TestBombs(t *testing.T) {
 		}
 		t.Logf("%s: %d bytes, %d in %v", name, len(bomb[1]), a.Status, took)
 	}
-	three := [][2]string{{"zstd", lying(8 << 20)}, {"zstd", zstded(t, zeros[:9<<20])}, {"gzip", edgetest.Gzipped(t, zeros[:9<<20])}}
+	three := [][2]string{{"zstd", lying(8 << 20)}, {"zstd", zstded(t, zeros[:9<<20])}, {"gzip", edgetest.Gzip(t, zeros[:9<<20])}}
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 100}}
 	defer client.CloseIdleConnections()
 	grown := heapPeak(func() {
@@ -191,7 +191,7 @@ func TestBombs(t *testing.T) {
 				resp.Body.Close()
 			})
 		}
-		if a := h.Do("POST", "/v1/agent/runs/good/events", edgetest.Gzipped(t, edgetest.GoodLine), "Content-Encoding", "gzip"); a.Status != 200 {
+		if a := h.Do("POST", "/v1/agent/runs/good/events", edgetest.Gzip(t, edgetest.GoodLine), "Content-Encoding", "gzip"); a.Status != 200 {
 			t.Errorf("a good body: %d", a.Status)
 		}
 		wg.Wait()

@@ -38,14 +38,14 @@ func (a *API) ingest(c *protocol.Call) error {
 	b := batch{
 		key: key, from: &c.Caller, body: in.Body, events: in.Events[:0],
 		room: func(lines int) error {
-			return c.In.Share.Take(c.Request.Context(), int64(lines-cap(in.Events))*eventBytes)
+			return c.In.Share.Reserve(c.Request.Context(), int64(lines-cap(in.Events))*eventBytes)
 		},
 		spend: c.Spend,
 	}
 	err = a.accept(c.Request.Context(), &b, &opt)
 	in.Events = b.events
 	if err == nil {
-		err = located(a.store(c, key, in.Events, opt, http.StatusOK, nil), b.body)
+		err = locateLine(a.store(c, key, in.Events, opt, http.StatusOK, nil), b.body)
 	}
 	a.disown(c.Request.Context(), key, b.fresh, err)
 	return err
@@ -86,7 +86,7 @@ func (a *API) accept(ctx context.Context, b *batch, opt *producers.AppendOptions
 	if err != nil {
 		return err
 	}
-	if commanded(events[held:]) {
+	if hasCommands(events[held:]) {
 		opt.Admit = a.admitFrom(b.from)
 		a.readAhead(ctx, b.key)
 	}
@@ -131,13 +131,13 @@ func (a *API) decode(dst []schema.Event, from *auth.Caller, run string, body []b
 	return events, nil
 }
 
-// located turns the place of an event in a refused batch, counted from 1, into its line in the body.
-func located(err error, body []byte) error {
+// locateLine turns the number of an event in a refused batch, counted from 1, into its line in the body.
+func locateLine(err error, body []byte) error {
 	if err == nil {
 		return nil
 	}
 	if part := new(producers.PartialError); errors.As(err, &part) {
-		return &producers.PartialError{Stored: part.Stored, Of: part.Of, Err: located(part.Err, body)}
+		return &producers.PartialError{Stored: part.Stored, Of: part.Of, Err: locateLine(part.Err, body)}
 	}
 	if at := new(schema.BatchError); errors.As(err, &at) {
 		return &schema.BatchError{Line: lineOf(body, at.Line-1), Err: at.Err}

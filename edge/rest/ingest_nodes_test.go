@@ -232,7 +232,7 @@ func TestRunEndsBetweenPacksOfAPost(t *testing.T) {
 	if err := numberedTexts(storedTexts(well, "run"), 1024); err != nil {
 		t.Error(err)
 	}
-	answers := ends("taken").Server.Take(t.Context(), edgetest.RunOf("taken"), postsOf("\n\n"+large(1500)), nil)
+	answers := ends("taken").Server.StorePosts(t.Context(), edgetest.RunOf("taken"), postsOf("\n\n"+large(1500)), nil)
 	if r := answers[0].Refusal; r == nil || r.Status != 409 || r.Line != 1027 || !strings.HasPrefix(r.Message, "the first 1024 of 3000 events are stored") {
 		t.Errorf("%s", fate(answers[0]))
 	}

@@ -69,7 +69,7 @@ func (a *API) listRuns(c *protocol.Call) error {
 	}
 	out := listedRuns{Runs: make([]listedRun, 0, min(limit, len(runs)))}
 	for i := range runs[:min(limit, len(runs))] {
-		out.Runs = append(out.Runs, listed(&runs[i]))
+		out.Runs = append(out.Runs, listEntry(&runs[i]))
 	}
 	if len(runs) > limit {
 		next := runs[limit-1].Cursor().String()
@@ -78,7 +78,8 @@ func (a *API) listRuns(c *protocol.Call) error {
 	return c.ReplyJSON(out)
 }
 
-func listed(r *schema.RunInfo) listedRun {
+// listEntry returns a run as a list shows it.
+func listEntry(r *schema.RunInfo) listedRun {
 	stamp := func(t time.Time) string { return t.UTC().Format(schema.TimeLayout) }
 	known := func(s string) *string {
 		if s == "" {

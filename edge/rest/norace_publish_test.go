@@ -26,7 +26,7 @@ func idleCost(t *testing.T, addr string, way publishWay, own bool, then func(*id
 		then(v)
 	}
 	if own {
-		took -= edgetest.Dialled(t, streams)
+		took -= edgetest.DialCost(t, streams)
 	}
 	return took / streams
 }

@@ -38,9 +38,9 @@ func TestTakeTogetherIsOneByOne(t *testing.T) {
 			posts = append(posts, p)
 			next += n
 		}
-		together := s.Take(t.Context(), edgetest.RunOf("together"), posts, nil)
+		together := s.StorePosts(t.Context(), edgetest.RunOf("together"), posts, nil)
 		for i := range posts {
-			one := s.Take(t.Context(), edgetest.RunOf("single"), posts[i:i+1], nil)[0]
+			one := s.StorePosts(t.Context(), edgetest.RunOf("single"), posts[i:i+1], nil)[0]
 			if got, want := fate(together[i]), fate(one); got != want {
 				t.Fatalf("seed %d, post %d %s: %s, alone %s", seed, i, posts[i].Body, got, want)
 			}

@@ -34,7 +34,7 @@ func (a *API) publish(c *protocol.Call) error {
 	if c.Request.ContentLength < 0 {
 		return a.publishStream(c)
 	}
-	return c.Node.Metered(a.publishBatch)(c)
+	return c.Node.Meter(a.publishBatch)(c)
 }
 
 // batchLine is what a line of a batch takes beside its bytes, with its answer, in bytes.
@@ -58,7 +58,7 @@ func (a *API) publishBatch(c *protocol.Call) error {
 	if lines > publish.MaxBatchLines {
 		return fmt.Errorf("%d lines, %d allowed: %w", lines, publish.MaxBatchLines, ends.ErrBodyTooBig)
 	}
-	if err := c.In.Share.Take(c.Request.Context(), int64(min(lines, len(in.Body)/2))*batchLine); err != nil {
+	if err := c.In.Share.Reserve(c.Request.Context(), int64(min(lines, len(in.Body)/2))*batchLine); err != nil {
 		return err
 	}
 	cfg := *a.publishing
@@ -111,10 +111,10 @@ func (a *API) publishStream(c *protocol.Call) error {
 		return err
 	}
 	l.Expire()
-	if transport.Duplexes(c.Writer.ResponseWriter, c.Request) {
+	if transport.CanDuplex(c.Writer.ResponseWriter, c.Request) {
 		linesHeader(c)
-		return &protocol.Parting{Life: l, Apart: func(d *transport.Duplex) protocol.Lasting {
-			s := &lines{over: d.End}
+		return &protocol.Parting{Life: l, Apart: func(d *transport.Duplex) protocol.Upload {
+			s := &lines{over: d.CloseWith}
 			a.open(s, l, &c.Report, d, d.Stop)
 			return s
 		}}
@@ -162,7 +162,7 @@ func (a *API) open(s *lines, l *live.Life, report *live.Report, to io.Writer, st
 		Deliver: func(b []byte) error {
 			_, err := to.Write(b)
 			if err != nil {
-				l.End(err)
+				l.Stop(err)
 			}
 			return err
 		}})
@@ -174,8 +174,8 @@ func (a *API) open(s *lines, l *live.Life, report *live.Report, to io.Writer, st
 
 var sign = []byte{'\n'}
 
-// Broken is the error for one of the body.
-func (l *lines) Broken(err error) error {
+// ReadError is the error for one of reading the body.
+func (l *lines) ReadError(err error) error {
 	late := errors.Is(err, os.ErrDeadlineExceeded)
 	if r := l.request; r != nil && !late && (r.ProtoMajor > 1 || r.Context().Err() != nil) { // HTTP/2 has no body that is malformed
 		return fmt.Errorf("body cannot be read: %w: %w", dialect.ErrClientGone, err)
@@ -183,20 +183,20 @@ func (l *lines) Broken(err error) error {
 	return body.BodyError(err)
 }
 
-// Take takes bytes, in which lines begin and end anywhere.
-func (l *lines) Take(b []byte) (protocol.Progress, error) {
+// Feed takes bytes, in which lines begin and end anywhere.
+func (l *lines) Feed(b []byte) (protocol.Progress, error) {
 	err := l.stream.Feed(b)
 	n, begun := l.stream.Lines()
 	return protocol.Progress{Whole: n, Begun: begun}, err
 }
 
-// End waits until what was taken is answered.
-func (l *lines) End(err error) error {
+// Complete waits until what was taken is answered.
+func (l *lines) Complete(err error) error {
 	if err == nil {
 		err = l.stream.Message(nil)
 	}
-	err = l.stream.End(live.Ended(l.life.Ctx, err))
-	l.report.Events = l.stream.Stored()
+	err = l.stream.FinishWith(live.EndCause(l.life.Ctx, err))
+	l.report.Events = l.stream.CountStored()
 	if l.over != nil {
 		err = l.over(err)
 	}
@@ -206,7 +206,7 @@ func (l *lines) End(err error) error {
 // Leave ends what the stream has started, where End could not.
 func (l *lines) Leave() {
 	l.unwatch()
-	l.life.End(nil)
+	l.life.Stop(nil)
 	l.stream.Drop(dialect.ErrClientGone)
 	_ = l.stream.Finish(nil) // End has its error
 }

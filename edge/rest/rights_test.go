@@ -98,14 +98,14 @@ func entries(t *testing.T, h *edgetest.House) []entry {
 		}},
 		{name: "a call", send: func(run, line string) string { return callOnce(t, conn, run, line) }},
 		{name: "NATS", nobody: true, send: func(run, line string) string {
-			a := h.Server.Take(t.Context(), edgetest.RunOf(run), postsOf(line), nil)
+			a := h.Server.StorePosts(t.Context(), edgetest.RunOf(run), postsOf(line), nil)
 			if a[0].Refusal != nil {
 				return a[0].Refusal.Code
 			}
 			return ""
 		}},
 		{name: "NATS beside others", before: 1, nobody: true, send: func(run, line string) string {
-			a := h.Server.Take(t.Context(), edgetest.RunOf(run), postsOf(aDelta, line), nil)
+			a := h.Server.StorePosts(t.Context(), edgetest.RunOf(run), postsOf(aDelta, line), nil)
 			if a[1].Refusal != nil {
 				return a[1].Refusal.Code
 			}

@@ -149,7 +149,7 @@ func TestBodiesCostTheirSize(t *testing.T) {
 func TestBombsLeaveRoom(t *testing.T) {
 	var held atomic.Int64
 	h := edgetest.NewHouse(t, func(c *edge.Config) { c.Hooks.BodyBytes = held.Store })
-	bomb := edgetest.Gzipped(t, strings.Repeat("\n", 8<<20-len(edgetest.GoodLine))+edgetest.GoodLine)
+	bomb := edgetest.Gzip(t, strings.Repeat("\n", 8<<20-len(edgetest.GoodLine))+edgetest.GoodLine)
 	var wg sync.WaitGroup
 	grown := heapPeak(func() {
 		for range 200 {
@@ -165,7 +165,7 @@ func TestBombsLeaveRoom(t *testing.T) {
 				}
 			})
 		}
-		if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.Gzipped(t, edgetest.GoodLine), edgetest.TenantHeader, "modest", "Content-Encoding", "gzip"); a.Status != 200 {
+		if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.Gzip(t, edgetest.GoodLine), edgetest.TenantHeader, "modest", "Content-Encoding", "gzip"); a.Status != 200 {
 			t.Errorf("another tenant: %d %s", a.Status, a.Body)
 		}
 		wg.Wait()

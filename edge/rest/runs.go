@@ -48,7 +48,7 @@ func (a *API) createRun(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	state, first, err := in.begin()
+	state, first, err := in.firstEvent()
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (a *API) putRun(c *protocol.Call) error {
 	if in.RunID != nil && *in.RunID != key.Run {
 		return fmt.Errorf("run_id is not that of the path: %w", dialect.ErrBadRequest)
 	}
-	state, first, err := in.begin()
+	state, first, err := in.firstEvent()
 	if err != nil {
 		return err
 	}
@@ -118,9 +118,9 @@ func (a *API) beginRun(c *protocol.Call, state schema.RunState, first schema.Eve
 	return err
 }
 
-// begin returns the first event. A run with a planning gate plans first (native §3.5): with "required"
-// it then waits for approval, with "preview" it goes on.
-func (in *newRun) begin() (schema.RunState, schema.Event, error) {
+// firstEvent returns the first event. A run with a planning gate plans first (native §3.5): with "required" it
+// then waits for approval, with "preview" it goes on.
+func (in *newRun) firstEvent() (schema.RunState, schema.Event, error) {
 	payload := struct {
 		State        schema.RunState `json:"state"`
 		Reason       *string         `json:"reason"`

@@ -17,22 +17,23 @@ import (
 	"agentstream/schema"
 )
 
-// Take does for posts what ingest does for a request, in their order: a post whose events fit one pack is stored
-// whole or not at all, a larger one as ingest has it. A refusal of one is no matter of the others, but for that of
-// what is over the tenant's limit, which is that of all that come behind it. It adds an answer for each to answers. Posts that fit one
-// pack are stored at once, which saves most of what each of them would cost. Whoever calls it has made sure that
-// the sender may write to the tenant's runs. It keeps nothing of posts.
-func (a *API) Take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+// StorePosts does for posts what ingest does for a request, in their order: a post whose events fit one pack is
+// stored whole or not at all, a larger one as ingest has it. A refusal of one is no matter of the others, but
+// for that of what is over the tenant's limit, which is that of all that come after it. It adds an answer for
+// each to answers. Posts that fit one pack are stored at once, which saves most of what each of them would
+// cost. The caller has made sure that the sender may write to the tenant's runs. It keeps nothing of posts.
+func (a *API) StorePosts(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
 	from := auth.Caller{Tenant: key.Tenant, Scopes: auth.ScopeWrite} // NATS knows no more of the sender
-	return a.take(&taking{a: a, ctx: ctx, from: &from, key: key, posts: posts}, answers)
+	return a.storePosts(&taking{a: a, ctx: ctx, from: &from, key: key, posts: posts}, answers)
 }
 
 // Lines is Take for lines of a client, whose commands are taken as ingest has it. Their events have been counted against the limits of its tenant.
 func (a *API) Lines(ctx context.Context, from *auth.Caller, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer {
-	return a.take(&taking{a: a, ctx: ctx, from: from, key: key, posts: posts, lines: true, patient: patient}, answers)
+	return a.storePosts(&taking{a: a, ctx: ctx, from: from, key: key, posts: posts, lines: true, patient: patient}, answers)
 }
 
-func (a *API) take(t *taking, answers []producers.Answer) (all []producers.Answer) {
+// storePosts is StorePosts and Lines: what they have in common.
+func (a *API) storePosts(t *taking, answers []producers.Answer) (all []producers.Answer) {
 	before, posts := len(answers), t.posts
 	for range posts {
 		answers = append(answers, producers.Answer{})
@@ -43,7 +44,7 @@ func (a *API) take(t *taking, answers []producers.Answer) (all []producers.Answe
 	defer func() {
 		in.Events = t.events
 		if v := recover(); v != nil {
-			t.panicked(v)
+			t.refuseAll(v)
 			all = answers
 		}
 	}()
@@ -224,8 +225,8 @@ func (t *taking) reset() {
 	t.events, t.count, t.size = t.events[:0], 0, 0
 }
 
-// waits reports whether post i has events that are not stored yet.
-func (t *taking) waits(i int) bool { return t.answers[i].Events > 0 && t.answers[i].First == 0 }
+// isWaiting reports whether post i has events that are not stored yet.
+func (t *taking) isWaiting(i int) bool { return t.answers[i].Events > 0 && t.answers[i].First == 0 }
 
 // store appends events, which are those that wait of the posts i … end-1, and answers these. What the log refuses
 // for the sake of one post is stored without it. Trouble of another kind ends the taking: what was sent later
@@ -233,7 +234,7 @@ func (t *taking) waits(i int) bool { return t.answers[i].Events > 0 && t.answers
 func (t *taking) store(i, end int, events []schema.Event, opt producers.AppendOptions) {
 	opt.Patient = t.patient
 	for opt.Within = t.a.cfg.LogTimeout; len(events) > 0; {
-		for !t.waits(i) {
+		for !t.isWaiting(i) {
 			i++
 		}
 		if t.trouble {
@@ -242,19 +243,19 @@ func (t *taking) store(i, end int, events []schema.Event, opt producers.AppendOp
 		}
 		receipt, err := t.a.cfg.Appender.Append(t.ctx, t.key, events, opt)
 		if err == nil {
-			t.stored(i, end, len(events), receipt)
+			t.answerStored(i, end, len(events), receipt)
 			return
 		}
 		single := t.answers[i].Events == len(events)
 		t.trouble = !ofOnePost(err)
 		if single || t.trouble {
-			t.refuse(i, end, located(err, t.posts[i].Body))
+			t.refuse(i, end, locateLine(err, t.posts[i].Body))
 			return
 		}
 		bad, before := t.culprit(i, events, err)
 		if before == 0 {
 			events = events[t.answers[i].Events:]
-			t.refuse(i, i+1, located(err, t.posts[i].Body))
+			t.refuse(i, i+1, locateLine(err, t.posts[i].Body))
 			continue
 		}
 		t.store(i, bad, events[:before], opt)
@@ -273,7 +274,7 @@ func (t *taking) culprit(i int, events []schema.Event, err error) (post, before 
 	}
 	for {
 		n := t.answers[i].Events
-		if t.waits(i) {
+		if t.isWaiting(i) {
 			if before+n > bad && (told || before > 0) {
 				return i, before
 			}
@@ -290,15 +291,15 @@ func ofOnePost(err error) bool {
 	return reason != dialect.ReasonClientGone && ends.OutcomeOf(reason).Status < http.StatusInternalServerError
 }
 
-// stored answers the posts i … end-1 that wait. Those of several are in one pack, and so without a gap.
-func (t *taking) stored(i, end, events int, receipt producers.Receipt) {
+// answerStored answers the posts i … end-1 that wait. Those of several are in one pack, and so without a gap.
+func (t *taking) answerStored(i, end, events int, receipt producers.Receipt) {
 	if h := t.a.cfg.Hooks.Ingested; h != nil && !receipt.Replayed {
 		h(events)
 	}
 	next := receipt.First
 	for ; i < end; i++ {
 		a := &t.answers[i]
-		if !t.waits(i) {
+		if !t.isWaiting(i) {
 			continue
 		}
 		a.First, a.Last, a.Root, a.Replayed = next, next+schema.Seq(a.Events)-1, receipt.Root, receipt.Replayed
@@ -327,7 +328,7 @@ func (t *taking) refuse(i, end int, err error) {
 	}
 }
 
-// panicked answers what a panic has left: one event must not end the process.
-func (t *taking) panicked(v any) {
+// refuseAll answers what a panic has left: one event must not end the process.
+func (t *taking) refuseAll(v any) {
 	t.refuse(0, len(t.posts), fmt.Errorf("%w: %v\n%s", ends.ErrPanic, v, debug.Stack()))
 }

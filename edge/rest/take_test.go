@@ -80,7 +80,7 @@ func TestTakeAnswersAsHTTPDoes(t *testing.T) {
 		"two lanes seq": {"new", `[{"type":"text.delta","seq":1,"payload":{"text":"a"}},{"type":"text.delta","child_id":"c","seq":2,"payload":{"text":"a"}}]`, 413},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := s.Take(t.Context(), edgetest.RunOf(tt.run), postsOf(tt.body), nil)
+			got := s.StorePosts(t.Context(), edgetest.RunOf(tt.run), postsOf(tt.body), nil)
 			if len(got) != 1 {
 				t.Fatalf("%d answers", len(got))
 			}
@@ -120,7 +120,7 @@ func TestTakeStoresTogether(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	events := 0
 	s := serverBeside(h, func(c *edge.Config) { c.Hooks.Ingested = func(n int) { events += n } })
-	got := s.Take(t.Context(), edgetest.RunOf("run"), postsOf(aDelta, aDelta+"\n"+aDelta, "nothing", "["+aDelta+"]", aDelta), make([]producers.Answer, 1))
+	got := s.StorePosts(t.Context(), edgetest.RunOf("run"), postsOf(aDelta, aDelta+"\n"+aDelta, "nothing", "["+aDelta+"]", aDelta), make([]producers.Answer, 1))
 	var all []string
 	for _, a := range got[1:] {
 		all = append(all, fate(a))
@@ -135,7 +135,7 @@ func TestTakeStoresTogether(t *testing.T) {
 	}
 	// More than a pack takes.
 	many := postsOf(strings.Repeat(aDelta+"\n", schema.MaxPackEvents-1), aDelta, aDelta, strings.Repeat(aDelta+"\n", 2*schema.MaxPackEvents), aDelta)
-	got = s.Take(t.Context(), edgetest.RunOf("long"), many, nil)
+	got = s.StorePosts(t.Context(), edgetest.RunOf("long"), many, nil)
 	next := schema.Seq(1)
 	for i, a := range got {
 		if a.Refusal != nil || a.First != next || int(a.Last-a.First)+1 != a.Events {
@@ -147,7 +147,7 @@ func TestTakeStoresTogether(t *testing.T) {
 		t.Errorf("%d packs, %d is next", n, next)
 	}
 	large := `{"type":"custom.x","payload":{"x":"` + strings.Repeat("x", 300<<10) + `"}}`
-	got = s.Take(t.Context(), edgetest.RunOf("large"), postsOf(large, large, large, aDelta), nil)
+	got = s.StorePosts(t.Context(), edgetest.RunOf("large"), postsOf(large, large, large, aDelta), nil)
 	if n := packsOf(h, "large"); n != 2 || fate(got[3]) != "4-4 of 1, again false" {
 		t.Errorf("%d packs, %s", n, fate(got[3]))
 	}
@@ -217,7 +217,7 @@ func TestTakeStopsAtTrouble(t *testing.T) {
 	h.Log.Down.Store(true)
 	posts := postsOf(aDelta, "nothing", aDelta, `{"type":"text.delta","child_id":"c","payload":{"text":"a"}}`)
 	posts = append(posts, producers.Post{Body: []byte(aDelta), Keys: []string{"k"}})
-	got := s.Take(t.Context(), edgetest.RunOf("run"), posts, nil)
+	got := s.StorePosts(t.Context(), edgetest.RunOf("run"), posts, nil)
 	for i, a := range got {
 		want := 503
 		if i == 1 {
@@ -228,7 +228,7 @@ func TestTakeStopsAtTrouble(t *testing.T) {
 		}
 	}
 	h.Log.Down.Store(false)
-	if got = s.Take(t.Context(), edgetest.RunOf("run"), posts[:1], got[:0]); fate(got[0]) != "1-1 of 1, again false" {
+	if got = s.StorePosts(t.Context(), edgetest.RunOf("run"), posts[:1], got[:0]); fate(got[0]) != "1-1 of 1, again false" {
 		t.Errorf("afterwards: %s", fate(got[0]))
 	}
 }
@@ -237,7 +237,7 @@ func TestTakeRepeatsAndConditions(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	s := serverBeside(h)
 	one := func(p producers.Post) string {
-		return fate(s.Take(t.Context(), edgetest.RunOf("run"), []producers.Post{p}, nil)[0])
+		return fate(s.StorePosts(t.Context(), edgetest.RunOf("run"), []producers.Post{p}, nil)[0])
 	}
 	post := producers.Post{Body: []byte(aDelta), Keys: []string{"k"}}
 	if got := one(post) + "; " + one(post); got != "1-1 of 1, again false; 1-1 of 1, again true" {
@@ -277,7 +277,7 @@ func TestTakeOutlivesAPanic(t *testing.T) {
 	}
 	s := serverBeside(h, func(c *edge.Config) { c.Appender = app })
 	for range 2 {
-		got := s.Take(t.Context(), edgetest.RunOf("run"), postsOf("nothing", aDelta, aDelta), nil)
+		got := s.StorePosts(t.Context(), edgetest.RunOf("run"), postsOf("nothing", aDelta, aDelta), nil)
 		if len(got) != 3 || got[0].Refusal.Status != 400 || fate(got[1]) != "500 20099 INTERNAL: internal error" || fate(got[2]) != fate(got[1]) {
 			t.Errorf("%d answers: %s", len(got), fate(got[len(got)-1]))
 		}
@@ -310,7 +310,7 @@ func TestRefusalNumbersAreDocumented(t *testing.T) {
 		used[r.Number] = true
 	}
 	none := serverBeside(h, func(c *edge.Config) { c.IngestLimit.Events = 1 })
-	r := none.Take(t.Context(), edgetest.RunOf("run"), postsOf(aDelta, aDelta), nil)[1].Refusal
+	r := none.StorePosts(t.Context(), edgetest.RunOf("run"), postsOf(aDelta, aDelta), nil)[1].Refusal
 	if got := fmt.Sprintf("%d %s", r.Status, r.Code); documented[r.Number] != got || used[r.Number] {
 		t.Errorf("over a limit: %d is %s, documented as %s", r.Number, got, documented[r.Number])
 	}

@@ -55,7 +55,7 @@ func (src Source) Walk(ctx context.Context, hub *fanout.Hub, after, through sche
 				}
 				if src.Child != "" {
 					var mine bool
-					if r, mine = own.Take(r); !mine {
+					if r, mine = own.Renumber(r); !mine {
 						continue
 					}
 				}
@@ -74,7 +74,9 @@ type OwnNumbers struct {
 	ended bool       // the child's last lifecycle is final
 }
 
-func (o *OwnNumbers) Take(r schema.Record) (schema.Record, bool) {
+// Renumber returns a record of the child with the child's own number, and false for one that is not the
+// child's.
+func (o *OwnNumbers) Renumber(r schema.Record) (schema.Record, bool) {
 	if string(r.Child) != o.Child {
 		return r, false
 	}
@@ -139,7 +141,7 @@ func (t *Tail) Next(ctx context.Context, yield func(schema.Record) error) (ended
 			}
 			if t.own != nil {
 				var mine bool
-				if r, mine = t.own.Take(r); !mine || r.Seq <= t.skip {
+				if r, mine = t.own.Renumber(r); !mine || r.Seq <= t.skip {
 					continue
 				}
 			}
@@ -188,7 +190,7 @@ func (rs *Runs) where(ctx context.Context, src Source, head schema.Head) (Positi
 			if err != nil {
 				return Position{}, err
 			}
-			own.Take(r)
+			own.Renumber(r)
 		}
 	}
 	if own.n == 0 {

@@ -37,8 +37,9 @@ func (rs *Runs) Lanes() *fair.Lanes {
 	return fair.NewLanes(AtOnce(), rs.Slots.Cores())
 }
 
-// Begin counts a request as short, for which long reads make room, until end is called. The context is for what it does.
-func (rs *Runs) Begin(ctx context.Context) (short context.Context, end func()) {
+// MarkShort counts a request as short, for which long reads make room, until end is called. The context is for
+// what it does.
+func (rs *Runs) MarkShort(ctx context.Context) (short context.Context, end func()) {
 	m := new(fair.Mark)
 	rs.Slots.Cores().Begin(m)
 	return fair.WithMark(ctx, m), m.End

@@ -43,7 +43,7 @@ func (f *Folder) Add(out []Out, r schema.Record) []Out {
 	if !f.Filter.Match(r) {
 		return out
 	}
-	if f.Drop > DropNothing && f.spared(r) {
+	if f.Drop > DropNothing && f.isSpared(r) {
 		out = f.Flush(out)
 		if f.hole == nil {
 			f.hole = &hole{first: r.Seq}
@@ -63,7 +63,8 @@ func (f *Folder) Add(out []Out, r schema.Record) []Out {
 	return f.show(out, show(r, f.Last+1))
 }
 
-func (f *Folder) spared(r schema.Record) bool {
+// isSpared reports whether a record is one that is left out.
+func (f *Folder) isSpared(r schema.Record) bool {
 	return r.IsDelta() && (f.Drop == DropDeltas || string(r.Type) == schema.TypeReasoningDelta)
 }
 

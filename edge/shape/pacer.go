@@ -79,9 +79,8 @@ func (p *Pacer) Due() (at time.Time, ok bool) {
 	return p.earliest(), len(p.spans) > 0
 }
 
-// Settled is the seq up to which everything was shown or is hidden, given that records up to seen
-// were added.
-func (p *Pacer) Settled(seen schema.Seq) schema.Seq {
+// Watermark is the seq up to which everything was shown or is hidden, given that records up to seen were added.
+func (p *Pacer) Watermark(seen schema.Seq) schema.Seq {
 	if len(p.spans) > 0 {
 		return p.spans[0].from - 1
 	}

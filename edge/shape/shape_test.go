@@ -263,7 +263,7 @@ func TestDroppedIsSeen(t *testing.T) {
 		if lost != f.Lost || lost != want || lost+covered != len(rs) {
 			t.Fatalf("level %d: gaps of %d, counted %d, want %d; %d covered of %d", level, lost, f.Lost, want, covered, len(rs))
 		}
-		last := outs[len(outs)-1].Dropped(f.Lost)
+		last := outs[len(outs)-1].WithDropped(f.Lost)
 		e, err := schema.DecodeLine(last.Line)
 		if err != nil {
 			t.Fatal(err)
@@ -417,7 +417,7 @@ func TestPacerKeepsTheRate(t *testing.T) {
 				t.Fatalf("control event %d waits", seq)
 			}
 			note(before, was)
-			if got := p.Settled(seq); got > seq || len(outs) > 0 && got < outs[len(outs)-1].Seq {
+			if got := p.Watermark(seq); got > seq || len(outs) > 0 && got < outs[len(outs)-1].Seq {
 				t.Fatalf("settled at %d of %d", got, seq)
 			}
 		}

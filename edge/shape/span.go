@@ -152,9 +152,9 @@ func gap(r schema.Record, first schema.Seq, n int) Out {
 	return Out{Record: scan(line, r), First: at.Seq, From: at.Seq, Spared: true}
 }
 
-// Dropped adds the number of events that this client did not get to the payload of a final lifecycle
+// WithDropped adds the number of events that this client did not get to the payload of a final lifecycle
 // (native §4 R4).
-func (o Out) Dropped(n int) Out {
+func (o Out) WithDropped(n int) Out {
 	payload := o.Payload()
 	if n == 0 || len(payload) < 2 {
 		return o

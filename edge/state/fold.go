@@ -40,7 +40,7 @@ func (c *Cache) Fold(ctx context.Context, key schema.RunKey, through schema.Seq,
 			return err
 		}
 	}
-	if err := f.bound(); err != nil {
+	if err := f.checkSize(); err != nil {
 		return err
 	}
 	err = fn(f)
@@ -48,8 +48,8 @@ func (c *Cache) Fold(ctx context.Context, key schema.RunKey, through schema.Seq,
 	return err
 }
 
-func (f *Folded) take(r schema.Record) error {
-	if err := f.bound(); err != nil {
+func (f *Folded) feed(r schema.Record) error {
+	if err := f.checkSize(); err != nil {
 		return err
 	}
 	f.body = nil
@@ -71,8 +71,8 @@ func (f *Folded) skip(_, first, through schema.Seq) (reader, schema.Seq) {
 func (f *Folded) copy() reader { return nil }
 func (f *Folded) size() int    { return f.Fold.Size() + len(f.body) }
 
-// bound makes a fold light that is too large, and refuses one that is too large even so.
-func (f *Folded) bound() error {
+// checkSize makes a fold light that is too large, and refuses one that is too large even so.
+func (f *Folded) checkSize() error {
 	if f.Fold.Size() > f.each && !f.Fold.Light() {
 		f.Fold.Lighten()
 	}
@@ -141,7 +141,7 @@ func (c *Cache) Snapshot(ctx context.Context, key schema.RunKey, through schema.
 
 // anew folds a source from its beginning, for one request.
 func (c *Cache) anew(ctx context.Context, src runs.Source, through schema.Seq) (schema.Event, error) {
-	p, err := c.begin(ctx, src.Key.Tenant, nil)
+	p, err := c.acquirePass(ctx, src.Key.Tenant, nil)
 	if err != nil {
 		return schema.Event{}, err
 	}

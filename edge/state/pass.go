@@ -22,8 +22,8 @@ type pass struct {
 // errHurry ends the wait among reads.
 var errHurry = errors.New("a command waits for this")
 
-// begin waits until a tenant may read history for what is asked. The caller releases the pass.
-func (c *Cache) begin(ctx context.Context, tenant string, e *reading) (*pass, error) {
+// acquirePass waits until a tenant may read history for what is asked. The caller releases the pass.
+func (c *Cache) acquirePass(ctx context.Context, tenant string, e *reading) (*pass, error) {
 	p := &pass{c: c, e: e, tenant: tenant, ctx: ctx}
 	p.wait, p.end = context.WithCancelCause(ctx)
 	if e != nil && !fair.IsCommand(ctx) {

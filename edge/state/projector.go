@@ -13,14 +13,14 @@ import (
 	"agentstream/schema"
 )
 
-// projector is a dialect's reader of a run.
-type projector struct {
+// cappedProjector is a dialect's reader of a run, whose size is bounded.
+type cappedProjector struct {
 	dialect.Stateful
 	none dialect.Stateful // fed nothing
 	each int
 }
 
-func (p projector) take(r schema.Record) error {
+func (p cappedProjector) feed(r schema.Record) error {
 	err := p.Project(nil, r)
 	if err == nil && r.Seq%checkpointApart == 0 && p.Size() > p.each {
 		err = schema.ErrTooLarge
@@ -32,18 +32,20 @@ func (p projector) take(r schema.Record) error {
 }
 
 // skip begins with what is left of a run. Nothing is left out of the middle.
-func (p projector) skip(pos, first, through schema.Seq) (reader, schema.Seq) {
+func (p cappedProjector) skip(pos, first, through schema.Seq) (reader, schema.Seq) {
 	switch {
 	case first > through:
 		return nil, 0
 	case pos == 0:
 		return p, first - 1
 	}
-	return projector{p.none, p.none, p.each}.copy(), 0
+	return cappedProjector{p.none, p.none, p.each}.copy(), 0
 }
 
-func (p projector) copy() reader { return projector{p.For(dialect.Request{}), p.none, p.each} }
-func (p projector) size() int    { return p.Size() }
+func (p cappedProjector) copy() reader {
+	return cappedProjector{p.For(dialect.Request{}), p.none, p.each}
+}
+func (p cappedProjector) size() int { return p.Size() }
 
 // Projector returns a projector of the caller's own that was fed a run up to through, which must exist. The error wraps
 // fanout.ErrExpired when that is before what is kept.
@@ -65,7 +67,7 @@ func (c *Cache) Projector(ctx context.Context, key schema.RunKey, d dialect.Dial
 	}
 	at := e.before(through)
 	if at.r == nil {
-		at.r = projector{none, none, c.each}
+		at.r = cappedProjector{none, none, c.each}
 	}
 	if at.seq < through {
 		at.r, err = c.advance(ctx, e, at.r.copy(), at.seq, through)
@@ -73,7 +75,7 @@ func (c *Cache) Projector(ctx context.Context, key schema.RunKey, d dialect.Dial
 			return nil, err
 		}
 	}
-	return at.r.(projector).For(req), nil
+	return at.r.(cappedProjector).For(req), nil
 }
 
 // Found is where a frame is, and how a client that has it goes on.
@@ -109,7 +111,7 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	if at.Later { // which may be the whole of a long run, when it never comes
 		through = head.Last
 	}
-	turn, err := c.begin(ctx, key.Tenant, nil)
+	turn, err := c.acquirePass(ctx, key.Tenant, nil)
 	if err != nil {
 		return Found{}, err
 	}
@@ -131,7 +133,7 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 			return Found{}, ProjectError(r, err)
 		}
 		if at.Place.Seq > 0 {
-			return foundAt(at.Place, p, from, frames.List), nil
+			return resultAt(at.Place, p, from, frames.List), nil
 		}
 		for i, f := range frames.List {
 			if string(f.Token) != at.Token {
@@ -165,7 +167,7 @@ func (c *Cache) Skip(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	if err != nil {
 		return Found{}, err
 	}
-	turn, err := c.begin(ctx, key.Tenant, nil)
+	turn, err := c.acquirePass(ctx, key.Tenant, nil)
 	if err != nil {
 		return Found{}, err
 	}
@@ -194,8 +196,8 @@ func (c *Cache) Skip(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	return Found{}, &ends.PositionError{Last: last, Err: fmt.Errorf("%d frames more than there are: %w", n, fanout.ErrFuture)}
 }
 
-// foundAt returns a place among the frames of its record, of which p was sent last.
-func foundAt(at dialect.Place, p dialect.Stateful, from schema.Seq, list []dialect.Frame) Found {
+// resultAt returns a position among the frames of its record, of which p was sent last.
+func resultAt(at dialect.Place, p dialect.Stateful, from schema.Seq, list []dialect.Frame) Found {
 	n := sort.Search(len(list), func(i int) bool { return list[i].Slot > at.Slot })
 	f := Found{Seq: at.Seq, Index: n, P: p}
 	if n == 0 || !list[n-1].Again {

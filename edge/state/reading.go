@@ -15,8 +15,8 @@ import (
 
 // reader is what a run is fed to, record by record.
 type reader interface {
-	// take takes the next record. A reader that wraps errUnfed into the error is good for nothing any more.
-	take(r schema.Record) error
+	// feed takes the next record. A reader that wraps errUnfed into the error is good for nothing any more.
+	feed(r schema.Record) error
 	// skip records that what was between pos and first is no longer kept. It returns the reader that goes on: this one
 	// behind a place that is not 0, or one that was fed nothing, from 0; nil when there is none up to through.
 	skip(pos, first, through schema.Seq) (next reader, from schema.Seq)
@@ -100,7 +100,7 @@ func (e *reading) before(through schema.Seq) (best checkpoint) {
 // that was fed, another one when what follows pos has expired and so r is of no use. What was read before an error
 // stays, or nobody would get through a run that takes longer than a request.
 func (c *Cache) advance(ctx context.Context, e *reading, r reader, pos, through schema.Seq) (reader, error) {
-	p, err := c.begin(ctx, e.key.run.Tenant, e)
+	p, err := c.acquirePass(ctx, e.key.run.Tenant, e)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (c *Cache) feed(ctx context.Context, e *reading, p *pass, r reader, pos *sc
 		if e.origin == nil {
 			e.origin, e.first, e.checked = bytes.Clone(rec.Line), rec.Seq, time.Now()
 		}
-		if err := r.take(rec); err != nil {
+		if err := r.feed(rec); err != nil {
 			return err
 		}
 		*pos = rec.Seq
@@ -178,7 +178,7 @@ func (c *Cache) renew(ctx context.Context, e *reading) error {
 	if e.newest.r == nil || time.Since(e.checked) < fresh {
 		return nil
 	}
-	same, err := c.beginsAlike(ctx, e)
+	same, err := c.isSameStart(ctx, e)
 	switch {
 	case err != nil:
 		return err
@@ -193,8 +193,8 @@ func (c *Cache) renew(ctx context.Context, e *reading) error {
 // forget drops what was read, so that the run is read again.
 func (e *reading) forget() { e.points, e.newest, e.origin = nil, checkpoint{}, nil }
 
-// beginsAlike reports whether the first record that is kept of the run is still the one that was read.
-func (c *Cache) beginsAlike(ctx context.Context, e *reading) (bool, error) {
+// isSameStart reports whether the first record that is kept of the run is still the one that was read.
+func (c *Cache) isSameStart(ctx context.Context, e *reading) (bool, error) {
 	if e.origin == nil {
 		return false, nil
 	}

@@ -28,8 +28,8 @@ type Duplex struct {
 // duplexRead is how much of a body is read at once where its reader asks for less, in bytes.
 const duplexRead = 1 << 10
 
-// Duplexes reports whether OpenDuplex can take a request over.
-func Duplexes(w http.ResponseWriter, r *http.Request) bool {
+// CanDuplex reports whether OpenDuplex can take a request over.
+func CanDuplex(w http.ResponseWriter, r *http.Request) bool {
 	_, ok := w.(http.Hijacker)
 	return ok && r.ProtoMajor == 1 && r.ProtoMinor == 1 && r.TLS == nil && len(r.TransferEncoding) == 1
 }
@@ -149,9 +149,9 @@ const (
 	leftTime = 500 * time.Millisecond
 )
 
-// End ends the answer, and closes the connection; err is why the answer breaks off, nil is its end. It returns an error when the
-// end did not get through.
-func (d *Duplex) End(err error) error {
+// CloseWith ends the answer, and closes the connection; err is why the answer breaks off, nil is its end. It
+// returns an error when the end did not get through.
+func (d *Duplex) CloseWith(err error) error {
 	if err == nil {
 		err = d.send([]byte("0\r\n\r\n"))
 	}

@@ -16,8 +16,8 @@ type Encoding struct {
 	Seal func(buf []byte) []byte
 }
 
-// Begin returns an empty buffer in dst's memory, with its room.
-func (e *Encoding) Begin(dst []byte) []byte {
+// Reset returns an empty buffer in dst's memory, with its headroom.
+func (e *Encoding) Reset(dst []byte) []byte {
 	dst = dst[:0]
 	for range e.Room {
 		dst = append(dst, 0)
@@ -25,8 +25,8 @@ func (e *Encoding) Begin(dst []byte) []byte {
 	return dst
 }
 
-// End seals a buffer that Begin gave; nil when nothing was appended to it.
-func (e *Encoding) End(buf []byte) []byte {
+// Finish seals a buffer that Reset gave; nil when nothing was appended to it.
+func (e *Encoding) Finish(buf []byte) []byte {
 	if len(buf) == e.Room {
 		return nil
 	}

@@ -36,14 +36,14 @@ func NewResponse(name string, w io.Writer, rc *http.ResponseController, timeout 
 func (r *Response) Write(b []byte) (n int, err error) {
 	for len(b) > 0 {
 		part := b[:min(len(b), Chunk)]
-		if err := r.Begin(); err != nil {
+		if err := r.ArmDeadline(); err != nil {
 			return n, err
 		}
 		m, err := r.w.Write(part)
 		n += m
 		r.written += int64(m)
 		if err != nil {
-			return n, r.Failed(err)
+			return n, r.WriteError(err)
 		}
 		r.took()
 		b = b[len(part):]
@@ -53,11 +53,11 @@ func (r *Response) Write(b []byte) (n int, err error) {
 
 // Flush pushes what was written to the client, and rests.
 func (r *Response) Flush() error {
-	if err := r.Begin(); err != nil {
+	if err := r.ArmDeadline(); err != nil {
 		return err
 	}
 	if err := r.rc.Flush(); err != nil {
-		return r.Failed(err)
+		return r.WriteError(err)
 	}
 	r.took()
 	return r.Rest()
@@ -73,15 +73,15 @@ func (r *Response) Slowest() time.Duration {
 	return d
 }
 
-// Begin sets the deadline for what is written next.
-func (r *Response) Begin() error {
+// ArmDeadline sets the deadline for what is written next.
+func (r *Response) ArmDeadline() error {
 	r.until = time.Now().Add(r.timeout)
 	err := r.rc.SetWriteDeadline(r.until)
 	if err != nil && errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("%s: write deadline: %w", r.name, err)
 	}
 	if err != nil {
-		return r.Failed(err)
+		return r.WriteError(err)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (r *Response) Begin() error {
 // stream.
 func (r *Response) Rest() error {
 	if err := r.rc.SetWriteDeadline(time.Time{}); err != nil {
-		return r.Failed(err)
+		return r.WriteError(err)
 	}
 	return nil
 }
@@ -102,9 +102,9 @@ func (r *Response) Count() int64 {
 	return n
 }
 
-// Failed returns what an error of a write means: a client that is slow, or one that is gone. HTTP/2 resets
+// WriteError returns what an error of a write means: a client that is slow, or one that is gone. HTTP/2 resets
 // the stream when the deadline passes and reports only that it is closed.
-func (r *Response) Failed(err error) error {
+func (r *Response) WriteError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(r.until) {
 		return fmt.Errorf("%s: write: %w", r.name, dialect.ErrSlowClient)
 	}

@@ -21,9 +21,9 @@ type Sink interface {
 	Flush() (int64, error)
 	// KeepAlive shows the client a sign of life that is no frame.
 	KeepAlive() error
-	// End sends the last words in the transport's own terms and releases everything. Nothing may be
+	// CloseWith sends the last words in the transport's own terms and releases everything. Nothing may be
 	// called after it. An error says that the word did not get through.
-	End(e End) error
+	CloseWith(e End) error
 }
 
 // Notice is the time between the sign that a node goes away, which who watches its health gets, and the end of its first stream. Clients
@@ -75,8 +75,8 @@ func (e End) Text() string {
 
 // Own returns the connection itself of one that was taken over from the HTTP server, where something stands before it.
 func Own(c net.Conn) net.Conn {
-	if before, ok := c.(interface{ Take() net.Conn }); ok {
-		return before.Take()
+	if before, ok := c.(interface{ Detach() net.Conn }); ok {
+		return before.Detach()
 	}
 	return c
 }

@@ -49,11 +49,11 @@ func TestEncoding(t *testing.T) {
 	}{
 		{plain, nil, ""}, {plain, []string{"a", "b"}, "ab"}, {framed, nil, ""}, {framed, []string{"a"}, "<<<a"},
 	} {
-		buf := c.e.Begin([]byte("old"))
+		buf := c.e.Reset([]byte("old"))
 		for _, text := range c.texts {
 			buf = c.e.Append(buf, dialect.Frame{Data: []byte(text)})
 		}
-		if got := c.e.End(buf); string(got) != c.want || (got == nil) != (c.want == "") {
+		if got := c.e.Finish(buf); string(got) != c.want || (got == nil) != (c.want == "") {
 			t.Errorf("%d frames: %q, want %q", len(c.texts), got, c.want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestDuplex(t *testing.T) {
 	for name, why := range map[string]error{"whole": nil, "cut": errors.New("cut")} {
 		t.Run(name, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if !transport.Duplexes(w, r) {
+				if !transport.CanDuplex(w, r) {
 					t.Error("it cannot be taken over")
 					return
 				}
@@ -134,7 +134,7 @@ func TestDuplex(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				_ = d.End(why)
+				_ = d.CloseWith(why)
 			}))
 			defer srv.Close()
 			body, sent := io.Pipe()
@@ -163,7 +163,7 @@ func TestDuplex(t *testing.T) {
 		})
 	}
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x"))
-	if transport.Duplexes(httptest.NewRecorder(), r) {
+	if transport.CanDuplex(httptest.NewRecorder(), r) {
 		t.Error("a response without a connection can be taken over")
 	}
 }

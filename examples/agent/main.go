@@ -74,7 +74,7 @@ func speak(ctx context.Context, run *producers.Run) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return errors.Join(message.End("end_turn", nil), turn.End("end_turn"), run.Done(ctx))
+	return errors.Join(message.End("end_turn", nil), turn.End("end_turn"), run.Finish(ctx))
 }
 
 // obey waits for a command to cancel the run. It returns with the run, or with ctx.

@@ -91,5 +91,5 @@ func speak(ctx context.Context, events producers.Log) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return errors.Join(message.End("end_turn", nil), turn.End("end_turn"), run.Done(ctx))
+	return errors.Join(message.End("end_turn", nil), turn.End("end_turn"), run.Finish(ctx))
 }

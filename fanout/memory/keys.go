@@ -13,8 +13,8 @@ type Keys struct {
 	m  map[string]producers.KeyRecord
 }
 
-// Begin stores r under id unless there is a record, and returns the one that counts.
-func (k *Keys) Begin(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
+// Claim stores r under id unless there is a record, and returns the one that counts.
+func (k *Keys) Claim(_ context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if have, ok := k.m[id]; ok {

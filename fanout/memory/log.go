@@ -193,8 +193,8 @@ func (l *Log) Newest(_ context.Context, keys []schema.RunKey) (map[schema.RunKey
 	return out, nil
 }
 
-// Lost is signalled by SignalLost.
-func (l *Log) Lost() <-chan struct{} { return l.lost }
+// Losses is signalled by SignalLost.
+func (l *Log) Losses() <-chan struct{} { return l.lost }
 
 // SignalLost reports to readers that copies may have been lost, as a reconnect would.
 func (l *Log) SignalLost() {

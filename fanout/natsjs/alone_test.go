@@ -31,7 +31,7 @@ func alone(t *testing.T, k *testkit.Server) (*natsjs.Log, *pubjs.Log, *nats.Conn
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Stored: func(p schema.Pack, _ bool) { l.Stored(p) }, Missed: l.Missed, Copies: l, Short: true})
+	w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Stored: func(p schema.Pack, _ bool) { l.Deliver(p) }, Missed: l.SignalLoss, Copies: l, Short: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,16 +59,16 @@ func TestConformanceBeside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Missed: l.Missed, Copies: l, Stored: func(p schema.Pack, copied bool) {
+		w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Missed: l.SignalLoss, Copies: l, Stored: func(p schema.Pack, copied bool) {
 			if copied {
 				taken.Add(1)
-				l.Stored(p)
+				l.Deliver(p)
 			}
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Skip(w.Taken)
+		l.Skip(w.ClaimCopy)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(ctx) }()

@@ -77,11 +77,11 @@ func OpenAlone(ctx context.Context, nc, writer *nats.Conn) (*Log, error) {
 	return l, err
 }
 
-// Stored passes a pack to those who watch its run, as its copy would be. It does not block.
-func (l *Log) Stored(p schema.Pack) { l.tail.give(p) }
+// Deliver passes a pack to those who watch its run, as its copy would be. It does not block.
+func (l *Log) Deliver(p schema.Pack) { l.tail.give(p) }
 
-// Missed signals Lost.
-func (l *Log) Missed() { l.tail.signal() }
+// SignalLoss signals Losses.
+func (l *Log) SignalLoss() { l.tail.signal() }
 
 // Run routes live copies until ctx ends.
 func (l *Log) Run(ctx context.Context) error { return l.tail.run(ctx) }
@@ -91,8 +91,8 @@ func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)
 	return l.tail.watch(ctx, key, fn)
 }
 
-// Lost is signalled after a reconnect and after an overflow.
-func (l *Log) Lost() <-chan struct{} { return l.tail.lost }
+// Losses is signalled after a reconnect and after an overflow.
+func (l *Log) Losses() <-chan struct{} { return l.tail.lost }
 
 func (l *Log) run(key schema.RunKey) natskit.Run {
 	return natskit.Run{Key: key, Partitions: l.partitions}

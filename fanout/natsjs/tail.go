@@ -122,7 +122,7 @@ func (t *tail) route(m *nats.Msg) {
 		stored, _ = strconv.ParseUint(v[0], 10, 64)
 	}
 	p, err := schema.ParsePack(m.Subject, m.Header, m.Data, stored)
-	t.copied(p, err, m.Subject, stored)
+	t.deliverCopy(p, err, m.Subject, stored)
 }
 
 // read is route for a copy that was taken off the wire.
@@ -135,10 +135,12 @@ func (t *tail) read(name, header, body []byte) {
 	}
 	subject := schema.LivePrefix + string(name)
 	p, err := schema.ParseCopy(subject, string(header), bytes.Clone(body))
-	t.copied(p, err, subject, p.Head.Stored)
+	t.deliverCopy(p, err, subject, p.Head.Stored)
 }
 
-func (t *tail) copied(p schema.Pack, err error, subject string, stored uint64) {
+// deliverCopy passes the readers of a run the copy of a pack. A copy that cannot be read is of a child: its
+// readers learn the root.
+func (t *tail) deliverCopy(p schema.Pack, err error, subject string, stored uint64) {
 	if err != nil {
 		child, root, ok := schema.ParseChildSubject(schema.StorePrefix + strings.TrimPrefix(subject, schema.LivePrefix))
 		if !ok {

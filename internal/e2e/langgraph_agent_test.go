@@ -48,7 +48,7 @@ func (a *threadAgent) serve(ctx context.Context) error {
 				continue
 			}
 			a.asked[cmd.RequestID()] = string(cmd.Answer())
-			if err = a.run.Answered(ctx, cmd.RequestID(), cmd.Answer()); err == nil && a.answered() {
+			if err = a.run.Answer(ctx, cmd.RequestID(), cmd.Answer()); err == nil && a.answered() {
 				said := "Answers:"
 				for _, id := range []string{"q1", "q2"} {
 					said += " " + a.asked[id]
@@ -148,5 +148,5 @@ func (a *threadAgent) delegates(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.say(work, "me"), lane.Emit(ctx, "custom.note", map[string]int{"x": 1}), work.End("end_turn"), lane.Done(ctx))
+	return errors.Join(a.say(work, "me"), lane.Emit(ctx, "custom.note", map[string]int{"x": 1}), work.End("end_turn"), lane.Finish(ctx))
 }

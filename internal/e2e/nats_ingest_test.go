@@ -54,7 +54,7 @@ func listenOverNATS(t testing.TB, nc *nats.Conn, hooks edge.Hooks) (stop func())
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := pubjs.NewInbox(pubjs.InboxConfig{Log: log, Take: srv.Take, Refuse: srv.Refusal})
+	in, err := pubjs.NewInbox(pubjs.InboxConfig{Log: log, Take: srv.StorePosts, Refuse: srv.Refusal})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func (a *sessionAgent) next(ctx context.Context) (*commands.Command, error) {
 		return nil, err
 	}
 	a.run.Receive(&cmd.Event)
-	return cmd, cmd.Done(ctx)
+	return cmd, cmd.Commit(ctx)
 }
 
 // scripts are what an agent can do, by the first word that it is told.
@@ -195,7 +195,7 @@ func (a *sessionAgent) answer(ctx context.Context, said string) error {
 	}
 	if word == "finish" {
 		a.running = false
-		return a.run.Done(ctx)
+		return a.run.Finish(ctx)
 	}
 	return a.run.Flush(ctx)
 }
@@ -269,7 +269,7 @@ func (a *sessionAgent) long(turn *producers.Turn, _ string) error {
 		}
 		if cmd != nil && cmd.Name == "cancel" {
 			a.run.Receive(&cmd.Event)
-			return errors.Join(cmd.Done(turn.Context()), errEnded, turn.Cancel("interrupted"))
+			return errors.Join(cmd.Commit(turn.Context()), errEnded, turn.Cancel("interrupted"))
 		}
 		if err := m.Text("and on "); err != nil {
 			return err
@@ -334,7 +334,7 @@ func (a *sessionAgent) heard(turn *producers.Turn, ids ...string) (answers map[s
 			return nil, fmt.Errorf("answer %s: %w", cmd.Answer(), err)
 		}
 		answers[cmd.RequestID()] = sent
-		if err := a.run.Answered(turn.Context(), cmd.RequestID(), cmd.Answer()); err != nil {
+		if err := a.run.Answer(turn.Context(), cmd.RequestID(), cmd.Answer()); err != nil {
 			return nil, err
 		}
 	}
@@ -469,7 +469,7 @@ func (a *sessionAgent) child(turn *producers.Turn, rest string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(a.say(work, rest), work.End("end_turn"), lane.Done(ctx)); err != nil {
+	if err := errors.Join(a.say(work, rest), work.End("end_turn"), lane.Finish(ctx)); err != nil {
 		return err
 	}
 	return errors.Join(ended(turn, id, true, "told"), a.tell(turn, "The child has said it."))

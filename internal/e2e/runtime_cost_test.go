@@ -97,7 +97,7 @@ func TestRuntimeCost(t *testing.T) {
 				for _, r := range list {
 					reading.Go(func() {
 						if !r.Until(end) {
-							t.Errorf("%s: %s", runs[i], r.End(0))
+							t.Errorf("%s: %s", runs[i], r.WaitEnd(0))
 						}
 					})
 				}

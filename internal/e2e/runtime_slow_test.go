@@ -62,7 +62,7 @@ func TestRuntimeSlow(t *testing.T) {
 		}
 	}
 	for i, r := range slow {
-		end, want := r.End(2*time.Minute), "reset INTERNAL_ERROR"
+		end, want := r.WaitEnd(2*time.Minute), "reset INTERNAL_ERROR"
 		if i < clients/2 {
 			want = "8 AI_STREAM_BROKEN"
 			last := &runtimev1.StreamScenarioEvent{}
@@ -100,7 +100,7 @@ func waits(t *testing.T, m metis, events string, clients []*edgetest.Raw, deltas
 		for _, r := range clients {
 			reading.Go(func() {
 				if !r.Until(end) {
-					t.Errorf("%s: %s", name, r.End(0))
+					t.Errorf("%s: %s", name, r.WaitEnd(0))
 				}
 				if err := r.Allow(1 << 10); err != nil {
 					t.Error(err)

@@ -37,7 +37,7 @@ const (
 type Config struct {
 	Tables  Tables
 	Heads   Heads
-	Store   Store         // nil: events that are only in an object cannot be read: ErrNoStore
+	Store   ObjectStore   // nil: events that are only in an object cannot be read: ErrNoStore
 	Timeout time.Duration // of one request to Store; default DefaultTimeout
 	Indexes int64         // bytes of cached indexes; default 64 MiB
 }

@@ -43,7 +43,7 @@ type Hooks struct {
 type ArchiverConfig struct {
 	Tables Tables
 	Queue  Queue
-	Store  Store
+	Store  ObjectStore
 	Large  Large  // blobs to archive with their runs; nil: none
 	Base   string // beginning of the URIs of objects, before their names; default "file:"
 
@@ -168,7 +168,7 @@ func (a *Archiver) batch(ctx context.Context) (n int, err error) {
 			a.giveBack(ctx, keys[i:])
 			return i, err
 		}
-		a.failed(ctx, key, err)
+		a.deferRun(ctx, key, err)
 		if !errors.Is(err, ErrHole) && !errors.Is(err, ErrCorrupt) {
 			a.giveBack(ctx, keys[i+1:])
 			return i, err
@@ -191,9 +191,9 @@ func (a *Archiver) giveBack(ctx context.Context, keys []schema.RunKey) {
 // maxFails bounds the number of failed runs that are remembered.
 const maxFails = 10_000
 
-// failed reports the failure and defers the run: for half a minute at first, then longer, up to the lease. A run with
-// a gap is deferred for the lease at once.
-func (a *Archiver) failed(ctx context.Context, key schema.RunKey, err error) {
+// deferRun reports the failure and defers the run: for half a minute at first, then longer, up to the lease. A
+// run with a gap is deferred for the lease at once.
+func (a *Archiver) deferRun(ctx context.Context, key schema.RunKey, err error) {
 	a.mu.Lock()
 	if len(a.fails) >= maxFails {
 		clear(a.fails)
@@ -213,7 +213,8 @@ func (a *Archiver) failed(ctx context.Context, key schema.RunKey, err error) {
 	}
 }
 
-func (a *Archiver) succeeded(key schema.RunKey) {
+// clearFailures forgets the failures of a run.
+func (a *Archiver) clearFailures(key schema.RunKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.fails, key)

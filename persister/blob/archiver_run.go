@@ -25,7 +25,7 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	if place.Day == "" || place.Deleted || place.Last <= place.Expired {
 		return nil
 	}
-	if place.Last <= place.Archived && (place.Floor > place.Expired || !a.lost(ctx, key, place)) {
+	if place.Last <= place.Archived && (place.Floor > place.Expired || !a.isMissing(ctx, key, place)) {
 		return nil
 	}
 	name := Name(key, place.Day, place.Last)
@@ -43,7 +43,7 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	if !set {
 		return a.discard(ctx, key, name)
 	}
-	a.succeeded(key)
+	a.clearFailures(key)
 	if a.cfg.Hooks.Archived != nil {
 		a.cfg.Hooks.Archived(key, o.index, o.size, time.Since(begun))
 	}
@@ -55,9 +55,9 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	return nil
 }
 
-// lost reports whether the object that a run names does not exist. As long as the run has its rows it is written
-// again.
-func (a *Archiver) lost(ctx context.Context, key schema.RunKey, place persister.Place) bool {
+// isMissing reports whether the object that a run names does not exist. As long as the run has its rows it is
+// written again.
+func (a *Archiver) isMissing(ctx context.Context, key schema.RunKey, place persister.Place) bool {
 	name, _, err := nameIn(place.URI, key)
 	if err == nil {
 		_, err = a.archive.cache.reads.open(ctx, name)
@@ -66,7 +66,7 @@ func (a *Archiver) lost(ctx context.Context, key schema.RunKey, place persister.
 }
 
 // object writes the run's object, or finds the one that an earlier attempt has written, and reads it back.
-func (a *Archiver) object(ctx context.Context, name string, key schema.RunKey, place persister.Place) (*object, error) {
+func (a *Archiver) object(ctx context.Context, name string, key schema.RunKey, place persister.Place) (*openedObject, error) {
 	ix, err := a.put(ctx, name, key, place)
 	if errors.Is(err, ErrExists) {
 		ix, err = a.write(ctx, io.Discard, key, place) // for its digest

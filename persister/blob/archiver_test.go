@@ -92,13 +92,13 @@ func TestArchivers(t *testing.T) {
 
 // counting counts what is put.
 type counting struct {
-	blob.Store
+	blob.ObjectStore
 	puts *atomic.Int64
 }
 
 func (c counting) Put(ctx context.Context, name string, body io.Reader) error {
 	c.puts.Add(1)
-	return c.Store.Put(ctx, name, body)
+	return c.ObjectStore.Put(ctx, name, body)
 }
 
 func until(t testing.TB, ctx context.Context, done func() bool) {
@@ -164,12 +164,12 @@ func TestMoved(t *testing.T) {
 
 // interrupted lets something happen before an object is put.
 type interrupted struct {
-	blob.Store
+	blob.ObjectStore
 	during *func()
 }
 
 func (i interrupted) Put(ctx context.Context, name string, body io.Reader) error {
-	err := i.Store.Put(ctx, name, body)
+	err := i.ObjectStore.Put(ctx, name, body)
 	if *i.during != nil {
 		(*i.during)()
 	}

@@ -68,29 +68,29 @@ func longRun(n int) *long {
 
 // metered counts requests and bytes.
 type metered struct {
-	blob.Store
+	blob.ObjectStore
 	requests, bytes *atomic.Int64
 }
 
 func (m metered) Read(ctx context.Context, name string, offset, length int64) ([]byte, int64, error) {
-	data, size, err := m.Store.Read(ctx, name, offset, length)
+	data, size, err := m.ObjectStore.Read(ctx, name, offset, length)
 	m.requests.Add(1)
 	m.bytes.Add(int64(len(data)))
 	return data, size, err
 }
 
 func (m metered) Put(ctx context.Context, name string, body io.Reader) error {
-	return m.Store.Put(ctx, name, body)
+	return m.ObjectStore.Put(ctx, name, body)
 }
 
 func (m metered) List(ctx context.Context, prefix string) iter.Seq2[blob.Object, error] {
-	return m.Store.List(ctx, prefix)
+	return m.ObjectStore.List(ctx, prefix)
 }
 
 // BenchmarkObject writes a run of a million events, reads it whole, and reads a hundred events out of its
 // middle, with frames of several sizes.
 func BenchmarkObject(b *testing.B) {
-	for kind, open := range map[string]func(testing.TB) (blob.Store, string){"folder": openFolder, "s3": openS3} {
+	for kind, open := range map[string]func(testing.TB) (blob.ObjectStore, string){"folder": openFolder, "s3": openS3} {
 		for _, frame := range []int{128 << 10, 256 << 10, 512 << 10, 1 << 20} {
 			if kind == "s3" && frame != blob.FrameBytes {
 				continue
@@ -104,7 +104,7 @@ func BenchmarkObject(b *testing.B) {
 	}
 }
 
-func measure(b *testing.B, open func(testing.TB) (blob.Store, string), frame int) {
+func measure(b *testing.B, open func(testing.TB) (blob.ObjectStore, string), frame int) {
 	b.Helper()
 	b.StopTimer()
 	const events, some = 1_000_000, 100

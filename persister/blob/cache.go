@@ -16,14 +16,14 @@ import (
 // and an object of the new run may have the same name. A reader must not see events of the deleted one then.
 const fresh = 5 * time.Minute
 
-// entry is an object in the cache.
-type entry struct {
-	*object
+// cachedObject is an object in the cache.
+type cachedObject struct {
+	*openedObject
 	since time.Time
 }
 
 // tenant is whose object it is.
-func (e entry) tenant() string {
+func (e cachedObject) tenant() string {
 	tenant, _, _ := strings.Cut(e.name, "/")
 	return tenant
 }
@@ -36,16 +36,16 @@ type cache struct {
 	group singleflight.Group
 
 	mu     sync.Mutex
-	recent fair.Recent[entry]
-	names  map[string]*fair.Kept[entry]
+	recent fair.Recent[cachedObject]
+	names  map[string]*fair.Kept[cachedObject]
 }
 
 func newCache(r *reads, room int64) *cache {
-	return &cache{reads: r, room: room, names: make(map[string]*fair.Kept[entry])}
+	return &cache{reads: r, room: room, names: make(map[string]*fair.Kept[cachedObject])}
 }
 
 // open returns an object. The read continues when its caller leaves, because others may wait for it.
-func (c *cache) open(ctx context.Context, name string) (*object, error) {
+func (c *cache) open(ctx context.Context, name string) (*openedObject, error) {
 	if o := c.get(name); o != nil {
 		return o, nil
 	}
@@ -61,12 +61,12 @@ func (c *cache) open(ctx context.Context, name string) (*object, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("blob: open %s: %w", name, context.Cause(ctx))
 	case res := <-done:
-		o, _ := res.Val.(*object)
+		o, _ := res.Val.(*openedObject)
 		return o, res.Err
 	}
 }
 
-func (c *cache) get(name string) *object {
+func (c *cache) get(name string) *openedObject {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.names[name]
@@ -78,16 +78,16 @@ func (c *cache) get(name string) *object {
 		return nil
 	}
 	c.recent.Touch(e)
-	return e.Value.object
+	return e.Value.openedObject
 }
 
-func (c *cache) put(o *object, since time.Time) {
+func (c *cache) put(o *openedObject, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o.bytes() > c.room || c.names[o.name] != nil {
 		return
 	}
-	e := entry{o, since}
+	e := cachedObject{o, since}
 	c.names[o.name] = c.recent.Push(e.tenant(), int(o.bytes()), e)
 	for old, over := c.recent.Over(int(c.room)); over; old, over = c.recent.Over(int(c.room)) {
 		delete(c.names, old.name)
@@ -103,7 +103,7 @@ func (c *cache) drop(name string) {
 	}
 }
 
-func (c *cache) remove(e *fair.Kept[entry]) {
+func (c *cache) remove(e *fair.Kept[cachedObject]) {
 	c.recent.Remove(e)
 	delete(c.names, e.Value.name)
 }

@@ -42,14 +42,14 @@ func TestCacheForgets(t *testing.T) {
 
 // TestOneTenantsIndexesGo: a tenant that reads many objects pushes out its own indexes, and none of another's.
 func TestOneTenantsIndexesGo(t *testing.T) {
-	one := &object{name: "modest/20260228/run.1", index: &Index{}}
+	one := &openedObject{name: "modest/20260228/run.1", index: &Index{}}
 	room := 100 * one.bytes()
 	c := newCache(nil, room)
 	for i := range 20 {
-		c.put(&object{name: fmt.Sprintf("modest/20260228/run.%d", i), index: &Index{}}, time.Now())
+		c.put(&openedObject{name: fmt.Sprintf("modest/20260228/run.%d", i), index: &Index{}}, time.Now())
 	}
 	for i := range 1000 {
-		c.put(&object{name: fmt.Sprintf("greedy/20260228/run.%d", i), index: &Index{}}, time.Now())
+		c.put(&openedObject{name: fmt.Sprintf("greedy/20260228/run.%d", i), index: &Index{}}, time.Now())
 	}
 	for i := range 20 {
 		if c.get(fmt.Sprintf("modest/20260228/run.%d", i)) == nil {

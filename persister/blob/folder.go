@@ -22,7 +22,7 @@ type Folder struct {
 	root string
 }
 
-var _ Store = (*Folder)(nil)
+var _ ObjectStore = (*Folder)(nil)
 
 // OpenFolder opens a folder, and creates it when it does not exist.
 func OpenFolder(root string) (*Folder, error) {

@@ -147,15 +147,15 @@ func tailOf(ix *Index, c *codec) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := sealed(c, text, ix.data())
+	b := sealIndex(c, text, ix.data())
 	if len(text) > maxIndex || len(b) > maxIndexCoded {
 		return nil, fmt.Errorf("index of %d frames is larger than %d bytes", len(ix.Frames), maxIndex)
 	}
 	return b, nil
 }
 
-// sealed returns the end for an index after data bytes of frames.
-func sealed(c *codec, text []byte, data int64) []byte {
+// sealIndex returns the end of an object whose index is text, after data bytes of frames.
+func sealIndex(c *codec, text []byte, data int64) []byte {
 	coded := c.enc.EncodeAll(text, nil)
 	b := make([]byte, 0, skippableHeader+len(coded)+footerSize)
 	b = binary.LittleEndian.AppendUint32(b, skippableMagic)

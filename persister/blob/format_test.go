@@ -71,7 +71,7 @@ func body(packs []schema.Pack) (b []byte) {
 	return b
 }
 
-func readsOf(t testing.TB, s Store) *reads {
+func readsOf(t testing.TB, s ObjectStore) *reads {
 	t.Helper()
 	c, err := newCodec()
 	if err != nil {
@@ -297,7 +297,7 @@ func FuzzIndex(f *testing.F) {
 	}
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		l := &lying{append(bytes.Clone(data[:ix.data()]), sealed(c, text, ix.data())...)}
+		l := &lying{append(bytes.Clone(data[:ix.data()]), sealIndex(c, text, ix.data())...)}
 		r := &reads{store: l, codec: c, timeout: time.Minute}
 		o, err := r.openTail(t.Context(), "x")
 		if err != nil {

@@ -27,7 +27,7 @@ var key = schema.RunKey{Tenant: "acme", Run: "run_1"}
 
 // tables is a store as the archive and the archiver see it.
 type tables interface {
-	persistertest.Store
+	persistertest.SuiteStore
 	persistertest.Tables
 	blob.Tables
 	blob.Queue
@@ -69,7 +69,7 @@ func openPostgres(t testing.TB) tables {
 	return s
 }
 
-func openFolder(t testing.TB) (blob.Store, string) {
+func openFolder(t testing.TB) (blob.ObjectStore, string) {
 	t.Helper()
 	f, err := blob.OpenFolder(filepath.Join(t.TempDir(), "a", "b"))
 	if err != nil {
@@ -78,7 +78,7 @@ func openFolder(t testing.TB) (blob.Store, string) {
 	return f, blob.FolderBase
 }
 
-func openS3(t testing.TB) (blob.Store, string) {
+func openS3(t testing.TB) (blob.ObjectStore, string) {
 	t.Helper()
 	server := testkit.S3(t)
 	s, err := s3.Open(s3.Config{Bucket: server.Bucket, Prefix: "some/where", Endpoint: "http://" + server.Endpoint, Region: server.Region,
@@ -93,12 +93,12 @@ func openS3(t testing.TB) (blob.Store, string) {
 type bench struct {
 	testing.TB
 	tables   tables
-	store    blob.Store
+	store    blob.ObjectStore
 	archiver *blob.Archiver
 	archive  *blob.Archive
 }
 
-func newBench(t testing.TB, tables tables, store blob.Store, base string, change func(*blob.ArchiverConfig)) *bench {
+func newBench(t testing.TB, tables tables, store blob.ObjectStore, base string, change func(*blob.ArchiverConfig)) *bench {
 	t.Helper()
 	cfg := blob.ArchiverConfig{Tables: tables, Queue: tables, Store: store, Base: base, Frame: 2000, Settle: -1, Poll: 10 * time.Millisecond}
 	if change != nil {

@@ -128,7 +128,7 @@ func (a *Archive) Blob(ctx context.Context, key schema.RunKey, ref string) (sche
 }
 
 // VerifyLarge reads all of the object of a blob, compares it with the digest in its name, and returns its size.
-func VerifyLarge(ctx context.Context, s Store, name string) (int64, error) {
+func VerifyLarge(ctx context.Context, s ObjectStore, name string) (int64, error) {
 	return (&reads{store: s, timeout: DefaultTimeout}).verifyLarge(ctx, name)
 }
 
@@ -223,7 +223,7 @@ func (r Remover) removeLarge(ctx context.Context, key schema.RunKey, uri string)
 		if err != nil {
 			return err
 		}
-		if goesOn(place, uri) {
+		if hasOtherObject(place, uri) {
 			return nil
 		}
 	}
@@ -238,8 +238,8 @@ func (r Remover) removeLarge(ctx context.Context, key schema.RunKey, uri string)
 	return nil
 }
 
-// goesOn reports whether a run has events, and another object than the one at uri.
-func goesOn(place persister.Place, uri string) bool {
+// hasOtherObject reports whether a run has events, and another object than the one at uri.
+func hasOtherObject(place persister.Place, uri string) bool {
 	return place.Day != "" && !place.Deleted && place.Last > place.Expired && place.URI != "" && place.URI != uri
 }
 

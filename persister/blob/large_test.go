@@ -63,7 +63,7 @@ func (b *bench) content(key schema.RunKey, ref string) (schema.Blob, string, err
 // TestBlobsAreArchived: a run's blobs become objects with it, are read from there when the log has lost them, stay while
 // the run does, and go with its object.
 func TestBlobsAreArchived(t *testing.T) {
-	for name, open := range map[string]func(testing.TB) (blob.Store, string){"folder": openFolder, "s3": openS3} {
+	for name, open := range map[string]func(testing.TB) (blob.ObjectStore, string){"folder": openFolder, "s3": openS3} {
 		t.Run(name, func(t *testing.T) {
 			store, base := open(t)
 			log := atLog{}

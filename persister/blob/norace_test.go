@@ -13,7 +13,7 @@ import (
 // head for head, resumed after every event, with rows from everywhere on: of all scenarios.
 func TestIdentity(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) tables{"sqlite": openSQLite, "postgres": openPostgres} {
-		for kind, objects := range map[string]func(testing.TB) (blob.Store, string){"folder": openFolder, "s3": openS3} {
+		for kind, objects := range map[string]func(testing.TB) (blob.ObjectStore, string){"folder": openFolder, "s3": openS3} {
 			t.Run(name+" and "+kind, func(t *testing.T) {
 				store, base := objects(t)
 				b := newBench(t, open(t), store, base, nil)

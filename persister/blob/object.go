@@ -20,7 +20,7 @@ const tailBytes = 64 << 10
 
 // reads reads objects.
 type reads struct {
-	store   Store
+	store   ObjectStore
 	codec   *codec
 	timeout time.Duration // of one request
 }
@@ -35,8 +35,8 @@ func (r *reads) read(ctx context.Context, name string, offset, length int64) ([]
 	return data, size, err
 }
 
-// object is an opened object: its index, and the part of its end that was read with it.
-type object struct {
+// openedObject is an opened object: its index, and the part of its end that was read with it.
+type openedObject struct {
 	reads *reads
 	name  string
 	index *Index
@@ -47,7 +47,7 @@ type object struct {
 
 // open reads the index, with one request or, for a long run, two. The object must hold the events of the run up to
 // last.
-func (r *reads) open(ctx context.Context, name string) (*object, error) {
+func (r *reads) open(ctx context.Context, name string) (*openedObject, error) {
 	key, day, last, err := ParseName(name)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (r *reads) open(ctx context.Context, name string) (*object, error) {
 	return o, nil
 }
 
-func (r *reads) openTail(ctx context.Context, name string) (*object, error) {
+func (r *reads) openTail(ctx context.Context, name string) (*openedObject, error) {
 	tail, size, err := r.read(ctx, name, -1, tailBytes)
 	if err != nil {
 		return nil, err
@@ -87,17 +87,17 @@ func (r *reads) openTail(ctx context.Context, name string) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &object{reads: r, name: name, index: ix, size: size, from: from, tail: slices.Clone(end[:foot.data-from])}, nil
+	return &openedObject{reads: r, name: name, index: ix, size: size, from: from, tail: slices.Clone(end[:foot.data-from])}, nil
 }
 
 // bytes returns the approximate memory of the cached object.
-func (o *object) bytes() int64 {
+func (o *openedObject) bytes() int64 {
 	n := int64(len(o.tail)) + 1024
 	return n + 160*int64(len(o.index.Frames))
 }
 
 // raw returns the bytes of the frames i to j-1 as they are in the object.
-func (o *object) raw(ctx context.Context, i, j int) ([]byte, error) {
+func (o *openedObject) raw(ctx context.Context, i, j int) ([]byte, error) {
 	from, last := o.index.Frames[i].At, &o.index.Frames[j-1]
 	to := last.At + last.Size
 	if from >= o.from {
@@ -121,7 +121,7 @@ const (
 
 // cursor reads an object's frames in order. It belongs to one walk.
 type cursor struct {
-	o      *object
+	o      *openedObject
 	frame  int    // number of the frame in lines; -1: none
 	lines  []byte // decoded
 	ahead  []byte // the frames next to stop-1, as they are in the object
@@ -130,7 +130,7 @@ type cursor struct {
 	stride int // frames of the last request
 }
 
-func newCursor(o *object) *cursor { return &cursor{o: o, frame: -1} }
+func newCursor(o *openedObject) *cursor { return &cursor{o: o, frame: -1} }
 
 // load sets lines to those of frame i. need is the last frame that the walk will read.
 func (c *cursor) load(ctx context.Context, i, need int) error {
@@ -214,7 +214,7 @@ func (c *cursor) frames(ctx context.Context, after, through schema.Seq) (frames 
 }
 
 // verify reads all of the object and compares it with its digest.
-func (o *object) verify(ctx context.Context) error {
+func (o *openedObject) verify(ctx context.Context) error {
 	sum := sha256.New()
 	c := newCursor(o)
 	for i := range o.index.Frames {
@@ -230,7 +230,7 @@ func (o *object) verify(ctx context.Context) error {
 }
 
 // Verify reads all of an object, compares it with its checksums and its digest, and returns its index.
-func Verify(ctx context.Context, s Store, name string) (*Index, error) {
+func Verify(ctx context.Context, s ObjectStore, name string) (*Index, error) {
 	c, err := newCodec()
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ type Places interface {
 
 // Remover removes objects of runs that are removed.
 type Remover struct {
-	Store  Store
+	Store  ObjectStore
 	Places Places // where the events of runs are, to keep blobs that a longer object needs; nil: none does
 	// Missing is called with the URIs of objects that Remove found missing: they were removed before, or are in
 	// another store. It may be nil.

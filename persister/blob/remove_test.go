@@ -18,7 +18,7 @@ import (
 
 // TestWipe: of a run, and of a tenant, also what is being written goes, and nothing of neighbours.
 func TestWipe(t *testing.T) {
-	for name, open := range map[string]func(testing.TB) (blob.Store, string){"folder": openFolder, "s3": openS3} {
+	for name, open := range map[string]func(testing.TB) (blob.ObjectStore, string){"folder": openFolder, "s3": openS3} {
 		t.Run(name, func(t *testing.T) {
 			store, _ := open(t)
 			put := func(tenant, run string, last schema.Seq) string {

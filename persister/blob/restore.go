@@ -27,7 +27,7 @@ type RestoreTables interface {
 type RestoreConfig struct {
 	Tables Tables
 	Into   RestoreTables
-	Store  Store
+	Store  ObjectStore
 	Base   string // beginning of the URIs of objects; default "file:"
 	Logger *slog.Logger
 	// Restored is called for each object that was read, with its run and the number of events that were new to the
@@ -116,7 +116,7 @@ func (r *Restorer) one(ctx context.Context, name string) (events int, needed boo
 		return 0, false, err
 	}
 	if place.Last == last && place.Archived >= last {
-		if held, err := r.held(ctx, key, place); err != nil || held {
+		if held, err := r.hasRows(ctx, key, place); err != nil || held {
 			return 0, false, err
 		}
 	}
@@ -160,9 +160,9 @@ func (r *Restorer) whole(ctx context.Context, key schema.RunKey, place persister
 	return w.pos >= last, err
 }
 
-// held reports whether the tables have the rows that they are to have of a run. Those up to its floor have left on
-// purpose.
-func (r *Restorer) held(ctx context.Context, key schema.RunKey, place persister.Place) (bool, error) {
+// hasRows reports whether the tables have the rows that they are to have of a run. Those up to its floor have
+// left on purpose.
+func (r *Restorer) hasRows(ctx context.Context, key schema.RunKey, place persister.Place) (bool, error) {
 	last := max(place.Floor, place.Expired)
 	for p, err := range persister.Walk(ctx, r.cfg.Tables, key, place.Day, last, place.Last) {
 		if err != nil {
@@ -177,7 +177,7 @@ func (r *Restorer) held(ctx context.Context, key schema.RunKey, place persister.
 const restoreRows = 2000
 
 // rows stores the object's events after a seq, and returns the number of those that were missing.
-func (r *Restorer) rows(ctx context.Context, o *object, after schema.Seq) (events int, err error) {
+func (r *Restorer) rows(ctx context.Context, o *openedObject, after schema.Seq) (events int, err error) {
 	ix := o.index
 	after = max(ix.First-1, after)
 	base := ix.before(after)
@@ -222,13 +222,13 @@ type Missing struct {
 	Lost  []persister.RunLoss // events that only an object had
 }
 
-// Runs looks for the object that each run's row names. When it does not exist and the run has all of its rows, the row is
-// freed of it, so that an Archiver writes the run again. Otherwise the events that only the object had are lost, except
-// for those that another object of the run has, which are restored.
-func (r *Restorer) Runs(ctx context.Context, keys iter.Seq2[schema.RunKey, error]) (found Missing, err error) {
+// CheckRuns looks for the object that each run's row names. When it does not exist and the run has all of its
+// rows, the row is freed of it, so that an Archiver writes the run again. Otherwise the events that only the
+// object had are lost, except for those that another object of the run has, which are restored.
+func (r *Restorer) CheckRuns(ctx context.Context, keys iter.Seq2[schema.RunKey, error]) (found Missing, err error) {
 	for key, err := range keys {
 		if err == nil {
-			err = r.named(ctx, key, &found)
+			err = r.checkRun(ctx, key, &found)
 		}
 		if err != nil {
 			return found, fmt.Errorf("blob: restore: %w", err)
@@ -237,7 +237,8 @@ func (r *Restorer) Runs(ctx context.Context, keys iter.Seq2[schema.RunKey, error
 	return found, nil
 }
 
-func (r *Restorer) named(ctx context.Context, key schema.RunKey, found *Missing) error {
+// checkRun is CheckRuns for one run. It adds to found.
+func (r *Restorer) checkRun(ctx context.Context, key schema.RunKey, found *Missing) error {
 	place, err := r.cfg.Tables.Place(ctx, key)
 	if err != nil || place.URI == "" || place.Deleted {
 		return err
@@ -282,7 +283,7 @@ func (m *Missing) lose(key schema.RunKey, first, last schema.Seq) {
 }
 
 // longest opens the object of a run with the newest event, nil when there is none that is sound.
-func (r *Restorer) longest(ctx context.Context, key schema.RunKey, day string) (best *object, err error) {
+func (r *Restorer) longest(ctx context.Context, key schema.RunKey, day string) (best *openedObject, err error) {
 	for o, err := range r.cfg.Store.List(ctx, key.Tenant+"/"+day+"/"+key.Run+".") {
 		if err != nil {
 			return nil, err

@@ -25,7 +25,7 @@ func into(t testing.TB, s tables) blob.RestoreTables {
 	return r
 }
 
-func restorer(t testing.TB, s tables, to blob.RestoreTables, from blob.Store, base string) *blob.Restorer {
+func restorer(t testing.TB, s tables, to blob.RestoreTables, from blob.ObjectStore, base string) *blob.Restorer {
 	t.Helper()
 	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: s, Into: to, Store: from, Base: base})
 	if err != nil {
@@ -177,7 +177,7 @@ func exec(t *testing.T, db *sql.DB, text string) {
 }
 
 // damage changes a byte of an object.
-func damage(t *testing.T, store blob.Store, name string) {
+func damage(t *testing.T, store blob.ObjectStore, name string) {
 	t.Helper()
 	b, _, err := store.Read(t.Context(), name, 0, 1<<20)
 	if err == nil {
@@ -226,7 +226,7 @@ func TestMissingObjects(t *testing.T) {
 			}
 		}
 	}
-	found, err := r.Runs(t.Context(), each())
+	found, err := r.CheckRuns(t.Context(), each())
 	if err != nil || len(found.Freed) != 1 || found.Freed[0] != keys["rows"] || len(found.Lost) != 2 {
 		t.Fatalf("%+v, %v", found, err)
 	}
@@ -253,7 +253,7 @@ func TestMissingObjects(t *testing.T) {
 			t.Errorf("%s: the newest number is %d, %v", run, head.Last, err)
 		}
 	}
-	again, err := r.Runs(t.Context(), each())
+	again, err := r.CheckRuns(t.Context(), each())
 	if err != nil || len(again.Freed) != 0 || len(again.Lost) != 1 {
 		t.Errorf("again: %+v, %v", again, err)
 	}

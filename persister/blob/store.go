@@ -20,9 +20,9 @@ var (
 	ErrExists = errors.New("object exists")
 )
 
-// Store keeps objects. Their names are those of Name and LargeName. Implementations are safe for concurrent use, and
-// their errors contain no credentials.
-type Store interface {
+// ObjectStore keeps objects. Their names are those of Name and LargeName. Implementations are safe for
+// concurrent use, and their errors contain no credentials.
+type ObjectStore interface {
 	// Put creates an object with all bytes of body, whose length need not be known. The object appears completely or
 	// not at all. It is never changed: the error wraps ErrExists when the name is taken, except with a server that
 	// cannot check that and replaces the object.

@@ -96,7 +96,7 @@ func redrive(ctx context.Context, store Redriver, tries []*try) error {
 			parts = append(parts, portion{t, t.chunk})
 		}
 	}
-	if err := place(ctx, store, parts); err != nil {
+	if err := storeParts(ctx, store, parts); err != nil {
 		return fmt.Errorf("store rows of dead letters: %w", err)
 	}
 	var became []persister.DeadLetter
@@ -152,9 +152,9 @@ type portion struct {
 	chunk persister.Chunk
 }
 
-// place stores the rows. It divides them when the store refuses the data, or has dropped rows without reporting of which
-// dead letter.
-func place(ctx context.Context, store Redriver, parts []portion) error {
+// storeParts stores the rows. It divides them when the store refuses the data, or has dropped rows without
+// reporting of which dead letter.
+func storeParts(ctx context.Context, store Redriver, parts []portion) error {
 	if len(parts) == 0 {
 		return nil
 	}
@@ -182,11 +182,11 @@ func place(ctx context.Context, store Redriver, parts []portion) error {
 		a.chunk.Rows, b.chunk.Rows = rows[:len(rows)/2], rows[len(rows)/2:]
 		first, second = []portion{a}, []portion{b}
 	default:
-		parts[0].try.bad = append(parts[0].try.bad, chunks[0].Refused(0, err))
+		parts[0].try.bad = append(parts[0].try.bad, chunks[0].Refusal(0, err))
 		return nil
 	}
-	if err := place(ctx, store, first); err != nil {
+	if err := storeParts(ctx, store, first); err != nil {
 		return err
 	}
-	return place(ctx, store, second)
+	return storeParts(ctx, store, second)
 }

@@ -56,9 +56,9 @@ type events struct {
 	payload, inner, attributes fields
 }
 
-func (t *events) begin(r *run) error {
+func (t *events) openRun(r *run) error {
 	t.run, t.open = r, make(map[string]speaking)
-	t.rows.begin(r.key)
+	t.rows.openRun(r.key)
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (t *events) pack(p *schema.Pack) error {
 		if err := t.rows.add(row, len(r.Line)+100); err != nil {
 			return err
 		}
-		if err := t.rows.reached(r.Seq); err != nil {
+		if err := t.rows.markReached(r.Seq); err != nil {
 			return err
 		}
 	}
@@ -162,6 +162,6 @@ func (t *events) follow(row *EventRow, r schema.Record) {
 	}
 }
 
-func (t *events) end(through schema.Seq) error { return t.rows.end(through) }
+func (t *events) closeRun(through schema.Seq) error { return t.rows.closeRun(through) }
 
 func (t *events) finish() (int64, error) { return t.rows.finish() }

@@ -133,10 +133,10 @@ type run struct {
 
 // table writes runs, one after the other.
 type table interface {
-	begin(r *run) error
+	openRun(r *run) error
 	pack(p *schema.Pack) error
-	// end ends a run of which the events up to through were written.
-	end(through schema.Seq) error
+	// closeRun ends a run of which the events up to through were written.
+	closeRun(through schema.Seq) error
 	// finish completes the open file, after the last run. rows is the number of rows written in total.
 	finish() (rows int64, err error)
 }
@@ -246,7 +246,7 @@ func (e *exporter) one(ctx context.Context, j job) error {
 	r.info.Last = head.Last
 	if e.cfg.Table == TableRuns {
 		e.sum.Runs++
-		return errors.Join(e.table.begin(r), e.table.end(head.Last))
+		return errors.Join(e.table.openRun(r), e.table.closeRun(head.Last))
 	}
 	return e.walk(ctx, r)
 }
@@ -266,7 +266,7 @@ func (e *exporter) walk(ctx context.Context, r *run) error {
 			if p.First > 1 {
 				e.short(r.key, p.First, 0, false)
 			}
-			if err := e.table.begin(r); err != nil {
+			if err := e.table.openRun(r); err != nil {
 				return err
 			}
 		} else if p.First != last+1 {
@@ -292,7 +292,7 @@ func (e *exporter) walk(ctx context.Context, r *run) error {
 		e.short(r.key, 0, last, true)
 	}
 	e.sum.Runs++
-	return e.table.end(last)
+	return e.table.closeRun(last)
 }
 
 func (e *exporter) short(key schema.RunKey, first, through schema.Seq, missing bool) {

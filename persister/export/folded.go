@@ -105,9 +105,9 @@ func newFolded[T any](rows *parquetFiles[T], emit emit[T]) *folded[T] {
 	return &folded[T]{rows: rows, emit: emit}
 }
 
-func (t *folded[T]) begin(r *run) error {
+func (t *folded[T]) openRun(r *run) error {
 	t.run, t.lanes, t.size = r, make(map[string]*laneFold), 0
-	t.rows.begin(r.key)
+	t.rows.openRun(r.key)
 	return nil
 }
 
@@ -116,11 +116,11 @@ func (t *folded[T]) pack(p *schema.Pack) error {
 		if err != nil {
 			return err
 		}
-		t.take(string(r.Child), r)
+		t.addEvent(string(r.Child), r)
 		if string(r.Type) == schema.TypeRunLifecycle && r.Child == nil {
 			for lane := range t.lanes { // the end of the run ends the lanes of its children
 				if lane != "" {
-					t.take(lane, r)
+					t.addEvent(lane, r)
 				}
 			}
 		}
@@ -128,8 +128,8 @@ func (t *folded[T]) pack(p *schema.Pack) error {
 	return t.write(false)
 }
 
-// take adds an event to a lane's fold and emits the rows of what has ended.
-func (t *folded[T]) take(lane string, r schema.Record) {
+// addEvent adds an event to a lane's fold and emits the rows of what has ended.
+func (t *folded[T]) addEvent(lane string, r schema.Record) {
 	l := t.lanes[lane]
 	if l == nil {
 		l = &laneFold{times: make(map[schema.Seq]int64)}
@@ -194,7 +194,7 @@ func (t *folded[T]) write(all bool) error {
 	before := schema.MaxSeq + 1
 	if !all && t.readySize < lanesBytes {
 		for _, l := range t.lanes {
-			before = min(before, l.begun())
+			before = min(before, l.firstSeq())
 		}
 	}
 	slices.SortStableFunc(t.ready, func(a, b sized[T]) int { return cmp.Compare(a.seq, b.seq) })
@@ -210,8 +210,8 @@ func (t *folded[T]) write(all bool) error {
 	return nil
 }
 
-// begun returns the seq at which the oldest content of the fold begins.
-func (l *laneFold) begun() schema.Seq {
+// firstSeq returns the seq at which the oldest content of the fold begins.
+func (l *laneFold) firstSeq() schema.Seq {
 	first := schema.MaxSeq
 	if len(l.Messages) > 0 {
 		first = l.Messages[0].Start
@@ -222,14 +222,14 @@ func (l *laneFold) begun() schema.Seq {
 	return first
 }
 
-func (t *folded[T]) end(through schema.Seq) error {
+func (t *folded[T]) closeRun(through schema.Seq) error {
 	for lane := range t.lanes {
 		t.flushLane(lane)
 	}
 	if err := t.write(true); err != nil {
 		return err
 	}
-	return t.rows.end(through)
+	return t.rows.closeRun(through)
 }
 
 func (t *folded[T]) finish() (int64, error) { return t.rows.finish() }
@@ -239,7 +239,7 @@ func messageRows(dst []sized[MessageRow], r *run, l *laneFold) []sized[MessageRo
 		row := MessageRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, Seq: int64(m.Start), RunLastSeq: int64(r.info.Last),
 			MessageID: text(valid(m.ID)), ChildID: text(m.Child), Role: []byte(valid(m.Role)), Model: text(valid(m.Model)),
 			StopReason: text(valid(m.StopReason)), Usage: text(string(m.Usage)), Error: text(string(m.Error)), StartedAt: l.times[m.Start]}
-		row.EndSeq, row.EndedAt = l.ended(m.End)
+		row.EndSeq, row.EndedAt = l.endOf(m.End)
 		var text, thought strings.Builder
 		for _, b := range m.Blocks {
 			switch b.Kind {
@@ -263,7 +263,7 @@ func toolCallRows(dst []sized[ToolCallRow], r *run, l *laneFold) []sized[ToolCal
 		row := ToolCallRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, Seq: int64(c.Start), RunLastSeq: int64(r.info.Last),
 			CallID: []byte(valid(c.ID)), ChildID: text(c.Child), Tool: text(valid(c.Tool)), Outcome: []byte(outcome(c)), StartedAt: l.times[c.Start],
 			DurationMS: number(c.Duration), Input: text(string(c.Input)), Output: text(string(c.Output)), Error: text(string(c.Error)), BlobRef: text(valid(c.Blob))}
-		row.EndSeq, row.EndedAt = l.ended(c.End)
+		row.EndSeq, row.EndedAt = l.endOf(c.End)
 		if row.EndedAt != nil && row.DurationMS == nil {
 			row.DurationMS = new(float64(*row.EndedAt-row.StartedAt) / 1e3)
 		}
@@ -283,8 +283,8 @@ func outcome(c *schema.FoldCall) string {
 	return "error"
 }
 
-// ended returns the seq of the end of a message or call and its time, nil when it is open.
-func (l *laneFold) ended(seq schema.Seq) (*int64, *int64) {
+// endOf returns the seq of the end of a message or call and its time, nil when it is open.
+func (l *laneFold) endOf(seq schema.Seq) (*int64, *int64) {
 	if seq == 0 {
 		return nil, nil
 	}

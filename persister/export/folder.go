@@ -27,8 +27,8 @@ type question struct {
 	Compression string `json:"compression,omitempty"`
 }
 
-// answer is a line of a manifest: one complete file.
-type answer struct {
+// completeFile is a line of a manifest: one complete file.
+type completeFile struct {
 	File  string `json:"file"`
 	Rows  int64  `json:"rows"`
 	Bytes int64  `json:"bytes"`
@@ -51,13 +51,13 @@ type output struct {
 	done     map[schema.RunKey]schema.Seq // exported by an earlier Run
 	known    int                          // files that the manifest has
 
-	part  *part
+	part  *partialFile
 	files int
 	bytes int64
 }
 
-// part is a file that is not complete.
-type part struct {
+// partialFile is a file that is not complete.
+type partialFile struct {
 	name string
 	f    *os.File // nil: a stream
 	w    *bufio.Writer
@@ -65,7 +65,7 @@ type part struct {
 }
 
 // Write counts the bytes of the file.
-func (p *part) Write(b []byte) (int, error) {
+func (p *partialFile) Write(b []byte) (int, error) {
 	n, err := p.w.Write(b)
 	p.n += int64(n)
 	return n, err
@@ -115,9 +115,9 @@ func (o *output) openManifest(q question, resume bool) (err error) {
 // readManifest reads the list of complete files. It ignores a last line that was cut.
 func (o *output) readManifest(dec *json.Decoder) error {
 	good := dec.InputOffset()
-	files := make(map[string]answer) // a file of a run with newer events is written again
+	files := make(map[string]completeFile) // a file of a run with newer events is written again
 	for {
-		var a answer
+		var a completeFile
 		err := dec.Decode(&a)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			break
@@ -148,7 +148,7 @@ func (o *output) readManifest(dec *json.Decoder) error {
 // takeUp counts the runs of a file as exported. A file of one run whose size differs from the manifest is written
 // again: a crash may have come between its rename and the manifest. A file of a table cannot be written again by
 // itself.
-func (o *output) takeUp(a answer) error {
+func (o *output) takeUp(a completeFile) error {
 	info, err := os.Stat(filepath.Join(o.dir, filepath.FromSlash(a.File)))
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -175,8 +175,8 @@ func (o *output) note(v any) error {
 }
 
 // create creates a file. name is its path in the folder, with slashes; a single file has its own.
-func (o *output) create(name string) (*part, error) {
-	p := &part{name: name}
+func (o *output) create(name string) (*partialFile, error) {
+	p := &partialFile{name: name}
 	switch {
 	case o.stream != nil:
 		p.w = bufio.NewWriterSize(o.stream, 64<<10)
@@ -228,7 +228,7 @@ func (o *output) commit(name string, rows int64, runs []held) error {
 		return nil
 	}
 	o.known++
-	if err := o.note(answer{File: name, Rows: rows, Bytes: p.n, Runs: runs}); err != nil {
+	if err := o.note(completeFile{File: name, Rows: rows, Bytes: p.n, Runs: runs}); err != nil {
 		return fmt.Errorf("write %s: %w", ManifestName, err)
 	}
 	return nil

@@ -22,7 +22,7 @@ type lines struct {
 	rows   int64
 }
 
-func (l *lines) begin(r *run) error {
+func (l *lines) openRun(r *run) error {
 	l.run = r
 	if l.w != nil {
 		return nil
@@ -66,7 +66,7 @@ func (l *lines) pack(p *schema.Pack) error {
 	return nil
 }
 
-func (l *lines) end(through schema.Seq) error {
+func (l *lines) closeRun(through schema.Seq) error {
 	if l.out.dir == "" {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (l *lines) finish() (int64, error) {
 		return l.rows, nil
 	}
 	if l.w == nil {
-		if err := l.begin(nil); err != nil {
+		if err := l.openRun(nil); err != nil {
 			return l.rows, err
 		}
 	}

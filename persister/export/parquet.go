@@ -103,13 +103,13 @@ func (f *parquetFiles[T]) flush() error {
 	return nil
 }
 
-// begin sets the run of the next rows.
-func (f *parquetFiles[T]) begin(key schema.RunKey) {
+// openRun sets the run of the next rows.
+func (f *parquetFiles[T]) openRun(key schema.RunKey) {
 	f.current, f.noted = held{Tenant: key.Tenant, Run: key.Run}, 0
 }
 
-// end records that all rows of the run are added, up to through.
-func (f *parquetFiles[T]) end(through schema.Seq) error {
+// closeRun records that all rows of the run are added, up to through.
+func (f *parquetFiles[T]) closeRun(through schema.Seq) error {
 	if f.noted == through {
 		return nil // the last row filled a file
 	}
@@ -122,8 +122,8 @@ func (f *parquetFiles[T]) end(through schema.Seq) error {
 	return f.commit()
 }
 
-// reached records that rows up to this event are added, and that the file may be cut here.
-func (f *parquetFiles[T]) reached(seq schema.Seq) error {
+// markReached records that rows up to this event are added, and that the file may be cut here.
+func (f *parquetFiles[T]) markReached(seq schema.Seq) error {
 	f.current.Through = seq
 	if f.inFile < f.perFile {
 		return nil

@@ -23,7 +23,7 @@ type runs struct {
 	rows *parquetFiles[RunRow]
 }
 
-func (t *runs) begin(r *run) error {
+func (t *runs) openRun(r *run) error {
 	row := RunRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, LastSeq: int64(r.info.Last),
 		State: text(string(r.info.State)), Reason: text(r.info.Reason),
 		StartedAt: r.info.Started.UnixMicro(), UpdatedAt: r.info.Updated.UnixMicro()}
@@ -35,13 +35,13 @@ func (t *runs) begin(r *run) error {
 		row.Usage = &usage
 		row.InputTokens, row.OutputTokens = tokens(fields{}.read([]byte(usage)))
 	}
-	t.rows.begin(r.key)
+	t.rows.openRun(r.key)
 	return t.rows.add(row, len(r.info.Reason)+100*len(r.info.Usage)+200)
 }
 
 func (t *runs) pack(*schema.Pack) error { return nil }
 
-func (t *runs) end(through schema.Seq) error { return t.rows.end(through) }
+func (t *runs) closeRun(through schema.Seq) error { return t.rows.closeRun(through) }
 
 func (t *runs) finish() (int64, error) { return t.rows.finish() }
 

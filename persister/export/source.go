@@ -44,15 +44,15 @@ type job struct {
 
 // batches iterates over the selection: at most batchRuns runs of one tenant at a time, ordered by id within a batch.
 // last reports that no other batch follows, so that the total is known.
-func (s *Selection) batches(ctx context.Context, src Source, infos bool) iter.Seq2[batch, error] {
-	return func(yield func(batch, error) bool) {
+func (s *Selection) batches(ctx context.Context, src Source, infos bool) iter.Seq2[jobBatch, error] {
+	return func(yield func(jobBatch, error) bool) {
 		tenants := []string{s.Tenant}
 		if s.AllTenants {
 			tenants = tenants[:0]
 			for after := ""; ; {
 				next, err := src.NextTenant(ctx, after)
 				if err != nil {
-					yield(batch{}, err)
+					yield(jobBatch{}, err)
 					return
 				}
 				if next == "" {
@@ -62,9 +62,9 @@ func (s *Selection) batches(ctx context.Context, src Source, infos bool) iter.Se
 			}
 		}
 		for i, tenant := range tenants {
-			walk := s.listed(ctx, src, tenant)
+			walk := s.searchList(ctx, src, tenant)
 			if len(s.IDs) > 0 && !infos {
-				walk = s.named(ctx, src, tenant)
+				walk = s.lookUp(ctx, src, tenant)
 			}
 			for b, err := range walk {
 				b.last = b.last && i == len(tenants)-1
@@ -76,26 +76,27 @@ func (s *Selection) batches(ctx context.Context, src Source, infos bool) iter.Se
 	}
 }
 
-type batch struct {
+// jobBatch is runs to export, in order.
+type jobBatch struct {
 	jobs []job
 	last bool
 }
 
-// listed iterates over the tenant's list. When runs are named as well, it searches the list for them, because only
-// the list has all fields of a run.
-func (s *Selection) listed(ctx context.Context, src Source, tenant string) iter.Seq2[batch, error] {
-	return func(yield func(batch, error) bool) {
+// searchList iterates over the tenant's list. When runs are named as well, it searches the list for them,
+// because only the list has all fields of a run.
+func (s *Selection) searchList(ctx context.Context, src Source, tenant string) iter.Seq2[jobBatch, error] {
+	return func(yield func(jobBatch, error) bool) {
 		q := s.Query
 		q.Limit, q.After = pageRuns, schema.RunCursor{}
 		want := make(map[string]bool, len(s.IDs))
 		for _, id := range s.IDs {
 			want[id] = true
 		}
-		var b batch
+		var b jobBatch
 		for !b.last {
 			page, err := src.Runs(ctx, tenant, q)
 			if err != nil {
-				yield(batch{}, err)
+				yield(jobBatch{}, err)
 				return
 			}
 			b.last = len(page) < pageRuns
@@ -118,16 +119,16 @@ func (s *Selection) listed(ctx context.Context, src Source, tenant string) iter.
 			b.jobs = nil
 		}
 		for id := range want {
-			yield(batch{}, fmt.Errorf("run %s/%s: %w", tenant, id, ErrNoRun))
+			yield(jobBatch{}, fmt.Errorf("run %s/%s: %w", tenant, id, ErrNoRun))
 			return
 		}
 	}
 }
 
-// named looks up runs by their ids.
-func (s *Selection) named(ctx context.Context, src Source, tenant string) iter.Seq2[batch, error] {
-	return func(yield func(batch, error) bool) {
-		b := batch{last: true}
+// lookUp looks up runs by their ids.
+func (s *Selection) lookUp(ctx context.Context, src Source, tenant string) iter.Seq2[jobBatch, error] {
+	return func(yield func(jobBatch, error) bool) {
+		b := jobBatch{last: true}
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(s.IDs))) {
 			key := schema.RunKey{Tenant: tenant, Run: id}
 			head, err := src.Head(ctx, key, "")
@@ -135,7 +136,7 @@ func (s *Selection) named(ctx context.Context, src Source, tenant string) iter.S
 				err = fmt.Errorf("run %s: %w", key, ErrNoRun)
 			}
 			if err != nil {
-				yield(batch{}, err)
+				yield(jobBatch{}, err)
 				return
 			}
 			b.jobs = append(b.jobs, job{key, schema.RunInfo{ID: id, Last: head.Last, State: head.State}})

@@ -14,8 +14,8 @@ import (
 	"agentstream/schema"
 )
 
-// Stream is the result of the comparison of one partition.
-type Stream struct {
+// StreamReport is the result of the comparison of one partition.
+type StreamReport struct {
 	Name     string `json:"stream"`
 	First    uint64 `json:"first"` // position of its first message
 	Last     uint64 `json:"last"`
@@ -36,7 +36,7 @@ type Gap struct {
 }
 
 // ExamineStreams compares each partition of the log with the store's offset.
-func ExamineStreams(ctx context.Context, js jetstream.JetStream, store Offsets) ([]Stream, error) {
+func ExamineStreams(ctx context.Context, js jetstream.JetStream, store Offsets) ([]StreamReport, error) {
 	n, err := natskit.Partitions(ctx, js)
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: examine: %w", err)
@@ -49,7 +49,7 @@ func ExamineStreams(ctx context.Context, js jetstream.JetStream, store Offsets) 
 	for _, o := range offsets {
 		stored[o.Stream] = o.Offset
 	}
-	streams := make([]Stream, n)
+	streams := make([]StreamReport, n)
 	for p := range n {
 		if streams[p], err = examineStream(ctx, js, natskit.StreamName(p), stored[natskit.StreamName(p)]); err != nil {
 			return nil, fmt.Errorf("natsjs: examine %s: %w", natskit.StreamName(p), err)
@@ -58,13 +58,13 @@ func ExamineStreams(ctx context.Context, js jetstream.JetStream, store Offsets) 
 	return streams, nil
 }
 
-func examineStream(ctx context.Context, js jetstream.JetStream, name string, stored persister.Offset) (Stream, error) {
+func examineStream(ctx context.Context, js jetstream.JetStream, name string, stored persister.Offset) (StreamReport, error) {
 	s, err := readState(ctx, js, name)
 	if err != nil {
-		return Stream{}, err
+		return StreamReport{}, err
 	}
 	st := &s.info.State
-	out := Stream{Name: name, First: st.FirstSeq, Last: st.LastSeq, Stored: stored.Position, Refills: stored.Generation}
+	out := StreamReport{Name: name, First: st.FirstSeq, Last: st.LastSeq, Stored: stored.Position, Refills: stored.Generation}
 	switch _, err := s.compare(ctx, js.Conn(), stored); {
 	case errors.Is(err, persister.ErrBehind):
 		out.Behind = err.Error()
@@ -78,14 +78,14 @@ func examineStream(ctx context.Context, js jetstream.JetStream, name string, sto
 }
 
 // ExamineRuns iterates over the gaps of the runs that were stored since t.
-func ExamineRuns(ctx context.Context, js jetstream.JetStream, log Log, archive Archive, t time.Time) iter.Seq2[Gap, error] {
+func ExamineRuns(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive, t time.Time) iter.Seq2[Gap, error] {
 	return func(yield func(Gap, error) bool) {
 		n, err := natskit.Partitions(ctx, js)
 		if err != nil {
 			yield(Gap{}, err)
 			return
 		}
-		for key, err := range archive.ChangedSince(ctx, t) {
+		for key, err := range archive.RunsChangedSince(ctx, t) {
 			var gap Gap
 			var found bool
 			if err == nil {
@@ -102,7 +102,7 @@ func ExamineRuns(ctx context.Context, js jetstream.JetStream, log Log, archive A
 	}
 }
 
-func examineRun(ctx context.Context, js jetstream.JetStream, log Log, archive Archive, run natskit.Run) (Gap, bool, error) {
+func examineRun(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive, run natskit.Run) (Gap, bool, error) {
 	head, err := log.Head(ctx, run.Key, "")
 	if err != nil || !head.Exists() {
 		return Gap{}, false, err

@@ -24,7 +24,7 @@ func (q *Queue) Lag(ctx context.Context, stored persister.Offset) (persister.Lag
 		q.retire(ctx)
 	}
 	q.mu.Lock()
-	q.loss.passed(stored, s.info.State.FirstSeq)
+	q.loss.advance(stored, s.info.State.FirstSeq)
 	lag.Lost = q.loss.lost
 	q.mu.Unlock()
 	lag.Window = s.info.Config.MaxAge
@@ -72,30 +72,31 @@ func (l *loss) seek(at persister.Offset, first uint64) {
 		l.identity, l.judged = at.Identity, 0
 	}
 	l.through = at.Position
-	l.passed(at, first)
+	l.advance(at, first)
 	if first > at.Position+1 { // also what was counted before
 		l.newest = first - 1
 	}
 }
 
-// passed counts losses by the first position of the stream now.
-func (l *loss) passed(stored persister.Offset, first uint64) {
+// advance moves the loss to the stored offset, and counts the messages that are gone before first, the first
+// position of the stream now.
+func (l *loss) advance(stored persister.Offset, first uint64) {
 	l.through = max(l.through, stored.Position)
 	if l.identity != "" {
-		l.dropped(l.through, first)
+		l.countDropped(l.through, first)
 	}
 }
 
-// dropped counts the messages between two positions and before the stream's first message.
-func (l *loss) dropped(after, first uint64) {
+// countDropped counts the messages between two positions and before the stream's first message.
+func (l *loss) countDropped(after, first uint64) {
 	if from := max(after, l.judged) + 1; first > from {
 		l.lost += first - from
 		l.judged, l.newest = first-1, first-1
 	}
 }
 
-// Dropped implements persister.Dropper.
-func (q *Queue) Dropped() uint64 {
+// LastDropped implements persister.Dropper.
+func (q *Queue) LastDropped() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	newest := q.loss.newest
@@ -119,7 +120,7 @@ func (q *Queue) look(ctx context.Context, msgs []persister.Message) {
 	}
 	for i := range msgs {
 		at := msgs[i].Position
-		q.loss.dropped(q.loss.through, min(at, first))
+		q.loss.countDropped(q.loss.through, min(at, first))
 		q.loss.through = max(q.loss.through, at)
 	}
 }

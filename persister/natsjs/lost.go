@@ -17,10 +17,10 @@ type Heads interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 }
 
-// LostRuns returns, for the runs of which a stream has messages, the events between those that the archive has and the
+// FindLostRuns returns, for the runs of which a stream has messages, the events between those that the archive has and the
 // first that the stream has: they are in neither. It makes one request for each run, and is meant for the time after a
 // loss. Before what the stream has is stored, it finds everything; afterwards the archive's head is behind the gap.
-func LostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, stream string) (lost []persister.RunLoss, err error) {
+func FindLostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, stream string) (lost []persister.RunLoss, err error) {
 	fail := func(err error) ([]persister.RunLoss, error) {
 		return nil, fmt.Errorf("natsjs: lost runs of %s: %w", stream, err)
 	}
@@ -43,7 +43,7 @@ func LostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, stream
 			continue
 		}
 		known[key] = true
-		loss, found, err := lostOf(ctx, js, archive, natskit.Run{Key: key, Partitions: partitions})
+		loss, found, err := findLoss(ctx, js, archive, natskit.Run{Key: key, Partitions: partitions})
 		if err != nil {
 			return fail(err)
 		}
@@ -54,7 +54,8 @@ func LostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, stream
 	return lost, nil
 }
 
-func lostOf(ctx context.Context, js jetstream.JetStream, archive Heads, run natskit.Run) (persister.RunLoss, bool, error) {
+// findLoss returns what is lost of one run. The second result is false when nothing is.
+func findLoss(ctx context.Context, js jetstream.JetStream, archive Heads, run natskit.Run) (persister.RunLoss, bool, error) {
 	stored, err := archive.Head(ctx, run.Key, "")
 	if err != nil {
 		return persister.RunLoss{}, false, err

@@ -40,7 +40,7 @@ func TestDroppedLog(t *testing.T) {
 	bound(t, s, time.Hour, -1)
 	put(w.Texts("", 1))
 	put(v.Texts("", 4))
-	lost, err := natsjs.LostRuns(t.Context(), s.JS, store, "AGENT_0")
+	lost, err := natsjs.FindLostRuns(t.Context(), s.JS, store, "AGENT_0")
 	if err != nil || len(lost) != 2 {
 		t.Fatalf("%+v, %v", lost, err)
 	}

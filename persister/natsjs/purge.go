@@ -75,7 +75,7 @@ const (
 // Holding returns the runs of which the log has messages or blobs, with one request for hundreds of them. The answer
 // may come from a replica, which may lag.
 func (p *Purger) Holding(ctx context.Context, keys []schema.RunKey) ([]schema.RunKey, error) {
-	holding, err := p.logged(ctx, keys)
+	holding, err := p.findInLog(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,8 @@ func (p *Purger) Holding(ctx context.Context, keys []schema.RunKey) ([]schema.Ru
 	return holding, nil
 }
 
-func (p *Purger) logged(ctx context.Context, keys []schema.RunKey) (holding []schema.RunKey, err error) {
+// findInLog returns those of the runs of which the log holds something.
+func (p *Purger) findInLog(ctx context.Context, keys []schema.RunKey) (holding []schema.RunKey, err error) {
 	byPartition := make(map[int][]schema.RunKey)
 	for _, key := range keys {
 		part := schema.Partition(key.Run, p.partitions)

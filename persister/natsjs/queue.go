@@ -95,7 +95,7 @@ func (q *Queue) Seek(ctx context.Context, stored persister.Offset) (persister.Of
 	}
 	at, err := s.compare(ctx, q.nc, stored)
 	if err == nil && stored.Identity == "" {
-		at, err = q.inherited(ctx, at)
+		at, err = q.inheritOffset(ctx, at)
 	}
 	if err != nil {
 		return at, fmt.Errorf("natsjs: seek in %s behind %d: %w", q.stream, stored.Position, err)
@@ -166,8 +166,8 @@ func (q *Queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.M
 // legacyConsumer is the durable consumer of releases that acknowledged messages to the log.
 const legacyConsumer = "persist"
 
-// inherited returns the offset of such a release: all messages at or below the consumer's floor are stored.
-func (q *Queue) inherited(ctx context.Context, at persister.Offset) (persister.Offset, error) {
+// inheritOffset returns the offset of such a release: all messages at or below the consumer's floor are stored.
+func (q *Queue) inheritOffset(ctx context.Context, at persister.Offset) (persister.Offset, error) {
 	c, err := q.js.Consumer(ctx, q.stream, legacyConsumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return at, nil

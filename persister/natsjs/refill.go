@@ -16,8 +16,8 @@ import (
 	"agentstream/schema"
 )
 
-// Log is the log to which a Refill writes: producers/natsjs has one.
-type Log interface {
+// RefillLog is the log to which a Refill writes: producers/natsjs has one.
+type RefillLog interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error)
 }
@@ -26,13 +26,13 @@ type Log interface {
 type Archive interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
-	// ChangedSince iterates over the runs of all tenants of which events were stored at or after t.
-	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
+	// RunsChangedSince iterates over the runs of all tenants of which events were stored at or after t.
+	RunsChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
 }
 
 // RefillConfig configures a Refill. All fields but Logger, Done and Missing are required.
 type RefillConfig struct {
-	Log     Log // without Compare, which would wait for the Refill
+	Log     RefillLog // without Compare, which would wait for the Refill
 	Archive Archive
 	Purger  *Purger
 	Logger  *slog.Logger                                       // nil discards
@@ -93,7 +93,7 @@ func (r *Refill) refill(ctx context.Context, stored persister.Offset) (persister
 	if !at.StoredAt.IsZero() {
 		since = at.StoredAt
 	}
-	return at, r.runs(ctx, stored.Stream, since.Add(-skewOfStore))
+	return at, r.refillRuns(ctx, stored.Stream, since.Add(-skewOfStore))
 }
 
 // newestBefore returns the newest message of the stream that was stored before t, position 0 when there is none.
@@ -117,12 +117,12 @@ func (r *Refill) newestBefore(ctx context.Context, s *state, t time.Time) (posit
 	return position, stored, nil
 }
 
-// runs refills the runs of a stream that were stored since a time.
-func (r *Refill) runs(ctx context.Context, stream string, since time.Time) error {
+// refillRuns refills the runs of a stream that were stored since a time.
+func (r *Refill) refillRuns(ctx context.Context, stream string, since time.Time) error {
 	var keys []schema.RunKey
 	looked, events := 0, 0
 	group := func() error {
-		holding, err := r.cfg.Purger.logged(ctx, keys)
+		holding, err := r.cfg.Purger.findInLog(ctx, keys)
 		looked, keys = looked+len(keys), keys[:0]
 		for _, key := range holding {
 			if err != nil {
@@ -134,7 +134,7 @@ func (r *Refill) runs(ctx context.Context, stream string, since time.Time) error
 		}
 		return err
 	}
-	for key, err := range r.cfg.Archive.ChangedSince(ctx, since) {
+	for key, err := range r.cfg.Archive.RunsChangedSince(ctx, since) {
 		if err != nil {
 			return err
 		}

@@ -84,7 +84,7 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// appendTo is natsjs.Log without producers: this package must not know them.
+// appendTo is natsjs.RefillLog without producers: this package must not know them.
 type appendTo struct{ js jetstream.JetStream }
 
 func (a appendTo) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
@@ -108,7 +108,7 @@ type archive struct {
 	keys []schema.RunKey
 }
 
-func (a archive) ChangedSince(context.Context, time.Time) iter.Seq2[schema.RunKey, error] {
+func (a archive) RunsChangedSince(context.Context, time.Time) iter.Seq2[schema.RunKey, error] {
 	return func(yield func(schema.RunKey, error) bool) {
 		for _, k := range a.keys {
 			if !yield(k, nil) {

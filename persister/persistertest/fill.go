@@ -15,7 +15,7 @@ type Listed struct {
 }
 
 // FillRuns stores n runs of two tenants with children, ends, reasons and usage, and returns their packs.
-func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
+func FillRuns(t testing.TB, s SuiteStore, n int) (packs []schema.Pack) {
 	t.Helper()
 	for i := range n {
 		w := NewWriter(schema.RunKey{Tenant: tenants[i%2], Run: fmt.Sprintf("run_%05d", i)}, fmt.Sprintf("202602%02d", 1+i%5))
@@ -31,7 +31,7 @@ func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
 		}
 		switch i % 4 {
 		case 1:
-			packs = append(packs, w.Pack("", ended(fmt.Sprintf(`{"output_tokens":%d,"x":1.5}`, i))), w.Pack(kid(i), ended(`{"output_tokens":1}`)))
+			packs = append(packs, w.Pack("", messageEnd(fmt.Sprintf(`{"output_tokens":%d,"x":1.5}`, i))), w.Pack(kid(i), messageEnd(`{"output_tokens":1}`)))
 		case 2:
 			packs = append(packs, w.Pack("", Event(schema.TypeRunLifecycle, `{"state":"error","reason":"broken \u0000 ☂"}`)))
 		case 3:
@@ -43,12 +43,13 @@ func FillRuns(t testing.TB, s Store, n int) (packs []schema.Pack) {
 	return packs
 }
 
-func ended(usage string) schema.Event {
+// messageEnd returns the end of a message with a usage.
+func messageEnd(usage string) schema.Event {
 	return Event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"\u0000"}],"usage":`+usage+`}`)
 }
 
-// ViewedDeadLetters returns dead letters of different reasons, with and without a run, for tests of the view.
-func ViewedDeadLetters() []persister.DeadLetter {
+// SampleDeadLetters returns dead letters of different reasons, with and without a run, for tests of the view.
+func SampleDeadLetters() []persister.DeadLetter {
 	return []persister.DeadLetter{
 		{Stream: "A", Position: 7, Seq: 3, Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, Subject: "s", Header: map[string][]string{"H": {"v"}},
 			Body: []byte(`{"x":1`), Reason: persister.ReasonBadEvent, Detail: "no JSON"},
@@ -57,7 +58,7 @@ func ViewedDeadLetters() []persister.DeadLetter {
 }
 
 // Put stores packs, as a persister does.
-func Put(t testing.TB, s Store, packs ...schema.Pack) {
+func Put(t testing.TB, s SuiteStore, packs ...schema.Pack) {
 	t.Helper()
 	chunks, err := persister.Chunks(packs...)
 	if err == nil {
@@ -73,7 +74,7 @@ var tenants = []string{"acme", "globex"}
 func kid(i int) string { return fmt.Sprintf("kid_%05d", i) }
 
 // ListRuns lists all runs of FillRuns and the root of each child.
-func ListRuns(t testing.TB, s Store) Listed {
+func ListRuns(t testing.TB, s SuiteStore) Listed {
 	t.Helper()
 	c, ok := s.(Catalog)
 	if !ok {
@@ -101,7 +102,7 @@ func ListRuns(t testing.TB, s Store) Listed {
 }
 
 // SameRuns fails unless a store lists what is wanted.
-func SameRuns(t testing.TB, s Store, want Listed) {
+func SameRuns(t testing.TB, s SuiteStore, want Listed) {
 	t.Helper()
 	got := ListRuns(t, s)
 	if len(got.Runs) != len(want.Runs) || len(got.Runs) == 0 {

@@ -55,7 +55,7 @@ type memoryRow struct {
 	line  []byte
 }
 
-var _ Store = (*Memory)(nil)
+var _ SuiteStore = (*Memory)(nil)
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
@@ -79,7 +79,7 @@ func (m *Memory) Transfer(ctx context.Context, t *persister.Transfer) (persister
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if t.Moves() {
+	if t.ShouldMoveOffset() {
 		if have := m.offsets[t.To.Stream]; !have.Same(t.From) && (have.Identity != "" || t.From.Identity != "") {
 			return persister.Result{}, fmt.Errorf("memory: offset of %s is %d: %w", t.To.Stream, have.Position, persister.ErrOvertaken)
 		}

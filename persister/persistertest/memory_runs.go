@@ -62,8 +62,8 @@ func (r *memoryRun) describe(events []persister.SessionEvent) {
 	r.session.Merge(events)
 }
 
-// asked returns the open questions of all stored events.
-func (r *memoryRun) asked() time.Time {
+// oldestAsk returns the time of the oldest open question of all stored events.
+func (r *memoryRun) oldestAsk() time.Time {
 	var events []schema.AskEvent
 	for seq, row := range r.rows {
 		if line, err := schema.ScanLine(row.line); err == nil {
@@ -80,8 +80,8 @@ func (r *memoryRun) asked() time.Time {
 	return time.Time{}
 }
 
-// spent returns the model of the newest message that has ended, and what messages report to cost.
-func (r *memoryRun) spent() (model string, cost *float64) {
+// modelAndCost returns the model of the newest message that has ended, and what messages report to cost.
+func (r *memoryRun) modelAndCost() (model string, cost *float64) {
 	started := map[string]string{} // by lane
 	for _, seq := range slices.Sorted(maps.Keys(r.rows)) {
 		row := r.rows[seq]
@@ -123,16 +123,16 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 	runs := []schema.RunInfo{}
 	for key, r := range m.runs {
 		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end, Usage: r.usage,
-			Turn: r.digest.Turn, Stop: r.digest.Stop, Asked: r.asked(), Session: r.session.Description}
+			Turn: r.digest.Turn, Stop: r.digest.Stop, Asked: r.oldestAsk(), Session: r.session.Description}
 		if r.digest.ReasonOf == info.State {
 			info.Reason = r.digest.Reason
 		}
-		if key.Tenant == tenant && wanted(&info, q) {
+		if key.Tenant == tenant && isSelected(&info, q) {
 			if !q.Sessions && !q.Models {
 				info.Session = nil
 			}
 			if q.Models {
-				info.Model, info.Cost = r.spent()
+				info.Model, info.Cost = r.modelAndCost()
 			}
 			runs = append(runs, info)
 		}
@@ -141,7 +141,8 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 	return runs[:min(q.Limit, len(runs))], nil
 }
 
-func wanted(r *schema.RunInfo, q schema.RunsQuery) bool {
+// isSelected reports whether a query selects a run.
+func isSelected(r *schema.RunInfo, q schema.RunsQuery) bool {
 	facts := schema.FactsOf(r.Session)
 	if q.Sessions && (!facts.Deleted.IsZero() || !q.Archived && !facts.Archived.IsZero()) || q.Agent != "" && facts.Agent != q.Agent {
 		return false

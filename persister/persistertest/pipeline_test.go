@@ -35,16 +35,16 @@ func openSQLite(t testing.TB, path string) *sqlite.Store {
 // TestLogToStore goes the whole way: packs in JetStream, hostile payloads among them, with messages
 // in between that nobody of ours has published.
 func TestLogToStore(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) persistertest.Store{
-		"postgres": func(t *testing.T) persistertest.Store { return open(t, testkit.Postgres(t)) },
-		"sqlite":   func(t *testing.T) persistertest.Store { return openSQLite(t, filepath.Join(t.TempDir(), "s.db")) },
-		"memory":   func(*testing.T) persistertest.Store { return persistertest.NewMemory() },
+	for name, open := range map[string]func(*testing.T) persistertest.SuiteStore{
+		"postgres": func(t *testing.T) persistertest.SuiteStore { return open(t, testkit.Postgres(t)) },
+		"sqlite":   func(t *testing.T) persistertest.SuiteStore { return openSQLite(t, filepath.Join(t.TempDir(), "s.db")) },
+		"memory":   func(*testing.T) persistertest.SuiteStore { return persistertest.NewMemory() },
 	} {
 		t.Run(name, func(t *testing.T) { logToStore(t, open(t)) })
 	}
 }
 
-func logToStore(t *testing.T, store persistertest.Store) {
+func logToStore(t *testing.T, store persistertest.SuiteStore) {
 	log := testkit.NATS(t)
 	put := func(subject string, header map[string][]string, body []byte) {
 		t.Helper()

@@ -10,9 +10,9 @@ import (
 	"agentstream/schema"
 )
 
-// Store is what the suite tests: the persister's store and the reads of the archive. A store also implements Tables
-// and Catalog.
-type Store interface {
+// SuiteStore is what the suite tests: the persister's store and the reads of the archive. A store also
+// implements Tables and Catalog.
+type SuiteStore interface {
 	persister.Store
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 	Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error]
@@ -31,10 +31,10 @@ type Catalog interface {
 	Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error)
 	Parent(ctx context.Context, tenant, child string) (run string, err error)
 	NextTenant(ctx context.Context, after string) (string, error)
-	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
+	RunsChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
 }
 
-func tablesOf(t testing.TB, s Store) Tables {
+func tablesOf(t testing.TB, s SuiteStore) Tables {
 	t.Helper()
 	tables, ok := s.(Tables)
 	if !ok {

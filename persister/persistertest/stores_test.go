@@ -22,10 +22,10 @@ import (
 
 // TestConformance runs the suite on every store, and on PostgreSQL as the tables' owner, whom row security holds.
 func TestConformance(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T) Store{
-		"sqlite":         func(t *testing.T) Store { s, _ := freshSQLite(t); return s },
-		"sqlite/earlier": func(t *testing.T) Store { return earlierSQLite(t) },
-		"postgres":       func(t *testing.T) Store { return openPostgres(t, ownedPostgres(t)) },
+	for name, open := range map[string]func(t *testing.T) SuiteStore{
+		"sqlite":         func(t *testing.T) SuiteStore { s, _ := freshSQLite(t); return s },
+		"sqlite/earlier": func(t *testing.T) SuiteStore { return earlierSQLite(t) },
+		"postgres":       func(t *testing.T) SuiteStore { return openPostgres(t, ownedPostgres(t)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,13 +34,13 @@ func TestConformance(t *testing.T) {
 			runLosses(t, open)
 		})
 	}
-	t.Run("memory", func(t *testing.T) { runSuite(t, func(*testing.T) Store { return NewMemory() }) })
+	t.Run("memory", func(t *testing.T) { runSuite(t, func(*testing.T) SuiteStore { return NewMemory() }) })
 }
 
 // TestDeadLetters runs the suite of dead letters on every store.
 func TestDeadLetters(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
-		runDeadLetters(t, func(t *testing.T) (Store, func(string) func()) {
+		runDeadLetters(t, func(t *testing.T) (SuiteStore, func(string) func()) {
 			s, exec := freshSQLite(t)
 			return s, func(text string) func() {
 				exec(`create trigger refuse before insert on agent_run_events when new.line like '%` + text + `%' begin select raise(abort, 'refused'); end`)
@@ -49,7 +49,7 @@ func TestDeadLetters(t *testing.T) {
 		})
 	})
 	t.Run("postgres", func(t *testing.T) {
-		runDeadLetters(t, func(t *testing.T) (Store, func(string) func()) {
+		runDeadLetters(t, func(t *testing.T) (SuiteStore, func(string) func()) {
 			s, exec := freshPostgres(t)
 			return s, func(text string) func() {
 				exec(`alter table agent_run_events add constraint refuse check (line not like '%` + text + `%')`)
@@ -169,7 +169,7 @@ func ownedPostgres(t *testing.T) string {
 
 // sqliteFloor and postgresFloor do to a run what archives and retention do.
 
-func sqliteFloor(t *testing.T) (Store, setFloor) {
+func sqliteFloor(t *testing.T) (SuiteStore, setFloor) {
 	s, exec := freshSQLite(t)
 	return s, func(key schema.RunKey, floor schema.Seq) {
 		exec(`update agent_runs set floor_seq = ?3, deleted_at = iif(?3 = 9007199254740991, 'now', null) where koder_user_id = ?1 and id = ?2`, key.Tenant, key.Run, int64(floor))
@@ -177,7 +177,7 @@ func sqliteFloor(t *testing.T) (Store, setFloor) {
 	}
 }
 
-func postgresFloor(t *testing.T) (Store, setFloor) {
+func postgresFloor(t *testing.T) (SuiteStore, setFloor) {
 	s, exec := freshPostgres(t)
 	return s, func(key schema.RunKey, floor schema.Seq) {
 		exec(`update agent_runs set floor_seq = $3::bigint, deleted_at = case when $3::bigint = $4::bigint then now() end where koder_user_id = $1 and id = $2`,

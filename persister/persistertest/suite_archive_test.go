@@ -24,7 +24,7 @@ type deferring interface {
 }
 
 // runArchive tests stores whose runs become objects. open is as for runSuite.
-func runArchive(t *testing.T, open func(t *testing.T) Store) {
+func runArchive(t *testing.T, open func(t *testing.T) SuiteStore) {
 	t.Run("claims to archive", func(t *testing.T) { (&suite{T: t, store: open(t)}).claims() })
 	t.Run("places", func(t *testing.T) { (&suite{T: t, store: open(t)}).places() })
 }

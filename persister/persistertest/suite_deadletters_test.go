@@ -26,7 +26,7 @@ type deadLetterStore interface {
 
 // runDeadLetters tests the dead letters of a store, and deadletter.Redrive with it. refuse makes the store refuse
 // lines that contain a text, until the function that it returns is called.
-func runDeadLetters(t *testing.T, open func(t *testing.T) (store Store, refuse func(text string) (accept func()))) {
+func runDeadLetters(t *testing.T, open func(t *testing.T) (store SuiteStore, refuse func(text string) (accept func()))) {
 	for _, c := range []struct {
 		name string
 		test func(*deadLetterSuite)

@@ -17,7 +17,7 @@ import (
 type setFloor func(key schema.RunKey, floor schema.Seq)
 
 // runFloors tests rows that arrive again after they were removed, against Memory.
-func runFloors(t *testing.T, open func(t *testing.T) (Store, setFloor)) {
+func runFloors(t *testing.T, open func(t *testing.T) (SuiteStore, setFloor)) {
 	t.Run("dropped", func(t *testing.T) {
 		store, set := open(t)
 		s := &suite{T: t, store: store}
@@ -44,7 +44,7 @@ func runFloors(t *testing.T, open func(t *testing.T) (Store, setFloor)) {
 
 func (s *suite) dropped(set setFloor) {
 	w := NewWriter(key, day)
-	a, b, c := w.Pack("", ended(`{"n":1}`)), w.Texts("kid", 4), w.Pack("", ended(`{"n":10}`))
+	a, b, c := w.Pack("", messageEnd(`{"n":1}`)), w.Texts("kid", 4), w.Pack("", messageEnd(`{"n":10}`))
 	s.append(a, b, c)
 	set(key, 3)
 	res := s.append(a, b, c)
@@ -52,7 +52,7 @@ func (s *suite) dropped(set setFloor) {
 		s.Fatalf("%d rows dropped, want 3", res.Dropped)
 	}
 	s.wantUsage(acme, `{"n":11}`)
-	forged := NewWriter(key, day).Pack("", ended(`{"n":100}`)) // seq 1 again: the store cannot know its content
+	forged := NewWriter(key, day).Pack("", messageEnd(`{"n":100}`)) // seq 1 again: the store cannot know its content
 	if res := s.append(forged); res.Dropped != 1 || len(res.Conflicts) != 0 {
 		s.Fatalf("%+v", res)
 	}
@@ -72,7 +72,7 @@ func (s *suite) dropped(set setFloor) {
 // floors sends the same packs to a store and to Memory.
 type floors struct {
 	*testing.T
-	store  Store
+	store  SuiteStore
 	memory *Memory
 	set    setFloor
 	random *rand.Rand
@@ -115,7 +115,7 @@ func (f *floors) write(w *Writer) (packs []schema.Pack) {
 		child := []string{"", "", "kid"}[f.random.IntN(3)]
 		switch f.random.IntN(3) {
 		case 0:
-			packs = append(packs, w.Pack(child, ended(fmt.Sprintf(`{"n":%d}`, f.random.IntN(1000)))))
+			packs = append(packs, w.Pack(child, messageEnd(fmt.Sprintf(`{"n":%d}`, f.random.IntN(1000)))))
 		case 1:
 			packs = append(packs, w.Pack("", Lifecycle([]schema.RunState{schema.StateRunning, schema.StatePaused}[f.random.IntN(2)])))
 		default:
@@ -128,7 +128,7 @@ func (f *floors) write(w *Writer) (packs []schema.Pack) {
 func (f *floors) append(packs []schema.Pack) {
 	f.Helper()
 	var results [2]persister.Result
-	for i, store := range []Store{f.store, f.memory} {
+	for i, store := range []SuiteStore{f.store, f.memory} {
 		chunks, err := persister.Chunks(packs...)
 		if err != nil {
 			f.Fatal(err)
@@ -181,7 +181,7 @@ func (f *floors) compare(keys []schema.RunKey, forgotten map[schema.RunKey]bool)
 	}
 }
 
-func (f *floors) lines(store Store, key schema.RunKey, after schema.Seq) (body []byte) {
+func (f *floors) lines(store SuiteStore, key schema.RunKey, after schema.Seq) (body []byte) {
 	f.Helper()
 	for p, err := range store.Packs(f.Context(), key, after, all) {
 		if err != nil {

@@ -15,7 +15,7 @@ type recording interface {
 	AddRunLosses(ctx context.Context, losses []persister.RunLoss) error
 	Losses(ctx context.Context) ([]persister.Loss, error)
 	RunLosses(ctx context.Context, tenant string, limit int) ([]persister.RunLoss, int, error)
-	Restored(ctx context.Context) error
+	MarkRestored(ctx context.Context) error
 }
 
 type finding interface {
@@ -23,7 +23,7 @@ type finding interface {
 }
 
 // runLosses tests stores that record losses. open is as for runSuite.
-func runLosses(t *testing.T, open func(t *testing.T) Store) {
+func runLosses(t *testing.T, open func(t *testing.T) SuiteStore) {
 	t.Run("losses", func(t *testing.T) { (&suite{T: t, store: open(t)}).losses() })
 }
 
@@ -67,7 +67,7 @@ func (s *suite) losses() {
 		}
 	}
 	look(true, true)
-	if err := r.Restored(s.Context()); err != nil {
+	if err := r.MarkRestored(s.Context()); err != nil {
 		s.Fatal(err)
 	}
 	look(true, false) // only what had left before anything was stored can be made good by objects

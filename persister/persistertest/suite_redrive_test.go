@@ -66,7 +66,7 @@ func (s *deadLetterSuite) redrive() map[uint64]deadletter.Outcome {
 func (s *deadLetterSuite) redriveRefused() {
 	accept := s.refuse("POISON")
 	w := NewWriter(key, day)
-	a := w.Pack("", Event(schema.TypeTextDelta, `{"text":"a"}`), ended(`{"n":5}`), Event(schema.TypeTextDelta, `{"text":"POISON"}`), Event(schema.TypeTextDelta, `{"text":"b"}`))
+	a := w.Pack("", Event(schema.TypeTextDelta, `{"text":"a"}`), messageEnd(`{"n":5}`), Event(schema.TypeTextDelta, `{"text":"POISON"}`), Event(schema.TypeTextDelta, `{"text":"b"}`))
 	b := w.Texts("kid", 2)
 	s.appendWithout(a, 2)
 	s.append(b)

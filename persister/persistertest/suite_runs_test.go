@@ -169,12 +169,12 @@ func (s *suite) usage() {
 	w := NewWriter(key, day)
 	s.append(w.Texts("", 1))
 	s.wantUsage(acme, `{}`)
-	s.append(w.Pack("", ended(`{"input_tokens":10,"output_tokens":5,"cost":0.5,"deep":{"x":1}}`)), w.Pack("kid", ended(`{"output_tokens":1}`)))
+	s.append(w.Pack("", messageEnd(`{"input_tokens":10,"output_tokens":5,"cost":0.5,"deep":{"x":1}}`)), w.Pack("kid", messageEnd(`{"output_tokens":1}`)))
 	s.wantUsage(acme, `{"input_tokens":10,"output_tokens":6}`)
 	// The end of a model call reports what its message's end reports as well.
-	s.append(w.Pack("", Event(schema.TypeModelEnd, `{"usage":{"output_tokens":5}}`), ended(`{"output_tokens":100,"reasoning":7}`), Event(schema.TypeMessageEnd, `{"message_id":"m"}`)))
+	s.append(w.Pack("", Event(schema.TypeModelEnd, `{"usage":{"output_tokens":5}}`), messageEnd(`{"output_tokens":100,"reasoning":7}`), Event(schema.TypeMessageEnd, `{"message_id":"m"}`)))
 	s.wantUsage(acme, `{"input_tokens":10,"output_tokens":106,"reasoning":7}`)
-	s.append(NewWriter(schema.RunKey{Tenant: "globex", Run: key.Run}, day).Pack("", ended(`{"output_tokens":3}`)))
+	s.append(NewWriter(schema.RunKey{Tenant: "globex", Run: key.Run}, day).Pack("", messageEnd(`{"output_tokens":3}`)))
 	s.wantUsage(acme, `{"input_tokens":10,"output_tokens":106,"reasoning":7}`)
 	s.wantUsage("globex", `{"output_tokens":3}`)
 }
@@ -184,16 +184,16 @@ func (s *suite) usageOnce() {
 	w, forger := NewWriter(key, day), NewWriter(key, day)
 	var packs []schema.Pack
 	for i := range 60 {
-		packs = append(packs, w.Pack([]string{"", "kid"}[i%2], ended(fmt.Sprintf(`{"n":%d,"one":1}`, i)), Event(schema.TypeTextDelta, `{"text":""}`)))
+		packs = append(packs, w.Pack([]string{"", "kid"}[i%2], messageEnd(fmt.Sprintf(`{"n":%d,"one":1}`, i)), Event(schema.TypeTextDelta, `{"text":""}`)))
 	}
 	want := fmt.Sprintf(`{"n":%d,"one":60}`, 60*59/2)
-	forged := forger.Pack("", ended(`{"n":1000000}`)) // seq 1 again, with another content
+	forged := forger.Pack("", messageEnd(`{"n":1000000}`)) // seq 1 again, with another content
 	s.append(packs[0], packs[0], forged)
 	s.appendMixed(3, 20, packs...)
 	s.append(forged)
 	s.wantUsage(acme, want)
 	// Only stored events are counted.
-	chunks, err := persister.Chunks(w.Pack("", ended(`{"n":1}`)))
+	chunks, err := persister.Chunks(w.Pack("", messageEnd(`{"n":1}`)))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func (s *suite) hostileUsage() {
 		`{"\u0000":1,"\ud800":2,"a":1}`, `{"a":9223372036854775807}`, `{"a":1e400,"b":18446744073709551616}`, `{"":1,"x y":2}`,
 		`{` + strings.Repeat(`"a":1,`, 5000) + `"a":1}`, `{"a":` + strings.Repeat("9", 1000) + `}`, `{"` + strings.Repeat("n", 5000) + `":1}`,
 	} {
-		s.append(w.Pack("", ended(usage)))
+		s.append(w.Pack("", messageEnd(usage)))
 	}
 	s.append(w.Pack("", Event(schema.TypeRunLifecycle, `{"state":"error","reason":"a\u0000b\ud800 `+strings.Repeat("é", 5000)+`"}`)))
 	got := s.list(acme, schema.RunsQuery{})
@@ -285,9 +285,9 @@ func (s *suite) runModels() {
 	if r := s.list(acme, asked)[0]; r.Model != "" || r.Cost != nil || schema.FactsOf(r.Session).Title != "Find it" || schema.FactsOf(r.Session).Agent != "finder" {
 		s.Fatalf("before a message has ended: %+v", r)
 	}
-	s.append(w.Pack("", ended(`{"cost_usd":0.25}`)),
-		w.Pack("kid", Event(schema.TypeMessageStart, `{"message_id":"k","model":"m-2"}`), ended(`{"cost_usd":0.5}`)),
-		w.Pack("", Event(schema.TypeMessageStart, `{"message_id":"n"}`), ended(`{"output_tokens":3}`)))
+	s.append(w.Pack("", messageEnd(`{"cost_usd":0.25}`)),
+		w.Pack("kid", Event(schema.TypeMessageStart, `{"message_id":"k","model":"m-2"}`), messageEnd(`{"cost_usd":0.5}`)),
+		w.Pack("", Event(schema.TypeMessageStart, `{"message_id":"n"}`), messageEnd(`{"output_tokens":3}`)))
 	if r := s.list(acme, asked)[0]; r.Model != "m-2" || r.Cost == nil || *r.Cost != 0.75 {
 		s.Fatalf("model %q, cost %v", r.Model, r.Cost)
 	}

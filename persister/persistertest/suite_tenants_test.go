@@ -51,10 +51,10 @@ func (m *Memory) NextTenant(ctx context.Context, after string) (string, error) {
 	return next, ctx.Err()
 }
 
-// changed returns the keys of ChangedSince.
+// changed returns the keys of RunsChangedSince.
 func (s *suite) changed(since time.Time) (keys []schema.RunKey) {
 	s.Helper()
-	for key, err := range s.catalog().ChangedSince(s.Context(), since) {
+	for key, err := range s.catalog().RunsChangedSince(s.Context(), since) {
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -100,12 +100,12 @@ func (s *suite) changedSince() {
 	if got := s.changed(middle); !slices.Equal(got, []schema.RunKey{packs[7].Key, key}) && !slices.Equal(got, []schema.RunKey{key, packs[7].Key}) {
 		s.Fatalf("two runs were written to, the walk gives %v", got)
 	}
-	for range s.catalog().ChangedSince(s.Context(), before) {
+	for range s.catalog().RunsChangedSince(s.Context(), before) {
 		break // a reader that stops
 	}
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	for _, err := range s.catalog().ChangedSince(ctx, before) {
+	for _, err := range s.catalog().RunsChangedSince(ctx, before) {
 		if err == nil {
 			s.Fatal("a walk on an ended context yields keys")
 		}
@@ -126,8 +126,8 @@ func (s *suite) changedNotForgotten(set setFloor) {
 	}
 }
 
-// ChangedSince iterates over the runs that were written to at t or later.
-func (m *Memory) ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error] {
+// RunsChangedSince iterates over the runs that were written to at t or later.
+func (m *Memory) RunsChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error] {
 	return persister.Keys(func(after schema.RunKey) (keys []schema.RunKey, err error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 // runSuite runs the cases. open returns an empty store that lives as long as its test.
-func runSuite(t *testing.T, open func(t *testing.T) Store) {
+func runSuite(t *testing.T, open func(t *testing.T) SuiteStore) {
 	for _, c := range []struct {
 		name string
 		test func(*suite)
@@ -75,7 +75,7 @@ func runSuite(t *testing.T, open func(t *testing.T) Store) {
 
 type suite struct {
 	*testing.T
-	store Store
+	store SuiteStore
 }
 
 const (

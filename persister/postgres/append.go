@@ -98,7 +98,7 @@ func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persis
 	}
 	p := planOf(&w.Batch, stored, copying)
 	for _, day := range p.days {
-		if err = copyDay(ctx, tx, w.cols.copied(day, p.ways)); err != nil {
+		if err = copyDay(ctx, tx, w.cols.dayRows(day, p.ways)); err != nil {
 			return res, err
 		}
 	}
@@ -202,11 +202,11 @@ func (c *columns) insert(batch *pgx.Batch, p *plan, news *news, count func(int))
 func settle(ctx context.Context, tx pgx.Tx, w *work, p *plan, inserted int) (persister.Result, error) {
 	b := &w.Batch
 	res := persister.Result{Inserted: inserted, Dropped: p.dropped + len(b.Conflicts)}
-	res.Conflicts = p.remembered(b.Conflicts, w.Chunks)
+	res.Conflicts = p.dropDeleted(b.Conflicts, w.Chunks)
 	res.Dropped -= len(res.Conflicts)
 	before := len(res.Conflicts)
 	if inserted+p.dropped < len(b.Rows) {
-		if err := conflicts(ctx, tx, p.insert, w.cols, &res); err != nil {
+		if err := readConflicts(ctx, tx, p.insert, w.cols, &res); err != nil {
 			return persister.Result{}, err
 		}
 	}
@@ -214,7 +214,8 @@ func settle(ctx context.Context, tx pgx.Tx, w *work, p *plan, inserted int) (per
 	return res, nil
 }
 
-func conflicts(ctx context.Context, tx pgx.Tx, in []persister.BatchRow, cols *columns, res *persister.Result) error {
+// readConflicts adds to res the conflicts of rows that were not inserted.
+func readConflicts(ctx context.Context, tx pgx.Tx, in []persister.BatchRow, cols *columns, res *persister.Result) error {
 	rows, err := tx.Query(ctx, findConflicts, cols.rows(in, colTenant, colDay, colRun, colSeq, colLine)...)
 	if err != nil {
 		return err

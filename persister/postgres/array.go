@@ -148,8 +148,8 @@ func (c packed) plain() any {
 	return texts
 }
 
-// knowsTypes reports whether the driver asks the database for the types of parameters.
-func knowsTypes(mode pgx.QueryExecMode) bool {
+// canAskTypes reports whether the driver asks the database for the types of parameters.
+func canAskTypes(mode pgx.QueryExecMode) bool {
 	return mode != pgx.QueryExecModeExec && mode != pgx.QueryExecModeSimpleProtocol
 }
 

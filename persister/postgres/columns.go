@@ -67,8 +67,8 @@ func (c *columns) lanes(b *persister.Batch, p *plan) []any {
 	return []any{tenant, run, lane, owner, epoch}
 }
 
-// copied returns a day's rows for a COPY.
-func (c *columns) copied(day string, ways []way) *copyRows {
+// dayRows returns a day's rows for a COPY.
+func (c *columns) dayRows(day string, ways []way) *copyRows {
 	return &copyRows{rows: c.batch.Rows, ways: ways, day: day, value: packed{dates: c.dates}}
 }
 

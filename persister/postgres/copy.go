@@ -111,11 +111,11 @@ func (c *copyRows) writeRow(r *persister.BatchRow) {
 
 // copyRefused reports whether the database does not allow this role to COPY into partitions. Then rows are inserted.
 func copyRefused(err error) bool {
-	return Denied(err) || sqlState(err) == "0A000" // COPY FROM with row security
+	return IsDenied(err) || sqlState(err) == "0A000" // COPY FROM with row security
 }
 
-// Denied reports whether the database has refused what its role may not do.
-func Denied(err error) bool { return sqlState(err) == "42501" }
+// IsDenied reports whether the database has refused what its role may not do.
+func IsDenied(err error) bool { return sqlState(err) == "42501" }
 
 // sqlState returns the SQLSTATE of an error, "" when it is not an error of the database.
 func sqlState(err error) string {

@@ -14,7 +14,7 @@ import (
 func TestDeadLettersView(t *testing.T) {
 	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
-	letters := persistertest.ViewedDeadLetters()
+	letters := persistertest.SampleDeadLetters()
 	if err := s.PutDeadLetters(t.Context(), letters); err != nil {
 		t.Fatal(err)
 	}

@@ -167,7 +167,7 @@ func (s *Store) removeRows(ctx context.Context, scraps []persister.Scrap, limit 
 			if err != nil {
 				return err
 			}
-			hi, err := bound(ctx, tx, c, table, left)
+			hi, err := limitScrap(ctx, tx, c, table, left)
 			if err != nil {
 				return err
 			}
@@ -212,8 +212,8 @@ func (r *rowRange) add(c *persister.Scrap, hi schema.Seq) {
 	r.lo, r.hi = append(r.lo, int64(c.After)), append(r.hi, int64(hi))
 }
 
-// bound returns the greatest seq up to which a scrap has at most limit rows.
-func bound(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, limit schema.Seq) (schema.Seq, error) {
+// limitScrap returns the greatest seq up to which a scrap has at most limit rows.
+func limitScrap(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, limit schema.Seq) (schema.Seq, error) {
 	if c.Through-c.After <= limit {
 		return c.Through, nil
 	}

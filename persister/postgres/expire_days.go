@@ -100,7 +100,7 @@ func (s *Store) detach(ctx context.Context, table, how string) error {
 	if _, err := conn.Exec(ctx, `select pg_advisory_lock($1)`, int64(partitionLock)); err != nil {
 		return err
 	}
-	err = limited(ctx, conn, `alter table agent_run_events detach partition `+pgx.Identifier{table}.Sanitize()+` `+how)
+	err = execBounded(ctx, conn, `alter table agent_run_events detach partition `+pgx.Identifier{table}.Sanitize()+` `+how)
 	if _, uerr := conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, int64(partitionLock)); err == nil {
 		err = uerr
 	}
@@ -133,8 +133,9 @@ func quiet(ctx context.Context, conn *pgxpool.Conn, table string) error {
 	}
 }
 
-// limited runs a statement outside of a transaction, for a bounded time. When it times out finishDrops completes it.
-func limited(ctx context.Context, conn *pgxpool.Conn, text string) error {
+// execBounded runs a statement outside of a transaction, for a bounded time. When it times out finishDrops
+// completes it.
+func execBounded(ctx context.Context, conn *pgxpool.Conn, text string) error {
 	if _, err := conn.Exec(ctx, fmt.Sprintf("set lock_timeout = %d; set statement_timeout = %d", dropTime.Milliseconds(), dropTime.Milliseconds())); err != nil {
 		return err
 	}

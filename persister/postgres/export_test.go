@@ -23,7 +23,7 @@ func CopyBody(chunks []persister.Chunk, day string) []byte {
 	for i := range ways {
 		ways[i] = wayCopy
 	}
-	body, err := io.ReadAll(columnsOf(&b, false).copied(day, ways))
+	body, err := io.ReadAll(columnsOf(&b, false).dayRows(day, ways))
 	if err != nil {
 		panic(err)
 	}

@@ -32,7 +32,7 @@ select stream, identity, generation, position, stored_at, owner, clock_timestamp
 // queueOffset queues the statement that moves the offset. It waits for another transaction that moves the same offset, and
 // fails when that one commits.
 func queueOffset(batch *pgx.Batch, t *persister.Transfer) {
-	if !t.Moves() {
+	if !t.ShouldMoveOffset() {
 		return
 	}
 	text, args := beginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position), sqlstore.Nanoseconds(t.To.StoredAt), t.Owner,

@@ -84,8 +84,9 @@ func (p *plan) divide(b *persister.Batch, fresh map[string]int) {
 	}
 }
 
-// remembered returns the conflicts without those of deleted runs, of which nothing is stored, not even dead letters.
-func (p *plan) remembered(conflicts []persister.Conflict, chunks []persister.Chunk) (kept []persister.Conflict) {
+// dropDeleted returns the conflicts without those of deleted runs, of which nothing is stored, not even dead
+// letters.
+func (p *plan) dropDeleted(conflicts []persister.Conflict, chunks []persister.Chunk) (kept []persister.Conflict) {
 	for _, c := range conflicts {
 		if !p.gone[chunks[c.Chunk].Key] {
 			kept = append(kept, c)

@@ -84,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
-	s := &Store{pool: pool{conns}, log: cfg.Logger, conns: sqlstore.Connections(int(pc.MaxConns)), plain: !knowsTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
+	s := &Store{pool: pool{conns}, log: cfg.Logger, conns: sqlstore.Connections(int(pc.MaxConns)), plain: !canAskTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
 	s.Store = sqlstore.New(database{s}, s, dialect)
 	return s, nil
 }
@@ -135,7 +135,7 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 		return fmt.Errorf("%w: %w", persister.ErrPoison, err)
 	}
 	name := partition(day)
-	return s.begin(ctx, func(tx pgx.Tx) error {
+	return s.runInTx(ctx, func(tx pgx.Tx) error {
 		var exists, attached, leaving, lz4 bool
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(partitionLock)); err != nil {
 			return err

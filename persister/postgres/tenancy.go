@@ -34,7 +34,7 @@ func (s *Store) within(ctx context.Context, tenant string, fn func(tx pgx.Tx) er
 		return err
 	}
 	defer slot.Release()
-	return s.begin(ctx, func(tx pgx.Tx) error {
+	return s.runInTx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, setScope, tenant); err != nil {
 			return err
 		}
@@ -42,8 +42,8 @@ func (s *Store) within(ctx context.Context, tenant string, fn func(tx pgx.Tx) er
 	})
 }
 
-// begin runs fn in a transaction.
-func (s *Store) begin(ctx context.Context, fn func(tx pgx.Tx) error) error {
+// runInTx runs fn in a transaction.
+func (s *Store) runInTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	return s.pool.with(ctx, func(conn *pgxpool.Conn) error { return pgx.BeginFunc(ctx, conn, fn) })
 }
 

@@ -25,7 +25,7 @@ func readAll(t testing.TB, p *pgxpool.Pool, view string) (rows int) {
 }
 
 // put stores events as a run of its own.
-func put(t testing.TB, s persistertest.Store, key schema.RunKey, events []schema.Event) {
+func put(t testing.TB, s persistertest.SuiteStore, key schema.RunKey, events []schema.Event) {
 	t.Helper()
 	w := persistertest.NewWriter(key, day)
 	var packs []schema.Pack

@@ -14,7 +14,7 @@ import (
 type Forgetting interface {
 	Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error)
 	ScrapsOf(ctx context.Context, key schema.RunKey) ([]persister.Scrap, error)
-	KnownRuns(ctx context.Context, tenant, after string, limit int) ([]string, error)
+	RunIDs(ctx context.Context, tenant, after string, limit int) ([]string, error)
 	Remains(ctx context.Context, key schema.RunKey) (persister.Remains, error)
 }
 
@@ -171,7 +171,7 @@ func (d *Deleter) Tenant(ctx context.Context, tenant string, progress func(done 
 // each iterates over the runs that the store knows, and then over those that only the log knows.
 func (d *Deleter) each(ctx context.Context, tenant string, fn func(run string) error) error {
 	for after := ""; ; {
-		ids, err := d.store.KnownRuns(ctx, tenant, after, lookRuns)
+		ids, err := d.store.RunIDs(ctx, tenant, after, lookRuns)
 		if err != nil {
 			return fmt.Errorf("retention: delete tenant %s: %w", tenant, err)
 		}

@@ -66,7 +66,7 @@ func TestDeleteRun(t *testing.T) {
 		if h, err := s.Head(t.Context(), p.Key, ""); err != nil || h.Exists() {
 			t.Fatalf("%+v, %v", h, err)
 		}
-		if yes, err := s.Forgotten(t.Context(), p.Key); err != nil || !yes {
+		if yes, err := s.IsForgotten(t.Context(), p.Key); err != nil || !yes {
 			t.Fatal(yes, err)
 		}
 		if r := w.pass(); r.Messages != 1 || r.Tombstones != 0 {
@@ -163,4 +163,4 @@ func TestPurgeThrough(t *testing.T) {
 	})
 }
 
-var _ retention.Log = (*natsjs.Purger)(nil)
+var _ retention.LogPurger = (*natsjs.Purger)(nil)

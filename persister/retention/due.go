@@ -28,18 +28,18 @@ const lastDay = "99991231"
 
 // lister lists runs that have ended.
 type lister interface {
-	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
+	ListEnded(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
 }
 
-// expired calls fn with runs to expire, in groups, after a place. After an error it returns the place to continue
-// from, nil at the end.
-func (d *due) expired(ctx context.Context, from lister, at *persister.EndedRun, fn func([]persister.EndedRun) error) (*persister.EndedRun, error) {
+// eachExpired calls fn with runs to expire, in groups, after a position. After an error it returns the position
+// to continue from, nil at the end.
+func (d *due) eachExpired(ctx context.Context, from lister, at *persister.EndedRun, fn func([]persister.EndedRun) error) (*persister.EndedRun, error) {
 	least := d.policy.shortest(d.overrides)
 	if least < 0 {
 		return nil, nil
 	}
 	return d.walk(ctx, from, persister.EndedQuery{After: at}, least, fn, func(r *persister.EndedRun) bool {
-		return passed(r.Ended, d.policy.For(r.State, d.overrides[r.Key.Tenant]), d.now)
+		return isPast(r.Ended, d.policy.For(r.State, d.overrides[r.Key.Tenant]), d.now)
 	})
 }
 
@@ -49,13 +49,13 @@ func (d *due) cold(ctx context.Context, from lister, fn func([]persister.EndedRu
 		return nil
 	}
 	_, err := d.walk(ctx, from, persister.EndedQuery{Warm: true}, d.policy.Rows, fn, func(r *persister.EndedRun) bool {
-		return passed(r.Ended, d.policy.Rows, d.now)
+		return isPast(r.Ended, d.policy.Rows, d.now)
 	})
 	return err
 }
 
-// unwanted calls fn with runs whose session was deleted, in any state and of any day.
-func (d *due) unwanted(ctx context.Context, from lister, fn func([]persister.EndedRun) error) error {
+// eachUnwanted calls fn with runs whose session was deleted, in any state and of any day.
+func (d *due) eachUnwanted(ctx context.Context, from lister, fn func([]persister.EndedRun) error) error {
 	_, err := d.walk(ctx, from, persister.EndedQuery{Unwanted: true, Through: lastDay}, 0, fn, func(*persister.EndedRun) bool { return true })
 	return err
 }
@@ -68,7 +68,7 @@ func (d *due) walk(ctx context.Context, from lister, q persister.EndedQuery, lea
 		q.Through = d.now.Add(-least).UTC().Format(dayLayout)
 	}
 	for {
-		runs, err := from.EndedRuns(ctx, q)
+		runs, err := from.ListEnded(ctx, q)
 		if err != nil {
 			return q.After, err
 		}

@@ -19,7 +19,7 @@ func (w *removal) forget(ctx context.Context, d *due) error {
 		return nil
 	}
 	failed := 0
-	return d.unwanted(ctx, w.Runs, func(runs []persister.EndedRun) error {
+	return d.eachUnwanted(ctx, w.Runs, func(runs []persister.EndedRun) error {
 		for _, r := range runs {
 			if failed >= maxForgetFailures {
 				return nil

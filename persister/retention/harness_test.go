@@ -46,7 +46,7 @@ type store struct {
 // A field is called after its type, and would hide a method of that name.
 type (
 	kept interface {
-		persistertest.Store
+		persistertest.SuiteStore
 		persistertest.Tables
 	}
 	marker interface{ retention.Runs }
@@ -66,7 +66,7 @@ type holder interface {
 type placer interface {
 	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
 	SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error)
-	Forgotten(ctx context.Context, key schema.RunKey) (bool, error)
+	IsForgotten(ctx context.Context, key schema.RunKey) (bool, error)
 }
 
 // both runs a test on both stores, each on an empty one.

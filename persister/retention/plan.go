@@ -14,7 +14,7 @@ import (
 
 // Survey returns what a store has to remove.
 type Survey interface {
-	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
+	ListEnded(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
 	Overrides(ctx context.Context) (map[string]persister.Override, error)
 	Weigh(ctx context.Context, runs []persister.EndedRun) (rows, bytes int64, err error)
 	LiveRuns(ctx context.Context, day string) (runs int, partition bool, err error)
@@ -42,13 +42,13 @@ type Plan struct {
 
 // MakePlan finds everything that is due. It changes nothing. withRuns adds the ids of the runs.
 func MakePlan(ctx context.Context, store Survey, policy Policy, now time.Time, withRuns bool) (Plan, error) {
-	p := planner{store: store, withRuns: withRuns, groups: make(map[group]*Planned), days: make(map[string]int), seen: make(map[schema.RunKey]bool)}
+	p := planner{store: store, withRuns: withRuns, groups: make(map[planKey]*Planned), days: make(map[string]int), seen: make(map[schema.RunKey]bool)}
 	overrides, err := store.Overrides(ctx)
 	if err == nil {
 		d := due{policy: policy.withDefaults(), overrides: overrides, now: now}
-		err = d.unwanted(ctx, store, func(runs []persister.EndedRun) error { return p.add(ctx, "delete", runs) })
+		err = d.eachUnwanted(ctx, store, func(runs []persister.EndedRun) error { return p.add(ctx, "delete", runs) })
 		if err == nil {
-			_, err = d.expired(ctx, store, nil, func(runs []persister.EndedRun) error { return p.add(ctx, "expire", runs) })
+			_, err = d.eachExpired(ctx, store, nil, func(runs []persister.EndedRun) error { return p.add(ctx, "expire", runs) })
 		}
 		if err == nil {
 			err = d.cold(ctx, store, func(runs []persister.EndedRun) error { return p.add(ctx, "cool", runs) })
@@ -77,7 +77,8 @@ func MakePlan(ctx context.Context, store Survey, policy Policy, now time.Time, w
 	return out, nil
 }
 
-type group struct {
+// planKey is what the counts of a plan are grouped by.
+type planKey struct {
 	tenant, what string
 	state        schema.RunState
 }
@@ -85,7 +86,7 @@ type group struct {
 type planner struct {
 	store    Survey
 	withRuns bool
-	groups   map[group]*Planned
+	groups   map[planKey]*Planned
 	days     map[string]int // runs that would lose rows
 	seen     map[schema.RunKey]bool
 }
@@ -97,7 +98,7 @@ func (p *planner) add(ctx context.Context, what string, runs []persister.EndedRu
 			continue
 		}
 		p.seen[r.Key] = true
-		key := group{r.Key.Tenant, what, r.State}
+		key := planKey{r.Key.Tenant, what, r.State}
 		g := p.groups[key]
 		if g == nil {
 			g = &Planned{Tenant: key.tenant, State: key.state, What: what}

@@ -75,8 +75,8 @@ func ofDays(n int) time.Duration {
 	return time.Duration(n) * persister.Day
 }
 
-// passed reports whether a retention that began then has passed.
-func passed(began time.Time, keep time.Duration, now time.Time) bool {
+// isPast reports whether a retention that began then has passed.
+func isPast(began time.Time, keep time.Duration, now time.Time) bool {
 	return keep >= 0 && began.Add(keep).Before(now)
 }
 

@@ -29,7 +29,7 @@ func (w *world) session(id string, state schema.RunState) (*persistertest.Writer
 func (w *world) forgotten(key schema.RunKey) {
 	w.Helper()
 	w.wantEvents(key)
-	if yes, err := w.store.Forgotten(w.Context(), key); err != nil || !yes {
+	if yes, err := w.store.IsForgotten(w.Context(), key); err != nil || !yes {
 		w.Fatalf("%s: marked %v, %v", key, yes, err)
 	}
 	if h, err := w.log.Head(w.Context(), key); err != nil || h.Exists() {

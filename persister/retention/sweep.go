@@ -224,7 +224,7 @@ func (w *removal) tombstones(ctx context.Context, now time.Time) error {
 			return err
 		}
 		list = slices.DeleteFunc(list, func(t persister.Tombstone) bool {
-			return t.Deleted && (!passed(t.Since, w.Policy.Grace, now) || !w.wiped(ctx, t))
+			return t.Deleted && (!isPast(t.Since, w.Policy.Grace, now) || !w.wipeBlobs(ctx, t))
 		})
 		n, err := w.Config.Tombstones.RemoveTombstones(ctx, list)
 		if w.report.Tombstones += n; err != nil {
@@ -233,8 +233,9 @@ func (w *removal) tombstones(ctx context.Context, now time.Time) error {
 	}
 }
 
-// wiped removes blobs of a deleted run that no row names: one may have been written while the run was deleted.
-func (w *removal) wiped(ctx context.Context, t persister.Tombstone) bool {
+// wipeBlobs removes blobs of a deleted run that no row names: one may have been written while the run was
+// deleted.
+func (w *removal) wipeBlobs(ctx context.Context, t persister.Tombstone) bool {
 	if w.Blobs == nil {
 		return true
 	}

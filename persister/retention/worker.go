@@ -16,7 +16,7 @@ import (
 // Runs lists runs of a store that have ended or are unwanted, and marks those that have ended. See persister/postgres
 // for each method.
 type Runs interface {
-	EndedRuns(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
+	ListEnded(ctx context.Context, q persister.EndedQuery) ([]persister.EndedRun, error)
 	Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error)
 	Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error)
 	Overrides(ctx context.Context) (map[string]persister.Override, error)
@@ -38,17 +38,17 @@ type Tombstones interface {
 	Alone(ctx context.Context, fn func(context.Context) error) (bool, error)
 }
 
-// Log removes runs from the log. Purge removes what it has of a run up to a seq, and the idempotency keys named
-// there; with schema.MaxSeq, everything.
-type Log interface {
+// LogPurger removes runs from the log. Purge removes what it has of a run up to a seq, and the idempotency keys
+// named there; with schema.MaxSeq, everything.
+type LogPurger interface {
 	Head(ctx context.Context, key schema.RunKey) (schema.Head, error)
 	Holding(ctx context.Context, keys []schema.RunKey) ([]schema.RunKey, error)
 	RunsOf(ctx context.Context, tenant string) ([]string, error)
 	Purge(ctx context.Context, key schema.RunKey, through schema.Seq) (messages, keys int, err error)
 }
 
-// Blobs removes blobs. Removing one that does not exist is no error.
-type Blobs interface {
+// BlobRemover removes blobs. Removing one that does not exist is no error.
+type BlobRemover interface {
 	// Check reads the blob that a run's row names. It returns an error unless the blob holds what the row names. Rows
 	// are removed only after it, because the blob may not have been read for months.
 	Check(ctx context.Context, key schema.RunKey, place persister.Place) error
@@ -75,8 +75,8 @@ type Config struct {
 	Feeds    Feeds        // the same store; nil: feeds are not trimmed
 	FeedRuns schema.Feeds // those that are feeds
 
-	Log    Log   // nil: nothing is purged from the log
-	Blobs  Blobs // nil: nothing is cooled, and scraps that name a blob wait for a Worker that has one
+	Log    LogPurger   // nil: nothing is purged from the log
+	Blobs  BlobRemover // nil: nothing is cooled, and scraps that name a blob wait for a Worker that has one
 	Policy Policy
 
 	Every     time.Duration // between two passes, jittered; default 1 h
@@ -216,7 +216,7 @@ func (k *Worker) pass(ctx context.Context, w *removal) error {
 			return err
 		}
 	}
-	if k.from, err = d.expired(ctx, k.cfg.Runs, k.from, marked(&w.report.Expired, k.cfg.Runs.Expire)); err != nil {
+	if k.from, err = d.eachExpired(ctx, k.cfg.Runs, k.from, marked(&w.report.Expired, k.cfg.Runs.Expire)); err != nil {
 		return err
 	}
 	cool := marked(&w.report.Cooled, k.cfg.Runs.Cool)

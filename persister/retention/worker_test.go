@@ -208,7 +208,7 @@ func TestCoolingNeedsItsBlob(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.now = w.now.Add(days(8))
-		for _, blobs := range []retention.Blobs{nil, w.blobs} {
+		for _, blobs := range []retention.BlobRemover{nil, w.blobs} {
 			cfg := w.config()
 			cfg.Blobs = blobs
 			k, err := retention.New(cfg)
@@ -227,14 +227,14 @@ func TestCoolingNeedsItsBlob(t *testing.T) {
 // steps is everything that a Worker does to the world, any of which may be its last.
 type steps struct {
 	store
-	log   retention.Log
-	blobs retention.Blobs
+	log   retention.LogPurger
+	blobs retention.BlobRemover
 	left  int // calls until the process dies
 }
 
 // steppedLog is the log of such a process.
 type steppedLog struct {
-	retention.Log
+	retention.LogPurger
 	s *steps
 }
 

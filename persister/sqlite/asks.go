@@ -48,7 +48,7 @@ func (tx *transaction) mergeAsks(ctx context.Context, b *persister.Batch, floors
 		}
 		open := schema.MergeAsks(schema.ParseAsks(have), events)
 		if text := schema.FormatAsks(open); text != have {
-			if _, err := tx.exec(ctx, stUpdateAsks, text, askedTS(open), r.Key.Tenant, r.Key.Run); err != nil {
+			if _, err := tx.exec(ctx, stUpdateAsks, text, oldestAskTime(open), r.Key.Tenant, r.Key.Run); err != nil {
 				return err
 			}
 		}
@@ -56,8 +56,8 @@ func (tx *transaction) mergeAsks(ctx context.Context, b *persister.Batch, floors
 	return nil
 }
 
-// askedTS returns the time of the oldest question, nil when there is none.
-func askedTS(open []schema.Ask) any {
+// oldestAskTime returns the time of the oldest question, nil when there is none.
+func oldestAskTime(open []schema.Ask) any {
 	if len(open) == 0 {
 		return nil
 	}
@@ -114,7 +114,7 @@ func collectAsks(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 		if open := schema.MergeAsks(nil, events); len(open) > 0 {
-			if _, err := tx.ExecContext(ctx, updateAsks, schema.FormatAsks(open), askedTS(open), key.Tenant, key.Run); err != nil {
+			if _, err := tx.ExecContext(ctx, updateAsks, schema.FormatAsks(open), oldestAskTime(open), key.Tenant, key.Run); err != nil {
 				return err
 			}
 		}

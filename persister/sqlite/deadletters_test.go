@@ -54,7 +54,7 @@ func TestRedriveBelowFloor(t *testing.T) {
 // TestDeadLettersView: the view shows all that is known of a dead letter, with its bytes.
 func TestDeadLettersView(t *testing.T) {
 	s := temp(t)
-	letters := persistertest.ViewedDeadLetters()
+	letters := persistertest.SampleDeadLetters()
 	if err := s.PutDeadLetters(t.Context(), letters); err != nil {
 		t.Fatal(err)
 	}

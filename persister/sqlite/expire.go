@@ -108,7 +108,7 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 				return nil
 			}
 			c := &scraps[i]
-			through, err := bound(ctx, tx, c, limit-removed)
+			through, err := limitScrap(ctx, tx, c, limit-removed)
 			if err != nil {
 				return err
 			}
@@ -135,8 +135,8 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 	return removed, all, nil
 }
 
-// bound returns the greatest seq up to which a scrap has at most limit rows.
-func bound(ctx context.Context, tx *sql.Tx, c *persister.Scrap, limit int) (schema.Seq, error) {
+// limitScrap returns the greatest seq up to which a scrap has at most limit rows.
+func limitScrap(ctx context.Context, tx *sql.Tx, c *persister.Scrap, limit int) (schema.Seq, error) {
 	if c.Through-c.After <= schema.Seq(limit) {
 		return c.Through, nil
 	}

@@ -21,7 +21,7 @@ where stream = ?1 and identity = ?8 and position = ?9`
 
 // moveOffset moves the offset. It fails when the stored offset is not the one that the transfer moves.
 func (tx *transaction) moveOffset(ctx context.Context, t *persister.Transfer) error {
-	if !t.Moves() {
+	if !t.ShouldMoveOffset() {
 		return nil
 	}
 	which, args := stBeginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position), sqlstore.Nanoseconds(t.To.StoredAt), t.Owner,

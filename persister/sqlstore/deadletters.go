@@ -48,7 +48,7 @@ func (s *Store) deadLettersWhere(q deadletter.Query) (w where, err error) {
 func (s *Store) FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error) {
 	found, err := s.findDeadLetters(ctx, q)
 	if err != nil {
-		return nil, s.failed(err, "read dead letters")
+		return nil, s.wrap(err, "read dead letters")
 	}
 	return found, nil
 }
@@ -108,7 +108,7 @@ func (s *Store) CountDeadLetters(ctx context.Context, q deadletter.Query) (map[s
 		}, `select reason, count(*) from agent_dead_letters`+w.text()+` group by reason`, w.args...)
 	}
 	if err != nil {
-		return nil, s.failed(err, "count dead letters")
+		return nil, s.wrap(err, "count dead letters")
 	}
 	return counts, nil
 }
@@ -129,7 +129,7 @@ func (s *Store) DropDeadLetters(ctx context.Context, names []string) (n int, err
 		n, err = s.exec(ctx, `delete from agent_dead_letters`+w.text(), w.args...)
 	}
 	if err != nil {
-		return 0, s.failed(err, "drop %d dead letters", len(names))
+		return 0, s.wrap(err, "drop %d dead letters", len(names))
 	}
 	return n, nil
 }
@@ -153,7 +153,7 @@ func (s *Store) NoteTries(ctx context.Context, failed []deadletter.FailedTry) er
 		})
 	}
 	if err != nil {
-		return s.failed(err, "note %d tries of dead letters", len(failed))
+		return s.wrap(err, "note %d tries of dead letters", len(failed))
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (s *Store) RemoveDeadLetters(ctx context.Context, key schema.RunKey) (int, 
 	}
 	n, err := s.exec(ctx, text, args...)
 	if err != nil {
-		return 0, s.failed(err, "remove dead letters of %s", key)
+		return 0, s.wrap(err, "remove dead letters of %s", key)
 	}
 	return n, nil
 }

@@ -8,7 +8,7 @@ import (
 	"agentstream/schema"
 )
 
-// Conditions of EndedRuns on a run r. They are the same as those of the indexes.
+// Conditions of ListEnded on a run r. They are the same as those of the indexes.
 const (
 	IsOver = `r.state in ('done', 'error', 'aborted') and r.expired_at is null and r.deleted_at is null`
 	IsWarm = `r.archived_at is not null and r.floor_seq < r.archived_seq and r.deleted_at is null
@@ -22,8 +22,8 @@ const Unarchived = `state in ('done', 'error', 'aborted') and archived_at is nul
 // RemoveLanes removes the lanes of a run.
 const RemoveLanes = `delete from agent_run_lanes where koder_user_id = $1 and run_id = $2`
 
-// EndedRuns returns runs that have ended and have not expired; see persister.EndedQuery.
-func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []persister.EndedRun, err error) {
+// ListEnded returns runs that have ended and have not expired; see persister.EndedQuery.
+func (s *Store) ListEnded(ctx context.Context, q persister.EndedQuery) (runs []persister.EndedRun, err error) {
 	where := IsOver
 	switch {
 	case q.Unwanted:
@@ -37,11 +37,11 @@ func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []p
 	}
 	day, err := s.d.Day(after.Place.Day)
 	if err != nil {
-		return nil, s.failed(err, "runs that are over")
+		return nil, s.wrap(err, "runs that are over")
 	}
 	through, err := s.d.Day(q.Through)
 	if err != nil {
-		return nil, s.failed(err, "runs that are over")
+		return nil, s.wrap(err, "runs that are over")
 	}
 	runs, err = list(ctx, s, EveryTenant, func(scan Scan) (r persister.EndedRun, err error) {
 		var stored time.Time
@@ -57,7 +57,7 @@ func (s *Store) EndedRuns(ctx context.Context, q persister.EndedQuery) (runs []p
 		from agent_runs r where `+where+` and run_day <= $1 and (run_day, koder_user_id, id) > ($2, $3, $4)
 		order by run_day, koder_user_id, id limit $5`, through, day, after.Key.Tenant, after.Key.Run, q.Limit)
 	if err != nil {
-		return nil, s.failed(err, "runs that are over")
+		return nil, s.wrap(err, "runs that are over")
 	}
 	return runs, nil
 }
@@ -78,17 +78,18 @@ func (s *Store) scraps(ctx context.Context, where string, args ...any) ([]persis
 		return c, err
 	}, `select id, koder_user_id, run_id, run_day, after_seq, through_seq, uri, why from agent_trash where `+where, args...)
 	if err != nil {
-		return nil, s.failed(err, "scraps")
+		return nil, s.wrap(err, "scraps")
 	}
 	return scraps, nil
 }
 
-// KnownRuns returns ids of a tenant's runs after one, in order, also of runs that have expired or are marked as deleted.
-func (s *Store) KnownRuns(ctx context.Context, tenant, after string, limit int) ([]string, error) {
+// RunIDs returns ids of a tenant's runs after one, in order, also of runs that have expired or are marked as
+// deleted.
+func (s *Store) RunIDs(ctx context.Context, tenant, after string, limit int) ([]string, error) {
 	ids, err := list(ctx, s, tenant, scanText, `select id from agent_runs where koder_user_id = $1 and id > $2 order by id limit $3`,
 		tenant, after, limit)
 	if err != nil {
-		return nil, s.failed(err, "runs of %s", tenant)
+		return nil, s.wrap(err, "runs of %s", tenant)
 	}
 	return ids, nil
 }

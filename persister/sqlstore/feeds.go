@@ -60,7 +60,7 @@ func (s *Store) feeds(ctx context.Context, which schema.Feeds, tenant string) (f
 	}, `select id, run_day, floor_seq, last_seq from agent_runs r where koder_user_id = $1 and id >= $2 and id < $3
 		and floor_seq + 1 < last_seq and deleted_at is null and not `+Held+` order by id`, tenant, from, next)
 	if err != nil {
-		return nil, s.failed(err, "feeds of %s", tenant)
+		return nil, s.wrap(err, "feeds of %s", tenant)
 	}
 	for _, f := range all {
 		if which.Has(f.key.Run) {
@@ -74,7 +74,7 @@ func (s *Store) feeds(ctx context.Context, which schema.Feeds, tenant string) (f
 func (s *Store) old(ctx context.Context, f feed, before, now time.Time) (through schema.Seq, err error) {
 	day, err := s.d.Day(f.day)
 	if err != nil {
-		return 0, s.failed(err, "age of feed %s", f.key)
+		return 0, s.wrap(err, "age of feed %s", f.key)
 	}
 	type event struct {
 		seq schema.Seq
@@ -88,7 +88,7 @@ func (s *Store) old(ctx context.Context, f feed, before, now time.Time) (through
 		}, `select seq, ts from agent_run_events where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq > $4 and seq < $5
 			order by seq limit $6`, f.key.Tenant, day, f.key.Run, int64(at), int64(f.last), feedPage)
 		if err != nil {
-			return 0, s.failed(err, "age of feed %s", f.key)
+			return 0, s.wrap(err, "age of feed %s", f.key)
 		}
 		for _, e := range page {
 			if at = e.seq; e.ts.Before(before) {
@@ -125,7 +125,7 @@ func (s *Store) trim(ctx context.Context, f feed, through schema.Seq, now time.T
 		return err
 	})
 	if err != nil {
-		return s.failed(err, "trim feed %s", f.key)
+		return s.wrap(err, "trim feed %s", f.key)
 	}
 	return nil
 }

@@ -55,17 +55,17 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 		return err
 	})
 	if err != nil {
-		return "", s.failed(err, "forget run %s", key)
+		return "", s.wrap(err, "forget run %s", key)
 	}
 	return day, nil
 }
 
-// Forgotten reports whether a run is marked as deleted.
-func (s *Store) Forgotten(ctx context.Context, key schema.RunKey) (yes bool, err error) {
+// IsForgotten reports whether a run is marked as deleted.
+func (s *Store) IsForgotten(ctx context.Context, key schema.RunKey) (yes bool, err error) {
 	_, err = s.row(ctx, key.Tenant, []any{&yes},
 		`select exists (select 1 from agent_runs where koder_user_id = $1 and id = $2 and deleted_at is not null)`, key.Tenant, key.Run)
 	if err != nil {
-		return false, s.failed(err, "mark of run %s", key)
+		return false, s.wrap(err, "mark of run %s", key)
 	}
 	return yes, nil
 }
@@ -79,7 +79,7 @@ func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.
 		where (deleted_at is not null or expired_at < $1) and (koder_user_id, id) > ($2, $3) and not `+Held+`
 		order by koder_user_id, id limit $4`, s.d.Time(expired), after.Tenant, after.Run, limit)
 	if err != nil {
-		return nil, s.failed(err, "tombstones")
+		return nil, s.wrap(err, "tombstones")
 	}
 	return tombstones, nil
 }
@@ -116,7 +116,7 @@ func (s *Store) RemoveTombstones(ctx context.Context, tombstones []persister.Tom
 		return nil
 	})
 	if err != nil {
-		return 0, s.failed(err, "remove %d tombstones", len(tombstones))
+		return 0, s.wrap(err, "remove %d tombstones", len(tombstones))
 	}
 	return removed, nil
 }
@@ -144,7 +144,7 @@ func (s *Store) Remains(ctx context.Context, key schema.RunKey) (r persister.Rem
 		`+of("agent_holds", "run_id")+`,
 		`+of("(select * from agent_runs where deleted_at is not null) r", "id"), key.Tenant, key.Run)
 	if err != nil {
-		return r, s.failed(err, "remains of %s", key)
+		return r, s.wrap(err, "remains of %s", key)
 	}
 	return r, nil
 }

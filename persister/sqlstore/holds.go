@@ -21,7 +21,7 @@ func (s *Store) Overrides(ctx context.Context) (map[string]persister.Override, e
 		return err
 	}, `select koder_user_id, completed_days, ended_days from agent_retention`)
 	if err != nil {
-		return nil, s.failed(err, "retention of tenants")
+		return nil, s.wrap(err, "retention of tenants")
 	}
 	return all, nil
 }
@@ -35,7 +35,7 @@ func (s *Store) SetOverride(ctx context.Context, tenant string, o persister.Over
 		text, args = `delete from agent_retention where koder_user_id = $1`, args[:1]
 	}
 	if _, err := s.exec(ctx, text, args...); err != nil {
-		return s.failed(err, "set retention of %s", tenant)
+		return s.wrap(err, "set retention of %s", tenant)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (s *Store) AddHold(ctx context.Context, key schema.RunKey, reason string) (
 		return err
 	})
 	if err != nil {
-		return false, s.failed(err, "hold %s", key)
+		return false, s.wrap(err, "hold %s", key)
 	}
 	return expired, nil
 }
@@ -65,7 +65,7 @@ func (s *Store) AddHold(ctx context.Context, key schema.RunKey, reason string) (
 func (s *Store) RemoveHold(ctx context.Context, key schema.RunKey) (bool, error) {
 	n, err := s.exec(ctx, `delete from agent_holds where koder_user_id = $1 and run_id = $2`, key.Tenant, key.Run)
 	if err != nil {
-		return false, s.failed(err, "lift hold of %s", key)
+		return false, s.wrap(err, "lift hold of %s", key)
 	}
 	return n > 0, nil
 }
@@ -78,7 +78,7 @@ func (s *Store) Holds(ctx context.Context, tenant string) ([]persister.Hold, err
 	}, `select koder_user_id, run_id, reason, placed_at from agent_holds
 		where $1 in ('', koder_user_id) order by koder_user_id, run_id`, tenant)
 	if err != nil {
-		return nil, s.failed(err, "holds")
+		return nil, s.wrap(err, "holds")
 	}
 	return holds, nil
 }

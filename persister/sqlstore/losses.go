@@ -41,7 +41,7 @@ func (s *Store) AddRunLosses(ctx context.Context, losses []persister.RunLoss) er
 		return s.PutLosses(ctx, tx, &persister.Transfer{RunLosses: losses})
 	})
 	if err != nil {
-		return s.failed(err, "record losses of %d runs", len(losses))
+		return s.wrap(err, "record losses of %d runs", len(losses))
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (s *Store) DropRunLoss(ctx context.Context, l persister.RunLoss) error {
 	_, err := s.exec(ctx, `delete from agent_run_losses where koder_user_id = $1 and run_id = $2 and first = $3 and last = $4`,
 		l.Key.Tenant, l.Key.Run, int64(l.First), int64(l.Last))
 	if err != nil {
-		return s.failed(err, "drop the loss of run %s", l.Key)
+		return s.wrap(err, "drop the loss of run %s", l.Key)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (s *Store) Losses(ctx context.Context) ([]persister.Loss, error) {
 		return l, err
 	}, `select stream, identity, first, last, reason, found_at, restored_at from agent_log_losses order by found_at, stream, first`)
 	if err != nil {
-		return nil, s.failed(err, "losses of the log")
+		return nil, s.wrap(err, "losses of the log")
 	}
 	return all, nil
 }
@@ -81,17 +81,17 @@ func (s *Store) RunLosses(ctx context.Context, tenant string, limit int) (losses
 		}, `select koder_user_id, run_id, first, last, reason, found_at`+of+` order by found_at desc, koder_user_id, run_id, first limit $2`, tenant, limit)
 	}
 	if err != nil {
-		return nil, 0, s.failed(err, "lost events of runs")
+		return nil, 0, s.wrap(err, "lost events of runs")
 	}
 	return losses, all, nil
 }
 
-// Restored notes that the runs of all objects were restored: what had left the log before anything was stored is where
-// it can be.
-func (s *Store) Restored(ctx context.Context) error {
+// MarkRestored notes that the runs of all objects were restored: what had left the log before anything was
+// stored is where it can be.
+func (s *Store) MarkRestored(ctx context.Context) error {
 	_, err := s.exec(ctx, `update agent_log_losses set restored_at = `+s.d.Now+` where reason = $1 and restored_at is null`, persister.LossBefore)
 	if err != nil {
-		return s.failed(err, "note what was restored")
+		return s.wrap(err, "note what was restored")
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (s *Store) Unarchive(ctx context.Context, key schema.RunKey, uri string) (b
 	n, err := s.exec(ctx, `update agent_runs set replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0, archive_after = null,
 		floor_seq = expired_seq where koder_user_id = $1 and id = $2 and replay_uri = $3 and deleted_at is null`, key.Tenant, key.Run, uri)
 	if err != nil {
-		return false, s.failed(err, "unarchive run %s", key)
+		return false, s.wrap(err, "unarchive run %s", key)
 	}
 	return n > 0, nil
 }
@@ -112,7 +112,7 @@ func (s *Store) BeginAt(ctx context.Context, key schema.RunKey, expired schema.S
 	_, err := s.exec(ctx, `update agent_runs set expired_seq = $3, floor_seq = case when floor_seq < $3 then $3 else floor_seq end
 		where koder_user_id = $1 and id = $2 and expired_seq < $3 and deleted_at is null`, key.Tenant, key.Run, int64(expired))
 	if err != nil {
-		return s.failed(err, "begin run %s after %d", key, expired)
+		return s.wrap(err, "begin run %s after %d", key, expired)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (h sch
 		h.Lane.Epoch, err = strconv.ParseUint(epoch, 10, 64)
 	}
 	if err != nil {
-		return schema.Head{}, s.failed(err, "head of run %s", key)
+		return schema.Head{}, s.wrap(err, "head of run %s", key)
 	}
 	return h, nil
 }
@@ -56,7 +56,7 @@ func (s *Store) Place(ctx context.Context, key schema.RunKey) (p persister.Place
 		`select run_day, last_seq, archived_seq, coalesce(replay_uri, ''), floor_seq, expired_seq, deleted_at is not null
 		from agent_runs where koder_user_id = $1 and id = $2`, key.Tenant, key.Run)
 	if err != nil {
-		return persister.Place{}, s.failed(err, "place of run %s", key)
+		return persister.Place{}, s.wrap(err, "place of run %s", key)
 	}
 	return p, nil
 }
@@ -72,7 +72,7 @@ order by l.joined_at desc, l.run_id desc limit 1`
 // child joined last.
 func (s *Store) Parent(ctx context.Context, tenant, child string) (run string, err error) {
 	if _, err = s.row(ctx, tenant, []any{&run}, ParentQuery, tenant, child); err != nil {
-		return "", s.failed(err, "root run of %s/%s", tenant, child)
+		return "", s.wrap(err, "root run of %s/%s", tenant, child)
 	}
 	return run, nil
 }
@@ -82,7 +82,7 @@ func (s *Store) Parent(ctx context.Context, tenant, child string) (run string, e
 func (s *Store) NextTenant(ctx context.Context, after string) (tenant string, err error) {
 	_, err = s.row(ctx, EveryTenant, []any{&tenant}, `select coalesce(min(koder_user_id), '') from agent_runs where koder_user_id > $1`, after)
 	if err != nil {
-		return "", s.failed(err, "tenant behind %q", after)
+		return "", s.wrap(err, "tenant behind %q", after)
 	}
 	return tenant, nil
 }
@@ -90,16 +90,16 @@ func (s *Store) NextTenant(ctx context.Context, after string) (tenant string, er
 // changedKeys is the number of keys of a page.
 const changedKeys = 1000
 
-// ChangedSince iterates over the runs of all tenants whose rows were written at t or later, in the order of their keys,
-// without deleted ones. The time of a write is the start of its transaction, by the database's clock. It reads the whole
-// table, a page at a time.
-func (s *Store) ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error] {
+// RunsChangedSince iterates over the runs of all tenants whose rows were written at t or later, in the order of
+// their keys, without deleted ones. The time of a write is the start of its transaction, by the database's
+// clock. It reads the whole table, a page at a time.
+func (s *Store) RunsChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error] {
 	return persister.Keys(func(after schema.RunKey) ([]schema.RunKey, error) {
 		page, err := list(ctx, s, EveryTenant, scanKey,
 			`select koder_user_id, id from agent_runs where (koder_user_id, id) > ($1, $2) and updated_at >= $3 and deleted_at is null
 			order by koder_user_id, id limit $4`, after.Tenant, after.Run, s.d.Clock(t), changedKeys)
 		if err != nil {
-			return nil, s.failed(err, "runs changed since %v", t)
+			return nil, s.wrap(err, "runs changed since %v", t)
 		}
 		return page, nil
 	})

@@ -28,7 +28,7 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 		return r, err
 	}, text, args...)
 	if err != nil {
-		return nil, s.failed(err, "runs of %s", tenant)
+		return nil, s.wrap(err, "runs of %s", tenant)
 	}
 	return runs, nil
 }

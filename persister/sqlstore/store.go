@@ -76,8 +76,8 @@ type Store struct {
 // New returns a Store whose events are read from rows.
 func New(db DB, rows persister.Rows, d Dialect) Store { return Store{db: db, rows: rows, d: d} }
 
-// failed wraps an error with what was being done.
-func (s *Store) failed(err error, format string, args ...any) error {
+// wrap wraps an error with what was being done.
+func (s *Store) wrap(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", s.d.Name, fmt.Sprintf(format, args...), err)
 }
 

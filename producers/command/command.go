@@ -101,14 +101,14 @@ func (c *Command) Text() string {
 	return strings.Join(texts, "\n")
 }
 
-// Taken returns the event that records that this command, and those of its lane before it, have been dealt with. An
-// agent that writes it by itself must do so in the Publish call of what the command has brought about, or
-// after it.
-func (c *Command) Taken() schema.Event {
+// CommandsTaken returns the event that records that this command, and those of its lane before it, have been
+// dealt with. An agent that writes it by itself must do so in the Publish call of what the command has brought
+// about, or after it.
+func (c *Command) CommandsTaken() schema.Event {
 	return producers.CommandsTaken(c.Child, c.Event.Seq, c.Event.ID)
 }
 
-// Done takes the command, and with it those of its lane that were handed over before it: no later writer is
+// Commit takes the command, and with it those of its lane that were handed over before it: no later writer is
 // handed them again. The effects, events of the command's lane, are stored in the same pack as that, so
 // that each of them is in the log exactly once, whatever is killed. Their Cause is the command where they
 // name none. It returns when all is stored.
@@ -118,17 +118,17 @@ func (c *Command) Taken() schema.Event {
 // effects do not begin with what goes on with it; a message must be taken before its run ends, or with the
 // end. Other commands are settled by the end, and Done without effects is nil then. Otherwise the errors
 // are those of [producers.Publisher.Append].
-func (c *Command) Done(ctx context.Context, effects ...schema.Event) error {
+func (c *Command) Commit(ctx context.Context, effects ...schema.Event) error {
 	c.taking.Lock()
 	defer c.taking.Unlock()
-	err := c.done(ctx, effects)
+	err := c.commit(ctx, effects)
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("producers: take %s %d of %s: %w", c.Name, c.Event.Seq, c.from.key, err)
 }
 
-func (c *Command) done(ctx context.Context, effects []schema.Event) error {
+func (c *Command) commit(ctx context.Context, effects []schema.Event) error {
 	c.from.mu.Lock()
 	taken, settled := c.from.view.fate(c.Child, c.Event.Type, c.Event.Seq)
 	c.from.mu.Unlock()
@@ -149,7 +149,7 @@ func (c *Command) done(ctx context.Context, effects []schema.Event) error {
 		return err
 	}
 	c.from.mu.Lock()
-	c.from.view.take(c.Child, c.Event.Seq)
+	c.from.view.markTaken(c.Child, c.Event.Seq)
 	c.from.mu.Unlock()
 	return nil
 }
@@ -174,7 +174,7 @@ func (c *Command) withTaken(effects []schema.Event) ([]schema.Event, error) {
 		size += e.Size()
 		events = append(events, e)
 	}
-	taken := c.Taken()
+	taken := c.CommandsTaken()
 	if size += taken.Size(); size > schema.MaxPackBytes || len(effects)+1 > schema.MaxPackEvents {
 		return nil, fmt.Errorf("%d effects of %d bytes: %w", len(effects), size, schema.ErrTooLarge)
 	}

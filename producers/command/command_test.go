@@ -81,13 +81,13 @@ func TestCommandsAreHandedOverOnce(t *testing.T) {
 		if c = next(t, ca, 3, false); c.RequestID() != "q" || string(c.Answer()) != `{"a":1e400}` {
 			t.Fatalf("%+v", c)
 		}
-		if err := c.Done(t.Context()); err != nil { // takes 2 and 3 with one event, 6
+		if err := c.Commit(t.Context()); err != nil { // takes 2 and 3 with one event, 6
 			t.Fatal(err)
 		}
-		if err := c.Done(t.Context()); err != nil { // nothing more to say
+		if err := c.Commit(t.Context()); err != nil { // nothing more to say
 			t.Fatal(err)
 		}
-		if err := c.Done(t.Context(), text("", "twice")); !errors.Is(err, command.ErrTaken) {
+		if err := c.Commit(t.Context(), text("", "twice")); !errors.Is(err, command.ErrTaken) {
 			t.Fatalf("a second effect gave %v", err)
 		}
 		if c = next(t, ca, 4, false); c.PlanID() != "p" {
@@ -103,10 +103,10 @@ func TestCommandsAreHandedOverOnce(t *testing.T) {
 		cb := commandsOf(t, command.Config{Publisher: b, Waker: log})
 		c4 := next(t, cb, 4, true) // 7 takes the lane over
 		c5 := next(t, cb, 5, true)
-		if err := c4.Done(t.Context(), text("", "done:0")); err != nil {
+		if err := c4.Commit(t.Context(), text("", "done:0")); err != nil {
 			t.Fatal(err)
 		}
-		if err := c5.Done(t.Context(), text("", "done:1"), stateEvent(schema.StateDone)); err != nil {
+		if err := c5.Commit(t.Context(), text("", "done:1"), stateEvent(schema.StateDone)); err != nil {
 			t.Fatal(err)
 		}
 		want := "[run.lifecycle command.redirect command.answer command.approve_plan command.message commands.taken " +
@@ -131,10 +131,10 @@ func TestCommandsOfAZombieAreFenced(t *testing.T) {
 		old := next(t, ca, 2, false)
 		cb := commandsOf(t, command.Config{Publisher: writerOf(t, log)})
 		young := next(t, cb, 2, true)
-		if err := old.Done(t.Context(), text("", "a:0")); !errors.Is(err, producers.ErrFenced) {
+		if err := old.Commit(t.Context(), text("", "a:0")); !errors.Is(err, producers.ErrFenced) {
 			t.Fatalf("the zombie's effect gave %v", err)
 		}
-		if err := young.Done(t.Context(), text("", "b:0")); err != nil {
+		if err := young.Commit(t.Context(), text("", "b:0")); err != nil {
 			t.Fatal(err)
 		}
 		tell(t, log, "", "command.resume", `{}`)
@@ -168,7 +168,7 @@ func TestCommandsTakenAtTheLastMoment(t *testing.T) {
 		tell(t, log, "", "command.resume", `{}`)
 		old := next(t, ca, 2, false)
 		late := &between{Log: log, what: func() {
-			if err := old.Done(context.Background(), text("", "a:0")); err != nil {
+			if err := old.Commit(context.Background(), text("", "a:0")); err != nil {
 				t.Error(err)
 			}
 		}}
@@ -204,11 +204,11 @@ func TestCommandsOfLanes(t *testing.T) {
 		two := func(lane string) bool { return lane != "c2" }
 		c := commandsOf(t, command.Config{Publisher: writerOf(t, log), Lanes: two})
 		child := next(t, c, 4, true)
-		if err := child.Done(t.Context(), text("", "x")); err == nil {
+		if err := child.Commit(t.Context(), text("", "x")); err == nil {
 			t.Fatal("an effect of another lane was taken")
 		}
 		root := next(t, c, 6, true)
-		if err := root.Done(t.Context()); err != nil {
+		if err := root.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		d := commandsOf(t, command.Config{Publisher: writerOf(t, log), Lanes: two})
@@ -231,11 +231,11 @@ func TestCommandsAndTheEnd(t *testing.T) {
 		ca := commandsOf(t, command.Config{Publisher: a})
 		pause := next(t, ca, 2, false)
 		put(t, a, stateEvent(schema.StateDone)) // 4
-		if err := pause.Done(t.Context()); err != nil {
+		if err := pause.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		one := next(t, ca, 3, false) // it is the agent's to answer
-		if err := one.Done(t.Context()); !errors.Is(err, schema.ErrEnded) {
+		if err := one.Commit(t.Context()); !errors.Is(err, schema.ErrEnded) {
 			t.Fatalf("taken behind the end: %v", err)
 		}
 		b := writerOf(t, log)
@@ -244,7 +244,7 @@ func TestCommandsAndTheEnd(t *testing.T) {
 		tell(t, log, "", "command.message", `{"content":"two"}`) // 5
 		next(t, cb, 3, true)
 		two := next(t, cb, 5, true)
-		if err := two.Done(t.Context(), stateEvent(schema.StateRunning), text("", "x:0")); err != nil {
+		if err := two.Commit(t.Context(), stateEvent(schema.StateRunning), text("", "x:0")); err != nil {
 			t.Fatal(err)
 		}
 		none(t, cb)
@@ -273,7 +273,7 @@ func TestCommandsBehindTheEnd(t *testing.T) {
 		late(cancel, schema.Event{Type: schema.TypeCommandMessage, Payload: []byte(`{"content":"on"}`)}, cancel)       // 7
 		c := commandsOf(t, command.Config{Publisher: writerOf(t, log)})
 		for _, seq := range []schema.Seq{4, 6, 7} {
-			if err := next(t, c, seq, true).Done(t.Context()); err != nil {
+			if err := next(t, c, seq, true).Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -310,7 +310,7 @@ func TestCommandsUnderFaults(t *testing.T) {
 					if d := time.Since(began); d > 20*time.Second {
 						t.Fatalf("command %d took %v", i, d)
 					}
-					if err := cmd.Done(t.Context(), text("", "x")); err != nil {
+					if err := cmd.Commit(t.Context(), text("", "x")); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -370,7 +370,7 @@ func TestCommandsBeyondWhatIsKept(t *testing.T) {
 			t.Fatalf("command %d: %+v, %v", i, cmd, err)
 		}
 		if i == n-1 {
-			if err := cmd.Done(t.Context()); err != nil {
+			if err := cmd.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -416,7 +416,7 @@ func TestCommandsOlderThanTheLog(t *testing.T) {
 			next(t, c, 3, true)
 			next(t, c, 5, true)
 			last := next(t, c, 6, true)
-			if err := last.Done(t.Context(), text("", "x:0")); err != nil {
+			if err := last.Commit(t.Context(), text("", "x:0")); err != nil {
 				t.Fatal(err)
 			}
 			none(t, c)

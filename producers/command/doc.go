@@ -3,7 +3,7 @@
 // # What it is
 //
 // [Reader] reads the commands of a run from its log: cancel, pause, resume, redirect, decisions on plans, answers
-// and messages. A [Command] is one of them; [Command.Done] stores that the agent has dealt with it.
+// and messages. A [Command] is one of them; [Command.Commit] stores that the agent has dealt with it.
 //
 // # Contract
 //

@@ -47,7 +47,7 @@ func ExampleReader() {
 		return
 	}
 	paused := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"paused"}`)}
-	fmt.Println(cmd.Name, cmd.Reason(), cmd.Done(ctx, paused)) // the effect and the mark are stored together
+	fmt.Println(cmd.Name, cmd.Reason(), cmd.Commit(ctx, paused)) // the effect and the mark are stored together
 	// Output:
 	// pause let me read <nil>
 }

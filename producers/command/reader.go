@@ -48,7 +48,7 @@ var ErrTaken = errors.New("command was taken already")
 //	                            └──────────┘
 //
 // A command is handed over once to each writer, and not at all when an earlier writer has taken it
-// ([Command.Done]). Before the first one of a lane is handed over, the lane is the Publisher's: where the
+// ([Command.Commit]). Before the first one of a lane is handed over, the lane is the Publisher's: where the
 // agent has not written to it yet, Reader writes commands.taken with what is taken already, and reads on
 // after it. So whatever a former writer takes after that is refused (producers.ErrFenced), and what it has taken
 // before is known. After a crash a command that was handed over and not taken is handed to the next writer,
@@ -79,7 +79,7 @@ type Reader struct {
 	stop   func() // of the Waker; nil: it is not watched
 	deaf   bool   // the Waker has failed; it is tried again after Poll
 	closed bool
-	view   view
+	view   commandView
 }
 
 // New returns a reader, or an error about the configuration. It reads nothing; the first Next does.
@@ -104,7 +104,7 @@ func New(cfg Config) (*Reader, error) {
 	pub := cfg.Publisher.Config()
 	c := &Reader{cfg: cfg, pub: cfg.Publisher, log: pub.Log, key: pub.Key, retried: pub.Hooks.Retry,
 		turn: make(chan struct{}, 1), news: make(chan struct{}, 1)}
-	c.view = view{writer: cfg.Publisher.WriterID(), serves: cfg.Lanes, lanes: make(map[string]*laneState), behind: true, logger: pub.Logger.With("run", c.key.String())}
+	c.view = commandView{writer: cfg.Publisher.WriterID(), serves: cfg.Lanes, lanes: make(map[string]*laneState), behind: true, logger: pub.Logger.With("run", c.key.String())}
 	return c, nil
 }
 

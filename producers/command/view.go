@@ -20,9 +20,9 @@ const (
 	maxCommandBytes = 1 << 20
 )
 
-// view is what is known of a run as far as commands go: a state machine over its packs. Guarded by
-// its owner's lock.
-type view struct {
+// commandView is what is known of a run as far as commands go: a state machine over its packs. Guarded by its
+// owner's lock.
+type commandView struct {
 	writer string // our own
 	serves func(lane string) bool
 	logger *slog.Logger
@@ -59,7 +59,7 @@ type waiting struct {
 	event *schema.Event
 }
 
-func (v *view) lane(id string) *laneState {
+func (v *commandView) lane(id string) *laneState {
 	l := v.lanes[id]
 	if l == nil {
 		l = &laneState{serve: v.serves(id)}
@@ -75,9 +75,9 @@ var (
 )
 
 // look takes the run's next pack, which begins after seq at most by being partly known.
-func (v *view) look(p *schema.Pack) {
+func (v *commandView) look(p *schema.Pack) {
 	if l := v.lane(p.Child); l.serve {
-		v.owned(l, p)
+		v.followOwner(l, p)
 	}
 	if bytes.Contains(p.Body, typeCommand) || bytes.Contains(p.Body, typeLifecycle) {
 		for r, err := range p.Records(v.seq) {
@@ -94,8 +94,8 @@ func (v *view) look(p *schema.Pack) {
 	}
 }
 
-// owned follows who owns a lane.
-func (v *view) owned(l *laneState, p *schema.Pack) {
+// followOwner follows who owns a lane.
+func (v *commandView) followOwner(l *laneState, p *schema.Pack) {
 	o := p.Head.Lane
 	switch {
 	case p.Writer == v.writer:
@@ -114,7 +114,7 @@ func (v *view) owned(l *laneState, p *schema.Pack) {
 	}
 }
 
-func (v *view) record(p *schema.Pack, r schema.Record) {
+func (v *commandView) record(p *schema.Pack, r schema.Record) {
 	if v.ended > 0 && v.again == 0 && schema.Reopens(string(r.Type), p.Child, r.Payload()) {
 		v.again = r.Seq
 	}
@@ -132,7 +132,7 @@ func (v *view) record(p *schema.Pack, r schema.Record) {
 			Through schema.Seq `json:"through"`
 		}
 		if json.Unmarshal(r.Payload(), &t) == nil && t.Through < r.Seq {
-			v.take(p.Child, t.Through)
+			v.markTaken(p.Child, t.Through)
 		}
 	case v.more.seq == 0 && v.forUs(p, r):
 		v.add(p, r)
@@ -140,13 +140,13 @@ func (v *view) record(p *schema.Pack, r schema.Record) {
 }
 
 // forUs reports whether an event is a command for us.
-func (v *view) forUs(p *schema.Pack, r schema.Record) bool {
+func (v *commandView) forUs(p *schema.Pack, r schema.Record) bool {
 	return bytes.HasPrefix(r.Type, []byte(commandPrefix)) && v.lane(p.Child).serve
 }
 
 // add lets a command wait. Without room for it, and it may be the only one that is too large, it is noted in
 // more.
-func (v *view) add(p *schema.Pack, r schema.Record) {
+func (v *commandView) add(p *schema.Pack, r schema.Record) {
 	e, err := r.Event()
 	if err != nil {
 		v.logger.Warn("commands: a command cannot be read", "seq", int64(r.Seq), "err", err)
@@ -168,13 +168,13 @@ func (v *view) add(p *schema.Pack, r schema.Record) {
 	v.queue = append(v.queue, at)
 }
 
-func (v *view) full(e *schema.Event) bool {
+func (v *commandView) full(e *schema.Event) bool {
 	return len(v.queue) >= maxCommands || v.kept+lineSize(e) > maxCommandBytes
 }
 
 // refill looks again at a pack that holds commands for which there was no room, after after. It reports
 // whether there is more to look at.
-func (v *view) refill(p *schema.Pack, after schema.Seq) (more bool) {
+func (v *commandView) refill(p *schema.Pack, after schema.Seq) (more bool) {
 	v.more = waiting{}
 	for r, err := range p.Records(after) {
 		if err != nil || r.Seq > v.seq {
@@ -194,28 +194,29 @@ func (v *view) refill(p *schema.Pack, after schema.Seq) (more bool) {
 }
 
 // fate returns what has become of a command, so far as is known.
-func (v *view) fate(lane, typ string, seq schema.Seq) (taken, settled bool) {
+func (v *commandView) fate(lane, typ string, seq schema.Seq) (taken, settled bool) {
 	l := v.lane(lane)
 	late := v.ended > 0 && seq > v.ended && (v.again == 0 || seq < v.again) // nobody was there to take it
 	return seq <= l.taken, typ != schema.TypeCommandMessage && (late || seq < max(l.ended, v.ended))
 }
 
 // over reports whether a command that waits need not any more.
-func (v *view) over(at waiting) bool {
+func (v *commandView) over(at waiting) bool {
 	taken, settled := v.fate(at.lane, at.event.Type, at.seq)
 	return taken || settled
 }
 
-func (v *view) take(lane string, through schema.Seq) {
+// markTaken notes that a lane's commands up to through have been dealt with.
+func (v *commandView) markTaken(lane string, through schema.Seq) {
 	l := v.lane(lane)
 	l.taken = max(l.taken, through)
 }
 
-func (v *view) remove(seq schema.Seq) {
+func (v *commandView) remove(seq schema.Seq) {
 	v.drop(func(at waiting) bool { return at.seq == seq })
 }
 
-func (v *view) drop(which func(waiting) bool) {
+func (v *commandView) drop(which func(waiting) bool) {
 	v.queue = slices.DeleteFunc(v.queue, func(at waiting) bool {
 		gone := which(at)
 		if gone {
@@ -226,7 +227,7 @@ func (v *view) drop(which func(waiting) bool) {
 }
 
 // first returns the first command that can be handed over, or could if its lane were ours.
-func (v *view) first() (waiting, *laneState, bool) {
+func (v *commandView) first() (waiting, *laneState, bool) {
 	v.drop(v.over)
 	for _, at := range v.queue {
 		if l := v.lane(at.lane); l.ours || !v.state.Final() {

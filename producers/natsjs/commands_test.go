@@ -79,7 +79,7 @@ func obey(ctx context.Context, l *natsjs.Log) error {
 		if cmd.Redelivered {
 			mark = "again"
 		}
-		if err := cmd.Done(ctx, schema.Event{Type: "custom.effect", Payload: fmt.Appendf(nil, `{"of":%d,"mark":%q}`, cmd.Event.Seq, mark)}); err != nil {
+		if err := cmd.Commit(ctx, schema.Event{Type: "custom.effect", Payload: fmt.Appendf(nil, `{"of":%d,"mark":%q}`, cmd.Event.Seq, mark)}); err != nil {
 			return err
 		}
 	}
@@ -439,7 +439,7 @@ func BenchmarkCommandHandover(b *testing.B) {
 			b.Fatal(err)
 		}
 		heard += time.Since(began)
-		if err := cmd.Done(b.Context(), text("", "done")); err != nil {
+		if err := cmd.Commit(b.Context(), text("", "done")); err != nil {
 			b.Fatal(err)
 		}
 		taken += time.Since(began)

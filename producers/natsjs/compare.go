@@ -72,7 +72,7 @@ func (c *comparisons) pass(ctx context.Context, partition int) (uint64, error) {
 		}
 		if first {
 			generation := uint64(0)
-			made, err := c.made(ctx, partition) // first: a stream that is made meanwhile is not taken for compared
+			made, err := c.creationTime(ctx, partition) // first: a stream that is made meanwhile is not taken for compared
 			if err == nil {
 				generation, err = c.compare(ctx, partition)
 			}
@@ -94,8 +94,9 @@ func (c *comparisons) pass(ctx context.Context, partition int) (uint64, error) {
 	}
 }
 
-// made returns when the stream of a partition was made. The leader answers.
-func (c *comparisons) made(ctx context.Context, partition int) (int64, error) {
+// creationTime returns when the stream of a partition was created, in nanoseconds since the Unix epoch. The
+// leader answers.
+func (c *comparisons) creationTime(ctx context.Context, partition int) (int64, error) {
 	s, err := c.js.Stream(ctx, natskit.StreamName(partition))
 	if err != nil {
 		return 0, fmt.Errorf("when %s was made: %w", natskit.StreamName(partition), err)
@@ -116,7 +117,7 @@ func (c *comparisons) passFirst(ctx context.Context, partition int) (uint64, err
 		if err != nil {
 			return 0, err
 		}
-		made, err := c.made(ctx, partition)
+		made, err := c.creationTime(ctx, partition)
 		switch p := &c.parts[partition]; {
 		case err != nil:
 			return 0, unavailable(err)
@@ -130,7 +131,7 @@ func (c *comparisons) passFirst(ctx context.Context, partition int) (uint64, err
 
 // unavailable is the error of a comparison that failed.
 func unavailable(err error) error {
-	return fmt.Errorf("%w: %w", producers.ErrUnavailable, located(err))
+	return fmt.Errorf("%w: %w", producers.ErrUnavailable, classifyRead(err))
 }
 
 // enter reports whether the caller is to compare, or else what it waits for. The error is that of a comparison that
@@ -168,15 +169,15 @@ func (c *comparisons) doubt(partition int, err error) {
 	}
 }
 
-// ComparedRun is Compared for the partition of one run.
-func (l *Log) ComparedRun(ctx context.Context, key schema.RunKey) error {
+// CompareRun is Compare for the partition of one run.
+func (l *Log) CompareRun(ctx context.Context, key schema.RunKey) error {
 	_, err := l.compared.pass(ctx, schema.Partition(key.Run, l.partitions))
 	return err
 }
 
-// Compared reports why appends wait, nil when they do not: the log was not compared yet with what is stored of it,
-// or lacks some of that. It compares where that is due.
-func (l *Log) Compared(ctx context.Context) error {
+// Compare reports why appends wait, nil when they do not: the log was not compared yet with what is stored of
+// it, or lacks some of that. It compares where that is due.
+func (l *Log) Compare(ctx context.Context) error {
 	for p := range l.compared.parts {
 		if _, err := l.compared.pass(ctx, p); err != nil {
 			return err

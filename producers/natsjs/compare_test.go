@@ -50,7 +50,7 @@ func TestNothingIsAppendedBeforeTheComparison(t *testing.T) {
 	if _, err := a.Append(t.Context(), key, []schema.Event{text("", "x")}, producers.AppendOptions{Within: 300 * time.Millisecond}); err == nil {
 		t.Fatal("appended to a log that is behind")
 	}
-	if err := l.Compared(t.Context()); !errors.Is(err, behind) || !errors.Is(err, producers.ErrUnavailable) {
+	if err := l.Compare(t.Context()); !errors.Is(err, behind) || !errors.Is(err, producers.ErrUnavailable) {
 		t.Fatalf("compared: %v", err)
 	}
 	time.AfterFunc(200*time.Millisecond, func() { whole.Store(true) })
@@ -200,7 +200,7 @@ func TestStreamMadeAnewUnderAConnection(t *testing.T) {
 	add := func(run string, within time.Duration) (producers.Receipt, error) {
 		return a.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{text("", "x")}, producers.AppendOptions{Within: within})
 	}
-	if err := l.Compared(t.Context()); err != nil {
+	if err := l.Compare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	run := schema.RunKey{Tenant: "acme", Run: "run_1"}

@@ -156,7 +156,7 @@ func TestSilentStream(t *testing.T) {
 	begin := func(n int) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
 		defer cancel()
-		_, err := heard.Begin(ctx, fmt.Sprint("id", n), producers.KeyRecord{Digest: strings.Repeat("x", 100)})
+		_, err := heard.Claim(ctx, fmt.Sprint("id", n), producers.KeyRecord{Digest: strings.Repeat("x", 100)})
 		return err
 	}
 	for n := 0; err == nil; n++ { // small ones may fit what the file has already

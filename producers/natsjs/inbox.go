@@ -110,7 +110,7 @@ type share struct{ runs, bytes int }
 // queue is one run's messages that wait. Its run is with one goroutine from the first message to the last.
 type queue struct {
 	key     schema.RunKey
-	waiting batch
+	waiting postBatch
 	held    int // bytes that are taken and not answered
 }
 
@@ -141,7 +141,7 @@ const goneWait = time.Second
 func (i *Inbox) Run(ctx context.Context) error {
 	base, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
-	sub, err := i.nc.QueueSubscribe(InboxSubject, inboxGroup, func(m *nats.Msg) { i.take(base, m) })
+	sub, err := i.nc.QueueSubscribe(InboxSubject, inboxGroup, func(m *nats.Msg) { i.receive(base, m) })
 	if err != nil {
 		return fmt.Errorf("natsjs: inbox: %w", err)
 	}
@@ -186,8 +186,8 @@ func (i *Inbox) stop(sub *nats.Subscription, closed <-chan struct{}) {
 	}
 }
 
-// take hands a message to its run. It never waits for the log.
-func (i *Inbox) take(ctx context.Context, m *nats.Msg) {
+// receive hands a message to its run. It never waits for the log.
+func (i *Inbox) receive(ctx context.Context, m *nats.Msg) {
 	key := keyOf(m.Subject)
 	if m.Reply != "" && !mayAnswer(m.Reply) {
 		i.note(key, "", codeBadReply)

@@ -10,13 +10,13 @@ import (
 	"agentstream/schema"
 )
 
-// batch is messages in the order in which they came.
-type batch struct {
+// postBatch is messages in the order in which they came.
+type postBatch struct {
 	posts   []producers.Post
 	replies []string // subjects; "" for none
 }
 
-func (b *batch) add(p producers.Post, reply string) {
+func (b *postBatch) add(p producers.Post, reply string) {
 	b.posts = append(b.posts, p)
 	b.replies = append(b.replies, reply)
 }
@@ -24,7 +24,7 @@ func (b *batch) add(p producers.Post, reply string) {
 // keptPosts is for how many messages space is kept for the next batch.
 const keptPosts = 256
 
-func (b *batch) reset() {
+func (b *postBatch) reset() {
 	if cap(b.posts) > keptPosts {
 		b.posts, b.replies = nil, nil
 		return
@@ -34,17 +34,17 @@ func (b *batch) reset() {
 	b.posts, b.replies = b.posts[:0], b.replies[:0]
 }
 
-// server is what one goroutine uses again for run after run.
-type server struct {
+// inboxServer is what one goroutine uses again for run after run.
+type inboxServer struct {
 	i       *Inbox
-	batch   batch
+	batch   postBatch
 	answers []producers.Answer
 	text    []byte
 }
 
 // serve does the work of runs, one after another, beginning with q.
 func (i *Inbox) serve(ctx context.Context, q *queue) {
-	s := &server{i: i}
+	s := &inboxServer{i: i}
 	for more := true; more; {
 		for i.collect(q, &s.batch) {
 			s.handle(ctx, q)
@@ -68,7 +68,7 @@ func (i *Inbox) rest() bool {
 }
 
 // collect takes what has come for the run into b, which is empty. When nothing has, the run is left.
-func (i *Inbox) collect(q *queue, b *batch) bool {
+func (i *Inbox) collect(q *queue, b *postBatch) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(q.waiting.posts) == 0 {
@@ -99,7 +99,7 @@ func (i *Inbox) forget(tenant string) {
 }
 
 // handle answers the batch, in parts of about what one append can store at once.
-func (s *server) handle(ctx context.Context, q *queue) {
+func (s *inboxServer) handle(ctx context.Context, q *queue) {
 	posts, replies := s.batch.posts, s.batch.replies
 	for len(posts) > 0 {
 		n, size, body := 0, 0, 0
@@ -108,7 +108,7 @@ func (s *server) handle(ctx context.Context, q *queue) {
 			size += sizeOf(&posts[n], replies[n])
 			n++
 		}
-		s.answers = s.take(ctx, q.key, posts[:n], s.answers[:0])
+		s.answers = s.answerPosts(ctx, q.key, posts[:n], s.answers[:0])
 		s.reply(q.key, replies[:n], s.answers)
 		clear(s.answers)
 		s.i.release(q, size)
@@ -116,8 +116,9 @@ func (s *server) handle(ctx context.Context, q *queue) {
 	}
 }
 
-// take asks for the answers. Once shutting down has taken too long, nothing more is begun.
-func (s *server) take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+// answerPosts stores posts and appends an answer for each to answers. Once shutting down has taken too long, it
+// refuses them.
+func (s *inboxServer) answerPosts(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
 	if !s.i.late.Load() {
 		return s.i.cfg.Take(ctx, key, posts, answers)
 	}
@@ -128,7 +129,7 @@ func (s *server) take(ctx context.Context, key schema.RunKey, posts []producers.
 	return answers
 }
 
-func (s *server) reply(key schema.RunKey, replies []string, answers []producers.Answer) {
+func (s *inboxServer) reply(key schema.RunKey, replies []string, answers []producers.Answer) {
 	stream := s.i.streamOf(key)
 	for n := range answers {
 		a := &answers[n]

@@ -25,8 +25,8 @@ func OpenKeys(ctx context.Context, nc *nats.Conn) (*Keys, error) {
 	return &Keys{b}, nil
 }
 
-// Begin creates the record or reads the one that is there.
-func (k *Keys) Begin(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
+// Claim creates the record or reads the one that is there.
+func (k *Keys) Claim(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	value, err := json.Marshal(r)
 	if err != nil {
 		return r, fmt.Errorf("natsjs: keys: %w", err)

@@ -86,7 +86,7 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (head sc
 		head, err = natskit.ReadHead(ctx, l.nc, l.run(key), lane)
 	}
 	if err != nil {
-		err = located(err)
+		err = classifyRead(err)
 		return schema.Head{}, fmt.Errorf("natsjs: head of %s: %w", key, err)
 	}
 	head.Generation = generation
@@ -137,11 +137,11 @@ func (l *Log) adopt(ctx context.Context, root schema.RunKey, child string) error
 	return nil
 }
 
-// Taken reports whether a message is the copy of a pack whose append waits for its answer here: then Stored has it, or Missed tells,
-// and the caller passes over it. That costs much less than a copy, and the server sends it just before the answer. name is what follows
-// schema.LivePrefix in its subject, header its headers as on the wire. It is
-// always false without Missed, and with Short.
-func (l *Log) Taken(name, header []byte) bool { return l.acks.taken(name, header) }
+// ClaimCopy reports whether a message is the copy of a pack whose append waits for its answer here: then Stored
+// has it, or Missed tells, and the caller passes over it. It reports that once for each copy. That costs much
+// less than a copy, and the server sends it just before the answer. name is what follows schema.LivePrefix in
+// its subject, header its headers as on the wire. It is always false without Missed, and with Short.
+func (l *Log) ClaimCopy(name, header []byte) bool { return l.acks.claimCopy(name, header) }
 
 // Append publishes the pack with a compare-and-set on the run.
 func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
@@ -172,19 +172,19 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 		err = jetstream.ErrStreamNotFound
 	}
 	if err == nil {
-		silent.stored()
+		silent.noteStored()
 		return seq, nil
 	}
 	err = classify(err)
 	l.compared.doubt(part, err)
 	if errors.Is(err, producers.ErrUnanswered) {
-		silent.unanswered(l.nc, l.streams[part], sent, false)
+		silent.noteUnanswered(l.nc, l.streams[part], sent, false)
 	}
 	return 0, fmt.Errorf("natsjs: append to %s at %d: %w", p.Key, p.First, err)
 }
 
-// located makes the error of a read from a stream that is missing that of an append to it.
-func located(err error) error {
+// classifyRead makes the error of a read from a stream that is missing that of an append to it.
+func classifyRead(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return classify(err)
 	}
@@ -237,7 +237,7 @@ func (l *Log) Since(ctx context.Context, key schema.RunKey, after uint64) iter.S
 			}
 		}
 		if w.err != nil {
-			w.err = located(w.err)
+			w.err = classifyRead(w.err)
 			yield(schema.Pack{}, fmt.Errorf("natsjs: packs of %s after %d: %w", key, w.after, w.err))
 		}
 	}

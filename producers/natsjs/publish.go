@@ -47,12 +47,12 @@ type outgoing struct {
 	header []byte              // the same as text, for a wire
 	own    int                 // how much of it says which pack it is
 	copied bool                // its copy has come, and was not passed on
-	reply  chan answer         // holds one
+	reply  chan publishResult  // holds one
 	timer  *time.Timer
 }
 
-// answer is what the log has answered: a position, or why there is none.
-type answer struct {
+// publishResult is what the log has answered: a position, or why there is none.
+type publishResult struct {
 	seq uint64
 	err error
 }
@@ -62,7 +62,7 @@ type answer struct {
 const patience = 20 * time.Millisecond
 
 // await waits for the answer, false: until ctx ended.
-func (o *outgoing) await(ctx context.Context) (answer, bool) {
+func (o *outgoing) await(ctx context.Context) (publishResult, bool) {
 	d := patience
 	if at, ok := ctx.Deadline(); ok {
 		d = min(d, time.Until(at))
@@ -78,7 +78,7 @@ func (o *outgoing) await(ctx context.Context) (answer, bool) {
 	case m := <-o.reply:
 		return m, true
 	case <-ctx.Done():
-		return answer{}, false
+		return publishResult{}, false
 	}
 }
 
@@ -102,7 +102,7 @@ func (a *acks) get() *outgoing {
 	if o, ok := a.out.Get().(*outgoing); ok {
 		return o
 	}
-	o := &outgoing{msg: nats.Msg{Header: make(nats.Header, 16)}, slots: make(map[string][]string, 16), reply: make(chan answer, 1)}
+	o := &outgoing{msg: nats.Msg{Header: make(nats.Header, 16)}, slots: make(map[string][]string, 16), reply: make(chan publishResult, 1)}
 	o.timer = time.NewTimer(time.Hour)
 	o.timer.Stop()
 	return o
@@ -203,7 +203,7 @@ func (a *acks) expect(o *outgoing) (id uint64, err error) {
 		if a.wire = natskit.WireOf(a.nc); a.wire != nil && !a.wire.Answers(prefix, a.read) {
 			a.wire = nil
 		}
-		sub, err := a.nc.Subscribe(prefix+"*", a.take)
+		sub, err := a.nc.Subscribe(prefix+"*", a.receive)
 		if err != nil {
 			return 0, err
 		}
@@ -222,8 +222,9 @@ func (a *acks) read(name, data []byte) {
 	a.hand(id, err == nil, data)
 }
 
-// take is given answers by the client library: all without a wire, and those that are none of a stream.
-func (a *acks) take(m *nats.Msg) {
+// receive handles the answers that the client library hands over: all without a wire, and those that are none
+// of a stream.
+func (a *acks) receive(m *nats.Msg) {
 	id, err := strconv.ParseUint(m.Subject[min(len(a.prefix), len(m.Subject)):], 36, 64)
 	data := m.Data
 	if len(data) == 0 && m.Header.Get("Status") == noResponders {
@@ -242,7 +243,7 @@ func (a *acks) hand(id uint64, ours bool, data []byte) {
 	if o != nil && ours {
 		a.forget(id, o)
 		seq, err := ackOf(data, o.stream)
-		o.reply <- answer{seq, err}
+		o.reply <- publishResult{seq, err}
 	}
 	a.mu.Unlock()
 	if (o == nil || !ours) && a.missed != nil {
@@ -261,8 +262,8 @@ func (a *acks) forget(id uint64, o *outgoing) {
 	}
 }
 
-// taken is Log.Taken.
-func (a *acks) taken(name, header []byte) bool {
+// claimCopy is Log.ClaimCopy.
+func (a *acks) claimCopy(name, header []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o := a.named[string(name)]
@@ -274,7 +275,7 @@ func (a *acks) taken(name, header []byte) bool {
 }
 
 // giveUp ends the wait. late: the answer came at the same moment, and counts.
-func (a *acks) giveUp(id uint64, o *outgoing) (got answer, late bool) {
+func (a *acks) giveUp(id uint64, o *outgoing) (got publishResult, late bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.forget(id, o)
@@ -282,7 +283,7 @@ func (a *acks) giveUp(id uint64, o *outgoing) (got answer, late bool) {
 	case got = <-o.reply:
 		return got, true
 	default:
-		return answer{}, false
+		return publishResult{}, false
 	}
 }
 
@@ -297,7 +298,7 @@ func (a *acks) close() {
 	}
 	for id, o := range a.waiting {
 		a.forget(id, o)
-		o.reply <- answer{err: err}
+		o.reply <- publishResult{err: err}
 	}
 }
 

@@ -228,7 +228,7 @@ func TestTaken(t *testing.T) {
 			header []byte
 			want   bool
 		}{{"store", foreign, false}, {"stor", own, false}, {"store", own[:20], false}, {"store", own, true}, {"store", own, false}} {
-			if got := a.taken([]byte(c.name), c.header); got != c.want {
+			if got := a.claimCopy([]byte(c.name), c.header); got != c.want {
 				t.Errorf("%d: %t", i, got)
 			}
 		}
@@ -255,7 +255,7 @@ func TestTaken(t *testing.T) {
 	if err := publish(3); err != nil || missed != 0 || !slices.Equal(copied, []bool{true}) {
 		t.Errorf("answered: %v, copied %v, missed %d", err, copied, missed)
 	}
-	if a.taken([]byte("store"), own) {
+	if a.claimCopy([]byte("store"), own) {
 		t.Error("taken when the append had ended")
 	}
 	if err := publish(4); err == nil || missed != 1 || len(copied) != 1 {

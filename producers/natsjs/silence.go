@@ -65,8 +65,8 @@ func (s *silence) enter(nc *nats.Conn, stream string) (time.Duration, error) {
 		stream, s.since.UTC().Format(time.RFC3339), producers.ErrFull)
 }
 
-// stored notes that a message was stored.
-func (s *silence) stored() {
+// noteStored notes that a message was stored.
+func (s *silence) noteStored() {
 	if s.row.Load() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -74,9 +74,9 @@ func (s *silence) stored() {
 	}
 }
 
-// unanswered notes that a publish was not answered, which was sent at a time. The stream is silent when one that
-// was sent before had been given up by then, or this one was enough; and it can be read.
-func (s *silence) unanswered(nc *nats.Conn, stream string, sent time.Time, enough bool) {
+// noteUnanswered notes that a publish was not answered, which was sent at a time. The stream is silent when one
+// that was sent before had been given up by then, or this one was enough; and it can be read.
+func (s *silence) noteUnanswered(nc *nats.Conn, stream string, sent time.Time, enough bool) {
 	now := time.Now()
 	if now.Sub(sent) < silenceWait*9/10 || !nc.IsConnected() {
 		return
@@ -155,8 +155,8 @@ const keysStream = "KV_" + natskit.KeysBucket
 // its leader are answered: there need not be a second one who waits.
 const keysWait = 4 * time.Second
 
-// Begin is that of the bucket.
-func (k *failFastKeys) Begin(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
+// Claim is that of the bucket.
+func (k *failFastKeys) Claim(ctx context.Context, id string, r producers.KeyRecord) (producers.KeyRecord, error) {
 	wait, err := k.enter(k.nc, keysStream)
 	if err != nil {
 		return r, fmt.Errorf("natsjs: keys: begin %s: %w", id, err)
@@ -167,12 +167,12 @@ func (k *failFastKeys) Begin(ctx context.Context, id string, r producers.KeyReco
 		defer cancel()
 	}
 	sent := time.Now()
-	rec, err := k.Keys.Begin(ctx, id, r)
+	rec, err := k.Keys.Claim(ctx, id, r)
 	switch {
 	case err == nil:
-		k.stored()
+		k.noteStored()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		k.unanswered(k.nc, keysStream, sent, time.Since(sent) >= keysWait)
+		k.noteUnanswered(k.nc, keysStream, sent, time.Since(sent) >= keysWait)
 	}
 	return rec, err
 }

@@ -28,8 +28,8 @@ type ending struct {
 	fold    schema.Fold       // light: states, questions, plans and commands
 }
 
-// end ends a run, unless somebody has written to it since it was found silent. It reports whether it did.
-func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
+// endRun ends a run, unless a writer has written to it since it was found silent. It reports whether it did.
+func (r *Reaper) endRun(ctx context.Context, s *suspect) (bool, error) {
 	e := &ending{owners: make(map[string]string)}
 	e.fold.Lighten()
 	if err := r.readOn(ctx, s.key, e); err != nil {
@@ -40,7 +40,7 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	}
 	if e.shut == "" && (e.session && e.open.Idle() || e.fold.WaitsForSomebody()) {
 		if at, _ := e.once.Due(time.Time{}); at.IsZero() {
-			r.restsAt(s.key, e.last)
+			r.noteRest(s.key, e.last)
 		} else {
 			r.fineUntil(s.key, r.cfg.Now().Add(r.cfg.Every+max(r.cfg.After, 0)))
 		}
@@ -58,11 +58,12 @@ func (r *Reaper) end(ctx context.Context, s *suspect) (bool, error) {
 	if err != nil || !ended {
 		return false, err
 	}
-	r.reaped(s, e.why())
+	r.reportReaped(s, e.why())
 	return true, nil
 }
 
-func (r *Reaper) reaped(s *suspect, why string) {
+// reportReaped logs and counts a run that was ended.
+func (r *Reaper) reportReaped(s *suspect, why string) {
 	r.cfg.Logger.Info("reaper: a run was ended", "why", why, "run", s.key.String(), "owner", s.owner, "after", int64(s.last))
 	if h := r.cfg.Hooks.Reaped; h != nil {
 		h(s.key, s.owner != "")

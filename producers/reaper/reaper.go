@@ -135,12 +135,13 @@ func (r *Reaper) Run(ctx context.Context) error {
 			return nil
 		}
 		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
-			r.failed(err)
+			r.reportFailure(err)
 		}
 	}
 }
 
-func (r *Reaper) failed(err error) {
+// reportFailure logs and counts a run that could not be looked at.
+func (r *Reaper) reportFailure(err error) {
 	r.cfg.Logger.Warn("reaper", "err", err)
 	if h := r.cfg.Hooks.Failed; h != nil {
 		h(err)
@@ -206,8 +207,8 @@ func (r *Reaper) fineUntil(key schema.RunKey, at time.Time) {
 	r.later[key] = at
 }
 
-// restsAt notes a session in which nothing is open.
-func (r *Reaper) restsAt(key schema.RunKey, last schema.Seq) {
+// noteRest notes a session in which nothing is open.
+func (r *Reaper) noteRest(key schema.RunKey, last schema.Seq) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rests[key] = last
@@ -223,7 +224,7 @@ func (r *Reaper) resting(key schema.RunKey, last schema.Seq) bool {
 	}
 	r.mu.Unlock()
 	if known && at == last {
-		r.restsAt(key, last)
+		r.noteRest(key, last)
 	}
 	return known && at == last
 }
@@ -242,9 +243,9 @@ func (r *Reaper) judge(ctx context.Context, runs []*suspect) {
 		if try > 0 && len(runs) > 0 && backoff.Sleep(ctx, r.cfg.Grace/(reapTries-1)) != nil {
 			return
 		}
-		runs = r.filter(ctx, runs, r.unanswered)
+		runs = r.filter(ctx, runs, r.isAbandoned)
 	}
-	r.filter(ctx, runs, r.end)
+	r.filter(ctx, runs, r.endRun)
 }
 
 // filter returns the runs for which keep returns true. Errors are logged, and their runs left out.
@@ -261,7 +262,7 @@ func (r *Reaper) filter(ctx context.Context, runs []*suspect, keep func(context.
 			var err error
 			if kept[i], err = keep(once, s); err != nil && ctx.Err() == nil {
 				kept[i] = false
-				r.failed(fmt.Errorf("producers: reaper: run %s: %w", s.key, err))
+				r.reportFailure(fmt.Errorf("producers: reaper: run %s: %w", s.key, err))
 			}
 		})
 	}
@@ -298,7 +299,7 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 		Reasons: r.cfg.Reasons, Now: r.cfg.Now, Logger: r.cfg.Logger}, now)
 	if err != nil || late {
 		if late {
-			r.reaped(s, "a deadline has passed")
+			r.reportReaped(s, "a deadline has passed")
 		}
 		return false, err
 	}
@@ -319,8 +320,8 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 	return true, nil
 }
 
-// unanswered asks the run's owner whether it is there.
-func (r *Reaper) unanswered(ctx context.Context, s *suspect) (bool, error) {
+// isAbandoned asks the run's owner whether it is there, and reports whether no answer says so.
+func (r *Reaper) isAbandoned(ctx context.Context, s *suspect) (bool, error) {
 	if s.owner == "" {
 		return true, nil
 	}

@@ -11,13 +11,13 @@ import (
 )
 
 // A worker answers the messages of sessions. In production a follower of the log hands it the packs, such as
-// natsjs.Log.Follow; here they are read from a log in memory.
+// natsjs.RefillLog.Follow; here they are read from a log in memory.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	log, key := memory.New(), schema.RunKey{Tenant: "acme", Run: "session_1"}
 	answered := make(chan string)
-	w, err := worker.New(worker.Config{Log: log, Answer: func(_ context.Context, q *worker.Question) (string, error) {
+	w, err := worker.New(worker.Config{Log: log, Answer: func(_ context.Context, q *worker.Task) (string, error) {
 		message, err := q.Turn.Message(producers.MessageInfo{Model: "echo"})
 		if err != nil {
 			return "", err

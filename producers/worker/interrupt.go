@@ -19,9 +19,9 @@ const (
 )
 
 // Interrupt asks a person for something that the turn does not wait for: the Answer is to return. Nothing is held meanwhile.
-// The answer begins the next turn, on whatever worker the session has then, with [Question.Answers]. payload is that of
+// The answer begins the next turn, on whatever worker the session has then, with [Task.Answers]. payload is that of
 // input.requested; its request_id must be new in the run.
-func (q *Question) Interrupt(ctx context.Context, payload json.RawMessage) error {
+func (q *Task) Interrupt(ctx context.Context, payload json.RawMessage) error {
 	id := requestOf(payload)
 	if id == "" {
 		return fmt.Errorf("worker: interrupt: payload has no request_id: %w", schema.ErrMalformed)
@@ -31,7 +31,7 @@ func (q *Question) Interrupt(ctx context.Context, payload json.RawMessage) error
 }
 
 // Fold returns the run as it is stored, summed up, with all that the turn has emitted.
-func (q *Question) Fold(ctx context.Context) (*schema.Fold, error) {
+func (q *Task) Fold(ctx context.Context) (*schema.Fold, error) {
 	if err := q.Run.Flush(ctx); err != nil {
 		return nil, err
 	}
@@ -45,22 +45,23 @@ func (q *Question) Fold(ctx context.Context) (*schema.Fold, error) {
 	return f, nil
 }
 
-// Take reports to the worker that the turn has dealt with a message from Told, and with those before it: they are taken with the
-// end of the turn, and not answered next.
-func (q *Question) Take(message *command.Command) { q.took.Store(message.Event.Seq, true) }
+// Consume reports to the worker that the turn has dealt with a message that it was given, and with those before
+// it: they are settled with the end of the turn, and not answered next.
+func (q *Task) Consume(message *command.Command) { q.took.Store(message.Event.Seq, true) }
 
-// injected reports whether a turn under way may deal with a message: one that asks for a run of its own waits for it.
-func (v *visit) injected(c *command.Command) bool {
+// canInject reports whether a turn under way may deal with a message: one that asks for a run of its own waits
+// for it.
+func (v *lease) canInject(c *command.Command) bool {
 	return c.Name == nameMessage && !v.d.cfg.Alone(c.Event.Payload)
 }
 
-// resumes reports whether a command is an answer that begins a turn.
-func (v *visit) resumes(c *command.Command) bool {
-	return c.Name == nameAnswer && c.Child == "" && v.interrupted(c.RequestID())
+// isResume reports whether a command is an answer that begins a turn.
+func (v *lease) isResume(c *command.Command) bool {
+	return c.Name == nameAnswer && c.Child == "" && v.isInterrupt(c.RequestID())
 }
 
-// interrupted reports whether no turn waits for what was asked.
-func (v *visit) interrupted(request string) bool {
+// isInterrupt reports whether no turn waits for what was asked.
+func (v *lease) isInterrupt(request string) bool {
 	_, asked := v.asked.Load(request)
 	return asked
 }
@@ -76,17 +77,17 @@ func requestOf(payload []byte) string {
 
 // resume takes what waits in the log when a session is opened. An answer begins a turn if what it answers was asked before what
 // the first turn to come begins with: what was asked behind that belongs to a turn that was cut, and is asked again.
-func (v *visit) resume(ctx context.Context, open *producers.Open, there []*command.Command) error {
+func (v *lease) resume(ctx context.Context, open *producers.Open, there []*command.Command) error {
 	requests, first := open.Requests(""), schema.Seq(0)
 	var begun map[string]bool // read where it is needed
 	for _, c := range there {
-		begins := v.asks(c)
+		begins := v.isQuestion(c)
 		if c.Name == nameAnswer && c.Child == "" {
 			at, waits := requests[c.RequestID()]
 			begins = waits && (first == 0 || at < first)
 			if !waits && first == 0 && begun == nil {
 				var err error
-				if begun, err = v.begun(ctx, c.Event.Seq); err != nil {
+				if begun, err = v.findResumed(ctx, c.Event.Seq); err != nil {
 					return err
 				}
 			}
@@ -100,7 +101,7 @@ func (v *visit) resume(ctx context.Context, open *producers.Open, there []*comma
 		if begins && first == 0 {
 			first = c.Event.Seq
 		}
-		v.take(c)
+		v.enqueue(c)
 	}
 	for id, at := range requests {
 		if first == 0 || at < first {
@@ -111,13 +112,13 @@ func (v *visit) resume(ctx context.Context, open *producers.Open, there []*comma
 }
 
 // together returns an answer with those that stand right after it in the log, and so were given with it.
-func (v *visit) together(ctx context.Context, c *command.Command) ([]*command.Command, error) {
+func (v *lease) together(ctx context.Context, c *command.Command) ([]*command.Command, error) {
 	last := c.Event.Seq
 	for r, err := range v.records(ctx, last) {
 		if err != nil {
 			return nil, fmt.Errorf("read what follows answer %d: %w", c.Event.Seq, err)
 		}
-		if r.Seq != last+1 || r.Child != nil || string(r.Type) != commandAnswer || !v.interrupted(requestOf(r.Payload())) {
+		if r.Seq != last+1 || r.Child != nil || string(r.Type) != commandAnswer || !v.isInterrupt(requestOf(r.Payload())) {
 			break
 		}
 		last = r.Seq
@@ -141,9 +142,9 @@ func (v *visit) together(ctx context.Context, c *command.Command) ([]*command.Co
 	return answers, nil
 }
 
-// begun returns the ids of the answers that workers have begun turns with after a seq. One of them that nobody has taken is that
-// of a turn that was cut.
-func (v *visit) begun(ctx context.Context, after schema.Seq) (map[string]bool, error) {
+// findResumed returns the ids of the answers that workers have begun turns with after a seq. One of them that
+// is not settled is that of a turn that was cut.
+func (v *lease) findResumed(ctx context.Context, after schema.Seq) (map[string]bool, error) {
 	all := map[string]bool{}
 	for r, err := range v.records(ctx, after) {
 		if err != nil {
@@ -157,7 +158,7 @@ func (v *visit) begun(ctx context.Context, after schema.Seq) (map[string]bool, e
 }
 
 // records walks the run's records after a seq, as the log has them.
-func (v *visit) records(ctx context.Context, after schema.Seq) iter.Seq2[schema.Record, error] {
+func (v *lease) records(ctx context.Context, after schema.Seq) iter.Seq2[schema.Record, error] {
 	return func(yield func(schema.Record, error) bool) {
 		for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
 			if err != nil {
@@ -173,12 +174,12 @@ func (v *visit) records(ctx context.Context, after schema.Seq) iter.Seq2[schema.
 	}
 }
 
-// answered emits that answers have come to what was asked, for each that it was not emitted for.
-func (v *visit) answered(ctx context.Context, answers []*command.Command) error {
+// emitAnswers emits that answers have come to what was asked, for each that it was not emitted for.
+func (v *lease) emitAnswers(ctx context.Context, answers []*command.Command) error {
 	if len(answers) == 0 {
 		return nil
 	}
-	begun, err := v.begun(ctx, answers[0].Event.Seq)
+	begun, err := v.findResumed(ctx, answers[0].Event.Seq)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // asker asks with an interrupt for what "ask NAME …" names, and says what it is answered.
-func asker(ctx context.Context, q *worker.Question) (string, error) {
+func asker(ctx context.Context, q *worker.Task) (string, error) {
 	if names, ok := strings.CutPrefix(q.Text(), "ask "); ok && len(q.Answers) == 0 {
 		for _, name := range strings.Fields(names) {
 			if err := q.Interrupt(ctx, json.RawMessage(fmt.Sprintf(`{"request_id":%q}`, name))); err != nil {
@@ -85,7 +85,7 @@ func TestInterruptCut(t *testing.T) {
 	o := newOffice(t)
 	o.again = 200 * time.Millisecond
 	stuck := make(chan struct{}, 1)
-	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		if len(q.Answers) > 0 {
 			stuck <- struct{}{}
 			<-ctx.Done()
@@ -113,7 +113,7 @@ func TestAnswerOfACutTurn(t *testing.T) {
 	o := newOffice(t)
 	o.again = 200 * time.Millisecond
 	asked := make(chan struct{}, 1)
-	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		if err := q.Run.Ask(ctx, "within", "?", nil, nil); err != nil {
 			return "", err
 		}
@@ -139,12 +139,12 @@ func TestInjected(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		o := newOffice(t)
 		begun := make(chan struct{}, 2)
-		o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+		o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 			begun <- struct{}{}
 			if q.Text() == "first" {
 				c := <-q.Told
 				if takes {
-					q.Take(c)
+					q.Consume(c)
 				}
 			}
 			return asker(ctx, q)
@@ -171,12 +171,12 @@ func TestInjected(t *testing.T) {
 func TestInjectedInOrder(t *testing.T) {
 	o := newOffice(t)
 	begun := make(chan struct{}, 4)
-	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		begun <- struct{}{}
 		if q.Text() == "first" {
 			<-q.Told
 			c := <-q.Told
-			q.Take(c) // with the one before it
+			q.Consume(c) // with the one before it
 			if c := <-q.Told; c.Name != "decision" {
 				t.Errorf("told of %s %q", c.Name, c.Text())
 			}

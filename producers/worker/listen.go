@@ -11,7 +11,7 @@ import (
 )
 
 // listen answers messages until none has come for a while.
-func (v *visit) listen(ctx context.Context) error {
+func (v *lease) listen(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -27,7 +27,7 @@ func (v *visit) listen(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := v.settled(ctx); err != nil {
+		if err := v.commitNewest(ctx); err != nil {
 			return err
 		}
 		more, err := v.rest(ctx)
@@ -38,43 +38,44 @@ func (v *visit) listen(ctx context.Context) error {
 }
 
 // handle answers a message, goes on with answers, or takes a cancellation that finds nothing to end any more.
-func (v *visit) handle(ctx context.Context, c *command.Command) error {
+func (v *lease) handle(ctx context.Context, c *command.Command) error {
 	switch {
-	case v.resumes(c):
+	case v.isResume(c):
 		answers, err := v.together(ctx, c)
 		if err != nil {
 			return err
 		}
 		return v.answer(ctx, answers[len(answers)-1], answers...)
-	case !v.asks(c) && v.once.Once:
+	case !v.isQuestion(c) && v.once.Once:
 		return v.over(ctx, producers.Closing{Reason: reasonOf(c)}, c)
-	case !v.asks(c):
-		return v.done(ctx, c)
+	case !v.isQuestion(c):
+		return v.commit(ctx, c)
 	}
 	return v.answer(ctx, c)
 }
 
-// done takes a command, and settles the messages up to it.
-func (v *visit) done(ctx context.Context, c *command.Command) error {
-	if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // the run has been ended meanwhile
+// commit settles a command in the log, and here the messages up to it.
+func (v *lease) commit(ctx context.Context, c *command.Command) error {
+	if err := c.Commit(ctx); err != nil && !errors.Is(err, schema.ErrEnded) { // the run has been ended meanwhile
 		return err
 	}
 	v.settle(c.Event.Seq)
 	return nil
 }
 
-// settled takes what needs no answer, such as an answer that came too late, when nothing before it waits.
-func (v *visit) settled(ctx context.Context) error {
+// commitNewest settles what needs no answer, such as an answer that came too late, when nothing before it
+// waits.
+func (v *lease) commitNewest(ctx context.Context) error {
 	c := v.newest
 	if c == nil {
 		return nil
 	}
 	v.newest = nil
-	return v.done(ctx, c)
+	return v.commit(ctx, c)
 }
 
 // rest waits for a message. false: for too long none came, or another session needs the place.
-func (v *visit) rest(ctx context.Context) (more bool, err error) {
+func (v *lease) rest(ctx context.Context) (more bool, err error) {
 	silence := time.NewTimer(v.d.cfg.Idle)
 	defer silence.Stop()
 	for {
@@ -84,7 +85,7 @@ func (v *visit) rest(ctx context.Context) (more bool, err error) {
 		select {
 		case c := <-v.told:
 			v.resting(false)
-			v.take(c)
+			v.enqueue(c)
 			return true, nil
 		case err := <-v.failed:
 			return false, err
@@ -102,7 +103,7 @@ func (v *visit) rest(ctx context.Context) (more bool, err error) {
 }
 
 // resting notes whether something is to do. leave: there is not, and others wait for a place.
-func (v *visit) resting(yes bool) (leave bool) {
+func (v *lease) resting(yes bool) (leave bool) {
 	v.d.mu.Lock()
 	defer v.d.mu.Unlock()
 	v.idle = yes
@@ -110,7 +111,7 @@ func (v *visit) resting(yes bool) (leave bool) {
 }
 
 // hasNews reports whether a message was received since the last call, and is not settled.
-func (v *visit) hasNews() bool {
+func (v *lease) hasNews() bool {
 	v.d.mu.Lock()
 	defer v.d.mu.Unlock()
 	news := v.news

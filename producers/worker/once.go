@@ -16,13 +16,13 @@ import (
 var errOver = errors.New("the run has ended")
 
 // over ends the run, and takes a command and all before it in the same pack.
-func (v *visit) over(ctx context.Context, c producers.Closing, by *command.Command) error {
-	err := v.writer.End(ctx, c, by.Taken())
-	return cmp.Or(ended(err), errOver)
+func (v *lease) over(ctx context.Context, c producers.Closing, by *command.Command) error {
+	err := v.writer.CloseWith(ctx, c, by.CommandsTaken())
+	return cmp.Or(ignoreEnded(err), errOver)
 }
 
-// ended returns nil for the error of an ending that came too late: somebody else has ended the run.
-func ended(err error) error {
+// ignoreEnded returns nil for the error of an ending that came too late: another process has ended the run.
+func ignoreEnded(err error) error {
 	if errors.Is(err, schema.ErrEnded) || errors.Is(err, producers.ErrOver) {
 		return nil
 	}
@@ -31,59 +31,59 @@ func ended(err error) error {
 
 // cut ends a run of which a turn was begun by a worker that is gone: it may have asked a model, which is not asked again. open
 // and last are what that worker wrote, and it writes no more: the run is ours.
-func (v *visit) cut(ctx context.Context, open *producers.Open, last schema.Seq) error {
-	if !open.Begun() {
+func (v *lease) cut(ctx context.Context, open *producers.Open, last schema.Seq) error {
+	if !open.HasTurn() {
 		return nil
 	}
-	why := producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.BrokenOff("the worker that answered is gone")}
-	return cmp.Or(ended(v.writer.End(ctx, why, producers.CommandsTaken("", last, ""))), errOver)
+	why := producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.CutReason("the worker that answered is gone")}
+	return cmp.Or(ignoreEnded(v.writer.CloseWith(ctx, why, producers.CommandsTaken("", last, ""))), errOver)
 }
 
 // endOnce ends a run with its turn: in one pack with commands.taken.
-func (v *visit) endOnce(ctx context.Context, q *Question, s outcome) error {
+func (v *lease) endOnce(ctx context.Context, q *Task, s outcome) error {
 	why := producers.Closing{Failed: true}
 	switch {
 	case s.err == nil:
-		if s.err = q.Turn.EndRun(cmp.Or(s.stop, "end_turn"), v.mark(q).Taken()); s.err == nil {
+		if s.err = q.Turn.EndRun(cmp.Or(s.stop, "end_turn"), v.mark(q).CommandsTaken()); s.err == nil {
 			return v.writer.Flush(ctx)
 		}
 		if !errors.Is(s.err, producers.ErrOpen) {
-			return ended(s.err)
+			return ignoreEnded(s.err)
 		}
-		why.Reason = v.d.cfg.Reasons.BrokenOff(s.err.Error())
+		why.Reason = v.d.cfg.Reasons.CutReason(s.err.Error())
 	default:
 		why.Reason = s.err.Error()
 	}
 	if s.err != nil {
 		v.d.cfg.Logger.Warn("worker: a run has failed", "run", v.key.String(), "err", s.err)
 	}
-	return ended(v.writer.End(ctx, why, q.Message.Taken()))
+	return ignoreEnded(v.writer.CloseWith(ctx, why, q.Message.CommandsTaken()))
 }
 
 // cancel ends a turn, and the run where it is the only one.
-func (v *visit) cancel(ctx context.Context, turn *producers.Turn, c *command.Command) error {
+func (v *lease) cancel(ctx context.Context, turn *producers.Turn, c *command.Command) error {
 	if v.once.Once {
-		return ended(v.writer.End(ctx, producers.Closing{Reason: reasonOf(c)}, c.Taken()))
+		return ignoreEnded(v.writer.CloseWith(ctx, producers.Closing{Reason: reasonOf(c)}, c.CommandsTaken()))
 	}
 	return turn.Cancel(reasonOf(c))
 }
 
-// leaves ends a turn that the worker cannot go on with, and the run where it is the only one.
-func (v *visit) leaves(ctx context.Context, q *Question, reason string) error {
+// abandon ends a turn that the worker cannot go on with, and the run where it is the only one.
+func (v *lease) abandon(ctx context.Context, q *Task, reason string) error {
 	if v.once.Once {
-		return ended(v.writer.End(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.BrokenOff(reason)}, q.Message.Taken()))
+		return ignoreEnded(v.writer.CloseWith(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.CutReason(reason)}, q.Message.CommandsTaken()))
 	}
 	return q.Turn.Cancel(reason)
 }
 
 // expire ends a run if its deadline has passed.
-func (v *visit) expire(ctx context.Context, c *command.Command, due *alarm) error {
+func (v *lease) expire(ctx context.Context, c *command.Command, due *alarm) error {
 	why := due.reset()
 	if why == "" {
 		return nil
 	}
 	due.stop()
-	return ended(v.writer.End(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimedOut(why)}, c.Taken()))
+	return ignoreEnded(v.writer.CloseWith(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimeoutReason(why)}, c.CommandsTaken()))
 }
 
 // watched is a sink that notes when the newest piece of the answer was emitted.
@@ -95,7 +95,7 @@ type watched struct {
 // Send accepts events.
 func (s *watched) Send(ctx context.Context, events ...schema.Event) error {
 	for i := range events {
-		if events[i].ChildID == "" && producers.Answers(events[i].Type) {
+		if events[i].ChildID == "" && producers.IsProgress(events[i].Type) {
 			s.delta.Store(time.Now().UnixNano())
 			break
 		}
@@ -105,11 +105,11 @@ func (s *watched) Send(ctx context.Context, events ...schema.Event) error {
 
 // alarm waits for the deadlines of a run.
 type alarm struct {
-	v     *visit
+	v     *lease
 	timer *time.Timer // nil: there is no deadline
 }
 
-func (v *visit) alarm() *alarm {
+func (v *lease) alarm() *alarm {
 	a := &alarm{v: v}
 	if at, _ := v.due(); !at.IsZero() || v.once.Idle > 0 {
 		a.timer = time.NewTimer(a.until(at))
@@ -118,7 +118,7 @@ func (v *visit) alarm() *alarm {
 }
 
 // due returns when the next deadline passes, and why the run ends then.
-func (v *visit) due() (time.Time, string) {
+func (v *lease) due() (time.Time, string) {
 	var delta time.Time
 	if v.sink != nil {
 		if at := v.sink.delta.Load(); at != 0 {
@@ -128,8 +128,8 @@ func (v *visit) due() (time.Time, string) {
 	return v.once.Due(delta)
 }
 
-// passed returns a channel that receives when a deadline may have passed.
-func (a *alarm) passed() <-chan time.Time {
+// channel returns a channel that receives when a deadline may have passed.
+func (a *alarm) channel() <-chan time.Time {
 	if a.timer == nil {
 		return nil
 	}

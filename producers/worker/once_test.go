@@ -69,7 +69,7 @@ func wantTail(t *testing.T, pack []string) {
 // A run with once ends with its turn, in one pack, however that went; what is said to it afterwards begins nothing.
 func TestOnce(t *testing.T) {
 	o := newOffice(t)
-	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		var f struct{ How string }
 		if err := json.Unmarshal(q.Session, &f); err != nil {
 			return "", err
@@ -146,7 +146,7 @@ func TestOnceIsNotBegunAgain(t *testing.T) {
 		}
 	}
 	var asked atomic.Int64
-	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		asked.Add(1)
 		return workertest.Echo(ctx, q)
 	}})
@@ -167,7 +167,7 @@ func TestOnceIsNotBegunAgain(t *testing.T) {
 func TestOnceIsLeftByItsWorker(t *testing.T) {
 	o := newOffice(t)
 	began := make(chan struct{})
-	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		close(began)
 		<-ctx.Done()
 		return "", context.Cause(ctx)

@@ -15,9 +15,9 @@ import (
 	"agentstream/schema"
 )
 
-// Question is one message to be answered, an outcome to be reached (a redirect of which Config.Outcome says so), or the
+// Task is one message to be answered, an outcome to be reached (a redirect of which Config.Outcome says so), or the
 // answers to what an earlier turn has asked by Interrupt.
-type Question struct {
+type Task struct {
 	Message *command.Command // the message; the worker takes it. Of an outcome its event has rubric and more
 	Run     *producers.Run   // the session's run
 	Turn    *producers.Turn  // the open turn, which the worker has begun and ends
@@ -34,12 +34,12 @@ type Question struct {
 
 	Session json.RawMessage // the payload of the run's first event: session.created, as a rule
 
-	visit *visit
+	visit *lease
 	took  sync.Map // seqs of the messages that Take was called for
 }
 
 // Text returns the text of the message, or the description of the outcome.
-func (q *Question) Text() string {
+func (q *Task) Text() string {
 	if q.Message.Name == nameRedirect {
 		return q.Message.Instruction()
 	}
@@ -47,7 +47,7 @@ func (q *Question) Text() string {
 }
 
 // Content returns the message as it was written: a string, or a list of blocks. Of an outcome it is its description.
-func (q *Question) Content() json.RawMessage {
+func (q *Task) Content() json.RawMessage {
 	if q.Message.Name != nameRedirect {
 		return q.Message.Content()
 	}
@@ -63,7 +63,7 @@ const maxTold = 64
 
 // Spawn is Lane.Spawn of the run itself, for a child that receives commands of its own by Told. It ends in the
 // turn. An id of the agent's own must be new in the run.
-func (q *Question) Spawn(ctx context.Context, id, prompt, call string, tools ...string) (*producers.Lane, error) {
+func (q *Task) Spawn(ctx context.Context, id, prompt, call string, tools ...string) (*producers.Lane, error) {
 	if _, known := q.visit.lanes.LoadOrStore(id, true); known {
 		return nil, fmt.Errorf("worker: spawn %s: the run knows it already: %w", id, producers.ErrOpen)
 	}
@@ -77,9 +77,9 @@ type outcome struct {
 }
 
 // answer answers a message, or goes on with answers, of which c is the last: a turn.
-func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*command.Command) error {
+func (v *lease) answer(ctx context.Context, c *command.Command, answers ...*command.Command) error {
 	if at, why := v.due(); !at.IsZero() && !time.Now().Before(at) {
-		return v.over(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimedOut(why)}, c)
+		return v.over(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimeoutReason(why)}, c)
 	}
 	turn, err := v.writer.Turn(ctx)
 	if err != nil {
@@ -90,11 +90,11 @@ func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*comm
 			return err
 		}
 	}
-	if err := v.answered(ctx, answers); err != nil {
+	if err := v.emitAnswers(ctx, answers); err != nil {
 		return err
 	}
 	told := make(chan *command.Command, maxTold)
-	q := &Question{Message: c, Answers: answers, Run: v.writer, Turn: turn, Told: told, Session: v.session, visit: v}
+	q := &Task{Message: c, Answers: answers, Run: v.writer, Turn: turn, Told: told, Session: v.session, visit: v}
 	over := make(chan outcome, 1)
 	go func() {
 		stop, err := v.d.cfg.Answer(turn.Context(), q)
@@ -106,7 +106,7 @@ func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*comm
 		return err
 	}
 	if cancel != nil {
-		err = v.done(ctx, cancel)
+		err = v.commit(ctx, cancel)
 	}
 	if err == nil && v.once.Once {
 		err = errOver
@@ -116,7 +116,7 @@ func (v *visit) answer(ctx context.Context, c *command.Command, answers ...*comm
 
 // during hands over commands while the turn of a question is under way, and ends it. It returns the cancellation that
 // did, if one did.
-func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
+func (v *lease) during(ctx context.Context, q *Task, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
 	turn := q.Turn
 	waits := len(v.queue) > 0 // something does that the Answer does not see
 	due := v.alarm()
@@ -129,14 +129,14 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 		select {
 		case s := <-over:
 			over <- s // for the one that waits for it
-			return by, v.end(ctx, q, s, by)
-		case <-due.passed():
+			return by, v.endTurn(ctx, q, s, by)
+		case <-due.channel():
 			if err := v.expire(ctx, q.Message, due); err != nil {
 				return by, err
 			}
 		case c := <-hear:
 			before := len(v.queue)
-			v.take(c)
+			v.enqueue(c)
 			if c.Name == "cancel" && c.Child == "" {
 				v.queue, by = v.queue[:0], c
 				if err := v.cancel(ctx, turn, c); err != nil {
@@ -145,7 +145,7 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 				continue
 			}
 			queued := len(v.queue) > before
-			if waits = waits || queued && !v.injected(c); waits && queued {
+			if waits = waits || queued && !v.canInject(c); waits && queued {
 				continue // commands are taken in their order
 			}
 			handed, err := v.forward(ctx, c, told)
@@ -157,7 +157,7 @@ func (v *visit) during(ctx context.Context, q *Question, over chan outcome, told
 			if ctx.Err() != nil { // the turn is left as it is: see Run
 				return by, context.Cause(ctx)
 			}
-			return by, errors.Join(err, v.leaves(ctx, q, "its commands cannot be read"))
+			return by, errors.Join(err, v.abandon(ctx, q, "its commands cannot be read"))
 		}
 	}
 }
@@ -170,7 +170,7 @@ func reasonOf(c *command.Command) string {
 }
 
 // forward hands a command to the Answer. One for a child is taken at once: the lane's order is its own.
-func (v *visit) forward(ctx context.Context, c *command.Command, told chan<- *command.Command) (handed bool, err error) {
+func (v *lease) forward(ctx context.Context, c *command.Command, told chan<- *command.Command) (handed bool, err error) {
 	select {
 	case told <- c:
 		handed = true
@@ -182,16 +182,16 @@ func (v *visit) forward(ctx context.Context, c *command.Command, told chan<- *co
 	if c.Child == "" {
 		return handed, nil
 	}
-	if err := c.Done(ctx); err != nil && !errors.Is(err, schema.ErrEnded) {
+	if err := c.Commit(ctx); err != nil && !errors.Is(err, schema.ErrEnded) {
 		return handed, err
 	}
 	return handed, nil
 }
 
-// end ends the turn. A good end and commands.taken for the message, and for those that were taken in the turn, are one pack. A
-// turn that was cancelled has ended already, and its cancellation is taken by the caller. When the worker itself ends, the
-// turn and its message are left for the next worker.
-func (v *visit) end(ctx context.Context, q *Question, s outcome, by *command.Command) error {
+// endTurn ends the turn. A good end and commands.taken for the message, and for those that were consumed in the
+// turn, are one pack. A turn that was cancelled has ended already, and its cancellation is settled by the
+// caller. When the worker itself ends, the turn and its message are left for the next worker.
+func (v *lease) endTurn(ctx context.Context, q *Task, s outcome, by *command.Command) error {
 	turn, c := q.Turn, q.Message
 	switch {
 	case by != nil:
@@ -202,7 +202,7 @@ func (v *visit) end(ctx context.Context, q *Question, s outcome, by *command.Com
 		return v.endOnce(ctx, q, s)
 	case s.err == nil:
 		mark := v.mark(q)
-		if s.err = turn.End(cmp.Or(s.stop, "end_turn"), mark.Taken()); s.err == nil {
+		if s.err = turn.End(cmp.Or(s.stop, "end_turn"), mark.CommandsTaken()); s.err == nil {
 			err := v.writer.Flush(ctx)
 			if err == nil {
 				v.settle(mark.Event.Seq)
@@ -217,11 +217,11 @@ func (v *visit) end(ctx context.Context, q *Question, s outcome, by *command.Com
 	if err := turn.Fail(s.err); err != nil {
 		return err
 	}
-	return v.done(ctx, c)
+	return v.commit(ctx, c)
 }
 
 // mark returns the newest command that a turn has dealt with, with all before it, and removes them from where they wait.
-func (v *visit) mark(q *Question) *command.Command {
+func (v *lease) mark(q *Task) *command.Command {
 	mark := q.Message
 	for i, c := range slices.Backward(v.queue) {
 		if _, took := q.took.Load(c.Event.Seq); took {

@@ -13,14 +13,14 @@ import (
 	"agentstream/schema"
 )
 
-// visit is a session that waits for a place, or has one: it lives from the first message that is received until
+// lease is a session that waits for a place, or has one: it lives from the first message that is received until
 // no message has come for a while.
-type visit struct {
+type lease struct {
 	d   *Worker
 	key schema.RunKey
 
 	// Guarded by the worker's lock.
-	pending []call        // what the worker has received and is not settled yet
+	pending []receiveCall // what the worker has received and is not settled yet
 	news    bool          // something was received since it was looked at last
 	idle    bool          // nothing is to do
 	hurry   chan struct{} // closed when another session needs the place
@@ -37,12 +37,12 @@ type visit struct {
 	once    producers.Once
 	sink    *watched // of a run that is answered once; else nil
 
-	lanes sync.Map // ids of the children that belong to the turn: see Question.Spawn
-	asked sync.Map // ids of requests whose turn does not wait for them: see Question.Interrupt
+	lanes sync.Map // ids of the children that belong to the turn: see Task.Spawn
+	asked sync.Map // ids of requests whose turn does not wait for them: see Task.Interrupt
 }
 
-// call is one call of Receive.
-type call struct {
+// receiveCall is one call of Receive.
+type receiveCall struct {
 	seq  schema.Seq
 	done func()
 }
@@ -51,14 +51,14 @@ type call struct {
 // log until there is room; so do cancellations after it.
 const maxQueue = 256
 
-func newVisit(d *Worker, key schema.RunKey) *visit {
-	return &visit{d: d, key: key, hurry: make(chan struct{}), told: make(chan *command.Command), failed: make(chan error, 1)}
+func newVisit(d *Worker, key schema.RunKey) *lease {
+	return &lease{d: d, key: key, hurry: make(chan struct{}), told: make(chan *command.Command), failed: make(chan error, 1)}
 }
 
 // settle calls done for what was received up to a seq.
-func (v *visit) settle(through schema.Seq) {
+func (v *lease) settle(through schema.Seq) {
 	v.d.mu.Lock()
-	var out, kept []call
+	var out, kept []receiveCall
 	for _, c := range v.pending {
 		if c.seq <= through {
 			out = append(out, c)
@@ -79,7 +79,7 @@ func (v *visit) settle(through schema.Seq) {
 var errLeftAlone = errors.New("another process answers it")
 
 // run has the place.
-func (v *visit) run(ctx context.Context) {
+func (v *lease) run(ctx context.Context) {
 	err := v.serve(ctx)
 	switch {
 	case err == nil || ctx.Err() != nil:
@@ -97,7 +97,7 @@ func (v *visit) run(ctx context.Context) {
 // leave frees the place, when all that the visit used is closed. What was received and not settled in a whole
 // silence is settled. What was received at the last moment opens the session again. After an error it is
 // delivered again by its follower.
-func (v *visit) leave(err error) {
+func (v *lease) leave(err error) {
 	v.d.mu.Lock()
 	v.d.busy--
 	delete(v.d.visits, v.key)
@@ -118,7 +118,7 @@ func (v *visit) leave(err error) {
 }
 
 // serve opens the session, answers messages and returns nil after a silence.
-func (v *visit) serve(ctx context.Context) error {
+func (v *lease) serve(ctx context.Context) error {
 	first, err := v.first(ctx)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (v *visit) serve(ctx context.Context) error {
 }
 
 // ours reports whether a lane's commands are for us.
-func (v *visit) ours(lane string) bool {
+func (v *lease) ours(lane string) bool {
 	_, child := v.lanes.Load(lane)
 	return lane == "" || child
 }
@@ -168,7 +168,7 @@ func (v *visit) ours(lane string) bool {
 // closeLimit bounds the wait for the last events of a session, when its worker ends.
 const closeLimit = 5 * time.Second
 
-func (v *visit) closePub(ctx context.Context) {
+func (v *lease) closePub(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
 	if err := v.pub.Close(ctx); err != nil && !errors.Is(err, producers.ErrFenced) {
@@ -177,7 +177,7 @@ func (v *visit) closePub(ctx context.Context) {
 }
 
 // first returns the first event of the run, which shows what the run is; nil when there is no such run any more.
-func (v *visit) first(ctx context.Context) (*schema.Event, error) {
+func (v *lease) first(ctx context.Context) (*schema.Event, error) {
 	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
 		if err != nil {
 			return nil, fmt.Errorf("read the first event: %w", err)
@@ -219,7 +219,7 @@ const ownTries = 20
 // own makes the run ours, unless its owner is there: by an event that must be stored right after those that were
 // there when the owner was asked. So of two who come at once one is left. The event records that what was written up to
 // the run's first event is taken, which is none, or nothing at all.
-func (v *visit) own(ctx context.Context, first *schema.Event) error {
+func (v *lease) own(ctx context.Context, first *schema.Event) error {
 	claim := schema.Event{Type: schema.TypeCommandsTaken, Payload: json.RawMessage(`{"through":1}`)}
 	if first.Type == schema.TypeCommandMessage || first.Type == commandRedirect {
 		claim = schema.Event{Type: schema.TypeProgress, Payload: json.RawMessage(`{}`)}
@@ -252,7 +252,7 @@ func (v *visit) own(ctx context.Context, first *schema.Event) error {
 
 // open takes the messages that are there, and ends what a former life has left open: the run is ours, and nothing more
 // is begun by any other writer.
-func (v *visit) open(ctx context.Context) error {
+func (v *lease) open(ctx context.Context) error {
 	v.d.mu.Lock()
 	v.news = false
 	early := schema.Seq(0) // newest of what was received before the log is read
@@ -300,10 +300,10 @@ func (v *visit) open(ctx context.Context) error {
 	return nil
 }
 
-// take puts a command where it waits. A cancellation removes what came before it.
-func (v *visit) take(c *command.Command) {
+// enqueue puts a command where it waits. A cancellation removes what came before it.
+func (v *lease) enqueue(c *command.Command) {
 	switch {
-	case v.asks(c) || v.resumes(c):
+	case v.isQuestion(c) || v.isResume(c):
 		v.queue = append(v.queue, c)
 	case c.Name == "cancel" && c.Child == "":
 		v.queue = append(v.queue[:0], c)
@@ -318,9 +318,9 @@ const (
 	nameRedirect    = "redirect"
 )
 
-// asks reports whether a command is to be answered: a message, or an outcome to reach. A message of the system (role
-// system) is something to know.
-func (v *visit) asks(c *command.Command) bool {
+// isQuestion reports whether a command is to be answered: a message, or an outcome to reach. A message of the
+// system (role system) is something to know.
+func (v *lease) isQuestion(c *command.Command) bool {
 	switch {
 	case c.Child != "":
 		return false

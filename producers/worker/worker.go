@@ -17,9 +17,9 @@ import (
 
 // Answer writes the answer to one message, or to an outcome that is to be reached, in its turn. It returns when all
 // is written, with the stop reason of the turn ("" is end_turn), or with an error, which fails the turn and not the
-// session. When the turn's context ends (Question.Turn) it stops and returns; what it has open then is ended for
+// session. When the turn's context ends (Task.Turn) it stops and returns; what it has open then is ended for
 // it. It may be asked for many sessions at the same time.
-type Answer func(ctx context.Context, q *Question) (stop string, err error)
+type Answer func(ctx context.Context, q *Task) (stop string, err error)
 
 // Config is what a Worker needs. Log and Answer are required.
 type Config struct {
@@ -27,7 +27,7 @@ type Config struct {
 	Answer Answer
 	Waker  command.Waker // of commands; see command.Config
 	// Attend lets a publisher answer that its process is there, and Ask asks whether another one's is; both of
-	// natsjs.Log. nil: no owner is asked, and a reaper ends silent turns.
+	// natsjs.RefillLog. nil: no owner is asked, and a reaper ends silent turns.
 	Attend func(context.Context, *producers.Publisher) (leave func(), err error)
 	Ask    func(ctx context.Context, key schema.RunKey, owner string) (bool, error)
 	// Archive and Past hold what the log no longer holds; see producers.Config and command.Config.
@@ -74,8 +74,8 @@ type Worker struct {
 	news chan struct{} // holds a token when a session waits, or a place is free
 
 	mu      sync.Mutex
-	visits  map[schema.RunKey]*visit // that wait or have a place
-	waiting []*visit                 // without a place, as they came
+	visits  map[schema.RunKey]*lease // that wait or have a place
+	waiting []*lease                 // without a place, as they came
 	busy    int                      // places that are taken
 	others  map[schema.RunKey]bool   // runs that are not served
 }
@@ -91,7 +91,7 @@ func New(cfg Config) (*Worker, error) {
 	case cfg.Idle < 0 || cfg.Most < 0:
 		return nil, fmt.Errorf("worker: config: idle %v, most %d", cfg.Idle, cfg.Most)
 	}
-	return &Worker{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*visit), others: make(map[schema.RunKey]bool)}, nil
+	return &Worker{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*lease), others: make(map[schema.RunKey]bool)}, nil
 }
 
 // What a pack must hold to matter: a message, an answer, or a redirect that is an outcome to reach. Text in payloads has its
@@ -102,8 +102,8 @@ var (
 	typeRedirect = []byte(`"type":"` + commandRedirect + `"`)
 )
 
-// matters reports whether something in a pack may have to be answered.
-func (d *Worker) matters(p *schema.Pack) bool {
+// isRelevant reports whether something in a pack may have to be answered.
+func (d *Worker) isRelevant(p *schema.Pack) bool {
 	switch {
 	case bytes.Contains(p.Body, typeMessage), bytes.Contains(p.Body, typeAnswer):
 		return true
@@ -126,7 +126,7 @@ func (d *Worker) matters(p *schema.Pack) bool {
 // found out, or when the worker ended before: then pass the pack again, after a while. What is passed again is
 // answered once, and the last done is the one that counts.
 func (d *Worker) Receive(p schema.Pack, done func()) {
-	if p.Child != "" || !d.matters(&p) {
+	if p.Child != "" || !d.isRelevant(&p) {
 		done()
 		return
 	}
@@ -142,14 +142,14 @@ func (d *Worker) Receive(p schema.Pack, done func()) {
 		d.visits[p.Key] = v
 		d.waiting = append(d.waiting, v)
 	}
-	v.hear(call{seq: p.Last(), done: done})
+	v.hear(receiveCall{seq: p.Last(), done: done})
 	d.mu.Unlock()
 	d.wake()
 }
 
 // hear notes a call. One that comes again takes the place of the first, which is not waited for any more. Called
 // with the worker's lock held.
-func (v *visit) hear(c call) {
+func (v *lease) hear(c receiveCall) {
 	for i := range v.pending {
 		if v.pending[i].seq == c.seq {
 			v.pending[i] = c
@@ -190,7 +190,7 @@ func (d *Worker) Run(ctx context.Context) error {
 
 // next returns a place to the session that waits longest. Without a free one, a session without messages
 // is asked to give up its own.
-func (d *Worker) next() *visit {
+func (d *Worker) next() *lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.waiting) == 0 {
@@ -213,7 +213,7 @@ func (d *Worker) next() *visit {
 }
 
 // pass leaves a run that is not served, and remembers it where it is one.
-func (v *visit) pass(remember bool) {
+func (v *lease) pass(remember bool) {
 	d := v.d
 	d.mu.Lock()
 	defer d.mu.Unlock()

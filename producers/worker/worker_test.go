@@ -191,7 +191,7 @@ func TestComesBack(t *testing.T) {
 	o.session("s1")
 	first := o.say("s1", "one")
 	began := make(chan struct{}, 1)
-	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	leave := o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		if q.Message.Event.Seq == first {
 			return workertest.Echo(ctx, q)
 		}
@@ -263,7 +263,7 @@ func TestCancels(t *testing.T) {
 	o := newOffice(t)
 	began := make(chan struct{}, 1)
 	var calls atomic.Int32
-	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		if calls.Add(1) > 1 {
 			return workertest.Echo(ctx, q)
 		}
@@ -292,7 +292,7 @@ func TestOutcomes(t *testing.T) {
 	o := newOffice(t)
 	said := make(chan string, 10)
 	gate := make(chan struct{}, 10)
-	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		said <- string(q.Content())
 		select {
 		case <-gate:
@@ -366,7 +366,7 @@ func TestCancelledBefore(t *testing.T) {
 // An answer that fails, or leaves something open, fails its turn; the next message is answered.
 func TestFails(t *testing.T) {
 	o := newOffice(t)
-	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	o.staff(worker.Config{Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		switch q.Message.Text() {
 		case "fail":
 			return "", errors.New("no")
@@ -391,7 +391,7 @@ func TestFails(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	o := newOffice(t)
 	var now, most atomic.Int32
-	o.staff(worker.Config{Most: 2, Idle: time.Hour, Answer: func(ctx context.Context, q *worker.Question) (string, error) {
+	o.staff(worker.Config{Most: 2, Idle: time.Hour, Answer: func(ctx context.Context, q *worker.Task) (string, error) {
 		if n := now.Add(1); n > most.Load() {
 			most.Store(n)
 		}
@@ -452,7 +452,7 @@ func TestIdles(t *testing.T) {
 // Two workers share the sessions: each message is answered once, and nobody's turn is taken over.
 func TestTwoWorkers(t *testing.T) {
 	o := newOffice(t)
-	slow := func(ctx context.Context, q *worker.Question) (string, error) {
+	slow := func(ctx context.Context, q *worker.Task) (string, error) {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():

@@ -46,10 +46,10 @@ func Refuse(code Code, format string, args ...any) error {
 func CodeOf(err error) Code {
 	var named interface {
 		error
-		Named() string
+		ProblemCode() string
 	}
 	if errors.As(err, &named) {
-		return Code(named.Named())
+		return Code(named.ProblemCode())
 	}
 	return ""
 }

@@ -25,11 +25,12 @@ type Token struct {
 // Hostile returns forged, damaged, foreign and outdated tokens.
 func (i *Issuer) Hostile() []Token {
 	i.t.Helper()
-	return slices.Concat(i.forged(), i.claimed(), i.damaged())
+	return slices.Concat(i.badSignatures(), i.badClaims(), i.badForms())
 }
 
-// forged tokens are signed with another key or in another way, or say how they want to be checked.
-func (i *Issuer) forged() []Token {
+// badSignatures returns tokens that are signed with another key or in another way, or say how they want to be
+// checked.
+func (i *Issuer) badSignatures() []Token {
 	t := i.t
 	rsaKey, attacker := Signers()["rsa"], Signers()["attacker"]
 	parts := strings.Split(i.Good(), ".")
@@ -91,8 +92,8 @@ func (i *Issuer) forged() []Token {
 	}
 }
 
-// claimed tokens have an honest signature and say something wrong.
-func (i *Issuer) claimed() []Token {
+// badClaims returns tokens that have an honest signature and say something wrong.
+func (i *Issuer) badClaims() []Token {
 	set := func(name string, v any) string { return i.Good(func(c jwt.MapClaims) { c[name] = v }) }
 	without := func(name string) string { return i.Good(func(c jwt.MapClaims) { delete(c, name) }) }
 	return []Token{
@@ -143,8 +144,8 @@ func (i *Issuer) text() string {
 	return string(b)
 }
 
-// damaged tokens are no tokens, or none that two readers would read alike.
-func (i *Issuer) damaged() []Token {
+// badForms returns what is no token, or none that two readers would read alike.
+func (i *Issuer) badForms() []Token {
 	t, good, text := i.t, i.Good(), i.text()
 	parts := strings.Split(good, ".")
 	doubled := strings.Replace(text, `"tenant":"acme"`, `"tenant":"acme","tenant":"evil"`, 1)

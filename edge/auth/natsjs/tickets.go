@@ -42,8 +42,8 @@ func (t *Tickets) Put(ctx context.Context, id string, record []byte, _ time.Dura
 	return nil
 }
 
-// Take reads the record and purges exactly what it has read, when that is wanted.
-func (t *Tickets) Take(ctx context.Context, id string, wanted func([]byte) bool) error {
+// Redeem reads the record and purges exactly what it has read, when that is wanted.
+func (t *Tickets) Redeem(ctx context.Context, id string, wanted func([]byte) bool) error {
 	err := t.bucket.Take(ctx, id, wanted)
 	if errors.Is(err, natskit.ErrNoMessage) {
 		return fmt.Errorf("natsjs: tickets: %w", auth.ErrNoTicket)

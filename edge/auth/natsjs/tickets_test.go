@@ -142,10 +142,10 @@ func TestBucketIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := func(record []byte) bool { return string(record) == "record" }
-	if err := tickets.Take(t.Context(), "new", all); err != nil {
+	if err := tickets.Redeem(t.Context(), "new", all); err != nil {
 		t.Error(err)
 	}
-	if err := tickets.Take(t.Context(), "old", all); !errors.Is(err, auth.ErrNoTicket) {
+	if err := tickets.Redeem(t.Context(), "old", all); !errors.Is(err, auth.ErrNoTicket) {
 		t.Errorf("a ticket that went with the bucket: %v", err)
 	}
 }

@@ -42,7 +42,7 @@ func (s Suite) Run(t *testing.T) {
 	t.Run("hostile requests", s.hostile)
 	for _, log := range s.logs() {
 		t.Run(log.Name, func(t *testing.T) {
-			k := s.kept(t, log)
+			k := s.store(t, log)
 			for name := range s.Inputs {
 				t.Run(name, func(t *testing.T) {
 					c := &client{suite: &s, kept: k, t: t}
@@ -77,16 +77,16 @@ func (c *client) hold() {
 	c.req = c.open("")
 	c.req.Newest = false // all of it
 	c.nameSpan()
-	c.bound = c.suite.bound(c.t, c.in.Stream)
+	c.bound = c.suite.findBound(c.t, c.in.Stream)
 	c.opening()
 	whole := c.read(c.req)
 	c.sound(whole)
-	c.selected(whole)
-	if !c.joined() {
-		c.resumed(whole)
-		c.projected(whole)
+	c.checkSelection(whole)
+	if !c.isShaped() {
+		c.checkResume(whole)
+		c.checkProjection(whole)
 	}
-	c.shared(whole)
+	c.checkSharing(whole)
 	c.copies()
 }
 
@@ -123,7 +123,7 @@ func (c *client) open(token string) dialect.Request {
 
 // input returns a copy that asks for a run.
 func (s *Suite) input(in dialect.Input, run string) dialect.Input {
-	in = copied(in)
+	in = cloneInput(in)
 	if s.Of != nil {
 		s.Of(&in, run)
 	} else {
@@ -132,7 +132,8 @@ func (s *Suite) input(in dialect.Input, run string) dialect.Input {
 	return in
 }
 
-func copied(in dialect.Input) dialect.Input {
+// cloneInput returns a copy of in whose maps may be changed.
+func cloneInput(in dialect.Input) dialect.Input {
 	path := map[string]string{}
 	for name, v := range in.Path {
 		path[name] = v
@@ -149,8 +150,8 @@ func copied(in dialect.Input) dialect.Input {
 	return in
 }
 
-// bound finds a stream, or what the subscriptions of a conversation are served as.
-func (s *Suite) bound(t *testing.T, name string) *live.Bound {
+// findBound finds a stream, or what the subscriptions of a conversation are served as.
+func (s *Suite) findBound(t *testing.T, name string) *live.Bound {
 	t.Helper()
 	for _, st := range s.Streams {
 		if st.Name == name {
@@ -161,8 +162,8 @@ func (s *Suite) bound(t *testing.T, name string) *live.Bound {
 	return nil
 }
 
-// joined reports whether the frames depend on how deltas come.
-func (c *client) joined() bool {
+// isShaped reports whether the frames depend on how deltas come.
+func (c *client) isShaped() bool {
 	return c.bound.Shaped && c.req.Detail == dialect.DetailDefault
 }
 
@@ -175,7 +176,7 @@ func (c *client) stateful(req dialect.Request) (dialect.Stateful, bool) {
 // errIdle ends a stream that has brought everything.
 var errIdle = errors.New("the client has everything")
 
-// finished reports whether an error is that of a stream that was read to its end.
-func finished(err error) bool {
+// isFinished reports whether an error is that of a stream that was read to its end.
+func isFinished(err error) bool {
 	return err == nil || errors.Is(err, errIdle) || errors.Is(err, dialect.ErrComplete)
 }

@@ -37,9 +37,9 @@ func (c *client) sound(whole []frame) {
 	}
 }
 
-// resumed checks that a client which has a frame, and all before it, gets exactly the rest. Before that it may be shown once
-// more what is marked Again.
-func (c *client) resumed(whole []frame) {
+// checkResume checks that a client which has a frame, and all before it, gets exactly the rest. Before that it
+// may be shown once more what is marked Again.
+func (c *client) checkResume(whole []frame) {
 	c.t.Helper()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	newest, ok := c.stateful(dialect.Request{})
@@ -65,8 +65,8 @@ func (c *client) resumed(whole []frame) {
 	}
 }
 
-// selected checks that a selection shows what it says of what its request is shown without it.
-func (c *client) selected(whole []frame) {
+// checkSelection checks that a selection shows what it says of what its request is shown without it.
+func (c *client) checkSelection(whole []frame) {
 	c.t.Helper()
 	if c.req.Select == nil {
 		return
@@ -85,8 +85,8 @@ func (c *client) selected(whole []frame) {
 	}
 }
 
-// projected checks that the edge shows what the projector makes of the records, one after the other.
-func (c *client) projected(whole []frame) {
+// checkProjection checks that the edge shows what the projector makes of the records, one after the other.
+func (c *client) checkProjection(whole []frame) {
 	c.t.Helper()
 	if _, ok := c.stateful(c.req); !ok {
 		return
@@ -108,7 +108,7 @@ func (c *client) project(p dialect.Projector, records []schema.Record) (list []f
 		}
 		for i := range out.List {
 			if c.req.Select == nil || c.req.Select.Shows(&out.List[i]) {
-				list = append(list, shown(out.List[i]))
+				list = append(list, frameOf(out.List[i]))
 			}
 			if out.List[i].Last {
 				return list
@@ -128,8 +128,8 @@ func (c *client) opening() {
 	}
 }
 
-// shared checks that those who are written to together, while the run goes on, get what each gets alone.
-func (c *client) shared(whole []frame) {
+// checkSharing checks that those who are written to together, while the run goes on, get what each gets alone.
+func (c *client) checkSharing(whole []frame) {
 	c.t.Helper()
 	packs := c.kept.packs
 	// A stream may end with the run before what comes behind the end is there.
@@ -140,7 +140,7 @@ func (c *client) shared(whole []frame) {
 		short.kept.add(c.t, packs)
 		whole = short.read(c.req)
 	}
-	if !c.bound.Shared || c.joined() || len(packs) < 4 {
+	if !c.bound.Shared || c.isShaped() || len(packs) < 4 {
 		return
 	}
 	k, half := newKept(c.t), len(packs)/2
@@ -152,7 +152,7 @@ func (c *client) shared(whole []frame) {
 		streams = append(streams, k.serve(c.t, c.bound, req, true))
 	}
 	for _, s := range streams {
-		waitFor(c.t, func() bool { return s.waits() || k.live.Census().Parked == len(streams) || len(s.over) > 0 })
+		waitFor(c.t, func() bool { return s.isIdle() || k.live.Census().Parked == len(streams) || len(s.over) > 0 })
 	}
 	k.add(c.t, packs[half:])
 	for _, i := range []int{0, 2} {
@@ -162,7 +162,7 @@ func (c *client) shared(whole []frame) {
 		}
 	}
 	for _, s := range streams {
-		s.life.End(errIdle)
+		s.life.Stop(errIdle)
 		<-s.over
 	}
 }

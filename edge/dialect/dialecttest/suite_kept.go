@@ -32,8 +32,8 @@ type kept struct {
 // stateBytes is what a node keeps of one run, as edge.Config has it.
 const stateBytes = 16 << 20
 
-// kept stores a scenario.
-func (s *Suite) kept(t *testing.T, log schematest.Scenario) *kept {
+// store stores a scenario.
+func (s *Suite) store(t *testing.T, log schematest.Scenario) *kept {
 	t.Helper()
 	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: suiteRun}, log, 7)
 	k := newKept(t)
@@ -96,7 +96,8 @@ type frame struct {
 	Again, Last        bool
 }
 
-func shown(f dialect.Frame) frame {
+// frameOf returns what a client sees of f.
+func frameOf(f dialect.Frame) frame {
 	return frame{string(f.Event), string(f.Data), string(f.Token), string(f.Lane), f.Kind, f.Slot, f.Again, f.Last}
 }
 
@@ -118,7 +119,7 @@ func (s *sink) Write(list []dialect.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range list {
-		s.frames = append(s.frames, shown(f))
+		s.frames = append(s.frames, frameOf(f))
 	}
 	return nil
 }
@@ -135,11 +136,11 @@ func (s *sink) KeepAlive() error {
 	return nil
 }
 
-func (s *sink) End(transport.End) error { return nil }
+func (s *sink) CloseWith(transport.End) error { return nil }
 
 // lines is the form of ready frames.
 var lines = &transport.Encoding{Name: "suite", Append: func(dst []byte, f dialect.Frame) []byte {
-	b, _ := json.Marshal(shown(f)) // it never fails
+	b, _ := json.Marshal(frameOf(f)) // it never fails
 	return append(append(dst, b...), '\n')
 }}
 
@@ -166,8 +167,8 @@ func (s *sink) TryWrite(b []byte) (int, error) {
 func (s *sink) Rest(b []byte) error                    { _, err := s.TryWrite(b); return err }
 func (s *sink) TryKeepAlive() (rest []byte, err error) { return nil, nil }
 
-// waits reports whether it was silent for a while.
-func (s *sink) waits() bool {
+// isIdle reports whether it was silent for a while.
+func (s *sink) isIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waited
@@ -190,8 +191,8 @@ type stream struct {
 // EndOf has no words.
 func (s *stream) EndOf(error) transport.End { return transport.End{} }
 
-// Done takes how the stream has ended.
-func (s *stream) Done(_ any, err error) {
+// Finish takes how the stream has ended.
+func (s *stream) Finish(_ any, err error) {
 	s.report.Release()
 	s.over <- err
 }
@@ -207,7 +208,7 @@ func (k *kept) serve(t *testing.T, bound *live.Bound, req dialect.Request, parke
 	ss, err := k.live.Open(s.life, report, bound, req)
 	if err != nil {
 		ss.Close()
-		report.Done(nil, err)
+		report.Finish(nil, err)
 		return s
 	}
 	s.ready = parked
@@ -218,7 +219,7 @@ func (k *kept) serve(t *testing.T, bound *live.Bound, req dialect.Request, parke
 	}
 	go func() {
 		if err := ss.Serve(&s.sink); err != live.ErrParked { // it is handed over, never wrapped
-			report.Done(nil, err)
+			report.Finish(nil, err)
 		}
 	}()
 	return s
@@ -228,7 +229,7 @@ func (k *kept) serve(t *testing.T, bound *live.Bound, req dialect.Request, parke
 func (c *client) read(req dialect.Request) []frame {
 	c.t.Helper()
 	s := c.kept.serve(c.t, c.bound, req, false)
-	if err := <-s.over; !finished(err) {
+	if err := <-s.over; !isFinished(err) {
 		c.t.Fatalf("%s behind %+v: %v", c.bound.Name, req.Cursor, err)
 	}
 	return s.got()

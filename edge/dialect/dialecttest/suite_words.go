@@ -52,9 +52,9 @@ func (s *Suite) hostile(t *testing.T) {
 	for name, in := range s.Inputs {
 		in := s.input(in, suiteRun)
 		try := func(what string, change func(in *dialect.Input)) {
-			changed := copied(in)
+			changed := cloneInput(in)
 			change(&changed)
-			s.refused(t, name+": "+what, changed)
+			s.checkRefusal(t, name+": "+what, changed)
 		}
 		try("as it is", func(*dialect.Input) {})
 		try("nothing", func(in *dialect.Input) { in.Path, in.Query, in.Header, in.Body = nil, nil, nil, nil })
@@ -88,8 +88,8 @@ func keys(m map[string][]string) (list []string) {
 	return list
 }
 
-// refused opens a request. A panic fails the test by itself.
-func (s *Suite) refused(t *testing.T, what string, in dialect.Input) {
+// checkRefusal opens a request. A panic fails the test by itself.
+func (s *Suite) checkRefusal(t *testing.T, what string, in dialect.Input) {
 	t.Helper()
 	d := s.Dialect
 	req, err := d.Open(in)

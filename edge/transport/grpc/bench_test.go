@@ -102,13 +102,13 @@ func BenchmarkSink(b *testing.B) {
 
 // BenchmarkConnect writes the same with connect's own Send, which flushes each message.
 func BenchmarkConnect(b *testing.B) {
-	handler := connect.NewServerStreamHandler("/x.Y/Z", func(_ context.Context, _ *connect.Request[message], out *connect.ServerStream[message]) error {
+	handler := connect.NewServerStreamHandler("/x.Y/Z", func(_ context.Context, _ *connect.Request[encodedMessage], out *connect.ServerStream[encodedMessage]) error {
 		list := batch(32, 300)
 		b.ReportAllocs()
 		b.SetBytes(32 * 305)
 		for b.Loop() {
 			for _, f := range list {
-				if err := out.Send(&message{f.Data}); err != nil {
+				if err := out.Send(&encodedMessage{f.Data}); err != nil {
 					b.Fatal(err)
 				}
 			}

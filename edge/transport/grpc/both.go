@@ -20,7 +20,7 @@ import (
 // Both is a call whose client sends messages as long as it likes. Connect begins and ends it: who waits for the client between has
 // nothing of connect on its stack. One goroutine reads and takes; another one may use the Sink meanwhile.
 type Both struct {
-	Sink
+	CallSink
 	// Ctx ends with the call, and at the deadline that the client has set.
 	Ctx    context.Context
 	cancel context.CancelFunc // nil: the client has set none
@@ -35,17 +35,18 @@ type Both struct {
 
 // Memory is what a call's messages may take.
 type Memory interface {
-	// Take waits a little for n bytes more. An error ends the call.
-	Take(n int64) error
+	// Reserve waits a little for n bytes more. An error ends the call.
+	Reserve(n int64) error
 	Give(n int64)
 }
 
-// Begin begins a call that Speaks has approved. The body of the request is for Take; Finish ends the call. An error is as Serve's: then the client has been answered.
-func (t *Transport) Begin(w http.ResponseWriter, r *http.Request) (*Both, error) {
+// OpenCall begins a call that IsCall has approved. The body of the request is for Feed; Finish ends the call.
+// An error is as Serve's: then the client has been answered.
+func (t *Transport) OpenCall(w http.ResponseWriter, r *http.Request) (*Both, error) {
 	b := &Both{r: r, Ctx: r.Context()}
 	b.call = call{both: b}
-	b.call.begin(t, w, r)
-	b.Sink = Sink{c: &b.call, out: transport.NewResponse("grpc", b.call.w, b.call.rc, t.cfg.WriteTimeout)}
+	b.call.setUp(t, w, r)
+	b.CallSink = CallSink{c: &b.call, out: transport.NewResponse("grpc", b.call.w, b.call.rc, t.cfg.WriteTimeout)}
 	if !b.ask() {
 		return nil, t.serve(w, r, &call{})
 	}
@@ -55,7 +56,7 @@ func (t *Transport) Begin(w http.ResponseWriter, r *http.Request) (*Both, error)
 // ask asks connect whether this is a call, until when its client waits, and for the headers of its answer: on a response that goes
 // nowhere, since the call is over for connect behind it.
 func (b *Both) ask() bool {
-	nowhere := &response{ResponseWriter: nothing{make(http.Header)}}
+	nowhere := &heldResponse{ResponseWriter: nothing{make(http.Header)}}
 	question := &call{begun: func(ctx context.Context) {
 		if until, ok := ctx.Deadline(); ok {
 			b.Ctx, b.cancel = context.WithDeadline(b.Ctx, until)
@@ -75,8 +76,8 @@ func (n nothing) Header() http.Header       { return n.header }
 func (nothing) WriteHeader(int)             {}
 func (nothing) Write(b []byte) (int, error) { return len(b), nil }
 
-// Broken is the error for one of reading the body.
-func (b *Both) Broken(err error) error {
+// ReadError is the error for one of reading the body.
+func (b *Both) ReadError(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("grpc: %w", ErrTimeout)
@@ -86,8 +87,9 @@ func (b *Both) Broken(err error) error {
 	return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrClientGone, err)
 }
 
-// Take takes what was read, and calls each with the messages that are whole, whose bytes it may change, and must not keep.
-func (b *Both) Take(p []byte, each func(message []byte) error) error {
+// Feed takes what was read, and calls each with the messages that are whole, whose bytes it may change, and
+// must not keep.
+func (b *Both) Feed(p []byte, each func(message []byte) error) error {
 	if len(b.rest) > 0 {
 		if err := b.keep(p); err != nil {
 			return err
@@ -138,7 +140,7 @@ func (b *Both) keep(p []byte) error {
 		size = min(size, freeRest)
 	}
 	if more := int64(size) - b.held; size > freeRest && b.Memory != nil && more > 0 {
-		if err := b.Memory.Take(more); err != nil {
+		if err := b.Memory.Reserve(more); err != nil {
 			return fmt.Errorf("grpc: a message of %d bytes so far: %w", len(b.rest), err)
 		}
 		b.held = int64(size)

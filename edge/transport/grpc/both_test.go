@@ -29,7 +29,7 @@ func echo(t *testing.T, at int) (b *bench, ended chan error) {
 		buf := make([]byte, at)
 		for {
 			n, err := body.Read(buf)
-			terr := both.Take(buf[:n], func(m []byte) error {
+			terr := both.Feed(buf[:n], func(m []byte) error {
 				return errors.Join(both.Write([]dialect.Frame{{Data: m}}), flush(both))
 			})
 			switch {
@@ -38,7 +38,7 @@ func echo(t *testing.T, at int) (b *bench, ended chan error) {
 			case errors.Is(err, io.EOF):
 				return both.Whole()
 			case err != nil:
-				return both.Broken(err)
+				return both.ReadError(err)
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func echo(t *testing.T, at int) (b *bench, ended chan error) {
 		u := &unwrapper{ResponseWriter: w}
 		w.Header().Set("X-Leading", "yes")
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
-		both, err := tr.Begin(u, r)
+		both, err := tr.OpenCall(u, r)
 		if err == nil {
 			if until, ok := both.Ctx.Deadline(); ok {
 				_ = http.NewResponseController(w).SetReadDeadline(until)

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// message is one encoded protobuf message.
-type message struct {
+// encodedMessage is one encoded protobuf message.
+type encodedMessage struct {
 	data []byte
 }
 
@@ -23,7 +23,7 @@ func (rawCodec) Name() string { return "proto" }
 
 func (rawCodec) Marshal(m any) ([]byte, error) {
 	switch m := m.(type) {
-	case *message:
+	case *encodedMessage:
 		return m.data, nil
 	case proto.Message: // a status with details, which connect encodes by this codec as well
 		return proto.Marshal(m)
@@ -33,7 +33,7 @@ func (rawCodec) Marshal(m any) ([]byte, error) {
 
 // Unmarshal copies: connect uses the bytes again.
 func (rawCodec) Unmarshal(data []byte, m any) error {
-	if m, ok := m.(*message); ok {
+	if m, ok := m.(*encodedMessage); ok {
 		m.data = append([]byte(nil), data...)
 		return nil
 	}

@@ -78,7 +78,7 @@ func TestLastWords(t *testing.T) {
 					t.Error(err)
 				}
 				if bySink {
-					if err := s.End(e); err != nil {
+					if err := s.CloseWith(e); err != nil {
 						t.Error(err)
 					}
 				}

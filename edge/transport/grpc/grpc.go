@@ -61,7 +61,7 @@ func New(cfg Config) (*Transport, error) {
 	opts := append(t.options(), connect.WithCodec(rawCodec{}), connect.WithInterceptors(interceptor{}))
 	// One handler for all procedures: nothing in it but errors' texts depends on the name.
 	t.handler = connect.NewServerStreamHandler("/agentstream.Stream/Stream",
-		func(context.Context, *connect.Request[message], *connect.ServerStream[message]) error {
+		func(context.Context, *connect.Request[encodedMessage], *connect.ServerStream[encodedMessage]) error {
 			return errors.New("the interceptor serves every call")
 		}, opts...)
 	return t, nil
@@ -87,9 +87,9 @@ func (t *Transport) options() []connect.HandlerOption {
 	}
 }
 
-// Speaks reports whether a request is a gRPC or gRPC-Web call in a form that is served here. A POST to a
+// IsCall reports whether a request is a gRPC or gRPC-Web call in a form that is served here. A POST to a
 // procedure that is not is answered 415.
-func Speaks(r *http.Request) bool {
+func IsCall(r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return false
 	}
@@ -119,13 +119,14 @@ func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, refuse func(er
 }
 
 func (t *Transport) serve(w http.ResponseWriter, r *http.Request, c *call) error {
-	c.begin(t, w, r)
+	c.setUp(t, w, r)
 	return t.run(r, c)
 }
 
-func (c *call) begin(t *Transport, w http.ResponseWriter, r *http.Request) {
+// setUp sets what the call is of.
+func (c *call) setUp(t *Transport, w http.ResponseWriter, r *http.Request) {
 	c.t, c.rc, c.proto = t, http.NewResponseController(w), r.ProtoMajor
-	c.w = &response{ResponseWriter: w}
+	c.w = &heldResponse{ResponseWriter: w}
 }
 
 // run hands a call to connect.
@@ -216,7 +217,7 @@ type call struct {
 	refuse func(error) transport.End
 	both   *Both                 // in place of fn: what is left of it is its end
 	begun  func(context.Context) // in place of fn: connect is asked only
-	w      *response
+	w      *heldResponse
 	rc     *http.ResponseController
 	proto  int
 	served bool // the interceptor was reached
@@ -246,7 +247,7 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 		c.begun(ctx)
 		return nil
 	case c.both != nil:
-		s := &c.both.Sink
+		s := &c.both.CallSink
 		if s.conn = conn; s.opened {
 			_ = conn.Send(nil) // so it knows
 		}
@@ -257,12 +258,12 @@ func (c *call) serve(ctx context.Context, conn connect.StreamingHandlerConn) err
 		c.err = err
 		return statusOf(c.refuse(err))
 	}
-	s := &Sink{c: c, conn: conn, out: transport.NewResponse("grpc", c.w, c.rc, c.t.cfg.WriteTimeout)}
+	s := &CallSink{c: c, conn: conn, out: transport.NewResponse("grpc", c.w, c.rc, c.t.cfg.WriteTimeout)}
 	return c.over(ctx, s, c.fn(ctx, request, s))
 }
 
 // over ends a call.
-func (c *call) over(ctx context.Context, s *Sink, e transport.End) error {
+func (c *call) over(ctx context.Context, s *CallSink, e transport.End) error {
 	if s.end != nil {
 		e = *s.end
 	} else if err := s.finish(e); err != nil {
@@ -270,7 +271,7 @@ func (c *call) over(ctx context.Context, s *Sink, e transport.End) error {
 	}
 	s.release()
 	// What connect still has to write has a deadline too. It stays: nothing comes after it.
-	_ = s.out.Begin()
+	_ = s.out.ArmDeadline()
 	if !e.Clean && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the deadline that the client set has passed"))
 	}
@@ -285,7 +286,7 @@ func (c *call) receive(conn connect.StreamingHandlerConn) ([]byte, error) {
 	if err := c.rc.SetReadDeadline(time.Now().Add(c.t.cfg.RequestTimeout)); err != nil {
 		return nil, fmt.Errorf("grpc: read deadline: %w", err)
 	}
-	var m, more message
+	var m, more encodedMessage
 	if err := conn.Receive(&m); err != nil {
 		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, fmt.Errorf("grpc: call brings no message: %w", dialect.ErrBadRequest)

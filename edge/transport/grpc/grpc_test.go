@@ -95,7 +95,7 @@ func serve(t testing.TB, cfg Config, fn handler) *bench {
 			h.ServeHTTP(w, r)
 			return
 		}
-		if !Speaks(r) {
+		if !IsCall(r) {
 			w.WriteHeader(http.StatusUnsupportedMediaType)
 			return
 		}
@@ -264,7 +264,7 @@ func TestEnds(t *testing.T) {
 							t.Error(err)
 						}
 						if bySink {
-							if err := s.End(tt.end); err != nil {
+							if err := s.CloseWith(tt.end); err != nil {
 								t.Error(err)
 							}
 							return transport.End{GRPC: 13, Code: "not this"}
@@ -586,7 +586,7 @@ func TestSpeaks(t *testing.T) {
 		r := httptest.NewRequest(tt.method, procedure, nil)
 		r.ProtoMajor = tt.proto
 		r.Header.Set("Content-Type", tt.ctype)
-		if got := Speaks(r); got != tt.want {
+		if got := IsCall(r); got != tt.want {
 			t.Errorf("%s %q HTTP/%d: %v", tt.method, tt.ctype, tt.proto, got)
 		}
 	}

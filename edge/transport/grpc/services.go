@@ -112,7 +112,7 @@ func (t *Transport) Handlers(v Services) (map[string]http.Handler, error) {
 // there, and for reflection the whole call.
 func (t *Transport) only(next http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !Speaks(r) {
+		if !IsCall(r) {
 			http.Error(w, "send application/grpc or application/grpc-web", http.StatusUnsupportedMediaType)
 			return
 		}
@@ -159,12 +159,13 @@ func (h *health) status() healthpb.HealthCheckResponse_ServingStatus {
 	return healthpb.HealthCheckResponse_NOT_SERVING
 }
 
-func (h *health) known(service string) bool {
+// hasService reports whether a service is served; "" is the server itself.
+func (h *health) hasService(service string) bool {
 	return service == "" || slices.Contains(h.Names, service)
 }
 
 func (h *health) check(_ context.Context, r *connect.Request[healthpb.HealthCheckRequest]) (*connect.Response[healthpb.HealthCheckResponse], error) {
-	if !h.known(r.Msg.GetService()) {
+	if !h.hasService(r.Msg.GetService()) {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("unknown service"))
 	}
 	return connect.NewResponse(&healthpb.HealthCheckResponse{Status: h.status()}), nil
@@ -184,7 +185,7 @@ func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCh
 	last, enough := healthpb.HealthCheckResponse_UNKNOWN, brief(ctx)
 	for {
 		now := h.status()
-		if !h.known(r.Msg.GetService()) {
+		if !h.hasService(r.Msg.GetService()) {
 			now = healthpb.HealthCheckResponse_SERVICE_UNKNOWN
 		}
 		if now != last {

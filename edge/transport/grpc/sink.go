@@ -15,30 +15,30 @@ import (
 // over HTTP/2, "Length-Prefixed-Message").
 const prefix = 5
 
-// response keeps connect from flushing after every message.
-type response struct {
+// heldResponse keeps connect from flushing after every message.
+type heldResponse struct {
 	http.ResponseWriter
 	begun bool // a status has been written
 }
 
-func (w *response) WriteHeader(status int) {
+func (w *heldResponse) WriteHeader(status int) {
 	w.begun = true
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *response) Write(b []byte) (int, error) {
+func (w *heldResponse) Write(b []byte) (int, error) {
 	w.begun = true
 	return w.ResponseWriter.Write(b)
 }
 
 // Flush does nothing: the sink flushes.
-func (*response) Flush() {}
+func (*heldResponse) Flush() {}
 
 // Unwrap lets http.ResponseController reach deadlines and flushing.
-func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *heldResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Sink is one call's response.
-type Sink struct {
+// CallSink is one call's response.
+type CallSink struct {
 	c      *call
 	conn   connect.StreamingHandlerConn // nil within a Both, up to its end
 	opened bool                         // headers have been handed over
@@ -48,27 +48,27 @@ type Sink struct {
 	failed error
 }
 
-var _ transport.Sink = (*Sink)(nil)
+var _ transport.Sink = (*CallSink)(nil)
 
 // open hands the headers over.
-func (s *Sink) open() error {
+func (s *CallSink) open() error {
 	if s.opened || s.failed != nil {
 		return s.failed
 	}
 	s.opened = true
-	if s.failed = s.out.Begin(); s.failed != nil {
+	if s.failed = s.out.ArmDeadline(); s.failed != nil {
 		return s.failed
 	}
 	if s.conn == nil { // it has given the headers
 		s.c.w.WriteHeader(http.StatusOK)
 	} else if err := s.conn.Send(nil); err != nil { // connect's way to send headers alone
-		s.failed = s.out.Failed(err)
+		s.failed = s.out.WriteError(err)
 	}
 	return s.failed
 }
 
 // Write takes frames, whose data are encoded messages. They go out when 64 KiB are together, the rest with Flush.
-func (s *Sink) Write(frames []dialect.Frame) error {
+func (s *CallSink) Write(frames []dialect.Frame) error {
 	if len(frames) == 0 {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 	return nil
 }
 
-func (s *Sink) frame(data []byte) error {
+func (s *CallSink) frame(data []byte) error {
 	b := *s.buf
 	if len(b) > 0 && len(b)+prefix+len(data) > chunk {
 		if err := s.send(b); err != nil {
@@ -109,7 +109,7 @@ func (s *Sink) frame(data []byte) error {
 
 // Flush writes what is collected and pushes it to the client. With nothing collected it sends the
 // headers, which tell the client that the call was accepted.
-func (s *Sink) Flush() (int64, error) {
+func (s *CallSink) Flush() (int64, error) {
 	n, err := s.flush()
 	if took, slow := s.out.Slowest(), s.c.t.cfg.Slow; err == nil && slow > 0 && took > slow {
 		err = fmt.Errorf("grpc: %w: %v", transport.ErrLate, took)
@@ -117,7 +117,7 @@ func (s *Sink) Flush() (int64, error) {
 	return n, err
 }
 
-func (s *Sink) flush() (int64, error) {
+func (s *CallSink) flush() (int64, error) {
 	err := s.open()
 	if err == nil && s.buf != nil {
 		err = s.send(*s.buf)
@@ -131,7 +131,7 @@ func (s *Sink) flush() (int64, error) {
 
 // KeepAlive sends the headers if they have not been sent, and nothing else: there is no message that
 // means nothing, and on HTTP/2 the server's pings are the sign of life.
-func (s *Sink) KeepAlive() error {
+func (s *CallSink) KeepAlive() error {
 	if s.opened {
 		return s.failed
 	}
@@ -139,8 +139,8 @@ func (s *Sink) KeepAlive() error {
 	return err
 }
 
-// End writes what is collected and the last frames. The status goes out when the handler returns.
-func (s *Sink) End(e transport.End) error {
+// CloseWith writes what is collected and the last frames. The status goes out when the handler returns.
+func (s *CallSink) CloseWith(e transport.End) error {
 	if s.end != nil {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (s *Sink) End(e transport.End) error {
 }
 
 // finish writes what is collected and the last frames, without headers for a call that is refused.
-func (s *Sink) finish(e transport.End) error {
+func (s *CallSink) finish(e transport.End) error {
 	if s.failed != nil || s.buf == nil && len(e.Last) == 0 {
 		return s.failed
 	}
@@ -160,21 +160,21 @@ func (s *Sink) finish(e transport.End) error {
 	return err
 }
 
-func (s *Sink) send(b []byte) error {
+func (s *CallSink) send(b []byte) error {
 	if s.failed == nil {
 		_, s.failed = s.out.Write(b)
 	}
 	return s.failed
 }
 
-func (s *Sink) push() error {
+func (s *CallSink) push() error {
 	if err := s.out.Flush(); err != nil {
 		s.failed = err
 	}
 	return s.failed
 }
 
-func (s *Sink) release() {
+func (s *CallSink) release() {
 	s.c.t.buffers.Put(s.buf)
 	s.buf = nil
 }

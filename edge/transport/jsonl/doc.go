@@ -7,7 +7,7 @@
 //
 // # Contract
 //
-// A body is ended cleanly by [Sink.End] alone, after the last line (mode C of the design). Whoever
+// A body is ended cleanly by [Sink.CloseWith] alone, after the last line (mode C of the design). Whoever
 // closes a sink without it must break the body off, so that no client takes a part for the whole;
 // a compressed body that lacks its end is damaged in itself. Lines go out as they came. Every 64 KiB
 // are written under a deadline; a client that does not take them gets dialect.ErrSlowClient.

@@ -43,8 +43,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Transport is what all sinks share.
-type Transport struct {
+// LineTransport is what all sinks share.
+type LineTransport struct {
 	cfg     Config
 	buffers sync.Pool // *[]byte
 	gzips   sync.Pool // encoder; an encoder is large and is used again
@@ -52,12 +52,12 @@ type Transport struct {
 }
 
 // New checks the configuration.
-func New(cfg Config) (*Transport, error) {
+func New(cfg Config) (*LineTransport, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Transport{cfg: cfg}, nil
+	return &LineTransport{cfg: cfg}, nil
 }
 
 // SetHeader sets the headers of a body in a coding.
@@ -70,9 +70,9 @@ func SetHeader(h http.Header, c Coding) {
 	}
 }
 
-// Sink is one response.
-type Sink struct {
-	t       *Transport
+// LineSink is one response.
+type LineSink struct {
+	t       *LineTransport
 	coding  Coding
 	out     *resting
 	enc     encoder // nil: the lines go out as they are
@@ -91,12 +91,12 @@ type encoder interface {
 // begun. The caller ends the sink with End, or closes it and breaks the body off. An error wraps
 // dialect.ErrSlowClient or dialect.ErrClientGone, or says that the response takes no deadlines; in that
 // case nothing has been sent.
-func (t *Transport) Open(w http.ResponseWriter, c Coding) (*Sink, error) {
+func (t *LineTransport) Open(w http.ResponseWriter, c Coding) (*LineSink, error) {
 	out := &resting{transport.NewResponse("jsonl", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
-	if err := out.Begin(); err != nil {
+	if err := out.ArmDeadline(); err != nil {
 		return nil, err
 	}
-	s := &Sink{t: t, coding: c, out: out, buf: t.buffer()}
+	s := &LineSink{t: t, coding: c, out: out, buf: t.buffer()}
 	if c != Identity {
 		enc, err := t.encoder(c)
 		if err != nil {
@@ -115,7 +115,7 @@ func (t *Transport) Open(w http.ResponseWriter, c Coding) (*Sink, error) {
 }
 
 // WriteLine takes a line without its line feed. Its bytes are not used afterwards.
-func (s *Sink) WriteLine(line []byte) error {
+func (s *LineSink) WriteLine(line []byte) error {
 	s.written += int64(len(line)) + 1
 	if len(*s.buf)+len(line)+1 > chunk {
 		if err := s.pass(); err != nil {
@@ -133,7 +133,7 @@ func (s *Sink) WriteLine(line []byte) error {
 }
 
 // Flush pushes what was written to the client.
-func (s *Sink) Flush() error {
+func (s *LineSink) Flush() error {
 	if err := s.pass(); err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ func (s *Sink) Flush() error {
 	return s.out.Flush()
 }
 
-// End writes what is left and the end of the coding. An error says that the client has not got all.
-func (s *Sink) End() error {
+// Finish writes what is left and the end of the coding. An error says that the client has not got all.
+func (s *LineSink) Finish() error {
 	defer s.Close()
 	if err := s.pass(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (s *Sink) End() error {
 }
 
 // Close lets go of everything without ending the body. After End it does nothing.
-func (s *Sink) Close() {
+func (s *LineSink) Close() {
 	if s.buf == nil {
 		return
 	}
@@ -174,16 +174,16 @@ func (s *Sink) Close() {
 	}
 }
 
-// Written is the number of bytes of lines so far, before compression.
-func (s *Sink) Written() int64 { return s.written }
+// BytesWritten is the number of bytes of lines so far, before compression.
+func (s *LineSink) BytesWritten() int64 { return s.written }
 
-func (s *Sink) pass() error {
+func (s *LineSink) pass() error {
 	b := *s.buf
 	*s.buf = b[:0]
 	return s.push(b)
 }
 
-func (s *Sink) push(b []byte) error {
+func (s *LineSink) push(b []byte) error {
 	var err error
 	if s.enc != nil {
 		_, err = s.enc.Write(b)
@@ -193,7 +193,7 @@ func (s *Sink) push(b []byte) error {
 	return err
 }
 
-func (t *Transport) buffer() *[]byte {
+func (t *LineTransport) buffer() *[]byte {
 	if b, ok := t.buffers.Get().(*[]byte); ok {
 		return b
 	}
@@ -212,14 +212,14 @@ func (r *resting) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (t *Transport) pool(c Coding) *sync.Pool {
+func (t *LineTransport) pool(c Coding) *sync.Pool {
 	if c == Gzip {
 		return &t.gzips
 	}
 	return &t.zstds
 }
 
-func (t *Transport) encoder(c Coding) (encoder, error) {
+func (t *LineTransport) encoder(c Coding) (encoder, error) {
 	if enc, ok := t.pool(c).Get().(encoder); ok {
 		return enc, nil
 	}

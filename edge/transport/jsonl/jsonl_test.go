@@ -51,7 +51,7 @@ func TestConfig(t *testing.T) {
 }
 
 // serve runs fn for each request.
-func serve(t *testing.T, cfg jsonl.Config, fn func(*jsonl.Transport, http.ResponseWriter, *http.Request)) string {
+func serve(t *testing.T, cfg jsonl.Config, fn func(*jsonl.LineTransport, http.ResponseWriter, *http.Request)) string {
 	t.Helper()
 	tr, err := jsonl.New(cfg)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestSink(t *testing.T) {
 	all := lines()
 	want := append(bytes.Join(all, []byte("\n")), '\n')
 	var written sync.Map
-	url := serve(t, jsonl.Config{}, func(tr *jsonl.Transport, w http.ResponseWriter, r *http.Request) {
+	url := serve(t, jsonl.Config{}, func(tr *jsonl.LineTransport, w http.ResponseWriter, r *http.Request) {
 		s, err := tr.Open(w, jsonl.Coding(r.URL.Query().Get("coding")))
 		if err != nil {
 			t.Error(err)
@@ -138,11 +138,11 @@ func TestSink(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}
 		}
-		if err := s.End(); err != nil {
+		if err := s.Finish(); err != nil {
 			t.Error(err)
 		}
 		s.Close() // nothing left to do
-		written.Store(s.Written(), true)
+		written.Store(s.BytesWritten(), true)
 	})
 	var wg sync.WaitGroup
 	for i := range 24 {
@@ -171,10 +171,10 @@ func TestSink(t *testing.T) {
 
 // TestEmpty: no line at all is a body of no line, ended cleanly.
 func TestEmpty(t *testing.T) {
-	url := serve(t, jsonl.Config{}, func(tr *jsonl.Transport, w http.ResponseWriter, r *http.Request) {
+	url := serve(t, jsonl.Config{}, func(tr *jsonl.LineTransport, w http.ResponseWriter, r *http.Request) {
 		s, err := tr.Open(w, jsonl.Coding(r.URL.Query().Get("coding")))
 		if err == nil {
-			err = s.End()
+			err = s.Finish()
 		}
 		if err != nil {
 			t.Error(err)
@@ -194,7 +194,7 @@ func TestSlowAndGone(t *testing.T) {
 		x = x*1664525 + 1013904223
 		noise[i] = byte(x >> 24)
 	}
-	url := serve(t, jsonl.Config{WriteTimeout: 200 * time.Millisecond}, func(tr *jsonl.Transport, w http.ResponseWriter, r *http.Request) {
+	url := serve(t, jsonl.Config{WriteTimeout: 200 * time.Millisecond}, func(tr *jsonl.LineTransport, w http.ResponseWriter, r *http.Request) {
 		s, err := tr.Open(w, jsonl.Coding(r.URL.Query().Get("coding")))
 		for err == nil {
 			err = s.WriteLine(noise)
@@ -246,7 +246,7 @@ func TestMemory(t *testing.T) {
 	}
 	for _, coding := range []jsonl.Coding{jsonl.Identity, jsonl.Gzip, jsonl.Zstd} {
 		before := heap()
-		sinks := make([]*jsonl.Sink, n)
+		sinks := make([]*jsonl.LineSink, n)
 		for i := range sinks {
 			if sinks[i], err = tr.Open(patient{httptest.NewRecorder()}, coding); err != nil {
 				t.Fatal(err)

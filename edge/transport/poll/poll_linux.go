@@ -141,7 +141,7 @@ func (p *Poller) Add(c net.Conn, fn func(*Watch)) (*Watch, error) {
 		return nil, fmt.Errorf("poll: %w", err)
 	}
 	w := new(Watch)
-	if err := p.Put(w, raw, call(fn)); err != nil {
+	if err := p.Put(w, raw, readerFunc(fn)); err != nil {
 		return nil, err
 	}
 	return w, nil

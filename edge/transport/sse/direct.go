@@ -200,7 +200,7 @@ func (d *Direct) frame(f dialect.Frame) error {
 	}
 	if d.buf == nil {
 		d.buf = d.t.buffers.Get()
-		*d.buf = d.format.chunked.Begin(*d.buf)
+		*d.buf = d.format.chunked.Reset(*d.buf)
 	}
 	if !large(f) {
 		*d.buf = d.format.Append(*d.buf, f)
@@ -211,7 +211,7 @@ func (d *Direct) frame(f dialect.Frame) error {
 
 // large writes an event from the pack's own memory. It is a chunk for each of its three parts.
 func (d *Direct) large(f dialect.Frame) error {
-	*d.buf = d.format.begin(*d.buf, f)
+	*d.buf = d.format.appendHead(*d.buf, f)
 	if err := d.flush(); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (d *Direct) large(f dialect.Frame) error {
 	if err := d.write([]byte("\r\n")); err != nil {
 		return err
 	}
-	*d.buf = d.format.end(d.format.chunked.Begin(*d.buf), f)
+	*d.buf = d.format.appendTail(d.format.chunked.Reset(*d.buf), f)
 	return nil
 }
 
@@ -235,7 +235,7 @@ func (d *Direct) flush() error {
 	if d.buf == nil {
 		return nil
 	}
-	b := d.format.chunked.End(*d.buf)
+	b := d.format.chunked.Finish(*d.buf)
 	err := d.write(b)
 	d.release()
 	return err
@@ -252,9 +252,9 @@ func (d *Direct) Flush() (int64, error) {
 // KeepAlive writes a comment.
 func (d *Direct) KeepAlive() error { return d.write(d.format.sealed) }
 
-// End writes the last frames, where there are any; what was written and not flushed is dropped. The body of a stream that is complete is complete; any
-// other breaks off, which a client of HTTP/1.1 can tell.
-func (d *Direct) End(e transport.End) error {
+// CloseWith writes the last frames, where there are any; what was written and not flushed is dropped. The body
+// of a stream that is complete is complete; any other breaks off, which a client of HTTP/1.1 can tell.
+func (d *Direct) CloseWith(e transport.End) error {
 	d.mu.Lock()
 	d.over = true
 	d.mu.Unlock()

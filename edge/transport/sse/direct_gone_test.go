@@ -39,7 +39,7 @@ func TestGone(t *testing.T) {
 				if err := wait(t, s.gone, "gone"); !errors.Is(err, dialect.ErrClientGone) {
 					t.Errorf("gone: %v", err)
 				}
-				_ = d.End(transport.End{})
+				_ = d.CloseWith(transport.End{})
 				if len(s.gone) > 0 {
 					t.Errorf("gone again: %v", <-s.gone)
 				}
@@ -87,7 +87,7 @@ func TestGoneAndEnd(t *testing.T) {
 			st := wait(t, streams, "stream")
 			var wg sync.WaitGroup
 			wg.Go(func() { c.Close() })
-			wg.Go(func() { _ = st.d.End(transport.End{}); st.over.Store(true) })
+			wg.Go(func() { _ = st.d.CloseWith(transport.End{}); st.over.Store(true) })
 			wg.Wait()
 		}
 		t.Logf("%d of 300 were told", told.Load())
@@ -108,7 +108,7 @@ func TestTalker(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.End(transport.End{Clean: true}); err != nil {
+		if err := d.CloseWith(transport.End{Clean: true}); err != nil {
 			t.Error(err)
 		}
 		if got, err := body(t, c); err != nil || got != strings.Repeat("event: a\ndata: {}\nid: 1\n\n", 20) {
@@ -142,7 +142,7 @@ func TestFlood(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(t, s.gone, "gone")
-		_ = d.End(transport.End{})
+		_ = d.CloseWith(transport.End{})
 	})
 }
 
@@ -157,7 +157,7 @@ func TestUnreadTalk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer busyClient.End(transport.End{})
+	defer busyClient.CloseWith(transport.End{})
 	defer w.Stop()
 	defer close(leave)
 	<-entered // its answer is there to read: the poller looks at nobody else
@@ -169,7 +169,7 @@ func TestUnreadTalk(t *testing.T) {
 	if n, err := d.TryWrite(b); n != len(b) || err != nil {
 		t.Fatalf("%d of %d, %v", n, len(b), err)
 	}
-	if err := d.End(transport.End{Clean: true}); err != nil {
+	if err := d.CloseWith(transport.End{Clean: true}); err != nil {
 		t.Error(err)
 	}
 	if got, err := body(t, c); err != nil || got != strings.Repeat(string(Plain.Append(nil, f)), 4) {
@@ -194,7 +194,7 @@ func TestIdleHoldsNoGoroutine(t *testing.T) {
 		}
 		until(t, "rest", func() bool { return runtime.NumGoroutine() <= before+most })
 		for _, d := range sinks {
-			_ = d.End(transport.End{})
+			_ = d.CloseWith(transport.End{})
 		}
 	})
 }
@@ -223,8 +223,8 @@ func TestPollerEnds(t *testing.T) {
 	if err := wait(t, s.gone, "gone"); !errors.Is(err, dialect.ErrClientGone) {
 		t.Error(err)
 	}
-	_ = d.End(transport.End{})
-	if err := od.End(transport.End{Clean: true}); err != nil {
+	_ = d.CloseWith(transport.End{})
+	if err := od.CloseWith(transport.End{Clean: true}); err != nil {
 		t.Error(err)
 	}
 	if got, err := body(t, other); err != nil || got != "event: a\ndata: {}\nid: 1\n\n" {
@@ -252,7 +252,7 @@ func TestNotTCP(t *testing.T) {
 			t.Errorf("%v", err)
 			return
 		}
-		if err := errors.Join(d.Write([]dialect.Frame{frame("a", "{}", "1")}), flushDirect(d), d.KeepAlive(), d.End(transport.End{Clean: true})); err != nil {
+		if err := errors.Join(d.Write([]dialect.Frame{frame("a", "{}", "1")}), flushDirect(d), d.KeepAlive(), d.CloseWith(transport.End{Clean: true})); err != nil {
 			t.Error(err)
 		}
 	}))
@@ -283,7 +283,7 @@ func TestNothingIsHeld(t *testing.T) {
 				c.Close()
 				_ = wait(t, s.gone, "gone")
 			}
-			_ = d.End(transport.End{Clean: true})
+			_ = d.CloseWith(transport.End{Clean: true})
 			held := weak.Make(d)
 			until(t, "its memory", func() bool { runtime.GC(); return held.Value() == nil })
 		}

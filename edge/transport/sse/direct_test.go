@@ -165,11 +165,11 @@ func events(t testing.TB, resp *http.Response) (string, error) {
 }
 
 func chunked(frames ...dialect.Frame) []byte {
-	b := Plain.Encoding().Begin(nil)
+	b := Plain.Encoding().Reset(nil)
 	for _, f := range frames {
 		b = Plain.Encoding().Append(b, f)
 	}
-	return Plain.Encoding().End(b)
+	return Plain.Encoding().Finish(b)
 }
 
 // TestDirectReadsTheSame holds that a client of net/http reads the same over a connection that was taken
@@ -202,9 +202,9 @@ func TestDirectReadsTheSame(t *testing.T) {
 		}
 	}
 	last := []dialect.Frame{frame("stream.error", "{}", "")}
-	plain := serve(t, Config{}, func(s *Sink) {
+	plain := serve(t, Config{}, func(s *EventSink) {
 		say(s)
-		if err := s.End(transport.End{Clean: true, Last: last}); err != nil {
+		if err := s.CloseWith(transport.End{Clean: true, Last: last}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -217,7 +217,7 @@ func TestDirectReadsTheSame(t *testing.T) {
 		go func() {
 			d := <-s.sinks
 			say(d)
-			if err := d.End(transport.End{Clean: true, Last: last}); err != nil {
+			if err := d.CloseWith(transport.End{Clean: true, Last: last}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -250,7 +250,7 @@ func TestReadyFramesReadTheSame(t *testing.T) {
 	if d.Encoding() != Plain.Encoding() {
 		t.Fatal("takes no ready frames")
 	}
-	if b := Plain.Encoding().End(Plain.Encoding().Begin(nil)); b != nil {
+	if b := Plain.Encoding().Finish(Plain.Encoding().Reset(nil)); b != nil {
 		t.Errorf("nothing is %q", b) // it would end the body
 	}
 	fs := []dialect.Frame{frame("a", "{}", "1"), frame("b", strings.Repeat("x", 5000), "")}
@@ -270,7 +270,7 @@ func TestReadyFramesReadTheSame(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := d.End(transport.End{Clean: true}); err != nil {
+	if err := d.CloseWith(transport.End{Clean: true}); err != nil {
 		t.Error(err)
 	}
 	if got, err := body(t, c); err != nil || got != string(want) {
@@ -306,7 +306,7 @@ func TestDirectEnds(t *testing.T) {
 				if err := errors.Join(d.Write([]dialect.Frame{frame("a", "{}", "1")}), flushDirect(d), d.Write([]dialect.Frame{frame("lost", "{}", "2")})); err != nil {
 					t.Fatal(err)
 				}
-				if err := d.End(tt.end); err != nil {
+				if err := d.CloseWith(tt.end); err != nil {
 					t.Error(err)
 				}
 				if got, err := body(t, c); got != "event: a\ndata: {}\nid: 1\n\n"+tt.body || !errors.Is(err, tt.err) {
@@ -336,7 +336,7 @@ func TestNotDirect(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if err := errors.Join(s.Write([]dialect.Frame{frame("a", r.Proto, "1")}), flush(s), s.End(transport.End{Clean: true})); err != nil {
+		if err := errors.Join(s.Write([]dialect.Frame{frame("a", r.Proto, "1")}), flush(s), s.CloseWith(transport.End{Clean: true})); err != nil {
 			t.Error(err)
 		}
 	})
@@ -446,7 +446,7 @@ func TestTryWriteAndRest(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := d.End(transport.End{Clean: true}); err != nil {
+		if err := d.CloseWith(transport.End{Clean: true}); err != nil {
 			t.Error(err)
 		}
 		want := strings.Repeat(string(Plain.Append(nil, f)), whole+1) + "event: y\ndata: {}\nid: 2\n\n"
@@ -470,7 +470,7 @@ func TestKeepAliveToAFullClient(t *testing.T) {
 		}
 	}
 	go func() {
-		if err := errors.Join(d.Rest(rest), d.End(transport.End{Clean: true})); err != nil {
+		if err := errors.Join(d.Rest(rest), d.CloseWith(transport.End{Clean: true})); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -493,7 +493,7 @@ func TestDirectSlowClient(t *testing.T) {
 		if took := time.Since(begun); took < 90*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
-		if err := d.End(transport.End{Clean: true}); !errors.Is(err, dialect.ErrSlowClient) {
+		if err := d.CloseWith(transport.End{Clean: true}); !errors.Is(err, dialect.ErrSlowClient) {
 			t.Errorf("end: %v", err)
 		}
 		if got, err := body(t, c); !errors.Is(err, syscall.ECONNRESET) {
@@ -508,7 +508,7 @@ func TestEndBehindAPart(t *testing.T) {
 	c, d := s.connect(t, "")
 	fill(t, d, frame("x", strings.Repeat("y", 60<<10), "1"))
 	last := []dialect.Frame{frame("stream.error", "{}", "")}
-	if err := d.End(transport.End{Clean: true, Last: last}); !errors.Is(err, dialect.ErrSlowClient) {
+	if err := d.CloseWith(transport.End{Clean: true, Last: last}); !errors.Is(err, dialect.ErrSlowClient) {
 		t.Errorf("end: %v", err)
 	}
 	if got, err := body(t, c); err == nil || strings.Contains(got, "stream.error") {
@@ -529,7 +529,7 @@ func TestCut(t *testing.T) {
 		if err := wait(t, rested, "rest"); !errors.Is(err, dialect.ErrClientGone) {
 			t.Errorf("rest: %v", err)
 		}
-		if err := d.End(transport.End{Clean: true}); !errors.Is(err, dialect.ErrClientGone) {
+		if err := d.CloseWith(transport.End{Clean: true}); !errors.Is(err, dialect.ErrClientGone) {
 			t.Errorf("end: %v", err)
 		}
 	})
@@ -551,7 +551,7 @@ func TestNoDeadlineIsLeft(t *testing.T) {
 	if rest, err := d.TryKeepAlive(); len(rest) > 0 || err != nil {
 		t.Errorf("%q, %v", rest, err)
 	}
-	if err := d.End(transport.End{Clean: true}); err != nil {
+	if err := d.CloseWith(transport.End{Clean: true}); err != nil {
 		t.Error(err)
 	}
 	if got, err := body(t, c); err != nil || got != "event: a\ndata: {}\nid: 1\n\nevent: b\ndata: {}\nid: 2\n\n: keepalive\n\n" {
@@ -582,6 +582,6 @@ func TestTryWriteAllocatesNothing(t *testing.T) {
 	}); allocs != 0 {
 		t.Errorf("%v allocations", allocs)
 	}
-	_ = d.End(transport.End{})
+	_ = d.CloseWith(transport.End{})
 	c.Close()
 }

@@ -75,20 +75,20 @@ func (m *Format) Append(dst []byte, f dialect.Frame) []byte {
 	if f.Comment {
 		return appendComment(dst, f.Data)
 	}
-	dst = m.begin(dst, f)
-	return m.end(appendValue(dst, f.Data), f)
+	dst = m.appendHead(dst, f)
+	return m.appendTail(appendValue(dst, f.Data), f)
 }
 
-// begin appends everything before the data.
-func (m *Format) begin(dst []byte, f dialect.Frame) []byte {
+// appendHead appends everything before the data.
+func (m *Format) appendHead(dst []byte, f dialect.Frame) []byte {
 	if m.IDFirst {
 		dst = appendField(dst, "id: ", f.Token)
 	}
 	return append(appendField(dst, "event: ", f.Event), "data: "...)
 }
 
-// end appends everything after the data.
-func (m *Format) end(dst []byte, f dialect.Frame) []byte {
+// appendTail appends everything after the data.
+func (m *Format) appendTail(dst []byte, f dialect.Frame) []byte {
 	dst = append(dst, '\n')
 	if !m.IDFirst {
 		dst = appendField(dst, "id: ", f.Token)
@@ -106,7 +106,7 @@ func appendField(dst []byte, name string, value []byte) []byte {
 
 // seal makes a chunk of frames.
 func (m *Format) seal(frames []byte) []byte {
-	return m.chunked.End(append(m.chunked.Begin(nil), frames...))
+	return m.chunked.Finish(append(m.chunked.Reset(nil), frames...))
 }
 
 // appendComment appends a text as a comment, which is no event.
@@ -116,7 +116,7 @@ func appendComment(dst, text []byte) []byte {
 
 // large reports whether a frame goes out from the pack's own memory: a reader that is slow on it costs nothing.
 func large(f dialect.Frame) bool {
-	return len(f.Data) >= chunk && !f.Comment && !breaksLine(f.Data)
+	return len(f.Data) >= chunk && !f.Comment && !hasLineBreak(f.Data)
 }
 
 // appendValue appends a value. Bytes that would end its line, or that make a client ignore an id
@@ -125,7 +125,7 @@ func large(f dialect.Frame) bool {
 func appendValue(dst, value []byte) []byte {
 	start := len(dst)
 	dst = append(dst, value...)
-	if breaksLine(value) {
+	if hasLineBreak(value) {
 		for i, c := range dst[start:] {
 			if c == '\n' || c == '\r' || c == 0 {
 				dst[start+i] = ' '
@@ -135,7 +135,8 @@ func appendValue(dst, value []byte) []byte {
 	return dst
 }
 
-func breaksLine(b []byte) bool {
+// hasLineBreak reports whether b has a byte that ends a line.
+func hasLineBreak(b []byte) bool {
 	return bytes.IndexByte(b, '\n') >= 0 || bytes.IndexByte(b, '\r') >= 0 || bytes.IndexByte(b, 0) >= 0
 }
 

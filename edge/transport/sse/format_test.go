@@ -147,7 +147,7 @@ func ways(t *testing.T, m *Format, say func(transport.Sink), check func(t *testi
 					return
 				}
 				say(s)
-				if err := s.End(transport.End{Clean: true}); err != nil {
+				if err := s.CloseWith(transport.End{Clean: true}); err != nil {
 					t.Error(err)
 				}
 			}))
@@ -253,14 +253,14 @@ func TestEncodingOfAFormat(t *testing.T) {
 		t.Error("a connection takes another form")
 	}
 	enc := m.Encoding()
-	b := enc.End(enc.Append(enc.Begin(nil), frame("a", "{}", "1")))
+	b := enc.Finish(enc.Append(enc.Reset(nil), frame("a", "{}", "1")))
 	if n, err := d.TryWrite(b); n < len(b) || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	if rest, err := d.TryKeepAlive(); len(rest) > 0 || err != nil {
 		t.Errorf("%q, %v", rest, err)
 	}
-	if err := errors.Join(d.Rest(b), d.End(transport.End{Clean: true})); err != nil {
+	if err := errors.Join(d.Rest(b), d.CloseWith(transport.End{Clean: true})); err != nil {
 		t.Error(err)
 	}
 	const event = "id: 1\nevent: a\ndata: {}\n\n"
@@ -334,7 +334,7 @@ func TestStreamOfAPost(t *testing.T) {
 					t.Fatalf("%v, %v", resp, err)
 				}
 				done := make(chan error, 1)
-				go func() { done <- d.End(transport.End{Clean: true}) }()
+				go func() { done <- d.CloseWith(transport.End{Clean: true}) }()
 				if got, err := events(t, resp); err != nil || got != strings.Repeat("event: a\ndata: {}\nid: 1\n\n", 3) {
 					t.Errorf("%q, %v", got, err)
 				}
@@ -353,7 +353,7 @@ func TestStreamOfAPost(t *testing.T) {
 			if err := wait(t, s.gone, "gone"); !errors.Is(err, dialect.ErrClientGone) {
 				t.Error(err)
 			}
-			_ = d.End(transport.End{})
+			_ = d.CloseWith(transport.End{})
 		})
 	})
 }
@@ -374,7 +374,7 @@ func TestPostOverHTTP2(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if err := errors.Join(s.Write([]dialect.Frame{frame("", string(b), "")}), flush(s), s.End(transport.End{Clean: true})); err != nil {
+		if err := errors.Join(s.Write([]dialect.Frame{frame("", string(b), "")}), flush(s), s.CloseWith(transport.End{Clean: true})); err != nil {
 			t.Error(err)
 		}
 	}))

@@ -40,7 +40,7 @@ func TestEndOfASlowClient(t *testing.T) {
 						}
 						e.Rest = nil
 					}
-					done <- d.End(e)
+					done <- d.CloseWith(e)
 				}()
 				time.Sleep(150 * time.Millisecond) // the client is slow: that is the test
 				if len(done) > 0 {
@@ -70,7 +70,7 @@ func TestEndOfAClientThatDoesNotWake(t *testing.T) {
 		s := direct(t, cfg)
 		c, d := s.connect(t, "")
 		rest, _ := fill(t, d, frame("x", strings.Repeat("y", 60<<10), "1"))
-		if err := d.End(transport.End{Rest: append(rest, bytes.Repeat([]byte("z"), 8<<20)...), Wait: true}); !errors.Is(err, dialect.ErrSlowClient) {
+		if err := d.CloseWith(transport.End{Rest: append(rest, bytes.Repeat([]byte("z"), 8<<20)...), Wait: true}); !errors.Is(err, dialect.ErrSlowClient) {
 			t.Errorf("end: %v", err)
 		}
 		if got, err := body(t, c); !errors.Is(err, syscall.ECONNRESET) {

@@ -49,22 +49,22 @@ func New(cfg Config) (*Transport, error) {
 	return &Transport{cfg: cfg}, nil
 }
 
-// Sink is one response.
-type Sink struct {
+// EventSink is one response.
+type EventSink struct {
 	t      *Transport
 	format *Format
 	out    *transport.Response
 	buf    *[]byte
 }
 
-var _ transport.Sink = (*Sink)(nil)
+var _ transport.Sink = (*EventSink)(nil)
 
 // Open sends status 200, the headers and the reconnection hint at once, before any event: clients
 // wait for them. Headers that are set on w go out with them. A nil format is Plain. An error wraps dialect.ErrSlowClient or dialect.ErrClientGone, or says that the
 // response takes no deadlines; in that case nothing has been sent.
-func (t *Transport) Open(w http.ResponseWriter, format *Format) (*Sink, error) {
-	s := &Sink{t: t, format: format.ready(), out: transport.NewResponse("sse", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
-	if err := s.out.Begin(); err != nil {
+func (t *Transport) Open(w http.ResponseWriter, format *Format) (*EventSink, error) {
+	s := &EventSink{t: t, format: format.ready(), out: transport.NewResponse("sse", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
+	if err := s.out.ArmDeadline(); err != nil {
 		return nil, err
 	}
 	s.format.SetHeader(w.Header())
@@ -78,7 +78,7 @@ func (t *Transport) Open(w http.ResponseWriter, format *Format) (*Sink, error) {
 }
 
 // Write takes frames. They go out when 64 KiB are together, the rest with Flush.
-func (s *Sink) Write(frames []dialect.Frame) error {
+func (s *EventSink) Write(frames []dialect.Frame) error {
 	if len(frames) == 0 {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 	return nil
 }
 
-func (s *Sink) frame(f dialect.Frame) error {
+func (s *EventSink) frame(f dialect.Frame) error {
 	if len(*s.buf) > 0 && len(*s.buf)+len(f.Data) > chunk {
 		if err := s.pass(); err != nil {
 			return err
@@ -103,26 +103,26 @@ func (s *Sink) frame(f dialect.Frame) error {
 		*s.buf = s.format.Append(*s.buf, f)
 		return nil
 	}
-	*s.buf = s.format.begin(*s.buf, f)
+	*s.buf = s.format.appendHead(*s.buf, f)
 	if err := s.pass(); err != nil {
 		return err
 	}
 	if err := s.send(f.Data); err != nil {
 		return err
 	}
-	*s.buf = s.format.end(*s.buf, f)
+	*s.buf = s.format.appendTail(*s.buf, f)
 	return nil
 }
 
 // pass hands on what is collected.
-func (s *Sink) pass() error {
+func (s *EventSink) pass() error {
 	b := *s.buf
 	*s.buf = b[:0]
 	return s.send(b)
 }
 
 // Flush writes what is collected and pushes it to the client.
-func (s *Sink) Flush() (int64, error) {
+func (s *EventSink) Flush() (int64, error) {
 	if s.buf != nil {
 		err := s.send(*s.buf)
 		s.release()
@@ -135,16 +135,16 @@ func (s *Sink) Flush() (int64, error) {
 }
 
 // KeepAlive writes a comment.
-func (s *Sink) KeepAlive() error {
+func (s *EventSink) KeepAlive() error {
 	if err := s.send(keepAlive); err != nil {
 		return err
 	}
 	return s.out.Flush()
 }
 
-// End writes the last frames, where there are any; what was written and not flushed is dropped. Whether the
-// body is complete or breaks off is the handler's: it returns, or panics with http.ErrAbortHandler.
-func (s *Sink) End(e transport.End) error {
+// CloseWith writes the last frames, where there are any; what was written and not flushed is dropped. Whether
+// the body is complete or breaks off is the handler's: it returns, or panics with http.ErrAbortHandler.
+func (s *EventSink) CloseWith(e transport.End) error {
 	s.release()
 	if len(e.Last) == 0 {
 		return nil
@@ -156,12 +156,12 @@ func (s *Sink) End(e transport.End) error {
 	return err
 }
 
-func (s *Sink) send(b []byte) error {
+func (s *EventSink) send(b []byte) error {
 	_, err := s.out.Write(b)
 	return err
 }
 
-func (s *Sink) release() {
+func (s *EventSink) release() {
 	s.t.buffers.Put(s.buf)
 	s.buf = nil
 }

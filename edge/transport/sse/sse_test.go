@@ -78,7 +78,7 @@ func FuzzAppendFrame(f *testing.F) {
 }
 
 // serve runs fn as the handler of one request and gives the response.
-func serve(t *testing.T, cfg Config, fn func(*Sink)) *http.Response {
+func serve(t *testing.T, cfg Config, fn func(*EventSink)) *http.Response {
 	t.Helper()
 	tr, err := New(cfg)
 	if err != nil {
@@ -90,7 +90,7 @@ func serve(t *testing.T, cfg Config, fn func(*Sink)) *http.Response {
 			t.Errorf("open: %v", err)
 			return
 		}
-		defer s.End(transport.End{})
+		defer s.CloseWith(transport.End{})
 		fn(s)
 	}))
 	t.Cleanup(srv.Close)
@@ -103,7 +103,7 @@ func serve(t *testing.T, cfg Config, fn func(*Sink)) *http.Response {
 }
 
 func TestHeadersHintAndFrames(t *testing.T) {
-	resp := serve(t, Config{Retry: 2 * time.Second}, func(s *Sink) {
+	resp := serve(t, Config{Retry: 2 * time.Second}, func(s *EventSink) {
 		frames := []dialect.Frame{frame("a", "{}", "1"), frame("b", "[]", "2")}
 		if err := errors.Join(s.Write(frames), flush(s), s.KeepAlive(), flush(s)); err != nil {
 			t.Error(err)
@@ -129,7 +129,7 @@ func TestHeadersHintAndFrames(t *testing.T) {
 func TestHintIsJittered(t *testing.T) {
 	seen := map[string]bool{}
 	for range 20 {
-		resp := serve(t, Config{}, func(*Sink) {})
+		resp := serve(t, Config{}, func(*EventSink) {})
 		body, _ := io.ReadAll(resp.Body)
 		seen[string(body)] = true
 	}
@@ -227,7 +227,7 @@ func TestSlowClientIsCut(t *testing.T) {
 					result <- err
 					return
 				}
-				defer s.End(transport.End{})
+				defer s.CloseWith(transport.End{})
 				f := []dialect.Frame{frame("x", strings.Repeat("y", 30<<10), "1")}
 				for err == nil {
 					var n int64
@@ -320,7 +320,7 @@ func TestIdleStreamSurvives(t *testing.T) {
 func TestClientGone(t *testing.T) {
 	result := make(chan error, 1)
 	gone := make(chan struct{})
-	resp := serve(t, Config{}, func(s *Sink) {
+	resp := serve(t, Config{}, func(s *EventSink) {
 		<-gone
 		var err error
 		for err == nil { // the kernel takes some before it learns of the reset
@@ -350,7 +350,7 @@ func TestBuffersAreReused(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		defer s.End(transport.End{})
+		defer s.CloseWith(transport.End{})
 		f := []dialect.Frame{frame("x", `{"t":"abc"}`, "1")}
 		allocs := testing.AllocsPerRun(100, func() {
 			if err := errors.Join(s.Write(f), flush(s)); err != nil {
@@ -390,7 +390,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func flush(s *Sink) error {
+func flush(s *EventSink) error {
 	_, err := s.Flush()
 	return err
 }

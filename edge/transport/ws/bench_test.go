@@ -26,14 +26,14 @@ func (*discard) SetDeadline(time.Time) error      { return nil }
 func (*discard) Close() error                     { return nil }
 func (*discard) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 
-func open(t testing.TB) (*Sink, *discard) {
+func open(t testing.TB) (*SocketSink, *discard) {
 	t.Helper()
 	tr, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &discard{}
-	s := &Sink{t: tr, conn: d, done: make(chan struct{})}
+	s := &SocketSink{t: tr, conn: d, done: make(chan struct{})}
 	s.out.open = true
 	return s, d
 }

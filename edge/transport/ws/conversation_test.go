@@ -41,7 +41,7 @@ func fragments(data string) (b []byte) {
 func TestConversations(t *testing.T) {
 	both(t, func(t *testing.T, cfg Config) {
 		const conns, messages, events = 10, 200, 200
-		s := serverOf(t, cfg, Options{Received: func(s *Sink, msg []byte) error {
+		s := serverOf(t, cfg, Options{Received: func(s *SocketSink, msg []byte) error {
 			n, rest, _ := strings.Cut(string(msg), " ")
 			return s.Reply(frames("re "+n, "re "+n+" "+rest))
 		}})
@@ -66,7 +66,7 @@ func TestConversations(t *testing.T) {
 					}
 				}
 				<-answered
-				if err := sink.End(transport.End{Clean: true, Last: frames("bye")}); err != nil {
+				if err := sink.CloseWith(transport.End{Clean: true, Last: frames("bye")}); err != nil {
 					t.Error(err)
 				}
 				if err := sink.Reply(frames("late")); !errors.Is(err, dialect.ErrClientGone) {
@@ -130,7 +130,7 @@ func TestSlowReceiver(t *testing.T) {
 		cfg.WriteTimeout = 2 * time.Second // also what a client has for its pong, on a busy machine
 		begun, goOn := make(chan struct{}, 1), make(chan struct{})
 		var received atomic.Int64
-		s := serverOf(t, cfg, Options{Received: func(s *Sink, msg []byte) error {
+		s := serverOf(t, cfg, Options{Received: func(s *SocketSink, msg []byte) error {
 			if n, err := strconv.Atoi(strings.TrimLeft(string(msg[:10]), " ")); err != nil || int64(n) != received.Load() {
 				t.Errorf("message %d, %v, want %d", n, err, received.Load())
 			}
@@ -188,7 +188,7 @@ func TestSlowReceiver(t *testing.T) {
 			t.Errorf("closed behind %d of %d messages: %v", received.Load(), sent+1, <-s.closed)
 		}
 		p.Close()
-		_ = sink.End(transport.End{})
+		_ = sink.CloseWith(transport.End{})
 	})
 }
 
@@ -202,7 +202,7 @@ func TestMessageLimitOfAStream(t *testing.T) {
 		for over := range 2 {
 			for _, whole := range []bool{true, false} {
 				received := make(chan string, 1)
-				s := serverOf(t, Config{MaxMessage: 100}, Options{MaxMessage: most, Received: func(_ *Sink, msg []byte) error {
+				s := serverOf(t, Config{MaxMessage: 100}, Options{MaxMessage: most, Received: func(_ *SocketSink, msg []byte) error {
 					received <- string(msg)
 					return nil
 				}})
@@ -229,7 +229,7 @@ func TestMessageLimitOfAStream(t *testing.T) {
 					}
 				}
 				p.Close()
-				_ = sink.End(transport.End{})
+				_ = sink.CloseWith(transport.End{})
 			}
 		}
 	}
@@ -237,7 +237,7 @@ func TestMessageLimitOfAStream(t *testing.T) {
 
 // TestReplyToAClientThatLeaves has answers to one that is gone, and to one that does not read.
 func TestReplyToAClientThatLeaves(t *testing.T) {
-	s := serverOf(t, Config{WriteTimeout: 100 * time.Millisecond, CloseTimeout: 50 * time.Millisecond}, Options{Received: func(s *Sink, msg []byte) error {
+	s := serverOf(t, Config{WriteTimeout: 100 * time.Millisecond, CloseTimeout: 50 * time.Millisecond}, Options{Received: func(s *SocketSink, msg []byte) error {
 		for {
 			if err := s.Reply(frames(strings.Repeat("y", 64<<10))); err != nil {
 				return err
@@ -252,7 +252,7 @@ func TestReplyToAClientThatLeaves(t *testing.T) {
 		if err := wait(t, s.closed, "Closed"); !errors.Is(err, want) {
 			t.Errorf("closed with %v, want %v", err, want)
 		}
-		_ = sink.End(transport.End{})
+		_ = sink.CloseWith(transport.End{})
 		p.Close()
 	}
 }
@@ -265,11 +265,11 @@ func TestIdleConversationIsSmall(t *testing.T) {
 	if poller == nil {
 		t.Skip("there is no poller here")
 	}
-	s := serverOf(t, Config{Poll: poller}, Options{Received: func(s *Sink, msg []byte) error {
+	s := serverOf(t, Config{Poll: poller}, Options{Received: func(s *SocketSink, msg []byte) error {
 		return s.Reply(frames("re " + string(msg)))
 	}})
 	ask, answer := text(strings.Repeat("x", 20<<10)), make([]byte, 4+3+20<<10)
-	open := func() (net.Conn, *Sink) {
+	open := func() (net.Conn, *SocketSink) {
 		c, err := net.Dial("tcp", s.srv.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -301,7 +301,7 @@ func TestIdleConversationIsSmall(t *testing.T) {
 	}
 	c, sink := open() // what is made once
 	quiet(t, sink)
-	clients, sinks := []net.Conn{c}, []*Sink{sink}
+	clients, sinks := []net.Conn{c}, []*SocketSink{sink}
 	before, goroutines := memory(), runtime.NumGoroutine()
 	for range conns {
 		c, sink := open()
@@ -318,6 +318,6 @@ func TestIdleConversationIsSmall(t *testing.T) {
 	}
 	for i, sink := range sinks {
 		clients[i].Close()
-		_ = sink.End(transport.End{})
+		_ = sink.CloseWith(transport.End{})
 	}
 }

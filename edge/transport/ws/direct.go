@@ -13,10 +13,10 @@ var Text = &transport.Encoding{Name: "ws", Append: func(dst []byte, f dialect.Fr
 	return append(appendHeader(dst, opText, len(f.Data)), f.Data...)
 }}
 
-var _ transport.Direct = (*Sink)(nil)
+var _ transport.Direct = (*SocketSink)(nil)
 
 // Encoding is Text, nil when the connection cannot be written to without waiting.
-func (s *Sink) Encoding() *transport.Encoding {
+func (s *SocketSink) Encoding() *transport.Encoding {
 	if s.try == nil {
 		return nil
 	}
@@ -24,7 +24,7 @@ func (s *Sink) Encoding() *transport.Encoding {
 }
 
 // TryWrite writes without waiting, also not for the reading goroutine, which may be answering a ping.
-func (s *Sink) TryWrite(b []byte) (int, error) {
+func (s *SocketSink) TryWrite(b []byte) (int, error) {
 	if !s.out.mu.TryLock() {
 		return 0, nil
 	}
@@ -39,7 +39,7 @@ func (s *Sink) TryWrite(b []byte) (int, error) {
 }
 
 // tryLocked needs the lock.
-func (s *Sink) tryLocked(b []byte) (int, error) {
+func (s *SocketSink) tryLocked(b []byte) (int, error) {
 	if !s.out.open || s.in.left.Load() {
 		return 0, s.out.shut()
 	}
@@ -58,10 +58,10 @@ func (s *Sink) tryLocked(b []byte) (int, error) {
 }
 
 // Ready writes ready frames and waits for the client. Like Reply, any goroutine may call it.
-func (s *Sink) Ready(b []byte) error { return s.locked(b) }
+func (s *SocketSink) Ready(b []byte) error { return s.writeLocked(b) }
 
 // Rest writes and waits. It must be called when TryWrite has written a part.
-func (s *Sink) Rest(b []byte) error {
+func (s *SocketSink) Rest(b []byte) error {
 	fresh := !s.out.rest
 	if fresh {
 		s.out.mu.Lock()
@@ -72,7 +72,7 @@ func (s *Sink) Rest(b []byte) error {
 }
 
 // TryKeepAlive writes a ping. A client that does not answer it within a WriteTimeout is gone.
-func (s *Sink) TryKeepAlive() ([]byte, error) {
+func (s *SocketSink) TryKeepAlive() ([]byte, error) {
 	number, err := s.in.expect(s.conn, s.t.cfg.WriteTimeout)
 	if err != nil {
 		return nil, err

@@ -77,7 +77,7 @@ func both(t *testing.T, fn func(t *testing.T, cfg Config)) {
 }
 
 // quiet waits until nobody reads.
-func quiet(t testing.TB, s *Sink) {
+func quiet(t testing.TB, s *SocketSink) {
 	t.Helper()
 	if s.watch != nil {
 		until(t, "quiet", func() bool { return s.in.state.Load() == inputQuiet })
@@ -86,16 +86,16 @@ func quiet(t testing.TB, s *Sink) {
 
 // ready makes one write of ready frames.
 func ready(texts ...string) []byte {
-	b := Text.Begin(nil)
+	b := Text.Reset(nil)
 	for _, f := range frames(texts...) {
 		b = Text.Append(b, f)
 	}
-	return Text.End(b)
+	return Text.Finish(b)
 }
 
 // fill writes ready frames until the client takes no more, and returns the rest of the last, of which a
 // part went out.
-func fill(t testing.TB, s *Sink, data string) (rest []byte, whole int) {
+func fill(t testing.TB, s *SocketSink, data string) (rest []byte, whole int) {
 	t.Helper()
 	b := ready(data)
 	for range 10000 {
@@ -138,7 +138,7 @@ func TestReadyFrames(t *testing.T) {
 	both(t, func(t *testing.T, cfg Config) {
 		s := server(t, cfg, nil)
 		p, sink := s.connect(t)
-		if sink.Encoding() != Text || Text.End(Text.Begin(nil)) != nil {
+		if sink.Encoding() != Text || Text.Finish(Text.Reset(nil)) != nil {
 			t.Fatal("takes no ready frames")
 		}
 		var want []string
@@ -157,7 +157,7 @@ func TestReadyFrames(t *testing.T) {
 			t.Errorf("%q, %v", rest, err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- sink.End(transport.End{Clean: true}) }()
+		go func() { done <- sink.CloseWith(transport.End{Clean: true}) }()
 		code, before := p.answerClose(t)
 		if err := wait(t, done, "end"); err != nil || code != 1000 {
 			t.Errorf("%d, %v", code, err)
@@ -209,7 +209,7 @@ func TestPartAndPings(t *testing.T) {
 			last = string(f.data)
 		}
 		p.Close()
-		_ = sink.End(transport.End{})
+		_ = sink.CloseWith(transport.End{})
 	})
 }
 
@@ -236,7 +236,7 @@ func TestLockHeld(t *testing.T) {
 		t.Errorf("%v, %v", f, err)
 	}
 	p.Close()
-	_ = sink.End(transport.End{})
+	_ = sink.CloseWith(transport.End{})
 }
 
 // TestTryKeepAlive has clients that answer and such that do not. Where nobody reads, the next ping finds
@@ -276,10 +276,10 @@ func TestTryKeepAlive(t *testing.T) {
 		if _, err := lost.TryKeepAlive(); !errors.Is(err, dialect.ErrClientGone) {
 			t.Errorf("a client that does not answer: %v", err)
 		}
-		_ = lost.End(transport.End{Close: 1001}) // returns
+		_ = lost.CloseWith(transport.End{Close: 1001}) // returns
 		silent.Close()
 		p.Close()
-		_ = sink.End(transport.End{})
+		_ = sink.CloseWith(transport.End{})
 	})
 }
 
@@ -290,7 +290,7 @@ func TestEndBehindAPart(t *testing.T) {
 		p, sink := s.connect(t)
 		data := strings.Repeat("x", 90000)
 		_, whole := fill(t, sink, data)
-		if err := sink.End(transport.End{Close: 1001}); err == nil {
+		if err := sink.CloseWith(transport.End{Close: 1001}); err == nil {
 			t.Error("the word got through")
 		}
 		for range whole {
@@ -324,7 +324,7 @@ func TestViolationWithinAPart(t *testing.T) {
 		if err := wait(t, s.closed, "Closed"); !errors.As(err, &bad) || bad.Code != closeUnsupported {
 			t.Errorf("closed: %v", err)
 		}
-		if err := sink.End(transport.End{Close: 1003}); !errors.Is(err, dialect.ErrClientGone) {
+		if err := sink.CloseWith(transport.End{Close: 1003}); !errors.Is(err, dialect.ErrClientGone) {
 			t.Errorf("end: %v", err)
 		}
 		for i := 0; ; i++ {
@@ -357,7 +357,7 @@ func TestRestToASlowClient(t *testing.T) {
 		if _, err := sink.TryWrite(rest); !errors.Is(err, dialect.ErrSlowClient) {
 			t.Errorf("write behind a failure: %v", err)
 		}
-		if err := sink.End(transport.End{Close: 1008}); err == nil {
+		if err := sink.CloseWith(transport.End{Close: 1008}); err == nil {
 			t.Error("a word got through")
 		}
 		if _, err := io.Copy(io.Discard, p.br); !errors.Is(err, syscall.ECONNRESET) {
@@ -374,7 +374,7 @@ func TestRestToASlowClient(t *testing.T) {
 		if err := wait(t, rested, "rest"); !errors.Is(err, dialect.ErrClientGone) {
 			t.Errorf("rest: %v", err)
 		}
-		if err := sink.End(transport.End{Close: 1008}); err == nil {
+		if err := sink.CloseWith(transport.End{Close: 1008}); err == nil {
 			t.Error("a word got through")
 		}
 		if _, err := io.Copy(io.Discard, p.br); !errors.Is(err, syscall.ECONNRESET) {
@@ -410,7 +410,7 @@ func TestEverythingAtOnce(t *testing.T) {
 						return
 					}
 				}
-				if err := sink.End(transport.End{Clean: true}); err != nil {
+				if err := sink.CloseWith(transport.End{Clean: true}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -485,5 +485,5 @@ func TestTryWriteAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", allocs)
 	}
 	c.Close()
-	_ = sink.End(transport.End{})
+	_ = sink.CloseWith(transport.End{})
 }

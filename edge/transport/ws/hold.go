@@ -7,8 +7,8 @@ import (
 
 // Memory is what a connection's messages may take. One goroutine uses it.
 type Memory interface {
-	// Take waits a little for n bytes more. An error ends the connection.
-	Take(n int64) error
+	// Reserve waits a little for n bytes more. An error ends the connection.
+	Reserve(n int64) error
 	Give(n int64)
 }
 
@@ -20,7 +20,7 @@ const (
 )
 
 // keep adds a part to the message under way. Its memory grows with what has come, whatever a header says.
-func (s *Sink) keep(part []byte) error {
+func (s *SocketSink) keep(part []byte) error {
 	in := &s.in
 	if in.msg == nil {
 		in.msg, in.spare = in.spare, nil
@@ -40,12 +40,12 @@ func (s *Sink) keep(part []byte) error {
 }
 
 // hold makes n bytes what the message under way takes.
-func (s *Sink) hold(n int64) error {
+func (s *SocketSink) hold(n int64) error {
 	if s.o.Memory == nil {
 		return nil
 	}
 	if n > freeMessage && n > s.in.held {
-		if err := s.o.Memory.Take(n - s.in.held); err != nil {
+		if err := s.o.Memory.Reserve(n - s.in.held); err != nil {
 			return fmt.Errorf("ws: a message of %d bytes so far: %w", len(s.in.msg), err)
 		}
 		s.in.held = n
@@ -54,14 +54,14 @@ func (s *Sink) hold(n int64) error {
 }
 
 // overflow is for a message for which there is no room: nothing more is received.
-func (s *Sink) overflow(err error) {
+func (s *SocketSink) overflow(err error) {
 	s.tell(err)
 	s.in.deaf, s.in.skip, s.in.msg = true, true, nil
 	s.drop()
 }
 
 // drop is for a message that was dealt with, or dropped.
-func (s *Sink) drop() {
+func (s *SocketSink) drop() {
 	if s.in.held > 0 {
 		s.o.Memory.Give(s.in.held)
 		s.in.held = 0
@@ -69,13 +69,13 @@ func (s *Sink) drop() {
 }
 
 // late reports that a message, or another frame, did not become whole in time.
-func (s *Sink) late() *ProtocolError {
+func (s *SocketSink) late() *ProtocolError {
 	return &ProtocolError{Code: closePolicy, Reason: fmt.Sprintf("a message must be whole within %v", s.t.cfg.MessageTimeout)}
 }
 
-// begin bounds the time of what has begun, if nothing has: it is called where more must be waited for, so that what comes in one
-// piece costs nothing.
-func (in *input) begin(conn deadliner, most time.Duration) {
+// startTimeout bounds the time of what has begun, if nothing has: it is called where more must be waited for,
+// so that what comes in one piece costs nothing.
+func (in *frameInput) startTimeout(conn deadliner, most time.Duration) {
 	if !in.inside || !in.whole.IsZero() {
 		return
 	}
@@ -86,7 +86,7 @@ func (in *input) begin(conn deadliner, most time.Duration) {
 }
 
 // finish is for a message or a frame that is whole.
-func (in *input) finish(conn deadliner) {
+func (in *frameInput) finish(conn deadliner) {
 	if in.whole.IsZero() {
 		return
 	}
@@ -100,7 +100,7 @@ func (in *input) finish(conn deadliner) {
 type deadliner interface{ SetReadDeadline(time.Time) error }
 
 // arm sets the deadline of reads to the first that is due. It needs mu.
-func (in *input) arm(conn deadliner) {
+func (in *frameInput) arm(conn deadliner) {
 	if in.ended.Load() {
 		return
 	}
@@ -112,7 +112,7 @@ func (in *input) arm(conn deadliner) {
 }
 
 // overdue reports whether it was the message that has missed its time, and not a pong.
-func (in *input) overdue() bool {
+func (in *frameInput) overdue() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return !in.whole.IsZero() && !time.Now().Before(in.whole) && (in.until.IsZero() || in.whole.Before(in.until))

@@ -37,7 +37,7 @@ func TestMessagesBecomeWhole(t *testing.T) {
 	for _, bulk := range []bool{false, true} {
 		both(t, func(t *testing.T, cfg Config) {
 			cfg.MessageTimeout, cfg.CloseTimeout = 200*time.Millisecond, 50*time.Millisecond
-			s := serverOf(t, cfg, Options{Bulk: bulk, Received: func(*Sink, []byte) error { return nil }})
+			s := serverOf(t, cfg, Options{Bulk: bulk, Received: func(*SocketSink, []byte) error { return nil }})
 			for _, tt := range unfinished {
 				t.Run(tt.name, func(t *testing.T) {
 					p, sink := s.connect(t, text("one that is whole")...)
@@ -65,7 +65,7 @@ func TestMessagesBecomeWhole(t *testing.T) {
 					if err := wait(t, s.closed, "the end"); !errors.Is(err, dialect.ErrBadRequest) {
 						t.Errorf("%v", err)
 					}
-					_ = sink.End(transport.End{Clean: true})
+					_ = sink.CloseWith(transport.End{Clean: true})
 				})
 			}
 		})
@@ -77,9 +77,9 @@ func TestWholeMessagesStay(t *testing.T) {
 	both(t, func(t *testing.T, cfg Config) {
 		cfg.MessageTimeout = 300 * time.Millisecond
 		got := make(chan string, 10)
-		s := serverOf(t, cfg, Options{Received: func(_ *Sink, msg []byte) error { got <- string(msg); return nil }})
+		s := serverOf(t, cfg, Options{Received: func(_ *SocketSink, msg []byte) error { got <- string(msg); return nil }})
 		p, sink := s.connect(t)
-		defer sink.End(transport.End{Clean: true})
+		defer sink.CloseWith(transport.End{Clean: true})
 		for range 4 {
 			for _, part := range [][]byte{masked(0x01, []byte("a"))[:3], masked(0x01, []byte("a"))[3:], masked(0x80, []byte("b"))} {
 				if _, err := p.Write(part); err != nil {
@@ -100,7 +100,7 @@ type ledger struct{ held, most, limit atomic.Int64 }
 
 var errLedger = errors.New("no room")
 
-func (l *ledger) Take(n int64) error {
+func (l *ledger) Reserve(n int64) error {
 	if most := l.limit.Load(); most > 0 && l.held.Load()+n > most {
 		return errLedger
 	}
@@ -130,8 +130,8 @@ func TestMessagesAreCounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l ledger
-			s := serverOf(t, Config{MaxMessage: 256 << 10, CloseTimeout: 50 * time.Millisecond}, Options{Memory: &l, Received: func(*Sink, []byte) error { return nil },
-				Refused: func(*Sink, *ProtocolError) error { return nil }})
+			s := serverOf(t, Config{MaxMessage: 256 << 10, CloseTimeout: 50 * time.Millisecond}, Options{Memory: &l, Received: func(*SocketSink, []byte) error { return nil },
+				Refused: func(*SocketSink, *ProtocolError) error { return nil }})
 			p, sink := s.connect(t)
 			if _, err := p.Write(tt.send); err != nil {
 				t.Fatal(err)
@@ -145,7 +145,7 @@ func TestMessagesAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 			wait(t, s.closed, "the end")
-			_ = sink.End(transport.End{Clean: true})
+			_ = sink.CloseWith(transport.End{Clean: true})
 			if most := l.most.Load(); most < tt.most || tt.most == 0 && most > 0 || most > 4*(tt.most+1) {
 				t.Errorf("%d bytes are counted", most)
 			}
@@ -160,7 +160,7 @@ func TestMessagesAreCounted(t *testing.T) {
 func TestNoRoomForAMessage(t *testing.T) {
 	var l ledger
 	l.limit.Store(32 << 10)
-	s := serverOf(t, Config{}, Options{Memory: &l, Received: func(*Sink, []byte) error { return nil }})
+	s := serverOf(t, Config{}, Options{Memory: &l, Received: func(*SocketSink, []byte) error { return nil }})
 	p, sink := s.connect(t)
 	if _, err := p.Write(text(strings.Repeat("x", 60<<10))); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestNoRoomForAMessage(t *testing.T) {
 	if err := wait(t, s.closed, "the end"); !errors.Is(err, errLedger) {
 		t.Errorf("%v", err)
 	}
-	_ = sink.End(transport.End{Clean: true})
+	_ = sink.CloseWith(transport.End{Clean: true})
 	if n := l.held.Load(); n != 0 {
 		t.Errorf("%d bytes are not given back", n)
 	}

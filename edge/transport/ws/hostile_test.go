@@ -193,7 +193,7 @@ func sendHostile(t *testing.T, s *side) {
 					if err := wait(t, s.closed, "Closed"); !errors.Is(err, dialect.ErrClientGone) {
 						t.Errorf("Closed got %v", err)
 					}
-					_ = sink.End(transport.End{Close: 1001})
+					_ = sink.CloseWith(transport.End{Close: 1001})
 					return
 				}
 				code, reason, before := p.closing(t)
@@ -216,7 +216,7 @@ func sendHostile(t *testing.T, s *side) {
 				if err := errors.Join(sink.Write(frames("x")), flushed(sink)); !errors.Is(err, dialect.ErrClientGone) {
 					t.Errorf("write: %v", err)
 				}
-				if err := sink.End(transport.End{Close: 1000}); !errors.Is(err, dialect.ErrClientGone) {
+				if err := sink.CloseWith(transport.End{Close: 1000}); !errors.Is(err, dialect.ErrClientGone) {
 					t.Errorf("end: %v", err)
 				}
 			})
@@ -242,7 +242,7 @@ func TestViolationWhileWriting(t *testing.T) {
 		t.Errorf("write: %v", err)
 	}
 	_ = wait(t, s.closed, "Closed")
-	if err := sink.End(transport.End{Close: 1000}); err == nil {
+	if err := sink.CloseWith(transport.End{Close: 1000}); err == nil {
 		t.Error("a word got through in the middle of a frame")
 	}
 	if f, err := p.frame(); err == nil {
@@ -262,7 +262,7 @@ func TestDrainIsBounded(t *testing.T) {
 		}
 	}()
 	_ = wait(t, s.closed, "Closed")
-	_ = sink.End(transport.End{Close: 1000}) // returns
+	_ = sink.CloseWith(transport.End{Close: 1000}) // returns
 }
 
 // TestLengthAllocatesNothing holds that what a header says costs nothing, only what follows does.
@@ -274,7 +274,7 @@ func TestLengthAllocatesNothing(t *testing.T) {
 	sent := append(header(0x81, length64(1<<30)...), make([]byte, 100)...)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	s := &Sink{t: tr, conn: &script{in: sent, step: 1000}, done: make(chan struct{}), o: Options{Received: func(*Sink, []byte) error { return nil }}}
+	s := &SocketSink{t: tr, conn: &script{in: sent, step: 1000}, done: make(chan struct{}), o: Options{Received: func(*SocketSink, []byte) error { return nil }}}
 	s.out.open = true
 	s.serve()
 	runtime.ReadMemStats(&after)
@@ -299,7 +299,7 @@ func TestIdleConnection(t *testing.T) {
 	first, firstSink := s.connect(t) // what is made once
 	before := measure()
 	var peers []*peer
-	var sinks []*Sink
+	var sinks []*SocketSink
 	for range conns {
 		p, sink := s.connect(t)
 		p.br = nil // the test's own
@@ -314,7 +314,7 @@ func TestIdleConnection(t *testing.T) {
 		append(peers, first)[i].Close()
 	}
 	for _, sink := range append(sinks, firstSink) {
-		_ = sink.End(transport.End{})
+		_ = sink.CloseWith(transport.End{})
 	}
 }
 
@@ -332,11 +332,11 @@ func FuzzInput(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, sent []byte, step uint8) {
 		c := &script{in: sent, step: int(step)}
-		s := &Sink{t: tr, conn: c, done: make(chan struct{})}
+		s := &SocketSink{t: tr, conn: c, done: make(chan struct{})}
 		s.out.open = true
 		told := 0
 		s.o = Options{
-			Received: func(_ *Sink, b []byte) error {
+			Received: func(_ *SocketSink, b []byte) error {
 				if len(b) > 1000 || !bytes.Equal(bytes.ToValidUTF8(b, []byte("?")), b) {
 					t.Fatalf("received %q", b)
 				}

@@ -25,8 +25,8 @@ const (
 	maxDrain = 1 << 20
 )
 
-// input is what the reading goroutine knows.
-type input struct {
+// frameInput is what the reading goroutine knows.
+type frameInput struct {
 	early []byte // read by the HTTP server, before the connection
 	small [readBuffer]byte
 	buf   []byte // small, or more while a bulk is read
@@ -76,7 +76,7 @@ const (
 )
 
 // poke makes sure that what there is to read is read.
-func (s *Sink) poke() {
+func (s *SocketSink) poke() {
 	for {
 		if s.in.state.CompareAndSwap(inputQuiet, inputReading) {
 			go s.serve()
@@ -92,7 +92,7 @@ func (s *Sink) poke() {
 var errQuiet = errors.New("ws: nothing to read")
 
 // serve reads until the connection is over, or quiet with a poller watching it.
-func (s *Sink) serve() {
+func (s *SocketSink) serve() {
 	s.grow()
 	err := s.receive()
 	for errors.Is(err, errQuiet) {
@@ -114,14 +114,14 @@ func (s *Sink) serve() {
 var bulks = sync.Pool{New: func() any { return new([bulkBuffer]byte) }}
 
 // grow takes memory for a bulk, which is given back while nothing comes.
-func (s *Sink) grow() {
+func (s *SocketSink) grow() {
 	if s.in.buf = s.in.small[:]; s.o.Bulk {
 		s.in.buf = bulks.Get().(*[bulkBuffer]byte)[:]
 	}
 }
 
 // shrink needs everything to be consumed.
-func (s *Sink) shrink() {
+func (s *SocketSink) shrink() {
 	if s.o.Bulk {
 		bulks.Put((*[bulkBuffer]byte)(s.in.buf))
 		s.in.buf, s.in.spare = s.in.small[:], nil
@@ -130,7 +130,7 @@ func (s *Sink) shrink() {
 
 // receive takes frames until an error, which it always returns. Between two frames it does not wait, where
 // somebody else does: errQuiet.
-func (s *Sink) receive() error {
+func (s *SocketSink) receive() error {
 	for {
 		if err := s.look(); err != nil {
 			return err
@@ -161,14 +161,15 @@ type inHeader struct {
 	bad  *ProtocolError // its message is not taken
 }
 
-func broken(format string, a ...any) error {
+// protocolError returns an error of a frame that breaks the protocol.
+func protocolError(format string, a ...any) error {
 	return &ProtocolError{Code: closeProtocol, Reason: fmt.Sprintf(format, a...)}
 }
 
 var notUTF8 = &ProtocolError{Code: closeNotUTF8, Reason: "text is not UTF-8", Message: true}
 
 // header reads and checks a frame's header (RFC 6455 §5). Nothing is allocated by what it says.
-func (s *Sink) header() (h inHeader, err error) {
+func (s *SocketSink) header() (h inHeader, err error) {
 	var b [8]byte
 	if err := s.full(b[:2]); err != nil {
 		return h, err
@@ -177,24 +178,24 @@ func (s *Sink) header() (h inHeader, err error) {
 	code := b[1] & 0x7F
 	switch {
 	case b[0]&0x70 != 0:
-		return h, broken("reserved bit")
+		return h, protocolError("reserved bit")
 	case b[1]&0x80 == 0:
-		return h, broken("frame without a mask")
+		return h, protocolError("frame without a mask")
 	case h.op > opBinary && h.op < opClose || h.op > opPong:
-		return h, broken("opcode %d", h.op)
+		return h, protocolError("opcode %d", h.op)
 	case h.op >= opClose && !h.fin:
-		return h, broken("control frame in fragments")
+		return h, protocolError("control frame in fragments")
 	case h.op >= opClose && code > maxControl:
-		return h, broken("control frame of more than %d bytes", maxControl)
+		return h, protocolError("control frame of more than %d bytes", maxControl)
 	case h.op == opBinary:
 		h.bad = &ProtocolError{Code: closeUnsupported, Reason: "only text is taken", Message: s.in.frames == 0}
 		if !h.bad.Message {
 			return h, h.bad
 		}
 	case h.op == opText && s.in.frames > 0:
-		return h, broken("message within a message")
+		return h, protocolError("message within a message")
 	case h.op == opContinuation && s.in.frames == 0:
-		return h, broken("continuation of nothing")
+		return h, protocolError("continuation of nothing")
 	}
 	if h.size, err = s.length(code, b[:]); err != nil {
 		return h, err
@@ -212,7 +213,7 @@ func (s *Sink) header() (h inHeader, err error) {
 }
 
 // length reads the extended length, which must be the shortest that says it (RFC 6455 §5.2).
-func (s *Sink) length(code byte, b []byte) (int, error) {
+func (s *SocketSink) length(code byte, b []byte) (int, error) {
 	switch code {
 	default:
 		return int(code), nil
@@ -222,7 +223,7 @@ func (s *Sink) length(code byte, b []byte) (int, error) {
 		}
 		n := binary.BigEndian.Uint16(b)
 		if n <= maxControl {
-			return 0, broken("length in more bytes than it needs")
+			return 0, protocolError("length in more bytes than it needs")
 		}
 		return int(n), nil
 	case 127:
@@ -231,14 +232,14 @@ func (s *Sink) length(code byte, b []byte) (int, error) {
 		}
 		n := binary.BigEndian.Uint64(b)
 		if n <= 0xFFFF || n > 1<<63-1 {
-			return 0, broken("length is not one")
+			return 0, protocolError("length is not one")
 		}
 		return int(min(n, math.MaxInt)), nil // above every limit, whatever an int holds
 	}
 }
 
 // dataFrame takes a part of a text message.
-func (s *Sink) dataFrame(h inHeader) error {
+func (s *SocketSink) dataFrame(h inHeader) error {
 	in := &s.in
 	if h.bad != nil {
 		s.refuse(h.bad)
@@ -289,7 +290,7 @@ func (s *Sink) dataFrame(h inHeader) error {
 }
 
 // refuse drops the message under way, when somebody decides what becomes of its client; else it returns bad.
-func (s *Sink) refuse(bad *ProtocolError) error {
+func (s *SocketSink) refuse(bad *ProtocolError) error {
 	in := &s.in
 	if s.o.Refused == nil {
 		return bad
@@ -303,7 +304,7 @@ func (s *Sink) refuse(bad *ProtocolError) error {
 }
 
 // deliver calls Received or Refused. After an error nothing more is received.
-func (s *Sink) deliver(call func() error) {
+func (s *SocketSink) deliver(call func() error) {
 	if err := s.busy(call); err != nil {
 		s.tell(err)
 		s.in.deaf = true
@@ -311,7 +312,7 @@ func (s *Sink) deliver(call func() error) {
 }
 
 // busy calls what may take long. A pong that could not be read in the meantime is not late.
-func (s *Sink) busy(call func() error) error {
+func (s *SocketSink) busy(call func() error) error {
 	in := &s.in
 	in.mu.Lock()
 	in.busy = true
@@ -328,7 +329,7 @@ func (s *Sink) busy(call func() error) error {
 }
 
 // controlFrame answers a client's control frame.
-func (s *Sink) controlFrame(h inHeader) error {
+func (s *SocketSink) controlFrame(h inHeader) error {
 	in := &s.in
 	data := in.control[:0]
 	err := s.payload(h, func(part []byte) error {
@@ -352,7 +353,7 @@ func (s *Sink) controlFrame(h inHeader) error {
 	case len(data) == 0:
 		return &closedError{}
 	case len(data) == 1 || !validClose(int(binary.BigEndian.Uint16(data))):
-		return broken("close code")
+		return protocolError("close code")
 	case !utf8.Valid(data[2:]):
 		return &ProtocolError{Code: closeNotUTF8, Reason: "reason is not UTF-8"}
 	}
@@ -360,7 +361,7 @@ func (s *Sink) controlFrame(h inHeader) error {
 }
 
 // payload passes a frame's payload to fn, in parts.
-func (s *Sink) payload(h inHeader, fn func([]byte) error) error {
+func (s *SocketSink) payload(h inHeader, fn func([]byte) error) error {
 	in := &s.in
 	for at := 0; at < h.size; {
 		if in.r == in.w {
@@ -380,7 +381,7 @@ func (s *Sink) payload(h inHeader, fn func([]byte) error) error {
 }
 
 // look returns errQuiet when the next frame has not begun and the poller reports when it does.
-func (s *Sink) look() error {
+func (s *SocketSink) look() error {
 	in := &s.in
 	if in.r < in.w || len(in.early) > 0 || s.watch == nil || !s.watch.Live() || in.ended.Load() || in.frames > 0 {
 		return nil
@@ -400,7 +401,7 @@ func (s *Sink) look() error {
 }
 
 // full reads all of b.
-func (s *Sink) full(b []byte) error {
+func (s *SocketSink) full(b []byte) error {
 	in := &s.in
 	for len(b) > 0 {
 		if in.r == in.w {
@@ -417,7 +418,7 @@ func (s *Sink) full(b []byte) error {
 }
 
 // fill waits for bytes. What is owed to the client goes out before.
-func (s *Sink) fill() error {
+func (s *SocketSink) fill() error {
 	in := &s.in
 	in.r, in.w = 0, 0
 	if len(in.early) > 0 {
@@ -430,7 +431,7 @@ func (s *Sink) fill() error {
 	if err := s.pong(); err != nil {
 		return err
 	}
-	if in.begin(s.conn, s.t.cfg.MessageTimeout); s.o.Bulk && in.inside && s.try != nil {
+	if in.startTimeout(s.conn, s.t.cfg.MessageTimeout); s.o.Bulk && in.inside && s.try != nil {
 		return s.fillBulk()
 	}
 	n, err := s.conn.Read(in.buf)
@@ -439,7 +440,7 @@ func (s *Sink) fill() error {
 }
 
 // fillBulk holds no memory for a bulk while it waits.
-func (s *Sink) fillBulk() error {
+func (s *SocketSink) fillBulk() error {
 	in := &s.in
 	n, err := s.try.Read(in.buf)
 	if in.w = n; n > 0 || err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // over ends the connection, for a reason that receive gave.
-func (s *Sink) over(err error) {
+func (s *SocketSink) over(err error) {
 	defer close(s.done)
 	defer s.conn.Close()
 	s.drop()
@@ -54,14 +54,14 @@ func (s *Sink) over(err error) {
 }
 
 // tell reports why the connection is over, unless Received's refusal was reported or End has begun.
-func (s *Sink) tell(err error) {
+func (s *SocketSink) tell(err error) {
 	if s.o.Closed != nil && !s.in.deaf && !s.in.ended.Load() {
 		s.o.Closed(err)
 	}
 }
 
 // leave writes the last close frame. A write that the sink has under way is given a CloseTimeout more.
-func (s *Sink) leave(code int, reason string) {
+func (s *SocketSink) leave(code int, reason string) {
 	s.in.left.Store(true)
 	limit := time.Now().Add(s.t.cfg.CloseTimeout)
 	_ = s.conn.SetWriteDeadline(limit)
@@ -78,7 +78,7 @@ func (s *Sink) leave(code int, reason string) {
 
 // drain lets the close frame arrive: closing with unread bytes, or before the client's last ones, would
 // reset the connection, and the client might never see why.
-func (s *Sink) drain() {
+func (s *SocketSink) drain() {
 	half, ok := s.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil || s.conn.SetReadDeadline(time.Now().Add(s.t.cfg.CloseTimeout)) != nil {
 		return

@@ -36,7 +36,7 @@ func TestHandshakes(t *testing.T) {
 				t.Errorf("write behind the close: %d, %v", n, err)
 			}
 			p.Close()
-			if err := sink.End(transport.End{}); !errors.Is(err, dialect.ErrClientGone) {
+			if err := sink.CloseWith(transport.End{}); !errors.Is(err, dialect.ErrClientGone) {
 				t.Error(err)
 			}
 		})
@@ -45,7 +45,7 @@ func TestHandshakes(t *testing.T) {
 			p, sink := s.connect(t)
 			quiet(t, sink)
 			done := make(chan error, 1)
-			go func() { done <- sink.End(transport.End{Close: 1001}) }()
+			go func() { done <- sink.CloseWith(transport.End{Close: 1001}) }()
 			f, err := p.frame()
 			if err != nil || f.op != opClose {
 				t.Fatalf("%v, %v", f, err)
@@ -72,7 +72,7 @@ func TestHandshakes(t *testing.T) {
 				p, sink := s.connect(t)
 				var wg sync.WaitGroup
 				wg.Go(func() { _, _ = p.Write(closeFrame(1000, "")) })
-				wg.Go(func() { _ = sink.End(transport.End{Close: 1001}) })
+				wg.Go(func() { _ = sink.CloseWith(transport.End{Close: 1001}) })
 				if code, _, _ := p.closing(t); code != 1000 && code != 1001 {
 					t.Errorf("code %d", code)
 				}
@@ -109,7 +109,7 @@ func TestEndWhileReading(t *testing.T) {
 					}
 					until(t, "reader", func() bool { return sink.in.state.Load() != inputQuiet })
 					done := make(chan error, 1)
-					go func() { done <- sink.End(transport.End{Close: 1001}) }()
+					go func() { done <- sink.CloseWith(transport.End{Close: 1001}) }()
 					if f, err := p.frame(); err != nil || f.op != opClose {
 						t.Fatalf("%v, %v", f, err)
 					}
@@ -164,12 +164,12 @@ func TestByteByByte(t *testing.T) {
 		}
 		p.Close()
 		_ = wait(t, s.closed, "Closed")
-		_ = sink.End(transport.End{})
+		_ = sink.CloseWith(transport.End{})
 	})
 }
 
 // quietOrBusy gives the reader time to have read what was sent.
-func quietOrBusy(s *Sink) {
+func quietOrBusy(s *SocketSink) {
 	for range 200 {
 		if s.in.state.Load() == inputQuiet {
 			return
@@ -208,7 +208,7 @@ func TestPolledEarlyFrames(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 			p.Close()
-			_ = sink.End(transport.End{})
+			_ = sink.CloseWith(transport.End{})
 		}
 	})
 }
@@ -219,7 +219,7 @@ func TestPollerEnds(t *testing.T) {
 	received := make(chan string, 10)
 	s := server(t, Config{Poll: p}, func(b []byte) error { received <- string(b); return nil })
 	var peers []*peer
-	var sinks []*Sink
+	var sinks []*SocketSink
 	for range 4 {
 		c, sink := s.connect(t)
 		quiet(t, sink)
@@ -253,7 +253,7 @@ func TestPollerEnds(t *testing.T) {
 		}
 	}
 	for _, sink := range sinks {
-		_ = sink.End(transport.End{})
+		_ = sink.CloseWith(transport.End{})
 	}
 }
 
@@ -263,7 +263,7 @@ func TestIdleHoldsNoGoroutine(t *testing.T) {
 		const conns = 60
 		s := server(t, cfg, nil)
 		before := runtime.NumGoroutine()
-		var sinks []*Sink
+		var sinks []*SocketSink
 		var peers []*peer
 		for range conns {
 			p, sink := s.connect(t)
@@ -276,7 +276,7 @@ func TestIdleHoldsNoGoroutine(t *testing.T) {
 		until(t, "rest", func() bool { return runtime.NumGoroutine() <= before+most })
 		for i, sink := range sinks {
 			peers[i].Close()
-			_ = sink.End(transport.End{})
+			_ = sink.CloseWith(transport.End{})
 		}
 	})
 }
@@ -315,7 +315,7 @@ func TestPokedWhileReading(t *testing.T) {
 	close(goOn)
 	c.Close()
 	_ = wait(t, s.closed, "Closed")
-	_ = sink.End(transport.End{})
+	_ = sink.CloseWith(transport.End{})
 }
 
 // TestNothingIsHeld holds that a connection that is over is held by nobody.
@@ -330,7 +330,7 @@ func TestNothingIsHeld(t *testing.T) {
 				p.Close()
 				_ = wait(t, s.closed, "Closed")
 			}
-			_ = sink.End(transport.End{})
+			_ = sink.CloseWith(transport.End{})
 			p.Close()
 			held := weak.Make(sink)
 			until(t, "its memory", func() bool { runtime.GC(); return held.Value() == nil })

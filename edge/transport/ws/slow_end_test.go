@@ -21,36 +21,36 @@ func TestEndOfASlowClient(t *testing.T) {
 	data := strings.Repeat("x", 90000)
 	for _, tt := range []struct {
 		name string
-		end  func(t *testing.T, sink *Sink, rest []byte) error
+		end  func(t *testing.T, sink *SocketSink, rest []byte) error
 		more int // frames behind those that were written
 	}{
-		{"within a frame", func(_ *testing.T, sink *Sink, rest []byte) error {
+		{"within a frame", func(_ *testing.T, sink *SocketSink, rest []byte) error {
 			e := end
 			e.Rest = rest
-			return sink.End(e)
+			return sink.CloseWith(e)
 		}, 1},
-		{"while its rest is written", func(t *testing.T, sink *Sink, rest []byte) error {
+		{"while its rest is written", func(t *testing.T, sink *SocketSink, rest []byte) error {
 			if err := sink.Rest(rest); err != nil {
 				t.Error(err)
 			}
-			return sink.End(end)
+			return sink.CloseWith(end)
 		}, 1},
-		{"with frames collected", func(t *testing.T, sink *Sink, rest []byte) error {
+		{"with frames collected", func(t *testing.T, sink *SocketSink, rest []byte) error {
 			if err := sink.Rest(rest); err != nil {
 				t.Error(err)
 			}
 			if err := sink.Write(frames(data[:50000])); err != nil {
 				t.Error(err)
 			}
-			return sink.End(end)
+			return sink.CloseWith(end)
 		}, 2},
-		{"between frames", func(t *testing.T, sink *Sink, rest []byte) error {
+		{"between frames", func(t *testing.T, sink *SocketSink, rest []byte) error {
 			if err := sink.Rest(rest); err != nil {
 				t.Error(err)
 			}
 			e := end
 			e.Rest = ready(data) // nothing of it was taken
-			return sink.End(e)
+			return sink.CloseWith(e)
 		}, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestEndOfAClientThatDoesNotWake(t *testing.T) {
 		s := server(t, cfg, nil)
 		p, sink := s.connect(t)
 		rest, _ := fill(t, sink, strings.Repeat("x", 90000))
-		err := sink.End(transport.End{Close: 1008, Rest: append(rest, ready(strings.Repeat("x", 8<<20))...), Wait: true})
+		err := sink.CloseWith(transport.End{Close: 1008, Rest: append(rest, ready(strings.Repeat("x", 8<<20))...), Wait: true})
 		if !errors.Is(err, dialect.ErrSlowClient) {
 			t.Errorf("end: %v", err)
 		}

@@ -24,8 +24,8 @@ var (
 	ErrSubprotocol = fmt.Errorf("ws: no subprotocol in common: %w", dialect.ErrBadRequest)
 )
 
-// Requested reports whether a request asks for a WebSocket, rightly or not.
-func Requested(r *http.Request) bool {
+// IsUpgrade reports whether a request asks for a WebSocket, rightly or not.
+func IsUpgrade(r *http.Request) bool {
 	return hasToken(r.Header.Values("Upgrade"), "websocket")
 }
 
@@ -43,7 +43,7 @@ func check(r *http.Request, subprotocols []string) (handshake, error) {
 		return handshake{}, fmt.Errorf("%s: a WebSocket needs HTTP/1.1: %w", r.Proto, ErrNotUpgrade)
 	case r.Method != http.MethodGet:
 		return handshake{}, fmt.Errorf("method is not GET: %w", ErrNotUpgrade)
-	case !Requested(r) || !hasToken(h.Values("Connection"), "upgrade"):
+	case !IsUpgrade(r) || !hasToken(h.Values("Connection"), "upgrade"):
 		return handshake{}, ErrNotUpgrade
 	case len(h.Values("Sec-WebSocket-Version")) != 1 || h.Get("Sec-WebSocket-Version") != "13":
 		return handshake{}, ErrVersion

@@ -117,7 +117,7 @@ func TestAnswer(t *testing.T) {
 		if err := wait(t, s.closed, "Closed"); !errors.Is(err, dialect.ErrClientGone) {
 			t.Error(err)
 		}
-		if err := sink.End(transport.End{}); !errors.Is(err, dialect.ErrClientGone) && err != nil {
+		if err := sink.CloseWith(transport.End{}); !errors.Is(err, dialect.ErrClientGone) && err != nil {
 			t.Error(err)
 		}
 	}

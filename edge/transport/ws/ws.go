@@ -61,12 +61,12 @@ type Options struct {
 	// late: who sends faster than messages are dealt with is slowed down by TCP, and nothing is queued. End
 	// waits for it. The bytes are not the caller's once it has returned. After an error nothing more is
 	// received, Closed gets it, and the edge ends the sink. nil: messages are read and dropped.
-	Received func(s *Sink, msg []byte) error
+	Received func(s *SocketSink, msg []byte) error
 	// Refused gets what a client must not send, with the close that it would get, under the terms of Received. When bad
 	// concerns one message and Refused returns nil, the rest of that message is read and dropped, and reading goes on. When
 	// bad concerns the connection, that ends whatever is returned; a *ProtocolError is the close that the client gets. nil:
 	// the client gets bad, and Closed too.
-	Refused func(s *Sink, bad *ProtocolError) error
+	Refused func(s *SocketSink, bad *ProtocolError) error
 	// Closed is called at most once, from the goroutine that reads, and not after End has begun: the
 	// client has closed, is gone or does not answer pings (dialect.ErrClientGone), has broken the
 	// protocol (*ProtocolError), or Received or Refused returned an error. Whatever close frame that asks for has been
@@ -104,8 +104,8 @@ func New(cfg Config) (*Transport, error) {
 	return &Transport{cfg: cfg}, nil
 }
 
-// Sink is one connection.
-type Sink struct {
+// SocketSink is one connection.
+type SocketSink struct {
 	t    *Transport
 	conn net.Conn
 	try  *transport.Try
@@ -113,20 +113,20 @@ type Sink struct {
 
 	buf *[]byte // whole frames that are not written yet
 	out output
-	in  input
+	in  frameInput
 
 	watch *poll.Watch   // nil: the reading goroutine stays
 	done  chan struct{} // closed when reading has ended and the connection is closed
 }
 
-var _ transport.Sink = (*Sink)(nil)
+var _ transport.Sink = (*SocketSink)(nil)
 
 // Open upgrades a request. An error that wraps dialect.ErrBadRequest says why it cannot be; ErrVersion
 // is among them. Nothing has been written then. One that wraps dialect.ErrClientGone or
 // dialect.ErrSlowClient says that the connection broke while it was upgraded; it is closed then, and
 // the response must not be used. Headers that are set on w go out with the 101. After a success w and
 // r's body must not be used, and r's context no longer ends with the client: Closed reports it.
-func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Sink, error) {
+func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*SocketSink, error) {
 	h, err := check(r, o.Subprotocols)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Si
 	if o.MaxMessage == 0 {
 		o.MaxMessage = t.cfg.MaxMessage
 	}
-	s := &Sink{t: t, conn: conn, try: transport.NewTry(conn), o: o, done: make(chan struct{})}
+	s := &SocketSink{t: t, conn: conn, try: transport.NewTry(conn), o: o, done: make(chan struct{})}
 	if n := buffered.Reader.Buffered(); n > 0 {
 		// What the client sent behind its request, before it saw the answer.
 		early, _ := buffered.Reader.Peek(n)
@@ -149,7 +149,7 @@ func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Si
 	err = conn.SetDeadline(time.Time{})
 	if err == nil {
 		s.out.open = true
-		err = s.locked(h.appendAnswer(nil, w.Header()))
+		err = s.writeLocked(h.appendAnswer(nil, w.Header()))
 	}
 	if err != nil {
 		s.cut(err)
@@ -166,7 +166,7 @@ func (t *Transport) Open(w http.ResponseWriter, r *http.Request, o Options) (*Si
 }
 
 // Write takes frames. They go out when 64 KiB are together, the rest with Flush.
-func (s *Sink) Write(frames []dialect.Frame) error {
+func (s *SocketSink) Write(frames []dialect.Frame) error {
 	if len(frames) == 0 {
 		return nil
 	}
@@ -182,10 +182,10 @@ func (s *Sink) Write(frames []dialect.Frame) error {
 	return nil
 }
 
-func (s *Sink) frame(data []byte) error {
+func (s *SocketSink) frame(data []byte) error {
 	b := *s.buf
 	if len(b) > 0 && len(b)+maxHeader+len(data) > chunk {
-		if err := s.locked(b); err != nil {
+		if err := s.writeLocked(b); err != nil {
 			return err
 		}
 		b = b[:0]
@@ -197,26 +197,26 @@ func (s *Sink) frame(data []byte) error {
 	}
 	// A large event goes out from the pack's own memory: a reader that is slow on it costs nothing.
 	*s.buf = b[:0]
-	return s.locked(b, data)
+	return s.writeLocked(b, data)
 }
 
 // Reply writes frames at once, together, between others: it may be called from any goroutine, beside the one
 // that uses the sink and from Received, also after End, which makes it fail. What Write has collected goes out
 // behind it. It waits for the client as Flush does.
-func (s *Sink) Reply(frames []dialect.Frame) error {
+func (s *SocketSink) Reply(frames []dialect.Frame) error {
 	b := s.t.buffers.Get()
 	defer s.t.buffers.Put(b)
 	for _, f := range frames {
 		*b = Text.Append(*b, f)
 	}
-	return s.locked(*b)
+	return s.writeLocked(*b)
 }
 
 // Flush writes what is collected.
-func (s *Sink) Flush() (int64, error) {
+func (s *SocketSink) Flush() (int64, error) {
 	var err error
 	if s.buf != nil {
-		err = s.locked(*s.buf)
+		err = s.writeLocked(*s.buf)
 		s.release()
 	}
 	s.out.mu.Lock()
@@ -227,20 +227,20 @@ func (s *Sink) Flush() (int64, error) {
 }
 
 // KeepAlive writes a ping. A client that does not answer it within a WriteTimeout is gone.
-func (s *Sink) KeepAlive() error {
+func (s *SocketSink) KeepAlive() error {
 	n, err := s.in.expect(s.conn, s.t.cfg.WriteTimeout)
 	if err != nil {
 		return err
 	}
 	var b [maxHeader + 8]byte
-	return s.locked(appendPing(b[:0], n))
+	return s.writeLocked(appendPing(b[:0], n))
 }
 
-// End writes what is collected, the last frames, and a close frame with the code and the text of the end as
-// its reason, waits for the client to answer it, and closes the connection. The client has a CloseTimeout for
-// each of the two; with e.Wait it has a WriteTimeout. An error says that the close frame was not written: the
-// client had closed, was gone, or did not read.
-func (s *Sink) End(e transport.End) error {
+// CloseWith writes what is collected, the last frames, and a close frame with the code and the text of the end
+// as its reason, waits for the client to answer it, and closes the connection. The client has a CloseTimeout
+// for each of the two; with e.Wait it has a WriteTimeout. An error says that the close frame was not written:
+// the client had closed, was gone, or did not read.
+func (s *SocketSink) CloseWith(e transport.End) error {
 	if s.buf == nil {
 		s.buf = s.t.buffers.Get()
 	}
@@ -254,7 +254,7 @@ func (s *Sink) End(e transport.End) error {
 	}
 	err := s.closing(e.Rest, *s.buf, timeout)
 	s.release()
-	if err != nil && s.torn() {
+	if err != nil && s.isTorn() {
 		s.Cut()
 	}
 	s.poke() // somebody must wait for the answer
@@ -262,7 +262,8 @@ func (s *Sink) End(e transport.End) error {
 	return err
 }
 
-func (s *Sink) torn() bool {
+// isTorn reports whether a part of a frame was written.
+func (s *SocketSink) isTorn() bool {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	return s.out.torn
@@ -303,8 +304,8 @@ var (
 	errSlow = fmt.Errorf("ws: write: %w", dialect.ErrSlowClient)
 )
 
-// locked writes whole frames.
-func (s *Sink) locked(parts ...[]byte) error {
+// writeLocked writes whole frames.
+func (s *SocketSink) writeLocked(parts ...[]byte) error {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	for i, b := range parts {
@@ -317,7 +318,7 @@ func (s *Sink) locked(parts ...[]byte) error {
 
 // closing writes the rest of a ready frame and the last bytes, a close frame at their end, and lets the reading
 // goroutine wait for the answer.
-func (s *Sink) closing(rest, b []byte, timeout time.Duration) error {
+func (s *SocketSink) closing(rest, b []byte, timeout time.Duration) error {
 	s.in.mu.Lock() // a pong that is being taken must not undo the deadline below
 	said := make(chan struct{})
 	defer close(said)
@@ -347,7 +348,7 @@ func (s *Sink) closing(rest, b []byte, timeout time.Duration) error {
 // send needs the lock. fresh says that b begins with a frame. A failure leaves a frame half written, and
 // nothing can follow it; but when the client has left before the first byte, the reading goroutine's close
 // frame can.
-func (s *Sink) send(b []byte, fresh bool, timeout time.Duration) error {
+func (s *SocketSink) send(b []byte, fresh bool, timeout time.Duration) error {
 	for len(b) > 0 {
 		if !s.out.open {
 			return s.out.shut()
@@ -378,7 +379,7 @@ func (s *Sink) send(b []byte, fresh bool, timeout time.Duration) error {
 	return nil
 }
 
-func (s *Sink) writeError(err error) error {
+func (s *SocketSink) writeError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !s.in.left.Load() {
 		return errSlow
 	}
@@ -387,7 +388,7 @@ func (s *Sink) writeError(err error) error {
 
 // cut closes the connection at once. What the kernel still holds for a client that does not read is
 // thrown away with it.
-func (s *Sink) cut(err error) {
+func (s *SocketSink) cut(err error) {
 	if errors.Is(err, dialect.ErrSlowClient) {
 		s.Cut()
 		return
@@ -397,7 +398,7 @@ func (s *Sink) cut(err error) {
 
 // Cut closes the connection at once, from any goroutine: whatever is being written fails. The sink must
 // still be ended.
-func (s *Sink) Cut() {
+func (s *SocketSink) Cut() {
 	if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
@@ -412,7 +413,7 @@ func raw(c net.Conn) net.Conn {
 	return c
 }
 
-func (s *Sink) release() {
+func (s *SocketSink) release() {
 	s.t.buffers.Put(s.buf)
 	s.buf = nil
 }

@@ -38,7 +38,7 @@ func (u unwrapper) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 type side struct {
 	srv     *httptest.Server
 	tr      *Transport
-	sinks   chan *Sink
+	sinks   chan *SocketSink
 	errs    chan error // of Open
 	closed  chan error // what Closed got
 	release chan struct{}
@@ -49,7 +49,7 @@ func server(t testing.TB, cfg Config, received func([]byte) error) *side {
 	if received == nil {
 		return serverOf(t, cfg, Options{})
 	}
-	return serverOf(t, cfg, Options{Received: func(_ *Sink, msg []byte) error { return received(msg) }})
+	return serverOf(t, cfg, Options{Received: func(_ *SocketSink, msg []byte) error { return received(msg) }})
 }
 
 func serverOf(t testing.TB, cfg Config, o Options) *side {
@@ -58,7 +58,7 @@ func serverOf(t testing.TB, cfg Config, o Options) *side {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &side{tr: tr, sinks: make(chan *Sink, 10000), errs: make(chan error, 10000), closed: make(chan error, 10000), release: make(chan struct{})}
+	s := &side{tr: tr, sinks: make(chan *SocketSink, 10000), errs: make(chan error, 10000), closed: make(chan error, 10000), release: make(chan struct{})}
 	o.Subprotocols, o.Closed = []string{protocol}, func(err error) { s.closed <- err }
 	s.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", "req_1")
@@ -97,7 +97,7 @@ type peer struct {
 }
 
 // connect upgrades; early is sent in one piece with the request.
-func (s *side) connect(t testing.TB, early ...byte) (*peer, *Sink) {
+func (s *side) connect(t testing.TB, early ...byte) (*peer, *SocketSink) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.srv.Listener.Addr().String())
 	if err != nil {
@@ -215,7 +215,7 @@ func TestFramesArrive(t *testing.T) {
 	s := server(t, Config{}, nil)
 	p, sink := s.connect(t)
 	go func() {
-		defer sink.End(transport.End{Clean: true, Code: "ENDED", Message: "the run has ended"})
+		defer sink.CloseWith(transport.End{Clean: true, Code: "ENDED", Message: "the run has ended"})
 		if n, err := sink.Flush(); n != 0 || err != nil {
 			t.Errorf("flush of nothing: %d, %v", n, err)
 		}
@@ -284,7 +284,7 @@ func TestClientLibrary(t *testing.T) {
 	if err := errors.Join(sink.Write(frames("one", big)), sink.KeepAlive(), sink.Write(frames("two"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := sink.End(transport.End{Close: 1008, Code: "CREDENTIAL-EXPIRED"}); err != nil {
+	if err := sink.CloseWith(transport.End{Close: 1008, Code: "CREDENTIAL-EXPIRED"}); err != nil {
 		t.Fatal(err)
 	}
 	bye := new(gws.CloseError)
@@ -334,7 +334,7 @@ func TestEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- sink.End(tt.end) }()
+		go func() { done <- sink.CloseWith(tt.end) }()
 		if f, err := p.frame(); err != nil || string(f.data) != "last" {
 			t.Errorf("%v, %v", f, err)
 		}
@@ -369,7 +369,7 @@ func TestEndWithoutAnswer(t *testing.T) {
 	s := server(t, Config{CloseTimeout: 100 * time.Millisecond}, nil)
 	p, sink := s.connect(t)
 	begun := time.Now()
-	if err := sink.End(transport.End{Close: 1001}); err != nil {
+	if err := sink.CloseWith(transport.End{Close: 1001}); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(begun); took < 90*time.Millisecond {
@@ -395,7 +395,7 @@ func TestEarlyFrames(t *testing.T) {
 		}
 	}
 	p.Close()
-	_ = sink.End(transport.End{})
+	_ = sink.CloseWith(transport.End{})
 }
 
 // TestReceivedRefuses holds that a refused message ends the connection in the edge's words.
@@ -411,7 +411,7 @@ func TestReceivedRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- sink.End(transport.End{Close: 1008, Code: "NO"}) }()
+	go func() { done <- sink.CloseWith(transport.End{Close: 1008, Code: "NO"}) }()
 	f, err := p.frame()
 	if err != nil || f.op != opClose || string(f.data[2:]) != "NO" {
 		t.Errorf("%v, %v", f, err)
@@ -452,7 +452,7 @@ func TestSlowClient(t *testing.T) {
 	if grown > 1<<20 {
 		t.Errorf("heap grew by %d bytes", grown)
 	}
-	if err := sink.End(transport.End{Close: 1008}); err == nil {
+	if err := sink.CloseWith(transport.End{Close: 1008}); err == nil {
 		t.Error("the end is told to a client that does not read")
 	}
 	if err := errors.Join(fine.Write(frames("hello")), flushed(fine)); err != nil {
@@ -462,10 +462,10 @@ func TestSlowClient(t *testing.T) {
 		t.Errorf("%v, %v", f, err)
 	}
 	other.Close()
-	_ = fine.End(transport.End{})
+	_ = fine.CloseWith(transport.End{})
 }
 
-func flushed(s *Sink) error {
+func flushed(s *SocketSink) error {
 	_, err := s.Flush()
 	return err
 }
@@ -526,7 +526,7 @@ func TestPings(t *testing.T) {
 				}
 			}
 			p.Close()
-			_ = sink.End(transport.End{})
+			_ = sink.CloseWith(transport.End{})
 		})
 	}
 }
@@ -562,5 +562,5 @@ func TestPingFlood(t *testing.T) {
 		t.Errorf("%d pongs for %d pings", pongs, pings)
 	}
 	p.Close()
-	_ = sink.End(transport.End{})
+	_ = sink.CloseWith(transport.End{})
 }

@@ -2,7 +2,7 @@
 //
 // # What it is
 //
-// A [Store] is a blob.Store. [Parse] reads its configuration from a URL:
+// A [Store] is a blob.ObjectStore. [Parse] reads its configuration from a URL:
 //
 //	s3://bucket/prefix?endpoint=https://host:port&region=eu-central-1&path-style=true
 //
@@ -27,5 +27,5 @@
 //
 // # Where to look next
 //
-// blob.Store for the contract, package blob for the contents of objects.
+// blob.ObjectStore for the contract, package blob for the contents of objects.
 package s3

@@ -105,20 +105,20 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Store is a blob.Store in a bucket. Create it with Open.
-type Store struct {
+// Bucket is a blob.ObjectStore in a bucket. Create it with Open.
+type Bucket struct {
 	cfg    Config
 	client *minio.Core
 }
 
-var _ blob.Store = (*Store)(nil)
+var _ blob.ObjectStore = (*Bucket)(nil)
 
 // retries is the number of times that the client repeats a request when a server is away or overloaded.
 const retries = 4
 
 // Open prepares a client. It does not connect: when the server is away, Ping and all other calls return errors until
 // it is back.
-func Open(cfg Config) (*Store, error) {
+func Open(cfg Config) (*Bucket, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("s3: open bucket %s: %w", cfg.Bucket, err)
 	}
-	return &Store{cfg: cfg, client: client}, nil
+	return &Bucket{cfg: cfg, client: client}, nil
 }
 
 func credentialsOf(cfg Config, transport http.RoundTripper) *credentials.Credentials {
@@ -162,7 +162,7 @@ func credentialsOf(cfg Config, transport http.RoundTripper) *credentials.Credent
 }
 
 // Base returns the beginning of the URIs of this store's objects.
-func (s *Store) Base() string {
+func (s *Bucket) Base() string {
 	base := "s3://" + s.cfg.Bucket + "/"
 	if s.cfg.Prefix != "" {
 		base += s.cfg.Prefix + "/"
@@ -171,7 +171,7 @@ func (s *Store) Base() string {
 }
 
 // Ping returns nil when the bucket can be reached.
-func (s *Store) Ping(ctx context.Context) error {
+func (s *Bucket) Ping(ctx context.Context) error {
 	there, err := s.client.BucketExists(ctx, s.cfg.Bucket)
 	if err != nil {
 		return fmt.Errorf("s3: bucket %s: %w", s.cfg.Bucket, err)
@@ -183,22 +183,22 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // object returns the name in the bucket. It accepts only names of objects of runs.
-func (s *Store) object(name string) (string, error) {
+func (s *Bucket) object(name string) (string, error) {
 	if err := blob.ValidName(name); err != nil {
 		return "", err
 	}
 	return s.full(name), nil
 }
 
-func (s *Store) full(name string) string {
+func (s *Bucket) full(name string) string {
 	if s.cfg.Prefix == "" {
 		return name
 	}
 	return s.cfg.Prefix + "/" + name
 }
 
-// Put implements blob.Store.
-func (s *Store) Put(ctx context.Context, name string, body io.Reader) error {
+// Put implements blob.ObjectStore.
+func (s *Bucket) Put(ctx context.Context, name string, body io.Reader) error {
 	object, err := s.object(name)
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (s *Store) Put(ctx context.Context, name string, body io.Reader) error {
 }
 
 // put reads one part first: most runs are not longer, and need one request.
-func (s *Store) put(ctx context.Context, object string, body io.Reader, ifNone bool) error {
+func (s *Bucket) put(ctx context.Context, object string, body io.Reader, ifNone bool) error {
 	opts := minio.PutObjectOptions{ContentType: "application/zstd", PartSize: uint64(s.cfg.PartSize), NumThreads: 1, SendContentMd5: true}
 	if ifNone {
 		opts.SetMatchETagExcept("*")
@@ -235,8 +235,8 @@ func (s *Store) put(ctx context.Context, object string, body io.Reader, ifNone b
 	return err
 }
 
-// Read implements blob.Store.
-func (s *Store) Read(ctx context.Context, name string, offset, length int64) ([]byte, int64, error) {
+// Read implements blob.ObjectStore.
+func (s *Bucket) Read(ctx context.Context, name string, offset, length int64) ([]byte, int64, error) {
 	object, err := s.object(name)
 	if err != nil {
 		return nil, 0, err
@@ -251,7 +251,7 @@ func (s *Store) Read(ctx context.Context, name string, offset, length int64) ([]
 	return data, size, nil
 }
 
-func (s *Store) read(ctx context.Context, object string, offset, length int64) (data []byte, size int64, err error) {
+func (s *Bucket) read(ctx context.Context, object string, offset, length int64) (data []byte, size int64, err error) {
 	if length < 1 {
 		return nil, 0, errors.New("no bytes are asked for")
 	}
@@ -286,8 +286,8 @@ func (s *Store) read(ctx context.Context, object string, offset, length int64) (
 	return data, size, err
 }
 
-// Delete implements blob.Store.
-func (s *Store) Delete(ctx context.Context, name string) error {
+// Delete implements blob.ObjectStore.
+func (s *Bucket) Delete(ctx context.Context, name string) error {
 	object, err := s.object(name)
 	if err != nil {
 		return err
@@ -299,8 +299,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// List implements blob.Store.
-func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[blob.Object, error] {
+// List implements blob.ObjectStore.
+func (s *Bucket) List(ctx context.Context, prefix string) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		opts := minio.ListObjectsOptions{Prefix: s.full(prefix), Recursive: true}
 		for o := range s.client.Client.ListObjectsIter(ctx, s.cfg.Bucket, opts) {
@@ -318,7 +318,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[blob.Object, 
 
 // Sweep aborts uploads of objects whose names begin with prefix, if they began before a time and were not finished:
 // their parts take space.
-func (s *Store) Sweep(ctx context.Context, prefix string, before time.Time) error {
+func (s *Bucket) Sweep(ctx context.Context, prefix string, before time.Time) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the list when this function returns early
 	defer cancel()
 	for u := range s.client.Client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.full(prefix), true) {

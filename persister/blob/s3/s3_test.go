@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 var name = blob.Name(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228", 7)
 
-func open(t testing.TB, server *testkit.S3Server) *s3.Store {
+func open(t testing.TB, server *testkit.S3Server) *s3.Bucket {
 	t.Helper()
 	// The way of operators: a URL, and credentials in the environment.
 	t.Setenv("AWS_ACCESS_KEY_ID", server.AccessKey)
@@ -122,7 +122,7 @@ func TestAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func(s *s3.Store) {
+	check := func(s *s3.Bucket) {
 		t.Helper()
 		_, _, err := s.Read(t.Context(), name, -1, 10)
 		if err == nil || errors.Is(err, blob.ErrNotFound) || strings.Contains(err.Error(), "0815") || strings.Contains(err.Error(), server.SecretKey) {

@@ -128,7 +128,7 @@ func (s *Shop) Await(run string) ([]schema.Event, string) {
 }
 
 // Echo answers a question by a message that repeats it, in one delta.
-func Echo(_ context.Context, q *worker.Question) (string, error) {
+func Echo(_ context.Context, q *worker.Task) (string, error) {
 	m, err := q.Turn.Message(producers.MessageInfo{})
 	if err != nil {
 		return "", err

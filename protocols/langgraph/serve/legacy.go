@@ -189,8 +189,8 @@ func (a *api) asks(ctx context.Context, c *protocol.Call, method string, params 
 		return answer{}, err
 	}
 	ans, err := a.carryOut(ctx, c, scoped(c), c.Path("run"), envelope{Method: method, Params: b})
-	var no interface{ Named() string }
-	if errors.As(err, &no) && no.Named() == langgraph.CodeInvalidArgument {
+	var no interface{ ProblemCode() string }
+	if errors.As(err, &no) && no.ProblemCode() == langgraph.CodeInvalidArgument {
 		p, _ := c.Problem(err)
 		err = unprocessable("%s", p.Message)
 	}

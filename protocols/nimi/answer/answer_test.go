@@ -95,16 +95,16 @@ func TestReasons(t *testing.T) {
 		"open": "error AI_STREAM_BROKEN: "}
 	for name, c := range kinds {
 		wants[name] = "error " + c.want + ": it failed"
-		set.Add("p", func(context.Context, *worker.Question) (string, error) {
+		set.Add("p", func(context.Context, *worker.Task) (string, error) {
 			return "", fmt.Errorf("it failed: %w", &model.Error{Kind: c.kind, Err: errors.New("so")})
 		}, name)
 	}
-	set.Add("p", func(context.Context, *worker.Question) (string, error) { return "", errors.New("it failed") }, "plain")
-	set.Add("p", func(ctx context.Context, _ *worker.Question) (string, error) {
+	set.Add("p", func(context.Context, *worker.Task) (string, error) { return "", errors.New("it failed") }, "plain")
+	set.Add("p", func(ctx context.Context, _ *worker.Task) (string, error) {
 		<-ctx.Done()
 		return "", context.Cause(ctx)
 	}, "silent")
-	set.Add("p", func(_ context.Context, q *worker.Question) (string, error) {
+	set.Add("p", func(_ context.Context, q *worker.Task) (string, error) {
 		_, err := q.Turn.Message(producers.MessageInfo{})
 		return "", err
 	}, "open")

@@ -36,7 +36,7 @@ func (m Models) Serves(created json.RawMessage) bool {
 }
 
 // Answer answers a question with the model that its session names, or plays its workflow.
-func (m Models) Answer(ctx context.Context, q *worker.Question) (stop string, err error) {
+func (m Models) Answer(ctx context.Context, q *worker.Task) (stop string, err error) {
 	var s session
 	_ = json.Unmarshal(q.Session, &s) // what does not fit has no workflow
 	if len(s.Runtime.Workflow) > 0 {

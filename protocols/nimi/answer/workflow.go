@@ -60,7 +60,7 @@ type session struct {
 // play plays the nodes of a workflow, one after the other, each after those that it depends on: a task for each. The text of a
 // node is the input of those behind it; {{name}} in a template or a prompt is the input of that name, of an edge its to_input, or
 // else the id of the node that it comes from.
-func (m Models) play(ctx context.Context, q *worker.Question, s session) (string, error) {
+func (m Models) play(ctx context.Context, q *worker.Task, s session) (string, error) {
 	var w workflow
 	if err := json.Unmarshal(s.Runtime.Workflow, &w); err != nil {
 		return "", because(runtimev1.ReasonCode_WF_DAG_INVALID, err)
@@ -140,7 +140,7 @@ func (w *workflow) order() (out []node, err error) {
 }
 
 // node plays one node, and returns its text. otherwise is the model of a node that names none.
-func (m Models) node(ctx context.Context, q *worker.Question, n node, otherwise string, inputs []input) (string, error) {
+func (m Models) node(ctx context.Context, q *worker.Task, n node, otherwise string, inputs []input) (string, error) {
 	switch runtimev1.WorkflowNodeType(runtimev1.WorkflowNodeType_value[n.Type]) {
 	case runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP:
 		return joined(inputs), nil
@@ -157,7 +157,7 @@ func (m Models) node(ctx context.Context, q *worker.Question, n node, otherwise 
 }
 
 // generate asks a model, and returns the text of its message.
-func (m Models) generate(ctx context.Context, q *worker.Question, cfg aiNode, otherwise string, inputs []input) (string, error) {
+func (m Models) generate(ctx context.Context, q *worker.Task, cfg aiNode, otherwise string, inputs []input) (string, error) {
 	prompt := filled(cfg.Prompt, inputs)
 	if prompt == "" {
 		prompt = cmp.Or(joined(inputs), q.Text())
@@ -167,7 +167,7 @@ func (m Models) generate(ctx context.Context, q *worker.Question, cfg aiNode, ot
 	if err := errors.Join(err, cerr); err != nil {
 		return "", &model.Error{Kind: model.BadInput, Err: err}
 	}
-	asked := &worker.Question{Message: q.Message.With(content), Run: q.Run, Turn: q.Turn, Told: q.Told, Session: session}
+	asked := &worker.Task{Message: q.Message.With(content), Run: q.Run, Turn: q.Turn, Told: q.Told, Session: session}
 	if _, err := m.Set.Answer(ctx, asked); err != nil {
 		return "", err
 	}

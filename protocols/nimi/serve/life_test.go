@@ -119,7 +119,7 @@ func TestClosedSession(t *testing.T) {
 			t.Error("ended at once")
 		default:
 		}
-		if end := r.End(time.Minute); end != "1 the session is closed" {
+		if end := r.WaitEnd(time.Minute); end != "1 the session is closed" {
 			t.Errorf("ended with %q", end)
 		}
 	})

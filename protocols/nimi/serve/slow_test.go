@@ -102,7 +102,7 @@ func TestKStream012(t *testing.T) {
 					}
 				case <-r.Done():
 				}
-				if end := r.End(time.Minute); end != tt.end {
+				if end := r.WaitEnd(time.Minute); end != tt.end {
 					t.Errorf("ended with %q, want %q", end, tt.end)
 				}
 				if took, want := time.Since(begun), min(tt.stall, 30*time.Second); took < want || took > want+time.Second {
@@ -137,7 +137,7 @@ func TestSlowReaders(t *testing.T) {
 		if err := r.Allow(1 << 30); err != nil {
 			t.Fatal(err)
 		}
-		if end := r.End(time.Minute); end != "8 AI_STREAM_BROKEN" {
+		if end := r.WaitEnd(time.Minute); end != "8 AI_STREAM_BROKEN" {
 			t.Errorf("ended with %q", end)
 		}
 	}
@@ -255,7 +255,7 @@ func TestStopping(t *testing.T) {
 		var group sync.WaitGroup
 		for method, r := range open {
 			group.Go(func() {
-				end := r.End(time.Minute)
+				end := r.WaitEnd(time.Minute)
 				took := time.Since(begun)
 				mu.Lock()
 				defer mu.Unlock()
@@ -275,7 +275,7 @@ func TestStopping(t *testing.T) {
 		if err := export.Allow(1 << 30); err != nil {
 			t.Error(err)
 		}
-		if end := export.End(time.Minute); end != "0 " {
+		if end := export.WaitEnd(time.Minute); end != "0 " {
 			t.Errorf("the export ended with %q", end)
 		}
 		if list := read(t, export, chunk); len(list) == 0 || !list[len(list)-1].GetEof() {

@@ -209,7 +209,7 @@ func TestArchiveEnds(t *testing.T) {
 			if streamed := h.opened(cloud + "/" + id + "/events/stream")(); streamed[len(streamed)-1].typ != "session.status_terminated" {
 				t.Errorf("%s, %v: the stream ends with %s", tt.name, with, streamed[len(streamed)-1].typ)
 			}
-			runs, err := h.store.EndedRuns(t.Context(), persister.EndedQuery{Through: "99991231", Limit: 10})
+			runs, err := h.store.ListEnded(t.Context(), persister.EndedQuery{Through: "99991231", Limit: 10})
 			if err != nil || (len(runs) == 1) != tt.want {
 				t.Errorf("%s, %v: %d runs are over, %v", tt.name, with, len(runs), err)
 			}

@@ -45,7 +45,7 @@ type ArchiverFlags struct {
 
 // Blobs is an open store of objects. Base is what URIs begin with.
 type Blobs struct {
-	blob.Store
+	blob.ObjectStore
 	base string
 }
 
@@ -92,7 +92,7 @@ func (f *BlobFlags) open(openFolder func(string) (*blob.Folder, error)) (*Blobs,
 
 // Restorer returns what restores runs from the objects.
 func (b *Blobs) Restorer(t blob.Tables, into blob.RestoreTables, log *slog.Logger) (*blob.Restorer, error) {
-	return blob.NewRestorer(blob.RestoreConfig{Tables: t, Into: into, Store: b.Store, Base: b.base, Logger: log})
+	return blob.NewRestorer(blob.RestoreConfig{Tables: t, Into: into, Store: b.ObjectStore, Base: b.base, Logger: log})
 }
 
 // Tables is a store as the archive needs it. Both stores are one.
@@ -106,7 +106,7 @@ type Tables interface {
 func Join(t Tables, b *Blobs) (*blob.Archive, error) {
 	cfg := blob.Config{Tables: t, Heads: t}
 	if b != nil {
-		cfg.Store = b.Store
+		cfg.Store = b.ObjectStore
 	}
 	return blob.New(cfg)
 }
@@ -129,5 +129,5 @@ func (f *ArchiverFlags) NewArchiver(t blob.Tables, q blob.Queue, large blob.Larg
 	if settle <= 0 {
 		settle = -1 // zero means the default there
 	}
-	return blob.NewArchiver(blob.ArchiverConfig{Tables: t, Queue: q, Large: large, Store: b.Store, Base: b.base, Settle: settle, Logger: log, Hooks: hooks})
+	return blob.NewArchiver(blob.ArchiverConfig{Tables: t, Queue: q, Large: large, Store: b.ObjectStore, Base: b.base, Settle: settle, Logger: log, Hooks: hooks})
 }

@@ -115,10 +115,10 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 // verified reads an object, of a run's events or of a blob, and returns what it holds.
 func verified(ctx context.Context, b *Blobs, name string) (string, error) {
 	if _, _, ref, err := blob.ParseLargeName(name); err == nil {
-		n, err := blob.VerifyLarge(ctx, b.Store, name)
+		n, err := blob.VerifyLarge(ctx, b.ObjectStore, name)
 		return fmt.Sprintf("blob\t%d bytes\t%s", n, ref), err
 	}
-	ix, err := blob.Verify(ctx, b.Store, name)
+	ix, err := blob.Verify(ctx, b.ObjectStore, name)
 	if err != nil {
 		return "", err
 	}

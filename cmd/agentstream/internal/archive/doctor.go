@@ -27,11 +27,11 @@ type DoctorCmd struct {
 
 // examined is what was found.
 type examined struct {
-	Streams []perjs.Stream `json:"streams"`
-	Gaps    []perjs.Gap    `json:"gaps"`
-	Wrong   []string       `json:"wrong"` // streams that are missing or not as they are to be, and replicas
-	Lost    []string       `json:"lost"`  // what the tables record for ever
-	Noted   []string       `json:"noted"` // what they record, and objects have made good
+	Streams []perjs.StreamReport `json:"streams"`
+	Gaps    []perjs.Gap          `json:"gaps"`
+	Wrong   []string             `json:"wrong"` // streams that are missing or not as they are to be, and replicas
+	Lost    []string             `json:"lost"`  // what the tables record for ever
+	Noted   []string             `json:"noted"` // what they record, and objects have made good
 }
 
 var errFindings = errors.New("the log and the archive do not fit together")
@@ -52,7 +52,7 @@ func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	found := examined{Streams: []perjs.Stream{}, Gaps: []perjs.Gap{}, Wrong: []string{}, Lost: []string{}, Noted: []string{}}
+	found := examined{Streams: []perjs.StreamReport{}, Gaps: []perjs.Gap{}, Wrong: []string{}, Lost: []string{}, Noted: []string{}}
 	if err := found.recorded(ctx, s.losses); err != nil {
 		return err
 	}

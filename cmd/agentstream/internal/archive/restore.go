@@ -32,7 +32,7 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer done()
 	p := &progress{print: c.Notice, last: time.Now()}
-	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: s.Rows, Into: s.restore, Store: b.Store, Base: b.base, Logger: log, Restored: p.restored, Failed: p.failed})
+	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: s.Rows, Into: s.restore, Store: b.ObjectStore, Base: b.base, Logger: log, Restored: p.restored, Failed: p.failed})
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	missing, err := r.Runs(ctx, p.each(within(ctx, s, c.Prefix)))
+	missing, err := r.CheckRuns(ctx, p.each(within(ctx, s, c.Prefix)))
 	if err == nil {
 		err = s.restore.AddRunLosses(ctx, missing.Lost)
 	}
@@ -48,7 +48,7 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 		err = c.rewrite(ctx, s, b, missing.Freed, log)
 	}
 	if err == nil && c.Prefix == "" && got.Failed == 0 && got.Objects > 0 {
-		err = s.restore.Restored(ctx)
+		err = s.restore.MarkRestored(ctx)
 	}
 	if err == nil {
 		err = found(ctx, s, b)
@@ -120,7 +120,7 @@ func (c *RestoreCmd) report(got blob.Restored, missing blob.Missing) error {
 // within iterates over the stored runs whose objects have names that begin with prefix.
 func within(ctx context.Context, s *Store, prefix string) iter.Seq2[schema.RunKey, error] {
 	return func(yield func(schema.RunKey, error) bool) {
-		for key, err := range s.changes.ChangedSince(ctx, time.Unix(0, 0)) {
+		for key, err := range s.changes.RunsChangedSince(ctx, time.Unix(0, 0)) {
 			of := key.Tenant + "/"
 			if err == nil && !strings.HasPrefix(of, prefix[:min(len(prefix), len(of))]) {
 				continue

@@ -114,7 +114,7 @@ type restoring interface {
 // recording notes what is lost, and that it may be found again.
 type recording interface {
 	AddRunLosses(ctx context.Context, losses []persister.RunLoss) error
-	Restored(ctx context.Context) error
+	MarkRestored(ctx context.Context) error
 	DropRunLoss(ctx context.Context, l persister.RunLoss) error
 }
 
@@ -129,7 +129,7 @@ type Losses interface {
 
 // Changes names the runs that were stored since some moment. Every store is one.
 type Changes interface {
-	ChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
+	RunsChangedSince(ctx context.Context, t time.Time) iter.Seq2[schema.RunKey, error]
 }
 
 // StoredRuns is the whole archive, as a log is completed from it.

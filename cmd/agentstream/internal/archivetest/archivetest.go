@@ -20,7 +20,7 @@ import (
 type Filled struct {
 	Args  []string // name it to the command
 	Store interface {
-		persistertest.Store
+		persistertest.SuiteStore
 		persistertest.Tables
 	}
 	Runs map[schema.RunKey][]string // lines

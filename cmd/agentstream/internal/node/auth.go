@@ -157,7 +157,7 @@ func (g *Gate) share(secret string) (err error) {
 	}
 	g.Authenticate = func(r *http.Request) (auth.Caller, error) {
 		c, err := g.open.Authenticate(r) // whose checks of the request are not about a credential
-		if err == nil && g.Shares.Owns(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")) {
+		if err == nil && g.Shares.HasForm(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")) {
 			return schemes.Authenticate(r)
 		}
 		return c, err

@@ -62,7 +62,7 @@ func (u *unrestored) check(ctx context.Context) error {
 	if u.objects == nil || u.fine.Load() {
 		return nil
 	}
-	for _, err := range u.runs.ChangedSince(ctx, time.Unix(0, 0)) {
+	for _, err := range u.runs.RunsChangedSince(ctx, time.Unix(0, 0)) {
 		u.fine.Store(err == nil)
 		return err
 	}
@@ -83,7 +83,7 @@ func (u *unrestored) check(ctx context.Context) error {
 // by the checks of its two sides.
 func wholeCheck(log *pubjs.Log) func(context.Context) error {
 	return func(ctx context.Context) error {
-		err := log.Compared(ctx)
+		err := log.Compare(ctx)
 		switch {
 		case errors.Is(err, errUnrestored):
 			return err
@@ -108,7 +108,7 @@ const compareWait = time.Second
 func (s wholeStream) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	once, cancel := context.WithTimeout(ctx, compareWait)
 	defer cancel()
-	if err := s.written.ComparedRun(once, key); errors.Is(err, persister.ErrBehind) {
+	if err := s.written.CompareRun(once, key); errors.Is(err, persister.ErrBehind) {
 		return schema.Head{}, fmt.Errorf("%w: %w", fanout.ErrUnavailable, err)
 	}
 	return s.Log.Head(ctx, key, lane)

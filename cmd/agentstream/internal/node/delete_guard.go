@@ -11,7 +11,7 @@ import (
 
 // forgetting is a store that knows which runs are to be forgotten.
 type forgetting interface {
-	Forgotten(ctx context.Context, key schema.RunKey) (bool, error)
+	IsForgotten(ctx context.Context, key schema.RunKey) (bool, error)
 }
 
 // guardedArchive is the archive of those who write. For readers a run that is to be forgotten does not
@@ -34,7 +34,7 @@ func (g guardedArchive) Head(ctx context.Context, key schema.RunKey, lane string
 	if err != nil || head.Exists() {
 		return head, err
 	}
-	marked, err := g.marks.Forgotten(ctx, key)
+	marked, err := g.marks.IsForgotten(ctx, key)
 	if err == nil && marked {
 		err = fmt.Errorf("run %s: %w: %w", key.Run, errForgotten, schema.ErrEnded)
 	}

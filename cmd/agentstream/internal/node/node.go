@@ -139,20 +139,20 @@ func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) 
 		if n.reader, err = fanjs.OpenAlone(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
 		}
-		log.Stored, log.Short = func(p schema.Pack, _ bool) { n.reader.Stored(p) }, true
+		log.Stored, log.Short = func(p schema.Pack, _ bool) { n.reader.Deliver(p) }, true
 	} else {
 		if n.reader, err = fanjs.OpenBeside(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
 		}
 		log.Stored = func(p schema.Pack, copied bool) {
-			if n.hub.Stored(p); copied { // the hub is there before anything is written
-				n.reader.Stored(p)
+			if n.hub.Deliver(p); copied { // the hub is there before anything is written
+				n.reader.Deliver(p)
 			}
 		}
 	}
-	log.Missed, log.Copies = n.reader.Missed, n.reader
+	log.Missed, log.Copies = n.reader.SignalLoss, n.reader
 	if n.Log, err = pubjs.OpenWith(ctx, cfg.Conn, log); err == nil {
-		n.reader.Skip(n.Log.Taken)
+		n.reader.Skip(n.Log.ClaimCopy)
 	}
 	return err
 }
@@ -250,7 +250,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	})
 	if err == nil && cfg.Flags.NATSIngest {
 		n.inbox, err = pubjs.NewInbox(pubjs.InboxConfig{
-			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.Take, Refuse: n.server.Refusal, Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
+			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.StorePosts, Refuse: n.server.Refusal, Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
 	}
 	return err
 }

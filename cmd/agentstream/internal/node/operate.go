@@ -107,7 +107,7 @@ func (o *operator) named(ctx context.Context, tenant, id string, bodies bool) ([
 // denied makes an error of the database that refuses its reader (migrate --grant-reader) one that says that this node has no
 // dead letters.
 func denied(err error) error {
-	if postgres.Denied(err) {
+	if postgres.IsDenied(err) {
 		return fmt.Errorf("%w: %w", edge.ErrNoRuns, err)
 	}
 	return err

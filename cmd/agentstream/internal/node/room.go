@@ -184,10 +184,10 @@ type roomyKeys struct {
 	room *Room
 }
 
-// Begin refuses with schema.ErrFull.
-func (k roomyKeys) Begin(ctx context.Context, id string, rec producers.KeyRecord) (producers.KeyRecord, error) {
+// Claim refuses with schema.ErrFull.
+func (k roomyKeys) Claim(ctx context.Context, id string, rec producers.KeyRecord) (producers.KeyRecord, error) {
 	if err := k.room.err(); err != nil {
 		return rec, err
 	}
-	return k.Keys.Begin(ctx, id, rec)
+	return k.Keys.Claim(ctx, id, rec)
 }

@@ -49,7 +49,7 @@ func (s *salvage) Salvage(ctx context.Context, stream string) (lost []persister.
 			return nil, false, err
 		}
 	}
-	lost, err = perjs.LostRuns(ctx, s.js, s.heads, stream)
+	lost, err = perjs.FindLostRuns(ctx, s.js, s.heads, stream)
 	return lost, objects, err
 }
 

@@ -40,7 +40,7 @@ func (f *RetentionFlags) policy() (p retention.Policy, err error) {
 }
 
 // Parts returns the part that removes runs whose time is over. log and b may be nil.
-func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retention.Log, b *archive.Blobs, hooks retention.Hooks, logger *slog.Logger) ([]process.Part, error) {
+func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retention.LogPurger, b *archive.Blobs, hooks retention.Hooks, logger *slog.Logger) ([]process.Part, error) {
 	policy, err := f.policy()
 	if err != nil {
 		return nil, err
@@ -53,12 +53,12 @@ func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retentio
 }
 
 // ConfigFor returns the configuration of retention on one store. log, b and logger may be nil.
-func ConfigFor(s archive.KeepStore, at blob.Places, log retention.Log, b *archive.Blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
+func ConfigFor(s archive.KeepStore, at blob.Places, log retention.LogPurger, b *archive.Blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
 	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Forgetting: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
 	cfg.FeedRuns = nimi.Feeds()
 	cfg.Feeds, _ = s.(retention.Feeds) // every store is one
 	if b != nil {                      // a nil pointer in an interface would not be nil
-		cfg.Blobs = blob.Remover{Store: b.Store, Places: at, Missing: func(uri string) {
+		cfg.Blobs = blob.Remover{Store: b.ObjectStore, Places: at, Missing: func(uri string) {
 			if logger != nil {
 				logger.Warn("retention: a blob that was to be removed is not there", "uri", uri)
 			}

@@ -354,6 +354,11 @@ const checks = {
     await until("answered", () => !document.querySelector(".control .ask"));
     const answer = (await api("GET", "/v1/agent/runs/steer/events?types=command.answer")).events[0];
     if (answer.payload.answer !== "blue") throw new Error(`the answer is ${JSON.stringify(answer.payload)}`);
+    await post("steer", { type: "input.requested", payload: { request_id: "n", prompt: "Which number?", options: ["BIG", { label: "Another", value: 1 }] } });
+    await press("12345678901234567890", ".control");
+    await until("answered", () => !document.querySelector(".control .ask"));
+    const exact = await page.evaluate(async (token) => (await fetch("/v1/agent/runs/steer/events?types=command.answer&order=desc&limit=1", { headers: token === "" ? {} : { Authorization: `Bearer ${token}` } })).text(), TOKEN);
+    if (!exact.includes('"answer":12345678901234567890')) throw new Error(`the number was changed: ${exact}`);
     await press("Pause", ".control");
     await shows("waiting for the agent: ", ".control");
     await post("steer", life("paused"));

@@ -11,10 +11,57 @@ export class RawJSON {
     value() {
         return JSON.parse(this.text);
     }
+    /**
+     * What JSON.parse makes of it, but each number that JavaScript would change is a RawJSON: `String(v)` shows it as it is stored, and
+     * stringify of this package writes it so.
+     * @throws SyntaxError when it is not JSON.
+     */
+    exact() {
+        const mark = `\u0000${Math.random()}:`; // nobody can have written it
+        const text = mapNumbers(this.text, (n) => (isExact(n) ? n : JSON.stringify(mark + n)));
+        if (text === this.text)
+            return this.value();
+        const back = (_, v) => (typeof v === "string" && v.startsWith(mark) ? new RawJSON(v.slice(mark.length)) : v);
+        return JSON.parse(text, back);
+    }
+    toString() {
+        return this.text;
+    }
     /** For JSON.stringify, which cannot keep number text; stringify of this package can. */
     toJSON() {
         return this.value();
     }
+}
+/** A JSON text in which each number is what fn makes of it. */
+function mapNumbers(text, fn) {
+    let out = "", from = 0;
+    for (let i = 0; i < text.length;) {
+        const c = text[i];
+        if (c === '"') {
+            i = skipString(text, i);
+        }
+        else if (c === "-" || (c >= "0" && c <= "9")) {
+            const end = skipValue(text, i);
+            out += text.slice(from, i) + fn(text.slice(i, end));
+            i = from = end;
+        }
+        else {
+            i++;
+        }
+    }
+    return out + text.slice(from);
+}
+/** Whether JavaScript has the number that a text is. Up to 15 digits it has. */
+function isExact(number) {
+    if (number.length < 16 && !/[eE]/.test(number))
+        return number !== "-0";
+    return plain(number) === plain(String(Number(number)));
+}
+/** A number as its sign, its digits without zeros at their ends, and the power of ten in front of which they stand. */
+function plain(number) {
+    const [, sign = "", whole = "", part = "", power = "0"] = /^(-?)(\d+)\.?(\d*)(?:[eE](.+))?$/.exec(number) ?? [];
+    const digits = (whole + part).replace(/^0+/, "");
+    return `${sign}${digits.replace(/0+$/, "")}e${digits === "" ? 0 : digits.length - part.length + Number(power)}`;
 }
 /**
  * Calls fn with the name and the untouched text of each field of a JSON object, in order, doubled

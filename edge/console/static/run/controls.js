@@ -1,6 +1,7 @@
 // Steering a run: what is possible in its state and with the token's scopes, and nothing else.
 
 import { h, fill, short, visible } from "../dom.js";
+import { RawJSON } from "../lib/index.js";
 import { asked, button, confirmed, toast } from "../screen.js";
 
 const over = new Set(["done", "aborted", "error"]);
@@ -73,12 +74,14 @@ export function controls(model, { client, run, who }) {
 
 function list(raw) {
   try {
-    const v = raw?.value();
+    const v = raw?.exact();
     return Array.isArray(v) ? v : [];
   } catch {
     return [];
   }
 }
 
-const labelOf = (o) => String(typeof o === "object" && o !== null ? o.label ?? o.title ?? o.id ?? o.value : o);
-const valueOf = (o) => (typeof o === "object" && o !== null ? o.value ?? o.id ?? o.label : o);
+// A number that JavaScript would change is a RawJSON: it is shown and sent as it is stored.
+const described = (o) => typeof o === "object" && o !== null && !(o instanceof RawJSON);
+const labelOf = (o) => String(described(o) ? o.label ?? o.title ?? o.id ?? o.value : o);
+const valueOf = (o) => (described(o) ? o.value ?? o.id ?? o.label : o);

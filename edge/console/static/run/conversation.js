@@ -233,7 +233,7 @@ export function conversation(model, { choose, openLane, blob, signal }) {
   function planView(p) {
     let plan = {};
     try {
-      plan = p.payload.value().plan ?? {};
+      plan = p.payload.exact().plan ?? {};
     } catch {
       // Shown without steps.
     }

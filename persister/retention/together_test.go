@@ -169,7 +169,9 @@ func (h *deployment) append(r *theRun, rnd *rand.Rand) {
 	r.stored = p.Last()
 }
 
-// read reads a run from anywhere. What comes must be its bytes without a gap; what does not come must have gone.
+// read reads a run from anywhere. What comes must be its bytes without a gap; what does not come must have gone. Events that an
+// append has stored while their partition was being detached are seen when it is attached again: until then a reader is told
+// that there are more, and comes again.
 func (h *deployment) read(r *theRun, rnd *rand.Rand) {
 	r.mu.Lock()
 	through := r.stored
@@ -178,11 +180,24 @@ func (h *deployment) read(r *theRun, rnd *rand.Rand) {
 		return
 	}
 	after := schema.Seq(rnd.IntN(int(through)))
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		pos, problem := h.readOnce(r, rnd, after, through)
+		if problem == "" {
+			return
+		}
+		if pos == through || time.Now().After(end) {
+			h.Errorf("%s from %d to %d: %s", r.writer.Key, after, through, problem)
+			return
+		}
+	}
+}
+
+// readOnce reads once, and returns where the reading has ended, or through when there is no use in coming again, and what is wrong.
+func (h *deployment) readOnce(r *theRun, rnd *rand.Rand, after, through schema.Seq) (pos schema.Seq, problem string) {
 	pos, first := after, schema.Seq(0)
 	for p, err := range h.reads.Packs(h.Context(), r.writer.Key, after, through) {
 		if err != nil {
-			h.Errorf("%s from %d to %d at %d: %v", r.writer.Key, after, through, pos, err)
-			return
+			return through, fmt.Sprintf("at %d: %v", pos, err)
 		}
 		if first == 0 {
 			first, pos = p.First, p.First-1
@@ -191,8 +206,7 @@ func (h *deployment) read(r *theRun, rnd *rand.Rand) {
 		want := r.bytes(p.First-1, p.Last())
 		r.mu.Unlock()
 		if p.First != pos+1 || !bytes.Equal(p.Body, want) {
-			h.Errorf("%s: pack %d to %d behind %d is not what was written", r.writer.Key, p.First, p.Last(), pos)
-			return
+			return through, fmt.Sprintf("pack %d to %d after %d is not what was written", p.First, p.Last(), pos)
 		}
 		pos = p.Last()
 		if rnd.IntN(8) == 0 {
@@ -205,16 +219,17 @@ func (h *deployment) read(r *theRun, rnd *rand.Rand) {
 	gone := place.Day == "" || place.Deleted
 	switch {
 	case err != nil:
-		h.Error(err)
+		return through, err.Error()
 	case gone && (r.held || !r.deleted):
-		h.Errorf("%s is gone: %+v", r.writer.Key, place)
-	case r.held && (first > after+1 || pos < through || place.Expired > 0):
-		h.Errorf("%s is held: %d to %d of %d to %d, %+v", r.writer.Key, first, pos, after+1, through, place)
+		return through, fmt.Sprintf("it is gone: %+v", place)
+	case r.held && (first > after+1 || place.Expired > 0):
+		return through, fmt.Sprintf("it is held, and begins with %d: %+v", first, place)
 	case first > after+1 && first-1 > place.Expired && !gone:
-		h.Errorf("%s begins with %d behind %d, %+v", r.writer.Key, first, after, place)
+		return through, fmt.Sprintf("it begins with %d: %+v", first, place)
 	case pos < through && pos >= place.Expired && !gone:
-		h.Errorf("%s from %d ends at %d of %d, %+v", r.writer.Key, after, pos, through, place)
+		return pos, fmt.Sprintf("it ends at %d: %+v", pos, place)
 	}
+	return pos, ""
 }
 
 func (h *deployment) keep(k *retention.Worker) {

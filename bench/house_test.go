@@ -131,7 +131,7 @@ func keys(tenant, prefix string, n int) []schema.RunKey {
 func (h *house) subject(key schema.RunKey) string { return schema.Subject(key, "", h.partitions) }
 
 func (h *house) stream(key schema.RunKey) string {
-	return natskit.Run{Key: key, Partitions: h.partitions}.Stream()
+	return natskit.RunAddress{Key: key, Partitions: h.partitions}.Stream()
 }
 
 // stored counts the messages of a tenant over all streams.

@@ -67,8 +67,8 @@ func (a *actor) pause(r rest) {
 	}
 }
 
-// begin begins a turn.
-func (a *actor) begin() {
+// openTurn begins a turn.
+func (a *actor) openTurn() {
 	a.try(func() (err error) { a.turn, err = a.lane.Turn(a.s.ctx); return err })
 }
 
@@ -88,7 +88,7 @@ func (a *actor) step(kind string) {
 func (a *actor) flush() { a.try(func() error { return a.s.run.Flush(a.s.ctx) }) }
 
 // model is one call of the model. It returns the tool calls that its message asks for.
-func (a *actor) model(parts ...part) (asked []*producers.Call) {
+func (a *actor) model(parts ...messagePart) (asked []*producers.Call) {
 	a.pauses = func(d time.Duration) error { a.wait(d); return a.err }
 	a.try(func() (err error) {
 		asked, err = a.message(parts)
@@ -106,7 +106,7 @@ func (a *actor) open() {
 	} else {
 		a.to(schema.StatePlanning, "")
 	}
-	a.begin()
+	a.openTurn()
 	a.try(func() error { return a.turn.User(sc.User) })
 	a.read(sc.User)
 	a.wait(600 * time.Millisecond)
@@ -136,11 +136,11 @@ func (a *actor) act(c act) {
 	parts := slices.Clip(c.Say)
 	if c.Ask != nil {
 		if answer := a.ask(c.Ask.ID, c.Ask.Text, c.Ask.Options...); answer != "" {
-			parts = append(parts, part{Text: "Written for " + answer + ", as you said.\n"})
+			parts = append(parts, messagePart{Text: "Written for " + answer + ", as you said.\n"})
 		}
 	}
 	for i := range c.Tools {
-		parts = append(parts, part{call: &c.Tools[i]})
+		parts = append(parts, messagePart{call: &c.Tools[i]})
 	}
 	calls := a.model(parts...)
 	if a.err != nil || len(calls) == 0 {
@@ -230,7 +230,7 @@ func (a *actor) delegate(c *producers.Call, t tool) *actor {
 	}
 	a.s.roles = append(a.s.roles, r)
 	return a.s.enter(r, func(b *actor) {
-		b.begin()
+		b.openTurn()
 		b.play(t.Child.Acts)
 		b.close()
 		b.to(schema.StateDone, "")
@@ -245,7 +245,7 @@ func (a *actor) delegate(c *producers.Call, t tool) *actor {
 // close ends the turn well, after messages and commands to the role have been followed and answered.
 func (a *actor) close() {
 	a.turnOff()
-	a.replies()
+	a.answerMessages()
 	a.step("done")
 	a.try(func() error { return a.turn.End("end_turn") })
 }

@@ -119,7 +119,7 @@ func (a *actor) turnOff() {
 	a.wait(0)
 	for a.err == nil && len(a.redirects) > 0 {
 		a.to(schema.StateRedirecting, a.redirects[0])
-		a.model(part{Text: "I change my course: " + quoteOr(a.followed(), "as you wish") + "."})
+		a.model(messagePart{Text: "I change my course: " + quoteOr(a.popRedirect(), "as you wish") + "."})
 		a.to(schema.StateRunning, "")
 	}
 	if v := a.s.verdict; a.err == nil && v != nil && a.role == a.s.roles[0] {
@@ -132,8 +132,8 @@ func (a *actor) turnOff() {
 	}
 }
 
-// followed takes the oldest redirection.
-func (r *role) followed() string {
+// popRedirect takes the oldest redirection.
+func (r *role) popRedirect() string {
 	to := r.redirects[0]
 	r.redirects = r.redirects[1:]
 	return to
@@ -159,7 +159,7 @@ func (a *actor) approval() {
 			a.to(schema.StatePlanning, v.reason)
 			a.propose(because(v.reason))
 		default:
-			to := a.followed()
+			to := a.popRedirect()
 			a.to(schema.StateRedirecting, to)
 			a.propose(because(to))
 		}
@@ -199,16 +199,16 @@ func (s *stage) idle() bool {
 // followUp takes the run up again.
 func followUp(a *actor) {
 	a.to(schema.StateRunning, "")
-	a.begin()
+	a.openTurn()
 	a.finish()
 }
 
-// replies answers the messages that have come.
-func (a *actor) replies() {
+// answerMessages answers the messages that have come.
+func (a *actor) answerMessages() {
 	for a.err == nil && len(a.heard) > 0 {
 		said := a.heard[0]
 		a.heard = a.heard[1:]
-		a.model(part{Text: "You say " + quoteOr(said, "nothing") + ". I have only one script, so my advice is the same: take the log."})
+		a.model(messagePart{Text: "You say " + quoteOr(said, "nothing") + ". I have only one script, so my advice is the same: take the log."})
 		a.wait(0)
 	}
 }

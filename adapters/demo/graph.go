@@ -35,8 +35,8 @@ func (g *graph) emit(typ, format string, a ...any) error {
 	return g.q.Run.Emit(g.q.Turn.Context(), typ, json.RawMessage(fmt.Sprintf(format, a...)))
 }
 
-// begins emits the checkpoint of the input, and the task of the one node.
-func (g *graph) begins() error {
+// emitStart emits the checkpoint of the input, and the task of the one node.
+func (g *graph) emitStart() error {
 	if err := g.emit(schema.TypeCheckpoint, `{"checkpoint_id":"cp_%d_0","step":%d,"source":"input"}`, g.seq, g.seq); err != nil {
 		return err
 	}
@@ -46,14 +46,14 @@ func (g *graph) begins() error {
 	return g.emit("custom.status", `{"text":"the agent has begun"}`)
 }
 
-// hears works a message in that came meanwhile.
-func (g *graph) hears(c *command.Command) {
+// addMessage works a message in that came meanwhile.
+func (g *graph) addMessage(c *command.Command) {
 	g.heard = append(g.heard, c.Text())
 	g.q.Consume(c)
 }
 
-// ends emits what the node has done, and the state that the graph has come to.
-func (g *graph) ends() error {
+// emitEnd emits what the node has done, and the state that the graph has come to.
+func (g *graph) emitEnd() error {
 	heard, err := json.Marshal(append([]string{}, g.heard...))
 	if err != nil {
 		return err
@@ -115,17 +115,17 @@ func (g *graph) messages() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// interrupts asks a person; the turn ends without the answer.
-func (s *reply) interrupts() error {
+// interrupt asks a person; the turn ends without the answer.
+func (s *reply) interrupt() error {
 	id := fmt.Sprintf("ask_%d", s.q.Message.Event.Seq)
 	return s.q.Interrupt(s.ctx, json.RawMessage(fmt.Sprintf(`{"request_id":%q,"prompt":"May I go on?","options":["yes","no"]}`, id)))
 }
 
-// goesOn writes what was answered.
-func (s *reply) goesOn() error {
+// resume writes what was answered.
+func (s *reply) resume() error {
 	said := ""
 	for _, a := range s.q.Answers {
 		said += " " + string(a.Answer())
 	}
-	return s.answers("You have answered" + said + ". I go on.")
+	return s.sayAnswer("You have answered" + said + ". I go on.")
 }

@@ -58,7 +58,7 @@ func (r Replies) Answer(ctx context.Context, q *worker.Task) (stop string, err e
 	s.tools, s.waits = slices.Contains(own, "tools"), slices.Contains(own, "wait")
 	s.seam, s.long = slices.Contains(own, "seam"), slices.Contains(own, "long")
 	if s.graph = graphOf(q); s.graph != nil {
-		if err := s.graph.begins(); err != nil {
+		if err := s.graph.emitStart(); err != nil {
 			return "", err
 		}
 	}
@@ -67,21 +67,21 @@ func (r Replies) Answer(ctx context.Context, q *worker.Task) (stop string, err e
 	}
 	switch {
 	case len(q.Answers) > 0:
-		err = s.goesOn()
+		err = s.resume()
 	case has("delegate"):
-		err = s.delegated()
+		err = s.delegate()
 	case has("confirm"):
-		err = s.confirmed()
+		err = s.confirmTools()
 	case has("tool") || s.waits || s.seam:
-		err = s.tooled()
+		err = s.useTools()
 	default:
-		err = s.answers("You say " + quoteOr(s.text, "nothing") + ".")
+		err = s.sayAnswer("You say " + quoteOr(s.text, "nothing") + ".")
 	}
 	if err == nil && len(q.Answers) == 0 && slices.Contains(own, "interrupt") {
-		err = s.interrupts()
+		err = s.interrupt()
 	}
 	if err == nil && s.graph != nil {
-		err = s.graph.ends()
+		err = s.graph.emitEnd()
 	}
 	return "end_turn", err
 }
@@ -138,7 +138,7 @@ func (s *reply) heed(c *command.Command) error {
 	case c.Name == "answer":
 		s.heard = c
 	case c.Name == "message" && s.graph != nil && s.child == nil:
-		s.graph.hears(c)
+		s.graph.addMessage(c)
 	case c.Name == "cancel" && s.child != nil && c.Child == s.child.ID():
 		if err := s.child.Cancel(s.ctx, errCancelled.Error()); err != nil {
 			return err
@@ -149,27 +149,27 @@ func (s *reply) heed(c *command.Command) error {
 }
 
 // model is one call of the model: a message.
-func (s *reply) model(parts ...part) ([]*producers.Call, error) {
+func (s *reply) model(parts ...messagePart) ([]*producers.Call, error) {
 	if s.thought != "" {
-		parts = append([]part{{Thought: s.thought}}, parts...)
+		parts = append([]messagePart{{Thought: s.thought}}, parts...)
 		s.thought = ""
 	}
 	s.pauses = s.pause
 	return s.message(parts)
 }
 
-// says is a message that asks for nothing.
-func (s *reply) says(said string) error {
-	_, err := s.model(part{Text: said})
+// say emits a message that asks for nothing.
+func (s *reply) say(said string) error {
+	_, err := s.model(messagePart{Text: said})
 	return err
 }
 
-// answers is says for the last answer.
-func (s *reply) answers(said string) error {
+// sayAnswer is say for the last answer.
+func (s *reply) sayAnswer(said string) error {
 	if s.long {
 		said = strings.TrimSpace(strings.Repeat(refrain, 15))
 	}
-	return s.says(said)
+	return s.say(said)
 }
 
 // refrain has 20 words.
@@ -181,22 +181,22 @@ var lookedFor = tool{Name: "read_file", Input: json.RawMessage(`{"path":"notes.t
 
 var counted = tool{Name: "count_words", Input: json.RawMessage(`{"path":"notes.txt"}`)}
 
-// tooled lets tools find the answer.
-func (s *reply) tooled() error {
-	parts := []part{{Text: "I look into my notes. "}, {call: &lookedFor}}
+// useTools lets tools find the answer.
+func (s *reply) useTools() error {
+	parts := []messagePart{{Text: "I look into my notes. "}, {call: &lookedFor}}
 	if s.tools {
-		parts = append(parts, part{call: &counted})
+		parts = append(parts, messagePart{call: &counted})
 	}
 	calls, err := s.model(parts...)
 	if err != nil {
 		return err
 	}
-	return s.reads("My notes say: nothing is lost, and nothing comes twice.", calls...)
+	return s.runTools("My notes say: nothing is lost, and nothing comes twice.", calls...)
 }
 
-// reads runs the tools side by side, and emits their results.
-func (s *reply) reads(answer string, calls ...*producers.Call) error {
-	if err := s.begin(calls...); err != nil {
+// runTools runs the tools side by side, and emits their results.
+func (s *reply) runTools(answer string, calls ...*producers.Call) error {
+	if err := s.startTools(calls...); err != nil {
 		return err
 	}
 	if s.waits {
@@ -220,7 +220,7 @@ func (s *reply) reads(answer string, calls ...*producers.Call) error {
 		}
 		s.read(notes)
 	}
-	return s.answers(answer)
+	return s.sayAnswer(answer)
 }
 
 const (
@@ -228,8 +228,8 @@ const (
 	seamWait = 3 * time.Second
 )
 
-// begin lets the tools begin to work.
-func (s *reply) begin(calls ...*producers.Call) error {
+// startTools lets the tools begin to work.
+func (s *reply) startTools(calls ...*producers.Call) error {
 	if s.seam {
 		if err := s.pause(seamWait); err != nil {
 			return err
@@ -243,9 +243,9 @@ func (s *reply) begin(calls ...*producers.Call) error {
 	return nil
 }
 
-// confirmed is tooled, if that is allowed.
-func (s *reply) confirmed() error {
-	calls, err := s.model(part{Text: "I would look into my notes. "}, part{call: &lookedFor, asks: "ask"})
+// confirmTools is useTools, if that is allowed.
+func (s *reply) confirmTools() error {
+	calls, err := s.model(messagePart{Text: "I would look into my notes. "}, messagePart{call: &lookedFor, asks: "ask"})
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (s *reply) confirmed() error {
 	why, yes := "nobody has answered", false
 	if s.heard != nil && s.heard.RequestID() == c.ID() {
 		answer = s.heard.Answer()
-		why, yes = allowed(answer)
+		why, yes = readPermission(answer)
 	}
 	if err := s.q.Run.Answer(s.ctx, c.ID(), answer); err != nil {
 		return err
@@ -269,9 +269,9 @@ func (s *reply) confirmed() error {
 		if err := c.Fail(&producers.ToolError{Code: schema.CodeToolRefused, Err: fmt.Errorf("denied: %s", why)}); err != nil {
 			return err
 		}
-		return s.says("Then I leave my notes closed.")
+		return s.say("Then I leave my notes closed.")
 	}
-	return s.reads("You have allowed it, and my notes say: nothing is lost.", c)
+	return s.runTools("You have allowed it, and my notes say: nothing is lost.", c)
 }
 
 // confirmation is the payload of input.requested about a call.
@@ -282,8 +282,9 @@ type confirmation struct {
 	Options   []string `json:"options"`
 }
 
-// allowed reads an answer: true, a string, or a tool confirmation of the sessions API. why is for people.
-func allowed(answer json.RawMessage) (why string, yes bool) {
+// readPermission reads an answer: true, a string, or a tool confirmation of the sessions API. why is for
+// people.
+func readPermission(answer json.RawMessage) (why string, yes bool) {
 	var word string
 	var sent struct {
 		Result   string `json:"result"`
@@ -306,8 +307,8 @@ func allowed(answer json.RawMessage) (why string, yes bool) {
 	return why, yes
 }
 
-// delegated lets a child find the answer.
-func (s *reply) delegated() error {
+// delegate lets a child find the answer.
+func (s *reply) delegate() error {
 	task := "Answer " + quoteOr(s.text, "nothing") + " in one sentence."
 	input, err := json.Marshal(struct {
 		Task string `json:"task"`
@@ -315,31 +316,31 @@ func (s *reply) delegated() error {
 	if err != nil {
 		return err
 	}
-	calls, err := s.model(part{Text: "I ask somebody who knows. "}, part{call: &tool{Name: "delegate", Input: input}})
+	calls, err := s.model(messagePart{Text: "I ask somebody who knows. "}, messagePart{call: &tool{Name: "delegate", Input: input}})
 	if err != nil {
 		return err
 	}
-	if err := s.begin(calls...); err != nil {
+	if err := s.startTools(calls...); err != nil {
 		return err
 	}
-	answer, err := s.sent(task, calls[0].ID())
+	answer, err := s.sendChild(task, calls[0].ID())
 	switch {
 	case errors.Is(err, errChild) && s.ctx.Err() == nil:
 		if err := calls[0].Fail(err); err != nil {
 			return err
 		}
-		return s.says("Nobody could answer that.")
+		return s.say("Nobody could answer that.")
 	case err != nil:
 		return err
 	}
 	if err := calls[0].Finish(answer); err != nil {
 		return err
 	}
-	return s.says("I have asked, and this is the answer: " + answer)
+	return s.say("I have asked, and this is the answer: " + answer)
 }
 
-// sent sends a child out and returns its text.
-func (s *reply) sent(task, call string) (answer string, err error) {
+// sendChild sends a child out and returns its text.
+func (s *reply) sendChild(task, call string) (answer string, err error) {
 	id := "child_" + strings.TrimPrefix(s.turn.ID(), "turn_")
 	if s.child, err = s.q.Spawn(s.ctx, id, task, call); err != nil {
 		return "", err
@@ -355,7 +356,7 @@ func (s *reply) sent(task, call string) (answer string, err error) {
 		}
 	}
 	answer = "It is as it is."
-	if err := own.answers(answer); err != nil {
+	if err := own.sayAnswer(answer); err != nil {
 		return "", err
 	}
 	if err := own.turn.End("end_turn"); err != nil {

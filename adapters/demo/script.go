@@ -29,9 +29,9 @@ type script struct {
 
 // plan is a plan, with the text before it.
 type plan struct {
-	First []part     `json:"first"`
-	Again string     `json:"again"` // instead, of another one; % is the reason for it
-	Steps []planStep `json:"steps"`
+	First []messagePart `json:"first"`
+	Again string        `json:"again"` // instead, of another one; % is the reason for it
+	Steps []planStep    `json:"steps"`
 }
 
 type planStep struct {
@@ -50,7 +50,7 @@ type act struct {
 		Text    string   `json:"text"`
 		Options []string `json:"options"`
 	} `json:"ask"`
-	Say   []part        `json:"say"`
+	Say   []messagePart `json:"say"`
 	Tools []tool        `json:"tools"`
 	Task  string        `json:"task"` // name of the task that the tools are
 	Step  string        `json:"step"` // kind of the boundary behind; fan: one before the tools and one behind
@@ -95,7 +95,7 @@ func (a *actor) propose(why string) {
 	if s.plans++; s.plans == 1 {
 		a.model(p.First...)
 	} else {
-		a.model(part{Text: strings.Replace(p.Again, "%", why, 1)})
+		a.model(messagePart{Text: strings.Replace(p.Again, "%", why, 1)})
 	}
 	milli := 0.0
 	for _, step := range p.Steps {

@@ -98,9 +98,9 @@ func (s *stage) perform(tell func(*actor)) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errCancelled):
-		return s.end(func() error { return s.run.Cancel(s.ctx, errCancelled.Error()) })
+		return s.endRun(func() error { return s.run.Cancel(s.ctx, errCancelled.Error()) })
 	case errors.As(err, &f):
-		return s.end(func() error { return s.run.Fail(s.ctx, f.cause) })
+		return s.endRun(func() error { return s.run.Fail(s.ctx, f.cause) })
 	case s.ctx.Err() != nil:
 		err = context.Cause(s.ctx)
 	case !errors.Is(err, errDeaf):
@@ -109,14 +109,14 @@ func (s *stage) perform(tell func(*actor)) error {
 	if s.roles[0].state.Final() {
 		return nil
 	}
-	if err := s.end(func() error { return s.run.Cancel(s.ctx, err.Error()) }); err != nil {
+	if err := s.endRun(func() error { return s.run.Cancel(s.ctx, err.Error()) }); err != nil {
 		return err
 	}
 	return err
 }
 
-// end ends the run, and every child with it.
-func (s *stage) end(close func() error) error {
+// endRun ends the run, and every child with it.
+func (s *stage) endRun(close func() error) error {
 	for _, r := range s.roles {
 		r.state, r.heard = schema.StateAborted, nil
 	}

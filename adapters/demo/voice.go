@@ -43,8 +43,8 @@ type usage struct {
 // read adds a text to what the model reads next.
 func (v *voice) read(text string) { v.context += len(words(text)) }
 
-// part is a piece of a message: one of these.
-type part struct {
+// messagePart is a piece of a message: one of these.
+type messagePart struct {
 	Thought string `json:"thought"` // reasoning, word by word, with a signature as providers give it
 	Text    string `json:"text"`    // word by word
 	Report  string `json:"report"`  // text in clauses: a reader can follow several that write at once
@@ -55,7 +55,7 @@ type part struct {
 }
 
 // message is one call of the model: a message in parts. It returns the tool calls that the message asks for.
-func (v *voice) message(parts []part) ([]*producers.Call, error) {
+func (v *voice) message(parts []messagePart) ([]*producers.Call, error) {
 	call, err := v.turn.BeginModel(agentProvider, agentModel)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (v *voice) spell(pieces []string, pace time.Duration, say func(string) erro
 	return nil
 }
 
-func (p part) say(v *voice, m *producers.Message) error {
+func (p messagePart) say(v *voice, m *producers.Message) error {
 	switch {
 	case p.Fails != "":
 		return &scripted{errors.New(p.Fails)}

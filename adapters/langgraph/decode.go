@@ -44,10 +44,10 @@ type Decoder struct {
 	ts     string // of the line at hand
 	events []schema.Event
 	lanes
-	messages map[string]*message // open, by who says them
-	open     map[string]bool     // calls and tasks that have begun
-	asked    map[string]bool     // requests for input that wait
-	state    schema.RunState     // of the run; "" before it began
+	messages map[string]*openMessage // open, by who says them
+	open     map[string]bool         // calls and tasks that have begun
+	asked    map[string]bool         // requests for input that wait
+	state    schema.RunState         // of the run; "" before it began
 }
 
 // NewDecoder returns a decoder for the lines of one stream.
@@ -55,8 +55,8 @@ func NewDecoder(cfg Config) *Decoder {
 	if cfg.MaxLineBytes <= 0 {
 		cfg.MaxLineBytes = 16 << 20
 	}
-	d := &Decoder{cfg: cfg, messages: map[string]*message{}, open: map[string]bool{}, asked: map[string]bool{}}
-	d.lanes = lanes{root: &lane{}, active: map[string]*lane{}, pools: map[string][]*lane{}}
+	d := &Decoder{cfg: cfg, messages: map[string]*openMessage{}, open: map[string]bool{}, asked: map[string]bool{}}
+	d.lanes = lanes{root: &namespaceLane{}, active: map[string]*namespaceLane{}, pools: map[string][]*namespaceLane{}}
 	for _, id := range cfg.Requests {
 		d.asked[id] = true
 	}
@@ -125,10 +125,10 @@ func (d *Decoder) Line(line []byte) ([]schema.Event, error) {
 	e, why := d.parse(line)
 	if why != "" {
 		err := &LineError{d.line, why}
-		d.add(d.root, schema.TypeLoss, fields(quoted("reason", err.Error()), field("events", provider.Number(1)), field("bytes", provider.Number(len(line)))))
+		d.add(d.root, schema.TypeLoss, fields(quoteField("reason", err.Error()), field("events", provider.Number(1)), field("bytes", provider.Number(len(line)))))
 		return d.events, err
 	}
-	d.take(e)
+	d.decodeEvent(e)
 	return d.events, nil
 }
 
@@ -164,10 +164,13 @@ func fields(list ...provider.Field) provider.Fields { return list }
 
 func field(name string, v []byte) provider.Field { return provider.Field{Name: name, Value: v} }
 
-func quoted(name, v string) provider.Field { return field(name, provider.Quote(provider.Bounded(v))) }
+// quoteField returns a member whose value is a text, cut to its bound.
+func quoteField(name, v string) provider.Field {
+	return field(name, provider.Quote(provider.Bounded(v)))
+}
 
-// says returns a payload for an event that says all of the line's data.
-func (e *event) says(p ...provider.Field) provider.Fields {
+// payload returns a payload for an event that says all of the line's data.
+func (e *event) payload(p ...provider.Field) provider.Fields {
 	scope, _ := json.Marshal(append([]string{}, e.Params.Namespace...)) // strings always encode
 	if p = append(p, field("namespace", scope)); e.Params.Node != "" {
 		p = append(p, field("node", provider.Quote(e.Params.Node)))
@@ -177,14 +180,14 @@ func (e *event) says(p ...provider.Field) provider.Fields {
 
 // with returns a payload with the line's data.
 func (e *event) with(p ...provider.Field) provider.Fields {
-	return append(e.says(p...), field("data", e.Params.Data))
+	return append(e.payload(p...), field("data", e.Params.Data))
 }
 
 // maxPayload leaves room for the envelope.
 const maxPayload = schema.MaxEventBytes - 8<<10
 
 // add adds an event of a lane, and a loss where it is too large to be stored whole.
-func (d *Decoder) add(l *lane, typ string, p provider.Fields) {
+func (d *Decoder) add(l *namespaceLane, typ string, p provider.Fields) {
 	size := p.Size()
 	if v := p.Get("values"); len(v) > maxPayload/2 && size > maxPayload { // the type requires it
 		p = p.Set("values", json.RawMessage("null")).Set("omitted", json.RawMessage(`["values"]`)).Set("omitted_bytes", provider.Number(len(v)))
@@ -192,7 +195,7 @@ func (d *Decoder) add(l *lane, typ string, p provider.Fields) {
 	w := provider.NewWriter("langgraph", provider.Config{ChildID: l.id, Path: l.path})
 	w.Add(typ, p)
 	if size > maxPayload {
-		w.Add(schema.TypeLoss, fields(quoted("reason", typ+" is too large to be stored whole"), field("bytes", provider.Number(size))))
+		w.Add(schema.TypeLoss, fields(quoteField("reason", typ+" is too large to be stored whole"), field("bytes", provider.Number(size))))
 	}
 	for _, e := range w.Take() {
 		e.TS = d.ts

@@ -11,13 +11,13 @@ import (
 	"agentstream/schema"
 )
 
-// take makes events of a line. What the catalogue has no place for is kept as it came.
-func (d *Decoder) take(e *event) {
+// decodeEvent makes events of a line. What the catalogue has no type for is kept as it came.
+func (d *Decoder) decodeEvent(e *event) {
 	take := map[string]func(*event) bool{"messages": d.message, "tools": d.tool, "lifecycle": d.lifecycle, "values": d.values, "updates": d.updates,
 		"checkpoints": d.checkpoint, "tasks": d.task, "input.requested": d.request, "custom": d.custom}[e.Method]
 	if channel, ok := strings.CutPrefix(e.Method, "custom:"); ok { // all that it says is the payload of an event of that name
-		e.Params.Data = fields(quoted("name", channel), field("payload", e.Params.Data)).Encode()
-		e.Method, e.data, take = "custom", fields(quoted("name", channel)), d.custom
+		e.Params.Data = fields(quoteField("name", channel), field("payload", e.Params.Data)).Encode()
+		e.Method, e.data, take = "custom", fields(quoteField("name", channel)), d.custom
 	}
 	if take == nil || !take(e) {
 		d.add(d.root, "custom.langgraph."+word(e.Method), e.with())
@@ -26,14 +26,14 @@ func (d *Decoder) take(e *event) {
 
 func (d *Decoder) values(e *event) bool {
 	d.requests(e, e.data.Get("__interrupt__"))
-	d.add(d.laneOf(e.Params.Namespace), schema.TypeStateValues, e.says(field("values", e.Params.Data)))
+	d.add(d.laneOf(e.Params.Namespace), schema.TypeStateValues, e.payload(field("values", e.Params.Data)))
 	return true
 }
 
 func (d *Decoder) updates(e *event) bool {
 	p := e.with(field("values", e.Params.Data))
 	if v := e.data.Get("values"); len(e.data) == 2 && v != nil && e.data.Str("node") == e.Params.Node {
-		p = e.says(field("values", v))
+		p = e.payload(field("values", v))
 	}
 	d.add(d.laneOf(e.Params.Namespace), schema.TypeStateUpdate, p)
 	return true
@@ -42,7 +42,7 @@ func (d *Decoder) updates(e *event) bool {
 func (d *Decoder) checkpoint(e *event) bool {
 	id := e.data.Str("id")
 	if id != "" {
-		d.add(d.laneOf(e.Params.Namespace), schema.TypeCheckpoint, e.with(quoted("checkpoint_id", id), field("parent_id", provider.OrNull(e.data.Get("parent_id"))),
+		d.add(d.laneOf(e.Params.Namespace), schema.TypeCheckpoint, e.with(quoteField("checkpoint_id", id), field("parent_id", provider.OrNull(e.data.Get("parent_id"))),
 			field("step", provider.OrNull(e.data.Get("step"))), field("source", provider.OrNull(e.data.Get("source")))))
 	}
 	return id != ""
@@ -71,7 +71,7 @@ func (d *Decoder) item(id string, begins bool) bool {
 
 func (d *Decoder) tool(e *event) bool {
 	l, call, piece := d.owner(e.Params.Namespace), e.data.Str("tool_call_id"), e.data.Get("delta")
-	id, item := quoted("call_id", call), "call\x00"+l.id+"\x00"+call
+	id, item := quoteField("call_id", call), "call\x00"+l.id+"\x00"+call
 	switch kind := e.data.Str("event"); {
 	case call == "":
 		return false
@@ -80,9 +80,9 @@ func (d *Decoder) tool(e *event) bool {
 		if text := []byte(e.data.Str("input")); provider.Problem(text) == "" { // JavaScript sends it as text
 			input = provider.OneLine(text)
 		}
-		d.add(l, schema.TypeToolStart, e.with(id, quoted("tool", cmp.Or(e.data.Str("tool_name"), "unknown")), field("input", provider.OrNull(input))))
+		d.add(l, schema.TypeToolStart, e.with(id, quoteField("tool", cmp.Or(e.data.Str("tool_name"), "unknown")), field("input", provider.OrNull(input))))
 	case kind == "tool-output-delta" && d.open[item] && provider.IsString(piece) && len(piece) < maxPiece:
-		d.add(l, schema.TypeToolOutputDelta, e.says(id, field("text", piece)))
+		d.add(l, schema.TypeToolOutputDelta, e.payload(id, field("text", piece)))
 	case kind == "tool-finished" && d.item(item, false):
 		d.add(l, schema.TypeToolEnd, e.with(id, field("ok", provider.Bool(true)), field("output", outputOf(e.data.Get("output")))))
 	case kind == "tool-error" && d.item(item, false):
@@ -111,7 +111,7 @@ func (d *Decoder) task(e *event) bool {
 	if id == "" || !d.item("task\x00"+l.id+"\x00"+id, !ended) {
 		return false
 	}
-	typ, p := schema.TypeTaskStart, fields(quoted("task_id", id), quoted("name", e.data.Str("name")))
+	typ, p := schema.TypeTaskStart, fields(quoteField("task_id", id), quoteField("name", e.data.Str("name")))
 	if ended {
 		d.requests(e, e.data.Get("interrupts"))
 		typ, p = schema.TypeTaskEnd, append(p, field("ok", provider.Bool(problem == nil || provider.IsNull(problem))))
@@ -124,7 +124,7 @@ func (d *Decoder) request(e *event) bool {
 	id := e.data.Str("interrupt_id")
 	if id != "" {
 		d.asked[id] = true
-		d.add(d.root, schema.TypeInputRequested, e.with(quoted("request_id", id), field("payload", provider.OrNull(e.data.Get("payload")))))
+		d.add(d.root, schema.TypeInputRequested, e.with(quoteField("request_id", id), field("payload", provider.OrNull(e.data.Get("payload")))))
 	}
 	return id != ""
 }
@@ -136,7 +136,7 @@ func (d *Decoder) requests(e *event, list []byte) {
 		id := all.Str("id")
 		if !d.asked[id] && id != "" {
 			d.asked[id] = true
-			d.add(d.root, schema.TypeInputRequested, e.says(quoted("request_id", id), field("payload", provider.OrNull(all.Get("value")))))
+			d.add(d.root, schema.TypeInputRequested, e.payload(quoteField("request_id", id), field("payload", provider.OrNull(all.Get("value")))))
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (d *Decoder) lifecycle(e *event) bool {
 		}
 	case l == d.root && d.cfg.Lifecycle && d.state != state:
 		for _, id := range slices.Sorted(maps.Keys(d.asked)) {
-			d.add(d.root, schema.TypeInputAnswered, fields(quoted("request_id", id)))
+			d.add(d.root, schema.TypeInputAnswered, fields(quoteField("request_id", id)))
 		}
 		clear(d.asked)
 	}
@@ -187,7 +187,7 @@ func (d *Decoder) lifecycle(e *event) bool {
 }
 
 func stateOf(state schema.RunState, reason string) provider.Fields {
-	p := fields(quoted("state", string(state)))
+	p := fields(quoteField("state", string(state)))
 	if reason != "" {
 		p = append(p, field("reason", provider.Quote(provider.Clip(reason))))
 	}

@@ -9,19 +9,19 @@ import (
 	"agentstream/schema"
 )
 
-// lane is the run itself, or a child that one namespace after the other has.
-type lane struct {
+// namespaceLane is the run itself, or a child that one namespace after the other has.
+type namespaceLane struct {
 	id    string // "" is the run itself
 	path  []string
-	scope string   // the namespace that has it now, as key writes it; "" when none has
-	says  *message // open in it
+	scope string       // the namespace that has it now, as key writes it; "" when none has
+	says  *openMessage // open in it
 }
 
 // lanes are those that this stream has used.
 type lanes struct {
-	root   *lane
-	active map[string]*lane   // by namespace
-	pools  map[string][]*lane // by the names of a namespace
+	root   *namespaceLane
+	active map[string]*namespaceLane   // by namespace
+	pools  map[string][]*namespaceLane // by the names of a namespace
 	made   int
 }
 
@@ -31,7 +31,7 @@ const maxLanes = 256
 func key(scope []string) string { return strings.Join(scope, "\x00") }
 
 // laneOf returns the lane of a namespace, which has it until it ends.
-func (d *Decoder) laneOf(scope []string) *lane {
+func (d *Decoder) laneOf(scope []string) *namespaceLane {
 	if len(scope) == 0 {
 		return d.root
 	}
@@ -47,11 +47,11 @@ func (d *Decoder) laneOf(scope []string) *lane {
 }
 
 // owner returns the lane of messages and calls: that of the graph whose node the namespace is.
-func (d *Decoder) owner(scope []string) *lane { return d.laneOf(scope[:max(len(scope)-1, 0)]) }
+func (d *Decoder) owner(scope []string) *namespaceLane { return d.laneOf(scope[:max(len(scope)-1, 0)]) }
 
 // free returns a lane that no namespace has, of those for the names of a namespace without the ids of tasks; nil when there are
 // too many.
-func (d *Decoder) free(scope []string) *lane {
+func (d *Decoder) free(scope []string) *namespaceLane {
 	all := make([]string, len(scope))
 	for i, s := range scope {
 		all[i], _, _ = strings.Cut(s, ":")
@@ -67,17 +67,17 @@ func (d *Decoder) free(scope []string) *lane {
 	}
 	d.made++
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", d.cfg.RunID, names, len(d.pools[names])))
-	l := &lane{id: "lg_" + hex.EncodeToString(sum[:12])}
+	l := &namespaceLane{id: "lg_" + hex.EncodeToString(sum[:12])}
 	l.path = []string{d.cfg.RunID, l.id}
 	d.pools[names] = append(d.pools[names], l)
 	spawn := &event{}
 	spawn.Params.Namespace = scope
-	d.add(d.root, schema.TypeChildSpawn, spawn.says(quoted("child_id", l.id), quoted("name", strings.Join(all, "/"))))
+	d.add(d.root, schema.TypeChildSpawn, spawn.payload(quoteField("child_id", l.id), quoteField("name", strings.Join(all, "/"))))
 	return l
 }
 
 // release takes a lane from the namespace that has it.
-func (d *Decoder) release(l *lane) {
+func (d *Decoder) release(l *namespaceLane) {
 	delete(d.active, l.scope)
 	l.scope = ""
 }

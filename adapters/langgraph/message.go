@@ -10,11 +10,11 @@ import (
 	"agentstream/schema"
 )
 
-// message is one between its start and its finish.
-type message struct {
+// openMessage is one between its start and its finish.
+type openMessage struct {
 	key    string
 	id     string
-	lane   *lane
+	lane   *namespaceLane
 	spare  *event         // the start, where the lane is for this message alone
 	blocks map[int]*block // open, by index
 }
@@ -37,7 +37,7 @@ func (d *Decoder) message(e *event) bool {
 	who := cmp.Or(e.data.Str("run_id"), key(e.Params.Namespace)+"\x00"+e.Params.Node)
 	m, index, kind := d.messages[who], e.data.Place("index"), e.data.Str("event")
 	if kind == "message-start" {
-		return d.starts(e, who)
+		return d.startMessage(e, who)
 	}
 	if m == nil {
 		return false
@@ -45,7 +45,7 @@ func (d *Decoder) message(e *event) bool {
 	b := m.blocks[index]
 	switch {
 	case kind == "message-finish", kind == "error":
-		d.finishes(e, m, kind == "error")
+		d.finishMessage(e, m, kind == "error")
 	case kind == "content-block-start" && index >= 0 && len(m.blocks) < maxBlocks:
 		d.blockStarts(e, m, index)
 	case kind == "content-block-delta" && b != nil:
@@ -60,9 +60,10 @@ func (d *Decoder) message(e *event) bool {
 
 var roles = map[string]string{"human": "user", "system": "system", "tool": "tool"}
 
-func (d *Decoder) starts(e *event, who string) bool {
+// startMessage emits the start of a message.
+func (d *Decoder) startMessage(e *event, who string) bool {
 	d.cut(d.messages[who])
-	m := &message{key: who, id: cmp.Or(e.data.Str("id"), e.data.Str("message_id"), who), lane: d.owner(e.Params.Namespace), blocks: map[int]*block{}}
+	m := &openMessage{key: who, id: cmp.Or(e.data.Str("id"), e.data.Str("message_id"), who), lane: d.owner(e.Params.Namespace), blocks: map[int]*block{}}
 	if m.lane.says != nil {
 		m.lane = d.laneOf(e.Params.Namespace)
 	}
@@ -72,7 +73,7 @@ func (d *Decoder) starts(e *event, who string) bool {
 		}
 	}
 	d.messages[who], m.lane.says = m, m
-	p := fields(quoted("message_id", m.id), quoted("role", cmp.Or(roles[e.data.Str("role")], "assistant")))
+	p := fields(quoteField("message_id", m.id), quoteField("role", cmp.Or(roles[e.data.Str("role")], "assistant")))
 	for _, f := range e.data.Object("metadata") {
 		if (f.Name == "provider" || f.Name == "model") && provider.IsString(f.Value) {
 			p = append(p, f)
@@ -82,7 +83,7 @@ func (d *Decoder) starts(e *event, who string) bool {
 	return true
 }
 
-func (d *Decoder) blockStarts(e *event, m *message, index int) {
+func (d *Decoder) blockStarts(e *event, m *openMessage, index int) {
 	c, b := e.data.Object("content"), &block{}
 	kind := cmp.Or(c.Str("type"), "unknown")
 	p := fields(field("index", provider.Number(index)))
@@ -95,17 +96,17 @@ func (d *Decoder) blockStarts(e *event, m *message, index int) {
 		b.media = cmp.Or(c.Str("mime_type"), c.Str("mimeType"), "application/octet-stream")
 	}
 	if b.call != "" {
-		p = append(p, quoted("call_id", b.call), quoted("tool", cmp.Or(c.Str("name"), "unknown")))
+		p = append(p, quoteField("call_id", b.call), quoteField("tool", cmp.Or(c.Str("name"), "unknown")))
 	}
 	m.blocks[index] = b
-	d.add(m.lane, schema.TypeBlockStart, e.with(append(p, quoted("kind", kind))...))
+	d.add(m.lane, schema.TypeBlockStart, e.with(append(p, quoteField("kind", kind))...))
 }
 
 // delta adds a piece of a block, and reports whether the catalogue has one like it.
-func (d *Decoder) delta(e *event, m *message, b *block) bool {
+func (d *Decoder) delta(e *event, m *openMessage, b *block) bool {
 	change := e.data.Object("delta")
 	index := field("index", e.data.Get("index"))
-	call := quoted("call_id", b.call)
+	call := quoteField("call_id", b.call)
 	switch change.Str("type") {
 	case "text-delta":
 		return d.pieces(m, b, schema.TypeTextDelta, change.Get("text"), index)
@@ -115,7 +116,7 @@ func (d *Decoder) delta(e *event, m *message, b *block) bool {
 		return b.call != "" && d.pieces(m, b, schema.TypeToolInputDelta, change.Get("args"), index, call)
 	case "data-delta":
 		if v := change.Get("data"); provider.IsString(v) && b.media != "" && len(v) < maxPayload {
-			d.add(m.lane, schema.TypeDataDelta, fields(quoted("media_type", b.media), field("data", v), index))
+			d.add(m.lane, schema.TypeDataDelta, fields(quoteField("media_type", b.media), field("data", v), index))
 			return true
 		}
 	case "block-delta": // all of the arguments so far, as in JavaScript, or the next piece of them, as in Python
@@ -134,7 +135,7 @@ func (d *Decoder) delta(e *event, m *message, b *block) bool {
 }
 
 // pieces adds a text, in parts when it is long, and reports whether it is one.
-func (d *Decoder) pieces(m *message, b *block, typ string, v []byte, more ...provider.Field) bool {
+func (d *Decoder) pieces(m *openMessage, b *block, typ string, v []byte, more ...provider.Field) bool {
 	if !provider.IsString(v) {
 		return false
 	}
@@ -147,7 +148,7 @@ func (d *Decoder) pieces(m *message, b *block, typ string, v []byte, more ...pro
 
 // blockFinishes ends a block. A text that has not come as deltas becomes one which the thread does not show: see "silent" in
 // protocols/langgraph.
-func (d *Decoder) blockFinishes(e *event, m *message, b *block) {
+func (d *Decoder) blockFinishes(e *event, m *openMessage, b *block) {
 	c := e.data.Object("content")
 	index := field("index", e.data.Get("index"))
 	for name, typ := range map[string]string{"text": schema.TypeTextDelta, "reasoning": schema.TypeReasoningDelta} {
@@ -157,7 +158,7 @@ func (d *Decoder) blockFinishes(e *event, m *message, b *block) {
 	}
 	p := fields(index, field("complete", provider.Bool(true)))
 	if v := c.Get("args"); b.call != "" && provider.IsObject(v) {
-		p = append(p, quoted("call_id", b.call), field("input", v))
+		p = append(p, quoteField("call_id", b.call), field("input", v))
 	}
 	delete(m.blocks, e.data.Place("index"))
 	d.add(m.lane, schema.TypeBlockEnd, e.with(p...))
@@ -166,33 +167,35 @@ func (d *Decoder) blockFinishes(e *event, m *message, b *block) {
 // stops are LangChain's words for why a model has stopped, in those of the catalogue.
 var stops = map[string]string{"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
-func (d *Decoder) finishes(e *event, m *message, failed bool) {
-	p := fields(quoted("message_id", m.id))
+// finishMessage ends a message as its line says.
+func (d *Decoder) finishMessage(e *event, m *openMessage, failed bool) {
+	p := fields(quoteField("message_id", m.id))
 	if v := e.data.Get("usage"); provider.IsObject(v) {
 		p = append(p, field("usage", v))
 	}
 	if reason := e.data.Str("reason"); failed {
-		p = append(p, quoted("stop_reason", "error"), field("error", provider.ErrorOf(cmp.Or(e.data.Str("code"), "error"), e.data.Str("message"))))
+		p = append(p, quoteField("stop_reason", "error"), field("error", provider.ErrorOf(cmp.Or(e.data.Str("code"), "error"), e.data.Str("message"))))
 	} else if reason != "" {
-		p = append(p, quoted("stop_reason", cmp.Or(stops[reason], reason)))
+		p = append(p, quoteField("stop_reason", cmp.Or(stops[reason], reason)))
 	}
-	d.ends(m, e.with(p...))
+	d.endMessage(m, e.with(p...))
 }
 
 // cut ends a message that nobody will finish.
-func (d *Decoder) cut(m *message) {
+func (d *Decoder) cut(m *openMessage) {
 	if m != nil {
-		d.ends(m, fields(quoted("message_id", m.id), field("incomplete", provider.Bool(true)), field("error", provider.ErrorOf("cut", "the message did not end"))))
+		d.endMessage(m, fields(quoteField("message_id", m.id), field("incomplete", provider.Bool(true)), field("error", provider.ErrorOf("cut", "the message did not end"))))
 	}
 }
 
-func (d *Decoder) ends(m *message, p provider.Fields) {
+// endMessage ends a message, and what is open in it, with p as the payload of message.end.
+func (d *Decoder) endMessage(m *openMessage, p provider.Fields) {
 	for _, index := range slices.Sorted(maps.Keys(m.blocks)) {
 		d.add(m.lane, schema.TypeBlockEnd, fields(field("index", provider.Number(index)), field("complete", provider.Bool(false))))
 	}
 	d.add(m.lane, schema.TypeMessageEnd, p)
 	delete(d.messages, m.key)
 	if m.lane.says = nil; m.spare != nil {
-		d.add(m.lane, schema.TypeRunLifecycle, m.spare.says(quoted("state", string(schema.StateDone))))
+		d.add(m.lane, schema.TypeRunLifecycle, m.spare.payload(quoteField("state", string(schema.StateDone))))
 	}
 }

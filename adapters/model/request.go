@@ -10,8 +10,8 @@ import (
 	"agentstream/producers/worker"
 )
 
-// message is one of the input. Parts is what it says: text, and images by their URL.
-type message struct {
+// inputMessage is one of the input. Parts is what it says: text, and images by their URL.
+type inputMessage struct {
 	Role  string
 	Name  string
 	Parts []inputPart
@@ -24,7 +24,7 @@ type inputPart struct {
 }
 
 // text returns the texts, a line each.
-func (m *message) text() string {
+func (m *inputMessage) text() string {
 	var all []string
 	for _, p := range m.Parts {
 		if p.Text != "" {
@@ -34,7 +34,7 @@ func (m *message) text() string {
 	return strings.Join(all, "\n")
 }
 
-func (m *message) UnmarshalJSON(raw []byte) error {
+func (m *inputMessage) UnmarshalJSON(raw []byte) error {
 	var f struct {
 		Role    string          `json:"role"`
 		Name    string          `json:"name"`
@@ -53,9 +53,9 @@ func (m *message) UnmarshalJSON(raw []byte) error {
 }
 
 // messagesOf returns the input: messages of the command, or what it says as one message of the user.
-func messagesOf(q *worker.Task) (list []message, err error) {
+func messagesOf(q *worker.Task) (list []inputMessage, err error) {
 	var f struct {
-		Messages []message `json:"messages"`
+		Messages []inputMessage `json:"messages"`
 	}
 	if err := json.Unmarshal(q.Message.Event.Payload, &f); err != nil {
 		return nil, &Error{BadInput, fmt.Errorf("messages: %w", err)}
@@ -66,7 +66,7 @@ func messagesOf(q *worker.Task) (list []message, err error) {
 	if q.Text() == "" {
 		return nil, &Error{BadInput, errors.New("the message has no text")}
 	}
-	return []message{{Role: "user", Parts: []inputPart{{Type: "text", Text: q.Text()}}}}, nil
+	return []inputMessage{{Role: "user", Parts: []inputPart{{Type: "text", Text: q.Text()}}}}, nil
 }
 
 // fields is an object of a request. Its methods leave out what is not set.
@@ -108,8 +108,8 @@ func schemaOf(t tool) any {
 }
 
 // chatRequest is a request of https://platform.openai.com/docs/api-reference/chat/create.
-func chatRequest(d *description, input []message) any {
-	list := each(input, func(m message) any {
+func chatRequest(d *description, input []inputMessage) any {
+	list := each(input, func(m inputMessage) any {
 		f := fields{"role": m.Role, "content": m.text()}
 		if m.Name != "" {
 			f["name"] = m.Name
@@ -133,7 +133,7 @@ func chatRequest(d *description, input []message) any {
 	})
 }
 
-func images(m message) bool {
+func images(m inputMessage) bool {
 	for _, p := range m.Parts {
 		if p.URL != "" {
 			return true
@@ -143,8 +143,8 @@ func images(m message) bool {
 }
 
 // responsesRequest is a request of https://platform.openai.com/docs/api-reference/responses/create.
-func responsesRequest(d *description, input []message) any {
-	f := fields{"model": d.Model, "stream": true, "store": false, "input": each(input, func(m message) any {
+func responsesRequest(d *description, input []inputMessage) any {
+	f := fields{"model": d.Model, "stream": true, "store": false, "input": each(input, func(m inputMessage) any {
 		return fields{"role": m.Role, "content": each(m.Parts, func(p inputPart) any {
 			switch {
 			case p.URL != "":
@@ -164,7 +164,7 @@ func responsesRequest(d *description, input []message) any {
 }
 
 // systemOf returns the system prompt, with the messages of the system, and the other messages.
-func systemOf(d *description, input []message) (system string, rest []message) {
+func systemOf(d *description, input []inputMessage) (system string, rest []inputMessage) {
 	system = d.System
 	for _, m := range input {
 		if m.Role == "system" {
@@ -180,9 +180,9 @@ func systemOf(d *description, input []message) (system string, rest []message) {
 const anthropicTokens = 4096
 
 // messagesRequest is a request of https://docs.anthropic.com/en/api/messages.
-func messagesRequest(d *description, input []message) any {
+func messagesRequest(d *description, input []inputMessage) any {
 	system, input := systemOf(d, input)
-	list := each(input, func(m message) any {
+	list := each(input, func(m inputMessage) any {
 		return fields{"role": m.Role, "content": each(m.Parts, func(p inputPart) any {
 			if p.URL != "" {
 				return fields{"type": "image", "source": fields{"type": "url", "url": p.URL}}
@@ -204,10 +204,10 @@ func messagesRequest(d *description, input []message) any {
 }
 
 // generateRequest is a request of https://ai.google.dev/api/generate-content.
-func generateRequest(d *description, input []message) any {
+func generateRequest(d *description, input []inputMessage) any {
 	text := func(s string) fields { return fields{"parts": []any{fields{"text": s}}} }
 	system, input := systemOf(d, input)
-	list := each(input, func(m message) any {
+	list := each(input, func(m inputMessage) any {
 		f := text(m.text())
 		f["role"] = cmp.Or(map[string]string{"assistant": "model"}[m.Role], "user")
 		return f

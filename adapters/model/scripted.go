@@ -29,11 +29,11 @@ const Demo = "demo"
 func Scripted(s *Set, words worker.Answer, speed float64) {
 	s.Add(Demo, words, "demo")
 	for name, say := range map[string]func(ctx context.Context, q *worker.Task, m *producers.Message) error{
-		"demo/fail": fails,
+		"demo/fail": failModel,
 		"demo/slow": func(ctx context.Context, q *worker.Task, m *producers.Message) error {
 			return slow(ctx, q, m, speed)
 		},
-		"demo/long": long, "demo/silent": silent, "demo/speech": speaks,
+		"demo/long": long, "demo/silent": silent, "demo/speech": emitSpeech,
 	} {
 		s.Add(Demo, func(ctx context.Context, q *worker.Task) (string, error) {
 			m, err := q.Turn.Message(producers.MessageInfo{Model: name, Provider: Demo})
@@ -49,7 +49,8 @@ func Scripted(s *Set, words worker.Answer, speed float64) {
 	}
 }
 
-func fails(_ context.Context, _ *worker.Task, m *producers.Message) error {
+// failModel emits one delta, and fails as a provider does (Internal).
+func failModel(_ context.Context, _ *worker.Task, m *producers.Message) error {
 	if err := m.Text("This is as far as it goes, for the model fails now."); err != nil {
 		return err
 	}
@@ -103,8 +104,8 @@ const (
 	wordSpeech = sampleRate / 10 // samples
 )
 
-// speaks emits a file of audio/wav, whose header has no length: a piece for each word.
-func speaks(_ context.Context, q *worker.Task, m *producers.Message) error {
+// emitSpeech emits a file of audio/wav, whose header has no length: a piece for each word.
+func emitSpeech(_ context.Context, q *worker.Task, m *producers.Message) error {
 	piece := wavHeader()
 	for i := range max(1, len(strings.Fields(q.Text()))) {
 		for n := range wordSpeech {

@@ -70,8 +70,8 @@ type params struct {
 	} `json:"reasoning"`
 }
 
-// Serves reports whether a session names a model of the set.
-func (s *Set) Serves(session json.RawMessage) bool {
+// CanServe reports whether a session names a model of the set.
+func (s *Set) CanServe(session json.RawMessage) bool {
 	var d description
 	return json.Unmarshal(session, &d) == nil && s.Has(d.Model)
 }

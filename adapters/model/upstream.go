@@ -24,7 +24,7 @@ type api struct {
 	provider string
 	decoder  func(provider.Config) *provider.Decoder
 	path     func(model string) string // below the URL's own
-	body     func(d *description, input []message) any
+	body     func(d *description, input []inputMessage) any
 	header   func(h http.Header, key string)
 }
 
@@ -97,7 +97,7 @@ func (u *Upstream) Answer(ctx context.Context, q *worker.Task) (stop string, err
 	return u.ask(ctx, q.Turn, &d, input)
 }
 
-func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description, input []message) (stop string, err error) {
+func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description, input []inputMessage) (stop string, err error) {
 	body, err := json.Marshal(u.api.body(d, input))
 	if err != nil {
 		return "", &Error{BadInput, err}

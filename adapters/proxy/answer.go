@@ -12,7 +12,7 @@ import (
 
 // stream records an answer as it comes.
 func (c *call) stream(ctx context.Context) (result, error) {
-	d := c.api.decoder(c.place())
+	d := c.api.decoder(c.providerConfig())
 	if err := c.decode(ctx, d); err != nil {
 		return result{}, err
 	}
@@ -31,16 +31,16 @@ func (c *call) stream(ctx context.Context) (result, error) {
 	if why == "" {
 		return c.judge(), nil
 	}
-	c.recordedLoss(why, lost)
+	c.reportRecordedLoss(why, lost)
 	c.answer.close("")
-	if err := c.answer.ended(ctx); err != nil {
+	if err := c.answer.waitEnd(ctx); err != nil {
 		return result{}, err
 	}
 	if all, _, _, _ := c.answer.fate(); all > lost {
 		if err := c.send(ctx, []schema.Event{c.here(lossEvent(loss{why, all - lost}))}); err != nil {
 			return result{}, err
 		}
-		c.recordedLoss(why, all-lost)
+		c.reportRecordedLoss(why, all-lost)
 	}
 	c.partial = true
 	return c.judge(), nil
@@ -73,7 +73,7 @@ func (c *call) measure(events []schema.Event) []schema.Event {
 			continue
 		}
 		*e = c.here(lossEvent(loss{reasonLong, c.unread}))
-		c.recordedLoss(reasonLong, c.unread)
+		c.reportRecordedLoss(reasonLong, c.unread)
 		c.partial, c.unread = true, 0
 	}
 	if len(events) > 0 {
@@ -88,7 +88,7 @@ const decodeBuffer = 16 << 10
 // decode feeds d until the body is over or has a hole, or cannot be read further. The error is the log's
 // or ctx's.
 func (c *call) decode(ctx context.Context, d *provider.Decoder) error {
-	body, err := decoded(reader{ctx, c.answer}, c.packed)
+	body, err := decodeBody(reader{ctx, c.answer}, c.packed)
 	if err == nil {
 		defer body.Close()
 	}
@@ -115,10 +115,10 @@ func (c *call) decode(ctx context.Context, d *provider.Decoder) error {
 	return nil
 }
 
-// recordedLoss reports a loss to the operator that the run records as well.
-func (c *call) recordedLoss(why string, bytes int64) {
+// reportRecordedLoss reports a loss to the operator that the run records as well.
+func (c *call) reportRecordedLoss(why string, bytes int64) {
 	c.recorded += bytes
-	c.p.lost(Loss{Key: c.asked.key, Reason: why, Bytes: bytes, Recorded: true}, nil)
+	c.p.reportLoss(Loss{Key: c.asked.key, Reason: why, Bytes: bytes, Recorded: true}, nil)
 }
 
 // judge returns how a call went. A client may leave when it has the message: that the connection was still open then

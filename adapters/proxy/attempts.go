@@ -41,7 +41,7 @@ func (c *call) patience() time.Duration {
 		return 0
 	case "true":
 	default:
-		if !repeated(c.status) {
+		if !isRepeated(c.status) {
 			return 0
 		}
 	}
@@ -52,8 +52,8 @@ func (c *call) patience() time.Duration {
 	return least + wait
 }
 
-// repeated reports whether clients repeat a call with this status; 0 is no answer.
-func repeated(status int) bool {
+// isRepeated reports whether clients repeat a call with this status; 0 is no answer.
+func isRepeated(status int) bool {
 	switch status {
 	case 0, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
 		return true

@@ -85,8 +85,8 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 	return c
 }
 
-// answered takes the header of the answer.
-func (c *call) answered(resp *http.Response) {
+// readHeader takes the header of the answer.
+func (c *call) readHeader(resp *http.Response) {
 	c.header.Do(func() {
 		c.status = resp.StatusCode
 		c.packed = http.Header{"Content-Encoding": resp.Header.Values("Content-Encoding")}
@@ -107,8 +107,8 @@ var (
 	errUnreachable = errors.New("the upstream did not answer")
 )
 
-// ended notes that the client's side is over. It is called once.
-func (c *call) ended(o Outcome) {
+// finishClient notes that the client's side is over. It is called once.
+func (c *call) finishClient(o Outcome) {
 	c.outcome = o
 	c.header.Do(func() { close(c.headers) })
 	c.request.finish(errNotSent)
@@ -164,7 +164,7 @@ func (c *call) storeAll(ctx context.Context) error {
 		return err
 	}
 	if c.known {
-		return c.run.end(ctx, c, c.run.newest())
+		return c.run.finishCall(ctx, c, c.run.newest())
 	}
 	select {
 	case <-c.headers:
@@ -230,7 +230,7 @@ func (c *call) start(ctx context.Context, q *question) error {
 func (c *call) beginning(q *question, owed []loss) (first []schema.Event, isNews bool) {
 	c.run.mu.Lock()
 	asked := c.asked
-	c.known = asked.watched != "" && (c.lane.holds(asked.watched) || !c.p.made.locate(&asked))
+	c.known = asked.watched != "" && (c.lane.hasResponse(asked.watched) || !c.p.made.locate(&asked))
 	if c.known {
 		c.run.mu.Unlock()
 		return nil, false
@@ -269,14 +269,14 @@ const (
 	awaitAnswer = time.Second
 )
 
-// awaits returns how long to wait until the log has the answer that the request goes on from.
-func (c *call) awaits() time.Duration {
+// answerWait returns how long to wait until the log has the answer that the request goes on from.
+func (c *call) answerWait() time.Duration {
 	if !c.asks.read {
 		return 0
 	}
 	c.run.mu.Lock()
 	defer c.run.mu.Unlock()
-	return c.lane.awaits(&c.asks.talk, c.retries > 0)
+	return c.lane.answerWait(&c.asks.talk, c.retries > 0)
 }
 
 // id is that of model.start and model.end.
@@ -284,12 +284,13 @@ func (c *call) id() string { return "model_" + c.mint }
 
 // here puts an event into the call's lane and turn.
 func (c *call) here(e schema.Event) schema.Event {
-	cfg := c.place()
+	cfg := c.providerConfig()
 	e.ChildID, e.Path, e.TurnID = cfg.ChildID, cfg.Path, cfg.TurnID
 	return e
 }
 
-func (c *call) place() provider.Config {
+// providerConfig returns where the decoder's events belong.
+func (c *call) providerConfig() provider.Config {
 	cfg := provider.Config{ChildID: c.asked.child, TurnID: c.asked.turn, Unnamed: c.mint}
 	if cfg.ChildID != "" {
 		cfg.Path = []string{c.asked.key.Run, cfg.ChildID}
@@ -327,7 +328,7 @@ func (c *call) store(ctx context.Context, events []schema.Event) error {
 	if err != nil {
 		return trail("write to", c.asked.key, err)
 	}
-	c.run.stored(c, events, at.First, at.Last)
+	c.run.rememberStored(c, events, at.First, at.Last)
 	return nil
 }
 
@@ -364,11 +365,11 @@ func (c *call) finish(ctx context.Context, how result) error {
 	for f := c.first; f != nil; f = f.first {
 		<-f.left // so that this call is the run's last
 	}
-	return c.run.end(ctx, c, how)
+	return c.run.finishCall(ctx, c, how)
 }
 
-// transported returns how a call went of whose answer nothing is known but that.
-func (c *call) transported() result {
+// transportResult returns how a call went of whose answer nothing is known but that.
+func (c *call) transportResult() result {
 	switch c.outcome {
 	case OutcomeOK:
 		return result{state: schema.StateDone}
@@ -393,13 +394,13 @@ func (c *call) giveUp(ctx context.Context, err error) {
 	}
 	c.request.close(l.reason)
 	c.answer.close(l.reason)
-	_ = c.answer.ended(ctx) // or what is known by now
+	_ = c.answer.waitEnd(ctx) // or what is known by now
 	all, _, _, _ := c.answer.fate()
 	l.bytes = all - c.recorded
-	c.p.lost(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes}, err)
+	c.p.reportLoss(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes}, err)
 	if l.reason == reasonRefused || l.reason == reasonFault {
 		c.run.owe(l)
-		if err := c.run.end(ctx, c, c.transported()); err != nil {
+		if err := c.run.finishCall(ctx, c, c.transportResult()); err != nil {
 			c.p.cfg.Logger.Warn("proxy: end of a run that lacks a part", "run", c.asked.key.String(), "err", err)
 		}
 		c.run.drop(ctx)

@@ -65,7 +65,7 @@ func (r *reading) callOf(i int) *toolCall {
 	if !ok {
 		return r.m.callNamed(r.m.byName(r.c.scope), it)
 	}
-	asked, next := r.askedAt(at.item)
+	asked, next := r.answerAt(at.item)
 	for n, same := range likenesses {
 		if !next && n >= exactLikenesses {
 			break
@@ -142,7 +142,7 @@ func (r *reading) pick(a *answer, at place, same likeness) *toolCall {
 func (m *memory) unique(q *requestCall) (found *toolCall) {
 	for _, a := range m.answers {
 		for _, k := range a.calls {
-			if !k.named(q.id) {
+			if !k.hasID(q.id) {
 				continue
 			}
 			if found != nil || k.tool != q.tool {
@@ -179,7 +179,7 @@ func (m *memory) callNamed(from *answer, it *item) *toolCall {
 	}
 	for i := len(list) - 1; i >= 0; i-- {
 		for _, k := range list[i].calls {
-			if k.named(it.id) || it.id == "" && it.tool == k.tool && !k.done {
+			if k.hasID(it.id) || it.id == "" && it.tool == k.tool && !k.done {
 				return k
 			}
 		}

@@ -47,9 +47,9 @@ func acceptable(h http.Header) {
 	h.Set("Accept-Encoding", strings.Join(keep, ", "))
 }
 
-// decoded undoes the Content-Encoding. It reads no more ahead than it must, so that events come
-// out as soon as they can. Close it when done.
-func decoded(body io.Reader, h http.Header) (io.ReadCloser, error) {
+// decodeBody undoes the Content-Encoding. It reads no more ahead than it must, so that events come out as soon
+// as they can. Close it when done.
+func decodeBody(body io.Reader, h http.Header) (io.ReadCloser, error) {
 	var names []string
 	for _, line := range h.Values("Content-Encoding") {
 		for name := range strings.SplitSeq(line, ",") {

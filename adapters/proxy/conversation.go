@@ -79,9 +79,9 @@ func (c *conversation) answer(texts []json.RawMessage, calls []requestCall) {
 	c.items = append(c.items, item{kind: assistantItem, texts: texts, calls: calls})
 }
 
-// asks returns the number of items that the request asks with: an answer at its end is the beginning of the one to
-// come.
-func (c *conversation) asks() int {
+// askLength returns the number of items that the request asks with: an answer at its end is the beginning of
+// the one to come.
+func (c *conversation) askLength() int {
 	n := len(c.items)
 	for n > 0 && c.items[n-1].kind == assistantItem {
 		n--
@@ -92,8 +92,8 @@ func (c *conversation) asks() int {
 	return n
 }
 
-// sums returns a sum for each beginning of the conversation, from that without items to the whole.
-func (c *conversation) sums() []sum {
+// prefixSums returns a sum for each beginning of the conversation, from that without items to the whole.
+func (c *conversation) prefixSums() []sum {
 	all := make([]sum, 1, len(c.items)+1)
 	all[0] = sumOf([]byte("scope " + c.scope))
 	var b []byte

@@ -20,7 +20,7 @@ func (c *call) failure(ctx context.Context) ([]schema.Event, result, error) {
 		return nil, result{}, err
 	}
 	f := &failed{c: c}
-	cfg := c.place()
+	cfg := c.providerConfig()
 	cfg.MaxFrameBytes = maxFailure
 	d := provider.NewDecoder(c.api.provider, cfg, func(out *provider.Writer) provider.Machine {
 		f.out = out
@@ -39,12 +39,12 @@ func (c *call) failure(ctx context.Context) ([]schema.Event, result, error) {
 // them.
 func (c *call) errorBody(ctx context.Context) ([]byte, error) {
 	var data []byte
-	if body, err := decoded(reader{ctx, c.answer}, c.packed); err == nil {
+	if body, err := decodeBody(reader{ctx, c.answer}, c.packed); err == nil {
 		data, _ = io.ReadAll(io.LimitReader(body, maxFailure)) // what can be read of it
 		body.Close()
 	}
 	c.answer.close("")
-	if err := c.answer.ended(ctx); err != nil {
+	if err := c.answer.waitEnd(ctx); err != nil {
 		return nil, err
 	}
 	if len(data) == maxFailure {

@@ -44,8 +44,8 @@ func passageOf(ctx context.Context) *passage { return ctx.Value(passageKey{}).(*
 func (p *Proxy) forwarder() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
-		ModifyResponse: answered,
-		ErrorHandler:   unanswered,
+		ModifyResponse: receiveAnswer,
+		ErrorHandler:   reportNoAnswer,
 		Transport:      p.cfg.Transport,
 		FlushInterval:  -1, // at once
 		BufferPool:     &pool{},
@@ -114,19 +114,19 @@ func (u *upload) finish(err error) {
 	u.g.call.request.finish(err)
 }
 
-// answered takes the header of the upstream's answer.
-func answered(resp *http.Response) error {
+// receiveAnswer takes the header of the upstream's answer.
+func receiveAnswer(resp *http.Response) error {
 	g := passageOf(resp.Request.Context())
 	if g.key.Run != "" {
 		resp.Header.Set(HeaderRun, g.key.Run)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		g.switched = true
-		g.ended(OutcomeOK)
+		g.finish(OutcomeOK)
 		return nil
 	}
 	if g.call != nil {
-		g.call.answered(resp)
+		g.call.readHeader(resp)
 	}
 	if g.watch != nil {
 		g.packed = http.Header{"Content-Encoding": resp.Header.Values("Content-Encoding")}
@@ -135,18 +135,18 @@ func answered(resp *http.Response) error {
 	return nil
 }
 
-// unanswered reports that there is no answer, to the client if it is there.
-func unanswered(w http.ResponseWriter, r *http.Request, err error) {
+// reportNoAnswer reports that there is no answer, to the client if it is there.
+func reportNoAnswer(w http.ResponseWriter, r *http.Request, err error) {
 	g := passageOf(r.Context())
 	if g.key.Run != "" {
 		w.Header().Set(HeaderRun, g.key.Run)
 	}
 	if g.client.Err() != nil {
-		g.ended(OutcomeCancelled)
+		g.finish(OutcomeCancelled)
 		return
 	}
 	g.p.cfg.Logger.Warn("proxy: upstream", "upstream", g.up.Name, "err", err)
-	g.ended(OutcomeUnreachable)
+	g.finish(OutcomeUnreachable)
 	(&refusal{http.StatusBadGateway, "upstream_unreachable", fmt.Sprintf("upstream %s did not answer", g.up.Name)}).write(w)
 }
 
@@ -170,25 +170,25 @@ func (d *download) Read(b []byte) (int, error) {
 	switch {
 	case err == nil:
 	case err == io.EOF && d.refused:
-		d.g.ended(OutcomeRefused)
+		d.g.finish(OutcomeRefused)
 	case err == io.EOF:
-		d.g.ended(OutcomeOK)
+		d.g.finish(OutcomeOK)
 	case d.g.client.Err() != nil:
-		d.g.ended(OutcomeCancelled)
+		d.g.finish(OutcomeCancelled)
 	default:
-		d.g.ended(OutcomeBroken)
+		d.g.finish(OutcomeBroken)
 	}
 	return n, err
 }
 
 // Close without an end before it means that the client takes no more.
 func (d *download) Close() error {
-	d.g.ended(OutcomeCancelled)
+	d.g.finish(OutcomeCancelled)
 	return d.ReadCloser.Close()
 }
 
-// ended notes how the client's side went. Only the first call counts.
-func (g *passage) ended(o Outcome) {
+// finish notes how the client's side went. Only the first call counts.
+func (g *passage) finish(o Outcome) {
 	g.mu.Lock()
 	first := g.outcome == ""
 	if first {
@@ -199,10 +199,10 @@ func (g *passage) ended(o Outcome) {
 		return
 	}
 	if g.call != nil {
-		g.call.ended(o)
+		g.call.finishClient(o)
 	}
 	if g.why != "" {
-		g.p.unrecorded(g.key, g.why, g.received.Load())
+		g.p.reportUnrecorded(g.key, g.why, g.received.Load())
 	}
 	if h := g.p.cfg.Hooks.Closed; h != nil {
 		h(Done{Upstream: g.up.Name, Outcome: o, Recorded: g.call != nil,

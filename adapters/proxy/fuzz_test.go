@@ -29,7 +29,7 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, body string) {
 		c := &call{p: &Proxy{}, run: &run{named: true}, lane: &lane{}, api: apis[int(kind)%len(apis)], mint: "X", filter: redact.Of(nil, &url.URL{})}
 		remember := func(events ...schema.Event) {
-			c.run.stored(c, events, c.run.past.through+1, c.run.past.through+schema.Seq(len(events)))
+			c.run.rememberStored(c, events, c.run.past.through+1, c.run.past.through+schema.Seq(len(events)))
 		}
 		call := func(id string) schema.Event {
 			return schema.Event{Type: schema.TypeToolStart, Payload: []byte(`{"call_id":"` + id + `","tool":"t"}`)}
@@ -38,7 +38,7 @@ func FuzzRequests(f *testing.F) {
 		for range 2 { // the second time, much of it is known
 			open := false
 			q := &question{c: c}
-			q.take([]byte(body))
+			q.parse([]byte(body))
 			events, _ := c.beginning(q, nil)
 			remember(events...)
 			for _, e := range events {

@@ -45,7 +45,7 @@ func (c *call) nameCall(e *schema.Event) {
 		return
 	}
 	own := id
-	for n := 1; c.taken(own); n++ {
+	for n := 1; c.isUsed(own); n++ {
 		own = fmt.Sprintf("%s~%s_%d", id, c.mint, n)
 	}
 	if c.ids.used == nil {
@@ -63,7 +63,8 @@ func (c *call) nameCall(e *schema.Event) {
 	}
 }
 
-func (c *call) taken(id string) bool {
+// isUsed reports whether an id is that of another call.
+func (c *call) isUsed(id string) bool {
 	if c.ids.used[id] {
 		return true
 	}

@@ -67,7 +67,7 @@ func (m *memory) see(ch *chapter, e *schema.Event) {
 	all, _ := provider.Parse(e.Payload)
 	switch e.Type {
 	case schema.TypeModelStart:
-		m.begin(ch, e.Seq, all)
+		m.addCall(ch, e.Seq, all)
 	case schema.TypeToolStart:
 		m.call(m.maker(ch, all), e.Seq, all)
 	case schema.TypeToolEnd:
@@ -106,8 +106,8 @@ func (c *call) sign(events []schema.Event) {
 	}
 }
 
-// begin takes a model call that has begun.
-func (m *memory) begin(ch *chapter, seq schema.Seq, all provider.Fields) {
+// addCall adds a model call that has begun.
+func (m *memory) addCall(ch *chapter, seq schema.Seq, all provider.Fields) {
 	if old := m.byID(all.Str("call_id")); old != nil { // its events are read again
 		ch.asked, ch.at = nil, old
 		return
@@ -197,8 +197,8 @@ func (m *memory) settle(id string) {
 	}
 }
 
-// callsByLateIDs takes the ids that calls have in the end of an answer alone. An agent answers those.
-func (a *answer) callsByLateIDs(content []json.RawMessage) {
+// setLateIDs takes the ids that calls have in the end of an answer alone. An agent answers those.
+func (a *answer) setLateIDs(content []json.RawMessage) {
 	for _, raw := range content {
 		b, _ := provider.Parse(raw)
 		late, id := b.Str("late_id"), b.Str("id")
@@ -217,7 +217,7 @@ func (m *memory) message(ch *chapter, actor string, all provider.Fields) {
 		if all.Get("content") == nil {
 			return // it is too large for an event
 		}
-		s := saidSum(content)
+		s := messageSum(content)
 		m.remember(s)
 		ch.asked = append(ch.asked, s)
 		return
@@ -226,7 +226,7 @@ func (m *memory) message(ch *chapter, actor string, all provider.Fields) {
 	if a == nil {
 		return
 	}
-	a.callsByLateIDs(content)
+	a.setLateIDs(content)
 	a.names = append(a.names, all.Str("message_id"))
 	if id := all.Str("response_id"); id != "" {
 		a.names = append(a.names, id)
@@ -261,15 +261,15 @@ func (m *memory) remember(s sum) {
 	m.said[s] = struct{}{}
 }
 
-// heard reports whether the user said it anywhere in the lane.
-func (m *memory) heard(s sum) bool {
+// hasSaid reports whether the user said it anywhere in the lane.
+func (m *memory) hasSaid(s sum) bool {
 	_, now := m.said[s]
 	_, before := m.before[s]
 	return now || before
 }
 
-// saidSum identifies a user's message by its content as the log has it.
-func saidSum(content []json.RawMessage) sum {
+// messageSum identifies a user's message by its content as the log has it.
+func messageSum(content []json.RawMessage) sum {
 	var b []byte
 	for _, raw := range content {
 		f, _ := provider.Parse(raw)
@@ -283,7 +283,7 @@ func saidSum(content []json.RawMessage) sum {
 	return sumOf(b)
 }
 
-// partsSum identifies a user's message as saidSum does when it is in the log.
+// partsSum identifies a user's message as messageSum does when it is in the log.
 func partsSum(parts []part) sum {
 	content := make([]json.RawMessage, len(parts))
 	for i, p := range parts {
@@ -293,7 +293,7 @@ func partsSum(parts []part) sum {
 			content[i] = slim(p.raw)
 		}
 	}
-	return saidSum(content)
+	return messageSum(content)
 }
 
 // String is the sum as events have it.

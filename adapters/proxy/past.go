@@ -10,14 +10,14 @@ import (
 // past is how far the memories of a run's lanes go. It belongs to the run's mu.
 type past struct {
 	through schema.Seq // everything up to here is remembered, but for the holes
-	holes   []span     // events that others stored
+	holes   []seqRange // events that others stored
 	again   bool       // what is remembered is not certain: everything is read anew
 	met     map[string]bool
 	crowded bool // there are more children than met has
 }
 
-// span is the events from and up to, both included.
-type span struct{ from, to schema.Seq }
+// seqRange is the events from and up to, both included.
+type seqRange struct{ from, to schema.Seq }
 
 // Bounds of what is known of a run's past.
 const (
@@ -38,7 +38,7 @@ func (p *past) reach(last schema.Seq) {
 	if last <= p.through {
 		return
 	}
-	p.holes = append(p.holes, span{p.through + 1, last})
+	p.holes = append(p.holes, seqRange{p.through + 1, last})
 	p.through = last
 	if len(p.holes) > maxHoles {
 		p.again = true
@@ -46,19 +46,19 @@ func (p *past) reach(last schema.Seq) {
 }
 
 // fill notes that the events of a span are remembered.
-func (p *past) fill(s span) {
+func (p *past) fill(s seqRange) {
 	p.reach(s.to)
-	var rest []span
+	var rest []seqRange
 	for _, h := range p.holes {
 		if s.to < h.from || s.from > h.to {
 			rest = append(rest, h)
 			continue
 		}
 		if h.from < s.from {
-			rest = append(rest, span{h.from, s.from - 1})
+			rest = append(rest, seqRange{h.from, s.from - 1})
 		}
 		if h.to > s.to {
-			rest = append(rest, span{s.to + 1, h.to})
+			rest = append(rest, seqRange{s.to + 1, h.to})
 		}
 	}
 	p.holes = rest
@@ -76,8 +76,8 @@ func (p *past) meet(child string) {
 	p.met[child] = true
 }
 
-// stored remembers events of a call that are in the log now.
-func (r *run) stored(c *call, events []schema.Event, first, last schema.Seq) {
+// rememberStored remembers events of a call that are in the log now.
+func (r *run) rememberStored(c *call, events []schema.Event, first, last schema.Seq) {
 	if !r.named || first == 0 {
 		return
 	}
@@ -88,7 +88,7 @@ func (r *run) stored(c *call, events []schema.Event, first, last schema.Seq) {
 		r.past.again = true
 		return
 	}
-	r.past.fill(span{first, last})
+	r.past.fill(seqRange{first, last})
 	r.past.meet(c.asked.child)
 	for i := range events {
 		e := events[i]
@@ -106,7 +106,7 @@ func (r *run) recall(ctx context.Context, c *call, last schema.Seq) error {
 	r.past.reach(last)
 	if r.past.again {
 		known = 0
-		r.past = past{through: last, holes: []span{{1, last}}}
+		r.past = past{through: last, holes: []seqRange{{1, last}}}
 		r.forget()
 	}
 	holes, l := r.past.holes, c.lane

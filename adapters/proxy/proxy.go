@@ -92,7 +92,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// not yet seen the body's end, which it looks for behind the last byte, would then break the answer off.
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 	// The answer that breaks off ends the handler with a panic that belongs to the server.
-	defer g.ended(OutcomeCancelled)
+	defer g.finish(OutcomeCancelled)
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passageKey{}, g)))
 	if !g.switched {
 		// The transport may still look for the body's end. An HTTP/1 server that finds it after the handler, in full
@@ -123,7 +123,7 @@ func (p *Proxy) observe(g *passage, a asked, r *http.Request) {
 		a.key.Run = p.cfg.IDs.Run(g.began)
 	}
 	g.key = a.key
-	g.call, g.why = p.begin(a, kind, model, r)
+	g.call, g.why = p.openCall(a, kind, model, r)
 }
 
 func (p *Proxy) prefixes() string {
@@ -134,8 +134,8 @@ func (p *Proxy) prefixes() string {
 	return strings.Join(names, ", ")
 }
 
-// begin takes a call into its run and starts its recorder, or returns why it is not recorded.
-func (p *Proxy) begin(a asked, kind api, model string, r *http.Request) (*call, string) {
+// openCall takes a call into its run and starts its recorder, or returns why it is not recorded.
+func (p *Proxy) openCall(a asked, kind api, model string, r *http.Request) (*call, string) {
 	p.mu.Lock()
 	if why := p.full(); why != "" {
 		p.mu.Unlock()
@@ -164,15 +164,15 @@ func (p *Proxy) begin(a asked, kind api, model string, r *http.Request) (*call, 
 	return c, ""
 }
 
-// unrecorded reports that a call that is over was not recorded.
-func (p *Proxy) unrecorded(key schema.RunKey, why string, bytes int64) {
+// reportUnrecorded reports that a call that is over was not recorded.
+func (p *Proxy) reportUnrecorded(key schema.RunKey, why string, bytes int64) {
 	p.mu.Lock()
 	known := p.runs[key]
 	p.mu.Unlock()
 	if known != nil {
 		known.owe(loss{why, bytes})
 	}
-	p.lost(Loss{Key: key, Reason: why, Bytes: bytes}, nil)
+	p.reportLoss(Loss{Key: key, Reason: why, Bytes: bytes}, nil)
 }
 
 // full returns why no more calls are recorded, or "".
@@ -268,8 +268,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// lost reports a loss to the operator. why is the error that led to it; nil: the reason is all.
-func (p *Proxy) lost(l Loss, why error) {
+// reportLoss reports a loss to the operator. why is the error that led to it; nil: the reason is all.
+func (p *Proxy) reportLoss(l Loss, why error) {
 	if h := p.cfg.Hooks.Lost; h != nil {
 		h(l)
 	}

@@ -30,16 +30,16 @@ func (c *call) question(ctx context.Context) (*question, error) {
 		return nil, err
 	}
 	if l != nil {
-		c.p.lost(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes, Recorded: true}, nil)
+		c.p.reportLoss(Loss{Key: c.asked.key, Reason: l.reason, Bytes: l.bytes, Recorded: true}, nil)
 		q.first = []schema.Event{c.here(lossEvent(*l))}
 		return q, nil
 	}
-	q.take(data)
+	q.parse(data)
 	return q, nil
 }
 
-// take reads a request's body.
-func (q *question) take(data []byte) {
+// parse reads a request's body.
+func (q *question) parse(data []byte) {
 	one := bytes.TrimSpace(data)
 	if provider.Problem(one) == "" {
 		if all, ok := provider.Parse(provider.OneLine(one)); ok {
@@ -47,7 +47,7 @@ func (q *question) take(data []byte) {
 			return
 		}
 	}
-	cfg := q.c.place()
+	cfg := q.c.providerConfig()
 	cfg.MaxFrameBytes = len(data) + 1
 	d := provider.NewDecoder(q.c.api.provider, cfg, func(*provider.Writer) provider.Machine { return q })
 	events, _ := d.Write(data) // it is not closed
@@ -83,7 +83,7 @@ func (q *question) events(m *memory) (events []schema.Event, what news) {
 		return q.first, news{}
 	}
 	what = m.read(&q.talk, q.c.retries > 0)
-	out := provider.NewWriter(q.c.api.provider, q.c.place())
+	out := provider.NewWriter(q.c.api.provider, q.c.providerConfig())
 	said := 0
 	for _, it := range what.items {
 		if it.kind == resultItem {
@@ -135,14 +135,14 @@ func (c *call) readRequest(ctx context.Context) ([]byte, *loss, error) {
 	defer c.request.close("")
 	most := c.p.cfg.CallBytes
 	var data []byte
-	body, err := decoded(reader{ctx, c.request}, c.coding)
+	body, err := decodeBody(reader{ctx, c.request}, c.coding)
 	if err == nil {
 		data, err = io.ReadAll(io.LimitReader(body, int64(most)+1))
 		body.Close()
 	} else if err == io.EOF { // nothing to unpack
 		err = nil
 	}
-	if ended := c.request.ended(ctx); ended != nil {
+	if ended := c.request.waitEnd(ctx); ended != nil {
 		return nil, nil, ended
 	}
 	lost, why, _, cut := c.request.fate()

@@ -33,14 +33,14 @@ type reading struct {
 
 // read returns what is new in a request. retried: the client says that it sends it again.
 func (m *memory) read(c *conversation, retried bool) news {
-	r := &reading{m: m, c: c, n: c.asks(), sums: c.sums(), last: -1}
+	r := &reading{m: m, c: c, n: c.askLength(), sums: c.prefixSums(), last: -1}
 	out := news{request: r.sums[r.n]}
 	r.find(retried)
 	if r.known == r.n && r.n > 0 {
 		out.continues = m.asked[out.request].continues
 		return out
 	}
-	r.bound()
+	r.findNew()
 	anchor := r.anchor()
 	if anchor != nil {
 		out.continues = anchor.id
@@ -52,7 +52,7 @@ func (m *memory) read(c *conversation, retried bool) news {
 		switch it.kind {
 		case userItem:
 			s := partsSum(it.parts)
-			if certain || anchor != nil && !slices.Contains(anchor.said, s) || anchor == nil && !m.heard(s) {
+			if certain || anchor != nil && !slices.Contains(anchor.said, s) || anchor == nil && !m.hasSaid(s) {
 				out.items = append(out.items, newItem{item: it})
 			}
 		case resultItem:
@@ -70,12 +70,12 @@ func (m *memory) read(c *conversation, retried bool) news {
 	return out
 }
 
-// awaits returns how long to wait for the answer that a request goes on from. Another proxy may
-// still be about to store that, also where the log has an answer that made other calls.
-func (m *memory) awaits(c *conversation, retried bool) time.Duration {
-	r := &reading{m: m, c: c, n: c.asks(), sums: c.sums(), last: -1}
+// answerWait returns how long to wait for the answer that a request goes on from. Another proxy may still be
+// about to store that, also where the log has an answer that made other calls.
+func (m *memory) answerWait(c *conversation, retried bool) time.Duration {
+	r := &reading{m: m, c: c, n: c.askLength(), sums: c.prefixSums(), last: -1}
 	r.find(retried)
-	r.bound()
+	r.findNew()
 	if r.known == r.n || r.last < 0 && c.scope == "" {
 		return 0
 	}
@@ -99,14 +99,15 @@ func (r *reading) find(retried bool) {
 	if r.known < r.n || r.n == 0 || retried {
 		return
 	}
-	if a := r.m.asked[r.sums[r.n]]; !a.failed && (r.c.rolling || r.moved(a)) {
+	if a := r.m.asked[r.sums[r.n]]; !a.failed && (r.c.rolling || r.isMoved(a)) {
 		r.known = 0
 	}
 }
 
-// moved reports whether a request that is equal to an earlier one goes on from the answer to that: its history is cut
-// off at the beginning, and an agent that waits for something asks and answers the same again and again.
-func (r *reading) moved(a *answer) bool {
+// isMoved reports whether a request that is equal to an earlier one goes on from the answer to that: its
+// history is cut off at the beginning, and an agent that waits for something asks and answers the same again
+// and again.
+func (r *reading) isMoved(a *answer) bool {
 	if r.c.scope != "" || r.c.items[0].kind == userItem {
 		return false
 	}
@@ -124,23 +125,23 @@ func (r *reading) moved(a *answer) bool {
 	return answered
 }
 
-// bound finds the items that may be new.
-func (r *reading) bound() {
+// findNew finds the items that may be new.
+func (r *reading) findNew() {
 	r.from = r.known
 	for i := r.known; i < r.n; i++ {
 		if r.c.items[i].kind == assistantItem {
 			r.last = i
 		}
 	}
-	if r.last < 0 || r.known > 0 && r.answeredAlone() {
+	if r.last < 0 || r.known > 0 && r.isAnswerAlone() {
 		return
 	}
 	r.from = r.last + 1
 }
 
-// answeredAlone reports whether all that the assistant says after what was asked is the answer to that. Results may
-// stand between its calls.
-func (r *reading) answeredAlone() bool {
+// isAnswerAlone reports whether all that the assistant says after what was asked is the answer to that. Results
+// may be between its calls.
+func (r *reading) isAnswerAlone() bool {
 	items := r.c.items[r.known : r.last+1]
 	if slices.ContainsFunc(items, func(it item) bool { return it.kind == userItem }) {
 		return false
@@ -170,14 +171,14 @@ func (a *answer) has(it *item, exactly bool) bool {
 // is reports whether a call of the log is one of a request. exactly: with the same input; otherwise the same id will
 // do.
 func (k *toolCall) is(q *requestCall, exactly bool) bool {
-	if !exactly && k.named(q.id) {
+	if !exactly && k.hasID(q.id) {
 		return true
 	}
 	return k.tool == q.tool && k.input == inputSum(q.input)
 }
 
-// named reports whether this is the call's id.
-func (k *toolCall) named(id string) bool {
+// hasID reports whether this is the call's id.
+func (k *toolCall) hasID(id string) bool {
 	return id != "" && (k.given == id || k.id == id || k.late == id)
 }
 
@@ -190,7 +191,7 @@ func (r *reading) anchor() *answer {
 		return r.m.byName(r.c.scope)
 	}
 	it := &r.c.items[r.last]
-	asked, next := r.askedAt(r.last)
+	asked, next := r.answerAt(r.last)
 	for _, exactly := range []bool{true, false} {
 		for a := asked; a != nil && (exactly || next); a = a.older {
 			if a.has(it, exactly) {
@@ -211,9 +212,9 @@ func (r *reading) anchor() *answer {
 	return nil
 }
 
-// askedAt returns the newest answer to what was asked before an item of the assistant, and whether it stands next to
-// that. Between them may be results of the same answer: then only what is equal is sure to be of it.
-func (r *reading) askedAt(i int) (a *answer, next bool) {
+// answerAt returns the newest answer to what was asked before an item of the assistant, and whether it is next
+// to that. Between them may be results of the same answer: then only what is equal is sure to be of it.
+func (r *reading) answerAt(i int) (a *answer, next bool) {
 	for next = true; ; i-- {
 		if a := r.m.asked[r.sums[i]]; a != nil || i == 0 || r.c.items[i-1].kind == userItem {
 			return a, next

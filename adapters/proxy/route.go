@@ -104,7 +104,7 @@ func cleanPath(u *url.URL) (path, raw string, refused *refusal) {
 	list := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
 	for i, segment := range list {
 		plain, err := url.PathUnescape(segment)
-		if err != nil || hidesDots(plain) {
+		if err != nil || hasHiddenDots(plain) {
 			return "", "", &refusal{http.StatusBadRequest, "bad_path", "the path has a segment that leads elsewhere"}
 		}
 		last := i == len(list)-1
@@ -131,8 +131,8 @@ func cleanPath(u *url.URL) (path, raw string, refused *refusal) {
 // maxUnescapes bounds how often a segment is unescaped to see what it hides.
 const maxUnescapes = 4
 
-// hidesDots reports whether a segment, which is unescaped, is read as a dot segment somewhere.
-func hidesDots(segment string) bool {
+// hasHiddenDots reports whether a segment, which is unescaped, is read as a dot segment somewhere.
+func hasHiddenDots(segment string) bool {
 	for n := range maxUnescapes {
 		if strings.ContainsFunc(segment, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return true

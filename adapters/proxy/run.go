@@ -167,7 +167,7 @@ func (r *run) start(ctx context.Context, c *call, make func() (events []schema.E
 		if err != nil {
 			return nil, trail("begin a call in", r.key, err)
 		}
-		r.stored(c, all, at.First, at.Last)
+		r.rememberStored(c, all, at.First, at.Last)
 		r.began, c.lane.spawned, c.lane.began = true, true, true
 		return r.sink, nil
 	}
@@ -210,7 +210,7 @@ func (r *run) look(ctx context.Context, c *call) (last schema.Seq, err error) {
 		if err := r.recall(ctx, c, at.Last); err != nil {
 			return 0, err
 		}
-		wait := c.awaits()
+		wait := c.answerWait()
 		if time.Since(began) >= wait {
 			return at.Last, nil
 		}
@@ -220,8 +220,8 @@ func (r *run) look(ctx context.Context, c *call) (last schema.Seq, err error) {
 	}
 }
 
-// end is called when a call is over: it ends the run if that was asked for and no other call goes on.
-func (r *run) end(ctx context.Context, c *call, how result) error {
+// finishCall is called when a call is over: it ends the run if that was asked for and no other call goes on.
+func (r *run) finishCall(ctx context.Context, c *call, how result) error {
 	r.mu.Lock()
 	r.result = how
 	r.mu.Unlock()

@@ -46,11 +46,11 @@ type headPlace struct {
 // Send waits until the events are stored, so that what is not stored yet stays in the proxy's buffer,
 // which is bounded and counted. When ctx ends before, the publisher goes on with a copy.
 func (s *published) Send(ctx context.Context, events ...schema.Event) (producers.Receipt, error) {
-	return s.pub.Append(ctx, owned(events)...)
+	return s.pub.Append(ctx, cloneEvents(events)...)
 }
 
-// owned copies events with their bytes, which Publisher.Append keeps.
-func owned(events []schema.Event) []schema.Event {
+// cloneEvents copies events with their bytes, which Publisher.Append keeps.
+func cloneEvents(events []schema.Event) []schema.Event {
 	size := 0
 	for i := range events {
 		size += len(events[i].Payload) + len(events[i].Extra)

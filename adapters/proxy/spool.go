@@ -14,8 +14,9 @@ type budget struct {
 	of   *budget // the larger one that it is a part of; nil: none
 }
 
-func (b *budget) take(n int) bool {
-	if b.used.Add(int64(n)) > b.most || b.of != nil && !b.of.take(n) {
+// reserve adds n bytes to what is used, and reports false if there is no room for them.
+func (b *budget) reserve(n int) bool {
+	if b.used.Add(int64(n)) > b.most || b.of != nil && !b.of.reserve(n) {
 		b.used.Add(-int64(n))
 		return false
 	}
@@ -95,7 +96,7 @@ func (s *spool) grow() bool {
 		return true
 	}
 	for _, size := range []int{s.segment(), firstSegment, firstSegment / 8} {
-		if s.room.take(size) {
+		if s.room.reserve(size) {
 			s.segs = append(s.segs, make([]byte, 0, size))
 			return true
 		}
@@ -198,8 +199,8 @@ func (s *spool) close(why string) {
 	s.wake()
 }
 
-// ended waits until the body is over.
-func (s *spool) ended(ctx context.Context) error {
+// waitEnd waits until the body is over.
+func (s *spool) waitEnd(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		over := s.over

@@ -36,7 +36,7 @@ func (w *watch) settle(g *passage, r *http.Request) {
 	if lost, _, _, _ := w.body.fate(); outcome != OutcomeOK || lost > 0 {
 		return
 	}
-	body, err := decoded(reader{context.WithoutCancel(r.Context()), w.body}, g.packed)
+	body, err := decodeBody(reader{context.WithoutCancel(r.Context()), w.body}, g.packed)
 	if err != nil {
 		return
 	}
@@ -53,15 +53,15 @@ func (w *watch) settle(g *passage, r *http.Request) {
 	if w.a.key.Run == "" {
 		w.a.key.Run = g.p.cfg.IDs.Run(g.began)
 	}
-	c, why := g.p.begin(w.a, responses, "", r)
+	c, why := g.p.openCall(w.a, responses, "", r)
 	if c == nil {
-		g.p.unrecorded(w.a.key, why, int64(len(data)))
+		g.p.reportUnrecorded(w.a.key, why, int64(len(data)))
 		return
 	}
 	c.request.finish(nil)
-	c.answered(&http.Response{StatusCode: http.StatusOK, Header: http.Header{}})
+	c.readHeader(&http.Response{StatusCode: http.StatusOK, Header: http.Header{}})
 	c.answer.write(data)
-	c.ended(OutcomeOK)
+	c.finishClient(OutcomeOK)
 }
 
 // isFinal reports whether a response with this status changes no more.
@@ -122,7 +122,7 @@ func (m *making) see(a asked, events []schema.Event) {
 	}
 }
 
-// holds reports whether the log has all of a response.
-func (m *memory) holds(id string) bool {
+// hasResponse reports whether the log has all of a response.
+func (m *memory) hasResponse(id string) bool {
 	return slices.ContainsFunc(m.answers, func(a *answer) bool { return !a.partial && slices.Contains(a.names, id) })
 }

@@ -127,7 +127,7 @@ func withText(payload []byte, from, to int, text []byte) []byte {
 // suspect reports whether a piece may hold a secret, or the beginning of one. It is asked for every piece.
 func (f *Filter) suspect(payload []byte) bool {
 	end := bytes.LastIndex(payload, []byte(`","index":`))
-	if end < 1 || f.ends[payload[end-1]] && f.partial(payload[:end]) < end || f.escaped(payload) {
+	if end < 1 || f.ends[payload[end-1]] && f.partial(payload[:end]) < end || f.hasEscapes(payload) {
 		return true
 	}
 	for _, s := range f.secrets {
@@ -204,9 +204,9 @@ func (f *Filter) Bytes(b []byte) []byte {
 	if len(f.secrets) == 0 {
 		return b
 	}
-	spans := f.find(nil, view{b: b})
-	if f.escaped(b) {
-		v := view{b: b}
+	spans := f.find(nil, unescapedText{b: b})
+	if f.hasEscapes(b) {
+		v := unescapedText{b: b}
 		for range maxUnescapes {
 			next, more := v.unescape()
 			if !more {
@@ -222,8 +222,8 @@ func (f *Filter) Bytes(b []byte) []byte {
 	return cutOut(b, spans)
 }
 
-// escaped reports whether a text has escapes that a secret may be written with.
-func (f *Filter) escaped(b []byte) bool {
+// hasEscapes reports whether a text has escapes that a secret may be written with.
+func (f *Filter) hasEscapes(b []byte) bool {
 	for i := bytes.IndexByte(b, '\\'); i >= 0 && i+1 < len(b); {
 		switch b[i+1] {
 		case 'u', '/', '\\', 'x':
@@ -239,7 +239,7 @@ func (f *Filter) escaped(b []byte) bool {
 }
 
 // find adds where a view has secrets.
-func (f *Filter) find(spans [][2]int, v view) [][2]int {
+func (f *Filter) find(spans [][2]int, v unescapedText) [][2]int {
 	for _, s := range f.secrets {
 		for from := 0; ; {
 			i := bytes.Index(v.b[from:], s)
@@ -263,7 +263,7 @@ func withinEscape(b []byte) bool { return (len(b)-len(bytes.TrimRight(b, `\`)))%
 // partial returns where the longest end of a text begins that is the beginning of a secret, or of an escape; the length
 // of the text where there is none.
 func (f *Filter) partial(b []byte) int {
-	v, cut := view{b: b}, len(b)
+	v, cut := unescapedText{b: b}, len(b)
 	for range maxUnescapes {
 		if n := f.suffix(v.b); n > 0 {
 			cut = min(cut, v.origin(len(v.b)-n))

@@ -54,7 +54,7 @@ func within(s string) string { return s[1 : len(s)-1] }
 
 // bare undoes every escape of a text.
 func bare(s string) string {
-	v := view{b: []byte(s)}
+	v := unescapedText{b: []byte(s)}
 	for {
 		next, more := v.unescape()
 		if !more {

@@ -10,13 +10,13 @@ import (
 // maxUnescapes bounds how often the escapes of a text are undone.
 const maxUnescapes = 4
 
-// view is a text whose escapes are undone once or more, and where its bytes came from.
-type view struct {
+// unescapedText is a text whose escapes are undone once or more, and where its bytes came from.
+type unescapedText struct {
 	b  []byte
 	at []int // of each byte, and of the end; nil: the text is as it came
 }
 
-func (v view) origin(i int) int {
+func (v unescapedText) origin(i int) int {
 	if v.at == nil {
 		return i
 	}
@@ -25,11 +25,11 @@ func (v view) origin(i int) int {
 
 // unescape undoes one level of escapes: those of JSON and JavaScript, of URLs, and numbers of HTML. false: there are
 // none.
-func (v view) unescape() (next view, more bool) {
+func (v unescapedText) unescape() (next unescapedText, more bool) {
 	if bytes.IndexByte(v.b, '\\') < 0 && bytes.IndexByte(v.b, '%') < 0 && !bytes.Contains(v.b, []byte("&#")) {
 		return v, false
 	}
-	next = view{make([]byte, 0, len(v.b)), make([]int, 0, len(v.b)+1)}
+	next = unescapedText{make([]byte, 0, len(v.b)), make([]int, 0, len(v.b)+1)}
 	for i := 0; i < len(v.b); {
 		r, n := escapeAt(v.b[i:])
 		if n == 0 {
@@ -105,7 +105,7 @@ func openEscape(b []byte) int {
 		tail := b[len(b)-n:]
 		switch tail[0] {
 		case '\\', '%', '&':
-			if beginsEscape(tail) {
+			if isEscapeStart(tail) {
 				return n
 			}
 			return 0
@@ -114,8 +114,8 @@ func openEscape(b []byte) int {
 	return 0
 }
 
-// beginsEscape reports whether more bytes could make an escape of a text.
-func beginsEscape(b []byte) bool {
+// isEscapeStart reports whether more bytes could make an escape of a text.
+func isEscapeStart(b []byte) bool {
 	heads := map[byte][]string{'\\': {`\`, `\u`, `\x`}, '%': {"%"}, '&': {"&", "&#", "&#x", "&#X"}}
 	digits := bytes.TrimRight(b, "0123456789abcdefABCDEF")
 	whole := map[string]int{`\u`: 4, `\x`: 2, "%": 2, "&#": 7, "&#x": 6, "&#X": 6}

@@ -61,7 +61,7 @@ func (c *claude) line(all provider.Fields) {
 		case "user":
 			c.user(l, all)
 		default:
-			c.streamed(l, all)
+			c.decodeStreamed(l, all)
 		}
 	case "result":
 		c.result(all)
@@ -195,8 +195,8 @@ func (c *claude) user(l *claudeLane, all provider.Fields) {
 	l.write(whole.Encode())
 }
 
-// streamed takes an event of the API.
-func (c *claude) streamed(l *claudeLane, all provider.Fields) {
+// decodeStreamed decodes an event of the API.
+func (c *claude) decodeStreamed(l *claudeLane, all provider.Fields) {
 	event := all.Object("event")
 	if event == nil {
 		c.out.Custom("stream_event", all)
@@ -264,7 +264,7 @@ func (c *claude) endChild(call string, state schema.RunState, reason string) {
 	}
 }
 
-func (c *claude) end() verdict {
+func (c *claude) finish() verdict {
 	v := c.verdict
 	if !c.over {
 		v = verdict{schema.StateError, "the transcript ends before the run does", false}

@@ -56,10 +56,10 @@ func (l *claudeLane) wasStreamed(id string) bool { return id != "" && slices.Con
 func (l *claudeLane) message(id string, m provider.Fields) {
 	if l.open != id {
 		l.endMessage()
-		l.begin(id, m)
+		l.announce(id, m)
 	}
 	blocks := blocksOf(m)
-	for _, raw := range blocks[l.known(blocks):] {
+	for _, raw := range blocks[l.countKnown(blocks):] {
 		index := field("index", provider.Number(len(l.emitted)))
 		l.emitted = append(l.emitted, sha256.Sum256(raw))
 		l.write(provider.Fields{field("type", provider.Quote("content_block_start")), index, field("content_block", raw)}.Encode())
@@ -74,8 +74,8 @@ func (l *claudeLane) message(id string, m provider.Fields) {
 	l.write(end.Encode())
 }
 
-// known returns how many of the blocks were emitted: some versions repeat in each line what came before.
-func (l *claudeLane) known(blocks []json.RawMessage) int {
+// countKnown returns how many of the blocks were emitted: some versions repeat in each line what came before.
+func (l *claudeLane) countKnown(blocks []json.RawMessage) int {
 	if len(l.emitted) == 0 || len(blocks) < len(l.emitted) {
 		return 0
 	}
@@ -87,8 +87,8 @@ func (l *claudeLane) known(blocks []json.RawMessage) int {
 	return len(l.emitted)
 }
 
-// begin announces a message. One that ended and goes on is another message.
-func (l *claudeLane) begin(id string, m provider.Fields) {
+// announce announces a message. One that ended and goes on is another message.
+func (l *claudeLane) announce(id string, m provider.Fields) {
 	if len(l.continued) > 64 {
 		clear(l.continued)
 	}

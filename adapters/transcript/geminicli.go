@@ -56,8 +56,8 @@ func (g *geminiCLI) see() {
 	g.s.add(events...)
 }
 
-// end: the format does not record how a run ended; it went as its last model call.
-func (g *geminiCLI) end() verdict {
+// finish returns how the run went. The format does not record how a run ended; it went as its last model call.
+func (g *geminiCLI) finish() verdict {
 	g.see()
 	state, reason := g.outcome.End()
 	return verdict{state, reason, false}

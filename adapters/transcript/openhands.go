@@ -248,7 +248,7 @@ func (o *openHands) result(kind string, all provider.Fields) {
 	}
 }
 
-func (o *openHands) end() verdict {
+func (o *openHands) finish() verdict {
 	o.endMessage()
 	switch o.status {
 	case "finished":

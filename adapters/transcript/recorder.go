@@ -248,8 +248,8 @@ func (s *recorder) endLane(w *provider.Writer, lane string, state schema.RunStat
 	s.emit(w, schema.TypeRunLifecycle, stateOf(state, reason))
 }
 
-// end ends the run.
-func (s *recorder) end(v verdict) {
+// endRun ends the run.
+func (s *recorder) endRun(v verdict) {
 	if s.broken != "" && (!v.known || v.state == schema.StateDone) {
 		v.state, v.reason = schema.StateError, s.broken
 	}

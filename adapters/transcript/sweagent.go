@@ -38,7 +38,7 @@ func (s *recorder) document(r io.Reader, yield func(schema.Event, error) bool) e
 	case long:
 		v = verdict{state: schema.StateError, reason: fmt.Sprintf("the transcript is longer than %d bytes", most)}
 	}
-	s.end(v)
+	s.endRun(v)
 	if !s.flush(yield) {
 		return errLeft
 	}
@@ -66,7 +66,7 @@ func (a *sweAgent) emit(doc []byte, yield func(schema.Event, error) bool) (v ver
 		case "info":
 			info = m
 		default:
-			a.kept(m)
+			a.keepMember(m)
 		}
 	}
 	for _, raw := range history {
@@ -83,7 +83,7 @@ func (a *sweAgent) emit(doc []byte, yield func(schema.Event, error) bool) (v ver
 		}
 	}
 	if info.name != "" {
-		a.kept(info)
+		a.keepMember(info)
 	}
 	a.collect()
 	v = a.verdict(info)
@@ -97,8 +97,8 @@ func (a *sweAgent) emit(doc []byte, yield func(schema.Event, error) bool) (v ver
 
 func (a *sweAgent) collect() { a.s.add(a.out.Take()...) }
 
-// kept emits a member that is neither history nor trajectory.
-func (a *sweAgent) kept(m member) {
+// keepMember emits a member that is neither history nor trajectory.
+func (a *sweAgent) keepMember(m member) {
 	if value, ok := a.valid(m.value); ok {
 		a.out.Custom(m.name, provider.Fields{field(provider.Bounded(m.name), value)})
 	}
@@ -206,7 +206,7 @@ func (a *sweAgent) answer(h provider.Fields) {
 		contentBlocks(m, provider.List([]json.RawMessage{raw}))
 	}
 	contentBlocks(m, content)
-	calls := a.calls(m, h)
+	calls := a.emitCalls(m, h)
 	thought := "thought"
 	if t := h.Get("thought"); !bytes.Equal(t, content) && !bytes.Equal(t, step.Get("thought")) {
 		thought = ""
@@ -227,8 +227,8 @@ func (a *sweAgent) answer(h provider.Fields) {
 	}
 }
 
-// calls emits the calls of a message.
-func (a *sweAgent) calls(m *provider.Message, h provider.Fields) (ids []string) {
+// emitCalls emits the calls of a message.
+func (a *sweAgent) emitCalls(m *provider.Message, h provider.Fields) (ids []string) {
 	for _, raw := range provider.Elements(h.Get("tool_calls")) {
 		call, _ := provider.Parse(raw)
 		fn := call.Object("function")

@@ -82,8 +82,8 @@ var errLeft = errors.New("caller left")
 type teller interface {
 	// line takes one object. Nothing of it may be kept without a copy.
 	line(all provider.Fields)
-	// end ends what is open and returns how the run went.
-	end() verdict
+	// finish ends what is open and returns how the run went.
+	finish() verdict
 }
 
 // verdict is how a run ended. known is false where the transcript does not have it.
@@ -123,12 +123,12 @@ func (s *recorder) lines(format string, r io.Reader, yield func(schema.Event, er
 			continue
 		}
 		s.add(dec.Close()...)
-		v := in.t.end()
+		v := in.t.finish()
 		s.add(in.out.Take()...)
 		if err != io.EOF {
 			v = verdict{state: schema.StateError, reason: "the transcript could not be read to its end"}
 		}
-		s.end(v)
+		s.endRun(v)
 		if !s.flush(yield) {
 			return errLeft
 		}

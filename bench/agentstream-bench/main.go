@@ -146,7 +146,7 @@ func (o *options) config() (cfg load.Config, err error) {
 		}
 		probes = append(probes, load.OfMetrics(strings.TrimRight(admin, "/")+"/metrics"))
 	}
-	return load.Config{URL: strings.TrimRight(o.URL, "/"), Token: token, Scenario: load.Scenario(o.Scenario), Transport: load.Transport(o.Transport),
+	return load.Config{URL: strings.TrimRight(o.URL, "/"), Token: token, Scenario: load.Scenario(o.Scenario), Transport: load.WatchTransport(o.Transport),
 		Runs: o.Runs, Watchers: o.Watchers, Rate: o.Rate, Batch: o.Batch, Size: o.Size, Events: o.Events, Writers: o.Writers,
 		Stream: o.Mode == "stream", Duration: o.Duration, Warm: o.Warm, Tenant: o.Tenant, Probe: load.Sum(probes...)}, nil
 }

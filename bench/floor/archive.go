@@ -170,7 +170,7 @@ func (a *archive) copy() error {
 	}
 	defer func() { _ = tx.Rollback() }() // nothing once it is committed
 	for p, c := range a.consumers {
-		if err := a.take(tx, p, c); err != nil {
+		if err := a.readNew(tx, p, c); err != nil {
 			return err
 		}
 	}
@@ -182,8 +182,8 @@ func (a *archive) copy() error {
 	return tx.Commit()
 }
 
-// take reads what is new in a partition. Up to rows-1 events wait for those of the next.
-func (a *archive) take(tx *sql.Tx, partition int, c jetstream.Consumer) error {
+// readNew reads what is new in a partition. Up to rows-1 events wait for those of the next.
+func (a *archive) readNew(tx *sql.Tx, partition int, c jetstream.Consumer) error {
 	var last jetstream.Msg
 	many := tx.Stmt(a.many)
 	for n := page; n == page; {

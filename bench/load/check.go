@@ -5,15 +5,15 @@ import (
 	"sort"
 )
 
-// span is the numbers from, from+1 … to-1 of a run.
-type span struct{ from, to int64 }
+// numberRange is the numbers from, from+1 … to-1 of a run.
+type numberRange struct{ from, to int64 }
 
 // account is what one watcher has had of its run: every number is missing, or came once, or more
 // often. It is not locked.
 type account struct {
-	next    int64  // all below are had, or in missing
-	missing []span // ascending, apart from each other
-	had     int64  // distinct numbers
+	next    int64         // all below are had, or in missing
+	missing []numberRange // ascending, apart from each other
+	had     int64         // distinct numbers
 	dup     int64
 	late    int64 // came behind a higher number: out of order
 }
@@ -24,7 +24,7 @@ func (a *account) see(n int64) bool {
 	case n == a.next:
 		a.next++
 	case n > a.next:
-		a.missing = append(a.missing, span{a.next, n})
+		a.missing = append(a.missing, numberRange{a.next, n})
 		a.next = n + 1
 	case !a.fill(n):
 		a.dup++
@@ -43,23 +43,23 @@ func (a *account) fill(n int64) bool {
 		return false
 	}
 	m := a.missing[i]
-	rest := make([]span, 0, 2)
+	rest := make([]numberRange, 0, 2)
 	if m.from < n {
-		rest = append(rest, span{m.from, n})
+		rest = append(rest, numberRange{m.from, n})
 	}
 	if n+1 < m.to {
-		rest = append(rest, span{n + 1, m.to})
+		rest = append(rest, numberRange{n + 1, m.to})
 	}
 	a.missing = slices.Replace(a.missing, i, i+1, rest...)
 	return true
 }
 
-// lost counts what is missing of the numbers below sent, without those that the server has never
+// countLost counts what is missing of the numbers below sent, without those that the server has never
 // acknowledged: refused is ascending.
-func (a *account) lost(sent int64, refused []span) (n int64) {
+func (a *account) countLost(sent int64, refused []numberRange) (n int64) {
 	missing := a.missing
 	if a.next < sent {
-		missing = append(slices.Clip(missing), span{a.next, sent})
+		missing = append(slices.Clip(missing), numberRange{a.next, sent})
 	}
 	for _, m := range missing {
 		n += m.to - m.from

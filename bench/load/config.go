@@ -24,13 +24,13 @@ const (
 	Publish  Scenario = "s5" // no watchers; what was stored is read back and checked
 )
 
-// Transport is how watchers are connected.
-type Transport string
+// WatchTransport is how watchers are connected.
+type WatchTransport string
 
 // The transports that can be measured.
 const (
-	SSE       Transport = "sse"
-	WebSocket Transport = "ws"
+	SSE       WatchTransport = "sse"
+	WebSocket WatchTransport = "ws"
 )
 
 // Config is what to do to which server. Zero fields get the scenario's defaults, shown as
@@ -41,7 +41,7 @@ type Config struct {
 	// TLS is for https; nil trusts what the system does. NextProtos is not looked at.
 	TLS       *tls.Config
 	Scenario  Scenario
-	Transport Transport
+	Transport WatchTransport
 
 	Runs     int           // 1/500/500/1/64
 	Watchers int           // of each run; 1000/2/2/50/0

@@ -81,8 +81,8 @@ func (c *chunked) line(ch byte) error {
 	return nil
 }
 
-// messages are the frames of RFC 6455 §5, from a server: not masked, no extension.
-type messages struct {
+// frameParser reads the frames of RFC 6455 §5, from a server: not masked, no extension.
+type frameParser struct {
 	head   [10]byte
 	n      int // bytes of head that have come
 	left   uint64
@@ -97,13 +97,13 @@ const (
 	opPing  = 0x9
 )
 
-func (m *messages) feed(b []byte, data func([]byte)) error {
+func (m *frameParser) feed(b []byte, data func([]byte)) error {
 	for len(b) > 0 {
 		if !m.inBody {
 			m.head[m.n] = b[0]
 			m.n++
 			b = b[1:]
-			if err := m.begin(); err != nil {
+			if err := m.parseHead(); err != nil {
 				return err
 			}
 		} else {
@@ -117,7 +117,7 @@ func (m *messages) feed(b []byte, data func([]byte)) error {
 			m.left -= uint64(n)
 		}
 		if m.inBody && m.left == 0 {
-			if err := m.end(); err != nil {
+			if err := m.finishFrame(); err != nil {
 				return err
 			}
 		}
@@ -125,8 +125,8 @@ func (m *messages) feed(b []byte, data func([]byte)) error {
 	return nil
 }
 
-// begin reads the head of a frame once all of it has come.
-func (m *messages) begin() error {
+// parseHead reads the head of a frame once all of it has come.
+func (m *frameParser) parseHead() error {
 	if m.n < 2 {
 		return nil
 	}
@@ -156,7 +156,8 @@ func (m *messages) begin() error {
 	return nil
 }
 
-func (m *messages) end() error {
+// finishFrame deals with a frame that is whole.
+func (m *frameParser) finishFrame() error {
 	op := m.head[0] & 0x0f
 	m.inBody, m.n = false, 0
 	body := m.control

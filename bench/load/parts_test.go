@@ -91,17 +91,17 @@ func TestAccount(t *testing.T) {
 			}
 			high = max(high, n)
 		}
-		refused := []span{{3, 5}, {30, 31}}
+		refused := []numberRange{{3, 5}, {30, 31}}
 		lost := int64(0)
 		for n, c := range counts {
 			if c == 0 && (n < 3 || n >= 5) && n != 30 {
 				lost++
 			}
 		}
-		if a.lost(sent, refused) != lost || a.dup != dup || a.late != late {
-			t.Fatalf("round %d, %v: lost %d dup %d late %d, want %d %d %d", round, order, a.lost(sent, refused), a.dup, a.late, lost, dup, late)
+		if a.countLost(sent, refused) != lost || a.dup != dup || a.late != late {
+			t.Fatalf("round %d, %v: lost %d dup %d late %d, want %d %d %d", round, order, a.countLost(sent, refused), a.dup, a.late, lost, dup, late)
 		}
-		if a.lost(sent, refused) != lost {
+		if a.countLost(sent, refused) != lost {
 			t.Fatal("asking changes the answer")
 		}
 	}
@@ -193,14 +193,14 @@ func TestMessages(t *testing.T) {
 		frame(0x89, ""), frame(0x82, longer), frame(0x88, "\x03\xe8bye"))
 	for _, n := range []int{1, 2, 3, 7, 1000, len(stream)} {
 		var pongs []string
-		m := &messages{pong: func(b []byte) error { pongs = append(pongs, string(b)); return nil }}
+		m := &frameParser{pong: func(b []byte) error { pongs = append(pongs, string(b)); return nil }}
 		got, err := pieces(m, stream, n)
 		if got != "ab"+long+longer || !errors.Is(err, errEnded) || !slices.Equal(pongs, []string{"ping", ""}) {
 			t.Errorf("pieces of %d: %d bytes, pongs %q, %v", n, len(got), pongs, err)
 		}
 	}
 	for _, bad := range [][]byte{{0x81, 0x81}, {0xc1, 0x01}, {0x89, 126, 0, 200}} {
-		if _, err := pieces(&messages{}, bad, 1); !errors.Is(err, errFraming) {
+		if _, err := pieces(&frameParser{}, bad, 1); !errors.Is(err, errFraming) {
 			t.Errorf("% x: %v", bad, err)
 		}
 	}

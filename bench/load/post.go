@@ -71,20 +71,20 @@ func (p *poster) write(ctx context.Context, u unit) error {
 	p.out.Write(strconv.AppendInt(length[:0], int64(len(p.body)), 10))
 	p.out.WriteString("\r\n\r\n")
 	if _, err := p.out.Write(p.body); err != nil { // it keeps the first error
-		return p.broken(err)
+		return p.explainBreak(err)
 	}
 	return nil
 }
 
 func (p *poster) flush() error {
 	if err := p.out.Flush(); err != nil {
-		return p.broken(err)
+		return p.explainBreak(err)
 	}
 	return nil
 }
 
-// broken returns the reader's error where there is one: it says why the connection ended.
-func (p *poster) broken(err error) error {
+// explainBreak returns the reader's error where there is one: it says why the connection ended.
+func (p *poster) explainBreak(err error) error {
 	p.conn.Close()
 	<-p.ended
 	return errors.Join(p.failed, fmt.Errorf("publish: %w", err))
@@ -103,7 +103,7 @@ func (p *poster) close(ctx context.Context) error {
 	}
 	p.conn.Close()
 	for u := range p.open {
-		p.answers.done(u, errAbandoned)
+		p.answers.noteAnswer(u, errAbandoned)
 	}
 	return p.failed
 }
@@ -118,13 +118,13 @@ func (p *poster) read() {
 		switch {
 		case err != nil:
 			p.conn.Close()
-			p.answers.done(u, errAbandoned)
+			p.answers.noteAnswer(u, errAbandoned)
 			p.failed = fmt.Errorf("publish: the connection failed: %w", err)
 			return
 		case status/100 != 2:
-			p.answers.done(u, fmt.Errorf("%w: status %d: %.300s", ErrRefused, status, text))
+			p.answers.noteAnswer(u, fmt.Errorf("%w: status %d: %.300s", ErrRefused, status, text))
 		default:
-			p.answers.done(u, nil)
+			p.answers.noteAnswer(u, nil)
 		}
 		body = text
 	}

@@ -11,14 +11,14 @@ import (
 // Result is what a load has shown. Times are in ms where a name says so. Rates and latency are of the
 // measured time; accounts are of all that was published.
 type Result struct {
-	Scenario  Scenario  `json:"scenario"`
-	Transport Transport `json:"transport"`
-	Publisher string    `json:"publisher"` // http, stream or sdk
-	Runs      int       `json:"runs"`
-	Watchers  int       `json:"watchers_per_run"`
-	Rate      int       `json:"rate"` // asked for; 0: as fast as taken
-	Batch     int       `json:"batch"`
-	Size      int       `json:"size_bytes"`
+	Scenario  Scenario       `json:"scenario"`
+	Transport WatchTransport `json:"transport"`
+	Publisher string         `json:"publisher"` // http, stream or sdk
+	Runs      int            `json:"runs"`
+	Watchers  int            `json:"watchers_per_run"`
+	Rate      int            `json:"rate"` // asked for; 0: as fast as taken
+	Batch     int            `json:"batch"`
+	Size      int            `json:"size_bytes"`
 
 	System  string    `json:"system"` // of this process
 	CPUs    int       `json:"cpus"`

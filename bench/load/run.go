@@ -42,11 +42,11 @@ func Run(ctx context.Context, cfg Config) (_ *Result, err error) {
 	defer func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
 		defer cancel()
-		if e := l.ledger.end(last, srv); e != nil && err == nil {
+		if e := l.ledger.endRuns(last, srv); e != nil && err == nil {
 			l.trouble(fmt.Errorf("end the runs: %w", e))
 		}
 	}()
-	if err := l.ledger.begin(ctx, srv); err != nil {
+	if err := l.ledger.createRuns(ctx, srv); err != nil {
 		return nil, fmt.Errorf("load: begin: %w", err)
 	}
 	switch cfg.Scenario {
@@ -297,7 +297,7 @@ func (l *load) account(a *audience, n int) {
 		}
 		b := &l.ledger.runs[w.run]
 		r.Delivered += w.acct.had
-		r.Lost += w.acct.lost(b.sent, b.refused)
+		r.Lost += w.acct.countLost(b.sent, b.refused)
 		r.Duplicate += w.acct.dup
 		r.Disorder += w.acct.late
 		r.Stray += w.stray

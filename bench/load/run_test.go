@@ -25,7 +25,7 @@ const settled = 20 * time.Second
 // Every scenario, over every transport, against a real edge: all is delivered, and said to be.
 func TestScenarios(t *testing.T) {
 	for _, s := range []Scenario{FanOut, ManyRuns, Idle, Replay, Publish} {
-		for _, transport := range []Transport{SSE, WebSocket} {
+		for _, transport := range []WatchTransport{SSE, WebSocket} {
 			t.Run(string(s)+" "+string(transport), func(t *testing.T) {
 				cfg := quick(s, newTarget(t).url)
 				cfg.Transport, cfg.Settle, cfg.Probe = transport, settled, own
@@ -97,7 +97,7 @@ func TestTLS(t *testing.T) {
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); transport.CloseIdleConnections() })
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
-	for _, transport := range []Transport{SSE, WebSocket} {
+	for _, transport := range []WatchTransport{SSE, WebSocket} {
 		cfg := quick(ManyRuns, srv.URL)
 		cfg.Transport, cfg.Settle, cfg.Probe = transport, settled, own
 		cfg.TLS = &tls.Config{RootCAs: roots}

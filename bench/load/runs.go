@@ -33,7 +33,7 @@ type book struct {
 
 	mu      sync.Mutex
 	acked   int64
-	refused []span // never acknowledged; ascending
+	refused []numberRange // never acknowledged; ascending
 }
 
 // newLedger names runs that no other load has.
@@ -46,15 +46,15 @@ func newLedger(n int) *ledger {
 	return l
 }
 
-// done notes the answer to a unit.
-func (b *book) done(u unit, err error) {
+// noteAnswer notes the answer to a unit.
+func (b *book) noteAnswer(u unit, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil {
 		b.acked += int64(u.count)
 		return
 	}
-	s := span{u.first, u.first + int64(u.count)}
+	s := numberRange{u.first, u.first + int64(u.count)}
 	if n := len(b.refused); n > 0 && b.refused[n-1].to == s.from {
 		b.refused[n-1].to = s.to
 		return
@@ -72,15 +72,15 @@ func (l *ledger) total() (sent, acked int64) {
 	return sent, acked
 }
 
-// begin makes the runs exist, so that they can be watched.
-func (l *ledger) begin(ctx context.Context, srv *server) error {
+// createRuns makes the runs exist, so that they can be watched.
+func (l *ledger) createRuns(ctx context.Context, srv *server) error {
 	return l.each(ctx, func(ctx context.Context, run string) error {
 		return srv.do(ctx, "PUT", pathOf(run), "")
 	})
 }
 
-// end reports that the runs are over. A deployment is not to be left with runs that seem to work.
-func (l *ledger) end(ctx context.Context, srv *server) error {
+// endRuns reports that the runs are over. A deployment is not to be left with runs that seem to work.
+func (l *ledger) endRuns(ctx context.Context, srv *server) error {
 	const last = `{"type":"run.lifecycle","payload":{"state":"done","reason":null}}`
 	return l.each(ctx, func(ctx context.Context, run string) error {
 		return srv.do(ctx, "POST", pathOf(run)+"/events", last)

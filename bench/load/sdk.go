@@ -84,6 +84,6 @@ func (p *publishers) wait(ctx context.Context) {
 	defer close(p.ended)
 	for w := range p.open {
 		_, err := w.Wait(context.WithoutCancel(ctx))
-		p.answers.done(w.unit, err)
+		p.answers.noteAnswer(w.unit, err)
 	}
 }

@@ -121,7 +121,7 @@ func (s *streamer) close(ctx context.Context) error {
 	s.conn.Close()
 	for _, list := range s.open {
 		for _, u := range list {
-			s.answers.done(u, errAbandoned)
+			s.answers.noteAnswer(u, errAbandoned)
 		}
 	}
 	return s.failed
@@ -137,7 +137,7 @@ func (s *streamer) read() {
 			return
 		}
 		if err == nil && len(line) > 1 {
-			err = s.take(line)
+			err = s.readReceipt(line)
 		}
 		if err != nil {
 			s.conn.Close()
@@ -147,8 +147,8 @@ func (s *streamer) read() {
 	}
 }
 
-// take reads one receipt.
-func (s *streamer) take(line []byte) error {
+// readReceipt reads one receipt.
+func (s *streamer) readReceipt(line []byte) error {
 	var r struct {
 		Run   string          `json:"run_id"`
 		First int64           `json:"first_seq"`
@@ -175,7 +175,7 @@ func (s *streamer) take(line []byte) error {
 		}
 		u := list[0]
 		u.count = min(u.count, lines)
-		s.answers.done(u, err)
+		s.answers.noteAnswer(u, err)
 		list[0].first += int64(u.count)
 		list[0].count -= u.count
 		if list[0].count == 0 {

@@ -52,7 +52,7 @@ type audience struct {
 	cut      atomic.Int64 // connections that could not be
 	cause    atomic.Pointer[error]
 	srv      *server
-	how      Transport
+	how      WatchTransport
 	names    []string
 	cancel   context.CancelFunc
 	closing  atomic.Bool
@@ -87,7 +87,7 @@ type watcher struct {
 
 // connect opens watchers of the named runs from their first event on, n for each, a bounded number
 // at a time, and reads them at once.
-func (a *audience) connect(ctx context.Context, srv *server, t Transport, runs []string, n int) error {
+func (a *audience) connect(ctx context.Context, srv *server, t WatchTransport, runs []string, n int) error {
 	a.srv, a.how, a.names = srv, t, runs
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel = cancel
@@ -140,7 +140,7 @@ func (w *watcher) open(ctx context.Context) ([]byte, error) {
 	}
 	switch {
 	case a.how == WebSocket:
-		w.frames = &messages{pong: w.pong}
+		w.frames = &frameParser{pong: w.pong}
 	case slices.Contains(resp.TransferEncoding, "chunked"):
 		w.frames = &chunked{}
 	default:

@@ -41,8 +41,9 @@ type answers struct {
 	hist     Histogram
 }
 
-func (a *answers) done(u unit, err error) {
-	a.ledger.runs[u.run].done(u, err)
+// noteAnswer notes the answer to a unit, and counts its events.
+func (a *answers) noteAnswer(u unit, err error) {
+	a.ledger.runs[u.run].noteAnswer(u, err)
 	if err != nil {
 		a.refused.Add(int64(u.count))
 		a.first.CompareAndSwap(nil, &err)

@@ -36,7 +36,7 @@ func (c Chart) SVG(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lines := c.drawn()
+	lines := c.nonEmpty()
 	legend := 0
 	if len(lines) > 1 || lines[0].Name != "" {
 		legend = len(lines) * rowHeight
@@ -56,7 +56,8 @@ func (c Chart) SVG(w io.Writer) error {
 	return p.close(w)
 }
 
-func (c Chart) drawn() (out []Series) {
+// nonEmpty returns the series that have points.
+func (c Chart) nonEmpty() (out []Series) {
 	for _, s := range c.Series {
 		if len(s.X) > 0 {
 			out = append(out, s)

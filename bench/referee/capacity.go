@@ -29,7 +29,7 @@ func (r *results) costsOf() (c costs, err error) {
 	perEvent := func(line, process, per string) float64 {
 		cores, ok1 := r.cores(line, shapeSplit, process)
 		rate, ok2 := r.metric(line, shapeSplit, per)
-		if !ok1 || !ok2 || rate.median == 0 || r.spoiled(line, shapeSplit) != "" {
+		if !ok1 || !ok2 || rate.median == 0 || r.spoilReason(line, shapeSplit) != "" {
 			err = errors.Join(err, fmt.Errorf("%s of %s: %w", process, line, errNotMeasured))
 			return math.NaN()
 		}

@@ -25,7 +25,7 @@ func (r *results) curve(lines []line, curve, shape, process string) (points []po
 			continue
 		}
 		if why == "" {
-			why = r.spoiled(l.id, shape)
+			why = r.spoilReason(l.id, shape)
 		}
 		v, ok := r.metric(l.id, shape, "cpu_s_per_M")
 		if process != "" {

@@ -181,7 +181,7 @@ func TestRefereeMeasuresBothShapes(t *testing.T) {
 	processes := map[string][]string{"nats-js": nil, shapeDev: {"agentstream"}, shapeSplit: {"edge", "nats", "persist", "postgres"}}
 	for target, names := range processes {
 		recs := r.results.of(l.id, target)
-		if len(recs) != 1 || recs[0].spoiled() != "" {
+		if len(recs) != 1 || recs[0].spoilReason() != "" {
 			t.Fatalf("%s: %+v", target, recs)
 		}
 		for _, name := range names {
@@ -233,7 +233,7 @@ func TestRefereeLoadsByItself(t *testing.T) {
 	if n := len(r.results.of(stream.id, r.shapes[0])); n != 0 {
 		t.Errorf("a stream is published %d times to an earlier binary", n)
 	}
-	if recs := r.results.of(stream.id, shapeDev); len(recs) != 1 || recs[0].spoiled() != "" || recs[0].Metrics["delivered_s"] < 150 || recs[0].CPU == "" {
+	if recs := r.results.of(stream.id, shapeDev); len(recs) != 1 || recs[0].spoilReason() != "" || recs[0].Metrics["delivered_s"] < 150 || recs[0].CPU == "" {
 		t.Errorf("stream: %+v", recs)
 	}
 	for _, shape := range r.shapes {
@@ -257,10 +257,10 @@ func TestRefereeMeasuresTheFloor(t *testing.T) {
 	if err := r.measureAll(t.Context(), []line{posted, streamed, replayed}); err != nil {
 		t.Fatal(err)
 	}
-	if recs := r.results.of(posted.id, shapeFloor); len(recs) != 1 || recs[0].spoiled() != "" || recs[0].PeakMiB[shapeFloor] == 0 {
+	if recs := r.results.of(posted.id, shapeFloor); len(recs) != 1 || recs[0].spoilReason() != "" || recs[0].PeakMiB[shapeFloor] == 0 {
 		t.Errorf("posted: %+v", recs)
 	}
-	if recs := r.results.of(streamed.id, shapeFloor); len(recs) != 1 || recs[0].spoiled() != "" || recs[0].Metrics["delivered_s"] < 300 {
+	if recs := r.results.of(streamed.id, shapeFloor); len(recs) != 1 || recs[0].spoilReason() != "" || recs[0].Metrics["delivered_s"] < 300 {
 		t.Errorf("streamed: %+v", recs)
 	}
 	if n := len(r.results.of(replayed.id, shapeFloor)); n != 0 {
@@ -292,7 +292,7 @@ func TestFailedMeasurementIsKeptAndRepeated(t *testing.T) {
 	if err := r.measureAll(t.Context(), []line{l}); err != nil {
 		t.Fatal(err)
 	}
-	if why := r.results.spoiled("x", "two"); why != "" {
+	if why := r.results.spoilReason("x", "two"); why != "" {
 		t.Error(why)
 	}
 }

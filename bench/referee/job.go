@@ -99,7 +99,7 @@ func brief(l line, rec record) string {
 		parts = append(parts, name+"="+figure(v)+" cores")
 	}
 	slices.Sort(parts)
-	if why := rec.spoiled(); why != "" {
+	if why := rec.spoilReason(); why != "" {
 		parts = append(parts, "DOES NOT COUNT: "+why)
 	}
 	return strings.Join(parts, " ")

@@ -15,8 +15,9 @@ import (
 	"agentstream/bench/load"
 )
 
-// streamed are lines that the harness has no publisher for: events of many runs as lines of streams that stay open.
-func streamed(dur time.Duration) (list []line) {
+// streamLines are lines that the harness has no publisher for: events of many runs as lines of streams that
+// stay open.
+func streamLines(dur time.Duration) (list []line) {
 	for _, rate := range []int{2000, 5000, 10_000} {
 		l := line{id: fmt.Sprintf("stream-500-%d", rate), what: fmt.Sprintf("500 runs × 2 watchers, %s ev/s, over a publish stream", thousands(rate)), window: dur,
 			load: &load.Config{Scenario: load.ManyRuns, Rate: rate, Stream: true, Writers: 1, Duration: dur, Warm: 1500 * time.Millisecond},
@@ -66,7 +67,7 @@ func (r *referee) measureLoad(ctx context.Context, l line, k jobKey, env, serveA
 	var log, archive float64
 	err = r.under(ctx, k, env, serveArgs, func(pid int) (err error) {
 		if l.disk {
-			if log, archive, err = stored(data); err != nil {
+			if log, archive, err = dataSizes(data); err != nil {
 				return err
 			}
 		}
@@ -85,7 +86,7 @@ func (r *referee) measureLoad(ctx context.Context, l line, k jobKey, env, serveA
 	if err != nil || !l.disk {
 		return m, err
 	}
-	fullLog, fullArchive, err := stored(data)
+	fullLog, fullArchive, err := dataSizes(data)
 	m["log_bytes_per_event"], m["archive_bytes_per_event"] = (fullLog-log)/m["acked"], (fullArchive-archive)/m["acked"]
 	return m, err
 }
@@ -98,8 +99,8 @@ func metricsOf(r *load.Result) map[string]float64 {
 		"puberr": float64(r.Refused), "notsent": float64(r.Missed)}
 }
 
-// stored returns the bytes of a dev server's log and of its archive.
-func stored(data string) (log, archive float64, err error) {
+// dataSizes returns the bytes of a dev server's log and of its archive.
+func dataSizes(data string) (log, archive float64, err error) {
 	err = filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

@@ -143,7 +143,7 @@ func (o options) measure(ctx context.Context, name string, shapes []string, res 
 	if name == "profile" {
 		lines = []line{profileLine(o.short)}
 	}
-	if lines = o.chosen(lines); len(lines) == 0 {
+	if lines = o.selectLines(lines); len(lines) == 0 {
 		return fmt.Errorf("no line begins with %q", o.only)
 	}
 	r := &referee{lock: o.lock, ports: ports{first: o.port}, shapes: shapes, rounds: o.rounds, results: res, say: os.Stderr}
@@ -172,7 +172,8 @@ func (o options) measure(ctx context.Context, name string, shapes []string, res 
 	return r.measureAll(ctx, lines)
 }
 
-func (o options) chosen(lines []line) []line {
+// selectLines returns the lines that --only names.
+func (o options) selectLines(lines []line) []line {
 	if o.only == "" {
 		return lines
 	}

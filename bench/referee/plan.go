@@ -105,7 +105,7 @@ func scenarios(short bool) []line {
 	if short {
 		watch, rate = 2*time.Second, 2*time.Second
 	}
-	return slices.Concat(fanOut(watch), paced(rate), manyRuns(rate), streamed(rate), idle(), replays(), single(watch), publishing(watch))
+	return slices.Concat(fanOut(watch), delayLines(rate), manyRuns(rate), streamLines(rate), idle(), replays(), single(watch), publishing(watch))
 }
 
 func fanOut(dur time.Duration) []line {
@@ -128,8 +128,8 @@ func manyRunsAt(runs, subs, rate int, dur time.Duration) []string {
 // besideDev are the bars of what a split shape may take longer than dev.
 var besideDev = []bar{times("p50_ms", 1.5, shapeDev), times("p99_ms", 1.5, shapeDev)}
 
-// paced are lines at a rate that leaves the machine room: what counts is the delay.
-func paced(dur time.Duration) (list []line) {
+// delayLines are lines at a rate that leaves the machine room: what counts is the delay.
+func delayLines(dur time.Duration) (list []line) {
 	at := func(id, what string, runs, subs, rate int, bars ...bar) line {
 		return line{id: id, what: fmt.Sprintf("%s, %s ev/s, a POST each", what, thousands(rate)), window: dur,
 			args: manyRunsAt(runs, subs, rate, dur),

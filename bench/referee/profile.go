@@ -64,8 +64,8 @@ func groupOf(stack []string) string {
 	return otherGroup
 }
 
-// grouped adds up the stacks that go tool pprof prints with -traces.
-func grouped(traces io.Reader) (sums map[string]time.Duration, err error) {
+// groupStacks adds up the stacks that go tool pprof prints with -traces.
+func groupStacks(traces io.Reader) (sums map[string]time.Duration, err error) {
 	sums = map[string]time.Duration{}
 	var took time.Duration
 	var stack []string
@@ -181,7 +181,7 @@ func (r *results) writeProfiles(ctx context.Context, w io.Writer, l line, shapes
 		if err != nil {
 			return fmt.Errorf("go tool pprof: %w", err)
 		}
-		if sums[shape], err = grouped(bytes.NewReader(out)); err != nil {
+		if sums[shape], err = groupStacks(bytes.NewReader(out)); err != nil {
 			return err
 		}
 		for _, v := range sums[shape] {

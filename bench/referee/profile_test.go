@@ -9,7 +9,7 @@ import (
 
 // A stack is of the innermost group that it passes through, and of the runtime if it passes through none and begins there.
 func TestProfilesAreGrouped(t *testing.T) {
-	sums, err := grouped(strings.NewReader(`File: agentstream
+	sums, err := groupStacks(strings.NewReader(`File: agentstream
 Duration: 5s, Total samples = 100ms ( 2%)
 -----------+----------------------------------------------------
    10000us   runtime.futex /go/src/runtime/sys_linux_amd64.s:557
@@ -37,7 +37,7 @@ Duration: 5s, Total samples = 100ms ( 2%)
 	if !maps.Equal(sums, want) {
 		t.Errorf("%v, not %v", sums, want)
 	}
-	if _, err := grouped(strings.NewReader("-----\n  much f\n")); err == nil {
+	if _, err := groupStacks(strings.NewReader("-----\n  much f\n")); err == nil {
 		t.Error("a stack without a time is one")
 	}
 }

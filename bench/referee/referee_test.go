@@ -338,7 +338,7 @@ func TestBarsBetweenShapes(t *testing.T) {
 	if !r.writeBars(&table, []line{l}, []string{was, shapeFloor, shapeDev}) || !strings.Contains(table.String(), "| 9 **FAIL** | 2 pass |") {
 		t.Errorf("what was before decides, or the floor:\n%s", &table)
 	}
-	if lines := (options{only: "s2,pace-"}).chosen(scenarios(false)); len(lines) != 5 || lines[len(lines)-1].id != "s2" {
+	if lines := (options{only: "s2,pace-"}).selectLines(scenarios(false)); len(lines) != 5 || lines[len(lines)-1].id != "s2" {
 		t.Errorf("%d lines, of which one is s2 and four begin with pace-", len(lines))
 	}
 }

@@ -23,17 +23,17 @@ const markBegin, markEnd = "<!-- measured: begin -->", "<!-- measured: end -->"
 func (r *results) report(short bool, shapes []string, scenariosPage, growthPage string) (passed bool, err error) {
 	lines, curves := scenarios(short), growth(short)
 	passed = true
-	if r.measured(lines) {
+	if r.hasMeasured(lines) {
 		var text bytes.Buffer
 		passed = r.writeScenarios(&text, lines, shapes, short)
 		err = os.WriteFile(filepath.Join(r.dir, "table.md"), slices.Concat([]byte("# Referee\n\n"), text.Bytes()), 0o644)
 		if scenariosPage != "" {
 			text.Reset()
-			r.writeScenarios(&text, slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return !r.measured([]line{l}) }), shapes, short)
+			r.writeScenarios(&text, slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return !r.hasMeasured([]line{l}) }), shapes, short)
 			err = errors.Join(err, putInto(scenariosPage, text.String()))
 		}
 	}
-	if r.measured(curves) {
+	if r.hasMeasured(curves) {
 		flat, err2 := r.reportGrowth(curves, short, shapes, growthPage)
 		passed, err = passed && flat, errors.Join(err, err2)
 	}
@@ -52,7 +52,8 @@ func (r *results) writeScenarios(w io.Writer, lines []line, shapes []string, sho
 	return passed
 }
 
-func (r *results) measured(lines []line) bool {
+// hasMeasured reports whether there is a figure of one of the lines.
+func (r *results) hasMeasured(lines []line) bool {
 	for k := range r.records {
 		for _, l := range lines {
 			if l.id == k.Line {
@@ -195,7 +196,7 @@ func (r *results) bars(l line, b bar, shapes []string) plot.Bars {
 		if v, ok := r.metric(l.id, shape, b.metric); ok {
 			measured = true
 			note := ""
-			if why := r.spoiled(l.id, shape); why != "" {
+			if why := r.spoilReason(l.id, shape); why != "" {
 				note = "does not count: " + why
 			}
 			p.Bars = append(p.Bars, plot.Bar{Label: "agentstream " + shape, Value: v.median, Note: note})

@@ -36,8 +36,8 @@ type record struct {
 	Others  float64            `json:"others,omitempty"`  // share of the machine that processes took which are no part of this
 }
 
-// spoiled returns why a figure must not count, or "".
-func (r record) spoiled() string {
+// spoilReason returns why a figure must not count, or "".
+func (r record) spoilReason() string {
 	if r.Err != "" {
 		return r.Err
 	}
@@ -219,10 +219,10 @@ func (r *results) cores(line, target, process string) (spread, bool) {
 	return spreadOf(values)
 }
 
-// spoiled returns the first reason why a line's figures on a target must not count, or "".
-func (r *results) spoiled(line, target string) string {
+// spoilReason returns the first reason why a line's figures on a target must not count, or "".
+func (r *results) spoilReason(line, target string) string {
 	for _, rec := range r.of(line, target) {
-		if why := rec.spoiled(); why != "" {
+		if why := rec.spoilReason(); why != "" {
 			return strings.TrimSpace(why)
 		}
 	}

@@ -51,7 +51,7 @@ func (s *sampler) run(ctx context.Context) {
 				pids = s.pids()
 			}
 			if pids != nil {
-				s.samples = append(s.samples, take(pids))
+				s.samples = append(s.samples, takeSample(pids))
 			}
 		}
 	}
@@ -73,7 +73,8 @@ func (s *sampler) pids() map[string]int {
 	return pids
 }
 
-func take(pids map[string]int) sample {
+// takeSample returns what the processes use now.
+func takeSample(pids map[string]int) sample {
 	s := sample{at: time.Now(), cpu: map[string]float64{}, rss: map[string]float64{}}
 	for name, root := range pids {
 		for i, pid := range tree(root) {

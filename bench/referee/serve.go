@@ -217,7 +217,7 @@ func (s *server) stop() {
 
 // await returns when something listens at the address.
 func await(ctx context.Context, addr string, ended <-chan struct{}) error {
-	return awaits(ctx, addr, ended, func() error {
+	return retryUntil(ctx, addr, ended, func() error {
 		conn, err := net.DialTimeout("tcp", addr, time.Second)
 		if err != nil {
 			return err
@@ -229,7 +229,7 @@ func await(ctx context.Context, addr string, ended <-chan struct{}) error {
 // awaitReady returns when an edge says that it is ready. It listens before that, so that nobody else takes its port.
 func awaitReady(ctx context.Context, addr string, ended <-chan struct{}) error {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	return awaits(ctx, addr, ended, func() error {
+	return retryUntil(ctx, addr, ended, func() error {
 		resp, err := client.Get("http://" + addr + "/readyz")
 		if err != nil {
 			return err
@@ -242,8 +242,8 @@ func awaitReady(ctx context.Context, addr string, ended <-chan struct{}) error {
 	})
 }
 
-// awaits repeats what is asked of an address until it goes well, for 20 seconds.
-func awaits(ctx context.Context, addr string, ended <-chan struct{}, ask func() error) error {
+// retryUntil repeats what is asked of an address until it goes well, for 20 seconds.
+func retryUntil(ctx context.Context, addr string, ended <-chan struct{}, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)

@@ -29,7 +29,7 @@ type verdict struct {
 // judge compares medians over the rounds.
 func (r *results) judge(l line, b bar, shape string) verdict {
 	v, ok := r.metric(l.id, shape, b.metric)
-	if why := r.spoiled(l.id, shape); why != "" {
+	if why := r.spoilReason(l.id, shape); why != "" {
 		return verdict{value: v, why: why}
 	}
 	if !ok {
@@ -40,7 +40,7 @@ func (r *results) judge(l line, b bar, shape string) verdict {
 	if b.of != "" {
 		of := b.beside(shape)
 		ref, ok := r.metric(l.id, of, b.metric)
-		if why := r.spoiled(l.id, of); why != "" || !ok || ref.median == 0 {
+		if why := r.spoilReason(l.id, of); why != "" || !ok || ref.median == 0 {
 			return verdict{value: v, why: "no reference " + why}
 		}
 		limit *= ref.median
@@ -119,7 +119,7 @@ func (r *results) writeAll(w io.Writer, lines []line, shapes []string) {
 					figures = append(figures, fmt.Sprintf("%s %s", unitOf(name), v))
 				}
 			}
-			if why := r.spoiled(l.id, target); why != "" {
+			if why := r.spoilReason(l.id, target); why != "" {
 				figures = append(figures, "DOES NOT COUNT: "+why)
 			}
 			lag, model := 0.0, ""

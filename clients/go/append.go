@@ -19,9 +19,9 @@ type Receipt struct {
 	Replayed bool       `json:"-"` // the key was used before: this is what was stored then
 }
 
-// stored sends a request that stores something. Without a key it makes one, so that repeats within the
-// call are safe.
-func (c *Client) stored(ctx context.Context, r request, into any, receipt *Receipt) error {
+// store sends a request that stores something. Without a key it makes one, so that repeats within the call are
+// safe.
+func (c *Client) store(ctx context.Context, r request, into any, receipt *Receipt) error {
 	r.method = http.MethodPost
 	if r.key == "" {
 		r.key = rand.Text()
@@ -60,7 +60,7 @@ func (r *Run) AppendLines(ctx context.Context, key string, ndjson []byte) (Recei
 		return receipt, err
 	}
 	req := request{target: r.url("events"), contentType: typeNDJSON, key: key, body: ndjson}
-	err := r.c.stored(ctx, req, &receipt, &receipt)
+	err := r.c.store(ctx, req, &receipt, &receipt)
 	return receipt, err
 }
 
@@ -122,7 +122,7 @@ func (c *Client) CreateRun(ctx context.Context, in NewRun) (CreatedRun, error) {
 		return r, err
 	}
 	req := request{target: c.url("v1", "agent", "runs"), contentType: typeJSON, key: in.Key, body: body}
-	err = c.stored(ctx, req, &r, &r.Receipt)
+	err = c.store(ctx, req, &r, &r.Receipt)
 	if err != nil {
 		return r, fmt.Errorf("create a run: %w", err)
 	}

@@ -56,7 +56,7 @@ func (r *Run) Command(ctx context.Context, cmd Command) (Receipt, error) {
 		body = bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	}
 	req := request{target: r.url(cmd.Name), contentType: typeJSON, key: cmd.Key, body: body}
-	err := r.c.stored(ctx, req, &receipt, &receipt)
+	err := r.c.store(ctx, req, &receipt, &receipt)
 	return receipt, err
 }
 

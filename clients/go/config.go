@@ -92,7 +92,7 @@ var (
 func (c Config) validate() (*url.URL, error) {
 	base, err := url.Parse(c.BaseURL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, fmt.Errorf("%w %q: want http://HOST[:PORT] or https://HOST[:PORT]", ErrBaseURL, redacted(base, c.BaseURL))
+		return nil, fmt.Errorf("%w %q: want http://HOST[:PORT] or https://HOST[:PORT]", ErrBaseURL, redact(base, c.BaseURL))
 	}
 	if base.User != nil || base.RawQuery != "" || base.ForceQuery || base.Fragment != "" {
 		return nil, fmt.Errorf("%w: want an address without user, query or fragment; credentials are a token's business", ErrBaseURL)
@@ -106,8 +106,8 @@ func (c Config) validate() (*url.URL, error) {
 	return base, nil
 }
 
-// redacted is an address without the password that it should not have had.
-func redacted(u *url.URL, text string) string {
+// redact returns an address without the password that it should not have had.
+func redact(u *url.URL, text string) string {
 	if u == nil { // url.Parse would repeat a password as well
 		if _, rest, found := strings.Cut(text, "@"); found {
 			return "…@" + rest

@@ -128,7 +128,7 @@ func (e *export) after(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if isRefusal(err) && !e.fresh && e.run.c.tokens.refused(ctx, e.token) {
+	if isRefusal(err) && !e.fresh && e.run.c.tokens.canReplace(ctx, e.token) {
 		e.fresh = true
 		return nil
 	}

@@ -57,7 +57,7 @@ func (p *Publisher) AppendLines(ctx context.Context, run string, ndjson []byte) 
 	b.address(ndjson)
 	p.mu.Lock()
 	p.waiting = append(p.waiting, b)
-	p.begin()
+	p.sendWaiting()
 	p.mu.Unlock()
 	select {
 	case <-b.done:
@@ -88,8 +88,8 @@ func (b *published) address(ndjson []byte) {
 	}
 }
 
-// begin sends requests while something waits whose run is in none. It needs mu.
-func (p *Publisher) begin() {
+// sendWaiting sends requests while something waits whose run is in none. It needs mu.
+func (p *Publisher) sendWaiting() {
 	for p.active < publishRequests {
 		var batch, left []*published
 		size, held := 0, make(map[string]bool)
@@ -126,7 +126,7 @@ func (p *Publisher) send(batch []*published) {
 		close(b.done)
 	}
 	p.active--
-	p.begin()
+	p.sendWaiting()
 }
 
 // sendAll sends one request. left reports that the server has none for several runs, and they are to

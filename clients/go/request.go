@@ -119,7 +119,7 @@ func (c *Client) call(ctx context.Context, r request, into any) (http.Header, er
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if !renewed && isRefusal(err) && c.tokens.refused(ctx, token) {
+		if !renewed && isRefusal(err) && c.tokens.canReplace(ctx, token) {
 			renewed = true
 			continue
 		}

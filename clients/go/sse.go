@@ -48,7 +48,7 @@ type sseParser struct {
 // left of chunk, and whether there is a frame.
 func (p *sseParser) next(chunk []byte) (f sseFrame, rest []byte, ok bool, err error) {
 	if p.dispatched {
-		p.data, p.dispatched = emptied(p.data), false
+		p.data, p.dispatched = emptyBuffer(p.data), false
 	}
 	for len(chunk) > 0 {
 		if p.skipLF {
@@ -61,12 +61,12 @@ func (p *sseParser) next(chunk []byte) (f sseFrame, rest []byte, ok bool, err er
 		end := bytes.IndexAny(chunk, "\r\n")
 		if end < 0 {
 			p.line = append(p.line, chunk...)
-			return f, nil, false, p.bound()
+			return f, nil, false, p.checkSize()
 		}
 		p.line = append(p.line, chunk[:end]...)
 		p.skipLF = chunk[end] == '\r'
 		chunk = chunk[end+1:]
-		if err := p.bound(); err != nil {
+		if err := p.checkSize(); err != nil {
 			return f, nil, false, err
 		}
 		if f, ok := p.endLine(); ok {
@@ -76,7 +76,8 @@ func (p *sseParser) next(chunk []byte) (f sseFrame, rest []byte, ok bool, err er
 	return f, nil, false, nil
 }
 
-func (p *sseParser) bound() error {
+// checkSize returns an error if a frame is too large.
+func (p *sseParser) checkSize() error {
 	most := p.most
 	if most == 0 {
 		most = maxFrame
@@ -89,7 +90,7 @@ func (p *sseParser) bound() error {
 
 func (p *sseParser) endLine() (sseFrame, bool) {
 	line := p.line
-	p.line = emptied(p.line)
+	p.line = emptyBuffer(p.line)
 	if !p.begun {
 		p.begun = true
 		line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
@@ -136,7 +137,8 @@ func (p *sseParser) dispatch() (sseFrame, bool) {
 // maxKept bounds what a buffer holds on to after a frame that was out of the ordinary, in bytes.
 const maxKept = 1 << 20
 
-func emptied(b []byte) []byte {
+// emptyBuffer returns b empty, and lets go of a large one.
+func emptyBuffer(b []byte) []byte {
 	if cap(b) > maxKept {
 		return nil
 	}
@@ -145,5 +147,5 @@ func emptied(b []byte) []byte {
 
 // reset forgets the frame that a broken connection left half, but not the committed id.
 func (p *sseParser) reset() {
-	*p = sseParser{line: emptied(p.line), data: emptied(p.data), lastID: p.lastID, nextID: p.lastID, retry: p.retry, most: p.most}
+	*p = sseParser{line: emptyBuffer(p.line), data: emptyBuffer(p.data), lastID: p.lastID, nextID: p.lastID, retry: p.retry, most: p.most}
 }

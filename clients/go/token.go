@@ -40,9 +40,9 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// refused reports whether the server does not take a token, and whether another can be had. When several
+// canReplace reports whether another token can be had in place of one that the server has refused. When several
 // requests were refused with one token, the first one's word is enough.
-func (t *tokens) refused(ctx context.Context, token string) bool {
+func (t *tokens) canReplace(ctx context.Context, token string) bool {
 	if t.source == nil {
 		return false
 	}

@@ -278,8 +278,8 @@ func (s *Stream) Line() []byte { return s.line }
 // Stream with this After continues here. Of deltas that share a seq, the last one moves the cursor.
 func (s *Stream) Cursor() schema.Seq { return s.last }
 
-// Buffered reports whether Next will probably return without waiting, so that a caller need not flush yet.
-func (s *Stream) Buffered() bool { return len(s.held) > 0 || s.complete() }
+// HasBuffered reports whether Next will probably return without waiting, so that a caller need not flush yet.
+func (s *Stream) HasBuffered() bool { return len(s.held) > 0 || s.complete() }
 
 // Stats returns the counts so far.
 func (s *Stream) Stats() Stats { return s.stats }

@@ -294,7 +294,7 @@ func (s *Stream) after(ctx context.Context, err error) error {
 	}
 	s.due = time.Now()
 	if isRefusal(err) {
-		if s.fresh || !s.run.c.tokens.refused(ctx, s.token) {
+		if s.fresh || !s.run.c.tokens.canReplace(ctx, s.token) {
 			return s.finish(err)
 		}
 		s.fresh = true

@@ -160,7 +160,7 @@ func TestPublishedOutputsAreMoved(t *testing.T) {
 		h.Fatal(err)
 	}
 	var out bytes.Buffer
-	c := publish.Cmd{RunID: "published", Files: []string{file}, Format: "native", Pace: "none"}
+	c := publish.PublishCmd{RunID: "published", Files: []string{file}, Format: "native", Pace: "none"}
 	c.Server, c.Out, c.Err = strings.TrimSuffix(h.url, "/v1/agent/runs"), &out, io.Discard
 	if err := c.Run(h.Context()); err != nil || !strings.Contains(out.String(), "first_seq=1 last_seq=8 events=8") {
 		h.Fatalf("%s %v", out.String(), err)

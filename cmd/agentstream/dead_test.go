@@ -34,9 +34,9 @@ func TestCommandsWithoutServer(t *testing.T) {
 		cmd  command
 		args []string
 	}{
-		"publish":       {&publish.Cmd{Streams: streams}, []string{file}},
-		"publish named": {&publish.Cmd{Streams: streams}, []string{file, "--run=r1"}},
-		"runs":          {&runs.Cmd{Streams: streams}, nil},
+		"publish":       {&publish.PublishCmd{Streams: streams}, []string{file}},
+		"publish named": {&publish.PublishCmd{Streams: streams}, []string{file, "--run=r1"}},
+		"runs":          {&runs.ListCmd{Streams: streams}, nil},
 		"tail":          {&timeline.TailCmd{Streams: streams}, []string{"r1"}},
 		"snapshot":      {&timeline.TailCmd{Streams: streams}, []string{"r1", "--snapshot"}},
 		"replay":        {&timeline.ReplayCmd{Streams: streams}, []string{"r1"}},
@@ -66,7 +66,7 @@ func TestCommandsWithoutServer(t *testing.T) {
 		})
 	}
 	t.Run("wait", func(t *testing.T) {
-		err := (&runs.Cmd{Streams: streams, ServerFlags: cli.ServerFlags{Server: "http://" + addr, Wait: true, GiveUp: 300 * time.Millisecond}}).Run(t.Context())
+		err := (&runs.ListCmd{Streams: streams, ServerFlags: cli.ServerFlags{Server: "http://" + addr, Wait: true, GiveUp: 300 * time.Millisecond}}).Run(t.Context())
 		if errors.Is(err, agentstream.ErrUnreachable) || !errors.Is(err, agentstream.ErrUnavailable) {
 			t.Errorf("error %v", err)
 		}

@@ -69,7 +69,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	embedded, err := c.embedded()
+	embedded, err := c.natsOptions()
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	if err := c.Declare(ctx, js, alone); err != nil {
 		return err
 	}
-	layout, err := natskit.Declared(ctx, js)
+	layout, err := natskit.ReadLayout(ctx, js)
 	if err != nil {
 		return err
 	}
@@ -213,8 +213,8 @@ func (c *DevCmd) openArchive(store *sqlite.Store) (*archive.Blobs, *blob.Archive
 	return b, all, err
 }
 
-// embedded returns how the embedded NATS runs.
-func (c *DevCmd) embedded() (natskit.Embedded, error) {
+// natsOptions returns how the embedded NATS runs.
+func (c *DevCmd) natsOptions() (natskit.Embedded, error) {
 	e := natskit.Embedded{StoreDir: filepath.Join(c.Data, "nats"), SyncAlways: c.Sync == "always"}
 	if c.NATSListen == "" {
 		return e, nil

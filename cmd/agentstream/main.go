@@ -37,11 +37,11 @@ type CLI struct {
 	Worker  WorkerCmd  `cmd:"" group:"server" help:"Answer messages of sessions with language models. Needs NATS."`
 	Proxy   ProxyCmd   `cmd:"" group:"server" help:"Record the model calls of an agent without changing it: forward them and write them into a run."`
 
-	Run     RunCmds         `cmd:"" group:"watch" help:"List, watch and control runs."`
-	Publish publish.Cmd     `cmd:"" group:"watch" help:"Write events from files or standard input into a run."`
-	Demo    publish.DemoCmd `cmd:"" group:"watch" help:"Play a demo run into a server."`
+	Run     RunCmds            `cmd:"" group:"watch" help:"List, watch and control runs."`
+	Publish publish.PublishCmd `cmd:"" group:"watch" help:"Write events from files or standard input into a run."`
+	Demo    publish.DemoCmd    `cmd:"" group:"watch" help:"Play a demo run into a server."`
 
-	Export    export.Cmd          `cmd:"" group:"keep" help:"Write stored runs to files, as JSON lines or Parquet."`
+	Export    export.ExportCmd    `cmd:"" group:"keep" help:"Write stored runs to files, as JSON lines or Parquet."`
 	Archive   archive.Cmd         `cmd:"" group:"keep" help:"List, check and write runs that are kept as objects."`
 	Retention retention.Cmd       `cmd:"" group:"keep" help:"Set how long runs are kept, and remove what is due."`
 	Hold      retention.HoldCmd   `cmd:"" group:"keep" help:"Keep runs whatever retention says (legal hold)."`
@@ -53,12 +53,12 @@ type CLI struct {
 	Doctor      archive.DoctorCmd `cmd:"" group:"operate" help:"Compare the log with the archive, and name what one of them lacks."`
 	DeadLetters deadletters.Cmd   `cmd:"" group:"operate" name:"deadletters" help:"Show, retry and drop what could not be stored."`
 
-	Help       HelpCmd        `cmd:"" group:"program" help:"Print help for a command."`
-	Completion completion.Cmd `cmd:"" group:"program" help:"Print a script that completes commands in bash, zsh or fish."`
-	Version    VersionCmd     `cmd:"" group:"program" help:"Print the versions of this program and of its parts."`
+	Help       HelpCmd              `cmd:"" group:"program" help:"Print help for a command."`
+	Completion completion.ScriptCmd `cmd:"" group:"program" help:"Print a script that completes commands in bash, zsh or fish."`
+	Version    VersionCmd           `cmd:"" group:"program" help:"Print the versions of this program and of its parts."`
 
 	// Short forms of run list, run tail …
-	Runs runs.Cmd `cmd:"" hidden:"" help:"Short for run list."`
+	Runs runs.ListCmd `cmd:"" hidden:"" help:"Short for run list."`
 	RunVerbs
 }
 

@@ -36,7 +36,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 	m := process.NewMetrics()
-	m.Refilled()
+	m.RefillCounter()
 	m.ArchiverHooks()
 	m.ReaperHooks()
 	m.RetentionHooks()

@@ -54,7 +54,7 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return cli.ErrNoPostgres
 	}
 	done := migrated{DryRun: c.DryRun, Streams: []natskit.Change{}, Migrations: []string{}, Grants: []string{}}
-	if err := c.streams(ctx, log, &done); err != nil {
+	if err := c.migrateStreams(ctx, log, &done); err != nil {
 		return err
 	}
 	if c.Postgres != "" {
@@ -64,7 +64,7 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		done.Migrations = append(done.Migrations, names...)
-		if err := c.grants(ctx, &done); err != nil {
+		if err := c.grantRoles(ctx, &done); err != nil {
 			return err
 		}
 		if done.Search = c.Search; c.Search != "" && !c.DryRun {
@@ -83,7 +83,8 @@ func (c *MigrateCmd) Run(ctx context.Context, log *slog.Logger) error {
 // declareWithin is how long servers that have just started may take to find each other and to make everything.
 const declareWithin = time.Minute
 
-func (c *MigrateCmd) streams(ctx context.Context, log *slog.Logger, done *migrated) error {
+// migrateStreams declares the streams of the log, or says what that would change.
+func (c *MigrateCmd) migrateStreams(ctx context.Context, log *slog.Logger, done *migrated) error {
 	nc, err := c.Dial("migrate", log)
 	if err != nil {
 		return err
@@ -129,7 +130,8 @@ func (c *MigrateCmd) tables(ctx context.Context, log *slog.Logger) (names []stri
 	}
 }
 
-func (c *MigrateCmd) grants(ctx context.Context, done *migrated) error {
+// grantRoles grants the roles of readers and analysts their rights.
+func (c *MigrateCmd) grantRoles(ctx context.Context, done *migrated) error {
 	for _, role := range c.GrantReader {
 		done.Grants = append(done.Grants, role+" reads what an edge reads")
 		if c.DryRun {

@@ -66,7 +66,7 @@ func TestMigrate(t *testing.T) {
 			t.Fatalf("planned: %+v", planned)
 		}
 	}
-	if _, err := natskit.Declared(t.Context(), js); !errors.Is(err, natskit.ErrNotDeclared) {
+	if _, err := natskit.ReadLayout(t.Context(), js); !errors.Is(err, natskit.ErrNotDeclared) {
 		t.Fatalf("a dry run has declared streams: %v", err)
 	}
 	if text := func() string { _, s := migrate(func(c *MigrateCmd) { dry(c); c.JSON = false }); return s }(); !strings.Contains(text, "would be made") || !strings.Contains(text, "would apply") {
@@ -82,7 +82,7 @@ func TestMigrate(t *testing.T) {
 	if len(m.Streams) != 4 || len(m.Streams[3].Fields) != 1 || m.Streams[3].Fields[0] != "window: 72h0m0s → 1h0m0s" {
 		t.Errorf("another window: %+v", m)
 	}
-	if have, err := natskit.Declared(t.Context(), js); err != nil || have.MaxAge != 72*time.Hour {
+	if have, err := natskit.ReadLayout(t.Context(), js); err != nil || have.MaxAge != 72*time.Hour {
 		t.Errorf("a dry run has changed the window: %+v, %v", have, err)
 	}
 	c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: server.Server.ClientURL()}, LayoutFlags: cli.LayoutFlags{Partitions: 5}, DryRun: true}

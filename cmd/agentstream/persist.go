@@ -103,7 +103,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 // keeping makes the parts of the role.
 func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *process.Metrics, log *slog.Logger) (*keeping, error) {
 	nc := js.Conn()
-	runs, err := pubjs.OpenWith(ctx, nc, pubjs.Config{Compare: node.ComparedWith(js, store)})
+	runs, err := pubjs.OpenWith(ctx, nc, pubjs.Config{Compare: node.CompareWith(js, store)})
 	if err != nil {
 		return nil, err
 	}

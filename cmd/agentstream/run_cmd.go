@@ -7,7 +7,7 @@ import (
 
 // RunCmds are the commands about runs.
 type RunCmds struct {
-	List runs.Cmd `cmd:"" aliases:"ls" help:"List runs, the newest first."`
+	List runs.ListCmd `cmd:"" aliases:"ls" help:"List runs, the newest first."`
 	RunVerbs
 }
 

@@ -33,15 +33,15 @@ func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks produce
 	if err := c.add(set.Set); err != nil {
 		return process.Part{}, err
 	}
-	cfg := answers(worker.Config{
+	cfg := useModels(worker.Config{
 		Log: n.Log, Waker: n.Log, Attend: n.Log.Attend, Ask: n.Log.Ask,
-		Archive: node.Guarded(n.Archive, store), Past: n.Archive, Logger: log, Hooks: hooks,
+		Archive: node.GuardArchive(n.Archive, store), Past: n.Archive, Logger: log, Hooks: hooks,
 	}, set)
 	return answering(cfg, n.Log, sessionsName, set, []string{c.Tenant}, log)
 }
 
-// answers has a worker answer with models, in the words of the protocols in which sessions are asked.
-func answers(cfg worker.Config, set answer.Models) worker.Config {
+// useModels has a worker answer with models, in the words of the protocols in which sessions are asked.
+func useModels(cfg worker.Config, set answer.Models) worker.Config {
 	cfg.Answer, cfg.Reasons = set.Answer, answer.Reasons()
 	cfg.Outcome, cfg.Alone = qoder.IsOutcome, langgraph.Alone
 	return cfg

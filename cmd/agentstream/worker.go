@@ -122,7 +122,7 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("%w (run agentstream migrate first?)", err)
 	}
 	m := process.NewMetrics()
-	cfg := answers(worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Serves: c.serves(set), Most: c.Places,
+	cfg := useModels(worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Serves: c.sessionFilter(set), Most: c.Places,
 		Logger: log, Hooks: m.ProducerHooks(log)}, set)
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a session that is older than the stream's window is not answered")
@@ -151,8 +151,9 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return process.RunStages(ctx, stages...)
 }
 
-// serves returns what reports whether a run is answered: a session that names one of the models, or has a workflow.
-func (c *WorkerCmd) serves(set answer.Models) func(schema.RunKey, *schema.Event) bool {
+// sessionFilter returns what reports whether a run is answered: a session that names one of the models, or has
+// a workflow.
+func (c *WorkerCmd) sessionFilter(set answer.Models) func(schema.RunKey, *schema.Event) bool {
 	return func(key schema.RunKey, first *schema.Event) bool {
 		return first.Type == schema.TypeSessionCreated && slices.Contains(c.Tenant, key.Tenant) && set.Serves(first.Payload)
 	}

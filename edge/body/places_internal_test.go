@@ -13,8 +13,8 @@ import (
 
 // waiting returns how many bodies wait for a place.
 func waiting(places *fair.Slots) int {
-	_, first := places.Held("acme")
-	_, other := places.Held("globex")
+	_, first := places.CountHeld("acme")
+	_, other := places.CountHeld("globex")
 	return first + other
 }
 

@@ -98,7 +98,7 @@ func TestChildWithArchive(t *testing.T) {
 
 	passes := func(run string) { // the log's window passes over what it has under an id
 		t.Helper()
-		of := natskit.Run{Key: edgetest.RunOf(run), Partitions: k.Partitions}
+		of := natskit.RunAddress{Key: edgetest.RunOf(run), Partitions: k.Partitions}
 		reply, err := k.Conn.RequestWithContext(t.Context(), "$JS.API.STREAM.PURGE."+of.Stream(), fmt.Appendf(nil, `{"filter":%q}`, of.Filter()))
 		if err != nil || !bytes.Contains(reply.Data, []byte(`"success":true`)) {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestChildWithArchive(t *testing.T) {
 	if got := strings.Join(toldBy(linesOf(b, "kid")), ","); got != "text.delta k1,text.delta k2,text.delta k3" {
 		t.Error(got)
 	}
-	if head, err := natskit.ReadHead(t.Context(), k.Conn, natskit.Run{Key: edgetest.RunOf("kid"), Partitions: k.Partitions}, ""); err != nil || head.Root != "root" {
+	if head, err := natskit.ReadHead(t.Context(), k.Conn, natskit.RunAddress{Key: edgetest.RunOf("kid"), Partitions: k.Partitions}, ""); err != nil || head.Root != "root" {
 		t.Errorf("the log does not say it again: %+v, %v", head, err)
 	}
 	a.Must("root", schema.TypeRunLifecycle, `{"state":"done"}`)

@@ -152,7 +152,7 @@ func TestCommandOvertakesTheReadThatItWaitsFor(t *testing.T) {
 			cancel()
 			work.Wait()
 			for _, slots := range []*fair.Slots{c.slots.Reads, c.slots.Commands} {
-				if held, waiting := slots.Held("big"); held+waiting != 0 {
+				if held, waiting := slots.CountHeld("big"); held+waiting != 0 {
 					t.Errorf("begun %v: %d slots are held, %d wait", begun, held, waiting)
 				}
 			}

@@ -94,8 +94,8 @@ func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)
 // Losses is signalled after a reconnect and after an overflow.
 func (l *Log) Losses() <-chan struct{} { return l.tail.lost }
 
-func (l *Log) run(key schema.RunKey) natskit.Run {
-	return natskit.Run{Key: key, Partitions: l.partitions}
+func (l *Log) run(key schema.RunKey) natskit.RunAddress {
+	return natskit.RunAddress{Key: key, Partitions: l.partitions}
 }
 
 // Head reads from the leader.
@@ -120,7 +120,7 @@ func (l *Log) Packs(ctx context.Context, key schema.RunKey, after, through schem
 
 type walk struct {
 	l            *Log
-	run          natskit.Run
+	run          natskit.RunAddress
 	pos, through schema.Seq
 	next         uint64     // stream position to go on from
 	behind       schema.Seq // most messages of the run between next and pos

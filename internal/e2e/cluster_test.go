@@ -60,7 +60,7 @@ func TestClusterKeepsItsPromisesWhileLeadersChange(t *testing.T) {
 			}
 		})
 	}
-	stream := natskit.Run{Key: key, Partitions: c.Partitions}.Stream()
+	stream := natskit.RunAddress{Key: key, Partitions: c.Partitions}.Stream()
 	disturb(t, c, stream)
 	cancel()
 	writing.Wait()

@@ -151,7 +151,7 @@ func TestNATSRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := natskit.Declared(t.Context(), js); err != nil {
+	if _, err := natskit.ReadLayout(t.Context(), js); err != nil {
 		t.Error("the log is damaged:", err)
 	}
 }

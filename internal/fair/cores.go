@@ -91,8 +91,8 @@ func (c *Cores) epochs() *epochs {
 	}
 }
 
-// crowded reports whether there is short work for every second processor.
-func (c *Cores) crowded() bool {
+// isCrowded reports whether there is short work for every second processor.
+func (c *Cores) isCrowded() bool {
 	e := c.epochs()
 	return int(e.now.pending.Load()+e.was.pending.Load())*2 >= c.processors
 }
@@ -101,7 +101,7 @@ func (c *Cores) crowded() bool {
 // again when it has its answer.
 func (c *Cores) lively() bool {
 	e := c.epochs()
-	return e.now.ended.Load() || e.was.ended.Load() || c.crowded()
+	return e.now.ended.Load() || e.was.ended.Load() || c.isCrowded()
 }
 
 // After each slice, long work makes room for between leastPauses and pauses milliseconds while there is short work: it goes on,
@@ -119,7 +119,7 @@ func (c *Cores) pause(ctx context.Context) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for n := 0; n < pauses && (n < leastPauses || c.crowded()); n++ {
+	for n := 0; n < pauses && (n < leastPauses || c.isCrowded()); n++ {
 		select {
 		case <-ctx.Done():
 			return

@@ -138,7 +138,7 @@ func TestCores(t *testing.T) {
 		}
 		cancel()
 		time.Sleep(time.Second)
-		if held, waiting := l.Reads.Held("large"); held+waiting > 0 {
+		if held, waiting := l.Reads.CountHeld("large"); held+waiting > 0 {
 			t.Errorf("%d slots are held, and %d wait", held, waiting)
 		}
 	})

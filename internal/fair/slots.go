@@ -84,8 +84,8 @@ func (s *Slots) Acquire(ctx context.Context, tenant string) (*Slot, error) {
 	return slot, nil
 }
 
-// Held returns how many slots a tenant holds and how many of its callers wait.
-func (s *Slots) Held(tenant string) (held, waiting int) {
+// CountHeld returns how many slots a tenant holds and how many of its callers wait.
+func (s *Slots) CountHeld(tenant string) (held, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.tenants[tenant]
@@ -120,7 +120,7 @@ func (sl *Slot) wait(ctx context.Context, first bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sl.held {
-		s.take(sl)
+		s.countFree(sl)
 	}
 	h.wait.Remove(at)
 	s.reorder(h)
@@ -141,7 +141,7 @@ func (sl *Slot) Release() {
 	if !sl.held {
 		return
 	}
-	s.take(sl)
+	s.countFree(sl)
 	s.settle()
 	s.forget(sl.holder)
 }
@@ -184,7 +184,7 @@ func (sl *Slot) Yield(ctx context.Context) error {
 		runtime.Gosched()
 		return nil
 	default:
-		s.take(sl)
+		s.countFree(sl)
 		s.settle()
 	}
 	return sl.wait(ctx, true)
@@ -233,8 +233,8 @@ func (s *Slots) renew(sl *Slot) {
 	s.leases.MoveToBack(sl.lease)
 }
 
-// take counts a slot as free.
-func (s *Slots) take(sl *Slot) {
+// countFree counts a slot as free.
+func (s *Slots) countFree(sl *Slot) {
 	h := sl.holder
 	sl.held = false
 	h.held--
@@ -298,7 +298,7 @@ func (s *Slots) settle() {
 			s.wake(left)
 			return
 		}
-		s.take(old)
+		s.countFree(old)
 		s.forget(old.holder)
 	}
 	if s.timer != nil {

@@ -53,7 +53,7 @@ func TestShares(t *testing.T) {
 		if got := hold(t, s, "t4", 20); len(got) != 0 {
 			t.Errorf("all are given, and the fifth tenant has %d", len(got))
 		}
-		if held, waiting := s.Held("t4"); held != 0 || waiting != 0 {
+		if held, waiting := s.CountHeld("t4"); held != 0 || waiting != 0 {
 			t.Errorf("who left is counted: %d, %d", held, waiting)
 		}
 	})
@@ -140,7 +140,7 @@ func TestYield(t *testing.T) {
 		<-same
 		synctest.Wait()
 		for _, tenant := range []string{"big", "small", "third"} {
-			if held, waiting := s.Held(tenant); held+waiting != 0 {
+			if held, waiting := s.CountHeld(tenant); held+waiting != 0 {
 				t.Errorf("%s: %d held, %d wait", tenant, held, waiting)
 			}
 		}
@@ -157,7 +157,7 @@ func TestLease(t *testing.T) {
 		if took := time.Since(began); err != nil || took > 20*time.Millisecond {
 			t.Errorf("%v after %v", err, took)
 		}
-		if held, _ := s.Held("big"); held != 2 {
+		if held, _ := s.CountHeld("big"); held != 2 {
 			t.Errorf("%d are held", held)
 		}
 		slot.Release()
@@ -166,8 +166,8 @@ func TestLease(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		big, _ := s.Held("big")
-		other, _ := s.Held("other")
+		big, _ := s.CountHeld("big")
+		other, _ := s.CountHeld("other")
 		if big != 3 || other != 1 {
 			t.Errorf("%d and %d are held afterwards", big, other)
 		}
@@ -175,7 +175,7 @@ func TestLease(t *testing.T) {
 			sl.Release()
 			sl.Release()
 		}
-		if held, waiting := s.Held("big"); held+waiting != 0 {
+		if held, waiting := s.CountHeld("big"); held+waiting != 0 {
 			t.Errorf("%d held, %d wait", held, waiting)
 		}
 	})
@@ -236,7 +236,7 @@ func TestAnyLoad(t *testing.T) {
 			stop()
 			work.Wait()
 			for i := range tenants {
-				if held, waiting := s.Held(fmt.Sprint("t", i)); held+waiting != 0 {
+				if held, waiting := s.CountHeld(fmt.Sprint("t", i)); held+waiting != 0 {
 					t.Errorf("%d held, %d wait", held, waiting)
 				}
 			}

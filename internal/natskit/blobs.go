@@ -53,10 +53,10 @@ func BlobFilter(key schema.RunKey) string { return blobSubject(key) + ">" }
 
 // BlobMark is the subject that has a message while a run has anything among the blobs; of all runs of a tenant where
 // Run is "".
-func BlobMark(key schema.RunKey) string { return blobSubject(runs(key)) + "mark" }
+func BlobMark(key schema.RunKey) string { return blobSubject(withWildcard(key)) + "mark" }
 
-// MarkedRun is the run of a BlobMark. The error wraps schema.ErrBadPack.
-func MarkedRun(subject string) (schema.RunKey, error) {
+// RunOfMark is the run of a BlobMark. The error wraps schema.ErrBadPack.
+func RunOfMark(subject string) (schema.RunKey, error) {
 	rest, ok := strings.CutPrefix(subject, blobPrefix)
 	tenant, rest, _ := strings.Cut(rest, ".")
 	run, rest, _ := strings.Cut(rest, ".")
@@ -67,8 +67,8 @@ func MarkedRun(subject string) (schema.RunKey, error) {
 	return key, nil
 }
 
-// runs is key with a wildcard in place of a run that is not named.
-func runs(key schema.RunKey) schema.RunKey {
+// withWildcard is key with a wildcard in place of a run that is not named.
+func withWildcard(key schema.RunKey) schema.RunKey {
 	if key.Run == "" {
 		key.Run = "*"
 	}
@@ -158,7 +158,7 @@ func blobOf(m Msg) (schema.Blob, error) {
 // List returns the blobs of a run, or of a tenant where Run is "", without their types.
 func (b *Blobs) List(ctx context.Context, key schema.RunKey) (list []schema.Blob, err error) {
 	for offset := 0; ; {
-		state, err := b.state(ctx, blobSubject(runs(key))+"whole.*.*", offset)
+		state, err := b.state(ctx, blobSubject(withWildcard(key))+"whole.*.*", offset)
 		if err != nil {
 			return nil, fmt.Errorf("natskit: list blobs of %s: %w", key, blobError(err))
 		}
@@ -174,8 +174,8 @@ func (b *Blobs) List(ctx context.Context, key schema.RunKey) (list []schema.Blob
 	}
 }
 
-// Marked returns the runs of a tenant that have anything here.
-func (b *Blobs) Marked(ctx context.Context, tenant string) (ids []string, err error) {
+// ListRuns returns the runs of a tenant that have anything here.
+func (b *Blobs) ListRuns(ctx context.Context, tenant string) (ids []string, err error) {
 	for offset := 0; ; {
 		state, err := b.state(ctx, BlobMark(schema.RunKey{Tenant: tenant}), offset)
 		if api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound {
@@ -185,7 +185,7 @@ func (b *Blobs) Marked(ctx context.Context, tenant string) (ids []string, err er
 			return nil, fmt.Errorf("natskit: runs of %s with blobs: %w", tenant, blobError(err))
 		}
 		for subject := range state.Subjects {
-			if key, err := MarkedRun(subject); err == nil {
+			if key, err := RunOfMark(subject); err == nil {
 				ids = append(ids, key.Run)
 			}
 		}

@@ -96,7 +96,7 @@ func (u *upload) create(ctx context.Context, m *nats.Msg) (there *Msg, err error
 		once, cancel := context.WithTimeout(ctx, 4*wait)
 		defer cancel()
 		_, err := u.b.js.PublishMsg(once, m, jetstream.WithRetryAttempts(0), jetstream.WithExpectLastSequencePerSubject(0))
-		if err == nil || !Refused(err) {
+		if err == nil || !IsRefused(err) {
 			return err
 		}
 		have, err := LastFromLeader(ctx, u.b.nc, BlobStream, m.Subject)

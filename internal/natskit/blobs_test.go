@@ -154,7 +154,7 @@ func TestBlobsFull(t *testing.T) {
 	if err := natskit.Declare(t.Context(), k.JS, natskit.Layout{BlobBytes: 2 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := natskit.Declared(t.Context(), k.JS); err != nil || l.BlobBytes != 2<<20 {
+	if l, err := natskit.ReadLayout(t.Context(), k.JS); err != nil || l.BlobBytes != 2<<20 {
 		t.Fatalf("%+v: %v", l, err)
 	}
 	b := openBlobs(t, k)

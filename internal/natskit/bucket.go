@@ -79,11 +79,12 @@ const (
 // header reads one of a message that the leader gave.
 func (m *Msg) header(name string) string { return textproto.MIMEHeader(m.Header).Get(name) }
 
-func (m *Msg) deleted() bool { return m.header(operation) != "" }
+// isDeleted reports whether the message marks a removal.
+func (m *Msg) isDeleted() bool { return m.header(operation) != "" }
 
-// Refused reports whether the server has refused a message because its subject's newest is not the one that was
-// expected, or because another one is being stored. It is certain that the message is not stored.
-func Refused(err error) bool {
+// IsRefused reports whether the server has refused a message because its subject's newest is not the one that
+// was expected, or because another one is being stored. It is certain that the message is not stored.
+func IsRefused(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) &&
 		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
@@ -119,14 +120,14 @@ func (b *Bucket) Create(ctx context.Context, key string, value []byte) (counts [
 		if err != nil && Passing(err) { // who listens to its subjects beside it keeps the servers from saying that it is missing
 			err = b.again(ctx, err)
 		}
-		if counts = value; err == nil || !Refused(err) {
+		if counts = value; err == nil || !IsRefused(err) {
 			return err
 		}
 		m, err := LastFromLeader(ctx, b.nc, b.stream(), b.subject(key))
 		switch {
 		case errors.Is(err, ErrNoMessage): // what it was refused for is being stored, or has expired
 			return errAgain
-		case err == nil && m.deleted():
+		case err == nil && m.isDeleted():
 			after = m.Seq
 			return errAgain
 		}
@@ -147,7 +148,7 @@ func (b *Bucket) again(ctx context.Context, why error) error {
 	if _, err := b.js.Stream(once, b.stream()); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return why
 	}
-	l, err := Declared(ctx, b.js)
+	l, err := ReadLayout(ctx, b.js)
 	if err != nil {
 		return err
 	}
@@ -182,9 +183,9 @@ func (b *Bucket) Take(ctx context.Context, key string, wanted func(value []byte)
 		switch {
 		case err != nil:
 			return err
-		case m.deleted() && m.header(taker) == me: // by a try that was not answered
+		case m.isDeleted() && m.header(taker) == me: // by a try that was not answered
 			return nil
-		case m.deleted():
+		case m.isDeleted():
 			return ErrNoMessage
 		}
 		if !wanted(m.Data) {
@@ -192,7 +193,7 @@ func (b *Bucket) Take(ctx context.Context, key string, wanted func(value []byte)
 		}
 		purge := &nats.Msg{Subject: b.subject(key), Header: nats.Header{operation: {"PURGE"}, taker: {me}}}
 		purge.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-		if err = b.store(ctx, wait, purge, jetstream.WithExpectLastSequencePerSubject(m.Seq)); Refused(err) {
+		if err = b.store(ctx, wait, purge, jetstream.WithExpectLastSequencePerSubject(m.Seq)); IsRefused(err) {
 			return errAgain // now there is who was first
 		}
 		return err

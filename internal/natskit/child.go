@@ -16,7 +16,7 @@ import (
 // its own, and stays that. Of several roots the last one counts. What the log says already is written anew once it is
 // older than again, before it leaves the log's window. Many may do so at once. It returns the position of what
 // says so, 0 when the run has packs.
-func Adopt(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) (stored uint64, err error) {
+func Adopt(ctx context.Context, nc *nats.Conn, run RunAddress, root string, again time.Duration) (stored uint64, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return 0, fmt.Errorf("adopt %s: %w", run.Key, err)
@@ -40,7 +40,7 @@ func Adopt(ctx context.Context, nc *nats.Conn, run Run, root string, again time.
 		defer cancel()
 		ack, err := js.Publish(once, schema.ChildSubject(run.Key, root, run.Partitions), nil,
 			jetstream.WithExpectLastSequenceForSubject(after, run.Filter()), jetstream.WithExpectStream(run.Stream()), jetstream.WithRetryAttempts(0))
-		if Refused(err) {
+		if IsRefused(err) {
 			return errAgain // now there is what was first
 		}
 		if err == nil {
@@ -55,7 +55,7 @@ func Adopt(ctx context.Context, nc *nats.Conn, run Run, root string, again time.
 }
 
 // ofChild looks at what the log has newest of a run: packs, or what said not long ago that it is a child of root.
-func ofChild(ctx context.Context, nc *nats.Conn, run Run, root string, again time.Duration) (after uint64, packs, said bool, err error) {
+func ofChild(ctx context.Context, nc *nats.Conn, run RunAddress, root string, again time.Duration) (after uint64, packs, said bool, err error) {
 	m, err := LastFromLeader(ctx, nc, run.Stream(), run.Filter())
 	if errors.Is(err, ErrNoMessage) {
 		return 0, false, false, nil
@@ -74,7 +74,7 @@ func OfChild(m Msg) bool {
 }
 
 // NextPack is NextFromLeader for the run's first pack at a position or behind it.
-func NextPack(ctx context.Context, nc *nats.Conn, run Run, seq uint64) (Msg, error) {
+func NextPack(ctx context.Context, nc *nats.Conn, run RunAddress, seq uint64) (Msg, error) {
 	for {
 		m, err := NextFromLeader(ctx, nc, run.Stream(), run.Filter(), seq)
 		if err != nil || !OfChild(m) {

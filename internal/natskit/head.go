@@ -9,17 +9,17 @@ import (
 	"agentstream/schema"
 )
 
-// Run addresses one run's packs in a log of so many partitions.
-type Run struct {
+// RunAddress addresses one run's packs in a log of so many partitions.
+type RunAddress struct {
 	Key        schema.RunKey
 	Partitions int
 }
 
 // Stream is the run's stream.
-func (r Run) Stream() string { return StreamName(schema.Partition(r.Key.Run, r.Partitions)) }
+func (r RunAddress) Stream() string { return StreamName(schema.Partition(r.Key.Run, r.Partitions)) }
 
 // Filter is the run's filter, the one of the compare-and-set.
-func (r Run) Filter() string { return schema.RunFilter(r.Key, r.Partitions) }
+func (r RunAddress) Filter() string { return schema.RunFilter(r.Key, r.Partitions) }
 
 // ParsePack reads a stored message as a pack; the error wraps schema.ErrBadPack.
 func ParsePack(m Msg) (schema.Pack, error) {
@@ -29,7 +29,7 @@ func ParsePack(m Msg) (schema.Pack, error) {
 // ReadHead reads a run's head from the leader, and the owner of lane, which is on the lane's own
 // newest pack: one read when the run's newest pack is of that lane, two otherwise. A run that the
 // stream does not hold is the zero Head, but for what it records of a child (schema.ChildSubject).
-func ReadHead(ctx context.Context, nc *nats.Conn, r Run, lane string) (schema.Head, error) {
+func ReadHead(ctx context.Context, nc *nats.Conn, r RunAddress, lane string) (schema.Head, error) {
 	m, err := LastFromLeader(ctx, nc, r.Stream(), r.Filter())
 	if errors.Is(err, ErrNoMessage) {
 		return schema.Head{}, nil
@@ -55,7 +55,7 @@ func ReadHead(ctx context.Context, nc *nats.Conn, r Run, lane string) (schema.He
 // ReadLanes returns the owners of lanes, in their order: of one from the leader, and of many by two reads and one more for
 // each 1,000 lanes. A replica answers those; what it answers counts when it has the run's newest pack of the leader, or a
 // newer one.
-func ReadLanes(ctx context.Context, nc *nats.Conn, r Run, lanes []string) ([]schema.Lane, error) {
+func ReadLanes(ctx context.Context, nc *nats.Conn, r RunAddress, lanes []string) ([]schema.Lane, error) {
 	owners := make([]schema.Lane, len(lanes))
 	if len(lanes) == 1 {
 		lane, err := lastOfLane(ctx, nc, r, lanes[0])
@@ -86,7 +86,7 @@ const (
 
 // readLanes sets owners of lanes. What does not fit the answer, or is not in it because the replica is behind, is read
 // one by one.
-func readLanes(ctx context.Context, nc *nats.Conn, r Run, newest Msg, lanes []string, owners []schema.Lane) error {
+func readLanes(ctx context.Context, nc *nats.Conn, r RunAddress, newest Msg, lanes []string, owners []schema.Lane) error {
 	subjects := map[string]int{}
 	req := BatchRequest{MultiLast: []string{newest.Subject}, MaxBytes: lanesBytes}
 	for i, lane := range lanes {
@@ -125,7 +125,7 @@ func readLanes(ctx context.Context, nc *nats.Conn, r Run, newest Msg, lanes []st
 }
 
 // lastOfLane reads the owner of a lane from the leader.
-func lastOfLane(ctx context.Context, nc *nats.Conn, r Run, lane string) (schema.Lane, error) {
+func lastOfLane(ctx context.Context, nc *nats.Conn, r RunAddress, lane string) (schema.Lane, error) {
 	m, err := LastFromLeader(ctx, nc, r.Stream(), schema.Subject(r.Key, lane, r.Partitions))
 	if errors.Is(err, ErrNoMessage) {
 		return schema.Lane{}, nil

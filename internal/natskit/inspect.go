@@ -128,10 +128,10 @@ func (h *StreamHealth) judge(have, want, first *jetstream.StreamConfig) {
 	must.Replicas, must.MaxAge, must.MaxBytes, must.Duplicates = have.Replicas, have.MaxAge, have.MaxBytes, have.Duplicates
 	h.Wrong = differences(*have, must).Fields
 	odd := Change{}
-	odd.differs("replicas", have.Replicas, max(want.Replicas, first.Replicas))
+	odd.noteDifference("replicas", have.Replicas, max(want.Replicas, first.Replicas))
 	if h.Log && first.Name != "" {
-		odd.differs("window", have.MaxAge, first.MaxAge)
-		odd.differs("max bytes", have.MaxBytes, first.MaxBytes)
+		odd.noteDifference("window", have.MaxAge, first.MaxAge)
+		odd.noteDifference("max bytes", have.MaxBytes, first.MaxBytes)
 	}
 	h.Odd = odd.Fields
 }

@@ -84,7 +84,7 @@ func TestInspect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := testkit.NATS(t)
-			l, err := natskit.Declared(t.Context(), k.JS)
+			l, err := natskit.ReadLayout(t.Context(), k.JS)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestInspectReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := natskit.Declared(t.Context(), js)
+	l, err := natskit.ReadLayout(t.Context(), js)
 	if err != nil {
 		t.Fatal(err)
 	}

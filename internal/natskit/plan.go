@@ -20,7 +20,7 @@ type Change struct {
 // The Layout is what would be in force afterwards. It refuses what Declare refuses before it has done
 // anything; only the server can refuse the rest.
 func Plan(ctx context.Context, js jetstream.JetStream, l Layout) (Layout, []Change, error) {
-	have, err := Declared(ctx, js)
+	have, err := ReadLayout(ctx, js)
 	if err != nil && !errors.Is(err, ErrNotDeclared) {
 		return Layout{}, nil, err
 	}
@@ -29,7 +29,7 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Layout) (Layout, []Chan
 	}
 	var changes []Change
 	for _, want := range l.streams() {
-		c, err := planned(ctx, js, want.Name, func(have jetstream.StreamConfig) Change { return differences(have, want) })
+		c, err := planStream(ctx, js, want.Name, func(have jetstream.StreamConfig) Change { return differences(have, want) })
 		if err != nil {
 			return Layout{}, nil, err
 		}
@@ -37,10 +37,10 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Layout) (Layout, []Chan
 	}
 	for _, b := range l.buckets() {
 		name := bucketStream(b.Bucket)
-		c, err := planned(ctx, js, name, func(have jetstream.StreamConfig) Change {
+		c, err := planStream(ctx, js, name, func(have jetstream.StreamConfig) Change {
 			c := Change{Stream: name}
-			c.differs("replicas", have.Replicas, b.Replicas)
-			c.differs("kept for", have.MaxAge, b.TTL)
+			c.noteDifference("replicas", have.Replicas, b.Replicas)
+			c.noteDifference("kept for", have.MaxAge, b.TTL)
 			return c
 		})
 		if err != nil {
@@ -51,8 +51,8 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Layout) (Layout, []Chan
 	return l, changes, nil
 }
 
-// planned is what would be done to one stream, if anything.
-func planned(ctx context.Context, js jetstream.JetStream, name string, compare func(have jetstream.StreamConfig) Change) ([]Change, error) {
+// planStream is what would be done to one stream, if anything.
+func planStream(ctx context.Context, js jetstream.JetStream, name string, compare func(have jetstream.StreamConfig) Change) ([]Change, error) {
 	s, err := stream(ctx, js, name)
 	if errors.Is(err, ErrNotDeclared) {
 		return []Change{{Stream: name, New: true}}, nil
@@ -66,35 +66,35 @@ func planned(ctx context.Context, js jetstream.JetStream, name string, compare f
 	return nil, nil
 }
 
-// differs notes a field that is not as asked for.
-func (c *Change) differs(name string, from, to any) {
+// noteDifference notes a field that is not as asked for.
+func (c *Change) noteDifference(name string, from, to any) {
 	if from != to {
 		c.Fields = append(c.Fields, fmt.Sprintf("%s: %v → %v", name, from, to))
 	}
 }
 
-// bound is a limit of a stream; none is written in two ways.
-func bound(n int64) int64 { return max(n, 0) }
+// limitOf is a limit of a stream; none is written in two ways.
+func limitOf(n int64) int64 { return max(n, 0) }
 
 func differences(have, want jetstream.StreamConfig) Change {
 	c := Change{Stream: want.Name}
-	c.differs("replicas", have.Replicas, want.Replicas)
-	c.differs("window", have.MaxAge, want.MaxAge)
-	c.differs("max bytes", have.MaxBytes, want.MaxBytes)
-	c.differs("duplicate window", have.Duplicates, want.Duplicates)
-	c.differs("direct reads", have.AllowDirect, want.AllowDirect)
-	c.differs("retention", have.Retention, want.Retention)
-	c.differs("discard", have.Discard, want.Discard)
-	c.differs("storage", have.Storage, want.Storage)
-	c.differs("sealed", have.Sealed, want.Sealed)
-	c.differs("acknowledges", !have.NoAck, !want.NoAck)
-	c.differs("most messages", bound(have.MaxMsgs), bound(want.MaxMsgs))
-	c.differs("most messages of a subject", bound(have.MaxMsgsPerSubject), bound(want.MaxMsgsPerSubject))
-	c.differs("largest message", bound(int64(have.MaxMsgSize)), bound(int64(want.MaxMsgSize)))
-	c.differs("sources", have.Mirror != nil || len(have.Sources) > 0, false)
-	c.differs("partitions", have.Metadata[metaPartitions], want.Metadata[metaPartitions])
+	c.noteDifference("replicas", have.Replicas, want.Replicas)
+	c.noteDifference("window", have.MaxAge, want.MaxAge)
+	c.noteDifference("max bytes", have.MaxBytes, want.MaxBytes)
+	c.noteDifference("duplicate window", have.Duplicates, want.Duplicates)
+	c.noteDifference("direct reads", have.AllowDirect, want.AllowDirect)
+	c.noteDifference("retention", have.Retention, want.Retention)
+	c.noteDifference("discard", have.Discard, want.Discard)
+	c.noteDifference("storage", have.Storage, want.Storage)
+	c.noteDifference("sealed", have.Sealed, want.Sealed)
+	c.noteDifference("acknowledges", !have.NoAck, !want.NoAck)
+	c.noteDifference("most messages", limitOf(have.MaxMsgs), limitOf(want.MaxMsgs))
+	c.noteDifference("most messages of a subject", limitOf(have.MaxMsgsPerSubject), limitOf(want.MaxMsgsPerSubject))
+	c.noteDifference("largest message", limitOf(int64(have.MaxMsgSize)), limitOf(int64(want.MaxMsgSize)))
+	c.noteDifference("sources", have.Mirror != nil || len(have.Sources) > 0, false)
+	c.noteDifference("partitions", have.Metadata[metaPartitions], want.Metadata[metaPartitions])
 	if !slices.Equal(have.Subjects, want.Subjects) {
-		c.differs("subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects))
+		c.noteDifference("subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects))
 	}
 	var from, to jetstream.RePublish
 	if have.RePublish != nil {
@@ -103,6 +103,6 @@ func differences(have, want jetstream.StreamConfig) Change {
 	if want.RePublish != nil {
 		to = *want.RePublish
 	}
-	c.differs("live copies", from, to)
+	c.noteDifference("live copies", from, to)
 	return c
 }

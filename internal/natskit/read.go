@@ -178,7 +178,7 @@ func ReadBatch(ctx context.Context, nc *nats.Conn, stream string, req BatchReque
 		}
 		switch status := m.Header.Get("Status"); status {
 		case "":
-			msg, err := storedMsg(m)
+			msg, err := parseStored(m)
 			if err != nil {
 				return Page{}, fmt.Errorf("read batch of %s: %w", stream, err)
 			}
@@ -210,7 +210,8 @@ func next(ctx context.Context, msgs <-chan *nats.Msg, silence *time.Timer) (*nat
 	}
 }
 
-func storedMsg(m *nats.Msg) (Msg, error) {
+// parseStored returns a message that a stream has stored, with its position.
+func parseStored(m *nats.Msg) (Msg, error) {
 	seq, err := strconv.ParseUint(m.Header.Get(schema.HeaderPosition), 10, 64)
 	if err != nil {
 		return Msg{}, fmt.Errorf("message without its position: %w", err)

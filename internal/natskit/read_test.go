@@ -142,7 +142,7 @@ func TestDeclareKeepsWhatIsNotNamed(t *testing.T) {
 	if err := natskit.Declare(t.Context(), k.JS, natskit.Layout{}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := natskit.Declared(t.Context(), k.JS)
+	got, err := natskit.ReadLayout(t.Context(), k.JS)
 	want := natskit.Layout{Partitions: k.Partitions, Replicas: 1, MaxAge: 5 * time.Hour, MaxBytes: 1 << 30, BlobBytes: -1}
 	if err != nil || got != want {
 		t.Fatalf("%+v, want %+v, err %v", got, want, err)

@@ -61,16 +61,16 @@ func WriteUsers(w io.Writer) error {
 	b.WriteString("users = [\n")
 	for _, r := range Roles() {
 		fmt.Fprintf(&b, "  # %s\n  { user: %s, password: $NATS_%s_PASSWORD, permissions: {\n", r.Does, r.Name, strings.ToUpper(r.Name))
-		fmt.Fprintf(&b, "      publish: { allow: [\n          %s ] }\n", quoted(r.Publish))
-		fmt.Fprintf(&b, "      subscribe: { allow: [\n          %s ] } } }\n", quoted(r.Subscribe))
+		fmt.Fprintf(&b, "      publish: { allow: [\n          %s ] }\n", quoteSubjects(r.Publish))
+		fmt.Fprintf(&b, "      subscribe: { allow: [\n          %s ] } } }\n", quoteSubjects(r.Subscribe))
 	}
 	b.WriteString("]\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// quoted writes subjects as strings, three to a line.
-func quoted(subjects []string) string {
+// quoteSubjects writes subjects as strings, three to a line.
+func quoteSubjects(subjects []string) string {
 	var b strings.Builder
 	for i, s := range subjects {
 		switch {

@@ -76,7 +76,7 @@ var ErrNotDeclared = errors.New("it is not declared")
 // Declare creates the streams and the buckets, or adjusts those that exist. It refuses to change the
 // number of partitions: a run's packs would lie in two streams. Safe to call from many nodes.
 func Declare(ctx context.Context, js jetstream.JetStream, l Layout) error {
-	have, err := Declared(ctx, js)
+	have, err := ReadLayout(ctx, js)
 	if err != nil && !errors.Is(err, ErrNotDeclared) {
 		return err
 	}
@@ -191,12 +191,12 @@ func livePartition(p int) string {
 // Partitions reads how many partitions the log was declared with. It wraps ErrNotDeclared when
 // there is no log.
 func Partitions(ctx context.Context, js jetstream.JetStream) (int, error) {
-	l, err := Declared(ctx, js)
+	l, err := ReadLayout(ctx, js)
 	return l.Partitions, err
 }
 
-// Declared reads the layout of the log. It wraps ErrNotDeclared when there is no log.
-func Declared(ctx context.Context, js jetstream.JetStream) (Layout, error) {
+// ReadLayout reads the layout of the log. It wraps ErrNotDeclared when there is no log.
+func ReadLayout(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 	s, err := stream(ctx, js, StreamName(0))
 	if err != nil {
 		return Layout{}, fmt.Errorf("natskit: %w", err)
@@ -219,7 +219,7 @@ func Declared(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 // Whole is Declared, once all of the streams are there, and the buckets. It wraps ErrNotDeclared when one is not. A bucket
 // that lies in memory goes with a single server, and is made again by who opens it.
 func Whole(ctx context.Context, js jetstream.JetStream) (Layout, error) {
-	l, err := Declared(ctx, js)
+	l, err := ReadLayout(ctx, js)
 	if err != nil {
 		return Layout{}, err
 	}

@@ -71,11 +71,11 @@ func (w *Wire) wrap(c net.Conn, err error) (net.Conn, error) {
 	return &wired{Conn: c, of: w}, nil
 }
 
-// Answers has take called with messages to prefix and a name that have no headers, for the subscription to prefix+"*"
-// that the caller makes next. The goroutine that reads the connection calls it: it must not block, nor keep what it is
-// given. All others, and what comes by a connection with TLS, go to the subscription. It reports false when somebody else takes
-// answers, and goes on to.
-func (w *Wire) Answers(prefix string, take func(name, data []byte)) bool {
+// DivertAnswers has take called with messages to prefix and a name that have no headers, for the subscription
+// to prefix+"*" that the caller makes next. The goroutine that reads the connection calls it: it must not
+// block, nor keep what it is given. All others, and what comes by a connection with TLS, go to the
+// subscription. It reports false when another subscription takes answers, and goes on to.
+func (w *Wire) DivertAnswers(prefix string, take func(name, data []byte)) bool {
 	return w.answers.CompareAndSwap(nil, &interest{prefix: []byte(prefix), ask: []byte("SUB " + prefix + "*"),
 		take: func(name, _, data []byte) { take(name, data) }})
 }
@@ -156,7 +156,7 @@ func (c *wired) publish(subject, reply string, header, data []byte, patient bool
 	q = append(strconv.AppendInt(q, int64(len(header)), 10), ' ')
 	q = append(strconv.AppendInt(q, int64(len(header)+len(data)), 10), "\r\n"...)
 	c.queue = append(append(append(q, header...), data...), "\r\n"...)
-	if c.busy || patient && c.waits() {
+	if c.busy || patient && c.isWaiting() {
 		return
 	}
 	c.busy = true
@@ -167,15 +167,15 @@ func (c *wired) publish(subject, reply string, header, data []byte, patient bool
 	c.busy = false
 }
 
-// waits reports whether the queue will be written in a moment. It needs mu.
-func (c *wired) waits() bool {
+// isWaiting reports whether the queue will be written in a moment. It needs mu.
+func (c *wired) isWaiting() bool {
 	d := joining - time.Since(c.wrote)
 	switch {
 	case d <= 0:
 		return false
 	case c.joins:
 	case c.join == nil:
-		c.join = time.AfterFunc(d, c.joined)
+		c.join = time.AfterFunc(d, c.writeJoined)
 	default:
 		c.join.Reset(d)
 	}
@@ -183,8 +183,8 @@ func (c *wired) waits() bool {
 	return true
 }
 
-// joined writes what has been patient, unless somebody has come who was not.
-func (c *wired) joined() {
+// writeJoined writes what has been patient, unless a message has come that was not.
+func (c *wired) writeJoined() {
 	c.mu.Lock()
 	c.joins = false
 	busy := c.busy

@@ -35,7 +35,7 @@ func (b *bits) Read(p []byte) (int, error) {
 func through(t testing.TB, sent string, piece, room int) (passed string, taken []string) {
 	t.Helper()
 	w := new(Wire)
-	w.Answers("_IN.a.", func(name, data []byte) { taken = append(taken, string(name)+"="+string(data)) })
+	w.DivertAnswers("_IN.a.", func(name, data []byte) { taken = append(taken, string(name)+"="+string(data)) })
 	w.Copies("live.", func(name, header, data []byte) { taken = append(taken, fmt.Sprintf("%s=%s|%s", name, header, data)) })
 	c, err := w.wrap(&bits{rest: []byte(sent), n: piece}, nil)
 	if err != nil {
@@ -205,10 +205,10 @@ func TestWirePublishes(t *testing.T) {
 	defer nc.Close()
 	w := WireOf(nc)
 	answers := make(chan string, 1024)
-	if !w.Answers("_IN.w.", func(name, data []byte) { answers <- string(name) + "=" + string(data) }) {
+	if !w.DivertAnswers("_IN.w.", func(name, data []byte) { answers <- string(name) + "=" + string(data) }) {
 		t.Fatal("there is a taker")
 	}
-	if w.Answers("_IN.v.", nil) {
+	if w.DivertAnswers("_IN.v.", nil) {
 		t.Fatal("there are two takers")
 	}
 	if w.Ready() {

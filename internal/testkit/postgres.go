@@ -51,14 +51,14 @@ var shared struct {
 // where CI is set, and is skipped elsewhere. It is skipped with -short, too.
 func Postgres(t testing.TB) string {
 	t.Helper()
-	return sharedServer(t).Database(t)
+	return commonServer(t).Database(t)
 }
 
 // PostgresCopy is Postgres with a copy of what prepare makes of an empty database. Prepare runs once for a name in a
 // test process. It leaves no connection to the database.
 func PostgresCopy(t testing.TB, name string, prepare func(ctx context.Context, dsn string) error) string {
 	t.Helper()
-	s := sharedServer(t)
+	s := commonServer(t)
 	config, err := pgx.ParseConfig(s.modelDatabase(t, name, prepare))
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func CopyDatabase(t testing.TB, dsn string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sharedServer(t).create(t, " template "+config.Database)
+	return commonServer(t).create(t, " template "+config.Database)
 }
 
 // modelDatabase returns the DSN of the database that the copies of that name are made of.
@@ -95,7 +95,8 @@ func (s *PostgresServer) modelDatabase(t testing.TB, name string, prepare func(c
 	return s.models[name]
 }
 
-func sharedServer(t testing.TB) *PostgresServer {
+// commonServer returns the server that all tests of a process share.
+func commonServer(t testing.TB) *PostgresServer {
 	t.Helper()
 	skipShort(t)
 	shared.Lock()

@@ -89,7 +89,7 @@ func ExamineRuns(ctx context.Context, js jetstream.JetStream, log RefillLog, arc
 			var gap Gap
 			var found bool
 			if err == nil {
-				gap, found, err = examineRun(ctx, js, log, archive, natskit.Run{Key: key, Partitions: n})
+				gap, found, err = examineRun(ctx, js, log, archive, natskit.RunAddress{Key: key, Partitions: n})
 			}
 			if err != nil {
 				yield(Gap{}, fmt.Errorf("natsjs: examine %s: %w", key, err))
@@ -102,7 +102,7 @@ func ExamineRuns(ctx context.Context, js jetstream.JetStream, log RefillLog, arc
 	}
 }
 
-func examineRun(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive, run natskit.Run) (Gap, bool, error) {
+func examineRun(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive, run natskit.RunAddress) (Gap, bool, error) {
 	head, err := log.Head(ctx, run.Key, "")
 	if err != nil || !head.Exists() {
 		return Gap{}, false, err
@@ -122,7 +122,7 @@ func examineRun(ctx context.Context, js jetstream.JetStream, log RefillLog, arch
 }
 
 // firstBehind returns the first seq of the run's oldest pack in the log that ends after last, 0 when there is none.
-func firstBehind(ctx context.Context, js jetstream.JetStream, run natskit.Run, last schema.Seq) (schema.Seq, error) {
+func firstBehind(ctx context.Context, js jetstream.JetStream, run natskit.RunAddress, last schema.Seq) (schema.Seq, error) {
 	for m, err := range messagesOf(ctx, js.Conn(), run) {
 		if err != nil {
 			return 0, err

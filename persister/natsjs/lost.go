@@ -43,7 +43,7 @@ func FindLostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, st
 			continue
 		}
 		known[key] = true
-		loss, found, err := findLoss(ctx, js, archive, natskit.Run{Key: key, Partitions: partitions})
+		loss, found, err := findLoss(ctx, js, archive, natskit.RunAddress{Key: key, Partitions: partitions})
 		if err != nil {
 			return fail(err)
 		}
@@ -55,7 +55,7 @@ func FindLostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, st
 }
 
 // findLoss returns what is lost of one run. The second result is false when nothing is.
-func findLoss(ctx context.Context, js jetstream.JetStream, archive Heads, run natskit.Run) (persister.RunLoss, bool, error) {
+func findLoss(ctx context.Context, js jetstream.JetStream, archive Heads, run natskit.RunAddress) (persister.RunLoss, bool, error) {
 	stored, err := archive.Head(ctx, run.Key, "")
 	if err != nil {
 		return persister.RunLoss{}, false, err

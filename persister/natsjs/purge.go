@@ -51,8 +51,8 @@ func NewPurger(ctx context.Context, nc *nats.Conn, keys string) (*Purger, error)
 	return &Purger{nc: nc, js: js, blobs: blobs, partitions: n, bucket: keys}, nil
 }
 
-func (p *Purger) run(key schema.RunKey) natskit.Run {
-	return natskit.Run{Key: key, Partitions: p.partitions}
+func (p *Purger) run(key schema.RunKey) natskit.RunAddress {
+	return natskit.RunAddress{Key: key, Partitions: p.partitions}
 }
 
 // Head returns a run's head from the leader, the zero Head when the log has none.
@@ -96,7 +96,7 @@ func (p *Purger) Holding(ctx context.Context, keys []schema.RunKey) ([]schema.Ru
 			return nil, fmt.Errorf("natsjs: look for blobs of %d runs: %w", len(group), err)
 		}
 		for _, m := range page.Msgs {
-			if key, err := natskit.MarkedRun(m.Subject); err == nil && !have[key] {
+			if key, err := natskit.RunOfMark(m.Subject); err == nil && !have[key] {
 				have[key] = true
 				holding = append(holding, key)
 			}
@@ -174,7 +174,7 @@ func (p *Purger) RunsOf(ctx context.Context, tenant string) ([]string, error) {
 			}
 		}
 	}
-	marked, err := p.blobs.Marked(ctx, tenant)
+	marked, err := p.blobs.ListRuns(ctx, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: runs of %s with blobs: %w", tenant, err)
 	}
@@ -305,7 +305,7 @@ func (p *Purger) survey(ctx context.Context, key schema.RunKey, through schema.S
 }
 
 // messagesOf iterates over the messages of a run in the log, in order. It ends with the first error.
-func messagesOf(ctx context.Context, nc *nats.Conn, run natskit.Run) iter.Seq2[natskit.Msg, error] {
+func messagesOf(ctx context.Context, nc *nats.Conn, run natskit.RunAddress) iter.Seq2[natskit.Msg, error] {
 	return func(yield func(natskit.Msg, error) bool) {
 		for next := uint64(1); ; {
 			page, err := natskit.ReadBatch(ctx, nc, run.Stream(), natskit.BatchRequest{

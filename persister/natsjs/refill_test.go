@@ -88,7 +88,7 @@ func copyTree(t *testing.T, from, to string) {
 type appendTo struct{ js jetstream.JetStream }
 
 func (a appendTo) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
-	return natskit.ReadHead(ctx, a.js.Conn(), natskit.Run{Key: key, Partitions: 1}, lane)
+	return natskit.ReadHead(ctx, a.js.Conn(), natskit.RunAddress{Key: key, Partitions: 1}, lane)
 }
 
 func (a appendTo) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {

@@ -83,7 +83,7 @@ func (s *Store) Within(ctx context.Context, tenant string, fn func()) error {
 
 // Settled reports whether so many statements of a tenant have a connection or wait for one.
 func (s *Store) Settled(tenant string, statements int) bool {
-	_, waiting := s.conns.Held(tenant)
+	_, waiting := s.conns.CountHeld(tenant)
 	stat := s.pool.Stat()
 	return waiting+int(stat.AcquiredConns()) >= statements || stat.AcquiredConns() == stat.MaxConns()
 }

@@ -28,7 +28,7 @@ func TestReadsOfOneTenantHoldNoConnections(t *testing.T) {
 	}
 	<-began
 	for in := 0; in < readers; time.Sleep(time.Millisecond) { // until each has a connection or waits for one
-		_, waiting := s.readers.Held("acme")
+		_, waiting := s.readers.CountHeld("acme")
 		in = waiting + s.read.Stats().InUse + int(s.read.Stats().WaitCount)
 	}
 	within, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -75,8 +75,8 @@ func OpenWith(ctx context.Context, nc *nats.Conn, cfg Config) (*Log, error) {
 	return l, nil
 }
 
-func (l *Log) run(key schema.RunKey) natskit.Run {
-	return natskit.Run{Key: key, Partitions: l.partitions}
+func (l *Log) run(key schema.RunKey) natskit.RunAddress {
+	return natskit.RunAddress{Key: key, Partitions: l.partitions}
 }
 
 // Head reads from the leader.
@@ -198,7 +198,7 @@ func classify(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrMaxPayload): // a pack is within our own bounds
 		return fmt.Errorf("%w: %w: %w", producers.ErrUnavailable, producers.ErrSetup, err)
-	case natskit.Refused(err):
+	case natskit.IsRefused(err):
 		return fmt.Errorf("%w: %w", producers.ErrConflict, err)
 	case errors.As(err, &api):
 		if natskit.NoRoom(api) {
@@ -246,7 +246,7 @@ func (l *Log) Since(ctx context.Context, key schema.RunKey, after uint64) iter.S
 // since is one walk under way.
 type since struct {
 	l       *Log
-	run     natskit.Run
+	run     natskit.RunAddress
 	after   uint64
 	yield   func(schema.Pack, error) bool
 	stopped bool

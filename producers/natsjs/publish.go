@@ -200,7 +200,7 @@ func (a *acks) expect(o *outgoing) (id uint64, err error) {
 	}
 	if a.sub == nil {
 		prefix := a.nc.NewInbox() + "."
-		if a.wire = natskit.WireOf(a.nc); a.wire != nil && !a.wire.Answers(prefix, a.read) {
+		if a.wire = natskit.WireOf(a.nc); a.wire != nil && !a.wire.DivertAnswers(prefix, a.read) {
 			a.wire = nil
 		}
 		sub, err := a.nc.Subscribe(prefix+"*", a.receive)

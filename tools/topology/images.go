@@ -17,7 +17,7 @@ import (
 
 // service starts a service as its image does.
 func (t *topology) service(ctx context.Context, name string, s service) (*process, error) {
-	p, err := t.place(name, s)
+	p, err := t.makePlace(name, s)
 	if err != nil {
 		return nil, err
 	}
@@ -26,8 +26,8 @@ func (t *topology) service(ctx context.Context, name string, s service) (*proces
 		return nil, err
 	}
 	env := []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
-	for _, key := range sorted(s.Environment) {
-		value, err := p.mapped(s.Environment[key])
+	for _, key := range keysInOrder(s.Environment) {
+		value, err := p.mapText(s.Environment[key])
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func (p *place) globals() string {
 // postgres does what the image's entry point does on a fresh volume: a cluster, a server at a socket alone while the
 // database is made and the scripts run, then the one that is to stay.
 func (p *place) postgres(ctx context.Context, s service, env []string) (*exec.Cmd, error) {
-	data, err := p.mapped("/var/lib/postgresql/data")
+	data, err := p.mapText("/var/lib/postgresql/data")
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (p *place) postgres(ctx context.Context, s service, env []string) (*exec.Cm
 
 // prepare fills the volume. Meanwhile the health check must not pass: nothing answers at the port.
 func (p *place) prepare(ctx context.Context, s service, command func(string, ...string) *exec.Cmd, data, socket string, port int) error {
-	admin, err := p.mapped(s.Environment["POSTGRES_PASSWORD_FILE"])
+	admin, err := p.mapText(s.Environment["POSTGRES_PASSWORD_FILE"])
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ type place struct {
 	dirs []string // pairs: a path in the container, and the path that it is here
 }
 
-// place makes the folder of a service with its secrets and configurations in it.
-func (t *topology) place(name string, s service) (*place, error) {
+// makePlace makes the folder of a service with its secrets and configurations in it.
+func (t *topology) makePlace(name string, s service) (*place, error) {
 	p := &place{t: t, name: name, root: filepath.Join(t.dir, "roots", name)}
 	p.dirs = append(p.dirs, "/run/secrets/", filepath.Join(p.root, "run/secrets")+"/")
 	for _, v := range s.Volumes {
@@ -53,7 +53,7 @@ func (t *topology) place(name string, s service) (*place, error) {
 func (p *place) write(path, text string) error {
 	secret := strings.HasPrefix(path, "/run/secrets/")
 	path = filepath.Join(p.root, path)
-	mapped, err := p.mapped(text)
+	mapped, err := p.mapText(text)
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ var (
 	path    = regexp.MustCompile(`(^|[\s"'=:])(/[\w/.-]+)`)
 )
 
-// mapped maps the addresses and the paths in a text.
-func (p *place) mapped(text string) (string, error) {
+// mapText maps the addresses and the paths in a text.
+func (p *place) mapText(text string) (string, error) {
 	var errs []error
 	at := func(service, port string) string {
 		n, err := p.t.port(service, port)
@@ -110,7 +110,7 @@ func (p *place) mapped(text string) (string, error) {
 // all is mapped for several texts.
 func (p *place) all(texts []string) (out []string, err error) {
 	for _, text := range texts {
-		m, err := p.mapped(text)
+		m, err := p.mapText(text)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +130,7 @@ func (t *topology) port(service, port string) (int, error) {
 		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n)))
 		if err == nil {
 			ln.Close()
-			if t.taken(n) {
+			if t.isPortTaken(n) {
 				continue
 			}
 			t.ports[key] = n
@@ -140,7 +140,8 @@ func (t *topology) port(service, port string) (int, error) {
 	return 0, errors.New("no free port")
 }
 
-func (t *topology) taken(n int) bool {
+// isPortTaken reports whether a service has the port.
+func (t *topology) isPortTaken(n int) bool {
 	for _, p := range t.ports {
 		if p == n {
 			return true

@@ -49,7 +49,7 @@ func (t *topology) start(ctx context.Context) error {
 	}
 	for len(t.running) < len(t.file.Services) {
 		before := len(t.running)
-		for _, name := range sorted(t.file.Services) {
+		for _, name := range keysInOrder(t.file.Services) {
 			s := t.file.Services[name]
 			if t.running[name] != nil || !t.may(s) {
 				continue
@@ -75,7 +75,8 @@ func (t *topology) start(ctx context.Context) error {
 	return nil
 }
 
-func sorted[V any](m map[string]V) (names []string) {
+// keysInOrder returns the keys of m, sorted.
+func keysInOrder[V any](m map[string]V) (names []string) {
 	for name := range m {
 		names = append(names, name)
 	}
@@ -95,7 +96,7 @@ func (t *topology) may(s service) bool {
 
 // await waits for the conditions of a service.
 func (t *topology) await(ctx context.Context, s service) error {
-	for _, on := range sorted(s.DependsOn) {
+	for _, on := range keysInOrder(s.DependsOn) {
 		switch s.DependsOn[on].Condition {
 		case healthy:
 			if err := t.healthy(ctx, on); err != nil {
@@ -209,15 +210,15 @@ func (t *topology) launch(name string, cmd *exec.Cmd) (*process, error) {
 		p.mu.Lock()
 		stopped := p.stopped
 		p.mu.Unlock()
-		if !stopped && !t.completes(name) {
+		if !stopped && !t.isAwaited(name) {
 			t.ended <- fmt.Errorf("%s has ended: %v\n%s", name, p.err, p.output())
 		}
 	}()
 	return p, nil
 }
 
-// completes reports whether others wait for the service to end.
-func (t *topology) completes(name string) bool {
+// isAwaited reports whether others wait for the service to end.
+func (t *topology) isAwaited(name string) bool {
 	for _, s := range t.file.Services {
 		if s.DependsOn[name].Condition == completed {
 			return true

@@ -38,11 +38,11 @@ func TestRead(t *testing.T) {
 func TestMapped(t *testing.T) {
 	dir := t.TempDir()
 	top := &topology{dir: dir, ports: map[string]int{}, file: &file{Services: map[string]service{"db": {}, "edge": {}}}}
-	p, err := top.place("edge", service{Volumes: []string{"data:/var/data"}})
+	p, err := top.makePlace("edge", service{Volumes: []string{"data:/var/data"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := p.mapped("postgres://db:5432/x --data /var/data/a /var/database http://elsewhere:8080 0.0.0.0:8080\n  listen 8080;")
+	got, err := p.mapText("postgres://db:5432/x --data /var/data/a /var/database http://elsewhere:8080 0.0.0.0:8080\n  listen 8080;")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestMapped(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if _, err := top.place("edge", service{Volumes: []string{"data"}}); err == nil {
+	if _, err := top.makePlace("edge", service{Volumes: []string{"data"}}); err == nil {
 		t.Error("a volume without a path has a place")
 	}
 }

@@ -20,7 +20,7 @@ type Models struct{ *model.Set }
 func (m Models) Serves(created json.RawMessage) bool {
 	var s session
 	if json.Unmarshal(created, &s) != nil || len(s.Runtime.Workflow) == 0 {
-		return m.Set.Serves(created)
+		return m.Set.CanServe(created)
 	}
 	var w workflow
 	if json.Unmarshal(s.Runtime.Workflow, &w) != nil {

@@ -86,7 +86,7 @@ func TestArchiveCommands(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := needed((&BlobFlags{}).OpenBlobs()); err == nil {
+	if _, err := requireBlobs((&BlobFlags{}).OpenBlobs()); err == nil {
 		t.Error("no --blobs is taken")
 	}
 }

@@ -24,8 +24,8 @@ type Cmd struct {
 
 var errNoBlobs = errors.New("--blobs (or AGENTSTREAM_BLOBS) is required")
 
-// needed holds that --blobs was given.
-func needed(b *Blobs, err error) (*Blobs, error) {
+// requireBlobs returns an error unless --blobs was given.
+func requireBlobs(b *Blobs, err error) (*Blobs, error) {
 	if err == nil && b == nil {
 		err = errNoBlobs
 	}
@@ -43,7 +43,7 @@ type ListCmd struct {
 
 // Run lists.
 func (c *ListCmd) Run(ctx context.Context) error {
-	b, err := needed(c.open(blob.ExistingFolder)) // a misspelt folder is no empty archive
+	b, err := requireBlobs(c.open(blob.ExistingFolder)) // a misspelt folder is no empty archive
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ type VerifyCmd struct {
 
 // Run reads all objects, prints which are damaged, and fails when one is.
 func (c *VerifyCmd) Run(ctx context.Context) error {
-	b, err := needed(c.open(blob.ExistingFolder)) // a misspelt folder is no empty archive
+	b, err := requireBlobs(c.open(blob.ExistingFolder)) // a misspelt folder is no empty archive
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		what, err := verified(ctx, b, o.Name)
+		what, err := verifyObject(ctx, b, o.Name)
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -112,8 +112,8 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// verified reads an object, of a run's events or of a blob, and returns what it holds.
-func verified(ctx context.Context, b *Blobs, name string) (string, error) {
+// verifyObject reads an object, of a run's events or of a blob, and returns what it holds.
+func verifyObject(ctx context.Context, b *Blobs, name string) (string, error) {
 	if _, _, ref, err := blob.ParseLargeName(name); err == nil {
 		n, err := blob.VerifyLarge(ctx, b.ObjectStore, name)
 		return fmt.Sprintf("blob\t%d bytes\t%s", n, ref), err
@@ -133,7 +133,7 @@ type TablesFlags struct {
 
 // openArchiver opens tables and objects.
 func (f *TablesFlags) openArchiver(ctx context.Context, log *slog.Logger) (*blob.Archiver, blob.Tables, func(), error) {
-	b, err := needed(f.Beside(f.Data).OpenBlobs())
+	b, err := requireBlobs(f.Beside(f.Data).OpenBlobs())
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -53,7 +53,7 @@ func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	found := examined{Streams: []perjs.StreamReport{}, Gaps: []perjs.Gap{}, Wrong: []string{}, Lost: []string{}, Noted: []string{}}
-	if err := found.recorded(ctx, s.losses); err != nil {
+	if err := found.addLosses(ctx, s.losses); err != nil {
 		return err
 	}
 	found.servers(ctx, nc)
@@ -91,8 +91,8 @@ func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
 // most is how many lost ranges of runs are listed.
 const most = 1000
 
-// recorded adds what the tables record.
-func (e *examined) recorded(ctx context.Context, s Losses) error {
+// addLosses adds what the tables record.
+func (e *examined) addLosses(ctx context.Context, s Losses) error {
 	losses, err := s.Losses(ctx)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (e *examined) recorded(ctx context.Context, s Losses) error {
 // inspect adds what is wrong with the streams, and reports whether some of the log's are missing: then it cannot be
 // compared. The layout is that of the log, or what the tables know of it.
 func (e *examined) inspect(ctx context.Context, js jetstream.JetStream, stored perjs.Offsets) (missing bool, err error) {
-	l, err := natskit.Declared(ctx, js)
+	l, err := natskit.ReadLayout(ctx, js)
 	if errors.Is(err, natskit.ErrNotDeclared) {
 		offsets, err := stored.Offsets(ctx)
 		if err != nil {

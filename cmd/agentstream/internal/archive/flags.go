@@ -16,7 +16,7 @@ type StoreFlags struct {
 }
 
 // With opens the archive, calls do and closes the archive again. It neither creates nor migrates it.
-func (f *StoreFlags) With(ctx context.Context, log *slog.Logger, do func(*Store) error) error {
+func (f *StoreFlags) With(ctx context.Context, log *slog.Logger, do func(*CommandStore) error) error {
 	s, done, err := f.Open(ctx, log)
 	if err != nil {
 		return err
@@ -26,6 +26,6 @@ func (f *StoreFlags) With(ctx context.Context, log *slog.Logger, do func(*Store)
 }
 
 // Open opens the archive. It neither creates nor migrates it.
-func (f *StoreFlags) Open(ctx context.Context, log *slog.Logger) (*Store, func(), error) {
+func (f *StoreFlags) Open(ctx context.Context, log *slog.Logger) (*CommandStore, func(), error) {
 	return OpenStore(ctx, f.Postgres, f.Data, log)
 }

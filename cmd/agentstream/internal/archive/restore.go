@@ -22,7 +22,7 @@ type RestoreCmd struct {
 // Run restores, prints how far it is and what it has done, and fails when an object is damaged or events are lost. It may be
 // interrupted and run again.
 func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
-	b, err := needed(c.Beside(c.Data).open(blob.ExistingFolder)) // a misspelt folder is no empty archive
+	b, err := requireBlobs(c.Beside(c.Data).open(blob.ExistingFolder)) // a misspelt folder is no empty archive
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer done()
 	p := &progress{print: c.Notice, last: time.Now()}
-	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: s.Rows, Into: s.restore, Store: b.ObjectStore, Base: b.base, Logger: log, Restored: p.restored, Failed: p.failed})
+	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: s.Rows, Into: s.restore, Store: b.ObjectStore, Base: b.base, Logger: log, Restored: p.countRestored, Failed: p.reportFailure})
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 		err = s.restore.MarkRestored(ctx)
 	}
 	if err == nil {
-		err = found(ctx, s, b)
+		err = forgetFound(ctx, s, b)
 	}
 	if err != nil {
 		return err
@@ -59,8 +59,8 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return c.report(got, missing)
 }
 
-// found removes the records of events that the archive has again.
-func found(ctx context.Context, s *Store, b *Blobs) error {
+// forgetFound removes the records of events that the archive has again.
+func forgetFound(ctx context.Context, s *CommandStore, b *Blobs) error {
 	all, err := Join(s.Rows, b)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func found(ctx context.Context, s *Store, b *Blobs) error {
 }
 
 // rewrite writes the runs again whose objects do not exist.
-func (c *RestoreCmd) rewrite(ctx context.Context, s *Store, b *Blobs, runs []schema.RunKey, log *slog.Logger) error {
+func (c *RestoreCmd) rewrite(ctx context.Context, s *CommandStore, b *Blobs, runs []schema.RunKey, log *slog.Logger) error {
 	a, err := c.NewArchiver(s.Rows, s.ended, nil, b, blob.Hooks{}, log)
 	for _, key := range runs {
 		if err != nil {
@@ -118,7 +118,7 @@ func (c *RestoreCmd) report(got blob.Restored, missing blob.Missing) error {
 }
 
 // within iterates over the stored runs whose objects have names that begin with prefix.
-func within(ctx context.Context, s *Store, prefix string) iter.Seq2[schema.RunKey, error] {
+func within(ctx context.Context, s *CommandStore, prefix string) iter.Seq2[schema.RunKey, error] {
 	return func(yield func(schema.RunKey, error) bool) {
 		for key, err := range s.changes.RunsChangedSince(ctx, time.Unix(0, 0)) {
 			of := key.Tenant + "/"
@@ -149,7 +149,8 @@ type progress struct {
 	runs, events int
 }
 
-func (p *progress) restored(_ schema.RunKey, events int) {
+// countRestored counts a restored run, and prints the counts from time to time.
+func (p *progress) countRestored(_ schema.RunKey, events int) {
 	p.runs, p.events = p.runs+1, p.events+events
 	if time.Since(p.last) >= progressEvery {
 		p.last = time.Now()
@@ -157,7 +158,10 @@ func (p *progress) restored(_ schema.RunKey, events int) {
 	}
 }
 
-func (p *progress) failed(name string, err error) { p.print("BAD\t%s\t%v", printable(name), err) }
+// reportFailure prints an object that could not be restored.
+func (p *progress) reportFailure(name string, err error) {
+	p.print("BAD\t%s\t%v", printable(name), err)
+}
 
 // each prints now and then how many runs were looked at.
 func (p *progress) each(keys iter.Seq2[schema.RunKey, error]) iter.Seq2[schema.RunKey, error] {

@@ -22,8 +22,8 @@ import (
 	"agentstream/schema"
 )
 
-// Store is one store, by what commands need of it.
-type Store struct {
+// CommandStore is one store, by what commands need of it.
+type CommandStore struct {
 	Rows     Tables
 	ended    blob.Queue
 	Lists    RunLists
@@ -41,14 +41,14 @@ type Store struct {
 
 // OpenStore opens the archive that a command is to work on: that of a dev server, which may run, or
 // PostgreSQL. It is not created, and not migrated.
-func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*Store, func(), error) {
+func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*CommandStore, func(), error) {
 	switch {
 	case data != "":
 		s, err := openDevStore(ctx, filepath.Join(data, "archive.db"))
 		if err != nil {
 			return nil, nil, err
 		}
-		return &Store{s, s, s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
+		return &CommandStore{s, s, s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
 	case dsn != "":
 		s, err := postgres.Open(ctx, postgres.Config{DSN: dsn, Fresh: cli.FreshDSN(dsn), MaxConns: 3, Logger: log})
 		if err != nil {
@@ -58,7 +58,7 @@ func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*Store,
 			s.Close()
 			return nil, nil, err
 		}
-		return &Store{s, s, s, s, s, s, s, s, s, s, s, s, s}, s.Close, nil
+		return &CommandStore{s, s, s, s, s, s, s, s, s, s, s, s, s}, s.Close, nil
 	}
 	return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
 }

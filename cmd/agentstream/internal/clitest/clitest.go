@@ -16,8 +16,8 @@ import (
 	"agentstream/adapters/provider/providertest"
 )
 
-// Joined returns lines as one text, each ended by a line feed.
-func Joined(lines []string) string {
+// Join returns lines as one text, each ended by a line feed.
+func Join(lines []string) string {
 	if len(lines) == 0 {
 		return ""
 	}

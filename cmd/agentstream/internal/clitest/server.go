@@ -183,7 +183,7 @@ func (s *StandIn) export(w http.ResponseWriter, r *http.Request) {
 		through = len(lines)
 	}
 	w.Header().Set("Last-Seq", fmt.Sprint(through))
-	io.WriteString(w, Joined(lines[after:through]))
+	io.WriteString(w, Join(lines[after:through]))
 }
 
 func (s *StandIn) follow(w http.ResponseWriter, r *http.Request) {

@@ -18,15 +18,15 @@ const Hook = "__complete"
 //go:embed agentstream.*
 var scripts embed.FS
 
-// Cmd prints the script of a shell.
-type Cmd struct {
+// ScriptCmd prints the script of a shell.
+type ScriptCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish. bash: source <(agentstream completion bash)."`
 
 	cli.Streams `kong:"-"`
 }
 
 // Run prints the script.
-func (c *Cmd) Run() error {
+func (c *ScriptCmd) Run() error {
 	text, err := scripts.ReadFile("agentstream." + c.Shell)
 	if err != nil {
 		return err

@@ -22,8 +22,8 @@ type Cmd struct {
 	Drop  DropCmd  `cmd:"" help:"Remove dead letters for good."`
 }
 
-// Filter chooses dead letters.
-type Filter struct {
+// LetterFilter chooses dead letters.
+type LetterFilter struct {
 	Tenant string `help:"Only of this tenant; without it all, also those that name none." placeholder:"TENANT"`
 	Run    string `name:"run" help:"Only of this run." placeholder:"RUN"`
 	Reason string `help:"Only with this reason: bad_message, bad_event, refused, conflict." enum:",bad_message,bad_event,refused,conflict" default:"" placeholder:"REASON"`
@@ -32,9 +32,9 @@ type Filter struct {
 	Before string `help:"Only those set aside before." placeholder:"TIME"`
 }
 
-func (f *Filter) empty() bool { return *f == Filter{} }
+func (f *LetterFilter) empty() bool { return *f == LetterFilter{} }
 
-func (f *Filter) query(now time.Time) (q deadletter.Query, err error) {
+func (f *LetterFilter) query(now time.Time) (q deadletter.Query, err error) {
 	q = deadletter.Query{Tenant: f.Tenant, Run: f.Run, Reason: f.Reason, Stream: f.Stream}
 	if q.Since, err = cli.ParseSince("--since", f.Since, now); err != nil {
 		return q, err
@@ -123,7 +123,7 @@ func total(counts map[string]int) (n int, text string) {
 // DropCmd removes dead letters.
 type DropCmd struct {
 	archive.StoreFlags
-	Filter
+	LetterFilter
 	IDs  []string `arg:"" optional:"" name:"id" help:"Letters to remove; the first digits will do."`
 	All  bool     `help:"Remove all that the filters name; --reason must be one of them."`
 	Yes  bool     `help:"With --all: do it. Without, only their number is said."`
@@ -141,7 +141,7 @@ func (c *DropCmd) Run(ctx context.Context, log *slog.Logger) error {
 	case len(c.IDs) == 0 && (!c.All || c.Reason == ""):
 		return errors.New("name letters, or give --all with --reason: what is dropped is gone")
 	}
-	return c.With(ctx, log, func(store *archive.Store) error {
+	return c.With(ctx, log, func(store *archive.CommandStore) error {
 		s := store.Letters
 		if len(c.IDs) > 0 {
 			names, err := lettersNamed(ctx, s, c.IDs)
@@ -149,7 +149,7 @@ func (c *DropCmd) Run(ctx context.Context, log *slog.Logger) error {
 				return err
 			}
 			n, err := s.DropDeadLetters(ctx, names)
-			return c.dropped(n, err)
+			return c.printDropped(n, err)
 		}
 		counts, err := s.CountDeadLetters(ctx, q)
 		if err != nil {
@@ -163,8 +163,8 @@ func (c *DropCmd) Run(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// dropped prints how many are gone, also when err ended it.
-func (c *DropCmd) dropped(n int, err error) error {
+// printDropped prints how many are gone, also when err ended it.
+func (c *DropCmd) printDropped(n int, err error) error {
 	return errors.Join(err, c.Print(c.JSON, map[string]int{"dropped": n}, "dropped %d", n))
 }
 
@@ -173,7 +173,7 @@ func (c *DropCmd) dropAll(ctx context.Context, s archive.DeadLetters, q deadlett
 	for dropped := 0; ; {
 		page, err := s.FindDeadLetters(ctx, q)
 		if err != nil || len(page) == 0 {
-			return c.dropped(dropped, err)
+			return c.printDropped(dropped, err)
 		}
 		names := make([]string, len(page))
 		for i := range page {

@@ -18,7 +18,7 @@ import (
 // ListCmd lists dead letters.
 type ListCmd struct {
 	archive.StoreFlags
-	Filter
+	LetterFilter
 	Limit int  `help:"Most letters; 0 all." default:"20"`
 	JSON  bool `name:"json" help:"Print one JSON object per line, without bodies."`
 }
@@ -32,7 +32,7 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Limit < 0 {
 		return fmt.Errorf("--limit %d: want 0 or more", c.Limit)
 	}
-	return c.With(ctx, log, func(store *archive.Store) error {
+	return c.With(ctx, log, func(store *archive.CommandStore) error {
 		s := store.Letters
 		counts, err := s.CountDeadLetters(ctx, q)
 		if err != nil {

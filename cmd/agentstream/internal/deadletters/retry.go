@@ -17,7 +17,7 @@ import (
 // RetryCmd tries to store dead letters once more.
 type RetryCmd struct {
 	archive.StoreFlags
-	Filter
+	LetterFilter
 	IDs    []string `arg:"" optional:"" name:"id" help:"Letters to try; the first digits will do."`
 	All    bool     `help:"Try all letters."`
 	DryRun bool     `help:"Say what would come of it as far as that can be known; change nothing."`
@@ -44,7 +44,7 @@ func (c *RetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if ways != 1 {
 		return errors.New("want one of: ids, filters, --all")
 	}
-	return c.With(ctx, log, func(store *archive.Store) error {
+	return c.With(ctx, log, func(store *archive.CommandStore) error {
 		s := store.Letters
 		r := &retrying{cmd: c, store: s, meter: terminal.NewMeter(c.Stderr(), c.screen())}
 		err = c.walk(ctx, s, q, r)
@@ -168,7 +168,7 @@ func (r *retrying) foresee(ctx context.Context, page []deadletter.Stored) ([]dea
 		if len(rows) == 0 && len(bad) > 0 {
 			o.Became, o.Error = nil, bad[0].Detail
 		}
-		stored, err := storedAt(ctx, r.store, l)
+		stored, err := lineAt(ctx, r.store, l)
 		if err != nil {
 			return outcomes, err
 		}
@@ -186,8 +186,8 @@ func (r *retrying) progress() {
 	})
 }
 
-// storedAt returns the line that is stored at a letter's place; nil when there is none.
-func storedAt(ctx context.Context, s archive.DeadLetters, l *deadletter.Stored) ([]byte, error) {
+// lineAt returns the line that is stored at a letter's position; nil when there is none.
+func lineAt(ctx context.Context, s archive.DeadLetters, l *deadletter.Stored) ([]byte, error) {
 	if l.Seq == 0 || l.Key.Run == "" {
 		return nil, nil
 	}

@@ -21,8 +21,8 @@ import (
 	"agentstream/schema"
 )
 
-// Cmd writes runs out of the archive into files.
-type Cmd struct {
+// ExportCmd writes runs out of the archive into files.
+type ExportCmd struct {
 	cli.PostgresFlags
 	archive.BlobFlags
 	Data string `help:"Folder of a dev server, whose archive is read instead of PostgreSQL; it may run." type:"path" placeholder:"FOLDER"`
@@ -52,7 +52,7 @@ type Cmd struct {
 
 // Run exports until all is written. When ctx ends, what is whole stays, and that is an error: not
 // everything is there.
-func (c *Cmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *ExportCmd) Run(ctx context.Context, log *slog.Logger) error {
 	cfg, err := c.config(time.Now())
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (c *Cmd) Run(ctx context.Context, log *slog.Logger) error {
 	case errors.Is(err, syscall.EPIPE):
 		return nil // the reader of our output has seen enough
 	case err != nil && ctx.Err() != nil:
-		return c.interrupted(sum)
+		return c.interruptError(sum)
 	case errors.Is(err, export.ErrManifest) && !c.Resume:
 		return fmt.Errorf("%w; --resume goes on with it", err)
 	case err != nil:
@@ -95,7 +95,8 @@ func (c *Cmd) Run(ctx context.Context, log *slog.Logger) error {
 
 var errExportShort = errors.New("events that the archive should have are not there")
 
-func (c *Cmd) interrupted(sum export.Summary) error {
+// interruptError reports how much is whole after an interruption.
+func (c *ExportCmd) interruptError(sum export.Summary) error {
 	if sum.Files == 0 {
 		return errors.New("export: interrupted: no file is whole")
 	}
@@ -103,7 +104,7 @@ func (c *Cmd) interrupted(sum export.Summary) error {
 }
 
 // config turns the flags into a question; its errors name them.
-func (c *Cmd) config(now time.Time) (cfg export.Config, err error) {
+func (c *ExportCmd) config(now time.Time) (cfg export.Config, err error) {
 	if err := c.checkSelection(); err != nil {
 		return cfg, err
 	}
@@ -125,7 +126,7 @@ func (c *Cmd) config(now time.Time) (cfg export.Config, err error) {
 	return cfg, err
 }
 
-func (c *Cmd) checkSelection() error {
+func (c *ExportCmd) checkSelection() error {
 	if err := schema.ValidTenant(c.Tenant); err != nil {
 		return fmt.Errorf("--tenant: %w", err)
 	}
@@ -151,7 +152,7 @@ func (c *Cmd) checkSelection() error {
 var runStates = []schema.RunState{"planning", "awaiting_approval", "running", "paused", "redirecting", "done", "aborted", "error"}
 
 // target finds out what -o is. A name without one of the known endings is a folder.
-func (c *Cmd) target(cfg *export.Config) error {
+func (c *ExportCmd) target(cfg *export.Config) error {
 	format, compression := "", export.CompressNone
 	switch {
 	case strings.HasSuffix(c.Out, ".parquet"):
@@ -200,12 +201,12 @@ func (c *Cmd) target(cfg *export.Config) error {
 
 // open opens the archive for reading. It is not created, and not migrated: whoever asks for files does
 // not expect a database to change.
-func (c *Cmd) open(ctx context.Context, log *slog.Logger) (export.Source, func(), error) {
+func (c *ExportCmd) open(ctx context.Context, log *slog.Logger) (export.Source, func(), error) {
 	s, done, err := archive.OpenStore(ctx, c.Postgres, c.Data, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	source, err := c.joined(s)
+	source, err := c.joinObjects(s)
 	if err != nil {
 		done()
 	}
@@ -218,8 +219,8 @@ type exported struct {
 	archive.RunLists
 }
 
-// joined adds the objects to a store.
-func (c *Cmd) joined(s *archive.Store) (export.Source, error) {
+// joinObjects adds the objects to a store.
+func (c *ExportCmd) joinObjects(s *archive.CommandStore) (export.Source, error) {
 	b, err := c.Beside(c.Data).OpenBlobs()
 	if err != nil {
 		return nil, err
@@ -228,7 +229,7 @@ func (c *Cmd) joined(s *archive.Store) (export.Source, error) {
 	return exported{all, s.Lists}, err
 }
 
-func (c *Cmd) screen() terminal.Screen {
+func (c *ExportCmd) screen() terminal.Screen {
 	if c.Screen != nil {
 		return *c.Screen
 	}

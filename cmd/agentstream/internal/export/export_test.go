@@ -35,14 +35,14 @@ func keysOf(f archivetest.Filled, tenant string) []schema.RunKey {
 }
 
 // exportOf runs the command line.
-func exportOf(t *testing.T, f archivetest.Filled, change func(*Cmd), args ...string) (stdout, stderr string, err error) {
+func exportOf(t *testing.T, f archivetest.Filled, change func(*ExportCmd), args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return exportArgs(t, t.Context(), change, slices.Concat(f.Args, args)...)
 }
 
-func exportArgs(t *testing.T, ctx context.Context, change func(*Cmd), args ...string) (stdout, stderr string, err error) {
+func exportArgs(t *testing.T, ctx context.Context, change func(*ExportCmd), args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	var c Cmd
+	var c ExportCmd
 	parser, err := kong.New(&c)
 	if err != nil {
 		t.Fatal(err)
@@ -68,13 +68,13 @@ func TestExportJSONLIsTheReplay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all, hostile := "", schema.RunKey{Tenant: "acme", Run: "run_hostile"}
 			for _, k := range keysOf(f, "acme") {
-				all += clitest.Joined(f.Runs[k])
+				all += clitest.Join(f.Runs[k])
 			}
 			if f.Runs[hostile] == nil || !strings.Contains(all, `\u0000`) || !strings.Contains(all, `1e400`) {
 				t.Fatal("the scenarios are not hostile")
 			}
 			one, _, err := exportOf(t, f, nil, "--tenant", "acme", "-o", "-", hostile.Run)
-			if err != nil || one != clitest.Joined(f.Runs[hostile]) {
+			if err != nil || one != clitest.Join(f.Runs[hostile]) {
 				t.Errorf("one run on standard output: %v\n%s", err, one)
 			}
 			for _, ending := range []string{".jsonl", ".jsonl.gz", ".jsonl.zst"} {
@@ -94,7 +94,7 @@ func TestExportJSONLIsTheReplay(t *testing.T) {
 				}
 				ending := strings.TrimSuffix(".jsonl."+compression, ".none")
 				for _, k := range keysOf(f, "") {
-					if unzipped(t, filepath.Join(dir, k.Tenant, k.Run+ending)) != clitest.Joined(f.Runs[k]) {
+					if unzipped(t, filepath.Join(dir, k.Tenant, k.Run+ending)) != clitest.Join(f.Runs[k]) {
 						t.Errorf("%s: the file is not the run", k)
 					}
 				}
@@ -245,7 +245,7 @@ func TestExportResumes(t *testing.T) {
 			args := append([]string{"--tenant", "acme", "-o", dir}, form...)
 			for stopped, packs := 0, 1; ; packs += 1 + packs/3 {
 				ctx, cancel := context.WithCancel(t.Context())
-				stop := func(c *Cmd) {
+				stop := func(c *ExportCmd) {
 					c.archive = func(s export.Source) export.Source {
 						return &breaking{s, packs, func() error { cancel(); return nil }}
 					}
@@ -304,7 +304,7 @@ func checkFolder(t *testing.T, f archivetest.Filled, dir string, form []string) 
 			ending += ".gz"
 		}
 		for _, k := range keysOf(f, "acme") {
-			if unzipped(t, filepath.Join(dir, k.Tenant, k.Run+ending)) != clitest.Joined(f.Runs[k]) {
+			if unzipped(t, filepath.Join(dir, k.Tenant, k.Run+ending)) != clitest.Join(f.Runs[k]) {
 				t.Errorf("%s: the file is not the run", k)
 			}
 		}
@@ -338,7 +338,7 @@ func TestExportTakesUpWhatCameSince(t *testing.T) {
 			}
 		}
 		checkEvents(t, f, readTable[export.EventRow](t, table))
-		if unzipped(t, filepath.Join(lines, "acme", "run_long.jsonl")) != clitest.Joined(f.Runs[key]) {
+		if unzipped(t, filepath.Join(lines, "acme", "run_long.jsonl")) != clitest.Join(f.Runs[key]) {
 			t.Error("the file is not the run")
 		}
 	}
@@ -384,7 +384,7 @@ func TestExportKeepsToItsManifest(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, stderr, err := exportOf(t, f, nil, "-o", dir, "--resume")
-		if err != nil || !strings.Contains(stderr, "exported 1 runs") || unzipped(t, path) != clitest.Joined(f.Runs[schema.RunKey{Tenant: "default", Run: "r2"}]) {
+		if err != nil || !strings.Contains(stderr, "exported 1 runs") || unzipped(t, path) != clitest.Join(f.Runs[schema.RunKey{Tenant: "default", Run: "r2"}]) {
 			t.Errorf("a file was harmed: %v %s", err, stderr)
 		}
 	}
@@ -415,7 +415,7 @@ func TestExportKeepsToItsManifest(t *testing.T) {
 func TestExportTellsOfMissingEvents(t *testing.T) {
 	f := archivetest.SQLiteStore(t)
 	f.Add(t, schema.RunKey{Tenant: "default", Run: "r1"}, schematest.Named("long"))
-	short := func(c *Cmd) {
+	short := func(c *ExportCmd) {
 		c.archive = func(s export.Source) export.Source { return &cut{s} }
 	}
 	_, stderr, err := exportOf(t, f, short, "-o", filepath.Join(t.TempDir(), "r1.jsonl"))

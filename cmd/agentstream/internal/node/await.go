@@ -23,8 +23,8 @@ const (
 	awaitSay  = 10 * time.Second       // between two lines of the log
 )
 
-// migrates reports whether migrate, or servers that find each other, will mend the error.
-func migrates(err error) bool {
+// canMigrate reports whether migrate, or servers that find each other, will mend the error.
+func canMigrate(err error) bool {
 	return errors.Is(err, natskit.ErrNotDeclared) || natskit.Passing(err) || errors.Is(err, tables.ErrOlder)
 }
 
@@ -47,7 +47,7 @@ func (f *ListenFlags) OpenLog(ctx context.Context, js jetstream.JetStream, dsn s
 // ctx ends.
 func (f *ListenFlags) awaitMigrate(ctx context.Context, there func(context.Context) error, m *process.Metrics, log *slog.Logger) error {
 	err := there(ctx)
-	if err == nil || !migrates(err) {
+	if err == nil || !canMigrate(err) {
 		return err
 	}
 	var missing atomic.Pointer[error]
@@ -66,7 +66,7 @@ func (f *ListenFlags) awaitMigrate(ctx context.Context, there func(context.Conte
 				return nil
 			}
 			err := there(ctx)
-			if err == nil || !migrates(err) {
+			if err == nil || !canMigrate(err) {
 				return err
 			}
 			missing.Store(&err)

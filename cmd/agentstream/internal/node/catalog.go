@@ -55,7 +55,7 @@ func (c *catalog) Runs(ctx context.Context, tenant string, q schema.RunsQuery) (
 // that the log has.
 func (c *catalog) Parent(ctx context.Context, tenant, child string) (string, error) {
 	key := schema.RunKey{Tenant: tenant, Run: child}
-	if run, ok := c.known(key); ok {
+	if run, ok := c.lookUp(key); ok {
 		return run, nil
 	}
 	var away error
@@ -71,7 +71,7 @@ func (c *catalog) Parent(ctx context.Context, tenant, child string) (string, err
 		return "", fmt.Errorf("root of %s: %w: %w", key, fanout.ErrUnavailable, err)
 	}
 	defer slot.Release()
-	if run, ok := c.known(key); ok { // somebody else was searching for the same
+	if run, ok := c.lookUp(key); ok { // somebody else was searching for the same
 		return run, nil
 	}
 	run, err := c.stream(ctx, tenant, child)
@@ -88,7 +88,8 @@ func (c *catalog) Parent(ctx context.Context, tenant, child string) (string, err
 	return run, nil
 }
 
-func (c *catalog) known(key schema.RunKey) (string, bool) {
+// lookUp returns what a search has found of a child's id before.
+func (c *catalog) lookUp(key schema.RunKey) (string, bool) {
 	if run, ok := c.found.get(key); ok {
 		return run, true
 	}
@@ -101,18 +102,19 @@ type expiring struct {
 	ttl  time.Duration
 
 	mu      sync.Mutex
-	entries map[schema.RunKey]*fair.Kept[answer]
-	used    fair.Recent[answer]
+	entries map[schema.RunKey]*fair.Kept[foundRun]
+	used    fair.Recent[foundRun]
 }
 
-type answer struct {
+// foundRun is the run of a child's id, as a search has found it.
+type foundRun struct {
 	key   schema.RunKey
 	run   string
 	until time.Time
 }
 
 func newExpiring(most int, ttl time.Duration) *expiring {
-	return &expiring{most: most, ttl: ttl, entries: make(map[schema.RunKey]*fair.Kept[answer])}
+	return &expiring{most: most, ttl: ttl, entries: make(map[schema.RunKey]*fair.Kept[foundRun])}
 }
 
 func (e *expiring) get(key schema.RunKey) (string, bool) {
@@ -136,13 +138,13 @@ func (e *expiring) put(key schema.RunKey, run string) {
 	if at := e.entries[key]; at != nil {
 		e.drop(at)
 	}
-	e.entries[key] = e.used.Push(key.Tenant, 1, answer{key, run, time.Now().Add(e.ttl)})
+	e.entries[key] = e.used.Push(key.Tenant, 1, foundRun{key, run, time.Now().Add(e.ttl)})
 	if old, ok := e.used.Over(e.most); ok {
 		delete(e.entries, old.key)
 	}
 }
 
-func (e *expiring) drop(at *fair.Kept[answer]) {
+func (e *expiring) drop(at *fair.Kept[foundRun]) {
 	e.used.Remove(at)
 	delete(e.entries, at.Value.key)
 }

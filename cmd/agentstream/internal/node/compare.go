@@ -22,20 +22,21 @@ import (
 	"agentstream/schema"
 )
 
-// ComparedWith compares the log with what a store has of it.
-func ComparedWith(js jetstream.JetStream, store perjs.Offsets) pubjs.Compare {
+// CompareWith compares the log with what a store has of it.
+func CompareWith(js jetstream.JetStream, store perjs.Offsets) pubjs.Compare {
 	return func(ctx context.Context, partition int) (uint64, error) {
 		return perjs.Compare(ctx, js, store, partition)
 	}
 }
 
-// comparedWithAll compares the log with the tables, and the tables with the objects; nil when there are no tables.
-func comparedWithAll(js jetstream.JetStream, cfg *Config) pubjs.Compare {
+// compareWithAll compares the log with the tables, and the tables with the objects; nil when there are no
+// tables.
+func compareWithAll(js jetstream.JetStream, cfg *Config) pubjs.Compare {
 	if cfg.Offsets == nil {
 		return nil
 	}
 	u := &unrestored{runs: cfg.Stored, objects: cfg.Objects, log: cfg.Logger}
-	compare := ComparedWith(js, cfg.Offsets)
+	compare := CompareWith(js, cfg.Offsets)
 	return func(ctx context.Context, partition int) (uint64, error) {
 		if err := u.check(ctx); err != nil {
 			return 0, err
@@ -124,7 +125,7 @@ func NewRefill(ctx context.Context, js jetstream.JetStream, all *blob.Archive, r
 	if err != nil {
 		return nil, err
 	}
-	refilled := m.Refilled()
+	refilled := m.RefillCounter()
 	return perjs.NewRefill(js, perjs.RefillConfig{
 		Log: plain, Archive: archive.StoredRuns{Archive: all, Changes: runs}, Purger: purger, Logger: log,
 		Done:    func(_ schema.RunKey, from, through schema.Seq) { refilled.Add(float64(through - from + 1)) },

@@ -21,8 +21,8 @@ type guardedArchive struct {
 	marks forgetting
 }
 
-// Guarded returns the archive of those who write.
-func Guarded(a producers.Archive, marks forgetting) producers.Archive {
+// GuardArchive returns the archive of those who write.
+func GuardArchive(a producers.Archive, marks forgetting) producers.Archive {
 	return guardedArchive{a, marks}
 }
 

@@ -106,8 +106,8 @@ func (f *ListenFlags) host() (string, error) {
 	return host, nil
 }
 
-// Exposed reports whether others than this machine would be let in without a credential.
-func (f *ListenFlags) Exposed() bool {
+// IsExposed reports whether others than this machine would be let in without a credential.
+func (f *ListenFlags) IsExposed() bool {
 	host, err := f.host()
 	return err == nil && f.Open() && !Loopback(host)
 }

@@ -54,7 +54,7 @@ func (i *Inspector) look(ctx context.Context) []natskit.StreamHealth {
 	once, cancel := context.WithTimeout(context.WithoutCancel(ctx), inspectWait)
 	defer cancel()
 	i.streams, i.at = natskit.Inspect(once, i.js, i.layout), time.Now()
-	i.m.Streams(i.streams)
+	i.m.SetStreams(i.streams)
 	return i.streams
 }
 
@@ -179,7 +179,7 @@ func (i *Inspector) checkContents(ctx context.Context) error {
 	if err != nil {
 		return nil // the check of the archive tells
 	}
-	n := known(offsets)
+	n := countKnown(offsets)
 	i.m.EmptyLog(n > 0)
 	if n == 0 {
 		return nil
@@ -188,8 +188,8 @@ func (i *Inspector) checkContents(ctx context.Context) error {
 		"What was acknowledged and not stored is lost. Bring the data of NATS back, or run: %s; then: agentstream doctor", n, i.layout.Command())
 }
 
-// known counts the streams of which something is stored, or was stored before they were made again.
-func known(offsets []persister.StoredOffset) (n int) {
+// countKnown counts the streams of which something is stored, or was stored before they were made again.
+func countKnown(offsets []persister.StoredOffset) (n int) {
 	for _, o := range offsets {
 		if o.Position > 0 || o.Generation > 0 {
 			n++

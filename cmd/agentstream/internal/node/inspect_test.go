@@ -80,7 +80,7 @@ func TestInspector(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := testkit.NATS(t)
-			l, err := natskit.Declared(t.Context(), k.JS)
+			l, err := natskit.ReadLayout(t.Context(), k.JS)
 			if err != nil {
 				t.Fatal(err)
 			}

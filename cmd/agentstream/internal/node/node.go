@@ -134,7 +134,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 
 // openLog opens the log for writing and for reading. Readers get what is written here from the writer.
 func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) (err error) {
-	log := pubjs.Config{Compare: comparedWithAll(js, &cfg)}
+	log := pubjs.Config{Compare: compareWithAll(js, &cfg)}
 	if cfg.Alone {
 		if n.reader, err = fanjs.OpenAlone(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
@@ -173,7 +173,7 @@ func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	if cfg.Archive != nil { // a nil archive in an interface would not be nil
 		hub.Archive, app.Archive = cfg.Archive, cfg.Archive
 		if marks, ok := cfg.Runs.(forgetting); ok {
-			app.Archive = Guarded(cfg.Archive, marks)
+			app.Archive = GuardArchive(cfg.Archive, marks)
 		}
 	}
 	if cfg.Runs != nil {

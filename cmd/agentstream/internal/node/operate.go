@@ -80,7 +80,7 @@ func (o *operator) partitions() (out []edge.Partition) {
 func (o *operator) DeadLetters(ctx context.Context, tenant string, most int) ([]edge.DeadLetter, int, error) {
 	counts, err := o.letters.CountDeadLetters(ctx, deadletter.Query{Tenant: tenant})
 	if err != nil {
-		return nil, 0, denied(err)
+		return nil, 0, explainDenied(err)
 	}
 	all := 0
 	for _, n := range counts {
@@ -96,17 +96,18 @@ func (o *operator) DeadLetters(ctx context.Context, tenant string, most int) ([]
 	return out, all, err
 }
 
-func (o *operator) named(ctx context.Context, tenant, id string, bodies bool) ([]deadletter.Stored, error) {
+// findByID returns the dead letter of an id.
+func (o *operator) findByID(ctx context.Context, tenant, id string, bodies bool) ([]deadletter.Stored, error) {
 	found, err := o.letters.FindDeadLetters(ctx, deadletter.Query{Names: []string{id}, Tenant: tenant, Limit: 1, Bodies: bodies})
 	if errors.Is(err, deadletter.ErrName) {
 		return nil, nil
 	}
-	return found, denied(err)
+	return found, explainDenied(err)
 }
 
-// denied makes an error of the database that refuses its reader (migrate --grant-reader) one that says that this node has no
-// dead letters.
-func denied(err error) error {
+// explainDenied makes an error of the database that refuses its reader (migrate --grant-reader) one that says
+// that this node has no dead letters.
+func explainDenied(err error) error {
 	if postgres.IsDenied(err) {
 		return fmt.Errorf("%w: %w", edge.ErrNoRuns, err)
 	}
@@ -115,23 +116,23 @@ func denied(err error) error {
 
 // Retry decodes and stores a dead letter again.
 func (o *operator) Retry(ctx context.Context, tenant, id string) (stays string, found bool, err error) {
-	letters, err := o.named(ctx, tenant, id, true)
+	letters, err := o.findByID(ctx, tenant, id, true)
 	if err != nil || len(letters) == 0 {
 		return "", false, err
 	}
 	outcomes, err := deadletter.Redrive(ctx, o.letters, letters...)
 	if err != nil {
-		return "", true, denied(err)
+		return "", true, explainDenied(err)
 	}
 	return outcomes[0].Error, true, nil
 }
 
 // Drop removes a dead letter.
 func (o *operator) Drop(ctx context.Context, tenant, id string) (bool, error) {
-	letters, err := o.named(ctx, tenant, id, false)
+	letters, err := o.findByID(ctx, tenant, id, false)
 	if err != nil || len(letters) == 0 {
 		return false, err
 	}
 	n, err := o.letters.DropDeadLetters(ctx, []string{id})
-	return n > 0, denied(err)
+	return n > 0, explainDenied(err)
 }

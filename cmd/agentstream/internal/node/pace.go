@@ -123,7 +123,7 @@ func (p *paced) wait(ctx context.Context, tenant string, bytes int64) (err error
 	if d := now.Sub(began); d > paceSlack {
 		p.waited(d)
 	}
-	p.written(own, now, bytes)
+	p.countWritten(own, now, bytes)
 	return nil
 }
 
@@ -139,8 +139,9 @@ func halfOf(ctx context.Context, began time.Time) (context.Context, context.Canc
 	return ctx, func() {}
 }
 
-// written counts bytes, and sets when the tenant's next may begin: those that write now share what is left.
-func (p *paced) written(own *pace, now time.Time, bytes int64) {
+// countWritten counts bytes, and sets when the tenant's next may begin: those that write now share what is
+// left.
+func (p *paced) countWritten(own *pace, now time.Time, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	writing := int64(1)

@@ -106,7 +106,7 @@ func (r *Room) look() {
 	switch {
 	case errors.Is(err, natskit.ErrStuck):
 		r.say(err.Error())
-		r.begin()
+		r.restart()
 	case errors.Is(err, schema.ErrFull):
 		r.say(err.Error())
 	case err == nil:
@@ -116,8 +116,8 @@ func (r *Room) look() {
 	}
 }
 
-// begin begins the server anew if what it needs can be written. What stays broken is not tried in a hurry.
-func (r *Room) begin() {
+// restart starts the server again if what it needs can be written. What stays broken is not tried in a hurry.
+func (r *Room) restart() {
 	if time.Now().Before(r.notBefore) {
 		return
 	}

@@ -60,7 +60,7 @@ func (d *Door) Accept() (net.Conn, error) {
 		if err != nil {
 			if !errors.Is(err, net.ErrClosed) {
 				d.say("connections cannot be accepted", "err", err)
-				counted(d.failed)
+				callIf(d.failed)
 			}
 			return nil, err
 		}
@@ -68,12 +68,13 @@ func (d *Door) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		d.say("connections are refused: there are as many descriptors as clients may have", "most", d.most)
-		counted(d.refused)
+		callIf(d.refused)
 		d.refuse(c)
 	}
 }
 
-func counted(f func()) {
+// callIf calls f unless it is nil.
+func callIf(f func()) {
 	if f != nil {
 		f()
 	}

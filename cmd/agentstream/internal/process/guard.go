@@ -21,7 +21,7 @@ func Guard(next http.Handler, at net.Addr, names ...string) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case !servedAs(r.Host, local, names):
+		case !isServedName(r.Host, local, names):
 			http.Error(w, "this listener is not asked by this Host (--admin-host names others)", http.StatusForbidden)
 		case foreign(r):
 			http.Error(w, "a page of another origin asks nothing here", http.StatusForbidden)
@@ -34,8 +34,9 @@ func Guard(next http.Handler, at net.Addr, names ...string) http.Handler {
 // privateNames end names that nobody gets from public DNS.
 var privateNames = []string{".internal", ".local", ".localhost", ".svc"}
 
-// servedAs reports whether a Host is one of the listener's. HTTP/1.0, which no browser speaks, may have none.
-func servedAs(host string, local bool, names []string) bool {
+// isServedName reports whether a Host is one of the listener's. HTTP/1.0, which no browser speaks, may have
+// none.
+func isServedName(host string, local bool, names []string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}

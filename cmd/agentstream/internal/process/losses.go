@@ -78,8 +78,9 @@ func (l *losses) all() []string {
 	return all
 }
 
-// lostHook returns a hook that logs and counts what a writer knows to have been acknowledged and the log has lost.
-func (m *Metrics) lostHook(log *slog.Logger) func(key schema.RunKey, after, through schema.Seq) {
+// lossHook returns a hook that logs and counts what a writer knows to have been acknowledged and the log has
+// lost.
+func (m *Metrics) lossHook(log *slog.Logger) func(key schema.RunKey, after, through schema.Seq) {
 	return func(key schema.RunKey, after, through schema.Seq) {
 		log.Error("acknowledged events are neither in the log nor in the archive: they are lost",
 			"run", key.String(), "after", after, "through", through)
@@ -87,8 +88,8 @@ func (m *Metrics) lostHook(log *slog.Logger) func(key schema.RunKey, after, thro
 	}
 }
 
-// Refilled counts what is written back into the log.
-func (m *Metrics) Refilled() prometheus.Counter {
+// RefillCounter counts what is written back into the log.
+func (m *Metrics) RefillCounter() prometheus.Counter {
 	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_refilled_events_total",
 		Help: "Events that the log had lost and that were written back from the archive."})
 	m.Registry.MustRegister(c)

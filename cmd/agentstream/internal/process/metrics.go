@@ -149,34 +149,34 @@ func (m *Metrics) storage(r instruments) {
 // instruments makes instruments and registers them. Their names begin with the product's.
 type instruments struct{ *prometheus.Registry }
 
-// registered registers an instrument and returns it.
-func registered[C prometheus.Collector](r instruments, c C) C {
+// register registers an instrument and returns it.
+func register[C prometheus.Collector](r instruments, c C) C {
 	r.MustRegister(c)
 	return c
 }
 
 func (r instruments) counter(name, help string) prometheus.Counter {
-	return registered(r, prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}))
+	return register(r, prometheus.NewCounter(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}))
 }
 
 func (r instruments) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}, labels))
+	return register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentstream_" + name, Help: help}, labels))
 }
 
 func (r instruments) gauge(name, help string) prometheus.Gauge {
-	return registered(r, prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}))
+	return register(r, prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}))
 }
 
 func (r instruments) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	return registered(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}, labels))
+	return register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "agentstream_" + name, Help: help}, labels))
 }
 
 func (r instruments) seconds(name, help string) prometheus.Histogram {
-	return registered(r, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)}))
+	return register(r, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)}))
 }
 
 func (r instruments) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return registered(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: buckets}, labels))
+	return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: buckets}, labels))
 }
 
 // EdgeHooks returns what counts streams and requests.
@@ -222,7 +222,7 @@ func (m *Metrics) ProducerHooks(log *slog.Logger) producers.Hooks {
 		Conflict: m.conflicts.Inc,
 		Retry:    func(error) { m.retries.Inc() },
 		Fenced:   func(schema.RunKey) { m.fenced.Inc() },
-		Lost:     m.lostHook(log),
+		Lost:     m.lossHook(log),
 		Refused:  func(events int, _ error) { m.notStored.Add(float64(events)) },
 	}
 }
@@ -285,7 +285,7 @@ func (m *Metrics) lag(s persister.Status) {
 			g.DeleteLabelValues(s.Stream)
 		}
 	} else {
-		m.knownLag(s, set)
+		m.setLag(s, set)
 	}
 	active := 1.0
 	if s.Standby {
@@ -297,7 +297,8 @@ func (m *Metrics) lag(s persister.Status) {
 	m.lost.WithLabelValues(s.Stream) // 0 is an answer as well
 }
 
-func (m *Metrics) knownLag(s persister.Status, set func(*prometheus.GaugeVec, float64)) {
+// setLag sets the instruments of how far the archive lags.
+func (m *Metrics) setLag(s persister.Status, set func(*prometheus.GaugeVec, float64)) {
 	set(m.lagMessages, float64(s.Lag.Messages))
 	set(m.lagEvents, float64(s.LagEvents))
 	age := 0.0

@@ -24,8 +24,8 @@ func newStreamMetrics(r instruments) streamMetrics {
 	}
 }
 
-// Streams shows the streams. What is not known of a stream is absent.
-func (m *Metrics) Streams(streams []natskit.StreamHealth) {
+// SetStreams shows the streams. What is not known of a stream is absent.
+func (m *Metrics) SetStreams(streams []natskit.StreamHealth) {
 	s := &m.streamHealth
 	s.current.Reset() // servers may have been replaced
 	s.lag.Reset()

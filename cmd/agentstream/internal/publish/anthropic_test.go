@@ -64,18 +64,18 @@ func TestPublishAnthropicLifecycle(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files []string
-		cmd   Cmd
+		cmd   PublishCmd
 		want  []string
 	}{
-		{"new run", []string{good}, Cmd{RunID: "r1"}, []string{"running", "done"}},
-		{"two calls", []string{good, stream("msg_2", "bye", "end_turn")}, Cmd{RunID: "r1"}, []string{"running", "done"}},
-		{"minted run", []string{good}, Cmd{}, []string{"running", "done"}},
-		{"provider's error", []string{failed}, Cmd{RunID: "r1"}, []string{"running", "error: overloaded_error: Overloaded"}},
-		{"error, then tried again", []string{failed, good}, Cmd{RunID: "r1"}, []string{"running", "done"}},
-		{"cut", []string{good[:len(good)/2]}, Cmd{RunID: "r1"}, []string{"running", "error: stream_cut: the provider's stream ended before the message did"}},
-		{"nothing", []string{""}, Cmd{RunID: "r1"}, []string{"running", "error: the stream holds no message"}},
-		{"without", []string{good}, Cmd{RunID: "r1", NoLifecycle: true}, nil},
-		{"child", []string{good}, Cmd{RunID: "r1", Child: "c1"}, []string{"c1running", "c1done"}},
+		{"new run", []string{good}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
+		{"two calls", []string{good, stream("msg_2", "bye", "end_turn")}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
+		{"minted run", []string{good}, PublishCmd{}, []string{"running", "done"}},
+		{"provider's error", []string{failed}, PublishCmd{RunID: "r1"}, []string{"running", "error: overloaded_error: Overloaded"}},
+		{"error, then tried again", []string{failed, good}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
+		{"cut", []string{good[:len(good)/2]}, PublishCmd{RunID: "r1"}, []string{"running", "error: stream_cut: the provider's stream ended before the message did"}},
+		{"nothing", []string{""}, PublishCmd{RunID: "r1"}, []string{"running", "error: the stream holds no message"}},
+		{"without", []string{good}, PublishCmd{RunID: "r1", NoLifecycle: true}, nil},
+		{"child", []string{good}, PublishCmd{RunID: "r1", Child: "c1"}, []string{"c1running", "c1done"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := clitest.NewStandIn(t)
@@ -111,7 +111,7 @@ func TestPublishAnthropicIntoExistingRun(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	file := clitest.WriteFile(t, "a.sse", stream("msg_1", "hello", "end_turn"))
 	for range 2 {
-		if _, stderr, err := publish(t, s, Cmd{RunID: "r1", Format: "anthropic", Files: []string{file}}); err != nil {
+		if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Format: "anthropic", Files: []string{file}}); err != nil {
 			t.Fatalf("%v\n%s", err, stderr)
 		}
 	}
@@ -122,7 +122,7 @@ func TestPublishAnthropicIntoExistingRun(t *testing.T) {
 
 func TestPublishAnthropicWithoutLifecycleMintsHere(t *testing.T) {
 	s := clitest.NewStandIn(t)
-	stdout, _, err := publish(t, s, Cmd{Format: "anthropic", NoLifecycle: true, Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
+	stdout, _, err := publish(t, s, PublishCmd{Format: "anthropic", NoLifecycle: true, Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
 	if err != nil || s.Minted != 0 {
 		t.Fatalf("%v, %d runs minted by the server", err, s.Minted)
 	}
@@ -139,11 +139,11 @@ func TestPublishAnthropicInterrupted(t *testing.T) {
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cmd := Cmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Format: "anthropic", Streams: cli.Streams{In: r, Out: io.Discard, Err: io.Discard}}
+	cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Format: "anthropic", Streams: cli.Streams{In: r, Out: io.Discard, Err: io.Discard}}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Run(ctx) }()
 	go io.WriteString(w, strings.Split(stream("m", "hello", "end_turn"), "event: content_block_stop")[0])
-	clitest.WaitFor(t, func() bool { return strings.Contains(clitest.Joined(s.Lines("r1")), `"text":"hello"`) })
+	clitest.WaitFor(t, func() bool { return strings.Contains(clitest.Join(s.Lines("r1")), `"text":"hello"`) })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
@@ -155,7 +155,7 @@ func TestPublishAnthropicInterrupted(t *testing.T) {
 
 func TestPublishAnthropicSaysThatItHasNoTimes(t *testing.T) {
 	s := clitest.NewStandIn(t)
-	_, stderr, err := publish(t, s, Cmd{RunID: "r1", Format: "anthropic", Pace: "original", Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
+	_, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Format: "anthropic", Pace: "original", Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
 	if err != nil || !strings.Contains(stderr, "--pace original has no effect") {
 		t.Errorf("%v, stderr %q", err, stderr)
 	}
@@ -174,7 +174,7 @@ func TestPublishAnthropicRecordings(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := clitest.NewStandIn(t)
-			if _, stderr, err := publish(t, s, Cmd{RunID: "r1", Format: "anthropic", Files: []string{file}}); err != nil {
+			if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Format: "anthropic", Files: []string{file}}); err != nil {
 				t.Fatalf("%v\n%s", err, stderr)
 			}
 			var fold schema.Fold
@@ -239,7 +239,7 @@ func TestPublishAnthropicInterruptedBeforeTheFirstAnswer(t *testing.T) {
 	}))
 	defer server.Close()
 	begun, _, _ := strings.Cut(stream("m", "hello", "end_turn"), "event: message_stop") // the end could be in the first request, too
-	cmd := Cmd{ServerFlags: cli.ServerFlags{Server: server.URL}, RunID: "r1", Format: "anthropic",
+	cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: server.URL}, RunID: "r1", Format: "anthropic",
 		Streams: cli.Streams{In: io.MultiReader(strings.NewReader(begun), until{ctx}), Out: io.Discard, Err: io.Discard}}
 	if err := cmd.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)

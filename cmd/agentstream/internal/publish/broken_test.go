@@ -40,7 +40,7 @@ func nativeRun(t *testing.T) []byte {
 	t.Helper()
 	s := clitest.NewStandIn(t)
 	in := strings.NewReader(stream("msg_1", strings.Repeat("hello ", 20), "tool_use") + stream("msg_2", "bye", "end_turn"))
-	if _, stderr, err := publish(t, s, Cmd{RunID: "r1", Streams: cli.Streams{In: in}}); err != nil {
+	if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Streams: cli.Streams{In: in}}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	var b bytes.Buffer
@@ -110,14 +110,14 @@ func cutAnywhere(t *testing.T, name, file string) {
 		t.Fatal(err)
 	}
 	s := clitest.NewStandIn(t)
-	if _, stderr, err := publish(t, s, Cmd{RunID: "whole", Format: name, Files: []string{file}}); err != nil {
+	if _, stderr, err := publish(t, s, PublishCmd{RunID: "whole", Format: name, Files: []string{file}}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	whole := foldOf(t, s.Lines("whole"))
 	rng := rand.New(rand.NewPCG(uint64(len(data)), 9))
 	for i := range 50 {
 		at, run := rng.IntN(len(data)), fmt.Sprintf("cut_%d", i)
-		_, _, err := publish(t, s, Cmd{RunID: run, Format: name, Streams: cli.Streams{In: bytes.NewReader(data[:at])}})
+		_, _, err := publish(t, s, PublishCmd{RunID: run, Format: name, Streams: cli.Streams{In: bytes.NewReader(data[:at])}})
 		lines := s.Lines(run)
 		got := foldOf(t, lines)
 		for _, kind := range []string{"text", "reasoning"} {
@@ -152,15 +152,15 @@ func TestPublishEndsWhatABrokenFileBegan(t *testing.T) {
 	rest := strings.Join(strings.Split(broken, "\n")[1:], "\n")
 	for _, c := range []struct {
 		name, in string
-		cmd      Cmd
+		cmd      PublishCmd
 		want     []string
 	}{
-		{"begun by the file", broken, Cmd{RunID: "r1"}, []string{"running", "error: the file cannot be read: line 4: unexpected EOF"}},
-		{"begun by the server", rest, Cmd{}, []string{"running", "error: the file cannot be read: line 3: unexpected EOF"}},
-		{"begun by others", rest, Cmd{RunID: "r1"}, nil},
-		{"not to be ended", broken, Cmd{RunID: "r1", NoLifecycle: true}, []string{"running"}},
-		{"ended", strings.Replace(broken, "running", "done", 1), Cmd{RunID: "r1"}, []string{"done"}},
-		{"child", broken, Cmd{RunID: "r1", Child: "c1"}, []string{"c1running", "c1error: the file cannot be read: line 4: unexpected EOF"}},
+		{"begun by the file", broken, PublishCmd{RunID: "r1"}, []string{"running", "error: the file cannot be read: line 4: unexpected EOF"}},
+		{"begun by the server", rest, PublishCmd{}, []string{"running", "error: the file cannot be read: line 3: unexpected EOF"}},
+		{"begun by others", rest, PublishCmd{RunID: "r1"}, nil},
+		{"not to be ended", broken, PublishCmd{RunID: "r1", NoLifecycle: true}, []string{"running"}},
+		{"ended", strings.Replace(broken, "running", "done", 1), PublishCmd{RunID: "r1"}, []string{"done"}},
+		{"child", broken, PublishCmd{RunID: "r1", Child: "c1"}, []string{"c1running", "c1error: the file cannot be read: line 4: unexpected EOF"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := clitest.NewStandIn(t)
@@ -176,7 +176,7 @@ func TestPublishEndsWhatABrokenFileBegan(t *testing.T) {
 			if got := states(t, s.Lines(run)); !slices.Equal(got, c.want) {
 				t.Errorf("states %q, want %q", got, c.want)
 			}
-			all := clitest.Joined(s.Lines(run))
+			all := clitest.Join(s.Lines(run))
 			if ended := len(c.want) == 2; strings.Contains(all, `"message.end"`) != ended || ended && !strings.Contains(all, `"text":"half"}]`) {
 				t.Errorf("%s", all)
 			}
@@ -189,7 +189,7 @@ func TestPublishGoesOnAfterABrokenCall(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	good := stream("msg_1", "hello", "end_turn")
 	cut := clitest.WriteFile(t, "cut.sse", good[:len(good)/2])
-	stdout, _, err := publish(t, s, Cmd{RunID: "r1", Files: []string{cut, clitest.WriteFile(t, "good.sse", good)}})
+	stdout, _, err := publish(t, s, PublishCmd{RunID: "r1", Files: []string{cut, clitest.WriteFile(t, "good.sse", good)}})
 	if err == nil || !strings.Contains(err.Error(), cut+": stream_cut") || stdout != "" {
 		t.Errorf("%v, %s", err, stdout)
 	}
@@ -198,7 +198,7 @@ func TestPublishGoesOnAfterABrokenCall(t *testing.T) {
 	}
 	// What the provider itself said to have failed is a recording as good as any.
 	failed := strings.Split(good, "event: content_block_stop")[0] + "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n"
-	if _, _, err := publish(t, s, Cmd{RunID: "r2", Streams: cli.Streams{In: strings.NewReader(failed)}}); err != nil {
+	if _, _, err := publish(t, s, PublishCmd{RunID: "r2", Streams: cli.Streams{In: strings.NewReader(failed)}}); err != nil {
 		t.Error(err)
 	}
 	if got := states(t, s.Lines("r2")); !slices.Equal(got, []string{"running", "error: overloaded_error"}) {
@@ -212,7 +212,7 @@ func TestPublishSteps(t *testing.T) {
 	call := strings.Replace(stream("msg_1", "hello", "tool_use"), `"content_block":{"type":"text","text":""}`, `"content_block":{"type":"tool_use","id":"t1","name":"n","input":{}}`, 1)
 	files := []string{clitest.WriteFile(t, "1", call), clitest.WriteFile(t, "2", stream("msg_2", "bye", "end_turn"))}
 	for range 2 {
-		if _, _, err := publish(t, s, Cmd{RunID: "r1", Files: files}); err != nil {
+		if _, _, err := publish(t, s, PublishCmd{RunID: "r1", Files: files}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -246,13 +246,13 @@ func TestPublishEndsTheRunWhenItCannotGoOn(t *testing.T) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := publish(t, s, Cmd{RunID: "r1", Streams: cli.Streams{In: r}})
+		_, _, err := publish(t, s, PublishCmd{RunID: "r1", Streams: cli.Streams{In: r}})
 		done <- err
 	}()
 	all := stream("msg_1", "hello", "end_turn")
 	head, rest, _ := strings.Cut(all, "event: content_block_stop")
 	io.WriteString(w, head)
-	clitest.WaitFor(t, func() bool { return strings.Contains(clitest.Joined(s.Lines("r1")), "hello") })
+	clitest.WaitFor(t, func() bool { return strings.Contains(clitest.Join(s.Lines("r1")), "hello") })
 	refuse.Store(true)
 	io.WriteString(w, "event: content_block_stop"+rest)
 	w.Close()

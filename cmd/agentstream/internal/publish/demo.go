@@ -71,7 +71,7 @@ func (c *DemoCmd) play(ctx context.Context, cl *agentstream.Client, id string, m
 		"run=%s\n  console  %s\n  watch    curl -N %s", id, links[0], links[1]); err != nil {
 		return err
 	}
-	p := &publishing{cmd: &Cmd{}, client: cl, meter: meter, runID: id, minted: true, key: "demo-" + id + "-"}
+	p := &publishing{cmd: &PublishCmd{}, client: cl, meter: meter, runID: id, minted: true, key: "demo-" + id + "-"}
 	p.took(created.Receipt, 1)
 	return p.run(ctx, func(ctx context.Context, out emit) error {
 		ctx, stop := context.WithCancelCause(ctx)

@@ -34,14 +34,14 @@ func formats() []*format {
 	return []*format{
 		{name: "native", native: true, times: true, read: nativeEvents},
 		{name: transcript.LangGraph, native: true, times: true, read: graphEvents},
-		{name: "anthropic", read: calls(anthropic.NewDecoder)},
-		{name: "openai-chat", read: calls(openai.NewChatDecoder)},
-		{name: "openai-responses", read: calls(openai.NewResponsesDecoder)},
-		{name: "gemini", read: calls(gemini.NewDecoder)},
-		{name: transcript.SWEAgent, read: imported(transcript.SWEAgent)},
-		{name: transcript.OpenHands, times: true, read: imported(transcript.OpenHands)},
-		{name: transcript.GeminiCLI, read: imported(transcript.GeminiCLI)},
-		{name: transcript.ClaudeCode, times: true, read: imported(transcript.ClaudeCode)},
+		{name: "anthropic", read: callReader(anthropic.NewDecoder)},
+		{name: "openai-chat", read: callReader(openai.NewChatDecoder)},
+		{name: "openai-responses", read: callReader(openai.NewResponsesDecoder)},
+		{name: "gemini", read: callReader(gemini.NewDecoder)},
+		{name: transcript.SWEAgent, read: transcriptReader(transcript.SWEAgent)},
+		{name: transcript.OpenHands, times: true, read: transcriptReader(transcript.OpenHands)},
+		{name: transcript.GeminiCLI, read: transcriptReader(transcript.GeminiCLI)},
+		{name: transcript.ClaudeCode, times: true, read: transcriptReader(transcript.ClaudeCode)},
 	}
 }
 
@@ -54,12 +54,12 @@ func formatNamed(name string) *format {
 	return nil
 }
 
-// calls reads recorded answers of a model's provider.
-func calls(newDecoder func(provider.Config) *provider.Decoder) func(context.Context, *publishing, *opened, emit) error {
+// callReader returns what reads recorded answers of a model's provider.
+func callReader(newDecoder func(provider.Config) *provider.Decoder) func(context.Context, *publishing, *opened, emit) error {
 	return func(ctx context.Context, p *publishing, in *opened, out emit) error {
 		var went provider.Outcome
 		kind := "text-only"
-		err := p.recorded(ctx, in, provider.Decode(in, newDecoder(provider.Config{ChildID: p.cmd.Child})), func(e *schema.Event) error {
+		err := p.emitRecording(ctx, in, provider.Decode(in, newDecoder(provider.Config{ChildID: p.cmd.Child})), func(e *schema.Event) error {
 			went.See(e)
 			if e.Type == schema.TypeToolStart {
 				kind = "tool-roundtrip"
@@ -67,7 +67,7 @@ func calls(newDecoder func(provider.Config) *provider.Decoder) func(context.Cont
 			return out(itemOf(e, in.name))
 		})
 		p.state, p.reason = went.End()
-		p.damaged(in, went.Damage())
+		p.noteDamage(in, went.Damage())
 		if n := went.Kept(); n > 0 {
 			p.meter.Notice("%s: %d events that the catalogue has no place for, or that cannot be read, are kept under custom.*", in.name, n)
 		}
@@ -88,16 +88,16 @@ func (p *publishing) step(kind string, out emit) error {
 	return out(itemOf(&schema.Event{Type: schema.TypeStepBoundary, ChildID: p.cmd.Child, Payload: json.RawMessage(payload)}, ""))
 }
 
-// damaged notes that a recording is not whole; "" is that it is.
-func (p *publishing) damaged(in *opened, why string) {
+// noteDamage notes that a recording is not whole; "" is that it is.
+func (p *publishing) noteDamage(in *opened, why string) {
 	if why != "" && p.damage == nil {
 		p.damage = &badInput{in.name, 0, errors.New(why)}
 	}
 }
 
-// imported reads a transcript. It names itself how the run went; where it begins and ends is for us to
-// say, for there may be more files.
-func imported(name string) func(context.Context, *publishing, *opened, emit) error {
+// transcriptReader returns what reads a transcript. A transcript says itself how the run went; where it begins
+// and ends is for us to say, for there may be more files.
+func transcriptReader(name string) func(context.Context, *publishing, *opened, emit) error {
 	return func(ctx context.Context, p *publishing, in *opened, out emit) error {
 		cfg := transcript.Config{RunID: p.runID, ChildID: p.cmd.Child, Lifecycle: true}
 		if cfg.ChildID != "" {
@@ -105,7 +105,7 @@ func imported(name string) func(context.Context, *publishing, *opened, emit) err
 		}
 		p.state, p.reason = "", ""
 		begun := false
-		err := p.recorded(ctx, in, transcript.Decode(name, in, cfg), func(e *schema.Event) error {
+		err := p.emitRecording(ctx, in, transcript.Decode(name, in, cfg), func(e *schema.Event) error {
 			if e.Type != schema.TypeRunLifecycle || e.ChildID != p.cmd.Child {
 				return out(itemOf(e, in.name))
 			}
@@ -133,14 +133,14 @@ func imported(name string) func(context.Context, *publishing, *opened, emit) err
 		case strings.Contains(p.reason, "while the conversation is "): // agents are killed; the file is whole
 			p.meter.Notice("%s: %s", in.name, p.reason)
 		default:
-			p.damaged(in, p.reason)
+			p.noteDamage(in, p.reason)
 		}
 		return err
 	}
 }
 
-// recorded hands on the events of a recording.
-func (p *publishing) recorded(ctx context.Context, in *opened, events iter.Seq2[schema.Event, error], out func(*schema.Event) error) error {
+// emitRecording hands on the events of a recording.
+func (p *publishing) emitRecording(ctx context.Context, in *opened, events iter.Seq2[schema.Event, error], out func(*schema.Event) error) error {
 	for e, err := range events {
 		if err != nil {
 			if ctx.Err() != nil {

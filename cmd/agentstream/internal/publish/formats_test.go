@@ -26,7 +26,7 @@ func TestEveryFormatIsOffered(t *testing.T) {
 			t.Errorf("%s is not complete", f.name)
 		}
 	}
-	field, _ := reflect.TypeFor[Cmd]().FieldByName("Format")
+	field, _ := reflect.TypeFor[PublishCmd]().FieldByName("Format")
 	if got := strings.Split(field.Tag.Get("enum"), ","); !slices.Equal(got, want) {
 		t.Errorf("--format takes %v, the table has %v", got, want)
 	}
@@ -110,7 +110,7 @@ func TestPublishPackedFiles(t *testing.T) {
 		data := packedWith(t, how, plain)
 		for _, in := range []string{"file", "stdin"} {
 			s := clitest.NewStandIn(t)
-			cmd := Cmd{RunID: "r1"}
+			cmd := PublishCmd{RunID: "r1"}
 			if in == "file" {
 				cmd.Files = []string{clitest.WriteFile(t, "in", string(data))}
 			} else {
@@ -123,7 +123,7 @@ func TestPublishPackedFiles(t *testing.T) {
 		}
 		s := clitest.NewStandIn(t)
 		file := clitest.WriteFile(t, "cut", string(data[:len(data)-5]))
-		_, _, err := publish(t, s, Cmd{RunID: "r1", Format: "native", Files: []string{file}})
+		_, _, err := publish(t, s, PublishCmd{RunID: "r1", Format: "native", Files: []string{file}})
 		if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), how) {
 			t.Errorf("%s, cut: %v", how, err)
 		}
@@ -133,7 +133,7 @@ func TestPublishPackedFiles(t *testing.T) {
 func TestPublishSaysWhatItRecognised(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	file := clitest.WriteFile(t, "in", stream("msg_1", "hi", "end_turn"))
-	_, stderr, err := publish(t, s, Cmd{RunID: "r1", Files: []string{file, file}})
+	_, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Files: []string{file, file}})
 	if err != nil || strings.Count(stderr, file+": anthropic, server-sent events\n") != 2 {
 		t.Errorf("%v: %s", err, stderr)
 	}
@@ -147,18 +147,18 @@ func TestPublishSaysWhatItRecognised(t *testing.T) {
 func TestPublishUnrecognised(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	good, bad := clitest.WriteFile(t, "good", clitest.Text("a")), clitest.WriteFile(t, "bad", "<html>")
-	_, _, err := publish(t, s, Cmd{Files: []string{good, bad}})
+	_, _, err := publish(t, s, PublishCmd{Files: []string{good, bad}})
 	if err == nil || !strings.Contains(err.Error(), bad+": cannot tell what it holds; --format says it: it begins with \"<html>\"") || len(s.Log()) != 0 {
 		t.Errorf("%v, %d requests", err, len(s.Log()))
 	}
 	recording := clitest.WriteFile(t, "recording", stream("msg_1", "hi", "end_turn"))
-	if _, _, err = publish(t, s, Cmd{Files: []string{good, recording}}); err == nil || !strings.Contains(err.Error(), "do not make one run") || len(s.Log()) != 0 {
+	if _, _, err = publish(t, s, PublishCmd{Files: []string{good, recording}}); err == nil || !strings.Contains(err.Error(), "do not make one run") || len(s.Log()) != 0 {
 		t.Errorf("%v, %d requests", err, len(s.Log()))
 	}
-	if _, _, err = publish(t, s, Cmd{Format: "nonsense", Files: []string{good}}); err == nil || len(s.Log()) != 0 {
+	if _, _, err = publish(t, s, PublishCmd{Format: "nonsense", Files: []string{good}}); err == nil || len(s.Log()) != 0 {
 		t.Errorf("a format that does not exist: %v", err)
 	}
-	_, stderr, err := publish(t, s, Cmd{Streams: cli.Streams{In: strings.NewReader("<html>")}})
+	_, stderr, err := publish(t, s, PublishCmd{Streams: cli.Streams{In: strings.NewReader("<html>")}})
 	if err == nil || !strings.Contains(stderr, "run run_minted_1") {
 		t.Errorf("%v, %s", err, stderr)
 	}
@@ -177,7 +177,7 @@ func TestPublishListWithoutEnd(t *testing.T) {
 		{"[" + clitest.Text("a") + "]]", "KAI-STREAM-PROTO-0001"},
 	} {
 		s := clitest.NewStandIn(t)
-		_, _, err := publish(t, s, Cmd{RunID: "r1", Format: "native", Files: []string{clitest.WriteFile(t, "in", c.in)}})
+		_, _, err := publish(t, s, PublishCmd{RunID: "r1", Format: "native", Files: []string{clitest.WriteFile(t, "in", c.in)}})
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.want)) {
 			t.Errorf("%s: %v", c.in, err)
 		}
@@ -186,7 +186,7 @@ func TestPublishListWithoutEnd(t *testing.T) {
 		}
 	}
 	s := clitest.NewStandIn(t)
-	if _, _, err := publish(t, s, Cmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", "["+clitest.Text("a")+"]\n\n ")}}); err != nil {
+	if _, _, err := publish(t, s, PublishCmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", "["+clitest.Text("a")+"]\n\n ")}}); err != nil {
 		t.Error(err)
 	}
 }

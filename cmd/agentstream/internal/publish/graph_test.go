@@ -37,7 +37,7 @@ func typesOf(t *testing.T, lines []string) (types []string) {
 func TestPublishGraph(t *testing.T) {
 	for _, noLifecycle := range []bool{false, true} {
 		s := clitest.NewStandIn(t)
-		_, stderr, err := publish(t, s, Cmd{RunID: "thread_1", NoLifecycle: noLifecycle, Streams: cli.Streams{In: strings.NewReader(graphRun(""))}})
+		_, stderr, err := publish(t, s, PublishCmd{RunID: "thread_1", NoLifecycle: noLifecycle, Streams: cli.Streams{In: strings.NewReader(graphRun(""))}})
 		if err != nil || !strings.Contains(stderr, "langgraph, JSON lines") {
 			t.Fatalf("%v\n%s", err, stderr)
 		}
@@ -49,7 +49,7 @@ func TestPublishGraph(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
-	if _, _, err := publish(t, clitest.NewStandIn(t), Cmd{RunID: "thread_1", Child: "c1", Streams: cli.Streams{In: strings.NewReader(graphRun(""))}}); err == nil || !strings.Contains(err.Error(), "--child") {
+	if _, _, err := publish(t, clitest.NewStandIn(t), PublishCmd{RunID: "thread_1", Child: "c1", Streams: cli.Streams{In: strings.NewReader(graphRun(""))}}); err == nil || !strings.Contains(err.Error(), "--child") {
 		t.Error(err)
 	}
 }
@@ -58,7 +58,7 @@ func TestPublishGraph(t *testing.T) {
 func TestPublishGraphWithBadLines(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	file := clitest.WriteFile(t, "events", graphRun("{\"method\":\n"+graphLine("custom", `{"name":"n"}`)+"7\n"))
-	_, stderr, err := publish(t, s, Cmd{RunID: "thread_1", Format: "langgraph", Files: []string{file}})
+	_, stderr, err := publish(t, s, PublishCmd{RunID: "thread_1", Format: "langgraph", Files: []string{file}})
 	if err == nil || !strings.Contains(err.Error(), file+":2: KAI-STREAM-PROTO-0001") || !strings.Contains(err.Error(), "invalid JSON") || !strings.Contains(stderr, file+":4: ") {
 		t.Errorf("%v\n%s", err, stderr)
 	}
@@ -74,7 +74,7 @@ func TestPublishGraphAsItComes(t *testing.T) {
 	r, w := io.Pipe()
 	done := make(chan error)
 	go func() {
-		_, _, err := publish(t, s, Cmd{RunID: "thread_1", Streams: cli.Streams{In: r}})
+		_, _, err := publish(t, s, PublishCmd{RunID: "thread_1", Streams: cli.Streams{In: r}})
 		done <- err
 	}()
 	for i, line := range strings.SplitAfter(graphRun(""), "\n")[:3] {

@@ -19,7 +19,7 @@ import (
 // within events are not touched.
 func nativeEvents(ctx context.Context, p *publishing, in *opened, out emit) error {
 	lines := &lineReader{r: bufio.NewReader(in)}
-	array, err := lines.beginsArray()
+	array, err := lines.isArray()
 	if err != nil {
 		return &badInput{in.name, 0, err}
 	}
@@ -51,7 +51,7 @@ func nativeEvents(ctx context.Context, p *publishing, in *opened, out emit) erro
 		}
 		end := dec.InputOffset()
 		it := item{file: in.name, row: lines.line(end - int64(len(raw)))}
-		lines.done(end)
+		lines.forget(end)
 		if it.line, it.at, err = p.prepare(raw); err != nil {
 			return &badInput{in.name, it.row, err}
 		}
@@ -150,8 +150,8 @@ type lineReader struct {
 	starts []int64 // offsets of the first byte that is no space, for each line that has one
 }
 
-// beginsArray looks at the first byte that is no space, and passes over a byte order mark.
-func (l *lineReader) beginsArray() (bool, error) {
+// isArray looks at the first byte that is no space, and passes over a byte order mark.
+func (l *lineReader) isArray() (bool, error) {
 	if b, _ := l.r.Peek(3); string(b) == "\xef\xbb\xbf" {
 		l.r.Discard(3)
 	}
@@ -212,8 +212,8 @@ func (l *lineReader) next(offset int64) int {
 	return l.line(offset)
 }
 
-// done forgets lines before an offset.
-func (l *lineReader) done(offset int64) {
+// forget forgets lines before an offset.
+func (l *lineReader) forget(offset int64) {
 	for len(l.starts) > 0 && l.starts[0] < offset {
 		l.starts = l.starts[1:]
 	}

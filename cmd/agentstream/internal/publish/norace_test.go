@@ -31,7 +31,7 @@ func TestPublishHoldsLittle(t *testing.T) {
 			var stored int
 			server := newDiscard(t, &stored)
 			stop, peak := watchHeap()
-			cmd := Cmd{ServerFlags: cli.ServerFlags{Server: server}, RunID: "r1", Streams: cli.Streams{In: in, Out: io.Discard, Err: io.Discard}}
+			cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: server}, RunID: "r1", Streams: cli.Streams{In: in, Out: io.Discard, Err: io.Discard}}
 			err := cmd.Run(t.Context())
 			stop()
 			if grown := <-peak; err != nil || stored < size*9/10 || grown > 36<<20 {
@@ -63,7 +63,7 @@ func TestPublishErrorsNameFileLineAndCode(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := clitest.NewStandIn(t)
 			bad := clitest.WriteFile(t, "bad.ndjson", c.content)
-			_, _, err := publish(t, s, Cmd{RunID: "r1", Files: []string{good, bad}})
+			_, _, err := publish(t, s, PublishCmd{RunID: "r1", Files: []string{good, bad}})
 			if err == nil {
 				t.Fatal("no error")
 			}

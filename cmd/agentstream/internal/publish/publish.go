@@ -12,8 +12,8 @@ import (
 	"agentstream/schema"
 )
 
-// Cmd sends files, or what arrives on standard input, into a run.
-type Cmd struct {
+// PublishCmd sends files, or what arrives on standard input, into a run.
+type PublishCmd struct {
 	cli.ServerFlags
 	RunID       string        `name:"run" help:"Run to publish into. Without it the server begins a new one and its id is printed." placeholder:"ID"`
 	Format      string        `help:"What the files hold: native events, protocol events of LangGraph (langgraph), recorded model calls, one per file, or transcripts of agents. auto finds it out from each file's first bytes, and where they do not tell, from its name." enum:"auto,native,langgraph,anthropic,openai-chat,openai-responses,gemini,swe-agent,openhands,gemini-cli,claude-code" default:"auto"`
@@ -32,7 +32,7 @@ type Cmd struct {
 // Run publishes all files and prints one line: run, numbers, time. Every batch is sent under an
 // idempotency key, so that what a lost answer makes it send again is stored once. When it fails,
 // what was acknowledged stays stored, the error names up to where, and a run that was begun here is ended.
-func (c *Cmd) Run(ctx context.Context) error {
+func (c *PublishCmd) Run(ctx context.Context) error {
 	inputs, err := c.check()
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *Cmd) Run(ctx context.Context) error {
 }
 
 // check looks at everything that can be wrong before the first byte is sent.
-func (c *Cmd) check() ([]input, error) {
+func (c *PublishCmd) check() ([]input, error) {
 	var kind *format
 	if c.Format != "" && c.Format != "auto" { // "": a struct that kong has not filled
 		if kind = formatNamed(c.Format); kind == nil {
@@ -84,7 +84,7 @@ func (c *Cmd) check() ([]input, error) {
 }
 
 // files looks at the names on the command line.
-func (c *Cmd) files(kind *format) ([]input, error) {
+func (c *PublishCmd) files(kind *format) ([]input, error) {
 	files := c.Files
 	if len(files) == 0 {
 		files = []string{"-"}
@@ -116,7 +116,7 @@ func (c *Cmd) files(kind *format) ([]input, error) {
 	return inputs, nil
 }
 
-func (c *Cmd) screen() terminal.Screen {
+func (c *PublishCmd) screen() terminal.Screen {
 	if c.Screen != nil {
 		return *c.Screen
 	}

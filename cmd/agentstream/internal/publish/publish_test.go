@@ -21,7 +21,7 @@ import (
 )
 
 // publish runs the command against the stand-in.
-func publish(t *testing.T, s *clitest.StandIn, cmd Cmd) (stdout, stderr string, err error) {
+func publish(t *testing.T, s *clitest.StandIn, cmd PublishCmd) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Server, cmd.Out, cmd.Err = s.URL, &out, &errs
@@ -61,7 +61,7 @@ func TestPublishNativeForms(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := clitest.NewStandIn(t)
-			stdout, stderr, err := publish(t, s, Cmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", c.content)}})
+			stdout, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", c.content)}})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, stderr)
 			}
@@ -78,7 +78,7 @@ func TestPublishNativeForms(t *testing.T) {
 func TestPublishPrettyPrintedEvents(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	in := "{\n  \"type\": \"text.delta\",\n  \"payload\": {\n    \"text\": \"a\\n b\"\n  }\n}\n" + clitest.Text("c")
-	if _, stderr, err := publish(t, s, Cmd{RunID: "r1", Streams: cli.Streams{In: strings.NewReader(in)}}); err != nil {
+	if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Streams: cli.Streams{In: strings.NewReader(in)}}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	if got := payloads(t, s.Lines("r1")); !slices.Equal(got, []string{`text.delta{"text":"a\n b"}`, `text.delta{"text":"c"}`}) {
@@ -96,7 +96,7 @@ func TestPublishBatches(t *testing.T) {
 		in.WriteString(big + "\n")
 	}
 	s := clitest.NewStandIn(t)
-	stdout, stderr, err := publish(t, s, Cmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", in.String())}})
+	stdout, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", in.String())}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
@@ -140,7 +140,7 @@ func TestPublishIsExactlyOnceWhenAnswersAreLost(t *testing.T) {
 		}
 		return false
 	}
-	_, stderr, err := publish(t, s, Cmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", in.String())}})
+	_, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", in.String())}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
@@ -162,25 +162,25 @@ func TestPublishChecksBeforeSending(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	file := clitest.WriteFile(t, "in", clitest.Text("a"))
 	for _, c := range []struct {
-		cmd  Cmd
+		cmd  PublishCmd
 		want string
 	}{
-		{Cmd{RunID: "a.b", Files: []string{file}}, "--run"},
-		{Cmd{RunID: "r1", Child: "*", Files: []string{file}}, "--child"},
-		{Cmd{RunID: "r1", Child: "r1", Files: []string{file}}, "--child"},
-		{Cmd{RunID: "r1", Files: []string{file, "no-such-file"}}, "no-such-file"},
-		{Cmd{RunID: "r1", Files: []string{t.TempDir()}}, "is a directory"},
-		{Cmd{RunID: "r1", Files: []string{"-", "-"}}, "only once"},
-		{Cmd{RunID: "r1", MaxGap: -1, Files: []string{file}}, "--max-gap"},
-		{Cmd{ServerFlags: cli.ServerFlags{TokenFile: "no-such-token"}, RunID: "r1", Files: []string{file}}, "--token-file"},
-		{Cmd{ServerFlags: cli.ServerFlags{Token: "a\nb"}, RunID: "r1", Files: []string{file}}, "--token"},
+		{PublishCmd{RunID: "a.b", Files: []string{file}}, "--run"},
+		{PublishCmd{RunID: "r1", Child: "*", Files: []string{file}}, "--child"},
+		{PublishCmd{RunID: "r1", Child: "r1", Files: []string{file}}, "--child"},
+		{PublishCmd{RunID: "r1", Files: []string{file, "no-such-file"}}, "no-such-file"},
+		{PublishCmd{RunID: "r1", Files: []string{t.TempDir()}}, "is a directory"},
+		{PublishCmd{RunID: "r1", Files: []string{"-", "-"}}, "only once"},
+		{PublishCmd{RunID: "r1", MaxGap: -1, Files: []string{file}}, "--max-gap"},
+		{PublishCmd{ServerFlags: cli.ServerFlags{TokenFile: "no-such-token"}, RunID: "r1", Files: []string{file}}, "--token-file"},
+		{PublishCmd{ServerFlags: cli.ServerFlags{Token: "a\nb"}, RunID: "r1", Files: []string{file}}, "--token"},
 	} {
 		if _, _, err := publish(t, s, c.cmd); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error %v, want one that names %s", c.cmd, err, c.want)
 		}
 	}
 	for _, server := range []string{"", "localhost:8080", "ftp://x", "http://", "http://u:p@x", "http://x?a=b", "http://x#f"} {
-		cmd := Cmd{ServerFlags: cli.ServerFlags{Server: server}, RunID: "r1", Files: []string{file}, Streams: cli.Streams{Err: io.Discard}}
+		cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: server}, RunID: "r1", Files: []string{file}, Streams: cli.Streams{Err: io.Discard}}
 		if err := cmd.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--server") {
 			t.Errorf("server %q: error %v", server, err)
 		}
@@ -194,7 +194,7 @@ func TestPublishMintsRunAndAuthenticates(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	s.Token = "sesame"
 	token := clitest.WriteFile(t, "token", "sesame\n")
-	stdout, stderr, err := publish(t, s, Cmd{ServerFlags: cli.ServerFlags{TokenFile: token}, Streams: cli.Streams{In: strings.NewReader(clitest.Text("a"))}})
+	stdout, stderr, err := publish(t, s, PublishCmd{ServerFlags: cli.ServerFlags{TokenFile: token}, Streams: cli.Streams{In: strings.NewReader(clitest.Text("a"))}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
@@ -204,7 +204,7 @@ func TestPublishMintsRunAndAuthenticates(t *testing.T) {
 	if strings.Contains(stdout+stderr, "sesame") {
 		t.Error("the token is printed")
 	}
-	_, _, err = publish(t, s, Cmd{RunID: "r1", Streams: cli.Streams{In: strings.NewReader(clitest.Text("a"))}})
+	_, _, err = publish(t, s, PublishCmd{RunID: "r1", Streams: cli.Streams{In: strings.NewReader(clitest.Text("a"))}})
 	if err == nil || !strings.Contains(err.Error(), "UNAUTHORIZED") || !strings.Contains(err.Error(), "nothing was stored") {
 		t.Errorf("without token: %v", err)
 	}
@@ -216,7 +216,7 @@ func TestPublishMintsRunAndAuthenticates(t *testing.T) {
 func TestPublishNamesChild(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	in := clitest.Text("a") + "\n" + `{"child_id":null,"type":"text.delta","payload":{"text":"b"}}` + "\n" + `{"child_id":"c2","type":"text.delta","payload":{"text":"c"}}`
-	if _, stderr, err := publish(t, s, Cmd{RunID: "r1", Child: "c1", Streams: cli.Streams{In: strings.NewReader(in)}}); err != nil {
+	if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Child: "c1", Streams: cli.Streams{In: strings.NewReader(in)}}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	var got []string
@@ -235,7 +235,7 @@ func TestPublishSendsLiveInputAtOnce(t *testing.T) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := publish(t, s, Cmd{RunID: "r1", Streams: cli.Streams{In: r}})
+		_, _, err := publish(t, s, PublishCmd{RunID: "r1", Streams: cli.Streams{In: r}})
 		done <- err
 	}()
 	for i := 1; i <= 3; i++ {
@@ -253,7 +253,7 @@ func TestPublishStopsWhenAsked(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := Cmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Pace: "none", Streams: cli.Streams{In: r, Out: io.Discard, Err: io.Discard}}
+	cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Pace: "none", Streams: cli.Streams{In: r, Out: io.Discard, Err: io.Discard}}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Run(ctx) }()
 	for i := 1; i <= 2; i++ { // the second is sent when the first is answered
@@ -269,10 +269,10 @@ func TestPublishStopsWhenAsked(t *testing.T) {
 func TestPublishKeepsOriginalPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := func(ms int) time.Time { return time.UnixMilli(1_700_000_000_000 + int64(ms)) }
-		p := &publishing{cmd: &Cmd{Pace: "original", MaxGap: 5 * time.Second}, meter: newPublishMeter(io.Discard, terminal.Screen{}, -1)}
+		p := &publishing{cmd: &PublishCmd{Pace: "original", MaxGap: 5 * time.Second}, meter: newPublishMeter(io.Discard, terminal.Screen{}, -1)}
 		var got []time.Duration
 		start := time.Now()
-		out := p.paced(t.Context(), func(item) error { got = append(got, time.Since(start)); return nil })
+		out := p.pace(t.Context(), func(item) error { got = append(got, time.Since(start)); return nil })
 		for _, it := range []item{{at: at(0)}, {at: at(250)}, {}, {at: at(1000)}, {at: at(900)}, {at: at(3_600_900)}, {at: at(3_601_000)}} {
 			if err := out(it); err != nil {
 				t.Fatal(err)

@@ -24,7 +24,7 @@ const (
 // a request is on its way, a sender keeps one request at a time, because the order of the run is
 // the order of its requests.
 type publishing struct {
-	cmd    *Cmd
+	cmd    *PublishCmd
 	client *agentstream.Client
 	inputs []input
 	meter  *publishMeter
@@ -94,12 +94,12 @@ func (p *publishing) run(ctx context.Context, source func(context.Context, emit)
 	err := g.Wait() // the source's error is only its echo
 	switch {
 	case ctx.Err() != nil:
-		p.end(ctx, producers.Closing{Reason: "interrupted"})
+		p.endRun(ctx, producers.Closing{Reason: "interrupted"})
 		return context.Cause(ctx)
 	case err != nil && !errors.Is(err, agentstream.ErrEnded):
-		p.end(ctx, producers.Closing{Failed: true, Reason: "the rest could not be published"})
+		p.endRun(ctx, producers.Closing{Failed: true, Reason: "the rest could not be published"})
 	case err == nil && sourceErr != nil:
-		p.end(ctx, producers.Closing{Failed: true, Reason: "the file cannot be read: " + reasonOf(sourceErr)})
+		p.endRun(ctx, producers.Closing{Failed: true, Reason: "the file cannot be read: " + reasonOf(sourceErr)})
 		return sourceErr
 	case err == nil:
 		return p.damage
@@ -107,9 +107,9 @@ func (p *publishing) run(ctx context.Context, source func(context.Context, emit)
 	return err
 }
 
-// end ends before its time what was begun here, as well as a few seconds allow: nobody else would ever
+// endRun ends before its time what was begun here, as well as a few seconds allow: no other process would ever
 // end it. A run that is only written into is left to those who began it.
-func (p *publishing) end(ctx context.Context, c producers.Closing) {
+func (p *publishing) endRun(ctx context.Context, c producers.Closing) {
 	c.Child = p.cmd.Child
 	state := p.begun.State(c.Child)
 	ours := p.minted && c.Child == "" || p.sent && (p.frames() && p.began || state != "")
@@ -139,7 +139,8 @@ type batch struct {
 	items []item // their lines are in body
 }
 
-func (b *batch) fits(it item) bool {
+// canAdd reports whether a request has room for one more event.
+func (b *batch) canAdd(it item) bool {
 	return len(b.items) == 0 || len(b.items) < MaxBatchEvents && len(b.body)+len(it.line)+1 <= MaxBatchBytes
 }
 
@@ -168,7 +169,7 @@ func collect(ctx context.Context, items <-chan item, batches chan<- *batch) erro
 			switch {
 			case !ok:
 				items = nil
-			case cur.fits(it):
+			case cur.canAdd(it):
 				cur.add(it)
 			default:
 				next = &it
@@ -198,7 +199,7 @@ func (p *publishing) send(ctx context.Context, batches <-chan *batch) error {
 			p.see(b.body)
 		}
 		if err != nil {
-			return b.place(err)
+			return b.locate(err)
 		}
 		// Other writers' events may lie between those of a batch for several children.
 		if got := int(r.Last-r.First) + 1; got < len(b.items) {
@@ -239,8 +240,8 @@ func (p *publishing) soFar() string {
 	return fmt.Sprintf("; %d events before it are stored, the newest has seq %d", p.events, p.last)
 }
 
-// place adds to an error where in which file the refused event, or the refused batch, comes from.
-func (b *batch) place(err error) error {
+// locate adds to an error where in which file the refused event, or the refused batch, comes from.
+func (b *batch) locate(err error) error {
 	at := func(it item) string {
 		if it.row == 0 {
 			return it.file

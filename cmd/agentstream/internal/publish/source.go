@@ -28,7 +28,7 @@ type emit func(item) error
 // source emits all items of the command in order. An error comes after what was there before it, and
 // after the end of the run where that is for us to say.
 func (p *publishing) source(ctx context.Context, out emit) error {
-	out = p.paced(ctx, out)
+	out = p.pace(ctx, out)
 	var err error
 	for i, in := range p.inputs {
 		if err = p.file(ctx, in, i == 0, out); err != nil {
@@ -62,7 +62,7 @@ func (p *publishing) file(ctx context.Context, in input, first bool, out emit) e
 		return err
 	}
 	if first && p.frames() {
-		begin, err := p.begins(ctx)
+		begin, err := p.mustBegin(ctx)
 		if err != nil {
 			return err
 		}
@@ -76,8 +76,8 @@ func (p *publishing) file(ctx context.Context, in input, first bool, out emit) e
 	return o.kind.read(ctx, p, o, out)
 }
 
-// begins finds out whether the run, or the child, has to be begun.
-func (p *publishing) begins(ctx context.Context) (bool, error) {
+// mustBegin finds out whether the run, or the child, has to be begun.
+func (p *publishing) mustBegin(ctx context.Context) (bool, error) {
 	switch {
 	case p.cmd.Child != "":
 		return true, nil
@@ -91,8 +91,8 @@ func (p *publishing) begins(ctx context.Context) (bool, error) {
 	return err != nil, nil
 }
 
-// paced holds items back as --pace wants.
-func (p *publishing) paced(ctx context.Context, out emit) emit {
+// pace holds items back as --pace wants.
+func (p *publishing) pace(ctx context.Context, out emit) emit {
 	if p.cmd.Pace != "original" {
 		return out
 	}

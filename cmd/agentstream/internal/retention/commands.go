@@ -43,7 +43,7 @@ func (c *PlanCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return c.With(ctx, log, func(s *archive.Store) error {
+	return c.With(ctx, log, func(s *archive.CommandStore) error {
 		plan, err := retention.MakePlan(ctx, s.Survey, policy, time.Now(), c.Runs)
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // openKeeping opens everything that a removal needs.
-func openKeeping(ctx context.Context, n *cli.NATSFlags, k *archive.StoreFlags, b *archive.BlobFlags, policy retention.Policy, log *slog.Logger) (*archive.Store, retention.Config, func(), error) {
+func openKeeping(ctx context.Context, n *cli.NATSFlags, k *archive.StoreFlags, b *archive.BlobFlags, policy retention.Policy, log *slog.Logger) (*archive.CommandStore, retention.Config, func(), error) {
 	objects, err := b.Beside(k.Data).OpenBlobs()
 	if err != nil {
 		return nil, retention.Config{}, nil, err
@@ -148,7 +148,7 @@ type ShowCmd struct {
 
 // Run lists.
 func (c *ShowCmd) Run(ctx context.Context, log *slog.Logger) error {
-	return c.With(ctx, log, func(s *archive.Store) error {
+	return c.With(ctx, log, func(s *archive.CommandStore) error {
 		all, err := s.Survey.Overrides(ctx)
 		if err != nil {
 			return err
@@ -191,7 +191,7 @@ func (c *SetCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Completed == "" && c.Ended == "" {
 		return errors.New("--completed or --ended is required")
 	}
-	return c.With(ctx, log, func(s *archive.Store) error {
+	return c.With(ctx, log, func(s *archive.CommandStore) error {
 		all, err := s.Survey.Overrides(ctx)
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ type ClearCmd struct {
 
 // Run clears.
 func (c *ClearCmd) Run(ctx context.Context, log *slog.Logger) error {
-	return c.With(ctx, log, func(s *archive.Store) error {
+	return c.With(ctx, log, func(s *archive.CommandStore) error {
 		return s.Settings.SetOverride(ctx, c.Tenant, persister.Override{})
 	})
 }

@@ -120,7 +120,7 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 		c.Notice("removed messages stay readable in the files of the NATS servers until their blocks go; --purge-blocks overwrites them")
 	}
 	err = c.Print(c.JSON, r, "removed: %d runs, %d events, %d blobs, %d messages, %d idempotency keys, %d dead letters\nleft: %s",
-		r.Runs, r.Events, r.Blobs, r.Messages, r.Keys, r.Letters, leftOf(r))
+		r.Runs, r.Events, r.Blobs, r.Messages, r.Keys, r.Letters, describeRest(r))
 	if err == nil && !r.Clean() {
 		err = errors.New("something is left; run it again")
 		if cfg.Blobs == nil && r.Left.Scraps > 0 {
@@ -133,7 +133,8 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 	return err
 }
 
-func leftOf(r retention.Deleted) string {
+// describeRest returns what is left of a tenant or a run that was deleted.
+func describeRest(r retention.Deleted) string {
 	if !r.Clean() {
 		return fmt.Sprintf("%+v, in the log %d runs", r.Left, r.LeftInLog)
 	}

@@ -42,7 +42,7 @@ func (c *HoldAddCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return c.With(ctx, log, func(s *archive.Store) error {
+	return c.With(ctx, log, func(s *archive.CommandStore) error {
 		expired, err := s.Holds.AddHold(ctx, key, c.Reason)
 		if err == nil && expired {
 			c.Notice("the hold is placed, but events of run %s had expired or were deleted before", key)
@@ -64,7 +64,7 @@ func (c *HoldRemoveCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return c.With(ctx, log, func(s *archive.Store) error {
+	return c.With(ctx, log, func(s *archive.CommandStore) error {
 		was, err := s.Holds.RemoveHold(ctx, key)
 		if err == nil && !was {
 			err = errors.New("there is no such hold")
@@ -82,7 +82,7 @@ type HoldListCmd struct {
 
 // Run lists.
 func (c *HoldListCmd) Run(ctx context.Context, log *slog.Logger) error {
-	return c.With(ctx, log, func(s *archive.Store) error {
+	return c.With(ctx, log, func(s *archive.CommandStore) error {
 		holds, err := s.Settings.Holds(ctx, c.Tenant)
 		if err != nil {
 			return err

@@ -15,8 +15,8 @@ import (
 	"agentstream/schema"
 )
 
-// Cmd lists runs, the newest first.
-type Cmd struct {
+// ListCmd lists runs, the newest first.
+type ListCmd struct {
 	cli.ServerFlags
 	State []schema.RunState `help:"Only runs in one of these states: planning, awaiting_approval, running, paused, redirecting, done, aborted, error." placeholder:"STATE"`
 	Since string            `help:"Only runs that began then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
@@ -32,7 +32,7 @@ type Cmd struct {
 const pageOfRuns = 200
 
 // Run prints the list.
-func (c *Cmd) Run(ctx context.Context) error {
+func (c *ListCmd) Run(ctx context.Context) error {
 	q, err := c.query(time.Now())
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *Cmd) Run(ctx context.Context) error {
 }
 
 // none returns what is told of an empty list.
-func (c *Cmd) none() string {
+func (c *ListCmd) none() string {
 	if len(c.State) > 0 || c.Since != "" || c.Until != "" || c.Waits {
 		return "no such runs"
 	}
@@ -67,7 +67,7 @@ func (c *Cmd) none() string {
 }
 
 // pages shows page after page and reports whether there are more than were wanted.
-func (c *Cmd) pages(ctx context.Context, cl *agentstream.Client, q agentstream.RunsQuery, show *cli.List) (more bool, err error) {
+func (c *ListCmd) pages(ctx context.Context, cl *agentstream.Client, q agentstream.RunsQuery, show *cli.List) (more bool, err error) {
 	for left := c.Limit; ; {
 		q.Limit = pageOfRuns
 		if c.Limit > 0 {
@@ -93,7 +93,7 @@ func (c *Cmd) pages(ctx context.Context, cl *agentstream.Client, q agentstream.R
 	}
 }
 
-func (c *Cmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
+func (c *ListCmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 	if c.Limit < 0 {
 		return q, fmt.Errorf("--limit %d: want 0 or more", c.Limit)
 	}

@@ -46,7 +46,7 @@ func newListing(t *testing.T, runs ...string) *listing {
 	return l
 }
 
-func (l *listing) list(t *testing.T, cmd Cmd) (stdout, stderr string, err error) {
+func (l *listing) list(t *testing.T, cmd ListCmd) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Out, cmd.Err, cmd.Server = &out, &errs, l.URL
@@ -64,7 +64,7 @@ const (
 
 func TestRunsTable(t *testing.T) {
 	l := newListing(t, doneRun, liveRun, askRun, freshRun, evilRun)
-	stdout, stderr, err := l.list(t, Cmd{Limit: 20})
+	stdout, stderr, err := l.list(t, ListCmd{Limit: 20})
 	want := []string{
 		"RUN       STATE    STARTED              TOOK  EVENTS  TOKENS  REASON",
 		"run_done  done     2026-02-28 23:59:01  4m4s  1204    10/25   ",
@@ -85,7 +85,7 @@ func TestRunsTable(t *testing.T) {
 	if strings.ContainsAny(stdout, "\x1b\u202e") || !strings.HasSuffix(got[5], "…") {
 		t.Errorf("%q", got[5])
 	}
-	for want, c := range map[string]Cmd{"no runs yet": {}, "no such runs": {Waits: true}, "": {JSON: true}} {
+	for want, c := range map[string]ListCmd{"no runs yet": {}, "no such runs": {Waits: true}, "": {JSON: true}} {
 		stdout, stderr, err := newListing(t).list(t, c)
 		if err != nil || stdout != "" || !strings.Contains(stderr, want) || want == "" && stderr != "" {
 			t.Errorf("none: %v %q %q, want %q", err, stdout, stderr, want)
@@ -100,7 +100,7 @@ func TestRunsInPages(t *testing.T) {
 	}
 	for limit, want := range map[int][]string{0: {"200", "200", "200"}, 20: {"20"}, 200: {"200"}, 250: {"200", "50"}, 450: {"200", "200", "50"}} {
 		l := newListing(t, all...)
-		stdout, stderr, err := l.list(t, Cmd{Limit: limit, JSON: true})
+		stdout, stderr, err := l.list(t, ListCmd{Limit: limit, JSON: true})
 		n := limit
 		if limit == 0 {
 			n = 450
@@ -125,14 +125,14 @@ func TestRunsInPages(t *testing.T) {
 			t.Errorf("limit %d asks for %q, want %q", limit, limits, want)
 		}
 	}
-	if _, stderr, err := newListing(t, all...).list(t, Cmd{Limit: 5}); err != nil || !strings.Contains(stderr, "--limit 0") {
+	if _, stderr, err := newListing(t, all...).list(t, ListCmd{Limit: 5}); err != nil || !strings.Contains(stderr, "--limit 0") {
 		t.Errorf("%v %q", err, stderr)
 	}
 }
 
 func TestRunsAsksForWhatIsWanted(t *testing.T) {
 	l := newListing(t, doneRun)
-	cmd := Cmd{State: []schema.RunState{"running", "paused"}, Since: "2026-02-01", Until: "2026-03-01T01:00:00+01:00", Limit: 7}
+	cmd := ListCmd{State: []schema.RunState{"running", "paused"}, Since: "2026-02-01", Until: "2026-03-01T01:00:00+01:00", Limit: 7}
 	if _, _, err := l.list(t, cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -141,19 +141,19 @@ func TestRunsAsksForWhatIsWanted(t *testing.T) {
 		t.Errorf("%v", q)
 	}
 	before := time.Now()
-	if _, _, err := l.list(t, Cmd{Since: "90m", Limit: 1}); err != nil {
+	if _, _, err := l.list(t, ListCmd{Since: "90m", Limit: 1}); err != nil {
 		t.Fatal(err)
 	}
 	at, err := time.Parse(time.RFC3339Nano, l.asked[1].Get("since"))
 	if ago := before.Sub(at); err != nil || ago > 90*time.Minute || ago < 89*time.Minute {
 		t.Errorf("%v %v", at, err)
 	}
-	for _, bad := range []Cmd{{Limit: -1}, {Since: "yesterday"}, {Until: "-5m"}, {Since: "2026-02-30"}} {
+	for _, bad := range []ListCmd{{Limit: -1}, {Since: "yesterday"}, {Until: "-5m"}, {Since: "2026-02-30"}} {
 		if stdout, _, err := l.list(t, bad); err == nil || stdout != "" {
 			t.Errorf("%+v: %v %q", bad, err, stdout)
 		}
 	}
-	if _, _, err := l.list(t, Cmd{Limit: 1, ServerFlags: cli.ServerFlags{TokenFile: "/nowhere/at/all"}}); err == nil {
+	if _, _, err := l.list(t, ListCmd{Limit: 1, ServerFlags: cli.ServerFlags{TokenFile: "/nowhere/at/all"}}); err == nil {
 		t.Error("a token file that is not there is passed over")
 	}
 }

@@ -156,17 +156,17 @@ func (t *timeline) tool(e *schema.Event, p *fields, at time.Time) {
 		return
 	case schema.TypeToolStart:
 		c.tool, c.at = p.Tool, at
-		t.begin(e, at, "▶", styleTool, styleNone)
+		t.openParagraph(e, at, "▶", styleTool, styleNone)
 		t.pen.inStyle(styleTool, p.Tool)
 		t.pen.text("(" + terminal.Clip(arguments(p.Input), maxInline) + ")")
-		t.pen.end()
+		t.pen.closeParagraph()
 		return
 	}
 	glyph, tint := "✓", styleGood
 	if p.OK != nil && !*p.OK {
 		glyph, tint = "✗", styleError
 	}
-	t.begin(e, at, glyph, tint, styleNone)
+	t.openParagraph(e, at, glyph, tint, styleNone)
 	t.pen.inStyle(tint, t.toolName(c, p.CallID))
 	switch {
 	case p.DurationMS != nil:
@@ -185,7 +185,7 @@ func (t *timeline) tool(e *schema.Event, p *fields, at time.Time) {
 	if p.BlobRef != "" {
 		t.pen.inStyle(styleDim, " → "+p.BlobRef)
 	}
-	t.pen.end()
+	t.pen.closeParagraph()
 	delete(t.calls, p.CallID)
 }
 
@@ -202,22 +202,22 @@ func (t *timeline) toolOutput(out string) {
 func (t *timeline) native(e *schema.Event, p *fields, at time.Time) {
 	switch e.Type {
 	case schema.TypeStepBoundary:
-		t.begin(e, at, "", styleNone, styleRule)
+		t.openParagraph(e, at, "", styleNone, styleRule)
 		t.pen.text(fmt.Sprintf("── step %d · %s ", p.StepIndex, p.StepKind))
 		t.pen.text(strings.Repeat("─", min(t.pen.rest(), 60)))
-		t.pen.end()
+		t.pen.closeParagraph()
 	case schema.TypeChildSpawn:
 		child := t.lane(&schema.Event{ChildID: p.ChildID, Path: append(e.Path[:len(e.Path):len(e.Path)], p.ChildID)})
 		if e.ChildID != "" {
 			child.depth = min(t.lane(e).depth+1, 4)
 		}
-		t.begin(e, at, "↳", child.tint, styleNone)
+		t.openParagraph(e, at, "↳", child.tint, styleNone)
 		t.pen.inStyle(child.tint, shortID(p.ChildID))
 		t.pen.text(" " + terminal.Clip(p.Prompt, maxInline))
 		if len(p.Tools) > 0 {
 			t.pen.inStyle(styleDim, " ["+strings.Join(p.Tools, " ")+"]")
 		}
-		t.pen.end()
+		t.pen.closeParagraph()
 	case schema.TypePlanProposal:
 		t.plan(e, p.Plan, at)
 	case schema.TypeRunLifecycle:
@@ -226,7 +226,7 @@ func (t *timeline) native(e *schema.Event, p *fields, at time.Time) {
 }
 
 func (t *timeline) plan(e *schema.Event, plan *planFields, at time.Time) {
-	t.begin(e, at, "☰", styleBold, styleNone)
+	t.openParagraph(e, at, "☰", styleBold, styleNone)
 	if plan == nil {
 		plan = &planFields{}
 	}
@@ -244,7 +244,7 @@ func (t *timeline) plan(e *schema.Event, plan *planFields, at time.Time) {
 			t.pen.inStyle(styleDim, "  "+more)
 		}
 	}
-	t.pen.end()
+	t.pen.closeParagraph()
 }
 
 // badges are the states' looks: black on a colour, so that they stand out in both themes.
@@ -255,7 +255,7 @@ var badges = map[schema.RunState]style{
 }
 
 func (t *timeline) lifecycle(e *schema.Event, p *fields, at time.Time) {
-	t.begin(e, at, "●", styleNone, styleNone)
+	t.openParagraph(e, at, "●", styleNone, styleNone)
 	t.pen.inStyle(badges[p.State], t.badge(p.State))
 	if p.Reason != "" {
 		t.pen.text(" " + terminal.Clip(p.Reason, maxInline))
@@ -263,7 +263,7 @@ func (t *timeline) lifecycle(e *schema.Event, p *fields, at time.Time) {
 	if p.Dropped > 0 {
 		t.pen.inStyle(styleWarn, fmt.Sprintf(" %d events were dropped on the way to this client", p.Dropped))
 	}
-	t.pen.end()
+	t.pen.closeParagraph()
 }
 
 func (t *timeline) badge(state schema.RunState) string {
@@ -277,12 +277,12 @@ func (t *timeline) badge(state schema.RunState) string {
 func (t *timeline) dialogue(e *schema.Event, p *fields, at time.Time) {
 	switch e.Type {
 	case schema.TypeInputRequested:
-		t.begin(e, at, "?", styleWarn, styleBold)
+		t.openParagraph(e, at, "?", styleWarn, styleBold)
 		t.pen.text(terminal.Clip(p.Prompt, maxInline))
 		for i, o := range p.Options {
 			t.pen.text(fmt.Sprintf("\n%d) %s", i+1, terminal.Clip(plain(o), maxInline)))
 		}
-		t.pen.end()
+		t.pen.closeParagraph()
 	case schema.TypeInputAnswered:
 		t.line(e, at, "»", styleWarn, styleNone, cmp.Or(terminal.Clip(plain(p.Answer), maxInline), "no answer"))
 	case schema.TypeCommandsTaken: // for libraries
@@ -293,9 +293,9 @@ func (t *timeline) dialogue(e *schema.Event, p *fields, at time.Time) {
 		}
 		t.line(e, at, "·", styleDim, styleDim, terminal.Clip(s, maxInline))
 	case schema.TypeCommandMessage:
-		t.begin(e, at, "»", styleBold, styleBold)
+		t.openParagraph(e, at, "»", styleBold, styleBold)
 		t.pen.text(joinNonEmpty(": ", e.Actor, contentText(p.Content)))
-		t.pen.end()
+		t.pen.closeParagraph()
 	default:
 		verb := strings.TrimPrefix(e.Type, "command.")
 		var answer string

@@ -34,10 +34,10 @@ const (
 	minText      = 16 // a narrower text column is not worth wrapping
 )
 
-// pen writes paragraphs: a gutter with time, lane and glyph, then text that may come in pieces and
+// terminalWriter writes paragraphs: a gutter with time, lane and glyph, then text that may come in pieces and
 // is wrapped at words under itself. A word is shown as it comes and taken back when it turns out
 // not to fit. One goroutine at a time.
-type pen struct {
+type terminalWriter struct {
 	w      *bufio.Writer
 	screen terminal.Screen
 
@@ -54,17 +54,19 @@ type pen struct {
 	breaks int    // line breaks that wait for something to follow them
 }
 
-func newPen(w io.Writer, s terminal.Screen) *pen { return &pen{w: bufio.NewWriter(w), screen: s} }
+func newPen(w io.Writer, s terminal.Screen) *terminalWriter {
+	return &terminalWriter{w: bufio.NewWriter(w), screen: s}
+}
 
 // sgr switches a style on.
-func (p *pen) sgr(s style) string {
+func (p *terminalWriter) sgr(s style) string {
 	if !p.screen.Color || s == "" {
 		return ""
 	}
 	return "\x1b[" + string(s) + "m"
 }
 
-func (p *pen) off(s style) string {
+func (p *terminalWriter) off(s style) string {
 	if !p.screen.Color || s == "" {
 		return ""
 	}
@@ -72,7 +74,7 @@ func (p *pen) off(s style) string {
 }
 
 // paint puts text that is safe already into a style.
-func (p *pen) paint(s style, text string) string { return p.sgr(s) + text + p.off(s) }
+func (p *terminalWriter) paint(s style, text string) string { return p.sgr(s) + text + p.off(s) }
 
 // gutter is what stands left of a paragraph.
 type gutter struct {
@@ -84,9 +86,9 @@ type gutter struct {
 	tint  style  // of the glyph
 }
 
-// begin opens a paragraph; an open one is ended. The text's style holds until end.
-func (p *pen) begin(g gutter, text style) {
-	p.end()
+// openParagraph opens a paragraph; an open one is ended. The text's style holds until closeParagraph.
+func (p *terminalWriter) openParagraph(g gutter, text style) {
+	p.closeParagraph()
 	p.width = 0
 	if p.screen.Width != nil {
 		p.width = p.screen.Width()
@@ -117,8 +119,8 @@ func (p *pen) begin(g gutter, text style) {
 	p.w.WriteString(p.sgr(text))
 }
 
-// end closes the paragraph.
-func (p *pen) end() {
+// closeParagraph closes the paragraph.
+func (p *terminalWriter) closeParagraph() {
 	if !p.open {
 		return
 	}
@@ -128,7 +130,7 @@ func (p *pen) end() {
 }
 
 // inStyle writes a piece in a style of its own within the paragraph.
-func (p *pen) inStyle(s style, text string) {
+func (p *terminalWriter) inStyle(s style, text string) {
 	if text == "" {
 		return
 	}
@@ -144,7 +146,7 @@ func (p *pen) inStyle(s style, text string) {
 
 // pending writes the line breaks that something follows now: a text's last ones only end the
 // paragraph, which has an end anyway.
-func (p *pen) pending() {
+func (p *terminalWriter) pending() {
 	for ; p.breaks > 0; p.breaks-- {
 		if p.breaks == 1 {
 			p.newline()
@@ -154,10 +156,10 @@ func (p *pen) pending() {
 	}
 }
 
-func (p *pen) noWord() { p.word, p.wordAt = p.word[:0], p.col }
+func (p *terminalWriter) noWord() { p.word, p.wordAt = p.word[:0], p.col }
 
 // text writes the next piece of the paragraph, made safe on the way.
-func (p *pen) text(s string) {
+func (p *terminalWriter) text(s string) {
 	for _, r := range s {
 		wasCR := p.cr
 		p.cr = r == '\r'
@@ -175,7 +177,7 @@ func (p *pen) text(s string) {
 	}
 }
 
-func (p *pen) rune(r rune) {
+func (p *terminalWriter) rune(r rune) {
 	switch {
 	case r == '\t':
 		p.literal("    ")
@@ -194,7 +196,7 @@ func (p *pen) rune(r rune) {
 	}
 }
 
-func (p *pen) literal(s string) {
+func (p *terminalWriter) literal(s string) {
 	for _, r := range s {
 		if r == ' ' {
 			p.rune(r)
@@ -205,7 +207,7 @@ func (p *pen) literal(s string) {
 }
 
 // visible writes one rune, taking the word it belongs to onto the next line when it does not fit.
-func (p *pen) visible(r rune) {
+func (p *terminalWriter) visible(r rune) {
 	n := terminal.RuneColumns(r)
 	if n == 2 { // ideographs may be parted anywhere
 		p.noWord()
@@ -226,14 +228,14 @@ func (p *pen) visible(r rune) {
 	p.col += n
 }
 
-func (p *pen) newline() {
+func (p *terminalWriter) newline() {
 	p.w.WriteString(p.off(p.style) + "\n" + p.hang + p.sgr(p.style))
 	p.col = p.start
 	p.noWord()
 }
 
 // rest is how many columns are left in the line, with a bound for outputs that do not wrap.
-func (p *pen) rest() int {
+func (p *terminalWriter) rest() int {
 	if p.width == 0 {
 		return 40
 	}

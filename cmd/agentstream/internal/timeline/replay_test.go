@@ -37,7 +37,7 @@ func TestReplayPlaysRunsAndFiles(t *testing.T) {
 	lines := fill(s, "r1", "children")
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
-	io.WriteString(z, clitest.Joined(lines))
+	io.WriteString(z, clitest.Join(lines))
 	z.Close()
 	for _, c := range []struct {
 		name string
@@ -46,15 +46,15 @@ func TestReplayPlaysRunsAndFiles(t *testing.T) {
 	}{
 		{"run", ReplayCmd{Source: "r1", ServerFlags: cli.ServerFlags{Server: s.URL}}, lines},
 		{"part of a run", ReplayCmd{Source: "r1", From: 3, To: 7, ServerFlags: cli.ServerFlags{Server: s.URL}}, lines[3:7]},
-		{"file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl", clitest.Joined(lines))}, lines},
-		{"part of a file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl", clitest.Joined(lines)), From: 2, To: 4}, lines[2:4]},
+		{"file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl", clitest.Join(lines))}, lines},
+		{"part of a file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl", clitest.Join(lines)), From: 2, To: 4}, lines[2:4]},
 		{"compressed file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl.gz", zipped.String())}, lines},
 		{"standard input, blank lines", ReplayCmd{Source: "-", Streams: cli.Streams{In: strings.NewReader(strings.Join(lines, "\n\n"))}}, lines},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stdout, stderr, err := replay(t, c.cmd)
-			if err != nil || stderr != "" || stdout != clitest.Joined(c.want) {
-				t.Fatalf("%v\n%s\ngot\n%swant\n%s", err, stderr, stdout, clitest.Joined(c.want))
+			if err != nil || stderr != "" || stdout != clitest.Join(c.want) {
+				t.Fatalf("%v\n%s\ngot\n%swant\n%s", err, stderr, stdout, clitest.Join(c.want))
 			}
 		})
 	}
@@ -63,9 +63,9 @@ func TestReplayPlaysRunsAndFiles(t *testing.T) {
 func TestReplaySaysWhatIsWrong(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	lines := fill(s, "r1", "plain")
-	holed := clitest.WriteFile(t, "holed.jsonl", clitest.Joined(slices.Concat(lines[:2], lines[3:])))
+	holed := clitest.WriteFile(t, "holed.jsonl", clitest.Join(slices.Concat(lines[:2], lines[3:])))
 	if stdout, stderr, err := replay(t, ReplayCmd{Source: holed}); !errors.Is(err, errGap) || !strings.Contains(stderr, "GAP: seq 3 to 3") ||
-		stdout != clitest.Joined(slices.Concat(lines[:2], lines[3:])) {
+		stdout != clitest.Join(slices.Concat(lines[:2], lines[3:])) {
 		t.Errorf("hole: %v, %q", err, stderr)
 	}
 	for _, c := range []struct {

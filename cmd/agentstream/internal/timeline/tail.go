@@ -123,7 +123,7 @@ func showStream(ctx context.Context, s *agentstream.Stream, v view, say cli.Noti
 		if err := v.event(s.Line(), &e); err != nil {
 			return err
 		}
-		if s.Buffered() {
+		if s.HasBuffered() {
 			continue
 		}
 		if err := v.flush(); err != nil {

@@ -18,11 +18,11 @@ func (t *timeline) snapshot(e *schema.Event, at time.Time) {
 		t.other(e, at)
 		return
 	}
-	t.begin(e, at, "Σ", styleBold, styleNone)
+	t.openParagraph(e, at, "Σ", styleBold, styleNone)
 	t.pen.inStyle(badges[f.State], t.badge(f.State))
 	t.pen.text(" " + joinNonEmpty(" · ", fmt.Sprintf("%d events", f.Last), count(len(f.Messages), "message"),
 		count(len(f.Calls), "tool call"), count(len(f.Children), "child run"), terminal.Clip(f.Reason, maxInline)))
-	t.pen.end()
+	t.pen.closeParagraph()
 	for _, c := range f.Children { // their looks, in order
 		t.lane(&schema.Event{ChildID: c.ID})
 	}

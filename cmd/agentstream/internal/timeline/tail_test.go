@@ -44,7 +44,7 @@ func TestTailPrintsAllOfEveryScenario(t *testing.T) {
 			if err != nil || stderr != "" {
 				t.Fatalf("%v\n%s", err, stderr)
 			}
-			if stdout != clitest.Joined(lines) {
+			if stdout != clitest.Join(lines) {
 				t.Error("printed lines are not the stored ones")
 			}
 		})
@@ -56,7 +56,7 @@ func TestTailFromEveryCursor(t *testing.T) {
 	lines := fill(s, "r1", "tool")
 	for from := range len(lines) + 1 {
 		stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1", From: schema.Seq(from)})
-		if err != nil || stderr != "" || stdout != clitest.Joined(lines[from:]) {
+		if err != nil || stderr != "" || stdout != clitest.Join(lines[from:]) {
 			t.Fatalf("from %d: %v\n%s\n%s", from, err, stderr, stdout)
 		}
 	}
@@ -98,7 +98,7 @@ func TestTailSurvivesACutAtEveryByte(t *testing.T) {
 			for cut = range len(whole) + 1 {
 				conns = 0
 				stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
-				if err != nil || stdout != clitest.Joined(lines) {
+				if err != nil || stdout != clitest.Join(lines) {
 					t.Fatalf("cut at %d of %d: %v\n%s\ngot\n%s", cut, len(whole), err, stderr, stdout)
 				}
 				if strings.Contains(stderr, "GAP") || strings.Contains(stderr, "again behind") {
@@ -133,7 +133,7 @@ func TestTailGoesOnAfterAFollowUp(t *testing.T) {
 		t.Fatal("the scenario has no final lifecycle before its end")
 	}
 	stdout, stderr, err := tail(t, s, TailCmd{RunID: "r1"})
-	if err != nil || stdout != clitest.Joined(lines) {
+	if err != nil || stdout != clitest.Join(lines) {
 		t.Fatalf("%v\n%s\n%s", err, stderr, stdout)
 	}
 }
@@ -168,7 +168,7 @@ func TestTailSaysWhenEventsAreMissing(t *testing.T) {
 			if c.shown != nil {
 				served = c.shown(lines)
 			}
-			if stdout != clitest.Joined(served) {
+			if stdout != clitest.Join(served) {
 				t.Errorf("printed\n%s", stdout)
 			}
 		})
@@ -253,7 +253,7 @@ func TestTailAnswersThatDecide(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || stdout != clitest.Joined(lines) || !strings.Contains(stderr, "; again in ") {
+			if err != nil || stdout != clitest.Join(lines) || !strings.Contains(stderr, "; again in ") {
 				t.Errorf("%v, stderr %q", err, stderr)
 			}
 		})
@@ -285,7 +285,7 @@ func TestTailStopsWhenAsked(t *testing.T) {
 	cmd := TailCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", JSON: true, Streams: cli.Streams{Out: &out, Err: &errs}}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Run(ctx) }()
-	clitest.WaitFor(t, func() bool { return out.String() == clitest.Joined(lines) })
+	clitest.WaitFor(t, func() bool { return out.String() == clitest.Join(lines) })
 	cancel()
 	if err := <-done; err != nil || !strings.Contains(errs.String(), "--from 3") {
 		t.Errorf("%v, stderr %q", err, errs.String())

@@ -14,26 +14,26 @@ import (
 // come, children in a colour and indent of their own. Text from outside cannot act on the terminal.
 // It is a view, not a record: long inputs and outputs are shortened (tail --json has them whole).
 type timeline struct {
-	pen   *pen
+	pen   *terminalWriter
 	zero  time.Time // time of the first event; offsets are against it
 	seen  bool
-	lanes map[string]*lane
-	calls map[string]*call
+	lanes map[string]*laneStyle
+	calls map[string]*startedCall
 	flow  flow   // of the open paragraph
 	spoke string // child of the last paragraph
 	// complaint is the last error that was shown: others often repeat it.
 	complaint string
 }
 
-// lane is a child as it looks: its depth and colour.
-type lane struct {
+// laneStyle is a child as it looks: its depth and colour.
+type laneStyle struct {
 	depth int
 	tint  style
 	spoke bool // something of the open message was shown
 }
 
-// call is what tool.end wants to know of its tool.start.
-type call struct {
+// startedCall is what tool.end wants to know of its tool.start.
+type startedCall struct {
 	tool     string
 	at       time.Time
 	streamed bool // its output was shown as it came
@@ -47,7 +47,7 @@ type flow struct {
 }
 
 func newTimeline(w io.Writer, s terminal.Screen) *timeline {
-	return &timeline{pen: newPen(w, s), lanes: map[string]*lane{"": {}}, calls: map[string]*call{}}
+	return &timeline{pen: newPen(w, s), lanes: map[string]*laneStyle{"": {}}, calls: map[string]*startedCall{}}
 }
 
 // fields is the union of what the timeline reads from payloads.
@@ -183,17 +183,17 @@ func (t *timeline) close() error {
 }
 
 // lane returns a child its look, by order of appearance, and the root none.
-func (t *timeline) lane(e *schema.Event) *lane {
+func (t *timeline) lane(e *schema.Event) *laneStyle {
 	l := t.lanes[e.ChildID]
 	if l == nil {
-		l = &lane{depth: min(max(1, len(e.Path)-1), 4), tint: childStyles[(len(t.lanes)-1)%len(childStyles)]}
+		l = &laneStyle{depth: min(max(1, len(e.Path)-1), 4), tint: childStyles[(len(t.lanes)-1)%len(childStyles)]}
 		t.lanes[e.ChildID] = l
 	}
 	return l
 }
 
-// begin opens a paragraph for an event.
-func (t *timeline) begin(e *schema.Event, at time.Time, glyph string, tint, text style) {
+// openParagraph opens a paragraph for an event.
+func (t *timeline) openParagraph(e *schema.Event, at time.Time, glyph string, tint, text style) {
 	t.endFlow()
 	l := t.lane(e)
 	g := gutter{depth: l.depth, lane: l.tint, glyph: glyph, tint: tint}
@@ -204,14 +204,14 @@ func (t *timeline) begin(e *schema.Event, at time.Time, glyph string, tint, text
 		g.label = shortID(e.ChildID)
 	}
 	t.spoke = e.ChildID
-	t.pen.begin(g, text)
+	t.pen.openParagraph(g, text)
 }
 
 // line is a paragraph of one piece.
 func (t *timeline) line(e *schema.Event, at time.Time, glyph string, tint, text style, s string) {
-	t.begin(e, at, glyph, tint, text)
+	t.openParagraph(e, at, glyph, tint, text)
 	t.pen.text(s)
-	t.pen.end()
+	t.pen.closeParagraph()
 }
 
 func (t *timeline) endFlow() {
@@ -219,7 +219,7 @@ func (t *timeline) endFlow() {
 		t.pen.text(" " + terminal.ByteCount(t.flow.bytes))
 	}
 	t.flow = flow{}
-	t.pen.end()
+	t.pen.closeParagraph()
 }
 
 // delta goes on with the open paragraph when it is a piece of the same thing.
@@ -243,33 +243,33 @@ func (t *timeline) delta(e *schema.Event, p *fields, at time.Time) {
 func (t *timeline) beginDelta(e *schema.Event, p *fields, at time.Time) {
 	switch e.Type {
 	case schema.TypeReasoningDelta:
-		t.begin(e, at, "~", styleDim, styleThought)
+		t.openParagraph(e, at, "~", styleDim, styleThought)
 	case schema.TypeToolInputDelta:
-		t.begin(e, at, "…", styleDim, styleDim)
+		t.openParagraph(e, at, "…", styleDim, styleDim)
 		t.pen.text(t.toolName(t.call(p.CallID), p.CallID) + " ")
 	case schema.TypeToolOutputDelta:
-		t.begin(e, at, "<", styleTool, styleNone)
+		t.openParagraph(e, at, "<", styleTool, styleNone)
 		c := t.call(p.CallID)
 		c.streamed = true
 		t.pen.inStyle(styleTool, t.toolName(c, p.CallID)+" ")
 	case schema.TypeDataDelta:
-		t.begin(e, at, "#", styleDim, styleDim)
+		t.openParagraph(e, at, "#", styleDim, styleDim)
 		t.pen.text(p.MediaType)
 	default:
-		t.begin(e, at, "", styleNone, styleNone)
+		t.openParagraph(e, at, "", styleNone, styleNone)
 	}
 }
 
-func (t *timeline) call(id string) *call {
+func (t *timeline) call(id string) *startedCall {
 	c := t.calls[id]
 	if c == nil {
-		c = &call{}
+		c = &startedCall{}
 		t.calls[id] = c
 	}
 	return c
 }
 
-func (t *timeline) toolName(c *call, id string) string {
+func (t *timeline) toolName(c *startedCall, id string) string {
 	if c.tool != "" {
 		return c.tool
 	}
@@ -278,9 +278,9 @@ func (t *timeline) toolName(c *call, id string) string {
 
 // other shows a type that has no look of its own: its name and its payload.
 func (t *timeline) other(e *schema.Event, at time.Time) {
-	t.begin(e, at, "·", styleDim, styleDim)
+	t.openParagraph(e, at, "·", styleDim, styleDim)
 	t.pen.text(e.Type + " " + terminal.Clip(compactJSON(e.Payload), maxInline))
-	t.pen.end()
+	t.pen.closeParagraph()
 }
 
 // Bounds of what is shown of an input or output.

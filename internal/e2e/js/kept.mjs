@@ -46,6 +46,7 @@ const post = async (type, payload) => {
   });
   if (res.status >= 300) throw new Error(`${res.status} ${await res.text()}`);
 };
+await post("text.delta", { text: "first " }); // a run that has no event yet cannot be watched
 let writing = true;
 const written = (async () => {
   for (let n = 0; writing; n++) {

@@ -40,9 +40,9 @@ type call struct {
 	lasting protocol.Upload // nil: nothing is listened to
 }
 
-// speak makes p the protocol in which the request is answered; nil is the server itself. Its clients find the request's id
-// where they look for it.
-func (c *call) speak(p *protocol.Protocol) {
+// setProtocol makes p the protocol in which the request is answered; nil is the server itself. Its clients find
+// the request's id where they look for it.
+func (c *call) setProtocol(p *protocol.Protocol) {
 	if c.Protocol = p; p == nil {
 		return
 	}

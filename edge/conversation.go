@@ -60,7 +60,7 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 		defer l.Stop(nil)
 		return live.EndCause(l.Ctx, err)
 	}
-	c.Ending = (*farewell)(c)
+	c.Ending = (*conversationEnd)(c)
 	l.Leave()
 	c.forget()
 	c.Params = params
@@ -87,11 +87,11 @@ func (s *Server) turnAway(c *call, l *live.Life) error {
 	return c.late
 }
 
-// farewell is how a conversation ends.
-type farewell call
+// conversationEnd is how a conversation ends.
+type conversationEnd call
 
 // EndOf returns the protocol's close, or what the table of ends has.
-func (c *farewell) EndOf(err error) transport.End {
+func (c *conversationEnd) EndOf(err error) transport.End {
 	if last := new(protocol.Close); errors.As(err, &last) {
 		return transport.End{Close: last.Code, Message: last.Reason}
 	}
@@ -99,7 +99,7 @@ func (c *farewell) EndOf(err error) transport.End {
 }
 
 // Finish ends the request; what the protocol closed in peace has no error.
-func (c *farewell) Finish(recovered any, err error) {
+func (c *conversationEnd) Finish(recovered any, err error) {
 	if last := new(protocol.Close); errors.As(err, &last) && last.Code == 1000 {
 		err = nil
 	}

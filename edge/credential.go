@@ -30,7 +30,7 @@ func (s *Server) authorize(c *call) (err error) {
 	if !c.Caller.May(c.route.needs) {
 		return auth.ErrForbidden
 	}
-	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only && (c.route.named || !c.route.checksRun()) {
+	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only && (c.route.named || !c.route.mustCheckRun()) {
 		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
 	}
 	return nil

@@ -31,7 +31,7 @@ func (s *Server) mountPublish(p *protocol.Protocol, st dialect.Stream) error {
 }
 
 // part lets an answer go on on its connection, without the goroutine of the HTTP server.
-func (s *Server) part(c *call, p *protocol.Parting) error {
+func (s *Server) part(c *call, p *protocol.Detached) error {
 	d, err := transport.OpenDuplex(c.Writer.ResponseWriter, c.Request, s.cfg.WriteTimeout)
 	c.markHijacked(http.StatusOK)
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *Server) publishCall(c *call) error {
 		m.stream.Stop(context.Cause(l.Ctx))
 		_ = rc.SetReadDeadline(time.Unix(1, 0)) // it fails when the client is gone
 	})
-	return &protocol.Parting{Life: l, Here: m}
+	return &protocol.Detached{Life: l, Here: m}
 }
 
 // openCall accepts a call.

@@ -67,8 +67,9 @@ func (rt *route) isTicketable() bool {
 	return rt.stream != nil && rt.method == http.MethodGet && !rt.stream.Publishes
 }
 
-// checksRun reports whether what is done there is checked against the caller's run where the path does not name it.
-func (rt *route) checksRun() bool {
+// mustCheckRun reports whether what is done there is checked against the caller's run where the path does not
+// name it.
+func (rt *route) mustCheckRun() bool {
 	return rt.isTicketable() || rt.transport() == dialect.SSE
 }
 

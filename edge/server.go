@@ -213,7 +213,7 @@ func (s *Server) openRequest(c *call, w http.ResponseWriter, r *http.Request) *r
 		s.cors(c)
 		err = s.dispatch(c)
 	}
-	p, parting := err.(*protocol.Parting) // it is handed over, never wrapped
+	p, parting := err.(*protocol.Detached) // it is handed over, never wrapped
 	if parting && p.Here != nil {
 		c.lasting = p.Here
 		return s.reading(p.Here, p.Life, readStop(w))
@@ -257,10 +257,10 @@ func (s *Server) dispatch(c *call) (err error) {
 		if len(allow) > 0 {
 			c.Writer.Header().Set("Allow", strings.Join(allow, ", "))
 		}
-		c.speak(s.protocolOf(c.Request.URL.Path))
+		c.setProtocol(s.protocolOf(c.Request.URL.Path))
 		return err
 	}
-	c.speak(c.route.protocol)
+	c.setProtocol(c.route.protocol)
 	pick(c)
 	c.Commands = c.route.needs&(auth.ScopeWrite|auth.ScopeCommand) != 0
 	if err := s.admit(c); err != nil {

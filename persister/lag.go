@@ -67,7 +67,7 @@ func (p *pipeline) currentOffset(ctx context.Context) (Offset, error) {
 	p.mu.Lock()
 	at := p.offset
 	p.mu.Unlock()
-	if at.Stream != "" && p.ours() {
+	if at.Stream != "" && p.isOurs() {
 		return at, nil
 	}
 	stored, err := p.share.readOffset(ctx, p.queue.Stream())
@@ -105,7 +105,7 @@ func (p *pipeline) warn(lag Lag, lost uint64, before, next alarm, now time.Time)
 	logged := before.logged
 	if next.level > before.level || next.level > fine && now.Sub(logged) >= time.Minute {
 		logged = now
-		if p.ours() { // one process logs it
+		if p.isOurs() { // one process logs it
 			p.cfg.Logger.Log(context.Background(), next.level.log(), "persister: the log may drop messages before they are stored: "+next.text,
 				"stream", lag.Stream, "lag", lag.Messages, "oldest", lag.Oldest, "window", lag.Window)
 		}

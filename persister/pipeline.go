@@ -81,7 +81,7 @@ func newPipeline(cfg *Config, i int, s *share) *pipeline {
 // run runs sessions until ctx ends. It returns when all that was fetched is stored or released.
 func (p *pipeline) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if !p.ours() { // failures of this partition are reported by another process now
+		if !p.isOurs() { // failures of this partition are reported by another process now
 			p.overtaken = 0
 			p.clearTrouble(fetching)
 			p.clearTrouble(storing)
@@ -147,7 +147,7 @@ func (p *pipeline) findOffset(ctx context.Context) error {
 	if ctx.Err() != nil { // the offsets just read show that another process stores it
 		return ctx.Err()
 	}
-	if p.share.others(found) { // a small transaction fits between two large ones
+	if p.share.isOthers(found) { // a small transaction fits between two large ones
 		p.size.small()
 	}
 	stored := found.Offset

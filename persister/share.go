@@ -101,7 +101,7 @@ func (s *share) decide(now time.Time) {
 		}
 	}
 	for stream, t := range s.turns {
-		if !s.ours(stream) {
+		if !s.isOurs(stream) {
 			t.end()
 			delete(s.turns, stream)
 		}
@@ -121,15 +121,15 @@ func (s *share) pending(now time.Time) int {
 	return len(s.taken)
 }
 
-// ours reports whether this process may store a partition: no other process does, or it was taken from one. The caller
-// holds mu.
-func (s *share) ours(stream string) bool {
+// isOurs reports whether this process may store a partition: no other process does, or it was taken from one.
+// The caller holds mu.
+func (s *share) isOurs(stream string) bool {
 	_, taken := s.taken[stream]
-	return taken || !s.others(s.known[stream])
+	return taken || !s.isOthers(s.known[stream])
 }
 
-// others reports whether another process stores a partition.
-func (s *share) others(o StoredOffset) bool {
+// isOthers reports whether another process stores a partition.
+func (s *share) isOthers(o StoredOffset) bool {
 	return !s.cfg.Alone && o.Owner != "" && o.Owner != s.me && o.Idle < s.cfg.ShareStale
 }
 
@@ -137,7 +137,7 @@ func (s *share) others(o StoredOffset) bool {
 func (s *share) hasStream(stream string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ours(stream)
+	return s.isOurs(stream)
 }
 
 // turn waits until this process may store the partition. The context that it returns ends when it may not any more. The
@@ -145,7 +145,7 @@ func (s *share) hasStream(stream string) bool {
 func (s *share) turn(ctx context.Context, stream string) (context.Context, func(), error) {
 	for {
 		s.mu.Lock()
-		if s.ours(stream) {
+		if s.isOurs(stream) {
 			t := &turn{}
 			t.ctx, t.end = context.WithCancel(ctx)
 			s.turns[stream] = t

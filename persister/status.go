@@ -16,7 +16,7 @@ func (p *pipeline) update(fn func(*Status)) {
 }
 
 func (p *pipeline) snapshot() Status {
-	standby := !p.ours()
+	standby := !p.isOurs()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.status
@@ -26,7 +26,8 @@ func (p *pipeline) snapshot() Status {
 	return s
 }
 
-func (p *pipeline) ours() bool { return p.share.hasStream(p.queue.Stream()) }
+// isOurs reports whether this process stores the pipeline's stream.
+func (p *pipeline) isOurs() bool { return p.share.hasStream(p.queue.Stream()) }
 
 // setOffset sets the offset.
 func (p *pipeline) setOffset(at Offset) {

@@ -13,7 +13,7 @@ import (
 
 // decodeEvent makes events of a line. What the catalogue has no type for is kept as it came.
 func (d *Decoder) decodeEvent(e *event) {
-	take := map[string]func(*event) bool{"messages": d.message, "tools": d.tool, "lifecycle": d.lifecycle, "values": d.values, "updates": d.updates,
+	take := map[string]func(*event) bool{"messages": d.message, "tools": d.tool, "lifecycle": d.lifecycle, "values": d.stateValues, "updates": d.stateUpdate,
 		"checkpoints": d.checkpoint, "tasks": d.task, "input.requested": d.request, "custom": d.custom}[e.Method]
 	if channel, ok := strings.CutPrefix(e.Method, "custom:"); ok { // all that it says is the payload of an event of that name
 		e.Params.Data = fields(quoteField("name", channel), field("payload", e.Params.Data)).Encode()
@@ -24,13 +24,13 @@ func (d *Decoder) decodeEvent(e *event) {
 	}
 }
 
-func (d *Decoder) values(e *event) bool {
+func (d *Decoder) stateValues(e *event) bool {
 	d.requests(e, e.data.Get("__interrupt__"))
 	d.add(d.laneOf(e.Params.Namespace), schema.TypeStateValues, e.payload(field("values", e.Params.Data)))
 	return true
 }
 
-func (d *Decoder) updates(e *event) bool {
+func (d *Decoder) stateUpdate(e *event) bool {
 	p := e.with(field("values", e.Params.Data))
 	if v := e.data.Get("values"); len(e.data) == 2 && v != nil && e.data.Str("node") == e.Params.Node {
 		p = e.payload(field("values", v))

@@ -109,11 +109,11 @@ func (d *Decoder) delta(e *event, m *openMessage, b *block) bool {
 	call := quoteField("call_id", b.call)
 	switch change.Str("type") {
 	case "text-delta":
-		return d.pieces(m, b, schema.TypeTextDelta, change.Get("text"), index)
+		return d.addText(m, b, schema.TypeTextDelta, change.Get("text"), index)
 	case "reasoning-delta":
-		return d.pieces(m, b, schema.TypeReasoningDelta, change.Get("reasoning"), index)
+		return d.addText(m, b, schema.TypeReasoningDelta, change.Get("reasoning"), index)
 	case "tool-call-delta":
-		return b.call != "" && d.pieces(m, b, schema.TypeToolInputDelta, change.Get("args"), index, call)
+		return b.call != "" && d.addText(m, b, schema.TypeToolInputDelta, change.Get("args"), index, call)
 	case "data-delta":
 		if v := change.Get("data"); provider.IsString(v) && b.media != "" && len(v) < maxPayload {
 			d.add(m.lane, schema.TypeDataDelta, fields(quoteField("media_type", b.media), field("data", v), index))
@@ -129,13 +129,13 @@ func (d *Decoder) delta(e *event, m *openMessage, b *block) bool {
 			rest = more
 		}
 		b.args = append(b.args, rest...)
-		return len(rest) == 0 || d.pieces(m, b, schema.TypeToolInputDelta, provider.Enquote(rest), index, call)
+		return len(rest) == 0 || d.addText(m, b, schema.TypeToolInputDelta, provider.Enquote(rest), index, call)
 	}
 	return false
 }
 
-// pieces adds a text, in parts when it is long, and reports whether it is one.
-func (d *Decoder) pieces(m *openMessage, b *block, typ string, v []byte, more ...provider.Field) bool {
+// addText adds a text, in parts when it is long, and reports whether it is one.
+func (d *Decoder) addText(m *openMessage, b *block, typ string, v []byte, more ...provider.Field) bool {
 	if !provider.IsString(v) {
 		return false
 	}
@@ -153,7 +153,7 @@ func (d *Decoder) blockFinishes(e *event, m *openMessage, b *block) {
 	index := field("index", e.data.Get("index"))
 	for name, typ := range map[string]string{"text": schema.TypeTextDelta, "reasoning": schema.TypeReasoningDelta} {
 		if v := c.Get(name); !b.said && c.Str("type") == name && len(v) > 2 {
-			d.pieces(m, b, typ, v, index, field("silent", provider.Bool(true)))
+			d.addText(m, b, typ, v, index, field("silent", provider.Bool(true)))
 		}
 	}
 	p := fields(index, field("complete", provider.Bool(true)))

@@ -92,7 +92,7 @@ func words(_ context.Context, q *worker.Task) (string, error) {
 // Each scripted model does what its name says.
 func TestScripted(t *testing.T) {
 	set := &model.Set{}
-	model.Scripted(set, words, 0)
+	model.AddScripted(set, words, 0)
 	s := newShop(t, set)
 	for name, want := range map[string]string{
 		"demo": "done", "demo/fail": "error internal: ", "demo/slow": "done", "demo/long": "done", "demo/speech": "done",

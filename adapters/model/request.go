@@ -114,7 +114,7 @@ func chatRequest(d *description, input []inputMessage) any {
 		if m.Name != "" {
 			f["name"] = m.Name
 		}
-		if images(m) {
+		if hasImages(m) {
 			f["content"] = each(m.Parts, func(p inputPart) any {
 				if p.URL != "" {
 					return fields{"type": "image_url", "image_url": fields{"url": p.URL}}
@@ -133,7 +133,8 @@ func chatRequest(d *description, input []inputMessage) any {
 	})
 }
 
-func images(m inputMessage) bool {
+// hasImages reports whether a message has an image.
+func hasImages(m inputMessage) bool {
 	for _, p := range m.Parts {
 		if p.URL != "" {
 			return true

@@ -17,7 +17,7 @@ import (
 // Demo is the provider of scripted models.
 const Demo = "demo"
 
-// Scripted adds the scripted models: demo answers as words do, and
+// AddScripted adds the scripted models: demo answers as words do, and
 //
 //	demo/fail    emits one delta, and fails as a provider does (Internal)
 //	demo/slow    takes 8 seconds, and emits its progress
@@ -26,7 +26,7 @@ const Demo = "demo"
 //	demo/speech  speaks: a tone of 100 ms for each word, as pieces of audio/wav
 //
 // speed multiplies the pace of demo/slow; 0 waits nowhere.
-func Scripted(s *Set, words worker.Answer, speed float64) {
+func AddScripted(s *Set, words worker.Answer, speed float64) {
 	s.Add(Demo, words, "demo")
 	for name, say := range map[string]func(ctx context.Context, q *worker.Task, m *producers.Message) error{
 		"demo/fail": failModel,

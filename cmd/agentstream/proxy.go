@@ -112,7 +112,7 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	f := process.FilesHere()
 	f.Clients /= 2 // each of them has a connection to a provider as well
-	d := process.ClientsDoor(ln, f, m, log)
+	d := process.LimitClients(ln, f, m, log)
 	stages := [][]process.Part{
 		{{Name: "proxy server", Run: func(ctx context.Context) error { return c.serve(ctx, d, p) }}},
 		{{Name: "recorders", Run: p.Run}},
@@ -138,7 +138,7 @@ func upstreamNames(ups []proxy.Upstream) (names []string) {
 }
 
 // serve answers agents until ctx ends, then waits for the calls under way.
-func (c *ProxyCmd) serve(ctx context.Context, ln *process.Door, h http.Handler) error {
+func (c *ProxyCmd) serve(ctx context.Context, ln *process.LimitListener, h http.Handler) error {
 	defer ln.Wait()
 	if !c.InsecureOpen { // then it is at a loopback address, where pages of others reach it by a browser of this machine
 		h = process.Guard(h, ln.Addr())

@@ -29,7 +29,7 @@ const sessionsName = "demo-sessions"
 func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks producers.Hooks, log *slog.Logger) (process.Part, error) {
 	words := demo.Replies{Speed: c.DemoSpeed}.Answer
 	set := answer.Models{Set: &model.Set{Other: words}}
-	model.Scripted(set.Set, words, c.DemoSpeed)
+	model.AddScripted(set.Set, words, c.DemoSpeed)
 	if err := c.add(set.Set); err != nil {
 		return process.Part{}, err
 	}

@@ -33,7 +33,7 @@ var errFlood = errors.New("gate: too many streams were opened at once")
 // Read reads, and counts the streams of HTTP/2 that are opened. Where too many are, it waits a little before it lets more in,
 // and closes the connection.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.floods() && !c.calm() {
+	if c.isFlooded() && !c.calm() {
 		c.cut()
 		return 0, errFlood
 	}
@@ -59,9 +59,9 @@ func (c *Conn) count(n int64) {
 	}
 }
 
-// floods reports whether too many streams are open for which no request is here: the HTTP server refuses them by itself, has
-// not begun with them, or waits for the client to take the rest of an answer.
-func (c *Conn) floods() bool {
+// isFlooded reports whether too many streams are open for which no request is here: the HTTP server refuses
+// them by itself, has not begun with them, or waits for the client to take the rest of an answer.
+func (c *Conn) isFlooded() bool {
 	if c.open.Load() <= fewLooseUnknown {
 		return false
 	}
@@ -77,7 +77,7 @@ func (c *Conn) calm() bool {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for begun := time.Now(); time.Since(begun) < patience; <-tick.C {
-		if !c.floods() {
+		if !c.isFlooded() {
 			return true
 		}
 	}

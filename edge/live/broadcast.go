@@ -87,8 +87,8 @@ func (v *view) projection(ss *Session) *projection {
 	return p
 }
 
-// vacate removes a group that nobody is parked in. What its projector knows would grow old.
-func (v *view) vacate(g *broadcastGroup) {
+// dropIfEmpty removes a group in which no client is parked. What its projector knows would grow old.
+func (v *view) dropIfEmpty(g *broadcastGroup) {
 	p := g.of
 	p.groups = slices.DeleteFunc(p.groups, func(other *broadcastGroup) bool { return other == g })
 	if len(p.groups) == 0 {
@@ -96,8 +96,8 @@ func (v *view) vacate(g *broadcastGroup) {
 	}
 }
 
-// leaver is a session that must go on by itself.
-type leaver struct {
+// evicted is a session that must go on by itself.
+type evicted struct {
 	ss   *Session
 	rest []byte // ready frames that it did not take
 	err  error  // that its stream ends with; nil: it goes on
@@ -108,7 +108,7 @@ const spread = 128
 
 // broadcast writes new records to all who are parked and takes those who did not take everything. It
 // needs mu.
-func (v *view) broadcast(out []shape.Out) (left []leaver) {
+func (v *view) broadcast(out []shape.Out) (left []evicted) {
 	if len(out) == 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (v *view) broadcast(out []shape.Out) (left []leaver) {
 				continue
 			}
 			for _, p := range g.parked {
-				left = append(left, leaver{p.ss, nil, err})
+				left = append(left, evicted{p.ss, nil, err})
 			}
 		}
 	}
@@ -187,12 +187,12 @@ func (g *broadcastGroup) add(list []dialect.Frame) {
 }
 
 // write writes what was framed of so many records. It needs mu.
-func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
+func (v *view) write(left []evicted, g *broadcastGroup, events int) []evicted {
 	g.events += events
 	b, before := g.enc.Finish(*g.buf), len(left)
 	if len(b) == 0 { // nothing of it is shown here
 		if left = v.quiet(left, g); g.of.over {
-			left = g.dismiss(left, before)
+			left = g.evictAll(left, before)
 		}
 		return left
 	}
@@ -203,7 +203,7 @@ func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
 		g.buf = nil // the rest is theirs
 	}
 	if g.of.over {
-		left = g.dismiss(left, before)
+		left = g.evictAll(left, before)
 	}
 	if h := v.all.hooks.EventsSent; h != nil {
 		took := len(g.parked) - countFailed(left[before:])
@@ -212,9 +212,9 @@ func (v *view) write(left []leaver, g *broadcastGroup, events int) []leaver {
 	return left
 }
 
-// dismiss makes everybody leave whose stream is over with what was written; those behind before did not take all
-// of it.
-func (g *broadcastGroup) dismiss(left []leaver, before int) []leaver {
+// evictAll makes all clients leave whose stream is over with what was written; those after before did not take
+// all of it.
+func (g *broadcastGroup) evictAll(left []evicted, before int) []evicted {
 	slow := make(map[*Session]bool, len(left)-before)
 	for i := range left[before:] {
 		l := &left[before+i]
@@ -224,19 +224,19 @@ func (g *broadcastGroup) dismiss(left []leaver, before int) []leaver {
 	}
 	for _, p := range g.parked {
 		if !slow[p.ss] {
-			left = append(left, leaver{p.ss, nil, errOver})
+			left = append(left, evicted{p.ss, nil, errOver})
 		}
 	}
 	return left
 }
 
 // spread writes b to everybody.
-func (g *broadcastGroup) spread(left []leaver, b []byte) []leaver {
+func (g *broadcastGroup) spread(left []evicted, b []byte) []evicted {
 	workers := min(len(g.parked)/spread+1, runtime.GOMAXPROCS(0))
 	if workers == 1 {
 		return try(left, g.parked, b)
 	}
-	parts := make([][]leaver, workers)
+	parts := make([][]evicted, workers)
 	var wg sync.WaitGroup
 	for i := range workers {
 		part := g.parked[i*len(g.parked)/workers : (i+1)*len(g.parked)/workers]
@@ -250,7 +250,7 @@ func (g *broadcastGroup) spread(left []leaver, b []byte) []leaver {
 }
 
 // try writes b to some.
-func try(left []leaver, some []parked, b []byte) []leaver {
+func try(left []evicted, some []parked, b []byte) []evicted {
 	for _, p := range some {
 		n, err := p.to.TryWrite(b)
 		if n == len(b) && err == nil {
@@ -259,13 +259,13 @@ func try(left []leaver, some []parked, b []byte) []leaver {
 		if s, ok := p.ss.direct.(*subscription); ok {
 			s.noteWrite(n, b, err)
 		}
-		left = append(left, leaver{p.ss, b[n:], err})
+		left = append(left, evicted{p.ss, b[n:], err})
 	}
 	return left
 }
 
 // quiet shows a sign of life to those to whom nothing of a busy view was shown for long. It needs mu.
-func (v *view) quiet(left []leaver, g *broadcastGroup) []leaver {
+func (v *view) quiet(left []evicted, g *broadcastGroup) []evicted {
 	if v.spoke.Sub(g.spoke) < v.key.every {
 		return left
 	}
@@ -273,7 +273,7 @@ func (v *view) quiet(left []leaver, g *broadcastGroup) []leaver {
 }
 
 // remind shows a sign of life to all who are parked in a group. It needs mu.
-func (v *view) remind(left []leaver, g *broadcastGroup) []leaver {
+func (v *view) remind(left []evicted, g *broadcastGroup) []evicted {
 	g.spoke = v.spoke
 	before := len(left)
 	left = g.ping(left)
@@ -286,17 +286,17 @@ func (v *view) remind(left []leaver, g *broadcastGroup) []leaver {
 }
 
 // ping shows the transport's sign of life.
-func (g *broadcastGroup) ping(left []leaver) []leaver {
+func (g *broadcastGroup) ping(left []evicted) []evicted {
 	for _, p := range g.parked {
 		if rest, err := p.ss.direct.TryKeepAlive(); err != nil || len(rest) > 0 {
-			left = append(left, leaver{p.ss, rest, err})
+			left = append(left, evicted{p.ss, rest, err})
 		}
 	}
 	return left
 }
 
 // countFailed counts those whose streams end with an error.
-func countFailed(left []leaver) (n int) {
+func countFailed(left []evicted) (n int) {
 	for _, l := range left {
 		if l.err != nil && l.err != errOver { // it is handed over, never wrapped
 			n++
@@ -309,7 +309,7 @@ func countFailed(left []leaver) (n int) {
 func (v *view) keepAlive() {
 	v.mu.Lock()
 	v.spoke = time.Now()
-	var left []leaver
+	var left []evicted
 	for _, p := range v.projections {
 		for _, g := range p.groups {
 			left = v.remind(left, g)

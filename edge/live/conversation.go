@@ -40,25 +40,25 @@ type ConversationConfig struct {
 	// had sent before it knew of the first of them was dealt with.
 	Gather time.Duration
 	Beat   Heartbeat
-	// Ended is called for a subscription that ended by itself, in a turn; a nil err is the end of the run. An error that
+	// Ended is called for a subscription that ended by itself, by what Do runs; a nil err is the end of the run. An error that
 	// it returns ends the conversation.
 	Ended func(id string, err error) error
-	// Closing is called when the conversation is over, in a turn, before its last word; nil does nothing.
+	// Closing is called when the conversation is over, as Do runs steps, before its last word; nil does nothing.
 	Closing func(err error)
 }
 
 // Conversation is a connection on which a client sends messages and holds subscriptions, each of them a Session. It is
-// safe for concurrent use, but for what must be called within a turn.
+// safe for concurrent use, but for what must be called by what Do runs.
 type Conversation struct {
 	live *Live
 	cfg  ConversationConfig
 	sink Socket
 	life *Life
 
-	turn   sync.Mutex      // held while a message, or the end of a subscription, is dealt with
-	fresh  []*subscription // opened within this turn; they begin after it, or after gathering
-	gather gathering
-	write  sync.Mutex // held by the subscription that collects frames
+	section sync.Mutex      // held while a message, or the end of a subscription, is dealt with
+	fresh   []*subscription // opened by this step; they begin after it, or after gathering
+	gather  gathering
+	write   sync.Mutex // held by the subscription that collects frames
 
 	mu      sync.Mutex
 	subs    []*subscription
@@ -67,15 +67,15 @@ type Conversation struct {
 	total   Report // of subscriptions that are over
 	ping    *time.Timer
 
-	begun    time.Time
-	busy     atomic.Int64 // when something was last sent or received, since begun; kept for the heartbeat
-	unheeded int          // heartbeats since the client sent anything; changed within turns
+	begun       time.Time
+	busy        atomic.Int64 // when something was last sent or received, since begun; kept for the heartbeat
+	missedPings int          // heartbeats since the client sent anything; changed with section held
 }
 
 // errUnsubscribed ends a subscription that its client has no use for.
 var errUnsubscribed = errors.New("the client has ended the subscription")
 
-// Converse takes a place among the streams, which Report.Release releases. The first turn is Begin's: those of messages
+// Converse takes a slot among the streams, which Report.Release releases. The first step is Attach's: those of messages
 // that come earlier wait.
 func (v *Live) Converse(cfg ConversationConfig) (*Conversation, error) {
 	if err := v.Join(cfg.Life, cfg.Report); err != nil {
@@ -83,7 +83,7 @@ func (v *Live) Converse(cfg ConversationConfig) (*Conversation, error) {
 	}
 	cfg.Life.Expire()
 	c := &Conversation{live: v, cfg: cfg, life: cfg.Life, begun: time.Now()}
-	c.turn.Lock()
+	c.section.Lock()
 	return c, nil
 }
 
@@ -104,13 +104,13 @@ func (c *Conversation) Attach(sink Socket, step func() error) {
 // Do deals with one message: step may send frames, and open and end subscriptions. Turns come one after another. The
 // frames of a subscription that was opened within it begin behind it. An error of step ends the conversation.
 func (c *Conversation) Do(step func() error) error {
-	c.turn.Lock()
+	c.section.Lock()
 	return c.runStep(step)
 }
 
 // runStep runs step, and then releases the conversation's lock, which the caller holds.
 func (c *Conversation) runStep(step func() error) (err error) {
-	defer c.turn.Unlock()
+	defer c.section.Unlock()
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%w: %v\n%s", ends.ErrPanic, v, debug.Stack())
@@ -130,7 +130,7 @@ func (c *Conversation) runStep(step func() error) (err error) {
 	return step()
 }
 
-// start lets the subscriptions begin that were opened. It needs turn.
+// start lets the subscriptions begin that were opened. It needs section.
 func (c *Conversation) start() {
 	for _, s := range c.fresh {
 		go s.serve()
@@ -159,7 +159,7 @@ type Place struct {
 	Missed      schema.Seq // records before After that are no longer kept, without a cursor (dialect.Request.Kept)
 }
 
-// Subscribe opens a subscription, within a turn. The error wraps dialect.ErrBadRequest for an id that is in use,
+// Subscribe opens a subscription. It is called by what Do runs. The error wraps dialect.ErrBadRequest for an id that is in use,
 // ends.ErrBusy when there are too many; others are those of a stream that cannot be opened.
 func (c *Conversation) Subscribe(id string, req dialect.Request) (Place, error) {
 	s, err := c.enter(id)
@@ -269,7 +269,7 @@ func (c *Conversation) stop(s *subscription) (at schema.Seq) {
 	return max(at, s.report.Seq)
 }
 
-// Unsubscribe ends a subscription, within a turn, and returns the seq of the last record that it has shown, or the
+// Unsubscribe ends a subscription, called by what Do runs, and returns the seq of the last record that it has shown, or the
 // place where it began. No frame of it comes later. ok is false when there is none.
 func (c *Conversation) Unsubscribe(id string) (at schema.Seq, ok bool) {
 	c.mu.Lock()
@@ -306,8 +306,8 @@ func (c *Conversation) finish() {
 	c.closed = true
 	c.ping.Stop()
 	c.mu.Unlock()
-	c.endAll(err) // a turn that waits for one of them goes on
-	c.turn.Lock()
+	c.endAll(err) // a step that waits for one of them goes on
+	c.section.Lock()
 	c.start()
 	for _, s := range c.endAll(err) {
 		<-s.done
@@ -316,7 +316,7 @@ func (c *Conversation) finish() {
 	if c.cfg.Closing != nil {
 		c.cfg.Closing(err)
 	}
-	c.turn.Unlock()
+	c.section.Unlock()
 	report := c.cfg.Report
 	c.mu.Lock()
 	report.Events, report.Sent, report.Dropped = report.Events+c.total.Events, c.total.Sent, c.total.Dropped

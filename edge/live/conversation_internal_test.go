@@ -15,7 +15,7 @@ func TestWrittenWhileParked(t *testing.T) {
 	c.subs = []*subscription{s}
 	busy := func(want time.Duration) {
 		t.Helper()
-		c.overhear()
+		c.syncActivity()
 		if got := time.Duration(c.busy.Load()); got != want {
 			t.Errorf("in use after %v, want %v", got, want)
 		}

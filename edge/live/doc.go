@@ -28,6 +28,6 @@
 //
 // # Where to look next
 //
-// open.go and session.go for a stream's life, conversation.go and joint.go for many on one connection, view.go, park.go, broadcast.go and
+// open.go and session.go for a stream's life, conversation.go and merged.go for many on one connection, view.go, park.go, broadcast.go and
 // replay.go for what is shared, edge/shape for what views show.
 package live

@@ -7,7 +7,7 @@ const maxGather = time.Second
 
 // gathering is the wait of subscriptions that were opened for others to begin with them: a time, and until the client's messages that
 // were under way have come. Without the second, a subscription that a client asked for in the same breath could begin after others
-// have shown a run's end, whenever the machine is busy. It is changed within turns.
+// have shown a run's end, whenever the machine is busy. It is changed with section held.
 type gathering struct {
 	timer   *time.Timer // nil: nothing waits
 	round   int         // of the gatherings of the conversation
@@ -29,7 +29,7 @@ func (g *gathering) stop() {
 	*g = gathering{round: g.round + 1}
 }
 
-// collect makes the fresh subscriptions wait, from the first of them on. It needs turn.
+// collect makes the fresh subscriptions wait, from the first of them on. It needs section.
 func (c *Conversation) collect() {
 	g := &c.gather
 	if g.timer != nil {
@@ -53,8 +53,8 @@ func (c *Conversation) collect() {
 // finishWait notes that one of the waits of a round is over, and lets the subscriptions begin when both are, or
 // the first has passed again.
 func (c *Conversation) finishWait(round int, note func()) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.section.Lock()
+	defer c.section.Unlock()
 	g := &c.gather
 	if round != g.round {
 		return

@@ -8,7 +8,7 @@ import (
 
 // Heartbeat shows signs of life in frames, in place of the transport's own. The zero value leaves that to the transport.
 type Heartbeat struct {
-	Every  time.Duration // of silence in both directions, after which Send is called, in a turn
+	Every  time.Duration // of silence in both directions, after which Send is called, with section held
 	Send   func() error
 	Misses int   // of them in a row that were not answered; 0: any number
 	Lost   error // ends the conversation after that
@@ -39,20 +39,20 @@ func (c *Conversation) keepAlive() {
 // beat sends a heartbeat if one is due, and returns when to look again.
 func (c *Conversation) beat() (next time.Duration, sent bool, err error) {
 	b := &c.cfg.Beat
-	if !c.turn.TryLock() { // a message is dealt with, and what follows it was not read
+	if !c.section.TryLock() { // a message is dealt with, and what follows it was not read
 		return b.Every, false, nil
 	}
 	next = b.Every
 	err = c.runStep(func() error {
-		c.overhear()
+		c.syncActivity()
 		if silent := time.Since(c.begun) - time.Duration(c.busy.Load()); silent < b.Every {
 			next = b.Every - silent
 			return nil
 		}
-		if b.Misses > 0 && c.unheeded >= b.Misses {
+		if b.Misses > 0 && c.missedPings >= b.Misses {
 			return b.Lost
 		}
-		c.unheeded++
+		c.missedPings++
 		sent = true
 		return b.Send()
 	})
@@ -76,8 +76,9 @@ func (c *Conversation) noteUse(at time.Time) {
 	}
 }
 
-// overhear notes, within a turn, when views have written to subscriptions that are parked: they note it once for all.
-func (c *Conversation) overhear() {
+// syncActivity notes when views have written to subscriptions that are parked: they note it once for all. It is
+// called by what Do runs.
+func (c *Conversation) syncActivity() {
 	c.mu.Lock()
 	subs := slices.Clone(c.subs)
 	c.mu.Unlock()
@@ -92,5 +93,5 @@ func (c *Conversation) overhear() {
 // runs.
 func (c *Conversation) NoteMessage() {
 	c.touch()
-	c.unheeded = 0
+	c.missedPings = 0
 }

@@ -111,7 +111,7 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 		return err
 	}
 	over := ss.bound.Mode.EndsWithRun() && ss.Pos.Ended && after >= ss.Pos.Last && ss.req.Cursor != (dialect.Cursor{})
-	if over = over || span.Last > 0 && after >= span.Last; over && len(ss.lead) == 0 {
+	if over = over || span.Last > 0 && after >= span.Last; over && len(ss.prefix) == 0 {
 		return dialect.ErrComplete
 	}
 	return nil
@@ -150,8 +150,8 @@ func (ss *Session) findStart(ctx context.Context, key schema.RunKey, last schema
 		if err != nil {
 			return 0, err
 		}
-		after, ss.project, ss.lead = at.Seq, at.P, at.Rest
-		ss.again = &stretch{at.From, at.Seq, at.Index}
+		after, ss.project, ss.prefix = at.Seq, at.P, at.Rest
+		ss.again = &replayRange{at.From, at.Seq, at.Index}
 	case cursor.Frames > 0:
 		to := last
 		if span.Last > 0 {
@@ -161,7 +161,7 @@ func (ss *Session) findStart(ctx context.Context, key schema.RunKey, last schema
 		if err != nil {
 			return 0, err
 		}
-		after, ss.project, ss.lead = at.Seq, at.P, at.Rest
+		after, ss.project, ss.prefix = at.Seq, at.P, at.Rest
 	case cursor.Seq > last:
 		return 0, &ends.PositionError{Last: last, Err: fmt.Errorf("after %d: %w", cursor.Seq, fanout.ErrFuture)}
 	case cursor.Seq > 0:

@@ -35,7 +35,7 @@ func (ss *Session) park() bool {
 		return false
 	}
 	// What is parked holds no memory for writing.
-	ss.w.frames, r.room, r.out, ss.joint = dialect.Frames{}, nil, nil, nil
+	ss.w.frames, r.room, r.out, ss.merged = dialect.Frames{}, nil, nil, nil
 	v := r.v
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,7 +54,7 @@ func (ss *Session) park() bool {
 	g := v.group(ss, enc)
 	ss.place = place{at: g, index: len(g.parked), events: g.events, bytes: g.bytes}
 	g.parked = append(g.parked, parked{ss, ss.straight()})
-	v.crowd.Add(1)
+	v.parkedCount.Add(1)
 	if _, stateful := ss.w.project.(dialect.Stateful); stateful {
 		ss.w.project, ss.w.lent, ss.project = nil, false, nil // the group's knows the same
 	}
@@ -100,7 +100,7 @@ func (v *view) removeParked(ss *Session) {
 	g.parked[i].ss.place.index = i
 	g.parked[n] = parked{}
 	g.parked = g.parked[:n]
-	v.crowd.Add(-1)
+	v.parkedCount.Add(-1)
 	r := ss.read.upToDate()
 	r.pos, r.fold.Last, r.had = v.now.Load().hi, v.last, true
 	if events := g.events - ss.place.events; events > 0 {
@@ -117,17 +117,17 @@ func (v *view) removeParked(ss *Session) {
 		ss.w.project = p.For(ss.req)
 	}
 	if n == 0 {
-		v.vacate(g)
+		v.dropIfEmpty(g)
 	}
 }
 
 // releaseAll returns everybody who is parked. It needs mu.
-func (v *view) releaseAll(left []leaver) []leaver {
+func (v *view) releaseAll(left []evicted) []evicted {
 	for len(v.projections) > 0 {
 		parked := v.projections[0].groups[0].parked
 		ss := parked[len(parked)-1].ss
 		v.removeParked(ss)
-		left = append(left, leaver{ss: ss})
+		left = append(left, evicted{ss: ss})
 	}
 	return left
 }

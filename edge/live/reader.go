@@ -18,8 +18,8 @@ import (
 // reader is one client's way through a source. One goroutine uses it.
 type reader interface {
 	// next waits for more and returns it. An error of ctx leaves the reader usable.
-	next(ctx context.Context) (portion, error)
-	// wrote records how long it took to hand the last portion to the client.
+	next(ctx context.Context) (readResult, error)
+	// wrote records how long it took to hand the last result to the client.
 	wrote(took time.Duration)
 	// upToDate returns the view that this reader watches when it has all of it but what the client was
 	// spared; nil when it does not, or watches none.
@@ -28,8 +28,8 @@ type reader interface {
 	close() (dropped int)
 }
 
-// portion is what a reader returns at once: packs as they are stored, or records of a view.
-type portion struct {
+// readResult is what a reader returns at once: packs as they are stored, or records of a view.
+type readResult struct {
 	batch   fanout.Batch
 	records []shape.Out
 	ended   bool       // the source is over, and this reaches its end
@@ -71,7 +71,7 @@ type viewReader struct {
 
 	out  []shape.Out
 	room []schema.Pack // memory for the next batch
-	slot *fair.Slot    // of the last portion of history
+	slot *fair.Slot    // of the last result of history
 }
 
 // Bounds of what one read of history returns at once.
@@ -86,10 +86,10 @@ const (
 	brisk = stall / 10
 )
 
-func (r *viewReader) next(ctx context.Context) (portion, error) {
+func (r *viewReader) next(ctx context.Context) (readResult, error) {
 	for {
 		if r.over > 0 {
-			return portion{}, fmt.Errorf("%d events wait, %d may: %w", r.over, r.most, dialect.ErrOverflow)
+			return readResult{}, fmt.Errorf("%d events wait, %d may: %w", r.over, r.most, dialect.ErrOverflow)
 		}
 		if r.reading {
 			p, err := r.history(ctx)
@@ -113,14 +113,14 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 			r.leave()
 			if len(items) > 0 {
 				r.told = s.ended
-				return portion{records: r.adapt(items), ended: s.ended}, nil
+				return readResult{records: r.adapt(items), ended: s.ended}, nil
 			}
 			continue
 		case s.ended && !r.told:
 			r.told = true
-			return portion{ended: true}, nil
+			return readResult{ended: true}, nil
 		case s.err != nil:
-			return portion{}, s.err
+			return readResult{}, s.err
 		}
 		r.had = true
 		changed := r.v.wait(s)
@@ -130,7 +130,7 @@ func (r *viewReader) next(ctx context.Context) (portion, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return portion{}, context.Cause(ctx)
+			return readResult{}, context.Cause(ctx)
 		}
 	}
 }
@@ -168,8 +168,8 @@ func (r *viewReader) read(through schema.Seq) {
 	r.pull, r.unread = iter.Pull2(r.src.Walk(r.ctx, r.runs.Hub, r.pos, through))
 }
 
-// history returns the next portion of the read under way, and ends it behind the last one.
-func (r *viewReader) history(ctx context.Context) (portion, error) {
+// history returns the next result of the read under way, and ends it after the last one.
+func (r *viewReader) history(ctx context.Context) (readResult, error) {
 	if r.share {
 		return r.together(ctx)
 	}
@@ -177,7 +177,7 @@ func (r *viewReader) history(ctx context.Context) (portion, error) {
 		return r.batch(ctx)
 	}
 	if err := r.acquire(ctx); err != nil {
-		return portion{}, err
+		return readResult{}, err
 	}
 	r.look(time.Now())
 	r.out = r.out[:0]
@@ -185,11 +185,11 @@ func (r *viewReader) history(ctx context.Context) (portion, error) {
 	for n := 0; bytes < portionBytes && n < portionRecords; n++ {
 		rec, err, ok := r.pull()
 		if err != nil {
-			return portion{}, err
+			return readResult{}, err
 		}
 		if !ok {
 			if r.pos < r.through {
-				return portion{}, r.short()
+				return readResult{}, r.short()
 			}
 			r.out = r.fold.Flush(r.out)
 			r.endHistory()
@@ -203,7 +203,7 @@ func (r *viewReader) history(ctx context.Context) (portion, error) {
 		}
 	}
 	r.out = r.fold.Tell(r.out)
-	return portion{records: r.own(r.out), slot: r.slot}, nil
+	return readResult{records: r.own(r.out), slot: r.slot}, nil
 }
 
 // acquire waits until the tenant may read more history.
@@ -214,9 +214,9 @@ func (r *viewReader) acquire(ctx context.Context) (err error) {
 }
 
 // batch returns the next packs. The last may reach beyond what was asked for.
-func (r *viewReader) batch(ctx context.Context) (portion, error) {
+func (r *viewReader) batch(ctx context.Context) (readResult, error) {
 	if err := r.acquire(ctx); err != nil {
-		return portion{}, err
+		return readResult{}, err
 	}
 	if r.packs == nil {
 		r.packs, r.unread = iter.Pull2(r.runs.Hub.Packs(r.ctx, r.src.Key, r.pos, r.through))
@@ -229,10 +229,10 @@ func (r *viewReader) batch(ctx context.Context) (portion, error) {
 	for bytes, from := 0, r.pos/apart; bytes < portionBytes && r.pos < r.through && r.pos/apart == from; {
 		p, err, ok := r.packs()
 		if err != nil {
-			return portion{}, err
+			return readResult{}, err
 		}
 		if !ok {
-			return portion{}, r.short()
+			return readResult{}, r.short()
 		}
 		b.Packs = append(b.Packs, p)
 		bytes += len(p.Body)
@@ -242,11 +242,11 @@ func (r *viewReader) batch(ctx context.Context) (portion, error) {
 	if r.pos >= r.through {
 		r.endHistory()
 	}
-	return portion{batch: b, slot: r.slot}, nil
+	return readResult{batch: b, slot: r.slot}, nil
 }
 
 // together returns the next chunk of what several read now, or the batch to make it of.
-func (r *viewReader) together(ctx context.Context) (portion, error) {
+func (r *viewReader) together(ctx context.Context) (readResult, error) {
 	for {
 		c, mine := r.v.replays.at(r.of, r.pos)
 		if c == nil {
@@ -258,24 +258,24 @@ func (r *viewReader) together(ctx context.Context) (portion, error) {
 		select {
 		case <-c.done:
 		case <-ctx.Done():
-			return portion{}, context.Cause(ctx)
+			return readResult{}, context.Cause(ctx)
 		}
 		if c.err != nil {
 			continue
 		}
 		if err := r.acquire(ctx); err != nil {
-			return portion{}, err
+			return readResult{}, err
 		}
 		r.forget()
 		if r.pos, r.fold.Last = c.last, c.last; r.pos >= r.through {
 			r.endHistory()
 		}
-		return portion{chunk: c, slot: r.slot}, nil
+		return readResult{chunk: c, slot: r.slot}, nil
 	}
 }
 
 // first returns the batch to make a chunk of.
-func (r *viewReader) first(ctx context.Context, c *chunk) (p portion, err error) {
+func (r *viewReader) first(ctx context.Context, c *chunk) (p readResult, err error) {
 	err = ends.ErrPanic // until it is read
 	defer func() {
 		if err != nil {

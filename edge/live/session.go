@@ -26,11 +26,11 @@ type Session struct {
 	first *shape.Out // snapshot that the stream begins with
 
 	project dialect.Projector // that was fed what the client has, of a dialect with a state; else nil
-	again   *stretch          // what is sent again first; nil: what the projector returns
-	lead    []dialect.Frame   // of the last record that the client has, what it has not
+	again   *replayRange      // what is sent again first; nil: what the projector returns
+	prefix  []dialect.Frame   // of the last record that the client has, what it has not
 	missed  schema.Seq        // records that are no longer kept, of a client without a cursor
 	Prelude []dialect.Frame   // that the stream begins with, for this client alone; set before Serve
-	joint   *joint            // of several subscriptions, of which each frame comes once; nil: it is one
+	merged  *mergedSelection  // of several subscriptions, of which each frame comes once; nil: it is one
 
 	ctx    context.Context // of life
 	read   reader
@@ -98,7 +98,7 @@ func (ss *Session) projection() projectionKey {
 }
 
 // apart reports whether a record's frames are not for all for whom the session is.
-func (ss *Session) apart(seq schema.Seq) bool { return ss.joint != nil && seq <= ss.joint.until }
+func (ss *Session) apart(seq schema.Seq) bool { return ss.merged != nil && seq <= ss.merged.until }
 
 // isShaped reports whether deltas are folded and paced for this client.
 func (ss *Session) isShaped() bool {
@@ -171,10 +171,10 @@ func (ss *Session) openTimed(ctx context.Context) reader {
 // endReader has nothing left to give.
 type endReader struct{}
 
-func (endReader) next(context.Context) (portion, error) { return portion{ended: true}, nil }
-func (endReader) wrote(time.Duration)                   {}
-func (endReader) upToDate() *viewReader                 { return nil }
-func (endReader) close() int                            { return 0 }
+func (endReader) next(context.Context) (readResult, error) { return readResult{ended: true}, nil }
+func (endReader) wrote(time.Duration)                      {}
+func (endReader) upToDate() *viewReader                    { return nil }
+func (endReader) close() int                               { return 0 }
 
 // Close releases everything but the place among the streams, which the call holds until it is logged.
 func (ss *Session) Close() {
@@ -232,7 +232,7 @@ func (ss *Session) catchUp() (err error) {
 		}
 	}
 	if ss.first != nil {
-		if err := ss.w.send(portion{records: []shape.Out{*ss.first}}); err != nil {
+		if err := ss.w.send(readResult{records: []shape.Out{*ss.first}}); err != nil {
 			return err
 		}
 		ss.first = nil

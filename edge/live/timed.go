@@ -42,12 +42,12 @@ func newTimedReader(ctx context.Context, hub *fanout.Hub, o runs.Opened, speed f
 	return r
 }
 
-func (r *timedReader) next(ctx context.Context) (portion, error) {
+func (r *timedReader) next(ctx context.Context) (readResult, error) {
 	for r.then == nil {
 		r.out = r.out[:0]
 		over, err := r.step(ctx)
 		if err != nil || len(r.out) > 0 {
-			return portion{records: r.out}, err
+			return readResult{records: r.out}, err
 		}
 		if over {
 			has := r.plain.Last
@@ -55,7 +55,7 @@ func (r *timedReader) next(ctx context.Context) (portion, error) {
 				has = r.pace.Last
 			}
 			if r.then, err = r.rest(r.pos, has); err != nil {
-				return portion{}, err
+				return readResult{}, err
 			}
 		}
 	}

@@ -52,13 +52,13 @@ const (
 // view is one live view: it shapes what the log brings, and keeps the newest of it. It writes to all watchers that have
 // everything and whose connections never make it wait. While nothing comes it has no goroutine.
 type view struct {
-	key   viewKey
-	all   *views
-	refs  int        // guarded by views.mu
-	part  *fair.Part // of the rings
-	now   atomic.Pointer[viewState]
-	turn  turn
-	crowd atomic.Int32 // clients that are parked
+	key         viewKey
+	all         *views
+	refs        int        // guarded by views.mu
+	part        *fair.Part // of the rings
+	now         atomic.Pointer[viewState]
+	task        viewTask
+	parkedCount atomic.Int32 // clients that are parked
 
 	replays replays
 
@@ -137,8 +137,8 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 		st = &shape.Pacer{Filter: filter, Bundle: key.bundle, Last: at}
 	}
 	vs.work.Add(1)
-	v.turn = turn{ctx: ctx, cancel: cancel, tail: t, st: st, seen: at, ended: o.Pos.Ended, every: key.every - rand.N(1+key.every/5)}
-	v.turn.wake, v.turn.alarm.of = v.wake, v
+	v.task = viewTask{ctx: ctx, cancel: cancel, tail: t, st: st, seen: at, ended: o.Pos.Ended, every: key.every - rand.N(1+key.every/5)}
+	v.task.wake, v.task.alarm.of = v.wake, v
 	v.wake(false)
 	return v, nil
 }

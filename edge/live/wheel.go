@@ -83,14 +83,14 @@ func (w *wheel) arm(slot int64) {
 	w.at = slot
 	d := time.Until(w.begun.Add(time.Duration(slot) * wheelTick))
 	if w.timer == nil {
-		w.timer = time.AfterFunc(d, w.turn)
+		w.timer = time.AfterFunc(d, w.fire)
 	} else {
 		w.timer.Reset(d)
 	}
 }
 
-// turn looks at those whose slots are due. Who was not silent waits on, and is not woken.
-func (w *wheel) turn() {
+// fire looks at those whose slots are due. Who was not silent waits on, and is not woken.
+func (w *wheel) fire() {
 	now := time.Now()
 	for _, a := range w.popDue(now) {
 		a.set.Store(false)
@@ -120,7 +120,7 @@ func (w *wheel) popDue(now time.Time) (list []*alarm) {
 // look wakes a view that must show a sign of life, if it was silent for long.
 func (v *view) look(now time.Time) (again time.Time, woken bool) {
 	v.mu.Lock()
-	again = v.spoke.Add(v.turn.every)
+	again = v.spoke.Add(v.task.every)
 	v.mu.Unlock()
 	if again.After(now) {
 		return again, false

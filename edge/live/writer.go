@@ -13,7 +13,7 @@ import (
 	"agentstream/schema"
 )
 
-// writer turns portions into frames and hands them to the sink.
+// writer makes frames of what readers return and hands them to the sink.
 type writer struct {
 	ss      *Session
 	sink    transport.Sink
@@ -43,21 +43,21 @@ func cleanly(err error) error {
 // opening writes the frames that the stream begins with.
 func (w *writer) opening() error {
 	p, ok := w.project.(dialect.Opener)
-	if !ok || w.ss.joint != nil { // others may have gone on with it: its handler has answered
+	if !ok || w.ss.merged != nil { // others may have gone on with it: its handler has answered
 		return nil
 	}
 	of := w.ss.again
 	err := w.apart(func(out *dialect.Frames) error {
 		err := p.Open(out, w.ss.After)
 		if of == nil {
-			of = &stretch{out.Again, w.ss.After, math.MaxInt}
+			of = &replayRange{out.Again, w.ss.After, math.MaxInt}
 		}
 		return err
 	})
 	if err != nil || of.from == 0 {
 		return err
 	}
-	return w.retell(*of)
+	return w.replayPrefix(*of)
 }
 
 // apart writes frames that are of no record.
@@ -76,14 +76,15 @@ func (w *writer) apart(add func(*dialect.Frames) error) error {
 	return w.flush(time.Now(), 0)
 }
 
-// stretch is a part of a run: from a record on, 0 is none of it, up to another one, of which only so many frames count.
-type stretch struct {
+// replayRange is a part of a run: from a record on, 0 is none of it, up to another one, of which only so many
+// frames count.
+type replayRange struct {
 	from, through schema.Seq
 	frames        int
 }
 
-// retell writes the frames of a stretch that are marked Again. It may be long: nothing of it is kept.
-func (w *writer) retell(of stretch) error {
+// replayPrefix writes the frames of a range that are marked Again. It may be long: nothing of it is kept.
+func (w *writer) replayPrefix(of replayRange) error {
 	ss := w.ss
 	p, err := ss.live.cfg.State.Projector(ss.ctx, ss.Src.Key, ss.bound.Dialect, of.from-1, ss.req)
 	if err != nil {
@@ -104,7 +105,7 @@ func (w *writer) retell(of stretch) error {
 			return err
 		}
 		w.frames.Reset()
-		if w.shown >= retellFrames || w.last {
+		if w.shown >= prefixFrames || w.last {
 			if err := w.flush(begun, 0); err != nil {
 				return err
 			}
@@ -114,8 +115,8 @@ func (w *writer) retell(of stretch) error {
 	return w.flush(begun, 0)
 }
 
-// retellFrames are flushed together.
-const retellFrames = 256
+// prefixFrames are flushed together.
+const prefixFrames = 256
 
 // again keeps the frames that are given again, in their place. Only a last one keeps its token.
 func again(list []dialect.Frame) []dialect.Frame {
@@ -134,8 +135,8 @@ func again(list []dialect.Frame) []dialect.Frame {
 
 // lead writes what the client has not of the last record that it has.
 func (w *writer) lead() error {
-	list := w.ss.lead
-	w.ss.lead = nil
+	list := w.ss.prefix
+	w.ss.prefix = nil
 	if len(list) == 0 {
 		return nil
 	}
@@ -191,8 +192,8 @@ func (w *writer) rest(b []byte) error {
 	return nil
 }
 
-// send writes a portion: all of its frames, then one flush.
-func (w *writer) send(p portion) error {
+// send writes a result: all of its frames, then one flush.
+func (w *writer) send(p readResult) error {
 	c := w.ss.c
 	events := c.Events
 	begun := time.Now()
@@ -224,7 +225,7 @@ func (w *writer) send(p portion) error {
 }
 
 // chunk writes a chunk's frames.
-func (w *writer) chunk(p portion) error {
+func (w *writer) chunk(p readResult) error {
 	c := p.chunk
 	if len(p.batch.Packs) > 0 {
 		if err := c.fill(w.own().(dialect.Stateful), p.batch); err != nil {
@@ -317,8 +318,8 @@ func (w *writer) put(list []dialect.Frame) error {
 func (w *writer) write(list []dialect.Frame) error {
 	choice := w.ss.req.Select
 	if w.ss.apart(w.at) {
-		w.ss.joint.at = w.at
-		choice = w.ss.joint
+		w.ss.merged.at = w.at
+		choice = w.ss.merged
 	}
 	if choice == nil {
 		return w.put(list)

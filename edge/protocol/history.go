@@ -89,17 +89,17 @@ func ReadPageToken(list, token string) (text string, ok bool) {
 	return text, PageToken(list, text) == token // also the decoder passes over line breaks
 }
 
-// Spot is a place between the frames of a history: in front of frame N of a record, counted from 0 among all that
-// the record has in this history, whatever a filter hides.
-type Spot struct {
+// Offset is a position between the frames of a history: before frame N of a record, counted from 0 among all
+// that the record has in this history, whatever a filter hides.
+type Offset struct {
 	Seq schema.Seq
 	N   int
 }
 
-func (s Spot) String() string { return s.Seq.String() + "." + strconv.Itoa(s.N) }
+func (s Offset) String() string { return s.Seq.String() + "." + strconv.Itoa(s.N) }
 
-// ParseSpot reads what String wrote. The error wraps schema.ErrBadCursor.
-func ParseSpot(text string) (s Spot, err error) {
+// ParseOffset reads what String wrote. The error wraps schema.ErrBadCursor.
+func ParseOffset(text string) (s Offset, err error) {
 	seq, n, _ := strings.Cut(text, ".")
 	if s.Seq, err = schema.ParseCursor(seq); err != nil {
 		return s, err
@@ -119,8 +119,8 @@ type History struct {
 	Wants   func(dialect.Frame, schema.Record) bool // nil: all
 	Newest  schema.Seq                              // record, up to which it reads
 
-	Next Spot // where the next page goes on
-	More bool // there is one
+	Next Offset // where the next page goes on
+	More bool   // there is one
 
 	frames dialect.Frames
 }
@@ -145,13 +145,13 @@ func (p *History) Read(ctx context.Context, token string, down bool) (next strin
 		return "", err
 	}
 	p.Newest = head.Last
-	from, look := Spot{Seq: 1}, p.Up
+	from, look := Offset{Seq: 1}, p.Up
 	if down {
 		from.Seq, look = p.Newest+1, p.Down
 	}
 	list := p.Request.Run
 	if text, ok := ReadPageToken(list, token); ok {
-		from, err = ParseSpot(text)
+		from, err = ParseOffset(text)
 	} else if token != "" {
 		err = dialect.Refuse(schema.ErrBadCursor, "page is not from this list")
 	}
@@ -166,12 +166,12 @@ func (p *History) Read(ctx context.Context, token string, down bool) (next strin
 
 // Up goes from a place towards the newest record. One more event than the page takes is looked for, to know
 // whether there is a next page.
-func (p *History) Up(ctx context.Context, from Spot) error {
+func (p *History) Up(ctx context.Context, from Offset) error {
 	p.Next = from
 	looked := 0
 	return p.walk(ctx, from.Seq-1, p.Newest, func(r schema.Record) (bool, error) {
 		for i, f := range p.frames.List {
-			at := Spot{r.Seq, i}
+			at := Offset{r.Seq, i}
 			if r.Seq == from.Seq && i < from.N || !p.isWanted(f, r) {
 				continue
 			}
@@ -181,7 +181,7 @@ func (p *History) Up(ctx context.Context, from Spot) error {
 			}
 			p.Add(string(f.Token), bytes.Clone(f.Data))
 		}
-		p.Next = Spot{Seq: r.Seq + 1}
+		p.Next = Offset{Seq: r.Seq + 1}
 		looked++
 		p.More = looked == MaxScan && r.Seq < p.Newest
 		return !p.More, nil
@@ -190,7 +190,7 @@ func (p *History) Up(ctx context.Context, from Spot) error {
 
 // Down goes from a place towards the first record. A history is projected upwards alone, so it takes stretches, each
 // in front of the one before it.
-func (p *History) Down(ctx context.Context, from Spot) error {
+func (p *History) Down(ctx context.Context, from Offset) error {
 	p.Next = from
 	look := max(minScan, 2*p.Limit)
 	for left := MaxScan; p.Next.Seq > 1 || p.Next.N > 0; look *= 2 {
@@ -203,13 +203,13 @@ func (p *History) Down(ctx context.Context, from Spot) error {
 			hi--
 		}
 		lo := max(hi-schema.Seq(min(look, left)), 0)
-		cut, err := p.stretch(ctx, lo, hi)
+		cut, err := p.readRange(ctx, lo, hi)
 		if gone := new(fanout.ExpiredError); errors.As(err, &gone) {
 			if gone.First < 1 || gone.First > hi {
 				return p.shorten(err)
 			}
 			lo = gone.First - 1 // its upper part is still kept
-			if cut, err = p.stretch(ctx, lo, hi); err == nil && !cut {
+			if cut, err = p.readRange(ctx, lo, hi); err == nil && !cut {
 				p.More = true // what is missing is for the next request to hear
 				cut = true
 			}
@@ -231,17 +231,17 @@ func (p *History) shorten(err error) error {
 	return nil
 }
 
-// stretch adds the events of the records behind lo and up to hi that lie in front of p.Next, the newest first. cut
-// says that the page was full before it had them all, so that there is a next one.
-func (p *History) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err error) {
-	kept := Tail[Spot]{Most: p.Limit - len(p.Items), Room: maxPageBytes - p.bytes}
+// readRange adds the events of the records after lo and up to hi that are before p.Next, the newest first. cut:
+// the page was full before it had them all, so that there is a next one.
+func (p *History) readRange(ctx context.Context, lo, hi schema.Seq) (cut bool, err error) {
+	kept := Tail[Offset]{Most: p.Limit - len(p.Items), Room: maxPageBytes - p.bytes}
 	err = p.walk(ctx, lo, hi, func(r schema.Record) (bool, error) {
 		for i, f := range p.frames.List {
 			if r.Seq == p.Next.Seq && i >= p.Next.N {
 				break
 			}
 			if p.isWanted(f, r) {
-				kept.Push(Spot{r.Seq, i}, string(f.Token), f.Data)
+				kept.Push(Offset{r.Seq, i}, string(f.Token), f.Data)
 			}
 		}
 		return true, nil
@@ -257,7 +257,7 @@ func (p *History) stretch(ctx context.Context, lo, hi schema.Seq) (cut bool, err
 		p.More = true
 		return true, nil
 	}
-	p.Next = Spot{Seq: lo + 1}
+	p.Next = Offset{Seq: lo + 1}
 	return false, nil
 }
 

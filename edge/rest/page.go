@@ -179,7 +179,7 @@ func (p *page) down(ctx context.Context) error {
 		p.next = p.query.before
 	}
 	look := minPageScan
-	if p.src.Child != "" { // each stretch of a child's would be counted from its first event
+	if p.src.Child != "" { // each range of a child's would be counted from its first event
 		look = maxPageScan
 	}
 	for scanned := 0; p.next > 1 && !p.full() && scanned < maxPageScan; look *= 2 {
@@ -188,11 +188,11 @@ func (p *page) down(ctx context.Context) error {
 			size = min(max(size, look), maxPageScan-scanned)
 		}
 		from := p.next
-		err := p.stretch(ctx, max(from-1-schema.Seq(size), 0))
+		err := p.readRange(ctx, max(from-1-schema.Seq(size), 0))
 		if gone := new(fanout.ExpiredError); errors.As(err, &gone) {
 			switch {
 			case gone.First > 0 && gone.First < from: // its upper part is still kept
-				err = p.stretch(ctx, gone.First-1)
+				err = p.readRange(ctx, gone.First-1)
 				if err == nil {
 					return nil // what is missing is for the next request to hear
 				}
@@ -208,8 +208,8 @@ func (p *page) down(ctx context.Context) error {
 	return nil
 }
 
-// stretch adds the events behind lo and in front of next, the newest first, until the page is full.
-func (p *page) stretch(ctx context.Context, lo schema.Seq) error {
+// readRange adds the events after lo and before next, the newest first, until the page is full.
+func (p *page) readRange(ctx context.Context, lo schema.Seq) error {
 	hi := p.next - 1
 	kept := protocol.Tail[schema.Seq]{Most: p.query.limit - p.found, Room: maxPageBytes - len(p.body)}
 	pos := lo

@@ -113,7 +113,7 @@ func (a *API) publishStream(c *protocol.Call) error {
 	l.Expire()
 	if transport.CanDuplex(c.Writer.ResponseWriter, c.Request) {
 		linesHeader(c)
-		return &protocol.Parting{Life: l, Apart: func(d *transport.Duplex) protocol.Upload {
+		return &protocol.Detached{Life: l, Apart: func(d *transport.Duplex) protocol.Upload {
 			s := &lines{over: d.CloseWith}
 			a.open(s, l, &c.Report, d, d.Stop)
 			return s
@@ -131,7 +131,7 @@ func (a *API) publishStream(c *protocol.Call) error {
 	stop := func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) } // it fails when the connection is gone
 	s := &lines{request: c.Request}
 	a.open(s, l, &c.Report, flushed{out}, stop)
-	return &protocol.Parting{Life: l, Here: s}
+	return &protocol.Detached{Life: l, Here: s}
 }
 
 // flushed is a response that is pushed to the client with each write.

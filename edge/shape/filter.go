@@ -55,7 +55,7 @@ func (f *Filter) All() bool { return f.children == nil && f.types == nil && !f.A
 
 // Match reports whether a record is shown. What ends the run always is: a client must see the end.
 func (f *Filter) Match(r schema.Record) bool {
-	return f.All() || f.child(r) && f.typ(r) && !(f.Agent && others(r)) || Terminal(r)
+	return f.All() || f.child(r) && f.typ(r) && !(f.Agent && isOfOthers(r)) || Terminal(r)
 }
 
 func (f *Filter) child(r schema.Record) bool {
@@ -92,8 +92,8 @@ func (f *Filter) typ(r schema.Record) bool {
 	return false
 }
 
-// others reports whether a record is a piece of what somebody else than the agent says.
-func others(r schema.Record) bool {
+// isOfOthers reports whether a record is a piece of what others than the agent say.
+func isOfOthers(r schema.Record) bool {
 	if typ := string(r.Type); typ != schema.TypeTextDelta && typ != schema.TypeReasoningDelta {
 		return false
 	}

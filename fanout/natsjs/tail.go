@@ -54,7 +54,7 @@ func newTail(nc *nats.Conn, partitions int) *tail {
 		lost: make(chan struct{}, 1), watches: make(map[schema.RunKey]watches),
 	}
 	if w := natskit.WireOf(nc); w != nil {
-		w.Copies(schema.LivePrefix, t.read) // all that come by this connection: it has one tail
+		w.DivertCopies(schema.LivePrefix, t.read) // all that come by this connection: it has one tail
 	}
 	before := nc.ErrorHandler()
 	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {

@@ -80,9 +80,9 @@ func (w *Wire) DivertAnswers(prefix string, take func(name, data []byte)) bool {
 		take: func(name, _, data []byte) { take(name, data) }})
 }
 
-// Copies is Answers for all messages to subjects that begin with prefix, whoever subscribes to them. name is what
-// follows prefix; header has the form of the wire, and is empty where there is none.
-func (w *Wire) Copies(prefix string, take func(name, header, data []byte)) bool {
+// DivertCopies is DivertAnswers for all messages to subjects that begin with prefix, whoever subscribes to
+// them. name is what follows prefix; header has the form of the wire, and is empty where there is none.
+func (w *Wire) DivertCopies(prefix string, take func(name, header, data []byte)) bool {
 	return w.copies.CompareAndSwap(nil, &interest{prefix: []byte(prefix), take: take})
 }
 

@@ -36,7 +36,7 @@ func through(t testing.TB, sent string, piece, room int) (passed string, taken [
 	t.Helper()
 	w := new(Wire)
 	w.DivertAnswers("_IN.a.", func(name, data []byte) { taken = append(taken, string(name)+"="+string(data)) })
-	w.Copies("live.", func(name, header, data []byte) { taken = append(taken, fmt.Sprintf("%s=%s|%s", name, header, data)) })
+	w.DivertCopies("live.", func(name, header, data []byte) { taken = append(taken, fmt.Sprintf("%s=%s|%s", name, header, data)) })
 	c, err := w.wrap(&bits{rest: []byte(sent), n: piece}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -90,10 +90,10 @@ func newTry(l *Stored) *try {
 }
 
 func redrive(ctx context.Context, store Redriver, tries []*try) error {
-	parts := make([]portion, 0, len(tries))
+	parts := make([]tryPart, 0, len(tries))
 	for _, t := range tries {
 		if len(t.chunk.Rows) > 0 {
-			parts = append(parts, portion{t, t.chunk})
+			parts = append(parts, tryPart{t, t.chunk})
 		}
 	}
 	if err := storeParts(ctx, store, parts); err != nil {
@@ -146,15 +146,15 @@ func (t *try) settle() (leaves bool) {
 	return t.outcome.Error == ""
 }
 
-// portion is the part of a try that is in one append.
-type portion struct {
+// tryPart is the part of a try that is in one append.
+type tryPart struct {
 	try   *try
 	chunk persister.Chunk
 }
 
 // storeParts stores the rows. It divides them when the store refuses the data, or has dropped rows without
 // reporting of which dead letter.
-func storeParts(ctx context.Context, store Redriver, parts []portion) error {
+func storeParts(ctx context.Context, store Redriver, parts []tryPart) error {
 	if len(parts) == 0 {
 		return nil
 	}
@@ -173,14 +173,14 @@ func storeParts(ctx context.Context, store Redriver, parts []portion) error {
 	case err != nil && !errors.Is(err, persister.ErrPoison):
 		return err
 	}
-	var first, second []portion
+	var first, second []tryPart
 	switch rows := chunks[0].Rows; {
 	case len(parts) > 1:
 		first, second = parts[:len(parts)/2], parts[len(parts)/2:]
 	case len(rows) > 1:
 		a, b := parts[0], parts[0]
 		a.chunk.Rows, b.chunk.Rows = rows[:len(rows)/2], rows[len(rows)/2:]
-		first, second = []portion{a}, []portion{b}
+		first, second = []tryPart{a}, []tryPart{b}
 	default:
 		parts[0].try.bad = append(parts[0].try.bad, chunks[0].Refusal(0, err))
 		return nil

@@ -7,7 +7,7 @@
 // what was taken before, ends what a former life left open, obeys cancellations, and closes the session's
 // resources again when no message comes for a while.
 //
-//	message in the log ─▶ Receive ─▶ waits for a place ─▶ visit: commands, Run, presence
+//	message in the log ─▶ Receive ─▶ waits for a slot ─▶ lease: commands, Run, presence
 //	                                                         │ for each message: turn ─▶ Answer ─▶ turn.end,
 //	                                                         ▼                                     commands.taken
 //	                                                       silence ─▶ the place is free

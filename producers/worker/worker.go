@@ -138,7 +138,7 @@ func (d *Worker) Receive(p schema.Pack, done func()) {
 	}
 	v := d.visits[p.Key]
 	if v == nil {
-		v = newVisit(d, p.Key)
+		v = newLease(d, p.Key)
 		d.visits[p.Key] = v
 		d.waiting = append(d.waiting, v)
 	}

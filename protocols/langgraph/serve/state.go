@@ -59,7 +59,7 @@ func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespa
 	req := whole(thread)
 	req.Select = langgraph.Filter{Channels: []string{"checkpoints", "values"}, Namespaces: [][]string{namespace}, Depth: &none}.Selection()
 	var values []byte
-	for from := (protocol.Spot{Seq: last + 1}); ; {
+	for from := (protocol.Offset{Seq: last + 1}); ; {
 		h := protocol.History{Call: c, Request: req, Newest: last, Page: protocol.Page{Limit: 100}}
 		if err := h.Down(ctx, from); err != nil {
 			if errors.Is(err, fanout.ErrExpired) { // there are none that are kept

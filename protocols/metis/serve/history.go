@@ -21,12 +21,12 @@ const (
 )
 
 // behind returns the place behind the frame of an id, or in front of it.
-func behind(ctx context.Context, h *protocol.History, at dialect.Cursor, before bool) (protocol.Spot, error) {
+func behind(ctx context.Context, h *protocol.History, at dialect.Cursor, before bool) (protocol.Offset, error) {
 	seq, n, err := h.Call.Find(ctx, h.Request.Run, at, h.Request)
 	if !before {
 		n++
 	}
-	return protocol.Spot{Seq: seq, N: n}, err
+	return protocol.Offset{Seq: seq, N: n}, err
 }
 
 // messages answers with messages of a session in the order of the log: the newest, or those in front of or behind one.
@@ -49,7 +49,7 @@ func (a *api) messages(ctx context.Context, c *protocol.Call) error {
 		return err
 	}
 	h := protocol.History{Call: c, Request: s.req, Newest: s.head.Last, Page: protocol.Page{Limit: limit}}
-	from := protocol.Spot{Seq: s.head.Last + 1}
+	from := protocol.Offset{Seq: s.head.Last + 1}
 	if id := before + after; id != "" {
 		seq, err := metis.ParseMessageID(s.req.Run, id)
 		if err == nil {
@@ -155,10 +155,10 @@ func (a *api) events(ctx context.Context, c *protocol.Call) error {
 		h.Newest = min(h.Newest, last)
 	}
 	list := "metis\x00" + c.Path("run")
-	from := protocol.Spot{Seq: 1}
+	from := protocol.Offset{Seq: 1}
 	switch text, ok := protocol.ReadPageToken(list, cursor); {
 	case ok:
-		from, err = protocol.ParseSpot(text)
+		from, err = protocol.ParseOffset(text)
 	case cursor != "":
 		err = metis.Refuse(metis.CodeInvalidRequest, "cursor is not from this list")
 	case within.after.Seq > 0:

@@ -38,7 +38,7 @@ func newShop(t *testing.T, set answer.Models) *workertest.Shop {
 // The nodes of a workflow are played in the order of their edges, one task each, and hand on their texts.
 func TestWorkflow(t *testing.T) {
 	set := answer.Models{Set: &model.Set{}}
-	model.Scripted(set.Set, workertest.Echo, 0)
+	model.AddScripted(set.Set, workertest.Echo, 0)
 	s := newShop(t, set)
 	s.Ask("w1", `,"model":"demo","runtime":{"as":"workflow","workflow":{"nodes":[
 		{"node_id":"last","node_type":"WORKFLOW_NODE_AI_STREAM","ai_stream_config":{"prompt":"say {{said}}"}},
@@ -82,7 +82,7 @@ func TestWorkflow(t *testing.T) {
 // What goes wrong has the protocol's code before its words, and the models are announced to the tenant.
 func TestReasons(t *testing.T) {
 	set := answer.Models{Set: &model.Set{}}
-	model.Scripted(set.Set, workertest.Echo, 0)
+	model.AddScripted(set.Set, workertest.Echo, 0)
 	kinds := map[string]struct {
 		kind model.Kind
 		want string
@@ -128,7 +128,7 @@ func TestReasons(t *testing.T) {
 // A session is served where all its models are.
 func TestServes(t *testing.T) {
 	set := answer.Models{Set: &model.Set{}}
-	model.Scripted(set.Set, workertest.Echo, 0)
+	model.AddScripted(set.Set, workertest.Echo, 0)
 	for session, want := range map[string]bool{
 		`{"model":"demo"}`: true, `{"model":"gone"}`: false, `{}`: false, `nonsense`: false,
 		`{"runtime":{"workflow":7}}`: true, // it fails with words

@@ -77,11 +77,11 @@ func (a routes) history(ctx context.Context, x *protocol.Call) error {
 }
 
 // placeOf returns the place where a page begins.
-func placeOf(ctx context.Context, p *protocol.History, w window) (protocol.Spot, error) {
+func placeOf(ctx context.Context, p *protocol.History, w window) (protocol.Offset, error) {
 	id := w.after + w.before // one of them at most
 	switch {
 	case w.page != "":
-		s, err := protocol.ParseSpot(w.page)
+		s, err := protocol.ParseOffset(w.page)
 		if err == nil && (s.Seq < 1 || s.Seq > p.Newest+1) {
 			err = dialect.Refuse(schema.ErrBadCursor, "page is not in this list")
 		}
@@ -89,15 +89,15 @@ func placeOf(ctx context.Context, p *protocol.History, w window) (protocol.Spot,
 	case id != "":
 		cursor, err := qoder.CursorOf(p.Request.Run, id)
 		if err != nil {
-			return protocol.Spot{}, err
+			return protocol.Offset{}, err
 		}
 		seq, before, err := p.Call.Find(ctx, p.Request.Run, cursor, p.Request)
 		if !w.down() {
 			before++ // behind the event
 		}
-		return protocol.Spot{Seq: seq, N: before}, err
+		return protocol.Offset{Seq: seq, N: before}, err
 	case w.down():
-		return protocol.Spot{Seq: p.Newest + 1}, nil
+		return protocol.Offset{Seq: p.Newest + 1}, nil
 	}
-	return protocol.Spot{Seq: 1}, nil
+	return protocol.Offset{Seq: 1}, nil
 }

@@ -25,7 +25,7 @@ func FuzzToken(f *testing.F) {
 		if again := w.token(w.page); again != token {
 			t.Errorf("%q is %q", token, again)
 		}
-		if s, err := protocol.ParseSpot(w.page); err == nil && s.String() != w.page {
+		if s, err := protocol.ParseOffset(w.page); err == nil && s.String() != w.page {
 			t.Errorf("%q is %v", w.page, s)
 		}
 	})

@@ -38,11 +38,13 @@ type AuthFlags struct {
 // devName is the issuer and the audience of development tokens that name none.
 const devName = "agentstream"
 
-// tokens reports whether JSON Web Tokens are accepted.
-func (f *AuthFlags) tokens() bool { return f.OIDCIssuer != "" || f.JWKSURL != "" || f.HMACSecret != "" }
+// hasTokens reports whether JSON Web Tokens are accepted.
+func (f *AuthFlags) hasTokens() bool {
+	return f.OIDCIssuer != "" || f.JWKSURL != "" || f.HMACSecret != ""
+}
 
 // Open reports whether nothing is asked of anybody.
-func (f *ListenFlags) Open() bool { return f.AuthToken == "" && f.APIKeys == "" && !f.tokens() }
+func (f *ListenFlags) Open() bool { return f.AuthToken == "" && f.APIKeys == "" && !f.hasTokens() }
 
 // checkAuth refuses what contradicts itself. Who may be open is so only to this machine.
 func (f *ListenFlags) checkAuth(mayBeOpen bool, host string) error {
@@ -52,7 +54,7 @@ func (f *ListenFlags) checkAuth(mayBeOpen bool, host string) error {
 	if f.Open() && !Loopback(host) {
 		return fmt.Errorf("--listen %q: without authentication (--auth-token, --api-keys, --oidc-issuer, …) only a loopback address is served", f.Listen)
 	}
-	if !f.tokens() && (f.Issuer != "" || len(f.Audience) > 0) {
+	if !f.hasTokens() && (f.Issuer != "" || len(f.Audience) > 0) {
 		return errors.New("--issuer, --audience: there are no tokens to check: give --oidc-issuer, --jwks-url or --hmac-secret as well")
 	}
 	if f.OIDCClient != "" && f.OIDCIssuer == "" {
@@ -74,7 +76,7 @@ func (f *ListenFlags) checkAuth(mayBeOpen bool, host string) error {
 
 // jwt makes the authenticator for tokens; nil when none are accepted.
 func (f *AuthFlags) jwt(log *slog.Logger) (*auth.JWT, error) {
-	if !f.tokens() {
+	if !f.hasTokens() {
 		return nil, nil
 	}
 	cfg := auth.JWTConfig{

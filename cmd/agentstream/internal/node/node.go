@@ -319,7 +319,7 @@ func (n *Node) checkArchive(ctx context.Context) error {
 
 // serve lets as many clients in as there are descriptors for.
 func (n *Node) serve(ctx context.Context, clients net.Listener) error {
-	d := process.ClientsDoor(clients, n.files, n.metrics, n.logger)
+	d := process.LimitClients(clients, n.files, n.metrics, n.logger)
 	defer d.Wait()
 	return n.server.Run(ctx, d)
 }

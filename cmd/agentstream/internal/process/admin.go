@@ -143,7 +143,7 @@ const adminSpares = 4
 // Run serves ln until ctx ends.
 func (a *Admin) Run(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{Handler: Guard(a.handler(), ln.Addr(), a.Hosts...), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	d := &Door{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc}
+	d := &LimitListener{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc}
 	defer d.Wait()
 	return ServeHTTP(ctx, srv, d, Ending{Drain: time.Second}) // a profile that is being taken is broken off
 }

@@ -3,7 +3,7 @@
 // # What it is
 //
 // Stages and their end (RunStages), the operators' listener (Admin), the instruments (Metrics), the limit of memory
-// (MemoryFlags, Budget), and the door that keeps descriptors free for the process (Door).
+// (MemoryFlags, Budget), and the listener that keeps descriptors free for the process (LimitListener).
 //
 // # Contract
 //
@@ -12,7 +12,7 @@
 //
 // # Concurrency
 //
-// Metrics and what Admin serves are safe for concurrent use. Door.Accept is for one goroutine.
+// Metrics and what Admin serves are safe for concurrent use. LimitListener.Accept is for one goroutine.
 //
 // # What it does not do
 //

@@ -112,7 +112,7 @@ func (p *publishing) run(ctx context.Context, source func(context.Context, emit)
 func (p *publishing) endRun(ctx context.Context, c producers.Closing) {
 	c.Child = p.cmd.Child
 	state := p.begun.State(c.Child)
-	ours := p.minted && c.Child == "" || p.sent && (p.frames() && p.began || state != "")
+	ours := p.minted && c.Child == "" || p.sent && (p.mustFrame() && p.began || state != "")
 	if p.cmd.NoLifecycle || !ours || state.Final() {
 		return
 	}

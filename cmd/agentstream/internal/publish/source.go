@@ -35,7 +35,7 @@ func (p *publishing) source(ctx context.Context, out emit) error {
 			break
 		}
 	}
-	if ctx.Err() != nil || !p.frames() || !p.began {
+	if ctx.Err() != nil || !p.mustFrame() || !p.began {
 		return err
 	}
 	state, reason := p.state, p.reason
@@ -45,8 +45,8 @@ func (p *publishing) source(ctx context.Context, out emit) error {
 	return errors.Join(err, out(lifecycle(state, reason, p.cmd.Child)))
 }
 
-// frames reports whether the beginning and the end of the run are for us to say.
-func (p *publishing) frames() bool { return p.kind != nil && !p.kind.native && !p.cmd.NoLifecycle }
+// mustFrame reports whether the beginning and the end of the run are for us to write.
+func (p *publishing) mustFrame() bool { return p.kind != nil && !p.kind.native && !p.cmd.NoLifecycle }
 
 // file emits what one input holds, and the beginning of the run before the first.
 func (p *publishing) file(ctx context.Context, in input, first bool, out emit) error {
@@ -61,7 +61,7 @@ func (p *publishing) file(ctx context.Context, in input, first bool, out emit) e
 		}
 		return err
 	}
-	if first && p.frames() {
+	if first && p.mustFrame() {
 		begin, err := p.mustBegin(ctx)
 		if err != nil {
 			return err

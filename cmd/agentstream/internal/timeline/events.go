@@ -50,11 +50,11 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 func (t *timeline) frame(e *schema.Event, p *fields, at time.Time) {
 	switch e.Type {
 	case schema.TypeTurnEnd:
-		if p.StopReason == "cancelled" || p.StopReason == "error" && t.news(p.Reason) {
+		if p.StopReason == "cancelled" || p.StopReason == "error" && t.isNews(p.Reason) {
 			t.line(e, at, "✗", styleError, styleError, joinNonEmpty(": ", "turn "+p.StopReason, p.Reason))
 		}
 	case schema.TypeModelEnd:
-		if text := errorText(p.Error); p.OK != nil && !*p.OK && t.news(text) {
+		if text := errorText(p.Error); p.OK != nil && !*p.OK && t.isNews(text) {
 			t.line(e, at, "✗", styleError, styleError, joinNonEmpty(": ", "model", terminal.Clip(text, maxInline)))
 		}
 	case schema.TypeTaskStart:
@@ -77,9 +77,9 @@ func (t *timeline) frame(e *schema.Event, p *fields, at time.Time) {
 	}
 }
 
-// news reports whether a complaint is another one than the last, which message, model call and turn repeat in
+// isNews reports whether a complaint is another one than the last, which message, model call and turn repeat in
 // turn.
-func (t *timeline) news(complaint string) bool {
+func (t *timeline) isNews(complaint string) bool {
 	if complaint != "" && strings.HasSuffix(t.complaint, complaint) {
 		return false
 	}

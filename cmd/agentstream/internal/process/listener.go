@@ -17,10 +17,10 @@ import (
 	"agentstream/edge/ends"
 )
 
-// Door lets connections in, logs when it cannot, and refuses those that would take the descriptors that the rest of
-// the process needs. A new descriptor has the lowest number that is free, so its number shows how many are in use.
-// Accept is for one goroutine.
-type Door struct {
+// LimitListener lets connections in, logs when it cannot, and refuses those that would take the descriptors
+// that the rest of the process needs. A new descriptor has the lowest number that is free, so its number shows
+// how many are in use. Accept is for one goroutine.
+type LimitListener struct {
 	net.Listener
 	most    int // descriptors from this number on are not for clients; 0: all are
 	spares  int // descriptors that are kept to let somebody in when there are no others
@@ -34,20 +34,20 @@ type Door struct {
 	places   [8]sync.Mutex // of those who are refused in words
 }
 
-// ClientsDoor returns the door for clients, and logs how many may come in.
-func ClientsDoor(ln net.Listener, f Files, m *Metrics, log *slog.Logger) *Door {
+// LimitClients returns the listener for clients, and logs how many may come in.
+func LimitClients(ln net.Listener, f Files, m *Metrics, log *slog.Logger) *LimitListener {
 	log.Info("files: descriptors are shared", "limit", f.limit, "clients", f.Clients, "streams", f.Streams)
-	return &Door{Listener: ln, most: f.Clients, log: log, failed: m.notAccepted.Inc, refused: m.notLetIn.Inc}
+	return &LimitListener{Listener: ln, most: f.Clients, log: log, failed: m.notAccepted.Inc, refused: m.notLetIn.Inc}
 }
 
-// Bounds of a door.
+// Bounds of a LimitListener.
 const (
 	logEvery      = 10 * time.Second
 	refusalWithin = time.Second // for the request to come and for the answer to go
 )
 
 // Accept returns the next connection that may come in.
-func (d *Door) Accept() (net.Conn, error) {
+func (d *LimitListener) Accept() (net.Conn, error) {
 	d.stock()
 	for {
 		c, err := d.Listener.Accept()
@@ -81,7 +81,7 @@ func callIf(f func()) {
 }
 
 // say logs a warning, at most one in logEvery.
-func (d *Door) say(what string, args ...any) {
+func (d *LimitListener) say(what string, args ...any) {
 	if now := time.Now(); now.Sub(d.logged) >= logEvery {
 		d.logged = now
 		d.log.Warn(what, args...)
@@ -89,7 +89,7 @@ func (d *Door) say(what string, args ...any) {
 }
 
 // stock takes the spare descriptors that are missing, as far as there are any.
-func (d *Door) stock() {
+func (d *LimitListener) stock() {
 	for len(d.spare) < d.spares {
 		f, err := os.Open(os.DevNull)
 		if err != nil {
@@ -100,7 +100,7 @@ func (d *Door) stock() {
 }
 
 // refuse answers a request with 503 and closes the connection. When many come, most are only closed.
-func (d *Door) refuse(c net.Conn) {
+func (d *LimitListener) refuse(c net.Conn) {
 	for i := range d.places {
 		if d.places[i].TryLock() {
 			d.refusing.Go(func() {
@@ -138,7 +138,7 @@ func turnAway(c net.Conn) {
 
 // Wait returns when nobody is being refused any more, and closes the spares. Call it when Accept is no longer
 // called.
-func (d *Door) Wait() {
+func (d *LimitListener) Wait() {
 	d.refusing.Wait()
 	for _, f := range d.spare {
 		f.Close()

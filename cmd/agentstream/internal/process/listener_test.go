@@ -31,7 +31,7 @@ func TestAcceptErrorsAreSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
 		failures := 0
-		d := &Door{log: slog.New(slog.NewTextHandler(&said, nil)), failed: func() { failures++ },
+		d := &LimitListener{log: slog.New(slog.NewTextHandler(&said, nil)), failed: func() { failures++ },
 			Listener: &scripted{accept: func() (net.Conn, error) { return nil, syscall.EMFILE }}}
 		for range 100 {
 			if _, err := d.Accept(); !errors.Is(err, syscall.EMFILE) {
@@ -49,13 +49,13 @@ func TestAcceptErrorsAreSaid(t *testing.T) {
 	})
 }
 
-// A door with a spare descriptor lets one more in when there are none.
+// A listener with a spare descriptor lets one more in when there are none.
 func TestSpareDescriptor(t *testing.T) {
-	var d *Door
+	var d *LimitListener
 	us, them := net.Pipe()
 	defer us.Close()
 	defer them.Close()
-	d = &Door{log: slog.New(slog.DiscardHandler), spares: 1, Listener: &scripted{accept: func() (net.Conn, error) {
+	d = &LimitListener{log: slog.New(slog.DiscardHandler), spares: 1, Listener: &scripted{accept: func() (net.Conn, error) {
 		if len(d.spare) > 0 {
 			return nil, syscall.EMFILE
 		}
@@ -71,14 +71,14 @@ func TestSpareDescriptor(t *testing.T) {
 	}
 }
 
-// Who comes to a full door with a request is told in the words of the protocol.
-func TestRefusedAtTheDoor(t *testing.T) {
+// Who comes to a full listener with a request is told in the words of the protocol.
+func TestRefusedByTheLimit(t *testing.T) {
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused := make(chan struct{}, 1)
-	d := &Door{Listener: ln, most: 1, log: slog.New(slog.DiscardHandler), refused: func() { refused <- struct{}{} }}
+	d := &LimitListener{Listener: ln, most: 1, log: slog.New(slog.DiscardHandler), refused: func() { refused <- struct{}{} }}
 	done := make(chan error, 1)
 	go func() { _, err := d.Accept(); done <- err }()
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", ln.Addr().String())

@@ -5,8 +5,8 @@ import (
 	"agentstream/edge/transport"
 )
 
-// Parting is the error of a route whose answer goes on when it has returned, as long as the client sends.
-type Parting struct {
+// Detached is the error of a route whose answer goes on when it has returned, as long as the client sends.
+type Detached struct {
 	Life *live.Life // which is not bound to the request
 	// Here is the answer; nil: Apart makes it, on the connection, which is taken over from the HTTP server.
 	Here  Upload
@@ -19,7 +19,7 @@ type Upload interface {
 	ReadError(err error) error
 	// Feed takes what was read, and may change it. It does not keep it.
 	Feed(b []byte) (Progress, error)
-	// Complete ends the answer. err is why nothing more is taken, an error of Broken or of Take; nil is the client's end. The error is
+	// Complete ends the answer. err is why nothing more is taken, an error of ReadError or of Feed; nil is the client's end. The error is
 	// the call's.
 	Complete(err error) error
 	// Leave is called at last, whatever has happened. Nothing is written behind it.
@@ -32,5 +32,5 @@ type Progress struct {
 	Begun bool // another one has begun
 }
 
-// Error makes a Parting an error, which no client sees.
-func (*Parting) Error() string { return "the answer goes on by itself" }
+// Error makes a Detached an error, which no client sees.
+func (*Detached) Error() string { return "the answer goes on by itself" }

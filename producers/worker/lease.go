@@ -51,7 +51,7 @@ type receiveCall struct {
 // log until there is room; so do cancellations after it.
 const maxQueue = 256
 
-func newVisit(d *Worker, key schema.RunKey) *lease {
+func newLease(d *Worker, key schema.RunKey) *lease {
 	return &lease{d: d, key: key, hurry: make(chan struct{}), told: make(chan *command.Command), failed: make(chan error, 1)}
 }
 
@@ -94,7 +94,7 @@ func (v *lease) run(ctx context.Context) {
 	v.leave(err)
 }
 
-// leave frees the place, when all that the visit used is closed. What was received and not settled in a whole
+// leave frees the slot, when all that the lease used is closed. What was received and not settled in a whole
 // silence is settled. What was received at the last moment opens the session again. After an error it is
 // delivered again by its follower.
 func (v *lease) leave(err error) {
@@ -106,7 +106,7 @@ func (v *lease) leave(err error) {
 	case err != nil:
 		out = nil
 	case v.news:
-		again := newVisit(v.d, v.key)
+		again := newLease(v.d, v.key)
 		again.pending, again.news, out = v.pending, true, nil
 		v.d.visits[v.key] = again
 		v.d.waiting = append(v.d.waiting, again)
@@ -144,7 +144,7 @@ func (v *lease) serve(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	v.commands, err = command.New(command.Config{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.ours})
+	v.commands, err = command.New(command.Config{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.isOurs})
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func (v *lease) serve(ctx context.Context) error {
 	return err
 }
 
-// ours reports whether a lane's commands are for us.
-func (v *lease) ours(lane string) bool {
+// isOurs reports whether a lane's commands are for us.
+func (v *lease) isOurs(lane string) bool {
 	_, child := v.lanes.Load(lane)
 	return lane == "" || child
 }

@@ -16,17 +16,18 @@ type member struct {
 	from   dialect.Place
 }
 
-// joint selects what any of several members is shown, each behind its own place. It belongs to one session.
-type joint struct {
+// mergedSelection selects what any of several members is shown, each after its own position. It belongs to one
+// session.
+type mergedSelection struct {
 	members []member
 	until   schema.Seq // the last of their places: behind it they differ in their selections alone
 	at      schema.Seq // of the record whose frames are asked for
 }
 
 // Key is empty: a session that is not behind all places is not shared.
-func (j *joint) Key() string { return "" }
+func (j *mergedSelection) Key() string { return "" }
 
-func (j *joint) Shows(f *dialect.Frame) bool {
+func (j *mergedSelection) Shows(f *dialect.Frame) bool {
 	for i := range j.members {
 		m := &j.members[i]
 		behind := j.at > m.from.Seq || j.at == m.from.Seq && f.Slot > m.from.Slot
@@ -126,11 +127,11 @@ func (s *subscription) openSession(opened dialect.Place) {
 		s.ss.Close()
 		s.ss, s.over = s.conv.open(s, req)
 	}
-	j := &joint{members: s.members}
+	j := &mergedSelection{members: s.members}
 	for _, m := range s.members {
 		j.until = max(j.until, m.from.Seq)
 	}
-	s.ss.joint, s.ss.req.Select = j, unite(s.members)
+	s.ss.merged, s.ss.req.Select = j, unite(s.members)
 }
 
 func comparePlaces(a, b dialect.Place) int {

@@ -33,9 +33,9 @@ func TestTurnOfTheWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	rests := func() {
-		for end := time.Now().Add(10 * time.Second); v.turn.state.Load() != resting; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(10 * time.Second); v.task.state.Load() != resting; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("the turn is in state %d", v.turn.state.Load())
+				t.Fatalf("the turn is in state %d", v.task.state.Load())
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func TestTurnOfTheWriter(t *testing.T) {
 		}
 	}
 	rests()
-	v.crowd.Store(few + 1)
+	v.parkedCount.Store(inlineLimit + 1)
 	v.mu.Lock() // whoever shows something waits
 	hub.Deliver(packs[4])
 	v.mu.Unlock()
@@ -56,8 +56,8 @@ func TestTurnOfTheWriter(t *testing.T) {
 	if hi := v.now.Load().hi; hi != packs[4].Last() {
 		t.Fatalf("event %d is not shown: %d", packs[4].Last(), hi)
 	}
-	v.crowd.Store(0)
-	v.turn.st = panics{}
+	v.parkedCount.Store(0)
+	v.task.st = panics{}
 	hub.Deliver(packs[5])
 	if err := v.now.Load().err; !errors.Is(err, ends.ErrPanic) {
 		t.Fatalf("a view whose turn has panicked ends with %v", err)

@@ -14,10 +14,10 @@ import (
 	"agentstream/schema"
 )
 
-// turn is the work of a view: it shapes what its source brings. It is done by a goroutine that begins when there is something,
-// or when something is due, and ends when there is nothing more, so that a view which waits is nothing but its memory. There is
-// one at a time.
-type turn struct {
+// viewTask is the work of a view: it shapes what its source brings. It is done by a goroutine that begins when
+// there is something, or when something is due, and ends when there is nothing more, so that a view which waits
+// is nothing but its memory. There is one at a time.
+type viewTask struct {
 	state  atomic.Int32
 	ctx    context.Context // of the view
 	cancel context.CancelFunc
@@ -34,7 +34,7 @@ type turn struct {
 	due   time.Time     // when the timer fires
 }
 
-// States of a turn.
+// States of a viewTask.
 const (
 	resting int32 = iota
 	working
@@ -42,24 +42,24 @@ const (
 	over
 )
 
-// few is how many clients may be parked in a view whose turn is run by the writer's goroutine.
-const few = 8
+// inlineLimit is how many clients may be parked in a view whose task is run by the writer's goroutine.
+const inlineLimit = 8
 
-// wake begins a turn, or lets the one that is under way look again. It never blocks. here: a turn with little to do may be
+// wake starts the task, or lets the one that is under way look again. It never blocks. here: a task with little to do may be
 // run before wake returns. That saves a goroutine and the change to it, which cost as much as a write to a client.
 func (v *view) wake(here bool) {
 	for {
-		switch state := v.turn.state.Load(); state {
+		switch state := v.task.state.Load(); state {
 		case resting:
-			if !v.turn.state.CompareAndSwap(resting, working) {
+			if !v.task.state.CompareAndSwap(resting, working) {
 				continue
 			}
-			if !here || v.crowd.Load() > few || !v.turn.tail.Live() || !v.once() {
+			if !here || v.parkedCount.Load() > inlineLimit || !v.task.tail.Live() || !v.once() {
 				go v.work()
 			}
 			return
 		case working:
-			if v.turn.state.CompareAndSwap(working, woken) {
+			if v.task.state.CompareAndSwap(working, woken) {
 				return
 			}
 		default:
@@ -68,7 +68,7 @@ func (v *view) wake(here bool) {
 	}
 }
 
-// once is a turn on the goroutine of a writer. It reports false when another one must go on with it.
+// once runs the task on the goroutine of a writer. It reports false when another one must go on with it.
 func (v *view) once() (done bool) {
 	defer func() {
 		if p := recover(); p != nil { // it is none of the writer's
@@ -80,22 +80,22 @@ func (v *view) once() (done bool) {
 		v.finishFollow(err)
 		return true
 	}
-	if v.turn.state.CompareAndSwap(working, resting) {
+	if v.task.state.CompareAndSwap(working, resting) {
 		return true
 	}
-	v.turn.state.Store(working)
+	v.task.state.Store(working)
 	return false
 }
 
 // stop ends the view.
 func (v *view) stop() {
-	v.turn.cancel()
+	v.task.cancel()
 	v.wake(false)
 }
 
-// work is a turn.
+// work runs the task.
 func (v *view) work() {
-	t := &v.turn
+	t := &v.task
 	for {
 		if err := v.follow(); err != nil {
 			v.finishFollow(err)
@@ -110,7 +110,7 @@ func (v *view) work() {
 
 // finishFollow ends what follow has begun. The watchers learn why.
 func (v *view) finishFollow(err error) {
-	t := &v.turn
+	t := &v.task
 	t.state.Store(over)
 	if t.timer != nil {
 		t.timer.Stop()
@@ -131,7 +131,7 @@ const keptOuts = 256
 
 // follow shows what there is, until there is nothing more. Then the view will be woken.
 func (v *view) follow() error {
-	t := &v.turn
+	t := &v.task
 	out := outs.Get().(*[]shape.Out)
 	defer func() {
 		clear(*out)
@@ -161,7 +161,7 @@ func (v *view) follow() error {
 }
 
 // read takes what the source has.
-func (t *turn) read(out *[]shape.Out) error {
+func (t *viewTask) read(out *[]shape.Out) error {
 	now := time.Time{}
 	ended, err := t.tail.Next(t.ctx, func(r schema.Record) error {
 		if now.IsZero() {
@@ -179,7 +179,7 @@ func (t *turn) read(out *[]shape.Out) error {
 
 // arm lets the view be woken when the stage has something due. A timer that fires too early serves as well, and is not set
 // anew for every event.
-func (t *turn) arm() {
+func (t *viewTask) arm() {
 	at, ok := t.st.Due()
 	if !ok {
 		return
@@ -195,7 +195,7 @@ func (t *turn) arm() {
 
 // show publishes what was shaped.
 func (v *view) show(out *[]shape.Out) {
-	t := &v.turn
+	t := &v.task
 	list := t.st.Tick(*out, time.Now())
 	settled := t.st.Watermark(t.seen)
 	v.add(list, settled, t.ended && settled == t.seen)

@@ -31,7 +31,7 @@ const (
 
 // corsLists returns the headers that pages may send and read: the server's own and those of its protocols.
 func corsLists(protocols []protocol.Protocol) (allow, expose string) {
-	send, read := []string{corsHeaders}, strings.Split(corsExpose, ", ")
+	send, read := strings.Split(corsHeaders, ", "), strings.Split(corsExpose, ", ")
 	for i := range protocols {
 		p := &protocols[i]
 		send, read = append(send, p.Allow...), append(read, p.Expose...)
@@ -39,8 +39,9 @@ func corsLists(protocols []protocol.Protocol) (allow, expose string) {
 			send = append(send, p.Key)
 		}
 	}
+	slices.Sort(send)
 	slices.Sort(read)
-	return strings.Join(send, ", "), strings.Join(slices.Compact(read), ", ")
+	return strings.Join(slices.Compact(send), ", "), strings.Join(slices.Compact(read), ", ")
 }
 
 // cors sets the headers of who may read the answer, whatever it will be: errors and 204 as well. It sets Vary also for

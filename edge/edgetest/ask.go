@@ -4,12 +4,16 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"agentstream/edge"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -54,6 +58,30 @@ func Do(t testing.TB, client *http.Client, method, url, body string, headers ...
 	return a
 }
 
+// Page is an origin from which nodes can be asked.
+const Page = "https://page.example"
+
+// FromPage lets pages of Page ask a node.
+func FromPage(c *edge.Config) { c.Origins = []string{Page} }
+
+// Preflight asks as the browser of a page does whether a request may have headers, which are names with spaces between
+// them, and returns those that it may not have. The node is started with FromPage.
+func (n *Node) Preflight(method, path, headers string) (refused []string) {
+	n.T.Helper()
+	names := strings.Fields(headers)
+	a := n.Do("OPTIONS", path, "", "Origin", Page, "Access-Control-Request-Method", method,
+		"Access-Control-Request-Headers", strings.Join(names, ","))
+	allowed := func(header, name string) bool {
+		return slices.ContainsFunc(strings.Split(a.Header.Get(header), ","), func(s string) bool {
+			return strings.EqualFold(strings.TrimSpace(s), name)
+		})
+	}
+	if a.Status != http.StatusNoContent || a.Header.Get("Access-Control-Allow-Origin") != Page || !allowed("Access-Control-Allow-Methods", method) {
+		n.T.Errorf("preflight of %s %s: %d %v", method, path, a.Status, a.Header)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return allowed("Access-Control-Allow-Headers", name) })
+}
+
 // StopAfter reads a stream until a line has a word, stops the node, and returns what came then, and how the body ended.
 func (n *Node) StopAfter(path, word string) (rest string, err error) {
 	n.T.Helper()
@@ -72,6 +100,14 @@ func (n *Node) StopAfter(path, word string) (rest string, err error) {
 	n.Stop()
 	b, err := io.ReadAll(in)
 	return string(b), err
+}
+
+// requestID is that of a request in the body of a refusal.
+var requestID = regexp.MustCompile(`"req_[A-Z0-9]*"`)
+
+// Without returns status and body without an id and without the request's own: what others learn of that id.
+func (a Answer) Without(id string) string {
+	return fmt.Sprint(a.Status, " ", requestID.ReplaceAllString(strings.ReplaceAll(a.Body, id, "ID"), `""`))
 }
 
 // OK holds that a request went well and reads the answer.

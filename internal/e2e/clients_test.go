@@ -124,9 +124,14 @@ func TestT3ClientsBehindACuttingProxy(t *testing.T) {
 // edgesFor starts two edges that let a page read their answers, and a persister.
 func edgesFor(t *testing.T, page string) world {
 	t.Helper()
-	k := testkit.NATS(t)
+	return edgesOn(t, testkit.NATS(t).Server.ClientURL(), page)
+}
+
+// edgesOn is edgesFor on a NATS server of the test's.
+func edgesOn(t *testing.T, nats, page string) world {
+	t.Helper()
 	dsn := testkit.Postgres(t)
-	w := world{nats: k.Server.ClientURL()}
+	w := world{nats: nats}
 	migrate(t, dsn, w.nats)
 	for range 2 {
 		p := newProc(t, "edge", "--nats", w.nats, "--cors-origin", page)

@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -54,13 +56,21 @@ func envOf(w world, transport string, env ...string) []string {
 // script runs one on Node, which says "ok" when all is well.
 func script(t *testing.T, node, name string, env ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), node, name)
+	if err := scriptErr(t.Context(), node, name, env...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scriptErr is script beside the test's own goroutine.
+func scriptErr(ctx context.Context, node, name string, env ...string) error {
+	cmd := exec.CommandContext(ctx, node, name)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = jsDir, append(os.Environ(), env...), time.Second
 	kill := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "ok") {
-		t.Fatalf("%v\n%s", err, tail(string(out), 4000))
+		return fmt.Errorf("%s: %v\n%s", name, err, tail(string(out), 4000))
 	}
+	return nil
 }
 
 // TestLangGraphSDK: the npm library of LangGraph, unmodified, in two versions, over both transports, with one thread on two nodes:

@@ -256,6 +256,86 @@ func TestApproval(t *testing.T) {
 	}
 }
 
+// TestTooLate: an answer to a question that nobody waits for any more is a conflict, and stores nothing.
+func TestTooLate(t *testing.T) {
+	n := edgetest.Share().Start(t, agui.Protocol())
+	for run, end := range map[string]schema.Event{"turn": event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`),
+		"ended": event(schema.TypeRunLifecycle, `{"state":"done"}`), "call": event(schema.TypeToolEnd, `{"call_id":"c","ok":false}`)} {
+		answered(t, n, run, input(run, "r1", "user m1 hello"), asks()...)
+		n.Says(run, end)
+		for _, payload := range []string{`{"approved":true}`, `{"approved":false}`} {
+			if a := post(n, answers(run, "q", "resolved", payload)); a.Status != 409 || !strings.Contains(a.Body, "nobody waits") {
+				t.Errorf("%s %s: %d %s", run, payload, a.Status, a.Body)
+			}
+		}
+		if got := strings.Join(n.Types(run), " "); strings.Contains(got, "answer") {
+			t.Errorf("%s: %s", run, got)
+		}
+	}
+}
+
+// TestForeign: a run of others is answered exactly as one that is not there.
+func TestForeign(t *testing.T) {
+	n := edgetest.Share().Start(t, agui.Protocol())
+	a := answered(t, n, "chat", input("chat", "r1", "user m1 hello"), asks()...)
+	id, _, _ := strings.Cut(events(a.Body)[1], " ")
+	copilot := agui.Copilot + "/agent/default"
+	for _, c := range []struct{ method, path, body, at string }{
+		{"GET", base + "/RUN", "", ""}, {"GET", base + "/RUN", "", id}, {"GET", base + "/RUN?offset=now", "", ""}, {"GET", base + "/RUN?runId=r1", "", ""},
+		{"POST", base, input("RUN", "r"), ""}, {"POST", base + "/RUN", input("x", "r"), ""}, {"POST", base, input("RUN", "r", "user m hello"), id},
+		{"POST", base, answers("RUN", "q", "resolved", `{"approved":true}`), ""}, {"POST", base + "/RUN/stop", "", ""},
+		{"POST", copilot + "/run", input("RUN", "r"), ""}, {"POST", copilot + "/connect", input("RUN", "r"), ""}, {"POST", copilot + "/stop/RUN", "{}", ""},
+	} {
+		for _, as := range []string{"tenant:other", "run:another"} {
+			for _, accept := range []string{"text/event-stream", jsonType} {
+				var told [2]string
+				for i, of := range []string{"chat", "none"} {
+					headers := []string{kind, jsonType, edgetest.As, as, "Accept", accept}
+					if c.at != "" {
+						headers = append(headers, "Last-Event-ID", c.at)
+					}
+					a := n.Do(c.method, strings.ReplaceAll(c.path, "RUN", of), strings.ReplaceAll(c.body, "RUN", of), headers...)
+					told[i] = a.Without(of)
+				}
+				if told[0] != told[1] {
+					t.Errorf("%s %s %s as %s:\n%s\n%s", c.method, c.path, accept, as, told[0], told[1])
+				}
+			}
+		}
+	}
+	if got := strings.Join(n.Types("chat"), " "); strings.Count(got, "command") != 1 {
+		t.Error(got)
+	}
+}
+
+// TestPreflight: a page may send what @ag-ui/client 1, @tanstack/ai-client 0.33 and @copilotkit/core 1.75 send.
+func TestPreflight(t *testing.T) {
+	n := edgetest.Share().Start(t, agui.Protocol(), edgetest.FromPage)
+	const agent, tanstack = "accept authorization content-type", "accept authorization content-type x-run-id last-event-id"
+	for _, c := range []struct{ method, path, headers string }{
+		{"POST", base, agent}, {"POST", base + "/run", agent}, {"POST", base + "/run", tanstack}, {"GET", base + "/run", tanstack},
+		{"POST", base + "/run/stop", agent}, {"GET", agui.Copilot + "/info", agent}, {"POST", agui.Copilot + "/info", agent},
+		{"POST", agui.Copilot + "/agent/default/run", agent}, {"POST", agui.Copilot + "/agent/default/connect", agent},
+		{"POST", agui.Copilot + "/agent/default/stop/run", agent},
+	} {
+		if refused := n.Preflight(c.method, c.path, c.headers); len(refused) > 0 {
+			t.Errorf("%s %s may not have %v", c.method, c.path, refused)
+		}
+	}
+}
+
+// TestHydrateIsBounded: of a thread that is too large for one answer the newest messages come, and that some are missing is said.
+func TestHydrateIsBounded(t *testing.T) {
+	n := edgetest.Share().Start(t, agui.Protocol())
+	for i := range 20 {
+		n.Says("run", turn(strings.Repeat("x", 500<<10)+fmt.Sprint(i))...)
+	}
+	a := n.Do("GET", base+"/run", "", "Accept", jsonType)
+	if len(a.Body) > 9<<20 || len(a.Body) < 4<<20 || !strings.Contains(a.Body, `"page":{"truncated":true}`) || !strings.Contains(a.Body, `xx19"`) {
+		t.Errorf("%d bytes: … %s", len(a.Body), a.Body[max(0, len(a.Body)-600):])
+	}
+}
+
 // TestCopilot: CopilotKit's browser finds an agent, connects to a thread that is not there, says something, reads it again and stops it.
 func TestCopilot(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())

@@ -24,8 +24,12 @@ const (
 	streamResume = "resume"
 )
 
-// headerRun names the run in the answer to a POST, for WorkflowChatTransport.
-const headerRun = "X-Workflow-Run-Id"
+// Headers for WorkflowChatTransport: the run in the answer to a POST, and from which a client that asks for the newest
+// chunks counts the others.
+const (
+	headerRun  = "X-Workflow-Run-Id"
+	headerTail = "X-Workflow-Stream-Tail-Index"
+)
 
 // format has the header by which tools know the stream.
 var format = &sse.Format{Name: "ai-sdk", NoRetry: true, Header: http.Header{"X-Vercel-Ai-Ui-Message-Stream": {"v1"}}}
@@ -39,7 +43,7 @@ func Protocol() protocol.Protocol {
 	}
 	return protocol.Protocol{
 		Dialect: Dialect{}, Below: []string{"/v1/ai-sdk"}, LastWords: lastWords,
-		Allow: []string{"User-Agent"}, Expose: []string{headerRun, "X-Vercel-Ai-Ui-Message-Stream"},
+		Allow: []string{"User-Agent"}, Expose: []string{headerRun, headerTail, "X-Vercel-Ai-Ui-Message-Stream"},
 		Streams: []protocol.Stream{
 			{Stream: chat, Needs: auth.ScopeRead | auth.ScopeCommand, Begin: begin, Prelude: goOn, Format: format},
 			{Stream: resume, Admit: admit, Format: format},
@@ -69,7 +73,7 @@ func lastWords(_ dialect.Stream, _ dialect.Problem, _ bool, end *transport.End) 
 }
 
 // Open reads a request for the newest response, from its beginning or after so many chunks as a client has seen
-// (startIndex).
+// (startIndex). Less than 0 are so many of the newest ones: admit finds the place.
 func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	req = dialect.Request{Run: in.Path["run"], Stream: in.Stream, Span: dialect.SpanNewest}
 	if err = schema.ValidRunID(req.Run); err != nil {
@@ -79,9 +83,10 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	if len(seen) == 0 {
 		return req, nil
 	}
-	n, err := strconv.ParseUint(seen[0], 10, 31)
-	if err != nil || len(seen) > 1 {
-		return req, dialect.Refuse(dialect.ErrBadRequest, "startIndex is not one whole number from 0 on, of chunks from the beginning")
+	n, err := strconv.ParseInt(seen[0], 10, 32)
+	if err != nil || len(seen) > 1 || strconv.FormatInt(n, 10) != seen[0] {
+		return req, dialect.Refuse(dialect.ErrBadRequest,
+			"startIndex is not one whole number: of chunks from the beginning, or, below 0, from the end")
 	}
 	req.Cursor.Frames = int(n)
 	return req, nil
@@ -106,7 +111,7 @@ func admit(c *protocol.Call, req *dialect.Request) error {
 	if err != nil {
 		return err
 	}
-	_, p, err := protocol.Newest[*projector](ctx, c, dialect.Request{Run: req.Run})
+	head, p, err := protocol.Newest[*projector](ctx, c, dialect.Request{Run: req.Run})
 	if errors.Is(err, fanout.ErrNotFound) {
 		return dialect.ErrComplete
 	}
@@ -120,7 +125,56 @@ func admit(c *protocol.Call, req *dialect.Request) error {
 	at := req.Cursor
 	*req = request(req.Run, span.First, p)
 	req.Cursor = at
-	return nil
+	if at.Frames < 0 {
+		last := head.Last
+		if span.Last > 0 {
+			last = span.Last
+		}
+		req.Cursor.Frames, err = fromEnd(ctx, c, *req, span.First, last)
+	}
+	return err
+}
+
+// fromEnd returns how many chunks of a response come before the newest ones that a request asks for, or, where these
+// begin inside of a text or a call, before that: no client knows what to do with the rest of a part. The client adds
+// what it has asked for to the header, and so goes on after a cut with the chunk that it has not.
+func fromEnd(ctx context.Context, c *protocol.Call, req dialect.Request, first, last schema.Seq) (int, error) {
+	want := -req.Cursor.Frames
+	req.Cursor = dialect.Cursor{}
+	p := Dialect{}.Projector(req).(*projector)
+	if first > 1 {
+		var err error
+		p, err = protocol.StateAt[*projector](ctx, c, first-1, req)
+		if err != nil {
+			return 0, err
+		}
+	}
+	var frames dialect.Frames
+	count, places := 0, []int{0}
+	for r, err := range c.Records(ctx, req.Run, first-1, last) {
+		if err != nil {
+			return 0, err
+		}
+		if !p.chat.Open() {
+			places = append(places, count)
+		}
+		frames.Reset()
+		err = p.Project(&frames, r)
+		if err != nil {
+			return 0, err
+		}
+		count += len(frames.List)
+		if n := len(frames.List); n > 0 && frames.List[n-1].Last {
+			count-- // it is no chunk
+			break
+		}
+	}
+	at := len(places) - 1
+	for at > 0 && places[at] > count-want {
+		at--
+	}
+	c.Header().Set(headerTail, strconv.Itoa(places[at]+want-1))
+	return places[at], nil
 }
 
 // goOn begins the body that goes on with a message of which the page has a part: the same id, and what is new.

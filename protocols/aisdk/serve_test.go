@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -106,6 +107,119 @@ func TestPost(t *testing.T) {
 	second := answered(t, n, "chat1", "msg2", turn("Once more.")...)
 	if got := chunks(second.Body); len(got) != 9 || got[0] != `{"type":"start","messageId":"chat1-8"}` {
 		t.Errorf("%q", got)
+	}
+}
+
+// tails returns the chunks of a response from the end, by how many are asked for, and holds what comes to the whole: a
+// client that counts as WorkflowChatTransport does goes on with the chunk that it has not.
+func tails(t *testing.T, n *edgetest.Node, run string, whole []string) (first []string) {
+	t.Helper()
+	for want := 1; want <= len(whole)+2; want++ {
+		a := n.Do("GET", fmt.Sprintf("%s/%s/stream?startIndex=-%d&over=replay", base, run, want), "")
+		tail, err := strconv.Atoi(a.Header.Get("X-Workflow-Stream-Tail-Index"))
+		at := max(0, tail+1-want)
+		got := chunks(a.Body)
+		if err != nil || a.Status != 200 || at > max(0, len(whole)-want) || strings.Join(got[:len(whole)-at], "\n") != strings.Join(whole[at:], "\n") {
+			t.Errorf("the last %d of %s: %d from %d %q", want, run, a.Status, at, got)
+			continue
+		}
+		first = append(first, strconv.Itoa(at))
+	}
+	return first
+}
+
+// TestFromTheEnd: startIndex below 0 is of the newest chunks, and of those before them that belong to the same text or
+// call.
+func TestFromTheEnd(t *testing.T) {
+	n := edgetest.Share().Start(t, aisdk.Protocol())
+	answered(t, n, "chat", "m1", turn("Not of the newest response.")...)
+	two := turn("two")
+	events := append(turn("one")[:4], two[1:4]...)
+	events = append(events, event(schema.TypeToolStart, `{"call_id":"c","tool":"look","input":{}}`), event("custom.note", `{}`),
+		event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":1}`))
+	whole := chunks(answered(t, n, "chat", "m2", append(events, two[4])...).Body)
+	// start start-step text( text text) metadata finish-step start-step text( text text) metadata call( input note result
+	// finish-step finish, and what ends the body
+	if len(whole) != 19 {
+		t.Fatalf("%d %q", len(whole), whole)
+	}
+	if got := strings.Join(tails(t, n, "chat", whole[:18]), " "); got != "16 16 12 12 12 12 7 7 7 7 7 6 1 1 1 1 1 0 0 0" {
+		t.Error(got)
+	}
+	n.Says("asks", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`),
+		event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`), event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
+	asked := chunks(n.Do("GET", base+"/asks/stream", "").Body)
+	tails(t, n, "asks", asked[:len(asked)-1])
+	for path, status := range map[string]int{"/none/stream?startIndex=-3": 204, "/chat/stream?startIndex=-3&over=204": 204} {
+		if a := n.Do("GET", base+path, ""); a.Status != status {
+			t.Errorf("%s: %d %s", path, a.Status, a.Body)
+		}
+	}
+	if a := n.Do("GET", base+"/chat/stream?startIndex=-3", "", edgetest.As, "tenant:other"); a.Status != 204 || a.Header.Get("X-Workflow-Stream-Tail-Index") != "" {
+		t.Errorf("to others: %d %v", a.Status, a.Header)
+	}
+}
+
+// TestPreflight: a page may send what npm ai 5, 6 and 7 and @workflow/ai 5 send, and read what they look for.
+func TestPreflight(t *testing.T) {
+	n := edgetest.Share().Start(t, aisdk.Protocol(), edgetest.FromPage)
+	for path, ask := range map[string]string{"": "POST authorization content-type user-agent", "/run/stream": "GET authorization user-agent",
+		"/run/stop": "POST authorization content-type", "/run/messages": "GET authorization"} {
+		method, headers, _ := strings.Cut(ask, " ")
+		if refused := n.Preflight(method, base+path, headers); len(refused) > 0 {
+			t.Errorf("%s %s may not have %v", method, path, refused)
+		}
+	}
+	n.Says("run", turn("x")...)
+	a := n.Do("GET", base+"/run/stream?startIndex=-1", "", "Origin", edgetest.Page)
+	for _, name := range []string{"X-Workflow-Run-Id", "X-Workflow-Stream-Tail-Index", "X-Vercel-Ai-Ui-Message-Stream"} {
+		if !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), name) {
+			t.Errorf("a page does not see %s", name)
+		}
+	}
+}
+
+// TestForeign: a run of others is answered exactly as one that is not there.
+func TestForeign(t *testing.T) {
+	n := edgetest.Share().Start(t, aisdk.Protocol())
+	answered(t, n, "chat", "m1", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`),
+		event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "/RUN/stream", ""}, {"GET", "/RUN/stream?startIndex=2", ""}, {"GET", "/RUN/stream?startIndex=-2", ""}, {"GET", "/RUN/stream?over=204", ""},
+		{"GET", "/RUN/messages", ""}, {"POST", "/RUN/stop", ""}, {"POST", "", decides("RUN", "RUN-2", "q", true)},
+	} {
+		for _, as := range []string{"tenant:other", "run:another"} {
+			var told [2]string
+			for i, of := range []string{"chat", "none"} {
+				a := n.Do(c.method, base+strings.ReplaceAll(c.path, "RUN", of), strings.ReplaceAll(c.body, "RUN", of), kind, "application/json", edgetest.As, as)
+				told[i] = a.Without(of)
+			}
+			if told[0] != told[1] {
+				t.Errorf("%s %s as %s:\n%s\n%s", c.method, c.path, as, told[0], told[1])
+			}
+		}
+	}
+	if got := strings.Join(n.Types("chat"), " "); strings.Count(got, "command") != 1 {
+		t.Error(got)
+	}
+}
+
+// TestTooLate: an answer to a question that nobody waits for any more is a conflict, and stores nothing.
+func TestTooLate(t *testing.T) {
+	n := edgetest.Share().Start(t, aisdk.Protocol())
+	for run, end := range map[string]schema.Event{"turn": event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`),
+		"ended": event(schema.TypeRunLifecycle, `{"state":"done"}`), "call": event(schema.TypeToolEnd, `{"call_id":"c","ok":false}`)} {
+		answered(t, n, run, "m1", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`),
+			event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
+		n.Says(run, end)
+		for _, approved := range []bool{true, false} {
+			if a := post(n, decides(run, run+"-2", "q", approved)); a.Status != 409 || !strings.Contains(a.Body, "nobody waits") {
+				t.Errorf("%s %v: %d %s", run, approved, a.Status, a.Body)
+			}
+		}
+		if got := strings.Join(n.Types(run), " "); strings.Contains(got, "answer") {
+			t.Errorf("%s: %s", run, got)
+		}
 	}
 }
 
@@ -256,8 +370,10 @@ func TestBadInput(t *testing.T) {
 		"another type":    {"POST", "", says("run", "m", "x"), 415, []string{kind, "text/html"}},
 		"a reader":        {"POST", "", says("run", "m", "x"), 403, []string{edgetest.As, "may:read"}},
 		"nobody":          {"POST", "", says("run", "m", "x"), 401, []string{edgetest.As, "nobody:"}},
-		"negative":        {"GET", "/run/stream?startIndex=-1", "", 400, nil},
 		"no number":       {"GET", "/run/stream?startIndex=x", "", 400, nil},
+		"minus nothing":   {"GET", "/run/stream?startIndex=-0", "", 400, nil},
+		"a fraction":      {"GET", "/run/stream?startIndex=-1.5", "", 400, nil},
+		"too small":       {"GET", "/run/stream?startIndex=-99999999999", "", 400, nil},
 		"twice":           {"GET", "/run/stream?startIndex=1&startIndex=2", "", 400, nil},
 		"over what":       {"GET", "/run/stream?over=maybe", "", 400, nil},
 		"an id of no run": {"GET", "/a.b/stream", "", 400, nil},

@@ -267,6 +267,17 @@ func (r *Reader) ask() {
 	r.now = response{first: r.seq, message: true}
 }
 
+// Open reports whether the root has a text, a thought or a call that has not ended.
+func (r *Reader) Open() bool {
+	for key, c := range r.calls.All() {
+		if key.lane == "" && !c.over {
+			return true
+		}
+	}
+	_, open := r.now.parts.Get("")
+	return open
+}
+
 // busy reports whether a call of the response is open.
 func (r *Reader) busy() bool {
 	for _, c := range r.calls.All() {

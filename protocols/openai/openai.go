@@ -40,7 +40,11 @@ func Protocol() protocol.Protocol {
 	post, get := stream(streamCreate, "POST "+paths), stream(streamGet, "GET "+pathOne)
 	return protocol.Protocol{
 		Dialect: Dialect{}, Below: []string{Base}, LastWords: lastWords, Refused: refused,
-		Allow: []string{"OpenAI-Organization", "OpenAI-Project", "OpenAI-Beta"}, Expose: []string{"X-Should-Retry"},
+		Expose: []string{"X-Should-Retry"},
+		// What the clients send of their own; nobody reads it here.
+		Allow: []string{"OpenAI-Beta", "OpenAI-Organization", "OpenAI-Project", "User-Agent", "X-Stainless-Arch",
+			"X-Stainless-Helper-Method", "X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version",
+			"X-Stainless-Retry-Count", "X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout"},
 		Streams: []protocol.Stream{
 			{Stream: post, Asked: asked, Begin: begin, Format: format},
 			{Stream: get, Asked: asked, Complete: complete, Format: format},

@@ -58,9 +58,30 @@ const clients = {
   },
 };
 
+/** The newest chunks of a run: the transport gets a tail of the whole that its client understands, also over a cut, and counts on. */
+async function tails(run) {
+  const [{ WorkflowChatTransport }, { readUIMessageStream }] = await Promise.all([import("@workflow/ai"), import("ai")]);
+  const all = (await whole(run)).split("\n\n").map((f) => f.slice(6)).filter((d) => d.startsWith("{")).map((d) => JSON.parse(d));
+  for (let n = 1; n < all.length + 3; n += Number(EVERY)) {
+    const { state, request } = cutting();
+    let end;
+    const transport = new WorkflowChatTransport({ api: api(BASE), fetch: request, initialStartIndex: -n, onChatEnd: (e) => { end = e; },
+      prepareReconnectToStreamRequest: ({ api }) => ({ api, headers }) });
+    state.left = 30 + 40 * n;
+    const chunks = [];
+    await silent(async () => { for await (const chunk of await transport.reconnectToStream({ chatId: run })) chunks.push(chunk); });
+    assert.deepEqual(chunks, all.slice(all.length - chunks.length), `${run}: the last ${n}`);
+    assert.ok(chunks.length >= Math.min(n, all.length), `${run}: ${chunks.length} of the last ${n}`);
+    assert.equal(end.chunkIndex, all.length, `${run}: the last ${n}`);
+    const stream = new ReadableStream({ start(c) { chunks.forEach((x) => c.enqueue(x)); c.close(); } });
+    for await (const _ of readUIMessageStream({ stream, onError: (e) => assert.fail(`${run}: the last ${n}: ${e}`) })); // each is well-formed
+  }
+}
+
 let right = 0, wrong = 0;
 for (const [run, message] of RUNS.split(";").map((r) => r.split(" "))) {
   const text = await whole(run);
+  if (CLIENT === "workflow") await tails(run);
   for (const begins of message ? ["resume", "send"] : ["resume"]) {
     const open = async (how) => {
       const { state, request } = cutting({ broken: broken[how] });

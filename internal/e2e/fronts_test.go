@@ -1,0 +1,106 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// story publishes a run, event after event, over a proxy that knows the edges.
+type story struct {
+	url  string
+	last atomic.Int64 // events that are stored
+}
+
+// tell stores lines, each of them once, however often an edge does not answer.
+func (a *story) tell(ctx context.Context, lines ...string) error {
+	n := a.last.Load()
+	_, _, err := post(ctx, http.DefaultClient, a.url, fmt.Sprintf("%s after %d", a.url, n), []byte(strings.Join(lines, "\n")))
+	if err == nil {
+		a.last.Add(int64(len(lines)))
+	}
+	return err
+}
+
+// begin is what a run begins with that answers a message.
+func (a *story) begin(ctx context.Context) error {
+	return a.tell(ctx, `{"type":"session.created","payload":{}}`, `{"type":"command.message","payload":{"content":"tell me","message_id":"m1"}}`,
+		`{"type":"turn.start","payload":{"turn_id":"t"}}`, `{"type":"message.start","payload":{"message_id":"a1","role":"assistant","model":"m"}}`)
+}
+
+// speak stores pieces of a text until enough is closed, and then the end of the response.
+func (a *story) speak(ctx context.Context, enough chan struct{}) error {
+	for n := 0; ; n++ {
+		select {
+		case <-enough:
+			return a.tell(ctx, `{"type":"text.delta","payload":{"text":"and these are the last words"}}`,
+				`{"type":"message.end","payload":{"message_id":"a1","stop_reason":"tool_use"}}`,
+				`{"type":"tool.start","payload":{"call_id":"c1","tool":"look","input":{"at":"it"}}}`,
+				`{"type":"tool.end","payload":{"call_id":"c1","ok":true,"output":{"seen":true}}}`,
+				`{"type":"turn.end","payload":{"turn_id":"t","stop_reason":"end_turn"}}`, `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if err := a.tell(ctx, fmt.Sprintf(`{"type":"text.delta","payload":{"text":"%d %s "}}`, n, strings.Repeat("é😀", 20))); err != nil {
+			return err
+		}
+	}
+}
+
+// TestFrontsOverFaults: the clients of frontends, unmodified, watch one run whose connections are cut again and again, over two edges of
+// which one is killed, the other is drained, and both are without NATS for two seconds. Each has in the end what one has that asks once.
+func TestFrontsOverFaults(t *testing.T) {
+	beside(t)
+	node, _ := needNode(t)
+	nats := startNATS(t, t.TempDir())
+	w := edgesOn(t, nats.url(), "http://127.0.0.1:1")
+	addrs := []string{w.edges[0].addr, w.edges[1].addr}
+	var urls []string
+	proxies := make([]*cutter, 6) // as many as the script has clients
+	for i := range proxies {
+		proxies[i] = newCutter(t, uint64(i), 6_000, "", addrs...)
+		urls = append(urls, proxies[i].url(""))
+	}
+	a := &story{url: newCutter(t, 7, math.MaxInt32, "", addrs...).url("/v1/agent/runs/run_faults/events")}
+	if err := a.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	enough, results := make(chan struct{}), make(chan error, 2)
+	go func() { results <- a.speak(t.Context(), enough) }()
+	go func() {
+		results <- scriptErr(t.Context(), node, "fronts-faults.mjs", "PROXIES="+strings.Join(urls, " "), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "RUN=run_faults")
+	}()
+	more := func(what string) { // goes on
+		from := a.last.Load()
+		eventually(t, 60*time.Second, what, func() bool {
+			if len(results) > 0 {
+				t.Fatalf("%s: %v", what, <-results)
+			}
+			return a.last.Load() > from+20 && !slices.ContainsFunc(proxies, func(c *cutter) bool { return c.cuts.Load() < 2 })
+		})
+	}
+	more("the clients are there")
+	w.edges[0].kill()
+	more("one edge serves")
+	w.edges[0].start()
+	if code := w.edges[1].stop(); code != 0 {
+		t.Errorf("the drained edge ends with %d", code)
+	}
+	more("the other edge serves")
+	w.edges[1].start()
+	nats.kill()
+	time.Sleep(2 * time.Second)
+	nats.start()
+	more("it goes on with NATS")
+	close(enough)
+	for range 2 {
+		if err := <-results; err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"agentstream/schema"
 	"agentstream/schema/schematest"
@@ -95,41 +93,4 @@ func TestAISDKLive(t *testing.T) {
 			script(t, node, "aisdk-live.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "SDK="+sdk)
 		})
 	}
-}
-
-// TestAISDKEdgesDie: one chat whose connections are cut again and again, over two edges of which one is killed and comes back. In the
-// end it has what a client has that asks once.
-func TestAISDKEdgesDie(t *testing.T) {
-	beside(t)
-	node, _ := needNode(t)
-	w := edgesFor(t, "http://127.0.0.1:1")
-	serveRuns(t, w.nats, "chat_", serveSession)
-	for _, sdk := range []string{"6", "7"} {
-		proxy := newCutter(t, 7, 20_000, "", w.edges[0].addr, w.edges[1].addr)
-		chat := "/v1/ai-sdk/chat/chat_edges_" + sdk
-		var all sync.WaitGroup
-		all.Go(func() {
-			for !strings.Contains(body(http.Get(w.edges[1].url(chat+"/messages"))), "and on") && t.Context().Err() == nil {
-				time.Sleep(10 * time.Millisecond) // the agent begins
-			}
-			w.edges[0].kill()
-			w.edges[0].start()
-			for proxy.cuts.Load() < 4 && t.Context().Err() == nil {
-				time.Sleep(10 * time.Millisecond) // a client that comes back is cut
-			}
-			body(http.Post(w.edges[1].url(chat+"/stop"), "", nil))
-		})
-		script(t, node, "aisdk-edges.mjs", "BASE="+w.edges[0].url(""), "PROXY="+proxy.url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "SDK="+sdk)
-		all.Wait()
-	}
-}
-
-// body reads an answer whole; "" when there is none.
-func body(resp *http.Response, err error) string {
-	if err != nil {
-		return ""
-	}
-	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body)
-	return string(b)
 }

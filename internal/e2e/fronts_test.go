@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,9 +43,9 @@ func (a *story) speak(ctx context.Context, enough chan struct{}) error {
 				`{"type":"tool.start","payload":{"call_id":"c1","tool":"look","input":{"at":"it"}}}`,
 				`{"type":"tool.end","payload":{"call_id":"c1","ok":true,"output":{"seen":true}}}`,
 				`{"type":"turn.end","payload":{"turn_id":"t","stop_reason":"end_turn"}}`, `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
-		if err := a.tell(ctx, fmt.Sprintf(`{"type":"text.delta","payload":{"text":"%d %s "}}`, n, strings.Repeat("é😀", 20))); err != nil {
+		if err := a.tell(ctx, fmt.Sprintf(`{"type":"text.delta","payload":{"text":"%d %s "}}`, n, "é😀 and so on")); err != nil {
 			return err
 		}
 	}
@@ -60,43 +59,44 @@ func TestFrontsOverFaults(t *testing.T) {
 	nats := startNATS(t, t.TempDir())
 	w := edgesOn(t, nats.url(), "http://127.0.0.1:1")
 	addrs := []string{w.edges[0].addr, w.edges[1].addr}
-	var urls []string
-	proxies := make([]*cutter, 6) // as many as the script has clients
-	for i := range proxies {
-		proxies[i] = newCutter(t, uint64(i), 6_000, "", addrs...)
-		urls = append(urls, proxies[i].url(""))
-	}
-	a := &story{url: newCutter(t, 7, math.MaxInt32, "", addrs...).url("/v1/agent/runs/run_faults/events")}
+	proxy, whole := newCutter(t, 1, math.MaxInt32, "", addrs...), newCutter(t, 2, math.MaxInt32, "", addrs...)
+	a := &story{url: whole.url("/v1/agent/runs/run_faults/events")}
 	if err := a.begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	enough, results := make(chan struct{}), make(chan error, 2)
 	go func() { results <- a.speak(t.Context(), enough) }()
 	go func() {
-		results <- scriptErr(t.Context(), node, "fronts-faults.mjs", "PROXIES="+strings.Join(urls, " "), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "RUN=run_faults")
+		results <- scriptErr(t.Context(), node, "fronts-faults.mjs", "PROXY="+proxy.url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "RUN=run_faults")
 	}()
-	more := func(what string) { // goes on
+	const clients = 6
+	more := func(what string, asked int64) { // asked: connections that clients have asked for
 		from := a.last.Load()
 		eventually(t, 60*time.Second, what, func() bool {
 			if len(results) > 0 {
 				t.Fatalf("%s: %v", what, <-results)
 			}
-			return a.last.Load() > from+20 && !slices.ContainsFunc(proxies, func(c *cutter) bool { return c.cuts.Load() < 2 })
+			return a.last.Load() > from+10 && proxy.conns.Load() >= asked
 		})
 	}
-	more("the clients are there")
+	more("the clients are there", clients)
+	for range 3 {
+		asked := proxy.conns.Load()
+		proxy.drop()
+		more("they come back", asked+clients)
+	}
 	w.edges[0].kill()
-	more("one edge serves")
+	more("one edge serves", 0)
 	w.edges[0].start()
 	if code := w.edges[1].stop(); code != 0 {
 		t.Errorf("the drained edge ends with %d", code)
 	}
-	more("the other edge serves")
+	more("the other edge serves", 0)
 	w.edges[1].start()
 	nats.kill()
 	time.Sleep(2 * time.Second)
 	nats.start()
-	more("it goes on with NATS")
+	more("it goes on with NATS", 0)
 	close(enough)
 	for range 2 {
 		if err := <-results; err != nil {

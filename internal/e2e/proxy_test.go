@@ -50,11 +50,7 @@ func newCutter(t testing.TB, seed uint64, mean int, header string, to ...string)
 	c.work.Go(c.serve)
 	t.Cleanup(func() {
 		_ = ln.Close()
-		c.mu.Lock()
-		for conn := range c.open {
-			_ = conn.Close()
-		}
-		c.mu.Unlock()
+		c.drop()
 		c.work.Wait()
 	})
 	return c
@@ -83,6 +79,15 @@ func (c *cutter) track(conn net.Conn) func() {
 		c.mu.Lock()
 		delete(c.open, conn)
 		c.mu.Unlock()
+	}
+}
+
+// drop cuts all connections.
+func (c *cutter) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.open {
+		_ = conn.Close()
 	}
 }
 

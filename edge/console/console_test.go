@@ -140,6 +140,9 @@ func TestFiles(t *testing.T) {
 		if path.Ext(name) == ".html" && regexp.MustCompile(`<script>|<style|\sstyle=|\son\w+=`).Match(text) {
 			t.Errorf("%s has something inline", name)
 		}
+		if name == "run/recipes.js" {
+			text = nil // what it imports is what people copy
+		}
 		for _, m := range imported.FindAllStringSubmatch(string(text), -1) {
 			if _, err := fs.Stat(root, path.Join(path.Dir(name), m[1]+m[2])); err != nil {
 				t.Errorf("%s imports %s: %v", name, m[1]+m[2], err)

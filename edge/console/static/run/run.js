@@ -9,6 +9,7 @@ import { details } from "./details.js";
 import { RunModel } from "./model.js";
 import { player } from "./player.js";
 import { share } from "./share.js";
+import { watch } from "./watch.js";
 import { waterfall } from "./waterfall.js";
 
 /** Shows the run that the address names. */
@@ -36,7 +37,7 @@ export async function runScreen(s) {
   let wanted = s.event; // the event that the address names, until it is shown
 
   fill(main, h("div", { class: "run-screen" },
-    h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, copier(run, "Copy id"), state, facts, h("span", { class: "grow" }), lanes, who.run === null && button("Share", () => share(run))),
+    h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, copier(run, "Copy id"), state, facts, h("span", { class: "grow" }), lanes, button("Watch with …", () => watch(run)), who.run === null && button("Share", () => share(run))),
     away, gaps, place.element, tabs,
     panes));
 

@@ -55,6 +55,10 @@ bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./be
 console: js ## Compile the TypeScript client into the console, which is part of the program
 	clients/ts/node_modules/.bin/tsc -p clients/ts --outDir edge/console/static/lib --declaration false --sourceMap false
 
+.PHONY: examples
+examples: js ## Serve the example pages, one for each frontend library, at http://127.0.0.1:3000 (beside make run)
+	@npm start --prefix examples/web
+
 .PHONY: clean
 clean: ## Remove what was built
 	@rm -rf bin dist clients/ts/dist

@@ -114,7 +114,7 @@ func TestFiguresAgree(t *testing.T) {
 func TestLinks(t *testing.T) {
 	t.Chdir(root)
 	pages := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "clients/ts/README.md", "schema/contracts/README.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "examples/*/*.md", "examples/*/*/*.md"} {
 		more, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

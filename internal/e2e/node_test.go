@@ -52,7 +52,7 @@ func needNode(t testing.TB) (node, chromium string) {
 		}
 	}
 	if out, err := buildClient(); err != nil {
-		t.Fatalf("clients/ts: %v\n%s", err, out)
+		t.Fatalf("clients/ts: %v; after a change of its packages: make js\n%s", err, out)
 	}
 	return node, chromium
 }

@@ -66,12 +66,12 @@ needs:
 	@tools/needs $(if $(RACE),gcc) postgresql
 	tools/needs -o node npm chromium versitygw jq curl nginx zsh fish
 
-JS_DIRS := clients/ts internal/e2e/js
+JS_DIRS := clients/ts internal/e2e/js examples/web
 # Without npm what needs it is left out, loudly; CI must have it.
 no_npm = if ! command -v npm >/dev/null 2>&1; then echo "NOT TESTED: $(1): there is no npm" >&2; [ "$${CI:-}" != true ]; exit; fi
 
 .PHONY: js
-js: ## Install the npm packages of the TypeScript client and of the clients that e2e drives
+js: ## Install the npm packages of the TypeScript client, of the clients that e2e drives, and of the example pages
 	@$(call no_npm,what runs on Node)
 	for dir in $(JS_DIRS); do
 		stamp=$$dir/node_modules/.package-lock.json

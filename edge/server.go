@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, gate: in, poll: poller, sse: out, ws: sockets, grpc: calls}
 	s.large.New = func() any { return new([largeSize]byte) }
 	s.allow, s.expose = corsLists(cfg.Protocols)
-	if err := s.rooms(); err != nil {
+	if err := s.makeComponents(); err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	if err := s.bind(); err != nil {
@@ -94,8 +94,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// rooms makes what the routes and streams stand on.
-func (s *Server) rooms() error {
+// makeComponents makes what the routes and streams are built on.
+func (s *Server) makeComponents() error {
 	cfg := s.cfg
 	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog, Slots: runs.NewSlots()}
 	s.runs = rs

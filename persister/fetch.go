@@ -26,7 +26,7 @@ func (s *fetchSession) fetch(ctx, reading, work context.Context) error {
 	p := s.p
 	var last time.Time // of the fetches
 	for reading.Err() == nil {
-		if !p.room.await(reading.Done(), p.bytes) {
+		if !p.budget.await(reading.Done(), p.bytes) {
 			return nil
 		}
 		bound := p.limit()
@@ -101,7 +101,7 @@ func (s *fetchSession) hand(msgs []Message, bound Limit) (rows int, full bool) {
 		size += len(msgs[i].Body)
 		held += it.bytes
 	}
-	p.room.add(held)
+	p.budget.add(held)
 	p.noteFetched(len(msgs), rows, size, held)
 	s.fetched <- b // the session receives all batches, also after an error
 	// A queue may count bytes in another way and return less than the bounds.

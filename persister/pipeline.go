@@ -17,12 +17,12 @@ import (
 //
 // While a batch is stored the next one is fetched and decoded. Batches keep their order.
 type pipeline struct {
-	cfg   *Config
-	queue Queue
-	share *share
-	bytes int // most bytes of one fetch
-	size  *sizer
-	room  *memoryBudget // memory of what this session has fetched
+	cfg    *Config
+	queue  Queue
+	share  *share
+	bytes  int // most bytes of one fetch
+	size   *sizer
+	budget *memoryBudget // memory of what this session has fetched
 
 	begun time.Time     // what phase counts from
 	phase time.Duration // when in each Config.Linger this pipeline fetches
@@ -73,8 +73,8 @@ func newPipeline(cfg *Config, i int, s *share) *pipeline {
 		begun: time.Now(), phase: cfg.Linger * time.Duration(i) / time.Duration(len(cfg.Queues)),
 		perMessage: 2 * messageBytes, perByte: 2,
 		cfg: cfg, queue: q, share: s, size: newSizer(cfg), status: Status{Stream: q.Stream()},
-		bytes: max(1, min(cfg.BatchBytes, part/2)), // one batch is stored, one waits
-		room:  newRoom(part),
+		bytes:  max(1, min(cfg.BatchBytes, part/2)), // one batch is stored, one waits
+		budget: newRoom(part),
 	}
 }
 
@@ -128,7 +128,7 @@ func (p *pipeline) session(ctx, turn context.Context) error {
 	for range s.fetched { // the next session reads it again from the stored offset
 	}
 	fetcher.Wait()
-	p.room.clear()
+	p.budget.clear()
 	return errors.Join(err, fetchErr)
 }
 

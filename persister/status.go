@@ -20,7 +20,7 @@ func (p *pipeline) snapshot() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.status
-	s.Standby, s.Offset, s.BatchRows, s.HeldBytes = standby, p.offset, p.size.rows(), p.room.count()
+	s.Standby, s.Offset, s.BatchRows, s.HeldBytes = standby, p.offset, p.size.rows(), p.budget.count()
 	s.LagEvents = p.events(s.Lag)
 	s.RetryingSince = p.since()
 	return s
@@ -105,7 +105,7 @@ func (p *pipeline) clearTrouble(step int) {
 // idle is called when there is nothing to fetch. When nothing is held either, the outage of the store is over: another
 // process may have stored what was refused here, so that no commit would end it.
 func (p *pipeline) idle() {
-	if p.room.count() == 0 {
+	if p.budget.count() == 0 {
 		p.clearTrouble(storing)
 	}
 }

@@ -66,7 +66,7 @@ func (s *fetchSession) release(items []decodedMessage) {
 	for i := range items {
 		size += items[i].bytes
 	}
-	s.p.room.give(size)
+	s.p.budget.give(size)
 }
 
 // sizeTransaction returns the number of messages of the next transaction, at least one, and the number of their

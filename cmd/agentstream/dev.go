@@ -96,7 +96,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 // serve opens what stands on the embedded NATS and runs all of it until ctx ends.
 func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Ports, memory process.Budget, log *slog.Logger) error {
-	disk := &node.Room{Dir: c.Data, Host: host, Log: log}
+	disk := &node.DiskMonitor{Dir: c.Data, Host: host, Log: log}
 	nc, live, err := connect(host)
 	if err != nil {
 		return err

@@ -37,14 +37,14 @@ type Bodies struct {
 	Batches batches
 	pieces  *pieces
 	inflate *inflater
-	room    *room
+	budget  *budget
 }
 
 // New starts nothing.
 func New(cfg Config) (*Bodies, error) {
 	p := &pieces{places: fair.New(fair.Of(runtime.GOMAXPROCS(0)))}
 	f, err := newInflater(cfg.MaxBytes, p)
-	return &Bodies{cfg: cfg, pieces: p, inflate: f, room: newRoom(cfg)}, err
+	return &Bodies{cfg: cfg, pieces: p, inflate: f, budget: newBudget(cfg)}, err
 }
 
 // Incoming is the body of one request on its way in. One goroutine uses it.
@@ -59,14 +59,14 @@ type Incoming struct {
 // Enter makes c the body of a tenant's request, whose share of the memory is to be given back.
 func (bs *Bodies) Enter(c *Incoming, w http.ResponseWriter, r *http.Request, tenant string) {
 	c.w, c.r = w, r
-	if c.Share.room == nil { // else an earlier one of the request
-		c.Share = Share{room: bs.room, tenant: tenant}
+	if c.Share.budget == nil { // else an earlier one of the request
+		c.Share = Share{budget: bs.budget, tenant: tenant}
 	}
 }
 
 // Share returns what a tenant's stream takes of the memory for bodies, which is to be given back.
 func (bs *Bodies) Share(tenant string) *Share {
-	return &Share{room: bs.room, tenant: tenant}
+	return &Share{budget: bs.budget, tenant: tenant}
 }
 
 // Plain holds a body that is a stream to its media types, and to no coding.
@@ -81,13 +81,13 @@ func Plain(h http.Header, types ...string) error {
 }
 
 // HasShare reports whether the body has a share of the memory for bodies.
-func (c *Incoming) HasShare() bool { return c.Share.room != nil }
+func (c *Incoming) HasShare() bool { return c.Share.budget != nil }
 
 // Leave returns the body's share of the memory.
 func (c *Incoming) Leave() { c.Share.Give(c.Share.bytes) }
 
 // Drain reads what is left of the body: no more than all bodies may take.
-func (c *Incoming) Drain(r io.Reader) { _, _ = io.CopyN(io.Discard, r, c.Share.room.total) }
+func (c *Incoming) Drain(r io.Reader) { _, _ = io.CopyN(io.Discard, r, c.Share.budget.total) }
 
 // Document reads the whole body of a request that is one JSON document, bounded in size and time, and inflated. A
 // request without Content-Type is taken at its word.

@@ -9,8 +9,8 @@ type Encoding struct {
 	Name string
 	// Append appends one frame.
 	Append func(dst []byte, f dialect.Frame) []byte
-	// Room is how many bytes are left free before the first frame, for Seal.
-	Room int
+	// Headroom is how many bytes are left free before the first frame, for Seal.
+	Headroom int
 	// Seal makes one write of frames that were appended behind Room bytes, and returns what is to be
 	// written, which shares their memory. nil: frames need nothing around them.
 	Seal func(buf []byte) []byte
@@ -19,7 +19,7 @@ type Encoding struct {
 // Reset returns an empty buffer in dst's memory, with its headroom.
 func (e *Encoding) Reset(dst []byte) []byte {
 	dst = dst[:0]
-	for range e.Room {
+	for range e.Headroom {
 		dst = append(dst, 0)
 	}
 	return dst
@@ -27,7 +27,7 @@ func (e *Encoding) Reset(dst []byte) []byte {
 
 // Finish seals a buffer that Reset gave; nil when nothing was appended to it.
 func (e *Encoding) Finish(buf []byte) []byte {
-	if len(buf) == e.Room {
+	if len(buf) == e.Headroom {
 		return nil
 	}
 	if e.Seal == nil {

@@ -41,7 +41,7 @@ func TestBuffers(t *testing.T) {
 // Frames that are ready leave room for what stands around them, and nothing is sealed.
 func TestEncoding(t *testing.T) {
 	plain := &transport.Encoding{Append: func(dst []byte, f dialect.Frame) []byte { return append(dst, f.Data...) }}
-	framed := &transport.Encoding{Append: plain.Append, Room: 3, Seal: func(buf []byte) []byte { copy(buf, "<<<"); return buf }}
+	framed := &transport.Encoding{Append: plain.Append, Headroom: 3, Seal: func(buf []byte) []byte { copy(buf, "<<<"); return buf }}
 	for _, c := range []struct {
 		e     *transport.Encoding
 		texts []string

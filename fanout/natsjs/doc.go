@@ -15,7 +15,7 @@
 // # Concurrency
 //
 // Safe for concurrent use. Copies are routed by the goroutine that reads their connection, or, where
-// there is no natskit.Wire to take them, by that of Run. The connection's error handler is taken over
+// there is no natskit.WireTap to take them, by that of Run. The connection's error handler is taken over
 // (and chained), to learn of overflows.
 //
 // # What it does not do

@@ -41,7 +41,7 @@ const (
 )
 
 // Open reads the layout of the log. It wraps natskit.ErrNotDeclared when there is none. Where the connection has a
-// natskit.Wire, all copies that come by it are the log's: nobody else gets copies there.
+// natskit.WireTap, all copies that come by it are the log's: nobody else gets copies there.
 func Open(ctx context.Context, nc *nats.Conn) (*Log, error) { return OpenBeside(ctx, nc, nc) }
 
 // OpenBeside is Open with copies that come by another connection than history, that of the process's writer: there

@@ -53,7 +53,7 @@ func newTail(nc *nats.Conn, partitions int) *tail {
 		nc: nc, partitions: partitions, copies: make(chan *nats.Msg, tailBuffer),
 		lost: make(chan struct{}, 1), watches: make(map[schema.RunKey]watches),
 	}
-	if w := natskit.WireOf(nc); w != nil {
+	if w := natskit.TapOf(nc); w != nil {
 		w.DivertCopies(schema.LivePrefix, t.read) // all that come by this connection: it has one tail
 	}
 	before := nc.ErrorHandler()

@@ -11,20 +11,20 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Wire lies between a connection that Dial has made and its sockets. The client library passes a message to its reader by
+// WireTap lies between a connection that Dial has made and its sockets. The client library passes a message to its reader by
 // way of a queue, a goroutine and a map of headers, and what is published by way of another goroutine. For an append of
 // one event that is more than the rest of it in this process. So one reader of answers may have them as they are read, and
 // may publish without that way. Everything else is the library's, as is all on a connection with TLS, where only that
 // sees the text.
 //
 // Safe for concurrent use.
-type Wire struct {
+type WireTap struct {
 	inner  nats.InProcessConnProvider // nil: dialer is used
 	dialer net.Dialer
 
 	answers atomic.Pointer[interest]
 	copies  atomic.Pointer[interest]
-	now     atomic.Pointer[wired] // on which answers are asked for; nil: none
+	now     atomic.Pointer[tappedConn] // on which answers are asked for; nil: none
 }
 
 // interest is what is taken of a connection.
@@ -34,10 +34,10 @@ type interest struct {
 	take   func(name, header, data []byte)
 }
 
-// wire returns the option by which a connection gets a Wire.
+// wire returns the option by which a connection gets a WireTap.
 func wire() nats.Option {
 	return func(o *nats.Options) error {
-		w := &Wire{inner: o.InProcessServer, dialer: net.Dialer{Timeout: o.Timeout}}
+		w := &WireTap{inner: o.InProcessServer, dialer: net.Dialer{Timeout: o.Timeout}}
 		if w.inner != nil {
 			o.InProcessServer = w
 		} else if o.CustomDialer == nil {
@@ -47,52 +47,52 @@ func wire() nats.Option {
 	}
 }
 
-// WireOf returns the Wire of a connection; nil when it has none.
-func WireOf(nc *nats.Conn) *Wire {
-	if w, ok := nc.Opts.InProcessServer.(*Wire); ok {
+// TapOf returns the WireTap of a connection; nil when it has none.
+func TapOf(nc *nats.Conn) *WireTap {
+	if w, ok := nc.Opts.InProcessServer.(*WireTap); ok {
 		return w
 	}
-	w, _ := nc.Opts.CustomDialer.(*Wire)
+	w, _ := nc.Opts.CustomDialer.(*WireTap)
 	return w
 }
 
 // InProcessConn implements nats.InProcessConnProvider.
-func (w *Wire) InProcessConn() (net.Conn, error) { return w.wrap(w.inner.InProcessConn()) }
+func (w *WireTap) InProcessConn() (net.Conn, error) { return w.wrap(w.inner.InProcessConn()) }
 
 // Dial implements nats.CustomDialer.
-func (w *Wire) Dial(network, address string) (net.Conn, error) {
+func (w *WireTap) Dial(network, address string) (net.Conn, error) {
 	return w.wrap(w.dialer.Dial(network, address))
 }
 
-func (w *Wire) wrap(c net.Conn, err error) (net.Conn, error) {
+func (w *WireTap) wrap(c net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wired{Conn: c, of: w}, nil
+	return &tappedConn{Conn: c, of: w}, nil
 }
 
 // DivertAnswers has take called with messages to prefix and a name that have no headers, for the subscription
 // to prefix+"*" that the caller makes next. The goroutine that reads the connection calls it: it must not
 // block, nor keep what it is given. All others, and what comes by a connection with TLS, go to the
 // subscription. It reports false when another subscription takes answers, and goes on to.
-func (w *Wire) DivertAnswers(prefix string, take func(name, data []byte)) bool {
+func (w *WireTap) DivertAnswers(prefix string, take func(name, data []byte)) bool {
 	return w.answers.CompareAndSwap(nil, &interest{prefix: []byte(prefix), ask: []byte("SUB " + prefix + "*"),
 		take: func(name, _, data []byte) { take(name, data) }})
 }
 
 // DivertCopies is DivertAnswers for all messages to subjects that begin with prefix, whoever subscribes to
 // them. name is what follows prefix; header has the form of the wire, and is empty where there is none.
-func (w *Wire) DivertCopies(prefix string, take func(name, header, data []byte)) bool {
+func (w *WireTap) DivertCopies(prefix string, take func(name, header, data []byte)) bool {
 	return w.copies.CompareAndSwap(nil, &interest{prefix: []byte(prefix), take: take})
 }
 
 // Ready reports whether Publish may be used: the server knows the subscription of answers.
-func (w *Wire) Ready() bool { return w.now.Load() != nil }
+func (w *WireTap) Ready() bool { return w.now.Load() != nil }
 
 // Publish sends a message with headers, in their form on the wire. One that is patient may wait for others, joining at most, and
 // is sent together with them. It reports false when nothing was sent: the connection has just gone. What was sent may be lost
 // with it, as with nats.Conn.PublishMsg.
-func (w *Wire) Publish(subject, reply string, header, data []byte, patient bool) bool {
+func (w *WireTap) Publish(subject, reply string, header, data []byte, patient bool) bool {
 	c := w.now.Load()
 	if c == nil {
 		return false
@@ -105,10 +105,10 @@ func (w *Wire) Publish(subject, reply string, header, data []byte, patient bool)
 // answered with fewer hand-overs between goroutines.
 const joining = 200 * time.Microsecond
 
-// wired is one connection of a Wire.
-type wired struct {
+// tappedConn is one connection of a WireTap.
+type tappedConn struct {
 	net.Conn
-	of *Wire
+	of *WireTap
 
 	// Used by whoever reads.
 	held   []byte // the beginning of a line: it goes before what is read next
@@ -130,7 +130,7 @@ type wired struct {
 }
 
 // Write implements net.Conn, for the client library, which writes whole lines and messages.
-func (c *wired) Write(p []byte) (int, error) {
+func (c *tappedConn) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	n, err := c.Conn.Write(p)
@@ -141,14 +141,14 @@ func (c *wired) Write(p []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (c *wired) Close() error {
+func (c *tappedConn) Close() error {
 	c.of.now.CompareAndSwap(c, nil)
 	return c.Conn.Close()
 }
 
 // publish queues a message. One caller at a time writes what is in the queue, for all who have come; what comes meanwhile is
 // left to a goroutine, so that nobody writes for others without end.
-func (c *wired) publish(subject, reply string, header, data []byte, patient bool) {
+func (c *tappedConn) publish(subject, reply string, header, data []byte, patient bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := append(append(append(c.queue, "HPUB "...), subject...), ' ')
@@ -168,7 +168,7 @@ func (c *wired) publish(subject, reply string, header, data []byte, patient bool
 }
 
 // isWaiting reports whether the queue will be written in a moment. It needs mu.
-func (c *wired) isWaiting() bool {
+func (c *tappedConn) isWaiting() bool {
 	d := joining - time.Since(c.wrote)
 	switch {
 	case d <= 0:
@@ -184,7 +184,7 @@ func (c *wired) isWaiting() bool {
 }
 
 // writeJoined writes what has been patient, unless a message has come that was not.
-func (c *wired) writeJoined() {
+func (c *tappedConn) writeJoined() {
 	c.mu.Lock()
 	c.joins = false
 	busy := c.busy
@@ -196,7 +196,7 @@ func (c *wired) writeJoined() {
 }
 
 // rest writes until the queue is empty. It needs busy.
-func (c *wired) rest() {
+func (c *tappedConn) rest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.queue) > 0 {
@@ -206,7 +206,7 @@ func (c *wired) rest() {
 }
 
 // flush writes the queue. It needs mu, which it leaves meanwhile, and busy.
-func (c *wired) flush() {
+func (c *tappedConn) flush() {
 	b := c.queue
 	c.queue = c.spare[:0]
 	c.mu.Unlock()
@@ -227,7 +227,7 @@ func (c *wired) flush() {
 const keptQueue = 256 << 10
 
 // Read implements net.Conn. What is taken is not in what it returns.
-func (c *wired) Read(p []byte) (int, error) {
+func (c *tappedConn) Read(p []byte) (int, error) {
 	for {
 		if c.sealed || len(c.held) >= len(p) {
 			if len(c.held) == 0 {
@@ -257,7 +257,7 @@ const keptPart = 64 << 10
 
 // filter takes out of b what is to be taken, and holds back lines that are not whole. It returns the length of the rest,
 // which it has moved to the beginning.
-func (c *wired) filter(b []byte) (rest int) {
+func (c *tappedConn) filter(b []byte) (rest int) {
 	at := 0
 	pass := func(n int) {
 		n = min(n, len(b)-at)
@@ -330,7 +330,7 @@ func (c *wired) filter(b []byte) (rest int) {
 var payloadError = []byte("-ERR 'Maximum Payload Violation'")
 
 // whole passes on what was read in pieces, once it is whole.
-func (c *wired) whole() {
+func (c *tappedConn) whole() {
 	if c.lack > 0 {
 		return
 	}
@@ -354,7 +354,7 @@ func (l line) give(text, message []byte) {
 }
 
 // read reads the line before a message; false: it is none.
-func (w *Wire) read(text []byte) (l line, ok bool) {
+func (w *WireTap) read(text []byte) (l line, ok bool) {
 	text = bytes.TrimSuffix(text, []byte("\r\n"))
 	headers := text[0] == 'H'
 	from := len("MSG ")

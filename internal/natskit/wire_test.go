@@ -31,10 +31,10 @@ func (b *bits) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// through returns what is read of sent, in pieces, by way of a Wire that takes answers to "_IN.a." and copies of "live.", and what was taken.
+// through returns what is read of sent, in pieces, by way of a WireTap that takes answers to "_IN.a." and copies of "live.", and what was taken.
 func through(t testing.TB, sent string, piece, room int) (passed string, taken []string) {
 	t.Helper()
-	w := new(Wire)
+	w := new(WireTap)
 	w.DivertAnswers("_IN.a.", func(name, data []byte) { taken = append(taken, string(name)+"="+string(data)) })
 	w.DivertCopies("live.", func(name, header, data []byte) { taken = append(taken, fmt.Sprintf("%s=%s|%s", name, header, data)) })
 	c, err := w.wrap(&bits{rest: []byte(sent), n: piece}, nil)
@@ -124,7 +124,7 @@ func (g *gated) Write(p []byte) (int, error) {
 // TestWireWritesForOthersOnce: who writes returns with its own message written, however many others wait by then.
 func TestWireWritesForOthersOnce(t *testing.T) {
 	g := &gated{begun: make(chan struct{}), release: make(chan struct{})}
-	c := &wired{Conn: g, of: new(Wire)}
+	c := &tappedConn{Conn: g, of: new(WireTap)}
 	first := make(chan struct{})
 	go func() { defer close(first); c.publish("a", "b", nil, []byte("first"), false) }()
 	<-g.begun
@@ -162,7 +162,7 @@ func (s *sizes) Write(p []byte) (int, error) {
 func TestWireJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(sizes)
-		c := &wired{Conn: s, of: new(Wire)}
+		c := &tappedConn{Conn: s, of: new(WireTap)}
 		publish := func(patient bool) { c.publish("a", "b", nil, nil, patient) }
 		written := func(want ...int) {
 			t.Helper()
@@ -203,7 +203,7 @@ func TestWirePublishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	w := WireOf(nc)
+	w := TapOf(nc)
 	answers := make(chan string, 1024)
 	if !w.DivertAnswers("_IN.w.", func(name, data []byte) { answers <- string(name) + "=" + string(data) }) {
 		t.Fatal("there is a taker")

@@ -27,8 +27,8 @@ type acks struct {
 	stored func(p schema.Pack, copied bool) // see Config
 	missed func()
 	short  bool
-	wire   *natskit.Wire // nil: there is none, or another log has it
-	out    sync.Pool     // of *outgoing
+	wire   *natskit.WireTap // nil: there is none, or another log has it
+	out    sync.Pool        // of *outgoing
 
 	mu      sync.Mutex
 	sub     *nats.Subscription // of all replies; nil until the first append
@@ -200,7 +200,7 @@ func (a *acks) expect(o *outgoing) (id uint64, err error) {
 	}
 	if a.sub == nil {
 		prefix := a.nc.NewInbox() + "."
-		if a.wire = natskit.WireOf(a.nc); a.wire != nil && !a.wire.DivertAnswers(prefix, a.read) {
+		if a.wire = natskit.TapOf(a.nc); a.wire != nil && !a.wire.DivertAnswers(prefix, a.read) {
 			a.wire = nil
 		}
 		sub, err := a.nc.Subscribe(prefix+"*", a.receive)

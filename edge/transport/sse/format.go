@@ -42,7 +42,7 @@ func (m *Format) ready() *Format {
 		m = Plain
 	}
 	m.once.Do(func() {
-		m.chunked = transport.Encoding{Name: m.Name, Append: m.Append, Room: chunkRoom, Seal: sealChunk}
+		m.chunked = transport.Encoding{Name: m.Name, Append: m.Append, Headroom: chunkRoom, Seal: sealChunk}
 		if m.Name == "" {
 			m.chunked.Name = "sse/1.1"
 		}

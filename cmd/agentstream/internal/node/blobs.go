@@ -49,8 +49,8 @@ func (b keptBlobs) Get(ctx context.Context, key schema.RunKey, ref string) (sche
 // heldBlobs refuses what there is no room for, and waits until the log in this process can hold more.
 type heldBlobs struct {
 	edge.Blobs
-	room *Room  // may be nil
-	pace *paced // may be nil
+	room *DiskMonitor // may be nil
+	pace *paced       // may be nil
 }
 
 // Put refuses with schema.ErrFull.

@@ -95,7 +95,7 @@ type Config struct {
 	Objects    *archive.Blobs      // of runs; nil: there are none
 	Tables     edge.Check          // whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
 	Layout     natskit.Layout      // of the log, as it was found
-	Room       *Room               // of the disk below the log; nil: it is not ours
+	Room       *DiskMonitor        // of the disk below the log; nil: it is not ours
 	Flags      *ListenFlags
 	Durability string
 	Memory     process.Budget
@@ -168,7 +168,7 @@ func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 		app.Log = pace
 	}
 	if cfg.Room != nil {
-		app.Log, app.Keys = roomyLog{app.Log, cfg.Room}, roomyKeys{app.Keys, cfg.Room}
+		app.Log, app.Keys = guardedLog{app.Log, cfg.Room}, guardedKeys{app.Keys, cfg.Room}
 	}
 	if cfg.Archive != nil { // a nil archive in an interface would not be nil
 		hub.Archive, app.Archive = cfg.Archive, cfg.Archive

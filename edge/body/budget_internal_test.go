@@ -11,21 +11,21 @@ import (
 	"agentstream/edge/ends"
 )
 
-func newTestRoom(total int64) *room {
-	return newRoom(Config{Memory: total, Wait: 2 * time.Second})
+func newTestRoom(total int64) *budget {
+	return newBudget(Config{Memory: total, Wait: 2 * time.Second})
 }
 
 // One tenant has half, two have a third each, and what nobody may have is left for the next.
 func TestRoomIsShared(t *testing.T) {
 	r := newTestRoom(120)
-	a, b, c := Share{room: r, tenant: "a"}, Share{room: r, tenant: "b"}, Share{room: r, tenant: "c"}
+	a, b, c := Share{budget: r, tenant: "a"}, Share{budget: r, tenant: "b"}, Share{budget: r, tenant: "c"}
 	if err := a.try(60); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.try(1); err != nil || a.bytes != 60 { // more than it can ever have
 		t.Fatalf("%v, %d", err, a.bytes)
 	}
-	if err := (&Share{room: r, tenant: "a"}).try(1); !errors.Is(err, ends.ErrLimited) {
+	if err := (&Share{budget: r, tenant: "a"}).try(1); !errors.Is(err, ends.ErrLimited) {
 		t.Fatalf("a tenant that holds half: %v", err)
 	}
 	if err := b.try(31); !errors.Is(err, ends.ErrNoRoom) && !errors.Is(err, ends.ErrLimited) {
@@ -51,7 +51,7 @@ func TestRoomIsShared(t *testing.T) {
 // A stream takes for what it reads while what it has stored is given back.
 func TestShareOfAStream(t *testing.T) {
 	r := newTestRoom(1 << 20)
-	s := (&Bodies{room: r}).Share("a")
+	s := (&Bodies{budget: r}).Share("a")
 	var giving sync.WaitGroup
 	for range 1000 {
 		if err := s.Reserve(t.Context(), 7); err != nil {
@@ -69,7 +69,7 @@ func TestShareOfAStream(t *testing.T) {
 func TestRoomIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestRoom(100)
-		a, next, late := Share{room: r, tenant: "a"}, Share{room: r, tenant: "a"}, Share{room: r, tenant: "a"}
+		a, next, late := Share{budget: r, tenant: "a"}, Share{budget: r, tenant: "a"}, Share{budget: r, tenant: "a"}
 		if err := a.Reserve(t.Context(), 50); err != nil {
 			t.Fatal(err)
 		}

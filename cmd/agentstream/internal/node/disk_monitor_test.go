@@ -52,7 +52,7 @@ func TestRoom(t *testing.T) {
 			}
 		}
 	}
-	r := &Room{Dir: disk, Host: host, Log: slog.New(slog.DiscardHandler)}
+	r := &DiskMonitor{Dir: disk, Host: host, Log: slog.New(slog.DiscardHandler)}
 	if err := errors.Join(r.err(), publish()); err != nil {
 		t.Fatal(err)
 	}

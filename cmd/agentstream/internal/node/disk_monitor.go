@@ -15,10 +15,10 @@ import (
 	"agentstream/schema"
 )
 
-// Room knows whether dev can store: whether its folder's disk has room, and whether the embedded server takes
+// DiskMonitor knows whether dev can store: whether its folder's disk has room, and whether the embedded server takes
 // anything. A server whose disk was full answers no publish, and stays so when there is room again, so writers
 // are refused before the disk is full, and a server that met its end all the same is begun anew.
-type Room struct {
+type DiskMonitor struct {
 	Dir  string
 	Host *natskit.Host
 	Log  *slog.Logger
@@ -41,7 +41,7 @@ const (
 )
 
 // err returns nil, or why nothing can be stored, which wraps schema.ErrFull. It is cheap: writers ask each time.
-func (r *Room) err() error {
+func (r *DiskMonitor) err() error {
 	now := time.Now().UnixNano()
 	if due := r.next.Load(); r.full.Load() == nil && now >= due && r.next.CompareAndSwap(due, now+int64(roomMeasure)) {
 		if why := r.short(); why != "" {
@@ -55,7 +55,7 @@ func (r *Room) err() error {
 }
 
 // short returns what is missing on the disk, in words; "" when nothing is. Once it was full, a little more must be free.
-func (r *Room) short() string {
+func (r *DiskMonitor) short() string {
 	free, all, err := diskSpace(r.Dir)
 	if err != nil {
 		return "" // it cannot be measured: what the server says must do
@@ -71,7 +71,7 @@ func (r *Room) short() string {
 }
 
 // say notes why nothing can be stored; "": it can.
-func (r *Room) say(why string) {
+func (r *DiskMonitor) say(why string) {
 	if why == "" {
 		if was := r.full.Swap(nil); was != nil {
 			r.Log.Info("dev: there is room again")
@@ -84,7 +84,7 @@ func (r *Room) say(why string) {
 }
 
 // Run looks after the server until ctx ends.
-func (r *Room) Run(ctx context.Context) error {
+func (r *DiskMonitor) Run(ctx context.Context) error {
 	tick := time.NewTicker(roomLook)
 	defer tick.Stop()
 	for {
@@ -97,7 +97,7 @@ func (r *Room) Run(ctx context.Context) error {
 	}
 }
 
-func (r *Room) look() {
+func (r *DiskMonitor) look() {
 	err := r.Host.Storing()
 	if why := r.short(); why != "" {
 		r.say(why)
@@ -117,7 +117,7 @@ func (r *Room) look() {
 }
 
 // restart starts the server again if what it needs can be written. What stays broken is not tried in a hurry.
-func (r *Room) restart() {
+func (r *DiskMonitor) restart() {
 	if time.Now().Before(r.notBefore) {
 		return
 	}
@@ -151,14 +151,14 @@ func tryDisk(dir string) (err error) {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// roomyLog refuses what there is no room for.
-type roomyLog struct {
+// guardedLog refuses what there is no room for.
+type guardedLog struct {
 	producers.Log
-	room *Room
+	room *DiskMonitor
 }
 
 // Append refuses with schema.ErrFull.
-func (l roomyLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
+func (l guardedLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
 	if err := l.room.err(); err != nil {
 		return 0, err
 	}
@@ -166,7 +166,7 @@ func (l roomyLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uin
 }
 
 // Adopt does so, too: what it stores comes before the spawn.
-func (l roomyLog) Adopt(ctx context.Context, root schema.RunKey, children ...string) error {
+func (l guardedLog) Adopt(ctx context.Context, root schema.RunKey, children ...string) error {
 	if err := l.room.err(); err != nil {
 		return err
 	}
@@ -174,18 +174,18 @@ func (l roomyLog) Adopt(ctx context.Context, root schema.RunKey, children ...str
 }
 
 // Lanes is that of the log within.
-func (l roomyLog) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
+func (l guardedLog) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
 	return producers.Lanes(ctx, l.Log, key, lanes)
 }
 
-// roomyKeys does so for idempotency keys, which are stored before what they are for.
-type roomyKeys struct {
+// guardedKeys does so for idempotency keys, which are stored before what they are for.
+type guardedKeys struct {
 	producers.Keys
-	room *Room
+	room *DiskMonitor
 }
 
 // Claim refuses with schema.ErrFull.
-func (k roomyKeys) Claim(ctx context.Context, id string, rec producers.KeyRecord) (producers.KeyRecord, error) {
+func (k guardedKeys) Claim(ctx context.Context, id string, rec producers.KeyRecord) (producers.KeyRecord, error) {
 	if err := k.room.err(); err != nil {
 		return rec, err
 	}

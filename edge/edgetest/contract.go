@@ -29,16 +29,16 @@ import (
 // described are the tags of the routes whose answers are held to the description that a server gives of them.
 var described = []string{"sessions", "metis", "threads"}
 
-// told is the description of the routes, and what was seen of it.
-type told struct {
+// contract is the description of the routes, and what was seen of it.
+type contract struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
-	routes   []toldRoute
+	routes   []contractRoute
 	seen     map[string]bool // as promises has them
 }
 
-// toldRoute is what is said of one method on one path.
-type toldRoute struct {
+// contractRoute is what is said of one method on one path.
+type contractRoute struct {
 	method, tag, summary string
 	path                 *regexp.Regexp
 	params               int
@@ -47,7 +47,7 @@ type toldRoute struct {
 	answers              map[string]map[string]any
 }
 
-var description = sync.OnceValues(func() (*told, error) {
+var description = sync.OnceValues(func() (*contract, error) {
 	var doc map[string]any
 	if _, err := yaml.Unmarshal(contracts.OpenAPI(), &doc, yaml.DecodeOpts{}); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ var description = sync.OnceValues(func() (*told, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &told{compiler: jsonschema.NewCompiler(), seen: map[string]bool{}}
+	d := &contract{compiler: jsonschema.NewCompiler(), seen: map[string]bool{}}
 	d.compiler.AssertFormat()
 	var paths struct {
 		Paths map[string]map[string]struct {
@@ -80,11 +80,11 @@ var description = sync.OnceValues(func() (*told, error) {
 				continue
 			}
 			form := regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
-			d.routes = append(d.routes, toldRoute{strings.ToUpper(method), op.Tags[0], op.Summary, regexp.MustCompile("^" + form + "$"), strings.Count(path, "{"),
+			d.routes = append(d.routes, contractRoute{strings.ToUpper(method), op.Tags[0], op.Summary, regexp.MustCompile("^" + form + "$"), strings.Count(path, "{"),
 				"/paths/" + escapePointer(path) + "/" + method, op.RequestBody != nil, op.Responses})
 		}
 	}
-	slices.SortFunc(d.routes, func(a, b toldRoute) int { return cmp.Or(a.params-b.params, strings.Compare(a.at, b.at)) })
+	slices.SortFunc(d.routes, func(a, b contractRoute) int { return cmp.Or(a.params-b.params, strings.Compare(a.at, b.at)) })
 	return d, nil
 })
 
@@ -118,7 +118,7 @@ func hold(t testing.TB, r *http.Request, sent, kind string, a Answer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(d.routes, func(rt toldRoute) bool { return rt.method == r.Method && rt.path.MatchString(r.URL.Path) })
+	i := slices.IndexFunc(d.routes, func(rt contractRoute) bool { return rt.method == r.Method && rt.path.MatchString(r.URL.Path) })
 	if i < 0 {
 		return
 	}
@@ -130,7 +130,7 @@ func hold(t testing.TB, r *http.Request, sent, kind string, a Answer) {
 }
 
 // check returns an error unless an answer is one that the contract has.
-func (d *told) check(rt *toldRoute, sent, kind string, a Answer) error {
+func (d *contract) check(rt *contractRoute, sent, kind string, a Answer) error {
 	status := strconv.Itoa(a.Status)
 	said := rt.answers[status]
 	if said == nil && a.Status >= 400 {
@@ -163,7 +163,7 @@ func (d *told) check(rt *toldRoute, sent, kind string, a Answer) error {
 	return d.valid(rt.at+"/requestBody/content/application~1json/schema", sent)
 }
 
-func (d *told) valid(at, text string) error {
+func (d *contract) valid(at, text string) error {
 	s, err := d.compiler.Compile("urn:openapi#" + at)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (d *told) valid(at, text string) error {
 }
 
 // promise names an answer of a route, below whatever base.
-func (rt *toldRoute) promise(status string) string {
+func (rt *contractRoute) promise(status string) string {
 	return fmt.Sprintf("%s %s: %s", rt.method, rt.summary, status)
 }
 

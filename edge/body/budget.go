@@ -8,10 +8,10 @@ import (
 	"agentstream/edge/ends"
 )
 
-// room is the memory that the bodies of requests may take at a node: as they arrive, inflated and decoded. A tenant
+// budget is the memory that the bodies of requests may take at a node: as they arrive, inflated and decoded. A tenant
 // may hold as much as it leaves for the others. So one alone gets half of it, and there is always some left for the
 // next.
-type room struct {
+type budget struct {
 	total int64 // bytes
 	wait  time.Duration
 	told  func(held int64) // may be nil
@@ -22,13 +22,13 @@ type room struct {
 	change  chan struct{}    // closed when something is given back; nil while nobody waits
 }
 
-func newRoom(cfg Config) *room {
-	return &room{total: cfg.Memory, wait: cfg.Wait, told: cfg.Held, tenants: make(map[string]int64)}
+func newBudget(cfg Config) *budget {
+	return &budget{total: cfg.Memory, wait: cfg.Wait, told: cfg.Held, tenants: make(map[string]int64)}
 }
 
-// Share is what one request holds of a room. It is safe for concurrent use once it has a room.
+// Share is what one request holds of a budget. It is safe for concurrent use once it has one.
 type Share struct {
-	room   *room
+	budget *budget
 	tenant string
 	bytes  int64
 }
@@ -36,11 +36,11 @@ type Share struct {
 // Reserve waits a little until n bytes more are there. What is more than one request can ever have counts as
 // what it can have: then it has the tenant's whole part for itself.
 func (s *Share) Reserve(ctx context.Context, n int64) error {
-	change, err := s.room.enter(s, n)
+	change, err := s.budget.enter(s, n)
 	if err == nil {
 		return nil
 	}
-	patience := time.NewTimer(s.room.wait)
+	patience := time.NewTimer(s.budget.wait)
 	defer patience.Stop()
 	for err != nil {
 		select {
@@ -50,7 +50,7 @@ func (s *Share) Reserve(ctx context.Context, n int64) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		change, err = s.room.enter(s, n)
+		change, err = s.budget.enter(s, n)
 	}
 	return nil
 }
@@ -59,12 +59,12 @@ func (s *Share) Reserve(ctx context.Context, n int64) error {
 func (s *Share) Try(n int64) error { return s.try(n) }
 
 func (s *Share) try(n int64) error {
-	_, err := s.room.enter(s, n)
+	_, err := s.budget.enter(s, n)
 	return err
 }
 
 // enter counts n bytes more into a share, or returns why not, and a channel for the next change.
-func (r *room) enter(s *Share, n int64) (change <-chan struct{}, err error) {
+func (r *budget) enter(s *Share, n int64) (change <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n = min(n, r.total/2-s.bytes); n <= 0 {
@@ -86,12 +86,12 @@ func (r *room) enter(s *Share, n int64) (change <-chan struct{}, err error) {
 	return r.change, ends.ErrNoRoom
 }
 
-// Give returns n bytes to the room.
+// Give returns n bytes to the budget.
 func (s *Share) Give(n int64) {
-	if n <= 0 { // as one that has no room holds nothing
+	if n <= 0 { // as one that has no budget holds nothing
 		return
 	}
-	r := s.room
+	r := s.budget
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n = min(n, s.bytes); n == 0 {
@@ -108,7 +108,7 @@ func (s *Share) Give(n int64) {
 	}
 }
 
-func (r *room) add(n int64) {
+func (r *budget) add(n int64) {
 	if r.used += n; r.told != nil {
 		r.told(r.used)
 	}

@@ -22,6 +22,8 @@ type Call struct {
 	inner []byte // of the string that the pieces of the input make
 	cut   int    // bytes of it when it was too much
 	began time.Time
+
+	inRest, outRest string // the beginnings of characters of the input and the output, whose ends have not come
 }
 
 // Call begins a tool call in the message: Input streams its input, and Ready makes it a call. An
@@ -60,7 +62,7 @@ func (c *Call) Tool() string { return c.tool }
 // Args returns the call's input, once it is complete.
 func (c *Call) Args() json.RawMessage { return c.input }
 
-// Input emits a piece of the input, which is JSON when it is whole.
+// Input emits a piece of the input, which is JSON when it is whole. A piece may end within a character, as in Message.Text.
 func (c *Call) Input(piece string) error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
@@ -69,6 +71,18 @@ func (c *Call) Input(piece string) error {
 	if err := c.writable(); err != nil {
 		return err
 	}
+	whole, rest := cutRune(c.inRest + piece)
+	if whole != "" || rest == "" {
+		if err := c.emitInput(whole); err != nil {
+			return err
+		}
+	}
+	c.inRest = rest
+	return nil
+}
+
+// emitInput emits a piece of the input and keeps it for the whole. Called with the run's lock held.
+func (c *Call) emitInput(piece string) error {
 	if err := c.msg.delta(c.block, schema.TypeToolInputDelta, piece); err != nil {
 		return err
 	}
@@ -110,6 +124,12 @@ func (c *Call) ReadyAs(input any, permission string) error {
 	defer c.turn.lane.run.leave()
 	if err := c.writable(); err != nil {
 		return err
+	}
+	if c.inRest != "" {
+		if err := c.emitInput(c.inRest); err != nil {
+			return err
+		}
+		c.inRest = ""
 	}
 	r := c.turn.lane.run
 	if whole == nil {
@@ -166,7 +186,8 @@ func (c *Call) Run() error {
 	return c.turn.emit(schema.TypeToolRun, object(nil).text("call_id", c.id).close())
 }
 
-// Output emits a piece of what a running tool prints. ErrOver: it does not run, or not any more.
+// Output emits a piece of what a running tool prints. A piece may end within a character, as in Message.Text. ErrOver: it does not
+// run, or not any more.
 func (c *Call) Output(text string) error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
@@ -175,6 +196,18 @@ func (c *Call) Output(text string) error {
 	if err := c.checkRunning("print in"); err != nil {
 		return err
 	}
+	whole, rest := cutRune(c.outRest + text)
+	if whole != "" || rest == "" {
+		if err := c.emitOutput(whole); err != nil {
+			return err
+		}
+	}
+	c.outRest = rest
+	return nil
+}
+
+// emitOutput emits a text in as many pieces as it takes. Called with the run's lock held.
+func (c *Call) emitOutput(text string) error {
 	for {
 		n := pieceOf(text)
 		if err := c.turn.emit(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text[:n]).close()); err != nil {
@@ -234,6 +267,12 @@ func (c *Call) emitEnd(o object) error {
 	defer c.turn.lane.run.leave()
 	if err := c.checkRunning("end"); err != nil {
 		return err
+	}
+	if c.outRest != "" {
+		if err := c.emitOutput(c.outRest); err != nil {
+			return err
+		}
+		c.outRest = ""
 	}
 	return c.turn.emit(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).close())
 }

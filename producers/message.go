@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"agentstream/schema"
@@ -32,6 +33,7 @@ type Message struct {
 	text  *assemble.Block   // the open block of text or reasoning
 	actor string            // "" is the agent
 	over  bool
+	rest  string // the beginning of a character of the open block, whose end has not come
 
 	inputs int // bytes of the inputs of calls that stream
 }
@@ -96,10 +98,11 @@ func (m *Message) emit(typ string, payload json.RawMessage) error {
 	return m.turn.emitAs(m.actor, typ, payload)
 }
 
-// Text emits a piece of text.
+// Text emits a piece of text. A piece may end within a character: its first bytes wait for the next piece, or for the end of the
+// block, where they become U+FFFD.
 func (m *Message) Text(text string) error { return m.piece("text", schema.TypeTextDelta, text) }
 
-// Reasoning emits a piece of a thought.
+// Reasoning emits a piece of a thought, as Text does.
 func (m *Message) Reasoning(text string) error {
 	return m.piece("reasoning", schema.TypeReasoningDelta, text)
 }
@@ -124,7 +127,44 @@ func (m *Message) piece(kind, typ, text string) error {
 		}
 		m.text = b
 	}
-	return m.delta(m.text, typ, text)
+	whole, rest := cutRune(m.rest + text)
+	if whole != "" || rest == "" {
+		if err := m.delta(m.text, typ, whole); err != nil {
+			return err
+		}
+	}
+	m.rest = rest
+	return nil
+}
+
+// cutRune cuts a text before its last character where that is not whole.
+func cutRune(text string) (whole, rest string) {
+	for i := len(text) - 1; i >= 0 && i > len(text)-utf8.UTFMax; i-- {
+		if !utf8.RuneStart(text[i]) {
+			continue
+		}
+		if utf8.FullRuneInString(text[i:]) {
+			break
+		}
+		return text[:i], strings.Clone(text[i:])
+	}
+	return text, ""
+}
+
+// flushRest emits what waits for the end of a character, before the open block ends.
+func (m *Message) flushRest() error {
+	if m.rest == "" {
+		return nil
+	}
+	typ := schema.TypeTextDelta
+	if m.text.Word == "reasoning" {
+		typ = schema.TypeReasoningDelta
+	}
+	if err := m.delta(m.text, typ, m.rest); err != nil {
+		return err
+	}
+	m.rest = ""
+	return nil
 }
 
 // openBlock emits block.start, with members after the usual ones. Called with the run's lock held.
@@ -152,6 +192,9 @@ func (m *Message) endOpen() error {
 	b := m.text
 	if b == nil {
 		return nil
+	}
+	if err := m.flushRest(); err != nil {
+		return err
 	}
 	err := m.endBlock(b, nil)
 	if b.Ended {
@@ -237,6 +280,9 @@ func (m *Message) Sign(signature string) error {
 	b := m.text
 	if b == nil || b.Kind != assemble.Thinking {
 		return fmt.Errorf("producers: run %s: sign message %s: no thought is open", m.turn.lane.run.cfg.RunID, m.id)
+	}
+	if err := m.flushRest(); err != nil {
+		return err
 	}
 	err := m.endBlock(b, object(nil).text("signature", signature))
 	if b.Ended {
@@ -327,6 +373,9 @@ func (m *Message) Fail(cause error) error {
 	}
 	defer m.turn.lane.run.leave()
 	if err := m.alive("fail"); err != nil {
+		return err
+	}
+	if err := m.flushRest(); err != nil {
 		return err
 	}
 	var err error

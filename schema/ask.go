@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -22,12 +23,15 @@ type Ask struct {
 	Call    string    `json:"call,omitempty"`    // call_id, where it is about a call
 	Told    bool      `json:"told,omitempty"`    // its lane was told to cancel: it waits until the turn has ended
 	Idle    bool      `json:"idle,omitempty"`    // its turn has ended: it waits until the lane is told to cancel
+	Said    uint32    `json:"said,omitempty"`    // sum of what it asks; 0: that is not known
 }
 
 // AskEvent is an event that asks, or that ends what was asked before it.
 type AskEvent struct {
 	Ask
-	kind askKind
+	kind  askKind
+	agent bool // an answer of the agent's: it has taken what somebody said
+	state RunState
 }
 
 // Answer reports whether the event ends questions by answering them.
@@ -37,6 +41,7 @@ type askKind uint8
 
 const (
 	asks        askKind = iota
+	starts              // a call that does not ask
 	answers             // names a request or a call
 	endsCall            // tool.end
 	endsTurn            // any other turn.end
@@ -44,10 +49,15 @@ const (
 	endsRun             // a final state of the root
 	cancelsLane         // command.cancel, of a lane or of the turn of the root
 	cancelsRun          // command.cancel of the whole run
+	speaks              // message.start: ids of calls may be used again
+	turns               // turn.start, command.message, another state that is not final: all ids of the lane may be
 )
 
 // AskTypes are the types of which AskEventOf reads events.
-var AskTypes = []string{TypeInputRequested, TypeInputAnswered, typeCommandAnswer, typeCommandCancel, TypeToolStart, TypeToolEnd, TypeTurnEnd, TypeRunLifecycle}
+var AskTypes = []string{
+	TypeInputRequested, TypeInputAnswered, typeCommandAnswer, typeCommandCancel, TypeToolStart, TypeToolEnd, TypeTurnEnd,
+	TypeRunLifecycle, TypeMessageStart, TypeCommandMessage, TypeTurnStart,
+}
 
 const (
 	typeCommandAnswer = commandPrefix + "answer"
@@ -66,9 +76,19 @@ func Answers(typ string) bool {
 	return false
 }
 
+// readsAsks reports whether an event of a type is one of AskTypes: it may ask, end what was asked, or let what has
+// ended be asked again.
+func readsAsks(typ string) bool {
+	return Asks(typ) || Answers(typ) || typ == TypeMessageStart || typ == TypeCommandMessage || typ == TypeTurnStart
+}
+
+// AskWindow is how many events before a new question must be read to know whether it is one, or the repeat of one that
+// has ended.
+const AskWindow = 1 << 10
+
 // AskEventOf reads an event. ok is false for one that neither asks nor ends anything.
 func AskEventOf(seq Seq, ts time.Time, typ, child string, payload []byte) (e AskEvent, ok bool) {
-	if !Asks(typ) && !Answers(typ) {
+	if !readsAsks(typ) {
 		return e, false
 	}
 	e, ok = ReadAsk(seq, typ, child, jsonscan.Fields(nil).Read(payload))
@@ -85,10 +105,14 @@ func ReadAsk(seq Seq, typ, child string, p jsonscan.Fields) (e AskEvent, ok bool
 	switch typ {
 	case TypeInputRequested:
 		e.Request, e.Call = askID(p.Str("request_id")), askID(p.Str("call_id"))
+		e.Said = askSum(p.Str("prompt"), p.Array("options"), p.Object("schema"))
 		return e, e.Request != ""
 	case TypeToolStart:
-		e.Call = askID(p.Str("call_id"))
-		return e, e.Call != "" && (p.Yes("custom") || cmp.Or(p.Str("permission"), p.Str("evaluated_permission")) == "ask")
+		e.Call, e.Said = askID(p.Str("call_id")), askSum(p.Str("tool"), p.Some("input"))
+		if !p.Yes("custom") && cmp.Or(p.Str("permission"), p.Str("evaluated_permission")) != "ask" {
+			e.kind = starts
+		}
+		return e, e.Call != ""
 	case TypeToolEnd:
 		e.kind, e.Call = endsCall, askID(p.Str("call_id"))
 		return e, e.Call != ""
@@ -106,17 +130,38 @@ func ReadAsk(seq Seq, typ, child string, p jsonscan.Fields) (e AskEvent, ok bool
 		if e.kind = endsRun; child != "" {
 			e.kind = endsLane
 		}
-		reason := p.Raw("reason") // as ParseLifecycle has it
-		return e, RunState(p.Str("state")).Final() && (reason == nil || reason[0] == 'n' || reason[0] == '"')
+		state, reason := RunState(p.Str("state")), p.Raw("reason") // as ParseLifecycle has it
+		if e.state = state; !state.Final() {
+			e.kind = turns
+		}
+		return e, state.valid() && (reason == nil || reason[0] == 'n' || reason[0] == '"')
+	case TypeMessageStart:
+		e.kind = speaks
+		return e, true
+	case TypeCommandMessage, TypeTurnStart:
+		e.kind = turns
+		return e, true
 	case TypeInputAnswered, typeCommandAnswer:
-		e.kind, e.Request = answers, askID(p.Str("request_id"))
+		e.kind, e.Request, e.agent = answers, askID(p.Str("request_id")), typ == TypeInputAnswered
 		return e, e.Request != ""
 	}
 	return e, false
 }
 
-// turnBroken reports whether a turn ended so that answers to its questions are not waited for. One that says that it was
-// interrupted is none of those: the question itself has interrupted it, unless a cancel has ended the question before.
+// askSum returns Ask.Said of what asks. Sums are compared with those of the same id alone.
+func askSum(text string, parts ...[]byte) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text))
+	for _, part := range parts {
+		_, _ = h.Write([]byte{0})
+		_, _ = h.Write(part)
+	}
+	return h.Sum32() | 1
+}
+
+// turnBroken reports whether a turn ended so that answers to its questions are not waited for. One that says that it
+// was interrupted is none of those: the question itself has interrupted it, unless a cancel has ended the question
+// before.
 func turnBroken(s Stop) bool { return s == StopCancelled || s == StopFailed }
 
 // Bounds of what is kept of a run's open questions.

@@ -54,10 +54,24 @@ type Fold struct {
 type foldLane struct {
 	child   *FoldChild // nil for the root
 	open    *FoldMessage
-	calls   map[string]*FoldCall  // newest of each id
-	asked   map[string]*FoldBlock // newest block that asks for a call, by its id
-	said    Seq                   // beginning of the newest message
+	named   map[string]*FoldMessage // newest of each id, but of what people write
+	calls   map[string]*FoldCall    // newest of each id
+	asked   map[string]asking       // by the id of the call
+	heard   Seq                     // where a person has said something, the newest
 	waiting [commandKinds][]*FoldCommand
+}
+
+// turned returns where ids of a lane may be used again: where a person has said something, or where its state has
+// changed. What has ended since and begins once more is a repeat.
+func (f *Fold) turned(l *foldLane) Seq {
+	state, since := f.State, f.StateSeq
+	if l.child != nil {
+		state, since = l.child.State, l.child.StateSeq
+	}
+	if state.Final() {
+		return l.heard
+	}
+	return max(l.heard, since)
 }
 
 func (l *foldLane) id() string {
@@ -136,7 +150,7 @@ func (f *Fold) AddRecord(r Record) {
 		return
 	}
 	ev := foldEvent{typ: catalogue[i].Name, seq: r.Seq, first: r.First(), lane: l, payload: r.Payload()}
-	if catalogue[i].Family == FamilyCommand {
+	if catalogue[i].Family == FamilyCommand || catalogue[i].Name == TypeMessageEnd {
 		ev.actor = attribute(r.Attributes(), "actor")
 	}
 	f.take(ev)
@@ -170,7 +184,7 @@ func (f *Fold) bundle(r Record) {
 
 func (f *Fold) take(ev foldEvent) {
 	light := f.light && heavy(ev.typ)
-	asks := Asks(ev.typ) || Answers(ev.typ)
+	asks := readsAsks(ev.typ)
 	if light && !asks {
 		return
 	}
@@ -197,7 +211,7 @@ func (f *Fold) take(ev foldEvent) {
 		f.write(f.inputBlock(&ev, p).appendText(p))
 	case TypeDataDelta:
 		f.data(&ev, p)
-	case TypeToolStart, TypeToolEnd, TypeToolOutputDelta:
+	case TypeToolStart, TypeToolRun, TypeToolEnd, TypeToolOutputDelta:
 		f.tool(&ev, p)
 	case TypeMessageStart:
 		f.startMessage(&ev, p)
@@ -339,7 +353,7 @@ func (f *Fold) Lighten() {
 	f.light = true
 	f.Messages, f.Calls, f.Usage, f.talking = nil, nil, FoldUsage{}, ordered.Map[*foldLane, struct{}]{}
 	for _, l := range f.lanes {
-		l.open, l.calls, l.asked = nil, nil, nil
+		l.open, l.named, l.calls, l.asked = nil, nil, nil, nil
 		f.settle(l, commandMessage)
 	}
 	f.size = 0

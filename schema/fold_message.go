@@ -19,8 +19,9 @@ type FoldMessage struct {
 	Error      []byte
 	Start, End Seq // End 0: still open
 
-	implicit bool // it began without message.start
-	shut     int  // blocks before it are closed
+	implicit bool       // nobody has named it
+	shut     int        // blocks before it are closed
+	held     *FoldBlock // what begins at the index of a block that has ended: the same again, unless something comes for it
 	// Finders for messages of many blocks; nil before.
 	byIndex map[int64]*FoldBlock
 	byCall  map[string]*FoldBlock
@@ -68,12 +69,7 @@ const manyBlocks = 16
 func (f *Fold) addBlock(m *FoldMessage, b *FoldBlock) *FoldBlock {
 	f.size += blockCost + len(b.Kind) + len(b.Call) + len(b.Tool)
 	m.Blocks = append(m.Blocks, b)
-	if l := f.lanes[m.Child]; l != nil && b.Call != "" {
-		if l.asked == nil {
-			l.asked = make(map[string]*FoldBlock)
-		}
-		l.asked[b.Call] = b
-	}
+	f.askedBy(m, b)
 	switch {
 	case len(m.Blocks) < manyBlocks:
 		return b
@@ -85,6 +81,24 @@ func (f *Fold) addBlock(m *FoldMessage, b *FoldBlock) *FoldBlock {
 	}
 	m.byIndex[int64(b.Index)], m.byCall[b.Call] = b, b
 	return b
+}
+
+// askedBy notes the call that a block asks for.
+func (f *Fold) askedBy(m *FoldMessage, b *FoldBlock) {
+	l := f.lanes[m.Child]
+	if l == nil || b.Call == "" {
+		return
+	}
+	if l.asked == nil {
+		l.asked = make(map[string]asking)
+	}
+	l.asked[b.Call] = asking{m, b}
+}
+
+// named reports whether a block that began without its start is the one that a start says.
+func (b *FoldBlock) named(start *FoldBlock) bool {
+	return b.Kind == start.Kind && b.Tool == "" && b.Raw == nil && (b.Call == "" || b.Call == start.Call) &&
+		(start.Tool != "" || start.Raw != nil || start.Call != b.Call)
 }
 
 // at returns the newest block with an index.
@@ -137,19 +151,33 @@ func (f *Fold) openMessage(l *foldLane, m *FoldMessage) {
 func (f *Fold) addMessage(m *FoldMessage) {
 	f.size += messageCost + len(m.ID) + len(m.Child) + len(m.Role) + len(m.Model)
 	f.Messages = append(f.Messages, m)
-	if l := f.lanes[m.Child]; l != nil {
-		l.said = max(l.said, m.Start)
+	l := f.lanes[m.Child]
+	if l == nil {
+		return
 	}
+	if m.Role == "user" {
+		l.heard = max(l.heard, m.Start)
+	}
+	if m.ID == "" || m.Role == "user" && m.Start == m.End {
+		return
+	}
+	if l.named == nil {
+		l.named = make(map[string]*FoldMessage)
+	}
+	l.named[m.ID] = m
 }
 
 // closeMessage ends the lane's open message.
 func (f *Fold) closeMessage(l *foldLane, seq Seq) {
-	m := l.open
-	m.End = seq
-	m.closeBlocks()
-	m.byIndex, m.byCall = nil, nil
+	l.open.close(seq)
 	l.open = nil
 	f.talking.Delete(l)
+}
+
+func (m *FoldMessage) close(seq Seq) {
+	m.End = seq
+	m.closeBlocks()
+	m.byIndex, m.byCall, m.held = nil, nil, nil
 }
 
 func (m *FoldMessage) closeBlocks() {
@@ -171,8 +199,11 @@ func (f *Fold) message(ev *foldEvent) *FoldMessage {
 
 func (f *Fold) startMessage(ev *foldEvent, p jsonscan.Fields) {
 	id := p.Str("message_id")
-	if m := ev.lane.open; m != nil && !m.implicit && m.ID == id && id != "" {
-		return // it is the same start again
+	if was := ev.lane.named[id]; was != nil && (was.End == 0 || was.End >= f.turned(ev.lane)) {
+		if was.End == 0 && was.Model == "" && was.Usage == nil { // it is late: a block has named the message
+			was.Role, was.Model, was.Usage = p.Str("role"), f.word(p.Str("model")), f.keep(p.Object("usage"))
+		}
+		return
 	}
 	f.openMessage(ev.lane, &FoldMessage{
 		ID: id, Child: ev.lane.id(), Role: p.Str("role"), Model: p.Str("model"),
@@ -180,11 +211,22 @@ func (f *Fold) startMessage(ev *foldEvent, p jsonscan.Fields) {
 	})
 }
 
-// endMessage closes what is open. A message whose blocks were not sent one by one has those of its content.
+// endMessage ends the message that it names, or that nobody has named. One that has ended does not end again, and one
+// that has not begun begins and ends. A message whose blocks were not sent one by one has those of its content.
 func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
-	m := ev.lane.open
-	if m == nil {
+	l, id := ev.lane, p.Str("message_id")
+	m, was := l.open, l.named[id]
+	own := m != nil && (m.implicit || id == "" || m == was)
+	switch {
+	case own:
+	case was != nil && was.End > 0:
 		return
+	default:
+		m = &FoldMessage{ID: id, Child: l.id(), Role: "assistant", Start: ev.seq, End: ev.seq}
+		if ev.actor == "user" {
+			m.Role = "user"
+		}
+		f.addMessage(m)
 	}
 	m.StopReason = f.word(p.Str("stop_reason"))
 	if u := p.Object("usage"); u != nil {
@@ -194,7 +236,11 @@ func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
 	if len(m.Blocks) == 0 {
 		f.content(m, p.Array("content"))
 	}
-	f.closeMessage(ev.lane, ev.seq)
+	if own {
+		f.closeMessage(l, ev.seq)
+	} else {
+		m.close(ev.seq)
+	}
 	f.Usage.add(f, m.Model, m.Usage)
 }
 
@@ -230,12 +276,44 @@ func (f *Fold) endImplicit(l *foldLane, seq Seq) {
 	}
 }
 
+// elsewhere reports whether an event of a block names a message that is not the open one: it is late.
+func (l *foldLane) elsewhere(id string) bool {
+	if id == "" {
+		return false
+	}
+	if m := l.open; m != nil {
+		return m.ID != "" && m.ID != id
+	}
+	return l.named[id] != nil
+}
+
+// startBlock begins a block. What began already, and is open or says just what it is, does not begin again.
 func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
+	l, id := ev.lane, p.Str("message_id")
+	if l.elsewhere(id) {
+		return
+	}
+	if l.open == nil && id != "" { // its start is missing
+		f.openMessage(l, &FoldMessage{ID: id, Child: l.id(), Role: "assistant", Start: ev.first})
+	}
 	m := f.message(ev)
-	b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"), Raw: f.keep(p.Some("block"))}
+	b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"), Raw: p.Some("block")}
 	if n, ok := p.Integer("index"); ok {
 		b.Index = int(n)
+		if was := m.at(n); was != nil && was.named(b) { // a delta has begun it: this is late
+			was.Call, was.Tool, was.Raw = b.Call, b.Tool, f.keep(b.Raw)
+			if f.askedBy(m, was); m.byCall != nil {
+				m.byCall[was.Call] = was
+			}
+			return
+		} else if was != nil && was.Kind == b.Kind && was.Call == b.Call && was.Tool == b.Tool && bytes.Equal(was.Raw, b.Raw) {
+			if m.held = nil; was.closed && b.Call == "" && b.Raw == nil {
+				m.held = b
+			}
+			return
+		}
 	}
+	b.Raw = f.keep(b.Raw)
 	f.addBlock(m, b)
 }
 
@@ -245,6 +323,10 @@ func (f *Fold) block(ev *foldEvent, kind string, p jsonscan.Fields) *FoldBlock {
 	m := f.message(ev)
 	n, indexed := p.Integer("index")
 	if indexed {
+		if b := m.held; b != nil && b.Index == int(n) {
+			m.held = nil
+			return f.addBlock(m, b)
+		}
 		if b := m.at(n); b != nil {
 			return b
 		}
@@ -287,14 +369,17 @@ func (f *Fold) data(ev *foldEvent, p jsonscan.Fields) {
 	f.size += 32
 }
 
-// endBlock closes the block with the index, or the last one.
+// endBlock closes the block with the index, or the last one. Its first end that says that it is complete counts.
 func (f *Fold) endBlock(ev *foldEvent, p jsonscan.Fields) {
-	m := f.message(ev)
+	m := ev.lane.open
+	if m == nil || ev.lane.elsewhere(p.Str("message_id")) {
+		return
+	}
 	b := m.newest()
 	if n, ok := p.Integer("index"); ok {
 		b = m.at(n)
 	}
-	if b == nil {
+	if b == nil || b.closed && b.Complete {
 		return
 	}
 	b.closed, b.Complete = true, p.Raw("complete") == nil || p.Yes("complete")
@@ -303,7 +388,8 @@ func (f *Fold) endBlock(ev *foldEvent, p jsonscan.Fields) {
 	}
 }
 
-// FoldCall is one tool call. An id that comes again behind its end is another call, unless it is the same start once more.
+// FoldCall is one tool call. An id that comes again behind its end is another call, unless it is the same start once
+// more.
 type FoldCall struct {
 	ID         string
 	Child      string
@@ -319,8 +405,8 @@ type FoldCall struct {
 	Start, End Seq
 }
 
-// tool takes what becomes of a call. Its first start and its first end count. One whose start is missing has its name from the
-// message that asked for it, and what its start says when that comes late.
+// tool takes what becomes of a call. Its first start and its first end count. One whose start is missing has its name
+// from the message that asked for it, and what its start says when that comes late.
 func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
 	id := p.Str("call_id")
 	c := ev.lane.calls[id]
@@ -328,10 +414,15 @@ func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
 		f.startCall(ev, c, id, p)
 		return
 	}
-	if c == nil {
+	by := ev.lane.asked[id]
+	askedAgain := c != nil && c.Done && by.message != nil && by.message.Start > c.Start
+	if ev.typ == TypeToolRun && (by.block == nil || c != nil && !askedAgain) {
+		return
+	}
+	if c == nil || askedAgain { // its start is missing
 		c = f.addCall(ev, id)
-		if b := ev.lane.asked[id]; b != nil {
-			c.Tool, c.Input = f.word(b.Tool), f.keep(b.Input)
+		if by.block != nil {
+			c.Tool, c.Input = f.word(by.block.Tool), f.keep(by.block.Input)
 		}
 	}
 	switch {
@@ -339,7 +430,7 @@ func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
 		text := p.Inner("text")
 		c.Stream.inner = append(c.Stream.inner, text...)
 		f.size += len(text)
-	case !c.Done:
+	case ev.typ == TypeToolEnd && !c.Done:
 		c.Done, c.OK, c.End = true, p.Yes("ok"), ev.seq
 		c.Output, c.Error = f.keep(p.Raw("output")), f.keep(toolError(p))
 		c.Duration, c.Blob = f.keep(p.Number("duration_ms")), f.word(p.Str("blob_ref"))
@@ -355,13 +446,43 @@ func (f *Fold) startCall(ev *foldEvent, c *FoldCall, id string, p jsonscan.Field
 	switch {
 	case c == nil:
 		c = f.addCall(ev, id)
-	case c.Tool == "" && c.Input == nil: // it is known by its output, or its end
-	case c.Tool == tool && bytes.Equal(c.Input, input) && (!c.Done || ev.lane.said <= c.Start): // nobody has asked for it again
+	case c.Done && f.asksAgain(ev.lane, c):
+		c = f.addCall(ev, id)
+	case c.Start == c.End: // it is known by its end: this is late
+		c.Start = ev.seq
+	case c.Tool == "" && c.Input == nil: // it is known by its output
+	case c.Tool == tool && bytes.Equal(c.Input, input):
 		return
 	default:
 		c = f.addCall(ev, id)
 	}
 	c.Tool, c.Input = f.word(tool), f.keep(input)
+}
+
+// sum returns Ask.Said of the call; 0 when its start is missing.
+func (c *FoldCall) sum() uint32 {
+	if c.Start == c.End || c.Tool == "" && c.Input == nil {
+		return 0
+	}
+	return askSum(c.Tool, c.Input)
+}
+
+// asking is the newest block that asks for a call, and its message.
+type asking struct {
+	message *FoldMessage
+	block   *FoldBlock
+}
+
+// asksAgain reports whether a call that has ended may have been asked for once more since it began: ids may be used
+// again, or a later message asks for it, or one of which nothing is known but that it has begun.
+func (f *Fold) asksAgain(l *foldLane, c *FoldCall) bool {
+	if m := l.open; m != nil && !m.implicit && len(m.Blocks) == 0 && m.Start > c.Start {
+		return true
+	}
+	if by := l.asked[c.ID]; by.message != nil && by.message.Start > c.Start {
+		return true
+	}
+	return f.turned(l) > c.Start
 }
 
 // addCall adds a call, which is the newest of its id from then on.

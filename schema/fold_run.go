@@ -1,6 +1,10 @@
 package schema
 
-import "agentstream/schema/jsonscan"
+import (
+	"bytes"
+
+	"agentstream/schema/jsonscan"
+)
 
 // FoldPlan is a proposed plan.
 type FoldPlan struct {
@@ -33,6 +37,9 @@ type UsageCount struct {
 
 // Get returns one sum.
 func (u *UsageCount) Get(name string) int64 { return u.sums[name] }
+
+// Names returns the names of what is summed, in the order in which they came. It must not be changed.
+func (u *UsageCount) Names() []string { return u.names }
 
 func (u *UsageCount) add(name string, n int64) (cost int) {
 	if u.sums == nil {
@@ -88,12 +95,18 @@ func (f *Fold) lifecycle(ev *foldEvent, p jsonscan.Fields) {
 	}
 	l := ev.lane
 	if l.child == nil {
-		f.State, f.Reason, f.StateSeq, f.StateTS = st, f.word(p.Str("reason")), ev.seq, string(f.ts)
+		if f.State != st { // else it has been so for longer
+			f.StateSeq, f.StateTS = ev.seq, string(f.ts)
+		}
+		f.State, f.Reason = st, f.word(p.Str("reason"))
 		if gate := gateOf(p); gate != "" {
 			f.Gate = gate
 		}
 	} else {
-		l.child.State, l.child.Reason, l.child.StateSeq = st, f.word(p.Str("reason")), ev.seq
+		if l.child.State != st {
+			l.child.StateSeq = ev.seq
+		}
+		l.child.State, l.child.Reason = st, f.word(p.Str("reason"))
 	}
 	f.obeyed(l, st)
 	if !st.Final() {
@@ -118,7 +131,12 @@ func gateOf(p jsonscan.Fields) string {
 	return ""
 }
 
+// propose takes a plan. The one that is there, once more, changes nothing, unless it was rejected: then it is proposed
+// again.
 func (f *Fold) propose(ev *foldEvent, p jsonscan.Fields) {
+	if was := f.Plan; was != nil && was.Child == ev.lane.id() && was.Decision != "rejected" && bytes.Equal(was.Payload, ev.payload) {
+		return
+	}
 	plan := &FoldPlan{Child: ev.lane.id(), Seq: ev.seq, Gate: gateOf(p), Payload: f.keep(ev.payload)}
 	if plan.Gate == "" {
 		plan.Gate = f.Gate

@@ -41,6 +41,7 @@ type RunInfo struct {
 	Usage   Usage           // summed over the run and its children
 	Turn    Turn            // whether its root lane works; "" also for one of which that was not kept yet
 	Stop    string          // with TurnClosed: what TurnOf returns, cut to MaxReason bytes
+	Held    time.Time       // when it has come to its state; zero where that was not kept yet
 	Asked   time.Time       // of the oldest question without an answer, see Ask; zero: there is none
 	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or neither Sessions nor Models was asked for
 
@@ -76,14 +77,16 @@ func (r *RunInfo) Waiting() string {
 	return ""
 }
 
-// WaitsSince returns since when the run waits: the time of its oldest open question, or else, while it waits, of its newest event; zero
-// when it waits for nobody.
+// WaitsSince returns since when the run waits: the time of its oldest open question, or else when it has come to the
+// state in which it waits; zero when it waits for nobody.
 func (r *RunInfo) WaitsSince() time.Time {
 	switch {
 	case r.Waiting() == "":
 		return time.Time{}
 	case !r.Asked.IsZero():
 		return r.Asked
+	case !r.Held.IsZero():
+		return r.Held
 	}
 	return r.Updated
 }

@@ -51,6 +51,17 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 		w.wait(&a)
 	}
 	w.close(']')
+	if settled := f.waits.settled(); len(settled) > 0 {
+		w.list("settled")
+		for _, a := range settled {
+			w.open('{')
+			w.str("request_id", a.Request)
+			w.str("call_id", a.Call)
+			w.str("child_id", a.Child)
+			w.close('}')
+		}
+		w.close(']')
+	}
 	w.list("commands")
 	for _, c := range f.Commands() {
 		w.command(c)

@@ -23,12 +23,14 @@ func ParseSnapshot(data []byte) (*Fold, error) {
 		Gate: p.Str("planning_gate"),
 	}
 	f.newLane("", nil)
+	f.waits.setState("", f.State)
 	f.eachObject(p, "children", f.restoreChild)
 	f.restorePlan(p.Object("plan"))
 	f.eachObject(p, "messages", f.restoreMessage)
 	f.eachObject(p, "tool_calls", f.restoreCall)
 	f.eachObject(p, "inputs", f.restoreInput)
 	f.eachObject(p, "waits", f.restoreWait)
+	f.eachObject(p, "settled", f.restoreSettled)
 	answered := make(map[Seq][]*FoldInput)
 	for _, in := range f.Inputs {
 		answered[in.Answered] = append(answered[in.Answered], in)
@@ -65,10 +67,12 @@ func (f *Fold) restoreChild(p jsonscan.Fields) {
 	if id == "" || f.lanes[id] != nil {
 		return
 	}
-	f.newLane(id, &FoldChild{
+	c := &FoldChild{
 		ID: id, Parent: p.Str("parent_id"), Prompt: f.word(p.Str("prompt")), Tools: f.keep(p.Array("tools_allowed")),
 		Spawned: seqOf(p, "spawn_seq"), State: RunState(p.Str("state")), Reason: f.word(p.Str("reason")), StateSeq: seqOf(p, "state_seq"),
-	})
+	}
+	f.newLane(id, c)
+	f.waits.setState(id, c.State)
 }
 
 func (f *Fold) restorePlan(raw []byte) {
@@ -127,6 +131,9 @@ func (f *Fold) restoreCall(p jsonscan.Fields) {
 	l.calls[c.ID] = c
 	f.Calls = append(f.Calls, c)
 	f.size += otherCost + len(c.ID) + len(c.Child)
+	if said := c.sum(); said != 0 && !c.Done {
+		f.waits.start(c.Child, askID(c.ID), said)
+	}
 }
 
 func (f *Fold) restoreInput(p jsonscan.Fields) {
@@ -138,11 +145,35 @@ func (f *Fold) restoreInput(p jsonscan.Fields) {
 	f.addInput(in)
 }
 
+// restoreSettled restores what has ended and is not asked again.
+func (f *Fold) restoreSettled(p jsonscan.Fields) {
+	a := Ask{Child: p.Str("child_id"), Request: p.Str("request_id"), Call: p.Str("call_id")}
+	a.Said = f.saidOf(&a)
+	f.waits.remember(a)
+}
+
+// saidOf returns Ask.Said of a question, or of one that has ended: what it said is in the newest request, or call, of
+// its id.
+func (f *Fold) saidOf(a *Ask) uint32 {
+	if a.Request != "" {
+		if in := f.inputs[laneKey{a.Child, a.Request}]; in != nil {
+			return askSum(in.Prompt, in.Options, in.Schema)
+		}
+		return 0
+	}
+	l := f.lanes[a.Child]
+	if l == nil || l.calls[a.Call] == nil {
+		return 0
+	}
+	return l.calls[a.Call].sum()
+}
+
 func (f *Fold) restoreWait(p jsonscan.Fields) {
 	a := Ask{
 		Seq: seqOf(p, "seq"), Child: p.Str("child_id"), Request: p.Str("request_id"), Call: p.Str("call_id"),
 		Told: p.Yes("cancelling"), Idle: p.Yes("turn_ended"),
 	}
+	a.Said = f.saidOf(&a)
 	if a.Request != "" && !f.waits.Request(a.Child, a.Request) || a.Request == "" && a.Call != "" && f.waits.own(a.Child, a.Call) == nil {
 		f.waits.add(a)
 	}

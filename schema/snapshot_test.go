@@ -52,9 +52,14 @@ func checkSnapshot(t testing.TB, sch *jsonschema.Schema, snapshot []byte) {
 	}
 }
 
-// snapshotCases are runs that say something to a fold: the named ones, a random one, and those below.
+// snapshotCases are runs that say something to a fold: the named ones, a random one, some that were damaged, and those
+// below.
 func snapshotCases() []schematest.Scenario {
-	return append(append(schematest.All(), rare...), schematest.Scenario{Name: "generated", Events: schematest.Generate(1500, 11).Events})
+	all := append(append(schematest.All(), rare...), schematest.Scenario{Name: "generated", Events: schematest.Generate(1500, 11).Events})
+	for seed := range uint64(8) {
+		all = append(all, schematest.MakeDamaged(seed, 8).Scenario)
+	}
+	return all
 }
 
 func foldLines(lines []string) *schema.Fold {

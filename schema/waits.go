@@ -2,6 +2,7 @@ package schema
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"agentstream/schema/ordered"
@@ -15,7 +16,9 @@ import (
 // out. It ends with its answer (command.answer, input.answered), with the end of its call, with the end of its turn
 // when that was cancelled or has failed, with its child's final state, and with that of the run, so that a run which
 // begins anew has none. A command.cancel of its lane, or of the whole run, ends it as well: with the end of the turn,
-// whatever that says, or at once when the turn has ended. One that comes again while it waits is the same question.
+// whatever that says, or at once when the turn has ended. One that comes again while it waits is the same question. One
+// that comes again after its end and says the same is none, until its lane has another turn or state, or a person has
+// said something; a call's, until a message begins.
 //
 // The zero Waits is that of a run without events. It may be used by one goroutine at a time. An event costs the same,
 // however many questions wait.
@@ -25,8 +28,30 @@ type Waits struct {
 	calls    map[laneKey][]*Ask // that are about a call, by its lane and id: what the call asks itself has no request
 	lanes    map[string]*laneAsks
 	alert    ordered.Map[string, *laneAsks] // those that a command.cancel changes: a question is fresh or idle
+	past     map[string]*pastAsks           // of each lane, what has ended and is not asked again
+	pasts    int
+	started  map[laneKey]uint32  // what the newest start of a call says that has not ended, as Ask.Said
+	states   map[string]RunState // of lanes
 	n        int
 }
+
+// pastAsks are the ids of requests and of calls that have ended, each with what it said, as Ask.Said.
+type pastAsks struct{ requests, calls map[string]uint32 }
+
+// has reports whether a question says what one said that has ended. What nobody knows of one is what comes late.
+func (p *pastAsks) has(a *Ask) bool {
+	if p == nil {
+		return false
+	}
+	said, ok := p.requests[a.Request]
+	if a.Request == "" {
+		said, ok = p.calls[a.Call]
+	}
+	return ok && (said == 0 || said == a.Said)
+}
+
+// maxPast bounds what is remembered of a run. When it is more, all is forgotten.
+const maxPast = 1 << 10
 
 // laneAsks are the questions of a lane.
 type laneAsks struct {
@@ -62,15 +87,31 @@ func (l *laneAsks) set(a *Ask) *ordered.Map[*Ask, struct{}] {
 // laneKey is a request or a call of a lane.
 type laneKey struct{ child, id string }
 
-// Take takes the next event. It returns the questions that the event has ended, oldest first, and whether the event is a new
-// question itself.
+// Take takes the next event. It returns the questions that the event has ended, oldest first, and whether the event is
+// a new question itself.
 func (w *Waits) Take(e *AskEvent) (ended []Ask, asked bool) {
+	again := e.state != "" && w.states[e.Child] == e.state
+	if e.state != "" {
+		defer w.setState(e.Child, e.state)
+	}
 	switch e.kind {
 	case asks:
+		if e.Request == "" {
+			w.start(e.Child, e.Call, e.Said)
+		}
 		return w.ask(e.Ask)
+	case starts:
+		w.start(e.Child, e.Call, e.Said)
 	case answers:
-		ended = w.endAll(w.find(e.Child, e.Request))
+		found := w.find(e.Child, e.Request)
+		ended = w.endAll(found)
+		if len(found) == 0 && e.agent { // its question is missing, or late
+			w.remember(Ask{Child: e.Child, Request: e.Request})
+		}
 	case endsCall:
+		key := laneKey{e.Child, e.Call}
+		w.remember(Ask{Child: e.Child, Call: e.Call, Said: w.started[key]})
+		delete(w.started, key)
 		ended = w.endAll(slices.Clone(w.calls[laneKey{e.Child, e.Call}]))
 	case endsTurn:
 		ended = w.turnOver(e.Child)
@@ -78,8 +119,17 @@ func (w *Waits) Take(e *AskEvent) (ended []Ask, asked bool) {
 		if l := w.lanes[e.Child]; l != nil {
 			ended = w.endAll(l.list())
 		}
+	case speaks:
+		if p := w.past[e.Child]; p != nil {
+			w.pasts -= len(p.calls)
+			p.calls = nil
+		}
+	case turns:
+		if !again {
+			w.forget(e.Child)
+		}
 	case endsRun:
-		ended, *w = w.Open(), Waits{}
+		ended, *w = w.Open(), Waits{states: w.states}
 	case cancelsLane:
 		ended = w.cancel(e.Child)
 	case cancelsRun:
@@ -120,11 +170,26 @@ func (w *Waits) cancel(child string) []Ask {
 	return w.endAll(keys(&l.idle))
 }
 
+// setState notes the state of a lane. A final one need not be known: what comes after it is another one.
+func (w *Waits) setState(child string, state RunState) {
+	if state.Final() {
+		delete(w.states, child)
+		return
+	}
+	if w.states == nil {
+		w.states = make(map[string]RunState)
+	}
+	w.states[child] = state
+}
+
 func (w *Waits) ask(a Ask) (ended []Ask, asked bool) {
 	switch {
 	case a.Request == "" && w.Call(a.Child, a.Call):
 		return nil, false // it asks already, or a request about it does
 	case a.Request != "" && w.Request(a.Child, a.Request):
+		return nil, false
+	}
+	if w.past[a.Child].has(&a) {
 		return nil, false
 	}
 	if was := w.own(a.Child, a.Call); was != nil { // the request takes the place of what the call asks
@@ -173,6 +238,7 @@ func (w *Waits) add(of Ask) {
 func (w *Waits) endAll(which []*Ask) (ended []Ask) {
 	for _, a := range which {
 		ended = append(ended, *a)
+		w.remember(*a)
 		w.n--
 		if a.Request != "" {
 			delete(w.requests, laneKey{a.Child, a.Request})
@@ -194,6 +260,77 @@ func (w *Waits) endAll(which []*Ask) (ended []Ask) {
 	return ended
 }
 
+// start notes what the start of a call says. One that has ended and said something else may be asked about again.
+func (w *Waits) start(child, call string, said uint32) {
+	if len(w.started) >= maxPast || w.started == nil {
+		w.started = make(map[laneKey]uint32)
+	}
+	w.started[laneKey{child, call}] = said
+	p := w.past[child]
+	if p == nil {
+		return
+	}
+	before, ok := p.calls[call]
+	switch {
+	case ok && before == 0: // it is late
+		p.calls[call] = said
+	case ok && before != said:
+		delete(p.calls, call)
+		w.pasts--
+	}
+}
+
+// remember notes what has ended, a request or else a call: that it is asked once more, without anything of the
+// agent's between, is a repeat.
+func (w *Waits) remember(a Ask) {
+	if w.pasts >= maxPast {
+		w.past, w.pasts = nil, 0
+	}
+	if w.past == nil {
+		w.past = make(map[string]*pastAsks)
+	}
+	p := w.past[a.Child]
+	if p == nil {
+		p = new(pastAsks)
+		w.past[a.Child] = p
+	}
+	set, id := &p.requests, a.Request
+	if id == "" {
+		set, id = &p.calls, a.Call
+	}
+	if *set == nil {
+		*set = make(map[string]uint32)
+	}
+	before, known := (*set)[id]
+	(*set)[id] = cmp.Or(a.Said, before)
+	if !known {
+		w.pasts++
+	}
+}
+
+func (w *Waits) forget(child string) {
+	if p := w.past[child]; p != nil {
+		w.pasts -= len(p.requests) + len(p.calls)
+		delete(w.past, child)
+	}
+}
+
+// settled returns what has ended and is not asked again.
+func (w *Waits) settled() (list []Ask) {
+	for child, past := range w.past {
+		for id, said := range past.requests {
+			list = append(list, Ask{Child: child, Request: id, Said: said})
+		}
+		for id, said := range past.calls {
+			list = append(list, Ask{Child: child, Call: id, Said: said})
+		}
+	}
+	slices.SortFunc(list, func(x, y Ask) int {
+		return cmp.Or(cmp.Compare(x.Child, y.Child), cmp.Compare(x.Request, y.Request), cmp.Compare(x.Call, y.Call))
+	})
+	return list
+}
+
 func drop[K comparable](index map[K][]*Ask, key K, a *Ask) {
 	list := slices.DeleteFunc(index[key], func(b *Ask) bool { return a == b })
 	if index[key] = list; len(list) == 0 {
@@ -205,8 +342,9 @@ func sortAsks(list []Ask) {
 	slices.SortFunc(list, func(x, y Ask) int { return cmp.Compare(x.Seq, y.Seq) })
 }
 
-// find returns the questions that an answer in a lane names: the request of that id in the lane, and those that are about the lane's
-// call of that id. Where there is neither, the requests of that id in other lanes: clients need not know who asks.
+// find returns the questions that an answer in a lane names: the request of that id in the lane, and those that are
+// about the lane's call of that id. Where there is neither, the requests of that id in other lanes: clients need not
+// know who asks.
 func (w *Waits) find(child, id string) []*Ask {
 	found := slices.Clone(w.calls[laneKey{child, id}])
 	if a := w.requests[laneKey{child, id}]; a != nil && !slices.Contains(found, a) {
@@ -218,7 +356,8 @@ func (w *Waits) find(child, id string) []*Ask {
 	return found
 }
 
-// For reports whether an answer in a lane to a request or a call is waited for, and returns the oldest question that it names.
+// For reports whether an answer in a lane to a request or a call is waited for, and returns the oldest question that
+// it names.
 func (w *Waits) For(child, id string) (a Ask, ok bool) {
 	if id = askID(id); id == "" {
 		return a, false
@@ -274,5 +413,12 @@ func (w *Waits) Clone() *Waits {
 	for _, a := range w.Open() {
 		c.add(a)
 	}
+	for child, state := range w.states {
+		c.setState(child, state)
+	}
+	for _, a := range w.settled() {
+		c.remember(a)
+	}
+	c.started = maps.Clone(w.started)
 	return c
 }

@@ -35,6 +35,7 @@ type Block struct {
 
 	state blockState
 	call  jsonscan.Sum // of the call's id
+	raw   uint64       // sum of a provider's own block; 0: it had none
 	head  []byte       // for the content: the object up to its text
 	tail  []byte       // members behind its text
 	text  []byte       // inside of the JSON string
@@ -78,8 +79,11 @@ func (b *Block) takes(k BlockKind) bool {
 func (b *Block) Kept() (head, text, tail, input []byte) { return b.head, b.text, b.tail, b.input }
 
 func (a *Run) startBlock(l *Lane) {
-	m := a.opened(l)
 	p := a.read()
+	if a.elsewhere(l, p.Raw("message_id")) {
+		return
+	}
+	m := a.addressed(l, p.Raw("message_id"))
 	kind, call, tool, raw := p.Raw("kind"), p.Raw("call_id"), p.Raw("tool"), p.Raw("block")
 	if !jsonscan.IsString(kind) {
 		kind = []byte(`"unknown"`)
@@ -88,6 +92,15 @@ func (a *Run) startBlock(l *Lane) {
 	b.IsCall = b.Kind == Call || jsonscan.IsString(tool)
 	b.Word, b.CallID, b.Tool = nameOf(kind), nameOf(call), nameOf(tool)
 	start := startOf(b, kind, call, tool, raw)
+	if len(raw) > 0 {
+		b.raw = sumOf(raw)
+	}
+	if m.has(b) {
+		if b.IsCall {
+			a.ask(l, call, tool, raw)
+		}
+		return
+	}
 	b.Raw = b.Kind == Other && len(raw) > 0 && raw[0] == '{'
 	if b.Kind == Other && !b.IsCall {
 		b.Type, b.Field = fieldOf(kind, start)
@@ -96,6 +109,48 @@ func (a *Run) startBlock(l *Lane) {
 	if b.IsCall || ServerOf(raw) != nil {
 		a.ask(l, call, tool, raw)
 	}
+}
+
+// elsewhere reports whether a record of a block names a message that is not the open one: it is late.
+func (a *Run) elsewhere(l *Lane, id []byte) bool {
+	if !isName(id) {
+		return false
+	}
+	if m := l.Message; m != nil {
+		return m.key.Units > 0 && m.key != keyOf(id)
+	}
+	_, ended := l.named(id)
+	return ended && l.gone != keyOf(id) // what Cut has ended may go on
+}
+
+// addressed is opened for a record that may name its message: then the message's start is missing.
+func (a *Run) addressed(l *Lane, id []byte) *Message {
+	if l.Message != nil || !isName(id) {
+		return a.opened(l)
+	}
+	l.Message = &Message{ID: nameOf(id), Role: "assistant", Start: a.seq, key: keyOf(id)}
+	a.add(Transition{Kind: MessageOpen, Lane: l, Message: l.Message, Repaired: true})
+	return l.Message
+}
+
+// has reports whether a block that begins with an index began already, and is open or says just what it is. One of
+// text that has ended is held: it begins with the first piece of it.
+func (m *Message) has(b *Block) bool {
+	if b.Index < 0 || b.Index >= m.Next { // the rule: it is the next one
+		return false
+	}
+	was := m.search(func(o *Block) bool { return o.Index == b.Index })
+	if was != nil && was.Implicit && was.Kind == b.Kind && (was.CallID == "" || was.CallID == b.CallID) { // it is late
+		was.Implicit, was.CallID, was.Tool, was.call, was.raw = false, b.CallID, b.Tool, b.call, b.raw
+		return true
+	}
+	if was == nil || was.Word != b.Word || was.CallID != b.CallID || was.Tool != b.Tool || was.raw != b.raw {
+		return false
+	}
+	if m.held = nil; was.Ended && (b.Kind == Text || b.Kind == Thinking) && b.raw == 0 {
+		m.held = b
+	}
+	return true
 }
 
 // indexOf returns the producer's index of a block, -1 when there is none.
@@ -225,16 +280,16 @@ func (a *Run) stop(l *Lane, m *Message, b *Block) {
 // endBlock reads the end of the block with the index, or of the call, or of the newest one.
 func (a *Run) endBlock(l *Lane) {
 	m := l.Message
-	if m == nil {
+	p := a.read()
+	if m == nil || a.elsewhere(l, p.Raw("message_id")) {
 		return
 	}
-	p := a.read()
 	index, call := indexOf(p), keyOf(p.Raw("call_id"))
 	b := m.Newest()
 	if index >= 0 || call.Units > 0 {
 		b = m.search(func(b *Block) bool { return b.Index == index || index < 0 && b.call == call })
 	}
-	if b == nil || b.state == blockClosed {
+	if b == nil || b.state == blockClosed || b.Ended && b.Complete {
 		return
 	}
 	t := Transition{Lane: l, Message: m, Block: b}
@@ -354,6 +409,11 @@ func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.
 	}
 	key := keyOf(call)
 	switch {
+	case m.held != nil && m.held.Index == index && m.held.takes(k):
+		b := m.held
+		m.held = nil
+		a.beginBlock(l, m, b, startOf(b, nil, nil, nil, nil))
+		return b
 	case index >= 0:
 		for i := len(m.Blocks) - 1; i >= 0; i-- {
 			if b := m.Blocks[i]; b.Index == index && b.takes(k) {

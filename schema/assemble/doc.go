@@ -20,10 +20,15 @@
 //     that has closed is in the content alone.
 //   - A piece without an index belongs to the last block of its kind, an input to the block of its call. Two blocks with
 //     one index are distinguished by their kinds.
-//   - An end without a beginning begins first; what begins again ends first. A final state ends what is open in its
-//     lane, that of the run in all lanes. A child begins with its first record, and those above it by its path.
+//   - The first beginning and the first end of anything count. What comes once more, or late, is passed over. An id is
+//     another thing's after another state of the lane, or something that a person says; a call's also when a later
+//     message asks for it, and that of a turn, a request to a model or a task after any command or answer. So a Run
+//     remembers what has ended: 1,024 things of a lane, 16,384 of a run.
+//   - An end without a beginning begins first; what begins with another content ends first. A final state ends what is
+//     open in its lane, that of the run in all lanes. A child begins with its first record, and those above it by its
+//     path.
 //
-// A Run holds what is open and nothing else: at most 256 blocks of a message, 16,384 items of a lane, 16,384 lanes, and
+// A Run holds what is open, and ids of what has ended: at most 256 blocks of a message, 16,384 items of a lane, 16,384 lanes, and
 // as much content as its [Limits] say. Content without a limit is not kept, and a delta then allocates nothing. The texts
 // of open blocks may be kept beside it, for closing frames that carry the whole text: what is too long ends in parts.
 //

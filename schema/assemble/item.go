@@ -21,8 +21,9 @@ type Item struct {
 	// Works reports that the tool of a call works: a CallRun has been returned.
 	Works bool
 
-	key  jsonscan.Sum
-	said uint64 // sum of what its beginning said; 0: it had none
+	key   jsonscan.Sum
+	said  uint64     // sum of what its beginning said; 0: it had none
+	asked schema.Seq // of a call: beginning of the message that has asked for it; 0: none has
 }
 
 const (
@@ -36,8 +37,8 @@ const (
 // ends are the kinds that end an item.
 var ends = [...]Kind{CallAsk: CallEnd, CallStart: CallEnd, ModelStart: ModelEnd, TaskStart: TaskEnd, InputRequest: InputAnswer}
 
-// itemKey is what an item is found by: the kind that ends it, and the sum of its id. So a call is found by its end whether it
-// was asked for or has started.
+// itemKey is what an item is found by: the kind that ends it, and the sum of its id. So a call is found by its end
+// whether it was asked for or has started.
 type itemKey struct {
 	end Kind
 	id  jsonscan.Sum
@@ -45,8 +46,8 @@ type itemKey struct {
 
 func (it *Item) place() itemKey { return itemKey{ends[it.Kind], it.key} }
 
-// abandoned reports whether the item is a call that nobody will start when its turn has ended. A provider may have paused its
-// turn for one of its own.
+// abandoned reports whether the item is a call that nobody will start when its turn has ended. A provider may have
+// paused its turn for one of its own.
 func (it *Item) abandoned() bool { return it.Kind == CallAsk && it.Server == nil }
 
 // put adds an item, or sets the one in the place of another.
@@ -63,6 +64,7 @@ func (a *Run) begin(l *Lane, it *Item, repaired bool) *Item {
 		if was.Kind == CallAsk && it.Server == nil {
 			it.Server = was.Server
 		}
+		it.asked = max(it.asked, was.asked)
 		if was.Kind == CallAsk && it.Kind == CallStart {
 			a.remove(l, was)
 		} else {
@@ -112,6 +114,9 @@ func (l *Lane) find(end Kind, key jsonscan.Sum) *Item {
 
 func (a *Run) end(l *Lane, it *Item, repaired bool) {
 	a.remove(l, it)
+	if it.Kind != CallAsk && it.Kind != InputRequest {
+		a.passed(l, it.place(), past{it.said, it.Seq, a.seq, it.asked})
+	}
 	a.add(Transition{Kind: ends[it.Kind], Lane: l, Item: it, Repaired: repaired})
 }
 
@@ -140,24 +145,14 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	was := l.find(ends[kind], it.key)
 	open := was != nil && was.Kind == kind
 	if !begins && open {
-		if a.end(l, was, false); kind != InputRequest {
-			a.passed(l, it.place(), past{max(was.said, 1), was.Seq})
-		}
+		a.end(l, was, false)
 		return
 	}
-	if kind == InputRequest && (!begins || a.again && was != nil) {
+	if kind == InputRequest && (!begins || a.again) {
 		return
 	}
-	if kind != InputRequest {
-		switch {
-		case begins && kind == TaskStart: // a graph that goes on begins its tasks again
-			a.forget(l, it.place())
-		case begins:
-			it.said = startSum(p)
-		}
-		if open && begins && kind != TaskStart && was.said == it.said || !open && a.repeats(l, it.place(), begins, it.said) {
-			return
-		}
+	if kind != InputRequest && a.heard(l, it, was, begins, p) {
+		return
 	}
 	it.ID = nameOf(id)
 	if kind == CallStart {
@@ -170,8 +165,30 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	a.begin(l, it, !begins)
 	if begun := l.find(ends[kind], it.key); !begins && begun != nil {
 		a.end(l, begun, false)
-		a.passed(l, it.place(), past{0, a.seq})
 	}
+}
+
+// heard reports whether the record at hand says nothing new of an item, of which was is open. It notes what it says.
+func (a *Run) heard(l *Lane, it, was *Item, begins bool, p jsonscan.Fields) bool {
+	if begins {
+		it.said = startSum(p)
+		if was != nil && was.Kind == it.Kind && was.said == 0 { // it is late
+			known := *was
+			known.said = it.said
+			l.items.Set(it.place(), &known)
+			return true
+		}
+		if was != nil && was.Kind == it.Kind {
+			return was.said == it.said
+		}
+		return a.repeats(l, it)
+	}
+	ended, ok := l.past.Get(it.place())
+	if ok && was != nil && was.asked > ended.begun { // it was asked for again, and its start is missing
+		a.forget(l, it.place())
+		return false
+	}
+	return ok
 }
 
 // work reads that the tool of a call works. The call starts if it has only been asked for. A call that is not open, or
@@ -203,10 +220,19 @@ func (a *Run) ask(l *Lane, id, tool, block []byte) {
 		return
 	}
 	key := keyOf(id)
-	if was := l.find(CallEnd, key); was != nil && was.Kind == CallStart {
+	was := l.find(CallEnd, key)
+	if was != nil && was.Kind == CallAsk && was.asked == l.Message.Start {
+		if was.Tool == "" { // the start of its block is late
+			named := *was
+			named.Tool = nameOf(tool)
+			l.items.Set(was.place(), &named)
+		}
 		return
 	}
-	it := &Item{Kind: CallAsk, Seq: a.seq, key: key}
+	if a.noteAsk(l, id, l.Message.Start); was != nil && was.Kind == CallStart {
+		return
+	}
+	it := &Item{Kind: CallAsk, Seq: a.seq, key: key, asked: l.Message.Start}
 	it.ID = nameOf(id)
 	it.Tool = nameOf(tool)
 	it.Server = ServerOf(block)

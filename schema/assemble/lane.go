@@ -25,7 +25,9 @@ type Lane struct {
 	asks  ordered.Map[itemKey, struct{}] // those of items that the end of a turn ends
 	gone  jsonscan.Sum                   // key of the message that Cut has ended; zero when there is none
 	past  ordered.Map[itemKey, past]     // what has ended, the newest last
-	said  schema.Seq                     // beginning of the newest message
+	heard schema.Seq                     // where a person has said something, the newest
+	own   schema.RunState                // of its own newest run.lifecycle
+	since schema.Seq                     // where it has become that
 	order int                            // number of lanes that were known before
 	depth int
 	live  bool         // it is in Run.live
@@ -50,6 +52,22 @@ func (l *Lane) clone(by *atomic.Bool) *Lane {
 		c.Message = l.Message.clone()
 	}
 	return &c
+}
+
+// turned returns where ids of the lane may be used again: where a person has said something, or where its state has
+// changed.
+func (l *Lane) turned() schema.Seq {
+	if l.own.Final() {
+		return l.heard
+	}
+	return max(l.heard, l.since)
+}
+
+// becomes notes the state that an event of the lane itself has set.
+func (l *Lane) becomes(state schema.RunState, at schema.Seq) {
+	if l.own != state {
+		l.own, l.since = state, at
+	}
 }
 
 func (l *Lane) busy() bool { return l.InTurn || l.Message != nil || l.items.Len() > 0 }
@@ -207,6 +225,7 @@ func (a *Run) lifecycle(l *Lane) {
 	if p.Yes("session") {
 		if s, err := schema.ParseLifecycle(payload); err == nil && l.Child == "" {
 			l.State = s.State
+			l.becomes(s.State, a.seq)
 			a.add(Transition{Kind: StateChange, Lane: l, Value: payload})
 		}
 		return
@@ -227,6 +246,7 @@ func (a *Run) lifecycle(l *Lane) {
 		a.add(Transition{Kind: ChildBegin, Lane: l, Repaired: true})
 	}
 	l.State = s.State
+	l.becomes(s.State, a.seq)
 	a.add(Transition{Kind: StateChange, Lane: l, Value: payload})
 }
 
@@ -252,8 +272,8 @@ func (a *Run) finish(l *Lane, state schema.RunState) {
 }
 
 // ended returns the lanes that end with a lane: itself, or all when it is the run. They are in the order of their ids,
-// which has no meaning and is the same everywhere. Those in which nothing is left to end are not looked at again until they
-// have another record.
+// which has no meaning and is the same everywhere. Those in which nothing is left to end are not looked at again until
+// they have another record.
 func (a *Run) ended(l *Lane, want func(*Lane) bool) (all []*Lane) {
 	if l.Child != "" {
 		if want(l) {
@@ -290,6 +310,9 @@ func (a *Run) close(l *Lane) {
 
 func (a *Run) endTurn(l *Lane, repaired bool) {
 	if l.InTurn {
+		if l.Turn != "" {
+			a.passed(l, itemKey{TurnEnd, keyOf(jsonscan.AppendString(nil, l.Turn))}, past{ended: a.seq})
+		}
 		a.add(Transition{Kind: TurnEnd, Lane: l, ID: l.Turn, Repaired: repaired})
 		l.InTurn, l.Turn = false, ""
 	}
@@ -299,16 +322,17 @@ func (a *Run) endTurn(l *Lane, repaired bool) {
 func (a *Run) turn(l *Lane, begins bool) {
 	id := nameOf(a.read().Raw("turn_id"))
 	key := itemKey{TurnEnd, keyOf(a.read().Raw("turn_id"))}
+	was, known := l.past.Get(key)
 	switch {
 	case id == "":
-	case begins:
-		a.forget(l, key)
 	case l.InTurn && l.Turn == id:
-		a.passed(l, key, past{})
-	case a.repeats(l, key, false, 0):
+		if begins {
+			return
+		}
+	case known && (!begins || was.ended >= max(l.turned(), a.told)):
 		return
 	default:
-		a.passed(l, key, past{})
+		a.forget(l, key)
 	}
 	if begins || !l.InTurn {
 		a.endTurn(l, true)

@@ -26,6 +26,7 @@ type Message struct {
 	size  int          // bytes of its content
 	kept  int          // of those that are kept
 	lost  bool         // it was too much: nothing is kept
+	held  *Block       // what begins at the index of a block that has ended: the same again, unless something comes for it
 }
 
 const (
@@ -45,6 +46,10 @@ func (m *Message) clone() *Message {
 		copies[i] = *b
 		copies[i].text, copies[i].part = slices.Clip(b.text), slices.Clip(b.part) // what is behind is the other's
 		c.Blocks[i] = &copies[i]
+	}
+	if m.held != nil {
+		held := *m.held
+		c.held = &held
 	}
 	return &c
 }
@@ -105,6 +110,9 @@ func (a *Run) startMessage(l *Lane) {
 	if m := l.Message; m != nil && !m.Implicit && m.ID != "" && m.key == keyOf(id) {
 		return // it is the same start again
 	}
+	if ended, ok := l.named(id); ok && ended >= l.turned() {
+		return
+	}
 	if l.Message != nil {
 		a.cut(l)
 	}
@@ -157,13 +165,12 @@ func (a *Run) endMessage(l *Lane) {
 	if m == nil && l.gone != (jsonscan.Sum{}) && l.gone == keyOf(id) {
 		return
 	}
-	own := m != nil && (m.Implicit || m.key == keyOf(id))
-	if key := (itemKey{MessageClose, keyOf(id)}); jsonscan.IsString(id) && len(id) > 2 {
-		if !own && a.repeats(l, key, false, 0) {
-			return
-		}
-		a.passed(l, key, past{})
+	_, was := l.named(id)
+	own := m != nil && (m.Implicit || !isName(id) || m.key == keyOf(id))
+	if was && !own {
+		return
 	}
+	a.closed(l, id)
 	if own {
 		a.conclude(l, m, content, omitted, false)
 		l.Message = nil
@@ -181,8 +188,8 @@ func (a *Run) endMessage(l *Lane) {
 	}
 }
 
-// Cut ends the message of a lane, for a reader in whose protocol it cannot go on. When its producer ends it later, that is
-// passed over. The transitions are valid as long as those of Next, which they follow.
+// Cut ends the message of a lane, for a reader in whose protocol it cannot go on. When its producer ends it later,
+// that is passed over. The transitions are valid as long as those of Next, which they follow.
 func (a *Run) Cut(child string) []Transition {
 	l, n := a.lane([]byte(child)), len(a.out)
 	if l.Message == nil {
@@ -195,8 +202,18 @@ func (a *Run) Cut(child string) []Transition {
 
 // cut ends a lane's message that its producer will not end, or that nobody announced, with what there is of it.
 func (a *Run) cut(l *Lane) {
+	if m := l.Message; m.key.Units > 0 {
+		a.passed(l, itemKey{MessageClose, m.key}, past{ended: a.seq})
+	}
 	a.conclude(l, l.Message, nil, false, true)
 	l.Message = nil
+}
+
+// closed notes that a message with an id has ended.
+func (a *Run) closed(l *Lane, id []byte) {
+	if isName(id) {
+		a.passed(l, itemKey{MessageClose, keyOf(id)}, past{ended: a.seq})
+	}
 }
 
 // conclude ends a message: its content has what the producer did not stream.
@@ -267,6 +284,9 @@ func (a *Run) whole(l *Lane, m *Message, raw []byte) {
 		start = startOf(b, nil, nil, nil, nil)
 	case b.Kind == Call:
 		b.IsCall = true
+		if isName(c.ID) {
+			a.noteAsk(l, c.ID, m.Start)
+		}
 		start = startOf(b, nil, c.ID, c.Name, nil)
 	default:
 		text = nil

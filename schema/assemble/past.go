@@ -7,14 +7,16 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// past is what is remembered of something that has ended, so that a record of it which comes once more, or late, is not taken for another
-// one. The first beginning and the first end count.
+// past is what is remembered of something that has ended, so that a record of it which comes once more, or late, is
+// not taken for another one. The first beginning and the first end count.
 type past struct {
-	said  uint64     // sum of what its beginning said; 0: its end came without one
-	begun schema.Seq // where it began
+	said         uint64     // sum of what its beginning said; 0: its end came without one
+	begun, ended schema.Seq // where
+	asked        schema.Seq // of a call: beginning of the newest message that has asked for it; 0: none has
 }
 
-// Bounds of what is remembered: of a lane, and of all. Behind them the end of what has ended long ago is the end of something unknown.
+// Bounds of what is remembered: of a lane, and of all. Behind them the end of what has ended long ago is the end of
+// something unknown.
 const (
 	maxPast    = 1 << 10
 	maxAllPast = 1 << 14
@@ -38,23 +40,64 @@ func (a *Run) forget(l *Lane, key itemKey) {
 	}
 }
 
-// repeats reports whether a record that begins or ends something says what was said before: a beginning behind its end, unless it says
-// something else or a message has begun since; and a second end.
-func (a *Run) repeats(l *Lane, key itemKey, begins bool, said uint64) bool {
+// repeats reports whether a record that begins a call, a request to a model or a task says what was said before,
+// behind its end.
+func (a *Run) repeats(l *Lane, it *Item) bool {
+	key := it.place()
 	p, ok := l.past.Get(key)
 	switch {
 	case !ok:
 		return false
-	case !begins:
-		return true
+	case a.mayResume(l, it.Kind, &p):
 	case p.said == 0: // it is late
-		a.passed(l, key, past{said, p.begun})
+		p.said, p.begun = it.said, a.seq
+		a.passed(l, key, p)
 		return true
-	case p.said == said && l.said <= p.begun:
+	case p.said == it.said:
 		return true
 	}
 	a.forget(l, key)
 	return false
+}
+
+// mayResume reports whether what has ended may begin once more: its id may be used again; of a call also, when a later
+// message has asked for it, or one of which nothing is known but that it has begun.
+func (a *Run) mayResume(l *Lane, kind Kind, p *past) bool {
+	if kind != CallStart {
+		return max(l.turned(), a.told) > p.ended
+	}
+	if m := l.Message; m != nil && !m.Implicit && m.Begun() == 0 && m.Start > p.begun {
+		return true
+	}
+	return max(p.asked, l.turned()) > p.begun
+}
+
+// named reports whether a message with an id has ended, and when.
+func (l *Lane) named(id []byte) (ended schema.Seq, ok bool) {
+	p, ok := l.past.Get(itemKey{MessageClose, keyOf(id)})
+	return p.ended, ok && isName(id)
+}
+
+// isName reports whether a value names something: a string that is not empty.
+func isName(id []byte) bool { return jsonscan.IsString(id) && len(id) > 2 }
+
+// noteAsk notes that a message asks for a call that is open, or has ended.
+func (a *Run) noteAsk(l *Lane, id []byte, message schema.Seq) {
+	key := itemKey{CallEnd, keyOf(id)}
+	if was, ok := l.items.Get(key); ok {
+		it := *was
+		it.asked = message
+		l.items.Set(key, &it)
+	} else if p, ok := l.past.Get(key); ok {
+		p.asked = message
+		l.past.Set(key, p)
+	}
+}
+
+func sumOf(b []byte) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(b)
+	return h.Sum64() | 1
 }
 
 // startSum returns a sum of what the beginning of a call, of a request to a model or of a task says. It is never 0.

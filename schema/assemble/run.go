@@ -13,8 +13,8 @@ import (
 	"agentstream/schema/ordered"
 )
 
-// Limits bounds what a Run keeps of the content of open messages, in bytes. The transitions do not depend on it, but for
-// the content of messages whose producer does not send it, and for BlockPart. The zero Limits keeps nothing.
+// Limits bounds what a Run keeps of the content of open messages, in bytes. The transitions do not depend on it, but
+// for the content of messages whose producer does not send it, and for BlockPart. The zero Limits keeps nothing.
 type Limits struct {
 	// Message is for each message that was announced. A longer one is not kept at all. One that was not announced is
 	// kept whole, unless Message is 0: it ends at 256 KiB.
@@ -41,6 +41,7 @@ type Run struct {
 	kept   int                           // bytes of the content of open messages
 	texts  int                           // bytes of the texts of open blocks
 	items  int                           // of all lanes
+	told   schema.Seq                    // newest command or answer: turns and tasks may go on under their ids
 
 	newest *Lane // of the record at hand
 	head   Head
@@ -132,6 +133,7 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 	case schema.TypeDataDelta:
 		a.data(l)
 	case schema.TypeMessageStart:
+		a.question(l, typ)
 		a.startMessage(l)
 	case schema.TypeMessageEnd:
 		a.endMessage(l)
@@ -145,7 +147,11 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 	case schema.TypeToolRun:
 		a.work(l)
 	case schema.TypeCommandMessage:
-		l.said = a.seq
+		a.question(l, typ)
+		l.heard = a.seq
+		if schema.Reopens(schema.TypeCommandMessage, l.Child, a.head.Payload) && l.own.Final() {
+			l.becomes(schema.StatePlanning, a.seq)
+		}
 		if l.State.Final() && schema.Reopens(schema.TypeCommandMessage, l.Child, a.head.Payload) {
 			l.State = schema.StatePlanning
 			a.add(Transition{Kind: StateChange, Lane: l, Repaired: true})
@@ -159,6 +165,9 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 // control takes the records that end a message which nobody announced.
 func (a *Run) control(l *Lane, typ []byte) {
 	a.question(l, typ)
+	if string(typ) == schema.TypeInputAnswered || schema.IsCommand(string(typ)) {
+		a.told = a.seq
+	}
 	i := slices.IndexFunc(controls, func(c control) bool { return c.typ == string(typ) })
 	if i < 0 {
 		return
@@ -204,13 +213,14 @@ var controls = []control{
 }
 
 func (a *Run) add(t Transition) {
-	if t.Kind == MessageOpen {
-		t.Lane.said = a.seq
+	if t.Kind == MessageOpen && t.Message.Role == "user" {
+		t.Lane.heard = max(t.Lane.heard, t.Message.Start)
 	}
 	a.out = append(a.out, t)
 }
 
-// ends reports whether the record at hand has ended something of a kind. One without an id ends nothing that is known, and counts.
+// ends reports whether the record at hand has ended something of a kind. One without an id ends nothing that is known,
+// and counts.
 func (a *Run) ends(kind Kind) bool {
 	if !jsonscan.IsString(a.read().Raw("call_id")) {
 		return true

@@ -15,10 +15,14 @@ export interface Lane {
   readonly byCall: Map<string, Block>;
   /** Newest call of each id. */
   readonly calls: Map<string | null, ToolCall>;
-  /** Newest block that asks for a call, by its id. */
-  readonly asked: Map<string, Block>;
-  /** Beginning of the newest message. */
-  said: number;
+  /** Newest message of each id, but of what people write. */
+  readonly named: Map<string, Message>;
+  /** Newest block that asks for a call, and its message, by the id of the call. */
+  readonly asked: Map<string, { message: Message; block: Block }>;
+  /** What begins at the index of a block that has ended: the same again, unless something comes for it. */
+  held: Block | undefined;
+  /** Where a person has said something, the newest. */
+  heard: number;
   readonly waiting: Map<string, PendingCommand[]>;
 }
 

@@ -108,6 +108,13 @@ export interface Wait {
   turn_ended: boolean;
 }
 
+/** A request, or a call, that has ended and is not asked again. */
+export interface Settled {
+  request_id: string | null;
+  call_id: string | null;
+  child_id: string | null;
+}
+
 /** A command that the agent has not obeyed yet. */
 export interface PendingCommand {
   command: string;
@@ -135,6 +142,8 @@ export interface Snapshot {
   usage: { total: Counts; by_model: Record<string, Counts> };
   inputs: InputRequest[];
   waits: Wait[];
+  /** Absent when there is nothing. */
+  settled?: Settled[];
   commands: PendingCommand[];
 }
 

@@ -2,7 +2,8 @@
 
 import { finalStates } from "./event.js";
 import type { Taken } from "./fields.js";
-import type { Snapshot, Wait } from "./snapshot.js";
+import type { RawJSON } from "./json.js";
+import type { Settled, Snapshot, Wait } from "./snapshot.js";
 
 /** Reasons of a turn.end behind which answers are not waited for. */
 const broken: ReadonlySet<string> = new Set(["cancelled", "canceled", "aborted", "error", "failed", "retries_exhausted"]);
@@ -16,7 +17,53 @@ export interface Change {
   readonly answered: boolean;
 }
 
+const states: ReadonlySet<string> = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
+
+/** Most that is remembered of a run. When it is more, all is forgotten. */
+const most = 1024;
+
+function same(p: Settled, q: Settled): boolean {
+  return p.child_id === q.child_id && p.request_id === q.request_id && p.call_id === q.call_id;
+}
+
+function settledOf(w: Wait): Settled {
+  return { request_id: w.request_id, call_id: w.request_id === null ? w.call_id : null, child_id: w.child_id };
+}
+
+/** Remembers what has ended: that it is asked once more, without anything of the agent's between, is a repeat. */
+function settle(s: Snapshot, p: Settled): void {
+  const list = (s.settled?.length ?? 0) < most ? (s.settled ?? []) : [];
+  if (list.some((q) => same(p, q))) return;
+  const key = (q: Settled): string[] => [q.child_id ?? "", q.request_id ?? "", q.call_id ?? ""];
+  const order = (a: string[], b: string[]): number => {
+    const i = a.findIndex((part, i) => part !== b[i]);
+    return i < 0 ? 0 : a[i]! < b[i]! ? -1 : 1;
+  };
+  s.settled = [...list, p].sort((a, b) => order(key(a), key(b)));
+}
+
+function forget(s: Snapshot, which: (p: Settled) => boolean): void {
+  const left = s.settled?.filter((p) => !which(p)) ?? [];
+  if (left.length > 0) s.settled = left;
+  else delete s.settled;
+}
+
 const nothing: Change = { ended: [], asked: false, answered: false };
+
+/** Whether a question says what one said that has ended. What nobody knows of one is what comes late. */
+function repeats(s: Snapshot, t: Taken, p: Settled): boolean {
+  if (!s.settled?.some((q) => same(p, q))) return false;
+  const text = (v: RawJSON | null): string | null => v?.text ?? null;
+  if (p.request_id !== null) {
+    const q = s.inputs.filter((q) => q.child_id === p.child_id && q.request_id === p.request_id).at(-1);
+    if (q === undefined) return true;
+    const options = text(q.options) === text(t.p.array("options")), schema = text(q.schema) === text(t.p.object("schema"));
+    return (q.prompt ?? "") === (t.p.str("prompt") ?? "") && options && schema;
+  }
+  const c = t.lane.calls.get(p.call_id);
+  if (c === undefined || c.start_seq === c.end_seq || (c.tool === null && c.input === null)) return true;
+  return c.tool === t.p.str("tool") && text(c.input) === text(t.p.raw("input"));
+}
 
 /** Takes an event, in the order of the log. */
 export function ask(s: Snapshot, t: Taken, type: string): Change {
@@ -24,6 +71,7 @@ export function ask(s: Snapshot, t: Taken, type: string): Change {
   const end = (which: (w: Wait) => boolean, answered = false): Change => {
     const ended = s.waits.filter(which);
     if (ended.length === 0) return nothing;
+    for (const w of ended) settle(s, settledOf(w));
     s.waits = s.waits.filter((w) => !which(w));
     return { ended, asked: false, answered };
   };
@@ -31,9 +79,10 @@ export function ask(s: Snapshot, t: Taken, type: string): Change {
     case "input.requested":
       return begin(s, t, t.p.str("request_id"), t.p.str("call_id"));
     case "tool.start":
-      return t.p.yes("custom") || (t.p.str("permission") ?? t.p.str("evaluated_permission")) === "ask" ? begin(s, t, null, t.p.str("call_id")) : nothing;
+      return start(s, t);
     case "tool.end": {
       const call = t.p.str("call_id");
+      if (call !== null) settle(s, { request_id: null, call_id: call, child_id: child });
       return call === null ? nothing : end((w) => w.child_id === child && w.call_id === call);
     }
     case "turn.end": {
@@ -48,28 +97,53 @@ export function ask(s: Snapshot, t: Taken, type: string): Change {
       return end((w) => of(w) && w.turn_ended);
     }
     case "run.lifecycle": {
-      const reason = t.p.raw("reason")?.text ?? "null";
-      if (!finalStates.has(t.p.str("state") ?? "") || (reason !== "null" && reason[0] !== '"')) return nothing;
-      return end((w) => child === null || w.child_id === child);
+      const reason = t.p.raw("reason")?.text ?? "null", state = t.p.str("state") ?? "";
+      if (!states.has(state) || (reason !== "null" && reason[0] !== '"')) return nothing;
+      if (!finalStates.has(state)) {
+        if (state !== (t.lane.child === null ? s.state : t.lane.child.state)) forget(s, (p) => p.child_id === child);
+        return nothing;
+      }
+      const change = end((w) => child === null || w.child_id === child);
+      if (child === null) forget(s, () => true);
+      return change;
     }
+    case "message.start":
+      forget(s, (p) => p.child_id === child && p.call_id !== null);
+      return nothing;
+    case "command.message":
+    case "turn.start":
+      forget(s, (p) => p.child_id === child);
+      return nothing;
     case "input.answered":
     case "command.answer": {
       const id = t.p.str("request_id");
       if (id === null) return nothing;
       const own = (w: Wait): boolean => w.child_id === child && (w.request_id === id || w.call_id === id);
-      return end(s.waits.some(own) ? own : (w) => w.request_id === id, true);
+      const change = end(s.waits.some(own) ? own : (w) => w.request_id === id, true);
+      if (change === nothing && type === "input.answered") settle(s, { request_id: id, call_id: null, child_id: child });
+      return change;
     }
   }
   return nothing;
+}
+
+/** A call starts. One that has ended and said something else may be asked about again. */
+function start(s: Snapshot, t: Taken): Change {
+  const call = t.p.str("call_id"), p: Settled = { request_id: null, call_id: call, child_id: t.lane.id };
+  if (call !== null && !repeats(s, t, p)) forget(s, (q) => same(p, q));
+  const asks = t.p.yes("custom") || (t.p.str("permission") ?? t.p.str("evaluated_permission")) === "ask";
+  return asks ? begin(s, t, null, call) : nothing;
 }
 
 function begin(s: Snapshot, t: Taken, request: string | null, call: string | null): Change {
   const child = t.lane.id;
   const known = (w: Wait): boolean => w.child_id === child && (request === null ? w.call_id === call : w.request_id === request);
   if ((request ?? call) === null || s.waits.some(known)) return nothing;
+  if (repeats(s, t, { request_id: request, call_id: request === null ? call : null, child_id: child })) return nothing;
   const replaced = (w: Wait): boolean => w.child_id === child && w.request_id === null && call !== null && w.call_id === call;
   const ended = s.waits.filter(replaced);
   if (ended.length > 0) s.waits = s.waits.filter((w) => !replaced(w));
+  for (const w of ended) settle(s, settledOf(w));
   s.waits.push({ request_id: request, call_id: call, child_id: child, seq: t.seq, cancelling: false, turn_ended: false });
   return { ended, asked: true, answered: false };
 }

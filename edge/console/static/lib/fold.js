@@ -85,17 +85,14 @@ export class Fold {
             case "data.delta":
                 return this.data(t);
             case "tool.start":
+            case "tool.run":
             case "tool.end":
             case "tool.output.delta":
                 return this.tool(t, e.type);
             case "message.start":
-                if (t.lane.open?.announced === true && t.lane.open.message_id !== null && t.lane.open.message_id === t.p.str("message_id"))
-                    return; // the same start again
-                return this.openMessage(t.lane, {
-                    ...newMessage(t.lane.id, t.seq), message_id: t.p.str("message_id"), role: t.p.str("role"), model: t.p.str("model"), usage: t.p.object("usage"),
-                });
+                return this.startMessage(t);
             case "message.end":
-                return this.endMessage(t);
+                return this.endMessage(t, e.actor ?? null);
             case "block.start":
                 return this.startBlock(t);
             case "block.end":
@@ -139,7 +136,7 @@ export class Fold {
         return this.lanes.get(child) ?? this.lane(newChild(child, parent));
     }
     lane(child) {
-        const lane = { id: child?.child_id ?? null, child, open: undefined, byIndex: new Map(), byCall: new Map(), calls: new Map(), asked: new Map(), said: 0, waiting: new Map() };
+        const lane = { id: child?.child_id ?? null, child, open: undefined, byIndex: new Map(), byCall: new Map(), calls: new Map(), named: new Map(), asked: new Map(), held: undefined, heard: 0, waiting: new Map() };
         this.lanes.set(lane.id, lane);
         if (child !== null)
             this.snapshot.children.push(child);
@@ -166,11 +163,15 @@ export class Fold {
         const { child } = t.lane;
         const s = this.snapshot;
         if (child === null) {
-            Object.assign(s, { state, reason: t.p.str("reason"), state_seq: t.seq, state_ts: s.last_ts });
+            if (s.state !== state)
+                Object.assign(s, { state_seq: t.seq, state_ts: s.last_ts }); // else it has been so for longer
+            Object.assign(s, { state, reason: t.p.str("reason") });
             s.planning_gate = gate(t.p) ?? s.planning_gate;
         }
         else {
-            Object.assign(child, { state, reason: t.p.str("reason"), state_seq: t.seq });
+            if (child.state !== state)
+                child.state_seq = t.seq;
+            Object.assign(child, { state, reason: t.p.str("reason") });
         }
         this.commands.obeyed(t.lane, state);
         if (!finalStates.has(state))
@@ -179,7 +180,15 @@ export class Fold {
             if (lane.open)
                 this.closeMessage(lane, t.seq);
     }
+    /** Where ids of a lane may be used again: where a person has said something, or where its state has changed. */
+    turned(l) {
+        const { state, state_seq } = l.child ?? this.snapshot;
+        return state === null || finalStates.has(state) ? l.heard : Math.max(l.heard, state_seq ?? 0);
+    }
     propose(t) {
+        const was = this.snapshot.plan;
+        if (was !== null && was.child_id === t.lane.id && was.decision !== "rejected" && was.payload.text === t.p.json.text)
+            return; // the same again
         let id = null;
         const plan = t.p.object("plan")?.value();
         if (typeof plan?.id === "string")
@@ -193,6 +202,7 @@ export class Fold {
         if (l.open)
             this.closeMessage(l, m.start_seq);
         l.open = m;
+        l.held = undefined;
         l.byIndex.clear();
         l.byCall.clear();
         this.snapshot.messages.push(m);
@@ -213,17 +223,33 @@ export class Fold {
             this.openMessage(t.lane, { ...newMessage(t.lane.id, t.first), role: "assistant", announced: false });
         return t.lane.open;
     }
-    endMessage(t) {
-        const m = t.lane.open;
-        if (m === undefined)
+    startMessage(t) {
+        const id = t.p.str("message_id"), role = t.p.str("role"), model = t.p.str("model"), usage = t.p.object("usage");
+        const was = id === null ? undefined : t.lane.named.get(id);
+        if (was === undefined || (was.end_seq !== null && was.end_seq < this.turned(t.lane))) {
+            return this.openMessage(t.lane, { ...newMessage(t.lane.id, t.seq), message_id: id, role, model, usage });
+        }
+        if (was.end_seq === null && was.model === null && was.usage === null)
+            Object.assign(was, { role, model, usage }); // a block has named the message
+    }
+    /** Ends the message that is named, or that nobody has named. One that has not begun begins and ends; one that has ended does not end again. */
+    endMessage(t, actor) {
+        const l = t.lane, id = t.p.str("message_id");
+        const was = id === null ? undefined : l.named.get(id);
+        const own = l.open !== undefined && (!l.open.announced || id === null || l.open === was);
+        if (!own && was !== undefined && was.end_seq !== null)
             return;
+        const m = own ? l.open : { ...newMessage(l.id, t.seq), message_id: id, role: actor === "user" ? "user" : "assistant", end_seq: t.seq };
+        if (!own)
+            this.snapshot.messages.push(m);
         m.stop_reason = t.p.str("stop_reason");
         m.usage = t.p.object("usage") ?? m.usage;
         m.error = t.p.raw("error");
         if (m.blocks.length === 0)
             content(m, t.p.array("content"));
-        this.spoken(t.lane, m);
-        this.closeMessage(t.lane, t.seq);
+        this.spoken(l, m);
+        if (own)
+            this.closeMessage(l, t.seq);
         this.use(m);
     }
     use(m) {
@@ -244,24 +270,56 @@ export class Fold {
         l.byIndex.set(b.index, b);
         l.byCall.set(b.call_id ?? "", b);
         if (b.call_id)
-            l.asked.set(b.call_id, b);
+            l.asked.set(b.call_id, { message: l.open, block: b });
         return b;
     }
+    /** Whether an event of a block names a message that is not the open one: it is late. */
+    elsewhere(t) {
+        const id = t.p.str("message_id"), { open, named } = t.lane;
+        if (id === null)
+            return false;
+        return open === undefined ? named.has(id) : open.message_id !== null && open.message_id !== id;
+    }
+    /** Begins a block. What began already, and is open or says just what it is, does not begin again. */
     startBlock(t) {
+        if (this.elsewhere(t))
+            return;
+        const l = t.lane, id = t.p.str("message_id");
+        if (l.open === undefined && id !== null)
+            this.openMessage(l, { ...newMessage(l.id, t.first), message_id: id, role: "assistant" }); // its start is missing
         const m = this.message(t);
-        const b = newBlock(t.p.integer("index") ?? m.blocks.length, t.p.str("kind"));
+        const index = t.p.integer("index");
+        const b = newBlock(index ?? m.blocks.length, t.p.str("kind"));
         const call = t.p.str("call_id"), tool = t.p.str("tool"), raw = t.p.raw("block");
         if (call !== null || tool !== null)
             (b.call_id = call), (b.tool = tool);
         if (raw !== null)
             b.block = raw;
-        this.addBlock(t.lane, b);
+        const was = index === undefined ? undefined : l.byIndex.get(index);
+        if (was !== undefined && was.kind === b.kind && !was.tool && was.block === undefined && (!was.call_id || was.call_id === call) && (tool !== null || raw !== null || call !== (was.call_id ?? null))) {
+            if (call !== null || tool !== null)
+                (was.call_id = call), (was.tool = tool); // a delta has begun it: this is late
+            if (raw !== null)
+                was.block = raw;
+            if (call !== null)
+                l.byCall.set(call, was), l.asked.set(call, { message: m, block: was });
+            return;
+        }
+        if (was !== undefined && was.kind === b.kind && (was.call_id ?? null) === call && (was.tool ?? null) === tool && was.block?.text === raw?.text) {
+            l.held = !was.open && call === null && raw === null ? b : undefined;
+            return;
+        }
+        this.addBlock(l, b);
     }
     /** The block with the delta's index, or else the last one if that is open and of its kind. */
     block(t, kind) {
         const m = this.message(t);
         const index = t.p.integer("index");
-        const last = m.blocks.at(-1);
+        const last = m.blocks.at(-1), { held } = t.lane;
+        if (held !== undefined && held.index === index) {
+            t.lane.held = undefined;
+            return this.addBlock(t.lane, held);
+        }
         const found = index !== undefined ? t.lane.byIndex.get(index) : last?.open && last.kind === kind ? last : undefined;
         return found ?? this.addBlock(t.lane, newBlock(index ?? m.blocks.length, kind));
     }
@@ -290,10 +348,12 @@ export class Fold {
         b.data.push(t.p.str("data") ?? "");
     }
     endBlock(t) {
-        const m = this.message(t);
+        const m = t.lane.open;
+        if (m === undefined || this.elsewhere(t))
+            return;
         const index = t.p.integer("index");
         const b = index === undefined ? m.blocks.at(-1) : t.lane.byIndex.get(index);
-        if (b === undefined)
+        if (b === undefined || (!b.open && b.complete))
             return;
         b.open = false;
         b.complete = !t.p.has("complete") || t.p.yes("complete");
@@ -306,35 +366,47 @@ export class Fold {
         let c = t.lane.calls.get(id);
         if (type === "tool.start")
             return this.startCall(t, id, c);
-        if (c === undefined) {
+        const asked = id === null ? undefined : t.lane.asked.get(id);
+        const again = c !== undefined && c.state !== "running" && asked !== undefined && asked.message.start_seq > c.start_seq;
+        if (type === "tool.run" && (asked === undefined || (c !== undefined && !again)))
+            return;
+        if (c === undefined || again) { // its start is missing
             c = this.addCall(t, id);
-            const asked = t.lane.asked.get(id ?? "");
-            if (asked !== undefined && id !== null)
-                Object.assign(c, { tool: asked.tool ?? null, input: asked.input ?? null });
+            if (asked !== undefined)
+                Object.assign(c, { tool: asked.block.tool ?? null, input: asked.block.input ?? null });
         }
         if (type === "tool.output.delta") {
             c.streamed += t.p.text("text");
         }
-        else if (c.state === "running") {
+        else if (type === "tool.end" && c.state === "running") {
             c.state = t.p.yes("ok") ? "ok" : "failed";
             Object.assign(c, { end_seq: t.seq, output: t.p.raw("output"), error: t.p.raw("error_detail") ?? t.p.raw("error"), duration_ms: t.p.number("duration_ms"), blob_ref: t.p.str("blob_ref") });
         }
     }
-    /** The first start of a call counts; the same start again behind its end is no other call, unless somebody has spoken since. */
+    /** The first start of a call counts; the same start again behind its end is no other call, unless it was asked for once more. */
     startCall(t, id, c) {
         if (t.lane.open?.announced === false)
             for (const b of t.lane.open.blocks)
                 b.open = false;
         const tool = t.p.str("tool"), input = t.p.raw("input");
-        if (c === undefined)
+        if (c === undefined || (c.state !== "running" && this.asksAgain(t.lane, c)))
             c = this.addCall(t, id);
+        else if (c.start_seq === c.end_seq)
+            c.start_seq = t.seq; // it is known by its end: this is late
         else if (c.tool !== null || c.input !== null) {
-            const same = c.tool === tool && (c.input?.text ?? null) === (input?.text ?? null);
-            if (same && (c.state === "running" || t.lane.said <= (c.start_seq ?? 0)))
+            if (c.tool === tool && (c.input?.text ?? null) === (input?.text ?? null))
                 return;
             c = this.addCall(t, id);
         }
         Object.assign(c, { tool, input });
+    }
+    /** Whether a call that has ended may have been asked for once more since it began. */
+    asksAgain(l, c) {
+        const start = c.start_seq ?? 0, { open } = l;
+        if (open?.announced === true && open.blocks.length === 0 && open.start_seq > start)
+            return true;
+        const asked = l.asked.get(c.call_id ?? "");
+        return Math.max(asked?.message.start_seq ?? 0, this.turned(l)) > start;
     }
     addCall(t, id) {
         const c = newCall(id, t);
@@ -418,10 +490,13 @@ export class Fold {
     }
     /** Notes that a message has begun, and which calls it asks for. */
     spoken(l, m) {
-        l.said = Math.max(l.said, m.start_seq ?? 0);
+        if (m.role === "user")
+            l.heard = Math.max(l.heard, m.start_seq ?? 0);
         for (const b of m.blocks)
             if (b.call_id)
-                l.asked.set(b.call_id, b);
+                l.asked.set(b.call_id, { message: m, block: b });
+        if (m.message_id !== null && !(m.role === "user" && m.start_seq === m.end_seq))
+            l.named.set(m.message_id, m);
     }
     decide(t, decision) {
         const plan = this.snapshot.plan;

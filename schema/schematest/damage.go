@@ -1,0 +1,135 @@
+package schematest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"agentstream/schema"
+)
+
+// Damage is what may happen to one control event of a log.
+type Damage int
+
+// Damages. Of the first two nothing may be seen.
+const (
+	Doubled     Damage = iota // it comes once more, directly after itself
+	DoubledLate               // it comes once more later, at any place up to the end of the log
+	Missing                   // it does not come
+	Late                      // it comes later
+	damages
+)
+
+var damageNames = [damages]string{"doubled", "doubled late", "missing", "late"}
+
+// Damaged is a log that was damaged.
+type Damaged struct {
+	Scenario
+	Whole Scenario // before
+	What  string   // what was done, for people
+	Pure  bool     // nothing was done but that events were repeated which stay what they are: all readers are to have the same as of Whole
+	Again bool     // something is repeated where its id may be used again: it may be another one
+}
+
+// MakeDamaged makes n random damages in the run Telling(seed). What the log would refuse, because the run is over, is
+// not in it.
+func MakeDamaged(seed uint64, n int) Damaged {
+	rng := rand.New(rand.NewPCG(seed, 0xda3a6e))
+	whole := Telling(seed)
+	d := Damaged{Whole: whole, Pure: true}
+	events := slices.Clone(whole.Events)
+	var what []string
+	for range n {
+		i := rng.IntN(len(events))
+		if info, err := schema.Lookup(events[i].Type); err != nil || !info.Control {
+			continue
+		}
+		kind := Damage(rng.IntN(int(damages)))
+		at := i + 1
+		if kind == DoubledLate || kind == Late {
+			at += rng.IntN(len(events) - i)
+		}
+		e := events[i]
+		if kind != Missing && !stays(&events[i], events[i+1:at]) {
+			d.Pure, d.Again = false, true
+		}
+		if kind == Missing || kind == Late {
+			d.Pure = false
+		}
+		if kind == Doubled || kind == DoubledLate || kind == Late {
+			events = slices.Insert(events, at, e)
+		}
+		if kind == Missing || kind == Late {
+			events = slices.Delete(events, i, i+1)
+		}
+		what = append(what, fmt.Sprintf("%s: %d %s%s %.80s, at %d", damageNames[kind], i+1, e.ChildID, e.Type, e.Payload, at+1))
+	}
+	d.Scenario = Scenario{Name: fmt.Sprintf("damaged-%d-%d", seed, n), Events: accepted(events)}
+	d.What = strings.Join(what, "; ")
+	return d
+}
+
+// stays reports whether an event stays what it is when others were between.
+func stays(e *schema.Event, between []schema.Event) bool {
+	of := func(types ...string) bool {
+		return slices.ContainsFunc(between, func(b schema.Event) bool { return b.ChildID == e.ChildID && slices.Contains(types, b.Type) })
+	}
+	switch e.Type {
+	case schema.TypeCommandMessage: // people may say it again
+		return false
+	case schema.TypeRunLifecycle, schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeStateValues, schema.TypeStateUpdate, schema.TypeCheckpoint,
+		schema.TypeStepBoundary, schema.TypeProgress:
+		return len(between) == 0 // the newest counts
+	case schema.TypeInputRequested:
+		return !of(schema.TypeRunLifecycle, schema.TypeCommandMessage, schema.TypeTurnStart)
+	case schema.TypeTurnStart, schema.TypeModelStart, schema.TypeTaskStart: // they may go on after an answer
+		told := func(b schema.Event) bool {
+			return b.Type == schema.TypeInputAnswered || strings.HasPrefix(b.Type, "command.")
+		}
+		return !of(schema.TypeRunLifecycle) && !slices.ContainsFunc(between, told)
+	case schema.TypeMessageStart:
+		return !of(schema.TypeRunLifecycle, schema.TypeCommandMessage) // an id may be used again then
+	case schema.TypeToolStart, schema.TypeBlockStart:
+		return !of(schema.TypeRunLifecycle, schema.TypeCommandMessage, schema.TypeMessageStart, schema.TypeTurnStart)
+	}
+	return true
+}
+
+// accepted returns the events that the log takes.
+func accepted(events []schema.Event) (out []schema.Event) {
+	var head schema.Head
+	for i := range events {
+		e := &events[i]
+		if head.Advance(e.Type, e.ChildID, "", e.Payload) == nil {
+			out = append(out, *e)
+		}
+	}
+	return out
+}
+
+// Shown is what a reader shows of a run: what begins and what ends, by kind and id, as often as it is shown. "all "
+// and a kind counts all of it: that is looked at where events are only repeated.
+type Shown map[string]int
+
+// Check compares what a reader shows of a damaged log with what it shows of the whole one; "" is right. What is only
+// repeated is shown once, and nothing has the name unknown.
+func (d *Damaged) Check(got, whole Shown) (problem string) {
+	for key, n := range got {
+		switch {
+		case strings.HasSuffix(key, "unknown"):
+			problem += fmt.Sprintf("%s is shown\n", key)
+		case d.Pure && n != whole[key], !d.Again && n > max(1, whole[key]) && !strings.HasPrefix(key, "all "):
+			problem += fmt.Sprintf("%s is shown %d times, of %d\n", key, n, whole[key])
+		}
+	}
+	for key, n := range whole {
+		if d.Pure && got[key] == 0 {
+			problem += fmt.Sprintf("%s is not shown, of %d\n", key, n)
+		}
+	}
+	if problem != "" {
+		problem = d.What + "\n" + problem
+	}
+	return problem
+}

@@ -17,6 +17,9 @@ func mayAsk(row *BatchRow) bool {
 // before.
 func (r *Run) AsksFrom(open bool) schema.Seq {
 	from := r.FirstAsk
+	if from != 0 { // what was asked and has ended before is not asked again
+		from = max(1, from-min(from, schema.AskWindow))
+	}
 	if open && r.FirstAnswer != 0 && (from == 0 || r.FirstAnswer < from) {
 		from = r.FirstAnswer
 	}

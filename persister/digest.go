@@ -2,6 +2,7 @@ package persister
 
 import (
 	"strings"
+	"time"
 
 	"agentstream/schema"
 )
@@ -13,6 +14,8 @@ type Digest struct {
 	Reason    string     // of the newest run.lifecycle of the root; "" when it has none
 	ReasonOf  schema.RunState
 	ReasonSeq schema.Seq // of that event; 0: there was none
+	Since     time.Time  // when the run has come to that state, as far as the events say
+	Same      bool       // all of them have that state: it may have come to it before
 	Turn      schema.Turn
 	Stop      string     // with Turn, of schema.TurnOf
 	TurnSeq   schema.Seq // of the event from which Turn is; 0: there was none
@@ -25,7 +28,7 @@ type SeqUsage struct {
 }
 
 // Add adds an event. Each seq must be added once.
-func (d *Digest) Add(seq schema.Seq, typ, child string, payload []byte) {
+func (d *Digest) Add(seq schema.Seq, ts time.Time, typ, child string, payload []byte) {
 	if child == "" && seq > d.TurnSeq {
 		if turn, stop, ok := schema.TurnOf(typ, payload); ok {
 			d.Turn, d.Stop, d.TurnSeq = turn, storable(stop), seq
@@ -43,6 +46,9 @@ func (d *Digest) Add(seq schema.Seq, typ, child string, payload []byte) {
 		l, err := schema.ParseLifecycle(payload)
 		if err != nil { // the head does not follow it either
 			return
+		}
+		if first := d.ReasonSeq == 0; first || d.ReasonOf != l.State {
+			d.Since, d.Same = ts, first
 		}
 		d.Reason, d.ReasonOf, d.ReasonSeq = "", l.State, seq
 		if l.Reason != nil {

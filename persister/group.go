@@ -128,7 +128,7 @@ func (b *Batch) digest() {
 			r.FirstAnswer = row.Seq
 		}
 		if !session {
-			b.Runs[run].Digest.Add(row.Seq, row.Type, row.Chunk.Child, row.Payload)
+			b.Runs[run].Digest.Add(row.Seq, row.TS, row.Type, row.Chunk.Child, row.Payload)
 		} else if e, ok := SessionEventOf(row.Seq, row.Type, row.Line); ok {
 			b.Runs[run].Session = append(b.Runs[run].Session, e)
 		}

@@ -28,7 +28,7 @@ type listedRun struct {
 	EndedAt   *string         `json:"ended_at"`    // null while the run goes on
 	WaitsFor  *string         `json:"waits_for"`   // answer, approval, resume; null: for nobody
 	AskedAt   *string         `json:"asked_at"`    // of the oldest question that is open
-	Since     *string         `json:"waits_since"` // asked_at, or else the time of the newest event; null: it waits for nobody
+	Since     *string         `json:"waits_since"` // asked_at, or else when it came to its state; null: it waits for nobody
 	Usage     schema.Usage    `json:"usage"`
 	Title     *string         `json:"title"`    // of its session, as agent; null: it has none
 	Agent     *string         `json:"agent"`    // its id

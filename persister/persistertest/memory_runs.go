@@ -22,6 +22,9 @@ func (m *Memory) list(have *memoryRun, r *persister.Run) {
 	}
 	d, kept := r.Digest, &have.digest
 	if d.ReasonSeq > kept.ReasonSeq {
+		if kept.ReasonSeq == 0 || !d.Same || d.ReasonOf != kept.ReasonOf {
+			kept.Since = d.Since
+		}
 		kept.Reason, kept.ReasonOf, kept.ReasonSeq = d.Reason, d.ReasonOf, d.ReasonSeq
 	}
 	if d.TurnSeq > kept.TurnSeq {
@@ -125,7 +128,7 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end, Usage: r.usage,
 			Turn: r.digest.Turn, Stop: r.digest.Stop, Asked: r.oldestAsk(), Session: r.session.Description}
 		if r.digest.ReasonOf == info.State {
-			info.Reason = r.digest.Reason
+			info.Reason, info.Held = r.digest.Reason, r.digest.Since
 		}
 		if key.Tenant == tenant && isSelected(&info, q) {
 			if !q.Sessions && !q.Models {

@@ -60,7 +60,7 @@ func (s *suite) asks() {
 	for i, steps := range [][]step{
 		{{"answer", "", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{answer("other"), answered("")}}, {"", "", []schema.Event{answer("q1")}}, {"", "", []schema.Event{answered("q1")}}},
 		{{"answer", "kid", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{request("q2", "")}}, {"answer", "", []schema.Event{answered("q2")}}, {"", "", []schema.Event{answered("q1")}}},
-		{{"answer", "", []schema.Event{request(long, "")}}, {"", "", []schema.Event{answer(long)}}, {"answer", "", []schema.Event{request(long, ""), request(long, "")}}, {"", "", []schema.Event{answer(long)}}},
+		{{"answer", "", []schema.Event{request(long, "")}}, {"", "", []schema.Event{answer(long)}}, {"", "", []schema.Event{request(long, "")}}, {"answer", "", []schema.Event{Event(schema.TypeTurnStart, `{"turn_id":"t"}`), request(long, ""), request(long, "")}}, {"", "", []schema.Event{answer(long)}}},
 		{{"", "", []schema.Event{tool("c1", ""), tool("c2", `,"permission":"allow"`)}}, {"answer", "", []schema.Event{tool("c3", `,"permission":"ask"`)}}, {"answer", "kid", []schema.Event{toolEnd("c3")}}, {"", "", []schema.Event{toolEnd("c3")}}},
 		{{"answer", "kid", []schema.Event{tool("c1", `,"custom":true`)}}, {"answer", "", []schema.Event{toolEnd("c1")}}, {"", "kid", []schema.Event{answer("c1")}}},
 		{{"answer", "", []schema.Event{tool("c1", `,"evaluated_permission":"ask"`), request("q1", "c1")}}, {"", "", []schema.Event{answer("q1")}}},

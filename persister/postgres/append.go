@@ -19,8 +19,9 @@ type work struct {
 	cols *columns
 }
 
-// Write implements sqlstore.DB. When the transaction fails because of the data and has one row, the row is stored without
-// its payload, which jsonb may refuse although jsonbHolds accepts it. Only when that fails too is the row poison.
+// Write implements sqlstore.DB. When the transaction fails because of the data and has one row, the row is stored
+// without its payload, which jsonb may refuse although jsonbHolds accepts it. Only when that fails too is the row
+// poison.
 func (d database) Write(ctx context.Context, sw *sqlstore.Work) (persister.Result, error) {
 	w := &work{Work: sw}
 	res, err := d.s.store(ctx, w)
@@ -34,7 +35,8 @@ func (d database) Write(ctx context.Context, sw *sqlstore.Work) (persister.Resul
 // attempts is the number of times that a transaction is tried: a partition may be dropped meanwhile, or keys be stored.
 const attempts = 4
 
-// store runs the transaction, and again when one of its partitions was dropped, or when rows to copy are stored already.
+// store runs the transaction, and again when one of its partitions was dropped, or when rows to copy are stored
+// already.
 func (s *Store) store(ctx context.Context, w *work) (res persister.Result, err error) {
 	w.cols = columnsOf(&w.Batch, s.plain)
 	copying := !s.copyless.Load()
@@ -65,8 +67,8 @@ func (s *Store) store(ctx context.Context, w *work) (res persister.Result, err e
 	return res, err
 }
 
-// transact moves the offset first: a process that is overtaken waits there, without locks that others need. Then it locks
-// and moves the runs, in the order of their keys, and stores the rows and the dead letters.
+// transact moves the offset first: a process that is overtaken waits there, without locks that others need. Then it
+// locks and moves the runs, in the order of their keys, and stores the rows and the dead letters.
 func (s *Store) transact(ctx context.Context, w *work, copying bool) (res persister.Result, err error) {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{})
@@ -153,6 +155,9 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 	var batch pgx.Batch
 	if args := cols.lanes(b, p); args != nil {
 		batch.Queue(upsertLanes, args...)
+	}
+	if args := cols.entered(); args != nil {
+		batch.Queue(enterStates, args...)
 	}
 	count := func(n int) { inserted += n }
 	news := newsOf(p)

@@ -15,6 +15,7 @@ type columns struct {
 	runDay, runFirst, runLast                     []time.Time
 	runSeq, runFirstSeq, runReasonSeq, runTurnSeq []int64
 	runReason, runReasonOf, runTurn, runStop      []string
+	runSince                                      []*time.Time
 
 	batch *persister.Batch
 	dates map[string]time.Time
@@ -37,6 +38,11 @@ func columnsOf(b *persister.Batch, plain bool) *columns {
 		c.runReason, c.runReasonOf = append(c.runReason, r.Digest.Reason), append(c.runReasonOf, string(r.Digest.ReasonOf))
 		c.runTurn, c.runStop = append(c.runTurn, string(r.Digest.Turn)), append(c.runStop, r.Digest.Stop)
 		c.runTurnSeq = append(c.runTurnSeq, int64(r.Digest.TurnSeq))
+		var since *time.Time
+		if r.Digest.ReasonSeq != 0 {
+			since = &r.Digest.Since
+		}
+		c.runSince = append(c.runSince, since)
 	}
 	return c
 }
@@ -44,7 +50,24 @@ func columnsOf(b *persister.Batch, plain bool) *columns {
 func (c *columns) runs() []any {
 	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runFirst, c.runLast,
 		c.runFirstSeq, c.runReason, c.runReasonOf, c.runReasonSeq,
-		c.runTurn, c.runStop, c.runTurnSeq, int64(schema.MaxSeq)}
+		c.runTurn, c.runStop, c.runTurnSeq, c.runSince, int64(schema.MaxSeq)}
+}
+
+// entered returns the arguments of enterStates, nil when it changes nothing.
+func (c *columns) entered() []any {
+	var tenant, run []string
+	var seq []int64
+	var ts []time.Time
+	for i := range c.batch.Runs {
+		r := &c.batch.Runs[i]
+		if d := &r.Digest; d.ReasonSeq != 0 && !d.Same {
+			tenant, run, seq, ts = append(tenant, r.Key.Tenant), append(run, r.Key.Run), append(seq, int64(d.ReasonSeq)), append(ts, d.Since)
+		}
+	}
+	if tenant == nil {
+		return nil
+	}
+	return []any{tenant, run, seq, ts}
 }
 
 // lanes returns the arguments of upsertLanes, nil when there are no lanes.
@@ -95,8 +118,8 @@ func (c *columns) rows(rows []persister.BatchRow, which ...column) []any {
 	return args
 }
 
-// sums returns the arguments of updateUsage: the stored usage plus that of the batch, without the events in old. It returns
-// nil when no usage changes.
+// sums returns the arguments of updateUsage: the stored usage plus that of the batch, without the events in old. It
+// returns nil when no usage changes.
 func sums(b *persister.Batch, stored map[schema.RunKey]storedRun, old map[schema.RunKey]map[schema.Seq]bool) []any {
 	var tenant, run, usage []string
 	for i := range b.Runs {

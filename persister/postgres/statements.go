@@ -1,13 +1,13 @@
 package postgres
 
-// upsertRuns neither changes nor returns a deleted run ($16 is its floor). RETURNING sees the row as it is now and, in the
-// subquery, as it was when the statement began, which may be before it waited for another transaction.
+// upsertRuns neither changes nor returns a deleted run ($17 is its floor). RETURNING sees the row as it is now and, in
+// the subquery, as it was when the statement began, which may be before it waited for another transaction.
 const upsertRuns = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts,
-	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq)
+	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq, state_ts)
 select * from unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::bigint[], $6::text[],
 	$7::timestamptz[], $8::timestamptz[], $9::bigint[], $10::text[], $11::text[], $12::bigint[],
-	$13::text[], $14::text[], $15::bigint[])
+	$13::text[], $14::text[], $15::bigint[], $16::timestamptz[])
 on conflict (koder_user_id, id) do update set
 	state      = case when excluded.last_seq > r.last_seq then excluded.state   else r.state   end,
 	last_id    = case when excluded.last_seq > r.last_seq then excluded.last_id else r.last_id end,
@@ -17,6 +17,8 @@ on conflict (koder_user_id, id) do update set
 	first_seq  = least(r.first_seq, excluded.first_seq),
 	reason     = case when excluded.reason_seq > r.reason_seq then excluded.reason    else r.reason    end,
 	reason_of  = case when excluded.reason_seq > r.reason_seq then excluded.reason_of else r.reason_of end,
+	state_ts   = case when excluded.reason_seq <= r.reason_seq then r.state_ts
+		when excluded.reason_of = r.reason_of then coalesce(r.state_ts, excluded.state_ts) else excluded.state_ts end,
 	reason_seq = greatest(r.reason_seq, excluded.reason_seq),
 	turn       = case when excluded.turn_seq > r.turn_seq then excluded.turn      else r.turn      end,
 	turn_stop  = case when excluded.turn_seq > r.turn_seq then excluded.turn_stop else r.turn_stop end,
@@ -24,9 +26,14 @@ on conflict (koder_user_id, id) do update set
 	archived_at = case when excluded.last_seq > r.last_seq then null else r.archived_at end,
 	expired_at  = case when excluded.last_seq > r.last_seq then null else r.expired_at  end,
 	updated_at = now()
-where r.floor_seq < $16
+where r.floor_seq < $17
 returning koder_user_id, id, run_day, usage::text, floor_seq, coalesce(asks, ''),
 	coalesce((select o.last_seq from agent_runs o where o.koder_user_id = r.koder_user_id and o.id = r.id), 0)`
+
+// enterStates corrects upsertRuns for runs that have left their state and come back to it within the batch.
+const enterStates = `
+update agent_runs r set state_ts = x.ts from unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[]) as x(t, id, seq, ts)
+where r.koder_user_id = x.t and r.id = x.id and r.reason_seq = x.seq`
 
 // upsertLanes selects the lanes that change, because ON CONFLICT locks, and so writes, also rows that do not change.
 const upsertLanes = `
@@ -49,8 +56,8 @@ from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[], $6::te
 	$8::timestamptz[], $9::text[], $10::text[]) as x(t, d, r, seq, id, child, typ, ts, line, payload)
 on conflict do nothing`
 
-// insertReturning is insertRows that returns the number of rows it stored, and the keys of frames and session events among
-// them.
+// insertReturning is insertRows that returns the number of rows it stored, and the keys of frames and session events
+// among them.
 const insertReturning = `with stored as (` + insertRows + `
 	returning koder_user_id, run_id, seq, type)
 select '', '', 0::bigint, count(*) from stored
@@ -59,8 +66,9 @@ select koder_user_id, run_id, seq, 0 from stored
 	where type in ('message.start', 'message.end', 'command.message', 'tool.start', 'tool.end',
 		'session.created', 'session.updated', 'session.archived', 'session.deleted')`
 
-// findConflicts returns the indexes of rows that are stored with another line. It is a statement of its own because the
-// stored row may be of a transaction for which insertRows has waited: a statement sees what was committed before it began.
+// findConflicts returns the indexes of rows that are stored with another line. It is a statement of its own because
+// the stored row may be of a transaction for which insertRows has waited: a statement sees what was committed before
+// it began.
 const findConflicts = `
 select x.i from unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[])
 	with ordinality as x(t, d, r, seq, line, i)

@@ -18,8 +18,8 @@ import (
 
 const upsertRun = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts,
-	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq, state_ts)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
 on conflict (koder_user_id, id) do update set
 	state      = iif(excluded.last_seq > r.last_seq, excluded.state,   r.state),
 	last_id    = iif(excluded.last_seq > r.last_seq, excluded.last_id, r.last_id),
@@ -29,6 +29,8 @@ on conflict (koder_user_id, id) do update set
 	first_seq  = min(r.first_seq, excluded.first_seq),
 	reason     = iif(excluded.reason_seq > r.reason_seq, excluded.reason,    r.reason),
 	reason_of  = iif(excluded.reason_seq > r.reason_seq, excluded.reason_of, r.reason_of),
+	state_ts   = case when excluded.reason_seq <= r.reason_seq then r.state_ts
+		when excluded.reason_of = r.reason_of and ?17 then coalesce(r.state_ts, excluded.state_ts) else excluded.state_ts end,
 	reason_seq = max(r.reason_seq, excluded.reason_seq),
 	turn       = iif(excluded.turn_seq > r.turn_seq, excluded.turn,      r.turn),
 	turn_stop  = iif(excluded.turn_seq > r.turn_seq, excluded.turn_stop, r.turn_stop),
@@ -36,7 +38,7 @@ on conflict (koder_user_id, id) do update set
 	archived_at = iif(excluded.last_seq > r.last_seq, null, r.archived_at),
 	expired_at  = iif(excluded.last_seq > r.last_seq, null, r.expired_at),
 	updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-where r.floor_seq < ? -- the row of a run that is to be forgotten stays, and is not returned
+where r.floor_seq < ?18 -- the row of a run that is to be forgotten stays, and is not returned
 returning run_day, usage, floor_seq`
 
 // advanceRun is the short form of upsertRun, for a run whose state does not change: nearly every batch of nearly
@@ -223,12 +225,20 @@ func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored sto
 	err = tx.queryRow(ctx, stUpsertRun, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
 		r.Head.LastID, stamp(r.FirstTS), stamp(r.LastTS),
 		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq),
-		string(r.Digest.Turn), r.Digest.Stop, int64(r.Digest.TurnSeq), int64(schema.MaxSeq)).
+		string(r.Digest.Turn), r.Digest.Stop, int64(r.Digest.TurnSeq), since(&r.Digest), r.Digest.Same, int64(schema.MaxSeq)).
 		Scan(&stored.day, &stored.usage, &stored.floor)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storedRun{floor: schema.MaxSeq}, nil
 	}
 	return stored, err
+}
+
+// since returns when the run has come to its state, null when the batch does not say.
+func since(d *persister.Digest) any {
+	if d.ReasonSeq == 0 {
+		return nil
+	}
+	return stamp(d.Since)
 }
 
 // addUsage adds the usage of the batch to the stored usage. It runs before the rows are inserted, so that it can skip

@@ -59,7 +59,7 @@ func digestRun(ctx context.Context, tx *sql.Tx, key schema.RunKey) error {
 			return err
 		}
 		if r, err := schema.ScanLine(line); err == nil {
-			d.Add(seq, typ, child, r.Payload())
+			d.Add(seq, time.Time{}, typ, child, r.Payload())
 		}
 	}
 	if err := rows.Err(); err != nil {

@@ -10,8 +10,8 @@ import (
 	"agentstream/schema"
 )
 
-// Runs returns one page of the tenant's stored runs; see schema.RunsQuery for the order. A run is listed from the time its
-// first events are committed until it expires or is deleted.
+// Runs returns one page of the tenant's stored runs; see schema.RunsQuery for the order. A run is listed from the time
+// its first events are committed until it expires or is deleted.
 func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	if q.Agent != "" && !schema.FindableAgent(q.Agent) {
 		return nil, nil
@@ -20,7 +20,7 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	runs, err := list(ctx, s, tenant, func(scan Scan) (r schema.RunInfo, err error) {
 		var usage string
 		var session sql.NullString
-		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, &session, &r.Model, &r.Cost)
+		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &r.Model, &r.Cost)
 		if session.Valid {
 			r.Session = json.RawMessage(session.String)
 		}
@@ -33,9 +33,9 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	return runs, nil
 }
 
-// RunsQuery returns the statement of Runs and its arguments. It has only the conditions that are set, so that the planner
-// can use the indexes. With states, the page is made from one page of each state, so that rare ones are not searched among
-// all others.
+// RunsQuery returns the statement of Runs and its arguments. It has only the conditions that are set, so that the
+// planner can use the indexes. With states, the page is made from one page of each state, so that rare ones are not
+// searched among all others.
 func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	w := where{args: []any{tenant, q.Limit}, conditions: []string{"koder_user_id = $1 and expired_at is null and deleted_at is null"}}
 	order, behind := " order by first_ts desc, id desc limit $2", "<"
@@ -73,7 +73,7 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		session = "session"
 	}
 	columns := `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts,
-		cast(usage as text) as usage, case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, ` + session + ` as session, ` + spent + `
+		cast(usage as text) as usage, case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, case when state = reason_of then state_ts end as state_ts, ` + session + ` as session, ` + spent + `
 		from agent_runs`
 	if len(q.States) == 0 {
 		return columns + w.text() + order, w.args

@@ -3,6 +3,7 @@ package tables
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/pressly/goose/v3"
 
@@ -14,8 +15,8 @@ import (
 // known are the migrations of this program.
 var known = sqlstore.NewMigrations(migrations, map[int64]string{4: "digest_runs", 11: "collect_frames", 18: "collect_asks"})
 
-// digestMigration fills in the usage and the reason of runs that are stored already. It is Go, not SQL, so that one place
-// decides what counts as usage.
+// digestMigration fills in the usage and the reason of runs that are stored already. It is Go, not SQL, so that one
+// place decides what counts as usage.
 func digestMigration() *goose.Migration {
 	return goose.NewGoMigration(4, &goose.GoFunc{RunTx: digestRuns}, nil)
 }
@@ -81,7 +82,7 @@ func (p *digestedPage) read(ctx context.Context, tx *sql.Tx) (more bool, err err
 			return err
 		}
 		if r, err := schema.ScanLine(line); err == nil {
-			p.digests[key].Add(seq, typ, child, r.Payload())
+			p.digests[key].Add(seq, time.Time{}, typ, child, r.Payload())
 		}
 		return nil
 	}, `select e.koder_user_id, e.run_id, e.seq, e.type, coalesce(e.child_id, ''), e.line

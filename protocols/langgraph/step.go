@@ -12,12 +12,8 @@ import (
 )
 
 func (p *Projector) callStarts(l *lane, t *assemble.Transition) {
-	name := t.Item.Tool
-	if name == "" {
-		name = "unknown"
-	}
 	p.emit(tools, "tools", p.from(l), slotOf(t, slotBegins), func(o object) object {
-		o = o.Str("event", "tool-started").Str("tool_call_id", t.Item.ID).Str("tool_name", name)
+		o = o.Str("event", "tool-started").Str("tool_call_id", t.Item.ID).Str("tool_name", t.Item.Tool)
 		if p.is(schema.TypeToolStart) {
 			o = o.OptRaw("input", p.field("input"))
 		}
@@ -161,8 +157,8 @@ func (p *Projector) says(name string, payload []byte) {
 	p.emit(custom, "custom", s, slotSays, func(o object) object { return o.OptStr("name", name).Raw("payload", payload) })
 }
 
-// payloadOf returns the payload of a custom event: what the producer has put under payload, as LangGraph agents do who name
-// where it is from; else all of it.
+// payloadOf returns the payload of a custom event: what the producer has put under payload, as LangGraph agents do who
+// name where it is from; else all of it.
 func (p *Projector) payloadOf() []byte {
 	if v := p.field("payload"); v != nil && (p.field("namespace") != nil || p.field("node") != nil) {
 		return v

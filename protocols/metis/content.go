@@ -62,8 +62,9 @@ func (c *closing) stopOf(m *message) string {
 	return stopOf(c.stop, m.tools > 0)
 }
 
-// appendContents appends a message's content, a list of blocks, in the protocol's form. value is as the log has it. Of one
-// that is open the pieces of an input that streams are a member partial_json of the call: what comes is added to them.
+// appendContents appends a message's content, a list of blocks, in the protocol's form. value is as the log has it. Of
+// one that is open the pieces of an input that streams are a member partial_json of the call: what comes is added to
+// them.
 func appendContents(b object, value []byte, m *assemble.Message, open bool) object {
 	if jsonscan.IsString(value) {
 		return append(append(append(b, `[{"type":"text","text":`...), value...), `}]`...)
@@ -84,8 +85,8 @@ func appendContents(b object, value []byte, m *assemble.Message, open bool) obje
 	return append(b, ']')
 }
 
-// appendPart appends a block of a content. block is what was streamed of it, nil where that is not known. A type that the
-// protocol has not got is passed on as it is; clients skip it.
+// appendPart appends a block of a content. block is what was streamed of it, nil where that is not known. A type that
+// the protocol has not got is passed on as it is; clients skip it.
 func appendPart(b object, raw []byte, block *assemble.Block, open bool) object {
 	part := assemble.ReadPart(raw)
 	isCall := string(part.Type) == `"tool_use"` || block != nil && block.IsCall
@@ -107,7 +108,7 @@ func appendPart(b object, raw []byte, block *assemble.Block, open bool) object {
 		if block != nil {
 			id, name, free = cmp.Or(block.CallID, id), cmp.Or(block.Tool, name), block.Free
 		}
-		b = append(b, '{').Str("type", "tool_use").Str("id", id).Str("name", cmp.Or(name, unknown)).Name("input")
+		b = append(b, '{').Str("type", "tool_use").Str("id", id).Str("name", name).Name("input")
 		if block != nil && block.Kind == assemble.Other && len(part.Input) <= len("{}") { // kept as it began
 			_, part.Partial, _, part.Input = block.Kept()
 		} else if len(part.Partial) > 0 {
@@ -146,8 +147,8 @@ func appendImage(b object, raw []byte) object {
 	return b.Str("media_type", cmp.Or(source.Str("media_type"), "image/*")).End()
 }
 
-// appendInput appends the input of a call, an object. Of one that was streamed and is not known it is what the pieces say,
-// the inside of a string, or {}. An input that is no object is one's member input.
+// appendInput appends the input of a call, an object. Of one that was streamed and is not known it is what the pieces
+// say, the inside of a string, or {}. An input that is no object is one's member input.
 func appendInput(b object, input, pieces []byte, free bool) object {
 	if input == nil {
 		input = parsed(pieces)

@@ -141,7 +141,7 @@ func (p *Projector) blockOpens(s *session, m *message, b *assemble.Block, start 
 	case b.IsCall:
 		m.tools++
 		if _, ok := p.begin(s, toolUseStart, agent, m.turn, m.place); ok {
-			p.buf = p.at(m, b).Str("tool_use_id", p.rec.call).Str("tool_name", cmp.Or(b.Tool, text(part.Name), unknown))
+			p.buf = p.at(m, b).Str("tool_use_id", p.rec.call).Str("tool_name", cmp.Or(b.Tool, text(part.Name)))
 			p.done()
 		}
 	case b.Kind == assemble.Thinking:

@@ -74,11 +74,12 @@ func (p *Projector) AppendSession(dst []byte) []byte {
 	return append(appendMicros(append(o.Name("created_at"), '"'), []byte(s.ts)), `"}`...)
 }
 
-// Records walks the records of the root run with after < seq ≤ through. What is no longer kept is left out, without an error.
+// Records walks the records of the root run with after < seq ≤ through. What is no longer kept is left out, without an
+// error.
 type Records func(after, through schema.Seq) iter.Seq2[schema.Record, error]
 
-// AppendSnapshot appends the snapshot frame (3.4) of all that the projector was fed: the summary, the newest 50 messages,
-// the one under way last, and the id of the newest event. It reads the records of those messages.
+// AppendSnapshot appends the snapshot frame (3.4) of all that the projector was fed: the summary, the newest 50
+// messages, the one under way last, and the id of the newest event. It reads the records of those messages.
 func (p *Projector) AppendSnapshot(dst []byte, read Records) ([]byte, error) {
 	s := p.sessions[p.req.Child]
 	if s == nil {
@@ -113,7 +114,8 @@ func (p *Projector) AppendSnapshot(dst []byte, read Records) ([]byte, error) {
 	return o.NullStr("snapshot_at_event_id", p.LastEventID()).End(), nil
 }
 
-// readMessage reads a message from its records, as its page has it; nil when they are not kept.
+// readMessage reads a message from its records, as its page has it; nil when they are not kept. A message.start between
+// them has not ended it, so it was the repeat of one of which these records know nothing.
 func (p *Projector) readMessage(s *session, at span, read Records) (m []byte, err error) {
 	q := newProjector(MessagesRequest(p.run))
 	q.req.Child, q.run = s.child, p.run
@@ -126,7 +128,8 @@ func (p *Projector) readMessage(s *session, at span, read Records) (m []byte, er
 	id := MessageID(p.run, at.start)
 	for _, part := range parts {
 		for r, err := range read(part[0], part[1]) {
-			if err == nil && string(r.Child) == s.child {
+			within := string(r.Type) == schema.TypeMessageStart && at.start < r.Seq && r.Seq < at.end
+			if err == nil && string(r.Child) == s.child && !within {
 				err = q.Project(&out, r)
 			}
 			if err != nil {

@@ -115,8 +115,8 @@ func (p *Projector) runs(s *session) {
 	}
 }
 
-// dispatch appends that a tool works, behind the end of the request that has asked for it: one whose message is complete ends
-// with that.
+// dispatch appends that a tool works, behind the end of the request that has asked for it: one whose message is
+// complete ends with that.
 func (p *Projector) dispatch(s *session, c *call) {
 	if c.called || c.cut {
 		return
@@ -141,7 +141,7 @@ func (p *Projector) called(s *session, c *call) {
 	at, ok := p.begin(s, toolCalled, agent, c.turn, cmp.Or(c.asked, s.turn.started))
 	c.place = at
 	if ok {
-		p.buf = p.buf.Str("tool_use_id", c.id).Str("tool_name", cmp.Or(c.tool, unknown)).Str("input_hash", c.hash).
+		p.buf = p.buf.Str("tool_use_id", c.id).Str("tool_name", c.tool).Str("input_hash", c.hash).
 			Int("input_size_bytes", c.size).Str("side_effects", c.effects)
 		p.done()
 	}
@@ -258,8 +258,8 @@ func (p *Projector) concludes(s *session, c *call, e *ending) {
 	}
 }
 
-// lapses ends a call whose tool says nothing of its end: one that was called, and any where its turn was cancelled or has
-// failed.
+// lapses ends a call whose tool says nothing of its end: one that was called, and any where its turn was cancelled or
+// has failed.
 func (p *Projector) lapses(s *session, c *call, how outcome) {
 	s.drop(c)
 	e := &ending{class: "execution_error", message: "it did not end", took: p.since(c.ts).Milliseconds()}
@@ -279,9 +279,9 @@ func (p *Projector) asks(s *session, it *assemble.Item) {
 	}
 	p.work(s)
 	r := request{id: it.ID, call: id}
-	name, effects, parent := unknown, "execute", s.turn.started
+	name, effects, parent := "", "execute", s.turn.started
 	if c := s.find(id); c != nil {
-		name, parent = cmp.Or(c.tool, name), cmp.Or(c.place, c.asked, parent)
+		name, parent = c.tool, cmp.Or(c.place, c.asked, parent)
 		if c.effects == "write" || c.effects == "network" {
 			effects = c.effects
 		}

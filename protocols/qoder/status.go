@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 )
 
 // status is what the session's models were paid for; where it stands is that of its coordinator's thread.
@@ -52,14 +53,21 @@ func stopOf(reason string) stop {
 func (p *Projector) state() {
 	switch t := p.rec.thread; string(p.rec.Type) {
 	case schema.TypeTurnStart:
-		p.turn()
+		if p.said(assemble.TurnBegin, "turn_id") {
+			p.turn()
+		}
 	case schema.TypeTurnEnd:
-		p.turnEnd()
+		if p.said(assemble.TurnEnd, "turn_id") {
+			p.turnEnd()
+		}
 	case schema.TypeModelStart:
-		p.run(t)
-		p.request()
+		if p.run(t); p.said(assemble.ModelStart, "call_id") {
+			p.request()
+		}
 	case schema.TypeModelEnd:
-		p.response()
+		if p.said(assemble.ModelEnd, "call_id") {
+			p.response()
+		}
 	case schema.TypeRunLifecycle:
 		p.lifecycle(t)
 	}

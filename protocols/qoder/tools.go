@@ -129,8 +129,8 @@ func (t *tools) lane(child string) *laneCalls {
 	return l
 }
 
-// oldest returns the key of the call that is forgotten first. What waits for the client is not: a status names it. It goes
-// behind all others, so that it is not passed over each time.
+// oldest returns the key of the call that is forgotten first. What waits for the client is not: a status names it. It
+// goes behind all others, so that it is not passed over each time.
 func (t *tools) oldest() (oldest string) {
 	for key, c := range t.open.All() {
 		if !t.held(key) {
@@ -222,7 +222,9 @@ func (p *Projector) tool() {
 			p.result()
 		}
 	case schema.TypeInputRequested:
-		p.ask()
+		if p.said(assemble.InputRequest, "request_id") {
+			p.ask()
+		}
 	case schema.TypeInputAnswered:
 		if c := p.asked(field(p.rec.payload, "request_id")); c != nil {
 			p.replied(c, field(p.rec.payload, "answer"))
@@ -230,8 +232,8 @@ func (p *Projector) tool() {
 	}
 }
 
-// said reports whether the record at hand says something new of a kind: what comes once more, or late, is passed over. One that has no id is
-// read as it is.
+// said reports whether the record at hand says something new of a kind: what comes once more, or late, is passed over.
+// One that has no id is read as it is.
 func (p *Projector) said(kind assemble.Kind, id string) bool {
 	if !isString(field(p.rec.payload, id)) {
 		return true
@@ -340,7 +342,8 @@ func (p *Projector) result() {
 	}
 }
 
-// toolName returns the name of a call that nobody began: as its end has it, or the block that asked for it; "" when nobody has named it.
+// toolName returns the name of a call that nobody began: as its end has it, or the block that asked for it; "" when
+// nobody has named it.
 func (p *Projector) toolName() []byte {
 	if name := field(p.rec.payload, "tool"); isString(name) {
 		return name

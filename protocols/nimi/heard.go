@@ -2,6 +2,7 @@ package nimi
 
 import (
 	"cmp"
+	"maps"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -63,6 +64,32 @@ type heard struct {
 	refusal string // index of the block with the model's refusal; "": there is none
 	in, out tokens
 	counted bool // in and out are of messages, not of calls of a model
+	ended   map[string]struct{}
+}
+
+// maxEnded bounds what is remembered of ends. When it is more, all is forgotten.
+const maxEnded = 1 << 8
+
+// repeats reports whether what an end names has ended before, and notes it. What has no name is no repeat.
+func (h *heard) repeats(typ, id string) bool {
+	if id == "" {
+		return false
+	}
+	key := typ + " " + id
+	if _, ok := h.ended[key]; ok {
+		return true
+	}
+	if h.ended == nil || len(h.ended) >= maxEnded {
+		h.ended = make(map[string]struct{})
+	}
+	h.ended[key] = struct{}{}
+	return false
+}
+
+// clone returns a copy that goes on by itself.
+func (h heard) clone() heard {
+	h.ended = maps.Clone(h.ended)
+	return h
 }
 
 // tokens is a count that may be unknown.
@@ -76,6 +103,9 @@ func (h *heard) hear(r schema.Record) {
 	typ := string(r.Type)
 	switch typ {
 	case schema.TypeMessageStart, schema.TypeBlockStart, schema.TypeMessageEnd, schema.TypeModelEnd:
+	case schema.TypeTurnStart, schema.TypeCommandMessage: // ids may be used again
+		h.ended = nil
+		return
 	default:
 		return
 	}
@@ -89,13 +119,16 @@ func (h *heard) hear(r schema.Record) {
 			h.refusal = string(f.Raw("index"))
 		}
 	case schema.TypeMessageEnd:
+		if h.repeats(typ, f.Str("message_id")) {
+			return
+		}
 		h.stop = cmp.Or(strings.Clone(f.Str("stop_reason")), h.stop)
 		if u != nil && !h.counted { // what was counted until now is of calls
 			h.in, h.out, h.counted = tokens{}, tokens{}, true
 		}
 		h.count(u)
 	case schema.TypeModelEnd:
-		if !h.counted {
+		if !h.counted && !h.repeats(typ, f.Str("call_id")) {
 			h.count(u)
 		}
 	}

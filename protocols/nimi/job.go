@@ -39,6 +39,7 @@ type Job struct {
 	providers        providers
 	account          *runtimev1.AccountSessionEvent // the newest; nil: none was fed
 	fields           jsonscan.Fields
+	lived            schema.RunState // the state of the newest run.lifecycle
 	session          realtime
 }
 
@@ -56,6 +57,7 @@ type output struct {
 type node struct {
 	id     string
 	status runtimev1.WorkflowStatus
+	again  bool // a graph that goes on may begin it once more
 }
 
 // MaxNodes bounds the nodes of a workflow.
@@ -64,8 +66,9 @@ const MaxNodes = 256
 // For returns a copy.
 func (j *Job) For(req dialect.Request) dialect.Stateful {
 	c := *j
-	c.req, c.fields, c.told = req, nil, 0
+	c.req, c.fields, c.told, c.heard = req, nil, 0, j.heard.clone()
 	c.session = realtime{encoder: encoder{run: req.Run}, answer: j.session.answer}
+	c.session.heard = j.session.heard.clone()
 	c.providers, c.nodes, c.outputs = slices.Clone(j.providers), slices.Clone(j.nodes), slices.Clone(j.outputs)
 	for i := range c.outputs {
 		c.outputs[i].sum = cloneSum(j.outputs[i].sum)
@@ -189,6 +192,7 @@ func (j *Job) root(r schema.Record) {
 	}
 	switch string(r.Type) {
 	case schema.TypeTurnStart:
+		j.heard.hear(r)
 		j.status = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_RUNNING
 	case schema.TypeProgress:
 		j.fields = j.fields.Read(r.Payload())
@@ -221,6 +225,9 @@ func (j *Job) root(r schema.Record) {
 		}
 	case schema.TypeRunLifecycle:
 		j.lifecycle(r)
+	case schema.TypeCommandMessage:
+		j.turn()
+		j.heard.hear(r)
 	default:
 		j.heard.hear(r)
 	}
@@ -244,6 +251,10 @@ func (j *Job) lifecycle(r schema.Record) {
 	j.fields = j.fields.Read(r.Payload())
 	state, reason := schema.RunState(j.fields.Str("state")), j.fields.Str("reason")
 	j.reason, j.detail = 0, ""
+	if state != j.lived {
+		j.lived = state
+		j.turn()
+	}
 	switch state {
 	case schema.StateDone:
 		j.status = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED
@@ -259,6 +270,13 @@ func (j *Job) lifecycle(r schema.Record) {
 		if j.Over() || j.status < runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_RUNNING {
 			j.status = runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_RUNNING
 		}
+	}
+}
+
+// turn notes that the ids of nodes may be used again.
+func (j *Job) turn() {
+	for i := range j.nodes {
+		j.nodes[i].again = true
 	}
 }
 

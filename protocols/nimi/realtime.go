@@ -72,8 +72,11 @@ func (p *realtime) content(out *dialect.Frames, r schema.Record, typ string) {
 	}
 }
 
-// endTurn ends the answer with its turn, also one that was cancelled.
+// endTurn ends the answer with its turn, also one that was cancelled. An end after which nothing has begun is a repeat.
 func (p *realtime) endTurn(out *dialect.Frames, r schema.Record) {
+	if !p.turn && !p.mine {
+		return
+	}
 	f := p.read(r)
 	if f.Str("stop_reason") == "error" {
 		p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_FAILED, appendFailed(p.body[:0], f.Str("reason")), false)

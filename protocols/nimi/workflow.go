@@ -28,7 +28,7 @@ var workflowEnds = map[runtimev1.ScenarioJobStatus]runtimev1.WorkflowEventType{
 	runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_TIMEOUT:   runtimev1.WorkflowEventType_WORKFLOW_EVENT_FAILED,
 }
 
-// task reads the beginning or the end of a node.
+// task reads the beginning or the end of a node; nil when it is the repeat of one.
 func (j *Job) task(r schema.Record, end bool) *runtimev1.WorkflowEvent {
 	j.fields = j.fields.Read(r.Payload())
 	id := strings.Clone(j.fields.Str("task_id"))
@@ -43,10 +43,16 @@ func (j *Job) task(r schema.Record, end bool) *runtimev1.WorkflowEvent {
 		}
 	}
 	for i := range j.nodes {
-		if j.nodes[i].id == id {
-			j.nodes[i].status = status
-			return e
+		n := &j.nodes[i]
+		if n.id != id {
+			continue
 		}
+		works := n.status == runtimev1.WorkflowStatus_WORKFLOW_STATUS_RUNNING
+		if end && !works || !end && !n.again {
+			return nil
+		}
+		n.status, n.again = status, false
+		return e
 	}
 	if len(j.nodes) < MaxNodes {
 		j.nodes = append(j.nodes, node{id: id, status: status})

@@ -134,3 +134,85 @@ func usageIn(object []byte) schema.Usage {
 	}
 	return u
 }
+
+// TestIdsBeginAgain: what begins with the id of something that has ended is another one in another turn, and in the
+// same one when something comes for it that was not said before, in the fold and in the reading alike; else it is a
+// repeat.
+func TestIdsBeginAgain(t *testing.T) {
+	const (
+		turn   = `|turn.start {"turn_id":"t"}`
+		start  = `|message.start {"message_id":"m","role":"assistant","model":"x"}`
+		text   = `|text.delta {"text":"a"}`
+		other  = `|text.delta {"text":"b"}`
+		end    = `|message.end {"message_id":"m","usage":{"n":1}}`
+		said   = `|message.end {"message_id":"m","content":[{"type":"text","text":"a"}],"usage":{"n":1}}`
+		more   = `|message.end {"message_id":"m","content":[{"type":"text","text":"b"}],"usage":{"n":1}}`
+		block  = `|block.start {"message_id":"m","index":0,"kind":"text"}`
+		call   = `|tool.start {"call_id":"c","tool":"t","input":{}}`
+		result = `|tool.end {"call_id":"c","ok":true}`
+		over   = `|turn.end {"turn_id":"t"}`
+		inner  = `|turn.start {"turn_id":"u"}`
+	)
+	for name, c := range map[string]struct {
+		lines []string
+		want  string // messages with their texts, calls, turns
+	}{
+		"turns of one id":                   {[]string{turn, start, text, end, over, turn, start, text, end, over, turn, start, end, over}, "m:a m:a m: 0 calls, 3 turns"},
+		"a message of that id in its turn":  {[]string{turn, start, text, end, start, other, end, over}, "m:a m:b 0 calls, 1 turns"},
+		"without turns":                     {[]string{start, text, end, start, other, end, start, text, said}, "m:a m:b m:a 0 calls, 0 turns"},
+		"nothing comes":                     {[]string{turn, start, text, end, start, over, start}, "m:a 0 calls, 1 turns"},
+		"start and end":                     {[]string{turn, start, text, said, start, said, start, end, over}, "m:a 0 calls, 1 turns"},
+		"start and another end":             {[]string{turn, start, said, start, more, over}, "m:a m:b 0 calls, 1 turns"},
+		"a block":                           {[]string{turn, start, text, end, start, block, other, end, over}, "m:a m:b 0 calls, 1 turns"},
+		"a block without a start":           {[]string{turn, start, text, end, block, over}, "m:a 0 calls, 1 turns"},
+		"another message, then a nameless":  {[]string{turn, start, text, end, start, inner, other}, "m:a :b 0 calls, 2 turns, one open"},
+		"calls of one id":                   {[]string{turn, call, result, over, turn, call, result, over}, "2 calls, 2 turns"},
+		"a call once more":                  {[]string{turn, call, result, call, over}, "1 calls, 1 turns"},
+		"the start of a turn in another":    {[]string{turn, over, inner, turn, `|turn.end {"turn_id":"u"}`}, "0 calls, 3 turns"},
+		"the end of a turn late":            {[]string{turn, over, inner, over, start, text, end, `|turn.end {"turn_id":"u"}`}, "m:a 0 calls, 2 turns"},
+		"the start of a turn that is under": {[]string{turn, start, text, end, turn, over}, "m:a 0 calls, 1 turns"},
+	} {
+		events := schematest.Numbered(testRun, asking(c.lines...))
+		if got := textsOf(sumOf(events)) + turnsOf(events); got != c.want {
+			t.Errorf("%s: the fold has %s, want %s", name, got, c.want)
+		}
+		f := sumOf(events)
+		if got, want := readingOf(events).String(), schematest.FactsOf(f).String(); got != want {
+			t.Errorf("%s: the reading and the fold differ:\n%s", name, schematest.Differences(got, want))
+		}
+		for cut := range events {
+			if problem := fromSnapshots(t, events, cut); problem != "" {
+				t.Errorf("%s: %s", name, problem)
+			}
+		}
+	}
+}
+
+// textsOf writes the messages of a fold with their texts, and how many calls it has.
+func textsOf(f *schema.Fold) string {
+	text := ""
+	for _, m := range f.Messages {
+		text += m.ID + ":"
+		for _, b := range m.Blocks {
+			text += b.Text.String()
+		}
+		text += " "
+	}
+	return fmt.Sprintf("%s%d calls,", text, len(f.Calls))
+}
+
+// turnsOf writes how many turns begin, and whether one is open in the end.
+func turnsOf(events []schema.Event) string {
+	a, n := assemble.New(assemble.Limits{}), 0
+	for i := range events {
+		for _, s := range a.NextEvent(&events[i]) {
+			if s.Kind == assemble.TurnBegin {
+				n++
+			}
+		}
+	}
+	if a.Lane("").InTurn {
+		return fmt.Sprintf(" %d turns, one open", n)
+	}
+	return fmt.Sprintf(" %d turns", n)
+}

@@ -39,9 +39,10 @@ type Fold struct {
 	commands []*FoldCommand // some may be settled
 	settled  int
 	lanes    map[string]*foldLane
-	talking  ordered.Map[*foldLane, struct{}] // lanes with an open message
-	inputs   map[laneKey]*FoldInput           // newest of each lane and id
-	named    map[string]*FoldInput            // newest of each id, in whatever lane
+	talking  ordered.Map[*foldLane, struct{}]     // lanes with an open message
+	starts   ordered.Map[*foldLane, *FoldMessage] // of a message.start whose id has ended: a repeat, unless something comes for it
+	inputs   map[laneKey]*FoldInput               // newest of each lane and id
+	named    map[string]*FoldInput                // newest of each id, in whatever lane
 	waits    Waits
 	lane     *foldLane // of the last event
 	id, ts   []byte    // of the last event
@@ -58,20 +59,21 @@ type foldLane struct {
 	calls   map[string]*FoldCall    // newest of each id
 	asked   map[string]asking       // by the id of the call
 	heard   Seq                     // where a person has said something, the newest
+	turn    Seq                     // newest turn.start
 	waiting [commandKinds][]*FoldCommand
 }
 
-// turned returns where ids of a lane may be used again: where a person has said something, or where its state has
-// changed. What has ended since and begins once more is a repeat.
+// turned returns where ids of a lane may be used again: where a person has said something, a turn has started, or the
+// lane's state has changed. What has ended since and begins once more is a repeat.
 func (f *Fold) turned(l *foldLane) Seq {
 	state, since := f.State, f.StateSeq
 	if l.child != nil {
 		state, since = l.child.State, l.child.StateSeq
 	}
 	if state.Final() {
-		return l.heard
+		since = 0
 	}
-	return max(l.heard, since)
+	return max(l.heard, l.turn, since)
 }
 
 func (l *foldLane) id() string {
@@ -196,6 +198,9 @@ func (f *Fold) take(ev foldEvent) {
 		return
 	}
 	f.fields = p
+	if ev.typ == TypeTurnStart {
+		ev.lane.turn = ev.seq
+	}
 	if asks {
 		f.ask(&ev, p)
 	}
@@ -351,7 +356,8 @@ func (f *Fold) Text(child, kind string) string {
 // children. The fold of a very long run stays small then; it has no snapshot any more.
 func (f *Fold) Lighten() {
 	f.light = true
-	f.Messages, f.Calls, f.Usage, f.talking = nil, nil, FoldUsage{}, ordered.Map[*foldLane, struct{}]{}
+	f.Messages, f.Calls, f.Usage = nil, nil, FoldUsage{}
+	f.talking, f.starts = ordered.Map[*foldLane, struct{}]{}, ordered.Map[*foldLane, *FoldMessage]{}
 	for _, l := range f.lanes {
 		l.open, l.named, l.calls, l.asked = nil, nil, nil, nil
 		f.settle(l, commandMessage)

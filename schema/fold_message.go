@@ -2,6 +2,7 @@ package schema
 
 import (
 	"bytes"
+	"slices"
 
 	"agentstream/schema/jsonscan"
 )
@@ -141,6 +142,7 @@ func (f *Fold) openMessage(l *foldLane, m *FoldMessage) {
 		f.closeMessage(l, m.Start)
 	}
 	l.open = m
+	f.starts.Delete(l)
 	f.talking.Set(l, struct{}{})
 	f.addMessage(m)
 	if m.Role == "assistant" {
@@ -192,29 +194,87 @@ func (f *Fold) message(ev *foldEvent) *FoldMessage {
 	if m := ev.lane.open; m != nil {
 		return m
 	}
+	if m := f.again(ev.lane, ""); m != nil {
+		f.openMessage(ev.lane, m)
+		return m
+	}
 	m := &FoldMessage{Child: ev.lane.id(), Role: "assistant", Start: ev.first, implicit: true}
 	f.openMessage(ev.lane, m)
 	return m
 }
 
+// startMessage begins a message. One that is open does not begin once more. One that has ended begins when something
+// comes for it: else it was a repeat.
 func (f *Fold) startMessage(ev *foldEvent, p jsonscan.Fields) {
-	id := p.Str("message_id")
-	if was := ev.lane.named[id]; was != nil && (was.End == 0 || was.End >= f.turned(ev.lane)) {
-		if was.End == 0 && was.Model == "" && was.Usage == nil { // it is late: a block has named the message
+	l, id := ev.lane, p.Str("message_id")
+	was := l.named[id]
+	if was != nil && was.End == 0 {
+		if was.Model == "" && was.Usage == nil { // it is late: a block has named the message
 			was.Role, was.Model, was.Usage = p.Str("role"), f.word(p.Str("model")), f.keep(p.Object("usage"))
 		}
 		return
 	}
-	f.openMessage(ev.lane, &FoldMessage{
-		ID: id, Child: ev.lane.id(), Role: p.Str("role"), Model: p.Str("model"),
-		Usage: f.keep(p.Object("usage")), Start: ev.seq,
-	})
+	m := &FoldMessage{
+		ID: id, Child: l.id(), Role: p.Str("role"), Model: p.Str("model"), Usage: f.keep(p.Object("usage")), Start: ev.seq,
+	}
+	switch {
+	case was == nil || was.End < f.turned(l):
+		f.openMessage(l, m)
+	case l.open == nil:
+		f.holdStart(l, m)
+	}
+}
+
+func (f *Fold) holdStart(l *foldLane, m *FoldMessage) {
+	f.starts.Delete(l)
+	f.starts.Set(l, m)
+}
+
+// again returns the message that something with an id may be for, or without one: a message.start with the id of one
+// that has ended has said that it begins. It returns nil when none has, and when ids may be used again since.
+func (f *Fold) again(l *foldLane, id string) *FoldMessage {
+	m, ok := f.starts.Get(l)
+	if !ok || l.open != nil || m.Start < f.turned(l) || id != "" && m.ID != id {
+		return nil
+	}
+	return m
+}
+
+// repeats reports whether the content of a message.end has no other texts and calls than the message has.
+func (m *FoldMessage) repeats(content []byte) bool {
+	type word struct{ text, call string }
+	var had, has []word
+	for _, b := range m.Blocks {
+		if b.Kind == "text" && b.Text.Len() > 0 {
+			had = append(had, word{text: b.Text.String()})
+		} else if b.Call != "" || b.Kind == "tool_use" {
+			had = append(had, word{call: b.Call})
+		}
+	}
+	for part := range jsonscan.Elements(content) {
+		p := jsonscan.Fields(nil).Read(part)
+		switch text := p.Inner("text"); p.Str("type") {
+		case "text":
+			if len(text) > 0 {
+				has = append(has, word{text: jsonscan.DecodeInner(text)})
+			}
+		case "tool_use":
+			has = append(has, word{call: p.Str("id")})
+		}
+	}
+	return len(has) == 0 || slices.Equal(had, has)
 }
 
 // endMessage ends the message that it names, or that nobody has named. One that has ended does not end again, and one
 // that has not begun begins and ends. A message whose blocks were not sent one by one has those of its content.
 func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
 	l, id := ev.lane, p.Str("message_id")
+	if m := f.again(l, id); m != nil && l.named[m.ID].repeats(p.Array("content")) {
+		f.starts.Delete(l)
+		return
+	} else if m != nil {
+		f.openMessage(l, m)
+	}
 	m, was := l.open, l.named[id]
 	own := m != nil && (m.implicit || id == "" || m == was)
 	switch {
@@ -226,6 +286,7 @@ func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
 		if ev.actor == "user" {
 			m.Role = "user"
 		}
+		f.starts.Delete(l)
 		f.addMessage(m)
 	}
 	m.StopReason = f.word(p.Str("stop_reason"))
@@ -277,23 +338,23 @@ func (f *Fold) endImplicit(l *foldLane, seq Seq) {
 }
 
 // elsewhere reports whether an event of a block names a message that is not the open one: it is late.
-func (l *foldLane) elsewhere(id string) bool {
+func (f *Fold) elsewhere(l *foldLane, id string) bool {
 	if id == "" {
 		return false
 	}
 	if m := l.open; m != nil {
 		return m.ID != "" && m.ID != id
 	}
-	return l.named[id] != nil
+	return l.named[id] != nil && f.again(l, id) == nil
 }
 
 // startBlock begins a block. What began already, and is open or says just what it is, does not begin again.
 func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
 	l, id := ev.lane, p.Str("message_id")
-	if l.elsewhere(id) {
+	if f.elsewhere(l, id) {
 		return
 	}
-	if l.open == nil && id != "" { // its start is missing
+	if l.open == nil && id != "" && f.again(l, id) == nil { // its start is missing
 		f.openMessage(l, &FoldMessage{ID: id, Child: l.id(), Role: "assistant", Start: ev.first})
 	}
 	m := f.message(ev)
@@ -372,7 +433,7 @@ func (f *Fold) data(ev *foldEvent, p jsonscan.Fields) {
 // endBlock closes the block with the index, or the last one. Its first end that says that it is complete counts.
 func (f *Fold) endBlock(ev *foldEvent, p jsonscan.Fields) {
 	m := ev.lane.open
-	if m == nil || ev.lane.elsewhere(p.Str("message_id")) {
+	if m == nil || f.elsewhere(ev.lane, p.Str("message_id")) {
 		return
 	}
 	b := m.newest()

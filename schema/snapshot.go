@@ -18,6 +18,7 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 	w.str("reason", f.Reason)
 	w.seq("state_seq", f.StateSeq)
 	w.str("state_ts", f.StateTS)
+	w.turn(f.lanes[""])
 	w.str("planning_gate", f.Gate)
 	w.name("plan")
 	if f.Plan == nil {
@@ -30,6 +31,7 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 		w.message(m)
 	}
 	w.close(']')
+	w.starts(f)
 	w.list("tool_calls")
 	for _, c := range f.Calls {
 		w.call(c)
@@ -37,7 +39,7 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 	w.close(']')
 	w.list("children")
 	for _, c := range f.Children {
-		w.child(c)
+		w.child(c, f.lanes[c.ID])
 	}
 	w.close(']')
 	w.usage(&f.Usage)
@@ -223,7 +225,7 @@ func (w *snapshotWriter) call(c *FoldCall) {
 	w.close('}')
 }
 
-func (w *snapshotWriter) child(c *FoldChild) {
+func (w *snapshotWriter) child(c *FoldChild, l *foldLane) {
 	w.open('{')
 	w.str("child_id", c.ID)
 	w.str("parent_id", c.Parent)
@@ -233,7 +235,40 @@ func (w *snapshotWriter) child(c *FoldChild) {
 	w.str("state", string(c.State))
 	w.str("reason", c.Reason)
 	w.seq("state_seq", c.StateSeq)
+	w.turn(l)
 	w.close('}')
+}
+
+// turn writes where the newest turn of a lane has started, where one has.
+func (w *snapshotWriter) turn(l *foldLane) {
+	if l != nil && l.turn > 0 {
+		w.int("turn_seq", int64(l.turn))
+	}
+}
+
+// starts writes the starts of messages that have ended, which are repeats unless something comes for them.
+func (w *snapshotWriter) starts(f *Fold) {
+	some := false
+	for l, m := range f.starts.All() {
+		if f.again(l, "") == nil {
+			continue
+		}
+		if !some {
+			w.list("starts")
+			some = true
+		}
+		w.open('{')
+		w.str("message_id", m.ID)
+		w.str("child_id", m.Child)
+		w.str("role", m.Role)
+		w.str("model", m.Model)
+		w.seq("start_seq", m.Start)
+		w.raw("usage", m.Usage)
+		w.close('}')
+	}
+	if some {
+		w.close(']')
+	}
 }
 
 func (w *snapshotWriter) usage(u *FoldUsage) {

@@ -22,11 +22,12 @@ func ParseSnapshot(data []byte) (*Fold, error) {
 		State: RunState(p.Str("state")), Reason: p.Str("reason"), StateSeq: seqOf(p, "state_seq"), StateTS: p.Str("state_ts"),
 		Gate: p.Str("planning_gate"),
 	}
-	f.newLane("", nil)
+	f.newLane("", nil).turn = seqOf(p, "turn_seq")
 	f.waits.setState("", f.State)
 	f.eachObject(p, "children", f.restoreChild)
 	f.restorePlan(p.Object("plan"))
 	f.eachObject(p, "messages", f.restoreMessage)
+	f.eachObject(p, "starts", f.restoreStart)
 	f.eachObject(p, "tool_calls", f.restoreCall)
 	f.eachObject(p, "inputs", f.restoreInput)
 	f.eachObject(p, "waits", f.restoreWait)
@@ -71,8 +72,19 @@ func (f *Fold) restoreChild(p jsonscan.Fields) {
 		ID: id, Parent: p.Str("parent_id"), Prompt: f.word(p.Str("prompt")), Tools: f.keep(p.Array("tools_allowed")),
 		Spawned: seqOf(p, "spawn_seq"), State: RunState(p.Str("state")), Reason: f.word(p.Str("reason")), StateSeq: seqOf(p, "state_seq"),
 	}
-	f.newLane(id, c)
+	f.newLane(id, c).turn = seqOf(p, "turn_seq")
 	f.waits.setState(id, c.State)
+}
+
+func (f *Fold) restoreStart(p jsonscan.Fields) {
+	l := f.restoreLane(p)
+	m := &FoldMessage{
+		ID: p.Str("message_id"), Child: l.id(), Role: p.Str("role"), Model: p.Str("model"), Usage: f.keep(p.Object("usage")),
+		Start: seqOf(p, "start_seq"),
+	}
+	if l.open == nil && l.named[m.ID] != nil {
+		f.holdStart(l, m)
+	}
 }
 
 func (f *Fold) restorePlan(raw []byte) {

@@ -108,7 +108,7 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 	if under > 0 && under != p.now.response {
 		p.begin(under)
 	}
-	if len(r.Child) == 0 && p.now.response > 0 {
+	if len(r.Child) == 0 && p.now.response > 0 && !p.chat.Again() {
 		p.converse()
 	}
 	p.out, p.rec = nil, schema.Record{}

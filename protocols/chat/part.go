@@ -52,6 +52,7 @@ func (r *Reader) step(t *assemble.Transition) {
 		r.add(Event{Kind: ChildState, Lane: child, Call: t.Lane.Parent, Name: string(t.Lane.State), Value: r.Field("prompt")})
 	case assemble.StateChange:
 		switch {
+		case child != "" && t.Lane.Since() != r.seq: // it has that state already
 		case child != "":
 			r.add(Event{Kind: ChildState, Lane: child, Call: t.Lane.Parent, Name: string(t.Lane.State)})
 		case t.Lane.State.Final() && t.Value != nil:
@@ -184,9 +185,6 @@ func (r *Reader) open(key callKey, tool string) call {
 	c, ok := r.calls.Get(key)
 	if ok && !c.over {
 		return c
-	}
-	if tool == "" {
-		tool = "unknown"
 	}
 	c = call{nth: c.nth + 1, tool: tool}
 	r.calls.Set(key, c)

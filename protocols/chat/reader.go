@@ -95,7 +95,9 @@ type Reader struct {
 	calls     ordered.Map[callKey, call] // of the response under way
 	size      int                        // of ids, in bytes
 	cancelled schema.Seq                 // the newest command to cancel
+	plan      jsonscan.Sum // of the newest proposal that was not rejected
 	events    []Event
+	again     bool   // the record at hand says once more, or too late, what is known: it means nothing
 	typ       []byte // of the record at hand
 	seq       schema.Seq
 	payload   []byte
@@ -165,21 +167,49 @@ func (r *Reader) text(name string) string { return jsonscan.DecodeString(r.run.F
 
 // Next reads the next record of the run and returns what it means. The error wraps schema.ErrMalformed.
 func (r *Reader) Next(rec schema.Record) ([]Event, error) {
+	asked := r.run.Questions().Len()
 	steps, err := r.run.Next(rec)
 	if err != nil {
 		return nil, err
 	}
 	r.events, r.typ, r.seq, r.payload = r.events[:0], rec.Type, rec.Seq, r.run.Head().Payload
-	if len(rec.Child) == 0 {
+	r.again = r.repeats(steps, r.run.Questions().Len() < asked)
+	if len(rec.Child) == 0 && !r.again {
 		r.follow()
 	}
 	for i := range steps {
 		r.step(&steps[i])
 	}
-	if r.now.first > 0 && !piece(rec.Type) {
+	if r.now.first > 0 && !r.again && !piece(rec.Type) {
 		r.record(string(rec.Child))
 	}
 	return r.events, nil
+}
+
+// Again reports whether the record at hand says once more, or too late, what is known: it means nothing.
+func (r *Reader) Again() bool { return r.again }
+
+// repeats finds out what Again reports.
+func (r *Reader) repeats(steps []assemble.Transition, answered bool) bool {
+	has := func(kinds ...assemble.Kind) bool {
+		return slices.ContainsFunc(steps, func(t assemble.Transition) bool { return slices.Contains(kinds, t.Kind) })
+	}
+	switch string(r.typ) {
+	case schema.TypePlanProposal:
+		was := r.plan
+		r.plan = jsonscan.SumOf(r.payload)
+		return was == r.plan
+	case "command.reject_plan": // it may be proposed again
+		r.plan = jsonscan.Sum{}
+	case schema.TypeTaskStart, schema.TypeTaskEnd:
+		return r.text("task_id") != "" && !has(assemble.TaskStart, assemble.TaskEnd)
+	case schema.TypeInputAnswered, "command.answer":
+		return !answered && !has(assemble.InputAnswer)
+	case schema.TypeTurnStart, schema.TypeMessageStart, schema.TypeBlockStart, schema.TypeToolStart, schema.TypeToolRun,
+		schema.TypeInputRequested:
+		return len(steps) == 0
+	}
+	return false
 }
 
 // piece reports whether a record is all that assemble has read of it, as most are.

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -222,7 +221,7 @@ func (p *projector) openCall(key itemKey, tool string) {
 	if _, known := p.open.Get(key); known {
 		return
 	}
-	it := p.openItem(key, toolCall, cmp.Or(tool, "unknown"))
+	it := p.openItem(key, toolCall, tool)
 	p.emit("mcp_call.in_progress", false, it.at)
 }
 

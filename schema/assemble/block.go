@@ -120,7 +120,7 @@ func (a *Run) elsewhere(l *Lane, id []byte) bool {
 		return m.key.Units > 0 && m.key != keyOf(id)
 	}
 	_, ended := l.named(id)
-	return ended && l.gone != keyOf(id) // what Cut has ended may go on
+	return ended && l.gone != keyOf(id) && l.again(id) == nil // what Cut has ended may go on
 }
 
 // addressed is opened for a record that may name its message: then the message's start is missing.
@@ -128,9 +128,13 @@ func (a *Run) addressed(l *Lane, id []byte) *Message {
 	if l.Message != nil || !isName(id) {
 		return a.opened(l)
 	}
-	l.Message = &Message{ID: nameOf(id), Role: "assistant", Start: a.seq, key: keyOf(id)}
-	a.add(Transition{Kind: MessageOpen, Lane: l, Message: l.Message, Repaired: true})
-	return l.Message
+	m := l.again(id)
+	missing := m == nil
+	if missing {
+		m = &Message{ID: nameOf(id), Role: "assistant", Start: a.seq, key: keyOf(id)}
+	}
+	a.openMessage(l, m, missing)
+	return m
 }
 
 // has reports whether a block that begins with an index began already, and is open or says just what it is. One of

@@ -21,9 +21,10 @@
 //   - A piece without an index belongs to the last block of its kind, an input to the block of its call. Two blocks with
 //     one index are distinguished by their kinds.
 //   - The first beginning and the first end of anything count. What comes once more, or late, is passed over. An id is
-//     another thing's after another state of the lane, or something that a person says; a call's also when a later
-//     message asks for it, and that of a turn, a request to a model or a task after any command or answer. So a Run
-//     remembers what has ended: 1,024 things of a lane, 16,384 of a run.
+//     another thing's after a turn.start, another state of the lane, or something that a person says; a call's also
+//     when a later message asks for it, and that of a request to a model or a task after any command or answer. A turn
+//     of an ended id is another turn; a message of one is another message when something comes for it that was not
+//     said before. So a Run remembers what has ended: 1,024 things of a lane, 16,384 of a run.
 //   - An end without a beginning begins first; what begins with another content ends first. A final state ends what is
 //     open in its lane, that of the run in all lanes. A child begins with its first record, and those above it by its
 //     path.

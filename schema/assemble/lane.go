@@ -24,8 +24,10 @@ type Lane struct {
 	items ordered.Map[itemKey, *Item]    // what else is open, in the order of its beginning
 	asks  ordered.Map[itemKey, struct{}] // those of items that the end of a turn ends
 	gone  jsonscan.Sum                   // key of the message that Cut has ended; zero when there is none
+	held  *Message                       // of a message.start whose id has ended: a repeat, unless something comes for it
+	outer string                         // id of the turn that the open one has ended, which may be a repeat: its end ends this
 	past  ordered.Map[itemKey, past]     // what has ended, the newest last
-	heard schema.Seq                     // where a person has said something, the newest
+	heard schema.Seq                     // where a person has said something, or a turn has started, the newest
 	own   schema.RunState                // of its own newest run.lifecycle
 	since schema.Seq                     // where it has become that
 	order int                            // number of lanes that were known before
@@ -51,11 +53,14 @@ func (l *Lane) clone(by *atomic.Bool) *Lane {
 	if l.Message != nil {
 		c.Message = l.Message.clone()
 	}
+	if l.held != nil {
+		c.held = l.held.clone()
+	}
 	return &c
 }
 
-// turned returns where ids of the lane may be used again: where a person has said something, or where its state has
-// changed.
+// turned returns where ids of the lane may be used again: where a person has said something, a turn has started, or
+// its state has changed.
 func (l *Lane) turned() schema.Seq {
 	if l.own.Final() {
 		return l.heard
@@ -69,6 +74,9 @@ func (l *Lane) becomes(state schema.RunState, at schema.Seq) {
 		l.own, l.since = state, at
 	}
 }
+
+// Since returns where the newest run.lifecycle of the lane itself has changed its state; 0 where none has.
+func (l *Lane) Since() schema.Seq { return l.since }
 
 func (l *Lane) busy() bool { return l.InTurn || l.Message != nil || l.items.Len() > 0 }
 
@@ -318,32 +326,40 @@ func (a *Run) endTurn(l *Lane, repaired bool) {
 	}
 }
 
-// turn reads the beginning or the end of a turn. An end without a beginning is begun first.
+// turn reads the beginning or the end of a turn. A turn that has ended begins again. An end without a beginning is begun
+// first, and one of a turn that has ended is passed over, unless a turn has ended it that may be none.
 func (a *Run) turn(l *Lane, begins bool) {
 	id := nameOf(a.read().Raw("turn_id"))
-	key := itemKey{TurnEnd, keyOf(a.read().Raw("turn_id"))}
-	was, known := l.past.Get(key)
-	switch {
-	case id == "":
-	case l.InTurn && l.Turn == id:
-		if begins {
-			return
-		}
-	case known && (!begins || was.ended >= max(l.turned(), a.told)):
-		return
-	default:
-		a.forget(l, key)
-	}
-	if begins || !l.InTurn {
-		a.endTurn(l, true)
-		l.InTurn, l.Turn = true, id
-		a.add(Transition{Kind: TurnBegin, Lane: l, ID: id, Repaired: !begins})
-	}
 	if begins {
+		a.startTurn(l, id)
 		return
+	}
+	key := itemKey{TurnEnd, keyOf(a.read().Raw("turn_id"))}
+	if _, over := l.past.Get(key); over && id != "" && (!l.InTurn || l.Turn != id && l.outer != id) {
+		return
+	}
+	if !l.InTurn {
+		l.InTurn, l.Turn = true, id
+		a.add(Transition{Kind: TurnBegin, Lane: l, ID: id, Repaired: true})
 	}
 	for place := range l.asks.Backward() {
 		a.end(l, l.find(place.end, place.id), true)
 	}
 	a.endTurn(l, false)
+}
+
+func (a *Run) startTurn(l *Lane, id string) {
+	l.heard = a.seq
+	if l.InTurn && l.Turn == id && id != "" {
+		return
+	}
+	key := itemKey{TurnEnd, keyOf(a.read().Raw("turn_id"))}
+	outer := ""
+	if _, again := l.past.Get(key); again {
+		outer = l.Turn
+	}
+	a.endTurn(l, true)
+	a.forget(l, key)
+	l.InTurn, l.Turn, l.outer = true, id, outer
+	a.add(Transition{Kind: TurnBegin, Lane: l, ID: id})
 }

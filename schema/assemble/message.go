@@ -27,6 +27,7 @@ type Message struct {
 	kept  int          // of those that are kept
 	lost  bool         // it was too much: nothing is kept
 	held  *Block       // what begins at the index of a block that has ended: the same again, unless something comes for it
+	said  uint64       // sum of its texts and calls; 0 while it is open, and when not all is remembered
 }
 
 const (
@@ -110,7 +111,9 @@ func (a *Run) startMessage(l *Lane) {
 	if m := l.Message; m != nil && !m.Implicit && m.ID != "" && m.key == keyOf(id) {
 		return // it is the same start again
 	}
-	if ended, ok := l.named(id); ok && ended >= l.turned() {
+	ended, ok := l.named(id)
+	again := ok && ended >= l.turned()
+	if again && l.Message != nil {
 		return
 	}
 	if l.Message != nil {
@@ -123,8 +126,27 @@ func (a *Run) startMessage(l *Lane) {
 	} else {
 		m.Unkept = len(u)
 	}
-	l.Message = m
-	a.add(Transition{Kind: MessageOpen, Lane: l, Message: m})
+	if again {
+		l.held = m
+	} else {
+		a.openMessage(l, m, false)
+	}
+}
+
+// openMessage makes a message the open one of its lane.
+func (a *Run) openMessage(l *Lane, m *Message, repaired bool) {
+	l.Message, l.held = m, nil
+	a.add(Transition{Kind: MessageOpen, Lane: l, Message: m, Repaired: repaired})
+}
+
+// again returns the message that something with an id may be for, or without one: a message.start with the id of one
+// that has ended has said that it begins. It returns nil when none has, and when ids may be used again since.
+func (l *Lane) again(id []byte) *Message {
+	m := l.held
+	if m == nil || l.Message != nil || m.Start < l.turned() || isName(id) && m.key != keyOf(id) {
+		return nil
+	}
+	return m
 }
 
 func roleOf(v []byte) string {
@@ -145,9 +167,11 @@ func (a *Run) opened(l *Lane) *Message {
 	if m := l.Message; m != nil && m.Implicit && (m.size > maxImplicit || m.Begun() >= maxBlocks) {
 		a.cut(l)
 	}
+	if m := l.again(nil); m != nil {
+		a.openMessage(l, m, false)
+	}
 	if l.Message == nil {
-		l.Message = &Message{Role: "assistant", Start: a.seq, Implicit: true}
-		a.add(Transition{Kind: MessageOpen, Lane: l, Message: l.Message, Repaired: true})
+		a.openMessage(l, &Message{Role: "assistant", Start: a.seq, Implicit: true}, true)
 	}
 	return l.Message
 }
@@ -161,6 +185,13 @@ func (a *Run) endMessage(l *Lane) {
 		content = nil
 	}
 	omitted := p.Raw("omitted") != nil
+	if m := l.again(id); m != nil {
+		if a.repeatsEnd(l, m, content) {
+			l.held = nil
+			return
+		}
+		a.openMessage(l, m, false)
+	}
 	m := l.Message
 	if m == nil && l.gone != (jsonscan.Sum{}) && l.gone == keyOf(id) {
 		return
@@ -170,7 +201,6 @@ func (a *Run) endMessage(l *Lane) {
 	if was && !own {
 		return
 	}
-	a.closed(l, id)
 	if own {
 		a.conclude(l, m, content, omitted, false)
 		l.Message = nil
@@ -181,8 +211,10 @@ func (a *Run) endMessage(l *Lane) {
 		}
 		m.ID = nameOf(id)
 		a.add(Transition{Kind: MessageOpen, Lane: l, Message: m, Repaired: true})
+		l.held = nil
 		a.conclude(l, m, content, omitted, false)
 	}
+	a.closed(l, id, m.said)
 	if usage != nil {
 		a.add(Transition{Kind: UsageAdd, Lane: l, Message: m, Value: usage})
 	}
@@ -202,18 +234,54 @@ func (a *Run) Cut(child string) []Transition {
 
 // cut ends a lane's message that its producer will not end, or that nobody announced, with what there is of it.
 func (a *Run) cut(l *Lane) {
-	if m := l.Message; m.key.Units > 0 {
-		a.passed(l, itemKey{MessageClose, m.key}, past{ended: a.seq})
+	m := l.Message
+	a.conclude(l, m, nil, false, true)
+	if m.key.Units > 0 {
+		a.passed(l, itemKey{MessageClose, m.key}, past{said: m.said, ended: a.seq})
 	}
-	a.conclude(l, l.Message, nil, false, true)
 	l.Message = nil
 }
 
 // closed notes that a message with an id has ended.
-func (a *Run) closed(l *Lane, id []byte) {
+func (a *Run) closed(l *Lane, id []byte, said uint64) {
 	if isName(id) {
-		a.passed(l, itemKey{MessageClose, keyOf(id)}, past{ended: a.seq})
+		a.passed(l, itemKey{MessageClose, keyOf(id)}, past{said: said, ended: a.seq})
 	}
+}
+
+// repeatsEnd reports whether an end of a message that has ended, and that has begun again, says nothing else than the
+// first one.
+func (a *Run) repeatsEnd(l *Lane, m *Message, content []byte) bool {
+	var now Message
+	for part := range jsonscan.Elements(content) {
+		c := ReadPart(part)
+		b := &Block{Kind: kindOf(c.Type), call: keyOf(c.ID)}
+		b.IsCall = b.Kind == Call
+		b.Sum.Add(c.Text)
+		now.Blocks = append(now.Blocks, b)
+	}
+	first, _ := l.past.Get(itemKey{MessageClose, m.key})
+	said := now.sum()
+	return said == noWords || first.said == 0 || first.said == said
+}
+
+const noWords = 1
+
+// sum returns a sum of a message's texts and calls; 0 when not all of its blocks are remembered.
+func (m *Message) sum() uint64 {
+	if m.Base > 0 {
+		return 0
+	}
+	sum := uint64(noWords)
+	for _, b := range m.Blocks {
+		switch {
+		case b.Kind == Text && b.Sum.Units > 0:
+			sum = sum*31 + b.Sum.Hash()
+		case b.IsCall:
+			sum = sum*31 + b.call.Hash() + 1
+		}
+	}
+	return sum
 }
 
 // conclude ends a message: its content has what the producer did not stream.
@@ -236,6 +304,7 @@ func (a *Run) conclude(l *Lane, m *Message, content []byte, omitted, repaired bo
 	for _, b := range m.Blocks {
 		a.stop(l, m, b)
 	}
+	m.said = m.sum()
 	a.add(Transition{Kind: MessageClose, Lane: l, Message: m, Value: content, Repaired: repaired})
 	a.kept -= m.kept
 }

@@ -21,6 +21,9 @@ func SumOf(inner []byte) (s Sum) {
 	return s
 }
 
+// Hash returns a hash of the string; 0 for the empty one.
+func (s Sum) Hash() uint64 { return s.hash }
+
 // AddUnit adds one unit.
 func (s *Sum) AddUnit(u uint16) {
 	if s.Units == 0 {

@@ -65,6 +65,9 @@ func MakeDamaged(seed uint64, n int) Damaged {
 		}
 		what = append(what, fmt.Sprintf("%s: %d %s%s %.80s, at %d", damageNames[kind], i+1, e.ChildID, e.Type, e.Payload, at+1))
 	}
+	if beginsAgain(events) {
+		d.Pure, d.Again = false, true
+	}
 	d.Scenario = Scenario{Name: fmt.Sprintf("damaged-%d-%d", seed, n), Events: accepted(events)}
 	d.What = strings.Join(what, "; ")
 	return d
@@ -83,17 +86,38 @@ func stays(e *schema.Event, between []schema.Event) bool {
 		return len(between) == 0 // the newest counts
 	case schema.TypeInputRequested:
 		return !of(schema.TypeRunLifecycle, schema.TypeCommandMessage, schema.TypeTurnStart)
-	case schema.TypeTurnStart, schema.TypeModelStart, schema.TypeTaskStart: // they may go on after an answer
+	case schema.TypeTurnStart: // ids may be used again
+		return len(between) == 0
+	case schema.TypeModelStart, schema.TypeTaskStart: // they may go on after an answer
 		told := func(b schema.Event) bool {
 			return b.Type == schema.TypeInputAnswered || strings.HasPrefix(b.Type, "command.")
 		}
-		return !of(schema.TypeRunLifecycle) && !slices.ContainsFunc(between, told)
+		return !of(schema.TypeRunLifecycle, schema.TypeTurnStart) && !slices.ContainsFunc(between, told)
 	case schema.TypeMessageStart:
-		return !of(schema.TypeRunLifecycle, schema.TypeCommandMessage) // an id may be used again then
+		return !of(schema.TypeRunLifecycle, schema.TypeCommandMessage, schema.TypeTurnStart) // an id may be used again then
 	case schema.TypeToolStart, schema.TypeBlockStart:
 		return !of(schema.TypeRunLifecycle, schema.TypeCommandMessage, schema.TypeMessageStart, schema.TypeTurnStart)
 	}
 	return true
+}
+
+// beginsAgain reports whether a message that has ended begins with a block once more. It is another one then.
+func beginsAgain(events []schema.Event) bool {
+	type message struct{ child, id string }
+	ended, again := map[message]bool{}, map[message]bool{}
+	for i := range events {
+		e := &events[i]
+		m := message{e.ChildID, string(schema.Field(e.Payload, "message_id"))}
+		switch {
+		case e.Type == schema.TypeMessageEnd:
+			ended[m] = true
+		case e.Type == schema.TypeMessageStart && ended[m]:
+			again[m] = true
+		case e.Type == schema.TypeBlockStart && again[m]:
+			return true
+		}
+	}
+	return false
 }
 
 // accepted returns the events that the log takes.

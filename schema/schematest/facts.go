@@ -69,7 +69,8 @@ func FactsOf(f *schema.Fold) (facts Facts) {
 	return facts
 }
 
-// Summary returns the snapshot of a fold without what only says where in the log something stands.
+// Summary returns the snapshot of a fold without what only says where in the log something stands, and without
+// starts that nothing has come for.
 func Summary(f *schema.Fold) string {
 	var v any
 	_ = json.Unmarshal(f.AppendSnapshot(nil), &v) // it is JSON
@@ -81,7 +82,7 @@ func withoutPlaces(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
-			if strings.HasSuffix(name, "seq") || name == "last_id" || name == "last_ts" || name == "state_ts" {
+			if strings.HasSuffix(name, "seq") || name == "last_id" || name == "last_ts" || name == "starts" || name == "state_ts" {
 				delete(v, name)
 			} else {
 				v[name] = withoutPlaces(v[name])

@@ -4,8 +4,8 @@ import type { RunState } from "./catalogue.js";
 import { type AgentEvent, finalStates, firstSeq, unbundle } from "./event.js";
 import { Fields, type Taken, content } from "./fields.js";
 import { Commands, commandName, type Lane } from "./lanes.js";
-import { eachField } from "./json.js";
-import { type Block, type Child, type InputRequest, type Message, type Snapshot, type ToolCall, counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
+import { type RawJSON, eachField } from "./json.js";
+import { type Block, type Child, type InputRequest, type Message, type MessageStart, type Snapshot, type ToolCall, counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
 import { type Change, ask } from "./waits.js";
 
 const states: ReadonlySet<string> = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
@@ -105,8 +105,12 @@ export class Fold {
         return this.spawn(t);
       case "plan.proposal":
         return this.propose(t);
+      case "turn.start":
+        (t.lane.child ?? this.snapshot).turn_seq = t.seq;
+        return this.forgetStart(t.lane);
       case "run.lifecycle":
-        return this.lifecycle(t);
+        this.lifecycle(t);
+        return this.forgetStart(t.lane);
       case "input.requested":
         return change.asked ? this.request(t) : undefined;
       case "input.answered":
@@ -173,10 +177,10 @@ export class Fold {
     for (const lane of child === null ? this.lanes.values() : [t.lane]) if (lane.open) this.closeMessage(lane, t.seq);
   }
 
-  /** Where ids of a lane may be used again: where a person has said something, or where its state has changed. */
+  /** Where ids of a lane may be used again: where a person has said something, a turn has started, or its state has changed. */
   private turned(l: Lane): number {
-    const { state, state_seq } = l.child ?? this.snapshot;
-    return state === null || finalStates.has(state) ? l.heard : Math.max(l.heard, state_seq ?? 0);
+    const { state, state_seq, turn_seq } = l.child ?? this.snapshot;
+    return Math.max(l.heard, turn_seq ?? 0, state === null || finalStates.has(state) ? 0 : (state_seq ?? 0));
   }
 
   private propose(t: Taken): void {
@@ -195,6 +199,7 @@ export class Fold {
   private openMessage(l: Lane, m: Message): void {
     if (l.open) this.closeMessage(l, m.start_seq);
     l.open = m;
+    this.setStart(l);
     l.held = undefined;
     l.byIndex.clear();
     l.byCall.clear();
@@ -212,6 +217,8 @@ export class Fold {
 
   /** The lane's open message, or one that begins here without having been announced. */
   private message(t: Taken): Message {
+    const again = this.again(t.lane, null);
+    if (again !== undefined) this.openMessage(t.lane, again);
     if (!t.lane.open) this.openMessage(t.lane, { ...newMessage(t.lane.id, t.first), role: "assistant", announced: false });
     return t.lane.open!;
   }
@@ -222,17 +229,43 @@ export class Fold {
     if (was === undefined || (was.end_seq !== null && was.end_seq < this.turned(t.lane))) {
       return this.openMessage(t.lane, { ...newMessage(t.lane.id, t.seq), message_id: id, role, model, usage });
     }
-    if (was.end_seq === null && was.model === null && was.usage === null) Object.assign(was, { role, model, usage }); // a block has named the message
+    if (was.end_seq !== null) {
+      if (!t.lane.open) this.setStart(t.lane, { message_id: id, child_id: t.lane.id, role, model, start_seq: t.seq, usage });
+    } else if (was.model === null && was.usage === null) Object.assign(was, { role, model, usage }); // a block has named the message
+  }
+
+  /** Sets the message.start of a lane that is a repeat, unless something comes for it. */
+  private setStart(l: Lane, start?: MessageStart): void {
+    const s = this.snapshot;
+    if (s.starts === undefined && start === undefined) return;
+    const starts = (s.starts ?? []).filter((m) => m.child_id !== l.id);
+    if (start !== undefined) starts.push(start);
+    if (starts.length > 0) s.starts = starts;
+    else delete s.starts;
+  }
+
+  private forgetStart(l: Lane): void {
+    if (this.again(l, null) === undefined) this.setStart(l);
+  }
+
+  /** The message that something with an id may be for, or without one, where a message.start has said that it begins once more. */
+  private again(l: Lane, id: string | null): Message | undefined {
+    const m = this.snapshot.starts?.find((m) => m.child_id === l.id);
+    if (m === undefined || l.open || m.start_seq! < this.turned(l) || (id !== null && m.message_id !== id)) return undefined;
+    return { ...newMessage(l.id, m.start_seq!), ...m };
   }
 
   /** Ends the message that is named, or that nobody has named. One that has not begun begins and ends; one that has ended does not end again. */
   private endMessage(t: Taken, actor: string | null): void {
     const l = t.lane, id = t.p.str("message_id");
+    const again = this.again(l, id);
+    if (again !== undefined && repeats(l.named.get(again.message_id!)!, t.p.array("content"))) return this.setStart(l);
+    if (again !== undefined) this.openMessage(l, again);
     const was = id === null ? undefined : l.named.get(id);
     const own = l.open !== undefined && (!l.open.announced || id === null || l.open === was);
     if (!own && was !== undefined && was.end_seq !== null) return;
     const m = own ? l.open! : { ...newMessage(l.id, t.seq), message_id: id, role: actor === "user" ? "user" : "assistant", end_seq: t.seq };
-    if (!own) this.snapshot.messages.push(m);
+    if (!own) this.setStart(l), this.snapshot.messages.push(m);
     m.stop_reason = t.p.str("stop_reason");
     m.usage = t.p.object("usage") ?? m.usage;
     m.error = t.p.raw("error");
@@ -265,14 +298,14 @@ export class Fold {
   private elsewhere(t: Taken): boolean {
     const id = t.p.str("message_id"), { open, named } = t.lane;
     if (id === null) return false;
-    return open === undefined ? named.has(id) : open.message_id !== null && open.message_id !== id;
+    return open === undefined ? named.has(id) && this.again(t.lane, id) === undefined : open.message_id !== null && open.message_id !== id;
   }
 
   /** Begins a block. What began already, and is open or says just what it is, does not begin again. */
   private startBlock(t: Taken): void {
     if (this.elsewhere(t)) return;
     const l = t.lane, id = t.p.str("message_id");
-    if (l.open === undefined && id !== null) this.openMessage(l, { ...newMessage(l.id, t.first), message_id: id, role: "assistant" }); // its start is missing
+    if (l.open === undefined && id !== null && this.again(l, id) === undefined) this.openMessage(l, { ...newMessage(l.id, t.first), message_id: id, role: "assistant" }); // its start is missing
     const m = this.message(t);
     const index = t.p.integer("index");
     const b = newBlock(index ?? m.blocks.length, t.p.str("kind"));
@@ -432,6 +465,7 @@ export class Fold {
     switch (name) {
       case "message":
         this.said(t);
+        this.forgetStart(t.lane);
         if (over && t.lane.child === null && t.p.str("role") !== "system") Object.assign(this.snapshot, { state: "planning", reason: null, state_seq: t.seq, state_ts: this.snapshot.last_ts });
         break;
       case "resume":
@@ -498,6 +532,16 @@ export class Fold {
     this.commands = new Commands(s);
     this.commands.restore((id) => this.meet(id));
   }
+}
+
+/** Whether a content has no other texts and calls than a message has. */
+function repeats(m: Message, raw: RawJSON | null): boolean {
+  const said = newMessage(null, 0);
+  content(said, raw);
+  const words = (m: Message): string[] => m.blocks.filter((b) => (b.kind === "text" ? b.text !== "" : b.kind === "tool_use" || !!b.call_id))
+    .map((b) => (b.kind === "text" ? "text " + b.text : "call " + (b.call_id ?? "")));
+  const has = words(said);
+  return has.length === 0 || JSON.stringify(has) === JSON.stringify(words(m));
 }
 
 function append(b: Block, p: Fields): void {

@@ -79,6 +79,8 @@ export interface Child {
   state: RunState | null;
   reason: string | null;
   state_seq: number | null;
+  /** Newest turn.start; absent when there was none. */
+  turn_seq?: number;
 }
 
 /** A request for input of a person. */
@@ -108,6 +110,9 @@ export interface Wait {
   turn_ended: boolean;
 }
 
+/** A message.start with the id of a message that has ended: a repeat, unless something comes for it. */
+export type MessageStart = Pick<Message, "message_id" | "child_id" | "role" | "model" | "start_seq" | "usage">;
+
 /** A request, or a call, that has ended and is not asked again. */
 export interface Settled {
   request_id: string | null;
@@ -134,9 +139,12 @@ export interface Snapshot {
   reason: string | null;
   state_seq: number | null;
   state_ts: string | null;
+  turn_seq?: number;
   planning_gate: "required" | "preview" | null;
   plan: PlanState | null;
   messages: Message[];
+  /** Absent when there is none. */
+  starts?: MessageStart[];
   tool_calls: ToolCall[];
   children: Child[];
   usage: { total: Counts; by_model: Record<string, Counts> };
@@ -187,6 +195,7 @@ interface Shape {
 const shape: Shape = {
   plan: { payload: "raw" },
   messages: [{ usage: "raw", error: "raw", blocks: [{ input: "raw", block: "raw" }] }],
+  starts: [{ usage: "raw" }],
   tool_calls: [{ input: "raw", output: "raw", error: "raw", duration_ms: "raw" }],
   children: [{ tools_allowed: "raw" }],
   inputs: [{ options: "raw", schema: "raw", answer: "raw" }],

@@ -105,8 +105,12 @@ export class Fold {
                 return this.spawn(t);
             case "plan.proposal":
                 return this.propose(t);
+            case "turn.start":
+                (t.lane.child ?? this.snapshot).turn_seq = t.seq;
+                return this.forgetStart(t.lane);
             case "run.lifecycle":
-                return this.lifecycle(t);
+                this.lifecycle(t);
+                return this.forgetStart(t.lane);
             case "input.requested":
                 return change.asked ? this.request(t) : undefined;
             case "input.answered":
@@ -180,10 +184,10 @@ export class Fold {
             if (lane.open)
                 this.closeMessage(lane, t.seq);
     }
-    /** Where ids of a lane may be used again: where a person has said something, or where its state has changed. */
+    /** Where ids of a lane may be used again: where a person has said something, a turn has started, or its state has changed. */
     turned(l) {
-        const { state, state_seq } = l.child ?? this.snapshot;
-        return state === null || finalStates.has(state) ? l.heard : Math.max(l.heard, state_seq ?? 0);
+        const { state, state_seq, turn_seq } = l.child ?? this.snapshot;
+        return Math.max(l.heard, turn_seq ?? 0, state === null || finalStates.has(state) ? 0 : (state_seq ?? 0));
     }
     propose(t) {
         const was = this.snapshot.plan;
@@ -202,6 +206,7 @@ export class Fold {
         if (l.open)
             this.closeMessage(l, m.start_seq);
         l.open = m;
+        this.setStart(l);
         l.held = undefined;
         l.byIndex.clear();
         l.byCall.clear();
@@ -219,6 +224,9 @@ export class Fold {
     }
     /** The lane's open message, or one that begins here without having been announced. */
     message(t) {
+        const again = this.again(t.lane, null);
+        if (again !== undefined)
+            this.openMessage(t.lane, again);
         if (!t.lane.open)
             this.openMessage(t.lane, { ...newMessage(t.lane.id, t.first), role: "assistant", announced: false });
         return t.lane.open;
@@ -229,19 +237,52 @@ export class Fold {
         if (was === undefined || (was.end_seq !== null && was.end_seq < this.turned(t.lane))) {
             return this.openMessage(t.lane, { ...newMessage(t.lane.id, t.seq), message_id: id, role, model, usage });
         }
-        if (was.end_seq === null && was.model === null && was.usage === null)
+        if (was.end_seq !== null) {
+            if (!t.lane.open)
+                this.setStart(t.lane, { message_id: id, child_id: t.lane.id, role, model, start_seq: t.seq, usage });
+        }
+        else if (was.model === null && was.usage === null)
             Object.assign(was, { role, model, usage }); // a block has named the message
+    }
+    /** Sets the message.start of a lane that is a repeat, unless something comes for it. */
+    setStart(l, start) {
+        const s = this.snapshot;
+        if (s.starts === undefined && start === undefined)
+            return;
+        const starts = (s.starts ?? []).filter((m) => m.child_id !== l.id);
+        if (start !== undefined)
+            starts.push(start);
+        if (starts.length > 0)
+            s.starts = starts;
+        else
+            delete s.starts;
+    }
+    forgetStart(l) {
+        if (this.again(l, null) === undefined)
+            this.setStart(l);
+    }
+    /** The message that something with an id may be for, or without one, where a message.start has said that it begins once more. */
+    again(l, id) {
+        const m = this.snapshot.starts?.find((m) => m.child_id === l.id);
+        if (m === undefined || l.open || m.start_seq < this.turned(l) || (id !== null && m.message_id !== id))
+            return undefined;
+        return { ...newMessage(l.id, m.start_seq), ...m };
     }
     /** Ends the message that is named, or that nobody has named. One that has not begun begins and ends; one that has ended does not end again. */
     endMessage(t, actor) {
         const l = t.lane, id = t.p.str("message_id");
+        const again = this.again(l, id);
+        if (again !== undefined && repeats(l.named.get(again.message_id), t.p.array("content")))
+            return this.setStart(l);
+        if (again !== undefined)
+            this.openMessage(l, again);
         const was = id === null ? undefined : l.named.get(id);
         const own = l.open !== undefined && (!l.open.announced || id === null || l.open === was);
         if (!own && was !== undefined && was.end_seq !== null)
             return;
         const m = own ? l.open : { ...newMessage(l.id, t.seq), message_id: id, role: actor === "user" ? "user" : "assistant", end_seq: t.seq };
         if (!own)
-            this.snapshot.messages.push(m);
+            this.setStart(l), this.snapshot.messages.push(m);
         m.stop_reason = t.p.str("stop_reason");
         m.usage = t.p.object("usage") ?? m.usage;
         m.error = t.p.raw("error");
@@ -278,14 +319,14 @@ export class Fold {
         const id = t.p.str("message_id"), { open, named } = t.lane;
         if (id === null)
             return false;
-        return open === undefined ? named.has(id) : open.message_id !== null && open.message_id !== id;
+        return open === undefined ? named.has(id) && this.again(t.lane, id) === undefined : open.message_id !== null && open.message_id !== id;
     }
     /** Begins a block. What began already, and is open or says just what it is, does not begin again. */
     startBlock(t) {
         if (this.elsewhere(t))
             return;
         const l = t.lane, id = t.p.str("message_id");
-        if (l.open === undefined && id !== null)
+        if (l.open === undefined && id !== null && this.again(l, id) === undefined)
             this.openMessage(l, { ...newMessage(l.id, t.first), message_id: id, role: "assistant" }); // its start is missing
         const m = this.message(t);
         const index = t.p.integer("index");
@@ -457,6 +498,7 @@ export class Fold {
         switch (name) {
             case "message":
                 this.said(t);
+                this.forgetStart(t.lane);
                 if (over && t.lane.child === null && t.p.str("role") !== "system")
                     Object.assign(this.snapshot, { state: "planning", reason: null, state_seq: t.seq, state_ts: this.snapshot.last_ts });
                 break;
@@ -535,6 +577,15 @@ export class Fold {
         this.commands = new Commands(s);
         this.commands.restore((id) => this.meet(id));
     }
+}
+/** Whether a content has no other texts and calls than a message has. */
+function repeats(m, raw) {
+    const said = newMessage(null, 0);
+    content(said, raw);
+    const words = (m) => m.blocks.filter((b) => (b.kind === "text" ? b.text !== "" : b.kind === "tool_use" || !!b.call_id))
+        .map((b) => (b.kind === "text" ? "text " + b.text : "call " + (b.call_id ?? "")));
+    const has = words(said);
+    return has.length === 0 || JSON.stringify(has) === JSON.stringify(words(m));
 }
 function append(b, p) {
     b.text += p.text("text");

@@ -27,6 +27,7 @@ export function counts() {
 const shape = {
     plan: { payload: "raw" },
     messages: [{ usage: "raw", error: "raw", blocks: [{ input: "raw", block: "raw" }] }],
+    starts: [{ usage: "raw" }],
     tool_calls: [{ input: "raw", output: "raw", error: "raw", duration_ms: "raw" }],
     children: [{ tools_allowed: "raw" }],
     inputs: [{ options: "raw", schema: "raw", answer: "raw" }],

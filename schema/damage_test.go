@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"agentstream/schema"
@@ -187,6 +188,43 @@ func TestIdsBeginAgain(t *testing.T) {
 		}
 	}
 }
+
+// beginsAgain is a run of one lane and of a child, in which ids begin again in all ways, and two messages that nothing
+// has come for.
+var beginsAgain = func() schematest.Scenario {
+	lines := []string{`|run.lifecycle {"state":"running"}`}
+	for _, child := range []string{"", "run_kid"} {
+		for _, line := range strings.Split(`turn.start {"turn_id":"t"}
+			message.start {"message_id":"m","role":"assistant","model":"x"}
+			text.delta {"text":"a\u00e9"}
+			message.end {"message_id":"m","content":[{"type":"text","text":"aé"}],"usage":{"n":1}}
+			message.start {"message_id":"m","role":"assistant","model":"x"}
+			message.end {"message_id":"m","content":[{"type":"text","text":"aé"}],"usage":{"n":1}}
+			message.start {"message_id":"m","role":"assistant","model":"y","usage":{"n":2}}
+			message.end {"content":[{"type":"tool_use","id":"c","name":"t","input":{}}]}
+			tool.start {"call_id":"c","tool":"t","input":{}}
+			tool.end {"call_id":"c","ok":true}
+			tool.start {"call_id":"c","tool":"t","input":{}}
+			message.start {"message_id":"m","role":"assistant"}
+			block.start {"message_id":"m","index":0,"kind":"text"}
+			text.delta {"text":"b","index":0}
+			message.end {"message_id":"m"}
+			turn.end {"turn_id":"t"}
+			turn.start {"turn_id":"t"}
+			tool.start {"call_id":"c","tool":"t","input":{}}
+			message.start {"message_id":"m","role":"assistant"}
+			message.end {"message_id":"m"}
+			message.start {"message_id":"m","role":"assistant"}
+			text.delta {"text":"c"}
+			message.end {"message_id":"m"}
+			message.start {"message_id":"m","role":"assistant","model":"z","usage":{"n":3}}`, "\n") {
+			lines = append(lines, child+"|"+strings.TrimSpace(line))
+		}
+	}
+	s := asking(lines...)
+	s.Name = "begins-again"
+	return s
+}()
 
 // textsOf writes the messages of a fold with their texts, and how many calls it has.
 func textsOf(f *schema.Fold) string {

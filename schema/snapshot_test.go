@@ -59,7 +59,7 @@ func snapshotCases() []schematest.Scenario {
 	for seed := range uint64(8) {
 		all = append(all, schematest.MakeDamaged(seed, 8).Scenario)
 	}
-	return all
+	return append(all, beginsAgain)
 }
 
 func foldLines(lines []string) *schema.Fold {

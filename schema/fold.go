@@ -40,7 +40,7 @@ type Fold struct {
 	settled  int
 	lanes    map[string]*foldLane
 	talking  ordered.Map[*foldLane, struct{}]     // lanes with an open message
-	starts   ordered.Map[*foldLane, *FoldMessage] // of a message.start whose id has ended: a repeat, unless something comes for it
+	starts   ordered.Map[*foldLane, *FoldMessage] // message.starts of ended ids: repeats, unless something comes
 	inputs   map[laneKey]*FoldInput               // newest of each lane and id
 	named    map[string]*FoldInput                // newest of each id, in whatever lane
 	waits    Waits

@@ -39,7 +39,7 @@ func shownOf(t *testing.T, s schematest.Scenario) schematest.Shown {
 				continue
 			}
 			switch what := p.Str("type") + p.Str("name"); what {
-			case "STATE_SNAPSHOT", "STATE_DELTA", "CUSTOMstate", "CUSTOMstate-update", "CUSTOMprogress": // the same again says nothing
+			case "STATE_SNAPSHOT", "STATE_DELTA", "CUSTOMstate", "CUSTOMstate-update", "CUSTOMprogress": // again, they say nothing
 			default:
 				shown["all "+what]++
 			}

@@ -25,7 +25,7 @@ type Lane struct {
 	asks  ordered.Map[itemKey, struct{}] // those of items that the end of a turn ends
 	gone  jsonscan.Sum                   // key of the message that Cut has ended; zero when there is none
 	held  *Message                       // of a message.start whose id has ended: a repeat, unless something comes for it
-	outer string                         // id of the turn that the open one has ended, which may be a repeat: its end ends this
+	outer string                         // turn that the open one, a repeat perhaps, has ended: its end ends this
 	past  ordered.Map[itemKey, past]     // what has ended, the newest last
 	heard schema.Seq                     // where a person has said something, or a turn has started, the newest
 	own   schema.RunState                // of its own newest run.lifecycle

@@ -95,7 +95,7 @@ type Reader struct {
 	calls     ordered.Map[callKey, call] // of the response under way
 	size      int                        // of ids, in bytes
 	cancelled schema.Seq                 // the newest command to cancel
-	plan      jsonscan.Sum // of the newest proposal that was not rejected
+	plan      jsonscan.Sum               // of the newest proposal that was not rejected
 	events    []Event
 	again     bool   // the record at hand says once more, or too late, what is known: it means nothing
 	typ       []byte // of the record at hand

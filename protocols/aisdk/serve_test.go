@@ -134,6 +134,8 @@ func TestFromTheEnd(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
 	answered(t, n, "chat", "m1", turn("Not of the newest response.")...)
 	two := turn("two")
+	two[1] = event(schema.TypeMessageStart, `{"message_id":"other","role":"assistant"}`)
+	two[3] = event(schema.TypeMessageEnd, `{"message_id":"other","stop_reason":"end_turn"}`)
 	events := append(turn("one")[:4], two[1:4]...)
 	events = append(events, event(schema.TypeToolStart, `{"call_id":"c","tool":"look","input":{}}`), event("custom.note", `{}`),
 		event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":1}`))

@@ -2,28 +2,24 @@ package anthropic
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
-
-// toolUse reports whether a block calls a tool: tool_use, server_tool_use, mcp_tool_use and kinds to come.
-func toolUse(kind string) bool { return kind == "tool_use" || strings.HasSuffix(kind, "_tool_use") }
-
-// toolResult reports whether a block is what a tool of the provider answered.
-func toolResult(kind string) bool {
-	return kind == "tool_result" || strings.HasSuffix(kind, "_tool_result")
-}
 
 // plain reports whether a block's beginning holds nothing that events do not have anyway.
 func plain(kind string, base provider.Fields) bool {
-	known := map[string][]string{"text": {"text", "citations"}, "thinking": {"thinking", "signature"}, "tool_use": {"id", "name", "input"}}[kind]
-	return known != nil && !slices.ContainsFunc(base, func(f provider.Field) bool {
-		return f.Name != "type" && !slices.Contains(known, f.Name)
-	})
+	known := map[string][]string{
+		"text":     {"type", "text", "citations"},
+		"thinking": {"type", "thinking", "signature"},
+		"tool_use": {"type", "id", "name", "input"},
+	}[kind]
+	return known != nil && base.Without(known...) == nil
 }
 
 // beginBlock begins a block with what it begins with. A text begins with its first piece: services announce one and go
@@ -34,16 +30,16 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 	}
 	base, _ := provider.Parse(source)
 	kind := base.Str("type")
-	b := &provider.Block{Index: d.Next(), Kind: kind, Base: base, Field: "text", Place: index, Source: source}
+	b := &provider.Block{Index: d.Next(), Kind: kind, Base: base, Field: "text"}
 	switch {
-	case toolUse(kind):
+	case strings.HasSuffix(kind, "tool_use"): // also server_tool_use, mcp_tool_use and kinds to come
 		b.ToolUse, b.Field = true, ""
 		b.Call, b.Tool, b.Input = base.Str("id"), base.Str("name"), base.Get("input")
 	case kind == "thinking":
 		b.Kind, b.Field = "reasoning", "thinking"
 	case kind == "connector_text":
 		b.Field = kind
-	case toolResult(kind):
+	case strings.HasSuffix(kind, "tool_result"): // of a tool of the provider
 		b.Answers = provider.Bounded(base.Str("tool_use_id"))
 		b.Ended = func() { d.result(b) }
 	}
@@ -56,14 +52,13 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 	} else {
 		d.Msg.Begin(b)
 	}
-	if v := base.Get(kind); (kind == "text" || kind == "thinking" || kind == "connector_text") && provider.IsString(v) {
-		b.Text(v)
+	if b.Field == kind {
+		b.Text(base.Get(kind))
 	}
-	if v := base.Get("signature"); provider.IsString(v) && len(v) > 2 {
-		b.Late = b.Late.Set("signature", v)
-	}
-	if v := base.Get("citations"); provider.Elements(v) != nil {
-		b.Late = b.Late.Set("citations", provider.List(provider.Elements(v)))
+	for _, name := range []string{"signature", "citations"} {
+		if v := base.Get(name); provider.HasValue(v) {
+			b.Late = b.Late.Set(name, v)
+		}
 	}
 	return b
 }
@@ -85,11 +80,12 @@ func (d *machine) delta(all provider.Fields) {
 	typ := delta.Str("type")
 	row, known := rows[typ]
 	b := d.find(all.Place("index"), func(b *provider.Block) bool {
-		takes := b.Field == row.field && (row.field == "" || b.Base.Str("type") == row.field || b.Base.Get(row.field) != nil)
+		ofKind := row.field == "" || b.Base.Str("type") == row.field || b.Base.Get(row.field) != nil
+		takes := b.Field == row.field && ofKind
 		return b.Open() && (!known || takes && b.ToolUse == (row.field == ""))
 	})
 	v := delta.Get(row.member)
-	text := provider.IsString(v)
+	text := jsonscan.IsString(v)
 	if b == nil && text && (typ == "text_delta" || typ == "thinking_delta") {
 		b = d.beginBlock(all.Place("index"), provider.Fields{{Name: "type", Value: provider.Quote(row.field)}}.Encode())
 	}
@@ -104,22 +100,12 @@ func (d *machine) delta(all provider.Fields) {
 	case known && text:
 		b.Text(v)
 		d.rest(all, delta, row.member)
-	default:
-		d.other(b, typ, all, delta)
-	}
-}
-
-// other takes a delta of a kind to come, or one whose content is no text.
-func (d *machine) other(b *provider.Block, typ string, all, delta provider.Fields) {
-	if typ == "compaction_delta" { // content, and encrypted_content to be sent back as it is
-		for _, f := range delta.Without("type") {
-			b.Late = b.Late.Set(f.Name, bytes.Clone(f.Value))
+	default: // a kind to come, or one whose content is no text
+		if typ == "compaction_delta" { // content, and encrypted_content to be sent back as it is
+			b.Late = b.Late.Overlay(delta.Without("type"))
 		}
+		d.Out.Custom(cmp.Or(typ, "content_block_delta"), all)
 	}
-	if typ == "" {
-		typ = "content_block_delta"
-	}
-	d.Out.Custom(typ, all)
 }
 
 // maxCitations bounds the list of a block's citations, in bytes. More do not fit an event; they are kept one by one.
@@ -128,13 +114,10 @@ const maxCitations = schema.MaxEventBytes
 // rest keeps what a delta has beside the member that events have, such as the estimated_tokens of
 // thoughts that are not shown. null is left out.
 func (d *machine) rest(all, delta provider.Fields, member string) {
-	more := slices.ContainsFunc(delta, func(f provider.Field) bool {
-		return f.Name != "type" && f.Name != member && !provider.IsNull(f.Value)
-	})
-	if !more {
-		return
+	hasMore := func(f provider.Field) bool { return !provider.IsNull(f.Value) }
+	if slices.ContainsFunc(delta.Without("type", member), hasMore) {
+		d.Out.Custom(delta.Str("type"), slices.Clone(all).Set("delta", delta.Without(member).Encode()))
 	}
-	d.Out.Custom(delta.Str("type"), slices.Clone(all).Set("delta", delta.Without(member).Encode()))
 }
 
 // result emits what a block answers to a call, behind its end.

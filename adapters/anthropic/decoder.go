@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // Provider is the value of "provider" in message.start.
@@ -90,9 +91,8 @@ func (d *machine) same(m provider.Fields) bool {
 // startMessage opens a message. Blocks that came whole with it are emitted at once.
 func (d *machine) startMessage(m provider.Fields) {
 	d.abandon("another message began")
-	usage, _ := provider.Parse(m.Get("usage"))
 	*d = machine{Assembly: provider.Assembly{Out: d.Out}, id: m.Str("id")}
-	d.Msg = d.Out.Start(d.id, m.Str("role"), m.Get("model"), usage)
+	d.Msg = d.Out.Start(d.id, m.Str("role"), m.Get("model"), m.Object("usage"))
 	d.members(m)
 	for i, raw := range provider.Elements(m.Get("content")) {
 		if provider.IsObject(raw) {
@@ -129,14 +129,15 @@ func (d *machine) repeat(m provider.Fields) {
 		same := func(old *provider.Block) bool {
 			return old.Base.Str("type") == kind && (call == "" || old.Call == provider.Bounded(call))
 		}
+		known := slices.ContainsFunc(d.Msg.Blocks, same)
 		switch {
-		case !slices.ContainsFunc(d.Msg.Blocks, same) && d.over == nil:
+		case !known && d.over == nil:
 			d.beginBlock(i, bytes.Clone(raw)).End(true)
-		case !slices.ContainsFunc(d.Msg.Blocks, same):
+		case !known:
 			d.Out.Beside("message", provider.Fields{{Name: "content", Value: raw}})
-		case kind == "text" && provider.IsString(member):
+		case kind == "text":
 			d.Rest("text", member)
-		case kind == "thinking" && provider.IsString(member):
+		case kind == "thinking":
 			d.Rest("reasoning", member)
 		}
 	}
@@ -155,7 +156,7 @@ func (d *machine) keep(f provider.Field) {
 		d.Msg.Keep(f)
 		return
 	}
-	if provider.IsString(f.Value) || provider.IsNull(f.Value) && d.Msg.Stop == nil {
+	if jsonscan.IsString(f.Value) || provider.IsNull(f.Value) && d.Msg.Stop == nil {
 		d.Msg.Stop = bytes.Clone(f.Value)
 	}
 }
@@ -195,12 +196,13 @@ func (d *machine) startBlock(all provider.Fields) {
 	if !provider.IsObject(source) {
 		source = json.RawMessage("{}")
 	}
+	base, _ := provider.Parse(source)
 	old := d.find(index, (*provider.Block).Open)
 	switch {
 	case old == nil:
-	case !old.Stopped() && old.Len() == 0 && bytes.Equal(old.Source, source): // sent twice
+	case !old.Stopped() && old.Len() == 0 && bytes.Equal(old.Base.Encode(), base.Encode()): // sent twice
 		return
-	case !old.ToolUse || old.Whole() || index >= 0 && old.Place == index:
+	case !old.ToolUse || old.Whole() || d.blocks.Find("", index, (*provider.Block).Open) == old:
 		old.Stop()
 	}
 	d.beginBlock(index, source)

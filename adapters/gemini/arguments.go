@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // arguments puts the pieces of streamed arguments together. It keeps the whole as a tree, and writes
@@ -40,7 +41,7 @@ func (g *arguments) set(path []step, value json.RawMessage, more bool) (text []b
 	if isNew && !n.fits(path[known:]) || !isNew && n.kind != 0 {
 		return nil, false
 	}
-	goesOn := !isNew && g.str == n && provider.IsString(value)
+	goesOn := !isNew && g.str == n && jsonscan.IsString(value)
 	inOrder := isNew && known < len(g.open) && g.open[known] == n
 	g.disordered = g.disordered || !goesOn && !inOrder
 	if isNew {
@@ -52,7 +53,7 @@ func (g *arguments) set(path []step, value json.RawMessage, more bool) (text []b
 			n = n.add(st)
 			text = append(text, n.head...)
 			if rest := path[known+i+1:]; len(rest) > 0 {
-				n.kind = rest[0].container()
+				n.kind = rest[0].in
 				text = append(text, n.kind)
 				g.open = append(g.open, n)
 			}
@@ -77,10 +78,10 @@ func (g *arguments) set(path []step, value json.RawMessage, more bool) (text []b
 
 // walk goes down a path as far as there is something, which is known steps.
 func (n *node) walk(path []step) (end *node, known int) {
-	for known < len(path) && n.kind == path[known].container() {
+	for known < len(path) && n.kind == path[known].in {
 		st := path[known]
 		next := n.byName[st.name]
-		if st.list && st.index < len(n.kids) {
+		if st.in == '[' && st.index < len(n.kids) {
 			next = n.kids[st.index]
 		}
 		if next == nil {
@@ -96,12 +97,12 @@ func (n *node) walk(path []step) (end *node, known int) {
 func (n *node) fits(path []step) bool {
 	at := len(n.kids)
 	for _, st := range path {
-		if st.list && st.index != at {
+		if st.in == '[' && st.index != at {
 			return false
 		}
 		at = 0
 	}
-	return n.kind == path[0].container()
+	return n.kind == path[0].in
 }
 
 // add makes a member or an item.
@@ -111,7 +112,7 @@ func (n *node) add(st step) *node {
 		next.head = []byte{','}
 	}
 	n.kids = append(n.kids, next)
-	if st.list {
+	if st.in == '[' {
 		return next
 	}
 	next.head = append(append(next.head, provider.Quote(st.name)...), ':')
@@ -136,14 +137,6 @@ func (g *arguments) leave(outer int) (text []byte) {
 	return text
 }
 
-// finish returns the rest of the text.
-func (g *arguments) finish() []byte {
-	if len(g.root.kids) == 0 {
-		return nil
-	}
-	return g.leave(0)
-}
-
 // encode writes the whole of a value.
 func (n *node) encode(b []byte) []byte {
 	b = append(b, n.head...)
@@ -161,21 +154,13 @@ func (n *node) encode(b []byte) []byte {
 type step struct {
 	name  string
 	index int
-	list  bool
-}
-
-func (s step) container() byte {
-	if s.list {
-		return '['
-	}
-	return '{'
+	in    byte // what it is in: '{' or '['
 }
 
 // Bounds of a path.
 const (
 	maxSteps = 64
 	maxPath  = 8 << 10 // bytes
-	maxIndex = 1 << 20
 )
 
 // segment is a step as it is written: a name, an index, or a name in quotes.
@@ -190,24 +175,24 @@ func parsePath(s string) (path []step, ok bool) {
 	if !ok || len(s) > maxPath || !utf8.ValidString(s) {
 		return nil, false
 	}
-	for ; rest != ""; ok = len(path) <= maxSteps {
+	for rest != "" {
 		m := segment.FindStringSubmatch(rest)
-		if m == nil || !ok {
+		if m == nil || len(path) >= maxSteps {
 			return nil, false
 		}
 		rest = rest[len(m[0]):]
-		st := step{name: m[1], list: m[2] != ""}
-		if st.list {
+		st := step{name: m[1], in: '{'}
+		if m[2] != "" {
+			st.in = '['
 			st.index, _ = strconv.Atoi(m[2]) // they are digits
 		}
 		if quoted := m[3]; quoted != "" {
 			inner := requote.Replace(quoted[1 : len(quoted)-1])
-			ok = json.Unmarshal([]byte(`"`+inner+`"`), &st.name) == nil
-		}
-		if !ok || st.index > maxIndex {
-			return nil, false
+			if json.Unmarshal([]byte(`"`+inner+`"`), &st.name) != nil {
+				return nil, false
+			}
 		}
 		path = append(path, st)
 	}
-	return path, ok && len(path) > 0 && !path[0].list
+	return path, len(path) > 0 && path[0].in == '{'
 }

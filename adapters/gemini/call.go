@@ -1,7 +1,9 @@
 package gemini
 
 import (
+	"cmp"
 	"encoding/json"
+	"strings"
 
 	"agentstream/adapters/provider"
 )
@@ -19,7 +21,7 @@ type call struct {
 
 // function emits a functionCall part: a whole call, or a piece of one whose arguments stream.
 func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
-	if fc.Beyond("id", "name", "args", "partialArgs", "willContinue") {
+	if fc.Without("id", "name", "args", "partialArgs", "willContinue") != nil {
 		a.Out.Custom("function_call", fc)
 	}
 	more := string(fc.Get("willContinue")) == "true"
@@ -30,11 +32,8 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 			a.Out.Custom("function_call", fc) // the end of a call that never began
 			return
 		}
-		if name == "" {
-			name = "unnamed"
-		}
 		a.endCall(false)
-		p := provider.Piece{ID: id, Name: name, Kind: kindCall, Place: -1, Begins: true}
+		p := provider.Piece{ID: id, Name: cmp.Or(name, "unnamed"), Kind: kindCall, Place: -1, Begins: true}
 		whole := !more && fc.Get("partialArgs") == nil
 		if whole {
 			p.Input = fc.Get("args")
@@ -64,10 +63,10 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 // feed takes the arguments that a piece brings.
 func (c *call) feed(a *answer, fc provider.Fields) {
 	for _, f := range fc.Object("args") {
-		c.say(c.args.set([]step{{name: f.Name}}, f.Value, false))
+		c.say(c.args.set([]step{{name: f.Name, in: '{'}}, f.Value, false))
 	}
 	list := fc.Get("partialArgs")
-	if list != nil && provider.Elements(list) == nil && string(list) != "[]" && !provider.IsNull(list) {
+	if provider.HasValue(list) && provider.Elements(list) == nil {
 		c.bad = true
 		a.Out.Custom("partial_arg", provider.Fields{{Name: "partialArgs", Value: list}})
 	}
@@ -97,18 +96,20 @@ func (c *call) pathOf(text string) (path []step, ok bool) {
 	return c.path, c.isPath
 }
 
+// firsts are the members of a piece that have its value, and what one may begin with. A number in quotes is "NaN" or
+// its like, which JSON cannot write.
+var firsts = map[string]string{
+	"stringValue": `"`, "boolValue": "tf", "numberValue": `"-0123456789`,
+}
+
 // valueOf returns the value of a piece, nil when it has none.
 func valueOf(arg provider.Fields) json.RawMessage {
 	for _, f := range arg {
 		switch {
-		case f.Name == "stringValue" && provider.IsString(f.Value),
-			f.Name == "boolValue" && (string(f.Value) == "true" || string(f.Value) == "false"),
-			f.Name == "numberValue" && (f.Value[0] == '-' || f.Value[0] >= '0' && f.Value[0] <= '9'):
-			return f.Value
-		case f.Name == "numberValue" && provider.IsString(f.Value): // "NaN" and its like, which JSON cannot write
-			return f.Value
 		case f.Name == "nullValue":
 			return json.RawMessage("null")
+		case strings.IndexByte(firsts[f.Name], f.Value[0]) >= 0:
+			return f.Value
 		}
 	}
 	return nil
@@ -129,8 +130,8 @@ func (a *answer) endCall(finished bool) {
 	}
 	a.call = nil
 	finished = finished && !c.bad
-	if finished && !c.args.disordered {
-		c.say(c.args.finish(), true)
+	if finished && !c.args.disordered && len(c.args.root.kids) > 0 {
+		c.say(c.args.leave(0), true)
 	}
 	c.End(finished && !c.args.disordered)
 	if finished && c.args.disordered {

@@ -99,24 +99,25 @@ func (d *machine) response(all provider.Fields) {
 		return
 	}
 	if d.now == nil {
-		d.begin(id, all, list)
+		first := provider.Fields(nil)
+		if len(list) > 0 {
+			first, _ = provider.Parse(list[0])
+		}
+		m := d.out.Start(id, first.Object("content").Str("role"), bytes.Clone(all.Get("modelVersion")), nil)
+		d.now = &answer{Assembly: provider.Assembly{Out: d.out, Msg: m}, index: place(first)}
+		d.id, d.steady = id, 1
 	}
 	if id != "" {
 		d.id = id
 	}
 	m := d.now.Msg
-	for _, f := range all {
-		switch f.Name {
-		case "candidates":
-			if len(list) == 0 && string(f.Value) != "[]" && !provider.IsNull(f.Value) {
-				d.out.Custom("candidates", provider.Fields{f})
-			}
-		case "responseId", "modelVersion":
-		case "usageMetadata":
-			m.Count(all.Object(f.Name))
-		default:
-			d.now.keep(f)
-		}
+	m.Count(all.Object("usageMetadata"))
+	odd := all.Get("candidates")
+	if len(list) == 0 && provider.HasValue(odd) {
+		d.out.Custom("candidates", provider.Fields{{Name: "candidates", Value: odd}})
+	}
+	for _, f := range all.Without("candidates", "responseId", "modelVersion", "usageMetadata") {
+		d.now.keep(f)
 	}
 	for _, raw := range list {
 		d.candidate(raw)
@@ -140,17 +141,6 @@ func (d *machine) isNext(id string) bool {
 	return false
 }
 
-func (d *machine) begin(id string, all provider.Fields, list []json.RawMessage) {
-	index, role := -1, ""
-	if len(list) > 0 {
-		c, _ := provider.Parse(list[0])
-		index = place(c)
-		role = c.Object("content").Str("role")
-	}
-	d.now = newAnswer(d.out, index, d.out.Start(id, role, bytes.Clone(all.Get("modelVersion")), nil))
-	d.id, d.steady = id, 1
-}
-
 // place of a candidate: the first one may leave it out.
 func place(c provider.Fields) int { return max(c.Place("index"), 0) }
 
@@ -161,18 +151,15 @@ func (d *machine) candidate(raw json.RawMessage) {
 		d.out.Custom("candidate", provider.Fields{{Name: "candidate", Value: raw}})
 		return
 	}
-	a, index := d.now, place(c)
-	if a.index < 0 {
-		a.index = index
-	}
-	if a.index != index {
+	a := d.now
+	if index := place(c); index != a.index {
 		a = d.other(index, len(raw))
 	}
 	if a == nil {
 		d.out.Custom("candidate", c)
-	} else {
-		a.emit(c)
+		return
 	}
+	a.emit(c)
 }
 
 // other returns a candidate beside the first, whose events wait; nil when there are too many, or too much of them.
@@ -189,7 +176,8 @@ func (d *machine) other(index, size int) *answer {
 		return d.waiting[at]
 	}
 	out := d.out.Aside()
-	a := newAnswer(out, index, out.Start(fmt.Sprintf("%s_candidate_%d", d.now.Msg.ID, index), "assistant", nil, nil))
+	m := out.Start(fmt.Sprintf("%s_candidate_%d", d.now.Msg.ID, index), "assistant", nil, nil)
+	a := &answer{Assembly: provider.Assembly{Out: out, Msg: m}, index: index}
 	d.waiting = append(d.waiting, a)
 	return a
 }
@@ -219,30 +207,20 @@ type answer struct {
 	reason, message string // why, as the API says
 }
 
-func newAnswer(out *provider.Writer, index int, m *provider.Message) *answer {
-	return &answer{Assembly: provider.Assembly{Out: out, Msg: m}, index: index}
-}
-
-// keep stores a member for message.end. What has no place there is kept beside it.
+// keep stores a member for message.end. The newer one counts, and nothing is lost of what is no number and no rating.
 func (a *answer) keep(f provider.Field) {
-	switch f.Name {
-	case "message_id", "content", "usage", "error", "incomplete", "omitted", "omitted_bytes", "stop_reason", "stop_sequence", "finish_reason":
-		a.Out.Custom("member", provider.Fields{f})
+	if string(f.Value) == "{}" && a.Msg.Rest.Get(f.Name) != nil {
 		return
 	}
-	old := a.Msg.Rest.Get(f.Name)
-	switch {
-	case string(f.Value) == "{}" && old != nil, bytes.Equal(old, f.Value):
-		return // it is empty
-	case f.Name != "safetyRatings" && len(old) > len("{}") && (old[0] == '{' || old[0] == '['):
-		a.Out.Custom(f.Name, provider.Fields{{Name: f.Name, Value: old}}) // the newer one counts; nothing is lost
+	old := a.Msg.Keep(f)
+	if f.Name != "safetyRatings" && provider.HasValue(old) && (old[0] == '{' || old[0] == '[') {
+		a.Out.Custom(f.Name, provider.Fields{{Name: f.Name, Value: old}})
 	}
-	a.Msg.Keep(f)
 }
 
 // emit takes a chunk of the candidate.
 func (a *answer) emit(c provider.Fields) {
-	content, isList := provider.Parse(c.Get("content"))
+	content, isObject := provider.Parse(c.Get("content"))
 	parts := provider.Elements(content.Get("parts"))
 	reason := c.Str("finishReason")
 	again := reason != "" && a.Repeats("text", content.Get("parts"))
@@ -253,69 +231,32 @@ func (a *answer) emit(c provider.Fields) {
 	for _, raw := range parts {
 		a.part(raw)
 	}
-	if content.Beyond("parts", "role") {
+	if content.Without("parts", "role") != nil {
 		a.Out.Custom("content", content)
 	}
-	for _, f := range c {
-		switch f.Name {
-		case "index", "finishReason":
-		case "content":
-			if !isList && !provider.IsNull(f.Value) {
-				a.Out.Custom("content", provider.Fields{f})
-			}
-		default:
-			a.keep(f)
-		}
+	if !isObject && provider.HasValue(c.Get("content")) {
+		a.Out.Custom("content", provider.Fields{{Name: "content", Value: c.Get("content")}})
 	}
-	if reason != "" {
-		a.finish(reason, c.Str("finishMessage"), len(parts) == 0)
+	for _, f := range c.Without("index", "finishReason", "content") {
+		a.keep(f)
 	}
+	if reason == "" {
+		return
+	}
+	if len(parts) == 0 { // services send a reason with every chunk: nothing ends with it but what nothing follows
+		a.Stop()
+	}
+	a.finished, a.reason, a.message = true, reason, c.Str("finishMessage")
+	a.Msg.Rest = a.Msg.Rest.Set("finish_reason", provider.Quote(reason))
 }
 
-// end ends the message.
+// end ends the message, for the reason that the API has given.
 func (a *answer) end(why string) {
 	a.settle(a.finished)
 	if !a.finished {
 		a.Msg.Abandon(why)
 		return
 	}
-	a.stop()
-}
-
-// settle ends what is open of the blocks. Arguments that were to go on are cut short in any case.
-func (a *answer) settle(finished bool) {
-	a.endCall(false)
-	a.Assembly.End(finished)
-	if a.code != "" {
-		a.Out.Result(a.code, true, provider.ErrorOf("no_result", "the answer holds no result of this code"), "codeExecutionResult")
-		a.code = ""
-	}
-}
-
-// words are the common values for the API's reasons to finish. Others stay as they are, in small letters.
-var words = map[string]string{
-	"STOP": "end_turn", "MAX_TOKENS": "max_tokens",
-	"SAFETY": "refusal", "RECITATION": "refusal", "LANGUAGE": "refusal", "BLOCKLIST": "refusal",
-	"PROHIBITED_CONTENT": "refusal", "SPII": "refusal", "MODEL_ARMOR": "refusal",
-	"IMAGE_SAFETY": "refusal", "IMAGE_PROHIBITED_CONTENT": "refusal", "IMAGE_RECITATION": "refusal",
-	"MALFORMED_FUNCTION_CALL": failure, "UNEXPECTED_TOOL_CALL": failure, "TOO_MANY_TOOL_CALLS": failure,
-	"MISSING_THOUGHT_SIGNATURE": failure, "MALFORMED_RESPONSE": failure,
-}
-
-const failure = "error"
-
-// finish takes the reason why the model stopped. alone: nothing came with it. Services send one with every chunk, so
-// that nothing ends with it but what nothing follows.
-func (a *answer) finish(reason, message string, alone bool) {
-	if alone {
-		a.Stop()
-	}
-	a.finished, a.reason, a.message = true, reason, message
-	a.Msg.Rest = a.Msg.Rest.Set("finish_reason", provider.Quote(reason))
-}
-
-// stop ends the message for the reason that the API has given.
-func (a *answer) stop() {
 	word := words[a.reason]
 	switch {
 	case a.reason == "": // the prompt was blocked
@@ -336,3 +277,28 @@ func (a *answer) stop() {
 	}
 	a.Msg.Fail(e.Encode())
 }
+
+// settle ends what is open of the blocks. Arguments that were to go on are cut short in any case.
+func (a *answer) settle(finished bool) {
+	a.endCall(false)
+	if finished {
+		a.Stop()
+	}
+	if a.code != "" {
+		missing := provider.ErrorOf("no_result", "the answer holds no result of this code")
+		a.Out.Result(a.code, true, missing, kindResult)
+		a.code = ""
+	}
+}
+
+// words are the common values for the API's reasons to finish. Others stay as they are, in small letters.
+var words = map[string]string{
+	"STOP": "end_turn", "MAX_TOKENS": "max_tokens",
+	"SAFETY": "refusal", "RECITATION": "refusal", "LANGUAGE": "refusal", "BLOCKLIST": "refusal",
+	"PROHIBITED_CONTENT": "refusal", "SPII": "refusal", "MODEL_ARMOR": "refusal",
+	"IMAGE_SAFETY": "refusal", "IMAGE_PROHIBITED_CONTENT": "refusal", "IMAGE_RECITATION": "refusal",
+	"MALFORMED_FUNCTION_CALL": failure, "UNEXPECTED_TOOL_CALL": failure, "TOO_MANY_TOOL_CALLS": failure,
+	"MISSING_THOUGHT_SIGNATURE": failure, "MALFORMED_RESPONSE": failure,
+}
+
+const failure = "error"

@@ -8,6 +8,7 @@ import (
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // kinds are the members of parts that are objects, and what they mean.
@@ -31,7 +32,7 @@ func (a *answer) part(raw json.RawMessage) {
 		return
 	}
 	sig := bytes.Clone(p.Get("thoughtSignature"))
-	if !provider.IsString(sig) || !provider.HasValue(sig) {
+	if !jsonscan.IsString(sig) || !provider.HasValue(sig) {
 		sig = nil
 	}
 	kind := "text"
@@ -40,11 +41,11 @@ func (a *answer) part(raw json.RawMessage) {
 			kind = f.Name
 		}
 	}
-	if kind == "text" && !provider.IsString(p.Get("text")) {
+	if kind == "text" && !jsonscan.IsString(p.Get("text")) {
 		a.other(p, sig)
 		return
 	}
-	if p.Beyond(kind, "thought", "thoughtSignature") {
+	if p.Without(kind, "thought", "thoughtSignature") != nil {
 		a.Out.Custom("part", p) // members that nothing below looks at
 	}
 	if kind == "text" {
@@ -56,19 +57,16 @@ func (a *answer) part(raw json.RawMessage) {
 
 // text goes on with the open block, if it is of the kind, or begins one.
 func (a *answer) text(value json.RawMessage, thought bool, sig json.RawMessage) {
-	if len(provider.Inner(value)) == 0 && sig == nil {
-		return
-	}
 	kind := "text"
 	if thought {
 		kind = "reasoning"
 	}
-	if a.Run == nil || a.Run.Kind != kind || sig != nil && a.Run.Late != nil {
-		a.StopRun()
-	}
 	if sig == nil {
 		a.Say(kind, value)
 		return
+	}
+	if a.Run != nil && a.Run.Late != nil {
+		a.StopRun()
 	}
 	b := a.Open(kind)
 	b.Text(value)
@@ -99,10 +97,9 @@ func (a *answer) other(p provider.Fields, sig json.RawMessage) {
 		p = p.Without("thoughtSignature")
 	}
 	kind := ""
-	for i, f := range p.Without("thoughtSignature", "type", "signature", "thought") {
-		if i == 0 {
-			kind = provider.Bounded(f.Name)
-		}
+	rest := p.Without("thoughtSignature", "type", "signature", "thought")
+	if len(rest) > 0 {
+		kind = provider.Bounded(rest[0].Name)
 	}
 	if provider.Reserved(kind) {
 		kind, p = "part", provider.Fields{{Name: "part", Value: whole.Encode()}}
@@ -126,10 +123,7 @@ func membersOf(kind string, inner provider.Fields) provider.Fields {
 func (a *answer) addCode(c provider.Fields, sig json.RawMessage) {
 	b := &provider.Block{Kind: kindCode, Base: membersOf(kindCode, c)}
 	a.whole(b, sig)
-	a.code = provider.Bounded(c.Str("id"))
-	if a.code == "" {
-		a.code = b.MadeUp()
-	}
+	a.code = cmp.Or(provider.Bounded(c.Str("id")), b.MadeUp())
 	a.Out.Add(schema.TypeToolStart, provider.Fields{
 		{Name: "call_id", Value: provider.Quote(a.code)}, {Name: "tool", Value: provider.Quote("code_execution")},
 		{Name: "input", Value: c.Without("id").Encode()},
@@ -153,7 +147,7 @@ const maxDataContent = 64 << 10
 // data emits inline data. Sound comes in pieces, which go on in one block; anything else is whole.
 func (a *answer) data(c provider.Fields, sig json.RawMessage) {
 	media, data := c.Str("mimeType"), c.Get("data")
-	if !provider.IsString(data) {
+	if !jsonscan.IsString(data) {
 		a.other(provider.Fields{{Name: "inlineData", Value: c.Encode()}}, sig)
 		return
 	}

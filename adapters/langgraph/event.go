@@ -9,6 +9,7 @@ import (
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // decodeEvent makes events of a line. What the catalogue has no type for is kept as it came.
@@ -81,7 +82,7 @@ func (d *Decoder) tool(e *event) bool {
 			input = provider.OneLine(text)
 		}
 		d.add(l, schema.TypeToolStart, e.with(id, quoteField("tool", cmp.Or(e.data.Str("tool_name"), "unknown")), field("input", provider.OrNull(input))))
-	case kind == "tool-output-delta" && d.open[item] && provider.IsString(piece) && len(piece) < maxPiece:
+	case kind == "tool-output-delta" && d.open[item] && jsonscan.IsString(piece) && len(piece) < maxPiece:
 		d.add(l, schema.TypeToolOutputDelta, e.payload(id, field("text", piece)))
 	case kind == "tool-finished" && d.item(item, false):
 		d.add(l, schema.TypeToolEnd, e.with(id, field("ok", provider.Bool(true)), field("output", outputOf(e.data.Get("output")))))

@@ -8,6 +8,7 @@ import (
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // openMessage is one between its start and its finish.
@@ -75,7 +76,7 @@ func (d *Decoder) startMessage(e *event, who string) bool {
 	d.messages[who], m.lane.says = m, m
 	p := fields(quoteField("message_id", m.id), quoteField("role", cmp.Or(roles[e.data.Str("role")], "assistant")))
 	for _, f := range e.data.Object("metadata") {
-		if (f.Name == "provider" || f.Name == "model") && provider.IsString(f.Value) {
+		if (f.Name == "provider" || f.Name == "model") && jsonscan.IsString(f.Value) {
 			p = append(p, f)
 		}
 	}
@@ -115,16 +116,16 @@ func (d *Decoder) delta(e *event, m *openMessage, b *block) bool {
 	case "tool-call-delta":
 		return b.call != "" && d.addText(m, b, schema.TypeToolInputDelta, change.Get("args"), index, call)
 	case "data-delta":
-		if v := change.Get("data"); provider.IsString(v) && b.media != "" && len(v) < maxPayload {
+		if v := change.Get("data"); jsonscan.IsString(v) && b.media != "" && len(v) < maxPayload {
 			d.add(m.lane, schema.TypeDataDelta, fields(quoteField("media_type", b.media), field("data", v), index))
 			return true
 		}
 	case "block-delta": // all of the arguments so far, as in JavaScript, or the next piece of them, as in Python
 		args := change.Object("fields").Get("args")
-		if b.call == "" || !provider.IsString(args) || len(args) > maxPayload {
+		if b.call == "" || !jsonscan.IsString(args) || len(args) > maxPayload {
 			return false
 		}
-		rest := provider.Inner(args)
+		rest := jsonscan.Inner(args)
 		if more, ok := bytes.CutPrefix(rest, b.args); ok {
 			rest = more
 		}
@@ -136,11 +137,11 @@ func (d *Decoder) delta(e *event, m *openMessage, b *block) bool {
 
 // addText adds a text, in parts when it is long, and reports whether it is one.
 func (d *Decoder) addText(m *openMessage, b *block, typ string, v []byte, more ...provider.Field) bool {
-	if !provider.IsString(v) {
+	if !jsonscan.IsString(v) {
 		return false
 	}
 	b.said = true
-	for _, part := range provider.Split(provider.Inner(v), maxPiece) {
+	for _, part := range jsonscan.Split(jsonscan.Inner(v), maxPiece) {
 		d.add(m.lane, typ, append(fields(field("text", provider.Enquote(part))), more...))
 	}
 	return true

@@ -2,11 +2,13 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // beginBuiltin begins an item that is no message, no thought and no call of the client's own tools: a block of the
@@ -18,9 +20,7 @@ func (d *responses) beginBuiltin(it *item, src provider.Fields) {
 	case strings.HasSuffix(it.typ, "_call"):
 		b.ToolUse, b.Call, b.CallKind = true, callID(src), provider.Bounded(it.typ)
 		b.FreeText = it.typ == "code_interpreter_call"
-		if b.Tool = src.Str("name"); b.Tool == "" {
-			b.Tool = strings.TrimSuffix(it.typ, "_call")
-		}
+		b.Tool = cmp.Or(src.Str("name"), strings.TrimSuffix(it.typ, "_call"))
 	case strings.HasSuffix(it.typ, "_output"):
 		b.Answers = d.answers(it.typ, src.Str("call_id"))
 	}
@@ -29,7 +29,7 @@ func (d *responses) beginBuiltin(it *item, src provider.Fields) {
 
 // withoutImage returns an item without the image that it may hold.
 func withoutImage(typ string, src provider.Fields) provider.Fields {
-	if typ != "image_generation_call" || base64Text(src.Get("result")) == nil {
+	if typ != "image_generation_call" || !isBase64(src.Get("result")) {
 		return src
 	}
 	return src.Without("result")
@@ -37,7 +37,7 @@ func withoutImage(typ string, src provider.Fields) provider.Fields {
 
 // completeBuiltin takes the whole item. It reports whether that agrees with what was emitted of it.
 func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool) {
-	if data := base64Text(src.Get("result")); it.typ == "image_generation_call" && data != nil {
+	if data := src.Get("result"); it.typ == "image_generation_call" && isBase64(data) {
 		b := d.image("image", data, src)
 		b.End(true)
 		it.output = provider.Fields{{Name: "index", Value: provider.Number(b.Index)}}
@@ -51,7 +51,7 @@ func (d *responses) completeBuiltin(it *item, src provider.Fields) (agrees bool)
 	for _, name := range []string{"arguments", "code", "action", "actions", "queries", "operation", "input"} {
 		switch v := src.Get(name); {
 		case !provider.HasValue(v):
-		case provider.IsString(v) && (name == "arguments" || it.head.FreeText):
+		case jsonscan.IsString(v) && (name == "arguments" || it.head.FreeText):
 			return it.head.Settle(v)
 		default:
 			it.head.Input = bytes.Clone(v)
@@ -99,9 +99,6 @@ func (d *responses) emit(r result) {
 	d.held = slices.DeleteFunc(d.held, func(h result) bool { return h.call == r.call })
 	if d.answered[r.call] {
 		return
-	}
-	if d.answered == nil {
-		d.answered = make(map[string]bool)
 	}
 	d.answered[r.call] = true
 	d.Out.Result(r.call, r.failed, r.output, r.kind)

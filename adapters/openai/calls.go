@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // toolCalls takes the calls of a delta, also one in the old spelling.
@@ -50,7 +51,7 @@ func pieceOf(all provider.Fields) (p provider.Piece, ok bool) {
 
 // setInput sets the input of a piece, which is text, or an object as it is.
 func setInput(p *provider.Piece, v json.RawMessage) {
-	if provider.IsString(v) {
+	if jsonscan.IsString(v) {
 		p.Text = v
 	} else {
 		p.Input = v
@@ -60,51 +61,32 @@ func setInput(p *provider.Piece, v json.RawMessage) {
 // maxMembers bounds the members of an object that are taken one by one: each is looked for among the others.
 const maxMembers = 128
 
-// keep stores a member for the end of the message. A value that it replaces is emitted now, and so is one
-// that has no room there.
+// keep stores a member for the end of the message. A value that it replaces is emitted.
 func keep(out *provider.Writer, m *provider.Message, f provider.Field) {
-	if old := m.Rest.Get(f.Name); old != nil && provider.HasValue(f.Value) && !bytes.Equal(old, f.Value) {
-		out.Custom("replaced", provider.Fields{{Name: f.Name, Value: old}})
-	}
-	renew(out, m, f)
-}
-
-// renew does so with a member of which the newest value counts, and no other.
-func renew(out *provider.Writer, m *provider.Message, f provider.Field) {
 	if !provider.HasValue(f.Value) {
 		return
 	}
-	old := m.Rest.Get(f.Name)
-	if bytes.Equal(old, f.Value) {
+	if old := m.Keep(f); old != nil {
+		out.Custom("replaced", provider.Fields{{Name: f.Name, Value: old}})
+	}
+}
+
+// keepAll stores members of an object of some name. Where there are too many the object is emitted.
+func keepAll(out *provider.Writer, m *provider.Message, name string, list provider.Fields) {
+	if len(list) > maxMembers {
+		out.Custom(name, list)
 		return
 	}
-	if old != nil || len(m.Rest) < maxMembers {
-		m.Keep(f)
-	}
-	if !bytes.Equal(m.Rest.Get(f.Name), f.Value) {
-		out.Custom("member", provider.Fields{f})
+	for _, f := range list {
+		keep(out, m, f)
 	}
 }
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
-// base64Text returns a string of base64 without escapes; nil when it is none.
-func base64Text(v json.RawMessage) json.RawMessage {
-	if !provider.IsString(v) {
-		return nil
-	}
-	text := provider.Unescape(provider.Inner(v))
+// isBase64 reports whether a value is a string of base64 that is not empty.
+func isBase64(v json.RawMessage) bool {
+	text := jsonscan.Unescape(jsonscan.Inner(v))
 	padding := string(bytes.TrimLeft(text, alphabet))
-	if len(text) == 0 || len(text)%4 != 0 || padding != "" && padding != "=" && padding != "==" {
-		return nil
-	}
-	if len(text)+len(`""`) == len(v) {
-		return v
-	}
-	return provider.Enquote(text)
-}
-
-// dataBlock makes a block of data with a name.
-func dataBlock(index int, media, name string) *provider.Block {
-	return provider.DataBlock(index, media, provider.Fields{{Name: "name", Value: provider.Quote(name)}})
+	return len(text) > 0 && len(text)%4 == 0 && (padding == "" || padding == "=" || padding == "==")
 }

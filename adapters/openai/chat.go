@@ -47,19 +47,17 @@ func (d *chat) Frame(name string, all provider.Fields) {
 		d.out.Custom("error", all)
 	}
 	choices := provider.Elements(all.Get("choices"))
-	switch {
-	case len(choices) > 0:
+	if len(choices) > 0 {
 		d.open(all, choices)
-	case d.msg == nil || all.Get("choices") == nil && usageOf(all) == nil:
+	}
+	if d.msg != nil && failed != nil {
+		d.msg.Fault = failed
+	}
+	if d.msg == nil || all.Get("choices") == nil && usageOf(all) == nil {
 		if failed == nil { // it belongs to no message: the verdict on the prompt, for one
 			d.out.Custom(cmp.Or(all.Str("object"), name, "chunk"), all)
-		} else if d.msg != nil {
-			d.msg.Fault = failed
 		}
 		return
-	}
-	if failed != nil {
-		d.msg.Fault = failed
 	}
 	for _, raw := range choices {
 		if c, ok := provider.Parse(raw); ok {
@@ -127,11 +125,7 @@ func (d *chat) open(all provider.Fields, choices []json.RawMessage) {
 		return
 	}
 	*d = chat{out: d.out, id: id, model: all.Str("model"), steady: 1}
-	model := all.Get("model")
-	if d.model == "" {
-		model = nil
-	}
-	d.msg = d.out.Start(id, role, model, nil)
+	d.msg = d.out.Start(id, role, all.Get("model"), nil)
 }
 
 // another reports whether a chunk begins another message: it has another id, and a role although chunks go without
@@ -140,7 +134,8 @@ func (d *chat) another(id, role string) bool {
 	if d.msg == nil || id == "" || d.id == "" || id == d.id {
 		return false
 	}
-	return d.steady > 0 && (role != "" && d.roles || d.hasFinished() && (d.steady > 1 || d.whole))
+	goesOn := slices.ContainsFunc(d.choices, func(c *choice) bool { return !c.finished })
+	return d.steady > 0 && (role != "" && d.roles || !goesOn && (d.steady > 1 || d.whole))
 }
 
 // isRepeat reports whether choices are the text of the message once more.
@@ -159,11 +154,6 @@ func (d *chat) find(index int) *choice {
 	return d.choices[at]
 }
 
-// hasFinished reports whether every choice of the message has its finish reason.
-func (d *chat) hasFinished() bool {
-	return !slices.ContainsFunc(d.choices, func(c *choice) bool { return !c.finished })
-}
-
 // choice takes a chunk's part of one choice. It reports whether that is the whole choice.
 func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 	index := max(all.Place("index"), 0)
@@ -171,24 +161,25 @@ func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 	if message := all.Object("message"); message != nil && (delta == nil || object == "chat.completion") {
 		delta, whole = message, true // some services repeat the message so far beside each delta
 	}
-	if index > 0 {
-		d.out.Custom("choice", all)
-	}
 	c := d.find(index)
 	if c == nil && (index == 0 || len(d.choices) < maxChoices) {
 		c = newChoice(d.out, d.msg, index)
 		d.choices = append(d.choices, c)
 	}
+	if index > 0 {
+		d.out.Custom("choice", all)
+	}
 	if c == nil {
 		return whole
 	}
 	c.add(all, delta, whole)
-	if e := all.Get("error"); index == 0 && provider.HasValue(e) { // some services put it here
+	e := all.Get("error")
+	switch {
+	case index > 0:
+		c.Out.Take() // they are nobody's
+	case provider.HasValue(e): // some services put it here
 		d.out.Custom("error", all)
 		d.msg.Fault = bytes.Clone(e)
-	}
-	if index > 0 {
-		c.Out.Take() // they are nobody's
 	}
 	return whole
 }
@@ -208,22 +199,12 @@ func (c *choice) whole() json.RawMessage {
 
 // members takes what a chunk has beside its choices.
 func (d *chat) members(all provider.Fields) {
-	if len(all) > maxMembers {
-		d.out.Custom("chunk", all)
-		return
-	}
 	d.msg.Count(usageOf(all))
-	for _, f := range all {
-		switch f.Name {
-		case "id", "object", "choices", "error", "obfuscation", "usage":
-		case "model":
-			if m := all.Str("model"); m != "" && m != d.model {
-				keep(d.out, d.msg, f)
-			}
-		default:
-			keep(d.out, d.msg, f)
-		}
+	known := []string{"id", "object", "choices", "error", "obfuscation", "usage"}
+	if model := all.Str("model"); model == "" || model == d.model {
+		known = append(known, "model")
 	}
+	keepAll(d.out, d.msg, "chunk", all.Without(known...))
 }
 
 // endMessage ends the message, if one is open, with its other choices.

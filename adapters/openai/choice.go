@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // choice is one choice of a completion while it is put together.
@@ -25,7 +26,7 @@ func newChoice(out *provider.Writer, msg *provider.Message, index int) *choice {
 		msg = out.Start("", "assistant", nil, nil)
 	}
 	c := &choice{index: index}
-	c.Out, c.Msg, c.Make = out, msg, c.block
+	c.Out, c.Msg = out, msg
 	return c
 }
 
@@ -37,76 +38,50 @@ func (c *choice) add(all, content provider.Fields, whole bool) {
 	}
 	again := reason != "" && !whole && c.Repeats("text", content.Get("content"))
 	c.Step(whole || again)
-	before := c.Pieces()
-	if v := all.Get("text"); content == nil && provider.IsString(v) { // legacy completions
-		c.Say("text", v)
+	before := c.Pieces
+	if content == nil { // legacy completions
+		c.Say("text", all.Get("text"))
 	}
 	if v := all.Get("logprobs"); provider.HasValue(v) && c.index == 0 {
-		c.Out.Beside("logprobs", provider.Fields{{Name: "index", Value: provider.Number(0)}, {Name: "logprobs", Value: v}})
+		index := provider.Field{Name: "index", Value: provider.Number(0)}
+		c.Out.Beside("logprobs", provider.Fields{index, {Name: "logprobs", Value: v}})
 	}
 	if again {
 		c.Out.Beside("delta", content)
 	}
 	c.reasoning(content)
 	c.content("text", "content", content.Get("content"))
-	if v := content.Get("refusal"); provider.IsString(v) {
-		c.Say("refusal", v)
-		c.refused = c.refused || provider.HasValue(v)
-	}
+	refusal := content.Get("refusal")
+	c.Say("refusal", refusal)
+	c.refused = c.refused || len(jsonscan.Inner(refusal)) > 0
 	if a := content.Object("audio"); a != nil {
 		c.sound(a, whole)
 	}
 	c.toolCalls(content)
 	c.unknown(content)
-	c.members(all)
+	c.Msg.Count(all.Object("usage"))
+	known := []string{"index", "delta", "message", "text", "logprobs", "finish_reason", "error", "usage"}
+	keepAll(c.Out, c.Msg, "choice", all.Without(known...))
 	if reason != "" {
-		c.finish(reason, all.Get("finish_reason"), c.Pieces() == before)
+		c.finish(reason, all.Get("finish_reason"), c.Pieces == before)
 	}
 }
 
-// members takes what a choice has beside its content.
-func (c *choice) members(all provider.Fields) {
-	if len(all) > maxMembers {
-		c.Out.Custom("choice", all)
-		return
-	}
-	for _, f := range all {
-		switch f.Name {
-		case "index", "delta", "message", "text", "logprobs", "finish_reason", "error":
-		case "usage":
-			c.Msg.Count(all.Object("usage"))
-		default:
-			keep(c.Out, c.Msg, f)
-		}
-	}
-}
-
-// block makes a block of text, thought, refusal or transcript.
-func (c *choice) block(index int, kind string) *provider.Block {
-	b := provider.TextBlock(index, kind)
-	switch kind {
-	case "reasoning":
-		b.Ending = func() { c.endThought(b) }
-	case "audio_transcript":
-		b.Field, b.Base[1].Name = "transcript", "transcript"
-	}
-	return b
-}
-
+// endThought sets what the details of a thought have beside their text.
 func (c *choice) endThought(b *provider.Block) {
-	var list json.RawMessage
+	var list []json.RawMessage
 	for _, d := range c.details {
-		list = provider.Append(list, d.Encode())
+		list = append(list, d.Encode())
 	}
 	if list != nil {
-		b.Late = b.Late.Set("reasoning_details", list)
+		b.Late = b.Late.Set("reasoning_details", provider.List(list))
 	}
 	c.details = nil
 }
 
 // content takes a text of some kind, or a list of parts, as some services write it.
 func (c *choice) content(kind, member string, v json.RawMessage) {
-	if provider.IsString(v) {
+	if jsonscan.IsString(v) {
 		c.Say(kind, v)
 		return
 	}
@@ -114,9 +89,9 @@ func (c *choice) content(kind, member string, v json.RawMessage) {
 		part, _ := provider.Parse(raw)
 		text, thought := part.Get("text"), part.Get("thinking")
 		switch typ := part.Str("type"); {
-		case typ == "thinking" && (provider.IsString(thought) || provider.Elements(thought) != nil):
+		case typ == "thinking" && (jsonscan.IsString(thought) || provider.Elements(thought) != nil):
 			c.content("reasoning", typ, thought)
-		case provider.IsString(text) && (typ == "text" || kind == "reasoning"):
+		case jsonscan.IsString(text) && (typ == "text" || kind == "reasoning"):
 			c.Say(kind, text)
 		default:
 			c.Out.Custom("delta", provider.Fields{{Name: member, Value: raw}})
@@ -131,7 +106,7 @@ func (c *choice) reasoning(content provider.Fields) {
 		v := content.Get(name)
 		switch {
 		case !provider.HasValue(v):
-		case !provider.IsString(v) || thought != nil && !bytes.Equal(v, thought):
+		case !jsonscan.IsString(v) || thought != nil && !bytes.Equal(v, thought):
 			c.Out.Custom("delta", provider.Fields{{Name: name, Value: v}})
 		case thought == nil:
 			thought = v
@@ -154,10 +129,11 @@ func (c *choice) detail(raw json.RawMessage, emitted bool) {
 		c.Out.Custom("delta", provider.Fields{{Name: "reasoning_details", Value: raw}})
 		return
 	}
-	c.Open("reasoning")
+	b := c.Open("reasoning")
+	b.Ending = func() { c.endThought(b) }
 	var rest provider.Fields
 	for _, f := range all {
-		if (f.Name == "text" || f.Name == "summary") && provider.IsString(f.Value) {
+		if (f.Name == "text" || f.Name == "summary") && jsonscan.IsString(f.Value) {
 			if !emitted {
 				c.Say("reasoning", f.Value)
 			}
@@ -182,9 +158,7 @@ func (c *choice) detail(raw json.RawMessage, emitted bool) {
 // sound takes audio and its transcript. The stream does not name the format: what is streamed is
 // PCM, for there is no other.
 func (c *choice) sound(a provider.Fields, whole bool) {
-	if v := a.Get("transcript"); provider.IsString(v) {
-		c.Say("audio_transcript", v)
-	}
+	c.Say("audio_transcript", a.Get("transcript"))
 	media := "audio/pcm"
 	if whole {
 		media = "application/octet-stream"
@@ -192,12 +166,13 @@ func (c *choice) sound(a provider.Fields, whole bool) {
 	rest := provider.Fields{}
 	for _, f := range a {
 		switch {
-		case f.Name == "transcript" && provider.IsString(f.Value) || !provider.HasValue(f.Value):
-		case f.Name == "data" && base64Text(f.Value) != nil:
+		case f.Name == "transcript" && jsonscan.IsString(f.Value) || !provider.HasValue(f.Value):
+		case f.Name == "data" && isBase64(f.Value):
 			if c.audio == nil || !c.audio.Open() {
-				c.audio = c.Msg.Begin(dataBlock(c.Next(), media, "audio"))
+				name := provider.Fields{{Name: "name", Value: provider.Quote("audio")}}
+				c.audio = c.Msg.Begin(provider.DataBlock(c.Next(), media, name))
 			}
-			c.audio.Data(base64Text(f.Value))
+			c.audio.Data(f.Value)
 		default:
 			rest = append(rest, f)
 		}
@@ -209,10 +184,10 @@ func (c *choice) sound(a provider.Fields, whole bool) {
 
 // shapes are the members of a delta, with what their values are where they are understood.
 var shapes = map[string]func([]byte) bool{
-	"role": provider.IsString, "refusal": provider.IsString,
+	"role": jsonscan.IsString, "refusal": jsonscan.IsString,
 	"audio": provider.IsObject, "function_call": provider.IsObject,
 	"reasoning": isAny, "reasoning_content": isAny, "reasoning_details": isList, "tool_calls": isList,
-	"content": func(v []byte) bool { return provider.IsString(v) || isList(v) },
+	"content": func(v []byte) bool { return jsonscan.IsString(v) || isList(v) },
 }
 
 func isAny([]byte) bool    { return true }
@@ -242,31 +217,23 @@ func (c *choice) finish(reason string, raw json.RawMessage, alone bool) {
 	c.finished = true
 	if alone {
 		c.Stop()
-		if c.audio != nil {
-			c.audio.Stop()
-		}
 	}
-	if old := c.Msg.Rest.Get("finish_reason"); old == nil || !bytes.Equal(old, raw) {
-		keep(c.Out, c.Msg, provider.Field{Name: "finish_reason", Value: raw})
-	}
-	c.Msg.Stop = stopReason(reason, c.Calls(), c.refused)
+	keep(c.Out, c.Msg, provider.Field{Name: "finish_reason", Value: raw})
+	c.Msg.Stop = stopReason(reason, len(c.Calls.List) > 0, c.refused)
 }
 
 // end ends the choice's message. done: the service has said that the stream is over.
 func (c *choice) end(cut string, done bool) {
 	finished := c.finished || done && c.Msg.Fault == nil && c.Entire()
-	c.Assembly.End(finished)
-	if c.audio != nil {
-		c.audio.End(finished)
+	if !finished {
+		c.Msg.Abandon(cut)
+		return
 	}
-	if !c.finished && finished && c.Calls() {
+	if !c.finished && len(c.Calls.List) > 0 {
 		c.Msg.Stop = provider.Quote("tool_use")
 	}
-	if finished {
-		c.Msg.End(nil)
-	} else {
-		c.Msg.Abandon(cut)
-	}
+	c.Stop()
+	c.Msg.End(nil)
 }
 
 // words are the common values for the APIs' reasons. Others stay as they are.

@@ -44,7 +44,7 @@
 // A response that goes on in another body (starting_after) is handed to the same decoder: call its
 // Rejoin in between, and not Close. Ask for starting_after=0, or for any number that was surely seen;
 // what is repeated is passed over by its sequence_number. A body that begins the same response again
-// without Rejoin is seen by its first events. Numbers above 4,194,303 are not compared.
+// without Rejoin is seen by its first events.
 //
 // # Concurrency
 //

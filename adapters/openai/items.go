@@ -2,11 +2,13 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // item is one item of a response's output: a block, or several parts that are blocks.
@@ -68,22 +70,21 @@ func (d *responses) find(all provider.Fields, id, typ string) *item {
 // match returns the item that one in the end of a response is: by its id, its call, its place, or its type.
 func (d *responses) match(i int, src provider.Fields) (found *item) {
 	id, call, typ := src.Str("id"), provider.Bounded(src.Str("call_id")), src.Str("type")
-	list, best := d.items.List, -1
+	list, best := d.items.List, 0
 	if i < len(list) && list[i].typ == typ && list[i].name == id && !list[i].seen {
 		list = list[i : i+1]
 	}
 	for at, it := range list {
-		if it.seen || it.typ != typ {
-			continue
-		}
-		likeness := 0
+		likeness := 1
 		switch {
+		case it.seen || it.typ != typ:
+			likeness = 0
 		case id != "" && it.name == id:
-			likeness = 3
+			likeness = 4
 		case call != "" && it.call != nil && it.call.Call == call:
-			likeness = 2
+			likeness = 3
 		case at == i:
-			likeness = 1
+			likeness = 2
 		}
 		if likeness > best {
 			best, found = likeness, it
@@ -108,11 +109,9 @@ func (d *responses) addItem(typ string, all provider.Fields) {
 	if n < 0 {
 		old = d.items.Find(id, n, anyItem)
 	}
-	twice := old != nil && old.typ == src.Str("type") && (!old.done || id == "" || old.name == id)
-	if twice && call != "" && old.call != nil && old.call.Call != provider.Bounded(call) {
-		twice = false
-	}
-	if twice || d.begin(n, src) == nil { // another item in the same place is one more
+	same := old != nil && old.typ == src.Str("type") && (!old.done || id == "" || old.name == id)
+	otherCall := same && call != "" && old.call != nil && old.call.Call != provider.Bounded(call)
+	if same && !otherCall || d.begin(n, src) == nil { // another item in the same place is one more
 		d.Out.Custom(typ, all)
 	}
 }
@@ -131,7 +130,7 @@ func (d *responses) begin(n int, src provider.Fields) *item {
 	switch it.typ {
 	case "message":
 	case "reasoning":
-		d.beginPart(it, partKey{"reasoning", 0}, nil)
+		d.partOf(it, partKey{"reasoning", 0}, nil)
 	case "function_call", "custom_tool_call":
 		d.calls = true
 		it.call = d.beginBlock(it, &provider.Block{
@@ -146,12 +145,7 @@ func (d *responses) begin(n int, src provider.Fields) *item {
 }
 
 // callID returns the id that the answer to a call has to name.
-func callID(src provider.Fields) string {
-	if id := src.Str("call_id"); id != "" {
-		return id
-	}
-	return src.Str("id")
-}
+func callID(src provider.Fields) string { return cmp.Or(src.Str("call_id"), src.Str("id")) }
 
 // keep takes the newest id of an item, which is what must go back, and the members that have no place of their own.
 func (it *item) keep(src provider.Fields) {
@@ -183,11 +177,11 @@ func (d *responses) beginBlock(it *item, b *provider.Block) *provider.Block {
 	return d.Msg.Begin(b)
 }
 
-// beginPart begins a block of an item, which ends the one before of its kind. raw is the part, for kinds of the
-// provider's.
-func (d *responses) beginPart(it *item, key partKey, raw json.RawMessage) *provider.Block {
-	if len(it.parts) >= maxParts {
-		return nil
+// partOf returns a part of an item. It begins where there is none, which ends the one before of its kind. raw is the
+// part, for kinds of the provider's. nil: there are too many.
+func (d *responses) partOf(it *item, key partKey, raw json.RawMessage) *provider.Block {
+	if old := it.parts[key]; old != nil || len(it.parts) >= maxParts {
+		return old
 	}
 	b := provider.TextBlock(0, key.kind)
 	switch key.kind {
@@ -222,19 +216,16 @@ func (d *responses) endItem(typ string, all provider.Fields) {
 	}
 	var it *item
 	if ok {
-		n := all.Place("output_index")
-		it = d.find(all, src.Str("id"), src.Str("type"))
+		n, typ := all.Place("output_index"), src.Str("type")
+		it = d.find(all, src.Str("id"), typ)
 		old := d.items.Find("", n, anyItem)
-		if it == nil && (old == nil || old.typ != src.Str("type") && callID(src) != "") {
+		if it == nil && (old == nil || old.typ != typ && callID(src) != "") {
 			it = d.begin(n, src)
 		}
 	}
 	if it == nil {
 		d.Out.Custom(typ, all)
 		return
-	}
-	if d.ended == nil {
-		d.ended = make(map[[sha256.Size]byte]bool)
 	}
 	d.ended[sum] = true
 	d.complete(it, src, typ, all)
@@ -256,7 +247,7 @@ func (d *responses) complete(it *item, src provider.Fields, typ string, all prov
 	case it.call != nil:
 		it.renameCall(src)
 		for _, name := range []string{"arguments", "input"} {
-			if v := src.Get(name); provider.IsString(v) {
+			if v := src.Get(name); jsonscan.IsString(v) {
 				agrees = it.call.Settle(v) && agrees
 			}
 		}

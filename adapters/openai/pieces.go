@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // rows are the events with pieces of items, without "response." and what they do: delta, done.
@@ -53,7 +54,7 @@ func (d *responses) piece(typ string, all provider.Fields) bool {
 	if what == "delta" {
 		value = all.Get(what)
 	}
-	if !known || what != "delta" && what != "done" || !provider.IsString(value) {
+	if !known || what != "delta" && what != "done" || !jsonscan.IsString(value) {
 		return false
 	}
 	b := d.blockOf(row.typ, partKey{row.kind, max(all.Place(row.index), 0)}, all, nil)
@@ -82,21 +83,15 @@ func (d *responses) blockOf(typ string, key partKey, all provider.Fields, raw js
 		}
 		return it.head
 	}
-	if it == nil {
-		if old := d.items.Find("", n, anyItem); old != nil && (old.typ != typ || old.done) {
-			return nil
-		}
+	if it == nil && d.items.Find("", n, anyItem) == nil {
 		it = d.begin(n, provider.Fields{
 			{Name: "type", Value: provider.Quote(typ)}, {Name: "id", Value: provider.OrNull(all.Get("item_id"))},
 		})
-		if it == nil {
-			return nil
-		}
 	}
-	if b := it.parts[key]; b != nil {
-		return b
+	if it == nil {
+		return nil
 	}
-	return d.beginPart(it, key, raw)
+	return d.partOf(it, key, raw)
 }
 
 // contentPart takes the announcement of a part, or the whole of it.
@@ -117,7 +112,7 @@ func (d *responses) contentPart(all provider.Fields, index, what string) bool {
 	if what == "done" {
 		return d.settle(b, key.kind, src)
 	}
-	if text := src.Get("text"); provider.IsString(text) && key.kind != "" && b.Open() && b.Len() == 0 {
+	if text := src.Get("text"); jsonscan.IsString(text) && key.kind != "" && b.Open() && b.Len() == 0 {
 		b.Text(text)
 	}
 	return true
@@ -133,10 +128,7 @@ func (d *responses) completeParts(it *item, list json.RawMessage) (agrees bool) 
 			continue
 		}
 		key := partKey{partKinds[src.Str("type")], i}
-		b := it.parts[key]
-		if b == nil {
-			b = d.beginPart(it, key, raw)
-		}
+		b := d.partOf(it, key, raw)
 		if b == nil {
 			d.Out.Custom("part", src)
 		} else {
@@ -161,10 +153,7 @@ func (d *responses) settle(b *provider.Block, kind string, src provider.Fields) 
 	text := src.Get("text")
 	if kind == "refusal" {
 		text = src.Get("refusal")
-		d.refused = d.refused || provider.IsString(text) && provider.HasValue(text)
-	}
-	if !provider.IsString(text) {
-		return true
+		d.refused = d.refused || jsonscan.IsString(text) && provider.HasValue(text)
 	}
 	if b.Len() == 0 {
 		d.logprobs(b, src)
@@ -193,8 +182,8 @@ func (d *responses) annotation(all provider.Fields) bool {
 
 // partialImage takes an image that is not finished. It is whole in itself: a block of its own.
 func (d *responses) partialImage(all provider.Fields) bool {
-	data := base64Text(all.Get("partial_image_b64"))
-	if data == nil || len(all) > maxMembers {
+	data := all.Get("partial_image_b64")
+	if !isBase64(data) || len(all) > maxMembers {
 		return false
 	}
 	if d.Msg == nil {
@@ -217,7 +206,8 @@ func (d *responses) image(name string, data json.RawMessage, src provider.Fields
 	if format := src.Str("output_format"); format != "" && len(format) < 32 {
 		media = "image/" + format
 	}
-	b := d.Msg.Begin(dataBlock(d.Next(), media, name))
+	rest := provider.Fields{{Name: "name", Value: provider.Quote(name)}}
+	b := d.Msg.Begin(provider.DataBlock(d.Next(), media, rest))
 	b.Data(data)
 	return b
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 
 	"agentstream/adapters/provider"
@@ -18,6 +17,7 @@ func NewResponsesDecoder(cfg provider.Config) *provider.Decoder {
 	return provider.NewDecoder(Provider, cfg, func(out *provider.Writer) provider.Machine {
 		d := &responses{}
 		d.Out = out
+		d.forget()
 		return d
 	})
 }
@@ -95,19 +95,17 @@ func (d *responses) Frame(name string, all provider.Fields) {
 
 // untyped takes a response that was not streamed, or an error in its place.
 func (d *responses) untyped(all provider.Fields) {
-	status := all.Str("status")
-	if id := all.Str("id"); all.Str("object") == "response" && id != "" && d.id != "" && id != d.id {
+	status, object, id := all.Str("status"), all.Str("object"), all.Str("id")
+	if object == "response" && id != "" && d.id != "" && id != d.id {
 		d.abandon(anotherBegan)
 	}
 	switch {
-	case all.Str("object") == "response" && status != "queued" && status != "in_progress":
+	case object == "response" && status != "queued" && status != "in_progress":
 		d.finish(cmp.Or(status, "completed"), all, all)
-	case all.Str("object") == "response": // it is still being made, and will be emitted one day
-		d.Out.Custom("response", all)
-	case provider.HasValue(all.Get("error")):
+	case object != "response" && provider.HasValue(all.Get("error")):
 		d.fail(all)
-	default:
-		d.Out.Custom(all.Str("object"), all)
+	default: // a response that is still being made will be emitted one day
+		d.Out.Custom(object, all)
 	}
 }
 
@@ -131,12 +129,14 @@ func (d *responses) abandon(why string) {
 // forget makes room for the next response.
 func (d *responses) forget() {
 	*d = responses{Assembly: provider.Assembly{Out: d.Out}, seq: d.seq, over: d.id}
+	d.ended, d.answered = make(map[[sha256.Size]byte]bool), make(map[string]bool)
 }
 
 // anotherBegan is why a response is abandoned that the provider did not end.
 const anotherBegan = "another response began"
 
-// open makes sure that the message of a response is open.
+// open makes sure that the message of a response is open, and keeps what that has beside its output. Later events have
+// the same again, or what has become of it.
 func (d *responses) open(r provider.Fields) {
 	id := r.Str("id")
 	switch {
@@ -148,24 +148,13 @@ func (d *responses) open(r provider.Fields) {
 		d.id = id
 		d.Msg.Keep(provider.Field{Name: "response_id", Value: provider.Quote(id)})
 	}
-	d.members(r)
-}
-
-// members keeps what a response has beside its output. Later events have the same again, or what has become of it.
-func (d *responses) members(r provider.Fields) {
 	if len(r) > maxMembers {
 		d.Out.Custom("response", r)
 		return
 	}
-	for _, f := range r {
-		switch f.Name {
-		case "model":
-			if !d.named {
-				d.Msg.Keep(f)
-			}
-		case "id", "object", "output", "output_text", "usage", "error":
-		default:
-			renew(d.Out, d.Msg, f)
+	for _, f := range r.Without("id", "object", "output", "output_text", "usage", "error") {
+		if provider.HasValue(f.Value) && (f.Name != "model" || !d.named) {
+			d.Msg.Keep(f)
 		}
 	}
 }
@@ -222,82 +211,53 @@ func (d *responses) endMessage(status string, r provider.Fields) {
 	d.Msg.End(nil)
 }
 
-// sequence holds which events of a response have been seen, by their sequence_number. They are passed
-// over only once it is known that a response is being repeated: there are services that number wrongly.
+// sequence knows by their sequence_number which events of a response have been seen. They are passed over only once it
+// is known that a response is being repeated: there are services that number wrongly.
 type sequence struct {
 	response string // whose numbers they are; "" when nothing has named it yet
-	seen     []uint64
-	last     int // highest number so far
-	newest   struct {
-		number int
-		typ    string
-		delta  []byte
-	}
-	rises   int            // how often a number was higher than the one before it; -1 once one was not
-	openers map[string]int // numbers of the events that open a response, by type
-	repeats bool           // the response is sent again from somewhere
-}
+	last     int    // highest number so far
+	repeats  bool   // the response is sent again from somewhere
 
-// double notes the newest event. It reports whether it is the one before it once more, perhaps by another item's id: type, text
-// and number are the same, and numbers have risen with each event before.
-func (s *sequence) double(number int, typ string, delta []byte) bool {
-	same := number == s.newest.number && typ == s.newest.typ && bytes.Equal(delta, s.newest.delta)
-	first, rose := s.newest.typ == "", number > s.newest.number
-	s.newest.number, s.newest.typ = number, typ
-	s.newest.delta = append(s.newest.delta[:0], delta...)
-	switch {
-	case first || s.rises < 0:
-		return false
-	case rose:
-		s.rises++
-		return false
-	case same && s.rises > 1:
-		return true
-	}
-	s.rises = -1
-	return false
+	number int // of the newest event, and its type and text
+	typ    string
+	delta  []byte
+	rises  int // how often a number was higher than the one before it; -1 once one was not
 }
-
-// maxSequence bounds the numbers that are compared: half a megabyte.
-const maxSequence = 1 << 22
 
 // see notes an event. It reports whether another response begins with it, and whether it was sent before. An id that
 // differs is no other response by itself: proxies give every event one of its own.
 func (s *sequence) see(typ string, all provider.Fields) (another, repeated bool) {
-	id := all.Object("response").Str("id")
-	n, err := strconv.Atoi(string(all.Get("sequence_number")))
-	numbered := err == nil && n >= 0 && n < maxSequence
-	another = s.response != "" && id != "" && id != s.response &&
-		(typ == "response.created" || opens(typ) && numbered && n < s.last && !s.repeats)
+	id, n := all.Object("response").Str("id"), all.Place("sequence_number")
+	opens := typ == "response.created" || typ == "response.queued" || typ == "response.in_progress"
+	goesBack := opens && n >= 0 && n < s.last
+	another = s.response != "" && id != "" && id != s.response && (typ == "response.created" || goesBack && !s.repeats)
 	if another {
 		*s = sequence{}
+		goesBack = false
 	}
-	if s.response == "" {
-		s.response = id
-	}
-	if !numbered {
+	s.response = cmp.Or(s.response, id)
+	if n < 0 {
 		return another, false
 	}
-	was := n/64 < len(s.seen) && s.seen[n/64]&(1<<(n%64)) != 0
-	for n/64 >= len(s.seen) {
-		s.seen = append(s.seen, 0)
-	}
-	s.seen[n/64] |= 1 << (n % 64)
+	s.repeats = s.repeats || goesBack
+	repeated = s.repeats && n <= s.last && s.last > 0 // some services number all events alike
 	s.last = max(s.last, n)
-	if opens(typ) {
-		if old, ok := s.openers[typ]; ok && old == n {
-			s.repeats = true
-		}
-		if s.openers == nil {
-			s.openers = make(map[string]int)
-		}
-		s.openers[typ] = n
-	}
-	repeated = was && s.repeats && s.last > 0 // some services number all events alike
 	return another, s.double(n, typ, all.Get("delta")) || repeated
 }
 
-// opens reports whether events of a type come at the beginning of a response.
-func opens(typ string) bool {
-	return typ == "response.created" || typ == "response.queued" || typ == "response.in_progress"
+// double notes the newest event. It reports whether it is the one before it once more, perhaps by another item's id:
+// type, text and number are the same, and numbers have risen with each event before.
+func (s *sequence) double(n int, typ string, delta []byte) (twice bool) {
+	switch {
+	case s.typ == "" || s.rises < 0:
+	case n > s.number:
+		s.rises++
+	case s.rises > 1 && n == s.number && typ == s.typ && bytes.Equal(delta, s.delta):
+		twice = true
+	default:
+		s.rises = -1
+	}
+	s.number, s.typ = n, typ
+	s.delta = append(s.delta[:0], delta...)
+	return twice
 }

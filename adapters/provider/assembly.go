@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"agentstream/schema/jsonscan"
 )
 
 // Assembly puts the blocks of one message together out of pieces. What a piece belongs to is decided by all that it
@@ -14,12 +16,11 @@ type Assembly struct {
 	Out *Writer
 	Msg *Message
 	// Run is the text or thought that the next piece of its kind goes on with; nil when there is none.
-	Run  *Block
-	Make func(index int, kind string) *Block // makes the block of a run; nil is TextBlock
+	Run    *Block
+	Pieces int // that had something in them
+	Calls  Register[Call]
 
-	calls  Register[Call]
 	frame  int            // that is being taken
-	said   int            // pieces that had something in them
 	begun  int            // blocks
 	repeat bool           // the frame has the whole message once more
 	heard  map[string]int // bytes that it had so far, by kind
@@ -30,9 +31,8 @@ type Call struct {
 	*Block
 	id      string
 	place   int
-	held    []byte // input that came before the name
-	frame   int    // that announced it
-	matched bool   // it has been found in a repeat
+	frame   int  // that announced it
+	matched bool // it has been found in a repeat
 }
 
 // Piece is what one frame says of a call.
@@ -56,11 +56,12 @@ const (
 func (a *Assembly) Step(whole bool) {
 	a.frame++
 	a.repeat = whole && a.begun > 0
-	if a.repeat {
-		a.heard = make(map[string]int)
+	if !a.repeat {
+		return
 	}
-	for _, k := range a.calls.List {
-		k.matched = k.matched && !a.repeat
+	a.heard = make(map[string]int)
+	for _, k := range a.Calls.List {
+		k.matched = false
 	}
 }
 
@@ -69,21 +70,21 @@ func (a *Assembly) Step(whole bool) {
 func (a *Assembly) Repeats(kind string, v json.RawMessage) bool {
 	const least = 16 // bytes: shorter ones come twice by chance
 	var text []byte
-	if IsString(v) {
-		text = Unescape(Inner(v))
+	if jsonscan.IsString(v) {
+		text = jsonscan.Unescape(jsonscan.Inner(v))
 	}
 	for _, raw := range Elements(v) {
 		p, _ := Parse(raw)
 		text = append(text, p.Str("text")...)
 	}
-	return a.said > 2 && len(text) >= least && bytes.Equal(a.textOf(kind), text)
+	return a.Pieces > 2 && len(text) >= least && bytes.Equal(a.textOf(kind), text)
 }
 
 // textOf returns all text of a kind that has been emitted, as far as it is kept.
 func (a *Assembly) textOf(kind string) (text []byte) {
 	for _, b := range a.Msg.Blocks {
 		if b.Kind == kind && !b.ToolUse {
-			text = append(text, Unescape(b.text)...)
+			text = append(text, jsonscan.Unescape(b.text)...)
 		}
 	}
 	return text
@@ -91,7 +92,7 @@ func (a *Assembly) textOf(kind string) (text []byte) {
 
 // Rest returns what a text of the whole message has beyond what was emitted of its kind.
 func (a *Assembly) Rest(kind string, v json.RawMessage) json.RawMessage {
-	text := Unescape(Inner(v))
+	text := jsonscan.Unescape(jsonscan.Inner(v))
 	known := a.textOf(kind)
 	known = known[min(a.heard[kind], len(known)):]
 	a.heard[kind] += len(text)
@@ -105,12 +106,6 @@ func (a *Assembly) Rest(kind string, v json.RawMessage) json.RawMessage {
 	return Quote("")
 }
 
-// Pieces returns how many pieces had something in them.
-func (a *Assembly) Pieces() int { return a.said }
-
-// Calls reports whether a call has been made.
-func (a *Assembly) Calls() bool { return len(a.calls.List) > 0 }
-
 // Next returns the index of the next block.
 func (a *Assembly) Next() int {
 	a.begun++
@@ -122,8 +117,8 @@ func (a *Assembly) Say(kind string, v json.RawMessage) {
 	if a.repeat {
 		v = a.Rest(kind, v)
 	}
-	if len(Inner(v)) > 0 {
-		a.said++
+	if len(jsonscan.Inner(v)) > 0 {
+		a.Pieces++
 		a.Open(kind).Text(v)
 	}
 }
@@ -132,10 +127,7 @@ func (a *Assembly) Say(kind string, v json.RawMessage) {
 func (a *Assembly) Open(kind string) *Block {
 	if a.Run == nil || a.Run.Kind != kind || !a.Run.Open() {
 		a.StopRun()
-		if a.Make == nil {
-			a.Make = TextBlock
-		}
-		a.Run = a.Msg.Begin(a.Make(a.Next(), kind))
+		a.Run = a.Msg.Begin(TextBlock(a.Next(), kind))
 	}
 	return a.Run
 }
@@ -156,8 +148,11 @@ func (a *Assembly) Call(p Piece) *Call {
 		p.ID = ""
 	}
 	k := a.callOf(p)
-	if k == nil {
-		k = a.newCall(p)
+	if k == nil && len(a.Calls.List) < maxCalls {
+		a.StopRun()
+		b := &Block{Index: a.Next(), Kind: "tool_use", ToolUse: true, FreeText: p.FreeText}
+		k = &Call{Block: a.Msg.Announce(b), frame: a.frame, place: -1}
+		a.Calls.Add("", -1, k)
 	}
 	if k == nil || !k.add(p) {
 		return nil
@@ -165,49 +160,45 @@ func (a *Assembly) Call(p Piece) *Call {
 	if k.place < 0 {
 		k.place = p.Place
 	}
-	a.calls.Name(p.ID, p.Place, k)
-	a.said++
+	a.Calls.Name(p.ID, p.Place, k)
+	a.Pieces++
 	return k
 }
 
 // callOf finds the call of a piece; nil when the piece begins one.
 func (a *Assembly) callOf(p Piece) *Call {
-	for _, k := range a.calls.List {
+	for _, k := range a.Calls.List {
 		if !a.repeat || k.matched {
 			continue
 		}
-		unnamed := k.id == "" || p.ID == "" || !a.hasID(p.ID)
+		unnamed := k.id == "" || p.ID == "" || a.Calls.byID[p.ID] == nil
 		if k.id == p.ID || k.Tool == p.Name && (unnamed || k.repeats(p)) {
 			k.matched = true
 			return k
 		}
 	}
-	if k := a.calls.Find(p.ID, p.Place, func(k *Call) bool { return !a.another(k, p) }); k != nil {
+	if k := a.Calls.Find(p.ID, p.Place, func(k *Call) bool { return !a.another(k, p) }); k != nil {
 		return k
 	}
-	if p.Name != "" {
-		return a.sameName(p)
+	newest := a.Calls.Newest(nil)
+	lacking := a.Calls.Newest((*Call).lacksEnd)
+	switch {
+	case p.Name != "" && newest != nil && p.ID == "" && !p.Begins && !a.another(newest, p):
+		goesOn := newest.waiting || p.Name == newest.Tool && newest.id != "" && hasInput(p) && newest.lacksEnd()
+		if goesOn { // the name comes in pieces, or with every piece
+			return newest
+		}
+		return nil
+	case p.Name != "":
+		return nil
+	case lacking != nil || hasInput(p):
+		return lacking
 	}
-	if k := a.calls.Newest((*Call).lacksEnd); k != nil || hasInput(p) {
-		return k
-	}
-	return a.newest()
+	return newest
 }
-
-// newest returns the newest call; nil when there is none.
-func (a *Assembly) newest() *Call { return a.calls.Newest(func(*Call) bool { return true }) }
 
 // lacksEnd reports whether the input of a call may go on.
 func (k *Call) lacksEnd() bool { return k.Open() && !k.Whole() }
-
-// HasValue reports whether a value is there, and is neither null nor empty.
-func HasValue(v json.RawMessage) bool {
-	switch string(v) {
-	case "", "null", `""`, "{}", "[]":
-		return false
-	}
-	return true
-}
 
 // hasInput reports whether a piece has some input.
 func hasInput(p Piece) bool { return len(p.Text) > len(`""`) || HasValue(p.Input) }
@@ -219,39 +210,19 @@ func (a *Assembly) another(k *Call, p Piece) bool {
 	switch {
 	case p.Name == "":
 		lacking := func(other *Call) bool { return other != k && other.lacksEnd() }
-		return ended && hasInput(p) && !k.repeats(p) && a.calls.Newest(lacking) != nil
+		return ended && hasInput(p) && !k.repeats(p) && a.Calls.Newest(lacking) != nil
 	case k.Tool == "":
 		return false
 	case p.Begins && p.ID != "" && p.ID == k.id && p.Place >= 0 && k.place >= 0 && p.Place != k.place: // one id for all
 		return true
-	case p.ID != "" && k.id != "" && p.ID != k.id: // services change the id in the middle of a call, and repeat its name
+	case p.ID != "" && k.id != "" && p.ID != k.id: // services change the id amid a call, and repeat its name
 		named := p.Name != k.Tool && (p.Begins || !k.waiting || k.frame == a.frame)
-		entire := !hasInput(p) || p.Text == nil || whole(Unescape(Inner(p.Text)))
+		entire := !hasInput(p) || p.Text == nil || whole(jsonscan.Unescape(jsonscan.Inner(p.Text)))
 		return ended || named || p.Name == k.Tool && k.Len() == 0 && entire
-	case p.Place >= 0 && k.place >= 0 && p.Place != k.place && ended && hasInput(p):
-		return true
 	case p.Name != k.Tool: // the name goes on as long as nothing else has come
 		return p.Begins || p.ID != "" && k.id == "" || k.Len() > 0 || k.Input != nil || k.frame == a.frame
 	}
 	return ended && hasInput(p) && !k.repeats(p)
-}
-
-// sameName returns the newest call where a piece has a name and goes on with it nevertheless: the name comes in
-// pieces, or with every piece.
-func (a *Assembly) sameName(p Piece) *Call {
-	k := a.newest()
-	if k == nil || p.ID != "" || p.Begins || a.another(k, p) {
-		return nil
-	}
-	if k.waiting || p.Name == k.Tool && k.id != "" && hasInput(p) && k.lacksEnd() {
-		return k
-	}
-	return nil
-}
-
-// hasID reports whether a call has this id.
-func (a *Assembly) hasID(id string) bool {
-	return slices.ContainsFunc(a.calls.List, func(k *Call) bool { return k.id == id })
 }
 
 // repeats reports whether a piece has the whole input of the call once more.
@@ -259,18 +230,7 @@ func (k *Call) repeats(p Piece) bool {
 	if p.Text == nil {
 		return bytes.Equal(p.Input, k.Input)
 	}
-	return len(k.text) == k.size && bytes.Equal(Unescape(Inner(p.Text)), Unescape(k.text))
-}
-
-func (a *Assembly) newCall(p Piece) *Call {
-	if len(a.calls.List) >= maxCalls {
-		return nil
-	}
-	a.StopRun()
-	b := &Block{Index: a.Next(), Kind: "tool_use", ToolUse: true, FreeText: p.FreeText}
-	k := &Call{Block: a.Msg.Announce(b), frame: a.frame, place: -1}
-	a.calls.Add("", -1, k)
-	return k
+	return len(k.text) == k.size && bytes.Equal(jsonscan.Unescape(jsonscan.Inner(p.Text)), jsonscan.Unescape(k.text))
 }
 
 // add adds a piece to the call. false: the call has ended.
@@ -280,9 +240,10 @@ func (k *Call) add(p Piece) bool {
 	}
 	k.name(p)
 	if k.Tool != "" && len(k.held) > 0 {
-		k.release()
+		k.begin()
 	}
-	if k.Len() > 0 && len(p.Text) > k.Len() && k.matched && bytes.HasPrefix(Unescape(Inner(p.Text)), Unescape(k.text)) {
+	longer := k.matched && k.Len() > 0 && len(p.Text) > k.Len()
+	if longer && bytes.HasPrefix(jsonscan.Unescape(jsonscan.Inner(p.Text)), jsonscan.Unescape(k.text)) {
 		return k.Settle(p.Text)
 	}
 	for _, f := range p.Late {
@@ -295,10 +256,8 @@ func (k *Call) add(p Piece) bool {
 	}
 	switch {
 	case len(p.Text) <= len(`""`), k.Whole() && k.repeats(p):
-	case k.Whole() && len(bytes.TrimSpace(Unescape(Inner(p.Text)))) > 0:
+	case k.Whole() && len(bytes.TrimSpace(jsonscan.Unescape(jsonscan.Inner(p.Text)))) > 0:
 		return false
-	case k.Tool == "" && len(k.held) < maxInput:
-		k.held = append(k.held, Inner(p.Text)...)
 	default:
 		k.Text(p.Text)
 	}
@@ -327,38 +286,15 @@ func (k *Call) name(p Piece) {
 	}
 }
 
-// release emits the input that waited for a name.
-func (k *Call) release() {
-	held := k.held
-	k.held = nil
-	k.Text(Enquote(held))
-}
-
 // Entire reports whether the message may be all of one: it has something, and every call has its end.
 func (a *Assembly) Entire() bool {
 	cut := func(k *Call) bool { return k.Len() > 0 && k.lacksEnd() && !k.FreeText }
-	return a.begun > 0 && !slices.ContainsFunc(a.calls.List, cut)
+	return a.begun > 0 && !slices.ContainsFunc(a.Calls.List, cut)
 }
 
 // Stop ends all that is open, as far as the provider says so.
 func (a *Assembly) Stop() {
-	a.each(func(b *Block) { b.Stop() })
-}
-
-// End ends all that is open.
-func (a *Assembly) End(finished bool) {
-	a.each(func(b *Block) { b.End(finished) })
-}
-
-// each calls how with all that may be open. Input that waited for a name waits no longer.
-func (a *Assembly) each(how func(*Block)) {
-	if a.Run != nil {
-		how(a.Run)
-	}
-	for _, k := range a.calls.List {
-		if len(k.held) > 0 {
-			k.release()
-		}
-		how(k.Block)
+	for _, b := range a.Msg.Blocks {
+		b.Stop()
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Block is one content block. Set its fields, hand it to Message.Begin, then call Text and End.
@@ -34,9 +36,6 @@ type Block struct {
 	// Late are members that came after the beginning (signature, citations, …): block.end has them, and
 	// so does the content.
 	Late Fields
-	// Place and Source are what the provider gave the block, for machines that look for it by that.
-	Place  int
-	Source json.RawMessage
 	// Ending is called before block.end, to set Late, and Ended behind it and what follows from it. nil is nothing.
 	Ending, Ended func()
 
@@ -44,6 +43,7 @@ type Block struct {
 	text   []byte // inside of the JSON string, as far as it is kept
 	size   int    // bytes of it
 	final  []byte // inside of the text as the provider has it in the end; nil: the pieces joined
+	held   []byte // input that came before the name of the call
 	input  json.RawMessage
 	closed bool
 
@@ -55,29 +55,28 @@ type Block struct {
 }
 
 // TextBlock makes a block that a text fills. The kinds text and reasoning are named in the content as
-// everywhere, text and thinking; any other has its own name there.
+// everywhere, text and thinking; any other has its own name there, and an audio_transcript its text in transcript.
 func TextBlock(index int, kind string) *Block {
-	field := kind
-	if kind == "reasoning" {
-		field = "thinking"
+	typ, field := kind, kind
+	switch kind {
+	case "reasoning":
+		typ, field = "thinking", "thinking"
+	case "audio_transcript":
+		field = "transcript"
 	}
-	return &Block{Index: index, Kind: kind, Field: field, Base: Fields{{"type", Quote(field)}, {field, Quote("")}}}
+	return &Block{Index: index, Kind: kind, Field: field, Base: Fields{{"type", Quote(typ)}, {field, Quote("")}}}
 }
 
 // Reserved reports whether a kind promises readers members of its own. What a provider calls so, and is not,
 // needs another name.
 func Reserved(kind string) bool {
-	switch kind {
-	case "", "text", "thinking", "reasoning", "tool_use", "data":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"", "text", "thinking", "reasoning", "tool_use", "data"}, kind)
 }
 
 // Begin emits block.start.
 func (m *Message) Begin(b *Block) *Block {
 	m.Announce(b)
-	m.w.settle()
+	b.begin()
 	return b
 }
 
@@ -128,18 +127,19 @@ func (b *Block) start() {
 			m.grow(len(f.Name) + len(f.Value))
 		}
 	}
+	held := b.held
+	b.held = nil
+	b.Text(Enquote(held))
 }
 
 // nameCall settles what a call is called.
 func (b *Block) nameCall() {
-	b.Call = Bounded(b.Call)
-	if b.Call == "" {
-		b.Call = b.MadeUp()
-	}
+	b.Call = cmp.Or(Bounded(b.Call), b.MadeUp())
 	b.Tool = cmp.Or(Bounded(b.Tool), "unnamed")
 	b.CallKind = cmp.Or(b.CallKind, b.Kind)
 	if b.Base == nil {
-		b.Base = Fields{{"type", Quote("tool_use")}, {"id", Quote(b.Call)}, {"name", Quote(b.Tool)}, {"input", json.RawMessage("{}")}}
+		input := json.RawMessage("{}")
+		b.Base = Fields{{"type", Quote("tool_use")}, {"id", Quote(b.Call)}, {"name", Quote(b.Tool)}, {"input", input}}
 	}
 }
 
@@ -149,7 +149,7 @@ func (b *Block) MadeUp() string { return fmt.Sprintf("call_%s_%d", b.m.ID, b.Ind
 // release forgets a block that has ended, of which only the content of the message would have more.
 func (b *Block) release() {
 	if b.closed && b.m.full {
-		b.text, b.final, b.input, b.Base, b.Raw, b.Late, b.Input, b.Source = nil, nil, nil, nil, nil, nil, nil, nil
+		b.text, b.final, b.input, b.Base, b.Raw, b.Late, b.Input = nil, nil, nil, nil, nil, nil, nil
 	}
 }
 
@@ -165,11 +165,15 @@ const maxDelta = 256 << 10
 // Len returns the length of the text so far, in bytes as it is written.
 func (b *Block) Len() int { return b.size }
 
-// Text emits a piece of text, thought or tool input, given as a JSON string, and keeps it for the end.
-// Empty pieces emit nothing.
+// Text emits a piece of text, thought or tool input, given as a JSON string, and keeps it for the end. Anything else
+// emits nothing, and so do empty pieces. The input of a call waits for its name.
 func (b *Block) Text(value json.RawMessage) {
-	in := Inner(value)
+	in := jsonscan.Inner(value)
 	if len(in) == 0 {
+		return
+	}
+	if b.waiting && b.ToolUse && b.Tool == "" && len(b.held) < maxInput {
+		b.held = append(b.held, in...)
 		return
 	}
 	if b.waiting {
@@ -191,7 +195,7 @@ func (b *Block) Text(value json.RawMessage) {
 	case b.Kind == "reasoning":
 		typ = schema.TypeReasoningDelta
 	}
-	for _, part := range Split(in, maxDelta) {
+	for _, part := range jsonscan.Split(in, maxDelta) {
 		payload := Fields{{"text", Enquote(part)}, {"index", Number(b.Index)}}
 		if b.ToolUse {
 			payload = append(Fields{{"call_id", Quote(b.Call)}}, payload...)
@@ -205,7 +209,7 @@ func (b *Block) Text(value json.RawMessage) {
 // be emitted any more; the caller keeps the whole then. The pieces stay as emitted, and the newest whole is the
 // text of the block in the message's content, and the input of a call. An empty whole emits nothing.
 func (b *Block) Settle(whole json.RawMessage) bool {
-	in := Inner(whole)
+	in := jsonscan.Inner(whole)
 	was := b.final
 	b.final = nil
 	switch {
@@ -218,7 +222,7 @@ func (b *Block) Settle(whole json.RawMessage) bool {
 	case len(in) == 0:
 		b.final = was
 		return false
-	case !bytes.Equal(Unescape(in), Unescape(b.text)):
+	case !bytes.Equal(jsonscan.Unescape(in), jsonscan.Unescape(b.text)):
 		b.final = bytes.Clone(in)
 		b.m.grow(len(in))
 		return bytes.Equal(was, in)
@@ -249,7 +253,7 @@ func (b *Block) Whole() bool {
 	if b.ended || b.FreeText || b.scanned >= len(b.text) {
 		return b.ended
 	}
-	for _, c := range Unescape(b.text[b.scanned:]) {
+	for _, c := range jsonscan.Unescape(b.text[b.scanned:]) {
 		b.ended = b.nest.feed(c) || b.ended
 	}
 	b.scanned = len(b.text)
@@ -259,9 +263,6 @@ func (b *Block) Whole() bool {
 // End emits block.end, and tool.start of a call that is complete. finished is false when the provider
 // did not end it. Ending again emits nothing.
 func (b *Block) End(finished bool) {
-	if b.closed {
-		return
-	}
 	b.m.w.settle()
 	if b.closed {
 		return
@@ -292,7 +293,8 @@ func (b *Block) End(finished bool) {
 	b.m.emit(schema.TypeBlockEnd, append(end, b.Late...))
 	if b.ToolUse && why == "" {
 		b.m.w.emit(schema.TypeToolStart, Fields{
-			{"call_id", Quote(b.Call)}, {"tool", Quote(b.Tool)}, {"input", b.input}, {"index", Number(b.Index)}, {"kind", Quote(b.CallKind)},
+			{"call_id", Quote(b.Call)}, {"tool", Quote(b.Tool)}, {"input", b.input}, {"index", Number(b.Index)},
+			{"kind", Quote(b.CallKind)},
 		})
 	}
 	b.m.grow(len(b.input))
@@ -317,7 +319,7 @@ func (b *Block) finishInput() (why string) {
 		b.input = Enquote(b.joined())
 		return ""
 	}
-	text := bytes.TrimSpace(Unescape(b.joined()))
+	text := bytes.TrimSpace(jsonscan.Unescape(b.joined()))
 	if len(text) == 0 {
 		if b.input = b.Input; b.input == nil || IsNull(b.input) {
 			b.input = json.RawMessage("{}")

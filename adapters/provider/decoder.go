@@ -62,10 +62,9 @@ type Decoder struct {
 
 // NewDecoder returns a decoder for one response body. name is the provider's in types and payloads.
 func NewDecoder(name string, cfg Config, machine func(*Writer) Machine) *Decoder {
-	cfg = cfg.withDefaults()
-	d := &Decoder{out: &Writer{cfg: cfg, provider: name}}
+	d := &Decoder{out: NewWriter(name, cfg)}
 	d.machine = machine(d.out)
-	d.frames.max, d.frames.emit = cfg.MaxFrameBytes, d.frame
+	d.frames.max, d.frames.emit = d.out.cfg.MaxFrameBytes, d.frame
 	return d
 }
 
@@ -117,24 +116,22 @@ func Decode(r io.Reader, d *Decoder) iter.Seq2[schema.Event, error] {
 		buf := make([]byte, 32<<10)
 		for {
 			n, err := r.Read(buf)
-			events, closed := d.Write(buf[:n])
-			if closed != nil {
-				yield(schema.Event{}, closed)
-				return
-			}
+			events, failed := d.Write(buf[:n])
 			if err != nil {
 				events = append(events, d.Close()...)
+			}
+			if err != nil && err != io.EOF && failed == nil {
+				failed = fmt.Errorf("read the provider's stream: %w", err)
 			}
 			for _, e := range events {
 				if !yield(e, nil) {
 					return
 				}
 			}
-			if err == io.EOF {
-				return
+			if failed != nil {
+				yield(schema.Event{}, failed)
 			}
-			if err != nil {
-				yield(schema.Event{}, fmt.Errorf("read the provider's stream: %w", err))
+			if failed != nil || err != nil {
 				return
 			}
 		}
@@ -147,19 +144,21 @@ func (d *Decoder) frame(f frame) {
 	if f.problem == "" {
 		f.problem = Problem(data)
 	}
-	whole := f.problem == ""
-	switch {
-	case f.problem == problemJSON && len(data) == 0, string(data) == "null": // it keeps the connection alive
-	case string(data) == "[DONE]":
-		d.flush()
-		d.machine.Done()
-	case whole:
-		d.flush()
-		d.read(f.event, data)
-	case f.problem == problemJSON:
+	if string(data) == "null" || len(data) == 0 && f.problem == problemJSON { // it keeps the connection alive
+		return
+	}
+	done := string(data) == "[DONE]"
+	if f.problem == problemJSON && !done {
 		d.mend(f.event, data)
+		return
+	}
+	d.flush()
+	switch {
+	case done:
+		d.machine.Done()
+	case f.problem == "":
+		d.read(f.event, data)
 	default:
-		d.flush()
 		d.out.badFrame(f.event, data, f.problem)
 	}
 }
@@ -191,44 +190,36 @@ func (d *Decoder) flush() {
 	}
 }
 
-// read reads a frame that is valid JSON.
+// read reads a frame that is valid JSON, or a list of frames.
 func (d *Decoder) read(event string, data []byte) {
 	data = OneLine(data)
+	list := Elements(data)
+	if slices.ContainsFunc(list, func(v json.RawMessage) bool { return !IsObject(v) }) {
+		list = nil
+	}
+	for _, one := range list {
+		d.read(event, one)
+	}
 	all, ok := Parse(data)
+	if !ok && list == nil {
+		d.out.badFrame(event, data, "not an object")
+	}
 	if !ok {
-		d.readList(event, data)
 		return
 	}
 	if bytes.Equal(data, d.last) && hasNumber(all) {
 		return
 	}
-	if d.last = d.last[:0]; len(data) <= maxBadFrame {
-		d.last = append(d.last, data...)
-	}
+	d.last = append(d.last[:0], data[:min(len(data), maxBadFrame)]...)
 	d.out.raw = data
 	d.machine.Frame(event, all)
 	d.out.raw = nil
 }
 
-// readList reads a list of frames.
-func (d *Decoder) readList(event string, data []byte) {
-	list := Elements(data)
-	if len(list) == 0 || slices.ContainsFunc(list, func(v json.RawMessage) bool { return !IsObject(v) }) {
-		d.out.badFrame(event, data, "not an object")
-		return
-	}
-	for _, one := range list {
-		d.read(event, one)
-	}
-}
-
 // hasNumber reports whether a frame has what no two frames of one answer have in common: a number, padding by chance,
 // or counts that grow with every piece. The same frame right behind it is a repeat then.
 func hasNumber(all Fields) bool {
-	switch n := all.Get("sequence_number"); string(n) {
-	case "", "0", "null":
-	default:
-		return true
-	}
-	return all.Str("obfuscation") != "" || Weight(all.Object("usage")) > 0 || all.Object("usageMetadata").Get("candidatesTokenCount") != nil
+	n := all.Get("sequence_number")
+	counted := all.Object("usageMetadata").Get("candidatesTokenCount") != nil || Weight(all.Object("usage")) > 0
+	return counted || HasValue(n) && string(n) != "0" || all.Str("obfuscation") != ""
 }

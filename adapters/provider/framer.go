@@ -78,9 +78,7 @@ func (f *Framer) write(chunk []byte) {
 			f.endLine(chunk[:end]) // the whole line is in this chunk: no copy
 		} else {
 			f.appendLine(chunk[:end])
-			line := f.line
-			f.line = f.line[:0]
-			f.endLine(line)
+			f.endBegun()
 		}
 		chunk = chunk[end+1:]
 	}
@@ -111,28 +109,17 @@ func (f *Framer) recognise(chunk []byte) []byte {
 	return b
 }
 
-// document takes a chunk of values that do not keep to lines.
+// document takes a chunk of values that do not keep to lines. What is between two of them is passed over.
 func (f *Framer) document(chunk []byte) {
-	for _, c := range chunk {
+	for i, c := range chunk {
 		ended := f.nest.feed(c)
-		if f.nest.depth == 0 && !ended {
-			continue // between two frames
-		}
-		if len(f.line) < f.max {
-			f.line = append(f.line, c)
-		} else {
-			f.lineLong = true
+		if ended || f.nest.depth > 0 {
+			f.appendLine(chunk[i : i+1])
 		}
 		if ended {
-			f.endDocument()
+			f.endBegun()
 		}
 	}
-}
-
-func (f *Framer) endDocument() {
-	line := f.line
-	f.line, f.tooLong, f.lineLong = f.line[:0], f.lineLong, false
-	f.endJSONLine(line)
 }
 
 // lineEnd returns the index of the next line terminator. Server-sent events know three.
@@ -161,30 +148,35 @@ func (f *Framer) appendLine(part []byte) {
 	f.line = append(f.line, part...)
 }
 
+// endBegun ends the line, or the value, that was begun.
+func (f *Framer) endBegun() {
+	line := f.line
+	f.line = f.line[:0]
+	f.endLine(line)
+}
+
 func (f *Framer) endLine(line []byte) {
 	long := f.lineLong
 	f.lineLong = false
-	if f.form == formJSONL {
-		if isField(line) {
-			f.form = formSSE
-			f.field(line, long)
-			return
-		}
-		text := bytes.TrimSpace(line)
-		if !f.any && len(text) > 0 && bytes.IndexByte([]byte("{[,"), text[len(text)-1]) >= 0 {
-			if list, rest := objects(text); list == nil && rest != nil { // as printed for people
-				f.form = formDocument
-				f.document(line)
-				return
-			}
-		}
+	if f.form == formJSONL && isField(line) {
+		f.form = formSSE
 	}
 	if f.form == formSSE {
 		f.field(line, long)
 		return
 	}
+	text := bytes.TrimSpace(line)
+	if f.form == formJSONL && !f.any && len(text) > 0 && bytes.IndexByte([]byte("{[,"), text[len(text)-1]) >= 0 {
+		if list, rest := objects(text); list == nil && rest != nil { // as printed for people
+			f.form = formDocument
+			f.document(line)
+			return
+		}
+	}
 	f.tooLong = long
-	f.endJSONLine(line)
+	if len(text) > 0 {
+		f.send(frame{data: text})
+	}
 }
 
 // field takes a line of server-sent events. Services leave out the blank line between two events, and print JSON,
@@ -213,7 +205,8 @@ func (f *Framer) field(line []byte, long bool) {
 		for bytes.HasPrefix(value, []byte("data:")) { // packed twice
 			value = bytes.TrimPrefix(value[len("data:"):], []byte{' '})
 		}
-		if text := bytes.TrimLeft(value, " \t"); f.hasData && whole && len(text) > 0 && bytes.IndexByte([]byte(",}]"), text[0]) < 0 {
+		text := bytes.TrimLeft(value, " \t")
+		if f.hasData && whole && len(text) > 0 && bytes.IndexByte([]byte(",}]"), text[0]) < 0 {
 			f.send(frame{event: f.event, data: f.data})
 			f.event, f.next, f.data, f.hasData, f.tooLong = f.next, "", f.data[:0], false, false
 		}
@@ -232,8 +225,11 @@ func (f *Framer) field(line []byte, long bool) {
 		f.event = "error"
 		f.append(Fields{{"error", value}}.Encode(), long)
 		f.dispatch()
-	default:
-		f.unread(line)
+	default: // it may be the beginning of a body that has no frames: an error page, perhaps
+		room := maxHead - len(f.head)
+		if !f.any && room > 1 {
+			f.head = append(append(f.head, line[:min(len(line), room-1)]...), '\n')
+		}
 	}
 }
 
@@ -261,13 +257,6 @@ func endsValue(data []byte) bool {
 	return len(data) > 0 && (data[len(data)-1] == '}' || data[len(data)-1] == ']' || string(data) == "null")
 }
 
-func (f *Framer) endJSONLine(line []byte) {
-	line = bytes.TrimSpace(line)
-	if len(line) > 0 {
-		f.send(frame{data: line})
-	}
-}
-
 // dispatch ends a server-sent event. One without data is none (WHATWG HTML §9.2.6).
 func (f *Framer) dispatch() {
 	if f.next != "" {
@@ -288,24 +277,15 @@ func (f *Framer) send(fr frame) {
 	f.emit(fr)
 }
 
-// unread keeps the beginning of a body that has no frames: an error page, perhaps.
-func (f *Framer) unread(line []byte) {
-	if room := maxHead - len(f.head); !f.any && room > 1 {
-		f.head = append(append(f.head, line[:min(len(line), room-1)]...), '\n')
-	}
-}
-
 // close ends the body. A last frame without its blank line counts, as some servers leave it out.
 func (f *Framer) close() {
-	if line := f.line; len(line) > 0 {
-		f.line = nil
-		f.endLine(line)
+	if len(f.line) > 0 {
+		f.endBegun()
 	}
 	f.dispatch()
 	if head := bytes.TrimSpace(f.head); !f.any && f.form == formSSE && len(head) > 0 {
 		f.emit(frame{data: head, problem: "not a stream of messages"})
 	}
-	f.head = nil
 }
 
 // nesting is where a text of JSON stands.

@@ -89,11 +89,6 @@ func (l Fields) Without(names ...string) (out Fields) {
 	return out
 }
 
-// Beyond reports whether there are other members than those of some names.
-func (l Fields) Beyond(names ...string) bool {
-	return slices.ContainsFunc(l, func(f Field) bool { return !slices.Contains(names, f.Name) })
-}
-
 // Copy returns the members in bytes of their own.
 func (l Fields) Copy() Fields {
 	out, _ := Parse(l.Encode())
@@ -146,14 +141,20 @@ func (l Fields) Encode() json.RawMessage {
 	return append(b, '}')
 }
 
-// IsString reports whether a value, which is valid JSON or nil, is a string.
-func IsString(v []byte) bool { return len(v) > 1 && v[0] == '"' }
-
 // IsObject reports whether a value, which is valid JSON or nil, is an object.
 func IsObject(v []byte) bool { return len(v) > 1 && v[0] == '{' }
 
 // IsNull reports whether a value is there and is null.
 func IsNull(v []byte) bool { return string(v) == "null" }
+
+// HasValue reports whether a value is there, and is neither null nor empty.
+func HasValue(v json.RawMessage) bool {
+	switch string(v) {
+	case "", "null", `""`, "{}", "[]":
+		return false
+	}
+	return true
+}
 
 // OrNull returns null for a value that is not there.
 func OrNull(v json.RawMessage) json.RawMessage {
@@ -171,20 +172,17 @@ func Number(n int) json.RawMessage { return strconv.AppendInt(nil, int64(n), 10)
 
 // List writes a list of values.
 func List(values []json.RawMessage) json.RawMessage {
-	b := []byte{'['}
-	for i, v := range values {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, v...)
+	list := json.RawMessage("[]")
+	for _, v := range values {
+		list = Append(list, v)
 	}
-	return append(b, ']')
+	return list
 }
 
 // Append adds a value to a list, in its space where there is some.
 func Append(list, value json.RawMessage) json.RawMessage {
 	if len(list) <= len("[]") {
-		return List([]json.RawMessage{value})
+		return slices.Concat([]byte{'['}, value, []byte{']'})
 	}
 	return append(append(append(list[:len(list)-1], ','), value...), ']')
 }
@@ -192,19 +190,10 @@ func Append(list, value json.RawMessage) json.RawMessage {
 // Quote writes a string as JSON.
 func Quote(s string) json.RawMessage { return jsonscan.AppendString(make([]byte, 0, len(s)+2), s) }
 
-// Inner takes the quotes off a string.
-func Inner(s json.RawMessage) []byte { return s[1 : len(s)-1] }
-
-// Enquote puts them back.
+// Enquote puts quotes around what stands in a string, which has its escapes.
 func Enquote(b []byte) json.RawMessage {
 	return append(append(append(make([]byte, 0, len(b)+2), '"'), b...), '"')
 }
-
-// Unescape decodes the inside of a JSON string, but for halves of characters: see jsonscan.
-func Unescape(s []byte) []byte { return jsonscan.Unescape(s) }
-
-// Split cuts the inside of a JSON string into parts of at most limit bytes: see jsonscan.
-func Split(s []byte, limit int) [][]byte { return jsonscan.Split(s, limit) }
 
 // OneLine removes line breaks between tokens, which would break a line of the log.
 func OneLine(v []byte) []byte {
@@ -212,9 +201,7 @@ func OneLine(v []byte) []byte {
 		return v
 	}
 	var buf bytes.Buffer
-	if json.Compact(&buf, v) != nil {
-		return v
-	}
+	_ = json.Compact(&buf, v) // it is valid
 	return buf.Bytes()
 }
 

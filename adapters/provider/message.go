@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Message is one message that is being emitted: between its message.start and its message.end.
@@ -57,7 +59,7 @@ func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Me
 		m.actor = role
 	}
 	start := Fields{{"message_id", Quote(m.ID)}, {"role", Quote(role)}}
-	if IsString(model) {
+	if len(jsonscan.Inner(model)) > 0 {
 		start = append(start, Field{"model", model})
 	}
 	start = append(start, Field{"provider", Quote(w.provider)})
@@ -80,17 +82,27 @@ func (m *Message) emit(typ string, payload Fields) {
 // must not take it for the assistant's.
 func (m *Message) speaker() { m.w.out[len(m.w.out)-1].Actor = m.actor }
 
-// Keep stores a member of the message for its end, unless it would take the name of one that the catalogue has.
-func (m *Message) Keep(f Field) {
-	switch f.Name {
-	case "message_id", "content", "usage", "error", "incomplete", "omitted", "omitted_bytes", "stop_reason":
-		return
-	case "stop_sequence":
-		if !IsString(f.Value) && !IsNull(f.Value) {
-			return
-		}
+// reserved are the names of members that the catalogue gives message.end.
+var reserved = []string{
+	"message_id", "content", "usage", "error", "incomplete", "omitted", "omitted_bytes", "stop_reason",
+}
+
+// Keep stores a member of the message for its end, and returns what it replaces. One that has no room there, or the
+// name of one that the catalogue has, is emitted at once. null replaces nothing.
+func (m *Message) Keep(f Field) (old json.RawMessage) {
+	old = m.Rest.Get(f.Name)
+	if bytes.Equal(old, f.Value) || IsNull(f.Value) && old != nil {
+		return nil
 	}
-	m.Rest = m.Rest.Overlay(Fields{f})
+	stop := f.Name != "stop_sequence" || jsonscan.IsString(f.Value) || IsNull(f.Value)
+	if stop && !slices.Contains(reserved, f.Name) {
+		m.Rest = m.Rest.Overlay(Fields{f})
+	}
+	if !bytes.Equal(m.Rest.Get(f.Name), f.Value) {
+		m.w.Custom("member", Fields{f})
+		return nil
+	}
+	return old
 }
 
 // Count takes the usage of the message so far. Services send it with every piece, and an empty or smaller one behind
@@ -170,7 +182,9 @@ func (m *Message) End(more Fields) {
 		b.End(b.stopped)
 	}
 	end := Fields{{"message_id", Quote(m.ID)}}
+	omitted, size := "content", m.size
 	if !m.full {
+		omitted, size = "", 0
 		content := make([]json.RawMessage, len(m.Blocks))
 		for i, b := range m.Blocks {
 			content[i] = b.Content()
@@ -182,17 +196,9 @@ func (m *Message) End(more Fields) {
 		end = append(end, Field{"usage", m.Usage.Encode()})
 	}
 	end = append(end, more...)
-	for _, f := range m.Rest {
-		if f.Name != "stop_sequence" {
-			end = append(end, f)
-		}
-	}
-	if m.full {
-		m.w.add(schema.TypeMessageEnd, end, "content", m.size)
-		m.speaker()
-		return
-	}
-	m.emit(schema.TypeMessageEnd, end)
+	end = append(end, m.Rest.Without("stop_sequence")...)
+	m.w.add(schema.TypeMessageEnd, end, omitted, size)
+	m.speaker()
 }
 
 // Fail ends the message with an error of the provider. Anything but an object becomes one.
@@ -226,22 +232,17 @@ func DataBlock(index int, media string, rest Fields) *Block {
 
 // Data emits a piece of the block's data, a JSON string of base64.
 func (b *Block) Data(value json.RawMessage) {
-	emit := func(piece json.RawMessage) {
-		payload := Fields{{"media_type", b.Base.Get("media_type")}, {"data", piece}, {"index", Number(b.Index)}}
-		if name := b.Base.Get("name"); IsString(name) {
+	pieces := [][]byte{jsonscan.Inner(value)}
+	if len(value) > maxData { // a character of base64 may be written as an escape
+		pieces = slices.Collect(slices.Chunk(jsonscan.Unescape(pieces[0]), maxData))
+	}
+	for _, piece := range pieces {
+		b.size += len(piece)
+		media := b.Base.Get("media_type")
+		payload := Fields{{"media_type", media}, {"data", Enquote(piece)}, {"index", Number(b.Index)}}
+		if name := b.Base.Get("name"); jsonscan.IsString(name) {
 			payload = append(payload, Field{"name", name})
 		}
 		b.m.w.Add(schema.TypeDataDelta, payload)
 	}
-	if len(value) <= maxData {
-		b.size += len(Inner(value))
-		emit(value)
-		return
-	}
-	rest := Unescape(Inner(value)) // a character of base64 may be written as an escape
-	b.size += len(rest)
-	for ; len(rest) > maxData; rest = rest[maxData:] {
-		emit(Quote(string(rest[:maxData])))
-	}
-	emit(Quote(string(rest)))
 }

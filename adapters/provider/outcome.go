@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Outcome is how a model call went, for the end of the run. A body with several messages is judged by its last one,
@@ -91,18 +92,11 @@ func Failed(code string, detail json.RawMessage) Fields {
 
 // ErrorText returns the text of a provider's error, an object or a string.
 func ErrorText(v json.RawMessage) string {
-	text := ""
-	if all, ok := Parse(v); ok {
-		parts := []string{all.Str("type"), all.Str("code"), all.Str("message")}
-		parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
-		text = strings.Join(slices.Compact(parts), ": ")
-	} else if IsString(v) {
-		text = Fields{{"s", v}}.Str("s")
-	}
-	if text == "" {
-		text = string(v)
-	}
-	return Clip(text)
+	all, _ := Parse(v)
+	parts := []string{all.Str("type"), all.Str("code"), all.Str("message")}
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	text := strings.Join(slices.Compact(parts), ": ")
+	return Clip(cmp.Or(text, jsonscan.FirstText(string(v), v)))
 }
 
 // Clip shortens a text that becomes a reason, at a character's end.

@@ -13,8 +13,8 @@ type Register[T any] struct {
 // maxShape bounds the entries among which one is looked for by its shape.
 const maxShape = 64
 
-// Find returns the entry of an id, else that of a place; nil when neither fits. "" and a negative place name nothing. Of
-// an id that several entries have, the place decides, and else the newest that fits.
+// Find returns the entry of an id, else that of a place; nil when neither fits. "" and a negative place name nothing.
+// Of an id that several entries have, the place decides, and else the newest that fits.
 func (r *Register[T]) Find(id string, place int, fits func(*T) bool) *T {
 	same := r.byID[id]
 	if len(same) == 1 && fits(same[0]) {
@@ -31,10 +31,10 @@ func (r *Register[T]) Find(id string, place int, fits func(*T) bool) *T {
 	return nil
 }
 
-// Newest returns the newest entry that fits; nil when none does.
+// Newest returns the newest entry that fits, or of all when fits is nil; nil when there is none.
 func (r *Register[T]) Newest(fits func(*T) bool) *T {
 	for i := len(r.List) - 1; i >= max(0, len(r.List)-maxShape); i-- {
-		if fits(r.List[i]) {
+		if fits == nil || fits(r.List[i]) {
 			return r.List[i]
 		}
 	}

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -43,9 +44,6 @@ func (w *Writer) Join(other *Writer) {
 	w.out = append(w.out, other.Take()...)
 }
 
-// Provider returns the name in types and payloads.
-func (w *Writer) Provider() string { return w.provider }
-
 // Add emits one event, behind the beginnings and ends that wait for what comes next.
 func (w *Writer) Add(typ string, payload Fields) {
 	w.settle()
@@ -64,17 +62,16 @@ func (w *Writer) settle() {
 	list := w.pending
 	w.pending = nil
 	for _, b := range list {
-		switch {
-		case b.closed:
-		case b.ToolUse && (b.waiting && b.Tool == "" || b.stopped && b.size > 0 && !b.FreeText && !b.Whole()):
+		waits := b.waiting && b.Tool == "" || b.stopped && b.size > 0 && !b.FreeText && !b.Whole()
+		if !b.closed && b.ToolUse && waits {
 			w.pending = append(w.pending, b)
-		default:
-			if b.waiting {
-				b.start()
-			}
-			if b.stopped {
-				b.End(true)
-			}
+			continue
+		}
+		if b.waiting {
+			b.start()
+		}
+		if b.stopped {
+			b.End(true)
 		}
 	}
 }
@@ -82,30 +79,21 @@ func (w *Writer) settle() {
 // add emits an event that has already left out a member of so many bytes; "" is none.
 func (w *Writer) add(typ string, payload Fields, omitted string, bytes int) {
 	w.out = append(w.out, schema.Event{
-		Type: typ, ChildID: w.cfg.ChildID, Path: w.cfg.Path, TurnID: w.cfg.TurnID, Payload: fit(payload, omitted, bytes),
+		Type: typ, ChildID: w.cfg.ChildID, Path: w.cfg.Path, TurnID: w.cfg.TurnID,
+		Payload: fit(payload, omitted, bytes),
 	})
 }
 
 // Custom keeps a frame, or a part of one, that the catalogue has no place for. Where all is the whole
 // frame at hand its bytes are kept as they came.
 func (w *Writer) Custom(name string, all Fields) {
-	w.Add("custom."+w.provider+"."+typeName(name), all)
-	if whole, _ := Parse(w.raw); w.raw != nil && len(w.raw) <= maxPayload && same(whole, all) {
+	w.settle()
+	w.Beside(name, all)
+	same := func(a, b Field) bool { return a.Name == b.Name && bytes.Equal(a.Value, b.Value) }
+	whole, ok := Parse(w.raw)
+	if ok && len(w.raw) <= maxPayload && slices.EqualFunc(whole, all, same) {
 		w.out[len(w.out)-1].Payload = bytes.Clone(w.raw)
 	}
-}
-
-// same reports whether b is what a is.
-func same(a, b Fields) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Name != b[i].Name || !bytes.Equal(a[i].Value, b[i].Value) {
-			return false
-		}
-	}
-	return true
 }
 
 // badFrame keeps a frame that cannot be read.
@@ -125,14 +113,12 @@ const (
 func typeName(s string) string {
 	b := []byte(s[:min(len(s), maxName)])
 	for i, c := range b {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && c != '_' && c != '-' {
 			b[i] = '_'
 		}
 	}
-	if len(b) == 0 {
-		return "unnamed"
-	}
-	return string(b)
+	return cmp.Or(string(b), "unnamed")
 }
 
 // maxPayload leaves room for the envelope.
@@ -151,34 +137,26 @@ func fit(payload Fields, omitted string, bytesOut int) json.RawMessage {
 	if len(b) <= maxPayload {
 		return b
 	}
-	size := func(f Field) int { return len(f.Name) + len(f.Value) + len(`"":,`) }
-	order := make([]int, len(payload)) // the largest first
-	for i := range order {
-		order[i] = i
+	rest := slices.Clone(payload)
+	order := make([]*Field, len(rest)) // the largest first
+	for i := range rest {
+		order[i] = &rest[i]
 	}
-	slices.SortStableFunc(order, func(a, c int) int { return size(payload[c]) - size(payload[a]) })
-	out, left := make([]bool, len(payload)), len(b)+len(`,"omitted_members":,"omitted":[],"omitted_bytes":`)+40
+	slices.SortStableFunc(order, func(a, c *Field) int { return Fields{*c}.Size() - Fields{*a}.Size() })
+	left := len(b) + len(`,"omitted_members":,"omitted":[],"omitted_bytes":`) + 40
 	missing := len(names)
-	for _, i := range order {
-		if left <= maxPayload {
-			break
-		}
-		f := payload[i]
-		out[i] = true
+	for i := 0; i < len(order) && left > maxPayload; i++ {
+		f := order[i]
 		missing++
 		bytesOut += len(f.Value)
-		left -= size(f)
+		left -= Fields{*f}.Size()
 		if len(names) < maxOmitted {
 			names = append(names, Quote(f.Name[:min(len(f.Name), maxName)]))
 			left += len(names[len(names)-1]) + 1
 		}
+		f.Value = nil
 	}
-	var rest Fields
-	for i, f := range payload {
-		if !out[i] {
-			rest = append(rest, f)
-		}
-	}
+	rest = slices.DeleteFunc(rest, func(f Field) bool { return f.Value == nil })
 	if missing > len(names) {
 		rest = append(rest, Field{omittedMembers, Number(missing)})
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // conversation is a request as it is read, the same for all APIs: what was said so far, in order. System prompts,
@@ -114,7 +115,7 @@ func (it *item) append(b []byte) []byte {
 		if it.failed {
 			b = append(b, '!')
 		}
-		if provider.IsString(it.output) || provider.Elements(it.output) != nil {
+		if jsonscan.IsString(it.output) || provider.Elements(it.output) != nil {
 			return appendParts(append(b, 'r'), contentOf(it.output))
 		}
 		return append(append(b, 'R'), it.output...)
@@ -146,7 +147,7 @@ func addPart(parts []part, f provider.Fields, raw []byte) []part {
 		return parts
 	}
 	typ := f.Str("type")
-	if v := f.Get("text"); provider.IsString(v) && (typ == "text" || strings.HasSuffix(typ, "put_text") || typ == "") {
+	if v := f.Get("text"); jsonscan.IsString(v) && (typ == "text" || strings.HasSuffix(typ, "put_text") || typ == "") {
 		return append(parts, part{text: v})
 	}
 	return append(parts, part{kind: strings.TrimPrefix(typ, "input_"), raw: without(f, raw, "cache_control")})
@@ -168,7 +169,7 @@ func without(f provider.Fields, raw []byte, name string) []byte {
 
 // contentOf takes a text, or a list of parts.
 func contentOf(v []byte) (parts []part) {
-	if provider.IsString(v) {
+	if jsonscan.IsString(v) {
 		return []part{{text: v}}
 	}
 	for _, raw := range provider.Elements(v) {
@@ -192,7 +193,7 @@ func textsOf(v []byte) (texts []json.RawMessage) {
 func textSum(texts []json.RawMessage) sum {
 	var b []byte
 	for _, t := range texts {
-		b = append(b, provider.Unescape(provider.Inner(t))...)
+		b = append(b, jsonscan.Unescape(jsonscan.Inner(t))...)
 	}
 	text := strings.TrimSpace(string(b))
 	if text == "" {
@@ -203,8 +204,8 @@ func textSum(texts []json.RawMessage) sum {
 
 // inputSum identifies the input of a call, whatever the order of its members and the way its strings are written.
 func inputSum(input json.RawMessage) sum {
-	if provider.IsString(input) {
-		inner := provider.Unescape(provider.Inner(input))
+	if jsonscan.IsString(input) {
+		inner := jsonscan.Unescape(jsonscan.Inner(input))
 		if json.Valid(inner) {
 			input = inner
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // readMessages reads a request of the Messages API.
@@ -22,7 +23,7 @@ func readMessages(all provider.Fields) (c conversation) {
 
 // anthropicUser takes a user's message, which holds the results of tools as well. They stand first.
 func (c *conversation) anthropicUser(content json.RawMessage) {
-	if provider.IsString(content) {
+	if jsonscan.IsString(content) {
 		c.say([]part{{text: content}})
 		return
 	}
@@ -40,7 +41,7 @@ func (c *conversation) anthropicUser(content json.RawMessage) {
 }
 
 func (c *conversation) anthropicAnswer(content json.RawMessage) {
-	if provider.IsString(content) {
+	if jsonscan.IsString(content) {
 		c.answer([]json.RawMessage{content}, nil)
 		return
 	}
@@ -50,7 +51,7 @@ func (c *conversation) anthropicAnswer(content json.RawMessage) {
 		f, _ := provider.Parse(b)
 		switch f.Str("type") {
 		case "text":
-			if v := f.Get("text"); provider.IsString(v) {
+			if v := f.Get("text"); jsonscan.IsString(v) {
 				texts = append(texts, v)
 			}
 		case "tool_use":

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // readContents reads a request of generateContent. Its names come in two spellings.
@@ -46,7 +47,7 @@ func (c *conversation) geminiAnswer(parts json.RawMessage) {
 			calls = append(calls, requestCall{k.Str("id"), k.Str("name"), k.Get("args")})
 			continue
 		}
-		if v := f.Get("text"); provider.IsString(v) && string(f.Get("thought")) != "true" {
+		if v := f.Get("text"); jsonscan.IsString(v) && string(f.Get("thought")) != "true" {
 			texts = append(texts, v)
 		}
 	}
@@ -65,7 +66,7 @@ func addGemini(parts []part, f provider.Fields, raw []byte) []part {
 	if len(f) == 0 {
 		return parts
 	}
-	if v := f.Get("text"); provider.IsString(v) {
+	if v := f.Get("text"); jsonscan.IsString(v) {
 		return append(parts, part{text: v})
 	}
 	typed := append(provider.Fields{{Name: "type", Value: provider.Quote(f[0].Name)}}, f...)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // readChat reads a request of Chat Completions.
@@ -51,7 +52,7 @@ func readResponses(all provider.Fields) (c conversation) {
 		}
 	}
 	input := all.Get("input")
-	if provider.IsString(input) {
+	if jsonscan.IsString(input) {
 		c.say([]part{{text: input}})
 		return c
 	}

@@ -8,6 +8,7 @@ import (
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // memory is what the log holds of a lane's model calls, as far as it decides what is new in the next request.
@@ -243,7 +244,7 @@ func (m *memory) message(ch *chapter, actor string, all provider.Fields) {
 func blockTexts(content []json.RawMessage) (texts []json.RawMessage) {
 	for _, raw := range content {
 		f, _ := provider.Parse(raw)
-		if v := f.Get("text"); f.Str("type") == "text" && provider.IsString(v) {
+		if v := f.Get("text"); f.Str("type") == "text" && jsonscan.IsString(v) {
 			texts = append(texts, v)
 		}
 	}
@@ -273,8 +274,8 @@ func messageSum(content []json.RawMessage) sum {
 	var b []byte
 	for _, raw := range content {
 		f, _ := provider.Parse(raw)
-		if v := f.Get("text"); f.Str("type") == "text" && len(f) == 2 && provider.IsString(v) {
-			b = append(append(b, 't'), provider.Inner(v)...)
+		if v := f.Get("text"); f.Str("type") == "text" && len(f) == 2 && jsonscan.IsString(v) {
+			b = append(append(b, 't'), jsonscan.Inner(v)...)
 		} else {
 			b = append(append(b, 'o'), raw...)
 		}

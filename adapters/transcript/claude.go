@@ -7,6 +7,7 @@ import (
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // claude reads the lines of Claude Code's stream-json. Its messages are those of the Anthropic API; a
@@ -279,7 +280,7 @@ func (c *claude) finish() verdict {
 // blocksOf returns the content of a message as a list of blocks.
 func blocksOf(m provider.Fields) []json.RawMessage {
 	content := m.Get("content")
-	if provider.IsString(content) {
+	if jsonscan.IsString(content) {
 		return []json.RawMessage{provider.Fields{field("type", provider.Quote("text")), field("text", content)}.Encode()}
 	}
 	return provider.Elements(content)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"agentstream/adapters/provider"
+	"agentstream/schema/jsonscan"
 )
 
 // Blocks that several formats have.
@@ -15,13 +16,13 @@ func field(name string, value json.RawMessage) provider.Field {
 
 // textBlock emits text that came as a whole; value is a JSON string. Empty text emits nothing.
 func textBlock(m *provider.Message, value json.RawMessage) {
-	if provider.IsString(value) && len(value) > len(`""`) {
+	if jsonscan.IsString(value) && len(value) > len(`""`) {
 		wholeText(m, "text", value, nil)
 	}
 }
 
 func thinkingBlock(m *provider.Message, value, signature json.RawMessage) {
-	if provider.IsString(value) && (len(value) > len(`""`) || signature != nil) {
+	if jsonscan.IsString(value) && (len(value) > len(`""`) || signature != nil) {
 		wholeText(m, "reasoning", value, signature)
 	}
 }
@@ -29,7 +30,7 @@ func thinkingBlock(m *provider.Message, value, signature json.RawMessage) {
 func wholeText(m *provider.Message, kind string, value, signature json.RawMessage) {
 	b := m.Begin(provider.TextBlock(len(m.Blocks), kind))
 	b.Text(value)
-	if provider.IsString(signature) && len(signature) > len(`""`) {
+	if jsonscan.IsString(signature) && len(signature) > len(`""`) {
 		b.Late = b.Late.Set("signature", bytes.Clone(signature))
 	}
 	b.End(true)
@@ -39,11 +40,11 @@ func wholeText(m *provider.Message, kind string, value, signature json.RawMessag
 // nil.
 func callBlock(m *provider.Message, id, name, kind string, arguments, raw json.RawMessage) *provider.Block {
 	b := &provider.Block{Index: len(m.Blocks), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: kind, Raw: raw}
-	if !provider.IsString(arguments) {
+	if !jsonscan.IsString(arguments) {
 		b.Input = bytes.Clone(arguments)
 	}
 	m.Begin(b)
-	if provider.IsString(arguments) {
+	if jsonscan.IsString(arguments) {
 		b.Text(arguments)
 	}
 	b.End(true)
@@ -68,7 +69,7 @@ func otherBlock(m *provider.Message, raw json.RawMessage, answers string) {
 
 // contentBlocks emits the content of a chat message: a string, or a list of blocks.
 func contentBlocks(m *provider.Message, content json.RawMessage) {
-	if provider.IsString(content) {
+	if jsonscan.IsString(content) {
 		textBlock(m, content)
 		return
 	}
@@ -79,9 +80,9 @@ func contentBlocks(m *provider.Message, content json.RawMessage) {
 	for _, raw := range list {
 		b, _ := provider.Parse(raw)
 		switch kind := b.Str("type"); {
-		case kind == "text" && provider.IsString(b.Get("text")):
+		case kind == "text" && jsonscan.IsString(b.Get("text")):
 			textBlock(m, b.Get("text"))
-		case kind == "thinking" && provider.IsString(b.Get("thinking")):
+		case kind == "thinking" && jsonscan.IsString(b.Get("thinking")):
 			thinkingBlock(m, b.Get("thinking"), b.Get("signature"))
 		default:
 			otherBlock(m, raw, b.Str("tool_use_id"))

@@ -10,6 +10,7 @@ import (
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // sweAgent decodes a trajectory file of SWE-agent: trajectory[] of what the model answered, did and saw,
@@ -163,7 +164,7 @@ func (a *sweAgent) toolMessage(m *provider.Message, h provider.Fields) {
 	ids := provider.Elements(h.Get("tool_call_ids"))
 	block := provider.Fields{field("type", provider.Quote("tool_result"))}
 	answers := ""
-	if len(ids) > 0 && provider.IsString(ids[0]) {
+	if len(ids) > 0 && jsonscan.IsString(ids[0]) {
 		block = append(block, field("tool_use_id", ids[0]))
 		answers = block.Str("tool_use_id")
 	}
@@ -197,7 +198,7 @@ func (a *sweAgent) answer(h provider.Fields) {
 	a.step++
 	m := a.out.Start(a.id(), "assistant", nil, nil)
 	content := step.Get("response")
-	if !provider.IsString(content) {
+	if !jsonscan.IsString(content) {
 		content = h.Get("content")
 	} else if c := h.Get("content"); c != nil && !bytes.Equal(c, content) {
 		m.Keep(field("history_content", c))
@@ -244,7 +245,7 @@ func (a *sweAgent) emitCalls(m *provider.Message, h provider.Fields) (ids []stri
 // act emits an action that the model wrote in its text.
 func (a *sweAgent) act(number int, step provider.Fields) []string {
 	action := step.Get("action")
-	if !provider.IsString(action) || len(action) <= len(`""`) {
+	if !jsonscan.IsString(action) || len(action) <= len(`""`) {
 		return nil
 	}
 	id := "action_" + strconv.Itoa(number)

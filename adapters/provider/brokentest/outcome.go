@@ -8,6 +8,7 @@ import (
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Aspect is something in which two outcomes may differ.
@@ -92,7 +93,7 @@ func (m *Message) content(list json.RawMessage) {
 			return
 		}
 		for _, name := range []string{"text", "thinking"} {
-			if v := b.Get(name); provider.IsString(v) && b.Str("type") == name {
+			if v := b.Get(name); jsonscan.IsString(v) && b.Str("type") == name {
 				m.Blocks[i].Text = b.Str(name)
 			}
 		}

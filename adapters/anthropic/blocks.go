@@ -28,6 +28,7 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 	if d.Msg == nil {
 		d.startMessage(nil) // the provider did not announce it
 	}
+	source = bytes.Clone(source)
 	base, _ := provider.Parse(source)
 	kind := base.Str("type")
 	b := &provider.Block{Index: d.Next(), Kind: kind, Base: base, Field: "text"}

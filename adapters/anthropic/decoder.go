@@ -132,7 +132,7 @@ func (d *machine) repeat(m provider.Fields) {
 		known := slices.ContainsFunc(d.Msg.Blocks, same)
 		switch {
 		case !known && d.over == nil:
-			d.beginBlock(i, bytes.Clone(raw)).End(true)
+			d.beginBlock(i, raw).End(true)
 		case !known:
 			d.Out.Beside("message", provider.Fields{{Name: "content", Value: raw}})
 		case kind == "text":
@@ -192,7 +192,7 @@ func (d *machine) find(index int, fits func(*provider.Block) bool) *provider.Blo
 
 // startBlock begins a block. That ends the one before, unless it is a call whose input may still come.
 func (d *machine) startBlock(all provider.Fields) {
-	index, source := all.Place("index"), bytes.Clone(all.Get("content_block"))
+	index, source := all.Place("index"), all.Get("content_block")
 	if !provider.IsObject(source) {
 		source = json.RawMessage("{}")
 	}

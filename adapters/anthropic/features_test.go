@@ -204,3 +204,15 @@ func BenchmarkLong(b *testing.B) {
 		}
 	}
 }
+
+// TestBlocksWithinTheBeginning: what came whole with message_start is in the end as it came, whatever came after it.
+func TestBlocksWithinTheBeginning(t *testing.T) {
+	content := `[{"type":"tool_use","id":"t1","name":"f","input":{"key":"value"}},{"type":"redacted_thinking","data":"RW5j"}]`
+	begin := strings.Replace(start, `"content":[]`, `"content":`+content, 1)
+	later := strings.Repeat(`~`, len(begin)/2)
+	frames := append([]string{begin}, block(2, `{"type":"text","text":""}`, `{"type":"text_delta","text":"`+later+`"}`)...)
+	told := providertest.Print(providertest.Decode(t, NewDecoder(provider.Config{}), []byte(sse(append(frames, ended("tool_use")...)...))))
+	if !strings.Contains(told, `"content":`+strings.TrimSuffix(content, "]")) {
+		t.Errorf("message.end has not what came: %s", strings.ReplaceAll(told, later, "…"))
+	}
+}

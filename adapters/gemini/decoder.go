@@ -80,9 +80,7 @@ func (d *machine) fail(whole provider.Fields, failed json.RawMessage) {
 	}
 	d.out.Custom("error", whole)
 	if d.now != nil {
-		d.now.settle(false)
-		d.now.Msg.Fail(bytes.Clone(failed))
-		d.now = nil
+		d.now.Msg.Fault = bytes.Clone(failed)
 		d.end(cut)
 	}
 	d.failed = true
@@ -267,15 +265,14 @@ func (a *answer) end(why string) {
 		word = "tool_use"
 	}
 	a.Msg.Stop = provider.Quote(word)
-	if word != failure {
-		a.Msg.End(nil)
-		return
+	if word == failure {
+		e := provider.Fields{{Name: "type", Value: provider.Quote(a.reason)}}
+		if a.message != "" {
+			e = append(e, provider.Field{Name: "message", Value: provider.Quote(a.message)})
+		}
+		a.Msg.Fault = e.Encode()
 	}
-	e := provider.Fields{{Name: "type", Value: provider.Quote(a.reason)}}
-	if a.message != "" {
-		e = append(e, provider.Field{Name: "message", Value: provider.Quote(a.message)})
-	}
-	a.Msg.Fail(e.Encode())
+	a.Msg.End(nil)
 }
 
 // settle ends what is open of the blocks. Arguments that were to go on are cut short in any case.

@@ -18,7 +18,7 @@ import (
 // exampleDir has the example pages and their packages.
 const exampleDir = "../../examples/web"
 
-// servePages builds the example pages as their readme says, and serves them.
+// servePages builds the example pages as their readme says, and serves them and the one that needs no building.
 func servePages(t *testing.T) string {
 	t.Helper()
 	vite := filepath.Join(exampleDir, "node_modules", ".bin", "vite")
@@ -30,6 +30,9 @@ func servePages(t *testing.T) string {
 	build.Dir = exampleDir
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "page"), os.DirFS("../../examples/page")); err != nil {
+		t.Fatal(err)
 	}
 	web := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	t.Cleanup(web.Close)
@@ -50,14 +53,14 @@ func TestExamples(t *testing.T) {
 		front, kill := frontOf(t, w)
 		base, other, killer = front, w.edges[1].url(""), kill
 	} else {
-		// The long answer takes more than a minute: a busy browser must be in time to stop it.
-		p := newProc(t, "dev", "--data", t.TempDir(), "--cors-origin", pages, "--demo-speed", "0.25")
+		// The long answer takes 40 seconds: a busy browser must be in time to stop it.
+		p := newProc(t, "dev", "--data", t.TempDir(), "--cors-origin", pages, "--demo-speed", "0.5")
 		p.start()
 		base, other = p.url(""), p.url("")
 	}
 	out, err := runNode(t, node, chromium, "examples.mjs", "PAGES="+pages, "BASE="+base, "OTHER="+other, "KILL="+killer, "TOKEN="+edgeToken,
 		"SCRIPT="+filepath.Join("..", exampleDir, "openai/openai.mjs"))
-	if err != nil || strings.Count(out, "\nok ")+1 < 6 {
+	if err != nil || strings.Count(out, "\nok ")+1 < 7 {
 		t.Errorf("the examples: %v", err)
 	}
 }

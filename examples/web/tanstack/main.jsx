@@ -10,14 +10,15 @@ const connection = fetchServerSentEvents(url);
 
 function Page() {
   // With persistence, the messages and the response under way come from the server.
-  const { messages, status, error, sendMessage, interrupts } = useChat({ threadId: chat, connection, persistence: true });
+  const { messages, status, error, sendMessage, interrupts, resumeInterruptsUnsafe } = useChat({ threadId: chat, connection, persistence: true });
+  // Questions of the agent are no calls of the page's tools, so the library leaves their answers to the page.
+  const answer = (asked, payload) => resumeInterruptsUnsafe([{ interruptId: asked.id, status: "resolved", payload }]);
   const stop = () => fetch(`${url}/stop`, { method: "POST" });
   return (
     <View status={status} messages={messages.flatMap(shown)} error={error} say={sendMessage} stop={stop}>
       {interrupts.map((asked) => (
         <p key={asked.id}>
-          {asked.toolName ?? asked.message} <button onClick={() => asked.resolveInterrupt(true)}>Allow</button>{" "}
-          <button onClick={() => asked.resolveInterrupt(false)}>Deny</button>
+          {asked.message} <button onClick={() => answer(asked, true)}>Allow</button> <button onClick={() => answer(asked, false)}>Deny</button>
         </p>
       ))}
     </View>

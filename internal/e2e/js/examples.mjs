@@ -29,7 +29,7 @@ async function stored(run) {
 }
 
 const shown = (tab) => tab.evaluate(() => ({
-  status: document.querySelector("#status").innerText, error: document.querySelector("#error")?.innerText,
+  status: document.querySelector("#status, #state").innerText, error: document.querySelector("#error")?.innerText,
   users: [...document.querySelectorAll("[data-role=user]")].map((p) => p.innerText),
   answers: [...document.querySelectorAll("[data-role=assistant]")].map((p) => p.textContent),
 }));
@@ -43,10 +43,12 @@ async function say(tab, text) {
 async function page(name) {
   const own = await browser.createBrowserContext();
   const run = `chat_${name.replaceAll("-", "_")}_${Date.now()}`;
+  // The page without a library shows a run that is there.
+  if (name === "page") await fetch(`${OTHER}/v1/agent/runs/${run}/events`, { method: "POST", headers: { ...headers, "Content-Type": "application/x-ndjson" }, body: '{"type":"session.created","payload":{}}' });
   const open = async () => {
     const tab = await own.newPage();
     tab.on("pageerror", (e) => console.error(`${name}: ${e.stack ?? e}`));
-    await tab.goto(`${PAGES}/${name}/?${new URLSearchParams({ chat: run, server: BASE })}`);
+    await tab.goto(`${PAGES}/${name}/?${new URLSearchParams({ [name === "page" ? "run" : "chat"]: run, server: BASE })}`);
     return tab;
   };
   const one = await open();
@@ -61,7 +63,7 @@ async function page(name) {
     two = await open();
     await until("the answer in the second tab", async () => (await shown(two)).answers.join("") !== "");
     await killed(name, [one, two]);
-    await two.click("#stop");
+    await two.click("#stop, #cancel");
     await until("the end of the turn", async () => (await stored(run)).count("turn.end") === 1);
     const log = await stored(run);
     assert.equal(log.count("command.message"), 1);
@@ -73,14 +75,19 @@ async function page(name) {
       assert.deepEqual(users, ["long"]);
       assert.notEqual(status, "error", error);
     }
-    await say(two, "hello");
+    const words = name === "page" ? "hello" : "confirm";
+    await say(two, words);
+    if (words === "confirm") {
+      const allow = await until("a question", () => two.evaluateHandle(() => [...document.querySelectorAll("button")].find((b) => /^allow$/i.test(b.innerText))).then((b) => b.asElement()));
+      await allow.click();
+    }
     await until("a second answer", async () => (await stored(run)).count("turn.end") === 2);
-    const all = (await stored(run)).texts.slice(1).filter((t) => t !== "hello").join("");
+    const all = (await stored(run)).texts.slice(1).filter((t) => t !== words).join("");
     await until("the second answer", async () => (await shown(two)).answers.join("") === all);
     await one.reload();
     await one.bringToFront();
     await until("both answers after a reload", async () => (await shown(one)).answers.join("") === all);
-    assert.deepEqual((await shown(one)).users, ["long", "hello"]);
+    assert.deepEqual((await shown(one)).users, ["long", words]);
     console.log(`ok ${name} (${Math.round(performance.now())} ms)`);
   } catch (e) {
     for (const tab of [one, two]) if (tab !== undefined) console.error(name, JSON.stringify(await shown(tab).catch(String)).slice(0, 2000));
@@ -133,7 +140,7 @@ async function openai() {
   console.log(`ok openai (${Math.round(performance.now())} ms)`);
 }
 
-const chats = ["ai-sdk", "ai-sdk-6", "ag-ui", "tanstack", "use-run"].filter((name) => name.includes(ONLY));
+const chats = ["ai-sdk", "ai-sdk-6", "ag-ui", "tanstack", "use-run", "page"].filter((name) => name.includes(ONLY));
 const all = { openai, ...Object.fromEntries(chats.map((name) => [name, () => page(name)])) };
 const done = await Promise.allSettled(Object.entries(all).filter(([name]) => name.includes(ONLY)).map(([, f]) => f()));
 await browser.close();

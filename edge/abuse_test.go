@@ -352,7 +352,7 @@ func TestDamagedLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := schematest.Packs(key, schematest.Named("plain"), 1)[1] // seq 2
+	broken := schematest.Packs(key, schematest.ByName("plain"), 1)[1] // seq 2
 	broken.Body = []byte("{\"id\":\"not a line of the log\"}\n")
 	if _, err := h.Log.Log.Append(context.Background(), &broken, head.Stored); err != nil {
 		t.Fatal(err)

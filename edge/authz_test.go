@@ -228,7 +228,7 @@ func TestScopes(t *testing.T) {
 // TestTicketOpensOneStreamOnce takes tickets over SSE and WebSocket, from many clients at once.
 func TestTicketOpensOneStreamOnce(t *testing.T) {
 	g := newGuarded(t)
-	g.put(schematest.Packs(schema.RunKey{Tenant: "acme", Run: "ended"}, schematest.Named("plain"), 100))
+	g.put(schematest.Packs(schema.RunKey{Tenant: "acme", Run: "ended"}, schematest.ByName("plain"), 100))
 	key := g.key("watcher", auth.ScopeRead)
 	ticket := g.ticket("ended", key)
 	var mu sync.Mutex

@@ -361,7 +361,7 @@ func (k *talk) reads(h *spoken) {
 	h.ask("GET", edgetest.RunsPath, "", "?cursor=!", "").Expect(k.t, 400, "BAD-CURSOR")
 	h.ask("GET", edgetest.RunsPath, "", "?state=asleep", "").Expect(k.t, 400, "BAD-REQUEST")
 	page := h.k.house()
-	page.store("old", schematest.Named("children"), 3)
+	page.store("old", schematest.ByName("children"), 3)
 	page.told.Log.Expire(schema.RunKey{Tenant: "acme", Run: "old"}, 6)
 	for _, path := range []string{"/events", "/steps", "/snapshot", "/replay.jsonl", "/stream"} {
 		page.ask("GET", edgetest.RunsPath+"/{run}"+path, "old", "", "").Expect(k.t, 410, schema.CodeCursorExpired)
@@ -410,9 +410,9 @@ func (l *toldLog) newest(t testing.TB, run string) schema.Seq {
 // limits are what a server refuses to do much of.
 func (k *talk) limits(table []edge.RouteRow) {
 	small := k.house(func(c *edge.Config) { c.MaxBlobBytes = 200; c.MaxBodyBytes, c.MaxFoldBytes, c.MaxStreams = 200, 1, 1 })
-	small.store("run", schematest.Scenario{Events: schematest.Named("plain").Events[:5]}, 2)
+	small.store("run", schematest.Scenario{Events: schematest.ByName("plain").Events[:5]}, 2)
 	slow := k.house(func(c *edge.Config) { c.BodyTimeout = 20 * time.Millisecond })
-	slow.store("run", schematest.Scenario{Events: schematest.Named("plain").Events[:1]}, 1)
+	slow.store("run", schematest.Scenario{Events: schematest.ByName("plain").Events[:1]}, 1)
 	for _, rt := range table {
 		if !bodied(rt) {
 			continue
@@ -427,7 +427,7 @@ func (k *talk) limits(table []edge.RouteRow) {
 			body, headers := asks(rt, "run")
 			if isBlobs(rt) {
 				once = k.house(func(c *edge.Config) { c.IngestLimit.Bytes = 1 })
-				once.store("run", schematest.Scenario{Events: schematest.Named("plain").Events[:1]}, 1)
+				once.store("run", schematest.Scenario{Events: schematest.ByName("plain").Events[:1]}, 1)
 				body = "more than one"
 			}
 			once.ask(rt.Method, rt.Path, "run", "", body, headers...)
@@ -484,7 +484,7 @@ func (k *talk) calls(h *spoken, table []edge.RouteRow) {
 	}
 	const page = "https://app.example"
 	open := k.house(func(c *edge.Config) { c.Origins = []string{page} })
-	open.store("ended", schematest.Named("plain"), 5)
+	open.store("ended", schematest.ByName("plain"), 5)
 	for _, origin := range []string{page, "https://other.example"} {
 		for _, tenant := range []string{"", "nobody"} {
 			for _, path := range []string{"", "/events", "/steps", "/stream", "/replay.jsonl", "/snapshot"} {

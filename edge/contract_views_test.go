@@ -37,7 +37,7 @@ var harmless = map[string]bool{"X-Request-Id": true, "Accept-Encoding": true}
 func TestContractParameters(t *testing.T) {
 	k := &talk{t: t, c: readContract(t)}
 	h := k.house()
-	h.store("ended", schematest.Named("plain"), 5)
+	h.store("ended", schematest.ByName("plain"), 5)
 	n := 0
 	for _, rt := range rows(t) {
 		op := k.c.operation(rt.Method, rt.Path)
@@ -178,7 +178,7 @@ func TestLastWordKeepsTheContract(t *testing.T) {
 		}
 		c.Recheck = 1e6
 	})
-	h.store("open", schematest.Scenario{Events: schematest.Named("plain").Events[:5]}, 2)
+	h.store("open", schematest.Scenario{Events: schematest.ByName("plain").Events[:5]}, 2)
 	r := h.Watch(h.Client, "/v1/agent/runs/open/stream")
 	last := ""
 	for {

@@ -116,7 +116,7 @@ func (k *talk) large(h *spoken) {
 		}
 	}
 	tight := k.house(func(c *edge.Config) { c.MaxBodyBytes, c.BodyMemory, c.BodyWait = 200, 128<<10, time.Millisecond })
-	tight.store("run", schematest.Named("plain"), 5)
+	tight.store("run", schematest.ByName("plain"), 5)
 	c := edgetest.StallBlob(k.t, tight.House, "run", 1<<20, 10)
 	edgetest.Eventually(k.t, "what stalls takes the room", func() bool {
 		return tight.Do("GET", strings.NewReplacer("{run}", "run", "{ref}", edgetest.RefOf("")).Replace(get), "").Status == 429

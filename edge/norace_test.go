@@ -19,7 +19,7 @@ import (
 func TestServerKeepsItsContract(t *testing.T) {
 	k := &talk{t: t, c: readContract(t)}
 	h := k.house()
-	h.store("ended", schematest.Named("plain"), 5)
+	h.store("ended", schematest.ByName("plain"), 5)
 	table := rows(t)
 	k.refusals(h, table)
 	k.faults(h, table)

@@ -161,7 +161,7 @@ func newMatrix(t testing.TB, change ...func(*edge.Config)) *matrix {
 // has stores an open run of a tenant, with an empty blob.
 func (m *matrix) has(tenant, run string) {
 	m.T.Helper()
-	m.put(schematest.Packs(schema.RunKey{Tenant: tenant, Run: run}, schematest.Named("plain"), 3)[:1])
+	m.put(schematest.Packs(schema.RunKey{Tenant: tenant, Run: run}, schematest.ByName("plain"), 3)[:1])
 	if _, _, err := m.blobs.Put(context.Background(), schema.RunKey{Tenant: tenant, Run: run}, "text/plain", schema.BlobPieces(nil)); err != nil {
 		m.T.Fatal(err)
 	}

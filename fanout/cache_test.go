@@ -382,5 +382,5 @@ func (l *watchedLog) has(t testing.TB, key schema.RunKey) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return head.Exists()
+	return head.HasEvents()
 }

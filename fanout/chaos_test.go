@@ -333,7 +333,7 @@ func TestTopicsComeAndGo(t *testing.T) {
 	defer stop()
 	for i := range 1000 {
 		key := schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d", i)}
-		fanouttest.Store(t, fanouttest.Backend{Append: log.Append}, schematest.Packs(key, schematest.Named("plain"), 3), 0)
+		fanouttest.Store(t, fanouttest.Backend{Append: log.Append}, schematest.Packs(key, schematest.ByName("plain"), 3), 0)
 		a, err := h.Subscribe(t.Context(), key, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -160,7 +160,7 @@ func (w *walk) hole(first schema.Seq) error {
 	if err != nil {
 		return w.unavailable(err)
 	}
-	if head.Exists() && head.Last <= w.pos {
+	if head.HasEvents() && head.Last <= w.pos {
 		return fmt.Errorf("archive ends at %d and the stream begins at %d: %w", head.Last, first, ErrUnavailable)
 	}
 	return &ExpiredError{First: first}

@@ -372,15 +372,15 @@ func (h *Hub) release(f *topic) {
 // stream no longer holds the run. ErrNotFound: neither has it. ErrUnavailable: ask again.
 func (h *Hub) Head(ctx context.Context, key schema.RunKey) (schema.Head, error) {
 	head, err := h.cfg.Stream.Head(ctx, key, "")
-	if err == nil && !head.Exists() && head.Root == "" && h.cfg.Archive != nil {
+	if err == nil && !head.HasEvents() && head.Root == "" && h.cfg.Archive != nil {
 		head, err = h.cfg.Archive.Head(ctx, key, "")
 	}
 	switch {
 	case err != nil:
 		return schema.Head{}, fmt.Errorf("fanout: head of %s: %w: %w", key, ErrUnavailable, err)
-	case !head.Exists() && head.Root != "":
+	case !head.HasEvents() && head.Root != "":
 		return schema.Head{}, fmt.Errorf("fanout: head of %s: %w", key, &ChildError{Root: head.Root})
-	case !head.Exists():
+	case !head.HasEvents():
 		return schema.Head{}, fmt.Errorf("fanout: head of %s: %w", key, ErrNotFound)
 	}
 	return head, nil

@@ -63,7 +63,7 @@ func (h *Hub) subscribe(ctx context.Context, key schema.RunKey, after schema.Seq
 		return nil, err
 	}
 	s := &Subscription{hub: h, topic: f, ctx: ctx, pos: after}
-	if begun && fresh && !f.view.Load().head.Exists() {
+	if begun && fresh && !f.view.Load().head.HasEvents() {
 		err = fmt.Errorf("fanout: subscribe to %s: %w", key, ErrNotFound)
 	} else {
 		err = s.open(begun)
@@ -78,7 +78,7 @@ func (h *Hub) subscribe(ctx context.Context, key schema.RunKey, after schema.Seq
 func (s *Subscription) open(begun bool) error {
 	v := s.topic.view.Load()
 	s.head = *v.head
-	if s.pos > v.hi || begun && !v.head.Exists() {
+	if s.pos > v.hi || begun && !v.head.HasEvents() {
 		// The topic may lag behind what the reader got elsewhere; the leader does not.
 		head, err := s.hub.Head(s.ctx, s.topic.key)
 		if err != nil {

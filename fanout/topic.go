@@ -74,7 +74,7 @@ func (f *topic) attach(ctx context.Context) (err error) {
 	if f.root != "" {
 		return &ChildError{Root: f.root}
 	}
-	if f.ready = true; !head.Exists() {
+	if f.ready = true; !head.HasEvents() {
 		f.stood = time.Now()
 	}
 	f.publish(&topicView{lo: head.Last + 1, hi: head.Last, head: &head}) // nobody waits before it is attached

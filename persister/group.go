@@ -110,8 +110,8 @@ func (b *Batch) digest() {
 		root := row.Chunk.Child == ""
 		session := root && IsSession(row.Type)
 		turn := root && (row.Type == schema.TypeTurnStart || row.Type == schema.TypeTurnEnd)
-		asks := schema.Asks(row.Type) && mayAsk(row)
-		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle && !session && !turn && !asks && !schema.Answers(row.Type) {
+		asks := schema.MayAsk(row.Type) && mayAsk(row)
+		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle && !session && !turn && !asks && !schema.MayAnswer(row.Type) {
 			continue
 		}
 		if i > 0 && b.Rows[i-1].Seq == row.Seq && b.Rows[i-1].Chunk.Key == row.Chunk.Key {
@@ -124,7 +124,7 @@ func (b *Batch) digest() {
 		if asks && r.FirstAsk == 0 {
 			r.FirstAsk = row.Seq
 		}
-		if r.FirstAnswer == 0 && schema.Answers(row.Type) {
+		if r.FirstAnswer == 0 && schema.MayAnswer(row.Type) {
 			r.FirstAnswer = row.Seq
 		}
 		if !session {

@@ -90,7 +90,7 @@ func (j *appendJob) guard(ctx context.Context, head schema.Head) error {
 	if _, duplicate := j.parts[j.next]; duplicate {
 		return errDuplicate
 	}
-	if j.next == 0 && j.opt.MustBeNew && head.Exists() {
+	if j.next == 0 && j.opt.MustBeNew && head.HasEvents() {
 		if known, err := j.isKnown(ctx); err != nil || known {
 			return cmp.Or(err, ErrExists) // which no newer head would take back
 		}

@@ -47,7 +47,7 @@ func (w *writer) adopt(ctx context.Context, events []schema.Event) error {
 		if events[i].Type != schema.TypeChildSpawn {
 			continue
 		}
-		child := schema.SpawnedChild(events[i].Payload)
+		child := schema.ChildOfSpawn(events[i].Payload)
 		if child == "" || child == w.build.key.Run || w.isArchived(ctx, child) {
 			continue
 		}
@@ -68,7 +68,7 @@ func (w *writer) rootOf(ctx context.Context, head schema.Head) (root string, err
 	switch {
 	case w.root:
 		return "", nil
-	case head.Exists() || head.Root != "" || w.parent == nil:
+	case head.HasEvents() || head.Root != "" || w.parent == nil:
 		return head.Root, nil
 	}
 	key := w.build.key
@@ -79,7 +79,7 @@ func (w *writer) rootOf(ctx context.Context, head schema.Head) (root string, err
 			return err
 		}
 		of, err := ReadHead(ctx, w.log, w.archive, schema.RunKey{Tenant: key.Tenant, Run: root}, "")
-		if !of.Exists() || of.State.Final() { // its children's ids are free again
+		if !of.HasEvents() || of.State.Final() { // its children's ids are free again
 			root = ""
 		}
 		return err
@@ -107,7 +107,7 @@ func (w *writer) isArchived(ctx context.Context, child string) bool {
 	ctx, cancel := context.WithTimeout(ctx, archivedTimeout)
 	defer cancel()
 	head, err := w.archive.Head(ctx, schema.RunKey{Tenant: w.build.key.Tenant, Run: child}, "")
-	return err == nil && head.Exists()
+	return err == nil && head.HasEvents()
 }
 
 // archivedTimeout is how long a spawn waits for the archive.

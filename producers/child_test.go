@@ -110,7 +110,7 @@ func TestChildInChaos(t *testing.T) {
 			for n := range 5 {
 				put(kid, text("", fmt.Sprintf("%s:%d", kid, n)))
 			}
-			if head, err := c.Log.Head(t.Context(), schema.RunKey{Tenant: "acme", Run: kid}, ""); err != nil || head.Exists() || head.Root != "root" {
+			if head, err := c.Log.Head(t.Context(), schema.RunKey{Tenant: "acme", Run: kid}, ""); err != nil || head.HasEvents() || head.Root != "root" {
 				t.Fatalf("seed %d: %+v, %v", seed, head, err)
 			}
 		}

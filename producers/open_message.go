@@ -87,7 +87,7 @@ func contentOf(m *assemble.Message) []byte {
 // blockOf returns a block so far. A call whose input is not complete carries what there is of it as
 // partial_json. The names of blocks are those that producers gave, also of calls that a provider makes itself.
 func blockOf(b *assemble.Block) json.RawMessage {
-	head, text, tail, input := b.Kept()
+	head, text, tail, input := b.Content()
 	o := object(nil).text("type", b.Word)
 	switch {
 	case b.Tool != "" && b.Ended && b.Complete && (input != nil || len(text) == 0):

@@ -262,7 +262,7 @@ func (w *writer) lookAtLanes(ctx context.Context, events []schema.Event) error {
 // epoch returns the highest epoch that the lane has had. The archive has it when the
 // lane's last pack has left the log's window.
 func (w *writer) epoch(ctx context.Context, child string, found schema.Lane) (uint64, error) {
-	if found.Epoch > 0 || w.archive == nil || !w.head.Exists() {
+	if found.Epoch > 0 || w.archive == nil || !w.head.HasEvents() {
 		return found.Epoch, nil
 	}
 	var old schema.Head
@@ -290,7 +290,7 @@ func ReadHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, 
 	if err != nil {
 		return schema.Head{}, fmt.Errorf("read head: %w", err)
 	}
-	if head.Exists() || head.Root != "" || archive == nil {
+	if head.HasEvents() || head.Root != "" || archive == nil {
 		return head, nil
 	}
 	generation := head.Generation

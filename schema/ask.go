@@ -64,11 +64,11 @@ const (
 	typeCommandCancel = commandPrefix + "cancel"
 )
 
-// Asks reports whether an event of a type may ask, and Answers that it may end what was asked.
-func Asks(typ string) bool { return typ == TypeInputRequested || typ == TypeToolStart }
+// MayAsk reports whether an event of a type may ask, and MayAnswer that it may end what was asked.
+func MayAsk(typ string) bool { return typ == TypeInputRequested || typ == TypeToolStart }
 
-// Answers is described at Asks. A request about a call takes the place of what the call asks.
-func Answers(typ string) bool {
+// MayAnswer is described at MayAsk. A request about a call takes the place of what the call asks.
+func MayAnswer(typ string) bool {
 	switch typ {
 	case TypeInputRequested, TypeInputAnswered, typeCommandAnswer, typeCommandCancel, TypeToolEnd, TypeTurnEnd, TypeRunLifecycle:
 		return true
@@ -79,7 +79,7 @@ func Answers(typ string) bool {
 // readsAsks reports whether an event of a type is one of AskTypes: it may ask, end what was asked, or let what has
 // ended be asked again.
 func readsAsks(typ string) bool {
-	return Asks(typ) || Answers(typ) || typ == TypeMessageStart || typ == TypeCommandMessage || typ == TypeTurnStart
+	return MayAsk(typ) || MayAnswer(typ) || typ == TypeMessageStart || typ == TypeCommandMessage || typ == TypeTurnStart
 }
 
 // AskWindow is how many events before a new question must be read to know whether it is one, or the repeat of one that
@@ -191,7 +191,7 @@ func MergeAsks(open []Ask, events []AskEvent) []Ask {
 	all = slices.CompactFunc(all, func(x, y AskEvent) bool { return x.Seq == y.Seq })
 	var w Waits
 	for i := range all {
-		w.Take(&all[i])
+		w.Apply(&all[i])
 	}
 	open = w.Open()
 	return open[:min(len(open), maxAsks)]

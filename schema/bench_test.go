@@ -10,7 +10,7 @@ import (
 )
 
 func BenchmarkAppendLine(b *testing.B) {
-	events := schematest.Numbered(testRun, schematest.Named("long"))
+	events := schematest.NumberEvents(testRun, schematest.ByName("long"))
 	var buf []byte
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -76,7 +76,7 @@ func BenchmarkDecodePost(b *testing.B) {
 }
 
 func BenchmarkFold(b *testing.B) {
-	events := schematest.Numbered(testRun, schematest.Named("long"))
+	events := schematest.NumberEvents(testRun, schematest.ByName("long"))
 	b.ReportAllocs()
 	for b.Loop() {
 		var f schema.Fold
@@ -87,7 +87,7 @@ func BenchmarkFold(b *testing.B) {
 }
 
 func longLines() [][]byte {
-	events := schematest.Numbered(testRun, schematest.Named("long"))
+	events := schematest.NumberEvents(testRun, schematest.ByName("long"))
 	lines := make([][]byte, len(events))
 	for i := range events {
 		lines[i] = events[i].AppendLine(nil)

@@ -18,7 +18,7 @@ var acme = schema.RunKey{Tenant: "acme", Run: testRun}
 func everyEvent() []schema.Event {
 	var all []schema.Event
 	for _, s := range append(schematest.All(), schematest.Generate(1500, 11), schematest.Generate(1500, 12)) {
-		all = append(all, schematest.Numbered(testRun, s)...)
+		all = append(all, schematest.NumberEvents(testRun, s)...)
 	}
 	return all
 }

@@ -12,7 +12,7 @@ import (
 // with, and leaves to the validator whatever is unusual; it allocates nothing.
 func SurelyConforms(typ string, payload []byte) bool {
 	i, ok := catalogueIndex[typ]
-	return ok && conformance[i].allows(payload)
+	return ok && conformance[i].isAllowed(payload)
 }
 
 // conform is a compiled JSON Schema. nil allows everything.
@@ -140,7 +140,8 @@ func (c *conform) field(name string) conformField {
 	return f
 }
 
-func (c *conform) allows(v []byte) bool {
+// isAllowed reports whether a value is certain to be as the schema wants it.
+func (c *conform) isAllowed(v []byte) bool {
 	if c == nil {
 		return true
 	}
@@ -152,15 +153,15 @@ func (c *conform) allows(v []byte) bool {
 		return false
 	}
 	if c.enum != nil {
-		return k == kindString && c.listed(v)
+		return k == kindString && c.isListed(v)
 	}
 	switch k {
 	case kindString:
 		return !c.filled || len(v) > len(`""`)
 	case kindObject:
-		return c.fields == nil || c.allowsFields(v)
+		return c.fields == nil || c.areFieldsAllowed(v)
 	case kindArray:
-		return c.items == nil || c.allowsItems(v)
+		return c.items == nil || c.areItemsAllowed(v)
 	case kindNumber, kindNumber | kindInteger:
 		return !c.positive || v[0] != '-'
 	}
@@ -188,7 +189,8 @@ func kindOf(v []byte) kind {
 	return kindNumber | kindInteger
 }
 
-func (c *conform) listed(v []byte) bool {
+// isListed reports whether a string is one of the enumeration.
+func (c *conform) isListed(v []byte) bool {
 	for _, s := range c.enum {
 		if string(v[1:len(v)-1]) == s {
 			return true
@@ -197,8 +199,8 @@ func (c *conform) listed(v []byte) bool {
 	return false
 }
 
-// allowsFields leaves names with escapes, which may be other spellings, to the validator.
-func (c *conform) allowsFields(obj []byte) bool {
+// areFieldsAllowed leaves names with escapes, which may be other spellings, to the validator.
+func (c *conform) areFieldsAllowed(obj []byte) bool {
 	var seen uint64
 	for i := jsonscan.SkipSpace(obj, 1); i < len(obj) && obj[i] != '}'; {
 		name, value, end := jsonscan.RawMember(obj, i)
@@ -206,7 +208,7 @@ func (c *conform) allowsFields(obj []byte) bool {
 			return false
 		}
 		if f, known := c.fields[string(name[1:len(name)-1])]; known {
-			if !f.schema.allows(value) {
+			if !f.schema.isAllowed(value) {
 				return false
 			}
 			seen |= f.bit
@@ -216,10 +218,11 @@ func (c *conform) allowsFields(obj []byte) bool {
 	return seen&c.required == c.required
 }
 
-func (c *conform) allowsItems(list []byte) bool {
+// areItemsAllowed is isAllowed of all elements of a list.
+func (c *conform) areItemsAllowed(list []byte) bool {
 	for i := jsonscan.SkipSpace(list, 1); i < len(list) && list[i] != ']'; {
 		end := jsonscan.SkipValue(list, i)
-		if end < 0 || !c.items.allows(list[i:end]) {
+		if end < 0 || !c.items.isAllowed(list[i:end]) {
 			return false
 		}
 		i = jsonscan.Behind(list, end)

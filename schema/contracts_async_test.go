@@ -178,7 +178,7 @@ func variants() (packs []schema.Pack) {
 func TestAsyncAPIRefuses(t *testing.T) {
 	a := readAsyncAPI(t)
 	headers, body := a.compile(t, "#/components/schemas/packHeaders"), a.compile(t, "#/components/schemas/lines")
-	p := schematest.Packs(acme, schematest.Named("children"), 4)[0]
+	p := schematest.Packs(acme, schematest.ByName("children"), 4)[0]
 	subject := schema.Subject(p.Key, p.Child, 8)
 	for _, tt := range []struct{ name, value string }{
 		{schema.HeaderSeq, ""}, {schema.HeaderSeq, "0"}, {schema.HeaderSeq, "-1"}, {schema.HeaderSeq, "1.5"}, {schema.HeaderSeq, "99999999999999999"},

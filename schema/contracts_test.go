@@ -225,7 +225,7 @@ func holds(sch *jsonschema.Schema, line string) error {
 // views are events that only a stream shows, as edge/shape writes them.
 func views() map[string]string {
 	head := `{"id":"evt_9","ts":"2026-01-02T03:04:05.000Z","type":"%s","run_id":"run_1","child_id":%s,"seq":9,"first_seq":%d,"payload":%s}`
-	snapshot := string(foldOf(schematest.Named("children")).AppendSnapshot(nil))
+	snapshot := string(foldOf(schematest.ByName("children")).AppendSnapshot(nil))
 	deltas := `{"deltas":[{"type":"text.delta","child_id":"a","turn_id":"t","path":["run_1","a"],"payload":{"text":"x","index":0}},` +
 		`{"type":"tool.output.delta","child_id":null,"x_own":1,"payload":{"call_id":"c","text":"y"}}]}`
 	return map[string]string{
@@ -300,7 +300,7 @@ func TestContractNeedsWhatPayloadsNeed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := schematest.Numbered(testRun, schematest.Scenario{Events: []schema.Event{{Type: info.Name, Payload: b}}})[0]
+			e := schematest.NumberEvents(testRun, schematest.Scenario{Events: []schema.Event{{Type: info.Name, Payload: b}}})[0]
 			if n++; holds(sch, string(e.AppendLine(nil))) == nil {
 				t.Errorf("%s passes without %s", info.Name, name)
 			}

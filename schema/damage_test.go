@@ -22,8 +22,8 @@ func TestDamagedLogs(t *testing.T) {
 	failed := 0
 	for seed := range *damaged {
 		d := schematest.MakeDamaged(seed, 1+int(seed%4))
-		events := schematest.Numbered(testRun, d.Scenario)
-		f, whole := sumOf(events), sumOf(schematest.Numbered(testRun, d.Whole))
+		events := schematest.NumberEvents(testRun, d.Scenario)
+		f, whole := sumOf(events), sumOf(schematest.NumberEvents(testRun, d.Whole))
 		problem := ""
 		if got, want := schematest.Summary(f), schematest.Summary(whole); d.Pure && got != want {
 			problem = "the snapshot has changed:\n" + schematest.Differences(got, want)
@@ -173,7 +173,7 @@ func TestIdsBeginAgain(t *testing.T) {
 		"the end of a turn late":            {[]string{turn, over, inner, over, start, text, end, `|turn.end {"turn_id":"u"}`}, "m:a 0 calls, 2 turns"},
 		"the start of a turn that is under": {[]string{turn, start, text, end, turn, over}, "m:a 0 calls, 1 turns"},
 	} {
-		events := schematest.Numbered(testRun, asking(c.lines...))
+		events := schematest.NumberEvents(testRun, asking(c.lines...))
 		if got := textsOf(sumOf(events)) + turnsOf(events); got != c.want {
 			t.Errorf("%s: the fold has %s, want %s", name, got, c.want)
 		}

@@ -129,7 +129,7 @@ func (f *Fold) Add(e *Event) {
 	if l == nil {
 		l = f.meet(e.ChildID, e.Path)
 	}
-	f.take(foldEvent{typ: e.Type, seq: e.Seq, first: e.First(), actor: e.Actor, lane: l, payload: e.Payload})
+	f.apply(foldEvent{typ: e.Type, seq: e.Seq, first: e.First(), actor: e.Actor, lane: l, payload: e.Payload})
 }
 
 // AddRecord is Add for a line of the log or of a native view. It decodes no more than it needs and
@@ -155,7 +155,7 @@ func (f *Fold) AddRecord(r Record) {
 	if catalogue[i].Family == FamilyCommand || catalogue[i].Name == TypeMessageEnd {
 		ev.actor = attribute(r.Attributes(), "actor")
 	}
-	f.take(ev)
+	f.apply(ev)
 }
 
 // takeView reads the types that exist in views alone.
@@ -180,11 +180,12 @@ func (f *Fold) bundle(r Record) {
 		if l == nil {
 			l = f.meet(p.Str("child_id"), ReadPath(p.Raw("path")))
 		}
-		f.take(foldEvent{typ: p.Str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.Raw("payload")})
+		f.apply(foldEvent{typ: p.Str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.Raw("payload")})
 	}
 }
 
-func (f *Fold) take(ev foldEvent) {
+// apply adds an event to the fold.
+func (f *Fold) apply(ev foldEvent) {
 	light := f.light && heavy(ev.typ)
 	asks := readsAsks(ev.typ)
 	if light && !asks {
@@ -237,7 +238,7 @@ func (f *Fold) take(ev foldEvent) {
 	case TypeInputRequested:
 		f.request(&ev, p)
 	case TypeInputAnswered:
-		f.answered(&ev, p)
+		f.applyAnswer(&ev, p)
 	default:
 		if kind, ok := commandKindOf(ev.typ); ok {
 			f.command(&ev, kind, p)

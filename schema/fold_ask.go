@@ -36,7 +36,7 @@ func (f *Fold) ask(ev *foldEvent, p jsonscan.Fields) {
 	if !ok {
 		return
 	}
-	ev.ended, ev.asked = f.waits.Take(&e)
+	ev.ended, ev.asked = f.waits.Apply(&e)
 	for _, a := range ev.ended {
 		in := f.inputs[laneKey{a.Child, a.Request}]
 		if a.Request == "" || in == nil || !in.Open() {
@@ -93,11 +93,11 @@ func (f *Fold) answer(ev *foldEvent) {
 	}
 }
 
-// answered takes the agent's report of an answer: the client's is obeyed.
-func (f *Fold) answered(ev *foldEvent, p jsonscan.Fields) {
+// applyAnswer takes the agent's report of an answer: the client's is obeyed.
+func (f *Fold) applyAnswer(ev *foldEvent, p jsonscan.Fields) {
 	in := f.Input(ev.lane.id(), p.Str("request_id"))
 	if in != nil && in.waiting != nil {
-		f.done(in.waiting)
+		f.dropCommand(in.waiting)
 		in.waiting = nil
 	}
 }
@@ -146,26 +146,27 @@ func (f *Fold) PlanWaits() bool {
 	return state == StateAwaitingApproval || f.Plan.Gate == "preview" && !state.Final()
 }
 
-// WaitsForSomebody reports whether the run, or one of its children, goes on when a person or a client has done something: answered
-// a question, decided on a plan, resumed what is paused. It does not when that was done already, or when it was told to cancel: then
-// its agent is to go on.
-func (f *Fold) WaitsForSomebody() bool {
+// IsWaiting reports whether the run, or one of its children, goes on when a person or a client has done
+// something: answered a question, decided on a plan, resumed what is paused. It does not when that was done
+// already, or when it was told to cancel: then its agent is to go on.
+func (f *Fold) IsWaiting() bool {
 	if f.State.Final() {
 		return false
 	}
-	if f.waits.waitsOn() || f.held("", f.State, f.StateSeq) {
+	if f.waits.isWaiting() || f.isHeld("", f.State, f.StateSeq) {
 		return true
 	}
 	for _, c := range f.Children {
-		if f.held(c.ID, c.State, c.StateSeq) {
+		if f.isHeld(c.ID, c.State, c.StateSeq) {
 			return true
 		}
 	}
 	return false
 }
 
-// held reports whether a lane is in a state that somebody has to end, and nobody has told it to go on or to cancel since.
-func (f *Fold) held(child string, state RunState, since Seq) bool {
+// isHeld reports whether a lane is in a state that a client has to end, and no command to go on or to cancel
+// has come since.
+func (f *Fold) isHeld(child string, state RunState, since Seq) bool {
 	l := f.lanes[child]
 	if l == nil || state != StatePaused && state != StateAwaitingApproval {
 		return false

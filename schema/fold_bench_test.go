@@ -20,7 +20,7 @@ func deltaLines(n int) [][]byte {
 		s.Events = append(s.Events, schema.Event{Type: "text.delta", Payload: fmt.Appendf(nil, `{"text":"word %d, ","index":0}`, i)})
 	}
 	var lines [][]byte
-	for _, e := range schematest.Numbered(testRun, s) {
+	for _, e := range schematest.NumberEvents(testRun, s) {
 		lines = append(lines, e.AppendLine(nil))
 	}
 	return lines

@@ -61,8 +61,8 @@ func (f *Fold) Commands() []*FoldCommand {
 	return slices.DeleteFunc(slices.Clone(f.commands), func(c *FoldCommand) bool { return c.settled })
 }
 
-// Waits reports whether a command of that name (without "command.") waits for a lane.
-func (f *Fold) Waits(child, name string) bool {
+// HasWaiting reports whether a command of that name (without "command.") waits for a lane.
+func (f *Fold) HasWaiting(child, name string) bool {
 	i := slices.Index(commandNames[:], name)
 	l := f.lanes[child]
 	return i >= 0 && l != nil && len(l.waiting[i]) > 0
@@ -132,8 +132,8 @@ func (f *Fold) decide(ev *foldEvent, kind commandKind, p jsonscan.Fields) bool {
 	return true
 }
 
-// obeyed settles what a lane's new state answers.
-func (f *Fold) obeyed(l *foldLane, st RunState) {
+// settleState settles what a lane's new state answers.
+func (f *Fold) settleState(l *foldLane, st RunState) {
 	switch {
 	case st.Final() && l.child == nil:
 		f.settleAll()
@@ -160,7 +160,7 @@ func (f *Fold) obeyed(l *foldLane, st RunState) {
 // settle drops a lane's waiting commands of one kind.
 func (f *Fold) settle(l *foldLane, kind commandKind) {
 	for _, c := range l.waiting[kind] {
-		f.done(c)
+		f.dropCommand(c)
 	}
 	l.waiting[kind] = nil
 }
@@ -176,8 +176,8 @@ func (f *Fold) settleAll() {
 	f.commands, f.settled = nil, 0
 }
 
-// done drops one command, and makes room when half of them have been dropped.
-func (f *Fold) done(c *FoldCommand) {
+// dropCommand drops one command, and makes room when half of them have been dropped.
+func (f *Fold) dropCommand(c *FoldCommand) {
 	if c.settled {
 		return
 	}

@@ -108,7 +108,7 @@ func (f *Fold) lifecycle(ev *foldEvent, p jsonscan.Fields) {
 		}
 		l.child.State, l.child.Reason = st, f.word(p.Str("reason"))
 	}
-	f.obeyed(l, st)
+	f.settleState(l, st)
 	if !st.Final() {
 		return
 	}

@@ -10,11 +10,11 @@ import (
 	"agentstream/schema/schematest"
 )
 
-func fold(name string) *schema.Fold { return foldOf(schematest.Named(name)) }
+func fold(name string) *schema.Fold { return foldOf(schematest.ByName(name)) }
 
 func foldOf(s schematest.Scenario) *schema.Fold {
 	var f schema.Fold
-	for _, e := range schematest.Numbered(testRun, s) {
+	for _, e := range schematest.NumberEvents(testRun, s) {
 		f.Add(&e)
 	}
 	return &f
@@ -95,7 +95,7 @@ msg_2/end_turn [0 text "They remember where they were."]
 		if got != want {
 			t.Errorf("%s\nwant %s\n got %s", name, want, got)
 		}
-		if n := len(schematest.Named(name).Events); fold(name).Last != schema.Seq(n) {
+		if n := len(schematest.ByName(name).Events); fold(name).Last != schema.Seq(n) {
 			t.Errorf("%s: last %d of %d", name, fold(name).Last, n)
 		}
 	}

@@ -149,7 +149,7 @@ func FuzzScanLine(f *testing.F) {
 // parse to the same pack.
 func FuzzParsePack(f *testing.F) {
 	for _, s := range []string{"tool", "children", "hostile"} {
-		for _, p := range schematest.Packs(acme, schematest.Named(s), 5) {
+		for _, p := range schematest.Packs(acme, schematest.ByName(s), 5) {
 			if len(p.Body) > 4000 {
 				continue
 			}

@@ -71,7 +71,7 @@ func TestGoldenTypes(t *testing.T) {
 				s.Events = append(s.Events, schema.Event{Type: info.Name, Payload: []byte(p)})
 			}
 			var file []byte
-			for _, e := range schematest.Numbered(testRun, s) {
+			for _, e := range schematest.NumberEvents(testRun, s) {
 				file = append(e.AppendLine(file), '\n')
 			}
 			golden(t, "types/"+info.Name+".jsonl", file)

@@ -100,7 +100,7 @@ func TestChildSubjects(t *testing.T) {
 	}
 	for payload, want := range map[string]string{`{"child_id":"kid"}`: "kid", `{"child_id":"k\u0069d","x":1}`: "kid", `{"Child_id":"kid"}`: "", `{"child_id":"-"}`: "",
 		`{"child_id":"a.b"}`: "", `{"child_id":7}`: "", `{}`: "", `[]`: "", `{`: "", ``: "", `null`: ""} {
-		if got := schema.SpawnedChild([]byte(payload)); got != want {
+		if got := schema.ChildOfSpawn([]byte(payload)); got != want {
 			t.Errorf("%s: %q", payload, got)
 		}
 	}

@@ -35,8 +35,8 @@ type Pack struct {
 // Last returns the seq of the last line.
 func (p *Pack) Last() Seq { return p.First + Seq(p.Count) - 1 }
 
-// Ended reports whether the run is over after this pack.
-func (p *Pack) Ended() bool { return p.Head.State.Final() }
+// IsFinal reports whether the run is over after this pack.
+func (p *Pack) IsFinal() bool { return p.Head.State.Final() }
 
 // At returns the pack as a reader gets it from position stored of the log: what is not stored in packs is left out of the head.
 // The body is shared.

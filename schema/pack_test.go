@@ -51,7 +51,7 @@ func TestPackHeadersRoundTrip(t *testing.T) {
 }
 
 func TestHeaderLeavesOut(t *testing.T) {
-	p := schematest.Packs(acme, schematest.Named("native"), 1)[0]
+	p := schematest.Packs(acme, schematest.ByName("native"), 1)[0]
 	p.Head.State, p.Head.Lane = "", schema.Lane{}
 	h := p.Headers()
 	for _, name := range []string{schema.HeaderState, schema.HeaderLane, schema.HeaderBatch} {
@@ -63,7 +63,7 @@ func TestHeaderLeavesOut(t *testing.T) {
 
 // TestPackHeaderRefuses: one header is refused for what the headers of its values are, and for another form.
 func TestPackHeaderRefuses(t *testing.T) {
-	p := schematest.Packs(acme, schematest.Named("tool"), 8)[1]
+	p := schematest.Packs(acme, schematest.ByName("tool"), 8)[1]
 	p.Writer, p.Head.Day, p.Head.LastID = "w", "20260102", "="
 	p.Head.State, p.Head.Lane, p.Batch = "running", schema.Lane{Owner: "o", Epoch: 3}, ""
 	parse := func(value string) (schema.Pack, error) {
@@ -88,7 +88,7 @@ func TestPackHeaderRefuses(t *testing.T) {
 }
 
 func TestRecords(t *testing.T) {
-	packs := schematest.Packs(acme, schematest.Named("long"), 0)
+	packs := schematest.Packs(acme, schematest.ByName("long"), 0)
 	p := &packs[0]
 	if p.Count < 100 {
 		t.Fatalf("pack of %d", p.Count)
@@ -112,7 +112,7 @@ func TestRecords(t *testing.T) {
 
 // TestRecordsOfDamagedPack: damage is an error at its place, and nothing after it is shown.
 func TestRecordsOfDamagedPack(t *testing.T) {
-	p := schematest.Packs(acme, schematest.Named("plain"), 6)[0]
+	p := schematest.Packs(acme, schematest.ByName("plain"), 6)[0]
 	lines := bytes.SplitAfter(p.Body, []byte("\n"))
 	for name, damage := range map[string]func([]byte) []byte{
 		"gone":  func([]byte) []byte { return nil },
@@ -145,7 +145,7 @@ func TestRecordsOfDamagedPack(t *testing.T) {
 
 // TestCheckRefuses what scans but is not of this pack, or reads differently when decoded.
 func TestCheckRefuses(t *testing.T) {
-	p := schematest.Packs(acme, schematest.Named("plain"), 4)[0]
+	p := schematest.Packs(acme, schematest.ByName("plain"), 4)[0]
 	if err := p.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestCheckRefuses(t *testing.T) {
 }
 
 func TestParsePackRefuses(t *testing.T) {
-	p := schematest.Packs(acme, schematest.Named("tool"), 8)[1]
+	p := schematest.Packs(acme, schematest.ByName("tool"), 8)[1]
 	subject := schema.Subject(p.Key, p.Child, 4)
 	parse := func(change func(h map[string][]string)) error {
 		h := maps.Clone(p.Headers())
@@ -232,7 +232,7 @@ func TestParsePackRefuses(t *testing.T) {
 
 // TestOldHeader: packs of before say which messages are open, which nobody reads any more.
 func TestOldHeader(t *testing.T) {
-	p := schematest.Packs(acme, schematest.Named("plain"), 8)[0]
+	p := schematest.Packs(acme, schematest.ByName("plain"), 8)[0]
 	h := p.Headers()
 	h["Agent-Anchors"] = []string{"-=2,run_a=9"}
 	got, err := schema.ParsePack(schema.Subject(p.Key, p.Child, 4), h, p.Body, p.Head.Stored)

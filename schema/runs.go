@@ -49,8 +49,8 @@ type RunInfo struct {
 	Cost  *float64 // with Models: in US dollars, the sum of what providers reported; nil when none did
 }
 
-// Ended returns the time of the run's end, zero while it goes on.
-func (r *RunInfo) Ended() time.Time {
+// EndTime returns the time of the run's end, zero while it goes on.
+func (r *RunInfo) EndTime() time.Time {
 	if r.State.Final() {
 		return r.Updated
 	}
@@ -77,9 +77,9 @@ func (r *RunInfo) Waiting() string {
 	return ""
 }
 
-// WaitsSince returns since when the run waits: the time of its oldest open question, or else when it has come to the
-// state in which it waits; zero when it waits for nobody.
-func (r *RunInfo) WaitsSince() time.Time {
+// WaitStart returns since when the run waits: the time of its oldest open question, or else, while it waits, of
+// its newest event; zero when it waits for nothing.
+func (r *RunInfo) WaitStart() time.Time {
 	switch {
 	case r.Waiting() == "":
 		return time.Time{}

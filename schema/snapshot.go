@@ -274,17 +274,18 @@ func (w *snapshotWriter) starts(f *Fold) {
 func (w *snapshotWriter) usage(u *FoldUsage) {
 	w.name("usage")
 	w.open('{')
-	w.counts("total", &u.Total)
+	w.writeCounts("total", &u.Total)
 	w.name("by_model")
 	w.open('{')
 	for _, m := range u.models {
-		w.counts(m.model, &m.count)
+		w.writeCounts(m.model, &m.count)
 	}
 	w.close('}')
 	w.close('}')
 }
 
-func (w *snapshotWriter) counts(name string, u *UsageCount) {
+// writeCounts writes a usage as a member of a name.
+func (w *snapshotWriter) writeCounts(name string, u *UsageCount) {
 	w.name(name)
 	w.open('{')
 	for _, n := range u.names {

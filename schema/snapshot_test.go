@@ -172,7 +172,7 @@ func TestSnapshotOfMergedDeltas(t *testing.T) {
 
 // TestSnapshotInView: a run.snapshot and a delta.bundle of a view lead to the same fold.
 func TestSnapshotInView(t *testing.T) {
-	lines := linesOf(schematest.Named("children"))
+	lines := linesOf(schematest.ByName("children"))
 	want := foldLines(lines).AppendSnapshot(nil)
 	for n := 1; n < len(lines); n++ {
 		prefix := foldLines(lines[:n])

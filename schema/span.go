@@ -121,10 +121,10 @@ func SplitText(payload []byte) (before, text, after []byte, ok bool) {
 	return payload[:start:start], payload[start:end:end], payload[end:], true
 }
 
-// SharedFields returns the payload around the text of two deltas, as SplitText cuts them, for one that
+// CommonFields returns the payload around the text of two deltas, as SplitText cuts them, for one that
 // stands for both: the fields that they have alike. ok is false when their texts belong to different
 // places: one names another block or another call than the other.
-func SharedFields(before, after, nextBefore, nextAfter []byte) (b, a []byte, ok bool) {
+func CommonFields(before, after, nextBefore, nextAfter []byte) (b, a []byte, ok bool) {
 	for _, name := range placeFields {
 		if !bytes.Equal(fieldIn(before, after, 1, name), fieldIn(nextBefore, nextAfter, 1, name)) {
 			return nil, nil, false
@@ -147,9 +147,9 @@ func SharedFields(before, after, nextBefore, nextAfter []byte) (b, a []byte, ok 
 	return append(b, `"text":"`...), append(a, '}'), true
 }
 
-// SharedAttributes is SharedFields of two envelopes, as Attributes returns them. ok is false when one
+// CommonAttributes is CommonFields of two envelopes, as Attributes returns them. ok is false when one
 // of the protocol's own fields differs.
-func SharedAttributes(attributes, next []byte) (shared []byte, ok bool) {
+func CommonAttributes(attributes, next []byte) (shared []byte, ok bool) {
 	for _, name := range ownAttributes {
 		if !bytes.Equal(fieldIn(attributes, nil, 0, name), fieldIn(next, nil, 0, name)) {
 			return nil, false

@@ -74,9 +74,9 @@ func ParseLifecycle(payload []byte) (Lifecycle, error) {
 	return l, nil
 }
 
-// SpawnedChild returns the child of a child.spawn's payload, "" when that is not the id of a run. Names are taken
-// as they are written, as by ParseLifecycle.
-func SpawnedChild(payload []byte) (child string) {
+// ChildOfSpawn returns the child of a child.spawn's payload, "" when that is not the id of a run. Names are
+// read as they are written, as by ParseLifecycle.
+func ChildOfSpawn(payload []byte) (child string) {
 	if !json.Valid(payload) {
 		return ""
 	}
@@ -117,14 +117,14 @@ type Lane struct {
 	Epoch uint64
 }
 
-// Exists reports whether the run has at least one event.
-func (h Head) Exists() bool { return h.Last > 0 }
+// HasEvents reports whether the run has at least one event.
+func (h Head) HasEvents() bool { return h.Last > 0 }
 
 // Advance moves the head over one more event, which gets the next seq. payload is looked at for run.lifecycle, and
 // for what follows the end of a run. The error wraps ErrEnded when the run is over and takes the event neither as a
 // follow-up (see Reopens) nor as a late one: its watchers have gone.
 func (h *Head) Advance(typ, child, id string, payload []byte) error {
-	if h.State.Final() && !Reopens(typ, child, payload) {
+	if h.State.Final() && !IsFollowUp(typ, child, payload) {
 		if !late(typ, child) {
 			return fmt.Errorf("%s in state %s: %w", typ, h.State, ErrEnded)
 		}
@@ -155,9 +155,10 @@ func (h *Head) Follow(id string) {
 	h.LastID = id
 }
 
-// Reopens reports whether an event is a follow-up, with which a run that is over goes on: a message to the run itself,
-// or a lifecycle of the root in a state that is not final. A message of the system is none, because nobody answers it.
-func Reopens(typ, child string, payload []byte) bool {
+// IsFollowUp reports whether an event is a follow-up, with which a run that is over goes on: a message to the
+// run itself, or a lifecycle of the root in a state that is not final. A message of the system is none, because
+// no agent answers it.
+func IsFollowUp(typ, child string, payload []byte) bool {
 	switch {
 	case child != "":
 		return false

@@ -98,7 +98,7 @@ func TestLifecycleOfChildren(t *testing.T) {
 	if err := h.Advance("run.lifecycle", "", "evt", lifecycle("done")); err != nil || h.State != schema.StateDone {
 		t.Errorf("after the end: %v %+v", err, h)
 	}
-	if (schema.Head{}).Exists() || !h.Exists() {
+	if (schema.Head{}).HasEvents() || !h.HasEvents() {
 		t.Error("Exists")
 	}
 }

@@ -87,9 +87,9 @@ func (l *laneAsks) set(a *Ask) *ordered.Map[*Ask, struct{}] {
 // laneKey is a request or a call of a lane.
 type laneKey struct{ child, id string }
 
-// Take takes the next event. It returns the questions that the event has ended, oldest first, and whether the event is
-// a new question itself.
-func (w *Waits) Take(e *AskEvent) (ended []Ask, asked bool) {
+// Apply reads the next event. It returns the questions that the event has ended, oldest first, and whether the
+// event is a new question itself.
+func (w *Waits) Apply(e *AskEvent) (ended []Ask, asked bool) {
 	again := e.state != "" && w.states[e.Child] == e.state
 	if e.state != "" {
 		defer w.setState(e.Child, e.state)
@@ -376,8 +376,8 @@ func (w *Waits) Request(child, id string) bool { return w.requests[laneKey{child
 // Call reports whether a lane's call waits: it asks itself, or a request about it does.
 func (w *Waits) Call(child, id string) bool { return len(w.calls[laneKey{child, askID(id)}]) > 0 }
 
-// waitsOn reports whether a question waits whose lane was not told to cancel.
-func (w *Waits) waitsOn() bool {
+// isWaiting reports whether a question waits whose lane was not told to cancel.
+func (w *Waits) isWaiting() bool {
 	return w.alert.Len() > 0
 }
 

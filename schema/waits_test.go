@@ -32,7 +32,7 @@ func waitsOf(t *testing.T, s schematest.Scenario) string {
 	var f schema.Fold
 	reading := assemble.New(assemble.Limits{})
 	var asks []schema.AskEvent
-	for _, e := range schematest.Numbered(testRun, s) {
+	for _, e := range schematest.NumberEvents(testRun, s) {
 		f.Add(&e)
 		reading.NextEvent(&e)
 		if a, ok := schema.AskEventOf(e.Seq, time.Time{}, e.Type, e.ChildID, e.Payload); ok {
@@ -157,7 +157,7 @@ func TestWaitsEverywhere(t *testing.T) {
 		}
 		s := asking(lines...)
 		waitsOf(t, s)
-		events := schematest.Numbered(testRun, s)
+		events := schematest.NumberEvents(testRun, s)
 		var whole, first schema.Fold
 		for i := range events {
 			whole.Add(&events[i])
@@ -215,7 +215,7 @@ func TestRepeatsAreNone(t *testing.T) {
 		var f schema.Fold
 		reading := assemble.New(assemble.Limits{})
 		count := map[assemble.Kind]int{}
-		for _, e := range schematest.Numbered(testRun, asking(c.lines...)) {
+		for _, e := range schematest.NumberEvents(testRun, asking(c.lines...)) {
 			f.Add(&e)
 			for _, step := range reading.NextEvent(&e) {
 				count[step.Kind]++

@@ -195,10 +195,10 @@ func (s *published) ask(ctx context.Context) (Standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	head, err := s.cfg.Log.Head(ctx, s.cfg.Key, "")
-	if err == nil && head.Exists() {
+	if err == nil && head.HasEvents() {
 		s.know(head)
 	}
-	if err == nil && !head.Exists() && s.cfg.Archive != nil {
+	if err == nil && !head.HasEvents() && s.cfg.Archive != nil {
 		head, err = s.cfg.Archive.Head(ctx, s.cfg.Key, "")
 	}
 	if err != nil {

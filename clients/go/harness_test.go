@@ -75,7 +75,7 @@ func dial(t *testing.T, url string, change ...func(*Config)) *Client {
 // lines of a scenario as run r1 has them.
 func lines(scenario string) []string {
 	var out []string
-	for i, e := range schematest.Named(scenario).Events {
+	for i, e := range schematest.ByName(scenario).Events {
 		e.RunID, e.Seq, e.ID, e.TS = "r1", schema.Seq(i+1), fmt.Sprintf("evt_%06d", i+1), "2026-01-01T00:00:00.000Z"
 		out = append(out, string(e.AppendLine(nil)))
 	}

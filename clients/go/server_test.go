@@ -95,7 +95,7 @@ func TestAppendWaitsForTheServersLimit(t *testing.T) {
 // tell stores a scenario as a producer would, and returns what it told.
 func tell(t *testing.T, c *Client, run, scenario string) []schema.Event {
 	t.Helper()
-	events := schematest.Named(scenario).Events
+	events := schematest.ByName(scenario).Events
 	for part := range slices.Chunk(events, 300) {
 		if _, err := c.Run(run).Append(t.Context(), "", part...); err != nil {
 			t.Fatalf("%s: %v", scenario, err)

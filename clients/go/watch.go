@@ -242,7 +242,7 @@ func (s *Stream) unhold() schema.Event {
 func (s *Stream) deliver(a *arrival) schema.Event {
 	e := &a.event
 	s.moved, s.line = true, a.line
-	s.ended = s.ended && !schema.Reopens(e.Type, e.ChildID, e.Payload)
+	s.ended = s.ended && !schema.IsFollowUp(e.Type, e.ChildID, e.Payload)
 	if len(s.held) > 0 {
 		return a.event
 	}

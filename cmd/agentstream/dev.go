@@ -245,7 +245,7 @@ func (c *DevCmd) openStore(ctx context.Context) (*sqlite.Store, error) {
 // called demo is easy to type; when it is there from an earlier start, a new id is taken.
 func (c *DevCmd) runDemo(ctx context.Context, n *node.Node, addr net.Addr, hooks producers.Hooks, log *slog.Logger) error {
 	key := schema.RunKey{Tenant: c.Tenant, Run: "demo"}
-	if head, err := n.Log.Head(ctx, key, ""); err != nil || head.Exists() {
+	if head, err := n.Log.Head(ctx, key, ""); err != nil || head.HasEvents() {
 		key.Run = schema.NewIDs().Run(time.Now())
 	}
 	log.Info("dev: a demo run is being published", "run", key.Run)

@@ -155,7 +155,7 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 // a workflow.
 func (c *WorkerCmd) sessionFilter(set answer.Models) func(schema.RunKey, *schema.Event) bool {
 	return func(key schema.RunKey, first *schema.Event) bool {
-		return first.Type == schema.TypeSessionCreated && slices.Contains(c.Tenant, key.Tenant) && set.Serves(first.Payload)
+		return first.Type == schema.TypeSessionCreated && slices.Contains(c.Tenant, key.Tenant) && set.CanServe(first.Payload)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestFramesKeepTheirTexts(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	for m, want := range map[Mode]bool{ModeA: true, ModeB: true, ModeC: false, ModeD: false} {
-		if m.EndsWithRun() != want {
+		if m.IsFinite() != want {
 			t.Errorf("mode %c", m)
 		}
 	}

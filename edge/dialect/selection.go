@@ -7,8 +7,8 @@ package dialect
 type Selection interface {
 	// Key is equal for selections that show the same frames.
 	Key() string
-	// Shows reports whether a frame is shown, by what the frame says of itself: Lane, Kind, Slot.
-	Shows(f *Frame) bool
+	// Match reports whether a frame is shown, by what the frame says of itself: Lane, Kind, Slot.
+	Match(f *Frame) bool
 }
 
 // KeyOf returns a selection's key; "" for nil, which shows every frame.

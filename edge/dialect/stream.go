@@ -67,5 +67,5 @@ const (
 	ModeD Mode = 'D'
 )
 
-// EndsWithRun reports whether the stream ends cleanly once the run's terminal event has been sent.
-func (m Mode) EndsWithRun() bool { return m == ModeA || m == ModeB }
+// IsFinite reports whether the stream ends cleanly once the run's terminal event has been sent.
+func (m Mode) IsFinite() bool { return m == ModeA || m == ModeB }

@@ -141,8 +141,8 @@ func (o Object) At(names ...string) (v any) {
 // Key names a run of the tenant.
 func Key(run string) schema.RunKey { return schema.RunKey{Tenant: Tenant, Run: run} }
 
-// Says appends events to a run as an agent would.
-func (n *Node) Says(run string, events ...schema.Event) {
+// Say appends events to a run as an agent would.
+func (n *Node) Say(run string, events ...schema.Event) {
 	n.T.Helper()
 	if err := n.Append(run, events...); err != nil {
 		n.T.Fatal(err)

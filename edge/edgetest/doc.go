@@ -3,7 +3,7 @@
 // # What it is
 //
 // [Share] makes what nodes have in common: a log in memory, keys of requests, tickets. [Nodes.Start] runs a node on it,
-// over the network or over [Pipes], and ends it with its test. [Node.Do] asks it; [Node.Says] writes as an agent would.
+// over the network or over [Pipes], and ends it with its test. [Node.Do] asks it; [Node.Say] writes as an agent would.
 //
 // [NewHouse] is a server of the native protocol alone, on a log that can be told to fail ([FaultyLog]). [House.Tap] holds a stream open
 // over any transport, [House.Watch] reads one over SSE, [House.Dial] over WebSocket, [House.Talk] and [House.Feed] speak the sample.

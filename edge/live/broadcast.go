@@ -180,7 +180,7 @@ func upToLast(list []dialect.Frame) ([]dialect.Frame, bool) {
 
 func (g *broadcastGroup) add(list []dialect.Frame) {
 	for i := range list {
-		if g.choice == nil || g.choice.Shows(&list[i]) {
+		if g.choice == nil || g.choice.Match(&list[i]) {
 			*g.buf = g.enc.Append(*g.buf, list[i])
 		}
 	}

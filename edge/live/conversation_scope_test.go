@@ -19,7 +19,7 @@ import (
 func TestConversationWrites(t *testing.T) {
 	t.Parallel()
 	write := func(t *protocol.Talk) error {
-		ctx, cancel := t.Bounded()
+		ctx, cancel := t.LogContext()
 		defer cancel()
 		_, err := t.Append(ctx, "run", []schema.Event{{Type: "custom.said", Payload: []byte("{}")}}, producers.AppendOptions{})
 		return err

@@ -27,11 +27,11 @@ type mergedSelection struct {
 // Key is empty: a session that is not behind all places is not shared.
 func (j *mergedSelection) Key() string { return "" }
 
-func (j *mergedSelection) Shows(f *dialect.Frame) bool {
+func (j *mergedSelection) Match(f *dialect.Frame) bool {
 	for i := range j.members {
 		m := &j.members[i]
 		behind := j.at > m.from.Seq || j.at == m.from.Seq && f.Slot > m.from.Slot
-		if behind && (m.choice == nil || m.choice.Shows(f)) {
+		if behind && (m.choice == nil || m.choice.Match(f)) {
 			return true
 		}
 	}
@@ -46,8 +46,8 @@ type union struct {
 
 func (u *union) Key() string { return u.key }
 
-func (u *union) Shows(f *dialect.Frame) bool {
-	return slices.ContainsFunc(u.of, func(s dialect.Selection) bool { return s.Shows(f) })
+func (u *union) Match(f *dialect.Frame) bool {
+	return slices.ContainsFunc(u.of, func(s dialect.Selection) bool { return s.Match(f) })
 }
 
 // unite returns a selection that shows what any member's does.

@@ -43,7 +43,7 @@ func (ss *Session) open(ctx context.Context, key schema.RunKey) (err error) {
 	if ss.Opened, err = v.cfg.Runs.Open(ctx, key, cursor, ss.req.Await); err != nil {
 		return err
 	}
-	if ss.first != nil || !ss.bound.Mode.EndsWithRun() || !ss.Pos.Ended {
+	if ss.first != nil || !ss.bound.Mode.IsFinite() || !ss.Pos.Ended {
 		return nil
 	}
 	return ss.checkComplete(ctx)
@@ -110,7 +110,7 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	if ss.Opened, err = v.cfg.Runs.OpenRoot(ctx, key, dialect.Cursor{Seq: after}); err != nil {
 		return err
 	}
-	over := ss.bound.Mode.EndsWithRun() && ss.Pos.Ended && after >= ss.Pos.Last && ss.req.Cursor != (dialect.Cursor{})
+	over := ss.bound.Mode.IsFinite() && ss.Pos.Ended && after >= ss.Pos.Last && ss.req.Cursor != (dialect.Cursor{})
 	if over = over || span.Last > 0 && after >= span.Last; over && len(ss.prefix) == 0 {
 		return dialect.ErrComplete
 	}

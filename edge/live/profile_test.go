@@ -19,7 +19,7 @@ import (
 // live, and that ?event=type names them.
 func TestEventsHaveNoName(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	h.Fill("run", schematest.Named("hostile"), 3)
+	h.Fill("run", schematest.ByName("hostile"), 3)
 	for _, query := range []string{"", "event=type", "detail=full", "detail=full&event=type"} {
 		for _, s := range readNamed(t, h.Do("GET", "/v1/agent/runs/run/stream?"+query, "").Body) {
 			if want := strings.Contains(query, "event=type"); (s.name != "") != want || want && s.name != s.typ {
@@ -30,7 +30,7 @@ func TestEventsHaveNoName(t *testing.T) {
 	h.Do("GET", "/v1/agent/runs/run/stream?event=id", "").Expect(t, http.StatusBadRequest, "BAD-REQUEST")
 
 	// Two that watch live, the one with names and the other without: what is shared must not be mixed up.
-	begun := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "both"}, schematest.Named("tool"), 1)
+	begun := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "both"}, schematest.ByName("tool"), 1)
 	h.Store(begun[:3])
 	type got struct {
 		query string
@@ -120,7 +120,7 @@ func TestProfile(t *testing.T) {
 		}
 		run := "p-" + s.Name
 		packs := h.Fill(run, s, 3)
-		if !packs[len(packs)-1].Ended() {
+		if !packs[len(packs)-1].IsFinal() {
 			continue
 		}
 		all := logged(t, packs)
@@ -196,7 +196,7 @@ func TestProfileHidesThePerson(t *testing.T) {
 // TestProfileOnASocket holds that the subprotocol of its name is the profile, and the protocol's own is not.
 func TestProfileOnASocket(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	all := logged(t, h.Fill("run", schematest.Named("tool"), 3))
+	all := logged(t, h.Fill("run", schematest.ByName("tool"), 3))
 	want := inLetter(all)
 	for _, tt := range []struct {
 		query, offer, spoken string
@@ -223,7 +223,7 @@ func TestProfileOnASocket(t *testing.T) {
 
 // TestProfileOverGRPC holds that the request message asks for the profile as the query does.
 func TestProfileOverGRPC(t *testing.T) {
-	all := logged(t, schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run"}, schematest.Named("tool"), 3))
+	all := logged(t, schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run"}, schematest.ByName("tool"), 3))
 	req, err := native.Dialect{}.Open(dialect.Input{Stream: native.StreamGRPC, Body: []byte("\x0a\x03run\x5a\x07koder-1")})
 	if err != nil || !req.Filter.Agent || len(req.Filter.Types) != 9 {
 		t.Fatalf("%+v: %v", req, err)

@@ -54,7 +54,7 @@ func TestTimedReplayIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := edgetest.NewPipes()
 		h := edgetest.NewHouseOn(t, ln, ln.Client())
-		packs := h.Fill("run", schematest.Named("long"), 20)
+		packs := h.Fill("run", schematest.ByName("long"), 20)
 		begun := time.Now()
 		r := h.Watch(h.Client, "/v1/agent/runs/run/stream?speed=2")
 		f := edgetest.FrameReader{T: t, R: bufio.NewReader(r.B)}

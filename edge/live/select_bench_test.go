@@ -47,7 +47,7 @@ func (d kinds) Projector(req dialect.Request) dialect.Projector {
 type kindSet uint
 
 func (s kindSet) Key() string                 { return strconv.Itoa(int(s)) }
-func (s kindSet) Shows(f *dialect.Frame) bool { return s>>f.Kind&1 == 1 }
+func (s kindSet) Match(f *dialect.Frame) bool { return s>>f.Kind&1 == 1 }
 
 type kindProjector struct{ dialect.Stateful }
 

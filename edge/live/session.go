@@ -156,7 +156,7 @@ func (ss *Session) openTimed(ctx context.Context) reader {
 	}
 	ss.Tail.Close()
 	r.rest = func(after, has schema.Seq) (reader, error) {
-		if ss.Pos.Ended && ss.bound.Mode.EndsWithRun() {
+		if ss.Pos.Ended && ss.bound.Mode.IsFinite() {
 			return endReader{}, nil
 		}
 		o, err := ss.live.cfg.Runs.OpenSource(ctx, ss.Src, after)
@@ -317,7 +317,7 @@ func (ss *Session) deliver() error {
 		if err := w.writeCaughtUp(); err != nil {
 			return err
 		}
-		if p.ended && ss.bound.Mode.EndsWithRun() {
+		if p.ended && ss.bound.Mode.IsFinite() {
 			return nil
 		}
 		if err := w.keepAlive(); err != nil { // what was sent may have shown nothing

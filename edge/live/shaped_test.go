@@ -138,7 +138,7 @@ func TestT3ResumeAnywhereInAShapedView(t *testing.T) {
 // stream, event for event, in raw and in default detail, nested children too.
 func TestT5ChildrenInTheParentsStream(t *testing.T) {
 	h := edgetest.NewHouse(t, func(c *edge.Config) { c.Catalog = edgetest.Family{} })
-	packs := h.Fill("run", schematest.Named("children"), 3)
+	packs := h.Fill("run", schematest.ByName("children"), 3)
 	all := logged(t, packs)
 	for _, child := range []string{schematest.ChildA, schematest.ChildB, schematest.Grandchild} {
 		var want []schema.Event

@@ -69,7 +69,7 @@ func TestWebSocket(t *testing.T) {
 
 func TestWebSocketRefusals(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	h.Fill("run", schematest.Named("plain"), 5)
+	h.Fill("run", schematest.ByName("plain"), 5)
 	for _, tt := range []struct {
 		path    string
 		headers []string

@@ -36,7 +36,7 @@ func (tally) Streams() []protocol.Stream {
 
 // tallying is the protocol with a route, whose path has a stream for those who ask for one.
 func tallying(p protocol.Protocol) protocol.Protocol {
-	p.Dialect, p.Streams = tally{}, append(tally{}.Streams(), protocol.Stream{Asked: protocol.AcceptsEvents,
+	p.Dialect, p.Streams = tally{}, append(tally{}.Streams(), protocol.Stream{Asked: protocol.IsStreamAccepted,
 		Stream: dialect.Stream{Name: "tally.asked", Pattern: "GET /tallied/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true}})
 	return p
 }

@@ -37,7 +37,7 @@ func stepsOf(h *edgetest.House, t testing.TB, run, query string) (list listedSte
 // that ?from_step= begins a stream and a page where the step does.
 func TestSteps(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	all := logged(t, h.Fill("run", schematest.Named("tool"), 3))
+	all := logged(t, h.Fill("run", schematest.ByName("tool"), 3))
 	list := stepsOf(h, t, "run", "")
 	if len(list.Steps) != 2 || list.More || *list.Steps[0].CheckpointID != "cp_1" || list.Steps[1].CheckpointID != nil {
 		t.Fatalf("%+v", list)
@@ -80,7 +80,7 @@ func TestSteps(t *testing.T) {
 	h.Do("GET", "/v1/agent/runs/nobody/stream?from_step=1", "").Expect(t, http.StatusNotFound, "NOT-FOUND")
 
 	// Steps of children are no steps of the run.
-	for _, e := range logged(t, h.Fill("tree", schematest.Named("children"), 5)) {
+	for _, e := range logged(t, h.Fill("tree", schematest.ByName("children"), 5)) {
 		if e.Type == schema.TypeStepBoundary && e.ChildID == "" {
 			first = e.Seq
 		}

@@ -38,7 +38,7 @@ func TestStreamIsByteForByte(t *testing.T) {
 		for _, perPack := range []int{1, 3, 1000} {
 			run := fmt.Sprintf("%s-%d", s.Name, perPack)
 			packs := h.Fill(run, s, perPack)
-			if !packs[len(packs)-1].Ended() {
+			if !packs[len(packs)-1].IsFinal() {
 				continue // its stream does not end; TestLive has those
 			}
 			if got, want := h.Do("GET", "/v1/agent/runs/"+run+"/stream?detail=full", "").Events(t), frames(packs, 0); got != want {
@@ -89,7 +89,7 @@ func TestLive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer client.CloseIdleConnections()
 			run := "live-" + name[5:6]
-			packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: run}, schematest.Named("children"), 2)
+			packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: run}, schematest.ByName("children"), 2)
 			h.Store(packs[:2])
 			r := h.Watch(client, "/v1/agent/runs/"+run+"/stream?detail=full")
 			if r.Resp.Proto != name {
@@ -213,7 +213,7 @@ func TestKeepAliveOnlyWhenIdle(t *testing.T) {
 
 func TestCursorsThatCannotBeServed(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	packs := h.Fill("run", schematest.Named("plain"), 1)
+	packs := h.Fill("run", schematest.ByName("plain"), 1)
 	last := packs[len(packs)-1].Last()
 	p := h.Do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", (last+1).String()).Expect(t, 409, "CURSOR-AHEAD")
 	if p.LastSeq != int(last) {
@@ -239,7 +239,7 @@ func TestCursorsThatCannotBeServed(t *testing.T) {
 // TestForeignIsMissing compares whole answers: a run of another tenant and one that does not exist.
 func TestForeignIsMissing(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	h.Fill("theirs", schematest.Named("plain"), 1)
+	h.Fill("theirs", schematest.ByName("plain"), 1)
 	for _, tt := range []struct{ method, tail, body string }{
 		{"GET", "", ""}, {"GET", "/stream", ""}, {"GET", "/stream?after=3", ""}, {"GET", "/stream?after=99999", ""},
 		{"GET", "/stream?detail=full&after=evt_01ARZ3NDEKTSV4RRFFQ69G5FAV", ""},
@@ -264,7 +264,7 @@ func TestForeignIsMissing(t *testing.T) {
 
 func TestHead(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	h.Fill("run", schematest.Named("plain"), 1)
+	h.Fill("run", schematest.ByName("plain"), 1)
 	for path, want := range map[string]int{
 		"/v1/agent/runs/run/stream?detail=full": 200, "/v1/agent/runs/none/stream?detail=full": 404, "/v1/agent/runs/run": 200,
 		"/v1/agent/runs/run/events": 200, "/healthz": 200, "/nothing": 404,

@@ -327,7 +327,7 @@ func (w *writer) write(list []dialect.Frame) error {
 	list, w.last = upToLast(list)
 	for i := 0; i < len(list); i++ {
 		from := i
-		for i < len(list) && choice.Shows(&list[i]) {
+		for i < len(list) && choice.Match(&list[i]) {
 			i++
 		}
 		if i == from { // it is hidden

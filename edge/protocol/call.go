@@ -125,8 +125,8 @@ func (c *Call) Header() http.Header {
 	return c.Writer.Header()
 }
 
-// Answered reports whether the answer has begun.
-func (c *Call) Answered() bool { return c.Writer.Status != 0 }
+// HasAnswered reports whether the answer has begun.
+func (c *Call) HasAnswered() bool { return c.Writer.Status != 0 }
 
 // Reply answers with a JSON body; over gRPC with an encoded message, and without a status.
 func (c *Call) Reply(status int, body []byte) {
@@ -145,9 +145,9 @@ func (c *Call) Reply(status int, body []byte) {
 // Length sets how long the answer's body is, in bytes.
 func (c *Call) Length(n int64) { c.Set("Content-Length", valueLength, strconv.FormatInt(n, 10)) }
 
-// Reads reports whether the caller may read. The answer to one who writes and may not read names what was written, and
-// holds nothing of what is stored.
-func (c *Call) Reads() bool { return c.Caller.May(auth.ScopeRead) }
+// MayRead reports whether the caller may read. The answer to one who writes and may not read names what was
+// written, and holds nothing of what is stored.
+func (c *Call) MayRead() bool { return c.Caller.May(auth.ScopeRead) }
 
 // Path returns the value of a {name} of the pattern, unescaped and unchecked.
 func (c *Call) Path(name string) string { return c.Params.Get(name) }
@@ -197,8 +197,9 @@ func (c *Call) Spend(events int, bytes int64) error {
 	return c.Node.cfg.Limits.Spend(c.meter, events, bytes)
 }
 
-// Bounded returns the request's context with the time that the log has to take or to give what the request is about.
-func (c *Call) Bounded() (context.Context, context.CancelFunc) {
+// LogContext returns the request's context with the time that the log has to take or to give what the request
+// is about.
+func (c *Call) LogContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.Context(), c.Node.cfg.LogTimeout)
 }
 
@@ -451,13 +452,13 @@ func (c *Call) Expire(ctx context.Context, run string, words producers.Reasons) 
 	return c.Node.cfg.Appender.Expire(ctx, key, words)
 }
 
-// Keyed returns the append options that the request's Idempotency-Key asks for. The error wraps
+// AppendOptions returns the append options that the request's Idempotency-Key asks for. The error wraps
 // dialect.ErrBadRequest.
-func (c *Call) Keyed() (producers.AppendOptions, error) {
+func (c *Call) AppendOptions() (producers.AppendOptions, error) {
 	if c.Request == nil {
 		return producers.AppendOptions{}, nil
 	}
-	return Keyed("Idempotency-Key", c.Request.Header["Idempotency-Key"])
+	return ParseKey("Idempotency-Key", c.Request.Header["Idempotency-Key"])
 }
 
 // Ticket makes a ticket of the protocol's for a run, which need not be there, and returns until when it opens something. It

@@ -72,7 +72,7 @@ func (v *Change[P]) store(ctx context.Context, c *Call) (producers.Receipt, erro
 	}
 	opt := v.Options
 	if v.Keyed {
-		keyed, err := c.Keyed()
+		keyed, err := c.AppendOptions()
 		if err != nil {
 			return producers.Receipt{}, err
 		}
@@ -114,7 +114,7 @@ func (v Change[P]) Once(ctx context.Context, c *Call) (producers.Receipt, error)
 
 // plan decides whether a run that stands at head takes the change, and what of it.
 func (v *Change[P]) plan(ctx context.Context, c *Call, head schema.Head, given []schema.Event) ([]schema.Event, error) {
-	if !head.Exists() {
+	if !head.HasEvents() {
 		return nil, fanout.ErrNotFound
 	}
 	if v.Running && head.State.Final() {

@@ -28,9 +28,9 @@ func Chat() protocol.Protocol {
 		Dialect: words{}, Below: []string{"/chat"},
 		Streams: []protocol.Stream{
 			{Stream: say, Begin: ask},
-			{Stream: stream("answer", "GET /chat/{run}"), Asked: protocol.AcceptsEvents, Prelude: greeting},
+			{Stream: stream("answer", "GET /chat/{run}"), Asked: protocol.IsStreamAccepted, Prelude: greeting},
 		},
-		Routes: []protocol.Route{{Pattern: "GET /chat/{run}", Needs: auth.ScopeRead, Serve: protocol.Bounded(state)}},
+		Routes: []protocol.Route{{Pattern: "GET /chat/{run}", Needs: auth.ScopeRead, Serve: protocol.WithLogTimeout(state)}},
 	}
 }
 
@@ -112,7 +112,7 @@ func ask(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
 	if err != nil {
 		return req, err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	at, err := protocol.Change[*answers]{Request: req, Keyed: true, Running: true,
 		Events: []schema.Event{{Type: schema.TypeCommandMessage, Payload: payload}}}.Store(ctx, c)
@@ -149,11 +149,11 @@ func TestChat(t *testing.T) {
 	const typ, key = "application/json", "Idempotency-Key"
 	l := open(t, n, "POST", "/chat/run", `{"text":"hello"}`, "Content-Type", typ, key, "k")
 	answer := []string{`"Good "`, `"day."`}
-	n.Says("run", edgetest.Event(schema.TypeTextDelta, `{"text":"Good "}`))
+	n.Say("run", edgetest.Event(schema.TypeTextDelta, `{"text":"Good "}`))
 	l.want(answer[0])
 	page := open(t, n, "GET", "/chat/run", "", "Accept", "text/event-stream")
 	page.want(`{"after":1,"of":3}`, answer[0])
-	n.Says("run", edgetest.Event(schema.TypeTextDelta, `{"text":"day."}`), edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	n.Say("run", edgetest.Event(schema.TypeTextDelta, `{"text":"day."}`), edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	l.expectEnd(answer[1], "[DONE]")
 	page.expectEnd(answer[1], "[DONE]")
 	open(t, n, "POST", "/chat/run", `{"text":"hello"}`, "Content-Type", typ, key, "k").expectEnd(append(answer, "[DONE]")...)
@@ -168,6 +168,6 @@ func TestChat(t *testing.T) {
 
 // TestChatIsADialect runs the suite that every dialect passes.
 func TestChatIsADialect(t *testing.T) {
-	dialecttest.Suite{Dialect: words{}, Streams: Chat().Declared(), Texts: []string{"[DONE]"},
+	dialecttest.Suite{Dialect: words{}, Streams: Chat().AllStreams(), Texts: []string{"[DONE]"},
 		Inputs: map[string]dialect.Input{"newest": {Stream: "answer"}}, State: 64 << 10}.Run(t)
 }

@@ -127,7 +127,7 @@ type History struct {
 
 // isWanted reports whether a frame is asked for.
 func (p *History) isWanted(f dialect.Frame, r schema.Record) bool {
-	if s := p.Request.Select; s != nil && !s.Shows(&f) {
+	if s := p.Request.Select; s != nil && !s.Match(&f) {
 		return false
 	}
 	return p.Wants == nil || p.Wants(f, r)

@@ -16,8 +16,8 @@ import (
 // maxIdempotencyKey is the longest key, in bytes.
 const maxIdempotencyKey = 255
 
-// Keyed reads the values of the header in which an idempotency key comes.
-func Keyed(header string, values []string) (producers.AppendOptions, error) {
+// ParseKey reads the values of the header in which an idempotency key comes.
+func ParseKey(header string, values []string) (producers.AppendOptions, error) {
 	if len(values) == 0 {
 		return producers.AppendOptions{}, nil
 	}
@@ -33,19 +33,20 @@ func Keyed(header string, values []string) (producers.AppendOptions, error) {
 	return producers.AppendOptions{IdempotencyKey: key}, nil
 }
 
-// KeyedBody reads the body of a request that may be repeated, of one of types, and how its events are to be stored.
-func (c *Call) KeyedBody(types ...string) (opt producers.AppendOptions, body []byte, err error) {
-	if opt, err = c.Keyed(); err != nil {
+// BodyWithKey reads the body of a request that may be repeated, of one of types, and how its events are to be
+// stored.
+func (c *Call) BodyWithKey(types ...string) (opt producers.AppendOptions, body []byte, err error) {
+	if opt, err = c.AppendOptions(); err != nil {
 		return opt, nil, err
 	}
 	body, err = c.Body(types...)
 	return opt, body, err
 }
 
-// KeyedObject is KeyedBody that decodes a JSON object, if there is a body. What is not known of it is passed over; the error
-// of one that does not fit wraps dialect.ErrBadRequest.
-func (c *Call) KeyedObject(into any, types ...string) (producers.AppendOptions, error) {
-	opt, body, err := c.KeyedBody(types...)
+// ObjectWithKey is BodyWithKey that decodes a JSON object, if there is a body. What is not known of it is
+// passed over; the error of one that does not fit wraps dialect.ErrBadRequest.
+func (c *Call) ObjectWithKey(into any, types ...string) (producers.AppendOptions, error) {
+	opt, body, err := c.BodyWithKey(types...)
 	if err != nil || len(body) == 0 {
 		return opt, err
 	}
@@ -86,10 +87,10 @@ func (c *Call) By(payload json.RawMessage) json.RawMessage {
 	return fmt.Appendf(nil, `%s%s"by":%s}`, payload[:len(payload)-1], comma, name)
 }
 
-// Bounded returns a route whose context ends with the time that the log has.
-func Bounded(serve func(context.Context, *Call) error) func(*Call) error {
+// WithLogTimeout returns a route whose context ends with the time that the log has.
+func WithLogTimeout(serve func(context.Context, *Call) error) func(*Call) error {
 	return func(c *Call) error {
-		ctx, cancel := c.Bounded()
+		ctx, cancel := c.LogContext()
 		defer cancel()
 		return serve(ctx, c)
 	}

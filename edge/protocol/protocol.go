@@ -72,7 +72,7 @@ type Stream struct {
 	// Needs is the scope of the caller; 0: auth.ScopeRead. Begin needs auth.ScopeWrite as well.
 	Needs auth.Scope
 	// Asked reports whether a request wants the stream where a route answers the same method and path with an object. All that
-	// the request says may decide: query, body, Accept (AcceptsEvents). It is asked before anything else reads the request, which
+	// the request says may decide: query, body, Accept (IsStreamAccepted). It is asked before anything else reads the request, which
 	// may be malformed. With Body, which is read first, the scopes of the route must be those of the stream. nil: no route shares
 	// the path.
 	Asked func(dialect.Input) bool
@@ -115,9 +115,9 @@ type Seam struct {
 	State dialect.Stateful
 }
 
-// AcceptsEvents reports whether a request names the media type of server-sent events in Accept. A client that accepts anything
-// does not. It is a Stream.Asked.
-func AcceptsEvents(in dialect.Input) bool {
+// IsStreamAccepted reports whether a request names the media type of server-sent events in Accept. A client
+// that accepts anything does not. It is a Stream.Asked.
+func IsStreamAccepted(in dialect.Input) bool {
 	for _, line := range in.Header["Accept"] {
 		for part := range strings.SplitSeq(line, ",") {
 			name, _, _ := strings.Cut(part, ";")
@@ -129,8 +129,8 @@ func AcceptsEvents(in dialect.Input) bool {
 	return false
 }
 
-// Declared returns the streams of a protocol, those of its conversations included.
-func (p Protocol) Declared() (list []dialect.Stream) {
+// AllStreams returns the streams of a protocol, those of its conversations included.
+func (p Protocol) AllStreams() (list []dialect.Stream) {
 	for i := range p.Streams {
 		list = append(list, p.Streams[i].Stream)
 	}

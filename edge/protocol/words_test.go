@@ -105,7 +105,7 @@ func spoken(change func(p *protocol.Protocol)) protocol.Protocol {
 	p.Streams = []protocol.Stream{
 		{Stream: st("whole", "GET /echo/{run}")},
 		{Stream: st("asked", "GET /echo/{run}/thing"), Asked: func(in dialect.Input) bool {
-			return in.Query.Get("stream") == "true" || protocol.AcceptsEvents(in)
+			return in.Query.Get("stream") == "true" || protocol.IsStreamAccepted(in)
 		}},
 		{Stream: st("posted", "POST /echo/{run}/thing"), Asked: bodyAsks},
 		{Stream: st("got", "GET /echo/{run}/got"), Asked: bodyAsks},
@@ -130,12 +130,12 @@ func bodyAsks(in dialect.Input) bool {
 
 func running(t *testing.T, n *edgetest.Node, run string) {
 	t.Helper()
-	n.Says(run, edgetest.Event(schema.TypeRunLifecycle, `{"state":"running"}`))
+	n.Say(run, edgetest.Event(schema.TypeRunLifecycle, `{"state":"running"}`))
 }
 
 // turn stores a turn.
 func turn(n *edgetest.Node, run, id string) {
-	n.Says(run, edgetest.Event(schema.TypeTurnStart, `{"turn_id":"`+id+`"}`), edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"`+id+`","stop_reason":"end_turn"}`))
+	n.Say(run, edgetest.Event(schema.TypeTurnStart, `{"turn_id":"`+id+`"}`), edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"`+id+`","stop_reason":"end_turn"}`))
 }
 
 // lines is an open stream.
@@ -194,7 +194,7 @@ func (l *lines) expectEnd(list ...string) {
 // TestAsked: one path answers with a stream or an object, as the query, the body or Accept asks, whoever sends it how.
 func TestAsked(t *testing.T) {
 	n := edgetest.Share().Start(t, spoken(nil))
-	n.Says("run", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
+	n.Say("run", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
 	const frame, asks, not = `{"seq":1,"of":""}`, `{"stream":true}`, `{"stream":false,"x":[1]}`
 	for _, tt := range []struct {
 		method, path, body string
@@ -313,13 +313,13 @@ func TestPrelude(t *testing.T) {
 	edgetest.Eventually(t, "a record is projected once for all", func() bool {
 		before := made.Load()
 		seq++
-		n.Says("run", edgetest.Event(schema.TypeProgress, `{"done":1}`))
+		n.Say("run", edgetest.Event(schema.TypeProgress, `{"done":1}`))
 		for _, l := range all {
 			l.want(fmt.Sprintf(`{"seq":%d,"of":""}`, seq))
 		}
 		return made.Load()-before == 1
 	})
-	n.Says("run", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
+	n.Say("run", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
 	last := fmt.Sprintf(`{"seq":%d,"of":""}`, seq+1)
 	for _, l := range all {
 		l.expectEnd(last)
@@ -346,7 +346,7 @@ func TestCaughtUpOfARunToCome(t *testing.T) {
 	}))
 	l := open(t, n, "GET", "/echo/later?await", "")
 	l.want(": up to 0")
-	n.Says("later", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
+	n.Say("later", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
 	l.expectEnd(`{"seq":1,"of":""}`)
 }
 
@@ -361,12 +361,12 @@ func TestSpanNewest(t *testing.T) {
 	turn(n, "run", "a")
 	first := []string{`{"seq":2,"of":"turn2"}`, `{"seq":3,"of":"turn2"}`, "[DONE]"}
 	open(t, n, "GET", "/echo/run?span=newest", "").expectEnd(first...)
-	n.Says("run", edgetest.Event(schema.TypeTurnStart, `{"turn_id":"b"}`))
+	n.Say("run", edgetest.Event(schema.TypeTurnStart, `{"turn_id":"b"}`))
 	a, b := open(t, n, "GET", "/echo/run?span=newest", ""), open(t, n, "GET", "/echo/run?span=turn4", "")
 	for _, l := range []*lines{a, b} {
 		l.want(`{"seq":4,"of":"turn4"}`)
 	}
-	n.Says("run", edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"b","stop_reason":"end_turn"}`))
+	n.Say("run", edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"b","stop_reason":"end_turn"}`))
 	turn(n, "run", "c")
 	for _, l := range []*lines{a, b} {
 		l.expectEnd(`{"seq":5,"of":"turn4"}`, "[DONE]")
@@ -384,15 +384,15 @@ func TestCountedFrames(t *testing.T) {
 	all := edgetest.Share()
 	n, other := all.Start(t, spoken(nil)), all.Start(t, spoken(nil))
 	running(t, n, "run")
-	n.Says("run", edgetest.Event(schema.TypeTurnStart, `{"turn_id":"a"}`))
+	n.Say("run", edgetest.Event(schema.TypeTurnStart, `{"turn_id":"a"}`))
 	var want []string
 	for i := range 20 {
 		want = append(want, fmt.Sprintf(`{"seq":%d,"of":"turn2"}`, i+2))
-		n.Says("run", edgetest.Event(schema.TypeProgress, `{"done":1}`))
+		n.Say("run", edgetest.Event(schema.TypeProgress, `{"done":1}`))
 	}
 	begun := open(t, other, "GET", "/echo/run?span=newest&have=20", "")
 	begun.want(`{"seq":22,"of":"turn2"}`)
-	n.Says("run", edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"a","stop_reason":"end_turn"}`))
+	n.Say("run", edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"a","stop_reason":"end_turn"}`))
 	last := []string{`{"seq":22,"of":"turn2"}`, `{"seq":23,"of":"turn2"}`, "[DONE]"}
 	begun.expectEnd(last[1:]...)
 	want = append(want, last...)
@@ -455,11 +455,11 @@ func TestWait(t *testing.T) {
 	}
 	go ask(1)
 	go ask(2)
-	n.Says("run", edgetest.Event(schema.TypeProgress, `{"done":1}`))
+	n.Say("run", edgetest.Event(schema.TypeProgress, `{"done":1}`))
 	if got := <-answers; got != "200 2" && got != "200 3" {
 		t.Errorf("the one that waits for 2: %s", got)
 	}
-	n.Says("run", edgetest.Event(schema.TypeProgress, `{"done":2}`))
+	n.Say("run", edgetest.Event(schema.TypeProgress, `{"done":2}`))
 	if got := <-answers; got != "200 3" {
 		t.Errorf("the one that waits for 3: %s", got)
 	}
@@ -499,7 +499,7 @@ func TestIDFirst(t *testing.T) {
 			return []dialect.Frame{{Data: []byte("[HELLO]"), Token: []byte("0.1")}}, nil
 		}
 	}))
-	n.Says("run", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
+	n.Say("run", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
 	if a := n.Do("GET", "/echo/run", ""); a.Body != "id: 0.1\ndata: [HELLO]\n\ndata: {\"seq\":1,\"of\":\"\"}\n\n" || a.Header.Get("X-Echo") != "v1" {
 		t.Errorf("%q %v", a.Body, a.Header)
 	}

@@ -100,7 +100,7 @@ func (a *API) admit(ctx context.Context, key schema.RunKey, head schema.Head, ev
 	if !hasCommands(events) {
 		return nil
 	}
-	if !head.Exists() {
+	if !head.HasEvents() {
 		if schema.IsCommand(events[0].Type) {
 			return fanout.ErrNotFound
 		}
@@ -196,9 +196,9 @@ func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event, nam
 	case "approve_plan", "reject_plan":
 		why = decidable(f, e, over)
 	case "pause":
-		why = pausable(over, f.Waits(child, "pause"), state)
+		why = pausable(over, f.HasWaiting(child, "pause"), state)
 	case "resume":
-		if over || !f.Waits(child, "pause") && (state != schema.StatePaused || f.Waits(child, "resume")) {
+		if over || !f.HasWaiting(child, "pause") && (state != schema.StatePaused || f.HasWaiting(child, "resume")) {
 			why = "only a run that is paused, or has been asked to pause, can be resumed"
 		}
 	case "redirect":
@@ -208,7 +208,7 @@ func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event, nam
 	case "cancel":
 		if over {
 			why = "the run is over"
-		} else if f.Waits(child, "cancel") {
+		} else if f.HasWaiting(child, "cancel") {
 			why = "the run has been told already"
 		}
 	case "answer":

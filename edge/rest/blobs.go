@@ -70,7 +70,7 @@ func (a *API) putBlob(c *protocol.Call) error {
 	if c.Request.ContentLength > a.cfg.MaxBlobBytes {
 		return fmt.Errorf("%d bytes, %d allowed: %w", c.Request.ContentLength, a.cfg.MaxBlobBytes, ends.ErrBodyTooBig)
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	if key, err = a.blobsOf(ctx, key); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (a *API) getBlob(c *protocol.Call) error {
 		return err
 	}
 	ref := c.Path("ref")
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	if key, err = a.blobsOf(ctx, key); err != nil {
 		return err

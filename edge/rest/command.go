@@ -40,7 +40,7 @@ func (a *API) command(c *protocol.Call, name string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	src, head, err := a.cfg.Runs.Locate(ctx, key)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // appendOptions reads the headers that say how events are to be taken: Idempotency-Key, If-Match, If-None-Match
 // and Agentstream-Atomic.
 func appendOptions(h http.Header) (producers.AppendOptions, error) {
-	opt, err := protocol.Keyed("Idempotency-Key", h["Idempotency-Key"])
+	opt, err := protocol.ParseKey("Idempotency-Key", h["Idempotency-Key"])
 	if err != nil {
 		return opt, err
 	}
@@ -88,7 +88,7 @@ const maxTags = 16
 
 // check is producers.AppendOptions.Check. Its error says where the run is.
 func (c conditions) check(head schema.Head) error {
-	met := c.exists && head.Exists() || c.isNew && !head.Exists()
+	met := c.exists && head.HasEvents() || c.isNew && !head.HasEvents()
 	for _, seq := range c.last {
 		met = met || head.Last == seq
 	}

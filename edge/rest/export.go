@@ -100,7 +100,7 @@ func (e *exporting) run(ctx context.Context) error {
 	h.Set("Content-Disposition", `attachment; filename="`+name+`.jsonl"`) // ids need no escaping
 	h.Set("Last-Seq", e.through.String())
 	if err := e.body(ctx, pos.Last); err != nil {
-		if !e.c.Answered() { // the error is an answer of its own
+		if !e.c.HasAnswered() { // the error is an answer of its own
 			h.Del("Content-Disposition")
 			h.Del("Last-Seq")
 		}

@@ -130,7 +130,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add("POST", "/v1/agent/runs", "evt_", "")
 	f.Add("GET", "//../healthz?;=%", "1", "x")
 	h, log := handler(f)
-	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run"}, schematest.Named("plain"), 3)
+	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run"}, schematest.ByName("plain"), 3)
 	for i := range packs {
 		head, _ := log.Head(context.Background(), packs[i].Key, "")
 		if _, err := log.Append(context.Background(), &packs[i], head.Stored); err != nil {

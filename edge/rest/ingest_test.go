@@ -167,7 +167,7 @@ func TestCreateRun(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	packs := h.Fill("run", schematest.Named("plain"), 2)
+	packs := h.Fill("run", schematest.ByName("plain"), 2)
 	last := packs[len(packs)-1].Last()
 	ts := func(seq schema.Seq) string {
 		return schematest.Epoch.Add(time.Duration(seq-1) * schematest.Tick).Format(schema.TimeLayout)

@@ -58,7 +58,7 @@ func (a *API) listRuns(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	limit := want.Limit
 	want.Models = true
@@ -99,11 +99,11 @@ func listEntry(r *schema.RunInfo) listedRun {
 		text := stamp(r.Asked)
 		out.AskedAt = &text
 	}
-	if since := r.WaitsSince(); !since.IsZero() {
+	if since := r.WaitStart(); !since.IsZero() {
 		text := stamp(since)
 		out.Since = &text
 	}
-	if ended := r.Ended(); !ended.IsZero() {
+	if ended := r.EndTime(); !ended.IsZero() {
 		text := stamp(ended)
 		out.EndedAt = &text
 	}

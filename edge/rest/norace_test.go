@@ -68,7 +68,7 @@ func TestTakeTogetherIsOneByOne(t *testing.T) {
 func TestFilteredPages(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	runs := map[string][]string{}
-	for _, s := range []schematest.Scenario{schematest.Named("children"), schematest.Named("parallel-tools"), schematest.Named("hostile"), schematest.Generate(3000, 9)} {
+	for _, s := range []schematest.Scenario{schematest.ByName("children"), schematest.ByName("parallel-tools"), schematest.ByName("hostile"), schematest.Generate(3000, 9)} {
 		runs[s.Name] = schematest.Lines(h.Fill(s.Name, s, 5))
 	}
 	for run, lines := range runs {

@@ -98,7 +98,7 @@ func (a *API) operations(c *protocol.Call) error {
 		Storage
 	}{Facts: a.cfg.Facts}
 	if a.cfg.Operator != nil {
-		ctx, cancel := c.Bounded()
+		ctx, cancel := c.LogContext()
 		defer cancel()
 		out.Storage = a.cfg.Operator.Storage(ctx, c.Caller.Tenant)
 	}
@@ -109,14 +109,14 @@ func (a *API) listDeadLetters(c *protocol.Call) error {
 	if a.cfg.Operator == nil {
 		return ends.ErrNoRuns
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	letters, all, err := a.cfg.Operator.DeadLetters(ctx, c.Caller.Tenant, maxLetters)
 	if err != nil {
 		return lettersError("dead letters", err)
 	}
 	for i := range letters {
-		if !c.Reads() { // they hold content, and so may the words of a database
+		if !c.MayRead() { // they hold content, and so may the words of a database
 			letters[i].Detail, letters[i].Error, letters[i].Body = "", "", ""
 		}
 	}
@@ -137,7 +137,7 @@ func (a *API) retryDeadLetter(c *protocol.Call) error {
 	var stays string
 	return a.onDeadLetter(c, func(ctx context.Context, id string) (found bool, err error) {
 		stays, found, err = a.cfg.Operator.Retry(ctx, c.Caller.Tenant, id)
-		if stays != "" && !c.Reads() {
+		if stays != "" && !c.MayRead() {
 			stays = "it cannot be stored; why is for the scope read"
 		}
 		return found, err
@@ -164,7 +164,7 @@ func (a *API) onDeadLetter(c *protocol.Call, do func(ctx context.Context, id str
 	if a.cfg.Operator == nil {
 		return ends.ErrNoRuns
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	found, err := do(ctx, c.Path("id"))
 	if err != nil {

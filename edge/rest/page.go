@@ -54,7 +54,7 @@ func (a *API) page(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	src, pos, err := a.cfg.Runs.WhereIs(ctx, key)
 	if err != nil {

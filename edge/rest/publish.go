@@ -41,7 +41,7 @@ func (a *API) publish(c *protocol.Call) error {
 const batchLine = 512
 
 func (a *API) publishBatch(c *protocol.Call) error {
-	opt, err := protocol.Keyed("Idempotency-Key", c.Request.Header["Idempotency-Key"])
+	opt, err := protocol.ParseKey("Idempotency-Key", c.Request.Header["Idempotency-Key"])
 	if err != nil {
 		return err
 	}

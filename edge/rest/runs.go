@@ -39,7 +39,7 @@ func readNewRun(c *protocol.Call) (in newRun, err error) {
 // createRun begins a run with its first event. Beginning one is optional: a run may as well begin
 // with the first event that is appended to it.
 func (a *API) createRun(c *protocol.Call) error {
-	opt, err := protocol.Keyed("Idempotency-Key", c.Request.Header["Idempotency-Key"])
+	opt, err := protocol.ParseKey("Idempotency-Key", c.Request.Header["Idempotency-Key"])
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (a *API) putRun(c *protocol.Call) error {
 	if !errors.Is(err, producers.ErrExists) {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	src, head, err := a.cfg.Runs.Locate(ctx, key)
 	if err != nil {
@@ -170,7 +170,7 @@ func (a *API) summary(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	src, head, err := a.cfg.Runs.Locate(ctx, key)
 	if err != nil {

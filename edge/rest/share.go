@@ -32,7 +32,7 @@ func (a *API) createShare(c *protocol.Call) error {
 			return fmt.Errorf("ttl %q is not within 1s to 720h: %w", ends.Clip(given), dialect.ErrBadRequest)
 		}
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	if _, _, err := a.cfg.Runs.Locate(ctx, key); err != nil {
 		return err

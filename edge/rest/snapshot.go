@@ -21,7 +21,7 @@ func (a *API) snapshot(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	e, err := a.cfg.State.Snapshot(ctx, key, at)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 // foldTo is what the snapshot of a run at a seq must be.
 func foldTo(run string, s schematest.Scenario, through int) string {
 	var f schema.Fold
-	for _, e := range schematest.Numbered(run, s)[:through] {
+	for _, e := range schematest.NumberEvents(run, s)[:through] {
 		f.Add(&e)
 	}
 	return string(f.AppendSnapshot(nil))
@@ -56,7 +56,7 @@ func TestSnapshots(t *testing.T) {
 
 func TestSnapshotRefusals(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	h.Fill("run", schematest.Named("children"), 5)
+	h.Fill("run", schematest.ByName("children"), 5)
 	for query, code := range map[string]string{
 		"?at=0": "BAD-REQUEST", "?at=": "BAD-REQUEST", "?at=1&at=1": "BAD-REQUEST", "?at=x": "BAD-CURSOR", "?at=-1": "BAD-CURSOR", "?at=%zz": "BAD-REQUEST",
 	} {
@@ -81,7 +81,7 @@ func TestSnapshotRefusals(t *testing.T) {
 // TestSnapshotOfChild: by its own id, in its own numbers.
 func TestSnapshotOfChild(t *testing.T) {
 	h := edgetest.NewHouse(t, func(c *edge.Config) { c.Catalog = edgetest.Family{} })
-	h.Fill("run", schematest.Named("children"), 5)
+	h.Fill("run", schematest.ByName("children"), 5)
 	var got struct {
 		RunID    string `json:"run_id"`
 		LastSeq  int    `json:"last_seq"`
@@ -135,7 +135,7 @@ func TestFoldsAreBounded(t *testing.T) {
 		}
 	}
 
-	s := schematest.Named("plain")
+	s := schematest.ByName("plain")
 	for round := range 2 {
 		for i := range 60 {
 			run := fmt.Sprintf("run_%d", i)

@@ -34,7 +34,7 @@ func (a *API) listSteps(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	src, where, err := a.cfg.Runs.WhereIs(ctx, key)
 	if err != nil {

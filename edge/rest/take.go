@@ -209,7 +209,7 @@ func (t *taking) options(p *producers.Post) (producers.AppendOptions, error) {
 	if t.lines {
 		name = "the key"
 	}
-	return protocol.Keyed(name, p.Keys)
+	return protocol.ParseKey(name, p.Keys)
 }
 
 // flush stores what waits: that of the posts before end.

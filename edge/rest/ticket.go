@@ -16,7 +16,7 @@ func (a *API) createTicket(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	if _, _, err := a.cfg.Runs.Locate(ctx, key); err != nil {
 		return err

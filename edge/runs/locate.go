@@ -18,7 +18,7 @@ import (
 // not or is another tenant's.
 func (rs *Runs) Existing(ctx context.Context, key schema.RunKey) (schema.Head, error) {
 	head, err := rs.Hub.Head(ctx, key)
-	if err == nil && !head.Exists() {
+	if err == nil && !head.HasEvents() {
 		err = fanout.ErrNotFound
 	}
 	return head, err

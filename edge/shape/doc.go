@@ -16,7 +16,7 @@
 // reported by [Folder.Tell].
 //
 // Deltas are merged when they are neighbours of one type and child, with a text that belongs to the same
-// place (schema.SharedFields). Texts are joined as they are written, escapes and all; of other fields
+// place (schema.CommonFields). Texts are joined as they are written, escapes and all; of other fields
 // those stay that all have alike. Everything else goes at once, behind what was pending. Nothing waits
 // for longer than [Patience].
 //

@@ -180,7 +180,7 @@ func fold(f Folder, rs []schema.Record) []Out {
 
 // TestFilters holds what each filter shows, and that first_seq explains the rest.
 func TestFilters(t *testing.T) {
-	rs := records(t, schematest.Named("children"))
+	rs := records(t, schematest.ByName("children"))
 	for _, tt := range []struct {
 		children, types []string
 		nested          bool

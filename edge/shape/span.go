@@ -63,14 +63,14 @@ func (s *span) join(t *span) bool {
 		return false
 	}
 	if !bytes.Equal(s.before, t.before) || !bytes.Equal(s.after, t.after) {
-		before, after, ok := schema.SharedFields(s.before, s.after, t.before, t.after)
+		before, after, ok := schema.CommonFields(s.before, s.after, t.before, t.after)
 		if !ok {
 			return false
 		}
 		s.before, s.after = before, after
 	}
 	if !bytes.Equal(s.attributes, t.attributes) {
-		attributes, ok := schema.SharedAttributes(s.attributes, t.attributes)
+		attributes, ok := schema.CommonAttributes(s.attributes, t.attributes)
 		if !ok {
 			return false
 		}

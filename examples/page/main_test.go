@@ -22,7 +22,7 @@ func TestPage(t *testing.T) {
 	web := httptest.NewServer(handler())
 	defer web.Close()
 	node := edgetest.Share().Start(t, sample.Protocol(), func(c *edge.Config) { c.Origins = []string{web.URL} })
-	node.Says("demo",
+	node.Say("demo",
 		edgetest.Event(schema.TypeMessageStart, `{"message_id":"m1","role":"assistant"}`),
 		edgetest.Event(schema.TypeTextDelta, `{"text":"Pelicans <b>fish</b> "}`),
 		edgetest.Event(schema.TypeTextDelta, `{"text":"together."}`),

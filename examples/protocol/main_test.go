@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestSuite(t *testing.T) {
 	dialecttest.Suite{
 		Dialect: words{},
-		Streams: wordsProtocol().Declared(),
+		Streams: wordsProtocol().AllStreams(),
 		Inputs:  map[string]dialect.Input{"words": {Stream: "words"}},
 		Of:      func(in *dialect.Input, run string) { in.Path["run"] = run },
 		Behind:  func(in *dialect.Input, token string) { in.Header.Set("Last-Event-ID", token) },

@@ -118,12 +118,12 @@ func testCopies(t *testing.T, b Backend) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packs := schematest.Packs(Key, schematest.Named("children"), 2)
+	packs := schematest.Packs(Key, schematest.ByName("children"), 2)
 	last := Store(t, b, packs, 0)
 	if _, err := b.Append(t.Context(), &packs[0], last-1); !errors.Is(err, schema.ErrConflict) {
 		t.Fatalf("stale append: %v", err)
 	}
-	Store(t, b, schematest.Packs(schema.RunKey{Tenant: "other", Run: Key.Run}, schematest.Named("plain"), 2), 0)
+	Store(t, b, schematest.Packs(schema.RunKey{Tenant: "other", Run: Key.Run}, schematest.ByName("plain"), 2), 0)
 	count := func() int { mu.Lock(); defer mu.Unlock(); return len(got) }
 	Eventually(t, func() bool { return count() >= len(packs) })
 	stop()
@@ -146,7 +146,7 @@ func testNewest(t *testing.T, b Backend) {
 		key := schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d", i)}
 		keys = append(keys, key)
 		if i%5 != 0 {
-			packs := schematest.Packs(key, schematest.Named("children"), 4)[:1+i%3]
+			packs := schematest.Packs(key, schematest.ByName("children"), 4)[:1+i%3]
 			Store(t, b, packs, 0)
 			want[key] = packs[len(packs)-1].Last()
 		}
@@ -291,7 +291,7 @@ func (silent) Watch(context.Context, schema.RunKey, func(schema.Pack)) (func(), 
 // testAwait has readers of a run that is not there yet: they get all of it when it begins, also when its copies are lost,
 // and hear of it when the id becomes a child's. To all others there is no such run until then.
 func testAwait(t *testing.T, b Backend) {
-	packs := schematest.Packs(Key, schematest.Named("children"), 2)
+	packs := schematest.Packs(Key, schematest.ByName("children"), 2)
 	want := lines(packs)
 	hubs := []*fanout.Hub{
 		OpenHub(t, fanout.Config{Stream: b.History, Tail: b.Tail, AuditEvery: time.Hour}),
@@ -304,7 +304,7 @@ func testAwait(t *testing.T, b Backend) {
 	reads := make(chan read, 6)
 	for i := range cap(reads) {
 		s, err := hubs[i%2].Await(t.Context(), Key)
-		if err != nil || s.Head().Exists() {
+		if err != nil || s.Head().HasEvents() {
 			t.Fatalf("%+v %v", s.Head(), err)
 		}
 		go func() {
@@ -328,7 +328,7 @@ func testAwait(t *testing.T, b Backend) {
 			t.Errorf("beside those who wait: %v", err)
 		}
 	}
-	Store(t, b, schematest.Packs(schema.RunKey{Tenant: "other", Run: Key.Run}, schematest.Named("plain"), 2), 0)
+	Store(t, b, schematest.Packs(schema.RunKey{Tenant: "other", Run: Key.Run}, schematest.ByName("plain"), 2), 0)
 	last := Store(t, b, packs[:1], 0)
 	for _, h := range hubs {
 		if s, err := h.Subscribe(t.Context(), Key, 0); err != nil || s.Head().Last != packs[0].Last() {
@@ -366,7 +366,7 @@ func testErrors(t *testing.T, b Backend) {
 	if _, err := h.Subscribe(t.Context(), schema.RunKey{Tenant: "acme", Run: ">"}, 0); !errors.Is(err, schema.ErrBadID) {
 		t.Errorf("wildcard as run id: %v", err)
 	}
-	packs := schematest.Packs(Key, schematest.Named("plain"), 2)
+	packs := schematest.Packs(Key, schematest.ByName("plain"), 2)
 	Store(t, b, packs, 0)
 	end := packs[len(packs)-1].Last()
 	if _, err := h.Subscribe(t.Context(), Key, end+1); !errors.Is(err, fanout.ErrFuture) {

@@ -129,7 +129,7 @@ func TestStoredIsItsCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	packs := schematest.Packs(fanouttest.Key, schematest.Named("children"), 2)
+	packs := schematest.Packs(fanouttest.Key, schematest.ByName("children"), 2)
 	for i := range packs { // what a writer's head has beside what is stored in packs
 		packs[i].Head.Generation, packs[i].Head.Root = 7, "root"
 		packs[i].Batch, packs[i].Part = "0123456789abcdef", i
@@ -159,7 +159,7 @@ func TestAloneLooksAfterTheWritersReconnect(t *testing.T) {
 	k := testkit.NATS(t)
 	l, w, nc := alone(t, k)
 	h := fanouttest.OpenHub(t, fanout.Config{Stream: l, Tail: l, AuditEvery: time.Hour})
-	packs := schematest.Packs(fanouttest.Key, schematest.Named("plain"), 2)
+	packs := schematest.Packs(fanouttest.Key, schematest.ByName("plain"), 2)
 	last := fanouttest.Store(t, fanouttest.Backend{Append: w.Append}, packs[:1], 0)
 	sub, err := h.Subscribe(t.Context(), fanouttest.Key, packs[0].Last())
 	if err != nil {

@@ -123,7 +123,7 @@ func TestWordOfAChild(t *testing.T) {
 		}
 		return n
 	}
-	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.Exists() || head.Root != "root" || head.Stored != ack.Sequence || read() != 0 {
+	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.HasEvents() || head.Root != "root" || head.Stored != ack.Sequence || read() != 0 {
 		t.Errorf("%+v, %v", head, err)
 	}
 	packs := schematest.Packs(fanouttest.Key, schematest.Generate(600, 1), 1)
@@ -143,7 +143,7 @@ func TestSeekInALongRun(t *testing.T) {
 		after = fanouttest.Store(t, b, packs[i:i+1], after)
 		if i%3 == 0 {
 			key := schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("other_%d", i%50)}
-			p := schematest.Packs(key, schematest.Named("plain"), 1)[:1]
+			p := schematest.Packs(key, schematest.ByName("plain"), 1)[:1]
 			others[key.Run] = fanouttest.Store(t, b, p, others[key.Run])
 		}
 	}
@@ -174,7 +174,7 @@ func TestNoConsumersAndTheAudit(t *testing.T) {
 	gaps := 0
 	h := fanouttest.OpenHub(t, fanout.Config{Stream: l, Tail: deaf, AuditEvery: 50 * time.Millisecond,
 		Hooks: fanout.Hooks{Gap: func(schema.RunKey) { gaps++ }}})
-	packs := schematest.Packs(fanouttest.Key, schematest.Named("tool"), 2)
+	packs := schematest.Packs(fanouttest.Key, schematest.ByName("tool"), 2)
 	last := fanouttest.Store(t, b, packs[:1], 0)
 	done := make(chan error, 1)
 	var got [][]byte

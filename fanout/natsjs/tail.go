@@ -269,7 +269,7 @@ func (l *Log) newest(ctx context.Context, stream string, keys []schema.RunKey, o
 func (l *Log) newestOfMany(ctx context.Context, stream string, keys []schema.RunKey, out map[schema.RunKey]schema.Seq) error {
 	if len(keys) == 1 {
 		head, err := l.Head(ctx, keys[0], "")
-		if err == nil && head.Exists() {
+		if err == nil && head.HasEvents() {
 			out[keys[0]] = head.Last
 		}
 		return err

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -14,7 +15,13 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 		return "package " + pkg + "\nimport (\n_ \"" + strings.Join(paths, "\"\n_ \"") + "\"\n)\n"
 	}
 	lines := func(n int) string { return strings.Repeat("\t_ = 1\n", n) }
-	proven := map[string]bool{}
+	methods := func(name string, n int) (out string) {
+		for i := range n {
+			out += fmt.Sprintf("func (t t%d) %s() {}\n", i, name)
+		}
+		return out
+	}
+	proven := map[string]bool{"types": true} // by TestTypeNamesCanFail
 	for _, c := range []struct {
 		rule, path, src string
 		want            string // part of the one violation; "": none
@@ -76,6 +83,15 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 
 		{"words", "edge/x.go", "package edge\nvar newOutlets int\n", "broadcast group"},
 		{"words", "edge/x.go", "package edge\nvar disk, penalty, letter int\n", ""},
+		{"forms", "edge/x.go", "package edge\nfunc copied() {}\n", "participle"},
+		{"forms", "edge/x.go", "package edge\nfunc (t t) SaidByClient() bool { return true }\n", "participle"},
+		{"forms", "edge/x.go", "package edge\ntype i interface { tells() }\n", "third person"},
+		{"forms", "edge/x.go", "package edge\nfunc (t t) waits() bool { return true }\n", "third person"},
+		{"forms", "edge/x.go", "package edge\nfunc (t t) calls() int { return 1 }\n", ""},
+		{"forms", "edge/x.go", "package edge\nfunc (t t) Done() <-chan struct{} { return nil }\nfunc isAlias() bool { return true }\nfunc seed() {}\n", ""},
+		{"forms", "edge/x_test.go", "package edge\nfunc copied() {}\n", ""},
+		{"overworked", "edge/x.go", "package edge\n" + methods("take", 9), "9 functions are named take"},
+		{"overworked", "edge/x.go", "package edge\n" + methods("take", 8), ""},
 		{"verbs", "edge/x.go", "package edge\n\n// X gives a thing.\nvar X int\n", "gives"},
 		{"verbs", "edge/x.go", "package edge\n\n// X returns what a server gives.\nvar X int\n", ""},
 
@@ -171,6 +187,27 @@ func TestArchitectureRulesCanFail(t *testing.T) {
 	for _, r := range rules {
 		if !proven[r.name] {
 			t.Errorf("rule %s was never seen to fail", r.name)
+		}
+	}
+}
+
+// TestTypeNamesCanFail shows packages that have a type of the same name: as many as may be, and one more.
+func TestTypeNamesCanFail(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rooms int
+		want  int
+	}{{"call", mostTypeRooms, 0}, {"call", mostTypeRooms + 1, 1}, {"Config", mostTypeRooms + 1, 0}} {
+		files := fstest.MapFS{}
+		for i := range c.rooms {
+			files[fmt.Sprintf("edge/p%d/x.go", i)] = &fstest.MapFile{Data: []byte("package p\ntype " + c.name + " int\n")}
+		}
+		tr, err := load(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := checkTypeNames(tr); len(got) != c.want {
+			t.Errorf("%s in %d packages: %v, want %d", c.name, c.rooms, got, c.want)
 		}
 	}
 }

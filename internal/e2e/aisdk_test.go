@@ -20,7 +20,7 @@ var aisdkRuns = []string{"session", "plain", "parallel-tools", "unicode", "child
 func storeScenario(t *testing.T, url, run, name string) {
 	t.Helper()
 	var body bytes.Buffer
-	for _, e := range schematest.Named(name).Events {
+	for _, e := range schematest.ByName(name).Events {
 		e.ID, e.RunID, e.Seq, e.FirstSeq, e.Path, e.Cause = "", "", 0, 0, nil, ""
 		line, err := json.Marshal(struct {
 			Type    string          `json:"type"`
@@ -70,7 +70,7 @@ func TestAISDK(t *testing.T) {
 
 // messageOf returns " ID" of the newest message of a person that a scenario has.
 func messageOf(name string) (id string) {
-	for _, e := range schematest.Named(name).Events {
+	for _, e := range schematest.ByName(name).Events {
 		var p struct {
 			ID string `json:"message_id"`
 		}

@@ -152,7 +152,7 @@ func plot(seed uint64) []schema.Event {
 	random := schematest.Generate(60_000, seed).Events
 	var hard []schema.Event
 	for _, name := range []string{"unicode", "children", "hostile", "tool", "parallel-tools"} {
-		for _, e := range schematest.Named(name).Events {
+		for _, e := range schematest.ByName(name).Events {
 			if e.Type != schema.TypeRunLifecycle || e.ChildID != "" {
 				hard = append(hard, e)
 			}

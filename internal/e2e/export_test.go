@@ -35,7 +35,7 @@ func TestExportIsTheReplay(t *testing.T) {
 		publishFile(t, p.url(""), run, filepath.Join(providertest.Dir(t), filepath.FromSlash(name)))
 		replay[run] = nil
 	}
-	publishScenario(t, p, "hostile", schematest.Named("hostile"))
+	publishScenario(t, p, "hostile", schematest.ByName("hostile"))
 	replay["hostile"] = nil
 	for run := range replay {
 		replay[run] = download(t, p.url("/v1/agent/runs/"+run+"/replay.jsonl"))

@@ -230,7 +230,7 @@ func (k *keeping) publishHostile() (runs []string) {
 	const end = `{"state":"done","reason":"\u0000 \ud800"}`
 	payloads = append(payloads, schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(end)})
 	for run, events := range map[string][]schema.Event{
-		"hostile_scenario": schematest.Named("hostile").Events, "hostile_payloads": payloads, "hostile_long": schematest.Generate(3000, 5).Events,
+		"hostile_scenario": schematest.ByName("hostile").Events, "hostile_payloads": payloads, "hostile_long": schematest.Generate(3000, 5).Events,
 	} {
 		pub, err := producers.New(producers.Config{Log: log, Key: schema.RunKey{Tenant: "default", Run: run}})
 		if err != nil {

@@ -118,7 +118,7 @@ func assembleAll(t *testing.T, node string, env []string, write func(schematest.
 			all[arg], args = w, append(args, arg)
 		}
 	}
-	tools := write(schematest.Named("parallel-tools"))
+	tools := write(schematest.ByName("parallel-tools"))
 	cmd := exec.Command(node, append(args, tools)...)
 	cmd.Dir, cmd.Env = jsDir, append(os.Environ(), env...)
 	out, err := cmd.Output()
@@ -147,7 +147,7 @@ func threadEvents(t *testing.T, s schematest.Scenario) []byte {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	p, events := d.Projector(req), schematest.Numbered(schematest.Root, s)
+	p, events := d.Projector(req), schematest.NumberEvents(schematest.Root, s)
 	for i := range events {
 		r, err := schema.ScanLine(events[i].AppendLine(nil))
 		if err == nil {
@@ -157,7 +157,7 @@ func threadEvents(t *testing.T, s schematest.Scenario) []byte {
 			t.Fatal(err)
 		}
 		for i := range frames.List {
-			if req.Select.Shows(&frames.List[i]) {
+			if req.Select.Match(&frames.List[i]) {
 				b.Write(append(frames.List[i].Data, '\n'))
 			}
 		}

@@ -169,7 +169,7 @@ func metisBehind(t *testing.T, late *metisConn, at string, whole *metisConn) {
 			t.Errorf("%s is in the snapshot, %s", e.raw, at)
 		}
 	}
-	spoken := func(all []*metistest.Message) (out []string) {
+	spoken := func(all []*metistest.ClientMessage) (out []string) {
 		for _, m := range all {
 			if m.Role == "assistant" {
 				b, err := json.Marshal(m)

@@ -64,7 +64,7 @@ func sessionStory(t *testing.T) (batches [][]byte) {
 	for range 6 {
 		for _, name := range []string{"plain", "children", "unicode", "parallel-tools", "hostile", "tool", "native"} {
 			var body []byte
-			for _, e := range schematest.Named(name).Events {
+			for _, e := range schematest.ByName(name).Events {
 				if e.Type == schema.TypeRunLifecycle {
 					continue
 				}

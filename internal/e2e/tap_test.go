@@ -394,7 +394,7 @@ func TestTapMayOnlyRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run_1"}, schematest.Named("children"), 5)
+	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run_1"}, schematest.ByName("children"), 5)
 	if err := write(t.Context(), log, packs); err != nil {
 		t.Fatal(err)
 	}

@@ -235,7 +235,7 @@ func (e *exporter) one(ctx context.Context, j job) error {
 	}
 	done := e.out.done[j.key]
 	switch {
-	case !head.Exists():
+	case !head.HasEvents():
 		e.sum.Gone++
 		return nil
 	case done >= head.Last:

@@ -27,7 +27,7 @@ func (t *runs) openRun(r *run) error {
 	row := RunRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, LastSeq: int64(r.info.Last),
 		State: text(string(r.info.State)), Reason: text(r.info.Reason),
 		StartedAt: r.info.Started.UnixMicro(), UpdatedAt: r.info.Updated.UnixMicro()}
-	if ended := r.info.Ended(); !ended.IsZero() {
+	if ended := r.info.EndTime(); !ended.IsZero() {
 		row.EndedAt = new(ended.UnixMicro())
 	}
 	if len(r.info.Usage) > 0 {

@@ -132,7 +132,7 @@ func (s *Selection) lookUp(ctx context.Context, src Source, tenant string) iter.
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(s.IDs))) {
 			key := schema.RunKey{Tenant: tenant, Run: id}
 			head, err := src.Head(ctx, key, "")
-			if err == nil && !head.Exists() {
+			if err == nil && !head.HasEvents() {
 				err = fmt.Errorf("run %s: %w", key, ErrNoRun)
 			}
 			if err != nil {

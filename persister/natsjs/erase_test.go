@@ -85,7 +85,7 @@ func TestEraseFirst(t *testing.T) {
 			}
 			for _, tenant := range []string{"gone", "stays"} {
 				head, err := p.Head(t.Context(), schema.RunKey{Tenant: tenant, Run: "run"})
-				if err != nil || head.Exists() != (tenant == "stays") {
+				if err != nil || head.HasEvents() != (tenant == "stays") {
 					t.Errorf("%s: %+v, %v", tenant, head, err)
 				}
 			}

@@ -104,7 +104,7 @@ func ExamineRuns(ctx context.Context, js jetstream.JetStream, log RefillLog, arc
 
 func examineRun(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive, run natskit.RunAddress) (Gap, bool, error) {
 	head, err := log.Head(ctx, run.Key, "")
-	if err != nil || !head.Exists() {
+	if err != nil || !head.HasEvents() {
 		return Gap{}, false, err
 	}
 	stored, err := archive.Head(ctx, run.Key, "")

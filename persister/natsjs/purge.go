@@ -267,7 +267,7 @@ func (n names) add(p *schema.Pack) {
 		if string(r.Type) != schema.TypeChildSpawn {
 			continue
 		}
-		if child := schema.SpawnedChild(r.Payload()); child != "" {
+		if child := schema.ChildOfSpawn(r.Payload()); child != "" {
 			n.children[child] = true
 		}
 	}

@@ -82,7 +82,7 @@ func TestPurge(t *testing.T) {
 			t.Fatalf("through %d: the log has %v, %v", step.through, holding, err)
 		}
 		head, err := p.Head(t.Context(), key)
-		if err != nil || head.Exists() != step.holds {
+		if err != nil || head.HasEvents() != step.holds {
 			t.Fatalf("through %d: %+v, %v", step.through, head, err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestPurgeReleasesChildren(t *testing.T) {
 	root := func(child string) string {
 		t.Helper()
 		head, err := p.Head(t.Context(), schema.RunKey{Tenant: "acme", Run: child})
-		if err != nil || head.Exists() {
+		if err != nil || head.HasEvents() {
 			t.Fatalf("%s: %+v, %v", child, head, err)
 		}
 		return head.Root

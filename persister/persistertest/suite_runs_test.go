@@ -67,7 +67,7 @@ func (s *suite) runs() {
 			!got[0].Started.Equal(want.Started) || !got[0].Updated.Equal(want.Updated) || got[0].Usage.String() != want.Usage.String() {
 			s.Fatalf("list is %+v\nwant %+v", got, want)
 		}
-		if ended := got[0].Ended(); ended.IsZero() == want.State.Final() || want.State.Final() && !ended.Equal(want.Updated) {
+		if ended := got[0].EndTime(); ended.IsZero() == want.State.Final() || want.State.Final() && !ended.Equal(want.Updated) {
 			s.Fatalf("state %s ended at %v", want.State, ended)
 		}
 	}

@@ -73,7 +73,7 @@ func TestStatesOfOlderTables(t *testing.T) {
 		if err != nil || len(runs) != 1 {
 			t.Fatal(runs, err)
 		}
-		if got := string(runs[0].State) + " " + runs[0].WaitsSince().UTC().Format("15:04:05"); got != c.want {
+		if got := string(runs[0].State) + " " + runs[0].WaitStart().UTC().Format("15:04:05"); got != c.want {
 			t.Errorf("after event %d: %q, want %q", i+1, got, c.want)
 		}
 	}

@@ -213,7 +213,7 @@ func (d *Deleter) verify(ctx context.Context, key schema.RunKey, out *Deleted) (
 	if err != nil {
 		return fmt.Errorf("retention: verify: %w", err)
 	}
-	if head.Exists() {
+	if head.HasEvents() {
 		out.LeftInLog = 1
 	}
 	return nil

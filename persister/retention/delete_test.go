@@ -63,7 +63,7 @@ func TestDeleteRun(t *testing.T) {
 		}
 		w.logged(late)
 		w.putDeadLetters(p.Key, 1)
-		if h, err := s.Head(t.Context(), p.Key, ""); err != nil || h.Exists() {
+		if h, err := s.Head(t.Context(), p.Key, ""); err != nil || h.HasEvents() {
 			t.Fatalf("%+v, %v", h, err)
 		}
 		if yes, err := s.IsForgotten(t.Context(), p.Key); err != nil || !yes {

@@ -32,10 +32,10 @@ func (w *world) forgotten(key schema.RunKey) {
 	if yes, err := w.store.IsForgotten(w.Context(), key); err != nil || !yes {
 		w.Fatalf("%s: marked %v, %v", key, yes, err)
 	}
-	if h, err := w.log.Head(w.Context(), key); err != nil || h.Exists() {
+	if h, err := w.log.Head(w.Context(), key); err != nil || h.HasEvents() {
 		w.Fatalf("%s: the log has %+v, %v", key, h, err)
 	}
-	if h, err := w.store.Head(w.Context(), key, ""); err != nil || h.Exists() {
+	if h, err := w.store.Head(w.Context(), key, ""); err != nil || h.HasEvents() {
 		w.Fatalf("%s: the store has %+v, %v", key, h, err)
 	}
 }

@@ -62,7 +62,7 @@ func TestStatesOfOlderTables(t *testing.T) {
 		if err != nil || len(runs) != 1 {
 			t.Fatal(runs, err)
 		}
-		if got := string(runs[0].State) + " " + runs[0].WaitsSince().Format("2006-01-02T15:04:05"); got != c.want {
+		if got := string(runs[0].State) + " " + runs[0].WaitStart().Format("2006-01-02T15:04:05"); got != c.want {
 			t.Errorf("after event %d: %q, want %q", i+1, got, c.want)
 		}
 	}

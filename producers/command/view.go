@@ -115,7 +115,7 @@ func (v *commandView) followOwner(l *laneState, p *schema.Pack) {
 }
 
 func (v *commandView) record(p *schema.Pack, r schema.Record) {
-	if v.ended > 0 && v.again == 0 && schema.Reopens(string(r.Type), p.Child, r.Payload()) {
+	if v.ended > 0 && v.again == 0 && schema.IsFollowUp(string(r.Type), p.Child, r.Payload()) {
 		v.again = r.Seq
 	}
 	switch {

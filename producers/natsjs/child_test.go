@@ -69,9 +69,9 @@ func adoptOrBegin(t *testing.T, rounds int, spawns, l *natsjs.Log) {
 		switch {
 		case err != nil:
 			t.Fatal(err)
-		case appended == nil && after.Exists() && after.Root == "":
+		case appended == nil && after.HasEvents() && after.Root == "":
 			began++
-		case errors.Is(appended, producers.ErrConflict) && !after.Exists() && (after.Root == "run_1" || after.Root == "run_2"):
+		case errors.Is(appended, producers.ErrConflict) && !after.HasEvents() && (after.Root == "run_1" || after.Root == "run_2"):
 			adopted++
 		default:
 			t.Fatalf("round %d: %v, then %+v", round, appended, after)
@@ -164,7 +164,7 @@ func TestPublisherOfAChild(t *testing.T) {
 	if _, err := first.Append(t.Context(), text("", "ghost")); !errors.Is(err, producers.ErrFenced) {
 		t.Errorf("%v", err)
 	}
-	if head, err := l.Head(t.Context(), kid("kid"), ""); err != nil || head.Exists() || head.Root != "root" {
+	if head, err := l.Head(t.Context(), kid("kid"), ""); err != nil || head.HasEvents() || head.Root != "root" {
 		t.Errorf("%+v %v", head, err)
 	}
 	lanes := ""

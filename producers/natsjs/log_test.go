@@ -99,7 +99,7 @@ func TestAppendIsACompareAndSetOnTheRun(t *testing.T) {
 		t.Fatalf("a refused append was stored: %+v", h)
 	}
 	other := schema.RunKey{Tenant: "other", Run: key.Run}
-	if h, err := l.Head(t.Context(), other, ""); err != nil || h.Exists() {
+	if h, err := l.Head(t.Context(), other, ""); err != nil || h.HasEvents() {
 		t.Fatalf("another tenant sees the run: %+v %v", h, err)
 	}
 }

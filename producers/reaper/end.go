@@ -38,7 +38,7 @@ func (r *Reaper) endRun(ctx context.Context, s *suspect) (bool, error) {
 	if e.last != s.last || e.open.State("").Final() {
 		return false, nil
 	}
-	if e.shut == "" && (e.session && e.open.Idle() || e.fold.WaitsForSomebody()) {
+	if e.shut == "" && (e.session && e.open.Idle() || e.fold.IsWaiting()) {
 		if at, _ := e.once.Due(time.Time{}); at.IsZero() {
 			r.noteRest(s.key, e.last)
 		} else {
@@ -119,7 +119,7 @@ func (r *Reaper) close(ctx context.Context, pub *producers.Publisher, key schema
 		if err := r.readOn(ctx, key, e); err != nil {
 			return false, err
 		}
-		if e.open.State("").Final() || !ours && e.fold.WaitsForSomebody() && e.shut == "" {
+		if e.open.State("").Final() || !ours && e.fold.IsWaiting() && e.shut == "" {
 			return false, nil
 		}
 		events = e.closing()

@@ -88,7 +88,7 @@ func (c Config) withDefaults() Config {
 //
 // A session (a run that begins with session.created) in which nothing is open is silent because no one has written
 // to it, and is left alone, until it is archived or deleted: then no one will, and it goes to done. A feed
-// (schema.Feeds) never ends, and is left alone. So is a run that waits for somebody (schema.Fold.WaitsForSomebody), itself or one
+// (schema.Feeds) never ends, and is left alone. So is a run that waits for somebody (schema.Fold.IsWaiting), itself or one
 // of its children: its silence is that person's, however long.
 //
 // Silence alone is no reason: an owner of a lane that answers ([Witness]) may be silent for days. Ending is
@@ -286,7 +286,7 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !head.Exists() || head.State.Final() || last != 0 && last != head.Last || r.resting(s.key, head.Last) {
+	if !head.HasEvents() || head.State.Final() || last != 0 && last != head.Last || r.resting(s.key, head.Last) {
 		return false, nil // over; or just written to; or at rest
 	}
 	s.owner, s.last = head.Lane.Owner, head.Last

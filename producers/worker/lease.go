@@ -240,7 +240,7 @@ func (v *lease) own(ctx context.Context, first *schema.Event) error {
 			}
 			absent = owner
 		}
-		if head.Exists() {
+		if head.HasEvents() {
 			claim.Seq = head.Last + 1
 		}
 		if _, err = v.pub.Append(ctx, claim); !errors.Is(err, schema.ErrSeqMismatch) {

@@ -24,7 +24,7 @@ func hydrate(ctx context.Context, c *protocol.Call) error {
 	if p.now.running {
 		active = p.now.response.String()
 	}
-	o := append(object("{").Name("messages"), '[')
+	o := append(jsonscan.Object("{").Name("messages"), '[')
 	o = append(t.ui(o, active), ']')
 	o = o.Name("activeRun")
 	if active != "" {
@@ -46,7 +46,7 @@ func hydrate(ctx context.Context, c *protocol.Call) error {
 
 // ui appends the messages as UIMessages, but for those of the response that goes on. A thought and the results of calls are parts of the
 // message that they belong to.
-func (t *thread) ui(o object, active string) object {
+func (t *thread) ui(o jsonscan.Object, active string) jsonscan.Object {
 	var thoughts []*entity
 	results := map[string]*entity{}
 	for _, m := range t.list {
@@ -70,7 +70,7 @@ func (t *thread) ui(o object, active string) object {
 	return o
 }
 
-func uiMessage(o object, id string, m *entity, thoughts []*entity, results map[string]*entity) object {
+func uiMessage(o jsonscan.Object, id string, m *entity, thoughts []*entity, results map[string]*entity) jsonscan.Object {
 	if o[len(o)-1] != '[' {
 		o = append(o, ',')
 	}

@@ -13,8 +13,6 @@ import (
 	"agentstream/schema/ordered"
 )
 
-type object = jsonscan.Object
-
 // projector makes the events of one response of a run.
 type projector struct {
 	chat  *chat.Reader
@@ -34,7 +32,7 @@ type projector struct {
 	rec   schema.Record
 	nth   int // events of the record so far
 	call  string
-	buf   object
+	buf   jsonscan.Object
 }
 
 // ask is a question that waits for a person, or has waited.
@@ -106,7 +104,7 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	under := p.chat.UnderWay()
 	if under > 0 && under != p.now.response {
-		p.begin(under)
+		p.beginResponse(under)
 	}
 	if len(r.Child) == 0 && p.now.response > 0 && !p.chat.Again() {
 		p.converse()
@@ -131,7 +129,7 @@ func (p *projector) converse() {
 	id := p.text("request_id")
 	switch string(p.rec.Type) {
 	case schema.TypeInputRequested:
-		if id != "" && len(id) <= chat.MaxID && p.chat.Waits(id) {
+		if id != "" && len(id) <= chat.MaxID && p.chat.IsWaiting(id) {
 			p.ask(id)
 			p.pause()
 		}
@@ -169,7 +167,7 @@ func (p *projector) ask(id string) {
 // waiting returns the questions of the response that wait, oldest first.
 func (p *projector) waiting() (ids []string) {
 	for id := range p.now.asked.All() {
-		if p.chat.Waits(id) {
+		if p.chat.IsWaiting(id) {
 			ids = append(ids, id)
 		}
 	}
@@ -191,13 +189,13 @@ func sum(answer []byte) uint64 {
 func (p *projector) event(e *chat.Event) {
 	if e.Kind == chat.Empty && e.Response != p.now.response { // one that never was under way
 		kept := p.now
-		p.begin(e.Response)
+		p.beginResponse(e.Response)
 		p.finish(e)
 		p.now = kept
 		return
 	}
 	if e.Response != p.now.response {
-		p.begin(e.Response)
+		p.beginResponse(e.Response)
 	}
 	switch e.Kind {
 	case chat.Message:
@@ -209,7 +207,7 @@ func (p *projector) event(e *chat.Event) {
 	case chat.Usage:
 		p.now.use(e.Name, e.Value)
 	case chat.File:
-		p.custom("file", e.Lane, object("{").Str("mimeType", e.Name).Inner("data", e.Text).End())
+		p.custom("file", e.Lane, jsonscan.Object("{").Str("mimeType", e.Name).Inner("data", e.Text).End())
 	case chat.Data:
 		p.data(e)
 	case chat.ChildState:
@@ -228,9 +226,9 @@ func (p *projector) data(e *chat.Event) {
 	switch {
 	case e.Name == "input" && e.Lane == "": // see converse
 	case e.Name == "state" && e.Lane == "" && values != nil:
-		p.emit("STATE_SNAPSHOT", "", func(o object) object { return o.Raw("snapshot", values) })
+		p.emit("STATE_SNAPSHOT", "", func(o jsonscan.Object) jsonscan.Object { return o.Raw("snapshot", values) })
 	case e.Name == "state-update" && e.Lane == "" && len(values) > 0 && values[0] == '{':
-		p.emit("STATE_DELTA", "", func(o object) object { return append(o.Name("delta"), patch(values)...) })
+		p.emit("STATE_DELTA", "", func(o jsonscan.Object) jsonscan.Object { return append(o.Name("delta"), patch(values)...) })
 	default:
 		p.custom(e.Name, e.Lane, e.Value)
 	}
@@ -243,7 +241,7 @@ func patch(values []byte) []byte {
 		if len(list) > 1 {
 			list = append(list, ',')
 		}
-		list = object(append(list, '{')).Str("op", "add").Str("path", "/"+pointer.Replace(string(name))).Raw("value", value).End()
+		list = jsonscan.Object(append(list, '{')).Str("op", "add").Str("path", "/"+pointer.Replace(string(name))).Raw("value", value).End()
 	}
 	return append(list, ']')
 }

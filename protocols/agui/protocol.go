@@ -12,6 +12,7 @@ import (
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/sse"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Beginnings of the paths: the url of an agent, and CopilotKit's runtimeUrl.
@@ -37,7 +38,7 @@ func Protocol() protocol.Protocol {
 	post := func(name, pattern string) protocol.Stream {
 		st := dialect.Stream{Name: name, Pattern: "POST " + pattern, Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true,
 			Body: []string{"application/json"}}
-		return protocol.Stream{Stream: st, Needs: auth.ScopeRead | auth.ScopeCommand, Begin: begin, Prelude: prelude,
+		return protocol.Stream{Stream: st, Needs: auth.ScopeRead | auth.ScopeCommand, Begin: beginResponse, Prelude: prelude,
 			Complete: complete, Format: format}
 	}
 	watch := dialect.Stream{Name: streamWatch, Pattern: "GET " + Base + "/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}
@@ -46,12 +47,12 @@ func Protocol() protocol.Protocol {
 		Dialect: Dialect{}, Below: []string{Base, Copilot}, LastWords: lastWords, Allow: []string{"X-Run-Id"},
 		Streams: []protocol.Stream{
 			post(streamAgent, Base), post(streamRun, Base+"/{run}"), post(streamCopilot, agent+"/run"), post(streamConnect, agent+"/connect"),
-			{Stream: watch, Asked: asksEvents, Admit: admit, Prelude: prelude, Complete: complete, Format: format},
+			{Stream: watch, Asked: isStreamAsked, Admit: admit, Prelude: prelude, Complete: complete, Format: format},
 		},
 		Routes: []protocol.Route{
-			{Pattern: "GET " + Base + "/{run}", Needs: auth.ScopeRead, Serve: protocol.Bounded(hydrate)},
-			{Pattern: "POST " + Base + "/{run}/stop", Needs: auth.ScopeCommand, Serve: protocol.Bounded(stop)},
-			{Pattern: "POST " + agent + "/stop/{run}", Needs: auth.ScopeCommand, Serve: protocol.Bounded(stop)},
+			{Pattern: "GET " + Base + "/{run}", Needs: auth.ScopeRead, Serve: protocol.WithLogTimeout(hydrate)},
+			{Pattern: "POST " + Base + "/{run}/stop", Needs: auth.ScopeCommand, Serve: protocol.WithLogTimeout(stop)},
+			{Pattern: "POST " + agent + "/stop/{run}", Needs: auth.ScopeCommand, Serve: protocol.WithLogTimeout(stop)},
 			{Pattern: "GET " + Copilot + "/info", Needs: auth.ScopeRead, Anywhere: true, Serve: info},
 			{Pattern: "POST " + Copilot + "/info", Needs: auth.ScopeRead, Anywhere: true, Serve: info},
 		},
@@ -74,9 +75,9 @@ func lastWords(_ dialect.Stream, _ dialect.Problem, _ bool, end *transport.End) 
 	}
 }
 
-// asksEvents reports whether a GET wants the stream: all do that do not ask for JSON.
-func asksEvents(in dialect.Input) bool {
-	return protocol.AcceptsEvents(in) || !strings.Contains(in.Header.Get("Accept"), "application/json")
+// isStreamAsked reports whether a GET wants the stream: all do that do not ask for JSON.
+func isStreamAsked(in dialect.Input) bool {
+	return protocol.IsStreamAccepted(in) || !strings.Contains(in.Header.Get("Accept"), "application/json")
 }
 
 // Open reads a request for a response, from its beginning or after the event that the client has.
@@ -145,7 +146,7 @@ func admit(c *protocol.Call, req *dialect.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	return find(ctx, c, req, runID, offset == "now")
 }
@@ -195,7 +196,7 @@ func complete(c *protocol.Call) error {
 		frames = b.empty()
 	}
 	if err == nil && req.Cursor.Token != "" {
-		frames, err = ended(c, req)
+		frames, err = lastEvent(c, req)
 	}
 	if err != nil {
 		return err
@@ -213,9 +214,9 @@ func complete(c *protocol.Call) error {
 	return err
 }
 
-// ended returns the last event of the record that a client has.
-func ended(c *protocol.Call, req dialect.Request) ([]dialect.Frame, error) {
-	ctx, cancel := c.Bounded()
+// lastEvent returns the last event of the record that a client has.
+func lastEvent(c *protocol.Call, req dialect.Request) ([]dialect.Frame, error) {
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	p, err := protocol.StateAt[*projector](ctx, c, req.Cursor.Seq-1, dialect.Request{Run: req.Run, Span: req.Span, Form: formWhole})
 	if err != nil {
@@ -253,7 +254,7 @@ func stop(ctx context.Context, c *protocol.Call) error {
 	if _, err := change.Once(ctx, c); err != nil {
 		return err
 	}
-	c.Reply(status, object("{").Str("run", run).Str("status", word).End())
+	c.Reply(status, jsonscan.Object("{").Str("run", run).Str("status", word).End())
 	return nil
 }
 

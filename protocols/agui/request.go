@@ -27,8 +27,8 @@ type post struct {
 	Context        json.RawMessage `json:"context"`
 	ForwardedProps json.RawMessage `json:"forwardedProps"`
 
-	last *message // the last one from the user
-	held int      // messages beside that
+	last *clientMessage // the last one from the user
+	held int            // messages beside that
 }
 
 // entry is an answer to a question.
@@ -40,8 +40,8 @@ type entry struct {
 	answer []byte // as agents read it
 }
 
-// message is what is read of one from the client.
-type message struct {
+// clientMessage is what is read of one from the client.
+type clientMessage struct {
 	ID      string          `json:"id"`
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
@@ -65,7 +65,7 @@ func read(body []byte, run string) (*post, error) {
 	}
 	b.held = len(b.Messages)
 	for _, raw := range b.Messages {
-		m := new(message)
+		m := new(clientMessage)
 		if json.Unmarshal(raw, m) != nil || m.ID == "" {
 			return nil, dialect.Refuse(dialect.ErrBadRequest, "a message is not an object with id and role")
 		}
@@ -84,14 +84,15 @@ func readCall(c *protocol.Call) (*post, error) {
 	return read(body, c.Path("run"))
 }
 
-// begin writes what is new of a POST, and returns the response to stream: that to the last message of the user, or that which goes on
-// when questions are answered. A client that brings the id of an event says nothing.
-func begin(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
+// beginResponse writes what is new of a POST, and returns the response to stream: that to the last message of
+// the user, or that which goes on when questions are answered. A client that brings the id of an event adds
+// nothing.
+func beginResponse(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
 	b, err := read(in.Body, in.Path["run"])
 	if err != nil {
 		return dialect.Request{}, err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	at := in.Header.Get("Last-Event-ID")
 	connects := in.Stream == streamConnect
@@ -136,7 +137,7 @@ func (b *post) say(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	o := object("{").Raw("content", content).Str("message_id", b.last.ID).OptStr("ag_ui_run_id", b.RunID)
+	o := jsonscan.Object("{").Raw("content", content).Str("message_id", b.last.ID).OptStr("ag_ui_run_id", b.RunID)
 	for _, f := range []struct {
 		name  string
 		value json.RawMessage
@@ -198,7 +199,7 @@ func (b *post) attach(ctx context.Context, c *protocol.Call, truth bool) (req di
 }
 
 // content is what a person says, as the log has it.
-func (m *message) content() ([]byte, error) {
+func (m *clientMessage) content() ([]byte, error) {
 	if jsonscan.IsString(m.Content) {
 		return m.Content, nil
 	}
@@ -233,7 +234,7 @@ func (m *message) content() ([]byte, error) {
 }
 
 // userMessage appends what a person says with a record, as a message of AG-UI. field returns fields of its payload.
-func userMessage(o object, run string, seq schema.Seq, field func(string) []byte) object {
+func userMessage(o jsonscan.Object, run string, seq schema.Seq, field func(string) []byte) jsonscan.Object {
 	id := jsonscan.DecodeString(field("message_id"))
 	if id == "" {
 		id = run + "-" + seq.String()
@@ -259,7 +260,7 @@ func userPart(block []byte) []byte {
 	f := jsonscan.Fields(nil).Read(block)
 	typ := f.Str("type")
 	source := jsonscan.Fields(nil).Read(f.Object("source"))
-	o := object("{").Str("type", typ)
+	o := jsonscan.Object("{").Str("type", typ)
 	switch {
 	case typ == "text" && jsonscan.IsString(f.Raw("text")):
 		return o.Raw("text", f.Raw("text")).End()
@@ -285,7 +286,7 @@ func (b *post) decide(ctx context.Context, c *protocol.Call) error {
 			return nil, err
 		}
 		for _, o := range open {
-			payload := object("{").Str("request_id", o.ID).Raw("answer", o.answer).OptStr("ag_ui_run_id", b.RunID).End()
+			payload := jsonscan.Object("{").Str("request_id", o.ID).Raw("answer", o.answer).OptStr("ag_ui_run_id", b.RunID).End()
 			events = append(events, schema.Event{Type: "command.answer", Payload: c.By(json.RawMessage(payload))})
 		}
 		if len(events) == 0 {
@@ -311,7 +312,7 @@ func (p *projector) open(list []entry) (open []entry, err error) {
 		case a.answered && a.answer == sum(e.answer), slices.ContainsFunc(open, func(o entry) bool { return o.ID == e.ID }):
 		case a.answered:
 			return nil, dialect.Refuse(dialect.ErrGone, "the question %.100q was given another answer before", e.ID)
-		case !p.chat.Waits(e.ID):
+		case !p.chat.IsWaiting(e.ID):
 			return nil, dialect.Refuse(dialect.ErrGone, "nobody waits for an answer to %.100q any more", e.ID)
 		default:
 			open = append(open, e)
@@ -336,9 +337,9 @@ func (a ask) read(e entry) ([]byte, error) {
 		return said, nil
 	}
 	result := "deny"
-	if chat.Approves(said) {
+	if chat.IsApproval(said) {
 		result = "allow"
 	}
 	why := jsonscan.Fields(nil).Read(said).Str("reason")
-	return object("{").Str("type", "user.tool_confirmation").Str("result", result).OptStr("deny_message", why).End(), nil
+	return jsonscan.Object("{").Str("type", "user.tool_confirmation").Str("result", result).OptStr("deny_message", why).End(), nil
 }

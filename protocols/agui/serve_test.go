@@ -80,7 +80,7 @@ func answered(t *testing.T, n *edgetest.Node, run, body string, events ...schema
 	done := make(chan edgetest.Answer, 1)
 	go func() { done <- post(n, body) }()
 	edgetest.Eventually(t, "it is stored", func() bool { return len(n.Types(run)) > before })
-	n.Says(run, events...)
+	n.Say(run, events...)
 	return <-done
 }
 
@@ -161,8 +161,8 @@ func TestResume(t *testing.T) {
 // TestMessageWithoutAnID: a page that sends back what was said without an id says nothing.
 func TestMessageWithoutAnID(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
-	n.Says("run", event(schema.TypeCommandMessage, `{"content":"hello"}`))
-	n.Says("run", turn("Good day.")...)
+	n.Say("run", event(schema.TypeCommandMessage, `{"content":"hello"}`))
+	n.Say("run", turn("Good day.")...)
 	if a := n.Do("GET", base+"/run", ""); !strings.Contains(a.Body, `{"id":"run-1","role":"user","content":"hello"}`) {
 		t.Errorf("%s", a.Body)
 	}
@@ -184,7 +184,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() { bodies[i] = post(nodes[i%2], input("chat", "r1", "user one hello")).Body })
 	}
 	edgetest.Eventually(t, "it is stored", func() bool { return len(nodes[0].Types("chat")) > 1 })
-	nodes[0].Says("chat", turn("yes")...)
+	nodes[0].Say("chat", turn("yes")...)
 	wg.Wait()
 	for _, b := range bodies {
 		if b != bodies[0] || types(b) != whole {
@@ -228,7 +228,7 @@ func TestApproval(t *testing.T) {
 		})
 	}
 	edgetest.Eventually(t, "one has won", func() bool { return strings.Contains(strings.Join(n.Types("chat"), " "), "command.answer") })
-	n.Says("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	n.Say("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	wg.Wait()
 	yes, conflict := 0, 0
 	for _, a := range statuses {
@@ -262,7 +262,7 @@ func TestTooLate(t *testing.T) {
 	for run, end := range map[string]schema.Event{"turn": event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`),
 		"ended": event(schema.TypeRunLifecycle, `{"state":"done"}`), "call": event(schema.TypeToolEnd, `{"call_id":"c","ok":false}`)} {
 		answered(t, n, run, input(run, "r1", "user m1 hello"), asks()...)
-		n.Says(run, end)
+		n.Say(run, end)
 		for _, payload := range []string{`{"approved":true}`, `{"approved":false}`} {
 			if a := post(n, answers(run, "q", "resolved", payload)); a.Status != 409 || !strings.Contains(a.Body, "nobody waits") {
 				t.Errorf("%s %s: %d %s", run, payload, a.Status, a.Body)
@@ -328,7 +328,7 @@ func TestPreflight(t *testing.T) {
 func TestHydrateIsBounded(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	for i := range 20 {
-		n.Says("run", turn(strings.Repeat("x", 500<<10)+fmt.Sprint(i))...)
+		n.Say("run", turn(strings.Repeat("x", 500<<10)+fmt.Sprint(i))...)
 	}
 	a := n.Do("GET", base+"/run", "", "Accept", jsonType)
 	if len(a.Body) > 9<<20 || len(a.Body) < 4<<20 || !strings.Contains(a.Body, `"page":{"truncated":true}`) || !strings.Contains(a.Body, `xx19"`) {
@@ -349,11 +349,11 @@ func TestCopilot(t *testing.T) {
 	done := make(chan edgetest.Answer, 1)
 	go func() { done <- call("/agent/default/run", input("chat", "r1", "user m1 hello")) }()
 	edgetest.Eventually(t, "it is stored", func() bool { return len(n.Types("chat")) == 2 })
-	n.Says("chat", turn("Well")[:3]...)
+	n.Say("chat", turn("Well")[:3]...)
 	if a := call("/agent/default/stop/chat", "{}"); a.Status != 202 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	n.Says("chat", event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`))
+	n.Say("chat", event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`))
 	if a := <-done; !strings.Contains(a.Body, `"outcome":{"type":"cancelled"}`) {
 		t.Errorf("%s", a.Body)
 	}
@@ -375,7 +375,7 @@ func TestCopilot(t *testing.T) {
 func TestHydrate(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	answered(t, n, "chat", input("chat", "r1", "user m1 hello"), slices.Insert(turn("Good day."), 2, event(schema.TypeReasoningDelta, `{"text":"Hm."}`))...)
-	n.Says("chat", event(schema.TypeCommandMessage, `{"message_id":"m2","content":"more"}`), event(schema.TypeTurnStart, `{"turn_id":"u"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
+	n.Say("chat", event(schema.TypeCommandMessage, `{"message_id":"m2","content":"more"}`), event(schema.TypeTurnStart, `{"turn_id":"u"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
 	a := n.Do("GET", base+"/chat?threadId=chat", "", "Accept", jsonType)
 	want := `{"messages":[{"id":"m1","role":"user","parts":[{"type":"text","content":"hello"}]},` +
 		`{"id":"chat-4-1","role":"assistant","parts":[{"type":"thinking","content":"Hm."},{"type":"text","content":"Good day."}]},` +
@@ -383,7 +383,7 @@ func TestHydrate(t *testing.T) {
 	if a.Status != 200 || strings.TrimSpace(a.Body) != want {
 		t.Errorf("%d\n got %s\nwant %s", a.Status, a.Body, want)
 	}
-	n.Says("chat", asks()[1:]...)
+	n.Say("chat", asks()[1:]...)
 	a = n.Do("GET", base+"/chat", "", "Accept", jsonType)
 	if !strings.Contains(a.Body, `"activeRun":null,"interrupts":{"runId":"chat.9","pending":[{"id":"q"`) || !strings.Contains(a.Body, `"type":"tool-call","id":"c","name":"rm","arguments":"{\"path\":\"/\"}"`) {
 		t.Errorf("%s", a.Body)
@@ -393,7 +393,7 @@ func TestHydrate(t *testing.T) {
 // TestBrokenNotEnded: a node that goes away breaks a body off, without an event that tells why: a clean end is success for the client.
 func TestBrokenNotEnded(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
-	n.Says("run", turn("Well")[:3]...)
+	n.Say("run", turn("Well")[:3]...)
 	rest, err := n.StopAfter(base+"/run", "Well")
 	if !errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(rest, "data:") {
 		t.Errorf("%q, %v", rest, err)
@@ -405,7 +405,7 @@ func TestBrokenNotEnded(t *testing.T) {
 func TestSnapshotIsBounded(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	for i := range 20 {
-		n.Says("run", turn(strings.Repeat("x", 500<<10)+fmt.Sprint(i))...)
+		n.Say("run", turn(strings.Repeat("x", 500<<10)+fmt.Sprint(i))...)
 	}
 	a := post(n, input("run", "r1", "assistant other x"))
 	longest := 0
@@ -420,8 +420,8 @@ func TestSnapshotIsBounded(t *testing.T) {
 // TestBadInput: what is wrong is told in one form, and stores nothing.
 func TestBadInput(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
-	n.Says("run", event(schema.TypeRunLifecycle, `{"state":"running"}`))
-	n.Says("long", turn("x")...)
+	n.Say("run", event(schema.TypeRunLifecycle, `{"state":"running"}`))
+	n.Say("long", turn("x")...)
 	for name, tt := range map[string]struct {
 		method, path, body string
 		status             int

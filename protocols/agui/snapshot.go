@@ -77,7 +77,7 @@ func newThread() *thread {
 func (t *thread) next(p *projector, r schema.Record) error {
 	if len(r.Child) == 0 && string(r.Type) == schema.TypeCommandMessage {
 		_, _, run := r.Envelope()
-		t.asked(string(run), r)
+		t.addPerson(string(run), r)
 	}
 	var out dialect.Frames
 	if err := p.Project(&out, r); err != nil {
@@ -86,12 +86,12 @@ func (t *thread) next(p *projector, r schema.Record) error {
 	for _, f := range out.List {
 		t.add(f.Data, string(f.Token))
 	}
-	t.bound()
+	t.dropOldest()
 	return nil
 }
 
-// bound drops the oldest messages where all are too large for one event.
-func (t *thread) bound() {
+// dropOldest drops the oldest messages where all are too large for one event.
+func (t *thread) dropOldest() {
 	for len(t.list) > 0 && t.size > maxSnapshot {
 		t.size -= t.list[0].size()
 		t.list = t.list[1:]
@@ -107,8 +107,8 @@ func (m *entity) size() int {
 	return n
 }
 
-// asked adds what a person says.
-func (t *thread) asked(run string, r schema.Record) {
+// addPerson adds what a person says.
+func (t *thread) addPerson(run string, r schema.Record) {
 	f := jsonscan.Fields(nil).Read(r.Payload())
 	if f.Str("role") == "system" {
 		return
@@ -152,7 +152,7 @@ func (t *thread) add(event []byte, token string) {
 			t.size += len(have.sign)
 		}
 	case "TOOL_CALL_START":
-		t.calls(m, call, f.Str("parentMessageId"), f.Str("toolCallName"))
+		t.addCall(m, call, f.Str("parentMessageId"), f.Str("toolCallName"))
 	case "TOOL_CALL_ARGS":
 		t.args(call, jsonscan.Inner(f.Raw("delta")))
 	case "TOOL_CALL_RESULT":
@@ -181,8 +181,8 @@ func (t *thread) set(name string, value []byte) {
 	t.state[name] = bytes.Clone(value)
 }
 
-// calls adds a call to its message, or to one of its own.
-func (t *thread) calls(m *entity, call, parent, name string) {
+// addCall adds a call to its message, or to one of its own.
+func (t *thread) addCall(m *entity, call, parent, name string) {
 	if t.owners[call] != nil {
 		return
 	}
@@ -226,7 +226,7 @@ func (m *entity) append(dst []byte) []byte {
 	if m.raw != nil {
 		return append(dst, m.raw...)
 	}
-	o := append(object(dst), '{').Str("id", m.id).Str("role", m.role)
+	o := append(jsonscan.Object(dst), '{').Str("id", m.id).Str("role", m.role)
 	if m.content != nil {
 		o = o.Inner("content", m.content)
 	}
@@ -286,7 +286,7 @@ func prelude(c *protocol.Call, at protocol.Seam) ([]dialect.Frame, error) {
 			return nil, err
 		}
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	t, err := readThread(ctx, c, at.Request.Run, at.After)
 	if err != nil {
@@ -311,8 +311,8 @@ func (p *projector) opening(req dialect.Request, runID string, t *thread, theirs
 	if runID == "" {
 		runID = p.now.runID
 	}
-	ids := func(o object) object { return o.Str("threadId", req.Run).Str("runId", runID) }
-	p.emit("RUN_STARTED", "", func(o object) object { return ids(o).Str("protocolVersion", "1.0") })
+	ids := func(o jsonscan.Object) jsonscan.Object { return o.Str("threadId", req.Run).Str("runId", runID) }
+	p.emit("RUN_STARTED", "", func(o jsonscan.Object) jsonscan.Object { return ids(o).Str("protocolVersion", "1.0") })
 	for lane, over := range p.now.lanes.All() {
 		p.startLane(lane, nil)
 		if over {
@@ -320,7 +320,7 @@ func (p *projector) opening(req dialect.Request, runID string, t *thread, theirs
 		}
 	}
 	if len(t.names) > 0 {
-		p.emit("STATE_SNAPSHOT", "", func(o object) object {
+		p.emit("STATE_SNAPSHOT", "", func(o jsonscan.Object) jsonscan.Object {
 			o = append(o.Name("snapshot"), '{')
 			for _, name := range t.names {
 				o = o.Raw(name, t.state[name])
@@ -328,14 +328,14 @@ func (p *projector) opening(req dialect.Request, runID string, t *thread, theirs
 			return o.End()
 		})
 	}
-	p.emit("MESSAGES_SNAPSHOT", "", func(o object) object { return append(o.Name("messages"), t.nothing()...) })
-	p.emit("MESSAGES_SNAPSHOT", "", func(o object) object { return t.messages(o.Name("messages"), theirs) })
+	p.emit("MESSAGES_SNAPSHOT", "", func(o jsonscan.Object) jsonscan.Object { return append(o.Name("messages"), t.nothing()...) })
+	p.emit("MESSAGES_SNAPSHOT", "", func(o jsonscan.Object) jsonscan.Object { return t.messages(o.Name("messages"), theirs) })
 	if t.dropped > 0 {
-		p.custom("agentstream:truncated", "", object("{").Int("messages", int64(t.dropped)).Int("limit", maxSnapshot).End())
+		p.custom("agentstream:truncated", "", jsonscan.Object("{").Int("messages", int64(t.dropped)).Int("limit", maxSnapshot).End())
 	}
 	p.reopen()
 	if !goesOn {
-		p.emit("RUN_FINISHED", "", func(o object) object { return append(ids(o), `,"outcome":{"type":"success"}`...) })
+		p.emit("RUN_FINISHED", "", func(o jsonscan.Object) jsonscan.Object { return append(ids(o), `,"outcome":{"type":"success"}`...) })
 	}
 	for i := range out.List {
 		out.List[i].Token = nil
@@ -367,8 +367,8 @@ func (p *projector) reopen() {
 
 // empty is a run that is over at once.
 func (b *post) empty() []dialect.Frame {
-	o := object("{").Str("type", "RUN_STARTED").Str("threadId", b.ThreadID).Str("runId", b.RunID).Str("protocolVersion", "1.0").End()
-	end := object("{").Str("type", "RUN_FINISHED").Str("threadId", b.ThreadID).Str("runId", b.RunID)
+	o := jsonscan.Object("{").Str("type", "RUN_STARTED").Str("threadId", b.ThreadID).Str("runId", b.RunID).Str("protocolVersion", "1.0").End()
+	end := jsonscan.Object("{").Str("type", "RUN_FINISHED").Str("threadId", b.ThreadID).Str("runId", b.RunID)
 	end = append(end.Name("outcome"), '{').Str("type", "success").End().End()
 	return []dialect.Frame{{Data: o}, {Data: end}}
 }

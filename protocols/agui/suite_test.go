@@ -12,7 +12,7 @@ import (
 // TestContract: the dialect is what every dialect is: every event is a place to resume from.
 func TestContract(t *testing.T) {
 	dialecttest.Suite{
-		Dialect: Dialect{}, Streams: Protocol().Declared(),
+		Dialect: Dialect{}, Streams: Protocol().AllStreams(),
 		Inputs: map[string]dialect.Input{"watch": {Stream: streamWatch}}, State: 1 << 20,
 	}.Run(t)
 }

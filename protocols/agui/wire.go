@@ -20,11 +20,11 @@ type wire struct {
 	pauses   int        // how often the response has waited for a person
 	paused   schema.Seq // record of the last time
 
-	texts ordered.Map[string, text] // that are open
-	calls ordered.Map[string, call] // whose input is open
+	texts ordered.Map[string, text]     // that are open
+	calls ordered.Map[string, openCall] // whose input is open
 	// Those that the end of the run of AG-UI, or of their subagent, has closed: their next piece opens them again.
 	closedTexts ordered.Map[string, text]
-	closedCalls ordered.Map[string, call]
+	closedCalls ordered.Map[string, openCall]
 
 	parts ordered.Map[string, *part]    // what subagents have opened, by lane, the newest first
 	asked ordered.Map[string, struct{}] // questions without an answer, by their ids
@@ -39,8 +39,8 @@ type text struct {
 	thinking bool
 }
 
-// call is one whose input is not complete.
-type call struct {
+// openCall is one whose input is not complete.
+type openCall struct {
 	lane, name, parent string
 	args               bool
 }
@@ -112,7 +112,7 @@ func count(v []byte) int64 {
 }
 
 // emit appends an event of the response under way. lane is the child's that it is of.
-func (p *projector) emit(typ, lane string, fill func(object) object) *dialect.Frame {
+func (p *projector) emit(typ, lane string, fill func(jsonscan.Object) jsonscan.Object) *dialect.Frame {
 	p.nth++
 	if p.out == nil || p.now.response != p.span && !p.every {
 		return nil
@@ -129,8 +129,8 @@ func (p *projector) emit(typ, lane string, fill func(object) object) *dialect.Fr
 	return &p.out.List[len(p.out.List)-1]
 }
 
-// begin begins a response.
-func (p *projector) begin(response schema.Seq) {
+// beginResponse begins a response.
+func (p *projector) beginResponse(response schema.Seq) {
 	p.now = wire{response: response}
 	p.resume()
 }
@@ -146,7 +146,7 @@ func (p *projector) resume() {
 	if id := p.text("ag_ui_run_id"); id != "" && (said || string(p.rec.Type) == "command.answer") {
 		p.now.runID = id
 	}
-	p.emit("RUN_STARTED", "", func(o object) object {
+	p.emit("RUN_STARTED", "", func(o jsonscan.Object) jsonscan.Object {
 		o = o.Str("threadId", p.run).Str("runId", p.now.runID).Str("protocolVersion", "1.0")
 		if said {
 			input := append(o.Name("input"), '{').Str("threadId", p.run).Str("runId", p.now.runID)
@@ -179,7 +179,7 @@ func (p *projector) enter(lane string, prompt []byte) bool {
 
 func (p *projector) startLane(lane string, prompt []byte) {
 	parent, _ := p.above.Get(lane)
-	p.emit("SUBAGENT_STARTED", lane, func(o object) object {
+	p.emit("SUBAGENT_STARTED", lane, func(o jsonscan.Object) jsonscan.Object {
 		o = o.Str("name", lane).OptStr("parentSubagentRunId", parent)
 		if jsonscan.IsString(prompt) && len(prompt) <= maxPrompt {
 			o = o.Raw("description", prompt)
@@ -199,7 +199,7 @@ func (p *projector) leave(lane string, state schema.RunState, why string) {
 		p.emit("SUBAGENT_FINISHED", lane, nil)
 		return
 	}
-	p.emit("SUBAGENT_ERROR", lane, func(o object) object { return o.Str("message", why).Str("code", string(state)) })
+	p.emit("SUBAGENT_ERROR", lane, func(o jsonscan.Object) jsonscan.Object { return o.Str("message", why).Str("code", string(state)) })
 }
 
 // closeParts ends the texts and then the calls of a subagent, in the order in which they were opened.
@@ -265,7 +265,7 @@ func (p *projector) pause() {
 	p.close()
 	p.now.pauses++
 	p.now.paused = p.rec.Seq
-	f := p.emit("RUN_FINISHED", "", func(o object) object {
+	f := p.emit("RUN_FINISHED", "", func(o jsonscan.Object) jsonscan.Object {
 		o = append(o.Str("threadId", p.run).Str("runId", p.now.runID).Name("outcome"), `{"type":"interrupt","interrupts":[`...)
 		return append(p.interrupts(o), "]}"...)
 	})
@@ -275,7 +275,7 @@ func (p *projector) pause() {
 }
 
 // interrupts appends the questions that wait.
-func (p *projector) interrupts(o object) object {
+func (p *projector) interrupts(o jsonscan.Object) jsonscan.Object {
 	for i, id := range p.waiting() {
 		if i > 0 {
 			o = append(o, ',')
@@ -308,13 +308,13 @@ func (p *projector) terminal(e *chat.Event) *dialect.Frame {
 		if why == "" {
 			why = "the run has ended and gave no reason"
 		}
-		return p.emit("RUN_ERROR", "", func(o object) object { return o.Str("message", why).Str("code", "error") })
+		return p.emit("RUN_ERROR", "", func(o jsonscan.Object) jsonscan.Object { return o.Str("message", why).Str("code", "error") })
 	}
 	outcome := "success"
 	if e.Kind == chat.Aborted {
 		outcome = "cancelled"
 	}
-	return p.emit("RUN_FINISHED", "", func(o object) object {
+	return p.emit("RUN_FINISHED", "", func(o jsonscan.Object) jsonscan.Object {
 		o = o.Str("threadId", p.run).Str("runId", p.now.runID)
 		o = append(o.Name("outcome"), '{').Str("type", outcome).End()
 		if len(p.now.usage) == 0 {
@@ -350,7 +350,7 @@ func (p *projector) textEvent(e *chat.Event) {
 			p.startText(id, t)
 		}
 		word := map[bool]string{false: "TEXT_MESSAGE_CONTENT", true: "REASONING_MESSAGE_CONTENT"}[t.thinking]
-		p.emit(word, t.lane, func(o object) object { return o.Str("messageId", id).Inner("delta", low(e), e.Text) })
+		p.emit(word, t.lane, func(o jsonscan.Object) jsonscan.Object { return o.Str("messageId", id).Inner("delta", low(e), e.Text) })
 	default:
 		if open {
 			p.endText(id, t, e.Value)
@@ -365,25 +365,25 @@ func (p *projector) startText(id string, t text) {
 	p.now.closedTexts.Delete(id)
 	p.now.texts.Set(id, t)
 	p.now.open(t.lane, part{id: id})
-	name := func(o object) object { return o.Str("messageId", id) }
+	name := func(o jsonscan.Object) jsonscan.Object { return o.Str("messageId", id) }
 	if !t.thinking {
 		p.now.heads.Set(t.lane, id)
-		p.emit("TEXT_MESSAGE_START", t.lane, func(o object) object { return name(o).Str("role", "assistant") })
+		p.emit("TEXT_MESSAGE_START", t.lane, func(o jsonscan.Object) jsonscan.Object { return name(o).Str("role", "assistant") })
 		return
 	}
 	p.emit("REASONING_START", t.lane, name)
-	p.emit("REASONING_MESSAGE_START", t.lane, func(o object) object { return name(o).Str("role", "reasoning") })
+	p.emit("REASONING_MESSAGE_START", t.lane, func(o jsonscan.Object) jsonscan.Object { return name(o).Str("role", "reasoning") })
 }
 
 // endText closes a message. notes are what it ends with.
 func (p *projector) endText(id string, t text, notes []byte) {
-	name := func(o object) object { return o.Str("messageId", id) }
+	name := func(o jsonscan.Object) jsonscan.Object { return o.Str("messageId", id) }
 	if !t.thinking {
 		p.emit("TEXT_MESSAGE_END", t.lane, name)
 		return
 	}
 	if sign := jsonscan.Fields(nil).Read(notes).Raw("signature"); jsonscan.IsString(sign) {
-		p.emit("REASONING_ENCRYPTED_VALUE", t.lane, func(o object) object {
+		p.emit("REASONING_ENCRYPTED_VALUE", t.lane, func(o jsonscan.Object) jsonscan.Object {
 			return o.Str("subtype", "message").Str("entityId", id).Raw("encryptedValue", sign)
 		})
 	}
@@ -415,8 +415,8 @@ func (p *projector) callID(lane, id string) string {
 	return id
 }
 
-func (p *projector) callWord(typ, id, lane string, fill func(object) object) {
-	p.emit(typ, lane, func(o object) object {
+func (p *projector) callWord(typ, id, lane string, fill func(jsonscan.Object) jsonscan.Object) {
+	p.emit(typ, lane, func(o jsonscan.Object) jsonscan.Object {
 		o = o.Str("toolCallId", id)
 		if fill != nil {
 			o = fill(o)
@@ -425,11 +425,11 @@ func (p *projector) callWord(typ, id, lane string, fill func(object) object) {
 	})
 }
 
-func (p *projector) startCall(id string, c call) {
+func (p *projector) startCall(id string, c openCall) {
 	p.now.closedCalls.Delete(id)
 	p.now.calls.Set(id, c)
 	p.now.open(c.lane, part{id: id, call: true})
-	p.callWord("TOOL_CALL_START", id, c.lane, func(o object) object {
+	p.callWord("TOOL_CALL_START", id, c.lane, func(o jsonscan.Object) jsonscan.Object {
 		return o.Str("toolCallName", c.name).OptStr("parentMessageId", c.parent)
 	})
 }
@@ -450,14 +450,14 @@ func (p *projector) callEvent(e *chat.Event) {
 	switch e.Kind {
 	case chat.CallStart:
 		parent, _ := p.now.heads.Get(e.Lane)
-		p.startCall(id, call{lane: e.Lane, name: e.Name, parent: parent})
+		p.startCall(id, openCall{lane: e.Lane, name: e.Name, parent: parent})
 	case chat.CallDelta:
 		c.args = true
 		p.now.calls.Set(id, c)
-		p.callWord("TOOL_CALL_ARGS", id, c.lane, func(o object) object { return o.Inner("delta", low(e), e.Text) })
+		p.callWord("TOOL_CALL_ARGS", id, c.lane, func(o jsonscan.Object) jsonscan.Object { return o.Inner("delta", low(e), e.Text) })
 	case chat.CallInput:
 		if !c.args {
-			p.callWord("TOOL_CALL_ARGS", id, e.Lane, func(o object) object { return o.Str("delta", string(e.Value)) })
+			p.callWord("TOOL_CALL_ARGS", id, e.Lane, func(o jsonscan.Object) jsonscan.Object { return o.Str("delta", string(e.Value)) })
 		}
 		p.endCall(id, e.Lane)
 	case chat.CallBroken:
@@ -479,7 +479,7 @@ func (p *projector) endCall(id, lane string) {
 
 // result sends what a call has come to. content is a JSON string.
 func (p *projector) result(id, lane string, content []byte) {
-	p.emit("TOOL_CALL_RESULT", lane, func(o object) object {
+	p.emit("TOOL_CALL_RESULT", lane, func(o jsonscan.Object) jsonscan.Object {
 		return o.Str("messageId", id+"-result").Str("toolCallId", id).Raw("content", content).Str("role", "tool")
 	})
 }
@@ -493,13 +493,13 @@ func content(output []byte) []byte {
 }
 
 func failure(why string) []byte {
-	return jsonscan.AppendString(nil, string(object("{").Str("error", why).End()))
+	return jsonscan.AppendString(nil, string(jsonscan.Object("{").Str("error", why).End()))
 }
 
 // custom sends what AG-UI has no word for.
 func (p *projector) custom(name, lane string, value []byte) {
 	if p.enter(lane, nil) {
-		p.emit("CUSTOM", lane, func(o object) object { return o.Str("name", name).Raw("value", value) })
+		p.emit("CUSTOM", lane, func(o jsonscan.Object) jsonscan.Object { return o.Str("name", name).Raw("value", value) })
 	}
 }
 

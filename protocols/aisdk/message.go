@@ -38,12 +38,13 @@ func (m *ui) part(name, typ string) fields {
 	if p := m.known[name]; p != nil {
 		return p
 	}
-	p := fields{"type": quoted(typ)}
+	p := fields{"type": quote(typ)}
 	m.Parts, m.known[name] = append(m.Parts, p), p
 	return p
 }
 
-func quoted(s string) json.RawMessage { return jsonscan.AppendString(nil, s) }
+// quote returns a JSON string.
+func quote(s string) json.RawMessage { return jsonscan.AppendString(nil, s) }
 
 // messages answers with the messages of a run, made of its chunks as a client makes them, for a page that begins with
 // them.
@@ -76,7 +77,7 @@ func read(ctx context.Context, c *protocol.Call, after, through schema.Seq) ([]*
 		if err := p.Project(&frames, r); err != nil {
 			return nil, err
 		}
-		if m := asked(run, r); m != nil {
+		if m := personMessage(run, r); m != nil {
 			list, size = append(list, m), size+len(r.Line)
 		}
 		for _, f := range frames.List {
@@ -91,9 +92,9 @@ func read(ctx context.Context, c *protocol.Call, after, through schema.Seq) ([]*
 			q, ok := p.chat.Questions.Get(jsonscan.DecodeString(schema.Field(part["approval"], "id")))
 			if ok && q.Answered {
 				if part.text("state") == "approval-requested" {
-					part["state"] = quoted("approval-responded")
+					part["state"] = quote("approval-responded")
 				}
-				open := object(bytes.TrimSuffix(part["approval"], []byte("}")))
+				open := jsonscan.Object(bytes.TrimSuffix(part["approval"], []byte("}")))
 				part["approval"] = json.RawMessage(open.Bool("approved", q.Approved).End())
 			}
 		}
@@ -101,9 +102,9 @@ func read(ctx context.Context, c *protocol.Call, after, through schema.Seq) ([]*
 	return list, nil
 }
 
-// asked returns what a person says with a record; nil for any other.
-func asked(run string, r schema.Record) *ui {
-	id, parts, ok := chat.Said(r)
+// personMessage returns what a person says with a record; nil for any other.
+func personMessage(run string, r schema.Record) *ui {
+	id, parts, ok := chat.MessageOf(r)
 	if !ok {
 		return nil
 	}
@@ -112,9 +113,9 @@ func asked(run string, r schema.Record) *ui {
 		m.ID = messageID(run, r.Seq) + "-user"
 	}
 	for _, p := range parts {
-		part := fields{"type": quoted("text"), "text": quoted(p.Text)}
+		part := fields{"type": quote("text"), "text": quote(p.Text)}
 		if p.URL != "" {
-			part = fields{"type": quoted("file"), "url": quoted(p.URL), "mediaType": quoted(p.Media)}
+			part = fields{"type": quote("file"), "url": quote(p.URL), "mediaType": quote(p.Media)}
 		}
 		m.Parts = append(m.Parts, part)
 	}
@@ -145,7 +146,7 @@ func add(list []*ui, chunk []byte) []*ui {
 	kind, what, _ := strings.Cut(typ, "-")
 	switch {
 	case typ == "start-step":
-		m.Parts = append(m.Parts, fields{"type": quoted("step-start")})
+		m.Parts = append(m.Parts, fields{"type": quote("step-start")})
 	case typ == "file":
 		m.Parts = append(m.Parts, f)
 	case typ == "message-metadata":
@@ -154,19 +155,19 @@ func add(list []*ui, chunk []byte) []*ui {
 		p := m.part(kind+f.text("id"), kind)
 		switch what {
 		case "start":
-			p["text"], p["state"] = json.RawMessage(`""`), quoted("streaming")
+			p["text"], p["state"] = json.RawMessage(`""`), quote("streaming")
 		case "delta":
 			p["text"] = append(append(p["text"][:len(p["text"])-1], jsonscan.Inner(f["delta"])...), '"')
 		case "end":
-			p["state"] = quoted("done")
+			p["state"] = quote("done")
 			copyFields(p, f, "providerMetadata")
 		}
 	case states[typ] != "":
 		p := m.part("call "+f.text("toolCallId"), "dynamic-tool")
-		p["state"] = quoted(states[typ])
+		p["state"] = quote(states[typ])
 		copyFields(p, f, "toolCallId", "toolName", "input", "output", "errorText", "providerExecuted")
 		if id := f["approvalId"]; id != nil {
-			p["approval"] = json.RawMessage(object("{").Raw("id", id).End())
+			p["approval"] = json.RawMessage(jsonscan.Object("{").Raw("id", id).End())
 		}
 	case kind == "data" && f["transient"] == nil:
 		p := m.part(typ+" "+f.text("id"), typ)

@@ -22,11 +22,11 @@ func TestCostOfAJoin(t *testing.T) {
 	for i := range events {
 		batch = append(batch, event(schema.TypeTextDelta, fmt.Sprintf(`{"text":"piece %d of it "}`, i)))
 		if len(batch) > 1000 {
-			n.Says("run", batch...)
+			n.Say("run", batch...)
 			batch = nil
 		}
 	}
-	n.Says("run", append(batch, event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))...)
+	n.Say("run", append(batch, event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))...)
 	cost := func(path string) (best float64) {
 		for range 7 {
 			before := cputime.Process()

@@ -10,8 +10,6 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-type object = jsonscan.Object
-
 // projector makes the chunks of one response of a run.
 type projector struct {
 	chat *chat.Reader
@@ -23,7 +21,7 @@ type projector struct {
 	skip  int        // questions of it that were answered: they do not end the stream
 	every bool       // all responses are shown
 	out   *dialect.Frames
-	buf   object
+	buf   jsonscan.Object
 }
 
 // formAll is the Form of a request for the chunks of all responses, one after the other.
@@ -85,7 +83,7 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 }
 
 // chunk appends a chunk with the fields that fill adds.
-func (p *projector) chunk(typ string, fill func(object) object) {
+func (p *projector) chunk(typ string, fill func(jsonscan.Object) jsonscan.Object) {
 	if p.out == nil {
 		return
 	}
@@ -103,8 +101,8 @@ func (p *projector) endBody() {
 	}
 }
 
-// steps begins a step, or ends the one that is open.
-func (p *projector) steps(open bool) {
+// setStep begins a step, or ends the one that is open.
+func (p *projector) setStep(open bool) {
 	if p.step != open {
 		p.step = open
 		typ := "finish-step"
@@ -120,32 +118,32 @@ func (p *projector) event(e *chat.Event) {
 	switch e.Kind {
 	case chat.Begin:
 		p.step = false
-		p.chunk("start", func(o object) object { return o.Str("messageId", messageID(p.run, e.Response)) })
+		p.chunk("start", func(o jsonscan.Object) jsonscan.Object { return o.Str("messageId", messageID(p.run, e.Response)) })
 	case chat.Message:
-		p.steps(false)
+		p.setStep(false)
 	case chat.TextStart, chat.TextDelta, chat.TextEnd:
 		p.text(e)
 	case chat.Usage:
-		p.chunk("message-metadata", func(o object) object {
+		p.chunk("message-metadata", func(o jsonscan.Object) jsonscan.Object {
 			f := jsonscan.Fields(nil).Read(e.Value)
 			m := append(o.Name("messageMetadata"), '{').OptStr("model", e.Name).OptRaw("usage", f.Object("usage"))
 			return m.OptStr("stop_reason", f.Str("stop_reason")).End()
 		})
 	case chat.File:
-		p.steps(true)
-		p.chunk("file", func(o object) object {
+		p.setStep(true)
+		p.chunk("file", func(o jsonscan.Object) jsonscan.Object {
 			o = o.Str("mediaType", e.Name).Str("url", "data:"+e.Name+";base64,")
 			return append(append(o[:len(o)-1], e.Text...), '"')
 		})
 	case chat.Data:
 		p.data(e.Name, e.ID, e.Value)
 	case chat.ChildState:
-		o := object("{").Str("child_id", e.Lane).OptStr("parent_id", e.Call).OptStr("state", e.Name)
+		o := jsonscan.Object("{").Str("child_id", e.Lane).OptStr("parent_id", e.Call).OptStr("state", e.Name)
 		p.data("child", e.Lane, o.OptRaw("prompt", e.Value).End())
 	case chat.Ask:
 		p.ask(e)
 	case chat.Done, chat.Aborted, chat.Failed, chat.Empty:
-		p.end(e)
+		p.endMessage(e)
 	default:
 		p.call(e)
 	}
@@ -159,18 +157,18 @@ var (
 
 // text makes the chunks of a text or a thought.
 func (p *projector) text(e *chat.Event) {
-	p.steps(true)
+	p.setStep(true)
 	types := &textTypes
 	if e.Thinking {
 		types = &thoughtTypes
 	}
-	p.chunk(types[e.Kind-chat.TextStart], func(o object) object {
+	p.chunk(types[e.Kind-chat.TextStart], func(o jsonscan.Object) jsonscan.Object {
 		o = o.Str("id", e.ID)
 		switch {
 		case e.Kind == chat.TextDelta:
 			o = o.Inner("delta", low(e), e.Text)
 		case e.Value != nil:
-			o = append(append(object("{"), o[1:]...).Name("providerMetadata"), '{').Raw("agentstream", e.Value).End()
+			o = append(append(jsonscan.Object("{"), o[1:]...).Name("providerMetadata"), '{').Raw("agentstream", e.Value).End()
 		}
 		return o
 	})
@@ -186,23 +184,23 @@ func low(e *chat.Event) []byte {
 
 // call makes the chunks of a call. Tools run on the agent's side, and the page does not know them.
 func (p *projector) call(e *chat.Event) {
-	p.steps(true)
-	id := func(o object) object { return o.Str("toolCallId", e.ID) }
-	there := func(o object) object { return o.Bool("providerExecuted", true).Bool("dynamic", true) }
-	tool := func(o object) object { return there(id(o).Str("toolName", e.Name)) }
+	p.setStep(true)
+	id := func(o jsonscan.Object) jsonscan.Object { return o.Str("toolCallId", e.ID) }
+	there := func(o jsonscan.Object) jsonscan.Object { return o.Bool("providerExecuted", true).Bool("dynamic", true) }
+	tool := func(o jsonscan.Object) jsonscan.Object { return there(id(o).Str("toolName", e.Name)) }
 	switch e.Kind {
 	case chat.CallStart:
 		p.chunk("tool-input-start", tool)
 	case chat.CallDelta:
-		p.chunk("tool-input-delta", func(o object) object { return id(o).Inner("inputTextDelta", low(e), e.Text) })
+		p.chunk("tool-input-delta", func(o jsonscan.Object) jsonscan.Object { return id(o).Inner("inputTextDelta", low(e), e.Text) })
 	case chat.CallInput:
-		p.chunk("tool-input-available", func(o object) object { return tool(o).Raw("input", e.Value) })
+		p.chunk("tool-input-available", func(o jsonscan.Object) jsonscan.Object { return tool(o).Raw("input", e.Value) })
 	case chat.CallBroken:
-		p.chunk("tool-input-error", func(o object) object { return tool(o).Raw("input", e.Value).Str("errorText", e.Why) })
+		p.chunk("tool-input-error", func(o jsonscan.Object) jsonscan.Object { return tool(o).Raw("input", e.Value).Str("errorText", e.Why) })
 	case chat.CallResult:
-		p.chunk("tool-output-available", func(o object) object { return there(id(o).Raw("output", e.Value)) })
+		p.chunk("tool-output-available", func(o jsonscan.Object) jsonscan.Object { return there(id(o).Raw("output", e.Value)) })
 	case chat.CallFailed:
-		p.chunk("tool-output-error", func(o object) object { return there(id(o).Str("errorText", e.Why)) })
+		p.chunk("tool-output-error", func(o jsonscan.Object) jsonscan.Object { return there(id(o).Str("errorText", e.Why)) })
 	case chat.CallDenied:
 		p.chunk("tool-output-denied", id)
 	}
@@ -217,7 +215,7 @@ func (p *projector) data(name, id string, payload []byte) {
 		}
 		return '-'
 	}, name)
-	p.chunk("data-"+name, func(o object) object {
+	p.chunk("data-"+name, func(o jsonscan.Object) jsonscan.Object {
 		o = o.OptStr("id", id).Raw("data", payload)
 		if id == "" {
 			o = o.Bool("transient", true)
@@ -229,8 +227,8 @@ func (p *projector) data(name, id string, payload []byte) {
 // ask asks the page for an approval and ends the body: the answer goes on with the same message. A question that was
 // answered when the stream was opened ends nothing.
 func (p *projector) ask(e *chat.Event) {
-	p.chunk("tool-approval-request", func(o object) object { return o.Str("approvalId", e.ID).Str("toolCallId", e.Call) })
-	p.steps(false)
+	p.chunk("tool-approval-request", func(o jsonscan.Object) jsonscan.Object { return o.Str("approvalId", e.ID).Str("toolCallId", e.Call) })
+	p.setStep(false)
 	if e.Nth > p.skip && !p.every {
 		p.finish("tool-calls")
 		p.endBody()
@@ -238,7 +236,7 @@ func (p *projector) ask(e *chat.Event) {
 }
 
 func (p *projector) finish(reason string) {
-	p.chunk("finish", func(o object) object { return o.Str("finishReason", reason) })
+	p.chunk("finish", func(o jsonscan.Object) jsonscan.Object { return o.Str("finishReason", reason) })
 }
 
 // finishReasons are those of a finish chunk, by the stop reason of the log.
@@ -247,8 +245,8 @@ var finishReasons = map[string]string{
 	"tool_use": "tool-calls", "tool_calls": "tool-calls", "refusal": "content-filter", "content_filter": "content-filter",
 }
 
-// end ends the message with how its response ended, and the body.
-func (p *projector) end(e *chat.Event) {
+// endMessage ends the message with how its response ended, and the body.
+func (p *projector) endMessage(e *chat.Event) {
 	reason, why := finishReasons[e.Why], e.Why
 	if reason == "" {
 		reason = "other"
@@ -257,14 +255,14 @@ func (p *projector) end(e *chat.Event) {
 		why = "the run has ended and gave no reason"
 	}
 	if e.Kind != chat.Empty {
-		p.steps(false)
+		p.setStep(false)
 	}
 	switch e.Kind {
 	case chat.Aborted:
-		p.chunk("abort", func(o object) object { return o.Str("reason", why) })
+		p.chunk("abort", func(o jsonscan.Object) jsonscan.Object { return o.Str("reason", why) })
 		reason = "other"
 	case chat.Failed:
-		p.chunk("error", func(o object) object { return o.Str("errorText", why) })
+		p.chunk("error", func(o jsonscan.Object) jsonscan.Object { return o.Str("errorText", why) })
 		reason = "error"
 	}
 	if e.Kind != chat.Empty {

@@ -13,6 +13,7 @@ import (
 	"agentstream/edge/transport/sse"
 	"agentstream/fanout"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Base is the beginning of the paths: the api of a transport.
@@ -45,12 +46,12 @@ func Protocol() protocol.Protocol {
 		Dialect: Dialect{}, Below: []string{"/v1/ai-sdk"}, LastWords: lastWords,
 		Allow: []string{"User-Agent"}, Expose: []string{headerRun, headerTail, "X-Vercel-Ai-Ui-Message-Stream"},
 		Streams: []protocol.Stream{
-			{Stream: chat, Needs: auth.ScopeRead | auth.ScopeCommand, Begin: begin, Prelude: goOn, Format: format},
+			{Stream: chat, Needs: auth.ScopeRead | auth.ScopeCommand, Begin: beginResponse, Prelude: goOn, Format: format},
 			{Stream: resume, Admit: admit, Format: format},
 		},
 		Routes: []protocol.Route{
-			{Pattern: "POST " + Base + "/{run}/stop", Needs: auth.ScopeCommand, Serve: protocol.Bounded(stop)},
-			{Pattern: "GET " + Base + "/{run}/messages", Needs: auth.ScopeRead, Serve: protocol.Bounded(messages)},
+			{Pattern: "POST " + Base + "/{run}/stop", Needs: auth.ScopeCommand, Serve: protocol.WithLogTimeout(stop)},
+			{Pattern: "GET " + Base + "/{run}/messages", Needs: auth.ScopeRead, Serve: protocol.WithLogTimeout(messages)},
 		},
 	}
 }
@@ -94,14 +95,14 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 
 // request is the request for a response of a run, as it stands in p.
 func request(run string, first schema.Seq, p *projector) dialect.Request {
-	answered := strconv.Itoa(p.chat.Answered(first))
+	answered := strconv.Itoa(p.chat.CountAnswers(first))
 	return dialect.Request{Run: run, Stream: streamResume, Span: first.String(), Form: answered}
 }
 
 // admit finds the newest response. A page that asks for a run that is not there, or has none, has nothing to resume;
 // with ?over=204 also one that asks for a response that is over.
 func admit(c *protocol.Call, req *dialect.Request) error {
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	q, err := c.Query()
 	if err != nil {
@@ -182,7 +183,7 @@ func goOn(_ *protocol.Call, at protocol.Seam) ([]dialect.Frame, error) {
 	if at.Request.Cursor.Seq == 0 {
 		return nil, nil
 	}
-	start := object("{").Str("type", "start").Str("messageId", at.Request.Run+"-"+at.Request.Span).End()
+	start := jsonscan.Object("{").Str("type", "start").Str("messageId", at.Request.Run+"-"+at.Request.Span).End()
 	return []dialect.Frame{{Data: start}}, nil
 }
 
@@ -201,6 +202,6 @@ func stop(ctx context.Context, c *protocol.Call) error {
 	if _, err := change.Once(ctx, c); err != nil {
 		return err
 	}
-	c.Reply(status, object("{").Str("run", run).Str("status", word).End())
+	c.Reply(status, jsonscan.Object("{").Str("run", run).Str("status", word).End())
 	return nil
 }

@@ -36,9 +36,9 @@ type message struct {
 	} `json:"parts"`
 }
 
-// begin writes what is new of a POST, and returns the response to stream: that to the last message of the user, or
-// that which goes on when approvals are given. What the log has already is streamed again.
-func begin(c *protocol.Call, input dialect.Input) (req dialect.Request, err error) {
+// beginResponse writes what is new of a POST, and returns the response to stream: that to the last message of
+// the user, or that which goes on when approvals are given. What the log has already is streamed again.
+func beginResponse(c *protocol.Call, input dialect.Input) (req dialect.Request, err error) {
 	var in post
 	if json.Unmarshal(input.Body, &in) != nil || len(in.Messages) == 0 {
 		return req, dialect.Refuse(dialect.ErrBadRequest, "the body is not a chat transport's: an object with id and messages")
@@ -80,7 +80,7 @@ func say(c *protocol.Call, run string, m *message) (req dialect.Request, err err
 	if err != nil {
 		return req, err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	first, p, err := chat.Say[*projector](ctx, c, run, m.ID, payload)
 	if err != nil {
@@ -99,7 +99,7 @@ func decide(c *protocol.Call, run string, m *message) (req dialect.Request, err 
 	if len(list) == 0 || len(list) > dialect.MaxList {
 		return req, dialect.Refuse(dialect.ErrBadRequest, "the last message, an assistant's, gives no approvals, or too many")
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	own := func(q chat.Question) bool { return messageID(run, q.Response) == m.ID }
 	last, p, err := chat.Decide[*projector](ctx, c, run, list, own)

@@ -60,7 +60,7 @@ func answered(t *testing.T, n *edgetest.Node, run, id string, events ...schema.E
 	done := make(chan edgetest.Answer, 1)
 	go func() { done <- post(n, says(run, id, "hello")) }()
 	edgetest.Eventually(t, "it is stored", func() bool { return len(typesOf(n, run)) > before })
-	n.Says(run, events...)
+	n.Say(run, events...)
 	return <-done
 }
 
@@ -148,7 +148,7 @@ func TestFromTheEnd(t *testing.T) {
 	if got := strings.Join(tails(t, n, "chat", whole[:18]), " "); got != "16 16 12 12 12 12 7 7 7 7 7 6 1 1 1 1 1 0 0 0" {
 		t.Error(got)
 	}
-	n.Says("asks", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`),
+	n.Say("asks", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`),
 		event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`), event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
 	asked := chunks(n.Do("GET", base+"/asks/stream", "").Body)
 	tails(t, n, "asks", asked[:len(asked)-1])
@@ -172,7 +172,7 @@ func TestPreflight(t *testing.T) {
 			t.Errorf("%s %s may not have %v", method, path, refused)
 		}
 	}
-	n.Says("run", turn("x")...)
+	n.Say("run", turn("x")...)
 	a := n.Do("GET", base+"/run/stream?startIndex=-1", "", "Origin", edgetest.Page)
 	for _, name := range []string{"X-Workflow-Run-Id", "X-Workflow-Stream-Tail-Index", "X-Vercel-Ai-Ui-Message-Stream"} {
 		if !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), name) {
@@ -213,7 +213,7 @@ func TestTooLate(t *testing.T) {
 		"ended": event(schema.TypeRunLifecycle, `{"state":"done"}`), "call": event(schema.TypeToolEnd, `{"call_id":"c","ok":false}`)} {
 		answered(t, n, run, "m1", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`),
 			event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
-		n.Says(run, end)
+		n.Say(run, end)
 		for _, approved := range []bool{true, false} {
 			if a := post(n, decides(run, run+"-2", "q", approved)); a.Status != 409 || !strings.Contains(a.Body, "nobody waits") {
 				t.Errorf("%s %v: %d %s", run, approved, a.Status, a.Body)
@@ -235,7 +235,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() { bodies[i] = post(nodes[i%2], says("chat", "one", "hello")).Body })
 	}
 	edgetest.Eventually(t, "it is stored", func() bool { return len(nodes[0].Types("chat")) > 1 })
-	nodes[0].Says("chat", turn("yes")...)
+	nodes[0].Say("chat", turn("yes")...)
 	wg.Wait()
 	for _, b := range bodies {
 		if b != bodies[0] || len(chunks(b)) != 9 {
@@ -264,7 +264,7 @@ func TestApproval(t *testing.T) {
 		wg.Go(func() { statuses[i] = post(n, decides("chat", "chat-2", "q", i%2 == 0)) })
 	}
 	edgetest.Eventually(t, "one has won", func() bool { return strings.Contains(strings.Join(n.Types("chat"), " "), "command.answer") })
-	n.Says("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	n.Say("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	wg.Wait()
 	yes, conflict := 0, 0
 	for _, a := range statuses {
@@ -299,11 +299,11 @@ func TestStop(t *testing.T) {
 	done := make(chan edgetest.Answer, 1)
 	go func() { done <- post(n, says("chat", "m1", "hello")) }()
 	edgetest.Eventually(t, "it is stored", func() bool { return len(n.Types("chat")) == 2 })
-	n.Says("chat", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
+	n.Say("chat", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
 	if a := n.Do("POST", base+"/chat/stop", ""); a.Status != 202 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	n.Says("chat", event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`))
+	n.Say("chat", event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`))
 	got := chunks((<-done).Body)
 	if want := `{"type":"abort","reason":"cancelled"} {"type":"finish","finishReason":"other"} [DONE]`; strings.Join(got[len(got)-3:], " ") != want {
 		t.Errorf("%q", got)
@@ -319,7 +319,7 @@ func TestStop(t *testing.T) {
 // of the response.
 func TestBrokenNotEnded(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
-	n.Says("run", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
+	n.Say("run", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
 	rest, err := n.StopAfter(base+"/run/stream", "Well")
 	if !errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(rest, "data:") {
 		t.Errorf("%q, %v", rest, err)
@@ -353,7 +353,7 @@ func TestMessages(t *testing.T) {
 // TestBadInput: what is wrong is told in one form, and stores nothing.
 func TestBadInput(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
-	n.Says("run", event(schema.TypeRunLifecycle, `{"state":"running"}`))
+	n.Say("run", event(schema.TypeRunLifecycle, `{"state":"running"}`))
 	for name, tt := range map[string]struct {
 		method, path, body string
 		status             int
@@ -394,7 +394,7 @@ func TestBadInput(t *testing.T) {
 	if got := n.Types("run"); len(got) != 1 {
 		t.Errorf("something was stored: %v", got)
 	}
-	n.Says("long", turn("x")...)
+	n.Say("long", turn("x")...)
 	if a := n.Do("GET", base+"/long/stream?startIndex=99", ""); a.Status != 409 {
 		t.Errorf("beyond the end: %d %s", a.Status, a.Body)
 	}
@@ -403,15 +403,15 @@ func TestBadInput(t *testing.T) {
 // TestCredentialOfOneRun: who may see one run alone talks in it, and in no other.
 func TestCredentialOfOneRun(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
-	n.Says("mine", turn("x")...)
-	n.Says("other", turn("x")...)
+	n.Say("mine", turn("x")...)
+	n.Say("other", turn("x")...)
 	const as = "run:mine"
 	done := make(chan edgetest.Answer, 1)
 	go func() {
 		done <- n.Do("POST", base, says("mine", "m", "hello"), kind, "application/json", edgetest.As, as)
 	}()
 	edgetest.Eventually(t, "it is stored", func() bool { return len(n.Types("mine")) == 6 })
-	n.Says("mine", turn("y")...)
+	n.Say("mine", turn("y")...)
 	if a := <-done; a.Status != 200 || len(chunks(a.Body)) != 9 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}

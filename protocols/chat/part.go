@@ -313,7 +313,7 @@ func (r *Reader) answer(lane string) {
 	if q.Answered || q.Response != r.now.first {
 		return
 	}
-	q.Answered, q.Approved = true, Approves(r.Field("answer"))
+	q.Answered, q.Approved = true, IsApproval(r.Field("answer"))
 	r.Questions.Set(id, q)
 	if c, ok := r.calls.Get(q.key); ok && !q.Approved && !c.over {
 		c.over = true
@@ -322,8 +322,8 @@ func (r *Reader) answer(lane string) {
 	}
 }
 
-// Approves reads an answer: true, a word, or an object with a decision as one of the protocols has it.
-func Approves(answer []byte) bool {
+// IsApproval reads an answer: true, a word, or an object with a decision as one of the protocols has it.
+func IsApproval(answer []byte) bool {
 	word := jsonscan.DecodeString(answer)
 	if len(answer) > 0 && answer[0] == '{' {
 		f := jsonscan.Fields(nil).Read(answer)

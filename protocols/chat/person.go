@@ -47,9 +47,9 @@ func Payload(id string, parts []Part) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{"content": blocks, "message_id": id})
 }
 
-// Said returns what a person says with a record, and the id of the message, which may be "". ok is false for any
-// other record.
-func Said(r schema.Record) (id string, parts []Part, ok bool) {
+// MessageOf returns what a person says with a record, and the id of the message, which may be "". ok is false
+// for any other record.
+func MessageOf(r schema.Record) (id string, parts []Part, ok bool) {
 	f := jsonscan.Fields(nil).Read(r.Payload())
 	if string(r.Type) != schema.TypeCommandMessage || len(r.Child) > 0 || f.Str("role") == "system" {
 		return "", nil, false

@@ -23,7 +23,7 @@ func TestPerson(t *testing.T) {
 			t.Fatal(err)
 		}
 		records := recordsOf(t, []schema.Event{{Type: schema.TypeCommandMessage, Payload: payload}})
-		if id, got, ok := Said(records[0]); !ok || id != "m1" || !slices.Equal(got, parts) {
+		if id, got, ok := MessageOf(records[0]); !ok || id != "m1" || !slices.Equal(got, parts) {
 			t.Errorf("%s: %q %+v", name, id, got)
 		}
 	}
@@ -36,7 +36,7 @@ func TestPerson(t *testing.T) {
 		}
 	}
 	for _, e := range []schema.Event{ev(says, `{"content":"x","role":"system"}`), ev(text, `{"text":"x"}`), ev("kid: "+says, `{"content":"x"}`)} {
-		if _, _, ok := Said(recordsOf(t, []schema.Event{e})[0]); ok {
+		if _, _, ok := MessageOf(recordsOf(t, []schema.Event{e})[0]); ok {
 			t.Errorf("%s %s", e.Type, e.Payload)
 		}
 	}

@@ -147,11 +147,11 @@ func (r *Reader) Size() int {
 // UnderWay returns the first record of the response under way, 0 when none is.
 func (r *Reader) UnderWay() schema.Seq { return r.now.first }
 
-// Waits reports whether a question waits for its answer.
-func (r *Reader) Waits(id string) bool { return r.run.Questions().Request("", id) }
+// IsWaiting reports whether a question waits for its answer.
+func (r *Reader) IsWaiting(id string) bool { return r.run.Questions().Request("", id) }
 
-// Answered returns how many questions of a response have answers.
-func (r *Reader) Answered(response schema.Seq) (n int) {
+// CountAnswers returns how many questions of a response have answers.
+func (r *Reader) CountAnswers(response schema.Seq) (n int) {
 	for _, q := range r.Questions.All() {
 		if q.Response == response && q.Answered {
 			n = max(n, q.Nth)
@@ -242,7 +242,7 @@ func (r *Reader) follow() {
 	case "command.cancel":
 		r.cancelled = r.seq
 	default:
-		if r.now.first == 0 && works(typ) {
+		if r.now.first == 0 && isWork(typ) {
 			r.Spans.Begin(r.seq.String(), r.seq)
 			r.now = response{first: r.seq}
 		}
@@ -257,12 +257,12 @@ func (r *Reader) dequeue(through schema.Seq) {
 		r.queue = r.queue[1:]
 	}
 	for r.now.message && !r.now.started && !r.now.turn && r.now.first < r.cancelled && r.cancelled <= through {
-		r.end(Aborted, "cancelled")
+		r.endResponse(Aborted, "cancelled")
 	}
 }
 
-// works reports whether an agent that answers nobody in particular begins a response with a record.
-func works(typ []byte) bool {
+// isWork reports whether an agent that answers no message begins a response with a record.
+func isWork(typ []byte) bool {
 	switch family, _, _ := bytes.Cut(typ, []byte(".")); string(family) {
 	case "message", "block", "text", "reasoning", "tool", "data", "plan":
 		return !bytes.HasSuffix(typ, []byte(".end"))
@@ -284,9 +284,9 @@ func (r *Reader) ask() {
 	switch idle := !r.now.turn && lane != nil && lane.Message == nil && !r.busy(); {
 	case r.now.first == 0:
 	case !r.now.message && !r.now.started: // it was nothing yet
-		r.end(Empty, "")
+		r.endResponse(Empty, "")
 	case idle && r.now.started: // of an agent that records no turns
-		r.end(Done, "")
+		r.endResponse(Done, "")
 	case len(r.queue) < maxQueue:
 		r.queue = append(slices.Clip(r.queue), r.seq)
 		return
@@ -324,8 +324,8 @@ func (r *Reader) close(first schema.Seq) {
 	r.events = append(r.events, Event{Kind: Empty, Response: first})
 }
 
-// end ends the response under way. The next one that waits is under way then.
-func (r *Reader) end(how Kind, why string) {
+// endResponse ends the response under way. The next one that waits is under way then.
+func (r *Reader) endResponse(how Kind, why string) {
 	r.endTexts("", true)
 	if how == Aborted || how == Failed { // nobody will tell what becomes of them
 		r.failCalls()
@@ -346,18 +346,18 @@ func (r *Reader) end(how Kind, why string) {
 // turnEnds ends the response with its turn.
 func (r *Reader) turnEnds() {
 	if string(r.typ) == schema.TypeTurnStart { // another one has begun
-		r.end(Done, "")
+		r.endResponse(Done, "")
 		r.follow()
 		return
 	}
 	stop := r.text("stop_reason")
 	switch stop {
 	case "cancelled", "canceled", "aborted", "interrupted":
-		r.end(Aborted, stop)
+		r.endResponse(Aborted, stop)
 	case "error", "failed", "retries_exhausted":
-		r.end(Failed, r.text("reason"))
+		r.endResponse(Failed, r.text("reason"))
 	default:
-		r.end(Done, stop)
+		r.endResponse(Done, stop)
 	}
 }
 
@@ -368,6 +368,6 @@ func (r *Reader) runEnds(state schema.RunState) {
 		how, why = Done, ""
 	}
 	for r.now.first > 0 {
-		r.end(how, why)
+		r.endResponse(how, why)
 	}
 }

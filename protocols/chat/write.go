@@ -112,7 +112,7 @@ func (r *Reader) decide(d Decision, own func(Question) bool) (q Question, open b
 		return q, false, dialect.Refuse(dialect.ErrNotFound, "no question %.100q is asked here", d.ID)
 	case q.Answered && q.Approved != d.Approved:
 		return q, false, dialect.Refuse(dialect.ErrGone, "the question %.100q was given another answer before", d.ID)
-	case !q.Answered && !r.Waits(d.ID):
+	case !q.Answered && !r.IsWaiting(d.ID):
 		return q, false, dialect.Refuse(dialect.ErrGone, "nobody waits for an answer to %.100q any more", d.ID)
 	}
 	return q, !q.Answered, nil

@@ -9,7 +9,7 @@ import (
 
 // BenchmarkProject translates a long run, for a client and for nobody.
 func BenchmarkProject(b *testing.B) {
-	list := records(b, schematest.Named("long"))
+	list := records(b, schematest.ByName("long"))
 	for name, out := range map[string]*dialect.Frames{"frames": {}, "silent": nil} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -51,7 +51,7 @@ const (
 	finished
 )
 
-func (m *message) at(place int) *block {
+func (m *openMessage) at(place int) *block {
 	if len(m.blocks) == 0 {
 		return nil
 	}
@@ -63,11 +63,11 @@ func (m *message) at(place int) *block {
 }
 
 // hold makes a block wait.
-func (m *message) hold(b *block) {
+func (m *openMessage) hold(b *block) {
 	b.state, m.rest = waits, min(m.rest, b.place)
 }
 
-func (p *Projector) block(m *message, t *assemble.Transition) {
+func (p *Projector) block(m *openMessage, t *assemble.Transition) {
 	if t.Kind == assemble.BlockOpen {
 		p.blockOpens(m, t)
 		return
@@ -91,7 +91,7 @@ func (p *Projector) block(m *message, t *assemble.Transition) {
 			p.rec.input = v
 		}
 		if m.own && (b.kind == blockText || b.kind == blockReasoning) { // others close at once
-			p.ends(m, b, t, t.Block.Part())
+			p.finishOwn(m, b, t, t.Block.Part())
 		}
 	case assemble.BlockSignature:
 		b.extra = append(append(append(b.extra[:len(b.extra):len(b.extra)], `,"extras":{"signature":`...), t.Value...), '}')
@@ -100,14 +100,14 @@ func (p *Projector) block(m *message, t *assemble.Transition) {
 		b.extra = appendCitations(b.extra, t.Value)
 	case assemble.BlockClose:
 		if m.own && p.rec.own != nil && p.is(schema.TypeBlockEnd) {
-			p.ends(m, b, t, t.Text)
+			p.finishOwn(m, b, t, t.Text)
 		} else {
 			p.blockCloses(m, b, t)
 		}
 	}
 }
 
-func (p *Projector) blockOpens(m *message, t *assemble.Transition) {
+func (p *Projector) blockOpens(m *openMessage, t *assemble.Transition) {
 	part := assemble.ReadPart(t.Value)
 	b := &block{place: t.Block.Place, id: cmp.Or(t.Block.CallID, text(part.ID)), name: cmp.Or(t.Block.Tool, text(part.Name)), field: t.Block.Field}
 	p.rec.input = nil
@@ -131,20 +131,20 @@ func (p *Projector) blockOpens(m *message, t *assemble.Transition) {
 	m.blocks = append(m.blocks, b)
 	if m.own {
 		b.index = int(t.Block.Index)
-		p.starts(m, b, slotSays)
+		p.startBlock(m, b, slotSays)
 		return
 	}
-	if !p.yields(m, t.Message, slotEnds) {
+	if !p.mayStream(m, t.Message, slotEnds) {
 		return
 	}
-	p.starts(m, b, slotOf(t, slotBegins))
+	p.startBlock(m, b, slotOf(t, slotBegins))
 }
 
 const maxBlocks = 256
 
-// yields reports whether another block may stream. What has streamed of a text is finished for it; what comes of that text
-// afterwards is a block of its own.
-func (p *Projector) yields(m *message, of *assemble.Message, slot int) bool {
+// mayStream reports whether another block may stream. What has streamed of a text is finished for it; what
+// comes of that text afterwards is a block of its own.
+func (p *Projector) mayStream(m *openMessage, of *assemble.Message, slot int) bool {
 	a := m.active
 	if a == nil {
 		return true
@@ -166,13 +166,13 @@ func (p *Projector) yields(m *message, of *assemble.Message, slot int) bool {
 	return true
 }
 
-// starts begins a block of the protocol.
-func (p *Projector) starts(m *message, b *block, slot int) {
+// startBlock begins a block of the protocol.
+func (p *Projector) startBlock(m *openMessage, b *block, slot int) {
 	if b.state = streams; !m.own {
 		b.index, m.active = m.next, b
 		m.next++
 	}
-	p.speaks(m, slot, "content-block-start", func(o object) object {
+	p.emitMessage(m, slot, "content-block-start", func(o object) object {
 		o = o.Int("index", int64(b.index)).Name("content")
 		switch b.kind {
 		case blockText:
@@ -196,14 +196,14 @@ func (b *block) chunk(o object) object {
 }
 
 // delta sends a delta of a block that streams.
-func (p *Projector) delta(m *message, b *block, slot int, write func(object) object) {
-	p.speaks(m, slot, "content-block-delta", func(o object) object {
+func (p *Projector) delta(m *openMessage, b *block, slot int, write func(object) object) {
+	p.emitMessage(m, slot, "content-block-delta", func(o object) object {
 		return write(append(o.Int("index", int64(b.index)).Name("delta"), '{')).End()
 	})
 }
 
-// sends sends a piece of text, or all the input of a call so far.
-func (p *Projector) sends(m *message, b *block, slot int, low uint16, piece []byte) {
+// sendPiece sends a piece of text, or all the input of a call so far.
+func (p *Projector) sendPiece(m *openMessage, b *block, slot int, low uint16, piece []byte) {
 	var half []byte
 	if low != 0 {
 		half = jsonscan.AppendUnit(nil, low)
@@ -217,9 +217,9 @@ func (p *Projector) sends(m *message, b *block, slot int, low uint16, piece []by
 	}
 }
 
-// sendsInput sends the input of a call as far as it has come, when it has grown by a quarter: all of them together are at most
-// five times as long as the last.
-func (p *Projector) sendsInput(m *message, b *block, slot int, all []byte) {
+// sendInput sends the input of a call as far as it has come, when it has grown by a quarter: all of them
+// together are at most five times as long as the last.
+func (p *Projector) sendInput(m *openMessage, b *block, slot int, all []byte) {
 	if b.parts || len(all) == 0 || 4*len(all) < 5*b.told {
 		return
 	}
@@ -234,36 +234,36 @@ func (p *Projector) sendsInput(m *message, b *block, slot int, all []byte) {
 }
 
 // piece shows a piece of a block.
-func (p *Projector) piece(m *message, b *block, t *assemble.Transition) {
+func (p *Projector) piece(m *openMessage, b *block, t *assemble.Transition) {
 	switch b.kind {
 	case blockText, blockReasoning:
 		if len(t.Text) == 0 && t.Low == 0 {
 			return
 		}
-		if b.state == finished && p.yields(m, t.Message, slotEnds) { // it goes on as the next
-			p.starts(m, b, slotBegins)
+		if b.state == finished && p.mayStream(m, t.Message, slotEnds) { // it goes on as the next
+			p.startBlock(m, b, slotBegins)
 		}
 		if b.state == streams {
-			p.sends(m, b, slotSays, t.Low, t.Text)
+			p.sendPiece(m, b, slotSays, t.Low, t.Text)
 		} else {
 			m.hold(b)
 		}
 	case blockCall, blockServer:
 		if b.state == streams {
-			p.sendsInput(m, b, slotSays, t.Block.Part())
+			p.sendInput(m, b, slotSays, t.Block.Part())
 		}
 	}
 }
 
 // part ends a block of the protocol whose text is too long to be kept any longer.
-func (p *Projector) part(m *message, b *block, t *assemble.Transition) {
+func (p *Projector) part(m *openMessage, b *block, t *assemble.Transition) {
 	if m.own || b.kind != blockText && b.kind != blockReasoning {
 		b.parts = true
 		return
 	}
 	if b.state != streams && len(t.Text) > b.skip {
-		p.yields(m, t.Message, slotEnds)
-		p.starts(m, b, slotBegins)
+		p.mayStream(m, t.Message, slotEnds)
+		p.startBlock(m, b, slotBegins)
 	}
 	if b.state == streams {
 		p.catchUp(m, b, slotSays, t.Text)
@@ -273,13 +273,13 @@ func (p *Projector) part(m *message, b *block, t *assemble.Transition) {
 }
 
 // catchUp sends what was not sent of a text.
-func (p *Projector) catchUp(m *message, b *block, slot int, all []byte) {
+func (p *Projector) catchUp(m *openMessage, b *block, slot int, all []byte) {
 	if rest := all[min(b.skip+b.sent, len(all)):]; len(rest) > 0 {
-		p.sends(m, b, slot, 0, rest)
+		p.sendPiece(m, b, slot, 0, rest)
 	}
 }
 
-func (p *Projector) blockCloses(m *message, b *block, t *assemble.Transition) {
+func (p *Projector) blockCloses(m *openMessage, b *block, t *assemble.Transition) {
 	slot := slotEnds
 	if !m.own && (p.is(schema.TypeMessageEnd) || p.is(schema.TypeBlockEnd)) {
 		slot = slotSays
@@ -297,17 +297,17 @@ func (p *Projector) blockCloses(m *message, b *block, t *assemble.Transition) {
 			b.data = bytes.Clone(t.Text[min(b.skip, len(t.Text)):])
 		}
 	default:
-		p.completes(m, b, slot, t.Text, whole)
+		p.completeBlock(m, b, slot, t.Text, whole)
 		p.nexts(m, t, slot)
 	}
 }
 
 func isCall(b *block) bool { return b.kind == blockCall || b.kind == blockServer }
 
-// completes sends what is left of a block and finishes it.
-func (p *Projector) completes(m *message, b *block, slot int, all, whole []byte) {
+// completeBlock sends what is left of a block and finishes it.
+func (p *Projector) completeBlock(m *openMessage, b *block, slot int, all, whole []byte) {
 	if b.state == waits {
-		p.starts(m, b, slot)
+		p.startBlock(m, b, slot)
 	}
 	switch b.kind {
 	case blockText, blockReasoning:
@@ -325,7 +325,7 @@ func (p *Projector) completes(m *message, b *block, slot int, all, whole []byte)
 }
 
 // nexts starts the blocks that have waited.
-func (p *Projector) nexts(m *message, t *assemble.Transition, slot int) {
+func (p *Projector) nexts(m *openMessage, t *assemble.Transition, slot int) {
 	m.rest = max(m.rest, m.blocks[0].place)
 	for ; m.rest < m.blocks[0].place+len(m.blocks) && m.active == nil; m.rest++ {
 		b := m.at(m.rest)
@@ -335,16 +335,16 @@ func (p *Projector) nexts(m *message, t *assemble.Transition, slot int) {
 			b.skip = 0
 			said := b.data
 			b.data = nil
-			p.completes(m, b, slot, said, b.final)
+			p.completeBlock(m, b, slot, said, b.final)
 			b.final = nil
 		default:
-			p.starts(m, b, slot)
+			p.startBlock(m, b, slot)
 			if open := t.Message.At(b.place); b.kind == blockMedia {
 				data := b.carry
 				b.carry = nil
 				p.mediaPiece(m, b, slot, data)
 			} else if open != nil && isCall(b) {
-				p.sendsInput(m, b, slot, open.Part())
+				p.sendInput(m, b, slot, open.Part())
 			} else if open != nil {
 				p.catchUp(m, b, slot, open.Part())
 			}
@@ -352,12 +352,12 @@ func (p *Projector) nexts(m *message, t *assemble.Transition, slot int) {
 	}
 }
 
-func (p *Projector) finish(m *message, b *block, slot int, content []byte) {
+func (p *Projector) finish(m *openMessage, b *block, slot int, content []byte) {
 	b.state = finished
 	if m.active == b {
 		m.active = nil
 	}
-	p.speaks(m, slot, "content-block-finish", func(o object) object {
+	p.emitMessage(m, slot, "content-block-finish", func(o object) object {
 		if p.older != nil && isCall(b) && b.told > 0 {
 			o = o.Inner("tail", b.tail)
 		} else if p.older != nil && b.kind == blockReasoning {
@@ -392,17 +392,17 @@ func (p *Projector) media() {
 		return
 	}
 	if b.state != streams {
-		p.yields(m, at.Message, slotEnds)
-		p.starts(m, b, slotBegins)
+		p.mayStream(m, at.Message, slotEnds)
+		p.startBlock(m, b, slotBegins)
 	}
 	p.mediaPiece(m, b, slotSays, data)
 }
 
 // mediaPiece sends a piece of base64, cut so that it can be decoded alone.
-func (p *Projector) mediaPiece(m *message, b *block, slot int, data []byte) {
+func (p *Projector) mediaPiece(m *openMessage, b *block, slot int, data []byte) {
 	if len(b.data)+len(data) > limits.Text && len(b.data) > 0 { // it goes on as the next
 		p.finish(m, b, slot, b.content(nil, nil, false))
-		p.starts(m, b, slot)
+		p.startBlock(m, b, slot)
 	}
 	piece := append(b.carry[:len(b.carry):len(b.carry)], data...)
 	n := len(piece) / 4 * 4

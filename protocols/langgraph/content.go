@@ -89,7 +89,7 @@ func contentOf(c *assemble.Part) []byte {
 			o = appendCitations(o.Name("annotations"), v)
 		}
 	case c.IsThought():
-		o = o.Str("type", "reasoning").Inner("reasoning", c.Thought())
+		o = o.Str("type", "reasoning").Inner("reasoning", c.Reasoning())
 		if c.Signature != nil {
 			o = append(o.Name("extras"), '{').Raw("signature", c.Signature).End()
 		}

@@ -29,25 +29,25 @@ func (p *Projector) own(slot int) []byte {
 	return v
 }
 
-// named shows an event of the application's own, by its name. What a LangGraph agent has sent by a method of the protocol is an event
-// of that method; by another one, it has its name from the method.
-func (p *Projector) named(name string) {
+// showCustom shows an event of the application's own, by its name. What a LangGraph agent has sent by a method
+// of the protocol is an event of that method; by another one, it has its name from the method.
+func (p *Projector) showCustom(name string) {
 	method, sent := strings.CutPrefix(name, "langgraph.")
 	switch own := p.rec.own; {
 	case sent && isObject(own) && slices.Contains(channels[:], method):
-		p.sent(method)
+		p.showMethod(method)
 	case sent && own != nil:
 		p.rec.own = nil
-		p.says(name, own)
+		p.showNamed(name, own)
 	default:
-		p.says(name, p.payloadOf())
+		p.showNamed(name, p.payloadOf())
 	}
 }
 
-// sent shows an event of a method that the catalogue had no place for.
-func (p *Projector) sent(method string) {
+// showMethod shows an event of a method that the catalogue had no type for.
+func (p *Projector) showMethod(method string) {
 	s, c := p.from(p.lane(p.rec.child)), channel(slices.Index(channels[:], method))
-	p.runs()
+	p.startRun()
 	if c == custom {
 		if name := text(schema.Field(p.rec.own, "name")); name != "" {
 			s.lane = append(append(s.lane, nameMark), segmentOf(name)...)
@@ -56,32 +56,32 @@ func (p *Projector) sent(method string) {
 	p.emit(c, method, s, slotSays, func(o object) object { return o })
 }
 
-// scoped shows what becomes of a namespace. The lane has it from then on.
-func (p *Projector) scoped(l *lane) {
+// showScope shows what becomes of a namespace. The lane has it from then on.
+func (p *Projector) showScope(l *lane) {
 	if p.rec.own != nil {
-		p.has(l)
+		p.setNamespace(l)
 		p.emit(lifecycle, "lifecycle", p.from(l), slotSays, func(o object) object { return o })
 	}
 }
 
-// has sets the namespace of a lane to that of the record at hand.
-func (p *Projector) has(l *lane) {
+// setNamespace sets the namespace of a lane to that of the record at hand.
+func (p *Projector) setNamespace(l *lane) {
 	p.unname(l)
 	l.namespace, l.segments = p.from(l).namespace, nil
 	for e := range jsonscan.Elements(l.namespace) {
 		l.segments = append(l.segments, text(e))
 	}
-	p.names(l)
+	p.noteNamespace(l)
 }
 
 // silent reports whether a piece of text has no event of its own: another one has it.
-func (p *Projector) silent(m *message, t *assemble.Transition) bool {
+func (p *Projector) silent(m *openMessage, t *assemble.Transition) bool {
 	return m.own && t.Kind == assemble.BlockText && string(p.field("silent")) == "true"
 }
 
-// ends finishes a block of a LangGraph agent's message as the agent has. One that is too long to be kept has no finish if the agent's
-// is not kept either: clients have its deltas.
-func (p *Projector) ends(m *message, b *block, t *assemble.Transition, said []byte) {
+// finishOwn finishes a block of a LangGraph agent's message as the agent has. One that is too long to be kept
+// has no finish if the agent's is not kept either: clients have its deltas.
+func (p *Projector) finishOwn(m *openMessage, b *block, t *assemble.Transition, said []byte) {
 	whole := schema.Field(p.rec.own, "content")
 	if whole == nil && !b.parts {
 		whole = b.content(said, p.rec.input, t.Block.Free)

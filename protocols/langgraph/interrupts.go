@@ -42,7 +42,7 @@ func WithInterrupts(values, list []byte) []byte {
 // AppendWaiting appends the members next and tasks of the state of a namespace below the root, for the requests that wait
 // in it.
 func (p *Projector) AppendWaiting(dst []byte, namespace []string) []byte {
-	waits := p.appendWaiting(object{'{'}, quoted(cmp.Or(p.graph, "agent")), namespaceOf(namespace))
+	waits := p.appendWaiting(object{'{'}, quote(cmp.Or(p.graph, "agent")), namespaceOf(namespace))
 	return append(dst, waits[1:]...)
 }
 
@@ -78,7 +78,7 @@ func (p *Projector) waitingIn(namespace []byte, most int) (list []request) {
 		if len(list) == most {
 			break
 		}
-		if (namespace == nil || bytes.Equal(r.namespace, namespace)) && p.waits(r.requestKey) {
+		if (namespace == nil || bytes.Equal(r.namespace, namespace)) && p.isWaiting(r.requestKey) {
 			list = append(list, r)
 		}
 	}
@@ -86,9 +86,9 @@ func (p *Projector) waitingIn(namespace []byte, most int) (list []request) {
 	return list
 }
 
-// valued adds a state. Clients replace what they have by it, so the requests that wait are in it, after those that it has
-// itself.
-func (s *said) valued() {
+// addValues adds a state. Clients replace what they have by it, so the requests that wait are in it, after
+// those that it has itself.
+func (s *said) addValues() {
 	data := s.raw
 	if s.p.older.wants&modeValues == 0 {
 		return
@@ -97,10 +97,10 @@ func (s *said) valued() {
 		own := schema.Field(data, interruptsName)
 		ids, known := idsOf(own)
 		if known { // else nobody can tell which of those that wait it has
-			data = WithInterrupts(data, joined(own, s.others(ids)))
+			data = WithInterrupts(data, joinLists(own, s.others(ids)))
 		}
 	}
-	s.tells(modeValues, "values", data)
+	s.addMode(modeValues, "values", data)
 }
 
 // idsOf returns the ids in a list of requests; known is false where one has none.
@@ -131,8 +131,8 @@ func (s *said) others(but []string) []byte {
 	return append(o, ']')
 }
 
-// joined writes the elements of two lists as one.
-func joined(a, b []byte) []byte {
+// joinLists writes the elements of two lists as one.
+func joinLists(a, b []byte) []byte {
 	o := object{'['}
 	for _, list := range [][]byte{a, b} {
 		for e := range jsonscan.Elements(list) {

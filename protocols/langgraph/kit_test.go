@@ -66,7 +66,7 @@ func project(tb testing.TB, p *Projector, list []schema.Record) (all []dialect.F
 			tb.Fatalf("seq %d: %v", r.Seq, err)
 		}
 		for _, f := range frames.List {
-			if p.req.Select != nil && !p.req.Select.Shows(&f) {
+			if p.req.Select != nil && !p.req.Select.Match(&f) {
 				continue
 			}
 			f.Data, f.Token, f.Event, f.Lane = bytes.Clone(f.Data), bytes.Clone(f.Token), bytes.Clone(f.Event), bytes.Clone(f.Lane)

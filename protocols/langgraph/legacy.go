@@ -51,7 +51,7 @@ func (q Legacy) Request() (dialect.Request, error) {
 	for _, name := range q.Modes {
 		m, ok := modes[name]
 		if !ok {
-			return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable, "there is no stream mode %s here", shown(name))
+			return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable, "there is no stream mode %s here", quoteWord(name))
 		}
 		wants |= m
 	}
@@ -115,8 +115,8 @@ func (s *said) add(event string, data []byte, id, last bool) {
 	out.Add(f)
 }
 
-// tells adds an event in a mode, if that is wanted.
-func (s *said) tells(m mode, event string, data []byte) {
+// addMode adds an event in a mode, if that is wanted.
+func (s *said) addMode(m mode, event string, data []byte) {
 	if s.p.older.wants&m != 0 {
 		s.add(event, data, true, false)
 	}
@@ -141,19 +141,19 @@ func (p *Projector) legacy(c channel, from source, at dialect.Place, data []byte
 	case input:
 		s.input()
 	case values:
-		s.valued()
+		s.addValues()
 	case updates:
 		node := cmp.Or(text(s.data.Raw("node")), text(from.node), p.graph, "agent")
-		s.tells(modeUpdates, "updates", append(append(append(append(object{'{'}, quoted(node)...), ':'), orNull(s.data.Raw("values"))...), '}'))
+		s.addMode(modeUpdates, "updates", append(append(append(append(object{'{'}, quote(node)...), ':'), orNull(s.data.Raw("values"))...), '}'))
 	case checkpoints:
 		s.checkpoint()
 	case tasks:
-		s.tells(modeTasks, "tasks", data)
+		s.addMode(modeTasks, "tasks", data)
 	case custom:
 		if s.data.Raw("name") == nil {
 			data = orNull(s.data.Raw("payload"))
 		}
-		s.tells(modeCustom, "custom", data)
+		s.addMode(modeCustom, "custom", data)
 	}
 }
 
@@ -172,19 +172,20 @@ func (s *said) lifecycle() {
 	case failed:
 		s.add("error", object{'{'}.Str("error", "RunError").Raw("message", s.data.Raw("error")).End(), true, s.p.req.Span != "")
 	default:
-		s.ends(statusOf(event))
+		s.addEnd(statusOf(event))
 	}
 }
 
-func (s *said) ends(status string) {
+// addEnd adds the end of a run's stream.
+func (s *said) addEnd(status string) {
 	s.add("end", object{'{'}.Str("run_id", cmp.Or(s.p.req.Span, s.p.run.id)).Str("status", status).End(), true, s.p.req.Span != "")
 }
 
-// dropped ends the stream of a run that has not begun and never will.
-func (p *Projector) dropped(run string) {
+// endDropped ends the stream of a run that has not begun and never will.
+func (p *Projector) endDropped(run string) {
 	if p.rec.out != nil && p.older != nil && p.req.Span == run {
 		s := said{p: p, from: source{namespace: []byte("[]")}, at: dialect.Place{Seq: p.rec.seq, Slot: slotLast - 1}}
-		s.ends(interrupted)
+		s.addEnd(interrupted)
 	}
 }
 
@@ -202,10 +203,10 @@ func (s *said) input() {
 		s.add("updates", alone, false, false)
 	}
 	if s.p.older.wants&modeValues != 0 {
-		all := joined(s.others([]string{text(s.data.Raw("interrupt_id"))}), one)
+		all := joinLists(s.others([]string{text(s.data.Raw("interrupt_id"))}), one)
 		s.add("values", object{'{'}.Raw(interruptsName, all).End(), true, false)
 	} else {
-		s.tells(modeUpdates, "updates", alone)
+		s.addMode(modeUpdates, "updates", alone)
 	}
 }
 
@@ -219,7 +220,7 @@ func (s *said) checkpoint() {
 		o = at(o, "parent_config", parent)
 	}
 	o = append(o.Name("metadata"), '{').Raw("source", s.data.Raw("source")).Raw("step", s.data.Raw("step")).End()
-	s.tells(modeCheckpoints, "checkpoints", append(o, `,"values":{},"next":[],"tasks":[]}`...))
+	s.addMode(modeCheckpoints, "checkpoints", append(o, `,"values":{},"next":[],"tasks":[]}`...))
 }
 
 // namespace is that of the event as the older API has it in one text.
@@ -235,7 +236,7 @@ func (s *said) namespace() string {
 func (s *said) tuple(piece object) {
 	o := append(append(object{'['}, piece.End()...), `,{`...)
 	o = o.Str("run_id", s.p.run.id).Str("thread_id", s.p.thread).Str("langgraph_node", cmp.Or(text(s.from.node), s.p.graph, "agent"))
-	s.tells(modeMessages, "messages", append(o.Str("langgraph_checkpoint_ns", s.namespace()), `,"tags":[]}]`...))
+	s.addMode(modeMessages, "messages", append(o.Str("langgraph_checkpoint_ns", s.namespace()), `,"tags":[]}]`...))
 }
 
 // types are those of messages, by role.
@@ -288,7 +289,7 @@ func (s *said) finish(o object, index []byte) {
 	case typ == "tool_call" || typ == "invalid_tool_call":
 		if tail == nil {
 			if tail = b.Raw("args"); !jsonscan.IsString(tail) {
-				tail = quoted(string(tail))
+				tail = quote(string(tail))
 			}
 			s.tuple(callChunk(o, index, b, tail))
 		} else if len(tail) > 2 {
@@ -331,14 +332,14 @@ func (s *said) tool() {
 		o = o.Str("event", "on_tool_error").Raw("error", result)
 	}
 	if event == "tool-started" || event == "tool-output-delta" || s.data.Raw("tool_name") == nil || s.p.older.wants&modeMessages == 0 {
-		s.tells(modeTools, "tools", o.End())
+		s.addMode(modeTools, "tools", o.End())
 		return
 	}
 	if s.p.older.wants&modeTools != 0 {
 		s.add("tools", o.End(), false, false)
 	}
 	if !jsonscan.IsString(result) {
-		result = quoted(string(orNull(result)))
+		result = quote(string(orNull(result)))
 	}
 	m := object{'{'}.Str("type", "tool").Str("id", "tool_"+modelRunID(s.p.thread, "", s.p.rec.seq)).Raw("content", result)
 	s.tuple(m.Raw("tool_call_id", s.data.Raw("tool_call_id")).Raw("name", s.data.Raw("tool_name")).Str("status", status))
@@ -366,8 +367,8 @@ func statusOf(terminal string) string {
 	return interrupted
 }
 
-// ended notes the end of a run.
-func (p *Projector) ended(id string, first schema.Seq, how, why string) {
+// noteEnd notes the end of a run.
+func (p *Projector) noteEnd(id string, first schema.Seq, how, why string) {
 	if len(p.over) >= maxStretches {
 		p.over = slices.Clone(p.over[maxStretches/4:])
 	}

@@ -11,8 +11,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// message is one between its start and its finish.
-type message struct {
+// openMessage is one between its start and its finish.
+type openMessage struct {
 	id     string
 	run    string // of the model call
 	own    bool   // of a LangGraph agent: its events come out as they went in
@@ -27,7 +27,7 @@ type message struct {
 	ts     string // of its first record
 }
 
-func (m *message) clone() *message {
+func (m *openMessage) clone() *openMessage {
 	c := *m
 	c.blocks = make([]*block, len(m.blocks))
 	for i, b := range m.blocks {
@@ -52,7 +52,7 @@ func roleOf(role string) string {
 }
 
 // message returns the message that a transition is of: the open one, or one that begins and ends with the record.
-func (p *Projector) message(l *lane) *message {
+func (p *Projector) message(l *lane) *openMessage {
 	if p.rec.whole != nil {
 		return p.rec.whole
 	}
@@ -60,7 +60,7 @@ func (p *Projector) message(l *lane) *message {
 }
 
 func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
-	m := &message{id: t.Message.ID, role: roleOf(t.Message.Role), start: t.Message.Start, ts: p.rec.ts,
+	m := &openMessage{id: t.Message.ID, role: roleOf(t.Message.Role), start: t.Message.Start, ts: p.rec.ts,
 		run: modelRunID(p.thread, t.Lane.Child, t.Message.Start)}
 	if m.id == "" {
 		m.id = "msg_" + m.run
@@ -86,7 +86,7 @@ func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
 	} else {
 		l.open = m
 	}
-	p.speaks(m, slotOf(t, slotBegins), "message-start", func(o object) object {
+	p.emitMessage(m, slotOf(t, slotBegins), "message-start", func(o object) object {
 		o = o.Str("role", m.role).Str("id", m.id)
 		if m.role == "tool" {
 			o = o.OptRaw("tool_call_id", p.field("call_id"))
@@ -99,8 +99,8 @@ func (p *Projector) messageOpens(l *lane, t *assemble.Transition) {
 	})
 }
 
-// speaks adds an event of a message.
-func (p *Projector) speaks(m *message, slot int, event string, more func(object) object) {
+// emitMessage adds an event of a message.
+func (p *Projector) emitMessage(m *openMessage, slot int, event string, more func(object) object) {
 	own := p.own(slot)
 	p.emit(messages, "messages", m.from, slot, func(o object) object {
 		if own != nil && (p.older == nil || event != "content-block-finish") { // there it has more members
@@ -146,15 +146,15 @@ func (p *Projector) messageCloses(l *lane, t *assemble.Transition) {
 	problem, code := p.problemOf(t, said, stop)
 	if problem != "" {
 		if usage != nil && p.rec.own == nil { // an error has none
-			p.speaks(m, slot, "usage", func(o object) object { return o.Raw("usage", usage) })
+			p.emitMessage(m, slot, "usage", func(o object) object { return o.Raw("usage", usage) })
 		}
-		p.speaks(m, slot, "error", func(o object) object { return o.Str("message", problem).OptStr("code", code) })
+		p.emitMessage(m, slot, "error", func(o object) object { return o.Str("message", problem).OptStr("code", code) })
 	} else {
-		p.speaks(m, slot, "message-finish", func(o object) object {
+		p.emitMessage(m, slot, "message-finish", func(o object) object {
 			return o.OptStr("reason", finishReason(stop)).OptRaw("usage", usage)
 		})
 	}
-	p.spoken(m, t, usage, stop)
+	p.noteMessage(m, t, usage, stop)
 }
 
 // problemOf returns why a message did not come to its end; "" when it did.
@@ -199,7 +199,7 @@ func (p *Projector) human() {
 		role = "system"
 	}
 	l := p.lane(p.rec.child)
-	m := &message{id: text(p.field("message_id")), role: role, from: p.from(l), start: p.rec.seq, run: modelRunID(p.thread, p.rec.child, p.rec.seq)}
+	m := &openMessage{id: text(p.field("message_id")), role: role, from: p.from(l), start: p.rec.seq, run: modelRunID(p.thread, p.rec.child, p.rec.seq)}
 	if m.id == "" {
 		m.id = "msg_" + m.run
 	}
@@ -211,34 +211,34 @@ func (p *Projector) human() {
 			parts = append(parts, e)
 		}
 	}
-	p.speaks(m, slotSays, "message-start", func(o object) object { return o.Str("role", role).Str("id", m.id) })
+	p.emitMessage(m, slotSays, "message-start", func(o object) object { return o.Str("role", role).Str("id", m.id) })
 	for i, raw := range parts {
 		part := assemble.ReadPart(raw)
 		p.wholeBlock(m, i, &part)
 	}
-	p.speaks(m, slotSays, "message-finish", func(o object) object { return o })
+	p.emitMessage(m, slotSays, "message-finish", func(o object) object { return o })
 	if p.rec.child == "" {
-		p.list(span{p.rec.seq, p.rec.seq, p.rec.ts, len(content)}, func(o object) object {
+		p.list(contentSpan{p.rec.seq, p.rec.seq, p.rec.ts, len(content)}, func(o object) object {
 			return o.Str("type", role).Str("id", m.id).Raw("content", partsOf(parts))
 		})
 	}
 }
 
 // wholeBlock shows a block that comes whole.
-func (p *Projector) wholeBlock(m *message, index int, part *assemble.Part) {
+func (p *Projector) wholeBlock(m *openMessage, index int, part *assemble.Part) {
 	whole := contentOf(part)
 	n := []byte(strconv.Itoa(index))
 	start := whole
 	if part.IsText() {
 		start = []byte(`{"type":"text","text":""}`)
 	}
-	p.speaks(m, slotSays, "content-block-start", func(o object) object { return o.Raw("index", n).Raw("content", start) })
+	p.emitMessage(m, slotSays, "content-block-start", func(o object) object { return o.Raw("index", n).Raw("content", start) })
 	if part.IsText() && len(part.Text) > 0 {
-		p.speaks(m, slotSays, "content-block-delta", func(o object) object {
+		p.emitMessage(m, slotSays, "content-block-delta", func(o object) object {
 			return append(o.Raw("index", n).Name("delta"), '{').Str("type", "text-delta").Inner("text", part.Text).End()
 		})
 	}
-	p.speaks(m, slotSays, "content-block-finish", func(o object) object { return o.Raw("index", n).Raw("content", whole) })
+	p.emitMessage(m, slotSays, "content-block-finish", func(o object) object { return o.Raw("index", n).Raw("content", whole) })
 }
 
 func partsOf(parts [][]byte) []byte {

@@ -110,7 +110,7 @@ func TestNeed05Params(t *testing.T) {
 // TestNeed06ModelRuns: every payload of messages has the id of its model call and of its message.
 func TestNeed06ModelRuns(t *testing.T) {
 	runs := map[string]string{}
-	for _, e := range told(t, schematest.Named("children")) {
+	for _, e := range told(t, schematest.ByName("children")) {
 		if e.Method != "messages" {
 			continue
 		}
@@ -209,7 +209,7 @@ func stateOf(t *testing.T, s schematest.Scenario) (p *Projector, got struct {
 
 // TestNeed28State: the shape of the state, from messages where none was stored.
 func TestNeed28State(t *testing.T) {
-	p, s := stateOf(t, schematest.Named("follow-up"))
+	p, s := stateOf(t, schematest.ByName("follow-up"))
 	var ids []string
 	for _, m := range s.Values.Messages {
 		ids = append(ids, m.Type+" "+m.ID)
@@ -241,7 +241,7 @@ func TestNeed29Next(t *testing.T) {
 
 // TestNeed30CreatedAt: on the clock of the events, and not later than what is still to come of what it does not have.
 func TestNeed30CreatedAt(t *testing.T) {
-	all := schematest.Named("tool")
+	all := schematest.ByName("tool")
 	list := records(t, all)
 	for n := 3; n <= len(list); n++ {
 		_, s := stateOf(t, schematest.Scenario{Events: all.Events[:n]})
@@ -254,7 +254,7 @@ func TestNeed30CreatedAt(t *testing.T) {
 
 // TestNeed31Sealed: a message that streams is not in the state.
 func TestNeed31Sealed(t *testing.T) {
-	all := schematest.Named("plain")
+	all := schematest.ByName("plain")
 	for n := range all.Events {
 		_, s := stateOf(t, schematest.Scenario{Events: all.Events[:n+1]})
 		if ended := n+1 >= 23; (len(s.Values.Messages) > 0) != ended {

@@ -11,7 +11,7 @@ func text(raw []byte) string {
 	return s
 }
 
-// quoted returns a JSON string.
-func quoted(s string) []byte { return jsonscan.AppendString(nil, s) }
+// quote returns a JSON string.
+func quote(s string) []byte { return jsonscan.AppendString(nil, s) }
 
 func isObject(v []byte) bool { return len(v) > 1 && v[0] == '{' }

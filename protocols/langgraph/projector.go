@@ -48,11 +48,11 @@ type story struct {
 // lane is what the protocol knows of the run itself or of a child.
 type lane struct {
 	child     string
-	segments  []string // its namespace
-	namespace []byte   // the same, JSON
-	call      string   // id of the call that has spawned it
-	silent    bool     // its agent says itself what becomes of its namespaces
-	open      *message // the lane's open message
+	segments  []string     // its namespace
+	namespace []byte       // the same, JSON
+	call      string       // id of the call that has spawned it
+	silent    bool         // its agent says itself what becomes of its namespaces
+	open      *openMessage // the lane's open message
 	by        *atomic.Bool
 }
 
@@ -64,7 +64,7 @@ type record struct {
 	child   string
 	payload []byte
 	slot    int // of the next frame, at least
-	whole   *message
+	whole   *openMessage
 	input   []byte // of the call that ends with it
 	own     []byte // see ownOf
 	kept    int    // messages and results for MessagesRequest
@@ -75,7 +75,7 @@ func newProjector(req dialect.Request) *Projector {
 	p := &Projector{story: story{reading: assemble.New(limits), lanes: map[string]*lane{}, spaces: map[string]string{}, by: new(atomic.Bool)},
 		req: req, older: olderOf(req)}
 	p.lanes[""] = &lane{namespace: []byte("[]"), by: p.by}
-	p.names(p.lanes[""])
+	p.noteNamespace(p.lanes[""])
 	return p
 }
 
@@ -143,12 +143,12 @@ func (p *Projector) below(child, parent, call, name string) *lane {
 	}
 	l := &lane{child: strings.Clone(child), segments: segments, namespace: namespaceOf(segments), call: call, by: p.by}
 	p.lanes[l.child] = l
-	p.names(l)
+	p.noteNamespace(l)
 	return l
 }
 
-// names notes which lane has a namespace: the first that it was given to.
-func (p *Projector) names(l *lane) {
+// noteNamespace notes which lane has a namespace: the first that it was given to.
+func (p *Projector) noteNamespace(l *lane) {
 	space := string(l.namespace)
 	if _, taken := p.spaces[space]; !taken {
 		p.spaces[space] = l.child
@@ -194,17 +194,17 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 		p.thread = string(run)
 	}
 	p.rec.own = p.ownOf()
-	p.commanded()
+	p.readCommand()
 	for i := range steps {
 		p.step(&steps[i])
 	}
-	for _, q := range p.reading.Lapsed() {
+	for _, q := range p.reading.AsksWithoutAnswer() {
 		p.requests.Delete(requestKey{q.Child, q.Request})
 	}
 	if f := others[string(r.Type)]; f != nil {
 		f(p)
 	} else if name, ok := bytes.CutPrefix(r.Type, []byte("custom.")); ok {
-		p.named(string(name))
+		p.showCustom(string(name))
 	}
 	p.settle()
 	p.rec = record{}
@@ -214,19 +214,19 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 // others are the types of which not all is in the transitions.
 var others = map[string]func(*Projector){
 	schema.TypeCommandMessage:  (*Projector).human,
-	schema.TypeCommandsTaken:   (*Projector).taken,
+	schema.TypeCommandsTaken:   (*Projector).readTaken,
 	schema.TypeToolOutputDelta: (*Projector).outputs,
 	schema.TypeDataDelta:       (*Projector).media,
-	schema.TypeStateValues:     (*Projector).valued,
-	schema.TypeStateUpdate:     (*Projector).updated,
-	schema.TypeCheckpoint:      (*Projector).pointed,
-	schema.TypeStepBoundary:    (*Projector).stepped,
-	schema.TypeProgress:        (*Projector).tells,
-	schema.TypePlanProposal:    (*Projector).tells,
-	schema.TypeLoss:            (*Projector).tells,
-	schema.TypeSessionCreated:  (*Projector).described,
-	schema.TypeSessionUpdated:  (*Projector).described,
-	schema.TypeSessionDeleted:  (*Projector).removed,
+	schema.TypeStateValues:     (*Projector).showValues,
+	schema.TypeStateUpdate:     (*Projector).showUpdate,
+	schema.TypeCheckpoint:      (*Projector).showCheckpoint,
+	schema.TypeStepBoundary:    (*Projector).showStep,
+	schema.TypeProgress:        (*Projector).showOwn,
+	schema.TypePlanProposal:    (*Projector).showOwn,
+	schema.TypeLoss:            (*Projector).showOwn,
+	schema.TypeSessionCreated:  (*Projector).readSession,
+	schema.TypeSessionUpdated:  (*Projector).readSession,
+	schema.TypeSessionDeleted:  (*Projector).noteRemoval,
 }
 
 // is reports whether the record at hand is of a type.
@@ -244,8 +244,8 @@ const (
 	slotLast   = dialect.MaxSlot
 )
 
-// wanted reports whether frames of events are to be written.
-func (p *Projector) wanted() bool { return p.rec.out != nil && p.req.Form != formMessages }
+// isWanted reports whether frames of events are to be written.
+func (p *Projector) isWanted() bool { return p.rec.out != nil && p.req.Form != formMessages }
 
 // at takes the next slot from one on. ok is false for one of thousands of frames of one record: see the dialect's page.
 func (p *Projector) at(slot int) (at dialect.Place, ok bool) {
@@ -288,10 +288,10 @@ func (p *Projector) from(l *lane) source {
 func (p *Projector) emit(c channel, method string, s source, slot int, data func(object) object) {
 	at, ok := p.at(slot)
 	own := p.own(slot)
-	if !ok || !p.wanted() {
+	if !ok || !p.isWanted() {
 		return
 	}
-	p.shows(c, method, s, at, func(o object) object {
+	p.addFrame(c, method, s, at, func(o object) object {
 		if own != nil {
 			return append(o, own...)
 		}
@@ -299,8 +299,9 @@ func (p *Projector) emit(c channel, method string, s source, slot int, data func
 	})
 }
 
-// shows adds the frame of an event whose data a function writes, or what it is in the words of the older API.
-func (p *Projector) shows(c channel, method string, s source, at dialect.Place, data func(object) object) {
+// addFrame adds the frame of an event whose data a function writes, or what it is in the words of the older
+// API.
+func (p *Projector) addFrame(c channel, method string, s source, at dialect.Place, data func(object) object) {
 	if p.older != nil {
 		p.legacy(c, s, at, data(nil))
 		return
@@ -348,14 +349,14 @@ func (p *Projector) step(t *assemble.Transition) {
 		p.childEnds(t)
 		return
 	case assemble.StateChange:
-		p.changes(t)
+		p.readState(t)
 		return
 	case assemble.TurnEnd:
 		p.turnEnds(t)
 		return
 	}
 	if !t.Repaired || t.Kind == assemble.MessageOpen {
-		p.works(t)
+		p.noteWork(t)
 	}
 	l := p.lane(t.Lane.Child)
 	switch t.Kind {
@@ -379,9 +380,9 @@ func (p *Projector) step(t *assemble.Transition) {
 	case assemble.TaskStart, assemble.TaskEnd:
 		p.task(l, t)
 	case assemble.InputRequest:
-		p.asks(l, t)
+		p.showRequest(l, t)
 	case assemble.InputAnswer:
-		p.answered(l, t)
+		p.showAnswer(l, t)
 	}
 }
 

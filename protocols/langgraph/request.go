@@ -21,7 +21,7 @@ const (
 // Subscribe is what a client asks for: the body of a POST (EventStreamRequest), or the params of subscription.subscribe. Names
 // are taken in snake_case and in camelCase.
 type Subscribe struct {
-	Filter   Filter
+	Filter   ThreadFilter
 	Since    int64  // number of an event; 0: from the first on
 	SinceID  string // id of an event; "": none
 	Snapshot bool   // begin with the newest state and go on behind the newest event, when there is no cursor
@@ -34,21 +34,21 @@ func ParseSubscribe(body []byte) (s Subscribe, err error) {
 		return s, err
 	}
 	p := jsonscan.Fields(nil).Read(body)
-	if v := given(p, "since"); v != nil {
+	if v := nonNull(p, "since"); v != nil {
 		n, ok := jsonscan.WholeNumber(v)
 		if !ok || n < 0 || n > MaxNumber {
 			return s, dialect.Refuse(schema.ErrBadCursor, "since is not the seq of an event")
 		}
 		s.Since = n
 	}
-	v := given(p, "since_event_id")
+	v := nonNull(p, "since_event_id")
 	if v == nil {
-		v = given(p, "sinceEventId")
+		v = nonNull(p, "sinceEventId")
 	}
 	if s.SinceID = text(v); v != nil && s.SinceID == "" {
 		return s, dialect.Refuse(schema.ErrBadCursor, "since_event_id is not the id of an event")
 	}
-	switch v := given(p, "snapshot"); string(v) {
+	switch v := nonNull(p, "snapshot"); string(v) {
 	case "", "false":
 	case "true":
 		s.Snapshot = true
@@ -58,8 +58,8 @@ func ParseSubscribe(body []byte) (s Subscribe, err error) {
 	return s, nil
 }
 
-// given returns a field that is there and not null.
-func given(p jsonscan.Fields, name string) []byte {
+// nonNull returns a field that is there and not null.
+func nonNull(p jsonscan.Fields, name string) []byte {
 	if v := p.Raw(name); string(v) != "null" {
 		return v
 	}
@@ -71,18 +71,18 @@ func refuse(format string, args ...any) error {
 }
 
 // ParseFilter reads channels, namespaces and depth. The error wraps dialect.ErrBadRequest.
-func ParseFilter(body []byte) (f Filter, err error) {
+func ParseFilter(body []byte) (f ThreadFilter, err error) {
 	if b := bytes.TrimSpace(body); len(b) == 0 || b[0] != '{' || !json.Valid(b) {
 		return f, refuse("the request is not a JSON object")
 	}
 	p := jsonscan.Fields(nil).Read(bytes.TrimSpace(body))
-	if f.Channels, err = channelsOf(given(p, "channels")); err != nil {
+	if f.Channels, err = channelsOf(nonNull(p, "channels")); err != nil {
 		return f, err
 	}
-	if f.Namespaces, err = namespacesOf(given(p, "namespaces")); err != nil {
+	if f.Namespaces, err = namespacesOf(nonNull(p, "namespaces")); err != nil {
 		return f, err
 	}
-	if v := given(p, "depth"); v != nil {
+	if v := nonNull(p, "depth"); v != nil {
 		n, ok := jsonscan.WholeNumber(v)
 		if !ok || n < 0 || n > MaxNumber {
 			return f, refuse("depth is not a number of levels")
@@ -104,7 +104,7 @@ func channelsOf(v []byte) (list []string, err error) {
 			continue
 		}
 		if !slices.Contains(channels[:], name) {
-			return nil, refuse("there is no channel %s", shown(name))
+			return nil, refuse("there is no channel %s", quoteWord(name))
 		}
 	}
 	slices.Sort(list)
@@ -136,8 +136,8 @@ func namespacesOf(v []byte) (list [][]string, err error) {
 	return slices.CompactFunc(list, slices.Equal), nil
 }
 
-// shown quotes a client's word for a message.
-func shown(s string) string {
+// quoteWord quotes a client's word for a message.
+func quoteWord(s string) string {
 	const most = 100
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"

@@ -29,8 +29,8 @@ var channels = [...]string{"lifecycle", "messages", "tools", "input", "values", 
 // customPrefix is before the name of a custom channel.
 const customPrefix = "custom:"
 
-// Filter selects the events of a thread that a client wants.
-type Filter struct {
+// ThreadFilter selects the events of a thread that a client wants.
+type ThreadFilter struct {
 	Channels   []string   `json:"channels"`             // sorted, without doubles: the nine, and custom:NAME
 	Namespaces [][]string `json:"namespaces,omitempty"` // prefixes; nil: all
 	Depth      *int       `json:"depth,omitempty"`      // of an event below its prefix, at most; without Namespaces it means nothing
@@ -49,7 +49,7 @@ type selection struct {
 var _ dialect.Selection = (*selection)(nil)
 
 // Selection returns the filter as a selection.
-func (f Filter) Selection() dialect.Selection {
+func (f ThreadFilter) Selection() dialect.Selection {
 	s := &selection{prefixes: f.Namespaces, depth: -1}
 	if f.Depth != nil {
 		s.depth = *f.Depth
@@ -67,11 +67,11 @@ func (f Filter) Selection() dialect.Selection {
 }
 
 // ReadSelection returns the filter that a key of a selection says.
-func ReadSelection(key string) (Filter, error) { return ParseFilter([]byte(key)) }
+func ReadSelection(key string) (ThreadFilter, error) { return ParseFilter([]byte(key)) }
 
 func (s *selection) Key() string { return s.key }
 
-func (s *selection) Shows(f *dialect.Frame) bool {
+func (s *selection) Match(f *dialect.Frame) bool {
 	lane, name, _ := bytes.Cut(f.Lane, []byte{nameMark})
 	if !s.kinds[f.Kind] && (channel(f.Kind) != custom || !slices.Contains(s.names, string(name))) {
 		return false

@@ -19,8 +19,8 @@ type state struct {
 	newest     snapshot // the newest stored state of the root
 	checkpoint checkpoint
 	requests   ordered.Map[requestKey, request]
-	asked      []string // ids of requests; only appended to: copies share it
-	spans      []span   // messages and results of the root, in their order; only appended to: copies share it
+	asked      []string      // ids of requests; only appended to: copies share it
+	spans      []contentSpan // messages and results of the root, in their order; only appended to: copies share it
 }
 
 // snapshot is a stored state.
@@ -36,8 +36,9 @@ type checkpoint struct {
 	step                   int64
 }
 
-// span is where a message or a result is: the records with which it begins and ends, and the time of the first.
-type span struct {
+// contentSpan is where a message or a result is: the records with which it begins and ends, and the time of the
+// first.
+type contentSpan struct {
 	start, end schema.Seq
 	ts         string
 	size       int // of its content, in bytes
@@ -59,10 +60,11 @@ func (s *state) clone() state {
 }
 
 func (s *state) size() int {
-	return len(s.newest.values) + 56*len(s.spans) + 256*s.requests.Len() + 64*len(s.asked) + asked(s)
+	return len(s.newest.values) + 56*len(s.spans) + 256*s.requests.Len() + 64*len(s.asked) + requestSize(s)
 }
 
-func asked(s *state) (n int) {
+// requestSize returns how many bytes the payloads of the open requests have.
+func requestSize(s *state) (n int) {
 	for _, r := range s.requests.All() {
 		n += len(r.payload)
 	}
@@ -79,7 +81,7 @@ func MessagesRequest(thread string) dialect.Request {
 }
 
 // list notes a message that is complete. write writes its members.
-func (p *Projector) list(at span, write func(object) object) {
+func (p *Projector) list(at contentSpan, write func(object) object) {
 	if len(p.spans) >= maxSpans {
 		p.spans = slices.Clone(p.spans[maxSpans/4:])
 	}
@@ -91,12 +93,12 @@ func (p *Projector) list(at span, write func(object) object) {
 	}
 }
 
-// spoken notes a message of the root.
-func (p *Projector) spoken(m *message, t *assemble.Transition, usage []byte, stop string) {
+// noteMessage notes a message of the root.
+func (p *Projector) noteMessage(m *openMessage, t *assemble.Transition, usage []byte, stop string) {
 	if t.Lane.Child != "" {
 		return
 	}
-	p.list(span{m.start, p.rec.seq, m.ts, len(t.Value)}, func(o object) object {
+	p.list(contentSpan{m.start, p.rec.seq, m.ts, len(t.Value)}, func(o object) object {
 		var parts [][]byte
 		if jsonscan.IsString(t.Value) {
 			parts = [][]byte{append(object{'{'}.Str("type", "text").Raw("text", t.Value), '}')}
@@ -124,11 +126,11 @@ func (p *Projector) result(t *assemble.Transition, output []byte, ok bool, probl
 	}
 	content := output
 	if !ok {
-		content = quoted(problem)
+		content = quote(problem)
 	} else if !jsonscan.IsString(output) {
-		content = quoted(string(output))
+		content = quote(string(output))
 	}
-	p.list(span{p.rec.seq, p.rec.seq, p.rec.ts, len(content)}, func(o object) object {
+	p.list(contentSpan{p.rec.seq, p.rec.seq, p.rec.ts, len(content)}, func(o object) object {
 		o = o.Str("type", "tool").Str("id", "tool_"+modelRunID(p.thread, "", p.rec.seq)).Raw("content", content).Str("tool_call_id", t.Item.ID).OptStr("name", t.Item.Tool)
 		if !ok {
 			return o.Str("status", "error")
@@ -145,7 +147,7 @@ func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {
 	was, run := p.rec, p.run.id
 	p.rec, p.run.id = record{seq: p.newest.at.Seq, ts: p.newest.ts}, p.newest.run
 	f := p.frame(out, values, "values", source{namespace: []byte("[]")}, p.newest.at, func(o object) object { return append(o, p.newest.values...) })
-	if p.rec, p.run.id = was, run; p.req.Select == nil || p.req.Select.Shows(&f) {
+	if p.rec, p.run.id = was, run; p.req.Select == nil || p.req.Select.Match(&f) {
 		f.Token = nil // the client goes on behind the newest event, not behind this one
 		out.Add(f)
 	}
@@ -192,7 +194,7 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 			ts, step = p.spans[n-1].ts, int64(n)
 		}
 	}
-	node := quoted(cmp.Or(p.graph, "agent"))
+	node := quote(cmp.Or(p.graph, "agent"))
 	o = p.appendWaiting(o, node, nil)
 	o = append(o.Name("checkpoint"), '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", p.Checkpoint()).End()
 	if o = o.Name("parent_checkpoint"); p.checkpoint.parent != "" {
@@ -205,11 +207,11 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 		o = o.Int("omitted_messages", int64(n))
 	}
 	o = o.End()
-	return o.Raw("created_at", quoted(ts)).End(), nil
+	return o.Raw("created_at", quote(ts)).End(), nil
 }
 
 // newestOf returns the newest messages, as many as a state has room for.
-func newestOf(spans []span) []span {
+func newestOf(spans []contentSpan) []contentSpan {
 	from, room := len(spans), maxState
 	for from > 0 && room >= 0 {
 		from--
@@ -223,8 +225,8 @@ func newestOf(spans []span) []span {
 
 // readMessages reads messages from their records, in one pass where little is between them. Those whose records are not kept
 // are left out.
-func (p *Projector) readMessages(spans []span, read Records) (list [][]byte, err error) {
-	var parts []span
+func (p *Projector) readMessages(spans []contentSpan, read Records) (list [][]byte, err error) {
+	var parts []contentSpan
 	for _, at := range spans {
 		for n := len(parts) - 1; n >= 0 && at.start <= parts[n].end+maxGap; n-- {
 			at.start = min(at.start, parts[n].start)
@@ -250,7 +252,7 @@ func (p *Projector) readMessages(spans []span, read Records) (list [][]byte, err
 }
 
 // readPart finds messages in a part of the run, by the records with which they begin.
-func (p *Projector) readPart(at span, read Records, found map[schema.Seq][]byte) error {
+func (p *Projector) readPart(at contentSpan, read Records, found map[schema.Seq][]byte) error {
 	q := newProjector(MessagesRequest(p.thread))
 	q.thread = p.thread
 	var out dialect.Frames

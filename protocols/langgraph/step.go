@@ -27,7 +27,7 @@ func (p *Projector) outputs() {
 	if !jsonscan.IsString(call) || !jsonscan.IsString(piece) {
 		return
 	}
-	p.runs()
+	p.startRun()
 	p.emit(tools, "tools", p.from(p.lane(p.rec.child)), slotSays, func(o object) object {
 		return o.Str("event", "tool-output-delta").Raw("tool_call_id", call).Raw("delta", piece)
 	})
@@ -110,8 +110,8 @@ const (
 	maxAsked    = 64 << 10
 )
 
-// asks shows a request for input. Clients read its payload under two names.
-func (p *Projector) asks(l *lane, t *assemble.Transition) {
+// showRequest shows a request for input. Clients read its payload under two names.
+func (p *Projector) showRequest(l *lane, t *assemble.Transition) {
 	s := p.from(l)
 	payload := p.field("payload")
 	if payload == nil {
@@ -134,7 +134,8 @@ func (p *Projector) asks(l *lane, t *assemble.Transition) {
 	}
 }
 
-func (p *Projector) answered(l *lane, t *assemble.Transition) {
+// showAnswer shows that a request for input has its answer.
+func (p *Projector) showAnswer(l *lane, t *assemble.Transition) {
 	s := p.from(l)
 	if r, ok := p.requests.Delete(requestKey{t.Lane.Child, t.Item.ID}); ok {
 		s.namespace = r.namespace
@@ -145,11 +146,11 @@ func (p *Projector) answered(l *lane, t *assemble.Transition) {
 	})
 }
 
-// says shows what is the application's own, by a name.
-func (p *Projector) says(name string, payload []byte) {
+// showNamed shows what is the application's own, by a name.
+func (p *Projector) showNamed(name string, payload []byte) {
 	s := p.from(p.lane(p.rec.child))
 	if !p.is(schema.TypeLoss) {
-		p.runs()
+		p.startRun()
 	}
 	if name != "" {
 		s.lane = append(append(s.lane, nameMark), segmentOf(name)...)
@@ -166,15 +167,16 @@ func (p *Projector) payloadOf() []byte {
 	return p.rec.payload
 }
 
-func (p *Projector) tells() { p.says(string(p.rec.typ), p.rec.payload) }
+// showOwn shows a record by the name of its type.
+func (p *Projector) showOwn() { p.showNamed(string(p.rec.typ), p.rec.payload) }
 
-// valued shows a state as it was stored.
-func (p *Projector) valued() {
+// showValues shows a state as it was stored.
+func (p *Projector) showValues() {
 	v := p.field("values")
 	if v == nil || p.field("omitted") != nil && string(v) == "null" {
 		return // the record of a loss covers it
 	}
-	p.reaches()
+	p.noteState()
 	s := p.from(p.lane(p.rec.child))
 	at, ok := p.at(slotSays)
 	if !ok {
@@ -185,49 +187,52 @@ func (p *Projector) valued() {
 			p.newest = snapshot{at: at, ts: p.rec.ts, run: p.run.id, values: bytes.Clone(whole)}
 		}
 	}
-	if p.wanted() {
-		p.shows(values, "values", s, at, func(o object) object { return append(o, v...) })
+	if p.isWanted() {
+		p.addFrame(values, "values", s, at, func(o object) object { return append(o, v...) })
 	}
 }
 
-func (p *Projector) updated() {
+// showUpdate shows what a node has changed.
+func (p *Projector) showUpdate() {
 	if p.field("omitted") != nil && string(p.field("values")) == "null" {
 		return // the record of a loss covers it
 	}
-	p.runs()
+	p.startRun()
 	p.emit(updates, "updates", p.from(p.lane(p.rec.child)), slotSays, func(o object) object {
 		return o.OptRaw("node", p.field("node")).Raw("values", p.field("values"))
 	})
 }
 
-// stepped shows a step that has a checkpoint.
-func (p *Projector) stepped() {
-	p.runs()
+// showStep shows a step that has a checkpoint.
+func (p *Projector) showStep() {
+	p.startRun()
 	if id := text(p.field("checkpoint_id")); id != "" {
 		n, _ := jsonscan.WholeNumber(p.field("step_index"))
-		p.checkpointed(id, n)
+		p.addCheckpoint(id, n)
 	}
 }
 
-// reaches notes that the agent has come to a state. One that a fork or a client has stored is not its work.
-func (p *Projector) reaches() {
+// noteState notes that the agent has come to a state. One that a fork or a client has stored is not its work.
+func (p *Projector) noteState() {
 	if p.run.active || !isForked(p.rec.payload) {
-		p.runs()
+		p.startRun()
 	}
 }
 
-func (p *Projector) pointed() {
-	p.reaches()
+// showCheckpoint shows a checkpoint that the agent has stored.
+func (p *Projector) showCheckpoint() {
+	p.noteState()
 	n, err := strconv.ParseInt(string(p.field("step")), 10, 64) // the first is -1
 	if err != nil {
 		n = p.checkpoint.step + 1
 	}
 	if id := text(p.field("checkpoint_id")); id != "" {
-		p.checkpointed(id, n)
+		p.addCheckpoint(id, n)
 	}
 }
 
-func (p *Projector) checkpointed(id string, step int64) {
+// addCheckpoint adds a checkpoint with its parent.
+func (p *Projector) addCheckpoint(id string, step int64) {
 	s := p.from(p.lane(p.rec.child))
 	root := len(s.lane) == 0
 	parent := text(p.field("parent_id"))
@@ -243,8 +248,8 @@ func (p *Projector) checkpointed(id string, step int64) {
 	}
 }
 
-// described reads what the session is.
-func (p *Projector) described() {
+// readSession reads what the session is.
+func (p *Projector) readSession() {
 	if p.rec.child == "" {
 		p.session = schema.MergeSession(p.session, string(p.rec.typ), p.rec.ts, p.rec.payload)
 	}
@@ -256,4 +261,5 @@ func (p *Projector) described() {
 	}
 }
 
-func (p *Projector) removed() { p.deleted = p.deleted || p.rec.child == "" }
+// noteRemoval notes that the session was deleted.
+func (p *Projector) noteRemoval() { p.deleted = p.deleted || p.rec.child == "" }

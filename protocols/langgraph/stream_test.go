@@ -116,7 +116,7 @@ func TestOneProjection(t *testing.T) {
 }
 
 // matches is the SDK's matching (digest §2), written after its text.
-func matches(f Filter, e event) bool {
+func matches(f ThreadFilter, e event) bool {
 	channel := strings.TrimSuffix(strings.TrimSuffix(e.Method, ".requested"), ".answered")
 	shown := slices.Contains(f.Channels, channel) || e.Method == "custom" && e.d.Name != "" && slices.Contains(f.Channels, "custom:"+e.d.Name)
 	if !shown || len(f.Namespaces) == 0 {

@@ -20,15 +20,15 @@ type Request struct {
 func (p *Projector) Requests() []Request {
 	list := make([]Request, 0, p.reading.Questions().Requests())
 	for _, r := range p.requests.All() {
-		if p.waits(r.requestKey) {
+		if p.isWaiting(r.requestKey) {
 			list = append(list, Request{r.lane, r.id, r.namespace})
 		}
 	}
 	return list
 }
 
-// Asked returns the ids of the requests that the thread has made, the newest, answered or not.
-func (p *Projector) Asked() map[string]bool {
+// AllRequests returns the ids of the requests that the thread has made, the newest, answered or not.
+func (p *Projector) AllRequests() map[string]bool {
 	all := make(map[string]bool, len(p.asked))
 	for _, id := range p.asked {
 		all[id] = true

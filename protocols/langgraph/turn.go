@@ -104,8 +104,8 @@ const (
 	typeAnswer = "command.answer"
 )
 
-// begins begins a run with a record.
-func (p *Projector) begins(seq schema.Seq, asked bool) {
+// openRun begins a run with a record.
+func (p *Projector) openRun(seq schema.Seq, asked bool) {
 	p.run = graphRun{id: RunID(p.thread, seq), begin: seq, active: true, asked: asked}
 }
 
@@ -114,25 +114,25 @@ func Alone(message []byte) bool {
 	return text(schema.Field(message, "multitask_strategy")) != ""
 }
 
-// commanded reads what clients command, before anything else of the record is emitted.
-func (p *Projector) commanded() {
+// readCommand reads what clients command, before anything else of the record is emitted.
+func (p *Projector) readCommand() {
 	if p.rec.child != "" {
 		return
 	}
 	switch {
 	case p.is(schema.TypeCommandMessage) && !schema.OfSystem(p.rec.payload):
 		if !p.run.active {
-			p.begins(p.rec.seq, true)
+			p.openRun(p.rec.seq, true)
 		} else if p.waiting.len() < maxWaiting {
 			p.waiting.add(p.rec.seq, Alone(p.rec.payload))
 		}
 	case p.is(typeAnswer) && !p.run.active:
-		p.begins(p.rec.seq, true)
+		p.openRun(p.rec.seq, true)
 	case p.is(typeCancel): // what came before it is not answered
 		for _, seq := range p.waiting.own {
 			id := RunID(p.thread, seq)
-			p.ended(id, seq, interrupted, "")
-			p.dropped(id)
+			p.noteEnd(id, seq, interrupted, "")
+			p.endDropped(id)
 		}
 		p.waiting = waiting{}
 		p.run.over, p.run.stop, p.run.reason = true, "cancelled", text(p.field("reason"))
@@ -140,17 +140,19 @@ func (p *Projector) commanded() {
 	}
 }
 
-// works notes that the agent does something: a run is under way, which begins with it if nobody has asked for it.
-func (p *Projector) works(t *assemble.Transition) {
+// noteWork notes that the agent does something: a run is under way, which begins with it if no client has asked
+// for it.
+func (p *Projector) noteWork(t *assemble.Transition) {
 	if t.Kind == assemble.InputAnswer || t.Kind == assemble.CallEnd && t.Repaired {
 		return
 	}
-	p.runs()
+	p.startRun()
 }
 
-func (p *Projector) runs() {
+// startRun notes that a run is under way, and shows it once.
+func (p *Projector) startRun() {
 	if !p.run.active {
-		p.begins(p.rec.seq, false)
+		p.openRun(p.rec.seq, false)
 	}
 	if !p.run.running {
 		p.run.running = true
@@ -197,8 +199,8 @@ func outcomeOf(stop string) string {
 	return completed
 }
 
-// changes reads the state of a lane.
-func (p *Projector) changes(t *assemble.Transition) {
+// readState reads the state of a lane.
+func (p *Projector) readState(t *assemble.Transition) {
 	if t.Value == nil || schemaYes(t.Value, "session") {
 		return // a message has made it go on, or it was opened to be changed
 	}
@@ -207,21 +209,21 @@ func (p *Projector) changes(t *assemble.Transition) {
 	case err != nil:
 	case t.Lane.Child != "":
 		if !s.State.Final() {
-			p.runs()
+			p.startRun()
 		}
-		p.scoped(p.lane(t.Lane.Child))
+		p.showScope(p.lane(t.Lane.Child))
 	case s.State.Final():
 		p.close = endOf(s.State)
 		if p.why = ""; s.Reason != nil {
 			p.why = *s.Reason
 		}
 	case s.State == schema.StateAwaitingApproval || s.State == schema.StatePaused:
-		p.runs()
+		p.startRun()
 		if p.asking() {
 			p.close = interrupted
 		}
 	default:
-		p.runs()
+		p.startRun()
 	}
 }
 
@@ -237,8 +239,8 @@ func endOf(s schema.RunState) string {
 	return completed
 }
 
-// taken reads which commands the agent has dealt with.
-func (p *Projector) taken() {
+// readTaken reads which commands the agent has dealt with.
+func (p *Projector) readTaken() {
 	n, ok := jsonscan.WholeNumber(p.field("through"))
 	if !ok || p.rec.child != "" {
 		return
@@ -248,9 +250,9 @@ func (p *Projector) taken() {
 	p.run.taken = p.run.taken || p.run.begin <= schema.Seq(n)
 }
 
-// done reports whether the run that was asked for is at its end: its command was dealt with and its turn has ended, in
-// whatever order the agent says so.
-func (p *Projector) done() bool {
+// isDone reports whether the run that was asked for is at its end: its command was dealt with and its turn has
+// ended, in whatever order the agent says so.
+func (p *Projector) isDone() bool {
 	root := p.reading.Lane("")
 	return p.run.active && p.run.asked && p.run.taken && p.run.over && !root.InTurn && root.Message == nil
 }
@@ -258,7 +260,7 @@ func (p *Projector) done() bool {
 // settle ends the run, behind all else of the record that ends it. One that has requests open waits for their answers; one into
 // which messages were injected that the agent will take goes on.
 func (p *Projector) settle() {
-	if p.close == "" && p.done() {
+	if p.close == "" && p.isDone() {
 		p.close, p.why = outcomeOf(p.run.stop), p.run.reason
 	}
 	how := p.close
@@ -288,28 +290,28 @@ func (p *Projector) settle() {
 		}
 		return o
 	})
-	p.ended(p.run.id, p.run.begin, how, why)
+	p.noteEnd(p.run.id, p.run.begin, how, why)
 	p.last, p.why, p.run.active = how, "", false
 	if p.waiting.len() > 0 {
-		p.begins(p.waiting.shift(), true)
+		p.openRun(p.waiting.shift(), true)
 	}
 }
 
-// Cancelled reports whether the run under way was told to end and has not ended yet.
-func (p *Projector) Cancelled() bool { return p.run.active && p.run.cancelled }
+// IsCancelled reports whether the run under way was told to end and has not ended yet.
+func (p *Projector) IsCancelled() bool { return p.run.active && p.run.cancelled }
 
 // asking reports whether a request for input waits for an answer.
 func (p *Projector) asking() bool { return p.reading.Questions().Requests() > 0 }
 
-// waits reports whether a request for input waits for an answer. One that a client has answered does not, even before its agent has
-// said so.
-func (p *Projector) waits(key requestKey) bool {
+// isWaiting reports whether a request for input waits for an answer. One that a client has answered does not,
+// even before its agent has said so.
+func (p *Projector) isWaiting(key requestKey) bool {
 	return p.reading.Questions().Request(key.lane, key.id)
 }
 
 // childBegins appends that a child has started, and why.
 func (p *Projector) childBegins(t *assemble.Transition) {
-	p.runs()
+	p.startRun()
 	call, name, graph := "", "", ""
 	if p.is(schema.TypeChildSpawn) && text(p.field("child_id")) == t.Lane.Child {
 		call, name = text(p.field("call_id")), text(p.field("name"))
@@ -323,7 +325,7 @@ func (p *Projector) childBegins(t *assemble.Transition) {
 		l = p.lane(t.Lane.Child)
 	}
 	if l.silent = p.field("namespace") != nil; l.silent {
-		p.has(l)
+		p.setNamespace(l)
 		return
 	}
 	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotBegins), func(o object) object {

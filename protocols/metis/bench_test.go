@@ -10,7 +10,7 @@ import (
 
 // BenchmarkProject feeds a run of many deltas: silently, with frames, and to the reading alone.
 func BenchmarkProject(b *testing.B) {
-	list := records(b, schematest.Named("long"))
+	list := records(b, schematest.ByName("long"))
 	perRecord := func(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(list)), "ns/record")
 	}

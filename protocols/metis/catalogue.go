@@ -8,7 +8,7 @@ import (
 // kind is a type of events: its place in the catalogue.
 type kind uint8
 
-// The types, in the order in which the events of one record come as a rule: Projector.begin. own is every type that is in
+// The types, in the order in which the events of one record come as a rule: Projector.beginEvent. own is every type that is in
 // no family.
 const (
 	own kind = iota

@@ -29,7 +29,7 @@ func closingOf(t *assemble.Transition, typ string, payload []byte) (c closing) {
 		c.how = outcomeOf(c.stop)
 		if problem := f.Object("error"); problem != nil && c.how != cancelled {
 			var m modelCall
-			m.fails(problem)
+			m.noteFailure(problem)
 			c.how, c.class, c.problem = m.result, m.class, m.problem
 		} else if c.how == done && f.Yes("incomplete") {
 			c.how = failed
@@ -52,7 +52,7 @@ func closingOf(t *assemble.Transition, typ string, payload []byte) (c closing) {
 	return c
 }
 
-func (c *closing) stopOf(m *message) string {
+func (c *closing) stopOf(m *openMessage) string {
 	switch c.how {
 	case cancelled:
 		return "cancelled"
@@ -65,7 +65,7 @@ func (c *closing) stopOf(m *message) string {
 // appendContents appends a message's content, a list of blocks, in the protocol's form. value is as the log has it. Of
 // one that is open the pieces of an input that streams are a member partial_json of the call: what comes is added to
 // them.
-func appendContents(b object, value []byte, m *assemble.Message, open bool) object {
+func appendContents(b jsonscan.Object, value []byte, m *assemble.Message, open bool) jsonscan.Object {
 	if jsonscan.IsString(value) {
 		return append(append(append(b, `[{"type":"text","text":`...), value...), `}]`...)
 	}
@@ -87,16 +87,16 @@ func appendContents(b object, value []byte, m *assemble.Message, open bool) obje
 
 // appendPart appends a block of a content. block is what was streamed of it, nil where that is not known. A type that
 // the protocol has not got is passed on as it is; clients skip it.
-func appendPart(b object, raw []byte, block *assemble.Block, open bool) object {
+func appendPart(b jsonscan.Object, raw []byte, block *assemble.Block, open bool) jsonscan.Object {
 	part := assemble.ReadPart(raw)
 	isCall := string(part.Type) == `"tool_use"` || block != nil && block.IsCall
 	switch {
 	case part.IsText():
 		return append(b, '{').Str("type", "text").Inner("text", part.Text).End()
 	case part.IsThought():
-		thought := part.Thought()
+		thought := part.Reasoning()
 		if len(thought) == 0 && block != nil {
-			_, thought, _, _ = block.Kept()
+			_, thought, _, _ = block.Content()
 		}
 		b = append(b, '{').Str("type", "thinking").Inner("text", thought)
 		if part.Signature != nil {
@@ -110,7 +110,7 @@ func appendPart(b object, raw []byte, block *assemble.Block, open bool) object {
 		}
 		b = append(b, '{').Str("type", "tool_use").Str("id", id).Str("name", name).Name("input")
 		if block != nil && block.Kind == assemble.Other && len(part.Input) <= len("{}") { // kept as it began
-			_, part.Partial, _, part.Input = block.Kept()
+			_, part.Partial, _, part.Input = block.Content()
 		} else if len(part.Partial) > 0 {
 			part.Input = nil
 		}
@@ -136,7 +136,7 @@ func otherText(c *assemble.Part) []byte {
 }
 
 // appendImage appends an image: {type, source:{kind, data}, media_type}.
-func appendImage(b object, raw []byte) object {
+func appendImage(b jsonscan.Object, raw []byte) jsonscan.Object {
 	source := jsonscan.Fields(nil).Read(schema.Field(raw, "source"))
 	kind := source.Str("type")
 	data := source.Kind(map[string]string{"base64": "data", "url": "url"}[kind], '"')
@@ -149,9 +149,9 @@ func appendImage(b object, raw []byte) object {
 
 // appendInput appends the input of a call, an object. Of one that was streamed and is not known it is what the pieces
 // say, the inside of a string, or {}. An input that is no object is one's member input.
-func appendInput(b object, input, pieces []byte, free bool) object {
+func appendInput(b jsonscan.Object, input, pieces []byte, free bool) jsonscan.Object {
 	if input == nil {
-		input = parsed(pieces)
+		input = parseInput(pieces)
 	}
 	if input == nil && free && len(pieces) > 0 {
 		return append(b, '{').Inner("input", pieces).End()
@@ -165,8 +165,8 @@ func appendInput(b object, input, pieces []byte, free bool) object {
 	return append(b, '{').Raw("input", input).End()
 }
 
-// parsed reads the pieces of an input, the inside of a string; nil when they are no JSON.
-func parsed(inner []byte) []byte {
+// parseInput reads the pieces of an input, the inside of a string; nil when they are no JSON.
+func parseInput(inner []byte) []byte {
 	if s := jsonscan.DecodeInner(inner); len(s) > 0 && json.Valid([]byte(s)) {
 		return []byte(s)
 	}
@@ -177,13 +177,13 @@ func parsed(inner []byte) []byte {
 var statuses = [...]string{done: "complete", cancelled: "cancelled", failed: "error"}
 
 // appendHead begins a message's object; appendMetadata ends it.
-func appendHead(o object, run, session, role string, seq schema.Seq) object {
+func appendHead(o jsonscan.Object, run, session, role string, seq schema.Seq) jsonscan.Object {
 	o = append(appendID(append(o, `{"id":"`...), messagePrefix, run, dialect.Place{Seq: seq}), '"')
 	return o.Str("session_id", session).Str("role", role).Name("content")
 }
 
 // appendMetadata ends a message's object. m is nil where no model has made it.
-func appendMetadata(o object, m *message, used usage, status string, ts []byte) object {
+func appendMetadata(o jsonscan.Object, m *openMessage, used usage, status string, ts []byte) jsonscan.Object {
 	o = append(o.Name("metadata"), '{')
 	if m != nil && m.call != 0 {
 		o = used.appendTo(append(o.Str("model", m.model).NullStr("provider", providerOf(m.model)).Name("usage"), '{')).End()
@@ -193,13 +193,13 @@ func appendMetadata(o object, m *message, used usage, status string, ts []byte) 
 }
 
 // appendMessage appends a message that is complete.
-func appendMessage(o object, run, session string, t *assemble.Transition, m *message, c *closing) object {
+func appendMessage(o jsonscan.Object, run, session string, t *assemble.Transition, m *openMessage, c *closing) jsonscan.Object {
 	o = appendContents(appendHead(o, run, session, t.Message.Role, m.start), t.Value, t.Message, false)
 	return appendMetadata(o, m, c.used, statuses[c.how], []byte(m.ts))
 }
 
 // appendSent appends what a person, or the system, has sent to the session.
-func appendSent(o object, run, session string, seq schema.Seq, ts, payload []byte) object {
+func appendSent(o jsonscan.Object, run, session string, seq schema.Seq, ts, payload []byte) jsonscan.Object {
 	role := "user"
 	if text(schema.Field(payload, "role")) == "system" {
 		role = "system"
@@ -209,9 +209,9 @@ func appendSent(o object, run, session string, seq schema.Seq, ts, payload []byt
 }
 
 // appendResult appends what a tool has answered, as a message of its own.
-func appendResult(o object, run, session string, seq schema.Seq, ts, payload []byte) object {
+func appendResult(o jsonscan.Object, run, session string, seq schema.Seq, ts, payload []byte) jsonscan.Object {
 	f := jsonscan.Fields(nil).Read(payload)
-	o = append(appendHead(o, run, session, "tool", seq), '[', '{').Str("type", "tool_result").Str("tool_use_id", bounded(f.Str("call_id"))).Name("content")
+	o = append(appendHead(o, run, session, "tool", seq), '[', '{').Str("type", "tool_result").Str("tool_use_id", shortenText(f.Str("call_id"))).Name("content")
 	output := f.Some("output")
 	if string(f.Raw("ok")) == "false" {
 		output = f.Some("error_detail")

@@ -16,7 +16,7 @@ import (
 
 // TestSubscribe: what a subscribe message may say, and how it is told what it may not.
 func TestSubscribe(t *testing.T) {
-	for _, c := range []struct{ message, filter, refused string }{
+	for _, c := range []struct{ openMessage, filter, refused string }{
 		{`{"filter":"preset:full"}`, `{"event_types":null,"actors":null,"include_worker_sessions":false}`, ""},
 		{`{"filter":{"event_types":["text.delta","route.decided","text.delta"],"actors":["user"],"include_worker_sessions":true},"since":null,"snapshot":true}`,
 			`{"event_types":["route.decided","text.delta"],"actors":["user"],"include_worker_sessions":true}`, ""},
@@ -35,15 +35,15 @@ func TestSubscribe(t *testing.T) {
 		{`{"filter":"preset:full","snapshot":"yes"}`, "", "snapshot"},
 		{`{"filter":{"event_types":["` + strings.Repeat("x", 1<<16) + `"]}}`, "", "xxx"},
 	} {
-		s, err := ParseSubscribe([]byte(c.message))
+		s, err := ParseSubscribe([]byte(c.openMessage))
 		if c.refused != "" {
 			if CodeOf(err) != CodeInvalidFilter || !strings.Contains(err.Error(), c.refused) || len(err.Error()) > 350 {
-				t.Errorf("%.80s: %.300v", c.message, err)
+				t.Errorf("%.80s: %.300v", c.openMessage, err)
 			}
 			continue
 		}
 		if got, _ := json.Marshal(s.Filter); err != nil || string(got) != c.filter {
-			t.Errorf("%s: %s, %v", c.message, got, err)
+			t.Errorf("%s: %s, %v", c.openMessage, got, err)
 		}
 	}
 	chat := strings.Join(Chat().Types, "|")
@@ -63,7 +63,7 @@ func TestSubscribe(t *testing.T) {
 
 // TestCursors: an id of another session, or none, is refused before or by Admit; one of a worker's events is one of its run.
 func TestCursors(t *testing.T) {
-	list := records(t, schematest.Named("children"))
+	list := records(t, schematest.ByName("children"))
 	p := projector(Filter{Workers: true}, "")
 	for _, f := range project(t, p, list) {
 		for _, child := range []string{"", schematest.ChildA} {

@@ -7,6 +7,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Code names what was refused, in the words of the protocol.
@@ -65,7 +66,7 @@ var codes = map[dialect.Reason]Code{
 // the reason.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
 	code := cmp.Or(p.Named, string(codes[p.Reason]), strings.ReplaceAll(p.Reason.String(), " ", "_"))
-	o := append(append(object(dst), '{').Name("error"), '{').Str("code", code)
+	o := append(append(jsonscan.Object(dst), '{').Name("error"), '{').Str("code", code)
 	o = append(o.Str("message", cmp.Or(p.Message, "the request was refused")).Name("details"), '{')
 	if p.RequestID != "" {
 		o = o.Str("request_id", p.RequestID)
@@ -75,5 +76,5 @@ func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
 
 // AppendSubscribeError writes {"type":"subscribe_error","code","message"}.
 func AppendSubscribeError(dst []byte, code Code, message string) []byte {
-	return append(object(dst), '{').Str("type", "subscribe_error").Str("code", string(code)).Str("message", message).End()
+	return append(jsonscan.Object(dst), '{').Str("type", "subscribe_error").Str("code", string(code)).Str("message", message).End()
 }

@@ -62,7 +62,7 @@ func project(tb testing.TB, p *Projector, list []schema.Record) (all []told) {
 			tb.Fatalf("seq %d: %v", r.Seq, err)
 		}
 		for _, f := range frames.List {
-			if p.req.Select != nil && !p.req.Select.Shows(&f) {
+			if p.req.Select != nil && !p.req.Select.Match(&f) {
 				continue
 			}
 			all = append(all, told{r.Seq, bytes.Clone(f.Data), string(f.Token), f.Slot})

@@ -7,10 +7,11 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
 )
 
-// message is one between its beginning and its end.
-type message struct {
+// openMessage is one between its beginning and its end.
+type openMessage struct {
 	start    schema.Seq
 	place    dialect.Place // message.start
 	turn     schema.Seq
@@ -21,7 +22,7 @@ type message struct {
 	tools    int
 }
 
-func (s *session) message() *message {
+func (s *session) message() *openMessage {
 	if s.whole != nil {
 		return s.whole
 	}
@@ -29,7 +30,7 @@ func (s *session) message() *message {
 }
 
 func (p *Projector) messageOpens(s *session, t *assemble.Transition) {
-	m := &message{start: t.Message.Start, turn: s.turn.seq, ts: string(p.rec.ts)}
+	m := &openMessage{start: t.Message.Start, turn: s.turn.seq, ts: string(p.rec.ts)}
 	if p.is(schema.TypeMessageStart) {
 		m.model = modelName(text(p.field("provider")), text(p.field("model")))
 	}
@@ -56,16 +57,16 @@ func (p *Projector) messageOpens(s *session, t *assemble.Transition) {
 		call.model, s.model = m.model, m.model
 	}
 	m.call = serial
-	at, ok := p.begin(s, messageStart, agent, m.turn, call.started)
+	at, ok := p.beginEvent(s, messageStart, agent, m.turn, call.started)
 	m.place = at
 	if ok {
 		p.buf = p.id(m).Str("role", "assistant").Str("model", m.model)
-		p.done()
+		p.endEvent()
 	}
 }
 
 // id begins a payload with the message's id.
-func (p *Projector) id(m *message) object {
+func (p *Projector) id(m *openMessage) jsonscan.Object {
 	return append(appendID(append(p.buf, `"message_id":"`...), messagePrefix, p.run, dialect.Place{Seq: m.start}), '"')
 }
 
@@ -87,9 +88,9 @@ func (p *Projector) block(s *session, t *assemble.Transition) {
 			p.rec.input = input
 		}
 	case assemble.BlockSignature:
-		if _, ok := p.begin(s, thinkingDelta, agent, m.turn, m.place); ok {
+		if _, ok := p.beginEvent(s, thinkingDelta, agent, m.turn, m.place); ok {
 			p.buf = p.at(m, b).Str("text", "").Raw("signature", t.Value)
-			p.done()
+			p.endEvent()
 		}
 	case assemble.BlockClose:
 		if b.IsCall {
@@ -99,12 +100,12 @@ func (p *Projector) block(s *session, t *assemble.Transition) {
 }
 
 // at begins a payload with the message's id and the block's place.
-func (p *Projector) at(m *message, b *assemble.Block) object {
+func (p *Projector) at(m *openMessage, b *assemble.Block) jsonscan.Object {
 	return strconv.AppendInt(append(p.id(m), `,"content_block_index":`...), int64(b.Place), 10)
 }
 
 // piece shows a piece of text, of a thought or of a call's input.
-func (p *Projector) piece(s *session, m *message, t *assemble.Transition) {
+func (p *Projector) piece(s *session, m *openMessage, t *assemble.Transition) {
 	k := textDelta
 	switch {
 	case t.Block.IsCall:
@@ -112,7 +113,7 @@ func (p *Projector) piece(s *session, m *message, t *assemble.Transition) {
 	case t.Block.Kind == assemble.Thinking:
 		k = thinkingDelta
 	}
-	if _, ok := p.begin(s, k, agent, m.turn, m.place); !ok {
+	if _, ok := p.beginEvent(s, k, agent, m.turn, m.place); !ok {
 		return
 	}
 	o := p.at(m, t.Block)
@@ -130,19 +131,19 @@ func (p *Projector) piece(s *session, m *message, t *assemble.Transition) {
 		o = o.Raw("signature", nil)
 	}
 	p.buf = o
-	p.done()
+	p.endEvent()
 }
 
 // blockOpens shows the beginning of a call. A block of a provider's own that has a text begins with that.
-func (p *Projector) blockOpens(s *session, m *message, b *assemble.Block, start []byte) {
+func (p *Projector) blockOpens(s *session, m *openMessage, b *assemble.Block, start []byte) {
 	part := assemble.ReadPart(start)
 	p.rec.input, p.rec.call = nil, cmp.Or(b.CallID, text(part.ID))
 	switch {
 	case b.IsCall:
 		m.tools++
-		if _, ok := p.begin(s, toolUseStart, agent, m.turn, m.place); ok {
+		if _, ok := p.beginEvent(s, toolUseStart, agent, m.turn, m.place); ok {
 			p.buf = p.at(m, b).Str("tool_use_id", p.rec.call).Str("tool_name", cmp.Or(b.Tool, text(part.Name)))
-			p.done()
+			p.endEvent()
 		}
 	case b.Kind == assemble.Thinking:
 		m.thoughts++
@@ -153,15 +154,15 @@ func (p *Projector) blockOpens(s *session, m *message, b *assemble.Block, start 
 	}
 }
 
-func (p *Projector) toolUseEnds(s *session, m *message, b *assemble.Block) {
-	if _, ok := p.begin(s, toolUseEnd, agent, m.turn, m.place); ok {
+func (p *Projector) toolUseEnds(s *session, m *openMessage, b *assemble.Block) {
+	if _, ok := p.beginEvent(s, toolUseEnd, agent, m.turn, m.place); ok {
 		o := p.at(m, b).Str("tool_use_id", cmp.Or(b.CallID, p.rec.call)).Name("final_input")
-		_, said, _, whole := b.Kept()
+		_, said, _, whole := b.Content()
 		if p.rec.input == nil {
 			p.rec.input = whole
 		}
 		p.buf = appendInput(o, p.rec.input, said, b.Free)
-		p.done()
+		p.endEvent()
 	}
 	p.rec.input = nil
 }
@@ -178,14 +179,14 @@ func (p *Projector) messageCloses(s *session, t *assemble.Transition) {
 		s.open = nil
 	}
 	c := closingOf(t, string(p.rec.typ), p.rec.payload)
-	p.list(s, span{m.start, p.rec.seq, m.model}, func(b object) object {
+	p.list(s, span{m.start, p.rec.seq, m.model}, func(b jsonscan.Object) jsonscan.Object {
 		return appendMessage(b, p.run, s.id(p.run), t, m, &c)
 	})
 	if m.call == 0 {
 		return
 	}
 	call := s.modelOf(m.call)
-	if _, ok := p.begin(s, messageComplete, agent, m.turn, m.place); ok {
+	if _, ok := p.beginEvent(s, messageComplete, agent, m.turn, m.place); ok {
 		o := p.id(m).Str("stop_reason", c.stopOf(m))
 		if c.omitted > 0 { // an empty final_content would blank what the client has
 			o = o.Int("omitted_bytes", c.omitted)
@@ -193,7 +194,7 @@ func (p *Projector) messageCloses(s *session, t *assemble.Transition) {
 			o = appendContents(o.Name("final_content"), t.Value, t.Message, false)
 		}
 		p.buf = c.used.appendTo(append(o.Name("usage"), '{')).Int("latency_ms", p.since(m.ts).Milliseconds()).End()
-		p.done()
+		p.endEvent()
 	}
 	s.said = len(t.Value)
 	if call == nil { // too many were open

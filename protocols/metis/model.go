@@ -8,6 +8,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
 	"agentstream/schema/ordered"
 )
 
@@ -41,7 +42,7 @@ func modelName(provider, model string) string {
 	if provider != "" && model != "" && !strings.HasPrefix(model, provider+":") {
 		model = provider + ":" + model
 	}
-	return bounded(model)
+	return shortenText(model)
 }
 
 // providerOf returns the provider in a model's name; "" when it has none.
@@ -58,9 +59,9 @@ func (s *session) modelOf(serial int) *modelCall {
 	return m
 }
 
-// named returns the request with an id of the log's; nil when none is open. Of two it is the older: its message goes on while
-// another one has begun with its id.
-func (s *session) named(id string) *modelCall {
+// requestByID returns the request with an id of the log's; nil when none is open. Of two it is the older: its
+// message goes on while another one has begun with its id.
+func (s *session) requestByID(id string) *modelCall {
 	serials, _ := s.byID.Get(id)
 	if len(serials) == 0 {
 		return nil
@@ -97,10 +98,10 @@ func (p *Projector) modelStarts(s *session, it *assemble.Item) *modelCall {
 		m.id = it.ID
 	}
 	s.model = m.model
-	p.routed(s, nil)
+	p.emitRoute(s, nil)
 	s.turn.total.models++
 	s.total.models++
-	at, ok := p.begin(s, llmCallStarted, agent, m.turn, s.cause())
+	at, ok := p.beginEvent(s, llmCallStarted, agent, m.turn, s.cause())
 	m.started = at
 	if ok {
 		request := m.id
@@ -110,7 +111,7 @@ func (p *Projector) modelStarts(s *session, it *assemble.Item) *modelCall {
 		p.buf = p.buf.Str("model", m.model).Str("provider", cmp.Or(providerOf(m.model), unknown)).
 			Int("estimated_input_tokens", s.total.used.input+s.total.used.cached).Str("request_id", request)
 		p.parent(s, "is_worker")
-		p.done()
+		p.endEvent()
 	}
 	s.ask(m)
 	return m
@@ -126,14 +127,14 @@ func (p *Projector) parent(s *session, flag string) {
 	}
 }
 
-// routed appends the model of the turn's route, once: as it was published, or as the first request to a model shows. It
-// reports whether it was emitted.
-func (p *Projector) routed(s *session, payload []byte) bool {
+// emitRoute appends the model of the turn's route, once: as it was published, or as the first request to a
+// model shows. It reports whether it was emitted.
+func (p *Projector) emitRoute(s *session, payload []byte) bool {
 	if s.turn.seq == 0 || s.turn.routed {
 		return false
 	}
 	s.turn.routed = true
-	if _, ok := p.begin(s, routeDecided, system, s.turn.seq, s.turn.started); !ok {
+	if _, ok := p.beginEvent(s, routeDecided, system, s.turn.seq, s.turn.started); !ok {
 		return true
 	}
 	if payload != nil {
@@ -144,17 +145,17 @@ func (p *Projector) routed(s *session, payload []byte) bool {
 	if s.turn.override != "" {
 		policy = "per_message_override"
 	}
-	link := append(object{'{'}.Str("policy", policy).Str("verdict", "chose").Str("candidate_model", s.model).
+	link := append(jsonscan.Object{'{'}.Str("policy", policy).Str("verdict", "chose").Str("candidate_model", s.model).
 		Str("reason", "as the agent reports it"), '}')
 	p.buf = p.buf.Str("chosen_model", s.model).Int("winner_index", 0).Int("elapsed_ms", 0).
 		Raw("chain", slices.Concat([]byte{'['}, link, []byte{']'}))
-	p.done()
+	p.endEvent()
 	return true
 }
 
 // modelEnds reads the end of a request.
 func (p *Projector) modelEnds(s *session, t *assemble.Transition) {
-	m := s.named(t.Item.ID)
+	m := s.requestByID(t.Item.ID)
 	if m == nil {
 		return // it ended with what its message asks for
 	}
@@ -166,7 +167,7 @@ func (p *Projector) modelEnds(s *session, t *assemble.Transition) {
 			m.took = ms
 		}
 		if string(p.field("ok")) == "false" {
-			m.fails(p.field("error"))
+			m.noteFailure(p.field("error"))
 		}
 	}
 	if s.open != nil && s.open.call == m.serial {
@@ -176,8 +177,8 @@ func (p *Projector) modelEnds(s *session, t *assemble.Transition) {
 	p.modelCompletes(s, m, done)
 }
 
-// fails notes why a request failed.
-func (m *modelCall) fails(problem []byte) {
+// noteFailure notes why a request failed.
+func (m *modelCall) noteFailure(problem []byte) {
 	word := text(schema.Field(problem, "type"))
 	m.problem = cmp.Or(text(schema.Field(problem, "message")), text(problem), word)
 	m.result, m.class = failed, classOf(word+" "+m.problem)
@@ -221,7 +222,7 @@ func (p *Projector) modelCompletes(s *session, c *modelCall, how outcome) {
 	if c.result != done {
 		k = llmCallFailed
 	}
-	at, ok := p.begin(s, k, agent, c.turn, c.started)
+	at, ok := p.beginEvent(s, k, agent, c.turn, c.started)
 	if ok {
 		p.buf = p.buf.Str("model", c.model).Str("provider", cmp.Or(providerOf(c.model), unknown))
 		if c.result == done {
@@ -229,9 +230,9 @@ func (p *Projector) modelCompletes(s *session, c *modelCall, how outcome) {
 				Int("produced_tool_calls", int64(c.tools)).Int("produced_thinking_blocks", int64(c.thoughts))
 			p.parent(s, "")
 		} else {
-			p.buf = p.buf.Str("error_class", c.class).Str("error_message_redacted", bounded(c.problem)).Int("retry_count", 0).Int("latency_ms", c.took)
+			p.buf = p.buf.Str("error_class", c.class).Str("error_message_redacted", shortenText(c.problem)).Int("retry_count", 0).Int("latency_ms", c.took)
 		}
-		p.done()
+		p.endEvent()
 	}
 	s.total.used = s.total.used.plus(c.used)
 	if c.turn == s.turn.seq {

@@ -7,6 +7,7 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
+	"agentstream/schema/jsonscan"
 )
 
 // Projector reads the records of one run, all of them in order, and makes the events of one session under one filter. Its
@@ -16,8 +17,8 @@ type Projector struct {
 	req dialect.Request
 	rec record // the one at hand
 
-	frame dialect.Frame // the event at hand
-	buf   object        // its JSON
+	frame dialect.Frame   // the event at hand
+	buf   jsonscan.Object // its JSON
 }
 
 var _ dialect.Stateful = (*Projector)(nil)
@@ -76,7 +77,7 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	_, ts, run := r.Envelope()
 	p.rec = record{seq: r.Seq, typ: r.Type, ts: ts, payload: head.Payload, actor: head.Actor, out: out}
 	if p.run == "" {
-		p.begins(string(run))
+		p.noteFirst(string(run))
 	}
 	p.last = r.Seq
 	if p.is(schema.TypeRunLifecycle) {
@@ -109,8 +110,8 @@ var others = map[string]func(*Projector, *session){
 	schema.TypeCommandMessage:  (*Projector).message,
 	typeCancel:                 (*Projector).cancel,
 	typeAnswer:                 (*Projector).answer,
-	schema.TypeCommandsTaken:   (*Projector).taken,
-	schema.TypeToolOutputDelta: (*Projector).runs,
+	schema.TypeCommandsTaken:   (*Projector).readTaken,
+	schema.TypeToolOutputDelta: (*Projector).noteRunning,
 	schema.TypeSessionCreated:  (*Projector).describe,
 	schema.TypeSessionUpdated:  (*Projector).describe,
 	schema.TypeSessionDeleted:  (*Projector).describe,
@@ -126,7 +127,7 @@ func (p *Projector) field(name string) []byte { return p.reading.Field(name) }
 func (p *Projector) step(t *assemble.Transition) {
 	switch t.Kind {
 	case assemble.ChildBegin:
-		p.spawned(t)
+		p.addWorker(t)
 		return
 	case assemble.TurnEnd, assemble.ModelEnd, assemble.CallEnd, assemble.InputAnswer, assemble.ChildEnd:
 		if p.rec.over { // all that ends with a lane ends in the order of this protocol: ends
@@ -160,23 +161,24 @@ func (p *Projector) step(t *assemble.Transition) {
 	case assemble.CallEnd:
 		p.callEnds(s, t)
 	case assemble.InputRequest:
-		p.asks(s, t.Item)
+		p.readRequest(s, t.Item)
 	case assemble.InputAnswer:
-		p.answered(s, t)
+		p.readAnswer(s, t)
 	case assemble.ChildEnd: // too many are known
-		p.ends(s, schema.StateError)
+		p.endSession(s, schema.StateError)
 	case assemble.StateChange:
-		p.changes(s, t)
+		p.readState(s, t)
 	}
 }
 
 // slots is how far apart the kinds of one record's events are, as long as they come in the order of their kinds.
 const slots = 256
 
-// begin begins an event of a session and reports whether the payload is to be written, into p.buf, and done to be called.
-// turn is the seq of its turn, 0 for none, and parent its cause. Every event takes a slot and counts, shown or not. The
-// slots do not depend on what else is known of the run, as a rule, so that ids stay when the run's beginning goes.
-func (p *Projector) begin(s *session, k kind, a actor, turn schema.Seq, parent dialect.Place) (at dialect.Place, shown bool) {
+// beginEvent begins an event of a session and reports whether the payload is to be written, into p.buf, and
+// endEvent to be called. turn is the seq of its turn, 0 for none, and parent its cause. Every event takes a
+// slot and counts, shown or not. The slots do not depend on what else is known of the run, as a rule, so that
+// ids stay when the run's beginning goes.
+func (p *Projector) beginEvent(s *session, k kind, a actor, turn schema.Seq, parent dialect.Place) (at dialect.Place, shown bool) {
 	if s.child != "" {
 		a = worker
 	}
@@ -228,11 +230,11 @@ const (
 	idLen   = len(eventPrefix) + 20
 )
 
-// done ends the event that begin has begun.
-func (p *Projector) done() { p.raw(append(p.buf, '}')) }
+// endEvent ends the event that beginEvent has begun.
+func (p *Projector) endEvent() { p.raw(append(p.buf, '}')) }
 
 // raw ends an event whose payload is complete.
-func (p *Projector) raw(b object) {
+func (p *Projector) raw(b jsonscan.Object) {
 	k := p.frame.Kind >> 3
 	p.buf = append(append(append(b, `,"sensitivity":"`...), catalogue[k].floor...), `"}}`...)
 	p.frame.Data = p.rec.out.Text(p.buf)
@@ -279,7 +281,8 @@ func (t *tally) add(k kind, a actor) {
 	*t = append(*t, count{k, a, 1})
 }
 
-func (t tally) shown(by *selection) (n int64) {
+// countShown counts the events that a selection shows.
+func (t tally) countShown(by *selection) (n int64) {
 	for _, c := range t {
 		if by.has(c.k, c.a) {
 			n += c.n
@@ -297,11 +300,11 @@ func (p *Projector) Count() (n int64) {
 	}
 	for _, s := range p.sessions {
 		if child := p.req.Child; s.child == child || by.workers && child != "" && s.within(child) {
-			n += s.tally.shown(by)
+			n += s.tally.countShown(by)
 		}
 	}
 	if by.workers && p.req.Child == "" {
-		n += p.workers.shown(by)
+		n += p.workers.countShown(by)
 	}
 	return n
 }
@@ -314,7 +317,7 @@ func (p *Projector) CountThrough(r schema.Record, slot int) (int64, error) {
 	}
 	n := p.Count()
 	for i := range frames.List {
-		if f := &frames.List[i]; f.Slot > slot && p.req.Select.Shows(f) {
+		if f := &frames.List[i]; f.Slot > slot && p.req.Select.Match(f) {
 			n--
 		}
 	}

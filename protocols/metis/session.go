@@ -15,8 +15,9 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// begins makes the run known with its first record. One whose beginning is no longer kept was created before.
-func (p *Projector) begins(run string) {
+// noteFirst makes the run known with its first record. One whose beginning is no longer kept was created
+// before.
+func (p *Projector) noteFirst(run string) {
 	p.run = run
 	s := p.of("")
 	if p.rec.seq > 1 {
@@ -25,17 +26,18 @@ func (p *Projector) begins(run string) {
 	if p.is(schema.TypeSessionCreated) {
 		p.describe(s)
 	}
-	p.created(s)
+	p.emitCreated(s)
 }
 
-func (p *Projector) created(s *session) {
-	if _, ok := p.begin(s, sessionCreated, system, 0, dialect.Place{}); ok {
+// emitCreated emits that there is a session.
+func (p *Projector) emitCreated(s *session) {
+	if _, ok := p.beginEvent(s, sessionCreated, system, 0, dialect.Place{}); ok {
 		p.buf = p.buf.Str("workspace_path", s.workspace).Str("workspace_hash", hashOf([]byte(s.workspace))).
 			NullStr("initial_active_model", s.model).Str("routing_policy_version", unmanaged)
 		if s.child != "" {
 			p.buf = p.buf.Str("parent_session_id", cmp.Or(s.parent, p.run))
 		}
-		p.done()
+		p.endEvent()
 	}
 }
 
@@ -56,11 +58,11 @@ func (p *Projector) describe(s *session) {
 	}
 }
 
-// spawned makes a worker known, or begins one anew that has ended.
-func (p *Projector) spawned(t *assemble.Transition) {
+// addWorker makes a worker known, or begins one anew that has ended.
+func (p *Projector) addWorker(t *assemble.Transition) {
 	up, use, prompt := p.of(t.Lane.Parent), "", asked{}
 	if p.is(schema.TypeChildSpawn) && text(p.field("child_id")) == t.Lane.Child {
-		use, prompt = bounded(text(p.field("call_id"))), askedFor(p.rec.seq, p.rec.ts, p.field("prompt"))
+		use, prompt = shortenText(text(p.field("call_id"))), promptOf(p.rec.seq, p.rec.ts, p.field("prompt"))
 		if c := up.find(use); c != nil {
 			p.dispatch(up, c)
 		}
@@ -69,21 +71,21 @@ func (p *Projector) spawned(t *assemble.Transition) {
 		p.resume(p.of(t.Lane.Child))
 		return
 	}
-	at := p.sends(up, t.Lane.Child, use, &prompt)
+	at := p.emitDelegate(up, t.Lane.Child, use, &prompt)
 	s := p.meet(t.Lane.Child, t.Lane.Parent)
 	s.started, s.call, s.prompt = at, use, prompt
-	p.created(s)
+	p.emitCreated(s)
 }
 
-// sends appends that a session has a worker.
-func (p *Projector) sends(up *session, child, use string, prompt *asked) dialect.Place {
-	at, ok := p.begin(up, delegateStarted, system, up.turn.seq, up.answered)
+// emitDelegate appends that a session has a worker.
+func (p *Projector) emitDelegate(up *session, child, use string, prompt *asked) dialect.Place {
+	at, ok := p.beginEvent(up, delegateStarted, system, up.turn.seq, up.answered)
 	if ok {
 		p.buf = p.buf.Str("tool_use_id", use).Str("worker_session_id", child).Str("tier", "balanced").
 			Str("resolved_model", cmp.Or(up.model, unknown)).Str("context_mode", "minimal").Int("context_reference_count", 0).
 			Int("task_size_tokens", prompt.tokens()).Int("allowed_tool_count", elements(p.field("tools_allowed"))).
 			Raw("dropped_tools", []byte(`[]`))
-		p.done()
+		p.endEvent()
 	}
 	return at
 }
@@ -96,28 +98,28 @@ func (p *Projector) resume(s *session) {
 	last := s.newest
 	if s.ended = false; s.child != "" {
 		p.working.Set(s.child, struct{}{})
-		s.started = p.sends(p.of(s.parent), s.child, s.call, &s.prompt)
+		s.started = p.emitDelegate(p.of(s.parent), s.child, s.call, &s.prompt)
 		p.used = s
 	}
-	if _, ok := p.begin(s, sessionResumed, system, 0, dialect.Place{}); ok {
+	if _, ok := p.beginEvent(s, sessionResumed, system, 0, dialect.Place{}); ok {
 		p.buf = p.buf.Str("workspace_hash", hashOf([]byte(s.workspace))).Str("last_event_id_at_resume", EventID(p.run, last))
-		p.done()
+		p.endEvent()
 	}
 }
 
-// changes reads the state of a lane.
-func (p *Projector) changes(s *session, t *assemble.Transition) {
+// readState reads the state of a lane.
+func (p *Projector) readState(s *session, t *assemble.Transition) {
 	switch {
 	case string(p.field("session")) == "true": // it only served to append to a run that had ended
 	case t.Lane.State.Final():
-		p.ends(s, t.Lane.State)
+		p.endSession(s, t.Lane.State)
 	default:
 		p.resume(s)
 	}
 }
 
-// ends ends a session; the run with all of its workers, the deepest first.
-func (p *Projector) ends(s *session, state schema.RunState) {
+// endSession ends a session; the run with all of its workers, the deepest first.
+func (p *Projector) endSession(s *session, state schema.RunState) {
 	if s.child == "" {
 		var below []*session
 		for child := range p.working.All() {
@@ -143,23 +145,23 @@ func (p *Projector) endOne(s *session, state schema.RunState) {
 	s.ended, s.queue = true, nil
 	p.working.Delete(s.child)
 	took := p.since(s.ts).Seconds()
-	if _, ok := p.begin(s, sessionEnded, system, 0, dialect.Place{}); ok {
+	if _, ok := p.beginEvent(s, sessionEnded, system, 0, dialect.Place{}); ok {
 		p.buf = p.buf.Str("disposition", dispositions[state]).Int("turn_count", int64(s.turns)).
 			Float("total_cost_usd", s.total.used.cost).Float("duration_seconds", took)
-		p.done()
+		p.endEvent()
 	}
 	if s.child != "" {
-		p.returns(p.of(s.parent), s, how, took)
+		p.reportWorker(p.of(s.parent), s, how, took)
 	}
 }
 
-// returns reports to a session how its worker has ended.
-func (p *Projector) returns(up, s *session, how outcome, took float64) {
+// reportWorker reports to a session how its worker has ended.
+func (p *Projector) reportWorker(up, s *session, how outcome, took float64) {
 	k := delegateFailed
 	if how == done {
 		k = delegateCompleted
 	}
-	if _, ok := p.begin(up, k, system, up.turn.seq, s.started); !ok {
+	if _, ok := p.beginEvent(up, k, system, up.turn.seq, s.started); !ok {
 		return
 	}
 	cost := strconv.FormatFloat(s.total.used.cost, 'f', -1, 64)
@@ -177,7 +179,7 @@ func (p *Projector) returns(up, s *session, how outcome, took float64) {
 			Str("worker_total_cost_usd", cost).Str("pricing_version", s.total.used.version())
 	}
 	p.buf = o
-	p.done()
+	p.endEvent()
 }
 
 // custom passes on what the log has no word for, and what producers have made up.
@@ -187,7 +189,7 @@ func (p *Projector) custom(s *session) {
 	if name, ok := strings.CutPrefix(p.rec.name, "custom.metis."); ok {
 		switch k = kindOf(name); {
 		case k == routeDecided:
-			if p.routed(s, p.rec.payload) {
+			if p.emitRoute(s, p.rec.payload) {
 				return
 			}
 			k = own
@@ -201,7 +203,7 @@ func (p *Projector) custom(s *session) {
 	if i := slices.Index(actors[:], p.rec.actor); k == own && i >= 0 {
 		a = actor(i)
 	}
-	if _, ok := p.begin(s, k, a, s.turn.seq, s.turn.started); ok {
+	if _, ok := p.beginEvent(s, k, a, s.turn.seq, s.turn.started); ok {
 		p.raw(append(p.buf[:len(p.buf)-1], p.rec.payload...))
 	}
 }
@@ -209,14 +211,14 @@ func (p *Projector) custom(s *session) {
 // loss reports that something was let go: it is never silent.
 func (p *Projector) loss(s *session) {
 	last := s.newest
-	at, ok := p.begin(s, gapDetected, system, s.turn.seq, dialect.Place{})
+	at, ok := p.beginEvent(s, gapDetected, system, s.turn.seq, dialect.Place{})
 	if !ok {
 		return
 	}
 	o := p.buf.Str("session_id", s.id(p.run)).Str("gap_start_id", EventID(p.run, last)).Str("gap_end_id", EventID(p.run, at))
 	o = append(p.appendTime(append(o.Raw("estimated_missing_count", numberOf(p.field("events"))).Name("detected_at"), '"')), '"')
 	p.buf = o.Str("reason", text(p.field("reason")))
-	p.done()
+	p.endEvent()
 }
 
 // since returns how much time has passed up to the record at hand; none is negative.
@@ -229,8 +231,8 @@ func (p *Projector) since(ts string) time.Duration {
 	return max(0, to.Sub(from))
 }
 
-// bounded returns a text that is short enough to be remembered, and a hash in the place of any other.
-func bounded(s string) string {
+// shortenText returns a text that is short enough to be remembered, and a hash in the place of any other.
+func shortenText(s string) string {
 	if len(s) > maxText {
 		return hashOf([]byte(s))
 	}
@@ -268,11 +270,11 @@ func (p *Projector) LastEventID() string {
 	return EventID(p.run, at)
 }
 
-// Ended reports whether the session has ended, and Deleted whether it is not there any more.
-func (p *Projector) Ended() bool {
+// HasEnded reports whether the session has ended, and IsDeleted whether it is not there any more.
+func (p *Projector) HasEnded() bool {
 	s := p.sessions[p.req.Child]
 	return s != nil && s.ended
 }
 
-// Deleted is described at Ended.
-func (p *Projector) Deleted() bool { return p.deleted }
+// IsDeleted is described at HasEnded.
+func (p *Projector) IsDeleted() bool { return p.deleted }

@@ -8,6 +8,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // span is where a message is: the records with which it begins and ends.
@@ -27,7 +28,7 @@ const (
 )
 
 // list adds a message that is complete. make writes it.
-func (p *Projector) list(s *session, at span, make func(object) object) {
+func (p *Projector) list(s *session, at span, make func(jsonscan.Object) jsonscan.Object) {
 	s.recent = append(s.recent, at)
 	most := maxRecent
 	if s.child != "" {
@@ -57,7 +58,7 @@ func (p *Projector) AppendSession(dst []byte) []byte {
 	if s == nil {
 		s = &session{}
 	}
-	o := append(object(dst), '{').Str("id", s.id(p.run)).Str("workspace_path", s.workspace).Str("active_model", cmp.Or(s.model, unknown)).
+	o := append(jsonscan.Object(dst), '{').Str("id", s.id(p.run)).Str("workspace_path", s.workspace).Str("active_model", cmp.Or(s.model, unknown)).
 		Str("routing_policy_version", unmanaged).Float("cost_so_far_usd", s.total.used.cost).Int("turn_count", int64(s.turns))
 	status := ""
 	if s.turn.seq > 0 {
@@ -108,8 +109,8 @@ func (p *Projector) AppendSnapshot(dst []byte, read Records) ([]byte, error) {
 		}
 		all = append(all, appendMetadata(appendContents(o, content, l.Message, true), s.open, usage{}, "partial", []byte(s.open.ts)))
 	}
-	o := append(object(dst), '{').Str("type", "snapshot").Name("session")
-	o = append(object(p.AppendSession(o)).Name("messages"), '[')
+	o := append(jsonscan.Object(dst), '{').Str("type", "snapshot").Name("session")
+	o = append(jsonscan.Object(p.AppendSession(o)).Name("messages"), '[')
 	o = append(append(o, bytes.Join(all, []byte{','})...), ']')
 	return o.NullStr("snapshot_at_event_id", p.LastEventID()).End(), nil
 }

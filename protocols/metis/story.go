@@ -48,15 +48,15 @@ type session struct {
 	turns     int
 	queue     []asked
 	cancelled cancellation
-	models    ordered.Map[int, *modelCall] // by serial
-	byID      ordered.Map[string, []int]   // serials of those that have an id of the log's
-	serial    int                          // of the newest
-	completed dialect.Place                // newest tool.completed of the turn
-	answered  dialect.Place                // newest llm.call_completed
-	open      *message                     // nil: none is
-	whole     *message                     // one that begins and ends with the record at hand
-	calls     ordered.Map[string, *call]   // by id
-	waiting   int                          // of those, that were not called
+	models    ordered.Map[int, *modelCall]   // by serial
+	byID      ordered.Map[string, []int]     // serials of those that have an id of the log's
+	serial    int                            // of the newest
+	completed dialect.Place                  // newest tool.completed of the turn
+	answered  dialect.Place                  // newest llm.call_completed
+	open      *openMessage                   // nil: none is
+	whole     *openMessage                   // one that begins and ends with the record at hand
+	calls     ordered.Map[string, *toolCall] // by id
+	waiting   int                            // of those, that were not called
 	requests  []request
 	total     totals
 
@@ -110,7 +110,7 @@ func (s *session) clone(by *atomic.Bool) *session {
 		own.calls = m.calls.Clone()
 		return &own
 	})
-	c.calls = s.calls.Copy(func(c *call) *call {
+	c.calls = s.calls.Copy(func(c *toolCall) *toolCall {
 		own := *c
 		return &own
 	})

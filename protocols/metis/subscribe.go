@@ -10,6 +10,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // MaxReplay bounds the matching events that a client may have missed (3.6). Of more it needs a snapshot.
@@ -53,7 +54,7 @@ func ParseSubscribe(message []byte) (s Subscribe, err error) {
 		s.Filter = Chat()
 	case preset == "preset:full":
 	case preset != "":
-		return s, Refuse(CodeInvalidFilter, "%s is no preset: preset:chat and preset:full are", shown(preset))
+		return s, Refuse(CodeInvalidFilter, "%s is no preset: preset:chat and preset:full are", quoteWord(preset))
 	default:
 		s.Filter, err = parseFilter(m.Filter)
 	}
@@ -84,15 +85,15 @@ func choices(field string, list []string, known func(string) bool) ([]string, er
 	}
 	for _, s := range list {
 		if !known(s) {
-			return nil, Refuse(CodeInvalidFilter, "unknown name in %s: %s", field, shown(s))
+			return nil, Refuse(CodeInvalidFilter, "unknown name in %s: %s", field, quoteWord(s))
 		}
 	}
 	slices.Sort(list)
 	return slices.Compact(list), nil
 }
 
-// shown quotes a client's word for a message.
-func shown(s string) string {
+// quoteWord quotes a client's word for a message.
+func quoteWord(s string) string {
 	const most = 100
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
@@ -103,7 +104,7 @@ func shown(s string) string {
 // AppendAck appends the subscribe_ack: presets are written out, null stays null. replay is how many events are behind Since.
 func (s Subscribe) AppendAck(dst []byte, replay int64) []byte {
 	filter, _ := json.Marshal(s.Filter) // names and flags always encode
-	o := append(object(dst), '{').Str("type", "subscribe_ack").Raw("resolved_filter", filter).NullStr("since", s.Since)
+	o := append(jsonscan.Object(dst), '{').Str("type", "subscribe_ack").Raw("resolved_filter", filter).NullStr("since", s.Since)
 	return o.Bool("snapshot", s.Snapshot).Int("replay_event_count", replay).End()
 }
 
@@ -172,7 +173,7 @@ func (f Filter) of(session string) *selection {
 
 func (s *selection) Key() string { return s.key }
 
-func (s *selection) Shows(f *dialect.Frame) bool {
+func (s *selection) Match(f *dialect.Frame) bool {
 	return s.has(kind(f.Kind>>3), actor(f.Kind&7)) && inLane(f.Lane, s.session, s.workers)
 }
 

@@ -14,8 +14,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// call is a call of a tool that was asked for, or has begun, and has not ended.
-type call struct {
+// toolCall is a call of a tool that was asked for, or has begun, and has not ended.
+type toolCall struct {
 	id, tool string
 	model    int // serial of the request whose message asks for it, while that is open; 0: none is
 	turn     schema.Seq
@@ -53,13 +53,13 @@ type request struct {
 const maxRequests = 64
 
 // find returns the call with an id; nil when it is not open.
-func (s *session) find(id string) *call {
+func (s *session) find(id string) *toolCall {
 	c, _ := s.calls.Get(id)
 	return c
 }
 
 // add adds a call. It waits for the request whose message asks for it, if that is open.
-func (s *session) add(c *call) {
+func (s *session) add(c *toolCall) {
 	s.calls.Set(c.id, c)
 	s.waiting++
 	if m := s.modelOf(c.model); m != nil {
@@ -67,7 +67,7 @@ func (s *session) add(c *call) {
 	}
 }
 
-func (s *session) drop(c *call) {
+func (s *session) drop(c *toolCall) {
 	if !c.called && !c.cut {
 		s.waiting--
 	}
@@ -82,7 +82,7 @@ func (p *Projector) callBegins(s *session, t *assemble.Transition) {
 	p.work(s)
 	c := s.find(t.Item.ID)
 	if c == nil {
-		c = &call{id: t.Item.ID, turn: s.turn.seq, ts: string(p.rec.ts), model: s.speaking(), asked: s.answered, effects: "execute"}
+		c = &toolCall{id: t.Item.ID, turn: s.turn.seq, ts: string(p.rec.ts), model: s.speaking(), asked: s.answered, effects: "execute"}
 		s.add(c)
 	}
 	c.tool = cmp.Or(t.Item.Tool, c.tool)
@@ -105,19 +105,19 @@ func (s *session) speaking() int {
 	return serial
 }
 
-// runs reads that a tool works.
-func (p *Projector) runs(s *session) {
+// noteRunning reads that a tool works.
+func (p *Projector) noteRunning(s *session) {
 	if s.waiting == 0 { // the rule, and deltas are many
 		return
 	}
-	if c := s.find(bounded(text(p.field("call_id")))); c != nil {
+	if c := s.find(shortenText(text(p.field("call_id")))); c != nil {
 		p.dispatch(s, c)
 	}
 }
 
 // dispatch appends that a tool works, behind the end of the request that has asked for it: one whose message is
 // complete ends with that.
-func (p *Projector) dispatch(s *session, c *call) {
+func (p *Projector) dispatch(s *session, c *toolCall) {
 	if c.called || c.cut {
 		return
 	}
@@ -128,22 +128,23 @@ func (p *Projector) dispatch(s *session, c *call) {
 		}
 		return
 	}
-	p.called(s, c)
+	p.noteCalled(s, c)
 }
 
-func (p *Projector) called(s *session, c *call) {
+// noteCalled notes that a tool was called.
+func (p *Projector) noteCalled(s *session, c *toolCall) {
 	c.called = true
 	s.waiting--
 	s.total.tools++
 	if c.turn == s.turn.seq {
 		s.turn.total.tools++
 	}
-	at, ok := p.begin(s, toolCalled, agent, c.turn, cmp.Or(c.asked, s.turn.started))
+	at, ok := p.beginEvent(s, toolCalled, agent, c.turn, cmp.Or(c.asked, s.turn.started))
 	c.place = at
 	if ok {
 		p.buf = p.buf.Str("tool_use_id", c.id).Str("tool_name", c.tool).Str("input_hash", c.hash).
 			Int("input_size_bytes", c.size).Str("side_effects", c.effects)
-		p.done()
+		p.endEvent()
 	}
 }
 
@@ -158,11 +159,11 @@ func (p *Projector) release(s *session, m *modelCall, ok bool, at dialect.Place)
 			continue
 		}
 		if c.due {
-			p.called(s, c)
+			p.noteCalled(s, c)
 		}
 		if c.end != nil {
 			s.drop(c)
-			p.concludes(s, c, c.end)
+			p.emitCallEnd(s, c, c.end)
 		}
 	}
 }
@@ -178,7 +179,7 @@ func (p *Projector) callEnds(s *session, t *assemble.Transition) {
 		if p.is(schema.TypeTurnEnd) {
 			how = min(outcomeOf(text(p.field("stop_reason"))), cancelled)
 		}
-		p.lapses(s, c, how)
+		p.lapseCall(s, c, how)
 		return
 	}
 	e := p.endingOf(c)
@@ -196,12 +197,12 @@ func (p *Projector) callEnds(s *session, t *assemble.Transition) {
 	}
 	s.drop(c)
 	if !c.cut {
-		p.concludes(s, c, e)
+		p.emitCallEnd(s, c, e)
 	}
 }
 
 // endingOf reads a tool.end.
-func (p *Projector) endingOf(c *call) *ending {
+func (p *Projector) endingOf(c *toolCall) *ending {
 	e := &ending{ok: string(p.field("ok")) != "false", took: p.since(c.ts).Milliseconds()}
 	if ms, ok := millisOf(p.field("duration_ms")); ok {
 		e.took = ms
@@ -215,7 +216,7 @@ func (p *Projector) endingOf(c *call) *ending {
 		return e
 	}
 	code, detail := text(p.field("error")), p.field("error_detail")
-	e.message = bounded(cmp.Or(text(schema.Field(detail, "message")), text(detail), text(schema.Field(p.field("error"), "message")), code))
+	e.message = shortenText(cmp.Or(text(schema.Field(detail, "message")), text(detail), text(schema.Field(p.field("error"), "message")), code))
 	e.class = cmp.Or(c.denied, toolClass(code, e.message))
 	return e
 }
@@ -232,13 +233,13 @@ func toolClass(code, message string) string {
 		"permission denied", "permission_denied", "not found", "not_found", "no such", "not_found", "invalid", "validation_error")
 }
 
-// concludes appends how a call has ended.
-func (p *Projector) concludes(s *session, c *call, e *ending) {
+// emitCallEnd appends how a call has ended.
+func (p *Projector) emitCallEnd(s *session, c *toolCall, e *ending) {
 	k, parent := toolCompleted, c.place
 	if !e.ok {
 		k, parent = toolFailed, cmp.Or(c.place, c.asked)
 	}
-	at, ok := p.begin(s, k, tool, c.turn, parent)
+	at, ok := p.beginEvent(s, k, tool, c.turn, parent)
 	if c.turn == s.turn.seq {
 		s.completed = at
 	}
@@ -249,31 +250,31 @@ func (p *Projector) concludes(s *session, c *call, e *ending) {
 			p.buf = p.buf.Str("error_class", e.class).Str("error_message", e.message)
 		}
 		p.buf = p.buf.Int("latency_ms", e.took)
-		p.done()
+		p.endEvent()
 	}
-	if p.is(schema.TypeToolEnd) && bounded(text(p.field("call_id"))) == c.id {
-		p.list(s, span{start: p.rec.seq, end: p.rec.seq}, func(b object) object {
+	if p.is(schema.TypeToolEnd) && shortenText(text(p.field("call_id"))) == c.id {
+		p.list(s, span{start: p.rec.seq, end: p.rec.seq}, func(b jsonscan.Object) jsonscan.Object {
 			return appendResult(b, p.run, s.id(p.run), p.rec.seq, p.rec.ts, p.rec.payload)
 		})
 	}
 }
 
-// lapses ends a call whose tool says nothing of its end: one that was called, and any where its turn was cancelled or
-// has failed.
-func (p *Projector) lapses(s *session, c *call, how outcome) {
+// lapseCall ends a call whose tool reports nothing of its end: one that was called, and any where its turn was
+// cancelled or has failed.
+func (p *Projector) lapseCall(s *session, c *toolCall, how outcome) {
 	s.drop(c)
 	e := &ending{class: "execution_error", message: "it did not end", took: p.since(c.ts).Milliseconds()}
 	if how == cancelled {
 		e.class, e.message = "cancelled", "the turn was cancelled"
 	}
 	if !c.cut && c.model == 0 && (how != done || c.called) {
-		p.concludes(s, c, e)
+		p.emitCallEnd(s, c, e)
 	}
 }
 
-// asks reads a request for input that is about a call.
-func (p *Projector) asks(s *session, it *assemble.Item) {
-	id := bounded(text(p.field("call_id")))
+// readRequest reads a request for input that is about a call.
+func (p *Projector) readRequest(s *session, it *assemble.Item) {
+	id := shortenText(text(p.field("call_id")))
 	if id == "" {
 		return
 	}
@@ -286,7 +287,7 @@ func (p *Projector) asks(s *session, it *assemble.Item) {
 			effects = c.effects
 		}
 	}
-	at, ok := p.begin(s, confirmationRequested, system, s.turn.seq, parent)
+	at, ok := p.beginEvent(s, confirmationRequested, system, s.turn.seq, parent)
 	r.place = at
 	if ok {
 		p.buf = p.buf.Str("tool_use_id", id).Str("tool_name", name).Str("side_effects", effects).Str("confirmation_request_id", r.id).
@@ -296,7 +297,7 @@ func (p *Projector) asks(s *session, it *assemble.Item) {
 		} else {
 			p.buf = p.buf.Str("expires_at", p.later(5*time.Minute))
 		}
-		p.done()
+		p.endEvent()
 	}
 	s.requests = slices.DeleteFunc(s.requests, func(o request) bool { return o.id == r.id })
 	if len(s.requests) >= maxRequests {
@@ -322,13 +323,13 @@ func (s *session) request(id string) *request {
 
 // answer reads what somebody has answered. Its agent says what comes of it.
 func (p *Projector) answer(s *session) {
-	if r := s.request(bounded(text(p.field("request_id")))); r != nil {
+	if r := s.request(shortenText(text(p.field("request_id")))); r != nil {
 		r.sent = true
 	}
 }
 
-// answered reads that an agent has taken an answer.
-func (p *Projector) answered(s *session, t *assemble.Transition) {
+// readAnswer reads that an agent has taken an answer.
+func (p *Projector) readAnswer(s *session, t *assemble.Transition) {
 	r := s.request(t.Item.ID)
 	if r == nil || r.resolved || t.Repaired {
 		return
@@ -342,9 +343,9 @@ func (p *Projector) answered(s *session, t *assemble.Transition) {
 	if decision == "timeout" {
 		a = system
 	}
-	if _, ok := p.begin(s, confirmationResolved, a, s.turn.seq, r.place); ok {
+	if _, ok := p.beginEvent(s, confirmationResolved, a, s.turn.seq, r.place); ok {
 		p.buf = p.buf.Str("tool_use_id", r.call).Str("confirmation_request_id", r.id).Str("decision", decision).NullStr("scope", scope)
-		p.done()
+		p.endEvent()
 	}
 }
 

@@ -53,7 +53,8 @@ var classes = [...]string{cancelled: "cancelled", failed: "other"}
 // maxQueue bounds the messages that wait for the turn in flight. Those beyond it begin no turn of their own.
 const maxQueue = 256
 
-func askedFor(seq schema.Seq, ts, content []byte) asked {
+// promptOf returns what a turn was asked for with a record.
+func promptOf(seq schema.Seq, ts, content []byte) asked {
 	return asked{seq: seq, ts: string(ts), hash: hashOf(content), size: int64(len(content)), images: bytes.Contains(content, []byte(`"image"`))}
 }
 
@@ -71,14 +72,14 @@ func (s *session) cause() dialect.Place {
 // message reads what a person says to the session. The turn that it begins has this record's place as its id; it starts
 // when the turn in flight is over.
 func (p *Projector) message(s *session) {
-	p.list(s, span{start: p.rec.seq, end: p.rec.seq}, func(b object) object {
+	p.list(s, span{start: p.rec.seq, end: p.rec.seq}, func(b jsonscan.Object) jsonscan.Object {
 		return appendSent(b, p.run, s.id(p.run), p.rec.seq, p.rec.ts, p.rec.payload)
 	})
 	if text(p.field("role")) == "system" {
 		return
 	}
-	a := askedFor(p.rec.seq, p.rec.ts, p.field("content"))
-	a.override = bounded(text(p.field("per_message_override")))
+	a := promptOf(p.rec.seq, p.rec.ts, p.field("content"))
+	a.override = shortenText(text(p.field("per_message_override")))
 	if s.turn.seq > 0 && s.turn.worked && !s.turn.agent && s.models.Len() == 0 && s.calls.Len() == 0 && s.open == nil {
 		p.endTurn(s, done, "") // of an agent that says no turns
 	}
@@ -97,12 +98,12 @@ func (p *Projector) startTurn(s *session, a asked) {
 	s.turn = turn{seq: a.seq, ts: string(p.rec.ts), override: a.override}
 	s.turns++
 	s.completed = dialect.Place{}
-	at, ok := p.begin(s, turnStarted, user, a.seq, dialect.Place{})
+	at, ok := p.beginEvent(s, turnStarted, user, a.seq, dialect.Place{})
 	s.turn.started = at
 	if ok {
 		p.buf = p.buf.Str("user_message_hash", a.hash).NullStr("user_message_text_redacted", "").Int("estimated_input_tokens", a.tokens()).
 			Bool("has_images", a.images).Bool("has_tool_calls_in_history", history)
-		p.done()
+		p.endEvent()
 	}
 }
 
@@ -114,7 +115,7 @@ func (p *Projector) turnBegins(s *session) {
 	if s.turn.seq == 0 {
 		a := s.prompt
 		if a.hash == "" {
-			a = askedFor(0, nil, nil)
+			a = promptOf(0, nil, nil)
 		}
 		a.seq = p.rec.seq
 		p.startTurn(s, a)
@@ -181,7 +182,7 @@ func (p *Projector) close(s *session, how outcome) {
 	if how != done || p.rec.over {
 		for _, c := range s.calls.All() {
 			if s.modelOf(c.model) == nil {
-				p.lapses(s, c, how)
+				p.lapseCall(s, c, how)
 			}
 		}
 	}
@@ -205,7 +206,7 @@ func (p *Projector) endTurn(s *session, how outcome, reason string) {
 		return
 	}
 	took := p.since(t.ts).Seconds()
-	if _, ok := p.begin(s, turnCompleted, agent, t.seq, t.started); ok {
+	if _, ok := p.beginEvent(s, turnCompleted, agent, t.seq, t.started); ok {
 		stop := "end_turn"
 		if how == failed {
 			stop = "error"
@@ -218,7 +219,7 @@ func (p *Projector) endTurn(s *session, how outcome, reason string) {
 		if s.child != "" {
 			p.buf = p.buf.Str("parent_session_id", cmp.Or(s.parent, p.run))
 		}
-		p.done()
+		p.endEvent()
 	}
 }
 
@@ -235,25 +236,25 @@ func (p *Projector) turnCancelled(s *session, t turn, reason string) {
 	case "user_cancel":
 		a = user
 	}
-	if _, ok := p.begin(s, turnCancelled, a, t.seq, t.started); ok {
+	if _, ok := p.beginEvent(s, turnCancelled, a, t.seq, t.started); ok {
 		p.buf = p.buf.Str("reason", word)
 		if word != reason && reason != "" {
 			p.buf = p.buf.Str("reason_text", reason)
 		}
 		p.buf = p.buf.Int("partial_llm_calls", int64(t.total.models)).Int("partial_tool_calls", int64(t.total.tools))
-		p.done()
+		p.endEvent()
 	}
 }
 
 // cancel reads a request to end the turn. What comes of it its agent says.
 func (p *Projector) cancel(s *session) {
 	if s.turn.seq > 0 && s.cancelled.seq < s.turn.seq {
-		s.cancelled = cancellation{p.rec.seq, bounded(text(p.field("reason")))}
+		s.cancelled = cancellation{p.rec.seq, shortenText(text(p.field("reason")))}
 	}
 }
 
-// taken reads that an agent has dealt with messages. A turn that was cancelled before it began ends so.
-func (p *Projector) taken(s *session) {
+// readTaken reads that an agent has dealt with messages. A turn that was cancelled before it began ends so.
+func (p *Projector) readTaken(s *session) {
 	n, _ := jsonscan.WholeNumber(p.field("through"))
 	through := schema.Seq(n)
 	for len(s.queue) > 0 && s.queue[0].seq <= through {

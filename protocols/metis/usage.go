@@ -47,7 +47,7 @@ func usageOf(object []byte) (u usage) {
 	if v := details.Number("cost_usd"); v != nil {
 		_ = json.Unmarshal(v, &u.cost) // one that is too large is none
 	}
-	u.prices = bounded(details.Str("pricing_version"))
+	u.prices = shortenText(details.Str("pricing_version"))
 	return u
 }
 
@@ -63,7 +63,7 @@ func (u usage) version() string {
 }
 
 // appendTo writes what a request has used.
-func (u usage) appendTo(o object) object {
+func (u usage) appendTo(o jsonscan.Object) jsonscan.Object {
 	return o.Int("input_tokens", u.input).Int("output_tokens", u.output).Int("cached_input_tokens", u.cached).
 		Int("cache_creation_input_tokens", u.created).Float("cost_usd", u.cost).Str("pricing_version", u.version())
 }

@@ -74,7 +74,7 @@ func TestSnapshotAndRest(t *testing.T) {
 		list := records(t, s)
 		whole := metistest.Fold{Session: schematest.Root}
 		feed(&whole, project(t, projector(Filter{}, ""), list))
-		byID := map[string]*metistest.Message{}
+		byID := map[string]*metistest.ClientMessage{}
 		for _, m := range whole.Messages {
 			byID[m.ID] = m
 		}
@@ -88,7 +88,7 @@ func TestSnapshotAndRest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			over := p.Ended() // which a snapshot does not say
+			over := p.HasEnded() // which a snapshot does not say
 			late := metistest.Fold{Session: schematest.Root}
 			feed(&late, []told{{data: snap}})
 			had := len(late.Messages)
@@ -113,7 +113,7 @@ func TestSnapshotAndRest(t *testing.T) {
 					t.Fatalf("%s: message %d of %d behind a snapshot at %d:\n%s, from the beginning\n%s", s.Name, n, had, i+1, got, want)
 				}
 			}
-			if w := whole.Messages; len(w) > 0 && !slices.ContainsFunc(late.Messages, func(m *metistest.Message) bool { return m.ID == w[len(w)-1].ID }) {
+			if w := whole.Messages; len(w) > 0 && !slices.ContainsFunc(late.Messages, func(m *metistest.ClientMessage) bool { return m.ID == w[len(w)-1].ID }) {
 				t.Fatalf("%s: behind a snapshot at %d the newest message is missing", s.Name, i+1)
 			}
 			if late.Turn != nil && *late.Turn != *whole.Turn || !over && late.Ended != whole.Ended {

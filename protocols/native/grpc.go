@@ -37,7 +37,7 @@ var errLine = errors.New("line is not in the form of the log")
 // passes as it is, undecoded.
 func AppendEvent(dst []byte, r schema.Record) ([]byte, error) {
 	var m messages
-	payload, err := m.begin(r)
+	payload, err := m.encodeHead(r)
 	if err != nil {
 		return dst, err
 	}
@@ -57,7 +57,7 @@ func (m *messages) Project(out *dialect.Frames, r schema.Record) error {
 	if m.letter && string(r.Type) == gapType {
 		return nil
 	}
-	payload, err := m.begin(r)
+	payload, err := m.encodeHead(r)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func (m *messages) Project(out *dialect.Frames, r schema.Record) error {
 	return nil
 }
 
-// begin encodes into head everything up to the payload's bytes, which it returns: they are copied once.
-func (m *messages) begin(r schema.Record) ([]byte, error) {
+// encodeHead encodes into head everything up to the payload's bytes, which it returns: they are copied once.
+func (m *messages) encodeHead(r schema.Record) ([]byte, error) {
 	sc := scanner{rest: r.Line}
 	id, ts := sc.token(`{"id":"`), sc.token(`","ts":"`)
 	sc.token(`","type":"`)

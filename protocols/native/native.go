@@ -216,13 +216,14 @@ func (Dialect) Projector(req dialect.Request) dialect.Projector {
 	if req.Stream == StreamGRPC {
 		return &messages{letter: f.letter}
 	}
-	return projector{f, req.Stream == StreamWS}
+	return recordProjector{f, req.Stream == StreamWS}
 }
 
 // AppendError writes {"error":{…}}.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte { return p.AppendJSON(dst) }
 
-type projector struct {
+// recordProjector makes a frame of each record.
+type recordProjector struct {
 	form
 	bare bool // frames have no names: a WebSocket's
 }
@@ -233,7 +234,7 @@ const gapType = "stream.gap"
 // Project makes one frame of the record's own bytes. It has no name unless names are asked for: an EventSource passes
 // a named event to the listeners of that name alone, and the one data line is all that the protocol knows (native §5.1).
 // What is no event of the log always has its name, so that it moves the cursor and onmessage does not hear it.
-func (p projector) Project(out *dialect.Frames, r schema.Record) error {
+func (p recordProjector) Project(out *dialect.Frames, r schema.Record) error {
 	gap := string(r.Type) == gapType
 	if gap && p.letter && p.bare {
 		return nil

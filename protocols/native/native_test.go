@@ -98,7 +98,7 @@ func project(t *testing.T, req dialect.Request, packs []schema.Pack) []dialect.F
 }
 
 func TestProjectDoesNotAllocate(t *testing.T) {
-	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run"}, schematest.Named("plain"), 100)
+	packs := schematest.Packs(schema.RunKey{Tenant: "acme", Run: "run"}, schematest.ByName("plain"), 100)
 	p := Dialect{}.Projector(dialect.Request{})
 	var out dialect.Frames
 	allocs := testing.AllocsPerRun(100, func() {

@@ -98,7 +98,7 @@ func readEvent(in dialect.Input) (bool, error) {
 // readProfile reads ?profile=, and the subprotocol that a WebSocket is opened with.
 func readProfile(in dialect.Input) (bool, error) {
 	letter, err := isProfile(in.Query.Get("profile"))
-	return letter || in.Stream == StreamWS && chosen(in) == Profile, err
+	return letter || in.Stream == StreamWS && chooseSubprotocol(in) == Profile, err
 }
 
 func isProfile(name string) (bool, error) {
@@ -108,8 +108,9 @@ func isProfile(name string) (bool, error) {
 	return false, fmt.Errorf("profile is neither absent nor %s: %w", Profile, dialect.ErrBadRequest)
 }
 
-// chosen returns the subprotocol that the server answers with: the first of those offered that it speaks.
-func chosen(in dialect.Input) string {
+// chooseSubprotocol returns the subprotocol that the server answers with: the first of those offered that it
+// speaks.
+func chooseSubprotocol(in dialect.Input) string {
 	for _, name := range dialect.SplitList(in.Header.Values("Sec-WebSocket-Protocol")) {
 		if name = strings.Trim(name, " \t"); name == Subprotocol || name == Profile {
 			return name

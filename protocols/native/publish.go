@@ -59,7 +59,7 @@ func (Dialect) AppendPublished(dst, message []byte) ([]byte, error) {
 	})
 	p := published{texts: make(map[protowire.Number][]byte, len(eventNames))}
 	if err == nil {
-		err = fields(event, p.take)
+		err = fields(event, p.setField)
 	}
 	if err != nil {
 		return dst, err
@@ -129,7 +129,8 @@ func oneLine(name string, text []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func (p *published) take(n protowire.Number, v []byte, number uint64) {
+// setField sets a field of the message that was read.
+func (p *published) setField(n protowire.Number, v []byte, number uint64) {
 	switch n {
 	case eventSeq:
 		p.seq = number

@@ -18,7 +18,7 @@ func TestContract(t *testing.T) {
 	with := func(name, value string) url.Values { return url.Values{"detail": full["detail"], name: {value}} }
 	dialecttest.Suite{
 		Dialect: native.Dialect{},
-		Streams: native.Protocol().Declared(),
+		Streams: native.Protocol().AllStreams(),
 		Inputs: map[string]dialect.Input{
 			"full":     {Stream: "run", Query: full},
 			"named":    {Stream: "run", Query: with("event", "type")},

@@ -160,7 +160,7 @@ func cursor(text string) (schema.Seq, error) {
 	return sequence(n)
 }
 
-func badCursor() error { return malformed("the cursor is not a sequence") }
+func badCursor() error { return refuseMalformed("the cursor is not a sequence") }
 
 // Projector returns the translation for a request; for nobody in particular the fold of a run.
 func (Dialect) Projector(req dialect.Request) dialect.Projector {

@@ -74,7 +74,7 @@ func (p *feed) Project(out *dialect.Frames, r schema.Record) error {
 		return nil
 	}
 	m := p.make()
-	if FeedJSON.Unmarshal(r.Payload(), m) != nil || !p.wants(m) {
+	if FeedJSON.Unmarshal(r.Payload(), m) != nil || !p.isWanted(m) {
 		return nil
 	}
 	if f := m.ProtoReflect().Descriptor().Fields().ByName("sequence"); f != nil {
@@ -107,8 +107,8 @@ func Unread(run string, e *schema.Event) string {
 	return name
 }
 
-// wants reports whether the client asked for such a message.
-func (p *feed) wants(m proto.Message) bool {
+// isWanted reports whether the client asked for such a message.
+func (p *feed) isWanted(m proto.Message) bool {
 	switch m := m.(type) {
 	case *runtimev1.MemoryEvent:
 		return among(p.req.Form, m.GetBank().GetScope())

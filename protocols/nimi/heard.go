@@ -134,8 +134,8 @@ func (h *heard) hear(r schema.Record) {
 	}
 }
 
-// refuses reports whether a piece of text is the model's refusal, which is no text of its answer.
-func (h *heard) refuses(delta jsonscan.Fields) bool {
+// isRefusal reports whether a piece of text is the model's refusal, which is no text of its answer.
+func (h *heard) isRefusal(delta jsonscan.Fields) bool {
 	return h.refusal != "" && string(delta.Raw("index")) == h.refusal
 }
 

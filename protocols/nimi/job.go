@@ -110,8 +110,8 @@ func (j *Job) Over() bool {
 // Clients is how many streams of a scenario are open, as the run's records have it.
 func (j *Job) Clients() int { return j.clients }
 
-// Closed reports whether the run has ended or was asked to.
-func (j *Job) Closed() bool { return j.Over() || j.cancelled }
+// IsClosed reports whether the run has ended or was asked to.
+func (j *Job) IsClosed() bool { return j.Over() || j.cancelled }
 
 // Project makes the frame of a record that changes what the client gets.
 func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
@@ -204,11 +204,11 @@ func (j *Job) root(r schema.Record) {
 		}
 	case schema.TypeTextDelta:
 		j.fields = j.fields.Read(r.Payload())
-		j.said("text/plain", []byte(j.fields.Str("text")))
+		j.addOutput("text/plain", []byte(j.fields.Str("text")))
 	case schema.TypeDataDelta:
 		j.fields = j.fields.Read(r.Payload())
 		if media, data := Sound(j.fields); data != nil {
-			j.said(string(media), data)
+			j.addOutput(string(media), data)
 		}
 	case typeCancel:
 		j.cancelled = true
@@ -233,7 +233,8 @@ func (j *Job) root(r schema.Record) {
 	}
 }
 
-func (j *Job) said(media string, data []byte) {
+// addOutput adds data to the output of its media type.
+func (j *Job) addOutput(media string, data []byte) {
 	for i := range j.outputs {
 		if o := &j.outputs[i]; o.media == media {
 			o.size += int64(len(data))
@@ -243,7 +244,7 @@ func (j *Job) said(media string, data []byte) {
 	}
 	if len(data) > 0 && len(j.outputs) < 8 {
 		j.outputs = append(j.outputs, output{strings.Clone(media), 0, sha256.New()})
-		j.said(media, data)
+		j.addOutput(media, data)
 	}
 }
 

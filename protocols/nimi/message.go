@@ -14,7 +14,7 @@ import (
 // Read decodes a request's message and holds it to its form, which is looked at before all else (K-KEYSRC-004).
 func Read[M proto.Message](body []byte, m M) (M, error) {
 	if err := proto.Unmarshal(body, m); err != nil {
-		return m, malformed("not a %s", m.ProtoReflect().Descriptor().Name())
+		return m, refuseMalformed("not a %s", m.ProtoReflect().Descriptor().Name())
 	}
 	return m, form(m)
 }
@@ -36,8 +36,8 @@ func Envelope(path string, body []byte) error {
 
 // form refuses a message without what every one of its kind has.
 func form(m proto.Message) error {
-	if listed(m) > dialect.MaxList {
-		return malformed("a filter has more than %d entries", dialect.MaxList)
+	if listLength(m) > dialect.MaxList {
+		return refuseMalformed("a filter has more than %d entries", dialect.MaxList)
 	}
 	switch m := m.(type) {
 	case interface {
@@ -45,19 +45,19 @@ func form(m proto.Message) error {
 		GetSpec() *runtimev1.ScenarioSpec
 	}:
 		if m.GetSpec().GetSpec() == nil {
-			return malformed("spec is missing")
+			return refuseMalformed("spec is missing")
 		}
 	case *runtimev1.SubscribeAppMessagesRequest:
 		if m.GetAppId() == "" {
-			return malformed("app_id is missing")
+			return refuseMalformed("app_id is missing")
 		}
 	case *runtimev1.SendAppMessageRequest:
 		if m.GetFromAppId() == "" || m.GetToAppId() == "" || m.GetMessageType() == "" {
-			return malformed("from_app_id, to_app_id and message_type are needed")
+			return refuseMalformed("from_app_id, to_app_id and message_type are needed")
 		}
 	case interface{ GetFormat() string }:
 		if _, _, ok := Format(m.GetFormat()); !ok {
-			return malformed("format is not ndjson, jsonl or json")
+			return refuseMalformed("format is not ndjson, jsonl or json")
 		}
 	case interface{ GetAfterSequence() uint64 }:
 		if _, err := sequence(m.GetAfterSequence()); err != nil {
@@ -67,8 +67,8 @@ func form(m proto.Message) error {
 	return formOfNames(m)
 }
 
-// listed is how long the list of a filter is.
-func listed(m proto.Message) int {
+// listLength is how long the list of a filter is.
+func listLength(m proto.Message) int {
 	switch m := m.(type) {
 	case *runtimev1.SubscribeAgentEventsRequest:
 		return len(m.GetEventFilters())
@@ -86,7 +86,7 @@ func formOfNames(m proto.Message) error {
 		GetHead() *runtimev1.ScenarioRequestHead
 	}); ok {
 		if h := m.GetHead(); h == nil || h.GetRoutePolicy() == runtimev1.RoutePolicy_ROUTE_POLICY_UNSPECIFIED || h.GetTimeoutMs() < 0 {
-			return malformed("head and its route_policy are needed, and timeout_ms is not negative")
+			return refuseMalformed("head and its route_policy are needed, and timeout_ms is not negative")
 		}
 	}
 	if m, ok := m.(interface{ GetCursor() string }); ok {
@@ -106,7 +106,7 @@ func formOfNames(m proto.Message) error {
 		id = m.GetAgentId()
 	}
 	if id == "" {
-		return malformed("the id is missing")
+		return refuseMalformed("the id is missing")
 	}
 	return nil
 }
@@ -122,6 +122,7 @@ func Format(name string) (mime string, array, ok bool) {
 	return "", false, false
 }
 
-func malformed(format string, args ...any) error {
+// refuseMalformed refuses a message that is not as the protocol has it.
+func refuseMalformed(format string, args ...any) error {
 	return Refuse(runtimev1.ReasonCode_PROTOCOL_ENVELOPE_INVALID, format, args...)
 }

@@ -77,8 +77,9 @@ func (j *Job) Providers() (list []*runtimev1.AIProviderHealthEvent) {
 	return list
 }
 
-// Serves reports whether a provider has announced a model. When none has announced any, every model is served.
-func (j *Job) Serves(model string) bool {
+// HasModel reports whether a provider has announced a model. When none has announced any, every model is
+// served.
+func (j *Job) HasModel(model string) bool {
 	none := true
 	for _, p := range j.providers {
 		if slices.Contains(p.models, model) {

@@ -42,7 +42,7 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	switch string(r.Type) {
 	case schema.TypeTextDelta:
-		if p.heard.refuses(p.read(r)) {
+		if p.heard.isRefusal(p.read(r)) {
 			return nil
 		}
 		if p.text = appendText(p.text, p.fields); len(p.text) >= minText {
@@ -69,7 +69,7 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 		b := appendBytes(p.body[:0], 1, []byte(s.Model))
 		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_STARTED, eventStarted, appendNumber(b, 2, uint64(s.Route)), false)
 	case schema.TypeRunLifecycle:
-		p.end(out, r)
+		p.emitEnd(out, r)
 	default:
 		p.heard.hear(r)
 	}
@@ -116,8 +116,8 @@ func Sound(payload jsonscan.Fields) (media, data []byte) {
 	return media, data
 }
 
-// end makes the terminal frame, if the run is over.
-func (p *scenario) end(out *dialect.Frames, r schema.Record) {
+// emitEnd makes the terminal frame, if the run is over.
+func (p *scenario) emitEnd(out *dialect.Frames, r schema.Record) {
 	f := p.read(r)
 	state := schema.RunState(f.Str("state"))
 	switch {

@@ -153,7 +153,7 @@ func store(c *protocol.Call, raw []byte) (req dialect.Request, in body, err erro
 	if whole || in.Previous != "" {
 		delete(rest, "input") // the log has it
 	}
-	opt, err := c.Keyed()
+	opt, err := c.AppendOptions()
 	if err != nil {
 		return req, in, err
 	}
@@ -162,7 +162,7 @@ func store(c *protocol.Call, raw []byte) (req dialect.Request, in body, err erro
 	if err != nil {
 		return req, in, err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	event := schema.Event{Type: schema.TypeCommandMessage, Payload: c.By(payload)}
 	if in.Previous == "" {
@@ -220,8 +220,8 @@ func next(ctx context.Context, c *protocol.Call, previous string, said schema.Ev
 	return req, err
 }
 
-// begin stores what a create says, and returns the response to stream.
-func begin(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
+// beginResponse stores what a create holds, and returns the response to stream.
+func beginResponse(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
 	req, _, err := store(c, in.Body)
 	req.Stream = streamCreate
 	return req, err
@@ -257,7 +257,7 @@ func create(c *protocol.Call) error {
 
 // look returns the newest record of a run, and its projector as it is then, or was when the response ended.
 func look(c *protocol.Call, req dialect.Request) (schema.Seq, *projector, error) {
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	return find(ctx, c, req)
 }

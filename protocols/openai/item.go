@@ -75,16 +75,16 @@ func (p *projector) textBlock(key itemKey, k *kind, t *assemble.Transition) {
 		}
 		if !known {
 			it = p.openItem(key, k, "")
-			p.emit(k.partEvent+".added", false, func(o object) object { return p.appendPart(it.at(o), &it) })
+			p.emit(k.partEvent+".added", false, func(o jsonscan.Object) jsonscan.Object { return p.appendPart(it.at(o), &it) })
 		}
 		p.write(key, it, t, k.textEvent+".delta", k.rest)
 	case t.Kind == assemble.BlockClose && known:
-		p.closeItem(key, !p.cuts())
+		p.closeItem(key, !p.isCut())
 	}
 }
 
-// cuts reports whether the record at hand ends what is open before its time.
-func (p *projector) cuts() bool {
+// isCut reports whether the record at hand ends what is open before its time.
+func (p *projector) isCut() bool {
 	state := p.text("state")
 	return p.typ == schema.TypeRunLifecycle && (state == string(schema.StateAborted) || state == string(schema.StateError))
 }
@@ -95,7 +95,7 @@ func (p *projector) write(key itemKey, it item, t *assemble.Transition, event, r
 	if t.Low != 0 {
 		low = jsonscan.AppendUnit(nil, t.Low)
 	}
-	p.emit(event, false, func(o object) object { return append(it.at(o).Inner("delta", low, t.Text), rest...) })
+	p.emit(event, false, func(o jsonscan.Object) jsonscan.Object { return append(it.at(o).Inner("delta", low, t.Text), rest...) })
 	it.text = append(append(it.text, low...), t.Text...)
 	if it.kind == toolCall && len(it.text) > maxText {
 		it.text, it.lost = nil, true
@@ -113,7 +113,7 @@ func (p *projector) openItem(key itemKey, k *kind, tool string) item {
 	it.id = fmt.Sprintf("%s%s_%d_%d", k.prefix, p.id, p.now.n, it.index)
 	p.now.items++
 	p.open.Set(key, it)
-	p.emit("output_item.added", false, func(o object) object {
+	p.emit("output_item.added", false, func(o jsonscan.Object) jsonscan.Object {
 		return it.append(o.Int("output_index", int64(it.index)).Name("item"), statusNow, nil, "")
 	})
 	return it
@@ -134,15 +134,15 @@ func (p *projector) closeItem(key itemKey, complete bool) {
 		return
 	}
 	k := it.kind
-	p.emit(k.textEvent+".done", false, func(o object) object { return append(it.at(o).Inner("text", it.text), k.rest...) })
-	p.emit(k.partEvent+".done", false, func(o object) object { return p.appendPart(it.at(o), &it) })
+	p.emit(k.textEvent+".done", false, func(o jsonscan.Object) jsonscan.Object { return append(it.at(o).Inner("text", it.text), k.rest...) })
+	p.emit(k.partEvent+".done", false, func(o jsonscan.Object) jsonscan.Object { return p.appendPart(it.at(o), &it) })
 	p.endItem(key, &it, status, nil, "")
 }
 
 // endItem ends an item, and keeps it for the response's output.
 func (p *projector) endItem(key itemKey, it *item, status string, output []byte, why string) {
 	p.open.Delete(key)
-	p.emit("output_item.done", false, func(o object) object {
+	p.emit("output_item.done", false, func(o jsonscan.Object) jsonscan.Object {
 		return it.append(o.Int("output_index", int64(it.index)).Name("item"), status, output, why)
 	})
 	if p.now.elided {
@@ -158,7 +158,7 @@ func (p *projector) endItem(key itemKey, it *item, status string, output []byte,
 }
 
 // at writes where something of an item belongs.
-func (it *item) at(o object) object {
+func (it *item) at(o jsonscan.Object) jsonscan.Object {
 	o = o.Str("item_id", it.id).Int("output_index", int64(it.index))
 	if it.kind.at != "" {
 		o = o.Int(it.kind.at, 0)
@@ -167,9 +167,11 @@ func (it *item) at(o object) object {
 }
 
 // appendPart writes the part of an item.
-func (p *projector) appendPart(o object, it *item) object { return it.part(o.Name("part")) }
+func (p *projector) appendPart(o jsonscan.Object, it *item) jsonscan.Object {
+	return it.part(o.Name("part"))
+}
 
-func (it *item) part(o object) object {
+func (it *item) part(o jsonscan.Object) jsonscan.Object {
 	o = append(o, '{').Str("type", it.kind.part).Inner("text", it.text)
 	if it.kind == message {
 		o = append(o, `,"annotations":[],"logprobs":[]`...)
@@ -178,7 +180,7 @@ func (it *item) part(o object) object {
 }
 
 // append writes an item with a status. output is the inside of a JSON string, nil for none.
-func (it *item) append(o object, status string, output []byte, why string) object {
+func (it *item) append(o jsonscan.Object, status string, output []byte, why string) jsonscan.Object {
 	o = append(o, '{').Str("id", it.id).Str("type", it.kind.name).Str("status", status)
 	if it.kind == toolCall {
 		o = o.Raw("approval_request_id", nil).Str("server_label", serverLabel).Str("name", it.tool)
@@ -237,13 +239,13 @@ func (p *projector) input(key itemKey, whole []byte) {
 		}
 		it.text = jsonscan.Inner(jsonscan.AppendString(nil, string(whole)))
 		it.lost = len(it.text) > maxText
-		p.emit("mcp_call_arguments.delta", false, func(o object) object { return it.at(o).Inner("delta", it.text) })
+		p.emit("mcp_call_arguments.delta", false, func(o jsonscan.Object) jsonscan.Object { return it.at(o).Inner("delta", it.text) })
 	}
 	if it.whole = true; it.lost {
 		it.text = nil
 	}
 	p.open.Set(key, it)
-	p.emit("mcp_call_arguments.done", false, func(o object) object { return it.at(o).Inner("arguments", it.text) })
+	p.emit("mcp_call_arguments.done", false, func(o jsonscan.Object) jsonscan.Object { return it.at(o).Inner("arguments", it.text) })
 }
 
 // callStarts reads the beginning of a call.
@@ -269,7 +271,7 @@ func (p *projector) callEnds(t *assemble.Transition) {
 		why := jsonscan.FirstText("the tool failed", p.run.Field("error_detail"), p.run.Field("error"), output)
 		p.closeCall(key, "failed", nil, why)
 	case output == nil && p.run.Field("blob_ref") != nil:
-		blob := object("{").Raw("blob_ref", p.run.Field("blob_ref")).End()
+		blob := jsonscan.Object("{").Raw("blob_ref", p.run.Field("blob_ref")).End()
 		p.closeCall(key, "completed", innerOf(blob), "")
 	default:
 		p.closeCall(key, "completed", innerOf(output), "")

@@ -14,7 +14,7 @@ var echoed = [...][2]string{{"instructions", "null"}, {"parallel_tool_calls", "t
 
 // echo returns what is echoed of a request.
 func echo(asked jsonscan.Fields) []byte {
-	o := object("{")
+	o := jsonscan.Object("{")
 	for _, e := range append(echoed[:], [2]string{"metadata"}) {
 		if v := asked.Raw(e[0]); len(v) <= maxAsked {
 			o = o.OptRaw(e[0], v)
@@ -24,7 +24,7 @@ func echo(asked jsonscan.Fields) []byte {
 }
 
 // appendResponse writes the response as it stands. Its output is there when it has ended, and when it is asked for.
-func (p *projector) appendResponse(o object) object {
+func (p *projector) appendResponse(o jsonscan.Object) jsonscan.Object {
 	r := &p.now
 	o = append(o, '{').Str("id", responseID(p.id, r.n)).Str("object", "response").Int("created_at", r.created)
 	o = o.Str("status", r.status).Str("model", cmp.Or(r.model, "unknown"))
@@ -51,7 +51,7 @@ func (p *projector) appendResponse(o object) object {
 }
 
 // appendOutput writes the items in their order. Those that are open are as they are.
-func (p *projector) appendOutput(o object) object {
+func (p *projector) appendOutput(o jsonscan.Object) jsonscan.Object {
 	items := map[int][]byte{}
 	for i, whole := range p.now.output.All() {
 		items[i] = whole
@@ -72,7 +72,7 @@ func (p *projector) appendOutput(o object) object {
 }
 
 // appendMetadata writes what was given, and what else is to be known: clients have no other place for it.
-func (p *projector) appendMetadata(o object, given []byte) object {
+func (p *projector) appendMetadata(o jsonscan.Object, given []byte) jsonscan.Object {
 	o = o.Members(given, "agentstream_state", "agentstream_output")
 	if l := p.run.Lane(""); l != nil && l.State != "" {
 		o = o.Str("agentstream_state", string(l.State))
@@ -86,7 +86,7 @@ func (p *projector) appendMetadata(o object, given []byte) object {
 	return o
 }
 
-func (p *projector) appendUsage(o object) object {
+func (p *projector) appendUsage(o jsonscan.Object) jsonscan.Object {
 	u := p.now.usage
 	if u == nil {
 		return o.Raw("usage", nil)

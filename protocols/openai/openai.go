@@ -27,8 +27,6 @@ const (
 	streamGet    = "retrieve"
 )
 
-type object = jsonscan.Object
-
 var format = &sse.Format{Name: "openai", NoRetry: true}
 
 // Protocol returns what an edge mounts.
@@ -39,28 +37,28 @@ func Protocol() protocol.Protocol {
 	}
 	post, get := stream(streamCreate, "POST "+paths), stream(streamGet, "GET "+pathOne)
 	return protocol.Protocol{
-		Dialect: Dialect{}, Below: []string{Base}, LastWords: lastWords, Refused: refused,
+		Dialect: Dialect{}, Below: []string{Base}, LastWords: lastWords, Refused: discourageRetry,
 		Expose: []string{"X-Should-Retry"},
 		// What the clients send of their own; nobody reads it here.
 		Allow: []string{"OpenAI-Beta", "OpenAI-Organization", "OpenAI-Project", "User-Agent", "X-Stainless-Arch",
 			"X-Stainless-Helper-Method", "X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version",
 			"X-Stainless-Retry-Count", "X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout"},
 		Streams: []protocol.Stream{
-			{Stream: post, Asked: asked, Begin: begin, Format: format},
-			{Stream: get, Asked: asked, Complete: complete, Format: format},
+			{Stream: post, Asked: isStreamAsked, Begin: beginResponse, Format: format},
+			{Stream: get, Asked: isStreamAsked, Complete: complete, Format: format},
 		},
 		Routes: []protocol.Route{
 			{Pattern: post.Pattern, Needs: auth.ScopeRead | auth.ScopeWrite, Writes: true, Serve: create},
-			{Pattern: get.Pattern, Needs: auth.ScopeRead, Serve: protocol.Bounded(retrieve)},
+			{Pattern: get.Pattern, Needs: auth.ScopeRead, Serve: protocol.WithLogTimeout(retrieve)},
 			{Pattern: "DELETE " + pathOne, Needs: auth.ScopeWrite, Serve: remove},
-			{Pattern: "POST " + pathOne + "/cancel", Needs: auth.ScopeCommand, Serve: protocol.Bounded(cancel)},
-			{Pattern: "GET " + pathOne + "/input_items", Needs: auth.ScopeRead, Serve: protocol.Bounded(inputItems)},
+			{Pattern: "POST " + pathOne + "/cancel", Needs: auth.ScopeCommand, Serve: protocol.WithLogTimeout(cancel)},
+			{Pattern: "GET " + pathOne + "/input_items", Needs: auth.ScopeRead, Serve: protocol.WithLogTimeout(inputItems)},
 		},
 	}
 }
 
-// asked reports whether a request wants events: stream stands in the query, or in the body, also of a GET.
-func asked(in dialect.Input) bool {
+// isStreamAsked reports whether a request wants events: stream is in the query, or in the body, also of a GET.
+func isStreamAsked(in dialect.Input) bool {
 	var body struct {
 		Stream bool `json:"stream"`
 	}
@@ -84,8 +82,8 @@ func lastWords(_ dialect.Stream, _ dialect.Problem, _ bool, end *transport.End) 
 	}
 }
 
-// refused keeps the clients from repeating what cannot succeed: they do so with every 409.
-func refused(h http.Header, err error) {
+// discourageRetry keeps the clients from repeating what cannot succeed: they do so with every 409.
+func discourageRetry(h http.Header, err error) {
 	if ends.OutcomeOf(ends.ReasonOf(err)).Status == http.StatusConflict {
 		h.Set("X-Should-Retry", "false")
 	}
@@ -103,7 +101,7 @@ func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
 	if code == "" {
 		code = strings.ReplaceAll(strings.ToLower(p.Code), "-", "_")
 	}
-	o := append(object(dst), `{"error":{`...).Str("message", p.Message).Str("type", typeOf(p.Status))
+	o := append(jsonscan.Object(dst), `{"error":{`...).Str("message", p.Message).Str("type", typeOf(p.Status))
 	return append(o.Raw("param", nil).Str("code", code), `}}`...)
 }
 

@@ -30,7 +30,7 @@ type projector struct {
 	typ string     // of the record at hand
 	seq schema.Seq // its number
 	out *dialect.Frames
-	buf object
+	buf jsonscan.Object
 }
 
 // response is the newest one.
@@ -120,11 +120,11 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 		p.id, p.first, p.session = string(run), r.Seq, root && string(r.Type) == schema.TypeSessionCreated
 	}
 	p.out, p.typ, p.seq = out, string(r.Type), r.Seq
-	if p.now.n == 0 || !p.now.open && root && p.works(steps) {
-		p.begin(r)
+	if p.now.n == 0 || !p.now.open && root && p.isWork(steps) {
+		p.beginResponse(r)
 	}
 	if p.now.open && root {
-		p.heard()
+		p.readRequest()
 	}
 	for i := range steps {
 		if p.now.open && steps[i].Lane.Child == "" {
@@ -135,16 +135,16 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 	return nil
 }
 
-// works reports whether a record shows that the root is at work, or is to be.
-func (p *projector) works(steps []assemble.Transition) bool {
+// isWork reports whether a record shows that the root is at work, or is to be.
+func (p *projector) isWork(steps []assemble.Transition) bool {
 	if p.typ == schema.TypeCommandMessage {
 		return p.text("role") != "system"
 	}
-	return slices.ContainsFunc(steps, func(t assemble.Transition) bool { return t.Lane.Child == "" && p.worked(&t) })
+	return slices.ContainsFunc(steps, func(t assemble.Transition) bool { return t.Lane.Child == "" && p.isWorkStep(&t) })
 }
 
-// worked reports whether a step is work.
-func (p *projector) worked(t *assemble.Transition) bool {
+// isWorkStep reports whether a step is work.
+func (p *projector) isWorkStep(t *assemble.Transition) bool {
 	switch t.Kind {
 	case assemble.MessageOpen:
 		return t.Message.Role == "assistant"
@@ -158,8 +158,8 @@ func (p *projector) worked(t *assemble.Transition) bool {
 
 func (p *projector) text(name string) string { return jsonscan.DecodeString(p.run.Field(name)) }
 
-// begin begins a response with a record.
-func (p *projector) begin(r schema.Record) {
+// beginResponse begins a response with a record.
+func (p *projector) beginResponse(r schema.Record) {
 	n := p.now.n + 1
 	p.spans.Begin(strconv.Itoa(n), r.Seq)
 	_, ts, _ := r.Envelope()
@@ -173,24 +173,24 @@ func (p *projector) begin(r schema.Record) {
 		p.text("state") == string(schema.StateAwaitingApproval):
 		p.now.status = statusNew
 	}
-	p.heard()
+	p.readRequest()
 	p.response("created", false)
 	if p.now.status == statusNow {
 		p.response(statusNow, false)
 	}
 }
 
-// heard reads what a response is asked for.
-func (p *projector) heard() {
+// readRequest reads what a response is asked for.
+func (p *projector) readRequest() {
 	switch p.typ {
 	case schema.TypeSessionCreated:
 		agent := p.run.Field("agent")
 		if f := jsonscan.Fields(nil).Read(agent); f != nil {
 			agent = f.Raw("id")
 		}
-		p.named(jsonscan.DecodeString(agent))
+		p.noteModel(jsonscan.DecodeString(agent))
 		if m := p.run.Field("metadata"); len(m) > 2 && len(m) <= maxAsked && m[0] == '{' {
-			p.now.asked = object("{").Raw("metadata", m).End()
+			p.now.asked = jsonscan.Object("{").Raw("metadata", m).End()
 		}
 	case schema.TypeCommandMessage:
 		f := jsonscan.Fields(nil).Read(p.run.Field("openai"))
@@ -198,14 +198,14 @@ func (p *projector) heard() {
 			return
 		}
 		p.now.asked = echo(f)
-		p.named(f.Str("model"))
+		p.noteModel(f.Str("model"))
 	case schema.TypeMessageStart, schema.TypeModelStart:
-		p.named(p.text("model"))
+		p.noteModel(p.text("model"))
 	}
 }
 
-// named notes the model.
-func (p *projector) named(model string) {
+// noteModel notes the model.
+func (p *projector) noteModel(model string) {
 	if model != "" && len(model) <= maxAsked {
 		p.now.model = model
 	}
@@ -214,7 +214,7 @@ func (p *projector) named(model string) {
 // step makes the events of a step of the root.
 func (p *projector) step(t *assemble.Transition) {
 	running := t.Kind == assemble.StateChange && t.Lane.State == schema.StateRunning
-	if p.now.status == statusNew && (running || p.worked(t)) {
+	if p.now.status == statusNew && (running || p.isWorkStep(t)) {
 		p.now.status = statusNow
 		p.response(statusNow, false)
 	}
@@ -232,7 +232,7 @@ func (p *projector) step(t *assemble.Transition) {
 	case assemble.CallEnd:
 		p.callEnds(t)
 	case assemble.UsageAdd:
-		p.used(t)
+		p.addUsage(t)
 	default:
 		if t.Block != nil && t.Message.Role == "assistant" {
 			p.block(t)
@@ -240,8 +240,8 @@ func (p *projector) step(t *assemble.Transition) {
 	}
 }
 
-// used adds up what the messages have used.
-func (p *projector) used(t *assemble.Transition) {
+// addUsage adds up what the messages have used.
+func (p *projector) addUsage(t *assemble.Transition) {
 	if t.Message == nil {
 		return
 	}
@@ -258,18 +258,18 @@ func (p *projector) used(t *assemble.Transition) {
 func (p *projector) turnEnds() {
 	switch stop := p.text("stop_reason"); stop {
 	case "cancelled", "canceled", "aborted", "interrupted":
-		p.end("incomplete", "cancelled")
+		p.endResponse("incomplete", "cancelled")
 	case "error", "failed", "retries_exhausted":
 		p.now.why = p.text("reason")
-		p.end("failed", "failed")
+		p.endResponse("failed", "failed")
 	case "max_tokens", "length":
 		p.now.lacks = "max_output_tokens"
-		p.end("incomplete", "incomplete")
+		p.endResponse("incomplete", "incomplete")
 	case "refusal", "content_filter":
 		p.now.lacks = "content_filter"
-		p.end("incomplete", "incomplete")
+		p.endResponse("incomplete", "incomplete")
 	default:
-		p.end("completed", "completed")
+		p.endResponse("completed", "completed")
 	}
 }
 
@@ -277,17 +277,17 @@ func (p *projector) turnEnds() {
 func (p *projector) runEnds(state schema.RunState) {
 	switch state {
 	case schema.StateAborted:
-		p.end("incomplete", "cancelled")
+		p.endResponse("incomplete", "cancelled")
 	case schema.StateError:
 		p.now.why = p.text("reason")
-		p.end("failed", "failed")
+		p.endResponse("failed", "failed")
 	default:
-		p.end("completed", "completed")
+		p.endResponse("completed", "completed")
 	}
 }
 
-// end ends the response with an event. There is none for what was cancelled.
-func (p *projector) end(event, status string) {
+// endResponse ends the response with an event. There is none for what was cancelled.
+func (p *projector) endResponse(event, status string) {
 	for p.open.Len() > 0 {
 		oldest, _, _ := p.open.First()
 		p.closeItem(oldest, status == "completed")
@@ -300,7 +300,7 @@ func (p *projector) end(event, status string) {
 }
 
 // emit makes an event with the fields that fill adds, and counts it.
-func (p *projector) emit(typ string, last bool, fill func(object) object) {
+func (p *projector) emit(typ string, last bool, fill func(jsonscan.Object) jsonscan.Object) {
 	n := p.now.events
 	p.now.events++
 	if p.out == nil || p.now.n != p.nth {
@@ -313,5 +313,5 @@ func (p *projector) emit(typ string, last bool, fill func(object) object) {
 
 // response makes an event with the whole response.
 func (p *projector) response(typ string, last bool) {
-	p.emit(typ, last, func(o object) object { return p.appendResponse(o.Name("response")) })
+	p.emit(typ, last, func(o jsonscan.Object) jsonscan.Object { return p.appendResponse(o.Name("response")) })
 }

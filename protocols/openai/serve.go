@@ -116,7 +116,7 @@ func inputItems(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	items, err := said(ctx, c, req)
+	items, err := listInput(ctx, c, req)
 	if err != nil {
 		return err
 	}
@@ -135,18 +135,18 @@ func inputItems(ctx context.Context, c *protocol.Call) error {
 		page.Add(items[0].ID, items[0].Data)
 		items = items[1:]
 	}
-	o := page.Append(append(object("{").Str("object", "list").Name("data"), '['))
+	o := page.Append(append(jsonscan.Object("{").Str("object", "list").Name("data"), '['))
 	firstID, lastID := "", ""
 	if n := len(page.Items); n > 0 {
 		firstID, lastID = page.Items[0].ID, page.Items[n-1].ID
 	}
-	o = object(append(o, ']')).NullStr("first_id", firstID).NullStr("last_id", lastID)
-	c.Reply(http.StatusOK, object(o).Bool("has_more", len(items) > 0).End())
+	o = jsonscan.Object(append(o, ']')).NullStr("first_id", firstID).NullStr("last_id", lastID)
+	c.Reply(http.StatusOK, jsonscan.Object(o).Bool("has_more", len(items) > 0).End())
 	return nil
 }
 
-// said returns the input items of a response, the oldest first.
-func said(ctx context.Context, c *protocol.Call, req dialect.Request) (list []protocol.Item, err error) {
+// listInput returns the input items of a response, the oldest first.
+func listInput(ctx context.Context, c *protocol.Call, req dialect.Request) (list []protocol.Item, err error) {
 	head, p, err := protocol.Newest[*projector](ctx, c, req)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func inputItem(run string, seq schema.Seq, role string, content []byte) protocol
 		role = "user"
 	}
 	id := "msg_" + run + "_in_" + seq.String()
-	o := object("{").Str("id", id).Str("type", "message").Str("status", "completed").Str("role", role)
+	o := jsonscan.Object("{").Str("id", id).Str("type", "message").Str("status", "completed").Str("role", role)
 	o = append(o.Name("content"), '[')
 	if jsonscan.IsString(content) {
 		o = append(append(o, '{').Str("type", "input_text").Raw("text", content).End(), ']')
@@ -206,7 +206,7 @@ func inputItem(run string, seq schema.Seq, role string, content []byte) protocol
 }
 
 // appendInput writes a block as a part of an input.
-func appendInput(o object, block []byte) object {
+func appendInput(o jsonscan.Object, block []byte) jsonscan.Object {
 	f := jsonscan.Fields(nil).Read(block)
 	source := jsonscan.Fields(nil).Read(f.Object("source"))
 	url := source.Str("url")

@@ -34,7 +34,7 @@ func IsOutcome(redirect []byte) bool {
 func (p *Projector) command() {
 	switch string(p.rec.Type) {
 	case schema.TypeCommandMessage:
-		p.sentMessage()
+		p.showMessage()
 	case typeCancel:
 		p.emit(emission{typ: sentInterrupt, body: appendRest(nil, p.rec.payload, "interrupt")})
 		p.change(p.rec.thread, func(t *thread) { t.cancelled, t.owed = true, 0 })
@@ -55,15 +55,15 @@ func (p *Projector) command() {
 	}
 }
 
-// sentMessage shows a message when it is sent; the agent's own message that repeats it is not shown again.
-func (p *Projector) sentMessage() {
+// showMessage shows a message when it is sent; the agent's own message that repeats it is not shown again.
+func (p *Projector) showMessage() {
 	typ, content := sentMessage, field(p.rec.payload, "content")
 	if text(p.rec.payload, "role") == "system" {
 		typ = sentSystem
 	}
 	body := appendContent([]byte(`,"content":`), content)
 	p.emit(emission{typ: typ, body: appendRest(body, p.rec.payload, "content", "role")})
-	p.messages.said(&p.rec, content, field(p.rec.payload, "message_id"))
+	p.messages.noteShown(&p.rec, content, field(p.rec.payload, "message_id"))
 	if typ == sentMessage {
 		p.change(p.rec.thread, func(t *thread) { t.asked, t.owed = t.asked || !t.running, p.rec.Seq })
 	}

@@ -204,7 +204,7 @@ func TestCommandHolds(t *testing.T) {
 		}
 		s := scenario(open)
 		s.Events = append(s.Events, e)
-		events := schematest.Numbered(testRun, s)
+		events := schematest.NumberEvents(testRun, s)
 		r, err := schema.ScanLine(events[len(events)-1].AppendLine(nil))
 		if err != nil {
 			rt.Fatal(err)

@@ -89,21 +89,22 @@ func (p *Projector) thoughts(m *message, of *assemble.Message, content []byte) {
 			continue
 		}
 		if n++; n > maxThoughts {
-			more = append(more, c.Thought()...)
+			more = append(more, c.Reasoning()...)
 			continue
 		}
 		id := ""
 		if b := of.At(place); b != nil && b.Kind == assemble.Thinking && b.Sum.Units > 0 { // its preview has begun
-			id = eventID(p.session, b.Seq, thoughtSlot(b))
+			id = eventID(p.session, b.Seq, reasoningSlot(b))
 		}
-		p.thought(m, id, c.Thought())
+		p.emitThought(m, id, c.Reasoning())
 	}
 	if n > maxThoughts {
-		p.thought(m, "", more)
+		p.emitThought(m, "", more)
 	}
 }
 
-func (p *Projector) thought(m *message, id string, said []byte) {
+// emitThought emits a thought of a message.
+func (p *Projector) emitThought(m *message, id string, said []byte) {
 	o := append(append(p.body[:0], `,"thinking":"`...), said...)
 	p.body = append(append(o, `","message_id":`...), m.id...)
 	p.emit(emission{typ: "agent.thinking", id: id, turn: m.turn, body: p.body})
@@ -138,10 +139,10 @@ func (p *Projector) whole(m *message, e *ending) {
 
 // appendFull appends a block as it is; a thought under the one name that it has here.
 func appendFull(o []byte, c *assemble.Part) []byte {
-	if !c.IsThought() || c.Named() {
+	if !c.IsThought() || c.IsNamedThinking() {
 		return append(o, c.Raw...)
 	}
-	o = append(append(append(o, `{"type":"thinking","thinking":"`...), c.Thought()...), '"')
+	o = append(append(append(o, `{"type":"thinking","thinking":"`...), c.Reasoning()...), '"')
 	for name, v := range jsonscan.Members(c.Raw) {
 		switch string(name) {
 		case "type", "thinking", "text":
@@ -175,7 +176,7 @@ func (p *Projector) person(l *lane, m *message, s *assemble.Transition) {
 		id = field(p.rec.payload, "message_id")
 	}
 	e := p.endingOf(s)
-	if l.repeats(cause, id, e.content) {
+	if l.isRepeat(cause, id, e.content) {
 		return
 	}
 	body, n, results := []byte(`,"content":[`), 0, 0

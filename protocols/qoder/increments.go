@@ -11,9 +11,10 @@ import (
 
 const zeroUsage = `{"input_tokens":0,"output_tokens":0}`
 
-// emits reports whether increments of the record's thread are to be written; if not, n of them take their slots.
-func (p *Projector) emits(m *message, n int) bool {
-	if m.told && p.rec.out != nil && p.shows(emission{thread: p.rec.thread}) {
+// canEmit reports whether increments of the record's thread are to be written; if not, n of them take their
+// slots.
+func (p *Projector) canEmit(m *message, n int) bool {
+	if m.told && p.rec.out != nil && p.isShown(emission{thread: p.rec.thread}) {
 		return true
 	}
 	p.rec.slot += n
@@ -36,7 +37,7 @@ func (p *Projector) emitIncrement(m *message, typ string, body []byte) {
 }
 
 func (p *Projector) emitStart(m *message, model, usage []byte) {
-	if !p.emits(m, 1) {
+	if !p.canEmit(m, 1) {
 		return
 	}
 	o := append(append(p.envelope(m), `,"message":{"id":`...), m.id...)
@@ -58,7 +59,7 @@ func appendTokens(o, usage []byte) []byte {
 }
 
 func (p *Projector) emitBlockStart(m *message, place int, start []byte) {
-	if !p.emits(m, 1) {
+	if !p.canEmit(m, 1) {
 		return
 	}
 	o := appendInt(append(p.envelope(m), `,"index":`...), int64(place))
@@ -67,11 +68,11 @@ func (p *Projector) emitBlockStart(m *message, place int, start []byte) {
 
 // emitBlockStop emits the end of a block, and before it the end of the string that an input of free text is written as.
 func (p *Projector) emitBlockStop(m *message, b *assemble.Block) {
-	if b.Free && b.Inputs > 0 && p.emits(m, 1) {
+	if b.Free && b.Inputs > 0 && p.canEmit(m, 1) {
 		o := p.deltaOf(m, b.Place, "input_json_delta", "partial_json")
 		p.emitIncrement(m, "agent.content_block_delta", append(o, `"\""}`...))
 	}
-	if p.emits(m, 1) {
+	if p.canEmit(m, 1) {
 		p.emitIncrement(m, "agent.content_block_stop", appendInt(append(p.envelope(m), `,"index":`...), int64(b.Place)))
 	}
 }
@@ -87,7 +88,7 @@ func (p *Projector) deltaOf(m *message, place int, typ, name string) []byte {
 // first piece opens and its stop closes.
 func (p *Projector) emitPiece(m *message, s *assemble.Transition) {
 	b := s.Block
-	if p.emits(m, 1) {
+	if p.canEmit(m, 1) {
 		var o []byte
 		switch {
 		case b.Kind == assemble.Thinking:
@@ -120,14 +121,14 @@ func (p *Projector) emitPiece(m *message, s *assemble.Transition) {
 
 // emitInput emits the whole input of a call at once.
 func (p *Projector) emitInput(m *message, place int, input []byte) {
-	if p.emits(m, 1) {
+	if p.canEmit(m, 1) {
 		o := append(p.deltaOf(m, place, "input_json_delta", "partial_json"), '"')
 		p.emitIncrement(m, "agent.content_block_delta", append(appendQuoted(o, input), `"}`...))
 	}
 }
 
 func (p *Projector) emitSignature(m *message, place int, signature []byte) {
-	if p.emits(m, 1) {
+	if p.canEmit(m, 1) {
 		o := p.deltaOf(m, place, "signature_delta", "signature")
 		p.emitIncrement(m, "agent.content_block_delta", append(append(o, signature...), '}'))
 	}
@@ -142,7 +143,7 @@ func (p *Projector) emitCitations(m *message, place int, citations []byte) {
 		if n++; n > maxCitations {
 			return
 		}
-		if p.emits(m, 1) {
+		if p.canEmit(m, 1) {
 			o := p.deltaOf(m, place, "citations_delta", "citation")
 			p.emitIncrement(m, "agent.content_block_delta", append(append(o, c...), '}'))
 		}
@@ -151,7 +152,7 @@ func (p *Projector) emitCitations(m *message, place int, citations []byte) {
 
 // emitEnd emits message_delta and message_stop.
 func (p *Projector) emitEnd(m *message, e *ending) {
-	if !p.emits(m, 2) {
+	if !p.canEmit(m, 2) {
 		return
 	}
 	o := append(p.envelope(m), `,"delta":{"stop_reason":`...)

@@ -17,29 +17,29 @@ func (p *Projector) ask() {
 	if !isString(id) {
 		return
 	}
-	if c := p.tools.requested(id); c != nil && p.tools.held(c.key) {
+	if c := p.tools.callOfRequest(id); c != nil && p.tools.isHeld(c.key) {
 		return // asked already, and not answered yet
 	}
-	var c *call
+	var c *toolCall
 	if t.child == "" {
 		c = p.tools.call(callKey(t.child, field(p.rec.payload, "call_id")))
 	}
 	switch {
 	case c == nil:
-		c = &call{child: t.child, key: requestKey(id), request: clip(id), seq: p.rec.Seq, kind: callRequest, also: true}
-		c.id = p.begin(c, emission{also: true}, []byte(`"request_input"`), p.question(), nil, "")
+		c = &toolCall{child: t.child, key: requestKey(id), request: clip(id), seq: p.rec.Seq, kind: callRequest, also: true}
+		c.id = p.emitCall(c, emission{also: true}, []byte(`"request_input"`), p.question(), nil, "")
 		p.tools.put(c)
 	case len(c.settled) > 0 && bytes.Equal(c.settled, id):
 		return // the client was faster
 	case bytes.Equal(c.request, id):
 	default:
-		p.tools.put(&call{id: c.key, child: t.child, key: requestKey(id), seq: p.rec.Seq, kind: callAlias})
+		p.tools.put(&toolCall{id: c.key, child: t.child, key: requestKey(id), seq: p.rec.Seq, kind: callAlias})
 		next := *c
 		next.request, next.answered = clip(id), false
 		c = &next
 		p.tools.open.Set(c.key, c)
 	}
-	if p.tools.held(c.key) {
+	if p.tools.isHeld(c.key) {
 		return // the status has named it
 	}
 	p.tools.hold(c)
@@ -56,21 +56,21 @@ func (p *Projector) question() []byte {
 	return append(b, '}')
 }
 
-// asked returns the call that an answer with a request's id is for; nil when nothing of that id is open. Ids of
-// calls stand for themselves.
-func (p *Projector) asked(id []byte) *call {
+// callOf returns the call that an answer with a request's id is for; nil when nothing of that id is open. Ids
+// of calls stand for themselves.
+func (p *Projector) callOf(id []byte) *toolCall {
 	if !isString(id) {
 		return nil
 	}
-	c := p.tools.requested(id)
+	c := p.tools.callOfRequest(id)
 	if c == nil {
 		c = p.tools.call(callKey(p.rec.thread.child, id))
 	}
 	return c
 }
 
-// requested returns what a request for input waits for: a call of its own, or the one it is about.
-func (t *tools) requested(id []byte) *call {
+// callOfRequest returns what a request for input waits for: a call of its own, or the one it is about.
+func (t *tools) callOfRequest(id []byte) *toolCall {
 	c := t.call(requestKey(id))
 	if c != nil && c.kind == callAlias {
 		return t.call(c.id)
@@ -80,30 +80,30 @@ func (t *tools) requested(id []byte) *call {
 
 // answer reads a command.answer: what a client of this protocol has sent, exactly, or what somebody else has sent.
 func (p *Projector) answer() {
-	c, said := p.asked(field(p.rec.payload, "request_id")), field(p.rec.payload, "answer")
+	c, said := p.callOf(field(p.rec.payload, "request_id")), field(p.rec.payload, "answer")
 	switch typ := text(said, "type"); typ {
 	case sentConfirmation, sentCustomResult, sentResult:
 		also := c != nil && c.also
 		p.emit(emission{typ: typ, also: also, body: appendRest(nil, said, "type")})
 		if c != nil {
-			p.answered(c, typ != sentConfirmation)
+			p.release(c, typ != sentConfirmation)
 		}
 	default:
 		if c != nil {
-			p.replied(c, said)
+			p.showReply(c, said)
 		}
 	}
 }
 
-// replied shows an answer that was given in other words than this protocol's.
-func (p *Projector) replied(c *call, said []byte) {
-	if !p.tools.held(c.key) && c.kind != callRequest {
+// showReply shows an answer that was given in other words than this protocol's.
+func (p *Projector) showReply(c *toolCall, said []byte) {
+	if !p.tools.isHeld(c.key) && c.kind != callRequest {
 		return // the first answer counts
 	}
 	b := append(append([]byte(`,"custom_tool_use_id":"`), c.id...), `","content":`...)
 	b = append(replyContent(b, said), `,"is_error":false`...)
 	p.emit(emission{typ: sentCustomResult, thread: p.threads.lanes.m[c.child], also: c.also, body: b})
-	p.answered(c, true)
+	p.release(c, true)
 }
 
 func replyContent(b, said []byte) []byte {
@@ -121,15 +121,15 @@ func asText(v []byte) []byte {
 	return append(appendQuoted([]byte{'"'}, v), '"')
 }
 
-// answered lets go on what has waited. result says that the client has done what the tool is there for.
-func (p *Projector) answered(c *call, result bool) {
+// release lets go on what has waited. result: the client has done what the tool is there for.
+func (p *Projector) release(c *toolCall, result bool) {
 	if p.tools.settle(c, result) {
 		p.settleAll(c.child)
 	}
 }
 
 // settle notes an answer to a call. It says whether the call has waited for it.
-func (t *tools) settle(c *call, result bool) (waited bool) {
+func (t *tools) settle(c *toolCall, result bool) (waited bool) {
 	waited = t.release(c.key)
 	if c.kind == callRequest {
 		t.drop(c.key)
@@ -147,7 +147,7 @@ func (t *tools) settle(c *call, result bool) (waited bool) {
 // request emits that a model is asked.
 func (p *Projector) request() {
 	t := p.rec.thread
-	c := &call{child: t.child, key: modelKey(t.child, field(p.rec.payload, "call_id")), seq: p.rec.Seq, kind: callModel}
+	c := &toolCall{child: t.child, key: modelKey(t.child, field(p.rec.payload, "call_id")), seq: p.rec.Seq, kind: callModel}
 	c.id = p.emit(emission{typ: "span.model_request_start", body: p.extra("model", "provider")})
 	p.tools.put(c)
 	p.change(p.rec.thread, func(t *thread) { t.called = counts{} })
@@ -156,12 +156,12 @@ func (p *Projector) request() {
 // response emits that it has answered. One that nobody asked is asked first: an end is always that of a start.
 func (p *Projector) response() {
 	t := p.rec.thread
-	if !p.said(assemble.ModelEnd, "call_id") {
+	if !p.isNews(assemble.ModelEnd, "call_id") {
 		return
 	}
 	c := p.tools.drop(modelKey(t.child, field(p.rec.payload, "call_id")))
 	if c == nil {
-		c = &call{id: p.emit(emission{typ: "span.model_request_start"})}
+		c = &toolCall{id: p.emit(emission{typ: "span.model_request_start"})}
 	}
 	n := countsOf(schema.UsageOf(p.rec.payload))
 	if n == (counts{}) {

@@ -171,5 +171,5 @@ func (p *Projector) messageID(v []byte) []byte {
 	return []byte(`"asst_` + hex.EncodeToString(h.Sum(nil)[:16]) + `"`)
 }
 
-// thoughtSlot is the slot, of the record that began a block, of the agent.thinking that it becomes.
-func thoughtSlot(b *assemble.Block) int { return slotLater + 1 + b.Place%(slotLater-1) }
+// reasoningSlot is the slot, of the record that began a block, of the agent.thinking that it becomes.
+func reasoningSlot(b *assemble.Block) int { return slotLater + 1 + b.Place%(slotLater-1) }

@@ -9,9 +9,9 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// object is what a session's object says beside its description (qoder §1.4, and what the types of its clients'
-// libraries require).
-type object struct {
+// sessionObject is what a session's object has besides its description (qoder §1.4, and what the types of its
+// clients' libraries require).
+type sessionObject struct {
 	id, status       string
 	turn             string // "": there was none
 	created, updated string
@@ -26,7 +26,7 @@ func (p *Projector) AppendSession(dst []byte) []byte {
 	if t == nil {
 		t = &thread{}
 	}
-	o := object{
+	o := sessionObject{
 		id: p.session, status: "idle", turn: turnStatus(t), created: p.origin, updated: p.updated,
 		incremental: p.info.incremental, stats: p.appendStats(nil, t),
 		usage: appendUsage(nil, p.status.usage), description: p.info.description,
@@ -60,7 +60,7 @@ func turnStatus(t *thread) string {
 // the newest turn or lifecycle of its root says. A run that was not created as a session, which has no agent, has the
 // dialect's setting.
 func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
-	o := object{
+	o := sessionObject{
 		id: r.ID, status: "idle", created: r.Started.UTC().Format(schema.TimeLayout), updated: r.Updated.UTC().Format(schema.TimeLayout),
 		incremental: d.Increments, usage: appendUsage(nil, countsOf(r.Usage)), description: r.Session,
 	}
@@ -68,7 +68,7 @@ func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
 	if v := field(r.Session, incrementalField); v != nil || field(r.Session, "agent") != nil {
 		o.incremental = string(v) == "true"
 	}
-	o.turn = listedTurn(r)
+	o.turn = turnInList(r)
 	if o.turn == "running" {
 		o.status = o.turn
 	}
@@ -78,8 +78,9 @@ func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
 	return o.append(dst)
 }
 
-// listedTurn is turnStatus of a run in a list. Of a run for which no turn is kept its state is all that is known.
-func listedTurn(r *schema.RunInfo) string {
+// turnInList is turnStatus of a run in a list. Of a run for which no turn is kept its state is all that is
+// known.
+func turnInList(r *schema.RunInfo) string {
 	turn, why := r.Turn, r.Stop
 	if !r.Asked.IsZero() && (turn != schema.TurnClosed || stopOf(why) == stopEndTurn) {
 		turn = schema.TurnHeld
@@ -103,7 +104,7 @@ func listedTurn(r *schema.RunInfo) string {
 	return turnStatus(&thread{running: true})
 }
 
-func (o *object) append(dst []byte) []byte {
+func (o *sessionObject) append(dst []byte) []byte {
 	d, agent := o.description, agentOf(field(o.description, "agent"))
 	b := append(jsonscan.Object(dst), '{').Str("id", o.id).Str("type", "session")
 	b = agent.appendID(jsonscan.Object(agent.appendJSON(b.Name("agent"))).Name("agent_id"))
@@ -234,7 +235,7 @@ func countsOf(u schema.Usage) counts {
 	}
 	return counts{
 		input:        first("input_tokens", "prompt_tokens", "promptTokenCount"),
-		output:       added(first("output_tokens", "completion_tokens", "candidatesTokenCount"), u["thoughtsTokenCount"]),
+		output:       addBounded(first("output_tokens", "completion_tokens", "candidatesTokenCount"), u["thoughtsTokenCount"]),
 		cacheCreated: first("cache_creation_input_tokens"),
 		cacheRead:    first("cache_read_input_tokens", "cachedContentTokenCount"),
 	}
@@ -242,13 +243,13 @@ func countsOf(u schema.Usage) counts {
 
 func (c counts) plus(d counts) counts {
 	return counts{
-		input: added(c.input, d.input), output: added(c.output, d.output),
-		cacheCreated: added(c.cacheCreated, d.cacheCreated), cacheRead: added(c.cacheRead, d.cacheRead),
+		input: addBounded(c.input, d.input), output: addBounded(c.output, d.output),
+		cacheCreated: addBounded(c.cacheCreated, d.cacheCreated), cacheRead: addBounded(c.cacheRead, d.cacheRead),
 	}
 }
 
-// added stops at the greatest number that all readers of JSON take.
-func added(a, b int64) int64 {
+// addBounded stops at the greatest number that all readers of JSON take.
+func addBounded(a, b int64) int64 {
 	return min(a, int64(schema.MaxSeq)) + min(b, int64(schema.MaxSeq)-min(a, int64(schema.MaxSeq)))
 }
 

@@ -86,9 +86,9 @@ func InitialEvents(body []byte) ([]json.RawMessage, error) {
 	return events, nil
 }
 
-// SentEvents returns the events of a body {"events":[…]}, 1 to most of them. Other fields are passed over. The error
-// wraps dialect.ErrBadRequest.
-func SentEvents(body []byte, most int) ([]json.RawMessage, error) {
+// ParseEvents returns the events of a body {"events":[…]}, 1 to most of them. Other fields are passed over.
+// The error wraps dialect.ErrBadRequest.
+func ParseEvents(body []byte, most int) ([]json.RawMessage, error) {
 	const name = "events"
 	fields, err := readBody(body)
 	if err != nil {

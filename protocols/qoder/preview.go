@@ -15,7 +15,7 @@ func (p *Projector) previewPiece(m *message, s *assemble.Transition) {
 	switch b := s.Block; b.Kind {
 	case assemble.Thinking:
 		if s.First {
-			p.previewStart(previewThinking, "agent.thinking", b.Seq, thoughtSlot(b))
+			p.previewStart(previewThinking, "agent.thinking", b.Seq, reasoningSlot(b))
 		}
 	case assemble.Text:
 		if m.previewed == 0 {
@@ -58,9 +58,9 @@ func (p *Projector) again() (from schema.Seq) {
 	return 0
 }
 
-// previews reports whether this client is to see a preview; if not, it takes its slot.
-func (p *Projector) previews(kind previews) bool {
-	if p.rec.out != nil && p.form.previews&kind != 0 && p.shows(emission{thread: p.rec.thread}) {
+// mayPreview reports whether increments of a kind are wanted.
+func (p *Projector) mayPreview(kind previews) bool {
+	if p.rec.out != nil && p.form.previews&kind != 0 && p.isShown(emission{thread: p.rec.thread}) {
 		return true
 	}
 	p.rec.slot++
@@ -68,7 +68,7 @@ func (p *Projector) previews(kind previews) bool {
 }
 
 func (p *Projector) previewStart(kind previews, typ string, seq schema.Seq, slot int) {
-	if !p.previews(kind) {
+	if !p.mayPreview(kind) {
 		return
 	}
 	o := append(append(p.body[:0], `,"event":{"id":"`...), eventID(p.session, seq, slot)...)
@@ -77,7 +77,7 @@ func (p *Projector) previewStart(kind previews, typ string, seq schema.Seq, slot
 }
 
 func (p *Projector) previewText(m *message, index int, low uint16, said []byte) {
-	if !p.previews(previewMessage) {
+	if !p.mayPreview(previewMessage) {
 		return
 	}
 	o := append(append(p.body[:0], `,"event_id":"`...), eventID(p.session, m.start, slotLater)...)
@@ -98,7 +98,7 @@ func (p *Projector) Foretold(id string) bool {
 	}
 	for child, l := range p.messages.lanes {
 		if l.open != nil && l.open.start == seq {
-			return p.shows(emission{thread: p.threads.of(p, child)})
+			return p.isShown(emission{thread: p.threads.of(p, child)})
 		}
 	}
 	return false

@@ -174,7 +174,7 @@ func (p *Projector) emit(e emission) string {
 	if e.thread == nil {
 		e.thread = p.rec.thread
 	}
-	shown := p.rec.out != nil && slot <= maxSlot && p.shows(e)
+	shown := p.rec.out != nil && slot <= maxSlot && p.isShown(e)
 	id := e.id
 	if id == "" {
 		id = eventID(p.session, p.rec.Seq, slot)
@@ -234,8 +234,9 @@ func (p *Projector) appendCommon(b []byte, e emission, id string) []byte {
 	return append(b, `","schema_version":"1.0"`...)
 }
 
-// shows reports whether a frame belongs to what this client is shown. The coordinator's thread is shown as the session.
-func (p *Projector) shows(e emission) bool {
+// isShown reports whether a frame belongs to what this client is shown. The coordinator's thread is shown as
+// the session.
+func (p *Projector) isShown(e emission) bool {
 	switch {
 	case p.form.silent:
 		return false

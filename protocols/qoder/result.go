@@ -67,8 +67,8 @@ func appendContent(b, v []byte) []byte {
 	return append(appendTextBlock(append(b, '['), v), ']')
 }
 
-// unquoted decodes a string, and returns the JSON of everything else.
-func unquoted(v []byte) string {
+// unquote decodes a string, and returns the JSON of everything else.
+func unquote(v []byte) string {
 	if s, ok := jsonscan.Unquote(v); ok {
 		return s
 	}

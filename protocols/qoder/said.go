@@ -13,10 +13,10 @@ const maxTold = 64
 // told is a message that was shown when it was sent, and that the agent may repeat as one of its own framing.
 type told struct{ event, message, content jsonscan.Sum }
 
-// said is called when a user.message or system.message is shown for the record at hand, which is not message
-// framing: when the agent's own message repeats it, that one is not shown. content and messageID are those of the
-// record's payload, as they stand there; messageID may be nil.
-func (m *messages) said(r *record, content, messageID []byte) {
+// noteShown is called when a user.message or system.message is shown for the record at hand, which is not
+// message framing: when the agent's own message repeats it, that one is not shown. content and messageID are
+// those of the record's payload, as they are there; messageID may be nil.
+func (m *messages) noteShown(r *record, content, messageID []byte) {
 	id, _, _ := r.Envelope()
 	l := m.lane(string(r.Child))
 	l.told = append(l.told, told{event: jsonscan.SumOf(id), message: jsonscan.SumOf(inner(messageID)), content: contentSum(content)})
@@ -25,9 +25,9 @@ func (m *messages) said(r *record, content, messageID []byte) {
 	}
 }
 
-// repeats reports whether a message is one which was shown when it was sent: its cause is that event, it has that
-// message's id, or it is the oldest that says the same. Each is repeated once.
-func (l *lane) repeats(cause string, messageID, content []byte) bool {
+// isRepeat reports whether a message is one which was shown when it was sent: its cause is that event, it has
+// that message's id, or it is the oldest that says the same. Each is repeated once.
+func (l *lane) isRepeat(cause string, messageID, content []byte) bool {
 	of := told{event: jsonscan.SumOf([]byte(cause)), message: jsonscan.SumOf(inner(messageID)), content: contentSum(content)}
 	same := []func(t told) bool{
 		func(t told) bool { return cause != "" && t.event == of.event },

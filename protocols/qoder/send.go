@@ -40,14 +40,14 @@ func (p *Projector) Command(sent json.RawMessage) (schema.Event, error) {
 	return e, err
 }
 
-// Sent notes that an event which Command gave will follow, before the next one of the same request is asked of
-// Command: what is answered in a request is not answered in it again.
-func (p *Projector) Sent(e schema.Event) {
+// NoteSent notes that an event which Command returned will follow, before the next one of the same request is
+// asked of Command: what is answered in a request is not answered in it again.
+func (p *Projector) NoteSent(e schema.Event) {
 	if e.Type != typeAnswer {
 		return
 	}
 	id := field(e.Payload, "request_id")
-	c := p.tools.requested(id)
+	c := p.tools.callOfRequest(id)
 	if c == nil {
 		c = p.tools.call(callKey(e.ChildID, id))
 	}
@@ -144,9 +144,9 @@ func (p *Projector) sendAnswer(e *schema.Event, typ string, fields map[string][]
 		return refuse(name, "is no tool use of this session that waits or is open%s", p.waitingIDs())
 	case c.answered:
 		return refuse(name, "has its result already")
-	case typ == sentConfirmation && !p.tools.held(c.key) && bytes.Equal(c.settled, c.request):
+	case typ == sentConfirmation && !p.tools.isHeld(c.key) && bytes.Equal(c.settled, c.request):
 		return refuse(name, "was allowed or denied already")
-	case typ == sentCustomResult && !custom && !p.tools.held(c.key):
+	case typ == sentCustomResult && !custom && !p.tools.isHeld(c.key):
 		return refuse(name, "is not the use of a custom tool")
 	case typ != sentCustomResult && custom:
 		return refuse(name, "is the use of a custom tool: send %s", sentCustomResult)

@@ -42,7 +42,7 @@ func (p *Projector) describe() {
 	case schema.TypeSessionUpdated:
 		p.stream()
 		if !bytes.Equal(old, p.info.description) {
-			p.updatedFields()
+			p.appendUpdate()
 		}
 	case schema.TypeSessionArchived:
 		if p.info.archived == "" {
@@ -66,8 +66,8 @@ func (p *Projector) stream() {
 	}
 }
 
-// updatedFields appends what has changed: metadata as all of it is now, everything else as the client sent it.
-func (p *Projector) updatedFields() {
+// appendUpdate appends what has changed: metadata as all of it is now, everything else as the client sent it.
+func (p *Projector) appendUpdate() {
 	body := appendRest(nil, p.rec.payload, "metadata")
 	if field(p.rec.payload, "metadata") != nil {
 		body = append(append(body, `,"metadata":`...), valueOr(field(p.info.description, "metadata"), '{', `{}`)...)
@@ -75,11 +75,11 @@ func (p *Projector) updatedFields() {
 	p.emit(emission{typ: "session.updated", body: body})
 }
 
-// Archived reports whether the session takes no more events.
-func (p *Projector) Archived() bool { return p.info.archived != "" }
+// IsArchived reports whether the session takes no more events.
+func (p *Projector) IsArchived() bool { return p.info.archived != "" }
 
-// Deleted reports whether the session is not there any more.
-func (p *Projector) Deleted() bool { return p.info.deleted }
+// IsDeleted reports whether the session is not there any more.
+func (p *Projector) IsDeleted() bool { return p.info.deleted }
 
 // Busy reports whether there is something to cancel: a turn is under way, of the coordinator, which runs or waits for the
 // client, or a message was sent that nobody has begun to answer.
@@ -90,9 +90,9 @@ func (p *Projector) Busy() bool {
 
 func (t *thread) busy() bool { return t.running || t.stop == stopAction || t.owed > 0 }
 
-// Accepts reports whether the session, as it stands, can take a payload of UpdatePayload: what it would then say of
-// itself may be too much though the change alone is not. The error wraps dialect.ErrBadRequest.
-func (p *Projector) Accepts(payload json.RawMessage) error {
+// CheckUpdate returns an error unless the session, as it is, can take a payload of UpdatePayload: what it would
+// then hold may be too much though the change alone is not. The error wraps dialect.ErrBadRequest.
+func (p *Projector) CheckUpdate(payload json.RawMessage) error {
 	patch := field(payload, "metadata")
 	if len(patch) > 0 && patch[0] == '{' {
 		after := schema.MergeSession(p.info.description, schema.TypeSessionUpdated, p.updated, payload)

@@ -131,8 +131,8 @@ func TestSessionFrames(t *testing.T) {
 		session.thread_status_terminated {"agent_name":"kid"}
 		session.status_terminated {}
 		session.deleted {}`)
-	if !p.Archived() || !p.Deleted() || p.Busy() {
-		t.Error(p.Archived(), p.Deleted(), p.Busy())
+	if !p.IsArchived() || !p.IsDeleted() || p.Busy() {
+		t.Error(p.IsArchived(), p.IsDeleted(), p.Busy())
 	}
 	if err := p.Admit(Request(testRun, "")); !errors.Is(err, dialect.ErrNotFound) {
 		t.Error(err)
@@ -251,11 +251,11 @@ func TestUpdatePayload(t *testing.T) {
 		fmt.Fprintf(&log, `%.*s"k%d":"v"`, min(i, 1), ",", i)
 	}
 	p := fed(t, log.String()+`}}`, "")
-	refused(t, "one more", p.Accepts(json.RawMessage(`{"metadata":{"more":"v"}}`)), "metadata")
-	if err := p.Accepts(json.RawMessage(`{"metadata":{"more":"v","k1":null}}`)); err != nil {
+	refused(t, "one more", p.CheckUpdate(json.RawMessage(`{"metadata":{"more":"v"}}`)), "metadata")
+	if err := p.CheckUpdate(json.RawMessage(`{"metadata":{"more":"v","k1":null}}`)); err != nil {
 		t.Error(err)
 	}
-	refused(t, "too much", p.Accepts(json.RawMessage(`{"agent":"`+strings.Repeat("x", schema.MaxSession)+`"}`)), "")
+	refused(t, "too much", p.CheckUpdate(json.RawMessage(`{"agent":"`+strings.Repeat("x", schema.MaxSession)+`"}`)), "")
 }
 
 func TestInitialEvents(t *testing.T) {

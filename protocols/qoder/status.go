@@ -53,19 +53,19 @@ func stopOf(reason string) stop {
 func (p *Projector) state() {
 	switch t := p.rec.thread; string(p.rec.Type) {
 	case schema.TypeTurnStart:
-		if p.said(assemble.TurnBegin, "turn_id") {
+		if p.isNews(assemble.TurnBegin, "turn_id") {
 			p.turn()
 		}
 	case schema.TypeTurnEnd:
-		if p.said(assemble.TurnEnd, "turn_id") {
+		if p.isNews(assemble.TurnEnd, "turn_id") {
 			p.turnEnd()
 		}
 	case schema.TypeModelStart:
-		if p.run(t); p.said(assemble.ModelStart, "call_id") {
+		if p.run(t); p.isNews(assemble.ModelStart, "call_id") {
 			p.request()
 		}
 	case schema.TypeModelEnd:
-		if p.said(assemble.ModelEnd, "call_id") {
+		if p.isNews(assemble.ModelEnd, "call_id") {
 			p.response()
 		}
 	case schema.TypeRunLifecycle:
@@ -96,11 +96,11 @@ func (p *Projector) turnEnd() {
 	switch {
 	case p.reading.Questions().Of(t.child) == 0 && (why == stopCancelled || why == stopFailed):
 		p.tools.abandon(t.child)
-	case (why == stopEndTurn || why == stopCancelled) && p.tools.waits(t.child) > 0: // the question has interrupted it
+	case (why == stopEndTurn || why == stopCancelled) && p.tools.countWaiting(t.child) > 0: // the question has interrupted it
 		why = stopAction
 	}
 	if why == stopFailed {
-		p.failed(t)
+		p.emitFailure(t)
 	}
 	p.change(p.finish(t, why), func(t *thread) { t.turn = "" })
 }
@@ -118,7 +118,7 @@ func (p *Projector) lifecycle(t *thread) {
 		p.over(t, l.State)
 	default:
 		t = p.change(t, func(t *thread) { t.held = false })
-		if p.tools.waits(t.child) == 0 {
+		if p.tools.countWaiting(t.child) == 0 {
 			p.run(t)
 		}
 	}
@@ -140,7 +140,7 @@ func (p *Projector) over(t *thread, state schema.RunState) {
 		}
 	}
 	if why == stopFailed {
-		p.failed(t)
+		p.emitFailure(t)
 	}
 	t = p.change(p.finish(t, why), func(t *thread) { t.held, t.open, t.pending, t.turn, t.owed = false, false, false, "", 0 })
 	if t.child == "" {
@@ -164,7 +164,7 @@ func (p *Projector) stir() {
 	switch string(p.rec.Type) {
 	case schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta, schema.TypeDataDelta,
 		schema.TypeBlockStart, schema.TypeToolStart:
-		if !t.running && !t.held && p.tools.waits(t.child) == 0 {
+		if !t.running && !t.held && p.tools.countWaiting(t.child) == 0 {
 			p.run(t)
 		}
 	case schema.TypeMessageStart:
@@ -212,8 +212,8 @@ func (p *Projector) run(t *thread) *thread {
 	return t
 }
 
-// failed emits that a thread has failed, with the record's reason, unless that was emitted last.
-func (p *Projector) failed(t *thread) {
+// emitFailure emits that a thread has failed, with the record's reason, unless that was emitted last.
+func (p *Projector) emitFailure(t *thread) {
 	if !t.running && !t.asked && t.stop == stopFailed {
 		return
 	}
@@ -292,7 +292,7 @@ func (p *Projector) fail(t *thread, message []byte, retry string) {
 
 // waiting counts something more that waits for the client, in a lane, and so in the session.
 func (p *Projector) waiting(t *thread) {
-	if p.tools.waits(t.child) == 0 {
+	if p.tools.countWaiting(t.child) == 0 {
 		return // it was ended before it was emitted
 	}
 	if !t.running {
@@ -307,7 +307,7 @@ func (p *Projector) waiting(t *thread) {
 // settle brings the status of a lane in line with what waits: grown says that there is more than before. A
 // coordinator that is idle of its own is left so.
 func (p *Projector) settle(t *thread, grown bool) {
-	waits := p.tools.waits(t.child)
+	waits := p.tools.countWaiting(t.child)
 	switch {
 	case grown && waits > 0 && (t.running || t.stop == stopAction):
 		p.finish(p.run(t), stopAction)

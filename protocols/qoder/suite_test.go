@@ -20,7 +20,7 @@ func TestContract(t *testing.T) {
 	coordinator := map[string]string{"thread": qoder.ThreadID("run_suite", "")}
 	dialecttest.Suite{
 		Dialect: qoder.Dialect{Increments: true},
-		Streams: serve.Protocol(qoder.Dialect{}).Declared(),
+		Streams: serve.Protocol(qoder.Dialect{}).AllStreams(),
 		Inputs: map[string]dialect.Input{
 			"session":  {Stream: "session" + qoder.BaseCloud},
 			"previews": {Stream: "session.history" + qoder.BaseCloud, Query: previews},

@@ -84,8 +84,8 @@ func (t *threads) byID(id string) *thread {
 	return nil
 }
 
-// sorted returns all threads in the order in which they became known.
-func (t *threads) sorted() []*thread {
+// inOrder returns all threads in the order in which they became known.
+func (t *threads) inOrder() []*thread {
 	return slices.SortedFunc(maps.Values(t.lanes.m), byOrder)
 }
 
@@ -127,11 +127,11 @@ func (p *Projector) arrive() {
 	if p.threads.lanes.m[above] == nil {
 		above = ""
 	}
-	p.created(t, above, "", "")
+	p.addChild(t, above, "", "")
 }
 
-// created emits that there is a child.
-func (p *Projector) created(t *thread, parent, use, name string) *thread {
+// addChild emits that there is a child.
+func (p *Projector) addChild(t *thread, parent, use, name string) *thread {
 	t = p.change(t, func(t *thread) {
 		t.told, t.parent, t.use = true, parent, use
 		if name != "" {
@@ -168,7 +168,7 @@ func (p *Projector) spawn() {
 		if c := p.tools.call(callKey(from.child, field(p.rec.payload, "call_id"))); c != nil {
 			use = c.id
 		}
-		to = p.created(to, from.child, use, p.agentName())
+		to = p.addChild(to, from.child, use, p.agentName())
 	}
 	prompt := field(p.rec.payload, "prompt")
 	if !isString(prompt) {
@@ -211,16 +211,17 @@ type ThreadInfo struct {
 
 // Threads returns all threads, the coordinator first, then children in the order in which they became known.
 func (p *Projector) Threads() []ThreadInfo {
-	sorted := p.threads.sorted()
+	sorted := p.threads.inOrder()
 	all := make([]ThreadInfo, 0, len(sorted))
 	for _, t := range sorted {
-		all = append(all, ThreadInfo{ID: t.id, Child: t.child, Status: p.threadStatus(t), Archived: p.archivedAt(t) != "", Busy: t.busy()})
+		all = append(all, ThreadInfo{ID: t.id, Child: t.child, Status: p.threadStatus(t), Archived: p.archiveTime(t) != "", Busy: t.busy()})
 	}
 	return all
 }
 
-// archivedAt is when a thread was archived: by itself, or the coordinator's with the session; "" when it was not.
-func (p *Projector) archivedAt(t *thread) string {
+// archiveTime is when a thread was archived: by itself, or the coordinator's with the session; "" when it was
+// not.
+func (p *Projector) archiveTime(t *thread) string {
 	if t.child == "" && t.archived == "" {
 		return p.info.archived
 	}
@@ -229,7 +230,7 @@ func (p *Projector) archivedAt(t *thread) string {
 
 func (p *Projector) threadStatus(t *thread) string {
 	switch {
-	case p.archivedAt(t) != "":
+	case p.archiveTime(t) != "":
 		return "archived"
 	case t.running:
 		return "running"
@@ -278,7 +279,7 @@ func (p *Projector) AppendThread(dst []byte, id string) ([]byte, bool) {
 	b = p.appendStats(append(b, `,"stats":`...), t)
 	b = appendUsage(append(b, `,"usage":`...), t.usage)
 	b = append(b, `,"workflow_run_id":null`...)
-	b = appendOptional(append(b, `,"archived_at":`...), p.archivedAt(t))
+	b = appendOptional(append(b, `,"archived_at":`...), p.archiveTime(t))
 	b = appendString(append(b, `,"created_at":`...), t.created)
 	b = appendString(append(b, `,"updated_at":`...), t.updated)
 	return append(b, '}'), true

@@ -84,7 +84,7 @@ func TestThreadsEnd(t *testing.T) {
 
 // The session's frames and the coordinator's thread's are the same; a child of a child is below that child.
 func TestThreadForms(t *testing.T) {
-	list := records(t, schematest.Named("children"))
+	list := records(t, schematest.ByName("children"))
 	session, root := projected(t, false, form{}, list), projected(t, false, form{thread: ThreadID(testRun, "")}, list)
 	if fmt.Sprint(session) != fmt.Sprint(root) {
 		t.Errorf("session\n%s\nroot\n%s", brief(session), brief(root))

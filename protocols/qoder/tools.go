@@ -15,9 +15,9 @@ import (
 
 // tools is what is remembered of calls, of tools and of models, and of requests for input, while they are open.
 type tools struct {
-	open    ordered.Map[string, *call] // by callKey and its like, the oldest first
-	waiting ordered.Map[string, *call] // for the client, the oldest first
-	lanes   shared[string, *laneCalls] // those of open, by child
+	open    ordered.Map[string, *toolCall] // by callKey and its like, the oldest first
+	waiting ordered.Map[string, *toolCall] // for the client, the oldest first
+	lanes   shared[string, *laneCalls]     // those of open, by child
 }
 
 // laneCalls are the keys of what is open in a lane.
@@ -38,8 +38,8 @@ const (
 	callAlias            // the id of a request for input about a call
 )
 
-// call is one that is open. It is replaced, never changed.
-type call struct {
+// toolCall is one that is open. It is replaced, never changed.
+type toolCall struct {
 	id       string // event id; for callAlias the call's key
 	child    string // lane
 	key      string // its own
@@ -80,7 +80,7 @@ func requestKey(id []byte) string { return keyOf('r', "", id) }
 func modelKey(child string, id []byte) string { return keyOf('m', child, id) }
 
 func keyOf(kind byte, child string, id []byte) string {
-	s := unquoted(id)
+	s := unquote(id)
 	if len(s) > maxKey {
 		sum := sha256.Sum256([]byte(s))
 		s = "\x00" + hex.EncodeToString(sum[:])
@@ -89,13 +89,13 @@ func keyOf(kind byte, child string, id []byte) string {
 }
 
 // call returns one that is open; nil when there is none.
-func (t *tools) call(key string) *call {
+func (t *tools) call(key string) *toolCall {
 	c, _ := t.open.Get(key)
 	return c
 }
 
 // byID returns the tool use, or request, with an event id.
-func (t *tools) byID(id string) *call {
+func (t *tools) byID(id string) *toolCall {
 	for _, c := range t.open.All() {
 		if c.id == id && c.kind <= callRequest {
 			return c
@@ -105,7 +105,7 @@ func (t *tools) byID(id string) *call {
 }
 
 // put opens a call, in the place of the one with its key.
-func (t *tools) put(c *call) *call {
+func (t *tools) put(c *toolCall) *toolCall {
 	t.drop(c.key)
 	if t.open.Len() >= maxCalls {
 		t.drop(t.oldest())
@@ -133,7 +133,7 @@ func (t *tools) lane(child string) *laneCalls {
 // goes behind all others, so that it is not passed over each time.
 func (t *tools) oldest() (oldest string) {
 	for key, c := range t.open.All() {
-		if !t.held(key) {
+		if !t.isHeld(key) {
 			return key
 		}
 		t.open.Delete(key)
@@ -143,7 +143,7 @@ func (t *tools) oldest() (oldest string) {
 }
 
 // drop closes a call.
-func (t *tools) drop(key string) *call {
+func (t *tools) drop(key string) *toolCall {
 	c, ok := t.open.Delete(key)
 	if !ok {
 		return nil
@@ -158,13 +158,14 @@ func (t *tools) drop(key string) *call {
 }
 
 // hold makes a call wait for the client.
-func (t *tools) hold(c *call) {
-	if t.waiting.Len() < maxWaiting && !t.held(c.key) {
+func (t *tools) hold(c *toolCall) {
+	if t.waiting.Len() < maxWaiting && !t.isHeld(c.key) {
 		t.waiting.Set(c.key, c)
 	}
 }
 
-func (t *tools) held(key string) bool {
+// isHeld reports whether a call waits for its client.
+func (t *tools) isHeld(key string) bool {
 	_, ok := t.waiting.Get(key)
 	return ok
 }
@@ -175,8 +176,8 @@ func (t *tools) release(key string) bool {
 	return ok
 }
 
-// waits counts what waits in a lane; for the coordinator in the session.
-func (t *tools) waits(child string) (n int) {
+// countWaiting counts what waits in a lane; for the coordinator in the session.
+func (t *tools) countWaiting(child string) (n int) {
 	if child == "" {
 		return t.waiting.Len()
 	}
@@ -214,27 +215,27 @@ func (t *tools) abandon(child string) {
 func (p *Projector) tool() {
 	switch string(p.rec.Type) {
 	case schema.TypeToolStart:
-		if p.said(assemble.CallStart, "call_id") {
+		if p.isNews(assemble.CallStart, "call_id") {
 			p.use()
 		}
 	case schema.TypeToolEnd:
-		if p.said(assemble.CallEnd, "call_id") {
+		if p.isNews(assemble.CallEnd, "call_id") {
 			p.result()
 		}
 	case schema.TypeInputRequested:
-		if p.said(assemble.InputRequest, "request_id") {
+		if p.isNews(assemble.InputRequest, "request_id") {
 			p.ask()
 		}
 	case schema.TypeInputAnswered:
-		if c := p.asked(field(p.rec.payload, "request_id")); c != nil {
-			p.replied(c, field(p.rec.payload, "answer"))
+		if c := p.callOf(field(p.rec.payload, "request_id")); c != nil {
+			p.showReply(c, field(p.rec.payload, "answer"))
 		}
 	}
 }
 
-// said reports whether the record at hand says something new of a kind: what comes once more, or late, is passed over.
-// One that has no id is read as it is.
-func (p *Projector) said(kind assemble.Kind, id string) bool {
+// isNews reports whether the record at hand has something new of a kind: what comes once more, or late, is
+// passed over. One that has no id is read as it is.
+func (p *Projector) isNews(kind assemble.Kind, id string) bool {
 	if !isString(field(p.rec.payload, id)) {
 		return true
 	}
@@ -244,7 +245,7 @@ func (p *Projector) said(kind assemble.Kind, id string) bool {
 // use reads a tool call that begins.
 func (p *Projector) use() {
 	t, id := p.rec.thread, field(p.rec.payload, "call_id")
-	c := &call{child: t.child, key: callKey(t.child, id), request: clip(id), seq: p.rec.Seq}
+	c := &toolCall{child: t.child, key: callKey(t.child, id), request: clip(id), seq: p.rec.Seq}
 	server := assemble.ServerOf(p.rec.payload)
 	for _, s := range p.rec.steps {
 		if s.Kind == assemble.CallStart && server == nil { // the block that became the call may have named it
@@ -260,7 +261,7 @@ func (p *Projector) use() {
 	permission := p.permission()
 	waits := c.kind == callCustom || permission == "ask"
 	c.also = waits
-	c.id = p.begin(c, emission{also: waits}, field(p.rec.payload, "tool"), field(p.rec.payload, "input"), server, permission)
+	c.id = p.emitCall(c, emission{also: waits}, field(p.rec.payload, "tool"), field(p.rec.payload, "input"), server, permission)
 	p.tools.put(c)
 	if !waits {
 		return
@@ -276,7 +277,7 @@ func (p *Projector) use() {
 // permission is what was decided about a call, before it began.
 func (p *Projector) permission() string {
 	for _, v := range jsonscan.Values(p.rec.payload, []string{"permission", "evaluated_permission"}) {
-		switch s := unquoted(v); s {
+		switch s := unquote(v); s {
 		case "allow", "ask", "deny":
 			return s
 		}
@@ -284,8 +285,8 @@ func (p *Projector) permission() string {
 	return "allow"
 }
 
-// begin emits that a call begins and returns its event id.
-func (p *Projector) begin(c *call, e emission, name, input, server []byte, permission string) string {
+// emitCall emits that a call begins and returns its event id.
+func (p *Projector) emitCall(c *toolCall, e emission, name, input, server []byte, permission string) string {
 	if !isString(name) {
 		name = []byte(`""`)
 	}
@@ -319,10 +320,10 @@ func (p *Projector) begin(c *call, e emission, name, input, server []byte, permi
 func (p *Projector) result() {
 	t, id := p.rec.thread, field(p.rec.payload, "call_id")
 	key := callKey(t.child, id)
-	c, waited := p.tools.call(key), p.tools.held(key)
+	c, waited := p.tools.call(key), p.tools.isHeld(key)
 	if c == nil {
-		c = &call{child: t.child, key: key, request: clip(id), seq: p.rec.Seq}
-		c.id = p.begin(c, emission{}, p.toolName(), nil, nil, "allow")
+		c = &toolCall{child: t.child, key: key, request: clip(id), seq: p.rec.Seq}
+		c.id = p.emitCall(c, emission{}, p.toolName(), nil, nil, "allow")
 	}
 	p.tools.drop(key)
 	if c.kind != callCustom || !c.answered {
@@ -363,7 +364,7 @@ func (p *Projector) settleAll(child string) {
 		if t := p.threads.lanes.m[lane]; t != nil {
 			p.settle(t, false)
 		}
-		if t := p.threads.lanes.m[lane]; t != nil && p.tools.waits(lane) > 0 && !t.running && t.stop == stopAction {
+		if t := p.threads.lanes.m[lane]; t != nil && p.tools.countWaiting(lane) > 0 && !t.running && t.stop == stopAction {
 			p.finish(p.run(t), stopAction)
 		}
 		if child == "" {

@@ -26,13 +26,13 @@ const maxNamed = 8
 // lapse closes what the record at hand has ended without an answer: a request whose call has ended, and all that a lane has asked
 // which was told to cancel. A lane that only waited is cancelled with that.
 func (p *Projector) lapse() {
-	for _, q := range p.reading.Lapsed() {
+	for _, q := range p.reading.AsksWithoutAnswer() {
 		id := jsonscan.AppendString(nil, q.Request)
-		c := p.tools.requested(id)
+		c := p.tools.callOfRequest(id)
 		if q.Request == "" {
 			c = p.tools.call(callKey(q.Child, jsonscan.AppendString(nil, q.Call)))
 		}
-		if c == nil || !p.tools.held(c.key) {
+		if c == nil || !p.tools.isHeld(c.key) {
 			continue
 		}
 		if p.tools.drop(c.key); string(p.rec.Type) != typeCancel {
@@ -40,7 +40,7 @@ func (p *Projector) lapse() {
 			continue
 		}
 		for _, lane := range []string{c.child, ""} {
-			if t := p.threads.lanes.m[lane]; t != nil && p.tools.waits(lane) == 0 && !t.running && t.stop == stopAction && !t.held {
+			if t := p.threads.lanes.m[lane]; t != nil && p.tools.countWaiting(lane) == 0 && !t.running && t.stop == stopAction && !t.held {
 				p.finish(t, stopCancelled)
 			}
 		}

@@ -53,9 +53,9 @@ func streams() []protocol.Stream {
 		{Stream: feed, Format: &sse.Format{Name: "sample", IDFirst: true, NoRetry: true},
 			Complete: func(c *protocol.Call) error { return c.ReplyJSON(object{"complete": true}) }},
 		{Stream: socket}, {Stream: watch}, {Stream: near},
-		{Stream: look, Prelude: greet, CaughtUp: caughtUp},
-		{Stream: ask, Begin: begin},
-		{Stream: of("notes", "GET /sample/{run}/notes", dialect.SSE), Asked: func(in dialect.Input) bool { return in.Query.Has("stream") || protocol.AcceptsEvents(in) }},
+		{Stream: look, Prelude: greet, CaughtUp: catchUpFrame},
+		{Stream: ask, Begin: appendMessage},
+		{Stream: of("notes", "GET /sample/{run}/notes", dialect.SSE), Asked: func(in dialect.Input) bool { return in.Query.Has("stream") || protocol.IsStreamAccepted(in) }},
 	}
 }
 
@@ -146,7 +146,8 @@ func greet(_ *protocol.Call, at protocol.Seam) (list []dialect.Frame, err error)
 	return list, err
 }
 
-func caughtUp(last schema.Seq) dialect.Frame {
+// catchUpFrame comments that everything which there was has come.
+func catchUpFrame(last schema.Seq) dialect.Frame {
 	return dialect.Frame{Comment: true, Data: fmt.Appendf(nil, "up to %d", last)}
 }
 
@@ -157,7 +158,7 @@ const kindType, kindSum = 0, 1
 type ofKind int
 
 func (k ofKind) Key() string                 { return fmt.Sprint(int(k)) }
-func (k ofKind) Shows(f *dialect.Frame) bool { return f.Kind == int(k) }
+func (k ofKind) Match(f *dialect.Frame) bool { return f.Kind == int(k) }
 
 type projector struct {
 	req   dialect.Request
@@ -224,11 +225,11 @@ func (p *projector) follow(r schema.Record) (turn string) {
 func (p *projector) add(out *dialect.Frames, r schema.Record, kind int, format string, args ...any) {
 	id := dialect.Place{Seq: r.Seq, Slot: kind}.AppendID(nil, cmp.Or(p.req.Child, p.req.Run))
 	f := dialect.Frame{Event: []byte("sample"), Data: fmt.Appendf(nil, format, args...), Token: id, Slot: kind, Kind: kind, Lane: r.Child}
-	out.Add(p.carried(f))
+	out.Add(p.wrapFrame(f))
 }
 
-// carried returns a frame as its transport has it.
-func (p *projector) carried(f dialect.Frame) dialect.Frame {
+// wrapFrame returns a frame as its transport has it.
+func (p *projector) wrapFrame(f dialect.Frame) dialect.Frame {
 	if p.req.Stream == "watch" {
 		f.Data = wrap(f.Data)
 	}
@@ -241,7 +242,7 @@ func (p *projector) Open(out *dialect.Frames, after schema.Seq) error {
 	if p.req.Newest {
 		f = dialect.Frame{Event: []byte("snapshot"), Data: fmt.Appendf(nil, `{"after":%d,"sum":%d}`, after, p.text)}
 	}
-	out.Add(p.carried(f))
+	out.Add(p.wrapFrame(f))
 	out.Again = p.turns.Find(p.turn).First
 	return nil
 }
@@ -277,7 +278,7 @@ func unwrap(message []byte) ([]byte, error) {
 
 // answer returns a route that reads its request and answers with what serve returns, over HTTP and gRPC.
 func answer(serve func(context.Context, *protocol.Call, asked) (any, error)) func(*protocol.Call) error {
-	return protocol.Bounded(func(ctx context.Context, c *protocol.Call) error {
+	return protocol.WithLogTimeout(func(ctx context.Context, c *protocol.Call) error {
 		in := dialect.Input{Path: c.Params.Map()}
 		query, err := c.Query()
 		in.Query = map[string][]string(query)
@@ -321,8 +322,8 @@ func ticket(ctx context.Context, c *protocol.Call, a asked) (any, error) {
 	return object{"attach": text, "until": until}, err
 }
 
-// begin appends a message and returns the stream from there on, to the end of the turn.
-func begin(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
+// appendMessage appends a message and returns the stream from there on, to the end of the turn.
+func appendMessage(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
 	req, err := Dialect{}.Open(in)
 	if err != nil {
 		return req, err
@@ -331,7 +332,7 @@ func begin(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
 	if err != nil {
 		return req, err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	at, err := protocol.Change[*projector]{Request: req, Keyed: true, Running: true, Events: event(schema.TypeCommandMessage, "content", a.Text)}.Store(ctx, c)
 	req.Cursor.Seq = at.First - 1

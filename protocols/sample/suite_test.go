@@ -17,7 +17,7 @@ func TestSample(t *testing.T) {
 	only := func(kind string) url.Values { return url.Values{"only": {kind}} }
 	dialecttest.Suite{
 		Dialect: sample.Dialect{},
-		Streams: sample.Protocol().Declared(),
+		Streams: sample.Protocol().AllStreams(),
 		Inputs: map[string]dialect.Input{
 			"all":       {Stream: "feed"},
 			"sums":      {Stream: "feed.ws", Query: only("sum")},

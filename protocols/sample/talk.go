@@ -18,23 +18,24 @@ func talk() protocol.Conversation {
 		Heartbeat: protocol.Heartbeat{Every: time.Minute, Misses: 2, Lost: protocol.Close{Code: 4001, Reason: "are you there?"},
 			Send: func(t *protocol.Talk) error { return t.SendJSON(object{"re": "beat", "id": "", "at": t.Beats}) }},
 		Opened:   func(t *protocol.Talk) error { return t.SendJSON(object{"re": "hello", "id": t.Path("room"), "at": 0}) },
-		Received: received,
+		Received: receive,
 		Malformed: func(_ *protocol.Talk, bad *protocol.Close) error {
 			return &protocol.Close{Code: 3000 + bad.Code, Reason: "text is read"}
 		},
-		Ended: ended,
+		Ended: reportEnd,
 	}
 }
 
-func ended(t *protocol.Talk, id string, err error) error {
+// reportEnd sends that a subscription has ended by itself.
+func reportEnd(t *protocol.Talk, id string, err error) error {
 	if err != nil {
 		return err
 	}
 	return t.SendJSON(object{"re": "ended", "id": id, "at": 0})
 }
 
-// received answers a message. After one that cannot be read the client has its time again.
-func received(t *protocol.Talk, message []byte) error {
+// receive answers a message. After one that cannot be read the client has its time again.
+func receive(t *protocol.Talk, message []byte) error {
 	var m asked
 	if json.Unmarshal(message, &m) != nil {
 		t.Await(time.Minute)

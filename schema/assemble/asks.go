@@ -16,20 +16,20 @@ func (a *Run) Questions() *schema.Waits {
 	return a.questions
 }
 
-// Lapsed returns the questions that the record at hand has ended without an answer, oldest first.
-func (a *Run) Lapsed() []schema.Ask { return a.lapsed }
+// AsksWithoutAnswer returns the questions that the record at hand has ended without an answer, oldest first.
+func (a *Run) AsksWithoutAnswer() []schema.Ask { return a.lapsed }
 
 // question looks what the record means for the questions. Requests for input that it ends without an answer end here.
 func (a *Run) question(l *Lane, typ []byte) {
 	a.again, a.lapsed = false, nil
 	e, ok := schema.ReadAsk(a.seq, string(typ), l.Child, a.read())
-	if !ok || schema.Asks(string(typ)) && a.Questions().Len() >= maxQuestions {
+	if !ok || schema.MayAsk(string(typ)) && a.Questions().Len() >= maxQuestions {
 		return
 	}
 	if a.questions == nil || a.asker != a.by { // a copy may share them
 		a.questions, a.asker = a.Questions().Clone(), a.by
 	}
-	ended, asked := a.questions.Take(&e)
+	ended, asked := a.questions.Apply(&e)
 	a.again = !asked && string(typ) == schema.TypeInputRequested
 	if e.Answer() || asked {
 		return
@@ -41,7 +41,7 @@ func (a *Run) question(l *Lane, typ []byte) {
 		}
 		of := a.own(a.lanes[q.Child])
 		if it := of.find(InputAnswer, keyOf(jsonscan.AppendString(nil, q.Request))); it != nil {
-			a.end(of, it, true)
+			a.closeItem(of, it, true)
 		}
 	}
 }

@@ -69,14 +69,14 @@ const (
 // blockCost is about what a remembered block takes beside its content, in bytes.
 const blockCost = 256
 
-// takes reports whether pieces of a kind may be the block's.
-func (b *Block) takes(k BlockKind) bool {
+// canHold reports whether pieces of a kind may be the block's.
+func (b *Block) canHold(k BlockKind) bool {
 	return b.Kind == k || b.Kind == Other && (k != Call || b.IsCall)
 }
 
-// Kept returns what is kept of the block: the object that it began with, its text, the inside of a JSON string, members
-// behind its text, and the input of a call that is complete.
-func (b *Block) Kept() (head, text, tail, input []byte) { return b.head, b.text, b.tail, b.input }
+// Content returns what is kept of the block: the object that it began with, its text, the inside of a JSON
+// string, members after its text, and the input of a call that is complete.
+func (b *Block) Content() (head, text, tail, input []byte) { return b.head, b.text, b.tail, b.input }
 
 func (a *Run) startBlock(l *Lane) {
 	p := a.read()
@@ -246,7 +246,7 @@ func (a *Run) beginBlock(l *Lane, m *Message, b *Block, start []byte) {
 	if len(m.Blocks) >= max(maxBlocks, a.limits.Blocks) {
 		a.dropBlocks(l, m)
 	}
-	b.Place = m.Begun()
+	b.Place = m.CountBlocks()
 	if b.Index < 0 {
 		b.Index = int64(b.Place)
 	}
@@ -353,7 +353,7 @@ func (a *Run) delta(l *Lane, k BlockKind) {
 		}
 		return
 	}
-	b.Free = b.Free || k == Call && b.Sum.Units == 0 && !beginsJSON(text)
+	b.Free = b.Free || k == Call && b.Sum.Units == 0 && !isJSONStart(text)
 	a.piece(l, m, b, 0, text, k == Call)
 	if a.keep(m, len(text)) {
 		b.text = append(b.text, text...)
@@ -389,9 +389,9 @@ func (b *Block) count(text []byte, input bool) {
 	}
 }
 
-// beginsJSON reports whether the inside of a string may begin an input as JSON: an object, a list or a string. What
-// begins with nothing but space may be anything.
-func beginsJSON(inner []byte) bool {
+// isJSONStart reports whether the inside of a string may begin an input as JSON: an object, a list or a string.
+// What begins with nothing but space may be anything.
+func isJSONStart(inner []byte) bool {
 	for i := 0; i < len(inner); {
 		u, _, n := jsonscan.UnitsAt(inner, i)
 		switch u {
@@ -413,14 +413,14 @@ func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.
 	}
 	key := keyOf(call)
 	switch {
-	case m.held != nil && m.held.Index == index && m.held.takes(k):
+	case m.held != nil && m.held.Index == index && m.held.canHold(k):
 		b := m.held
 		m.held = nil
 		a.beginBlock(l, m, b, startOf(b, nil, nil, nil, nil))
 		return b
 	case index >= 0:
 		for i := len(m.Blocks) - 1; i >= 0; i-- {
-			if b := m.Blocks[i]; b.Index == index && b.takes(k) {
+			if b := m.Blocks[i]; b.Index == index && b.canHold(k) {
 				return b
 			}
 		}
@@ -429,7 +429,7 @@ func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.
 			return b
 		}
 	case k != Call:
-		if b := m.Newest(); b != nil && b.state == blockOpen && b.takes(k) {
+		if b := m.Newest(); b != nil && b.state == blockOpen && b.canHold(k) {
 			return b
 		}
 	}

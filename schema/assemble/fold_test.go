@@ -84,7 +84,7 @@ func byFold(records []schema.Record) string {
 				kind = "thinking"
 			}
 			if p := ReadPart(b.Raw); len(text) == 0 && p.IsThought() {
-				text = p.Thought()
+				text = p.Reasoning()
 			}
 			if len(text) == 0 {
 				text = b.Input

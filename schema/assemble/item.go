@@ -44,23 +44,24 @@ type itemKey struct {
 	id  jsonscan.Sum
 }
 
-func (it *Item) place() itemKey { return itemKey{ends[it.Kind], it.key} }
+// endKey is under what an open item is found when it ends.
+func (it *Item) endKey() itemKey { return itemKey{ends[it.Kind], it.key} }
 
-// abandoned reports whether the item is a call that nobody will start when its turn has ended. A provider may have
-// paused its turn for one of its own.
-func (it *Item) abandoned() bool { return it.Kind == CallAsk && it.Server == nil }
+// isAbandoned reports whether the item is a call that no tool will start when its turn has ended. A provider
+// may have paused its turn for one of its own.
+func (it *Item) isAbandoned() bool { return it.Kind == CallAsk && it.Server == nil }
 
 // put adds an item, or sets the one in the place of another.
 func (l *Lane) put(it *Item) {
-	l.items.Set(it.place(), it)
-	if it.abandoned() {
-		l.asks.Set(it.place(), struct{}{})
+	l.items.Set(it.endKey(), it)
+	if it.isAbandoned() {
+		l.asks.Set(it.endKey(), struct{}{})
 	}
 }
 
-// begin adds an item. One of the same kind and id that is open ends before it.
-func (a *Run) begin(l *Lane, it *Item, repaired bool) *Item {
-	if was, ok := l.items.Get(it.place()); ok {
+// openItem adds an item. One of the same kind and id that is open ends before it.
+func (a *Run) openItem(l *Lane, it *Item, repaired bool) *Item {
+	if was, ok := l.items.Get(it.endKey()); ok {
 		if was.Kind == CallAsk && it.Server == nil {
 			it.Server = was.Server
 		}
@@ -68,7 +69,7 @@ func (a *Run) begin(l *Lane, it *Item, repaired bool) *Item {
 		if was.Kind == CallAsk && it.Kind == CallStart {
 			a.remove(l, was)
 		} else {
-			a.end(l, was, true)
+			a.closeItem(l, was, true)
 		}
 	}
 	if l.items.Len() >= maxItems {
@@ -112,10 +113,11 @@ func (l *Lane) find(end Kind, key jsonscan.Sum) *Item {
 	return it
 }
 
-func (a *Run) end(l *Lane, it *Item, repaired bool) {
+// closeItem ends an open item.
+func (a *Run) closeItem(l *Lane, it *Item, repaired bool) {
 	a.remove(l, it)
 	if it.Kind != CallAsk && it.Kind != InputRequest {
-		a.passed(l, it.place(), past{it.said, it.Seq, a.seq, it.asked})
+		a.noteEnd(l, it.endKey(), past{it.said, it.Seq, a.seq, it.asked})
 	}
 	a.add(Transition{Kind: ends[it.Kind], Lane: l, Item: it, Repaired: repaired})
 }
@@ -123,13 +125,13 @@ func (a *Run) end(l *Lane, it *Item, repaired bool) {
 // endOldest ends the item of a lane that has begun first.
 func (a *Run) endOldest(l *Lane) {
 	if _, it, ok := l.items.First(); ok {
-		a.end(l, it, true)
+		a.closeItem(l, it, true)
 	}
 }
 
 func (a *Run) remove(l *Lane, it *Item) {
-	l.items.Delete(it.place())
-	l.asks.Delete(it.place())
+	l.items.Delete(it.endKey())
+	l.asks.Delete(it.endKey())
 	a.items--
 }
 
@@ -145,7 +147,7 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	was := l.find(ends[kind], it.key)
 	open := was != nil && was.Kind == kind
 	if !begins && open {
-		a.end(l, was, false)
+		a.closeItem(l, was, false)
 		return
 	}
 	if kind == InputRequest && (!begins || a.again) {
@@ -162,9 +164,9 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	if was != nil && it.Tool == "" { // the block that asked for it has named it
 		it.Tool = was.Tool
 	}
-	a.begin(l, it, !begins)
+	a.openItem(l, it, !begins)
 	if begun := l.find(ends[kind], it.key); !begins && begun != nil {
-		a.end(l, begun, false)
+		a.closeItem(l, begun, false)
 	}
 }
 
@@ -175,17 +177,17 @@ func (a *Run) heard(l *Lane, it, was *Item, begins bool, p jsonscan.Fields) bool
 		if was != nil && was.Kind == it.Kind && was.said == 0 { // it is late
 			known := *was
 			known.said = it.said
-			l.items.Set(it.place(), &known)
+			l.items.Set(it.endKey(), &known)
 			return true
 		}
 		if was != nil && was.Kind == it.Kind {
 			return was.said == it.said
 		}
-		return a.repeats(l, it)
+		return a.isRepeat(l, it)
 	}
-	ended, ok := l.past.Get(it.place())
+	ended, ok := l.past.Get(it.endKey())
 	if ok && was != nil && was.asked > ended.begun { // it was asked for again, and its start is missing
-		a.forget(l, it.place())
+		a.forget(l, it.endKey())
 		return false
 	}
 	return ok
@@ -207,7 +209,7 @@ func (a *Run) work(l *Lane) {
 	it.Works = true
 	if it.Kind == CallAsk {
 		it.Kind, it.Seq = CallStart, a.seq
-		a.begin(l, &it, true)
+		a.openItem(l, &it, true)
 	} else {
 		l.put(&it)
 	}
@@ -225,7 +227,7 @@ func (a *Run) ask(l *Lane, id, tool, block []byte) {
 		if was.Tool == "" { // the start of its block is late
 			named := *was
 			named.Tool = nameOf(tool)
-			l.items.Set(was.place(), &named)
+			l.items.Set(was.endKey(), &named)
 		}
 		return
 	}
@@ -236,7 +238,7 @@ func (a *Run) ask(l *Lane, id, tool, block []byte) {
 	it.ID = nameOf(id)
 	it.Tool = nameOf(tool)
 	it.Server = ServerOf(block)
-	a.begin(l, it, false)
+	a.openItem(l, it, false)
 }
 
 // serverNames are the fields that name the MCP server of a call, in the order in which they count.

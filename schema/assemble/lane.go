@@ -260,14 +260,14 @@ func (a *Run) lifecycle(l *Lane) {
 
 // closeMessages ends the lane's message, or those of all lanes.
 func (a *Run) closeMessages(l *Lane) {
-	for _, other := range a.ended(l, func(l *Lane) bool { return l.Message != nil }) {
+	for _, other := range a.lanesToEnd(l, func(l *Lane) bool { return l.Message != nil }) {
 		a.cut(other)
 	}
 }
 
 // finish ends what is open in a lane, or in all lanes.
 func (a *Run) finish(l *Lane, state schema.RunState) {
-	for _, other := range a.ended(l, func(l *Lane) bool { return l.busy() || !l.State.Final() }) {
+	for _, other := range a.lanesToEnd(l, func(l *Lane) bool { return l.busy() || !l.State.Final() }) {
 		a.close(other)
 		if other.State.Final() {
 			continue
@@ -279,10 +279,10 @@ func (a *Run) finish(l *Lane, state schema.RunState) {
 	}
 }
 
-// ended returns the lanes that end with a lane: itself, or all when it is the run. They are in the order of their ids,
-// which has no meaning and is the same everywhere. Those in which nothing is left to end are not looked at again until
-// they have another record.
-func (a *Run) ended(l *Lane, want func(*Lane) bool) (all []*Lane) {
+// lanesToEnd returns the lanes that end with a lane: itself, or all when it is the run. They are in the order
+// of their ids, which has no meaning and is the same everywhere. Those in which nothing is left to end are not
+// looked at again until they have another record.
+func (a *Run) lanesToEnd(l *Lane, want func(*Lane) bool) (all []*Lane) {
 	if l.Child != "" {
 		if want(l) {
 			all = append(all, l)
@@ -319,7 +319,7 @@ func (a *Run) close(l *Lane) {
 func (a *Run) endTurn(l *Lane, repaired bool) {
 	if l.InTurn {
 		if l.Turn != "" {
-			a.passed(l, itemKey{TurnEnd, keyOf(jsonscan.AppendString(nil, l.Turn))}, past{ended: a.seq})
+			a.noteEnd(l, itemKey{TurnEnd, keyOf(jsonscan.AppendString(nil, l.Turn))}, past{ended: a.seq})
 		}
 		a.add(Transition{Kind: TurnEnd, Lane: l, ID: l.Turn, Repaired: repaired})
 		l.InTurn, l.Turn = false, ""
@@ -343,7 +343,7 @@ func (a *Run) turn(l *Lane, begins bool) {
 		a.add(Transition{Kind: TurnBegin, Lane: l, ID: id, Repaired: true})
 	}
 	for place := range l.asks.Backward() {
-		a.end(l, l.find(place.end, place.id), true)
+		a.closeItem(l, l.find(place.end, place.id), true)
 	}
 	a.endTurn(l, false)
 }

@@ -66,11 +66,11 @@ func (m *Message) At(place int) *Block {
 	return nil
 }
 
-// Begun returns the number of blocks so far.
-func (m *Message) Begun() int { return m.Base + len(m.Blocks) }
+// CountBlocks returns the number of blocks so far.
+func (m *Message) CountBlocks() int { return m.Base + len(m.Blocks) }
 
 // Newest returns the last block, nil when there is none.
-func (m *Message) Newest() *Block { return m.At(m.Begun() - 1) }
+func (m *Message) Newest() *Block { return m.At(m.CountBlocks() - 1) }
 
 // search returns the newest block for which fn returns true, nil when there is none.
 func (m *Message) search(fn func(b *Block) bool) *Block {
@@ -164,7 +164,7 @@ func roleOf(v []byte) string {
 // opened returns the lane's open message, or begins one that nobody announced. One of those that has become long
 // ends before.
 func (a *Run) opened(l *Lane) *Message {
-	if m := l.Message; m != nil && m.Implicit && (m.size > maxImplicit || m.Begun() >= maxBlocks) {
+	if m := l.Message; m != nil && m.Implicit && (m.size > maxImplicit || m.CountBlocks() >= maxBlocks) {
 		a.cut(l)
 	}
 	if m := l.again(nil); m != nil {
@@ -237,7 +237,7 @@ func (a *Run) cut(l *Lane) {
 	m := l.Message
 	a.conclude(l, m, nil, false, true)
 	if m.key.Units > 0 {
-		a.passed(l, itemKey{MessageClose, m.key}, past{said: m.said, ended: a.seq})
+		a.noteEnd(l, itemKey{MessageClose, m.key}, past{said: m.said, ended: a.seq})
 	}
 	l.Message = nil
 }
@@ -245,7 +245,7 @@ func (a *Run) cut(l *Lane) {
 // closed notes that a message with an id has ended.
 func (a *Run) closed(l *Lane, id []byte, said uint64) {
 	if isName(id) {
-		a.passed(l, itemKey{MessageClose, keyOf(id)}, past{said: said, ended: a.seq})
+		a.noteEnd(l, itemKey{MessageClose, keyOf(id)}, past{said: said, ended: a.seq})
 	}
 }
 
@@ -291,7 +291,7 @@ func (a *Run) conclude(l *Lane, m *Message, content []byte, omitted, repaired bo
 	}
 	place := 0
 	for part := range jsonscan.Elements(content) {
-		if place >= m.Begun() {
+		if place >= m.CountBlocks() {
 			if place >= maxBlocks {
 				break // of so many the content says enough
 			}
@@ -326,7 +326,7 @@ func (a *Run) rest(l *Lane, m *Message, b *Block, raw []byte) {
 		return
 	case b.Kind == Text && c.IsText():
 	case b.Kind == Thinking && c.IsThought():
-		text = c.Thought()
+		text = c.Reasoning()
 	default:
 		return
 	}
@@ -347,7 +347,7 @@ func (a *Run) whole(l *Lane, m *Message, raw []byte) {
 	text, start := c.Text, raw
 	switch {
 	case c.IsThought():
-		b.Kind, text = Thinking, c.Thought()
+		b.Kind, text = Thinking, c.Reasoning()
 		start = startOf(b, nil, nil, nil, nil)
 	case b.Kind == Text:
 		start = startOf(b, nil, nil, nil, nil)

@@ -17,7 +17,7 @@ func TestWellFormed(t *testing.T) {
 	var repaired, total int
 	check := func(s schematest.Scenario) {
 		a, b, c := New(keeping), New(keeping), newChecker()
-		events := schematest.Numbered(schematest.Root, s)
+		events := schematest.NumberEvents(schematest.Root, s)
 		for i, r := range records(t, s) {
 			steps := next(t, a, r)
 			c.record++

@@ -55,13 +55,13 @@ func (c *Part) IsThought() bool {
 	return false
 }
 
-// Thought returns the text of a thought.
-func (c *Part) Thought() []byte {
+// Reasoning returns the text of a thought.
+func (c *Part) Reasoning() []byte {
 	if c.thinking != nil {
 		return c.thinking
 	}
 	return c.Text
 }
 
-// Named reports whether a thought stands under the name thinking, as in a BlockOpen.
-func (c *Part) Named() bool { return string(c.Type) == `"thinking"` && c.thinking != nil }
+// IsNamedThinking reports whether a thought is under the name thinking, as in a BlockOpen.
+func (c *Part) IsNamedThinking() bool { return string(c.Type) == `"thinking"` && c.thinking != nil }

@@ -22,8 +22,8 @@ const (
 	maxAllPast = 1 << 14
 )
 
-// passed notes that something has ended.
-func (a *Run) passed(l *Lane, key itemKey, p past) {
+// noteEnd notes that something has ended.
+func (a *Run) noteEnd(l *Lane, key itemKey, p past) {
 	n := l.past.Len()
 	l.past.Delete(key)
 	l.past.Set(key, p)
@@ -40,10 +40,10 @@ func (a *Run) forget(l *Lane, key itemKey) {
 	}
 }
 
-// repeats reports whether a record that begins a call, a request to a model or a task says what was said before,
-// behind its end.
-func (a *Run) repeats(l *Lane, it *Item) bool {
-	key := it.place()
+// isRepeat reports whether a record that begins or ends something says what was said before: a beginning after
+// its end, unless it says something else or a message has begun since; and a second end.
+func (a *Run) isRepeat(l *Lane, it *Item) bool {
+	key := it.endKey()
 	p, ok := l.past.Get(key)
 	switch {
 	case !ok:
@@ -51,7 +51,7 @@ func (a *Run) repeats(l *Lane, it *Item) bool {
 	case a.mayResume(l, it.Kind, &p):
 	case p.said == 0: // it is late
 		p.said, p.begun = it.said, a.seq
-		a.passed(l, key, p)
+		a.noteEnd(l, key, p)
 		return true
 	case p.said == it.said:
 		return true
@@ -66,7 +66,7 @@ func (a *Run) mayResume(l *Lane, kind Kind, p *past) bool {
 	if kind != CallStart {
 		return max(l.turned(), a.told) > p.ended
 	}
-	if m := l.Message; m != nil && !m.Implicit && m.Begun() == 0 && m.Start > p.begun {
+	if m := l.Message; m != nil && !m.Implicit && m.CountBlocks() == 0 && m.Start > p.begun {
 		return true
 	}
 	return max(p.asked, l.turned()) > p.begun

@@ -106,7 +106,7 @@ func (a *Run) Next(r schema.Record) ([]Transition, error) {
 	if !a.head.read(r) {
 		return nil, fmt.Errorf("seq %d has no payload: %w", r.Seq, schema.ErrMalformed)
 	}
-	return a.take(r.Seq, r.Type, r.Child), nil
+	return a.apply(r.Seq, r.Type, r.Child), nil
 }
 
 // NextEvent is Next for an event that is decoded.
@@ -117,10 +117,11 @@ func (a *Run) NextEvent(e *schema.Event) []Transition {
 	a.head = Head{Payload: e.Payload, Turn: e.TurnID, Actor: e.Actor, Cause: e.Cause, ids: e.Path}
 	a.names = append(append(a.names[:0], e.Type...), e.ChildID...)
 	n := len(e.Type)
-	return a.take(e.Seq, a.names[:n], a.names[n:])
+	return a.apply(e.Seq, a.names[:n], a.names[n:])
 }
 
-func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
+// apply reads one record and returns what it begins and ends.
+func (a *Run) apply(seq schema.Seq, typ, child []byte) []Transition {
 	a.out, a.seq, a.apart, a.lapsed = a.out[:0], seq, false, nil
 	l := a.lane(child)
 	switch string(typ) {
@@ -149,10 +150,10 @@ func (a *Run) take(seq schema.Seq, typ, child []byte) []Transition {
 	case schema.TypeCommandMessage:
 		a.question(l, typ)
 		l.heard = a.seq
-		if schema.Reopens(schema.TypeCommandMessage, l.Child, a.head.Payload) && l.own.Final() {
+		if schema.IsFollowUp(schema.TypeCommandMessage, l.Child, a.head.Payload) && l.own.Final() {
 			l.becomes(schema.StatePlanning, a.seq)
 		}
-		if l.State.Final() && schema.Reopens(schema.TypeCommandMessage, l.Child, a.head.Payload) {
+		if l.State.Final() && schema.IsFollowUp(schema.TypeCommandMessage, l.Child, a.head.Payload) {
 			l.State = schema.StatePlanning
 			a.add(Transition{Kind: StateChange, Lane: l, Repaired: true})
 		}
@@ -183,7 +184,7 @@ func (a *Run) control(l *Lane, typ []byte) {
 	case c.kind != 0:
 		a.item(l, c.kind, c.begins, c.id)
 	}
-	if string(typ) == schema.TypeModelEnd && a.ends(ModelEnd) {
+	if string(typ) == schema.TypeModelEnd && a.hasEnded(ModelEnd) {
 		a.usage(l)
 	}
 }
@@ -219,9 +220,9 @@ func (a *Run) add(t Transition) {
 	a.out = append(a.out, t)
 }
 
-// ends reports whether the record at hand has ended something of a kind. One without an id ends nothing that is known,
-// and counts.
-func (a *Run) ends(kind Kind) bool {
+// hasEnded reports whether the record at hand has ended something of a kind. One without an id ends nothing
+// that is known, and counts.
+func (a *Run) hasEnded(kind Kind) bool {
 	if !jsonscan.IsString(a.read().Raw("call_id")) {
 		return true
 	}

@@ -13,7 +13,7 @@ import (
 // with done.
 func Generate(n int, seed uint64) Scenario {
 	g := generator{rng: rand.New(rand.NewPCG(seed, 0x5eed)), hostile: shallowPayloads()}
-	g.lanes = []*lane{{}}
+	g.lanes = []*speaker{{}}
 	g.state(schema.StateRunning, "")
 	for len(g.events) < n-1 {
 		l := g.lanes[g.rng.IntN(len(g.lanes))]
@@ -27,13 +27,13 @@ type generator struct {
 	script
 	rng     *rand.Rand
 	hostile []string
-	lanes   []*lane
+	lanes   []*speaker
 	calls   int
 	msgs    int
 }
 
-// lane is one speaker with what it has open.
-type lane struct {
+// speaker is one lane with what it has open.
+type speaker struct {
 	id    string
 	path  []string
 	msg   string // open message
@@ -46,7 +46,7 @@ type lane struct {
 const maxLanes = 9
 
 // step emits one thing on a lane; room is how many events still fit.
-func (g *generator) step(l *lane, room int) {
+func (g *generator) step(l *speaker, room int) {
 	switch {
 	case l.over:
 		g.add(schema.TypeProgress, "message", "still here", "done", g.rng.IntN(100))
@@ -63,7 +63,7 @@ func (g *generator) step(l *lane, room int) {
 	}
 }
 
-func (g *generator) idle(l *lane) {
+func (g *generator) idle(l *speaker) {
 	switch r := g.rng.IntN(20); {
 	case r == 0 && len(g.lanes) < maxLanes && len(l.path) < 4:
 		g.spawn(l)
@@ -79,8 +79,8 @@ func (g *generator) idle(l *lane) {
 	}
 }
 
-func (g *generator) spawn(l *lane) {
-	child := &lane{id: fmt.Sprintf("run_gen_%d", len(g.lanes))}
+func (g *generator) spawn(l *speaker) {
+	child := &speaker{id: fmt.Sprintf("run_gen_%d", len(g.lanes))}
 	if child.path = append(child.path, l.path...); len(child.path) == 0 {
 		child.path = []string{Root}
 	}
@@ -89,7 +89,7 @@ func (g *generator) spawn(l *lane) {
 	g.add(schema.TypeChildSpawn, "child_id", child.id, "prompt", g.words(), "tools_allowed", []string{"search"})
 }
 
-func (g *generator) openBlock(l *lane) {
+func (g *generator) openBlock(l *speaker) {
 	if l.index > g.rng.IntN(4) {
 		g.add(schema.TypeMessageEnd, "message_id", l.msg, "stop_reason", "end_turn", "usage", raw(smallUsage))
 		l.msg = ""
@@ -106,7 +106,7 @@ func (g *generator) openBlock(l *lane) {
 }
 
 // closeBlock ends a block. A tool's needs three events, which must still fit.
-func (g *generator) closeBlock(l *lane, room int) {
+func (g *generator) closeBlock(l *speaker, room int) {
 	if l.kind != "tool_use" {
 		g.add(schema.TypeBlockEnd, "index", l.index, "message_id", l.msg, "complete", true)
 		l.kind = ""
@@ -124,7 +124,7 @@ func (g *generator) closeBlock(l *lane, room int) {
 	l.kind, l.msg = "", ""
 }
 
-func (g *generator) runTool(l *lane) {
+func (g *generator) runTool(l *speaker) {
 	if g.rng.IntN(4) > 0 {
 		g.add(schema.TypeToolOutputDelta, "call_id", l.call, "text", g.words())
 		return
@@ -137,7 +137,7 @@ func (g *generator) runTool(l *lane) {
 	l.call = ""
 }
 
-func (g *generator) delta(l *lane) {
+func (g *generator) delta(l *speaker) {
 	switch l.kind {
 	case "tool_use":
 		g.add(schema.TypeToolInputDelta, "call_id", l.call, "text", g.words(), "index", l.index)

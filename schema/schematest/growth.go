@@ -38,17 +38,17 @@ type order struct {
 const window = 300
 
 var orders = []order{
-	{"never ended", func(n int) []int { return begins(n) }},
-	{"ended in order", func(n int) []int { return append(begins(n), ends(n)...) }},
+	{"never ended", func(n int) []int { return openAll(n) }},
+	{"ended in order", func(n int) []int { return append(openAll(n), closeAll(n)...) }},
 	{"ended in reverse", func(n int) []int {
-		back := ends(n)
+		back := closeAll(n)
 		slices.Reverse(back)
-		return append(begins(n), back...)
+		return append(openAll(n), back...)
 	}},
 	{"ended in any order", func(n int) []int {
-		any := ends(n)
+		any := closeAll(n)
 		rand.New(rand.NewPCG(1, uint64(n))).Shuffle(n, func(i, j int) { any[i], any[j] = any[j], any[i] })
-		return append(begins(n), any...)
+		return append(openAll(n), any...)
 	}},
 	{"one after the other", func(n int) (all []int) {
 		for i := range n {
@@ -68,19 +68,20 @@ var orders = []order{
 		return all
 	}},
 	{"all but every tenth ended", func(n int) (all []int) {
-		all = begins(n)
+		all = openAll(n)
 		for i := range n {
 			if i%10 != 0 {
 				all = append(all, -i-1)
 			}
 		}
-		return append(all, begins(n/2)...)
+		return append(all, openAll(n/2)...)
 	}},
-	{"ends of nothing", func(n int) []int { return ends(n) }},
-	{"begun again", func(n int) []int { return append(begins(n), begins(n)...) }},
+	{"ends of nothing", func(n int) []int { return closeAll(n) }},
+	{"begun again", func(n int) []int { return append(openAll(n), openAll(n)...) }},
 }
 
-func begins(n int) []int {
+// openAll opens n things in order: their numbers from 1.
+func openAll(n int) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i + 1
@@ -88,7 +89,8 @@ func begins(n int) []int {
 	return all
 }
 
-func ends(n int) []int {
+// closeAll ends n things in order: their numbers, negative.
+func closeAll(n int) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = -i - 1
@@ -115,7 +117,7 @@ func Mixes() (all []Growth) {
 	for _, p := range pairs {
 		for _, h := range happenings {
 			all = append(all, Growth{h.name + " in a run with " + p.name, func(n int) []schema.Event {
-				return append(p.run(begins(n)), h.run(n)...)
+				return append(p.run(openAll(n)), h.run(n)...)
 			}})
 		}
 	}
@@ -184,8 +186,8 @@ func both(fns ...func(int) []schema.Event) func(int) []schema.Event {
 	}
 }
 
-// nested makes an event of a lane that is below up to eight others.
-func nested(typ, payload string) func(int) []schema.Event {
+// deepEvent makes an event of a lane that is below up to eight others.
+func deepEvent(typ, payload string) func(int) []schema.Event {
 	return func(i int) []schema.Event {
 		e := event(childOf(i), typ, payload)
 		e.Path = []string{Root}
@@ -223,7 +225,7 @@ var pairs = []pair{
 	{"announced children", both(one(schema.TypeToolStart, `{"call_id":"c%d","tool":"t"}`), one(schema.TypeChildSpawn, `{"child_id":"run_c%d","call_id":"c%[1]d","prompt":"p"}`)),
 		both(in(schema.TypeRunLifecycle, `{"state":"done"}`), one(schema.TypeToolEnd, `{"call_id":"c%d","ok":true}`))},
 	{"children of one call", one(schema.TypeChildSpawn, `{"child_id":"run_c%d","call_id":"c"}`), in(schema.TypeRunLifecycle, `{"state":"aborted"}`)},
-	{"nested children", nested(schema.TypeRunLifecycle, `{"state":"running"}`), nested(schema.TypeRunLifecycle, `{"state":"done"}`)},
+	{"nested children", deepEvent(schema.TypeRunLifecycle, `{"state":"running"}`), deepEvent(schema.TypeRunLifecycle, `{"state":"done"}`)},
 	{"children with a call", both(in(schema.TypeToolStart, `{"call_id":"c","tool":"t"}`)), both(in(schema.TypeToolEnd, `{"call_id":"c","ok":true}`), in(schema.TypeRunLifecycle, `{"state":"done"}`))},
 	{"children that ask", in(schema.TypeInputRequested, `{"request_id":"r"}`), both(in("command.answer", `{"request_id":"r"}`), in(schema.TypeInputAnswered, `{"request_id":"r"}`))},
 	{"children that speak", in(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`), in(schema.TypeMessageEnd, `{"message_id":"m","content":[]}`)},

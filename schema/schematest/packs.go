@@ -34,8 +34,8 @@ func EventID(seq schema.Seq) string {
 	return schema.EventPrefix + id.String()
 }
 
-// Numbered returns the scenario's events as the log of run holds them: with id, time, run and seq.
-func Numbered(run string, s Scenario) []schema.Event {
+// NumberEvents returns the scenario's events as the log of run holds them: with id, time, run and seq.
+func NumberEvents(run string, s Scenario) []schema.Event {
 	events := slices.Clone(s.Events)
 	for i := range events {
 		e := &events[i]
@@ -71,7 +71,7 @@ func Packs(key schema.RunKey, s Scenario, perPack int) []schema.Pack {
 			open = nil
 		}
 	}
-	for _, e := range Numbered(key.Run, s) {
+	for _, e := range NumberEvents(key.Run, s) {
 		line := append(e.AppendLine(nil), '\n')
 		if open != nil && (open.Child != e.ChildID || open.Count == perPack || len(open.Body)+len(line) > schema.MaxPackBytes) {
 			closePack()

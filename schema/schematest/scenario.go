@@ -35,9 +35,9 @@ func All() []Scenario {
 	return all
 }
 
-// Named returns one scenario. It panics when there is none of that name: a test that asks for it
-// cannot mean anything.
-func Named(name string) Scenario {
+// ByName returns one scenario. It panics when there is none of that name: a test that asks for it cannot mean
+// anything.
+func ByName(name string) Scenario {
 	for _, s := range scenarios {
 		if s.name == name {
 			return s.build()

@@ -23,7 +23,7 @@ func TestScenariosAreAccepted(t *testing.T) {
 					t.Fatalf("event %d: %v", i, err)
 				}
 			}
-			events := schematest.Numbered("run_1", s)
+			events := schematest.NumberEvents("run_1", s)
 			for i := range events {
 				body = append(events[i].AppendLine(body), '\n')
 			}
@@ -77,7 +77,7 @@ func TestPacks(t *testing.T) {
 
 // TestShape holds the scenarios to what their names promise.
 func TestShape(t *testing.T) {
-	if n := len(schematest.Named("long").Events); n != schematest.LongEvents {
+	if n := len(schematest.ByName("long").Events); n != schematest.LongEvents {
 		t.Errorf("long has %d events", n)
 	}
 	for _, n := range []int{2, 3, 10, 999} {
@@ -92,7 +92,7 @@ func TestShape(t *testing.T) {
 	if len(lanes) < 4 {
 		t.Errorf("generated run has lanes %v", lanes)
 	}
-	for _, e := range schematest.Numbered("run_z", schematest.Named("children")) {
+	for _, e := range schematest.NumberEvents("run_z", schematest.ByName("children")) {
 		if e.ChildID == schematest.Grandchild && strings.Join(e.Path, "/") != "run_z/run_child_a/run_child_a_1" {
 			t.Errorf("path %v", e.Path)
 		}
@@ -102,5 +102,5 @@ func TestShape(t *testing.T) {
 			t.Error("an unknown name passed")
 		}
 	}()
-	schematest.Named("no such")
+	schematest.ByName("no such")
 }

@@ -37,7 +37,7 @@ func Records(tb testing.TB, s Scenario) []schema.Record {
 // RecordsOf returns a scenario as readers of a run get it.
 func RecordsOf(tb testing.TB, run string, s Scenario) (out []schema.Record) {
 	tb.Helper()
-	events := Numbered(run, s)
+	events := NumberEvents(run, s)
 	for i := range events {
 		r, err := schema.ScanLine(events[i].AppendLine(nil))
 		if err != nil {

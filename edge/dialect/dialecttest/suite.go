@@ -14,7 +14,7 @@ import (
 // Suite holds a dialect to the contract of package dialect: what every dialect promises, whatever its words.
 type Suite struct {
 	Dialect dialect.Dialect
-	// Streams are those that the inputs ask for (protocol.Protocol.Declared).
+	// Streams are those that the inputs ask for (protocol.Protocol.AllStreams).
 	Streams []dialect.Stream
 	// Texts are the data of frames that are no JSON.
 	Texts []string

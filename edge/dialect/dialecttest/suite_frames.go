@@ -76,7 +76,7 @@ func (c *client) checkSelection(whole []frame) {
 	var want []frame
 	everything := c.read(all)
 	for i, f := range everything {
-		if i < c.opens || c.req.Select.Shows(&dialect.Frame{Lane: []byte(f.Lane), Kind: f.Kind, Slot: f.Slot}) { // those are of no record
+		if i < c.opens || c.req.Select.Match(&dialect.Frame{Lane: []byte(f.Lane), Kind: f.Kind, Slot: f.Slot}) { // those are of no record
 			want = append(want, f)
 		}
 	}
@@ -107,7 +107,7 @@ func (c *client) project(p dialect.Projector, records []schema.Record) (list []f
 			c.t.Fatalf("seq %d: %v", r.Seq, err)
 		}
 		for i := range out.List {
-			if c.req.Select == nil || c.req.Select.Shows(&out.List[i]) {
+			if c.req.Select == nil || c.req.Select.Match(&out.List[i]) {
 				list = append(list, frameOf(out.List[i]))
 			}
 			if out.List[i].Last {
@@ -133,7 +133,7 @@ func (c *client) checkSharing(whole []frame) {
 	c.t.Helper()
 	packs := c.kept.packs
 	// A stream may end with the run before what comes behind the end is there.
-	if i := slices.IndexFunc(packs, func(p schema.Pack) bool { return p.Head.State.Final() }); i >= 0 && i+1 < len(packs) && c.bound.Mode.EndsWithRun() {
+	if i := slices.IndexFunc(packs, func(p schema.Pack) bool { return p.Head.State.Final() }); i >= 0 && i+1 < len(packs) && c.bound.Mode.IsFinite() {
 		packs = packs[:i+1]
 		short := *c
 		short.kept = newKept(c.t)

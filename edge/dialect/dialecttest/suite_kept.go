@@ -214,7 +214,7 @@ func (k *kept) serve(t *testing.T, bound *live.Bound, req dialect.Request, parke
 	s.ready = parked
 	if !parked {
 		// One that ends with its run, which is over, ends by itself: behind the last record there may be frames of no record.
-		ends := bound.Mode.EndsWithRun() && ss.Pos.Ended
+		ends := bound.Mode.IsFinite() && ss.Pos.Ended
 		s.idle = func() bool { return !ends && max(ss.After, report.Seq) >= ss.Pos.Last }
 	}
 	go func() {

@@ -44,13 +44,13 @@ func Differences(in, out []Sent) (all []string) {
 			asked = got.Method == "input.requested"
 			continue
 		}
-		for i < len(in) && isArgs(in[i]) && !reflect.DeepEqual(expected(in[i], got, asked), got) {
+		for i < len(in) && isArgs(in[i]) && !reflect.DeepEqual(asClient(in[i], got, asked), got) {
 			i++
 		}
 		if i >= len(in) {
 			return append(all, fmt.Sprintf("one too many: %+v", got))
 		}
-		if want := expected(in[i], got, asked); !reflect.DeepEqual(want, got) {
+		if want := asClient(in[i], got, asked); !reflect.DeepEqual(want, got) {
 			all = append(all, fmt.Sprintf("event %d is\n%+v\nwant\n%+v", i, got, want))
 		}
 		i++
@@ -67,8 +67,8 @@ func isArgs(s Sent) bool {
 	return delta["type"] == "block-delta"
 }
 
-// expected returns the event as a client gets it.
-func expected(s, got Sent, asked bool) Sent {
+// asClient returns the event as a client gets it.
+func asClient(s, got Sent, asked bool) Sent {
 	if s.Params.Namespace == nil {
 		s.Params.Namespace = []string{}
 	}

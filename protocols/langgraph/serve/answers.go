@@ -49,7 +49,7 @@ func answersIn(value []byte, p *langgraph.Projector, open []langgraph.Request) (
 	for _, r := range open {
 		ids[r.ID] = true
 	}
-	waits, asked, other := 0, askedOf(p), ""
+	waits, asked, other := 0, requestIDs(p), ""
 	for name := range said {
 		switch {
 		case ids[name]:
@@ -94,10 +94,10 @@ func alike(a, b string) bool {
 	return stem != "" && len(stem) < len(a) && stem == strings.TrimRight(b, digits) && len(stem) < len(b)
 }
 
-// askedOf returns the ids of the requests that a thread has made; of none where there is no thread.
-func askedOf(p *langgraph.Projector) map[string]bool {
+// requestIDs returns the ids of the requests that a thread has made; of none where there is no thread.
+func requestIDs(p *langgraph.Projector) map[string]bool {
 	if p == nil {
 		return nil
 	}
-	return p.Asked()
+	return p.AllRequests()
 }

@@ -76,7 +76,7 @@ func TestAnswersNameWhatWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := join(t, edgetest.Share(), serve.Config{})
 			for i, thread := range []string{"old", "new"} {
-				n.Says(thread, log(strings.Join(c.log, "\n"))...)
+				n.Say(thread, log(strings.Join(c.log, "\n"))...)
 				before := len(n.Types(thread))
 				var a answer
 				if i == 0 {

@@ -74,7 +74,7 @@ func (a *api) command(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	ans, err := a.carryOut(ctx, c, scoped(c), thread, e)
+	ans, err := a.carryOut(ctx, c, scopeCheck(c), thread, e)
 	if err == nil {
 		c.Reply(http.StatusOK, appendAnswer(nil, e.ID, thread, ans))
 		return nil
@@ -148,19 +148,19 @@ func (p params) texts(name string) (list []string, err error) {
 // find returns a thread as it stands. The error is a refusal for one that is not there.
 func find(ctx context.Context, c *protocol.Call, thread string) (schema.Head, *langgraph.Projector, error) {
 	head, p, err := protocol.Newest[*langgraph.Projector](ctx, c, whole(thread))
-	return head, p, known(err)
+	return head, p, explainMissing(err)
 }
 
-// known is err, or a refusal where that means that there is no such thread.
-func known(err error) error {
+// explainMissing is err, or a refusal where that means that there is no such thread.
+func explainMissing(err error) error {
 	if notThere(err) {
 		return refuse(langgraph.CodeNoSuchRun, "there is no such thread")
 	}
 	return err
 }
 
-// planned is a change of a thread that is made for the thread as it stands.
-func planned(thread string, plan func(schema.Head, *langgraph.Projector) ([]schema.Event, error)) protocol.Change[*langgraph.Projector] {
+// planChange is a change of a thread that is made for the thread as it is.
+func planChange(thread string, plan func(schema.Head, *langgraph.Projector) ([]schema.Event, error)) protocol.Change[*langgraph.Projector] {
 	return protocol.Change[*langgraph.Projector]{Request: whole(thread), Plan: plan}
 }
 
@@ -169,7 +169,7 @@ func event(typ, lane string, payload jsonscan.Object) schema.Event {
 	return schema.Event{Type: typ, ChildID: lane, Actor: "user", Payload: []byte(payload)}
 }
 
-// signed adds to a payload who says it.
-func signed(c *protocol.Call, payload jsonscan.Object) jsonscan.Object {
+// addAuthor adds to a payload who says it.
+func addAuthor(c *protocol.Call, payload jsonscan.Object) jsonscan.Object {
 	return jsonscan.Object(c.By([]byte(payload)))
 }

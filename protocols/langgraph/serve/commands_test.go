@@ -86,7 +86,7 @@ func TestNeed26RunStart(t *testing.T) {
 	if said.Str("content") != "hello" || said.Str("message_id") != "m1" || said.Str("assistant_id") != "agent" || said.Str("by") != "ann" || said.At("config", "configurable", "x") != 1.5 {
 		t.Errorf("the message is %v", said)
 	}
-	n.Says("th", log(working)...)
+	n.Say("th", log(working)...)
 	w := n.watch(eventsOf("th"), `{"channels":["lifecycle"]}`)
 	defer w.close()
 	if e := w.next(); !strings.HasPrefix(e.id, "synth:"+id+":") {
@@ -100,7 +100,7 @@ func TestNeed25Applied(t *testing.T) {
 	if got := n.ask("th", "run.start", hello); got.At("meta", "applied_through_seq") != 0.0 {
 		t.Errorf("on no thread: %v", got)
 	}
-	n.Says("th", log(working+"\n"+`turn.end {"turn_id":"t","stop_reason":"end_turn"}`+"\n"+`commands.taken {"through":2}`)...)
+	n.Say("th", log(working+"\n"+`turn.end {"turn_id":"t","stop_reason":"end_turn"}`+"\n"+`commands.taken {"through":2}`)...)
 	last := langgraph.Number(dialect.Place{Seq: 6, Slot: dialect.MaxSlot})
 	if got := n.ask("th", "run.start", hello).At("meta", "applied_through_seq"); got != float64(last) {
 		t.Errorf("applied through %v, want %d", got, last)
@@ -120,7 +120,7 @@ func TestRunStartWhileActive(t *testing.T) {
 	} {
 		n := start(t, serve.Config{})
 		first := n.ask("th", "run.start", hello).Str("result", "run_id")
-		n.Says("th", log(working)...)
+		n.Say("th", log(working)...)
 		params := strings.Replace(hello, `,"input"`, c.strategy+`,"input"`, 1)
 		second := n.ask("th", "run.start", params).Str("result", "run_id")
 		if types := n.Types("th")[4:]; !slices.Equal(types, c.types) || second == first != c.same {
@@ -146,7 +146,7 @@ commands.taken {"through":2}`
 func TestNeed27Respond(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(asking)...)
+	n.Say("th", log(asking)...)
 	n.refuses("th", "input.respond", `{"namespace":[],"interrupt_id":"q3","response":1}`, "no_such_interrupt")
 	n.refuses("th", "input.respond", `{"namespace":["x"],"interrupt_id":"q1","response":1}`, "no_such_namespace")
 	n.refuses("th", "input.respond", `{"namespace":[]}`, "invalid_argument")
@@ -164,14 +164,14 @@ func TestNeed27Respond(t *testing.T) {
 func TestRunStartInterrupted(t *testing.T) {
 	n := start(t, serve.Config{})
 	first := n.ask("th", "run.start", hello).Str("result", "run_id")
-	n.Says("th", log(asking)...)
+	n.Say("th", log(asking)...)
 	n.refuses("th", "run.start", `{"assistant_id":"agent","input":"yes"}`, "invalid_argument") // to which of the two?
 	second := n.ask("th", "run.start", `{"assistant_id":"agent","input":{"q1":"a","q2":"b"}}`).Str("result", "run_id")
 	got := n.payloads("th", "command.answer")
 	if len(got) != 2 || got[0].Str("answer") != "a" || got[1].Str("answer") != "b" || second == first {
 		t.Errorf("answers %v, run %s behind %s", got, second, first)
 	}
-	n.Says("th", log(working)...)
+	n.Say("th", log(working)...)
 	w := n.watch(eventsOf("th"), `{"channels":["lifecycle"]}`)
 	defer w.close()
 	var ids []string
@@ -198,7 +198,7 @@ func TestTwoAtOnce(t *testing.T) {
 		if got := a.Types(thread); len(got) != 3 || ids[0] != ids[1] { // the second is injected into the run of the first
 			t.Fatalf("%v, runs %v", got, ids)
 		}
-		a.Says(thread, log(strings.ReplaceAll(asking, `"through":2`, `"through":3`))...)
+		a.Say(thread, log(strings.ReplaceAll(asking, `"through":2`, `"through":3`))...)
 		codes := make([]string, 2)
 		for k, n := range []*node{a, b} {
 			wg.Go(func() {
@@ -215,7 +215,7 @@ func TestTwoAtOnce(t *testing.T) {
 func TestInject(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(working+`
+	n.Say("th", log(working+`
 child.spawn {"child_id":"kid","call_id":"c1"}
 kid:run.lifecycle {"state":"running"}`)...)
 	n.ask("th", "input.inject", `{"namespace":[],"message":{"role":"system","content":"be brief"}}`)
@@ -253,7 +253,7 @@ func ids(list any, name string) (out []string) {
 func TestStates(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(working+"\n"+points)...)
+	n.Say("th", log(working+"\n"+points)...)
 	if got := n.ask("th", "state.get", `{"namespace":[],"keys":["n"]}`); fmt.Sprint(got.At("result", "values")) != "map[n:3]" || got.Str("result", "checkpoint", "id") != "k3" {
 		t.Errorf("state %v", got["result"])
 	}
@@ -278,7 +278,7 @@ func TestStates(t *testing.T) {
 func TestFork(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(working+"\n"+points)...)
+	n.Say("th", log(working+"\n"+points)...)
 	forked := n.ask("th", "state.fork", `{"checkpoint_id":"k2"}`)
 	made := forked.Str("result", "thread_id")
 	state := n.do("GET", "/threads/"+made+"/state", "").OK(200)
@@ -294,7 +294,7 @@ func TestFork(t *testing.T) {
 		t.Errorf("first %s: no run is under way", e.data)
 	}
 	run := n.ask(made, "run.start", hello).Str("result", "run_id")
-	n.Says(made, log(working)...)
+	n.Say(made, log(working)...)
 	e := w.next()
 	for e.id == "" { // a comment
 		e = w.next()
@@ -321,7 +321,7 @@ func TestNeed28State(t *testing.T) {
 	if len(state["next"].([]any)) == 0 { // 29: it would be taken for idle, and no stream opened
 		t.Errorf("a run is under way: %v", state)
 	}
-	n.Says("th", log(asking)...)
+	n.Say("th", log(asking)...)
 	state = n.do("GET", "/threads/th/state", "").OK(200)
 	tasks, _ := state["tasks"].([]any)
 	if len(tasks) != 1 || len(tasks[0].(map[string]any)["interrupts"].([]any)) != 2 || len(ids(state.At("values", "messages"), "id")) != 1 {
@@ -333,7 +333,7 @@ func TestNeed28State(t *testing.T) {
 func TestNeed30CreatedAt(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(working+"\n"+points)...)
+	n.Say("th", log(working+"\n"+points)...)
 	at := n.do("GET", "/threads/th/state", "").OK(200).Str("created_at")
 	if ts := n.do("GET", "/threads/th/history", "").Body; !strings.Contains(ts, `"created_at":"`+at[:19]) {
 		t.Errorf("created at %s, history %s", at, ts)
@@ -344,7 +344,7 @@ func TestNeed30CreatedAt(t *testing.T) {
 func TestNeed31Open(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(working+`
+	n.Say("th", log(working+`
 message.start {"message_id":"a1","role":"assistant"}
 text.delta {"text":"half"}`)...)
 	if got := n.do("GET", "/threads/th/state", "").Body; strings.Contains(got, "half") || !strings.Contains(got, "hello") {
@@ -355,7 +355,7 @@ text.delta {"text":"half"}`)...)
 func TestNeed32History(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(working+"\n"+points)...)
+	n.Say("th", log(working+"\n"+points)...)
 	for _, got := range []string{n.do("GET", "/threads/th/history?limit=2", "").Body, n.do("POST", "/threads/th/history", `{"limit":2}`).Body} {
 		var list []object
 		if err := json.Unmarshal([]byte(got), &list); err != nil || len(list) != 2 || list[0].Str("checkpoint", "checkpoint_id") != "k3" || list[1].Str("parent_checkpoint", "checkpoint_id") != "k1" {

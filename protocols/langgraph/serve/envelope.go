@@ -60,8 +60,8 @@ func appendAnswer(dst []byte, id json.RawMessage, thread string, a answer) []byt
 // within does something if the caller has a scope: protocol.Talk.With, or scoped.
 type within func(needs auth.Scope, do func() error) error
 
-// scoped checks the scope of an HTTP request.
-func scoped(c *protocol.Call) within {
+// scopeCheck checks the scope of an HTTP request.
+func scopeCheck(c *protocol.Call) within {
 	return func(needs auth.Scope, do func() error) error {
 		if !c.Caller.May(needs) {
 			return auth.ErrForbidden

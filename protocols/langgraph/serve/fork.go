@@ -44,7 +44,7 @@ func fork(ctx context.Context, c *protocol.Call, thread string, raw []byte) (ans
 	}
 	if in := input(p.raw("input")); in != nil {
 		message := in.message(c, agent).OptRaw("config", p.raw("config"))
-		events = append(events, event(schema.TypeCommandMessage, "", signed(c, message.End())))
+		events = append(events, event(schema.TypeCommandMessage, "", addAuthor(c, message.End())))
 	}
 	receipt, err := c.Append(ctx, made, events, producers.AppendOptions{MustBeNew: true, Whole: true})
 	return answer{jsonscan.Object{'{'}.Str("run_id", langgraph.RunID(made, receipt.Last)).Str("thread_id", made).End(), -1}, err

@@ -13,7 +13,7 @@ import (
 // all has arrived.
 func TestSubscriptionsOfOneBreath(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", event("message.start", `{"message_id":"m","role":"assistant"}`), event("text.delta", `{"text":"a"}`), event("message.end", `{"message_id":"m","stop_reason":"end_turn"}`),
+	n.Say("t", event("message.start", `{"message_id":"m","role":"assistant"}`), event("text.delta", `{"text":"a"}`), event("message.end", `{"message_id":"m","stop_reason":"end_turn"}`),
 		event("custom.progress", `{"done":1}`), event("run.lifecycle", `{"state":"done"}`))
 	k := n.dial(eventsOf("t"))
 	k.held.Store(true)
@@ -52,7 +52,7 @@ func TestSubscriptionsOfOneBreath(t *testing.T) {
 // TestSubscriptionsOfASilentClient: a client that answers no ping gets its events a second later.
 func TestSubscriptionsOfASilentClient(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", event("message.start", `{"message_id":"m","role":"assistant"}`))
+	n.Say("t", event("message.start", `{"message_id":"m","role":"assistant"}`))
 	k := n.dial(eventsOf("t"))
 	k.held.Store(true)
 	k.ask("subscription.subscribe", `{"channels":["messages"]}`)

@@ -69,7 +69,7 @@ func (b bare) hear() (string, error) {
 func TestIdleSocketsAreSmall(t *testing.T) {
 	const conns, most = 2000, 8 << 10
 	n := start(t, serve.Config{})
-	n.Says("t", text("a"))
+	n.Say("t", text("a"))
 	open := func(sockets int) (all []bare) {
 		for range sockets {
 			b := n.bare(eventsOf("t"))
@@ -108,7 +108,7 @@ func TestIdleSocketsAreSmall(t *testing.T) {
 	if t.Logf("%d bytes for each of %d sockets", each, conns); each > most {
 		t.Errorf("%d bytes for each socket, want at most %d", each, most)
 	}
-	n.Says("t", text("b"))
+	n.Say("t", text("b"))
 	for _, b := range all {
 		if s, err := b.hear(); err != nil || !strings.Contains(s, `"text":"b"`) {
 			t.Fatalf("%s, %v", s, err)
@@ -121,7 +121,7 @@ func TestIdleSocketsAreSmall(t *testing.T) {
 func TestSubscriptionsAreSmall(t *testing.T) {
 	const conns, each, most = 30, 64, 16 << 10
 	n := start(t, serve.Config{})
-	n.Says("t", text("a"))
+	n.Say("t", text("a"))
 	memory := func() uint64 {
 		for range 3 {
 			runtime.GC()

@@ -34,7 +34,7 @@ func readResponse(c *protocol.Call, raw []byte) (r response, err error) {
 	for _, name := range slices.Concat([]string{"update", "goto", "config", "metadata"}, handed) {
 		o = o.OptRaw(name, p.raw(name))
 	}
-	r.payload = signed(c, o.End())
+	r.payload = addAuthor(c, o.End())
 	return r, nil
 }
 
@@ -64,14 +64,14 @@ func respond(ctx context.Context, c *protocol.Call, thread string, raw []byte) (
 		}
 		seen[r.id], all = true, append(all, r)
 	}
-	receipt, err := planned(thread, func(_ schema.Head, p *langgraph.Projector) ([]schema.Event, error) {
-		return answersTo(p, all)
+	receipt, err := planChange(thread, func(_ schema.Head, p *langgraph.Projector) ([]schema.Event, error) {
+		return answerEvents(p, all)
 	}).Store(ctx, c)
-	return answer{through: through(receipt.First - 1)}, known(err)
+	return answer{through: through(receipt.First - 1)}, explainMissing(err)
 }
 
-// answersTo makes the events of answers, if all of their requests wait. One pack holds those of one lane.
-func answersTo(p *langgraph.Projector, all []response) (events []schema.Event, err error) {
+// answerEvents makes the events of answers, if all of their requests wait. One pack holds those of one lane.
+func answerEvents(p *langgraph.Projector, all []response) (events []schema.Event, err error) {
 	open := p.Requests()
 	byID := make(map[string][]langgraph.Request, len(open))
 	for _, q := range open {
@@ -135,15 +135,15 @@ func inject(ctx context.Context, c *protocol.Call, thread string, raw []byte) (a
 	if role == "system" {
 		o = o.Str("role", role)
 	}
-	payload := signed(c, o.End())
-	receipt, err := planned(thread, func(_ schema.Head, p *langgraph.Projector) ([]schema.Event, error) {
+	payload := addAuthor(c, o.End())
+	receipt, err := planChange(thread, func(_ schema.Head, p *langgraph.Projector) ([]schema.Event, error) {
 		lane, ok := p.LaneOf(namespace)
 		if !ok {
 			return nil, refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
 		}
 		return []schema.Event{event(schema.TypeCommandMessage, lane, payload)}, nil
 	}).Store(ctx, c)
-	return answer{through: through(receipt.First - 1)}, known(err)
+	return answer{through: through(receipt.First - 1)}, explainMissing(err)
 }
 
 // getTree is agent.getTree: the agents of the thread.

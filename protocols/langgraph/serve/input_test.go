@@ -21,7 +21,7 @@ func many(n int, of string) string {
 // TestBadFilters: SSE answers 400, a socket an error with the id, in the protocol's form; neither costs anybody else anything.
 func TestBadFilters(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	k := n.dial(eventsOf("t"))
 	for _, bad := range []string{
 		`{}`, `{"channels":[]}`, `{"channels":null}`, `{"channels":"messages"}`, `{"channels":["nonsense"]}`, `{"channels":["custom:"]}`, `{"channels":[1]}`,
@@ -53,7 +53,7 @@ func TestBadFilters(t *testing.T) {
 func TestBadCursors(t *testing.T) {
 	n := start(t, serve.Config{})
 	for range 40 {
-		n.Says("t", text("a"))
+		n.Say("t", text("a"))
 	}
 	other := langgraph.EventID("other", langgraph.PlaceOf(2<<15|16384))
 	refused := func(status int, params string, headers ...string) {
@@ -116,7 +116,7 @@ func TestBadCursors(t *testing.T) {
 // TestBadPaths: an id that no run has, and threads of others.
 func TestBadPaths(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", text("a"))
+	n.Say("t", text("a"))
 	for _, base := range []string{"", serve.Base} {
 		for _, end := range []string{"/stream/events", "/stream"} {
 			at := base + "/threads/no%20id" + end
@@ -156,7 +156,7 @@ func (a answer) refusedIn(code string) {
 // transports; nothing is an internal error, and nothing ends the socket.
 func TestHostile(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	values := []string{`null`, `0`, `""`, `"x"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"x":null}`, `-1`, `1e99`, `true`, `"\u0000"`, `[["a"],["b"]]`}
 	names := []string{"assistant_id", "input", "config", "metadata", "channels", "namespaces", "namespace", "depth", "since", "subscription_id", "subscriptions", "run_id",
 		"last_event_id", "interrupt_id", "response", "responses", "message", "keys", "limit", "before", "checkpoint_id", "multitask_strategy", "goto", "update"}
@@ -213,7 +213,7 @@ func TestTooLarge(t *testing.T) {
 func TestSubscriptions(t *testing.T) {
 	all := edgetest.Share()
 	n, other := join(t, all, serve.Config{}), join(t, all, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	k := n.dial(eventsOf("t"))
 	var ids []string
 	for i := range 64 {
@@ -259,7 +259,7 @@ func TestSubscriptions(t *testing.T) {
 			t.Fatalf("%s, want %s", got, i.data)
 		}
 	}
-	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.c7", `{"x":1}`), event("custom.c31", `{"x":1}`), event("custom.other", `{"x":1}`), event("custom.c0", `{"x":1}`))
+	n.Say("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.c7", `{"x":1}`), event("custom.c31", `{"x":1}`), event("custom.other", `{"x":1}`), event("custom.c0", `{"x":1}`))
 	for _, want := range []string{"c7", "c31", "c0"} {
 		if e := back.next(); e.Str("params", "data", "name") != want {
 			t.Fatalf("%v, want %s", e, want)
@@ -280,7 +280,7 @@ func TestSubscriptions(t *testing.T) {
 // TestSnapshots: a stream that begins with the newest state has that under its own number, and goes on behind the newest event.
 func TestSnapshots(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	var state item
 	for _, i := range n.watch(eventsOf("t"), `{"channels":["values"]}`).replayed() {
 		state = i
@@ -295,7 +295,7 @@ func TestSnapshots(t *testing.T) {
 	if got := k.line(); got != state.data {
 		t.Errorf("%s, want %s", got, state.data)
 	}
-	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`))
+	n.Say("t", event(schema.TypeRunLifecycle, `{"state":"running"}`))
 	if i := w.next(); i.event != "lifecycle" {
 		t.Errorf("%+v", i)
 	}

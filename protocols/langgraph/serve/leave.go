@@ -24,7 +24,7 @@ func cancelStretch(ctx context.Context, c *protocol.Call, thread, run string, pa
 		switch {
 		case !ok:
 			return errNoRun
-		case s.Last > 0, now == run && p.Cancelled():
+		case s.Last > 0, now == run && p.IsCancelled():
 			return protocol.ErrDone
 		case !active || now != run:
 			return dialect.Refuse(dialect.ErrGone, "the run waits behind another one, which is to be cancelled with it")

@@ -72,7 +72,7 @@ func (n *node) cancels(thread string) (many int) {
 // busy begins a thread with a run that goes on, and returns the run.
 func (n *node) busy(thread string) string {
 	run := n.ask(thread, "run.start", hello).Str("result", "run_id")
-	n.Says(thread, log(working)...)
+	n.Say(thread, log(working)...)
 	return run
 }
 
@@ -191,7 +191,7 @@ func TestClientLeavesRun(t *testing.T) {
 		c.close()
 	}
 	n.open("GET", at+"/join?cancel_on_disconnect=false", "").close()
-	n.Says("t", log(`turn.end {"turn_id":"t","stop_reason":"end_turn"}
+	n.Say("t", log(`turn.end {"turn_id":"t","stop_reason":"end_turn"}
 		commands.taken {"through":2}`)...)
 	resp := <-stays.resp
 	stays.resp <- resp

@@ -164,8 +164,8 @@ func (in *runAsked) check() error {
 	return nil
 }
 
-// cancels reports whether the run is cancelled when the client that begins it leaves.
-func (in *runAsked) cancels() bool { return in.OnDisconnect == "cancel" }
+// isCancelledOnLeave reports whether the run is cancelled when the client that begins it leaves.
+func (in *runAsked) isCancelledOnLeave() bool { return in.OnDisconnect == "cancel" }
 
 // checkpoint is what the run begins from, as config.configurable has it.
 func (in *runAsked) checkpoint() map[string]json.RawMessage {
@@ -182,13 +182,14 @@ func (in *runAsked) stream(thread, run string) langgraph.Legacy {
 	return langgraph.Legacy{Thread: thread, Run: run, Modes: in.modes, Subgraphs: in.Subgraphs, LastEventID: "-1"}
 }
 
-// asks carries out a command of the protocol for the thread of the path. What it refuses as an argument is unprocessable here.
-func (a *api) asks(ctx context.Context, c *protocol.Call, method string, params any) (answer, error) {
+// runCommand carries out a command of the protocol for the thread of the path. What it refuses as an argument
+// is unprocessable here.
+func (a *api) runCommand(ctx context.Context, c *protocol.Call, method string, params any) (answer, error) {
 	b, err := json.Marshal(params)
 	if err != nil {
 		return answer{}, err
 	}
-	ans, err := a.carryOut(ctx, c, scoped(c), c.Path("run"), envelope{Method: method, Params: b})
+	ans, err := a.carryOut(ctx, c, scopeCheck(c), c.Path("run"), envelope{Method: method, Params: b})
 	var no interface{ ProblemCode() string }
 	if errors.As(err, &no) && no.ProblemCode() == langgraph.CodeInvalidArgument {
 		p, _ := c.Problem(err)
@@ -197,8 +198,8 @@ func (a *api) asks(ctx context.Context, c *protocol.Call, method string, params 
 	return ans, err
 }
 
-// begin begins the run that the body asks for, and says in the answer's headers where it is.
-func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err error) {
+// beginRun begins the run that the body asks for, and writes into the answer's headers where it is.
+func (a *api) beginRun(c *protocol.Call, body []byte) (in runAsked, run string, err error) {
 	thread := c.Path("run")
 	if err := schema.ValidRunID(thread); err != nil {
 		return in, "", err
@@ -206,7 +207,7 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 	if in, err = readRun(thread, body); err != nil {
 		return in, "", err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	_, p, err := newest(ctx, c)
 	if err != nil && !(in.IfNotExists == "create" && notThere(err)) {
@@ -223,7 +224,7 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 			params["update"], params["goto"] = in.Command.Update, in.Command.Goto
 		}
 		var ans answer
-		ans, err = a.asks(ctx, c, "run.start", params)
+		ans, err = a.runCommand(ctx, c, "run.start", params)
 		run = jsonscan.DecodeString(schema.Field(ans.result, "run_id"))
 	}
 	if err != nil {
@@ -231,7 +232,7 @@ func (a *api) begin(c *protocol.Call, body []byte) (in runAsked, run string, err
 	}
 	at := fmt.Sprintf("/threads/%s/runs/%s", url.PathEscape(thread), run)
 	q := url.Values{"stream_mode": in.modes, "stream_subgraphs": {strconv.FormatBool(in.Subgraphs)}}
-	if in.cancels() {
+	if in.isCancelledOnLeave() {
 		q.Set("cancel_on_disconnect", "true") // also of the client that comes again
 	}
 	c.Header().Set("Content-Location", at)
@@ -250,7 +251,7 @@ func (a *api) resume(ctx context.Context, c *protocol.Call, p *langgraph.Project
 	if err != nil {
 		return "", err
 	}
-	if _, err := a.asks(ctx, c, "input.respond", map[string]any{"responses": list}); err != nil {
+	if _, err := a.runCommand(ctx, c, "input.respond", map[string]any{"responses": list}); err != nil {
 		return "", err
 	}
 	if p, err = protocol.StateAt[*langgraph.Projector](ctx, c, c.Seq, whole(c.Path("run"))); err == nil {
@@ -296,11 +297,11 @@ func sizeOf(fields map[string]json.RawMessage) (n int) {
 
 // beginStream begins a run and streams it.
 func (a *api) beginStream(c *protocol.Call, input dialect.Input) (dialect.Request, error) {
-	in, run, err := a.begin(c, input.Body)
+	in, run, err := a.beginRun(c, input.Body)
 	if err != nil {
 		return dialect.Request{}, err
 	}
-	if in.cancels() {
+	if in.isCancelledOnLeave() {
 		cancelWhenLeft(c, run)
 	}
 	return in.stream(c.Path("run"), run).Request()

@@ -47,7 +47,7 @@ const allModes = "?stream_mode=values&stream_mode=updates&stream_mode=messages-t
 func TestLegacyResume(t *testing.T) {
 	all := edgetest.Share()
 	n, other := join(t, all, serve.Config{}), join(t, all, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	var runs []struct {
 		ID     string `json:"run_id"`
 		Status string `json:"status"`
@@ -84,7 +84,7 @@ func TestLegacyResume(t *testing.T) {
 // TestLegacyRefused: the rows of bad input that are of the older API.
 func TestLegacyRefused(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	n.do("POST", "/threads/t/runs", `{"assistant_id":"a","multitask_strategy":"later"}`, "Content-Type", "application/json").refused(422, "invalid_argument")
 	for _, path := range []string{"/threads/t/runs/stream", "/threads/t/runs", "/threads/t/runs/wait"} {
 		send := func(body string) answer { return n.do("POST", path, body, "Content-Type", "application/json") }
@@ -130,7 +130,7 @@ func TestThreads(t *testing.T) {
 	if o := send("PATCH", "/langgraph/threads/"+id, `{"metadata":{"who":"bob"}}`).OK(200); o.Str("metadata", "who") != "bob" {
 		t.Errorf("%v", o)
 	}
-	n.Says(id, log(`
+	n.Say(id, log(`
 		command.message {"content":"Hi"}
 		turn.start {"turn_id":"t1"}
 		text.delta {"text":"Hello."}
@@ -159,7 +159,7 @@ func TestThreads(t *testing.T) {
 // TestCancelRun: the run under way is cancelled; one that has ended is left alone.
 func TestCancelRun(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", log(`
+	n.Say("t", log(`
 		command.message {"content":"Hi"}
 		turn.start {"turn_id":"t1"}
 		command.message {"content":"And","multitask_strategy":"enqueue"}`)...)
@@ -174,7 +174,7 @@ func TestCancelRun(t *testing.T) {
 	if a := n.do("POST", "/threads/t/runs/"+runs[1].ID+"/cancel?wait=0&action=interrupt", ""); a.Status != 202 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	n.Says("t", log(`turn.end {"turn_id":"t1","stop_reason":"cancelled"}
+	n.Say("t", log(`turn.end {"turn_id":"t1","stop_reason":"cancelled"}
 		commands.taken {"through":4}`)...)
 	for _, run := range runs {
 		if a := n.do("POST", "/threads/t/runs/"+run.ID+"/cancel?wait=1", ""); a.Status != 204 {

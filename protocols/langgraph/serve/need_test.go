@@ -57,7 +57,7 @@ func TestNeed10NotThereYet(t *testing.T) {
 		t.Errorf("%v", o)
 	}
 	w.replayed()
-	n.Says("later", event(schema.TypeCommandMessage, `{"content":"Hi."}`))
+	n.Say("later", event(schema.TypeCommandMessage, `{"content":"Hi."}`))
 	for _, want := range []string{"message-start", "content-block-start", "content-block-delta", "content-block-finish", "message-finish"} {
 		var e object
 		if err := json.Unmarshal([]byte(w.next().data), &e); err != nil || e.Str("params", "data", "event") != want {
@@ -72,10 +72,10 @@ func TestNeed10NotThereYet(t *testing.T) {
 // TestNeed11Open: streams go on when a run has ended, and behind the end of all of it; the next run is in them.
 func TestNeed11Open(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", text("a"), event(schema.TypeRunLifecycle, `{"state":"done"}`))
+	n.Say("t", text("a"), event(schema.TypeRunLifecycle, `{"state":"done"}`))
 	w, k := n.watch(eventsOf("t"), `{"channels":["lifecycle"]}`), n.dial(eventsOf("t"))
 	k.ask("subscription.subscribe", `{"channels":["lifecycle"]}`)
-	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event(schema.TypeRunLifecycle, `{"state":"error","reason":"no"}`))
+	n.Say("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event(schema.TypeRunLifecycle, `{"state":"error","reason":"no"}`))
 	if i := w.next(); i.event != "lifecycle" {
 		t.Fatalf("%+v", i)
 	}
@@ -99,7 +99,7 @@ func TestNeed11Open(t *testing.T) {
 // closes sockets with 1012.
 func TestNeed12Drain(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", text("a"))
+	n.Say("t", text("a"))
 	w, k := n.watch(eventsOf("t"), everything), n.dial(eventsOf("t"))
 	k.ask("subscription.subscribe", everything)
 	w.replayed()
@@ -118,7 +118,7 @@ func TestNeed13KeepAlive(t *testing.T) {
 		all := edgetest.Share()
 		all.Pipes = edgetest.NewPipes()
 		n := join(t, all, serve.Config{}, func(c *edge.Config) { c.KeepAlive = time.Hour })
-		n.Says("t", text("a"))
+		n.Say("t", text("a"))
 		silent, busy := n.watch(eventsOf("t"), `{"channels":["tasks"]}`), n.watch(eventsOf("t"), everything)
 		silent.replayed()
 		busy.replayed()
@@ -127,7 +127,7 @@ func TestNeed13KeepAlive(t *testing.T) {
 			before := silent.count()
 			for range 5 {
 				time.Sleep(2 * time.Second)
-				n.Says("t", text("b"))
+				n.Say("t", text("b"))
 			}
 			synctest.Wait()
 			if silent.count() == before {
@@ -143,7 +143,7 @@ func TestNeed13KeepAlive(t *testing.T) {
 // TestNeed15ManyStreams: a page has several streams, which a filter each tells apart; each event is the same in all of them.
 func TestNeed15ManyStreams(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	whole := n.watch(eventsOf("t"), everything).replayed()
 	for _, f := range langgraphtest.Filters {
 		for _, i := range n.watch(eventsOf("t"), f).replayed() {
@@ -179,7 +179,7 @@ func TestNeed18Answers(t *testing.T) {
 // event comes once.
 func TestNeed19Order(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	k := n.dial(eventsOf("t"))
 	for i, filter := range []string{everything, `{"channels":["messages"]}`, everything} {
 		want := n.watch(eventsOf("t"), filter).replayed()
@@ -192,8 +192,8 @@ func TestNeed19Order(t *testing.T) {
 		}
 	}
 	at := k.at
-	n.Says("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.last", `{"x":1}`))
-	n.Says("t", event("custom.end", `{"x":2}`))
+	n.Say("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.last", `{"x":1}`))
+	n.Say("t", event("custom.end", `{"x":2}`))
 	for k.next().Str("params", "data", "name") != "end" {
 	}
 	got := 0
@@ -263,7 +263,7 @@ func TestNeed23Pings(t *testing.T) {
 // TestNeed24Gathered: subscriptions that come together are replayed as one: each event once, in the order of the thread.
 func TestNeed24Gathered(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", log(langgraphtest.AllChannels)...)
+	n.Say("t", log(langgraphtest.AllChannels)...)
 	want := n.watch(eventsOf("t"), `{"channels":["messages","tools","lifecycle","values"]}`).replayed()
 	k := n.dial(eventsOf("t"))
 	for i, c := range []string{`"messages"`, `"tools","lifecycle"`, `"lifecycle","messages","values"`} {

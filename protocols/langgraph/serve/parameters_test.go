@@ -64,7 +64,7 @@ func TestParametersHanded(t *testing.T) {
 	if holds("message", said); said["goto"] != "n" {
 		t.Errorf("goto: %v", said)
 	}
-	n.Says("t", log(`run.lifecycle {"state":"running"}
+	n.Say("t", log(`run.lifecycle {"state":"running"}
 		turn.start {"turn_id":"t"}
 		input.requested {"request_id":"q","question":"?"}
 		turn.end {"turn_id":"t","stop_reason":"end_turn"}

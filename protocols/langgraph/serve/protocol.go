@@ -59,7 +59,7 @@ func below(base, pattern string) string {
 
 // route is a row of the table: what answers a method and a path, to callers with a scope.
 func route(method, path string, needs auth.Scope, serve serve) protocol.Route {
-	return protocol.Route{Pattern: method + " " + path, Needs: needs, Writes: needs&auth.ScopeWrite != 0, Serve: protocol.Bounded(serve)}
+	return protocol.Route{Pattern: method + " " + path, Needs: needs, Writes: needs&auth.ScopeWrite != 0, Serve: protocol.WithLogTimeout(serve)}
 }
 
 // lastWords has sockets closed so that every client comes again when its node goes away (§8.12), and none when it may not, or

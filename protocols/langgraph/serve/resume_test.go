@@ -20,7 +20,7 @@ func TestResume(t *testing.T) {
 	all := edgetest.Share()
 	n, other := join(t, all, serve.Config{}), join(t, all, serve.Config{})
 	for _, e := range log(langgraphtest.AllChannels) {
-		n.Says("t", e)
+		n.Say("t", e)
 	}
 	whole := n.watch(eventsOf("t"), everything).replayed()
 	var wg sync.WaitGroup
@@ -82,13 +82,13 @@ func same(t *testing.T, how string, filter, at int, got, want []item) {
 // cursor; a socket is closed with 1013. Others get everything.
 func TestBehind(t *testing.T) {
 	n := start(t, serve.Config{Backlog: 50}, func(c *edge.Config) { c.WriteTimeout = time.Minute })
-	n.Says("t", text("a"))
+	n.Say("t", text("a"))
 	awake := n.watch(eventsOf("t"), everything)
 	awake.replayed()
 	w, k := n.watch(eventsOf("t"), everything), n.dial(eventsOf("t"))
 	w.replayed()
 	k.ask("subscription.subscribe", everything)
-	n.Says("t", event("custom.ready", `{"x":1}`))
+	n.Say("t", event("custom.ready", `{"x":1}`))
 	awake.next()
 	w.next()
 	for k.next().Str("params", "data", "name") != "ready" {
@@ -98,7 +98,7 @@ func TestBehind(t *testing.T) {
 	defer wake()
 	big := strings.Repeat("x", 200<<10)
 	for i := range 200 {
-		n.Says("t", text(big))
+		n.Say("t", text(big))
 		for e := awake.next(); !strings.Contains(e.data, fmt.Sprintf(`"seq":%d,`, int64(i+3)<<15|16384)); e = awake.next() {
 		}
 	}
@@ -120,7 +120,7 @@ func TestBehind(t *testing.T) {
 // TestNeed17Tickets: a client that can set no header opens a socket with a ticket, and no other thread's.
 func TestNeed17Tickets(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Says("t", text("a"))
+	n.Say("t", text("a"))
 	ticket := func() string {
 		return n.do("POST", "/v1/agent/runs/t/tickets", `{}`, "Content-Type", "application/json").OK(201).Str("ticket")
 	}
@@ -133,7 +133,7 @@ func TestNeed17Tickets(t *testing.T) {
 // TestKey: x-api-key is the credential, in the place of Authorization.
 func TestKey(t *testing.T) {
 	n := start(t, serve.Config{}, func(c *edge.Config) { c.Authenticate = byKey })
-	n.Says("t", text("a"))
+	n.Say("t", text("a"))
 	n.watch(eventsOf("t"), everything, "x-api-key", "secret").replayed()
 	n.dial(eventsOf("t"), "x-api-key", "secret").ask("subscription.subscribe", everything)
 	n.do("POST", eventsOf("t"), everything, "Content-Type", "application/json", "x-api-key", "other").refused(401, "permission_denied")

@@ -38,7 +38,7 @@ type runInfo struct {
 func infoOf(ctx context.Context, c *protocol.Call, p *langgraph.Projector, s langgraph.Stretch) (o runInfo, err error) {
 	thread := c.Path("run")
 	o = runInfo{ID: s.ID, Thread: thread, Status: s.Status, Metadata: json.RawMessage(`{}`), Strategy: "enqueue", Assistant: jsonscan.DecodeString(schema.Field(p.Session(), "agent"))}
-	for r, err := range kept(ctx, c, thread)(s.First-1, s.First) {
+	for r, err := range recordsKept(ctx, c, thread)(s.First-1, s.First) {
 		if err != nil {
 			return o, err
 		}
@@ -71,7 +71,7 @@ func runOf(ctx context.Context, c *protocol.Call, run string) (p *langgraph.Proj
 
 // answerRun answers with a run of the thread of the path; to who may not read with its name.
 func (a *api) answerRun(ctx context.Context, c *protocol.Call, run string) error {
-	if !c.Reads() {
+	if !c.MayRead() {
 		return c.ReplyJSON(map[string]string{"run_id": run, "thread_id": c.Path("run")})
 	}
 	p, s, err := runOf(ctx, c, run)
@@ -90,7 +90,7 @@ func (a *api) createRun(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	_, run, err := a.begin(c, body)
+	_, run, err := a.beginRun(c, body)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (a *api) cancelRun(c *protocol.Call) error {
 		return err
 	}
 	run := c.Path("part")
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	if err := schema.ValidRunID(c.Path("run")); err != nil {
 		return err
@@ -178,11 +178,11 @@ func (a *api) runAndWait(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	in, run, err := a.begin(c, body)
+	in, run, err := a.beginRun(c, body)
 	if err != nil {
 		return err
 	}
-	if in.cancels() {
+	if in.isCancelledOnLeave() {
 		cancelWhenLeft(c, run)
 	}
 	return a.wait(c, run, true)
@@ -195,7 +195,7 @@ func (a *api) wait(c *protocol.Call, run string, values bool) error {
 		switch {
 		case err != nil && c.Context().Err() != nil:
 			return err // the client has left
-		case err != nil && c.Answered():
+		case err != nil && c.HasAnswered():
 			body = []byte(`{"__error__":{"error":"Unavailable","message":"what became of the run cannot be had"}}`)
 		case err != nil:
 			return err
@@ -203,7 +203,7 @@ func (a *api) wait(c *protocol.Call, run string, values bool) error {
 			c.Writer.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		if body != nil && c.Answered() {
+		if body != nil && c.HasAnswered() {
 			_, _ = c.Writer.Write(body) // a client that is gone has no use for the error
 			return nil
 		}
@@ -239,7 +239,7 @@ func (a *api) waitFor(c *protocol.Call, last schema.Seq, alive bool) error {
 
 // result returns what a run that has ended has come to; nil while it goes on, up to the thread's record last.
 func (a *api) result(c *protocol.Call, run string) (values []byte, last schema.Seq, err error) {
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	head, p, err := newest(ctx, c)
 	if err != nil {

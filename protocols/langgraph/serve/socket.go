@@ -30,22 +30,22 @@ func (a *api) conversations() (list []protocol.Conversation) {
 		list = append(list, protocol.Conversation{
 			Stream: dialect.Stream{Name: langgraph.StreamName, Pattern: "GET " + path, Mode: dialect.ModeD, Shared: true, Backlog: a.cfg.Backlog, MaxMessage: maxMessage},
 			Needs:  auth.ScopeRead, Subscriptions: protocol.MaxSubscriptions, Once: true, Gather: gather,
-			Received: a.received, Malformed: malformed,
+			Received: a.receive, Malformed: refuseMalformed,
 		})
 	}
 	return list
 }
 
-// malformed refuses what is no text. What is too large ends the conversation.
-func malformed(t *protocol.Talk, bad *protocol.Close) error {
+// refuseMalformed refuses what is no text. What is too large ends the conversation.
+func refuseMalformed(t *protocol.Talk, bad *protocol.Close) error {
 	if bad.Code == 1009 {
 		return bad
 	}
-	return refused(t, nil, refuse(langgraph.CodeInvalidArgument, "a command is a text of JSON: %s", bad.Reason))
+	return sendRefusal(t, nil, refuse(langgraph.CodeInvalidArgument, "a command is a text of JSON: %s", bad.Reason))
 }
 
-// refused answers a command with an error. What is no matter of the command ends the conversation.
-func refused(t *protocol.Talk, id json.RawMessage, err error) error {
+// sendRefusal answers a command with an error. What is no matter of the command ends the conversation.
+func sendRefusal(t *protocol.Talk, id json.RawMessage, err error) error {
 	text, _, ok := errorOf(t.Call, id, err)
 	if !ok {
 		return err
@@ -53,11 +53,11 @@ func refused(t *protocol.Talk, id json.RawMessage, err error) error {
 	return t.Send(dialect.Frame{Data: text})
 }
 
-// received answers a command.
-func (a *api) received(t *protocol.Talk, message []byte) error {
+// receive answers a command.
+func (a *api) receive(t *protocol.Talk, message []byte) error {
 	e, err := readEnvelope(message)
 	if err != nil {
-		return refused(t, e.ID, err)
+		return sendRefusal(t, e.ID, err)
 	}
 	ans, first := answer{through: -1}, []dialect.Frame(nil)
 	switch e.Method {
@@ -71,7 +71,7 @@ func (a *api) received(t *protocol.Talk, message []byte) error {
 		ans, err = a.carryOut(t.Context(), t.Call, t.With, t.Path("run"), e)
 	}
 	if err != nil {
-		return refused(t, e.ID, err)
+		return sendRefusal(t, e.ID, err)
 	}
 	return t.Send(slices.Concat([]dialect.Frame{{Data: appendAnswer(nil, e.ID, t.Path("run"), ans)}}, first)...)
 }
@@ -91,7 +91,7 @@ func newID(t *protocol.Talk, of dialect.Selection) string {
 }
 
 // filterOf reads the filter of an id. The error is a refusal.
-func filterOf(id string) (f langgraph.Filter, err error) {
+func filterOf(id string) (f langgraph.ThreadFilter, err error) {
 	number, filter, ok := strings.Cut(strings.TrimPrefix(id, idPrefix), "_")
 	key, err := base64.RawURLEncoding.DecodeString(filter)
 	if err == nil {
@@ -138,11 +138,11 @@ func subscribe(t *protocol.Talk, params []byte) (result []byte, first []dialect.
 		}
 		first = out.List
 	}
-	return fmt.Appendf(nil, `{"subscription_id":%q,"replayed_through":%d%s}`, id, through(place.Last), missed(place.Missed)), first, nil
+	return fmt.Appendf(nil, `{"subscription_id":%q,"replayed_through":%d%s}`, id, through(place.Last), gapField(place.Missed)), first, nil
 }
 
-// missed is a field of results: how many records a client did not get because they are no longer kept.
-func missed(n schema.Seq) string {
+// gapField is a field of results: how many records a client did not get because they are no longer kept.
+func gapField(n schema.Seq) string {
 	if n == 0 {
 		return ""
 	}
@@ -221,5 +221,5 @@ func reconnect(t *protocol.Talk, params []byte) ([]byte, error) {
 		}
 		lost, newest = max(lost, place.Missed), max(newest, place.Last)
 	}
-	return fmt.Appendf(nil, `{"restored":%t,"replayed_through":%d%s}`, len(reqs) > 0, through(newest), missed(lost)), nil
+	return fmt.Appendf(nil, `{"restored":%t,"replayed_through":%d%s}`, len(reqs) > 0, through(newest), gapField(lost)), nil
 }

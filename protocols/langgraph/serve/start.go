@@ -59,7 +59,7 @@ func readStart(c *protocol.Call, thread string, raw []byte) (s start, err error)
 	for _, name := range slices.Concat([]string{"update", "goto"}, handed) {
 		o = o.OptRaw(name, p.raw(name))
 	}
-	s.payload = signed(c, o.End())
+	s.payload = addAuthor(c, o.End())
 	return s, nil
 }
 
@@ -130,12 +130,13 @@ func (s *start) plan(p *langgraph.Projector) (plan, error) {
 	case active:
 		return plan{[]schema.Event{says}, func(producers.Receipt) string { return id }}, nil
 	}
-	answers, err := s.answers(p, p.Requests())
+	answers, err := s.answerEvents(p, p.Requests())
 	return plan{answers, func(r producers.Receipt) string { return langgraph.RunID(s.thread, r.First) }}, err
 }
 
-// answers makes the input the answer to what the thread waits for: to one request as it is, to several by their ids.
-func (s *start) answers(p *langgraph.Projector, open []langgraph.Request) (events []schema.Event, err error) {
+// answerEvents makes the input the answer to what the thread waits for: to one request as it is, to several by
+// their ids.
+func (s *start) answerEvents(p *langgraph.Projector, open []langgraph.Request) (events []schema.Event, err error) {
 	if n := len(open); n > dialect.MaxList || n > 1 && n*len(s.payload) > schema.MaxPackBytes {
 		return nil, refuse(langgraph.CodeInvalidArgument, "%d requests wait for an answer, too many or too large for one run.start (input.respond answers some of them)", n)
 	}
@@ -161,7 +162,7 @@ func startRun(ctx context.Context, c *protocol.Call, thread string, raw []byte) 
 		return answer{}, err
 	}
 	for {
-		id, receipt, err := s.begin(ctx, c)
+		id, receipt, err := s.store(ctx, c)
 		if notThere(err) {
 			id, receipt, err = s.create(ctx, c)
 		}
@@ -190,10 +191,10 @@ func (s *start) create(ctx context.Context, c *protocol.Call) (string, producers
 	return langgraph.RunID(s.thread, receipt.Last), receipt, err
 }
 
-// begin stores what the plan says for the thread as it stands.
-func (s *start) begin(ctx context.Context, c *protocol.Call) (string, producers.Receipt, error) {
+// store stores what the plan has for the thread as it is.
+func (s *start) store(ctx context.Context, c *protocol.Call) (string, producers.Receipt, error) {
 	var todo plan
-	receipt, err := planned(s.thread, func(head schema.Head, p *langgraph.Projector) (_ []schema.Event, err error) {
+	receipt, err := planChange(s.thread, func(head schema.Head, p *langgraph.Projector) (_ []schema.Event, err error) {
 		if s.checkpoint != "" {
 			if _, err := checkpointOf(ctx, c, s.thread, nil, head.Last, s.checkpoint); err != nil {
 				return nil, err

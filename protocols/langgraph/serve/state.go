@@ -57,7 +57,7 @@ type saved struct {
 func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, fn func(saved) bool) error {
 	none := 0
 	req := whole(thread)
-	req.Select = langgraph.Filter{Channels: []string{"checkpoints", "values"}, Namespaces: [][]string{namespace}, Depth: &none}.Selection()
+	req.Select = langgraph.ThreadFilter{Channels: []string{"checkpoints", "values"}, Namespaces: [][]string{namespace}, Depth: &none}.Selection()
 	var values []byte
 	for from := (protocol.Offset{Seq: last + 1}); ; {
 		h := protocol.History{Call: c, Request: req, Newest: last, Page: protocol.Page{Limit: 100}}
@@ -268,7 +268,7 @@ func (a *api) history(ctx context.Context, c *protocol.Call) error {
 	if v := p.raw("metadata"); v != nil && string(bytes.TrimSpace(v)) != "{}" {
 		return unprocessable("states are not filtered by metadata")
 	}
-	namespace, err := savedIn(p.raw("checkpoint"))
+	namespace, err := checkpointNamespace(p.raw("checkpoint"))
 	if err != nil {
 		return err
 	}
@@ -297,8 +297,8 @@ func (a *api) history(ctx context.Context, c *protocol.Call) error {
 	return nil
 }
 
-// savedIn returns the namespace of a checkpoint that a client names; nil is the root's.
-func savedIn(checkpoint []byte) ([]string, error) {
+// checkpointNamespace returns the namespace of a checkpoint that a client names; nil is the root's.
+func checkpointNamespace(checkpoint []byte) ([]string, error) {
 	ns := jsonscan.DecodeString(schema.Field(checkpoint, "checkpoint_ns"))
 	if ns == "" {
 		return nil, nil
@@ -329,7 +329,7 @@ func (a *api) stateOfCheckpoint(ctx context.Context, c *protocol.Call) error {
 	if id == "" {
 		return refuse(langgraph.CodeInvalidArgument, "checkpoint has no checkpoint_id")
 	}
-	namespace, err := savedIn(p.raw("checkpoint"))
+	namespace, err := checkpointNamespace(p.raw("checkpoint"))
 	if err != nil {
 		return err
 	}
@@ -372,7 +372,7 @@ type view struct {
 // append writes a state; newest says that it is the newest of the namespace, which is as the thread stands.
 func (v *view) append(ctx context.Context, o jsonscan.Object, s saved, newest bool) (jsonscan.Object, error) {
 	if newest && v.namespace == nil {
-		return v.now.AppendState(o, kept(ctx, v.call, v.thread))
+		return v.now.AppendState(o, recordsKept(ctx, v.call, v.thread))
 	}
 	waits := []byte(`"next":[],"tasks":[]`)
 	if newest {

@@ -18,22 +18,22 @@ func (a *api) streams() (list []protocol.Stream) {
 		list = append(list, protocol.Stream{
 			Stream: dialect.Stream{Name: "events " + path, Pattern: "POST " + path, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true,
 				Body: []string{"application/json"}, Backlog: a.cfg.Backlog},
-			Prelude: expired, CaughtUp: caughtUp,
+			Prelude: gapPrelude, CaughtUp: catchUpFrame,
 		})
 	}
 	return list
 }
 
-// expired comments on how many records are no longer kept.
-func expired(_ *protocol.Call, at protocol.Seam) ([]dialect.Frame, error) {
+// gapPrelude comments on how many records are no longer kept.
+func gapPrelude(_ *protocol.Call, at protocol.Seam) ([]dialect.Frame, error) {
 	if at.Missed == 0 {
 		return nil, nil
 	}
 	return []dialect.Frame{{Comment: true, Data: fmt.Appendf(nil, "missed %d", at.Missed)}}, nil
 }
 
-// caughtUp comments that everything which there was has come.
-func caughtUp(last schema.Seq) dialect.Frame {
+// catchUpFrame comments that everything which there was has come.
+func catchUpFrame(last schema.Seq) dialect.Frame {
 	return dialect.Frame{Comment: true, Data: fmt.Appendf(nil, "replayed %d", through(last))}
 }
 

@@ -110,7 +110,7 @@ func (t about) payload() []byte {
 
 // create begins a thread, or answers with the one that is there.
 func (a *api) create(ctx context.Context, c *protocol.Call) error {
-	opt, body, err := c.KeyedBody(mediaType)
+	opt, body, err := c.BodyWithKey(mediaType)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func answerThread(ctx context.Context, c *protocol.Call, id string) error {
 	if err := schema.ValidRunID(id); err != nil {
 		return err
 	}
-	if !c.Reads() {
+	if !c.MayRead() {
 		return c.ReplyJSON(map[string]string{"thread_id": id})
 	}
 	head, p, err := protocol.Newest[*langgraph.Projector](ctx, c, whole(id))
@@ -194,11 +194,11 @@ func metadataOf(session []byte) json.RawMessage {
 
 // stateOf returns the state of a thread that p was fed.
 func stateOf(ctx context.Context, c *protocol.Call, p *langgraph.Projector, id string) ([]byte, error) {
-	return p.AppendState(nil, kept(ctx, c, id))
+	return p.AppendState(nil, recordsKept(ctx, c, id))
 }
 
-// kept walks the records of a thread; what is no longer kept is left out.
-func kept(ctx context.Context, c *protocol.Call, id string) langgraph.Records {
+// recordsKept walks the records of a thread; what is no longer kept is left out.
+func recordsKept(ctx context.Context, c *protocol.Call, id string) langgraph.Records {
 	return func(after, through schema.Seq) iter.Seq2[schema.Record, error] {
 		return func(yield func(schema.Record, error) bool) {
 			for from := after; from < through; {
@@ -223,7 +223,7 @@ func kept(ctx context.Context, c *protocol.Call, id string) langgraph.Records {
 
 // stamp is the time of a record; "" when it is no longer kept.
 func stamp(ctx context.Context, c *protocol.Call, id string, at schema.Seq) (string, error) {
-	for r, err := range kept(ctx, c, id)(at-1, at) {
+	for r, err := range recordsKept(ctx, c, id)(at-1, at) {
 		if err != nil {
 			return "", err
 		}
@@ -235,7 +235,7 @@ func stamp(ctx context.Context, c *protocol.Call, id string, at schema.Seq) (str
 
 // update merges metadata into a thread's.
 func (a *api) update(ctx context.Context, c *protocol.Call) error {
-	opt, body, err := c.KeyedBody(mediaType)
+	opt, body, err := c.BodyWithKey(mediaType)
 	if err != nil {
 		return err
 	}
@@ -356,7 +356,7 @@ func (q query) find(ctx context.Context, c *protocol.Call, most int) (list []thr
 		}
 		for i := range runs {
 			ask.After = runs[i].Cursor()
-			if t := listed(&runs[i]); len(list) < most && wants(t) {
+			if t := listEntry(&runs[i]); len(list) < most && wants(t) {
 				list = append(list, t)
 			}
 			if err := ctx.Err(); err != nil {
@@ -386,8 +386,8 @@ func (q query) matcher() func(thread) bool {
 	}
 }
 
-// listed is a thread as the list of runs has it, without its values.
-func listed(r *schema.RunInfo) thread {
+// listEntry is a thread as the list of runs has it, without its values.
+func listEntry(r *schema.RunInfo) thread {
 	began, updated := r.Started.UTC().Format(time.RFC3339Nano), r.Updated.UTC().Format(time.RFC3339Nano)
 	t := thread{ThreadID: r.ID, Created: began, Updated: updated, State: updated, Metadata: metadataOf(r.Session), Config: json.RawMessage(`{}`),
 		Interrupts: json.RawMessage(`{}`), Status: "idle"}

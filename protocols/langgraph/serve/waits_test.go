@@ -53,7 +53,7 @@ func TestHistoryAgreesWithState(t *testing.T) {
 	for name, text := range waiting {
 		id := strings.ReplaceAll(name, " ", "-")
 		n.ask(id, "run.start", hello)
-		n.Says(id, log(text)...)
+		n.Say(id, log(text)...)
 		state := n.do("GET", "/threads/"+id+"/state", "").OK(200)
 		if !strings.Contains(waits(state), "one?") || waits(state)[:2] == "[]" {
 			t.Errorf("%s: state %s", name, waits(state))
@@ -93,7 +93,7 @@ func TestHistoryAgreesWithState(t *testing.T) {
 func TestStateOfCheckpoint(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(working+"\n"+points)...)
+	n.Say("th", log(working+"\n"+points)...)
 	send := func(body string) answer {
 		return n.do("POST", "/threads/th/state/checkpoint", body, "Content-Type", "application/json")
 	}
@@ -123,7 +123,7 @@ func TestStateOfCheckpoint(t *testing.T) {
 func TestHistoryOfNamespace(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.Says("th", log(working+"\n"+question+`
+	n.Say("th", log(working+"\n"+question+`
 child.spawn {"child_id":"c","name":"x"}
 c:checkpoint.created {"checkpoint_id":"c1","step":0}
 c:state.values {"values":{"n":1}}
@@ -175,7 +175,7 @@ func TestValuesKeepInterrupts(t *testing.T) {
 		}
 		id := strings.ReplaceAll(name, " ", "-")
 		run := n.ask(id, "run.start", hello).Str("result", "run_id")
-		n.Says(id, log(text+"\ncommands.taken {\"through\":2}\n"+over)...)
+		n.Say(id, log(text+"\ncommands.taken {\"through\":2}\n"+over)...)
 		at := "/threads/" + id + "/runs/" + run
 		got := folded(parts(n.do("GET", at+"/stream?stream_mode=values", "")))
 		joined := n.do("GET", at+"/join", "").OK(200)

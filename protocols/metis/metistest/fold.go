@@ -9,11 +9,11 @@ import (
 
 // State is what a client shows of one session.
 type State struct {
-	Turn     *Turn      `json:"turn"` // the newest; null before the first
-	Messages []*Message `json:"messages"`
-	Tools    []*Tool    `json:"tools"`
-	Errors   []string   `json:"errors"` // classes of failed calls of a model
-	Ended    string     `json:"ended"`  // disposition; "" while the session goes on
+	Turn     *Turn            `json:"turn"` // the newest; null before the first
+	Messages []*ClientMessage `json:"messages"`
+	Tools    []*Tool          `json:"tools"`
+	Errors   []string         `json:"errors"` // classes of failed calls of a model
+	Ended    string           `json:"ended"`  // disposition; "" while the session goes on
 
 	// Workers are the sessions of workers that the stream shows, as far as it does.
 	Workers map[string]*State `json:"workers"`
@@ -27,8 +27,8 @@ type Turn struct {
 	State string `json:"state"` // in_flight, completed, cancelled
 }
 
-// Message is one message.
-type Message struct {
+// ClientMessage is one message.
+type ClientMessage struct {
 	ID     string           `json:"id"`
 	Role   string           `json:"role"`
 	Status string           `json:"status"` // partial, complete, cancelled, error
@@ -117,7 +117,7 @@ func (f *Fold) Frame(frame []byte) error {
 			f.State.Turn = &Turn{turn, "in_flight"}
 		}
 		for _, s := range m.Messages {
-			f.State.Messages = append(f.State.Messages, &Message{s.ID, s.Role, s.Metadata.Status, s.Content})
+			f.State.Messages = append(f.State.Messages, &ClientMessage{s.ID, s.Role, s.Metadata.Status, s.Content})
 		}
 	case "event":
 		e := m.Event
@@ -132,7 +132,7 @@ func (f *Fold) Frame(frame []byte) error {
 
 func (f *Fold) event(e *Event) error {
 	var p Payload
-	if err := json.Unmarshal(e.Payload, &p); err != nil && known(e.Type) {
+	if err := json.Unmarshal(e.Payload, &p); err != nil && isKnown(e.Type) {
 		return fmt.Errorf("event %s %s: %w", e.Type, e.Payload, err)
 	}
 	s := &f.State
@@ -170,15 +170,15 @@ func (f *Fold) event(e *Event) error {
 		s.Delegates[p.WorkerSession] = map[string]string{"delegate.started": "running", "delegate.completed": "done",
 			"delegate.failed": p.FailureMode}[e.Type]
 	default:
-		if !known(e.Type) {
+		if !isKnown(e.Type) {
 			f.Skipped++
 		}
 	}
 	return nil
 }
 
-// known reports whether a client of this version knows a type.
-func known(typ string) bool {
+// isKnown reports whether a client of this version knows a type.
+func isKnown(typ string) bool {
 	domain, _, _ := strings.Cut(typ, ".")
 	return strings.Contains(" message text thinking tool turn llm session delegate route routing skill memory feedback pattern ", " "+domain+" ")
 }
@@ -232,19 +232,19 @@ func (s *State) message(typ string, p *Payload) (replaced bool) {
 }
 
 // slot returns the message with an id, a new one at the end where there is none.
-func (s *State) slot(id string) *Message {
+func (s *State) slot(id string) *ClientMessage {
 	for i := len(s.Messages) - 1; i >= 0; i-- {
 		if s.Messages[i].ID == id {
 			return s.Messages[i]
 		}
 	}
-	m := &Message{ID: id, Role: "assistant", Status: "partial"}
+	m := &ClientMessage{ID: id, Role: "assistant", Status: "partial"}
 	s.Messages = append(s.Messages, m)
 	return m
 }
 
 // block returns the block at an index, and makes those before it.
-func (m *Message) block(i int, typ string) map[string]any {
+func (m *ClientMessage) block(i int, typ string) map[string]any {
 	for len(m.Blocks) <= i {
 		m.Blocks = append(m.Blocks, nil)
 	}

@@ -95,8 +95,8 @@ func (s *span) has(f dialect.Frame, r schema.Record) bool {
 	return err == nil && !at.Before(s.from) && (s.to.IsZero() || !at.After(s.to))
 }
 
-// bound reads since or until: the id of an event, or a time.
-func bound(q protocol.Query, name, run string) (place dialect.Place, at time.Time, err error) {
+// readBound reads since or until: the id of an event, or a time.
+func readBound(q protocol.Query, name, run string) (place dialect.Place, at time.Time, err error) {
 	text, err := q.One(name)
 	if err != nil || text == "" {
 		return place, at, err
@@ -144,10 +144,10 @@ func (a *api) events(ctx context.Context, c *protocol.Call) error {
 		return err
 	}
 	var within span
-	if within.after, within.from, err = bound(q, "since", s.req.Run); err != nil {
+	if within.after, within.from, err = readBound(q, "since", s.req.Run); err != nil {
 		return err
 	}
-	if within.through, within.to, err = bound(q, "until", s.req.Run); err != nil {
+	if within.through, within.to, err = readBound(q, "until", s.req.Run); err != nil {
 		return err
 	}
 	h := protocol.History{Call: c, Request: s.req, Newest: s.head.Last, Wants: within.has, Page: protocol.Page{Limit: limit}}

@@ -129,7 +129,7 @@ func TestGone(t *testing.T) {
 	n := start(t, serve.Config{})
 	id := n.create()
 	k := n.attach(id)
-	n.Says(id, event(schema.TypeSessionDeleted, `{}`))
+	n.Say(id, event(schema.TypeSessionDeleted, `{}`))
 	k.say(subscribe(full, "", true))
 	if o := k.want("subscribe_error"); o.Str("code") != "session_not_found" {
 		t.Errorf("%v", o)
@@ -145,7 +145,7 @@ func TestSocketCancel(t *testing.T) {
 	n := start(t, serve.Config{})
 	id := n.create()
 	turn := n.submit(id)
-	n.Says(id, answers("t1")[:5]...)
+	n.Say(id, answers("t1")[:5]...)
 	shown := `{"event_types":["message.complete","llm.call_failed","turn.cancelled","turn.completed"]}`
 	a, b := n.attach(id), join(t, n.Nodes, serve.Config{}).attach(id)
 	a.subscribed(shown, "", false)
@@ -159,7 +159,7 @@ func TestSocketCancel(t *testing.T) {
 	if n := count(n.Types(id), "command.cancel"); n != 1 {
 		t.Fatalf("%d cancellations", n)
 	}
-	n.Says(id, endings("t1")...)
+	n.Say(id, endings("t1")...)
 	a.say(stop) // of a turn that is over
 	for _, k := range []*talker{a, b} {
 		if e := k.want("message.complete", "llm.call_failed", "turn.cancelled"); e.Str("event", "payload", "reason") != "timeout" {
@@ -241,7 +241,7 @@ func TestHeartbeat(t *testing.T) {
 			k.say(`{"type":"pong","nonce":"x"}`)
 		}
 		time.Sleep(time.Second)
-		n.Says(id, event("custom.metis.skill.loaded", `{}`)) // it is not idle then
+		n.Say(id, event("custom.metis.skill.loaded", `{}`)) // it is not idle then
 		k.after(begun, (191+4*30)*time.Second, 1001, "")
 		k.want("subscribe_ack", "ping", "ping", "ping", "ping", "ping", "ping", "skill.loaded", "ping", "ping", "ping")
 	})

@@ -92,7 +92,7 @@ func TestSubmit(t *testing.T) {
 		t.Errorf("%v", o)
 	}
 	n.do("POST", at, hello).refused(409, "turn_in_flight")
-	n.Says(id, answers("t1")...)
+	n.Say(id, answers("t1")...)
 	n.submit(id)
 	if again := n.do("POST", at, body, "Idempotency-Key", "k"); again.Body != first.Body {
 		t.Errorf("%s\n%s", again.Body, first.Body)
@@ -134,7 +134,7 @@ func TestCancel(t *testing.T) {
 	id := n.create()
 	turn := n.submit(id)
 	at := path + "/" + id + "/turns/" + turn + "/cancel"
-	n.Says(id, answers("t1")[:5]...)
+	n.Say(id, answers("t1")[:5]...)
 	for _, body := range []string{`{"reason":"enough of that"}`, ``, `{}`} { // twice is once
 		if o := n.do("POST", at, body).OK(202); o.Str("turn_id") != turn || o.Str("session_id") != id {
 			t.Errorf("%v", o)
@@ -143,7 +143,7 @@ func TestCancel(t *testing.T) {
 	if n := count(n.Types(id), "command.cancel"); n != 1 {
 		t.Errorf("%d cancellations", n)
 	}
-	n.Says(id, event(schema.TypeTurnEnd, `{"turn_id":"t1","stop_reason":"cancelled"}`))
+	n.Say(id, event(schema.TypeTurnEnd, `{"turn_id":"t1","stop_reason":"cancelled"}`))
 	n.do("POST", at, "").refused(409, "turn_already_completed")
 	a := n.do("GET", path+"/"+id+"/events?event_types=turn.cancelled", "")
 	if !strings.Contains(a.Body, `"reason":"user_cancel","reason_text":"enough of that"`) {
@@ -162,7 +162,7 @@ func TestCancel(t *testing.T) {
 func waits(n *node) (id, turn string) {
 	id = n.create()
 	turn = n.submit(id)
-	n.Says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{}}`),
+	n.Say(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{}}`),
 		event(schema.TypeInputRequested, `{"request_id":"req","call_id":"c","prompt":"?"}`))
 	return id, turn
 }
@@ -185,7 +185,7 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("%s", again.Body)
 	}
 	n.do("POST", at+"req", `{"decision":"allow"}`).refused(409, "confirmation_already_resolved")
-	n.Says(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`))
+	n.Say(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`))
 	n.do("POST", at+"req", `{"decision":"allow"}`).refused(409, "confirmation_already_resolved")
 	if n := count(n.Types(id), "command.answer"); n != 1 {
 		t.Errorf("%d answers", n)
@@ -236,14 +236,14 @@ func TestMeanwhile(t *testing.T) {
 	n := start(t, serve.Config{})
 	id := n.create()
 	turn := n.submit(id)
-	n.Says(id, answers("t1")[:5]...)
-	n.Nodes.Log.Once(func() { n.Says(id, answers("t1")[5:]...) })
+	n.Say(id, answers("t1")[:5]...)
+	n.Nodes.Log.Once(func() { n.Say(id, answers("t1")[5:]...) })
 	n.do("POST", path+"/"+id+"/turns/"+turn+"/cancel", "").refused(409, "turn_already_completed")
-	n.Nodes.Log.Once(func() { n.Says(id, event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)) })
+	n.Nodes.Log.Once(func() { n.Say(id, event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)) })
 	n.do("POST", path+"/"+id+"/turns", hello).refused(409, "session_already_ended")
 	id, turn = waits(n)
 	n.Nodes.Log.Once(func() {
-		n.Says(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+		n.Say(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	})
 	a := n.do("POST", path+"/"+id+"/turns/"+turn+"/confirmations/req", `{"decision":"allow"}`)
 	if a.Status != 409 && a.Status != 404 {
@@ -270,13 +270,13 @@ func TestEnd(t *testing.T) {
 
 	id = n.create()
 	n.submit(id)
-	n.Says(id, answers("t1")[:5]...)
+	n.Say(id, answers("t1")[:5]...)
 	k := n.attach(id)
 	k.subscribed(`{"event_types":["message.complete","llm.call_failed","turn.cancelled","session.ended"]}`, "", false)
 	over := make(chan answer)
 	go func() { over <- n.do("DELETE", path+"/"+id, "") }()
 	eventually(t, "the agent is told", func() bool { return count(n.Types(id), "command.cancel") == 1 })
-	n.Says(id, endings("t1")...)
+	n.Say(id, endings("t1")...)
 	(<-over).OK(200)
 	k.want("message.complete", "llm.call_failed", "turn.cancelled", "session.ended")
 	k.ends(1000, "")
@@ -302,7 +302,7 @@ func TestMessages(t *testing.T) {
 	id := n.create()
 	for i := range 6 {
 		n.submit(id)
-		n.Says(id, answers(fmt.Sprint("t", i))...)
+		n.Say(id, answers(fmt.Sprint("t", i))...)
 	}
 	type page struct {
 		Messages []struct {
@@ -359,7 +359,7 @@ func TestEvents(t *testing.T) {
 	id := n.create()
 	for i := range 3 {
 		n.submit(id)
-		n.Says(id, answers(fmt.Sprint("t", i))...)
+		n.Say(id, answers(fmt.Sprint("t", i))...)
 	}
 	read := func(query string) (list []string, next string) {
 		t.Helper()

@@ -59,12 +59,12 @@ func Protocol(cfg Config) protocol.Protocol {
 func (a *api) routes() []protocol.Route {
 	route := func(method, path string, needs auth.Scope, serve func(context.Context, *protocol.Call) error) protocol.Route {
 		// Commands are not counted, as those of the native protocol are not: an agent can be stopped however much it has sent.
-		return protocol.Route{Pattern: method + " " + a.base + "/sessions" + path, Needs: needs, Writes: needs&auth.ScopeWrite != 0, Serve: protocol.Bounded(serve)}
+		return protocol.Route{Pattern: method + " " + a.base + "/sessions" + path, Needs: needs, Writes: needs&auth.ScopeWrite != 0, Serve: protocol.WithLogTimeout(serve)}
 	}
 	return []protocol.Route{
 		route("POST", "", auth.ScopeWrite, a.create),
 		route("GET", "/{run}", auth.ScopeRead, a.get),
-		route("DELETE", "/{run}", auth.ScopeWrite|auth.ScopeCommand, a.end),
+		route("DELETE", "/{run}", auth.ScopeWrite|auth.ScopeCommand, a.endSession),
 		route("POST", "/{run}/turns", auth.ScopeCommand, a.submit),
 		route("POST", "/{run}/turns/{turn}/cancel", auth.ScopeCommand, a.cancel),
 		route("POST", "/{run}/turns/{turn}/confirmations/{request}", auth.ScopeCommand, a.confirm),

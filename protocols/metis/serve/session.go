@@ -68,7 +68,7 @@ func (a *api) create(ctx context.Context, c *protocol.Call) error {
 		Path  string `json:"workspace_path"`
 		Model string `json:"initial_active_model"`
 	}
-	opt, err := c.KeyedObject(&in, mediaType)
+	opt, err := c.ObjectWithKey(&in, mediaType)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *api) create(ctx context.Context, c *protocol.Call) error {
 		return metis.Refuse(metis.CodeInvalidRequest, "workspace_path is missing")
 	}
 	req := metis.EventsRequest(c.NewKeyedRun(sessionPrefix, "metis", opt), metis.Filter{})
-	created := change(req, schema.TypeSessionCreated, metis.CreatedPayload(in.Path, in.Model), nil)
+	created := change(req, schema.TypeSessionCreated, metis.SessionPayload(in.Path, in.Model), nil)
 	opt.MustBeNew, opt.Whole = true, true
 	receipt, err := c.Append(ctx, req.Run, created.Events, opt)
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *api) create(ctx context.Context, c *protocol.Call) error {
 
 // reply answers with a session as it was at a place; to who may not read with its name.
 func reply(ctx context.Context, c *protocol.Call, status int, req dialect.Request, at schema.Seq) error {
-	if !c.Reads() {
+	if !c.MayRead() {
 		id := cmp.Or(req.Child, req.Run)
 		c.Reply(status, fmt.Appendf(nil, `{"id":%q,"session_id":%q}`, id, id))
 		return nil
@@ -135,9 +135,10 @@ const (
 	lastLook = 100 * time.Millisecond
 )
 
-// end ends a session, a turn in flight first: its agent is asked to stop, and has some time to record how it ended.
-func (a *api) end(ctx context.Context, c *protocol.Call) error {
-	opt, err := c.Keyed()
+// endSession ends a session, a turn in flight first: its agent is asked to stop, and has some time to record
+// how it ended.
+func (a *api) endSession(ctx context.Context, c *protocol.Call) error {
+	opt, err := c.AppendOptions()
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (a *api) end(ctx context.Context, c *protocol.Call) error {
 		ask.IdempotencyKey += "\x00turn"
 	}
 	stop := change(s.req, typeCancel, c.By(metis.CancelPayload("")), func(p *metis.Projector) error {
-		if p.Ended() || p.Turn() == "" || p.Cancelling() {
+		if p.HasEnded() || p.Turn() == "" || p.Cancelling() {
 			return protocol.ErrDone
 		}
 		return nil
@@ -189,7 +190,7 @@ func turnOver(ctx context.Context, c *protocol.Call) error {
 			return ctx.Err()
 		case err != nil:
 			return err
-		case now.p.Ended() || now.p.Turn() == "":
+		case now.p.HasEnded() || now.p.Turn() == "":
 			return nil
 		}
 		if backoff.Sleep(wait, backoff.Delay(n, lastLook/10, lastLook)) != nil {
@@ -200,7 +201,7 @@ func turnOver(ctx context.Context, c *protocol.Call) error {
 
 // notEnded refuses what a session that has ended does not take.
 func notEnded(p *metis.Projector) error {
-	if p.Ended() {
+	if p.HasEnded() {
 		return metis.Refuse(metis.CodeSessionEnded, "the session has ended")
 	}
 	return nil

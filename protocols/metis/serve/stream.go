@@ -28,12 +28,12 @@ func (a *api) conversation() protocol.Conversation {
 		Needs: auth.ScopeRead, Late: true, Subscriptions: 1,
 		Patience: patience, TimedOut: protocol.Close{Code: 1008, Reason: closing("subscribe_timeout", "No subscribe came in time.")},
 		Heartbeat: protocol.Heartbeat{Every: a.cfg.Heartbeat, Misses: misses, Send: ping},
-		Opened:    opened, Received: received, Ended: ended,
+		Opened:    checkToken, Received: receive, Ended: closeEnded,
 	}
 }
 
-// opened turns away who has come without a token for the session.
-func opened(t *protocol.Talk) error {
+// checkToken turns away who has come without a token for the session.
+func checkToken(t *protocol.Talk) error {
 	if t.Caller.Run != t.Path("run") {
 		return &protocol.Close{Code: 1008, Reason: closing("unauthorized", "A token for this session is needed."), Cause: auth.ErrUnauthorized}
 	}
@@ -59,8 +59,9 @@ func sendNonce(t *protocol.Talk, typ, nonce string) error {
 // tooSlow is the error that a client gets whose queue is full (8.2).
 const tooSlow = `{"code":"client_too_slow","message":"Outbound queue overflowed; reconnect with replay."}`
 
-// ended closes the socket when its subscription has ended: behind the session's end, or because it cannot go on.
-func ended(_ *protocol.Talk, _ string, err error) error {
+// closeEnded closes the socket when its subscription has ended: after the session's end, or because it cannot
+// go on.
+func closeEnded(_ *protocol.Talk, _ string, err error) error {
 	switch {
 	case err == nil:
 		return &protocol.Close{Code: 1000}
@@ -81,8 +82,8 @@ func (w *word) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// received deals with a client's frame (4.3). What is not known of it, or not due, is passed over.
-func received(t *protocol.Talk, message []byte) error {
+// receive deals with a client's frame (4.3). What is not known of it, or not due, is passed over.
+func receive(t *protocol.Talk, message []byte) error {
 	var f struct {
 		Type   word `json:"type"`
 		Nonce  word `json:"nonce"`
@@ -100,13 +101,13 @@ func received(t *protocol.Talk, message []byte) error {
 			return subscribe(t, message)
 		}
 	case "cancel":
-		return cancelled(t, string(f.Turn), string(f.Reason))
+		return cancelTurn(t, string(f.Turn), string(f.Reason))
 	}
 	return nil
 }
 
-// cancelled stores the command that ends a turn, if that is in flight.
-func cancelled(t *protocol.Talk, turn, reason string) error {
+// cancelTurn stores the command that ends a turn, if that is in flight.
+func cancelTurn(t *protocol.Talk, turn, reason string) error {
 	err := t.With(auth.ScopeCommand, func() error {
 		return stop(t.Context(), t.Call, t.Path("run"), turn, reason, producers.AppendOptions{})
 	})
@@ -126,13 +127,13 @@ func tryAgain(err error) error {
 
 // subscribe answers a subscribe. After a refusal the client has some time for another one.
 func subscribe(t *protocol.Talk, message []byte) error {
-	first, over, err := begin(t, message)
+	first, over, err := openSubscription(t, message)
 	if err == nil {
 		t.Await(0)
 		if err := t.Send(first...); err != nil || !over {
 			return err
 		}
-		return ended(t, subscription, nil)
+		return closeEnded(t, subscription, nil)
 	}
 	t.Unsubscribe(subscription)
 	code := codeOf(err)
@@ -143,8 +144,9 @@ func subscribe(t *protocol.Talk, message []byte) error {
 	return t.Send(dialect.Frame{Data: metis.AppendSubscribeError(nil, code, wordsOf(err))})
 }
 
-// begin opens the subscription and returns what comes before its events. over says that none comes behind them.
-func begin(t *protocol.Talk, message []byte) (first []dialect.Frame, over bool, err error) {
+// openSubscription opens the subscription and returns what comes before its events. over: none comes after
+// them.
+func openSubscription(t *protocol.Talk, message []byte) (first []dialect.Frame, over bool, err error) {
 	s, err := metis.ParseSubscribe(message)
 	if err != nil {
 		return nil, false, err
@@ -169,29 +171,29 @@ func begin(t *protocol.Talk, message []byte) (first []dialect.Frame, over bool, 
 	if err != nil {
 		return nil, false, err
 	}
-	replay, err := missed(t, req, now)
+	replay, err := countMissed(t, req, now)
 	if err != nil {
 		return nil, false, err
 	}
 	first = []dialect.Frame{{Data: s.AppendAck(nil, replay)}}
 	if s.Snapshot {
-		snapshot, err := now.AppendSnapshot(nil, kept(t, req.Run))
+		snapshot, err := now.AppendSnapshot(nil, recordsKept(t, req.Run))
 		if err != nil {
 			return nil, false, err
 		}
 		first = append(first, dialect.Frame{Data: snapshot})
 	}
-	return first, req.Child != "" && replay == 0 && now.Ended(), nil
+	return first, req.Child != "" && replay == 0 && now.HasEnded(), nil
 }
 
-// kept walks records of a run, without those that are no longer kept.
-func kept(t *protocol.Talk, run string) metis.Records {
+// recordsKept walks records of a run, without those that are no longer kept.
+func recordsKept(t *protocol.Talk, run string) metis.Records {
 	return func(after, through schema.Seq) iter.Seq2[schema.Record, error] {
 		return func(yield func(schema.Record, error) bool) {
 			for r, err := range t.Records(t.Context(), run, after, through) {
 				if gone := new(fanout.ExpiredError); errors.As(err, &gone) {
 					if gone.First > after+1 && gone.First <= through {
-						kept(t, run)(gone.First-1, through)(yield)
+						recordsKept(t, run)(gone.First-1, through)(yield)
 					}
 					return
 				}
@@ -203,9 +205,9 @@ func kept(t *protocol.Talk, run string) metis.Records {
 	}
 }
 
-// missed returns how many events lie between the place of a request and a state. The error is of metis.Refuse when they are
-// too many.
-func missed(t *protocol.Talk, req dialect.Request, now *metis.Projector) (n int64, err error) {
+// countMissed returns how many events are between the position of a request and a state. The error is of
+// metis.Refuse when they are too many.
+func countMissed(t *protocol.Talk, req dialect.Request, now *metis.Projector) (n int64, err error) {
 	at := req.Cursor.Place
 	if at.Seq == 0 {
 		return 0, nil

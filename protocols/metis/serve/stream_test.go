@@ -55,7 +55,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("%v", shot)
 	}
 	turn := n.submit(id)
-	n.Says(id, answers("t1")...)
+	n.Say(id, answers("t1")...)
 	for _, typ := range told {
 		if e := k.want(typ); e.Str("event", "turn_id") != turn || e.Str("event", "session_id") != id {
 			t.Errorf("%v", e)
@@ -82,7 +82,7 @@ func TestEveryPlace(t *testing.T) {
 	id := n.create()
 	for i := range 3 {
 		n.submit(id)
-		n.Says(id, answers(fmt.Sprint("t", i))...)
+		n.Say(id, answers(fmt.Sprint("t", i))...)
 	}
 	for _, filter := range []string{full, chat, `{"event_types":["text.delta","turn.completed"],"actors":["agent"]}`} {
 		all := events(n, id, filter, first(n, id))
@@ -151,7 +151,7 @@ func TestSnapshotSeam(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 40 {
-			n.Says(id, event(schema.TypeProgress, `{}`), event("custom.metis.skill.loaded", fmt.Sprintf(`{"skill_id":"s%d"}`, i)))
+			n.Say(id, event(schema.TypeProgress, `{}`), event("custom.metis.skill.loaded", fmt.Sprintf(`{"skill_id":"s%d"}`, i)))
 			time.Sleep(time.Millisecond)
 		}
 	})
@@ -204,7 +204,7 @@ func TestTooMuch(t *testing.T) {
 			for range min(count, 500) {
 				list = append(list, event("custom.metis.skill.loaded", `{}`))
 			}
-			n.Says(id, list...)
+			n.Say(id, list...)
 		}
 	}
 	loaded := `{"event_types":["skill.loaded"]}`
@@ -230,7 +230,7 @@ func TestWorkers(t *testing.T) {
 	hidden, shown := n.attach(id), n.attach(id)
 	hidden.subscribed(`{"event_types":["delegate.started","skill.loaded","session.created","delegate.completed"]}`, "", false)
 	shown.subscribed(`{"event_types":["delegate.started","skill.loaded","session.created"],"include_worker_sessions":true}`, "", false)
-	n.Says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
+	n.Say(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
 	worker := shown.want("delegate.started").Str("event", "payload", "worker_session_id")
 	if e := shown.want("session.created"); e.Str("event", "session_id") != worker || e.Str("event", "actor") != "worker" {
 		t.Errorf("%v", e)
@@ -240,12 +240,12 @@ func TestWorkers(t *testing.T) {
 	if shot := k.want("snapshot"); shot.Str("session", "id") != worker || shot.Str("session", "parent_session_id") != id {
 		t.Errorf("%v", shot)
 	}
-	n.Says(id, of("kid", event("custom.metis.skill.loaded", `{}`)))
+	n.Say(id, of("kid", event("custom.metis.skill.loaded", `{}`)))
 	a, b := shown.want("skill.loaded"), k.want("skill.loaded")
 	if fmt.Sprint(a) != fmt.Sprint(b) {
 		t.Errorf("%v\n%v", a, b)
 	}
-	n.Says(id, of("kid", event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)))
+	n.Say(id, of("kid", event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)))
 	k.ends(1000, "") // its session has ended, which its filter hides
 	hidden.want("delegate.started", "delegate.completed")
 	again := n.attach(worker)
@@ -292,7 +292,7 @@ func TestSlowClient(t *testing.T) {
 	good.subscribed(loaded, "", false)
 	k.subscribed(loaded, "", false)
 	for range 3 { // both are live
-		n.Says(id, event("custom.metis.skill.loaded", `{"n":-1}`))
+		n.Say(id, event("custom.metis.skill.loaded", `{"n":-1}`))
 		good.want("skill.loaded")
 		k.want("skill.loaded")
 	}
@@ -301,7 +301,7 @@ func TestSlowClient(t *testing.T) {
 	fill := strings.Repeat("x", 60<<10)
 	const events = 400
 	for i := range events {
-		n.Says(id, event("custom.metis.skill.loaded", fmt.Sprintf(`{"n":%d,"fill":%q}`, i, fill)))
+		n.Say(id, event("custom.metis.skill.loaded", fmt.Sprintf(`{"n":%d,"fill":%q}`, i, fill)))
 		if e := good.want("skill.loaded"); e.At("event", "payload", "n") != float64(i) {
 			t.Fatalf("%v, want %d", e.At("event", "payload", "n"), i)
 		}
@@ -342,7 +342,7 @@ func TestExpired(t *testing.T) {
 	id := n.create()
 	gone := first(n, id)
 	n.submit(id)
-	n.Says(id, answers("t1")...)
+	n.Say(id, answers("t1")...)
 	all := events(n, id, full, gone)
 	n.Nodes.Log.Expire(edgetest.Key(id), 5)
 	other := join(t, n.Nodes, serve.Config{}) // it has read nothing
@@ -363,7 +363,7 @@ func TestWorkerIsASession(t *testing.T) {
 	n := start(t, serve.Config{})
 	id := n.create()
 	turn := n.submit(id)
-	n.Says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
+	n.Say(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
 	own := n.submit("kid")
 	n.do("POST", path+"/kid/turns/"+turn+"/cancel", "").refused(404, "turn_not_found")
 	n.do("POST", path+"/"+id+"/turns/"+own+"/cancel", "").refused(404, "turn_not_found")
@@ -376,7 +376,7 @@ func TestWorkerIsASession(t *testing.T) {
 	if n := count(n.Types(id), "command.cancel"); n != 1 {
 		t.Errorf("%d cancellations", n)
 	}
-	n.Says(id, of("kid", event(schema.TypeCommandsTaken, fmt.Sprintf(`{"through":%d}`, len(n.Types(id))))))
+	n.Say(id, of("kid", event(schema.TypeCommandsTaken, fmt.Sprintf(`{"through":%d}`, len(n.Types(id))))))
 	if e := k.want("turn.cancelled"); e.Str("event", "turn_id") != own || e.Str("event", "session_id") != "kid" {
 		t.Errorf("%v", e)
 	}

@@ -22,7 +22,7 @@ func (a *api) submit(ctx context.Context, c *protocol.Call) error {
 		Content  json.RawMessage `json:"content"`
 		Override string          `json:"per_message_override"`
 	}
-	opt, err := c.KeyedObject(&in, mediaType)
+	opt, err := c.ObjectWithKey(&in, mediaType)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (a *api) submit(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	at, _, err := startedAt(ctx, c, req, receipt.First)
+	at, _, err := turnStart(ctx, c, req, receipt.First)
 	if err != nil {
 		return err
 	}
@@ -53,9 +53,9 @@ func (a *api) submit(ctx context.Context, c *protocol.Call) error {
 	return nil
 }
 
-// startedAt returns when the turn of a session began that a record has begun, as events have it. ok is false when it has
-// begun none; ts is "" for one that waits, or has waited, for another one.
-func startedAt(ctx context.Context, c *protocol.Call, req dialect.Request, seq schema.Seq) (ts string, ok bool, err error) {
+// turnStart returns when the turn of a session began that a record has begun, as events have it. ok is false
+// when it has begun none; ts is "" for one that waits, or has waited, for another one.
+func turnStart(ctx context.Context, c *protocol.Call, req dialect.Request, seq schema.Seq) (ts string, ok bool, err error) {
 	starts := metis.EventsRequest(cmp.Or(req.Child, req.Run), metis.Filter{Types: []string{"turn.started"}})
 	starts.Run, starts.Child = req.Run, req.Child
 	p, err := c.At(ctx, req.Run, seq-1, starts)
@@ -72,7 +72,7 @@ func startedAt(ctx context.Context, c *protocol.Call, req dialect.Request, seq s
 		}
 		ok = string(r.Type) == schema.TypeCommandMessage && string(r.Child) == req.Child
 	}
-	i := slices.IndexFunc(out.List, func(f dialect.Frame) bool { return starts.Select.Shows(&f) })
+	i := slices.IndexFunc(out.List, func(f dialect.Frame) bool { return starts.Select.Match(&f) })
 	if i < 0 {
 		return "", ok, nil
 	}
@@ -118,7 +118,7 @@ func (a *api) cancel(ctx context.Context, c *protocol.Call) error {
 	var in struct {
 		Reason string `json:"reason"`
 	}
-	opt, err := c.KeyedObject(&in, mediaType)
+	opt, err := c.ObjectWithKey(&in, mediaType)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func stop(ctx context.Context, c *protocol.Call, id, turn, reason string, opt pr
 	if err != nil {
 		return err
 	}
-	if err := known(ctx, c, s, turn); err != nil {
+	if err := checkTurn(ctx, c, s, turn); err != nil {
 		return err
 	}
 	asked := change(s.req, typeCancel, c.By(metis.CancelPayload(reason)), func(p *metis.Projector) error {
@@ -154,8 +154,8 @@ func stop(ctx context.Context, c *protocol.Call, id, turn, reason string, opt pr
 	return err
 }
 
-// known refuses a turn that has not begun in a session.
-func known(ctx context.Context, c *protocol.Call, s session, turn string) error {
+// checkTurn refuses a turn that has not begun in a session.
+func checkTurn(ctx context.Context, c *protocol.Call, s session, turn string) error {
 	none := metis.Refuse(metis.CodeTurnNotFound, "the session has no such turn")
 	seq, err := metis.ParseTurnID(s.req.Run, turn)
 	if err != nil || seq > s.head.Last {
@@ -164,7 +164,7 @@ func known(ctx context.Context, c *protocol.Call, s session, turn string) error 
 	if s.p.Turn() == turn {
 		return nil
 	}
-	_, ok, err := startedAt(ctx, c, s.req, seq)
+	_, ok, err := turnStart(ctx, c, s.req, seq)
 	if err == nil && !ok {
 		err = none
 	}
@@ -177,7 +177,7 @@ func (a *api) confirm(ctx context.Context, c *protocol.Call) error {
 		Decision string `json:"decision"`
 		Scope    string `json:"scope"`
 	}
-	opt, err := c.KeyedObject(&in, mediaType)
+	opt, err := c.ObjectWithKey(&in, mediaType)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (a *api) confirm(ctx context.Context, c *protocol.Call) error {
 	turn, request := c.Path("turn"), c.Path("request")
 	s, err := find(ctx, c, ofPath(c))
 	if err == nil {
-		err = known(ctx, c, s, turn)
+		err = checkTurn(ctx, c, s, turn)
 	}
 	if err != nil {
 		return err

@@ -137,7 +137,7 @@ func TestServes(t *testing.T) {
 		`{"model":"gone","runtime":{"workflow":{"nodes":[{"ai_generate_config":{"model_id":"demo"}},{}]}}}`: true,
 		`{"model":"demo","runtime":{"workflow":{"nodes":[{"ai_generate_config":{"model_id":"gone"}}]}}}`:    false,
 	} {
-		if got := set.Serves(json.RawMessage(session)); got != want {
+		if got := set.CanServe(json.RawMessage(session)); got != want {
 			t.Errorf("%s is served: %v", session, got)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // Models answers sessions with the models of a set.
 type Models struct{ *model.Set }
 
-// Serves reports whether a session names a model of the set, or all models of its workflow are.
-func (m Models) Serves(created json.RawMessage) bool {
+// CanServe reports whether a session names a model of the set, or all models of its workflow are.
+func (m Models) CanServe(created json.RawMessage) bool {
 	var s session
 	if json.Unmarshal(created, &s) != nil || len(s.Runtime.Workflow) == 0 {
 		return m.Set.CanServe(created)

@@ -143,9 +143,9 @@ func (w *workflow) order() (out []node, err error) {
 func (m Models) node(ctx context.Context, q *worker.Task, n node, otherwise string, inputs []input) (string, error) {
 	switch runtimev1.WorkflowNodeType(runtimev1.WorkflowNodeType_value[n.Type]) {
 	case runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP:
-		return joined(inputs), nil
+		return joinInputs(inputs), nil
 	case runtimev1.WorkflowNodeType_WORKFLOW_NODE_TRANSFORM_TEMPLATE:
-		return filled(n.Template.Template, inputs), nil
+		return fillTemplate(n.Template.Template, inputs), nil
 	case runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_GENERATE, runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_STREAM:
 		cfg := cmp.Or(n.Generate, n.Stream)
 		if cfg == nil {
@@ -158,9 +158,9 @@ func (m Models) node(ctx context.Context, q *worker.Task, n node, otherwise stri
 
 // generate asks a model, and returns the text of its message.
 func (m Models) generate(ctx context.Context, q *worker.Task, cfg aiNode, otherwise string, inputs []input) (string, error) {
-	prompt := filled(cfg.Prompt, inputs)
+	prompt := fillTemplate(cfg.Prompt, inputs)
 	if prompt == "" {
-		prompt = cmp.Or(joined(inputs), q.Text())
+		prompt = cmp.Or(joinInputs(inputs), q.Text())
 	}
 	session, err := json.Marshal(object{"once": true, "model": cmp.Or(cfg.Model, otherwise), "system": cfg.System, "parameters": cfg.nodeParams})
 	content, cerr := json.Marshal(object{"content": prompt})
@@ -184,7 +184,8 @@ func (m Models) generate(ctx context.Context, q *worker.Task, cfg aiNode, otherw
 	return text.String(), nil
 }
 
-func joined(inputs []input) string {
+// joinInputs joins the texts of inputs.
+func joinInputs(inputs []input) string {
 	var all []string
 	for _, in := range inputs {
 		if in.text != "" {
@@ -194,8 +195,8 @@ func joined(inputs []input) string {
 	return strings.Join(all, "\n")
 }
 
-// filled puts the inputs into a template, all at once: what an input says is no template.
-func filled(template string, inputs []input) string {
+// fillTemplate puts the inputs into a template, all at once: what an input contains is no template.
+func fillTemplate(template string, inputs []input) string {
 	var pairs []string
 	for _, in := range inputs {
 		pairs = append(pairs, "{{"+in.name+"}}", in.text)

@@ -43,7 +43,7 @@ func export(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
 	if err != nil {
 		return err
 	}
-	w, err := wantsAudit(c, m)
+	w, err := readAuditRequest(c, m)
 	if err != nil {
 		return err
 	}
@@ -62,10 +62,11 @@ func export(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
 	if err := w.walk(ctx, c, out.record); err != nil {
 		return err
 	}
-	return out.end()
+	return out.finish()
 }
 
-func wantsAudit(c *protocol.Call, m *runtimev1.ExportAuditEventsRequest) (w wantedAudit, err error) {
+// readAuditRequest reads what an export asks for, as far as the caller's app may.
+func readAuditRequest(c *protocol.Call, m *runtimev1.ExportAuditEventsRequest) (w wantedAudit, err error) {
 	app := appOf(c)
 	if app == "" && m.GetAppId() == "" {
 		return w, nimi.Refuse(runtimev1.ReasonCode_PRINCIPAL_UNAUTHORIZED, "an export is of an app")
@@ -195,8 +196,8 @@ func (o *chunks) flush(eof bool) error {
 	return o.send(b)
 }
 
-// end sends the last chunk. An empty export is one that is empty.
-func (o *chunks) end() error {
+// finish sends the last chunk. An empty export is one that is empty.
+func (o *chunks) finish() error {
 	if o.records == 0 {
 		o.held.Reset()
 		return o.flush(true)
@@ -220,7 +221,7 @@ var errPage = errors.New("the page is full")
 
 // listAudit answers with the first records of what an export has, of one domain, and a token for the next ones: how many there were.
 func listAudit(ctx context.Context, c *protocol.Call, m *runtimev1.ListAuditEventsRequest) (*runtimev1.ListAuditEventsResponse, error) {
-	w, err := wantsAudit(c, &runtimev1.ExportAuditEventsRequest{AppId: m.GetAppId(), SubjectUserId: m.GetSubjectUserId(), FromTime: m.GetFromTime(), ToTime: m.GetToTime()})
+	w, err := readAuditRequest(c, &runtimev1.ExportAuditEventsRequest{AppId: m.GetAppId(), SubjectUserId: m.GetSubjectUserId(), FromTime: m.GetFromTime(), ToTime: m.GetToTime()})
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func chunk() *runtimev1.AuditExportChunk         { return &runtimev1.AuditExport
 // TestKStream001 closes each stream as its mode says, when a node goes away: D says CANCELLED, and health STOPPING before.
 func TestKStream001(t *testing.T) {
 	n := start(t)
-	n.Says("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy"}`))
+	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy"}`))
 	res, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession", &runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestKStream001(t *testing.T) {
 	if e := p.must(); e.GetSequence() != 1 || e.GetState() != "healthy" {
 		t.Error(e)
 	}
-	n.Says("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"unhealthy","reason":"gone"}`))
+	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"unhealthy","reason":"gone"}`))
 	if e := p.must(); e.GetSequence() != 2 || e.GetState() != "unhealthy" {
 		t.Error(e)
 	}
@@ -118,7 +118,7 @@ func TestKStream009(t *testing.T) {
 	}
 	for i := range 150 {
 		_, run := n.scenario(with(t), ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.SubjectUserId = fmt.Sprint("u", i%2) }))
-		n.Says(run, text("not exported"), over("error", "AI_PROVIDER_INTERNAL: secret words"))
+		n.Say(run, text("not exported"), over("error", "AI_PROVIDER_INTERNAL: secret words"))
 		l.runs = append(l.runs, schema.RunInfo{ID: run, Session: json.RawMessage(fmt.Sprintf(`{"app_id":"app","subject":"u%d"}`, i%2))})
 	}
 	chunks, all, err := export(&runtimev1.ExportAuditEventsRequest{})

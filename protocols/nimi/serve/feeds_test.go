@@ -17,9 +17,9 @@ import (
 func TestTrimmedFeeds(t *testing.T) {
 	n := start(t)
 	for i := range 3 {
-		n.Says("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":3,"state":`+string(rune('1'+i))+`}`))
-		n.Says("runtime-memory", edgetest.Event("custom.runtime.memory", `{"eventType":1}`))
-		n.Says("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w","state":"healthy","models":["m`+string(rune('1'+i))+`"]}`))
+		n.Say("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":3,"state":`+string(rune('1'+i))+`}`))
+		n.Say("runtime-memory", edgetest.Event("custom.runtime.memory", `{"eventType":1}`))
+		n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w","state":"healthy","models":["m`+string(rune('1'+i))+`"]}`))
 		if _, err := invoke(with(t), n, "RuntimeAppService/SendAppMessage", &runtimev1.SendAppMessageRequest{FromAppId: "app", ToAppId: "app", MessageType: "t"}, &runtimev1.SendAppMessageResponse{}); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestTrimmedFeeds(t *testing.T) {
 	}
 	o = account(1)
 	o.must()
-	n.Says("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":9,"state":8}`))
+	n.Say("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":9,"state":8}`))
 	if b := o.must(); b.GetSequence() != 4 || b.GetState() != 8 {
 		t.Errorf("what comes behind a truncated snapshot: %v", b)
 	}

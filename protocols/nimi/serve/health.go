@@ -28,12 +28,13 @@ const lookEvery = 2 * time.Second
 // healthOf returns how this node is. What it does not know is 0.
 func healthOf(ctx context.Context, c *protocol.Call) *runtimev1.RuntimeHealthEvent {
 	if failing := c.Failing(ctx); len(failing) > 0 {
-		return sampled(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_DEGRADED, "not available: "+strings.Join(failing, ", "))
+		return sampleHealth(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_DEGRADED, "not available: "+strings.Join(failing, ", "))
 	}
-	return sampled(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_READY, "")
+	return sampleHealth(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_READY, "")
 }
 
-func sampled(status runtimev1.RuntimeHealthStatus, reason string) *runtimev1.RuntimeHealthEvent {
+// sampleHealth returns the state of the server with what it uses now.
+func sampleHealth(status runtimev1.RuntimeHealthStatus, reason string) *runtimev1.RuntimeHealthEvent {
 	used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}}
 	metrics.Read(used)
 	return &runtimev1.RuntimeHealthEvent{Status: status, Reason: reason, MemoryBytes: int64(used[0].Value.Uint64()), SampledAt: timestamppb.New(time.Now())}
@@ -86,7 +87,7 @@ func watchHealth(ctx context.Context, c *protocol.Call, closing <-chan struct{},
 		case <-ctx.Done():
 			return
 		case <-closing:
-			note(states, sampled(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING, ""))
+			note(states, sampleHealth(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING, ""))
 			return
 		}
 	}
@@ -146,7 +147,7 @@ func accountStatus(ctx context.Context, c *protocol.Call, _ *runtimev1.GetAccoun
 // ofAccount sends a client first how its account is now, then what is kept behind its number. One whose number is older than that, or is
 // none of this feed, learns that it has missed something, and gets only what comes from now on.
 func ofAccount(c *protocol.Call, req *dialect.Request) error {
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	head, j, err := fold(ctx, c, nimi.StreamAccount)
 	if err != nil {

@@ -29,7 +29,7 @@ func submitJob(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitScenari
 	}
 	asked := &runtimev1.StreamScenarioRequest{Head: m.GetHead(), ScenarioType: m.GetScenarioType(), ExecutionMode: m.GetExecutionMode(), Spec: m.GetSpec(), Extensions: m.GetExtensions()}
 	w := wanted{StreamScenarioRequest: asked, as: "job", method: "SubmitScenarioJob", mode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB, labels: m.GetLabels()}
-	run, _, err := w.begin(ctx, c)
+	run, _, err := w.store(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -37,13 +37,13 @@ func submitJob(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitScenari
 	if err != nil {
 		return nil, err
 	}
-	return &runtimev1.SubmitScenarioJobResponse{Job: shown(c, j)}, nil
+	return &runtimev1.SubmitScenarioJobResponse{Job: visibleJob(c, j)}, nil
 }
 
-// shown is a job as its caller may see it: of one who may not read, which it is and how it stands.
-func shown(c *protocol.Call, j *nimi.Job) *runtimev1.ScenarioJob {
+// visibleJob is a job as its caller may see it: of one who may not read, which it is and its state.
+func visibleJob(c *protocol.Call, j *nimi.Job) *runtimev1.ScenarioJob {
 	all := j.Job()
-	if c.Reads() {
+	if c.MayRead() {
 		return all
 	}
 	return &runtimev1.ScenarioJob{JobId: all.GetJobId(), TraceId: all.GetTraceId(), Status: all.GetStatus()}
@@ -67,7 +67,7 @@ func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenari
 	if err := cancel(ctx, c, m.GetJobId(), m.GetReason()); err != nil {
 		return nil, err
 	}
-	return &runtimev1.CancelScenarioJobResponse{Job: shown(c, j)}, nil
+	return &runtimev1.CancelScenarioJobResponse{Job: visibleJob(c, j)}, nil
 }
 
 // maxArtifacts bounds the bytes of an answer.

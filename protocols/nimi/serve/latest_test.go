@@ -20,7 +20,7 @@ func TestLatestProviders(t *testing.T) {
 	slowly(t, func(t *testing.T, n *node) {
 		const states = 60
 		say := func(i int) {
-			n.Says("runtime-provider", edgetest.Event("custom.runtime.provider", fmt.Sprintf(`{"providerName":"w","state":"s%d","reason":"%*d"}`, i, 8<<10, i)))
+			n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", fmt.Sprintf(`{"providerName":"w","state":"s%d","reason":"%*d"}`, i, 8<<10, i)))
 		}
 		say(0)
 		r := n.raw("RuntimeAuditService/SubscribeAIProviderHealthEvents", &runtimev1.SubscribeAIProviderHealthEventsRequest{})

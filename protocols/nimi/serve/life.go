@@ -86,7 +86,7 @@ var errNobody = errors.New("the run does not depend on its clients")
 
 // join notes in a run that a client has come again, if the run ends with the last of its clients.
 func join(ctx context.Context, c *protocol.Call, run string) error {
-	return streams(ctx, c, run, false, schema.Event{Type: nimi.TypeClients, Actor: "user", Payload: []byte(`{"client":"came"}`)})
+	return storeStream(ctx, c, run, false, schema.Event{Type: nimi.TypeClients, Actor: "user", Payload: []byte(`{"client":"came"}`)})
 }
 
 // leave notes that a client has left, if the run ends with the last of its clients, and cancels it when it was the last and gone of
@@ -95,17 +95,17 @@ func leave(c *protocol.Call, run string, gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), afterwards)
 	defer cancel()
 	why := c.By([]byte(jsonscan.Object("{").Str("reason", "its client has left").End()))
-	_ = streams(ctx, c, run, !gone, schema.Event{Type: nimi.TypeClients, Actor: "user", Payload: []byte(`{"client":"left"}`)},
+	_ = storeStream(ctx, c, run, !gone, schema.Event{Type: nimi.TypeClients, Actor: "user", Payload: []byte(`{"client":"left"}`)},
 		schema.Event{Type: "command.cancel", Actor: "user", Payload: why}) // a run that is not told goes on to its deadline
 }
 
-// streams stores the first of events, and the others with it when no client is left then; with stays never.
-func streams(ctx context.Context, c *protocol.Call, run string, stays bool, events ...schema.Event) error {
+// storeStream stores the first of events, and the others with it when no client is left then; with stays never.
+func storeStream(ctx context.Context, c *protocol.Call, run string, stays bool, events ...schema.Event) error {
 	_, err := protocol.Change[*nimi.Job]{
 		Request: dialect.Request{Run: run, Stream: nimi.StreamJob}, Running: true,
 		Plan: func(_ schema.Head, j *nimi.Job) ([]schema.Event, error) {
 			switch {
-			case !j.Scenario().Leaves || j.Closed():
+			case !j.Scenario().Leaves || j.IsClosed():
 				return nil, errNobody
 			case j.Clients() == 1 && !stays:
 				return events, nil

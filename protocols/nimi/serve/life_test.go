@@ -92,7 +92,7 @@ func TestLastClientLeaves(t *testing.T) {
 	edgetest.Eventually(t, "it is cancelled", func() bool { return count(drainedRun, "command.cancel") == 1 })
 
 	o, over := m.scenario(with(t), ask(leaving))
-	m.Says(over, edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
+	m.Say(over, edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
 	if _, err := o.rest(); err != nil {
 		t.Error(err)
 	}
@@ -104,10 +104,10 @@ func TestLastClientLeaves(t *testing.T) {
 // TestClosedSession: an error makes clients forget what they have not read, so it comes at least 100 ms behind the last event.
 func TestClosedSession(t *testing.T) {
 	slowly(t, func(t *testing.T, n *node) {
-		n.Says("s", edgetest.Event(schema.TypeSessionCreated, `{"app_id":"app","model":"demo","runtime":{"as":"realtime"}}`))
+		n.Say("s", edgetest.Event(schema.TypeSessionCreated, `{"app_id":"app","model":"demo","runtime":{"as":"realtime"}}`))
 		r := n.raw("RuntimeAiRealtimeService/ReadRealtimeEvents", &runtimev1.ReadRealtimeEventsRequest{SessionId: "s"})
 		synctest.Wait()
-		n.Says("s", over("done", ""))
+		n.Say("s", over("done", ""))
 		synctest.Wait()
 		list := read(t, r, liveEvent)
 		if len(list) != 2 || list[1].GetCompleted() == nil {

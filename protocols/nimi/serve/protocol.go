@@ -80,10 +80,10 @@ func allStreams() []protocol.Stream {
 	providers.Latest = latestProviders
 	return []protocol.Stream{
 		{Stream: scenario, Begin: stream, Around: scenarioAlive},
-		{Stream: of(nimi.StreamJob, "RuntimeAiService/SubscribeScenarioJobEvents", dialect.ModeB), Admit: admits(nil), Around: alive},
-		{Stream: of(nimi.StreamWorkflow, "RuntimeWorkflowService/SubscribeWorkflowEvents", dialect.ModeB), Admit: admits(nil), Around: alive},
-		{Stream: of(nimi.StreamRealtime, "RuntimeAiRealtimeService/ReadRealtimeEvents", dialect.ModeD), Admit: admits(ofRealtime), Around: closing},
-		{Stream: of(nimi.StreamAgent, "RuntimeAgentService/SubscribeAgentEvents", dialect.ModeD), Admit: admits(ofAgent)},
+		{Stream: of(nimi.StreamJob, "RuntimeAiService/SubscribeScenarioJobEvents", dialect.ModeB), Admit: admit(nil), Around: alive},
+		{Stream: of(nimi.StreamWorkflow, "RuntimeWorkflowService/SubscribeWorkflowEvents", dialect.ModeB), Admit: admit(nil), Around: alive},
+		{Stream: of(nimi.StreamRealtime, "RuntimeAiRealtimeService/ReadRealtimeEvents", dialect.ModeD), Admit: admit(ofRealtime), Around: closing},
+		{Stream: of(nimi.StreamAgent, "RuntimeAgentService/SubscribeAgentEvents", dialect.ModeD), Admit: admit(ofAgent)},
 		{Stream: of(nimi.StreamAccount, "RuntimeAccountService/SubscribeAccountSessionEvents", dialect.ModeD), Admit: ofAccount},
 		{Stream: of(nimi.StreamMemory, "RuntimeCognitionService/SubscribeMemoryEvents", dialect.ModeD)},
 		{Stream: of(nimi.StreamMessage, "RuntimeAppService/SubscribeAppMessages", dialect.ModeD), Admit: ofMessages},
@@ -96,7 +96,7 @@ func allStreams() []protocol.Stream {
 
 // envelope returns what is wrong with the form of a call: its metadata, and its message.
 func envelope(in dialect.Input) error {
-	if _, err := protocol.Keyed(headerKey, in.Header[headerKey]); err != nil {
+	if _, err := protocol.ParseKey(headerKey, in.Header[headerKey]); err != nil {
 		return err
 	}
 	return nimi.Envelope(in.Stream, in.Body)
@@ -109,7 +109,7 @@ func call[T any, I interface {
 }, O proto.Message](method string, needs auth.Scope, serve func(context.Context, *protocol.Call, I) (O, error)) protocol.Route {
 	return protocol.Route{
 		RPC: service + method, MaxMessage: nimi.MaxMessage, Needs: needs, Writes: needs == auth.ScopeWrite,
-		Serve: protocol.Bounded(func(ctx context.Context, c *protocol.Call) error {
+		Serve: protocol.WithLogTimeout(func(ctx context.Context, c *protocol.Call) error {
 			body, err := c.Message()
 			if err != nil {
 				return err
@@ -223,10 +223,10 @@ func errorInfo(reason, hint, trace string, retry bool) *anypb.Any {
 	return &anypb.Any{TypeUrl: "type.googleapis.com/google.rpc.ErrorInfo", Value: b}
 }
 
-// admits lets the caller's app at a stream of a run, if then does; nil lets everyone.
-func admits(then func(head schema.Head, req *dialect.Request) error) func(*protocol.Call, *dialect.Request) error {
+// admit lets the caller's app at a stream of a run, if then does; nil lets everyone.
+func admit(then func(head schema.Head, req *dialect.Request) error) func(*protocol.Call, *dialect.Request) error {
 	return func(c *protocol.Call, req *dialect.Request) error {
-		ctx, cancel := c.Bounded()
+		ctx, cancel := c.LogContext()
 		defer cancel()
 		head, err := c.Head(ctx, req.Run)
 		if err != nil {

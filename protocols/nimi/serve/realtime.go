@@ -21,7 +21,7 @@ func openRealtime(ctx context.Context, c *protocol.Call, m *runtimev1.OpenRealti
 	w := wanted{as: "realtime", method: "OpenRealtimeSession", StreamScenarioRequest: &runtimev1.StreamScenarioRequest{
 		Head: m.GetHead(), Extensions: m.GetExtensions(), Spec: &runtimev1.ScenarioSpec{Spec: text},
 	}, sound: m.GetOutputAudioFormat() != "" || m.GetOutputSampleRateHz() != 0}
-	run, _, err := w.begin(ctx, c)
+	run, _, err := w.store(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func openRealtime(ctx context.Context, c *protocol.Call, m *runtimev1.OpenRealti
 
 // tell appends events to a session that is open.
 func tell(ctx context.Context, c *protocol.Call, run string, events ...schema.Event) error {
-	opt, err := protocol.Keyed(headerKey, c.Request.Header[headerKey])
+	opt, err := protocol.ParseKey(headerKey, c.Request.Header[headerKey])
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func sendMessage(ctx context.Context, c *protocol.Call, m *runtimev1.SendAppMess
 	if app := appOf(c); app != "" && app != m.GetFromAppId() {
 		return nil, nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "from_app_id is not the caller's")
 	}
-	opt, err := protocol.Keyed(headerKey, c.Request.Header[headerKey])
+	opt, err := protocol.ParseKey(headerKey, c.Request.Header[headerKey])
 	if err != nil {
 		return nil, err
 	}

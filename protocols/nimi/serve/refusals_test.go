@@ -258,12 +258,12 @@ func TestBadInput(t *testing.T) {
 		}
 		c.Logger = slog.New(slog.NewTextHandler(logged, nil))
 	})
-	n.Says("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo"]}`))
+	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo"]}`))
 	var at places
 	var watched *opened[*runtimev1.StreamScenarioEvent]
 	watched, at.open = n.scenario(with(t), ask())
 	_, at.over = n.scenario(with(t, "x-nimi-idempotency-key", "used"), ask())
-	n.Says(at.over, over("done", ""))
+	n.Say(at.over, over("done", ""))
 	_, at.theirs = n.scenario(withApp(t, "second"), ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.AppId = "second" }))
 	_, at.foreign = n.scenario(with(t, strings.ToLower(edgetest.As), "tenant:other"), ask())
 	s, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession", &runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
@@ -300,7 +300,7 @@ func TestBadInput(t *testing.T) {
 	if more := log.stored.Load() - stored; more != 0 {
 		t.Errorf("%d packs were stored", more)
 	}
-	n.Says(at.open, text("the stream that was open all the time"), over("done", ""))
+	n.Say(at.open, text("the stream that was open all the time"), over("done", ""))
 	if list, err := watched.rest(); err != nil || len(list) != 2 {
 		t.Errorf("%v, %v", list, err)
 	}
@@ -354,7 +354,7 @@ func sized(n int) []byte {
 // TestFirstFault has several faults at once: the first in the order of the protocol is told (K-KEYSRC-004).
 func TestFirstFault(t *testing.T) {
 	n := start(t)
-	n.Says("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo"]}`))
+	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo"]}`))
 	m := ask(func(m *runtimev1.StreamScenarioRequest) {
 		m.Head = &runtimev1.ScenarioRequestHead{ConnectorId: "c"}
 		m.Spec.GetTextGenerate().Input = nil

@@ -112,10 +112,10 @@ func TestKStream011(t *testing.T) {
 	o, run := n.scenario(with(t), ask())
 	piece, want := strings.Repeat("0123456789abcdef", 512), 0
 	for range 64 {
-		n.Says(run, text(piece), text(piece))
+		n.Say(run, text(piece), text(piece))
 		want += 2 * len(piece)
 	}
-	n.Says(run, over("done", ""))
+	n.Say(run, over("done", ""))
 	list, err := o.rest()
 	got := 0
 	for _, e := range list {
@@ -132,14 +132,14 @@ func TestKStream013(t *testing.T) {
 	all := edgetest.Share()
 	n, m := join(t, all), join(t, all)
 	o, run := n.scenario(with(t, "x-nimi-idempotency-key", "k"), ask())
-	n.Says(run, text("the first piece, which is long enough to be sent"))
+	n.Say(run, text("the first piece, which is long enough to be sent"))
 	first := o.must().GetDelta().GetText().GetText()
 	n.Stop()
 	if _, err := o.rest(); status.Code(err) != codes.Canceled {
 		t.Error(err)
 	}
 	again, same := m.scenario(with(t, "x-nimi-idempotency-key", "k"), ask())
-	m.Says(run, text(" and the second piece, behind it"), over("done", ""))
+	m.Say(run, text(" and the second piece, behind it"), over("done", ""))
 	list, err := again.rest()
 	var got strings.Builder
 	for _, e := range list {
@@ -175,7 +175,7 @@ func TestRollingRestart(t *testing.T) {
 		})
 	}
 	for i, run := range runs {
-		n.Says(run, text("some text of more than thirty-two bytes"), over("done", ""))
+		n.Say(run, text("some text of more than thirty-two bytes"), over("done", ""))
 		if i == streams/2 {
 			go n.Stop()
 		}

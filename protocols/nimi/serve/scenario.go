@@ -37,30 +37,30 @@ func stream(c *protocol.Call, in dialect.Input) (req dialect.Request, err error)
 	if err != nil {
 		return req, err
 	}
-	ctx, cancel := c.Bounded()
+	ctx, cancel := c.LogContext()
 	defer cancel()
 	w := wanted{StreamScenarioRequest: m, as: "stream", method: "StreamScenario", mode: runtimev1.ExecutionMode_EXECUTION_MODE_STREAM}
-	run, again, err := w.begin(ctx, c)
-	if again && w.leaves() {
+	run, again, err := w.store(ctx, c)
+	if again && w.isTiedToClients() {
 		err = join(ctx, c, run)
 	}
 	return dialect.Request{Run: run, Stream: nimi.StreamScenario}, err
 }
 
-// begin stores a scenario and returns its run, and whether it was there.
-func (w *wanted) begin(ctx context.Context, c *protocol.Call) (run string, again bool, err error) {
+// store stores a scenario and returns its run, and whether it was there.
+func (w *wanted) store(ctx context.Context, c *protocol.Call) (run string, again bool, err error) {
 	if err := w.check(ctx, c); err != nil {
 		return "", false, err
 	}
 	if w.as == "realtime" {
-		return store(ctx, c, w.method, w.created(), nil)
+		return store(ctx, c, w.method, w.sessionPayload(), nil)
 	}
-	return store(ctx, c, w.method, w.created(), w.said())
+	return store(ctx, c, w.method, w.sessionPayload(), w.inputPayload())
 }
 
 // store appends what begins a run, with a message unless it is nil: all or none, and once for a key. again reports whether it was there.
 func store(ctx context.Context, c *protocol.Call, method string, created session, said *input) (run string, again bool, err error) {
-	opt, err := protocol.Keyed(headerKey, c.Request.Header[headerKey])
+	opt, err := protocol.ParseKey(headerKey, c.Request.Header[headerKey])
 	if err != nil {
 		return "", false, err
 	}
@@ -81,8 +81,8 @@ func store(ctx context.Context, c *protocol.Call, method string, created session
 	return run, err == nil && receipt.Replayed, err
 }
 
-// leaves reports whether the run ends with the last of its clients.
-func (w *wanted) leaves() bool {
+// isTiedToClients reports whether the run ends with the last of its clients.
+func (w *wanted) isTiedToClients() bool {
 	for _, e := range w.GetExtensions() {
 		if e.GetNamespace() == "agentstream" && e.GetPayload().GetFields()["on_disconnect"].GetStringValue() == "cancel" {
 			return true
@@ -96,7 +96,7 @@ func appOf(c *protocol.Call) string { return strings.Join(c.Request.Header[heade
 
 // checkCaller refuses a request that begins something for another app than the caller's, or with a key of a provider.
 func checkCaller(c *protocol.Call, app string) error {
-	if _, err := protocol.Keyed(headerKey, c.Request.Header[headerKey]); err != nil {
+	if _, err := protocol.ParseKey(headerKey, c.Request.Header[headerKey]); err != nil {
 		return err
 	}
 	if app == "" {
@@ -123,7 +123,7 @@ func (w *wanted) check(ctx context.Context, c *protocol.Call) error {
 	if h.GetModelId() == "" {
 		return nimi.Refuse(runtimev1.ReasonCode_AI_MODEL_ID_REQUIRED, "head.model_id is missing")
 	}
-	if err := announced(ctx, c, h.GetModelId()); err != nil {
+	if err := checkModel(ctx, c, h.GetModelId()); err != nil {
 		return err
 	}
 	return w.checkInput()
@@ -161,16 +161,17 @@ func (w *wanted) checkInput() error {
 	return nil
 }
 
-// announced refuses a model that no worker has announced, if any has announced models at all.
-func announced(ctx context.Context, c *protocol.Call, model string) error {
+// checkModel refuses a model that no worker has announced, if any has announced models at all.
+func checkModel(ctx context.Context, c *protocol.Call, model string) error {
 	_, j, err := fold(ctx, c, nimi.StreamProvider)
-	if err == nil && !j.Serves(model) {
+	if err == nil && !j.HasModel(model) {
 		err = nimi.Refuse(runtimev1.ReasonCode_AI_MODEL_NOT_FOUND, "no worker has announced the model")
 	}
 	return err
 }
 
-func (w *wanted) created() session {
+// sessionPayload is what session.created holds for the scenario.
+func (w *wanted) sessionPayload() session {
 	h := w.GetHead()
 	s := session{Once: w.as != "realtime", Model: h.GetModelId(), App: h.GetAppId(), Subject: h.GetSubjectUserId(), Runtime: view{As: w.as, Route: "local", Labels: w.labels}}
 	most := int64(totalText)
@@ -192,7 +193,7 @@ func (w *wanted) created() session {
 	if h.GetRoutePolicy() == runtimev1.RoutePolicy_ROUTE_POLICY_CLOUD {
 		s.Runtime.Route = "cloud"
 	}
-	if w.leaves() {
+	if w.isTiedToClients() {
 		s.Runtime.OnDisconnect = "cancel"
 	}
 	return s
@@ -206,7 +207,8 @@ func total(asked int32, most int64) int64 {
 	return most
 }
 
-func (w *wanted) said() *input {
+// inputPayload is what command.message holds for the scenario.
+func (w *wanted) inputPayload() *input {
 	if speech := w.GetSpec().GetSpeechSynthesize(); speech != nil {
 		return &input{Content: speech.GetText()}
 	}

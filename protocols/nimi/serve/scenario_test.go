@@ -44,7 +44,7 @@ func TestKStream002(t *testing.T) {
 		refused(t, name, err, tt.code, tt.reason)
 	}
 	o, run := n.scenario(with(t, "x-nimi-idempotency-key", "same"), ask()) // nothing was stored with the key
-	n.Says(run, text("one delta, of more than thirty-two bytes"), over("error", "AI_PROVIDER_INTERNAL: it broke"))
+	n.Say(run, text("one delta, of more than thirty-two bytes"), over("error", "AI_PROVIDER_INTERNAL: it broke"))
 	list, err := o.rest()
 	if err != nil || len(list) != 2 || list[1].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_PROVIDER_INTERNAL {
 		t.Errorf("%v, %v", list, err)
@@ -56,7 +56,7 @@ func TestKStream003(t *testing.T) {
 	n := start(t)
 	for usage, want := range map[string][2]int64{`{"input_tokens":7,"output_tokens":0}`: {7, 0}, `{}`: {-1, -1}} {
 		o, run := n.scenario(with(t), ask())
-		n.Says(run, edgetest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"demo-1"}`), text(""), text("short"),
+		n.Say(run, edgetest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"demo-1"}`), text(""), text("short"),
 			edgetest.Event(schema.TypeMessageEnd, `{"message_id":"m","stop_reason":"max_tokens","usage":`+usage+`}`), over("done", ""))
 		list, err := o.rest()
 		if err != nil || len(list) != 2 || list[0].GetDelta().GetText().GetText() != "short" {
@@ -78,7 +78,7 @@ func TestKStream004(t *testing.T) {
 		m.Spec = &runtimev1.ScenarioSpec{Spec: &runtimev1.ScenarioSpec_SpeechSynthesize{SpeechSynthesize: &runtimev1.SpeechSynthesizeScenarioSpec{Text: "say it"}}}
 	}))
 	data := strings.Repeat("AAAA", 25<<10) // 75 KiB
-	n.Says(run, edgetest.Event(schema.TypeDataDelta, `{"media_type":"audio/mpeg","data":"`+data+`"}`), over("done", ""))
+	n.Say(run, edgetest.Event(schema.TypeDataDelta, `{"media_type":"audio/mpeg","data":"`+data+`"}`), over("done", ""))
 	list, err := o.rest()
 	if err != nil || len(list) != 4 || list[3].GetCompleted() == nil {
 		t.Fatalf("%d events, %v", len(list), err)
@@ -105,7 +105,7 @@ func TestKStream006(t *testing.T) {
 	}
 	o, run := n.scenario(with(t), ask(separate))
 	fifteen := strings.Repeat("é", 7) + "x" // bytes, not letters
-	n.Says(run, text(fifteen), thought(fifteen), text(fifteen), thought(fifteen), text(fifteen), text("tail"), thought("end"), over("done", ""))
+	n.Say(run, text(fifteen), thought(fifteen), text(fifteen), thought(fifteen), text(fifteen), text("tail"), thought("end"), over("done", ""))
 	list, err := o.rest()
 	var got []string
 	for i, e := range list {
@@ -124,7 +124,7 @@ func TestKStream006(t *testing.T) {
 		t.Errorf("%q, want %q (%v)", got, want, err)
 	}
 	o, run = n.scenario(with(t), ask())
-	n.Says(run, thought(strings.Repeat("hidden ", 10)), text("not flushed"), over("aborted", "stop"))
+	n.Say(run, thought(strings.Repeat("hidden ", 10)), text("not flushed"), over("aborted", "stop"))
 	list, err = o.rest()
 	if err != nil || len(list) != 1 || list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_STREAM_BROKEN {
 		t.Errorf("%v, %v", list, err)
@@ -135,13 +135,13 @@ func TestKStream006(t *testing.T) {
 func TestKStream007(t *testing.T) {
 	n := start(t)
 	o, run := n.scenario(with(t), ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.TimeoutMs = 40_000 }))
-	n.Says(run, over("error", "AI_PROVIDER_TIMEOUT: no delta for 30s"))
+	n.Say(run, over("error", "AI_PROVIDER_TIMEOUT: no delta for 30s"))
 	list, err := o.rest()
 	if err != nil || len(list) != 1 || list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_PROVIDER_TIMEOUT || list[0].GetFailed().GetActionHint() != "no delta for 30s" {
 		t.Errorf("%v, %v", list, err)
 	}
 	o, run = n.scenario(with(t), ask())
-	n.Says(run, over("error", "words without a code: of the inside"))
+	n.Say(run, over("error", "words without a code: of the inside"))
 	if list, err := o.rest(); err != nil || list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_STREAM_BROKEN || list[0].GetFailed().GetActionHint() != "" {
 		t.Errorf("%v, %v", list, err)
 	}
@@ -153,7 +153,7 @@ func TestSameKeySameRun(t *testing.T) {
 	n, m := join(t, all), join(t, all)
 	key := []string{"x-nimi-idempotency-key", "k1"}
 	_, run := n.scenario(with(t, key...), ask())
-	n.Says(run, text("and it is written only once, by one"), over("done", ""))
+	n.Say(run, text("and it is written only once, by one"), over("done", ""))
 	o, again := m.scenario(with(t, key...), ask())
 	if list, err := o.rest(); err != nil || again != run || len(list) != 2 {
 		t.Errorf("%s and %s, %v, %v", run, again, list, err)
@@ -174,7 +174,7 @@ func TestKStream010(t *testing.T) {
 	all := edgetest.Share()
 	n := join(t, all)
 	o, run := n.scenario(with(t), ask())
-	n.Says(run, text("something of thirty-two bytes or more"))
+	n.Say(run, text("something of thirty-two bytes or more"))
 	if e := o.must(); e.GetDelta().GetText().GetText() == "" {
 		t.Error(e)
 	}
@@ -188,7 +188,7 @@ func TestKStream010(t *testing.T) {
 // TestAnnouncedModels refuses what no worker has announced, once one has announced something.
 func TestAnnouncedModels(t *testing.T) {
 	n := start(t)
-	n.Says("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo","demo/fail"]}`))
+	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo","demo/fail"]}`))
 	n.scenario(with(t), ask())
 	_, err := open(with(t), n, "RuntimeAiService/StreamScenario", ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.ModelId = "gone" }), event).rest()
 	refused(t, "unknown", err, codes.NotFound, "AI_MODEL_NOT_FOUND")

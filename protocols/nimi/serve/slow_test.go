@@ -89,10 +89,10 @@ func TestKStream012(t *testing.T) {
 				for i := range pieces {
 					s := fmt.Sprintf("%*d", piece, i)
 					said.WriteString(s)
-					n.Says(list[0].GetTraceId(), text(s))
+					n.Say(list[0].GetTraceId(), text(s))
 				}
 				if tt.state != "" {
-					n.Says(list[0].GetTraceId(), over(tt.state, ""))
+					n.Say(list[0].GetTraceId(), over(tt.state, ""))
 				}
 				begun := time.Now()
 				select {
@@ -144,13 +144,13 @@ func TestSlowReaders(t *testing.T) {
 	t.Run("job", func(t *testing.T) {
 		slowly(t, func(t *testing.T, n *node) {
 			run := "sc_job"
-			n.Says(run, edgetest.Event(schema.TypeSessionCreated, `{"once":true,"model":"demo","app_id":"app","runtime":{"as":"job","type":"text"}}`))
+			n.Say(run, edgetest.Event(schema.TypeSessionCreated, `{"once":true,"model":"demo","app_id":"app","runtime":{"as":"job","type":"text"}}`))
 			for i := range 1000 {
-				n.Says(run, edgetest.Event(schema.TypeProgress, fmt.Sprintf(`{"done":%d,"total":1000}`, i)))
+				n.Say(run, edgetest.Event(schema.TypeProgress, fmt.Sprintf(`{"done":%d,"total":1000}`, i)))
 			}
 			r := n.raw("RuntimeAiService/SubscribeScenarioJobEvents", &runtimev1.SubscribeScenarioJobEventsRequest{JobId: run})
 			synctest.Wait()
-			n.Says(run, over("done", ""))
+			n.Say(run, over("done", ""))
 			stalled(t, r)
 			list := read(t, r, jobEvent)
 			if last := list[len(list)-1]; len(list) > 900 || last.GetSequence() != 1002 || last.GetJob().GetStatus() != runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED {
@@ -161,7 +161,7 @@ func TestSlowReaders(t *testing.T) {
 	t.Run("feed", func(t *testing.T) {
 		slowly(t, func(t *testing.T, n *node) {
 			for i := range 40 {
-				n.Says(nimi.MessageRun("app"), edgetest.Event("custom.runtime.message", fmt.Sprintf(`{"messageId":"%*d"}`, 8<<10, i)))
+				n.Say(nimi.MessageRun("app"), edgetest.Event("custom.runtime.message", fmt.Sprintf(`{"messageId":"%*d"}`, 8<<10, i)))
 			}
 			r := n.raw("RuntimeAppService/SubscribeAppMessages", &runtimev1.SubscribeAppMessagesRequest{AppId: "app"})
 			stalled(t, r)
@@ -184,9 +184,9 @@ func TestSlowReaders(t *testing.T) {
 			n := join(t, all, func(c *edge.Config) {
 				c.Catalog = &list{runs: []schema.RunInfo{{ID: "run", Session: json.RawMessage(session)}}}
 			})
-			n.Says("run", edgetest.Event(schema.TypeSessionCreated, session))
+			n.Say("run", edgetest.Event(schema.TypeSessionCreated, session))
 			for range 1000 {
-				n.Says("run", edgetest.Event(schema.TypeCommandMessage, `{"content":"x"}`))
+				n.Say("run", edgetest.Event(schema.TypeCommandMessage, `{"content":"x"}`))
 			}
 			r := n.raw("RuntimeAuditService/ExportAuditEvents", &runtimev1.ExportAuditEventsRequest{})
 			stalled(t, r)
@@ -211,9 +211,9 @@ func TestStopping(t *testing.T) {
 			c.DrainWindow = window
 			c.Catalog = &list{runs: []schema.RunInfo{{ID: "run", Session: json.RawMessage(session)}}}
 		})
-		n.Says("run", edgetest.Event(schema.TypeSessionCreated, session), text("some text"))
+		n.Say("run", edgetest.Event(schema.TypeSessionCreated, session), text("some text"))
 		for range 1000 {
-			n.Says("run", edgetest.Event(schema.TypeCommandMessage, `{"content":"x"}`))
+			n.Say("run", edgetest.Event(schema.TypeCommandMessage, `{"content":"x"}`))
 		}
 		open, said := map[string]*edgetest.Raw{}, map[string]int{}
 		for method, in := range map[string]proto.Message{

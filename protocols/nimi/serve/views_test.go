@@ -34,7 +34,7 @@ func TestKStream005(t *testing.T) {
 	if first := live.must(); !proto.Equal(first.GetJob(), res.GetJob()) || first.GetEventType() != 1 {
 		t.Errorf("%v\nwant %v", first.GetJob(), res.GetJob())
 	}
-	n.Says(id, edgetest.Event(schema.TypeTurnStart, `{"turn_id":"t"}`), text("what it says, and a little more of it"),
+	n.Say(id, edgetest.Event(schema.TypeTurnStart, `{"turn_id":"t"}`), text("what it says, and a little more of it"),
 		edgetest.Event(schema.TypeProgress, `{"message":"no counts"}`), edgetest.Event(schema.TypeProgress, `{"done":4,"total":8}`), over("done", ""))
 	rest, err := live.rest()
 	late, lerr := open(with(t), n, "RuntimeAiService/SubscribeScenarioJobEvents", subscribe, jobEvent).rest()
@@ -77,9 +77,9 @@ func TestJobsEnd(t *testing.T) {
 			t.Error(types)
 		}
 		if end == "" {
-			n.Says(id, over("error", "AI_PROVIDER_TIMEOUT"))
+			n.Say(id, over("error", "AI_PROVIDER_TIMEOUT"))
 		} else {
-			n.Says(id, over(string(end), ""))
+			n.Say(id, over(string(end), ""))
 		}
 		list, err := open(with(t), n, "RuntimeAiService/SubscribeScenarioJobEvents", &runtimev1.SubscribeScenarioJobEventsRequest{JobId: id}, jobEvent).rest()
 		if err != nil || len(list) != 2 || list[1].GetJob().GetStatus() != want || int32(list[1].GetEventType()) != int32(want) {
@@ -163,7 +163,7 @@ func TestWorkflow(t *testing.T) {
 		t.Fatal(res, err)
 	}
 	id := res.GetTaskId()
-	n.Says(id, edgetest.Event(schema.TypeTaskStart, `{"task_id":"a","name":"a"}`), edgetest.Event(schema.TypeTaskEnd, `{"task_id":"a","ok":true}`), over("done", ""))
+	n.Say(id, edgetest.Event(schema.TypeTaskStart, `{"task_id":"a","name":"a"}`), edgetest.Event(schema.TypeTaskEnd, `{"task_id":"a","ok":true}`), over("done", ""))
 	list, err := open(with(t), n, "RuntimeWorkflowService/SubscribeWorkflowEvents", &runtimev1.SubscribeWorkflowEventsRequest{TaskId: id}, taskEvent).rest()
 	var got []int32
 	for i, e := range list {
@@ -200,7 +200,7 @@ func TestRealtime(t *testing.T) {
 		Items: []*runtimev1.RealtimeInputItem{{Item: &runtimev1.RealtimeInputItem_Message{Message: &runtimev1.ChatMessage{Content: "hello"}}}}}, &runtimev1.AppendRealtimeInputResponse{}); err != nil {
 		t.Fatal(err)
 	}
-	n.Says(id, text("a"), text("b \\\" c"), text("d"))
+	n.Say(id, text("a"), text("b \\\" c"), text("d"))
 	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/CloseRealtimeSession", &runtimev1.CloseRealtimeSessionRequest{SessionId: id}, &runtimev1.CloseRealtimeSessionResponse{}); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestRealtimeAnswers(t *testing.T) {
 	id := res.GetSessionId()
 	says := func(pairs ...string) {
 		for i := 0; i < len(pairs); i += 2 {
-			n.Says(id, edgetest.Event(pairs[i], pairs[i+1]))
+			n.Say(id, edgetest.Event(pairs[i], pairs[i+1]))
 		}
 	}
 	const start, end = schema.TypeMessageStart, schema.TypeMessageEnd
@@ -305,7 +305,7 @@ func TestMessages(t *testing.T) {
 // TestFeeds shows what is fed, and passes over what is no message.
 func TestFeeds(t *testing.T) {
 	n := start(t)
-	n.Says("runtime-memory", edgetest.Event("custom.runtime.memory", `{"eventType":["nonsense"]}`), edgetest.Event("custom.runtime.memory", `{"eventType":1,"bank":{"scope":2}}`),
+	n.Say("runtime-memory", edgetest.Event("custom.runtime.memory", `{"eventType":["nonsense"]}`), edgetest.Event("custom.runtime.memory", `{"eventType":1,"bank":{"scope":2}}`),
 		edgetest.Event("custom.runtime.memory", `{"eventType":3,"bank":{"scope":1}}`))
 	o := open(with(t), n, "RuntimeCognitionService/SubscribeMemoryEvents", &runtimev1.SubscribeMemoryEventsRequest{}, memEvent)
 	if a, b := o.must(), o.must(); a.GetSequence() != 2 || b.GetSequence() != 3 {
@@ -337,7 +337,7 @@ func TestAccount(t *testing.T) {
 	if s := status(); s != runtimev1.AccountSessionState_ACCOUNT_SESSION_STATE_ANONYMOUS {
 		t.Error(s)
 	}
-	n.Says("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":2,"state":2}`), edgetest.Event("custom.runtime.account", `{"eventType":3,"state":3,"accountProjection":{"accountId":"a"}}`))
+	n.Say("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":2,"state":2}`), edgetest.Event("custom.runtime.account", `{"eventType":3,"state":3,"accountProjection":{"accountId":"a"}}`))
 	if s := status(); s != runtimev1.AccountSessionState_ACCOUNT_SESSION_STATE_AUTHENTICATED {
 		t.Error(s)
 	}
@@ -352,7 +352,7 @@ func TestAccount(t *testing.T) {
 	if a, b, c := o.must(), o.must(), o.must(); a.GetEventType() != 1 || b.GetSequence() != 1 || c.GetSequence() != 2 {
 		t.Errorf("%v, %v, %v", a, b, c)
 	}
-	n.Says("runtime-transfer", edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"1"}`), edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"2","done":true}`))
+	n.Say("runtime-transfer", edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"1"}`), edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"2","done":true}`))
 	l, err := invoke(with(t), n, "RuntimeLocalService/ListLocalTransfers", &runtimev1.ListLocalTransfersRequest{}, &runtimev1.ListLocalTransfersResponse{})
 	if err != nil || len(l.GetTransfers()) != 1 || l.GetTransfers()[0].GetBytesReceived() != 2 {
 		t.Errorf("%v, %v", l, err)

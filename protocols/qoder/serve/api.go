@@ -14,7 +14,7 @@ import (
 
 // Protocol returns the dialect with its routes, below all bases.
 func Protocol(d qoder.Dialect) protocol.Protocol {
-	api := protocol.Protocol{Dialect: d, RequestID: "Request-Id", Refused: refused, Expose: []string{"Request-Id", "X-Should-Retry"},
+	api := protocol.Protocol{Dialect: d, RequestID: "Request-Id", Refused: discourageRetry, Expose: []string{"Request-Id", "X-Should-Retry"},
 		// What clients' libraries send of their own; nobody reads it here.
 		Allow: []string{"Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access", "Anthropic-Version", "X-Stainless-Arch", "X-Stainless-Helper",
 			"X-Stainless-Helper-Method", "X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version", "X-Stainless-Retry-Count",
@@ -43,9 +43,9 @@ func streams(base string) (list []protocol.Stream) {
 		asked      func(dialect.Input) bool
 	}{
 		{"session", "/sessions/{run}/events/stream", nil},
-		{"session.history", "/sessions/{run}/events", protocol.AcceptsEvents},
+		{"session.history", "/sessions/{run}/events", protocol.IsStreamAccepted},
 		{"thread", "/sessions/{run}/threads/{thread}/stream", nil},
-		{"thread.history", "/sessions/{run}/threads/{thread}/events", protocol.AcceptsEvents},
+		{"thread.history", "/sessions/{run}/threads/{thread}/events", protocol.IsStreamAccepted},
 	} {
 		st := dialect.Stream{Name: path.name + base, Pattern: "GET " + base + path.path, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true}
 		list = append(list, protocol.Stream{Stream: st, Asked: path.asked})
@@ -68,10 +68,10 @@ type routes struct {
 
 func (a routes) all() []protocol.Route {
 	read := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
-		return protocol.Route{Pattern: pattern, Needs: auth.ScopeRead, Serve: protocol.Bounded(serve)}
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeRead, Serve: protocol.WithLogTimeout(serve)}
 	}
 	write := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
-		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: protocol.Bounded(serve)}
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeWrite, Writes: true, Serve: protocol.WithLogTimeout(serve)}
 	}
 	// What closes a session stops its agent, which is a command.
 	closing := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
@@ -81,7 +81,7 @@ func (a routes) all() []protocol.Route {
 	}
 	// Not counted, as the commands of the native protocol are not: an agent can be stopped however much it has sent.
 	command := func(pattern string, serve func(context.Context, *protocol.Call) error) protocol.Route {
-		return protocol.Route{Pattern: pattern, Needs: auth.ScopeCommand, Serve: protocol.Bounded(serve)}
+		return protocol.Route{Pattern: pattern, Needs: auth.ScopeCommand, Serve: protocol.WithLogTimeout(serve)}
 	}
 	return []protocol.Route{
 		write("POST /sessions", a.create),
@@ -101,8 +101,8 @@ func (a routes) all() []protocol.Route {
 	}
 }
 
-// refused keeps clients from repeating a 409 as they do a 503, where that would never help.
-func refused(h http.Header, err error) {
+// discourageRetry keeps clients from repeating a 409 as they do a 503, where that would never help.
+func discourageRetry(h http.Header, err error) {
 	if errors.Is(err, dialect.ErrGone) {
 		h.Set("X-Should-Retry", "false")
 	}

@@ -33,15 +33,16 @@ func (c *change) lane() string { return c.events[0].ChildID }
 // store appends a change. What it is made for is checked on the very head that it follows. A repeat with the same
 // key is recognised whatever has become of the run since.
 func store(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
-	return c.made().Store(ctx, x)
+	return c.asChange().Store(ctx, x)
 }
 
 // once stores a change that is there to be made once: allow returns protocol.ErrDone when it has been made.
 func once(ctx context.Context, x *protocol.Call, c change) (producers.Receipt, error) {
-	return c.made().Once(ctx, x)
+	return c.asChange().Once(ctx, x)
 }
 
-func (c *change) made() protocol.Change[*qoder.Projector] {
+// asChange returns the change as the edge makes it.
+func (c *change) asChange() protocol.Change[*qoder.Projector] {
 	opt := c.opt
 	opt.AfterEnd = true
 	return protocol.Change[*qoder.Projector]{
@@ -52,18 +53,18 @@ func (c *change) made() protocol.Change[*qoder.Projector] {
 					return nil, err
 				}
 			}
-			return c.planned(head, p != nil && rests(p)), nil
+			return c.plan(head, p != nil && isAtRest(p)), nil
 		},
 	}
 }
 
-// rests reports whether nothing is under way in a session.
-func rests(p *qoder.Projector) bool {
+// isAtRest reports whether nothing is under way in a session.
+func isAtRest(p *qoder.Projector) bool {
 	return !p.Busy() && !slices.ContainsFunc(p.Threads(), func(t qoder.ThreadInfo) bool { return t.Busy })
 }
 
-// planned returns the events with the lifecycles that the run needs beside them. rests: nothing is under way.
-func (c *change) planned(head schema.Head, rests bool) []schema.Event {
+// plan returns the events with the lifecycles that the run needs besides them. rests: nothing is under way.
+func (c *change) plan(head schema.Head, rests bool) []schema.Event {
 	events := c.events
 	switch {
 	case !head.State.Final() && c.ends && rests:
@@ -73,7 +74,7 @@ func (c *change) planned(head schema.Head, rests bool) []schema.Event {
 	}
 	for i, e := range events {
 		switch {
-		case schema.Reopens(e.Type, e.ChildID, e.Payload):
+		case schema.IsFollowUp(e.Type, e.ChildID, e.Payload):
 			return events
 		case e.Type == typeRedirect && qoder.IsOutcome(e.Payload):
 			return slices.Insert(slices.Clone(events), i, lifecycle(`{"state":"planning","reason":null}`))
@@ -90,7 +91,7 @@ func lifecycle(payload string) schema.Event {
 
 // alive refuses what changes an archived session (qoder §1.4).
 func alive(p *qoder.Projector) error {
-	if p.Archived() {
+	if p.IsArchived() {
 		return dialect.Refuse(dialect.ErrGone, "session is archived")
 	}
 	return nil

@@ -47,7 +47,7 @@ func (a routes) history(ctx context.Context, x *protocol.Call) error {
 	if want.types, err = q.names("types", "types[]", "type"); err != nil {
 		return err
 	}
-	if want.span, err = q.created(); err != nil {
+	if want.span, err = q.creationSpan(); err != nil {
 		return err
 	}
 	p := protocol.History{Call: x, Request: qoder.Request(run, thread), Page: protocol.Page{Limit: w.limit}, Wants: want.has}

@@ -25,8 +25,8 @@ func queries(token, id string) []string {
 // TestHostileQueries asks lists for what they cannot give: always a refusal, never a fault.
 func TestHostileQueries(t *testing.T) {
 	h := newHouse(t, true)
-	h.fill("run", schematest.Named("session"), 8)
-	h.fill("run_2", schematest.Named("children"), 8)
+	h.fill("run", schematest.ByName("session"), 8)
+	h.fill("run_2", schematest.ByName("children"), 8)
 	thread := h.threadsOf("run")[1]
 	events := h.page(eventsPath("run", "") + "?limit=1")
 	for _, path := range []string{eventsPath("run", ""), eventsPath("run", thread), cloud + "/run/threads", cloud} {
@@ -88,7 +88,7 @@ func TestHostileBodies(t *testing.T) {
 	h := newHouse(t, false)
 	for i, body := range bodies {
 		run := fmt.Sprintf("run_%d", i)
-		h.fill(run, schematest.Named("tool"), 8)
+		h.fill(run, schematest.ByName("tool"), 8)
 		for _, rt := range []string{"POST ", "POST /" + run, "PATCH /" + run, "POST /" + run + "/events", "POST /" + run + "/cancel", "POST /" + run + "/archive", "DELETE /" + run} {
 			method, path, _ := strings.Cut(rt, " ")
 			a := h.do(method, cloud+path, body)
@@ -114,7 +114,7 @@ func TestHostileBodies(t *testing.T) {
 // TestHostileRuns reads runs whose payloads are hostile.
 func TestHostileRuns(t *testing.T) {
 	h := newHouse(t, false)
-	h.fill("run", schematest.Named("hostile"), 4)
+	h.fill("run", schematest.ByName("hostile"), 4)
 	h.do("GET", cloud+"/run", "").OK(200)
 	for _, thread := range h.threadsOf("run") {
 		same(t, thread, concat(h.walk(eventsPath("run", thread), url.Values{}, func() int { return 5 })), ask{}.of(h.frames("run", thread)))

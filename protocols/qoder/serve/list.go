@@ -40,14 +40,14 @@ func (a routes) list(ctx context.Context, x *protocol.Call) error {
 	if ask.Agent, err = q.one("agent_id"); err != nil {
 		return err
 	}
-	created, err := q.created()
+	created, err := q.creationSpan()
 	if err != nil {
 		return err
 	}
 	ask.Since, ask.Until = roundUp(created.from), roundUp(created.to)
 	statuses, err := q.names("statuses", "statuses[]", "status")
 	if err == nil {
-		err = known("statuses", statuses, sessionStatuses)
+		err = checkNames("statuses", statuses, sessionStatuses)
 	}
 	if err != nil {
 		return err

@@ -68,8 +68,8 @@ func (q params) names(names ...string) (all []string, err error) {
 	return all, nil
 }
 
-// known returns names that must be of a set.
-func known(param string, names, set []string) error {
+// checkNames returns an error unless all names are of a set.
+func checkNames(param string, names, set []string) error {
 	for _, name := range names {
 		if !slices.Contains(set, name) {
 			return dialect.Refuse(dialect.ErrBadRequest, "%s is none of %q", param, set)
@@ -89,8 +89,8 @@ func (s span) has(ts []byte) bool {
 	return err == nil && !t.Before(s.from) && (s.to.IsZero() || t.Before(s.to))
 }
 
-// created reads created_at[gt], [gte], [lt] and [lte].
-func (q params) created() (s span, err error) {
+// creationSpan reads created_at[gt], [gte], [lt] and [lte].
+func (q params) creationSpan() (s span, err error) {
 	for _, bound := range []struct {
 		name         string
 		upper, later bool

@@ -17,7 +17,7 @@ import (
 // TestEmptySegments asks every path with nothing where an id belongs: nothing is there, whatever is asked and however.
 func TestEmptySegments(t *testing.T) {
 	h := newHouse(t, true)
-	h.fill("run", schematest.Named("children"), 8)
+	h.fill("run", schematest.ByName("children"), 8)
 	type path struct{ method, path string }
 	var paths []path
 	seen := map[string]bool{}
@@ -86,7 +86,7 @@ func TestOpenServerSaysWhoMay(t *testing.T) {
 // TestBodiesAreUTF8: fields that nobody reads as well.
 func TestBodiesAreUTF8(t *testing.T) {
 	h := newHouse(t, false)
-	h.fill("run", schematest.Named("session"), 8)
+	h.fill("run", schematest.ByName("session"), 8)
 	last := h.head("run").Last
 	for _, c := range []struct{ method, path, body string }{
 		{"POST", cloud, "{\"agent\":\"a\",\"environment_id\":\"e\",\"note\":\"\xff\"}"},

@@ -26,11 +26,11 @@ const maxSent = 256
 // request for several threads a beginning may be stored when the answer is an error that says so, and a repeat
 // with the same Idempotency-Key completes it.
 func (a routes) send(ctx context.Context, x *protocol.Call) error {
-	opt, body, err := x.KeyedBody(bodyTypes...)
+	opt, body, err := x.BodyWithKey(bodyTypes...)
 	if err != nil {
 		return err
 	}
-	said, err := qoder.SentEvents(body, maxSent)
+	said, err := qoder.ParseEvents(body, maxSent)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (a routes) send(ctx context.Context, x *protocol.Call) error {
 		}
 		receipt, err := store(ctx, x, c)
 		if err == nil {
-			err = stored(ctx, x, &replies, c.lane(), receipt)
+			err = addStored(ctx, x, &replies, c.lane(), receipt)
 		}
 		if err != nil {
 			return partly(err, group.from, len(said))
@@ -89,7 +89,7 @@ func (m *messages) translate(ctx context.Context, p *qoder.Projector) error {
 			return err
 		}
 		m.events[i] = e
-		p.Sent(e)
+		p.NoteSent(e)
 	}
 	return nil
 }
@@ -176,14 +176,14 @@ func (m *messages) allow(g group) func(*qoder.Projector) error {
 			if was := &m.events[i]; e.Type != was.Type || e.ChildID != was.ChildID || !bytes.Equal(e.Payload, was.Payload) {
 				return fmt.Errorf("what events[%d] is about has changed: %w", i, schema.ErrConflict)
 			}
-			p.Sent(e)
+			p.NoteSent(e)
 		}
 		return nil
 	}
 }
 
-// stored adds the frames of what was stored for a lane, as those who read its thread get them.
-func stored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child string, receipt producers.Receipt) error {
+// addStored adds the frames of what was stored for a lane, as those who read its thread get them.
+func addStored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child string, receipt producers.Receipt) error {
 	run, thread := x.Path("run"), ""
 	if child != "" {
 		thread = qoder.ThreadID(run, child)
@@ -202,12 +202,12 @@ func stored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child 
 			return err
 		}
 		for _, f := range out.List {
-			if !saidByClient(f.Event) {
+			if !isFromClient(f.Event) {
 				continue
 			}
 			data := bytes.Clone(f.Data)
-			if !x.Reads() {
-				data = named(data)
+			if !x.MayRead() {
+				data = identityOf(data)
 			}
 			answer.Add(string(f.Token), data)
 		}
@@ -215,8 +215,8 @@ func stored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child 
 	return nil
 }
 
-// named is what remains of an event for who may not read: which it is.
-func named(event []byte) []byte {
+// identityOf is what remains of an event for who may not read: which it is.
+func identityOf(event []byte) []byte {
 	var b []byte
 	names := []string{"id", "type", "session_id", "session_thread_id", "created_at", "schema_version"}
 	for i, v := range jsonscan.Values(event, names) {
@@ -228,8 +228,8 @@ func named(event []byte) []byte {
 	return append(b, '}')
 }
 
-// saidByClient distinguishes what a client has sent from what its record brings about besides.
-func saidByClient(typ []byte) bool {
+// isFromClient distinguishes what a client has sent from what its record brings about besides.
+func isFromClient(typ []byte) bool {
 	return strings.HasPrefix(string(typ), "user.") || string(typ) == "system.message"
 }
 

@@ -18,7 +18,7 @@ var bodyTypes = []string{"application/json", "text/plain"}
 // create begins a session. With an Idempotency-Key its id is made of that, so that a repeat, also one that
 // another node takes, is the same session and answers the same.
 func (a routes) create(ctx context.Context, x *protocol.Call) error {
-	opt, body, err := x.KeyedBody(bodyTypes...)
+	opt, body, err := x.BodyWithKey(bodyTypes...)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (a routes) get(ctx context.Context, x *protocol.Call) error {
 
 // answer answers with a session as it was at a place; to who may not read with its name.
 func answer(ctx context.Context, x *protocol.Call, run string, through schema.Seq) error {
-	if !x.Reads() {
+	if !x.MayRead() {
 		x.Reply(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"type":"session"}`, run))
 		return nil
 	}
@@ -84,7 +84,7 @@ func answer(ctx context.Context, x *protocol.Call, run string, through schema.Se
 
 // update changes what clients have set of a session.
 func (a routes) update(ctx context.Context, x *protocol.Call) error {
-	opt, body, err := x.KeyedBody(bodyTypes...)
+	opt, body, err := x.BodyWithKey(bodyTypes...)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (a routes) update(ctx context.Context, x *protocol.Call) error {
 		if err := alive(p); err != nil {
 			return err
 		}
-		return p.Accepts(payload)
+		return p.CheckUpdate(payload)
 	}
 	receipt, err := store(ctx, x, c)
 	if err != nil {
@@ -114,18 +114,18 @@ func about(typ, child string, payload []byte) []schema.Event {
 // archive closes a session: it can be read, and takes no more events. Its run is over with that, or when what was
 // under way in it has ended.
 func (a routes) archive(ctx context.Context, x *protocol.Call) error {
-	opt, err := x.Keyed()
+	opt, err := x.AppendOptions()
 	if err != nil {
 		return err
 	}
 	c := change{run: x.Path("run"), events: about(schema.TypeSessionArchived, "", x.By([]byte(`{}`))), opt: opt}
 	c.allow = func(p *qoder.Projector) error {
-		if p.Archived() {
+		if p.IsArchived() {
 			return protocol.ErrDone
 		}
 		return nil
 	}
-	stopped, err := stop(ctx, x, c.run, "", func(p *qoder.Projector) bool { return p.Busy() && !p.Archived() })
+	stopped, err := stop(ctx, x, c.run, "", func(p *qoder.Projector) bool { return p.Busy() && !p.IsArchived() })
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func stop(ctx context.Context, x *protocol.Call, run, child string, busy func(*q
 
 // remove deletes a session: in this protocol it is not there any more. Its log is kept as long as any.
 func (a routes) remove(ctx context.Context, x *protocol.Call) error {
-	opt, err := x.Keyed()
+	opt, err := x.AppendOptions()
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (a routes) remove(ctx context.Context, x *protocol.Call) error {
 // there is nothing to end, which status 200 says (qoder §1.4). It is taken of archived sessions too: an agent that
 // still runs must be stoppable.
 func (a routes) cancel(ctx context.Context, x *protocol.Call) error {
-	opt, err := x.Keyed()
+	opt, err := x.AppendOptions()
 	if err != nil {
 		return err
 	}

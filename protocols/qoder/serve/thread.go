@@ -30,7 +30,7 @@ func (a routes) threads(ctx context.Context, x *protocol.Call) error {
 	}
 	statuses, err := q.names("statuses", "statuses[]", "status")
 	if err == nil {
-		err = known("statuses", statuses, threadStatuses)
+		err = checkNames("statuses", statuses, threadStatuses)
 	}
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (a routes) thread(ctx context.Context, x *protocol.Call) error {
 // answerThread answers with the thread of the path as it was at a place; to who may not read with its name.
 func answerThread(ctx context.Context, x *protocol.Call, through schema.Seq) error {
 	run, id := x.Path("run"), x.Path("thread")
-	if !x.Reads() {
+	if !x.MayRead() {
 		x.Reply(http.StatusOK, fmt.Appendf(nil, `{"id":%q,"type":"session_thread"}`, id))
 		return nil
 	}
@@ -123,7 +123,7 @@ var errNoThread = dialect.Refuse(dialect.ErrNotFound, "session has no such threa
 
 // archiveThread closes the thread of a child. That of the coordinator is closed with its session.
 func (a routes) archiveThread(ctx context.Context, x *protocol.Call) error {
-	opt, err := x.Keyed()
+	opt, err := x.AppendOptions()
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (a routes) archiveThread(ctx context.Context, x *protocol.Call) error {
 	}
 	_, err = stop(ctx, x, run, t.Child, func(p *qoder.Projector) bool {
 		t, ok := threadOf(p, id)
-		return ok && t.Busy && !t.Archived && !p.Archived()
+		return ok && t.Busy && !t.Archived && !p.IsArchived()
 	})
 	if err != nil {
 		return err

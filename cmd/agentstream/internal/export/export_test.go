@@ -175,7 +175,7 @@ func TestExportChoosesRuns(t *testing.T) {
 
 func TestExportSaysWhatIsWrong(t *testing.T) {
 	f := archivetest.SQLiteStore(t)
-	f.Add(t, schema.RunKey{Tenant: "default", Run: "r1"}, schematest.Named("plain"))
+	f.Add(t, schema.RunKey{Tenant: "default", Run: "r1"}, schematest.ByName("plain"))
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "some.txt")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func checkFolder(t *testing.T, f archivetest.Filled, dir string, form []string) 
 func TestExportTakesUpWhatCameSince(t *testing.T) {
 	f := archivetest.SQLiteStore(t)
 	key := schema.RunKey{Tenant: "acme", Run: "run_long"}
-	packs := schematest.Packs(key, schematest.Named("long"), 50)
+	packs := schematest.Packs(key, schematest.ByName("long"), 50)
 	put := func(packs []schema.Pack) {
 		chunks, err := persister.Chunks(packs...)
 		if err == nil {
@@ -349,8 +349,8 @@ func TestExportTakesUpWhatCameSince(t *testing.T) {
 
 func TestExportKeepsToItsManifest(t *testing.T) {
 	f := archivetest.SQLiteStore(t)
-	f.Add(t, schema.RunKey{Tenant: "default", Run: "r1"}, schematest.Named("plain"))
-	f.Add(t, schema.RunKey{Tenant: "default", Run: "r2"}, schematest.Named("plain"))
+	f.Add(t, schema.RunKey{Tenant: "default", Run: "r1"}, schematest.ByName("plain"))
+	f.Add(t, schema.RunKey{Tenant: "default", Run: "r2"}, schematest.ByName("plain"))
 	fresh := func() (dir, manifest string) {
 		dir = t.TempDir()
 		if _, _, err := exportOf(t, f, nil, "-o", dir); err != nil {
@@ -414,7 +414,7 @@ func TestExportKeepsToItsManifest(t *testing.T) {
 // A store that lacks events at a run's end is not silently believed.
 func TestExportTellsOfMissingEvents(t *testing.T) {
 	f := archivetest.SQLiteStore(t)
-	f.Add(t, schema.RunKey{Tenant: "default", Run: "r1"}, schematest.Named("long"))
+	f.Add(t, schema.RunKey{Tenant: "default", Run: "r1"}, schematest.ByName("long"))
 	short := func(c *ExportCmd) {
 		c.archive = func(s export.Source) export.Source { return &cut{s} }
 	}

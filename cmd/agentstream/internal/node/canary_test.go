@@ -178,7 +178,7 @@ func TestCanary(t *testing.T) {
 	ask := func(rt edge.RouteRow, scopes auth.Scope, idle bool) {
 		runs++
 		run := fmt.Sprint("held", runs)
-		n.Says(run, planted(idle)...)
+		n.Say(run, planted(idle)...)
 		path := strings.NewReplacer("{run}", run, "{id}", "1", "{thread}", qoder.ThreadID(run, "kid"), "{part}", langgraph.RunID(run, 3), "{turn}", metis.TurnID(run, 3), "{request}", "q", "{ref}", "blob_1", "{assistant}", "a").Replace(rt.Path)
 		who := "may:" + scopes.String()
 		var answers []string

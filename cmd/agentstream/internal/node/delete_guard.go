@@ -31,7 +31,7 @@ var errForgotten = errors.New("the run was deleted a moment ago; its id is free 
 // Head refuses with schema.ErrEnded while the mark stands.
 func (g guardedArchive) Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error) {
 	head, err := g.Archive.Head(ctx, key, lane)
-	if err != nil || head.Exists() {
+	if err != nil || head.HasEvents() {
 		return head, err
 	}
 	marked, err := g.marks.IsForgotten(ctx, key)

@@ -30,7 +30,7 @@ func TestOpenCallsCostTheSame(t *testing.T) {
 		for i := range calls {
 			batch = append(batch, edgetest.Event(schema.TypeToolStart, fmt.Sprintf(`{"call_id":"c%d","tool":"t"}`, i)))
 			if len(batch) == cap(batch) || i == calls-1 {
-				n.Says(run, batch...)
+				n.Say(run, batch...)
 				batch = batch[:0]
 			}
 		}

@@ -19,7 +19,7 @@ import (
 
 // fill stores a scenario in a run and returns its lines.
 func fill(s *clitest.StandIn, run, scenario string) []string {
-	events := slices.Clone(schematest.Named(scenario).Events)
+	events := slices.Clone(schematest.ByName(scenario).Events)
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	s.Store(run, events)

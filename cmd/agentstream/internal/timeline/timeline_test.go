@@ -65,7 +65,7 @@ func firstDifference(got, want string) string {
 // told returns a scenario's events as a reader gets them, 250 ms apart.
 func told(t *testing.T, name string) []schema.Event {
 	t.Helper()
-	events := append([]schema.Event(nil), schematest.Named(name).Events...)
+	events := append([]schema.Event(nil), schematest.ByName(name).Events...)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for i := range events {
 		e := &events[i]

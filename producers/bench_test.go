@@ -89,7 +89,7 @@ func (l *ready) Since(context.Context, schema.RunKey, uint64) iter.Seq2[schema.P
 
 // deltas are those of recorded streams of a provider, in their order.
 func deltas(b *testing.B) []schema.Event {
-	_, read := anthropictest.Recorded(b)
+	_, read := anthropictest.Recordings(b)
 	var out []schema.Event
 	for _, name := range []string{"text-long", "pause-turn-step1", "thinking-signature-text", "tool-large-json", "web-search-citations"} {
 		body := bytes.NewReader(read("anthropic/" + name + ".sse"))

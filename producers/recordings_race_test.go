@@ -60,7 +60,7 @@ func readers(t *testing.T) map[string]func() string {
 			}
 		}
 	}
-	want, read := transcripttest.Recorded(t) // says what to do when there are no recordings
+	want, read := transcripttest.Recordings(t) // says what to do when there are no recordings
 	for name, w := range want {
 		body := read(name)
 		all[name] = func() string {

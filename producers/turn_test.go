@@ -36,7 +36,7 @@ func answered(t *testing.T, s *told, body io.Reader) (*producers.Run, *producers
 // TestModelAnswers: a recorded answer through a turn says what the adapter alone says, the calls that it
 // asks for can be run, and everything belongs to the turn.
 func TestModelAnswers(t *testing.T) {
-	want, read := anthropictest.Recorded(t)
+	want, read := anthropictest.Recordings(t)
 	for name := range want {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			var s told

@@ -76,9 +76,9 @@ func MayAnswer(typ string) bool {
 	return false
 }
 
-// readsAsks reports whether an event of a type is one of AskTypes: it may ask, end what was asked, or let what has
-// ended be asked again.
-func readsAsks(typ string) bool {
+// isOfAsks reports whether an event of a type is one of AskTypes: it may ask, end what was asked, or let what
+// has ended be asked again.
+func isOfAsks(typ string) bool {
 	return MayAsk(typ) || MayAnswer(typ) || typ == TypeMessageStart || typ == TypeCommandMessage || typ == TypeTurnStart
 }
 
@@ -88,7 +88,7 @@ const AskWindow = 1 << 10
 
 // AskEventOf reads an event. ok is false for one that neither asks nor ends anything.
 func AskEventOf(seq Seq, ts time.Time, typ, child string, payload []byte) (e AskEvent, ok bool) {
-	if !readsAsks(typ) {
+	if !isOfAsks(typ) {
 		return e, false
 	}
 	e, ok = ReadAsk(seq, typ, child, jsonscan.Fields(nil).Read(payload))

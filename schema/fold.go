@@ -63,9 +63,9 @@ type foldLane struct {
 	waiting [commandKinds][]*FoldCommand
 }
 
-// turned returns where ids of a lane may be used again: where a person has said something, a turn has started, or the
-// lane's state has changed. What has ended since and begins once more is a repeat.
-func (f *Fold) turned(l *foldLane) Seq {
+// reuseSeq returns where ids of a lane may be used again: where a person has said something, a turn has
+// started, or the lane's state has changed. What has ended since and begins once more is a repeat.
+func (f *Fold) reuseSeq(l *foldLane) Seq {
 	state, since := f.State, f.StateSeq
 	if l.child != nil {
 		state, since = l.child.State, l.child.StateSeq
@@ -187,7 +187,7 @@ func (f *Fold) bundle(r Record) {
 // apply adds an event to the fold.
 func (f *Fold) apply(ev foldEvent) {
 	light := f.light && heavy(ev.typ)
-	asks := readsAsks(ev.typ)
+	asks := isOfAsks(ev.typ)
 	if light && !asks {
 		return
 	}

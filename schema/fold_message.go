@@ -70,7 +70,7 @@ const manyBlocks = 16
 func (f *Fold) addBlock(m *FoldMessage, b *FoldBlock) *FoldBlock {
 	f.size += blockCost + len(b.Kind) + len(b.Call) + len(b.Tool)
 	m.Blocks = append(m.Blocks, b)
-	f.askedBy(m, b)
+	f.noteAsk(m, b)
 	switch {
 	case len(m.Blocks) < manyBlocks:
 		return b
@@ -84,8 +84,8 @@ func (f *Fold) addBlock(m *FoldMessage, b *FoldBlock) *FoldBlock {
 	return b
 }
 
-// askedBy notes the call that a block asks for.
-func (f *Fold) askedBy(m *FoldMessage, b *FoldBlock) {
+// noteAsk notes the call that a block asks for.
+func (f *Fold) noteAsk(m *FoldMessage, b *FoldBlock) {
 	l := f.lanes[m.Child]
 	if l == nil || b.Call == "" {
 		return
@@ -96,8 +96,8 @@ func (f *Fold) askedBy(m *FoldMessage, b *FoldBlock) {
 	l.asked[b.Call] = asking{m, b}
 }
 
-// named reports whether a block that began without its start is the one that a start says.
-func (b *FoldBlock) named(start *FoldBlock) bool {
+// isOf reports whether a block that began without its start is the one that a start says.
+func (b *FoldBlock) isOf(start *FoldBlock) bool {
 	return b.Kind == start.Kind && b.Tool == "" && b.Raw == nil && (b.Call == "" || b.Call == start.Call) &&
 		(start.Tool != "" || start.Raw != nil || start.Call != b.Call)
 }
@@ -218,7 +218,7 @@ func (f *Fold) startMessage(ev *foldEvent, p jsonscan.Fields) {
 		ID: id, Child: l.id(), Role: p.Str("role"), Model: p.Str("model"), Usage: f.keep(p.Object("usage")), Start: ev.seq,
 	}
 	switch {
-	case was == nil || was.End < f.turned(l):
+	case was == nil || was.End < f.reuseSeq(l):
 		f.openMessage(l, m)
 	case l.open == nil:
 		f.holdStart(l, m)
@@ -234,14 +234,14 @@ func (f *Fold) holdStart(l *foldLane, m *FoldMessage) {
 // that has ended has said that it begins. It returns nil when none has, and when ids may be used again since.
 func (f *Fold) again(l *foldLane, id string) *FoldMessage {
 	m, ok := f.starts.Get(l)
-	if !ok || l.open != nil || m.Start < f.turned(l) || id != "" && m.ID != id {
+	if !ok || l.open != nil || m.Start < f.reuseSeq(l) || id != "" && m.ID != id {
 		return nil
 	}
 	return m
 }
 
-// repeats reports whether the content of a message.end has no other texts and calls than the message has.
-func (m *FoldMessage) repeats(content []byte) bool {
+// isRepeat reports whether the content of a message.end has no other texts and calls than the message has.
+func (m *FoldMessage) isRepeat(content []byte) bool {
 	type word struct{ text, call string }
 	var had, has []word
 	for _, b := range m.Blocks {
@@ -269,7 +269,7 @@ func (m *FoldMessage) repeats(content []byte) bool {
 // that has not begun begins and ends. A message whose blocks were not sent one by one has those of its content.
 func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
 	l, id := ev.lane, p.Str("message_id")
-	if m := f.again(l, id); m != nil && l.named[m.ID].repeats(p.Array("content")) {
+	if m := f.again(l, id); m != nil && l.named[m.ID].isRepeat(p.Array("content")) {
 		f.starts.Delete(l)
 		return
 	} else if m != nil {
@@ -361,9 +361,9 @@ func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
 	b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"), Raw: p.Some("block")}
 	if n, ok := p.Integer("index"); ok {
 		b.Index = int(n)
-		if was := m.at(n); was != nil && was.named(b) { // a delta has begun it: this is late
+		if was := m.at(n); was != nil && was.isOf(b) { // a delta has begun it: this is late
 			was.Call, was.Tool, was.Raw = b.Call, b.Tool, f.keep(b.Raw)
-			if f.askedBy(m, was); m.byCall != nil {
+			if f.noteAsk(m, was); m.byCall != nil {
 				m.byCall[was.Call] = was
 			}
 			return
@@ -507,7 +507,7 @@ func (f *Fold) startCall(ev *foldEvent, c *FoldCall, id string, p jsonscan.Field
 	switch {
 	case c == nil:
 		c = f.addCall(ev, id)
-	case c.Done && f.asksAgain(ev.lane, c):
+	case c.Done && f.mayAskAgain(ev.lane, c):
 		c = f.addCall(ev, id)
 	case c.Start == c.End: // it is known by its end: this is late
 		c.Start = ev.seq
@@ -534,16 +534,16 @@ type asking struct {
 	block   *FoldBlock
 }
 
-// asksAgain reports whether a call that has ended may have been asked for once more since it began: ids may be used
-// again, or a later message asks for it, or one of which nothing is known but that it has begun.
-func (f *Fold) asksAgain(l *foldLane, c *FoldCall) bool {
+// mayAskAgain reports whether a call that has ended may have been asked for once more since it began: ids may
+// be used again, or a later message asks for it, or one of which nothing is known but that it has begun.
+func (f *Fold) mayAskAgain(l *foldLane, c *FoldCall) bool {
 	if m := l.open; m != nil && !m.implicit && len(m.Blocks) == 0 && m.Start > c.Start {
 		return true
 	}
 	if by := l.asked[c.ID]; by.message != nil && by.message.Start > c.Start {
 		return true
 	}
-	return f.turned(l) > c.Start
+	return f.reuseSeq(l) > c.Start
 }
 
 // addCall adds a call, which is the newest of its id from then on.

@@ -31,7 +31,7 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 		w.message(m)
 	}
 	w.close(']')
-	w.starts(f)
+	w.writeStarts(f)
 	w.list("tool_calls")
 	for _, c := range f.Calls {
 		w.call(c)
@@ -53,7 +53,7 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 		w.wait(&a)
 	}
 	w.close(']')
-	if settled := f.waits.settled(); len(settled) > 0 {
+	if settled := f.waits.listPast(); len(settled) > 0 {
 		w.list("settled")
 		for _, a := range settled {
 			w.open('{')
@@ -246,8 +246,8 @@ func (w *snapshotWriter) turn(l *foldLane) {
 	}
 }
 
-// starts writes the starts of messages that have ended, which are repeats unless something comes for them.
-func (w *snapshotWriter) starts(f *Fold) {
+// writeStarts writes the starts of messages that have ended, which are repeats unless something comes for them.
+func (w *snapshotWriter) writeStarts(f *Fold) {
 	some := false
 	for l, m := range f.starts.All() {
 		if f.again(l, "") == nil {

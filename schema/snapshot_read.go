@@ -160,13 +160,13 @@ func (f *Fold) restoreInput(p jsonscan.Fields) {
 // restoreSettled restores what has ended and is not asked again.
 func (f *Fold) restoreSettled(p jsonscan.Fields) {
 	a := Ask{Child: p.Str("child_id"), Request: p.Str("request_id"), Call: p.Str("call_id")}
-	a.Said = f.saidOf(&a)
+	a.Said = f.sumOf(&a)
 	f.waits.remember(a)
 }
 
-// saidOf returns Ask.Said of a question, or of one that has ended: what it said is in the newest request, or call, of
-// its id.
-func (f *Fold) saidOf(a *Ask) uint32 {
+// sumOf returns Ask.Said of a question, or of one that has ended: what it said is in the newest request, or
+// call, of its id.
+func (f *Fold) sumOf(a *Ask) uint32 {
 	if a.Request != "" {
 		if in := f.inputs[laneKey{a.Child, a.Request}]; in != nil {
 			return askSum(in.Prompt, in.Options, in.Schema)
@@ -185,7 +185,7 @@ func (f *Fold) restoreWait(p jsonscan.Fields) {
 		Seq: seqOf(p, "seq"), Child: p.Str("child_id"), Request: p.Str("request_id"), Call: p.Str("call_id"),
 		Told: p.Yes("cancelling"), Idle: p.Yes("turn_ended"),
 	}
-	a.Said = f.saidOf(&a)
+	a.Said = f.sumOf(&a)
 	if a.Request != "" && !f.waits.Request(a.Child, a.Request) || a.Request == "" && a.Call != "" && f.waits.own(a.Child, a.Call) == nil {
 		f.waits.add(a)
 	}

@@ -315,8 +315,8 @@ func (w *Waits) forget(child string) {
 	}
 }
 
-// settled returns what has ended and is not asked again.
-func (w *Waits) settled() (list []Ask) {
+// listPast returns what has ended and is not asked again.
+func (w *Waits) listPast() (list []Ask) {
 	for child, past := range w.past {
 		for id, said := range past.requests {
 			list = append(list, Ask{Child: child, Request: id, Said: said})
@@ -416,7 +416,7 @@ func (w *Waits) Clone() *Waits {
 	for child, state := range w.states {
 		c.setState(child, state)
 	}
-	for _, a := range w.settled() {
+	for _, a := range w.listPast() {
 		c.remember(a)
 	}
 	c.started = maps.Clone(w.started)

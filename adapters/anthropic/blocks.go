@@ -41,7 +41,7 @@ func (d *machine) beginBlock(index int, source json.RawMessage) *provider.Block 
 	case kind == "connector_text":
 		b.Field = kind
 	case strings.HasSuffix(kind, "tool_result"): // of a tool of the provider
-		b.Answers = provider.Bounded(base.Str("tool_use_id"))
+		b.Answers = provider.ShortenID(base.Str("tool_use_id"))
 		b.Ended = func() { d.result(b) }
 	}
 	if !plain(kind, base) {
@@ -80,7 +80,7 @@ func (d *machine) delta(all provider.Fields) {
 	delta := all.Object("delta")
 	typ := delta.Str("type")
 	row, known := rows[typ]
-	b := d.find(all.Place("index"), func(b *provider.Block) bool {
+	b := d.find(all.Index("index"), func(b *provider.Block) bool {
 		ofKind := row.field == "" || b.Base.Str("type") == row.field || b.Base.Get(row.field) != nil
 		takes := b.Field == row.field && ofKind
 		return b.Open() && (!known || takes && b.ToolUse == (row.field == ""))
@@ -88,7 +88,7 @@ func (d *machine) delta(all provider.Fields) {
 	v := delta.Get(row.member)
 	text := jsonscan.IsString(v)
 	if b == nil && text && (typ == "text_delta" || typ == "thinking_delta") {
-		b = d.beginBlock(all.Place("index"), provider.Fields{{Name: "type", Value: provider.Quote(row.field)}}.Encode())
+		b = d.beginBlock(all.Index("index"), provider.Fields{{Name: "type", Value: provider.Quote(row.field)}}.Encode())
 	}
 	switch {
 	case b == nil:

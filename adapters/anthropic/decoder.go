@@ -30,8 +30,8 @@ type machine struct {
 	blocks provider.Register[provider.Block]
 }
 
-// Done: some proxies end every stream so.
-func (d *machine) Done() {}
+// FinishStream does nothing: some proxies end every stream so.
+func (d *machine) FinishStream() {}
 
 // Close ends a message that the provider did not end.
 func (d *machine) Close() { d.abandon("the provider's stream ended before the message did") }
@@ -127,7 +127,7 @@ func (d *machine) repeat(m provider.Fields) {
 		kind := b.Str("type")
 		member, call := b.Get(kind), b.Str("id")
 		same := func(old *provider.Block) bool {
-			return old.Base.Str("type") == kind && (call == "" || old.Call == provider.Bounded(call))
+			return old.Base.Str("type") == kind && (call == "" || old.Call == provider.ShortenID(call))
 		}
 		known := slices.ContainsFunc(d.Msg.Blocks, same)
 		switch {
@@ -176,7 +176,7 @@ func (d *machine) messageDelta(all provider.Fields) {
 func (d *machine) endMessage() {
 	called := string(d.Msg.Stop) == `"tool_use"`
 	for _, b := range slices.Clone(d.Msg.Blocks) {
-		b.End(b.Stopped() || !b.ToolUse || b.Whole() || called && b.Len() == 0)
+		b.End(b.IsStopped() || !b.ToolUse || b.Whole() || called && b.Len() == 0)
 	}
 	d.Msg.End(nil)
 	d.Msg, d.over = nil, d.Msg
@@ -192,7 +192,7 @@ func (d *machine) find(index int, fits func(*provider.Block) bool) *provider.Blo
 
 // startBlock begins a block. That ends the one before, unless it is a call whose input may still come.
 func (d *machine) startBlock(all provider.Fields) {
-	index, source := all.Place("index"), all.Get("content_block")
+	index, source := all.Index("index"), all.Get("content_block")
 	if !provider.IsObject(source) {
 		source = json.RawMessage("{}")
 	}
@@ -200,7 +200,7 @@ func (d *machine) startBlock(all provider.Fields) {
 	old := d.find(index, (*provider.Block).Open)
 	switch {
 	case old == nil:
-	case !old.Stopped() && old.Len() == 0 && bytes.Equal(old.Base.Encode(), base.Encode()): // sent twice
+	case !old.IsStopped() && old.Len() == 0 && bytes.Equal(old.Base.Encode(), base.Encode()): // sent twice
 		return
 	case !old.ToolUse || old.Whole() || d.blocks.Find("", index, (*provider.Block).Open) == old:
 		old.Stop()
@@ -210,7 +210,7 @@ func (d *machine) startBlock(all provider.Fields) {
 
 // stop takes the end of a block.
 func (d *machine) stop(typ string, all provider.Fields) {
-	if b := d.find(all.Place("index"), func(b *provider.Block) bool { return b.Open() && !b.Stopped() }); b != nil {
+	if b := d.find(all.Index("index"), func(b *provider.Block) bool { return b.Open() && !b.IsStopped() }); b != nil {
 		b.Stop()
 	} else if d.Msg == nil || len(d.Msg.Blocks) == 0 {
 		d.Out.Custom(typ, all)

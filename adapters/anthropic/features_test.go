@@ -119,7 +119,7 @@ func TestFeatures(t *testing.T) {
 			for i := range events {
 				o.See(&events[i])
 			}
-			if state, reason := o.End(); state != f.state || (reason == "") != (state == schema.StateDone) {
+			if state, reason := o.State(); state != f.state || (reason == "") != (state == schema.StateDone) {
 				t.Errorf("the run ends %s: %s", state, reason)
 			}
 			told := providertest.Print(events)

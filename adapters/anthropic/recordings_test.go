@@ -15,7 +15,7 @@ import (
 // TestRecordings holds the canonical events of every recorded stream to what the provider's own
 // client libraries make of it.
 func TestRecordings(t *testing.T) {
-	want, read := anthropictest.Recorded(t)
+	want, read := anthropictest.Recordings(t)
 	for name, w := range want {
 		t.Run(strings.TrimPrefix(name, "anthropic/"), func(t *testing.T) {
 			events := decodeAll(t, read(name))
@@ -28,7 +28,7 @@ func TestRecordings(t *testing.T) {
 // TestRecordedResults: the answers of the provider's own tools are there, one for each call that
 // the recording answers, with their content untouched.
 func TestRecordedResults(t *testing.T) {
-	want, read := anthropictest.Recorded(t)
+	want, read := anthropictest.Recordings(t)
 	for name, w := range want {
 		results := 0
 		for _, b := range w.Blocks {
@@ -54,7 +54,7 @@ func TestRecordedResults(t *testing.T) {
 
 // TestPieces: the size of the pieces in which a body comes changes nothing.
 func TestPieces(t *testing.T) {
-	want, read := anthropictest.Recorded(t)
+	want, read := anthropictest.Recordings(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	fresh := func() *provider.Decoder { return NewDecoder(provider.Config{}) }
 	for name := range want {
@@ -69,7 +69,7 @@ func TestPieces(t *testing.T) {
 // TestCuts ends the recorded streams where a broken connection may end them: at every byte of those of up
 // to 4 KB, at every third of those of up to 20 KB (all in the full form), at random ones of the others.
 func TestCuts(t *testing.T) {
-	want, read := anthropictest.Recorded(t)
+	want, read := anthropictest.Recordings(t)
 	for name := range want {
 		data := read(name)
 		rng := rand.New(rand.NewPCG(uint64(len(data)), 3))
@@ -98,7 +98,7 @@ func TestCuts(t *testing.T) {
 }
 
 // checkCut holds the events of a stream that was cut to those of the whole one.
-func checkCut(t *testing.T, whole anthropictest.Outcome, data []byte) {
+func checkCut(t *testing.T, whole anthropictest.AnthropicOutcome, data []byte) {
 	t.Helper()
 	at := len(data)
 	events := decodeAll(t, data)

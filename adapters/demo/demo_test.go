@@ -85,7 +85,7 @@ func check(t *testing.T, events []schema.Event) *schema.Fold {
 		if err := e.CheckNew("run_demo"); err != nil {
 			t.Fatalf("event %d: %v", i, err)
 		}
-		if err := providertest.Fits(&e); err != nil {
+		if err := providertest.CheckPayload(&e); err != nil {
 			t.Fatalf("event %d, %s: %v\n%s", i, e.Type, err, e.Payload)
 		}
 		if !spawned[e.ChildID] {

@@ -38,7 +38,7 @@ func (g *arguments) set(path []step, value json.RawMessage, more bool) (text []b
 	}
 	n, known := g.root.walk(path)
 	isNew := known < len(path)
-	if isNew && !n.fits(path[known:]) || !isNew && n.kind != 0 {
+	if isNew && !n.canExtend(path[known:]) || !isNew && n.kind != 0 {
 		return nil, false
 	}
 	goesOn := !isNew && g.str == n && jsonscan.IsString(value)
@@ -93,8 +93,9 @@ func (n *node) walk(path []step) (end *node, known int) {
 	return n, known
 }
 
-// fits reports whether a path can go on from the node with what is new. A new list begins at its beginning.
-func (n *node) fits(path []step) bool {
+// canExtend reports whether a path can go on from the node with what is new. A new list begins at its
+// beginning.
+func (n *node) canExtend(path []step) bool {
 	at := len(n.kids)
 	for _, st := range path {
 		if st.in == '[' && st.index != at {

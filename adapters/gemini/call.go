@@ -8,8 +8,8 @@ import (
 	"agentstream/adapters/provider"
 )
 
-// call is one whose arguments stream.
-type call struct {
+// streamedCall is one whose arguments stream.
+type streamedCall struct {
 	*provider.Call
 	args arguments
 	bad  bool // a piece has no place
@@ -26,7 +26,7 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 	}
 	more := string(fc.Get("willContinue")) == "true"
 	id, name := fc.Str("id"), fc.Str("name")
-	goesOn := a.call != nil && (id != "" && provider.Bounded(id) == a.call.Block.Call || id == "" && name == "")
+	goesOn := a.call != nil && (id != "" && provider.ShortenID(id) == a.call.Block.Call || id == "" && name == "")
 	if !goesOn {
 		if len(fc) == 0 {
 			a.Out.Custom("function_call", fc) // the end of a call that never began
@@ -51,7 +51,7 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 			a.called = true
 			return
 		}
-		a.call = &call{Call: k}
+		a.call = &streamedCall{Call: k}
 	}
 	sign(a.call.Block, sig)
 	a.call.feed(a, fc)
@@ -61,7 +61,7 @@ func (a *answer) function(fc provider.Fields, sig json.RawMessage) {
 }
 
 // feed takes the arguments that a piece brings.
-func (c *call) feed(a *answer, fc provider.Fields) {
+func (c *streamedCall) feed(a *answer, fc provider.Fields) {
 	for _, f := range fc.Object("args") {
 		c.say(c.args.set([]step{{name: f.Name, in: '{'}}, f.Value, false))
 	}
@@ -88,7 +88,7 @@ func (c *call) feed(a *answer, fc provider.Fields) {
 }
 
 // pathOf reads a path. A text comes in many pieces with the same.
-func (c *call) pathOf(text string) (path []step, ok bool) {
+func (c *streamedCall) pathOf(text string) (path []step, ok bool) {
 	if text != c.written {
 		c.written = text
 		c.path, c.isPath = parsePath(text)
@@ -115,7 +115,7 @@ func valueOf(arg provider.Fields) json.RawMessage {
 	return nil
 }
 
-func (c *call) say(text []byte, ok bool) {
+func (c *streamedCall) say(text []byte, ok bool) {
 	c.bad = c.bad || !ok
 	if len(text) > 0 {
 		c.Text(provider.Quote(string(text)))

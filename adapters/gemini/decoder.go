@@ -41,11 +41,11 @@ const (
 
 const cut = "the provider's stream ended before the message did"
 
-// Done: some relays end every stream so.
-func (d *machine) Done() {}
+// FinishStream does nothing: some relays end every stream so.
+func (d *machine) FinishStream() {}
 
 // Close ends the response at hand.
-func (d *machine) Close() { d.end(cut) }
+func (d *machine) Close() { d.finish(cut) }
 
 // Frame takes one response or one chunk of it.
 func (d *machine) Frame(name string, all provider.Fields) {
@@ -76,12 +76,12 @@ func isResponse(all provider.Fields) bool {
 // fail takes an error in place of the rest.
 func (d *machine) fail(whole provider.Fields, failed json.RawMessage) {
 	if d.now != nil && d.now.finished {
-		d.end(cut)
+		d.finish(cut)
 	}
 	d.out.Custom("error", whole)
 	if d.now != nil {
 		d.now.Msg.Fault = bytes.Clone(failed)
-		d.end(cut)
+		d.finish(cut)
 	}
 	d.failed = true
 }
@@ -90,7 +90,7 @@ func (d *machine) response(all provider.Fields) {
 	list := provider.Elements(all.Get("candidates"))
 	id := all.Str("responseId")
 	if d.now != nil && d.isNext(id) {
-		d.end("another response began")
+		d.finish("another response began")
 	}
 	if d.now == nil && d.failed && len(list) == 0 {
 		d.out.Custom("chunk", all)
@@ -102,7 +102,7 @@ func (d *machine) response(all provider.Fields) {
 			first, _ = provider.Parse(list[0])
 		}
 		m := d.out.Start(id, first.Object("content").Str("role"), bytes.Clone(all.Get("modelVersion")), nil)
-		d.now = &answer{Assembly: provider.Assembly{Out: d.out, Msg: m}, index: place(first)}
+		d.now = &answer{Assembly: provider.Assembly{Out: d.out, Msg: m}, index: candidateIndex(first)}
 		d.id, d.steady = id, 1
 	}
 	if id != "" {
@@ -139,8 +139,8 @@ func (d *machine) isNext(id string) bool {
 	return false
 }
 
-// place of a candidate: the first one may leave it out.
-func place(c provider.Fields) int { return max(c.Place("index"), 0) }
+// candidateIndex returns the index of a candidate: the first one may leave it out.
+func candidateIndex(c provider.Fields) int { return max(c.Index("index"), 0) }
 
 // candidate emits one candidate of a chunk.
 func (d *machine) candidate(raw json.RawMessage) {
@@ -150,7 +150,7 @@ func (d *machine) candidate(raw json.RawMessage) {
 		return
 	}
 	a := d.now
-	if index := place(c); index != a.index {
+	if index := candidateIndex(c); index != a.index {
 		a = d.other(index, len(raw))
 	}
 	if a == nil {
@@ -180,13 +180,13 @@ func (d *machine) other(index, size int) *answer {
 	return a
 }
 
-// end ends the response at hand: the message that is open, and those that waited for it.
-func (d *machine) end(why string) {
+// finish ends the response at hand: the message that is open, and those that waited for it.
+func (d *machine) finish(why string) {
 	if d.now != nil {
-		d.now.end(why)
+		d.now.endMessage(why)
 	}
 	for _, a := range d.waiting {
-		a.end(why)
+		a.endMessage(why)
 		d.out.Join(a.Out)
 	}
 	d.now, d.waiting, d.held, d.id = nil, nil, 0, ""
@@ -197,9 +197,9 @@ type answer struct {
 	provider.Assembly
 	index int
 
-	call   *call  // whose arguments stream
-	called bool   // a call was made
-	code   string // code whose result is not known yet
+	call   *streamedCall // whose arguments stream
+	called bool          // a call was made
+	code   string        // code whose result is not known yet
 
 	finished        bool
 	reason, message string // why, as the API says
@@ -221,7 +221,7 @@ func (a *answer) emit(c provider.Fields) {
 	content, isObject := provider.Parse(c.Get("content"))
 	parts := provider.Elements(content.Get("parts"))
 	reason := c.Str("finishReason")
-	again := reason != "" && a.Repeats("text", content.Get("parts"))
+	again := reason != "" && a.IsRepeat("text", content.Get("parts"))
 	if again {
 		a.Out.Beside("content", content)
 	}
@@ -248,8 +248,8 @@ func (a *answer) emit(c provider.Fields) {
 	a.Msg.Rest = a.Msg.Rest.Set("finish_reason", provider.Quote(reason))
 }
 
-// end ends the message, for the reason that the API has given.
-func (a *answer) end(why string) {
+// endMessage ends the message.
+func (a *answer) endMessage(why string) {
 	a.settle(a.finished)
 	if !a.finished {
 		a.Msg.Abandon(why)
@@ -260,7 +260,7 @@ func (a *answer) end(why string) {
 	case a.reason == "": // the prompt was blocked
 		word = "refusal"
 	case word == "":
-		word = strings.ToLower(provider.Bounded(a.reason))
+		word = strings.ToLower(provider.ShortenID(a.reason))
 	case a.reason == "STOP" && a.called:
 		word = "tool_use"
 	}

@@ -235,7 +235,7 @@ func TestStops(t *testing.T) {
 		for i := range events {
 			out.See(&events[i])
 		}
-		if state, why := out.End(); (state == schema.StateError) != (want == "error") {
+		if state, why := out.State(); (state == schema.StateError) != (want == "error") {
 			t.Errorf("%s: %s %s", reason, state, why)
 		}
 	}

@@ -99,9 +99,9 @@ func (a *answer) other(p provider.Fields, sig json.RawMessage) {
 	kind := ""
 	rest := p.Without("thoughtSignature", "type", "signature", "thought")
 	if len(rest) > 0 {
-		kind = provider.Bounded(rest[0].Name)
+		kind = provider.ShortenID(rest[0].Name)
 	}
-	if provider.Reserved(kind) {
+	if provider.IsReserved(kind) {
 		kind, p = "part", provider.Fields{{Name: "part", Value: whole.Encode()}}
 	}
 	a.whole(&provider.Block{Kind: kind, Base: membersOf(kind, p)}, sig)
@@ -123,7 +123,7 @@ func membersOf(kind string, inner provider.Fields) provider.Fields {
 func (a *answer) addCode(c provider.Fields, sig json.RawMessage) {
 	b := &provider.Block{Kind: kindCode, Base: membersOf(kindCode, c)}
 	a.whole(b, sig)
-	a.code = cmp.Or(provider.Bounded(c.Str("id")), b.MadeUp())
+	a.code = cmp.Or(provider.ShortenID(c.Str("id")), b.InventID())
 	a.Out.Add(schema.TypeToolStart, provider.Fields{
 		{Name: "call_id", Value: provider.Quote(a.code)}, {Name: "tool", Value: provider.Quote("code_execution")},
 		{Name: "input", Value: c.Without("id").Encode()},
@@ -133,7 +133,7 @@ func (a *answer) addCode(c provider.Fields, sig json.RawMessage) {
 
 // addResult emits the result of the code.
 func (a *answer) addResult(c provider.Fields, sig json.RawMessage) {
-	call := cmp.Or(provider.Bounded(c.Str("id")), a.code)
+	call := cmp.Or(provider.ShortenID(c.Str("id")), a.code)
 	a.whole(&provider.Block{Kind: kindResult, Base: membersOf(kindResult, c), Answers: call}, sig)
 	a.Out.Result(call, c.Str("outcome") != "OUTCOME_OK", c.Get("output"), kindResult)
 	if call == a.code {
@@ -152,7 +152,7 @@ func (a *answer) data(c provider.Fields, sig json.RawMessage) {
 		return
 	}
 	sound, b := strings.HasPrefix(media, "audio/"), a.Run
-	goesOn := sound && b != nil && b.Kind == "data" && b.Base.Str("media_type") == provider.Bounded(media)
+	goesOn := sound && b != nil && b.Kind == "data" && b.Base.Str("media_type") == provider.ShortenID(media)
 	if !goesOn || sig != nil && b.Late != nil {
 		a.StopRun()
 		rest := c.Without("mimeType", "data", "type", "media_type", "bytes", "signature").Copy()

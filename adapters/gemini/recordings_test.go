@@ -12,7 +12,7 @@ import (
 
 // TestRecordings holds the canonical events of every recorded answer to what is expected of it.
 func TestRecordings(t *testing.T) {
-	want, read := geminitest.Recorded(t)
+	want, read := geminitest.Recordings(t)
 	for name := range want {
 		t.Run(strings.TrimPrefix(name, "gemini/"), func(t *testing.T) {
 			events := decodeAll(t, read(name))
@@ -29,7 +29,7 @@ func TestRecordings(t *testing.T) {
 
 // TestRecordedForms: the same chunks as a list, and unwrapped or wrapped, give the same events.
 func TestRecordedForms(t *testing.T) {
-	want, read := geminitest.Recorded(t)
+	want, read := geminitest.Recordings(t)
 	for name := range want {
 		data := read(name)
 		whole := providertest.Lines(decodeAll(t, data))
@@ -54,7 +54,7 @@ func TestRecordedForms(t *testing.T) {
 
 // TestPieces: the size of the pieces in which a body comes changes nothing.
 func TestPieces(t *testing.T) {
-	want, read := geminitest.Recorded(t)
+	want, read := geminitest.Recordings(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	fresh := func() *provider.Decoder { return NewDecoder(provider.Config{}) }
 	for name := range want {
@@ -69,7 +69,7 @@ func TestPieces(t *testing.T) {
 // TestCuts ends the recorded answers where a broken connection may end them: at every byte of three,
 // at random ones of the others.
 func TestCuts(t *testing.T) {
-	want, read := geminitest.Recorded(t)
+	want, read := geminitest.Recordings(t)
 	every := map[string]bool{"gemini/text.sse": true, "gemini/code-execution.sse": true, "gemini/no-args-and-array-calls.jsonl": true}
 	for name := range want {
 		data := read(name)
@@ -92,7 +92,7 @@ func TestCuts(t *testing.T) {
 }
 
 // checkCut holds the events of an answer that was cut to those of the whole one.
-func checkCut(t *testing.T, whole geminitest.Outcome, data []byte) {
+func checkCut(t *testing.T, whole geminitest.GeminiOutcome, data []byte) {
 	t.Helper()
 	events := decodeAll(t, data)
 	for i := range events {

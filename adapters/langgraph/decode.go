@@ -166,7 +166,7 @@ func field(name string, v []byte) provider.Field { return provider.Field{Name: n
 
 // quoteField returns a member whose value is a text, cut to its bound.
 func quoteField(name, v string) provider.Field {
-	return field(name, provider.Quote(provider.Bounded(v)))
+	return field(name, provider.Quote(provider.ShortenID(v)))
 }
 
 // payload returns a payload for an event that says all of the line's data.
@@ -197,7 +197,7 @@ func (d *Decoder) add(l *namespaceLane, typ string, p provider.Fields) {
 	if size > maxPayload {
 		w.Add(schema.TypeLoss, fields(quoteField("reason", typ+" is too large to be stored whole"), field("bytes", provider.Number(size))))
 	}
-	for _, e := range w.Take() {
+	for _, e := range w.Drain() {
 		e.TS = d.ts
 		d.events = append(d.events, e)
 	}

@@ -293,7 +293,7 @@ func FuzzDecode(f *testing.F) {
 				if err := e.CheckNew(run); err != nil {
 					t.Fatalf("%s %s: %v", e.Type, e.Payload, err)
 				}
-				if err := providertest.Fits(&e); err != nil {
+				if err := providertest.CheckPayload(&e); err != nil {
 					t.Fatalf("%s %s: %v", e.Type, e.Payload, err)
 				}
 				n++

@@ -87,7 +87,7 @@ func (d *Decoder) tool(e *event) bool {
 	case kind == "tool-finished" && d.item(item, false):
 		d.add(l, schema.TypeToolEnd, e.with(id, field("ok", provider.Bool(true)), field("output", outputOf(e.data.Get("output")))))
 	case kind == "tool-error" && d.item(item, false):
-		d.add(l, schema.TypeToolEnd, e.with(append(provider.Failed(schema.CodeToolFailed, e.data.Get("message")), id, field("ok", provider.Bool(false)))...))
+		d.add(l, schema.TypeToolEnd, e.with(append(provider.FailureFields(schema.CodeToolFailed, e.data.Get("message")), id, field("ok", provider.Bool(false)))...))
 	default:
 		return false
 	}

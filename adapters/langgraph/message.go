@@ -36,7 +36,7 @@ const (
 // time differ in their run_id, or else in their node.
 func (d *Decoder) message(e *event) bool {
 	who := cmp.Or(e.data.Str("run_id"), key(e.Params.Namespace)+"\x00"+e.Params.Node)
-	m, index, kind := d.messages[who], e.data.Place("index"), e.data.Str("event")
+	m, index, kind := d.messages[who], e.data.Index("index"), e.data.Str("event")
 	if kind == "message-start" {
 		return d.startMessage(e, who)
 	}
@@ -161,7 +161,7 @@ func (d *Decoder) blockFinishes(e *event, m *openMessage, b *block) {
 	if v := c.Get("args"); b.call != "" && provider.IsObject(v) {
 		p = append(p, quoteField("call_id", b.call), field("input", v))
 	}
-	delete(m.blocks, e.data.Place("index"))
+	delete(m.blocks, e.data.Index("index"))
 	d.add(m.lane, schema.TypeBlockEnd, e.with(p...))
 }
 

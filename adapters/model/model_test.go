@@ -153,13 +153,13 @@ func TestRecordings(t *testing.T) {
 		failed bool
 	}
 	all := map[string]recording{}
-	messages, read := anthropictest.Recorded(t)
+	messages, read := anthropictest.Recordings(t)
 	bodies := map[string][]byte{}
 	for name, w := range messages {
 		all[name] = recording{"anthropic", func(t *testing.T, e []schema.Event) { anthropictest.Check(t, e, w) }, w.Error != nil}
 		bodies[name] = read(name)
 	}
-	chats, read := openaitest.Recorded(t)
+	chats, read := openaitest.Recordings(t)
 	for name, w := range chats {
 		api := "openai-responses"
 		if openaitest.Chat(name) {
@@ -168,7 +168,7 @@ func TestRecordings(t *testing.T) {
 		all[name] = recording{api, func(t *testing.T, e []schema.Event) { openaitest.Check(t, name, e) }, w.Error != nil}
 		bodies[name] = read(name)
 	}
-	answers, read := geminitest.Recorded(t)
+	answers, read := geminitest.Recordings(t)
 	for name := range answers {
 		all[name] = recording{"gemini", func(t *testing.T, e []schema.Event) { geminitest.Check(t, name, e) }, false}
 		bodies[name] = read(name)

@@ -132,7 +132,7 @@ func TestResponseInTheMaking(t *testing.T) {
 		var o provider.Outcome
 		w := provider.NewWriter(Provider, provider.Config{})
 		w.Custom("response", provider.Fields{{Name: "status", Value: provider.Quote(status)}})
-		for _, e := range w.Take() {
+		for _, e := range w.Drain() {
 			o.See(&e)
 		}
 		if got := o.Damage() != ""; got != damage {

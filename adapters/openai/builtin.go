@@ -18,11 +18,11 @@ func (d *responses) beginBuiltin(it *item, src provider.Fields) {
 	b := &provider.Block{Index: d.Next(), Kind: it.typ, Base: base, Raw: base.Encode()}
 	switch {
 	case strings.HasSuffix(it.typ, "_call"):
-		b.ToolUse, b.Call, b.CallKind = true, callID(src), provider.Bounded(it.typ)
+		b.ToolUse, b.Call, b.CallKind = true, callID(src), provider.ShortenID(it.typ)
 		b.FreeText = it.typ == "code_interpreter_call"
 		b.Tool = cmp.Or(src.Str("name"), strings.TrimSuffix(it.typ, "_call"))
 	case strings.HasSuffix(it.typ, "_output"):
-		b.Answers = d.answers(it.typ, src.Str("call_id"))
+		b.Answers = d.callOfOutput(it.typ, src.Str("call_id"))
 	}
 	it.head = d.Msg.Begin(b)
 }
@@ -111,10 +111,11 @@ func (d *responses) emitHeld() {
 	}
 }
 
-// answers returns the call whose output an item is: the one it names, or else the oldest that waits for such output.
-func (d *responses) answers(typ, call string) string {
+// callOfOutput returns the call whose output an item is: the one it names, or else the oldest that waits for
+// such output.
+func (d *responses) callOfOutput(typ, call string) string {
 	if call != "" {
-		return provider.Bounded(call)
+		return provider.ShortenID(call)
 	}
 	name := strings.TrimSuffix(strings.TrimSuffix(typ, "_output"), "_call")
 	for _, r := range d.held {

@@ -41,7 +41,7 @@ func pieceOf(all provider.Fields) (p provider.Piece, ok bool) {
 	if p.FreeText {
 		in, input, kind = all.Object("custom"), "input", "custom"
 	}
-	p.ID, p.Place, p.Name, p.Kind = all.Str("id"), all.Place("index"), in.Str("name"), all.Str("type")
+	p.ID, p.Place, p.Name, p.Kind = all.Str("id"), all.Index("index"), in.Str("name"), all.Str("type")
 	p.Begins = p.Kind != ""
 	p.Kind = cmp.Or(p.Kind, kind)
 	p.Late = append(all.Without("index", "id", "type", "function", "custom"), in.Without("name", input)...)

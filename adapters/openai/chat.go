@@ -34,8 +34,8 @@ type chat struct {
 // maxChoices bounds the choices that are put together.
 const maxChoices = 128
 
-// Done ends the message: nothing of it comes behind [DONE].
-func (d *chat) Done() { d.endMessage("the stream ended without a finish reason", true) }
+// FinishStream ends the message: nothing of it comes after [DONE].
+func (d *chat) FinishStream() { d.endMessage("the stream ended without a finish reason", true) }
 
 // Close ends a message that the provider did not end.
 func (d *chat) Close() { d.endMessage("the provider's stream ended before the message did", false) }
@@ -105,7 +105,7 @@ func (d *chat) open(all provider.Fields, choices []json.RawMessage) {
 		c, _ := provider.Parse(raw)
 		said := cmp.Or(c.Object("delta").Str("role"), c.Object("message").Str("role"))
 		// else it is another choice that begins
-		if said != "" && (d.msg == nil || d.find(max(c.Place("index"), 0)) != nil) {
+		if said != "" && (d.msg == nil || d.find(max(c.Index("index"), 0)) != nil) {
 			role = said
 			break
 		}
@@ -142,7 +142,7 @@ func (d *chat) another(id, role string) bool {
 func (d *chat) isRepeat(choices []json.RawMessage) bool {
 	c, _ := provider.Parse(choices[0])
 	main := d.find(0)
-	return main != nil && main.Repeats("text", c.Object("message").Get("content"))
+	return main != nil && main.IsRepeat("text", c.Object("message").Get("content"))
 }
 
 // find returns a choice; nil when it has not begun.
@@ -156,7 +156,7 @@ func (d *chat) find(index int) *choice {
 
 // choice takes a chunk's part of one choice. It reports whether that is the whole choice.
 func (d *chat) choice(all provider.Fields, object string) (whole bool) {
-	index := max(all.Place("index"), 0)
+	index := max(all.Index("index"), 0)
 	delta := all.Object("delta")
 	if message := all.Object("message"); message != nil && (delta == nil || object == "chat.completion") {
 		delta, whole = message, true // some services repeat the message so far beside each delta
@@ -176,7 +176,7 @@ func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 	e := all.Get("error")
 	switch {
 	case index > 0:
-		c.Out.Take() // they are nobody's
+		c.Out.Drain() // they are nobody's
 	case provider.HasValue(e): // some services put it here
 		d.out.Custom("error", all)
 		d.msg.Fault = bytes.Clone(e)
@@ -187,8 +187,8 @@ func (d *chat) choice(all provider.Fields, object string) (whole bool) {
 // whole ends a choice beside the first, and returns it as message.end has it.
 func (c *choice) whole() json.RawMessage {
 	out := provider.Fields{{Name: "index", Value: provider.Number(c.index)}}
-	c.end("the choice has no finish reason", false)
-	for _, e := range c.Out.Take() {
+	c.endMessage("the choice has no finish reason", false)
+	for _, e := range c.Out.Drain() {
 		if e.Type == schema.TypeMessageEnd {
 			members, _ := provider.Parse(e.Payload)
 			out = append(out, members.Without("message_id", "stop_sequence")...)
@@ -225,7 +225,7 @@ func (d *chat) endMessage(cut string, done bool) {
 		cut = "the answer has no finish reason"
 	}
 	if main := d.find(0); main != nil {
-		main.end(cut, done)
+		main.endMessage(cut, done)
 	}
 	d.msg.End(nil) // there may be others alone
 	d.msg, d.choices = nil, nil

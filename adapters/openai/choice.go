@@ -36,7 +36,7 @@ func (c *choice) add(all, content provider.Fields, whole bool) {
 	if reason == "null" {
 		reason = ""
 	}
-	again := reason != "" && !whole && c.Repeats("text", content.Get("content"))
+	again := reason != "" && !whole && c.IsRepeat("text", content.Get("content"))
 	c.Step(whole || again)
 	before := c.Pieces
 	if content == nil { // legacy completions
@@ -146,7 +146,7 @@ func (c *choice) detail(raw json.RawMessage, emitted bool) {
 			v := d.Get(f.Name)
 			return v != nil && !bytes.Equal(v, f.Value)
 		}
-		same := d.Str("type") == rest.Str("type") && d.Place("index") == rest.Place("index")
+		same := d.Str("type") == rest.Str("type") && d.Index("index") == rest.Index("index")
 		if same && !slices.ContainsFunc(rest, differs) {
 			c.details[i] = d.Overlay(rest)
 			return
@@ -222,8 +222,8 @@ func (c *choice) finish(reason string, raw json.RawMessage, alone bool) {
 	c.Msg.Stop = stopReason(reason, len(c.Calls.List) > 0, c.refused)
 }
 
-// end ends the choice's message. done: the service has said that the stream is over.
-func (c *choice) end(cut string, done bool) {
+// endMessage ends the choice's message. done: the service has said that the stream is over.
+func (c *choice) endMessage(cut string, done bool) {
 	finished := c.finished || done && c.Msg.Fault == nil && c.Entire()
 	if !finished {
 		c.Msg.Abandon(cut)
@@ -247,7 +247,7 @@ func stopReason(reason string, calls, refused bool) json.RawMessage {
 	word := words[reason]
 	switch {
 	case word == "":
-		word = provider.Bounded(reason)
+		word = provider.ShortenID(reason)
 	case word == "end_turn" && calls:
 		word = "tool_use"
 	case word == "end_turn" && refused:

@@ -55,7 +55,7 @@ func anyItem(*item) bool { return true }
 // newest that is open. Where no items are announced, an event with an id and a place that are both new is of another
 // one.
 func (d *responses) find(all provider.Fields, id, typ string) *item {
-	n := all.Place("output_index")
+	n := all.Index("output_index")
 	fits := func(it *item) bool { return !it.done && (typ == "" || it.typ == typ) }
 	if it := d.items.Find(id, n, fits); it != nil {
 		return it
@@ -69,7 +69,7 @@ func (d *responses) find(all provider.Fields, id, typ string) *item {
 
 // match returns the item that one in the end of a response is: by its id, its call, its place, or its type.
 func (d *responses) match(i int, src provider.Fields) (found *item) {
-	id, call, typ := src.Str("id"), provider.Bounded(src.Str("call_id")), src.Str("type")
+	id, call, typ := src.Str("id"), provider.ShortenID(src.Str("call_id")), src.Str("type")
 	list, best := d.items.List, 0
 	if i < len(list) && list[i].typ == typ && list[i].name == id && !list[i].seen {
 		list = list[i : i+1]
@@ -104,20 +104,20 @@ func (d *responses) addItem(typ string, all provider.Fields) {
 		return
 	}
 	d.announced = true
-	n, id, call := all.Place("output_index"), src.Str("id"), src.Str("call_id")
+	n, id, call := all.Index("output_index"), src.Str("id"), src.Str("call_id")
 	old := d.items.Find("", n, anyItem)
 	if n < 0 {
 		old = d.items.Find(id, n, anyItem)
 	}
 	same := old != nil && old.typ == src.Str("type") && (!old.done || id == "" || old.name == id)
-	otherCall := same && call != "" && old.call != nil && old.call.Call != provider.Bounded(call)
-	if same && !otherCall || d.begin(n, src) == nil { // another item in the same place is one more
+	otherCall := same && call != "" && old.call != nil && old.call.Call != provider.ShortenID(call)
+	if same && !otherCall || d.openItem(n, src) == nil { // another item in the same place is one more
 		d.Out.Custom(typ, all)
 	}
 }
 
-// begin begins an item with what is known of it; nil when there are too many.
-func (d *responses) begin(n int, src provider.Fields) *item {
+// openItem begins an item with what is known of it; nil when there are too many.
+func (d *responses) openItem(n int, src provider.Fields) *item {
 	if d.Msg == nil {
 		d.open(nil)
 	}
@@ -150,7 +150,7 @@ func callID(src provider.Fields) string { return cmp.Or(src.Str("call_id"), src.
 // keep takes the newest id of an item, which is what must go back, and the members that have no place of their own.
 func (it *item) keep(src provider.Fields) {
 	if id := src.Str("id"); id != "" {
-		it.id = provider.Quote(provider.Bounded(id))
+		it.id = provider.Quote(provider.ShortenID(id))
 	}
 	known := own[it.typ]
 	for _, f := range src {
@@ -216,11 +216,11 @@ func (d *responses) endItem(typ string, all provider.Fields) {
 	}
 	var it *item
 	if ok {
-		n, typ := all.Place("output_index"), src.Str("type")
+		n, typ := all.Index("output_index"), src.Str("type")
 		it = d.find(all, src.Str("id"), typ)
 		old := d.items.Find("", n, anyItem)
 		if it == nil && (old == nil || old.typ != typ && callID(src) != "") {
-			it = d.begin(n, src)
+			it = d.openItem(n, src)
 		}
 	}
 	if it == nil {
@@ -270,7 +270,7 @@ func (d *responses) complete(it *item, src provider.Fields, typ string, all prov
 // renameCall takes the id of a call from a whole of it. It may be another than the one that the call began with, and
 // it is what the client answers.
 func (it *item) renameCall(src provider.Fields) {
-	if id := provider.Bounded(src.Str("call_id")); it.call != nil && id != "" && id != it.call.Call {
+	if id := provider.ShortenID(src.Str("call_id")); it.call != nil && id != "" && id != it.call.Call {
 		it.call.Late = it.call.Late.Set("late_id", provider.Quote(id))
 	}
 }

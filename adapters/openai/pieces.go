@@ -57,7 +57,7 @@ func (d *responses) piece(typ string, all provider.Fields) bool {
 	if !known || what != "delta" && what != "done" || !jsonscan.IsString(value) {
 		return false
 	}
-	b := d.blockOf(row.typ, partKey{row.kind, max(all.Place(row.index), 0)}, all, nil)
+	b := d.blockOf(row.typ, partKey{row.kind, max(all.Index(row.index), 0)}, all, nil)
 	switch {
 	case b == nil || what == "delta" && !b.Open():
 		return false
@@ -75,7 +75,7 @@ func (d *responses) piece(typ string, all provider.Fields) bool {
 // blockOf returns the block of a piece. A part begins where nothing has announced it; the input of a call does not, for
 // the end of the item has all of it. nil: the piece has no place.
 func (d *responses) blockOf(typ string, key partKey, all provider.Fields, raw json.RawMessage) *provider.Block {
-	n := all.Place("output_index")
+	n := all.Index("output_index")
 	it := d.find(all, all.Str("item_id"), typ)
 	if typ != "message" && typ != "reasoning" {
 		if it == nil || !it.head.ToolUse {
@@ -84,7 +84,7 @@ func (d *responses) blockOf(typ string, key partKey, all provider.Fields, raw js
 		return it.head
 	}
 	if it == nil && d.items.Find("", n, anyItem) == nil {
-		it = d.begin(n, provider.Fields{
+		it = d.openItem(n, provider.Fields{
 			{Name: "type", Value: provider.Quote(typ)}, {Name: "id", Value: provider.OrNull(all.Get("item_id"))},
 		})
 	}
@@ -97,7 +97,7 @@ func (d *responses) blockOf(typ string, key partKey, all provider.Fields, raw js
 // contentPart takes the announcement of a part, or the whole of it.
 func (d *responses) contentPart(all provider.Fields, index, what string) bool {
 	src := all.Object("part")
-	key := partKey{partKinds[src.Str("type")], max(all.Place(index), 0)}
+	key := partKey{partKinds[src.Str("type")], max(all.Index(index), 0)}
 	if src == nil || what != "added" && what != "done" || key.kind == "" && len(src) > maxMembers {
 		return false
 	}
@@ -172,7 +172,7 @@ func (d *responses) logprobs(b *provider.Block, all provider.Fields) {
 
 // annotation takes a source of a text.
 func (d *responses) annotation(all provider.Fields) bool {
-	b, v := d.blockOf("message", partKey{"text", max(all.Place("content_index"), 0)}, all, nil), all.Get("annotation")
+	b, v := d.blockOf("message", partKey{"text", max(all.Index("content_index"), 0)}, all, nil), all.Get("annotation")
 	if b == nil || !b.Open() || v == nil {
 		return false
 	}
@@ -189,7 +189,7 @@ func (d *responses) partialImage(all provider.Fields) bool {
 	if d.Msg == nil {
 		d.open(nil)
 	}
-	b := d.image("partial_image_"+string(provider.Number(max(all.Place("partial_image_index"), 0))), data, all)
+	b := d.image("partial_image_"+string(provider.Number(max(all.Index("partial_image_index"), 0))), data, all)
 	own := []string{"type", "sequence_number", "output_index", "partial_image_b64", "partial_image_index"}
 	for _, f := range all.Without(own...) {
 		if provider.HasValue(f.Value) {

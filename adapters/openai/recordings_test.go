@@ -35,7 +35,7 @@ func checkEvents(t testing.TB, events []schema.Event) {
 // TestRecordings holds the canonical events of every recorded stream to what the provider's own
 // client libraries make of it.
 func TestRecordings(t *testing.T) {
-	want, read := openaitest.Recorded(t)
+	want, read := openaitest.Recordings(t)
 	for name := range want {
 		t.Run(name, func(t *testing.T) {
 			events := providertest.Decode(t, decoderOf(name), read(name))
@@ -50,7 +50,7 @@ func TestRecordings(t *testing.T) {
 
 // TestPieces: the size of the pieces in which a body comes changes nothing.
 func TestPieces(t *testing.T) {
-	want, read := openaitest.Recorded(t)
+	want, read := openaitest.Recordings(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name := range want {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestPieces(t *testing.T) {
 // TestCuts ends the recorded streams where a broken connection may end them: at every third byte of some of
 // them (all in the full form), at random ones of the others.
 func TestCuts(t *testing.T) {
-	want, read := openaitest.Recorded(t)
+	want, read := openaitest.Recordings(t)
 	every := map[string]bool{"openai-chat/parallel-tools.sse": true, "openai-chat/three-choices.sse": true, "openai-responses/parallel-functions-step1.sse": true,
 		"openai-responses/reasoning-summary-tool-step1.sse": true, "openai-responses/background-create.sse": true}
 	for name, w := range want {
@@ -97,7 +97,7 @@ func step() int {
 }
 
 // checkCut holds the events of a stream that was cut to those of the whole one.
-func checkCut(t *testing.T, name string, whole openaitest.Outcome, data []byte, fails bool) {
+func checkCut(t *testing.T, name string, whole openaitest.OpenAIOutcome, data []byte, fails bool) {
 	t.Helper()
 	at := len(data)
 	events := providertest.Decode(t, decoderOf(name), data)
@@ -116,7 +116,7 @@ func checkCut(t *testing.T, name string, whole openaitest.Outcome, data []byte, 
 	for i := range events {
 		o.See(&events[i])
 	}
-	state, _ := o.End()
+	state, _ := o.State()
 	if openaitest.Chat(name) && got.Finish != nil { // it lacks nothing that the message needs
 		if (got.Err != nil || got.Incomplete) && !fails {
 			t.Fatalf("cut at %d: the message is said to be incomplete behind its finish reason", at)
@@ -131,7 +131,7 @@ func checkCut(t *testing.T, name string, whole openaitest.Outcome, data []byte, 
 // TestRejoin cuts a stream of the background mode at every third byte (all in the full form), and goes on with the one that begins
 // after the first event: nothing is doubled, nothing is lost.
 func TestRejoin(t *testing.T) {
-	_, read := openaitest.Recorded(t)
+	_, read := openaitest.Recordings(t)
 	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
 	whole := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), first)
 	want := openaitest.FromFold(t, whole)
@@ -164,7 +164,7 @@ func rotated(data []byte) []byte {
 // TestRotatedIDs: ids that change from frame to frame make no other responses, and change nothing of what is told.
 // Only response.created and numbers that start over do.
 func TestRotatedIDs(t *testing.T) {
-	want, read := openaitest.Recorded(t)
+	want, read := openaitest.Recordings(t)
 	rotations := 0
 	for name := range want {
 		if openaitest.Chat(name) {
@@ -199,7 +199,7 @@ func TestRotatedIDs(t *testing.T) {
 
 // TestRepeated: the same response again is seen without being told, and another one is another.
 func TestRepeated(t *testing.T) {
-	_, read := openaitest.Recorded(t)
+	_, read := openaitest.Recordings(t)
 	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
 	events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), append(bytes.Clone(first), second...))
 	checkEvents(t, events)

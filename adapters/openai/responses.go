@@ -39,9 +39,9 @@ type responses struct {
 	answered  map[string]bool // calls whose result was emitted
 }
 
-// Done: the API does not end its streams so, but services with the same API do. A response whose items have all ended
-// needs nothing else then.
-func (d *responses) Done() {
+// FinishStream ends a response whose items have all ended, and needs nothing else. The API does not end its
+// streams with [DONE], but services with the same API do.
+func (d *responses) FinishStream() {
 	if d.Msg == nil || len(d.items.List) == 0 || d.Msg.Fault != nil ||
 		slices.ContainsFunc(d.items.List, func(it *item) bool { return !it.done }) {
 		return
@@ -64,7 +64,7 @@ func (d *responses) Rejoin() { d.seq.repeats = true }
 func (d *responses) Frame(name string, all provider.Fields) {
 	typ := cmp.Or(all.Str("type"), name)
 	if typ == "" || typ == "response" {
-		d.untyped(all)
+		d.readWhole(all)
 		return
 	}
 	another, repeated := d.seq.see(typ, all)
@@ -93,8 +93,8 @@ func (d *responses) Frame(name string, all provider.Fields) {
 	}
 }
 
-// untyped takes a response that was not streamed, or an error in its place.
-func (d *responses) untyped(all provider.Fields) {
+// readWhole reads a response that was not streamed, or an error in its place.
+func (d *responses) readWhole(all provider.Fields) {
 	status, object, id := all.Str("status"), all.Str("object"), all.Str("id")
 	if object == "response" && id != "" && d.id != "" && id != d.id {
 		d.abandon(anotherBegan)
@@ -178,7 +178,7 @@ func (d *responses) finish(status string, r, all provider.Fields) {
 			continue
 		}
 		if it == nil {
-			it = d.begin(-1, src)
+			it = d.openItem(-1, src)
 			if it == nil {
 				d.Out.Custom("item", src)
 				continue
@@ -198,7 +198,7 @@ func (d *responses) finish(status string, r, all provider.Fields) {
 func (d *responses) endMessage(status string, r provider.Fields) {
 	reason := cmp.Or(r.Object("incomplete_details").Str("reason"), status)
 	e := r.Get("error")
-	d.Msg.Keep(provider.Field{Name: "finish_reason", Value: provider.Quote(provider.Bounded(reason))})
+	d.Msg.Keep(provider.Field{Name: "finish_reason", Value: provider.Quote(provider.ShortenID(reason))})
 	switch {
 	case d.Msg.Fault != nil && provider.HasValue(e):
 		d.Msg.Keep(provider.Field{Name: "response_error", Value: e})
@@ -227,7 +227,7 @@ type sequence struct {
 // see notes an event. It reports whether another response begins with it, and whether it was sent before. An id that
 // differs is no other response by itself: proxies give every event one of its own.
 func (s *sequence) see(typ string, all provider.Fields) (another, repeated bool) {
-	id, n := all.Object("response").Str("id"), all.Place("sequence_number")
+	id, n := all.Object("response").Str("id"), all.Index("sequence_number")
 	opens := typ == "response.created" || typ == "response.queued" || typ == "response.in_progress"
 	goesBack := opens && n >= 0 && n < s.last
 	another = s.response != "" && id != "" && id != s.response && (typ == "response.created" || goesBack && !s.repeats)

@@ -65,9 +65,9 @@ func (a *Assembly) Step(whole bool) {
 	}
 }
 
-// Repeats reports whether a text, or a list of parts that are, is all that has been emitted of its kind, in several
-// pieces: services send that in a last one.
-func (a *Assembly) Repeats(kind string, v json.RawMessage) bool {
+// IsRepeat reports whether a text, or a list of parts that are, is all that has been emitted of its kind, in
+// several pieces: services send that in a last one.
+func (a *Assembly) IsRepeat(kind string, v json.RawMessage) bool {
 	const least = 16 // bytes: shorter ones come twice by chance
 	var text []byte
 	if jsonscan.IsString(v) {
@@ -142,8 +142,8 @@ func (a *Assembly) StopRun() {
 
 // Call takes a piece of a call. nil: it has no place.
 func (a *Assembly) Call(p Piece) *Call {
-	p.ID = Bounded(p.ID)
-	p.Name = Bounded(p.Name)
+	p.ID = ShortenID(p.ID)
+	p.Name = ShortenID(p.Name)
 	if p.ID == "null" {
 		p.ID = ""
 	}
@@ -172,7 +172,7 @@ func (a *Assembly) callOf(p Piece) *Call {
 			continue
 		}
 		unnamed := k.id == "" || p.ID == "" || a.Calls.byID[p.ID] == nil
-		if k.id == p.ID || k.Tool == p.Name && (unnamed || k.repeats(p)) {
+		if k.id == p.ID || k.Tool == p.Name && (unnamed || k.isRepeat(p)) {
 			k.matched = true
 			return k
 		}
@@ -181,10 +181,10 @@ func (a *Assembly) callOf(p Piece) *Call {
 		return k
 	}
 	newest := a.Calls.Newest(nil)
-	lacking := a.Calls.Newest((*Call).lacksEnd)
+	lacking := a.Calls.Newest((*Call).canGrow)
 	switch {
 	case p.Name != "" && newest != nil && p.ID == "" && !p.Begins && !a.another(newest, p):
-		goesOn := newest.waiting || p.Name == newest.Tool && newest.id != "" && hasInput(p) && newest.lacksEnd()
+		goesOn := newest.waiting || p.Name == newest.Tool && newest.id != "" && hasInput(p) && newest.canGrow()
 		if goesOn { // the name comes in pieces, or with every piece
 			return newest
 		}
@@ -197,8 +197,8 @@ func (a *Assembly) callOf(p Piece) *Call {
 	return newest
 }
 
-// lacksEnd reports whether the input of a call may go on.
-func (k *Call) lacksEnd() bool { return k.Open() && !k.Whole() }
+// canGrow reports whether the input of a call may go on.
+func (k *Call) canGrow() bool { return k.Open() && !k.Whole() }
 
 // hasInput reports whether a piece has some input.
 func hasInput(p Piece) bool { return len(p.Text) > len(`""`) || HasValue(p.Input) }
@@ -206,11 +206,11 @@ func hasInput(p Piece) bool { return len(p.Text) > len(`""`) || HasValue(p.Input
 // another reports whether a piece with the id or place of a call is of another one. A name begins a call, and an
 // input that is an object ends with it.
 func (a *Assembly) another(k *Call, p Piece) bool {
-	ended := !k.lacksEnd() || k.Input != nil
+	ended := !k.canGrow() || k.Input != nil
 	switch {
 	case p.Name == "":
-		lacking := func(other *Call) bool { return other != k && other.lacksEnd() }
-		return ended && hasInput(p) && !k.repeats(p) && a.Calls.Newest(lacking) != nil
+		lacking := func(other *Call) bool { return other != k && other.canGrow() }
+		return ended && hasInput(p) && !k.isRepeat(p) && a.Calls.Newest(lacking) != nil
 	case k.Tool == "":
 		return false
 	case p.Begins && p.ID != "" && p.ID == k.id && p.Place >= 0 && k.place >= 0 && p.Place != k.place: // one id for all
@@ -222,11 +222,11 @@ func (a *Assembly) another(k *Call, p Piece) bool {
 	case p.Name != k.Tool: // the name goes on as long as nothing else has come
 		return p.Begins || p.ID != "" && k.id == "" || k.Len() > 0 || k.Input != nil || k.frame == a.frame
 	}
-	return ended && hasInput(p) && !k.repeats(p)
+	return ended && hasInput(p) && !k.isRepeat(p)
 }
 
-// repeats reports whether a piece has the whole input of the call once more.
-func (k *Call) repeats(p Piece) bool {
+// isRepeat reports whether a piece has the whole input of the call once more.
+func (k *Call) isRepeat(p Piece) bool {
 	if p.Text == nil {
 		return bytes.Equal(p.Input, k.Input)
 	}
@@ -236,11 +236,11 @@ func (k *Call) repeats(p Piece) bool {
 // add adds a piece to the call. false: the call has ended.
 func (k *Call) add(p Piece) bool {
 	if !k.Open() {
-		return !hasInput(p) || k.repeats(p)
+		return !hasInput(p) || k.isRepeat(p)
 	}
 	k.name(p)
 	if k.Tool != "" && len(k.held) > 0 {
-		k.begin()
+		k.emitStart()
 	}
 	longer := k.matched && k.Len() > 0 && len(p.Text) > k.Len()
 	if longer && bytes.HasPrefix(jsonscan.Unescape(jsonscan.Inner(p.Text)), jsonscan.Unescape(k.text)) {
@@ -255,7 +255,7 @@ func (k *Call) add(p Piece) bool {
 		k.Input = bytes.Clone(p.Input)
 	}
 	switch {
-	case len(p.Text) <= len(`""`), k.Whole() && k.repeats(p):
+	case len(p.Text) <= len(`""`), k.Whole() && k.isRepeat(p):
 	case k.Whole() && len(bytes.TrimSpace(jsonscan.Unescape(jsonscan.Inner(p.Text)))) > 0:
 		return false
 	default:
@@ -275,7 +275,7 @@ func (k *Call) name(p Piece) {
 		k.Late = k.Late.Set("late_name", Quote(p.Name))
 	}
 	if k.CallKind == "" {
-		k.CallKind = Bounded(p.Kind)
+		k.CallKind = ShortenID(p.Kind)
 	}
 	switch {
 	case p.ID == "" || p.ID == k.id:
@@ -288,7 +288,7 @@ func (k *Call) name(p Piece) {
 
 // Entire reports whether the message may be all of one: it has something, and every call has its end.
 func (a *Assembly) Entire() bool {
-	cut := func(k *Call) bool { return k.Len() > 0 && k.lacksEnd() && !k.FreeText }
+	cut := func(k *Call) bool { return k.Len() > 0 && k.canGrow() && !k.FreeText }
 	return a.begun > 0 && !slices.ContainsFunc(a.Calls.List, cut)
 }
 

@@ -67,16 +67,16 @@ func TextBlock(index int, kind string) *Block {
 	return &Block{Index: index, Kind: kind, Field: field, Base: Fields{{"type", Quote(typ)}, {field, Quote("")}}}
 }
 
-// Reserved reports whether a kind promises readers members of its own. What a provider calls so, and is not,
+// IsReserved reports whether a kind promises readers members of its own. What a provider calls so, and is not,
 // needs another name.
-func Reserved(kind string) bool {
+func IsReserved(kind string) bool {
 	return slices.Contains([]string{"", "text", "thinking", "reasoning", "tool_use", "data"}, kind)
 }
 
 // Begin emits block.start.
 func (m *Message) Begin(b *Block) *Block {
 	m.Announce(b)
-	b.begin()
+	b.emitStart()
 	return b
 }
 
@@ -90,8 +90,9 @@ func (m *Message) Announce(b *Block) *Block {
 	return b
 }
 
-// begin emits what waits before the block and its own beginning. It goes on, also if the provider has ended it.
-func (b *Block) begin() {
+// emitStart emits what waits before the block and its own beginning. It goes on, also if the provider has ended
+// it.
+func (b *Block) emitStart() {
 	stopped := b.stopped
 	b.stopped = false
 	b.m.w.settle()
@@ -107,7 +108,7 @@ func (b *Block) begin() {
 func (b *Block) start() {
 	m := b.m
 	b.waiting = false
-	b.Kind = cmp.Or(Bounded(b.Kind), "unknown")
+	b.Kind = cmp.Or(ShortenID(b.Kind), "unknown")
 	start := Fields{{"index", Number(b.Index)}, {"kind", Quote(b.Kind)}, {"message_id", Quote(m.ID)}}
 	if b.ToolUse {
 		b.nameCall()
@@ -134,8 +135,8 @@ func (b *Block) start() {
 
 // nameCall settles what a call is called.
 func (b *Block) nameCall() {
-	b.Call = cmp.Or(Bounded(b.Call), b.MadeUp())
-	b.Tool = cmp.Or(Bounded(b.Tool), "unnamed")
+	b.Call = cmp.Or(ShortenID(b.Call), b.InventID())
+	b.Tool = cmp.Or(ShortenID(b.Tool), "unnamed")
 	b.CallKind = cmp.Or(b.CallKind, b.Kind)
 	if b.Base == nil {
 		input := json.RawMessage("{}")
@@ -143,8 +144,8 @@ func (b *Block) nameCall() {
 	}
 }
 
-// MadeUp returns an id for a call that the provider has given none.
-func (b *Block) MadeUp() string { return fmt.Sprintf("call_%s_%d", b.m.ID, b.Index) }
+// InventID returns an id for a call that the provider has given none.
+func (b *Block) InventID() string { return fmt.Sprintf("call_%s_%d", b.m.ID, b.Index) }
 
 // release forgets a block that has ended, of which only the content of the message would have more.
 func (b *Block) release() {
@@ -156,8 +157,8 @@ func (b *Block) release() {
 // Open reports whether the block has not ended.
 func (b *Block) Open() bool { return !b.closed }
 
-// Stopped reports whether the provider has ended the block.
-func (b *Block) Stopped() bool { return b.stopped }
+// IsStopped reports whether the provider has ended the block.
+func (b *Block) IsStopped() bool { return b.stopped }
 
 // maxDelta bounds the text of one delta event, in bytes as it is written.
 const maxDelta = 256 << 10
@@ -177,7 +178,7 @@ func (b *Block) Text(value json.RawMessage) {
 		return
 	}
 	if b.waiting {
-		b.begin()
+		b.emitStart()
 	}
 	b.size += len(in)
 	if !b.ToolUse && b.Field != "" {
@@ -230,9 +231,9 @@ func (b *Block) Settle(whole json.RawMessage) bool {
 	return true
 }
 
-// joined returns the inside of the block's text: its pieces joined, unless the provider has sent another text in the
-// end.
-func (b *Block) joined() []byte {
+// wholeText returns the inside of the block's text: its pieces joined, unless the provider has sent another
+// text in the end.
+func (b *Block) wholeText() []byte {
 	if b.final != nil {
 		return b.final
 	}
@@ -316,10 +317,10 @@ func (b *Block) finishInput() (why string) {
 		return "longer than an input may be"
 	}
 	if b.FreeText {
-		b.input = Enquote(b.joined())
+		b.input = Enquote(b.wholeText())
 		return ""
 	}
-	text := bytes.TrimSpace(jsonscan.Unescape(b.joined()))
+	text := bytes.TrimSpace(jsonscan.Unescape(b.wholeText()))
 	if len(text) == 0 {
 		if b.input = b.Input; b.input == nil || IsNull(b.input) {
 			b.input = json.RawMessage("{}")
@@ -341,9 +342,9 @@ func (b *Block) Content() json.RawMessage {
 	case b.ToolUse && b.input != nil:
 		out = out.Set("input", b.input)
 	case b.ToolUse:
-		out = out.Set("partial_json", Enquote(b.joined()))
-	case len(b.joined()) > 0 && b.Field != "":
-		out = out.Set(b.Field, Enquote(b.joined()))
+		out = out.Set("partial_json", Enquote(b.wholeText()))
+	case len(b.wholeText()) > 0 && b.Field != "":
+		out = out.Set(b.Field, Enquote(b.wholeText()))
 	case b.Late == nil && b.Raw != nil:
 		return b.Raw
 	}
@@ -356,12 +357,12 @@ func (b *Block) Content() json.RawMessage {
 // Result emits what a tool of the provider answered: tool.end of a call. output is its content, or the
 // error when it failed.
 func (w *Writer) Result(call string, failed bool, output json.RawMessage, kind string) {
-	if call = Bounded(call); call == "" {
+	if call = ShortenID(call); call == "" {
 		return // block.start has kept it whole
 	}
 	end := Fields{{"call_id", Quote(call)}, {"ok", Bool(!failed)}}
 	if failed {
-		end = append(end, Failed(schema.CodeToolFailed, output)...)
+		end = append(end, FailureFields(schema.CodeToolFailed, output)...)
 	} else {
 		end = append(end, Field{"output", OrNull(output)})
 	}

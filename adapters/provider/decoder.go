@@ -41,8 +41,8 @@ type Machine interface {
 	// Frame takes one frame: an object that is valid UTF-8 and valid JSON on one line, not nested too deeply. name is
 	// that of the server-sent event, "" where there is none. Nothing of all may be kept without a copy.
 	Frame(name string, all Fields)
-	// Done is called for a frame that is [DONE] and nothing else.
-	Done()
+	// FinishStream is called for a frame that is [DONE] and nothing else.
+	FinishStream()
 	// Close ends what is open: the body is over, whether or not the provider has ended it.
 	Close()
 }
@@ -75,14 +75,14 @@ func (d *Decoder) Write(chunk []byte) ([]schema.Event, error) {
 		return nil, ErrClosed
 	}
 	d.frames.write(chunk)
-	return d.out.Take(), nil
+	return d.out.Drain(), nil
 }
 
 // Settle returns the ends that were announced, and would wait for what comes next. It is for callers who know that
 // they are true.
 func (d *Decoder) Settle() []schema.Event {
 	d.out.settle()
-	return d.out.Take()
+	return d.out.Drain()
 }
 
 // Close ends the body. A last frame without its blank line still counts; a message that has not
@@ -95,7 +95,7 @@ func (d *Decoder) Close() []schema.Event {
 	d.frames.close()
 	d.flush()
 	d.machine.Close()
-	return d.out.Take()
+	return d.out.Drain()
 }
 
 // Rejoin announces that the body broke off and that the bytes to come are of another one, which goes on
@@ -155,7 +155,7 @@ func (d *Decoder) frame(f frame) {
 	d.flush()
 	switch {
 	case done:
-		d.machine.Done()
+		d.machine.FinishStream()
 	case f.problem == "":
 		d.read(f.event, data)
 	default:

@@ -189,7 +189,7 @@ func (f *Framer) field(line []byte, long bool) {
 	if line[0] == ':' { // a comment
 		return
 	}
-	whole := !f.hasData || endsValue(f.data)
+	whole := !f.hasData || isValueEnd(f.data)
 	if f.raw && whole && (isField(line) || line[0] == '{') || line[0] == '{' && whole {
 		f.dispatch()
 	}
@@ -250,9 +250,9 @@ func (f *Framer) append(value []byte, long bool) {
 	f.data = append(f.data, value...)
 }
 
-// endsValue reports whether nothing that begins can belong to what data ends with: two values in JSON have a comma
-// between them.
-func endsValue(data []byte) bool {
+// isValueEnd reports whether nothing that begins can belong to what data ends with: two values in JSON have a
+// comma between them.
+func isValueEnd(data []byte) bool {
 	data = bytes.TrimRight(data, " \t\r\n")
 	return len(data) > 0 && (data[len(data)-1] == '}' || data[len(data)-1] == ']' || string(data) == "null")
 }

@@ -59,8 +59,8 @@ func (l Fields) Str(name string) string {
 	return s
 }
 
-// Place reads a position; -1 when it is absent or none.
-func (l Fields) Place(name string) int {
+// Index reads a position; -1 when it is absent or none.
+func (l Fields) Index(name string) int {
 	n, err := strconv.Atoi(strings.Trim(string(l.Get(name)), `"`))
 	if err != nil || n < 0 || n > 1<<30 {
 		return -1

@@ -47,7 +47,7 @@ var roles = []string{"user", "assistant", "system", "tool"}
 // Start emits message.start. An empty id is made up; a role that the catalogue does not know is the
 // assistant's; model is a JSON string or left out; usage may be nil.
 func (w *Writer) Start(id, role string, model json.RawMessage, usage Fields) *Message {
-	m := &Message{w: w, ID: Bounded(id)}
+	m := &Message{w: w, ID: ShortenID(id)}
 	if m.ID == "" {
 		w.unnamed++
 		m.ID = fmt.Sprintf("msg_%s_%d", w.cfg.Unnamed, w.unnamed)
@@ -226,7 +226,7 @@ const maxData = 256 << 10
 
 // DataBlock makes a block of data: an image, sound, a file. rest are members that it has beside.
 func DataBlock(index int, media string, rest Fields) *Block {
-	base := Fields{{"type", Quote("data")}, {"media_type", Quote(Bounded(media))}}
+	base := Fields{{"type", Quote("data")}, {"media_type", Quote(ShortenID(media))}}
 	return &Block{Index: index, Kind: "data", Base: append(base, rest...)}
 }
 

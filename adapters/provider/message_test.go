@@ -60,7 +60,7 @@ func TestEndingTwice(t *testing.T) {
 		b.Text(str("a"))
 		again(m, b)
 		m.End(nil)
-		events := w.Take()
+		events := w.Drain()
 		check(t, events)
 		if got := types(events); got != "message.start block.start text.delta block.end message.end" {
 			t.Errorf("%s: %s", name, got)
@@ -73,7 +73,7 @@ func TestEndingTwice(t *testing.T) {
 func TestResult(t *testing.T) {
 	w := newWriter()
 	w.Result("", false, nil, "k")
-	if events := w.Take(); len(events) != 0 {
+	if events := w.Drain(); len(events) != 0 {
 		t.Errorf("%s", types(events))
 	}
 	huge := strings.Repeat("ü", 5000)
@@ -81,7 +81,7 @@ func TestResult(t *testing.T) {
 	m.Begin(&Block{Kind: "tool_use", ToolUse: true, Call: huge, Tool: huge, CallKind: "k"}).End(true)
 	w.Result(huge, true, nil, "k")
 	m.End(nil)
-	events := w.Take()
+	events := w.Drain()
 	check(t, events)
 	if got := types(events); got != "message.start block.start block.end tool.start tool.end message.end" {
 		t.Fatal(got)
@@ -105,7 +105,7 @@ func TestMessagesSayWhoSpeaks(t *testing.T) {
 		w.Result("c", false, nil, "k")
 		b.End(true)
 		m.End(nil)
-		for _, e := range w.Take() {
+		for _, e := range w.Drain() {
 			if result := e.Type == schema.TypeToolEnd; result && e.Actor != "" || !result && e.Actor != want {
 				t.Errorf("%s: %s is of %q", role, e.Type, e.Actor)
 			}
@@ -115,11 +115,11 @@ func TestMessagesSayWhoSpeaks(t *testing.T) {
 
 func TestBounded(t *testing.T) {
 	long := strings.Repeat("x", maxID)
-	if Bounded(long) != long || Bounded("") != "" {
+	if ShortenID(long) != long || ShortenID("") != "" {
 		t.Error("what is short enough changes")
 	}
-	a, b := Bounded(long+"a"), Bounded(long+"b")
-	if a == b || a != Bounded(long+"a") || len(a) > maxID {
+	a, b := ShortenID(long+"a"), ShortenID(long+"b")
+	if a == b || a != ShortenID(long+"a") || len(a) > maxID {
 		t.Errorf("%d bytes, %v", len(a), a == b)
 	}
 }
@@ -130,7 +130,7 @@ func TestNames(t *testing.T) {
 	for _, name := range []string{"", "a.b", "名\x00", strings.Repeat("x", 1000), "ok_1-2", "\xff"} {
 		w.Custom(name, Fields{{"a", str("b")}})
 	}
-	events := w.Take()
+	events := w.Drain()
 	check(t, events)
 	if got := events[4].Type; got != "custom.p.ok_1-2" {
 		t.Error(got)
@@ -193,7 +193,7 @@ func TestLongPieces(t *testing.T) {
 		b := w.Start("m", "assistant", nil, nil).Begin(&Block{Kind: kind, ToolUse: kind == "tool_use", FreeText: true, Field: "text"})
 		b.Text(Enquote([]byte(inner.String())))
 		var got, want strings.Builder
-		events := w.Take()[2:]
+		events := w.Drain()[2:]
 		check(t, events)
 		if len(events) < 3 {
 			t.Errorf("%s: %d deltas", kind, len(events))
@@ -250,7 +250,7 @@ func TestMessagesWithoutEnd(t *testing.T) {
 		const n = 4000 // 40 MB
 		for i := range n {
 			say(m, i)
-			events := w.Take()
+			events := w.Drain()
 			check(t, events[max(0, len(events)-3):])
 			if name == "many calls" && i > 0 && types(events) != "block.start tool.input.delta block.end tool.start" {
 				t.Fatalf("call %d: %s", i, types(events))
@@ -263,7 +263,7 @@ func TestMessagesWithoutEnd(t *testing.T) {
 			t.Errorf("%s: %d MiB are held", name, mem.HeapAlloc>>20)
 		}
 		m.End(nil)
-		events := w.Take()
+		events := w.Drain()
 		check(t, events)
 		end := payload(t, events[len(events)-1])
 		if name == "one call" {
@@ -290,10 +290,10 @@ func TestInputTooLong(t *testing.T) {
 		b := w.Start("m", "assistant", nil, nil).Begin(&Block{Kind: "tool_use", ToolUse: true, FreeText: free})
 		for said := 0; said <= maxInput; said += 1 << 20 {
 			b.Text(str(strings.Repeat("1", 1<<20)))
-			w.Take()
+			w.Drain()
 		}
 		b.End(true)
-		events := w.Take()
+		events := w.Drain()
 		check(t, events)
 		if p := payload(t, events[0]); len(events) != 1 || p.Str("problem") != "longer than an input may be" || string(p.Get("complete")) != "false" || b.Len() <= maxInput {
 			t.Errorf("%s %.200s", types(events), events[0].Payload)
@@ -315,7 +315,7 @@ func TestManyBlocks(t *testing.T) {
 			t.Fatal("the first block is not found")
 		}
 		m.Blocks[len(m.Blocks)-1].End(true)
-		w.Take()
+		w.Drain()
 	}
 	if n := len(m.Blocks); n > maxBlocks {
 		t.Errorf("%d blocks are known", n)
@@ -324,7 +324,7 @@ func TestManyBlocks(t *testing.T) {
 		t.Error("a block that is older than all that are known is open")
 	}
 	m.End(nil)
-	events := w.Take()
+	events := w.Drain()
 	check(t, events)
 	if p := payload(t, events[len(events)-1]); string(p.Get("omitted")) != `["content"]` {
 		t.Errorf("%.200s", events[len(events)-1].Payload)
@@ -360,12 +360,12 @@ func TestOutcome(t *testing.T) {
 	} {
 		var o Outcome
 		c.say()
-		events := w.Take()
+		events := w.Drain()
 		check(t, events)
 		for i := range events {
 			o.See(&events[i])
 		}
-		state, reason := o.End()
+		state, reason := o.State()
 		if reason != c.reason || (state == schema.StateError) != (reason != "") || o.Damage() != c.damage {
 			t.Errorf("%s: %s, %q, damage %q", c.name, state, reason, o.Damage())
 		}

@@ -21,9 +21,9 @@ type Outcome struct {
 	making   bool   // a response is still being made, and will be asked for another time
 }
 
-// Kept counts what the adapter has no place for in the catalogue, or cannot read: unknown events and blocks,
-// bad frames. They are in the run under custom.*.
-func (o *Outcome) Kept() int { return o.kept }
+// CountKept counts what the adapter has no type for in the catalogue, or cannot read: unknown events and
+// blocks, bad frames. They are in the run under custom.*.
+func (o *Outcome) CountKept() int { return o.kept }
 
 // See takes the next event of a decoder.
 func (o *Outcome) See(e *schema.Event) {
@@ -54,9 +54,9 @@ func isCustom(typ, name string) bool {
 	return strings.HasPrefix(typ, "custom.") && strings.HasSuffix(typ, name)
 }
 
-// End returns the final state and its reason. A failure that the provider reports counts more than what
-// is wrong with the stream, and that the stream was cut more than the frame that it was cut in.
-func (o *Outcome) End() (schema.RunState, string) {
+// State returns the final state and its reason. A failure that the provider reports counts more than what is
+// wrong with the stream, and that the stream was cut more than the frame that it was cut in.
+func (o *Outcome) State() (schema.RunState, string) {
 	if why := cmp.Or(o.reason, o.Damage()); why != "" {
 		return schema.StateError, why
 	}
@@ -85,8 +85,9 @@ func ErrorOf(typ, message string) json.RawMessage {
 	return Fields{{"type", Quote(typ)}, {"message", Quote(message)}}.Encode()
 }
 
-// Failed returns the fields of a tool.end with why the call failed: a code of schema, and what is known beside it.
-func Failed(code string, detail json.RawMessage) Fields {
+// FailureFields returns the fields of a tool.end with why the call failed: a code of schema, and what is known
+// besides.
+func FailureFields(code string, detail json.RawMessage) Fields {
 	return Fields{{"error", Quote(code)}, {"error_detail", OrNull(detail)}}
 }
 

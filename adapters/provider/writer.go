@@ -27,9 +27,9 @@ func NewWriter(name string, cfg Config) *Writer {
 	return &Writer{cfg: cfg.withDefaults(), provider: name}
 }
 
-// Take returns the events that were emitted since the last Take, in order. Within a Machine it takes them
+// Drain returns the events that were emitted since the last Drain, in order. Within a Machine it takes them
 // from what Write and Close return.
-func (w *Writer) Take() []schema.Event {
+func (w *Writer) Drain() []schema.Event {
 	out := w.out
 	w.out = nil
 	return out
@@ -41,7 +41,7 @@ func (w *Writer) Aside() *Writer { return &Writer{cfg: w.cfg, provider: w.provid
 // Join emits the events that were emitted by another writer.
 func (w *Writer) Join(other *Writer) {
 	w.settle()
-	w.out = append(w.out, other.Take()...)
+	w.out = append(w.out, other.Drain()...)
 }
 
 // Add emits one event, behind the beginnings and ends that wait for what comes next.
@@ -170,8 +170,8 @@ const maxOmitted = 64
 // maxID bounds an id or name of the provider, in bytes.
 const maxID = 512
 
-// Bounded shortens an id that no provider would make; equal ids stay equal, and different ones different.
-func Bounded(id string) string {
+// ShortenID shortens an id that no provider would make; equal ids stay equal, and different ones different.
+func ShortenID(id string) string {
 	if len(id) <= maxID {
 		return id
 	}

@@ -125,7 +125,7 @@ func (c *call) reportRecordedLoss(why string, bytes int64) {
 // does not matter. Of an answer that is recorded in part, what was not read is taken to be as it should: the run says
 // what it lacks, and the call did not fail by that.
 func (c *call) judge() result {
-	state, reason := c.seen.End()
+	state, reason := c.seen.State()
 	switch _, _, _, cut := c.answer.fate(); {
 	case state == schema.StateDone:
 	case cut == errCancelled:

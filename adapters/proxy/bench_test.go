@@ -19,7 +19,7 @@ import (
 // recordedUpstream starts an upstream that answers with a recorded stream, a flush for each frame, and returns the stream's bytes.
 func recordedUpstream(b *testing.B) (up *httptest.Server, size int64) {
 	b.Helper()
-	_, read := anthropictest.Recorded(b)
+	_, read := anthropictest.Recordings(b)
 	stream := string(read("anthropic/text-long.sse"))
 	frames := strings.SplitAfter(stream, "\n\n")
 	up = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -359,8 +359,8 @@ func (c *call) finish(ctx context.Context, how result) error {
 	if err := c.send(ctx, events); err != nil {
 		return err
 	}
-	if h := c.p.cfg.Hooks.Kept; h != nil && c.seen.Kept() > 0 {
-		h(c.api.provider, c.seen.Kept())
+	if h := c.p.cfg.Hooks.Kept; h != nil && c.seen.CountKept() > 0 {
+		h(c.api.provider, c.seen.CountKept())
 	}
 	for f := c.first; f != nil; f = f.first {
 		<-f.left // so that this call is the run's last

@@ -81,8 +81,8 @@ func (f *failed) emit(e []byte) {
 	f.out.Start("msg_"+f.c.mint, "assistant", nil, nil).Fail(e)
 }
 
-// Done does nothing: an error is no stream.
-func (f *failed) Done() {}
+// FinishStream does nothing: an error is no stream.
+func (f *failed) FinishStream() {}
 
 // Close makes an error of an answer that has none.
 func (f *failed) Close() {

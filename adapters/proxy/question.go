@@ -71,8 +71,8 @@ func (q *question) Frame(_ string, all provider.Fields) {
 	}
 }
 
-// Done does nothing: a request is no stream.
-func (q *question) Done() {}
+// FinishStream does nothing: a request is no stream.
+func (q *question) FinishStream() {}
 
 // Close does nothing: what is missing is not emitted.
 func (q *question) Close() {}
@@ -93,7 +93,7 @@ func (q *question) events(m *memory) (events []schema.Event, what news) {
 		said++
 		q.message(out, it.parts, said)
 	}
-	events = out.Take()
+	events = out.Drain()
 	speak(events, "user")
 	return append(q.first, events...), what
 }

@@ -36,20 +36,20 @@ func recorded(t *testing.T) []recordings {
 		r.files[name] = c
 	}
 	a := recordings{folder: "anthropic", path: "/v1/messages", decoder: anthropic.NewDecoder}
-	wantA, read := anthropictest.Recorded(t)
+	wantA, read := anthropictest.Recordings(t)
 	a.read = read
 	for name, w := range wantA {
 		check(&a, name, func(t *testing.T, events []schema.Event) { anthropictest.Check(t, events, w) })
 	}
 	g := recordings{folder: "gemini", path: "/v1beta/models/gemini-x:streamGenerateContent", decoder: gemini.NewDecoder}
-	wantG, read := geminitest.Recorded(t)
+	wantG, read := geminitest.Recordings(t)
 	g.read = read
 	for name, w := range wantG {
 		check(&g, name, func(t *testing.T, events []schema.Event) { geminitest.Compare(t, events, w) })
 	}
 	c := recordings{folder: "openai-chat", path: "/v1/chat/completions", decoder: openai.NewChatDecoder}
 	r := recordings{folder: "openai-responses", path: "/v1/responses", decoder: openai.NewResponsesDecoder}
-	wantO, read := openaitest.Recorded(t)
+	wantO, read := openaitest.Recordings(t)
 	for name := range wantO {
 		o := &r
 		if openaitest.Chat(name) {

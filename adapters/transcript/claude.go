@@ -100,7 +100,7 @@ func (c *claude) laneOf(call string) *claudeLane {
 	l := newClaudeLane(c.s, cfg)
 	l.call, l.parent = call, from.lane
 	c.lanes[call], c.order = l, append(c.order, l)
-	spawn := provider.Fields{field("child_id", provider.Quote(cfg.ChildID)), field("prompt", provider.Quote(from.prompt)), field("call_id", provider.Quote(provider.Bounded(call)))}
+	spawn := provider.Fields{field("child_id", provider.Quote(cfg.ChildID)), field("prompt", provider.Quote(from.prompt)), field("call_id", provider.Quote(provider.ShortenID(call)))}
 	c.s.emit(from.lane.out, schema.TypeChildSpawn, spawn)
 	c.s.emit(l.out, schema.TypeRunLifecycle, stateOf(schema.StateRunning, ""))
 	return l

@@ -93,7 +93,7 @@ func (l *claudeLane) announce(id string, m provider.Fields) {
 		clear(l.continued)
 	}
 	l.continued[id]++
-	name := provider.Bounded(id)
+	name := provider.ShortenID(id)
 	if n := l.continued[id]; n > 1 {
 		name += "_part_" + string(provider.Number(n))
 	}

@@ -59,12 +59,12 @@ func otherBlock(m *provider.Message, raw json.RawMessage, answers string) {
 	raw = bytes.Clone(raw)
 	base, ok := provider.Parse(raw)
 	kind := base.Str("type")
-	if !ok || provider.Reserved(kind) {
+	if !ok || provider.IsReserved(kind) {
 		kind = "part"
 		base = provider.Fields{field("type", provider.Quote(kind)), field("part", raw)}
 		raw = base.Encode()
 	}
-	m.Begin(&provider.Block{Index: len(m.Blocks), Kind: kind, Base: base, Raw: raw, Answers: provider.Bounded(answers)}).End(true)
+	m.Begin(&provider.Block{Index: len(m.Blocks), Kind: kind, Base: base, Raw: raw, Answers: provider.ShortenID(answers)}).End(true)
 }
 
 // contentBlocks emits the content of a chat message: a string, or a list of blocks.

@@ -49,7 +49,7 @@ func (g *geminiCLI) line(all provider.Fields) {
 
 // see hands events to the recorder, and judges by them.
 func (g *geminiCLI) see() {
-	events := g.out.Take()
+	events := g.out.Drain()
 	for i := range events {
 		g.outcome.See(&events[i])
 	}
@@ -59,6 +59,6 @@ func (g *geminiCLI) see() {
 // finish returns how the run went. The format does not record how a run ended; it went as its last model call.
 func (g *geminiCLI) finish() verdict {
 	g.see()
-	state, reason := g.outcome.End()
+	state, reason := g.outcome.State()
 	return verdict{state, reason, false}
 }

@@ -95,7 +95,7 @@ func (o *openHands) become(status string) {
 		return
 	}
 	o.status = status
-	o.s.add(o.out.Take()...)
+	o.s.add(o.out.Drain()...)
 	switch {
 	case status == "paused":
 		o.s.lifecycle(schema.StatePaused, "")
@@ -125,7 +125,7 @@ func (o *openHands) action(all provider.Fields) {
 	if arguments == nil {
 		arguments = all.Get("action")
 	}
-	raw := provider.Fields{field("type", provider.Quote("tool_use")), field("id", provider.Quote(provider.Bounded(id))), field("name", provider.Quote(provider.Bounded(name)))}
+	raw := provider.Fields{field("type", provider.Quote("tool_use")), field("id", provider.Quote(provider.ShortenID(id))), field("name", provider.Quote(provider.ShortenID(name)))}
 	for _, f := range all {
 		switch f.Name {
 		case "id":
@@ -149,7 +149,7 @@ func (o *openHands) messageID(response, event string) string {
 	if len(o.known) >= 64 {
 		clear(o.known)
 	}
-	response = provider.Bounded(response)
+	response = provider.ShortenID(response)
 	o.known[response]++
 	if n := o.known[response]; n > 1 {
 		return response + "_part_" + string(provider.Number(n))
@@ -173,7 +173,7 @@ func (o *openHands) endMessage() {
 		o.msg.End(nil)
 		o.msg = nil
 	}
-	o.s.add(o.out.Take()...) // open calls must be known before their results come
+	o.s.add(o.out.Drain()...) // open calls must be known before their results come
 }
 
 // message emits a message of the user or of the agent.
@@ -201,7 +201,7 @@ func (o *openHands) message(all provider.Fields) {
 
 // result emits the result of a call.
 func (o *openHands) result(kind string, all provider.Fields) {
-	call := provider.Bounded(all.Str("tool_call_id"))
+	call := provider.ShortenID(all.Str("tool_call_id"))
 	if call == "" {
 		o.out.Custom(kind, all)
 		return
@@ -228,9 +228,9 @@ func (o *openHands) result(kind string, all provider.Fields) {
 	case ok:
 		payload = append(payload, field("output", provider.OrNull(output)))
 	case kind == "UserRejectObservation":
-		payload = append(payload, provider.Failed(schema.CodeToolRefused, output)...)
+		payload = append(payload, provider.FailureFields(schema.CodeToolRefused, output)...)
 	default:
-		payload = append(payload, provider.Failed(schema.CodeToolFailed, output)...)
+		payload = append(payload, provider.FailureFields(schema.CodeToolFailed, output)...)
 	}
 	payload = append(payload, field("kind", provider.Quote(kind)))
 	if took := o.s.since(call); took >= 0 {

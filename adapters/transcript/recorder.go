@@ -104,9 +104,9 @@ func (s *recorder) put(e schema.Event) {
 
 // emit stores an event of the recorder's own.
 func (s *recorder) emit(w *provider.Writer, typ string, payload provider.Fields) {
-	rest := w.Take()
+	rest := w.Drain()
 	w.Add(typ, payload)
-	for _, e := range w.Take() {
+	for _, e := range w.Drain() {
 		s.put(e)
 	}
 	s.add(rest...)
@@ -233,7 +233,7 @@ func (s *recorder) endOpen(c openCall, answered bool) {
 	if answered {
 		payload = append(payload, provider.Field{Name: "output", Value: json.RawMessage("null")}, provider.Field{Name: "unrecorded", Value: provider.Bool(true)})
 	} else {
-		payload = append(payload, provider.Failed(schema.CodeToolLost, provider.ErrorOf("no_result", "the transcript holds no result of this call"))...)
+		payload = append(payload, provider.FailureFields(schema.CodeToolLost, provider.ErrorOf("no_result", "the transcript holds no result of this call"))...)
 	}
 	s.emit(c.w, schema.TypeToolEnd, payload)
 }

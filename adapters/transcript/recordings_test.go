@@ -30,7 +30,7 @@ var whole = Config{RunID: "run_1", Lifecycle: true}
 
 // TestRecordings holds the canonical events of every recorded transcript to what is expected of it.
 func TestRecordings(t *testing.T) {
-	want, read := transcripttest.Recorded(t)
+	want, read := transcripttest.Recordings(t)
 	reasons := map[string]string{"openhands": "the transcript ends while the conversation is running"}
 	for name, w := range want {
 		t.Run(strings.TrimPrefix(name, "transcripts/"), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestRecordings(t *testing.T) {
 
 // TestTimes: a transcript with times gives them to all its events.
 func TestTimes(t *testing.T) {
-	_, read := transcripttest.Recorded(t)
+	_, read := transcripttest.Recordings(t)
 	for i, e := range decodeAll(t, OpenHands, read("transcripts/review-run.openhands.jsonl"), whole) {
 		if !strings.HasPrefix(e.TS, "2026-06-16T05:") || !strings.HasSuffix(e.TS, "Z") {
 			t.Errorf("event %d, %s: %q", i, e.Type, e.TS)
@@ -69,7 +69,7 @@ func TestTimes(t *testing.T) {
 
 // TestPieces: the size of the pieces in which a file comes changes nothing.
 func TestPieces(t *testing.T) {
-	want, read := transcripttest.Recorded(t)
+	want, read := transcripttest.Recordings(t)
 	for name, w := range want {
 		data := read(name)
 		all := providertest.Lines(decodeAll(t, w.Format, data, whole))
@@ -89,7 +89,7 @@ func TestPieces(t *testing.T) {
 // TestCuts ends the recorded transcripts where a broken copy may end them: at every byte of two (of the
 // larger one, which takes half a minute, only where AGENTSTREAM_FULL is set), at random ones of the others.
 func TestCuts(t *testing.T) {
-	want, read := transcripttest.Recorded(t)
+	want, read := transcripttest.Recordings(t)
 	every := map[string]bool{"transcripts/review-run.openhands.jsonl": true, "transcripts/browser-agent-26-steps.gemini-cli.jsonl": os.Getenv("AGENTSTREAM_FULL") != ""}
 	for name, w := range want {
 		data := read(name)
@@ -133,7 +133,7 @@ func withoutBad(events []schema.Event) string {
 }
 
 // checkCut holds the events of a transcript that was cut to those of the whole one.
-func checkCut(t *testing.T, all transcripttest.Outcome, format string, data []byte, events []schema.Event) {
+func checkCut(t *testing.T, all transcripttest.TranscriptOutcome, format string, data []byte, events []schema.Event) {
 	t.Helper()
 	for i := range events {
 		if err := events[i].CheckNew("run_1"); err != nil {

@@ -96,12 +96,12 @@ func (a *sweAgent) emit(doc []byte, yield func(schema.Event, error) bool) (v ver
 	return v, true
 }
 
-func (a *sweAgent) collect() { a.s.add(a.out.Take()...) }
+func (a *sweAgent) collect() { a.s.add(a.out.Drain()...) }
 
 // keepMember emits a member that is neither history nor trajectory.
 func (a *sweAgent) keepMember(m member) {
 	if value, ok := a.valid(m.value); ok {
-		a.out.Custom(m.name, provider.Fields{field(provider.Bounded(m.name), value)})
+		a.out.Custom(m.name, provider.Fields{field(provider.ShortenID(m.name), value)})
 	}
 }
 
@@ -237,7 +237,7 @@ func (a *sweAgent) emitCalls(m *provider.Message, h provider.Fields) (ids []stri
 		if kind == "" {
 			kind = "function"
 		}
-		ids = append(ids, callBlock(m, call.Str("id"), fn.Str("name"), provider.Bounded(kind), fn.Get("arguments"), nil).Call)
+		ids = append(ids, callBlock(m, call.Str("id"), fn.Str("name"), provider.ShortenID(kind), fn.Get("arguments"), nil).Call)
 	}
 	return ids
 }

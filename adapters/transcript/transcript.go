@@ -124,7 +124,7 @@ func (s *recorder) lines(format string, r io.Reader, yield func(schema.Event, er
 		}
 		s.add(dec.Close()...)
 		v := in.t.finish()
-		s.add(in.out.Take()...)
+		s.add(in.out.Drain()...)
 		if err != io.EOF {
 			v = verdict{state: schema.StateError, reason: "the transcript could not be read to its end"}
 		}
@@ -158,11 +158,11 @@ type lineMachine struct {
 }
 
 func (m *lineMachine) Frame(_ string, all provider.Fields) {
-	m.s.add(m.out.Take()...)
+	m.s.add(m.out.Drain()...)
 	m.s.clock(all)
 	m.t.line(all)
-	m.s.add(m.out.Take()...)
+	m.s.add(m.out.Drain()...)
 }
 
-func (m *lineMachine) Done()  {}
-func (m *lineMachine) Close() {}
+func (m *lineMachine) FinishStream() {}
+func (m *lineMachine) Close()        {}

@@ -266,7 +266,7 @@ func TestManyChildren(t *testing.T) {
 }
 
 func TestRecogniseStreams(t *testing.T) {
-	_, read := transcripttest.Recorded(t)
+	_, read := transcripttest.Recordings(t)
 	entries := 0
 	for _, folder := range []string{Anthropic, OpenAIChat, OpenAIResponses, Gemini} {
 		files, err := os.ReadDir(providertest.Dir(t) + "/" + folder)

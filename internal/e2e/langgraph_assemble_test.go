@@ -112,7 +112,7 @@ func assembleAll(t *testing.T, node string, env []string, write func(schematest.
 	for folder, decoder := range map[string]func(provider.Config) *provider.Decoder{
 		"anthropic": anthropic.NewDecoder, "openai-chat": openai.NewChatDecoder, "openai-responses": openai.NewResponsesDecoder, "gemini": gemini.NewDecoder,
 	} {
-		want, read := providertest.Recorded[threadExpectation](t, 4, folder)
+		want, read := providertest.Recordings[threadExpectation](t, 4, folder)
 		for name, w := range want {
 			arg := write(schematest.Scenario{Name: name, Events: providertest.Decode(t, decoder(provider.Config{}), read(name))})
 			all[arg], args = w, append(args, arg)

@@ -33,19 +33,19 @@ type checked struct {
 func recorded(t *testing.T) map[string]checked {
 	t.Helper()
 	all := map[string]checked{}
-	messages, _ := anthropictest.Recorded(t)
+	messages, _ := anthropictest.Recordings(t)
 	for name, w := range messages {
 		all[name] = checked{check: func(t *testing.T, e []schema.Event) { anthropictest.Check(t, e, w) }, failed: w.Error != nil}
 	}
-	chats, _ := openaitest.Recorded(t)
+	chats, _ := openaitest.Recordings(t)
 	for name, w := range chats {
 		all[name] = checked{check: func(t *testing.T, e []schema.Event) { openaitest.Check(t, name, e) }, failed: w.Error != nil}
 	}
-	answers, _ := geminitest.Recorded(t)
+	answers, _ := geminitest.Recordings(t)
 	for name := range answers {
 		all[name] = checked{check: func(t *testing.T, e []schema.Event) { geminitest.Check(t, name, e) }}
 	}
-	transcripts, _ := transcripttest.Recorded(t)
+	transcripts, _ := transcripttest.Recordings(t)
 	for name := range transcripts {
 		all[name] = checked{
 			check:   func(t *testing.T, e []schema.Event) { transcripttest.Check(t, name, e) },

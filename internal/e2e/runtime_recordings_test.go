@@ -114,7 +114,7 @@ func asEvents(body []byte) string {
 // recordedAnswers returns the answers of models in all recordings: one each, of a transcript one for each step of its agent.
 func recordedAnswers(t *testing.T) map[string][]answered {
 	t.Helper()
-	all, read := providertest.Recorded[expectedAnswer](t, 63, "anthropic", "gemini", "openai-chat", "openai-responses", "transcripts")
+	all, read := providertest.Recordings[expectedAnswer](t, 63, "anthropic", "gemini", "openai-chat", "openai-responses", "transcripts")
 	out := map[string][]answered{}
 	for name, w := range all {
 		folder, _, _ := strings.Cut(name, "/")
@@ -150,7 +150,7 @@ func transcribed(t *testing.T, name string, body []byte, w expectedAnswer) (out 
 			chat(s.Response)
 		}
 	} else {
-		streams, _ := providertest.Recorded[struct{ Streams []expectedAnswer }](t, 1, "transcripts")
+		streams, _ := providertest.Recordings[struct{ Streams []expectedAnswer }](t, 1, "transcripts")
 		for i, line := range strings.Split(strings.TrimSpace(string(body)), "\n") {
 			var f struct {
 				Kind     string

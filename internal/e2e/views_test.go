@@ -41,7 +41,7 @@ func TestViewsOfRecordings(t *testing.T) {
 	for folder, decoder := range map[string]func(provider.Config) *provider.Decoder{
 		"anthropic": anthropic.NewDecoder, "openai-chat": openai.NewChatDecoder, "openai-responses": openai.NewResponsesDecoder, "gemini": gemini.NewDecoder,
 	} {
-		names, read := providertest.Recorded[json.RawMessage](t, 8, folder)
+		names, read := providertest.Recordings[json.RawMessage](t, 8, folder)
 		for name := range names {
 			key := schema.RunKey{Tenant: "acme", Run: "run_" + strings.NewReplacer("/", "_", ".", "_").Replace(name)}
 			w := persistertest.NewWriter(key, "20260301")

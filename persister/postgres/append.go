@@ -156,7 +156,7 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 	if args := cols.lanes(b, p); args != nil {
 		batch.Queue(upsertLanes, args...)
 	}
-	if args := cols.entered(); args != nil {
+	if args := cols.stateArgs(); args != nil {
 		batch.Queue(enterStates, args...)
 	}
 	count := func(n int) { inserted += n }

@@ -53,8 +53,8 @@ func (c *columns) runs() []any {
 		c.runTurn, c.runStop, c.runTurnSeq, c.runSince, int64(schema.MaxSeq)}
 }
 
-// entered returns the arguments of enterStates, nil when it changes nothing.
-func (c *columns) entered() []any {
+// stateArgs returns the arguments of enterStates, nil when it changes nothing.
+func (c *columns) stateArgs() []any {
 	var tenant, run []string
 	var seq []int64
 	var ts []time.Time

@@ -147,7 +147,7 @@ func BenchmarkSendDelta(b *testing.B) {
 // deltas are those of recorded streams of a provider, in their order.
 func deltas(b *testing.B) []schema.Event {
 	b.Helper()
-	_, read := anthropictest.Recorded(b)
+	_, read := anthropictest.Recordings(b)
 	var out []schema.Event
 	for _, name := range []string{"text-long", "pause-turn-step1", "thinking-signature-text"} {
 		body := bytes.NewReader(read("anthropic/" + name + ".sse"))

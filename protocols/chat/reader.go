@@ -173,7 +173,7 @@ func (r *Reader) Next(rec schema.Record) ([]Event, error) {
 		return nil, err
 	}
 	r.events, r.typ, r.seq, r.payload = r.events[:0], rec.Type, rec.Seq, r.run.Head().Payload
-	r.again = r.repeats(steps, r.run.Questions().Len() < asked)
+	r.again = r.isRepeat(steps, r.run.Questions().Len() < asked)
 	if len(rec.Child) == 0 && !r.again {
 		r.follow()
 	}
@@ -189,8 +189,8 @@ func (r *Reader) Next(rec schema.Record) ([]Event, error) {
 // Again reports whether the record at hand says once more, or too late, what is known: it means nothing.
 func (r *Reader) Again() bool { return r.again }
 
-// repeats finds out what Again reports.
-func (r *Reader) repeats(steps []assemble.Transition, answered bool) bool {
+// isRepeat finds out what Again reports.
+func (r *Reader) isRepeat(steps []assemble.Transition, answered bool) bool {
 	has := func(kinds ...assemble.Kind) bool {
 		return slices.ContainsFunc(steps, func(t assemble.Transition) bool { return slices.Contains(kinds, t.Kind) })
 	}

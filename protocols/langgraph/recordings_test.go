@@ -38,7 +38,7 @@ func TestRecordings(t *testing.T) {
 	}
 	seen := 0
 	for _, folder := range append(slices.Sorted(maps.Keys(decoders)), "transcripts") {
-		want, read := providertest.Recorded[expectation](t, 4, folder)
+		want, read := providertest.Recordings[expectation](t, 4, folder)
 		for _, name := range slices.Sorted(maps.Keys(want)) {
 			seen++
 			s := schematest.Scenario{Name: name}

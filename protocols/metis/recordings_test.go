@@ -24,7 +24,7 @@ func recordings(t *testing.T) (all []schematest.Scenario) {
 		"openai-responses": openai.NewResponsesDecoder, "gemini": gemini.NewDecoder,
 	}
 	for _, folder := range append(slices.Sorted(maps.Keys(decoders)), "transcripts") {
-		want, read := providertest.Recorded[any](t, 4, folder)
+		want, read := providertest.Recordings[any](t, 4, folder)
 		for _, name := range slices.Sorted(maps.Keys(want)) {
 			s := schematest.Scenario{Name: name}
 			if d := decoders[folder]; d != nil {

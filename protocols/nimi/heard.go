@@ -70,8 +70,8 @@ type heard struct {
 // maxEnded bounds what is remembered of ends. When it is more, all is forgotten.
 const maxEnded = 1 << 8
 
-// repeats reports whether what an end names has ended before, and notes it. What has no name is no repeat.
-func (h *heard) repeats(typ, id string) bool {
+// isRepeat reports whether what an end names has ended before, and notes it. What has no name is no repeat.
+func (h *heard) isRepeat(typ, id string) bool {
 	if id == "" {
 		return false
 	}
@@ -119,7 +119,7 @@ func (h *heard) hear(r schema.Record) {
 			h.refusal = string(f.Raw("index"))
 		}
 	case schema.TypeMessageEnd:
-		if h.repeats(typ, f.Str("message_id")) {
+		if h.isRepeat(typ, f.Str("message_id")) {
 			return
 		}
 		h.stop = cmp.Or(strings.Clone(f.Str("stop_reason")), h.stop)
@@ -128,7 +128,7 @@ func (h *heard) hear(r schema.Record) {
 		}
 		h.count(u)
 	case schema.TypeModelEnd:
-		if !h.counted && !h.repeats(typ, f.Str("call_id")) {
+		if !h.counted && !h.isRepeat(typ, f.Str("call_id")) {
 			h.count(u)
 		}
 	}

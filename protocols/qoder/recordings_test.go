@@ -40,7 +40,7 @@ func recorded(t *testing.T) map[string]func(t *testing.T) ([]schema.Event, expec
 	}
 	all := map[string]func(t *testing.T) ([]schema.Event, expectation){}
 	for _, folder := range append(slices.Sorted(maps.Keys(decoders)), "transcripts") {
-		want, read := providertest.Recorded[expectation](t, 4, folder)
+		want, read := providertest.Recordings[expectation](t, 4, folder)
 		for name, w := range want {
 			all[name] = func(t *testing.T) ([]schema.Event, expectation) {
 				if d := decoders[folder]; d != nil {

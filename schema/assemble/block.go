@@ -83,7 +83,7 @@ func (a *Run) startBlock(l *Lane) {
 	if a.elsewhere(l, p.Raw("message_id")) {
 		return
 	}
-	m := a.addressed(l, p.Raw("message_id"))
+	m := a.openFor(l, p.Raw("message_id"))
 	kind, call, tool, raw := p.Raw("kind"), p.Raw("call_id"), p.Raw("tool"), p.Raw("block")
 	if !jsonscan.IsString(kind) {
 		kind = []byte(`"unknown"`)
@@ -119,14 +119,14 @@ func (a *Run) elsewhere(l *Lane, id []byte) bool {
 	if m := l.Message; m != nil {
 		return m.key.Units > 0 && m.key != keyOf(id)
 	}
-	_, ended := l.named(id)
+	_, ended := l.findEnd(id)
 	return ended && l.gone != keyOf(id) && l.again(id) == nil // what Cut has ended may go on
 }
 
-// addressed is opened for a record that may name its message: then the message's start is missing.
-func (a *Run) addressed(l *Lane, id []byte) *Message {
+// openFor opens a message for a record that may name it: then the message's start is missing.
+func (a *Run) openFor(l *Lane, id []byte) *Message {
 	if l.Message != nil || !isName(id) {
-		return a.opened(l)
+		return a.openOrBegin(l)
 	}
 	m := l.again(id)
 	missing := m == nil
@@ -345,7 +345,7 @@ func (a *Run) delta(l *Lane, k BlockKind) {
 		return
 	}
 	text = text[1 : len(text)-1]
-	m := a.opened(l)
+	m := a.openOrBegin(l)
 	b := a.blockOf(l, m, k, indexOf(p), p)
 	if b.state == blockClosed {
 		if a.keep(m, len(text)) {
@@ -443,7 +443,7 @@ func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.
 
 // data reads a piece of an image, of sound or of a file. Only its block is returned: the record has the piece.
 func (a *Run) data(l *Lane) {
-	m := a.opened(l)
+	m := a.openOrBegin(l)
 	p := a.read()
 	index := indexOf(p)
 	b := m.Newest()

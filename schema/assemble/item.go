@@ -153,7 +153,7 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	if kind == InputRequest && (!begins || a.again) {
 		return
 	}
-	if kind != InputRequest && a.heard(l, it, was, begins, p) {
+	if kind != InputRequest && a.isKnown(l, it, was, begins, p) {
 		return
 	}
 	it.ID = nameOf(id)
@@ -170,8 +170,9 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	}
 }
 
-// heard reports whether the record at hand says nothing new of an item, of which was is open. It notes what it says.
-func (a *Run) heard(l *Lane, it, was *Item, begins bool, p jsonscan.Fields) bool {
+// isKnown reports whether the record at hand says nothing new of an item, of which was is open. It notes what
+// it says.
+func (a *Run) isKnown(l *Lane, it, was *Item, begins bool, p jsonscan.Fields) bool {
 	if begins {
 		it.said = startSum(p)
 		if was != nil && was.Kind == it.Kind && was.said == 0 { // it is late

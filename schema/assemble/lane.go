@@ -59,17 +59,17 @@ func (l *Lane) clone(by *atomic.Bool) *Lane {
 	return &c
 }
 
-// turned returns where ids of the lane may be used again: where a person has said something, a turn has started, or
-// its state has changed.
-func (l *Lane) turned() schema.Seq {
+// reuseSeq returns where ids of the lane may be used again: where a person has said something, a turn has
+// started, or its state has changed.
+func (l *Lane) reuseSeq() schema.Seq {
 	if l.own.Final() {
 		return l.heard
 	}
 	return max(l.heard, l.since)
 }
 
-// becomes notes the state that an event of the lane itself has set.
-func (l *Lane) becomes(state schema.RunState, at schema.Seq) {
+// setState notes the state that an event of the lane itself has set.
+func (l *Lane) setState(state schema.RunState, at schema.Seq) {
 	if l.own != state {
 		l.own, l.since = state, at
 	}
@@ -233,7 +233,7 @@ func (a *Run) lifecycle(l *Lane) {
 	if p.Yes("session") {
 		if s, err := schema.ParseLifecycle(payload); err == nil && l.Child == "" {
 			l.State = s.State
-			l.becomes(s.State, a.seq)
+			l.setState(s.State, a.seq)
 			a.add(Transition{Kind: StateChange, Lane: l, Value: payload})
 		}
 		return
@@ -254,7 +254,7 @@ func (a *Run) lifecycle(l *Lane) {
 		a.add(Transition{Kind: ChildBegin, Lane: l, Repaired: true})
 	}
 	l.State = s.State
-	l.becomes(s.State, a.seq)
+	l.setState(s.State, a.seq)
 	a.add(Transition{Kind: StateChange, Lane: l, Value: payload})
 }
 

@@ -111,8 +111,8 @@ func (a *Run) startMessage(l *Lane) {
 	if m := l.Message; m != nil && !m.Implicit && m.ID != "" && m.key == keyOf(id) {
 		return // it is the same start again
 	}
-	ended, ok := l.named(id)
-	again := ok && ended >= l.turned()
+	ended, ok := l.findEnd(id)
+	again := ok && ended >= l.reuseSeq()
 	if again && l.Message != nil {
 		return
 	}
@@ -143,7 +143,7 @@ func (a *Run) openMessage(l *Lane, m *Message, repaired bool) {
 // that has ended has said that it begins. It returns nil when none has, and when ids may be used again since.
 func (l *Lane) again(id []byte) *Message {
 	m := l.held
-	if m == nil || l.Message != nil || m.Start < l.turned() || isName(id) && m.key != keyOf(id) {
+	if m == nil || l.Message != nil || m.Start < l.reuseSeq() || isName(id) && m.key != keyOf(id) {
 		return nil
 	}
 	return m
@@ -161,9 +161,9 @@ func roleOf(v []byte) string {
 	return "assistant"
 }
 
-// opened returns the lane's open message, or begins one that nobody announced. One of those that has become long
-// ends before.
-func (a *Run) opened(l *Lane) *Message {
+// openOrBegin returns the open message of the lane, or begins one that no event announced. One of those that
+// has become long ends before.
+func (a *Run) openOrBegin(l *Lane) *Message {
 	if m := l.Message; m != nil && m.Implicit && (m.size > maxImplicit || m.CountBlocks() >= maxBlocks) {
 		a.cut(l)
 	}
@@ -186,7 +186,7 @@ func (a *Run) endMessage(l *Lane) {
 	}
 	omitted := p.Raw("omitted") != nil
 	if m := l.again(id); m != nil {
-		if a.repeatsEnd(l, m, content) {
+		if a.isEndRepeat(l, m, content) {
 			l.held = nil
 			return
 		}
@@ -196,7 +196,7 @@ func (a *Run) endMessage(l *Lane) {
 	if m == nil && l.gone != (jsonscan.Sum{}) && l.gone == keyOf(id) {
 		return
 	}
-	_, was := l.named(id)
+	_, was := l.findEnd(id)
 	own := m != nil && (m.Implicit || !isName(id) || m.key == keyOf(id))
 	if was && !own {
 		return
@@ -214,7 +214,7 @@ func (a *Run) endMessage(l *Lane) {
 		l.held = nil
 		a.conclude(l, m, content, omitted, false)
 	}
-	a.closed(l, id, m.said)
+	a.noteClose(l, id, m.said)
 	if usage != nil {
 		a.add(Transition{Kind: UsageAdd, Lane: l, Message: m, Value: usage})
 	}
@@ -242,16 +242,16 @@ func (a *Run) cut(l *Lane) {
 	l.Message = nil
 }
 
-// closed notes that a message with an id has ended.
-func (a *Run) closed(l *Lane, id []byte, said uint64) {
+// noteClose notes that a message with an id has ended.
+func (a *Run) noteClose(l *Lane, id []byte, said uint64) {
 	if isName(id) {
 		a.noteEnd(l, itemKey{MessageClose, keyOf(id)}, past{said: said, ended: a.seq})
 	}
 }
 
-// repeatsEnd reports whether an end of a message that has ended, and that has begun again, says nothing else than the
-// first one.
-func (a *Run) repeatsEnd(l *Lane, m *Message, content []byte) bool {
+// isEndRepeat reports whether an end of a message that has ended, and that has begun again, says nothing else
+// than the first one.
+func (a *Run) isEndRepeat(l *Lane, m *Message, content []byte) bool {
 	var now Message
 	for part := range jsonscan.Elements(content) {
 		c := ReadPart(part)

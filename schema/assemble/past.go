@@ -64,16 +64,16 @@ func (a *Run) isRepeat(l *Lane, it *Item) bool {
 // message has asked for it, or one of which nothing is known but that it has begun.
 func (a *Run) mayResume(l *Lane, kind Kind, p *past) bool {
 	if kind != CallStart {
-		return max(l.turned(), a.told) > p.ended
+		return max(l.reuseSeq(), a.told) > p.ended
 	}
 	if m := l.Message; m != nil && !m.Implicit && m.CountBlocks() == 0 && m.Start > p.begun {
 		return true
 	}
-	return max(p.asked, l.turned()) > p.begun
+	return max(p.asked, l.reuseSeq()) > p.begun
 }
 
-// named reports whether a message with an id has ended, and when.
-func (l *Lane) named(id []byte) (ended schema.Seq, ok bool) {
+// findEnd reports whether a message with an id has ended, and when.
+func (l *Lane) findEnd(id []byte) (ended schema.Seq, ok bool) {
 	p, ok := l.past.Get(itemKey{MessageClose, keyOf(id)})
 	return p.ended, ok && isName(id)
 }

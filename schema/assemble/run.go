@@ -151,7 +151,7 @@ func (a *Run) apply(seq schema.Seq, typ, child []byte) []Transition {
 		a.question(l, typ)
 		l.heard = a.seq
 		if schema.IsFollowUp(schema.TypeCommandMessage, l.Child, a.head.Payload) && l.own.Final() {
-			l.becomes(schema.StatePlanning, a.seq)
+			l.setState(schema.StatePlanning, a.seq)
 		}
 		if l.State.Final() && schema.IsFollowUp(schema.TypeCommandMessage, l.Child, a.head.Payload) {
 			l.State = schema.StatePlanning

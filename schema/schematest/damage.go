@@ -51,7 +51,7 @@ func MakeDamaged(seed uint64, n int) Damaged {
 			at += rng.IntN(len(events) - i)
 		}
 		e := events[i]
-		if kind != Missing && !stays(&events[i], events[i+1:at]) {
+		if kind != Missing && !isStable(&events[i], events[i+1:at]) {
 			d.Pure, d.Again = false, true
 		}
 		if kind == Missing || kind == Late {
@@ -65,16 +65,16 @@ func MakeDamaged(seed uint64, n int) Damaged {
 		}
 		what = append(what, fmt.Sprintf("%s: %d %s%s %.80s, at %d", damageNames[kind], i+1, e.ChildID, e.Type, e.Payload, at+1))
 	}
-	if beginsAgain(events) {
+	if hasSecondStart(events) {
 		d.Pure, d.Again = false, true
 	}
-	d.Scenario = Scenario{Name: fmt.Sprintf("damaged-%d-%d", seed, n), Events: accepted(events)}
+	d.Scenario = Scenario{Name: fmt.Sprintf("damaged-%d-%d", seed, n), Events: selectAccepted(events)}
 	d.What = strings.Join(what, "; ")
 	return d
 }
 
-// stays reports whether an event stays what it is when others were between.
-func stays(e *schema.Event, between []schema.Event) bool {
+// isStable reports whether an event stays what it is when others were between.
+func isStable(e *schema.Event, between []schema.Event) bool {
 	of := func(types ...string) bool {
 		return slices.ContainsFunc(between, func(b schema.Event) bool { return b.ChildID == e.ChildID && slices.Contains(types, b.Type) })
 	}
@@ -101,8 +101,9 @@ func stays(e *schema.Event, between []schema.Event) bool {
 	return true
 }
 
-// beginsAgain reports whether a message that has ended begins with a block once more. It is another one then.
-func beginsAgain(events []schema.Event) bool {
+// hasSecondStart reports whether a message that has ended begins with a block once more. It is another one
+// then.
+func hasSecondStart(events []schema.Event) bool {
 	type message struct{ child, id string }
 	ended, again := map[message]bool{}, map[message]bool{}
 	for i := range events {
@@ -120,8 +121,8 @@ func beginsAgain(events []schema.Event) bool {
 	return false
 }
 
-// accepted returns the events that the log takes.
-func accepted(events []schema.Event) (out []schema.Event) {
+// selectAccepted returns the events that the log takes.
+func selectAccepted(events []schema.Event) (out []schema.Event) {
 	var head schema.Head
 	for i := range events {
 		e := &events[i]

@@ -60,7 +60,7 @@ func (t *teller) step(depth int) {
 	case 2:
 		task := t.id("task")
 		t.add(schema.TypeTaskStart, "task_id", task, "name", "node")
-		t.says()
+		t.emitMessage()
 		t.add(schema.TypeTaskEnd, "task_id", task, "ok", true)
 	case 3:
 		t.add(schema.TypeStateValues, "values", raw(fmt.Sprintf(`{"n":%d}`, t.n)))
@@ -75,7 +75,7 @@ func (t *teller) step(depth int) {
 		t.add(schema.TypeSessionUpdated, "title", t.id("title"))
 		t.add(schema.TypeStepBoundary, "step_index", t.n, "step_kind", "tool-roundtrip", "checkpoint_id", t.id("cp"))
 	default:
-		t.says()
+		t.emitMessage()
 	}
 }
 
@@ -92,8 +92,8 @@ func (t *teller) plan() {
 	t.state(schema.StateRunning, t.id("why"))
 }
 
-// says emits a request to a model, its message, and the calls that it asks for.
-func (t *teller) says() {
+// emitMessage emits a request to a model, its message, and the calls that it asks for.
+func (t *teller) emitMessage() {
 	model, id := t.id("model"), t.id("msg")
 	t.add(schema.TypeModelStart, "call_id", model, "model", "scripted-1", "provider", "scripted")
 	var blocks []block

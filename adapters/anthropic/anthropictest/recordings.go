@@ -9,11 +9,10 @@ import (
 	"agentstream/schema"
 )
 
-// Recorded returns the expectations of the recorded streams by name (anthropic/FILE) and a way to
-// read one.
-func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
+// Recordings returns the expectations of the recorded streams by name (anthropic/FILE) and a way to read one.
+func Recordings(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
-	return providertest.Recorded[Expectation](t, 19, "anthropic")
+	return providertest.Recordings[Expectation](t, 19, "anthropic")
 }
 
 // Expectation is what the provider's own client libraries make of one recording.
@@ -22,7 +21,7 @@ type Expectation struct {
 	Models                           []string
 	Text, Reasoning                  providertest.Digest
 	Signatures                       int
-	ToolCalls, OpenToolCalls         []Call
+	ToolCalls, OpenToolCalls         []ExpectedCall
 	Blocks                           []struct{ Type string }
 	StopReason, StopSequence         *string
 	StopDetails, Usage, Error        any
@@ -30,19 +29,19 @@ type Expectation struct {
 	OpenBlocksAtEnd, AbandonedBlocks int
 }
 
-// Call is one tool call.
-type Call struct {
+// ExpectedCall is one tool call.
+type ExpectedCall struct {
 	ID, Name, Kind string
 	Input          any
 	InputComplete  bool
 	RawInput       providertest.Digest
 }
 
-// Outcome is what a reader of the canonical events knows in the end.
-type Outcome struct {
+// AnthropicOutcome is what a reader of the canonical events knows in the end.
+type AnthropicOutcome struct {
 	Messages, Models []string
 	Text, Reasoning  string
-	Calls, Open      []Call
+	Calls, Open      []ExpectedCall
 	Kinds            []string
 	Signatures       int
 	Stop, Sequence   *string
@@ -51,10 +50,10 @@ type Outcome struct {
 }
 
 // FromFold puts the events together as any reader of the log does.
-func FromFold(t testing.TB, events []schema.Event) Outcome {
+func FromFold(t testing.TB, events []schema.Event) AnthropicOutcome {
 	t.Helper()
 	var f schema.Fold
-	var o Outcome
+	var o AnthropicOutcome
 	kind := map[string]string{}
 	for i := range events {
 		e := events[i]
@@ -89,7 +88,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 			if b.Call == "" || b.Tool == "" {
 				continue
 			}
-			c := Call{ID: b.Call, Name: b.Tool, Kind: b.Kind, InputComplete: b.Complete, RawInput: providertest.DigestOf(b.Text.String())}
+			c := ExpectedCall{ID: b.Call, Name: b.Tool, Kind: b.Kind, InputComplete: b.Complete, RawInput: providertest.DigestOf(b.Text.String())}
 			if !b.Complete {
 				o.Open = append(o.Open, c)
 				continue
@@ -109,7 +108,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 	return o
 }
 
-func indexOf(calls []Call, id string) int {
+func indexOf(calls []ExpectedCall, id string) int {
 	for i, c := range calls {
 		if c.ID == id {
 			return i
@@ -119,9 +118,9 @@ func indexOf(calls []Call, id string) int {
 }
 
 // FromContent reads message.end alone, which is what a reader has that skipped the deltas.
-func FromContent(t testing.TB, events []schema.Event) Outcome {
+func FromContent(t testing.TB, events []schema.Event) AnthropicOutcome {
 	t.Helper()
-	var o Outcome
+	var o AnthropicOutcome
 	for _, e := range events {
 		if e.Type != schema.TypeMessageEnd {
 			continue
@@ -139,7 +138,7 @@ func FromContent(t testing.TB, events []schema.Event) Outcome {
 					o.Signatures++
 				}
 			case strings.HasSuffix(kind, "tool_use"):
-				c := Call{ID: b["id"].(string), Name: b["name"].(string), Kind: kind, Input: b["input"]}
+				c := ExpectedCall{ID: b["id"].(string), Name: b["name"].(string), Kind: kind, Input: b["input"]}
 				if partial, cut := b["partial_json"]; cut {
 					c.RawInput, c.Input = providertest.DigestOf(partial.(string)), nil
 					o.Open = append(o.Open, c)
@@ -157,7 +156,7 @@ func FromContent(t testing.TB, events []schema.Event) Outcome {
 func Check(t *testing.T, events []schema.Event, w Expectation) {
 	t.Helper()
 	folded, content := FromFold(t, events), FromContent(t, events)
-	for how, got := range map[string]Outcome{"fold": folded, "content": content} {
+	for how, got := range map[string]AnthropicOutcome{"fold": folded, "content": content} {
 		if d := providertest.DigestOf(got.Text); d != w.Text {
 			t.Errorf("%s: text %+v, want %+v", how, d, w.Text)
 		}
@@ -190,7 +189,7 @@ func Check(t *testing.T, events []schema.Event, w Expectation) {
 	}
 }
 
-func compareCalls(t *testing.T, how string, got Outcome, w Expectation) {
+func compareCalls(t *testing.T, how string, got AnthropicOutcome, w Expectation) {
 	t.Helper()
 	if len(got.Calls) != len(w.ToolCalls) || len(got.Open) != len(w.OpenToolCalls) {
 		t.Fatalf("%s: %d calls and %d open, want %d and %d", how, len(got.Calls), len(got.Open), len(w.ToolCalls), len(w.OpenToolCalls))

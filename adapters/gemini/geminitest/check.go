@@ -8,8 +8,8 @@ import (
 	"agentstream/schema"
 )
 
-// Outcome is what a reader of the canonical events knows of one message in the end.
-type Outcome struct {
+// GeminiOutcome is what a reader of the canonical events knows of one message in the end.
+type GeminiOutcome struct {
 	Model           string
 	Text, Reasoning string
 	Calls, Open     []MadeCall
@@ -28,7 +28,7 @@ type MadeCall struct {
 }
 
 // FromFold puts the events together as any reader of the log does, one outcome for each message.
-func FromFold(t testing.TB, events []schema.Event) []Outcome {
+func FromFold(t testing.TB, events []schema.Event) []GeminiOutcome {
 	t.Helper()
 	var f schema.Fold
 	var ends []map[string]any
@@ -51,7 +51,7 @@ func FromFold(t testing.TB, events []schema.Event) []Outcome {
 	if len(ends) != len(f.Messages) {
 		t.Fatalf("%d messages begin and %d end", len(f.Messages), len(ends))
 	}
-	out := make([]Outcome, len(f.Messages))
+	out := make([]GeminiOutcome, len(f.Messages))
 	for i, m := range f.Messages {
 		if m.End == 0 {
 			t.Errorf("message %s is not closed", m.ID)
@@ -89,15 +89,15 @@ func checkStart(t testing.TB, f *schema.Fold, b *schema.FoldBlock) {
 	t.Errorf("no tool.start of call %s has its input", b.Call)
 }
 
-func ending(end map[string]any) Outcome {
-	return Outcome{Others: map[string]int{}, Stop: providertest.Text(end["stop_reason"]), Finish: providertest.Text(end["finish_reason"]), Usage: end["usage"],
+func ending(end map[string]any) GeminiOutcome {
+	return GeminiOutcome{Others: map[string]int{}, Stop: providertest.Text(end["stop_reason"]), Finish: providertest.Text(end["finish_reason"]), Usage: end["usage"],
 		Err: end["error"], Feedback: end["promptFeedback"]}
 }
 
 // FromContent reads message.end alone, which is what a reader has that skipped the deltas.
-func FromContent(t testing.TB, events []schema.Event) []Outcome {
+func FromContent(t testing.TB, events []schema.Event) []GeminiOutcome {
 	t.Helper()
-	var out []Outcome
+	var out []GeminiOutcome
 	model := ""
 	for _, e := range events {
 		if e.Type == schema.TypeMessageStart {
@@ -137,7 +137,7 @@ func FromContent(t testing.TB, events []schema.Event) []Outcome {
 // Check holds the canonical events of a recorded answer to what is expected of it.
 func Check(t testing.TB, name string, events []schema.Event) {
 	t.Helper()
-	all, _ := Recorded(t)
+	all, _ := Recordings(t)
 	w, ok := all[name]
 	if !ok {
 		t.Fatalf("no recording %s", name)
@@ -149,7 +149,7 @@ func Check(t testing.TB, name string, events []schema.Event) {
 // independently from the content of message.end alone.
 func Compare(t testing.TB, events []schema.Event, want ...Expectation) {
 	t.Helper()
-	for how, list := range map[string][]Outcome{"fold": FromFold(t, events), "content": FromContent(t, events)} {
+	for how, list := range map[string][]GeminiOutcome{"fold": FromFold(t, events), "content": FromContent(t, events)} {
 		if len(list) != len(want) {
 			t.Fatalf("%s: %d messages, want %d", how, len(list), len(want))
 		}
@@ -159,7 +159,7 @@ func Compare(t testing.TB, events []schema.Event, want ...Expectation) {
 	}
 }
 
-func compare(t testing.TB, how string, got Outcome, w Expectation) {
+func compare(t testing.TB, how string, got GeminiOutcome, w Expectation) {
 	t.Helper()
 	if d := providertest.DigestOf(got.Text); d != w.Text {
 		t.Errorf("%s: text %+v, want %+v", how, d, w.Text)
@@ -187,7 +187,7 @@ func compare(t testing.TB, how string, got Outcome, w Expectation) {
 	compareCalls(t, how, got.Calls, w.ToolCalls)
 }
 
-func compareCalls(t testing.TB, how string, got []MadeCall, want []Call) {
+func compareCalls(t testing.TB, how string, got []MadeCall, want []ExpectedCall) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("%s: %d calls, want %d", how, len(got), len(want))

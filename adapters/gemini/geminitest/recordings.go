@@ -6,10 +6,10 @@ import (
 	"agentstream/adapters/provider/providertest"
 )
 
-// Recorded returns the expectations of the recorded answers by name (gemini/FILE) and a way to read one.
-func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
+// Recordings returns the expectations of the recorded answers by name (gemini/FILE) and a way to read one.
+func Recordings(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
-	return providertest.Recorded[Expectation](t, 8, "gemini")
+	return providertest.Recordings[Expectation](t, 8, "gemini")
 }
 
 // Expectation is what one answer comes to.
@@ -17,7 +17,7 @@ type Expectation struct {
 	Model           *string
 	Text, Reasoning providertest.Digest
 	Signatures      int
-	ToolCalls       []Call
+	ToolCalls       []ExpectedCall
 	DanglingCall    bool
 	OtherParts      map[string]int
 	StopReason      *string
@@ -25,8 +25,8 @@ type Expectation struct {
 	Usage, Error    any
 }
 
-// Call is one tool call. ID is nil where the API sent none.
-type Call struct {
+// ExpectedCall is one tool call. ID is nil where the API sent none.
+type ExpectedCall struct {
 	ID            *string
 	Name, Kind    string
 	Input         any

@@ -10,12 +10,12 @@ import (
 	"agentstream/schema"
 )
 
-// Outcome is what a reader of the canonical events knows in the end.
-type Outcome struct {
+// OpenAIOutcome is what a reader of the canonical events knows in the end.
+type OpenAIOutcome struct {
 	Messages, Models        []string
 	Text, Refusal           string
 	Reasoning, RawReasoning string
-	Calls                   []Call // of the client's tools; one that is not complete has no input
+	Calls                   []ExpectedCall // of the client's tools; one that is not complete has no input
 	Items                   []string
 	// Of the last message.
 	Stop, Finish, Status *string
@@ -28,10 +28,10 @@ type Outcome struct {
 var clientTools = []string{"function", "custom", "function_call", "custom_tool_call"}
 
 // FromFold puts the events together as any reader of the log does.
-func FromFold(t testing.TB, events []schema.Event) Outcome {
+func FromFold(t testing.TB, events []schema.Event) OpenAIOutcome {
 	t.Helper()
 	var f schema.Fold
-	var o Outcome
+	var o OpenAIOutcome
 	kind := map[string]string{}
 	for i := range events {
 		e := events[i]
@@ -42,7 +42,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 			p := providertest.Object(t, e.Payload)
 			kind[p["call_id"].(string)] = p["kind"].(string)
 		case schema.TypeMessageEnd:
-			o.ended(providertest.Object(t, e.Payload))
+			o.readEnd(providertest.Object(t, e.Payload))
 		case "custom.openai.logprobs":
 			o.Logprobs++
 		}
@@ -60,7 +60,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 			case b.Kind == "reasoning":
 				o.Reasoning += b.Text.String()
 			case b.Kind == "tool_use":
-				c := Call{ID: b.Call, Name: b.Tool, Kind: kind[b.Call], InputComplete: b.Complete, RawInput: providertest.DigestOf(b.Text.String())}
+				c := ExpectedCall{ID: b.Call, Name: b.Tool, Kind: kind[b.Call], InputComplete: b.Complete, RawInput: providertest.DigestOf(b.Text.String())}
 				if b.Complete {
 					c.Input = providertest.Value(t, b.Input)
 				}
@@ -69,7 +69,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 		}
 	}
 	for _, c := range f.Calls {
-		i := slices.IndexFunc(o.Calls, func(k Call) bool { return k.ID == c.ID })
+		i := slices.IndexFunc(o.Calls, func(k ExpectedCall) bool { return k.ID == c.ID })
 		if i >= 0 && !reflect.DeepEqual(providertest.Value(t, c.Input), o.Calls[i].Input) {
 			t.Errorf("tool.start of %s has another input", c.ID)
 		}
@@ -77,19 +77,20 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 	return o
 }
 
-func (o *Outcome) ended(p map[string]any) {
+// readEnd reads the end of a message.
+func (o *OpenAIOutcome) readEnd(p map[string]any) {
 	o.Stop, o.Finish, o.Status, o.Usage, o.Err = providertest.Text(p["stop_reason"]), providertest.Text(p["finish_reason"]), providertest.Text(p["status"]), p["usage"], p["error"]
 	o.Incomplete = p["incomplete"] == true
 }
 
 // FromContent reads message.end alone, which is what a reader has that skipped the deltas.
-func FromContent(t testing.TB, events []schema.Event) Outcome {
+func FromContent(t testing.TB, events []schema.Event) OpenAIOutcome {
 	t.Helper()
-	var o Outcome
+	var o OpenAIOutcome
 	for _, e := range events {
 		if e.Type == schema.TypeMessageEnd {
 			p := providertest.Object(t, e.Payload)
-			o.ended(p)
+			o.readEnd(p)
 			o.content(p["content"].([]any))
 		}
 	}
@@ -97,7 +98,7 @@ func FromContent(t testing.TB, events []schema.Event) Outcome {
 }
 
 // content adds the blocks of one message or choice.
-func (o *Outcome) content(list []any) {
+func (o *OpenAIOutcome) content(list []any) {
 	item := ""
 	for _, v := range list {
 		b := v.(map[string]any)
@@ -114,7 +115,7 @@ func (o *Outcome) content(list []any) {
 			o.RawReasoning += b["text"].(string)
 		case "tool_use":
 			_, cut := b["partial_json"]
-			c := Call{ID: b["id"].(string), Name: b["name"].(string), Input: b["input"], InputComplete: !cut}
+			c := ExpectedCall{ID: b["id"].(string), Name: b["name"].(string), Input: b["input"], InputComplete: !cut}
 			if cut {
 				c.Input = nil
 			}
@@ -135,13 +136,13 @@ func (o *Outcome) content(list []any) {
 // assembled by a fold over all of them, and independently from message.end alone.
 func Check(t *testing.T, name string, events []schema.Event) {
 	t.Helper()
-	all, _ := Recorded(t)
+	all, _ := Recordings(t)
 	w, ok := all[name]
 	if !ok {
 		t.Fatalf("there is no recording %s", name)
 	}
 	folded, content := FromFold(t, events), FromContent(t, events)
-	for how, got := range map[string]Outcome{"fold": folded, "content": content} {
+	for how, got := range map[string]OpenAIOutcome{"fold": folded, "content": content} {
 		compareTexts(t, how, got, w.Text, w.Refusal, w.Reasoning, w.RawReasoning)
 		compareCalls(t, how, got.Calls, w.ToolCalls)
 		if !reflect.DeepEqual(got.Usage, w.Usage) {
@@ -161,7 +162,7 @@ func Check(t *testing.T, name string, events []schema.Event) {
 	}
 }
 
-func checkChat(t *testing.T, events []schema.Event, folded Outcome, w Expectation) {
+func checkChat(t *testing.T, events []schema.Event, folded OpenAIOutcome, w Expectation) {
 	t.Helper()
 	if !reflect.DeepEqual(folded.Finish, w.StopReason) {
 		t.Errorf("finish reason %v, want %v", show(folded.Finish), show(w.StopReason))
@@ -185,22 +186,22 @@ func checkChat(t *testing.T, events []schema.Event, folded Outcome, w Expectatio
 	}
 	for i, wc := range w.Choices[1:] {
 		p := others[i].(map[string]any)
-		var o Outcome
-		o.ended(p)
+		var o OpenAIOutcome
+		o.readEnd(p)
 		o.content(p["content"].([]any))
 		compareTexts(t, "choice", o, wc.Text, wc.Refusal, wc.Reasoning, providertest.DigestOf(""))
 		compareCalls(t, "content", o.Calls, wc.ToolCalls)
 		if p["index"] != float64(wc.Index) || !reflect.DeepEqual(o.Finish, wc.FinishReason) {
 			t.Errorf("choice %v ends with %v, want %d with %v", p["index"], show(o.Finish), wc.Index, show(wc.FinishReason))
 		}
-		if got := providertest.DigestOf(streamed(t, events, wc.Index)); got != wc.Text {
+		if got := providertest.DigestOf(joinChoice(t, events, wc.Index)); got != wc.Text {
 			t.Errorf("the pieces of choice %d say %+v, want %+v", wc.Index, got, wc.Text)
 		}
 	}
 }
 
-// streamed joins the text of a choice that is not the first one from its pieces.
-func streamed(t *testing.T, events []schema.Event, index int) (out string) {
+// joinChoice joins the text of a choice that is not the first one from its pieces.
+func joinChoice(t *testing.T, events []schema.Event, index int) (out string) {
 	for _, e := range events {
 		if e.Type == "custom.openai.choice" {
 			if p := providertest.Object(t, e.Payload); p["index"] == float64(index) {
@@ -213,7 +214,7 @@ func streamed(t *testing.T, events []schema.Event, index int) (out string) {
 	return out
 }
 
-func checkResponse(t *testing.T, folded, content Outcome, w Expectation) {
+func checkResponse(t *testing.T, folded, content OpenAIOutcome, w Expectation) {
 	t.Helper()
 	if folded.Status == nil || "response."+*folded.Status != *w.StopReason {
 		t.Errorf("status %v, want %v", show(folded.Status), *w.StopReason)
@@ -240,7 +241,7 @@ func checkResponse(t *testing.T, folded, content Outcome, w Expectation) {
 	}
 }
 
-func compareTexts(t *testing.T, how string, got Outcome, w, refusal, reasoning, raw providertest.Digest) {
+func compareTexts(t *testing.T, how string, got OpenAIOutcome, w, refusal, reasoning, raw providertest.Digest) {
 	t.Helper()
 	for what, pair := range map[string][2]providertest.Digest{
 		"text": {providertest.DigestOf(got.Text), w}, "refusal": {providertest.DigestOf(got.Refusal), refusal},
@@ -255,7 +256,7 @@ func compareTexts(t *testing.T, how string, got Outcome, w, refusal, reasoning, 
 	}
 }
 
-func compareCalls(t *testing.T, how string, got, want []Call) {
+func compareCalls(t *testing.T, how string, got, want []ExpectedCall) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("%s: %d calls, want %d", how, len(got), len(want))

@@ -7,11 +7,11 @@ import (
 	"agentstream/adapters/provider/providertest"
 )
 
-// Recorded returns the expectations of the recorded streams by name (openai-chat/FILE and
+// Recordings returns the expectations of the recorded streams by name (openai-chat/FILE and
 // openai-responses/FILE) and a way to read one.
-func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
+func Recordings(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
-	return providertest.Recorded[Expectation](t, 32, "openai-chat", "openai-responses")
+	return providertest.Recordings[Expectation](t, 32, "openai-chat", "openai-responses")
 }
 
 // Chat reports whether a recording is of Chat Completions, and not of Responses.
@@ -22,7 +22,7 @@ type Expectation struct {
 	ID, Model                        string
 	Text, DoneText                   providertest.Digest
 	Refusal, Reasoning, RawReasoning providertest.Digest
-	ToolCalls                        []Call
+	ToolCalls                        []ExpectedCall
 	StopReason, Status               *string
 	IncompleteReason                 *string
 	Usage, Error                     any
@@ -36,7 +36,7 @@ type Expectation struct {
 type Choice struct {
 	Index                    int
 	Text, Refusal, Reasoning providertest.Digest
-	ToolCalls                []Call
+	ToolCalls                []ExpectedCall
 	FinishReason             *string
 	LogprobChunks            int
 }
@@ -47,8 +47,8 @@ type Item struct {
 	Type, ID    string
 }
 
-// Call is one tool call of the client's.
-type Call struct {
+// ExpectedCall is one tool call of the client's.
+type ExpectedCall struct {
 	ID, Name, Kind, ItemID string
 	Input                  any
 	InputComplete          bool

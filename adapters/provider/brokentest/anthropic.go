@@ -8,7 +8,7 @@ import (
 
 // anthropic are the rewritings of the Messages API.
 func anthropic() (list []Rewriting) {
-	add := func(name string, but Aspect, do func(r *rand.Rand, s *Stream) bool) {
+	add := func(name string, but Aspect, do func(r *rand.Rand, s *Body) bool) {
 		list = append(list, Rewriting{name, []API{Anthropic}, do, but})
 	}
 	is := func(t string) func(Object) bool { return func(o Object) bool { return text(o, "type") == t } }
@@ -30,14 +30,14 @@ func anthropic() (list []Rewriting) {
 		return later(o) && o["index"] != nil && put(o, "index", number(o["index"])+1)
 	}))
 	add("no content_block_stop", 0, drop(is("content_block_stop")))
-	add("content_block_stop twice", 0, doubled(is("content_block_stop")))
-	add("content_block_start twice", 0, doubled(is("content_block_start")))
-	add("message_start twice", 0, doubled(is("message_start")))
+	add("content_block_stop twice", 0, doubleFrames(is("content_block_stop")))
+	add("content_block_start twice", 0, doubleFrames(is("content_block_start")))
+	add("message_start twice", 0, doubleFrames(is("message_start")))
 	add("no message_stop", Stop, drop(is("message_stop")))
 	add("no message_delta", Stop|Usage, drop(is("message_delta")))
-	add("message_delta twice", 0, doubled(is("message_delta")))
+	add("message_delta twice", 0, doubleFrames(is("message_delta")))
 	add("thought in the text block", 0, lateThought)
-	add("usage empty at the end", Usage, func(_ *rand.Rand, s *Stream) bool {
+	add("usage empty at the end", Usage, func(_ *rand.Rand, s *Body) bool {
 		for _, f := range s.Frames {
 			if u := object(f.Data, "usage"); u != nil && is("message_delta")(f.Data) {
 				c := f.clone()
@@ -52,12 +52,12 @@ func anthropic() (list []Rewriting) {
 		u := object(o, "usage")
 		return u != nil && is("message_delta")(o) && put(u, "input_tokens", 0)
 	}))
-	add("type in the event's name alone, blocks", 0, func(_ *rand.Rand, s *Stream) bool { return nameOnly(s) })
-	add("pings", 0, func(r *rand.Rand, s *Stream) bool {
+	add("type in the event's name alone, blocks", 0, func(_ *rand.Rand, s *Body) bool { return nameOnly(s) })
+	add("pings", 0, func(r *rand.Rand, s *Body) bool {
 		s.Frames = slices.Insert(s.Frames, r.IntN(len(s.Frames)+1), Frame{Name: "ping", Data: Object{"type": "ping"}})
 		return true
 	})
-	add("empty deltas", 0, func(_ *rand.Rand, s *Stream) bool {
+	add("empty deltas", 0, func(_ *rand.Rand, s *Body) bool {
 		for i := len(s.Frames) - 1; i >= 0; i-- {
 			d := object(s.Frames[i].Data, "delta")
 			if t := text(d, "type"); t == "text_delta" || t == "input_json_delta" {
@@ -72,8 +72,9 @@ func anthropic() (list []Rewriting) {
 	return list
 }
 
-func doubled(which func(Object) bool) func(*rand.Rand, *Stream) bool {
-	return func(_ *rand.Rand, s *Stream) (any bool) {
+// doubleFrames returns a rewriting that sends some frames twice.
+func doubleFrames(which func(Object) bool) func(*rand.Rand, *Body) bool {
+	return func(_ *rand.Rand, s *Body) (any bool) {
 		for i := len(s.Frames) - 1; i >= 0; i-- {
 			if o := s.Frames[i].Data; o != nil && which(o) {
 				s.Frames, any = slices.Insert(s.Frames, i, s.Frames[i].clone()), true
@@ -84,7 +85,7 @@ func doubled(which func(Object) bool) func(*rand.Rand, *Stream) bool {
 }
 
 // lateThought lets the last piece of a thought come when the text behind it has begun.
-func lateThought(_ *rand.Rand, s *Stream) bool {
+func lateThought(_ *rand.Rand, s *Body) bool {
 	last := -1
 	for i, f := range s.Frames {
 		if text(object(f.Data, "delta"), "type") == "thinking_delta" {
@@ -105,7 +106,7 @@ func lateThought(_ *rand.Rand, s *Stream) bool {
 }
 
 // wholeMessage adds the message as an answer has it that was not streamed.
-func wholeMessage(_ *rand.Rand, s *Stream) bool {
+func wholeMessage(_ *rand.Rand, s *Body) bool {
 	var m Object
 	var content []any
 	for _, f := range s.Frames {
@@ -114,14 +115,14 @@ func wholeMessage(_ *rand.Rand, s *Stream) bool {
 			if m != nil || len(list(object(f.Data, "message"), "content")) > 0 {
 				return false
 			}
-			m = cloned(object(f.Data, "message")).(Object)
+			m = cloneValue(object(f.Data, "message")).(Object)
 		case "content_block_start":
 			if number(f.Data["index"]) != len(content) {
 				return false
 			}
-			content = append(content, cloned(object(f.Data, "content_block")))
+			content = append(content, cloneValue(object(f.Data, "content_block")))
 		case "content_block_delta":
-			if number(f.Data["index"]) >= len(content) || !applied(content[number(f.Data["index"])].(Object), object(f.Data, "delta")) {
+			if number(f.Data["index"]) >= len(content) || !applyDelta(content[number(f.Data["index"])].(Object), object(f.Data, "delta")) {
 				return false
 			}
 		case "error":
@@ -148,8 +149,8 @@ func wholeMessage(_ *rand.Rand, s *Stream) bool {
 	return true
 }
 
-// applied adds a delta to a block. false: it is of a kind that this does not know.
-func applied(b, delta Object) bool {
+// applyDelta adds a delta to a block. false: it is of a kind that this does not know.
+func applyDelta(b, delta Object) bool {
 	switch t := text(delta, "type"); t {
 	case "text_delta", "thinking_delta":
 		name := strings.TrimSuffix(t, "_delta")

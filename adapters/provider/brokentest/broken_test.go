@@ -25,14 +25,14 @@ var decoders = map[API]func(provider.Config) *provider.Decoder{
 type recording struct {
 	name   string
 	api    API
-	stream *Stream
-	want   Outcome
+	stream *Body
+	want   ReadOutcome
 }
 
 func recordings(t testing.TB) (list []recording) {
 	t.Helper()
 	for _, api := range everywhere {
-		all, read := providertest.Recorded[struct{}](t, 8, string(api))
+		all, read := providertest.Recordings[struct{}](t, 8, string(api))
 		var names []string
 		for name := range all {
 			names = append(names, name)
@@ -70,7 +70,7 @@ func decode(t testing.TB, r *rand.Rand, api API, body []byte) []schema.Event {
 func TestRead(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, rec := range recordings(t) {
-		if d := Of(decode(t, r, rec.api, rec.stream.Clone().Body(r))).Differs(rec.want, 0); d != "" {
+		if d := Of(decode(t, r, rec.api, rec.stream.Clone().Body(r))).Diff(rec.want, 0); d != "" {
 			t.Errorf("%s: %s", rec.name, d)
 		}
 	}
@@ -122,7 +122,7 @@ func check(t *testing.T, rec recording, seed uint64, how ...Rewriting) (applied 
 	}()
 	events := decode(t, r, rec.api, body)
 	ended = true
-	if d := Of(events).Differs(rec.want, but); d != "" {
+	if d := Of(events).Diff(rec.want, but); d != "" {
 		t.Errorf("%s, %s, seed %d: %s", rec.name, strings.Join(names, " + "), seed, d)
 		if path := os.Getenv("BROKEN_OUT"); path != "" {
 			_ = os.WriteFile(path, body, 0o644)

@@ -10,7 +10,7 @@ import (
 
 // chat are the rewritings of Chat Completions.
 func chat() (list []Rewriting) {
-	add := func(name string, but Aspect, do func(r *rand.Rand, s *Stream) bool) {
+	add := func(name string, but Aspect, do func(r *rand.Rand, s *Body) bool) {
 		list = append(list, Rewriting{name, []API{Chat}, do, but})
 	}
 	add("id changes on later pieces", IDs, pieces(func(i, n int, c Object) bool { return n > 0 && put(c, "id", fmt.Sprint("other_", i)) }))
@@ -34,7 +34,7 @@ func chat() (list []Rewriting) {
 	add("old spelling of calls", IDs, legacy)
 	add("finish reason on every chunk", 0, unlessFailed(choices(func(_ int, c Object) bool { return c["finish_reason"] == nil && put(c, "finish_reason", "stop") })))
 	add("finish reason empty on others", 0, choices(func(_ int, c Object) bool { return c["finish_reason"] == nil && put(c, "finish_reason", "") }))
-	add("no finish reason", Stop, func(r *rand.Rand, s *Stream) bool {
+	add("no finish reason", Stop, func(r *rand.Rand, s *Body) bool {
 		return !s.ends && choices(func(_ int, c Object) bool {
 			had := c["finish_reason"] != nil
 			c["finish_reason"] = nil
@@ -64,8 +64,8 @@ func chat() (list []Rewriting) {
 }
 
 // unlessFailed leaves streams with an error as they are.
-func unlessFailed(do func(*rand.Rand, *Stream) bool) func(*rand.Rand, *Stream) bool {
-	return func(r *rand.Rand, s *Stream) bool {
+func unlessFailed(do func(*rand.Rand, *Body) bool) func(*rand.Rand, *Body) bool {
+	return func(r *rand.Rand, s *Body) bool {
 		for _, f := range s.Frames {
 			if f.Data["error"] != nil || f.Data["type"] == "error" {
 				return false
@@ -92,7 +92,7 @@ func number(v any) int {
 }
 
 // choices calls do with every choice of every chunk.
-func choices(do func(i int, c Object) bool) func(*rand.Rand, *Stream) bool {
+func choices(do func(i int, c Object) bool) func(*rand.Rand, *Body) bool {
 	return each(func(i int, o Object) (any bool) {
 		for _, v := range list(o, "choices") {
 			if c, ok := v.(Object); ok && do(i, c) {
@@ -104,7 +104,7 @@ func choices(do func(i int, c Object) bool) func(*rand.Rand, *Stream) bool {
 }
 
 // deltas calls do with every delta.
-func deltas(do func(d Object) bool) func(*rand.Rand, *Stream) bool {
+func deltas(do func(d Object) bool) func(*rand.Rand, *Body) bool {
 	return choices(func(_ int, c Object) bool {
 		d := object(c, "delta")
 		return d != nil && do(d)
@@ -119,9 +119,9 @@ const (
 )
 
 // mark marks the pieces of calls.
-func (s *Stream) mark() {
+func (s *Body) mark() {
 	seen := map[string]int{}
-	calls(s, func(_ int, choice, c Object) {
+	eachCall(s, func(_ int, choice, c Object) {
 		key := fmt.Sprint(choice["index"], " ", c["index"])
 		c[markCall], c[markNth] = key, seen[key]
 		seen[key]++
@@ -129,15 +129,15 @@ func (s *Stream) mark() {
 }
 
 // unmark takes the marks away.
-func (s *Stream) unmark() {
-	calls(s, func(_ int, _, c Object) {
+func (s *Body) unmark() {
+	eachCall(s, func(_ int, _, c Object) {
 		delete(c, markCall)
 		delete(c, markNth)
 	})
 }
 
-// calls calls do with every piece of a call.
-func calls(s *Stream, do func(i int, choice, c Object)) {
+// eachCall calls do with every piece of a call.
+func eachCall(s *Body, do func(i int, choice, c Object)) {
 	for i, f := range s.Frames {
 		for _, choice := range list(f.Data, "choices") {
 			for _, v := range list(object(choice, "delta"), "tool_calls") {
@@ -150,9 +150,9 @@ func calls(s *Stream, do func(i int, choice, c Object)) {
 }
 
 // pieces calls do with every piece of a call, the frame's number, and how many pieces of the call came before.
-func pieces(do func(i, n int, c Object) bool) func(*rand.Rand, *Stream) bool {
-	return func(_ *rand.Rand, s *Stream) (any bool) {
-		calls(s, func(i int, _, c Object) {
+func pieces(do func(i, n int, c Object) bool) func(*rand.Rand, *Body) bool {
+	return func(_ *rand.Rand, s *Body) (any bool) {
+		eachCall(s, func(i int, _, c Object) {
 			if n, ok := c[markNth].(int); ok && do(i, n, c) {
 				any = true
 			}
@@ -162,7 +162,7 @@ func pieces(do func(i, n int, c Object) bool) func(*rand.Rand, *Stream) bool {
 }
 
 // splitNames makes two chunks of one that names a single call.
-func splitNames(r *rand.Rand, s *Stream) bool {
+func splitNames(r *rand.Rand, s *Body) bool {
 	for i := range s.Frames {
 		call := onlyCall(s.Frames[i])
 		name := text(object(call, "function"), "name")
@@ -199,7 +199,7 @@ func onlyCall(f Frame) Object {
 	return c
 }
 
-func nameEverywhere(r *rand.Rand, s *Stream) bool {
+func nameEverywhere(r *rand.Rand, s *Body) bool {
 	if s.ends {
 		return false
 	}
@@ -219,8 +219,8 @@ func nameEverywhere(r *rand.Rand, s *Stream) bool {
 }
 
 // wholeCalls gathers the pieces of every call of the first choice in the chunk that begins it.
-func wholeCalls(form string, bare bool) func(*rand.Rand, *Stream) bool {
-	return func(r *rand.Rand, s *Stream) bool {
+func wholeCalls(form string, bare bool) func(*rand.Rand, *Body) bool {
+	return func(r *rand.Rand, s *Body) bool {
 		firsts := map[string]Object{}
 		args := map[string]string{}
 		inPieces := false
@@ -276,9 +276,9 @@ func wholeCalls(form string, bare bool) func(*rand.Rand, *Stream) bool {
 }
 
 // legacy writes a single call as a function_call.
-func legacy(r *rand.Rand, s *Stream) bool {
+func legacy(r *rand.Rand, s *Body) bool {
 	which := map[any]bool{}
-	calls(s, func(_ int, _, c Object) { which[c[markCall]] = true })
+	eachCall(s, func(_ int, _, c Object) { which[c[markCall]] = true })
 	if len(which) != 1 {
 		return false
 	}
@@ -302,7 +302,7 @@ type whole struct {
 	head          Object
 }
 
-func gather(s *Stream) (w whole) {
+func gather(s *Body) (w whole) {
 	w.thought = map[string]string{}
 	byIndex := map[string]Object{}
 	for _, f := range s.Frames {
@@ -346,8 +346,8 @@ func (w *whole) piece(byIndex map[string]Object, v any) {
 }
 
 // again adds the whole message of the first choice at its end: as a message, or as a last delta.
-func again(message, otherIDs bool) func(*rand.Rand, *Stream) bool {
-	return func(_ *rand.Rand, s *Stream) bool {
+func again(message, otherIDs bool) func(*rand.Rand, *Body) bool {
+	return func(_ *rand.Rand, s *Body) bool {
 		w, was := gather(s), s.ends
 		if s.ends = true; was {
 			return false
@@ -370,9 +370,9 @@ func again(message, otherIDs bool) func(*rand.Rand, *Stream) bool {
 			}
 		}
 		if len(w.calls) > 0 && message {
-			m["tool_calls"] = cloned(w.calls)
+			m["tool_calls"] = cloneValue(w.calls)
 		}
-		chunk := cloned(w.head).(Object)
+		chunk := cloneValue(w.head).(Object)
 		delete(chunk, "usage")
 		name := "delta"
 		if message {
@@ -384,8 +384,8 @@ func again(message, otherIDs bool) func(*rand.Rand, *Stream) bool {
 }
 
 // moveUsage takes the usage from where it is and puts it elsewhere in the last chunk with a choice.
-func moveUsage(to func(chunk, choice, usage Object)) func(*rand.Rand, *Stream) bool {
-	return func(_ *rand.Rand, s *Stream) bool {
+func moveUsage(to func(chunk, choice, usage Object)) func(*rand.Rand, *Body) bool {
+	return func(_ *rand.Rand, s *Body) bool {
 		usage := takeUsage(s, "usage")
 		if usage == nil {
 			return false
@@ -401,7 +401,7 @@ func moveUsage(to func(chunk, choice, usage Object)) func(*rand.Rand, *Stream) b
 }
 
 // takeUsage takes out all usages and returns the largest.
-func takeUsage(s *Stream, name string) (usage Object) {
+func takeUsage(s *Body, name string) (usage Object) {
 	for _, f := range s.Frames {
 		if u := object(f.Data, name); u != nil {
 			if number(u["total_tokens"]) >= number(usage["total_tokens"]) {
@@ -413,7 +413,7 @@ func takeUsage(s *Stream, name string) (usage Object) {
 	return usage
 }
 
-func usageEverywhere(_ *rand.Rand, s *Stream) bool {
+func usageEverywhere(_ *rand.Rand, s *Body) bool {
 	usage := takeUsage(s, "usage")
 	last := -1
 	for i, f := range s.Frames {
@@ -436,8 +436,8 @@ func usageEverywhere(_ *rand.Rand, s *Stream) bool {
 }
 
 // usageBehind adds a chunk with a usage that is empty or smaller behind the real one.
-func usageBehind(name string, n int) func(*rand.Rand, *Stream) bool {
-	return func(_ *rand.Rand, s *Stream) bool {
+func usageBehind(name string, n int) func(*rand.Rand, *Body) bool {
+	return func(_ *rand.Rand, s *Body) bool {
 		var real Object
 		for _, f := range s.Frames {
 			if u := object(f.Data, "usage"); u != nil {
@@ -447,7 +447,7 @@ func usageBehind(name string, n int) func(*rand.Rand, *Stream) bool {
 		if real == nil {
 			return false
 		}
-		extra := cloned(real).(Object)
+		extra := cloneValue(real).(Object)
 		extra["choices"] = []any{}
 		extra["usage"] = Object{name: n, "total_tokens": n}
 		return after(s, func(o Object) bool { return o["choices"] != nil }, Frame{Data: extra})

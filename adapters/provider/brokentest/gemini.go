@@ -8,10 +8,10 @@ import (
 
 // gemini are the rewritings of the Gemini API.
 func gemini() (out []Rewriting) {
-	add := func(name string, but Aspect, do func(r *rand.Rand, s *Stream) bool) {
+	add := func(name string, but Aspect, do func(r *rand.Rand, s *Body) bool) {
 		out = append(out, Rewriting{name, []API{Gemini}, do, but})
 	}
-	candidates := func(do func(c Object) bool) func(*rand.Rand, *Stream) bool {
+	candidates := func(do func(c Object) bool) func(*rand.Rand, *Body) bool {
 		return each(func(_ int, o Object) (any bool) {
 			for _, v := range list(o, "candidates") {
 				if c, ok := v.(Object); ok && do(c) {
@@ -57,8 +57,8 @@ func gemini() (out []Rewriting) {
 }
 
 // geminiContent are those of the counts and the parts.
-func geminiContent(candidates func(func(Object) bool) func(*rand.Rand, *Stream) bool) (out []Rewriting) {
-	add := func(name string, but Aspect, do func(r *rand.Rand, s *Stream) bool) {
+func geminiContent(candidates func(func(Object) bool) func(*rand.Rand, *Body) bool) (out []Rewriting) {
+	add := func(name string, but Aspect, do func(r *rand.Rand, s *Body) bool) {
 		out = append(out, Rewriting{name, []API{Gemini}, do, but})
 	}
 	add("usage empty, behind the last", 0, geminiUsage(Object{"promptTokenCount": 0, "totalTokenCount": 0}))
@@ -68,7 +68,7 @@ func geminiContent(candidates func(func(Object) bool) func(*rand.Rand, *Stream) 
 		}
 		return i > 0
 	}))
-	add("parts empty", 0, func(r *rand.Rand, s *Stream) bool {
+	add("parts empty", 0, func(r *rand.Rand, s *Body) bool {
 		i := r.IntN(len(s.Frames))
 		c := s.Frames[i].clone()
 		for _, v := range list(c.Data, "candidates") {
@@ -92,7 +92,7 @@ func geminiContent(candidates func(func(Object) bool) func(*rand.Rand, *Stream) 
 		for _, v := range list(content, "parts") {
 			p := v.(Object)
 			if t := []rune(text(p, "text")); len(t) > 1 && p["thoughtSignature"] == nil {
-				first := cloned(p).(Object)
+				first := cloneValue(p).(Object)
 				first["text"], p["text"] = string(t[:len(t)/2]), string(t[len(t)/2:])
 				parts, split = append(parts, first), true
 			}
@@ -101,7 +101,7 @@ func geminiContent(candidates func(func(Object) bool) func(*rand.Rand, *Stream) 
 		return split && put(content, "parts", parts)
 	}))
 	add("text once more at the end", 0, once(textAgain))
-	add("calls doubled with their ids", 0, func(_ *rand.Rand, s *Stream) (any bool) {
+	add("calls doubled with their ids", 0, func(_ *rand.Rand, s *Body) (any bool) {
 		for i := len(s.Frames) - 1; i >= 0; i-- {
 			for _, v := range list(s.Frames[i].Data, "candidates") {
 				for _, p := range list(object(v, "content"), "parts") {
@@ -119,15 +119,15 @@ func geminiContent(candidates func(func(Object) bool) func(*rand.Rand, *Stream) 
 		return any
 	})
 	out[len(out)-1].But = IDs
-	add("wrapped", 0, func(_ *rand.Rand, s *Stream) bool {
+	add("wrapped", 0, func(_ *rand.Rand, s *Body) bool {
 		s.Wire.Wrap = "response"
 		return true
 	})
 	return out
 }
 
-func geminiUsage(u Object) func(*rand.Rand, *Stream) bool {
-	return func(_ *rand.Rand, s *Stream) bool {
+func geminiUsage(u Object) func(*rand.Rand, *Body) bool {
+	return func(_ *rand.Rand, s *Body) bool {
 		for i := len(s.Frames) - 1; i >= 0; i-- {
 			if o := s.Frames[i].Data; object(o, "usageMetadata") != nil {
 				add := Object{"usageMetadata": u}
@@ -143,7 +143,7 @@ func geminiUsage(u Object) func(*rand.Rand, *Stream) bool {
 }
 
 // textAgain repeats the whole text in the last chunk, which has none of its own.
-func textAgain(_ *rand.Rand, s *Stream) bool {
+func textAgain(_ *rand.Rand, s *Body) bool {
 	all, chunks := "", 0
 	for _, f := range s.Frames {
 		for _, v := range list(f.Data, "candidates") {

@@ -25,11 +25,11 @@ const (
 	Many                      // one message more or less
 )
 
-// Outcome is what a reader of the events knows.
-type Outcome []*Message
+// ReadOutcome is what a reader of the events knows.
+type ReadOutcome []*ReadMessage
 
-// Message is one message of an outcome.
-type Message struct {
+// ReadMessage is one message of an outcome.
+type ReadMessage struct {
 	ID, Model, Stop, Finish, Usage, Error string
 	Incomplete                            bool
 	Blocks                                []*Block
@@ -44,9 +44,9 @@ type Block struct {
 }
 
 // Of puts events together.
-func Of(events []schema.Event) (o Outcome) {
+func Of(events []schema.Event) (o ReadOutcome) {
 	open := map[string]*Block{}
-	var m *Message
+	var m *ReadMessage
 	for i := range events {
 		e := &events[i]
 		if strings.HasPrefix(e.Type, "custom.") {
@@ -56,7 +56,7 @@ func Of(events []schema.Event) (o Outcome) {
 		index := string(p.Get("index"))
 		switch e.Type {
 		case schema.TypeMessageStart:
-			m = &Message{ID: p.Str("message_id"), Model: p.Str("model")}
+			m = &ReadMessage{ID: p.Str("message_id"), Model: p.Str("model")}
 			o = append(o, m)
 			open = map[string]*Block{}
 		case schema.TypeBlockStart:
@@ -85,7 +85,7 @@ func Of(events []schema.Event) (o Outcome) {
 }
 
 // content holds the content of message.end to the blocks: a text that the provider corrects stands there alone.
-func (m *Message) content(list json.RawMessage) {
+func (m *ReadMessage) content(list json.RawMessage) {
 	for i, raw := range provider.Elements(list) {
 		b, _ := provider.Parse(raw)
 		if i >= len(m.Blocks) {
@@ -112,8 +112,9 @@ func same(v json.RawMessage) string {
 	return encode(x)
 }
 
-// Differs returns how an outcome differs from the unbroken one in what is none of the aspects; "" when it does not.
-func (o Outcome) Differs(want Outcome, but Aspect) string {
+// Diff returns how an outcome differs from the unbroken one in what is none of the aspects; "" when it does
+// not.
+func (o ReadOutcome) Diff(want ReadOutcome, but Aspect) string {
 	if but&Many != 0 {
 		return ""
 	}
@@ -121,7 +122,7 @@ func (o Outcome) Differs(want Outcome, but Aspect) string {
 		return fmt.Sprintf("%d messages, want %d", len(o), len(want))
 	}
 	for i, m := range o {
-		if d := m.plain(but).differs(want[i].plain(but), but); d != "" {
+		if d := m.plain(but).diff(want[i].plain(but), but); d != "" {
 			return fmt.Sprintf("message %d: %s", i, d)
 		}
 	}
@@ -129,7 +130,7 @@ func (o Outcome) Differs(want Outcome, but Aspect) string {
 }
 
 // plain returns the message without what may differ.
-func (m *Message) plain(but Aspect) *Message {
+func (m *ReadMessage) plain(but Aspect) *ReadMessage {
 	out := *m
 	out.Blocks = nil
 	if but&IDs != 0 {
@@ -165,7 +166,8 @@ func (m *Message) plain(but Aspect) *Message {
 	return &out
 }
 
-func (m *Message) differs(want *Message, but Aspect) string {
+// diff is Outcome.Diff of one message.
+func (m *ReadMessage) diff(want *ReadMessage, but Aspect) string {
 	blocks, wanted := m.Blocks, want.Blocks
 	a, b := *m, *want
 	a.Blocks, b.Blocks = nil, nil
@@ -184,13 +186,14 @@ func (m *Message) differs(want *Message, but Aspect) string {
 	}
 	for i := range max(len(blocks), len(wanted)) {
 		if i >= len(blocks) || i >= len(wanted) || !reflect.DeepEqual(blocks[i], wanted[i]) {
-			return fmt.Sprintf("block %d of %d, want %d\n got %.800s\nwant %.800s", i, len(blocks), len(wanted), shown(blocks, i), shown(wanted, i))
+			return fmt.Sprintf("block %d of %d, want %d\n got %.800s\nwant %.800s", i, len(blocks), len(wanted), describe(blocks, i), describe(wanted, i))
 		}
 	}
 	return ""
 }
 
-func shown(list []*Block, i int) string {
+// describe returns a block as text.
+func describe(list []*Block, i int) string {
 	if i >= len(list) {
 		return "none"
 	}

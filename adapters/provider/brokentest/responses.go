@@ -9,7 +9,7 @@ import (
 
 // responses are the rewritings of the Responses API.
 func responses() (list []Rewriting) {
-	add := func(name string, but Aspect, do func(r *rand.Rand, s *Stream) bool) {
+	add := func(name string, but Aspect, do func(r *rand.Rand, s *Body) bool) {
 		list = append(list, Rewriting{name, []API{Responses}, do, but})
 	}
 	is := func(types ...string) func(Object) bool {
@@ -27,7 +27,7 @@ func responses() (list []Rewriting) {
 	add("output_index shifted on pieces", 0, each(func(_ int, o Object) bool {
 		return o["output_index"] != nil && object(o, "item") == nil && put(o, "output_index", number(o["output_index"])+1)
 	}))
-	add("item ids change", IDs, each(func(i int, o Object) bool { return renamed(o, fmt.Sprint("item_", i)) }))
+	add("item ids change", IDs, each(func(i int, o Object) bool { return setItemID(o, fmt.Sprint("item_", i)) }))
 	add("no item ids on pieces", 0, each(func(_ int, o Object) bool {
 		had := o["item_id"] != nil
 		delete(o, "item_id")
@@ -57,14 +57,14 @@ func responses() (list []Rewriting) {
 
 // responseEnds are those of the end of a response, and of its numbers and names.
 func responseEnds(is func(...string) func(Object) bool, final func(Object) bool) (list []Rewriting) {
-	add := func(name string, but Aspect, do func(r *rand.Rand, s *Stream) bool) {
+	add := func(name string, but Aspect, do func(r *rand.Rand, s *Body) bool) {
 		list = append(list, Rewriting{name, []API{Responses}, do, but})
 	}
 	add("output empty at the end", 0, once(each(func(_ int, o Object) bool {
 		r := object(o, "response")
 		return final(o) && r["output"] != nil && put(r, "output", []any{})
 	})))
-	add("response.completed twice", 0, func(_ *rand.Rand, s *Stream) bool {
+	add("response.completed twice", 0, func(_ *rand.Rand, s *Body) bool {
 		for i, f := range s.Frames {
 			if f.Data != nil && final(f.Data) {
 				c := f.clone()
@@ -75,7 +75,7 @@ func responseEnds(is func(...string) func(Object) bool, final func(Object) bool)
 		}
 		return false
 	})
-	add("output_item.done twice", 0, func(_ *rand.Rand, s *Stream) bool {
+	add("output_item.done twice", 0, func(_ *rand.Rand, s *Body) bool {
 		for i := len(s.Frames) - 1; i >= 0; i-- {
 			if o := s.Frames[i].Data; o != nil && is("output_item.done")(o) {
 				c := s.Frames[i].clone()
@@ -87,7 +87,7 @@ func responseEnds(is func(...string) func(Object) bool, final func(Object) bool)
 	})
 	add("no sequence numbers", 0, each(func(_ int, o Object) bool { delete(o, "sequence_number"); return true }))
 	add("sequence numbers all 0", 0, each(func(_ int, o Object) bool { return put(o, "sequence_number", 0) }))
-	add("type in the event's name alone", 0, func(_ *rand.Rand, s *Stream) bool { return nameOnly(s) })
+	add("type in the event's name alone", 0, func(_ *rand.Rand, s *Body) bool { return nameOnly(s) })
 	add("usage empty", Usage, each(func(_ int, o Object) bool {
 		r := object(o, "response")
 		return final(o) && r["usage"] != nil && put(r, "usage", Object{})
@@ -100,16 +100,16 @@ func responseEnds(is func(...string) func(Object) bool, final func(Object) bool)
 }
 
 // once is for rewritings of which one may be done: what both take away is nowhere else.
-func once(do func(*rand.Rand, *Stream) bool) func(*rand.Rand, *Stream) bool {
-	return func(r *rand.Rand, s *Stream) bool {
+func once(do func(*rand.Rand, *Body) bool) func(*rand.Rand, *Body) bool {
+	return func(r *rand.Rand, s *Body) bool {
 		was := s.ends
 		s.ends = true
 		return !was && do(r, s)
 	}
 }
 
-// renamed sets another id of the item of an event.
-func renamed(o Object, id string) (any bool) {
+// setItemID sets another id of the item of an event.
+func setItemID(o Object, id string) (any bool) {
 	if o["item_id"] != nil {
 		any = put(o, "item_id", id)
 	}
@@ -131,7 +131,7 @@ func outputs(o Object, final func(Object) bool) (items []Object) {
 }
 
 // nameOnly takes the type out of the data: the event has it as its name.
-func nameOnly(s *Stream) (any bool) {
+func nameOnly(s *Body) (any bool) {
 	s.Wire.Named = true
 	for i, f := range s.Frames {
 		if t := text(f.Data, "type"); t != "" {

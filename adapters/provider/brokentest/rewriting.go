@@ -11,7 +11,7 @@ type Rewriting struct {
 	Name string
 	APIs []API
 	// Do rewrites a stream. It reports whether there was anything to rewrite.
-	Do func(r *rand.Rand, s *Stream) bool
+	Do func(r *rand.Rand, s *Body) bool
 	// But is in what the outcome may differ.
 	But Aspect
 }
@@ -35,7 +35,7 @@ var everywhere = []API{Anthropic, Chat, Responses, Gemini}
 
 // wire makes a rewriting of how frames are written.
 func wire(name string, but Aspect, set func(*Wire)) Rewriting {
-	return Rewriting{name, everywhere, func(_ *rand.Rand, s *Stream) bool {
+	return Rewriting{name, everywhere, func(_ *rand.Rand, s *Body) bool {
 		set(&s.Wire)
 		return true
 	}, but}
@@ -64,11 +64,11 @@ func framing() []Rewriting {
 		wire("frames merged", 0, func(w *Wire) { w.Merge = 3 }),
 		wire("frames torn", 0, func(w *Wire) { w.Tear = 3 }),
 		{"error as a field", everywhere, errorField, Stop},
-		{"[DONE] twice", everywhere, func(_ *rand.Rand, s *Stream) bool {
+		{"[DONE] twice", everywhere, func(_ *rand.Rand, s *Body) bool {
 			s.Frames = append(s.Frames, Frame{Raw: "[DONE]"}, Frame{Raw: "[DONE]"})
 			return true
 		}, 0},
-		{"[DONE] missing", everywhere, func(_ *rand.Rand, s *Stream) bool {
+		{"[DONE] missing", everywhere, func(_ *rand.Rand, s *Body) bool {
 			n := len(s.Frames)
 			s.Frames = slices.DeleteFunc(s.Frames, func(f Frame) bool { return f.Raw == "[DONE]" })
 			return len(s.Frames) < n
@@ -109,13 +109,13 @@ func sameIDs(v any) (found bool) {
 	return found
 }
 
-func errorField(_ *rand.Rand, s *Stream) bool {
+func errorField(_ *rand.Rand, s *Body) bool {
 	s.Frames = append(s.Frames, Frame{Line: "error: {\"code\":400,\"message\":\"the context is full\"}\n\n"})
 	return true
 }
 
 // doubleControl doubles a frame that has no content.
-func doubleControl(r *rand.Rand, s *Stream) bool {
+func doubleControl(r *rand.Rand, s *Body) bool {
 	var at []int
 	for i, f := range s.Frames {
 		if f.Data != nil && control(s.API, f) {
@@ -160,7 +160,7 @@ func control(api API, f Frame) bool {
 	return true
 }
 
-func doubleAny(r *rand.Rand, s *Stream) bool {
+func doubleAny(r *rand.Rand, s *Body) bool {
 	if len(s.Frames) == 0 {
 		return false
 	}
@@ -191,8 +191,8 @@ func text(v any, name string) string {
 }
 
 // each calls do with the data of every frame, and reports whether one of them was changed.
-func each(do func(i int, o Object) bool) func(*rand.Rand, *Stream) bool {
-	return func(_ *rand.Rand, s *Stream) (any bool) {
+func each(do func(i int, o Object) bool) func(*rand.Rand, *Body) bool {
+	return func(_ *rand.Rand, s *Body) (any bool) {
 		for i, f := range s.Frames {
 			if f.Data != nil && do(i, f.Data) {
 				any = true
@@ -203,8 +203,8 @@ func each(do func(i int, o Object) bool) func(*rand.Rand, *Stream) bool {
 }
 
 // drop takes out the frames that a function names.
-func drop(which func(o Object) bool) func(*rand.Rand, *Stream) bool {
-	return func(_ *rand.Rand, s *Stream) bool {
+func drop(which func(o Object) bool) func(*rand.Rand, *Body) bool {
+	return func(_ *rand.Rand, s *Body) bool {
 		n := len(s.Frames)
 		s.Frames = slices.DeleteFunc(s.Frames, func(f Frame) bool { return f.Data != nil && which(f.Data) })
 		return len(s.Frames) < n
@@ -212,7 +212,7 @@ func drop(which func(o Object) bool) func(*rand.Rand, *Stream) bool {
 }
 
 // after inserts a frame behind the last one that a function names.
-func after(s *Stream, which func(o Object) bool, add ...Frame) bool {
+func after(s *Body, which func(o Object) bool, add ...Frame) bool {
 	for i := len(s.Frames) - 1; i >= 0; i-- {
 		if o := s.Frames[i].Data; o != nil && which(o) {
 			s.Frames = slices.Insert(s.Frames, i+1, add...)

@@ -30,8 +30,8 @@ type Frame struct {
 	Line string // in the stead of all: lines as they are
 }
 
-// Stream is a body that is being rewritten.
-type Stream struct {
+// Body is a body that is being rewritten.
+type Body struct {
 	API    API
 	Frames []Frame
 	Wire   Wire
@@ -56,8 +56,8 @@ type Wire struct {
 }
 
 // Read reads a recorded body.
-func Read(api API, body []byte) *Stream {
-	s := &Stream{API: api}
+func Read(api API, body []byte) *Body {
+	s := &Body{API: api}
 	name := ""
 	for line := range strings.SplitSeq(string(body), "\n") {
 		line = strings.TrimRight(line, "\r")
@@ -88,7 +88,7 @@ func parse(text string) Object {
 }
 
 // Clone copies a stream.
-func (s *Stream) Clone() *Stream {
+func (s *Body) Clone() *Body {
 	out := *s
 	out.Frames = make([]Frame, len(s.Frames))
 	for i, f := range s.Frames {
@@ -99,23 +99,24 @@ func (s *Stream) Clone() *Stream {
 
 func (f Frame) clone() Frame {
 	if f.Data != nil {
-		f.Data = cloned(f.Data).(Object)
+		f.Data = cloneValue(f.Data).(Object)
 	}
 	return f
 }
 
-func cloned(v any) any {
+// cloneValue returns a deep copy.
+func cloneValue(v any) any {
 	switch v := v.(type) {
 	case Object:
 		out := make(Object, len(v))
 		for k, e := range v {
-			out[k] = cloned(e)
+			out[k] = cloneValue(e)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			out[i] = cloned(e)
+			out[i] = cloneValue(e)
 		}
 		return out
 	}
@@ -133,7 +134,7 @@ func encode(v any) string {
 }
 
 // Possible reports whether a stream can be written so that nothing is lost.
-func (s *Stream) Possible() bool {
+func (s *Body) Possible() bool {
 	w := s.Wire
 	if w.Tear > 0 && (w.Tight || w.Indent || w.Merge > 0 || w.Bare > 0 || w.Between != "") {
 		return false
@@ -142,7 +143,7 @@ func (s *Stream) Possible() bool {
 }
 
 // Body writes the stream.
-func (s *Stream) Body(r *rand.Rand) []byte {
+func (s *Body) Body(r *rand.Rand) []byte {
 	s.unmark()
 	for i, f := range s.Frames {
 		if s.Wire.Wrap != "" && f.Data != nil {
@@ -160,15 +161,15 @@ func (s *Stream) Body(r *rand.Rand) []byte {
 	switch s.Wire.Line {
 	case "", "\n":
 	case "mixed":
-		text = mixed(text, r)
+		text = mixLineEnds(text, r)
 	default:
 		text = strings.ReplaceAll(text, "\n", s.Wire.Line)
 	}
 	return []byte(text)
 }
 
-// mixed ends every line in another way. A line feed behind a carriage return would end no line of its own.
-func mixed(text string, r *rand.Rand) string {
+// mixLineEnds ends every line in another way. A line feed after a carriage return would end no line of its own.
+func mixLineEnds(text string, r *rand.Rand) string {
 	var b strings.Builder
 	last := ""
 	for i, line := range strings.Split(text, "\n") {
@@ -187,7 +188,7 @@ func mixed(text string, r *rand.Rand) string {
 	return b.String()
 }
 
-func (s *Stream) writeJSON(b *strings.Builder) {
+func (s *Body) writeJSON(b *strings.Builder) {
 	var list []string
 	for _, f := range s.Frames {
 		if f.Data == nil {
@@ -209,7 +210,7 @@ func (s *Stream) writeJSON(b *strings.Builder) {
 	b.WriteString("[" + strings.Join(list, ",\n") + "]")
 }
 
-func (s *Stream) writeEvents(b *strings.Builder, r *rand.Rand) {
+func (s *Body) writeEvents(b *strings.Builder, r *rand.Rand) {
 	held := ""
 	for i, f := range s.Frames {
 		if f.Line != "" {
@@ -246,7 +247,7 @@ func (s *Stream) writeEvents(b *strings.Builder, r *rand.Rand) {
 	}
 }
 
-func (s *Stream) event(b *strings.Builder, name, text string) {
+func (s *Body) event(b *strings.Builder, name, text string) {
 	w := s.Wire
 	field := w.Field
 	if field == "" {

@@ -60,7 +60,7 @@ func CheckEvents(t testing.TB, events []schema.Event) {
 		if back, err := schema.DecodeLine(line); err != nil || !bytes.Equal(back.Payload, e.Payload) {
 			t.Fatalf("event %d does not come back: %v\n%.300s", i, err, line)
 		}
-		if err := Fits(e); err != nil {
+		if err := CheckPayload(e); err != nil {
 			t.Fatalf("event %d, %s: %v\n%.300s", i, e.Type, err, e.Payload)
 		}
 	}
@@ -175,8 +175,8 @@ var compiled = sync.OnceValues(func() (map[string]*jsonschema.Schema, error) {
 	return all, nil
 })
 
-// Fits holds a payload to the JSON Schema of its type.
-func Fits(e *schema.Event) error {
+// CheckPayload holds a payload to the JSON Schema of its type.
+func CheckPayload(e *schema.Event) error {
 	all, err := compiled()
 	if err != nil {
 		return err

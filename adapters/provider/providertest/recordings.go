@@ -39,9 +39,9 @@ func present(t testing.TB, recordings string) string {
 	return recordings
 }
 
-// Recorded returns what is expected of the recordings of some folders by name (FOLDER/FILE), and a way to
+// Recordings returns what is expected of the recordings of some folders by name (FOLDER/FILE), and a way to
 // read one. It wants at least that many.
-func Recorded[Expectation any](t testing.TB, least int, folders ...string) (map[string]Expectation, func(string) []byte) {
+func Recordings[Expectation any](t testing.TB, least int, folders ...string) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
 	recordings := Dir(t)
 	raw, err := os.ReadFile(filepath.Join(recordings, "expected.json"))

@@ -11,13 +11,13 @@ import (
 	"agentstream/schema"
 )
 
-// Outcome is what a reader of the canonical events knows in the end.
-type Outcome struct {
+// TranscriptOutcome is what a reader of the canonical events knows in the end.
+type TranscriptOutcome struct {
 	Roles        map[string]int
 	Text         string // of the model
 	Observations string // outputs of calls that are texts, in order
 	Results      int    // calls that have ended
-	Calls        []Call
+	Calls        []TranscriptCall
 	Steps        int
 	State        schema.RunState
 	Reason       string
@@ -26,10 +26,10 @@ type Outcome struct {
 }
 
 // FromFold puts the events together as any reader of the log does.
-func FromFold(t testing.TB, events []schema.Event) Outcome {
+func FromFold(t testing.TB, events []schema.Event) TranscriptOutcome {
 	t.Helper()
 	var f schema.Fold
-	o := Outcome{Roles: map[string]int{}, Customs: map[string][]map[string]any{}}
+	o := TranscriptOutcome{Roles: map[string]int{}, Customs: map[string][]map[string]any{}}
 	for i := range events {
 		e := events[i]
 		e.Seq = schema.Seq(i + 1)
@@ -71,7 +71,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 			case b.Kind == "text" && m.Role == "assistant":
 				o.Text += b.Text.String()
 			case b.Kind == "tool_use" && b.Complete:
-				o.Calls = append(o.Calls, Call{ID: b.Call, Name: b.Tool, Input: providertest.Value(t, b.Input), RawInput: providertest.DigestOf(b.Text.String())})
+				o.Calls = append(o.Calls, TranscriptCall{ID: b.Call, Name: b.Tool, Input: providertest.Value(t, b.Input), RawInput: providertest.DigestOf(b.Text.String())})
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func FromFold(t testing.TB, events []schema.Event) Outcome {
 }
 
 // FromContent reads message.end alone: the text and the calls of the model.
-func FromContent(t testing.TB, events []schema.Event) (text string, calls []Call) {
+func FromContent(t testing.TB, events []schema.Event) (text string, calls []TranscriptCall) {
 	t.Helper()
 	role := map[string]string{}
 	for _, e := range events {
@@ -97,7 +97,7 @@ func FromContent(t testing.TB, events []schema.Event) (text string, calls []Call
 			case b["type"] == "text" && role[lane] == "assistant":
 				text += word(b["text"])
 			case b["type"] == "tool_use" && b["partial_json"] == nil:
-				calls = append(calls, Call{ID: word(b["id"]), Name: word(b["name"]), Input: b["input"]})
+				calls = append(calls, TranscriptCall{ID: word(b["id"]), Name: word(b["name"]), Input: b["input"]})
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func word(v any) string {
 // Check holds the canonical events of a recorded transcript to what is expected of it.
 func Check(t testing.TB, name string, events []schema.Event) {
 	t.Helper()
-	all, _ := Recorded(t)
+	all, _ := Recordings(t)
 	w, ok := all[name]
 	if !ok {
 		t.Fatalf("no recording %s", name)
@@ -134,7 +134,7 @@ func Check(t testing.TB, name string, events []schema.Event) {
 }
 
 // checkText compares the text and calls of the model, recorded in both ways.
-func checkText(t testing.TB, events []schema.Event, got Outcome, w Expectation) {
+func checkText(t testing.TB, events []schema.Event, got TranscriptOutcome, w Expectation) {
 	t.Helper()
 	var digest providertest.Digest
 	if err := json.Unmarshal(w.Text, &digest); err != nil {
@@ -159,7 +159,7 @@ func checkText(t testing.TB, events []schema.Event, got Outcome, w Expectation) 
 	}
 }
 
-func checkTrajectory(t testing.TB, got Outcome, w Expectation) {
+func checkTrajectory(t testing.TB, got TranscriptOutcome, w Expectation) {
 	t.Helper()
 	var seen providertest.Digest
 	if err := json.Unmarshal(w.Observations, &seen); err != nil {
@@ -185,7 +185,7 @@ func checkTrajectory(t testing.TB, got Outcome, w Expectation) {
 	}
 }
 
-func checkConversation(t testing.TB, got Outcome, w Expectation) {
+func checkConversation(t testing.TB, got TranscriptOutcome, w Expectation) {
 	t.Helper()
 	var seen int
 	if err := json.Unmarshal(w.Observations, &seen); err != nil {

@@ -14,7 +14,7 @@ type Expectation struct {
 	Format string `json:"-"`
 
 	Text, Observations json.RawMessage // a digest; of openhands, observations are a count
-	ToolCalls          []Call
+	ToolCalls          []TranscriptCall
 
 	Steps, HistoryMessages int // swe-agent
 	Roles                  map[string]int
@@ -27,18 +27,18 @@ type Expectation struct {
 	Streams []geminitest.Expectation // gemini-cli
 }
 
-// Call is one tool call.
-type Call struct {
+// TranscriptCall is one tool call.
+type TranscriptCall struct {
 	ID, Name, Kind string
 	Input          any
 	RawInput       providertest.Digest
 }
 
-// Recorded returns the expectations of the recorded transcripts by name (transcripts/FILE) and a way to
-// read one.
-func Recorded(t testing.TB) (map[string]Expectation, func(string) []byte) {
+// Recordings returns the expectations of the recorded transcripts by name (transcripts/FILE) and a way to read
+// one.
+func Recordings(t testing.TB) (map[string]Expectation, func(string) []byte) {
 	t.Helper()
-	want, read := providertest.Recorded[Expectation](t, 4, "transcripts")
+	want, read := providertest.Recordings[Expectation](t, 4, "transcripts")
 	for name, e := range want {
 		parts := strings.Split(name, ".")
 		e.Format = parts[len(parts)-2]

@@ -83,7 +83,7 @@ func Program(t *testing.T) string {
 // Recordings returns all recorded files by the format that they have.
 func Recordings(t *testing.T) map[string][]string {
 	t.Helper()
-	anthropictest.Recorded(t) // skips, or fails where CI is true
+	anthropictest.Recordings(t) // skips, or fails where CI is true
 	files := map[string][]string{}
 	err := filepath.WalkDir(providertest.Dir(t), func(path string, d fs.DirEntry, err error) error {
 		folder := filepath.Base(filepath.Dir(path))

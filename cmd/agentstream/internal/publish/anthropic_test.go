@@ -164,7 +164,7 @@ func TestPublishAnthropicSaysThatItHasNoTimes(t *testing.T) {
 // Every real recording goes through the command, and what is stored folds to the text that its
 // frames spell. (The adapter's own tests compare everything else.)
 func TestPublishAnthropicRecordings(t *testing.T) {
-	all, _ := anthropictest.Recorded(t)
+	all, _ := anthropictest.Recordings(t)
 	for name := range all {
 		file := filepath.Join(providertest.Dir(t), filepath.FromSlash(name))
 		t.Run(filepath.Base(file), func(t *testing.T) {

@@ -66,9 +66,9 @@ func callReader(newDecoder func(provider.Config) *provider.Decoder) func(context
 			}
 			return out(itemOf(e, in.name))
 		})
-		p.state, p.reason = went.End()
+		p.state, p.reason = went.State()
 		p.noteDamage(in, went.Damage())
-		if n := went.Kept(); n > 0 {
+		if n := went.CountKept(); n > 0 {
 			p.meter.Notice("%s: %d events that the catalogue has no place for, or that cannot be read, are kept under custom.*", in.name, n)
 		}
 		if err != nil || p.state != schema.StateDone {

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,5 +106,43 @@ func TestFrontsOverFaults(t *testing.T) {
 		if err := <-results; err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestFrontendsPage: each program of docs/frontends.md, as it stands there, shows the last words of a run.
+func TestFrontendsPage(t *testing.T) {
+	beside(t)
+	node, _ := needNode(t)
+	dev := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
+	dev.start()
+	a := &story{url: dev.url("/v1/agent/runs/run_page/events")}
+	if err := a.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	enough := make(chan struct{})
+	close(enough)
+	if err := a.speak(t.Context(), enough); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "frontends.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := regexp.MustCompile("(?ms)^## ([^\n]+)$.*?^```js\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
+	if len(programs) != 6 {
+		t.Fatalf("%d programs", len(programs))
+	}
+	// CopilotKit's client asks for nothing outside of a browser.
+	const given = "const { BASE: base, TOKEN: token, RUN: run } = process.env;\nglobalThis.window = { location: new URL(base) };\n"
+	for _, p := range programs {
+		t.Run(p[1], func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), node, "--input-type=module", "--eval", given+p[2])
+			cmd.Dir, cmd.WaitDelay = jsDir, time.Second
+			cmd.Env = append(os.Environ(), "BASE="+dev.url(""), "TOKEN="+edgeToken, "RUN=run_page")
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "the last words") {
+				t.Errorf("%v\n%s", err, tail(string(out), 2000))
+			}
+		})
 	}
 }

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 )
@@ -31,7 +30,7 @@ func TestAGUI(t *testing.T) {
 	}
 	runs, live := store(aguiRuns, "agui_"), store(aguiLive, "aguil_")
 	every := "7"
-	if os.Getenv("LONG") != "" {
+	if proofs() {
 		every = "1"
 	}
 	for _, client := range []string{"agent", "live", "tanstack"} {
@@ -41,4 +40,14 @@ func TestAGUI(t *testing.T) {
 				"EVERY="+every)
 		})
 	}
+}
+
+// TestCopilotKit: a chat of CopilotKit's client, without its runtime, with an agent that answers: a reload, a second page at another node,
+// a stop from it.
+func TestCopilotKit(t *testing.T) {
+	beside(t)
+	node, _ := needNode(t)
+	w := edgesFor(t, "http://127.0.0.1:1")
+	serveRuns(t, w.nats, "chat_", serveSession)
+	script(t, node, "copilotkit.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken)
 }

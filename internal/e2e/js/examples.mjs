@@ -23,7 +23,13 @@ async function until(what, f) {
 /** What the log has: the text of all answers, and how many events there are of a type. */
 async function stored(run) {
   const get = async (path) => (await fetch(`${OTHER}/v1/agent/runs/${run}/${path}`, { headers })).json();
-  const [{ messages }, { events }] = await Promise.all([get("snapshot"), get("events?limit=1000&types=turn.end,command.*")]);
+  const { messages } = await get("snapshot");
+  const events = [];
+  for (let after = 0, more = true; more; ) { // a page may be empty where the types hide much
+    const page = await get(`events?limit=1000&types=turn.end,command.*&after=${after}`);
+    events.push(...page.events);
+    ({ next_after: after, has_more: more } = page);
+  }
   const text = (m) => m.blocks.filter((b) => b.kind === "text").map((b) => b.text).join("");
   return { answers: messages.filter((m) => m.role === "assistant").map(text).join(""), count: (type) => events.filter((e) => e.type === type).length };
 }

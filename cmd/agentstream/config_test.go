@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -90,6 +93,9 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		{[]string{"dev", "--demo-speed", "fast"}, "--demo-speed"},
 		{[]string{"dev", "--sync", "sometimes"}, "--sync"},
 		{[]string{"edge", "--drain", "soon"}, "--drain"},
+		{[]string{"tial", "r"}, `did you mean "tail"?`},
+		{[]string{"rnus"}, `"runs"?`},
+		{[]string{"run", "aprove", "r"}, `did you mean "approve"?`},
 	} {
 		if _, err := parse(t, nil, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v", c.args, err)
@@ -107,5 +113,31 @@ func TestErrorsNameTheFlag(t *testing.T) {
 	}
 	if err := (&node.ListenFlags{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t", AuthToken: "s"}).Check(false); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAdminPortIsFree: dev takes another port for operators when the default one is in use; one that was chosen is not replaced.
+func TestAdminPortIsFree(t *testing.T) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(t.Context(), "tcp", node.DefaultAdmin)
+	if err == nil { // else somebody else has it, which is what is needed
+		defer ln.Close()
+	}
+	dev := DevCmd{}
+	dev.Listen, dev.AdminListen = "127.0.0.1:0", node.DefaultAdmin
+	dev.avoidBusyAdmin(t.Context())
+	ports, err := dev.Bind(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ports.Close()
+	if dev.AdminListen == node.DefaultAdmin || strings.HasSuffix(dev.AdminListen, ":0") {
+		t.Errorf("operators are served at %s", dev.AdminListen)
+	}
+	chosen := DevCmd{}
+	chosen.Listen, chosen.AdminListen = "127.0.0.1:0", dev.AdminListen
+	chosen.avoidBusyAdmin(t.Context())
+	if _, err := chosen.Bind(t.Context(), ""); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a port that was chosen and is in use: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -73,6 +74,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	c.avoidBusyAdmin(ctx)
 	ports, err := c.Bind(ctx, c.NATSListen)
 	if err != nil {
 		return err
@@ -92,6 +94,20 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer host.Stop()
 	return c.serve(ctx, host, ports, memory, log)
+}
+
+// avoidBusyAdmin has the operators' listener take a free port where the default one is in use: by another dev, or by an edge.
+func (c *DevCmd) avoidBusyAdmin(ctx context.Context) {
+	if c.AdminListen != node.DefaultAdmin {
+		return
+	}
+	ln, err := process.Listen(ctx, "--admin-listen", c.AdminListen)
+	switch {
+	case err == nil:
+		_ = ln.Close() // nobody has connected
+	case errors.Is(err, syscall.EADDRINUSE):
+		c.AdminListen = "127.0.0.1:0"
+	}
 }
 
 // serve opens what stands on the embedded NATS and runs all of it until ctx ends.

@@ -58,7 +58,7 @@ type CLI struct {
 	Version    VersionCmd           `cmd:"" group:"program" help:"Print the versions of this program and of its parts."`
 
 	// Short forms of run list, run tail …
-	Runs runs.ListCmd `cmd:"" hidden:"" help:"Short for run list."`
+	Runs runs.ListCmd `cmd:"" help:"Short for run list."`
 	RunVerbs
 }
 
@@ -88,6 +88,7 @@ func run(ctx context.Context, args []string) int {
 		if err != nil {
 			return statusUsage
 		}
+		hideShortForms(parser.Model)
 		completion.Print(os.Stdout, parser.Model.Node, args[1:])
 		return 0
 	}
@@ -132,6 +133,8 @@ func hintOf(kctx *kong.Context, err error) string {
 		return "give a token that the server accepts: --token-file, or AGENTSTREAM_TOKEN"
 	case errors.Is(err, agentstream.ErrNotFound):
 		return "agentstream runs lists the runs that this credential may see"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another process listens there: stop it, or give the flag another HOST:PORT"
 	}
 	return ""
 }
@@ -164,17 +167,24 @@ func newParser(cli *CLI, s *settings) (*kong.Kong, error) {
 		kong.UsageOnError(), kong.Resolvers(s), kong.ExplicitGroups(groups),
 		kong.Vars{"version": "agentstream " + cmdline.Version() + "\n"},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.Help(func(options kong.HelpOptions, kctx *kong.Context) error {
+			hideShortForms(kctx.Model)
+			return kong.DefaultHelpPrinter(options, kctx)
+		}),
 	)
 	if err != nil {
 		return nil, err
 	}
-	short := reflect.TypeFor[RunVerbs]()
-	for i := range short.NumField() {
-		for _, n := range k.Model.Children {
-			n.Hidden = n.Hidden || strings.EqualFold(n.Name, short.Field(i).Name)
-		}
-	}
 	return k, nil
+}
+
+// hideShortForms leaves the short forms out of what is listed. For a name that is misspelt they are proposed like all others.
+func hideShortForms(model *kong.Application) {
+	short := reflect.TypeFor[RunVerbs]()
+	for _, n := range model.Children {
+		_, verb := short.FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, n.Name) })
+		n.Hidden = n.Hidden || verb || n.Name == "runs"
+	}
 }
 
 // errShown reports wrong usage that was reported already.

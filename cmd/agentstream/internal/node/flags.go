@@ -13,6 +13,9 @@ import (
 	"agentstream/schema"
 )
 
+// DefaultAdmin is the operators' address unless --admin-listen says another.
+const DefaultAdmin = "127.0.0.1:8081"
+
 // ListenFlags say where clients and operators are served.
 type ListenFlags struct {
 	Listen      string `help:"Address for clients; without a port, 8080." default:"127.0.0.1:8080" env:"AGENTSTREAM_LISTEN" placeholder:"HOST:PORT"`

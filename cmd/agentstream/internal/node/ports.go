@@ -39,6 +39,9 @@ func (f *ListenFlags) Bind(ctx context.Context, nats string) (*Ports, error) {
 		}
 		*one.into = ln
 	}
+	if p.admin != nil {
+		f.AdminListen = p.admin.Addr().String()
+	}
 	return &p, nil
 }
 

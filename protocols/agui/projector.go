@@ -226,8 +226,10 @@ func (p *projector) data(e *chat.Event) {
 	switch {
 	case e.Name == "input" && e.Lane == "": // see converse
 	case e.Name == "state" && e.Lane == "" && values != nil:
+		p.resume()
 		p.emit("STATE_SNAPSHOT", "", func(o jsonscan.Object) jsonscan.Object { return o.Raw("snapshot", values) })
 	case e.Name == "state-update" && e.Lane == "" && len(values) > 0 && values[0] == '{':
+		p.resume()
 		p.emit("STATE_DELTA", "", func(o jsonscan.Object) jsonscan.Object { return append(o.Name("delta"), patch(values)...) })
 	default:
 		p.custom(e.Name, e.Lane, e.Value)

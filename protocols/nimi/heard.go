@@ -70,7 +70,8 @@ type heard struct {
 // maxEnded bounds what is remembered of ends. When it is more, all is forgotten.
 const maxEnded = 1 << 8
 
-// isRepeat reports whether what an end names has ended before, and notes it. What has no name is no repeat.
+// isRepeat reports whether what an end names has ended before and has not started since, and notes it. What has no name
+// is no repeat.
 func (h *heard) isRepeat(typ, id string) bool {
 	if id == "" {
 		return false
@@ -102,17 +103,17 @@ type tokens struct {
 func (h *heard) hear(r schema.Record) {
 	typ := string(r.Type)
 	switch typ {
-	case schema.TypeMessageStart, schema.TypeBlockStart, schema.TypeMessageEnd, schema.TypeModelEnd:
-	case schema.TypeTurnStart, schema.TypeCommandMessage: // ids may be used again
-		h.ended = nil
-		return
+	case schema.TypeMessageStart, schema.TypeBlockStart, schema.TypeMessageEnd, schema.TypeModelStart, schema.TypeModelEnd:
 	default:
 		return
 	}
 	f := jsonscan.Fields(nil).Read(r.Payload())
 	u := jsonscan.Fields(nil).Read(f.Object("usage"))
 	switch typ {
+	case schema.TypeModelStart:
+		delete(h.ended, schema.TypeModelEnd+" "+f.Str("call_id"))
 	case schema.TypeMessageStart:
+		delete(h.ended, schema.TypeMessageEnd+" "+f.Str("message_id"))
 		h.model, h.refusal = cmp.Or(strings.Clone(f.Str("model")), h.model), ""
 	case schema.TypeBlockStart:
 		if f.Str("kind") == "refusal" {

@@ -1,6 +1,8 @@
 package nimi
 
 import (
+	"strings"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"agentstream/edge/dialect"
@@ -18,8 +20,9 @@ type realtime struct {
 
 // answer is what the root lane has recorded of the answer that is under way.
 type answer struct {
-	turn  bool // its turn.end will end it; without turns its last message does
-	mine  bool // the newest message is the agent's
+	turn  bool   // its turn.end will end it; without turns its last message does
+	id    string // of the turn
+	mine  bool   // the newest message is the agent's
 	heard heard
 }
 
@@ -35,7 +38,7 @@ func (p *realtime) project(out *dialect.Frames, r schema.Record) {
 			p.content(out, r, typ)
 		}
 	case schema.TypeTurnStart:
-		p.answer = answer{turn: true}
+		p.answer = answer{turn: true, id: strings.Clone(p.read(r).Str("turn_id"))}
 	case schema.TypeTurnEnd:
 		p.endTurn(out, r)
 	case schema.TypeMessageStart:
@@ -55,6 +58,9 @@ func (p *realtime) content(out *dialect.Frames, r schema.Record, typ string) {
 	b := p.body[:0]
 	switch typ {
 	case schema.TypeSessionCreated:
+		if r.Seq > 1 { // it is stored once more
+			return
+		}
 		s := ReadScenario(r.Payload())
 		b = appendBytes(appendBytes(b, 1, []byte(p.run)), 2, []byte(s.Model))
 		p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_OPENED, appendNumber(b, 3, uint64(s.Route)), false)
@@ -72,12 +78,16 @@ func (p *realtime) content(out *dialect.Frames, r schema.Record, typ string) {
 	}
 }
 
-// endTurn ends the answer with its turn, also one that was cancelled. An end after which nothing has begun is a repeat.
+// endTurn ends the answer with its turn, also one that was cancelled. An end after which nothing has begun is a repeat,
+// and one of another turn is late.
 func (p *realtime) endTurn(out *dialect.Frames, r schema.Record) {
 	if !p.turn && !p.mine {
 		return
 	}
 	f := p.read(r)
+	if id := f.Str("turn_id"); id != "" && p.id != "" && id != p.id {
+		return
+	}
 	if f.Str("stop_reason") == "error" {
 		p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_FAILED, appendFailed(p.body[:0], f.Str("reason")), false)
 	} else {

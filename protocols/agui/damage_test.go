@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"agentstream/edge/dialect"
+	"agentstream/schema"
 	"agentstream/schema/jsonscan"
 	"agentstream/schema/schematest"
 )
@@ -46,4 +47,18 @@ func shownOf(t *testing.T, s schematest.Scenario) schematest.Shown {
 		}
 	}
 	return shown
+}
+
+// TestStateWhileAsked: what an agent says while a question waits begins another run of the client's.
+func TestStateWhileAsked(t *testing.T) {
+	log := [][2]string{{"turn.start", `{"turn_id":"t"}`}, {"input.requested", `{"request_id":"q"}`}, {"state.values", `{"values":{"n":1}}`},
+		{"input.requested", `{"request_id":"r"}`}, {"state.update", `{"values":{"n":2}}`}, {"turn.end", `{"turn_id":"t"}`}}
+	s := schematest.Scenario{Name: "state-while-asked"}
+	for _, e := range log {
+		s.Events = append(s.Events, schema.Event{Type: e[0], Payload: []byte(e[1])})
+	}
+	shown := shownOf(t, s)
+	if shown["all RUN_STARTED"] != 3 || shown["all RUN_FINISHED"] != 3 {
+		t.Error(shown)
+	}
 }

@@ -11,7 +11,7 @@ import (
 	"agentstream/schema/schematest"
 )
 
-var damaged = flag.Uint64("damaged", 300, "how many damaged logs are read")
+var damaged = flag.Uint64("damaged", 500, "how many damaged logs are read")
 
 // TestDamagedLogs: of logs in which any control event is doubled, missing or late, no node begins or ends twice, no answer
 // is completed twice, and no usage is counted twice.

@@ -70,7 +70,7 @@ async function page(name) {
     two = await open();
     await until("the answer in the second tab", async () => (await shown(two)).answers.join("") !== "");
     await killed(name, [one, two]);
-    await two.click("#stop, #cancel");
+    await two.$eval("#stop, #cancel", (b) => b.click()); // it moves as the answer grows
     await until("the end of the turn", async () => (await stored(run)).count("turn.end") === 1);
     const log = await stored(run);
     assert.equal(log.count("command.message"), 1);
@@ -86,7 +86,7 @@ async function page(name) {
     await say(two, words);
     if (words === "confirm") {
       const allow = await until("a question", () => two.evaluateHandle(() => [...document.querySelectorAll("button")].find((b) => /^allow$/i.test(b.innerText))).then((b) => b.asElement()));
-      await allow.click();
+      await allow.evaluate((b) => b.click());
     }
     await until("a second answer", async () => (await stored(run)).count("turn.end") === 2);
     const all = (await stored(run)).answers;

@@ -27,8 +27,9 @@ type post struct {
 	Context        json.RawMessage `json:"context"`
 	ForwardedProps json.RawMessage `json:"forwardedProps"`
 
-	last *clientMessage // the last one from the user
-	held int            // messages beside that
+	last  *clientMessage // the last one from the user
+	fresh bool           // it was not in the run before
+	held  int            // messages beside that
 }
 
 // entry is an answer to a question.
@@ -151,6 +152,7 @@ func (b *post) say(ctx context.Context, c *protocol.Call) error {
 		return nil
 	}
 	if err == nil || errors.Is(err, fanout.ErrNotFound) {
+		b.fresh = true
 		_, _, err = chat.Say[*projector](ctx, c, b.ThreadID, b.last.ID, json.RawMessage(o.End()))
 	}
 	return err
@@ -194,6 +196,9 @@ func (b *post) attach(ctx context.Context, c *protocol.Call, truth bool) (req di
 	req, at := p.request(first, head.Last)
 	if truth {
 		req.Cursor.Seq = at
+	}
+	if truth && b.fresh && p.answer(b.last.ID) == first {
+		req.Cursor.Seq = first // it has nothing of the answer, and gets that as events, however fast the agent is
 	}
 	return req, nil
 }

@@ -93,8 +93,7 @@ func (n *node) walk(path []step) (end *node, known int) {
 	return n, known
 }
 
-// canExtend reports whether a path can go on from the node with what is new. A new list begins at its
-// beginning.
+// canExtend reports whether a path can go on from the node with what is new. A new list begins at its beginning.
 func (n *node) canExtend(path []step) bool {
 	at := len(n.kids)
 	for _, st := range path {

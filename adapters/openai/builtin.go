@@ -111,8 +111,7 @@ func (d *responses) emitHeld() {
 	}
 }
 
-// callOfOutput returns the call whose output an item is: the one it names, or else the oldest that waits for
-// such output.
+// callOfOutput returns the call whose output an item is: the one it names, else the oldest that waits for such output.
 func (d *responses) callOfOutput(typ, call string) string {
 	if call != "" {
 		return provider.ShortenID(call)

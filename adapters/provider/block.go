@@ -90,8 +90,7 @@ func (m *Message) Announce(b *Block) *Block {
 	return b
 }
 
-// emitStart emits what waits before the block and its own beginning. It goes on, also if the provider has ended
-// it.
+// emitStart emits what waits before the block and its own beginning. It goes on, also if the provider has ended it.
 func (b *Block) emitStart() {
 	stopped := b.stopped
 	b.stopped = false

@@ -85,8 +85,7 @@ func ErrorOf(typ, message string) json.RawMessage {
 	return Fields{{"type", Quote(typ)}, {"message", Quote(message)}}.Encode()
 }
 
-// FailureFields returns the fields of a tool.end with why the call failed: a code of schema, and what is known
-// besides.
+// FailureFields returns the fields of a tool.end with why the call failed: a code of schema, and what is known besides.
 func FailureFields(code string, detail json.RawMessage) Fields {
 	return Fields{{"error", Quote(code)}, {"error_detail", OrNull(detail)}}
 }

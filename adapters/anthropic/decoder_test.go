@@ -195,10 +195,10 @@ message.end {"message_id":"msg_unnamed_1","content":[{"type":"text","text":"ab"}
 message.start {"message_id":"msg_1","role":"assistant","model":"m","provider":"anthropic","usage":{"input_tokens":5,"output_tokens":1}}
 message.end {"message_id":"msg_1","content":[],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":5,"output_tokens":9},"incomplete":true}`)
 	second := strings.Replace(start, "msg_1", "msg_2", 1)
-	events := decodeAll(t, []byte(sse(start, textStart, textDelta("a"), second, textStart, textDelta("b"), blockStop, msgDelta, msgStop)+sse(start, msgStop)))
+	events := decodeAll(t, []byte(sse(start, textStart, textDelta("a"), second, textStart, textDelta("b"), blockStop, msgDelta, msgStop)+sse(start, textStart, textDelta("c"), msgStop)))
 	providertest.CheckEvents(t, events)
 	o := anthropictest.FromFold(t, events)
-	if o.Text != "ab" || strings.Join(o.Messages, " ") != "msg_1 msg_2 msg_1" {
+	if o.Text != "abc" || strings.Join(o.Messages, " ") != "msg_1 msg_2 msg_1" {
 		t.Errorf("%q %v", o.Text, o.Messages)
 	}
 	if !strings.Contains(providertest.Print(events), `"message":"another message began"`) {

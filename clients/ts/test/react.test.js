@@ -190,9 +190,11 @@ test("commands are sent to the run as they are, numbers too, and one after the e
   await commands.message("and");
   for (const c of [commands.approve("p"), commands.reject("no"), commands.pause(), commands.resume(), commands.redirect("left"), commands.cancel()]) await c;
   await commands.answer("q", true);
+  await commands.answer({ request_id: null, call_id: "c", child_id: null }, "allow");
   assert.deepEqual(posted, [
     ["answer", '{"child_id":"kid","request_id":"q","answer":9007199254740993}'], ["messages", '{"content":"and"}'], ["approve_plan", '{"plan_id":"p"}'],
     ["reject_plan", '{"reason":"no"}'], ["pause", "{}"], ["resume", "{}"], ["redirect", '{"instruction":"left"}'], ["cancel", "{}"], ["answer", '{"request_id":"q","answer":true}'],
+    ["answer", '{"request_id":"c","answer":"allow"}'],
   ]);
 });
 

@@ -35,6 +35,11 @@ function Page() {
           {q.prompt} {q.options?.exact().map((o) => <button key={o} onClick={() => attempt(commands.answer(q, o))}>{String(o)}</button>)}
         </p>
       ))}
+      {snapshot.waits.filter((w) => w.request_id === null).map((w) => (
+        <p key={w.seq}>
+          {snapshot.tool_calls.find((c) => c.call_id === w.call_id)?.tool}? {["allow", "deny"].map((o) => <button key={o} onClick={() => attempt(commands.answer(w, o))}>{o}</button>)}
+        </p>
+      ))}
     </View>
   );
 }

@@ -1,13 +1,13 @@
 // What a person does to a run.
 
-import type { Client, InputRequest, Receipt } from "../index.js";
+import type { Client, InputRequest, Receipt, Wait } from "../index.js";
 
 /** The commands of a run. Each resolves when it is stored, under a key of its own, and rejects as the client's methods do. */
 export interface Commands {
   /** Sends a message of the user, also to a run that is over: a follow-up. */
   message(content: string | readonly unknown[]): Promise<Receipt>;
-  /** Answers a question of the snapshot's `inputs`, or one of the run itself by its id. */
-  answer(question: InputRequest | string, answer: unknown): Promise<Receipt>;
+  /** Answers a question of the snapshot's `inputs`, what is in its `waits` (a call: "allow" or "deny"), or a question of the run itself by its id. */
+  answer(question: InputRequest | Wait | string, answer: unknown): Promise<Receipt>;
   approve(planID?: string): Promise<Receipt>;
   reject(reason?: string): Promise<Receipt>;
   pause(): Promise<Receipt>;
@@ -28,7 +28,8 @@ export function commandsOf(client: Client, run: string, sent: () => void): Comma
     message: (content) => after(client.send(run, content)),
     answer(question, answer) {
       if (typeof question === "string") return after(client.answer(run, question, answer));
-      const { request_id, child_id } = question;
+      const { child_id } = question;
+      const request_id = question.request_id ?? ("call_id" in question ? question.call_id : null);
       return after(client.command(run, "answer", { ...(child_id === null ? {} : { child_id }), request_id, answer }));
     },
     approve: (planID) => after(client.approvePlan(run, planID)),

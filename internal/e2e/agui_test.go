@@ -51,3 +51,13 @@ func TestCopilotKit(t *testing.T) {
 	serveRuns(t, w.nats, "chat_", serveSession)
 	script(t, node, "copilotkit.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken)
 }
+
+// TestTanStackLive: a chat of TanStack's ChatClient with an agent that answers: cuts, reloads, a second page at another node, a stop from it,
+// questions.
+func TestTanStackLive(t *testing.T) {
+	beside(t)
+	node, _ := needNode(t)
+	w := edgesFor(t, "http://127.0.0.1:1")
+	serveRuns(t, w.nats, "chat_", serveSession)
+	script(t, node, "agui-live.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken)
+}

@@ -43,7 +43,7 @@ func TestUsage(t *testing.T) {
 		{nil, []string{"help", "nothing"}, "", "unexpected argument nothing", 2},
 		{nil, []string{"--version"}, "agentstream ", "", 0},
 		{nil, []string{"version", "--json"}, `"nats-server":"`, "", 0},
-		{nil, []string{"rns"}, "", `did you mean "run"?`, 2},
+		{nil, []string{"rns"}, "", `did you mean one of "run", "runs"?`, 2},
 		{nil, []string{"tail"}, "", "Run agentstream tail --help for usage.", 2},
 		{nil, []string{"run", "list", "--server", "http://127.0.0.1:1"}, "", "is the server running at http://127.0.0.1:1? (--server)", 1},
 		{nil, []string{"pause", "r1", "--server", "http://127.0.0.1:1"}, "", "is the server running at http://127.0.0.1:1? (--server)", 1},

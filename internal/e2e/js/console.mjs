@@ -405,6 +405,7 @@ const checks = {
     await post("cut", life("running"), start("m"), say("before "));
     await open("#/run/cut");
     await shows("live", "#connection");
+    await shows("before", ".conversation"); // else all events count as caught up
     expected.push("ERR_CONNECTION", "ERR_EMPTY", "ERR_INCOMPLETE", "ERR_NETWORK");
     wire.cut();
     await shows("offline", "#connection");

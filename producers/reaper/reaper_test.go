@@ -515,6 +515,8 @@ func TestReaperLeavesWhoWaitsForSomebody(t *testing.T) {
 	running := state("", "running")
 	plan := said{"", schema.TypePlanProposal, `{"plan":{"id":"p","steps":[]},"planning_gate":"required"}`}
 	asks := said{"", schema.TypeInputRequested, `{"request_id":"q"}`}
+	again := said{"", schema.TypeInputRequested, `{"request_id":"q","prompt":"Which of them?"}`}
+	turn := said{"", schema.TypeTurnStart, `{"turn_id":"t2"}`}
 	call := said{"", schema.TypeToolStart, `{"call_id":"c","tool":"x","input":{},"permission":"ask"}`}
 	for name, c := range map[string]struct {
 		log  []said
@@ -527,7 +529,9 @@ func TestReaperLeavesWhoWaitsForSomebody(t *testing.T) {
 		"a child is paused":          {[]said{running, state("kid", "paused")}, true},
 		"awaits approval":            {[]said{plan, state("", "awaiting_approval")}, true},
 		"asks behind its turn":       {[]said{running, asks, {"", schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"interrupted"}`}}, true},
-		"asks again":                 {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}, asks}, true},
+		"asks something else":        {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}, again}, true},
+		"asks again in another turn": {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}, turn, asks}, true},
+		"a question comes twice":     {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}, asks}, false},
 		"runs":                       {[]said{running}, false},
 		"was answered":               {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}}, false},
 		"asks, and was told to stop": {[]said{running, asks, {"", "command.cancel", `{}`}}, false},

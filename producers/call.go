@@ -23,7 +23,7 @@ type Call struct {
 	cut   int    // bytes of it when it was too much
 	began time.Time
 
-	inRest, outRest string // the beginnings of characters of the input and the output, whose ends have not come
+	inRest, outRest partRune
 }
 
 // Call begins a tool call in the message: Input streams its input, and Ready makes it a call. An
@@ -71,14 +71,7 @@ func (c *Call) Input(piece string) error {
 	if err := c.writable(); err != nil {
 		return err
 	}
-	whole, rest := cutRune(c.inRest + piece)
-	if whole != "" || rest == "" {
-		if err := c.emitInput(whole); err != nil {
-			return err
-		}
-	}
-	c.inRest = rest
-	return nil
+	return c.inRest.join(piece, c.emitInput)
 }
 
 // emitInput emits a piece of the input and keeps it for the whole. Called with the run's lock held.
@@ -125,11 +118,8 @@ func (c *Call) ReadyAs(input any, permission string) error {
 	if err := c.writable(); err != nil {
 		return err
 	}
-	if c.inRest != "" {
-		if err := c.emitInput(c.inRest); err != nil {
-			return err
-		}
-		c.inRest = ""
+	if err := c.inRest.flush(c.emitInput); err != nil {
+		return err
 	}
 	r := c.turn.lane.run
 	if whole == nil {
@@ -196,14 +186,7 @@ func (c *Call) Output(text string) error {
 	if err := c.checkRunning("print in"); err != nil {
 		return err
 	}
-	whole, rest := cutRune(c.outRest + text)
-	if whole != "" || rest == "" {
-		if err := c.emitOutput(whole); err != nil {
-			return err
-		}
-	}
-	c.outRest = rest
-	return nil
+	return c.outRest.join(text, c.emitOutput)
 }
 
 // emitOutput emits a text in as many pieces as it takes. Called with the run's lock held.
@@ -268,11 +251,8 @@ func (c *Call) emitEnd(o object) error {
 	if err := c.checkRunning("end"); err != nil {
 		return err
 	}
-	if c.outRest != "" {
-		if err := c.emitOutput(c.outRest); err != nil {
-			return err
-		}
-		c.outRest = ""
+	if err := c.outRest.flush(c.emitOutput); err != nil {
+		return err
 	}
 	return c.turn.emit(schema.TypeToolEnd, o.integer("duration_ms", c.turn.since(c.began)).close())
 }

@@ -33,7 +33,7 @@ type Message struct {
 	text  *assemble.Block   // the open block of text or reasoning
 	actor string            // "" is the agent
 	over  bool
-	rest  string // the beginning of a character of the open block, whose end has not come
+	rest  partRune // of the open block
 
 	inputs int // bytes of the inputs of calls that stream
 }
@@ -127,13 +127,33 @@ func (m *Message) piece(kind, typ, text string) error {
 		}
 		m.text = b
 	}
-	whole, rest := cutRune(m.rest + text)
+	return m.rest.join(text, func(whole string) error { return m.delta(m.text, typ, whole) })
+}
+
+// partRune is the beginning of a character whose end has not come.
+type partRune string
+
+// join emits what is whole of it with the next piece, and keeps the rest. After an error it is what it was.
+func (p *partRune) join(piece string, emit func(string) error) error {
+	whole, rest := cutRune(string(*p) + piece)
 	if whole != "" || rest == "" {
-		if err := m.delta(m.text, typ, whole); err != nil {
+		if err := emit(whole); err != nil {
 			return err
 		}
 	}
-	m.rest = rest
+	*p = partRune(rest)
+	return nil
+}
+
+// flush emits it, where its end does not come any more.
+func (p *partRune) flush(emit func(string) error) error {
+	if *p == "" {
+		return nil
+	}
+	if err := emit(string(*p)); err != nil {
+		return err
+	}
+	*p = ""
 	return nil
 }
 
@@ -153,18 +173,13 @@ func cutRune(text string) (whole, rest string) {
 
 // flushRest emits what waits for the end of a character, before the open block ends.
 func (m *Message) flushRest() error {
-	if m.rest == "" {
-		return nil
-	}
-	typ := schema.TypeTextDelta
-	if m.text.Word == "reasoning" {
-		typ = schema.TypeReasoningDelta
-	}
-	if err := m.delta(m.text, typ, m.rest); err != nil {
-		return err
-	}
-	m.rest = ""
-	return nil
+	return m.rest.flush(func(part string) error {
+		typ := schema.TypeTextDelta
+		if m.text.Word == "reasoning" {
+			typ = schema.TypeReasoningDelta
+		}
+		return m.delta(m.text, typ, part)
+	})
 }
 
 // openBlock emits block.start, with members after the usual ones. Called with the run's lock held.

@@ -13,12 +13,7 @@ var damaged = flag.Uint64("damaged", 300, "how many damaged logs are read")
 // TestDamagedLogs: of logs in which any control event is doubled, missing or late, nothing is shown twice and nothing
 // is made up.
 func TestDamagedLogs(t *testing.T) {
-	for seed := range *damaged {
-		d := schematest.MakeDamaged(seed, 1+int(seed%4))
-		if problem := d.Check(shownOf(t, d.Scenario), shownOf(t, d.Whole)); problem != "" {
-			t.Fatalf("seed %d: %s", seed, problem)
-		}
-	}
+	schematest.CheckDamaged(t, *damaged, shownOf)
 }
 
 func shownOf(t *testing.T, s schematest.Scenario) schematest.Shown {

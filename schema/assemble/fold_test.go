@@ -114,7 +114,7 @@ func TestFoldAgrees(t *testing.T) {
 	}
 }
 
-// TestFoldDiffers says where the rules of a snapshot (contracts/snapshot.schema.json) and those of this package
+// TestFoldDiffers lists where the rules of a snapshot (contracts/snapshot.schema.json) and those of this package
 // contradict each other: decision 0041.
 func TestFoldDiffers(t *testing.T) {
 	const start, end = `message.start {"message_id":"m","role":"assistant"}` + "\n", `message.end {"message_id":"m"}` + "\n"

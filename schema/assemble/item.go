@@ -170,8 +170,8 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	}
 }
 
-// isKnown reports whether the record at hand says nothing new of an item, of which was is open. It notes what
-// it says.
+// isKnown reports whether the record at hand says nothing new of an item, of which was is open. It keeps what is
+// known of the item.
 func (a *Run) isKnown(l *Lane, it, was *Item, begins bool, p jsonscan.Fields) bool {
 	if begins {
 		it.said = startSum(p)

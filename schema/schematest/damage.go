@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"testing"
 
 	"agentstream/schema"
 )
@@ -138,6 +139,17 @@ func selectAccepted(events []schema.Event) (out []schema.Event) {
 type Shown map[string]int
 
 // Check compares what a reader shows of a damaged log with what it shows of the whole one; "" is right. What is only
+// CheckDamaged makes so many damaged logs, and checks what a reader shows of each against what it shows of the whole one.
+func CheckDamaged(t *testing.T, logs uint64, shownOf func(*testing.T, Scenario) Shown) {
+	t.Helper()
+	for seed := range logs {
+		d := MakeDamaged(seed, 1+int(seed%4))
+		if problem := d.Check(shownOf(t, d.Scenario), shownOf(t, d.Whole)); problem != "" {
+			t.Fatalf("seed %d: %s", seed, problem)
+		}
+	}
+}
+
 // repeated is shown once, and nothing has the name unknown.
 func (d *Damaged) Check(got, whole Shown) (problem string) {
 	for key, n := range got {

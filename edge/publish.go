@@ -305,7 +305,8 @@ func (m *publishCall) Complete(err error) error {
 		m.stream.Drop(err)
 	}
 	ferr := m.stream.Finish(nil)
-	if m.c.Events = m.stream.CountStored(); errors.Is(err, publish.ErrGarbage) {
+	m.c.Events = m.stream.CountStored()
+	if errors.Is(err, publish.ErrGarbage) {
 		err = dialect.Refuse(dialect.ErrBadRequest, "not an event of a run")
 	} else {
 		err = errors.Join(err, ferr)

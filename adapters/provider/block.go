@@ -356,7 +356,8 @@ func (b *Block) Content() json.RawMessage {
 // Result emits what a tool of the provider answered: tool.end of a call. output is its content, or the
 // error when it failed.
 func (w *Writer) Result(call string, failed bool, output json.RawMessage, kind string) {
-	if call = ShortenID(call); call == "" {
+	call = ShortenID(call)
+	if call == "" {
 		return // block.start has kept it whole
 	}
 	end := Fields{{"call_id", Quote(call)}, {"ok", Bool(!failed)}}

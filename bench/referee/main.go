@@ -143,7 +143,8 @@ func (o options) measure(ctx context.Context, name string, shapes []string, res 
 	if name == "profile" {
 		lines = []line{profileLine(o.short)}
 	}
-	if lines = o.selectLines(lines); len(lines) == 0 {
+	lines = o.selectLines(lines)
+	if len(lines) == 0 {
 		return fmt.Errorf("no line begins with %q", o.only)
 	}
 	r := &referee{lock: o.lock, ports: ports{first: o.port}, shapes: shapes, rounds: o.rounds, results: res, say: os.Stderr}

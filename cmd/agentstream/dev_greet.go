@@ -15,7 +15,8 @@ import (
 
 // makeToken makes a token when others than this machine would be served, and nobody has said who may come in.
 func (c *DevCmd) makeToken() {
-	if c.made = c.IsExposed(); c.made {
+	c.made = c.IsExposed()
+	if c.made {
 		c.AuthToken = rand.Text()
 	}
 }

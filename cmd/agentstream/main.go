@@ -161,7 +161,7 @@ func serverOf(kctx *kong.Context) any {
 }
 
 func newParser(cli *CLI, s *settings) (*kong.Kong, error) {
-	k, err := kong.New(cli,
+	return kong.New(cli,
 		kong.Name("agentstream"),
 		kong.Description("Keeps every event of an AI agent's run, in order, and lets any number of people and programs watch the run and control it."),
 		kong.UsageOnError(), kong.Resolvers(s), kong.ExplicitGroups(groups),
@@ -172,10 +172,6 @@ func newParser(cli *CLI, s *settings) (*kong.Kong, error) {
 			return kong.DefaultHelpPrinter(options, kctx)
 		}),
 	)
-	if err != nil {
-		return nil, err
-	}
-	return k, nil
 }
 
 // hideShortForms leaves the short forms out of what is listed. For a name that is misspelt they are proposed like all others.

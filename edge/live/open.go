@@ -111,7 +111,8 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 		return err
 	}
 	over := ss.bound.Mode.IsFinite() && ss.Pos.Ended && after >= ss.Pos.Last && ss.req.Cursor != (dialect.Cursor{})
-	if over = over || span.Last > 0 && after >= span.Last; over && len(ss.prefix) == 0 {
+	over = over || span.Last > 0 && after >= span.Last
+	if over && len(ss.prefix) == 0 {
 		return dialect.ErrComplete
 	}
 	return nil

@@ -47,8 +47,8 @@ func startWatchers(t *testing.T, node string, env ...string) *watchers {
 	return w
 }
 
-// heard returns when all have heard something.
-func (w *watchers) heard(t *testing.T) {
+// await returns when all have received something.
+func (w *watchers) await(t *testing.T) {
 	t.Helper()
 	if !w.out.Scan() || w.out.Text() != "WATCHING" {
 		t.Fatalf("the clients do not watch: %q, %v", w.out.Text(), w.cmd.Wait())
@@ -109,7 +109,7 @@ func TestEveryClientAtOnce(t *testing.T) {
 	const first, rest, last = "First words. ", "Grüße 🌍, \"quoted\"\n and <tagged>. ", "Last words."
 	tell(`{"type":"turn.start","payload":{"turn_id":"t"}}`, `{"type":"message.start","payload":{"message_id":"a1","role":"assistant","model":"m"}}`, says(first))
 	js := startWatchers(t, node, "BASE="+dev.url(""), "TOKEN="+edgeToken, "RUN="+run)
-	js.heard(t)
+	js.await(t)
 	for _, piece := range strings.SplitAfter(rest, " ") {
 		tell(says(piece))
 	}

@@ -63,7 +63,14 @@ func TestFrontsOverFaults(t *testing.T) {
 	nats := startNATS(t, t.TempDir())
 	w := edgesOn(t, nats.url(), "http://127.0.0.1:1")
 	addrs := []string{w.edges[0].addr, w.edges[1].addr}
-	proxy, whole := newCutter(t, 1, math.MaxInt32, "", addrs...), newCutter(t, 2, math.MaxInt32, "", addrs...)
+	whole := newCutter(t, 2, math.MaxInt32, "", addrs...)
+	const clients = 6
+	var proxies []*cutter // one for each client
+	var urls []string
+	for range clients {
+		proxies = append(proxies, newCutter(t, 1, math.MaxInt32, "", addrs...))
+		urls = append(urls, proxies[len(proxies)-1].url(""))
+	}
 	a := &story{url: whole.url("/v1/agent/runs/run_faults/events")}
 	if err := a.begin(t.Context()); err != nil {
 		t.Fatal(err)
@@ -71,36 +78,43 @@ func TestFrontsOverFaults(t *testing.T) {
 	enough, results := make(chan struct{}), make(chan error, 2)
 	go func() { results <- a.speak(t.Context(), enough) }()
 	go func() {
-		results <- scriptErr(t.Context(), node, "fronts-faults.mjs", "PROXY="+proxy.url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "RUN=run_faults")
+		results <- scriptErr(t.Context(), node, "fronts-faults.mjs", "PROXIES="+strings.Join(urls, " "), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "RUN=run_faults")
 	}()
-	const clients = 6
-	more := func(what string, asked int64) { // asked: connections that clients have asked for
+	more := func(what string, asked []int64) { // asked: connections that each client has asked for before
 		from := a.last.Load()
 		eventually(t, 60*time.Second, what, func() bool {
 			if len(results) > 0 {
 				t.Fatalf("%s: %v", what, <-results)
 			}
-			return a.last.Load() > from+10 && proxy.conns.Load() >= asked
+			for i, n := range asked {
+				if proxies[i].conns.Load() <= n {
+					return false
+				}
+			}
+			return a.last.Load() > from+10
 		})
 	}
-	more("the clients are there", clients)
+	more("the clients are there", make([]int64, clients))
 	for range 3 {
-		asked := proxy.conns.Load()
-		proxy.drop()
-		more("they come back", asked+clients)
+		asked := make([]int64, clients)
+		for i, p := range proxies {
+			asked[i] = p.conns.Load()
+			p.drop()
+		}
+		more("they come back", asked)
 	}
 	w.edges[0].kill()
-	more("one edge serves", 0)
+	more("one edge serves", nil)
 	w.edges[0].start()
 	if code := w.edges[1].stop(); code != 0 {
 		t.Errorf("the drained edge ends with %d", code)
 	}
-	more("the other edge serves", 0)
+	more("the other edge serves", nil)
 	w.edges[1].start()
 	nats.kill()
 	time.Sleep(2 * time.Second)
 	nats.start()
-	more("it goes on with NATS", 0)
+	more("it goes on with NATS", nil)
 	close(enough)
 	for range 2 {
 		if err := <-results; err != nil {

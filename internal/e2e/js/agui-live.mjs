@@ -1,12 +1,17 @@
 // A chat of TanStack's ChatClient with an agent that answers: messages, cuts, a reload while it speaks, a
-// second tab, a stop from it, a question and its answer. Two nodes of one log.
+// second tab, a stop from it, a question and its answer; and HttpAgent, which is asked and answers. Two nodes
+// of one log.
 import assert from "node:assert/strict";
+import { HttpAgent } from "@ag-ui/client";
 import { ChatClient, fetchServerSentEvents } from "@tanstack/ai-client";
 import { cutting } from "./cut.mjs";
 
 const { BASE, OTHER, TOKEN } = process.env;
 const headers = { Authorization: `Bearer ${TOKEN}` };
 const speech = 'Grüße 🌍 "in" \\ quotes,\n\ttabs\u2028 and <tags> & all.';
+
+process.on("unhandledRejection", () => {}); // HttpAgent leaves that of a broken body
+console.error = () => {}; // and says what was refused
 
 async function until(what, holds) {
   for (let n = 0; !(await holds()); n++) {
@@ -74,6 +79,47 @@ async function tanstack() {
   }
 }
 
+/** HttpAgent answers questions: the page that was asked, another one, and one that is cut while it answers. */
+async function httpAgent() {
+  const threadId = `chat_agui_${Date.now()}`;
+  const { state, request } = cutting();
+  const open = (base, how = fetch) => new HttpAgent({ url: `${base}/v1/ag-ui/${threadId}`, threadId, headers, fetch: how });
+  const shown = (agent) => agent.messages.filter((m) => m.role !== "reasoning").map(({ id, role, content, toolCalls, toolCallId }) => ({ id, role, content, toolCalls, toolCallId }));
+  const one = open(BASE, request);
+  for (const [approved, how] of [[true, "here"], [false, "here"], [true, "elsewhere"], [true, "cut"]]) {
+    one.addMessage({ id: crypto.randomUUID(), role: "user", content: "confirm it" });
+    await one.runAgent({});
+    assert.equal(one.pendingInterrupts.length, 1, `${how}: ${JSON.stringify(shown(one))}`);
+    const [{ id, toolCallId }] = one.pendingInterrupts;
+    assert.ok(one.messages.some((m) => m.toolCalls?.some((c) => c.id === toolCallId)), `${how}: the call is not there`);
+    const resume = [{ interruptId: id, status: "resolved", payload: { approved } }];
+    const page = how === "elsewhere" ? open(OTHER) : one;
+    if (page !== one) {
+      await page.runAgent({});
+      assert.deepEqual(page.pendingInterrupts.map((i) => i.id), [id], how);
+    }
+    if (how === "cut") {
+      state.left = 900;
+      await assert.rejects(page.runAgent({ resume }));
+      await page.runAgent({ resume }).catch((e) => assert.fail(`the answer again: ${e}`));
+    } else await page.runAgent({ resume });
+    assert.deepEqual(page.pendingInterrupts, [], how);
+    const result = page.messages.findLast((m) => m.role === "tool" && m.toolCallId === toolCallId);
+    assert.match(result.content, approved ? /sunny/ : /denied/, how);
+    // The opposite answer comes too late, and says so.
+    const late = open(BASE);
+    late.messages = page.messages;
+    await assert.rejects(late.runAgent({ resume: [{ ...resume[0], payload: { approved: !approved } }] }), /409/);
+    const fresh = open(OTHER);
+    await fresh.runAgent({});
+    assert.deepEqual(shown(fresh), shown(page).slice(-shown(fresh).length), how);
+    assert.ok(shown(fresh).length > 1, how);
+    one.messages = page.messages;
+    one.pendingInterrupts = [];
+  }
+}
+
 await tanstack();
+await httpAgent();
 console.log("ok");
 process.exit(0);

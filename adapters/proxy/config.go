@@ -151,6 +151,9 @@ func (c Config) validate() error {
 			return fmt.Errorf("proxy: upstream %.40q: want a name of letters, digits, - and _, and each once", u.Name)
 		}
 		names = append(names, u.Name)
+		if runPrefix == "/"+u.Name+"/" {
+			return fmt.Errorf("proxy: upstream %s: paths that begin with it name a run; give it another name", u.Name)
+		}
 		if u.URL == nil || u.URL.Scheme != "http" && u.URL.Scheme != "https" || u.URL.Host == "" {
 			return fmt.Errorf("proxy: upstream %s: want http://HOST[:PORT] or https://…", u.Name)
 		}

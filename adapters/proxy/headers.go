@@ -40,9 +40,9 @@ type refusal struct {
 	code, message string
 }
 
-// ask reads the headers. What it refuses never goes upstream: a call that was meant to be recorded
-// elsewhere must not be made.
-func (p *Proxy) ask(h http.Header) (asked, *refusal) {
+// ask reads the headers. run is the one that the path names, for requests whose headers name none. What ask refuses never
+// goes upstream: a call that was meant to be recorded elsewhere must not be made.
+func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 	var a asked
 	values := map[string]string{}
 	for name, v := range h {
@@ -58,6 +58,9 @@ func (p *Proxy) ask(h http.Header) (asked, *refusal) {
 			return a, &refusal{http.StatusBadRequest, "bad_header", name + " stands more than once"}
 		}
 		values[name] = v[0]
+	}
+	if _, ok := values[HeaderRun]; run != "" && !ok {
+		values[HeaderRun] = run
 	}
 	a.key.Tenant = p.cfg.Tenants[0]
 	if t, ok := values[HeaderTenant]; ok {

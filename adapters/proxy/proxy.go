@@ -70,12 +70,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		bad.write(w)
 		return
 	}
+	run, path, rawPath := cutRun(path, rawPath)
 	up, path, rawPath, ok := p.upstream(path, rawPath)
 	if !ok {
 		(&refusal{http.StatusNotFound, "no_upstream", "the path must begin with one of " + p.prefixes()}).write(w)
 		return
 	}
-	a, refused := p.ask(r.Header)
+	a, refused := p.ask(r.Header, run)
 	if refused != nil {
 		refused.write(w)
 		return

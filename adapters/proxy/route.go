@@ -60,6 +60,22 @@ func split(s, sep string) (before, after string) {
 	return s[:i], s[i+1:]
 }
 
+// runPrefix begins a path that names its run: /run/ID, and then a path as without it.
+const runPrefix = "/run/"
+
+// cutRun takes the run off a path; run is "" where the path names none. A name that is escaped in the path is none that
+// a run may have, so it is found out by what the unescaped one is.
+func cutRun(path, raw string) (run, ownPath, ownRaw string) {
+	rest, ok := strings.CutPrefix(path, runPrefix)
+	rawRest, plain := strings.CutPrefix(raw, runPrefix)
+	if !ok || !plain {
+		return "", path, raw
+	}
+	run, path, _ = strings.Cut(rest, "/")
+	_, raw, _ = strings.Cut(rawRest, "/")
+	return run, "/" + path, "/" + raw
+}
+
 // upstream finds where a request goes, and the path it has there. Both paths are clean.
 func (p *Proxy) upstream(path, raw string) (up *Upstream, ownPath, ownRaw string, ok bool) {
 	if len(p.cfg.Upstreams) == 1 {

@@ -18,6 +18,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
+	if os.Getenv(asAgent) != "" {
+		os.Exit(beAgent(os.Args[1:]))
+	}
 	testkit.Main(m)
 }
 

@@ -50,6 +50,9 @@ type DevCmd struct {
 
 	cli.Streams `kong:"-"`
 	made        bool // the token is this command's own
+
+	// Serving is called with the address when clients are answered, in the place of what is printed for a person.
+	Serving func(net.Addr) error `kong:"-"`
 }
 
 // Run serves until ctx ends, then drains, finishes persisting and stops NATS.
@@ -85,7 +88,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("--data: %w", err)
 	}
 	defer own.Close()
-	if err := c.keepToken(); err != nil {
+	if err := errors.Join(c.keepToken(), c.keepAddress(ports.Clients.Addr())); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
 	host, err := natskit.Start(embedded)
@@ -168,10 +171,18 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 		}
 		// First of all: nothing is written any more when the streams that show it are broken off.
 		stages = append([][]process.Part{answers}, stages...)
-	} else if err := c.greet(addr, ""); err != nil {
+	} else if err := c.announce(addr); err != nil {
 		return err
 	}
 	return process.RunStages(ctx, stages...)
+}
+
+// announce prints where clients are answered, or calls Serving.
+func (c *DevCmd) announce(addr net.Addr) error {
+	if c.Serving != nil {
+		return c.Serving(addr)
+	}
+	return c.greet(addr, "")
 }
 
 // demoParts are the demo run, and what answers the sessions that people create.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"agentstream/cmd/agentstream/internal/node"
 )
 
 // makeToken makes a token when others than this machine would be served, and nobody has said who may come in.
@@ -40,20 +39,32 @@ func (c *DevCmd) keepToken() error {
 	return nil
 }
 
+// addressHere returns the address of a listener as it is reached from this machine.
+func addressHere(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// addressFile is in --data and holds where the one who has the folder is reached.
+const addressFile = "address"
+
+// keepAddress writes where this process is reached, for other commands that are given the same folder.
+func (c *DevCmd) keepAddress(addr net.Addr) error {
+	path := filepath.Join(c.Data, addressFile)
+	_ = os.Remove(path) // that of an earlier start, with its mode
+	return os.WriteFile(path, []byte(addressHere(addr)+"\n"), 0o600)
+}
+
 // greet prints what a person needs: where the console is, how curl watches a run, and the token if one was made. It is not
 // for the log, which has no credentials.
 func (c *DevCmd) greet(addr net.Addr, run string) error {
-	base := strings.TrimSuffix(c.PublicURL, "/")
-	if base == "" {
-		host, port, err := net.SplitHostPort(addr.String())
-		if err != nil {
-			return err
-		}
-		if ip := net.ParseIP(host); !node.Loopback(host) && ip != nil && ip.IsUnspecified() {
-			host = "127.0.0.1"
-		}
-		base = "http://" + net.JoinHostPort(host, port)
-	}
+	base := cmp.Or(strings.TrimSuffix(c.PublicURL, "/"), addressHere(addr))
 	var text strings.Builder
 	page, path, credential := "#/runs", "/v1/agent/runs", ""
 	if run != "" {

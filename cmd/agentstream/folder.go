@@ -12,6 +12,15 @@ import (
 // errLocked is what lockFile returns for a file that another process has locked.
 var errLocked = errors.New("locked by another process")
 
+// inUseError reports a folder that another process has. It is an errLocked.
+type inUseError struct{ path, by string }
+
+// Error names the folder and the process.
+func (e *inUseError) Error() string { return e.path + ": in use by " + e.by }
+
+// Unwrap returns errLocked.
+func (e *inUseError) Unwrap() error { return errLocked }
+
 // ownFolder makes the folder and makes it this process's own until the file that is returned is closed. The
 // kernel releases the lock when the process ends, however it ends, so the file stays where it is: what is
 // written in it only shows others who has the lock.
@@ -21,7 +30,7 @@ func ownFolder(path string) (*os.File, error) {
 	}
 	f, err := lockFile(filepath.Join(path, "lock"))
 	if errors.Is(err, errLocked) {
-		return nil, fmt.Errorf("%s: in use by %s", path, ownerOf(filepath.Join(path, "lock")))
+		return nil, &inUseError{path, ownerOf(filepath.Join(path, "lock"))}
 	}
 	if err != nil {
 		return nil, err

@@ -37,6 +37,8 @@ type CLI struct {
 	Worker  WorkerCmd  `cmd:"" group:"server" help:"Answer messages of sessions with language models. Needs NATS."`
 	Proxy   ProxyCmd   `cmd:"" group:"server" help:"Record the model calls of an agent without changing it: forward them and write them into a run."`
 
+	Record RecordCmd `cmd:"" group:"watch" help:"Run an agent and record all of its model calls in one run."`
+
 	Run     RunCmds            `cmd:"" group:"watch" help:"List, watch and control runs."`
 	Publish publish.PublishCmd `cmd:"" group:"watch" help:"Write events from files or standard input into a run."`
 	Demo    publish.DemoCmd    `cmd:"" group:"watch" help:"Play a demo run into a server."`
@@ -107,11 +109,16 @@ func run(ctx context.Context, args []string) int {
 	for _, name := range unknownVariables(parser.Model.Node, os.Environ()) {
 		cli.warn(name + " is set in the environment, and there is no such setting")
 	}
-	kctx.Bind(cli.logger())
+	kctx.Bind(cli.logger(), &cli, settings)
 	kctx.BindTo(ctx, (*context.Context)(nil))
-	if err := kctx.Run(); errors.Is(err, errShown) {
+	err = kctx.Run()
+	if status := exitStatus(0); errors.As(err, &status) {
+		return int(status)
+	}
+	if errors.Is(err, errShown) {
 		return statusUsage
-	} else if err != nil {
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "agentstream:", err)
 		if hint := hintOf(kctx, err); hint != "" {
 			fmt.Fprintln(os.Stderr, hint)

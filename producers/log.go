@@ -51,6 +51,32 @@ func Lanes(ctx context.Context, log Log, key schema.RunKey, lanes []string) ([]s
 	return owners, nil
 }
 
+// Holder is a Log that can have the writers of a run wait for one of them: a compare-and-set alone never lets one through whose
+// rounds are longer than those of another that writes all the time.
+type Holder interface {
+	// Hold has the heads of the run say that the others wait for the writer by (schema.Head.Held), unless they wait for another
+	// one. Once it has returned, an Append that was based on an older Head is refused.
+	Hold(ctx context.Context, key schema.RunKey, by string) error
+	// Release takes that back, unless something was stored after it.
+	Release(ctx context.Context, key schema.RunKey, by string) error
+}
+
+// Hold asks log for [Holder.Hold], and does nothing where it is no Holder. For wrappers of a Log.
+func Hold(ctx context.Context, log Log, key schema.RunKey, by string) error {
+	if h, ok := log.(Holder); ok {
+		return h.Hold(ctx, key, by)
+	}
+	return nil
+}
+
+// Release asks log for [Holder.Release], and does nothing where it is no Holder. For wrappers of a Log.
+func Release(ctx context.Context, log Log, key schema.RunKey, by string) error {
+	if h, ok := log.(Holder); ok {
+		return h.Release(ctx, key, by)
+	}
+	return nil
+}
+
 // Sink takes the events of one run in order: a [Publisher], or whatever else brings them to a log.
 // Implementations are safe for concurrent use.
 type Sink interface {

@@ -129,4 +129,4 @@ func (p *Publisher) settle(marks []mark, first schema.Seq, err error) {
 }
 
 // writerID names one opening of a writer: it finds an unanswered publish again.
-func writerID() string { return rand.Text()[:20] }
+func writerID() string { return schema.PoliteWriter + rand.Text()[:19] }

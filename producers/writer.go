@@ -74,7 +74,13 @@ func (w *writer) lane(child string) *laneState {
 // the event behind the pack; with n 0 nothing was stored, unless it wraps ErrUnanswered.
 func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) (*schema.Pack, int, error) {
 	for attempt := 0; ; attempt++ {
+		if attempt >= fairAttempts {
+			w.hold(ctx)
+		}
 		pack, n, refused, err := w.try(ctx, events, lim)
+		if n == 0 && attempt >= fairAttempts && !errors.Is(err, ErrConflict) {
+			w.release(ctx)
+		}
 		if err == nil || !errors.Is(err, ErrConflict) {
 			if err == nil {
 				err = refused
@@ -85,6 +91,9 @@ func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) 
 			w.hooks.Conflict()
 		}
 		if err := backoff.Sleep(ctx, backoff.Delay(attempt, 200*time.Microsecond, 20*time.Millisecond)); err != nil {
+			if attempt >= fairAttempts {
+				w.release(ctx)
+			}
 			return nil, 0, w.trail(err)
 		}
 	}
@@ -191,7 +200,7 @@ func (w *writer) claim(ctx context.Context, events []schema.Event) (schema.Lane,
 
 // look reads the head and the owner of one lane, and asks the job about the head when it is a new one.
 func (w *writer) look(ctx context.Context, child string) error {
-	head, err := w.readHead(ctx, child)
+	head, err := w.readFree(ctx, child)
 	if err != nil {
 		return err
 	}
@@ -293,12 +302,12 @@ func ReadHead(ctx context.Context, log Log, archive Archive, key schema.RunKey, 
 	if head.HasEvents() || head.Root != "" || archive == nil {
 		return head, nil
 	}
-	generation := head.Generation
-	if head, err = archive.Head(ctx, key, child); err != nil {
+	old, err := archive.Head(ctx, key, child)
+	if err != nil {
 		return schema.Head{}, fmt.Errorf("read archived head: %w", err)
 	}
-	head.Stored, head.Generation = 0, generation
-	return head, nil
+	old.Stored, old.Held, old.Generation = head.Stored, head.Held, head.Generation
+	return old, nil
 }
 
 // reportStored calls Hooks.Stored for a pack, whether the answer came or the pack was found.
@@ -352,6 +361,7 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 		if w.hooks.Retry != nil {
 			w.hooks.Retry(err)
 		}
+		refusal := err
 		found, err := w.find(ctx, p)
 		if err != nil {
 			return nil, w.unsure(err, !errors.Is(err, ErrSetup)) // a stream that is not there has not got it
@@ -361,8 +371,11 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 			w.reportStored(found, began)
 			return found, nil
 		}
-		if w.head.Stored != p.Head.Stored {
-			// Others were first: our compare-and-set is stale and can never succeed.
+		outrun, err := w.isOutrun(ctx, p, refusal)
+		if err != nil {
+			return nil, w.unsure(err, true)
+		}
+		if outrun { // our compare-and-set is stale and can never succeed
 			w.forget()
 			return nil, ErrConflict
 		}

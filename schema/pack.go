@@ -23,7 +23,7 @@ type Pack struct {
 	Child  string // lane; "" is the root run itself
 	First  Seq    // seq of the first line; the following lines count up by one
 	Count  int    // number of lines
-	Writer string // id of the writer, unique per process and opening; finds an unanswered publish again
+	Writer string // id of the writer, unique per process and opening; finds an unanswered publish again. See PoliteWriter
 	Batch  string // idempotency key of an append that brought one, hashed; "" otherwise
 	Part   int    // position of this pack within such an append, from 0
 	Head   Head   // the run after this pack; Head.Lane is this lane's, Head.Stored this pack's position
@@ -124,6 +124,14 @@ const (
 	HeaderLastID = "Agent-Last-Id" // id of the last line's event
 	HeaderBatch  = "Agent-Batch"   // hashed idempotency key and part: <hash>/<part>
 )
+
+// HeaderHold is the header of the message under a HoldSubject: the position of a pack of the run that is before it, and the
+// writer who asks, or nothing in the place of one that asks no more.
+const HeaderHold = "Agent-Hold"
+
+// PoliteWriter is how the id of a writer begins that waits for others who ask for it (HoldSubject). Those from before that did
+// not know such messages.
+const PoliteWriter = "p"
 
 // Headers returns the pack's headers. Values hold nothing but printable ASCII.
 func (p *Pack) Headers() map[string][]string {

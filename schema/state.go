@@ -107,6 +107,8 @@ type Head struct {
 	Root   string
 	RootAt time.Time
 
+	Held string // writer for whom the others of the run wait, by a message after the newest pack, at Stored; not stored
+
 	Generation uint64 // of the log that was read: positions of one mean nothing in another; not stored
 }
 

@@ -17,6 +17,7 @@ type Log struct {
 	runs    map[schema.RunKey][]schema.Pack
 	stored  uint64
 	roots   map[schema.RunKey]schema.Head // of ids that are children's
+	holds   map[schema.RunKey]schema.Head // Held and Stored of the newest; of no use once a pack has come
 	watches map[schema.RunKey][]*watch
 	lost    chan struct{}
 
@@ -33,8 +34,8 @@ var (
 // New makes an empty log.
 func New() *Log {
 	return &Log{
-		runs: make(map[schema.RunKey][]schema.Pack), roots: make(map[schema.RunKey]schema.Head), watches: make(map[schema.RunKey][]*watch),
-		lost: make(chan struct{}, 1),
+		runs: make(map[schema.RunKey][]schema.Pack), roots: make(map[schema.RunKey]schema.Head),
+		holds: make(map[schema.RunKey]schema.Head), watches: make(map[schema.RunKey][]*watch), lost: make(chan struct{}, 1),
 	}
 }
 
@@ -51,7 +52,38 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (schema.
 	}
 	head := packs[len(packs)-1].Head
 	head.Lane = ownerOf(packs, lane)
+	if h := l.holds[key]; h.Stored > head.Stored {
+		head.Stored, head.Held = h.Stored, h.Held
+	}
 	return head, nil
+}
+
+// Hold has the head say for whom the run's writers wait.
+func (l *Log) Hold(_ context.Context, key schema.RunKey, by string) error {
+	l.hold(key, by, func(held string) bool { return held == "" || held == by })
+	return nil
+}
+
+// Release takes that back.
+func (l *Log) Release(_ context.Context, key schema.RunKey, by string) error {
+	l.hold(key, "", func(held string) bool { return held == by })
+	return nil
+}
+
+func (l *Log) hold(key schema.RunKey, by string, may func(held string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	packs, h := l.runs[key], l.holds[key]
+	if len(packs) == 0 {
+		return
+	}
+	if packs[len(packs)-1].Head.Stored > h.Stored {
+		h = schema.Head{}
+	}
+	if may(h.Held) {
+		l.stored++
+		l.holds[key] = schema.Head{Stored: l.stored, Held: by}
+	}
 }
 
 // Lanes returns the owners of lanes, in their order.
@@ -89,7 +121,7 @@ func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64,
 	packs := l.runs[p.Key]
 	newest := l.roots[p.Key].Stored
 	if len(packs) > 0 {
-		newest = packs[len(packs)-1].Head.Stored
+		newest = max(packs[len(packs)-1].Head.Stored, l.holds[p.Key].Stored)
 	}
 	if newest != after {
 		l.mu.Unlock()

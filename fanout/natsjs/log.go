@@ -257,6 +257,10 @@ func (w *walk) seek(ctx context.Context) (uint64, error) {
 	for hi-lo > 64 {
 		mid := lo + (hi-lo)/2
 		m, err := natskit.NextPack(ctx, w.l.nc, w.run, mid)
+		if errors.Is(err, natskit.ErrNoMessage) { // last is no pack
+			hi = mid
+			continue
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -143,8 +143,8 @@ func (t *tail) read(name, header, body []byte) {
 func (t *tail) deliverCopy(p schema.Pack, err error, subject string, stored uint64) {
 	if err != nil {
 		child, root, ok := schema.ParseChildSubject(schema.StorePrefix + strings.TrimPrefix(subject, schema.LivePrefix))
-		if !ok {
-			return // not ours; the persister puts such messages aside and logs them
+		if !ok || root == child.Run {
+			return // about who holds the run; or not ours: the persister puts such messages aside and logs them
 		}
 		p = schema.Pack{Key: child, Head: schema.Head{Root: root, Stored: stored}}
 	}

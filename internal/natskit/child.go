@@ -2,7 +2,6 @@ package natskit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -56,18 +55,16 @@ func Adopt(ctx context.Context, nc *nats.Conn, run RunAddress, root string, agai
 
 // ofChild looks at what the log has newest of a run: packs, or what said not long ago that it is a child of root.
 func ofChild(ctx context.Context, nc *nats.Conn, run RunAddress, root string, again time.Duration) (after uint64, packs, said bool, err error) {
-	m, err := LastFromLeader(ctx, nc, run.Stream(), run.Filter())
-	if errors.Is(err, ErrNoMessage) {
-		return 0, false, false, nil
-	}
-	if err != nil {
-		return 0, false, false, err
+	m, note, err := Newest(ctx, nc, run)
+	if err != nil || m.Seq == 0 {
+		return note.Seq, false, false, err
 	}
 	_, is, ok := schema.ParseChildSubject(m.Subject)
-	return m.Seq, !ok, ok && is == root && time.Since(m.Time) < again, nil
+	return max(m.Seq, note.Seq), !ok, ok && is == root && time.Since(m.Time) < again, nil
 }
 
-// OfChild reports whether a message of a run is what the log says of a child, and no pack (schema.ChildSubject).
+// OfChild reports whether a message of a run is what the log says of a child, or of who holds it, and no pack
+// (schema.ChildSubject, schema.HoldSubject).
 func OfChild(m Msg) bool {
 	_, _, ok := schema.ParseChildSubject(m.Subject)
 	return ok

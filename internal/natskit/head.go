@@ -27,24 +27,27 @@ func ParsePack(m Msg) (schema.Pack, error) {
 }
 
 // ReadHead reads a run's head from the leader, and the owner of lane, which is on the lane's own
-// newest pack: one read when the run's newest pack is of that lane, two otherwise. A run that the
-// stream does not hold is the zero Head, but for what it records of a child (schema.ChildSubject).
+// newest pack: one read when the run's newest pack is of that lane, two otherwise, and some more while the run is held.
+// A run that the stream does not hold is the zero Head, but for what it records of a child (schema.ChildSubject).
 func ReadHead(ctx context.Context, nc *nats.Conn, r RunAddress, lane string) (schema.Head, error) {
-	m, err := LastFromLeader(ctx, nc, r.Stream(), r.Filter())
-	if errors.Is(err, ErrNoMessage) {
-		return schema.Head{}, nil
-	}
+	m, note, err := Newest(ctx, nc, r)
 	if err != nil {
 		return schema.Head{}, err
 	}
 	if _, root, ok := schema.ParseChildSubject(m.Subject); ok {
 		return schema.Head{Root: root, RootAt: m.Time, Stored: m.Seq}, nil
 	}
+	after := schema.Head{Stored: note.Seq}
+	_, after.Held = holdOf(note)
+	if m.Seq == 0 {
+		return after, nil
+	}
 	p, err := ParsePack(m)
 	if err != nil {
 		return schema.Head{}, err
 	}
 	head := p.Head
+	head.Stored, head.Held = max(head.Stored, after.Stored), after.Held
 	if p.Child == lane {
 		return head, nil
 	}
@@ -62,12 +65,12 @@ func ReadLanes(ctx context.Context, nc *nats.Conn, r RunAddress, lanes []string)
 		owners[0] = lane
 		return owners, err
 	}
-	newest, err := LastFromLeader(ctx, nc, r.Stream(), r.Filter())
-	if errors.Is(err, ErrNoMessage) || err == nil && OfChild(newest) {
-		return owners, nil // the run has no pack
-	}
+	newest, _, err := Newest(ctx, nc, r)
 	if err != nil {
 		return nil, err
+	}
+	if newest.Seq == 0 || OfChild(newest) {
+		return owners, nil // the run has no pack
 	}
 	for at := 0; at < len(lanes); at += lanesPerRead {
 		group := lanes[at:min(at+lanesPerRead, len(lanes))]

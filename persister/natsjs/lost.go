@@ -60,8 +60,8 @@ func findLoss(ctx context.Context, js jetstream.JetStream, archive Heads, run na
 	if err != nil {
 		return persister.RunLoss{}, false, err
 	}
-	m, err := natskit.NextFromLeader(ctx, js.Conn(), run.Stream(), run.Filter(), 1)
-	if errors.Is(err, natskit.ErrNoMessage) || err == nil && natskit.OfChild(m) { // it was removed meanwhile
+	m, err := natskit.NextPack(ctx, js.Conn(), run, 1)
+	if errors.Is(err, natskit.ErrNoMessage) { // it was removed meanwhile
 		return persister.RunLoss{}, false, nil
 	}
 	if err != nil {

@@ -106,6 +106,22 @@ func (l *Log) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]s
 	return owners, nil
 }
 
+// Hold stores a message after the run's newest pack that asks its other writers to wait. See natskit.Hold.
+func (l *Log) Hold(ctx context.Context, key schema.RunKey, by string) error {
+	if err := natskit.Hold(ctx, l.nc, l.run(key), by); err != nil {
+		return fmt.Errorf("natsjs: %w", err)
+	}
+	return nil
+}
+
+// Release stores one that asks no more. See natskit.Release.
+func (l *Log) Release(ctx context.Context, key schema.RunKey, by string) error {
+	if err := natskit.Release(ctx, l.nc, l.run(key), by); err != nil {
+		return fmt.Errorf("natsjs: %w", err)
+	}
+	return nil
+}
+
 // adoptAtOnce is how many notes about children are under way at a time.
 const adoptAtOnce = 16
 

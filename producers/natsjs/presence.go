@@ -102,8 +102,8 @@ func (l *Log) ask(ctx context.Context, key schema.RunKey, owner string) (bool, e
 // Newest returns the newest event of a run and when the log has stored it, by the log's clock, from the
 // leader; 0 when the log holds nothing of the run.
 func (l *Log) Newest(ctx context.Context, key schema.RunKey) (schema.Seq, time.Time, error) {
-	m, err := natskit.LastFromLeader(ctx, l.nc, l.run(key).Stream(), l.run(key).Filter())
-	if errors.Is(err, natskit.ErrNoMessage) || err == nil && natskit.OfChild(m) {
+	m, _, err := natskit.Newest(ctx, l.nc, l.run(key))
+	if err == nil && (m.Seq == 0 || natskit.OfChild(m)) {
 		return 0, time.Time{}, nil
 	}
 	var p schema.Pack

@@ -12,9 +12,8 @@ import (
 	"agentstream/schema"
 )
 
-// afterwards is the time in which a run is cancelled whose client has left. The command is stored on the very head that it was
-// checked on, and on a busy machine an agent that writes all the time is faster again and again.
-const afterwards = 15 * time.Second
+// afterwards is the time in which a run is cancelled whose client has left.
+const afterwards = 5 * time.Second
 
 // cancelStretch commands the agent to end a run of a thread, once: one that has ended, and one that was cancelled
 // already, is left alone. The error refuses a run that there is not, and one that waits after another.

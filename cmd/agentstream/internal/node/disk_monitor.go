@@ -178,6 +178,16 @@ func (l guardedLog) Lanes(ctx context.Context, key schema.RunKey, lanes []string
 	return producers.Lanes(ctx, l.Log, key, lanes)
 }
 
+// Hold is that of the log within.
+func (l guardedLog) Hold(ctx context.Context, key schema.RunKey, by string) error {
+	return producers.Hold(ctx, l.Log, key, by)
+}
+
+// Release is that of the log within.
+func (l guardedLog) Release(ctx context.Context, key schema.RunKey, by string) error {
+	return producers.Release(ctx, l.Log, key, by)
+}
+
 // guardedKeys does so for idempotency keys, which are stored before what they are for.
 type guardedKeys struct {
 	producers.Keys

@@ -64,6 +64,16 @@ func (p *paced) Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([
 	return producers.Lanes(ctx, p.Log, key, lanes)
 }
 
+// Hold is that of the log within.
+func (p *paced) Hold(ctx context.Context, key schema.RunKey, by string) error {
+	return producers.Hold(ctx, p.Log, key, by)
+}
+
+// Release is that of the log within.
+func (p *paced) Release(ctx context.Context, key schema.RunKey, by string) error {
+	return producers.Release(ctx, p.Log, key, by)
+}
+
 // enter returns a tenant's pace, which leave gives back.
 func (p *paced) enter(tenant string) *pace {
 	p.mu.Lock()

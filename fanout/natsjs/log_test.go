@@ -133,6 +133,61 @@ func TestWordOfAChild(t *testing.T) {
 	}
 }
 
+// What says for whom a run's writers wait is passed over: every place is found beside it, also where it is the newest of the run or
+// ends a page, the head is that of the newest pack, and whoever watches gets packs alone.
+func TestHoldsAreNoPacks(t *testing.T) {
+	k := testkit.NATS(t)
+	l, b := open(t, k)
+	var got atomic.Int64
+	stop, err := l.Watch(t.Context(), fanouttest.Key, func(p schema.Pack) {
+		if p.Count == 0 || p.Head.Root != "" {
+			t.Errorf("watched: %+v", p)
+		}
+		got.Add(1)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	packs := schematest.Packs(fanouttest.Key, schematest.Generate(700, 1), 1)
+	after, subject := uint64(0), schema.HoldSubject(fanouttest.Key, k.Partitions)
+	for i := range packs {
+		stored := fanouttest.Store(t, b, packs[i:i+1], after)
+		if after = stored; i%9 > 0 && i < len(packs)-3 {
+			continue
+		}
+		hold := nats.NewMsg(subject)
+		hold.Header.Set(schema.HeaderHold, fmt.Sprint(stored, " somebody"))
+		ack, err := k.JS.PublishMsg(t.Context(), hold)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after = ack.Sequence
+	}
+	last := packs[len(packs)-1].Head
+	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.Last != last.Last || head.LastID != last.LastID || head.Root != "" {
+		t.Errorf("%+v, %v", head, err)
+	}
+	for cursor := schema.Seq(0); cursor < last.Last; cursor += 37 {
+		pos := cursor
+		for p, err := range l.Packs(t.Context(), fanouttest.Key, cursor, schema.MaxSeq) {
+			if err != nil || p.First > pos+1 {
+				t.Fatalf("%d after %d: %v", p.First, pos, err)
+			}
+			pos = p.Last()
+		}
+		if pos != last.Last {
+			t.Fatalf("walk after %d ended at %d of %d", cursor, pos, last.Last)
+		}
+	}
+	for i := 0; got.Load() < int64(len(packs)) && i < 1000; i++ {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got.Load() != int64(len(packs)) {
+		t.Errorf("%d of %d packs are watched", got.Load(), len(packs))
+	}
+}
+
 // A long run among others: every place is found, and finding it does not read what lies before.
 func TestSeekInALongRun(t *testing.T) {
 	k := testkit.NATS(t)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	fanoutnats "agentstream/fanout/natsjs"
 	"agentstream/internal/natskit"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -77,25 +76,6 @@ func TestHold(t *testing.T) {
 		t.Error(err)
 	}
 	stored(t, l, key) // without a hole
-	fan, err := fanoutnats.Open(t.Context(), k.Conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := numbers(t, fan, before.Last+1); got != before.Last+1 {
-		t.Errorf("a reader finds %d events of %d", got, before.Last+1)
-	}
-}
-
-// numbers counts the events that a reader of the log finds.
-func numbers(t *testing.T, l *fanoutnats.Log, through schema.Seq) (n schema.Seq) {
-	t.Helper()
-	for p, err := range l.Packs(t.Context(), key, 0, through) {
-		if err != nil || p.First != n+1 {
-			t.Fatalf("pack %d after %d: %v", p.First, n, err)
-		}
-		n = p.Last()
-	}
-	return n
 }
 
 // TestHoldNotOfOldPrograms: they take the message for that of a child, so where the newest pack is of one nothing is asked.

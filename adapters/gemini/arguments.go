@@ -3,7 +3,6 @@ package gemini
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -163,36 +162,46 @@ const (
 	maxPath  = 8 << 10 // bytes
 )
 
-// segment is a step as it is written: a name, an index, or a name in quotes.
-var segment = regexp.MustCompile(`^(?:\.([^.[]+)|\[(\d{1,7})\]|\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\])`)
-
 // requote writes the inside of quotes as that of a JSON string.
 var requote = strings.NewReplacer(`\\`, `\\`, `\"`, `\"`, `\'`, `'`, `"`, `\"`)
 
-// parsePath reads a singular path of RFC 9535 that begins with a member: $.a.b[0]['c d'].
-func parsePath(s string) (path []step, ok bool) {
+// parsePath appends the steps of a singular path of RFC 9535 that begins with a member: $.a.b[0]['c d'].
+func parsePath(path []step, s string) (steps []step, ok bool) {
 	rest, ok := strings.CutPrefix(s, "$")
-	if !ok || len(s) > maxPath || !utf8.ValidString(s) {
-		return nil, false
-	}
-	for rest != "" {
-		m := segment.FindStringSubmatch(rest)
-		if m == nil || len(path) >= maxSteps {
-			return nil, false
-		}
-		rest = rest[len(m[0]):]
-		st := step{name: m[1], in: '{'}
-		if m[2] != "" {
-			st.in = '['
-			st.index, _ = strconv.Atoi(m[2]) // they are digits
-		}
-		if quoted := m[3]; quoted != "" {
-			inner := requote.Replace(quoted[1 : len(quoted)-1])
-			if json.Unmarshal([]byte(`"`+inner+`"`), &st.name) != nil {
-				return nil, false
-			}
-		}
+	ok = ok && len(s) <= maxPath && utf8.ValidString(s)
+	for ok && rest != "" && len(path) < maxSteps {
+		var st step
+		st, rest, ok = readStep(rest)
 		path = append(path, st)
 	}
-	return path, len(path) > 0 && path[0].in == '{'
+	return path, ok && rest == "" && len(path) > 0 && path[0].in == '{'
+}
+
+// readStep reads what a path begins with: a name, an index of up to seven digits, or a name in quotes.
+func readStep(path string) (st step, rest string, ok bool) {
+	inner, isBracket := strings.CutPrefix(path, "[")
+	if !isBracket {
+		size := 1 + strings.IndexAny(path[1:], ".[")
+		if size == 0 {
+			size = len(path)
+		}
+		return step{name: path[1:size], in: '{'}, path[size:], path[0] == '.' && size > 1
+	}
+	digits, rest, _ := strings.Cut(inner, "]")
+	if n, err := strconv.ParseUint(digits, 10, 32); err == nil && len(digits) <= 7 {
+		return step{index: int(n), in: '['}, rest, len(digits) < len(inner)
+	}
+	size := 1
+	for size < len(inner) && inner[size] != inner[0] {
+		if inner[size] == '\\' {
+			size++
+		}
+		size++
+	}
+	if size+2 > len(inner) || inner[0] != '\'' && inner[0] != '"' || inner[size+1] != ']' {
+		return step{}, "", false
+	}
+	var name string
+	err := json.Unmarshal(provider.Enquote([]byte(requote.Replace(inner[1:size]))), &name)
+	return step{name: name, in: '{'}, inner[size+2:], err == nil
 }

@@ -12,11 +12,8 @@ import (
 type streamedCall struct {
 	*provider.Call
 	args arguments
-	bad  bool // a piece has no place
-
-	written string // the newest path
-	path    []step
-	isPath  bool
+	bad  bool   // a piece has no place
+	path []step // the newest; its room is used again
 }
 
 // function emits a functionCall part: a whole call, or a piece of one whose arguments stream.
@@ -72,7 +69,8 @@ func (c *streamedCall) feed(a *answer, fc provider.Fields) {
 	}
 	for _, raw := range provider.Elements(list) {
 		arg, _ := provider.Parse(raw)
-		path, ok := c.pathOf(arg.Str("jsonPath"))
+		path, ok := parsePath(c.path[:0], arg.Str("jsonPath"))
+		c.path = path
 		value := valueOf(arg)
 		if !ok || value == nil {
 			c.bad = true
@@ -85,15 +83,6 @@ func (c *streamedCall) feed(a *answer, fc provider.Fields) {
 		}
 		c.say(text, ok)
 	}
-}
-
-// pathOf reads a path. A text comes in many pieces with the same.
-func (c *streamedCall) pathOf(text string) (path []step, ok bool) {
-	if text != c.written {
-		c.written = text
-		c.path, c.isPath = parsePath(text)
-	}
-	return c.path, c.isPath
 }
 
 // firsts are the members of a piece that have its value, and what one may begin with. A number in quotes is "NaN" or

@@ -221,6 +221,18 @@ func (u Usage) Plus(v Usage) Usage {
 	return sum
 }
 
+// Minus returns the usage without a part of it; neither is changed. No sum falls below 0, and a name of which nothing is
+// left goes.
+func (u Usage) Minus(part Usage) Usage {
+	rest := maps.Clone(u)
+	for name, n := range part {
+		if rest[name] -= n; rest[name] <= 0 {
+			delete(rest, name)
+		}
+	}
+	return rest
+}
+
 // String returns the usage as one JSON object with sorted names, {} when there is none.
 func (u Usage) String() string {
 	if len(u) == 0 {

@@ -195,7 +195,7 @@ var floors = []floor{
 	{"persister/sqlstore", []string{"internal/fair", "persister", "persister/deadletter", "schema"}, "what SQL stores have in common knows the contract and no database"},
 	{"persister/blob/s3", []string{"persister/blob", "schema"}, "a store of objects knows the contract and its one client library"},
 	{"persister/sqlite", []string{"internal/fair", "persister", "persister/deadletter", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
-	{"persister/postgres/projection", []string{"schema", "schema/jsonscan"}, "rows of views are made of events alone"},
+	{"persister/postgres/projection", []string{"persister", "schema", "schema/jsonscan"}, "rows of views are made of events alone"},
 	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "persister/sqlstore", "schema"}, "migrations know what is stored in the tables, not the store"},
 	{"persister/postgres", []string{"internal/fair", "persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/export", []string{"persister", "schema", "schema/jsonscan"}, "files are made of events alone"},

@@ -45,7 +45,7 @@ func FillRuns(t testing.TB, s SuiteStore, n int) (packs []schema.Pack) {
 
 // messageEnd returns the end of a message with a usage.
 func messageEnd(usage string) schema.Event {
-	return Event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"\u0000"}],"usage":`+usage+`}`)
+	return Event(schema.TypeMessageEnd, `{"content":[{"type":"text","text":"\u0000"}],"usage":`+usage+`}`)
 }
 
 // SampleDeadLetters returns dead letters of different reasons, with and without a run, for tests of the view.

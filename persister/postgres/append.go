@@ -180,6 +180,10 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 			return persister.Result{}, err
 		}
 	}
+	late := inserted > len(b.Rows)-p.dropped-len(p.insert)
+	if err := settleRepeats(ctx, tx, b, &f, stored, cols.dates, late); err != nil {
+		return persister.Result{}, err
+	}
 	if err := mergeSessions(ctx, tx, news.sessions(b, p, cols.dates)); err != nil {
 		return persister.Result{}, err
 	}

@@ -27,18 +27,22 @@ func batches(t testing.TB, prefix string, n, size int, frames bool) [][]persiste
 	}
 	text := persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":%q}`, fmt.Sprintf("%0130d", 1)))
 	events := []schema.Event{text, text, text, text, text, text, text, text, text, text}
-	framed := []schema.Event{
-		persistertest.Event(schema.TypeMessageStart, `{"message_id":"msg_01J9ZT3M6Q7V8X2C4B5N","role":"assistant","model":"model-1"}`),
-		persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"msg_01J9ZT3M6Q7V8X2C4B5N","content":[{"type":"text","text":%q}],"stop_reason":"end_turn","usage":{"input_tokens":900,"output_tokens":70}}`, fmt.Sprintf("%0600d", 1))),
-		persistertest.Event(schema.TypeToolStart, `{"call_id":"call_01J9ZT3M6Q7V8X2C4B5N","tool":"grep","input":{"q":"x"}}`),
-		persistertest.Event(schema.TypeToolEnd, `{"call_id":"call_01J9ZT3M6Q7V8X2C4B5N","ok":true,"duration_ms":12,"output":"found"}`),
+	framed := func(kind, id int) schema.Event {
+		return []schema.Event{
+			persistertest.Event(schema.TypeMessageStart, fmt.Sprintf(`{"message_id":"msg_01J9ZT3M6Q7V8X%06d","role":"assistant","model":"model-1"}`, id)),
+			persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"msg_01J9ZT3M6Q7V8X%06d","content":[{"type":"text","text":"%0600d"}],`+
+				`"stop_reason":"end_turn","usage":{"input_tokens":900,"output_tokens":70}}`, id, 1)),
+			persistertest.Event(schema.TypeToolStart, fmt.Sprintf(`{"call_id":"call_01J9ZT3M6Q7V8%06d","tool":"grep","input":{"q":"x"}}`, id)),
+			persistertest.Event(schema.TypeToolEnd, fmt.Sprintf(`{"call_id":"call_01J9ZT3M6Q7V8%06d","ok":true,"duration_ms":12,"output":"found"}`, id)),
+		}[kind]
 	}
 	out := make([][]persister.Chunk, n)
 	for i := range out {
 		var packs []schema.Pack
 		for j := range size / len(events) {
 			if frames {
-				events[4] = framed[(j/len(writers)+i*size/len(events)/len(writers))%len(framed)]
+				frame := j/len(writers) + i*size/len(events)/len(writers)
+				events[4] = framed(frame%4, frame/4)
 			}
 			packs = append(packs, writers[j%len(writers)].Pack("", events...))
 		}

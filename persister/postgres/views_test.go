@@ -175,8 +175,8 @@ func TestUsageInAnyOrder(t *testing.T) {
 	var packs []schema.Pack
 	for i := range 4 {
 		child := []string{"", "kid"}[i%2]
-		packs = append(packs, w.Pack(child, persistertest.Event(schema.TypeMessageStart, fmt.Sprintf(`{"message_id":"m","role":"assistant","model":"model-%d"}`, i))),
-			w.Pack(child, persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"m","content":[{"type":"text","text":"\u0000"}],"usage":{"input_tokens":%d}}`, 1<<i))))
+		packs = append(packs, w.Pack(child, persistertest.Event(schema.TypeMessageStart, fmt.Sprintf(`{"message_id":"m%d","role":"assistant","model":"model-%d"}`, i, i))),
+			w.Pack(child, persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"m%d","content":[{"type":"text","text":"\u0000"}],"usage":{"input_tokens":%d}}`, i, 1<<i))))
 	}
 	p := pool(t, dsn+"&options=-c%20agentstream.tenant%3D%2A")
 	const asked = `select string_agg(concat_ws(' ', model, input_tokens, messages, calls), ', ' order by model) from agent_v_usage_daily`
@@ -221,8 +221,8 @@ func TestCost(t *testing.T) {
 	s := open(t, dsn)
 	w := persistertest.NewWriter(key, day)
 	message := func(model, usage string) schema.Pack {
-		return w.Pack("", persistertest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"`+model+`"}`),
-			persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m","usage":`+usage+`}`))
+		return w.Pack("", persistertest.Event(schema.TypeMessageStart, `{"message_id":"`+model+`","role":"assistant","model":"`+model+`"}`),
+			persistertest.Event(schema.TypeMessageEnd, `{"message_id":"`+model+`","usage":`+usage+`}`))
 	}
 	appendPacks(t, s, message("a-1", `{"input_tokens":1000000,"output_tokens":10,"cache_read_input_tokens":500000}`),
 		message("a-2", `{"prompt_tokens":3000000,"completion_tokens":0,"prompt_tokens_details":{"cached_tokens":1000000}}`),

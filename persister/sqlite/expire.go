@@ -97,6 +97,8 @@ func exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
 
 const removeRows = `delete from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`
 
+const removeMarks = `delete from agent_run_repeats where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`
+
 // RemoveRows removes about limit rows of scraps, in one transaction, and moves the scraps' After. It returns the
 // number of rows removed, and reports whether all rows of these scraps are removed now.
 func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
@@ -117,6 +119,9 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 				return err
 			}
 			n, err := done.RowsAffected()
+			if err == nil {
+				err = exec(ctx, tx, removeMarks, c.Key.Tenant, c.Key.Run, int64(c.After), int64(through))
+			}
 			if err != nil {
 				return err
 			}

@@ -23,6 +23,10 @@ const (
 	stAsks
 	stAskEvents
 	stUpdateAsks
+	stFrame
+	stLater
+	stTurn
+	stMessage
 	stBeginOffset
 	stMoveOffset
 	stInsertDeadLetter
@@ -41,6 +45,7 @@ var statementTexts = func() (texts [statementCount]string) {
 	texts[stCountRow], texts[stUpdateUsage], texts[stStoredLine] = countRow, updateUsage, storedLine
 	texts[stSession], texts[stUpdateSession], texts[stSessionEvents] = selectSession, updateSession, selectSessionEvents
 	texts[stAsks], texts[stAskEvents], texts[stUpdateAsks] = selectAsks, selectAskEvents, updateAsks
+	texts[stFrame], texts[stLater], texts[stTurn], texts[stMessage] = selectFrame, selectLater, selectTurn, selectMessage
 	texts[stBeginOffset], texts[stMoveOffset], texts[stInsertDeadLetter] = beginOffset, moveOffset, insertDeadLetter
 	for i, n := range insertSizes {
 		texts[int(stInsert)+i] = insertRows(n)

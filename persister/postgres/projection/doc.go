@@ -3,7 +3,8 @@
 // # What it is
 //
 // [Frames] collects rows about messages, calls of tools and usage, and yields the statements that store them.
-// [SelectAskEvents] and [UpdateAsks] are the statements for open questions. Package postgres uses both when it stores
+// [Frames.Repeating] finds lanes of which an event may say once more what they have, and [Lane.Reread] takes the rows of such
+// events away. [SelectAskEvents] and [UpdateAsks] are the statements for open questions. Package postgres uses both when it stores
 // events, and package tables when a migration fills new tables from old events.
 //
 // # Contract
@@ -17,7 +18,7 @@
 //
 // # What it does not do
 //
-// It does not run statements, and it does not know which events are new.
+// It opens no transaction, and it does not know which events are new.
 //
 // # Where to look next
 //

@@ -71,7 +71,7 @@ func (f *Frames) Add(at *Place, typ string, payload []byte) {
 		f.starts.add(at)
 		f.startModel = append(f.startModel, model)
 	case schema.TypeMessageEnd:
-		f.message(at, "end", "", "", "", p.name("stop_reason"))
+		f.message(at, "end", p.name("message_id"), "", "", p.name("stop_reason"))
 		f.ends.add(at)
 		t := tokensOf(p)
 		f.reported, f.cost = append(f.reported, t.reported), append(f.cost, t.cost)

@@ -1,0 +1,269 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	_ "embed" // for repeatsTable
+	"fmt"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// frameID and isFrame are the columns and the condition of the index agent_run_events_named, in the same words.
+const (
+	frameID = `iif(json_valid(line), json_extract(line, iif(type = 'message.start' or type = 'message.end', '$.payload.message_id', '$.payload.call_id')), null)`
+	isFrame = `(type = 'message.start' or type = 'message.end' or type = 'tool.start' or type = 'tool.end') and seq > 0`
+)
+
+const (
+	frameOf       = ` from agent_run_events where koder_user_id = ?1 and run_id = ?2 and type = ?3 and ` + frameID + ` = ?4 and ` + isFrame + ` and child_id is ?5`
+	selectFrame   = `select coalesce((select seq` + frameOf + ` and seq < ?6 order by seq desc limit 1), 0)`
+	selectLater   = `select exists (select 1` + frameOf + ` and seq > ?6)`
+	selectTurn    = `select exists (select 1 from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq < ? and child_id is ? and type in ('turn.start', 'command.message'))`
+	selectMessage = `select coalesce((select seq from agent_run_events where koder_user_id = ? and run_id = ? and seq < ? and child_id is ? and type = 'message.start' order by seq desc limit 1), 0)`
+	selectRepeats = `select seq from agent_run_repeats where koder_user_id = ? and run_id = ? and seq >= ?`
+	insertRepeat  = `insert or ignore into agent_run_repeats (koder_user_id, run_id, seq) values (?, ?, ?)`
+	deleteRepeat  = `delete from agent_run_repeats where koder_user_id = ? and run_id = ? and seq = ?`
+	selectUsage   = `select usage from agent_runs where koder_user_id = ? and id = ?`
+)
+
+// selectLane finds the events of a lane from one on, the state before it, and what ends the run.
+const selectLane = `select seq, ts, type, line from agent_run_events where koder_user_id = ?1 and run_id = ?2
+	and (seq >= ?3 or seq = (select max(seq) from agent_run_events where koder_user_id = ?1 and run_id = ?2 and seq < ?3
+		and type in ('run.lifecycle', 'command.message') and type = 'run.lifecycle' and child_id is ?4))
+	and (child_id is ?4 or type = 'run.lifecycle' and child_id is null) order by seq`
+
+// pairs are the types of the start and of the end of what a frame begins or ends.
+var pairs = map[string][2]string{
+	schema.TypeMessageStart: {schema.TypeMessageStart, schema.TypeMessageEnd}, schema.TypeMessageEnd: {schema.TypeMessageStart, schema.TypeMessageEnd},
+	schema.TypeToolStart: {schema.TypeToolStart, schema.TypeToolEnd}, schema.TypeToolEnd: {schema.TypeToolStart, schema.TypeToolEnd},
+}
+
+// markRepeats reads the lanes again of which an event of the batch may repeat what they have, and marks what does. All rows
+// are stored.
+func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floors map[schema.RunKey]schema.Seq) error {
+	at := 0
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		rows := b.Rows[at : at+r.Rows]
+		at += r.Rows
+		if floors[r.Key] == schema.MaxSeq {
+			continue
+		}
+		lanes, err := tx.repeatingLanes(ctx, r, rows)
+		if err != nil {
+			return fmt.Errorf("repeats of %s: %w", r.Key, err)
+		}
+		for child, from := range lanes {
+			if err := (laneWindow{r.Key, child, from}).reread(ctx, tx.Tx); err != nil {
+				return fmt.Errorf("repeats of %s: %w", r.Key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// repeatingLanes returns the lanes to read again, with where that begins.
+func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, rows []persister.BatchRow) (map[string]schema.Seq, error) {
+	var lanes map[string]schema.Seq
+	include := func(child string, from schema.Seq) {
+		if lanes == nil {
+			lanes = make(map[string]schema.Seq)
+		}
+		if have, ok := lanes[child]; !ok || from < have {
+			lanes[child] = from
+		}
+	}
+	var after int // repeats that are marked already
+	err := tx.QueryRowContext(ctx, `select count(*) from (`+selectRepeats+` limit 1)`, r.Key.Tenant, r.Key.Run, int64(r.First)).Scan(&after)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		row := &rows[i]
+		if after > 0 { // what comes late may say that they are none
+			include(row.Chunk.Child, persister.LookBack(row.Seq))
+		}
+		id := persister.FrameID(row.Type, row.Payload)
+		if id == "" {
+			continue
+		}
+		from, found, err := tx.suspect(ctx, row, id)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			include(row.Chunk.Child, from)
+		}
+	}
+	return lanes, nil
+}
+
+// suspect reports whether an event may repeat what its lane has, and from where the lane must be read to know. An end after
+// its start, and a start in another turn than the end before it, repeat nothing.
+func (tx *transaction) suspect(ctx context.Context, row *persister.BatchRow, id string) (from schema.Seq, found bool, err error) {
+	key, child, pair := row.Chunk.Key, nullable(row.Chunk.Child), pairs[row.Type]
+	ask := func(into any, which statement, args ...any) {
+		if err == nil {
+			err = tx.queryRow(ctx, which, append([]any{key.Tenant, key.Run}, args...)...).Scan(into)
+		}
+	}
+	var start, end, message schema.Seq
+	var later, turn bool
+	ask(&start, stFrame, pair[0], id, child, int64(row.Seq))
+	ask(&end, stFrame, pair[1], id, child, int64(row.Seq))
+	ask(&later, stLater, row.Type, id, child, int64(row.Seq))
+	isStart := row.Type == pair[0]
+	switch {
+	case err != nil || later:
+		return persister.LookBack(row.Seq), true, err
+	case isStart && start == 0 && end == 0, !isStart && end <= start:
+		return 0, false, nil
+	case isStart && end > start:
+		if ask(&turn, stTurn, int64(end), int64(row.Seq), child); turn || err != nil {
+			return 0, false, err
+		}
+	}
+	if row.Type == schema.TypeToolStart || row.Type == schema.TypeToolEnd {
+		ask(&message, stMessage, int64(max(start, end)), child)
+		start = min(start, message)
+	} else if start == 0 {
+		start = end
+	}
+	if persister.LookBack(row.Seq) == 0 {
+		start = 0
+	}
+	return start, true, err
+}
+
+// nullable returns null for the run itself, as child_id has it.
+func nullable(child string) any {
+	if child == "" {
+		return nil
+	}
+	return child
+}
+
+// laneWindow is a lane whose events are read again from one on.
+type laneWindow struct {
+	key   schema.RunKey
+	child string
+	from  schema.Seq
+}
+
+// reread marks what repeats in the lane, and only that, and lets the run's usage count the rest. The usage counts what is
+// not marked now.
+func (l laneWindow) reread(ctx context.Context, tx *sql.Tx) error {
+	events, err := l.events(ctx, tx)
+	if err != nil {
+		return err
+	}
+	marked, err := l.marks(ctx, tx)
+	if err != nil {
+		return err
+	}
+	repeats := persister.Repeats(events)
+	counted := make(map[schema.Seq]bool)
+	for i := range events {
+		seq := events[i].Seq
+		counted[seq] = !marked[seq]
+		if text := map[bool]string{true: insertRepeat, false: deleteRepeat}[repeats[seq]]; repeats[seq] != marked[seq] {
+			if _, err := tx.ExecContext(ctx, text, l.key.Tenant, l.key.Run, int64(seq)); err != nil {
+				return err
+			}
+		}
+	}
+	var was string
+	if err := tx.QueryRowContext(ctx, selectUsage, l.key.Tenant, l.key.Run).Scan(&was); err != nil {
+		return err
+	}
+	if now := persister.CorrectUsage(schema.ParseUsage(was), events, repeats, counted).String(); now != was {
+		_, err = tx.ExecContext(ctx, updateUsage, now, l.key.Tenant, l.key.Run)
+	}
+	return err
+}
+
+func (l laneWindow) events(ctx context.Context, tx *sql.Tx) (events []persister.LaneEvent, err error) {
+	rows, err := tx.QueryContext(ctx, selectLane, l.key.Tenant, l.key.Run, int64(l.from), nullable(l.child))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var seq schema.Seq
+		var text, typ string
+		var line []byte
+		if err := rows.Scan(&seq, &text, &typ, &line); err != nil {
+			return nil, err
+		}
+		if e, ok := persister.LaneEventOf(seq, time.Time{}, typ, line); ok {
+			events = append(events, e)
+		}
+	}
+	return events, rows.Err()
+}
+
+func (l laneWindow) marks(ctx context.Context, tx *sql.Tx) (map[schema.Seq]bool, error) {
+	rows, err := tx.QueryContext(ctx, selectRepeats, l.key.Tenant, l.key.Run, int64(l.from))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	marked := make(map[schema.Seq]bool)
+	for rows.Next() {
+		var seq schema.Seq
+		if err := rows.Scan(&seq); err != nil {
+			return nil, err
+		}
+		marked[seq] = true
+	}
+	return marked, rows.Err()
+}
+
+// repeatsTable makes the table, its index, and the views that know of it.
+//
+//go:embed repeats.sql
+var repeatsTable string
+
+// repeatsMigration marks what repeats in runs that are stored already. It is Go, not SQL, so that one place decides what a
+// repeat is.
+func repeatsMigration() *goose.Migration {
+	return goose.NewGoMigration(22, &goose.GoFunc{RunTx: markStored}, nil)
+}
+
+// twiceNamed finds lanes in which an id begins or ends twice.
+const twiceNamed = `select distinct koder_user_id, run_id, coalesce(child_id, '') from agent_run_events where ` + isFrame + `
+	group by koder_user_id, run_id, child_id, type, ` + frameID + ` having count(*) > 1`
+
+// markStored reads those lanes one after the other.
+func markStored(ctx context.Context, tx *sql.Tx) error {
+	if _, err := tx.ExecContext(ctx, repeatsTable); err != nil {
+		return err
+	}
+	rows, err := tx.QueryContext(ctx, twiceNamed)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var lanes []laneWindow
+	for rows.Next() {
+		var l laneWindow
+		if err := rows.Scan(&l.key.Tenant, &l.key.Run, &l.child); err != nil {
+			return err
+		}
+		lanes = append(lanes, l)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, l := range lanes {
+		if err := l.reread(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -225,6 +225,8 @@ func asks(rt edge.RouteRow, run string) (string, []string) {
 		return `{"planning_gate":"off"}`, []string{"Content-Type", "application/json"}
 	case rt.Path == edgetest.RunsPath:
 		return `{"run_id":"` + run + `"}`, []string{"Content-Type", "application/json"}
+	case last == "update":
+		return `{"title":"Latency & cost"}`, []string{"Content-Type", "application/json"}
 	case last == "events":
 		return edgetest.GoodLine, []string{"Content-Type", "application/x-ndjson"}
 	}

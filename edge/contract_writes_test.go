@@ -125,8 +125,22 @@ func (k *talk) large(h *spoken) {
 	c.Close()
 }
 
+// updates says what runs are found by.
+func (k *talk) updates(h *spoken) {
+	const path, body = edgetest.RunsPath + "/{run}/update", `{"title":"Found"}`
+	for _, status := range []int{202, 200} {
+		if a := h.ask("POST", path, "ended", "", body, "Idempotency-Key", "named"); a.Status != status {
+			k.t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+	h.ask("POST", path, "ended", "", body, "If-Match", `"77"`).Expect(k.t, 412, "PRECONDITION-FAILED")
+	h.ask("POST", path, "ended", "", `{"title":"Other"}`, "Idempotency-Key", "named").Expect(k.t, 422, "KEY-REUSED")
+	h.ask("POST", path, "ended", "", `[]`).Expect(k.t, 400, "BAD-REQUEST")
+}
+
 // commands sends each command to runs in states that take it and in states that refuse it.
 func (k *talk) commands(h *spoken) {
+	k.updates(h)
 	n := 0
 	for name, body := range edgetest.Bodies {
 		path := edgetest.RunsPath + "/{run}/" + name

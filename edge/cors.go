@@ -22,7 +22,8 @@ import (
 // Fixed values of the CORS headers.
 const (
 	corsMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-	corsHeaders = "Accept, Agentstream-Atomic, Authorization, Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, " +
+	corsHeaders = "Accept, Agentstream-Atomic, Agentstream-Run-Metadata, Agentstream-Run-Tags, Agentstream-Run-Title, Authorization, " +
+		"Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, " +
 		"Detail, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent"
 	corsExpose = "Accept-Encoding, Allow, Content-Disposition, Etag, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Last-Seq, Location, " +
 		"Retry-After, WWW-Authenticate, X-Request-Id"

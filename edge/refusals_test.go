@@ -28,7 +28,7 @@ func TestBodiesAreUTF8(t *testing.T) {
 	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine)
 	last := h.Last("run")
 	paths := []string{"POST /v1/agent/runs", "PUT /v1/agent/runs/fresh"}
-	for _, name := range []string{"approve_plan", "reject_plan", "pause", "resume", "redirect", "cancel", "answer", "messages"} {
+	for _, name := range []string{"approve_plan", "reject_plan", "pause", "resume", "redirect", "cancel", "answer", "messages", "update"} {
 		paths = append(paths, "POST /v1/agent/runs/run/"+name)
 	}
 	for _, path := range paths {

@@ -204,6 +204,8 @@ func (m *matrix) body(rt edge.RouteRow, run, query string) string {
 		return `{"request_id":"q1","answer":"yes"}`
 	case strings.HasSuffix(rt.Path, "/messages"):
 		return `{"content":"hello"}`
+	case strings.HasSuffix(rt.Path, "/update"):
+		return `{"title":"mine"}`
 	case strings.HasSuffix(rt.Path, "/redirect"):
 		return `{"instruction":"elsewhere"}`
 	}

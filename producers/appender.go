@@ -128,6 +128,10 @@ type AppendOptions struct {
 	OneLane bool
 	// AfterEnd also stores what a run that is over does not take (schema.ErrEnded otherwise); it stays over.
 	AfterEnd bool
+	// First are events, which have passed Event.Prepare, that the run begins with: they are stored before the given ones
+	// if the run has no events. They are in the receipt, and no part of the content of an idempotency key. A run that
+	// is named by the id of a child has events.
+	First []schema.Event
 	// Patient lets the log send the events part of a millisecond later, together with those of other appends: for a caller
 	// that has several under way.
 	Patient bool
@@ -191,6 +195,9 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 		ctx = b
 	}
 	receipt, stored, err := a.append(ctx, key, events, opt, "")
+	if len(opt.First) > 0 {
+		err = lineAfter(err, len(stored)-len(events))
+	}
 	if err == nil {
 		if h := a.cfg.Appended; h != nil && !receipt.Replayed {
 			h(key, stored)
@@ -202,6 +209,7 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 		if err := oneLane(events, key.Run); opt.OneLane && err != nil {
 			return Receipt{}, fmt.Errorf("producers: append to %s: %w", key, err)
 		}
+		opt.First = nil
 		receipt, _, err = a.append(ctx, root, events, opt, key.Run)
 		receipt.Root = child.root
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"agentstream/schema"
 )
@@ -129,12 +130,26 @@ func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
 		j.events = ofChild(planned, j.child)
 		j.rest = j.events
 	}
+	if j.next == 0 && len(j.opt.First) > 0 {
+		j.begin(!head.HasEvents())
+	}
 	if j.opt.Admit != nil {
 		if err := j.opt.Admit(ctx, j.key, head, j.rest); err != nil {
 			return lineBehind(err, len(j.events)-len(j.rest))
 		}
 	}
 	return j.checkRest(head)
+}
+
+// begin puts First before the events of a run that is new, and takes it away where others have begun the run meanwhile.
+func (j *appendJob) begin(isNew bool) {
+	if j.opt.Plan == nil {
+		j.events = j.given
+	}
+	if isNew {
+		j.events = slices.Concat(j.opt.First, j.events)
+	}
+	j.rest = j.events
 }
 
 // look asks guard about the head that the writer holds. One that may be old is read again before it refuses.
@@ -205,6 +220,10 @@ func (j *appendJob) takeDuplicates() error {
 			j.events = make([]schema.Event, p.Count)
 			j.rest = j.events
 		}
+		if j.next == 0 && len(j.opt.First) > 0 && (j.opt.Plan == nil || !j.opt.Whole) {
+			j.events = j.given
+			j.begin(p.First == 1)
+		}
 		if p.Count > len(j.rest) {
 			return fmt.Errorf("part %d holds %d events of %d: %w", j.next, p.Count, len(j.rest), ErrKeyReused)
 		}
@@ -257,6 +276,20 @@ func lineBehind(err error, done int) error {
 		return err
 	}
 	return &schema.BatchError{Line: done + at.Line, Err: at.Err}
+}
+
+// lineAfter takes from the place of an event, and from the numbers of a part, the events that were put before the given.
+func lineAfter(err error, more int) error {
+	if err == nil || more <= 0 {
+		return err
+	}
+	if part := new(PartialError); errors.As(err, &part) {
+		return &PartialError{Stored: max(part.Stored-more, 0), Of: part.Of - more, Err: lineAfter(part.Err, more)}
+	}
+	if at := new(schema.BatchError); errors.As(err, &at) {
+		return &schema.BatchError{Line: max(at.Line-more, 1), Err: at.Err}
+	}
+	return err
 }
 
 // checkRest tries all that is not stored yet on a head.

@@ -109,6 +109,20 @@ func NewRun(cfg RunConfig) (*Run, error) {
 	return r, nil
 }
 
+// Describe sets title, tags and metadata, by which people find the run: at its beginning, or later. What d does not name stays; of metadata the
+// named pairs are set. The error wraps schema.ErrMalformed when d is beyond its bounds.
+func (r *Run) Describe(ctx context.Context, d schema.Description) error {
+	e, err := d.Event()
+	if err != nil {
+		return fmt.Errorf("producers: run %s: describe: %w", r.cfg.RunID, err)
+	}
+	if err := r.enter(ctx); err != nil {
+		return err
+	}
+	defer r.leave()
+	return r.send(ctx, e)
+}
+
 // Lane is the run itself, or one of its children.
 type Lane struct {
 	run  *Run

@@ -280,7 +280,8 @@ const (
 		"name":{"type":"string"},"ok":{"type":"boolean"}}}`
 	session = `{"type":"object","properties":{"agent":{"type":["object","string","null"]},
 		"environment_id":{"type":["string","null"]},"title":{"type":["string","null"]},
-		"metadata":{"type":["object","null"]},"resources":{"type":["array","null"]},
+		"metadata":{"type":["object","null"]},
+		"tags":{"type":["array","null"],"maxItems":32,"items":{"type":"string","minLength":1,"maxLength":64}},"resources":{"type":["array","null"]},
 		"vault_ids":{"type":["array","null"]},"memory_store_ids":{"type":["array","null"]},
 		"incremental_streaming_enabled":{"type":"boolean"}}}`
 	command = `{"type":"object","properties":{"reason":{"type":["string","null"]},

@@ -35,6 +35,7 @@ type Fold struct {
 	Children []*FoldChild // in the order in which they became known; a parent stands before its children
 	Inputs   []*FoldInput
 	Usage    FoldUsage
+	Session  []byte // of MergeSession: title, tags, metadata and more; nil when nothing is said of the run
 
 	commands []*FoldCommand // some may be settled
 	settled  int
@@ -116,8 +117,7 @@ type foldEvent struct {
 	ended   []Ask // questions that it has ended
 }
 
-// Add takes the next event. Events that do not change a fold only move Last, those of sessions too: see
-// MergeSession. A payload that does not fit its type is passed over: the log is older than any reader's opinion of
+// Add takes the next event. Events that do not change a fold only move Last. A payload that does not fit its type is passed over: the log is older than any reader's opinion of
 // it. Payloads must be valid JSON.
 func (f *Fold) Add(e *Event) {
 	if f.Run == "" {
@@ -239,6 +239,8 @@ func (f *Fold) apply(ev foldEvent) {
 		f.request(&ev, p)
 	case TypeInputAnswered:
 		f.applyAnswer(&ev, p)
+	case TypeSessionCreated, TypeSessionUpdated, TypeSessionArchived, TypeSessionDeleted:
+		f.describe(&ev)
 	default:
 		if kind, ok := commandKindOf(ev.typ); ok {
 			f.command(&ev, kind, p)
@@ -354,7 +356,7 @@ func (f *Fold) Text(child, kind string) string {
 
 // Lighten drops messages, tool calls and usage, now and for all events to come. What is left is what
 // decides on commands: states, the plan, requests for input, the commands that wait (but messages),
-// children. The fold of a very long run stays small then; it has no snapshot any more.
+// children, what is said of the run. The fold of a very long run stays small then; it has no snapshot any more.
 func (f *Fold) Lighten() {
 	f.light = true
 	f.Messages, f.Calls, f.Usage = nil, nil, FoldUsage{}
@@ -363,7 +365,7 @@ func (f *Fold) Lighten() {
 		l.open, l.named, l.calls, l.asked = nil, nil, nil, nil
 		f.settle(l, commandMessage)
 	}
-	f.size = 0
+	f.size = len(f.Session)
 	for _, c := range f.Children {
 		f.size += otherCost + len(c.ID) + len(c.Parent) + len(c.Prompt) + len(c.Tools) + len(c.Reason)
 	}
@@ -384,7 +386,8 @@ func (f *Fold) Light() bool { return f.light }
 // heavy reports whether a type changes nothing in a light fold.
 func heavy(typ string) bool {
 	switch typ {
-	case TypeChildSpawn, TypePlanProposal, TypeRunLifecycle, TypeInputRequested, TypeInputAnswered:
+	case TypeChildSpawn, TypePlanProposal, TypeRunLifecycle, TypeInputRequested, TypeInputAnswered,
+		TypeSessionCreated, TypeSessionUpdated, TypeSessionArchived, TypeSessionDeleted:
 		return false
 	}
 	_, command := commandKindOf(typ)

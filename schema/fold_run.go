@@ -123,6 +123,16 @@ func (f *Fold) lifecycle(ev *foldEvent, p jsonscan.Fields) {
 	}
 }
 
+// describe merges what is said of the run. Of children nothing is kept.
+func (f *Fold) describe(ev *foldEvent) {
+	if ev.lane.child != nil {
+		return
+	}
+	before := len(f.Session)
+	f.Session = MergeSession(f.Session, ev.typ, string(f.ts), ev.payload)
+	f.size += len(f.Session) - before
+}
+
 func gateOf(p jsonscan.Fields) string {
 	switch gate := p.Str("planning_gate"); gate {
 	case "required", "preview":

@@ -246,11 +246,13 @@ func (u Usage) String() string {
 func ParseUsage(object string) Usage { return parseUsage([]byte(object)) }
 
 // CutReason cuts a reason to MaxReason bytes, between characters.
-func CutReason(s string) string {
-	if len(s) <= MaxReason {
+func CutReason(s string) string { return cutText(s, MaxReason) }
+
+// cutText cuts a text to n bytes, between characters.
+func cutText(s string, n int) string {
+	if len(s) <= n {
 		return s
 	}
-	n := MaxReason
 	for n > 0 && s[n]&0xC0 == 0x80 {
 		n--
 	}

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,12 +19,14 @@ const (
 	sessionArchived = "archived_at"
 	sessionDeleted  = "deleted_at"
 	sessionMetadata = "metadata"
+
+	sessionBy = "by" // who has sent a change
 )
 
 // MergeSession returns the description of a session after one more event of the family session: old is the
 // description before, nil for none. Fields of session.created and session.updated take the place of those of
 // the same name, null takes one away; metadata is merged by its own keys in the same way. session.archived adds
-// archived_at, session.deleted deleted_at, both with the event's time; payloads cannot set these. It is the only
+// archived_at, session.deleted deleted_at, both with the event's time; payloads cannot set these, nor by. It is the only
 // reader of these events that stores and dialects have, so that all agree. A payload that is no object changes
 // nothing, and neither does one that would make the description longer than MaxSession: old is kept whole.
 //
@@ -103,7 +106,7 @@ func (s *sessionFields) get(name string) []byte {
 func (s *sessionFields) change(by sessionFields) bool {
 	for _, f := range by.list {
 		switch f.name {
-		case sessionArchived, sessionDeleted:
+		case sessionArchived, sessionDeleted, sessionBy:
 			continue
 		case sessionMetadata:
 			if f.value[0] == '{' {
@@ -166,9 +169,14 @@ func (s *sessionFields) append(dst []byte) []byte {
 type SessionFacts struct {
 	Agent    string    // id of its agent; "" when it has none, or one by which it cannot be found: see FindableAgent
 	Title    string    // cut to MaxReason bytes; "" when it has none
+	Tags     []string  // those of at most MaxTag characters, up to MaxTags; nil when it has none
+	Metadata []byte    // an object; nil when it has none, or one of more than MaxMetadata bytes
 	Archived time.Time // zero: it is not archived
 	Deleted  time.Time // zero: it is not deleted
 }
+
+// MaxMetadata bounds the metadata that a list has of a run, in bytes.
+const MaxMetadata = 4096
 
 // maxAgent bounds the id of an agent by which sessions are found, in bytes.
 const maxAgent = 256
@@ -190,6 +198,16 @@ func FactsOf(session json.RawMessage) (f SessionFacts) {
 	}
 	if title := s.get("title"); len(title) > 0 && title[0] == '"' {
 		f.Title = CutReason(jsonscan.DecodeString(title))
+	}
+	if tags := s.get("tags"); len(tags) > 0 && tags[0] == '[' {
+		for element := range jsonscan.Elements(tags) {
+			if tag, ok := jsonscan.Unquote(element); ok && isTag(tag) && len(f.Tags) < MaxTags && !slices.Contains(f.Tags, tag) {
+				f.Tags = append(f.Tags, tag)
+			}
+		}
+	}
+	if m := s.get(sessionMetadata); len(m) <= MaxMetadata {
+		f.Metadata = m
 	}
 	f.Archived, f.Deleted = sessionTime(s.get(sessionArchived)), sessionTime(s.get(sessionDeleted))
 	return f

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -160,9 +161,11 @@ func TestFactsOf(t *testing.T) {
 		{`{"archived_at":"` + stamp1 + `"}`, schema.SessionFacts{Archived: at}},
 		{`{"deleted_at":"2026-01-02T05:04:05+02:00"}`, schema.SessionFacts{Deleted: at}},
 		{`{"deleted_at":"0000-01-01T00:00:00Z","archived_at":"9999-12-31T23:59:59-01:00"}`, schema.SessionFacts{Archived: time.Unix(0, 0).UTC(), Deleted: time.Unix(0, 0).UTC()}},
+		{`{"tags":["a","b\u0021","a",1,"","a,b"],"metadata":{"k":1.0}}`, schema.SessionFacts{Tags: []string{"a", "b!"}, Metadata: []byte(`{"k":1.0}`)}},
+		{`{"tags":"a","metadata":{"k":"` + strings.Repeat("v", schema.MaxMetadata) + `"}}`, schema.SessionFacts{}},
 		{`{"deleted_at":"yesterday","archived_at":7}`, schema.SessionFacts{Archived: time.Unix(0, 0).UTC(), Deleted: time.Unix(0, 0).UTC()}},
 	} {
-		if got := schema.FactsOf(json.RawMessage(tt.session)); got != tt.want {
+		if got := schema.FactsOf(json.RawMessage(tt.session)); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v", tt.session, got)
 		}
 	}

@@ -19,6 +19,9 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 	w.seq("state_seq", f.StateSeq)
 	w.str("state_ts", f.StateTS)
 	w.turn(f.lanes[""])
+	if f.Session != nil {
+		w.raw("session", f.Session)
+	}
 	w.str("planning_gate", f.Gate)
 	w.name("plan")
 	if f.Plan == nil {

@@ -23,6 +23,7 @@ func ParseSnapshot(data []byte) (*Fold, error) {
 		Gate: p.Str("planning_gate"),
 	}
 	f.newLane("", nil).turn = seqOf(p, "turn_seq")
+	f.Session = f.keep(p.Object("session"))
 	f.waits.setState("", f.State)
 	f.eachObject(p, "children", f.restoreChild)
 	f.restorePlan(p.Object("plan"))

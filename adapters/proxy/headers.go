@@ -28,7 +28,8 @@ type asked struct {
 	named bool // by the caller
 	child string
 	turn  string
-	end   schema.RunState // the run, or the child, ends with this call; "" not
+	end   schema.RunState    // the run, or the child, ends with this call; "" not
+	about schema.Description // of the run, if this call begins it
 
 	watched string // response that is asked for again
 	whole   bool   // and is in the run
@@ -50,7 +51,7 @@ func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 			continue
 		}
 		switch name {
-		case HeaderRun, HeaderChild, HeaderTurn, HeaderEnd, HeaderTenant:
+		case HeaderRun, HeaderChild, HeaderTurn, HeaderEnd, HeaderTenant, schema.HeaderTitle, schema.HeaderTags, schema.HeaderMetadata:
 		default:
 			return a, &refusal{http.StatusBadRequest, "bad_header", fmt.Sprintf("there is no header %.60q", name)}
 		}
@@ -61,6 +62,10 @@ func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 	}
 	if _, ok := values[HeaderRun]; run != "" && !ok {
 		values[HeaderRun] = run
+	}
+	var err error
+	if a.about, err = schema.ParseDescription(h); err != nil {
+		return a, &refusal{http.StatusBadRequest, "bad_header", err.Error()}
 	}
 	a.key.Tenant = p.cfg.Tenants[0]
 	if t, ok := values[HeaderTenant]; ok {

@@ -31,6 +31,7 @@ type run struct {
 	gate   chan struct{}
 	sink   Sink
 	began  bool // run.lifecycle has been emitted, by us or before us, and it was not a final one
+	filled bool // it has events
 	ending schema.RunState
 
 	mu     sync.Mutex
@@ -168,7 +169,7 @@ func (r *run) start(ctx context.Context, c *call, make func() (events []schema.E
 			return nil, trail("begin a call in", r.key, err)
 		}
 		r.rememberStored(c, all, at.First, at.Last)
-		r.began, c.lane.spawned, c.lane.began = true, true, true
+		r.began, r.filled, c.lane.spawned, c.lane.began = true, true, true, true
 		return r.sink, nil
 	}
 }
@@ -180,6 +181,11 @@ const maxTries = 4
 func (r *run) preface(c *call) (first []schema.Event) {
 	if !r.began {
 		first = append(first, lifecycle(schema.StateRunning, ""))
+	}
+	if !r.filled && !c.asked.about.IsZero() {
+		if e, err := c.asked.about.Event(); err == nil { // it was checked when it was read
+			first = append(first, e)
+		}
 	}
 	if l := c.lane; c.asked.child != "" && !l.began {
 		if !l.spawned {
@@ -203,7 +209,7 @@ func (r *run) look(ctx context.Context, c *call) (last schema.Seq, err error) {
 		if err != nil {
 			return 0, trail("look at", r.key, err)
 		}
-		r.began = at.State != "" && !at.State.Final()
+		r.began, r.filled = at.State != "" && !at.State.Final(), at.Last > 0
 		if !reads {
 			return -1, nil
 		}

@@ -104,6 +104,8 @@ type NewRun struct {
 	RunID        string `json:"run_id,omitempty"`        // "": the server makes one
 	PlanningGate string `json:"planning_gate,omitempty"` // required, preview or off (native §3.5); "" is off
 	Key          string `json:"-"`                       // idempotency key; "" is one of its own
+
+	schema.Description // title, tags and metadata
 }
 
 // CreatedRun is the answer to CreateRun.

@@ -22,10 +22,11 @@ const (
 	CommandCancel   = "cancel"
 	CommandAnswer   = "answer"
 	CommandMessage  = "messages"
+	CommandUpdate   = "update"
 )
 
 var commandNames = []string{CommandApprove, CommandReject, CommandPause, CommandResume, CommandRedirect,
-	CommandCancel, CommandAnswer, CommandMessage}
+	CommandCancel, CommandAnswer, CommandMessage, CommandUpdate}
 
 // Command is a request to the agent of a run.
 type Command struct {
@@ -110,6 +111,12 @@ func (r *Run) Answer(ctx context.Context, requestID string, answer any) (Receipt
 // again. content is a text or content blocks, encoded as JSON.
 func (r *Run) Message(ctx context.Context, content any) (Receipt, error) {
 	return r.Command(ctx, Command{Name: CommandMessage, Payload: map[string]any{"content": content}})
+}
+
+// Update changes what is said of the run: what d names, of metadata the named pairs. A Command with a payload whose
+// fields are null takes them away.
+func (r *Run) Update(ctx context.Context, d schema.Description) (Receipt, error) {
+	return r.Command(ctx, Command{Name: CommandUpdate, Payload: d})
 }
 
 // Ticket is a credential for one stream of one run that may be part of a URL, for callers that cannot set

@@ -53,6 +53,8 @@ type RunInfo struct {
 	Usage     schema.Usage    `json:"usage"`       // in lists: sums by the provider's names
 	Title     string          `json:"title"`       // in lists: of its session, "" for none; so is Agent
 	Agent     string          `json:"agent"`
+	Tags      []string        `json:"tags"`     // in lists
+	Metadata  map[string]any  `json:"metadata"` // in lists: nil for none, and for one that is too large for a list
 	Model     string          `json:"model"`    // in lists: of the newest message that has ended, "" when unknown
 	Cost      *float64        `json:"cost_usd"` // in lists: what providers reported, nil when none did
 }

@@ -23,4 +23,5 @@ type RunVerbs struct {
 	Resume   runs.ResumeCmd     `cmd:"" help:"Let a paused run go on."`
 	Redirect runs.RedirectCmd   `cmd:"" help:"Give a run another instruction."`
 	Cancel   runs.CancelCmd     `cmd:"" help:"Ask a run to end."`
+	Update   runs.UpdateCmd     `cmd:"" help:"Say by what a run is found: title, tags, metadata."`
 }

@@ -56,7 +56,9 @@ func (a *API) command(c *protocol.Call, name string) error {
 		return err
 	}
 	a.foldAhead(ctx, src.Key, head)
-	opt.Admit = a.admitFrom(&c.Caller)
+	if opt.Admit = a.admitFrom(&c.Caller); name == updateName {
+		opt.Admit = a.admitDescription
+	}
 	receipt, err := c.Store(ctx, src.Key, []schema.Event{e}, opt)
 	if err != nil {
 		return err
@@ -75,8 +77,11 @@ func (a *API) command(c *protocol.Call, name string) error {
 // readOrder makes the event of a command.
 func readOrder(name string, body []byte) (e schema.Event, err error) {
 	e = schema.Event{Type: "command." + name}
-	if name == "messages" {
+	switch name {
+	case "messages":
 		e.Type = schema.TypeCommandMessage
+	case updateName:
+		return readDescription(body)
 	}
 	fields := map[string]json.RawMessage{}
 	if err := decodeObject(body, &fields); err != nil {

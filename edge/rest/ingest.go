@@ -29,6 +29,9 @@ func (a *API) ingest(c *protocol.Call) error {
 		return err
 	}
 	opt.OneLane = c.Caller.Run != "" // of which the caller is to write that alone
+	if opt.First, err = a.describe(c.Request.Header, key.Run); err != nil {
+		return err
+	}
 	in := a.cfg.Bodies.Batches.Get()
 	defer a.cfg.Bodies.Batches.Put(in)
 	c.In.Most = a.movable()

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -31,6 +32,8 @@ type listedRun struct {
 	Since     *string         `json:"waits_since"` // asked_at, or else when it came to its state; null: it waits for nobody
 	Usage     schema.Usage    `json:"usage"`
 	Title     *string         `json:"title"`    // of its session, as agent; null: it has none
+	Tags      []string        `json:"tags"`     // empty: it has none
+	Metadata  json.RawMessage `json:"metadata"` // null: none, or of more than schema.MaxMetadata bytes
 	Agent     *string         `json:"agent"`    // its id
 	Model     *string         `json:"model"`    // of the newest message that has ended; null: not known
 	Cost      *float64        `json:"cost_usd"` // as providers reported it; null: none did
@@ -91,6 +94,10 @@ func listEntry(r *schema.RunInfo) listedRun {
 	out := listedRun{
 		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
 		Reason: known(r.Reason), WaitsFor: known(r.Waiting()), Title: known(facts.Title), Agent: known(facts.Agent), Model: known(r.Model), Cost: r.Cost,
+		Tags: facts.Tags, Metadata: facts.Metadata,
+	}
+	if out.Tags == nil {
+		out.Tags = []string{}
 	}
 	if out.Usage == nil {
 		out.Usage = schema.Usage{}

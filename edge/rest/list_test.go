@@ -63,7 +63,7 @@ func TestListRuns(t *testing.T) {
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
 	persistertest.Put(t, store, w.Texts("", 1), w.Pack("", persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m","usage":{"output_tokens":7,"input_tokens":3}}`)))
 	want := `{"run_id":"run_1","state":"","reason":null,"last_seq":2,"started_at":"2026-02-28T23:59:01.000Z",` +
-		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"waits_for":null,"asked_at":null,"waits_since":null,"usage":{"input_tokens":3,"output_tokens":7},"title":null,"agent":null,"model":null,"cost_usd":null}`
+		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"waits_for":null,"asked_at":null,"waits_since":null,"usage":{"input_tokens":3,"output_tokens":7},"title":null,"tags":[],"metadata":null,"agent":null,"model":null,"cost_usd":null}`
 	if a := h.Do("GET", "/v1/agent/runs", ""); a.Body != `{"runs":[`+want+`],"next_cursor":null}`+"\n" {
 		t.Errorf("%s", a.Body)
 	}

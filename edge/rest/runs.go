@@ -22,6 +22,10 @@ import (
 type newRun struct {
 	RunID        *string `json:"run_id"`
 	PlanningGate *string `json:"planning_gate"`
+
+	Title    json.RawMessage `json:"title"`
+	Tags     json.RawMessage `json:"tags"`
+	Metadata json.RawMessage `json:"metadata"`
 }
 
 // readNewRun reads the body, which counts as one event against the tenant's limits.
@@ -48,7 +52,7 @@ func (a *API) createRun(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	state, first, err := in.firstEvent()
+	state, first, err := a.firstEvents(c, &in)
 	if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func (a *API) putRun(c *protocol.Call) error {
 	if in.RunID != nil && *in.RunID != key.Run {
 		return fmt.Errorf("run_id is not that of the path: %w", dialect.ErrBadRequest)
 	}
-	state, first, err := in.firstEvent()
+	state, first, err := a.firstEvents(c, &in)
 	if err != nil {
 		return err
 	}
@@ -103,19 +107,45 @@ func (a *API) putRun(c *protocol.Call) error {
 	return nil
 }
 
-// beginRun stores the first event of the run of the path.
-func (a *API) beginRun(c *protocol.Call, state schema.RunState, first schema.Event, opt producers.AppendOptions) error {
+// beginRun stores the first events of the run of the path.
+func (a *API) beginRun(c *protocol.Call, state schema.RunState, first []schema.Event, opt producers.AppendOptions) error {
 	key, err := c.Key()
 	if err != nil {
 		return err
 	}
 	c.Header().Set("Location", "/v1/agent/runs/"+key.Run)
 	extra := fmt.Appendf(nil, `,"run_id":%q,"state":%q`, key.Run, state)
-	err = a.store(c, key, []schema.Event{first}, opt, http.StatusCreated, extra)
+	err = a.store(c, key, first, opt, http.StatusCreated, extra)
 	if err != nil {
 		c.Header().Del("Location")
 	}
 	return err
+}
+
+// firstEvents returns the first event, and the one that describes the run, by the body or else by the headers.
+func (a *API) firstEvents(c *protocol.Call, in *newRun) (schema.RunState, []schema.Event, error) {
+	state, first, err := in.firstEvent()
+	if err != nil {
+		return "", nil, err
+	}
+	said, err := a.describe(c.Request.Header, "")
+	if err != nil {
+		return "", nil, err
+	}
+	fields := make(map[string]json.RawMessage, 3)
+	for name, v := range map[string]json.RawMessage{"title": in.Title, "tags": in.Tags, "metadata": in.Metadata} {
+		if v != nil && string(v) != "null" {
+			fields[name] = v
+		}
+	}
+	if len(fields) > 0 {
+		e, err := describeBy(fields)
+		if err != nil {
+			return "", nil, err
+		}
+		said = []schema.Event{e}
+	}
+	return state, append([]schema.Event{first}, said...), nil
 }
 
 // firstEvent returns the first event. A run with a planning gate plans first (native §3.5): with "required" it

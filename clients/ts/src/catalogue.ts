@@ -48,11 +48,12 @@ type Obj = Readonly<Record<string, unknown>>;
 interface Turn { readonly turn_id: string; readonly stop_reason?: string | null; readonly reason?: string }
 interface Task { readonly task_id: string; readonly name?: string; readonly ok?: boolean }
 
-/** What a session is beside its conversation. */
+/** What is said of a run, or of a session, beside its conversation. */
 export interface SessionFields {
   readonly agent?: string | Obj | null;
   readonly environment_id?: string | null;
   readonly title?: string | null;
+  readonly tags?: readonly string[] | null;
   readonly metadata?: Obj | null;
   readonly resources?: readonly unknown[] | null;
   readonly vault_ids?: readonly unknown[] | null;

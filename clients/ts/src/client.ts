@@ -75,8 +75,12 @@ export interface RunInfo {
   /** In lists: when the oldest question was asked that nobody has answered. */
   readonly asked_at?: string | null;
   readonly waits_since?: string | null;
-  /** In lists: of its session; null when it has none. So is `agent`, the agent's id. */
+  /** In lists: null when it has none. So is `agent`, the agent's id. */
   readonly title?: string | null;
+  /** In lists. */
+  readonly tags?: readonly string[];
+  /** In lists: null when it has none, or one that is too large for a list. */
+  readonly metadata?: Readonly<Record<string, unknown>> | null;
   readonly agent?: string | null;
   /** In lists: of the newest message that has ended and names one; null when that is not known. */
   readonly model?: string | null;
@@ -103,13 +107,25 @@ export interface RunsQuery {
 }
 
 /** The commands, as their paths name them. */
-export type CommandName = "approve_plan" | "reject_plan" | "pause" | "resume" | "redirect" | "cancel" | "answer" | "messages";
+export type CommandName = "approve_plan" | "reject_plan" | "pause" | "resume" | "redirect" | "cancel" | "answer" | "messages" | "update";
+
+/** By what people find a run. */
+export interface Description {
+  /** At most 512 characters. */
+  title?: string;
+  /** At most 32 of 1 to 64 characters, without commas. */
+  tags?: readonly string[];
+  /** At most 16 strings of 512 characters, with names of 64. */
+  metadata?: Readonly<Record<string, string>>;
+}
 
 /** How a request that writes is made repeatable. */
 export interface WriteOptions {
   /** 1 to 255 printable ASCII characters. Default: a random one, so that repeats after a cut are safe. */
   idempotencyKey?: string;
   signal?: AbortSignal;
+  /** With createRun and append: describes the run, if it begins with this request. */
+  about?: Description;
 }
 
 /** What the server says of content that it keeps with a run. */
@@ -128,6 +144,7 @@ interface Call {
   body?: string | Uint8Array;
   type?: string;
   key?: string;
+  headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
   readonly timeout?: number;
 }
@@ -175,7 +192,7 @@ export class Client {
   }
 
   /** Begins a run. 409 RUN-EXISTS when it has events already. */
-  createRun(run: { run_id?: string; planning_gate?: "required" | "preview" | "off" } = {}, w: WriteOptions = {}): Promise<RunInfo> {
+  createRun(run: { run_id?: string; planning_gate?: "required" | "preview" | "off" } & Description = {}, w: WriteOptions = {}): Promise<RunInfo> {
     return this.json(this.write("/v1/agent/runs", JSON.stringify(run), "application/json", w));
   }
 
@@ -187,7 +204,7 @@ export class Client {
     const list = Array.from(events);
     const lines = list.map(formatEvent);
     const own = list.some((e) => (e as { run_id?: string }).run_id !== undefined || (e.extra?.has("key") ?? false));
-    if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined) return this.publisher.append(run, lines);
+    if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined) return this.publisher.append(run, lines);
     const body = lines.map((l) => l + "\n").join("");
     return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
   }
@@ -293,6 +310,11 @@ export class Client {
     return this.command(run, "messages", { content }, w);
   }
 
+  /** Changes what is said of a run: what is named; null takes it away, also a key of metadata. Also of a run that is over. */
+  update(run: string, said: { [F in keyof Description]: Description[F] | Readonly<Record<string, string | null>> | null }, w?: WriteOptions): Promise<Receipt> {
+    return this.command(run, "update", said, w);
+  }
+
   /** Makes a ticket: it opens one stream of this run, once, for about a minute. */
   createTicket(run: string, signal?: AbortSignal): Promise<{ readonly ticket: string; readonly [field: string]: unknown }> {
     return this.json({ method: "POST", path: path(run, "tickets"), signal, timeout: quick });
@@ -305,7 +327,7 @@ export class Client {
   }
 
   private write(to: string, body: string, type: string, w: WriteOptions): Call {
-    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), signal: w.signal };
+    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: describe(w.about), signal: w.signal };
   }
 
   private async json<T>(c: Call): Promise<T> {
@@ -341,7 +363,7 @@ export class Client {
   private async attempt(c: Call, auth: Record<string, string>): Promise<Answer> {
     const url = new URL(this.base + c.path);
     for (const [k, v] of Object.entries(c.query ?? {})) if (v !== undefined && v !== "") url.searchParams.set(k, String(v));
-    const headers: Record<string, string> = { Accept: "application/json", ...auth };
+    const headers: Record<string, string> = { Accept: "application/json", ...c.headers, ...auth };
     if (c.type !== undefined) headers["Content-Type"] = c.type;
     if (c.key !== undefined) headers["Idempotency-Key"] = c.key;
     const cut = new AbortController();
@@ -366,6 +388,15 @@ export class Client {
 /** The path of a run's resource; the id cannot leave its place. */
 function path(run: string, ...rest: string[]): string {
   return ["/v1/agent/runs", encodeURIComponent(run), ...rest].join("/");
+}
+
+/** The headers that describe a run where it begins. */
+function describe({ title, tags, metadata }: Description = {}): Record<string, string> {
+  const headers: Record<string, string> = {};
+  if (title !== undefined) headers["Agentstream-Run-Title"] = encodeURIComponent(title);
+  if (tags !== undefined) headers["Agentstream-Run-Tags"] = tags.map(encodeURIComponent).join(",");
+  if (metadata !== undefined) headers["Agentstream-Run-Metadata"] = Object.entries(metadata).map(([k, v]) => `${encodeURIComponent(k)}=${encodeURIComponent(v)}`).join(",");
+  return headers;
 }
 
 /** A key that nobody else uses. crypto is missing in Node 18, randomUUID on pages that are not secure. */

@@ -5,6 +5,7 @@ import { type AgentEvent, finalStates, firstSeq, unbundle } from "./event.js";
 import { Fields, type Taken, content } from "./fields.js";
 import { Commands, commandName, type Lane } from "./lanes.js";
 import { type RawJSON, eachField } from "./json.js";
+import { mergeSession } from "./session.js";
 import { type Block, type Child, type InputRequest, type Message, type MessageStart, type Snapshot, type ToolCall, counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
 import { type Change, ask } from "./waits.js";
 
@@ -115,6 +116,11 @@ export class Fold {
         return change.asked ? this.request(t) : undefined;
       case "input.answered":
         return this.answered(t);
+      case "session.created":
+      case "session.updated":
+      case "session.archived":
+      case "session.deleted":
+        return t.lane.child === null ? this.describe(t, e.type) : undefined;
       default: {
         const name = commandName(e.type);
         if (name !== undefined) this.command(t, name, e.actor ?? null, change);
@@ -175,6 +181,11 @@ export class Fold {
     this.commands.obeyed(t.lane, state);
     if (!finalStates.has(state)) return;
     for (const lane of child === null ? this.lanes.values() : [t.lane]) if (lane.open) this.closeMessage(lane, t.seq);
+  }
+
+  private describe(t: Taken, type: string): void {
+    const session = mergeSession(this.snapshot.session, type, this.snapshot.last_ts, t.p.json);
+    if (session !== undefined) this.snapshot.session = session;
   }
 
   /** Where ids of a lane may be used again: where a person has said something, a turn has started, or its state has changed. */

@@ -140,6 +140,8 @@ export interface Snapshot {
   state_seq: number | null;
   state_ts: string | null;
   turn_seq?: number;
+  /** What is said of the run (SessionFields): title, tags, metadata and more. Absent when nothing is. */
+  session?: RawJSON;
   planning_gate: "required" | "preview" | null;
   plan: PlanState | null;
   messages: Message[];
@@ -193,6 +195,7 @@ interface Shape {
 }
 
 const shape: Shape = {
+  session: "raw",
   plan: { payload: "raw" },
   messages: [{ usage: "raw", error: "raw", blocks: [{ input: "raw", block: "raw" }] }],
   starts: [{ usage: "raw" }],

@@ -9,7 +9,7 @@ async function scripted(t, answer) {
   const url = await serve(t, async (req, res) => {
     let body = "";
     for await (const piece of req) body += piece;
-    asked.push({ method: req.method, url: req.url, key: req.headers["idempotency-key"], type: req.headers["content-type"], auth: req.headers.authorization, body });
+    asked.push({ method: req.method, url: req.url, key: req.headers["idempotency-key"], type: req.headers["content-type"], auth: req.headers.authorization, headers: req.headers, body });
     answer(res, asked.length, req);
   });
   return { url, asked };
@@ -144,14 +144,18 @@ test("commands go to their paths, ids cannot leave theirs", async (t) => {
   await c.answer("r", "q1", { a: 1 });
   await c.send("r", "hello");
   await c.createRun({ run_id: "r", planning_gate: "required" });
+  await c.update("r", { title: "Путь", tags: null, metadata: { a: "1", b: null } });
+  await c.append("r", [{ type: "custom.x" }], { about: { title: "Путь", tags: ["a b", "c"], metadata: { "k=": "v,w" } } });
   await c.createTicket("../x?y");
   assert.deepEqual(asked.map((a) => [a.method, a.url.replace("/base/v1/agent/runs", ""), a.body]), [
     ["POST", "/r/cancel", '{"reason":"enough"}'], ["POST", "/r/approve_plan", '{"plan_id":"p1"}'], ["POST", "/r/reject_plan", "{}"],
     ["POST", "/r/pause", "{}"], ["POST", "/r/resume", "{}"], ["POST", "/r/redirect", '{"instruction":"shorter"}'],
     ["POST", "/r/answer", '{"request_id":"q1","answer":{"a":1}}'], ["POST", "/r/messages", '{"content":"hello"}'],
-    ["POST", "", '{"run_id":"r","planning_gate":"required"}'], ["POST", "/..%2Fx%3Fy/tickets", ""],
+    ["POST", "", '{"run_id":"r","planning_gate":"required"}'], ["POST", "/r/update", '{"title":"Путь","tags":null,"metadata":{"a":"1","b":null}}'],
+    ["POST", "/r/events", '{"type":"custom.x","payload":{}}\n'], ["POST", "/..%2Fx%3Fy/tickets", ""],
   ]);
-  assert.ok(asked.slice(0, 9).every((a) => a.key), "each is repeatable");
+  assert.ok(asked.slice(0, 11).every((a) => a.key), "each is repeatable");
+  assert.deepEqual(["title", "tags", "metadata"].map((name) => asked[10].headers[`agentstream-run-${name}`]), ["%D0%9F%D1%83%D1%82%D1%8C", "a%20b,c", "k%3D=v%2Cw"]);
 });
 
 test("runs are listed to the end", async (t) => {

@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	agentstream "agentstream/clients/go"
@@ -48,6 +49,7 @@ func (c *CommandFlags) send(ctx context.Context, name string, payload map[string
 var verbs = map[string]string{
 	agentstream.CommandCancel: "cancel", agentstream.CommandPause: "pause", agentstream.CommandResume: "resume", agentstream.CommandRedirect: "redirect",
 	agentstream.CommandApprove: "approve", agentstream.CommandReject: "reject", agentstream.CommandAnswer: "answer", agentstream.CommandMessage: "say to",
+	agentstream.CommandUpdate: "update",
 }
 
 // CancelCmd asks a run to end.
@@ -112,6 +114,47 @@ type RedirectCmd struct {
 // Run sends the command.
 func (c *RedirectCmd) Run(ctx context.Context) error {
 	return c.send(ctx, agentstream.CommandRedirect, map[string]any{"instruction": c.Instruction})
+}
+
+// UpdateCmd changes what is said of a run.
+type UpdateCmd struct {
+	CommandFlags
+	Title    *string           `help:"Title, for people; an empty one takes it away."`
+	Tag      []string          `help:"A tag; all together take the place of those that the run has." placeholder:"TAG"`
+	NoTags   bool              `help:"Take the tags away."`
+	Metadata map[string]string `help:"A pair of metadata; an empty value takes it away." placeholder:"NAME=VALUE"`
+}
+
+// Run sends the change.
+func (c *UpdateCmd) Run(ctx context.Context) error {
+	said := map[string]any{}
+	if c.Title != nil {
+		said["title"] = orNull(*c.Title)
+	}
+	if len(c.Tag) > 0 {
+		said["tags"] = c.Tag
+	} else if c.NoTags {
+		said["tags"] = nil
+	}
+	pairs := make(map[string]any, len(c.Metadata))
+	for name, value := range c.Metadata {
+		pairs[name] = orNull(value)
+	}
+	if len(pairs) > 0 {
+		said["metadata"] = pairs
+	}
+	if len(said) == 0 {
+		return errors.New("nothing to say: --title, --tag or --metadata")
+	}
+	return c.send(ctx, agentstream.CommandUpdate, said)
+}
+
+// orNull is null for an empty text.
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
 }
 
 // AnswerCmd answers a run's question.

@@ -46,6 +46,8 @@ func TestCommandsTell(t *testing.T) {
 		{&AnswerCmd{at, "q1", "", false}, `answer {"answer":"","request_id":"q1"}`},
 		{&AnswerCmd{at, "q1", "42", false}, `answer {"answer":"42","request_id":"q1"}`},
 		{&AnswerCmd{at, "q1", `{"a":1.0}`, true}, `answer {"answer":{"a":1.0},"request_id":"q1"}`},
+		{&UpdateCmd{at, new("Find it"), []string{"a", "b"}, false, map[string]string{"k": "v", "gone": ""}}, `update {"metadata":{"gone":null,"k":"v"},"tags":["a","b"],"title":"Find it"}`},
+		{&UpdateCmd{at, new(""), nil, true, nil}, `update {"tags":null,"title":null}`},
 		{&SayCmd{at, "hello"}, `messages {"content":"hello"}`},
 	} {
 		out.Reset()

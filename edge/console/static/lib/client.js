@@ -57,7 +57,7 @@ export class Client {
         const list = Array.from(events);
         const lines = list.map(formatEvent);
         const own = list.some((e) => e.run_id !== undefined || (e.extra?.has("key") ?? false));
-        if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined)
+        if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined)
             return this.publisher.append(run, lines);
         const body = lines.map((l) => l + "\n").join("");
         return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
@@ -145,6 +145,10 @@ export class Client {
     send(run, content, w) {
         return this.command(run, "messages", { content }, w);
     }
+    /** Changes what is said of a run: what is named; null takes it away, also a key of metadata. Also of a run that is over. */
+    update(run, said, w) {
+        return this.command(run, "update", said, w);
+    }
     /** Makes a ticket: it opens one stream of this run, once, for about a minute. */
     createTicket(run, signal) {
         return this.json({ method: "POST", path: path(run, "tickets"), signal, timeout: quick });
@@ -155,7 +159,7 @@ export class Client {
         return { first_seq, last_seq, replayed: headers.get("Idempotency-Replayed") === "true" };
     }
     write(to, body, type, w) {
-        return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), signal: w.signal };
+        return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: describe(w.about), signal: w.signal };
     }
     async json(c) {
         const { text } = await this.call(c);
@@ -193,7 +197,7 @@ export class Client {
         for (const [k, v] of Object.entries(c.query ?? {}))
             if (v !== undefined && v !== "")
                 url.searchParams.set(k, String(v));
-        const headers = { Accept: "application/json", ...auth };
+        const headers = { Accept: "application/json", ...c.headers, ...auth };
         if (c.type !== undefined)
             headers["Content-Type"] = c.type;
         if (c.key !== undefined)
@@ -223,6 +227,17 @@ export class Client {
 /** The path of a run's resource; the id cannot leave its place. */
 function path(run, ...rest) {
     return ["/v1/agent/runs", encodeURIComponent(run), ...rest].join("/");
+}
+/** The headers that describe a run where it begins. */
+function describe({ title, tags, metadata } = {}) {
+    const headers = {};
+    if (title !== undefined)
+        headers["Agentstream-Run-Title"] = encodeURIComponent(title);
+    if (tags !== undefined)
+        headers["Agentstream-Run-Tags"] = tags.map(encodeURIComponent).join(",");
+    if (metadata !== undefined)
+        headers["Agentstream-Run-Metadata"] = Object.entries(metadata).map(([k, v]) => `${encodeURIComponent(k)}=${encodeURIComponent(v)}`).join(",");
+    return headers;
 }
 /** A key that nobody else uses. crypto is missing in Node 18, randomUUID on pages that are not secure. */
 function randomKey() {

@@ -3,6 +3,7 @@ import { finalStates, firstSeq, unbundle } from "./event.js";
 import { Fields, content } from "./fields.js";
 import { Commands, commandName } from "./lanes.js";
 import { eachField } from "./json.js";
+import { mergeSession } from "./session.js";
 import { counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
 import { ask } from "./waits.js";
 const states = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
@@ -115,6 +116,11 @@ export class Fold {
                 return change.asked ? this.request(t) : undefined;
             case "input.answered":
                 return this.answered(t);
+            case "session.created":
+            case "session.updated":
+            case "session.archived":
+            case "session.deleted":
+                return t.lane.child === null ? this.describe(t, e.type) : undefined;
             default: {
                 const name = commandName(e.type);
                 if (name !== undefined)
@@ -183,6 +189,11 @@ export class Fold {
         for (const lane of child === null ? this.lanes.values() : [t.lane])
             if (lane.open)
                 this.closeMessage(lane, t.seq);
+    }
+    describe(t, type) {
+        const session = mergeSession(this.snapshot.session, type, this.snapshot.last_ts, t.p.json);
+        if (session !== undefined)
+            this.snapshot.session = session;
     }
     /** Where ids of a lane may be used again: where a person has said something, a turn has started, or its state has changed. */
     turned(l) {

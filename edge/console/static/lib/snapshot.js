@@ -25,6 +25,7 @@ export function counts() {
     return Object.create(null);
 }
 const shape = {
+    session: "raw",
     plan: { payload: "raw" },
     messages: [{ usage: "raw", error: "raw", blocks: [{ input: "raw", block: "raw" }] }],
     starts: [{ usage: "raw" }],

@@ -16,6 +16,9 @@ type Config struct {
 	Salvage Salvager // saves what objects have after a loss; nil: nothing is saved
 	Alone   bool     // no other process stores this log: nothing is shared
 
+	Role     string // what the process is called in its log; default persister
+	Replaces bool   // the store reads what has left the log from elsewhere: that it leaves the log is no alarm
+
 	BatchEvents int           // rows per transaction, at most; default 8,000. A single pack may exceed it
 	BatchStart  int           // rows per transaction at first; default 2,000, or BatchEvents if that is less
 	BatchBytes  int           // approximate bytes of one fetch; default 4 MiB
@@ -92,6 +95,9 @@ func (c Config) withDefaults() Config {
 	def(&c.ShareStale, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Role == "" {
+		c.Role = "persister"
 	}
 	if c.Now == nil {
 		c.Now = time.Now

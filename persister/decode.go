@@ -12,7 +12,7 @@ import (
 // schema.ParsePack and Pack.Check, applied to each line alone, so that one bad line does not affect its neighbours. In
 // addition the day must be in the calendar.
 func decode(m *Message) (Chunk, []DeadLetter) {
-	if _, _, ok := schema.ParseChildSubject(m.Subject); ok {
+	if _, _, ok := schema.ParseChildSubject(m.Subject); ok || m.IsMark() {
 		return Chunk{from: m}, nil // records of children's ids are for writers
 	}
 	p, err := schema.ParsePack(m.Subject, m.Header, m.Body, m.Position)

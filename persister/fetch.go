@@ -150,7 +150,7 @@ func (s *fetchSession) last(work context.Context) {
 	bound.NoWait = true
 	msgs, err := s.p.queue.Fetch(work, bound)
 	if err != nil { // it stays in the log
-		s.p.cfg.Logger.Debug("persister: last fetch", "error", err)
+		s.p.cfg.Logger.Debug(s.p.cfg.Role+": last fetch", "error", err)
 	}
 	if len(msgs) > 0 {
 		s.hand(msgs, bound)

@@ -39,6 +39,9 @@ func (p *pipeline) askLag(ctx context.Context) {
 	p.unknown = false
 	now := p.cfg.Now()
 	next := alarmOf(lag, now)
+	if p.cfg.Replaces {
+		next, lag.Lost = alarm{}, 0
+	}
 	var before alarm
 	var lost uint64
 	p.update(func(s *Status) {
@@ -90,13 +93,13 @@ func (p *pipeline) noLag(err error) {
 	p.mu.Lock()
 	stream := p.status.Stream
 	p.mu.Unlock()
-	p.cfg.Logger.Log(context.Background(), level, "persister: the lag is not known, so nothing would warn of a loss", "stream", stream, "error", err)
+	p.cfg.Logger.Log(context.Background(), level, p.cfg.Role+": the lag is not known, so nothing would warn of a loss", "stream", stream, "error", err)
 }
 
 // warn logs losses, and the alarm: once when it gets worse, and every minute while it lasts.
 func (p *pipeline) warn(lag Lag, lost uint64, before, next alarm, now time.Time) {
 	if lost > 0 {
-		p.cfg.Logger.Error("persister: the log has dropped messages that were not stored: they are lost",
+		p.cfg.Logger.Error(p.cfg.Role+": the log has dropped messages that were not stored: they are lost",
 			"stream", lag.Stream, "messages", lost)
 		if h := p.cfg.Hooks.Lost; h != nil {
 			h(lag.Stream, lost)
@@ -106,7 +109,7 @@ func (p *pipeline) warn(lag Lag, lost uint64, before, next alarm, now time.Time)
 	if next.level > before.level || next.level > fine && now.Sub(logged) >= time.Minute {
 		logged = now
 		if p.isOurs() { // one process logs it
-			p.cfg.Logger.Log(context.Background(), next.level.log(), "persister: the log may drop messages before they are stored: "+next.text,
+			p.cfg.Logger.Log(context.Background(), next.level.log(), p.cfg.Role+": the log may drop messages before they are stored: "+next.text,
 				"stream", lag.Stream, "lag", lag.Messages, "oldest", lag.Oldest, "window", lag.Window)
 		}
 	}

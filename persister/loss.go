@@ -3,6 +3,7 @@ package persister
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"agentstream/schema"
@@ -134,7 +135,11 @@ func (p *pipeline) lose(ctx context.Context, stored, at Offset) (t Transfer, err
 		if l.Reason == LossBefore && objects && len(t.RunLosses) == 0 {
 			l.Restored = p.cfg.Now()
 		}
-		p.cfg.Logger.Error("persister: messages have left the log before they were stored", "stream", l.Stream, "first", l.First, "last", l.Last, "reason", l.Reason)
+		level := slog.LevelError
+		if p.cfg.Replaces {
+			level = slog.LevelInfo
+		}
+		p.cfg.Logger.Log(ctx, level, p.cfg.Role+": messages have left the log before they were stored", "stream", l.Stream, "first", l.First, "last", l.Last, "reason", l.Reason)
 		t.Losses = append(t.Losses, l)
 		t.To.Position, t.To.StoredAt = l.Last, time.Time{}
 	}

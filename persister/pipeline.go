@@ -94,7 +94,7 @@ func (p *pipeline) run(ctx context.Context) {
 		switch {
 		case err == nil || ctx.Err() != nil || turn.Err() != nil || errors.Is(err, errDropped):
 		case errors.Is(err, ErrOvertaken):
-			p.cfg.Logger.Debug("persister: overtaken", "stream", p.queue.Stream())
+			p.cfg.Logger.Debug(p.cfg.Role+": overtaken", "stream", p.queue.Stream())
 			p.overtaken++
 			_ = backoff.Sleep(turn, p.backOff(p.overtaken))
 		case errors.As(err, new(storeError)):
@@ -154,7 +154,7 @@ func (p *pipeline) findOffset(ctx context.Context) error {
 	at, err := p.queue.Seek(ctx, stored)
 	behind := errors.Is(err, ErrBehind) && p.cfg.Refill != nil
 	if behind {
-		p.cfg.Logger.Warn("persister: the log lacks what is stored of it; it is written back",
+		p.cfg.Logger.Warn(p.cfg.Role+": the log lacks what is stored of it; it is written back",
 			"stream", stored.Stream, "stored", stored.Position, "error", err)
 		at, err = p.cfg.Refill.Refill(ctx, stored)
 	}
@@ -175,7 +175,7 @@ func (p *pipeline) findOffset(ctx context.Context) error {
 		}
 	}
 	if behind {
-		p.cfg.Logger.Warn("persister: the log is whole again", "stream", at.Stream, "from", at.Position)
+		p.cfg.Logger.Warn(p.cfg.Role+": the log is whole again", "stream", at.Stream, "from", at.Position)
 	}
 	if behind || t.To.Position != at.Position {
 		if at, err = p.queue.Seek(ctx, t.To); err != nil {

@@ -45,6 +45,10 @@ type Message struct {
 	Body     []byte
 }
 
+// IsMark reports whether the message only says that the queue has nothing up to its position: a queue of some of the
+// messages sends one when it has passed many others.
+func (m *Message) IsMark() bool { return m.Subject == "" }
+
 // Lag is how far the store is behind one partition of the log.
 type Lag struct {
 	Stream   string

@@ -47,7 +47,7 @@ func (s *share) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if _, err := s.readAll(ctx); err != nil {
-			s.cfg.Logger.Debug("persister: read offsets", "error", err)
+			s.cfg.Logger.Debug(s.cfg.Role+": read offsets", "error", err)
 		}
 		select {
 		case <-tick.C:

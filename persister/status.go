@@ -70,7 +70,7 @@ func (p *pipeline) countFailure(ctx context.Context, step int, err error) time.D
 	if t.attempts > 1 {
 		level = slog.LevelDebug // once per outage is enough; Hooks count the rest
 	}
-	p.cfg.Logger.Log(ctx, level, "persister: attempt failed, trying again",
+	p.cfg.Logger.Log(ctx, level, p.cfg.Role+": attempt failed, trying again",
 		"doing", stepNames[step], "stream", stream, "attempt", t.attempts, "pause", pause, "error", err)
 	if h := p.cfg.Hooks.Retrying; h != nil {
 		h(stream, err, since, pause)
@@ -96,7 +96,7 @@ func (p *pipeline) clearTrouble(step int) {
 		return
 	}
 	outage := p.cfg.Now().Sub(since)
-	p.cfg.Logger.Info("persister: works again", "stream", stream, "outage", outage)
+	p.cfg.Logger.Info(p.cfg.Role+": works again", "stream", stream, "outage", outage)
 	if h := p.cfg.Hooks.Recovered; h != nil {
 		h(stream, outage)
 	}
@@ -138,7 +138,7 @@ func (p *pipeline) countCommit(done Stored, deadLetters []DeadLetter) {
 
 func (p *pipeline) report(stream string, l *DeadLetter) {
 	if skipped, ok := p.reports.next(); ok {
-		p.cfg.Logger.Error("persister: set aside as a dead letter", "stream", stream, "position", l.Position,
+		p.cfg.Logger.Error(p.cfg.Role+": set aside as a dead letter", "stream", stream, "position", l.Position,
 			"run", l.Key.String(), "seq", l.Seq, "reason", l.Reason, "detail", l.Detail, "unsaid", skipped)
 	}
 	if h := p.cfg.Hooks.DeadLetter; h != nil {

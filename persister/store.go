@@ -36,6 +36,15 @@ type Chunk struct {
 	from *Message
 }
 
+// Source returns where the chunk's message is in the log, and when the log stored it; zero values for a chunk that is not
+// from there.
+func (c *Chunk) Source() (position uint64, stored time.Time) {
+	if c.from == nil {
+		return 0, time.Time{}
+	}
+	return c.from.Position, c.from.Stored
+}
+
 // Row is one event with the fields that tables have as columns. Slices are parts of the message.
 type Row struct {
 	Seq     schema.Seq

@@ -93,7 +93,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		{[]string{"dev", "--demo-speed", "fast"}, "--demo-speed"},
 		{[]string{"dev", "--sync", "sometimes"}, "--sync"},
 		{[]string{"edge", "--drain", "soon"}, "--drain"},
-		{[]string{"tial", "r"}, `did you mean "tail"?`},
+		{[]string{"tial", "r"}, `"tail"?`},
 		{[]string{"rnus"}, `"runs"?`},
 		{[]string{"run", "aprove", "r"}, `did you mean "approve"?`},
 	} {

@@ -22,6 +22,7 @@ import (
 	"agentstream/cmd/agentstream/internal/publish"
 	"agentstream/cmd/agentstream/internal/retention"
 	"agentstream/cmd/agentstream/internal/runs"
+	"agentstream/cmd/agentstream/internal/taps"
 )
 
 // CLI is the command line.
@@ -35,6 +36,7 @@ type CLI struct {
 	Edge    EdgeCmd    `cmd:"" group:"server" help:"Serve clients and the console. Needs NATS."`
 	Persist PersistCmd `cmd:"" group:"server" help:"Store events in PostgreSQL for good. Needs NATS."`
 	Worker  WorkerCmd  `cmd:"" group:"server" help:"Answer messages of sessions with language models. Needs NATS."`
+	Tap     taps.Cmd   `cmd:"" group:"server" help:"Deliver all events to files, webhooks and databases. Needs NATS."`
 	Proxy   ProxyCmd   `cmd:"" group:"server" help:"Record the model calls of an agent without changing it: forward them and write them into a run."`
 
 	Record RecordCmd `cmd:"" group:"watch" help:"Run an agent and record all of its model calls in one run."`

@@ -62,7 +62,7 @@ func TestMigrate(t *testing.T) {
 	var planned migrated
 	for range 2 {
 		planned, _ = migrate(dry)
-		if len(planned.Streams) != 7 || !planned.Streams[0].New || len(planned.Migrations) < 6 || !planned.DryRun || !planned.Tables {
+		if len(planned.Streams) != 8 || !planned.Streams[0].New || len(planned.Migrations) < 6 || !planned.DryRun || !planned.Tables {
 			t.Fatalf("planned: %+v", planned)
 		}
 	}
@@ -72,7 +72,7 @@ func TestMigrate(t *testing.T) {
 	if text := func() string { _, s := migrate(func(c *MigrateCmd) { dry(c); c.JSON = false }); return s }(); !strings.Contains(text, "would be made") || !strings.Contains(text, "would apply") {
 		t.Errorf("in words: %s", text)
 	}
-	if done, _ := migrate(func(c *MigrateCmd) { c.Partitions = 4 }); len(done.Streams) != 7 || strings.Join(done.Migrations, " ") != strings.Join(planned.Migrations, " ") {
+	if done, _ := migrate(func(c *MigrateCmd) { c.Partitions = 4 }); len(done.Streams) != 8 || strings.Join(done.Migrations, " ") != strings.Join(planned.Migrations, " ") {
 		t.Errorf("done: %+v, planned %+v", done, planned)
 	}
 	if m, _ := migrate(func(c *MigrateCmd) { c.DryRun = true }); len(m.Streams)+len(m.Migrations) != 0 || m.Partitions != 4 {

@@ -10,17 +10,18 @@
 //
 // # Contract
 //
-// Every pack is read at least once, those of a run in order. Started again, the tap continues where it stopped.
+// Every message is printed, those of a run in order. Started again, the tap continues where it stopped. Started twice, both share the
+// work.
 //
 // # Concurrency
 //
-// One goroutine for each partition of the log.
+// That of package tap: one goroutine writes each partition of the log.
 //
 // # What it does not do
 //
-// It stores nothing: a line may be printed again after a restart. It does not fill gaps from the archive.
+// It stores nothing: a line may be printed again after a restart. It does not read the archive.
 //
 // # Where to look next
 //
-// docs/taps.md; schema/contracts/asyncapi.yaml is the contract.
+// docs/taps.md; package tap.
 package main

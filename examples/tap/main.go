@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,12 +9,13 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/schema"
+	"agentstream/tap"
+	"agentstream/tap/natsjs"
 )
 
 func main() {
@@ -33,51 +33,46 @@ func follow(ctx context.Context, url string, out io.Writer) error {
 		return err
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	member, err := natsjs.Join(ctx, conn, tap.Config{
+		Spec: tap.Spec{Name: "bill", Types: []string{"message.end"}},
+		Sink: &bill{out: out, through: map[schema.RunKey]schema.Seq{}},
+	})
 	if err != nil {
 		return err
 	}
-	b := bill{out: out, through: make(map[string]int64)}
-	err = tap(ctx, js, "bill", 30*time.Second, b.add)
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	return member.Run(ctx)
 }
 
-// bill prints one line for each message. It is safe for concurrent use: every partition has a reader.
+// bill prints one line for each message. It is safe for concurrent use: every partition is written by a goroutine.
 type bill struct {
 	out io.Writer
 
 	mu      sync.Mutex
-	through map[string]int64 // newest seq, by tenant and run. A real tap stores it with what it writes
+	through map[schema.RunKey]schema.Seq // a real tap stores it with what it writes
 }
 
-// add prints the messages of a pack, each once.
-func (b *bill) add(msg jetstream.Msg) error {
-	tokens := strings.Split(msg.Subject(), ".") // agent.<partition>.<tenant>.<run>.<child>
-	if len(tokens) != 5 || msg.Headers().Get("Agent-Seq") == "" {
-		return nil // not a pack
-	}
-	tenant, run := tokens[2], tokens[3]
+// Write prints the messages of a batch, each once.
+func (b *bill) Write(_ context.Context, batch []tap.Event) (refused []tap.Refusal, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for line := range bytes.Lines(msg.Data()) {
-		var event struct {
-			Type    string
-			Seq     int64
+	for i, event := range batch {
+		if event.Seq <= b.through[event.Run] {
+			continue // the batch came again
+		}
+		var line struct {
 			Payload struct{ Usage map[string]any }
 		}
-		if err := json.Unmarshal(line, &event); err != nil {
-			return fmt.Errorf("%s: %w", msg.Subject(), err)
+		if err := json.Unmarshal(event.Line, &line); err != nil {
+			refused = append(refused, tap.Refusal{Event: i, Detail: err.Error()})
+			continue
 		}
-		if event.Seq <= b.through[tenant+"."+run] {
-			continue // the pack came again
-		}
-		b.through[tenant+"."+run] = event.Seq
-		if event.Type == "message.end" && len(event.Payload.Usage) > 0 {
-			fmt.Fprintln(b.out, tenant, run, event.Payload.Usage["input_tokens"], event.Payload.Usage["output_tokens"])
+		b.through[event.Run] = event.Seq
+		if usage := line.Payload.Usage; len(usage) > 0 {
+			fmt.Fprintln(b.out, event.Run.Tenant, event.Run.Run, usage["input_tokens"], usage["output_tokens"])
 		}
 	}
-	return nil
+	return refused, nil
 }
+
+// Close has nothing to close.
+func (b *bill) Close() error { return nil }

@@ -84,12 +84,12 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := os.ReadFile("tap.go")
+	code, err := os.ReadFile("main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, function, ok := strings.Cut(string(code), ")\n\n// tap ")
-	if !ok || !strings.Contains(string(page), "// tap "+function) {
-		t.Error("docs/taps.md does not print tap.go as it is")
+	_, function, ok := strings.Cut(string(code), "\n// follow prints")
+	if !ok || !strings.Contains(string(page), "// follow prints"+function) {
+		t.Error("docs/taps.md does not print main.go as it is")
 	}
 }

@@ -200,6 +200,9 @@ var floors = []floor{
 	{"persister/postgres", []string{"internal/fair", "persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/export", []string{"persister", "schema", "schema/jsonscan"}, "files are made of events alone"},
 	{"persister/*", []string{"persister", "schema", "internal/natskit", "internal/backoff", "internal/fair"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"tap", []string{"persister", "schema"}, "a tap is a persister whose store is a sink; it knows no broker and no database"},
+	{"tap/natsjs", []string{"tap", "persister", "persister/natsjs", "schema", "internal/natskit"}, "an adapter knows its parent and its one client library"},
+	{"tap/sink", []string{"tap", "persister", "schema", "internal/backoff", "internal/natskit"}, "a sink is one file behind one small interface, and knows no log"},
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"protocols/sample", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "schema"}, "the sample knows the contract, and nothing of what serves it"},
 	{"protocols/openai", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "producers", "schema", "schema/assemble", "schema/jsonscan", "schema/ordered"}, "a small protocol is one folder: its translation and what it serves, on the contract alone"},
@@ -240,7 +243,7 @@ var floors = []floor{
 	{"examples/agent", []string{"clients/go", "producers", "schema"}, "an example uses what a program outside of this tree would"},
 	{"examples/page", nil, "a page needs nothing but the protocol"},
 	{"examples/protocol", []string{"edge", "edge/dialect", "edge/protocol", "fanout", "fanout/memory", "producers", "schema"}, "a protocol knows the contract; its program puts a server together"},
-	{"examples/tap", nil, "a tap knows the log's contract and nothing of this tree"},
+	{"examples/tap", []string{"schema", "tap", "tap/natsjs"}, "a tap stands on the package, as a program outside of this tree would"},
 	{"internal/natskit", []string{"schema", "internal/backoff"}, "the one home of NATS knows nothing but subjects"},
 	{"internal/localpg", nil, "it finds programs"},
 	{"internal/fair", nil, "who goes first has nothing to do with what is done"},
@@ -259,6 +262,7 @@ var floors = []floor{
 	{"cmd/agentstream/internal/process", []string{"**", "cmd/agentstream/internal/cli"}, "what all servers share knows no role"},
 	{"cmd/agentstream/internal/archive", []string{"**", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "the archive is opened for commands and roles and knows none"},
 	{"cmd/agentstream/internal/node", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "what dev and edge share knows no command"},
+	{"cmd/agentstream/internal/taps", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "a group of commands, one of which serves"},
 	{"cmd/agentstream/internal/retention", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "a group of commands knows no other, and its parts run in roles"},
 	{"cmd/agentstream/internal/*", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/terminal"}, "a group of commands knows no other and no role"},
 }
@@ -314,6 +318,8 @@ var testWires = map[string][]string{
 	"persister/blob": {"persister/**"},
 	// What is due is removed from real stores and a real log.
 	"persister/retention": {"persister/**"},
+	// What has left the log is read from a real archive.
+	"tap/natsjs": {"persister/**"},
 	// A load is put on the server that it is for.
 	"bench/load":   {"edge", "edge/**", "fanout", "protocols/native"},
 	"internal/e2e": {"**"},
@@ -400,8 +406,8 @@ var clients = []struct {
 	in     []string
 	inTest []string
 }{
-	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "edge/auth/natsjs", "edge/limits/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**", "tools/**", "examples/tap"}, wholes},
-	{"github.com/jackc/pgx", []string{"persister/postgres", "persister/postgres/tables", "internal/testkit"}, wholes},
+	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "tap/natsjs", "tap/sink", "edge/auth/natsjs", "edge/limits/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**", "tools/**", "examples/tap"}, wholes},
+	{"github.com/jackc/pgx", []string{"persister/postgres", "persister/postgres/tables", "tap/sink", "internal/testkit"}, wholes},
 	{"github.com/parquet-go/", []string{"persister/export"}, wholes},
 	{"github.com/pressly/goose", []string{"persister/postgres/tables", "persister/sqlite"}, []string{"persister/postgres"}},
 	{"modernc.org/sqlite", []string{"persister/sqlite", "bench/floor"}, nil},

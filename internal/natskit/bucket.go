@@ -12,10 +12,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The buckets that edges share.
+// The buckets.
 const (
 	KeysBucket    = "AGENT_KEYS"    // idempotency keys
 	TicketsBucket = "AGENT_TICKETS" // stream tickets
+	TapsBucket    = "AGENT_TAPS"    // how far taps have come, and what they could not deliver
 )
 
 // KeysTTL is how long a repeat is recognised, TicketsTTL how long a ticket can be redeemed at most.
@@ -34,6 +35,9 @@ func (l Layout) buckets() []jetstream.KeyValueConfig {
 		Bucket: TicketsBucket, Description: "agentstream: stream tickets", TTL: TicketsTTL,
 		Storage: jetstream.MemoryStorage, Replicas: l.Replicas, History: 1,
 		MaxBytes: 64 << 20, MaxValueSize: 4 << 10,
+	}, {
+		Bucket: TapsBucket, Description: "agentstream: places and dead letters of taps",
+		Storage: jetstream.FileStorage, Replicas: l.Replicas, History: 1,
 	}}
 }
 

@@ -42,7 +42,8 @@ func Roles() []Role {
 		{"proxy", "records calls of models", list(writes, reads), listens},
 		{"migrate", "makes and changes the streams and the buckets",
 			list(reads, []string{"$JS.API.STREAM.LIST", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "_INBOX.>"}), []string{"_INBOX.>"}},
-		{"tap", "reads the log by a consumer of its own", list(reads, consumes, []string{"_INBOX.>"}), []string{"_INBOX.>"}},
+		{"tap", "reads the log by consumers of its own, and keeps its place",
+			list(reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$KV." + TapsBucket + ".>", "_INBOX.>"}), []string{"_INBOX.>"}},
 	}
 }
 

@@ -20,7 +20,7 @@ func (q *Queue) Lag(ctx context.Context, stored persister.Offset) (persister.Lag
 	}
 	if stored.Identity != s.identity {
 		stored = persister.Offset{}
-	} else {
+	} else if q.cfg.Tap == "" {
 		q.retire(ctx)
 	}
 	q.mu.Lock()
@@ -29,7 +29,7 @@ func (q *Queue) Lag(ctx context.Context, stored persister.Offset) (persister.Lag
 	q.mu.Unlock()
 	lag.Window = s.info.Config.MaxAge
 	lag.Room, lag.Bounded = room(s.info, stored.Position)
-	m, err := natskit.NextFromLeader(ctx, q.nc, q.stream, ">", stored.Position+1)
+	m, err := natskit.NextFromLeader(ctx, q.nc, q.stream, q.filter, stored.Position+1)
 	switch {
 	case errors.Is(err, natskit.ErrNoMessage): // all messages are stored or have expired
 	case err != nil:

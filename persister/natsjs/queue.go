@@ -3,6 +3,7 @@ package natsjs
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,11 +15,14 @@ import (
 
 	"agentstream/internal/natskit"
 	"agentstream/persister"
+	"agentstream/schema"
 )
 
 // Config configures a Queue. The zero value is ready to use.
 type Config struct {
-	Wait time.Duration // longest wait of one Fetch; default 5 s
+	Wait   time.Duration // longest wait of one Fetch; default 5 s
+	Tap    string        // name of the tap that reads; "": the persister does
+	Tenant string        // of a tap that reads one; "": all
 }
 
 func (c Config) withDefaults() Config {
@@ -30,6 +34,11 @@ func (c Config) validate() error {
 	if c.Wait < 0 {
 		return errors.New("natsjs: config has a negative bound")
 	}
+	if c.Tenant != "" {
+		if err := schema.ValidTenant(c.Tenant); err != nil {
+			return fmt.Errorf("natsjs: tenant: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -39,6 +48,7 @@ type Queue struct {
 	js     jetstream.JetStream
 	nc     *nats.Conn
 	stream string
+	filter string // of subjects
 
 	usual atomic.Int64 // messages of the last fetch, an estimate for the next one
 	wider atomic.Int64 // bytes that a request must allow, because the next message is larger than usual; else 0
@@ -47,6 +57,8 @@ type Queue struct {
 	consumer string        // its name; "": there is none
 	since    atomic.Uint64 // reconnections at the time of Seek
 	serial   uint64        // the consumer's count of the newest message returned
+	passed   uint64        // position of the newest message or mark returned
+	marked   time.Time     // when it was last looked for a mark
 
 	mu      sync.Mutex
 	loss    loss
@@ -80,7 +92,11 @@ func New(js jetstream.JetStream, partition int, cfg Config) (*Queue, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Queue{cfg: cfg, js: js, nc: js.Conn(), stream: natskit.StreamName(partition)}, nil
+	q := &Queue{cfg: cfg, js: js, nc: js.Conn(), stream: natskit.StreamName(partition), filter: schema.PartitionFilter(partition)}
+	if cfg.Tenant != "" {
+		q.filter = tenantFilter(cfg.Tenant, partition)
+	}
+	return q, nil
 }
 
 // Stream implements persister.Queue.
@@ -94,7 +110,7 @@ func (q *Queue) Seek(ctx context.Context, stored persister.Offset) (persister.Of
 		return stored, fmt.Errorf("natsjs: seek in %s: %w", q.stream, err)
 	}
 	at, err := s.compare(ctx, q.nc, stored)
-	if err == nil && stored.Identity == "" {
+	if err == nil && stored.Identity == "" && q.cfg.Tap == "" {
 		at, err = q.inheritOffset(ctx, at)
 	}
 	if err != nil {
@@ -117,7 +133,7 @@ func (q *Queue) Same() bool { return q.nc.Stats().Reconnects == q.since.Load() }
 const consumerIdle = 5 * time.Minute
 
 func (q *Queue) makeConsumer(ctx context.Context, from uint64) (string, error) {
-	c, err := q.js.CreateConsumer(ctx, q.stream, jetstream.ConsumerConfig{
+	cfg := jetstream.ConsumerConfig{
 		Description:       "agentstream: packs on their way into the store",
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       from,
@@ -125,11 +141,19 @@ func (q *Queue) makeConsumer(ctx context.Context, from uint64) (string, error) {
 		InactiveThreshold: consumerIdle,
 		MemoryStorage:     true,
 		Replicas:          1,
-	})
+	}
+	if q.cfg.Tap != "" {
+		cfg.Name = tapConsumer(q.cfg.Tap) + rand.Text()
+		cfg.Description = "agentstream: packs on their way to the tap " + q.cfg.Tap
+	}
+	if q.cfg.Tenant != "" {
+		cfg.FilterSubject = q.filter
+	}
+	c, err := q.js.CreateConsumer(ctx, q.stream, cfg)
 	if err != nil {
 		return "", err
 	}
-	q.serial = 0
+	q.serial, q.passed, q.marked = 0, from-1, time.Now()
 	return c.CachedInfo().Name, nil
 }
 
@@ -155,7 +179,11 @@ func (q *Queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.M
 	msgs, err := q.pull(ctx, limit)
 	if len(msgs) > 0 {
 		q.look(ctx, msgs)
+		q.passed = msgs[len(msgs)-1].Position
 		return msgs, nil // the error occurs again at the next request
+	}
+	if err == nil && q.cfg.Tenant != "" && time.Since(q.marked) >= markEvery {
+		return q.mark(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("natsjs: fetch from %s: %w", q.stream, err)

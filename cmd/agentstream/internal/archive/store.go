@@ -137,3 +137,9 @@ type StoredRuns struct {
 	*blob.Archive
 	Changes
 }
+
+// History returns the whole archive of a store; b may be nil.
+func (s *CommandStore) History(b *Blobs) (StoredRuns, error) {
+	all, err := Join(s.Rows, b)
+	return StoredRuns{all, s.changes}, err
+}

@@ -1,0 +1,154 @@
+package taps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/edge"
+	"agentstream/internal/natskit"
+	"agentstream/tap"
+	"agentstream/tap/natsjs"
+	"agentstream/tap/sink"
+)
+
+// Cmd holds the commands on taps.
+type Cmd struct {
+	Run         RunCmd     `cmd:"" default:"withargs" help:"Deliver all events to a sink, each at least once and those of a run in order. The command's own name does the same."`
+	List        ListCmd    `cmd:"" help:"List taps, and how far each is behind."`
+	Remove      RemoveCmd  `cmd:"" help:"Remove a tap: its place, its consumers and its dead letters."`
+	DeadLetters LettersCmd `cmd:"" name:"deadletters" help:"Show, retry and drop what a sink has refused."`
+}
+
+// SinkFlags say where events go.
+type SinkFlags struct {
+	To             []string      `help:"Where events go: stdout:, file:PATH, webhook+https://HOST/PATH, postgres://USER@HOST/DATABASE, nats://HOST/SUBJECT, clickhouse+http://HOST/DATABASE. May be given more than once. A variable AGENTSTREAM_TAP_TO keeps passwords out of the process list." env:"AGENTSTREAM_TAP_TO" sep:"none" placeholder:"URL"`
+	WebhookSecret  string        `help:"Secret that signs webhooks, whsec_ and base64. While it is replaced, two lines: the new one, then the old one. The environment, or its _FILE form, keeps it out of the process list." env:"AGENTSTREAM_TAP_WEBHOOK_SECRET" placeholder:"SECRET"`
+	WebhookTimeout time.Duration `help:"How long a receiver may take for its answer." default:"15s" env:"AGENTSTREAM_TAP_WEBHOOK_TIMEOUT"`
+	AllowPrivate   bool          `help:"Let webhooks go to this machine and to private networks." env:"AGENTSTREAM_TAP_ALLOW_PRIVATE"`
+
+	cli.Streams `kong:"-"`
+}
+
+// open opens the sinks.
+func (f *SinkFlags) open(ctx context.Context) (tap.Receiver, error) {
+	o := sink.Options{Stdout: f.Stdout(), Private: f.AllowPrivate, Timeout: f.WebhookTimeout}
+	if f.WebhookSecret != "" {
+		o.Secrets = cli.NewSecret(f.WebhookSecret, "AGENTSTREAM_TAP_WEBHOOK_SECRET").Lines
+	}
+	return sink.Open(ctx, f.To, o)
+}
+
+// RunCmd is one member of a tap.
+type RunCmd struct {
+	Name   string   `help:"Name of the tap. Processes of one name share the work, and go on where others of it have stopped." required:"" env:"AGENTSTREAM_TAP_NAME" placeholder:"NAME"`
+	Tenant string   `help:"Deliver the events of this tenant; without it, of all." env:"AGENTSTREAM_TAP_TENANT" placeholder:"TENANT"`
+	Types  []string `help:"Deliver events of these types: message.end, run.*; without it, of all." env:"AGENTSTREAM_TAP_TYPES" placeholder:"TYPE"`
+	From   string   `help:"Where a tap that is new begins: all (what is kept), new, or a time (RFC 3339, or 24h ago)." default:"all" env:"AGENTSTREAM_TAP_FROM" placeholder:"all|new|TIME"`
+	SinkFlags
+	cli.NATSFlags
+	cli.PostgresFlags
+	archive.BlobFlags
+	Data        string        `help:"Folder of a dev server, whose archive is read instead of PostgreSQL." type:"path" placeholder:"FOLDER"`
+	Linger      time.Duration `help:"Least time between two batches of a partition while they are small. 0: none." default:"100ms" env:"AGENTSTREAM_TAP_LINGER"`
+	Batch       int           `help:"Events of one batch, at most." default:"8000" env:"AGENTSTREAM_TAP_BATCH"`
+	AdminListen string        `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"off" env:"AGENTSTREAM_TAP_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	process.AdminFlags
+}
+
+// spec returns what the flags ask for.
+func (c *RunCmd) spec(now time.Time) (tap.Spec, error) {
+	s := tap.Spec{Name: c.Name, Tenant: c.Tenant, Types: c.Types}
+	slices.Sort(s.Types)
+	for _, address := range c.To {
+		s.To = append(s.To, sink.Name(address))
+	}
+	switch c.From {
+	case "all", "":
+	case "new":
+		s.From = now
+	default:
+		from, err := cli.ParseSince("--from", c.From, now)
+		if err != nil {
+			return s, fmt.Errorf("%w; or all, or new", err)
+		}
+		s.From = from
+	}
+	return s, s.Validate()
+}
+
+// Run delivers until ctx ends.
+func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
+	spec, err := c.spec(time.Now().UTC())
+	if err != nil {
+		return err
+	}
+	to, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = to.Close() }() // what was written is written
+	nc, err := c.Dial("tap", log)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	m := process.NewMetrics()
+	linger := c.Linger
+	if linger <= 0 {
+		linger = -1 // zero means the default there
+	}
+	cfg := tap.Config{Spec: spec, Sink: to, Linger: linger, Batch: c.Batch, Logger: log, Hooks: m.TapHooks(spec.Name)}
+	if c.Postgres != "" || c.Data != "" {
+		all, done, err := c.history(ctx, log)
+		if err != nil {
+			return err
+		}
+		defer done()
+		cfg.Archive = all
+	}
+	member, err := natsjs.Join(ctx, nc, cfg)
+	if errors.Is(err, natskit.ErrNotDeclared) {
+		err = fmt.Errorf("%w (run agentstream migrate first?)", err)
+	}
+	if err != nil {
+		return err
+	}
+	stages := [][]process.Part{{{Name: "tap", Run: member.Run}}}
+	if c.AdminListen != "off" {
+		adm, err := process.Listen(ctx, "--admin-listen", c.AdminListen)
+		if err != nil {
+			return err
+		}
+		a := &process.Admin{Metrics: m, Log: log, Hosts: c.AdminHost, Checks: []edge.Check{
+			{Name: "sink", Run: func(context.Context) error { return member.Storing() }}}}
+		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
+	}
+	log.Info("tap: delivering", "tap", spec.Name, "to", strings.Join(spec.To, ", "))
+	return process.RunStages(ctx, stages...)
+}
+
+// history opens the archive.
+func (c *RunCmd) history(ctx context.Context, log *slog.Logger) (tap.Backlog, func(), error) {
+	objects, err := c.Beside(c.Data).OpenBlobs()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, done, err := archive.OpenStore(ctx, c.Postgres, c.Data, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := store.History(objects)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return all, done, nil
+}

@@ -40,6 +40,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	m.ArchiverHooks()
 	m.ReaperHooks()
 	m.RetentionHooks()
+	m.TapHooks("a")
 	newProxyMetrics(m.Registry).watch(m.Registry, new(proxy.Proxy))
 	descs := make(chan *prometheus.Desc, 1000)
 	m.Registry.Describe(descs)

@@ -41,6 +41,17 @@ func (l Layout) buckets() []jetstream.KeyValueConfig {
 	}}
 }
 
+// lasting returns the buckets that a log must have: those in memory are made again by who opens them, and a log of before
+// has none for taps.
+func (l Layout) lasting() (all []jetstream.KeyValueConfig) {
+	for _, b := range l.buckets() {
+		if b.Storage != jetstream.MemoryStorage && b.Bucket != TapsBucket {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
 // Bucket is a key-value bucket of which every answer counts: reads come from its leader, and what is not
 // answered is tried again, without being done twice. Make it with OpenBucket.
 type Bucket struct {

@@ -49,17 +49,15 @@ func (h *StreamHealth) Lagging() (texts []string) {
 }
 
 // Inspect asks for every stream that a log of this layout has, and returns them in the order of their names: those of the
-// log, that of blobs, those of buckets. Buckets in memory are left out, because who opens one makes it again. Settings
+// log, that of blobs, those of buckets. Buckets in memory and that of taps are left out: who opens one makes it again, or finds out. Settings
 // that migrate may change (replicas, window, bytes) are compared with those of the log's first stream; replicas may
 // not be fewer than the layout has. It asks each stream once, all at the same time, and is safe for concurrent use.
 func Inspect(ctx context.Context, js jetstream.JetStream, known Layout) []StreamHealth {
 	known = known.withDefaults()
 	var wanted []jetstream.StreamConfig
 	wanted = append(wanted, known.streams()...)
-	for _, b := range known.buckets() {
-		if b.Storage != jetstream.MemoryStorage {
-			wanted = append(wanted, bucketConfig(b))
-		}
+	for _, b := range known.lasting() {
+		wanted = append(wanted, bucketConfig(b))
 	}
 	out := make([]StreamHealth, len(wanted))
 	have := make([]jetstream.StreamConfig, len(wanted))

@@ -227,10 +227,8 @@ func Whole(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 	for _, cfg := range l.streams() {
 		names = append(names, cfg.Name)
 	}
-	for _, b := range l.buckets() {
-		if b.Storage != jetstream.MemoryStorage {
-			names = append(names, bucketStream(b.Bucket))
-		}
+	for _, b := range l.lasting() {
+		names = append(names, bucketStream(b.Bucket))
 	}
 	for _, name := range names {
 		if _, err := stream(ctx, js, name); err != nil {

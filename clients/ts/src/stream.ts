@@ -4,7 +4,7 @@ import { Backoff, type BackoffOptions, sleep } from "./backoff.js";
 import { ConnectionError, ProtocolError, ServerError } from "./errors.js";
 import { type AgentEvent, finalStates, isFinal, parseEvent, unbundle } from "./event.js";
 import { type Gap, Track } from "./track.js";
-import { onWake } from "./wake.js";
+import { Sight, onWake } from "./wake.js";
 
 /**
  * What watching yields: an event, or a gap. A gap is not an event and cannot be taken for one: the
@@ -40,7 +40,7 @@ export interface View {
 
 /** The state of a watch, for people. */
 export type WatchState =
-  | { readonly state: "connecting" | "open" | "over" }
+  | { readonly state: "connecting" | "open" | "hidden" | "over" }
   | { readonly state: "waiting"; readonly ms: number; readonly error: Error };
 
 /** How watching behaves. */
@@ -49,6 +49,12 @@ export interface WatchOptions extends View {
   backoff?: BackoffOptions;
   /** Milliseconds without a byte after which a connection counts as dead. Default 45 000, three keep-alives. */
   watchdog?: number;
+  /**
+   * Milliseconds after which a page that is out of sight gives its connection back. It goes on behind the last event when it is
+   * shown. A browser has six connections to a server that speaks HTTP/1.1, and without this a seventh page waits for ever.
+   * Default 30 000; Infinity keeps the connection. Outside of pages it means nothing.
+   */
+  hidden?: number;
   /**
    * What happens at a gap. "refetch" asks the server once more behind the last event before the gap,
    * and reports what is missing then too; "report" yields the gap at once. Default: "refetch" with
@@ -91,15 +97,21 @@ type Next = { readonly pause: boolean; readonly error?: Error };
 export async function* follow(transport: Transport, o: WatchOptions): AsyncGenerator<Item, void, void> {
   const w = new Watch(transport, o);
   const stop = onWake((sure, ms) => w.wake(sure, ms));
+  const sight = new Sight(o.hidden ?? 30_000, () => w.leave());
   try {
     for (;;) {
       o.signal?.throwIfAborted();
+      if (sight.lost) {
+        o.onState?.({ state: "hidden" });
+        await sight.back(o.signal);
+      }
       const next = yield* w.once();
       if (next === undefined) return o.onState?.({ state: "over" });
       await w.pause(next);
     }
   } finally {
     stop();
+    sight.stop();
   }
 }
 
@@ -132,7 +144,12 @@ class Watch {
     if (this.pausing || sure || silent) this.now?.abort(woken);
   }
 
-  /** Runs what can be ended by wake, and by the caller's signal. */
+  /** Gives the connection back, or ends the pause before the next one. */
+  leave(): void {
+    this.now?.abort(woken);
+  }
+
+  /** Runs what can be ended by wake or leave, and by the caller's signal. */
   private begin(): { signal: AbortSignal; done: () => void } {
     const now = (this.now = new AbortController());
     const { signal } = this.o;

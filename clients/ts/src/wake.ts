@@ -33,3 +33,48 @@ export function onWake(woken: (sure: boolean, ms: number) => void): () => void {
     for (const [target, type, listener] of all) target.removeEventListener!(type, listener);
   };
 }
+
+/** Whether the page was out of sight for a while. Outside of pages it never is. */
+export class Sight {
+  /** The page is out of sight, and has been for the time that was given. */
+  lost = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private seen: (() => void) | undefined;
+
+  /** Calls `lost` when the page has been out of sight for `ms`; Infinity is never. */
+  constructor(private readonly ms: number, private readonly gone: () => void) {
+    if (page.document === undefined || !Number.isFinite(ms)) return;
+    page.document.addEventListener("visibilitychange", this.look);
+    this.look();
+  }
+
+  private readonly look = (): void => {
+    clearTimeout(this.timer);
+    if (page.document!.visibilityState === "hidden") {
+      this.timer = setTimeout(() => {
+        this.lost = true;
+        this.gone();
+      }, this.ms);
+      return;
+    }
+    this.lost = false;
+    this.seen?.();
+  };
+
+  /** Resolves when the page is in sight again; rejects with the signal's reason. */
+  async back(signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted();
+    if (!this.lost) return;
+    await new Promise<void>((resolve) => {
+      this.seen = resolve;
+      signal?.addEventListener("abort", () => resolve(), { once: true });
+    });
+    signal?.throwIfAborted();
+  }
+
+  /** Ends the watch of the page. */
+  stop(): void {
+    clearTimeout(this.timer);
+    page.document?.removeEventListener("visibilitychange", this.look);
+  }
+}

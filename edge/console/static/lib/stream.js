@@ -3,7 +3,7 @@ import { Backoff, sleep } from "./backoff.js";
 import { ConnectionError, ProtocolError, ServerError } from "./errors.js";
 import { finalStates, isFinal, parseEvent, unbundle } from "./event.js";
 import { Track } from "./track.js";
-import { onWake } from "./wake.js";
+import { Sight, onWake } from "./wake.js";
 /**
  * Yields what follows the cursor, in order, each event once. It returns when the run is over and
  * the server has confirmed it; it throws what asking again cannot change, and the signal's reason.
@@ -11,9 +11,14 @@ import { onWake } from "./wake.js";
 export async function* follow(transport, o) {
     const w = new Watch(transport, o);
     const stop = onWake((sure, ms) => w.wake(sure, ms));
+    const sight = new Sight(o.hidden ?? 30_000, () => w.leave());
     try {
         for (;;) {
             o.signal?.throwIfAborted();
+            if (sight.lost) {
+                o.onState?.({ state: "hidden" });
+                await sight.back(o.signal);
+            }
             const next = yield* w.once();
             if (next === undefined)
                 return o.onState?.({ state: "over" });
@@ -22,6 +27,7 @@ export async function* follow(transport, o) {
     }
     finally {
         stop();
+        sight.stop();
     }
 }
 /** Why a connection is given up, or a pause, of a page that is shown again. */
@@ -54,7 +60,11 @@ class Watch {
         if (this.pausing || sure || silent)
             this.now?.abort(woken);
     }
-    /** Runs what can be ended by wake, and by the caller's signal. */
+    /** Gives the connection back, or ends the pause before the next one. */
+    leave() {
+        this.now?.abort(woken);
+    }
+    /** Runs what can be ended by wake or leave, and by the caller's signal. */
     begin() {
         const now = (this.now = new AbortController());
         const { signal } = this.o;

@@ -30,3 +30,49 @@ export function onWake(woken) {
             target.removeEventListener(type, listener);
     };
 }
+/** Whether the page was out of sight for a while. Outside of pages it never is. */
+export class Sight {
+    ms;
+    gone;
+    /** The page is out of sight, and has been for the time that was given. */
+    lost = false;
+    timer;
+    seen;
+    /** Calls `lost` when the page has been out of sight for `ms`; Infinity is never. */
+    constructor(ms, gone) {
+        this.ms = ms;
+        this.gone = gone;
+        if (page.document === undefined || !Number.isFinite(ms))
+            return;
+        page.document.addEventListener("visibilitychange", this.look);
+        this.look();
+    }
+    look = () => {
+        clearTimeout(this.timer);
+        if (page.document.visibilityState === "hidden") {
+            this.timer = setTimeout(() => {
+                this.lost = true;
+                this.gone();
+            }, this.ms);
+            return;
+        }
+        this.lost = false;
+        this.seen?.();
+    };
+    /** Resolves when the page is in sight again; rejects with the signal's reason. */
+    async back(signal) {
+        signal?.throwIfAborted();
+        if (!this.lost)
+            return;
+        await new Promise((resolve) => {
+            this.seen = resolve;
+            signal?.addEventListener("abort", () => resolve(), { once: true });
+        });
+        signal?.throwIfAborted();
+    }
+    /** Ends the watch of the page. */
+    stop() {
+        clearTimeout(this.timer);
+        page.document?.removeEventListener("visibilitychange", this.look);
+    }
+}

@@ -17,12 +17,13 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 	l := t.lane(e)
 	switch e.Type {
 	case schema.TypeMessageStart:
-		l.spoke = false
+		l.spoke, l.called = false, nil
 		t.line(e, at, "◇", styleDim, styleDim, strings.TrimSpace(p.Role+" "+p.Model))
 	case schema.TypeMessageEnd:
-		if text := contentText(p.Content); !l.spoke && text != "" {
-			t.line(e, at, "", styleNone, styleNone, text)
+		if !l.spoke {
+			t.content(e, p.Content, at)
 		}
+		l.called = nil
 		if len(p.Error) > 0 && string(p.Error) != "null" {
 			t.complaint = errorText(p.Error)
 			t.line(e, at, "✗", styleError, styleError, terminal.Clip(t.complaint, maxInline))
@@ -43,6 +44,57 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 			t.line(e, at, "!", styleWarn, styleWarn, "the block was cut off")
 		}
 	}
+}
+
+// content shows what a message says as a whole, in the order of its blocks: texts, thoughts, and calls that were not shown yet.
+func (t *timeline) content(e *schema.Event, content json.RawMessage, at time.Time) {
+	var blocks []struct {
+		Type     string          `json:"type"`
+		Text     string          `json:"text"`
+		Thinking string          `json:"thinking"`
+		ID       string          `json:"id"`
+		Name     string          `json:"name"`
+		Input    json.RawMessage `json:"input"`
+	}
+	if json.Unmarshal(content, &blocks) != nil {
+		if text := contentText(content); text != "" {
+			t.line(e, at, "", styleNone, styleNone, text)
+		}
+		return
+	}
+	text := ""
+	said := func() {
+		if text != "" {
+			t.line(e, at, "", styleNone, styleNone, text)
+		}
+		text = ""
+	}
+	for _, b := range blocks {
+		switch b.Type {
+		case "text", "":
+			text += b.Text
+		case "thinking":
+			said()
+			if b.Thinking != "" {
+				t.line(e, at, "~", styleDim, styleThought, b.Thinking)
+			}
+		case "tool_use":
+			said()
+			if b.ID != "" && b.Name != "" && !t.lane(e).called[b.ID] {
+				t.startCall(e, b.Name, b.Input, at)
+				t.call(b.ID).announced = true
+			}
+		}
+	}
+	said()
+}
+
+// startCall shows that a call begins.
+func (t *timeline) startCall(e *schema.Event, tool string, input json.RawMessage, at time.Time) {
+	t.openParagraph(e, at, "▶", styleTool, styleNone)
+	t.pen.inStyle(styleTool, tool)
+	t.pen.text("(" + terminal.Clip(arguments(input), maxInline) + ")")
+	t.pen.closeParagraph()
 }
 
 // frame shows what stands around messages and tools, as far as it says something that they do not: what
@@ -156,10 +208,15 @@ func (t *timeline) tool(e *schema.Event, p *fields, at time.Time) {
 		return
 	case schema.TypeToolStart:
 		c.tool, c.at = p.Tool, at
-		t.openParagraph(e, at, "▶", styleTool, styleNone)
-		t.pen.inStyle(styleTool, p.Tool)
-		t.pen.text("(" + terminal.Clip(arguments(p.Input), maxInline) + ")")
-		t.pen.closeParagraph()
+		if !c.announced {
+			t.startCall(e, p.Tool, p.Input, at)
+		}
+		c.announced = false // the same id once more is another call
+		l := t.lane(e)
+		if l.called == nil {
+			l.called = map[string]bool{}
+		}
+		l.called[p.CallID] = true
 		return
 	}
 	glyph, tint := "✓", styleGood

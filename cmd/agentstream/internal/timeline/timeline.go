@@ -30,6 +30,8 @@ type laneStyle struct {
 	depth int
 	tint  style
 	spoke bool // something of the open message was shown
+
+	called map[string]bool // ids of the calls that began within the open message
 }
 
 // startedCall is what tool.end wants to know of its tool.start.
@@ -37,6 +39,8 @@ type startedCall struct {
 	tool     string
 	at       time.Time
 	streamed bool // its output was shown as it came
+
+	announced bool // it was shown with the message that asks for it, and has not begun
 }
 
 // flow names what an open paragraph holds, so that the next piece of it goes on in place.

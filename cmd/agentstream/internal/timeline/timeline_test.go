@@ -267,3 +267,33 @@ func TestClock(t *testing.T) {
 		}
 	}
 }
+
+// TestTimelineContent: what a message says as a whole is shown in the order of its blocks, each call once, where it was asked for.
+func TestTimelineContent(t *testing.T) {
+	content := `{"message_id":"m","content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"search","input":{"q":"x"}},` +
+		`{"type":"thinking","thinking":"hm"},{"type":"text","text":"And "},{"type":"text","text":"again."},{"type":"tool_use","id":"b","name":"open","input":{}}]}`
+	start := func(id, tool, input string) schema.Event {
+		return schema.Event{Type: "tool.start", Payload: json.RawMessage(`{"call_id":"` + id + `","tool":"` + tool + `","input":` + input + `}`)}
+	}
+	end := func(id string) schema.Event {
+		return schema.Event{Type: "tool.end", Payload: json.RawMessage(`{"call_id":"` + id + `","ok":true}`)}
+	}
+	message := schema.Event{Type: "message.end", Payload: json.RawMessage(content)}
+	for _, tt := range []struct {
+		events []schema.Event
+		want   string
+	}{
+		{[]schema.Event{message, start("a", "search", `{"q":"x"}`), end("a"), start("b", "open", `{}`), end("b"), start("a", "search", `{"q":"y"}`)},
+			"I look. | ▶ search(q=\"x\") | ~ hm | And again. | ▶ open() | ✓ search | ✓ open | ▶ search(q=\"y\")"},
+		{[]schema.Event{start("a", "search", `{"q":"x"}`), end("a"), message, start("b", "open", `{}`)},
+			"▶ search(q=\"x\") | ✓ search | I look. | ~ hm | And again. | ▶ open()"},
+	} {
+		var got []string
+		for line := range strings.Lines(show(t, terminal.Screen{}, tt.events)) {
+			got = append(got, strings.TrimSpace(line))
+		}
+		if all := strings.Join(got, " | "); all != tt.want {
+			t.Errorf("got  %s\nwant %s", all, tt.want)
+		}
+	}
+}

@@ -10,12 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"time"
 )
@@ -52,6 +50,7 @@ type file struct {
 	packed  []byte // the content by gzip; nil: it is not worth it
 	tag     string // its ETag, without quotes
 	kind    string // its media type
+	fixed   bool   // its name is of its content: a browser need not ask for it again
 }
 
 // Patterns are what Handler answers.
@@ -91,12 +90,20 @@ func Handler(sign func() OIDC) http.Handler {
 		}
 		h.Set("Vary", "Accept-Encoding")
 		h.Set("ETag", `"`+tag+`"`)
-		h.Set("Cache-Control", "no-cache")
+		h.Set("Cache-Control", cacheable(f))
 		h.Set("Content-Security-Policy", fmt.Sprintf(policy, at.origin()))
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
 	})
+}
+
+// cacheable returns how long a browser keeps a file without asking for it.
+func cacheable(f file) string {
+	if f.fixed {
+		return "public, max-age=31536000, immutable"
+	}
+	return "no-cache"
 }
 
 // signIn returns the file that tells the page how people sign in: null, or an OIDC.
@@ -141,24 +148,24 @@ func load() map[string]file {
 	if err != nil {
 		panic(err) // an embedded folder can be read
 	}
-	out["index.html"] = newFile("index.html", preloading(out))
+	page := out["index.html"].content
+	for _, part := range [][2]string{{"app.js", "app-%s.js"}, {"style.css", "style-%s.css"}} {
+		content := out[part[0]].content
+		if path.Ext(part[0]) == ".js" {
+			content = link(out, part[0])
+		}
+		f := newFile(part[0], content)
+		f.fixed = true
+		name := fmt.Sprintf(part[1], f.tag)
+		out[name] = f
+		page = bytes.Replace(page, []byte(`"`+part[0]+`"`), []byte(`"`+name+`"`), 1)
+	}
+	out["index.html"] = newFile("index.html", page)
 	for name, f := range out {
 		f.packed = pack(f.content)
 		out[name] = f
 	}
 	return out
-}
-
-// preloading returns the page with a link to every module. A browser fetches them all at once then, and need not read one to
-// learn of the next.
-func preloading(files map[string]file) []byte {
-	var links bytes.Buffer
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if path.Ext(name) == ".js" {
-			fmt.Fprintf(&links, "<link rel=\"modulepreload\" href=%q>\n", name)
-		}
-	}
-	return bytes.Replace(files["index.html"].content, []byte("<script"), append(links.Bytes(), "<script"...), 1)
 }
 
 // mediaType returns the media type of a file by its name. The system's table is asked last: it differs by machine.

@@ -75,22 +75,43 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestPreloads: the page names every module, so that a browser fetches all of them at once.
-func TestPreloads(t *testing.T) {
+// TestBundle: the page needs one script and one sheet of styles, whose names are of their content, so that a browser asks for each once.
+// The script is that of the modules: it has what each of them exports, and runs to where it looks for its page.
+func TestBundle(t *testing.T) {
 	html, err := io.ReadAll(get(t, "/console/").Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = fs.WalkDir(os.DirFS("static"), ".", func(name string, _ fs.DirEntry, err error) error {
-		if path.Ext(name) == ".js" && !bytes.Contains(html, []byte(`<link rel="modulepreload" href="`+name+`">`)) {
-			t.Errorf("%s is not preloaded", name)
+	found := regexp.MustCompile(`(?:src|href)="([^"#]+\.(?:js|css))"`).FindAllSubmatch(html, -1)
+	if len(found) != 2 {
+		t.Fatalf("the page asks for %d files: %s", len(found), html)
+	}
+	for _, m := range found {
+		res := get(t, "/console/"+string(m[1]))
+		if res.StatusCode != http.StatusOK || !strings.Contains(res.Header.Get("Cache-Control"), "immutable") || !hashed.Match(m[1]) {
+			t.Errorf("%s: %d %v", m[1], res.StatusCode, res.Header)
 		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
+		if path.Ext(string(m[1])) != ".js" {
+			continue
+		}
+		script, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "bundle.mjs")
+		if err := os.WriteFile(file, script, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out := node(t, "testdata/bundle.mjs", file, "static"); string(out) != "asked for its page\n" {
+			t.Errorf("%s", out)
+		}
+	}
+	if res := get(t, "/console/"); res.Header.Get("Cache-Control") != "no-cache" {
+		t.Errorf("the page itself: %v", res.Header)
 	}
 }
+
+var hashed = regexp.MustCompile(`-[0-9a-f]{24}\.`)
 
 // TestSignInElsewhere: the page may connect to the issuer's token endpoint where one is configured, and to nobody else.
 func TestSignInElsewhere(t *testing.T) {

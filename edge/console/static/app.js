@@ -37,7 +37,8 @@ async function open() {
     account.hidden = token() === "";
     account.textContent = lent() ? "Leave the link" : "Sign out";
     document.body.classList.toggle("shared", Boolean(who?.run));
-    await show({ main, signal, argument: decode(argument), event: Number(new URLSearchParams(query).get("event")), client: connect(), who, go, open });
+    const asked = new URLSearchParams(query);
+    await show({ main, signal, argument: decode(argument), event: Number(asked.get("event")) || 0, child: asked.get("child"), client: connect(), who, go, open });
   } catch (e) {
     if (signal.aborted) return;
     if (e?.status === 401 && !e.shared && name !== "sign-in") return go("sign-in", location.hash);
@@ -58,7 +59,7 @@ function decode(text) {
   }
 }
 
-const help = [["/", "Search the runs, or find in a run"], ["↑ ↓ Enter", "Choose and open a run, or a bar of the timeline"], ["j k", "Next and previous entry of a run"], [", .", "One event back, one event on"], ["p", "Play from here, or pause"], ["l", "Back to now"], ["Ctrl Enter", "Send the message"], ["?", "This list"]];
+const help = [["/", "Search the runs, or find in a run"], ["↑ ↓ Enter", "Choose and open a run, or a bar of the timeline"], ["j k", "Next and previous entry of a run"], [", .", "One event back, one event on"], ["p", "Play from here, or pause"], ["l", "Back to now"], ["a", "Go to what waits for you: a question, or a plan; Enter answers"], ["x", "Cancel the run; Enter says yes"], ["Ctrl Enter", "Send the message"], ["?", "This list"]];
 
 function showKeys() {
   const on = h("input", { type: "checkbox", id: "keys-on", checked: keysOn(), on: { change: () => keysOn(on.checked) } });

@@ -59,7 +59,7 @@ export function framed(f) {
 
 /** Saves content as a file of the reader's. */
 export function save(content, name) {
-  const url = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
+  const url = URL.createObjectURL(new Blob([content].flat(), { type: "application/octet-stream" }));
   h("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

@@ -297,7 +297,8 @@ const checks = {
       const bad = message(2, [block("what it says")]);
       Object.defineProperty(bad, "model", { get: () => { throw new Error("no such thing"); } });
       const snapshot = { messages: [message(1, [block("before")]), bad, message(3, [block("**after**")])], tool_calls: [{ start_seq: 4, child_id: null, get state() { throw new Error("neither"); } }], children: [], inputs: [], plan: null };
-      const c = conversation({ fold: { snapshot }, partial: false }, { choose: () => {}, openLane: () => {}, blob: () => {}, signal: new AbortController().signal });
+      const { Spans } = await import("/console/run/spans.js");
+      const c = conversation({ fold: { snapshot }, spans: new Spans(), partial: false }, { choose: () => {}, openLane: () => {}, blob: () => {}, signal: new AbortController().signal });
       document.getElementById("main").append(c.element);
       c.reset(null);
       await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)));
@@ -326,7 +327,7 @@ const checks = {
     await page.keyboard.press("k");
     await until("the one before", () => document.querySelector(".entry:nth-last-child(2).chosen"));
     await press("Unfold all");
-    await until("thoughts", () => document.querySelectorAll(".conversation details:not([open])").length === 0);
+    await until("thoughts", () => document.querySelectorAll(".conversation details:not([open], .as-sent, .tree details)").length === 0);
     const child = (await api("GET", "/v1/agent/runs/run_leak/events?types=tool.start&limit=10")).events.find((e) => e.child_id === "run_leak_reader");
     await open(`#/run/run_leak?event=${child.seq}`);
     await shows(`#${child.seq} tool.start`, ".details");
@@ -518,6 +519,7 @@ const checks = {
     await open("#/run/bad");
     await shows("gnp.exe", ".conversation");
     await shows("⟨U+202E⟩", ".conversation");
+    await press("Unfold all");
     await until("the result that is kept apart", () => document.querySelector(".conversation").textContent.includes("Fetch the whole result"));
     await until("bars", () => document.querySelector(".w-bar") !== null);
     await page.evaluate(() => document.querySelectorAll(".seq").forEach((b) => b.click()));
@@ -527,6 +529,71 @@ const checks = {
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     if (wide > 0) throw new Error(`the page is ${wide} pixels wider than the window`);
     await accessible("hostile content");
+  },
+
+  async "what tools are given and return: text as text, colours, differences, trees, what is large; notes, children, events"() {
+    const call = (id, input, output, more = {}) => [{ type: "tool.start", payload: { call_id: id, tool: id, input } }, { type: "tool.end", payload: { call_id: id, ok: true, output, ...more } }];
+    await post("values", life("running"), start("m"), { type: "block.start", payload: { index: 0, kind: "text" } }, { type: "text.delta", payload: { index: 0, text: "before it" } },
+      { type: "block.start", payload: { index: 1, kind: "tool_use", call_id: "tests", tool: "tests" } }, ...call("tests", { command: "go vet\ngo test" }, "one\r\n\u001b[32mPASS\u001b[0m two\u0007\r\n"),
+      { type: "text.delta", payload: { index: 2, text: "after it" } }, end("m"),
+      ...call("patch", {}, "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n"), ...call("query", {}, { rows: [{ id: 1, name: "Ada" }], big: "BIG", empty: {} }), ...call("huge", {}, "line of a long text\n".repeat(420_000)),
+      { type: "tool.start", payload: { call_id: "fails", tool: "fails" } }, { type: "tool.end", payload: { call_id: "fails", ok: false, error: "E-1", error_detail: { type: "not_found", message: "no such file" } } },
+      { type: "progress", payload: { message: "indexing", done: 3, total: 10 } }, { type: "custom.mine", payload: { words: "of my own" } }, { type: "child.spawn", payload: { child_id: "values_kid", prompt: "help" } });
+    await post("values", { ...start("k"), child_id: "values_kid" }, { ...say("the child's words"), child_id: "values_kid" });
+    await open("#/run/values");
+    await shows("after it", ".conversation");
+    await press("Unfold all");
+    await until("a call at its block", () => ["before it", "PASS", "after it"].map((t) => document.querySelector(".conversation").innerText.indexOf(t)).every((n, i, all) => n >= 0 && (i === 0 || n > all[i - 1])));
+    await until("colours, differences and trees", () => [".a-f2", ".d-add", ".d-del", ".tree details"].every((s) => document.querySelector(`.conversation ${s}`)));
+    const shown = await page.$eval(".conversation", (e) => e.innerText);
+    for (const t of ["go vet\ngo test", "one\n", "␇", "no such file (not_found)", "12345678901234567890", "indexing", "3 of 10", "custom.mine", "1 message"]) if (!shown.includes(t)) throw new Error(`${JSON.stringify(t)} is not shown`);
+    if (/\\r\\n|\\u001b|␛/.test(shown)) throw new Error("escapes are shown as such");
+    if ((await page.$eval(".conversation", (e) => e.textContent.length)) > 2_000_000) throw new Error("all of a huge text has an element");
+    await page.evaluate(() => [...document.querySelectorAll(".conversation .tree details")].find((d) => d.innerText.startsWith("rows")).querySelector("summary").click());
+    await shows("list of 1", ".conversation");
+    await accessible("values");
+    await page.evaluate(() => [...document.querySelectorAll(".entry.child button")].find((b) => b.innerText === "values_kid").click());
+    await shows("the child's words", ".conversation");
+    await until("its address", () => location.hash === "#/run/values?child=values_kid");
+    await page.reload();
+    await shows("the child's words", ".conversation");
+    await page.type("#event-types", "custom.*");
+    await press("List events");
+    await until("its events", () => document.querySelectorAll(".details details.event").length === 1);
+    await accessible("events");
+  },
+
+  async "a question with a schema is a form; approve, answer and cancel take five keys at most"() {
+    const key = async (...keys) => {
+      for (const k of keys) await page.keyboard.press(k);
+    };
+    const answered = (id) => until(`the answer of ${id}`, () => document.querySelector(".control form.ask") === null);
+    const schema = { type: "object", required: ["size"], properties: { size: { type: "string", enum: ["small", "large"], title: "Size" }, count: { type: "integer", minimum: 1, default: 2 }, gift: { type: "boolean", title: "A gift?" } } };
+    await post("keys", life("running"), { type: "input.requested", payload: { request_id: "form", prompt: "Which one?", schema } });
+    await open("#/run/keys");
+    await shows("Which one?", ".control");
+    await accessible("a form");
+    await page.focus("body").catch(() => {});
+    await key("a", "s", "Enter"); // to the form, "small", and send
+    if (!(await page.evaluate(() => document.activeElement?.closest(".control")))) throw new Error("the key a does not lead to the question");
+    await page.evaluate(() => document.querySelector(".control form.ask").requestSubmit());
+    await answered("form");
+    const got = await api("GET", "/v1/agent/runs/keys/events?types=command.answer");
+    if (JSON.stringify(got.events[0].payload.answer) !== '{"size":"small","count":2,"gift":false}') throw new Error(JSON.stringify(got.events[0].payload));
+    await post("keys", { type: "input.requested", payload: { request_id: "yes", prompt: "Shall it?", options: ["yes", "no"] } });
+    await shows("Shall it?", ".control");
+    await page.evaluate(() => document.activeElement?.blur());
+    await key("a", "Enter");
+    await answered("yes");
+    await post("keys", life("planning"), { type: "plan.proposal", payload: { planning_gate: "required", plan: { id: "p", steps: [{ id: "1", title: "Go on" }] } } }, life("awaiting_approval"));
+    await shows("Approve plan", ".control");
+    await page.evaluate(() => document.activeElement?.blur());
+    await key("a", "Enter");
+    await shows("approved", ".conversation");
+    await page.evaluate(() => document.activeElement?.blur());
+    await key("x", "Enter");
+    await shows("waiting for the agent", ".control");
+    await post("keys", life("aborted"));
   },
 
   async "what cannot be shown is told: no id, no such run, a child, many children"() {

@@ -1,8 +1,10 @@
 // Steering a run: what is possible in its state and with the token's scopes, and nothing else.
 
-import { h, fill, short, visible } from "../dom.js";
+import { h, fill, patch, short, visible } from "../dom.js";
 import { RawJSON } from "../lib/index.js";
 import { asked, button, confirmed, toast } from "../screen.js";
+import { schemaForm } from "./form.js";
+import { read } from "./values.js";
 
 const over = new Set(["done", "aborted", "error"]);
 
@@ -14,6 +16,7 @@ export function controls(model, { client, run, who }) {
   const form = h("form", { class: "say", on: { submit } }, say, h("button", { type: "submit", class: "primary" }, "Send"));
   const questions = h("div", {});
   const element = h("section", { class: "control", "aria-label": "Control" }, questions, row, form);
+  const forms = new WeakMap(); // question → its form, which keeps what is typed in it
   let shown = "";
 
   async function act(what, f) {
@@ -56,20 +59,41 @@ export function controls(model, { client, run, who }) {
       !done && button("Redirect", () => asked("What should it do instead?", "Redirect", (t) => act("Redirection", () => client.redirect(run, t)))),
       !done && !pending.includes("cancel") && button("Cancel run", () => confirmed("Cancel this run? The agent is asked to stop.", () => act("Cancel", () => client.cancel(run))), "danger"),
       pending.length > 0 && h("span", { class: "hint" }, `waiting for the agent: ${pending.join(", ")}`));
-    fill(questions, done ? [] : open.map((q) => question(q)));
+    patch(questions, done ? [] : open.map((q) => forms.get(q) ?? forms.set(q, question(q)).get(q)));
   }
 
   function question(q) {
     const options = list(q.options);
     const to = q.child_id === null ? {} : { child_id: q.child_id };
     const answer = (value) => act("Answer", () => client.command(run, "answer", { ...to, request_id: q.request_id, answer: value }));
+    const schema = q.schema === null ? undefined : schemaForm(read(q.schema));
     const field = h("input", { "aria-label": "Answer", placeholder: "Answer" });
-    return h("form", { class: "card ask", on: { submit: (e) => (e.preventDefault(), field.value !== "" && answer(field.value)) } },
-      h("p", { dir: "auto" }, h("b", {}, visible(short(q.prompt ?? "The agent asks", 1000)))),
-      h("div", { class: "actions" }, options.slice(0, 20).map((o) => button(short(labelOf(o), 80), () => answer(valueOf(o)), "primary")), field, h("button", { type: "submit" }, "Answer")));
+    const trouble = h("p", { class: "error", role: "alert" });
+    const send = (e) => {
+      e.preventDefault();
+      trouble.textContent = "";
+      try {
+        if (schema !== undefined) answer(schema.value());
+        else if (field.value !== "") answer(field.value);
+      } catch (error) {
+        trouble.textContent = `${error.message}.`;
+      }
+    };
+    return h("form", { class: "card ask", on: { submit: send } },
+      h("p", { dir: "auto" }, h("b", {}, visible(short(q.prompt ?? "The agent asks", 1000)))), schema?.element, trouble,
+      h("div", { class: "actions" }, options.slice(0, 20).map((o) => button(short(labelOf(o), 80), () => answer(valueOf(o)), "primary")), schema === undefined && field, h("button", { type: "submit" }, "Answer")));
   }
 
-  return { element, update };
+  /** Goes to what a person is asked: the first field or button of a question, or of a plan. */
+  function attend() {
+    const first = questions.querySelector("input, select, textarea, button") ?? row.querySelector("button.primary");
+    first?.focus();
+    first?.scrollIntoView({ block: "nearest" });
+  }
+
+  const cancel = () => row.querySelector("button.danger")?.click();
+
+  return { element, update, attend, cancel };
 }
 
 function list(raw) {

@@ -5,23 +5,26 @@ import { bytes, count, duration } from "../format.js";
 import { json } from "../highlight.js";
 import { grow, longest } from "../markdown.js";
 import { badge, button, toast } from "../screen.js";
+import { Entries, outline } from "./entries.js";
+import { countsOf, noteView, outcomeOf } from "./notes.js";
+import { failure, images, textView, valueView } from "./values.js";
 
 const page = 100; // entries that come and go together
 const most = 300; // entries that have elements at once
 const share = 20; // of the time, one part at most goes into showing one entry anew
-// As the source of an img element none of them runs a script or loads anything, image/svg+xml neither.
-const images = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"]);
 
 /** Returns { element, update, reset, select } for one lane of a model. */
 export function conversation(model, { choose, openLane, blob, signal }) {
   let lane = null;
-  let all = []; // { seq, kind, it }
+  const known = new Entries();
+  let all = []; // the lane's entries
   let entries = []; // those that are looked for
-  let taken = {}; // how much of each list of the snapshot is in entries
+  let outlined = ""; // of the sum from which they were read
   let from = 0, to = 0; // the entries that have elements
   let chosen, timer;
   let stick = true; // the end is followed
   const texts = new WeakMap(); // block → the element that shows its text
+  const inputs = new WeakMap(); // input of a call → its elements
   const list = h("ol", { class: "entries", on: { click: touched } });
   const earlier = button("Earlier", () => move(-page), "quiet wide"), later = button("Later", () => move(page), "quiet wide");
   const scroll = h("div", { class: "conversation", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Conversation", on: { scroll: scrolled } }, earlier, list, later);
@@ -29,8 +32,9 @@ export function conversation(model, { choose, openLane, blob, signal }) {
   const kind = h("select", { "aria-label": "What is shown", on: { change: look } }, Object.entries(kinds).map(([value, [name]]) => h("option", { value }, name)));
   const found = h("span", { class: "hint", role: "status" });
   const unfold = button("Unfold all", () => {
-    const open = list.querySelector("details:not([open])") !== null;
-    for (const d of list.querySelectorAll("details")) (d.open = open), (d.closest(".entry").touched = true);
+    const all = [...list.querySelectorAll("details:not(.as-sent, .tree details)")];
+    const open = all.some((d) => !d.open);
+    for (const d of all) (d.open = open), (d.closest(".entry").touched = true);
   }, "quiet unfold");
   const element = h("section", { class: "talk", "aria-label": "What was said and done" }, h("div", { class: "bar small find" }, query, kind, found, h("span", { class: "grow" }), unfold), scroll);
   const update = framed(draw);
@@ -67,37 +71,26 @@ export function conversation(model, { choose, openLane, blob, signal }) {
     lane = to;
     all = [];
     entries = [];
-    taken = { messages: 0, tool_calls: 0, children: 0, inputs: 0, plan: null };
+    outlined = "";
     list.replaceChildren();
     from = -1;
     update();
   }
 
-  /** Takes what is new in the sum; the lists only grow. */
-  function takeNew() {
+  /** Reads what is shown, if the sum has more of it, or what failed may be more. */
+  function readNew() {
     const s = model.fold.snapshot;
-    const fresh = [];
-    const of = (name, kind, seq) => {
-      for (const it of s[name].slice(taken[name])) if ((kind === "child" ? it.parent_id : it.child_id) === lane) fresh.push({ seq: seq(it) ?? 0, kind, it });
-      taken[name] = s[name].length;
-    };
-    of("messages", "message", (m) => m.start_seq);
-    of("tool_calls", "tool", (c) => c.start_seq);
-    of("children", "child", (c) => c.spawn_seq);
-    of("inputs", "input", (q) => q.seq);
-    if (s.plan !== null && s.plan !== taken.plan && s.plan.child_id === lane) fresh.push({ seq: s.plan.seq, kind: "plan", it: s.plan });
-    taken.plan = s.plan;
-    fresh.sort((a, b) => a.seq - b.seq);
-    all.push(...fresh);
-    if (!narrowed()) entries.push(...fresh);
-    else if (fresh.length > 0 || kind.value === "failed") entries = all.filter(fits);
+    const now = `${outline(s)},${model.spans.noted(lane)}`;
+    if (now !== outlined) all = known.read(s, lane, model.spans.notes(lane, model.position));
+    if (now !== outlined || kind.value === "failed") entries = narrowed() ? all.filter(fits) : [...all];
+    outlined = now;
     setText(found, narrowed() ? `${count(entries.length)} of ${count(all.length)}${model.partial ? " of its newest events" : ""}` : "");
   }
 
   function draw() {
     if (from < 0) stick = true;
     const before = entries.length;
-    takeNew();
+    readNew();
     if (from < 0) [from, to] = [Math.max(0, entries.length - page), entries.length];
     else if (to === before) to = stick ? entries.length : Math.min(entries.length, Math.max(to, from + most));
     if (to - from > most && stick) from = to - most;
@@ -113,7 +106,7 @@ export function conversation(model, { choose, openLane, blob, signal }) {
         e = h("li", { class: `entry ${entry.kind}`, data: { seq: entry.seq } });
         e.entry = entry;
       }
-      if (!e.sealed) next = Math.min(next, refresh(e, entry));
+      if (!e.sealed || e.holds !== entry.blocks?.length) next = Math.min(next, refresh(e, entry));
       e.classList.toggle("chosen", entry.seq === chosen);
       return e;
     }));
@@ -133,10 +126,11 @@ export function conversation(model, { choose, openLane, blob, signal }) {
     const { kind, it } = entry;
     const now = performance.now();
     try {
-      const sign = signature(entry);
+      const sign = signature(entry, model.fold);
       if (e.sign === sign) return Infinity;
       if (e.due > now) return e.due;
       e.sign = sign;
+      e.holds = entry.blocks?.length;
       show(e, entry);
       e.sealed = kind === "message" ? it.end_seq !== null : kind === "tool" && it.state !== "running";
     } catch (error) {
@@ -170,32 +164,44 @@ export function conversation(model, { choose, openLane, blob, signal }) {
   /** Shows an entry. What a person has opened or closed in it stays so. */
   function show(e, entry) {
     const were = e.touched ? [...e.querySelectorAll("details")].map((d) => d.open) : [];
-    const raw = e.firstChild ?? h("button", { type: "button", class: "seq", "aria-label": `Event ${entry.seq}`, on: { click: () => choose(entry) } }, `#${entry.seq}`);
-    patch(e, [raw, views[entry.kind](entry.it, e)].flat(Infinity).filter(Boolean));
+    const raw = e.firstChild ?? seqButton(entry);
+    patch(e, [raw, views[entry.kind](entry.it, e, entry)].flat(Infinity).filter(Boolean));
     e.querySelectorAll("details").forEach((d, i) => (d.open = were[i] ?? d.open));
   }
 
   /** Shows an entry that cannot be shown as what it is: its text, as it was sent. The others are none the worse for it. */
   function showPlain(e, entry, error) {
-    fill(e, h("button", { type: "button", class: "seq", "aria-label": `Event ${entry.seq}`, on: { click: () => choose(entry) } }, `#${entry.seq}`),
+    fill(e, seqButton(entry),
       h("p", { class: "hint" }, `This ${entry.kind} is shown as plain text: ${short(String(error?.message), 200)}`),
       h("pre", { class: "plain", dir: "auto", tabindex: "0" }, visible(textOf(entry).slice(0, longest))));
     e.parts = undefined;
   }
 
+  const seqButton = (entry) => h("button", { type: "button", class: "seq", "aria-label": `Event ${entry.seq}`, on: { click: () => choose(entry) } }, `#${entry.seq}`);
+
   const views = {
-    message: (m, e) => [h("div", { class: `who r-${m.role}` }, m.role ?? "message", m.model && h("span", { class: "hint" }, ` ${short(m.model, 60)}`), m.end_seq === null && h("span", { class: "live", role: "img", "aria-label": "under way" })),
-      m.blocks.map((b, i) => part(e, i, b, m)), m.error !== null && failure(m.error), m.stop_reason === "max_tokens" && h("p", { class: "hint" }, "cut at the most tokens that were allowed")],
+    message: messageView,
     tool: (c) => toolView(c),
-    child: (c) => h("div", { class: "card" }, h("div", { class: "who" }, "child ", badge(c.state), " ", button(short(c.child_id, 60), () => openLane(c.child_id), "link")), c.prompt && h("p", { dir: "auto" }, short(c.prompt, 600)), c.reason && h("p", { class: "hint" }, short(c.reason, 300))),
-    input: (q) => h("div", { class: "card ask" }, h("div", { class: "who" }, { open: "waits for an answer", ended: "not waited for any more" }[q.state] ?? "answered"), h("p", { dir: "auto" }, visible(q.prompt ?? "A question")), q.options !== null && spoken(q.options), q.answer !== null && [h("p", { class: "hint" }, "answer"), spoken(q.answer)]),
+    note: (n) => noteView(n, model.position),
+    child: (c) => h("div", { class: "card" }, h("div", { class: "who" }, "child ", c.state && badge(c.state), " ", button(short(c.child_id, 60), () => openLane(c.child_id), "link"), h("span", { class: "hint" }, ` ${countsOf(model.fold, c.child_id)}`)), c.prompt && h("p", { dir: "auto" }, short(c.prompt, 600)), c.reason && h("p", { class: "hint" }, short(c.reason, 300))),
+    input: (q) => h("div", { class: "card ask" }, h("div", { class: "who" }, outcomeOf(q)), h("p", { dir: "auto" }, visible(q.prompt ?? "A question")), q.options !== null && spoken(q.options), q.answer !== null && [h("p", { class: "hint" }, "answer"), spoken(q.answer)]),
     plan: (p) => planView(p),
   };
+
+  /** Returns the view of a part of a message: the first has its role, the last how it ended. */
+  function messageView(m, e, { from, to, blocks }) {
+    const last = to === Infinity;
+    const who = m.role ?? "message";
+    return [h("div", { class: `who r-${m.role}` }, from === 0 ? who : h("span", { class: "hint" }, `${who}, going on`), from === 0 && m.model && h("span", { class: "hint" }, ` ${short(m.model, 60)}`),
+      last && m.end_seq === null && h("span", { class: "live", role: "img", "aria-label": "under way" })),
+    blocks.map((b, i) => part(e, i, b, m)), last && m.error !== null && failure(m.error),
+    last && m.stop_reason === "max_tokens" && h("p", { class: "hint" }, "cut at the most tokens that were allowed")];
+  }
 
   /** Returns the view of a message's block: the one that is there, if the block is as it was. */
   function part(e, i, b, m) {
     const parts = (e.parts ??= []);
-    const sign = `${b.text.length}|${b.open}|${b.data?.length}|${m.end_seq !== null}`;
+    const sign = `${b.index}|${b.text.length}|${b.open}|${b.data?.length}|${m.end_seq !== null}`;
     if (parts[i]?.sign !== sign) parts[i] = { sign, view: blockView(b, m) };
     return parts[i].view;
   }
@@ -221,13 +227,23 @@ export function conversation(model, { choose, openLane, blob, signal }) {
     return [rest, all];
   }
 
+  /** Returns the view of a call's input, which stays as it is while output comes. */
+  const inputOf = (c) => inputs.get(c.input) ?? inputs.set(c.input, valueView(c.input)).get(c.input);
+
   function toolView(c) {
     const took = c.duration_ms === null ? "" : ` · ${duration(Number(c.duration_ms.text))}`;
-    const output = c.output !== null ? json(c.output.text) : c.streamed !== "" ? h("pre", { class: "plain", dir: "auto", tabindex: "0" }, visible(c.streamed.slice(-longest))) : null;
-    return h("details", { class: `call ${c.state}`, open: c.state === "running" || c.state === "failed" },
-      h("summary", {}, h("span", { class: `dot ${c.state}` }), h("b", {}, short(c.tool ?? "tool", 80)), h("span", { class: "hint" }, ` ${c.state}${took} `, c.input !== null && h("span", { class: "args" }, short(c.input.text, 120)))),
-      c.input !== null && [h("p", { class: "hint" }, "input"), json(c.input.text)], output && [h("p", { class: "hint" }, c.state === "running" ? "output so far" : "result"), output],
-      c.blob_ref !== null && button("Fetch the whole result", () => blob(c.blob_ref), "quiet"), c.error !== null && failure(c.error));
+    const body = () => [
+      c.input !== null && [h("p", { class: "hint" }, "input"), inputOf(c)],
+      c.output !== null ? [h("p", { class: "hint" }, "result"), valueView(c.output)]
+        : c.streamed !== "" && [h("p", { class: "hint" }, c.state === "running" ? "output so far" : "output"), textView(c.streamed.slice(-longest))],
+      c.blob_ref !== null && button("Fetch the whole result", () => blob(c.blob_ref), "quiet"), c.error !== null && failure(c.error)];
+    const e = h("details", { class: `call ${c.state}`, open: c.state === "running" || c.state === "failed" },
+      h("summary", {}, h("span", { class: `dot ${c.state}` }), h("b", {}, short(c.tool ?? "tool", 80)), h("span", { class: "hint" }, ` ${c.state}${took} `, c.input !== null && h("span", { class: "args" }, short(c.input.text, 120)))));
+    // What is folded has no elements yet.
+    const unfold = () => e.open && e.children.length === 1 && e.append(...[body()].flat(Infinity).filter(Boolean));
+    e.addEventListener("toggle", unfold);
+    unfold();
+    return e;
   }
 
   function planView(p) {
@@ -270,6 +286,7 @@ export function conversation(model, { choose, openLane, blob, signal }) {
 // What may be looked for: its name, and whether an entry is that.
 const kinds = {
   all: ["Everything", () => true], said: ["Messages", (e) => e.kind === "message"], tools: ["Tools", (e) => e.kind === "tool"], children: ["Children", (e) => e.kind === "child"],
+  notes: ["Progress and custom", (e) => e.kind === "note"],
   asked: ["Questions and plans", (e) => e.kind === "input" || e.kind === "plan"],
   failed: ["What failed", ({ kind, it }) => (kind === "tool" && it.state === "failed") || (kind === "message" && it.error !== null) || (kind === "child" && it.state === "error")],
 };
@@ -283,10 +300,11 @@ function textOf(entry) {
   }
 }
 
-function textIn({ kind, it }) {
-  if (kind === "message") return it.blocks.map((b) => b.text || b.block?.text || "").join("\n");
+function textIn({ kind, it, blocks }) {
+  if (kind === "message") return blocks.map((b) => b.text || b.block?.text || "").join("\n");
   if (kind === "tool") return [it.tool, it.call_id, it.input?.text, it.streamed, it.output?.text, it.error?.text].join("\n");
   if (kind === "child") return `${it.child_id}\n${it.prompt}\n${it.reason}`;
+  if (kind === "note") return it.events.map((e) => `${e.type} ${e.json.text}`).join("\n");
   return kind === "input" ? `${it.prompt}\n${it.answer?.text}` : it.payload.text;
 }
 
@@ -303,15 +321,12 @@ function spoken(raw) {
 }
 
 /** Returns what an entry's view depends on. */
-function signature({ kind, it }) {
-  if (kind === "message") return `${it.end_seq}|${it.blocks.length}|${it.blocks.reduce((n, b) => n + b.text.length + (b.open ? 1 : 0) + (b.data?.length ?? 0), 0)}`;
+function signature({ kind, it, blocks }, fold) {
+  if (kind === "message") return `${it.end_seq}|${blocks.length}|${blocks.reduce((n, b) => n + b.text.length + (b.open ? 1 : 0) + (b.data?.length ?? 0), 0)}`;
   if (kind === "tool") return `${it.state}|${it.streamed.length}|${it.input?.text.length}`;
-  if (kind === "child") return `${it.state}|${it.reason}`;
+  if (kind === "child") return `${it.state}|${it.reason}|${countsOf(fold, it.child_id)}`;
+  if (kind === "note") return `${it.count}`;
   return `${it.state ?? it.decision}`;
-}
-
-function failure(error) {
-  return h("div", { class: "failure" }, json(error.text));
 }
 
 function dataView(b) {

@@ -15,6 +15,14 @@ const history = 50_000;
 /** Milliseconds between two looks at what the list of runs knows of a long run. */
 const relook = 10_000;
 
+/** Milliseconds out of sight after which the tab's stream is given back. */
+const outOfSight = 10_000;
+
+/** Events that are read whole for the timeline: a run without turns and calls has its bars from its text. */
+const small = 2000;
+
+const final = new Set(["done", "aborted", "error"]);
+
 /**
  * Follows a run, and goes back in it. `changed(what)` is called after every change: "event" when the sum has grown, "place"
  * when it is another sum, "connection", "spans". Everything ends with the signal.
@@ -29,7 +37,8 @@ export class RunModel {
   listed = null; // then: what the list of runs knows, of the whole run
   connection = { state: "connecting", text: "connecting" };
   gaps = [];
-  ended = false;
+  ended = false; // the stream is over
+  now = null; // the newest state of the run that is known
   #work = new AbortController();
   #cut; // while a cut connection catches up: { from, target, lost }
 
@@ -37,6 +46,11 @@ export class RunModel {
   constructor(client, run, signal, changed, lists) {
     Object.assign(this, { client, run, signal, changed, lists });
     signal.addEventListener("abort", () => this.#work.abort());
+  }
+
+  /** Reports whether the run is over, wherever the sum stands. */
+  get over() {
+    return final.has(this.now);
   }
 
   /** The seq up to which the sum goes. */
@@ -49,9 +63,10 @@ export class RunModel {
     const signal = this.#begin("live");
     this.fold = new Fold();
     this.partial = false;
+    this.changed("place");
     let known = {};
     try {
-      known = await this.client.run(this.run, signal);
+      known = await this.#know(signal);
     } catch (e) {
       if (signal.aborted) return;
       if (e instanceof ServerError) throw e;
@@ -62,9 +77,17 @@ export class RunModel {
       await this.#watch({ snapshot: true }, signal);
     } catch (e) {
       if (!(e instanceof ServerError) || ![413, 410].includes(e.status)) throw e;
-      const { last_seq = 0 } = await this.client.run(this.run, signal);
+      const { last_seq = 0 } = await this.#know(signal);
       await this.#newest(last_seq, signal, e.problem.first_seq);
     }
+  }
+
+  /** Asks how far the run has come, and in which state it is. */
+  async #know(signal) {
+    const known = await this.client.run(this.run, signal);
+    this.newest = Math.max(this.newest, known.last_seq ?? 0);
+    this.now = known.state ?? this.now;
+    return known;
   }
 
   /** Follows a run that is not summed up, from its newest events on. */
@@ -94,9 +117,10 @@ export class RunModel {
   /** Goes to the sum at a seq. */
   async jump(seq) {
     const signal = this.#begin("past");
-    const at = Math.max(1, Math.min(seq, this.newest));
-    let fold;
+    let fold, at = seq;
     try {
+      await this.#know(signal);
+      at = Math.max(1, Math.min(seq, this.newest));
       if (at > summed) fold = await this.#tail(at, signal);
       else fold = new Fold(await this.client.snapshot(this.run, signal, at));
       this.partial = at > summed;
@@ -108,7 +132,13 @@ export class RunModel {
     }
     if (signal.aborted) return;
     this.fold = fold;
+    this.#sayPast();
     this.changed("place");
+  }
+
+  /** Says that what is shown is not now. */
+  #sayPast() {
+    this.#say("past", `past · the run ${this.over ? "has ended" : "goes on"}`);
   }
 
   /** Returns the sum of the events up to one, from not too many before it on. */
@@ -127,6 +157,7 @@ export class RunModel {
     if (n < 0 || this.position + n > this.newest) return this.jump(this.position + n);
     const signal = this.#begin("past");
     for (const event of await this.client.page(this.run, { after: this.position, limit: n }, signal)) this.fold.add(event);
+    this.#sayPast();
     this.changed("event");
   }
 
@@ -141,7 +172,7 @@ export class RunModel {
   /** Stays where it is. */
   pause() {
     this.#begin("past");
-    this.changed("connection");
+    this.#sayPast();
   }
 
   /** Reads what the timeline needs: of a long run its newest steps, unless all are asked for, and 50,000 at most. */
@@ -149,7 +180,7 @@ export class RunModel {
     if (all) this.spans = new Spans();
     const { spans, run, signal } = this;
     const { last_seq } = await this.client.run(run, signal);
-    const query = { types: spanTypes, limit: 1000 };
+    const query = { limit: 1000, ...(last_seq <= small ? {} : { types: spanTypes }) };
     if (!all && last_seq > summed) {
       for (const e of (await this.client.page(run, { ...query, order: "desc" }, signal)).reverse()) spans.add(e);
       spans.left = "its newest steps";
@@ -179,7 +210,7 @@ export class RunModel {
   async #watch(view, signal) {
     const onState = (s) => !signal.aborted && this.#state(s);
     try {
-      for await (const item of this.client.watch(this.run, { ...view, signal, onState })) {
+      for await (const item of this.client.watch(this.run, { ...view, signal, onState, hidden: outOfSight })) {
         if (signal.aborted) return;
         if (item.gap !== undefined) this.#gap(item.gap);
         else this.#take(item.event);
@@ -193,6 +224,7 @@ export class RunModel {
   #take(event) {
     const whole = event.type === "run.snapshot";
     this.fold.add(event);
+    if (event.seq >= this.newest) this.now = this.fold.snapshot.state ?? this.now;
     this.newest = Math.max(this.newest, event.seq);
     if (!whole) this.spans.later(event);
     if (this.#cut?.target !== undefined && event.seq >= this.#cut.target) this.#caughtUp();
@@ -210,7 +242,8 @@ export class RunModel {
     if (s.state === "waiting") {
       this.#cut ??= { from: this.position, lost: 0 };
       this.#say("offline", `offline, trying again in ${Math.ceil(s.ms / 1000)} s`);
-    } else if (s.state === "connecting") this.#say(this.#cut ? "offline" : "connecting", this.#cut ? "offline, connecting" : "connecting");
+    } else if (s.state === "hidden") this.#say("hidden", "paused while the tab is hidden");
+    else if (s.state === "connecting") this.#say(this.#cut ? "offline" : "connecting", this.#cut ? "offline, connecting" : "connecting");
     else if (s.state === "over") this.#say("over", this.mode === "playing" ? "played to its end" : "ended · complete");
     else if (this.#cut === undefined) this.#say("live", this.mode === "playing" ? "playing" : "live");
     else {

@@ -44,7 +44,7 @@ export function player(model, { failed, resume }) {
     setText(place, `#${count(position)} of ${count(newest)}${at === null ? "" : ` · ${time(at)}`}`);
     place.title = at === null ? "" : moment(at);
     live.setAttribute("aria-pressed", String(mode === "live"));
-    setText(live, model.ended && mode === "live" ? "Newest" : "Live");
+    setText(live, model.over ? "Newest" : "Live");
     setText(play, mode === "playing" ? "❚❚ Pause" : "▶ Play");
     play.setAttribute("aria-label", mode === "playing" ? "Pause playing" : "Play");
   }

@@ -1,5 +1,7 @@
 // Programs that watch a run, as a person copies them: each goes on by itself, or says how it goes on. Nothing here needs a page.
 
+const exported = "export"; // at the beginning of a line the word would be one of this module's own
+
 /** Returns the recipes for a run: { name: [language, text] }. signed: requests need a credential, which is never part of a text. */
 export function recipes(base, run, signed) {
   const stream = `${base}/v1/agent/runs/${run}/stream`;
@@ -23,7 +25,7 @@ import { DefaultChatTransport } from "ai";
 const transport = new DefaultChatTransport({ api: "${base}/v1/ai-sdk/chat"${headers} });
 const chat = new Chat({ id: "${run}", transport });
 
-export function Run() {
+${exported} function Run() {
   const { messages } = useChat({ chat, resume: true });
   return messages.map((m) => <p key={m.id}>{m.parts.map((part) => part.text ?? "").join("")}</p>);
 }

@@ -35,6 +35,7 @@ export async function runScreen(s) {
   const panes = h("div", { class: "panes", data: { shows: "left" } }, h("div", { class: "pane left" }, talk.element, steer.element), h("div", { class: "pane right" }, bars.element, usage, events.element));
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Part of the screen" }, [["left", "Conversation"], ["right", "Timeline and events"]].map(([at, name]) => button(name, () => turn(at), "", { data: { at }, "aria-pressed": String(at === "left") })));
   let wanted = s.event; // the event that the address names, until it is shown
+  let event = s.event; // that the address names
 
   fill(main, h("div", { class: "run-screen" },
     h("div", { class: "bar" }, h("a", { class: "back", href: "#/runs", "aria-label": "All runs" }, "‹"), title, name, copier(run, "Copy id"), state, facts, h("span", { class: "grow" }), lanes, button("Watch with …", () => watch(run)), who.run === null && button("Share", () => share(run))),
@@ -43,10 +44,7 @@ export async function runScreen(s) {
 
   const draw = framed(() => {
     const { snapshot } = model.fold;
-    if (state.dataset.state !== String(snapshot.state)) {
-      state.dataset.state = String(snapshot.state);
-      fill(state, badge(snapshot.state));
-    }
+    drawState(state, model);
     const { spans } = model;
     const named = spans.title ?? model.listed?.title ?? null;
     setText(title, short(named ?? run, 128));
@@ -54,7 +52,7 @@ export async function runScreen(s) {
     const sum = model.partial ? { total: { ...model.listed?.usage, cost_usd: model.listed?.cost_usd }, by_model: {} } : priced(snapshot);
     const began = Number.isFinite(spans.begin) && spans.left === "" ? spans.begin : Date.parse(model.listed?.started_at ?? "");
     const until = model.mode === "live" && !model.ended ? Date.now() : spans.end;
-    setText(facts, [time(began), duration(until - began), `${count(model.newest)} events`, tokenText(sum.total), cost(sum.total), model.partial ? `shown from #${count(model.start + 1)} on` : "", snapshot.reason ? short(snapshot.reason, 200) : ""].filter((t) => t !== "" && t !== "–").join(" · "));
+    setText(facts, [time(began), duration(until - began), model.newest > 0 && `${count(model.newest)} events`, tokenText(sum.total), cost(sum.total), model.partial ? `shown from #${count(model.start + 1)} on` : "", snapshot.reason ? short(snapshot.reason, 200) : ""].filter((t) => t && t !== "–").join(" · "));
     facts.title = moment(began);
     drawUsage(usage, sum);
     talk.update();
@@ -102,7 +100,8 @@ export async function runScreen(s) {
   function choose(first, last, from, lane) {
     events.show(first, Math.max(first, last));
     bars.select(first);
-    history.replaceState(null, "", `#/run/${encodeURIComponent(run)}?event=${first}`);
+    event = first;
+    setAddress();
     if (from === "talk") turn("right");
     if (from === "bars") {
       if (lane !== talk.lane) openLane(lane);
@@ -113,6 +112,18 @@ export async function runScreen(s) {
   function openLane(id) {
     talk.reset(id);
     fill(lanes, id !== null && [h("span", { class: "hint" }, "child "), short(id, 60), " ", button("Back to the run", () => openLane(null), "quiet")]);
+    if (id !== s.child) event = 0; // what was chosen is of another lane
+    s.child = id;
+    setAddress();
+  }
+
+  /** Makes the address that of what is shown: the child, and the event that is chosen. */
+  function setAddress() {
+    const query = new URLSearchParams();
+    if (talk.lane !== null) query.set("child", talk.lane);
+    if (event > 0) query.set("event", event);
+    const text = query.toString();
+    history.replaceState(null, "", `#/run/${encodeURIComponent(run)}${text === "" ? "" : `?${text}`}`);
   }
 
   async function blob(ref) {
@@ -135,12 +146,25 @@ export async function runScreen(s) {
     return model.readSpans(all).catch((e) => signal.aborted || (model.spans.ready(), [403, 404, 410].includes(e.status) || toast(`The timeline could not be read: ${e.message}`, "bad")));
   }
 
-  talk.reset(null);
+  openLane(s.child);
+  draw();
   readSpans();
   const tick = setInterval(() => model.mode === "live" && !model.ended && draw(), 1000);
   signal.addEventListener("abort", () => clearInterval(tick));
-  keys({ "/": () => document.getElementById("find").focus(), j: () => talk.step(1), k: () => talk.step(-1), ",": () => place.step(-1), ".": () => place.step(1), p: place.toggle, l: () => follow() }, signal);
+  keys({ "/": () => document.getElementById("find").focus(), j: () => talk.step(1), k: () => talk.step(-1), ",": () => place.step(-1), ".": () => place.step(1), p: place.toggle, l: () => follow(), a: steer.attend, x: steer.cancel }, signal);
   await follow();
+}
+
+/** Shows the state of a run: then and now apart, where what is shown is not now. */
+function drawState(e, model) {
+  const { state } = model.fold.snapshot;
+  const isPast = model.mode !== "live" && model.position < model.newest;
+  const sign = model.position === 0 ? "loading" : `${state} ${isPast ? model.now : ""}`;
+  if (e.dataset.state === sign) return;
+  e.dataset.state = sign;
+  if (model.position === 0) fill(e, h("span", { class: "hint", role: "status" }, "Loading …"));
+  else if (isPast) fill(e, h("span", { class: "hint" }, "then "), badge(state), h("span", { class: "hint" }, " now "), badge(model.now));
+  else fill(e, badge(state));
 }
 
 const costs = new WeakMap(); // what a message's usage says → its cost in US dollars

@@ -2,9 +2,12 @@
 
 /** The events that begin or end a bar. */
 export const spanTypes = [
-  "run.lifecycle", "child.spawn", "turn.*", "model.*", "tool.start", "tool.run", "tool.end", "input.*", "step.boundary", "plan.proposal",
-  "command.*", "task.*", "progress", "loss", "session.*",
+  "run.lifecycle", "child.spawn", "turn.*", "model.*", "message.*", "tool.start", "tool.run", "tool.end", "input.*", "step.boundary",
+  "plan.proposal", "command.*", "task.*", "progress", "loss", "session.*", "custom.*",
 ];
+
+const noted = /^(?:progress$|loss$|custom\.)/; // what is shown as it is, between what was said and done
+const mostNotes = 2000, mostOfNote = 200; // notes of a lane, and events of one of them, that are kept
 
 const waits = { awaiting_approval: "approval", paused: "paused" };
 const final = new Set(["done", "aborted", "error"]);
@@ -48,9 +51,35 @@ export class Spans {
     this.begin = Math.min(this.begin, t);
     this.end = Math.max(this.end, t);
     this.version++;
-    if (e.type.endsWith(".delta") || e.type === "delta.bundle") return;
+    const lane = this.#lane(e.child_id, e.path);
+    if (e.type.endsWith(".delta") || e.type === "delta.bundle") return this.#speak(lane, e, t);
     this.size++;
-    this.#take(e, t, this.#lane(e.child_id, e.path), e.payload);
+    if (noted.test(e.type)) return note(lane, e);
+    lane.note = undefined;
+    this.#take(e, t, lane, e.payload ?? {});
+  }
+
+  /** Returns the notes of a lane up to an event: { seq, child_id, events, count }. Neighbours of one kind are one note. */
+  notes(id, until) {
+    return (this.lanes.get(id)?.notes ?? []).filter((n) => n.seq <= until);
+  }
+
+  /** Returns a number that is another one after each note of a lane. */
+  noted(id) {
+    return this.lanes.get(id)?.noted ?? 0;
+  }
+
+  /** A delta without a message begins one. A message is a bar where no call of a model is. */
+  #speak(lane, e, t) {
+    if (lane.said !== undefined || lane.models > 0 || !/^(?:text|reasoning|data)\.|\.bundle$/.test(e.type)) return;
+    this.#start(lane, "message", "", "message", e, t);
+    lane.said = "";
+  }
+
+  #silence(lane, e, t, ok = true) {
+    if (lane.said === undefined) return;
+    this.#stop(lane, "message", lane.said, e, t, ok);
+    lane.said = undefined;
   }
 
   #take(e, t, lane, p) {
@@ -63,9 +92,20 @@ export class Spans {
         return this.#start(lane, "turn", p.turn_id, "turn", e, t);
       case "turn.end":
         return this.#stop(lane, "turn", p.turn_id, e, t, p.stop_reason !== "error");
+      case "step.boundary":
+        return lane.said === "" ? this.#silence(lane, e, t) : undefined;
+      case "message.start":
+        this.#silence(lane, e, t);
+        if (lane.models > 0 || p.role === "user") return;
+        lane.said = p.message_id ?? "-";
+        return this.#start(lane, "message", lane.said, p.model ?? p.role ?? "message", e, t);
+      case "message.end":
+        return this.#silence(lane, e, t, (p.error ?? null) === null);
       case "model.start":
+        lane.models++;
         return this.#start(lane, "model", p.call_id, p.model ?? "model", e, t);
       case "model.end":
+        lane.models = Math.max(0, lane.models - 1);
         return this.#stop(lane, "model", p.call_id, e, t, p.ok !== false);
       case "tool.start":
         return this.#start(lane, "tool", p.call_id, p.tool ?? "tool", e, t);
@@ -96,6 +136,7 @@ export class Spans {
     this.#stop(lane, "wait", "state", e, t, true);
     if (waits[p.state]) this.#start(lane, "wait", "state", waits[p.state], e, t);
     if (!final.has(p.state)) return;
+    for (const l of lane.id === null ? this.lanes.values() : [lane]) Object.assign(l, { said: undefined, models: 0 });
     for (const [key, bar] of this.#open) if (lane.id === null || bar.lane === lane) this.#close(key, bar, e, t, bar.kind === "wait" || p.state === "done");
   }
 
@@ -125,10 +166,26 @@ export class Spans {
     let lane = this.lanes.get(id ?? null);
     if (lane !== undefined) return lane;
     const up = id === null ? undefined : this.lanes.get(parent ?? (path?.length > 2 ? path.at(-2) : null)) ?? this.lanes.get(null);
-    lane = { id: id ?? null, depth: up === undefined ? 0 : up.depth + 1, bars: [], free: [], prompt: null, state: null };
+    lane = { id: id ?? null, depth: up === undefined ? 0 : up.depth + 1, bars: [], free: [], prompt: null, state: null, notes: [], noted: 0, note: undefined, said: undefined, models: 0 };
     this.lanes.set(lane.id, lane);
     return lane;
   }
+}
+
+/** Keeps an event that is shown as it is. */
+function note(lane, e) {
+  const kind = e.type.split(".", 2).join(".");
+  lane.noted++;
+  if (lane.note?.kind === kind) {
+    lane.note.count++;
+    lane.note.last = e.seq;
+    lane.note.events.push(e);
+    if (lane.note.events.length > mostOfNote) lane.note.events.shift();
+    return;
+  }
+  lane.note = { kind, seq: e.seq, last: e.seq, child_id: lane.id, count: 1, events: [e] };
+  lane.notes.push(lane.note);
+  if (lane.notes.length > mostNotes) lane.notes.shift();
 }
 
 /** Gives a bar the first row of its lane in which nothing is open. */

@@ -172,5 +172,5 @@ function timeOf(model) {
 }
 
 function legend() {
-  return h("span", { class: "legend" }, ["turn", "model", "tool", "task", "wait"].map((k) => h("span", { class: `k-${k}` }, k)));
+  return h("span", { class: "legend" }, ["turn", "model", "message", "tool", "task", "wait"].map((k) => h("span", { class: `k-${k}` }, k)));
 }

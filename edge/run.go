@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentstream/edge/gate"
+	"agentstream/edge/transport"
 )
 
 // Run serves ln until ctx ends. For DrainDelay it goes on as before but is not ready, then it drains: it stops accepting, ends the streams one by one over
@@ -109,7 +110,7 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			ctx, c = gate.Within(ctx, c)
 			limitUnacked(c, s.cfg.KeepAlive+s.cfg.WriteTimeout)
-			if t, ok := c.(*net.TCPConn); ok {
+			if t, ok := transport.TCP(c); ok {
 				// The kernel would let it grow to megabytes for a client that does not read.
 				_ = t.SetWriteBuffer(s.cfg.SendBuffer)
 			}

@@ -2,6 +2,8 @@ package agentstream
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +28,8 @@ type Config struct {
 	// HTTPClient sends the requests. Nil means a new client with time-outs for dialling and for the
 	// header of an answer. Its Timeout must be 0, because it would end streams.
 	HTTPClient *http.Client
+	// RootCAs are the authorities of the server's certificate, where HTTPClient is nil. Nil means those of the system.
+	RootCAs *x509.CertPool
 
 	Logger    *slog.Logger // nil discards
 	Hooks     Hooks
@@ -66,7 +70,7 @@ const (
 
 func (c Config) withDefaults() Config {
 	if c.HTTPClient == nil {
-		c.HTTPClient = newHTTPClient()
+		c.HTTPClient = newHTTPClient(c.RootCAs)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -125,11 +129,12 @@ func validToken(token string) error {
 	return nil
 }
 
-func newHTTPClient() *http.Client {
+func newHTTPClient(roots *x509.CertPool) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		ForceAttemptHTTP2:     true,
+		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: headerTimeout,
 		MaxIdleConnsPerHost:   4,

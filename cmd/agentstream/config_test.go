@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"agentstream/cmd/agentstream/internal/node"
+	"agentstream/cmd/agentstream/internal/process"
 )
 
 // parse reads a command line with an environment of its own. Real variables are set as well, since
@@ -126,7 +128,7 @@ func TestAdminPortIsFree(t *testing.T) {
 	dev := DevCmd{}
 	dev.Listen, dev.AdminListen = "127.0.0.1:0", node.DefaultAdmin
 	dev.avoidBusyAdmin(t.Context())
-	ports, err := dev.Bind(t.Context(), "")
+	ports, err := dev.Bind(t.Context(), "", process.NewMetrics(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +139,7 @@ func TestAdminPortIsFree(t *testing.T) {
 	chosen := DevCmd{}
 	chosen.Listen, chosen.AdminListen = "127.0.0.1:0", dev.AdminListen
 	chosen.avoidBusyAdmin(t.Context())
-	if _, err := chosen.Bind(t.Context(), ""); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := chosen.Bind(t.Context(), "", process.NewMetrics(), slog.New(slog.DiscardHandler)); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a port that was chosen and is in use: %v", err)
 	}
 }

@@ -46,6 +46,7 @@ type DevCmd struct {
 	DemoScript string  `help:"What the demo run tells: tour, plan (it waits until its plan is approved), failure, or quick (two seconds)." enum:"tour,plan,failure,quick" default:"tour" env:"AGENTSTREAM_DEMO_SCRIPT"`
 	DemoGate   string  `help:"What the plan of the demo run needs: preview (nothing), or required (it waits until it is approved). Default: the script's own." enum:",preview,required" default:"" env:"AGENTSTREAM_DEMO_GATE"`
 	Sync       string  `help:"always: an acknowledgement means written through to the disk. interval: in the system's cache." enum:"always,interval" default:"interval" env:"AGENTSTREAM_SYNC"`
+	LocalTLS   bool    `name:"tls" help:"Serve clients over TLS, with a certificate of an authority of this folder, which is made at the first start." env:"AGENTSTREAM_TLS"`
 	NATSListen string  `name:"nats-listen" help:"Also open the embedded NATS to other processes on this machine." env:"AGENTSTREAM_NATS_LISTEN" placeholder:"HOST:PORT"`
 
 	cli.Streams `kong:"-"`
@@ -78,7 +79,8 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	c.avoidBusyAdmin(ctx)
-	ports, err := c.Bind(ctx, c.NATSListen)
+	m := process.NewMetrics()
+	ports, err := c.Bind(ctx, c.NATSListen, m, log)
 	if err != nil {
 		return err
 	}
@@ -88,6 +90,9 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("--data: %w", err)
 	}
 	defer own.Close()
+	if err := c.useLocalTLS(); err != nil {
+		return err
+	}
 	if err := errors.Join(c.keepToken(), c.keepAddress(ports.Clients.Addr())); err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
@@ -96,7 +101,7 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer host.Stop()
-	return c.serve(ctx, host, ports, memory, log)
+	return c.serve(ctx, host, ports, memory, m, log)
 }
 
 // avoidBusyAdmin has the operators' listener take a free port where the default one is in use: by another dev, or by an edge.
@@ -114,7 +119,7 @@ func (c *DevCmd) avoidBusyAdmin(ctx context.Context) {
 }
 
 // serve opens what stands on the embedded NATS and runs all of it until ctx ends.
-func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Ports, memory process.Budget, log *slog.Logger) error {
+func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Ports, memory process.Budget, m *process.Metrics, log *slog.Logger) error {
 	disk := &node.DiskMonitor{Dir: c.Data, Host: host, Log: log}
 	nc, live, err := connect(host)
 	if err != nil {
@@ -145,7 +150,6 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 		return err
 	}
 	c.ShareSecret = cmp.Or(c.ShareSecret, rand.Text()+rand.Text())
-	m := process.NewMetrics()
 	durability := claim(1, c.Sync, false)
 	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Letters: store, Losses: store, Offsets: store, Stored: store, Objects: objects, Flags: &c.ListenFlags,
 		Durability: durability, Metrics: m, Logger: log, Room: disk, Layout: layout})

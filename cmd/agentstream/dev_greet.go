@@ -39,14 +39,17 @@ func (c *DevCmd) keepToken() error {
 	return nil
 }
 
-// addressHere returns the address of a listener as it is reached from this machine.
-func addressHere(addr net.Addr) string {
+// addressHere returns the address of a listener as it is reached from this machine, over TLS or not.
+func addressHere(addr net.Addr, secured bool) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
 		return ""
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
+	}
+	if secured {
+		return "https://" + net.JoinHostPort(host, port)
 	}
 	return "http://" + net.JoinHostPort(host, port)
 }
@@ -58,13 +61,13 @@ const addressFile = "address"
 func (c *DevCmd) keepAddress(addr net.Addr) error {
 	path := filepath.Join(c.Data, addressFile)
 	_ = os.Remove(path) // that of an earlier start, with its mode
-	return os.WriteFile(path, []byte(addressHere(addr)+"\n"), 0o600)
+	return os.WriteFile(path, []byte(addressHere(addr, c.TLS.IsSet())+"\n"), 0o600)
 }
 
 // greet prints what a person needs: where the console is, how curl watches a run, and the token if one was made. It is not
 // for the log, which has no credentials.
 func (c *DevCmd) greet(addr net.Addr, run string) error {
-	base := cmp.Or(strings.TrimSuffix(c.PublicURL, "/"), addressHere(addr))
+	base := cmp.Or(strings.TrimSuffix(c.PublicURL, "/"), addressHere(addr, c.TLS.IsSet()))
 	var text strings.Builder
 	page, path, credential := "#/runs", "/v1/agent/runs", ""
 	if run != "" {
@@ -74,6 +77,10 @@ func (c *DevCmd) greet(addr net.Addr, run string) error {
 	if c.made {
 		credential = fmt.Sprintf("-H 'Authorization: Bearer %s' ", c.AuthToken)
 	}
+	ca := filepath.Join(c.Data, tlsFolder, caFile)
+	if c.LocalTLS {
+		credential = "--cacert " + ca + " " + credential
+	}
 	if c.Console {
 		fmt.Fprintf(&text, "\n  console  %s/console/%s", base, page)
 	}
@@ -81,5 +88,18 @@ func (c *DevCmd) greet(addr net.Addr, run string) error {
 	if c.made {
 		fmt.Fprintf(&text, "  token    %s   the console asks for it once; it is kept in %s\n", c.AuthToken, filepath.Join(c.Data, "token"))
 	}
+	if c.LocalTLS {
+		fmt.Fprintf(&text, trustText, ca)
+	}
 	return c.Print(false, nil, "%s", text.String())
 }
+
+// trustText is how a certificate authority of this machine is trusted.
+const trustText = `
+  tls      the certificate is of an authority that only this machine has. To trust it:
+           agentstream  --ca %[1]s (or AGENTSTREAM_CA)
+           Node         NODE_EXTRA_CA_CERTS=%[1]s
+           Debian       cp %[1]s /usr/local/share/ca-certificates/agentstream-dev.crt && update-ca-certificates
+           macOS        security add-trusted-cert -r trustRoot -k ~/Library/Keychains/login.keychain-db %[1]s
+           Firefox      Settings, Certificates, Authorities, Import
+`

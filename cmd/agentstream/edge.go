@@ -40,23 +40,21 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	nc, err := c.Dial("edge", log)
-	if err != nil {
+	m := process.NewMetrics()
+	start := &node.Start{AdminListen: c.AdminListen, Flags: c.AdminFlags, Metrics: m, Log: log}
+	conns, err := start.Dial(ctx, &c.NATSFlags, "edge", "edge live")
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
+	nc, live := conns[0], conns[1]
 	defer nc.Close()
-	live, err := c.Dial("edge live", log)
-	if err != nil {
-		return err
-	}
 	defer live.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
 	}
-	m := process.NewMetrics()
 	cfg := node.Config{Conn: nc, Live: live, Memory: memory, Flags: &c.ListenFlags, Metrics: m, Logger: log}
-	layout, store, err := c.OpenLog(ctx, js, c.Postgres, node.EdgeConns, m, log)
+	layout, store, err := start.OpenLog(ctx, js, c.Postgres, node.EdgeConns)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -81,7 +79,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	ports, err := c.Bind(ctx, "")
+	ports, err := c.Bind(ctx, "", m, log)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -17,11 +22,13 @@ import (
 // HealthcheckCmd asks an edge or a persister on this machine how it is. It is for containers, which have no other
 // program to ask with.
 type HealthcheckCmd struct {
-	AdminListen string        `help:"The --admin-listen of the process; of an address for all interfaces, the loopback one is asked." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
-	Live        bool          `help:"Ask whether the process serves (/healthz), and not whether it is ready (/readyz)."`
-	Timeout     time.Duration `help:"How long the answer may take." default:"5s"`
-	JSON        bool          `name:"json" help:"Print the answer of the process as one JSON object, also when it is not ready."`
-	cli.Streams `kong:"-"`
+	AdminListen  string        `help:"The --admin-listen of the process; of an address for all interfaces, the loopback one is asked." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	HealthListen string        `help:"The --health-listen of the process, which is asked instead if there is one." env:"AGENTSTREAM_HEALTH_LISTEN" placeholder:"HOST:PORT"`
+	AdminTLSCert string        `name:"admin-tls-cert" help:"The --admin-tls-cert of the process: it is asked over TLS, and must have this certificate." env:"AGENTSTREAM_ADMIN_TLS_CERT" type:"path" placeholder:"FILE"`
+	Live         bool          `help:"Ask whether the process serves (/healthz), and not whether it is ready (/readyz)."`
+	Timeout      time.Duration `help:"How long the answer may take." default:"5s"`
+	JSON         bool          `name:"json" help:"Print the answer of the process as one JSON object, also when it is not ready."`
+	cli.Streams  `kong:"-"`
 }
 
 // errNotHealthy: the process has answered, and something else than 200.
@@ -29,15 +36,23 @@ var errNotHealthy = errors.New("not healthy")
 
 // Run asks once. Its error holds the answer of the process.
 func (c *HealthcheckCmd) Run(ctx context.Context) error {
-	if c.AdminListen == "off" {
+	at, flag := c.AdminListen, "--admin-listen"
+	if c.HealthListen != "" {
+		at, flag, c.AdminTLSCert = c.HealthListen, "--health-listen", ""
+	}
+	if at == "off" {
 		return errors.New("healthcheck: --admin-listen is off: there is nobody to ask")
 	}
-	host, port, err := net.SplitHostPort(c.AdminListen)
+	host, port, err := net.SplitHostPort(at)
 	if err != nil {
-		return fmt.Errorf("healthcheck: --admin-listen: %w", err)
+		return fmt.Errorf("healthcheck: %s: %w", flag, err)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
+	}
+	scheme, own, err := c.trust()
+	if err != nil {
+		return fmt.Errorf("healthcheck: --admin-tls-cert: %w", err)
 	}
 	path := "/readyz"
 	if c.Live {
@@ -45,11 +60,11 @@ func (c *HealthcheckCmd) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+net.JoinHostPort(host, port)+path, nil)
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req) // without a proxy
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: own}}).Do(req) // without a proxy
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
@@ -74,4 +89,26 @@ func (c *HealthcheckCmd) Run(ctx context.Context) error {
 		return nil
 	}
 	return c.Print(false, nil, "ok")
+}
+
+// trust returns how the process is asked. Its certificate is that of the file, whatever names are in it.
+func (c *HealthcheckCmd) trust() (scheme string, own *tls.Config, err error) {
+	if c.AdminTLSCert == "" {
+		return "http://", nil, nil
+	}
+	text, err := os.ReadFile(c.AdminTLSCert)
+	if err != nil {
+		return "", nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return "", nil, fmt.Errorf("%s: holds no certificate in PEM", c.AdminTLSCert)
+	}
+	check := func(shown [][]byte, _ [][]*x509.Certificate) error {
+		if len(shown) == 0 || !bytes.Equal(shown[0], block.Bytes) {
+			return fmt.Errorf("another certificate than that of %s", c.AdminTLSCert)
+		}
+		return nil
+	}
+	return "https://", &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyPeerCertificate: check}, nil
 }

@@ -58,18 +58,19 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	nc, err := c.Dial("persist", log)
-	if err != nil {
+	m := process.NewMetrics()
+	start := &node.Start{AdminListen: c.AdminListen, Flags: c.AdminFlags, Metrics: m, Log: log}
+	conns, err := start.Dial(ctx, &c.NATSFlags, "persist")
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
+	nc := conns[0]
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
 	}
-	m := process.NewMetrics()
-	l := node.ListenFlags{AdminListen: c.AdminListen, AdminFlags: c.AdminFlags}
-	layout, store, err := l.OpenLog(ctx, js, c.Postgres, node.PersistConns, m, log)
+	layout, store, err := start.OpenLog(ctx, js, c.Postgres, node.PersistConns)
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -89,12 +90,12 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return k.persister.Storing()
 		}}}, streams.Checks()...),
 		Durability: "rows and the log's offset are committed together", Tables: tables.Version()}
-	ports, err := l.Bind(ctx, "")
+	operators, err := process.OpenOperators(ctx, c.AdminListen, c.AdminFlags, m, log)
 	if err != nil {
 		return err
 	}
-	defer ports.Close()
-	ports.AddAdmin(stages, a)
+	defer operators.Close()
+	stages = append(stages[:len(stages)-1], append(stages[len(stages)-1], operators.Parts(a)...))
 	c.AddKeeper(stages, m, memory, log)
 	log.Info("persist: writing", "partitions", len(k.persister.Status()), "admin", c.AdminListen)
 	return process.RunStages(ctx, stages...)

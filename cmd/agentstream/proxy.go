@@ -33,7 +33,8 @@ type ProxyCmd struct {
 	Listen      string `help:"Address for agents." default:"127.0.0.1:8090" env:"AGENTSTREAM_PROXY_LISTEN" placeholder:"HOST:PORT"`
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8091" env:"AGENTSTREAM_PROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	process.AdminFlags
-	InsecureOpen bool `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
+	TLS          process.TLSFlags `embed:"" prefix:"tls-" envprefix:"AGENTSTREAM_PROXY_TLS_"`
+	InsecureOpen bool             `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
 	UpstreamFlags
 	Tenant      []string      `help:"Tenants that agents may name in Agentstream-Tenant; the first is that of those who name none." default:"default" env:"AGENTSTREAM_PROXY_TENANT"`
 	Requests    string        `help:"What is kept of requests: all (the user's last message, and results of tools) or none." enum:"all,none" default:"all" env:"AGENTSTREAM_PROXY_REQUESTS"`
@@ -92,40 +93,48 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	m := process.NewMetrics()
-	open, checks, done, err := c.sinks(ctx, m, log)
+	tls, err := c.TLS.Open("tls", m, log)
 	if err != nil {
 		return err
 	}
-	defer done()
+	var sink opener
 	pm := newProxyMetrics(m.Registry)
-	p, err := proxy.New(proxy.Config{
-		Upstreams: ups, Tenants: c.Tenant, Open: open, Requests: proxy.Requests(c.Requests), IdleEnd: c.IdleEnd, RetryHold: c.RetryHold,
+	p, err := proxy.New(proxy.Config{ // before anything is waited for: it refuses what cannot be served
+		Upstreams: ups, Tenants: c.Tenant, Open: func(ctx context.Context, key schema.RunKey) (proxy.Sink, error) { return sink(ctx, key) }, Requests: proxy.Requests(c.Requests), IdleEnd: c.IdleEnd, RetryHold: c.RetryHold,
 		CallBytes: c.CallBuffer, TotalBytes: c.TotalBuffer, Grace: c.Drain, Logger: log, Hooks: pm.hooks(),
 	})
 	if err != nil {
 		return err
 	}
 	pm.watch(m.Registry, p)
+	open, checks, done, err := c.sinks(ctx, m, log)
+	if err != nil || open == nil {
+		return err
+	}
+	defer done()
+	sink = open
+	if tls != nil {
+		checks = append(checks, process.CertificateCheck("certificate", tls))
+	}
 	ln, err := process.Listen(ctx, "--listen", c.Listen)
 	if err != nil {
 		return err
 	}
 	f := process.FilesHere()
 	f.Clients /= 2 // each of them has a connection to a provider as well
-	d := process.LimitClients(ln, f, m, log)
+	d := process.LimitClients(ln, tls, f, m, log)
 	stages := [][]process.Part{
 		{{Name: "proxy server", Run: func(ctx context.Context) error { return c.serve(ctx, d, p) }}},
 		{{Name: "recorders", Run: p.Run}},
 	}
-	if c.AdminListen != "off" {
-		adm, err := process.Listen(ctx, "--admin-listen", c.AdminListen)
-		if err != nil {
-			ln.Close()
-			return err
-		}
-		a := &process.Admin{Metrics: m, Log: log, Hosts: c.AdminHost, Checks: checks, Leaving: func() bool { return ctx.Err() != nil }}
-		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
+	operators, err := process.OpenOperators(ctx, c.AdminListen, c.AdminFlags, m, log)
+	if err != nil {
+		ln.Close()
+		return err
 	}
+	defer operators.Close()
+	a := &process.Admin{Metrics: m, Log: log, Checks: checks, Leaving: func() bool { return ctx.Err() != nil }}
+	stages = append(stages, operators.Parts(a))
 	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams", strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
 	return process.RunStages(ctx, stages...)
 }
@@ -143,14 +152,15 @@ func (c *ProxyCmd) serve(ctx context.Context, ln *process.LimitListener, h http.
 	if !c.InsecureOpen { // then it is at a loopback address, where pages of others reach it by a browser of this machine
 		h = process.Guard(h, ln.Addr())
 	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
-	srv.Protocols.SetHTTP1(true)
-	srv.Protocols.SetUnencryptedHTTP2(true)
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: process.Protocols()}
 	return process.ServeHTTP(ctx, srv, ln, process.Ending{Delay: c.DrainDelay, Drain: c.Drain}) // of calls that are broken off the runs say so
 }
 
-// sinks returns the way to the log, what to ask about its health, and what to do at the end.
-func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logger) (open func(context.Context, schema.RunKey) (proxy.Sink, error), checks []edge.Check, done func(), err error) {
+// opener opens the way to the log for a run.
+type opener = func(context.Context, schema.RunKey) (proxy.Sink, error)
+
+// sinks returns the way to the log, what to ask about its health, and what to do at the end; nothing when ctx ends before.
+func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logger) (open opener, checks []edge.Check, done func(), err error) {
 	if c.Edge != "" {
 		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log, UserAgent: "agentstream-proxy/" + cli.Version()})
 		if err != nil {
@@ -162,14 +172,20 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logg
 		}
 		return open, nil, client.Close, nil
 	}
-	nc, err := c.Dial("proxy", log)
-	if err != nil {
+	start := &node.Start{AdminListen: c.AdminListen, Flags: c.AdminFlags, Metrics: m, Log: log}
+	conns, err := start.Dial(ctx, &c.NATSFlags, "proxy")
+	if err != nil || ctx.Err() != nil {
 		return nil, nil, nil, err
 	}
-	l, err := pubjs.Open(ctx, nc)
-	if err != nil {
+	nc := conns[0]
+	var l *pubjs.Log
+	err = start.Await(ctx, func(ctx context.Context) (err error) {
+		l, err = pubjs.Open(ctx, nc)
+		return err
+	})
+	if err != nil || ctx.Err() != nil {
 		nc.Close()
-		return nil, nil, nil, fmt.Errorf("%w (run agentstream migrate first?)", err)
+		return nil, nil, nil, err
 	}
 	cfg := producers.Config{Log: l, Logger: log, Hooks: m.ProducerHooks(log)}
 	done = nc.Close

@@ -195,7 +195,8 @@ func TestEdgeSinkBatches(t *testing.T) {
 func TestProxyFlags(t *testing.T) {
 	password := &url.URL{Scheme: "https", User: url.UserPassword("u", "hunter2"), Host: "x"}
 	for name, args := range map[string][]string{
-		"no upstream":    {"--nats", "nats://127.0.0.1:1"},
+		"no upstream":    {"--nats", "nats://127.0.0.1:1"}, // which is away: it is not waited for
+		"half of TLS":    {"--nats", "nats://127.0.0.1:1", "--upstream", "a=http://x", "--tls-cert", "x.pem"},
 		"not an address": {"--edge", "http://127.0.0.1:1", "--upstream", "a=x"},
 		"no name":        {"--edge", "http://127.0.0.1:1", "--upstream", "https://x"},
 		"password":       {"--edge", "http://127.0.0.1:1", "--upstream", "a=" + password.String()},

@@ -84,7 +84,7 @@ func (c *RecordCmd) askFolder(ctx context.Context) (held bool, err error) {
 		return true, fmt.Errorf("--data: %w", err)
 	}
 	before := c.ServerFlags
-	c.Server = strings.TrimSpace(string(text))
+	c.useAddress(strings.TrimSpace(string(text)))
 	c.useToken(tokenOfFolder(c.Data))
 	if err := c.ask(ctx); err != nil {
 		c.ServerFlags = before
@@ -138,6 +138,15 @@ func (c *RecordCmd) isServed(ctx context.Context) bool {
 	return err == nil || errors.Is(err, agentstream.ErrUnauthorized)
 }
 
+// useAddress asks the server of the folder, whose certificate may be of the folder's authority.
+func (c *RecordCmd) useAddress(at string) {
+	c.Server = at
+	own := localCA{filepath.Join(c.Data, tlsFolder)}.path(caFile)
+	if _, err := os.Stat(own); err == nil && c.CA == "" && strings.HasPrefix(at, "https://") {
+		c.CA = own
+	}
+}
+
 func tokenOfFolder(folder string) string {
 	text, err := os.ReadFile(filepath.Join(folder, "token"))
 	if err != nil {
@@ -171,7 +180,7 @@ func (c *RecordCmd) startServer(ctx context.Context, s *settings, listen string,
 	go func() { ended <- app.Dev.Run(ctx, log) }()
 	select {
 	case at := <-served:
-		c.Server = addressHere(at)
+		c.useAddress(addressHere(at, app.Dev.TLS.IsSet()))
 	case err := <-ended:
 		cancel()
 		return nil, err

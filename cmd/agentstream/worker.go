@@ -112,16 +112,22 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if len(c.Upstream) == 0 {
 		return errors.New("--upstream: a worker without one has no model")
 	}
-	nc, err := c.Dial("worker", log)
-	if err != nil {
+	m := process.NewMetrics()
+	start := &node.Start{AdminListen: c.AdminListen, Flags: c.AdminFlags, Metrics: m, Log: log}
+	conns, err := start.Dial(ctx, &c.NATSFlags, "worker")
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
+	nc := conns[0]
 	defer nc.Close()
-	l, err := pubjs.Open(ctx, nc)
-	if err != nil {
-		return fmt.Errorf("%w (run agentstream migrate first?)", err)
+	var l *pubjs.Log
+	err = start.Await(ctx, func(ctx context.Context) (err error) {
+		l, err = pubjs.Open(ctx, nc)
+		return err
+	})
+	if err != nil || ctx.Err() != nil {
+		return err
 	}
-	m := process.NewMetrics()
 	cfg := useModels(worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Serves: c.sessionFilter(set), Most: c.Places,
 		Logger: log, Hooks: m.ProducerHooks(log)}, set)
 	if c.Postgres == "" {
@@ -139,14 +145,13 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	stages := [][]process.Part{{part}}
-	if c.AdminListen != "off" {
-		adm, err := process.Listen(ctx, "--admin-listen", c.AdminListen)
-		if err != nil {
-			return err
-		}
-		a := &process.Admin{Metrics: m, Log: log, Hosts: c.AdminHost, Checks: []edge.Check{{Name: "nats", Run: node.NATSCheck(nc)}}}
-		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
+	operators, err := process.OpenOperators(ctx, c.AdminListen, c.AdminFlags, m, log)
+	if err != nil {
+		return err
 	}
+	defer operators.Close()
+	a := &process.Admin{Metrics: m, Log: log, Checks: []edge.Check{{Name: "nats", Run: node.NATSCheck(nc)}}}
+	stages = append(stages, operators.Parts(a))
 	log.Info("worker: answering", "models", strings.Join(c.Models, ","), "tenants", strings.Join(c.Tenant, ","), "admin", c.AdminListen)
 	return process.RunStages(ctx, stages...)
 }

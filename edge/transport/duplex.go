@@ -135,12 +135,7 @@ func (d *Duplex) send(b []byte) error {
 func (d *Duplex) Stop() { _ = d.conn.SetReadDeadline(time.Unix(1, 0)) } // it fails when the connection is closed
 
 // Cut closes the connection at once, from any goroutine.
-func (d *Duplex) Cut() {
-	if tcp, ok := d.conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = d.conn.Close()
-}
+func (d *Duplex) Cut() { Reset(d.conn) }
 
 // Bounds of what is read and thrown away behind the end: a connection that is closed while something is unread is reset, and
 // what is on its way to the client is lost.

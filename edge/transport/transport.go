@@ -80,3 +80,37 @@ func Own(c net.Conn) net.Conn {
 	}
 	return c
 }
+
+// Unblocked is a connection with reads and writes that do not wait: see Try, whose rules hold for them.
+type Unblocked interface {
+	Unblock() bool // begins with them; false: there are none. Nothing may be under way
+	TryRead(b []byte) (int, error)
+	TryWrite(b []byte) (int, error)
+}
+
+// TCP returns the connection of TCP that is below c, if there is one.
+func TCP(c net.Conn) (*net.TCPConn, bool) {
+	for {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			return tcp, true
+		}
+		above, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return nil, false
+		}
+		c = above.NetConn()
+	}
+}
+
+// Reset closes a connection at once, from any goroutine. What the kernel still holds for the client is thrown away.
+func Reset(c net.Conn) {
+	DropUnsent(c)
+	_ = c.Close() // whoever uses it finds out
+}
+
+// DropUnsent makes Close throw away what the kernel still holds for the client.
+func DropUnsent(c net.Conn) {
+	if tcp, ok := TCP(c); ok {
+		_ = tcp.SetLinger(0)
+	}
+}

@@ -11,9 +11,10 @@ import (
 	"agentstream/edge/dialect"
 )
 
-// Try writes to a TCP connection, and reads from it, without ever waiting. One goroutine at a time writes,
-// and one reads.
+// Try writes to a connection, TCP or one with such writes of its own, and reads from it, without ever waiting. One
+// goroutine at a time writes, and one reads.
 type Try struct {
+	own  Unblocked // nil: it is TCP
 	raw  syscall.RawConn
 	step func(fd uintptr) bool // made once: a write allocates nothing
 	b    []byte
@@ -21,21 +22,25 @@ type Try struct {
 	err  error
 }
 
-// NewTry returns nil when the connection cannot be written to without waiting: one that is not TCP, or a
-// system that has no such writes.
+// NewTry returns nil when the connection cannot be written to without waiting: one that is neither TCP nor
+// Unblocked, or a system that has no such writes.
 func NewTry(c net.Conn) *Try { return new(Try).Of(c) }
 
 // Of is NewTry for a connection whose owner has room for it. It returns t or nil.
 func (t *Try) Of(c net.Conn) *Try {
-	tcp, ok := c.(*net.TCPConn)
+	sc, ok := c.(syscall.Conn)
 	if !ok {
 		return nil
 	}
-	raw, err := tcp.SyscallConn()
+	own, isOwn := c.(Unblocked)
+	if _, tcp := c.(*net.TCPConn); !tcp && (!isOwn || !own.Unblock()) {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
 	if err != nil {
 		return nil
 	}
-	t.raw, t.step = raw, t.write
+	t.own, t.raw, t.step = own, raw, t.write
 	return t
 }
 
@@ -45,16 +50,23 @@ func (t *Try) Raw() syscall.RawConn { return t.raw }
 // Write writes as much of b as the kernel takes. The error wraps dialect.ErrClientGone. A write deadline
 // that has passed is such an error: there must be none.
 func (t *Try) Write(b []byte) (int, error) {
+	n, err := t.send(b)
+	if err != nil {
+		return n, fmt.Errorf("write: %w: %w", dialect.ErrClientGone, err)
+	}
+	return n, nil
+}
+
+func (t *Try) send(b []byte) (int, error) {
+	if t.own != nil {
+		return t.own.TryWrite(b)
+	}
 	t.b, t.n, t.err = b, 0, nil
 	err := t.raw.Write(t.step)
-	t.b = nil
-	if err == nil {
+	if t.b = nil; err == nil {
 		err = t.err
 	}
-	if err != nil {
-		return t.n, fmt.Errorf("write: %w: %w", dialect.ErrClientGone, err)
-	}
-	return t.n, nil
+	return t.n, err
 }
 
 // write never asks to be called again: that would be waiting.
@@ -81,6 +93,9 @@ func (t *Try) write(fd uintptr) bool {
 
 // Read reads what is there: nothing is 0 without an error. The end is io.EOF.
 func (t *Try) Read(b []byte) (n int, err error) {
+	if t.own != nil {
+		return t.own.TryRead(b)
+	}
 	var rerr error
 	err = t.raw.Read(func(fd uintptr) bool {
 		for {

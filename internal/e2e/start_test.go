@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
 )
 
@@ -54,5 +55,47 @@ func TestRolesStartBeforeMigrate(t *testing.T) {
 		for _, n := range c.nodes {
 			n.kill()
 		}
+	}
+}
+
+// Roles that start before NATS do not end: they are alive and not ready, name NATS to operators and to probes, and serve when it
+// has come, together with what migrate makes.
+func TestRolesStartBeforeNATS(t *testing.T) {
+	beside(t)
+	port := testkit.FreePort(t)
+	url, dsn, probes := fmt.Sprintf("nats://127.0.0.1:%d", port), testkit.Postgres(t), testkit.FreeAddr(t)
+	roles := []*role{newRole(t, "edge", url, dsn, "--health-listen", probes), newRole(t, "persist", url, dsn)}
+	for _, r := range roles {
+		r.start()
+	}
+	for _, r := range roles {
+		eventually(t, 60*time.Second, r.name+" waits for NATS", func() bool {
+			status, text := r.ready()
+			return status == http.StatusServiceUnavailable && strings.Contains(text, "no server answers")
+		})
+	}
+	if status, text := getText("http://" + probes + "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, `"nats":"failed"`) {
+		t.Errorf("a probe is answered %d %s", status, text)
+	}
+	if status, _ := getText("http://" + probes + "/healthz"); status != http.StatusOK {
+		t.Errorf("whether it is alive is answered %d", status)
+	}
+	if status, _ := getText("http://" + probes + "/metrics"); status != http.StatusNotFound {
+		t.Errorf("the listener for probes answers for metrics: %d", status)
+	}
+	s, err := natskit.Serve(natskit.Embedded{StoreDir: t.TempDir(), Listen: "127.0.0.1", Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	migrate(t, dsn, url)
+	for _, r := range roles {
+		r.await(t)
+		if n := r.revived.Load(); n > 0 {
+			t.Errorf("%s ended %d times: %s", r.name, n, tail(r.log.String(), 2000))
+		}
+	}
+	if status, text := getText("http://" + probes + "/readyz"); status != http.StatusOK || !strings.Contains(text, `"nats":"ok"`) {
+		t.Errorf("a probe is answered %d %s", status, text)
 	}
 }

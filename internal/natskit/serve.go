@@ -1,8 +1,11 @@
 package natskit
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	neturl "net/url"
 	"os"
 	"strings"
@@ -116,8 +119,27 @@ func Dial(url, name string, opts ...nats.Option) (*nats.Conn, error) {
 	if bad := new(neturl.Error); errors.As(err, &bad) { // its text is the address, password and all
 		return nil, fmt.Errorf("natskit: connect %s: the address cannot be read as a URL", name)
 	}
+	if err != nil && isAway(err) {
+		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("natskit: connect %s to %s: %w", name, hosts(url), err)
 	}
 	return nc, nil
+}
+
+// ErrUnreachable reports that no server answers. Another attempt may find one.
+var ErrUnreachable = errors.New("no server answers")
+
+// isAway reports whether an error of Connect is that nobody was there. A server that refuses was.
+func isAway(err error) bool {
+	unknown, failed := new(net.DNSError), new(net.OpError)
+	untrusted := new(tls.CertificateVerificationError)
+	switch {
+	case errors.As(err, &untrusted):
+		return false
+	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout), errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded):
+		return true
+	}
+	return errors.As(err, &unknown) || errors.As(err, &failed) && failed.Op != "remote error" // which is an alert of TLS
 }

@@ -89,7 +89,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// refresh sets the password of a connection to what it is now. What else the DSN says stays as it was.
+// refresh sets the password of a connection, and its certificates, to what they are now. What else the DSN says stays as it was.
 func (c *Config) refresh(conn *pgx.ConnConfig) error {
 	dsn := c.DSN
 	if c.Fresh != nil {
@@ -100,6 +100,9 @@ func (c *Config) refresh(conn *pgx.ConnConfig) error {
 		return errors.New("postgres: the DSN cannot be read") // pgx's text may quote it
 	}
 	conn.Password = now.Password
+	if now.Host == conn.Host && len(now.Fallbacks) == len(conn.Fallbacks) {
+		conn.TLSConfig, conn.Fallbacks = now.TLSConfig, now.Fallbacks // files with other authorities and another certificate
+	}
 	return nil
 }
 

@@ -132,11 +132,11 @@ func (p *Poller) find(id uint64) *Watch {
 // Add watches a connection. fn is called when there is something to read, from the next moment on. The
 // error wraps ErrNone when nobody would call it.
 func (p *Poller) Add(c net.Conn, fn func(*Watch)) (*Watch, error) {
-	tcp, ok := c.(*net.TCPConn)
+	sc, ok := c.(syscall.Conn)
 	if p == nil || !ok {
 		return nil, ErrNone
 	}
-	raw, err := tcp.SyscallConn()
+	raw, err := sc.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("poll: %w", err)
 	}

@@ -52,7 +52,7 @@ var (
 	_ transport.Direct = (*Direct)(nil)
 )
 
-// ErrNotDirect reports that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS.
+// ErrNotDirect reports that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS of that server.
 // Nothing was done.
 var ErrNotDirect = errors.New("sse: the connection cannot be taken over")
 
@@ -328,12 +328,7 @@ func (d *Direct) cut(err error) {
 
 // Cut closes the connection at once, from any goroutine: whatever is being written fails. The sink must
 // still be ended.
-func (d *Direct) Cut() {
-	if tcp, ok := d.conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = d.conn.Close()
-}
+func (d *Direct) Cut() { transport.Reset(d.conn) }
 
 // Encoding is the format's, nil when the connection cannot be written to without waiting.
 func (d *Direct) Encoding() *transport.Encoding {

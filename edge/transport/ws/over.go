@@ -3,11 +3,11 @@ package ws
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
 	"agentstream/edge/dialect"
+	"agentstream/edge/transport"
 )
 
 // over ends the connection, for a reason that receive gave.
@@ -42,9 +42,7 @@ func (s *SocketSink) over(err error) {
 		s.tell(fmt.Errorf("%w: %w", dialect.ErrClientGone, err))
 		s.drain()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
+		transport.DropUnsent(s.conn)
 		s.tell(errNoPong)
 	case errors.Is(err, dialect.ErrSlowClient), errors.Is(err, dialect.ErrClientGone):
 		s.tell(err)

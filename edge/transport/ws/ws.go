@@ -398,20 +398,7 @@ func (s *SocketSink) cut(err error) {
 
 // Cut closes the connection at once, from any goroutine: whatever is being written fails. The sink must
 // still be ended.
-func (s *SocketSink) Cut() {
-	if tcp, ok := raw(s.conn).(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = s.conn.Close()
-}
-
-// raw returns the connection below TLS.
-func raw(c net.Conn) net.Conn {
-	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
-		return t.NetConn()
-	}
-	return c
-}
+func (s *SocketSink) Cut() { transport.Reset(s.conn) }
 
 func (s *SocketSink) release() {
 	s.t.buffers.Put(s.buf)

@@ -19,6 +19,7 @@ type Config struct {
 	Heartbeat time.Duration // silence after which a ping is sent; default 30 s (streaming protocol 3.8)
 	Backlog   int           // events that may wait for a client; default 1,000 (8.1)
 	PublicURL string        // how clients reach the node, https://host/path; "": as the request says
+	Secure    bool          // clients speak TLS with the node, where PublicURL says nothing
 }
 
 // What a client has time for, and how much it may leave unanswered.

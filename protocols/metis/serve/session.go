@@ -125,7 +125,11 @@ func (a *api) get(ctx context.Context, c *protocol.Call) error {
 
 // socketURL is where a session's socket is, as the client reaches this node.
 func (a *api) socketURL(r *http.Request, id, token string) string {
-	at := cmp.Or(strings.TrimSuffix(a.cfg.PublicURL, "/"), "http://"+r.Host)
+	scheme := "http://"
+	if a.cfg.Secure {
+		scheme = "https://"
+	}
+	at := cmp.Or(strings.TrimSuffix(a.cfg.PublicURL, "/"), scheme+r.Host)
 	return "ws" + strings.TrimPrefix(at, "http") + a.base + "/sessions/" + url.PathEscape(id) + "/stream?attach=" + url.QueryEscape(token)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/terminal"
+	"agentstream/edge/secure"
 )
 
 // ServerFlags say which server a command talks to, and as whom.
@@ -16,6 +17,7 @@ type ServerFlags struct {
 	Server    string        `help:"Address of the server." env:"AGENTSTREAM_SERVER" default:"http://127.0.0.1:8080"`
 	Token     string        `help:"Bearer token. A file or the environment keeps it out of the process list." env:"AGENTSTREAM_TOKEN" placeholder:"TOKEN"`
 	TokenFile string        `help:"File that holds the bearer token; wins over --token." type:"path" placeholder:"FILE"`
+	CA        string        `name:"ca" help:"File with the authorities of the server's certificate, in place of those of the system." env:"AGENTSTREAM_CA" type:"path" placeholder:"FILE"`
 	GiveUp    time.Duration `help:"Give up when the server has not answered for this long; 0 never." default:"2m"`
 	Wait      bool          `help:"Wait as long for a server that cannot be reached to begin with, too."`
 }
@@ -35,6 +37,13 @@ func NewClient(f ServerFlags, say Notice) (*agentstream.Client, error) {
 		token = strings.TrimSpace(string(text))
 	}
 	cfg := agentstream.Config{BaseURL: f.Server, Token: token, GiveUp: f.GiveUp, FailFast: !f.Wait, UserAgent: "agentstream/" + Version()}
+	if f.CA != "" {
+		pool, err := secure.ReadPool(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+		cfg.RootCAs = pool
+	}
 	if say != nil {
 		cfg.Hooks = hooks(say)
 	}

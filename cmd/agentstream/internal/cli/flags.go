@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/edge/secure"
 	"agentstream/internal/natskit"
 )
 
@@ -17,6 +20,9 @@ import (
 type NATSFlags struct {
 	NATS     string `name:"nats" help:"NATS servers." env:"AGENTSTREAM_NATS" default:"nats://127.0.0.1:4222" placeholder:"URL,…"`
 	Creds    string `name:"nats-creds" help:"NATS credentials file." env:"AGENTSTREAM_NATS_CREDS" type:"path" placeholder:"FILE"`
+	NATSCA   string `name:"nats-ca" help:"File with the authorities of the NATS servers' certificates; the servers must speak TLS then." env:"AGENTSTREAM_NATS_CA" type:"path" placeholder:"FILE"`
+	NATSCert string `name:"nats-cert" help:"File with the certificate that NATS servers are shown; with --nats-key. Both are read again at each connection." env:"AGENTSTREAM_NATS_CERT" type:"path" placeholder:"FILE"`
+	NATSKey  string `name:"nats-key" help:"File with the key of --nats-cert." env:"AGENTSTREAM_NATS_KEY" type:"path" placeholder:"FILE"`
 	NATSSync string `name:"nats-sync" help:"What the servers' sync_interval is: always, interval or unknown. A client cannot see it. It decides which durability claim is made." enum:"always,interval,unknown" default:"unknown" env:"AGENTSTREAM_NATS_SYNC"`
 }
 
@@ -36,6 +42,11 @@ func (f *NATSFlags) Dial(role string, log *slog.Logger) (*nats.Conn, error) {
 	if f.Creds != "" {
 		opts = append(opts, nats.UserCredentials(f.Creds))
 	}
+	secured, err := f.tls()
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, secured...)
 	urls, user := natskit.SplitUser(f.NATS)
 	if user {
 		now := NewSecret(f.NATS, "AGENTSTREAM_NATS")
@@ -46,6 +57,25 @@ func (f *NATSFlags) Dial(role string, log *slog.Logger) (*nats.Conn, error) {
 		return nil, fmt.Errorf("--nats: %w", err)
 	}
 	return nc, nil
+}
+
+// tls returns the options of connections over TLS.
+func (f *NATSFlags) tls() ([]nats.Option, error) {
+	if (f.NATSCert == "") != (f.NATSKey == "") {
+		return nil, errors.New("--nats-cert, --nats-key: one without the other")
+	}
+	var own nats.TLSCertHandler
+	var roots nats.RootCAsHandler
+	if f.NATSCert != "" {
+		own = func() (tls.Certificate, error) { return tls.LoadX509KeyPair(f.NATSCert, f.NATSKey) }
+	}
+	if f.NATSCA != "" {
+		roots = func() (*x509.CertPool, error) { return secure.ReadPool(f.NATSCA) }
+	}
+	if own == nil && roots == nil {
+		return nil, nil
+	}
+	return []nats.Option{nats.ClientTLSConfig(own, roots)}, nil
 }
 
 // LayoutFlags say how the log is laid out. All roles that declare it must agree on the partitions.

@@ -21,16 +21,17 @@ type ListenFlags struct {
 	Listen      string `help:"Address for clients; without a port, 8080." default:"127.0.0.1:8080" env:"AGENTSTREAM_LISTEN" placeholder:"HOST:PORT"`
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	process.AdminFlags
-	KeepAlive  time.Duration `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`
-	WriteLimit time.Duration `name:"write-timeout" help:"How long a client may take for 64 KiB before it is cut; it resumes with its cursor." default:"30s" env:"AGENTSTREAM_WRITE_TIMEOUT"`
-	Drain      time.Duration `help:"Window over which streams are ended at shutdown." default:"5s" env:"AGENTSTREAM_DRAIN"`
-	DrainDelay time.Duration `help:"How long a shutdown goes on serving, not ready, before it ends streams: as long as balancers take to notice." default:"0s" env:"AGENTSTREAM_DRAIN_DELAY"`
-	Tenant     string        `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
-	NATSIngest bool          `name:"nats-ingest" help:"Also take events that are published over NATS on ingest.<tenant>.<run>. Who may publish where is NATS's to decide." env:"AGENTSTREAM_NATS_INGEST"`
-	Increments bool          `name:"session-increments" help:"Show runs that were not created as sessions with incremental streaming in the sessions API; sessions have a setting of their own." env:"AGENTSTREAM_SESSION_INCREMENTS"`
-	PublicURL  string        `name:"public-url" help:"How clients reach this node, where that is not as their requests say: the beginning of the addresses that it gives them." env:"AGENTSTREAM_PUBLIC_URL" placeholder:"URL"`
-	Console    bool          `help:"Serve the console at /console/." default:"true" negatable:"" env:"AGENTSTREAM_CONSOLE"`
-	AuthToken  string        `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
+	TLS        process.TLSFlags `embed:"" prefix:"tls-" envprefix:"AGENTSTREAM_TLS_"`
+	KeepAlive  time.Duration    `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`
+	WriteLimit time.Duration    `name:"write-timeout" help:"How long a client may take for 64 KiB before it is cut; it resumes with its cursor." default:"30s" env:"AGENTSTREAM_WRITE_TIMEOUT"`
+	Drain      time.Duration    `help:"Window over which streams are ended at shutdown." default:"5s" env:"AGENTSTREAM_DRAIN"`
+	DrainDelay time.Duration    `help:"How long a shutdown goes on serving, not ready, before it ends streams: as long as balancers take to notice." default:"0s" env:"AGENTSTREAM_DRAIN_DELAY"`
+	Tenant     string           `help:"Tenant of everybody who is let in by --auth-token, or without authentication." default:"default" env:"AGENTSTREAM_TENANT"`
+	NATSIngest bool             `name:"nats-ingest" help:"Also take events that are published over NATS on ingest.<tenant>.<run>. Who may publish where is NATS's to decide." env:"AGENTSTREAM_NATS_INGEST"`
+	Increments bool             `name:"session-increments" help:"Show runs that were not created as sessions with incremental streaming in the sessions API; sessions have a setting of their own." env:"AGENTSTREAM_SESSION_INCREMENTS"`
+	PublicURL  string           `name:"public-url" help:"How clients reach this node, where that is not as their requests say: the beginning of the addresses that it gives them." env:"AGENTSTREAM_PUBLIC_URL" placeholder:"URL"`
+	Console    bool             `help:"Serve the console at /console/." default:"true" negatable:"" env:"AGENTSTREAM_CONSOLE"`
+	AuthToken  string           `help:"One bearer token that may do everything." env:"AGENTSTREAM_AUTH_TOKEN" placeholder:"TOKEN"`
 	AuthFlags
 	LimitFlags
 	MetisFlags
@@ -46,7 +47,8 @@ type MetisFlags struct {
 
 // metis returns the protocol as the flags have it.
 func (f *ListenFlags) metis() metisserve.Config {
-	return metisserve.Config{Root: f.MetisRoot, Heartbeat: f.MetisHeartbeat, Backlog: f.MetisBacklog, PublicURL: f.PublicURL}
+	return metisserve.Config{Root: f.MetisRoot, Heartbeat: f.MetisHeartbeat, Backlog: f.MetisBacklog, PublicURL: f.PublicURL,
+		Secure: f.TLS.IsSet()}
 }
 
 // checkMetis refuses what the metis protocol cannot be served with.
@@ -82,6 +84,12 @@ func (f *ListenFlags) Check(mayBeOpen bool) error {
 		return err
 	}
 	if err := f.checkMetis(); err != nil {
+		return err
+	}
+	if err := f.TLS.Check("tls"); err != nil {
+		return err
+	}
+	if err := f.AdminTLS.Check("admin-tls"); err != nil {
 		return err
 	}
 	if f.AdminListen == "off" {

@@ -22,6 +22,7 @@ import (
 	limitjs "agentstream/edge/limits/natsjs"
 	"agentstream/edge/protocol"
 	"agentstream/edge/reference"
+	"agentstream/edge/secure"
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
 	"agentstream/internal/natskit"
@@ -75,6 +76,7 @@ type Node struct {
 	Stored    func() []persister.Status // how far the archive has come; nil: another process writes it
 	Storing   func() error              // returns why the archive takes nothing; nil: another process writes it
 	files     process.Files
+	tls       *secure.Files // of clients; nil: there are none
 	streams   *Inspector
 	metrics   *process.Metrics
 	logger    *slog.Logger
@@ -111,6 +113,9 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{Archive: cfg.Archive, protocols: cfg.Flags.protocols(), files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
+		return nil, err
+	}
+	if n.tls, err = cfg.Flags.TLS.Open("tls", cfg.Metrics, cfg.Logger); err != nil {
 		return nil, err
 	}
 	if err = n.openLog(ctx, cfg, js); err != nil {
@@ -293,6 +298,9 @@ func (n *Node) dependencies(cfg Config) []edge.Check {
 	if cfg.Tables.Run != nil {
 		checks = append(checks, cfg.Tables)
 	}
+	if n.tls != nil {
+		checks = append(checks, process.CertificateCheck("certificate", n.tls))
+	}
 	return checks
 }
 
@@ -319,7 +327,7 @@ func (n *Node) checkArchive(ctx context.Context) error {
 
 // serve lets as many clients in as there are descriptors for.
 func (n *Node) serve(ctx context.Context, clients net.Listener) error {
-	d := process.LimitClients(clients, n.files, n.metrics, n.logger)
+	d := process.LimitClients(clients, n.tls, n.files, n.metrics, n.logger)
 	defer d.Wait()
 	return n.server.Run(ctx, d)
 }

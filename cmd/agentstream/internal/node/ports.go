@@ -2,64 +2,57 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"net"
 
 	"agentstream/cmd/agentstream/internal/process"
 )
 
-// Ports are where a role is served. One that is not wanted is nil.
+// Ports are where a role is served.
 type Ports struct {
-	Clients net.Listener
-	admin   net.Listener
-	hosts   []string // of admin
+	Clients   net.Listener // nil: there are none
+	operators *process.Operators
 }
 
 // Bind opens the ports. Nobody is answered yet. That the embedded NATS will get its own, nats, is only tried,
 // because it binds that one itself; "": it has none.
-func (f *ListenFlags) Bind(ctx context.Context, nats string) (*Ports, error) {
-	p := Ports{hosts: f.AdminHost}
-	if host, _, err := net.SplitHostPort(f.AdminListen); err == nil {
-		p.hosts = append(p.hosts[:len(p.hosts):len(p.hosts)], host)
-	}
-	for _, one := range []struct {
-		flag, addr string
-		into       *net.Listener
-	}{{"--listen", f.Listen, &p.Clients}, {"--admin-listen", f.AdminListen, &p.admin}, {"--nats-listen", nats, nil}} {
-		if one.addr == "" || one.addr == "off" {
-			continue
-		}
-		ln, err := process.Listen(ctx, one.flag, one.addr)
-		if err != nil {
-			p.Close()
+func (f *ListenFlags) Bind(ctx context.Context, nats string, m *process.Metrics, log *slog.Logger) (p *Ports, err error) {
+	p = new(Ports)
+	if f.Listen != "" {
+		if p.Clients, err = process.Listen(ctx, "--listen", f.Listen); err != nil {
 			return nil, err
 		}
-		if one.into == nil {
-			_ = ln.Close() // nobody has connected
-			continue
-		}
-		*one.into = ln
 	}
-	if p.admin != nil {
-		f.AdminListen = p.admin.Addr().String()
+	if p.operators, err = process.OpenOperators(ctx, f.AdminListen, f.AdminFlags, m, log); err != nil {
+		p.Close()
+		return nil, err
 	}
-	return &p, nil
+	if at := p.operators.Addr(); at != "" {
+		f.AdminListen = at
+	}
+	if nats == "" {
+		return p, nil
+	}
+	ln, err := process.Listen(ctx, "--nats-listen", nats)
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, ln.Close() // nobody has connected
 }
 
 // Close closes those that nobody serves yet, and does nothing to those that were served.
 func (p *Ports) Close() {
-	for _, ln := range []net.Listener{p.Clients, p.admin} {
-		if ln != nil {
-			_ = ln.Close() // whoever served it has closed it
-		}
+	if p.Clients != nil {
+		_ = p.Clients.Close() // whoever served it has closed it
+	}
+	if p.operators != nil {
+		p.operators.Close()
 	}
 }
 
-// AddAdmin puts the operators' listener into the last stage: a drain is when one wants to look.
+// AddAdmin puts the operators' listeners into the last stage: a drain is when one wants to look.
 func (p *Ports) AddAdmin(stages [][]process.Part, a *process.Admin) {
-	if p.admin == nil {
-		return
-	}
-	a.Hosts = p.hosts
 	last := len(stages) - 1
-	stages[last] = append(stages[last], process.Part{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, p.admin) }})
+	stages[last] = append(stages[last], p.operators.Parts(a)...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"agentstream/edge"
+	"agentstream/edge/secure"
 	"agentstream/persister"
 )
 
@@ -24,13 +25,9 @@ type Admin struct {
 	Tables     int64                // the version of the tables that the process was written for; 0: it has none of its own
 	Persister  *persister.Persister // nil where none runs
 	Leaving    func() bool          // whether the process goes away, and is not ready therefore; nil: it does not say
-	Hosts      []string             // names by which operators ask, besides those that Guard knows
 	Log        *slog.Logger
-}
 
-// AdminFlags say by which names operators ask.
-type AdminFlags struct {
-	AdminHost []string `help:"A name by which --admin-listen is asked, besides addresses, names without a dot and names that are not of public DNS." env:"AGENTSTREAM_ADMIN_HOST" placeholder:"NAME"`
+	hosts []string // names by which operators ask, besides those that Guard knows
 }
 
 func (a *Admin) handler() http.Handler {
@@ -39,13 +36,32 @@ func (a *Admin) handler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("GET /readyz", a.ready)
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { writeReadiness(w, a.ask(r.Context())) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("/metrics\n/debug/pprof/\n/healthz\n/readyz\n"))
 	})
 	return mux
 }
+
+// health is for probes, on a listener that others than operators may reach: it has no reasons.
+func (a *Admin) health() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		all := a.ask(r.Context())
+		out := readiness{Ready: all.Ready, Draining: all.Draining, Checks: make(map[string]string, len(all.Checks))}
+		for name, text := range all.Checks {
+			if out.Checks[name] = "ok"; text != "ok" {
+				out.Checks[name] = "failed"
+			}
+		}
+		writeReadiness(w, out)
+	})
+	return mux
+}
+
+func alive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
 // pipeline is one partition's persister for people.
 type pipeline struct {
@@ -97,18 +113,21 @@ func pipelineOf(s persister.Status) pipeline {
 	return p
 }
 
-// ready answers 200 when every check passes, 503 otherwise, with the reasons.
-func (a *Admin) ready(w http.ResponseWriter, r *http.Request) {
-	answer := struct {
-		Ready      bool              `json:"ready"`
-		Draining   bool              `json:"draining,omitempty"`
-		Durability string            `json:"durability"`
-		Checks     map[string]string `json:"checks"`
-		Degraded   []string          `json:"degraded,omitempty"` // what an operator must look at; it does not change the status
-		Tables     int64             `json:"tables_version,omitempty"`
-		Persister  []pipeline        `json:"persister,omitempty"`
-	}{Ready: true, Durability: a.Durability, Tables: a.Tables, Checks: make(map[string]string)}
-	for i, result := range edge.RunChecks(r.Context(), a.Checks) {
+// readiness is the answer of /readyz.
+type readiness struct {
+	Ready      bool              `json:"ready"`
+	Draining   bool              `json:"draining,omitempty"`
+	Durability string            `json:"durability,omitempty"`
+	Checks     map[string]string `json:"checks"`
+	Degraded   []string          `json:"degraded,omitempty"` // what an operator must look at; it does not change the status
+	Tables     int64             `json:"tables_version,omitempty"`
+	Persister  []pipeline        `json:"persister,omitempty"`
+}
+
+// ask runs the checks. The process is ready when all pass that are not optional.
+func (a *Admin) ask(ctx context.Context) readiness {
+	answer := readiness{Ready: true, Durability: a.Durability, Tables: a.Tables, Checks: make(map[string]string)}
+	for i, result := range edge.RunChecks(ctx, a.Checks) {
 		c := a.Checks[i]
 		answer.Checks[c.Name] = "ok"
 		if result.Err != nil {
@@ -130,6 +149,11 @@ func (a *Admin) ready(w http.ResponseWriter, r *http.Request) {
 	answer.Degraded = append(answer.Degraded, a.Metrics.Losses.all()...)
 	answer.Draining = a.Leaving != nil && a.Leaving()
 	answer.Ready = answer.Ready && !answer.Draining
+	return answer
+}
+
+// writeReadiness answers 200 or 503.
+func writeReadiness(w http.ResponseWriter, answer readiness) {
 	w.Header().Set("Content-Type", "application/json")
 	if !answer.Ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -140,10 +164,10 @@ func (a *Admin) ready(w http.ResponseWriter, r *http.Request) {
 // adminSpares are descriptors that are kept for operators: a process without any left is one to look at.
 const adminSpares = 4
 
-// Run serves ln until ctx ends.
-func (a *Admin) Run(ctx context.Context, ln net.Listener) error {
-	srv := &http.Server{Handler: Guard(a.handler(), ln.Addr(), a.Hosts...), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	d := &LimitListener{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc}
+// serve answers on ln until ctx ends.
+func (a *Admin) serve(ctx context.Context, ln net.Listener, h http.Handler, tls *secure.Files) error {
+	srv := &http.Server{Handler: Guard(h, ln.Addr(), a.hosts...), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, Protocols: Protocols()}
+	d := &LimitListener{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc, tls: tls}
 	defer d.Wait()
 	return ServeHTTP(ctx, srv, d, Ending{Drain: time.Second}) // a profile that is being taken is broken off
 }

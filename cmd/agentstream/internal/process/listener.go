@@ -15,6 +15,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
+	"agentstream/edge/secure"
 )
 
 // LimitListener lets connections in, logs when it cannot, and refuses those that would take the descriptors
@@ -25,8 +26,9 @@ type LimitListener struct {
 	most    int // descriptors from this number on are not for clients; 0: all are
 	spares  int // descriptors that are kept to let somebody in when there are no others
 	log     *slog.Logger
-	failed  func() // accept has failed; nil: nobody counts
-	refused func() // a connection was refused; nil: nobody counts
+	failed  func()        // accept has failed; nil: nobody counts
+	refused func()        // a connection was refused; nil: nobody counts
+	tls     *secure.Files // nil: connections come as they are
 
 	spare    []*os.File
 	logged   time.Time // time of the last line of the log
@@ -35,9 +37,10 @@ type LimitListener struct {
 }
 
 // LimitClients returns the listener for clients, and logs how many may come in.
-func LimitClients(ln net.Listener, f Files, m *Metrics, log *slog.Logger) *LimitListener {
+// tls is what they speak, nil for nothing.
+func LimitClients(ln net.Listener, tls *secure.Files, f Files, m *Metrics, log *slog.Logger) *LimitListener {
 	log.Info("files: descriptors are shared", "limit", f.limit, "clients", f.Clients, "streams", f.Streams)
-	return &LimitListener{Listener: ln, most: f.Clients, log: log, failed: m.notAccepted.Inc, refused: m.notLetIn.Inc}
+	return &LimitListener{Listener: ln, tls: tls, most: f.Clients, log: log, failed: m.notAccepted.Inc, refused: m.notLetIn.Inc}
 }
 
 // Bounds of a LimitListener.
@@ -65,12 +68,20 @@ func (d *LimitListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if d.most == 0 || numberOf(c) < d.most {
-			return c, nil
+			return d.wrap(c), nil
 		}
 		d.say("connections are refused: there are as many descriptors as clients may have", "most", d.most)
 		callIf(d.refused)
-		d.refuse(c)
+		d.refuse(d.wrap(c))
 	}
+}
+
+// wrap puts TLS on a connection, where there is any.
+func (d *LimitListener) wrap(c net.Conn) net.Conn {
+	if d.tls == nil {
+		return c
+	}
+	return d.tls.Wrap(c)
 }
 
 // callIf calls f unless it is nil.

@@ -36,6 +36,7 @@ type Metrics struct {
 	bodies      prometheus.Gauge
 	notAccepted prometheus.Counter
 	notLetIn    prometheus.Counter
+	handshakes  *prometheus.CounterVec
 	Paced       prometheus.Counter
 
 	stored    prometheus.Counter
@@ -74,6 +75,7 @@ type Metrics struct {
 	Losses losses
 
 	streamHealth streamMetrics
+	certificates *certificates
 }
 
 // NewMetrics returns instruments, all zero, on a registry of their own.
@@ -85,6 +87,7 @@ func NewMetrics() *Metrics {
 	m.log(r)
 	m.storage(r)
 	m.streamHealth = newStreamMetrics(r)
+	m.certificates = newCertificates(r)
 	m.returns = r.counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
 	m.returnedBytes = r.counter("memory_returned_bytes_total", "Bytes that it gave back.")
 	return m
@@ -105,6 +108,8 @@ func (m *Metrics) clients(r instruments) {
 	m.bodies = r.gauge("body_bytes", "Memory that the bodies of requests take: as they arrive, inflated and decoded.")
 	m.notAccepted = r.counter("accept_errors_total", "Connections that could not be accepted.")
 	m.notLetIn = r.counter("connections_refused_total", "Connections that were refused to keep descriptors for the rest of the process.")
+	m.handshakes = r.counters("tls_handshakes_failed_total", "Handshakes of TLS that failed, by reason: timeout, closed (the client left), plain (it does not speak TLS), "+
+		"certificate (it has none that is accepted), rejected (it does not trust ours), protocol.", "listener", "reason")
 }
 
 // log makes those of writing the log and reading it.

@@ -50,3 +50,11 @@ func Listen(ctx context.Context, flag, addr string) (net.Listener, error) {
 	}
 	return ln, nil
 }
+
+// Protocols returns HTTP/1.1, and HTTP/2 without a negotiation of its own: secure.Conn has done that where there is TLS.
+func Protocols() *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return &p
+}

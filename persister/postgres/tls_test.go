@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"agentstream/internal/localpg"
 	"agentstream/internal/testkit"
 	"agentstream/persister/postgres"
 	"agentstream/persister/postgres/tables"
@@ -22,7 +21,7 @@ func TestVerifyFull(t *testing.T) {
 	right, wrong := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	// Another address than that of other servers, which have the same port.
 	ip := fmt.Sprintf("127.%d.%d.%d", 2+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
-	postgresServer(t, right, ip)
+	testkit.StartPostgresTLS(t, right, ip)
 	dsn := func(host, ca string) string {
 		q := url.Values{"sslmode": {"verify-full"}, "sslrootcert": {ca}, "connect_timeout": {"10"}}
 		return "postgres://postgres@" + host + ":5432/postgres?" + q.Encode()
@@ -68,29 +67,4 @@ func TestVerifyFull(t *testing.T) {
 	if err := s.Ping(t.Context()); !errors.Is(err, tables.ErrOlder) {
 		t.Errorf("with the authority replaced: %v", err)
 	}
-}
-
-// postgresServer starts a server that lets nobody in over TCP without TLS.
-func postgresServer(t *testing.T, ca *testkit.Authority, ip string) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "agentstream-pgtls-") // not t.TempDir: its parents belong to us alone
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	cert, key := ca.Issue(t, dir, ip)
-	hba := filepath.Join(dir, "hba.conf")
-	user, err := localpg.User()
-	if err == nil {
-		err = os.WriteFile(hba, []byte("local all all trust\nhostssl all all 0.0.0.0/0 trust\n"), 0o600)
-	}
-	for _, path := range []string{dir, cert, key, hba} {
-		if err == nil && user != nil {
-			err = os.Chown(path, int(user.Uid), int(user.Gid))
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.StartPostgres(t, "listen_addresses="+ip, "ssl=on", "ssl_cert_file="+cert, "ssl_key_file="+key, "hba_file="+hba)
 }

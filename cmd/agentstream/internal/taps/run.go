@@ -122,15 +122,14 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	stages := [][]process.Part{{{Name: "tap", Run: member.Run}}}
-	if c.AdminListen != "off" {
-		adm, err := process.Listen(ctx, "--admin-listen", c.AdminListen)
-		if err != nil {
-			return err
-		}
-		a := &process.Admin{Metrics: m, Log: log, Hosts: c.AdminHost, Checks: []edge.Check{
-			{Name: "sink", Run: func(context.Context) error { return member.Storing() }}}}
-		stages = append(stages, []process.Part{{Name: "admin", Run: func(ctx context.Context) error { return a.Run(ctx, adm) }}})
+	operators, err := process.OpenOperators(ctx, c.AdminListen, c.AdminFlags, m, log)
+	if err != nil {
+		return err
 	}
+	defer operators.Close()
+	a := &process.Admin{Metrics: m, Log: log, Checks: []edge.Check{
+		{Name: "sink", Run: func(context.Context) error { return member.Storing() }}}}
+	stages = append(stages, operators.Parts(a))
 	log.Info("tap: delivering", "tap", spec.Name, "to", strings.Join(spec.To, ", "))
 	return process.RunStages(ctx, stages...)
 }

@@ -11,17 +11,13 @@ import (
 // TestReadOpen: the log says of every moment what the agent itself knows of it, and an agent that begins
 // again can close it and go on.
 func TestReadOpen(t *testing.T) {
-	for _, m := range moments {
-		t.Run(m.name, func(t *testing.T) {
+	for _, m := range readMoments(t) {
+		t.Run(m.Name, func(t *testing.T) {
 			ctx, log, key := t.Context(), memory.New(), schema.RunKey{Tenant: "t", Run: "run_1"}
 			first, err := producers.New(producers.Config{Log: log, Key: key})
 			must(t, err)
-			s := &stage{t: t, ctx: ctx, sink: new(told)}
-			s.run = newRun(t, s.sink)
-			must(t, s.run.State(ctx, schema.StateRunning, ""))
-			s.turn, err = s.run.Turn(ctx)
-			must(t, err)
-			m.act(s)
+			s := newStage(t)
+			s.play(m)
 			must(t, first.Send(ctx, s.sink.events...), first.Flush(ctx))
 
 			o, last, err := producers.ReadOpen(ctx, log, key)

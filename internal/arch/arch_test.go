@@ -116,7 +116,7 @@ func load(root fs.FS) (tree, error) {
 		}
 		if d.IsDir() {
 			switch {
-			case p == "bin", p == "data", p == "dist", d.Name() == "node_modules", d.Name() == ".git":
+			case p == "bin", p == "data", p == "dist", d.Name() == "node_modules", p != "." && strings.HasPrefix(d.Name(), "."):
 				return fs.SkipDir
 			}
 			return nil

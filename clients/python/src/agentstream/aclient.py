@@ -1,0 +1,460 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import httpx
+
+from . import _settings
+from ._api import Api, Blob, Page, Receipt, RunInfo, RunsPage, Ticket, line_of, path_of
+from ._call import Answer, Effect, Op, Refused, Send, Sleep
+from ._watch import Machine, Options, Stats, names
+from .arun import AsyncRun
+from .errors import Unavailable, error_of
+from .event import Event, Gap
+
+__all__ = ["AsyncClient", "AsyncWatch"]
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Speaks with one server, for the tasks of one event loop of asyncio. It connects to nothing by itself.
+
+    `token` is a bearer token, or a function or coroutine function that returns one, which is called again when the
+    server has refused the last one. The other options are those of `Client`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | Callable[[], str | Awaitable[str]] | None = None,
+        *,
+        give_up: float | None = None,
+        idle: float = 60.0,
+        timeout: float = 30.0,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        self._settings = _settings.check(url, give_up, idle, timeout)
+        self._api = Api(give_up)
+        self._tokens = _Tokens(token)
+        self._own = http is None
+        self._http = http
+        self._closed = False
+        self._open: weakref.WeakSet[AsyncWatch | AsyncRun] = weakref.WeakSet()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Ends the streams of this client and closes its connections."""
+        self._closed = True
+        for watch in [w for w in self._open if isinstance(w, AsyncWatch)]:
+            await watch.aclose()
+        http, self._http = self._http, None
+        if http is not None and self._own:
+            await http.aclose()
+
+    # Reading.
+
+    def watch(
+        self,
+        run: str,
+        *,
+        after: int = 0,
+        detail: str = "default",
+        types: str | Sequence[str] = (),
+        child: str | Sequence[str] = (),
+        nested: bool = False,
+        snapshot: bool = False,
+        speed: float = 0.0,
+        refetch: bool = False,
+    ) -> AsyncWatch:
+        """Returns the events of a run after a cursor, over as many connections as that takes.
+
+        detail "full" is every event as it is stored; the default joins deltas. child "-" is the run itself. snapshot
+        begins with the sum of what has happened so far. refetch asks once more for what is missing before it is
+        reported as a Gap.
+        """
+        options = Options(after, detail, names(types), names(child), nested, snapshot, speed, refetch)
+        watch = AsyncWatch(self, path_of(run, "stream"), options)
+        self._open.add(watch)
+        return watch
+
+    async def info(self, run: str) -> RunInfo:
+        """Returns the state of a run."""
+        return await self._do(self._api.info(run))
+
+    async def snapshot(self, run: str, *, at: int = 0) -> dict[str, Any]:
+        """Returns the sum of a run: now, or at an event. schema/contracts/snapshot.schema.json describes it."""
+        return await self._do(self._api.snapshot(run, at))
+
+    async def events(
+        self,
+        run: str,
+        *,
+        after: int = 0,
+        before: int = 0,
+        newest: bool = False,
+        limit: int = 0,
+        types: str | Sequence[str] = (),
+        child: str | Sequence[str] = (),
+        nested: bool = False,
+    ) -> Page:
+        """Returns a page of stored events: upwards after `after`, or with newest downwards before `before`."""
+        query = {
+            "after": after,
+            "before": before,
+            "limit": limit,
+            "types": names(types),
+            "child": names(child),
+            "nested": nested,
+        }
+        return await self._do(self._api.events(run, query, newest))
+
+    async def replay(self, run: str, *, after: int = 0, through: int = 0) -> bytes:
+        """Returns the stored events, one a line, as they are in the log."""
+        return await self._do(self._api.replay(run, after, through))
+
+    async def runs(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        waits: bool = False,
+        limit: int = 0,
+        cursor: str | None = None,
+    ) -> RunsPage:
+        """Returns a page of the list of runs, newest first. Times are RFC 3339."""
+        query = {
+            "state": names(state),
+            "since": since,
+            "until": until,
+            "waits": waits,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        return await self._do(self._api.runs(query))
+
+    # Writing.
+
+    async def create(self, run: str | None = None, *, planning_gate: str = "", key: str = "") -> str:
+        """Begins a run and returns its id. A run also begins with its first event. Exists: it has events already."""
+        return (await self._do(self._api.create(run, planning_gate, key)))[0]
+
+    async def append(self, run: str, events: Iterable[Mapping[str, Any] | bytes], *, key: str = "") -> Receipt:
+        """Stores events in order, exactly once for each key, and returns when they are durable.
+
+        Without a key only the repeats within this call are safe. An event is `{"type": …, "payload": …}`, or a line.
+        """
+        return await self._do(self._api.append(run, [line_of(e) for e in events], key))
+
+    def run(self, run: str, **options: Any) -> AsyncRun:
+        """Returns a writer of a run: see `AsyncRun`, which has the options."""
+        writer = AsyncRun(self, run, **options)
+        self._open.add(writer)
+        return writer
+
+    async def put_blob(self, run: str, content: bytes, content_type: str = "application/octet-stream") -> Blob:
+        """Stores content with a run, which must exist. The same content is stored once."""
+        return await self._do(self._api.put_blob(run, content, content_type))
+
+    async def blob(self, run: str, ref: str) -> tuple[bytes, str]:
+        """Returns content that was stored with a run, and its type."""
+        return await self._do(self._api.blob(run, ref))
+
+    async def ticket(self, run: str) -> Ticket:
+        """Returns a credential for one stream of a run, for browsers: `…/stream?ticket=`."""
+        return await self._do(self._api.ticket(run))
+
+    # Commands.
+
+    async def command(self, run: str, name: str, *, key: str = "", **payload: Any) -> Receipt:
+        """Sends a command, once for each key. It becomes an event of the run, which the agent obeys."""
+        return await self._do(self._api.command(run, name, payload, key))
+
+    async def approve(self, run: str, plan_id: str | None = None, *, key: str = "") -> Receipt:
+        """Approves the open plan."""
+        return await self.command(run, "approve_plan", plan_id=plan_id, key=key)
+
+    async def reject(
+        self, run: str, plan_id: str | None = None, reason: str | None = None, *, key: str = ""
+    ) -> Receipt:
+        """Rejects the open plan."""
+        return await self.command(run, "reject_plan", plan_id=plan_id, reason=reason, key=key)
+
+    async def pause(self, run: str, reason: str | None = None, *, key: str = "") -> Receipt:
+        """Asks the agent to pause."""
+        return await self.command(run, "pause", reason=reason, key=key)
+
+    async def resume(self, run: str, *, key: str = "") -> Receipt:
+        """Asks a paused agent to continue."""
+        return await self.command(run, "resume", key=key)
+
+    async def redirect(self, run: str, instruction: str, *, key: str = "") -> Receipt:
+        """Gives the agent another instruction."""
+        return await self.command(run, "redirect", instruction=instruction, key=key)
+
+    async def cancel(self, run: str, reason: str | None = None, *, key: str = "") -> Receipt:
+        """Asks the agent to end the run."""
+        return await self.command(run, "cancel", reason=reason, key=key)
+
+    async def answer(self, run: str, request_id: str, answer: Any, *, key: str = "") -> Receipt:
+        """Answers a question of the agent."""
+        return await self._do(self._api.command(run, "answer", {"request_id": request_id, "answer": answer}, key))
+
+    async def message(self, run: str, content: Any, *, key: str = "") -> Receipt:
+        """Sends the agent a message: a text, or blocks. After the run's end it is a follow-up."""
+        return await self.command(run, "messages", content=content, key=key)
+
+    # Carrying out.
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        if self._http is None:
+            self._http = httpx.AsyncClient(follow_redirects=True)
+        return self._http
+
+    async def _do(self, op: Op[T]) -> T:
+        """Carries out an operation."""
+        try:
+            effect = next(op)
+            while True:
+                try:
+                    result = await self._effect(effect)
+                except BaseException as error:
+                    effect = op.throw(error)
+                else:
+                    effect = op.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    async def _effect(self, effect: Effect) -> Answer | bool | None:
+        if isinstance(effect, Refused):
+            return self._tokens.renew(effect.token)
+        if isinstance(effect, Sleep):
+            await asyncio.sleep(effect.seconds)
+            return None
+        return await self._attempt(effect)
+
+    async def _attempt(self, send: Send) -> Answer:
+        send.token = await self._tokens.get()
+        request = self._client().build_request(
+            send.method,
+            self._settings.base + send.path,
+            params=send.query or None,
+            content=send.body,
+            headers=_settings.headers_of(send.token, dict(send.headers)),
+            timeout=self._settings.of_call(),
+        )
+        try:
+            response = await self._client().send(request, stream=True)
+            try:
+                return _settings.answer_of(response, await _bounded(response))
+            finally:
+                await response.aclose()
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise _settings.lost_by(error) from error
+
+
+async def _bounded(response: httpx.Response) -> bytes:
+    most = _settings.most_of(response.status_code)
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > most:
+            if response.status_code // 100 == 2:
+                raise _settings.too_large()
+            break
+    return bytes(body)
+
+
+class _Tokens:
+    """Holds the credential, and gets another one when it was refused. Calls of the function do not overlap."""
+
+    def __init__(self, token: str | Callable[[], str | Awaitable[str]] | None) -> None:
+        self._source = token if callable(token) else None
+        self._token = None if callable(token) else _settings.check_token(token)
+        self._lock = asyncio.Lock()
+
+    @property
+    def renewable(self) -> bool:
+        return self._source is not None
+
+    async def get(self) -> str:
+        if self._token is not None:
+            return self._token
+        async with self._lock:
+            if self._token is None and self._source is not None:
+                token = self._source()
+                self._token = _settings.check_token(await token if inspect.isawaitable(token) else token)
+            return self._token or ""
+
+    def renew(self, token: str) -> bool:
+        """Forgets a token that was refused, and reports whether another one can be had."""
+        if self._source is None:
+            return False
+        if self._token == token:
+            self._token = None
+        return True
+
+
+class AsyncWatch(AsyncIterator[Event | Gap]):
+    """The events of a run, as an iterator that ends when the run is over and the server has confirmed it.
+
+    One task at a time reads. A read that is cancelled, as by `asyncio.wait_for`, loses nothing: the next one goes on
+    after the last event, over another connection. A loop that is left closes the connection when the object is
+    forgotten, `async with` does so at once. An error is raised once more by every later read.
+    """
+
+    def __init__(self, client: AsyncClient, path: str, options: Options) -> None:
+        self._client = client
+        self._path = path
+        self._machine = Machine(options, client._settings.give_up)
+        self._response: httpx.Response | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._token = ""
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pausing: asyncio.Event = asyncio.Event()
+
+    @property
+    def cursor(self) -> int:
+        """The seq of the newest event that was handed out: `after` of a later watch."""
+        return self._machine.cursor
+
+    @property
+    def stats(self) -> Stats:
+        """What happened so far."""
+        return self._machine.stats
+
+    async def __aenter__(self) -> AsyncWatch:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> AsyncWatch:
+        return self
+
+    async def __anext__(self) -> Event | Gap:
+        machine = self._machine
+        while True:
+            item = machine.pop()
+            if item is not None:
+                return item
+            if self._closed:
+                raise StopAsyncIteration
+            if machine.over or machine.error is not None:
+                await self._drop()
+                if machine.error is not None:
+                    raise machine.error
+                raise StopAsyncIteration
+            try:
+                if self._chunks is None:
+                    await self._connect()
+                else:
+                    await self._read(self._chunks)
+            except BaseException:
+                await self._drop()
+                raise
+
+    async def _connect(self) -> None:
+        machine, client = self._machine, self._client
+        self._loop = asyncio.get_running_loop()
+        pause = machine.pause()
+        if pause > 0:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._pausing.wait(), pause)
+            return
+        try:
+            self._token = await client._tokens.get()
+            query, headers = machine.request()
+            http = client._client()
+            request = http.build_request(
+                "GET",
+                client._settings.base + self._path,
+                params=query or None,
+                headers=_settings.headers_of(self._token, headers),
+                timeout=client._settings.of_stream(),
+            )
+            response = await http.send(request, stream=True)
+        except (httpx.TransportError, Unavailable) as error:
+            machine.lost(error if isinstance(error, Unavailable) else _settings.lost_by(error))
+            return
+        self._response = response
+        if response.status_code // 100 == 2:
+            machine.opened(response.status_code, response.headers)
+            self._chunks = response.aiter_bytes()
+        else:
+            await self._refuse(response)
+        if machine.over or machine.error is not None:
+            await self._drop()
+
+    async def _refuse(self, response: httpx.Response) -> None:
+        try:
+            body = await _bounded(response)
+        except (httpx.TransportError, httpx.DecodingError):
+            body = b""  # the status is enough
+        await self._drop()
+        tokens = self._client._tokens
+        error = error_of(response.status_code, response.headers, body)
+        self._machine.refused(error, response.status_code == 401 and tokens.renew(self._token))
+
+    async def _read(self, chunks: AsyncIterator[bytes]) -> None:
+        machine, tokens = self._machine, self._client._tokens
+        try:
+            chunk = await chunks.__anext__()
+        except StopAsyncIteration:
+            await self._drop()
+            machine.closed()
+            return
+        except httpx.ReadTimeout:
+            await self._drop()
+            machine.silent()
+            return
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            await self._drop()
+            machine.lost(_settings.lost_by(error))
+            return
+        machine.feed(chunk, tokens.renewable)
+        if machine.expired:
+            tokens.renew(self._token)
+        if machine.stale:
+            await self._drop()
+
+    async def _drop(self) -> None:
+        """Closes the connection."""
+        response, self._response, self._chunks = self._response, None, None
+        if response is not None:
+            with suppress(Exception):
+                await response.aclose()
+
+    async def aclose(self) -> None:
+        """Ends the stream and closes its connection; a read in another task ends at once."""
+        self._closed = True
+        self._pausing.set()
+        await self._drop()
+
+    def __del__(self) -> None:
+        response = getattr(self, "_response", None)
+        loop = getattr(self, "_loop", None)
+        if response is not None and loop is not None and not loop.is_closed():
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: loop.create_task(_forget(response)))
+
+
+async def _forget(response: httpx.Response) -> None:
+    with suppress(Exception):
+        await response.aclose()

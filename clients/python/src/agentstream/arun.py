@@ -1,0 +1,554 @@
+"""The writer of a run for asyncio. `run.py` is made of this file: see tests/test_twins.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import _json
+from ._ids import new_id
+from ._message import Call as PenCall
+from ._message import Message as PenMessage
+from ._payload import Closing, Obj, error_text, is_cancellation
+from ._pen import Lane as PenLane
+from ._pen import Pen
+from ._pen import Turn as PenTurn
+from ._queue import Queue
+from ._sink import AsyncSink
+from .errors import Cancelled, Lost
+from .event import Event
+
+if TYPE_CHECKING:
+    from .aclient import AsyncClient
+
+__all__ = ["AsyncCall", "AsyncChild", "AsyncLane", "AsyncMessage", "AsyncModel", "AsyncRun", "AsyncTask", "AsyncTurn"]
+
+
+class AsyncLane:
+    """The run itself, or one of its children."""
+
+    def __init__(self, run: AsyncRun, lane: PenLane) -> None:
+        self._run = run
+        self._lane = lane
+
+    @property
+    def state(self) -> str:
+        """The newest state that was written, "" before the first."""
+        return self._lane.state
+
+    def turn(self) -> AsyncTurn:
+        """Returns a turn, which begins with its block and ends with it: one answer of the agent."""
+        return AsyncTurn(self)
+
+    def child(
+        self, prompt: str = "", *, id: str = "", call: AsyncCall | None = None, tools: Sequence[str] = ()
+    ) -> AsyncChild:
+        """Returns a child, which begins and ends with its block. call is the tool call that delegates to it."""
+        return AsyncChild(self, id, prompt, call.id if call else "", tools)
+
+    async def set_state(self, state: str, reason: str = "") -> None:
+        """Writes run.lifecycle. Final states need nothing to be open: `finish`, `cancel` and `fail` see to that."""
+        await self._run._room()
+        self._lane.set_state(state, reason)
+
+    async def emit(self, type: str, payload: Mapping[str, Any] | None = None) -> None:
+        """Writes an event of any type of the catalogue, or `custom.*`, as part of the open turn."""
+        await self._run._room()
+        self._lane.emit(type, _json.dump({} if payload is None else payload))
+
+    async def step(self, index: int, kind: str, checkpoint: str | None = None) -> None:
+        """Writes that a step of the run is complete."""
+        o = Obj().number("step_index", index).text("step_kind", kind)
+        await self._run._room()
+        self._lane.emit("step.boundary", o.raw("checkpoint_id", _json.dump(checkpoint)))
+
+    async def checkpoint(self, id: str) -> None:
+        """Writes that the agent has stored a checkpoint."""
+        await self._run._room()
+        self._lane.emit("checkpoint.created", Obj().text("checkpoint_id", id))
+
+    async def progress(self, message: str = "", done: float | None = None, total: float | None = None) -> None:
+        """Writes how far something is, for people."""
+        o = Obj().some("message", message)
+        for name, value in (("done", done), ("total", total)):
+            o.raw(name, None if value is None else _json.dump(value))
+        await self._run._room()
+        self._lane.emit("progress", o)
+
+    async def request(
+        self, id: str, prompt: str, options: Sequence[str] | None = None, schema: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes a question to a person, without waiting: see `ask`."""
+        o = Obj().text("request_id", id).some("prompt", prompt)
+        o.raw("options", None if options is None else _json.dump(list(options)))
+        await self._run._room()
+        self._lane.emit("input.requested", o.raw("schema", None if schema is None else _json.dump(schema)))
+
+    async def answered(self, id: str, answer: Any) -> None:
+        """Writes that a question has its answer; None: no answer came in time."""
+        await self._run._room()
+        self._lane.emit("input.answered", Obj().text("request_id", id).raw("answer", _json.dump(answer)))
+
+    async def ask(
+        self,
+        prompt: str,
+        options: Sequence[str] | None = None,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        id: str = "",
+        timeout: float | None = None,
+    ) -> Any:
+        """Asks a person, waits for the answer, and returns it.
+
+        Cancelled: the run was cancelled meanwhile. TimeoutError: nobody answered within so many seconds; the question
+        is then answered with null.
+        """
+        id = id or new_id("ask")
+        await self.request(id, prompt, options, schema)
+        try:
+            command = await self._run._sink.command(lambda c: c.answer(id), timeout)
+        except TimeoutError:
+            await self.answered(id, None)
+            raise
+        answer = command.payload.get("answer")
+        payload = Obj().text("request_id", id).raw("answer", _json.dump(answer))
+        self._lane.emit_all([("input.answered", payload), _mark(command)])
+        return answer
+
+    async def propose(self, plan: Mapping[str, Any], *, timeout: float | None = None) -> bool:
+        """Proposes a plan, waits for a person's decision, and returns whether it was approved.
+
+        A plan has an id and steps, each with an id and a title. After a rejection, whose reason is in `rejection`, the
+        state is planning again.
+        """
+        id = str(plan.get("id") or new_id("plan"))
+        steps = [{"id": str(n + 1), **s} for n, s in enumerate(plan.get("steps", ()))]
+        proposal = Obj().raw("plan", _json.dump({**plan, "id": id, "steps": steps})).text("planning_gate", "required")
+        waiting = Obj().text("state", "awaiting_approval").raw("reason", "null")
+        await self._run._room()
+        self._lane.emit_all([("plan.proposal", proposal), ("run.lifecycle", waiting)])
+        command = await self._run._sink.command(lambda c: c.decision(id), timeout)
+        approved = command.type == "command.approve_plan"
+        self.rejection = None if approved else str(command.payload.get("reason") or "")
+        state = Obj().text("state", "running" if approved else "planning").raw("reason", "null")
+        self._lane.emit_all([("run.lifecycle", state), _mark(command)])
+        return approved
+
+    #: Why the last plan was rejected.
+    rejection: str | None = None
+
+    async def finish(self) -> None:
+        """Ends the lane well. Open: a turn or a child has not ended."""
+        await self._run._room()
+        self._lane.set_state("done")
+
+    async def cancel(self, reason: str = "") -> None:
+        """Ends the lane, with all that is open in it and below it, as aborted. Who still writes there gets Over."""
+        self._run._close(self._lane, Closing(reason))
+
+    async def fail(self, error: BaseException | str) -> None:
+        """Is `cancel` for a failure: the lane ends in state error."""
+        self._run._close(self._lane, Closing(error_text(error), failed=True))
+
+
+class AsyncRun(AsyncLane):
+    """Writes a run, in order and exactly once: `async with client.run("id") as run`.
+
+    The block begins with state running and ends the run: done, after an exception in state error, after a cancellation
+    aborted. Calls return before their events are stored, and wait while `buffer` bytes wait to be; with patient=False
+    they never wait: deltas are dropped when there is no space, and the run says so with `loss`. `commands` watches from
+    the beginning for a person who cancels the run: then the next call raises Cancelled. `grace` bounds, in seconds, how
+    long the end of the block waits for the server; Lost says what is not stored then. With end=False the run goes on
+    after the block.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        run: str,
+        *,
+        actor: str = "agent",
+        buffer: int = 4 << 20,
+        patient: bool = True,
+        commands: bool = False,
+        grace: float = 60.0,
+        begin: bool = True,
+        end: bool = True,
+        make_id: Callable[[str], str] = new_id,
+    ) -> None:
+        from ._api import check_run
+
+        self._queue = Queue(check_run(run), actor, buffer, patient)
+        self._client = client
+        self._commands, self._grace, self._begin, self._end = commands, grace, begin, end
+        self._sink = AsyncSink(client, self._queue)
+        self._pen = Pen(run, self._sink.put, actor, make_id)
+        super().__init__(self, self._pen.root)
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._queue.run
+
+    @property
+    def last_seq(self) -> int:
+        """The newest number that the server has acknowledged, 0 before the first."""
+        return self._queue.last.last_seq if self._queue.last else 0
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether a person has cancelled the run. It is noticed with `commands`, and after `ask` and `propose`."""
+        return self._queue.cancelled is not None
+
+    async def _room(self) -> None:
+        await self._sink.room()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Returns when all that was written is stored. Lost: it cannot be, or not within so many seconds."""
+        await self._sink.flush(timeout)
+
+    async def next_command(self, timeout: float | None = None) -> Event:
+        """Waits for what a person sends, besides answers, decisions and cancellations: see `settle`."""
+        return await self._sink.command(lambda c: c.next(), timeout)
+
+    async def settle(self, command: Event, *effects: tuple[str, Mapping[str, Any]]) -> None:
+        """Writes that a command was obeyed, in one pack with the events that are its effect."""
+        await self._room()
+        self._lane.emit_all([*((t, _json.dump(p)) for t, p in effects), _mark(command)])
+
+    def _close(self, lane: PenLane, closing: Closing, turn: PenTurn | None = None) -> None:
+        cancelled = self._queue.cancelled
+        more = []
+        if cancelled is not None and lane is self._lane and not closing.turn_only:
+            more = [("commands.taken", Obj().number("through", cancelled[1]))]
+        ending, self._queue.ending = self._queue.ending, True
+        try:
+            lane.close(closing, turn, more)
+        finally:
+            self._queue.ending = ending
+
+    async def __aenter__(self) -> AsyncRun:
+        if self._begin:
+            await self.set_state("running")
+        if self._commands:
+            await self._sink.listen()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self._end_well()
+            elif not isinstance(error, Lost):
+                cancelled = self._queue.cancelled
+                if isinstance(error, Cancelled) and cancelled is not None:
+                    await self.cancel(cancelled[0])
+                elif is_cancellation(error):
+                    await self.cancel(error_text(error))
+                else:
+                    await self.fail(error)
+        finally:
+            await self.aclose()
+
+    async def _end_well(self) -> None:
+        if not self._end or self._lane.state in ("done", "aborted", "error"):
+            return
+        self._queue.ending = True
+        if self._lane.turn or self._lane.working():
+            self._close(self._lane, Closing("the agent left what it had begun", failed=True))
+            return
+        self._lane.set_state("done")
+
+    async def aclose(self) -> None:
+        """Stores what was written, within the grace, and ends what the writer has begun. The run may be open still."""
+        await self._sink.close(self._grace)
+
+
+class AsyncChild(AsyncLane):
+    """A child of a lane, as a block: it ends done, in error, or aborted."""
+
+    def __init__(self, parent: AsyncLane, id: str, prompt: str, call: str, tools: Sequence[str]) -> None:
+        super().__init__(parent._run, parent._lane)
+        self._wanted = id, prompt, call, tools
+
+    @property
+    def id(self) -> str:
+        """The child's run id, once it has begun."""
+        return self._lane.id
+
+    async def __aenter__(self) -> AsyncChild:
+        await self._run._room()
+        self._lane = self._lane.spawn(*self._wanted)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lane.state in ("done", "aborted", "error"):
+            return
+        if error is None:
+            await self.finish()
+        elif is_cancellation(error):
+            await self.cancel(error_text(error))
+        elif not isinstance(error, Lost):
+            await self.fail(error)
+
+
+class AsyncTurn:
+    """One answer: everything between a person's message and the agent's next silence."""
+
+    #: The stop reason of its end.
+    stop: str = "end_turn"
+
+    def __init__(self, lane: AsyncLane) -> None:
+        self._run = lane._run
+        self._lane = lane._lane
+        self._open: PenTurn | None = None
+
+    @property
+    def _turn(self) -> PenTurn:
+        if self._open is None:
+            raise RuntimeError("the turn has not begun: use it as a block")
+        return self._open
+
+    @property
+    def id(self) -> str:
+        """The turn's id."""
+        return self._turn.id
+
+    async def __aenter__(self) -> AsyncTurn:
+        await self._run._room()
+        self._open = self._lane.begin_turn()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._turn.over or isinstance(error, Lost):
+            return
+        if error is None:
+            await self.end(self.stop)
+        elif is_cancellation(error):
+            cancelled = self._run._queue.cancelled
+            await self.cancel(cancelled[0] if cancelled else error_text(error))
+        else:
+            await self.fail(error)
+
+    async def end(self, stop: str = "end_turn") -> None:
+        """Ends the turn well. Open: a message, a call or a child has not ended."""
+        await self._run._room()
+        self._turn.end(stop)
+
+    async def cancel(self, reason: str = "") -> None:
+        """Ends the turn with all that is open in it, children too. The run goes on."""
+        self._run._close(self._lane, Closing(reason, turn_only=True), self._turn)
+
+    async def fail(self, error: BaseException | str) -> None:
+        """Is `cancel` for a failure."""
+        self._run._close(self._lane, Closing(error_text(error), failed=True, turn_only=True), self._turn)
+
+    async def user(self, text: str) -> None:
+        """Writes what a person wrote, as a message of theirs."""
+        await self._run._room()
+        self._turn.user(text)
+
+    def message(self, *, model: str = "", provider: str = "", role: str = "assistant", id: str = "") -> AsyncMessage:
+        """Returns a message, which begins and ends with its block."""
+        return AsyncMessage(self, id, role, model, provider)
+
+    def model(self, provider: str = "", model: str = "") -> AsyncModel:
+        """Returns a call of a model, which begins and ends with its block. Its `usage` may be set."""
+        return AsyncModel(self, provider, model)
+
+    def task(self, name: str) -> AsyncTask:
+        """Returns a task, which begins and ends with its block."""
+        return AsyncTask(self, name)
+
+
+class AsyncModel:
+    """A call of a model, as a block."""
+
+    #: What the model used, by the provider's names.
+    usage: Mapping[str, Any] | None = None
+
+    def __init__(self, turn: AsyncTurn, provider: str, model: str) -> None:
+        self._of = turn
+        self._names = provider, model
+        self._ended: Callable[[object, BaseException | None], None] | None = None
+
+    async def __aenter__(self) -> AsyncModel:
+        await self._of._run._room()
+        self._ended = self._of._turn.begin_model(*self._names)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended is None or self._of._turn.over or (error is not None and is_cancellation(error)):
+            return  # the turn's end is the model's
+        if not isinstance(error, Lost):
+            await self._of._run._room()
+            self._ended(self.usage, error)
+
+
+class AsyncTask:
+    """A task within a turn, as a block."""
+
+    def __init__(self, turn: AsyncTurn, name: str) -> None:
+        self._of = turn
+        self._name = name
+        self._ended: Callable[[bool], None] | None = None
+
+    async def __aenter__(self) -> AsyncTask:
+        await self._of._run._room()
+        self._ended = self._of._turn.begin_task(self._name)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended is not None and not self._of._turn.over and not isinstance(error, Lost):
+            if error is None or not is_cancellation(error):
+                await self._of._run._room()
+                self._ended(error is None)
+
+
+class AsyncMessage:
+    """A message, as a block: text, reasoning, data and calls of tools. It ends with its whole content."""
+
+    #: The stop reason of its end; None: tool_use when it has calls, else end_turn.
+    stop: str | None = None
+    #: What the model used, by the provider's names.
+    usage: Mapping[str, Any] | None = None
+
+    def __init__(self, turn: AsyncTurn, id: str, role: str, model: str, provider: str) -> None:
+        self._of = turn
+        self._wanted = id, role, model, provider
+        self._open: PenMessage | None = None
+
+    @property
+    def _message(self) -> PenMessage:
+        if self._open is None:
+            raise RuntimeError("the message has not begun: use it as a block")
+        return self._open
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return self._message.id
+
+    async def __aenter__(self) -> AsyncMessage:
+        await self._of._run._room()
+        self._open = self._of._turn.message(*self._wanted)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._message.over or self._of._turn.over or isinstance(error, Lost):
+            return
+        if error is None:
+            await self.end()
+        elif not is_cancellation(error):  # else the turn's end is the message's
+            await self.fail(error)
+
+    async def text(self, text: str) -> None:
+        """Writes a piece of text."""
+        await self._of._run._room()
+        self._message.text(text)
+
+    async def reasoning(self, text: str) -> None:
+        """Writes a piece of a thought."""
+        await self._of._run._room()
+        self._message.reasoning(text)
+
+    async def sign(self, signature: str) -> None:
+        """Ends the open block of reasoning with the provider's signature."""
+        await self._of._run._room()
+        self._message.sign(signature)
+
+    async def data(self, kind: str, media_type: str, data: bytes, name: str = "") -> None:
+        """Writes an image, audio or file."""
+        await self._of._run._room()
+        self._message.data(kind, media_type, name, data)
+
+    async def call(self, tool: str, input: Any = None, *, id: str = "", permission: str = "") -> AsyncCall:
+        """Writes a call of a tool with its whole input."""
+        await self._of._run._room()
+        call = self._message.call(id, tool)
+        call.ready(input, permission)
+        return AsyncCall(self._of, call)
+
+    async def begin_call(self, tool: str, *, id: str = "") -> AsyncCall:
+        """Begins a call whose input streams: `input` writes pieces of its JSON, and `ready` ends them."""
+        await self._of._run._room()
+        return AsyncCall(self._of, self._message.call(id, tool))
+
+    async def end(self, stop: str | None = None, usage: Mapping[str, Any] | None = None) -> None:
+        """Ends the message before its block does."""
+        message = self._message
+        calls = any(b.call for b in message.blocks)
+        reason = stop if stop is not None else self.stop
+        if reason is None:
+            reason = "tool_use" if calls else "end_turn"
+        await self._of._run._room()
+        message.end(reason if message.actor == "" else "", usage if usage is not None else self.usage)
+
+    async def fail(self, error: BaseException | str) -> None:
+        """Ends a message that the model did not, with its content so far. The turn can go on."""
+        self._message.close(Closing(error_text(error), failed=True))
+
+
+class AsyncCall:
+    """One call of a tool."""
+
+    def __init__(self, turn: AsyncTurn, call: PenCall) -> None:
+        self._of = turn
+        self._call = call
+
+    @property
+    def id(self) -> str:
+        """The call's id."""
+        return self._call.id
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return self._call.tool
+
+    async def input(self, piece: str) -> None:
+        """Writes a piece of the input's JSON."""
+        await self._of._run._room()
+        self._call.input(piece)
+
+    async def ready(self, input: Any = None, *, permission: str = "") -> None:
+        """Ends the input. permission "ask": somebody must confirm the call first."""
+        await self._of._run._room()
+        self._call.ready(input, permission)
+
+    async def start(self) -> None:
+        """Writes that the tool begins to work. Until then the call waits."""
+        await self._of._run._room()
+        self._call.run()
+
+    async def output(self, text: str) -> None:
+        """Writes a piece of what a running tool prints."""
+        await self._of._run._room()
+        self._call.output(text)
+
+    async def finish(self, output: Any = None) -> None:
+        """Ends the call well."""
+        await self._of._run._room()
+        self._call.finish(output)
+
+    async def fail(self, error: BaseException | str, code: str = "") -> None:
+        """Ends the call with the tool's error."""
+        await self._of._run._room()
+        self._call.fail(error, code)
+
+
+def _mark(command: Event) -> tuple[str, Obj]:
+    """Returns the event that marks commands up to this one as obeyed."""
+    return "commands.taken", Obj().number("through", command.seq)

@@ -1,0 +1,474 @@
+"""The client for programs with threads."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+
+from . import _settings
+from ._api import Api, Blob, Page, Receipt, RunInfo, RunsPage, Ticket, line_of, path_of
+from ._call import Answer, Effect, Op, Refused, Send, Sleep
+from ._watch import Machine, Options, Stats, names
+from .errors import Unavailable, error_of
+from .event import Event, Gap
+from .run import Run
+
+__all__ = ["Client", "Watch"]
+
+T = TypeVar("T")
+
+
+class Client:
+    """Speaks with one server. It is safe for use by several threads, and connects to nothing by itself.
+
+    `token` is a bearer token, or a function that returns one, which is called again when the server has refused the
+    last one. `give_up` bounds, in seconds, how long requests are repeated while the server does not answer; None is
+    without end. `idle` ends a stream on which nothing comes, `timeout` bounds one attempt of anything else. `http`
+    is a client of yours, which is not closed. After a fork the child makes connections of its own.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | Callable[[], str] | None = None,
+        *,
+        give_up: float | None = None,
+        idle: float = 60.0,
+        timeout: float = 30.0,
+        http: httpx.Client | None = None,
+    ) -> None:
+        self._settings = _settings.check(url, give_up, idle, timeout)
+        self._api = Api(give_up)
+        self._tokens = _Tokens(token)
+        self._own = http is None
+        self._http = http
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._open: weakref.WeakSet[Watch | Run] = weakref.WeakSet()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the streams of this client and closes its connections."""
+        with self._lock:
+            self._closed = True
+            watches = [w for w in self._open if isinstance(w, Watch)]
+            http, self._http = self._http, None
+        for watch in watches:
+            watch.close()
+        if http is not None and self._own and self._pid == os.getpid():
+            http.close()
+
+    # Reading.
+
+    def watch(
+        self,
+        run: str,
+        *,
+        after: int = 0,
+        detail: str = "default",
+        types: str | Sequence[str] = (),
+        child: str | Sequence[str] = (),
+        nested: bool = False,
+        snapshot: bool = False,
+        speed: float = 0.0,
+        refetch: bool = False,
+    ) -> Watch:
+        """Returns the events of a run after a cursor, over as many connections as that takes.
+
+        detail "full" is every event as it is stored; the default joins deltas. child "-" is the run itself. snapshot
+        begins with the sum of what has happened so far. refetch asks once more for what is missing before it is
+        reported as a Gap.
+        """
+        options = Options(after, detail, names(types), names(child), nested, snapshot, speed, refetch)
+        watch = Watch(self, path_of(run, "stream"), options)
+        self._open.add(watch)
+        return watch
+
+    def info(self, run: str) -> RunInfo:
+        """Returns the state of a run."""
+        return self._do(self._api.info(run))
+
+    def snapshot(self, run: str, *, at: int = 0) -> dict[str, Any]:
+        """Returns the sum of a run: now, or at an event. schema/contracts/snapshot.schema.json describes it."""
+        return self._do(self._api.snapshot(run, at))
+
+    def events(
+        self,
+        run: str,
+        *,
+        after: int = 0,
+        before: int = 0,
+        newest: bool = False,
+        limit: int = 0,
+        types: str | Sequence[str] = (),
+        child: str | Sequence[str] = (),
+        nested: bool = False,
+    ) -> Page:
+        """Returns a page of stored events: upwards after `after`, or with newest downwards before `before`."""
+        query = {
+            "after": after,
+            "before": before,
+            "limit": limit,
+            "types": names(types),
+            "child": names(child),
+            "nested": nested,
+        }
+        return self._do(self._api.events(run, query, newest))
+
+    def replay(self, run: str, *, after: int = 0, through: int = 0) -> bytes:
+        """Returns the stored events, one a line, as they are in the log."""
+        return self._do(self._api.replay(run, after, through))
+
+    def runs(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        since: str = "",
+        until: str = "",
+        waits: bool = False,
+        limit: int = 0,
+        cursor: str | None = None,
+    ) -> RunsPage:
+        """Returns a page of the list of runs, newest first. Times are RFC 3339."""
+        query = {
+            "state": names(state),
+            "since": since,
+            "until": until,
+            "waits": waits,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        return self._do(self._api.runs(query))
+
+    # Writing.
+
+    def create(self, run: str | None = None, *, planning_gate: str = "", key: str = "") -> str:
+        """Begins a run and returns its id. A run also begins with its first event. Exists: it has events already."""
+        return self._do(self._api.create(run, planning_gate, key))[0]
+
+    def append(self, run: str, events: Iterable[Mapping[str, Any] | bytes], *, key: str = "") -> Receipt:
+        """Stores events in order, exactly once for each key, and returns when they are durable.
+
+        Without a key only the repeats within this call are safe. An event is `{"type": …, "payload": …}`, or a line.
+        """
+        return self._do(self._api.append(run, [line_of(e) for e in events], key))
+
+    def run(self, run: str, **options: Any) -> Run:
+        """Returns a writer of a run: see `Run`, which has the options."""
+        writer = Run(self, run, **options)
+        self._open.add(writer)
+        return writer
+
+    def put_blob(self, run: str, content: bytes, content_type: str = "application/octet-stream") -> Blob:
+        """Stores content with a run, which must exist. The same content is stored once."""
+        return self._do(self._api.put_blob(run, content, content_type))
+
+    def blob(self, run: str, ref: str) -> tuple[bytes, str]:
+        """Returns content that was stored with a run, and its type."""
+        return self._do(self._api.blob(run, ref))
+
+    def ticket(self, run: str) -> Ticket:
+        """Returns a credential for one stream of a run, for browsers: `…/stream?ticket=`."""
+        return self._do(self._api.ticket(run))
+
+    # Commands.
+
+    def command(self, run: str, name: str, *, key: str = "", **payload: Any) -> Receipt:
+        """Sends a command, once for each key. It becomes an event of the run, which the agent obeys."""
+        return self._do(self._api.command(run, name, payload, key))
+
+    def approve(self, run: str, plan_id: str | None = None, *, key: str = "") -> Receipt:
+        """Approves the open plan."""
+        return self.command(run, "approve_plan", plan_id=plan_id, key=key)
+
+    def reject(self, run: str, plan_id: str | None = None, reason: str | None = None, *, key: str = "") -> Receipt:
+        """Rejects the open plan."""
+        return self.command(run, "reject_plan", plan_id=plan_id, reason=reason, key=key)
+
+    def pause(self, run: str, reason: str | None = None, *, key: str = "") -> Receipt:
+        """Asks the agent to pause."""
+        return self.command(run, "pause", reason=reason, key=key)
+
+    def resume(self, run: str, *, key: str = "") -> Receipt:
+        """Asks a paused agent to continue."""
+        return self.command(run, "resume", key=key)
+
+    def redirect(self, run: str, instruction: str, *, key: str = "") -> Receipt:
+        """Gives the agent another instruction."""
+        return self.command(run, "redirect", instruction=instruction, key=key)
+
+    def cancel(self, run: str, reason: str | None = None, *, key: str = "") -> Receipt:
+        """Asks the agent to end the run."""
+        return self.command(run, "cancel", reason=reason, key=key)
+
+    def answer(self, run: str, request_id: str, answer: Any, *, key: str = "") -> Receipt:
+        """Answers a question of the agent."""
+        return self._do(self._api.command(run, "answer", {"request_id": request_id, "answer": answer}, key))
+
+    def message(self, run: str, content: Any, *, key: str = "") -> Receipt:
+        """Sends the agent a message: a text, or blocks. After the run's end it is a follow-up."""
+        return self.command(run, "messages", content=content, key=key)
+
+    # Carrying out.
+
+    def _client(self) -> httpx.Client:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed")
+            if self._own and self._pid != os.getpid():
+                self._http = None  # connections are the parent's
+                self._pid = os.getpid()
+            if self._http is None:
+                self._http = httpx.Client(follow_redirects=True)
+            return self._http
+
+    def _do(self, op: Op[T], stop: threading.Event | None = None) -> T:
+        """Carries out an operation. A stop that is set ends its pauses, and with them the operation."""
+        try:
+            effect = next(op)
+            while True:
+                try:
+                    result = self._effect(effect, stop)
+                except BaseException as error:
+                    effect = op.throw(error)
+                else:
+                    effect = op.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _effect(self, effect: Effect, stop: threading.Event | None) -> Answer | bool | None:
+        if isinstance(effect, Refused):
+            return self._tokens.renew(effect.token)
+        if isinstance(effect, Sleep):
+            if (stop or threading.Event()).wait(effect.seconds):
+                raise RuntimeError("the writer was closed before the server answered")
+            return None
+        return self._attempt(effect)
+
+    def _attempt(self, send: Send) -> Answer:
+        send.token = self._tokens.get()
+        request = self._client().build_request(
+            send.method,
+            self._settings.base + send.path,
+            params=send.query or None,
+            content=send.body,
+            headers=_settings.headers_of(send.token, dict(send.headers)),
+            timeout=self._settings.of_call(),
+        )
+        try:
+            response = self._client().send(request, stream=True)
+            try:
+                return _settings.answer_of(response, _bounded(response))
+            finally:
+                response.close()
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise _settings.lost_by(error) from error
+
+
+def _bounded(response: httpx.Response) -> bytes:
+    most = _settings.most_of(response.status_code)
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > most:
+            if response.status_code // 100 == 2:
+                raise _settings.too_large()
+            break
+    return bytes(body)
+
+
+class _Tokens:
+    """Holds the credential, and gets another one when it was refused. Calls of the function do not overlap."""
+
+    def __init__(self, token: str | Callable[[], str] | None) -> None:
+        self._source = token if callable(token) else None
+        self._token = None if callable(token) else _settings.check_token(token)
+        self._lock = threading.Lock()
+
+    @property
+    def renewable(self) -> bool:
+        return self._source is not None
+
+    def get(self) -> str:
+        if self._token is not None:
+            return self._token
+        with self._lock:
+            if self._token is None and self._source is not None:
+                self._token = _settings.check_token(self._source())
+            return self._token or ""
+
+    def renew(self, token: str) -> bool:
+        """Forgets a token that was refused, and reports whether another one can be had."""
+        if self._source is None:
+            return False
+        with self._lock:
+            if self._token == token:
+                self._token = None
+        return True
+
+
+class Watch(Iterator[Event | Gap]):
+    """The events of a run, as an iterator that ends when the run is over and the server has confirmed it.
+
+    One thread at a time reads. `close` may be called from any. A loop that is left closes the connection when the
+    object is forgotten, `with` does so at once. An error is raised once more by every later read; after
+    KeyboardInterrupt, and what else comes from outside, the next read goes on after the last event.
+    """
+
+    def __init__(self, client: Client, path: str, options: Options) -> None:
+        self._client = client
+        self._path = path
+        self._machine = Machine(options, client._settings.give_up)
+        self._response: httpx.Response | None = None
+        self._chunks: Iterator[bytes] = iter(())
+        self._token = ""
+        self._stop = threading.Event()
+        self._reader = 0  # the thread that reads
+        self._pid = os.getpid()
+
+    @property
+    def cursor(self) -> int:
+        """The seq of the newest event that was handed out: `after` of a later watch."""
+        return self._machine.cursor
+
+    @property
+    def stats(self) -> Stats:
+        """What happened so far."""
+        return self._machine.stats
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __iter__(self) -> Watch:
+        return self
+
+    def __next__(self) -> Event | Gap:
+        machine = self._machine
+        while True:
+            item = machine.pop()
+            if item is not None:
+                return item
+            if self._stop.is_set():
+                self._drop()
+                raise StopIteration
+            if machine.over or machine.error is not None:
+                self._drop()
+                if machine.error is not None:
+                    raise machine.error
+                raise StopIteration
+            self._reader = threading.get_ident()
+            try:
+                if self._response is None or self._pid != os.getpid():
+                    self._connect()
+                else:
+                    self._read()
+            except BaseException:
+                self._drop()
+                raise
+            finally:
+                self._reader = 0
+
+    def _connect(self) -> None:
+        machine, client = self._machine, self._client
+        if self._pid != os.getpid():  # after a fork: the connection is the parent's
+            self._pid, self._response = os.getpid(), None
+        if self._stop.wait(machine.pause()):
+            return
+        try:
+            self._token = client._tokens.get()
+            query, headers = machine.request()
+            http = client._client()
+            request = http.build_request(
+                "GET",
+                client._settings.base + self._path,
+                params=query or None,
+                headers=_settings.headers_of(self._token, headers),
+                timeout=client._settings.of_stream(),
+            )
+            response = http.send(request, stream=True)
+        except (httpx.TransportError, Unavailable) as error:
+            machine.lost(error if isinstance(error, Unavailable) else _settings.lost_by(error))
+            return
+        self._response = response
+        self._chunks = response.iter_bytes()
+        if response.status_code // 100 == 2:
+            machine.opened(response.status_code, response.headers)
+        else:
+            self._refuse(response)
+        if machine.over or machine.error is not None:
+            self._drop()
+
+    def _refuse(self, response: httpx.Response) -> None:
+        try:
+            body = _bounded(response)
+        except (httpx.TransportError, httpx.DecodingError):
+            body = b""  # the status is enough
+        self._drop()
+        tokens = self._client._tokens
+        error = error_of(response.status_code, response.headers, body)
+        self._machine.refused(error, response.status_code == 401 and tokens.renew(self._token))
+
+    def _read(self) -> None:
+        machine, tokens = self._machine, self._client._tokens
+        try:
+            chunk = next(self._chunks, None)
+        except httpx.ReadTimeout:
+            self._drop()
+            machine.silent()
+            return
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            self._drop()
+            machine.lost(_settings.lost_by(error))
+            return
+        if chunk is None:
+            self._drop()
+            machine.closed()
+            return
+        machine.feed(chunk, tokens.renewable)
+        if machine.expired:
+            tokens.renew(self._token)
+        if machine.stale:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Closes the connection."""
+        response, self._response = self._response, None
+        self._chunks = iter(())
+        if response is not None and self._pid == os.getpid():
+            with suppress(Exception):
+                response.close()
+
+    def close(self) -> None:
+        """Ends the stream and closes its connection; a read in another thread ends at once."""
+        self._stop.set()
+        response = self._response
+        if response is None or self._pid != os.getpid():
+            return
+        stream = response.extensions.get("network_stream")
+        sock = stream.get_extra_info("socket") if stream is not None else None
+        if isinstance(sock, socket.socket):
+            with suppress(OSError):  # wakes a read in another thread, which closing does not
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        if self._reader in (0, threading.get_ident()):
+            self._drop()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pid"):
+            self._drop()

@@ -1,0 +1,1 @@
+"""Frameworks: each module imports its own when it is used, and nothing before."""

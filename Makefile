@@ -47,7 +47,7 @@ check: ## Format, vet, and the tests that start no other processes, without the 
 
 # Their recipes are in tools/make.
 test: ## Run all tests on real parts, with the race detector (PKG=./edge/... RUN=TestName RACE=)
-needs: ## Install what the tests need: a C compiler, PostgreSQL's programs, Node, Chromium, an S3 server, jq, curl, nginx
+needs: ## Install what the tests need: a C compiler, PostgreSQL's programs, Node, Chromium, Python, an S3 server, jq, curl, nginx
 golden: ## Write all golden files anew; read the diff before you commit it
 bench: ## Run the benchmarks; the comparison with bare NATS comes last (PKG=./bench BENCH=SideBySide)
 

@@ -31,12 +31,13 @@ const clientsRun = "run_clients"
 // viewer is one client program that watches the run through a proxy of its own.
 type viewer struct {
 	name   string
-	script string   // of js; "" for the client that is written in Go
+	script string   // of js, or of python; "" for the client that is written in Go
 	env    []string // beyond what all get
 	full   bool     // detail=full; else the default detail
 	header bool     // the proxy authenticates: this client can set no header
 	hasty  bool     // takes its cursor from frames that have not ended, and loses them
 	mean   int      // bytes between cuts; default by detail
+	stalls bool     // is also cut by silences
 
 	proxy *cutter
 	mu    sync.Mutex
@@ -66,6 +67,10 @@ func viewers() []*viewer {
 		{name: "agentstream, fetch", script: "agentstream.mjs", env: []string{"TRANSPORT=fetch"}},
 		{name: "agentstream, ws", script: "agentstream.mjs", env: []string{"TRANSPORT=websocket"}},
 		{name: "agentstream, Chromium, EventSource", script: "chromium.mjs", env: []string{"TRANSPORT=eventsource"}, full: true},
+		{name: "agentstream, Python, full", script: "watch.py", full: true, stalls: true},
+		{name: "agentstream, Python", script: "watch.py", stalls: true},
+		{name: "agentstream, Python, async, full", script: "watch.py async", full: true, stalls: true},
+		{name: "agentstream, Python, async", script: "watch.py async", stalls: true},
 		{name: "agentstream, Chromium, WebSocket", script: "chromium.mjs", env: []string{"TRANSPORT=websocket"}},
 	}
 }
@@ -78,6 +83,7 @@ func viewers() []*viewer {
 func TestT3ClientsBehindACuttingProxy(t *testing.T) {
 	beside(t)
 	node, chromium := needNode(t)
+	needPython(t)
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
@@ -241,6 +247,7 @@ func (c *viewer) start(t *testing.T, seed uint64, w world) {
 		header = "Authorization: Bearer " + edgeToken + "\r\nConnection: close\r\n"
 	}
 	c.proxy = newCutter(t, seed, c.mean, header, w.edges[0].addr, w.edges[1].addr)
+	c.proxy.stalls = c.stalls
 }
 
 // run lives as long as the client does.
@@ -254,8 +261,13 @@ func (c *viewer) run(ctx context.Context, node, chromium, page string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, node, c.script)
+	if strings.HasPrefix(c.script, "watch.py") {
+		cmd = pythonScript(ctx, strings.Fields(c.script)...)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.Dir = jsDir
+	if cmd.Dir == "" {
+		cmd.Dir = jsDir
+	}
 	cmd.Env = append(os.Environ(), "STREAM="+c.proxy.url("/v1/agent/runs/"+clientsRun+"/stream"), "TOKEN="+edgeToken,
 		"DETAIL="+map[bool]string{true: "full", false: "default"}[c.full], "PAGE="+page,
 		"CHROMIUM="+chromium, "PROFILE="+profile)

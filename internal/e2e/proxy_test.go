@@ -27,6 +27,7 @@ type cutter struct {
 	ln     net.Listener
 	to     []string
 	mean   int    // bytes until a cut, on average
+	stalls bool   // one cut in three is a silence
 	header string // added behind the request line, as an authenticating proxy would; "" for none
 
 	mu   sync.Mutex
@@ -103,6 +104,13 @@ func (c *cutter) budget() (n int64, reset bool) {
 	return n, c.rng.IntN(2) == 0
 }
 
+// silent reports whether the next cut is a silence, which the client has to notice by itself.
+func (c *cutter) silent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stalls && c.rng.IntN(3) == 0
+}
+
 // dial returns the next server that is there.
 func (c *cutter) dial() (net.Conn, error) {
 	var errs []error
@@ -129,7 +137,9 @@ func (c *cutter) connection(client net.Conn) {
 	}
 	defer c.track(server)()
 	n, reset := c.budget()
+	gone := make(chan struct{})
 	c.work.Go(func() {
+		defer close(gone)
 		defer server.Close() // the client has gone
 		if c.header != "" && addHeader(server, client, c.header) != nil {
 			return
@@ -145,6 +155,9 @@ func (c *cutter) connection(client net.Conn) {
 		c.mu.Lock()
 		c.torn[string(id[1])] = true
 		c.mu.Unlock()
+	}
+	if c.silent() {
+		<-gone
 	}
 	if reset { // RST instead of FIN
 		_ = client.(*net.TCPConn).SetLinger(0)

@@ -42,6 +42,9 @@ func release(t *testing.T) (clone, dist string) {
 	if err := os.Symlink(filepath.Join(root, "clients/ts/node_modules"), filepath.Join(clone, "clients/ts/node_modules")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink(filepath.Join(root, pyClient[len("../../"):], ".venv"), filepath.Join(clone, "clients/python/.venv")); err != nil {
+		t.Fatal(err)
+	}
 	output(t, clone, "make", "release", "VERSION="+releaseVersion, "SYSTEMS=linux/amd64")
 	return clone, filepath.Join(clone, "dist")
 }
@@ -76,6 +79,7 @@ func TestRelease(t *testing.T) {
 	static(t, program)
 	parts(t, program, filepath.Join(dist, releaseName+".cdx.json"), output(t, clone, "git", "rev-parse", "HEAD"))
 	installs(t, dist)
+	installsPython(t, dist)
 }
 
 // static holds that a program needs no loader and no library.
@@ -151,4 +155,17 @@ func installs(t *testing.T, dist string) {
 		t.Errorf("a wrong type is taken: %v %s", err, out)
 	}
 	output(t, project, "node", "--input-type=module", "--eval", `import { Client } from "agentstream"; new Client({ url: "http://127.0.0.1:1" });`)
+}
+
+// installsPython holds that the wheel can be installed into an empty environment, says its version, and is typed.
+func installsPython(t *testing.T, dist string) {
+	t.Helper()
+	wheel := filepath.Join(dist, "agentstream-"+strings.TrimPrefix(releaseVersion, "v")+"-py3-none-any.whl")
+	env := t.TempDir()
+	output(t, env, "python3", "-m", "venv", ".")
+	output(t, env, "bin/pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+	got := output(t, env, "bin/python", "-c", "import agentstream, os; print(agentstream.__version__, os.listdir(os.path.dirname(agentstream.__file__)).count('py.typed'))")
+	if got != strings.TrimPrefix(releaseVersion, "v")+" 1" {
+		t.Errorf("the wheel says %q", got)
+	}
 }

@@ -15,11 +15,11 @@ install: build ## Build agentstream, and install it with its completion below PR
 SYSTEMS ?=
 
 .PHONY: release
-release: ## Build dist/: binaries for linux, macOS and Windows, SBOMs, npm package, check sums, image (SYSTEMS="linux/amd64")
+release: ## Build dist/: binaries for linux, macOS and Windows, SBOMs, npm and Python packages, check sums, image (SYSTEMS="linux/amd64")
 	@tools/release $(VERSION) $(SYSTEMS)
 
 .PHONY: release-check
-release-check: js ## Make a release for linux/amd64 twice, and hold it to what users are told
+release-check: js python ## Make a release for linux/amd64 twice, and hold it to what users are told
 	@go test -tags release -v -count=1 -timeout 30m -run 'TestRelease$$' ./internal/e2e
 
 .PHONY: first-run

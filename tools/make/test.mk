@@ -20,10 +20,15 @@ RUN     ?=
 FUZZTIME ?= 10s
 
 .PHONY: test
-test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts)
+test: needs python $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts)
 	@all=$$([ -z '$(OWN)' ] || go list $(OWN))
 	of() { for dir; do dir=agentstream/$$dir; grep -xF "$${dir%/.}" <<<"$$all" || true; done; }
 	work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT
+	python=
+	if [ -z '$(RUN)$(filter-out ./...,$(PKG))' ]; then
+		$(MAKE) test-python >"$$work/python" 2>&1 & python=$$!
+	fi
+	python_passed() { [ -z "$$python" ] || { wait $$python && passed=0 || passed=1; cat "$$work/python"; return $$passed; }; }
 	# The detector looks at every package but UNRACED and PROCESSES, and at every test but those of one
 	# goroutine that compute much: they are in files of norace's.
 	race='$(if $(RACE),$(RACE) $(UNRACED_DEPS:%=-gcflags=%=-race=false))'
@@ -50,7 +55,7 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts)
 		wait $$beside || failed=yes
 		cat "$$work/without"
 		[ -z "$$failed" ]
-	} | awk -v again="$$work/again" -f tools/testsum.awk && exit
+	} | awk -v again="$$work/again" -f tools/testsum.awk && { python_passed && exit; exit 1; }
 	# A test that failed is run once more by itself: a busy machine is no reason to fail, a defect is.
 	[ -s "$$work/again" ] || exit 1
 	echo; echo "once more:"; cat "$$work/again"
@@ -60,11 +65,12 @@ test: needs $(if $(RUN)$(filter-out ./...,$(PKG)),js,test-ts)
 		case $$pkg in agentstream/bench|agentstream/bench/*) in=bench ;; esac
 		CGO_ENABLED=$(if $(RACE),1,0) go test -C $$in $$with -v -count=1 -timeout 20m -vet=off -run "$$run" "$$pkg" 2>&1 </dev/null || true
 	done <"$$work/again" | awk -f tools/testsum.awk
+	python_passed
 
 .PHONY: needs
 needs:
 	@tools/needs $(if $(RACE),gcc) postgresql
-	tools/needs -o node npm chromium versitygw jq curl nginx zsh fish
+	tools/needs -o node npm chromium python3 versitygw jq curl nginx zsh fish
 
 JS_DIRS := clients/ts internal/e2e/js examples/web
 # Without npm what needs it is left out, loudly; CI must have it.
@@ -86,6 +92,30 @@ test-ts: js ## Build the TypeScript client and run its tests
 	@$(call no_npm,the TypeScript client)
 	out=$$(npm test --prefix clients/ts --silent 2>&1) || { echo "$$out"; exit 1; }
 	echo "clients/ts: $$(grep -e '^# tests' <<<"$$out" | tr -d '#'), $$(grep -e '^# fail' <<<"$$out" | tr -d '#')"
+
+PY := clients/python
+no_python = if ! tools/needs -h python3; then echo "NOT TESTED: the Python client: there is no Python, 3.10 or newer, with venv" >&2; [ "$${CI:-}" != true ]; exit; fi
+
+.PHONY: python
+python: ## Install the Python client, and what its tests need, into an environment of its own
+	@$(no_python)
+	stamp=$(PY)/.venv/installed
+	if [ ! -e "$$stamp" ] || [ $(PY)/requirements-test.txt -nt "$$stamp" ] || [ $(PY)/pyproject.toml -nt "$$stamp" ]; then
+		python3 -m venv --clear $(PY)/.venv
+		$(PY)/.venv/bin/pip install --quiet --disable-pip-version-check -r $(PY)/requirements-test.txt -e $(PY)
+		touch "$$stamp"
+	fi
+
+.PHONY: test-python
+test-python: python ## Check the Python client by ruff and mypy, and run its tests
+	@$(no_python)
+	cd $(PY)
+	check() { out=$$("$$@" 2>&1) || { echo "clients/python: $$*"; echo "$$out"; exit 1; }; }
+	check .venv/bin/ruff check .
+	check .venv/bin/ruff format --check .
+	check .venv/bin/mypy
+	check .venv/bin/pytest -q
+	echo "clients/python: $$(tail -1 <<<"$$out")"
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each

@@ -35,6 +35,25 @@ func TestMetricsAreDocumented(t *testing.T) {
 			}
 		}
 	}
+	registered := registeredLabels(t)
+	if len(registered) < 60 {
+		t.Fatalf("only %d metrics were found", len(registered))
+	}
+	for _, name := range slices.Sorted(maps.Keys(registered)) {
+		if !documented[name] {
+			t.Errorf("%s is not in the table of docs/operations.md", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(documented)) {
+		if _, ok := registered[name]; !ok {
+			t.Errorf("docs/operations.md names %s, which no role has", name)
+		}
+	}
+}
+
+// registeredLabels returns the labels of all metrics that the roles register, by their names.
+func registeredLabels(t *testing.T) map[string][]string {
+	t.Helper()
 	m := process.NewMetrics()
 	m.RefillCounter()
 	m.ArchiverHooks()
@@ -45,24 +64,19 @@ func TestMetricsAreDocumented(t *testing.T) {
 	descs := make(chan *prometheus.Desc, 1000)
 	m.Registry.Describe(descs)
 	close(descs)
-	registered := make(map[string]bool)
+	registered := make(map[string][]string)
+	form := regexp.MustCompile(`fqName: "(agentstream_[^"]+)".*variableLabels: \{([^}]*)\}`)
+	constant := regexp.MustCompile(`(\w+)="`)
 	for d := range descs {
-		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]
-		if strings.HasPrefix(name, "agentstream_") {
-			registered[name] = true
+		found := form.FindStringSubmatch(d.String())
+		if found == nil {
+			continue
 		}
-	}
-	if len(registered) < 60 {
-		t.Fatalf("only %d metrics were found", len(registered))
-	}
-	for _, name := range slices.Sorted(maps.Keys(registered)) {
-		if !documented[name] {
-			t.Errorf("%s is not in the table of docs/operations.md", name)
+		labels := strings.Split(found[2], ",")
+		for _, c := range constant.FindAllStringSubmatch(d.String()[strings.Index(d.String(), "constLabels"):], -1) {
+			labels = append(labels, c[1])
 		}
+		registered[found[1]] = labels
 	}
-	for _, name := range slices.Sorted(maps.Keys(documented)) {
-		if !registered[name] {
-			t.Errorf("docs/operations.md names %s, which no role has", name)
-		}
-	}
+	return registered
 }

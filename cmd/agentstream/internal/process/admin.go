@@ -32,7 +32,11 @@ type Admin struct {
 
 func (a *Admin) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.Metrics.Registry, promhttp.HandlerOpts{}))
+	metrics := promhttp.HandlerFor(a.Metrics.Registry, promhttp.HandlerOpts{})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		a.runChecks(r.Context())
+		metrics.ServeHTTP(w, r)
+	})
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
@@ -124,10 +128,17 @@ type readiness struct {
 	Persister  []pipeline        `json:"persister,omitempty"`
 }
 
+// runChecks runs the checks, and shows their results.
+func (a *Admin) runChecks(ctx context.Context) []edge.CheckResult {
+	results := edge.RunChecks(ctx, a.Checks)
+	a.Metrics.checks.set(a.Checks, results)
+	return results
+}
+
 // ask runs the checks. The process is ready when all pass that are not optional.
 func (a *Admin) ask(ctx context.Context) readiness {
 	answer := readiness{Ready: true, Durability: a.Durability, Tables: a.Tables, Checks: make(map[string]string)}
-	for i, result := range edge.RunChecks(ctx, a.Checks) {
+	for i, result := range a.runChecks(ctx) {
 		c := a.Checks[i]
 		answer.Checks[c.Name] = "ok"
 		if result.Err != nil {

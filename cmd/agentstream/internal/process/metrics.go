@@ -76,6 +76,7 @@ type Metrics struct {
 
 	streamHealth streamMetrics
 	certificates *certificates
+	checks       *checkStates
 }
 
 // NewMetrics returns instruments, all zero, on a registry of their own.
@@ -88,6 +89,8 @@ func NewMetrics() *Metrics {
 	m.storage(r)
 	m.streamHealth = newStreamMetrics(r)
 	m.certificates = newCertificates(r)
+	m.checks = newCheckStates(r)
+	addBuild(r)
 	m.returns = r.counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
 	m.returnedBytes = r.counter("memory_returned_bytes_total", "Bytes that it gave back.")
 	return m

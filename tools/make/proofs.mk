@@ -24,6 +24,12 @@ threads: needs js ## Hold threads to what LangGraph's clients need: every resume
 		/^ +threads_[a-z]+_test.go:/ { sub(/^ +threads_[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
 		/^(ok|FAIL|panic)/ { print }'
 
+.PHONY: langgraph-python
+langgraph-python: build ## Run LangGraph's client for Python against one process; it is installed under bin
+	@python3 -m venv bin/langgraph-python
+	@bin/langgraph-python/bin/pip install --quiet langgraph-sdk==0.4.14
+	@bin/langgraph-python/bin/python internal/e2e/python/langgraph.py bin/agentstream
+
 .PHONY: runtime
 runtime: needs ## Hold the runtime protocol to its text: kills under 200 scenarios, a rolling restart under 1,000 streams, recordings, latency, slow clients, cost beside native
 	@AGENTSTREAM_RUNTIME=all go test -v -count=1 -timeout 30m -run 'TestRuntime' ./internal/e2e | awk '

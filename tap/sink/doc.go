@@ -2,7 +2,8 @@
 //
 // # What it is
 //
-// Open makes a tap.Receiver of an address. Each kind is one file: lines.go, webhook.go, postgres.go, nats.go, clickhouse.go.
+// Open makes a tap.Receiver of an address. Each kind is one file: lines.go, webhook.go, postgres.go, nats.go, kafka.go,
+// clickhouse.go.
 //
 // # Contract
 //

@@ -38,6 +38,7 @@ func kinds() []sinkKind {
 		{[]string{"webhook+https", "webhook+http"}, "webhook+https://HOST/PATH", openWebhook},
 		{[]string{"postgres", "postgresql"}, "postgres://USER@HOST/DATABASE", openPostgres},
 		{[]string{"nats", "tls"}, "nats://HOST/SUBJECT", openNATS},
+		{[]string{"kafka"}, "kafka://HOST:PORT/TOPIC", openKafka},
 		{[]string{"clickhouse+http", "clickhouse+https"}, "clickhouse+http://HOST/DATABASE", openClickHouse},
 	}
 }

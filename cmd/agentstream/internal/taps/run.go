@@ -29,7 +29,7 @@ type Cmd struct {
 
 // SinkFlags say where events go.
 type SinkFlags struct {
-	To             []string      `help:"Where events go: stdout:, file:PATH, webhook+https://HOST/PATH, postgres://USER@HOST/DATABASE, nats://HOST/SUBJECT, clickhouse+http://HOST/DATABASE. May be given more than once. A variable AGENTSTREAM_TAP_TO keeps passwords out of the process list." env:"AGENTSTREAM_TAP_TO" sep:"none" placeholder:"URL"`
+	To             []string      `help:"Where events go: stdout:, file:PATH, webhook+https://HOST/PATH, postgres://USER@HOST/DATABASE, nats://HOST/SUBJECT, kafka://HOST:PORT/TOPIC, clickhouse+http://HOST/DATABASE. May be given more than once. A variable AGENTSTREAM_TAP_TO keeps passwords out of the process list." env:"AGENTSTREAM_TAP_TO" sep:"none" placeholder:"URL"`
 	WebhookSecret  string        `help:"Secret that signs webhooks, whsec_ and base64. While it is replaced, two lines: the new one, then the old one. The environment, or its _FILE form, keeps it out of the process list." env:"AGENTSTREAM_TAP_WEBHOOK_SECRET" placeholder:"SECRET"`
 	WebhookTimeout time.Duration `help:"How long a receiver may take for its answer." default:"15s" env:"AGENTSTREAM_TAP_WEBHOOK_TIMEOUT"`
 	AllowPrivate   bool          `help:"Let webhooks go to this machine and to private networks." env:"AGENTSTREAM_TAP_ALLOW_PRIVATE"`

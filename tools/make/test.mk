@@ -117,6 +117,17 @@ test-python: python ## Check the Python client by ruff and mypy, and run its tes
 	check .venv/bin/pytest -q
 	echo "clients/python: $$(tail -1 <<<"$$out")"
 
+.PHONY: python-frameworks
+python-frameworks: ## Test the Python integrations with the frameworks themselves, from PyPI, and scripted models
+	@cd $(PY)
+	if [ ! -e .venv-frameworks/installed ] || [ requirements-frameworks.txt -nt .venv-frameworks/installed ]; then
+		python3 -m venv --clear .venv-frameworks
+		.venv-frameworks/bin/pip install --quiet --disable-pip-version-check -r requirements-test.txt -r requirements-frameworks.txt -e .
+		touch .venv-frameworks/installed
+	fi
+	.venv-frameworks/bin/mypy
+	.venv-frameworks/bin/pytest -q frameworks
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file func; do

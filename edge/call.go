@@ -19,6 +19,7 @@ import (
 	"agentstream/edge/protocol"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -31,11 +32,12 @@ type call struct {
 	hurry  *hurry            // of callers who are not known; nil: there is time
 	route  *route            // nil until found
 	begun  time.Time
-	err    error // why it did not end well; nil when it did
-	late   error // why the caller may not, of a route that says so late
-	clean  bool  // the stream's client received a clean end
-	direct bool  // the connection was taken over from the HTTP server
-	parked bool  // somebody else ends it
+	short  fair.Mark // begun where the route is known to be short
+	err    error     // why it did not end well; nil when it did
+	late   error     // why the caller may not, of a route that says so late
+	clean  bool      // the stream's client received a clean end
+	direct bool      // the connection was taken over from the HTTP server
+	parked bool      // somebody else ends it
 
 	lasting protocol.Upload // nil: nothing is listened to
 }

@@ -133,9 +133,11 @@ func (s *Server) mountRoutes(p *protocol.Protocol, routes []protocol.Route) erro
 			continue
 		}
 		plain := func(c *call) error {
-			ctx, end := s.runs.MarkShort(c.Request.Context())
-			defer end()
-			c.Request = c.Request.WithContext(ctx)
+			s.runs.MarkShort(c.Request.Context(), &c.short)
+			defer c.short.End()
+			if !rt.Writes { // which read little, and are too many for a copy of each request
+				c.Request = c.Request.WithContext(&c.short)
+			}
 			c.MaxMessage = rt.MaxMessage
 			return serve(&c.Call)
 		}

@@ -38,13 +38,7 @@ func (a *API) ingest(c *protocol.Call) error {
 	if in.Body, err = a.cfg.Bodies.Into(c.Incoming(), in.Body[:0], "application/x-ndjson", "application/json", "text/plain"); err != nil {
 		return err
 	}
-	b := batch{
-		key: key, from: &c.Caller, body: in.Body, events: in.Events[:0],
-		room: func(lines int) error {
-			return c.In.Share.Reserve(c.Request.Context(), int64(lines-cap(in.Events))*eventBytes)
-		},
-		spend: c.Spend,
-	}
+	b := batch{key: key, from: &c.Caller, of: c, body: in.Body, events: in.Events[:0]}
 	err = a.accept(c.Request.Context(), &b, &opt)
 	in.Events = b.events
 	if err == nil {
@@ -62,8 +56,28 @@ type batch struct {
 	events []schema.Event // those of the body behind those that were there, which alone count after an error
 	fresh  []string       // blobs that were not there before
 
-	room  func(lines int) error               // makes room for so many events; nil: who holds the body has made it
-	spend func(events int, bytes int64) error // counts them against the tenant's limits, also those of a body that is refused
+	of    *protocol.Call                      // whose body it is, and which makes room for its events; nil: who holds it has made it
+	spend func(events int, bytes int64) error // without of: counts them against the tenant's limits, also those of a body that is refused
+}
+
+// makeRoom makes room for so many events.
+func (b *batch) makeRoom(ctx context.Context, lines int) error {
+	if b.of == nil {
+		return nil
+	}
+	if err := b.of.In.Share.Reserve(ctx, int64(lines-cap(b.events))*eventBytes); err != nil {
+		return err
+	}
+	b.events = slices.Grow(b.events, lines)
+	return nil
+}
+
+// count counts events against the tenant's limits.
+func (b *batch) count(events int, bytes int64) error {
+	if b.of == nil {
+		return b.spend(events, bytes)
+	}
+	return b.of.Spend(events, bytes)
 }
 
 // accept decodes and checks a body, and keeps its outputs. opt gets who admits its commands.
@@ -72,17 +86,13 @@ func (a *API) accept(ctx context.Context, b *batch, opt *producers.AppendOptions
 	if err != nil {
 		return err
 	}
-	events, held, size := b.events, len(b.events), int64(len(b.body))
+	held, size := len(b.events), int64(len(b.body))
 	b.body = body
-	if b.room != nil {
-		lines := lineCount(body)
-		if err := b.room(lines); err != nil {
-			return err
-		}
-		events = slices.Grow(events, lines)
+	if err := b.makeRoom(ctx, lineCount(body)); err != nil {
+		return err
 	}
-	events, err = a.decode(events, b.from, b.key.Run, body)
-	if over := b.spend(len(events)-held, size); over != nil {
+	events, err := a.decode(b.events, b.from, b.key.Run, body)
+	if over := b.count(len(events)-held, size); over != nil {
 		clear(events[held:])
 		return over
 	}

@@ -37,13 +37,9 @@ func (rs *Runs) Lanes() *fair.Lanes {
 	return fair.NewLanes(AtOnce(), rs.Slots.Cores())
 }
 
-// MarkShort counts a request as short, for which long reads make room, until end is called. The context is for
-// what it does.
-func (rs *Runs) MarkShort(ctx context.Context) (short context.Context, end func()) {
-	m := new(fair.Mark)
-	rs.Slots.Cores().Begin(m)
-	return fair.WithMark(ctx, m), m.End
-}
+// MarkShort counts a request as short, for which long reads make room, until the mark ends. The mark is the context of what the
+// request does.
+func (rs *Runs) MarkShort(ctx context.Context, m *fair.Mark) { rs.Slots.Cores().Begin(ctx, m) }
 
 // Slot waits until a tenant may read for what is asked. The caller releases it; nil, where nothing is shared, is one too.
 func (rs *Runs) Slot(ctx context.Context, tenant string) (*fair.Slot, error) {

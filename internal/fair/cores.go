@@ -40,10 +40,23 @@ type epoch struct {
 const moment = 20 * time.Millisecond
 
 // Mark is work that has begun, and counts as short until it ends, a moment has passed, or it computes for longer than a slice.
-type Mark struct{ epoch atomic.Pointer[epoch] }
+// It is the context of the work, too: it comes with each request, which is to cost no more than this.
+type Mark struct {
+	context.Context
+	epoch atomic.Pointer[epoch]
+}
 
-// Begin counts work with a mark.
-func (c *Cores) Begin(m *Mark) {
+// Value finds the mark, beside the values of the context that it was begun with.
+func (m *Mark) Value(key any) any {
+	if _, ok := key.(markKey); ok {
+		return m
+	}
+	return m.Context.Value(key)
+}
+
+// Begin counts work with a mark, in a context.
+func (c *Cores) Begin(ctx context.Context, m *Mark) {
+	m.Context = ctx
 	e := c.epochs().now
 	e.pending.Add(1)
 	m.epoch.Store(e)
@@ -67,11 +80,6 @@ func (m *Mark) drop() *epoch {
 
 // markKey is the key of a context's *Mark.
 type markKey struct{}
-
-// WithMark returns a context for work with a mark.
-func WithMark(ctx context.Context, m *Mark) context.Context {
-	return context.WithValue(ctx, markKey{}, m)
-}
 
 // epochs returns those of now.
 func (c *Cores) epochs() *epochs {

@@ -53,7 +53,7 @@ func TestPause(t *testing.T) {
 				for ctx.Err() == nil {
 					for i := range marks {
 						marks[i].End()
-						l.Cores().Begin(&marks[i])
+						l.Cores().Begin(t.Context(), &marks[i])
 					}
 					time.Sleep(5 * time.Millisecond)
 				}
@@ -83,15 +83,15 @@ func TestPause(t *testing.T) {
 		}
 		marks := make([]fair.Mark, 1024)
 		for i := range marks {
-			l.Cores().Begin(&marks[i])
+			l.Cores().Begin(t.Context(), &marks[i])
 		}
 		time.Sleep(50 * time.Millisecond)
 		if took := work(t, t.Context(), l.Reads, "a", 20); took != 20*time.Millisecond {
 			t.Errorf("beside work that has long begun it takes %v", took)
 		}
 		for i := range marks {
-			l.Cores().Begin(&marks[i])
-			work(t, fair.WithMark(t.Context(), &marks[i]), l.Reads, "a", 2)
+			l.Cores().Begin(t.Context(), &marks[i])
+			work(t, &marks[i], l.Reads, "a", 2)
 		}
 		if took := work(t, t.Context(), l.Reads, "a", 20); took != 20*time.Millisecond {
 			t.Errorf("beside work that is long it takes %v", took)

@@ -1,11 +1,11 @@
 package schema
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -105,10 +105,10 @@ func ReadAsk(seq Seq, typ, child string, p jsonscan.Fields) (e AskEvent, ok bool
 	switch typ {
 	case TypeInputRequested:
 		e.Request, e.Call = askID(p.Str("request_id")), askID(p.Str("call_id"))
-		e.Said = askSum(p.Str("prompt"), p.Array("options"), p.Object("schema"))
+		e.Said = askSum(p.Kind("prompt", '"'), p.Array("options"), p.Object("schema"))
 		return e, e.Request != ""
 	case TypeToolStart:
-		e.Call, e.Said = askID(p.Str("call_id")), askSum(p.Str("tool"), p.Some("input"))
+		e.Call, e.Said = askID(p.Str("call_id")), askSum(p.Kind("tool", '"'), p.Some("input"))
 		if !p.Yes("custom") && cmp.Or(p.Str("permission"), p.Str("evaluated_permission")) != "ask" {
 			e.kind = starts
 		}
@@ -148,15 +148,27 @@ func ReadAsk(seq Seq, typ, child string, p jsonscan.Fields) (e AskEvent, ok bool
 	return e, false
 }
 
-// askSum returns Ask.Said of what asks. Sums are compared with those of the same id alone.
-func askSum(text string, parts ...[]byte) uint32 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(text))
-	for _, part := range parts {
-		_, _ = h.Write([]byte{0})
-		_, _ = h.Write(part)
+// askSum returns Ask.Said of what asks, of which text is a string. Sums are compared with those of the same id alone.
+func askSum(text []byte, parts ...[]byte) uint32 {
+	if len(text) >= 2 && bytes.IndexByte(text, '\\') < 0 {
+		return sumWords(text[1:len(text)-1], parts...)
 	}
-	return h.Sum32() | 1
+	return sumWords([]byte(jsonscan.DecodeString(text)), parts...)
+}
+
+// sumWords is FNV-1a of a text and what follows it, each after a zero, and never 0.
+func sumWords(text []byte, parts ...[]byte) uint32 {
+	h := uint32(2166136261)
+	for _, c := range text {
+		h = (h ^ uint32(c)) * 16777619
+	}
+	for _, part := range parts {
+		h *= 16777619
+		for _, c := range part {
+			h = (h ^ uint32(c)) * 16777619
+		}
+	}
+	return h | 1
 }
 
 // turnBroken reports whether a turn ended so that answers to its questions are not waited for. One that says that it

@@ -113,8 +113,9 @@ type foldEvent struct {
 	actor   string
 	lane    *foldLane
 	payload []byte
-	asked   bool  // it is a new question
-	ended   []Ask // questions that it has ended
+	call    string // that its question, or its start or end of a call, is about
+	asked   bool   // it is a new question
+	ended   []Ask  // questions that it has ended
 }
 
 // Add takes the next event. Events that do not change a fold only move Last. A payload that does not fit its type is passed over: the log is older than any reader's opinion of

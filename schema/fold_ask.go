@@ -36,6 +36,7 @@ func (f *Fold) ask(ev *foldEvent, p jsonscan.Fields) {
 	if !ok {
 		return
 	}
+	ev.call = e.Call
 	ev.ended, ev.asked = f.waits.Apply(&e)
 	for _, a := range ev.ended {
 		in := f.inputs[laneKey{a.Child, a.Request}]

@@ -268,7 +268,8 @@ func (m *FoldMessage) isRepeat(content []byte) bool {
 // endMessage ends the message that it names, or that nobody has named. One that has ended does not end again, and one
 // that has not begun begins and ends. A message whose blocks were not sent one by one has those of its content.
 func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
-	l, id := ev.lane, p.Str("message_id")
+	l := ev.lane
+	id := l.messageID(p)
 	if m := f.again(l, id); m != nil && l.named[m.ID].isRepeat(p.Array("content")) {
 		f.starts.Delete(l)
 		return
@@ -348,9 +349,18 @@ func (f *Fold) elsewhere(l *foldLane, id string) bool {
 	return l.named[id] != nil && f.again(l, id) == nil
 }
 
+// messageID returns the message_id of an event, which mostly is that of the open message.
+func (l *foldLane) messageID(p jsonscan.Fields) string {
+	if l.open == nil {
+		return p.Str("message_id")
+	}
+	return p.Same("message_id", l.open.ID)
+}
+
 // startBlock begins a block. What began already, and is open or says just what it is, does not begin again.
 func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
-	l, id := ev.lane, p.Str("message_id")
+	l := ev.lane
+	id := l.messageID(p)
 	if f.elsewhere(l, id) {
 		return
 	}
@@ -433,7 +443,7 @@ func (f *Fold) data(ev *foldEvent, p jsonscan.Fields) {
 // endBlock closes the block with the index, or the last one. Its first end that says that it is complete counts.
 func (f *Fold) endBlock(ev *foldEvent, p jsonscan.Fields) {
 	m := ev.lane.open
-	if m == nil || f.elsewhere(ev.lane, p.Str("message_id")) {
+	if m == nil || f.elsewhere(ev.lane, ev.lane.messageID(p)) {
 		return
 	}
 	b := m.newest()
@@ -469,7 +479,7 @@ type FoldCall struct {
 // tool takes what becomes of a call. Its first start and its first end count. One whose start is missing has its name
 // from the message that asked for it, and what its start says when that comes late.
 func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
-	id := p.Str("call_id")
+	id := p.Same("call_id", ev.call)
 	c := ev.lane.calls[id]
 	if ev.typ == TypeToolStart {
 		f.startCall(ev, c, id, p)
@@ -525,7 +535,7 @@ func (c *FoldCall) sum() uint32 {
 	if c.Start == c.End || c.Tool == "" && c.Input == nil {
 		return 0
 	}
-	return askSum(c.Tool, c.Input)
+	return sumWords([]byte(c.Tool), c.Input)
 }
 
 // asking is the newest block that asks for a call, and its message.

@@ -78,6 +78,9 @@ func cutToken(b []byte, prefix string, into *[]byte) ([]byte, bool) {
 	return b[end:], true
 }
 
+// Rest returns what follows the number, a part of Line: the optional fields, the payload and the end.
+func (r Record) Rest() []byte { return r.Line[r.tail:] }
+
 // Payload returns the payload's bytes, a part of Line, or nil when the line is damaged.
 func (r Record) Payload() []byte {
 	const mark = `,"payload":`
@@ -125,11 +128,25 @@ func Lines(body []byte) iter.Seq[[]byte] {
 
 // envelope returns id, time and run of a line that was scanned.
 func (r Record) envelope() (id, ts, run []byte) {
-	rest, _ := cutToken(r.Line, `{"id":"`, &id)
-	rest, _ = cutToken(rest, `","ts":"`, &ts)
-	rest, _ = cutToken(rest, `","type":"`, nil)
-	_, _ = cutToken(rest, `","run_id":"`, &run)
+	id, rest := plainToken(r.Line, `{"id":"`)
+	ts, rest = plainToken(rest, `","ts":"`)
+	if n := len(`","type":"`) + len(r.Type); len(rest) >= n {
+		run, _ = plainToken(rest[n:], `","run_id":"`)
+	}
 	return id, ts, run
+}
+
+// plainToken is cutToken of a line that was scanned, so it has no escapes there.
+func plainToken(b []byte, prefix string) (token, rest []byte) {
+	if len(b) < len(prefix) || string(b[:len(prefix)]) != prefix {
+		return nil, nil
+	}
+	b = b[len(prefix):]
+	end := bytes.IndexByte(b, '"')
+	if end < 0 {
+		return nil, nil
+	}
+	return b[:end], b[end:]
 }
 
 // Envelope returns id, time and run of a line that was scanned, parts of Line.

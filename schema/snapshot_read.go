@@ -170,7 +170,7 @@ func (f *Fold) restoreSettled(p jsonscan.Fields) {
 func (f *Fold) sumOf(a *Ask) uint32 {
 	if a.Request != "" {
 		if in := f.inputs[laneKey{a.Child, a.Request}]; in != nil {
-			return askSum(in.Prompt, in.Options, in.Schema)
+			return sumWords([]byte(in.Prompt), in.Options, in.Schema)
 		}
 		return 0
 	}

@@ -122,7 +122,7 @@ func (w *Waits) Apply(e *AskEvent) (ended []Ask, asked bool) {
 	case speaks:
 		if p := w.past[e.Child]; p != nil {
 			w.pasts -= len(p.calls)
-			p.calls = nil
+			p.calls = emptyOf(p.calls)
 		}
 	case turns:
 		if !again {
@@ -309,10 +309,25 @@ func (w *Waits) remember(a Ask) {
 }
 
 func (w *Waits) forget(child string) {
-	if p := w.past[child]; p != nil {
-		w.pasts -= len(p.requests) + len(p.calls)
-		delete(w.past, child)
+	p := w.past[child]
+	if p == nil {
+		return
 	}
+	w.pasts -= len(p.requests) + len(p.calls)
+	if child != "" { // of which there may be many
+		delete(w.past, child)
+		return
+	}
+	p.requests, p.calls = emptyOf(p.requests), emptyOf(p.calls)
+}
+
+// emptyOf returns a map without entries: m, unless that is large. It is filled again soon.
+func emptyOf(m map[string]uint32) map[string]uint32 {
+	if len(m) > 16 {
+		return nil
+	}
+	clear(m)
+	return m
 }
 
 // listPast returns what has ended and is not asked again.

@@ -18,35 +18,24 @@ type Head struct {
 	ids     []string // the path, of an event
 }
 
-const (
-	seqMark     = `,"seq":`
-	payloadMark = `,"payload":`
-)
+const payloadMark = `,"payload":`
 
 // read reads a record and reports whether it has a payload. The optional part of the envelope stands between the
 // number and the payload. It is the same in most deltas of a lane; then it is not read anew.
 func (h *Head) read(r schema.Record) bool {
-	// Before the number there are tokens alone, with no quote in them: the first mark is it.
-	i := bytes.Index(r.Line, []byte(seqMark))
-	if i < 0 {
-		return false
-	}
-	i += len(seqMark)
-	for i < len(r.Line) && r.Line[i] >= '0' && r.Line[i] <= '9' {
-		i++
-	}
+	rest := r.Rest()
 	h.ids = nil
-	if rest := r.Line[i:]; len(h.raw) > 0 && len(rest) > len(h.raw) && bytes.Equal(rest[:len(h.raw)], h.raw) {
+	if len(h.raw) > 0 && len(rest) > len(h.raw) && bytes.Equal(rest[:len(h.raw)], h.raw) {
 		h.Payload = rest[len(h.raw) : len(rest)-1]
 		return true
 	}
 	payload, list := r.Payload(), r.Attributes()
 	*h = Head{Payload: payload, raw: h.raw[:0]}
-	if payload == nil || len(r.Line) < i+len(list) {
+	if payload == nil || len(rest) < len(list) {
 		return payload != nil
 	}
 	h.attributes(list)
-	if rest := r.Line[i:]; bytes.HasPrefix(rest[len(list):], []byte(payloadMark)) && bytes.Equal(rest[:len(list)], list) {
+	if bytes.HasPrefix(rest[len(list):], []byte(payloadMark)) && bytes.Equal(rest[:len(list)], list) {
 		h.raw = append(append(h.raw, list...), payloadMark...)
 		h.attributes(h.raw[:len(list)]) // the path lies in what is kept
 	}

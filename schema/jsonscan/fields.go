@@ -1,6 +1,9 @@
 package jsonscan
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Fields is a JSON object taken apart, in order.
 type Fields []Field
@@ -75,6 +78,15 @@ func (l Fields) Yes(name string) bool { return l.Kind(name, 't') != nil }
 
 // Str returns the value if it is a string, decoded as DecodeString does, else "".
 func (l Fields) Str(name string) string { return DecodeString(l.Kind(name, '"')) }
+
+// Same is Str, without memory of its own where that is likely.
+func (l Fields) Same(name, likely string) string {
+	v := l.Kind(name, '"')
+	if len(v) == len(likely)+2 && string(v[1:len(v)-1]) == likely && strings.IndexByte(likely, '\\') < 0 {
+		return likely
+	}
+	return DecodeString(v)
+}
 
 // Inner returns the bytes between the quotes of a string, escapes and all, or nil when the value is no string.
 func (l Fields) Inner(name string) []byte {

@@ -15,7 +15,11 @@ func Unquote(raw []byte) (string, bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
 	}
-	if body := raw[1 : len(raw)-1]; bytes.IndexByte(body, '\\') < 0 {
+	body := raw[1 : len(raw)-1]
+	if s := word(body); s != "" {
+		return s, true
+	}
+	if bytes.IndexByte(body, '\\') < 0 {
 		return string(body), true
 	}
 	var s string // not a result: it would be on the heap for plain strings too
@@ -23,6 +27,33 @@ func Unquote(raw []byte) (string, bool) {
 		return "", false
 	}
 	return s, true
+}
+
+// word returns what is one of the words that events repeat most, for which no memory is needed; "" for all others.
+func word(b []byte) string {
+	switch string(b) {
+	case "text":
+		return "text"
+	case "thinking":
+		return "thinking"
+	case "tool_use":
+		return "tool_use"
+	case "assistant":
+		return "assistant"
+	case "user":
+		return "user"
+	case "end_turn":
+		return "end_turn"
+	case "running":
+		return "running"
+	case "planning":
+		return "planning"
+	case "completed":
+		return "completed"
+	case "allow":
+		return "allow"
+	}
+	return ""
 }
 
 // DecodeString decodes a JSON string. A surrogate without its other half is kept, in the three bytes

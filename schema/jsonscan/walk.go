@@ -1,7 +1,6 @@
 package jsonscan
 
 import (
-	"bytes"
 	"iter"
 )
 
@@ -44,14 +43,45 @@ func Values(object []byte, names []string) [][]byte {
 
 // member returns the field of an object that begins at an index, and the index of the next one; -1 when it is damaged.
 func member(object []byte, i int) (name, value []byte, next int) {
-	raw, value, end := RawMember(object, i)
+	nameEnd, plain := skipName(object, i)
+	value, end := valueAfter(object, nameEnd)
 	if end < 0 {
 		return nil, nil, -1
 	}
-	if name = raw[1 : len(raw)-1]; bytes.IndexByte(name, '\\') >= 0 {
-		name = []byte(DecodeString(raw))
+	if name = object[i+1 : nameEnd-1]; !plain {
+		name = []byte(DecodeString(object[i:nameEnd]))
 	}
 	return name, value, Behind(object, end)
+}
+
+// skipName returns the index after the string that starts at i, as SkipString does, and whether it has no escapes. It is for
+// what is short: a search for each byte costs more.
+func skipName(object []byte, i int) (end int, plain bool) {
+	for j := i + 1; j < len(object); j++ {
+		switch object[j] {
+		case '"':
+			return j + 1, true
+		case '\\':
+			return SkipString(object, i), false
+		}
+	}
+	return -1, false
+}
+
+// valueAfter returns the value after a name that ends at an index, and where it ends; -1 when it is damaged.
+func valueAfter(object []byte, nameEnd int) (value []byte, end int) {
+	if nameEnd < 0 {
+		return nil, -1
+	}
+	colon := SkipSpace(object, nameEnd)
+	if colon >= len(object) || object[colon] != ':' {
+		return nil, -1
+	}
+	start := SkipSpace(object, colon+1)
+	if end = SkipValue(object, start); end < 0 {
+		return nil, -1
+	}
+	return object[start:end], end
 }
 
 // RawMember returns the field of an object that begins at an index: the name as it stands, in its quotes, the value,
@@ -60,19 +90,11 @@ func RawMember(object []byte, i int) (name, value []byte, end int) {
 	if i >= len(object) || object[i] != '"' {
 		return nil, nil, -1
 	}
-	nameEnd := SkipString(object, i)
-	if nameEnd < 0 {
+	nameEnd, _ := skipName(object, i)
+	if value, end = valueAfter(object, nameEnd); end < 0 {
 		return nil, nil, -1
 	}
-	colon := SkipSpace(object, nameEnd)
-	if colon >= len(object) || object[colon] != ':' {
-		return nil, nil, -1
-	}
-	start := SkipSpace(object, colon+1)
-	if end = SkipValue(object, start); end < 0 {
-		return nil, nil, -1
-	}
-	return object[i:nameEnd], object[start:end], end
+	return object[i:nameEnd], value, end
 }
 
 // Elements returns the elements of a valid list, as they stand. Anything else has none. What is damaged ends early.

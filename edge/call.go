@@ -17,9 +17,9 @@ import (
 	"agentstream/edge/ends"
 	"agentstream/edge/gate"
 	"agentstream/edge/protocol"
+	"agentstream/edge/runs"
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
-	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -32,7 +32,7 @@ type call struct {
 	hurry  *hurry            // of callers who are not known; nil: there is time
 	route  *route            // nil until found
 	begun  time.Time
-	short  fair.Mark // begun where the route is known to be short
+	short  runs.Short // begun where the route is known to be short
 	err    error     // why it did not end well; nil when it did
 	late   error     // why the caller may not, of a route that says so late
 	clean  bool      // the stream's client received a clean end

@@ -37,9 +37,12 @@ func (rs *Runs) Lanes() *fair.Lanes {
 	return fair.NewLanes(AtOnce(), rs.Slots.Cores())
 }
 
-// MarkShort counts a request as short, for which long reads make room, until the mark ends. The mark is the context of what the
-// request does.
-func (rs *Runs) MarkShort(ctx context.Context, m *fair.Mark) { rs.Slots.Cores().Begin(ctx, m) }
+// Short is a request that counts as short, for which long reads make room, until its End. It is the context of what the request
+// does.
+type Short struct{ fair.Mark }
+
+// MarkShort begins to count a request as short.
+func (rs *Runs) MarkShort(ctx context.Context, s *Short) { rs.Slots.Cores().Begin(ctx, &s.Mark) }
 
 // Slot waits until a tenant may read for what is asked. The caller releases it; nil, where nothing is shared, is one too.
 func (rs *Runs) Slot(ctx context.Context, tenant string) (*fair.Slot, error) {

@@ -33,11 +33,11 @@ type call struct {
 	route  *route            // nil until found
 	begun  time.Time
 	short  runs.Short // begun where the route is known to be short
-	err    error     // why it did not end well; nil when it did
-	late   error     // why the caller may not, of a route that says so late
-	clean  bool      // the stream's client received a clean end
-	direct bool      // the connection was taken over from the HTTP server
-	parked bool      // somebody else ends it
+	err    error      // why it did not end well; nil when it did
+	late   error      // why the caller may not, of a route that says so late
+	clean  bool       // the stream's client received a clean end
+	direct bool       // the connection was taken over from the HTTP server
+	parked bool       // somebody else ends it
 
 	lasting protocol.Upload // nil: nothing is listened to
 }

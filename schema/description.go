@@ -56,6 +56,9 @@ func (d *Description) Event() (Event, error) {
 
 // ParseDescription reads the headers, whose names are as http.Header has them.
 func ParseDescription(header map[string][]string) (d Description, err error) {
+	if header[HeaderTitle] == nil && header[HeaderTags] == nil && header[HeaderMetadata] == nil {
+		return d, nil // as nearly always
+	}
 	texts := make(map[string]string, 3)
 	for _, name := range []string{HeaderTitle, HeaderTags, HeaderMetadata} {
 		values := header[name]

@@ -41,7 +41,7 @@ func (c *call) patience() time.Duration {
 		return 0
 	case "true":
 	default:
-		if !isRepeated(c.status) {
+		if !isRepeated(c.status) && !c.isCut() {
 			return 0
 		}
 	}
@@ -50,6 +50,13 @@ func (c *call) patience() time.Duration {
 		wait = after
 	}
 	return least + wait
+}
+
+// isCut reports whether the answer broke off, or the client left before an answer was whole that is no stream: libraries
+// read it whole, and repeat the call when that fails or takes too long.
+func (c *call) isCut() bool {
+	_, _, _, cut := c.answer.fate()
+	return cut == errBroken || cut == errCancelled && !c.streamed
 }
 
 // isRepeated reports whether clients repeat a call with this status; 0 is no answer.
@@ -168,7 +175,7 @@ func (c *call) claim(request sum) {
 		}
 		c.lane.failed = slices.Delete(c.lane.failed, i, i+1)
 		c.first, c.attempts, c.chapter = f, f.attempts+1, f.chapter
-		c.mint, c.began = f.mint, f.began
+		c.name, c.began = f.name, f.began
 		close(f.waiting.claimed)
 		return
 	}

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -97,6 +98,73 @@ func TestRepeats(t *testing.T) {
 	}
 	if l := r.losses(); len(l) > 0 {
 		t.Errorf("%+v", l)
+	}
+}
+
+// TestCutIsRepeated: libraries that read an answer whole repeat a call whose answer breaks off, or takes too long. The two
+// are one call, whose messages have ids of their own.
+func TestCutIsRepeated(t *testing.T) {
+	up := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.Header().Set("Content-Type", "application/json")
+		whole := `{"candidates":[{"content":{"parts":[{"text":"good day"}],"role":"model"},"finishReason":"STOP"}]}`
+		switch req.Header.Get("X-Status") {
+		case "cut":
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, whole[:50])
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		case "stream":
+			w.Header().Set("Content-Type", sse)
+			_, _ = io.WriteString(w, "data: "+strings.Replace(whole, `,"finishReason":"STOP"`, "", 1)+"\n\n")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		case "slow":
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			<-req.Context().Done()
+		default:
+			_, _ = io.WriteString(w, whole)
+		}
+	})
+	r := start(t, up, holding)
+	const path, ask = "/v1beta/models/m:generateContent", `{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}`
+	for how, want := range map[string]string{
+		"cut":    "running, user, call, failed 1, assistant, end true 2, done",
+		"stream": "running, user, call, assistant, failed 1, assistant, end true 2, done",
+		"slow":   "running, user, call, failed 1, assistant, end true 2, done",
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		headers := []string{proxy.HeaderRun, how, proxy.HeaderEnd, "done"}
+		resp, err := r.open(ctx, path, ask, append(headers, "X-Status", how)...)
+		if err == nil {
+			if how == "slow" {
+				cancel()
+			}
+			_, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		if err == nil {
+			t.Errorf("%s: the answer is whole", how)
+		}
+		cancel()
+		r.until(how, func(e []schema.Event) bool { return count(e, proxy.TypeAttempt) == 1 })
+		r.post(path, ask, append(headers, "X-Stainless-Retry-Count", "1")...)
+		events := r.ended(how)
+		framed(t, events)
+		if got := summary(t, events); got != want {
+			t.Errorf("%s: %s\nwant %s", how, got, want)
+		}
+		ids := map[string]bool{}
+		for _, e := range events {
+			var p struct {
+				ID string `json:"message_id"`
+			}
+			if err := json.Unmarshal(e.Payload, &p); err != nil || e.Type == schema.TypeMessageStart && ids[p.ID] {
+				t.Errorf("%s: %s stands for two messages (%v)", how, p.ID, err)
+			}
+			ids[p.ID] = true
+		}
 	}
 }
 

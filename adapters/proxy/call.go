@@ -25,6 +25,7 @@ type call struct {
 	api     api
 	model   string // that the request's path names
 	mint    string // makes ids of the call's own
+	name    string // the mint of its first attempt
 	began   time.Time
 	retries int // that its client counts
 
@@ -40,6 +41,7 @@ type call struct {
 	headers      chan struct{} // closed when the next three are known, or will never be
 	status       int           // 0: the upstream did not answer
 	packed       http.Header   // Content-Encoding of the answer
+	streamed     bool          // the answer is one of Server-Sent Events
 	answerHeader http.Header   // what it says about a repeat
 	outcome      Outcome       // set before the answer's spool is finished
 
@@ -76,6 +78,7 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 		coding: http.Header{"Content-Encoding": r.Header.Values("Content-Encoding")}, length: r.ContentLength,
 		filter: redact.Of(r.Header, r.URL),
 	}
+	c.name = c.mint
 	c.retries, _ = strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count")) // 0 where it is none
 	c.before, c.lane.tail = c.lane.tail, c.done
 	c.request, c.answer = newSpool(c.room), newSpool(c.room)
@@ -89,6 +92,7 @@ func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request
 func (c *call) readHeader(resp *http.Response) {
 	c.header.Do(func() {
 		c.status = resp.StatusCode
+		c.streamed = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 		c.packed = http.Header{"Content-Encoding": resp.Header.Values("Content-Encoding")}
 		c.answerHeader = http.Header{}
 		for _, name := range []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"} {
@@ -177,6 +181,12 @@ func (c *call) storeAll(ctx context.Context) error {
 	how, err := c.stream(ctx)
 	if err != nil {
 		return err
+	}
+	if how.state != schema.StateDone && c.isCut() {
+		claimed, err := c.hold(ctx, how)
+		if err != nil || claimed {
+			return err
+		}
 	}
 	return c.finish(ctx, how)
 }
@@ -280,7 +290,7 @@ func (c *call) answerWait() time.Duration {
 }
 
 // id is that of model.start and model.end.
-func (c *call) id() string { return "model_" + c.mint }
+func (c *call) id() string { return "model_" + c.name }
 
 // here puts an event into the call's lane and turn.
 func (c *call) here(e schema.Event) schema.Event {

@@ -114,7 +114,7 @@ func run(ctx context.Context, args []string) int {
 	kctx.Bind(cli.logger(), &cli, settings)
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	err = kctx.Run()
-	if status := exitStatus(0); errors.As(err, &status) {
+	if status := cmdline.ExitStatus(0); errors.As(err, &status) {
 		return int(status)
 	}
 	if errors.Is(err, errShown) {

@@ -40,13 +40,7 @@ type RecordCmd struct {
 	asked atomic.Int64
 }
 
-// exitStatus ends the program with a status of its own, and nothing is printed.
-type exitStatus int
-
-// Error names the status.
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
-
-// Run runs the command. The error is an exitStatus once the command was to be started.
+// Run runs the command. The error is a cli.ExitStatus once the command was to be started.
 //
 //	command ─▶ proxy ─▶ providers      the parts end from the left: the command, what still goes
 //	             │                     through the proxy, recorders, the end of the run, and the
@@ -61,7 +55,7 @@ func (c *RecordCmd) Run(ctx context.Context, app *CLI, s *settings) error {
 	}
 	if _, err := exec.LookPath(c.Command[0]); err != nil {
 		fmt.Fprintln(os.Stderr, "agentstream:", err)
-		return exitStatus(record.StartStatus(err))
+		return cli.ExitStatus(record.StartStatus(err))
 	}
 	if app.Level == "info" { // the terminal is the command's; what the run lacks is printed all the same
 		app.Level = "error"
@@ -125,7 +119,7 @@ func (c *RecordCmd) record(ctx context.Context, run *recording, signals <-chan o
 		fmt.Fprintf(os.Stderr, "agentstream: run %s is %s; to look at it: agentstream dev --data %s\n", c.RunID, state, c.Data)
 	}
 	if status != 0 {
-		return exitStatus(status)
+		return cli.ExitStatus(status)
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func (r *recorder) outline(run string) string {
 
 // TestRecord: a command's calls are one run, which ends as the command does; the command runs as it would alone.
 func TestRecord(t *testing.T) {
-	folder, _ := program(t)
+	folder, call := program(t)
 	data, at := t.TempDir(), testkit.FreeAddr(t)
 	dev(t, "curl", "--no-demo", "--data", data, "--listen", at)
 	client, err := agentstream.New(agentstream.Config{BaseURL: "http://" + at})
@@ -227,6 +227,17 @@ func TestRecord(t *testing.T) {
 	_ = cmd.Run()
 	if cmd.ProcessState.ExitCode() != 127 || !strings.Contains(errs.String(), "no-such-command") {
 		t.Errorf("a command that is not there: %d %q", cmd.ProcessState.ExitCode(), errs)
+	}
+	for run, want := range map[string]int{"run_0": 0, "run_2": 1, "run_6": 2} {
+		server := []string{"AGENTSTREAM_SERVER=http://" + at}
+		out, _, plain := call(server, "tail", run)
+		_, _, status := call(server, "tail", "--exit-status", run)
+		if plain != 0 || status != want {
+			t.Errorf("tail %s: status %d, and %d with --exit-status", run, plain, status)
+		}
+		if run == "run_0" && (!strings.Contains(out, "↻ attempt 1 failed: 529 overloaded_error: Overloaded\n") || !strings.Contains(out, "↻ 3 attempts\n")) {
+			t.Errorf("tail:\n%s", out)
+		}
 	}
 	page, err := client.Runs(t.Context(), agentstream.RunsQuery{})
 	if err != nil || len(page.Runs) != 8 {

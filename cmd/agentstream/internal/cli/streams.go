@@ -7,6 +7,12 @@ import (
 	"os"
 )
 
+// ExitStatus is an error that ends the program with a status of its own. Nothing is printed for it.
+type ExitStatus int
+
+// Error returns the status as text.
+func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
 // Streams are where a command reads and writes. Nil fields are the process's own.
 type Streams struct {
 	In       io.Reader

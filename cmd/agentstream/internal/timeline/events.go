@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"agentstream/adapters/proxy"
 	"agentstream/cmd/agentstream/internal/terminal"
 	"agentstream/schema"
 )
@@ -109,6 +110,13 @@ func (t *timeline) frame(e *schema.Event, p *fields, at time.Time) {
 		if text := errorText(p.Error); p.OK != nil && !*p.OK && t.isNews(text) {
 			t.line(e, at, "✗", styleError, styleError, joinNonEmpty(": ", "model", terminal.Clip(text, maxInline)))
 		}
+		if p.Attempts > 1 {
+			t.line(e, at, "↻", styleDim, styleDim, fmt.Sprintf("%d attempts", p.Attempts))
+		}
+	case proxy.TypeAttempt:
+		why := strings.TrimPrefix(errorText(p.Error), "error: ")
+		text := fmt.Sprintf("attempt %d failed: %s", p.Attempt, terminal.Clip(why, maxInline))
+		t.line(e, at, "↻", styleWarn, styleWarn, text)
 	case schema.TypeTaskStart:
 		t.line(e, at, "▷", styleTool, styleNone, cmp.Or(p.Name, p.TaskID))
 	case schema.TypeTaskEnd:

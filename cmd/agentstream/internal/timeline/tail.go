@@ -25,6 +25,7 @@ type TailCmd struct {
 	Nested   bool       `help:"Show the children of the children named by --child as well."`
 	Types    []string   `help:"Types to show, by name or as a family: tool.*" placeholder:"TYPE"`
 	Detail   string     `help:"folded merges neighbouring deltas, full shows every event as it is stored. --json is full unless told otherwise." enum:",folded,full" default:"" placeholder:"folded|full"`
+	Exit     bool       `name:"exit-status" help:"Exit with status 1 when the run has ended as error, and 2 when it is aborted."`
 	JSON     bool       `name:"json" help:"Print the events as they came, one JSON object per line."`
 
 	cli.Streams `kong:"-"`
@@ -71,6 +72,24 @@ func (c *TailCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("tail run %s: %w", c.RunID, err)
 	case stats.Gaps+stats.Duplicates+stats.PassedOver > 0:
 		return fmt.Errorf("tail run %s: %d gaps, %d doubled, %d that are no events: %w", c.RunID, stats.Gaps, stats.Duplicates, stats.PassedOver, errGap)
+	}
+	return c.status(ctx, cl)
+}
+
+// status returns an exit status for a run that has not ended well, where that is asked for. The server is asked, because what
+// was watched may be a part of the run.
+func (c *TailCmd) status(ctx context.Context, cl *agentstream.Client) error {
+	if !c.Exit {
+		return nil
+	}
+	run, err := cl.Run(c.RunID).Info(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("tail run %s: %w", c.RunID, err)
+	case run.State == schema.StateError:
+		return cli.ExitStatus(1)
+	case run.State == schema.StateAborted:
+		return cli.ExitStatus(2)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"agentstream/adapters/proxy"
 	"agentstream/cmd/agentstream/internal/terminal"
 	"agentstream/schema"
 )
@@ -71,6 +72,8 @@ type fields struct {
 	Error      json.RawMessage   `json:"error"`
 	Detail     json.RawMessage   `json:"error_detail"` // of tool.end, whose error is a code, or was an object once
 	DurationMS *float64          `json:"duration_ms"`
+	Attempt    int               `json:"attempt"`
+	Attempts   int               `json:"attempts"`
 	BlobRef    string            `json:"blob_ref"`
 	StopReason string            `json:"stop_reason"`
 	Usage      json.RawMessage   `json:"usage"`
@@ -168,7 +171,10 @@ func (t *timeline) control(e *schema.Event, p *fields, family schema.Family, at 
 	case schema.FamilyInput, schema.FamilyCommand, schema.FamilyProgress:
 		t.dialogue(e, p, at)
 	default:
-		return false
+		if e.Type != proxy.TypeAttempt {
+			return false
+		}
+		t.frame(e, p, at)
 	}
 	return true
 }

@@ -33,7 +33,7 @@ const TypeAttempt = "custom.proxy.attempt"
 // patience returns how long a failed call waits for its repeat; 0: clients do not repeat it.
 func (c *call) patience() time.Duration {
 	least := c.p.cfg.RetryHold
-	if !c.run.named || least == 0 {
+	if least == 0 || c.thread == nil && !c.asked.named {
 		return 0
 	}
 	switch c.answerHeader.Get("X-Should-Retry") {
@@ -104,6 +104,8 @@ func (c *call) hold(ctx context.Context, how result) (claimed bool, err error) {
 	c.waiting = a
 	c.lane.failed = append(c.lane.failed, c)
 	c.run.mu.Unlock()
+	c.p.talks.wait(c.thread, true)
+	defer c.p.talks.wait(c.thread, false)
 	close(c.done)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,15 +20,20 @@ import (
 // call is one model call: what passed, kept until it is stored, and the recorder that stores it.
 type call struct {
 	p       *Proxy
-	run     *run
-	lane    *lane
+	run     *run  // and lane: set by settle
+	lane    *lane // of the run
 	asked   asked
+	caller  sum // identifies who calls, and where
+	thread  *thread
 	api     api
 	model   string // that the request's path names
 	mint    string // makes ids of the call's own
 	name    string // the mint of its first attempt
 	began   time.Time
 	retries int // that its client counts
+
+	settling sync.Once
+	settled  chan struct{} // closed when the run is known
 
 	before <-chan struct{} // the lane's call before this one is stored; nil: there is none
 	done   chan struct{}   // this one is
@@ -67,25 +73,63 @@ type call struct {
 	recorded int64 // bytes of losses that the run records
 }
 
-// newCall takes a call into its lane. It is called with the proxy's lock held.
-func newCall(p *Proxy, rn *run, a asked, kind api, model string, r *http.Request) *call {
+// newCall returns a call that is in no run yet.
+func newCall(p *Proxy, a asked, kind api, model string, r *http.Request) *call {
 	now := time.Now()
 	c := &call{
-		p: p, run: rn, asked: a, api: kind, model: model, began: now, lane: rn.enter(a.child),
+		p: p, asked: a, api: kind, model: model, began: now,
 		mint: strings.TrimPrefix(p.cfg.IDs.Run(now), schema.RunPrefix),
 		room: &budget{most: int64(p.cfg.CallBytes), of: p.room}, done: make(chan struct{}),
-		headers: make(chan struct{}), left: make(chan struct{}),
+		headers: make(chan struct{}), left: make(chan struct{}), settled: make(chan struct{}),
 		coding: http.Header{"Content-Encoding": r.Header.Values("Content-Encoding")}, length: r.ContentLength,
 		filter: redact.Of(r.Header, r.URL),
 	}
 	c.name = c.mint
 	c.retries, _ = strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count")) // 0 where it is none
-	c.before, c.lane.tail = c.lane.tail, c.done
 	c.request, c.answer = newSpool(c.room), newSpool(c.room)
 	if p.cfg.Requests == RequestsNone {
 		c.request.close("")
 	}
 	return c
+}
+
+// settle takes the call into a run: that which was found, or the one that it has asked for. Only the first call counts.
+func (c *call) settle(found schema.RunKey) {
+	c.settling.Do(func() {
+		p := c.p
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		fresh := !c.asked.named && found.Run == ""
+		if found.Run != "" {
+			c.asked.key = found
+		}
+		p.join(c, fresh)
+		close(c.settled)
+	})
+}
+
+// How long an answer waits until it is known which run its call is in: while the request is read, and while it is not even
+// sent whole.
+const (
+	settleRead = time.Second
+	settleSend = 50 * time.Millisecond
+)
+
+// runOf returns the run of a call whose answer is there. sent is how much of the request has passed.
+func (c *call) runOf(sent int64) string {
+	wait := settleSend
+	if sent == c.length {
+		c.request.finish(nil) // its end may not have been looked for yet
+		wait = settleRead
+	}
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case <-c.settled:
+	case <-late.C:
+		c.settle(schema.RunKey{})
+	}
+	return c.asked.key.Run
 }
 
 // readHeader takes the header of the answer.
@@ -135,7 +179,9 @@ func (c *call) record(ctx context.Context) {
 			close(c.done)
 		}
 	}()
-	if err := c.safely(ctx); err != nil {
+	err := c.safely(ctx)
+	c.settle(schema.RunKey{}) // unless it is in one
+	if err != nil {
 		c.giveUp(ctx, err)
 	}
 	c.request.close("")
@@ -157,10 +203,7 @@ var errFault = errors.New("fault of the recorder")
 
 // storeAll stores all events of the call. The error is that of the log, or ctx's.
 func (c *call) storeAll(ctx context.Context) error {
-	if err := c.turn(ctx); err != nil {
-		return err
-	}
-	q, err := c.question(ctx)
+	q, err := c.ask(ctx)
 	if err != nil {
 		return err
 	}
@@ -189,6 +232,43 @@ func (c *call) storeAll(ctx context.Context) error {
 		}
 	}
 	return c.finish(ctx, how)
+}
+
+// ask reads the request and waits for the call's turn. Where the run is not known, the request decides it.
+func (c *call) ask(ctx context.Context) (*question, error) {
+	var q *question
+	select {
+	case <-c.settled:
+	default:
+		var err error
+		if q, err = c.question(ctx); err != nil {
+			return nil, err
+		}
+		found := c.p.talks.find(c, &q.talk)
+		c.remember(q, found)
+		c.settle(found)
+		c.p.talks.move(c)
+	}
+	if err := c.turn(ctx); err != nil {
+		return nil, err
+	}
+	if q == nil {
+		var err error
+		if q, err = c.question(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if c.thread == nil {
+		c.remember(q, c.asked.key)
+	}
+	return q, nil
+}
+
+// remember lets the next call of the conversation find this one, in a run; the zero key: that which was asked for.
+func (c *call) remember(q *question, key schema.RunKey) {
+	if q.read {
+		c.thread = c.p.talks.add(c, cmp.Or(key, c.asked.key), &q.talk)
+	}
 }
 
 // turn waits until the lane's calls before this one are stored.
@@ -262,7 +342,7 @@ func (c *call) beginning(q *question, owed []loss) (first []schema.Event, isNews
 	if c.model != "" {
 		begin = append(begin, provider.Field{Name: "model", Value: provider.Quote(c.model)})
 	}
-	if c.run.named && what.request != (sum{}) {
+	if what.request != (sum{}) {
 		begin = append(begin, provider.Field{Name: "conversation", Value: provider.Quote(what.request.String())})
 	}
 	if what.continues != "" {
@@ -317,7 +397,7 @@ func (c *call) send(ctx context.Context, events []schema.Event) error {
 		return nil
 	}
 	c.distinguish(events)
-	if c.run.named {
+	if c.run.named || c.thread != nil {
 		c.sign(events)
 	}
 	for i := range events {
@@ -372,6 +452,10 @@ func (c *call) finish(ctx context.Context, how result) error {
 	if h := c.p.cfg.Hooks.Kept; h != nil && c.seen.CountKept() > 0 {
 		h(c.api.provider, c.seen.CountKept())
 	}
+	c.run.mu.Lock()
+	a := c.lane.byID(c.id())
+	c.run.mu.Unlock()
+	c.p.talks.finish(c, a)
 	for f := c.first; f != nil; f = f.first {
 		<-f.left // so that this call is the run's last
 	}

@@ -40,9 +40,12 @@ type Config struct {
 	Open func(ctx context.Context, key schema.RunKey) (Sink, error)
 
 	Requests Requests // default RequestsAll
-	// RetryHold is how long at least a call of a named run that failed in a way that clients repeat waits for its
-	// repeat before it is recorded as failed. 0: not at all.
+	// RetryHold is how long at least a call that failed in a way that clients repeat waits for its repeat before it is
+	// recorded as failed. 0: not at all.
 	RetryHold time.Duration
+	// ToolHold is how long a run with a generated id waits, after an answer that calls the caller's tools, for the call
+	// that brings their results. 0: not at all.
+	ToolHold time.Duration
 	// IdleEnd ends a run that callers have named when nothing was written to it for so long. 0: never.
 	IdleEnd time.Duration
 
@@ -175,7 +178,7 @@ func (c Config) validate() error {
 		return errors.New("proxy: no way to open a run")
 	case c.Requests != RequestsAll && c.Requests != RequestsNone:
 		return fmt.Errorf("proxy: requests %.20q are neither all nor none", c.Requests)
-	case c.CallBytes < 0 || c.TotalBytes < 0 || c.AnswerBytes < 0 || c.MaxCalls < 0 || c.MaxRuns < 0 || c.IdleEnd < 0 || c.RetryHold < 0 || c.Grace < 0:
+	case c.CallBytes < 0 || c.TotalBytes < 0 || c.AnswerBytes < 0 || c.MaxCalls < 0 || c.MaxRuns < 0 || c.IdleEnd < 0 || c.RetryHold < 0 || c.ToolHold < 0 || c.Grace < 0:
 		return errors.New("proxy: a bound is negative")
 	}
 	return nil

@@ -53,6 +53,14 @@ func (p *Proxy) forwarder() http.Handler {
 	}
 }
 
+// run returns the run of the request's call; "": it is none.
+func (g *passage) run() string {
+	if g.call == nil {
+		return g.key.Run
+	}
+	return g.call.runOf(g.sent.Load())
+}
+
 func rewrite(r *httputil.ProxyRequest) {
 	g := passageOf(r.Out.Context())
 	r.Out.URL.Path, r.Out.URL.RawPath = g.path, g.rawPath
@@ -117,8 +125,8 @@ func (u *upload) finish(err error) {
 // receiveAnswer takes the header of the upstream's answer.
 func receiveAnswer(resp *http.Response) error {
 	g := passageOf(resp.Request.Context())
-	if g.key.Run != "" {
-		resp.Header.Set(HeaderRun, g.key.Run)
+	if run := g.run(); run != "" {
+		resp.Header.Set(HeaderRun, run)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		g.switched = true
@@ -138,8 +146,8 @@ func receiveAnswer(resp *http.Response) error {
 // reportNoAnswer reports that there is no answer, to the client if it is there.
 func reportNoAnswer(w http.ResponseWriter, r *http.Request, err error) {
 	g := passageOf(r.Context())
-	if g.key.Run != "" {
-		w.Header().Set(HeaderRun, g.key.Run)
+	if run := g.run(); run != "" {
+		w.Header().Set(HeaderRun, run)
 	}
 	if g.client.Err() != nil {
 		g.finish(OutcomeCancelled)

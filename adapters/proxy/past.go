@@ -78,7 +78,7 @@ func (p *past) meet(child string) {
 
 // rememberStored remembers events of a call that are in the log now.
 func (r *run) rememberStored(c *call, events []schema.Event, first, last schema.Seq) {
-	if !r.named || first == 0 {
+	if first == 0 {
 		return
 	}
 	r.mu.Lock()

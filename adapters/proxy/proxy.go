@@ -31,7 +31,8 @@ type Proxy struct {
 	runs    map[schema.RunKey]*run
 	idle    *list.List // of runs without a call, the one left first in front
 
-	made making // responses, which clients ask for again
+	made  making // responses, which clients ask for again
+	talks threads
 }
 
 // errShutdown ends what waits for the log when the proxy does.
@@ -124,7 +125,7 @@ func (p *Proxy) observe(g *passage, a asked, r *http.Request) {
 		a.key.Run = p.cfg.IDs.Run(g.began)
 	}
 	g.key = a.key
-	g.call, g.why = p.openCall(a, kind, model, r)
+	g.call, g.why = p.openCall(a, kind, model, r, callerOf(r, g.up, g.path))
 }
 
 func (p *Proxy) prefixes() string {
@@ -135,27 +136,22 @@ func (p *Proxy) prefixes() string {
 	return strings.Join(names, ", ")
 }
 
-// openCall takes a call into its run and starts its recorder, or returns why it is not recorded.
-func (p *Proxy) openCall(a asked, kind api, model string, r *http.Request) (*call, string) {
+// openCall starts the recorder of a call, or returns why it is not recorded. A call whose run is not known goes into one
+// when its request has been read.
+func (p *Proxy) openCall(a asked, kind api, model string, r *http.Request, caller sum) (*call, string) {
 	p.mu.Lock()
 	if why := p.full(); why != "" {
 		p.mu.Unlock()
 		return nil, why
 	}
-	rn := p.runs[a.key]
-	if rn == nil {
-		rn = newRun(p, a.key, a.named)
-		p.runs[a.key] = rn
-	}
-	if rn.place != nil {
-		p.idle.Remove(rn.place)
-		rn.place = nil
-	}
 	p.open++
-	rn.calls++
-	c := newCall(p, rn, a, kind, model, r)
+	c := newCall(p, a, kind, model, r)
+	c.caller = caller
 	p.work.Add(1)
 	p.mu.Unlock()
+	if a.named || a.watched != "" || p.cfg.Requests == RequestsNone {
+		c.settle(schema.RunKey{})
+	}
 	go func() {
 		defer p.work.Done()
 		c.record(p.ctx)
@@ -163,6 +159,24 @@ func (p *Proxy) openCall(a asked, kind api, model string, r *http.Request) (*cal
 		close(c.left)
 	}()
 	return c, ""
+}
+
+// join takes a call into its run. It is called with the lock held.
+func (p *Proxy) join(c *call, fresh bool) {
+	rn := p.runs[c.asked.key]
+	if rn == nil {
+		rn = newRun(p, c.asked.key, c.asked.named)
+		rn.fresh = fresh
+		p.runs[c.asked.key] = rn
+	}
+	if rn.place != nil {
+		p.idle.Remove(rn.place)
+		rn.place = nil
+	}
+	rn.awaited = false
+	rn.calls++
+	c.run, c.lane = rn, rn.enter(c.asked.child)
+	c.before, c.lane.tail = c.lane.tail, c.done
 }
 
 // reportUnrecorded reports that a call that is over was not recorded.
@@ -201,7 +215,7 @@ func (p *Proxy) leave(c *call) {
 	if rn.calls == 0 {
 		rn.since, rn.seen = time.Now(), nil
 		rn.place = p.idle.PushBack(rn)
-		if !rn.named {
+		if !rn.named && !rn.awaited {
 			gone = append(gone, p.forget(rn))
 		}
 	}
@@ -209,7 +223,7 @@ func (p *Proxy) leave(c *call) {
 		gone = append(gone, p.forget(p.idle.Front().Value.(*run)))
 	}
 	p.mu.Unlock()
-	p.close(gone)
+	p.close(p.ctx, gone)
 }
 
 // forget takes a run without calls out of memory. It is called with the lock held; the run is to be
@@ -221,9 +235,9 @@ func (p *Proxy) forget(rn *run) *run {
 	return rn
 }
 
-func (p *Proxy) close(runs []*run) {
+func (p *Proxy) close(ctx context.Context, runs []*run) {
 	for _, rn := range runs {
-		if err := rn.close(p.ctx); err != nil {
+		if err := rn.close(ctx); err != nil {
 			p.cfg.Logger.Warn("proxy: close run", "run", rn.key.String(), "err", err)
 		}
 	}
@@ -232,9 +246,12 @@ func (p *Proxy) close(runs []*run) {
 // Run ends idle runs until ctx ends. Then it waits for what is being recorded, for Config.Grace at most,
 // and lets go of all runs. Calls that come later pass unrecorded, so the server should end first.
 func (p *Proxy) Run(ctx context.Context) error {
-	every := p.cfg.IdleEnd / 4
-	if p.cfg.IdleEnd > 0 {
-		tick := time.NewTicker(max(every, time.Millisecond))
+	least := p.cfg.IdleEnd
+	if least == 0 || p.cfg.ToolHold > 0 && p.cfg.ToolHold < least {
+		least = p.cfg.ToolHold
+	}
+	if least > 0 {
+		tick := time.NewTicker(max(least/4, time.Millisecond))
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			select {
@@ -257,16 +274,27 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case <-done:
 	case <-grace.C:
 	}
+	last, cancel := context.WithTimeout(p.ctx, idleTry)
+	p.close(last, p.forgetAll(func(rn *run) bool { return rn.awaited }))
+	cancel()
 	p.cancel(errShutdown)
 	<-done
-	p.mu.Lock()
-	var gone []*run
-	for e := p.idle.Front(); e != nil; e = p.idle.Front() {
-		gone = append(gone, p.forget(e.Value.(*run)))
-	}
-	p.mu.Unlock()
-	p.close(gone)
+	p.close(p.ctx, p.forgetAll(func(*run) bool { return true }))
 	return nil
+}
+
+// forgetAll forgets the runs without calls that are chosen, and returns them.
+func (p *Proxy) forgetAll(choose func(*run) bool) (gone []*run) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for e := p.idle.Front(); e != nil; {
+		rn := e.Value.(*run)
+		e = e.Next()
+		if choose(rn) {
+			gone = append(gone, p.forget(rn))
+		}
+	}
+	return gone
 }
 
 // reportLoss reports a loss to the operator. why is the error that led to it; nil: the reason is all.
@@ -288,6 +316,7 @@ func (p *Proxy) reportLoss(l Loss, why error) {
 // Reasons of losses that are not a full buffer's.
 const (
 	reasonShutdown = "the proxy was shut down"
+	reasonAwaited  = "the proxy waits no longer for the results of tools"
 	reasonCalls    = "too many calls wait for the log"
 	reasonEnded    = "the run was ended meanwhile"
 	reasonRefused  = "the log refused the events"

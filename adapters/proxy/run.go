@@ -13,12 +13,15 @@ import (
 	"agentstream/schema"
 )
 
-// run is one run that calls go into. place, calls, since, seen and the lanes' chains belong to the
+// run is one run that calls go into. place, fresh, awaited, calls, since, seen and the lanes' chains belong to the
 // proxy's lock.
 type run struct {
-	p     *Proxy
-	key   schema.RunKey
-	named bool // by callers; it goes on when a call is over
+	p   *Proxy
+	key schema.RunKey
+
+	named   bool // by callers; it goes on when a call is over
+	fresh   bool // its id was generated for a call that has not begun: the log has nothing of it
+	awaited bool // its id is generated, and it waits for the results of tools
 
 	place *list.Element // among the idle ones; nil while it has calls
 	calls int           // that are not recorded whole
@@ -170,6 +173,7 @@ func (r *run) start(ctx context.Context, c *call, make func() (events []schema.E
 		}
 		r.rememberStored(c, all, at.First, at.Last)
 		r.began, r.filled, c.lane.spawned, c.lane.began = true, true, true, true
+		r.setFresh(false)
 		return r.sink, nil
 	}
 }
@@ -201,7 +205,7 @@ func (r *run) preface(c *call) (first []schema.Event) {
 // last is -1 where that does not matter.
 func (r *run) look(ctx context.Context, c *call) (last schema.Seq, err error) {
 	reads := r.p.cfg.Requests == RequestsAll
-	if !r.named || r.began && !reads {
+	if r.isFresh() || r.began && !reads {
 		return -1, nil
 	}
 	for began := time.Now(); ; {
@@ -241,18 +245,43 @@ func (r *run) finishCall(ctx context.Context, c *call, how result) error {
 	if c.asked.end != "" && c.asked.child == "" {
 		r.ending = c.asked.end
 	}
+	waits := r.waitsForTools(c, how)
 	r.p.mu.Lock()
 	c.over = true
 	r.over++
 	last := r.calls == r.over
+	r.awaited = last && !r.named && waits
+	goesOn := !last || r.awaited || r.named && r.ending == ""
 	r.p.mu.Unlock()
-	if !last || r.named && r.ending == "" {
+	if goesOn {
 		return nil
 	}
 	if r.ending == schema.StateAborted && how.state != schema.StateAborted {
 		how = result{schema.StateAborted, reasonAsked}
 	}
 	return r.finish(ctx, lifecycle(how.state, how.reason))
+}
+
+// waitsForTools reports whether the caller of a run with a generated id is to bring results of tools.
+func (r *run) waitsForTools(c *call, how result) bool {
+	if r.p.cfg.ToolHold == 0 || r.ending != "" || how.state != schema.StateDone {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(c.lane.open) > 0
+}
+
+func (r *run) isFresh() bool {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	return r.fresh
+}
+
+func (r *run) setFresh(fresh bool) {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	r.fresh = fresh
 }
 
 // newest returns how the newest call went.
@@ -306,9 +335,16 @@ func (r *run) close(ctx context.Context) error {
 	if r.sink == nil {
 		return nil
 	}
+	var err error
+	r.p.mu.Lock()
+	awaited := r.awaited
+	r.p.mu.Unlock()
+	if awaited {
+		err = r.finish(ctx, lifecycle(schema.StateDone, reasonAwaited))
+	}
 	sink := r.sink
 	r.sink = nil
-	return sink.Close(ctx)
+	return errors.Join(err, sink.Close(ctx))
 }
 
 func lifecycle(state schema.RunState, reason string) schema.Event {
@@ -347,7 +383,19 @@ func (p *Proxy) endIdle(ctx context.Context) {
 			p.cfg.Logger.Debug("proxy: end an idle run", "err", err)
 			return // the log is away: the next round will do
 		}
+		p.drop(rn)
 	}
+}
+
+// drop forgets a run with a generated id that has ended.
+func (p *Proxy) drop(rn *run) {
+	var gone []*run
+	p.mu.Lock()
+	if rn.place != nil && !rn.named && !rn.awaited {
+		gone = append(gone, p.forget(rn))
+	}
+	p.mu.Unlock()
+	p.close(p.ctx, gone)
 }
 
 func (p *Proxy) idleRun(ctx context.Context, rn *run) error {
@@ -356,9 +404,12 @@ func (p *Proxy) idleRun(ctx context.Context, rn *run) error {
 	}
 	defer rn.unlock()
 	p.mu.Lock()
-	gone, since, seen := rn.place == nil || rn.sink == nil, rn.since, rn.seen
+	gone, since, seen, most := rn.place == nil || rn.sink == nil, rn.since, rn.seen, p.cfg.IdleEnd
+	if !rn.named {
+		most = p.cfg.ToolHold
+	}
 	p.mu.Unlock()
-	if gone || !rn.began || seen != nil && time.Since(since) < p.cfg.IdleEnd {
+	if most == 0 || gone || !rn.began || seen != nil && time.Since(since) < most {
 		return nil
 	}
 	at, err := rn.sink.Standing(ctx)
@@ -376,13 +427,16 @@ func (p *Proxy) idleRun(ctx context.Context, rn *run) error {
 	}
 	if at.State.Final() {
 		rn.began = false
+		p.mu.Lock()
+		rn.awaited = false
+		p.mu.Unlock()
 		return nil
 	}
 	rn.mu.Lock()
 	how := rn.result
 	rn.mu.Unlock()
 	if how.state != schema.StateError {
-		how = result{schema.StateDone, fmt.Sprintf("no call for %s", p.cfg.IdleEnd)}
+		how = result{schema.StateDone, fmt.Sprintf("no call for %s", most)}
 	}
 	e := lifecycle(how.state, how.reason)
 	e.Seq = at.Last + 1 // or not at all: another writer may write to it just now
@@ -392,6 +446,11 @@ func (p *Proxy) idleRun(ctx context.Context, rn *run) error {
 		rn.since, rn.seen = time.Now(), nil
 		p.mu.Unlock()
 		return nil
+	}
+	if err == nil {
+		p.mu.Lock()
+		rn.awaited = false
+		p.mu.Unlock()
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func (w *watch) settle(g *passage, r *http.Request) {
 	if w.a.key.Run == "" {
 		w.a.key.Run = g.p.cfg.IDs.Run(g.began)
 	}
-	c, why := g.p.openCall(w.a, responses, "", r)
+	c, why := g.p.openCall(w.a, responses, "", r, callerOf(r, g.up, g.path))
 	if c == nil {
 		g.p.reportUnrecorded(w.a.key, why, int64(len(data)))
 		return

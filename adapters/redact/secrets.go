@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"html"
 	"net/http"
@@ -76,6 +77,36 @@ func credentials(h http.Header, u *url.URL) (list []string) {
 	return slices.Compact(list)
 }
 
+// Caller identifies who makes a request, by the values that it may authenticate with. It is safe to keep: the values cannot
+// be found from it.
+func Caller(h http.Header, u *url.URL) (id [16]byte) {
+	var list []string
+	add := func(name string, values []string, harmless bool) {
+		if harmless || !isCredential(name) {
+			return
+		}
+		for _, v := range values {
+			list = append(list, strings.ToLower(name)+"\x00"+v)
+		}
+	}
+	for name, values := range h {
+		add(name, values, isHarmless(name))
+	}
+	for name, values := range u.Query() {
+		add(name, values, harmlessQuery[name])
+	}
+	slices.Sort(list)
+	whole := sha256.Sum256([]byte(strings.Join(list, "\x00\x00")))
+	copy(id[:], whole[:])
+	return id
+}
+
+// isCredential reports whether the name of a header or parameter speaks of a credential.
+func isCredential(name string) bool {
+	name = strings.ToLower(name)
+	return name == "cookie" || slices.ContainsFunc(credential, func(word string) bool { return strings.Contains(name, word) })
+}
+
 func isHarmless(header string) bool {
 	begins := func(p string) bool { return strings.HasPrefix(header, p) }
 	return harmless[header] || slices.ContainsFunc(harmlessPrefixes, begins)
@@ -86,7 +117,7 @@ func shortest(name string) int {
 	if name == "cookie" { // most of them hold settings
 		return minCookie
 	}
-	if slices.ContainsFunc(credential, func(word string) bool { return strings.Contains(name, word) }) {
+	if isCredential(name) {
 		return minSecret
 	}
 	return minOther

@@ -39,7 +39,8 @@ type ProxyCmd struct {
 	Tenant      []string      `help:"Tenants that agents may name in Agentstream-Tenant; the first is that of those who name none." default:"default" env:"AGENTSTREAM_PROXY_TENANT"`
 	Requests    string        `help:"What is kept of requests: all (the user's last message, and results of tools) or none." enum:"all,none" default:"all" env:"AGENTSTREAM_PROXY_REQUESTS"`
 	IdleEnd     time.Duration `help:"End a named run that nobody has written to for so long; 0 never." default:"0" env:"AGENTSTREAM_PROXY_IDLE_END"`
-	RetryHold   time.Duration `help:"How long at least a call of a named run that failed in a way that clients repeat by themselves waits for its repeat, before it counts as failed; 0 not at all." default:"5s" env:"AGENTSTREAM_PROXY_RETRY_HOLD"`
+	RetryHold   time.Duration `help:"How long at least a call that failed in a way that clients repeat by themselves waits for its repeat, before it counts as failed; 0 not at all." default:"5s" env:"AGENTSTREAM_PROXY_RETRY_HOLD"`
+	ToolHold    time.Duration `help:"How long a run with a generated id waits for the results of the tools that its model has called, before it ends; 0 not at all." default:"5m" env:"AGENTSTREAM_PROXY_TOOL_HOLD"`
 	CallBuffer  int           `help:"Bytes of one call that may wait for the log." default:"4194304" env:"AGENTSTREAM_PROXY_CALL_BUFFER"`
 	TotalBuffer int           `help:"The same of all calls." default:"67108864" env:"AGENTSTREAM_PROXY_TOTAL_BUFFER"`
 	DrainDelay  time.Duration `help:"How long a shutdown goes on taking calls, not ready, before it waits for those under way." default:"0s" env:"AGENTSTREAM_PROXY_DRAIN_DELAY"`
@@ -100,7 +101,7 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	var sink opener
 	pm := newProxyMetrics(m.Registry)
 	p, err := proxy.New(proxy.Config{ // before anything is waited for: it refuses what cannot be served
-		Upstreams: ups, Tenants: c.Tenant, Open: func(ctx context.Context, key schema.RunKey) (proxy.Sink, error) { return sink(ctx, key) }, Requests: proxy.Requests(c.Requests), IdleEnd: c.IdleEnd, RetryHold: c.RetryHold,
+		Upstreams: ups, Tenants: c.Tenant, Open: func(ctx context.Context, key schema.RunKey) (proxy.Sink, error) { return sink(ctx, key) }, Requests: proxy.Requests(c.Requests), IdleEnd: c.IdleEnd, RetryHold: c.RetryHold, ToolHold: c.ToolHold,
 		CallBytes: c.CallBuffer, TotalBytes: c.TotalBuffer, Grace: c.Drain, Logger: log, Hooks: pm.hooks(),
 	})
 	if err != nil {

@@ -177,7 +177,7 @@ func (c *call) writeLog(reason dialect.Reason) {
 	if done := c.of.cfg.Hooks.RequestDone; done != nil {
 		done(name, c.Writer.Status, took)
 	}
-	level := slog.LevelInfo
+	level := c.of.cfg.Requests
 	if c.err != nil && ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
 		level = slog.LevelError
 	}

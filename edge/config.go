@@ -107,6 +107,8 @@ type Config struct {
 	Retry           time.Duration // reconnection hint; each client gets 1 to 2 times it; default 1 s
 
 	Logger *slog.Logger // nil discards
+	// Requests is the level of the line for each request that is answered as it should be.
+	Requests slog.Level
 	Hooks  Hooks
 }
 

@@ -126,6 +126,9 @@ type connError struct{ err error }
 
 // Error leaves out method and address: the caller knows what it asked for.
 func (e *connError) Error() string {
+	if errors.Is(e.err, http.ErrSchemeMismatch) {
+		return "the server speaks HTTP without TLS: its address begins with http://"
+	}
 	var u *url.Error
 	if errors.As(e.err, &u) {
 		return u.Err.Error()
@@ -135,10 +138,10 @@ func (e *connError) Error() string {
 
 func (e *connError) Unwrap() error { return e.err }
 
-// Is reports whether asking again may help; it does not make a certificate trusted.
+// Is reports whether asking again may help; it does not make a certificate trusted, nor a server speak TLS.
 func (e *connError) Is(target error) bool {
 	cert := new(tls.CertificateVerificationError)
-	return target == ErrUnavailable && !errors.As(e.err, &cert)
+	return target == ErrUnavailable && !errors.As(e.err, &cert) && !errors.Is(e.err, http.ErrSchemeMismatch)
 }
 
 // maxErrorBody bounds what is read of an error's body, in bytes.

@@ -126,8 +126,7 @@ func TestAdminPortIsFree(t *testing.T) {
 		defer ln.Close()
 	}
 	dev := DevCmd{}
-	dev.Listen, dev.AdminListen = "127.0.0.1:0", node.DefaultAdmin
-	dev.avoidBusyAdmin(t.Context())
+	dev.Listen, dev.AdminListen, dev.SpareAdmin = "127.0.0.1:0", node.DefaultAdmin, "127.0.0.1:0"
 	ports, err := dev.Bind(t.Context(), "", process.NewMetrics(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +137,6 @@ func TestAdminPortIsFree(t *testing.T) {
 	}
 	chosen := DevCmd{}
 	chosen.Listen, chosen.AdminListen = "127.0.0.1:0", dev.AdminListen
-	chosen.avoidBusyAdmin(t.Context())
 	if _, err := chosen.Bind(t.Context(), "", process.NewMetrics(), slog.New(slog.DiscardHandler)); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a port that was chosen and is in use: %v", err)
 	}

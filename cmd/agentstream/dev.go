@@ -10,7 +10,6 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -78,7 +77,9 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	c.avoidBusyAdmin(ctx)
+	if c.AdminListen == node.DefaultAdmin { // another dev may have it, or an edge
+		c.SpareAdmin = "127.0.0.1:0"
+	}
 	m := process.NewMetrics()
 	ports, err := c.Bind(ctx, c.NATSListen, m, log)
 	if err != nil {
@@ -102,20 +103,6 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer host.Stop()
 	return c.serve(ctx, host, ports, memory, m, log)
-}
-
-// avoidBusyAdmin has the operators' listener take a free port where the default one is in use: by another dev, or by an edge.
-func (c *DevCmd) avoidBusyAdmin(ctx context.Context) {
-	if c.AdminListen != node.DefaultAdmin {
-		return
-	}
-	ln, err := process.Listen(ctx, "--admin-listen", c.AdminListen)
-	switch {
-	case err == nil:
-		_ = ln.Close() // nobody has connected
-	case errors.Is(err, syscall.EADDRINUSE):
-		c.AdminListen = "127.0.0.1:0"
-	}
 }
 
 // serve opens what stands on the embedded NATS and runs all of it until ctx ends.
@@ -152,7 +139,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	c.ShareSecret = cmp.Or(c.ShareSecret, rand.Text()+rand.Text())
 	durability := claim(1, c.Sync, false)
 	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Letters: store, Losses: store, Offsets: store, Stored: store, Objects: objects, Flags: &c.ListenFlags,
-		Durability: durability, Metrics: m, Logger: log, Room: disk, Layout: layout})
+		Durability: durability, Metrics: m, Logger: log, Requests: slog.LevelDebug, Room: disk, Layout: layout})
 	if err != nil {
 		return err
 	}

@@ -13,17 +13,23 @@ import (
 	"syscall"
 	"testing"
 
+	"agentstream/cmd/agentstream/internal/clitest"
 	"agentstream/internal/testkit"
 )
 
 // dev starts the program as dev, and returns what it prints up to the line that begins with last.
 func dev(t *testing.T, last string, args ...string) (printed string) {
 	t.Helper()
+	return devLogged(t, &clitest.LockedBuffer{}, last, args...)
+}
+
+// devLogged is dev with its log.
+func devLogged(t *testing.T, log *clitest.LockedBuffer, last string, args ...string) (printed string) {
+	t.Helper()
 	folder, _ := program(t)
 	cmd := exec.Command(filepath.Join(folder, "agentstream"), append([]string{"dev", "--admin-listen", "off"}, args...)...)
 	cmd.Env = []string{asProgram + "=1", "PATH=" + os.Getenv("PATH")}
-	var log strings.Builder
-	cmd.Stderr = &log
+	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -100,6 +106,24 @@ func TestDevForOthers(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(data, "token")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
+	}
+}
+
+// TestDevIsQuiet: behind the addresses that dev prints nothing scrolls them away: requests are logged at the level debug.
+func TestDevIsQuiet(t *testing.T) {
+	for level, want := range map[string]bool{"info": false, "debug": true} {
+		at := testkit.FreeAddr(t)
+		log := &clitest.LockedBuffer{}
+		devLogged(t, log, "curl", "--no-demo", "--data", t.TempDir(), "--listen", at, "--level", level)
+		before := log.String()
+		if get(t, "http://"+at+"/v1/agent/runs", "") != http.StatusOK {
+			t.Error("not served")
+		}
+		if want {
+			clitest.WaitFor(t, func() bool { return strings.Contains(log.String(), "msg=request") })
+		} else if after := log.String(); after != before || strings.Contains(after, "msg=request") {
+			t.Errorf("behind the addresses comes %s", strings.TrimPrefix(after, before))
+		}
 	}
 }
 

@@ -121,7 +121,7 @@ func run(ctx context.Context, args []string) int {
 		return statusUsage
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "agentstream:", err)
+		fmt.Fprintln(os.Stderr, "agentstream:", errorText(err))
 		if hint := hintOf(kctx, err); hint != "" {
 			fmt.Fprintln(os.Stderr, hint)
 		}
@@ -178,6 +178,7 @@ func newParser(cli *CLI, s *settings) (*kong.Kong, error) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 		kong.Help(func(options kong.HelpOptions, kctx *kong.Context) error {
 			hideShortForms(kctx.Model)
+			describe(kctx.Model)
 			return kong.DefaultHelpPrinter(options, kctx)
 		}),
 	)

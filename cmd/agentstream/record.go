@@ -27,7 +27,10 @@ import (
 
 // RecordCmd runs a command and records all model calls of it, and of the processes that it starts, into one run.
 type RecordCmd struct {
-	RunID string `name:"run" help:"Run that the calls go into; default: a new one." placeholder:"ID"`
+	RunID    string            `name:"run" help:"Run that the calls go into; default: a new one." placeholder:"ID"`
+	Title    string            `help:"What the run is called." placeholder:"TEXT"`
+	Tag      []string          `help:"A tag of the run; may be repeated." placeholder:"TAG"`
+	Metadata map[string]string `help:"A pair of the run's metadata; may be repeated." placeholder:"NAME=VALUE"`
 	cli.ServerFlags
 	Data      string        `help:"Folder for what is recorded when no server is running; it is that of agentstream dev. Default: ./data, or the server at --server." type:"path" env:"AGENTSTREAM_DATA" placeholder:"FOLDER"`
 	BaseURL   []string      `name:"base-url" help:"Variable of the environment that holds the base URL of an API, beside those of the known libraries." placeholder:"NAME[=URL]"`
@@ -68,6 +71,10 @@ func (c *RecordCmd) Run(ctx context.Context, app *CLI, s *settings) error {
 	if err := schema.ValidRunID(c.RunID); err != nil {
 		return fmt.Errorf("--run: %w", err)
 	}
+	about, err := c.describe()
+	if err != nil {
+		return err
+	}
 	server, err := c.findServer(ctx, s, log)
 	if err != nil {
 		return err
@@ -78,11 +85,24 @@ func (c *RecordCmd) Run(ctx context.Context, app *CLI, s *settings) error {
 		return err
 	}
 	defer client.Close()
-	run := &recording{client: client, run: client.Run(c.RunID)}
+	run := &recording{client: client, run: client.Run(c.RunID), about: about}
 	return c.record(ctx, run, signals, func() (own bool) {
 		server = c.replaceServer(ctx, s, server, log)
 		return server.own
 	}, log)
+}
+
+// describe returns the event of the run's title, tags and metadata; none where nothing is said.
+func (c *RecordCmd) describe() ([]schema.Event, error) {
+	d := schema.Description{Title: c.Title, Tags: c.Tag, Metadata: c.Metadata}
+	if d.IsZero() {
+		return nil, nil
+	}
+	e, err := d.Event()
+	if err != nil {
+		return nil, fmt.Errorf("--title, --tag or --metadata: %w", err)
+	}
+	return []schema.Event{e}, nil
 }
 
 // record runs the command between the beginning and the end of its run. check makes sure that there is a server, and
@@ -222,6 +242,7 @@ func (c *RecordCmd) show(h http.Header) {
 type recording struct {
 	client *agentstream.Client
 	run    *agentstream.Run
+	about  []schema.Event // title, tags and metadata
 }
 
 // lifecycleEvent returns a run.lifecycle.
@@ -240,10 +261,14 @@ func (r *recording) begin(ctx context.Context) error {
 	if err != nil && !errors.Is(err, agentstream.ErrNotFound) {
 		return err
 	}
-	if at.State == schema.StateRunning {
+	first := r.about
+	if at.State != schema.StateRunning {
+		first = append([]schema.Event{lifecycleEvent(schema.StateRunning, "")}, first...)
+	}
+	if len(first) == 0 {
 		return nil
 	}
-	_, err = r.run.Append(ctx, rand.Text(), lifecycleEvent(schema.StateRunning, ""))
+	_, err = r.run.Append(ctx, rand.Text(), first...)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -199,7 +200,7 @@ func TestRecord(t *testing.T) {
 		{steps: []string{"say:waits", "sleep"}, signal: syscall.SIGTERM, errs: "waits\n", status: 143, want: "running, aborted interrupted by SIGTERM"},
 	} {
 		run := fmt.Sprint("run_", i)
-		cmd, out, errs := r.command([]string{"--run", run, "--data", data}, c.steps...)
+		cmd, out, errs := r.command([]string{"--run", run, "--data", data, "--title", "No. " + run, "--tag", "a", "--tag", "b", "--metadata", "k=v"}, c.steps...)
 		cmd.Stdin = strings.NewReader(c.in)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal has sent the signal to all
 		if err := cmd.Start(); err != nil {
@@ -241,7 +242,12 @@ func TestRecord(t *testing.T) {
 	}
 	page, err := client.Runs(t.Context(), agentstream.RunsQuery{})
 	if err != nil || len(page.Runs) != 8 {
-		t.Errorf("%d runs: %v", len(page.Runs), err)
+		t.Fatalf("%d runs: %v", len(page.Runs), err)
+	}
+	for _, run := range page.Runs {
+		if run.Title != "No. "+run.RunID || !slices.Equal(run.Tags, []string{"a", "b"}) || run.Metadata["k"] != "v" {
+			t.Errorf("%+v", run)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ func pelican(t *testing.T) *httptest.Server {
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		for _, e := range []string{
-			`{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-5-20250929","content":[],"stop_reason":null,"usage":{"input_tokens":17,"output_tokens":1}}}`,
+			`{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":17,"output_tokens":1}}}`,
 			`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`,
 			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"- Captain\n- Scoop"}}`,
 			`{"type":"content_block_stop","index":0}`,
@@ -79,17 +79,31 @@ func TestProxyPage(t *testing.T) {
 	dev := newProc(t, "dev", "--data", t.TempDir(), "--no-demo")
 	dev.start()
 	commands, answers := printed(t, "../../docs/proxy.md")
-	if len(commands) < 5 || !strings.HasPrefix(commands[0], "bin/agentstream proxy ") || !strings.HasPrefix(commands[4], "bin/agentstream tail") {
+	if len(commands) < 6 || !strings.HasPrefix(commands[0], "bin/agentstream record ") || !strings.HasPrefix(commands[5], "bin/agentstream tail") {
 		t.Fatalf("the page shows %q", commands)
 	}
+	recordExample := commands[0]
+	commands, answers = commands[1:], answers[1:]
 	listen, upstream := testkit.FreeAddr(t), pelican(t)
-	own := strings.NewReplacer("https://api.anthropic.com", upstream.URL, "127.0.0.1:8080", dev.addr, "127.0.0.1:8090", listen).Replace
+	own := strings.NewReplacer("https://api.anthropic.com", upstream.URL, "127.0.0.1:8080", dev.addr, "127.0.0.1:8090", listen, "python my_agent.py", "sh my_agent.sh").Replace
 	shell := func(text string) *exec.Cmd {
 		cmd := command("/bin/bash", "-c", own(text))
 		cmd.Dir = folder
 		cmd.Env = append(os.Environ(), "KEY=right", "AGENTSTREAM_SERVER=http://"+dev.addr,
 			"AGENTSTREAM_PROXY_LISTEN="+listen, "AGENTSTREAM_PROXY_ADMIN_LISTEN="+testkit.FreeAddr(t))
 		return cmd
+	}
+	agent := `curl -s "$ANTHROPIC_BASE_URL/v1/messages" -H "X-Api-Key: $KEY" -d '{"messages":[{"role":"user","content":"hi"}]}'`
+	if err := os.WriteFile(folder+"/my_agent.sh", []byte(agent), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := shell("export ANTHROPIC_BASE_URL=https://api.anthropic.com; " + recordExample).CombinedOutput()
+	run := regexp.MustCompile(`agentstream: recording run (run_\w+): http://` + dev.addr + `/console/#/run/run_`).FindSubmatch(out)
+	if err != nil || run == nil {
+		t.Fatalf("%s: %v\n%s", recordExample, err, out)
+	}
+	if out, err := shell("bin/agentstream tail --exit-status " + string(run[1])).CombinedOutput(); err != nil || !strings.Contains(string(out), "Captain") {
+		t.Errorf("%v\n%s", err, out)
 	}
 	proxy, log := shell("exec "+commands[0]), &lockedBuffer{}
 	proxy.Stdout, proxy.Stderr = log, log

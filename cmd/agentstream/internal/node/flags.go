@@ -20,6 +20,7 @@ const DefaultAdmin = "127.0.0.1:8081"
 type ListenFlags struct {
 	Listen      string `help:"Address for clients; without a port, 8080." default:"127.0.0.1:8080" env:"AGENTSTREAM_LISTEN" placeholder:"HOST:PORT"`
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8081" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	SpareAdmin  string `kong:"-"` // address for operators where AdminListen is in use; "": none
 	process.AdminFlags
 	TLS        process.TLSFlags `embed:"" prefix:"tls-" envprefix:"AGENTSTREAM_TLS_"`
 	KeepAlive  time.Duration    `help:"Silence after which a stream gets a comment." default:"15s" env:"AGENTSTREAM_KEEP_ALIVE"`

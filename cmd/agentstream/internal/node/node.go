@@ -103,6 +103,7 @@ type Config struct {
 	Memory     process.Budget
 	Metrics    *process.Metrics
 	Logger     *slog.Logger
+	Requests   slog.Level // of the lines for requests
 }
 
 // Leaving reports whether the node goes away.
@@ -251,7 +252,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,
 		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainDelay: cfg.Flags.DrainDelay, DrainWindow: cfg.Flags.Drain,
-		Logger: cfg.Logger, Hooks: cfg.Metrics.EdgeHooks(),
+		Logger: cfg.Logger, Requests: cfg.Requests, Hooks: cfg.Metrics.EdgeHooks(),
 	})
 	if err == nil && cfg.Flags.NATSIngest {
 		n.inbox, err = pubjs.NewInbox(pubjs.InboxConfig{

@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
+	"syscall"
 
 	"agentstream/cmd/agentstream/internal/process"
 )
@@ -15,7 +17,8 @@ type Ports struct {
 }
 
 // Bind opens the ports. Nobody is answered yet. That the embedded NATS will get its own, nats, is only tried,
-// because it binds that one itself; "": it has none.
+// because it binds that one itself; "": it has none. Where the operators' port is in use and SpareAdmin is set, they get
+// that one.
 func (f *ListenFlags) Bind(ctx context.Context, nats string, m *process.Metrics, log *slog.Logger) (p *Ports, err error) {
 	p = new(Ports)
 	if f.Listen != "" {
@@ -23,7 +26,11 @@ func (f *ListenFlags) Bind(ctx context.Context, nats string, m *process.Metrics,
 			return nil, err
 		}
 	}
-	if p.operators, err = process.OpenOperators(ctx, f.AdminListen, f.AdminFlags, m, log); err != nil {
+	p.operators, err = process.OpenOperators(ctx, f.AdminListen, f.AdminFlags, m, log)
+	if errors.Is(err, syscall.EADDRINUSE) && f.SpareAdmin != "" {
+		p.operators, err = process.OpenOperators(ctx, f.SpareAdmin, f.AdminFlags, m, log)
+	}
+	if err != nil {
 		p.Close()
 		return nil, err
 	}

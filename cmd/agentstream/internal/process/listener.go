@@ -39,7 +39,7 @@ type LimitListener struct {
 // LimitClients returns the listener for clients, and logs how many may come in.
 // tls is what they speak, nil for nothing.
 func LimitClients(ln net.Listener, tls *secure.Files, f Files, m *Metrics, log *slog.Logger) *LimitListener {
-	log.Info("files: descriptors are shared", "limit", f.limit, "clients", f.Clients, "streams", f.Streams)
+	log.Debug("files: descriptors are shared", "limit", f.limit, "clients", f.Clients, "streams", f.Streams)
 	return &LimitListener{Listener: ln, tls: tls, most: f.Clients, log: log, failed: m.notAccepted.Inc, refused: m.notLetIn.Inc}
 }
 

@@ -245,7 +245,7 @@ func (r *run) finishCall(ctx context.Context, c *call, how result) error {
 	if c.asked.end != "" && c.asked.child == "" {
 		r.ending = c.asked.end
 	}
-	waits := r.waitsForTools(c, how)
+	waits := r.hasOpenCalls(c, how)
 	r.p.mu.Lock()
 	c.over = true
 	r.over++
@@ -262,8 +262,8 @@ func (r *run) finishCall(ctx context.Context, c *call, how result) error {
 	return r.finish(ctx, lifecycle(how.state, how.reason))
 }
 
-// waitsForTools reports whether the caller of a run with a generated id is to bring results of tools.
-func (r *run) waitsForTools(c *call, how result) bool {
+// hasOpenCalls reports whether the caller of a run with a generated id is to bring results of tools.
+func (r *run) hasOpenCalls(c *call, how result) bool {
 	if r.p.cfg.ToolHold == 0 || r.ending != "" || how.state != schema.StateDone {
 		return false
 	}

@@ -49,6 +49,18 @@ def test_agent_and_watcher(url: str, run_id: str, tmp_path: Path) -> None:
     assert again.stdout == ""
 
 
+def test_tutorial(url: str, tmp_path: Path) -> None:
+    """The program of the tutorial, as it is printed there."""
+    page = (EXAMPLES.parents[1] / "docs" / "tutorial.md").read_text()
+    program = tmp_path / "agent.py"
+    program.write_text(page.split("`agent.py`:\n\n```python\n", 1)[1].split("```", 1)[0])
+    subprocess.run([sys.executable, program], env={**os.environ, "AGENTSTREAM_SERVER": url}, check=True, timeout=120)
+    with Client(url) as client:
+        words = "".join(e.text for e in client.watch("tutorial-python") if isinstance(e, Event))
+        assert words == "Pelicans fish together, in a half circle. "
+        assert client.info("tutorial-python")["state"] == "done"
+
+
 def test_tickets(url: str, run_id: str) -> None:
     os.environ["AGENTSTREAM_SERVER"] = url
     sys.path.insert(0, str(EXAMPLES))

@@ -14,7 +14,7 @@ import (
 	"agentstream/schema"
 )
 
-var damaged = flag.Uint64("damaged", 100, "how many damaged logs are stored")
+var damaged = flag.Uint64("damaged", 60, "how many damaged logs are stored")
 
 // firstColumn returns a function that returns the first column of a query's result, as text.
 func firstColumn(t *testing.T, p *pgxpool.Pool) func(text, arg string) []string {

@@ -9,7 +9,7 @@ import (
 	"agentstream/schema"
 )
 
-var damaged = flag.Uint64("damaged", 100, "how many damaged logs are stored")
+var damaged = flag.Uint64("damaged", 60, "how many damaged logs are stored")
 
 // TestDamagedLogs: in logs in which any control event is doubled, missing or late, lists and views show what a fold has.
 func TestDamagedLogs(t *testing.T) {

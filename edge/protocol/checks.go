@@ -14,8 +14,8 @@ import (
 	"agentstream/schema"
 )
 
-// payloadChecks holds the compiled JSON Schema of each control type. Deltas are too many for it; what
-// readers need of them schema.CheckNew has looked at.
+// payloadChecks holds the compiled JSON Schema of each control type, and of data.delta, whose fields readers need. The other
+// deltas are too many for it; what readers need of them schema.Event.CheckNew has looked at.
 type payloadChecks struct {
 	byType map[string]*jsonschema.Schema
 	words  *message.Printer
@@ -26,7 +26,7 @@ func compilePayloadChecks(types []schema.TypeInfo) (*payloadChecks, error) {
 	c.DefaultDraft(jsonschema.Draft2020)
 	v := &payloadChecks{byType: make(map[string]*jsonschema.Schema), words: message.NewPrinter(language.English)}
 	for _, t := range types {
-		if !t.Control {
+		if !t.Control && t.Name != schema.TypeDataDelta {
 			continue
 		}
 		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(t.Schema))

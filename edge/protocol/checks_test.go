@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -112,5 +113,33 @@ func BenchmarkCheck(b *testing.B) {
 		if err := checks.check(&e); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestDataIsChecked: data.delta is held to its fields like control events, and names the field that is wrong.
+func TestDataIsChecked(t *testing.T) {
+	checks, err := compilePayloadChecks(schema.Types())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for payload, wrong := range map[string]string{
+		`{"media_type":"image/png","data":"aGk="}`:                           "",
+		`{"media_type":"image/png","data":"","index":0,"name":"a","more":1}`: "",
+		``:                            "/payload",
+		`{}`:                          "/payload",
+		`{"data":"aGk="}`:             "media_type",
+		`{"media_type":"image/png"}`:  "data",
+		`{"media_type":"a","data":7}`: "/payload/data",
+		`{"media_type":"a","data":"","index":-1}`: "/payload/index",
+	} {
+		e := schema.Event{Type: schema.TypeDataDelta, Payload: []byte(payload)}
+		err := checks.check(&e)
+		if (err == nil) != (wrong == "") || err != nil && (!errors.Is(err, schema.ErrMalformed) || !strings.Contains(err.Error(), wrong)) {
+			t.Errorf("%s: %v", payload, err)
+		}
+	}
+	good := schema.Event{Type: schema.TypeDataDelta, Payload: []byte(`{"media_type":"image/png","data":"aGk="}`)}
+	if n := testing.AllocsPerRun(100, func() { _ = checks.check(&good) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -99,7 +99,8 @@ func (c *RecordCmd) replaceServer(ctx context.Context, s *settings, old *recordS
 	if old.own || c.Data == "" || c.isServed(ctx) {
 		return old
 	}
-	own, err := c.startServer(ctx, s, strings.TrimPrefix(c.Server, "http://"), log)
+	_, listen, _ := strings.Cut(c.Server, "://")
+	own, err := c.startServer(ctx, s, listen, log)
 	if err != nil {
 		log.Error("record: the server has gone", "err", err)
 		return old

@@ -254,7 +254,7 @@ func TestWritesThatDoNotWait(t *testing.T) {
 
 // writeInTurns writes by trying, and by waiting for what was not taken.
 func writeInTurns(t *testing.T, here net.Conn, try *transport.Try) (sent []byte, parts int) {
-	for i := range 400 {
+	for i := range 150 {
 		b := bytes.Repeat([]byte{byte('a' + i%26)}, 2+rand.IntN(60<<10))
 		sent = append(sent, b...)
 		n, err := try.Write(b)

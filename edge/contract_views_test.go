@@ -21,11 +21,14 @@ import (
 	"agentstream/schema/schematest"
 )
 
+var long = strings.Repeat("x", 2049)
+
 // wrong has for every parameter of the contract a value that it does not allow.
 var wrong = map[string]string{
 	"run": "a.b", "after": "x", "before": "x", "through": "x", "at": "x", "order": "up", "limit": "0", "child": "a.b", "nested": "perhaps", "types": "a b",
 	"state": "asleep", "since": "monday", "until": "monday", "waits": "perhaps", "cursor": "!", "Last-Event-ID": "x", "last_event_id": "x", "detail": "half", "Detail": "half",
 	"snapshot": "perhaps", "bundle": "perhaps", "speed": "0", "Idempotency-Key": "\x80", "If-Match": "41", "If-None-Match": `"0"`,
+	"q": long, "title": long, "tag": long, "agent": long, "model": long, "reason": long, "direction": "up",
 	"Agentstream-Run-Title": "100%", "Agentstream-Run-Tags": "a%", "Agentstream-Run-Metadata": "team%",
 	"Agentstream-Atomic": "perhaps", "event": "id", "ttl": "long", "from_step": "x", "profile": "koder-2", "Content-Encoding": "br", "ticket": "tkt_x",
 }

@@ -22,6 +22,8 @@ type Run struct {
 	FirstAsk    schema.Seq // first event that may ask a question (schema.Ask); 0: there is none
 	FirstAnswer schema.Seq // first event that may end a question; 0: there is none
 
+	Naming Naming // of all events, some of which may be stored already
+
 	Session []SessionEvent // of the root, in the order of their seqs; some may be stored already
 }
 
@@ -111,7 +113,8 @@ func (b *Batch) digest() {
 		session := root && IsSession(row.Type)
 		turn := root && (row.Type == schema.TypeTurnStart || row.Type == schema.TypeTurnEnd)
 		asks := schema.MayAsk(row.Type) && mayAsk(row)
-		if row.Type != schema.TypeMessageEnd && row.Type != schema.TypeRunLifecycle && !session && !turn && !asks && !schema.MayAnswer(row.Type) {
+		naming := IsNaming(row.Type)
+		if !naming && row.Type != schema.TypeRunLifecycle && !session && !turn && !asks && !schema.MayAnswer(row.Type) {
 			continue
 		}
 		if i > 0 && b.Rows[i-1].Seq == row.Seq && b.Rows[i-1].Chunk.Key == row.Chunk.Key {
@@ -126,6 +129,9 @@ func (b *Batch) digest() {
 		}
 		if r.FirstAnswer == 0 && schema.MayAnswer(row.Type) {
 			r.FirstAnswer = row.Seq
+		}
+		if naming {
+			r.Naming.Add(row.Seq, row.Type, row.Chunk.Child, row.Payload)
 		}
 		if !session {
 			b.Runs[run].Digest.Add(row.Seq, row.TS, row.Type, row.Chunk.Child, row.Payload)

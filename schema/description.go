@@ -246,7 +246,7 @@ func Opening(typ string, payload []byte) string {
 
 // cutWords returns the beginning of a text in one line, in a form that every database can keep.
 func cutWords(s string) string {
-	s = cutText(s, 8*maxOpening) // what is behind is not shown
+	s = CutText(s, 8*maxOpening) // what is behind is not shown
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	s = strings.Join(strings.Fields(s), " ")
 	if utf8.RuneCountInString(s) <= maxOpening {

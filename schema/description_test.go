@@ -11,12 +11,12 @@ import (
 func TestOpening(t *testing.T) {
 	long := strings.Repeat("да ", 400)
 	for payload, want := range map[string]string{
-		`{"content":"  Find \n the\tleak "}`:                                                        "Find the leak",
+		`{"content":"  Find \n the\tleak "}`: "Find the leak",
 		`{"content":[{"type":"image"},{"type":"text","text":" "},{"type":"text","text":"a\u0000b"}]}`: "a\uFFFDb",
-		`{"content":[{"text":"plain"}]}`:                                                            "plain",
-		`{"content":"x","role":"system"}`:                                                           "",
-		`{"content":[]}`: "", `{}`: "", `{"content":7}`: "", `{"content":null}`: "", `[]`: "",
-		`{"content":"\ud800x"}`:     "\uFFFDx",
+		`{"content":[{"text":"plain"}]}`:  "plain",
+		`{"content":"x","role":"system"}`: "",
+		`{"content":[]}`:                  "", `{}`: "", `{"content":7}`: "", `{"content":null}`: "", `[]`: "",
+		`{"content":"\ud800x"}`:      "\uFFFDx",
 		`{"content":"` + long + `"}`: long[:len("да ")*66] + "д…",
 	} {
 		for _, typ := range []string{schema.TypeCommandMessage, schema.TypeMessageEnd} {

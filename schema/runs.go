@@ -25,6 +25,13 @@ type RunsQuery struct {
 	Waits  bool       // waiting for somebody now, as RunInfo.Waiting reports
 	Models bool       // with RunInfo.Session, Model and Cost
 
+	Words  []string // all of them in id, title, agent, model, tags or first words; lower case
+	Title  string   // exactly
+	Tag    string   // exactly; "" of all these is any
+	Model  string   // exactly
+	Reason string   // in the reason
+	Order  RunOrder // "" is by start
+
 	Sessions bool   // leave out runs whose session is archived or deleted
 	Archived bool   // with Sessions, archived ones are not left out
 	Agent    string // sessions of this agent; "": of any, and runs that are no sessions
@@ -44,6 +51,9 @@ type RunInfo struct {
 	Held    time.Time       // when it has come to its state; zero where that was not kept yet
 	Asked   time.Time       // of the oldest question without an answer, see Ask; zero: there is none
 	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or neither Sessions nor Models was asked for
+
+	Opening string // with Models: first words of its first message; "" when there is none
+	Place   int64  // with RunsQuery.Order: by what the run stands where it does
 
 	Model string   // with Models: of the newest message that has ended and names one; "" when that is not known
 	Cost  *float64 // with Models: in US dollars, the sum of what providers reported; nil when none did
@@ -91,8 +101,20 @@ func (r *RunInfo) WaitStart() time.Time {
 	return r.Updated
 }
 
+// RunOrder is an order of a list of runs. All but the one by start change while runs go on: then a page behind a cursor
+// has what is behind that place now.
+type RunOrder string
+
+// The orders, the greatest first.
+const (
+	OrderStarted  RunOrder = ""         // by the time of the first event
+	OrderUpdated  RunOrder = "updated"  // by the time of the newest event, in ms
+	OrderDuration RunOrder = "duration" // from the first to the newest event, in ms
+	OrderEvents   RunOrder = "events"   // by the number of events
+)
+
 // Cursor returns the place of the run in the list.
-func (r *RunInfo) Cursor() RunCursor { return RunCursor{Started: r.Started, ID: r.ID} }
+func (r *RunInfo) Cursor() RunCursor { return RunCursor{Started: r.Started, ID: r.ID, Place: r.Place} }
 
 // MaxReason bounds the reason that is kept of a run, in bytes.
 const MaxReason = 1000
@@ -101,6 +123,7 @@ const MaxReason = 1000
 type RunCursor struct {
 	Started time.Time
 	ID      string
+	Place   int64 // of RunInfo
 }
 
 // IsZero reports whether the cursor is before the newest run.
@@ -112,6 +135,9 @@ func (c RunCursor) String() string {
 		return ""
 	}
 	text := fmt.Sprintf("1.%d.%d.%s", c.Started.Unix(), c.Started.Nanosecond(), c.ID)
+	if c.Place != 0 {
+		text += fmt.Sprintf(".%d", c.Place)
+	}
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
@@ -131,13 +157,16 @@ func ParseRunCursor(token string) (RunCursor, error) {
 	if err != nil {
 		return RunCursor{}, bad
 	}
-	parts := strings.SplitN(string(text), ".", 4)
-	if len(parts) != 4 || parts[0] != "1" || ValidRunID(parts[3]) != nil {
+	parts := strings.SplitN(string(text), ".", 5)
+	if len(parts) < 4 || parts[0] != "1" || ValidRunID(parts[3]) != nil {
 		return RunCursor{}, bad
 	}
 	sec, err1 := strconv.ParseInt(parts[1], 10, 64)
 	nano, err2 := strconv.ParseUint(parts[2], 10, 30)
 	c := RunCursor{Started: time.Unix(sec, int64(nano)).UTC(), ID: parts[3]}
+	if len(parts) == 5 {
+		c.Place, _ = strconv.ParseInt(parts[4], 10, 64) // 0 is not what String writes
+	}
 	if err1 != nil || err2 != nil || c.Started.Year() < 0 || c.Started.Year() > 9999 || c.String() != token {
 		return RunCursor{}, bad
 	}
@@ -246,10 +275,10 @@ func (u Usage) String() string {
 func ParseUsage(object string) Usage { return parseUsage([]byte(object)) }
 
 // CutReason cuts a reason to MaxReason bytes, between characters.
-func CutReason(s string) string { return cutText(s, MaxReason) }
+func CutReason(s string) string { return CutText(s, MaxReason) }
 
-// cutText cuts a text to n bytes, between characters.
-func cutText(s string, n int) string {
+// CutText cuts a text to n bytes, between characters.
+func CutText(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -53,6 +53,7 @@ type RunInfo struct {
 	Usage     schema.Usage    `json:"usage"`       // in lists: sums by the provider's names
 	Title     string          `json:"title"`       // in lists: of its session, "" for none; so is Agent
 	Agent     string          `json:"agent"`
+	Opening   string          `json:"opening"`  // in lists: first words of its first message, "" when they are not known
 	Tags      []string        `json:"tags"`     // in lists
 	Metadata  map[string]any  `json:"metadata"` // in lists: nil for none, and for one that is too large for a list
 	Model     string          `json:"model"`    // in lists: of the newest message that has ended, "" when unknown
@@ -72,8 +73,16 @@ type RunsQuery struct {
 	Since  time.Time         // began then or later; zero: no bound
 	Until  time.Time         // began before; zero: no bound
 	Waits  bool              // only runs that wait for a person
-	Limit  int               // most runs, up to 200; 0 is the server's choice
-	Cursor string            // RunsPage.NextCursor of the page before; "": from the newest
+	Search string            // words, all of which are in id, title, agent, model, tags or first words
+	Title  string            // exactly, as are Tag, Agent and Model; "" of all these: any
+	Tag    string
+	Agent  string
+	Model  string
+	Reason string          // in the reason
+	Order  schema.RunOrder // "" is by start
+	Oldest bool            // the other way round: the smallest first
+	Limit  int             // most runs, up to 200; 0 is the server's choice
+	Cursor string          // RunsPage.NextCursor of the page before; "": from the newest
 }
 
 // RunsPage is a part of the list, newest run first.
@@ -101,6 +110,15 @@ func (c *Client) Runs(ctx context.Context, q RunsQuery) (RunsPage, error) {
 	}
 	if q.Waits {
 		v.Set("waits", "true")
+	}
+	for name, text := range map[string]string{"q": q.Search, "title": q.Title, "tag": q.Tag, "agent": q.Agent, "model": q.Model, "reason": q.Reason,
+		"order": string(q.Order)} {
+		if text != "" {
+			v.Set(name, text)
+		}
+	}
+	if q.Oldest {
+		v.Set("direction", "asc")
 	}
 	if q.Limit != 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))

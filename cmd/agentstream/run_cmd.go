@@ -22,6 +22,6 @@ type RunVerbs struct {
 	Pause    runs.PauseCmd      `cmd:"" help:"Ask a run to pause."`
 	Resume   runs.ResumeCmd     `cmd:"" help:"Let a paused run go on."`
 	Redirect runs.RedirectCmd   `cmd:"" help:"Give a run another instruction."`
-	Cancel   runs.CancelCmd     `cmd:"" help:"Ask a run to end."`
+	Cancel   runs.CancelCmd     `cmd:"" help:"Ask a run, or all runs of a state, to end."`
 	Update   runs.UpdateCmd     `cmd:"" help:"Say by what a run is found: title, tags, metadata."`
 }

@@ -3,8 +3,11 @@ package rest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
@@ -31,7 +34,8 @@ type listedRun struct {
 	AskedAt   *string         `json:"asked_at"`    // of the oldest question that is open
 	Since     *string         `json:"waits_since"` // asked_at, or else when it came to its state; null: it waits for nobody
 	Usage     schema.Usage    `json:"usage"`
-	Title     *string         `json:"title"`    // of its session, as agent; null: it has none
+	Title     *string         `json:"title"`    // null: it has none, as agent
+	Opening   *string         `json:"opening"`  // first words of its first message; null: not known
 	Tags      []string        `json:"tags"`     // empty: it has none
 	Metadata  json.RawMessage `json:"metadata"` // null: none, or of more than schema.MaxMetadata bytes
 	Agent     *string         `json:"agent"`    // its id
@@ -45,10 +49,10 @@ type listedRuns struct {
 	NextCursor *string     `json:"next_cursor"` // for the next request; null when there are no more
 }
 
-// listRuns pages through the runs of the tenant, newest first: ?state=running,paused &since= &until=
-// &waits= &limit= &cursor=. The order is that of the runs' first events, which never changes: a page behind a
-// cursor neither repeats nor misses a run that was there when the first page was asked for. There is
-// no order by the latest change, because runs that change would move between the pages.
+// listRuns pages through the runs of the tenant, newest first: ?q= &title= &tag= &agent= &model= &reason= &state=running,paused
+// &since= &until= &waits= &order= &direction= &limit= &cursor=. The order is that of the runs' first events, which never
+// changes: a page behind a cursor neither repeats nor misses a run that was there when the first page was asked for. By
+// the other orders runs that change move between the pages.
 //
 // It lists what has been persisted: a run that began a moment ago may be missing, and state and usage
 // may be a moment old. What GET /v1/agent/runs/{run} says of one run comes from the log.
@@ -93,7 +97,7 @@ func listEntry(r *schema.RunInfo) listedRun {
 	facts := schema.FactsOf(r.Session)
 	out := listedRun{
 		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
-		Reason: known(r.Reason), WaitsFor: known(r.Waiting()), Title: known(facts.Title), Agent: known(facts.Agent), Model: known(r.Model), Cost: r.Cost,
+		Reason: known(r.Reason), WaitsFor: known(r.Waiting()), Title: known(facts.Title), Opening: known(r.Opening), Agent: known(facts.Agent), Model: known(r.Model), Cost: r.Cost,
 		Tags: facts.Tags, Metadata: facts.Metadata,
 	}
 	if out.Tags == nil {
@@ -152,7 +156,7 @@ func runsQuery(q protocol.Query) (out schema.RunsQuery, err error) {
 	if out.Limit, err = q.Number("limit", defaultRuns, maxRuns); err != nil {
 		return out, err
 	}
-	if _, err = q.Choice("order", "started"); err != nil {
+	if err = searchQuery(q, &out); err != nil {
 		return out, err
 	}
 	cursor, err := q.One("cursor")
@@ -161,4 +165,40 @@ func runsQuery(q protocol.Query) (out schema.RunsQuery, err error) {
 	}
 	out.After, err = schema.ParseRunCursor(cursor)
 	return out, err
+}
+
+// longest bounds each text of a search, in bytes.
+var longest = map[string]int{"q": 200, "title": 4 * schema.MaxTitle, "tag": 4 * schema.MaxTag, "agent": 256, "model": 256, "reason": 200}
+
+// maxWords bounds the words of a search.
+const maxWords = 8
+
+// searchQuery reads by what runs are to be found, and in which order they are to stand.
+func searchQuery(q protocol.Query, out *schema.RunsQuery) error {
+	texts := make(map[string]string, 6)
+	for _, name := range slices.Sorted(maps.Keys(longest)) {
+		text, err := q.One(name)
+		if err != nil {
+			return err
+		}
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > longest[name] {
+			return fmt.Errorf("%s is not a text of at most %d bytes: %w", name, longest[name], dialect.ErrBadRequest)
+		}
+		texts[name] = text
+	}
+	out.Words = strings.Fields(strings.ToLower(texts["q"]))
+	if len(out.Words) > maxWords {
+		return fmt.Errorf("q has more than %d words: %w", maxWords, dialect.ErrBadRequest)
+	}
+	out.Title, out.Tag, out.Agent, out.Model, out.Reason = texts["title"], texts["tag"], texts["agent"], texts["model"], texts["reason"]
+	order, err := q.Choice("order", "started", string(schema.OrderUpdated), string(schema.OrderDuration), string(schema.OrderEvents))
+	if err != nil {
+		return err
+	}
+	if order != "started" {
+		out.Order = schema.RunOrder(order)
+	}
+	direction, err := q.Choice("direction", "desc", "asc")
+	out.Oldest = direction == "asc"
+	return err
 }

@@ -63,7 +63,7 @@ func TestListRuns(t *testing.T) {
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
 	persistertest.Put(t, store, w.Texts("", 1), w.Pack("", persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m","usage":{"output_tokens":7,"input_tokens":3}}`)))
 	want := `{"run_id":"run_1","state":"","reason":null,"last_seq":2,"started_at":"2026-02-28T23:59:01.000Z",` +
-		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"waits_for":null,"asked_at":null,"waits_since":null,"usage":{"input_tokens":3,"output_tokens":7},"title":null,"tags":[],"metadata":null,"agent":null,"model":null,"cost_usd":null}`
+		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"waits_for":null,"asked_at":null,"waits_since":null,"usage":{"input_tokens":3,"output_tokens":7},"title":null,"opening":null,"tags":[],"metadata":null,"agent":null,"model":null,"cost_usd":null}`
 	if a := h.Do("GET", "/v1/agent/runs", ""); a.Body != `{"runs":[`+want+`],"next_cursor":null}`+"\n" {
 		t.Errorf("%s", a.Body)
 	}
@@ -124,7 +124,10 @@ func TestListRunsOfStatesAndTimes(t *testing.T) {
 		"?until=2026-02-01T23:59:01.001Z":    "run_02 run_01 run_00",
 		"?until=2026-02-01T23:59:01Z":        "",
 		"?since=2026-02-02T00:00:00Z&until=2026-02-03T00:00:00Z&order=started": "run_05 run_04 run_03",
-		"?unknown=1&limit=1": "run_11",
+		"?unknown=1&limit=1":                  "run_11",
+		"?q=RUN_1":                            "run_11 run_10",
+		"?q=run_0+3&state=running":            "run_03",
+		"?order=events&direction=asc&limit=2": "run_00 run_01",
 	} {
 		if got := strings.Join(listRuns(h, query).ids(), " "); got != want {
 			t.Errorf("%s: %s, want %s", query, got, want)
@@ -138,7 +141,7 @@ func TestListRunsRefuses(t *testing.T) {
 		"?cursor=garbage": "BAD-CURSOR", "?cursor=17": "BAD-CURSOR", "?cursor=MS43LjAuKg": "BAD-CURSOR", "?cursor=%00": "BAD-CURSOR", "?cursor=" + strings.Repeat("A", 4000): "BAD-CURSOR",
 		"?cursor=a&cursor=b": "BAD-REQUEST", "?limit=0": "BAD-REQUEST", "?limit=201": "BAD-REQUEST", "?limit=x": "BAD-REQUEST", "?limit=1&limit=1": "BAD-REQUEST",
 		"?state=dead": "BAD-REQUEST", "?state=Running": "BAD-REQUEST", "?state=running,x'--": "BAD-REQUEST", "?since=yesterday": "BAD-REQUEST", "?until=2026-02-30T00:00:00Z": "BAD-REQUEST",
-		"?since=1&since=2": "BAD-REQUEST", "?order=updated": "BAD-REQUEST", "?order=desc": "BAD-REQUEST", "?a;b": "BAD-REQUEST",
+		"?since=1&since=2": "BAD-REQUEST", "?order=cost": "BAD-REQUEST", "?direction=up": "BAD-REQUEST", "?q=" + strings.Repeat("x", 201): "BAD-REQUEST", "?q=a+b+c+d+e+f+g+h+i": "BAD-REQUEST", "?tag=%FF": "BAD-REQUEST", "?order=desc": "BAD-REQUEST", "?a;b": "BAD-REQUEST",
 	} {
 		h.Do("GET", "/v1/agent/runs"+query, "").Expect(t, 400, code)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"agentstream/persister"
@@ -134,8 +135,13 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 			if !q.Sessions && !q.Models {
 				info.Session = nil
 			}
+			n := r.naming()
+			if !isFound(&info, &n, r.session.Description, q) {
+				continue
+			}
 			if q.Models {
 				info.Model, info.Cost = r.modelAndCost()
+				info.Opening = n.Opening
 			}
 			runs = append(runs, info)
 		}
@@ -144,13 +150,46 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 	return runs[:min(q.Limit, len(runs))], nil
 }
 
+// naming returns by what the run is found.
+func (r *memoryRun) naming() (n persister.Naming) {
+	for seq, row := range r.rows {
+		if line, err := schema.ScanLine(row.line); err == nil {
+			n.Add(seq, row.typ, row.child, line.Payload())
+		}
+	}
+	return n
+}
+
+// isFound reports whether a search finds a run, and sets where it stands.
+func isFound(r *schema.RunInfo, n *persister.Naming, session json.RawMessage, q schema.RunsQuery) bool {
+	d := n.Columns(session)
+	for _, word := range q.Words {
+		if !strings.Contains(d.Words, word) && !strings.Contains(strings.ToLower(r.ID), word) {
+			return false
+		}
+	}
+	switch q.Order {
+	case schema.OrderUpdated:
+		r.Place = r.Updated.UnixMilli()
+	case schema.OrderDuration:
+		r.Place = r.Updated.UnixMilli() - r.Started.UnixMilli()
+	case schema.OrderEvents:
+		r.Place = int64(r.Last)
+	}
+	if q.Order != schema.OrderStarted && !q.After.IsZero() && inOrder(q, q.After, r.Cursor()) >= 0 {
+		return false
+	}
+	return (q.Title == "" || d.Title == q.Title) && (q.Tag == "" || strings.Contains(d.Tags, ","+q.Tag+",")) &&
+		(q.Model == "" || n.Model == q.Model) && strings.Contains(strings.ToLower(r.Reason), strings.ToLower(q.Reason))
+}
+
 // isSelected reports whether a query selects a run.
 func isSelected(r *schema.RunInfo, q schema.RunsQuery) bool {
 	facts := schema.FactsOf(r.Session)
 	if q.Sessions && (!facts.Deleted.IsZero() || !q.Archived && !facts.Archived.IsZero()) || q.Agent != "" && facts.Agent != q.Agent {
 		return false
 	}
-	return (q.After.IsZero() || inOrder(q, q.After, r.Cursor()) < 0) &&
+	return (q.After.IsZero() || q.Order != schema.OrderStarted || inOrder(q, q.After, r.Cursor()) < 0) &&
 		(q.Since.IsZero() || !r.Started.Before(q.Since)) && (q.Until.IsZero() || r.Started.Before(q.Until)) &&
 		(!q.Waits || r.Waiting() != "") && (len(q.States) == 0 || slices.Contains(q.States, r.State))
 }
@@ -158,6 +197,9 @@ func isSelected(r *schema.RunInfo, q schema.RunsQuery) bool {
 func inOrder(q schema.RunsQuery, a, b schema.RunCursor) int {
 	if q.Oldest {
 		a, b = b, a
+	}
+	if q.Order != schema.OrderStarted {
+		return cmp.Or(cmp.Compare(b.Place, a.Place), cmp.Compare(b.ID, a.ID))
 	}
 	return newestFirst(a, b)
 }

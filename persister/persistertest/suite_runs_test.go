@@ -300,3 +300,65 @@ func (s *suite) runModels() {
 		s.Fatalf("not asked for: %+v", r)
 	}
 }
+
+// runsFound: a list finds runs by what is said of them, by their models and first words, in whatever order events come, and
+// stands in the order that is asked for, page by page.
+func (s *suite) runsFound() {
+	user := func(text string) schema.Event { return Event(schema.TypeCommandMessage, `{"content":"`+text+`"}`) }
+	a, b, c := NewWriter(schema.RunKey{Tenant: acme, Run: "run_A"}, day), NewWriter(schema.RunKey{Tenant: acme, Run: "run_B"}, day), NewWriter(schema.RunKey{Tenant: acme, Run: "run_c"}, day)
+	first, second := a.Pack("", user("Hello, wörld of 100% logs")), a.Pack("", user("and another"))
+	s.append(second)
+	s.append(first, a.Pack("", Event(schema.TypeSessionUpdated, `{"title":"Find THE Leak","tags":["nightly","a b"],"metadata":{"k":"v"}}`)))
+	s.append(b.Pack("", Event(schema.TypeSessionUpdated, `{"title":"Other","tags":["night"],"agent":"finder"}`),
+		Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"m-1"}`), Event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"It was_me"}]}`)))
+	s.append(b.Texts("", 7), b.Pack("kid", user("not of the root")), b.Pack("", Event(schema.TypeRunLifecycle, `{"state":"error","reason":"Upstream 529"}`)))
+	s.append(c.Texts("", 1))
+	s.append(NewWriter(schema.RunKey{Tenant: "globex", Run: "run_x"}, day).Pack("", user("hello")))
+	for _, t := range []struct {
+		q    schema.RunsQuery
+		want []string
+	}{
+		{schema.RunsQuery{Words: []string{"hello"}}, []string{"run_A"}},
+		{schema.RunsQuery{Words: []string{"wörld", "leak"}}, []string{"run_A"}},
+		{schema.RunsQuery{Words: []string{"100%"}}, []string{"run_A"}},
+		{schema.RunsQuery{Words: []string{"hello", "other"}}, nil},
+		{schema.RunsQuery{Words: []string{"was_me"}}, []string{"run_B"}},
+		{schema.RunsQuery{Words: []string{"another"}}, nil},
+		{schema.RunsQuery{Words: []string{"root"}}, nil},
+		{schema.RunsQuery{Words: []string{"run_a"}}, []string{"run_A"}},
+		{schema.RunsQuery{Words: []string{"finder"}}, []string{"run_B"}},
+		{schema.RunsQuery{Words: []string{"m-1"}, States: []schema.RunState{schema.StateError, schema.StateDone}}, []string{"run_B"}},
+		{schema.RunsQuery{Words: []string{"m-1"}, States: []schema.RunState{schema.StateDone}}, nil},
+		{schema.RunsQuery{Tag: "nightly"}, []string{"run_A"}},
+		{schema.RunsQuery{Tag: "night"}, []string{"run_B"}},
+		{schema.RunsQuery{Title: "Other"}, []string{"run_B"}},
+		{schema.RunsQuery{Model: "m-1"}, []string{"run_B"}},
+		{schema.RunsQuery{Reason: "upstream"}, []string{"run_B"}},
+		{schema.RunsQuery{Order: schema.OrderEvents}, []string{"run_B", "run_A", "run_c"}},
+		{schema.RunsQuery{Order: schema.OrderEvents, Oldest: true}, []string{"run_c", "run_A", "run_B"}},
+		{schema.RunsQuery{Order: schema.OrderDuration, Words: []string{"run_"}}, []string{"run_B", "run_A", "run_c"}},
+	} {
+		t.q.Limit = 10
+		s.wantRuns(acme, t.q, t.want...)
+		var paged []string
+		for q := t.q; ; {
+			q.Limit = 1
+			page := s.list(acme, q)
+			if len(page) == 0 {
+				break
+			}
+			paged = append(paged, page[0].ID)
+			after, err := schema.ParseRunCursor(page[0].Cursor().String())
+			if err != nil {
+				s.Fatal(err)
+			}
+			q.After = after
+		}
+		if !slices.Equal(paged, t.want) {
+			s.Errorf("%+v: pages of one run are %q, want %q", t.q, paged, t.want)
+		}
+	}
+	if r := s.list(acme, schema.RunsQuery{Models: true, Tag: "nightly", Limit: 1}); len(r) != 1 || r[0].Opening != "Hello, wörld of 100% logs" {
+		s.Errorf("opening: %+v", r)
+	}
+}

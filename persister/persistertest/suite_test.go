@@ -47,6 +47,7 @@ func runSuite(t *testing.T, open func(t *testing.T) SuiteStore) {
 		{"usage under redelivery", (*suite).usageOnce},
 		{"usage and reason of hostile payloads", (*suite).hostileUsage},
 		{"title, model and cost of runs", (*suite).runModels},
+		{"runs that are found", (*suite).runsFound},
 		{"start of a run", (*suite).runStart},
 		{"sessions", (*suite).sessions},
 		{"sessions in any order", (*suite).sessionsAnyOrder},

@@ -187,6 +187,9 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 	if err := mergeSessions(ctx, tx, news.sessions(b, p, cols.dates)); err != nil {
 		return persister.Result{}, err
 	}
+	if err := nameRuns(ctx, tx, b, p); err != nil {
+		return persister.Result{}, err
+	}
 	if err := mergeAsks(ctx, tx, b, p, stored, cols.dates); err != nil {
 		return persister.Result{}, err
 	}

@@ -17,6 +17,8 @@ var dialect = sqlstore.Dialect{
 	Name: "postgres", Now: "now()", ForUpdate: " for update",
 	Marks: markShared, Holds: holdAlone,
 	Usage:       "agent_run_usage",
+	Find:        "strpos",
+	Millis:      func(column string) string { return "(extract(epoch from " + column + ") * 1000)::bigint" },
 	Projections: []string{"agent_run_messages", "agent_run_tool_calls"},
 	Day:         func(day string) (any, error) { return time.Parse(dayLayout, day) },
 	Time:        func(t time.Time) any { return t },

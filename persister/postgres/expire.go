@@ -42,7 +42,8 @@ var markExpired = fmt.Sprintf(picked, "last_seq", "coalesce(replay_uri, '')") + 
 lanes as (delete from agent_run_lanes l using picked p where l.koder_user_id = p.koder_user_id and l.run_id = p.id)
 update agent_runs r set floor_seq = r.last_seq, expired_seq = r.last_seq, expired_at = $4,
 	replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0,
-	session = null, session_seq = 0, session_agent = null, session_archived_at = null
+	session = null, session_seq = 0, session_agent = null, session_archived_at = null,
+	title = null, tags = null, opening = null, model = null, words = ''
 from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
 
 var markCold = fmt.Sprintf(picked, "archived_seq", "''") + `

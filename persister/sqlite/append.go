@@ -114,6 +114,9 @@ func (tx *transaction) write(ctx context.Context, w *sqlstore.Work) (res persist
 	if err := tx.mergeAsks(ctx, &w.Batch, floors); err != nil {
 		return res, err
 	}
+	if err := tx.name(ctx, &w.Batch, floors); err != nil {
+		return res, err
+	}
 	if err := tx.markRepeats(ctx, &w.Batch, floors); err != nil {
 		return res, err
 	}

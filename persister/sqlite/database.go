@@ -21,7 +21,11 @@ var dialect = sqlstore.Dialect{
 	IDs:      hexes,
 	Refused:  dataError,
 	Usage:    "agent_v_usage",
-	AnyID:    "id in (select unhex(value) from json_each(?))",
+	Find:     "instr",
+	Millis: func(column string) string {
+		return "cast(round((julianday(" + column + ") - 2440587.5) * 86400000) as integer)"
+	},
+	AnyID: "id in (select unhex(value) from json_each(?))",
 }
 
 // hexes returns checked names as a JSON list, so that one statement takes any number.

@@ -25,7 +25,8 @@ var (
 // be carried out.
 const markExpired = `update agent_runs set floor_seq = last_seq, expired_seq = last_seq, expired_at = ?,
 	replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0,
-	session = null, session_seq = 0, session_agent = null, session_archived_at = null where koder_user_id = ? and id = ?`
+	session = null, session_seq = 0, session_agent = null, session_archived_at = null,
+	title = null, tags = null, opening = null, model = null, words = '' where koder_user_id = ? and id = ?`
 
 const markCold = `update agent_runs set floor_seq = archived_seq where koder_user_id = ? and id = ?`
 

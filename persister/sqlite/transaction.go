@@ -22,6 +22,8 @@ const (
 	stSessionEvents
 	stAsks
 	stAskEvents
+	stNaming
+	stUpdateNaming
 	stUpdateAsks
 	stFrame
 	stLater
@@ -45,6 +47,7 @@ var statementTexts = func() (texts [statementCount]string) {
 	texts[stCountRow], texts[stUpdateUsage], texts[stStoredLine] = countRow, updateUsage, storedLine
 	texts[stSession], texts[stUpdateSession], texts[stSessionEvents] = selectSession, updateSession, selectSessionEvents
 	texts[stAsks], texts[stAskEvents], texts[stUpdateAsks] = selectAsks, selectAskEvents, updateAsks
+	texts[stNaming], texts[stUpdateNaming] = selectNaming, updateNaming
 	texts[stFrame], texts[stLater], texts[stTurn], texts[stMessage] = selectFrame, selectLater, selectTurn, selectMessage
 	texts[stBeginOffset], texts[stMoveOffset], texts[stInsertDeadLetter] = beginOffset, moveOffset, insertDeadLetter
 	for i, n := range insertSizes {

@@ -14,7 +14,8 @@ insert into agent_runs as r (koder_user_id, id, run_day, last_seq, last_id, firs
 values ($1, $2, $3, $4, $5, $6, $6, $7, $6)
 on conflict (koder_user_id, id) do update set floor_seq = $7, deleted_at = coalesce(r.deleted_at, $6), expired_at = null,
 	archived_at = null, archived_seq = 0, archived_bytes = 0, replay_uri = null,
-	session = null, session_seq = 0, session_agent = null, session_archived_at = null, session_deleted_at = null`
+	session = null, session_seq = 0, session_agent = null, session_archived_at = null, session_deleted_at = null,
+	title = null, tags = null, opening = null, opening_seq = 0, model = null, model_seq = 0, words = ''`
 
 // Forget marks a run as deleted: for readers it does not exist, and events that arrive later are dropped. head is the head
 // in the log. Forget returns the run's day, "" when neither the log nor the store has the run. The error wraps

@@ -20,7 +20,7 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	runs, err := list(ctx, s, tenant, func(scan Scan) (r schema.RunInfo, err error) {
 		var usage string
 		var session sql.NullString
-		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &r.Model, &r.Cost)
+		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &r.Model, &r.Cost, &r.Opening, &r.Place)
 		if session.Valid {
 			r.Session = json.RawMessage(session.String)
 		}
@@ -42,7 +42,7 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Oldest {
 		order, behind = " order by first_ts, id limit $2", ">"
 	}
-	if !q.After.IsZero() {
+	if !q.After.IsZero() && q.Order == schema.OrderStarted {
 		w.and("(first_ts, id) "+behind+" (?, ?)", s.d.Time(q.After.Started), q.After.ID)
 	}
 	if !q.Since.IsZero() {
@@ -64,17 +64,11 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Agent != "" {
 		w.and("session_agent = ?", q.Agent)
 	}
-	session, spent := "cast(null as text)", "'', cast(null as double precision)" // long, and a look into each run
-	if q.Models {
-		of := " from " + s.d.Usage + " u where u.koder_user_id = agent_runs.koder_user_id and u.run_id = agent_runs.id"
-		spent = "coalesce((select u.model" + of + " and u.model <> '' order by u.seq desc limit 1), ''), (select sum(u.cost)" + of + ")"
+	s.search(&w, &q)
+	if q.Order != schema.OrderStarted || len(q.Words) > 0 {
+		return s.pageQuery(&w, &q)
 	}
-	if q.Sessions || q.Models {
-		session = "session"
-	}
-	columns := `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts,
-		cast(usage as text) as usage, case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, case when state = reason_of then state_ts end as state_ts, ` + session + ` as session, ` + spent + `
-		from agent_runs`
+	columns := s.runColumns(&q, "0")
 	if len(q.States) == 0 {
 		return columns + w.text() + order, w.args
 	}
@@ -85,6 +79,80 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		parts[i], w.args = "select * from ("+columns+one.text()+order+") page_"+strconv.Itoa(i), one.args
 	}
 	return "select * from (" + strings.Join(parts, " union all ") + ") page" + order, w.args
+}
+
+// search adds the conditions by which runs are found.
+func (s *Store) search(w *where, q *schema.RunsQuery) {
+	for _, word := range q.Words {
+		w.and("("+s.d.Find+"(words, ?) > 0 or "+s.d.Find+"(lower(id), ?) > 0)", word, word)
+	}
+	if q.Title != "" {
+		w.and("title = ?", q.Title)
+	}
+	if q.Tag != "" {
+		w.and(s.d.Find+"(tags, ?) > 0", ","+q.Tag+",")
+	}
+	if q.Model != "" {
+		w.and("model = ?", q.Model)
+	}
+	if q.Reason != "" {
+		w.and("state = reason_of and "+s.d.Find+"(lower(reason), ?) > 0", strings.ToLower(q.Reason))
+	}
+}
+
+// pageQuery finds the runs of the page first, so that no more is read of the others than decides: all that a search
+// looks at is in one index.
+func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
+	place, first := "0", "first_ts"
+	switch q.Order {
+	case schema.OrderUpdated:
+		place = s.d.Millis("last_ts")
+	case schema.OrderDuration:
+		place = s.d.Millis("last_ts") + " - " + s.d.Millis("first_ts")
+	case schema.OrderEvents:
+		place = "last_seq"
+	}
+	if q.Order != schema.OrderStarted {
+		first = "place"
+	}
+	if len(q.States) > 0 {
+		names := make([]any, len(q.States))
+		for i, state := range q.States {
+			names[i] = string(state)
+		}
+		w.and("state in (?"+strings.Repeat(", ?", len(names)-1)+")", names...)
+	}
+	if !q.After.IsZero() && q.Order != schema.OrderStarted {
+		sign := "<"
+		if q.Oldest {
+			sign = ">"
+		}
+		w.and("("+place+", id) "+sign+" (?, ?)", q.After.Place, q.After.ID)
+	}
+	order := " order by " + first + " desc, id desc"
+	if q.Oldest {
+		order = " order by " + first + ", id"
+	}
+	found := "select id as found, first_ts as begun, " + place + " as placed from agent_runs" + w.text() +
+		strings.NewReplacer("place", "placed").Replace(order) + " limit $2"
+	return s.runColumns(q, "placed") + " join (" + found + ") page on id = found where koder_user_id = $1" + order, w.args
+}
+
+// runColumns selects the columns of a list.
+func (s *Store) runColumns(q *schema.RunsQuery, place string) string {
+	session, spent, opening := "cast(null as text)", "'', cast(null as double precision)", "''" // long, and a look into each run
+	if q.Models {
+		of := " from " + s.d.Usage + " u where u.koder_user_id = agent_runs.koder_user_id and u.run_id = agent_runs.id"
+		spent = "coalesce((select u.model" + of + " and u.model <> '' order by u.seq desc limit 1), ''), (select sum(u.cost)" + of + ")"
+		opening = "coalesce(opening, '')"
+	}
+	if q.Sessions || q.Models {
+		session = "session"
+	}
+	return `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts,
+		cast(usage as text) as usage, case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, case when state = reason_of then state_ts end as state_ts, ` +
+		session + ` as session, ` + spent + `, ` + opening + ` as opening, ` + place + ` as place
+		from agent_runs`
 }
 
 // where collects conditions and their arguments.

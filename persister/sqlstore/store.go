@@ -54,6 +54,9 @@ type Dialect struct {
 	// there first and the run is not marked, or AddHold sees the mark. "" as above.
 	Marks, Holds string
 
+	Find   string                     // function: the place of a text in another, 0 when it is not there
+	Millis func(column string) string // expression: a time in ms, as a whole number
+
 	Usage       string   // table with a row for each message.end: seq, model, cost
 	Projections []string // tables with rows that are made of events
 

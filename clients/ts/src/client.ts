@@ -77,6 +77,8 @@ export interface RunInfo {
   readonly waits_since?: string | null;
   /** In lists: null when it has none. So is `agent`, the agent's id. */
   readonly title?: string | null;
+  /** In lists: first words of its first message, by which a run without a title is shown; null when they are not known. */
+  readonly opening?: string | null;
   /** In lists. */
   readonly tags?: readonly string[];
   /** In lists: null when it has none, or one that is too large for a list. */
@@ -102,6 +104,17 @@ export interface RunsQuery {
   until?: string;
   /** Only runs that wait for somebody. */
   waits?: boolean;
+  /** Words, all of which are in id, title, agent, model, tags or the first words of the first message. */
+  q?: string;
+  /** Exactly, as are tag, agent and model. */
+  title?: string;
+  tag?: string;
+  agent?: string;
+  model?: string;
+  /** In the reason. */
+  reason?: string;
+  order?: "started" | "updated" | "duration" | "events";
+  direction?: "desc" | "asc";
   limit?: number;
   cursor?: string;
 }

@@ -156,8 +156,16 @@ const checks = {
     await until("done", () => document.querySelector('tr[data-run="list_a"] .badge')?.innerText === "done");
     await until("usage", () => document.querySelector('tr[data-run="list_a"] td:nth-child(8)').innerText === "11" && document.querySelector('tr[data-run="list_a"] td:nth-child(9)').innerText === "7");
     await page.type("#search", "list_b");
-    await until("filtered", () => document.querySelectorAll("tr[data-run]").length === 1);
+    await until("filtered, also by the server, and in the address", () => document.querySelectorAll("tr[data-run]").length === 1 && location.hash.includes("q=list_b"));
+    await page.click("tr[data-run=list_b] a.run");
+    await until("a run", () => location.hash.startsWith("#/run/"));
+    await page.goBack();
+    await until("Back keeps the filter", () => document.querySelectorAll("tr[data-run]").length === 1 && document.querySelector("#search").value === "list_b");
     await accessible("runs");
+    await page.select("#state", "running");
+    await post("list_b", life("aborted"));
+    await until("a run that has ended leaves the list of those that run", () => document.querySelectorAll("tr[data-run]").length === 0);
+    await page.select("#state", "");
     await page.$eval("#search", (e) => ((e.value = ""), e.dispatchEvent(new Event("input"))));
     await listed(post);
     await whole(post, "run_checkout_leak");
@@ -176,7 +184,6 @@ const checks = {
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("Enter");
     await until("a run", () => location.hash.startsWith("#/run/"));
-    await post("list_b", life("aborted"));
   },
 
   async "a run: messages, thoughts, calls with results and errors, children, plan, usage; bars beside them"() {

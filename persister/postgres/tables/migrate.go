@@ -174,5 +174,5 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 	}
 	return goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithTableName(VersionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true),
-		goose.WithGoMigrations(digestMigration(), framesMigration(), asksMigration(), repeatsMigration()))
+		goose.WithGoMigrations(digestMigration(), framesMigration(), asksMigration(), repeatsMigration(), namesMigration()))
 }

@@ -52,17 +52,6 @@ var verbs = map[string]string{
 	agentstream.CommandUpdate: "update",
 }
 
-// CancelCmd asks a run to end.
-type CancelCmd struct {
-	CommandFlags
-	Reason string `help:"Why, for people."`
-}
-
-// Run sends the command.
-func (c *CancelCmd) Run(ctx context.Context) error {
-	return c.send(ctx, agentstream.CommandCancel, map[string]any{"reason": c.Reason})
-}
-
 // PauseCmd asks a run to wait.
 type PauseCmd struct {
 	CommandFlags

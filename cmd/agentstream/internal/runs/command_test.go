@@ -12,6 +12,7 @@ import (
 
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/clitest"
+	"agentstream/schema"
 )
 
 // The commands' routes and payloads, and what is printed.
@@ -35,8 +36,8 @@ func TestCommandsTell(t *testing.T) {
 		cmd  interface{ Run(context.Context) error }
 		want string
 	}{
-		{&CancelCmd{CommandFlags: at}, "cancel {}"},
-		{&CancelCmd{at, "enough"}, `cancel {"reason":"enough"}`},
+		{&CancelCmd{ServerFlags: at.ServerFlags, RunID: "r1", Key: "k", Streams: at.Streams}, "cancel {}"},
+		{&CancelCmd{ServerFlags: at.ServerFlags, RunID: "r1", Key: "k", Streams: at.Streams, Reason: "enough"}, `cancel {"reason":"enough"}`},
 		{&PauseCmd{CommandFlags: at}, "pause {}"},
 		{&ResumeCmd{at}, "resume {}"},
 		{&ApproveCmd{CommandFlags: at}, "approve_plan {}"},
@@ -71,5 +72,47 @@ func TestCommandsTell(t *testing.T) {
 	at.RunID = "r1"
 	if err := (&AnswerCmd{at, "q1", "{", true}).Run(t.Context()); err == nil || len(got) != 0 {
 		t.Errorf("bad answer: %v", err)
+	}
+}
+
+// TestCancelMany holds that cancel takes all runs of a state that are old, and none with --dry-run.
+func TestCancelMany(t *testing.T) {
+	var got []string
+	s := clitest.NewStandIn(t)
+	s.Before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if r.Method == http.MethodGet {
+			if q := r.URL.Query(); q.Get("state") != "running" || !q.Has("until") || q.Get("tag") != "t" {
+				t.Errorf("%v", q)
+			}
+			if r.URL.Query().Get("cursor") == "" {
+				fmt.Fprint(w, `{"runs":[{"run_id":"a"},{"run_id":"b"}],"next_cursor":"more"}`)
+			} else {
+				fmt.Fprint(w, `{"runs":[{"run_id":"c"}],"next_cursor":null}`)
+			}
+			return true
+		}
+		if got = append(got, r.URL.Path); strings.Contains(r.URL.Path, "/b/") {
+			clitest.Problem(w, http.StatusConflict, "STATE-FORBIDS", "the run is over", 0)
+			return true
+		}
+		fmt.Fprint(w, `{"first_seq":7,"last_seq":7}`)
+		return true
+	}
+	var out bytes.Buffer
+	cmd := CancelCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, State: []schema.RunState{"running"}, Older: "24h", Tag: "t", DryRun: true, Streams: cli.Streams{Out: &out, Err: io.Discard}}
+	if err := cmd.Run(t.Context()); err != nil || out.String() != "run=a\nrun=b\nrun=c\n" || len(got) != 0 {
+		t.Errorf("dry run: %v %q %q", err, out.String(), got)
+	}
+	cmd.DryRun = false
+	want := []string{"/v1/agent/runs/a/cancel", "/v1/agent/runs/b/cancel", "/v1/agent/runs/c/cancel"}
+	if err := cmd.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "STATE-FORBIDS") || !slices.Equal(got, want) {
+		t.Errorf("%v %q", err, got)
+	}
+	for _, bad := range []CancelCmd{{}, {State: cmd.State}, {Older: "1h"}, {RunID: "r", State: cmd.State}, {RunID: "r", DryRun: true}, {State: []schema.RunState{"done"}, Older: "1h"}} {
+		got = nil
+		bad.ServerFlags, bad.Streams = cmd.ServerFlags, cmd.Streams
+		if err := bad.Run(t.Context()); err == nil || len(got) != 0 {
+			t.Errorf("%+v: %v %q", bad, err, got)
+		}
 	}
 }

@@ -1,9 +1,11 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"syscall"
 	"time"
@@ -18,14 +20,26 @@ import (
 // ListCmd lists runs, the newest first.
 type ListCmd struct {
 	cli.ServerFlags
-	State []schema.RunState `help:"Only runs in one of these states: planning, awaiting_approval, running, paused, redirecting, done, aborted, error." placeholder:"STATE"`
-	Since string            `help:"Only runs that began then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
-	Until string            `help:"Only runs that began before." placeholder:"TIME"`
-	Waits bool              `help:"Only runs that wait for somebody: for an answer, the approval of a plan, or to be resumed."`
-	Limit int               `help:"Most runs; 0 all." default:"20"`
-	JSON  bool              `name:"json" help:"Print one JSON object per line."`
+	RunFilter
+	Sort  string `help:"Order: started, updated, duration or events, the greatest first." enum:"started,updated,duration,events" default:"started"`
+	Asc   bool   `help:"The smallest first."`
+	Limit int    `help:"Most runs; 0 all." default:"20"`
+	JSON  bool   `name:"json" help:"Print one JSON object per line."`
 
 	cli.Streams `kong:"-"`
+}
+
+// RunFilter selects runs.
+type RunFilter struct {
+	Search string            `short:"q" help:"Only runs with all of these words in their id, title, agent, model, tags or first message." placeholder:"WORDS"`
+	Tag    string            `help:"Only runs with this tag." placeholder:"TAG"`
+	Agent  string            `help:"Only runs of the agent with this id." placeholder:"ID"`
+	Model  string            `help:"Only runs whose newest message is of this model." placeholder:"MODEL"`
+	Reason string            `help:"Only runs with this in their reason." placeholder:"TEXT"`
+	State  []schema.RunState `help:"Only runs in one of these states: planning, awaiting_approval, running, paused, redirecting, done, aborted, error." placeholder:"STATE"`
+	Since  string            `help:"Only runs that began then or later: a time (RFC 3339) or so long ago (90m, 24h)." placeholder:"TIME"`
+	Until  string            `help:"Only runs that began before." placeholder:"TIME"`
+	Waits  bool              `help:"Only runs that wait for somebody: for an answer, the approval of a plan, or to be resumed."`
 }
 
 // pageOfRuns is how many runs one request asks for.
@@ -42,7 +56,7 @@ func (c *ListCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	show := c.List(c.JSON, c.none(), "RUN", "STATE", "STARTED", "TOOK", "EVENTS", "TOKENS", "REASON")
+	show := c.List(c.JSON, c.none(), "RUN", "STATE", "STARTED", "TOOK", "EVENTS", "TOKENS", "TITLE", "REASON")
 	more, err := c.pages(ctx, cl, q, show)
 	if err == nil {
 		err = show.Close()
@@ -60,7 +74,7 @@ func (c *ListCmd) Run(ctx context.Context) error {
 
 // none returns what is told of an empty list.
 func (c *ListCmd) none() string {
-	if len(c.State) > 0 || c.Since != "" || c.Until != "" || c.Waits {
+	if !reflect.ValueOf(c.RunFilter).IsZero() {
 		return "no such runs"
 	}
 	return "no runs yet: agentstream demo plays one, agentstream publish writes one"
@@ -97,11 +111,19 @@ func (c *ListCmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 	if c.Limit < 0 {
 		return q, fmt.Errorf("--limit %d: want 0 or more", c.Limit)
 	}
-	q.States, q.Waits = c.State, c.Waits
-	if q.Since, err = cli.ParseSince("--since", c.Since, now); err != nil {
+	q, err = c.RunFilter.query(now)
+	if q.Oldest = c.Asc; c.Sort != "started" {
+		q.Order = schema.RunOrder(c.Sort)
+	}
+	return q, err
+}
+
+func (f *RunFilter) query(now time.Time) (q agentstream.RunsQuery, err error) {
+	q = agentstream.RunsQuery{States: f.State, Waits: f.Waits, Search: f.Search, Tag: f.Tag, Agent: f.Agent, Model: f.Model, Reason: f.Reason}
+	if q.Since, err = cli.ParseSince("--since", f.Since, now); err != nil {
 		return q, err
 	}
-	q.Until, err = cli.ParseSince("--until", c.Until, now)
+	q.Until, err = cli.ParseSince("--until", f.Until, now)
 	return q, err
 }
 
@@ -121,7 +143,7 @@ func add(show *cli.List, r *agentstream.RunInfo) error {
 		started = at.UTC().Format("2006-01-02 15:04:05")
 	}
 	return show.Add(r, terminal.Sanitize(r.RunID), terminal.Sanitize(state), terminal.Sanitize(started), took(r), r.LastSeq, tokens(r.Usage),
-		terminal.Shorten(terminal.Sanitize(r.Reason)))
+		terminal.Shorten(terminal.Sanitize(cmp.Or(r.Title, r.Opening))), terminal.Shorten(terminal.Sanitize(r.Reason)))
 }
 
 // since returns since when a run waits, for people; "" is for one that does not wait.

@@ -66,12 +66,12 @@ func TestRunsTable(t *testing.T) {
 	l := newListing(t, doneRun, liveRun, askRun, freshRun, evilRun)
 	stdout, stderr, err := l.list(t, ListCmd{Limit: 20})
 	want := []string{
-		"RUN       STATE    STARTED              TOOK  EVENTS  TOKENS  REASON",
+		"RUN       STATE    STARTED              TOOK  EVENTS  TOKENS  TITLE  REASON",
 		"run_done  done     2026-02-28 23:59:01  4m4s  1204    10/25   ",
 		"run_live  running  2026-02-28 10:00:00  59s+  3       -       ",
 		"run_ask   waiting  2026-02-27 11:00:00  9s+   9       -       ",
 		"run_new   -        2026-02-27 10:00:00  0s+   1       7/1     ",
-		"run_evil  error    2026-02-26 10:00:00  10s   9       -       ␛[2Jred",
+		"run_evil  error    2026-02-26 10:00:00  10s   9       -              ␛[2Jred",
 	}
 	got := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
 	if err != nil || stderr != "" || len(got) != len(want) {
@@ -85,7 +85,7 @@ func TestRunsTable(t *testing.T) {
 	if strings.ContainsAny(stdout, "\x1b\u202e") || !strings.HasSuffix(got[5], "…") {
 		t.Errorf("%q", got[5])
 	}
-	for want, c := range map[string]ListCmd{"no runs yet": {}, "no such runs": {Waits: true}, "": {JSON: true}} {
+	for want, c := range map[string]ListCmd{"no runs yet": {}, "no such runs": {RunFilter: RunFilter{Waits: true}}, "": {JSON: true}} {
 		stdout, stderr, err := newListing(t).list(t, c)
 		if err != nil || stdout != "" || !strings.Contains(stderr, want) || want == "" && stderr != "" {
 			t.Errorf("none: %v %q %q, want %q", err, stdout, stderr, want)
@@ -132,23 +132,23 @@ func TestRunsInPages(t *testing.T) {
 
 func TestRunsAsksForWhatIsWanted(t *testing.T) {
 	l := newListing(t, doneRun)
-	cmd := ListCmd{State: []schema.RunState{"running", "paused"}, Since: "2026-02-01", Until: "2026-03-01T01:00:00+01:00", Limit: 7}
+	cmd := ListCmd{RunFilter: RunFilter{State: []schema.RunState{"running", "paused"}, Since: "2026-02-01", Until: "2026-03-01T01:00:00+01:00", Search: "a b", Tag: "t"}, Sort: "events", Asc: true, Limit: 7}
 	if _, _, err := l.list(t, cmd); err != nil {
 		t.Fatal(err)
 	}
 	q := l.asked[0]
-	if q.Get("state") != "running,paused" || q.Get("since") != "2026-02-01T00:00:00Z" || q.Get("until") != "2026-03-01T00:00:00Z" || q.Get("limit") != "7" || q.Has("cursor") {
+	if q.Get("state") != "running,paused" || q.Get("since") != "2026-02-01T00:00:00Z" || q.Get("until") != "2026-03-01T00:00:00Z" || q.Get("limit") != "7" || q.Has("cursor") || q.Get("q") != "a b" || q.Get("tag") != "t" || q.Get("order") != "events" || q.Get("direction") != "asc" {
 		t.Errorf("%v", q)
 	}
 	before := time.Now()
-	if _, _, err := l.list(t, ListCmd{Since: "90m", Limit: 1}); err != nil {
+	if _, _, err := l.list(t, ListCmd{RunFilter: RunFilter{Since: "90m"}, Limit: 1}); err != nil {
 		t.Fatal(err)
 	}
 	at, err := time.Parse(time.RFC3339Nano, l.asked[1].Get("since"))
 	if ago := before.Sub(at); err != nil || ago > 90*time.Minute || ago < 89*time.Minute {
 		t.Errorf("%v %v", at, err)
 	}
-	for _, bad := range []ListCmd{{Limit: -1}, {Since: "yesterday"}, {Until: "-5m"}, {Since: "2026-02-30"}} {
+	for _, bad := range []ListCmd{{Limit: -1}, {RunFilter: RunFilter{Since: "yesterday"}}, {RunFilter: RunFilter{Until: "-5m"}}, {RunFilter: RunFilter{Since: "2026-02-30"}}} {
 		if stdout, _, err := l.list(t, bad); err == nil || stdout != "" {
 			t.Errorf("%+v: %v %q", bad, err, stdout)
 		}

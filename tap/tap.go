@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ type Config struct {
 const (
 	defaultLinger = 100 * time.Millisecond
 	defaultStale  = 5 * time.Second
+	firstBatch    = 256             // events of the first batch; those of a sink that is fast grow from there
 	attempt       = 5 * time.Minute // for one batch, also for a part of what is read from the archive
 )
 
@@ -112,7 +114,7 @@ func New(cfg Config) (*Tap, error) {
 	t := &Tap{cfg: cfg, store: newStore(&cfg)}
 	t.persister, err = persister.New(persister.Config{
 		Queues: cfg.Queues, Store: t.store, Refill: cfg.Back, Role: "tap", Replaces: true,
-		BatchEvents: cfg.Batch, HeldBytes: cfg.Held, Linger: cfg.Linger, Attempt: attempt,
+		BatchEvents: cfg.Batch, BatchStart: min(firstBatch, cmp.Or(cfg.Batch, firstBatch)), HeldBytes: cfg.Held, Linger: cfg.Linger, Attempt: attempt,
 		ShareStale: cfg.Stale, ShareEvery: cfg.Stale * 2 / 5, RetryMax: cfg.Retry, RetryMin: min(cfg.Retry, 100*time.Millisecond),
 		Logger: cfg.Logger, Hooks: cfg.Hooks,
 	})

@@ -214,7 +214,7 @@ func TestDeltasAreNotHeldToTheirSchema(t *testing.T) {
 	}{
 		{schema.TypeTextDelta, `{"text":"x","index":0}`, true, true}, {schema.TypeTextDelta, `{"text":"x","index":-1}`, true, false},
 		{schema.TypeToolOutputDelta, `{"text":"x","call_id":"c"}`, true, true}, {schema.TypeToolOutputDelta, `{"text":"x"}`, true, false},
-		{schema.TypeDataDelta, `{"data":"AA==","media_type":"audio/pcm"}`, true, true}, {schema.TypeDataDelta, `{}`, true, false},
+		{schema.TypeDataDelta, `{"data":"AA==","media_type":"audio/pcm"}`, true, true}, {schema.TypeDataDelta, `{}`, false, false},
 		{schema.TypeReasoningDelta, `{"text":7}`, false, false}, {schema.TypeToolInputDelta, `{"call_id":"c"}`, false, false},
 		{schema.TypeToolEnd, `{"call_id":"c","ok":true}`, true, true}, {schema.TypeToolEnd, `{"call_id":"c","ok":"yes"}`, false, false},
 	} {

@@ -115,6 +115,8 @@ func TestDevIsQuiet(t *testing.T) {
 		at := testkit.FreeAddr(t)
 		log := &clitest.LockedBuffer{}
 		devLogged(t, log, "curl", "--no-demo", "--data", t.TempDir(), "--listen", at, "--level", level)
+		// The last line before the addresses; a goroutine copies what the server logs.
+		clitest.WaitFor(t, func() bool { return strings.Contains(log.String(), "durability claim in force") })
 		before := log.String()
 		if get(t, "http://"+at+"/v1/agent/runs", "") != http.StatusOK {
 			t.Error("not served")

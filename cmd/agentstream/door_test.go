@@ -76,7 +76,7 @@ func TestFullOfConnections(t *testing.T) {
 	binary := clitest.Program(t)
 	clients, operators := testkit.FreeAddr(t), testkit.FreeAddr(t)
 	admin := "http://" + operators
-	said := fewFiles(t, 128, binary, "edge", "--nats", nats, "--insecure-no-auth", "--listen", clients, "--admin-listen", operators)
+	said := fewFiles(t, 128, binary, "edge", "--level", "debug", "--nats", nats, "--insecure-no-auth", "--listen", clients, "--admin-listen", operators)
 	soon(t, admin+"/readyz", http.StatusOK)
 	if !strings.Contains(said.String(), "limit=128") {
 		t.Errorf("the limit is not said: %s", said)

@@ -109,7 +109,7 @@ type Config struct {
 	Logger *slog.Logger // nil discards
 	// Requests is the level of the line for each request that is answered as it should be.
 	Requests slog.Level
-	Hooks  Hooks
+	Hooks    Hooks
 }
 
 // What a Config is made of is described where it is used.

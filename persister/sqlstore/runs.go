@@ -68,7 +68,7 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Order != schema.OrderStarted || len(q.Words) > 0 {
 		return s.pageQuery(&w, &q)
 	}
-	columns := s.runColumns(&q, "0")
+	columns := s.runColumns(&q, "0") + "agent_runs"
 	if len(q.States) == 0 {
 		return columns + w.text() + order, w.args
 	}
@@ -133,9 +133,12 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
 	if q.Oldest {
 		order = " order by " + first + ", id"
 	}
-	found := "select id as found, first_ts as begun, " + place + " as placed from agent_runs" + w.text() +
-		strings.NewReplacer("place", "placed").Replace(order) + " limit $2"
-	return s.runColumns(q, "placed") + " join (" + found + ") page on id = found where koder_user_id = $1" + order, w.args
+	from := "agent_runs"
+	if len(q.Words) > 0 {
+		from += s.d.ByWords
+	}
+	found := "select id as found, " + place + " as placed from " + from + w.text() + strings.Replace(order, "place", "placed", 1) + " limit $2"
+	return s.runColumns(q, "placed") + "(" + found + ") page cross join agent_runs where koder_user_id = $1 and id = found" + order, w.args
 }
 
 // runColumns selects the columns of a list.
@@ -151,8 +154,7 @@ func (s *Store) runColumns(q *schema.RunsQuery, place string) string {
 	}
 	return `select id, state, case when state = reason_of then reason else '' end as reason, last_seq, first_ts, last_ts,
 		cast(usage as text) as usage, case when turn_seq >= reason_seq then turn else '' end as turn, turn_stop, asked_ts, case when state = reason_of then state_ts end as state_ts, ` +
-		session + ` as session, ` + spent + `, ` + opening + ` as opening, ` + place + ` as place
-		from agent_runs`
+		session + ` as session, ` + spent + `, ` + opening + ` as opening, ` + place + ` as place from `
 }
 
 // where collects conditions and their arguments.

@@ -18,8 +18,9 @@ func namesMigration() *goose.Migration {
 	return goose.NewGoMigration(24, &goose.GoFunc{RunTx: nameStored}, nil)
 }
 
-// wordsIndex has all that a search of the list looks at.
-const wordsIndex = `create index agent_runs_words on agent_runs (koder_user_id, first_ts desc, id desc) include (words)
+// wordsIndex has all that a search of the list looks at. It is in no order of the list, so that pages without a search read
+// their own, smaller index.
+const wordsIndex = `create index agent_runs_words on agent_runs (koder_user_id) include (first_ts, id, words)
 	where expired_at is null and deleted_at is null`
 
 // selectNamingEvents selects what may name a run.

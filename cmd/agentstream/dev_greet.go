@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"agentstream/cmd/agentstream/internal/cli"
 )
 
 // makeToken makes a token when others than this machine would be served, and nobody has said who may come in.
@@ -74,8 +76,11 @@ func (c *DevCmd) greet(addr net.Addr, run string) error {
 		run = url.PathEscape(run)
 		page, path = "#/run/"+run, "/v1/agent/runs/"+run+"/stream"
 	}
-	if c.made {
+	switch {
+	case c.made:
 		credential = fmt.Sprintf("-H 'Authorization: Bearer %s' ", c.AuthToken)
+	case !c.Open(): // who started it has one
+		credential = cli.CurlCredential
 	}
 	ca := filepath.Join(c.Data, tlsFolder, caFile)
 	if c.LocalTLS {
@@ -87,6 +92,8 @@ func (c *DevCmd) greet(addr net.Addr, run string) error {
 	fmt.Fprintf(&text, "\n  curl     curl -N %s%s%s\n", credential, base, path)
 	if c.made {
 		fmt.Fprintf(&text, "  token    %s   the console asks for it once; it is kept in %s\n", c.AuthToken, filepath.Join(c.Data, "token"))
+	} else if !c.Open() {
+		text.WriteString("  token    one that this server accepts; curl and the commands read it from AGENTSTREAM_TOKEN\n")
 	}
 	if c.LocalTLS {
 		fmt.Fprintf(&text, trustText, ca)

@@ -129,6 +129,37 @@ func TestDevIsQuiet(t *testing.T) {
 	}
 }
 
+// TestPrintedCurl: the command that dev and demo print watches, whether the server asks for a credential or not.
+func TestPrintedCurl(t *testing.T) {
+	printed := regexp.MustCompile(`(?m)^  (?:curl|watch)    ? ?(curl -N .*)$`)
+	for name, token := range map[string]string{"open": "", "signed": "a-token-of-at-least-16"} {
+		t.Run(name, func(t *testing.T) {
+			at := testkit.FreeAddr(t)
+			args := []string{"--no-demo", "--data", t.TempDir(), "--listen", at}
+			if token != "" {
+				args = append(args, "--auth-token", token)
+			}
+			banner := dev(t, "curl", args...)
+			_, call := program(t)
+			played, errs, status := call([]string{"AGENTSTREAM_SERVER=http://" + at, "AGENTSTREAM_TOKEN=" + token}, "demo", "--script", "quick", "--speed", "50")
+			if status != 0 {
+				t.Fatalf("demo: %s", errs)
+			}
+			for what, text := range map[string]string{"dev": banner, "demo": played} {
+				m := printed.FindStringSubmatch(text)
+				if m == nil || token != "" && strings.Contains(text, token) {
+					t.Fatalf("%s has printed %q", what, text)
+				}
+				cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(m[1], "curl -N", "curl -sS --fail -N", 1)) // as printed
+				cmd.Env = append(os.Environ(), "AGENTSTREAM_TOKEN="+token)
+				if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "run_id") {
+					t.Errorf("%s: %s: %v: %s", what, m[1], err, out)
+				}
+			}
+		})
+	}
+}
+
 // TestDemoPlays: the demo is played into a server from outside, and obeys it.
 func TestDemoPlays(t *testing.T) {
 	at := testkit.FreeAddr(t)

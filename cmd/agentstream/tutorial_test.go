@@ -88,6 +88,61 @@ func TestTutorial(t *testing.T) {
 	}
 }
 
+// driven is a page that writes into the tutorial's page, waits for the answer, and loads it again. It has not loaded before it is done: its
+// image is held until then.
+const driven = `<!doctype html>
+<iframe id="chat" src="chat.html?server=SERVER"></iframe><pre id="first"></pre><pre id="again"></pre><img src="hold">
+<script type="module">
+  const frame = document.querySelector("#chat"), page = () => frame.contentDocument;
+  const answered = () => new Promise((resolve) => {
+    const look = () => /[a-z]/i.test(page().querySelector("#chat .assistant")?.textContent.slice(7) ?? "") && page().querySelector("#chat .user") && resolve();
+    new MutationObserver(look).observe(page(), { subtree: true, childList: true, characterData: true });
+    look();
+  });
+  const loaded = () => new Promise((resolve) => frame.addEventListener("load", resolve, { once: true }));
+  if (page().readyState !== "complete" || page().URL === "about:blank") await loaded();
+  page().querySelector("[name=say]").value = "Do pelicans fish?";
+  page().querySelector("form").requestSubmit();
+  await answered();
+  document.querySelector("#first").textContent = page().querySelector("#chat").textContent;
+  const again = loaded();
+  frame.contentWindow.location.reload();
+  await again;
+  await answered();
+  document.querySelector("#again").textContent = page().querySelector("#chat").textContent;
+  frame.src = "about:blank";
+  await fetch("done");
+</script>`
+
+// TestTutorialChats: the tutorial's page begins a session, shows what one has said and what the demo's agent answers, and the same after
+// a reload.
+func TestTutorialChats(t *testing.T) {
+	at, folder := testkit.FreeAddr(t), chatFolder(t)
+	if err := os.WriteFile(filepath.Join(folder, "driven.html"), []byte(strings.Replace(driven, "SERVER", "http://"+at, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.Handle("/", http.FileServer(http.Dir(folder)))
+	mux.HandleFunc("/hold", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-done:
+		case <-r.Context().Done():
+		}
+	})
+	mux.HandleFunc("/done", func(http.ResponseWriter, *http.Request) { close(done) })
+	shop := httptest.NewServer(mux)
+	defer shop.Close()
+	dev(t, "curl", "--demo-script", "quick", "--demo-speed", "50", "--data", t.TempDir(), "--listen", at, "--cors-origin", shop.URL)
+	page := testkit.DOM(t, shop.URL+"/driven.html", 0)
+	for _, id := range []string{"first", "again"} {
+		m := regexp.MustCompile(`(?s)<pre id="` + id + `">You: Do pelicans fish\?Agent: [^<]+</pre>`).FindString(page)
+		if m == "" {
+			t.Errorf("%s: the page shows\n%s", id, page)
+		}
+	}
+}
+
 // agent runs the tutorial's agent, which is an example of this tree.
 func agent(t *testing.T, env []string) {
 	t.Helper()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWatchRecipes: what the console gives people to copy under "Watch with …" watches the run, with a credential and without one:
-// curl, and the programs for Node and browsers. The one in Python is run where httpx is installed.
+// TestWatchRecipes: what the console gives people to copy does what it says, with a credential and without one: the command that begins a
+// first run, the one that fetches events, and under "Watch with …" curl, and the programs for Node and browsers. The one in Python is run where httpx is installed.
 func TestWatchRecipes(t *testing.T) {
 	beside(t)
 	node, chromium := needNode(t)
@@ -20,7 +20,7 @@ func TestWatchRecipes(t *testing.T) {
 			p := newProc(t, "dev", args...)
 			p.start()
 			out, err := runNode(t, node, chromium, "recipes.mjs", "BASE="+p.url(""), "AGENTSTREAM_TOKEN="+token)
-			if err != nil || strings.Count(out, "\nok ")+1 < 5 {
+			if err != nil || strings.Count(out, "\nok ")+1 < 7 {
 				t.Errorf("the recipes: %v", err)
 			}
 		})

@@ -3,6 +3,8 @@
 import { h, fill, keys, patch, setText, short } from "./dom.js";
 import { cost, count, duration, moment, time, tokens } from "./format.js";
 import { badge, button, copier, failed, notice } from "./screen.js";
+import { firstEvent } from "./run/recipes.js";
+import { token } from "./server.js";
 
 const states = ["running", "planning", "awaiting_approval", "paused", "redirecting", "done", "error", "aborted"];
 const final = new Set(["done", "aborted", "error"]);
@@ -196,7 +198,7 @@ export async function runsScreen(s) {
 // A feed of the tenant is no agent's run, and never ends (schema.IsFeed).
 const feed = /^runtime-(account|memory|transfer|provider|message-.*)$/;
 
-const first = `curl -d '{"type":"run.lifecycle","payload":{"state":"running"}}' ${location.origin}/v1/agent/runs/hello/events`;
+const first = firstEvent(location.origin, token() !== "");
 
 // The columns behind the state and the name, with their class.
 const columns = [["State"], ["Run"], ["Agent", "c-agent"], ["Model", "c-model"], ["Started", "c-started"], ["Took", "num"], ["Events", "num"], ["Tokens in", "num"], ["Tokens out", "num"], ["Cost", "num c-cost"], ["Reason", "c-reason"]];

@@ -57,15 +57,6 @@ export async function ask(path, { method = "GET", body, signal, any = false, as 
 /** Returns who a token is for, by default the tab's: tenant, scopes, and the run that it is limited to. */
 export const whoami = (signal, as = token()) => ask("/v1/agent/whoami", { signal, as });
 
-/** Returns the command that fetches events of a run with curl. */
-export function curl(run, first, last) {
-  const url = new URL(`/v1/agent/runs/${encodeURIComponent(run)}/events`, location.origin);
-  url.searchParams.set("after", first - 1);
-  url.searchParams.set("limit", Math.min(1000, last - first + 1));
-  const auth = token() === "" ? "" : ` -H "Authorization: Bearer $TOKEN"`;
-  return `curl -s${auth} '${url.href}'`;
-}
-
 /** Returns what an error means to a person: a title, and what one can do. */
 export function explain(e) {
   if (e.notShare) return { title: "This is no share link", text: "What it holds is not the token of a share. Nobody was signed in or out by it." };

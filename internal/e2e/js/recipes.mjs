@@ -13,12 +13,6 @@ const events = [
   { type: "message.start", payload: { message_id: "m", role: "assistant" } }, ...texts.map((text) => ({ type: "text.delta", payload: { text } })),
   { type: "message.end", payload: { message_id: "m", stop_reason: "end_turn" } }, { type: "run.lifecycle", payload: { state: "done" } },
 ];
-const stored = await fetch(`${BASE}/v1/agent/runs/${run}/events`, {
-  method: "POST", body: events.map((e) => JSON.stringify(e)).join("\n"),
-  headers: { "Content-Type": "application/x-ndjson", ...(token === "" ? {} : { Authorization: `Bearer ${token}` }) },
-});
-assert.equal(stored.status, 200, await stored.text());
-
 // What is copied, by the name of its client.
 const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM, headless: true, pipe: true, userDataDir: process.env.PROFILE, args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
@@ -27,6 +21,27 @@ await browser.defaultBrowserContext().overridePermissions(BASE, ["clipboard-read
 const page = await browser.newPage();
 page.on("pageerror", (e) => console.error(e));
 await page.evaluateOnNewDocument((t) => t !== "" && sessionStorage.setItem("agentstream-token", t), token);
+
+/** Runs what the page shows at a place, as a person pastes it into a shell. */
+async function pasted(at, name) {
+  await page.waitForSelector(at, { timeout: 30_000 });
+  const command = await page.$eval(at, (e) => e.innerText);
+  assert.ok(token === "" || !command.includes(token), `${name} has the token`);
+  const { status, stdout, stderr } = spawnSync("bash", ["-c", command], { timeout: 60_000, encoding: "utf8" });
+  assert.equal(status, 0, stderr);
+  return stdout;
+}
+
+await page.goto(`${BASE}/console/#/runs`);
+assert.equal(JSON.parse(await pasted(".notice code", "the first run")).last_seq, 1, "the command of the first run begins none");
+await page.waitForSelector('tr[data-run="hello"]', { timeout: 30_000 });
+console.log("ok the first run");
+const stored = await fetch(`${BASE}/v1/agent/runs/${run}/events`, {
+  method: "POST", body: events.map((e) => JSON.stringify(e)).join("\n"),
+  headers: { "Content-Type": "application/x-ndjson", ...(token === "" ? {} : { Authorization: `Bearer ${token}` }) },
+});
+assert.equal(stored.status, 200, await stored.text());
+
 await page.goto(`${BASE}/console/#/run/${run}`);
 const click = (text, at) => page.waitForFunction((t, s) => [...document.querySelectorAll(`${s} button`)].find((b) => b.innerText.trim() === t)?.click() ?? document.querySelector("dialog select, .toast"), { timeout: 30_000 }, text, at);
 await click("Watch with …", "main");
@@ -40,6 +55,10 @@ for (const name of names) {
   copied[name] = await page.evaluate(() => navigator.clipboard.readText());
   assert.ok(token === "" || !copied[name].includes(token), `${name} has the token`);
 }
+await page.goto("about:blank");
+await page.goto(`${BASE}/console/#/run/${run}?event=2`);
+assert.ok((await pasted(".curl code", "the events")).includes(texts[0]), "the command of an event does not fetch it");
+console.log("ok the events");
 await browser.close();
 
 // They are run where they find the packages of this folder.

@@ -12,6 +12,9 @@ import (
 	"agentstream/edge/secure"
 )
 
+// CurlCredential is what signs a request in a command that a person copies: the shell reads the token where the commands read it.
+const CurlCredential = `-H "Authorization: Bearer $AGENTSTREAM_TOKEN" `
+
 // ServerFlags say which server a command talks to, and as whom.
 type ServerFlags struct {
 	Server    string        `help:"Address of the server." env:"AGENTSTREAM_SERVER" default:"http://127.0.0.1:8080"`

@@ -67,8 +67,12 @@ func (c *DemoCmd) play(ctx context.Context, cl *agentstream.Client, id string, m
 	id = created.RunID
 	base := strings.TrimSuffix(c.Server, "/")
 	links := []string{base + "/console/#/run/" + url.PathEscape(id), base + "/v1/agent/runs/" + url.PathEscape(id) + "/stream"}
+	credential := ""
+	if c.Token != "" || c.TokenFile != "" {
+		credential = cli.CurlCredential
+	}
 	if err := c.Print(c.JSON, map[string]string{"run_id": id, "console": links[0], "stream": links[1]},
-		"run=%s\n  console  %s\n  watch    curl -N %s", id, links[0], links[1]); err != nil {
+		"run=%s\n  console  %s\n  watch    curl -N %s%s", id, links[0], credential, links[1]); err != nil {
 		return err
 	}
 	p := &publishing{cmd: &PublishCmd{}, client: cl, meter: meter, runID: id, minted: true, key: "demo-" + id + "-"}

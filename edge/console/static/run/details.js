@@ -5,7 +5,8 @@ import { bytes, count, moment, time } from "../format.js";
 import { json } from "../highlight.js";
 import { formatEvent } from "../lib/index.js";
 import { button, copier, toast } from "../screen.js";
-import { curl, explain } from "../server.js";
+import { explain, token } from "../server.js";
+import { eventsOf } from "./recipes.js";
 
 const most = 50; // events that are shown at once
 const longest = 64 << 10; // characters of one event that are shown
@@ -35,7 +36,7 @@ export function details(client, run, signal) {
   async function show(first, last = first) {
     const own = begin();
     fill(body, h("p", { class: "hint" }, "Reading …"));
-    const command = curl(run, first, last);
+    const command = eventsOf(location.origin, run, first, last, token() !== "");
     const head = h("div", { class: "curl" }, h("code", {}, command), copier(command));
     try {
       const events = await client.page(run, { after: first - 1, limit: Math.min(most, Math.max(1, last - first + 1)) }, own);

@@ -2,13 +2,28 @@
 
 const exported = "export"; // at the beginning of a line the word would be one of this module's own
 
+/** Returns curl's arguments that sign a request; the credential itself is never part of a text. */
+const sign = (signed) => (signed ? ` -H "Authorization: Bearer $AGENTSTREAM_TOKEN"` : "");
+
+/** Returns the command that begins a run. */
+export const firstEvent = (base, signed) =>
+  `curl${sign(signed)} -H 'Content-Type: application/json' -d '{"type":"run.lifecycle","payload":{"state":"running"}}' '${base}/v1/agent/runs/hello/events'`;
+
+/** Returns the command that fetches events of a run, from one seq to another. */
+export function eventsOf(base, run, first, last, signed) {
+  const url = new URL(`/v1/agent/runs/${encodeURIComponent(run)}/events`, base);
+  url.searchParams.set("after", first - 1);
+  url.searchParams.set("limit", Math.min(1000, last - first + 1));
+  return `curl -s${sign(signed)} '${url.href}'`;
+}
+
 /** Returns the recipes for a run: { name: [language, text] }. signed: requests need a credential, which is never part of a text. */
 export function recipes(base, run, signed) {
   const stream = `${base}/v1/agent/runs/${run}/stream`;
   const token = "process.env.AGENTSTREAM_TOKEN";
   const headers = signed ? ", headers: { Authorization: `Bearer ${" + token + "}` }" : "";
   return {
-    curl: ["sh", `curl -N${signed ? ` -H "Authorization: Bearer $AGENTSTREAM_TOKEN"` : ""} '${stream}'
+    curl: ["sh", `curl -N${sign(signed)} '${stream}'
 # After a broken connection: -H 'Last-Event-ID: N', with the newest id that has come.
 `],
     EventSource: ["js", signed ? ticketed(stream) : `// The browser goes on by itself after a broken connection.

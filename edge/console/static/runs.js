@@ -81,7 +81,7 @@ export async function runsScreen(s) {
     more.hidden = cursor === null || list.size >= most;
     if (list.size >= most) setText(status, `${most} runs are shown. Narrow the search to see others.`);
     if (empty.hasChildNodes() !== (rows.length === 0)) fill(empty, rows.length === 0 && ([...filter].every(([name, v]) => v === "" || name === "order")
-      ? notice("No runs yet", "A run appears here with its first event. This command begins one:", h("code", {}, first), copier(first))
+      ? notice("No runs yet", "A run appears here with its first event. This command begins one:", h("code", {}, first()), copier(first()))
       : notice("No matching runs", "No run matches the filter.", button("Show all runs", () => go("runs")))));
   }
 
@@ -198,7 +198,7 @@ export async function runsScreen(s) {
 // A feed of the tenant is no agent's run, and never ends (schema.IsFeed).
 const feed = /^runtime-(account|memory|transfer|provider|message-.*)$/;
 
-const first = firstEvent(location.origin, token() !== "");
+const first = () => firstEvent(location.origin, token() !== "");
 
 // The columns behind the state and the name, with their class.
 const columns = [["State"], ["Run"], ["Agent", "c-agent"], ["Model", "c-model"], ["Started", "c-started"], ["Took", "num"], ["Events", "num"], ["Tokens in", "num"], ["Tokens out", "num"], ["Cost", "num c-cost"], ["Reason", "c-reason"]];

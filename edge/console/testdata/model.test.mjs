@@ -4,7 +4,7 @@ import test from "node:test";
 import { Fold, parseEvent } from "../static/lib/index.js";
 import { Entries } from "../static/run/entries.js";
 import { RunModel } from "../static/run/model.js";
-import { outcomeOf } from "../static/run/notes.js";
+import { attemptText, outcomeOf } from "../static/run/notes.js";
 import { Spans } from "../static/run/spans.js";
 
 globalThis.document = { visibilityState: "hidden" };
@@ -145,4 +145,16 @@ test("a question is answered when somebody has answered it", () => {
   assert.equal(outcome(["command.answer", { request_id: "q", answer: false }]), "answered");
   assert.equal(outcome(["input.answered", { request_id: "q" }]), "ended without an answer");
   assert.equal(outcome(["run.lifecycle", { state: "error" }]), "not waited for any more");
+});
+
+test("attempts at a call of a model are one call", () => {
+  const spans = new Spans();
+  const failed = (n) => ["custom.proxy.attempt", { call_id: "c", attempt: n, status: 529, error: { type: "overloaded_error", message: "Overloaded" }, wait_ms: 1500 }];
+  const all = [["model.start", { call_id: "c", model: "m-1" }], failed(1), failed(2), ["model.end", { call_id: "c", ok: true, attempts: 3 }]];
+  all.forEach(([type, payload], i) => spans.add(event(i + 1, type, payload)));
+  assert.deepEqual(spans.lanes.get(null).bars.map((b) => [b.label, b.ok, b.seq, b.last]), [["m-1 · attempt 3", true, 1, 4]]);
+  assert.deepEqual(spans.notes(null, Infinity).map((n) => n.count), [2]);
+  assert.equal(attemptText(failed(1)[1]), "Attempt 1 at the call failed with 529: Overloaded (overloaded_error); another one is waited for, 1.5 s at most");
+  assert.equal(attemptText({ attempt: 2, error: "cut" }), "Attempt 2 at the call failed: cut");
+  assert.equal(attemptText({}), "Attempt at the call failed");
 });

@@ -94,6 +94,13 @@ async function press(text, at = "main") {
   await page.evaluate((t, s) => [...document.querySelectorAll(`${s} button`)].find((b) => b.innerText.trim() === t).click(), text, at);
 }
 
+/** Holds what is on the screen of a phone to them, too. */
+async function accessibleOnPhone(what) {
+  await page.setViewport({ width: 390, height: 844 });
+  await accessible(`${what} on a phone`);
+  await page.setViewport({ width: 1360, height: 860 });
+}
+
 /** Holds what is on the screen to axe-core's rules, in both themes. Its script is given to the page by the debugger, not by the page. */
 async function accessible(what) {
   await until("a heading", () => document.querySelector("h1"));
@@ -511,6 +518,7 @@ const checks = {
     await shows("to be seen", ".conversation");
     await press("Leave the link", "body");
     await until("the tab's own token", (t) => sessionStorage.getItem("agentstream-token") === t && sessionStorage.length === 1, own);
+    if (TOKEN !== "") await shows("Sign in", "h1"); // it is no token of this server: what it is refused belongs to this check
     expected.splice(0);
     await page.evaluate((t) => (t === "" ? sessionStorage.clear() : sessionStorage.setItem("agentstream-token", t)), TOKEN);
   },
@@ -559,6 +567,7 @@ const checks = {
     await page.evaluate(() => [...document.querySelectorAll(".conversation .tree details")].find((d) => d.innerText.startsWith("rows")).querySelector("summary").click());
     await shows("list of 1", ".conversation");
     await accessible("values");
+    await accessibleOnPhone("values");
     await page.evaluate(() => [...document.querySelectorAll(".entry.child button")].find((b) => b.innerText === "values_kid").click());
     await shows("the child's words", ".conversation");
     await until("its address", () => location.hash === "#/run/values?child=values_kid");

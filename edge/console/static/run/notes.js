@@ -1,9 +1,10 @@
 // What is shown between what was said and done: progress, custom events, what was lost; and what is said of children and questions.
 
 import { h, short, visible } from "../dom.js";
-import { count } from "../format.js";
+import { count, duration } from "../format.js";
 import { RawJSON } from "../lib/index.js";
-import { read, valueView } from "./values.js";
+import { attempt } from "./spans.js";
+import { read, sentence, valueView } from "./values.js";
 
 const shown = 20; // events of a note that have elements
 
@@ -13,9 +14,17 @@ export function noteView(n, until) {
   const newest = events.at(-1) ?? n.events[0];
   if (n.kind === "progress") return progressView(newest, n.count);
   const all = events.slice(-shown);
+  if (events.length > 0 && events.every((e) => e.type === attempt)) return h("div", { class: "note" }, all.map((e) => h("div", { dir: "auto" }, visible(short(attemptText(read(e.json) ?? {}), 400)))));
   const e = h("details", { class: "note" }, h("summary", {}, h("b", {}, short(newest.type, 120)), n.count > 1 && h("span", { class: "hint" }, ` and ${count(n.count - 1)} before`), " ", h("span", { class: "args hint" }, short(newest.json.text, 120))));
   e.addEventListener("toggle", () => e.open && e.children.length === 1 && e.append(...all.map((x) => h("div", {}, h("p", { class: "hint" }, `#${x.seq} ${short(x.type, 120)}`), valueView(x.json)))));
   return e;
+}
+
+/** Returns an attempt at a call of a model, as a sentence. */
+export function attemptText({ attempt, status, error, wait_ms }) {
+  const why = error === undefined || error === null ? undefined : sentence(error).text;
+  const waits = Number.isFinite(wait_ms) && wait_ms > 0 ? `; another one is waited for, ${duration(wait_ms)} at most` : "";
+  return `Attempt ${attempt ?? ""} at the call failed${Number.isFinite(status) && status > 0 ? ` with ${status}` : ""}${why === undefined ? "" : `: ${why}`}${waits}`.replace("  ", " ");
 }
 
 /** Returns what a progress event says, with a bar where it says of how much. */

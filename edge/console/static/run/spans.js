@@ -6,6 +6,9 @@ export const spanTypes = [
   "plan.proposal", "command.*", "task.*", "progress", "loss", "session.*", "custom.*",
 ];
 
+/** The event of an attempt at a call of a model that has failed, and may be made again (docs/proxy.md). */
+export const attempt = "custom.proxy.attempt";
+
 const noted = /^(?:progress$|loss$|custom\.)/; // what is shown as it is, between what was said and done
 const mostNotes = 2000, mostOfNote = 200; // notes of a lane, and events of one of them, that are kept
 
@@ -54,6 +57,7 @@ export class Spans {
     const lane = this.#lane(e.child_id, e.path);
     if (e.type.endsWith(".delta") || e.type === "delta.bundle") return this.#speak(lane, e, t);
     this.size++;
+    if (e.type === attempt) this.#retry(lane, e.payload ?? {});
     if (noted.test(e.type)) return note(lane, e);
     lane.note = undefined;
     this.#take(e, t, lane, e.payload ?? {});
@@ -67,6 +71,14 @@ export class Spans {
   /** Returns a number that is another one after each note of a lane. */
   noted(id) {
     return this.lanes.get(id)?.noted ?? 0;
+  }
+
+  /** A call that is tried again is one call, whose bar says how often. */
+  #retry(lane, { call_id, attempt }) {
+    const bar = this.#open.get(`model\n${lane.id ?? ""}\n${call_id}`);
+    if (bar === undefined || !Number.isSafeInteger(attempt)) return;
+    bar.model ??= bar.label;
+    bar.label = `${bar.model} · attempt ${attempt + 1}`;
   }
 
   /** A delta without a message begins one. A message is a bar where no call of a model is. */

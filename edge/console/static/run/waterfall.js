@@ -118,7 +118,7 @@ export function waterfall(model, { choose, openLane, all, signal }) {
     const took = duration((bar.to ?? until) - bar.from);
     const how = bar.to === undefined ? "under way" : bar.ok ? "" : "failed";
     const text = b - a > 24 ? short(bar.label, 40) : "";
-    return kept(bar, `${took} ${how} ${text} ${bar.seq === chosen}`, { left: `${a}px`, width: `${b - a}px`, top: `${top}px` }, () => {
+    return kept(bar, `${took} ${how} ${text} ${bar.label} ${bar.seq === chosen}`, { left: `${a}px`, width: `${b - a}px`, top: `${top}px` }, () => {
       const e = h("div", {
         class: `w-bar k-${bar.kind} ${bar.ok ? "" : "bad"} ${bar.to === undefined ? "open" : ""}`, role: "option", tabindex: "-1", data: { seq: bar.seq },
         "aria-selected": bar.seq === chosen ? "true" : "false", "aria-label": `${bar.kind} ${bar.label}, ${took} ${how}`, title: `${bar.label} · ${took} ${how}`,

@@ -12,11 +12,12 @@ import (
 )
 
 // claimRuns skips rows that another claim or an append has locked: it waits for nothing.
+// Materialized: a plan that ran the inner statement once for each row outside would claim more than its limit.
 const claimRuns = `
-update agent_runs r set archive_after = now() + make_interval(secs => $2)
-from (select koder_user_id, id from agent_runs where ` + sqlstore.Unarchived + `
+with c as materialized (select koder_user_id, id from agent_runs where ` + sqlstore.Unarchived + `
 		and updated_at <= now() - make_interval(secs => $1) and (archive_after is null or archive_after <= now())
-	limit $3 for update skip locked) c
+	limit $3 for update skip locked)
+update agent_runs r set archive_after = now() + make_interval(secs => $2) from c
 where r.koder_user_id = c.koder_user_id and r.id = c.id
 returning r.koder_user_id, r.id`
 

@@ -31,13 +31,13 @@ type call struct {
 	pass   gate.Pass         // of the server's goroutine
 	hurry  *hurry            // of callers who are not known; nil: there is time
 	route  *route            // nil until found
-	begun  time.Time
-	short  runs.Short // begun where the route is known to be short
-	err    error      // why it did not end well; nil when it did
-	late   error      // why the caller may not, of a route that says so late
-	clean  bool       // the stream's client received a clean end
-	direct bool       // the connection was taken over from the HTTP server
-	parked bool       // somebody else ends it
+	begun  time.Duration     // since the server was made: parked streams keep their calls, so these are small
+	short  runs.Short        // begun where the route is known to be short
+	err    error             // why it did not end well; nil when it did
+	late   error             // why the caller may not, of a route that says so late
+	clean  bool              // the stream's client received a clean end
+	direct bool              // the connection was taken over from the HTTP server
+	parked bool              // somebody else ends it
 
 	lasting protocol.Upload // nil: nothing is listened to
 }
@@ -173,7 +173,7 @@ func (c *call) writeLog(reason dialect.Reason) {
 	if c.route != nil {
 		name = c.route.pattern
 	}
-	took := time.Since(c.begun)
+	took := time.Since(c.of.made) - c.begun
 	if done := c.of.cfg.Hooks.RequestDone; done != nil {
 		done(name, c.Writer.Status, took)
 	}

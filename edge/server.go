@@ -53,6 +53,7 @@ type Server struct {
 	allow  string // headers that pages of other origins may send
 	expose string // and read
 
+	made    time.Time   // calls count their time from here
 	leaving atomic.Bool // the node goes away
 }
 
@@ -82,7 +83,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	s := &Server{cfg: cfg, gate: in, poll: poller, sse: out, ws: sockets, grpc: calls}
+	s := &Server{cfg: cfg, gate: in, poll: poller, sse: out, ws: sockets, grpc: calls, made: time.Now()}
 	s.large.New = func() any { return new([largeSize]byte) }
 	s.allow, s.expose = corsLists(cfg.Protocols)
 	if err := s.makeComponents(); err != nil {
@@ -185,7 +186,7 @@ const maxURI = 8 << 10
 
 // serve has little on its stack while it listens: see there.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	c := &call{of: s, begun: time.Now()}
+	c := &call{of: s, begun: time.Since(s.made)}
 	defer c.leave()
 	if in := s.openRequest(c, w, r); in != nil {
 		c.err = in.listen(r.Body)

@@ -14,12 +14,17 @@ import (
 // Try writes to a connection, TCP or one with such writes of its own, and reads from it, without ever waiting. One
 // goroutine at a time writes, and one reads.
 type Try struct {
-	own  Unblocked // nil: it is TCP
-	raw  syscall.RawConn
+	raw  syscall.RawConn       // an unblockedRaw where it is not TCP: there are as many of these as clients
 	step func(fd uintptr) bool // made once: a write allocates nothing
 	b    []byte
 	n    int
 	err  error
+}
+
+// unblockedRaw is a connection with writes of its own.
+type unblockedRaw struct {
+	syscall.RawConn
+	Unblocked
 }
 
 // NewTry returns nil when the connection cannot be written to without waiting: one that is neither TCP nor
@@ -40,7 +45,10 @@ func (t *Try) Of(c net.Conn) *Try {
 	if err != nil {
 		return nil
 	}
-	t.own, t.raw, t.step = own, raw, t.write
+	t.raw, t.step = raw, t.write
+	if isOwn {
+		t.raw = unblockedRaw{raw, own}
+	}
 	return t
 }
 
@@ -58,8 +66,8 @@ func (t *Try) Write(b []byte) (int, error) {
 }
 
 func (t *Try) send(b []byte) (int, error) {
-	if t.own != nil {
-		return t.own.TryWrite(b)
+	if own, ok := t.raw.(unblockedRaw); ok {
+		return own.TryWrite(b)
 	}
 	t.b, t.n, t.err = b, 0, nil
 	err := t.raw.Write(t.step)
@@ -93,8 +101,8 @@ func (t *Try) write(fd uintptr) bool {
 
 // Read reads what is there: nothing is 0 without an error. The end is io.EOF.
 func (t *Try) Read(b []byte) (n int, err error) {
-	if t.own != nil {
-		return t.own.TryRead(b)
+	if own, ok := t.raw.(unblockedRaw); ok {
+		return own.TryRead(b)
 	}
 	var rerr error
 	err = t.raw.Read(func(fd uintptr) bool {

@@ -35,7 +35,7 @@ func ReadHead(ctx context.Context, nc *nats.Conn, r RunAddress, lane string) (sc
 		return schema.Head{}, err
 	}
 	if _, root, ok := schema.ParseChildSubject(m.Subject); ok {
-		return schema.Head{Root: root, RootAt: m.Time, Stored: m.Seq}, nil
+		return schema.Head{Root: root, RootAt: m.Time.UnixMilli(), Stored: m.Seq}, nil
 	}
 	after := schema.Head{Stored: note.Seq}
 	_, after.Held = holdOf(note)

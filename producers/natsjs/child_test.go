@@ -102,7 +102,7 @@ func TestAdoptAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		head, err := l.Head(t.Context(), run, "")
-		if err != nil || head.Root != step.root || time.Since(head.RootAt) > time.Minute || messages() != step.want {
+		if err != nil || head.Root != step.root || time.Since(time.UnixMilli(head.RootAt)) > time.Minute || messages() != step.want {
 			t.Fatalf("step %d: %+v, %v, %d messages", i, head, err, messages())
 		}
 	}

@@ -90,7 +90,7 @@ func (l *Log) Head(ctx context.Context, key schema.RunKey, lane string) (head sc
 		return schema.Head{}, fmt.Errorf("natsjs: head of %s: %w", key, err)
 	}
 	head.Generation = generation
-	if head.Root != "" && time.Since(head.RootAt) > l.childAgain {
+	if head.Root != "" && time.Since(time.UnixMilli(head.RootAt)) > l.childAgain {
 		// An error is that of a later read, or lost: the child is one for the rest of the window all the same.
 		_, _ = natskit.Adopt(ctx, l.nc, l.run(key), head.Root, l.childAgain)
 	}

@@ -125,7 +125,7 @@ func (k *talk) large(h *spoken) {
 	c.Close()
 }
 
-// updates says what runs are found by.
+// updates changes what a run is found by.
 func (k *talk) updates(h *spoken) {
 	const path, body = edgetest.RunsPath + "/{run}/update", `{"title":"Found"}`
 	for _, status := range []int{202, 200} {

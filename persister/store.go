@@ -3,6 +3,7 @@ package persister
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"agentstream/schema"
@@ -68,4 +69,43 @@ type Result struct {
 // Conflict identifies a row by its indexes in the chunks of the transfer.
 type Conflict struct {
 	Chunk, Row int
+}
+
+// Place describes where the events of a run are stored. Its rows begin after Floor. Events at or below it are in the
+// blob, except for those that have expired, which are stored nowhere.
+//
+//	1 ……… Expired │ Expired+1 ……… Floor │ Floor+1 ……… Last
+//	    gone              blob alone        rows; up to Archived in the blob as well
+type Place struct {
+	Day      string     // of the run, which names its partition; "" when there is no such run
+	Last     schema.Seq // newest event stored
+	Archived schema.Seq // the blob at URI holds the events 1 to Archived; 0: there is no blob
+	URI      string
+	Floor    schema.Seq // rows up to this one were removed from the tables and are not written again
+	Expired  schema.Seq // events up to this one were removed everywhere
+	Deleted  bool       // the run was deleted: for readers it does not exist
+}
+
+// Keys iterates over keys that a store returns in pages. page returns keys that follow after, in their order, and none
+// at the end. The iteration ends with the first error.
+func Keys(page func(after schema.RunKey) ([]schema.RunKey, error)) iter.Seq2[schema.RunKey, error] {
+	return func(yield func(schema.RunKey, error) bool) {
+		var after schema.RunKey
+		for {
+			keys, err := page(after)
+			if err != nil {
+				yield(schema.RunKey{}, err)
+				return
+			}
+			for _, key := range keys {
+				if !yield(key, nil) {
+					return
+				}
+			}
+			if len(keys) == 0 {
+				return
+			}
+			after = keys[len(keys)-1]
+		}
+	}
 }

@@ -100,7 +100,8 @@ func checkAlarm(t *testing.T, name, expr string, shown map[string][]string) {
 	}
 	for _, g := range groupOf.FindAllStringSubmatch(expr, -1) {
 		for l := range strings.SplitSeq(g[1], ",") {
-			if l = strings.TrimSpace(l); l != "job" && l != "instance" && !slices.Contains(labels, l) {
+			l = strings.TrimSpace(l)
+			if l != "job" && l != "instance" && !slices.Contains(labels, l) {
 				t.Errorf("%s: no metric has the label %s", name, l)
 			}
 		}

@@ -2,22 +2,17 @@ package console_test
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"agentstream/internal/testkit"
 )
 
 // node runs a script of testdata; it returns what the script prints.
 func node(t *testing.T, args ...string) []byte {
 	t.Helper()
-	program, err := exec.LookPath("node")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("there is no Node")
-	}
+	program := testkit.Node(t)
 	cmd := exec.CommandContext(t.Context(), program, args...) // a script of this folder
 	var trouble bytes.Buffer
 	cmd.Stderr = &trouble

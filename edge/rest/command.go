@@ -56,7 +56,8 @@ func (a *API) command(c *protocol.Call, name string) error {
 		return err
 	}
 	a.foldAhead(ctx, src.Key, head)
-	if opt.Admit = a.admitFrom(&c.Caller); name == updateName {
+	opt.Admit = a.admitFrom(&c.Caller)
+	if name == updateName {
 		opt.Admit = a.admitDescription
 	}
 	receipt, err := c.Store(ctx, src.Key, []schema.Event{e}, opt)

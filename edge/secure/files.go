@@ -152,7 +152,8 @@ func (f *Files) refresh() {
 		return
 	}
 	f.stamps = stamps
-	if f.err = f.read(); f.err != nil {
+	f.err = f.read()
+	if f.err != nil {
 		f.cfg.Logger.Warn("tls: the certificate cannot be read again, the last one stays", "file", f.cfg.Cert, "err", f.err)
 		return
 	}

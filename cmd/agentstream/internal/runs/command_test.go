@@ -91,7 +91,8 @@ func TestCancelMany(t *testing.T) {
 			}
 			return true
 		}
-		if got = append(got, r.URL.Path); strings.Contains(r.URL.Path, "/b/") {
+		got = append(got, r.URL.Path)
+		if strings.Contains(r.URL.Path, "/b/") {
 			clitest.Problem(w, http.StatusConflict, "STATE-FORBIDS", "the run is over", 0)
 			return true
 		}

@@ -112,7 +112,8 @@ func (c *ListCmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 		return q, fmt.Errorf("--limit %d: want 0 or more", c.Limit)
 	}
 	q, err = c.RunFilter.query(now)
-	if q.Oldest = c.Asc; c.Sort != "started" {
+	q.Oldest = c.Asc
+	if c.Sort != "started" {
 		q.Order = schema.RunOrder(c.Sort)
 	}
 	return q, err

@@ -13,6 +13,7 @@ import (
 
 	"agentstream/adapters/provider/providertest"
 	"agentstream/cmd/agentstream/internal/terminal"
+	"agentstream/internal/testkit"
 	"agentstream/schema"
 )
 
@@ -48,13 +49,7 @@ func TestOrderOfBuiltInTools(t *testing.T) {
 			t.Errorf("%s: tail shows %s, and %s came", name, shown, glyphsOf(want[file]))
 		}
 	}
-	program, err := exec.LookPath("node")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("there is no Node")
-	}
+	program := testkit.Node(t)
 	out, err := exec.CommandContext(t.Context(), program, "../../../../edge/console/testdata/order.mjs", dir).CombinedOutput() // node
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

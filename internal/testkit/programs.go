@@ -34,3 +34,16 @@ func DOM(t testing.TB, url string, budget time.Duration) string {
 	t.Skip("there is no Chromium")
 	return ""
 }
+
+// Node returns the program that runs scripts. Without it the test is skipped; where CI is set it fails.
+func Node(t testing.TB) string {
+	t.Helper()
+	program, err := exec.LookPath("node")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("there is no Node")
+	}
+	return program
+}

@@ -142,8 +142,16 @@ def test_close_from_another_thread_ends_a_read() -> None:
         assert [e.seq for e in watch if isinstance(e, Event)] == [1, 2]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Lets SIGINT raise KeyboardInterrupt: a shell starts its background jobs with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals to a process itself")
-def test_keyboard_interrupt_loses_nothing() -> None:
+def test_keyboard_interrupt_loses_nothing(interruptible: None) -> None:
     with serve(stay) as server, Client(server.url) as client:
         watch = client.watch("r")
         got: list[int] = []

@@ -4,15 +4,16 @@ RACE    ?= -race
 # The detector's runtime sleeps a second at the end of every test binary, unless it is told.
 export GORACE ?= atexit_sleep_ms=0
 # Packages without a goroutine, which the race detector would make ten times as slow for nothing
-# (internal/arch holds them to it), and the one that drives the program as a process of its own.
+# (internal/arch holds them to it), and those that drive the program as processes of its own: what a process
+# consists of has tests in its packages, which run with the detector.
 UNRACED := adapters/anthropic adapters/gemini adapters/openai adapters/provider adapters/provider/brokentest adapters/transcript internal/arch schema/jsonscan
-PROCESSES := internal/e2e
+PROCESSES := internal/e2e cmd/agentstream
 # Code that only computes, SQLite's and ours: it is compiled without the detector wherever it is used. What
 # keeps its own caches cannot be: the detector would not see how encoding/json guards them, and complain.
 UNRACED_DEPS := modernc.org/sqlite/lib modernc.org/libc/... modernc.org/memory github.com/santhosh-tekuri/jsonschema/v6/... \
 	unicode/... $(UNRACED:%=agentstream/%)
 # Those that take longest are begun first: nobody waits for them.
-LONGEST := cmd/agentstream edge/live edge/rest edge producers persister/postgres persister/sqlite
+LONGEST := edge/live edge/rest edge producers persister/postgres persister/sqlite
 # bench is a module of its own, of which PKG may name packages like of any other folder.
 OWN     = $(filter-out ./bench ./bench/%,$(PKG))
 BENCHED = $(patsubst ./bench%,.%,$(filter ./bench ./bench/%,$(PKG))) $(filter ./...,$(PKG))

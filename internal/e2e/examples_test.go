@@ -53,8 +53,8 @@ func TestExamples(t *testing.T) {
 		front, kill := frontOf(t, w)
 		base, other, killer = front, w.edges[1].url(""), kill
 	} else {
-		// The long answer takes 40 seconds: a busy browser must be in time to stop it.
-		p := newProc(t, "dev", "--data", t.TempDir(), "--cors-origin", pages, "--demo-speed", "0.5")
+		// The long answer takes 80 seconds: a busy browser must be in time to stop it.
+		p := newProc(t, "dev", "--data", t.TempDir(), "--cors-origin", pages, "--demo-speed", "0.25")
 		p.start()
 		base, other = p.url(""), p.url("")
 	}

@@ -91,6 +91,10 @@ func TestLangGraphSDK(t *testing.T) {
 			t.Parallel()
 			script(t, node, "threads-legacy.mjs", envOf(w, "sse", "SDK="+sdk)...)
 		})
+		t.Run(sdk+" pause", func(t *testing.T) {
+			t.Parallel()
+			script(t, node, "threads-pause.mjs", "TRANSPORT=websocket", "SDK="+sdk)
+		})
 	}
 }
 

@@ -20,12 +20,16 @@ export const input = (content, id) => ({ messages: [{ role: "user", content, ...
 
 const terminal = (e) => e.method === "lifecycle" && e.params.namespace.length === 0 && ["completed", "failed", "interrupted"].includes(e.params.data.event);
 
+/** SDK 1.11 does not know `input.answered`, and leaves a watcher paused at a terminal: threads-pause.mjs shows how. */
+export const old = SDK.includes("1.11");
+
 /** Reads all events of a thread through a stream of the SDK, up to its nth terminal. */
 export async function read(thread, runs) {
   const events = [];
   let done;
   const over = new Promise((resolve) => (done = resolve));
   const sub = await thread.subscribe({ channels: all });
+  if (old) thread.onEvent((e) => terminal(e) && sub.resume());
   (async () => {
     for (let left = runs; left > 0; await sub.waitForResume()) {
       for await (const e of sub) {

@@ -1,6 +1,6 @@
 // The streaming protocol through the SDK: one thread with many runs, watched by several clients on two nodes.
 import assert from "node:assert/strict";
-import { BASE, OTHER, SDK, all, collect, cutting, end, has, ids, input, open, patient, plain, read, said, speech, watch } from "./threads-lib.mjs";
+import { BASE, OTHER, SDK, all, collect, cutting, end, has, ids, input, old, open, patient, plain, read, said, speech, watch } from "./threads-lib.mjs";
 
 const client = open();
 const who = `${SDK} ${Math.random()}`;
@@ -63,7 +63,6 @@ assert.deepEqual((await client.runs.list(id)).map((r) => r.status), ["interrupte
 
 // 4. Everybody has the same, whoever came when and was cut how often.
 const whole = await plain(OTHER, id);
-const old = SDK.includes("1.11"); // it does not know input.answered
 const want = ids(whole.filter((e) => !old || e.method !== "input.answered"));
 assert.equal(new Set(want).size, want.length);
 assert.deepEqual([...new Set(whole.map((e) => e.method))].filter((m) => !m.startsWith("input.")).sort(), all.filter((c) => c !== "input").sort());

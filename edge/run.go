@@ -74,9 +74,8 @@ func (s *Server) linger(served <-chan error) error {
 // Leaving reports whether the node goes away: it is not ready, whatever it serves still. It is safe for concurrent use.
 func (s *Server) Leaving() bool { return s.leaving.Load() }
 
-// unread is how much of the bodies of a connection over HTTP/2 may be here before somebody reads it, in bytes. It is
-// beside Config.BodyMemory.
-const unread = 256 << 10
+// maxFrame is the most of a frame of HTTP/2, in bytes: each connection keeps room for the largest that has come.
+const maxFrame = 16 << 10
 
 // together is how many requests a connection over HTTP/2 may have open. A gRPC client has one connection for all its streams, and one
 // too many would wait for another to end, which may never be.
@@ -105,7 +104,8 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 		// A connection whose other end has vanished is found by pings; on HTTP/1.1 by ConnContext.
 		// One that takes nothing is closed a moment after its streams' own deadlines have passed.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout, WriteByteTimeout: s.cfg.WriteTimeout + time.Second,
-			MaxReceiveBufferPerConnection: unread, MaxReceiveBufferPerStream: unread, MaxConcurrentStreams: s.cfg.together()},
+			MaxReceiveBufferPerConnection: gate.Window, MaxReceiveBufferPerStream: gate.Window, MaxReadFrameSize: maxFrame,
+			MaxConcurrentStreams: s.cfg.together()},
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			ctx, c = gate.Within(ctx, c)

@@ -79,14 +79,13 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	in, err := gate.New(cfg.gate())
-	if err != nil {
-		return nil, fmt.Errorf("edge: %w", err)
-	}
-	s := &Server{cfg: cfg, gate: in, poll: poller, sse: out, ws: sockets, grpc: calls, made: time.Now()}
+	s := &Server{cfg: cfg, poll: poller, sse: out, ws: sockets, grpc: calls, made: time.Now()}
 	s.large.New = func() any { return new([largeSize]byte) }
 	s.allow, s.expose = corsLists(cfg.Protocols)
 	if err := s.makeComponents(); err != nil {
+		return nil, fmt.Errorf("edge: %w", err)
+	}
+	if s.gate, err = gate.New(cfg.gate(s.bodies)); err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
 	if err := s.bind(); err != nil {
@@ -277,7 +276,7 @@ func (s *Server) admit(c *call) error {
 	}
 	err := s.authorize(c)
 	if err == nil {
-		c.pass.Know()
+		c.pass.Know(c.Caller.Tenant)
 		return nil
 	}
 	if !c.route.late || errors.Is(err, ends.ErrOrigin) {

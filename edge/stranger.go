@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"agentstream/edge/body"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/gate"
@@ -17,9 +18,10 @@ import (
 // leastConnections is the least bound of connections that the HTTP server has.
 const leastConnections = 1024
 
-// gate is how many may be here at a time.
-func (c Config) gate() gate.Config {
-	g := gate.Config{Streams: c.MaxStreams, Strangers: c.MaxStrangers}
+// gate is how many may be here at a time. What they send and nobody has read is of their tenant's part of the memory for bodies.
+func (c Config) gate(bodies *body.Bodies) gate.Config {
+	g := gate.Config{Streams: c.MaxStreams, Strangers: c.MaxStrangers,
+		Share: func(tenant string) gate.Share { return bodies.Share(tenant) }}
 	if c.MaxStreams > 0 {
 		g.Connections = max(c.MaxStreams, leastConnections)
 	}
@@ -46,8 +48,9 @@ func checkTarget(r *http.Request) error {
 // welcome lets somebody in to what is open to everybody. Who brings a credential has time.
 func (s *Server) welcome(c *call) error {
 	if len(c.Request.Header["Authorization"]) > 0 {
-		if _, err := s.cfg.Authenticate(c.Request); err == nil {
-			c.pass.Know()
+		caller, err := s.cfg.Authenticate(c.Request)
+		if err == nil {
+			c.pass.Know(caller.Tenant)
 			return nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -19,6 +20,7 @@ type AppenderConfig struct {
 	// neither Log nor Archive has anything, for children that have left the log's window. nil: there is none.
 	Parent  func(ctx context.Context, tenant, child string) (root string, err error)
 	Keys    Keys          // remembers idempotency keys; nil: keys are refused
+	Quota   *fair.Quota   // of the keys of a tenant that Keys remembers; nil is no bound
 	Timeout time.Duration // for one answer of the log, which is asked again, at first after half of it; default 1 s
 
 	Now    func() time.Time

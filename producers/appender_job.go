@@ -64,9 +64,16 @@ func (j *appendJob) claimKey(ctx context.Context, digest string) (done bool, err
 	}
 	sum := sha256.Sum256([]byte(j.key.Tenant + "\x00" + cmp.Or(j.child, j.key.Run) + "\x00" + j.opt.IdempotencyKey))
 	j.id = hex.EncodeToString(sum[:16])
-	rec, err := j.a.cfg.Keys.Claim(ctx, j.id, KeyRecord{Digest: digest, After: j.w.head.Stored})
+	quota, own := j.a.cfg.Quota, KeyRecord{Digest: digest, After: j.w.head.Stored}
+	if quota != nil && !quota.Count(j.key.Tenant, j.a.cfg.Now()) {
+		return false, ErrKeys
+	}
+	rec, err := j.a.cfg.Keys.Claim(ctx, j.id, own)
 	if err != nil {
 		return false, fmt.Errorf("look idempotency key up: %w", err)
+	}
+	if quota != nil && rec != own { // it was counted when it was new
+		quota.Return(j.key.Tenant)
 	}
 	if rec.Digest != digest {
 		return false, ErrKeyReused

@@ -122,4 +122,6 @@ var (
 	ErrExists = errors.New("run exists already")
 	// ErrKeyReused reports that an idempotency key came again with another content.
 	ErrKeyReused = errors.New("idempotency key was used for another content")
+	// ErrKeys reports that a tenant has as many idempotency keys as are remembered of it. Nothing was stored.
+	ErrKeys = errors.New("more idempotency keys than this tenant may use in a day")
 )

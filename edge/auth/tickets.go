@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -67,7 +68,7 @@ func (t Terms) Validate() error {
 type Tickets struct {
 	cfg    TicketsConfig
 	terms  Terms
-	issued *issued
+	issued *fair.Quota
 }
 
 // NewTickets checks the configuration.
@@ -82,7 +83,7 @@ func NewTickets(cfg TicketsConfig) (*Tickets, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return (&Tickets{cfg: cfg, issued: &issued{tenants: make(map[string]time.Time)}}).Of(Terms{}), nil
+	return (&Tickets{cfg: cfg, issued: fair.NewQuota(ticketsAtOnce, MaxTicketTTL)}).Of(Terms{}), nil
 }
 
 // Of returns the tickets of a kind, which lie in the same store. The terms must be valid.
@@ -124,7 +125,7 @@ func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket strin
 	}
 	until = until.Truncate(time.Millisecond)
 	r.Deadline = until.UnixMilli()
-	if !t.issued.count(c.Tenant, now) {
+	if !t.issued.Count(c.Tenant, now) {
 		return "", time.Time{}, fmt.Errorf("auth: ticket for %s/%s: %w", c.Tenant, run, ErrTickets)
 	}
 	record, err := json.Marshal(r)
@@ -141,47 +142,7 @@ func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket strin
 // Bounds of what a node gives out to one tenant. The store keeps what is not redeemed for MaxTicketTTL, of all tenants in
 // one place: at once as many as a tenant's clients need that all come back together, and then as many as a tenth of a
 // store of 100,000 loses in that time.
-const (
-	ticketsAtOnce = 10_000
-	ticketEvery   = MaxTicketTTL / ticketsAtOnce
-)
-
-// issued counts tickets by tenant: a time up to which what a tenant may have is used up.
-type issued struct {
-	mu      sync.Mutex
-	tenants map[string]time.Time
-}
-
-// count counts a ticket of a tenant, false: it may have no more now.
-func (i *issued) count(tenant string, now time.Time) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	until, known := i.tenants[tenant]
-	if !known {
-		i.forget(now)
-	}
-	if until.Before(now) {
-		until = now
-	}
-	if until.Sub(now) > MaxTicketTTL-ticketEvery {
-		return false
-	}
-	i.tenants[tenant] = until.Add(ticketEvery)
-	return true
-}
-
-// forget drops a few tenants that have nothing left to be counted, so that the map does not grow with those that are gone.
-func (i *issued) forget(now time.Time) {
-	looked := 0
-	for tenant, until := range i.tenants {
-		if until.Before(now) {
-			delete(i.tenants, tenant)
-		}
-		if looked++; looked == 8 {
-			return
-		}
-	}
-}
+const ticketsAtOnce = 10_000
 
 // ticketID is what a store knows of a ticket: whoever reads the store cannot redeem.
 func ticketID(ticket string) string {

@@ -152,6 +152,7 @@ var reasons = []struct {
 	{ErrCondition, dialect.ReasonCondition},
 	{ErrLimited, dialect.ReasonLimited},
 	{auth.ErrTickets, dialect.ReasonLimited},
+	{producers.ErrKeys, dialect.ReasonLimited},
 	{ErrUpgrade, dialect.ReasonUpgrade},
 	{grpc.ErrTimeout, dialect.ReasonTimeout},
 	{grpc.ErrTooLarge, dialect.ReasonTooLarge},

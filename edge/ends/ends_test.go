@@ -95,6 +95,7 @@ var sentinels = map[string]struct {
 	"producers.ErrClosed":       {producers.ErrClosed, dialect.ReasonShutdown},
 	"producers.ErrExists":       {producers.ErrExists, dialect.ReasonExists},
 	"producers.ErrKeyReused":    {producers.ErrKeyReused, dialect.ReasonKeyReused},
+	"producers.ErrKeys":         {producers.ErrKeys, dialect.ReasonLimited},
 	"producers.ErrOver":         {producers.ErrOver, dialect.ReasonInternal}, // of an agent's own pen, like the next
 	"producers.ErrOpen":         {producers.ErrOpen, dialect.ReasonInternal},
 	"command.ErrTaken":          {command.ErrTaken, dialect.ReasonInternal},

@@ -17,6 +17,7 @@ type Conn struct {
 	g     *Gate
 	begun time.Time
 	wire  wire // of the goroutine that reads
+	debt  debt
 
 	known   atomic.Bool
 	busy    atomic.Int32 // requests under way
@@ -27,28 +28,50 @@ type Conn struct {
 	leaving sync.Once
 }
 
-// errFlood ends the reading of a connection that opens more streams than can be answered.
-var errFlood = errors.New("gate: too many streams were opened at once")
+// Why the reading of a connection ends.
+var (
+	errFlood  = errors.New("gate: too many streams were opened at once")
+	errUnread = errors.New("gate: bodies are not read, and there is no room for more of them")
+)
 
-// Read reads, and counts the streams of HTTP/2 that are opened. Where too many are, it waits a little before it lets more in,
-// and closes the connection.
+// Read reads, and counts the streams of HTTP/2 that are opened, and what comes of bodies. Where there is too much of either, it
+// waits a little before it lets more in, and then closes the connection.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.isFlooded() && !c.calm() {
+	if c.isFlooded() && !calm(patience, c.isFlooded) {
 		c.cut()
 		return 0, errFlood
+	}
+	if c.isCrammed() {
+		most := patience
+		if c.known.Load() {
+			most = unreadPatience
+		}
+		if !calm(most, c.isCrammed) {
+			c.cut()
+			return 0, errUnread
+		}
 	}
 	n, err := c.Conn.Read(p)
 	c.count(c.wire.read(p[:n]))
 	return n, err
 }
 
-// Write writes, and counts the streams of HTTP/2 that end.
+// Write writes, and counts the streams of HTTP/2 that end, and what of bodies was read.
 func (c *Conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if c.wire.isHTTP2() {
+		before := c.wire.unread.Load()
 		c.count(-c.wire.wrote(p[:n]))
+		if before > freeUnread && c.g.cfg.Share != nil && c.wire.unread.Load() < before {
+			c.debt.settle(&c.wire.unread, c.g.cfg.Share) // it may be long until the next Read
+		}
 	}
 	return n, err
+}
+
+// isCrammed reports whether there is no room for what has come of bodies and was not read. It counts that.
+func (c *Conn) isCrammed() bool {
+	return c.wire.unread.Load() > freeUnread && c.g.cfg.Share != nil && !c.debt.settle(&c.wire.unread, c.g.cfg.Share)
 }
 
 // count counts streams that are open on the wire.
@@ -72,14 +95,17 @@ func (c *Conn) isFlooded() bool {
 	return loose > maxLooseUnknown && own > fewLooseUnknown
 }
 
-// calm waits a little until that is over, and reports whether it is.
-func (c *Conn) calm() bool {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for begun := time.Now(); time.Since(begun) < patience; <-tick.C {
-		if !c.isFlooded() {
+// calm waits until something is over, at most so long, and reports whether it is.
+func calm(most time.Duration, lasts func() bool) bool {
+	pause := time.NewTimer(time.Millisecond)
+	defer pause.Stop()
+	begun := time.Now()
+	for next := 2 * time.Millisecond; time.Since(begun) < most; next = min(2*next, maxPause) {
+		if !lasts() {
 			return true
 		}
+		<-pause.C
+		pause.Reset(next)
 	}
 	return false
 }
@@ -126,6 +152,7 @@ func (c *Conn) cut() {
 func (c *Conn) leave() {
 	c.leaving.Do(func() {
 		c.count(-c.wire.close())
+		c.debt.close()
 		c.g.mu.Lock()
 		defer c.g.mu.Unlock()
 		c.gone = true

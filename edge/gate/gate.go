@@ -17,6 +17,10 @@ type Config struct {
 	Strangers   int // streams of HTTP/2 at a time whose caller is not known; default 256
 	Connections int // that the HTTP server has, at a time; 0 is no limit
 	Unknown     int // of them, those on which no caller was found yet; default 512
+
+	// Share is what the bodies of a tenant hold that have come over HTTP/2 and that nobody has read; nil: they hold nothing.
+	// It is safe for concurrent use, as its Shares are.
+	Share func(tenant string) Share
 }
 
 // Bounds that need no setting.
@@ -28,7 +32,9 @@ const (
 	maxLooseUnknown = 192  // both where no caller was found
 	fewLooseUnknown = 4
 	grace           = 300 * time.Millisecond // that the oldest connection of a stranger has
-	patience        = 5 * time.Second        // with a connection that has more
+	patience        = 5 * time.Second        // with a connection that has more, or a stranger's that has no room
+	unreadPatience  = 30 * time.Second       // with a caller's that has no room: its tenant's other streams may make some
+	maxPause        = 64 * time.Millisecond  // between two looks at that
 )
 
 // Gate counts. Make it with New.
@@ -50,7 +56,8 @@ type Gate struct {
 // New makes a Gate.
 func New(cfg Config) (*Gate, error) {
 	if cfg.Streams < 0 || cfg.Strangers < 0 || cfg.Connections < 0 || cfg.Unknown < 0 {
-		return nil, fmt.Errorf("gate: %+v: negative", cfg)
+		return nil, fmt.Errorf("gate: %d streams, %d of strangers, %d connections, %d of strangers: negative",
+			cfg.Streams, cfg.Strangers, cfg.Connections, cfg.Unknown)
 	}
 	cfg.Strangers = cmp.Or(cfg.Strangers, 256)
 	cfg.Unknown = cmp.Or(cfg.Unknown, 512)
@@ -131,9 +138,12 @@ func (p *Pass) refuse(format string, n int64) error {
 // IsRefused reports whether there was no room. The answer must not wait for the client.
 func (p *Pass) IsRefused() bool { return p.refused }
 
-// Know marks the caller of a request as known, and its connection.
-func (p *Pass) Know() {
+// Know marks the caller of a request as known, and its connection. Its tenant pays for bodies that nobody reads.
+func (p *Pass) Know(tenant string) {
 	p.conn.know()
+	if p.stream && p.conn != nil {
+		p.conn.debt.name(tenant)
+	}
 	p.meet()
 }
 

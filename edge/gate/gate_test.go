@@ -105,7 +105,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 			if err := g.Enter(&p, c, false); err != nil {
 				t.Fatal(err)
 			}
-			p.Know()
+			p.Know("")
 			p.Leave()
 		}
 		begun := time.Now()
@@ -135,7 +135,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		if err := g.Enter(&busy[i], c, false); err != nil {
 			t.Fatal(err)
 		}
-		busy[i].Know()
+		busy[i].Know("")
 	}
 	busy[0].Leave()
 	connect(t, g, 1)
@@ -153,7 +153,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if err := g.Enter(&last1, last, false); err != nil {
 		t.Fatal(err)
 	}
-	last1.Know()
+	last1.Know("")
 	if _, err := g.Listen(p).Accept(); !errors.Is(err, net.ErrClosed) || !closed(third) {
 		t.Errorf("one more, where all are busy: %v", err)
 	}
@@ -192,7 +192,7 @@ func TestStreamsAreCounted(t *testing.T) {
 						err = p.Open()
 					}
 					if err == nil && tt.known {
-						p.Know()
+						p.Know("")
 					}
 					if err == nil {
 						taken++
@@ -265,3 +265,112 @@ func answer(t *testing.T, g *Gate, c *Conn, is bool) {
 		}
 	}
 }
+
+// memory is a memory that tenants share.
+type memory struct {
+	mu   sync.Mutex
+	room int64
+	held map[string]int64
+}
+
+// part is a tenant's.
+type part struct {
+	of     *memory
+	tenant string
+}
+
+func (p part) Try(n int64) error {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	if p.of.room < n {
+		return ends.ErrNoRoom
+	}
+	p.of.room -= n
+	p.of.held[p.tenant] += n
+	return nil
+}
+
+func (p part) Give(n int64) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.of.room += n
+	p.of.held[p.tenant] -= n
+}
+
+// What has come of bodies and was not read counts to the newest caller's tenant, wherever reads and writes cut the frames, until
+// credit is given for it or the connection ends. Where there is no room nothing more is read for a while, and then the
+// connection is closed; a stranger has the free part alone.
+func TestUnreadIsCounted(t *testing.T) {
+	credit := func(id uint32, n int) []byte {
+		return binary.BigEndian.AppendUint32(frame(8, 0, id, 4)[:headerSize], uint32(n))
+	}
+	for _, piece := range []int{1, 2, 3, 7, 9, 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			mem := &memory{room: 64 << 10, held: map[string]int64{}}
+			g := newGate(t, Config{Share: func(tenant string) Share { return part{mem, tenant} }})
+			here, there := connect(t, g, 3)
+			var all sync.WaitGroup
+			ended := make([]error, len(there))
+			for i, c := range there {
+				all.Go(func() { _, ended[i] = io.Copy(io.Discard, readers{c}) })
+				all.Go(func() { _, _ = io.Copy(io.Discard, here[i]) })
+				all.Go(func() { // the client
+					for b := range slices.Chunk(slices.Concat([]byte(preface), frame(1, 4, 1, 9)), piece) {
+						_, _ = here[i].Write(b)
+					}
+				})
+				synctest.Wait()
+				for b := range slices.Chunk(slices.Concat(frame(4, 0, 0, 0), credit(0, Window-65535)), piece) {
+					_, _ = c.Write(b)
+				}
+			}
+			body := func(i, n int) {
+				_ = here[i].SetWriteDeadline(time.Now().Add(time.Second))
+				for b := range slices.Chunk(frame(0, 0, 1, n), max(piece, n/64)) {
+					_, _ = here[i].Write(b)
+				}
+				synctest.Wait()
+			}
+			there[0].know()
+			there[0].debt.name("a")
+			body(0, 8<<10)
+			if mem.held["a"] != 0 {
+				t.Errorf("%d for a small body", mem.held["a"])
+			}
+			body(0, 40<<10)
+			if mem.held["a"] != 48<<10 {
+				t.Errorf("%d for 48 KiB", mem.held["a"])
+			}
+			for _, c := range [][]byte{credit(1, 1000), credit(0, 44<<10)} { // one of a stream says nothing
+				for b := range slices.Chunk(c, piece) {
+					_, _ = there[0].Write(b)
+				}
+			}
+			if mem.held["a"] != 0 {
+				t.Errorf("%d when it was read", mem.held["a"])
+			}
+			there[1].know()
+			there[1].debt.name("b")
+			body(1, 60<<10)
+			body(2, 10<<10) // a stranger's
+			began := time.Now()
+			body(1, 60<<10)
+			time.Sleep(unreadPatience + time.Second)
+			synctest.Wait()
+			if !errors.Is(ended[1], errUnread) || !errors.Is(ended[2], errUnread) || ended[0] != nil {
+				t.Errorf("after %v they ended with %v", time.Since(began), ended)
+			}
+			if mem.room != 64<<10 {
+				t.Errorf("%v are held by connections that have ended", mem.held)
+			}
+			for i := range here {
+				here[i].Close()
+				there[i].Close()
+			}
+			all.Wait()
+		})
+	}
+}
+
+// readers hides all but Read.
+type readers struct{ io.Reader }

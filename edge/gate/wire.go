@@ -3,6 +3,7 @@ package gate
 import (
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 )
 
 // preface begins a connection of HTTP/2 (RFC 9113 §3.4).
@@ -10,37 +11,61 @@ const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // Of a frame of HTTP/2 (RFC 9113 §4.1, §6).
 const (
-	frameHeader = 9
+	headerSize  = 9
+	creditSize  = 4
 	typeData    = 0
 	typeHeaders = 1
 	typeReset   = 3
+	typeCredit  = 8 // WINDOW_UPDATE
 	endStream   = 1
 )
 
-// frames finds the headers of frames in what goes one way. The zero value is ready.
-type frames struct {
-	header [frameHeader]byte
-	n      int // of header
-	skip   int // of the payload, what has not come
+// frameHead is the beginning of a frame.
+type frameHead struct {
+	kind, flags byte
+	id          uint32 // of its stream, 0 for the connection
+	size        int    // of its payload, in bytes
+	credit      uint32 // of a WINDOW_UPDATE, in bytes
 }
 
-// read calls each with the frames that begin in b.
-func (f *frames) read(b []byte, each func(kind, flags byte, id uint32)) {
+// frames finds the beginnings of frames in what goes one way. The zero value is ready.
+type frames struct {
+	head [headerSize + creditSize]byte
+	n    int // of head
+	skip int // of the payload, what has not come
+}
+
+// size returns of how many bytes of payload a frame is, once its header is whole.
+func (f *frames) size() int { return int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2]) }
+
+// most returns how much of the beginning of a frame is looked at.
+func (f *frames) most() int {
+	if f.n >= headerSize && f.head[3] == typeCredit && f.size() == creditSize {
+		return headerSize + creditSize
+	}
+	return headerSize
+}
+
+// read calls each with the frames whose beginnings are whole with b.
+func (f *frames) read(b []byte, each func(frameHead)) {
 	for len(b) > 0 {
 		if f.skip > 0 {
 			n := min(f.skip, len(b))
 			f.skip, b = f.skip-n, b[n:]
 			continue
 		}
-		n := copy(f.header[f.n:], b)
+		n := copy(f.head[f.n:f.most()], b)
 		f.n, b = f.n+n, b[n:]
-		if f.n < frameHeader {
-			return
+		if f.n < f.most() {
+			continue
 		}
-		f.n = 0
-		h := &f.header
-		f.skip = int(h[0])<<16 | int(h[1])<<8 | int(h[2])
-		each(h[3], h[4], binary.BigEndian.Uint32(h[5:])&^(1<<31))
+		h := &f.head
+		next := frameHead{kind: h[3], flags: h[4], id: binary.BigEndian.Uint32(h[5:]) &^ (1 << 31), size: f.size()}
+		if f.n > headerSize {
+			next.credit = binary.BigEndian.Uint32(h[headerSize:])
+		}
+		f.skip, f.n = next.size-(f.n-headerSize), 0
+		each(next)
 	}
 }
 
@@ -52,6 +77,9 @@ type wire struct {
 	in    frames
 	out   frames
 	last  uint32 // the newest stream
+
+	raised bool         // the connection has the window that is meant for it; of the goroutine that writes
+	unread atomic.Int64 // bytes of bodies that have come, and for which no credit was given
 
 	mu   sync.Mutex // of what follows
 	open map[uint32]struct{}
@@ -69,13 +97,15 @@ func (w *wire) read(b []byte) (change int64) {
 			return 0
 		}
 	}
-	w.in.read(b, func(kind, _ byte, id uint32) {
+	w.in.read(b, func(f frameHead) {
 		switch {
-		case kind == typeHeaders && id > w.last:
-			w.last = id
-			change += w.openStream(id)
-		case kind == typeReset:
-			change -= w.closeStream(id)
+		case f.kind == typeData:
+			w.unread.Add(int64(f.size))
+		case f.kind == typeHeaders && f.id > w.last:
+			w.last = f.id
+			change += w.openStream(f.id)
+		case f.kind == typeReset:
+			change -= w.closeStream(f.id)
 		}
 	})
 	return change
@@ -84,11 +114,17 @@ func (w *wire) read(b []byte) (change int64) {
 // isHTTP2 reports whether it is a connection of HTTP/2. Nothing is written on one before its preface was read.
 func (w *wire) isHTTP2() bool { return !w.other && w.at == len(preface) }
 
-// wrote takes what this server has sent, and returns how many streams have ended.
+// wrote takes what this server has sent, and returns how many streams have ended. A server gives credit for what was read,
+// or will not be read. Its first one gives the connection the Window (RFC 9113 §6.9.2).
 func (w *wire) wrote(b []byte) (ended int64) {
-	w.out.read(b, func(kind, flags byte, id uint32) {
-		if kind == typeReset || (kind == typeData || kind == typeHeaders) && flags&endStream != 0 {
-			ended += w.closeStream(id)
+	w.out.read(b, func(f frameHead) {
+		switch {
+		case f.kind == typeCredit && f.id == 0 && w.raised:
+			w.unread.Add(-int64(f.credit))
+		case f.kind == typeCredit && f.id == 0:
+			w.raised = true
+		case f.kind == typeReset || (f.kind == typeData || f.kind == typeHeaders) && f.flags&endStream != 0:
+			ended += w.closeStream(f.id)
 		}
 	})
 	return ended

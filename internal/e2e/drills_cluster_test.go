@@ -43,6 +43,15 @@ func TestDrillQuorumLost(t *testing.T) {
 		}
 	}
 	hang(syscall.SIGSTOP)
+	eventually(t, 10*time.Second, "two servers hang", func() bool { // a signal is on its way for a moment
+		hung := 0
+		for _, n := range c.nodes {
+			if isStopped(n.process()) {
+				hung++
+			}
+		}
+		return hung == 2
+	})
 	for n := range 3 {
 		code, text := d.append(run, fmt.Sprintf(drillText, n))
 		if code != http.StatusServiceUnavailable || strings.Contains(text, "STORAGE-FULL") {
@@ -65,6 +74,18 @@ func TestDrillQuorumLost(t *testing.T) {
 	}
 	d.report("quorum of NATS lost", lost)
 	c.whole([]string{"AGENT_0", "AGENT_1", "AGENT_2", "AGENT_3"})
+}
+
+// isStopped reports whether every thread of a process is stopped.
+func isStopped(pid int) bool {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err == nil && !strings.Contains(string(text), ") T ") {
+			return false
+		}
+	}
+	return len(tasks) > 0
 }
 
 // TestDrillDiskFull: the disk of one of three servers is full. Appends go on; checks, a metric and the doctor name the server

@@ -3,7 +3,8 @@
 // # What it is
 //
 // [Slots] bound how much of one kind of work is under way at once. [Lanes] are two of them: for reads, and for what commands
-// need of the same work. [Recent] keeps what was used last, of all tenants together within a bound.
+// need of the same work. [Recent] keeps what was used last, of all tenants together within a bound. A [Quota] bounds how many a
+// tenant has of what is kept elsewhere for a while.
 //
 // # Contract
 //
@@ -16,7 +17,7 @@
 //
 // # Concurrency
 //
-// Slots and Lanes are safe for concurrent use. A Slot belongs to one goroutine. Recent is guarded by its owner.
+// Slots, Lanes and Quota are safe for concurrent use. A Slot belongs to one goroutine. Recent is guarded by its owner.
 //
 // # What it does not do
 //

@@ -25,6 +25,7 @@ import (
 	"agentstream/edge/secure"
 	"agentstream/fanout"
 	fanjs "agentstream/fanout/natsjs"
+	"agentstream/internal/fair"
 	"agentstream/internal/natskit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
@@ -168,6 +169,9 @@ func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
 		CacheBytes: int(cfg.Memory.Pages), Handed: cfg.Alone}
 	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
+	if most := cfg.Flags.TenantKeys; most > 0 {
+		app.Quota = fair.NewQuota(most, natskit.KeysTTL)
+	}
 	app.Appended = countUnread(n.protocols, cfg.Metrics.BadFeed)
 	if most := cfg.Memory.Log; most > 0 && cfg.Embedded {
 		pace = newPaced(n.Log, most, func(d time.Duration) { cfg.Metrics.Paced.Add(d.Seconds()) })

@@ -86,7 +86,7 @@ func encodeJSON(v any) ([]byte, error) {
 }
 
 // admitFrom returns admit for what a caller sends.
-func (a *API) admitFrom(caller *auth.Caller) func(context.Context, schema.RunKey, schema.Head, []schema.Event) error {
+func (a *API) admitFrom(caller *auth.Caller) admission {
 	named := caller.May(auth.ScopeRead)
 	return func(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event) error {
 		return a.admit(ctx, key, head, events, named)

@@ -74,9 +74,9 @@ func (a *API) Routes() []protocol.Route {
 		read("POST /v1/agent/runs/{run}/tickets", a.createTicket),
 		read("POST /v1/agent/runs/{run}/shares", a.createShare),
 	}
-	for _, name := range append([]string{updateName}, commandNames...) {
-		list = append(list, protocol.Route{Pattern: "POST /v1/agent/runs/{run}/" + name, Needs: auth.ScopeCommand,
-			Serve: func(c *protocol.Call) error { return a.command(c, name) }})
+	for _, o := range orders() {
+		list = append(list, protocol.Route{Pattern: "POST /v1/agent/runs/{run}/" + o.name, Needs: auth.ScopeCommand,
+			Serve: func(c *protocol.Call) error { return a.command(c, o) }})
 	}
 	list = append(list, a.operationRoutes()...)
 	if a.cfg.Blobs != nil {

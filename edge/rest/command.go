@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,14 +17,31 @@ import (
 	"agentstream/schema"
 )
 
-// commandNames are the last elements of the commands' paths.
-var commandNames = []string{"approve_plan", "reject_plan", "pause", "resume", "redirect", "cancel", "answer", "messages"}
+// order is what is told a run by a route of its own.
+type order struct {
+	name  string                                  // the last element of its path
+	typ   string                                  // of its event
+	read  func(body []byte) (schema.Event, error) // its type is set after that
+	admit func(*API, *auth.Caller) admission
+}
+
+// admission decides whether a run takes events (producers.AppendOptions.Admit).
+type admission = func(context.Context, schema.RunKey, schema.Head, []schema.Event) error
+
+// orders are all of them: the commands, which the state of a run decides about, and what is said of the run.
+func orders() []order {
+	list := []order{{"update", schema.TypeSessionUpdated, readDescription, (*API).admitDescription}}
+	for _, name := range []string{"approve_plan", "reject_plan", "pause", "resume", "redirect", "cancel", "answer"} {
+		list = append(list, order{name, "command." + name, readOrder, (*API).admitFrom})
+	}
+	return append(list, order{"messages", schema.TypeCommandMessage, readOrder, (*API).admitFrom})
+}
 
 // command appends a command to a run as an event, which the agent reads in its log and every watcher
 // sees. The body is the event's payload, with child_id for one of the run's children. Repeats are
 // recognised by their Idempotency-Key, whatever the state is by then. Nothing but this route cancels:
 // a client that goes away is a client that goes away.
-func (a *API) command(c *protocol.Call, name string) error {
+func (a *API) command(c *protocol.Call, o order) error {
 	key, err := c.Key()
 	if err != nil {
 		return err
@@ -36,10 +54,11 @@ func (a *API) command(c *protocol.Call, name string) error {
 	if err != nil {
 		return err
 	}
-	e, err := readOrder(name, body)
+	e, err := o.read(body)
 	if err != nil {
 		return err
 	}
+	e.Type = o.typ
 	ctx, cancel := c.LogContext()
 	defer cancel()
 	src, head, err := a.cfg.Runs.Locate(ctx, key)
@@ -56,10 +75,7 @@ func (a *API) command(c *protocol.Call, name string) error {
 		return err
 	}
 	a.foldAhead(ctx, src.Key, head)
-	opt.Admit = a.admitFrom(&c.Caller)
-	if name == updateName {
-		opt.Admit = a.admitDescription
-	}
+	opt.Admit = o.admit(a, &c.Caller)
 	receipt, err := c.Store(ctx, src.Key, []schema.Event{e}, opt)
 	if err != nil {
 		return err
@@ -71,19 +87,12 @@ func (a *API) command(c *protocol.Call, name string) error {
 	}
 	b := strconv.AppendInt([]byte(`{"first_seq":`), int64(receipt.First), 10)
 	b = strconv.AppendInt(append(b, `,"last_seq":`...), int64(receipt.Last), 10)
-	c.Reply(status, append(append(append(b, `,"command":"`...), name...), `"}`...))
+	c.Reply(status, append(append(append(b, `,"command":"`...), o.name...), `"}`...))
 	return nil
 }
 
-// readOrder makes the event of a command.
-func readOrder(name string, body []byte) (e schema.Event, err error) {
-	e = schema.Event{Type: "command." + name}
-	switch name {
-	case "messages":
-		e.Type = schema.TypeCommandMessage
-	case updateName:
-		return readDescription(body)
-	}
+// readOrder makes the event of a command, but for its type.
+func readOrder(body []byte) (e schema.Event, err error) {
 	fields := map[string]json.RawMessage{}
 	if err := decodeObject(body, &fields); err != nil {
 		return e, err

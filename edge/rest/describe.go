@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/state"
@@ -14,9 +15,6 @@ import (
 	"agentstream/internal/fair"
 	"agentstream/schema"
 )
-
-// updateName is the last element of the path that changes title, tags and metadata of a run.
-const updateName = "update"
 
 // describe returns the event by which the headers of a request describe the run that begins with it, none without them.
 func (a *API) describe(h http.Header, run string) ([]schema.Event, error) {
@@ -72,15 +70,17 @@ func refuseField(field string, err error) error {
 	return &ends.FieldError{Field: field, Err: dialect.Refuse(dialect.ErrBadRequest, "%v", err)}
 }
 
-// admitDescription holds a change to the bounds of what is kept of a run, which a merge would silently not pass
-// (producers.AppendOptions). Of a run that cannot be folded nothing is known.
-func (a *API) admitDescription(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event) error {
-	err := a.cfg.State.Fold(fair.Command(ctx), key, head.Last, func(f *state.Folded) error {
-		field, err := schema.CheckChange(f.Fold.Session, events[0].Payload)
-		return refuseField(field, err)
-	})
-	if errors.Is(err, schema.ErrTooLarge) || errors.Is(err, fanout.ErrExpired) {
-		return nil
+// admitDescription returns what holds a change to the bounds of what is kept of a run, which a merge would silently not pass.
+// Of a run that cannot be folded nothing is known.
+func (a *API) admitDescription(*auth.Caller) admission {
+	return func(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event) error {
+		err := a.cfg.State.Fold(fair.Command(ctx), key, head.Last, func(f *state.Folded) error {
+			field, err := schema.CheckChange(f.Fold.Session, events[0].Payload)
+			return refuseField(field, err)
+		})
+		if errors.Is(err, schema.ErrTooLarge) || errors.Is(err, fanout.ErrExpired) {
+			return nil
+		}
+		return err
 	}
-	return err
 }

@@ -36,32 +36,47 @@ func RunChecks(ctx context.Context, checks []Check) []CheckResult {
 	return out
 }
 
-// recent is how long the checks that have failed are believed to fail.
-const recent = 2 * time.Second
+// Checker runs checks, once for all who ask at the same time or soon after one another: who asks need not be known. Make it with
+// NewChecker. It is safe for concurrent use.
+type Checker struct {
+	checks []Check
 
-// failures are the checks that have failed when they ran last.
-type failures struct {
-	mu    sync.Mutex
-	at    time.Time
-	names []string
+	mu      sync.Mutex
+	at      time.Time // of results
+	results []CheckResult
 }
 
-// failing returns the names of the checks that are not optional and fail. They run once for all who ask at the same time.
-func (s *Server) failing(ctx context.Context) []string {
-	f := &s.failed
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if time.Since(f.at) < recent {
-		return f.names
+// NewChecker returns what runs checks. It runs none yet.
+func NewChecker(checks []Check) *Checker { return &Checker{checks: checks} }
+
+// How old results may be for those who ask about readiness, and for the console.
+const (
+	fresh  = 500 * time.Millisecond
+	recent = 2 * time.Second
+)
+
+// Results returns a result for each check, in their order, that is at most half a second old.
+func (c *Checker) Results(ctx context.Context) []CheckResult { return c.within(ctx, fresh) }
+
+// within returns results that are no older than most. Who waits for them does not end them by leaving.
+func (c *Checker) within(ctx context.Context, most time.Duration) []CheckResult {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.results == nil || time.Since(c.at) >= most {
+		c.results = RunChecks(context.WithoutCancel(ctx), c.checks)
+		c.at = time.Now()
 	}
-	f.names = nil
-	for i, r := range RunChecks(context.WithoutCancel(ctx), s.cfg.Checks) {
+	return c.results
+}
+
+// failing returns the names of the checks that are not optional and fail.
+func (s *Server) failing(ctx context.Context) (names []string) {
+	for i, r := range s.checks.within(ctx, recent) {
 		if k := s.cfg.Checks[i]; r.Err != nil && !k.Optional {
-			f.names = append(f.names, k.Name)
+			names = append(names, k.Name)
 		}
 	}
-	f.at = time.Now()
-	return f.names
+	return names
 }
 
 // health answers that the process serves requests, nothing about what it depends on.
@@ -87,7 +102,7 @@ type checkResult struct {
 // ready runs the checks and answers 200 or 503.
 func (s *Server) ready(c *call) error {
 	out := readiness{Ready: true, Durability: s.cfg.Durability, Checks: make([]checkResult, len(s.cfg.Checks))}
-	for i, r := range RunChecks(c.Request.Context(), s.cfg.Checks) {
+	for i, r := range s.checks.Results(c.Request.Context()) {
 		k := s.cfg.Checks[i]
 		out.Ready = out.Ready && (r.Err == nil || k.Optional)
 		out.Checks[i] = checkResult{Name: k.Name, OK: r.Err == nil, Millis: float64(r.Took.Microseconds()) / 1000}

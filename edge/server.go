@@ -48,7 +48,7 @@ type Server struct {
 	rest   *rest.API
 	large  sync.Pool         // of *[largeSize]byte
 	lines  transport.Buffers // made of messages
-	failed failures
+	checks *Checker
 	routes []*route
 	allow  string // headers that pages of other origins may send
 	expose string // and read
@@ -79,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	s := &Server{cfg: cfg, poll: poller, sse: out, ws: sockets, grpc: calls, made: time.Now()}
+	s := &Server{cfg: cfg, checks: NewChecker(cfg.Checks), poll: poller, sse: out, ws: sockets, grpc: calls, made: time.Now()}
 	s.large.New = func() any { return new([largeSize]byte) }
 	s.allow, s.expose = corsLists(cfg.Protocols)
 	if err := s.makeComponents(); err != nil {

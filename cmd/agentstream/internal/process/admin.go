@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"agentstream/edge"
+	"agentstream/edge/gate"
 	"agentstream/edge/secure"
 	"agentstream/persister"
 )
@@ -27,7 +28,8 @@ type Admin struct {
 	Leaving    func() bool          // whether the process goes away, and is not ready therefore; nil: it does not say
 	Log        *slog.Logger
 
-	hosts []string // names by which operators ask, besides those that Guard knows
+	hosts   []string      // names by which operators ask, besides those that Guard knows
+	checker *edge.Checker // of Checks
 }
 
 func (a *Admin) handler() http.Handler {
@@ -130,7 +132,7 @@ type readiness struct {
 
 // runChecks runs the checks, and shows their results.
 func (a *Admin) runChecks(ctx context.Context) []edge.CheckResult {
-	results := edge.RunChecks(ctx, a.Checks)
+	results := a.checker.Results(ctx)
 	a.Metrics.checks.set(a.Checks, results)
 	return results
 }
@@ -175,9 +177,27 @@ func writeReadiness(w http.ResponseWriter, answer readiness) {
 // adminSpares are descriptors that are kept for operators: a process without any left is one to look at.
 const adminSpares = 4
 
-// serve answers on ln until ctx ends.
+// maxProbes bounds the connections of --health-listen: one more closes the oldest.
+const maxProbes = 64
+
+// serveHealth answers on ln until ctx ends. Anybody may ask: over HTTP/1.1, as probes do, so that a connection is one request at a
+// time, and with few connections.
+func (a *Admin) serveHealth(ctx context.Context, ln net.Listener) error {
+	bound, err := gate.New(gate.Config{Unknown: maxProbes})
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: Guard(a.health(), ln.Addr(), a.hosts...), ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug)}
+	d := &LimitListener{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc}
+	defer d.Wait()
+	return ServeHTTP(ctx, srv, bound.Listen(d), Ending{Drain: time.Second})
+}
+
+// serve answers operators on ln until ctx ends.
 func (a *Admin) serve(ctx context.Context, ln net.Listener, h http.Handler, tls *secure.Files) error {
-	srv := &http.Server{Handler: Guard(h, ln.Addr(), a.hosts...), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, Protocols: Protocols()}
+	srv := &http.Server{Handler: Guard(h, ln.Addr(), a.hosts...), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, Protocols: Protocols(),
+		ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug)}
 	d := &LimitListener{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc, tls: tls}
 	defer d.Wait()
 	return ServeHTTP(ctx, srv, d, Ending{Drain: time.Second}) // a profile that is being taken is broken off

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 
+	"agentstream/edge"
 	"agentstream/edge/secure"
 )
 
@@ -74,9 +75,10 @@ func (o *Operators) Parts(a *Admin) (parts []Part) {
 			return a.serve(ctx, o.admin, a.handler(), o.tls)
 		}})
 	}
+	a.checker = edge.NewChecker(a.Checks)
 	if o.health != nil {
 		parts = append(parts, Part{Name: "health", Run: func(ctx context.Context) error {
-			return a.serve(ctx, o.health, a.health(), nil)
+			return a.serveHealth(ctx, o.health)
 		}})
 	}
 	return parts

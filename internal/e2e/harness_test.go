@@ -134,7 +134,7 @@ func newProc(t *testing.T, role string, args ...string) *proc {
 	t.Helper()
 	p := &proc{t: t, admin: testkit.FreeAddr(t), log: &lockedBuffer{}, stopped: make(chan int, 1)}
 	p.args = append([]string{role, "--admin-listen", p.admin}, args...)
-	if role != "persist" && role != "worker" {
+	if !slices.Contains([]string{"persist", "worker", "tap"}, role) {
 		p.addr = testkit.FreeAddr(t)
 		p.args = append(p.args, "--listen", p.addr, "--drain", "100ms")
 	}

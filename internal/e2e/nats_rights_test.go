@@ -79,17 +79,47 @@ func natsWithRights(t *testing.T) (of func(user string) string, seen *violations
 	return func(user string) string { return fmt.Sprintf("nats://%s:%s@%s", user, user, s.Addr()) }, seen
 }
 
-// TestNATSRights: with the rights that the program prints, every role does its work without a violation, and an edge cannot delete or
-// purge the log, nor take the persister's place in it.
+// forbidden is what a user may not ask for, or write.
+var forbidden = map[string][]string{
+	"edge": {"$JS.API.STREAM.DELETE.AGENT_0", "$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0", "$JS.API.STREAM.UPDATE.AGENT_0",
+		"$JS.API.STREAM.DELETE.KV_AGENT_KEYS", "$JS.API.CONSUMER.DELETE.AGENT_0.persister", "$JS.API.STREAM.RESTORE.AGENT_9", "$JS.API.STREAM.CREATE.MINE",
+		"$KV.AGENT_TAPS.place"},
+	"tap": {"$JS.API.STREAM.DELETE.AGENT_0", "$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0", "$JS.API.STREAM.UPDATE.AGENT_0",
+		"$JS.API.STREAM.CREATE.MINE", "agent.0.default.run", "$KV.AGENT_KEYS.key", "$KV.AGENT_TICKETS.ticket", "ingest.default.run", "live.agent.0.default.run"},
+	"worker": {"$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0", "$KV.AGENT_TAPS.place"},
+	"proxy":  {"$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.CONSUMER.DELETE.AGENT_0.persister", "$KV.AGENT_TAPS.place"},
+}
+
+// refuse holds a server to its refusal of what a user publishes.
+func refuse(t *testing.T, at string, seen *violations, subjects []string) {
+	t.Helper()
+	nc, err := nats.Connect(at, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, subject := range subjects {
+		before := len(seen.String())
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if _, err := nc.RequestWithContext(ctx, subject, nil); err == nil || errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s may ask for %s: %v", at, subject, err)
+		}
+		cancel()
+		eventually(t, 20*time.Second, subject+" is refused", func() bool { return len(seen.String()) > before })
+	}
+}
+
+// TestNATSRights: with the rights that the program prints, every role does its work without a violation, and none can do what is
+// another one's: an edge cannot delete or purge the log, nor take the persister's place in it.
 func TestNATSRights(t *testing.T) {
 	beside(t)
 	of, seen := natsWithRights(t)
 	dsn := testkit.Postgres(t)
 	migrate(t, dsn, of("migrate"))
 	edge := newProc(t, "edge", "--nats", of("edge"), "--postgres", dsn, "--nats-ingest")
-	upstream := pelican(t)
+	upstream, tapped := pelican(t), filepath.Join(t.TempDir(), "tapped.jsonl")
 	for _, p := range []*proc{edge, newProc(t, "persist", "--nats", of("persist"), "--postgres", dsn, "--blobs", t.TempDir()),
-		newProc(t, "proxy", "--nats", of("proxy"), "--upstream", "a="+upstream.URL), newProc(t, "worker", "--nats", of("worker"), "--upstream", "anthropic="+upstream.URL, "--models", "any")} {
+		newProc(t, "tap", "--nats", of("tap"), "--name", "all", "--to", "file:"+tapped), newProc(t, "proxy", "--nats", of("proxy"), "--upstream", "a="+upstream.URL), newProc(t, "worker", "--nats", of("worker"), "--upstream", "anthropic="+upstream.URL, "--models", "any")} {
 		p.start()
 	}
 	ask := func(method, path, body string, want int) string {
@@ -123,24 +153,16 @@ func TestNATSRights(t *testing.T) {
 	ask("GET", "/v1/agent/runs/run/snapshot", "", http.StatusOK)
 	ask("GET", "/v1/agent/runs/run/stream", "", http.StatusOK)
 	eventually(t, 20*time.Second, "the archive has the run", func() bool { return strings.Contains(ask("GET", "/v1/agent/runs", "", http.StatusOK), `"run"`) })
+	eventually(t, 20*time.Second, "the tap has delivered the run", func() bool {
+		text, _ := os.ReadFile(tapped)
+		return strings.Contains(string(text), `"state":"done"`)
+	})
 	if text := seen.String(); text != "" {
 		t.Errorf("rights are missing:\n%s", text)
 	}
 
-	nc, err := nats.Connect(of("edge"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	for _, subject := range []string{"$JS.API.STREAM.DELETE.AGENT_0", "$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0", "$JS.API.STREAM.UPDATE.AGENT_0",
-		"$JS.API.STREAM.DELETE.KV_AGENT_KEYS", "$JS.API.CONSUMER.DELETE.AGENT_0.persister", "$JS.API.STREAM.RESTORE.AGENT_9", "$JS.API.STREAM.CREATE.MINE"} {
-		before := len(seen.String())
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		if _, err := nc.RequestWithContext(ctx, subject, nil); err == nil || errors.Is(err, nats.ErrNoResponders) {
-			t.Errorf("an edge may ask for %s: %v", subject, err)
-		}
-		cancel()
-		eventually(t, 20*time.Second, subject+" is refused", func() bool { return len(seen.String()) > before })
+	for user, subjects := range forbidden {
+		refuse(t, of(user), seen, subjects)
 	}
 	admin, err := natskit.Dial(of("all"), "test")
 	if err != nil {

@@ -25,7 +25,7 @@ var (
 	// consumes make consumers, and take from them.
 	consumes = []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.API.CONSUMER.DELETE.>", "$JS.ACK.>"}
 	// writes append to the log, keep keys, and ask whether the writer of a run is there.
-	writes = []string{"agent.>", "$KV.>", "ask.agent.>", "_INBOX.>"}
+	writes = []string{"agent.>", "$KV." + KeysBucket + ".>", "$KV." + TicketsBucket + ".>", "ask.agent.>", "_INBOX.>"}
 	// listens get answers, copies of what is stored, and questions whether a writer is there.
 	listens = []string{"_INBOX.>", "live.agent.>", "ask.agent.>"}
 )

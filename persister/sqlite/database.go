@@ -23,6 +23,7 @@ var dialect = sqlstore.Dialect{
 	Usage:    "agent_v_usage",
 	Find:     "instr",
 	ByWords:  " indexed by agent_runs_words",
+	ByKey:    " not indexed",
 	Millis: func(column string) string {
 		return "cast(round((julianday(" + column + ") - 2440587.5) * 86400000) as integer)"
 	},

@@ -60,6 +60,21 @@ func TestRunsPlan(t *testing.T) {
 			t.Errorf("waiting, %s:\n%s", name, plan)
 		}
 	}
+	for name, q := range map[string]schema.RunsQuery{
+		"words": {Words: []string{"zebra", "id"}}, "of a state": {Words: []string{"zebra"}, States: []schema.RunState{schema.StateDone}},
+		"title": {Title: "t"}, "tag": {Tag: "t"}, "model": {Model: "m"}, "reason": {Reason: "r"}, "agent": {Agent: "a", Words: []string{"zebra"}},
+		"next": {Words: []string{"zebra"}, After: after}, "by events": {Words: []string{"zebra"}, Order: schema.OrderEvents},
+	} {
+		q.Limit, q.Models = 50, true
+		want := "SEARCH agent_runs USING COVERING INDEX agent_runs_words"
+		if q.Order != schema.OrderStarted {
+			want = "SEARCH agent_runs USING PRIMARY KEY (koder_user_id=?)\n"
+		}
+		text, args := s.RunsQuery("acme", q)
+		if plan := explain(t, s, text, args...); !strings.Contains(plan, want) {
+			t.Errorf("search, %s:\n%s", name, plan)
+		}
+	}
 	if plan := explain(t, s, sqlstore.ParentQuery, "acme", "kid_run_7"); !strings.Contains(plan, "agent_run_lanes_child") || strings.Contains(plan, "TEMP B-TREE") {
 		t.Error(plan)
 	}

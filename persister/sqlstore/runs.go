@@ -65,7 +65,7 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		w.and("session_agent = ?", q.Agent)
 	}
 	s.search(&w, &q)
-	if q.Order != schema.OrderStarted || len(q.Words) > 0 {
+	if q.Order != schema.OrderStarted || len(q.Words) > 0 || s.byWords(&q) != "" {
 		return s.pageQuery(&w, &q)
 	}
 	columns := s.runColumns(&q, "0") + "agent_runs"
@@ -98,6 +98,19 @@ func (s *Store) search(w *where, q *schema.RunsQuery) {
 	if q.Reason != "" {
 		w.and("state = reason_of and "+s.d.Find+"(lower(reason), ?) > 0", strings.ToLower(q.Reason))
 	}
+}
+
+// byWords returns by which index a search reads the table. It reads all of the tenant's runs, unless it finds a page of them
+// early. Pages of those that wait, and of sessions, have indexes that leave out most runs.
+func (s *Store) byWords(q *schema.RunsQuery) string {
+	filters := len(q.Words) > 0 || q.Title != "" || q.Tag != "" || q.Model != "" || q.Reason != ""
+	switch {
+	case !filters || q.Waits || q.Sessions:
+		return ""
+	case q.Order != schema.OrderStarted:
+		return s.d.ByKey
+	}
+	return s.d.ByWords
 }
 
 // pageQuery finds the runs of the page first, so that no more is read of the others than decides: all that a search
@@ -133,10 +146,7 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
 	if q.Oldest {
 		order = " order by " + first + ", id"
 	}
-	from := "agent_runs"
-	if len(q.Words) > 0 {
-		from += s.d.ByWords
-	}
+	from := "agent_runs" + s.byWords(q)
 	found := "select id as found, " + place + " as placed from " + from + w.text() + strings.Replace(order, "place", "placed", 1) + " limit $2"
 	return s.runColumns(q, "placed") + "(" + found + ") page cross join agent_runs where koder_user_id = $1 and id = found" + order, w.args
 }

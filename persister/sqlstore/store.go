@@ -55,9 +55,10 @@ type Dialect struct {
 	Marks, Holds string
 
 	Find string // function: the place of a text in another, 0 when it is not there
-	// ByWords stands after the table and makes a search read the index agent_runs_words; "" where the planner does by itself.
-	ByWords string
-	Millis  func(column string) string // expression: a time in ms, as a whole number
+	// ByWords follows the table and makes a search read the index agent_runs_words, ByKey the table itself, in the order of
+	// its keys; "" where the planner does by itself.
+	ByWords, ByKey string
+	Millis         func(column string) string // expression: a time in ms, as a whole number
 
 	Usage       string   // table with a row for each message.end: seq, model, cost
 	Projections []string // tables with rows that are made of events

@@ -26,7 +26,7 @@ const (
 		"Cache-Control, Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, " +
 		"Detail, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Grpc-Web, X-Request-Id, X-User-Agent"
 	corsExpose = "Accept-Encoding, Allow, Content-Disposition, Etag, Grpc-Message, Grpc-Status, Idempotency-Replayed, Last-Event-ID, Last-Seq, Location, " +
-		"Retry-After, WWW-Authenticate, X-Request-Id"
+		"Retry-After, WWW-Authenticate, Warning, X-Request-Id"
 	corsMaxAge = "600" // seconds; a withdrawn origin can go on for as long
 )
 

@@ -9,10 +9,41 @@ import (
 
 // SurelyConforms reports whether a payload, which is valid JSON, is what the JSON Schema of a catalogued type asks
 // for. false proves nothing: a validator must decide. It understands the few keywords that the catalogue is written
-// with, and leaves to the validator whatever is unusual; it allocates nothing.
-func SurelyConforms(typ string, payload []byte) bool {
+// with, and leaves to the validator whatever is unusual; it allocates nothing. plain is false when UnknownFields may
+// find something.
+func SurelyConforms(typ string, payload []byte) (sure, plain bool) {
 	i, ok := catalogueIndex[typ]
-	return ok && conformance[i].isAllowed(payload)
+	if !ok {
+		return false, true
+	}
+	c := conformance[i]
+	if c == nil || c.unsure || c.fields == nil || len(payload) == 0 || payload[0] != '{' {
+		return c.isAllowed(payload), c == nil || c.fields == nil
+	}
+	return c.scanFields(payload)
+}
+
+// addedFields are what adapters of this project add to what a provider says, to events of several types.
+var addedFields = map[string]bool{
+	"message_id": true, "content_block_index": true, "call_id": true, "model_call_id": true, "provider_call_id": true, "response_id": true,
+	"finish_reason": true, "choices": true, "conversation": true, "continues": true, "attempts": true, "omitted": true, "omitted_bytes": true, "unrecorded": true,
+}
+
+// UnknownFields appends the names of a payload's fields that neither the schema of its catalogued type names nor adapters
+// add. Fields of objects within it are not looked at. The names are in the order of the payload; dst has most at the end
+// at most.
+func UnknownFields(dst []string, typ string, payload []byte, most int) []string {
+	i, ok := catalogueIndex[typ]
+	if !ok || conformance[i] == nil || conformance[i].fields == nil {
+		return dst
+	}
+	_ = eachField(payload, func(name string, _ []byte) error { // what is no object has no fields
+		if _, known := conformance[i].fields[name]; !known && !addedFields[name] && len(dst) < most {
+			dst = append(dst, name)
+		}
+		return nil
+	})
+	return dst
 }
 
 // conform is a compiled JSON Schema. nil allows everything.
@@ -159,7 +190,11 @@ func (c *conform) isAllowed(v []byte) bool {
 	case kindString:
 		return !c.filled || len(v) > len(`""`)
 	case kindObject:
-		return c.fields == nil || c.areFieldsAllowed(v)
+		if c.fields == nil {
+			return true
+		}
+		allowed, _ := c.scanFields(v)
+		return allowed
 	case kindArray:
 		return c.items == nil || c.areItemsAllowed(v)
 	case kindNumber, kindNumber | kindInteger:
@@ -199,23 +234,26 @@ func (c *conform) isListed(v []byte) bool {
 	return false
 }
 
-// areFieldsAllowed leaves names with escapes, which may be other spellings, to the validator.
-func (c *conform) areFieldsAllowed(obj []byte) bool {
+// scanFields reports whether the fields of an object are allowed, and, of those that are, whether the schema names all of
+// them. It leaves names with escapes, which may be other spellings, to the validator.
+func (c *conform) scanFields(obj []byte) (allowed, plain bool) {
 	var seen uint64
+	plain = true
 	for i := jsonscan.SkipSpace(obj, 1); i < len(obj) && obj[i] != '}'; {
 		name, value, end := jsonscan.RawMember(obj, i)
 		if end < 0 || bytes.IndexByte(name, '\\') >= 0 {
-			return false
+			return false, false
 		}
-		if f, known := c.fields[string(name[1:len(name)-1])]; known {
-			if !f.schema.isAllowed(value) {
-				return false
-			}
-			seen |= f.bit
+		f, known := c.fields[string(name[1:len(name)-1])]
+		if !known {
+			plain = false
+		} else if !f.schema.isAllowed(value) {
+			return false, false
 		}
+		seen |= f.bit
 		i = jsonscan.Behind(obj, end)
 	}
-	return seen&c.required == c.required
+	return seen&c.required == c.required, plain
 }
 
 // areItemsAllowed is isAllowed of all elements of a list.

@@ -334,7 +334,7 @@ func (c *Call) prepare(run string, events []schema.Event, spend bool) error {
 	for i := range events {
 		err := events[i].Prepare(run)
 		if err == nil {
-			err = c.Node.Check(&events[i])
+			_, err = c.Node.Check(&events[i])
 		}
 		if err != nil {
 			return &schema.BatchError{Line: i + 1, Err: err}

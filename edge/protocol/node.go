@@ -41,8 +41,9 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 	return &Node{cfg: cfg, checks: checks}, err
 }
 
-// Check holds an event's payload to its type's schema. The error wraps schema.ErrMalformed and says which field.
-func (n *Node) Check(e *schema.Event) error { return n.checks.check(e) }
+// Check holds an event's payload to its type's schema. The error wraps schema.ErrMalformed and says which field. plain
+// is false when schema.UnknownFields may find something.
+func (n *Node) Check(e *schema.Event) (plain bool, err error) { return n.checks.check(e) }
 
 // Meter serves what writes events within the limits of the caller's tenant.
 func (n *Node) Meter(serve func(*Call) error) func(*Call) error {

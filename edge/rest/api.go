@@ -41,6 +41,7 @@ type API struct {
 	blobs blobsUsed
 
 	publishing *publish.Config // what all streams have in common
+	warned     once            // of fields that are not known
 }
 
 // New starts nothing.

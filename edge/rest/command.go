@@ -123,7 +123,7 @@ func (a *API) checkOrder(caller *auth.Caller, run string, e *schema.Event) error
 		err = e.Prepare(run)
 	}
 	if err == nil {
-		err = a.cfg.Node.Check(e)
+		_, err = a.cfg.Node.Check(e)
 	}
 	var at *ends.FieldError
 	if errors.As(err, &at) {

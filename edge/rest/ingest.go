@@ -42,6 +42,7 @@ func (a *API) ingest(c *protocol.Call) error {
 	err = a.accept(c.Request.Context(), &b, &opt)
 	in.Events = b.events
 	if err == nil {
+		a.warn(c, key, b.unknown)
 		err = locateLine(a.store(c, key, in.Events, opt, http.StatusOK, nil), b.body)
 	}
 	a.disown(c.Request.Context(), key, b.fresh, err)
@@ -55,6 +56,8 @@ type batch struct {
 	body   []byte         // without the outputs that were moved into blobs, when it is accepted
 	events []schema.Event // those of the body behind those that were there, which alone count after an error
 	fresh  []string       // blobs that were not there before
+
+	unknown []string // fields of payloads that the schemas of their types do not name, of the first events that have some
 
 	of    *protocol.Call                      // whose body it is, and which makes room for its events; nil: who holds it has made it
 	spend func(events int, bytes int64) error // without of: counts them against the tenant's limits, also those of a body that is refused
@@ -91,7 +94,7 @@ func (a *API) accept(ctx context.Context, b *batch, opt *producers.AppendOptions
 	if err := b.makeRoom(ctx, lineCount(body)); err != nil {
 		return err
 	}
-	events, err := a.decode(b.events, b.from, b.key.Run, body)
+	events, err := a.decode(b, body)
 	if over := b.count(len(events)-held, size); over != nil {
 		clear(events[held:])
 		return over
@@ -120,21 +123,26 @@ func lineCount(body []byte) int {
 	return min(bytes.Count(body, []byte{'\n'}), len(body)/shortLine) + 1
 }
 
-// decode appends a body's events to dst, checked, and the commands among them signed by who sends it; with an error it
-// returns dst as it was.
-func (a *API) decode(dst []schema.Event, from *auth.Caller, run string, body []byte) ([]schema.Event, error) {
+// decode appends a body's events to those of b, checked, and the commands among them signed by who sends it, and returns
+// all; with an error it returns those of b.
+func (a *API) decode(b *batch, body []byte) ([]schema.Event, error) {
+	dst, run := b.events, b.key.Run
 	events, err := schema.AppendBatch(dst, run, body)
 	if err != nil {
 		return dst, err
 	}
 	for i := range events[len(dst):] {
 		e := &events[len(dst)+i]
-		changed, err := authorize(from, e)
+		changed, err := authorize(b.from, e)
 		if err == nil && changed {
 			err = e.Prepare(run)
 		}
+		plain := true
 		if err == nil {
-			err = a.cfg.Node.Check(e)
+			plain, err = a.cfg.Node.Check(e)
+		}
+		if !plain && err == nil {
+			b.unknown = appendUnknown(b.unknown, e)
 		}
 		if err != nil {
 			clear(events[len(dst):])

@@ -294,14 +294,15 @@ func (c *Call) lane(ctx context.Context) context.Context {
 }
 
 // Append stores events, checked as those of any producer are, all of them or none where they fit one pack. The
-// error is that of producers.Appender.
+// error is that of producers.Appender, or wraps auth.ErrForbidden: a command to a run that is there needs the scope command,
+// whatever the route needs. Who begins a run may say its first words with it.
 func (c *Call) Append(ctx context.Context, run string, events []schema.Event, opt producers.AppendOptions) (producers.Receipt, error) {
 	key, err := c.runKey(run)
 	if err != nil {
 		return producers.Receipt{}, err
 	}
 	if len(events) > 0 || opt.Plan == nil {
-		err = c.prepare(run, events, true)
+		err = c.prepare(run, events, opt.MustBeNew, true)
 	} else {
 		opt.Plan = c.preparing(run, opt.Plan)
 	}
@@ -318,7 +319,7 @@ func (c *Call) preparing(run string, plan planner) planner {
 	return func(ctx context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error) {
 		events, err := plan(ctx, head, given)
 		if err == nil {
-			err = c.prepare(run, events, spend)
+			err = c.prepare(run, events, !head.HasEvents(), spend)
 			spend = false
 		}
 		return events, err
@@ -328,10 +329,14 @@ func (c *Call) preparing(run string, plan planner) planner {
 // planner is producers.AppendOptions.Plan.
 type planner = func(ctx context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error)
 
-// prepare checks events that are to be stored, and counts them against the tenant's limits if it is to spend.
-func (c *Call) prepare(run string, events []schema.Event, spend bool) error {
+// prepare checks events that are to be stored, of a run that begins with them or is there, and counts them against the
+// tenant's limits if it is to spend.
+func (c *Call) prepare(run string, events []schema.Event, begins, spend bool) error {
 	bytes := int64(0)
 	for i := range events {
+		if !begins && schema.IsCommand(events[i].Type) && !c.Caller.May(auth.ScopeCommand) {
+			return dialect.Refuse(auth.ErrForbidden, "%s needs the scope command", events[i].Type)
+		}
 		err := events[i].Prepare(run)
 		if err == nil {
 			_, err = c.Node.Check(&events[i])

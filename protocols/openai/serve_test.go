@@ -340,3 +340,25 @@ func TestForgedHistory(t *testing.T) {
 		}
 	}
 }
+
+// TestGoingOnNeedsCommand: who may read and write begins a response, and goes on with none: that is a message to an agent that is
+// there. It stores nothing, in each of the three ways to ask.
+func TestGoingOnNeedsCommand(t *testing.T) {
+	n := edgetest.Share().Start(t, openai.Protocol())
+	producer := []string{edgetest.As, "may:read,write"}
+	id := create(n, `{"input":"hello","background":true}`, producer...).Str("id")
+	n.Say(runOf(id), answer("1")...)
+	before := len(n.Types(runOf(id)))
+	for _, way := range []string{`"background":true`, `"stream":true`, `"background":false`} {
+		body := fmt.Sprintf(`{"input":"more","previous_response_id":%q,%s}`, id, way)
+		if a := n.Do("POST", base, body, append([]string{kind, typ}, producer...)...); a.Status != 403 {
+			t.Errorf("%s: %d %s", way, a.Status, a.Body)
+		}
+	}
+	if types := n.Types(runOf(id)); len(types) != before {
+		t.Errorf("stored: %q", types[before:])
+	}
+	if o := create(n, fmt.Sprintf(`{"input":"more","background":true,"previous_response_id":%q}`, id)); o.Str("id") != id+".2" {
+		t.Errorf("%v", o)
+	}
+}

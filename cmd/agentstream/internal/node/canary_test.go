@@ -107,6 +107,10 @@ var askings = map[string][]string{
 	"/reject_plan":             {`{"plan_id":"another"}`},
 	"/answer":                  {`{"request_id":"nobody","answer":1}`},
 	"/messages":                {`{"content":"x"}`},
+	"/v1/responses":            {`{"input":"x","background":true,"previous_response_id":"resp_RUN"}`, `{"input":"x","stream":true,"previous_response_id":"resp_RUN"}`},
+	"/ai-sdk/chat":             {`{"id":"RUN","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"x"}]}]}`},
+	"/ag-ui":                   {`{"threadId":"RUN","runId":"r","messages":[{"id":"u","role":"user","content":"x"}]}`},
+	"/agent/{agent}/run":       {`{"threadId":"RUN","runId":"r","messages":[{"id":"u","role":"user","content":"x"}]}`},
 }
 
 // asks returns what is sent to a route.
@@ -163,7 +167,8 @@ func filled(m protoreflect.MessageDescriptor, run string, depth int) (b []byte) 
 }
 
 // TestCanary: no answer to a caller without the scope read holds content of a run, on any route, whatever it is asked. The
-// same requests of a reader show that the words are there to be found.
+// same requests of a reader show that the words are there to be found. Nothing that a caller without the scope command asks for
+// stores a command of a run that is there.
 func TestCanary(t *testing.T) {
 	all := edgetest.Share()
 	f := &ListenFlags{Console: true}
@@ -174,11 +179,12 @@ func TestCanary(t *testing.T) {
 	n := all.Start(t, native.Protocol(), func(c *edge.Config) {
 		c.Protocols, c.Operator, c.Catalog, c.Shares, c.LogTimeout = f.protocols(), letters{}, listed{}, shares, time.Second
 	})
-	seen, asked, runs := 0, 0, 0
+	seen, asked, runs, commands := 0, 0, 0, 0
 	ask := func(rt edge.RouteRow, scopes auth.Scope, idle bool) {
 		runs++
 		run := fmt.Sprint("held", runs)
 		n.Say(run, planted(idle)...)
+		before := len(n.Types(run))
 		path := strings.NewReplacer("{run}", run, "{id}", "1", "{thread}", qoder.ThreadID(run, "kid"), "{part}", langgraph.RunID(run, 3), "{turn}", metis.TurnID(run, 3), "{request}", "q", "{ref}", "blob_1", "{assistant}", "a").Replace(rt.Path)
 		who := "may:" + scopes.String()
 		var answers []string
@@ -189,6 +195,14 @@ func TestCanary(t *testing.T) {
 		} else {
 			for _, body := range asks(rt.Path) {
 				answers = append(answers, requestFor(t, n, rt.Method, path, strings.ReplaceAll(body, "RUN", run), who))
+			}
+		}
+		for _, typ := range n.Types(run)[before:] {
+			switch {
+			case schema.IsCommand(typ) && scopes&auth.ScopeCommand != 0:
+				commands++
+			case schema.IsCommand(typ):
+				t.Errorf("%s with %s: %s was stored", rt.Pattern, scopes, typ)
 			}
 		}
 		for _, a := range answers {
@@ -213,11 +227,14 @@ func TestCanary(t *testing.T) {
 				ask(rt, scopes, true)
 			}
 		}
+		if rt.Method != "GET" {
+			ask(rt, auth.ScopeRead|auth.ScopeWrite, true)
+		}
 	}
-	if seen < 40 || asked < 1000 {
-		t.Errorf("%d of %d answers hold canaries for readers: the test sees little", seen, asked)
+	if seen < 40 || asked < 1000 || commands < 40 {
+		t.Errorf("%d of %d answers hold canaries for readers, %d commands were stored: the test sees little", seen, asked, commands)
 	}
-	t.Logf("%d of %d answers hold canaries", seen, asked)
+	t.Logf("%d of %d answers hold canaries, %d commands were stored", seen, asked, commands)
 }
 
 // requestFor returns all that answers a request, within a second.

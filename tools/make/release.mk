@@ -15,12 +15,13 @@ install: build ## Build agentstream, and install it with its completion below PR
 SYSTEMS ?=
 
 .PHONY: release
-release: ## Build dist/: binaries for linux, macOS and Windows, SBOMs, npm and Python packages, check sums, image (SYSTEMS="linux/amd64")
+release: ## Build dist/: binaries for linux, macOS and Windows, SBOMs, deb, rpm, npm and Python packages, check sums, image (SYSTEMS="linux/amd64")
 	@tools/release $(VERSION) $(SYSTEMS)
 
 .PHONY: release-check
-release-check: js python ## Make a release for linux/amd64 twice, and hold it to what users are told
-	@go test -tags release -v -count=1 -timeout 30m -run 'TestRelease$$' ./internal/e2e
+release-check: js python ## Make a release for linux/amd64 twice, and hold it and docs/install.md to what users are told (as root, for chroot)
+	@tools/needs rpm systemd-analyze
+	go test -tags release -v -count=1 -timeout 40m -run 'TestRelease$$|TestInstallPage$$' ./internal/e2e
 
 .PHONY: first-run
 first-run: js ## Go a new user's way, with times: clone, build, see the demo in the console, cancel it (ARCHIVE=dist/….tar.gz)

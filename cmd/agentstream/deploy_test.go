@@ -1,7 +1,10 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,35 +49,72 @@ type container struct {
 	VolumeMounts []struct{ Name, MountPath string }
 }
 
-// TestKubernetesBase gives the program what the manifests give it: every flag and variable is one of its, ports and probes are where
-// it serves, a pod has the time that its drain takes, and files of secrets are below a mount.
-func TestKubernetesBase(t *testing.T) {
-	found := map[string]bool{}
-	paths, err := filepath.Glob("../../deploy/kubernetes/base/*.yaml")
+// TestKubernetes gives the program what the manifests of the base and of the rendered chart give it: every flag and variable is one of
+// its, ports and probes are where it serves, a pod has the time that its drain takes, and files of secrets are below a mount.
+func TestKubernetes(t *testing.T) {
+	paths, err := filepath.Glob("../../tools/helmcheck/testdata/*.yaml")
+	if err != nil || len(paths) < 5 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range append(paths, "../../deploy/kubernetes/base/*.yaml") {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			files, err := filepath.Glob(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := map[string]bool{}
+			for _, file := range files {
+				for _, w := range workloads(t, file) {
+					found[w.Metadata.Name] = true
+					checkWorkload(t, &w)
+				}
+			}
+			if !found["agentstream-edge"] || !found["agentstream-persist"] {
+				t.Errorf("the workloads are %v", found)
+			}
+		})
+	}
+}
+
+// workloads returns what has containers of the documents of a file.
+func workloads(t *testing.T, path string) (out []workload) {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		var w workload
+		object, err := yaml.YAMLToJSON([]byte(doc))
+		if err == nil {
+			err = json.Unmarshal(object, &w)
 		}
-		for doc := range strings.SplitSeq(string(text), "\n---\n") {
-			var w workload
-			object, err := yaml.YAMLToJSON([]byte(doc))
-			if err == nil {
-				err = json.Unmarshal(object, &w)
-			}
-			if err != nil {
-				t.Errorf("%s: %v", path, err)
-			} else if len(w.Spec.Template.Spec.Containers) > 0 {
-				found[w.Metadata.Name] = true
-				checkWorkload(t, &w)
-			}
+		if err == nil && len(w.Spec.Template.Spec.Containers) > 0 {
+			out = append(out, w)
+		} else if err != nil && strings.Contains(doc, "containers:") {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if len(found) != 3 {
-		t.Errorf("the workloads are %v, want edge, persist and migrate", found)
+	return out
+}
+
+// TestChartIsRendered: the manifests that TestKubernetes reads are those of the chart as it is.
+func TestChartIsRendered(t *testing.T) {
+	digest := sha256.New()
+	err := fs.WalkDir(os.DirFS("../../deploy/helm/agentstream"), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasPrefix(path, "files/") {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join("../../deploy/helm/agentstream", path))
+		fmt.Fprintf(digest, "%s %d\n%s", path, len(text), text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("../../tools/helmcheck/testdata/chart.sha256")
+	if got := fmt.Sprintf("%x\n", digest.Sum(nil)); err != nil || got != string(want) {
+		t.Errorf("the chart has changed (%v): make helm ARGS=-update, and read the diff", err)
 	}
 }
 

@@ -39,8 +39,8 @@ func TestInstallPage(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v: %s%s", err, block[1], out)
 		}
-		if strings.Contains(block[1], "--version") && !strings.HasSuffix(string(out), "agentstream "+releaseVersion+"\n") &&
-			!strings.HasSuffix(string(out), "agentstream devel\n") {
+		said := strings.Split(strings.TrimSpace(string(out)), "\n")
+		if strings.Contains(block[1], "--version") && !strings.HasPrefix(said[len(said)-1], "agentstream v0.0.") {
 			t.Errorf("%s says %q", block[1], out)
 		}
 	}
@@ -61,9 +61,6 @@ func installHome(t *testing.T) string {
 		t.Fatal(err)
 	}
 	output(t, ".", "git", "clone", "-q", root, filepath.Join(home, "agentstream"))
-	if err := os.Symlink(filepath.Join(root, "clients/python/.venv"), filepath.Join(home, "agentstream/clients/python/.venv")); err != nil {
-		t.Fatal(err)
-	}
 	for _, dir := range []string{"deb/var/lib/dpkg", "deb/etc", "rpm"} {
 		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
 			t.Fatal(err)

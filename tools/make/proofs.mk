@@ -95,3 +95,7 @@ topology: needs ## Start what docker-compose.yml describes, as plain processes, 
 .PHONY: outage
 outage: needs ## Take PostgreSQL away for OUTAGE, then NATS for a tenth of it, under 5,000 events/s and 100 watchers
 	@AGENTSTREAM_OUTAGE=$(OUTAGE) go test -v -count=1 -timeout 180m -run 'TestPostgresAway|TestNATSAway' ./internal/e2e
+
+.PHONY: helm
+helm: ## Lint and render the Helm chart, and hold it and the kustomize base to the types of Kubernetes (ARGS=-update writes the goldens)
+	@go test -C tools/helmcheck -count=1 . $(ARGS)

@@ -56,8 +56,13 @@ type RunInfo struct {
 	Place   int64  // with RunsQuery.Order: by what the run stands where it does
 
 	Model string   // with Models: of the newest message that has ended and names one; "" when that is not known
-	Cost  *float64 // with Models: in US dollars, the sum of what providers reported; nil when none did
+	Cost  *float64 // with Models: in US dollars, of the messages of which it is known; nil when there is none
+
+	Unpriced []string // with Models: whose messages' cost is not known, at most MaxUnpriced, sorted; "" is a model without a name
 }
+
+// MaxUnpriced bounds how many models a list names for which there is no price.
+const MaxUnpriced = 8
 
 // EndTime returns the time of the run's end, zero while it goes on.
 func (r *RunInfo) EndTime() time.Time {
@@ -111,6 +116,7 @@ const (
 	OrderUpdated  RunOrder = "updated"  // by the time of the newest event, in ms
 	OrderDuration RunOrder = "duration" // from the first to the newest event, in ms
 	OrderEvents   RunOrder = "events"   // by the number of events
+	OrderCost     RunOrder = "cost"     // by the cost in millionths of a dollar; -1 where none is known
 )
 
 // Cursor returns the place of the run in the list.

@@ -36,6 +36,7 @@ type DevCmd struct {
 	cli.LayoutFlags
 	LingerFlags
 	node.ReapFlags
+	PriceFlags
 	archive.ArchiverFlags
 	retention.RetentionFlags
 	ModelFlags
@@ -200,6 +201,9 @@ func connect(host *natskit.Host) (nc, live *nats.Conn, err error) {
 
 // keeping makes the parts that write the log into the store. No other process can.
 func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.Node, store *sqlite.Store, objects *archive.Blobs, all *blob.Archive, m *process.Metrics, log *slog.Logger) (*keeping, error) {
+	if err := c.PriceFlags.set(ctx, store, log); err != nil {
+		return nil, err
+	}
 	refill, err := node.NewRefill(ctx, js, all, store, m, log)
 	if err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ var flagGroups = []struct {
 	{kong.Group{Key: "log", Title: "The log:"}, []string{
 		"nats-*", "sync", "partitions", "replicas", "blob-bytes", "window", "linger", "reap-*", "edge-token",
 	}},
-	{kong.Group{Key: "keep", Title: "What is kept, and how long:"}, []string{"blobs*", "archive-*", "keep-completed", "keep-ended", "keep-tombstones", "feeds-for", "rows-for"}},
+	{kong.Group{Key: "keep", Title: "What is kept, and how long:"}, []string{"blobs*", "archive-*", "keep-completed", "keep-ended", "keep-tombstones", "feeds-for", "rows-for", "prices"}},
 	{kong.Group{Key: "limits", Title: "Limits:"}, []string{
 		"ingest-*", "max-*", "tenant-*", "body-memory", "run-blobs", "memory", "call-buffer", "total-buffer",
 	}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	perjs "agentstream/persister/natsjs"
 	"agentstream/persister/postgres"
 	"agentstream/persister/postgres/tables"
+	"agentstream/persister/prices"
 	pubjs "agentstream/producers/natsjs"
 )
 
@@ -31,6 +33,7 @@ type PersistCmd struct {
 	process.MemoryFlags
 	LingerFlags
 	node.ReapFlags
+	PriceFlags
 	archive.ArchiverFlags
 	retention.RetentionFlags
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8082" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
@@ -103,6 +106,9 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 // keeping makes the parts of the role.
 func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *process.Metrics, log *slog.Logger) (*keeping, error) {
+	if err := c.PriceFlags.set(ctx, store, log); err != nil {
+		return nil, err
+	}
 	nc := js.Conn()
 	runs, err := pubjs.OpenWith(ctx, nc, pubjs.Config{Compare: node.CompareWith(js, store)})
 	if err != nil {
@@ -135,6 +141,25 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 	}
 	k.parts = append(k.parts, reaper...)
 	return k, k.lookAfter(ctx, nc, archiveTables{store, store, store}, objects, c.ArchiverFlags, c.RetentionFlags, m, log)
+}
+
+// PriceFlags choose what models cost.
+type PriceFlags struct {
+	Prices string `help:"File with what models cost, per million tokens and by day (JSON; docs/sql.md). none: no prices. Default: the public list prices that ship with the program." env:"AGENTSTREAM_PRICES" placeholder:"FILE"`
+}
+
+// set puts the prices into the store. A store that refuses them is a store all the same: the error is logged.
+func (f *PriceFlags) set(ctx context.Context, store interface {
+	SetPrices(ctx context.Context, list prices.List) error
+}, log *slog.Logger) error {
+	list, err := prices.Load(f.Prices)
+	if err != nil {
+		return fmt.Errorf("--prices: %w", err)
+	}
+	if err := store.SetPrices(ctx, list); err != nil {
+		log.Warn("prices are not stored; costs are computed by those of before", "err", err)
+	}
+	return nil
 }
 
 // keeping is what dev and persist have in common: what writes the log into a store, and what looks after

@@ -34,13 +34,14 @@ type listedRun struct {
 	AskedAt   *string         `json:"asked_at"`    // of the oldest question that is open
 	Since     *string         `json:"waits_since"` // asked_at, or else when it came to its state; null: it waits for nobody
 	Usage     schema.Usage    `json:"usage"`
-	Title     *string         `json:"title"`    // null: it has none, as agent
-	Opening   *string         `json:"opening"`  // first words of its first message; null: not known
-	Tags      []string        `json:"tags"`     // empty: it has none
-	Metadata  json.RawMessage `json:"metadata"` // null: none, or of more than schema.MaxMetadata bytes
-	Agent     *string         `json:"agent"`    // its id
-	Model     *string         `json:"model"`    // of the newest message that has ended; null: not known
-	Cost      *float64        `json:"cost_usd"` // as providers reported it; null: none did
+	Title     *string         `json:"title"`           // null: it has none, as agent
+	Opening   *string         `json:"opening"`         // first words of its first message; null: not known
+	Tags      []string        `json:"tags"`            // empty: it has none
+	Metadata  json.RawMessage `json:"metadata"`        // null: none, or of more than schema.MaxMetadata bytes
+	Agent     *string         `json:"agent"`           // its id
+	Model     *string         `json:"model"`           // of the newest message that has ended; null: not known
+	Cost      *float64        `json:"cost_usd"`        // of the messages of which it is known; null: of none
+	Unpriced  []string        `json:"unpriced_models"` // whose messages' cost is not known; "" is a model without a name
 }
 
 // listedRuns is the answer of GET /v1/agent/runs.
@@ -98,10 +99,13 @@ func listEntry(r *schema.RunInfo) listedRun {
 	out := listedRun{
 		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
 		Reason: known(r.Reason), WaitsFor: known(r.Waiting()), Title: known(facts.Title), Opening: known(r.Opening), Agent: known(facts.Agent), Model: known(r.Model), Cost: r.Cost,
-		Tags: facts.Tags, Metadata: facts.Metadata,
+		Unpriced: r.Unpriced, Tags: facts.Tags, Metadata: facts.Metadata,
 	}
 	if out.Tags == nil {
 		out.Tags = []string{}
+	}
+	if out.Unpriced == nil {
+		out.Unpriced = []string{}
 	}
 	if out.Usage == nil {
 		out.Usage = schema.Usage{}
@@ -191,7 +195,7 @@ func searchQuery(q protocol.Query, out *schema.RunsQuery) error {
 		return fmt.Errorf("q has more than %d words: %w", maxWords, dialect.ErrBadRequest)
 	}
 	out.Title, out.Tag, out.Agent, out.Model, out.Reason = texts["title"], texts["tag"], texts["agent"], texts["model"], texts["reason"]
-	order, err := q.Choice("order", "started", string(schema.OrderUpdated), string(schema.OrderDuration), string(schema.OrderEvents))
+	order, err := q.Choice("order", "started", string(schema.OrderUpdated), string(schema.OrderDuration), string(schema.OrderEvents), string(schema.OrderCost))
 	if err != nil {
 		return err
 	}

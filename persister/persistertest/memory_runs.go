@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -84,8 +85,9 @@ func (r *memoryRun) oldestAsk() time.Time {
 	return time.Time{}
 }
 
-// modelAndCost returns the model of the newest message that has ended, and what messages report to cost.
-func (r *memoryRun) modelAndCost() (model string, cost *float64) {
+// modelAndCost returns the model of the newest message that has ended, what messages report to cost, and the models of those
+// that do not. It knows no prices.
+func (r *memoryRun) modelAndCost() (model string, cost *float64, unpriced []string) {
 	started := map[string]string{} // by lane
 	for _, seq := range slices.Sorted(maps.Keys(r.rows)) {
 		row := r.rows[seq]
@@ -111,10 +113,13 @@ func (r *memoryRun) modelAndCost() (model string, cost *float64) {
 					cost = new(float64)
 				}
 				*cost += n
+			} else if p.Usage != nil && !slices.Contains(unpriced, started[row.child]) {
+				unpriced = append(unpriced, started[row.child])
 			}
 		}
 	}
-	return model, cost
+	slices.Sort(unpriced)
+	return model, cost, unpriced[:min(len(unpriced), schema.MaxUnpriced)]
 }
 
 // Runs returns one page of the tenant's runs.
@@ -136,12 +141,13 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 				info.Session = nil
 			}
 			n := r.naming()
+			info.Model, info.Cost, info.Unpriced = r.modelAndCost()
 			if !isFound(&info, &n, r.session.Description, q) {
 				continue
 			}
-			if q.Models {
-				info.Model, info.Cost = r.modelAndCost()
-				info.Opening = n.Opening
+			info.Opening = n.Opening
+			if !q.Models {
+				info.Model, info.Cost, info.Unpriced, info.Opening = "", nil, nil, ""
 			}
 			runs = append(runs, info)
 		}
@@ -175,6 +181,11 @@ func isFound(r *schema.RunInfo, n *persister.Naming, session json.RawMessage, q 
 		r.Place = r.Updated.UnixMilli() - r.Started.UnixMilli()
 	case schema.OrderEvents:
 		r.Place = int64(r.Last)
+	case schema.OrderCost:
+		r.Place = -1
+		if r.Cost != nil {
+			r.Place = int64(math.Round(*r.Cost * 1e6))
+		}
 	}
 	if q.Order != schema.OrderStarted && !q.After.IsZero() && inOrder(q, q.After, r.Cursor()) >= 0 {
 		return false

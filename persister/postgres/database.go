@@ -21,6 +21,7 @@ var dialect = sqlstore.Dialect{
 	Millis:      func(column string) string { return "(extract(epoch from " + column + ") * 1000)::bigint" },
 	Projections: []string{"agent_run_messages", "agent_run_tool_calls"},
 	Day:         func(day string) (any, error) { return time.Parse(dayLayout, day) },
+	Date:        func(day string) (any, error) { return time.Parse(time.DateOnly, day) },
 	Time:        func(t time.Time) any { return t },
 	Clock:       func(t time.Time) any { return t },
 	Position:    func(n uint64) any { return pgtype.Numeric{Int: new(big.Int).SetUint64(n), Valid: true} },

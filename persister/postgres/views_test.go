@@ -236,3 +236,12 @@ func TestCost(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
+
+func TestPrices(t *testing.T) {
+	_, dsn := ownedMigrated(t)
+	p := pool(t, dsn+"&options=-c%20agentstream.tenant%3Dacme")
+	s := open(t, dsn)
+	persistertest.CheckPrices(t, s, s, func(query string) string { return ask[string](t, p, query) }, func(model, from string, price float64) {
+		exec(t, p, fmt.Sprintf(`insert into agent_model_prices (model, valid_from, input, output) values ('%s', '%s', %v, %v)`, model, from, price, price))
+	})
+}

@@ -15,6 +15,7 @@ import (
 var dialect = sqlstore.Dialect{
 	Name: "sqlite", Now: "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')",
 	Day:      func(day string) (any, error) { return day, nil },
+	Date:     func(day string) (any, error) { return day, nil },
 	Time:     func(t time.Time) any { return stamp(t) },
 	Clock:    func(t time.Time) any { return t.UTC().Format(updatedLayout) },
 	Position: func(n uint64) any { return fmt.Sprintf("%020d", n) },

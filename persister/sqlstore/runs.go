@@ -19,8 +19,11 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	text, args := s.RunsQuery(tenant, q)
 	runs, err := list(ctx, s, tenant, func(scan Scan) (r schema.RunInfo, err error) {
 		var usage string
-		var session sql.NullString
-		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &r.Model, &r.Cost, &r.Opening, &r.Place)
+		var session, unpriced sql.NullString
+		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &r.Model, &r.Cost, &unpriced, &r.Opening, &r.Place)
+		if unpriced.Valid {
+			r.Unpriced = strings.Split(unpriced.String, "\n")
+		}
 		if session.Valid {
 			r.Session = json.RawMessage(session.String)
 		}
@@ -124,6 +127,8 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
 		place = s.d.Millis("last_ts") + " - " + s.d.Millis("first_ts")
 	case schema.OrderEvents:
 		place = "last_seq"
+	case schema.OrderCost:
+		place = "coalesce((select cast(round(sum(u.cost) * 1000000) as bigint) from agent_v_costs" + ofRun + "), -1)"
 	}
 	if q.Order != schema.OrderStarted {
 		first = "place"
@@ -151,12 +156,16 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
 	return s.runColumns(q, "placed") + "(" + found + ") page cross join agent_runs where koder_user_id = $1 and id = found" + order, w.args
 }
 
+// ofRun selects the messages of a listed run.
+const ofRun = " u where u.koder_user_id = agent_runs.koder_user_id and u.run_id = agent_runs.id"
+
 // runColumns selects the columns of a list.
 func (s *Store) runColumns(q *schema.RunsQuery, place string) string {
-	session, spent, opening := "cast(null as text)", "'', cast(null as double precision)", "''" // long, and a look into each run
+	session, spent, opening := "cast(null as text)", "'', cast(null as double precision), cast(null as text)", "''" // long, and a look into each run
 	if q.Models {
-		of := " from " + s.d.Usage + " u where u.koder_user_id = agent_runs.koder_user_id and u.run_id = agent_runs.id"
-		spent = "coalesce((select u.model" + of + " and u.model <> '' order by u.seq desc limit 1), ''), (select sum(u.cost)" + of + ")"
+		spent = "coalesce((select u.model from " + s.d.Usage + ofRun + " and u.model <> '' order by u.seq desc limit 1), ''), " +
+			"(select sum(u.cost) from agent_v_costs" + ofRun + "), (select string_agg(x.model, '\n') from (select distinct coalesce(u.model, '') as model" +
+			" from agent_v_costs" + ofRun + " and u.reported and u.cost is null order by 1 limit " + strconv.Itoa(schema.MaxUnpriced) + ") x)"
 		opening = "coalesce(opening, '')"
 	}
 	if q.Sessions || q.Models {

@@ -64,6 +64,7 @@ type Dialect struct {
 	Projections []string // tables with rows that are made of events
 
 	Day      func(day string) (any, error)     // argument for a column of days; day is YYYYMMDD
+	Date     func(day string) (any, error)     // argument for valid_from of a price; day is YYYY-MM-DD
 	Time     func(time.Time) any               // argument for a time of an event, or of a mark
 	Clock    func(time.Time) any               // argument for a time that the database has set
 	Position func(uint64) any                  // argument for a position in a stream

@@ -88,6 +88,8 @@ export interface RunInfo {
   readonly model?: string | null;
   /** In lists: what providers reported; null when none did. */
   readonly cost_usd?: number | null;
+  /** Models of messages whose cost is not known, which `cost_usd` lacks. */
+  readonly unpriced_models?: readonly string[];
   readonly [field: string]: unknown;
 }
 

@@ -55,7 +55,7 @@ export function tokenText(usage) {
   return t === undefined ? "–" : `${count(t.input)} in · ${count(t.output)} out`;
 }
 
-/** Returns the cost in US dollars that usage names, as text. The console knows no prices: what nobody reported is unknown. */
+/** Returns the cost in US dollars that usage names, as text. The console computes none: what it was not given is unknown. */
 export function cost(usage) {
   const v = usage?.cost_usd ?? usage?.total_cost_usd;
   if (typeof v === "number") return `$${v.toFixed(4)}`;

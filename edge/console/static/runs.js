@@ -13,7 +13,7 @@ const most = 1000; // rows: who looks for more narrows the search
 const checks = 8; // runs that may have changed and are on no page that is read again, of one look
 const ages = { "": "Any time", "1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days" };
 const units = { h: 3600e3, d: 86400e3 };
-const orders = { "": "Newest first", "started-asc": "Oldest first", updated: "Changed last", duration: "Longest", "duration-asc": "Shortest", events: "Most events" };
+const orders = { "": "Newest first", "started-asc": "Oldest first", updated: "Changed last", duration: "Longest", "duration-asc": "Shortest", events: "Most events", cost: "Dearest" };
 
 /** Shows the runs. The newest page is read again and again; what is on the screen is changed in place. */
 export async function runsScreen(s) {
@@ -222,10 +222,22 @@ function update(row, info) {
   const began = Date.parse(info.started_at ?? "");
   const ended = info.ended_at ? Date.parse(info.ended_at) : final.has(info.state) ? Date.parse(info.updated_at ?? "") : info.state ? Date.now() : Date.parse(info.updated_at ?? "");
   const used = tokens(info.usage);
-  const texts = [info.agent ?? "", info.model ?? "", time(info.started_at), duration(ended - began), count(info.last_seq), used ? count(used.input) : "", used ? count(used.output) : "", cost({ cost_usd: info.cost_usd, ...info.usage }), info.reason ?? ""];
+  const texts = [info.agent ?? "", info.model ?? "", time(info.started_at), duration(ended - began), count(info.last_seq), used ? count(used.input) : "", used ? count(used.output) : "", spent(info), info.reason ?? ""];
   texts.forEach((t, i) => {
     setText(cell[i + 2], t === "" ? "–" : short(t, 60));
     cell[i + 2].classList.toggle("unknown", t === "" || t === "–");
   });
   cell[4].title = moment(info.started_at);
+  cell[9].title = unpriced(info);
+}
+
+/** Returns what a run costs, with a + where the cost of some messages is not known. */
+function spent(info) {
+  const known = cost({ cost_usd: info.cost_usd, ...info.usage });
+  return known !== "–" && info.unpriced_models?.length > 0 ? `${known} +` : known;
+}
+
+function unpriced(info) {
+  const names = (info.unpriced_models ?? []).map((name) => short(name || "a model without a name", 60));
+  return names.length === 0 ? "" : `No price is known for ${names.join(", ")}`;
 }

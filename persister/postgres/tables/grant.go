@@ -12,10 +12,14 @@ import (
 // readerTables are the tables that an edge reads: the list of runs and what their models were, their heads, their rows.
 var readerTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage", "agent_run_losses"}
 
+// costTables are what costs are computed of: prices are the same for all tenants, and the view has the rights of who reads.
+var costTables = []string{"agent_model_prices", "agent_v_costs"}
+
 // GrantReader lets an existing role read what an edge reads, of the tenant that it names in each transaction. The role is
 // trusted to name the right one. It can neither write nor read all tenants at once. GrantReader may be called again.
 func GrantReader(ctx context.Context, dsn, role string) error {
 	return grant(ctx, dsn, role, func(g *granter) error {
+		g.each(costTables, func(table string) { g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role)) })
 		g.each(readerTables, func(table string) {
 			g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role))
 			g.policy(table, "agent_reader_", `koder_user_id = (select current_setting('`+TenantSetting+`'))`)
@@ -55,7 +59,7 @@ func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
 var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_messages", "agent_run_tool_calls", "agent_run_usage"}
 
 // analystViews are the views for SQL, and the prices, which are the same for all tenants.
-var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_tool_times", "agent_v_usage_daily", "agent_model_prices"}
+var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_tool_times", "agent_v_usage_daily", "agent_v_costs", "agent_model_prices"}
 
 // grant runs fn in a transaction of the tables' owner.
 func grant(ctx context.Context, dsn, role string, fn func(*granter) error) error {

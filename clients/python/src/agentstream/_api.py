@@ -47,6 +47,7 @@ class RunInfo(TypedDict, total=False):
     agent: str | None
     model: str | None
     cost_usd: float | None
+    unpriced_models: list[str]
 
 
 class RunsPage(TypedDict):

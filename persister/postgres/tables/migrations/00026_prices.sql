@@ -1,0 +1,28 @@
+-- +goose Up
+
+alter table agent_model_prices add column source text; -- the file that the price is from; null: somebody has entered it
+
+create view agent_v_costs with (security_invoker = true) as
+select u.koder_user_id, u.run_id, u.child_id, u.seq, u.day, nullif(u.model, '') as model, u.reported, u.input_tokens, u.output_tokens,
+    u.cache_read_tokens, u.cache_write_tokens,
+    case when u.cost is not null then u.cost when u.reported then (
+        select ((u.input_tokens * p.input + u.output_tokens * p.output + u.cache_read_tokens * p.cache_read
+            + u.cache_write_tokens * p.cache_write) / 1000000)::double precision
+        from agent_model_prices p where p.valid_from <= u.day
+            and u.model like replace(replace(replace(replace(p.model, '\', '\\'), '_', '\_'), '%', '\%'), '*', '%')
+        order by length(p.model) desc, p.valid_from desc limit 1) end as cost
+from agent_run_usage u;
+comment on view agent_v_costs is 'one row per message.end with what it cost: as its provider reports, or by the price of its day; see docs/sql.md';
+
+-- Roles that read costs of the list and of days read these too.
+-- +goose StatementBegin
+do $$
+declare
+    reader record;
+begin
+    for reader in select distinct r.rolname from pg_policy p join pg_roles r on r.oid = any (p.polroles)
+        where p.polrelid = 'agent_runs'::regclass and (p.polname like 'agent\_reader\_%' or p.polname like 'agent\_analyst\_%') loop
+        execute format('grant select on agent_model_prices, agent_v_costs to %I', reader.rolname);
+    end loop;
+end $$;
+-- +goose StatementEnd

@@ -213,7 +213,7 @@ function update(row, info) {
   const shown = info.waits_for ? `waits: ${info.waits_for} ${info.waits_since ?? ""}` : info.state;
   if (row.dataset.state !== shown) {
     row.dataset.state = shown;
-    fill(cell[0], badge(info.state || "no state"), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}${info.waits_since ? ` since ${time(info.waits_since)}` : ""}`));
+    fill(cell[0], badge(info.state), info.waits_for && h("span", { class: "waits" }, ` waits for ${info.waits_for}${info.waits_since ? ` since ${time(info.waits_since)}` : ""}`));
   }
   const [link, id] = cell[1].children;
   const name = info.title || info.opening;

@@ -40,10 +40,10 @@ export function toast(text, kind = "") {
   setTimeout(() => e.remove(), 6000);
 }
 
-/** Returns the name of a run's state with its colour. */
+/** Returns the name of a run's state with its colour; a run without a state is "none", as in lists on the terminal. */
 export function badge(state) {
-  const text = (state ?? "unknown").replaceAll("_", " ");
-  return h("span", { class: `badge s-${(state ?? "unknown").replaceAll(" ", "-")}` }, text);
+  const name = state || "none";
+  return h("span", { class: `badge s-${name}` }, name.replaceAll("_", " "));
 }
 
 /** Asks for a text in a dialog; yes names the button that sends it. */

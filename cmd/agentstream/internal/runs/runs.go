@@ -137,7 +137,7 @@ func add(show *cli.List, r *agentstream.RunInfo) error {
 	case r.WaitsFor != "":
 		state += since(r)
 	case state == "":
-		state = "-"
+		state = "none"
 	}
 	started := r.StartedAt
 	if at, err := time.Parse(time.RFC3339Nano, started); err == nil {

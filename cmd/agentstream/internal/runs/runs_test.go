@@ -70,7 +70,7 @@ func TestRunsTable(t *testing.T) {
 		"run_done  done     2026-02-28 23:59:01  4m4s  1204    10/25   ",
 		"run_live  running  2026-02-28 10:00:00  59s+  3       -       ",
 		"run_ask   waiting  2026-02-27 11:00:00  9s+   9       -       ",
-		"run_new   -        2026-02-27 10:00:00  0s+   1       7/1     ",
+		"run_new   none     2026-02-27 10:00:00  0s+   1       7/1     ",
 		"run_evil  error    2026-02-26 10:00:00  10s   9       -              ␛[2Jred",
 	}
 	got := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")

@@ -24,8 +24,10 @@ release-check: js python ## Make a release for linux/amd64 twice, and hold it an
 	go test -tags release -v -count=1 -timeout 40m -run 'TestRelease$$|TestInstallPage$$' ./internal/e2e
 
 .PHONY: first-run
-first-run: js ## Go a new user's way, with times: clone, build, see the demo in the console, cancel it (ARCHIVE=dist/….tar.gz)
+first-run: js ## Go a new user's way, with times, and run what tutorial, pages, console and --help print (ARCHIVE=dist/….tar.gz)
 	@tools/first-run $(ARCHIVE)
+	go test -count=1 -timeout 20m -run 'TestExamples|TestTutorial|TestPrintedCurl|TestDevForOthers|TestDemoPlays|TestRecord' ./cmd/agentstream
+	go test -count=1 -timeout 20m -run 'TestProxyPage|TestWatchRecipes|TestExamples' ./internal/e2e
 
 ARCHIVE ?=
 

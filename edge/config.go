@@ -16,6 +16,7 @@ import (
 	"agentstream/edge/protocol"
 	"agentstream/edge/rest"
 	"agentstream/edge/runs"
+	"agentstream/edge/workers"
 	"agentstream/fanout"
 	"agentstream/producers"
 	"agentstream/schema"
@@ -49,6 +50,9 @@ type Config struct {
 	// Origins are the exact origins ("https://app.example") of pages that may read answers and open
 	// WebSockets, besides those of this host. There are no patterns.
 	Origins []string
+
+	// Workers are the agents that ask for work over HTTP. nil: none can.
+	Workers *workers.Workers
 
 	// Blobs keeps large content with runs. nil: it is not taken, and an event that is too large is refused.
 	Blobs           Blobs

@@ -128,6 +128,10 @@ type AppendOptions struct {
 	Whole bool
 	// OneLane refuses, where the run is named by the id of one of its children, events of others (ErrForeignRun).
 	OneLane bool
+	// Owner refuses with ErrNotOwner what is not written for the publisher of that id (Publisher.WriterID), which owns
+	// the run's own lane: so somebody who has the id answers elsewhere, until another publisher takes the lane over.
+	// "" asks for none.
+	Owner string
 	// AfterEnd also stores what a run that is over does not take (schema.ErrEnded otherwise); it stays over.
 	AfterEnd bool
 	// First are events, which have passed Event.Prepare, that the run begins with: they are stored before the given ones

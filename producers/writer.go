@@ -103,6 +103,10 @@ func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) 
 func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p *schema.Pack, n int, refused, err error) {
 	remembered := w.known
 	lane, events, err := w.claimAsked(ctx, events)
+	if errors.Is(err, ErrNotOwner) && remembered {
+		w.forget() // what is remembered may be older than the owner
+		lane, events, err = w.claimAsked(ctx, events)
+	}
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -140,12 +144,34 @@ func (w *writer) claimAsked(ctx context.Context, events []schema.Event) (lane sc
 		if w.job == nil || err != nil {
 			return lane, events, err
 		}
+		if err := w.checkOwner(ctx, w.job.opt.Owner); err != nil {
+			return lane, events, err
+		}
 		asked = w.job.rest
 		if asked[0].ChildID == events[0].ChildID {
 			return lane, asked, nil
 		}
 		events = asked
 	}
+}
+
+// ErrNotOwner reports that the run's own lane has another owner than AppendOptions.Owner.
+var ErrNotOwner = errors.New("the run is not under this lease")
+
+// checkOwner checks who owns the run's own lane, as of the head. "" asks for nobody.
+func (w *writer) checkOwner(ctx context.Context, owner string) error {
+	if owner == "" {
+		return nil
+	}
+	if !w.own.read || w.own.seen != w.fresh {
+		if err := w.lookAtLanes(ctx, make([]schema.Event, 1)); err != nil {
+			return err
+		}
+	}
+	if w.own.found.Owner != owner {
+		return ErrNotOwner
+	}
+	return nil
 }
 
 func (w *writer) trail(err error) error {

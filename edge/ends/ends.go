@@ -199,6 +199,7 @@ var reasons = []struct {
 	{fanout.ErrFuture, dialect.ReasonFuture},
 	{producers.ErrExists, dialect.ReasonExists},
 	{producers.ErrKeyReused, dialect.ReasonKeyReused},
+	{producers.ErrNotOwner, dialect.ReasonCondition},
 	{producers.ErrFenced, dialect.ReasonConflict},
 	{producers.ErrBackpressure, dialect.ReasonBusy},
 	{context.DeadlineExceeded, dialect.ReasonUnavailable},

@@ -90,6 +90,7 @@ var sentinels = map[string]struct {
 	"producers.ErrRenewed":      {producers.ErrRenewed, dialect.ReasonConflict},
 	"producers.ErrUnanswered":   {producers.ErrUnanswered, dialect.ReasonUnanswered},
 	"producers.ErrUnavailable":  {producers.ErrUnavailable, dialect.ReasonUnavailable},
+	"producers.ErrNotOwner":     {producers.ErrNotOwner, dialect.ReasonCondition},
 	"producers.ErrFenced":       {producers.ErrFenced, dialect.ReasonConflict},
 	"producers.ErrBackpressure": {producers.ErrBackpressure, dialect.ReasonBusy},
 	"producers.ErrClosed":       {producers.ErrClosed, dialect.ReasonShutdown},

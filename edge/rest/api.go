@@ -9,6 +9,7 @@ import (
 	"agentstream/edge/protocol"
 	"agentstream/edge/publish"
 	"agentstream/edge/transport/jsonl"
+	"agentstream/edge/workers"
 	"agentstream/schema"
 )
 
@@ -20,7 +21,8 @@ type Config struct {
 	Blobs               Blobs    // nil: none are kept
 	Operator            Operator // nil: lag and dead letters are not known here
 	Facts               Facts
-	Shares              *auth.Shares // nil: none are made
+	Shares              *auth.Shares     // nil: none are made
+	Workers             *workers.Workers // nil: agents cannot ask for work
 
 	MaxBodyBytes       int64
 	BodyMemory         int64
@@ -80,6 +82,9 @@ func (a *API) Routes() []protocol.Route {
 			Serve: func(c *protocol.Call) error { return a.command(c, o) }})
 	}
 	list = append(list, a.operationRoutes()...)
+	if a.cfg.Workers != nil {
+		list = append(list, a.workRoute())
+	}
 	if a.cfg.Blobs != nil {
 		list = append(list, write("PUT /v1/agent/runs/{run}/blobs", a.putBlob), read("GET /v1/agent/runs/{run}/blobs/{ref}", a.getBlob))
 	}

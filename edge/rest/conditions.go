@@ -14,8 +14,8 @@ import (
 	"agentstream/schema"
 )
 
-// appendOptions reads the headers that say how events are to be taken: Idempotency-Key, If-Match, If-None-Match
-// and Agentstream-Atomic.
+// appendOptions reads the headers that say how events are to be taken: Idempotency-Key, If-Match, If-None-Match,
+// Agentstream-Atomic and Agentstream-Lease.
 func appendOptions(h http.Header) (producers.AppendOptions, error) {
 	opt, err := protocol.ParseKey("Idempotency-Key", h["Idempotency-Key"])
 	if err != nil {
@@ -27,6 +27,13 @@ func appendOptions(h http.Header) (producers.AppendOptions, error) {
 		opt.Whole = atomic[0] == "true"
 	default:
 		return opt, fmt.Errorf("Agentstream-Atomic is not one true or false: %w", dialect.ErrBadRequest)
+	}
+	switch lease := h["Agentstream-Lease"]; {
+	case lease == nil:
+	case len(lease) == 1 && schema.ValidRunID(lease[0]) == nil:
+		opt.Owner = lease[0]
+	default:
+		return opt, fmt.Errorf("Agentstream-Lease is not one lease: %w", dialect.ErrBadRequest)
 	}
 	match, none := h["If-Match"], h["If-None-Match"]
 	if match == nil && none == nil {

@@ -34,8 +34,8 @@ var (
 // persist can remove messages of the log, because retention and deletions are its work; an edge can remove the parts of a blob.
 func Roles() []Role {
 	return []Role{
-		{"edge", "serves clients: appends, reads, live copies, tickets, blobs, events over NATS",
-			list(writes, reads, []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.API.STREAM.PURGE." + BlobStream, "_R_.>"}), list(listens, []string{"ingest.>", LimitsSubject})},
+		{"edge", "serves clients: appends, reads, live copies, tickets, blobs, events over NATS, workers over HTTP",
+			list(writes, reads, []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>", "$JS.API.STREAM.PURGE." + BlobStream, "_R_.>"}), list(listens, []string{"ingest.>", LimitsSubject})},
 		{"persist", "stores the log in a database, archives it, and removes what is due",
 			list(writes, reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$JS.API.CONSUMER.LIST.>", "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>"}), listens},
 		{"worker", "answers messages of sessions", list(writes, reads, consumes), listens},

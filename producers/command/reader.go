@@ -32,6 +32,9 @@ type Config struct {
 	// and none of its children. Reader takes the lanes over that have commands for it: never name one
 	// that another process serves. It must not call Reader.
 	Lanes func(lane string) bool
+	// Seen is called with each record of the run's own lane, in order and once, as soon as the reader knows of it. It
+	// must not block, keep the record or call Reader. nil: nobody looks.
+	Seen func(schema.Record)
 	// Poll is how long the log is not asked while nothing is received; default 5 s, without a Waker 250 ms.
 	Poll time.Duration
 }
@@ -104,7 +107,8 @@ func New(cfg Config) (*Reader, error) {
 	pub := cfg.Publisher.Config()
 	c := &Reader{cfg: cfg, pub: cfg.Publisher, log: pub.Log, key: pub.Key, retried: pub.Hooks.Retry,
 		turn: make(chan struct{}, 1), news: make(chan struct{}, 1)}
-	c.view = commandView{writer: cfg.Publisher.WriterID(), serves: cfg.Lanes, lanes: make(map[string]*laneState), behind: true, logger: pub.Logger.With("run", c.key.String())}
+	c.view = commandView{writer: cfg.Publisher.WriterID(), serves: cfg.Lanes, seen: cfg.Seen,
+		lanes: make(map[string]*laneState), behind: true, logger: pub.Logger.With("run", c.key.String())}
 	return c, nil
 }
 

@@ -26,6 +26,7 @@ type commandView struct {
 	writer string // our own
 	serves func(lane string) bool
 	logger *slog.Logger
+	seen   func(schema.Record) // of the run's own lane; nil: nobody looks
 
 	pos    uint64          // the log's position of the newest pack that was looked at; 0 none
 	seq    schema.Seq      // its last event
@@ -79,13 +80,20 @@ func (v *commandView) look(p *schema.Pack) {
 	if l := v.lane(p.Child); l.serve {
 		v.followOwner(l, p)
 	}
-	if bytes.Contains(p.Body, typeCommand) || bytes.Contains(p.Body, typeLifecycle) {
+	seen := v.seen
+	if p.Child != "" {
+		seen = nil
+	}
+	if seen != nil || bytes.Contains(p.Body, typeCommand) || bytes.Contains(p.Body, typeLifecycle) {
 		for r, err := range p.Records(v.seq) {
 			if err != nil {
 				v.logger.Warn("commands: an event cannot be read", "err", err)
 				break
 			}
 			v.record(p, r)
+			if seen != nil {
+				seen(r)
+			}
 		}
 	}
 	v.seq, v.state = p.Last(), p.Head.State

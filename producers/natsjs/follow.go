@@ -21,6 +21,9 @@ type FollowConfig struct {
 	Tenant string        // "": all tenants
 	Again  time.Duration // a pack that is not done after this is handed over again; default 5 s
 	Held   int           // packs of one partition that are not done; at so many no more are handed over; default 1,000
+	// Forget is after how long without a follower the place is given up: the next one begins at the beginning of the
+	// log's window. 0: never.
+	Forget time.Duration
 	Logger *slog.Logger
 }
 
@@ -52,7 +55,7 @@ func (c FollowConfig) withDefaults() (FollowConfig, error) {
 // run in order, also what was stored while nobody followed, as far as the log's window goes. A pack is handed
 // over again, by whoever follows under the same name, until done was called for it. hand must not wait; it is
 // called by a goroutine for each partition. An outage is waited for. Follow returns when ctx ends, without an
-// error, and its goroutines have ended.
+// error, and its goroutines have ended: what is not done by then is handed over at once, to whoever else follows.
 func (l *Log) Follow(ctx context.Context, cfg FollowConfig, hand func(p schema.Pack, done func())) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -103,6 +106,8 @@ func followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg F
 		AckWait:       cfg.Again,
 		MaxAckPending: cfg.Held,
 		MaxDeliver:    -1,
+
+		InactiveThreshold: cfg.Forget,
 	})
 	if err != nil {
 		return fmt.Errorf("natsjs: consumer %s: %w", cfg.Name, err)
@@ -111,7 +116,9 @@ func followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg F
 	if err != nil {
 		return fmt.Errorf("natsjs: consumer %s: %w", cfg.Name, err)
 	}
-	ended := context.AfterFunc(ctx, msgs.Stop)
+	held := heldMessages{all: make(map[uint64]jetstream.Msg)}
+	defer held.giveBack()
+	ended := context.AfterFunc(ctx, msgs.Drain)
 	defer func() {
 		if ended() {
 			msgs.Stop()
@@ -122,16 +129,48 @@ func followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg F
 		if err != nil {
 			return fmt.Errorf("natsjs: consumer %s: %w", cfg.Name, err)
 		}
-		done := func() { _ = m.Ack() } // one that is lost is handed over again
+		if ctx.Err() != nil {
+			_ = m.Nak()
+			continue
+		}
 		meta, err := m.Metadata()
 		if err != nil {
 			return fmt.Errorf("natsjs: consumer %s: %w", cfg.Name, err)
 		}
+		done := held.hold(meta.Sequence.Stream, m)
 		p, err := schema.ParsePack(m.Subject(), m.Headers(), m.Data(), meta.Sequence.Stream)
 		if err != nil {
 			done() // not ours; the persister puts such messages aside and logs them
 			continue
 		}
 		hand(p, done)
+	}
+}
+
+// heldMessages are the messages of a consumer that are not done.
+type heldMessages struct {
+	mu  sync.Mutex
+	all map[uint64]jetstream.Msg // by their place in the stream
+}
+
+// hold notes a message, and returns what is to be called when it is done. One that is lost is handed over again.
+func (h *heldMessages) hold(seq uint64, m jetstream.Msg) (done func()) {
+	h.mu.Lock()
+	h.all[seq] = m
+	h.mu.Unlock()
+	return func() {
+		h.mu.Lock()
+		delete(h.all, seq)
+		h.mu.Unlock()
+		_ = m.Ack()
+	}
+}
+
+// giveBack lets another follower have what is not done without waiting for it.
+func (h *heldMessages) giveBack() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range h.all {
+		_ = m.Nak()
 	}
 }

@@ -15,6 +15,7 @@ import (
 const (
 	nameMessage   = "message"
 	nameAnswer    = "answer"
+	nameCancel    = "cancel"
 	commandAnswer = "command." + nameAnswer
 )
 

@@ -37,6 +37,8 @@ type lease struct {
 	once    producers.Once
 	sink    *watched // of a run that is answered once; else nil
 
+	elsewhere remoteTurn // where answers are written elsewhere
+
 	lanes sync.Map // ids of the children that belong to the turn: see Task.Spawn
 	asked sync.Map // ids of requests whose turn does not wait for them: see Task.Interrupt
 }
@@ -83,7 +85,7 @@ func (v *lease) run(ctx context.Context) {
 	err := v.serve(ctx)
 	switch {
 	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, errLeftAlone), errors.Is(err, producers.ErrFenced):
+	case errors.Is(err, errLeftAlone), errors.Is(err, producers.ErrFenced), errors.Is(err, ErrGone):
 		v.d.cfg.Logger.Debug("worker: a session is left to another process", "run", v.key.String(), "err", err)
 	case errors.Is(err, schema.ErrBadPack):
 		v.d.cfg.Logger.Error("worker: a session cannot be read; what was said in it is not answered", "run", v.key.String(), "err", err)
@@ -144,12 +146,19 @@ func (v *lease) serve(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	v.commands, err = command.New(command.Config{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.isOurs})
+	v.session, v.once = first.Payload, producers.ReadOnce(first)
+	if v.once.Once {
+		v.sink = &watched{Sink: v.pub}
+	}
+	reading := command.Config{Publisher: v.pub, Waker: v.d.cfg.Waker, Past: v.d.cfg.Past, Lanes: v.isOurs}
+	if v.d.cfg.Remote {
+		reading.Seen, v.elsewhere.sink = v.elsewhere.see, v.sink
+	}
+	v.commands, err = command.New(reading)
 	if err != nil {
 		return err
 	}
 	defer v.commands.Close()
-	v.session, v.once = first.Payload, producers.ReadOnce(first)
 	if err = v.open(ctx); err == nil {
 		err = v.listen(ctx)
 	}
@@ -280,7 +289,6 @@ func (v *lease) open(ctx context.Context) error {
 	}
 	sink := producers.Sink(v.pub)
 	if v.once.Once {
-		v.sink = &watched{Sink: v.pub}
 		sink = v.sink
 	}
 	if v.writer, err = producers.NewRun(producers.RunConfig{Sink: sink, RunID: v.key.Run, Open: open}); err != nil {
@@ -305,7 +313,7 @@ func (v *lease) enqueue(c *command.Command) {
 	switch {
 	case v.isQuestion(c) || v.isResume(c):
 		v.queue = append(v.queue, c)
-	case c.Name == "cancel" && c.Child == "":
+	case c.Name == nameCancel && c.Child == "":
 		v.queue = append(v.queue[:0], c)
 	case c.Child == "":
 		v.newest = c

@@ -32,6 +32,9 @@ type Task struct {
 	// kept. A message that asks for a run of its own is not passed on, nor is one behind it.
 	Told <-chan *command.Command
 
+	Lease string // for whom an answer is written elsewhere (Config.Remote); "" otherwise
+	Once  bool   // the run ends with this turn, where the answer is written elsewhere
+
 	Session json.RawMessage // the payload of the run's first event: session.created, as a rule
 
 	visit *lease
@@ -80,6 +83,9 @@ type outcome struct {
 func (v *lease) answer(ctx context.Context, c *command.Command, answers ...*command.Command) error {
 	if at, why := v.due(); !at.IsZero() && !time.Now().Before(at) {
 		return v.over(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimeoutReason(why)}, c)
+	}
+	if v.d.cfg.Remote {
+		return v.answerElsewhere(ctx, c, answers)
 	}
 	turn, err := v.writer.Turn(ctx)
 	if err != nil {
@@ -137,7 +143,7 @@ func (v *lease) during(ctx context.Context, q *Task, over chan outcome, told cha
 		case c := <-hear:
 			before := len(v.queue)
 			v.enqueue(c)
-			if c.Name == "cancel" && c.Child == "" {
+			if c.Name == nameCancel && c.Child == "" {
 				v.queue, by = v.queue[:0], c
 				if err := v.cancel(ctx, turn, c); err != nil {
 					return by, err

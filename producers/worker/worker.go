@@ -40,6 +40,11 @@ type Config struct {
 	// Alone reports by its payload whether a message asks for a turn of its own, so that a turn under way may not deal with it.
 	// nil: none does.
 	Alone func(payload []byte) bool
+	// Remote has the Answer wait for somebody who writes the answer into the log elsewhere, by appends for Task.Lease
+	// (producers.AppendOptions.Owner), and ends the turn there in one pack with commands.taken. The Answer hands the
+	// task over and returns when its context ends, which is after the turn's end, or with ErrGone. Cancellations come
+	// by Task.Told, too.
+	Remote bool
 	// Reasons are those of runs that are answered once and cannot be answered to the end.
 	Reasons producers.Reasons
 
@@ -158,6 +163,15 @@ func (v *lease) hear(c receiveCall) {
 	}
 	v.pending = append(v.pending, c)
 	v.news = true
+}
+
+// SetMost changes how many sessions have a place at a time (Config.Most), 0 to give none out. Those that have one
+// keep it.
+func (d *Worker) SetMost(most int) {
+	d.mu.Lock()
+	d.cfg.Most = most
+	d.mu.Unlock()
+	d.wake()
 }
 
 func (d *Worker) wake() {

@@ -14,6 +14,7 @@ import { type Item, type Transport, type WatchOptions, follow } from "./stream.j
 import type { Snapshot } from "./snapshot.js";
 import { parseSnapshot } from "./snapshot.js";
 import { type WebSocketConstructor, WebSocketTransport } from "./websocket.js";
+import { type Answer as WorkAnswer, type WorkOptions, work } from "./worker.js";
 
 /** Which server, and as whom. */
 export interface ClientOptions {
@@ -139,6 +140,8 @@ export interface WriteOptions {
   /** 1 to 255 printable ASCII characters. Default: a random one, so that repeats after a cut are safe. */
   idempotencyKey?: string;
   signal?: AbortSignal;
+  /** With append: that of a worker's task; see work. */
+  lease?: string;
   /** With createRun and append: describes the run, if it begins with this request. */
   about?: Description;
 }
@@ -219,7 +222,7 @@ export class Client {
     const list = Array.from(events);
     const lines = list.map(formatEvent);
     const own = list.some((e) => (e as { run_id?: string }).run_id !== undefined || (e.extra?.has("key") ?? false));
-    if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined) return this.publisher.append(run, lines);
+    if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined && w.lease === undefined) return this.publisher.append(run, lines);
     const body = lines.map((l) => l + "\n").join("");
     return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
   }
@@ -335,6 +338,32 @@ export class Client {
     return this.json({ method: "POST", path: path(run, "tickets"), signal, timeout: quick });
   }
 
+  /**
+   * Answers the sessions that people open, together with any number of other workers: each message is answered once. It rejects
+   * with the signal's reason, or when the server refuses for good. See docs/workers.md.
+   */
+  work(answer: WorkAnswer, o: WorkOptions = {}): Promise<void> {
+    return work(
+      {
+        open: (places, signal) => this.openWork(places, signal),
+        append: (run, events, lease) => this.append(run, events, { lease }),
+      },
+      answer,
+      o,
+    );
+  }
+
+  private async openWork(places: number, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+    for (let renewed = false; ; renewed = true) {
+      const used = await this.credentials.headers();
+      const init = { headers: { Accept: "text/event-stream", ...used }, signal, cache: "no-store" as const };
+      const res = await this.fetch(`${this.base}/v1/agent/work?places=${places}`, init);
+      if (res.status === 200 && res.body !== null) return res.body;
+      const error = await refusal(res);
+      if (!error.unauthorized || renewed || !(await this.credentials.refused((used.Authorization ?? "").slice(7)))) throw error;
+    }
+  }
+
   private async receipt(c: Call): Promise<Receipt> {
     const { text, headers } = await this.call(c);
     const { first_seq, last_seq } = JSON.parse(text) as Receipt;
@@ -342,7 +371,7 @@ export class Client {
   }
 
   private write(to: string, body: string, type: string, w: WriteOptions): Call {
-    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: describe(w.about), signal: w.signal };
+    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: { ...describe(w.about), ...(w.lease !== undefined && { "Agentstream-Lease": w.lease }) }, signal: w.signal };
   }
 
   private async json<T>(c: Call): Promise<T> {

@@ -12,4 +12,5 @@ export { SSEParser, type SSEFrame, type SSEHandler } from "./sse.js";
 export { type Item, type View, type WatchOptions, type WatchState } from "./stream.js";
 export { type Gap } from "./track.js";
 export * from "./snapshot.js";
+export { Task, type WorkOptions } from "./worker.js";
 export { subprotocol, type WebSocketConstructor } from "./websocket.js";

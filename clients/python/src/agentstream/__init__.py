@@ -16,6 +16,7 @@ from ._version import __version__
 from ._watch import ConnectionLost, NotAStream, Stats
 from .aclient import AsyncClient, AsyncWatch
 from .arun import AsyncCall, AsyncChild, AsyncLane, AsyncMessage, AsyncModel, AsyncRun, AsyncTask, AsyncTurn
+from .asession import AsyncSession
 from .client import Client, Watch
 from .errors import (
     AgentstreamError,
@@ -36,6 +37,8 @@ from .errors import (
 )
 from .event import Event, Gap
 from .run import Call, Child, Lane, Message, Model, Run, Task, Turn
+from .session import Session
+from .worker import AsyncWorker, Worker
 
 __all__ = [
     "AgentstreamError",
@@ -46,9 +49,11 @@ __all__ = [
     "AsyncMessage",
     "AsyncModel",
     "AsyncRun",
+    "AsyncSession",
     "AsyncTask",
     "AsyncTurn",
     "AsyncWatch",
+    "AsyncWorker",
     "Blob",
     "Call",
     "Cancelled",
@@ -78,6 +83,7 @@ __all__ = [
     "RunInfo",
     "RunsPage",
     "ServerError",
+    "Session",
     "Stats",
     "Task",
     "Ticket",
@@ -85,5 +91,6 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Watch",
+    "Worker",
     "__version__",
 ]

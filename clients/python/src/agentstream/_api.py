@@ -113,8 +113,9 @@ class Api:
         answer = yield from call(Send("GET", path, plain, {"Accept": JSON}), self._give_up)
         return read_json(answer)
 
-    def _store(self, path: str, body: bytes, kind: str, key: str) -> Op[tuple[Any, Receipt]]:
-        request = Send("POST", path, {}, {"Accept": JSON, "Content-Type": kind}, body)
+    def _store(self, path: str, body: bytes, kind: str, key: str, lease: str = "") -> Op[tuple[Any, Receipt]]:
+        leased = {"Agentstream-Lease": lease} if lease else {}
+        request = Send("POST", path, {}, {"Accept": JSON, "Content-Type": kind, **leased}, body)
         answer = yield from store(request, key, self._give_up)
         value = read_json(answer)
         replayed = answer.headers.get("idempotency-replayed") == "true"
@@ -147,9 +148,9 @@ class Api:
         answer = yield from call(Send("GET", path_of(run, "replay.jsonl"), query, {"Accept": NDJSON}), self._give_up)
         return answer.body
 
-    def append(self, run: str, lines: Iterable[bytes], key: str) -> Op[Receipt]:
+    def append(self, run: str, lines: Iterable[bytes], key: str, lease: str = "") -> Op[Receipt]:
         body = b"".join(line.rstrip(b"\n") + b"\n" for line in lines)
-        _, receipt = yield from self._store(path_of(run, "events"), body, NDJSON, key)
+        _, receipt = yield from self._store(path_of(run, "events"), body, NDJSON, key, lease)
         return receipt
 
     def create(self, run: str | None, planning_gate: str, key: str) -> Op[tuple[str, Receipt]]:

@@ -138,6 +138,12 @@ class Lane:
             self.turn = turn
             return turn
 
+    def adopt_turn(self, id: str) -> Turn:
+        """Goes on with a turn that somebody else has begun."""
+        with self.pen.lock:
+            self.turn = Turn(self, id)
+            return self.turn
+
     def spawn(self, id: str, prompt: str, call: str, tools: Sequence[str]) -> Lane:
         """Announces a child and returns its lane, in state running."""
         pen = self.pen

@@ -44,6 +44,8 @@ class Queue:
         self.failed: Lost | None = None
         self.closed = False
         self.cancelled: tuple[str, int] | None = None  # the reason, and the seq of the command
+        self.lease = ""  # of a worker, for whose task is written
+        self.through = 0  # the newest command that the worker's turn has dealt with
         self.ending = False  # the end is written, also after a cancellation
         self._calls: deque[list[bytes]] = deque()
         self._sent: tuple[Batch, int] | None = None

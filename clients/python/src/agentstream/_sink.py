@@ -73,7 +73,9 @@ class Sink:
                     self._changed.notify_all()
                     return
             try:
-                receipt = self._client._do(self._client._api.append(queue.run, batch.lines, batch.key), self._stop)
+                receipt = self._client._do(
+                    self._client._api.append(queue.run, batch.lines, batch.key, queue.lease), self._stop
+                )
             except Exception as error:
                 with self._changed:
                     queue.fail(error)
@@ -125,8 +127,8 @@ class Sink:
     # Commands.
 
     def listen(self) -> None:
-        """Begins to watch for commands, once."""
-        if self._listener is None:
+        """Begins to watch for commands, once. A worker hears of them otherwise."""
+        if self._listener is None and not self._queue.lease:
             self.flush()
             first = self._queue.first
             self._watch = self._client.watch(
@@ -148,6 +150,18 @@ class Sink:
             error = cause
         with self._changed:
             self.commands.error = error
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Stops the writer: nothing more is sent."""
+        with self._changed:
+            self._queue.fail(error)
+            self._changed.notify_all()
+
+    def hear(self, event: Event) -> None:
+        """Receives a command that a worker was handed."""
+        with self._changed:
+            self._note(event)
             self._changed.notify_all()
 
     def _note(self, event: Event) -> None:
@@ -226,7 +240,9 @@ class AsyncSink:
                         self._sender = None
                         break
                 try:
-                    receipt = await self._client._do(self._client._api.append(queue.run, batch.lines, batch.key))
+                    receipt = await self._client._do(
+                        self._client._api.append(queue.run, batch.lines, batch.key, queue.lease)
+                    )
                 except Exception as error:
                     with self._lock:
                         queue.fail(error)
@@ -294,8 +310,8 @@ class AsyncSink:
     # Commands.
 
     async def listen(self) -> None:
-        """Begins to watch for commands, once."""
-        if self._listener is None:
+        """Begins to watch for commands, once. A worker hears of them otherwise."""
+        if self._listener is None and not self._queue.lease:
             await self.flush()
             first = self._queue.first
             self._watch = self._client.watch(
@@ -315,6 +331,17 @@ class AsyncSink:
             self.commands.error = cause
         finally:
             self._announce()
+
+    def fail(self, error: BaseException) -> None:
+        """Stops the writer: nothing more is sent."""
+        with self._lock:
+            self._queue.fail(error)
+        self._announce()
+
+    def hear(self, event: Event) -> None:
+        """Receives a command that a worker was handed."""
+        self._note(event)
+        self._announce()
 
     def _note(self, event: Event) -> None:
         self.commands.add(event)

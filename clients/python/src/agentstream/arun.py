@@ -113,7 +113,7 @@ class AsyncLane:
             raise
         answer = command.payload.get("answer")
         payload = Obj().text("request_id", id).raw("answer", _json.dump(answer))
-        self._lane.emit_all([("input.answered", payload), _mark(command)])
+        self._lane.emit_all([("input.answered", payload), *self._run._mark(command)])
         return answer
 
     async def propose(self, plan: Mapping[str, Any], *, timeout: float | None = None) -> bool:
@@ -132,7 +132,7 @@ class AsyncLane:
         approved = command.type == "command.approve_plan"
         self.rejection = None if approved else str(command.payload.get("reason") or "")
         state = Obj().text("state", "running" if approved else "planning").raw("reason", "null")
-        self._lane.emit_all([("run.lifecycle", state), _mark(command)])
+        self._lane.emit_all([("run.lifecycle", state), *self._run._mark(command)])
         return approved
 
     #: Why the last plan was rejected.
@@ -160,7 +160,7 @@ class AsyncRun(AsyncLane):
     they never wait: deltas are dropped when there is no space, and the run says so with `loss`. `commands` watches from
     the beginning for a person who cancels the run: then the next call raises Cancelled. `grace` bounds, in seconds, how
     long the end of the block waits for the server; Lost says what is not stored then. With end=False the run goes on
-    after the block.
+    after the block. lease is a worker's: see `AsyncSession`.
     """
 
     def __init__(
@@ -175,6 +175,7 @@ class AsyncRun(AsyncLane):
         grace: float = 60.0,
         begin: bool = True,
         end: bool = True,
+        lease: str = "",
         make_id: Callable[[str], str] = new_id,
     ) -> None:
         from ._api import check_run
@@ -182,6 +183,7 @@ class AsyncRun(AsyncLane):
         self._queue = Queue(check_run(run), actor, buffer, patient)
         self._client = client
         self._commands, self._grace, self._begin, self._end = commands, grace, begin, end
+        self._queue.lease = lease
         self._sink = AsyncSink(client, self._queue)
         self._pen = Pen(run, self._sink.put, actor, make_id)
         super().__init__(self, self._pen.root)
@@ -210,12 +212,28 @@ class AsyncRun(AsyncLane):
 
     async def next_command(self, timeout: float | None = None) -> Event:
         """Waits for what a person sends, besides answers, decisions and cancellations: see `settle`."""
-        return await self._sink.command(lambda c: c.next(), timeout)
+        command = await self._sink.command(lambda c: c.next(), timeout)
+        if self._queue.lease:
+            self._mark(command)
+        return command
+
+    def _mark(self, command: Event) -> list[tuple[str, Obj]]:
+        """Returns the event that marks commands up to this one as obeyed. That of a worker goes with the turn's end."""
+        if self._queue.lease:
+            self._queue.through = max(self._queue.through, command.seq)
+            return []
+        return [("commands.taken", Obj().number("through", command.seq))]
+
+    def _taken(self) -> list[tuple[str, Obj]]:
+        """Returns the mark of a worker's turn."""
+        return [("commands.taken", Obj().number("through", self._queue.through))]
 
     async def settle(self, command: Event, *effects: tuple[str, Mapping[str, Any]]) -> None:
         """Writes that a command was obeyed, in one pack with the events that are its effect."""
         await self._room()
-        self._lane.emit_all([*((t, _json.dump(p)) for t, p in effects), _mark(command)])
+        events = [*((t, _json.dump(p)) for t, p in effects), *self._mark(command)]
+        if events:
+            self._lane.emit_all(events)
 
     def _close(self, lane: PenLane, closing: Closing, turn: PenTurn | None = None) -> None:
         cancelled = self._queue.cancelled
@@ -306,6 +324,10 @@ class AsyncTurn:
         self._run = lane._run
         self._lane = lane._lane
         self._open: PenTurn | None = None
+
+    def _adopt(self, id: str) -> None:
+        """Goes on with a turn that the server has begun."""
+        self._open = self._lane.adopt_turn(id)
 
     @property
     def _turn(self) -> PenTurn:
@@ -547,8 +569,3 @@ class AsyncCall:
         """Ends the call with the tool's error."""
         await self._of._run._room()
         self._call.fail(error, code)
-
-
-def _mark(command: Event) -> tuple[str, Obj]:
-    """Returns the event that marks commands up to this one as obeyed."""
-    return "commands.taken", Obj().number("through", command.seq)

@@ -241,6 +241,10 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 			return n.Stored()
 		}}
 	}
+	answering, err := n.openWorkers(cfg)
+	if err != nil {
+		return err
+	}
 	var bus edge.LimitBus
 	if !cfg.Alone {
 		bus = limitjs.NewBus(cfg.Conn)
@@ -252,7 +256,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: streams,
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
 		Protocols:    n.protocols,
-		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Origins: cfg.Flags.CORSOrigin,
+		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Workers: answering, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
 		Checks:  n.Checks, Durability: cfg.Durability,
 		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainDelay: cfg.Flags.DrainDelay, DrainWindow: cfg.Flags.Drain,

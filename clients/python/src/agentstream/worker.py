@@ -1,0 +1,313 @@
+"""Workers: they answer the sessions that people open, each message once, together with any number of others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import httpx
+
+from . import _settings
+from ._backoff import Backoff
+from ._sse import Frame, Parser
+from ._work import PATH, Work, read_over, read_told, read_work
+from .asession import AsyncSession
+from .errors import AgentstreamError, Lost, ServerError, Unauthorized, Unavailable, error_of
+from .session import Session
+
+if TYPE_CHECKING:
+    from .aclient import AsyncClient
+    from .client import Client
+
+__all__ = ["AsyncWorker", "Worker"]
+
+S = TypeVar("S", Session, AsyncSession)
+log = logging.getLogger("agentstream.worker")
+
+
+class _Desk(Generic[S]):
+    """The sessions that are being answered, by lease. No I/O."""
+
+    def __init__(self, begin: Callable[[Work], S], cancel: Callable[[S], None]) -> None:
+        self.open: dict[str, S] = {}
+        self._begin: Callable[[Work], S] = begin
+        self._cancel: Callable[[S], None] = cancel
+        self._lock = threading.Lock()
+
+    def receive(self, frame: Frame) -> S | None:
+        """Reads a frame. Returns a session that is to be answered."""
+        data = frame.data or b"{}"
+        if frame.event == "task":
+            work = read_work(data)
+            session = self._begin(work)
+            with self._lock:
+                self.open[work.lease] = session
+            return session
+        if frame.event == "command":
+            lease, event = read_told(data)
+            told = self.open.get(lease)
+            if told is not None:
+                told._hear(event)
+                if told.cancelled:
+                    self._cancel(told)
+        elif frame.event == "end":
+            ended = self.open.get(read_over(data))
+            if ended is not None and not ended._ending:
+                ended._give_up()
+                self._cancel(ended)
+        return None
+
+    def close(self, session: S) -> None:
+        with self._lock:
+            self.open.pop(session._work.lease, None)
+
+    def give_up(self) -> list[S]:
+        """Gives all up: their leases have ended with the connection."""
+        with self._lock:
+            all = list(self.open.values())
+        for session in all:
+            if not session._ending:
+                session._give_up()
+            self._cancel(session)
+        return all
+
+
+class _Pauses:
+    """How long to wait before the next connection."""
+
+    def __init__(self, give_up: float | None) -> None:
+        self.backoff = Backoff(give_up)
+        self._renewed = False
+
+    def opened(self) -> None:
+        self.backoff.reset()
+        self._renewed = False
+
+    def after(self, error: AgentstreamError, renew: Callable[[], bool]) -> float:
+        """Returns seconds. Raises what waiting does not mend."""
+        if isinstance(error, Unauthorized) and not self._renewed and renew():
+            self._renewed = True
+            return 0.0
+        if not isinstance(error, Unavailable):
+            raise error
+        return self.backoff.pause(error.retry_after if isinstance(error, ServerError) else 0.0, error)
+
+
+def _report(session: Session | AsyncSession, error: BaseException) -> None:
+    if isinstance(error, Lost):
+        log.info("session %s: %s", session.id, error)
+    else:
+        log.warning("session %s: the answer failed", session.id, exc_info=error)
+
+
+class AsyncWorker:
+    """Answers sessions with a coroutine function. `places` is how many it answers at once.
+
+    The answer writes with `session.run` and `session.turn`. When it returns, the turn ends well; an exception fails
+    the turn, and not the session. It is cancelled when a person cancels, or when the server has given the session to
+    another worker: then nothing more is written.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        answer: Callable[[AsyncSession], Awaitable[object]],
+        *,
+        places: int = 8,
+        actor: str = "agent",
+    ) -> None:
+        self._client, self._answer, self._places, self._actor = client, answer, places, actor
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._desk: _Desk[AsyncSession] = _Desk(self._begin, self._cancel)
+
+    async def run(self) -> None:
+        """Answers until it is cancelled, which gives up what is under way: other workers answer that from its start."""
+        pauses = _Pauses(self._client._settings.give_up)
+        try:
+            while True:
+                token = await self._client._tokens.get()
+                try:
+                    await self._stream(token, pauses)
+                    error: AgentstreamError = Unavailable("the server has ended the stream of tasks")
+                except AgentstreamError as cause:
+                    error = cause
+                await self._give_up()
+                await asyncio.sleep(pauses.after(error, lambda: self._client._tokens.renew(token)))  # noqa: B023
+        finally:
+            await self._give_up()
+
+    async def _stream(self, token: str, pauses: _Pauses) -> None:
+        from .aclient import _bounded
+
+        http, settings = self._client._client(), self._client._settings
+        request = http.build_request(
+            "GET",
+            settings.base + PATH,
+            params={"places": str(self._places)},
+            headers=_settings.headers_of(token, {"Accept": "text/event-stream"}),
+            timeout=settings.of_stream(),
+        )
+        try:
+            response = await http.send(request, stream=True)
+            try:
+                if response.status_code != 200:
+                    raise error_of(response.status_code, response.headers, await _bounded(response))
+                pauses.opened()
+                parser = Parser()
+                async for chunk in response.aiter_bytes():
+                    for frame in parser.feed(chunk):
+                        self._receive(frame)
+            finally:
+                await response.aclose()
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise _settings.lost_by(error) from error
+
+    def _receive(self, frame: Frame) -> None:
+        session = self._desk.receive(frame)
+        if session is not None:
+            task = asyncio.create_task(self._work(session), name=f"agentstream-answer-{session.id}")
+            self._tasks[session._work.lease] = task
+
+    def _begin(self, work: Work) -> AsyncSession:
+        session = AsyncSession(self._client, work, self._actor)
+        self._client._open.add(session.run)
+        return session
+
+    def _cancel(self, session: AsyncSession) -> None:
+        task = self._tasks.get(session._work.lease)
+        if task is not None and not session._ending:
+            task.cancel()
+
+    async def _work(self, session: AsyncSession) -> None:
+        error: BaseException | None = None
+        try:
+            await self._answer(session)
+        except (Exception, asyncio.CancelledError) as cause:
+            error = cause
+        session._ending = True
+        try:
+            await session._end(error)
+        except Exception as cause:
+            error = cause
+        finally:
+            self._desk.close(session)
+            self._tasks.pop(session._work.lease, None)
+        if isinstance(error, Exception) and not session.cancelled:
+            _report(session, error)
+
+    async def _give_up(self) -> None:
+        self._desk.give_up()
+        tasks = list(self._tasks.values())
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Worker:
+    """Is AsyncWorker for programs with threads: the answer is a function, which has a thread for each session.
+
+    It cannot be cancelled from outside: what it writes raises Cancelled, or Lost, and it should look at
+    `session.cancelled` between long steps.
+    """
+
+    def __init__(
+        self, client: Client, answer: Callable[[Session], object], *, places: int = 8, actor: str = "agent"
+    ) -> None:
+        self._client, self._answer, self._places, self._actor = client, answer, places, actor
+        self._desk: _Desk[Session] = _Desk(self._begin, lambda session: None)
+        self._threads: dict[str, threading.Thread] = {}
+        self._stop = threading.Event()
+        self._response: httpx.Response | None = None
+
+    def close(self) -> None:
+        """Ends `run`, from any thread, which gives up what is under way: other workers answer that from its start."""
+        self._stop.set()
+        response = self._response
+        stream = response.extensions.get("network_stream") if response is not None else None
+        sock = stream.get_extra_info("socket") if stream is not None else None
+        if isinstance(sock, socket.socket):
+            with suppress(OSError):  # wakes a read in another thread, which closing does not
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def run(self) -> None:
+        """Answers until `close` is called."""
+        pauses = _Pauses(self._client._settings.give_up)
+        try:
+            while not self._stop.is_set():
+                token = self._client._tokens.get()
+                try:
+                    for frame in self._frames(token, pauses):
+                        self._receive(frame)
+                    error: AgentstreamError = Unavailable("the server has ended the stream of tasks")
+                except AgentstreamError as cause:
+                    error = cause
+                self._desk.give_up()
+                if not self._stop.is_set():
+                    self._stop.wait(pauses.after(error, lambda: self._client._tokens.renew(token)))  # noqa: B023
+        finally:
+            self._desk.give_up()
+            for thread in list(self._threads.values()):
+                thread.join()
+
+    def _frames(self, token: str, pauses: _Pauses) -> Iterator[Frame]:
+        from .client import _bounded
+
+        http, settings = self._client._client(), self._client._settings
+        request = http.build_request(
+            "GET",
+            settings.base + PATH,
+            params={"places": str(self._places)},
+            headers=_settings.headers_of(token, {"Accept": "text/event-stream"}),
+            timeout=settings.of_stream(),
+        )
+        try:
+            response = http.send(request, stream=True)
+            try:
+                if response.status_code != 200:
+                    raise error_of(response.status_code, response.headers, _bounded(response))
+                self._response = response
+                pauses.opened()
+                parser = Parser()
+                for chunk in response.iter_bytes():
+                    if self._stop.is_set():
+                        return
+                    yield from parser.feed(chunk)
+            finally:
+                self._response = None
+                response.close()
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise _settings.lost_by(error) from error
+
+    def _receive(self, frame: Frame) -> None:
+        session = self._desk.receive(frame)
+        if session is not None:
+            name = f"agentstream-answer-{session.id}"
+            thread = threading.Thread(target=self._work, args=(session,), name=name, daemon=True)
+            self._threads[session._work.lease] = thread
+            thread.start()
+
+    def _begin(self, work: Work) -> Session:
+        session = Session(self._client, work, self._actor)
+        self._client._open.add(session.run)
+        return session
+
+    def _work(self, session: Session) -> None:
+        error: BaseException | None = None
+        try:
+            self._answer(session)
+        except Exception as cause:
+            error = cause
+        session._ending = True
+        try:
+            session._end(error)
+        except Exception as cause:
+            error = cause
+        finally:
+            self._desk.close(session)
+            self._threads.pop(session._work.lease, None)
+        if isinstance(error, Exception) and not session.cancelled:
+            _report(session, error)

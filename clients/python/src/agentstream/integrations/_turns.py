@@ -1,0 +1,126 @@
+"""What the handlers of frameworks have in common: they never wait, and never raise into the framework."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .. import _json
+from .._payload import CODE_FAILED, Closing, Obj, error_of, error_text
+from .._pen import Lane, Turn
+from ..arun import AsyncRun
+from ..errors import AgentstreamError
+from ..run import Run
+from ._recorder import Recorder
+
+
+class Turns:
+    """Writes into a run. A turn begins with whatever comes first, unless one is open, and ends with that."""
+
+    def __init__(self, run: Run | AsyncRun) -> None:
+        run._queue.patient = False
+        self.lane = run._lane
+        self.error: BaseException | None = None
+        self.asked: set[str] = set()
+        self._lock = threading.RLock()
+        self._turn: Turn | None = None
+        self._root: object = None
+        self._tools: dict[object, tuple[str, float]] = {}
+        self._models: dict[object, tuple[Recorder, Lane]] = {}
+
+    def write(self, action: Callable[[], object]) -> None:
+        """Does something. Why it could not be done is in error."""
+        with self._lock:
+            try:
+                action()
+            except (AgentstreamError, ValueError, TypeError, AttributeError, RuntimeError, KeyError) as error:
+                self.error = self.error or error
+
+    @property
+    def open(self) -> bool:
+        """Whether a turn is open."""
+        return self.lane.turn is not None
+
+    def begin(self, key: object) -> Turn:
+        """Returns the open turn, or begins one."""
+        if self.lane.turn is not None:
+            self._turn = self.lane.turn
+        else:
+            self._turn, self._root = self.lane.begin_turn(), key
+        return self._turn
+
+    def end(self, key: object, error: BaseException | None = None) -> None:
+        """Ends the turn, if key has begun it."""
+        turn = self._turn
+        if turn is None or turn.over or self._root is None or key != self._root:
+            return
+        self._root = None
+        if error is None and not self.lane.working():
+            turn.end("end_turn")
+        else:
+            text = error_text(error) if error is not None else "the agent left what it had begun"
+            self.lane.close(Closing(text, failed=True, turn_only=True), turn)
+
+    def ask(self, id: str, value: Any) -> None:
+        """Writes a question to a person, once."""
+        id = id or self.lane.pen.make_id("ask")
+        if id in self.asked:
+            return
+        self.asked.add(id)
+        prompt = value if isinstance(value, str) else _json.dump(value)
+        o = Obj().text("request_id", id).text("prompt", prompt)
+        self.lane.emit("input.requested", o.raw("payload", _json.dump(value)))
+
+    # Models: those that answer at the same time write into children.
+
+    def begin_model(self, key: object, provider: str, model: str, name: str = "") -> Recorder:
+        turn, lane = self.begin(key), self.lane
+        if lane.message is not None:
+            lane = lane.spawn("", name, "", ())
+            turn = lane.begin_turn()
+        recorder = Recorder(turn, provider, model)
+        recorder.begin()
+        self._models[key] = recorder, lane
+        return recorder
+
+    def model(self, key: object) -> Recorder | None:
+        found = self._models.get(key)
+        return found[0] if found else None
+
+    def end_model(self, key: object, error: BaseException | None = None) -> None:
+        recorder, lane = self._models.pop(key)
+        if error is not None:
+            recorder.fail(error)
+        else:
+            recorder.finish()
+        if lane is not self.lane and error is None:
+            recorder.turn.end("end_turn")
+            lane.set_state("done")
+        elif lane is not self.lane:
+            lane.close(Closing(error_text(error or ""), failed=True))
+        self.end(key, error)
+
+    # Tools.
+
+    def begin_tool(self, key: object, id: str, name: str, input: Any) -> None:
+        turn = self.begin(key)
+        self._tools[key] = id, self.lane.pen.now()
+        if id in self.lane.calls:  # a model has asked for it
+            turn.emit("tool.run", Obj().text("call_id", id))
+            return
+        o = Obj().text("call_id", id).text("tool", name)
+        turn.emit("tool.start", o.raw("input", _json.dump(input)))
+
+    def end_tool(self, key: object, output: Any = None, error: BaseException | str | None = None) -> None:
+        found = self._tools.pop(key, None)
+        if found is None:
+            return
+        id, began = found
+        o = Obj().text("call_id", id).yes("ok", error is None)
+        if error is None:
+            o.raw("output", _json.dump(output))
+        else:
+            o.text("error", CODE_FAILED).raw("error_detail", error_of(error))
+        self.begin(key).emit("tool.end", o.number("duration_ms", self.lane.pen.since(began)))
+        self.end(key)

@@ -60,7 +60,8 @@ class Turns:
             turn.end("end_turn")
         else:
             text = error_text(error) if error is not None else "the agent left what it had begun"
-            self.lane.close(Closing(text, failed=True, turn_only=True), turn)
+            waits = error is None and bool(self.asked)  # for a person: what it has begun goes on in another turn
+            self.lane.close(Closing("" if waits else text, failed=not waits, turn_only=True), turn)
 
     def ask(self, id: str, value: Any) -> None:
         """Writes a question to a person, once."""

@@ -95,7 +95,7 @@ func (t *tasks) stream(out flushed) error {
 			next = []byte(": no more tasks, this node is shutting down\n\n")
 		case <-empty:
 			return ends.ErrDraining
-		case <-t.seat.Gone():
+		case <-t.seat.Departure():
 			return dialect.ErrSlowClient
 		case <-t.life.Ctx.Done():
 			return t.life.Ctx.Err()
@@ -103,7 +103,7 @@ func (t *tasks) stream(out flushed) error {
 	}
 }
 
-// Leave gives the tasks up that are under way.
+// Leave drops the tasks that are under way.
 func (t *tasks) Leave() {
 	t.seat.Leave()
 	t.life.Stop(nil)

@@ -183,7 +183,7 @@ type told struct {
 	Event json.RawMessage `json:"event"`
 }
 
-// over says that a lease has ended.
+// over reports that a lease has ended.
 type over struct {
 	Lease string `json:"lease"`
 }

@@ -26,10 +26,10 @@ const spareFrames = 64
 // Frames returns the server-sent events for the agent.
 func (s *Seat) Frames() <-chan []byte { return s.frames }
 
-// Gone returns a channel that is closed when the agent was found not to read.
-func (s *Seat) Gone() <-chan struct{} { return s.gone }
+// Departure returns a channel that is closed when the agent was found not to read.
+func (s *Seat) Departure() <-chan struct{} { return s.gone }
 
-// Retire gives the agent no more tasks. Empty is closed when those it has are over.
+// Retire keeps the agent from more tasks. It returns a channel that is closed when those it has are over.
 func (s *Seat) Retire() (empty <-chan struct{}) {
 	s.pool.of.mu.Lock()
 	defer s.pool.of.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *Seat) Retire() (empty <-chan struct{}) {
 	return s.empty
 }
 
-// Leave gives the seat back, with the tasks that are under way. Leaving twice is harmless.
+// Leave returns the seat, with the tasks that are under way. Leaving twice is harmless.
 func (s *Seat) Leave() { s.leave.Do(func() { s.pool.of.leave(s) }) }
 
 // retire needs the mutex, and so do those below.

@@ -75,18 +75,18 @@ func (m *remoteTurn) note(typ string, payload []byte) {
 		delete(m.asked, f.Request)
 	case schema.TypeTurnEnd:
 		if f.Turn == m.id {
-			m.end()
+			m.conclude()
 		}
 	case schema.TypeRunLifecycle:
 		if f.State.Final() {
 			m.runOver = true
-			m.end()
+			m.conclude()
 		}
 	}
 }
 
-// end notes that the turn is over: what comes after it is another's. It needs mu.
-func (m *remoteTurn) end() {
+// conclude notes that the turn is over: what comes after it is another's. It needs mu.
+func (m *remoteTurn) conclude() {
 	close(m.over)
 	m.id = ""
 }

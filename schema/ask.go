@@ -79,7 +79,12 @@ func MayAnswer(typ string) bool {
 // isOfAsks reports whether an event of a type is one of AskTypes: it may ask, end what was asked, or let what
 // has ended be asked again.
 func isOfAsks(typ string) bool {
-	return MayAsk(typ) || MayAnswer(typ) || typ == TypeMessageStart || typ == TypeCommandMessage || typ == TypeTurnStart
+	switch typ { // one switch: it is asked of every event
+	case TypeInputRequested, TypeInputAnswered, typeCommandAnswer, typeCommandCancel, TypeToolStart, TypeToolEnd, TypeTurnEnd,
+		TypeRunLifecycle, TypeMessageStart, TypeCommandMessage, TypeTurnStart:
+		return true
+	}
+	return false
 }
 
 // AskWindow is how many events before a new question must be read to know whether it is one, or the repeat of one that

@@ -130,7 +130,7 @@ func (f *Fold) Add(e *Event) {
 	if l == nil {
 		l = f.meet(e.ChildID, e.Path)
 	}
-	f.apply(foldEvent{typ: e.Type, seq: e.Seq, first: e.First(), actor: e.Actor, lane: l, payload: e.Payload})
+	f.apply(&foldEvent{typ: e.Type, seq: e.Seq, first: e.First(), actor: e.Actor, lane: l, payload: e.Payload})
 }
 
 // AddRecord is Add for a line of the log or of a native view. It decodes no more than it needs and
@@ -156,7 +156,7 @@ func (f *Fold) AddRecord(r Record) {
 	if catalogue[i].Family == FamilyCommand || catalogue[i].Name == TypeMessageEnd {
 		ev.actor = attribute(r.Attributes(), "actor")
 	}
-	f.apply(ev)
+	f.apply(&ev)
 }
 
 // takeView reads the types that exist in views alone.
@@ -181,12 +181,12 @@ func (f *Fold) bundle(r Record) {
 		if l == nil {
 			l = f.meet(p.Str("child_id"), ReadPath(p.Raw("path")))
 		}
-		f.apply(foldEvent{typ: p.Str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.Raw("payload")})
+		f.apply(&foldEvent{typ: p.Str("type"), seq: r.Seq, first: r.First(), lane: l, payload: p.Raw("payload")})
 	}
 }
 
 // apply adds an event to the fold.
-func (f *Fold) apply(ev foldEvent) {
+func (f *Fold) apply(ev *foldEvent) {
 	light := f.light && heavy(ev.typ)
 	asks := isOfAsks(ev.typ)
 	if light && !asks {
@@ -204,47 +204,47 @@ func (f *Fold) apply(ev foldEvent) {
 		ev.lane.turn = ev.seq
 	}
 	if asks {
-		f.ask(&ev, p)
+		f.ask(ev, p)
 	}
 	if light {
 		return
 	}
 	switch ev.typ {
 	case TypeTextDelta:
-		f.write(f.block(&ev, "text", p).appendText(p))
+		f.write(f.block(ev, "text", p).appendText(p))
 	case TypeReasoningDelta:
-		f.write(f.block(&ev, "reasoning", p).appendText(p))
+		f.write(f.block(ev, "reasoning", p).appendText(p))
 	case TypeToolInputDelta:
-		f.write(f.inputBlock(&ev, p).appendText(p))
+		f.write(f.inputBlock(ev, p).appendText(p))
 	case TypeDataDelta:
-		f.data(&ev, p)
+		f.data(ev, p)
 	case TypeToolStart, TypeToolRun, TypeToolEnd, TypeToolOutputDelta:
-		f.tool(&ev, p)
+		f.tool(ev, p)
 	case TypeMessageStart:
-		f.startMessage(&ev, p)
+		f.startMessage(ev, p)
 	case TypeMessageEnd:
-		f.endMessage(&ev, p)
+		f.endMessage(ev, p)
 	case TypeBlockStart:
-		f.startBlock(&ev, p)
+		f.startBlock(ev, p)
 	case TypeBlockEnd:
-		f.endBlock(&ev, p)
+		f.endBlock(ev, p)
 	case TypeStepBoundary:
 		f.endImplicit(ev.lane, ev.seq)
 	case TypeChildSpawn:
-		f.spawn(&ev, p)
+		f.spawn(ev, p)
 	case TypePlanProposal:
-		f.propose(&ev, p)
+		f.propose(ev, p)
 	case TypeRunLifecycle:
-		f.lifecycle(&ev, p)
+		f.lifecycle(ev, p)
 	case TypeInputRequested:
-		f.request(&ev, p)
+		f.request(ev, p)
 	case TypeInputAnswered:
-		f.applyAnswer(&ev, p)
+		f.applyAnswer(ev, p)
 	case TypeSessionCreated, TypeSessionUpdated, TypeSessionArchived, TypeSessionDeleted:
-		f.describe(&ev)
+		f.describe(ev)
 	default:
 		if kind, ok := commandKindOf(ev.typ); ok {
-			f.command(&ev, kind, p)
+			f.command(ev, kind, p)
 		}
 	}
 }

@@ -86,8 +86,11 @@ func (f *Fold) addBlock(m *FoldMessage, b *FoldBlock) *FoldBlock {
 
 // noteAsk notes the call that a block asks for.
 func (f *Fold) noteAsk(m *FoldMessage, b *FoldBlock) {
+	if b.Call == "" {
+		return
+	}
 	l := f.lanes[m.Child]
-	if l == nil || b.Call == "" {
+	if l == nil {
 		return
 	}
 	if l.asked == nil {

@@ -2,7 +2,9 @@ package schema_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"agentstream/schema"
 )
@@ -122,6 +124,17 @@ func TestAdvanceRefusesBadLifecycle(t *testing.T) {
 		}
 		if err != nil || l.State != schema.StateError || got != reason {
 			t.Errorf("%s: %+v %v", p, l, err)
+		}
+	}
+}
+
+// TestAskTypes: AskEventOf reads events of the types of AskTypes, and of no others.
+func TestAskTypes(t *testing.T) {
+	payload := []byte(`{"request_id":"r","call_id":"c","tool":"t","state":"done"}`)
+	for _, info := range schema.Types() {
+		_, ok := schema.AskEventOf(1, time.Time{}, info.Name, "", payload)
+		if want := slices.Contains(schema.AskTypes, info.Name); ok != want {
+			t.Errorf("%s is read: %v, want %v", info.Name, ok, want)
 		}
 	}
 }

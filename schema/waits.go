@@ -424,16 +424,26 @@ func (w *Waits) Open() []Ask {
 
 // Clone returns a copy. Its cost grows with what waits.
 func (w *Waits) Clone() *Waits {
-	c := new(Waits)
+	c := &Waits{pasts: w.pasts, started: cloneOf(w.started), states: cloneOf(w.states)}
 	for _, a := range w.Open() {
 		c.add(a)
 	}
-	for child, state := range w.states {
-		c.setState(child, state)
+	for child, past := range w.past {
+		if len(past.requests)+len(past.calls) == 0 {
+			continue
+		}
+		if c.past == nil {
+			c.past = make(map[string]*pastAsks, len(w.past))
+		}
+		c.past[child] = &pastAsks{cloneOf(past.requests), cloneOf(past.calls)}
 	}
-	for _, a := range w.listPast() {
-		c.remember(a)
-	}
-	c.started = maps.Clone(w.started)
 	return c
+}
+
+// cloneOf returns a copy of a map, nil where it is empty: most are.
+func cloneOf[K comparable, V any](m map[K]V) map[K]V {
+	if len(m) == 0 {
+		return nil
+	}
+	return maps.Clone(m)
 }

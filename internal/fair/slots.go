@@ -24,6 +24,7 @@ type Slots struct {
 
 	mu      sync.Mutex
 	tenants map[string]*holder
+	idle    *holder    // the newest that has held nothing any more, which is kept: it mostly comes again
 	queue   queue      // of tenants that wait
 	used    int        // slots
 	active  int        // tenants that hold any
@@ -36,9 +37,9 @@ type Slots struct {
 type holder struct {
 	tenant string
 	held   int
-	served uint64     // turn of the last slot that it was given
-	wait   *list.List // of *waiter
-	place  int        // in the queue; -1: it does not wait
+	served uint64    // turn of the last slot that it was given
+	wait   list.List // of *waiter
+	place  int       // in the queue; -1: it does not wait
 }
 
 // waiter is who waits for a slot.
@@ -73,7 +74,7 @@ func (s *Slots) Acquire(ctx context.Context, tenant string) (*Slot, error) {
 	s.mu.Lock()
 	h := s.tenants[tenant]
 	if h == nil {
-		h = &holder{tenant: tenant, wait: list.New(), place: -1}
+		h = &holder{tenant: tenant, place: -1}
 		s.tenants[tenant] = h
 	}
 	slot.holder = h
@@ -273,11 +274,20 @@ func (s *Slots) reorder(h *holder) {
 	}
 }
 
-// forget drops a tenant that holds nothing and does not wait.
+// forget drops a tenant that holds nothing and does not wait, as soon as another one is such.
 func (s *Slots) forget(h *holder) {
-	if h.held == 0 && h.wait.Len() == 0 && s.tenants[h.tenant] == h {
-		delete(s.tenants, h.tenant)
+	if h == s.idle || !s.isIdle(h) {
+		return
 	}
+	if s.idle != nil && s.isIdle(s.idle) {
+		delete(s.tenants, s.idle.tenant)
+	}
+	s.idle = h
+}
+
+// isIdle reports whether a tenant holds nothing and does not wait.
+func (s *Slots) isIdle(h *holder) bool {
+	return h.held == 0 && h.wait.Len() == 0 && s.tenants[h.tenant] == h
 }
 
 // settle hands out what may be given. It is called again when a lease ends for which somebody waits.

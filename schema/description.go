@@ -44,7 +44,7 @@ func (d *Description) IsZero() bool { return d.Title == "" && len(d.Tags) == 0 &
 // Event returns the session.updated that says it. The error names the field that is beyond its bounds, and wraps
 // ErrMalformed.
 func (d *Description) Event() (Event, error) {
-	payload, err := json.Marshal(d)
+	payload, err := json.Marshal(*d) // a copy: d is then not of the heap, where nothing is said
 	if err == nil {
 		_, err = CheckDescription(payload)
 	}

@@ -172,6 +172,7 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 	}
 	f, old := news.collect(b, p, cols.dates)
 	f.Each(func(text string, args ...any) { batch.Queue(text, args...) })
+	found := suspect(&batch, &f)
 	if args := sums(b, stored, old); args != nil {
 		batch.Queue(updateUsage, args...)
 	}
@@ -181,7 +182,7 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 		}
 	}
 	late := inserted > len(b.Rows)-p.dropped-len(p.insert)
-	if err := settleRepeats(ctx, tx, b, &f, stored, cols.dates, late); err != nil {
+	if err := settleRepeats(ctx, tx, b, found, stored, cols.dates, late); err != nil {
 		return persister.Result{}, err
 	}
 	if err := mergeSessions(ctx, tx, news.sessions(b, p, cols.dates)); err != nil {

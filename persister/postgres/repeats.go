@@ -26,6 +26,11 @@ func (r repeatsTx) Each(ctx context.Context, row func(scan func(...any) error) e
 		return err
 	}
 	defer rows.Close()
+	return scanRows(rows, row)
+}
+
+// scanRows calls row for each row of a result.
+func scanRows(rows pgx.Rows, row func(scan func(...any) error) error) error {
 	for rows.Next() {
 		if err := row(rows.Scan); err != nil {
 			return err
@@ -34,11 +39,18 @@ func (r repeatsTx) Each(ctx context.Context, row func(scan func(...any) error) e
 	return rows.Err()
 }
 
+// suspect queues what finds the frames that may repeat something, so that it takes no way of its own to the database.
+func suspect(batch *pgx.Batch, f *projection.Frames) *projection.Suspects {
+	return f.Suspect(func(row func(scan func(...any) error) error, text string, args ...any) {
+		batch.Queue(text, args...).Query(func(rows pgx.Rows) error { return scanRows(rows, row) })
+	})
+}
+
 // settleRepeats reads the lanes again of which a new frame may repeat what they have. All rows of the batch are stored, and
 // their usage is counted. late reports that some of them may come after newer ones of their run.
-func settleRepeats(ctx context.Context, tx pgx.Tx, b *persister.Batch, f *projection.Frames, stored map[schema.RunKey]storedRun,
+func settleRepeats(ctx context.Context, tx pgx.Tx, b *persister.Batch, found *projection.Suspects, stored map[schema.RunKey]storedRun,
 	dates map[string]time.Time, late bool) error {
-	lanes, err := f.Repeating(ctx, repeatsTx{tx})
+	lanes, err := found.Confirm(ctx, repeatsTx{tx})
 	if err != nil {
 		return fmt.Errorf("repeats: %w", err)
 	}

@@ -3,8 +3,8 @@
 // # What it is
 //
 // [Frames] collects rows about messages, calls of tools and usage, and yields the statements that store them.
-// [Frames.Repeating] finds lanes of which an event may say once more what they have, and [Lane.Reread] takes the rows of such
-// events away. [SelectAskEvents] and [UpdateAsks] are the statements for open questions. Package postgres uses both when it stores
+// [Frames.Suspect] finds frames that may say once more what their lanes have, and [Lane.Reread] takes the rows of such
+// frames away. [SelectAskEvents] and [UpdateAsks] are the statements for open questions. Package postgres uses both when it stores
 // events, and package tables when a migration fills new tables from old events.
 //
 // # Contract

@@ -287,3 +287,14 @@ const (
 	command = `{"type":"object","properties":{"reason":{"type":["string","null"]},
 		"instruction":{"type":"string"},"plan_id":{"type":"string"}}}`
 )
+
+// IsBorder reports whether an event of a type ends the message of its lane that no event has announced, in snapshots
+// and in the readings of all protocols: such a message does not go on behind it. The work of tools and models is not
+// among them, since it goes on while a message does.
+func IsBorder(typ string) bool {
+	switch typ {
+	case TypeStepBoundary, TypeTurnStart, TypeTurnEnd, TypeTaskStart, TypeTaskEnd, TypeRunLifecycle, TypeInputRequested:
+		return true
+	}
+	return false
+}

@@ -20,7 +20,7 @@ var damaged = flag.Uint64("damaged", 600, "how many damaged logs are read")
 // nothing in a snapshot.
 func TestDamagedLogs(t *testing.T) {
 	failed := 0
-	for seed := range *damaged {
+	for _, seed := range schematest.SeedsOfDamage(*damaged) {
 		d := schematest.MakeDamaged(seed, 1+int(seed%4))
 		events := schematest.NumberEvents(testRun, d.Scenario)
 		f, whole := sumOf(events), sumOf(schematest.NumberEvents(testRun, d.Whole))
@@ -95,13 +95,22 @@ func fromSnapshots(t *testing.T, events []schema.Event, seed int) string {
 // readingOf returns the facts that the transitions say.
 func readingOf(events []schema.Event) (facts schematest.Facts) {
 	a, children := assemble.New(assemble.Limits{}), map[string]bool{}
+	type place struct {
+		child string
+		start schema.Seq
+	}
+	messages := map[place]string{} // what comes later may name them
+	defer func() {
+		for _, fact := range messages {
+			facts.Messages = append(facts.Messages, fact)
+		}
+	}()
 	for i := range events {
 		for _, s := range a.NextEvent(&events[i]) {
+			if m := s.Message; m != nil && m.Role != "user" {
+				messages[place{s.Lane.Child, m.Start}] = schematest.Fact(s.Lane.Child, m.ID)
+			}
 			switch child := s.Lane.Child; s.Kind {
-			case assemble.MessageOpen:
-				if s.Message.Role != "user" {
-					facts.Messages = append(facts.Messages, schematest.Fact(child, s.Message.ID))
-				}
 			case assemble.CallStart:
 				facts.Calls = append(facts.Calls, schematest.Fact(child, s.Item.ID))
 			case assemble.CallEnd:

@@ -14,7 +14,7 @@ import (
 //
 // Merged deltas (those with a first_seq) result in the same fold as their members. Producers that emit
 // only the eight native types frame no messages; for them a message begins with its first delta, a
-// block with a change of kind or a tool call, and both end with the step.
+// block with a change of kind or a tool call, and both end with the step, or what else is a border (IsBorder).
 //
 // The rules, which clients in other languages follow to the letter, are in
 // contracts/snapshot.schema.json. Strings are decoded; a surrogate without its other half, which JSON
@@ -209,6 +209,9 @@ func (f *Fold) apply(ev *foldEvent) {
 	if light {
 		return
 	}
+	if IsBorder(ev.typ) {
+		f.endImplicit(ev.lane, ev.seq)
+	}
 	switch ev.typ {
 	case TypeTextDelta:
 		f.write(f.block(ev, "text", p).appendText(p))
@@ -228,8 +231,6 @@ func (f *Fold) apply(ev *foldEvent) {
 		f.startBlock(ev, p)
 	case TypeBlockEnd:
 		f.endBlock(ev, p)
-	case TypeStepBoundary:
-		f.endImplicit(ev.lane, ev.seq)
 	case TypeChildSpawn:
 		f.spawn(ev, p)
 	case TypePlanProposal:

@@ -163,7 +163,14 @@ func (f *Fold) addMessage(m *FoldMessage) {
 	if m.Role == "user" {
 		l.heard = max(l.heard, m.Start)
 	}
-	if m.ID == "" || m.Role == "user" && m.Start == m.End {
+	if m.Role != "user" || m.Start != m.End {
+		l.name(m)
+	}
+}
+
+// name lets a message be found by its id.
+func (l *foldLane) name(m *FoldMessage) {
+	if m.ID == "" {
 		return
 	}
 	if l.named == nil {
@@ -280,9 +287,10 @@ func (f *Fold) endMessage(ev *foldEvent, p jsonscan.Fields) {
 		f.openMessage(l, m)
 	}
 	m, was := l.open, l.named[id]
-	own := m != nil && (m.implicit || id == "" || m == was)
+	own := m != nil && (m.implicit && !f.isOver(l, id) || id == "" || m == was)
 	switch {
 	case own:
+		f.announce(l, m, id)
 	case was != nil && was.End > 0:
 		return
 	default:
@@ -346,10 +354,27 @@ func (f *Fold) elsewhere(l *foldLane, id string) bool {
 	if id == "" {
 		return false
 	}
-	if m := l.open; m != nil {
+	if m := l.open; m != nil && m.implicit {
+		return f.isOver(l, id)
+	} else if m != nil {
 		return m.ID != "" && m.ID != id
 	}
 	return l.named[id] != nil && f.again(l, id) == nil
+}
+
+// isOver reports whether an id is that of a message that has ended, and that nothing begins again.
+func (f *Fold) isOver(l *foldLane, id string) bool {
+	was := l.named[id]
+	return was != nil && was.End >= f.reuseSeq(l) && f.again(l, id) == nil
+}
+
+// announce lets a message that nobody announced be the one that an event of a message or a block names: its start is
+// missing.
+func (f *Fold) announce(l *foldLane, m *FoldMessage, id string) {
+	if m.implicit && id != "" {
+		m.ID, m.implicit = f.word(id), false
+		l.name(m)
+	}
 }
 
 // messageID returns the message_id of an event, which mostly is that of the open message.
@@ -371,6 +396,7 @@ func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
 		f.openMessage(l, &FoldMessage{ID: id, Child: l.id(), Role: "assistant", Start: ev.first})
 	}
 	m := f.message(ev)
+	f.announce(l, m, id)
 	b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"), Raw: p.Some("block")}
 	if n, ok := p.Integer("index"); ok {
 		b.Index = int(n)
@@ -445,10 +471,11 @@ func (f *Fold) data(ev *foldEvent, p jsonscan.Fields) {
 
 // endBlock closes the block with the index, or the last one. Its first end that says that it is complete counts.
 func (f *Fold) endBlock(ev *foldEvent, p jsonscan.Fields) {
-	m := ev.lane.open
-	if m == nil || f.elsewhere(ev.lane, ev.lane.messageID(p)) {
+	m, id := ev.lane.open, ev.lane.messageID(p)
+	if m == nil || f.elsewhere(ev.lane, id) {
 		return
 	}
+	f.announce(ev.lane, m, id)
 	b := m.newest()
 	if n, ok := p.Integer("index"); ok {
 		b = m.at(n)
@@ -460,122 +487,4 @@ func (f *Fold) endBlock(ev *foldEvent, p jsonscan.Fields) {
 	if v := p.Raw("input"); v != nil {
 		b.Input = f.keep(v)
 	}
-}
-
-// FoldCall is one tool call. An id that comes again behind its end is another call, unless it is the same start once
-// more.
-type FoldCall struct {
-	ID         string
-	Child      string
-	Tool       string
-	Input      []byte
-	Done       bool
-	OK         bool
-	Output     []byte
-	Error      []byte
-	Duration   []byte   // duration_ms as it came
-	Blob       string   // blob_ref
-	Stream     JSONText // tool.output.delta
-	Start, End Seq
-}
-
-// tool takes what becomes of a call. Its first start and its first end count. One whose start is missing has its name
-// from the message that asked for it, and what its start says when that comes late.
-func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
-	id := p.Same("call_id", ev.call)
-	c := ev.lane.calls[id]
-	if ev.typ == TypeToolStart {
-		f.startCall(ev, c, id, p)
-		return
-	}
-	by := ev.lane.asked[id]
-	askedAgain := c != nil && c.Done && by.message != nil && by.message.Start > c.Start
-	if ev.typ == TypeToolRun && (by.block == nil || c != nil && !askedAgain) {
-		return
-	}
-	if c == nil || askedAgain { // its start is missing
-		c = f.addCall(ev, id)
-		if by.block != nil {
-			c.Tool, c.Input = f.word(by.block.Tool), f.keep(by.block.Input)
-		}
-	}
-	switch {
-	case ev.typ == TypeToolOutputDelta:
-		text := p.Inner("text")
-		c.Stream.inner = append(c.Stream.inner, text...)
-		f.size += len(text)
-	case ev.typ == TypeToolEnd && !c.Done:
-		c.Done, c.OK, c.End = true, p.Yes("ok"), ev.seq
-		c.Output, c.Error = f.keep(p.Raw("output")), f.keep(toolError(p))
-		c.Duration, c.Blob = f.keep(p.Number("duration_ms")), f.word(p.Str("blob_ref"))
-	}
-}
-
-// startCall takes the start of a call of which c is the newest with its id.
-func (f *Fold) startCall(ev *foldEvent, c *FoldCall, id string, p jsonscan.Fields) {
-	if m := ev.lane.open; m != nil && m.implicit {
-		m.closeBlocks()
-	}
-	tool, input := p.Str("tool"), p.Some("input")
-	switch {
-	case c == nil:
-		c = f.addCall(ev, id)
-	case c.Done && f.mayAskAgain(ev.lane, c):
-		c = f.addCall(ev, id)
-	case c.Start == c.End: // it is known by its end: this is late
-		c.Start = ev.seq
-	case c.Tool == "" && c.Input == nil: // it is known by its output
-	case c.Tool == tool && bytes.Equal(c.Input, input):
-		return
-	default:
-		c = f.addCall(ev, id)
-	}
-	c.Tool, c.Input = f.word(tool), f.keep(input)
-}
-
-// sum returns Ask.Said of the call; 0 when its start is missing.
-func (c *FoldCall) sum() uint32 {
-	if c.Start == c.End || c.Tool == "" && c.Input == nil {
-		return 0
-	}
-	return sumWords([]byte(c.Tool), c.Input)
-}
-
-// asking is the newest block that asks for a call, and its message.
-type asking struct {
-	message *FoldMessage
-	block   *FoldBlock
-}
-
-// mayAskAgain reports whether a call that has ended may have been asked for once more since it began: ids may
-// be used again, or a later message asks for it, or one of which nothing is known but that it has begun.
-func (f *Fold) mayAskAgain(l *foldLane, c *FoldCall) bool {
-	if m := l.open; m != nil && !m.implicit && len(m.Blocks) == 0 && m.Start > c.Start {
-		return true
-	}
-	if by := l.asked[c.ID]; by.message != nil && by.message.Start > c.Start {
-		return true
-	}
-	return f.reuseSeq(l) > c.Start
-}
-
-// addCall adds a call, which is the newest of its id from then on.
-func (f *Fold) addCall(ev *foldEvent, id string) *FoldCall {
-	l := ev.lane
-	if l.calls == nil {
-		l.calls = make(map[string]*FoldCall)
-	}
-	c := &FoldCall{ID: id, Child: l.id(), Start: ev.first}
-	f.size += otherCost + len(c.ID) + len(c.Child)
-	l.calls[id] = c
-	f.Calls = append(f.Calls, c)
-	return c
-}
-
-// toolError returns what is known of a call's error: the detail, or else the code, which was an object once.
-func toolError(p jsonscan.Fields) []byte {
-	if detail := p.Some("error_detail"); detail != nil {
-		return detail
-	}
-	return p.Some("error")
 }

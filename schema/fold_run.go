@@ -172,3 +172,121 @@ func (f *Fold) spawn(ev *foldEvent, p jsonscan.Fields) {
 		l.child.Spawned, l.child.Prompt, l.child.Tools = ev.seq, f.word(p.Str("prompt")), f.keep(p.Array("tools_allowed"))
 	}
 }
+
+// FoldCall is one tool call. An id that comes again behind its end is another call, unless it is the same start once
+// more.
+type FoldCall struct {
+	ID         string
+	Child      string
+	Tool       string
+	Input      []byte
+	Done       bool
+	OK         bool
+	Output     []byte
+	Error      []byte
+	Duration   []byte   // duration_ms as it came
+	Blob       string   // blob_ref
+	Stream     JSONText // tool.output.delta
+	Start, End Seq
+}
+
+// tool takes what becomes of a call. Its first start and its first end count. One whose start is missing has its name
+// from the message that asked for it, and what its start says when that comes late.
+func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
+	id := p.Same("call_id", ev.call)
+	c := ev.lane.calls[id]
+	if ev.typ == TypeToolStart {
+		f.startCall(ev, c, id, p)
+		return
+	}
+	by := ev.lane.asked[id]
+	askedAgain := c != nil && c.Done && by.message != nil && by.message.Start > c.Start
+	if ev.typ == TypeToolRun && (by.block == nil || c != nil && !askedAgain) {
+		return
+	}
+	if c == nil || askedAgain { // its start is missing
+		c = f.addCall(ev, id)
+		if by.block != nil {
+			c.Tool, c.Input = f.word(by.block.Tool), f.keep(by.block.Input)
+		}
+	}
+	switch {
+	case ev.typ == TypeToolOutputDelta:
+		text := p.Inner("text")
+		c.Stream.inner = append(c.Stream.inner, text...)
+		f.size += len(text)
+	case ev.typ == TypeToolEnd && !c.Done:
+		c.Done, c.OK, c.End = true, p.Yes("ok"), ev.seq
+		c.Output, c.Error = f.keep(p.Raw("output")), f.keep(toolError(p))
+		c.Duration, c.Blob = f.keep(p.Number("duration_ms")), f.word(p.Str("blob_ref"))
+	}
+}
+
+// startCall takes the start of a call of which c is the newest with its id.
+func (f *Fold) startCall(ev *foldEvent, c *FoldCall, id string, p jsonscan.Fields) {
+	if m := ev.lane.open; m != nil && m.implicit {
+		m.closeBlocks()
+	}
+	tool, input := p.Str("tool"), p.Some("input")
+	switch {
+	case c == nil:
+		c = f.addCall(ev, id)
+	case c.Done && f.mayAskAgain(ev.lane, c):
+		c = f.addCall(ev, id)
+	case c.Start == c.End: // it is known by its end: this is late
+		c.Start = ev.seq
+	case c.Tool == "" && c.Input == nil: // it is known by its output
+	case c.Tool == tool && bytes.Equal(c.Input, input):
+		return
+	default:
+		c = f.addCall(ev, id)
+	}
+	c.Tool, c.Input = f.word(tool), f.keep(input)
+}
+
+// sum returns Ask.Said of the call; 0 when its start is missing.
+func (c *FoldCall) sum() uint32 {
+	if c.Start == c.End || c.Tool == "" && c.Input == nil {
+		return 0
+	}
+	return sumWords([]byte(c.Tool), c.Input)
+}
+
+// asking is the newest block that asks for a call, and its message.
+type asking struct {
+	message *FoldMessage
+	block   *FoldBlock
+}
+
+// mayAskAgain reports whether a call that has ended may have been asked for once more since it began: ids may
+// be used again, or a later message asks for it, or one of which nothing is known but that it has begun.
+func (f *Fold) mayAskAgain(l *foldLane, c *FoldCall) bool {
+	if m := l.open; m != nil && !m.implicit && len(m.Blocks) == 0 && m.Start > c.Start {
+		return true
+	}
+	if by := l.asked[c.ID]; by.message != nil && by.message.Start > c.Start {
+		return true
+	}
+	return f.reuseSeq(l) > c.Start
+}
+
+// addCall adds a call, which is the newest of its id from then on.
+func (f *Fold) addCall(ev *foldEvent, id string) *FoldCall {
+	l := ev.lane
+	if l.calls == nil {
+		l.calls = make(map[string]*FoldCall)
+	}
+	c := &FoldCall{ID: id, Child: l.id(), Start: ev.first}
+	f.size += otherCost + len(c.ID) + len(c.Child)
+	l.calls[id] = c
+	f.Calls = append(f.Calls, c)
+	return c
+}
+
+// toolError returns what is known of a call's error: the detail, or else the code, which was an object once.
+func toolError(p jsonscan.Fields) []byte {
+	if detail := p.Some("error_detail"); detail != nil {
+		return detail
+	}
+	return p.Some("error")
+}

@@ -59,6 +59,9 @@ func snapshotCases() []schematest.Scenario {
 	for seed := range uint64(8) {
 		all = append(all, schematest.MakeDamaged(seed, 8).Scenario)
 	}
+	for _, seed := range schematest.SeedsOfDamage(0) {
+		all = append(all, schematest.MakeDamaged(seed, 1+int(seed%4)).Scenario)
+	}
 	return append(all, beginsAgain)
 }
 

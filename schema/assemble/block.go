@@ -84,6 +84,7 @@ func (a *Run) startBlock(l *Lane) {
 		return
 	}
 	m := a.openFor(l, p.Raw("message_id"))
+	m.name(p.Raw("message_id"))
 	kind, call, tool, raw := p.Raw("kind"), p.Raw("call_id"), p.Raw("tool"), p.Raw("block")
 	if !jsonscan.IsString(kind) {
 		kind = []byte(`"unknown"`)
@@ -116,7 +117,9 @@ func (a *Run) elsewhere(l *Lane, id []byte) bool {
 	if !isName(id) {
 		return false
 	}
-	if m := l.Message; m != nil {
+	if m := l.Message; m != nil && m.Implicit {
+		return l.isOver(id)
+	} else if m != nil {
 		return m.key.Units > 0 && m.key != keyOf(id)
 	}
 	_, ended := l.findEnd(id)
@@ -288,6 +291,7 @@ func (a *Run) endBlock(l *Lane) {
 	if m == nil || a.elsewhere(l, p.Raw("message_id")) {
 		return
 	}
+	m.name(p.Raw("message_id"))
 	index, call := indexOf(p), keyOf(p.Raw("call_id"))
 	b := m.Newest()
 	if index >= 0 || call.Units > 0 {

@@ -13,7 +13,8 @@
 // is repaired, and marked as such:
 //
 //   - A delta or a block without a message opens one. It ends with the next record of its lane that is no part of a
-//     message, or at 256 KiB or 256 blocks.
+//     message, or at 256 KiB or 256 blocks; but the first event of a message or a block that names one says that this is
+//     it: its start is missing, and it ends as others do.
 //   - A message that the next one or a final state cuts ends with what there is of it. An end of another message than
 //     the open one is a message of its own. Blocks that nobody began or ended begin and end.
 //   - What a message's content has beyond what was streamed is streamed before the block closes. What comes for a block

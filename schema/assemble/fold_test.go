@@ -128,11 +128,11 @@ func TestFoldDiffers(t *testing.T) {
 			"?assistant 1-2 text:a\n?assistant 4-5 text:b\n",
 			"?assistant 1-5 text:a text:b\n",
 		},
-		"a state, a turn, a task or a child in one": {
+		"a request to a model, a plan or a child in one": {
 			`text.delta {"text":"a"}
-			 turn.end {"turn_id":"t"}
+			 model.start {"call_id":"r"}
 			 text.delta {"text":"b"}
-			 run.lifecycle {"state":"paused"}
+			 child.spawn {"child_id":"kid"}
 			 text.delta {"text":"c"}`,
 			"?assistant 1-2 text:a\n?assistant 3-4 text:b\n?assistant 5- text:c\n",
 			"?assistant 1- text:abc\n",
@@ -172,5 +172,49 @@ func TestFoldDiffers(t *testing.T) {
 				t.Errorf("the fold makes\n%s want\n%s", got, c.fold)
 			}
 		})
+	}
+}
+
+// TestUnannounced: the fold and the transitions end a message that nobody announced at the same events, and both know it
+// by its name from the first event that says it.
+func TestUnannounced(t *testing.T) {
+	for _, end := range []string{
+		`step.boundary {}`, `turn.start {"turn_id":"t"}`, `turn.end {"turn_id":"t"}`, `task.start {"task_id":"t"}`,
+		`task.end {"task_id":"t"}`, `run.lifecycle {"state":"paused"}`, `input.requested {"request_id":"q"}`,
+	} {
+		rs := records(t, scenario(`text.delta {"text":"a"}`+"\n"+end+"\n"+`text.delta {"text":"b"}`))
+		want := "?assistant 1-2 text:a\n?assistant 3- text:b\n"
+		if reading, fold := byReading(t, rs), byFold(rs); reading != want || fold != want {
+			t.Errorf("%s: the transitions make\n%s the fold\n%s", end, reading, fold)
+		}
+	}
+	for _, name := range []string{
+		`block.start {"message_id":"m","index":0,"kind":"text"}`, `block.end {"message_id":"m","index":0}`,
+	} {
+		rs := records(t, scenario(`text.delta {"text":"a","index":0}
+			`+name+`
+			tool.start {"call_id":"c","tool":"t"}
+			turn.end {"turn_id":"t"}
+			message.end {"message_id":"m","content":[{"type":"text","text":"a"}]}
+			message.start {"message_id":"m","role":"assistant"}`))
+		a, f := New(Limits{}), new(schema.Fold)
+		open, closed := 0, ""
+		for _, r := range rs {
+			f.AddRecord(r)
+			for _, s := range next(t, a, r) {
+				switch s.Kind {
+				case MessageOpen:
+					open++
+				case MessageClose:
+					closed = fmt.Sprint(s.Message.ID, " ", r.Seq)
+				}
+			}
+		}
+		if open != 1 || closed != "m 5" {
+			t.Errorf("%s: %d messages begin, and %q ends", name, open, closed)
+		}
+		if n := len(f.Messages); n != 1 || f.Messages[0].ID != "m" || f.Messages[0].End != 5 {
+			t.Errorf("%s: the fold has %d messages: %+v", name, n, f.Messages[0])
+		}
 	}
 }

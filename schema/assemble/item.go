@@ -217,6 +217,25 @@ func (a *Run) work(l *Lane) {
 	a.add(Transition{Kind: CallRun, Lane: l, Item: &it})
 }
 
+// output reads a piece of a call's output. It begins a call of which nothing has begun, or that has only been asked for: its
+// start is missing.
+func (a *Run) output(l *Lane) {
+	id := a.read().Raw("call_id")
+	if !jsonscan.IsString(id) {
+		return
+	}
+	it := &Item{Kind: CallStart, Seq: a.seq, key: keyOf(id)}
+	was := l.find(CallEnd, it.key)
+	if was != nil && was.Kind == CallStart || a.isKnown(l, it, was, false, nil) {
+		return
+	}
+	it.ID = nameOf(id)
+	if was != nil {
+		it.Tool = was.Tool
+	}
+	a.openItem(l, it, true)
+}
+
 // ask notes that a block asks for a call, unless the call has started already.
 func (a *Run) ask(l *Lane, id, tool, block []byte) {
 	if !jsonscan.IsString(id) {

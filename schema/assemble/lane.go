@@ -241,9 +241,7 @@ func (a *Run) lifecycle(l *Lane) {
 	if schema.RunState(nameOf(p.Raw("state"))).Final() {
 		a.closeMessages(l)
 	}
-	if l.Message != nil && l.Message.Implicit {
-		a.cut(l)
-	}
+	a.cutImplicit(l)
 	s, err := schema.ParseLifecycle(payload)
 	if err != nil {
 		return

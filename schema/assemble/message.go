@@ -197,11 +197,12 @@ func (a *Run) endMessage(l *Lane) {
 		return
 	}
 	_, was := l.findEnd(id)
-	own := m != nil && (m.Implicit || !isName(id) || m.key == keyOf(id))
+	own := m != nil && (m.Implicit && !l.isOver(id) || !isName(id) || m.key == keyOf(id))
 	if was && !own {
 		return
 	}
 	if own {
+		m.name(id)
 		a.conclude(l, m, content, omitted, false)
 		l.Message = nil
 	} else {
@@ -230,6 +231,27 @@ func (a *Run) Cut(child string) []Transition {
 	l.gone = l.Message.key
 	a.cut(l)
 	return a.out[n:]
+}
+
+// cutImplicit ends a message that nobody announced at a record that is no part of one.
+func (a *Run) cutImplicit(l *Lane) {
+	if m := l.Message; m != nil && m.Implicit {
+		a.cut(l)
+	}
+}
+
+// isOver reports whether an id is that of a message that has ended, and that nothing begins again.
+func (l *Lane) isOver(id []byte) bool {
+	ended, ok := l.findEnd(id)
+	return ok && ended >= l.reuseSeq() && l.again(id) == nil
+}
+
+// name lets a message that nobody announced be the one that a record of a message or a block names: its start is
+// missing.
+func (m *Message) name(id []byte) {
+	if m.Implicit && isName(id) {
+		m.ID, m.key, m.Implicit = nameOf(id), keyOf(id), false
+	}
 }
 
 // cut ends a lane's message that its producer will not end, or that nobody announced, with what there is of it.

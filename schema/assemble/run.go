@@ -147,6 +147,8 @@ func (a *Run) apply(seq schema.Seq, typ, child []byte) []Transition {
 		a.lifecycle(l)
 	case schema.TypeToolRun:
 		a.work(l)
+	case schema.TypeToolOutputDelta:
+		a.output(l)
 	case schema.TypeCommandMessage:
 		a.question(l, typ)
 		l.heard = a.seq
@@ -173,9 +175,7 @@ func (a *Run) control(l *Lane, typ []byte) {
 	if i < 0 {
 		return
 	}
-	if l.Message != nil && l.Message.Implicit {
-		a.cut(l)
-	}
+	a.cutImplicit(l)
 	switch c := controls[i]; {
 	case c.typ == schema.TypeTurnStart || c.typ == schema.TypeTurnEnd:
 		a.turn(l, c.begins)

@@ -16,9 +16,7 @@ const Provider = "anthropic"
 // NewDecoder returns a decoder for one response body, which may hold several messages.
 func NewDecoder(cfg provider.Config) *provider.Decoder {
 	return provider.NewDecoder(Provider, cfg, func(out *provider.Writer) provider.Machine {
-		d := &machine{}
-		d.Out = out
-		return d
+		return &machine{Assembly: provider.Assembly{Out: out}}
 	})
 }
 
@@ -29,9 +27,6 @@ type machine struct {
 	over   *provider.Message
 	blocks provider.Register[provider.Block]
 }
-
-// FinishStream does nothing: some proxies end every stream so.
-func (d *machine) FinishStream() {}
 
 // Close ends a message that the provider did not end.
 func (d *machine) Close() { d.abandon("the provider's stream ended before the message did") }
@@ -71,8 +66,8 @@ func (d *machine) Frame(name string, all provider.Fields) {
 func (d *machine) fail(all provider.Fields) {
 	d.Out.Custom("error", all)
 	if d.Msg != nil {
-		d.Msg.Fail(bytes.Clone(all.Get("error")))
-		d.Msg = nil
+		d.Msg.Fault = provider.OrNull(bytes.Clone(all.Get("error")))
+		d.abandon("")
 	}
 }
 

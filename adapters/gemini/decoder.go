@@ -41,9 +41,6 @@ const (
 
 const cut = "the provider's stream ended before the message did"
 
-// FinishStream does nothing: some relays end every stream so.
-func (d *machine) FinishStream() {}
-
 // Close ends the response at hand.
 func (d *machine) Close() { d.finish(cut) }
 
@@ -102,7 +99,7 @@ func (d *machine) response(all provider.Fields) {
 			first, _ = provider.Parse(list[0])
 		}
 		m := d.out.Start(id, first.Object("content").Str("role"), bytes.Clone(all.Get("modelVersion")), nil)
-		d.now = &answer{Assembly: provider.Assembly{Out: d.out, Msg: m}, index: candidateIndex(first)}
+		d.now = &answer{Assembly: provider.Assembly{Out: d.out, Msg: m}, index: max(first.Index("index"), 0)}
 		d.id, d.steady = id, 1
 	}
 	if id != "" {
@@ -139,9 +136,6 @@ func (d *machine) isNext(id string) bool {
 	return false
 }
 
-// candidateIndex returns the index of a candidate: the first one may leave it out.
-func candidateIndex(c provider.Fields) int { return max(c.Index("index"), 0) }
-
 // candidate emits one candidate of a chunk.
 func (d *machine) candidate(raw json.RawMessage) {
 	c, ok := provider.Parse(raw)
@@ -150,7 +144,7 @@ func (d *machine) candidate(raw json.RawMessage) {
 		return
 	}
 	a := d.now
-	if index := candidateIndex(c); index != a.index {
+	if index := max(c.Index("index"), 0); index != a.index {
 		a = d.other(index, len(raw))
 	}
 	if a == nil {

@@ -12,19 +12,15 @@ import (
 
 // toolCalls takes the calls of a delta, also one in the old spelling.
 func (c *choice) toolCalls(content provider.Fields) {
-	list := provider.Elements(content.Get("tool_calls"))
-	for _, raw := range list {
+	f, both := content.Object("function_call"), false // spellings
+	for _, raw := range provider.Elements(content.Get("tool_calls")) {
 		all, _ := provider.Parse(raw)
+		both = both || all.Object("function").Str("name") == f.Str("name")
 		if p, ok := pieceOf(all); !ok || c.Call(p) == nil {
 			c.Out.Custom("delta", provider.Fields{{Name: "tool_calls", Value: provider.List([]json.RawMessage{raw})}})
 		}
 	}
-	f := content.Object("function_call")
-	both := func(raw json.RawMessage) bool { // spellings
-		all, _ := provider.Parse(raw)
-		return all.Object("function").Str("name") == f.Str("name")
-	}
-	if f == nil || len(list) > 0 && both(list[0]) {
+	if f == nil || both {
 		return
 	}
 	p := provider.Piece{Name: f.Str("name"), Kind: "function_call", Place: math.MaxInt}
@@ -79,6 +75,14 @@ func keepAll(out *provider.Writer, m *provider.Message, name string, list provid
 	}
 	for _, f := range list {
 		keep(out, m, f)
+	}
+}
+
+// logprobs emits the probabilities that a piece of a block's text has beside it.
+func logprobs(out *provider.Writer, index int, all provider.Fields) {
+	if v := all.Get("logprobs"); provider.HasValue(v) {
+		at := provider.Field{Name: "index", Value: provider.Number(index)}
+		out.Beside("logprobs", provider.Fields{at, {Name: "logprobs", Value: v}})
 	}
 }
 

@@ -42,9 +42,8 @@ func (c *choice) add(all, content provider.Fields, whole bool) {
 	if content == nil { // legacy completions
 		c.Say("text", all.Get("text"))
 	}
-	if v := all.Get("logprobs"); provider.HasValue(v) && c.index == 0 {
-		index := provider.Field{Name: "index", Value: provider.Number(0)}
-		c.Out.Beside("logprobs", provider.Fields{index, {Name: "logprobs", Value: v}})
+	if c.index == 0 {
+		logprobs(c.Out, 0, all)
 	}
 	if again {
 		c.Out.Beside("delta", content)

@@ -68,7 +68,7 @@ func (d *responses) piece(typ string, all provider.Fields) bool {
 	}
 	b.Text(value)
 	d.refused = d.refused || row.kind == "refusal" && provider.HasValue(value)
-	d.logprobs(b, all)
+	logprobs(d.Out, b.Index, all)
 	return true
 }
 
@@ -156,18 +156,9 @@ func (d *responses) settle(b *provider.Block, kind string, src provider.Fields) 
 		d.refused = d.refused || jsonscan.IsString(text) && provider.HasValue(text)
 	}
 	if b.Len() == 0 {
-		d.logprobs(b, src)
+		logprobs(d.Out, b.Index, src)
 	}
 	return b.Settle(text)
-}
-
-// logprobs emits the probabilities that a piece of text has beside it.
-func (d *responses) logprobs(b *provider.Block, all provider.Fields) {
-	if v := all.Get("logprobs"); provider.HasValue(v) {
-		d.Out.Custom("logprobs", provider.Fields{
-			{Name: "index", Value: provider.Number(b.Index)}, {Name: "logprobs", Value: v},
-		})
-	}
 }
 
 // annotation takes a source of a text.

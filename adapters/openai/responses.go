@@ -15,8 +15,7 @@ import (
 // several responses, or for several bodies of one response (see the package's contract).
 func NewResponsesDecoder(cfg provider.Config) *provider.Decoder {
 	return provider.NewDecoder(Provider, cfg, func(out *provider.Writer) provider.Machine {
-		d := &responses{}
-		d.Out = out
+		d := &responses{Assembly: provider.Assembly{Out: out}}
 		d.forget()
 		return d
 	})

@@ -36,13 +36,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Machine is what a provider's frames mean. It is called by the Decoder alone.
+// Machine is what a provider's frames mean. It is called by the Decoder alone. One to which [DONE] says something has a
+// method FinishStream, which is called for a frame that is that and nothing else.
 type Machine interface {
 	// Frame takes one frame: an object that is valid UTF-8 and valid JSON on one line, not nested too deeply. name is
 	// that of the server-sent event, "" where there is none. Nothing of all may be kept without a copy.
 	Frame(name string, all Fields)
-	// FinishStream is called for a frame that is [DONE] and nothing else.
-	FinishStream()
 	// Close ends what is open: the body is over, whether or not the provider has ended it.
 	Close()
 }
@@ -155,7 +154,9 @@ func (d *Decoder) frame(f frame) {
 	d.flush()
 	switch {
 	case done:
-		d.machine.FinishStream()
+		if m, ok := d.machine.(interface{ FinishStream() }); ok {
+			m.FinishStream()
+		}
 	case f.problem == "":
 		d.read(f.event, data)
 	default:

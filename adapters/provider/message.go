@@ -19,7 +19,8 @@ type Message struct {
 	Blocks []*Block // in the order in which they began
 	Usage  Fields   // the provider's own members; emitted by End when it is not nil
 	Stop   json.RawMessage
-	// Fault is an error of the provider that came within the message: it fails, however it ends.
+	// Fault is an error of the provider that came within the message: it fails, however it ends. Anything but an object
+	// becomes one.
 	Fault json.RawMessage
 	// Rest are the provider's members of the message that have no name in the catalogue; End emits them
 	// behind its own. stop_sequence is one that has.
@@ -199,12 +200,6 @@ func (m *Message) End(more Fields) {
 	end = append(end, m.Rest.Without("stop_sequence")...)
 	m.w.add(schema.TypeMessageEnd, end, omitted, size)
 	m.speaker()
-}
-
-// Fail ends the message with an error of the provider. Anything but an object becomes one.
-func (m *Message) Fail(e json.RawMessage) {
-	m.Fault = OrNull(e)
-	m.End(nil)
 }
 
 // errorCut is the type of the error of a message whose stream ended before it.

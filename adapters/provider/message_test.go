@@ -45,12 +45,17 @@ func payload(t *testing.T, e schema.Event) Fields {
 	return all
 }
 
+// fail ends a message in which an error came.
+func fail(m *Message, e json.RawMessage) {
+	m.Fault = e
+	m.End(nil)
+}
+
 // TestEndingTwice: what has ended says nothing more, whoever ends it again.
 func TestEndingTwice(t *testing.T) {
 	for name, again := range map[string]func(*Message, *Block){
 		"block":         func(_ *Message, b *Block) { b.End(true); b.End(false) },
 		"message":       func(m *Message, _ *Block) { m.End(nil); m.End(nil) },
-		"fail":          func(m *Message, _ *Block) { m.End(nil); m.Fail(nil) },
 		"abandon":       func(m *Message, _ *Block) { m.Abandon("x"); m.Abandon("y") },
 		"block, behind": func(m *Message, b *Block) { m.End(nil); b.End(true) },
 	} {
@@ -343,11 +348,11 @@ func TestOutcome(t *testing.T) {
 		{"nothing", func() {}, "the stream holds no message", "the stream holds no message"},
 		{"good", func() { message(good) }, "", ""},
 		{"failed", func() {
-			message(func(m *Message) { m.Fail(Fields{{"type", str("overloaded")}, {"message", str("later")}}.Encode()) })
+			message(func(m *Message) { fail(m, Fields{{"type", str("overloaded")}, {"message", str("later")}}.Encode()) })
 		}, "overloaded: later", ""},
-		{"failed without a word", func() { message(func(m *Message) { m.Fail(nil) }) }, `{"value":null}`, ""},
+		{"failed without a word", func() { message(func(m *Message) { fail(m, OrNull(nil)) }) }, `{"value":null}`, ""},
 		{"failed before a message", func() { w.Custom("error", Fields{{"error", str("no quota")}}) }, "no quota", ""},
-		{"failed, then good", func() { message(func(m *Message) { m.Fail(str("x")) }); message(good) }, "", ""},
+		{"failed, then good", func() { message(func(m *Message) { fail(m, str("x")) }); message(good) }, "", ""},
 		{"cut", func() { message(func(m *Message) { m.Abandon("gone") }) }, "stream_cut: gone", "stream_cut: gone"},
 		{"cut behind its stop reason", func() { message(func(m *Message) { m.Stop = str("end_turn"); m.Abandon("gone") }) }, "", ""},
 		{"bad frame", func() { w.badFrame("", []byte("{"), "invalid JSON"); message(good) }, "a frame of the stream cannot be read: invalid JSON", "a frame of the stream cannot be read: invalid JSON"},
@@ -355,7 +360,7 @@ func TestOutcome(t *testing.T) {
 			message(func(m *Message) { w.badFrame("", nil, "invalid JSON"); m.Abandon("gone") })
 		}, "stream_cut: gone", "stream_cut: gone"},
 		{"bad frame and failed", func() {
-			message(func(m *Message) { w.badFrame("", nil, "invalid JSON"); m.Fail(str("x")) })
+			message(func(m *Message) { w.badFrame("", nil, "invalid JSON"); fail(m, str("x")) })
 		}, `{"value":"x"}`, "a frame of the stream cannot be read: invalid JSON"},
 	} {
 		var o Outcome

@@ -78,11 +78,10 @@ func (f *failed) emit(e []byte) {
 	if f.c.status != 0 {
 		f.reason = fmt.Sprintf("%d %s", f.c.status, f.reason)
 	}
-	f.out.Start("msg_"+f.c.mint, "assistant", nil, nil).Fail(e)
+	m := f.out.Start("msg_"+f.c.mint, "assistant", nil, nil)
+	m.Fault = provider.OrNull(e)
+	m.End(nil)
 }
-
-// FinishStream does nothing: an error is no stream.
-func (f *failed) FinishStream() {}
 
 // Close makes an error of an answer that has none.
 func (f *failed) Close() {

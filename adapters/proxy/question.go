@@ -71,9 +71,6 @@ func (q *question) Frame(_ string, all provider.Fields) {
 	}
 }
 
-// FinishStream does nothing: a request is no stream.
-func (q *question) FinishStream() {}
-
 // Close does nothing: what is missing is not emitted.
 func (q *question) Close() {}
 

@@ -164,5 +164,4 @@ func (m *lineMachine) Frame(_ string, all provider.Fields) {
 	m.s.add(m.out.Drain()...)
 }
 
-func (m *lineMachine) FinishStream() {}
-func (m *lineMachine) Close()        {}
+func (m *lineMachine) Close() {}

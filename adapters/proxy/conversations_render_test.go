@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -20,7 +21,7 @@ func encode(v any) string {
 // request is the conversation in the API's words, as its client writes it this time.
 func (c *talk) request() string {
 	w := c.w
-	list := c.list[c.cut:]
+	list := c.edit(c.list[c.cut:])
 	system := fmt.Sprintf("You are an agent. It is request %d.", w.n)
 	switch w.api {
 	case "chat":
@@ -37,6 +38,57 @@ func (c *talk) request() string {
 		return encode(body)
 	}
 	return encode(object{"model": "m", "instructions": system, "input": inputItems(w, list)})
+}
+
+// edit returns a conversation as a client writes it that keeps no true history: what is before the newest answer of the
+// model is changed, and what is behind it comes twice, or beside a result of a call that nobody made.
+func (c *talk) edit(list []said) []said {
+	w := c.w
+	if !w.edits || w.api == "continued" {
+		return list
+	}
+	last := 0
+	for i, m := range list {
+		if m.model {
+			last = i
+		}
+	}
+	head, tail := slices.Clone(list[:last]), slices.Clone(list[last:])
+	for i, m := range head {
+		switch {
+		case !w.chance(25):
+		case m.user != "":
+			head[i].user = "[edited] " + m.user
+		case m.model && m.text != "":
+			head[i].text = "[edited] " + m.text
+		case m.results != nil:
+			head[i].results = nil
+			for _, o := range m.results {
+				head[i].results = append(head[i].results, outcome{o.of, "[cleared]", false})
+			}
+		}
+	}
+	if n := len(head); n > 2 && w.chance(40) && head[n-2].model { // an answer of before, once more
+		head = append(head, head[n-2:]...)
+	} else if n > 0 && w.chance(30) { // it is compacted
+		head = []said{{user: fmt.Sprintf("Summary of %d messages.", n)}}
+	}
+	if tail[0].model && w.chance(20) {
+		tail = slices.Insert(tail, 0, tail[0])
+	}
+	for i, m := range tail {
+		if m.results == nil || !slices.Contains([]string{"unique", "rewritten"}, w.ids) {
+			continue
+		}
+		if w.chance(30) {
+			tail[i].results = append(slices.Clone(m.results), m.results...)
+		}
+		if w.chance(30) {
+			nobody := outcome{&made{local: "call_of_nobody"}, "result 9", false}
+			tail[i].results = append([]outcome{nobody}, tail[i].results...)
+		}
+	}
+	return append(head, tail...)
 }
 
 func chatHistory(w *world, list []said) (out []any) {

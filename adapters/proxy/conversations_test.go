@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -40,15 +41,17 @@ type outcome struct {
 
 // world is one run of generated conversations, whose true events are known.
 type world struct {
-	t    *testing.T
-	rng  *rand.Rand
-	api  string
-	ids  string // how calls are named: unique, constant, counted, rewritten, missing
-	run  string
-	n    int // requests so far
-	made []*made
-	user []string // what must be recorded of the user, in order
-	send func(w *world, status int, request, answer string)
+	t     *testing.T
+	rng   *rand.Rand
+	api   string
+	ids   string // how calls are named: unique, constant, counted, rewritten, missing
+	run   string
+	edits bool // clients change the history
+	mixed bool // each conversation goes by another API
+	n     int  // requests so far
+	made  []*made
+	user  []string // what must be recorded of the user, in order
+	send  func(w *world, status int, request, answer string)
 
 	at    *rig // that the last request was sent to
 	trace []string
@@ -62,12 +65,17 @@ type talk struct {
 	cut   int          // messages that the client has dropped from the beginning
 	scope string       // the response that the next request continues
 	sent  int          // messages that the provider keeps
+	api   string
 }
 
 var apis = map[string]string{
 	"chat": "/v1/chat/completions", "responses": "/v1/responses", "continued": "/v1/responses",
 	"messages": "/v1/messages", "gemini": "/v1beta/models/g:generateContent",
 }
+
+var worlds = flag.Int("worlds", 150, "how many runs of generated conversations are tried")
+
+var names = []string{"chat", "responses", "continued", "messages", "gemini"}
 
 func (w *world) pick(list ...string) string { return list[w.rng.IntN(len(list))] }
 
@@ -221,13 +229,17 @@ func (w *world) cutAt(c *talk) int {
 func (w *world) generate() {
 	var talks []*talk
 	for i := range 1 + w.rng.IntN(2) {
-		c := &talk{w: w, heard: map[int]bool{}}
+		if w.mixed {
+			w.api = w.pick(names...)
+		}
+		c := &talk{w: w, heard: map[int]bool{}, api: w.api}
 		c.say(fmt.Sprintf("Build %d.", i))
 		c.ask(1)
 		talks = append(talks, c)
 	}
 	for range 4 + w.rng.IntN(6) {
 		c := talks[w.rng.IntN(len(talks))]
+		w.api = c.api
 		if w.chance(25) {
 			c.aside()
 		}
@@ -308,12 +320,11 @@ func TestGeneratedConversations(t *testing.T) {
 		_, _ = io.WriteString(w, answers[req.Header.Get("X-Answer")])
 	}))
 	second := r.another()
-	names := []string{"chat", "responses", "continued", "messages", "gemini"}
-	worlds := 150
+	n := *worlds
 	if testing.Short() {
-		worlds = 50
+		n = min(n, 50)
 	}
-	for seed := range worlds {
+	for seed := range n {
 		rng := rand.New(rand.NewPCG(uint64(seed), 34))
 		w := &world{t: t, rng: rng, run: fmt.Sprintf("run_%d", seed), api: names[seed%len(names)]}
 		w.ids = w.pick("unique", "constant", "counted", "rewritten")
@@ -322,6 +333,10 @@ func TestGeneratedConversations(t *testing.T) {
 		}
 		if w.api == "gemini" {
 			w.ids = w.pick("unique", "missing", "constant", "counted")
+		}
+		w.edits, w.mixed = seed%3 == 1, seed%7 == 3
+		if w.mixed {
+			w.ids = w.pick("unique", "counted")
 		}
 		w.send = func(w *world, status int, request, answer string) {
 			key := fmt.Sprintf("%s_%d", w.run, w.n)

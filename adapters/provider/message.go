@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"agentstream/schema"
@@ -134,8 +133,9 @@ func (m *Message) CountMore(usage Fields) {
 // Weight is the sum of the counts in a usage.
 func Weight(usage Fields) (sum int) {
 	for _, f := range usage {
-		if n, err := strconv.Atoi(string(f.Value)); err == nil {
-			sum += n
+		n, ok := jsonscan.WholeNumber(f.Value)
+		if ok {
+			sum += int(n)
 		}
 	}
 	return sum

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -175,7 +176,8 @@ func (c *call) writeLog(reason dialect.Reason) {
 	}
 	took := time.Since(c.of.made) - c.begun
 	if done := c.of.cfg.Hooks.RequestDone; done != nil {
-		done(name, c.Writer.Status, took)
+		done(RequestEnd{Route: name, Status: c.Writer.Status, Took: took, Stream: c.Stream != nil, Tenant: c.Caller.Tenant,
+			Events: c.Events, Sent: max(c.Sent, c.Writer.Bytes)})
 	}
 	level := c.of.cfg.Requests
 	if c.err != nil && ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
@@ -184,11 +186,14 @@ func (c *call) writeLog(reason dialect.Reason) {
 	if !c.of.cfg.Logger.Enabled(context.Background(), level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 12)
+	attrs := make([]slog.Attr, 0, 14)
 	attrs = append(attrs, slog.String("request_id", c.ID), slog.String("route", name),
-		slog.Int("status", c.Writer.Status), slog.Duration("took", took))
+		slog.Int("status", c.Writer.Status), slog.Float64("took_ms", float64(took.Microseconds())/1000))
+	if c.Request != nil {
+		attrs = append(attrs, slog.String("remote", c.Request.RemoteAddr))
+	}
 	if c.Caller.Tenant != "" {
-		attrs = append(attrs, slog.String("tenant", c.Caller.Tenant))
+		attrs = append(attrs, slog.String("tenant", c.Caller.Tenant), slog.String("caller", cmp.Or(c.Caller.Subject, c.Caller.Credential)))
 	}
 	if c.Run != "" {
 		attrs = append(attrs, slog.String("run", c.Run))

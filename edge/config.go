@@ -119,6 +119,7 @@ type Config struct {
 // What a Config is made of is described where it is used.
 type (
 	Hooks       = live.Hooks
+	RequestEnd  = live.RequestEnd
 	Catalog     = runs.Catalog
 	Blobs       = rest.Blobs
 	IngestLimit = limits.Limit

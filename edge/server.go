@@ -186,6 +186,9 @@ const maxURI = 8 << 10
 // serve has little on its stack while it listens: see there.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{of: s, begun: time.Since(s.made)}
+	if opened := s.cfg.Hooks.RequestOpened; opened != nil {
+		opened()
+	}
 	defer c.leave()
 	if in := s.openRequest(c, w, r); in != nil {
 		c.err = in.listen(r.Body)

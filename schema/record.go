@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
+	"time"
 	"unicode/utf8"
 
 	"agentstream/schema/jsonscan"
@@ -76,6 +77,16 @@ func cutToken(b []byte, prefix string, into *[]byte) ([]byte, bool) {
 		*into = b[:end]
 	}
 	return b[end:], true
+}
+
+// Time returns the event's time, and whether the line has one where AppendLine writes it. It allocates nothing.
+func (r Record) Time() (t time.Time, ok bool) {
+	var ts []byte
+	rest, ok := cutToken(r.Line, `{"id":"`, nil)
+	if ok {
+		_, ok = cutToken(rest, `","ts":"`, &ts)
+	}
+	return t, ok && t.UnmarshalText(ts) == nil
 }
 
 // Rest returns what follows the number, a part of Line: the optional fields, the payload and the end.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -60,12 +61,107 @@ func TestAlarms(t *testing.T) {
 	if !slices.Equal(names, told) {
 		t.Errorf("the alarms are %v, the runbook's paragraphs %v", names, told)
 	}
+	checkAlarmTests(t, names)
 	path, err := exec.LookPath("promtool")
 	if err != nil {
-		return // Debian has it in the package prometheus
+		return // Debian has it in the package prometheus; make monitoring installs it
 	}
-	if out, err := exec.Command(path, "check", "rules", "../../deploy/alerts.yaml").CombinedOutput(); err != nil {
-		t.Errorf("promtool: %v: %s", err, out)
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.Command(path, args...)
+		cmd.Dir = "../../deploy"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v: %s", args, err, out)
+		}
+	}
+}
+
+// checkAlarmTests holds that promtool's tests have each alarm once with its cause and once silent.
+func checkAlarmTests(t *testing.T, names []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		Tests []struct {
+			Rules []struct {
+				Name   string            `json:"alertname"`
+				Alerts []json.RawMessage `json:"exp_alerts"`
+			} `json:"alert_rule_test"`
+		}
+	}
+	if text, err = yaml.YAMLToJSON(text); err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for _, test := range all.Tests {
+		for _, r := range test.Rules {
+			if len(r.Alerts) > 0 {
+				fires[r.Name] = true
+			} else {
+				silent[r.Name] = true
+			}
+		}
+	}
+	for _, name := range names {
+		if !fires[name] || !silent[name] {
+			t.Errorf("%s: tested with its cause: %v, without: %v", name, fires[name], silent[name])
+		}
+	}
+}
+
+// dashboard is what of a file of deploy/grafana asks for metrics.
+type dashboard struct {
+	UID, Title string
+	Panels     []struct {
+		ID      int
+		Title   string
+		Targets []struct{ RefID, Expr, LegendFormat string }
+	}
+}
+
+// TestDashboards compares the dashboards with what the roles show: each metric and each label of a query is there, and so is each
+// label of a legend.
+func TestDashboards(t *testing.T) {
+	paths, err := filepath.Glob("../../deploy/grafana/*.json")
+	if err != nil || len(paths) != 5 {
+		t.Fatal(paths, err)
+	}
+	shown := registeredLabels(t)
+	for _, path := range paths {
+		var d dashboard
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(text, &d)
+		}
+		if err != nil || d.UID != "agentstream-"+strings.TrimSuffix(filepath.Base(path), ".json") || len(d.Panels) == 0 {
+			t.Errorf("%s: uid %q, %d panels, %v", path, d.UID, len(d.Panels), err)
+		}
+		ids := map[int]bool{}
+		for _, p := range d.Panels {
+			if ids[p.ID] || p.Title == "" || len(p.Targets) == 0 {
+				t.Errorf("%s: panel %d %q: its id is not its own, or it shows nothing", path, p.ID, p.Title)
+			}
+			ids[p.ID] = true
+			for _, q := range p.Targets {
+				checkAlarm(t, d.Title+", "+p.Title, q.Expr, shown)
+				checkLegend(t, d.Title+", "+p.Title, q.Expr, q.LegendFormat)
+			}
+		}
+	}
+}
+
+// checkLegend holds that what a legend names is left by the query.
+func checkLegend(t *testing.T, name, expr, legend string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(legend, -1) {
+		groups := groupOf.FindAllStringSubmatch(expr, -1)
+		if len(groups) > 0 && !slices.ContainsFunc(groups, func(g []string) bool { return slices.Contains(strings.Split(g[1], ", "), m[1]) }) {
+			t.Errorf("%s: the query does not keep %s", name, m[1])
+		}
 	}
 }
 

@@ -116,7 +116,7 @@ func (v *view) broadcast(out []shape.Out) (left []evicted) {
 		err := v.encode(p, out)
 		for _, g := range p.groups {
 			if err == nil {
-				left = v.write(left, g, len(out))
+				left = v.write(left, g, out)
 			}
 			v.all.buffers.Put(g.buf)
 			if g.buf = nil; err == nil {
@@ -186,9 +186,9 @@ func (g *broadcastGroup) add(list []dialect.Frame) {
 	}
 }
 
-// write writes what was framed of so many records. It needs mu.
-func (v *view) write(left []evicted, g *broadcastGroup, events int) []evicted {
-	g.events += events
+// write writes what was framed of records. It needs mu.
+func (v *view) write(left []evicted, g *broadcastGroup, out []shape.Out) []evicted {
+	g.events += len(out)
 	b, before := g.enc.Finish(*g.buf), len(left)
 	if len(b) == 0 { // nothing of it is shown here
 		if left = v.quiet(left, g); g.of.over {
@@ -207,8 +207,9 @@ func (v *view) write(left []evicted, g *broadcastGroup, events int) []evicted {
 	}
 	if h := v.all.hooks.EventsSent; h != nil {
 		took := len(g.parked) - countFailed(left[before:])
-		h(g.of.bound.DialectName, events*took, int64(len(b))*int64(took))
+		h(g.of.bound.DialectName, len(out)*took, int64(len(b))*int64(took))
 	}
+	v.all.hooks.noteDelivery(g.of.bound.DialectName, out[0].Record)
 	return left
 }
 

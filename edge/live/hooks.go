@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"agentstream/edge/dialect"
+	"agentstream/schema"
 )
 
 // Hooks are called at what can be counted. nil is off. They are called from many goroutines and must
@@ -17,6 +18,38 @@ type Hooks struct {
 	Ingested     func(events int)
 	// IngestRefused is called for each request and each post that was to write events and did not.
 	IngestRefused func(reason dialect.Reason)
-	BodyBytes     func(held int64)                                   // what bodies take of Config.BodyMemory, whenever that changes
-	RequestDone   func(route string, status int, took time.Duration) // streams too
+	BodyBytes     func(held int64) // what bodies take of Config.BodyMemory, whenever that changes
+	RequestOpened func()
+	RequestDone   func(RequestEnd) // streams too
+	// Delivered is called after live records were written to clients that get the same bytes, once for all of them: after is the age
+	// of the oldest by its own time. Records of another time, as imports have, are left out.
+	Delivered func(dialect string, after time.Duration)
 }
+
+// RequestEnd is a request that is over.
+type RequestEnd struct {
+	Route  string
+	Status int
+	Took   time.Duration
+	Stream bool   // it opened a stream
+	Tenant string // "" while nobody was let in
+	Events int    // that it stored, or its stream delivered
+	Sent   int64  // bytes of the answer
+}
+
+// noteDelivery calls the hook for records of which the oldest is r.
+func (h *Hooks) noteDelivery(name string, r schema.Record) {
+	if h.Delivered == nil {
+		return
+	}
+	born, ok := r.Time()
+	if !ok {
+		return
+	}
+	if after := time.Since(born); after >= 0 && after < oldestDelivery {
+		h.Delivered(name, after)
+	}
+}
+
+// oldestDelivery is the age from which on a record's time is not when it was published.
+const oldestDelivery = 10 * time.Minute

@@ -299,7 +299,7 @@ func TestStreamLimit(t *testing.T) {
 }
 
 func TestHooks(t *testing.T) {
-	var opened, closed, sent, bytes, ingested, done, kept atomic.Int64
+	var opened, closed, sent, bytes, ingested, done, kept, opening, delivered atomic.Int64
 	var reason atomic.Value
 	h := edgetest.NewHouse(t, func(c *edge.Config) {
 		c.KeepAlive = 20 * time.Millisecond
@@ -310,13 +310,21 @@ func TestHooks(t *testing.T) {
 				}
 				opened.Add(1)
 			},
-			StreamClosed: func(_ string, _ dialect.Transport, r dialect.Reason) { reason.Store(r); closed.Add(1) },
-			EventsSent:   func(_ string, n int, b int64) { sent.Add(int64(n)); bytes.Add(b) },
-			KeptAlive:    func(string) { kept.Add(1) },
-			Ingested:     func(n int) { ingested.Add(int64(n)) },
-			RequestDone: func(route string, status int, _ time.Duration) {
-				if !strings.Contains("POST /v1/agent/runs/{run}/events GET /v1/agent/runs/{run}/stream", route) {
-					t.Errorf("route %q", route)
+			StreamClosed:  func(_ string, _ dialect.Transport, r dialect.Reason) { reason.Store(r); closed.Add(1) },
+			EventsSent:    func(_ string, n int, b int64) { sent.Add(int64(n)); bytes.Add(b) },
+			KeptAlive:     func(string) { kept.Add(1) },
+			Ingested:      func(n int) { ingested.Add(int64(n)) },
+			RequestOpened: func() { opening.Add(1) },
+			Delivered: func(d string, after time.Duration) {
+				if d != "native" || after < 0 || after > time.Minute {
+					t.Errorf("delivered by %s after %v", d, after)
+				}
+				delivered.Add(1)
+			},
+			RequestDone: func(r edge.RequestEnd) {
+				if !strings.Contains("POST /v1/agent/runs/{run}/events GET /v1/agent/runs/{run}/stream", r.Route) || r.Events == 0 ||
+					r.Tenant == "" || r.Sent == 0 || r.Stream != strings.HasPrefix(r.Route, "GET") {
+					t.Errorf("request %+v", r)
 				}
 				done.Add(1)
 			},
@@ -331,6 +339,9 @@ func TestHooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	edgetest.Eventually(t, "all requests are reported", func() bool { return done.Load() == 3 })
+	if opening.Load() != 3 || delivered.Load() == 0 {
+		t.Errorf("%d requests were opened, records delivered %d times", opening.Load(), delivered.Load())
+	}
 	if opened.Load() != 1 || closed.Load() != 1 || sent.Load() != 3 || bytes.Load() != int64(len(body)) ||
 		ingested.Load() != 3 || reason.Load() != dialect.ReasonEnded {
 		t.Errorf("opened %d closed %d sent %d (%d bytes of %d) ingested %d reason %v", opened.Load(), closed.Load(),

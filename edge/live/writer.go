@@ -221,7 +221,11 @@ func (w *writer) send(p readResult) error {
 			return err
 		}
 	}
-	return w.flush(begun, c.Events-events)
+	err := w.flush(begun, c.Events-events)
+	if err == nil && p.slot == nil && len(p.records) > 0 {
+		w.ss.live.cfg.Hooks.noteDelivery(w.ss.bound.DialectName, p.records[0].Record)
+	}
+	return err
 }
 
 // chunk writes a chunk's frames.

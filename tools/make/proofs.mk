@@ -105,3 +105,8 @@ outage: needs ## Take PostgreSQL away for OUTAGE, then NATS for a tenth of it, u
 .PHONY: helm
 helm: ## Lint and render the Helm chart, and hold it and the kustomize base to the types of Kubernetes (ARGS=-update writes the goldens)
 	@go test -C tools/helmcheck -count=1 . $(ARGS)
+
+.PHONY: monitoring
+monitoring: build ## Test the alarms with promtool, and ask Debian's Prometheus every query of the dashboards over a scrape of the program
+	@tools/needs promtool jq curl python3
+	tools/monitoring $(BIN)

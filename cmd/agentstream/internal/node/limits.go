@@ -20,6 +20,7 @@ type LimitFlags struct {
 	MaxStreams     int      `help:"Streams that may be open at this node, and requests over HTTP/2; 0: as many as there are descriptors and memory for." default:"0" env:"AGENTSTREAM_MAX_STREAMS" placeholder:"N"`
 	TenantStreams  int      `name:"tenant-streams" help:"Of --max-streams, those that a tenant may have open; 0: half, or all where one tenant alone is let in." default:"0" env:"AGENTSTREAM_TENANT_STREAMS" placeholder:"N"`
 	TenantKeys     int      `name:"tenant-keys" help:"Idempotency keys that a tenant may use in a day at this node; 0 is no limit." default:"10000000" env:"AGENTSTREAM_TENANT_KEYS" placeholder:"N"`
+	TenantMetrics  int      `name:"tenant-metrics" help:"Count in /metrics what tenants use, for so many of them by name and for the others together; 0: not." default:"0" env:"AGENTSTREAM_TENANT_METRICS" placeholder:"N"`
 	BodyMemory     string   `help:"Memory that the bodies of requests may take at once, inflated and decoded: 256MiB. Default: a sixth of --memory, or 128MiB. A tenant may hold half of it." env:"AGENTSTREAM_BODY_MEMORY" placeholder:"SIZE"`
 	MaxBlob        string   `help:"Largest blob that is taken, and largest output that is moved into one; off: blobs are neither taken nor given." default:"64MiB" env:"AGENTSTREAM_MAX_BLOB" placeholder:"SIZE"`
 	RunBlobs       string   `name:"run-blobs" help:"What the blobs of a run may have together." default:"1GiB" env:"AGENTSTREAM_RUN_BLOBS" placeholder:"SIZE"`
@@ -90,6 +91,9 @@ func (f *LimitFlags) Limits() (all edge.IngestLimit, tenants map[string]edge.Ing
 	}
 	if _, err := f.bodyMemory(process.Budget{}); err != nil {
 		return all, nil, err
+	}
+	if f.TenantMetrics < 0 {
+		return all, nil, fmt.Errorf("--tenant-metrics %d: negative", f.TenantMetrics)
 	}
 	if f.MaxStreams < 0 || f.TenantStreams < 0 || f.TenantKeys < 0 {
 		return all, nil, fmt.Errorf("--max-streams %d, --tenant-streams %d, --tenant-keys %d: negative", f.MaxStreams, f.TenantStreams, f.TenantKeys)

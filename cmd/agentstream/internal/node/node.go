@@ -249,6 +249,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if !cfg.Alone {
 		bus = limitjs.NewBus(cfg.Conn)
 	}
+	cfg.Metrics.SetTenants(cfg.Flags.TenantMetrics)
 	n.server, err = edge.New(edge.Config{
 		LimitBus: bus,
 		Operator: op, Version: cli.Version(),

@@ -28,6 +28,10 @@ type Metrics struct {
 	sentBytes  *prometheus.CounterVec
 	spared     *prometheus.CounterVec
 	requests   *prometheus.HistogramVec
+	lives      *prometheus.HistogramVec
+	underWay   prometheus.Gauge
+	deliveries *prometheus.HistogramVec
+	tenants    *tenantMetrics
 	ingested   prometheus.Counter
 	refused    *prometheus.CounterVec
 	turnedAway *prometheus.CounterVec
@@ -103,7 +107,12 @@ func (m *Metrics) clients(r instruments) {
 	m.sentEvents = r.counters("sent_events_total", "Events written to clients.", "dialect")
 	m.sentBytes = r.counters("sent_bytes_total", "Bytes written to clients.", "dialect")
 	m.spared = r.counters("dropped_deltas_total", "Deltas that slow clients were not told; they are in the log.", "dialect")
-	m.requests = r.histograms("request_seconds", "Time of requests; of streams, their whole life.", prometheus.ExponentialBuckets(0.0005, 4, 10), "route", "status")
+	m.requests = r.histograms("request_seconds", "Time of requests that opened no stream.", prometheus.ExponentialBuckets(0.0005, 2, 17), "route", "status")
+	m.lives = r.histograms("stream_seconds", "Life of streams.", prometheus.ExponentialBuckets(0.25, 4, 10), "route", "status")
+	m.underWay = r.gauge("requests_in_flight", "Requests under way, streams included.")
+	m.deliveries = r.histograms("delivery_seconds", "From the time of the oldest of live events to their write to clients: one observation for all clients that get "+
+		"the same bytes. Events with a time of ten minutes ago or of the future are left out.", prometheus.ExponentialBuckets(0.001, 2, 16), "dialect")
+	m.tenants = newTenantMetrics(r)
 	m.ingested = r.counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
 	m.refused = r.counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
 	m.turnedAway = r.counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
@@ -205,11 +214,23 @@ func (m *Metrics) EdgeHooks() edge.Hooks {
 		IngestRefused: func(r dialect.Reason) {
 			m.refused.WithLabelValues(r.String()).Inc()
 		},
-		BodyBytes: func(held int64) { m.bodies.Set(float64(held)) },
-		RequestDone: func(route string, status int, took time.Duration) {
-			m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
+		BodyBytes:     func(held int64) { m.bodies.Set(float64(held)) },
+		RequestOpened: m.underWay.Inc,
+		RequestDone:   m.countRequest,
+		Delivered: func(d string, after time.Duration) {
+			m.deliveries.WithLabelValues(d).Observe(after.Seconds())
 		},
 	}
+}
+
+func (m *Metrics) countRequest(r edge.RequestEnd) {
+	m.underWay.Dec()
+	took := m.requests
+	if r.Stream {
+		took = m.lives
+	}
+	took.WithLabelValues(r.Route, strconv.Itoa(r.Status)).Observe(r.Took.Seconds())
+	m.tenants.count(r)
 }
 
 // BadFeed counts an event of a feed that no client is shown.

@@ -4,8 +4,8 @@
 //
 // A [Seat] is the connection of one agent with a number of places. While a tenant has seats on this node, the node is a
 // worker of that tenant: it follows the log, opens sessions and begins turns. It hands each turn to a seat, as a task.
-// The agent writes the answer with ordinary appends for the task's lease, at any node, and ends the turn in one pack with
-// commands.taken.
+// The agent writes the answer with ordinary appends for the task's lease, at any node, and ends the turn in one pack
+// with commands.taken.
 //
 //	log ─▶ Follow ─▶ worker.Worker ─▶ turn ─▶ a seat with a free place ─▶ frames ─▶ the agent
 //	 ▲                                                                                 │

@@ -50,8 +50,8 @@ func New(cfg Config) (*Workers, error) {
 // fullWait is after how long a tenant that has as many workers as it may is to come again.
 const fullWait = 5 * time.Second
 
-// Join adds an agent of a tenant and returns its seat, with so many places, from 1 to MaxPlaces. The error wraps ends.ErrLimited when
-// the tenant has no more. The caller calls Leave.
+// Join adds an agent of a tenant and returns its seat, with so many places, from 1 to MaxPlaces. The error wraps
+// ends.ErrLimited when the tenant has no more. The caller calls Leave.
 func (w *Workers) Join(tenant string, places int) (*Seat, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

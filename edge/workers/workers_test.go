@@ -186,8 +186,8 @@ func (h *house) join(node, places int) *workers.Seat {
 	return s
 }
 
-// Agents at two nodes and a worker in Go, in a group of its own, answer what many sessions say: each message once, while
-// an agent that has begun with some goes away.
+// Agents at two nodes and a worker in Go, in a group of its own, answer what many sessions say: each message once,
+// while an agent that has begun with some goes away.
 func TestManyAnswer(t *testing.T) {
 	h := newHouse(t)
 	cfg := h.worker()

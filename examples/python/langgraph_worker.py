@@ -15,12 +15,13 @@ def agent(state: MessagesState) -> dict[str, Any]:
     return {"messages": [("ai", f"You said: {state['messages'][-1].text}")]}
 
 
-graph = StateGraph(MessagesState).add_node("agent", agent).add_edge(START, "agent").compile(checkpointer=InMemorySaver())
+graph = StateGraph(MessagesState).add_node("agent", agent).add_edge(START, "agent")
+compiled = graph.compile(checkpointer=InMemorySaver())
 
 
 async def main() -> None:
     async with AsyncClient(os.environ["AGENTSTREAM_SERVER"], os.environ.get("AGENTSTREAM_TOKEN")) as client:
-        await AsyncWorker(client, answer_with(graph)).run()
+        await AsyncWorker(client, answer_with(compiled)).run()
 
 
 if __name__ == "__main__":

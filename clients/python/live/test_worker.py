@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from agentstream import (
@@ -206,6 +207,12 @@ def test_a_lease_that_is_not_ours(url: str, run_id: str) -> None:
             said.append(str(caught.value).replace(run, "").split("request")[0])
         assert said[0] == said[1]
         assert len(client.events(run_id).events) == 1
+
+
+@pytest.mark.parametrize("places", ["0", "257", "-1", "x", "1e2", "99999999999999999999"])
+def test_places_that_are_none(url: str, places: str) -> None:
+    answer = httpx.get(f"{url}/v1/agent/work", params={"places": places})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "BAD-REQUEST")
 
 
 def test_two_workers_are_killed_in_turn(url: str, cuts: int, tmp_path: Path) -> None:

@@ -222,7 +222,8 @@ export class Client {
     const list = Array.from(events);
     const lines = list.map(formatEvent);
     const own = list.some((e) => (e as { run_id?: string }).run_id !== undefined || (e.extra?.has("key") ?? false));
-    if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined && w.lease === undefined) return this.publisher.append(run, lines);
+    const plain = w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined && w.lease === undefined;
+    if (lines.length > 0 && !own && plain) return this.publisher.append(run, lines);
     const body = lines.map((l) => l + "\n").join("");
     return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
   }
@@ -339,8 +340,8 @@ export class Client {
   }
 
   /**
-   * Answers the sessions that people open, together with any number of other workers: each message is answered once. It rejects
-   * with the signal's reason, or when the server refuses for good. See docs/workers.md.
+   * Answers the sessions that people open, together with any number of other workers: each message is answered once.
+   * It rejects with the signal's reason, or when the server refuses for good. See docs/workers.md.
    */
   work(answer: WorkAnswer, o: WorkOptions = {}): Promise<void> {
     return work(
@@ -360,7 +361,8 @@ export class Client {
       const res = await this.fetch(`${this.base}/v1/agent/work?places=${places}`, init);
       if (res.status === 200 && res.body !== null) return res.body;
       const error = await refusal(res);
-      if (!error.unauthorized || renewed || !(await this.credentials.refused((used.Authorization ?? "").slice(7)))) throw error;
+      if (!error.unauthorized || renewed) throw error;
+      if (!(await this.credentials.refused((used.Authorization ?? "").slice(7)))) throw error;
     }
   }
 
@@ -371,7 +373,7 @@ export class Client {
   }
 
   private write(to: string, body: string, type: string, w: WriteOptions): Call {
-    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: { ...describe(w.about), ...(w.lease !== undefined && { "Agentstream-Lease": w.lease }) }, signal: w.signal };
+    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: { ...describe(w.about), ...leased(w.lease) }, signal: w.signal };
   }
 
   private async json<T>(c: Call): Promise<T> {
@@ -432,6 +434,11 @@ export class Client {
 /** The path of a run's resource; the id cannot leave its place. */
 function path(run: string, ...rest: string[]): string {
   return ["/v1/agent/runs", encodeURIComponent(run), ...rest].join("/");
+}
+
+/** The header of what a worker writes. */
+function leased(lease: string | undefined): Record<string, string> {
+  return lease === undefined ? {} : { "Agentstream-Lease": lease };
 }
 
 /** The headers that describe a run where it begins. */

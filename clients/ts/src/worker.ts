@@ -13,7 +13,7 @@ export interface WorkOptions {
   places?: number;
   /** Ends the work: what is under way is given up, and answered by another worker from its beginning. */
   signal?: AbortSignal;
-  /** Milliseconds of silence after which the connection is given up. Default 45 000: a sign of life comes every 15 s. */
+  /** Milliseconds of silence after which the connection is given up. Default 45 000: signs of life come every 15 s. */
   idle?: number;
   /** Is told of answers that fail. */
   failed?: (task: Task, error: unknown) => void;
@@ -79,7 +79,8 @@ export class Task {
     const content = (this.events.at(-1)!.payload as { content?: unknown }).content;
     if (typeof content === "string") return content;
     if (!Array.isArray(content)) return "";
-    return content.map((b: { text?: unknown } | null) => (typeof b?.text === "string" ? b.text : "")).filter((t) => t !== "").join("\n");
+    const texts = content.map((b: { text?: unknown } | null) => (typeof b?.text === "string" ? b.text : ""));
+    return texts.filter((t) => t !== "").join("\n");
   }
 
   /** Appends events of the turn; resolves when they are durable. */

@@ -93,11 +93,11 @@ func (p *pool) answer(ctx context.Context, q *worker.Task) (string, error) {
 	for {
 		select {
 		case c := <-q.Told:
-			s.send("command", told{q.Lease, c.Event.AppendLine(nil)})
+			s.send("command", told{q.Lease, q.Turn.ID(), c.Event.AppendLine(nil)})
 		case <-s.gone:
 			return "", worker.ErrGone
 		case <-ctx.Done():
-			s.send("end", over{q.Lease})
+			s.send("end", over{q.Lease, q.Turn.ID()})
 			return "", context.Cause(ctx)
 		}
 	}
@@ -180,10 +180,12 @@ func taskOf(q *worker.Task) task {
 // told is what was sent to a session while it is answered.
 type told struct {
 	Lease string          `json:"lease"`
+	Turn  string          `json:"turn_id"`
 	Event json.RawMessage `json:"event"`
 }
 
-// over reports that a lease has ended.
+// over reports that a task has ended. The lease may go on with another one.
 type over struct {
 	Lease string `json:"lease"`
+	Turn  string `json:"turn_id"`
 }

@@ -184,6 +184,20 @@ def test_answers(url: str, run_id: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
+def test_turns_that_follow_at_once(url: str, run_id: str, kind: str) -> None:
+    """The next turn has the same lease, and begins before the worker has heard of the end of the last one."""
+    with working(url, kind), Client(url) as client:
+        open_session(client, run_id)
+        for n in range(1, 9):
+            client.message(run_id, "hello")
+            client.message(run_id, "listen")
+            await_event(client, run_id, "text.delta", n, text="listening;")
+            client.message(run_id, "more")
+            all = await_event(client, run_id, "turn.end", 2 * n, stop_reason="end_turn")
+    assert text(all) == "re hello;listening;and more;" * 8
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_run_that_is_answered_once(url: str, run_id: str, kind: str) -> None:
     with working(url, kind), Client(url) as client:
         open_session(client, run_id, "hello", once=True)

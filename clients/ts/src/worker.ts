@@ -183,17 +183,17 @@ async function connection(to: WorkPlace, answer: Answer, o: WorkOptions, opened:
     const fields = JSON.parse(data) as Fields;
     const raw = new Map<string, string>();
     eachField(data, (field, text) => raw.set(field, text));
-    const task = tasks.get(fields.lease);
+    const task = tasks.get(fields.turn_id); // the turns of a session may have one lease
     if (name === "command") task?.hear(parseEvent(raw.get("event")!));
     else if (name === "end") task?.giveUp(new Error("another worker has the task"));
     if (name !== "task") return;
     const begun = new Task(fields, elements(raw.get("events")!).map(parseEvent), to);
-    tasks.set(fields.lease, begun);
+    tasks.set(fields.turn_id, begun);
     void begun
       .work(answer)
       .catch((e: unknown) => e)
       .then((e) => {
-        tasks.delete(fields.lease);
+        tasks.delete(fields.turn_id);
         if (e !== undefined) o.failed?.(begun, e);
       });
   };

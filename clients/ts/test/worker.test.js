@@ -36,7 +36,7 @@ async function office(t, tasks) {
 
 const message = (seq, content) => `{"id":"e${seq}","ts":"2026-01-01T00:00:00Z","type":"command.message","run_id":"r","seq":${seq},"payload":{"content":${JSON.stringify(content)}}}`;
 const task = (lease, event, more = "") => `event: task\ndata: {"lease":"${lease}","run_id":"r","turn_id":"t_${lease}"${more},"events":[${event}]}\n\n`;
-const command = (lease, event) => `event: command\ndata: {"lease":"${lease}","event":${event}}\n\n`;
+const command = (lease, event) => `event: command\ndata: {"lease":"${lease}","turn_id":"t_${lease}","event":${event}}\n\n`;
 
 test("tasks are answered under their lease, and settled with the turn's end", async (t) => {
   const o = await office(t, [[task("a", message(2, "one")), task("b", message(3, [{ type: "text", text: "wait" }])), task("c", message(4, "fail"), ',"once":true')]]);

@@ -45,14 +45,14 @@ def read_work(data: bytes) -> Work:
 
 
 def read_told(data: bytes) -> tuple[str, Event]:
-    """Reads what was sent to a session while it is answered: the lease and the command."""
+    """Reads what was sent to a session while it is answered: the turn and the command."""
     raw = dict(_json.members(data.decode("utf-8")))
-    return _json.load(raw["lease"]), parse(raw["event"].encode())
+    return _json.load(raw["turn_id"]), parse(raw["event"].encode())
 
 
 def read_over(data: bytes) -> str:
-    """Reads which lease has ended."""
-    return str(_json.load(data)["lease"])
+    """Reads which turn has ended."""
+    return str(_json.load(data)["turn_id"])
 
 
 def text_of(content: Any) -> str:

@@ -31,7 +31,7 @@ log = logging.getLogger("agentstream.worker")
 
 
 class _Desk(Generic[S]):
-    """The sessions that are being answered, by lease. No I/O."""
+    """The sessions that are being answered, by turn: the turns of a session may have one lease. No I/O."""
 
     def __init__(self, begin: Callable[[Work], S], cancel: Callable[[S], None]) -> None:
         self.open: dict[str, S] = {}
@@ -46,11 +46,11 @@ class _Desk(Generic[S]):
             work = read_work(data)
             session = self._begin(work)
             with self._lock:
-                self.open[work.lease] = session
+                self.open[work.turn] = session
             return session
         if frame.event == "command":
-            lease, event = read_told(data)
-            told = self.open.get(lease)
+            turn, event = read_told(data)
+            told = self.open.get(turn)
             if told is not None:
                 told._hear(event)
                 if told.cancelled:
@@ -64,7 +64,7 @@ class _Desk(Generic[S]):
 
     def close(self, session: S) -> None:
         with self._lock:
-            self.open.pop(session._work.lease, None)
+            self.open.pop(session._work.turn, None)
 
     def give_up(self) -> list[S]:
         """Gives all up: their leases have ended with the connection."""
@@ -171,7 +171,7 @@ class AsyncWorker:
         session = self._desk.receive(frame)
         if session is not None:
             task = asyncio.create_task(self._work(session), name=f"agentstream-answer-{session.id}")
-            self._tasks[session._work.lease] = task
+            self._tasks[session._work.turn] = task
 
     def _begin(self, work: Work) -> AsyncSession:
         session = AsyncSession(self._client, work, self._actor)
@@ -179,7 +179,7 @@ class AsyncWorker:
         return session
 
     def _cancel(self, session: AsyncSession) -> None:
-        task = self._tasks.get(session._work.lease)
+        task = self._tasks.get(session._work.turn)
         if task is not None and not session._ending:
             task.cancel()
 
@@ -196,7 +196,7 @@ class AsyncWorker:
             error = cause
         finally:
             self._desk.close(session)
-            self._tasks.pop(session._work.lease, None)
+            self._tasks.pop(session._work.turn, None)
         if isinstance(error, Exception) and not session.cancelled:
             _report(session, error)
 
@@ -287,7 +287,7 @@ class Worker:
         if session is not None:
             name = f"agentstream-answer-{session.id}"
             thread = threading.Thread(target=self._work, args=(session,), name=name, daemon=True)
-            self._threads[session._work.lease] = thread
+            self._threads[session._work.turn] = thread
             thread.start()
 
     def _begin(self, work: Work) -> Session:
@@ -308,6 +308,6 @@ class Worker:
             error = cause
         finally:
             self._desk.close(session)
-            self._threads.pop(session._work.lease, None)
+            self._threads.pop(session._work.turn, None)
         if isinstance(error, Exception) and not session.cancelled:
             _report(session, error)

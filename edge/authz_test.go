@@ -131,6 +131,11 @@ func (g *guarded) silent() {
 	if strings.Count(logs, "\n") < 5 {
 		g.T.Fatalf("hardly anything was logged: %s", logs)
 	}
+	for _, field := range []string{`"caller":"`, `"remote":"127.0.0.1:`, `"took_ms":`} {
+		if !strings.Contains(logs, field) {
+			g.T.Errorf("no line has %s", field)
+		}
+	}
 	for _, s := range g.secrets {
 		for part := range strings.SplitSeq(s, ".") {
 			if len(part) > 24 {

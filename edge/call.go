@@ -176,8 +176,8 @@ func (c *call) writeLog(reason dialect.Reason) {
 	}
 	took := time.Since(c.of.made) - c.begun
 	if done := c.of.cfg.Hooks.RequestDone; done != nil {
-		done(RequestEnd{Route: name, Status: c.Writer.Status, Took: took, Stream: c.Stream != nil, Tenant: c.Caller.Tenant,
-			Events: c.Events, Sent: max(c.Sent, c.Writer.Bytes)})
+		done(RequestEnd{Route: name, Status: c.Writer.Status, Took: took, Stream: c.Stream != nil,
+			Tenant: c.Caller.Tenant, Events: c.Events, Sent: max(c.Sent, c.Writer.Bytes)})
 	}
 	level := c.of.cfg.Requests
 	if c.err != nil && ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
@@ -193,7 +193,8 @@ func (c *call) writeLog(reason dialect.Reason) {
 		attrs = append(attrs, slog.String("remote", c.Request.RemoteAddr))
 	}
 	if c.Caller.Tenant != "" {
-		attrs = append(attrs, slog.String("tenant", c.Caller.Tenant), slog.String("caller", cmp.Or(c.Caller.Subject, c.Caller.Credential)))
+		attrs = append(attrs, slog.String("tenant", c.Caller.Tenant),
+			slog.String("caller", cmp.Or(c.Caller.Subject, c.Caller.Credential)))
 	}
 	if c.Run != "" {
 		attrs = append(attrs, slog.String("run", c.Run))

@@ -24,8 +24,8 @@ type alarmRules struct {
 	}
 }
 
-// TestAlarms compares the alarms with what the roles show: every metric and every label of an expression is there, and each alarm
-// has its paragraph in the runbook, which has no others.
+// TestAlarms compares the alarms with what the roles show: every metric and every label of an expression is there,
+// and each alarm has its paragraph in the runbook, which has no others.
 func TestAlarms(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/alerts.yaml")
 	if err != nil {
@@ -123,8 +123,8 @@ type dashboard struct {
 	}
 }
 
-// TestDashboards compares the dashboards with what the roles show: each metric and each label of a query is there, and so is each
-// label of a legend.
+// TestDashboards compares the dashboards with what the roles show: each metric and each label of a query is there,
+// and so is each label of a legend.
 func TestDashboards(t *testing.T) {
 	paths, err := filepath.Glob("../../deploy/grafana/*.json")
 	if err != nil || len(paths) != 5 {
@@ -137,7 +137,8 @@ func TestDashboards(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(text, &d)
 		}
-		if err != nil || d.UID != "agentstream-"+strings.TrimSuffix(filepath.Base(path), ".json") || len(d.Panels) == 0 {
+		want := "agentstream-" + strings.TrimSuffix(filepath.Base(path), ".json")
+		if err != nil || d.UID != want || len(d.Panels) == 0 {
 			t.Errorf("%s: uid %q, %d panels, %v", path, d.UID, len(d.Panels), err)
 		}
 		ids := map[int]bool{}
@@ -157,9 +158,10 @@ func TestDashboards(t *testing.T) {
 // checkLegend holds that what a legend names is left by the query.
 func checkLegend(t *testing.T, name, expr, legend string) {
 	t.Helper()
+	groups := groupOf.FindAllStringSubmatch(expr, -1)
 	for _, m := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(legend, -1) {
-		groups := groupOf.FindAllStringSubmatch(expr, -1)
-		if len(groups) > 0 && !slices.ContainsFunc(groups, func(g []string) bool { return slices.Contains(strings.Split(g[1], ", "), m[1]) }) {
+		keeps := func(g []string) bool { return slices.Contains(strings.Split(g[1], ", "), m[1]) }
+		if len(groups) > 0 && !slices.ContainsFunc(groups, keeps) {
 			t.Errorf("%s: the query does not keep %s", name, m[1])
 		}
 	}

@@ -49,8 +49,9 @@ type container struct {
 	VolumeMounts []struct{ Name, MountPath string }
 }
 
-// TestKubernetes gives the program what the manifests of the base and of the rendered chart give it: every flag and variable is one of
-// its, ports and probes are where it serves, a pod has the time that its drain takes, and files of secrets are below a mount.
+// TestKubernetes gives the program what the manifests of the base and of the rendered chart give it: every flag
+// and variable is one of its, ports and probes are where it serves, a pod has the time that its drain takes, and
+// files of secrets are below a mount.
 func TestKubernetes(t *testing.T) {
 	paths, err := filepath.Glob("../../tools/helmcheck/testdata/*.yaml")
 	if err != nil || len(paths) < 5 {
@@ -101,11 +102,12 @@ func workloads(t *testing.T, path string) (out []workload) {
 // TestChartIsRendered: the manifests that TestKubernetes reads are those of the chart as it is.
 func TestChartIsRendered(t *testing.T) {
 	digest := sha256.New()
-	err := fs.WalkDir(os.DirFS("../../deploy/helm/agentstream"), ".", func(path string, d fs.DirEntry, err error) error {
+	chart := os.DirFS("../../deploy/helm/agentstream")
+	err := fs.WalkDir(chart, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasPrefix(path, "files/") {
 			return err
 		}
-		text, err := os.ReadFile(filepath.Join("../../deploy/helm/agentstream", path))
+		text, err := fs.ReadFile(chart, path)
 		fmt.Fprintf(digest, "%s %d\n%s", path, len(text), text)
 		return err
 	})
@@ -113,7 +115,8 @@ func TestChartIsRendered(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, err := os.ReadFile("../../tools/helmcheck/testdata/chart.sha256")
-	if got := fmt.Sprintf("%x\n", digest.Sum(nil)); err != nil || got != string(want) {
+	got := fmt.Sprintf("%x\n", digest.Sum(nil))
+	if err != nil || got != string(want) {
 		t.Errorf("the chart has changed (%v): make helm ARGS=-update, and read the diff", err)
 	}
 }

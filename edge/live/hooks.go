@@ -21,8 +21,9 @@ type Hooks struct {
 	BodyBytes     func(held int64) // what bodies take of Config.BodyMemory, whenever that changes
 	RequestOpened func()
 	RequestDone   func(RequestEnd) // streams too
-	// Delivered is called after live records were written to clients that get the same bytes, once for all of them: after is the age
-	// of the oldest by its own time. Records of another time, as imports have, are left out.
+	// Delivered is called after live records were written to clients that get the same bytes, once for all of
+	// them: after is the age of the oldest by its own time. Records of another time, as imports have, are left
+	// out.
 	Delivered func(dialect string, after time.Duration)
 }
 

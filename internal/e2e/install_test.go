@@ -11,14 +11,16 @@ import (
 	"testing"
 )
 
-// shims let the page's commands for administrators work on roots of the test's own. The deb's script makes the user there.
+// shims let the page's commands for administrators work on roots of the test's own. The deb's script makes the
+// user there.
 const shims = `set -euo pipefail
 sudo() { "$@"; }
 dpkg() { command dpkg --root="$HOME/deb" --force-not-root --force-script-chrootless "$@"; }
 rpm() { command rpm --root="$HOME/rpm" --dbpath=/db --nodeps --noscripts "$@" 2>"$HOME/rpm.log"; }
 `
 
-// TestInstallPage runs the commands of docs/install.md as they stand there, beside a fresh clone, and looks at what the packages installed.
+// TestInstallPage runs the commands of docs/install.md as they stand there, beside a fresh clone, and looks at
+// what the packages installed.
 func TestInstallPage(t *testing.T) {
 	home := installHome(t)
 	page, err := os.ReadFile("../../docs/install.md")
@@ -30,8 +32,9 @@ func TestInstallPage(t *testing.T) {
 		t.Fatalf("%d blocks of commands", len(blocks))
 	}
 	caches := strings.Fields(output(t, ".", "go", "env", "GOMODCACHE", "GOCACHE"))
-	env := append(os.Environ(), "HOME="+home, "GOMODCACHE="+caches[0], "GOCACHE="+caches[1], "GOFLAGS=", "MAKEFLAGS=", "MAKEOVERRIDES=",
-		"VERSION="+releaseVersion, "SYSTEMS=linux/amd64", "npm_config_cache="+output(t, ".", "npm", "config", "get", "cache"))
+	env := append(os.Environ(), "HOME="+home, "GOMODCACHE="+caches[0], "GOCACHE="+caches[1], "GOFLAGS=",
+		"MAKEFLAGS=", "MAKEOVERRIDES=", "VERSION="+releaseVersion, "SYSTEMS=linux/amd64",
+		"npm_config_cache="+output(t, ".", "npm", "config", "get", "cache"))
 	for _, block := range blocks {
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", shims+block[1])
 		cmd.Dir, cmd.Env = home, env
@@ -47,7 +50,8 @@ func TestInstallPage(t *testing.T) {
 	for _, system := range []string{"deb", "rpm"} {
 		checkInstalled(t, filepath.Join(home, system))
 	}
-	if passwd, err := os.ReadFile(filepath.Join(home, "deb/etc/passwd")); err != nil || !strings.HasPrefix(string(passwd), "agentstream:x:") {
+	passwd, err := os.ReadFile(filepath.Join(home, "deb/etc/passwd"))
+	if err != nil || !strings.HasPrefix(string(passwd), "agentstream:x:") {
 		t.Errorf("the deb made the users %q, %v", passwd, err)
 	}
 }
@@ -69,13 +73,16 @@ func installHome(t *testing.T) string {
 	return home
 }
 
-// checkInstalled starts the program in a root that holds nothing but the package, and has systemd read the units there, beside its own targets.
+// checkInstalled starts the program in a root that holds nothing but the package, and has systemd read the units
+// there, beside its own targets.
 func checkInstalled(t *testing.T, root string) {
 	t.Helper()
-	if got := output(t, root, "chroot", root, "/usr/bin/agentstream", "--version"); got != "agentstream "+releaseVersion {
+	got := output(t, root, "chroot", root, "/usr/bin/agentstream", "--version")
+	if got != "agentstream "+releaseVersion {
 		t.Errorf("%s: the program says %q", root, got)
 	}
-	for _, file := range []string{"etc/agentstream/edge.env", "etc/agentstream/persist.env", "usr/lib/sysusers.d/agentstream.conf"} {
+	files := []string{"etc/agentstream/edge.env", "etc/agentstream/persist.env", "usr/lib/sysusers.d/agentstream.conf"}
+	for _, file := range files {
 		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
 			t.Error(err)
 		}

@@ -42,8 +42,8 @@ var update = flag.Bool("update", false, "write the golden manifests anew")
 
 const chartDir = "../../deploy/helm/agentstream"
 
-// TestChart renders the chart with each values file: Helm's lint says nothing, the manifests are the golden ones, and each is an
-// object of its kind without an unknown field.
+// TestChart renders the chart with each values file: Helm's lint says nothing, the manifests are the golden ones,
+// and each is an object of its kind without an unknown field.
 func TestChart(t *testing.T) {
 	c, err := loader.LoadDir(chartDir)
 	if err != nil {
@@ -138,7 +138,8 @@ var kinds = map[string]func() any{
 	"kustomize.config.k8s.io/v1beta1 Kustomization": nil, // kustomize's own: not an object of a cluster
 }
 
-// checkObjects decodes every document strictly: an unknown field, a field of a wrong type or a key that is there twice is an error.
+// checkObjects decodes every document strictly: an unknown field, a field of a wrong type or a key that is there
+// twice is an error.
 func checkObjects(t *testing.T, manifests []byte) {
 	t.Helper()
 	for _, err := range decode(manifests) {
@@ -274,12 +275,16 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	alerts, err2 := os.ReadFile("../../deploy/alerts.yaml")
-	if err != nil || err2 != nil || len(rules.Spec.Groups) == 0 || len(rules.Spec.Groups[0].Rules) != bytes.Count(alerts, []byte("- alert:")) {
-		t.Errorf("%d groups of rules, %v, %v", len(rules.Spec.Groups), err, err2)
+	if err != nil || err2 != nil || len(rules.Spec.Groups) != 1 {
+		t.Fatalf("%d groups of rules, %v, %v", len(rules.Spec.Groups), err, err2)
+	}
+	if got, want := len(rules.Spec.Groups[0].Rules), bytes.Count(alerts, []byte("- alert:")); got != want {
+		t.Errorf("%d alarms in the PrometheusRule, want %d", got, want)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if got := dashboards.Data[filepath.Base(file)]; err != nil || strings.TrimSpace(got) != strings.TrimSpace(string(text)) {
+		got := dashboards.Data[filepath.Base(file)]
+		if err != nil || strings.TrimSpace(got) != strings.TrimSpace(string(text)) {
 			t.Errorf("%s is not in the ConfigMap as it is: %v", file, err)
 		}
 	}

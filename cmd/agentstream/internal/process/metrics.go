@@ -107,11 +107,14 @@ func (m *Metrics) clients(r instruments) {
 	m.sentEvents = r.counters("sent_events_total", "Events written to clients.", "dialect")
 	m.sentBytes = r.counters("sent_bytes_total", "Bytes written to clients.", "dialect")
 	m.spared = r.counters("dropped_deltas_total", "Deltas that slow clients were not told; they are in the log.", "dialect")
-	m.requests = r.histograms("request_seconds", "Time of requests that opened no stream.", prometheus.ExponentialBuckets(0.0005, 2, 17), "route", "status")
-	m.lives = r.histograms("stream_seconds", "Life of streams.", prometheus.ExponentialBuckets(0.25, 4, 10), "route", "status")
+	m.requests = r.histograms("request_seconds", "Time of requests that opened no stream.",
+		prometheus.ExponentialBuckets(0.0005, 2, 17), "route", "status")
+	m.lives = r.histograms("stream_seconds", "Life of streams.",
+		prometheus.ExponentialBuckets(0.25, 4, 10), "route", "status")
 	m.underWay = r.gauge("requests_in_flight", "Requests under way, streams included.")
-	m.deliveries = r.histograms("delivery_seconds", "From the time of the oldest of live events to their write to clients: one observation for all clients that get "+
-		"the same bytes. Events with a time of ten minutes ago or of the future are left out.", prometheus.ExponentialBuckets(0.001, 2, 16), "dialect")
+	m.deliveries = r.histograms("delivery_seconds", "From the time of the oldest of live events to their write to clients: "+
+		"one observation for all clients that get the same bytes. Events with a time of ten minutes ago or of the future are left out.",
+		prometheus.ExponentialBuckets(0.001, 2, 16), "dialect")
 	m.tenants = newTenantMetrics(r)
 	m.ingested = r.counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
 	m.refused = r.counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")

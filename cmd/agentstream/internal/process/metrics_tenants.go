@@ -8,8 +8,8 @@ import (
 	"agentstream/edge"
 )
 
-// tenantMetrics count what tenants use, once a request or a stream is over. Only so many tenants have a label of their own: labels
-// of a registry stay, and a tenant may be made by anybody who may make a key.
+// tenantMetrics count what tenants use, once a request or a stream is over. Only so many tenants have a label of
+// their own: labels of a registry stay, and a tenant may be made by anybody who may make a key.
 type tenantMetrics struct {
 	requests, events, sent *prometheus.CounterVec
 
@@ -23,10 +23,12 @@ const otherTenants = "(others)"
 
 func newTenantMetrics(r instruments) *tenantMetrics {
 	return &tenantMetrics{
-		requests: r.counters("tenant_requests_total", "Requests of a tenant that are over, streams included; with --tenant-metrics.", "tenant"),
-		events:   r.counters("tenant_events_total", "Events that they stored, or that streams delivered: stored, sent.", "tenant", "kind"),
-		sent:     r.counters("tenant_bytes_total", "Bytes that they were answered.", "tenant"),
-		known:    make(map[string]bool),
+		requests: r.counters("tenant_requests_total",
+			"Requests of a tenant that are over, streams included; with --tenant-metrics.", "tenant"),
+		events: r.counters("tenant_events_total",
+			"Events that they stored, or that streams delivered: stored, sent.", "tenant", "kind"),
+		sent:  r.counters("tenant_bytes_total", "Bytes that they were answered.", "tenant"),
+		known: make(map[string]bool),
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 	"agentstream/edge"
 )
 
-// gathered returns the series of a metric by the values of their labels: their values, or how often a histogram was observed.
+// gathered returns the series of a metric by the values of their labels: their values, or how often a histogram
+// was observed.
 func gathered(t *testing.T, m *Metrics, name string) map[string]float64 {
 	t.Helper()
 	families, err := m.Registry.Gather()
@@ -27,13 +28,15 @@ func gathered(t *testing.T, m *Metrics, name string) map[string]float64 {
 			for _, l := range s.GetLabel() {
 				labels = append(labels, l.GetValue())
 			}
-			out[strings.Join(labels, " ")] = s.GetCounter().GetValue() + s.GetGauge().GetValue() + float64(s.GetHistogram().GetSampleCount())
+			observed := float64(s.GetHistogram().GetSampleCount())
+			out[strings.Join(labels, " ")] = s.GetCounter().GetValue() + s.GetGauge().GetValue() + observed
 		}
 	}
 	return out
 }
 
-// TestTenantMetrics: nothing is counted unless it is asked for; then so many tenants have a label, and all others one together.
+// TestTenantMetrics: nothing is counted unless it is asked for; then so many tenants have a label, and all others
+// one together.
 func TestTenantMetrics(t *testing.T) {
 	m := NewMetrics()
 	hooks := m.EdgeHooks()
@@ -58,7 +61,8 @@ func TestTenantMetrics(t *testing.T) {
 	}
 }
 
-// TestRequestMetrics: streams are apart from requests, what is under way goes back to 0, and an observation of a delivery allocates nothing.
+// TestRequestMetrics: streams are apart from requests, what is under way goes back to 0, and an observation of a
+// delivery allocates nothing.
 func TestRequestMetrics(t *testing.T) {
 	m := NewMetrics()
 	hooks := m.EdgeHooks()

@@ -63,9 +63,11 @@ def graph() -> Any:
 async def working() -> AsyncIterator[Any]:
     async with AsyncClient(URL) as client:
         task = asyncio.create_task(AsyncWorker(client, answer_with(graph())).run())
+        sdk = get_client(url=URL, api_key=None)
         try:
-            yield get_client(url=URL, api_key=None)
+            yield sdk
         finally:
+            await sdk.aclose()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 

@@ -65,6 +65,9 @@ type Config struct {
 	// and no stream of a child by its own id.
 	Catalog Catalog
 
+	// Taps follows all runs of a tenant. nil: that is not served.
+	Taps Taps
+
 	// Operator knows of lag and dead letters. nil: they are not known here.
 	Operator Operator
 	Version  string // of the program, for operators
@@ -125,6 +128,7 @@ type (
 	IngestLimit = limits.Limit
 	LimitBus    = limits.Bus
 	Operator    = rest.Operator
+	Taps        = rest.Taps
 	Partition   = rest.Partition
 	Storage     = rest.Storage
 	Loss        = rest.Loss

@@ -167,6 +167,7 @@ func (k *talk) house(change ...func(*edge.Config)) *spoken {
 		}
 	})
 	s.House = edgetest.NewHouse(k.t, append([]func(*edge.Config){func(c *edge.Config) {
+		c.Taps = noTaps{s.told}
 		c.Hub, c.Appender, c.Tickets, c.Shares, c.Catalog, c.Authenticate, c.Blobs = hub, app, tickets, shares, runs, byName, s.blobs
 	}}, change...)...)
 	return s
@@ -175,7 +176,7 @@ func (k *talk) house(change ...func(*edge.Config)) *spoken {
 // ask sends a request to a path of the contract, about a run, and holds the answer to the contract.
 func (s *spoken) ask(method, path, run, query, body string, headers ...string) edgetest.Reply {
 	s.k.t.Helper()
-	a := s.Do(method, strings.NewReplacer("{run}", run, "{ref}", edgetest.RefOf("")).Replace(path)+query, body, headers...)
+	a := s.Do(method, strings.NewReplacer("{run}", run, "{tap}", "bill", "{ref}", edgetest.RefOf("")).Replace(path)+query, body, headers...)
 	s.k.heard(exchange{method, path, a})
 	return a
 }
@@ -217,6 +218,8 @@ func asks(rt edge.RouteRow, run string) (string, []string) {
 		return "", nil
 	case rt.Path == edgetest.PublishPath:
 		return edgetest.LineOf(run, ""), []string{"Content-Type", "application/x-ndjson"}
+	case strings.HasSuffix(rt.Path, "/taps/{tap}"):
+		return `{"cursor":"AQ4Tf3cIAQI"}`, []string{"Content-Type", "application/json"}
 	case !strings.HasPrefix(rt.Path, edgetest.RunsPath):
 		return "{}", []string{"Content-Type", "application/json"}
 	case last == "blobs":

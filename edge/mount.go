@@ -41,6 +41,9 @@ func (s *Server) mountStream(p *protocol.Protocol, st *protocol.Stream) error {
 	if st.Publishes {
 		return s.mountPublish(p, st.Stream)
 	}
+	if st.Taps {
+		return s.mountTap(p, st.Stream)
+	}
 	serve := map[dialect.Transport]func(*call) error{dialect.SSE: s.stream, dialect.WebSocket: s.socket, dialect.GRPC: s.rpc}[st.Transport]
 	needs := cmp.Or(st.Needs, auth.ScopeRead)
 	if st.Begin != nil {

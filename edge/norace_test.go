@@ -29,6 +29,7 @@ func TestServerKeepsItsContract(t *testing.T) {
 	k.publishes(h)
 	k.large(h)
 	k.commands(h)
+	k.taps()
 	k.limits(table)
 	k.calls(h, table)
 	if err := k.c.kept(); err != nil {

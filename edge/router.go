@@ -64,7 +64,7 @@ func (rt *route) transport() dialect.Transport {
 // isTicketable reports whether the route is one that a ticket may open. What is done there is checked against
 // the caller's run where the path does not name it.
 func (rt *route) isTicketable() bool {
-	return rt.stream != nil && rt.method == http.MethodGet && !rt.stream.Publishes
+	return rt.stream != nil && rt.method == http.MethodGet && !rt.stream.Publishes && !rt.stream.Taps
 }
 
 // mustCheckRun reports whether what is done there is checked against the caller's run where the path does not

@@ -119,7 +119,7 @@ func (s *Server) makeComponents() error {
 	s.rest, err = rest.New(rest.Config{NodeConfig: shared, Node: s.node, Live: s.live,
 		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Workers: cfg.Workers, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
-		KeepAlive: cfg.KeepAlive, Logger: cfg.Logger})
+		KeepAlive: cfg.KeepAlive, Retry: cfg.Retry, Taps: cfg.Taps, Logger: cfg.Logger})
 	return err
 }
 

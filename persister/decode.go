@@ -8,6 +8,9 @@ import (
 	"agentstream/schema"
 )
 
+// Decode returns what a message has, as a Persister reads it: a chunk without rows for what is no pack.
+func Decode(m *Message) (Chunk, []DeadLetter) { return decode(m) }
+
 // decode returns the rows of a message, and dead letters for what cannot be stored. The rules are those of
 // schema.ParsePack and Pack.Check, applied to each line alone, so that one bad line does not affect its neighbours. In
 // addition the day must be in the calendar.

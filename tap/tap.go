@@ -79,6 +79,11 @@ func (s *Spec) Validate() error {
 	if s.Tenant != "" && schema.ValidTenant(s.Tenant) != nil {
 		return fmt.Errorf("tap: tenant %.80q is none", s.Tenant)
 	}
+	return s.ValidateTypes()
+}
+
+// ValidateTypes returns nil when the types are names, or beginnings of names.
+func (s *Spec) ValidateTypes() error {
 	for _, t := range s.Types {
 		if t == "" || strings.ContainsAny(t, ", \t\r\n") || strings.Contains(strings.TrimSuffix(t, "*"), "*") {
 			return fmt.Errorf("tap: type %.80q: want a name, or the beginning of one and *", t)
@@ -148,6 +153,9 @@ func (t *Tap) Storing() error { return t.persister.Storing() }
 type stopError struct{ error }
 
 func (e stopError) Unwrap() error { return e.error }
+
+// IsStop reports whether an error is one of Stop.
+func IsStop(err error) bool { return errors.As(err, new(stopError)) }
 
 // Stop returns an error by which a sink ends its tap: nothing may be delivered there any more.
 func Stop(err error) error { return stopError{err} }

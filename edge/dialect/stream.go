@@ -33,6 +33,8 @@ type Stream struct {
 	// Publishes means that the client sends events of any number of runs, one on each line, and gets receipts. Over gRPC the
 	// dialect is Publishing. The caller needs the scope write.
 	Publishes bool
+	// Taps means that the client gets the events of all runs of its tenant. The caller needs the scope read.
+	Taps bool
 	// Backlog is how many events a client may be behind what is live, once it has had everything; its stream ends then
 	// with ReasonOverflow. 0: any number.
 	Backlog int

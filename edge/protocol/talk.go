@@ -144,6 +144,9 @@ func (t *Talk) deal(message []byte, handle func() error) error {
 // Lasting returns a context that ends with the conversation.
 func (t *Talk) Lasting() context.Context { return t.life.Ctx }
 
+// Stop ends the conversation. Any goroutine may call it.
+func (t *Talk) Stop(err error) { t.life.Stop(err) }
+
 // Send writes frames at once, each as a message, and waits for the client. An error ends the conversation. Other goroutines
 // than the handlers' may call it until Closing has returned.
 func (t *Talk) Send(frames ...dialect.Frame) error { return t.conv.Send(frames) }

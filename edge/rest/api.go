@@ -9,6 +9,7 @@ import (
 	"agentstream/edge/protocol"
 	"agentstream/edge/publish"
 	"agentstream/edge/transport/jsonl"
+	"agentstream/edge/transport/sse"
 	"agentstream/edge/workers"
 	"agentstream/schema"
 )
@@ -19,6 +20,7 @@ type Config struct {
 	Node                *protocol.Node
 	Live                *live.Live
 	Blobs               Blobs    // nil: none are kept
+	Taps                Taps     // nil: all runs of a tenant cannot be followed
 	Operator            Operator // nil: lag and dead letters are not known here
 	Facts               Facts
 	Shares              *auth.Shares     // nil: none are made
@@ -32,6 +34,7 @@ type Config struct {
 	BodyTimeout        time.Duration
 	WriteTimeout       time.Duration
 	KeepAlive          time.Duration
+	Retry              time.Duration // reconnection hint of taps
 	Logger             *slog.Logger
 }
 
@@ -41,6 +44,8 @@ type API struct {
 	ids   *schema.IDs
 	jsonl *jsonl.LineTransport
 	blobs blobsUsed
+	sse   *sse.Transport
+	taps  openTaps
 
 	publishing *publish.Config // what all streams have in common
 	warned     once            // of fields that are not known
@@ -49,7 +54,11 @@ type API struct {
 // New starts nothing.
 func New(cfg Config) (*API, error) {
 	files, err := jsonl.New(jsonl.Config{WriteTimeout: cfg.WriteTimeout})
-	a := &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files}
+	if err != nil {
+		return nil, err
+	}
+	events, err := sse.New(sse.Config{WriteTimeout: cfg.WriteTimeout, Retry: cfg.Retry})
+	a := &API{cfg: cfg, ids: schema.NewIDs(), jsonl: files, sse: events}
 	a.publishing = publish.Config{Store: a.Lines, Has: a.has, Refuse: a.Refusal, Limits: cfg.Limits}.WithDefaults()
 	return a, err
 }
@@ -81,6 +90,7 @@ func (a *API) Routes() []protocol.Route {
 		list = append(list, protocol.Route{Pattern: "POST /v1/agent/runs/{run}/" + o.name, Needs: auth.ScopeCommand,
 			Serve: func(c *protocol.Call) error { return a.command(c, o) }})
 	}
+	list = append(append(list, a.operationRoutes()...), a.tapRoutes()...)
 	list = append(list, a.operationRoutes()...)
 	if a.cfg.Workers != nil {
 		list = append(list, a.workRoute())

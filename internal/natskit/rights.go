@@ -14,6 +14,9 @@ type Role struct {
 	Subscribe []string
 }
 
+// TenantTaps begins the keys of TapsBucket that edges may write: places of tenants that read over HTTP.
+const TenantTaps = "tenant"
+
 // LimitsSubject is on which edges tell each other what tenants have used. It is below what edges may publish anyway, and in no
 // partition: no stream listens there.
 const LimitsSubject = "agent.limits"
@@ -35,7 +38,7 @@ var (
 func Roles() []Role {
 	return []Role{
 		{"edge", "serves clients: appends, reads, live copies, tickets, blobs, events over NATS, workers over HTTP",
-			list(writes, reads, []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>", "$JS.API.STREAM.PURGE." + BlobStream, "_R_.>"}), list(listens, []string{"ingest.>", LimitsSubject})},
+			list(writes, reads, []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>", "$KV." + TapsBucket + "." + TenantTaps + ".>", "$JS.API.STREAM.PURGE." + BlobStream, "_R_.>"}), list(listens, []string{"ingest.>", LimitsSubject})},
 		{"persist", "stores the log in a database, archives it, and removes what is due",
 			list(writes, reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$JS.API.CONSUMER.LIST.>", "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>"}), listens},
 		{"worker", "answers messages of sessions", list(writes, reads, consumes), listens},

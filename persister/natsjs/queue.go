@@ -23,6 +23,7 @@ type Config struct {
 	Wait   time.Duration // longest wait of one Fetch; default 5 s
 	Tap    string        // name of the tap that reads; "": the persister does
 	Tenant string        // of a tap that reads one; "": all
+	Idle   time.Duration // after which the server removes what has read, longer than Wait: the reader may not remove it itself; 0: it may
 }
 
 func (c Config) withDefaults() Config {
@@ -138,7 +139,7 @@ func (q *Queue) makeConsumer(ctx context.Context, from uint64) (string, error) {
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       from,
 		AckPolicy:         jetstream.AckNonePolicy,
-		InactiveThreshold: consumerIdle,
+		InactiveThreshold: cmp.Or(q.cfg.Idle, consumerIdle),
 		MemoryStorage:     true,
 		Replicas:          1,
 	}
@@ -159,7 +160,7 @@ func (q *Queue) makeConsumer(ctx context.Context, from uint64) (string, error) {
 
 // forget removes the consumer. When it cannot be reached, the server removes it after consumerIdle.
 func (q *Queue) forget(ctx context.Context) {
-	if q.consumer == "" {
+	if q.consumer == "" || q.cfg.Idle > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

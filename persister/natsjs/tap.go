@@ -91,3 +91,17 @@ func OffsetSince(ctx context.Context, js jetstream.JetStream, partition int, t t
 	}
 	return at, nil
 }
+
+// OffsetOfEnd returns the offset of the newest message of a partition. The error wraps natskit.ErrNotDeclared when there is no log.
+func OffsetOfEnd(ctx context.Context, js jetstream.JetStream, partition int) (persister.Offset, error) {
+	stream := natskit.StreamName(partition)
+	s, err := readState(ctx, js, stream)
+	if err != nil {
+		return persister.Offset{}, fmt.Errorf("natsjs: end of %s: %w", stream, err)
+	}
+	at := persister.Offset{Stream: stream, Identity: s.identity, Position: s.info.State.LastSeq}
+	if s.info.State.Msgs > 0 {
+		at.StoredAt = s.info.State.LastTime
+	}
+	return at, nil
+}

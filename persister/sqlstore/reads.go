@@ -105,6 +105,22 @@ func (s *Store) RunsChangedSince(ctx context.Context, t time.Time) iter.Seq2[sch
 	})
 }
 
+// TenantRunsChangedSince is RunsChangedSince for one tenant, and for its runs after an id.
+func (s *Store) TenantRunsChangedSince(ctx context.Context, from schema.RunKey, t time.Time) iter.Seq2[schema.RunKey, error] {
+	return persister.Keys(func(after schema.RunKey) ([]schema.RunKey, error) {
+		if after.Run == "" {
+			after = from
+		}
+		page, err := list(ctx, s, from.Tenant, scanKey,
+			`select koder_user_id, id from agent_runs where koder_user_id = $1 and id > $2 and updated_at >= $3 and deleted_at is null
+			order by id limit $4`, from.Tenant, after.Run, s.d.Clock(t), changedKeys)
+		if err != nil {
+			return nil, s.wrap(err, "runs of %s changed since %v", from.Tenant, t)
+		}
+		return page, nil
+	})
+}
+
 func scanKey(scan Scan) (key schema.RunKey, err error) {
 	err = scan(&key.Tenant, &key.Run)
 	return key, err

@@ -34,6 +34,9 @@ const (
 	PublishGRPC = "publish.grpc"
 )
 
+// TapWS is the name of what gives the events of all runs.
+const TapWS = "tap.ws"
+
 // maxPublished is the largest message of a client that publishes: an event, and what JSON or protobuf add to it.
 const maxPublished = 2 * schema.MaxEventBytes
 
@@ -57,6 +60,8 @@ func Protocol() protocol.Protocol {
 		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true, Shared: true},
 		{Name: PublishWS, Pattern: "GET /v1/agent/events", Transport: dialect.WebSocket, Mode: dialect.ModeD, Publishes: true,
 			MaxMessage: maxPublished, Subprotocols: []string{Subprotocol}},
+		{Name: TapWS, Pattern: "GET /v1/agent/events/stream", Transport: dialect.WebSocket, Mode: dialect.ModeD, Taps: true,
+			Subprotocols: []string{Subprotocol}},
 		{Name: PublishGRPC, Pattern: "POST /agent.v1.AgentIngest/Publish", Transport: dialect.GRPC, Mode: dialect.ModeD, Publishes: true,
 			MaxMessage: maxPublished},
 	} {

@@ -8,6 +8,7 @@
 //	place.<name>.<stream>    how far it has come in a partition
 //	ledger.<name>.<stream>   where in each run it was a moment ago
 //	dead.<name>.<hash>       a dead letter
+//	tenant.<tenant>.<name>   what a client over HTTP has acknowledged
 //
 // # Contract
 //

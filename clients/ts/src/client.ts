@@ -13,6 +13,7 @@ import type { PushConfig } from "./push.js";
 import { type Item, type Transport, type WatchOptions, follow } from "./stream.js";
 import type { Snapshot } from "./snapshot.js";
 import { parseSnapshot } from "./snapshot.js";
+import { type TapOptions, type TapRecord, tapEvents } from "./tap.js";
 import { type WebSocketConstructor, WebSocketTransport } from "./websocket.js";
 import { type Answer as WorkAnswer, type WorkOptions, work } from "./worker.js";
 
@@ -207,6 +208,16 @@ export class Client {
       return new WebSocketTransport(config, this.o.WebSocket ?? (globalThis.WebSocket as unknown as WebSocketConstructor));
     }
     return new EventSourceTransport(config, this.o.EventSource ?? (globalThis.EventSource as unknown as EventSourceConstructor), o.customTypes);
+  }
+
+  /** Yields the events of all runs of the tenant, those of a run in order, over as many connections as it takes. */
+  tap(o: TapOptions = {}): AsyncGenerator<TapRecord, void, void> {
+    return tapEvents({ url: `${this.base}/v1/agent/events/stream`, credentials: this.credentials, fetch: this.fetch, backoff: this.o.backoff, idle: 60_000 }, o);
+  }
+
+  /** Says that everything up to a cursor of a named tap has been dealt with. The place on the server never moves back. */
+  async acknowledge(name: string, cursor: string, signal?: AbortSignal): Promise<void> {
+    await this.call({ method: "POST", path: `/v1/agent/taps/${encodeURIComponent(name)}`, body: JSON.stringify({ cursor }), type: "application/json", signal });
   }
 
   /** Begins a run. 409 RUN-EXISTS when it has events already. */

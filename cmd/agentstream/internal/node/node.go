@@ -250,7 +250,12 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		bus = limitjs.NewBus(cfg.Conn)
 	}
 	cfg.Metrics.SetTenants(cfg.Flags.TenantMetrics)
+	taps, err := n.taps(&cfg)
+	if err != nil {
+		return err
+	}
 	n.server, err = edge.New(edge.Config{
+		Taps:     taps,
 		LimitBus: bus,
 		Operator: op, Version: cli.Version(),
 		Pages:       pages,

@@ -268,7 +268,7 @@ func table(t *testing.T) []edge.RouteRow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := edge.New(edge.Config{Hub: hub, Blobs: struct{ edge.Blobs }{}, Operator: struct{ edge.Operator }{}, Shares: new(auth.Shares), Workers: new(workers.Workers), Appender: app, Pages: pages, Protocols: f.protocols(), Authenticate: open.Authenticate, Still: open.Still, Tickets: tickets})
+	s, err := edge.New(edge.Config{Hub: hub, Taps: struct{ edge.Taps }{}, Blobs: struct{ edge.Blobs }{}, Operator: struct{ edge.Operator }{}, Shares: new(auth.Shares), Workers: new(workers.Workers), Appender: app, Pages: pages, Protocols: f.protocols(), Authenticate: open.Authenticate, Still: open.Still, Tickets: tickets})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,10 +48,14 @@ func (f *SinkFlags) open(ctx context.Context) (tap.Receiver, error) {
 
 // RunCmd is one member of a tap.
 type RunCmd struct {
-	Name   string   `help:"Name of the tap. Processes of one name share the work, and go on where others of it have stopped." required:"" env:"AGENTSTREAM_TAP_NAME" placeholder:"NAME"`
-	Tenant string   `help:"Deliver the events of this tenant; without it, of all." env:"AGENTSTREAM_TAP_TENANT" placeholder:"TENANT"`
-	Types  []string `help:"Deliver events of these types: message.end, run.*; without it, of all." env:"AGENTSTREAM_TAP_TYPES" placeholder:"TYPE"`
-	From   string   `help:"Where a tap that is new begins: all (what is kept), new, or a time (RFC 3339, or 24h ago)." default:"all" env:"AGENTSTREAM_TAP_FROM" placeholder:"all|new|TIME"`
+	Name      string   `help:"Name of the tap. Processes of one name share the work, and go on where others of it have stopped." required:"" env:"AGENTSTREAM_TAP_NAME" placeholder:"NAME"`
+	Tenant    string   `help:"Deliver the events of this tenant; without it, of all." env:"AGENTSTREAM_TAP_TENANT" placeholder:"TENANT"`
+	Types     []string `help:"Deliver events of these types: message.end, run.*; without it, of all." env:"AGENTSTREAM_TAP_TYPES" placeholder:"TYPE"`
+	From      string   `help:"Where a tap that is new begins: all (what is kept), new, or a time (RFC 3339, or 24h ago)." default:"all" env:"AGENTSTREAM_TAP_FROM" placeholder:"all|new|TIME"`
+	Server    string   `help:"Read from this server over HTTP, as whom the token names, and not from NATS. One process; the server keeps the place." env:"AGENTSTREAM_TAP_SERVER" placeholder:"URL"`
+	Token     string   `help:"Bearer token for --server, with the scope read. A file or the environment keeps it out of the process list." env:"AGENTSTREAM_TOKEN" placeholder:"TOKEN"`
+	TokenFile string   `help:"File that holds the bearer token; wins over --token." type:"path" placeholder:"FILE"`
+	CA        string   `name:"ca" help:"File with the authorities of the server's certificate." env:"AGENTSTREAM_CA" type:"path" placeholder:"FILE"`
 	SinkFlags
 	cli.NATSFlags
 	cli.PostgresFlags
@@ -95,6 +99,9 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer func() { _ = to.Close() }() // what was written is written
+	if c.Server != "" {
+		return c.runOver(ctx, spec, to, log)
+	}
 	nc, err := c.Dial("tap", log)
 	if err != nil {
 		return err

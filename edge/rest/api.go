@@ -90,7 +90,7 @@ func (a *API) Routes() []protocol.Route {
 		list = append(list, protocol.Route{Pattern: "POST /v1/agent/runs/{run}/" + o.name, Needs: auth.ScopeCommand,
 			Serve: func(c *protocol.Call) error { return a.command(c, o) }})
 	}
-	list = append(append(list, a.operationRoutes()...), a.tapRoutes()...)
+	list = append(list, a.tapRoutes()...)
 	list = append(list, a.operationRoutes()...)
 	if a.cfg.Workers != nil {
 		list = append(list, a.workRoute())

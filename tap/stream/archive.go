@@ -11,8 +11,8 @@ import (
 // skewOfArchive is how far the clocks of log and archive may be apart.
 const skewOfArchive = time.Hour
 
-// begin goes on in the archive: the log has dropped what was to be read, up to a position.
-func (f *follower) begin(i int, through uint64) error {
+// readArchive goes on in the archive: the log has dropped what was to be read, up to a position.
+func (f *follower) readArchive(i int, through uint64) error {
 	p := &f.at.places[i]
 	if f.of.Archive == nil {
 		f.mu.Lock()

@@ -206,7 +206,7 @@ func (f *follower) session(ctx context.Context, i int) error {
 	for ctx.Err() == nil {
 		if d, ok := q.(persister.Dropper); ok {
 			if newest := d.LastDropped(); newest > p.position {
-				return f.begin(i, newest)
+				return f.readArchive(i, newest)
 			}
 		}
 		if s, ok := q.(persister.Steady); ok && !s.Same() {
@@ -218,7 +218,7 @@ func (f *follower) session(ctx context.Context, i int) error {
 		}
 		if d, ok := q.(persister.Dropper); ok && len(msgs) > 0 {
 			if newest := d.LastDropped(); newest > p.position {
-				return f.begin(i, newest)
+				return f.readArchive(i, newest)
 			}
 		}
 		if err := f.deliver(i, msgs); err != nil {

@@ -9,7 +9,9 @@ import { eachField, elements, stringify } from "./json.js";
 import { Publisher } from "./publisher.js";
 import { follow } from "./stream.js";
 import { parseSnapshot } from "./snapshot.js";
+import { tapEvents } from "./tap.js";
 import { WebSocketTransport } from "./websocket.js";
+import { work } from "./worker.js";
 /** Speaks to one server. It holds no connection beside those of its watches. */
 export class Client {
     o;
@@ -45,6 +47,14 @@ export class Client {
         }
         return new EventSourceTransport(config, this.o.EventSource ?? globalThis.EventSource, o.customTypes);
     }
+    /** Yields the events of all runs of the tenant, those of a run in order, over as many connections as it takes. */
+    tap(o = {}) {
+        return tapEvents({ url: `${this.base}/v1/agent/events/stream`, credentials: this.credentials, fetch: this.fetch, backoff: this.o.backoff, idle: 60_000 }, o);
+    }
+    /** Says that everything up to a cursor of a named tap has been dealt with. The place on the server never moves back. */
+    async acknowledge(name, cursor, signal) {
+        await this.call({ method: "POST", path: `/v1/agent/taps/${encodeURIComponent(name)}`, body: JSON.stringify({ cursor }), type: "application/json", signal });
+    }
     /** Begins a run. 409 RUN-EXISTS when it has events already. */
     createRun(run = {}, w = {}) {
         return this.json(this.write("/v1/agent/runs", JSON.stringify(run), "application/json", w));
@@ -57,7 +67,8 @@ export class Client {
         const list = Array.from(events);
         const lines = list.map(formatEvent);
         const own = list.some((e) => e.run_id !== undefined || (e.extra?.has("key") ?? false));
-        if (lines.length > 0 && !own && w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined)
+        const plain = w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined && w.lease === undefined;
+        if (lines.length > 0 && !own && plain)
             return this.publisher.append(run, lines);
         const body = lines.map((l) => l + "\n").join("");
         return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
@@ -153,13 +164,37 @@ export class Client {
     createTicket(run, signal) {
         return this.json({ method: "POST", path: path(run, "tickets"), signal, timeout: quick });
     }
+    /**
+     * Answers the sessions that people open, together with any number of other workers: each message is answered once.
+     * It rejects with the signal's reason, or when the server refuses for good. See docs/workers.md.
+     */
+    work(answer, o = {}) {
+        return work({
+            open: (places, signal) => this.openWork(places, signal),
+            append: (run, events, lease) => this.append(run, events, { lease }),
+        }, answer, o);
+    }
+    async openWork(places, signal) {
+        for (let renewed = false;; renewed = true) {
+            const used = await this.credentials.headers();
+            const init = { headers: { Accept: "text/event-stream", ...used }, signal, cache: "no-store" };
+            const res = await this.fetch(`${this.base}/v1/agent/work?places=${places}`, init);
+            if (res.status === 200 && res.body !== null)
+                return res.body;
+            const error = await refusal(res);
+            if (!error.unauthorized || renewed)
+                throw error;
+            if (!(await this.credentials.refused((used.Authorization ?? "").slice(7))))
+                throw error;
+        }
+    }
     async receipt(c) {
         const { text, headers } = await this.call(c);
         const { first_seq, last_seq } = JSON.parse(text);
         return { first_seq, last_seq, replayed: headers.get("Idempotency-Replayed") === "true" };
     }
     write(to, body, type, w) {
-        return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: describe(w.about), signal: w.signal };
+        return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: { ...describe(w.about), ...leased(w.lease) }, signal: w.signal };
     }
     async json(c) {
         const { text } = await this.call(c);
@@ -227,6 +262,10 @@ export class Client {
 /** The path of a run's resource; the id cannot leave its place. */
 function path(run, ...rest) {
     return ["/v1/agent/runs", encodeURIComponent(run), ...rest].join("/");
+}
+/** The header of what a worker writes. */
+function leased(lease) {
+    return lease === undefined ? {} : { "Agentstream-Lease": lease };
 }
 /** The headers that describe a run where it begins. */
 function describe({ title, tags, metadata } = {}) {

@@ -7,6 +7,8 @@ import { mergeSession } from "./session.js";
 import { counts, emptySnapshot, newBlock, newChild, newMessage, parseSnapshot } from "./snapshot.js";
 import { ask } from "./waits.js";
 const states = new Set([...finalStates, "planning", "awaiting_approval", "running", "paused", "redirecting"]);
+/** What ends the message of its lane that no event has announced. */
+const endsUnannounced = new Set(["step.boundary", "turn.start", "turn.end", "task.start", "task.end", "run.lifecycle", "input.requested"]);
 /**
  * Sums a run's events up: messages with their blocks, tool calls, children, state, plan, usage,
  * questions, commands that wait. Feed it every event of one run in order. Merged deltas give the
@@ -76,6 +78,8 @@ export class Fold {
         const t = { lane: this.meet(e.child_id, e.path), seq: e.seq, first: firstSeq(e), p: new Fields(e.payload, e.json) };
         const change = ask(this.snapshot, t, e.type);
         this.settleInputs(t, change);
+        if (endsUnannounced.has(e.type) && t.lane.open?.announced === false)
+            this.closeMessage(t.lane, t.seq);
         switch (e.type) {
             case "text.delta":
                 return append(this.block(t, "text"), t.p);
@@ -98,10 +102,6 @@ export class Fold {
                 return this.startBlock(t);
             case "block.end":
                 return this.endBlock(t);
-            case "step.boundary":
-                if (t.lane.open?.announced === false)
-                    this.closeMessage(t.lane, t.seq);
-                return;
             case "child.spawn":
                 return this.spawn(t);
             case "plan.proposal":
@@ -288,12 +288,13 @@ export class Fold {
         if (again !== undefined)
             this.openMessage(l, again);
         const was = id === null ? undefined : l.named.get(id);
-        const own = l.open !== undefined && (!l.open.announced || id === null || l.open === was);
+        const own = l.open !== undefined && ((!l.open.announced && !this.isOver(l, id)) || id === null || l.open === was);
         if (!own && was !== undefined && was.end_seq !== null)
             return;
         const m = own ? l.open : { ...newMessage(l.id, t.seq), message_id: id, role: actor === "user" ? "user" : "assistant", end_seq: t.seq };
         if (!own)
             this.setStart(l), this.snapshot.messages.push(m);
+        this.announce(l, m, id);
         m.stop_reason = t.p.str("stop_reason");
         m.usage = t.p.object("usage") ?? m.usage;
         m.error = t.p.raw("error");
@@ -330,7 +331,21 @@ export class Fold {
         const id = t.p.str("message_id"), { open, named } = t.lane;
         if (id === null)
             return false;
-        return open === undefined ? named.has(id) && this.again(t.lane, id) === undefined : open.message_id !== null && open.message_id !== id;
+        if (open === undefined)
+            return named.has(id) && this.again(t.lane, id) === undefined;
+        return open.announced ? open.message_id !== null && open.message_id !== id : this.isOver(t.lane, id);
+    }
+    /** Whether an id is that of a message that has ended, and that nothing begins again. */
+    isOver(l, id) {
+        const was = id === null ? undefined : l.named.get(id);
+        return was !== undefined && was.end_seq !== null && was.end_seq >= this.turned(l) && this.again(l, id) === undefined;
+    }
+    /** Lets a message that nobody announced be the one that an event of a message or a block names: its start is missing. */
+    announce(l, m, id) {
+        if (m.announced || id === null)
+            return;
+        Object.assign(m, { message_id: id, announced: true });
+        l.named.set(id, m);
     }
     /** Begins a block. What began already, and is open or says just what it is, does not begin again. */
     startBlock(t) {
@@ -340,6 +355,7 @@ export class Fold {
         if (l.open === undefined && id !== null && this.again(l, id) === undefined)
             this.openMessage(l, { ...newMessage(l.id, t.first), message_id: id, role: "assistant" }); // its start is missing
         const m = this.message(t);
+        this.announce(l, m, id);
         const index = t.p.integer("index");
         const b = newBlock(index ?? m.blocks.length, t.p.str("kind"));
         const call = t.p.str("call_id"), tool = t.p.str("tool"), raw = t.p.raw("block");
@@ -403,6 +419,7 @@ export class Fold {
         const m = t.lane.open;
         if (m === undefined || this.elsewhere(t))
             return;
+        this.announce(t.lane, m, t.p.str("message_id"));
         const index = t.p.integer("index");
         const b = index === undefined ? m.blocks.at(-1) : t.lane.byIndex.get(index);
         if (b === undefined || (!b.open && b.complete))

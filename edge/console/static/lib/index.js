@@ -10,6 +10,8 @@ export {} from "./fetch.js";
 export { RawJSON, stringify } from "./json.js";
 export { SSEParser } from "./sse.js";
 export {} from "./stream.js";
+export {} from "./tap.js";
 export {} from "./track.js";
 export * from "./snapshot.js";
+export { Task } from "./worker.js";
 export { subprotocol } from "./websocket.js";

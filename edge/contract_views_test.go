@@ -30,7 +30,7 @@ var wrong = map[string]string{
 	"snapshot": "perhaps", "bundle": "perhaps", "speed": "0", "Idempotency-Key": "\x80", "If-Match": "41", "If-None-Match": `"0"`,
 	"q": long, "title": long, "tag": long, "agent": long, "model": long, "reason": long, "direction": "up",
 	"Agentstream-Run-Title": "100%", "Agentstream-Run-Tags": "a%", "Agentstream-Run-Metadata": "team%",
-	"Agentstream-Atomic": "perhaps", "event": "id", "ttl": "long", "from_step": "x", "profile": "koder-2", "Content-Encoding": "br", "ticket": "tkt_x",
+	"Agentstream-Atomic": "perhaps", "Agentstream-Lease": "a b", "event": "id", "ttl": "long", "from_step": "x", "profile": "koder-2", "Content-Encoding": "br", "ticket": "tkt_x",
 }
 
 // harmless parameters are passed over when they are wrong.

@@ -30,6 +30,7 @@ func TestServerKeepsItsContract(t *testing.T) {
 	k.large(h)
 	k.commands(h)
 	k.taps()
+	k.work()
 	k.limits(table)
 	k.calls(h, table)
 	if err := k.c.kept(); err != nil {

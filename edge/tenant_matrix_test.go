@@ -140,7 +140,7 @@ func newMatrix(t testing.TB, change ...func(*edge.Config)) *matrix {
 	}
 	var cfg edge.Config
 	own := func(c *edge.Config) {
-		c.Taps = noTaps{}
+		c.Taps, c.Workers = noTaps{}, idleWorkers(t, m.log, -1)
 		c.Hub, c.Appender, c.Catalog, c.Tickets, c.Shares, c.Blobs, c.Operator = hub, app, countedCatalog{m.work}, tickets, shares, m.blobs, &letterbox{}
 		for _, f := range change {
 			f(c)

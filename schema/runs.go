@@ -116,7 +116,6 @@ const (
 	OrderUpdated  RunOrder = "updated"  // by the time of the newest event, in ms
 	OrderDuration RunOrder = "duration" // from the first to the newest event, in ms
 	OrderEvents   RunOrder = "events"   // by the number of events
-	OrderCost     RunOrder = "cost"     // by the cost in millionths of a dollar; -1 where none is known
 )
 
 // Cursor returns the place of the run in the list.

@@ -195,7 +195,7 @@ func searchQuery(q protocol.Query, out *schema.RunsQuery) error {
 		return fmt.Errorf("q has more than %d words: %w", maxWords, dialect.ErrBadRequest)
 	}
 	out.Title, out.Tag, out.Agent, out.Model, out.Reason = texts["title"], texts["tag"], texts["agent"], texts["model"], texts["reason"]
-	order, err := q.Choice("order", "started", string(schema.OrderUpdated), string(schema.OrderDuration), string(schema.OrderEvents), string(schema.OrderCost))
+	order, err := q.Choice("order", "started", string(schema.OrderUpdated), string(schema.OrderDuration), string(schema.OrderEvents))
 	if err != nil {
 		return err
 	}

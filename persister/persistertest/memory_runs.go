@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -181,11 +180,6 @@ func isFound(r *schema.RunInfo, n *persister.Naming, session json.RawMessage, q 
 		r.Place = r.Updated.UnixMilli() - r.Started.UnixMilli()
 	case schema.OrderEvents:
 		r.Place = int64(r.Last)
-	case schema.OrderCost:
-		r.Place = -1
-		if r.Cost != nil {
-			r.Place = int64(math.Round(*r.Cost * 1e6))
-		}
 	}
 	if q.Order != schema.OrderStarted && !q.After.IsZero() && inOrder(q, q.After, r.Cursor()) >= 0 {
 		return false

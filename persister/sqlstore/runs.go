@@ -127,8 +127,6 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
 		place = s.d.Millis("last_ts") + " - " + s.d.Millis("first_ts")
 	case schema.OrderEvents:
 		place = "last_seq"
-	case schema.OrderCost:
-		place = "coalesce((select cast(round(sum(u.cost) * 1000000) as bigint) from agent_v_costs" + ofRun + "), -1)"
 	}
 	if q.Order != schema.OrderStarted {
 		first = "place"

@@ -13,7 +13,7 @@ const most = 1000; // rows: who looks for more narrows the search
 const checks = 8; // runs that may have changed and are on no page that is read again, of one look
 const ages = { "": "Any time", "1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days" };
 const units = { h: 3600e3, d: 86400e3 };
-const orders = { "": "Newest first", "started-asc": "Oldest first", updated: "Changed last", duration: "Longest", "duration-asc": "Shortest", events: "Most events", cost: "Dearest" };
+const orders = { "": "Newest first", "started-asc": "Oldest first", updated: "Changed last", duration: "Longest", "duration-asc": "Shortest", events: "Most events" };
 
 /** Shows the runs. The newest page is read again and again; what is on the screen is changed in place. */
 export async function runsScreen(s) {

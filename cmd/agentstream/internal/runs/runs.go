@@ -21,7 +21,7 @@ import (
 type ListCmd struct {
 	cli.ServerFlags
 	RunFilter
-	Sort  string `help:"Order: started, updated, duration, events or cost, the greatest first." enum:"started,updated,duration,events,cost" default:"started"`
+	Sort  string `help:"Order: started, updated, duration or events, the greatest first." enum:"started,updated,duration,events" default:"started"`
 	Asc   bool   `help:"The smallest first."`
 	Limit int    `help:"Most runs; 0 all." default:"20"`
 	JSON  bool   `name:"json" help:"Print one JSON object per line."`

@@ -84,4 +84,25 @@ func CheckPrices(t *testing.T, s SuiteStore, p Priced, text func(query string) s
 	check("another list", list, map[string]float64{"run_old": 2, "run_new": 2, "run_cache": 0.225, "run_thoughts": 1.1, "run_both": 0.5, "run_early": 1})
 	enter("dear-1", "2026-02-10", 0)
 	check("entered", list, map[string]float64{"run_old": 2, "run_new": 0, "run_cache": 0, "run_thoughts": 0, "run_both": 0.5, "run_early": 1})
+	checkStrangeCosts(t, s, p)
+}
+
+// checkStrangeCosts holds that a list names the costs of runs whose messages cost more than a number can be, and whose models
+// have names of several lines.
+func checkStrangeCosts(t *testing.T, s SuiteStore, p Priced) {
+	t.Helper()
+	w := NewWriter(schema.RunKey{Tenant: "globex", Run: "run_vast"}, "20260101")
+	for _, usage := range []string{`{"cost_usd":1e308}`, `{"cost_usd":1e308}`, `{"cost_usd":0.25}`} {
+		Put(t, s, w.Pack("", Event(schema.TypeMessageStart, `{"model":"two\n9 1 9 lines"}`),
+			Event(schema.TypeMessageEnd, `{"usage":`+usage+`}`)))
+	}
+	runs, err := p.Runs(t.Context(), "globex", schema.RunsQuery{Limit: 9, Models: true})
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("%d runs with vast costs, %v", len(runs), err)
+	}
+	const model = "two 9 1 9 lines"
+	r := runs[0]
+	if r.Cost == nil || *r.Cost != 0.25 || r.Model != model || !slices.Equal(r.Unpriced, []string{model}) {
+		t.Errorf("vast costs: %v of %q, without %q", r.Cost, r.Model, r.Unpriced)
+	}
 }

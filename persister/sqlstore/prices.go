@@ -2,8 +2,12 @@ package sqlstore
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"strings"
 
 	"agentstream/persister/prices"
+	"agentstream/schema"
 )
 
 const (
@@ -33,5 +37,69 @@ func (s *Store) SetPrices(ctx context.Context, list prices.List) error {
 	if err != nil {
 		return s.wrap(err, "prices of %s", list.Source)
 	}
+	return nil
+}
+
+// fits ends the condition that the name of a price is one for a model, as in agent_v_costs.
+const fits = ` like replace(replace(replace(replace(p.model, '\', '\\'), '_', '\_'), '%', '\%'), '*', '%') escape '\'`
+
+// costLines is an expression with what a listed run has spent: a line for each model and day with the cost that is known,
+// whether that of some messages is not, the newest message, and the model. It reads each message once, and looks for a
+// price once for each line. MATERIALIZED keeps SQLite from computing the columns of its view anew wherever they are named.
+// Costs from 1e15 on are not believed: the sum of some is no number.
+func (s *Store) costLines() string {
+	const unknown = `) filter (where reported and (cost is null or cost >= 1e15)) as `
+	return `(with said as materialized (select u.seq, coalesce(u.model, '') as model, u.day, u.reported, u.cost,
+		cast(u.input_tokens as double precision) as input, cast(u.output_tokens as double precision) as output,
+		cast(u.cache_read_tokens as double precision) as cache_read,
+		cast(u.cache_write_tokens as double precision) as cache_write
+		from ` + s.d.Usage + ofRun + `),
+	days as materialized (select model, day, max(seq) as newest, sum(cost) filter (where cost < 1e15) as known,
+		count(*` + unknown + `unknown, sum(input` + unknown + `input, sum(output` + unknown + `output,
+		sum(cache_read` + unknown + `cache_read, sum(cache_write` + unknown + `cache_write
+		from said group by model, day),
+	priced as materialized (select model, newest, known, unknown, (
+		select cast((d.input * p.input + d.output * p.output + d.cache_read * p.cache_read
+			+ d.cache_write * p.cache_write) / 1000000 as double precision)
+		from agent_model_prices p where d.unknown > 0 and p.valid_from <= d.day and d.model` + fits + `
+		order by length(p.model) desc, p.valid_from desc limit 1) as computed from days d)
+	select string_agg(coalesce(cast(coalesce(known + computed, known, computed) as text), '') || ' '
+		|| case when unknown > 0 and computed is null then 1 else 0 end || ' ' || newest || ' '
+		|| replace(model, '` + "\n" + `', ' '), '` + "\n" + `') from priced)`
+}
+
+// readCosts reads what the expression costLines returns into a run. Its model is that of the newest message that names one.
+func readCosts(lines string, r *schema.RunInfo) error {
+	var newest int64
+	for line := range strings.SplitSeq(lines, "\n") {
+		parts := strings.SplitN(line, " ", 4)
+		if len(parts) < 4 {
+			continue // no message has ended
+		}
+		model := parts[3]
+		seq, err := strconv.ParseInt(parts[2], 10, 64)
+		if err != nil {
+			return err
+		}
+		if model != "" && seq > newest {
+			r.Model, newest = model, seq
+		}
+		if parts[1] == "1" && !slices.Contains(r.Unpriced, model) {
+			r.Unpriced = append(r.Unpriced, model)
+		}
+		if parts[0] == "" {
+			continue
+		}
+		cost, err := strconv.ParseFloat(parts[0], 64)
+		if err != nil {
+			return err
+		}
+		if r.Cost == nil {
+			r.Cost = new(float64)
+		}
+		*r.Cost += cost
+	}
+	slices.Sort(r.Unpriced)
+	r.Unpriced = r.Unpriced[:min(len(r.Unpriced), schema.MaxUnpriced)]
 	return nil
 }

@@ -19,10 +19,10 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	text, args := s.RunsQuery(tenant, q)
 	runs, err := list(ctx, s, tenant, func(scan Scan) (r schema.RunInfo, err error) {
 		var usage string
-		var session, unpriced sql.NullString
-		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &r.Model, &r.Cost, &unpriced, &r.Opening, &r.Place)
-		if unpriced.Valid {
-			r.Unpriced = strings.Split(unpriced.String, "\n")
+		var session, spent sql.NullString
+		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &spent, &r.Opening, &r.Place)
+		if err == nil {
+			err = readCosts(spent.String, &r)
 		}
 		if session.Valid {
 			r.Session = json.RawMessage(session.String)
@@ -159,11 +159,9 @@ const ofRun = " u where u.koder_user_id = agent_runs.koder_user_id and u.run_id 
 
 // runColumns selects the columns of a list.
 func (s *Store) runColumns(q *schema.RunsQuery, place string) string {
-	session, spent, opening := "cast(null as text)", "'', cast(null as double precision), cast(null as text)", "''" // long, and a look into each run
+	session, spent, opening := "cast(null as text)", "cast(null as text)", "''" // long, and a look into each run
 	if q.Models {
-		spent = "coalesce((select u.model from " + s.d.Usage + ofRun + " and u.model <> '' order by u.seq desc limit 1), ''), " +
-			"(select sum(u.cost) from agent_v_costs" + ofRun + "), (select string_agg(x.model, '\n') from (select distinct coalesce(u.model, '') as model" +
-			" from agent_v_costs" + ofRun + " and u.reported and u.cost is null order by 1 limit " + strconv.Itoa(schema.MaxUnpriced) + ") x)"
+		spent = s.costLines()
 		opening = "coalesce(opening, '')"
 	}
 	if q.Sessions || q.Models {

@@ -129,12 +129,13 @@ func TestUsageIsKept(t *testing.T) {
 	s, p := open(t, dsn), pool(t, dsn)
 	const runs, messages = 50, 40
 	words := persistertest.Event(schema.TypeTextDelta, `{"text":"word"}`)
-	end := persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"m","content":[{"type":"text","text":%q}],"usage":{"input_tokens":1000,"output_tokens":7}}`,
-		strings.Repeat("words and words ", 256)))
+	text := strings.Repeat("words and words ", 256)
 	for i := range runs {
 		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", i)}, day)
 		var packs []schema.Pack
-		for range messages {
+		for n := range messages {
+			end := persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"m%d","content":[{"type":"text","text":%q}],`+
+				`"usage":{"input_tokens":1000,"output_tokens":7}}`, n, text))
 			packs = append(packs, w.Pack("", words, words, words, words, words, end))
 		}
 		if _, err := s.Append(t.Context(), chunks(t, packs...)); err != nil {

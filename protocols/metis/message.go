@@ -179,7 +179,7 @@ func (p *Projector) messageCloses(s *session, t *assemble.Transition) {
 		s.open = nil
 	}
 	c := closingOf(t, string(p.rec.typ), p.rec.payload)
-	p.list(s, span{m.start, p.rec.seq, m.model}, func(b jsonscan.Object) jsonscan.Object {
+	p.list(s, span{m.start, p.rec.seq, m.model, t.Message.IDSum()}, func(b jsonscan.Object) jsonscan.Object {
 		return appendMessage(b, p.run, s.id(p.run), t, m, &c)
 	})
 	if m.call == 0 {

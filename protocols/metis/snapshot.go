@@ -8,6 +8,7 @@ import (
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
+	"agentstream/schema/assemble"
 	"agentstream/schema/jsonscan"
 )
 
@@ -15,6 +16,7 @@ import (
 type span struct {
 	start, end schema.Seq
 	model      string
+	id         uint64 // assemble.IDSum of the producer's id of it
 }
 
 const (
@@ -115,8 +117,9 @@ func (p *Projector) AppendSnapshot(dst []byte, read Records) ([]byte, error) {
 	return o.NullStr("snapshot_at_event_id", p.LastEventID()).End(), nil
 }
 
-// readMessage reads a message from its records, as its page has it; nil when they are not kept. A message.start between
-// them has not ended it, so it was the repeat of one of which these records know nothing.
+// readMessage reads a message from its records, as its page has it; nil when they are not kept. What is between them and
+// starts a message or names another one has not ended it: it is late, or the repeat of one of which these records know
+// nothing.
 func (p *Projector) readMessage(s *session, at span, read Records) (m []byte, err error) {
 	q := newProjector(MessagesRequest(p.run))
 	q.req.Child, q.run = s.child, p.run
@@ -129,8 +132,7 @@ func (p *Projector) readMessage(s *session, at span, read Records) (m []byte, er
 	id := MessageID(p.run, at.start)
 	for _, part := range parts {
 		for r, err := range read(part[0], part[1]) {
-			within := string(r.Type) == schema.TypeMessageStart && at.start < r.Seq && r.Seq < at.end
-			if err == nil && string(r.Child) == s.child && !within {
+			if err == nil && string(r.Child) == s.child && !at.hasElsewhere(r) {
 				err = q.Project(&out, r)
 			}
 			if err != nil {
@@ -145,4 +147,19 @@ func (p *Projector) readMessage(s *session, at span, read Records) (m []byte, er
 		}
 	}
 	return m, nil
+}
+
+// hasElsewhere reports whether a record between the ends of the message is of another one.
+func (at span) hasElsewhere(r schema.Record) bool {
+	if r.Seq <= at.start || r.Seq >= at.end {
+		return false
+	}
+	switch string(r.Type) {
+	case schema.TypeMessageStart:
+		return true
+	case schema.TypeMessageEnd, schema.TypeBlockStart, schema.TypeBlockEnd:
+		id := assemble.IDSum(schema.Field(r.Payload(), "message_id"))
+		return id != 0 && id != at.id
+	}
+	return false
 }

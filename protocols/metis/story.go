@@ -92,7 +92,7 @@ func (p *story) size() int {
 	n := 512 + p.reading.Size() + 24*len(p.workers)
 	for child, s := range p.sessions {
 		n += 512 + 2*len(child) + len(s.path) + len(s.workspace) + len(s.model) + len(s.call) + 24*cap(s.tally) +
-			128*cap(s.queue) + 384*s.models.Len() + 384*s.calls.Len() + 128*cap(s.requests) + 40*cap(s.recent)
+			128*cap(s.queue) + 384*s.models.Len() + 384*s.calls.Len() + 128*cap(s.requests) + 48*cap(s.recent)
 		if s.open != nil {
 			n += 256
 		}

@@ -55,6 +55,17 @@ func (m *Message) clone() *Message {
 	return &c
 }
 
+// IDSum is the function IDSum of the message's id, also of one that is too long for ID.
+func (m *Message) IDSum() uint64 { return m.key.Hash() }
+
+// IDSum returns a sum of a message_id as JSON, by which ids are told apart; 0 of what names no message.
+func IDSum(id []byte) uint64 {
+	if !isName(id) {
+		return 0
+	}
+	return keyOf(id).Hash()
+}
+
 // Size returns how many bytes the message's content has, about, and whether they are kept.
 func (m *Message) Size() (size int, kept bool) { return m.size, !m.lost }
 

@@ -162,6 +162,9 @@ func TestIdsBeginAgain(t *testing.T) {
 		result = `|tool.end {"call_id":"c","ok":true}`
 		over   = `|turn.end {"turn_id":"t"}`
 		inner  = `|turn.start {"turn_id":"u"}`
+		next   = `|block.start {"message_id":"n","index":0,"kind":"text"}`
+		paused = `|run.lifecycle {"state":"paused"}`
+		done   = `|run.lifecycle {"state":"done"}`
 	)
 	for name, c := range map[string]struct {
 		lines []string
@@ -176,6 +179,9 @@ func TestIdsBeginAgain(t *testing.T) {
 		"a block":                           {[]string{turn, start, text, end, start, block, other, end, over}, "m:a m:b 0 calls, 1 turns"},
 		"a block without a start":           {[]string{turn, start, text, end, block, over}, "m:a 0 calls, 1 turns"},
 		"another message, then a nameless":  {[]string{turn, start, text, end, start, inner, other}, "m:a :b 0 calls, 2 turns, one open"},
+		"a start that is held, and states":  {[]string{start, text, end, start, paused, done, other}, "m:a :b 0 calls, 0 turns"},
+		"a block of one that is not known":  {[]string{start, text, next, other, end, `|message.end {"message_id":"n"}`}, "m:a n:b 0 calls, 0 turns"},
+		"a late block, and one of new turn": {[]string{start, text, end, inner, next, block, other, inner, block, text}, "m:a n:b m:a 0 calls, 1 turns, one open"},
 		"calls of one id":                   {[]string{turn, call, result, over, turn, call, result, over}, "2 calls, 2 turns"},
 		"a call once more":                  {[]string{turn, call, result, call, over}, "1 calls, 1 turns"},
 		"the start of a turn in another":    {[]string{turn, over, inner, turn, `|turn.end {"turn_id":"u"}`}, "0 calls, 3 turns"},

@@ -237,6 +237,7 @@ func (f *Fold) apply(ev *foldEvent) {
 		f.propose(ev, p)
 	case TypeRunLifecycle:
 		f.lifecycle(ev, p)
+		f.forgetStart(ev.lane)
 	case TypeInputRequested:
 		f.request(ev, p)
 	case TypeInputAnswered:

@@ -235,6 +235,13 @@ func (f *Fold) startMessage(ev *foldEvent, p jsonscan.Fields) {
 	}
 }
 
+// forgetStart forgets the message.start that a lane holds when ids may be used again since.
+func (f *Fold) forgetStart(l *foldLane) {
+	if f.again(l, "") == nil {
+		f.starts.Delete(l)
+	}
+}
+
 func (f *Fold) holdStart(l *foldLane, m *FoldMessage) {
 	f.starts.Delete(l)
 	f.starts.Set(l, m)
@@ -362,6 +369,18 @@ func (f *Fold) elsewhere(l *foldLane, id string) bool {
 	return l.named[id] != nil && f.again(l, id) == nil
 }
 
+// isNext reports whether the start of a block begins the message that it names, although another one is open that was
+// announced: nothing is known of the named one, or it has ended before a person has said something, or a turn has
+// started, which the open one was open through. So the end of the one and the start of the other are missing or late.
+func (l *foldLane) isNext(id string) bool {
+	m, was := l.open, l.named[id]
+	if id == "" || m == nil || m.ID == "" || m.ID == id {
+		return false
+	}
+	said := max(l.heard, l.turn)
+	return was == nil || m.Start < said && was.End < said
+}
+
 // isOver reports whether an id is that of a message that has ended, and that nothing begins again.
 func (f *Fold) isOver(l *foldLane, id string) bool {
 	was := l.named[id]
@@ -389,7 +408,9 @@ func (l *foldLane) messageID(p jsonscan.Fields) string {
 func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
 	l := ev.lane
 	id := l.messageID(p)
-	if f.elsewhere(l, id) {
+	if l.isNext(id) {
+		f.closeMessage(l, ev.seq)
+	} else if f.elsewhere(l, id) {
 		return
 	}
 	if l.open == nil && id != "" && f.again(l, id) == nil { // its start is missing

@@ -80,7 +80,9 @@ func (b *Block) Content() (head, text, tail, input []byte) { return b.head, b.te
 
 func (a *Run) startBlock(l *Lane) {
 	p := a.read()
-	if a.elsewhere(l, p.Raw("message_id")) {
+	if l.isNext(p.Raw("message_id")) {
+		a.cut(l)
+	} else if a.elsewhere(l, p.Raw("message_id")) {
 		return
 	}
 	m := a.openFor(l, p.Raw("message_id"))

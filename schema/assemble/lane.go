@@ -68,10 +68,14 @@ func (l *Lane) reuseSeq() schema.Seq {
 	return max(l.heard, l.since)
 }
 
-// setState notes the state that an event of the lane itself has set.
+// setState notes the state that an event of the lane itself has set. A message.start from before is not held any
+// longer: a final state later does not bring it back.
 func (l *Lane) setState(state schema.RunState, at schema.Seq) {
 	if l.own != state {
 		l.own, l.since = state, at
+	}
+	if l.again(nil) == nil {
+		l.held = nil
 	}
 }
 

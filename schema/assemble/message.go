@@ -251,6 +251,18 @@ func (a *Run) cutImplicit(l *Lane) {
 	}
 }
 
+// isNext reports whether the start of a block begins the message that it names, although another one is open that was
+// announced: nothing is known of the named one, or it has ended before a person has said something, or a turn has
+// started, which the open one was open through. So the end of the one and the start of the other are missing or late.
+func (l *Lane) isNext(id []byte) bool {
+	m := l.Message
+	if m == nil || m.key.Units == 0 || m.key == keyOf(id) || !isName(id) {
+		return false
+	}
+	ended, ok := l.findEnd(id)
+	return !ok || m.Start < l.heard && ended < l.heard
+}
+
 // isOver reports whether an id is that of a message that has ended, and that nothing begins again.
 func (l *Lane) isOver(id []byte) bool {
 	ended, ok := l.findEnd(id)

@@ -69,7 +69,7 @@ func (r *Reader) step(t *assemble.Transition) {
 			r.add(Event{Kind: Usage, Lane: child, Name: r.now.model, Value: r.payload})
 		}
 	case assemble.CallStart:
-		r.callStarts(child, t.Item)
+		r.callStarts(t)
 	case assemble.CallEnd:
 		r.callEnds(t)
 	case assemble.InputRequest:
@@ -234,11 +234,15 @@ func (r *Reader) callBlock(t *assemble.Transition) {
 	}
 }
 
-func (r *Reader) callStarts(lane string, it *assemble.Item) {
-	if it.ID == "" {
+// callStarts reads the start of a call. One that is missing, of a call that was asked for in an earlier response, is
+// none of this one: the call was shown there, and what comes of it is data.
+func (r *Reader) callStarts(t *assemble.Transition) {
+	key, it := callKey{t.Lane.Child, t.Item.ID}, t.Item
+	_, known := r.calls.Get(key)
+	earlier := it.AskSeq() > 0 && it.AskSeq() < r.now.first
+	if it.ID == "" || t.Repaired && earlier && !known {
 		return
 	}
-	key := callKey{lane, it.ID}
 	r.input(key, r.open(key, it.Tool), r.Field("input"))
 }
 

@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 	"slices"
 
@@ -25,6 +26,9 @@ type Item struct {
 	said  uint64     // sum of what its beginning said; 0: it had none
 	asked schema.Seq // of a call: beginning of the message that has asked for it; 0: none has
 }
+
+// AskSeq returns where the message begins that has asked for a call; 0 when none has.
+func (it *Item) AskSeq() schema.Seq { return it.asked }
 
 const (
 	// maxItems bounds the items of a lane, and those of all lanes. The oldest of the lane ends when there are more.
@@ -116,8 +120,12 @@ func (l *Lane) find(end Kind, key jsonscan.Sum) *Item {
 // closeItem ends an open item.
 func (a *Run) closeItem(l *Lane, it *Item, repaired bool) {
 	a.remove(l, it)
-	if it.Kind != CallAsk && it.Kind != InputRequest {
-		a.noteEnd(l, it.endKey(), past{it.said, it.Seq, a.seq, it.asked})
+	switch it.Kind {
+	case InputRequest:
+	case CallAsk: // a start or an end that comes yet is of this one
+		a.noteEnd(l, it.endKey(), past{ended: a.seq, asked: it.asked, ask: it})
+	default:
+		a.noteEnd(l, it.endKey(), past{said: it.said, begun: it.Seq, ended: a.seq, asked: it.asked})
 	}
 	a.add(Transition{Kind: ends[it.Kind], Lane: l, Item: it, Repaired: repaired})
 }
@@ -153,6 +161,9 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 	if kind == InputRequest && (!begins || a.again) {
 		return
 	}
+	if was == nil && kind == CallStart {
+		was = l.findAsk(it.key)
+	}
 	if kind != InputRequest && a.isKnown(l, it, was, begins, p) {
 		return
 	}
@@ -161,8 +172,8 @@ func (a *Run) item(l *Lane, kind Kind, begins bool, name string) {
 		it.Tool = nameOf(p.Raw("tool"))
 		it.Server = ServerOf(a.head.Payload)
 	}
-	if was != nil && it.Tool == "" { // the block that asked for it has named it
-		it.Tool = was.Tool
+	if was != nil { // the block that asked for it has named it
+		it.Tool, it.asked = cmp.Or(it.Tool, was.Tool), was.asked
 	}
 	a.openItem(l, it, !begins)
 	if begun := l.find(ends[kind], it.key); !begins && begun != nil {
@@ -202,7 +213,7 @@ func (a *Run) work(l *Lane) {
 		return
 	}
 	key := keyOf(id)
-	was := l.find(CallEnd, key)
+	was := cmp.Or(l.find(CallEnd, key), l.findAsk(key))
 	if was == nil || was.Works {
 		return
 	}
@@ -225,13 +236,13 @@ func (a *Run) output(l *Lane) {
 		return
 	}
 	it := &Item{Kind: CallStart, Seq: a.seq, key: keyOf(id)}
-	was := l.find(CallEnd, it.key)
+	was := cmp.Or(l.find(CallEnd, it.key), l.findAsk(it.key))
 	if was != nil && was.Kind == CallStart || a.isKnown(l, it, was, false, nil) {
 		return
 	}
 	it.ID = nameOf(id)
 	if was != nil {
-		it.Tool = was.Tool
+		it.Tool, it.asked = was.Tool, was.asked
 	}
 	a.openItem(l, it, true)
 }

@@ -13,6 +13,7 @@ type past struct {
 	said         uint64     // sum of what its beginning said; 0: its end came without one
 	begun, ended schema.Seq // where
 	asked        schema.Seq // of a call: beginning of the newest message that has asked for it; 0: none has
+	ask          *Item      // of a call that was asked for and has not started; nil for what has begun
 }
 
 // Bounds of what is remembered: of a lane, and of all. Behind them the end of what has ended long ago is the end of
@@ -46,7 +47,7 @@ func (a *Run) isRepeat(l *Lane, it *Item) bool {
 	key := it.endKey()
 	p, ok := l.past.Get(key)
 	switch {
-	case !ok:
+	case !ok, p.ask != nil:
 		return false
 	case a.mayResume(l, it.Kind, &p):
 	case p.said == 0: // it is late
@@ -76,6 +77,13 @@ func (a *Run) mayResume(l *Lane, kind Kind, p *past) bool {
 func (l *Lane) findEnd(id []byte) (ended schema.Seq, ok bool) {
 	p, ok := l.past.Get(itemKey{MessageClose, keyOf(id)})
 	return p.ended, ok && isName(id)
+}
+
+// findAsk returns the call that was asked for and has not started, also when its turn has ended; nil when there is none,
+// or when it has started.
+func (l *Lane) findAsk(key jsonscan.Sum) *Item {
+	p, _ := l.past.Get(itemKey{CallEnd, key})
+	return p.ask
 }
 
 // isName reports whether a value names something: a string that is not empty.

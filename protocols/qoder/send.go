@@ -143,9 +143,9 @@ func (p *Projector) sendAnswer(e *schema.Event, typ string, fields map[string][]
 	case c == nil || len(c.request) == 0:
 		return refuse(name, "is no tool use of this session that waits or is open%s", p.waitingIDs())
 	case c.answered:
-		return refuse(name, "has its result already")
+		return refuse(name, "has its result already%s", p.waitingIDs())
 	case typ == sentConfirmation && !p.tools.isHeld(c.key) && bytes.Equal(c.settled, c.request):
-		return refuse(name, "was allowed or denied already")
+		return refuse(name, "was allowed or denied already%s", p.waitingIDs())
 	case typ == sentCustomResult && !custom && !p.tools.isHeld(c.key):
 		return refuse(name, "is not the use of a custom tool")
 	case typ != sentCustomResult && custom:

@@ -93,10 +93,8 @@ func (p *Projector) turnEnd() {
 	if t.cancelled && why != stopFailed {
 		why = stopCancelled
 	}
-	switch {
-	case p.reading.Questions().Of(t.child) == 0 && (why == stopCancelled || why == stopFailed):
-		p.tools.abandon(t.child)
-	case (why == stopEndTurn || why == stopCancelled) && p.tools.countWaiting(t.child) > 0: // the question has interrupted it
+	p.dropLapsed()
+	if (why == stopEndTurn || why == stopCancelled) && p.tools.countWaiting(t.child) > 0 { // the question has interrupted it
 		why = stopAction
 	}
 	if why == stopFailed {

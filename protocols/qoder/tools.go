@@ -202,15 +202,6 @@ func (t *tools) forget(child string) {
 	}
 }
 
-// abandon closes what waits in a lane: nobody is interested in an answer any more.
-func (t *tools) abandon(child string) {
-	for _, c := range t.waiting.All() {
-		if c.child == child {
-			t.drop(c.key)
-		}
-	}
-}
-
 // tool reads tool calls and requests for input.
 func (p *Projector) tool() {
 	switch string(p.rec.Type) {

@@ -23,19 +23,27 @@ func (p *Projector) waitingIDs() string {
 // maxNamed bounds what a refusal names.
 const maxNamed = 8
 
-// lapse closes what the record at hand has ended without an answer: a request whose call has ended, and all that a lane has asked
-// which was told to cancel. A lane that only waited is cancelled with that.
-func (p *Projector) lapse() {
+// dropLapsed closes what the record at hand has ended without an answer, and returns it: a request whose call or turn has
+// ended, and all that a lane has asked which was told to cancel.
+func (p *Projector) dropLapsed() (dropped []*toolCall) {
 	for _, q := range p.reading.AsksWithoutAnswer() {
-		id := jsonscan.AppendString(nil, q.Request)
-		c := p.tools.callOfRequest(id)
+		c := p.tools.callOfRequest(jsonscan.AppendString(nil, q.Request))
 		if q.Request == "" {
 			c = p.tools.call(callKey(q.Child, jsonscan.AppendString(nil, q.Call)))
 		}
-		if c == nil || !p.tools.isHeld(c.key) {
-			continue
+		if c != nil && p.tools.isHeld(c.key) {
+			p.tools.drop(c.key)
+			dropped = append(dropped, c)
 		}
-		if p.tools.drop(c.key); string(p.rec.Type) != typeCancel {
+	}
+	return dropped
+}
+
+// lapse closes what the record at hand has ended without an answer, and goes on. A lane that only waited is cancelled with
+// that.
+func (p *Projector) lapse() {
+	for _, c := range p.dropLapsed() {
+		if string(p.rec.Type) != typeCancel {
 			p.settleAll(c.child)
 			continue
 		}

@@ -2,7 +2,9 @@ package chat
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
+	"strings"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -149,6 +151,23 @@ func (r *Reader) UnderWay() schema.Seq { return r.now.first }
 
 // IsWaiting reports whether a question waits for its answer.
 func (r *Reader) IsWaiting(id string) bool { return r.run.Questions().Request("", id) }
+
+// maxNamed bounds what an error names of what waits.
+const maxNamed = 8
+
+// Waiting names the questions that wait, for the words of a refusal.
+func (r *Reader) Waiting() string {
+	var ids []string
+	for _, a := range r.run.Questions().Open() {
+		if a.Child == "" && a.Request != "" && len(ids) < maxNamed {
+			ids = append(ids, fmt.Sprintf("%.100q", a.Request))
+		}
+	}
+	if ids == nil {
+		return "; nothing waits"
+	}
+	return "; these wait: " + strings.Join(ids, ", ")
+}
 
 // CountAnswers returns how many questions of a response have answers.
 func (r *Reader) CountAnswers(response schema.Seq) (n int) {

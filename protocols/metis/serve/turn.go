@@ -202,7 +202,7 @@ func (a *api) confirm(ctx context.Context, c *protocol.Call) error {
 		case asked.Resolved:
 			return metis.Refuse(metis.CodeConfirmationResolved, "it was decided already%s", waiting(p))
 		case p.Turn() != turn:
-			return metis.Refuse(metis.CodeTurnCompleted, "the turn is over")
+			return metis.Refuse(metis.CodeTurnCompleted, "the turn is over%s", waiting(p))
 		case !asked.Waits:
 			return metis.Refuse(metis.CodeConfirmationNotFound, "nobody waits for the decision any more%s", waiting(p))
 		}

@@ -1,10 +1,13 @@
 package node
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -27,8 +30,8 @@ import (
 	"agentstream/schema"
 )
 
-// asking is a run in which an agent asks about its calls, and which of its questions wait by the rules that people read: until
-// the answer, the end of the call, a cancelled turn, or the end of the run.
+// asking is a run in which an agent asks about its calls, and which of its questions wait by the rules that people read:
+// until the answer, the end of the call, a cancelled turn, or the end of the run.
 type asking struct {
 	n     *edgetest.Node
 	run   string
@@ -153,12 +156,13 @@ var worlds = flag.Int("worlds", 60, "how many runs with questions are made")
 
 var answerWays = map[string]answerWay{
 	"command": {send: func(a *asking, id string) (int, string) {
-		return a.post("/v1/agent/runs/"+a.run+"/answer", fmt.Sprintf(`{"request_id":%q,"answer":true}`, id))
+		return a.post("/v1/agent/runs/"+a.run+"/answer", answerTo(id))
 	}},
 	"event": {send: func(a *asking, id string) (int, string) {
-		return a.post("/v1/agent/runs/"+a.run+"/events", fmt.Sprintf(`{"type":"command.answer","payload":{"request_id":%q,"answer":true}}`, id))
+		return a.post("/v1/agent/runs/"+a.run+"/events", `{"type":"command.answer","payload":`+answerTo(id)+`}`)
 	}},
-	"gRPC": {send: publishAnswer},
+	"gRPC":      {send: publishAnswer},
+	"WebSocket": {send: sendAnswer},
 	"thread": {send: func(a *asking, id string) (int, string) {
 		return a.post("/threads/"+a.run+"/runs", fmt.Sprintf(`{"assistant_id":"a","command":{"resume":{%q:true}}}`, id))
 	}},
@@ -172,14 +176,18 @@ var answerWays = map[string]answerWay{
 	}, takes: func(a *asking) bool { return a.turn > 0 }},
 	"AI SDK": {send: func(a *asking, id string) (int, string) {
 		message := fmt.Sprintf("%s-%d", a.run, a.from[id])
-		return a.post(aisdk.Base, fmt.Sprintf(`{"id":%q,"trigger":"submit-message","messageId":%q,"messages":[{"id":%q,"role":"assistant","parts":[
-			{"type":"dynamic-tool","state":"approval-responded","approval":{"id":%q,"approved":true}}]}]}`, a.run, message, message, id))
+		return a.post(aisdk.Base, fmt.Sprintf(`{"id":%q,"trigger":"submit-message","messageId":%q,
+			"messages":[{"id":%q,"role":"assistant","parts":[{"type":"dynamic-tool","state":"approval-responded",
+			"approval":{"id":%q,"approved":true}}]}]}`, a.run, message, message, id))
 	}},
 	"AG-UI": {send: func(a *asking, id string) (int, string) {
-		return a.post(agui.Base, fmt.Sprintf(`{"threadId":%q,"runId":"r-%s","messages":[],"tools":[],"context":[],"state":{},"forwardedProps":{},
-			"resume":[{"interruptId":%q,"status":"resolved","payload":{"approved":true}}]}`, a.run, id, id))
+		return a.post(agui.Base, fmt.Sprintf(`{"threadId":%q,"runId":"r-%s","messages":[],"tools":[],"context":[],"state":{},
+			"forwardedProps":{},"resume":[{"interruptId":%q,"status":"resolved","payload":{"approved":true}}]}`, a.run, id, id))
 	}},
 }
+
+// answerTo is the payload of an answer.
+func answerTo(id string) string { return fmt.Sprintf(`{"request_id":%q,"answer":true}`, id) }
 
 // use returns the id of the tool use that a session shows of a question's call.
 func (a *asking) use(id string) string {
@@ -204,7 +212,7 @@ func publishAnswer(a *asking, id string) (int, string) {
 	}
 	defer conn.Close()
 	var e []byte
-	for number, text := range map[protowire.Number]string{3: "command.answer", 4: a.run, 13: fmt.Sprintf(`{"request_id":%q,"answer":true}`, id)} {
+	for number, text := range map[protowire.Number]string{3: "command.answer", 4: a.run, 13: answerTo(id)} {
 		e = protowire.AppendString(protowire.AppendTag(e, number, protowire.BytesType), text)
 	}
 	m := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), e)
@@ -216,8 +224,46 @@ func publishAnswer(a *asking, id string) (int, string) {
 	return 0, fmt.Sprintf("%s %q", r.Trailer, r.Messages())
 }
 
-// TestAnswersOnEveryWay: whichever way it comes, an answer is taken for what waits, and for nothing else: not for what was
-// answered by any way, cancelled, ended, asked in another run or never, nor in a run that has ended or has begun anew.
+// sendAnswer sends an answer over a WebSocket of a producer, and returns the first message that comes.
+func sendAnswer(a *asking, id string) (int, string) {
+	conn, err := net.Dial("tcp", a.n.Host)
+	if err != nil {
+		a.n.T.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", edgetest.PublishPath, a.n.Host)
+	in := bufio.NewReader(conn)
+	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		a.n.T.Fatalf("%v, %v", resp, err)
+	}
+	line := fmt.Sprintf(`{"run_id":%q,"type":"command.answer","payload":%s}`, a.run, answerTo(id))
+	if _, err := conn.Write(edgetest.ClientFrame(0x81, line)); err != nil {
+		a.n.T.Fatal(err)
+	}
+	for {
+		var head [4]byte
+		if _, err := io.ReadFull(in, head[:2]); err != nil {
+			a.n.T.Fatal(err)
+		}
+		size := int(head[1])
+		if size == 126 {
+			_, _ = io.ReadFull(in, head[2:])
+			size = int(binary.BigEndian.Uint16(head[2:]))
+		}
+		text := make([]byte, size)
+		if _, err := io.ReadFull(in, text); err != nil {
+			a.n.T.Fatal(err)
+		}
+		if head[0] == 0x81 {
+			return 0, string(text)
+		}
+	}
+}
+
+// TestAnswersOnEveryWay: whichever way it comes, an answer is taken for what waits, and for nothing else: not for what
+// was answered by any way, cancelled, ended, asked in another run or never, nor in a run that has ended or has begun anew.
+// A refusal names what waits.
 func TestAnswersOnEveryWay(t *testing.T) {
 	all, f := edgetest.Share(), &ListenFlags{}
 	n := all.Start(t, native.Protocol(), func(c *edge.Config) { c.Protocols = f.protocols() })
@@ -227,7 +273,8 @@ func TestAnswersOnEveryWay(t *testing.T) {
 	neighbour := len(n.Types("neighbour"))
 	taken, refused := map[string]int{}, map[string]int{}
 	for seed := range uint64(*worlds) {
-		a := &asking{n: n, run: fmt.Sprintf("asking_%d", seed), rng: rand.New(rand.NewPCG(seed, 35)), waits: map[string]bool{}, from: map[string]schema.Seq{}}
+		a := &asking{n: n, run: fmt.Sprintf("asking_%d", seed), rng: rand.New(rand.NewPCG(seed, 35))}
+		a.waits, a.from = map[string]bool{}, map[string]schema.Seq{}
 		a.tell(schema.TypeSessionCreated, `{"agent":"a","workspace_path":"/w"}`)
 		a.begin()
 		for range 30 {

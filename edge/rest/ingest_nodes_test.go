@@ -187,7 +187,7 @@ func TestLogIsLostBetweenPacks(t *testing.T) {
 			return schema.ErrUnavailable
 		}
 		return nil
-	}, func(c *edge.Config) { c.LogTimeout = 200 * time.Millisecond })
+	}, func(c *edge.Config) { c.LogTimeout = 2 * time.Second })
 	well := nodeOn(t, k, nil)
 	const path = "/v1/agent/runs/run/events"
 	a := lost.Do("POST", path, large(1500), "Idempotency-Key", "k")

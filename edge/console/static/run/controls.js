@@ -19,13 +19,24 @@ export function controls(model, { client, run, who }) {
   const forms = new WeakMap(); // question → its form, which keeps what is typed in it
   let shown = "";
 
+  /** Sends a command, says what became of it, and returns whether it is stored. */
   async function act(what, f) {
     try {
       await f();
       toast(`${what}: stored`);
+      return true;
     } catch (e) {
       toast(e.status === 409 ? `Not possible now: ${e.problem.message ?? ""}` : `Refused: ${e.message}`, "bad");
+      return false;
     }
+  }
+
+  const decided = new Set(); // questions and plans (by their seq) whose decision is sent: a second press says nothing new
+
+  async function decide(subject, what, f) {
+    if (decided.has(subject)) return;
+    decided.add(subject);
+    if (!(await act(what, f))) decided.delete(subject);
   }
 
   function submit(e) {
@@ -53,7 +64,7 @@ export function controls(model, { client, run, who }) {
     const done = over.has(s.state);
     const gate = s.plan !== null && s.plan.decided_seq === null && !done && s.plan.gate !== null;
     fill(row,
-      gate && [button("Approve plan", () => act("Approval", () => client.approvePlan(run, s.plan.plan_id ?? undefined)), "primary"), button("Reject plan", () => asked("Why is the plan rejected?", "Reject plan", (t) => act("Rejection", () => client.rejectPlan(run, t))))],
+      gate && [button("Approve plan", () => decide(s.plan.seq, "Approval", () => client.approvePlan(run, s.plan.plan_id ?? undefined)), "primary"), button("Reject plan", () => asked("Why is the plan rejected?", "Reject plan", (t) => decide(s.plan.seq, "Rejection", () => client.rejectPlan(run, t))))],
       !done && ["running", "planning", null].includes(s.state) && !pending.includes("pause") && button("Pause", () => act("Pause", () => client.pause(run))),
       !done && (s.state === "paused" || pending.includes("pause")) && !pending.includes("resume") && button("Resume", () => act("Resume", () => client.resume(run)), "primary"),
       !done && button("Redirect", () => asked("What should it do instead?", "Redirect", (t) => act("Redirection", () => client.redirect(run, t)))),
@@ -65,7 +76,7 @@ export function controls(model, { client, run, who }) {
   function question(q) {
     const options = list(q.options);
     const to = q.child_id === null ? {} : { child_id: q.child_id };
-    const answer = (value) => act("Answer", () => client.command(run, "answer", { ...to, request_id: q.request_id, answer: value }));
+    const answer = (value) => decide(q, "Answer", () => client.command(run, "answer", { ...to, request_id: q.request_id, answer: value }));
     const schema = q.schema === null ? undefined : schemaForm(read(q.schema));
     const field = h("input", { "aria-label": "Answer", placeholder: "Answer" });
     const trouble = h("p", { class: "error", role: "alert" });

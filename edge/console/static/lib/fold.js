@@ -335,6 +335,17 @@ export class Fold {
             return named.has(id) && this.again(t.lane, id) === undefined;
         return open.announced ? open.message_id !== null && open.message_id !== id : this.isOver(t.lane, id);
     }
+    /**
+     * Whether the start of a block begins the message that it names, although another one is open that was announced: nothing
+     * is known of the named one, or it has ended before a person has said something, or a turn has started, which the open one
+     * was open through.
+     */
+    isNext(l, id) {
+        if (id === null || l.open === undefined || !l.open.announced || l.open.message_id === null || l.open.message_id === id)
+            return false;
+        const was = l.named.get(id), said = Math.max(l.heard, (l.child ?? this.snapshot).turn_seq ?? 0);
+        return was === undefined || (l.open.start_seq < said && was.end_seq !== null && was.end_seq < said);
+    }
     /** Whether an id is that of a message that has ended, and that nothing begins again. */
     isOver(l, id) {
         const was = id === null ? undefined : l.named.get(id);
@@ -349,9 +360,11 @@ export class Fold {
     }
     /** Begins a block. What began already, and is open or says just what it is, does not begin again. */
     startBlock(t) {
-        if (this.elsewhere(t))
-            return;
         const l = t.lane, id = t.p.str("message_id");
+        if (this.isNext(l, id))
+            this.closeMessage(l, t.seq);
+        else if (this.elsewhere(t))
+            return;
         if (l.open === undefined && id !== null && this.again(l, id) === undefined)
             this.openMessage(l, { ...newMessage(l.id, t.first), message_id: id, role: "assistant" }); // its start is missing
         const m = this.message(t);

@@ -73,7 +73,8 @@ func TestTapIsOfItsTenant(t *testing.T) {
 	}
 	var last *http.Response
 	for range 8 {
-		if last = open("tenant:big", "GET", stream); last.StatusCode != http.StatusOK {
+		last = open("tenant:big", "GET", stream)
+		if last.StatusCode != http.StatusOK {
 			t.Fatal(last.Status)
 		}
 	}

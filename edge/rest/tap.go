@@ -208,7 +208,8 @@ func (a *API) tap(c *protocol.Call) error {
 	l.Expire()
 	defer l.Stop(nil)
 	out := &tapSink{a: a, c: c}
-	if out.lines = isForLines(c.Request.Header); c.Request.Method == http.MethodHead {
+	out.lines = isForLines(c.Request.Header)
+	if c.Request.Method == http.MethodHead {
 		return out.head()
 	}
 	defer out.keepAlive(ctx, end)()

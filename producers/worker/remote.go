@@ -178,7 +178,8 @@ func (v *lease) hearElsewhere(
 	before := len(v.queue)
 	v.enqueue(c)
 	queued := len(v.queue) > before && !isCancel(c)
-	if waits = waits || queued && !v.canInject(c); waits && queued {
+	waits = waits || queued && !v.canInject(c)
+	if waits && queued {
 		return waits, nil // commands are taken in their order
 	}
 	handed, err := v.forward(ctx, c, told)

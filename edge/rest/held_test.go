@@ -186,10 +186,11 @@ func TestUnfinishedMessagesAreHeldToMemory(t *testing.T) {
 			}
 			edgetest.Eventually(t, "all streams have ended", func() bool { return h.Server.Census().Streams == 0 && h.Server.Gate().Streams == 0 })
 			leave()
-			held.Store(0)
-			if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "greedy"); a.Status != 200 || held.Load() > 256<<10 {
-				t.Errorf("%d %s, and %d bytes are held", a.Status, a.Body, held.Load())
-			}
+			edgetest.Eventually(t, "all is given back", func() bool { // with the last connection
+				held.Store(0)
+				a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "greedy")
+				return a.Status == 200 && held.Load() <= 256<<10
+			})
 		})
 	}
 }
@@ -218,10 +219,11 @@ func TestReceiptsAreHeldToMemory(t *testing.T) {
 			}
 			leave()
 			edgetest.Eventually(t, "all streams have ended", func() bool { return h.Server.Census().Streams == 0 })
-			held.Store(0)
-			if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "greedy"); a.Status != 200 || held.Load() > 256<<10 {
-				t.Errorf("%d %s, and %d bytes are held", a.Status, a.Body, held.Load())
-			}
+			edgetest.Eventually(t, "all is given back", func() bool { // with the last connection
+				held.Store(0)
+				a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "greedy")
+				return a.Status == 200 && held.Load() <= 256<<10
+			})
 		})
 	}
 }

@@ -313,7 +313,7 @@ func (v *lease) enqueue(c *command.Command) {
 	switch {
 	case v.isQuestion(c) || v.isResume(c):
 		v.queue = append(v.queue, c)
-	case c.Name == nameCancel && c.Child == "":
+	case isCancel(c):
 		v.queue = append(v.queue[:0], c)
 	case c.Child == "":
 		v.newest = c

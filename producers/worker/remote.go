@@ -133,7 +133,7 @@ func (v *lease) answerElsewhere(ctx context.Context, c *command.Command, answers
 // waitElsewhere hands over commands until the turn has ended in the log.
 func (v *lease) waitElsewhere(
 	ctx context.Context, c *command.Command, ended <-chan struct{}, over chan error, told chan<- *command.Command,
-) (err error) {
+) error {
 	waits := len(v.queue) > 0 // something does that the Answer does not see
 	due := v.alarm()
 	defer due.stop()
@@ -156,37 +156,21 @@ func (v *lease) waitElsewhere(
 				return err
 			}
 		case heard := <-hear:
-			if isCancel(heard) {
+			cancels := isCancel(heard)
+			if cancels {
 				waits, deaf = false, time.After(obeyTime)
 			}
-			if waits, err = v.hearElsewhere(ctx, heard, told, waits); err != nil {
+			handed, err := v.receive(ctx, heard, told, &waits)
+			if err == nil && cancels && !handed {
+				err = fmt.Errorf("%w: it does not read what it is told", ErrGone)
+			}
+			if err != nil {
 				return err
 			}
 		case err := <-v.failed:
 			return cmp.Or(context.Cause(ctx), err)
 		}
 	}
-}
-
-func isCancel(c *command.Command) bool { return c.Name == nameCancel && c.Child == "" }
-
-// hearElsewhere hands over a command while a turn is under way. It returns whether something waits that the Answer does
-// not see.
-func (v *lease) hearElsewhere(
-	ctx context.Context, c *command.Command, told chan<- *command.Command, waits bool,
-) (bool, error) {
-	before := len(v.queue)
-	v.enqueue(c)
-	queued := len(v.queue) > before && !isCancel(c)
-	waits = waits || queued && !v.canInject(c)
-	if waits && queued {
-		return waits, nil // commands are taken in their order
-	}
-	handed, err := v.forward(ctx, c, told)
-	if err == nil && !handed && isCancel(c) {
-		err = fmt.Errorf("%w: it does not read what it is told", ErrGone)
-	}
-	return waits || queued && !handed, err
 }
 
 // expireElsewhere ends a run of which a deadline has passed, with all that is open in it by the log.

@@ -141,24 +141,16 @@ func (v *lease) during(ctx context.Context, q *Task, over chan outcome, told cha
 				return by, err
 			}
 		case c := <-hear:
-			before := len(v.queue)
-			v.enqueue(c)
-			if c.Name == nameCancel && c.Child == "" {
+			if isCancel(c) {
 				v.queue, by = v.queue[:0], c
 				if err := v.cancel(ctx, turn, c); err != nil {
 					return by, err
 				}
 				continue
 			}
-			queued := len(v.queue) > before
-			if waits = waits || queued && !v.canInject(c); waits && queued {
-				continue // commands are taken in their order
-			}
-			handed, err := v.forward(ctx, c, told)
-			if err != nil {
+			if _, err := v.receive(ctx, c, told, &waits); err != nil {
 				return by, err
 			}
-			waits = waits || queued && !handed
 		case err := <-v.failed:
 			if ctx.Err() != nil { // the turn is left as it is: see Run
 				return by, context.Cause(ctx)
@@ -173,6 +165,23 @@ func reasonOf(c *command.Command) string {
 		return reason
 	}
 	return "cancelled by the user"
+}
+
+func isCancel(c *command.Command) bool { return c.Name == nameCancel && c.Child == "" }
+
+// receive queues a command that comes during a turn if it begins one, and hands it to the Answer unless others wait
+// that the Answer does not see. waits says whether some do.
+func (v *lease) receive(ctx context.Context, c *command.Command, told chan<- *command.Command, waits *bool) (handed bool, err error) {
+	before := len(v.queue)
+	v.enqueue(c)
+	queued := len(v.queue) > before && !isCancel(c)
+	*waits = *waits || queued && !v.canInject(c)
+	if *waits && queued {
+		return false, nil // commands are taken in their order
+	}
+	handed, err = v.forward(ctx, c, told)
+	*waits = *waits || queued && !handed
+	return handed, err
 }
 
 // forward hands a command to the Answer. One for a child is taken at once: the lane's order is its own.

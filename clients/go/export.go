@@ -20,7 +20,7 @@ import (
 // many connections as that takes. An error is the last thing that it yields.
 func (r *Run) Export(ctx context.Context, after, through schema.Seq) iter.Seq2[schema.Event, error] {
 	return func(yield func(schema.Event, error) bool) {
-		e := &export{run: r, last: after, through: through, backoff: backoff{giveUp: r.c.cfg.GiveUp}}
+		e := &export{run: r, last: after, through: through, retry: newRetry(r.c)}
 		if err := schema.ValidRunID(r.id); err != nil {
 			yield(schema.Event{}, err)
 			return
@@ -30,7 +30,7 @@ func (r *Run) Export(ctx context.Context, after, through schema.Seq) iter.Seq2[s
 			if err == nil {
 				return
 			}
-			if err = e.after(ctx, err); err != nil {
+			if err = e.retry.after(ctx, err); err != nil {
 				yield(schema.Event{}, err)
 				return
 			}
@@ -41,10 +41,8 @@ func (r *Run) Export(ctx context.Context, after, through schema.Seq) iter.Seq2[s
 // export is one export under way.
 type export struct {
 	run           *Run
-	token         string
 	last, through schema.Seq
-	fresh         bool // the token replaces one that was refused, and was not accepted yet
-	backoff       backoff
+	retry         retry
 }
 
 // maxLine bounds a line in bytes: an event and its envelope.
@@ -65,7 +63,7 @@ func (e *export) read(ctx context.Context, yield func(schema.Event, error) bool)
 	if err != nil {
 		return err
 	}
-	e.token = token
+	e.retry.token = token
 	resp, err := e.run.c.do(req)
 	if err != nil {
 		return err
@@ -74,7 +72,7 @@ func (e *export) read(ctx context.Context, yield func(schema.Event, error) bool)
 	if resp.StatusCode != http.StatusOK {
 		return readError(resp)
 	}
-	e.fresh = false
+	e.retry.fresh = false
 	if e.through == 0 {
 		if e.through, err = schema.ParseCursor(resp.Header.Get("Last-Seq")); err != nil || e.through == 0 {
 			return errors.New("answer has no Last-Seq header: is this an agentstream server?")
@@ -98,7 +96,7 @@ func (e *export) lines(body io.Reader, yield func(schema.Event, error) bool) err
 			return &GapError{After: e.last, First: ev.First(), Seq: ev.Seq}
 		}
 		e.last = ev.Seq
-		e.backoff.reset()
+		e.retry.backoff.reset()
 		if !yield(ev, nil) {
 			return nil
 		}
@@ -123,24 +121,34 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
+// retry is what requests of one caller that follow one another know of those before.
+type retry struct {
+	c       *Client
+	token   string // of the newest request
+	fresh   bool   // the token replaces one that was refused, and was not accepted yet
+	backoff backoff
+}
+
+func newRetry(c *Client) retry { return retry{c: c, backoff: backoff{giveUp: c.cfg.GiveUp}} }
+
 // after waits until the rest can be requested, or returns the error to end with.
-func (e *export) after(ctx context.Context, err error) error {
+func (r *retry) after(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if isRefusal(err) && !e.fresh && e.run.c.tokens.canReplace(ctx, e.token) {
-		e.fresh = true
+	if isRefusal(err) && !r.fresh && r.c.tokens.canReplace(ctx, r.token) {
+		r.fresh = true
 		return nil
 	}
-	hint, again, err := e.run.c.retryable(err)
+	hint, again, err := r.c.retryable(err)
 	if !again {
 		return err
 	}
-	d, gaveUp := e.backoff.pause(hint, err)
+	d, gaveUp := r.backoff.pause(hint, err)
 	if gaveUp != nil {
 		return gaveUp
 	}
-	e.run.c.retrying(ctx, err, d)
+	r.c.retrying(ctx, err, d)
 	return sleep(ctx, d)
 }
 

@@ -40,13 +40,13 @@ func (r *TapRecord) Event() (schema.Event, error) { return schema.DecodeLine(r.L
 // it ends with ctx. An error is the last thing that it yields. With a Name, Acknowledge what was dealt with.
 func (c *Client) Tap(ctx context.Context, o TapOptions) iter.Seq2[TapRecord, error] {
 	return func(yield func(TapRecord, error) bool) {
-		t := &tap{c: c, asked: o, backoff: backoff{giveUp: c.cfg.GiveUp}}
+		t := &tap{asked: o, retry: newRetry(c)}
 		for {
 			err := t.read(ctx, yield)
 			if err == nil {
 				return
 			}
-			if err = t.after(ctx, err); err != nil {
+			if err = t.retry.after(ctx, err); err != nil {
 				yield(TapRecord{}, err)
 				return
 			}
@@ -81,11 +81,8 @@ func (c *Client) WhoAmI(ctx context.Context) (who Identity, err error) {
 
 // tap is a tap under way.
 type tap struct {
-	c       *Client
-	asked   TapOptions
-	token   string
-	fresh   bool // the token replaces one that was refused, and was not accepted yet
-	backoff backoff
+	asked TapOptions
+	retry retry
 }
 
 // query returns the parameters of a connection.
@@ -112,13 +109,14 @@ func (t *tap) query() url.Values {
 func (t *tap) read(ctx context.Context, yield func(TapRecord, error) bool) error {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
-	r := request{method: http.MethodGet, target: withQuery(t.c.url("v1", "agent", "events", "stream"), t.query()), accept: typeNDJSON}
-	req, token, err := t.c.build(ctx, &r)
+	c := t.retry.c
+	r := request{method: http.MethodGet, target: withQuery(c.url("v1", "agent", "events", "stream"), t.query()), accept: typeNDJSON}
+	req, token, err := c.build(ctx, &r)
 	if err != nil {
 		return err
 	}
-	t.token = token
-	resp, err := t.c.do(req)
+	t.retry.token = token
+	resp, err := c.do(req)
 	if err != nil {
 		return err
 	}
@@ -126,10 +124,10 @@ func (t *tap) read(ctx context.Context, yield func(TapRecord, error) bool) error
 	if resp.StatusCode != http.StatusOK {
 		return readError(resp)
 	}
-	t.fresh = false
+	t.retry.fresh = false
 	watchdog := time.AfterFunc(time.Hour, func() { cut(errIdle) })
 	defer watchdog.Stop()
-	lines := bufio.NewScanner(&patientReader{resp.Body, watchdog, t.c.cfg.IdleTimeout})
+	lines := bufio.NewScanner(&patientReader{resp.Body, watchdog, c.cfg.IdleTimeout})
 	lines.Buffer(nil, maxLine)
 	lines.Split(wholeLines)
 	for lines.Scan() {
@@ -156,17 +154,9 @@ func (t *tap) line(line []byte, yield func(TapRecord, error) bool) (more bool, e
 	if err := json.Unmarshal(line, &in); err != nil || in.Cursor == "" {
 		return false, fmt.Errorf("tap: %.80q is not a record: is this an agentstream server?", line)
 	}
-	t.backoff.reset()
+	t.retry.backoff.reset()
 	// The next connection has the cursor and no name: with one it would acknowledge what the caller has perhaps not
 	// dealt with.
 	t.asked.Cursor, t.asked.Name = in.Cursor, ""
 	return yield(TapRecord{Cursor: in.Cursor, Line: in.Event, Gap: in.Gap}, nil), nil
-}
-
-// after waits until the rest can be requested, or returns the error to end with.
-func (t *tap) after(ctx context.Context, err error) error {
-	e := export{run: &Run{c: t.c}, token: t.token, fresh: t.fresh, backoff: t.backoff}
-	err = e.after(ctx, err)
-	t.fresh, t.backoff = e.fresh, e.backoff
-	return err
 }

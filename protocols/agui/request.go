@@ -308,7 +308,7 @@ func (p *projector) open(list []entry) (open []entry, err error) {
 	for _, e := range list {
 		a, ok := p.asks.Get(e.ID)
 		if !ok {
-			return nil, dialect.Refuse(dialect.ErrNotFound, "no question %.100q is asked here%s", e.ID, p.chat.Waiting())
+			return nil, p.chat.RefuseUnknown(e.ID)
 		}
 		e.answer, err = a.read(e)
 		switch {
@@ -316,9 +316,9 @@ func (p *projector) open(list []entry) (open []entry, err error) {
 			return nil, err
 		case a.answered && a.answer == sum(e.answer), slices.ContainsFunc(open, func(o entry) bool { return o.ID == e.ID }):
 		case a.answered:
-			return nil, dialect.Refuse(dialect.ErrGone, "the question %.100q was given another answer before%s", e.ID, p.chat.Waiting())
+			return nil, p.chat.RefuseOther(e.ID)
 		case !p.chat.IsWaiting(e.ID):
-			return nil, dialect.Refuse(dialect.ErrGone, "nobody waits for an answer to %.100q any more%s", e.ID, p.chat.Waiting())
+			return nil, p.chat.RefuseLate(e.ID)
 		default:
 			open = append(open, e)
 		}

@@ -155,8 +155,23 @@ func (r *Reader) IsWaiting(id string) bool { return r.run.Questions().Request(""
 // maxNamed bounds what an error names of what waits.
 const maxNamed = 8
 
-// Waiting names the questions that wait, for the words of a refusal.
-func (r *Reader) Waiting() string {
+// RefuseUnknown refuses an answer to a question that nobody has asked, and names what waits.
+func (r *Reader) RefuseUnknown(id string) error {
+	return dialect.Refuse(dialect.ErrNotFound, "no question %.100q is asked here%s", id, r.waiting())
+}
+
+// RefuseOther refuses another answer to a question that has one, and names what waits.
+func (r *Reader) RefuseOther(id string) error {
+	return dialect.Refuse(dialect.ErrGone, "the question %.100q was given another answer before%s", id, r.waiting())
+}
+
+// RefuseLate refuses an answer to a question that is over without one, and names what waits.
+func (r *Reader) RefuseLate(id string) error {
+	return dialect.Refuse(dialect.ErrGone, "nobody waits for an answer to %.100q any more%s", id, r.waiting())
+}
+
+// waiting names the questions that wait, for the words of a refusal.
+func (r *Reader) waiting() string {
 	var ids []string
 	for _, a := range r.run.Questions().Open() {
 		if a.Child == "" && a.Request != "" && len(ids) < maxNamed {

@@ -109,11 +109,11 @@ func (r *Reader) decide(d Decision, own func(Question) bool) (q Question, open b
 	q, ok := r.Questions.Get(d.ID)
 	switch {
 	case !ok || !own(q):
-		return q, false, dialect.Refuse(dialect.ErrNotFound, "no question %.100q is asked here%s", d.ID, r.Waiting())
+		return q, false, r.RefuseUnknown(d.ID)
 	case q.Answered && q.Approved != d.Approved:
-		return q, false, dialect.Refuse(dialect.ErrGone, "the question %.100q was given another answer before%s", d.ID, r.Waiting())
+		return q, false, r.RefuseOther(d.ID)
 	case !q.Answered && !r.IsWaiting(d.ID):
-		return q, false, dialect.Refuse(dialect.ErrGone, "nobody waits for an answer to %.100q any more%s", d.ID, r.Waiting())
+		return q, false, r.RefuseLate(d.ID)
 	}
 	return q, !q.Answered, nil
 }

@@ -3,7 +3,6 @@ package rest
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"agentstream/edge/auth"
@@ -25,13 +24,13 @@ const defaultPlaces = 8
 
 // work streams tasks to an agent for as long as it is there (docs/workers.md).
 func (a *API) work(c *protocol.Call) error {
-	places := defaultPlaces
-	if text := c.Request.URL.Query().Get("places"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > workers.MaxPlaces {
-			return fmt.Errorf("places is not a number from 1 to %d: %w", workers.MaxPlaces, dialect.ErrBadRequest)
-		}
-		places = n
+	q, err := c.Query()
+	if err != nil {
+		return err
+	}
+	places, err := q.Number("places", defaultPlaces, workers.MaxPlaces)
+	if err != nil {
+		return err
 	}
 	l := live.NewLife(c.Request.Context(), c.Caller)
 	if err := a.cfg.Live.Join(l, &c.Report); err != nil {

@@ -150,8 +150,8 @@ func (h *house) agent(s *workers.Seat, by string, stop <-chan struct{}) {
 	}
 }
 
-// ends returns how many turns of a run have ended, by their stop reason.
-func (h *house) ends(run string) map[string]int {
+// countStops returns how many turns of a run have ended, by their stop reason.
+func (h *house) countStops(run string) map[string]int {
 	h.t.Helper()
 	n := map[string]int{}
 	for p, err := range h.log.Since(h.t.Context(), schema.RunKey{Tenant: tenant, Run: run}, 0) {
@@ -169,9 +169,9 @@ func (h *house) ends(run string) map[string]int {
 
 func (h *house) await(run string, done func(map[string]int) bool) {
 	h.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !done(h.ends(run)); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !done(h.countStops(run)); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			h.t.Fatalf("%s: %v", run, h.ends(run))
+			h.t.Fatalf("%s: %v", run, h.countStops(run))
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestManyAnswer(t *testing.T) {
 		h.await(fmt.Sprint("s", i), func(n map[string]int) bool { return n[`"end_turn"`] > 0 })
 	}
 	for i := range sessions {
-		if n := h.ends(fmt.Sprint("s", i)); n[`"end_turn"`] != 1 {
+		if n := h.countStops(fmt.Sprint("s", i)); n[`"end_turn"`] != 1 {
 			t.Errorf("s%d: %v", i, n)
 		}
 	}

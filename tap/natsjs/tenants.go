@@ -121,7 +121,8 @@ func (l *TenantLog) Keep(ctx context.Context, tenant, name, cursor string) error
 				break
 			}
 		}
-		if _, err = b.Swap(ctx, tenantKey(tenant, name), []byte(next), v.Revision); !errors.Is(err, natskit.ErrSwapped) {
+		_, err = b.Swap(ctx, tenantKey(tenant, name), []byte(next), v.Revision)
+		if !errors.Is(err, natskit.ErrSwapped) {
 			break
 		}
 		err = nil

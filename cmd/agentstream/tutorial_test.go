@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -178,22 +179,22 @@ func chatFolder(t *testing.T) string {
 	return folder
 }
 
-const modelAnswer = `event: message_start
-data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"usage":{"input_tokens":1,"output_tokens":1}}}
+// modelAnswer is an answer of Anthropic's Messages API with one text.
+var modelAnswer = anthropicAnswer(`{"type":"text","text":""}`, `{"type":"text_delta","text":"Good day"}`, "end_turn")
 
-event: content_block_start
-data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Good day"}}
-
-event: content_block_stop
-data: {"type":"content_block_stop","index":0}
-
-event: message_delta
-data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}
-
-event: message_stop
-data: {"type":"message_stop"}
-
-`
+// anthropicAnswer is a streamed message with one block that comes in one piece.
+func anthropicAnswer(block, delta, stop string) string {
+	var b strings.Builder
+	for _, frame := range [][2]string{
+		{"message_start", `,"message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],` +
+			`"stop_reason":null,"usage":{"input_tokens":1,"output_tokens":1}}`},
+		{"content_block_start", `,"index":0,"content_block":` + block},
+		{"content_block_delta", `,"index":0,"delta":` + delta},
+		{"content_block_stop", `,"index":0`},
+		{"message_delta", `,"delta":{"stop_reason":"` + stop + `"},"usage":{"output_tokens":2}`},
+		{"message_stop", ""},
+	} {
+		_, _ = fmt.Fprintf(&b, "event: %s\ndata: {\"type\":%q%s}\n\n", frame[0], frame[0], frame[1])
+	}
+	return b.String()
+}

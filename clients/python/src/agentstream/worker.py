@@ -105,6 +105,19 @@ def _report(session: Session | AsyncSession, error: BaseException) -> None:
         log.warning("session %s: the answer failed", session.id, exc_info=error)
 
 
+def _request(
+    http: httpx.Client | httpx.AsyncClient, settings: _settings.Settings, token: str, places: int
+) -> httpx.Request:
+    """Asks for tasks."""
+    return http.build_request(
+        "GET",
+        settings.base + PATH,
+        params={"places": str(places)},
+        headers=_settings.headers_of(token, {"Accept": "text/event-stream"}),
+        timeout=settings.of_stream(),
+    )
+
+
 class AsyncWorker:
     """Answers sessions with a coroutine function. `places` is how many it answers at once.
 
@@ -144,14 +157,8 @@ class AsyncWorker:
     async def _stream(self, token: str, pauses: _Pauses) -> None:
         from .aclient import _bounded
 
-        http, settings = self._client._client(), self._client._settings
-        request = http.build_request(
-            "GET",
-            settings.base + PATH,
-            params={"places": str(self._places)},
-            headers=_settings.headers_of(token, {"Accept": "text/event-stream"}),
-            timeout=settings.of_stream(),
-        )
+        http = self._client._client()
+        request = _request(http, self._client._settings, token, self._places)
         try:
             response = await http.send(request, stream=True)
             try:
@@ -256,14 +263,8 @@ class Worker:
     def _frames(self, token: str, pauses: _Pauses) -> Iterator[Frame]:
         from .client import _bounded
 
-        http, settings = self._client._client(), self._client._settings
-        request = http.build_request(
-            "GET",
-            settings.base + PATH,
-            params={"places": str(self._places)},
-            headers=_settings.headers_of(token, {"Accept": "text/event-stream"}),
-            timeout=settings.of_stream(),
-        )
+        http = self._client._client()
+        request = _request(http, self._client._settings, token, self._places)
         try:
             response = http.send(request, stream=True)
             try:

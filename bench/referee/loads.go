@@ -65,12 +65,18 @@ func (r *referee) measureLoad(ctx context.Context, l line, k jobKey, env, serveA
 	cfg.URL = "http://" + r.ports.edge()
 	data := filepath.Join(state, "data")
 	var log, archive float64
-	err = r.under(ctx, k, env, serveArgs, func(pid int) (err error) {
-		if l.disk {
-			if log, archive, err = dataSizes(data); err != nil {
-				return err
-			}
+	if l.disk {
+		// The sizes are those of closed files: an open archive has pages in its write-ahead log as well.
+		err = r.under(ctx, k, env, serveArgs, func(int) error { return nil })
+		if err != nil {
+			return nil, err
 		}
+		log, archive, err = dataSizes(data)
+		if err != nil {
+			return nil, err
+		}
+	}
+	err = r.under(ctx, k, env, serveArgs, func(pid int) (err error) {
 		cfg.Probe = load.OfProcess(pid)
 		taken := func() error { return nil }
 		if l.profile {

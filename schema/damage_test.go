@@ -163,6 +163,9 @@ func TestIdsBeginAgain(t *testing.T) {
 		over   = `|turn.end {"turn_id":"t"}`
 		inner  = `|turn.start {"turn_id":"u"}`
 		next   = `|block.start {"message_id":"n","index":0,"kind":"text"}`
+		run    = `|run.lifecycle {"state":"running"}`
+		ask    = `|block.start {"index":0,"kind":"tool_use","call_id":"c","tool":"t"}`
+		works  = `|tool.run {"call_id":"c"}`
 		paused = `|run.lifecycle {"state":"paused"}`
 		done   = `|run.lifecycle {"state":"done"}`
 	)
@@ -184,6 +187,10 @@ func TestIdsBeginAgain(t *testing.T) {
 		"a late block, and one of new turn": {[]string{start, text, end, inner, next, block, other, inner, block, text}, "m:a n:b m:a 0 calls, 1 turns, one open"},
 		"calls of one id":                   {[]string{turn, call, result, over, turn, call, result, over}, "2 calls, 2 turns"},
 		"a call once more":                  {[]string{turn, call, result, call, over}, "1 calls, 1 turns"},
+		"a call that was cut, and another":  {[]string{run, call, done, run, call, result, done}, "2 calls, 0 turns"},
+		"a call once more over a pause":     {[]string{run, call, paused, run, call, result, done}, "1 calls, 0 turns"},
+		"a cut call, and its start again":   {[]string{run, call, done, call, done}, "1 calls, 0 turns"},
+		"a late start with an input":        {[]string{ask, works, call, result}, ": 1 calls, 0 turns"},
 		"the start of a turn in another":    {[]string{turn, over, inner, turn, `|turn.end {"turn_id":"u"}`}, "0 calls, 3 turns"},
 		"the end of a turn late":            {[]string{turn, over, inner, over, start, text, end, `|turn.end {"turn_id":"u"}`}, "m:a 0 calls, 2 turns"},
 		"the start of a turn that is under": {[]string{turn, start, text, end, turn, over}, "m:a 0 calls, 1 turns"},

@@ -61,6 +61,7 @@ type foldLane struct {
 	asked   map[string]asking       // by the id of the call
 	heard   Seq                     // where a person has said something, the newest
 	turn    Seq                     // newest turn.start
+	final   Seq                     // newest final state
 	waiting [commandKinds][]*FoldCommand
 }
 

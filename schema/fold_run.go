@@ -112,6 +112,7 @@ func (f *Fold) lifecycle(ev *foldEvent, p jsonscan.Fields) {
 	if !st.Final() {
 		return
 	}
+	l.final = ev.seq
 	if l.child != nil {
 		if l.open != nil {
 			f.closeMessage(l, ev.seq)
@@ -188,6 +189,8 @@ type FoldCall struct {
 	Blob       string   // blob_ref
 	Stream     JSONText // tool.output.delta
 	Start, End Seq
+
+	implicit bool // no tool.start of it has come
 }
 
 // tool takes what becomes of a call. Its first start and its first end count. One whose start is missing has its name
@@ -200,12 +203,13 @@ func (f *Fold) tool(ev *foldEvent, p jsonscan.Fields) {
 		return
 	}
 	by := ev.lane.asked[id]
-	askedAgain := c != nil && c.Done && by.message != nil && by.message.Start > c.Start
+	askedAgain := c != nil && f.isCallOver(ev.lane, c) && by.message != nil && by.message.Start > c.Start
 	if ev.typ == TypeToolRun && (by.block == nil || c != nil && !askedAgain) {
 		return
 	}
 	if c == nil || askedAgain { // its start is missing
 		c = f.addCall(ev, id)
+		c.implicit = true
 		if by.block != nil {
 			c.Tool, c.Input = f.word(by.block.Tool), f.keep(by.block.Input)
 		}
@@ -231,22 +235,23 @@ func (f *Fold) startCall(ev *foldEvent, c *FoldCall, id string, p jsonscan.Field
 	switch {
 	case c == nil:
 		c = f.addCall(ev, id)
-	case c.Done && f.mayAskAgain(ev.lane, c):
+	case f.isCallOver(ev.lane, c) && f.mayAskAgain(ev.lane, c):
 		c = f.addCall(ev, id)
-	case c.Start == c.End: // it is known by its end: this is late
-		c.Start = ev.seq
-	case c.Tool == "" && c.Input == nil: // it is known by its output
+	case c.implicit: // this is late, whatever the call is known by
+		if c.Start == c.End {
+			c.Start = ev.seq
+		}
 	case c.Tool == tool && bytes.Equal(c.Input, input):
 		return
 	default:
 		c = f.addCall(ev, id)
 	}
-	c.Tool, c.Input = f.word(tool), f.keep(input)
+	c.Tool, c.Input, c.implicit = f.word(tool), f.keep(input), false
 }
 
 // sum returns Ask.Said of the call; 0 when its start is missing.
 func (c *FoldCall) sum() uint32 {
-	if c.Start == c.End || c.Tool == "" && c.Input == nil {
+	if c.implicit {
 		return 0
 	}
 	return sumWords([]byte(c.Tool), c.Input)
@@ -258,7 +263,16 @@ type asking struct {
 	block   *FoldBlock
 }
 
-// mayAskAgain reports whether a call that has ended may have been asked for once more since it began: ids may
+// isCallOver reports whether a call has ended, or its lane or the run has since it began.
+func (f *Fold) isCallOver(l *foldLane, c *FoldCall) bool {
+	final := l.final
+	if root := f.lanes[""]; root != nil {
+		final = max(final, root.final)
+	}
+	return c.Done || final > c.Start
+}
+
+// mayAskAgain reports whether a call that is over may have been asked for once more since it began: ids may
 // be used again, or a later message asks for it, or one of which nothing is known but that it has begun.
 func (f *Fold) mayAskAgain(l *foldLane, c *FoldCall) bool {
 	if m := l.open; m != nil && !m.implicit && len(m.Blocks) == 0 && m.Start > c.Start {

@@ -18,7 +18,7 @@ func (f *Fold) AppendSnapshot(dst []byte) []byte {
 	w.str("reason", f.Reason)
 	w.seq("state_seq", f.StateSeq)
 	w.str("state_ts", f.StateTS)
-	w.turn(f.lanes[""])
+	w.borders(f.lanes[""], f.State, f.StateSeq)
 	if f.Session != nil {
 		w.raw("session", f.Session)
 	}
@@ -225,6 +225,9 @@ func (w *snapshotWriter) call(c *FoldCall) {
 	w.str("blob_ref", c.Blob)
 	w.seq("start_seq", c.Start)
 	w.seq("end_seq", c.End)
+	if c.implicit {
+		w.bool("announced", false)
+	}
 	w.close('}')
 }
 
@@ -238,14 +241,21 @@ func (w *snapshotWriter) child(c *FoldChild, l *foldLane) {
 	w.str("state", string(c.State))
 	w.str("reason", c.Reason)
 	w.seq("state_seq", c.StateSeq)
-	w.turn(l)
+	w.borders(l, c.State, c.StateSeq)
 	w.close('}')
 }
 
-// turn writes where the newest turn of a lane has started, where one has.
-func (w *snapshotWriter) turn(l *foldLane) {
-	if l != nil && l.turn > 0 {
+// borders writes where the newest turn of a lane has started, where one has, and its newest final state, unless the
+// lane's state says it.
+func (w *snapshotWriter) borders(l *foldLane, state RunState, since Seq) {
+	if l == nil {
+		return
+	}
+	if l.turn > 0 {
 		w.int("turn_seq", int64(l.turn))
+	}
+	if l.final > 0 && (l.final != since || !state.Final()) {
+		w.int("final_seq", int64(l.final))
 	}
 }
 

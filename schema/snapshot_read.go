@@ -22,7 +22,7 @@ func ParseSnapshot(data []byte) (*Fold, error) {
 		State: RunState(p.Str("state")), Reason: p.Str("reason"), StateSeq: seqOf(p, "state_seq"), StateTS: p.Str("state_ts"),
 		Gate: p.Str("planning_gate"),
 	}
-	f.newLane("", nil).turn = seqOf(p, "turn_seq")
+	f.newLane("", nil).restoreBorders(p, f.State, f.StateSeq)
 	f.Session = f.keep(p.Object("session"))
 	f.waits.setState("", f.State)
 	f.eachObject(p, "children", f.restoreChild)
@@ -55,6 +55,13 @@ func (f *Fold) eachObject(p jsonscan.Fields, name string, fn func(jsonscan.Field
 	}
 }
 
+func (l *foldLane) restoreBorders(p jsonscan.Fields, state RunState, since Seq) {
+	l.turn, l.final = seqOf(p, "turn_seq"), seqOf(p, "final_seq")
+	if l.final == 0 && state.Final() {
+		l.final = since
+	}
+}
+
 // restoreLane returns the lane of an entry.
 func (f *Fold) restoreLane(p jsonscan.Fields) *foldLane {
 	id := p.Str("child_id")
@@ -73,7 +80,7 @@ func (f *Fold) restoreChild(p jsonscan.Fields) {
 		ID: id, Parent: p.Str("parent_id"), Prompt: f.word(p.Str("prompt")), Tools: f.keep(p.Array("tools_allowed")),
 		Spawned: seqOf(p, "spawn_seq"), State: RunState(p.Str("state")), Reason: f.word(p.Str("reason")), StateSeq: seqOf(p, "state_seq"),
 	}
-	f.newLane(id, c).turn = seqOf(p, "turn_seq")
+	f.newLane(id, c).restoreBorders(p, c.State, c.StateSeq)
 	f.waits.setState(id, c.State)
 }
 
@@ -136,6 +143,7 @@ func (f *Fold) restoreCall(p jsonscan.Fields) {
 		ID: p.Str("call_id"), Child: l.id(), Tool: f.word(p.Str("tool")), Input: f.keep(p.Some("input")),
 		Done: p.Str("state") != "running", OK: p.Str("state") == "ok", Output: f.keep(p.Some("output")), Error: f.keep(p.Some("error")),
 		Duration: f.keep(p.Number("duration_ms")), Blob: f.word(p.Str("blob_ref")), Start: seqOf(p, "start_seq"), End: seqOf(p, "end_seq"),
+		implicit: p.Raw("announced") != nil && !p.Yes("announced"),
 	}
 	c.Stream.inner = f.keep(p.Inner("streamed"))
 	if l.calls == nil {

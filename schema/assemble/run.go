@@ -165,7 +165,7 @@ func (a *Run) apply(seq schema.Seq, typ, child []byte) []Transition {
 	return a.out
 }
 
-// control takes the records that end a message which nobody announced.
+// control takes the records that end a message which nobody announced, but for answers.
 func (a *Run) control(l *Lane, typ []byte) {
 	a.question(l, typ)
 	if string(typ) == schema.TypeInputAnswered || schema.IsCommand(string(typ)) {
@@ -175,7 +175,9 @@ func (a *Run) control(l *Lane, typ []byte) {
 	if i < 0 {
 		return
 	}
-	a.cutImplicit(l)
+	if string(typ) != schema.TypeInputAnswered { // a person answers at any time
+		a.cutImplicit(l)
+	}
 	switch c := controls[i]; {
 	case c.typ == schema.TypeTurnStart || c.typ == schema.TypeTurnEnd:
 		a.turn(l, c.begins)

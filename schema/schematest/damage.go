@@ -139,7 +139,7 @@ func selectAccepted(events []schema.Event) (out []schema.Event) {
 type Shown map[string]int
 
 // hardSeeds are logs in which a message or a call lacks more than one of its events, or a message begins once more.
-var hardSeeds = []uint64{489, 670, 1932, 2094, 2630, 3210, 11843, 13047, 14527}
+var hardSeeds = []uint64{489, 670, 1932, 2094, 2630, 3210, 11843, 13047, 14527, 30675}
 
 // SeedsOfDamage returns seeds for MakeDamaged, with 1+seed%4 damages each: those of logs that are hard to read, and so
 // many others.

@@ -171,6 +171,7 @@ export class Fold {
     if (state === null || !states.has(state)) return;
     const { child } = t.lane;
     const s = this.snapshot;
+    const final = finalStates.has(state) ? t.seq : finalOf(child ?? s);
     if (child === null) {
       if (s.state !== state) Object.assign(s, { state_seq: t.seq, state_ts: s.last_ts }); // else it has been so for longer
       Object.assign(s, { state, reason: t.p.str("reason") });
@@ -179,6 +180,7 @@ export class Fold {
       if (child.state !== state) child.state_seq = t.seq;
       Object.assign(child, { state, reason: t.p.str("reason") });
     }
+    noteFinal(child ?? s, final);
     this.commands.obeyed(t.lane, state);
     if (!finalStates.has(state)) return;
     for (const lane of child === null ? this.lanes.values() : [t.lane]) if (lane.open) this.closeMessage(lane, t.seq);
@@ -419,10 +421,11 @@ export class Fold {
     let c = t.lane.calls.get(id);
     if (type === "tool.start") return this.startCall(t, id, c);
     const asked = id === null ? undefined : t.lane.asked.get(id);
-    const again = c !== undefined && c.state !== "running" && asked !== undefined && asked.message.start_seq! > c.start_seq!;
+    const again = c !== undefined && this.isCallOver(t.lane, c) && asked !== undefined && asked.message.start_seq! > c.start_seq!;
     if (type === "tool.run" && (asked === undefined || (c !== undefined && !again))) return;
     if (c === undefined || again) { // its start is missing
       c = this.addCall(t, id);
+      c.announced = false;
       if (asked !== undefined) Object.assign(c, { tool: asked.block.tool ?? null, input: asked.block.input ?? null });
     }
     if (type === "tool.output.delta") {
@@ -437,16 +440,23 @@ export class Fold {
   private startCall(t: Taken, id: string | null, c: ToolCall | undefined): void {
     if (t.lane.open?.announced === false) for (const b of t.lane.open.blocks) b.open = false;
     const tool = t.p.str("tool"), input = t.p.raw("input");
-    if (c === undefined || (c.state !== "running" && this.asksAgain(t.lane, c))) c = this.addCall(t, id);
-    else if (c.start_seq === c.end_seq) c.start_seq = t.seq; // it is known by its end: this is late
-    else if (c.tool !== null || c.input !== null) {
+    if (c === undefined || (this.isCallOver(t.lane, c) && this.asksAgain(t.lane, c))) c = this.addCall(t, id);
+    else if (c.announced === false) { // this is late, whatever the call is known by
+      if (c.start_seq === c.end_seq) c.start_seq = t.seq;
+      delete c.announced;
+    } else {
       if (c.tool === tool && (c.input?.text ?? null) === (input?.text ?? null)) return;
       c = this.addCall(t, id);
     }
     Object.assign(c, { tool, input });
   }
 
-  /** Whether a call that has ended may have been asked for once more since it began. */
+  /** Whether a call has ended, or its lane or the run has since it began. */
+  private isCallOver(l: Lane, c: ToolCall): boolean {
+    return c.state !== "running" || Math.max(finalOf(l.child ?? this.snapshot), finalOf(this.snapshot)) > (c.start_seq ?? 0);
+  }
+
+  /** Whether a call that is over may have been asked for once more since it began. */
   private asksAgain(l: Lane, c: ToolCall): boolean {
     const start = c.start_seq ?? 0, { open } = l;
     if (open?.announced === true && open.blocks.length === 0 && open.start_seq! > start) return true;
@@ -507,7 +517,11 @@ export class Fold {
       case "message":
         this.said(t);
         this.forgetStart(t.lane);
-        if (over && t.lane.child === null && t.p.str("role") !== "system") Object.assign(this.snapshot, { state: "planning", reason: null, state_seq: t.seq, state_ts: this.snapshot.last_ts });
+        if (over && t.lane.child === null && t.p.str("role") !== "system") {
+          const final = finalOf(this.snapshot);
+          Object.assign(this.snapshot, { state: "planning", reason: null, state_seq: t.seq, state_ts: this.snapshot.last_ts });
+          noteFinal(this.snapshot, final);
+        }
         break;
       case "resume":
         this.commands.settle(t.lane, "pause");
@@ -592,6 +606,17 @@ function append(b: Block, p: Fields): void {
 function gate(p: Fields): "required" | "preview" | null {
   const g = p.str("planning_gate");
   return g === "required" || g === "preview" ? g : null;
+}
+
+/** The newest final state of a lane; 0 when there was none. */
+function finalOf(of: Child | Snapshot): number {
+  return of.final_seq ?? (of.state !== null && finalStates.has(of.state) ? (of.state_seq ?? 0) : 0);
+}
+
+/** Notes the newest final state of a lane, unless the lane's state says it. */
+function noteFinal(of: Child | Snapshot, final: number): void {
+  if (final === 0 || (of.state !== null && finalStates.has(of.state) && of.state_seq === final)) delete of.final_seq;
+  else of.final_seq = final;
 }
 
 function newCall(id: string | null, t: Taken): ToolCall {

@@ -66,6 +66,8 @@ export interface ToolCall {
   blob_ref: string | null;
   start_seq: number | null;
   end_seq: number | null;
+  /** false: no tool.start of it has come. Absent otherwise. */
+  announced?: false;
 }
 
 /** A child of the run, or of another child. */
@@ -81,6 +83,8 @@ export interface Child {
   state_seq: number | null;
   /** Newest turn.start; absent when there was none. */
   turn_seq?: number;
+  /** Newest final run.lifecycle; absent when there was none, and when state is final and state_seq is that event. */
+  final_seq?: number;
 }
 
 /** A request for input of a person. */
@@ -140,6 +144,7 @@ export interface Snapshot {
   state_seq: number | null;
   state_ts: string | null;
   turn_seq?: number;
+  final_seq?: number;
   /** What is said of the run (SessionFields): title, tags, metadata and more. Absent when nothing is. */
   session?: RawJSON;
   planning_gate: "required" | "preview" | null;

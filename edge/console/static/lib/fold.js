@@ -172,6 +172,7 @@ export class Fold {
             return;
         const { child } = t.lane;
         const s = this.snapshot;
+        const final = finalStates.has(state) ? t.seq : finalOf(child ?? s);
         if (child === null) {
             if (s.state !== state)
                 Object.assign(s, { state_seq: t.seq, state_ts: s.last_ts }); // else it has been so for longer
@@ -183,6 +184,7 @@ export class Fold {
                 child.state_seq = t.seq;
             Object.assign(child, { state, reason: t.p.str("reason") });
         }
+        noteFinal(child ?? s, final);
         this.commands.obeyed(t.lane, state);
         if (!finalStates.has(state))
             return;
@@ -449,11 +451,12 @@ export class Fold {
         if (type === "tool.start")
             return this.startCall(t, id, c);
         const asked = id === null ? undefined : t.lane.asked.get(id);
-        const again = c !== undefined && c.state !== "running" && asked !== undefined && asked.message.start_seq > c.start_seq;
+        const again = c !== undefined && this.isCallOver(t.lane, c) && asked !== undefined && asked.message.start_seq > c.start_seq;
         if (type === "tool.run" && (asked === undefined || (c !== undefined && !again)))
             return;
         if (c === undefined || again) { // its start is missing
             c = this.addCall(t, id);
+            c.announced = false;
             if (asked !== undefined)
                 Object.assign(c, { tool: asked.block.tool ?? null, input: asked.block.input ?? null });
         }
@@ -471,18 +474,25 @@ export class Fold {
             for (const b of t.lane.open.blocks)
                 b.open = false;
         const tool = t.p.str("tool"), input = t.p.raw("input");
-        if (c === undefined || (c.state !== "running" && this.asksAgain(t.lane, c)))
+        if (c === undefined || (this.isCallOver(t.lane, c) && this.asksAgain(t.lane, c)))
             c = this.addCall(t, id);
-        else if (c.start_seq === c.end_seq)
-            c.start_seq = t.seq; // it is known by its end: this is late
-        else if (c.tool !== null || c.input !== null) {
+        else if (c.announced === false) { // this is late, whatever the call is known by
+            if (c.start_seq === c.end_seq)
+                c.start_seq = t.seq;
+            delete c.announced;
+        }
+        else {
             if (c.tool === tool && (c.input?.text ?? null) === (input?.text ?? null))
                 return;
             c = this.addCall(t, id);
         }
         Object.assign(c, { tool, input });
     }
-    /** Whether a call that has ended may have been asked for once more since it began. */
+    /** Whether a call has ended, or its lane or the run has since it began. */
+    isCallOver(l, c) {
+        return c.state !== "running" || Math.max(finalOf(l.child ?? this.snapshot), finalOf(this.snapshot)) > (c.start_seq ?? 0);
+    }
+    /** Whether a call that is over may have been asked for once more since it began. */
     asksAgain(l, c) {
         const start = c.start_seq ?? 0, { open } = l;
         if (open?.announced === true && open.blocks.length === 0 && open.start_seq > start)
@@ -540,8 +550,11 @@ export class Fold {
             case "message":
                 this.said(t);
                 this.forgetStart(t.lane);
-                if (over && t.lane.child === null && t.p.str("role") !== "system")
+                if (over && t.lane.child === null && t.p.str("role") !== "system") {
+                    const final = finalOf(this.snapshot);
                     Object.assign(this.snapshot, { state: "planning", reason: null, state_seq: t.seq, state_ts: this.snapshot.last_ts });
+                    noteFinal(this.snapshot, final);
+                }
                 break;
             case "resume":
                 this.commands.settle(t.lane, "pause");
@@ -634,6 +647,17 @@ function append(b, p) {
 function gate(p) {
     const g = p.str("planning_gate");
     return g === "required" || g === "preview" ? g : null;
+}
+/** The newest final state of a lane; 0 when there was none. */
+function finalOf(of) {
+    return of.final_seq ?? (of.state !== null && finalStates.has(of.state) ? (of.state_seq ?? 0) : 0);
+}
+/** Notes the newest final state of a lane, unless the lane's state says it. */
+function noteFinal(of, final) {
+    if (final === 0 || (of.state !== null && finalStates.has(of.state) && of.state_seq === final))
+        delete of.final_seq;
+    else
+        of.final_seq = final;
 }
 function newCall(id, t) {
     return {

@@ -6,18 +6,24 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent / "src" / "agentstream"
 
-TWINS = {"arun.py": "run.py", "asession.py": "session.py"}
+TWINS = {"aclient.py": "client.py", "arun.py": "run.py", "asession.py": "session.py", "ataps.py": "taps.py"}
 
 WORDS = (
-    (r"async def ", "def "),
+    (r"async (def|for|with) ", r"\1 "),
     (r"await ", ""),
-    (r"__aenter__", "__enter__"),
-    (r"__aexit__", "__exit__"),
-    (r"async with ", "with "),
-    (r"aclose", "close"),
+    (r"__a(enter|exit|iter|next)__", r"__\1__"),
+    (r"\baiter_bytes\b", "iter_bytes"),
+    (r"\b_io_async\b", "_io_threads"),
+    (r"\baclos(e|ing)\b", r"clos\1"),
     (r"from \.aclient ", "from .client "),
     (r"\barun\b", "run"),
-    (r"\bAsync", ""),
+    (r"\b(Stop)?Async", r"\1"),
+    (r"Generator\[(\w+), None\]", r"Generator[\1, None, None]"),
+    (r"for the tasks of one event loop of asyncio", "for any number of threads"),
+    (r"a function or coroutine function that", "a function that"),
+    (r"One task at a time", "One thread at a time"),
+    (r"cancelled or interrupted, as by `asyncio.wait_for` or Ctrl-C", "interrupted, as by Ctrl-C"),
+    (r"a read in another task", "a read in another thread"),
     (
         r"for asyncio\. `\w+\.py` is made of this file: see tests/test_twins\.py\.",
         "for threads, made by twins.py.",
@@ -30,7 +36,9 @@ def sync(name: str) -> str:
     text = (SOURCE / name).read_text()
     for old, new in WORDS:
         text = re.sub(old, new, text)
-    return text
+    text = re.sub(r"(from collections\.abc import )(.+)", lambda m: m[1] + ", ".join(sorted(m[2].split(", "))), text)
+    head, imports, rest = re.split(r"((?:^from \..*\n)+)", text, maxsplit=1, flags=re.M)
+    return head + "".join(sorted(imports.splitlines(keepends=True))) + rest
 
 
 if __name__ == "__main__":

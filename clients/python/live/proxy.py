@@ -12,13 +12,16 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Cuts after up to 2 * mean bytes of an answer until there were `most` cuts; then it lets all through."""
+    """Cuts after up to 2 * mean bytes of an answer until there were `most` cuts; then it lets all through.
 
-    def __init__(self, url: str, seed: int, mean: int, most: int) -> None:
+    One connection in four lasts `longest` bytes more: the longest event of a stream must get through at some time.
+    """
+
+    def __init__(self, url: str, seed: int, mean: int, most: int, longest: int) -> None:
         parts = urlsplit(url)
         self._to = parts.hostname or "", parts.port or 80
         self._random = random.Random(seed)
-        self._mean, self.most = mean, most
+        self._mean, self.most, self._longest = mean, most, longest
         self.cuts = 0
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -53,8 +56,8 @@ class Proxy:
     def _carry(self, server: socket.socket, client: socket.socket) -> None:
         with self._lock:
             budget = self._random.randrange(1, 2 * self._mean) if self.cuts < self.most else 1 << 60
-            if self._random.randrange(4) == 0:  # the longest event must get through at some time
-                budget += 40_000
+            if self._random.randrange(4) == 0:
+                budget += self._longest
             how = self._random.choice(["fin", "rst", "stall"])
         with suppress(OSError):
             while data := server.recv(min(65536, budget)):
@@ -91,8 +94,8 @@ class Proxy:
 
 
 @contextmanager
-def cutting(url: str, seed: int, mean: int, most: int) -> Iterator[Proxy]:
-    proxy = Proxy(url, seed, mean, most)
+def cutting(url: str, seed: int, mean: int, most: int, longest: int = 40_000) -> Iterator[Proxy]:
+    proxy = Proxy(url, seed, mean, most, longest)
     try:
         yield proxy
     finally:

@@ -6,11 +6,12 @@ import asyncio
 import json
 import random
 import threading
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from agentstream import AsyncClient, Client, Event, Exists, Gap, NotFound
+from agentstream import AsyncClient, Client, Event, Exists, Gap, NotFound, ataps, taps
 from agentstream.errors import Conflict
 
 from .proxy import cutting
@@ -93,7 +94,8 @@ def test_every_batch_is_stored_once(url: str, cuts: int, run_id: str) -> None:
     wanted = 200 if cuts >= 50 else 10
     seed = random.randrange(1 << 30)
     print("SEED", seed)
-    with cutting(url, seed, 600, wanted) as proxy, Client(proxy.url, timeout=0.5) as client:
+    # An answer has some 400 bytes: every connection is cut after a few of them.
+    with cutting(url, seed, 600, wanted, longest=0) as proxy, Client(proxy.url, timeout=0.5) as client:
         with client.run(run_id, grace=120) as run:
             n = 0
             while proxy.cuts < wanted:
@@ -207,3 +209,47 @@ def test_a_large_output_is_moved(url: str, run_id: str) -> None:
         content, kind = client.blob(run_id, str(end.payload["blob_ref"]))
         assert json.loads(content) == "x" * 700_000
         assert kind == "application/json"
+
+
+def test_a_tap_behind_a_proxy_that_cuts(url: str, run_id: str) -> None:
+    """Both taps yield every event of a run once, in order, and the one with a name goes on after its place."""
+    seed = random.randrange(1 << 30)
+    print("SEED", seed)
+    write_run(url, run_id, 60, seed)
+    with Client(url) as client:
+        log = client.replay(run_id).splitlines()
+
+    def by_thread() -> list[Event]:
+        got: list[Event] = []
+        with cutting(url, seed, 4000, 4) as proxy, Client(proxy.url, idle=0.3) as client:
+            for record in taps.tap(client):
+                if record.event is not None and record.event.run_id == run_id:
+                    got.append(record.event)
+                if len(got) == len(log):
+                    break
+        return got
+
+    async def by_task() -> list[Event]:
+        got: list[Event] = []
+        with cutting(url, seed, 4000, 4) as proxy:
+            async with AsyncClient(proxy.url, idle=0.3) as client:
+                async with aclosing(ataps.tap(client, name=run_id)) as records:
+                    async for record in records:
+                        if record.event is not None and record.event.run_id == run_id:
+                            got.append(record.event)
+                        if len(got) == len(log):
+                            break
+                await ataps.acknowledge(client, run_id, record.cursor)
+        return got
+
+    async def after_the_place() -> Event:
+        async with AsyncClient(url) as client, aclosing(ataps.tap(client, name=run_id)) as records:
+            await client.append(run_id + "_2", [{"type": "custom.n", "payload": {}}])
+            async for record in records:
+                if record.event is not None and record.event.run_id in (run_id, run_id + "_2"):
+                    return record.event
+        raise AssertionError("a tap has ended")
+
+    assert [e.line for e in by_thread()] == log
+    assert [e.line for e in asyncio.run(by_task())] == log
+    assert asyncio.run(after_the_place()).run_id == run_id + "_2"

@@ -1,12 +1,11 @@
-"""The client for asyncio."""
+"""The client for asyncio. `client.py` is made of this file: see tests/test_twins.py."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+import os
+import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
@@ -14,6 +13,7 @@ import httpx
 from . import _settings
 from ._api import Api, Blob, Page, Receipt, RunInfo, RunsPage, Ticket, line_of, path_of
 from ._call import Answer, Effect, Op, Refused, Send, Sleep
+from ._io_async import Connection, Lock, Source, Stop, resolve
 from ._watch import Machine, Options, Stats, names
 from .arun import AsyncRun
 from .errors import Unavailable, error_of
@@ -28,13 +28,16 @@ class AsyncClient:
     """Speaks with one server, for the tasks of one event loop of asyncio. It connects to nothing by itself.
 
     `token` is a bearer token, or a function or coroutine function that returns one, which is called again when the
-    server has refused the last one. The other options are those of `Client`.
+    server has refused the last one. `give_up` bounds, in seconds, how long requests are repeated while the server
+    does not answer; None is without end. `idle` ends a stream on which nothing comes, `timeout` bounds one attempt of
+    anything else. `http` is a client of yours, which is not closed. After a fork the child makes connections of its
+    own.
     """
 
     def __init__(
         self,
         url: str,
-        token: str | Callable[[], str | Awaitable[str]] | None = None,
+        token: str | Source | None = None,
         *,
         give_up: float | None = None,
         idle: float = 60.0,
@@ -46,6 +49,8 @@ class AsyncClient:
         self._tokens = _Tokens(token)
         self._own = http is None
         self._http = http
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
         self._closed = False
         self._open: weakref.WeakSet[AsyncWatch | AsyncRun] = weakref.WeakSet()
 
@@ -57,11 +62,13 @@ class AsyncClient:
 
     async def aclose(self) -> None:
         """Ends the streams of this client and closes its connections."""
-        self._closed = True
-        for watch in [w for w in self._open if isinstance(w, AsyncWatch)]:
+        with self._lock:
+            self._closed = True
+            watches = [w for w in self._open if isinstance(w, AsyncWatch)]
+            http, self._http = self._http, None
+        for watch in watches:
             await watch.aclose()
-        http, self._http = self._http, None
-        if http is not None and self._own:
+        if http is not None and self._own and self._pid == os.getpid():
             await http.aclose()
 
     # Reading.
@@ -220,19 +227,23 @@ class AsyncClient:
     # Carrying out.
 
     def _client(self) -> httpx.AsyncClient:
-        if self._closed:
-            raise RuntimeError("the client is closed")
-        if self._http is None:
-            self._http = httpx.AsyncClient(follow_redirects=True)
-        return self._http
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed")
+            if self._own and self._pid != os.getpid():
+                self._http = None  # connections are the parent's
+                self._pid = os.getpid()
+            if self._http is None:
+                self._http = httpx.AsyncClient(follow_redirects=True)
+            return self._http
 
-    async def _do(self, op: Op[T]) -> T:
-        """Carries out an operation."""
+    async def _do(self, op: Op[T], stop: Stop | None = None) -> T:
+        """Carries out an operation. A stop that is set ends its pauses, and with them the operation."""
         try:
             effect = next(op)
             while True:
                 try:
-                    result = await self._effect(effect)
+                    result = await self._effect(effect, stop)
                 except BaseException as error:
                     effect = op.throw(error)
                 else:
@@ -240,11 +251,12 @@ class AsyncClient:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    async def _effect(self, effect: Effect) -> Answer | bool | None:
+    async def _effect(self, effect: Effect, stop: Stop | None) -> Answer | bool | None:
         if isinstance(effect, Refused):
             return self._tokens.renew(effect.token)
         if isinstance(effect, Sleep):
-            await asyncio.sleep(effect.seconds)
+            if await (stop or Stop()).wait(effect.seconds):
+                raise RuntimeError("the writer was closed before the server answered")
             return None
         return await self._attempt(effect)
 
@@ -260,74 +272,87 @@ class AsyncClient:
         )
         try:
             response = await self._client().send(request, stream=True)
-            try:
-                return _settings.answer_of(response, await _bounded(response))
-            finally:
-                await response.aclose()
+            return _settings.answer_of(response, await _bounded(response))
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise _settings.lost_by(error) from error
 
+    async def _stream(self, path: str, query: dict[str, str], headers: dict[str, str], token: str) -> httpx.Response:
+        """Asks for a stream, whose body the caller reads and closes."""
+        request = self._client().build_request(
+            "GET",
+            self._settings.base + path,
+            params=query or None,
+            headers=_settings.headers_of(token, headers),
+            timeout=self._settings.of_stream(),
+        )
+        return await self._client().send(request, stream=True)
+
 
 async def _bounded(response: httpx.Response) -> bytes:
+    """Reads a body that is no stream, and closes the answer."""
     most = _settings.most_of(response.status_code)
+    connection = Connection(response)
     body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > most:
-            if response.status_code // 100 == 2:
-                raise _settings.too_large()
-            break
+    try:
+        while (chunk := await connection.read()) is not None:
+            body += chunk
+            if len(body) > most:
+                if response.status_code // 100 == 2:
+                    raise _settings.too_large()
+                break
+    finally:
+        await connection.aclose()
     return bytes(body)
 
 
 class _Tokens:
     """Holds the credential, and gets another one when it was refused. Calls of the function do not overlap."""
 
-    def __init__(self, token: str | Callable[[], str | Awaitable[str]] | None) -> None:
+    def __init__(self, token: str | Source | None) -> None:
         self._source = token if callable(token) else None
         self._token = None if callable(token) else _settings.check_token(token)
-        self._lock = asyncio.Lock()
+        self._getting = Lock()
+        self._renewing = threading.Lock()
 
     @property
     def renewable(self) -> bool:
         return self._source is not None
 
     async def get(self) -> str:
-        if self._token is not None:
-            return self._token
-        async with self._lock:
+        token = self._token
+        if token is not None:
+            return token
+        async with self._getting:
             if self._token is None and self._source is not None:
-                token = self._source()
-                self._token = _settings.check_token(await token if inspect.isawaitable(token) else token)
+                self._token = _settings.check_token(await resolve(self._source))
             return self._token or ""
 
     def renew(self, token: str) -> bool:
         """Forgets a token that was refused, and reports whether another one can be had."""
         if self._source is None:
             return False
-        if self._token == token:
-            self._token = None
+        with self._renewing:
+            if self._token == token:
+                self._token = None
         return True
 
 
 class AsyncWatch(AsyncIterator[Event | Gap]):
     """The events of a run, as an iterator that ends when the run is over and the server has confirmed it.
 
-    One task at a time reads. A read that is cancelled, as by `asyncio.wait_for`, loses nothing: the next one goes on
-    after the last event, over another connection. A loop that is left closes the connection when the object is
-    forgotten, `async with` does so at once. An error is raised once more by every later read.
+    One task at a time reads. A read that is cancelled or interrupted, as by `asyncio.wait_for` or Ctrl-C, loses
+    nothing: the next one goes on after the last event, over another connection. A loop that is left closes the
+    connection when the object is forgotten, `async with` does so at once. An error is raised once more by every later
+    read.
     """
 
     def __init__(self, client: AsyncClient, path: str, options: Options) -> None:
         self._client = client
         self._path = path
         self._machine = Machine(options, client._settings.give_up)
-        self._response: httpx.Response | None = None
-        self._chunks: AsyncIterator[bytes] | None = None
+        self._connection: Connection | None = None
         self._token = ""
-        self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pausing: asyncio.Event = asyncio.Event()
+        self._stop = Stop()
 
     @property
     def cursor(self) -> int:
@@ -354,7 +379,8 @@ class AsyncWatch(AsyncIterator[Event | Gap]):
             item = machine.pop()
             if item is not None:
                 return item
-            if self._closed:
+            if self._stop.is_set():
+                await self._drop()
                 raise StopAsyncIteration
             if machine.over or machine.error is not None:
                 await self._drop()
@@ -362,41 +388,29 @@ class AsyncWatch(AsyncIterator[Event | Gap]):
                     raise machine.error
                 raise StopAsyncIteration
             try:
-                if self._chunks is None:
+                connection = self._connection
+                if connection is None or not connection.ours:
                     await self._connect()
                 else:
-                    await self._read(self._chunks)
+                    await self._read(connection)
             except BaseException:
                 await self._drop()
                 raise
 
     async def _connect(self) -> None:
         machine, client = self._machine, self._client
-        self._loop = asyncio.get_running_loop()
-        pause = machine.pause()
-        if pause > 0:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._pausing.wait(), pause)
+        self._connection = None  # after a fork it is the parent's
+        if await self._stop.wait(machine.pause()):
             return
         try:
             self._token = await client._tokens.get()
-            query, headers = machine.request()
-            http = client._client()
-            request = http.build_request(
-                "GET",
-                client._settings.base + self._path,
-                params=query or None,
-                headers=_settings.headers_of(self._token, headers),
-                timeout=client._settings.of_stream(),
-            )
-            response = await http.send(request, stream=True)
+            response = await client._stream(self._path, *machine.request(), self._token)
         except (httpx.TransportError, Unavailable) as error:
             machine.lost(error if isinstance(error, Unavailable) else _settings.lost_by(error))
             return
-        self._response = response
         if response.status_code // 100 == 2:
+            self._connection = Connection(response)
             machine.opened(response.status_code, response.headers)
-            self._chunks = response.aiter_bytes()
         else:
             await self._refuse(response)
         if machine.over or machine.error is not None:
@@ -407,19 +421,14 @@ class AsyncWatch(AsyncIterator[Event | Gap]):
             body = await _bounded(response)
         except (httpx.TransportError, httpx.DecodingError):
             body = b""  # the status is enough
-        await self._drop()
         tokens = self._client._tokens
         error = error_of(response.status_code, response.headers, body)
         self._machine.refused(error, response.status_code == 401 and tokens.renew(self._token))
 
-    async def _read(self, chunks: AsyncIterator[bytes]) -> None:
+    async def _read(self, connection: Connection) -> None:
         machine, tokens = self._machine, self._client._tokens
         try:
-            chunk = await chunks.__anext__()
-        except StopAsyncIteration:
-            await self._drop()
-            machine.closed()
-            return
+            chunk = await connection.read()
         except httpx.ReadTimeout:
             await self._drop()
             machine.silent()
@@ -427,6 +436,10 @@ class AsyncWatch(AsyncIterator[Event | Gap]):
         except (httpx.TransportError, httpx.DecodingError) as error:
             await self._drop()
             machine.lost(_settings.lost_by(error))
+            return
+        if chunk is None:
+            await self._drop()
+            machine.closed()
             return
         machine.feed(chunk, tokens.renewable)
         if machine.expired:
@@ -436,25 +449,18 @@ class AsyncWatch(AsyncIterator[Event | Gap]):
 
     async def _drop(self) -> None:
         """Closes the connection."""
-        response, self._response, self._chunks = self._response, None, None
-        if response is not None:
-            with suppress(Exception):
-                await response.aclose()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.aclose()
 
     async def aclose(self) -> None:
         """Ends the stream and closes its connection; a read in another task ends at once."""
-        self._closed = True
-        self._pausing.set()
-        await self._drop()
+        self._stop.set()
+        connection = self._connection
+        if connection is not None:
+            await connection.aclose()
 
     def __del__(self) -> None:
-        response = getattr(self, "_response", None)
-        loop = getattr(self, "_loop", None)
-        if response is not None and loop is not None and not loop.is_closed():
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(lambda: loop.create_task(_forget(response)))
-
-
-async def _forget(response: httpx.Response) -> None:
-    with suppress(Exception):
-        await response.aclose()
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.forget()

@@ -1,14 +1,11 @@
-"""The client for programs with threads."""
+"""The client for threads, made by twins.py."""
 
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
@@ -16,6 +13,7 @@ import httpx
 from . import _settings
 from ._api import Api, Blob, Page, Receipt, RunInfo, RunsPage, Ticket, line_of, path_of
 from ._call import Answer, Effect, Op, Refused, Send, Sleep
+from ._io_threads import Connection, Lock, Source, Stop, resolve
 from ._watch import Machine, Options, Stats, names
 from .errors import Unavailable, error_of
 from .event import Event, Gap
@@ -27,18 +25,19 @@ T = TypeVar("T")
 
 
 class Client:
-    """Speaks with one server. It is safe for use by several threads, and connects to nothing by itself.
+    """Speaks with one server, for any number of threads. It connects to nothing by itself.
 
-    `token` is a bearer token, or a function that returns one, which is called again when the server has refused the
-    last one. `give_up` bounds, in seconds, how long requests are repeated while the server does not answer; None is
-    without end. `idle` ends a stream on which nothing comes, `timeout` bounds one attempt of anything else. `http`
-    is a client of yours, which is not closed. After a fork the child makes connections of its own.
+    `token` is a bearer token, or a function that returns one, which is called again when the
+    server has refused the last one. `give_up` bounds, in seconds, how long requests are repeated while the server
+    does not answer; None is without end. `idle` ends a stream on which nothing comes, `timeout` bounds one attempt of
+    anything else. `http` is a client of yours, which is not closed. After a fork the child makes connections of its
+    own.
     """
 
     def __init__(
         self,
         url: str,
-        token: str | Callable[[], str] | None = None,
+        token: str | Source | None = None,
         *,
         give_up: float | None = None,
         idle: float = 60.0,
@@ -158,7 +157,7 @@ class Client:
 
     def create(self, run: str | None = None, *, planning_gate: str = "", key: str = "") -> str:
         """Begins a run and returns its id. A run also begins with its first event. Exists: it has events already."""
-        return self._do(self._api.create(run, planning_gate, key))[0]
+        return (self._do(self._api.create(run, planning_gate, key)))[0]
 
     def append(self, run: str, events: Iterable[Mapping[str, Any] | bytes], *, key: str = "") -> Receipt:
         """Stores events in order, exactly once for each key, and returns when they are durable.
@@ -195,7 +194,9 @@ class Client:
         """Approves the open plan."""
         return self.command(run, "approve_plan", plan_id=plan_id, key=key)
 
-    def reject(self, run: str, plan_id: str | None = None, reason: str | None = None, *, key: str = "") -> Receipt:
+    def reject(
+        self, run: str, plan_id: str | None = None, reason: str | None = None, *, key: str = ""
+    ) -> Receipt:
         """Rejects the open plan."""
         return self.command(run, "reject_plan", plan_id=plan_id, reason=reason, key=key)
 
@@ -236,7 +237,7 @@ class Client:
                 self._http = httpx.Client(follow_redirects=True)
             return self._http
 
-    def _do(self, op: Op[T], stop: threading.Event | None = None) -> T:
+    def _do(self, op: Op[T], stop: Stop | None = None) -> T:
         """Carries out an operation. A stop that is set ends its pauses, and with them the operation."""
         try:
             effect = next(op)
@@ -250,11 +251,11 @@ class Client:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def _effect(self, effect: Effect, stop: threading.Event | None) -> Answer | bool | None:
+    def _effect(self, effect: Effect, stop: Stop | None) -> Answer | bool | None:
         if isinstance(effect, Refused):
             return self._tokens.renew(effect.token)
         if isinstance(effect, Sleep):
-            if (stop or threading.Event()).wait(effect.seconds):
+            if (stop or Stop()).wait(effect.seconds):
                 raise RuntimeError("the writer was closed before the server answered")
             return None
         return self._attempt(effect)
@@ -271,51 +272,66 @@ class Client:
         )
         try:
             response = self._client().send(request, stream=True)
-            try:
-                return _settings.answer_of(response, _bounded(response))
-            finally:
-                response.close()
+            return _settings.answer_of(response, _bounded(response))
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise _settings.lost_by(error) from error
 
+    def _stream(self, path: str, query: dict[str, str], headers: dict[str, str], token: str) -> httpx.Response:
+        """Asks for a stream, whose body the caller reads and closes."""
+        request = self._client().build_request(
+            "GET",
+            self._settings.base + path,
+            params=query or None,
+            headers=_settings.headers_of(token, headers),
+            timeout=self._settings.of_stream(),
+        )
+        return self._client().send(request, stream=True)
+
 
 def _bounded(response: httpx.Response) -> bytes:
+    """Reads a body that is no stream, and closes the answer."""
     most = _settings.most_of(response.status_code)
+    connection = Connection(response)
     body = bytearray()
-    for chunk in response.iter_bytes():
-        body += chunk
-        if len(body) > most:
-            if response.status_code // 100 == 2:
-                raise _settings.too_large()
-            break
+    try:
+        while (chunk := connection.read()) is not None:
+            body += chunk
+            if len(body) > most:
+                if response.status_code // 100 == 2:
+                    raise _settings.too_large()
+                break
+    finally:
+        connection.close()
     return bytes(body)
 
 
 class _Tokens:
     """Holds the credential, and gets another one when it was refused. Calls of the function do not overlap."""
 
-    def __init__(self, token: str | Callable[[], str] | None) -> None:
+    def __init__(self, token: str | Source | None) -> None:
         self._source = token if callable(token) else None
         self._token = None if callable(token) else _settings.check_token(token)
-        self._lock = threading.Lock()
+        self._getting = Lock()
+        self._renewing = threading.Lock()
 
     @property
     def renewable(self) -> bool:
         return self._source is not None
 
     def get(self) -> str:
-        if self._token is not None:
-            return self._token
-        with self._lock:
+        token = self._token
+        if token is not None:
+            return token
+        with self._getting:
             if self._token is None and self._source is not None:
-                self._token = _settings.check_token(self._source())
+                self._token = _settings.check_token(resolve(self._source))
             return self._token or ""
 
     def renew(self, token: str) -> bool:
         """Forgets a token that was refused, and reports whether another one can be had."""
         if self._source is None:
             return False
-        with self._lock:
+        with self._renewing:
             if self._token == token:
                 self._token = None
         return True
@@ -324,21 +340,19 @@ class _Tokens:
 class Watch(Iterator[Event | Gap]):
     """The events of a run, as an iterator that ends when the run is over and the server has confirmed it.
 
-    One thread at a time reads. `close` may be called from any. A loop that is left closes the connection when the
-    object is forgotten, `with` does so at once. An error is raised once more by every later read; after
-    KeyboardInterrupt, and what else comes from outside, the next read goes on after the last event.
+    One thread at a time reads. A read that is interrupted, as by Ctrl-C, loses
+    nothing: the next one goes on after the last event, over another connection. A loop that is left closes the
+    connection when the object is forgotten, `async with` does so at once. An error is raised once more by every later
+    read.
     """
 
     def __init__(self, client: Client, path: str, options: Options) -> None:
         self._client = client
         self._path = path
         self._machine = Machine(options, client._settings.give_up)
-        self._response: httpx.Response | None = None
-        self._chunks: Iterator[bytes] = iter(())
+        self._connection: Connection | None = None
         self._token = ""
-        self._stop = threading.Event()
-        self._reader = 0  # the thread that reads
-        self._pid = os.getpid()
+        self._stop = Stop()
 
     @property
     def cursor(self) -> int:
@@ -353,7 +367,7 @@ class Watch(Iterator[Event | Gap]):
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __iter__(self) -> Watch:
@@ -373,42 +387,29 @@ class Watch(Iterator[Event | Gap]):
                 if machine.error is not None:
                     raise machine.error
                 raise StopIteration
-            self._reader = threading.get_ident()
             try:
-                if self._response is None or self._pid != os.getpid():
+                connection = self._connection
+                if connection is None or not connection.ours:
                     self._connect()
                 else:
-                    self._read()
+                    self._read(connection)
             except BaseException:
                 self._drop()
                 raise
-            finally:
-                self._reader = 0
 
     def _connect(self) -> None:
         machine, client = self._machine, self._client
-        if self._pid != os.getpid():  # after a fork: the connection is the parent's
-            self._pid, self._response = os.getpid(), None
+        self._connection = None  # after a fork it is the parent's
         if self._stop.wait(machine.pause()):
             return
         try:
             self._token = client._tokens.get()
-            query, headers = machine.request()
-            http = client._client()
-            request = http.build_request(
-                "GET",
-                client._settings.base + self._path,
-                params=query or None,
-                headers=_settings.headers_of(self._token, headers),
-                timeout=client._settings.of_stream(),
-            )
-            response = http.send(request, stream=True)
+            response = client._stream(self._path, *machine.request(), self._token)
         except (httpx.TransportError, Unavailable) as error:
             machine.lost(error if isinstance(error, Unavailable) else _settings.lost_by(error))
             return
-        self._response = response
-        self._chunks = response.iter_bytes()
         if response.status_code // 100 == 2:
+            self._connection = Connection(response)
             machine.opened(response.status_code, response.headers)
         else:
             self._refuse(response)
@@ -420,15 +421,14 @@ class Watch(Iterator[Event | Gap]):
             body = _bounded(response)
         except (httpx.TransportError, httpx.DecodingError):
             body = b""  # the status is enough
-        self._drop()
         tokens = self._client._tokens
         error = error_of(response.status_code, response.headers, body)
         self._machine.refused(error, response.status_code == 401 and tokens.renew(self._token))
 
-    def _read(self) -> None:
+    def _read(self, connection: Connection) -> None:
         machine, tokens = self._machine, self._client._tokens
         try:
-            chunk = next(self._chunks, None)
+            chunk = connection.read()
         except httpx.ReadTimeout:
             self._drop()
             machine.silent()
@@ -449,26 +449,18 @@ class Watch(Iterator[Event | Gap]):
 
     def _drop(self) -> None:
         """Closes the connection."""
-        response, self._response = self._response, None
-        self._chunks = iter(())
-        if response is not None and self._pid == os.getpid():
-            with suppress(Exception):
-                response.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def close(self) -> None:
         """Ends the stream and closes its connection; a read in another thread ends at once."""
         self._stop.set()
-        response = self._response
-        if response is None or self._pid != os.getpid():
-            return
-        stream = response.extensions.get("network_stream")
-        sock = stream.get_extra_info("socket") if stream is not None else None
-        if isinstance(sock, socket.socket):
-            with suppress(OSError):  # wakes a read in another thread, which closing does not
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
-        if self._reader in (0, threading.get_ident()):
-            self._drop()
+        connection = self._connection
+        if connection is not None:
+            connection.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_pid"):
-            self._drop()
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.forget()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import httpx
 
-from . import _settings
+from . import _io_async, _io_threads, _settings
 from ._backoff import Backoff
 from ._sse import Frame, Parser
 from ._work import PATH, Work, read_over, read_told, read_work
@@ -105,17 +103,7 @@ def _report(session: Session | AsyncSession, error: BaseException) -> None:
         log.warning("session %s: the answer failed", session.id, exc_info=error)
 
 
-def _request(
-    http: httpx.Client | httpx.AsyncClient, settings: _settings.Settings, token: str, places: int
-) -> httpx.Request:
-    """Asks for tasks."""
-    return http.build_request(
-        "GET",
-        settings.base + PATH,
-        params={"places": str(places)},
-        headers=_settings.headers_of(token, {"Accept": "text/event-stream"}),
-        timeout=settings.of_stream(),
-    )
+_HEADERS = {"Accept": "text/event-stream"}
 
 
 class AsyncWorker:
@@ -157,20 +145,19 @@ class AsyncWorker:
     async def _stream(self, token: str, pauses: _Pauses) -> None:
         from .aclient import _bounded
 
-        http = self._client._client()
-        request = _request(http, self._client._settings, token, self._places)
         try:
-            response = await http.send(request, stream=True)
+            response = await self._client._stream(PATH, {"places": str(self._places)}, _HEADERS, token)
+            if response.status_code != 200:
+                raise error_of(response.status_code, response.headers, await _bounded(response))
+            connection = _io_async.Connection(response)
             try:
-                if response.status_code != 200:
-                    raise error_of(response.status_code, response.headers, await _bounded(response))
                 pauses.opened()
                 parser = Parser()
-                async for chunk in response.aiter_bytes():
+                while (chunk := await connection.read()) is not None:
                     for frame in parser.feed(chunk):
                         self._receive(frame)
             finally:
-                await response.aclose()
+                await connection.aclose()
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise _settings.lost_by(error) from error
 
@@ -228,17 +215,14 @@ class Worker:
         self._desk: _Desk[Session] = _Desk(self._begin, lambda session: None)
         self._threads: dict[str, threading.Thread] = {}
         self._stop = threading.Event()
-        self._response: httpx.Response | None = None
+        self._connection: _io_threads.Connection | None = None
 
     def close(self) -> None:
         """Ends `run`, from any thread, which gives up what is under way: other workers answer that from its start."""
         self._stop.set()
-        response = self._response
-        stream = response.extensions.get("network_stream") if response is not None else None
-        sock = stream.get_extra_info("socket") if stream is not None else None
-        if isinstance(sock, socket.socket):
-            with suppress(OSError):  # wakes a read in another thread, which closing does not
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        connection = self._connection
+        if connection is not None:
+            connection.close()
 
     def run(self) -> None:
         """Answers until `close` is called."""
@@ -263,23 +247,19 @@ class Worker:
     def _frames(self, token: str, pauses: _Pauses) -> Iterator[Frame]:
         from .client import _bounded
 
-        http = self._client._client()
-        request = _request(http, self._client._settings, token, self._places)
         try:
-            response = http.send(request, stream=True)
+            response = self._client._stream(PATH, {"places": str(self._places)}, _HEADERS, token)
+            if response.status_code != 200:
+                raise error_of(response.status_code, response.headers, _bounded(response))
+            connection = self._connection = _io_threads.Connection(response)
             try:
-                if response.status_code != 200:
-                    raise error_of(response.status_code, response.headers, _bounded(response))
-                self._response = response
                 pauses.opened()
                 parser = Parser()
-                for chunk in response.iter_bytes():
-                    if self._stop.is_set():
-                        return
+                while not self._stop.is_set() and (chunk := connection.read()) is not None:
                     yield from parser.feed(chunk)
             finally:
-                self._response = None
-                response.close()
+                self._connection = None
+                connection.close()
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise _settings.lost_by(error) from error
 

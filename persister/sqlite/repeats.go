@@ -26,6 +26,8 @@ const (
 	selectTurn    = `select exists (select 1 from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq < ? and child_id is ? and type in ('turn.start', 'command.message'))`
 	selectMessage = `select coalesce((select seq from agent_run_events where koder_user_id = ? and run_id = ? and seq < ? and child_id is ? and type = 'message.start' order by seq desc limit 1), 0)`
 	selectRepeats = `select seq from agent_run_repeats where koder_user_id = ? and run_id = ? and seq >= ?`
+	anyRepeats    = `select exists (select 1 from agent_run_repeats)`
+	laterRepeats  = `select exists (` + selectRepeats + `)`
 	insertRepeat  = `insert or ignore into agent_run_repeats (koder_user_id, run_id, seq) values (?, ?, ?)`
 	deleteRepeat  = `delete from agent_run_repeats where koder_user_id = ? and run_id = ? and seq = ?`
 	selectUsage   = `select usage from agent_runs where koder_user_id = ? and id = ?`
@@ -46,6 +48,10 @@ var pairs = map[string][2]string{
 // markRepeats reads the lanes again of which an event of the batch may repeat what they have, and marks what does. All rows
 // are stored.
 func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floors map[schema.RunKey]schema.Seq) error {
+	var marked bool // in most tables nothing is marked: then one question is enough for all runs of the batch
+	if err := tx.queryRow(ctx, stAnyRepeats).Scan(&marked); err != nil {
+		return err
+	}
 	at := 0
 	for i := range b.Runs {
 		r := &b.Runs[i]
@@ -54,7 +60,7 @@ func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floo
 		if floors[r.Key] == schema.MaxSeq {
 			continue
 		}
-		lanes, err := tx.repeatingLanes(ctx, r, rows)
+		lanes, err := tx.repeatingLanes(ctx, r, rows, marked)
 		if err != nil {
 			return fmt.Errorf("repeats of %s: %w", r.Key, err)
 		}
@@ -67,8 +73,8 @@ func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floo
 	return nil
 }
 
-// repeatingLanes returns the lanes to read again, with where that begins.
-func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, rows []persister.BatchRow) (map[string]schema.Seq, error) {
+// repeatingLanes returns the lanes to read again, with where that begins. marked: something in the tables is a repeat.
+func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, rows []persister.BatchRow, marked bool) (map[string]schema.Seq, error) {
 	var lanes map[string]schema.Seq
 	include := func(child string, from schema.Seq) {
 		if lanes == nil {
@@ -78,14 +84,15 @@ func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, row
 			lanes[child] = from
 		}
 	}
-	var after int // repeats that are marked already
-	err := tx.QueryRowContext(ctx, `select count(*) from (`+selectRepeats+` limit 1)`, r.Key.Tenant, r.Key.Run, int64(r.First)).Scan(&after)
-	if err != nil {
-		return nil, err
+	if marked { // of this run, after where the batch begins
+		err := tx.queryRow(ctx, stLaterRepeats, r.Key.Tenant, r.Key.Run, int64(r.First)).Scan(&marked)
+		if err != nil {
+			return nil, err
+		}
 	}
 	for i := range rows {
 		row := &rows[i]
-		if after > 0 { // what comes late may say that they are none
+		if marked { // what comes late may say that they are none
 			include(row.Chunk.Child, persister.LookBack(row.Seq))
 		}
 		id := persister.FrameID(row.Type, row.Payload)

@@ -29,6 +29,8 @@ const (
 	stLater
 	stTurn
 	stMessage
+	stAnyRepeats
+	stLaterRepeats
 	stBeginOffset
 	stMoveOffset
 	stInsertDeadLetter
@@ -49,6 +51,7 @@ var statementTexts = func() (texts [statementCount]string) {
 	texts[stAsks], texts[stAskEvents], texts[stUpdateAsks] = selectAsks, selectAskEvents, updateAsks
 	texts[stNaming], texts[stUpdateNaming] = selectNaming, updateNaming
 	texts[stFrame], texts[stLater], texts[stTurn], texts[stMessage] = selectFrame, selectLater, selectTurn, selectMessage
+	texts[stAnyRepeats], texts[stLaterRepeats] = anyRepeats, laterRepeats
 	texts[stBeginOffset], texts[stMoveOffset], texts[stInsertDeadLetter] = beginOffset, moveOffset, insertDeadLetter
 	for i, n := range insertSizes {
 		texts[int(stInsert)+i] = insertRows(n)

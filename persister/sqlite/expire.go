@@ -96,7 +96,7 @@ func exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
 	return err
 }
 
-const removeRows = `delete from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`
+const removeRows = `delete from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? + 0 and seq <= ?`
 
 const removeMarks = `delete from agent_run_repeats where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`
 
@@ -147,7 +147,7 @@ func limitScrap(ctx context.Context, tx *sql.Tx, c *persister.Scrap, limit int) 
 		return c.Through, nil
 	}
 	through := c.Through
-	err := tx.QueryRowContext(ctx, `select seq from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?
+	err := tx.QueryRowContext(ctx, `select seq from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? + 0 and seq <= ?
 		order by seq limit 1 offset ?`, c.Key.Tenant, c.Key.Run, int64(c.After), int64(c.Through), limit-1).Scan(&through)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil

@@ -12,7 +12,7 @@ func (s *Store) Weigh(ctx context.Context, runs []persister.EndedRun) (count, by
 	for _, r := range runs {
 		var n, size int64
 		err := s.read.QueryRowContext(ctx, `select count(*), coalesce(sum(octet_length(line)), 0) from agent_run_events
-			where koder_user_id = ? and run_id = ? and seq > ?`, r.Key.Tenant, r.Key.Run, int64(r.Place.Floor)).Scan(&n, &size)
+			where koder_user_id = ? and run_id = ? and seq > ? + 0`, r.Key.Tenant, r.Key.Run, int64(r.Place.Floor)).Scan(&n, &size)
 		if err != nil {
 			return 0, 0, fmt.Errorf("sqlite: weigh run %s: %w", r.Key, err)
 		}

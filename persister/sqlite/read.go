@@ -22,7 +22,7 @@ func (s *Store) Page(ctx context.Context, key schema.RunKey, _ string, after, th
 		size += len(l.Body)
 		return size < persister.PageBytes, nil
 	}, `select seq, coalesce(child_id, ''), line from agent_run_events
-		where koder_user_id = ? and run_id = ? and seq > ? and seq <= ? order by seq limit ?`,
+		where koder_user_id = ? and run_id = ? and seq > ? + 0 and seq <= ? order by seq limit ?`,
 		key.Tenant, key.Run, int64(after), int64(through), persister.PageRows)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: read run %s after %d: %w", key, after, err)

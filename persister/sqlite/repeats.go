@@ -19,11 +19,16 @@ const (
 	isFrame = `(type = 'message.start' or type = 'message.end' or type = 'tool.start' or type = 'tool.end') and seq > 0`
 )
 
+// A parameter that stands where the index's condition has a value is written as an expression, here and in all
+// statements about agent_run_events: SQLite looks whether the value makes the index useful, and so prepares the statement anew
+// each time, which costs ten times what it does.
 const (
-	frameOf       = ` from agent_run_events where koder_user_id = ?1 and run_id = ?2 and type = ?3 and ` + frameID + ` = ?4 and ` + isFrame + ` and child_id is ?5`
-	selectFrame   = `select coalesce((select seq` + frameOf + ` and seq < ?6 order by seq desc limit 1), 0)`
-	selectLater   = `select exists (select 1` + frameOf + ` and seq > ?6)`
-	selectTurn    = `select exists (select 1 from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? and seq < ? and child_id is ? and type in ('turn.start', 'command.message'))`
+	frameOf     = ` from agent_run_events where koder_user_id = ?1 and run_id = ?2 and child_id is ?3 and ` + frameID + ` = ?4 and ` + isFrame + ` and type = `
+	newestFrame = ` and seq < ?5 order by seq desc limit 1), 0)`
+	// The start and the end of what a frame begins or ends that are stored before it, and whether one like it is stored after it.
+	selectNamed = `select coalesce((select seq` + frameOf + `?6 || ''` + newestFrame + `, coalesce((select seq` + frameOf + `?7 || ''` + newestFrame + `,
+	exists (select 1` + frameOf + `?8 || '' and seq > ?5 + 0)`
+	selectTurn    = `select exists (select 1 from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? + 0 and seq < ? and child_id is ? and type in ('turn.start', 'command.message'))`
 	selectMessage = `select coalesce((select seq from agent_run_events where koder_user_id = ? and run_id = ? and seq < ? and child_id is ? and type = 'message.start' order by seq desc limit 1), 0)`
 	selectRepeats = `select seq from agent_run_repeats where koder_user_id = ? and run_id = ? and seq >= ?`
 	anyRepeats    = `select exists (select 1 from agent_run_repeats)`
@@ -114,16 +119,9 @@ func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, row
 // its start, and a start in another turn than the end before it, repeat nothing.
 func (tx *transaction) suspect(ctx context.Context, row *persister.BatchRow, id string) (from schema.Seq, found bool, err error) {
 	key, child, pair := row.Chunk.Key, nullable(row.Chunk.Child), pairs[row.Type]
-	ask := func(into any, which statement, args ...any) {
-		if err == nil {
-			err = tx.queryRow(ctx, which, append([]any{key.Tenant, key.Run}, args...)...).Scan(into)
-		}
-	}
 	var start, end, message schema.Seq
 	var later, turn bool
-	ask(&start, stFrame, pair[0], id, child, int64(row.Seq))
-	ask(&end, stFrame, pair[1], id, child, int64(row.Seq))
-	ask(&later, stLater, row.Type, id, child, int64(row.Seq))
+	err = tx.queryRow(ctx, stNamed, key.Tenant, key.Run, child, id, int64(row.Seq), pair[0], pair[1], row.Type).Scan(&start, &end, &later)
 	isStart := row.Type == pair[0]
 	switch {
 	case err != nil || later:
@@ -131,12 +129,13 @@ func (tx *transaction) suspect(ctx context.Context, row *persister.BatchRow, id 
 	case isStart && start == 0 && end == 0, !isStart && end <= start:
 		return 0, false, nil
 	case isStart && end > start:
-		if ask(&turn, stTurn, int64(end), int64(row.Seq), child); turn || err != nil {
+		err = tx.queryRow(ctx, stTurn, key.Tenant, key.Run, int64(end), int64(row.Seq), child).Scan(&turn)
+		if turn || err != nil {
 			return 0, false, err
 		}
 	}
 	if row.Type == schema.TypeToolStart || row.Type == schema.TypeToolEnd {
-		ask(&message, stMessage, int64(max(start, end)), child)
+		err = tx.queryRow(ctx, stMessage, key.Tenant, key.Run, int64(max(start, end)), child).Scan(&message)
 		start = min(start, message)
 	} else if start == 0 {
 		start = end

@@ -2,8 +2,11 @@ package sqlite
 
 import (
 	"flag"
+	"fmt"
 	"path/filepath"
 	"testing"
+
+	"modernc.org/sqlite"
 
 	"agentstream/persister/persistertest"
 	"agentstream/schema"
@@ -34,6 +37,64 @@ func (s *Store) firstColumn(t *testing.T) func(text, arg string) []string {
 		}
 		return all
 	}
+}
+
+// TestAppendsPrepareNothing: after the first batch no statement is prepared, whatever frames the events are: to prepare one costs
+// more than to run it. SQLite asks its authorizer whenever it prepares.
+func TestAppendsPrepareNothing(t *testing.T) {
+	s := temp(t)
+	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, day)
+	put := func(n int) {
+		persistertest.Put(t, s, w.Pack("", persistertest.Lifecycle(schema.StateRunning),
+			persistertest.Event(schema.TypeTurnStart, fmt.Sprintf(`{"turn_id":"t%d"}`, n)),
+			persistertest.Event(schema.TypeMessageStart, fmt.Sprintf(`{"message_id":"m%d","role":"assistant","model":"x"}`, n)),
+			persistertest.Event(schema.TypeToolStart, fmt.Sprintf(`{"call_id":"c%d","tool":"t"}`, n)),
+			persistertest.Event(schema.TypeToolEnd, fmt.Sprintf(`{"call_id":"c%d","ok":true}`, n)),
+			persistertest.Event(schema.TypeToolStart, `{"call_id":"in every turn","tool":"t"}`),
+			persistertest.Event(schema.TypeToolEnd, `{"call_id":"in every turn","ok":true}`),
+			persistertest.Event(schema.TypeSessionUpdated, fmt.Sprintf(`{"title":"title %d"}`, n)),
+			persistertest.Event(schema.TypeInputRequested, fmt.Sprintf(`{"request_id":"q%d","question":"?"}`, n)),
+			persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"m%d","usage":{"input_tokens":1}}`, n))))
+	}
+	put(0)
+	prepared := watchPrepares(t, s)
+	put(1) // SQLite prepares all statements again for the authorizer
+	*prepared = nil
+	put(2)
+	if n := len(*prepared); n > 0 {
+		t.Errorf("a batch prepared statements: %q", (*prepared)[:min(n, 20)])
+	}
+	other := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_2"}, day)
+	persistertest.Put(t, s, other.Pack("", persistertest.Twice()...))
+	put(3)
+	*prepared = nil
+	put(4)
+	if n := len(*prepared); n > 0 {
+		t.Errorf("beside a run that repeats, a batch prepared statements: %q", (*prepared)[:min(n, 20)])
+	}
+}
+
+// watchPrepares collects what statements of the writer are prepared to read or to change.
+func watchPrepares(t *testing.T, s *Store) *[]string {
+	t.Helper()
+	conn, err := s.write.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	prepared := new([]string)
+	if err := conn.Raw(func(driver any) error {
+		return driver.(sqlite.AuthorizerRegisterer).RegisterAuthorizer(
+			func(action sqlite.AuthorizerActionCode, what, column, _, _ string) sqlite.AuthorizerReturnCode {
+				if action != sqlite.AuthTransaction {
+					*prepared = append(*prepared, what+"."+column)
+				}
+				return sqlite.AuthorizerOK
+			})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return prepared
 }
 
 // TestRepeatsInAnyOrder: events that come twice, in whatever order they are stored and stored again, are shown once, and

@@ -18,7 +18,7 @@ const updateSession = `update agent_runs set session = ?, session_seq = ?, sessi
 
 // selectSessionEvents finds the rows after an event by the primary key: few, because packs of one run arrive nearly
 // in order.
-const selectSessionEvents = `select seq, type, line from agent_run_events where koder_user_id = ? and run_id = ? and seq > ?
+const selectSessionEvents = `select seq, type, line from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? + 0
 	and child_id is null and type in ('session.created', 'session.updated', 'session.archived', 'session.deleted')`
 
 // describe merges the session events of the batch into the stored session. It runs before the rows are inserted, so

@@ -25,8 +25,7 @@ const (
 	stNaming
 	stUpdateNaming
 	stUpdateAsks
-	stFrame
-	stLater
+	stNamed
 	stTurn
 	stMessage
 	stAnyRepeats
@@ -50,7 +49,7 @@ var statementTexts = func() (texts [statementCount]string) {
 	texts[stSession], texts[stUpdateSession], texts[stSessionEvents] = selectSession, updateSession, selectSessionEvents
 	texts[stAsks], texts[stAskEvents], texts[stUpdateAsks] = selectAsks, selectAskEvents, updateAsks
 	texts[stNaming], texts[stUpdateNaming] = selectNaming, updateNaming
-	texts[stFrame], texts[stLater], texts[stTurn], texts[stMessage] = selectFrame, selectLater, selectTurn, selectMessage
+	texts[stNamed], texts[stTurn], texts[stMessage] = selectNamed, selectTurn, selectMessage
 	texts[stAnyRepeats], texts[stLaterRepeats] = anyRepeats, laterRepeats
 	texts[stBeginOffset], texts[stMoveOffset], texts[stInsertDeadLetter] = beginOffset, moveOffset, insertDeadLetter
 	for i, n := range insertSizes {

@@ -3,7 +3,7 @@
 // # What it is
 //
 // Open makes a tap.Receiver of an address. Each kind is one file: lines.go, webhook.go, postgres.go, nats.go, kafka.go,
-// clickhouse.go.
+// clickhouse.go, otlp.go.
 //
 // # Contract
 //

@@ -22,6 +22,7 @@ type Options struct {
 	Private bool            // addresses of this machine and of private networks may be asked
 	Timeout time.Duration   // for one request; default 15 s
 	Give    int             // deliveries of one event that may fail while others succeed; default 20
+	OTLP    OTLP
 }
 
 // sinkKind is one kind of sink.
@@ -40,6 +41,7 @@ func kinds() []sinkKind {
 		{[]string{"nats", "tls"}, "nats://HOST/SUBJECT", openNATS},
 		{[]string{"kafka"}, "kafka://HOST:PORT/TOPIC", openKafka},
 		{[]string{"clickhouse+http", "clickhouse+https"}, "clickhouse+http://HOST/DATABASE", openClickHouse},
+		{[]string{"otlp+http", "otlp+https", "otlp+grpc", "otlp+grpcs"}, "otlp+http://HOST:PORT", openOTLP},
 	}
 }
 

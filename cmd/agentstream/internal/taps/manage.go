@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,12 +179,13 @@ type LettersRetryCmd struct {
 
 // Run delivers each letter by itself, and removes those that were taken.
 func (c *LettersRetryCmd) Run(ctx context.Context, log *slog.Logger) error {
-	return with(ctx, &c.NATSFlags, log, func(p *natsjs.Places, _ jetstream.JetStream) error {
+	return with(ctx, &c.NATSFlags, log, func(p *natsjs.Places, js jetstream.JetStream) error {
 		letters, err := c.choose(ctx, p)
 		if err != nil {
 			return err
 		}
-		to, err := c.open(ctx)
+		slices.SortFunc(letters, func(a, b tap.Letter) int { return cmp.Compare(a.Seq, b.Seq) }) // a run's in its order
+		to, err := c.openBeside(ctx, js.Conn(), nil)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/process"
@@ -16,6 +18,7 @@ import (
 	"agentstream/internal/natskit"
 	"agentstream/tap"
 	"agentstream/tap/natsjs"
+	"agentstream/tap/otlp"
 	"agentstream/tap/sink"
 )
 
@@ -29,17 +32,23 @@ type Cmd struct {
 
 // SinkFlags say where events go.
 type SinkFlags struct {
-	To             []string      `help:"Where events go: stdout:, file:PATH, webhook+https://HOST/PATH, postgres://USER@HOST/DATABASE, nats://HOST/SUBJECT, kafka://HOST:PORT/TOPIC, clickhouse+http://HOST/DATABASE. May be given more than once. A variable AGENTSTREAM_TAP_TO keeps passwords out of the process list." env:"AGENTSTREAM_TAP_TO" sep:"none" placeholder:"URL"`
+	To             []string      `help:"Where events go: stdout:, file:PATH, webhook+https://HOST/PATH, postgres://USER@HOST/DATABASE, nats://HOST/SUBJECT, kafka://HOST:PORT/TOPIC, clickhouse+http://HOST/DATABASE, otlp+http://HOST:PORT, otlp+grpc://HOST:PORT. May be given more than once. A variable AGENTSTREAM_TAP_TO keeps passwords out of the process list." env:"AGENTSTREAM_TAP_TO" sep:"none" placeholder:"URL"`
 	WebhookSecret  string        `help:"Secret that signs webhooks, whsec_ and base64. While it is replaced, two lines: the new one, then the old one. The environment, or its _FILE form, keeps it out of the process list." env:"AGENTSTREAM_TAP_WEBHOOK_SECRET" placeholder:"SECRET"`
 	WebhookTimeout time.Duration `help:"How long a receiver may take for its answer." default:"15s" env:"AGENTSTREAM_TAP_WEBHOOK_TIMEOUT"`
+	OTLPHeaders    string        `name:"otlp-headers" help:"Headers of requests to a collector, one a line: 'Authorization: Bearer …'. The environment, or its _FILE form, keeps them out of the process list." env:"AGENTSTREAM_TAP_OTLP_HEADERS" placeholder:"HEADERS"`
+	Contents       bool          `help:"Send also what people, models and tools have said to a collector. Without it, spans have names, times and numbers alone." env:"AGENTSTREAM_TAP_CONTENTS"`
 	AllowPrivate   bool          `help:"Let webhooks go to this machine and to private networks." env:"AGENTSTREAM_TAP_ALLOW_PRIVATE"`
 
 	cli.Streams `kong:"-"`
 }
 
-// open opens the sinks.
-func (f *SinkFlags) open(ctx context.Context) (tap.Receiver, error) {
-	o := sink.Options{Stdout: f.Stdout(), Private: f.AllowPrivate, Timeout: f.WebhookTimeout}
+// open opens the sinks. history is for those that are about runs.
+func (f *SinkFlags) open(ctx context.Context, history otlp.History) (tap.Receiver, error) {
+	o := sink.Options{Stdout: f.Stdout(), Private: f.AllowPrivate, Timeout: f.WebhookTimeout,
+		OTLP: sink.OTLP{Contents: f.Contents, History: history}}
+	if f.OTLPHeaders != "" {
+		o.OTLP.Headers = cli.NewSecret(f.OTLPHeaders, "AGENTSTREAM_TAP_OTLP_HEADERS").Lines
+	}
 	if f.WebhookSecret != "" {
 		o.Secrets = cli.NewSecret(f.WebhookSecret, "AGENTSTREAM_TAP_WEBHOOK_SECRET").Lines
 	}
@@ -94,13 +103,11 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	to, err := c.open(ctx)
-	if err != nil {
-		return err
+	if len(spec.Types) > 0 && c.hasWholeRuns() {
+		return errors.New("--types: spans are made of whole runs, so a tap to a collector has all types")
 	}
-	defer func() { _ = to.Close() }() // what was written is written
 	if c.Server != "" {
-		return c.runOver(ctx, spec, to, log)
+		return c.runOver(ctx, spec, log)
 	}
 	nc, err := c.Dial("tap", log)
 	if err != nil {
@@ -112,7 +119,7 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if linger <= 0 {
 		linger = -1 // zero means the default there
 	}
-	cfg := tap.Config{Spec: spec, Sink: to, Linger: linger, Batch: c.Batch, Logger: log, Hooks: m.TapHooks(spec.Name)}
+	cfg := tap.Config{Spec: spec, Linger: linger, Batch: c.Batch, Logger: log, Hooks: m.TapHooks(spec.Name)}
 	if c.Postgres != "" || c.Data != "" {
 		all, done, err := c.history(ctx, log)
 		if err != nil {
@@ -121,6 +128,11 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 		defer done()
 		cfg.Archive = all
 	}
+	cfg.Sink, err = c.openBeside(ctx, nc, cfg.Archive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cfg.Sink.Close() }() // what was written is written
 	member, err := natsjs.Join(ctx, nc, cfg)
 	if errors.Is(err, natskit.ErrNotDeclared) {
 		err = fmt.Errorf("%w (run agentstream migrate first?)", err)
@@ -139,6 +151,21 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	stages = append(stages, operators.Parts(a))
 	log.Info("tap: delivering", "tap", spec.Name, "to", strings.Join(spec.To, ", "))
 	return process.RunStages(ctx, stages...)
+}
+
+// openBeside opens the sinks of a tap of a log.
+func (f *SinkFlags) openBeside(ctx context.Context, nc *nats.Conn, archive tap.Backlog) (tap.Receiver, error) {
+	if !f.hasWholeRuns() {
+		return f.open(ctx, nil)
+	}
+	history, err := newRunHistory(ctx, nc, archive)
+	if errors.Is(err, natskit.ErrNotDeclared) {
+		err = fmt.Errorf("%w (run agentstream migrate first?)", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.open(ctx, history)
 }
 
 // history opens the archive.

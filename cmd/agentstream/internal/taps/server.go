@@ -17,7 +17,7 @@ import (
 
 // runOver delivers what a server gives over HTTP until ctx ends. The server keeps the place, which moves when a
 // batch is delivered.
-func (c *RunCmd) runOver(ctx context.Context, spec tap.Spec, to tap.Receiver, log *slog.Logger) error {
+func (c *RunCmd) runOver(ctx context.Context, spec tap.Spec, log *slog.Logger) error {
 	client, err := cli.NewClient(cli.ServerFlags{Server: c.Server, Token: c.Token, TokenFile: c.TokenFile, CA: c.CA, GiveUp: 0, Wait: true}, nil)
 	if err != nil {
 		return err
@@ -30,6 +30,11 @@ func (c *RunCmd) runOver(ctx context.Context, spec tap.Spec, to tap.Receiver, lo
 	if c.Tenant != "" && c.Tenant != who.Tenant {
 		return fmt.Errorf("--tenant: the token is one of %s", who.Tenant)
 	}
+	to, err := c.open(ctx, serverHistory{client})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = to.Close() }() // what was written is written
 	d := &delivery{client: client, name: spec.Name, tenant: who.Tenant, to: to, log: log, linger: max(c.Linger, time.Millisecond), most: max(c.Batch, 1)}
 	o := agentstream.TapOptions{Name: spec.Name, Types: spec.Types, From: spec.From, New: c.From == "new"}
 	log.Info("tap: delivering", "tap", spec.Name, "server", c.Server, "tenant", who.Tenant)

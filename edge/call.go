@@ -150,13 +150,15 @@ func (c *call) refuse(reason dialect.Reason) {
 		c.Writer.WriteHeader(p.Status)
 		return
 	}
-	var body []byte
-	if c.Protocol != nil {
-		body = c.Protocol.Dialect.AppendError(nil, p)
-	} else {
-		body = p.AppendJSON(nil)
+	switch {
+	case c.Protocol == nil:
+		c.Reply(p.Status, p.AppendJSON(nil))
+	case c.Protocol.Words != nil:
+		mediaType, body := c.Protocol.Words(c.Request, p)
+		c.ReplyAs(p.Status, mediaType, body)
+	default:
+		c.Reply(p.Status, c.Protocol.Dialect.AppendError(nil, p))
 	}
-	c.Reply(p.Status, body)
 }
 
 // drain reads what is left of a body that was refused for want of room, within the time that it has: a client that is

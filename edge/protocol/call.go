@@ -134,12 +134,26 @@ func (c *Call) Reply(status int, body []byte) {
 		c.over.reply(body)
 		return
 	}
+	c.write(status, headerJSON, append(body, '\n'))
+}
+
+// ReplyAs is Reply with a body of another media type.
+func (c *Call) ReplyAs(status int, mediaType string, body []byte) {
+	if c.over != nil {
+		c.over.reply(body)
+		return
+	}
+	c.write(status, []string{mediaType}, body)
+}
+
+// write writes an answer.
+func (c *Call) write(status int, mediaType []string, body []byte) {
 	h := c.Writer.Header()
-	h["Content-Type"] = headerJSON
+	h["Content-Type"] = mediaType
 	h["Cache-Control"] = headerNoStore
-	c.Length(int64(len(body) + 1))
+	c.Length(int64(len(body)))
 	c.Writer.WriteHeader(status)
-	_, _ = c.Writer.Write(append(body, '\n')) // a client that is gone has no use for the error
+	_, _ = c.Writer.Write(body) // a client that is gone has no use for the error
 }
 
 // Length sets how long the answer's body is, in bytes.

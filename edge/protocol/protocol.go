@@ -49,6 +49,8 @@ type Protocol struct {
 	RequestID string
 	// Header is put into every answer: over gRPC into the leading metadata. Names are in their canonical form.
 	Header http.Header
+	// Words writes a refusal in the form of its request, for protocols that have several; nil: it is JSON, as the dialect words it.
+	Words func(*http.Request, dialect.Problem) (mediaType string, body []byte)
 	// Refused adds headers to a refusal; nil adds none.
 	Refused func(h http.Header, err error)
 	// LastWords may change what is sent at the end of a stream, a conversation or a unary RPC; nil changes nothing.

@@ -209,6 +209,7 @@ var floors = []floor{
 	{"edge/dialect", []string{"schema"}, "the contract of dialects is a pure translation"},
 	{"protocols/sample", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "schema"}, "the sample knows the contract, and nothing of what serves it"},
 	{"protocols/openai", []string{"edge/auth", "edge/dialect", "edge/ends", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "producers", "schema", "schema/assemble", "schema/jsonscan", "schema/ordered"}, "a small protocol is one folder: its translation and what it serves, on the contract alone"},
+	{"protocols/otlp", []string{"adapters/otlp", "edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "a small protocol is one folder, and what spans say is the adapter's"},
 	{"protocols/native", []string{"edge/dialect", "edge/protocol", "schema", "schema/jsonscan"}, "the native routes are the edge's own, so the translation registers itself: no transport, no fanout, no other dialect"},
 	{"protocols/chat", []string{"edge/auth", "edge/dialect", "edge/protocol", "fanout", "producers", "schema", "schema/assemble", "schema/jsonscan", "schema/ordered"}, "what chat protocols share knows none of them"},
 	{"protocols/aisdk", []string{"edge/auth", "edge/dialect", "edge/protocol", "edge/transport", "edge/transport/sse", "fanout", "protocols/chat", "schema", "schema/jsonscan"}, "a small protocol is one folder: its translation and what it serves, on the contract alone"},

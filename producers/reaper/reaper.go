@@ -48,6 +48,9 @@ type Config struct {
 
 	Feeds   schema.Feeds      // which never end, and are left alone
 	Reasons producers.Reasons // of runs that are ended because a deadline has passed
+	// Finish is asked about a run that is open and silent, before its writer is looked for. It does what is left to be done of
+	// runs that need no writer, and reports whether this is one: then the run is left alone. nil: there are none.
+	Finish func(ctx context.Context, key schema.RunKey) (finished bool, err error)
 
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -288,6 +291,12 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 	}
 	if !head.HasEvents() || head.State.Final() || last != 0 && last != head.Last || r.resting(s.key, head.Last) {
 		return false, nil // over; or just written to; or at rest
+	}
+	if finish := r.cfg.Finish; finish != nil {
+		finished, err := finish(ctx, s.key)
+		if err != nil || finished {
+			return false, err
+		}
 	}
 	s.owner, s.last = head.Lane.Owner, head.Last
 	patience := r.cfg.After

@@ -26,6 +26,7 @@ import (
 	"agentstream/protocols/metis"
 	metisserve "agentstream/protocols/metis/serve"
 	"agentstream/protocols/native"
+	"agentstream/protocols/otlp"
 	"agentstream/protocols/qoder"
 	"agentstream/schema"
 )
@@ -266,7 +267,7 @@ func sendAnswer(a *asking, id string) (int, string) {
 // A refusal names what waits.
 func TestAnswersOnEveryWay(t *testing.T) {
 	all, f := edgetest.Share(), &ListenFlags{}
-	n := all.Start(t, native.Protocol(), func(c *edge.Config) { c.Protocols = f.protocols() })
+	n := all.Start(t, native.Protocol(), func(c *edge.Config) { c.Protocols = f.protocols(otlp.New(otlp.Config{})) })
 	names := slices.Sorted(maps.Keys(answerWays))
 	n.Say("neighbour", planted(false)...)
 	n.Say("neighbour", edgetest.Event(schema.TypeInputRequested, `{"request_id":"q999"}`))

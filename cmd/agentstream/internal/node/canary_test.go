@@ -24,6 +24,7 @@ import (
 	"agentstream/protocols/langgraph"
 	"agentstream/protocols/metis"
 	"agentstream/protocols/native"
+	"agentstream/protocols/otlp"
 	"agentstream/protocols/qoder"
 	"agentstream/schema"
 )
@@ -177,7 +178,7 @@ func TestCanary(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := all.Start(t, native.Protocol(), func(c *edge.Config) {
-		c.Protocols, c.Operator, c.Catalog, c.Shares, c.LogTimeout = f.protocols(), letters{}, listed{}, shares, time.Second
+		c.Protocols, c.Operator, c.Catalog, c.Shares, c.LogTimeout = f.protocols(otlp.New(otlp.Config{})), letters{}, listed{}, shares, time.Second
 	})
 	seen, asked, runs, commands := 0, 0, 0, 0
 	ask := func(rt edge.RouteRow, scopes auth.Scope, idle bool) {

@@ -36,7 +36,19 @@ type ListenFlags struct {
 	AuthFlags
 	LimitFlags
 	MetisFlags
+	OTLPSettle time.Duration `name:"otlp-settle" help:"Silence after which a trace of OpenTelemetry whose root has come is complete, and becomes messages, calls and children." default:"5s" env:"AGENTSTREAM_OTLP_SETTLE"`
 	process.MemoryFlags
+}
+
+// maxSettle is the longest --otlp-settle: what a node has left behind is settled by another one soon after.
+const maxSettle = time.Minute
+
+// checkOTLP refuses what traces cannot be settled with.
+func (f *ListenFlags) checkOTLP() error {
+	if f.OTLPSettle < 0 || f.OTLPSettle > maxSettle {
+		return fmt.Errorf("--otlp-settle %v is not between 0s and %v", f.OTLPSettle, maxSettle)
+	}
+	return nil
 }
 
 // MetisFlags set the metis protocol up.
@@ -82,6 +94,9 @@ func (f *ListenFlags) Check(mayBeOpen bool) error {
 		return err
 	}
 	if _, _, err := f.Limits(); err != nil {
+		return err
+	}
+	if err := f.checkOTLP(); err != nil {
 		return err
 	}
 	if err := f.checkMetis(); err != nil {

@@ -39,6 +39,7 @@ import (
 	"agentstream/protocols/native"
 	nimiserve "agentstream/protocols/nimi/serve"
 	"agentstream/protocols/openai"
+	"agentstream/protocols/otlp"
 	"agentstream/protocols/qoder"
 	qoderserve "agentstream/protocols/qoder/serve"
 	"agentstream/schema"
@@ -66,6 +67,7 @@ var _ Archive = (*blob.Archive)(nil)
 type Node struct {
 	server    *edge.Server
 	hub       *fanout.Hub
+	traces    *otlp.Ingest
 	reader    *fanjs.Log
 	Log       *pubjs.Log
 	appender  *producers.Appender
@@ -112,7 +114,9 @@ func (n *Node) Leaving() bool { return n.server.Leaving() }
 
 // New opens what a node needs. Nobody is served before the parts of Stages run.
 func New(ctx context.Context, cfg Config) (*Node, error) {
-	n := &Node{Archive: cfg.Archive, protocols: cfg.Flags.protocols(), files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
+	n := &Node{Archive: cfg.Archive, files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
+	n.traces = otlp.New(otlp.Config{Settle: cfg.Flags.OTLPSettle, Logger: cfg.Logger})
+	n.protocols = cfg.Flags.protocols(n.traces)
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
 		return nil, err
@@ -276,10 +280,10 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 }
 
 // protocols returns all that clients may speak.
-func (f *ListenFlags) protocols() []protocol.Protocol {
+func (f *ListenFlags) protocols(traces *otlp.Ingest) []protocol.Protocol {
 	return []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{Increments: f.Increments}), metisserve.Protocol(f.metis()),
 		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{Version: cli.Version()}), aisdk.Protocol(),
-		agui.Protocol(), openai.Protocol()}
+		agui.Protocol(), openai.Protocol(), traces.Protocol()}
 }
 
 // pages returns what is served to everybody. tokens is nil when none are accepted.
@@ -321,7 +325,7 @@ func (n *Node) dependencies(cfg Config) []edge.Check {
 
 // Stages are the node's parts in the order in which they end.
 func (n *Node) Stages(clients net.Listener) [][]process.Part {
-	front := []process.Part{{Name: "edge", Run: func(ctx context.Context) error { return n.serve(ctx, clients) }}}
+	front := []process.Part{{Name: "edge", Run: func(ctx context.Context) error { return n.serve(ctx, clients) }}, {Name: "traces", Run: n.settle}}
 	if n.inbox != nil {
 		front = append(front, process.Part{Name: "nats ingest", Run: n.inbox.Run})
 	}
@@ -330,6 +334,15 @@ func (n *Node) Stages(clients net.Listener) [][]process.Part {
 		{{Name: "hub", Run: n.hub.Run}, {Name: "auth", Run: n.gate.run}},
 		{{Name: "live copies", Run: n.reader.Run}, {Name: "streams", Run: n.streams.Run}},
 	}
+}
+
+// settle appends what the traces say that have come to this node.
+func (n *Node) settle(ctx context.Context) error {
+	cfg := otlp.SettlerConfig{Log: n.Log, Appender: n.appender, Settle: n.traces.Settle()}
+	if n.Archive != nil { // a nil archive in an interface would not be nil
+		cfg.Past = n.Archive
+	}
+	return n.traces.Run(ctx, otlp.NewSettler(cfg))
 }
 
 // checkArchive returns why the archive cannot be read, or cannot be written where that happens here.

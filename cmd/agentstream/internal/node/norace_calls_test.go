@@ -15,6 +15,7 @@ import (
 	"agentstream/edge/protocol"
 	"agentstream/internal/cputime"
 	"agentstream/protocols/native"
+	"agentstream/protocols/otlp"
 	"agentstream/schema"
 )
 
@@ -23,7 +24,7 @@ import (
 func TestOpenCallsCostTheSame(t *testing.T) {
 	f := &ListenFlags{}
 	n := edgetest.Share().Start(t, protocol.Protocol{Dialect: native.Dialect{}}, func(c *edge.Config) {
-		c.Protocols, c.LogTimeout = f.protocols(), time.Minute
+		c.Protocols, c.LogTimeout = f.protocols(otlp.New(otlp.Config{})), time.Minute
 	})
 	open := func(run string, calls int) {
 		batch := make([]schema.Event, 0, 1000)

@@ -17,6 +17,7 @@ import (
 	"agentstream/protocols/langgraph"
 	"agentstream/protocols/metis"
 	"agentstream/protocols/nimi"
+	"agentstream/protocols/otlp"
 	"agentstream/protocols/qoder"
 	"agentstream/schema"
 	"agentstream/schema/assemble"
@@ -86,7 +87,7 @@ func growers(t *testing.T) (all []grower) {
 		}, true},
 	}
 	known := requests(t)
-	for _, p := range (&ListenFlags{}).protocols() {
+	for _, p := range (&ListenFlags{}).protocols(otlp.New(otlp.Config{})) {
 		name := p.Dialect.Info().Name
 		forms, ok := known[name]
 		if !ok {

@@ -2,15 +2,18 @@ package node
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"time"
 
 	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/producers/reaper"
 	"agentstream/protocols/nimi"
 	nimianswer "agentstream/protocols/nimi/answer"
+	"agentstream/protocols/otlp"
 	"agentstream/schema"
 )
 
@@ -42,15 +45,34 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 			every = min(every, d) // short ones are for trying it out
 		}
 	}
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Archive: old, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	settler := otlp.NewSettler(otlp.SettlerConfig{Log: log, Past: old, Appender: app, Settle: 2 * maxSettle})
 	r, err := reaper.New(reaper.Config{
 		Log: log, Witness: log, Lister: quietRuns{runs}, Archive: old, Past: old,
 		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger, Hooks: m.ReaperHooks(),
-		Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(),
+		Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(), Finish: finishTraces(settler),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return []process.Part{{Name: "reaper", Run: r.Run}}, nil
+}
+
+// finishTraces settles the traces that came to a node which is gone: it is waited for longer than nodes wait themselves.
+func finishTraces(s *otlp.Settler) func(context.Context, schema.RunKey) (bool, error) {
+	return func(ctx context.Context, key schema.RunKey) (bool, error) {
+		if !otlp.IsTrace(key.Run) {
+			return false, nil
+		}
+		_, err := s.Settle(ctx, key)
+		if errors.Is(err, otlp.ErrGone) { // it is ended like any other
+			return false, nil
+		}
+		return err == nil, err
+	}
 }
 
 // tenantsRuns is a store's list of runs, tenant by tenant.

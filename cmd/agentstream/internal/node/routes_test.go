@@ -21,6 +21,7 @@ import (
 	"agentstream/fanout"
 	"agentstream/fanout/memory"
 	"agentstream/producers"
+	"agentstream/protocols/otlp"
 	"agentstream/schema/contracts"
 )
 
@@ -37,6 +38,7 @@ var spoken = []struct {
 	{"ai-sdk", "docs/dialects/ai-sdk.md", "protocols/aisdk/openapi.yaml", []string{""}},
 	{"ag-ui", "docs/dialects/agui.md", "protocols/agui/openapi.yaml", []string{""}},
 	{"openai", "docs/dialects/openai.md", "protocols/openai/openapi.yaml", []string{""}},
+	{"otlp", "docs/otlp.md", "protocols/otlp/openapi.yaml", []string{""}},
 }
 
 // pages are the routes for people with a browser.
@@ -268,7 +270,7 @@ func table(t *testing.T) []edge.RouteRow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := edge.New(edge.Config{Hub: hub, Taps: struct{ edge.Taps }{}, Blobs: struct{ edge.Blobs }{}, Operator: struct{ edge.Operator }{}, Shares: new(auth.Shares), Workers: new(workers.Workers), Appender: app, Pages: pages, Protocols: f.protocols(), Authenticate: open.Authenticate, Still: open.Still, Tickets: tickets})
+	s, err := edge.New(edge.Config{Hub: hub, Taps: struct{ edge.Taps }{}, Blobs: struct{ edge.Blobs }{}, Operator: struct{ edge.Operator }{}, Shares: new(auth.Shares), Workers: new(workers.Workers), Appender: app, Pages: pages, Protocols: f.protocols(otlp.New(otlp.Config{})), Authenticate: open.Authenticate, Still: open.Still, Tickets: tickets})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,193 @@
+package otlp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"agentstream/adapters/otlp"
+	"agentstream/edge/dialect"
+	"agentstream/edge/protocol"
+	"agentstream/producers"
+	"agentstream/schema"
+	"agentstream/schema/jsonscan"
+)
+
+// Bounds of one append of spans.
+const (
+	packSpans = 256
+	packBytes = 600 << 10
+)
+
+// decodedTimes is how many times its size a request takes beside itself when it is taken apart.
+const decodedTimes = 8
+
+// export stores the spans of a request and returns how many it has refused.
+func (in *Ingest) export(c *protocol.Call) error {
+	raw, err := c.Message(typeProtobuf, typeJSON)
+	if err != nil {
+		return err
+	}
+	if err = c.In.Share.Reserve(c.Context(), decodedTimes*int64(len(raw))); err != nil {
+		return err
+	}
+	isText := c.Request != nil && isJSON(c.Request.Header)
+	request, err := decode(raw, isText)
+	if err != nil {
+		return err
+	}
+	b := newBatch(request)
+	ctx, cancel := c.LogContext()
+	defer cancel()
+	for _, id := range b.order {
+		if err := in.store(ctx, c, id, b); err != nil {
+			return err
+		}
+	}
+	return reply(c, b, isText)
+}
+
+// decode reads a request, an ExportTraceServiceRequest: the same message by another name. Fields that are not known are passed over.
+func decode(raw []byte, isText bool) (*trace.TracesData, error) {
+	request := new(trace.TracesData)
+	var err error
+	if isText {
+		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(raw, request)
+	} else {
+		err = proto.Unmarshal(raw, request)
+	}
+	if err != nil {
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "the body is not an ExportTraceServiceRequest")
+	}
+	for s := range spansOf(request) {
+		if isText {
+			otlp.FixIDs(s.span)
+		}
+	}
+	return request, nil
+}
+
+// found is a span of a request.
+type found struct {
+	from otlp.Origin
+	span *trace.Span
+}
+
+// spansOf walks the spans of a request.
+func spansOf(request *trace.TracesData) func(func(found) bool) {
+	return func(yield func(found) bool) {
+		for _, r := range request.GetResourceSpans() {
+			for _, sc := range r.GetScopeSpans() {
+				from := otlp.OriginOf(r, sc)
+				for _, s := range sc.GetSpans() {
+					if !yield(found{from, s}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// batch is the spans of a request by their traces.
+type batch struct {
+	traces  map[string][]otlp.Kept
+	order   []string
+	refused map[string]int // why
+}
+
+// Why spans are refused.
+const (
+	whyNoID  = "a span has no trace id of 16 bytes, or no span id of 8"
+	whyMany  = "a trace keeps 10,000 spans"
+	whyLarge = "a trace keeps 32 MiB of spans"
+)
+
+func newBatch(request *trace.TracesData) *batch {
+	b := &batch{traces: make(map[string][]otlp.Kept), refused: make(map[string]int)}
+	for s := range spansOf(request) {
+		k, ok := otlp.Keep(s.from, s.span)
+		if !ok {
+			b.refused[whyNoID]++
+			continue
+		}
+		if b.traces[k.Trace] == nil {
+			b.order = append(b.order, k.Trace)
+		}
+		b.traces[k.Trace] = append(b.traces[k.Trace], k)
+	}
+	return b
+}
+
+// errNothing reports that all spans are stored already.
+var errNothing = errors.New("nothing is new")
+
+// store stores the spans of one trace, in packs.
+func (in *Ingest) store(ctx context.Context, c *protocol.Call, id string, b *batch) error {
+	key := schema.RunKey{Tenant: c.Caller.Tenant, Run: otlp.RunPrefix + id}
+	for rest := b.traces[id]; len(rest) > 0; {
+		n, size := 0, 0
+		for n < len(rest) && n < packSpans && (n == 0 || size+len(rest[n].Payload) <= packBytes) {
+			size += len(rest[n].Payload)
+			n++
+		}
+		p := &packPlan{known: in.traces.get(key), spans: rest[:n], read: c.Records}
+		_, err := c.Append(ctx, key.Run, nil, producers.AppendOptions{Whole: true, Plan: p.plan})
+		if err != nil && !errors.Is(err, errNothing) {
+			return err
+		}
+		for why, count := range p.refused {
+			b.refused[why] += count
+		}
+		rest = rest[n:]
+	}
+	in.traces.trim(key)
+	in.note(key)
+	return nil
+}
+
+// reply answers, in the form of the request.
+func reply(c *protocol.Call, b *batch, isText bool) error {
+	var why []string
+	all := 0
+	for _, text := range []string{whyNoID, whyMany, whyLarge} {
+		if n := b.refused[text]; n > 0 {
+			all += n
+			why = append(why, fmt.Sprintf("%d refused: %s", n, text))
+		}
+	}
+	if isText {
+		c.Reply(http.StatusOK, textResponse(all, strings.Join(why, "; ")))
+		return nil
+	}
+	c.ReplyAs(http.StatusOK, typeProtobuf, response(all, strings.Join(why, "; ")))
+	return nil
+}
+
+// response encodes an ExportTraceServiceResponse.
+func response(refused int, why string) []byte {
+	if refused == 0 {
+		return nil
+	}
+	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(refused))
+	partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), why)
+	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
+}
+
+// textResponse writes the same as JSON, where a number of 64 bits is a text.
+func textResponse(refused int, why string) []byte {
+	o := jsonscan.Object("{")
+	if refused > 0 {
+		o = append(o.Name("partialSuccess"), '{')
+		o = o.Str("rejectedSpans", strconv.Itoa(refused)).Str("errorMessage", why).End()
+	}
+	return o.End()
+}

@@ -1,0 +1,168 @@
+package otlp
+
+import (
+	"container/list"
+	"context"
+	"iter"
+	"sync"
+
+	"agentstream/adapters/otlp"
+	"agentstream/schema"
+)
+
+// Bounds of one trace, and of what is remembered of all of them.
+const (
+	maxSpans = 10_000
+	maxBytes = 32 << 20 // of spans as they are kept
+
+	rememberedSpans  = 1 << 20 // of all tenants
+	rememberedTenant = 1 << 17 // of one
+)
+
+// traces remembers which spans the log has, so that a trace is not read again for each request. What is forgotten is read again.
+type traces struct {
+	mu      sync.Mutex
+	known   map[schema.RunKey]*list.Element // of *known
+	recent  list.List                       // the one used last is in front
+	spans   int
+	tenants map[string]int // spans
+}
+
+// known is what is remembered of one trace.
+type known struct {
+	key     schema.RunKey
+	counted int // spans that traces has counted
+
+	mu    sync.Mutex
+	last  schema.Seq // everything up to here is remembered
+	ids   map[string]struct{}
+	bytes int
+}
+
+func newTraces() *traces {
+	return &traces{known: make(map[schema.RunKey]*list.Element), tenants: make(map[string]int)}
+}
+
+// get returns what is known of a trace.
+func (t *traces) get(key schema.RunKey) *known {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.known[key]; at != nil {
+		t.recent.MoveToFront(at)
+		return at.Value.(*known)
+	}
+	k := &known{key: key, ids: make(map[string]struct{})}
+	t.known[key] = t.recent.PushFront(k)
+	return k
+}
+
+// trim counts what is known of a trace, and forgets what was not used for longest: first of a tenant that has too much.
+func (t *traces) trim(key schema.RunKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.known[key]; at != nil {
+		k := at.Value.(*known)
+		k.mu.Lock()
+		n := len(k.ids) + 1
+		k.mu.Unlock()
+		t.count(k, n)
+	}
+	for at := t.recent.Back(); at != nil; {
+		k, before := at.Value.(*known), at.Prev()
+		tenant := t.tenants[key.Tenant] > rememberedTenant
+		if !tenant && t.spans <= rememberedSpans {
+			return
+		}
+		if !tenant || k.key.Tenant == key.Tenant {
+			t.count(k, 0)
+			delete(t.known, k.key)
+			t.recent.Remove(at)
+		}
+		at = before
+	}
+}
+
+// count sets how many spans a trace counts for. It needs mu.
+func (t *traces) count(k *known, n int) {
+	t.spans += n - k.counted
+	t.tenants[k.key.Tenant] += n - k.counted
+	if t.tenants[k.key.Tenant] == 0 {
+		delete(t.tenants, k.key.Tenant)
+	}
+	k.counted = n
+}
+
+// packPlan decides which spans of a pack are new.
+type packPlan struct {
+	known   *known
+	spans   []otlp.Kept
+	read    func(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Record, error]
+	refused map[string]int // why
+}
+
+// plan returns the events of the spans that the log, as it stands at head, does not have. A run that is over is opened again.
+func (p *packPlan) plan(ctx context.Context, head schema.Head, _ []schema.Event) ([]schema.Event, error) {
+	k := p.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.readOn(ctx, p.read, head.Last); err != nil {
+		return nil, err
+	}
+	var events []schema.Event
+	p.refused = nil
+	bytes, here := k.bytes, make(map[string]struct{})
+	for _, s := range p.spans {
+		_, stored := k.ids[s.ID]
+		_, twice := here[s.ID]
+		switch {
+		case stored || twice:
+		case len(k.ids)+len(here) >= maxSpans:
+			p.refuse(whyMany)
+		case bytes+len(s.Payload) > maxBytes:
+			p.refuse(whyLarge)
+		default:
+			here[s.ID] = struct{}{}
+			bytes += len(s.Payload)
+			events = append(events, schema.Event{Type: otlp.Type, Payload: s.Payload})
+		}
+	}
+	if len(events) == 0 {
+		return nil, errNothing
+	}
+	if !head.HasEvents() || head.State.Final() {
+		events = append([]schema.Event{running()}, events...)
+	}
+	return events, nil
+}
+
+// running is the event with which a run begins, or begins again.
+func running() schema.Event {
+	return schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"running"}`)}
+}
+
+func (p *packPlan) refuse(why string) {
+	if p.refused == nil {
+		p.refused = make(map[string]int)
+	}
+	p.refused[why]++
+}
+
+// readOn remembers the spans up to a seq. It needs mu.
+func (k *known) readOn(ctx context.Context, read func(context.Context, string, schema.Seq, schema.Seq) iter.Seq2[schema.Record, error],
+	through schema.Seq) error {
+	if through <= k.last {
+		return nil
+	}
+	for r, err := range read(ctx, k.key.Run, k.last, through) {
+		if err != nil {
+			return err
+		}
+		if string(r.Type) == otlp.Type {
+			payload := r.Payload()
+			k.ids[otlp.SpanID(payload)] = struct{}{}
+			k.bytes += len(payload)
+		}
+		k.last = r.Seq
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"agentstream/edge/dialect"
 	"agentstream/schema"
@@ -14,6 +15,7 @@ import (
 
 // modelCall is a request to a model that has begun and has not ended.
 type modelCall struct {
+	by      *atomic.Bool // that of the session whose own it is; others share it
 	serial  int
 	id      string // of the log's; "" where only the message shows it
 	started dialect.Place
@@ -54,8 +56,14 @@ func providerOf(model string) string {
 	return provider
 }
 
+// modelOf returns the request with a serial, which may be changed; nil when it is not open.
 func (s *session) modelOf(serial int) *modelCall {
 	m, _ := s.models.Get(serial)
+	if m != nil && m.by != s.by {
+		own := *m
+		own.by, own.calls, m = s.by, m.calls.Clone(), &own
+		s.models.Set(serial, m)
+	}
 	return m
 }
 
@@ -71,6 +79,7 @@ func (s *session) requestByID(id string) *modelCall {
 
 // ask adds a request.
 func (s *session) ask(m *modelCall) {
+	m.by = s.by
 	s.models.Set(m.serial, m)
 	if m.id != "" {
 		serials, _ := s.byID.Get(m.id)

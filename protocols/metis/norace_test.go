@@ -4,12 +4,14 @@ package metis
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"agentstream/edge/dialect"
+	"agentstream/schema"
 	"agentstream/schema/schematest"
 )
 
@@ -114,4 +116,33 @@ func TestSelection(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestCopiesShareWhatIsOpen: what goes on after a copy was made copies the calls that change, not all that are open.
+func TestCopiesShareWhatIsOpen(t *testing.T) {
+	const open, most = 10_000, 1_000
+	p, list := newProjector(dialect.Request{}), records(t, schematest.Scenario{Events: manyCalls(open + 20)})
+	for _, r := range list[:len(list)-20] {
+		if err := p.Project(nil, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := list[len(list)-20:]
+	if n := testing.AllocsPerRun(5, func() {
+		_ = p.For(dialect.Request{})
+		if err := p.Project(nil, next[0]); err != nil {
+			t.Fatal(err)
+		}
+		next = next[1:]
+	}); n > most {
+		t.Errorf("a record after a copy makes %v things with %d open calls, %d at most", n, open, most)
+	}
+}
+
+// manyCalls returns the beginnings of calls that do not end.
+func manyCalls(n int) (all []schema.Event) {
+	for i := range n {
+		all = append(all, schema.Event{Type: schema.TypeToolStart, Payload: fmt.Appendf(nil, `{"call_id":"c%d","tool":"t"}`, i)})
+	}
+	return all
 }

@@ -104,16 +104,7 @@ func (s *session) clone(by *atomic.Bool) *session {
 	c := *s
 	c.by, c.tally, c.queue = by, slices.Clone(s.tally), slices.Clone(s.queue)
 	c.requests, c.recent = slices.Clone(s.requests), slices.Clone(s.recent)
-	c.byID = s.byID.Clone()
-	c.models = s.models.Copy(func(m *modelCall) *modelCall {
-		own := *m
-		own.calls = m.calls.Clone()
-		return &own
-	})
-	c.calls = s.calls.Copy(func(c *toolCall) *toolCall {
-		own := *c
-		return &own
-	})
+	c.byID, c.models, c.calls = s.byID.Clone(), s.models.Clone(), s.calls.Clone() // find and modelOf copy what is changed
 	if s.open != nil {
 		open := *s.open
 		c.open = &open

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"agentstream/edge/dialect"
@@ -16,6 +17,7 @@ import (
 
 // toolCall is a call of a tool that was asked for, or has begun, and has not ended.
 type toolCall struct {
+	by       *atomic.Bool // that of the session whose own it is; others share it
 	id, tool string
 	model    int // serial of the request whose message asks for it, while that is open; 0: none is
 	turn     schema.Seq
@@ -52,14 +54,20 @@ type request struct {
 // maxRequests bounds the requests that are remembered, answered or not.
 const maxRequests = 64
 
-// find returns the call with an id; nil when it is not open.
+// find returns the call with an id, which may be changed; nil when it is not open.
 func (s *session) find(id string) *toolCall {
 	c, _ := s.calls.Get(id)
+	if c != nil && c.by != s.by {
+		own := *c
+		own.by, c = s.by, &own
+		s.calls.Set(id, c)
+	}
 	return c
 }
 
 // add adds a call. It waits for the request whose message asks for it, if that is open.
 func (s *session) add(c *toolCall) {
+	c.by = s.by
 	s.calls.Set(c.id, c)
 	s.waiting++
 	if m := s.modelOf(c.model); m != nil {

@@ -176,8 +176,8 @@ func outcomeOf(stop string) outcome {
 // close ends what a lane has open, and its turn. Tools that go on beyond a turn that ended well are left.
 func (p *Projector) close(s *session, how outcome) {
 	for s.models.Len() > 0 && s.open == nil {
-		_, m, _ := s.models.First()
-		p.modelCompletes(s, m, how)
+		serial, _, _ := s.models.First()
+		p.modelCompletes(s, s.modelOf(serial), how)
 	}
 	if how != done || p.rec.over {
 		for _, c := range s.calls.All() {

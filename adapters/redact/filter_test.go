@@ -1,12 +1,14 @@
 package redact
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -161,6 +163,31 @@ func TestCredentials(t *testing.T) {
 	for _, word := range []string{"darkmode", "application/json", "charset", "python", "text/event-stream", "org-12345678", "Bearer", "2023-06-01", "true"} {
 		if strings.Contains(got, "\n"+word+"\n") {
 			t.Errorf("%q is taken for a credential", word)
+		}
+	}
+}
+
+// TestCredentialsInParts: a credential that is a part of a value, behind a colon, in base64 or in JSON, is looked for by itself:
+// an answer may repeat that part alone.
+func TestCredentialsInParts(t *testing.T) {
+	const secret = "hunter2-0123"
+	pair := base64.StdEncoding.EncodeToString([]byte("somebody:" + secret))
+	for name, value := range map[string]string{
+		"Authorization":        "ApiKey " + pair,
+		"X-Fal-Key":            "id-1:" + secret,
+		"X-Gateway-Token":      base64.RawURLEncoding.EncodeToString([]byte("v1:" + secret)),
+		"X-Portkey-Config":     `{"targets":[{"provider":"openai","api_key":"` + secret + `"}],"model":"gpt-4o-mini-2024-07-18"}`,
+		"X-Vendor-Credentials": `{"basic":{"password":"somebody:` + secret + `"}}`,
+		"Cookie":               "theme=darkmode; auth=v2:" + secret,
+	} {
+		got := credentials(http.Header{name: {value}}, new(url.URL))
+		if !slices.Contains(got, secret) {
+			t.Errorf("%s: %s: the credential is not looked for in %q", name, value, got)
+		}
+		for _, word := range []string{"gpt-4o-mini-2024-07-18", "openai", "darkmode"} {
+			if slices.Contains(got, word) {
+				t.Errorf("%s: %q is taken for a credential", name, word)
+			}
 		}
 	}
 }

@@ -3,12 +3,14 @@ package redact
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"html"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // harmless are the headers of requests whose values are no credentials. Of every other one it is taken that it may be:
@@ -126,10 +128,15 @@ func shortest(name string) int {
 // schemes of authentication that one word follows.
 var schemes = []string{"basic", "bearer", "key", "token"}
 
-// appendSecret adds a value and its parts: behind a scheme, in a list of parameters or cookies, and in base64.
+// appendSecret adds a value and its parts: behind a scheme, in a list of parameters or cookies, in JSON, and in base64.
 func appendSecret(list []string, v string, least int) []string {
 	v = strings.Trim(strings.TrimSpace(v), `"`)
-	scheme, word, _ := strings.Cut(v, " ")
+	if strings.HasPrefix(v, "{") {
+		var object any
+		_ = json.Unmarshal([]byte(v), &object) // what is none has no members
+		list = appendMembers(list, "", object)
+	}
+	scheme, _, _ := strings.Cut(v, " ")
 	if !slices.Contains(schemes, strings.ToLower(scheme)) {
 		list = appendForms(list, v, least)
 	}
@@ -141,19 +148,50 @@ func appendSecret(list []string, v string, least int) []string {
 		if _, value, ok := strings.Cut(word, "="); ok && strings.Trim(value, "=") != "" {
 			list = appendForms(list, strings.Trim(value, `"`), least)
 		}
+		if least < minOther { // of others a part is too often an ordinary word
+			list = appendPair(list, word, least)
+		}
 	}
-	if !strings.EqualFold(scheme, "Basic") {
-		return list
+	return list
+}
+
+// appendPair adds the second of two values with a colon between them, which may both be in base64, as those of Basic are.
+func appendPair(list []string, pair string, least int) []string {
+	word := strings.TrimRight(pair, "=")
+	for _, from := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		plain, err := from.DecodeString(word)
+		if err == nil && isText(plain) {
+			list = appendForms(appendForms(list, word, least), string(plain), least)
+			pair = string(plain)
+			break
+		}
 	}
-	word = strings.TrimRight(strings.TrimSpace(word), "=")
-	list = appendForms(list, word, least)
-	plain, err := base64.RawStdEncoding.DecodeString(word)
-	if err != nil {
-		return list
+	if _, second, ok := strings.Cut(pair, ":"); ok {
+		list = appendForms(list, second, least)
 	}
-	list = appendForms(list, string(plain), least)
-	if _, password, ok := strings.Cut(string(plain), ":"); ok {
-		list = appendForms(list, password, least)
+	return list
+}
+
+// isText reports whether bytes are characters that a credential is made of.
+func isText(b []byte) bool {
+	return utf8.Valid(b) && !slices.ContainsFunc([]rune(string(b)), unicode.IsControl)
+}
+
+// appendMembers adds the strings of a JSON value whose names speak of a credential.
+func appendMembers(list []string, name string, v any) []string {
+	switch v := v.(type) {
+	case string:
+		if isCredential(name) {
+			list = appendSecret(list, v, minSecret)
+		}
+	case []any:
+		for _, one := range v {
+			list = appendMembers(list, name, one)
+		}
+	case map[string]any:
+		for name, one := range v {
+			list = appendMembers(list, name, one)
+		}
 	}
 	return list
 }

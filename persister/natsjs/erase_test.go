@@ -47,8 +47,17 @@ func TestEraseFirst(t *testing.T) {
 				p.Body = bytes.ReplaceAll(p.Body, []byte(`"text":"`), []byte(`"text":"`+with))
 				return p
 			}
-			for range 60 {
-				publishPacks(t, s, mark(gone.Texts("", 1), "SECRET-OF-GONE "), mark(stays.Texts("", 1), "SECRET-OF-STAYS "))
+			kv, err := s.JS.KeyValue(t.Context(), purgeBucket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 60 {
+				p := mark(gone.Texts("", 1), "SECRET-OF-GONE ")
+				p.Batch = fmt.Sprintf("%032x", i)
+				if _, err := kv.Create(t.Context(), p.Batch, []byte("{}")); err != nil {
+					t.Fatal(err)
+				}
+				publishPacks(t, s, p, mark(stays.Texts("", 1), "SECRET-OF-STAYS "))
 				publishPacks(t, s, mark(stays.Texts("", 1), "SECRET-OF-STAYS "), mark(stays.Texts("", 1), "SECRET-OF-STAYS "))
 			}
 			blobs, err := natskit.NewBlobs(s.Dial(t))
@@ -69,9 +78,9 @@ func TestEraseFirst(t *testing.T) {
 			if erase {
 				p.EraseFirst()
 			}
-			messages, _, err := p.Purge(t.Context(), schema.RunKey{Tenant: "gone", Run: "run"}, schema.MaxSeq)
-			if err != nil || messages < 61 {
-				t.Fatalf("%d messages, %v", messages, err)
+			messages, keys, err := p.Purge(t.Context(), schema.RunKey{Tenant: "gone", Run: "run"}, schema.MaxSeq)
+			if err != nil || messages < 61 || keys != 60 {
+				t.Fatalf("%d messages, %d keys, %v", messages, keys, err)
 			}
 			left := countInFiles(t, dir, "SECRET-OF-GONE") + countInFiles(t, dir, "BLOB-OF-gone")
 			if (left > 0) == erase {

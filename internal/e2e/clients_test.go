@@ -92,7 +92,7 @@ func TestT3ClientsBehindACuttingProxy(t *testing.T) {
 	page := servePage(t)
 	w := edgesFor(t, page)
 	all := plot(seed)
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(wantCuts())*24*time.Second)
 	defer cancel()
 	enough := make(chan struct{})
 	published := make(chan error, 1)

@@ -40,6 +40,9 @@ func openLegacy(in dialect.Input) (dialect.Request, error) {
 	}
 	var modes []string
 	for _, text := range in.Query["stream_mode"] {
+		if text == "" {
+			continue // the SDK for Python sends it where no mode is asked for
+		}
 		list := []string{text}
 		_ = json.Unmarshal([]byte(text), &list) // older clients send a list in one text
 		modes = append(modes, list...)

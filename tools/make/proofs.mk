@@ -7,8 +7,8 @@ campaign: needs ## Kill processes at random KILLS times and compare what was pro
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m ./internal/e2e
 
 .PHONY: proofs
-proofs: needs js ## Resume real processes behind every cursor, cut each client 50 times, kill an edge under the example pages, compare the delay of control events
-	@AGENTSTREAM_PROOFS=all go test -v -count=1 -timeout 30m -run 'TestResumeAtEveryCursor|TestT3ClientsBehindACuttingProxy|TestControlEventsAreNotDelayed|TestAISDK|TestAGUI|TestResponsesGo|TestExamples' ./internal/e2e
+proofs: needs js ## Resume real processes behind every cursor, cut each client 50 times and 200 answers to a writer, kill an edge under the example pages, compare the delay of control events
+	@AGENTSTREAM_PROOFS=all go test -v -count=1 -timeout 30m -run 'TestResumeAtEveryCursor|TestPython|TestT3ClientsBehindACuttingProxy|TestControlEventsAreNotDelayed|TestAISDK|TestAGUI|TestResponsesGo|TestExamples' ./internal/e2e
 
 .PHONY: metis
 metis: needs js ## Hold the metis protocol to its text: required tests, cancellations, every resume, slow clients, cost

@@ -119,15 +119,22 @@ test-python: python ## Check the Python client by ruff and mypy, and run its tes
 	echo "clients/python: $$(tail -1 <<<"$$out")"
 
 .PHONY: python-frameworks
-python-frameworks: ## Test the Python integrations with the frameworks themselves, from PyPI, and scripted models
+python-frameworks: build ## Test the Python integrations with the frameworks themselves, from PyPI, and scripted models, on a server (ARGS=--update writes the goldens)
 	@cd $(PY)
 	if [ ! -e .venv-frameworks/installed ] || [ requirements-frameworks.txt -nt .venv-frameworks/installed ]; then
 		python3 -m venv --clear .venv-frameworks
 		.venv-frameworks/bin/pip install --quiet --disable-pip-version-check -r requirements-test.txt -r requirements-frameworks.txt -e .
 		touch .venv-frameworks/installed
 	fi
-	.venv-frameworks/bin/mypy
-	.venv-frameworks/bin/pytest -q frameworks
+	.venv-frameworks/bin/mypy src tests live frameworks twins.py
+	work=$$(mktemp -d)
+	../../$(BIN) dev --no-demo --listen 127.0.0.1:0 --admin-listen off --data "$$work/data" >"$$work/log" 2>&1 & server=$$!
+	trap 'kill $$server; wait $$server || true; rm -rf "$$work"' EXIT
+	until listen=$$(grep -o 'listen=[0-9.:]*' "$$work/log"); do
+		kill -0 $$server || { cat "$$work/log"; exit 1; }
+		sleep 0.2
+	done
+	AGENTSTREAM_SERVER=http://$${listen#listen=} .venv-frameworks/bin/pytest -q frameworks $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each

@@ -103,7 +103,7 @@ def play(stored: Stored, model: Scripted, *, stream: bool = False, tools: Any = 
 
     async def go() -> None:
         url = str(stored.client._settings.base)
-        async with AsyncClient(url) as client, client.run("r", patient=False) as run:
+        async with AsyncClient(url) as client, client.run(stored.id, patient=False) as run:
             with processor.into(run):
                 if stream:
                     async for _ in processor.tee(Runner.run_streamed(agent, "What time is it?")):
@@ -122,7 +122,7 @@ def test_tools_at_the_same_time(stored: Stored) -> None:
     assert story.count("tool.start clock") == 2
     assert {"tool.end 12:00 UTC", "tool.end 12:00 CET"} <= set(story)
     assert {e["call_id"] for e in stored.payloads("tool.end")} == {"cUTC", "cCET"}
-    assert stored.log.texts() == "It is noon."
+    assert stored.texts() == "It is noon."
     assert "task.start Keeper" in story
     assert story[-2:] == ["turn.end end_turn", "run.lifecycle done"]
 
@@ -130,8 +130,8 @@ def test_tools_at_the_same_time(stored: Stored) -> None:
 def test_tokens(stored: Stored) -> None:
     assert play(stored, Scripted(wants("UTC"), text("It is noon.")), stream=True).error is None
     story = stored.story()
-    assert stored.log.texts() == "It is noon. "
-    assert stored.log.types().count("text.delta") == 3
+    assert stored.texts() == "It is noon. "
+    assert stored.types().count("text.delta") == 3
     assert story.count("tool.end 12:00 UTC") == 1
     assert story[-2:] == ["turn.end end_turn", "run.lifecycle done"]
 

@@ -58,7 +58,7 @@ def play(stored: Stored, *lines: dict[str, Any], fail: bool = False) -> None:
 
     async def go() -> None:
         url = str(stored.client._settings.base)
-        async with AsyncClient(url) as client, client.run("r", patient=False) as run, run.turn() as turn:
+        async with AsyncClient(url) as client, client.run(stored.id, patient=False) as run, run.turn() as turn:
             messages = tee(turn, query())
             try:
                 assert len([m async for m in messages]) == len(lines)
@@ -74,7 +74,7 @@ def test_tools_at_the_same_time(stored: Stored) -> None:
         stored, *asks, result("c1", "12:00"), result("c2", "no clock", error=True), answer(says("Noon."), id="m2"), END
     )
     story = stored.story()
-    assert stored.log.texts() == "Let me look.Noon."
+    assert stored.texts() == "Let me look.Noon."
     assert story.count("message.end tool_use") == 1
     assert [e["ok"] for e in stored.payloads("tool.end")] == [True, False]
     assert story[-2:] == ["turn.end end_turn", "run.lifecycle done"]
@@ -95,9 +95,9 @@ def test_tokens(stored: Stored) -> None:
         piece({"type": "message_stop"}),
         END,
     )
-    assert stored.log.texts() == "ab"
-    assert stored.log.types().count("text.delta") == 2
-    assert stored.log.types().count("message.start") == 1
+    assert stored.texts() == "ab"
+    assert stored.types().count("text.delta") == 2
+    assert stored.types().count("message.start") == 1
 
 
 def test_a_sub_agent_is_a_child(stored: Stored) -> None:

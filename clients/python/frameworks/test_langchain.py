@@ -61,18 +61,18 @@ QUESTION: Any = {"messages": [HumanMessage("What time is it?")]}
 
 def test_a_model_alone_streams(stored: Stored) -> None:
     model = GenericFakeChatModel(messages=iter([AIMessage("Hello, big world")]))
-    with stored.client.run("r", patient=False) as run:
+    with stored.client.run(stored.id, patient=False) as run:
         handler = AgentstreamCallbackHandler(run)
         list(model.stream("hi", config={"callbacks": [handler]}))
         assert handler.error is None
-    assert stored.log.texts() == "Hello, big world"
-    assert stored.log.types().count("text.delta") == 5
+    assert stored.texts() == "Hello, big world"
+    assert stored.types().count("text.delta") == 5
     assert stored.story()[-4:] == ["message.end end_turn", "model.end", "turn.end end_turn", "run.lifecycle done"]
 
 
 def test_tools(stored: Stored) -> None:
     graph = graph_of(wants("UTC", "CET"), AIMessage("It is noon.")).compile()
-    with stored.client.run("r", patient=False) as run:
+    with stored.client.run(stored.id, patient=False) as run:
         handler = AgentstreamCallbackHandler(run)
         graph.invoke(QUESTION, config={"callbacks": [handler]})
         assert handler.error is None
@@ -82,7 +82,7 @@ def test_tools(stored: Stored) -> None:
     assert story.count("task.start agent") == 2
     assert story.count("tool.start clock") == 2
     assert {"tool.end 12:00 UTC", "tool.end 12:00 CET"} <= set(story)
-    assert stored.log.types().count("tool.run") == 2
+    assert stored.types().count("tool.run") == 2
     assert story.count("message.end tool_use") == 1
     starts, ends = (len([s for s in story if s.startswith(f"task.{w}")]) for w in ("start", "end"))
     assert starts == ends
@@ -90,7 +90,7 @@ def test_tools(stored: Stored) -> None:
 
 def test_errors_of_tools_and_of_graphs(stored: Stored) -> None:
     graph = graph_of(wants("Mars"), handle=False).compile()
-    with pytest.raises(ValueError, match="no clock"), stored.client.run("r", patient=False) as run:
+    with pytest.raises(ValueError, match="no clock"), stored.client.run(stored.id, patient=False) as run:
         handler = AgentstreamCallbackHandler(run)
         try:
             graph.invoke(QUESTION, config={"callbacks": [handler]})
@@ -109,7 +109,7 @@ def test_interrupts_are_questions(stored: Stored) -> None:
     graph.add_node("ask", ask)
     graph.add_edge(START, "ask")
     compiled = graph.compile(checkpointer=InMemorySaver())
-    with stored.client.run("r", patient=False) as run:
+    with stored.client.run(stored.id, patient=False) as run:
         handler = AgentstreamCallbackHandler(run)
         config: Any = {"callbacks": [handler], "configurable": {"thread_id": "t"}}
         compiled.invoke(QUESTION, config=config)
@@ -117,6 +117,8 @@ def test_interrupts_are_questions(stored: Stored) -> None:
         assert handler.error is None
     story = stored.story()
     assert story.count("input.requested Which zone?") == 1
+    (asked,), (answered,) = stored.payloads("input.requested"), stored.payloads("input.answered")
+    assert answered == {"request_id": asked["request_id"], "answer": "CET"}
     assert story.count("turn.end end_turn") == 2
     assert not [s for s in story if "error" in s]
 
@@ -139,14 +141,14 @@ def test_async_and_at_the_same_time(stored: Stored) -> None:
 
     async def main() -> None:
         async with AsyncClient(stored.client._settings.base) as client:
-            async with client.run("r", patient=False) as run:
+            async with client.run(stored.id, patient=False) as run:
                 handler = AgentstreamCallbackHandler(run)
                 await compiled.ainvoke(QUESTION, config={"callbacks": [handler]})
                 assert handler.error is None
 
     asyncio.run(main())
     texts: dict[str, str] = {}
-    for event in stored.log.events:
+    for event in stored.events:
         if event["type"] == "text.delta":
             child = event.get("child_id") or ""
             texts[child] = texts.get(child, "") + event["payload"]["text"]

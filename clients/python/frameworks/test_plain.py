@@ -86,7 +86,7 @@ def finish_all(turn: Turn, tee: Any) -> None:
 
 
 def test_openai_chat(stored: Stored, closing: ExitStack) -> None:
-    with provider(CHAT) as url, stored.client.run("r", patient=False) as run, run.turn() as turn:
+    with provider(CHAT) as url, stored.client.run(stored.id, patient=False) as run, run.turn() as turn:
         tee = of_openai.tee(turn, create(url, closing))
         assert len(list(tee)) == 9
         assert tee.error is None
@@ -120,7 +120,7 @@ def test_openai_async_and_broken(stored: Stored) -> None:
     async def main(url: str) -> None:
         model = openai.AsyncOpenAI(api_key="k", base_url=url, max_retries=0)
         async with AsyncClient(stored.client._settings.base) as client:
-            async with client.run("r", patient=False) as run, run.turn() as turn:
+            async with client.run(stored.id, patient=False) as run, run.turn() as turn:
                 messages: Any = [{"role": "user", "content": "?"}]
                 stream = await model.chat.completions.create(model="gpt", messages=messages, stream=True)
                 tee = of_openai.tee(turn, stream)
@@ -181,7 +181,11 @@ def test_openai_responses(stored: Stored, closing: ExitStack) -> None:
     ]
     for n, event in enumerate(events):
         event["sequence_number"] = n
-    with provider(sse(*events, names=True)) as url, stored.client.run("r", patient=False) as run, run.turn() as turn:
+    with (
+        provider(sse(*events, names=True)) as url,
+        stored.client.run(stored.id, patient=False) as run,
+        run.turn() as turn,
+    ):
         client = closing.enter_context(openai.OpenAI(api_key="k", base_url=url, max_retries=0))
         tee = of_openai.tee(turn, client.responses.create(model="gpt", input="?", stream=True))
         list(tee)
@@ -194,7 +198,7 @@ def test_openai_responses(stored: Stored, closing: ExitStack) -> None:
     assert stored.story()[-1] == "run.lifecycle done"
 
 
-MESSAGE = {
+MESSAGE: dict[str, Any] = {
     "id": "msg", "type": "message", "role": "assistant", "model": "claude", "content": [], "stop_reason": None,
     "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 1},
 }  # fmt: skip
@@ -236,7 +240,7 @@ ANTHROPIC = sse(
 @pytest.mark.parametrize("helper", [True, False])
 def test_anthropic(stored: Stored, closing: ExitStack, helper: bool) -> None:
     arguments: Any = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": "?"}]}
-    with provider(ANTHROPIC) as url, stored.client.run("r", patient=False) as run, run.turn() as turn:
+    with provider(ANTHROPIC) as url, stored.client.run(stored.id, patient=False) as run, run.turn() as turn:
         client = closing.enter_context(anthropic.Anthropic(api_key="k", base_url=url, max_retries=0))
         if helper:
             with client.messages.stream(**arguments) as stream:
@@ -258,8 +262,30 @@ def test_anthropic(stored: Stored, closing: ExitStack, helper: bool) -> None:
     assert stored.story()[-3:] == ["tool.end result of clock", "turn.end end_turn", "run.lifecycle done"]
 
 
+def test_anthropic_fails(stored: Stored, closing: ExitStack) -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    body = ANTHROPIC[: ANTHROPIC.index(b"event: message_delta")] + sse(error, names=True)
+    url = closing.enter_context(provider(body))
+    client = closing.enter_context(anthropic.Anthropic(api_key="k", base_url=url, max_retries=0))
+    with (
+        pytest.raises(anthropic.APIStatusError),
+        stored.client.run(stored.id, patient=False) as run,
+        run.turn() as turn,
+    ):
+        messages: Any = [{"role": "user", "content": "?"}]
+        tee = of_anthropic.tee(
+            turn, client.messages.create(model="claude", max_tokens=9, messages=messages, stream=True)
+        )
+        try:
+            list(tee)
+        finally:
+            assert tee.error is None
+    assert stored.payloads("message.end")[0]["incomplete"]
+    assert stored.story()[-1] == "run.lifecycle error"
+
+
 def test_the_writer_never_reaches_the_reader(stored: Stored, closing: ExitStack) -> None:
-    with provider(CHAT) as url, stored.client.run("r", patient=False) as run, run.turn() as turn:
+    with provider(CHAT) as url, stored.client.run(stored.id, patient=False) as run, run.turn() as turn:
         turn.end()
         tee = of_openai.tee(turn, create(url, closing))
         assert len(list(tee)) == 9

@@ -35,7 +35,7 @@ def wants(*zones: str, tool: str = "clock") -> list[Any]:
 
 
 def play(stored: Stored, model: FunctionModel, **options: Any) -> None:
-    agent: Any = Agent(model, **options)
+    agent: Agent[None, Any] = Agent(model, **options)
 
     @agent.tool_plain
     def clock(tz: str) -> str:
@@ -51,7 +51,7 @@ def play(stored: Stored, model: FunctionModel, **options: Any) -> None:
 
     async def go() -> None:
         url = str(stored.client._settings.base)
-        async with AsyncClient(url) as client, client.run("r", patient=False) as run, run.turn() as turn:
+        async with AsyncClient(url) as client, client.run(stored.id, patient=False) as run, run.turn() as turn:
             handler = event_stream_handler(turn)
             try:
                 await agent.run("What time is it?", event_stream_handler=handler)
@@ -64,14 +64,14 @@ def play(stored: Stored, model: FunctionModel, **options: Any) -> None:
 def test_tools_at_the_same_time(stored: Stored) -> None:
     play(stored, scripted(wants("UTC", "CET"), ["It is ", "noon."]))
     story = stored.story()
-    assert stored.log.texts() == "It is noon."
-    assert stored.log.types().count("text.delta") == 2
+    assert stored.texts() == "It is noon."
+    assert stored.types().count("text.delta") == 2
     assert story.count("tool.start clock") == 2
     assert {e["call_id"]: e["output"] for e in stored.payloads("tool.end")} == {
         "cUTC": "12:00 UTC",
         "cCET": "12:00 CET",
     }
-    assert stored.log.types().count("reasoning.delta") == 1
+    assert stored.types().count("reasoning.delta") == 1
     assert story[-2:] == ["turn.end end_turn", "run.lifecycle done"]
 
 

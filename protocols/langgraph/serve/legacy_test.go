@@ -75,6 +75,9 @@ func TestLegacyResume(t *testing.T) {
 		}
 	}
 	first := parts(n.do("GET", "/threads/t/runs/"+runs[2].ID+"/stream", ""))
+	if got := parts(n.do("GET", "/threads/t/runs/"+runs[2].ID+"/stream?stream_mode=", "")); fmt.Sprint(got) != fmt.Sprint(first) {
+		t.Errorf("an empty mode, as the SDK for Python sends it: %v, want %v", got, first)
+	}
 	n.do("GET", "/threads/t/runs/"+runs[0].ID+"/stream", "", "Last-Event-ID", first[0].id).refused(400, "invalid_argument")
 	if got := n.do("GET", "/threads/t/runs/"+runs[1].ID+"/join", ""); got.Status != 200 || !strings.Contains(got.Body, `"n":1`) {
 		t.Errorf("%d %s", got.Status, got.Body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import _json
@@ -72,6 +72,16 @@ class Turns:
         prompt = value if isinstance(value, str) else _json.dump(value)
         o = Obj().text("request_id", id).text("prompt", prompt)
         self.lane.emit("input.requested", o.raw("payload", _json.dump(value)))
+
+    def answer(self, resume: Any) -> None:
+        """Writes what a person has answered: values by the ids of questions, or one for the only question."""
+        if resume is None:
+            return
+        by_id = isinstance(resume, Mapping) and bool(self.asked) and set(resume) <= self.asked
+        answers = dict(resume) if by_id else {id: resume for id in self.asked if len(self.asked) == 1}
+        for id, value in answers.items():
+            self.asked.discard(id)
+            self.lane.emit("input.answered", Obj().text("request_id", id).raw("answer", _json.dump(value)))
 
     # Models: those that answer at the same time write into children.
 

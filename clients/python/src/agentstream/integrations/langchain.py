@@ -46,6 +46,8 @@ class AgentstreamCallbackHandler(BaseCallbackHandler):  # type: ignore[misc, unu
         def write() -> None:
             outermost = not self._to.open
             turn = self._to.begin(run_id)
+            if outermost:
+                self._to.answer(getattr(inputs, "resume", None))  # a Command of LangGraph
             name = str(kwargs.get("name") or "")
             tags = kwargs.get("tags") or ()
             if not outermost and name and not any(t.startswith(_SIGNS) for t in tags):

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write testdata anew")
 
 // TestSpansOfScenarios: the spans of each scenario are those in testdata, without contents and with them.
 func TestSpansOfScenarios(t *testing.T) {
-	for _, s := range append(schematest.All(), langgraphRun()) {
+	for _, s := range append(schematest.All(), langgraphRun(t)) {
 		if s.Name == "long" {
 			continue // the same again and again
 		}

@@ -3,6 +3,7 @@ package otlp
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"agentstream/persister"
@@ -13,50 +14,21 @@ import (
 
 // langgraphRun is a run of three nodes with a pause, an approval, and a worker that is killed: another one takes its
 // message up.
-func langgraphRun() schematest.Scenario {
-	s := schematest.Short(`run.lifecycle {"state":"running"}
-		turn.start {"turn_id":"t1"}
-		task.start {"task_id":"n1","name":"plan"}
-		model.start {"call_id":"m1","model":"small-1","provider":"anthropic"}
-		message.start {"message_id":"a1","role":"assistant"}
-		text.delta {"text":"I will look, then write."}
-		message.end {"message_id":"a1","stop_reason":"tool_use"}
-		model.end {"call_id":"m1","ok":true,"usage":{"input_tokens":10,"output_tokens":5,"cache_read_input_tokens":90}}
-		task.end {"task_id":"n1","ok":true}
-		task.start {"task_id":"n2","name":"look"}
-		tool.start {"call_id":"c1","tool":"search","input":{"q":"queues"}}
-		run.lifecycle {"state":"paused","reason":"a person has paused it"}
-		command.resume {}
-		run.lifecycle {"state":"running"}
-		child.spawn {"child_id":"run_helper","call_id":"c1"}
-		run_helper:run.lifecycle {"state":"running"}
-		run_helper:message.start {"message_id":"h1","role":"assistant","model":"small-1"}
-		run_helper:text.delta {"text":"Three hits"}
-		run_helper:message.end {"message_id":"h1","stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}
-		run_helper:run.lifecycle {"state":"done"}
-		input.requested {"request_id":"r1","call_id":"c1","prompt":"May it search?"}
-		command.answer {"request_id":"r1","answer":"yes"}
-		input.answered {"request_id":"r1","answer":"yes"}
-		tool.end {"call_id":"c1","ok":true,"output":"three hits"}
-		task.end {"task_id":"n2","ok":true}
-		task.start {"task_id":"n3","name":"write"}
-		message.start {"message_id":"a2","role":"assistant","model":"large-1"}
-		text.delta {"text":"There are"}
-		run.lifecycle {"state":"running","reason":"another worker goes on"}
-		message.start {"message_id":"a3","role":"assistant","model":"large-1"}
-		text.delta {"text":"There are three queues."}
-		message.end {"message_id":"a3","stop_reason":"end_turn","usage":{"input_tokens":20,"output_tokens":6}}
-		task.end {"task_id":"n3","ok":true}
-		turn.end {"turn_id":"t1","stop_reason":"end_turn"}
-		run.lifecycle {"state":"done"}`)
+func langgraphRun(tb testing.TB) schematest.Scenario {
+	tb.Helper()
+	text, err := os.ReadFile("testdata/nodes.run")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := schematest.Short(string(text))
 	s.Name = "nodes"
 	return s
 }
 
 // worlds returns runs of all kinds, each of which has ended.
-func worlds(seeds uint64) (all []schematest.Scenario) {
+func worlds(tb testing.TB, seeds uint64) (all []schematest.Scenario) {
 	done := schematest.Short(`run.lifecycle {"state":"done"}`).Events
-	for _, s := range append(schematest.All(), langgraphRun()) {
+	for _, s := range append(schematest.All(), langgraphRun(tb)) {
 		if s.Name != "long" { // it says the same again and again
 			all = append(all, s)
 		}
@@ -78,7 +50,7 @@ var errCut = errors.New("connection reset")
 // at several places.
 func TestAnyRestartGivesTheSameSpans(t *testing.T) {
 	kills := 0
-	for i, s := range worlds(5) {
+	for i, s := range worlds(t, 5) {
 		rng := rand.New(rand.NewPCG(uint64(i), 7))
 		o := Options{Contents: i%2 == 0, Pending: i%3 != 0}
 		events := eventsOf(t, acme, s)
@@ -148,7 +120,7 @@ func deliver(t *testing.T, x *Exporter, batch []tap.Event) {
 // TestPoison: what a collector never accepts is found by dividing, and is the letter of its own event. The rest is
 // delivered.
 func TestPoison(t *testing.T) {
-	events := eventsOf(t, acme, langgraphRun())
+	events := eventsOf(t, acme, langgraphRun(t))
 	s := newStore()
 	bad := schema.Seq(11)
 	x := New(Config{Options: Options{Pending: true}, Sender: &picky{store: s, name: "execute_tool search"}})
@@ -182,7 +154,7 @@ func TestPoison(t *testing.T) {
 func TestBeginningIsThereAtOnce(t *testing.T) {
 	s := newStore()
 	x := New(Config{Options: Options{Pending: true}, Sender: s})
-	for _, e := range eventsOf(t, acme, langgraphRun()) {
+	for _, e := range eventsOf(t, acme, langgraphRun(t)) {
 		before := len(s.spans)
 		deliver(t, x, []tap.Event{e})
 		switch e.Type {

@@ -106,6 +106,10 @@ outage: needs ## Take PostgreSQL away for OUTAGE, then NATS for a tenth of it, u
 helm: ## Lint and render the Helm chart, and hold it and the kustomize base to the types of Kubernetes (ARGS=-update writes the goldens)
 	@go test -C tools/helmcheck -count=1 . $(ARGS)
 
+.PHONY: collector
+collector: ## Send a run to a real OpenTelemetry collector over gRPC and HTTP, and let it read examples/otel/collector.yaml
+	@go test -C tools/otelcheck -count=1 .
+
 .PHONY: monitoring
 monitoring: build ## Test the alarms with promtool, and ask Debian's Prometheus every query of the dashboards over a scrape of the program
 	@tools/needs promtool jq curl python3

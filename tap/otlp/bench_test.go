@@ -1,0 +1,39 @@
+package otlp
+
+import (
+	"context"
+	"testing"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"agentstream/schema"
+	"agentstream/schema/schematest"
+	"agentstream/tap"
+)
+
+// nowhere takes everything.
+type nowhere struct{}
+
+func (nowhere) Send(context.Context, *tracepb.TracesData) error { return nil }
+func (nowhere) Close() error                                    { return nil }
+
+// BenchmarkEvent is what one event of a run of deltas and tools costs, without sending.
+func BenchmarkEvent(b *testing.B) {
+	long := schematest.ByName("long")
+	events := eventsOf(b, acme, long)
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += len(events) {
+		b.StopTimer()
+		x := New(Config{Options: Options{Pending: true}, Sender: nowhere{}})
+		for i := range events {
+			events[i].Run = schema.RunKey{Tenant: "acme", Run: "run_1"}
+		}
+		b.StartTimer()
+		for from := 0; from < len(events); from += 500 {
+			batch := events[from:min(from+500, len(events))]
+			if _, err := x.Write(context.Background(), []tap.Event(batch)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -32,6 +32,29 @@ func (s *store) deliver(ctx context.Context, events []Event) (persister.Result, 
 	return persister.Result{Inserted: len(events) - len(refused)}, nil
 }
 
+// write notes the runs of events that are about to be written, and returns the events.
+func (p *lease) write(events []Event) []Event {
+	for i := range events {
+		if i == 0 || events[i].Run != events[i-1].Run {
+			p.written = append(p.written, events[i].Run)
+		}
+	}
+	return events
+}
+
+// confirm calls a Confirmer: the place has moved behind what was written.
+func (s *store) confirm(ctx context.Context, p *lease) {
+	runs := p.written
+	p.written = nil
+	c, ok := s.cfg.Sink.(Confirmer)
+	if !ok || len(runs) == 0 {
+		return
+	}
+	if err := c.Confirm(ctx, runs); err != nil {
+		s.cfg.Logger.Warn("tap: the sink has not used that a batch is done", "stream", p.stream, "error", err)
+	}
+}
+
 // claim makes sure that this member has the partition, at the offset from which it has read.
 func (s *store) claim(ctx context.Context, p *lease, t *persister.Transfer) error {
 	fresh := p.known && p.place.Owner == t.Owner && p.place.Offset.Same(t.From)
@@ -39,6 +62,7 @@ func (s *store) claim(ctx context.Context, p *lease, t *persister.Transfer) erro
 		return nil
 	}
 	if !fresh {
+		p.written = nil // another member may have moved the place
 		if err := s.load(ctx, p, t.From); err != nil {
 			return err
 		}

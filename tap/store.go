@@ -38,8 +38,9 @@ type lease struct {
 	known   bool // place is what is stored, as far as this member knows
 	beat    time.Time
 	ledger  *ledger
-	saved   time.Time // when the ledger was saved
-	overlap time.Time // what the log has stored up to here may have been delivered from the archive
+	written []schema.RunKey // runs of which something was written since the place has moved
+	saved   time.Time       // when the ledger was saved
+	overlap time.Time       // what the log has stored up to here may have been delivered from the archive
 }
 
 // saveEvery is about how often a ledger is saved while events come.
@@ -113,6 +114,7 @@ func (s *store) Transfer(ctx context.Context, t *persister.Transfer) (persister.
 		return res, err
 	}
 	s.note(ctx, p, t)
+	s.confirm(ctx, p)
 	return res, nil
 }
 
@@ -145,7 +147,7 @@ func (s *store) transfer(ctx context.Context, p *lease, t *persister.Transfer) (
 	if !p.overlap.IsZero() {
 		overlap = p
 	}
-	res, err := s.deliver(ctx, s.eventsOf(overlap, t.Chunks))
+	res, err := s.deliver(ctx, p.write(s.eventsOf(overlap, t.Chunks)))
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, persister.ErrOvertaken) {
 		err = cause
 	}

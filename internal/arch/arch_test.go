@@ -261,6 +261,7 @@ var floors = []floor{
 	{"bench/plot", nil, "it draws and knows nothing of what"},
 	{"bench/child", nil, "it starts processes and knows nothing of what"},
 	{"bench/load", []string{"bench/plot", "producers", "schema"}, "a load comes from outside: over the wire, or through a publisher"},
+	{"tools/otelcheck", []string{"fanout/natsjs", "schema", "tap", "tap/natsjs", "tap/sink"}, "it holds what a tap sends to a real collector"},
 	{"tools/**", []string{"internal/localpg"}, "tools start programs and know none of their code"},
 	{"cmd/agentstream", []string{"**", "cmd/agentstream/internal/*"}, "the composition root knows everything"},
 	{"cmd/agentstream/internal/terminal", nil, "text for people has nothing to do with what is said"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"agentstream/schema"
@@ -14,8 +15,9 @@ import (
 // nowhere takes everything.
 type nowhere struct{}
 
-func (nowhere) Send(context.Context, *tracepb.TracesData) error { return nil }
-func (nowhere) Close() error                                    { return nil }
+func (nowhere) Send(context.Context, *tracepb.TracesData) error           { return nil }
+func (nowhere) SendMetrics(context.Context, *metricspb.MetricsData) error { return nil }
+func (nowhere) Close() error                                              { return nil }
 
 // BenchmarkEvent is what one event of a run of deltas and tools costs, without sending.
 func BenchmarkEvent(b *testing.B) {

@@ -9,7 +9,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
+	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -29,6 +31,8 @@ type Sender interface {
 	// Send returns when the collector has them. The error wraps ErrPermanent when the same spans will not be accepted
 	// later either, and is a RejectedError when the collector has not accepted some of them.
 	Send(ctx context.Context, spans *tracepb.TracesData) error
+	// SendMetrics returns when the collector has them, or has not accepted them.
+	SendMetrics(ctx context.Context, metrics *metricspb.MetricsData) error
 	// Close ends the sender.
 	Close() error
 }
@@ -49,9 +53,11 @@ func (e *RejectedError) Error() string { return fmt.Sprintf("%d rejected: %s", e
 type Config struct {
 	Options
 	Sender  Sender
-	History History // nil: spans that have begun before this process has no beginning
-	Service string  // service.name; default agentstream
-	Held    int     // bytes of runs that are remembered between two batches; default 64 MiB
+	History History          // nil: spans that have begun before this process has no beginning
+	Service string           // service.name; default agentstream
+	Metrics bool             // metrics of requests to models, see Confirm
+	Now     func() time.Time // of metrics; default time.Now
+	Held    int              // bytes of runs that are remembered between two batches; default 64 MiB
 }
 
 // Exporter is the inside of a sink: it turns batches of events into spans. Use New.
@@ -66,6 +72,10 @@ type Exporter struct {
 	runs map[schema.RunKey]*runSlot // that no Write is at
 	held int
 	now  uint64 // counts batches
+
+	uses    map[schema.RunKey][]chatUse // that were sent, of batches behind which the place has not moved
+	waiting int                         // all of them
+	metered time.Time                   // when metrics were sent last
 }
 
 type runSlot struct {
@@ -74,13 +84,16 @@ type runSlot struct {
 	used   uint64 // Exporter.now
 }
 
-var _ tap.Receiver = (*Exporter)(nil)
+var _ tap.Confirmer = (*Exporter)(nil)
 
 // New returns an Exporter. It starts nothing.
 func New(cfg Config) *Exporter {
 	cfg.Service = cmp.Or(cfg.Service, "agentstream")
 	cfg.Held = cmp.Or(cfg.Held, 64<<20)
-	return &Exporter{cfg: cfg, runs: map[schema.RunKey]*runSlot{}}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Exporter{cfg: cfg, runs: map[schema.RunKey]*runSlot{}, uses: map[schema.RunKey][]chatUse{}}
 }
 
 // Write implements tap.Receiver. Events that were sent already make nothing.
@@ -116,6 +129,7 @@ func (x *Exporter) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal,
 		return nil, err
 	}
 	for _, t := range order {
+		x.count(t.key, t.out[:t.through(last[t.key])])
 		t.out = slices.Clone(t.out[t.through(last[t.key]):])
 	}
 	return refused, nil
@@ -134,6 +148,7 @@ func (x *Exporter) read(ctx context.Context, t *Tracer, e *tap.Event) error {
 		return nil
 	}
 	if e.Seq > t.last+1 {
+		x.uncount(t.key)
 		if err := x.catchUp(ctx, t, e.Seq-1); err != nil {
 			return err
 		}

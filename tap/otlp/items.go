@@ -83,14 +83,15 @@ func (t *Tracer) addResult(l *laneSpans, s *openSpan, it *assemble.Item) {
 // model, the message alone is the request.
 type chat struct {
 	*openSpan
-	model   itemKey // zero: it is not known when the model is asked
-	waits   bool    // for the end of the request
-	message *assemble.Message
-	used    tokens // by messages
-	whole   tokens // by the request
-	reasons []string
-	name    string
-	said    []chatMessage
+	model    itemKey // zero: it is not known when the model is asked
+	waits    bool    // for the end of the request
+	message  *assemble.Message
+	used     tokens // by messages
+	whole    tokens // by the request
+	reasons  []string
+	name     string // of the model
+	provider string
+	said     []chatMessage
 }
 
 // beginModel begins a request to a model. A message that is open is its answer.
@@ -118,7 +119,8 @@ func (t *Tracer) beginChat(l *laneSpans) *chat {
 	c := &chat{openSpan: t.open(l.parent(), l, title, tracepb.Span_SPAN_KIND_CLIENT), name: name}
 	c.add(text("gen_ai.operation.name", "chat"))
 	c.addText("gen_ai.request.model", name)
-	c.addText("gen_ai.provider.name", t.str("provider"))
+	c.provider = t.str("provider")
+	c.addText("gen_ai.provider.name", c.provider)
 	if len(l.heard) > 0 {
 		c.add(text("gen_ai.input.messages", joinMessages(l.heard)))
 		l.heard = nil
@@ -241,8 +243,8 @@ func (t *Tracer) addUsage(s *assemble.Transition) {
 	}
 }
 
-// addTotals adds what is known of a request when its last record is read.
-func (c *chat) addTotals() {
+// addTotals adds what is known of a request when its last record is read, and returns what it has used.
+func (c *chat) addTotals() tokens {
 	used := c.used
 	if c.whole.known { // it has counted its messages too
 		used = c.whole
@@ -254,4 +256,5 @@ func (c *chat) addTotals() {
 	if len(c.said) > 0 {
 		c.add(text("gen_ai.output.messages", joinMessages(c.said)))
 	}
+	return used
 }

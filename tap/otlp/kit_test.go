@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -21,11 +22,13 @@ var acme = schema.RunKey{Tenant: "acme", Run: "run_1"}
 
 // store is a collector that keeps what it gets by trace and span id.
 type store struct {
-	mu    sync.Mutex
-	spans map[string]*tracepb.Span
-	order []string
-	fault error                           // two spans of one id that differ
-	fail  func() (keep bool, fails error) // nil: everything is kept
+	mu      sync.Mutex
+	spans   map[string]*tracepb.Span
+	order   []string
+	fault   error // two spans of one id that differ
+	metrics []*metricspb.MetricsData
+	deaf    error                           // for metrics
+	fail    func() (keep bool, fails error) // nil: everything is kept
 }
 
 func newStore() *store { return &store{spans: map[string]*tracepb.Span{}} }
@@ -55,6 +58,13 @@ func (s *store) Send(_ context.Context, data *tracepb.TracesData) error {
 		}
 	}
 	return err
+}
+
+func (s *store) SendMetrics(_ context.Context, data *metricspb.MetricsData) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metrics = append(s.metrics, data)
+	return s.deaf
 }
 
 func (s *store) Close() error { return nil }

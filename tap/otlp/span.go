@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -16,8 +17,9 @@ import (
 type openSpan struct {
 	pb    *tracepb.Span
 	ended bool
-	err   bool
-	lost  bool // something of its content was left out
+	fault string   // error.type
+	use   *chatUse // of a chat that has ended
+	lost  bool     // something of its content was left out
 }
 
 // sampled are the flags of every span: it is sampled, and its parent is not remote.
@@ -84,13 +86,14 @@ func (t *Tracer) settle() {
 		}
 	}
 	for _, c := range t.full {
-		c.addTotals()
+		c.openSpan.use = c.use(c.addTotals())
 	}
 	for _, s := range t.ends {
 		if s.lost {
 			s.add(truth("agentstream.truncated", true))
 		}
 		t.make(s.pb)
+		t.out[len(t.out)-1].use = s.use
 	}
 	t.begun, t.ends, t.full = t.begun[:0], t.ends[:0], t.full[:0]
 }
@@ -115,15 +118,12 @@ func pendingOf(pb *tracepb.Span) *tracepb.Span {
 
 // fail sets the status of a span. typ is a class of errors, "" when nothing is known of it.
 func (s *openSpan) fail(typ string) {
-	if s.err {
+	if s.fault != "" {
 		return
 	}
-	if typ == "" {
-		typ = "_OTHER"
-	}
-	s.err = true
+	s.fault = cmp.Or(typ, "_OTHER")
 	s.pb.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR}
-	s.add(text("error.type", typ))
+	s.add(text("error.type", s.fault))
 }
 
 // maxEvents bounds the events of a span.

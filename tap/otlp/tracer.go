@@ -20,6 +20,8 @@ type Options struct {
 type Made struct {
 	Seq  schema.Seq
 	Span *tracepb.Span
+
+	use *chatUse // of a request to a model that has ended; nil of everything else
 }
 
 // Tracer makes the spans of one run out of its records, in the order of the log.

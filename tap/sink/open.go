@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"agentstream/schema"
 	"agentstream/tap"
 )
 
@@ -130,6 +131,16 @@ func (s several) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal, e
 	}
 	err := group.Wait()
 	return slices.Concat(refused...), err
+}
+
+// Confirm implements tap.Confirmer.
+func (s several) Confirm(ctx context.Context, runs []schema.RunKey) (err error) {
+	for _, one := range s {
+		if c, ok := one.(tap.Confirmer); ok {
+			err = errors.Join(err, c.Confirm(ctx, runs))
+		}
+	}
+	return err
 }
 
 // Close implements tap.Receiver.

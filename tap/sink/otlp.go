@@ -21,12 +21,12 @@ type OTLP struct {
 
 func openOTLP(_ context.Context, u *url.URL, o Options) (tap.Receiver, error) {
 	q := u.Query()
-	if err := checkQuery(q, "contents", "pending", "service"); err != nil {
+	if err := checkQuery(q, "contents", "pending", "metrics", "service"); err != nil {
 		return nil, err
 	}
 	cfg := otlp.Config{Options: otlp.Options{Contents: o.OTLP.Contents, Pending: true}, History: o.OTLP.History,
-		Service: q.Get("service")}
-	for name, value := range map[string]*bool{"contents": &cfg.Contents, "pending": &cfg.Pending} {
+		Service: q.Get("service"), Metrics: true}
+	for name, value := range map[string]*bool{"contents": &cfg.Contents, "pending": &cfg.Pending, "metrics": &cfg.Metrics} {
 		if v := q.Get(name); v != "" {
 			on, err := strconv.ParseBool(v)
 			if err != nil {
@@ -47,7 +47,7 @@ func openOTLP(_ context.Context, u *url.URL, o Options) (tap.Receiver, error) {
 	switch scheme := strings.TrimPrefix(u.Scheme, "otlp+"); scheme {
 	case "http", "https":
 		o.Private = true // it is the operator's own collector
-		target := url.URL{Scheme: scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/") + tracesPath}
+		target := url.URL{Scheme: scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/")}
 		cfg.Sender = &otlpHTTP{client: newClient(o), url: target.String(), headers: headers}
 	default:
 		cfg.Sender, err = newOTLPGRPC(u, scheme == "grpcs", o, headers)

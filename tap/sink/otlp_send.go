@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,34 +33,42 @@ import (
 
 // Paths and methods of OTLP.
 const (
-	tracesPath   = "/v1/traces"
-	tracesMethod = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+	tracesPath    = "/v1/traces"
+	metricsPath   = "/v1/metrics"
+	tracesMethod  = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+	metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 )
 
 // otlpHTTP posts requests as binary Protobuf over HTTP.
 type otlpHTTP struct {
 	client  *http.Client
-	url     string
+	url     string // without the path of a signal
 	headers func() ([][2]string, error)
 }
 
 // Send implements otlp.Sender.
 func (h *otlpHTTP) Send(ctx context.Context, data *tracepb.TracesData) error {
-	body, err := proto.Marshal(data) // the fields of a request are the same
+	return h.post(ctx, tracesPath, data)
+}
+
+// SendMetrics implements otlp.Sender.
+func (h *otlpHTTP) SendMetrics(ctx context.Context, data *metricspb.MetricsData) error {
+	return h.post(ctx, metricsPath, data)
+}
+
+// post posts what has the fields of a request.
+func (h *otlpHTTP) post(ctx context.Context, path string, request proto.Message) error {
+	body, err := proto.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("%w: %w", otlp.ErrPermanent, err)
 	}
-	return h.post(ctx, h.url, body)
-}
-
-func (h *otlpHTTP) post(ctx context.Context, to string, body []byte) error {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	_, err := z.Write(body)
+	_, err = z.Write(body)
 	if err = errors.Join(err, z.Close()); err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, &packed)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url+path, &packed)
 	if err != nil {
 		return err
 	}
@@ -202,6 +211,11 @@ func newOTLPGRPC(u *url.URL, secure bool, o Options, headers func() ([][2]string
 // Send implements otlp.Sender.
 func (g *otlpGRPC) Send(ctx context.Context, data *tracepb.TracesData) error {
 	return g.call(ctx, tracesMethod, data)
+}
+
+// SendMetrics implements otlp.Sender.
+func (g *otlpGRPC) SendMetrics(ctx context.Context, data *metricspb.MetricsData) error {
+	return g.call(ctx, metricsMethod, data)
 }
 
 func (g *otlpGRPC) call(ctx context.Context, method string, request proto.Message) error {

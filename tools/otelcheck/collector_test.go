@@ -41,6 +41,14 @@ type kept struct {
 	component.StartFunc
 	component.ShutdownFunc
 	consumertest.TracesSink
+	metrics keptMetrics
+}
+
+// keptMetrics is the same for metrics.
+type keptMetrics struct {
+	component.StartFunc
+	component.ShutdownFunc
+	consumertest.MetricsSink
 }
 
 // newCollector returns a collector of its own modules, which exports to a kept, with a configuration.
@@ -50,19 +58,25 @@ func newCollector(t *testing.T, to *kept, config string) *otelcol.Collector {
 		BuildInfo:               component.NewDefaultBuildInfo(),
 		DisableGracefulShutdown: true,
 		Factories: func() (f otelcol.Factories, err error) {
-			keep := exporter.NewFactory(component.MustNewType("keep"), func() component.Config { return &struct{}{} },
-				exporter.WithTraces(func(context.Context, exporter.Settings, component.Config) (exporter.Traces, error) {
-					return to, nil
-				}, component.StabilityLevelStable))
+			type config = component.Config
+			traces := func(context.Context, exporter.Settings, config) (exporter.Traces, error) { return to, nil }
+			metrics := func(context.Context, exporter.Settings, config) (exporter.Metrics, error) {
+				return &to.metrics, nil
+			}
+			keep := exporter.NewFactory(component.MustNewType("keep"), func() config { return &struct{}{} },
+				exporter.WithTraces(traces, component.StabilityLevelStable),
+				exporter.WithMetrics(metrics, component.StabilityLevelStable))
 			f.Telemetry = otelconftelemetry.NewFactory()
 			if f.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory()); err != nil {
 				return f, err
 			}
-			f.Processors, err = otelcol.MakeFactoryMap[processor.Factory](batchprocessor.NewFactory(), memorylimiterprocessor.NewFactory())
+			f.Processors, err = otelcol.MakeFactoryMap[processor.Factory](batchprocessor.NewFactory(),
+				memorylimiterprocessor.NewFactory())
 			if err != nil {
 				return f, err
 			}
-			f.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](keep, debugexporter.NewFactory(), otlphttpexporter.NewFactory())
+			f.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](keep, debugexporter.NewFactory(),
+				otlphttpexporter.NewFactory())
 			return f, err
 		},
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
@@ -100,7 +114,9 @@ processors: {batch: {timeout: 10ms}}
 exporters: {keep: {}}
 service:
   telemetry: {metrics: {level: none}, logs: {level: error}}
-  pipelines: {traces: {receivers: [otlp], processors: [batch], exporters: [keep]}}
+  pipelines:
+    traces: {receivers: [otlp], processors: [batch], exporters: [keep]}
+    metrics: {receivers: [otlp], exporters: [keep]}
 `, overGRPC, overHTTP)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -178,7 +194,8 @@ func spans(to *kept) (all map[string]ptrace.Span, fault string) {
 			for _, scope := range resource.ScopeSpans().All() {
 				for _, span := range scope.Spans().All() {
 					id := span.TraceID().String() + "/" + span.SpanID().String()
-					if have, ok := all[id]; ok && (have.Name() != span.Name() || have.EndTimestamp() != span.EndTimestamp()) {
+					have, twice := all[id]
+					if twice && (have.Name() != span.Name() || have.EndTimestamp() != span.EndTimestamp()) {
 						fault = "two of one id: " + id
 					}
 					all[id] = span
@@ -194,8 +211,9 @@ func isPending(span ptrace.Span) bool {
 	return ok
 }
 
-// TestRunInACollector: a run of three nodes with a pause, an approval and a killed worker is one trace in a real collector,
-// over both transports, although the tap is stopped again and again. What has begun is there before it ends.
+// TestRunInACollector: a run of three nodes with a pause, an approval and a killed worker is one trace in a real
+// collector, over both transports, although the tap is stopped again and again. What has begun is there before it
+// ends.
 func TestRunInACollector(t *testing.T) {
 	text, err := os.ReadFile("../../tap/otlp/testdata/nodes.run")
 	if err != nil {
@@ -218,6 +236,9 @@ func TestRunInACollector(t *testing.T) {
 				l.deliver(address, func() bool { return isThere(to, last) })
 			}
 			check(t, to)
+			if n := to.metrics.DataPointCount(); n == 0 {
+				t.Error("no metrics have come")
+			}
 		})
 	}
 }
@@ -239,15 +260,16 @@ func check(t *testing.T, to *kept) {
 	traces, names := map[string]bool{}, map[string]int{}
 	for _, span := range all {
 		traces[span.TraceID().String()] = true
-		if _, ok := all[span.TraceID().String()+"/"+span.ParentSpanID().String()]; !ok && !span.ParentSpanID().IsEmpty() {
+		_, ok := all[span.TraceID().String()+"/"+span.ParentSpanID().String()]
+		if !ok && !span.ParentSpanID().IsEmpty() {
 			t.Errorf("an orphan: %s", span.Name())
 		}
 		if !isPending(span) {
 			names[span.Name()]++
 		}
 	}
-	want := map[string]int{"invoke_agent": 2, "turn": 1, "task plan": 1, "task look": 1, "task write": 1, "chat small-1": 2,
-		"chat large-1": 2, "execute_tool search": 1, "wait_for_input": 1}
+	want := map[string]int{"invoke_agent": 2, "turn": 1, "task plan": 1, "task look": 1, "task write": 1,
+		"chat small-1": 2, "chat large-1": 2, "execute_tool search": 1, "wait_for_input": 1}
 	if len(traces) != 1 || fmt.Sprint(names) != fmt.Sprint(want) {
 		t.Errorf("%d traces with %v, want %v", len(traces), names, want)
 	}

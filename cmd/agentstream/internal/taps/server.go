@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	agentstream "agentstream/clients/go"
@@ -53,7 +54,8 @@ type delivery struct {
 
 	batch  []tap.Event
 	bytes  int
-	cursor string // after the batch; "": there is nothing to acknowledge
+	runs   []schema.RunKey // of what was written and is not acknowledged
+	cursor string          // after the batch; "": there is nothing to acknowledge
 }
 
 // batchBytes bounds a batch, beside its events.
@@ -146,6 +148,9 @@ func (d *delivery) deliver(ctx context.Context) error {
 	if err := d.write(ctx, d.batch); err != nil {
 		return err
 	}
+	for i := range d.batch {
+		d.runs = append(d.runs, d.batch[i].Run)
+	}
 	d.batch, d.bytes = nil, 0
 	if d.cursor == "" {
 		return nil
@@ -154,7 +159,21 @@ func (d *delivery) deliver(ctx context.Context) error {
 		return err
 	}
 	d.cursor = ""
+	d.confirm(ctx)
 	return nil
+}
+
+// confirm calls a Confirmer: the server has moved the place.
+func (d *delivery) confirm(ctx context.Context) {
+	runs := slices.Compact(d.runs)
+	d.runs = nil
+	c, ok := d.to.(tap.Confirmer)
+	if !ok || len(runs) == 0 {
+		return
+	}
+	if err := c.Confirm(ctx, runs); err != nil {
+		d.log.Warn("tap: the sink has not used that a batch is done", "error", err)
+	}
 }
 
 // write writes events, however often that takes. A batch of which the sink refuses an event is divided until that is

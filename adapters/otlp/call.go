@@ -95,6 +95,9 @@ type talkPart struct {
 	raw      json.RawMessage // of what is none of the others
 }
 
+// size is how many messages an exchange has.
+func (x *exchange) size() int { return len(x.input) + len(x.output) }
+
 // exchangeOf reads a model call.
 func exchangeOf(s *Span) *exchange {
 	a := s.attributes
@@ -175,8 +178,23 @@ func toolCallOf(s *Span) toolOf {
 		id:     a.str("gen_ai.tool.call.id", "tool_call.id", "tool.id"),
 		name:   cmp.Or(a.str("gen_ai.tool.name", "tool.name", "traceloop.entity.name"), s.Name),
 		input:  a.value("gen_ai.tool.call.arguments", "tool_arguments", "input.value", "traceloop.entity.input"),
-		output: a.value("gen_ai.tool.call.result", "tool_response", "output.value", "traceloop.entity.output"),
+		output: unpack(a.value("gen_ai.tool.call.result", "tool_response", "output.value", "traceloop.entity.output")),
 	}
+}
+
+// unpack returns what a tool has answered, where that is in a message of LangChain: as it writes them, or as a constructor.
+func unpack(v json.RawMessage) json.RawMessage {
+	p, _ := provider.Parse(v)
+	if len(p) == 2 && provider.IsObject(p.Get("output")) && provider.IsObject(p.Get("kwargs")) { // of OpenLLMetry
+		p = p.Object("output")
+	}
+	for _, name := range []string{"data", "kwargs"} {
+		inner := p.Object(name)
+		if inner.Str("type") == "tool" && inner.Get("tool_call_id") != nil && inner.Get("content") != nil {
+			return unwrap(inner.Get("content"))
+		}
+	}
+	return v
 }
 
 // agentName names an agent.

@@ -15,11 +15,13 @@ const RunPrefix = "otel_"
 // later those that were late.
 type Translator struct {
 	run   string
-	spans map[string]*treeSpan  // all so far
-	lanes map[string]*agentLane // by the id of the child; "" is the run itself
-	calls map[string]bool       // of tools, that were begun
-	ids   map[string]bool       // of messages
-	top   *treeSpan             // the agent that the run itself is; nil: none yet
+	spans map[string]*treeSpan   // all so far
+	lanes map[string]*agentLane  // by the id of the child; "" is the run itself
+	calls map[string]bool        // of tools, that were begun
+	ids   map[string]bool        // of messages
+	told  map[string][]*treeSpan // model calls by the ids of their answers
+	round int
+	top   *treeSpan // the agent that the run itself is; nil: none yet
 	out   []schema.Event
 }
 
@@ -32,13 +34,15 @@ type treeSpan struct {
 	start, end uint64 // within those of the parent, whatever the clocks say
 	lane       *agentLane
 	exchange   *exchange
-	wrapper    bool // another span within it is the model call
+	wrapper    bool // another span is the same model call, and tells more of it
+	round      int  // in which it came
 	started    bool // of a tool: its call was begun by a span that has come
 }
 
 // NewTranslator returns the translator of a run.
 func NewTranslator(run string) *Translator {
-	t := &Translator{run: run, spans: map[string]*treeSpan{}, lanes: map[string]*agentLane{}, calls: map[string]bool{}, ids: map[string]bool{}}
+	t := &Translator{run: run, spans: map[string]*treeSpan{}, lanes: map[string]*agentLane{}, calls: map[string]bool{}, ids: map[string]bool{},
+		told: map[string][]*treeSpan{}}
 	t.lanes[""] = newLane("", nil)
 	return t
 }
@@ -67,11 +71,12 @@ func (t *Translator) Round(spans []*Span) []schema.Event {
 
 // adopt takes new spans into the tree, in an order that does not depend on how they came, and returns them.
 func (t *Translator) adopt(spans []*Span) (fresh []*treeSpan) {
+	t.round++
 	for _, s := range spans {
 		if t.spans[s.ID] != nil {
 			continue
 		}
-		one := &treeSpan{Span: s, kind: kindOf(s), start: s.Start, end: s.End}
+		one := &treeSpan{Span: s, kind: kindOf(s), start: s.Start, end: s.End, round: t.round}
 		t.spans[s.ID] = one
 		fresh = append(fresh, one)
 	}
@@ -95,8 +100,30 @@ func (t *Translator) adopt(spans []*Span) (fresh []*treeSpan) {
 			}
 		}
 	}
+	for _, s := range fresh {
+		if s.kind == chatSpan && !s.wrapper && s.exchange.response != "" {
+			t.compare(s)
+		}
+	}
 	t.chooseTop(fresh)
 	return fresh
+}
+
+// compare looks for another span of the same model call: a client library and what instruments it may both write one, side by
+// side. They have the same answer at the same time; the one with more messages counts, or what was told before.
+func (t *Translator) compare(s *treeSpan) {
+	same := t.told[s.exchange.response]
+	t.told[s.exchange.response] = append(same, s)
+	for _, o := range same {
+		if o.wrapper || o.Start > s.End || s.Start > o.End {
+			continue
+		}
+		if o.round == s.round && o.exchange.size() < s.exchange.size() {
+			o.wrapper = true
+			continue
+		}
+		s.wrapper = true
+	}
 }
 
 // isAbove reports whether a span is above another one: spans may name each other as parents.

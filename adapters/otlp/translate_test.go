@@ -183,6 +183,49 @@ func TestNestedModelCalls(t *testing.T) {
 	}
 }
 
+// TestModelCallsSideBySide has two spans of each model call that are not within each other, of the same answer. Which of them comes
+// first does not matter; answers that have the same id at other times are others.
+func TestModelCallsSideBySide(t *testing.T) {
+	for _, before := range []int{0, 1} {
+		list := conventions(t)["genai"]
+		for i, s := range list[:2] {
+			s.attributes["gen_ai.response.id"] = json.RawMessage(`"same"`)
+			list = append(list, one(t, 20+i, 1, int(s.Start)+1-2*before, int(s.End)-1, "POST", values{"gen_ai.operation.name": "chat",
+				"gen_ai.response.id": "same", "gen_ai.usage.input_tokens": 10}))
+		}
+		events := NewTranslator("otel_x").Round(list)
+		if got := tell(events); got != weather {
+			t.Errorf("got\n%s", got)
+		}
+		n := 0
+		for _, e := range events {
+			if e.Type == schema.TypeModelStart {
+				n++
+			}
+		}
+		if n != 2 {
+			t.Errorf("%d model calls of 2", n)
+		}
+	}
+}
+
+// TestUnpackResults has results in the messages of LangChain, and others that only look alike.
+func TestUnpackResults(t *testing.T) {
+	message := `{"content":"rain","type":"tool","name":"weather","tool_call_id":"call_1"}`
+	for _, tt := range []struct{ output, want string }{
+		{`{"type":"tool","data":` + message + `}`, `"rain"`},
+		{`{"output":{"lc":1,"type":"constructor","kwargs":` + message + `},"kwargs":{"name":"weather"}}`, `"rain"`},
+		{`{"output":{"x":1},"kwargs":{}}`, `{"output":{"x":1},"kwargs":{}}`},
+		{`{"data":{"content":"rain"}}`, `{"data":{"content":"rain"}}`},
+		{`rain`, `"rain"`},
+	} {
+		s := one(t, 1, 0, 0, 9, "weather", values{"openinference.span.kind": "TOOL", "tool_call.id": "c", "output.value": tt.output})
+		if got, want := tell(NewTranslator("otel_x").Round([]*Span{s})), "call c weather {}\nresult c "+tt.want+"\n"; got != want {
+			t.Errorf("%s: got %s", tt.output, got)
+		}
+	}
+}
+
 // TestThoughts has reasoning, a picture, and a call without an id.
 func TestThoughts(t *testing.T) {
 	s := one(t, 1, 0, 0, 9, "chat", values{"gen_ai.operation.name": "chat", "gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"What is this?"},{"type":"uri","uri":"https://x/y.png"}]}]`,

@@ -19,7 +19,8 @@ from .._payload import Obj
 from ..asession import AsyncSession
 from .langchain import AgentstreamCallbackHandler
 
-_MODES = ["values", "updates", "checkpoints", "custom"]
+# With "messages" LangGraph lets models stream that a node only invokes: the handler hears their tokens.
+_MODES = ["values", "updates", "checkpoints", "custom", "messages"]
 
 
 def answer_with(graph: Any, *, input_of: Callable[[AsyncSession], Any] | None = None) -> Callable[..., Awaitable[None]]:

@@ -270,7 +270,7 @@ func TestRunsAreReadByIndex(t *testing.T) {
 	s := temp(t)
 	for text, index := range map[string]string{
 		selectFrames: "agent_run_events_frames",
-		`select * from agent_v_usage where koder_user_id = ? and run_id = ?`:                       "agent_run_events_frames",
+		`select * from agent_v_usage where koder_user_id = ? and run_id = ?`:                       "u USING PRIMARY KEY (koder_user_id=? AND run_id=?)",
 		`select koder_user_id, seq from agent_v_messages where koder_user_id = ? and run_id = ?`:   "agent_run_events_frames",
 		`select koder_user_id, seq from agent_v_tool_calls where koder_user_id = ? and run_id = ?`: "agent_run_events_tools",
 	} {

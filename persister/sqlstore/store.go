@@ -60,7 +60,7 @@ type Dialect struct {
 	ByWords, ByKey string
 	Millis         func(column string) string // expression: a time in ms, as a whole number
 
-	Usage       string   // table with a row for each message.end: seq, model, cost
+	Usage       string   // table with a row for each message.end: seq, child_id, model, tokens, cost
 	Projections []string // tables with rows that are made of events
 
 	Day      func(day string) (any, error)     // argument for a column of days; day is YYYYMMDD

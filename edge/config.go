@@ -64,6 +64,8 @@ type Config struct {
 	// Catalog knows the tenants' runs beyond what the log says of one. nil: there is no list of runs,
 	// and no stream of a child by its own id.
 	Catalog Catalog
+	// Costs knows what models have cost. nil: that is not known here.
+	Costs Costs
 
 	// Taps follows all runs of a tenant. nil: that is not served.
 	Taps Taps
@@ -124,6 +126,7 @@ type (
 	Hooks       = live.Hooks
 	RequestEnd  = live.RequestEnd
 	Catalog     = runs.Catalog
+	Costs       = runs.Costs
 	Blobs       = rest.Blobs
 	IngestLimit = limits.Limit
 	LimitBus    = limits.Bus

@@ -103,6 +103,26 @@ func (r toldRuns) Runs(ctx context.Context, tenant string, q schema.RunsQuery) (
 	return r.Memory.Runs(ctx, tenant, q)
 }
 
+// costsPath is the route of what days have cost.
+const costsPath = "/v1/agent/costs"
+
+// Costs returns a cost of each run and day, as often as asked for.
+func (r toldRuns) Costs(_ context.Context, _ string, q schema.CostsQuery) ([]schema.Cost, error) {
+	if err := r.log.fault(); err != nil {
+		return nil, err
+	}
+	usd := 0.25
+	of := schema.Cost{Seq: q.After + 1, Child: "kid", Day: "2026-02-28", Model: "m", Messages: 2, Unpriced: 1, Input: 3, Output: 4, USD: &usd}
+	switch q.By {
+	case schema.ByChild:
+		of.Seq, of.Day, of.Model = 0, "", ""
+	case schema.ByDay:
+		of.Seq, of.Child = 0, ""
+		return []schema.Cost{of}, nil
+	}
+	return slices.Repeat([]schema.Cost{of}, q.Limit), nil
+}
+
 // byName is byHeader with more kinds of callers.
 func byName(r *http.Request) (auth.Caller, error) {
 	caller := auth.Caller{Tenant: "acme", Scopes: auth.ScopeAll}
@@ -168,7 +188,7 @@ func (k *talk) house(change ...func(*edge.Config)) *spoken {
 	})
 	s.House = edgetest.NewHouse(k.t, append([]func(*edge.Config){func(c *edge.Config) {
 		c.Taps, c.Workers = noTaps{s.told}, idleWorkers(k.t, memory.New(), -1)
-		c.Hub, c.Appender, c.Tickets, c.Shares, c.Catalog, c.Authenticate, c.Blobs = hub, app, tickets, shares, runs, byName, s.blobs
+		c.Hub, c.Appender, c.Tickets, c.Shares, c.Catalog, c.Costs, c.Authenticate, c.Blobs = hub, app, tickets, shares, runs, runs, byName, s.blobs
 	}}, change...)...)
 	return s
 }
@@ -305,7 +325,7 @@ func (k *talk) faults(h *spoken, table []edge.RouteRow) {
 	} {
 		writes := code == "CONFLICT" || code == "UNANSWERED" || code == "STORAGE-FULL"
 		for i, rt := range table {
-			list := rt.Path == edgetest.RunsPath && rt.Method == "GET"
+			list := rt.Path == edgetest.RunsPath && rt.Method == "GET" || rt.Path == costsPath
 			if rt.Path == workPath { // it waits for the log
 				continue
 			}
@@ -355,11 +375,24 @@ func (k *talk) reads(h *spoken) {
 	h.ask("GET", "/healthz", "", "", "")
 	h.ask("GET", "/readyz", "", "", "")
 	sick := k.house(func(c *edge.Config) {
-		c.Catalog, c.Durability = nil, "none"
+		c.Catalog, c.Costs, c.Durability = nil, nil, "none"
 		c.Checks = []edge.Check{{Name: "nats", Run: func(context.Context) error { return errors.New("away") }}}
 	})
 	sick.ask("GET", "/readyz", "", "", "")
 	sick.ask("GET", edgetest.RunsPath, "", "", "").Expect(k.t, 501, "NO-CATALOG")
+	sick.ask("GET", costsPath, "", "", "").Expect(k.t, 501, "NO-CATALOG")
+	sick.store("ended", schematest.ByName("plain"), 5)
+	sick.ask("GET", edgetest.RunsPath+"/{run}/costs", "ended", "", "").Expect(k.t, 501, "NO-CATALOG")
+	h.ask("GET", edgetest.RunsPath+"/{run}/costs", "ended", "?cursor=c:kid", "").Expect(k.t, 400, "BAD-CURSOR")
+	h.ask("GET", edgetest.RunsPath+"/{run}/costs", "ended", "?by=child&cursor=7", "").Expect(k.t, 400, "BAD-CURSOR")
+	for _, query := range []string{"", "?since=2026-01-01T00:00:00Z&until=2026-02-01T00:00:00%2B02:00"} {
+		if a := h.ask("GET", costsPath, "", query, ""); a.Status != 200 {
+			k.t.Errorf("costs of days%s: %d %s", query, a.Status, a.Body)
+		}
+	}
+	for _, query := range []string{"?until=0001-01-02T00:00:00Z", "?until=9999-12-31T23:59:59-10:00", "?since=2024-01-01T00:00:00Z&until=2026-01-01T00:00:00Z", "?since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z"} {
+		h.ask("GET", costsPath, "", query, "").Expect(k.t, 400, "BAD-REQUEST")
+	}
 	if a := h.ask("GET", edgetest.RunsPath, "", "?state=error,done&limit=1&order=started&since=2020-01-01T00:00:00Z", ""); !strings.Contains(a.Body, `"run_1"`) {
 		k.t.Errorf("list: %s", a.Body)
 	}
@@ -379,10 +412,10 @@ func (k *talk) reads(h *spoken) {
 		h.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", "?"+ahead+"=9999", "").Expect(k.t, 409, "CURSOR-AHEAD")
 		h.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", "?"+ahead+"=x", "").Expect(k.t, 400, "BAD-CURSOR")
 	}
-	for path, query := range map[string]string{"/events": "?limit=0", "/steps": "?limit=0", "/snapshot": "?at=0", "/replay.jsonl": "?nested=perhaps", "/stream": "?detail=half"} {
+	for path, query := range map[string]string{"/events": "?limit=0", "/steps": "?limit=0", "/costs": "?limit=0", "/snapshot": "?at=0", "/replay.jsonl": "?nested=perhaps", "/stream": "?detail=half"} {
 		h.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", query, "").Expect(k.t, 400, "BAD-REQUEST")
 	}
-	for _, ask := range []string{"", "/events", "/events?order=desc&limit=3", "/events?types=none", "/events?from_step=0", "/steps", "/steps?limit=1", "/snapshot", "/snapshot?at=3", "/replay.jsonl", "/replay.jsonl?types=none",
+	for _, ask := range []string{"", "/events", "/events?order=desc&limit=3", "/events?types=none", "/events?from_step=0", "/steps", "/steps?limit=1", "/costs", "/costs?by=child&limit=2", "/costs?cursor=3", "/snapshot", "/snapshot?at=3", "/replay.jsonl", "/replay.jsonl?types=none",
 		"/stream", "/stream?from_step=1", "/stream?event=type", "/stream?profile=koder-1", "/stream?detail=full", "/stream?types=tool.*", "/stream?after=9999999"} {
 		path, query, _ := strings.Cut(ask, "?")
 		h.ask("GET", edgetest.RunsPath+"/{run}"+path, "ended", "?"+query, "", "X-Request-Id", "mine")

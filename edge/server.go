@@ -97,7 +97,7 @@ func New(cfg Config) (*Server, error) {
 // makeComponents makes what the routes and streams are built on.
 func (s *Server) makeComponents() error {
 	cfg := s.cfg
-	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog, Slots: runs.NewSlots()}
+	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog, Costs: cfg.Costs, Slots: runs.NewSlots()}
 	s.runs = rs
 	cache := state.New(rs, cfg.MaxFoldBytes, cfg.StateBytes)
 	bodies, err := body.New(body.Config{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait, Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})

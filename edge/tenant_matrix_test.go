@@ -98,6 +98,14 @@ func (c countedCatalog) Runs(_ context.Context, tenant string, _ schema.RunsQuer
 	return []schema.RunInfo{{ID: "there_000", State: schema.StateRunning, Last: 1}}, nil
 }
 
+func (c countedCatalog) Costs(_ context.Context, tenant string, q schema.CostsQuery) ([]schema.Cost, error) {
+	c.work.add("costs")
+	if tenant != "acme" {
+		return nil, nil
+	}
+	return []schema.Cost{{Seq: q.After + 1, Messages: 1}}, nil
+}
+
 // matrix is a house of which the routes are known and the work is counted.
 type matrix struct {
 	*edgetest.House
@@ -141,7 +149,7 @@ func newMatrix(t testing.TB, change ...func(*edge.Config)) *matrix {
 	var cfg edge.Config
 	own := func(c *edge.Config) {
 		c.Taps, c.Workers = noTaps{}, idleWorkers(t, m.log, -1)
-		c.Hub, c.Appender, c.Catalog, c.Tickets, c.Shares, c.Blobs, c.Operator = hub, app, countedCatalog{m.work}, tickets, shares, m.blobs, &letterbox{}
+		c.Hub, c.Appender, c.Catalog, c.Tickets, c.Shares, c.Blobs, c.Costs, c.Operator = hub, app, countedCatalog{m.work}, tickets, shares, m.blobs, countedCatalog{m.work}, &letterbox{}
 		for _, f := range change {
 			f(c)
 		}

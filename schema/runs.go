@@ -61,6 +61,41 @@ type RunInfo struct {
 	Unpriced []string // with Models: whose messages' cost is not known, at most MaxUnpriced, sorted; "" is a model without a name
 }
 
+// CostsQuery asks what models have cost a tenant. Costs are computed from the prices of now.
+type CostsQuery struct {
+	Run    string // of the messages of this run; "": by day, of all runs
+	By     CostsBy
+	Child  *string   // with Run: of this child alone, "" is the run itself; nil: of all
+	After  Seq       // ByMessage: whose message.end comes later in the run
+	Beyond *string   // ByChild: whose id sorts after this one; nil: from the run itself on
+	Since  time.Time // ByDay: from this UTC day on
+	Until  time.Time // ByDay: up to and with this UTC day
+	Limit  int       // most costs, at least 1
+}
+
+// CostsBy is what each cost is of.
+type CostsBy int
+
+const (
+	ByMessage CostsBy = iota // in the order of the run
+	ByChild                  // in the order of their ids: the run itself first
+	ByDay                    // and model, newest day first
+)
+
+// Cost is what messages have used, and what that has cost.
+type Cost struct {
+	Seq      Seq    // ByMessage: of its message.end
+	Child    string // ByMessage and ByChild: "" is the run itself
+	Day      string // ByMessage and ByDay: UTC, YYYY-MM-DD
+	Model    string // ByMessage and ByDay: "" when no message names one
+	Messages int64
+	Unpriced int64 // messages with usage whose cost is not known
+
+	Input, Output, CacheRead, CacheWrite int64 // tokens; Input is without those of a cache
+
+	USD *float64 // of the messages of which it is known; nil when there is none
+}
+
 // MaxUnpriced bounds how many models a list names for which there is no price.
 const MaxUnpriced = 8
 

@@ -139,7 +139,7 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	}
 	c.ShareSecret = cmp.Or(c.ShareSecret, rand.Text()+rand.Text())
 	durability := claim(1, c.Sync, false)
-	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Letters: store, Losses: store, Offsets: store, Stored: store, Objects: objects, Flags: &c.ListenFlags,
+	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Costs: store, Letters: store, Losses: store, Offsets: store, Stored: store, Objects: objects, Flags: &c.ListenFlags,
 		Durability: durability, Metrics: m, Logger: log, Requests: slog.LevelDebug, Room: disk, Layout: layout})
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		cfg.Archive, cfg.Runs, cfg.Letters, cfg.Losses, cfg.Offsets, cfg.Tables = all, store, store, store, store, node.TablesCheck(store)
+		cfg.Archive, cfg.Runs, cfg.Costs, cfg.Letters, cfg.Losses, cfg.Offsets, cfg.Tables = all, store, store, store, store, store, node.TablesCheck(store)
 		cfg.Stored, cfg.Objects = store, objects
 	}
 	n, err := node.New(ctx, cfg)

@@ -81,6 +81,8 @@ func (a *API) Routes() []protocol.Route {
 		{Pattern: "POST /v1/agent/events", Needs: auth.ScopeWrite, Serve: a.publish}, // a stream is no request at a time
 		read("GET /v1/agent/runs/{run}/events", a.page),
 		read("GET /v1/agent/runs/{run}/steps", a.listSteps),
+		read("GET /v1/agent/runs/{run}/costs", a.runCosts),
+		read("GET /v1/agent/costs", a.dailyCosts),
 		read("GET /v1/agent/runs/{run}/snapshot", a.snapshot),
 		read("GET /v1/agent/runs/{run}/replay.jsonl", a.export),
 		read("POST /v1/agent/runs/{run}/tickets", a.createTicket),

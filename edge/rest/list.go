@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -89,12 +90,6 @@ func (a *API) listRuns(c *protocol.Call) error {
 // listEntry returns a run as a list shows it.
 func listEntry(r *schema.RunInfo) listedRun {
 	stamp := func(t time.Time) string { return t.UTC().Format(schema.TimeLayout) }
-	known := func(s string) *string {
-		if s == "" {
-			return nil
-		}
-		return &s
-	}
 	facts := schema.FactsOf(r.Session)
 	out := listedRun{
 		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
@@ -205,4 +200,170 @@ func searchQuery(q protocol.Query, out *schema.RunsQuery) error {
 	direction, err := q.Choice("direction", "desc", "asc")
 	out.Oldest = direction == "asc"
 	return err
+}
+
+// Bounds of costs.
+const (
+	defaultCosts    = 100
+	maxCosts        = 1000
+	defaultCostDays = 30
+	maxCostDays     = 366
+	maxDailyCosts   = 10_000
+)
+
+// listedCost is what messages have used, and what that has cost, by the prices of now.
+type listedCost struct {
+	Seq        *schema.Seq `json:"seq,omitempty"` // of the message.end, in the run
+	Child      *string     `json:"child_id"`      // null: the run itself, or all of them
+	Day        *string     `json:"day"`           // UTC; null: several
+	Model      *string     `json:"model"`         // null: not known, or several
+	Messages   int64       `json:"messages"`
+	Unpriced   int64       `json:"unpriced_messages"` // which have used something, and whose cost is not known
+	Input      int64       `json:"input_tokens"`      // without those of a cache
+	Output     int64       `json:"output_tokens"`
+	CacheRead  int64       `json:"cache_read_tokens"`
+	CacheWrite int64       `json:"cache_write_tokens"`
+	Cost       *float64    `json:"cost_usd"` // of the messages of which it is known; null: of none
+}
+
+// listedCosts is an answer with costs.
+type listedCosts struct {
+	Costs      []listedCost `json:"costs"`
+	NextCursor *string      `json:"next_cursor"` // for the next request; null when there are no more
+}
+
+// runCosts answers with what the messages of a run, or of a child by its own id, have cost: ?by=message, in the order of the
+// run, or ?by=child &limit= &cursor=. Like the list of runs it knows what has been persisted.
+func (a *API) runCosts(c *protocol.Call) error {
+	key, err := c.Key()
+	if err != nil {
+		return err
+	}
+	q, err := c.Query()
+	if err != nil {
+		return err
+	}
+	want, err := costsQuery(q)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.LogContext()
+	defer cancel()
+	src, _, err := a.cfg.Runs.WhereIs(ctx, key)
+	if err != nil {
+		return err
+	}
+	want.Run = src.Key.Run
+	if src.Child != "" {
+		want.Child = &src.Child
+	}
+	return a.replyCosts(ctx, c, want)
+}
+
+// costsQuery reads which costs of a run are asked for.
+func costsQuery(q protocol.Query) (out schema.CostsQuery, err error) {
+	by, err := q.Choice("by", "message", "child")
+	if err != nil {
+		return out, err
+	}
+	if out.Limit, err = q.Number("limit", defaultCosts, maxCosts); err != nil {
+		return out, err
+	}
+	if by == "message" {
+		out.After, err = q.Seq("cursor", 0)
+		return out, err
+	}
+	out.By = schema.ByChild
+	cursor, err := q.One("cursor")
+	if err != nil || cursor == "" {
+		return out, err
+	}
+	child, ok := strings.CutPrefix(cursor, childCursor)
+	if !ok || !utf8.ValidString(child) || strings.ContainsRune(child, 0) || len(child) > maxChildCursor {
+		return out, fmt.Errorf("cursor is not the next_cursor of a page by child: %w", schema.ErrBadCursor)
+	}
+	out.Beyond = &child
+	return out, nil
+}
+
+// childCursor begins the cursor of a page by child: the run itself, whose id is "", has one too.
+const (
+	childCursor    = "c:"
+	maxChildCursor = 1024
+)
+
+// dailyCosts answers with what the tenant's messages have cost, by UTC day and model, newest first: ?since= &until=, times
+// whose days are included.
+func (a *API) dailyCosts(c *protocol.Call) error {
+	q, err := c.Query()
+	if err != nil {
+		return err
+	}
+	want := schema.CostsQuery{By: schema.ByDay, Limit: maxDailyCosts}
+	if want.Since, err = q.Time("since"); err != nil {
+		return err
+	}
+	if want.Until, err = q.Time("until"); err != nil {
+		return err
+	}
+	if want.Until.IsZero() {
+		want.Until = time.Now()
+	}
+	if want.Since.IsZero() {
+		want.Since = want.Until.AddDate(0, 0, 1-defaultCostDays)
+	}
+	want.Since, want.Until = want.Since.UTC(), want.Until.UTC()
+	if want.Since.Year() < 1 || want.Until.Year() > 9999 {
+		return fmt.Errorf("since and until are not in the years 1 to 9999: %w", dialect.ErrBadRequest)
+	}
+	if days := want.Until.Sub(want.Since).Hours() / 24; days < 0 || days > maxCostDays {
+		return fmt.Errorf("since is not from 0 to %d days before until: %w", maxCostDays, dialect.ErrBadRequest)
+	}
+	ctx, cancel := c.LogContext()
+	defer cancel()
+	return a.replyCosts(ctx, c, want)
+}
+
+// replyCosts answers with a page of costs.
+func (a *API) replyCosts(ctx context.Context, c *protocol.Call, want schema.CostsQuery) error {
+	limit := want.Limit
+	want.Limit++ // is there another one?
+	costs, err := a.cfg.Runs.ListCosts(ctx, c.Caller.Tenant, want)
+	if err != nil {
+		return err
+	}
+	more := len(costs) > limit
+	if more && want.By == schema.ByDay {
+		return fmt.Errorf("these days have more than %d costs; ask for fewer days: %w", limit, dialect.ErrBadRequest)
+	}
+	costs = costs[:min(limit, len(costs))]
+	out := listedCosts{Costs: make([]listedCost, 0, len(costs))}
+	for i := range costs {
+		out.Costs = append(out.Costs, costEntry(&costs[i]))
+	}
+	if more {
+		next := childCursor + costs[limit-1].Child
+		if want.By == schema.ByMessage {
+			next = costs[limit-1].Seq.String()
+		}
+		out.NextCursor = &next
+	}
+	return c.ReplyJSON(out)
+}
+
+func costEntry(c *schema.Cost) listedCost {
+	out := listedCost{Child: known(c.Child), Day: known(c.Day), Model: known(c.Model), Messages: c.Messages, Unpriced: c.Unpriced,
+		Input: c.Input, Output: c.Output, CacheRead: c.CacheRead, CacheWrite: c.CacheWrite, Cost: c.USD}
+	if c.Seq != 0 {
+		out.Seq = &c.Seq
+	}
+	return out
+}
+
+// known returns null for what is not known.
+func known(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
 }

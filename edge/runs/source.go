@@ -17,6 +17,7 @@ import (
 type Runs struct {
 	Hub     *fanout.Hub
 	Catalog Catalog     // nil: a child is found while the log has its beginning
+	Costs   Costs       // nil: what models cost is not known
 	Slots   *fair.Lanes // bound what reads at once, of NewSlots; nil: nothing does
 }
 

@@ -245,3 +245,9 @@ func TestPrices(t *testing.T) {
 		exec(t, p, fmt.Sprintf(`insert into agent_model_prices (model, valid_from, input, output) values ('%s', '%s', %v, %v)`, model, from, price, price))
 	})
 }
+
+func TestCostsOfChildren(t *testing.T) {
+	_, dsn := ownedMigrated(t)
+	s := open(t, dsn)
+	persistertest.CheckCostsOfChildren(t, s, s)
+}

@@ -95,6 +95,7 @@ type Config struct {
 	Letters    archive.DeadLetters // the archive's; nil: there is none
 	Losses     archive.Losses      // the archive's, where there are Letters
 	Runs       edge.Catalog        // the archive's list of runs
+	Costs      edge.Costs          // what models have cost, as the archive has it; nil: that is not known
 	Offsets    perjs.Offsets       // of the log, as the archive has them; nil: there is none
 	Stored     archive.Changes     // the archive's runs, where there are Offsets
 	Objects    *archive.Blobs      // of runs; nil: there are none
@@ -267,8 +268,8 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
 		Protocols:    n.protocols,
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Workers: answering, Origins: cfg.Flags.CORSOrigin,
-		Catalog: newCatalog(cfg.Runs, n.reader.Parent),
-		Checks:  n.Checks, Durability: cfg.Durability,
+		Catalog: newCatalog(cfg.Runs, n.reader.Parent), Costs: cfg.Costs,
+		Checks: n.Checks, Durability: cfg.Durability,
 		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainDelay: cfg.Flags.DrainDelay, DrainWindow: cfg.Flags.Drain,
 		Logger: cfg.Logger, Requests: cfg.Requests, Hooks: cfg.Metrics.EdgeHooks(),
 	})

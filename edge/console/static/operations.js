@@ -2,8 +2,12 @@
 
 import { fill, h, short, visible } from "./dom.js";
 import { bytes, count, duration, time } from "./format.js";
+import { costText } from "./run/costs.js";
 import { button, confirmed, notice, toast } from "./screen.js";
 import { ask, explain } from "./server.js";
+
+const costsEvery = 60_000; // ms
+const costRows = 500;
 
 const limits = {
   tenant_events_per_second: "Events a second, for each tenant", tenant_bytes_per_second: "Bytes a second, for each tenant", tenant_requests_at_once: "Requests at once, for each tenant", tenant_streams: "Streams at once, for each tenant",
@@ -12,12 +16,13 @@ const limits = {
 
 /** Shows what the node reports, and reads it again every few seconds. */
 export async function operationsScreen({ main, signal, who }) {
-  const lost = h("div", {}), node = h("div", {}), stored = h("div", {}), letters = h("div", {}), bounds = h("div", {});
+  const spent = h("div", {}), lost = h("div", {}), node = h("div", {}), stored = h("div", {}), letters = h("div", {}), bounds = h("div", {});
   fill(main, h("div", { class: "narrow" }, h("h1", {}, "Operations"), node,
-    card("Lost for ever", lost), card("Stored in the archive", stored), card("Dead letters", letters), card("Limits", bounds),
+    card("Lost for ever", lost), card("Stored in the archive", stored), card("Dead letters", letters), card("Cost by day", spent), card("Limits", bounds),
     card("Access", h("dl", { class: "facts" }, fact("Tenant", who.tenant), fact("Scopes", who.scopes.join(", ")), fact("Ends", who.expires_at === null ? "never" : time(who.expires_at))))));
   const may = who.scopes.includes("operate");
   const unseen = h("p", { class: "hint" }, "Not known to you: the scope operate is needed to see it.");
+  if (!who.scopes.includes("read") || who.run !== null) fill(spent, h("p", { class: "hint" }, "Not known to you: the scope read, for all runs, is needed to see it."));
   if (!may) [lost, stored, letters, bounds].forEach((e) => fill(e, unseen.cloneNode(true)));
 
   /** Draws a part, or says why it is not known. */
@@ -33,7 +38,7 @@ export async function operationsScreen({ main, signal, who }) {
     }
   }
 
-  for (;;) {
+  for (let again = 0; ; ) { // again: when costs are asked for once more
     const ready = await ask("/readyz", { signal, any: true });
     if (signal.aborted) return;
     let version = "not known to you";
@@ -47,6 +52,10 @@ export async function operationsScreen({ main, signal, who }) {
       });
       version = bounds.dataset.version ?? version;
       if (!letters.contains(document.activeElement)) await part(letters, "/v1/agent/deadletters", (v) => drawLetters(letters, v));
+    }
+    if (who.scopes.includes("read") && who.run === null && Date.now() >= again) {
+      again = Date.now() + costsEvery;
+      await part(spent, "/v1/agent/costs", (v) => drawCosts(spent, v.costs));
     }
     if (signal.aborted) return;
     drawNode(node, ready, version);
@@ -94,6 +103,27 @@ function drawLosses(e, losses) {
   }
   fill(e, losses.length === 0 ? h("p", { class: "hint" }, "Nothing: the archive records no event that was acknowledged and is gone.")
     : table(["What", "Reason", "Found"], losses.map((l) => h("tr", {}, h("td", {}, h("span", { class: `dot ${l.open ? "failed" : "ok"}` }), l.text), h("td", {}, l.reason), h("td", {}, time(l.found_at))))));
+}
+
+function drawCosts(e, costs) {
+  if (costs.length === 0) {
+    fill(e, h("p", { class: "hint" }, "No model has been called in the last 30 days."));
+    return;
+  }
+  const sums = new Map(); // of each day
+  for (const c of costs) {
+    const sum = sums.get(c.day) ?? { cost_usd: null, unpriced_messages: 0 };
+    if (c.cost_usd !== null) sum.cost_usd = (sum.cost_usd ?? 0) + c.cost_usd;
+    sum.unpriced_messages += c.unpriced_messages;
+    sums.set(c.day, sum);
+  }
+  const row = (day, model, c, kind) => h("tr", { class: kind }, h("td", {}, day), h("td", {}, model), h("td", { class: "num" }, c.messages === undefined ? "" : count(c.messages)),
+    h("td", { class: "num" }, c.messages === undefined ? "" : count(c.input_tokens + c.cache_read_tokens + c.cache_write_tokens)), h("td", { class: "num" }, c.messages === undefined ? "" : count(c.output_tokens)),
+    h("td", { class: "num" }, costText(c) || "–"));
+  fill(e, h("p", { class: "hint" }, "Days are UTC, the newest first. A + is beside a sum that lacks messages without a known price."),
+    table(["Day", "Model", "Messages", "Tokens in", "Tokens out", "Cost"], costs.slice(0, costRows).flatMap((c, i) => [
+      c.day !== costs[i - 1]?.day && row(c.day, "all", sums.get(c.day), "sum"), row("", short(c.model ?? "unknown", 80), c)]).filter(Boolean)),
+    costs.length > costRows && h("p", { class: "hint" }, `${count(costs.length - costRows)} older rows are left out: GET /v1/agent/costs has them.`));
 }
 
 function drawLimits(e, given) {

@@ -14,7 +14,7 @@ const most = 300; // entries that have elements at once
 const share = 20; // of the time, one part at most goes into showing one entry anew
 
 /** Returns { element, update, reset, select } for one lane of a model. */
-export function conversation(model, { choose, openLane, blob, signal }) {
+export function conversation(model, { choose, openLane, blob, costs, signal }) {
   let lane = null;
   const known = new Entries();
   let all = []; // the lane's entries
@@ -183,7 +183,7 @@ export function conversation(model, { choose, openLane, blob, signal }) {
     message: messageView,
     tool: (c) => toolView(c),
     note: (n) => noteView(n, model.position),
-    child: (c) => h("div", { class: "card" }, h("div", { class: "who" }, "child ", c.state && badge(c.state), " ", button(short(c.child_id, 60), () => openLane(c.child_id), "link"), h("span", { class: "hint" }, ` ${countsOf(model.fold, c.child_id)}`)), c.prompt && h("p", { dir: "auto" }, short(c.prompt, 600)), c.reason && h("p", { class: "hint" }, short(c.reason, 300))),
+    child: (c) => h("div", { class: "card" }, h("div", { class: "who" }, "child ", c.state && badge(c.state), " ", button(short(c.child_id, 60), () => openLane(c.child_id), "link"), h("span", { class: "hint" }, ` ${countsOf(model.fold, c.child_id)}`), costs.ofChild(c.child_id)), c.prompt && h("p", { dir: "auto" }, short(c.prompt, 600)), c.reason && h("p", { class: "hint" }, short(c.reason, 300))),
     input: (q) => h("div", { class: "card ask" }, h("div", { class: "who" }, outcomeOf(q)), h("p", { dir: "auto" }, visible(q.prompt ?? "A question")), q.options !== null && spoken(q.options), q.answer !== null && [h("p", { class: "hint" }, "answer"), spoken(q.answer)]),
     plan: (p) => planView(p),
   };
@@ -193,7 +193,8 @@ export function conversation(model, { choose, openLane, blob, signal }) {
     const last = to === Infinity;
     const who = m.role ?? "message";
     return [h("div", { class: `who r-${m.role}` }, from === 0 ? who : h("span", { class: "hint" }, `${who}, going on`), from === 0 && m.model && h("span", { class: "hint" }, ` ${short(m.model, 60)}`),
-      last && m.end_seq === null && h("span", { class: "live", role: "img", "aria-label": "under way" })),
+      last && m.end_seq !== null && costs.ofMessage(m.end_seq),
+    last && m.end_seq === null && h("span", { class: "live", role: "img", "aria-label": "under way" })),
     blocks.map((b, i) => part(e, i, b, m)), last && m.error !== null && failure(m.error),
     last && m.stop_reason === "max_tokens" && h("p", { class: "hint" }, "cut at the most tokens that were allowed")];
   }

@@ -5,6 +5,7 @@ import { cost, count, duration, moment, time, tokenText } from "../format.js";
 import { badge, button, copier, failed, notice, toast } from "../screen.js";
 import { controls } from "./controls.js";
 import { conversation } from "./conversation.js";
+import { Costs } from "./costs.js";
 import { details } from "./details.js";
 import { RunModel } from "./model.js";
 import { player } from "./player.js";
@@ -28,7 +29,8 @@ export async function runScreen(s) {
   const state = h("span", {}), facts = h("span", { class: "hint" }), lanes = h("span", {}), gaps = h("div", {}), away = h("div", {});
   const usage = h("details", { class: "usage", open: innerWidth > 800 }, h("summary", {}, "Usage"), h("div", {}));
   const events = details(client, run, signal);
-  const talk = conversation(model, { choose: (entry) => choose(entry.seq, entry.it.end_seq ?? entry.it.answered_seq ?? entry.seq, "talk"), openLane, blob, signal });
+  const costs = new Costs(run, signal, () => draw());
+  const talk = conversation(model, { choose: (entry) => choose(entry.seq, entry.it.end_seq ?? entry.it.answered_seq ?? entry.seq, "talk"), openLane, blob, costs, signal });
   const place = player(model, { failed: trouble, resume: follow });
   const bars = waterfall(model, { choose: (bar) => choose(bar.seq, bar.last ?? model.newest, "bars", bar.lane.id), openLane, all: () => readSpans(true), signal });
   const steer = controls(model, { client, run, who });
@@ -49,7 +51,7 @@ export async function runScreen(s) {
     const named = spans.title ?? model.listed?.title ?? null;
     setText(title, short(named ?? run, 128));
     setText(name, named === null ? "" : run);
-    const sum = model.partial ? { total: { ...model.listed?.usage, cost_usd: model.listed?.cost_usd }, by_model: {} } : priced(snapshot);
+    const sum = model.partial ? { total: { ...model.listed?.usage, cost_usd: model.listed?.cost_usd }, by_model: {} } : priced(snapshot, costs.sumUpTo(model.position));
     const began = Number.isFinite(spans.begin) && spans.left === "" ? spans.begin : Date.parse(model.listed?.started_at ?? "");
     const until = model.mode === "live" && !model.ended ? Date.now() : spans.end;
     setText(facts, [time(began), duration(until - began), model.newest > 0 && `${count(model.newest)} events`, tokenText(sum.total), cost(sum.total), model.partial ? `shown from #${count(model.start + 1)} on` : "", snapshot.reason ? short(snapshot.reason, 200) : ""].filter((t) => t && t !== "–").join(" · "));
@@ -149,6 +151,7 @@ export async function runScreen(s) {
   openLane(s.child);
   draw();
   readSpans();
+  costs.follow(model);
   const tick = setInterval(() => model.mode === "live" && !model.ended && draw(), 1000);
   signal.addEventListener("abort", () => clearInterval(tick));
   keys({ "/": () => document.getElementById("find").focus(), j: () => talk.step(1), k: () => talk.step(-1), ",": () => place.step(-1), ".": () => place.step(1), p: place.toggle, l: () => follow(), a: steer.attend, x: steer.cancel }, signal);
@@ -167,16 +170,21 @@ function drawState(e, model) {
   else fill(e, badge(state));
 }
 
-const costs = new WeakMap(); // what a message's usage says → its cost in US dollars
+const reported = new WeakMap(); // what a message's usage says → its cost in US dollars
 
-/** Returns the usage of a sum with what its messages cost. Sums have whole numbers alone, and prices are none. */
-function priced({ usage: { total, by_model }, messages }) {
+/** Returns the usage of a sum with what its messages cost: as the server knows it, or else as they say. */
+function priced({ usage: { total, by_model }, messages }, known) {
   const sum = { total: { ...total }, by_model: {} };
   for (const [name, own] of Object.entries(by_model)) sum.by_model[name] = { ...own };
+  if (known !== undefined) {
+    sum.total.cost_usd = known.total;
+    for (const [name, own] of Object.entries(sum.by_model)) own.cost_usd = known.by_model[name];
+    return sum;
+  }
   for (const m of messages) {
     if (m.usage === null) continue;
-    if (!costs.has(m.usage)) costs.set(m.usage, Number(m.usage.value()?.cost_usd) || 0);
-    for (const of of [sum.total, sum.by_model[m.model ?? ""]]) if (of !== undefined && costs.get(m.usage) > 0) of.cost_usd = (of.cost_usd ?? 0) + costs.get(m.usage);
+    if (!reported.has(m.usage)) reported.set(m.usage, Number(m.usage.value()?.cost_usd) || 0);
+    for (const of of [sum.total, sum.by_model[m.model ?? ""]]) if (of !== undefined && reported.get(m.usage) > 0) of.cost_usd = (of.cost_usd ?? 0) + reported.get(m.usage);
   }
   return sum;
 }

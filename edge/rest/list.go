@@ -93,7 +93,7 @@ func listEntry(r *schema.RunInfo) listedRun {
 	facts := schema.FactsOf(r.Session)
 	out := listedRun{
 		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
-		Reason: known(r.Reason), WaitsFor: known(r.Waiting()), Title: known(facts.Title), Opening: known(r.Opening), Agent: known(facts.Agent), Model: known(r.Model), Cost: r.Cost,
+		Reason: orNull(r.Reason), WaitsFor: orNull(r.Waiting()), Title: orNull(facts.Title), Opening: orNull(r.Opening), Agent: orNull(facts.Agent), Model: orNull(r.Model), Cost: r.Cost,
 		Unpriced: r.Unpriced, Tags: facts.Tags, Metadata: facts.Metadata,
 	}
 	if out.Tags == nil {
@@ -352,7 +352,7 @@ func (a *API) replyCosts(ctx context.Context, c *protocol.Call, want schema.Cost
 }
 
 func costEntry(c *schema.Cost) listedCost {
-	out := listedCost{Child: known(c.Child), Day: known(c.Day), Model: known(c.Model), Messages: c.Messages, Unpriced: c.Unpriced,
+	out := listedCost{Child: orNull(c.Child), Day: orNull(c.Day), Model: orNull(c.Model), Messages: c.Messages, Unpriced: c.Unpriced,
 		Input: c.Input, Output: c.Output, CacheRead: c.CacheRead, CacheWrite: c.CacheWrite, Cost: c.USD}
 	if c.Seq != 0 {
 		out.Seq = &c.Seq
@@ -360,8 +360,8 @@ func costEntry(c *schema.Cost) listedCost {
 	return out
 }
 
-// known returns null for what is not known.
-func known(text string) *string {
+// orNull returns null for what is not known.
+func orNull(text string) *string {
 	if text == "" {
 		return nil
 	}

@@ -44,12 +44,12 @@ func (s *Store) SetPrices(ctx context.Context, list prices.List) error {
 // fits ends the condition that the name of a price is one for a model, as in agent_v_costs.
 const fits = ` like replace(replace(replace(replace(p.model, '\', '\\'), '_', '\_'), '%', '\%'), '*', '%') escape '\'`
 
-// priced returns the beginning of a statement, whose table priced has a row for each model and day of messages, and for each
+// priceTable returns the beginning of a statement, whose table priced has a row for each model and day of messages, and for each
 // value of keys, columns that each end with a comma: the cost that is known, the one that is computed for others, and of how
 // many it is not known. It reads each message once, and looks for a price once for each row. totals are more columns of sums;
 // from names the messages and which of them. MATERIALIZED keeps SQLite from computing the columns of its view anew wherever
 // they are named. Costs from 1e15 on are not believed: the sum of some is no number.
-func (s *Store) priced(keys, totals, from string) string {
+func (s *Store) priceTable(keys, totals, from string) string {
 	const unknown = `) filter (where reported and (cost is null or cost >= 1e15)) as `
 	return `with said as materialized (select u.seq, coalesce(u.child_id, '') as child, coalesce(u.model, '') as model, u.day,
 		u.reported, u.cost, cast(u.input_tokens as double precision) as input, cast(u.output_tokens as double precision) as output,
@@ -70,7 +70,7 @@ func (s *Store) priced(keys, totals, from string) string {
 // costLines is an expression with what a listed run has spent: a line for each model and day with the cost that is known,
 // whether that of some messages is not, the newest message, and the model.
 func (s *Store) costLines() string {
-	return `(` + s.priced("", "", ofRun) + `select string_agg(coalesce(cast(coalesce(known + computed, known, computed) as text), '')
+	return `(` + s.priceTable("", "", ofRun) + `select string_agg(coalesce(cast(coalesce(known + computed, known, computed) as text), '')
 		|| ' ' || case when unknown > 0 and computed is null then 1 else 0 end || ' ' || newest || ' '
 		|| replace(model, '` + "\n" + `', ' '), '` + "\n" + `') from priced)`
 }
@@ -131,7 +131,7 @@ func (s *Store) CostsQuery(tenant string, q schema.CostsQuery) (string, []any, e
 	const totals = `count(*) as messages, sum(input) as all_input, sum(output) as all_output, sum(cache_read) as all_read,
 		sum(cache_write) as all_written, `
 	of := costsOf[q.By]
-	return s.priced(of.keys, totals, " u"+w.text()+page) + `select ` + of.columns + `, cast(sum(messages) as bigint),
+	return s.priceTable(of.keys, totals, " u"+w.text()+page) + `select ` + of.columns + `, cast(sum(messages) as bigint),
 		cast(sum(case when computed is null then unknown else 0 end) as bigint), sum(all_input), sum(all_output), sum(all_read),
 		sum(all_written), sum(coalesce(known + computed, known, computed))
 	from priced group by ` + of.group + ` order by ` + of.order + ` limit $2`, w.args, nil

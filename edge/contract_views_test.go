@@ -72,6 +72,9 @@ func TestContractParameters(t *testing.T) {
 			if want := cmp.Or(map[string]int{"ticket": 401, "Content-Encoding": 415}[p.Name], 400); a.Status != want {
 				t.Errorf("%s: %s %q: %d %s", rt.Pattern, p.Name, bad, a.Status, a.Body)
 			}
+			if a.Status == 400 {
+				checkWords(t, rt.Pattern, p.Name, bad, a.Body)
+			}
 			if err := k.c.fits(strings.TrimPrefix(ref.Ref, "#")+"/schema", valueOf(p.Schema.Value, bad)); err == nil {
 				t.Errorf("%s: the contract allows %s %q", rt.Pattern, p.Name, bad)
 			}
@@ -80,6 +83,28 @@ func TestContractParameters(t *testing.T) {
 	}
 	if n < 55 {
 		t.Errorf("%d parameters", n)
+	}
+}
+
+// checkWords holds that a refusal is one sentence that names the parameter, what it must be, and the beginning of what was
+// given, and that it says nothing twice.
+func checkWords(t *testing.T, route, name, given, body string) {
+	t.Helper()
+	var refused struct {
+		Error struct{ Message string }
+	}
+	if err := json.Unmarshal([]byte(body), &refused); err != nil {
+		t.Fatal(err)
+	}
+	said := refused.Error.Message
+	quoted := fmt.Sprintf("%q", given[:min(len(given), 40)])
+	for what, part := range map[string]string{"the parameter": name, "what it must be": "must ", "what was given": quoted} {
+		if !strings.Contains(strings.ToLower(said), strings.ToLower(part)) {
+			t.Errorf("%s: %s of %s is not said: %s", route, what, name, said)
+		}
+	}
+	if len(said) > 300 || strings.Contains(said, "bad request") || strings.Contains(said, "is not a sequence number") {
+		t.Errorf("%s: it is said of %s more than once: %s", route, name, said)
 	}
 }
 

@@ -122,7 +122,7 @@ func headerList(value string) func(yield func(string) bool) {
 func decodeHeader(name, value string) (string, error) {
 	text, err := url.PathUnescape(strings.TrimSpace(value))
 	if err != nil || !utf8.ValidString(text) {
-		return "", fmt.Errorf("%s is neither UTF-8 nor percent-encoded; a %% is written %%25", name)
+		return "", fmt.Errorf("%s must be UTF-8 or percent-encoded (a %% is written %%25), not %s", name, quote(value))
 	}
 	return text, nil
 }

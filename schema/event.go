@@ -304,7 +304,7 @@ func stripTime(s string) string {
 // One sentinel for each decision a caller makes. Wrap them with %w and name the id that was meant.
 var (
 	// ErrBadID reports that a run, child, tenant or event id is not in the allow-list.
-	ErrBadID = errors.New("id is not [A-Za-z0-9_-] of the allowed length")
+	ErrBadID = errors.New("it must have 1 to 128 of the characters A-Z a-z 0-9 _ -, a tenant at most 64")
 	// ErrBadCursor reports that a resume position is not a sequence number.
 	ErrBadCursor = errors.New("cursor is not a sequence number")
 	// ErrMalformed reports that bytes are not an event: bad JSON, bad UTF-8, a wrong field.

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -63,19 +62,19 @@ func SplitList(values []string) (list []string) {
 // Normal checks a filter and brings it into its one form. The error wraps ErrBadRequest.
 func (f Filter) Normal() (Filter, error) {
 	if len(f.Children) > MaxList || len(f.Types) > MaxList {
-		return f, fmt.Errorf("filter has more than %d names: %w", MaxList, ErrBadRequest)
+		return f, Refuse(ErrBadRequest, "types and child must each have at most %d names, not %d and %d", MaxList, len(f.Types), len(f.Children))
 	}
 	for _, c := range f.Children {
 		if c == schema.RootLane {
 			continue
 		}
 		if err := schema.ValidRunID(c); err != nil {
-			return f, fmt.Errorf("child: %w: %w", ErrBadRequest, err)
+			return f, BadValue(err, "child", c, "ids of children, of the characters A-Z a-z 0-9 _ -, or - for the run itself")
 		}
 	}
 	for _, t := range f.Types {
 		if !validPattern(t) {
-			return f, fmt.Errorf("types: not a name, a name that ends with .*, or *: %w", ErrBadRequest)
+			return f, BadValue(ErrBadRequest, "types", t, "names of types such as text.delta, beginnings such as tool.*, or *")
 		}
 	}
 	f.Types = withNative(f.Types)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"agentstream/schema"
 )
@@ -72,6 +73,30 @@ type Refusal struct {
 // Refuse makes an error that wraps kind, a sentinel that package edge has a reason for.
 func Refuse(kind error, format string, args ...any) error {
 	return &Refusal{kind: kind, text: fmt.Sprintf(format, args...)}
+}
+
+// BadValue refuses what a request gives for a parameter or a header: it names that, what it must be, and the beginning of what
+// was given. kind is ErrBadRequest, or schema.ErrBadCursor for a position.
+func BadValue(kind error, name, given, allowed string, args ...any) error {
+	return Refuse(kind, "%s must be %s, not %s", name, fmt.Sprintf(allowed, args...), quote(given))
+}
+
+// maxQuoted bounds what a refusal repeats of a value, in bytes.
+const maxQuoted = 40
+
+func quote(given string) string {
+	if len(given) > maxQuoted {
+		return fmt.Sprintf("%q… (%d bytes)", given[:maxQuoted], len(given))
+	}
+	return fmt.Sprintf("%q", given)
+}
+
+// Words joins the words that a value may be: a, b or c.
+func Words(words ...string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
 // RefuseAs is Refuse with a code of the protocol's own (Problem.Named).

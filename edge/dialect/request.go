@@ -1,7 +1,7 @@
 package dialect
 
 import (
-	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -60,7 +60,7 @@ type Cursor struct {
 func ParseStep(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		return 0, fmt.Errorf("step is not the index of one: %w", ErrBadRequest)
+		return 0, BadValue(ErrBadRequest, "from_step", text, "the index of a step, a whole number from 0 to %d", math.MaxInt32)
 	}
 	return int(n), nil
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"agentstream/edge/dialect"
 	"agentstream/producers"
@@ -27,8 +28,8 @@ func ParseKey(header string, values []string) (producers.AppendOptions, error) {
 		bad = key[i] < ' ' || key[i] > '~'
 	}
 	if bad {
-		return producers.AppendOptions{}, fmt.Errorf("%s is not one value of 1 to %d printable ASCII characters: %w",
-			header, maxIdempotencyKey, dialect.ErrBadRequest)
+		return producers.AppendOptions{}, dialect.BadValue(dialect.ErrBadRequest, header, strings.Join(values, ", "),
+			"one value of 1 to %d printable ASCII characters", maxIdempotencyKey)
 	}
 	return producers.AppendOptions{IdempotencyKey: key}, nil
 }

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -16,7 +15,7 @@ type Query url.Values
 func ReadQuery(r *http.Request) (Query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, fmt.Errorf("query: %w", dialect.ErrBadRequest)
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "the query must be percent-encoded, as name=value&name=value: %v", err)
 	}
 	return Query(values), nil
 }
@@ -29,7 +28,7 @@ func (q Query) One(name string) (string, error) {
 	case 1:
 		return values[0], nil
 	}
-	return "", fmt.Errorf("%s is given more than once: %w", name, dialect.ErrBadRequest)
+	return "", dialect.Refuse(dialect.ErrBadRequest, "%s must be given once, not %d times", name, len(q[name]))
 }
 
 // Seq returns a position, or none. The error wraps schema.ErrBadCursor.
@@ -40,7 +39,7 @@ func (q Query) Seq(name string, none schema.Seq) (schema.Seq, error) {
 	}
 	n, err := schema.ParseCursor(text)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", name, err)
+		return 0, dialect.BadValue(schema.ErrBadCursor, name, text, "a seq, a whole number from 0 to %d", schema.MaxSeq)
 	}
 	return n, nil
 }
@@ -53,7 +52,7 @@ func (q Query) Number(name string, none, most int) (int, error) {
 	}
 	n, err := schema.ParseCursor(text) // digits alone, as a cursor
 	if err != nil || n < 1 || n > schema.Seq(most) {
-		return 0, fmt.Errorf("%s is not a number from 1 to %d: %w", name, most, dialect.ErrBadRequest)
+		return 0, dialect.BadValue(dialect.ErrBadRequest, name, text, "a whole number from 1 to %d", most)
 	}
 	return int(n), nil
 }
@@ -69,7 +68,7 @@ func (q Query) Choice(name string, words ...string) (string, error) {
 			return w, nil
 		}
 	}
-	return "", fmt.Errorf("%s is none of %q: %w", name, words, dialect.ErrBadRequest)
+	return "", dialect.BadValue(dialect.ErrBadRequest, name, text, "%s", dialect.Words(words...))
 }
 
 // Time reads an RFC 3339 time; the zero time when it is absent.
@@ -80,7 +79,7 @@ func (q Query) Time(name string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%s is not an RFC 3339 time: %w", name, dialect.ErrBadRequest)
+		return time.Time{}, dialect.BadValue(dialect.ErrBadRequest, name, text, "an RFC 3339 time such as 2026-01-31T12:00:00Z")
 	}
 	return t, nil
 }

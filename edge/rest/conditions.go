@@ -26,14 +26,15 @@ func appendOptions(h http.Header) (producers.AppendOptions, error) {
 	case len(atomic) == 1 && (atomic[0] == "true" || atomic[0] == "false"):
 		opt.Whole = atomic[0] == "true"
 	default:
-		return opt, fmt.Errorf("Agentstream-Atomic is not one true or false: %w", dialect.ErrBadRequest)
+		return opt, dialect.BadValue(dialect.ErrBadRequest, "Agentstream-Atomic", strings.Join(atomic, ", "), "true or false, once")
 	}
 	switch lease := h["Agentstream-Lease"]; {
 	case lease == nil:
 	case len(lease) == 1 && schema.ValidRunID(lease[0]) == nil:
 		opt.Owner = lease[0]
 	default:
-		return opt, fmt.Errorf("Agentstream-Lease is not one lease: %w", dialect.ErrBadRequest)
+		return opt, dialect.BadValue(dialect.ErrBadRequest, "Agentstream-Lease", strings.Join(lease, ", "),
+			"one lease of an answer to GET /v1/agent/work")
 	}
 	match, none := h["If-Match"], h["If-None-Match"]
 	if match == nil && none == nil {
@@ -55,15 +56,12 @@ type conditions struct {
 }
 
 func parseConditions(match, none []string) (c conditions, err error) {
-	bad := func(what string) (conditions, error) {
-		return c, fmt.Errorf("%s: %w", what, dialect.ErrBadRequest)
-	}
 	if match != nil && none != nil {
-		return bad("If-Match and If-None-Match exclude each other")
+		return c, dialect.Refuse(dialect.ErrBadRequest, "send If-Match or If-None-Match, not both")
 	}
 	if none != nil {
 		if len(none) != 1 || none[0] != "*" {
-			return bad("If-None-Match is not *")
+			return c, dialect.BadValue(dialect.ErrBadRequest, "If-None-Match", strings.Join(none, ", "), "*, once")
 		}
 		c.isNew = true
 		return c, nil
@@ -76,18 +74,22 @@ func parseConditions(match, none []string) (c conditions, err error) {
 		digits, open := strings.CutPrefix(tag, `"`)
 		digits, closed := strings.CutSuffix(digits, `"`)
 		if !open || !closed || len(digits) > 1 && digits[0] == '0' {
-			return bad(`If-Match is not * or a seq in quotation marks ("41")`)
+			return c, badMatch(tag)
 		}
 		n, err := strconv.ParseUint(digits, 10, 63)
 		if err != nil || schema.Seq(n) > schema.MaxSeq || len(c.last) == maxTags {
-			return bad(`If-Match is not * or a seq in quotation marks ("41")`)
+			return c, badMatch(tag)
 		}
 		c.last = append(c.last, schema.Seq(n))
 	}
 	if c.exists && len(c.last) > 0 {
-		return bad("If-Match has * and more")
+		return c, dialect.Refuse(dialect.ErrBadRequest, "If-Match must be * alone, or seqs alone")
 	}
 	return c, nil
+}
+
+func badMatch(tag string) error {
+	return dialect.BadValue(dialect.ErrBadRequest, "If-Match", tag, `* or at most %d seqs, each in quotation marks as "41"`, maxTags)
 }
 
 // maxTags is how many entity tags are read.

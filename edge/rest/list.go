@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"agentstream/edge/dialect"
-	"agentstream/edge/ends"
 	"agentstream/edge/protocol"
 	"agentstream/schema"
 )
@@ -130,12 +128,12 @@ var states = []schema.RunState{
 func runsQuery(q protocol.Query) (out schema.RunsQuery, err error) {
 	names := dialect.SplitList(q["state"])
 	if len(names) > dialect.MaxList {
-		return out, fmt.Errorf("state has more than %d names: %w", dialect.MaxList, dialect.ErrBadRequest)
+		return out, dialect.Refuse(dialect.ErrBadRequest, "state must have at most %d names, not %d", dialect.MaxList, len(names))
 	}
 	for _, name := range names {
 		state := schema.RunState(name)
 		if !slices.Contains(states, state) {
-			return out, fmt.Errorf("state %q is none of %q: %w", ends.Clip(name), states, dialect.ErrBadRequest)
+			return out, dialect.BadValue(dialect.ErrBadRequest, "state", name, "%s, or some of them with commas", dialect.Words(stateNames()...))
 		}
 		if !slices.Contains(out.States, state) {
 			out.States = append(out.States, state)
@@ -162,8 +160,18 @@ func runsQuery(q protocol.Query) (out schema.RunsQuery, err error) {
 	if err != nil {
 		return out, err
 	}
-	out.After, err = schema.ParseRunCursor(cursor)
-	return out, err
+	if out.After, err = schema.ParseRunCursor(cursor); err != nil {
+		return out, dialect.BadValue(schema.ErrBadCursor, "cursor", cursor, "the next_cursor of a page of this list")
+	}
+	return out, nil
+}
+
+func stateNames() []string {
+	names := make([]string, len(states))
+	for i, s := range states {
+		names[i] = string(s)
+	}
+	return names
 }
 
 // longest bounds each text of a search, in bytes.
@@ -181,13 +189,13 @@ func searchQuery(q protocol.Query, out *schema.RunsQuery) error {
 			return err
 		}
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > longest[name] {
-			return fmt.Errorf("%s is not a text of at most %d bytes: %w", name, longest[name], dialect.ErrBadRequest)
+			return dialect.BadValue(dialect.ErrBadRequest, name, text, "UTF-8 text of at most %d bytes without NUL", longest[name])
 		}
 		texts[name] = text
 	}
 	out.Words = strings.Fields(strings.ToLower(texts["q"]))
 	if len(out.Words) > maxWords {
-		return fmt.Errorf("q has more than %d words: %w", maxWords, dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "q must have at most %d words, not %d", maxWords, len(out.Words))
 	}
 	out.Title, out.Tag, out.Agent, out.Model, out.Reason = texts["title"], texts["tag"], texts["agent"], texts["model"], texts["reason"]
 	order, err := q.Choice("order", "started", string(schema.OrderUpdated), string(schema.OrderDuration), string(schema.OrderEvents))
@@ -280,7 +288,7 @@ func costsQuery(q protocol.Query) (out schema.CostsQuery, err error) {
 	}
 	child, ok := strings.CutPrefix(cursor, childCursor)
 	if !ok || !utf8.ValidString(child) || strings.ContainsRune(child, 0) || len(child) > maxChildCursor {
-		return out, fmt.Errorf("cursor is not the next_cursor of a page by child: %w", schema.ErrBadCursor)
+		return out, dialect.BadValue(schema.ErrBadCursor, "cursor", cursor, "the next_cursor of a page by child")
 	}
 	out.Beyond = &child
 	return out, nil
@@ -314,10 +322,10 @@ func (a *API) dailyCosts(c *protocol.Call) error {
 	}
 	want.Since, want.Until = want.Since.UTC(), want.Until.UTC()
 	if want.Since.Year() < 1 || want.Until.Year() > 9999 {
-		return fmt.Errorf("since and until are not in the years 1 to 9999: %w", dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "since and until must be in the years 1 to 9999")
 	}
 	if days := want.Until.Sub(want.Since).Hours() / 24; days < 0 || days > maxCostDays {
-		return fmt.Errorf("since is not from 0 to %d days before until: %w", maxCostDays, dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "since must be before until, by at most %d days", maxCostDays)
 	}
 	ctx, cancel := c.LogContext()
 	defer cancel()
@@ -334,7 +342,7 @@ func (a *API) replyCosts(ctx context.Context, c *protocol.Call, want schema.Cost
 	}
 	more := len(costs) > limit
 	if more && want.By == schema.ByDay {
-		return fmt.Errorf("these days have more than %d costs; ask for fewer days: %w", limit, dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "these days have more than %d costs; ask for fewer days", limit)
 	}
 	costs = costs[:min(limit, len(costs))]
 	out := listedCosts{Costs: make([]listedCost, 0, len(costs))}

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -29,7 +28,7 @@ func (a *API) createShare(c *protocol.Call) error {
 	ttl := 24 * time.Hour
 	if given != "" {
 		if ttl, err = time.ParseDuration(given); err != nil || ttl < time.Second || ttl > auth.MaxShareTTL {
-			return fmt.Errorf("ttl %q is not within 1s to 720h: %w", ends.Clip(given), dialect.ErrBadRequest)
+			return dialect.BadValue(dialect.ErrBadRequest, "ttl", given, "a duration from 1s to 720h such as 24h")
 		}
 	}
 	ctx, cancel := c.LogContext()

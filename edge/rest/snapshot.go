@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 
@@ -44,7 +43,7 @@ func snapshotAt(r *http.Request) (schema.Seq, error) {
 	}
 	at, err := q.Seq("at", 0)
 	if err == nil && at == 0 {
-		err = fmt.Errorf("at is not a number from 1: %w", dialect.ErrBadRequest)
+		err = dialect.BadValue(dialect.ErrBadRequest, "at", "0", "a seq from 1 on")
 	}
 	return at, err
 }

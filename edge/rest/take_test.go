@@ -252,7 +252,7 @@ func TestTakeRepeatsAndConditions(t *testing.T) {
 		t.Error(got)
 	}
 	for _, keys := range [][]string{{"a", "b"}, {""}, {strings.Repeat("k", 256)}, {"a\x01"}} {
-		if got := one(producers.Post{Body: []byte(aDelta), Keys: keys}); !strings.HasPrefix(got, "400 20006 BAD-REQUEST: Nats-Msg-Id is not one value") {
+		if got := one(producers.Post{Body: []byte(aDelta), Keys: keys}); !strings.HasPrefix(got, "400 20006 BAD-REQUEST: Nats-Msg-Id must be one value") {
 			t.Errorf("%q: %s", keys, got)
 		}
 	}

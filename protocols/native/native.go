@@ -145,7 +145,7 @@ func readBool(in dialect.Input, name string) (bool, error) {
 	case "true", "1":
 		return true, nil
 	}
-	return false, fmt.Errorf("%s is neither true nor false: %w", name, dialect.ErrBadRequest)
+	return false, dialect.BadValue(dialect.ErrBadRequest, name, in.Query.Get(name), "true or false")
 }
 
 // Bounds of ?speed=.
@@ -160,7 +160,7 @@ func readSpeed(text string) (float64, error) {
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v >= minSpeed && v <= maxSpeed) {
-		return 0, fmt.Errorf("speed is not a number from %v to %v: %w", minSpeed, maxSpeed, dialect.ErrBadRequest)
+		return 0, dialect.BadValue(dialect.ErrBadRequest, "speed", text, "a number from %v to %v", minSpeed, maxSpeed)
 	}
 	return v, nil
 }
@@ -186,7 +186,11 @@ func parseCursor(text string) (dialect.Cursor, error) {
 		return dialect.Cursor{ID: text}, nil
 	}
 	seq, err := schema.ParseCursor(text)
-	return dialect.Cursor{Seq: seq}, err
+	if err != nil {
+		return dialect.Cursor{}, dialect.BadValue(schema.ErrBadCursor, "the cursor (Last-Event-ID, after or last_event_id)", text,
+			"the seq or the id of an event of the run")
+	}
+	return dialect.Cursor{Seq: seq}, nil
 }
 
 // readDetail knows the header as well, for clients that cannot change the URL (native §4 R2).
@@ -201,7 +205,7 @@ func readDetail(in dialect.Input) (dialect.Detail, error) {
 	case "full":
 		return dialect.DetailFull, nil
 	}
-	return 0, fmt.Errorf("detail is neither absent nor full: %w", dialect.ErrBadRequest)
+	return 0, dialect.BadValue(dialect.ErrBadRequest, "detail", text, "full, or absent")
 }
 
 // single refuses a cursor that is given twice: which one is meant decides what the client misses.

@@ -92,7 +92,7 @@ func readEvent(in dialect.Input) (bool, error) {
 	case "type":
 		return true, nil
 	}
-	return false, fmt.Errorf("event is neither absent nor type: %w", dialect.ErrBadRequest)
+	return false, dialect.BadValue(dialect.ErrBadRequest, "event", in.Query.Get("event"), "type, or absent")
 }
 
 // readProfile reads ?profile=, and the subprotocol that a WebSocket is opened with.
@@ -105,7 +105,7 @@ func isProfile(name string) (bool, error) {
 	if name == "" || name == Profile {
 		return name != "", nil
 	}
-	return false, fmt.Errorf("profile is neither absent nor %s: %w", Profile, dialect.ErrBadRequest)
+	return false, dialect.BadValue(dialect.ErrBadRequest, "profile", name, "%s, or absent", Profile)
 }
 
 // chooseSubprotocol returns the subprotocol that the server answers with: the first of those offered that it

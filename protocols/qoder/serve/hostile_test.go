@@ -140,7 +140,7 @@ func TestWords(t *testing.T) {
 		{"POST", eventsPath(id, ""), hello, "application/json", "session is archived", 409},
 		{"POST", cloud, plainBody, "application/x-www-form-urlencoded", "send application/json or text/plain, in UTF-8, and say so in Content-Type", 415},
 		{"GET", eventsPath(id, "") + "?after_id=evt_1", "", "", "id is not an event's", 400},
-		{"GET", eventsPath(id, "") + "?limit=0", "", "", "limit is not a number from 1 to 1000", 400},
+		{"GET", eventsPath(id, "") + "?limit=0", "", "", `limit must be a whole number from 1 to 1000, not \"0\"`, 400},
 	} {
 		a := h.do(c.method, c.path, c.body, "Content-Type", c.contentType)
 		if want := `"message":"` + c.want + `"`; a.Status != c.status || !strings.Contains(a.Body, want) {

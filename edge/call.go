@@ -100,12 +100,26 @@ func (c *call) finish(v any) {
 			abort = ends.OutcomeOf(reason).End == ends.EndBroken && c.route.transport() != dialect.GRPC && !c.direct && !c.clean
 		}
 	}
+	c.note(reason)
 	c.writeLog(reason)
 	if c.OnLeave != nil && reason == dialect.ReasonClientGone && !c.of.live.Draining() {
 		c.OnLeave()
 	}
 	if abort {
 		panic(http.ErrAbortHandler) // net/http cuts the connection, or resets the stream, and logs nothing
+	}
+}
+
+// note has the audit feed say what the caller opened, or that it may not. Streams have said so when they began.
+func (c *call) note(reason dialect.Reason) {
+	switch {
+	case c.route == nil:
+	case reason == dialect.ReasonForbidden:
+		c.NoteRefusal(c.route.pattern, "forbidden")
+	case errors.Is(c.err, auth.ErrOtherRun):
+		c.NoteRefusal(c.route.pattern, "other_run")
+	case c.Stream == nil && (c.route.needs == auth.ScopeRead || c.route.needs == auth.ScopeAudit) && c.route.transport() != dialect.WebSocket:
+		c.NoteRead(c.err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/edge/ends"
 	"agentstream/edge/limits"
@@ -88,6 +89,9 @@ type Config struct {
 
 	// LimitBus makes rates of tenants those of all nodes that it connects. nil: they are those of this node.
 	LimitBus LimitBus
+
+	// Audit records who opened, decided, shared, exported and deleted what, and who was refused. nil: nothing is recorded.
+	Audit *audit.Trail
 
 	MaxBodyBytes int64 // request body, as it came and inflated; default 8 MiB
 	// BodyMemory is what the bodies of requests may take at once, in bytes: as they arrive, inflated and decoded.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
@@ -27,11 +28,14 @@ func (s *Server) authorize(c *call) (err error) {
 		// The authenticator's fault, not the client's.
 		return fmt.Errorf("authenticated as %q: %s", c.Caller.Tenant, err)
 	}
+	if audit.IsReserved(c.Caller.Tenant) { // which its own tenant's callers read, with the scope audit
+		return &auth.Refusal{Check: "the tenant is that of an audit feed"}
+	}
 	if !c.Caller.May(c.route.needs) {
 		return auth.ErrForbidden
 	}
 	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only && (c.route.named || !c.route.mustCheckRun()) {
-		return fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
+		return fmt.Errorf("%w, %s alone: %w", auth.ErrOtherRun, only, fanout.ErrNotFound)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ func TestServerKeepsItsContract(t *testing.T) {
 	k.commands(h)
 	k.taps()
 	k.work()
+	k.audits()
 	k.limits(table)
 	k.calls(h, table)
 	if err := k.c.kept(); err != nil {

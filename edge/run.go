@@ -31,6 +31,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	}
 	polled, unpoll := context.WithCancel(context.WithoutCancel(ctx)) // until the last stream has ended
 	defer unpoll()
+	watch.Go(func() { s.cfg.Audit.Run(polled) })
 	watch.Go(func() {
 		if err := s.poll.Run(polled); err != nil {
 			s.cfg.Logger.Error("edge: connections are no longer watched", "err", err)

@@ -110,8 +110,8 @@ func (s *Server) makeComponents() error {
 		s.peers = limits.NewPeers(counted, cfg.LimitBus, rand.Text())
 	}
 	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, Streams: cfg.streams, KeepAlive: cfg.KeepAlive,
-		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: cfg.Hooks})
-	shared := protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted, Tickets: cfg.Tickets,
+		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: s.hooks()})
+	shared := protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted, Tickets: cfg.Tickets, Audit: cfg.Audit,
 		LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing, Closing: s.live.Closing()}
 	if s.node, err = protocol.NewNode(shared); err != nil {
 		return err
@@ -121,6 +121,15 @@ func (s *Server) makeComponents() error {
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
 		KeepAlive: cfg.KeepAlive, Retry: cfg.Retry, Taps: cfg.Taps, Logger: cfg.Logger})
 	return err
+}
+
+// hooks are those of streams, with that of the audit feed.
+func (s *Server) hooks() live.Hooks {
+	h := s.cfg.Hooks
+	if s.cfg.Audit != nil {
+		h.RunOpened = s.cfg.Audit.Open
+	}
+	return h
 }
 
 // bind makes the table of routes: the server's own and those of the dialects.

@@ -2,14 +2,19 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/schema"
 )
@@ -23,18 +28,20 @@ type AuthCmd struct {
 // NewKeyCmd makes an API key. The key is printed once and kept nowhere; the file gets its hash.
 type NewKeyCmd struct {
 	Tenant string        `help:"Tenant of the key." required:"" placeholder:"ID"`
-	Scopes []string      `help:"What the key may do: read, write, command, operate." default:"read" placeholder:"NAME"`
+	Scopes []string      `help:"What the key may do: read, write, command, operate, audit." default:"read" placeholder:"NAME"`
 	ID     string        `name:"id" help:"Name of the key, [a-z0-9-]; it is part of the key and in logs. Random when absent." placeholder:"ID"`
 	TTL    time.Duration `name:"ttl" help:"How long the key lives; 0: until it is taken out of the file." default:"0"`
 	Note   string        `help:"A word about it, for people." placeholder:"TEXT"`
-	Append string        `help:"Add the line to this file (--api-keys of the server) instead of printing it." type:"path" placeholder:"FILE"`
-	JSON   bool          `name:"json" help:"Print one JSON object."`
+	archive.AuditFlags
+	cli.NATSFlags
+	Append string `help:"Add the line to this file (--api-keys of the server) instead of printing it." type:"path" placeholder:"FILE"`
+	JSON   bool   `name:"json" help:"Print one JSON object."`
 
 	cli.Streams `kong:"-"`
 }
 
 // Run prints the key to standard output, and the line for the file after it.
-func (c *NewKeyCmd) Run() error {
+func (c *NewKeyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	scopes, err := auth.ParseScopes(c.Scopes)
 	if err != nil {
 		return fmt.Errorf("--scopes: %w", err)
@@ -50,6 +57,12 @@ func (c *NewKeyCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	if audit.IsReserved(c.Tenant) {
+		return fmt.Errorf("--tenant %q: that of an audit feed, which keys of its tenant read with the scope audit", c.Tenant)
+	}
+	if err := c.record(ctx, key, log); err != nil {
+		return err
+	}
 	key.Note = c.Note
 	line, err := key.Line()
 	if err != nil {
@@ -63,6 +76,18 @@ func (c *NewKeyCmd) Run() error {
 		return fmt.Errorf("--append: %w", err)
 	}
 	return c.Print(c.JSON, map[string]string{"key": text}, "%s", text)
+}
+
+// record has the audit feed of the tenant say who makes which key. Where no log can be reached the command says that
+// there is no line.
+func (c *NewKeyCmd) record(ctx context.Context, key auth.APIKey, log *slog.Logger) error {
+	line := audit.Line{Action: audit.Keyed, Detail: "key:" + key.ID + " for " + strings.Join(key.Scopes, ",")}
+	err := c.RecordIfReachable(ctx, &c.NATSFlags, c.Tenant, "auth new-key", line, log)
+	if errors.Is(err, archive.ErrUnrecorded) {
+		c.Notice("%v", err)
+		return nil
+	}
+	return err
 }
 
 // appendLine adds a line in one write, after what may lack its newline.

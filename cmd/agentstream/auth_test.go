@@ -143,8 +143,8 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 	if err := os.WriteFile(path, []byte("# ours"), 0o600); err != nil { // without its newline
 		t.Fatal(err)
 	}
-	key := strings.TrimSpace(printed(t, (&NewKeyCmd{Tenant: "acme", Scopes: []string{"read", "write"}, ID: "ci", TTL: time.Hour, Append: path}).Run))
-	shown := printed(t, (&NewKeyCmd{Tenant: "acme", Scopes: []string{"command"}, Note: "by hand"}).Run)
+	key := strings.TrimSpace(printed(t, makeKey(&NewKeyCmd{Tenant: "acme", Scopes: []string{"read", "write"}, ID: "ci", TTL: time.Hour, Append: path})))
+	shown := printed(t, makeKey(&NewKeyCmd{Tenant: "acme", Scopes: []string{"command"}, Note: "by hand"}))
 	lines := strings.Split(strings.TrimSpace(shown), "\n")
 	have, err := os.ReadFile(path)
 	if err != nil || strings.Contains(string(have), key) {
@@ -198,16 +198,29 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 	if len(g.Checks) != 2 || strings.Contains(logs.String(), hmacSecret) {
 		t.Errorf("%d checks; %s", len(g.Checks), &logs)
 	}
-	for _, bad := range []interface{ Run() error }{
-		&NewKeyCmd{Tenant: "a.b", Scopes: []string{"read"}},
-		&NewKeyCmd{Tenant: "acme", Scopes: []string{"admin"}},
-		&NewKeyCmd{Tenant: "acme", Scopes: []string{"read"}, TTL: -1},
-		&NewKeyCmd{Tenant: "acme", Scopes: []string{"read"}, ID: "A_B"},
-		&TokenCmd{HMACSecret: "short", Tenant: "acme", Scopes: []string{"read"}},
-		&TokenCmd{HMACSecret: hmacSecret, Tenant: "*", Scopes: []string{"read"}},
+	for _, bad := range []*NewKeyCmd{
+		{Tenant: "a.b", Scopes: []string{"read"}},
+		{Tenant: "_audit-acme", Scopes: []string{"read"}},
+		{Tenant: "acme", Scopes: []string{"admin"}},
+		{Tenant: "acme", Scopes: []string{"read"}, TTL: -1},
+		{Tenant: "acme", Scopes: []string{"read"}, ID: "A_B"},
+	} {
+		if makeKey(bad)() == nil {
+			t.Errorf("%+v", bad)
+		}
+	}
+	for _, bad := range []*TokenCmd{
+		{HMACSecret: "short", Tenant: "acme", Scopes: []string{"read"}},
+		{HMACSecret: hmacSecret, Tenant: "*", Scopes: []string{"read"}},
 	} {
 		if bad.Run() == nil {
 			t.Errorf("%+v", bad)
 		}
 	}
+}
+
+// makeKey returns the command, beside no log.
+func makeKey(c *NewKeyCmd) func() error {
+	c.NATS = "nats://127.0.0.1:1"
+	return func() error { return c.Run(context.Background(), slog.New(slog.DiscardHandler)) }
 }

@@ -80,7 +80,7 @@ var flagGroups = []struct {
 	{kong.Group{Key: "demo", Title: "Demo:"}, []string{"demo*"}},
 	{kong.Group{Key: "auth", Title: "Who may come in:"}, []string{
 		"auth-token-*", "api-keys", "oidc-*", "jwks-url", "hmac-secret*", "issuer", "audience", "tenant-claim", "scope-*", "cors-origin",
-		"share-secret", "ticket-ttl", "tenant", "insecure-*", "admin-host",
+		"share-secret", "ticket-ttl", "audit", "tenant", "insecure-*", "admin-host",
 	}},
 	{kong.Group{Key: "models", Title: "Models:"}, []string{"upstream-key", "models", "places"}},
 	{kong.Group{Key: "log", Title: "The log:"}, []string{
@@ -91,7 +91,7 @@ var flagGroups = []struct {
 		"ingest-*", "max-*", "tenant-*", "body-memory", "run-blobs", "memory", "call-buffer", "total-buffer",
 	}},
 	{kong.Group{Key: "serving", Title: "Serving:"}, []string{
-		"keep-alive", "write-timeout", "drain*", "session-increments", "public-url", "console", "metis-*", "admin-listen", "tls*", "admin-tls*",
+		"keep-alive", "write-timeout", "drain*", "session-increments", "public-url", "console", "metis-*", "otlp-*", "admin-listen", "tls*", "admin-tls*",
 	}},
 	{kong.Group{Key: "calls", Title: "Calls:"}, []string{"requests", "idle-end", "retry-hold", "tool-hold"}},
 }

@@ -31,14 +31,15 @@ const (
 	ScopeWrite                     // begin runs, append events
 	ScopeCommand                   // cancel, pause, approve, answer, …
 	ScopeOperate                   // how the node is, dead letters
+	ScopeAudit                     // the tenant's audit feed
 
-	ScopeAll = ScopeRead | ScopeWrite | ScopeCommand | ScopeOperate
+	ScopeAll = ScopeRead | ScopeWrite | ScopeCommand | ScopeOperate | ScopeAudit
 )
 
 var scopeNames = []struct {
 	scope Scope
 	name  string
-}{{ScopeRead, "read"}, {ScopeWrite, "write"}, {ScopeCommand, "command"}, {ScopeOperate, "operate"}}
+}{{ScopeRead, "read"}, {ScopeWrite, "write"}, {ScopeCommand, "command"}, {ScopeOperate, "operate"}, {ScopeAudit, "audit"}}
 
 // String returns the names, separated by commas; "" for none.
 func (s Scope) String() string { return strings.Join(s.Names(), ",") }
@@ -64,13 +65,13 @@ func scopeOf(name string) Scope {
 	return 0
 }
 
-// ParseScopes reads names of scopes: "read", "write", "command", "operate". At least one is needed.
+// ParseScopes reads names of scopes: "read", "write", "command", "operate", "audit". At least one is needed.
 func ParseScopes(names []string) (Scope, error) {
 	var all Scope
 	for _, name := range names {
 		s := scopeOf(name)
 		if s == 0 {
-			return 0, fmt.Errorf("auth: scope %q is none of read, write, command, operate", name)
+			return 0, fmt.Errorf("auth: scope %q is none of read, write, command, operate, audit", name)
 		}
 		all |= s
 	}
@@ -86,6 +87,8 @@ var (
 	ErrUnauthorized = errors.New("no valid credential")
 	// ErrForbidden reports that the credential does not allow this.
 	ErrForbidden = errors.New("not allowed")
+	// ErrOtherRun reports that the credential is for another run alone. To its caller there is no such run.
+	ErrOtherRun = errors.New("credential is for another run")
 	// ErrExpired reports that the credential of an open stream has ended.
 	ErrExpired = errors.New("credential has expired")
 	// ErrUnavailable reports that credentials cannot be checked now: no keys of the issuer are known, or

@@ -3,6 +3,7 @@ package live
 import (
 	"time"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/schema"
 )
@@ -11,6 +12,7 @@ import (
 // not block. Arguments come from fixed sets, fit for labels, except numbers.
 type Hooks struct {
 	StreamOpened func(dialect string, transport dialect.Transport)
+	RunOpened    func(caller auth.Caller, run, dialect string) // a stream of it, or a subscription in a conversation
 	StreamClosed func(dialect string, transport dialect.Transport, reason dialect.Reason)
 	EventsSent   func(dialect string, events int, bytes int64) // after each write to a client
 	KeptAlive    func(dialect string)

@@ -123,7 +123,7 @@ func (l *Life) key(run string) (schema.RunKey, error) {
 		return key, err
 	}
 	if only := l.Caller.Run; only != "" && only != key.Run {
-		return key, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
+		return key, fmt.Errorf("%w, %s alone: %w", auth.ErrOtherRun, only, fanout.ErrNotFound)
 	}
 	return key, nil
 }

@@ -51,6 +51,7 @@ type Call struct {
 
 	Commands bool   // it may change something: what it reads has slots of its own
 	quiet    bool   // it may not write
+	noted    bool   // the audit feed has what it did, or that it may not
 	root     string // of the child that Locate has found, which the credential covers with it
 
 	body   []byte    // of the request, if it was read
@@ -233,7 +234,7 @@ func (c *Call) runKey(run string) (schema.RunKey, error) {
 		return schema.RunKey{}, fmt.Errorf("%w: %s", fanout.ErrNotFound, err) // no run has such an id
 	}
 	if only := c.Caller.Run; only != "" && only != run && c.root != run {
-		return schema.RunKey{}, fmt.Errorf("credential is for run %s alone: %w", only, fanout.ErrNotFound)
+		return schema.RunKey{}, fmt.Errorf("%w, %s alone: %w", auth.ErrOtherRun, only, fanout.ErrNotFound)
 	}
 	c.Run = run
 	return schema.RunKey{Tenant: c.Caller.Tenant, Run: run}, nil
@@ -348,7 +349,7 @@ type planner = func(ctx context.Context, head schema.Head, given []schema.Event)
 func (c *Call) prepare(run string, events []schema.Event, begins, spend bool) error {
 	bytes := int64(0)
 	for i := range events {
-		if !begins && schema.IsCommand(events[i].Type) && !c.Caller.May(auth.ScopeCommand) {
+		if !begins && schema.IsCommand(events[i].Type) && c.Allow(auth.ScopeCommand) != nil {
 			return dialect.Refuse(auth.ErrForbidden, "%s needs the scope command", events[i].Type)
 		}
 		err := events[i].Prepare(run)
@@ -372,10 +373,18 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	if c.quiet {
 		return producers.Receipt{}, auth.ErrForbidden
 	}
+	stored := events
+	if plan := opt.Plan; plan != nil && c.Node.cfg.Audit != nil {
+		opt.Plan = func(ctx context.Context, head schema.Head, given []schema.Event) (events []schema.Event, err error) {
+			stored, err = plan(ctx, head, given)
+			return stored, err
+		}
+	}
 	receipt, err := c.Node.cfg.Appender.Append(ctx, key, events, opt)
 	if err != nil {
 		return receipt, dropTrail(err)
 	}
+	c.Node.RecordEvents(ctx, &c.Caller, c.Via(), key, stored, receipt.Last)
 	c.Seq, c.Events = receipt.Last, len(events)
 	if c.Events == 0 { // they were planned, and are one pack
 		c.Events = int(receipt.Last + 1 - receipt.First)

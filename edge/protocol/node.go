@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/edge/body"
 	"agentstream/edge/ends"
@@ -25,6 +26,7 @@ type NodeConfig struct {
 	Tickets    *auth.Tickets   // nil: there are none
 	LogTimeout time.Duration
 	Hooks      live.Hooks
+	Audit      *audit.Trail                   // nil: nothing is recorded
 	Failing    func(context.Context) []string // names of what the node needs and has not now
 	Closing    <-chan struct{}                // is closed when the node begins to go away
 }

@@ -122,6 +122,7 @@ func (t *Talk) endSubscription(id string, err error) error {
 func (t *Talk) deal(message []byte, handle func() error) error {
 	ctx, cancel := context.WithTimeout(t.life.Ctx, t.Node.cfg.LogTimeout)
 	defer cancel()
+	t.noted = false
 	t.Carry(ctx, dialect.WebSocket, message, func(body []byte) { _ = t.Send(dialect.Frame{Data: body}) })
 	err := handle()
 	t.over, t.meter, t.quiet = nil, nil, true
@@ -163,11 +164,13 @@ func (t *Talk) SendJSON(v any) error {
 // With does what a message asks for, if the caller has the scope. Only within it, with the scope write or command, may
 // the message write. What needs the scope write counts against the tenant's limits.
 func (t *Talk) With(needs auth.Scope, do func() error) error {
-	if !t.Caller.May(needs) {
-		return auth.ErrForbidden
+	if err := t.Allow(needs); err != nil {
+		return err
 	}
 	if needs == auth.ScopeRead {
-		return do()
+		err := do()
+		t.NoteRead(err)
+		return err
 	}
 	defer func() { t.quiet, t.Commands = true, false }()
 	t.quiet, t.Commands = false, true
@@ -181,8 +184,8 @@ func (t *Talk) With(needs auth.Scope, do func() error) error {
 // The error wraps auth.ErrForbidden without the scope read, dialect.ErrBadRequest for an id that is in use, ends.ErrBusy
 // when there are too many; others are those of a stream that cannot be opened.
 func (t *Talk) Subscribe(id string, req dialect.Request) (live.Place, error) {
-	if !t.Caller.May(auth.ScopeRead) {
-		return live.Place{}, auth.ErrForbidden
+	if err := t.Allow(auth.ScopeRead); err != nil {
+		return live.Place{}, err
 	}
 	t.Run = req.Run
 	return t.conv.Subscribe(id, req)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"agentstream/edge/audit"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/live"
@@ -92,6 +93,11 @@ func (e *exporting) run(ctx context.Context) error {
 	}
 	if e.through == 0 {
 		e.through = pos.Last
+	}
+	if e.c.Request.Method != http.MethodHead {
+		if err := e.c.Record(ctx, audit.Exported, name, "", ""); err != nil {
+			return err
+		}
 	}
 	if e.src = src; src.Child != "" {
 		e.own = &runs.OwnNumbers{Child: src.Child}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
@@ -88,7 +90,30 @@ func (a *API) operationRoutes() []protocol.Route {
 		route("GET /v1/agent/deadletters", a.listDeadLetters),
 		route("POST /v1/agent/deadletters/{id}/retry", a.retryDeadLetter),
 		route("DELETE /v1/agent/deadletters/{id}", a.dropDeadLetter),
+		{Pattern: "GET /v1/agent/audit", Needs: auth.ScopeAudit, Serve: a.ofFeed(a.auditPage)},
+		{Pattern: "GET /v1/agent/audit/stream", Needs: auth.ScopeAudit, Serve: a.ofFeed(a.tap)},
 	}
+}
+
+// ofFeed serves a request about the audit feed of the caller's tenant as one about a run of the feed's own tenant.
+func (a *API) ofFeed(serve func(*protocol.Call) error) func(*protocol.Call) error {
+	return func(c *protocol.Call) error {
+		own := c.Caller.Tenant
+		defer func() { c.Caller.Tenant = own }()
+		c.Caller.Tenant = audit.FeedOf(own).Tenant
+		c.Params = protocol.Params{{Name: "run", Value: audit.Run}}
+		return serve(c)
+	}
+}
+
+// auditPage is page, of a feed that may have no line yet.
+func (a *API) auditPage(c *protocol.Call) error {
+	err := a.page(c)
+	if errors.Is(err, fanout.ErrNotFound) {
+		c.Reply(http.StatusOK, []byte(`{"events":[],"next_after":0,"has_more":false}`))
+		return nil
+	}
+	return err
 }
 
 // operations returns what this node knows of itself. What it does not know is null.
@@ -151,6 +176,9 @@ func (a *API) retryDeadLetter(c *protocol.Call) error {
 
 func (a *API) dropDeadLetter(c *protocol.Call) error {
 	return a.onDeadLetter(c, func(ctx context.Context, id string) (bool, error) {
+		if err := c.Record(ctx, audit.Deleted, "", "", "dead letter "+ends.Clip(id)); err != nil {
+			return false, err
+		}
 		return a.cfg.Operator.Drop(ctx, c.Caller.Tenant, id)
 	}, func() any {
 		return struct {

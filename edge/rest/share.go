@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
@@ -38,6 +39,9 @@ func (a *API) createShare(c *protocol.Call) error {
 	}
 	if a.cfg.Shares == nil {
 		return ends.ErrNoRoute
+	}
+	if err := c.Record(ctx, audit.Shared, key.Run, "", "for "+ttl.String()); err != nil {
+		return err
 	}
 	token, until, err := a.cfg.Shares.Issue(c.Caller, key.Run, ttl)
 	if err != nil {

@@ -220,6 +220,14 @@ func (t *taking) flush(end int) {
 	}
 }
 
+// via names the way of the posts, for the audit feed; "" is the native protocol.
+func (t *taking) via() string {
+	if t.lines {
+		return ""
+	}
+	return "nats"
+}
+
 func (t *taking) reset() {
 	clear(t.events)
 	t.events, t.count, t.size = t.events[:0], 0, 0
@@ -243,6 +251,7 @@ func (t *taking) store(i, end int, events []schema.Event, opt producers.AppendOp
 		}
 		receipt, err := t.a.cfg.Appender.Append(t.ctx, t.key, events, opt)
 		if err == nil {
+			t.a.cfg.Node.RecordEvents(t.ctx, t.from, t.via(), t.key, events, receipt.Last)
 			t.answerStored(i, end, len(events), receipt)
 			return
 		}
@@ -316,6 +325,9 @@ func (t *taking) refuse(i, end int, err error) {
 	for ; i < end; i++ {
 		if a := &t.answers[i]; a.First == 0 && a.Refusal == nil {
 			t.a.disown(t.ctx, t.key, t.fresh[i], err)
+			if errors.Is(err, auth.ErrForbidden) {
+				t.a.cfg.Node.NoteRefusal(t.from, t.key.Run, t.via(), "", "forbidden")
+			}
 			*a = producers.Answer{Refusal: refusal}
 			if h := t.a.cfg.Hooks.IngestRefused; h != nil {
 				h(ends.ReasonOf(err))

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
@@ -105,7 +106,19 @@ func (a *API) OpenTap(ctx context.Context, caller auth.Caller, q protocol.Query,
 	}
 	leave, err := a.taps.enter(caller.Tenant)
 	t.leave = leave
+	if err == nil {
+		a.noteTap(caller)
+	}
 	return t, err
+}
+
+// noteTap has the audit feed say that a caller reads all runs of a tenant, or its feed.
+func (a *API) noteTap(caller auth.Caller) {
+	run := "*"
+	if audit.IsReserved(caller.Tenant) {
+		run = audit.Run
+	}
+	a.cfg.Audit.Open(caller, run, "native")
 }
 
 // mayTap returns nil for who may read all runs of a tenant.

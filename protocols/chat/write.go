@@ -56,8 +56,8 @@ func Say[P State](
 
 // create begins a run with a message.
 func create(ctx context.Context, c *protocol.Call, run string, said schema.Event) error {
-	if !c.Caller.May(auth.ScopeWrite) {
-		return auth.ErrForbidden
+	if err := c.Allow(auth.ScopeWrite); err != nil {
+		return err
 	}
 	events := []schema.Event{{Type: schema.TypeSessionCreated, Payload: []byte(`{}`)}, said}
 	_, err := c.Append(ctx, run, events, producers.AppendOptions{MustBeNew: true, Whole: true})

@@ -59,7 +59,7 @@ func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
 var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_messages", "agent_run_tool_calls", "agent_run_usage"}
 
 // analystViews are the views for SQL, and the prices, which are the same for all tenants.
-var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_tool_times", "agent_v_usage_daily", "agent_v_costs", "agent_model_prices"}
+var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_tool_times", "agent_v_usage_daily", "agent_v_costs", "agent_v_audit", "agent_model_prices"}
 
 // grant runs fn in a transaction of the tables' owner.
 func grant(ctx context.Context, dsn, role string, fn func(*granter) error) error {

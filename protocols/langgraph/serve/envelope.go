@@ -63,8 +63,8 @@ type within func(needs auth.Scope, do func() error) error
 // scopeCheck checks the scope of an HTTP request.
 func scopeCheck(c *protocol.Call) within {
 	return func(needs auth.Scope, do func() error) error {
-		if !c.Caller.May(needs) {
-			return auth.ErrForbidden
+		if err := c.Allow(needs); err != nil {
+			return err
 		}
 		return do()
 	}

@@ -67,8 +67,8 @@ func readLeaving(c *protocol.Call) error {
 	if !cancels {
 		return nil
 	}
-	if !c.Caller.May(auth.ScopeCommand) {
-		return auth.ErrForbidden
+	if err := c.Allow(auth.ScopeCommand); err != nil {
+		return err
 	}
 	cancelWhenLeft(c, c.Path("part"))
 	return nil

@@ -178,8 +178,8 @@ func startRun(ctx context.Context, c *protocol.Call, thread string, raw []byte) 
 
 // create begins the thread with the run.
 func (s *start) create(ctx context.Context, c *protocol.Call) (string, producers.Receipt, error) {
-	if !c.Caller.May(auth.ScopeWrite) {
-		return "", producers.Receipt{}, auth.ErrForbidden
+	if err := c.Allow(auth.ScopeWrite); err != nil {
+		return "", producers.Receipt{}, err
 	}
 	if s.checkpoint != "" {
 		return "", producers.Receipt{}, refuse(langgraph.CodeNoSuchCheckpoint, "the thread has no such checkpoint")

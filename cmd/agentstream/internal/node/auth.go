@@ -31,6 +31,7 @@ type AuthFlags struct {
 	ScopeClaim  string        `help:"Claim that holds the scopes: a text with spaces or a list." default:"scope" env:"AGENTSTREAM_SCOPE_CLAIM" placeholder:"NAME"`
 	ScopePrefix string        `help:"What stands before read, write and command in that claim; the plain names are accepted as well." default:"agentstream:" env:"AGENTSTREAM_SCOPE_PREFIX" placeholder:"TEXT"`
 	CORSOrigin  []string      `name:"cors-origin" help:"Exact origins of pages that may read answers and open WebSockets." env:"AGENTSTREAM_CORS_ORIGIN" placeholder:"https://HOST"`
+	Audit       bool          `help:"Record who opened, decided, shared, exported and deleted what, and who was refused, in an audit feed of each tenant; nothing is recorded without authentication." default:"true" negatable:"" env:"AGENTSTREAM_AUDIT"`
 	ShareSecret string        `name:"share-secret" help:"Signs share links, the same at every node (32 bytes or more). Without it none are made; dev makes one for as long as it runs." env:"AGENTSTREAM_SHARE_SECRET" placeholder:"TEXT"`
 	TicketTTL   time.Duration `name:"ticket-ttl" help:"How long a stream ticket can be redeemed, 1s to 10m." default:"60s" env:"AGENTSTREAM_TICKET_TTL"`
 }

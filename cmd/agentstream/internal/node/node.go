@@ -17,6 +17,7 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/edge/console"
 	limitjs "agentstream/edge/limits/natsjs"
@@ -269,6 +270,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		Protocols:    n.protocols,
 		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Workers: answering, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent), Costs: cfg.Costs,
+		Audit:  n.audit(&cfg),
 		Checks: n.Checks, Durability: cfg.Durability,
 		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainDelay: cfg.Flags.DrainDelay, DrainWindow: cfg.Flags.Drain,
 		Logger: cfg.Logger, Requests: cfg.Requests, Hooks: cfg.Metrics.EdgeHooks(),
@@ -278,6 +280,14 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.StorePosts, Refuse: n.server.Refusal, Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
 	}
 	return err
+}
+
+// audit makes the trail of who did what; nil where nobody says who they are, or nothing is to be recorded.
+func (n *Node) audit(cfg *Config) *audit.Trail {
+	if cfg.Flags.Open() || !cfg.Flags.Audit {
+		return nil
+	}
+	return audit.New(audit.Config{Log: n.appender, Logger: cfg.Logger, Written: cfg.Metrics.AuditWritten, Failed: cfg.Metrics.AuditFailed})
 }
 
 // protocols returns all that clients may speak.

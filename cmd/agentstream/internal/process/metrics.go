@@ -32,6 +32,8 @@ type Metrics struct {
 	underWay   prometheus.Gauge
 	deliveries *prometheus.HistogramVec
 	tenants    *tenantMetrics
+	audited    prometheus.Counter
+	unaudited  prometheus.Counter
 	ingested   prometheus.Counter
 	refused    *prometheus.CounterVec
 	turnedAway *prometheus.CounterVec
@@ -116,6 +118,8 @@ func (m *Metrics) clients(r instruments) {
 		"one observation for all clients that get the same bytes. Events with a time of ten minutes ago or of the future are left out.",
 		prometheus.ExponentialBuckets(0.001, 2, 16), "dialect")
 	m.tenants = newTenantMetrics(r)
+	m.audited = r.counter("audit_lines_total", "Lines that audit feeds have got.")
+	m.unaudited = r.counter("audit_failed_lines_total", "Lines that the log has not taken, each time that it was tried. They are kept, and tried again.")
 	m.ingested = r.counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
 	m.refused = r.counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
 	m.turnedAway = r.counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
@@ -225,6 +229,12 @@ func (m *Metrics) EdgeHooks() edge.Hooks {
 		},
 	}
 }
+
+// AuditWritten counts lines of audit feeds that the log has.
+func (m *Metrics) AuditWritten(lines int) { m.audited.Add(float64(lines)) }
+
+// AuditFailed counts those that it has not taken.
+func (m *Metrics) AuditFailed(lines int) { m.unaudited.Add(float64(lines)) }
 
 func (m *Metrics) countRequest(r edge.RequestEnd) {
 	m.underWay.Dec()

@@ -13,6 +13,7 @@ import (
 
 	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/edge/audit"
 	"agentstream/internal/natskit"
 	"agentstream/persister"
 	"agentstream/persister/natsjs"
@@ -177,7 +178,7 @@ func ownDays(n *int) string {
 
 // SetCmd sets a tenant's times.
 type SetCmd struct {
-	archive.StoreFlags
+	archive.SettingFlags
 	Tenant    string `arg:"" help:"Tenant."`
 	Completed string `help:"For runs in state done: days (90d), never, or default." placeholder:"TIME"`
 	Ended     string `help:"For runs in state error or aborted." placeholder:"TIME"`
@@ -191,7 +192,8 @@ func (c *SetCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Completed == "" && c.Ended == "" {
 		return errors.New("--completed or --ended is required")
 	}
-	return c.With(ctx, log, func(s *archive.CommandStore) error {
+	line := audit.Line{Action: audit.Retained, Detail: "completed " + c.Completed + ", ended " + c.Ended}
+	return c.Set(ctx, c.Tenant, "retention set", line, log, func(s *archive.CommandStore) error {
 		all, err := s.Survey.Overrides(ctx)
 		if err != nil {
 			return err
@@ -227,13 +229,14 @@ func parseOwn(flag, text string, is *int) (*int, error) {
 
 // ClearCmd takes a tenant's times away.
 type ClearCmd struct {
-	archive.StoreFlags
+	archive.SettingFlags
 	Tenant string `arg:"" help:"Tenant."`
 }
 
 // Run clears.
 func (c *ClearCmd) Run(ctx context.Context, log *slog.Logger) error {
-	return c.With(ctx, log, func(s *archive.CommandStore) error {
+	line := audit.Line{Action: audit.Retained, Detail: "as all tenants"}
+	return c.Set(ctx, c.Tenant, "retention clear", line, log, func(s *archive.CommandStore) error {
 		return s.Settings.SetOverride(ctx, c.Tenant, persister.Override{})
 	})
 }

@@ -2,6 +2,7 @@ package retention
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/persister/blob"
 	"agentstream/persister/natsjs"
@@ -29,6 +31,7 @@ type DeleteFlags struct {
 	cli.NATSFlags
 	archive.StoreFlags
 	archive.BlobFlags
+	archive.AuditFlags
 	PurgeBlocks bool `name:"purge-blocks" help:"Also have the NATS servers overwrite each message before it is removed: what is only removed stays readable in their files until the block that holds it goes. Slow: a request and a block for each message."`
 	Yes         bool `help:"Do not ask."`
 	JSON        bool `name:"json" help:"Print one JSON object."`
@@ -47,7 +50,7 @@ func (c *DeleteRunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	return c.remove(ctx, log, c.RunID, func(d *retention.Deleter) (retention.Deleted, error) { return d.Run(ctx, key) })
+	return c.remove(ctx, log, key, func(d *retention.Deleter) (retention.Deleted, error) { return d.Run(ctx, key) })
 }
 
 // DeleteTenantCmd removes a tenant.
@@ -62,7 +65,7 @@ func (c *DeleteTenantCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := schema.ValidTenant(c.Tenant); err != nil {
 		return err
 	}
-	return c.remove(ctx, log, c.Tenant, func(d *retention.Deleter) (retention.Deleted, error) {
+	return c.remove(ctx, log, schema.RunKey{Tenant: c.Tenant}, func(d *retention.Deleter) (retention.Deleted, error) {
 		if err := c.endKeys(); err != nil {
 			return retention.Deleted{}, err
 		}
@@ -88,8 +91,10 @@ func (c *DeleteTenantCmd) endKeys() error {
 	return nil
 }
 
-func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string, fn func(*retention.Deleter) (retention.Deleted, error)) error {
-	if err := c.confirm(name); err != nil {
+// remove has the audit feed of the tenant say who removes what, which must be there to go on, and removes it. A key without
+// a run is the tenant.
+func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, key schema.RunKey, fn func(*retention.Deleter) (retention.Deleted, error)) error {
+	if err := c.confirm(cmp.Or(key.Run, key.Tenant)); err != nil {
 		return err
 	}
 	s, cfg, done, err := openKeeping(ctx, &c.NATSFlags, &c.StoreFlags, &c.BlobFlags, retention.Policy{}, log)
@@ -97,6 +102,13 @@ func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, name string,
 		return err
 	}
 	defer done()
+	line, command := audit.Line{Action: audit.Deleted, Run: key.Run}, "delete run"
+	if key.Run == "" {
+		line.Run, command = "*", "delete tenant"
+	}
+	if err := c.Record(ctx, &c.NATSFlags, key.Tenant, command, line, log); err != nil {
+		return err
+	}
 	if p, ok := cfg.Log.(*natsjs.Purger); ok && c.PurgeBlocks {
 		p.EraseFirst()
 	}

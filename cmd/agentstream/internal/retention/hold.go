@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/edge/audit"
 	"agentstream/schema"
 )
 
@@ -21,7 +22,7 @@ type HoldCmd struct {
 
 // HoldAddCmd places a hold.
 type HoldAddCmd struct {
-	archive.StoreFlags
+	archive.SettingFlags
 	Tenant string `arg:"" help:"Tenant."`
 	RunID  string `arg:"" optional:"" name:"run" help:"Run; without one, the whole tenant."`
 	Reason string `help:"Why: a case, a person." required:""`
@@ -42,7 +43,8 @@ func (c *HoldAddCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return c.With(ctx, log, func(s *archive.CommandStore) error {
+	line := audit.Line{Action: audit.Held, Run: c.RunID, Detail: "placed", Reason: c.Reason}
+	return c.Set(ctx, c.Tenant, "hold add", line, log, func(s *archive.CommandStore) error {
 		expired, err := s.Holds.AddHold(ctx, key, c.Reason)
 		if err == nil && expired {
 			c.Notice("the hold is placed, but events of run %s had expired or were deleted before", key)
@@ -53,7 +55,7 @@ func (c *HoldAddCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 // HoldRemoveCmd lifts a hold.
 type HoldRemoveCmd struct {
-	archive.StoreFlags
+	archive.SettingFlags
 	Tenant string `arg:"" help:"Tenant."`
 	RunID  string `arg:"" optional:"" name:"run" help:"Run; without one, the tenant's own hold."`
 }
@@ -64,7 +66,8 @@ func (c *HoldRemoveCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return c.With(ctx, log, func(s *archive.CommandStore) error {
+	line := audit.Line{Action: audit.Held, Run: c.RunID, Detail: "lifted"}
+	return c.Set(ctx, c.Tenant, "hold remove", line, log, func(s *archive.CommandStore) error {
 		was, err := s.Holds.RemoveHold(ctx, key)
 		if err == nil && !was {
 			err = errors.New("there is no such hold")

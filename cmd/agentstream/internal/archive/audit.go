@@ -1,0 +1,97 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/user"
+	"time"
+
+	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/edge/audit"
+	"agentstream/internal/natskit"
+	"agentstream/producers"
+	pubjs "agentstream/producers/natsjs"
+)
+
+// AuditFlags say who gives a command, for the audit feed of the tenant.
+type AuditFlags struct {
+	By string `name:"by" help:"Who does this, for the audit feed; default: the user of the operating system." env:"AGENTSTREAM_BY" placeholder:"NAME"`
+}
+
+// auditWait bounds how long a command waits for the audit feed.
+const auditWait = 10 * time.Second
+
+// Record writes a line about a command of an administrator into the audit feed of a tenant, before the command does
+// anything. command is its name.
+func (f *AuditFlags) Record(ctx context.Context, to *cli.NATSFlags, tenant, command string, l audit.Line, log *slog.Logger) error {
+	l.Via, l.Caller, l.Credential = command, f.by(), "administrator"
+	ctx, cancel := context.WithTimeout(ctx, auditWait)
+	defer cancel()
+	nc, err := to.Dial("audit", log)
+	if err != nil {
+		return fmt.Errorf("audit feed: %w", err)
+	}
+	defer nc.Close()
+	out, err := pubjs.Open(ctx, nc)
+	if err != nil {
+		return fmt.Errorf("audit feed: %w", err)
+	}
+	keys, err := pubjs.OpenKeys(ctx, nc)
+	if err != nil {
+		return fmt.Errorf("audit feed: %w", err)
+	}
+	appender, err := producers.NewAppender(producers.AppenderConfig{Log: out, Keys: keys, Logger: log})
+	if err != nil {
+		return err
+	}
+	return audit.New(audit.Config{Log: appender, Timeout: auditWait, Logger: log}).Record(ctx, tenant, "", l)
+}
+
+// ErrUnrecorded reports that an audit feed has no line about a command, because there is no log that can be reached.
+var ErrUnrecorded = errors.New("not in the audit feed (--nats says where the log is)")
+
+// RecordIfReachable is Record, whose error wraps ErrUnrecorded where there is no log that can be reached.
+func (f *AuditFlags) RecordIfReachable(ctx context.Context, to *cli.NATSFlags, tenant, command string, l audit.Line, log *slog.Logger) error {
+	err := f.Record(ctx, to, tenant, command, l, log)
+	if errors.Is(err, natskit.ErrUnreachable) || errors.Is(err, natskit.ErrNotDeclared) {
+		return fmt.Errorf("%w: %w", ErrUnrecorded, err)
+	}
+	return err
+}
+
+// by returns who gives the command.
+func (f *AuditFlags) by() string {
+	if f.By != "" {
+		return f.By
+	}
+	who, err := user.Current()
+	if err != nil {
+		return "unknown"
+	}
+	return cmp.Or(who.Username, who.Uid)
+}
+
+// SettingFlags are those of commands that change something in the archive alone, and say so in the log where it can be
+// reached.
+type SettingFlags struct {
+	StoreFlags
+	cli.NATSFlags
+	AuditFlags
+}
+
+// Set records a line and has do change something. Where no log can be reached the command says that there is no line.
+func (f *SettingFlags) Set(ctx context.Context, tenant, command string, l audit.Line, log *slog.Logger, do func(*CommandStore) error) error {
+	return f.With(ctx, log, func(s *CommandStore) error {
+		err := f.RecordIfReachable(ctx, &f.NATSFlags, tenant, command, l, log)
+		if err != nil && !errors.Is(err, ErrUnrecorded) {
+			return err
+		}
+		if err != nil {
+			f.Notice("%v", err)
+		}
+		return do(s)
+	})
+}

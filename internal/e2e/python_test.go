@@ -47,7 +47,8 @@ func TestPython(t *testing.T) {
 	p.start()
 	cmd := exec.CommandContext(t.Context(), python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "live")
 	cmd.Dir = pyClient
-	cmd.Env = append(os.Environ(), "AGENTSTREAM_SERVER="+p.url(""), "CUTS="+strconv.FormatInt(wantCuts(), 10))
+	cmd.Env = append(os.Environ(), "AGENTSTREAM_SERVER="+p.url(""), "CUTS="+strconv.FormatInt(wantCuts(), 10),
+		"AGENTSTREAM_PROGRAM="+filepath.Join(binDir, "agentstream"))
 	out, err := cmd.CombinedOutput()
 	if err != nil || strings.Contains(string(out), "skipped") {
 		t.Fatalf("%v\n%s", err, out)

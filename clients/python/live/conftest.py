@@ -1,4 +1,5 @@
-"""Tests on a real server, which internal/e2e starts: AGENTSTREAM_SERVER is its address, CUTS how many cuts are made."""
+"""Tests on a real server, which internal/e2e starts: AGENTSTREAM_SERVER is its address, CUTS how many
+cuts are made, AGENTSTREAM_PROGRAM the program."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import secrets
+import socket
 import subprocess
 import sys
 import threading
@@ -290,3 +291,47 @@ def _ends(client: Client, run: str) -> Counter[str]:
 def _last_turn(client: Client, run: str) -> str:
     page = client.events(run, types="turn.end", limit=1000)
     return str(page.events[-1].payload["turn_id"])
+
+
+def test_a_server_drains_under_workers(tmp_path: Path) -> None:
+    """What workers hold when their server drains is neither lost nor answered twice."""
+    file = tmp_path / "asked"
+    file.touch()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [os.environ["AGENTSTREAM_PROGRAM"], "dev", "--no-demo", "--listen", listen, "--admin-listen", "off"]
+
+    def serve() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*command, "--data", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def asked() -> int:
+        return len(file.read_text().splitlines())
+
+    url = f"http://{listen}"
+    server, workers = serve(), []
+    try:
+        with Client(url) as client:
+            runs = [f"run_{secrets.token_hex(6)}" for _ in range(16)]
+            for kind in ("sync", "async"):
+                args = [sys.executable, "-m", "live.answering", url, str(file), kind]
+                workers.append(subprocess.Popen(args, cwd=ROOT))
+            for half in (0, 8):
+                seen = asked()
+                for n in range(half, half + 8):
+                    open_session(client, runs[n], f"q{n}")
+                while asked() < seen + 3:
+                    time.sleep(0.02)
+                server.terminate()
+                assert server.wait() == 0
+                server = serve()
+            for n, run in enumerate(runs):
+                await_event(client, run, "turn.end", stop_reason="end_turn")
+                said = text([e for e in client.events(run, limit=1000).events if e.turn_id == _last_turn(client, run)])
+                assert said == "".join(f"q{n} {i};" for i in range(6)), (run, said)
+            assert [_ends(client, run)["end_turn"] for run in runs] == [1] * len(runs)
+    finally:
+        for process in (*workers, server):
+            process.kill()
+            process.wait()

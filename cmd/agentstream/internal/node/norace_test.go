@@ -90,7 +90,7 @@ func growers(t *testing.T) (all []grower) {
 	for _, p := range (&ListenFlags{}).protocols(otlp.New(otlp.Config{})) {
 		name := p.Dialect.Info().Name
 		forms, ok := known[name]
-		if !ok {
+		if !ok && len(p.AllStreams()) > 0 { // one without streams shows no run
 			t.Errorf("no form of the dialect %s is looked at", name)
 		}
 		if _, ok := p.Dialect.Projector(dialect.Request{}).(dialect.Stateful); ok {

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -69,7 +70,7 @@ func (f Filter) Normal() (Filter, error) {
 			continue
 		}
 		if err := schema.ValidRunID(c); err != nil {
-			return f, BadValue(err, "child", c, "ids of children, of the characters A-Z a-z 0-9 _ -, or - for the run itself")
+			return f, BadValue(fmt.Errorf("%w: %w", ErrBadRequest, err), "child", c, "ids of children, of the characters A-Z a-z 0-9 _ -, or - for the run itself")
 		}
 	}
 	for _, t := range f.Types {

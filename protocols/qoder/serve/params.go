@@ -48,7 +48,7 @@ func (q params) limit(usual int) (int, error) {
 	}
 	n, err := schema.ParseCursor(text) // digits alone, as a cursor
 	if err != nil || n < 1 || n > maxLimit {
-		return 0, dialect.Refuse(dialect.ErrBadRequest, "limit is not a number from 1 to %d", maxLimit)
+		return 0, dialect.BadValue(dialect.ErrBadRequest, "limit", text, "a whole number from 1 to %d", maxLimit)
 	}
 	return int(n), nil
 }

@@ -23,6 +23,8 @@ type DoctorCmd struct {
 	BlobFlags
 	Since time.Duration `help:"Look at runs that were stored in this time." default:"72h"`
 	JSON  bool          `name:"json" help:"Print one JSON object."`
+
+	Outside func(context.Context, *nats.Conn) []string `kong:"-"` // more findings; nil: there are none
 }
 
 // examined is what was found.
@@ -34,7 +36,8 @@ type examined struct {
 	Noted   []string             `json:"noted"` // what they record, and objects have made good
 }
 
-var errFindings = errors.New("the log and the archive do not fit together")
+// ErrFindings reports that something was found.
+var ErrFindings = errors.New("something is wrong, or the log and the archive do not fit together")
 
 // Run prints what was found. It changes nothing. The error reports that something was.
 func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
@@ -57,6 +60,9 @@ func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	found.servers(ctx, nc)
+	if c.Outside != nil {
+		found.Wrong = append(found.Wrong, c.Outside(ctx, nc)...)
+	}
 	missing, err := found.inspect(ctx, js, s.offsets)
 	if err != nil {
 		return err
@@ -168,7 +174,7 @@ func (c *DoctorCmd) report(found *examined) error {
 		return err
 	}
 	if bad {
-		return errFindings
+		return ErrFindings
 	}
 	return nil
 }

@@ -1,0 +1,138 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"agentstream/internal/natskit"
+	"agentstream/persister/postgres/tables"
+)
+
+// monitored is what a NATS server says of itself.
+type monitored struct {
+	Name      string    `json:"server_name"`
+	Now       time.Time `json:"now"`
+	JetStream struct {
+		Config *struct {
+			MaxStore int64         `json:"max_storage"`
+			Sync     time.Duration `json:"sync_interval"`
+			Always   bool          `json:"sync_always"`
+		} `json:"config"`
+		Stats struct {
+			Store int64 `json:"storage"`
+		} `json:"stats"`
+	} `json:"jetstream"`
+	Cluster struct {
+		URLs []string `json:"urls"`
+	} `json:"cluster"`
+}
+
+// servers asks each server's monitoring port.
+func (x *examination) servers(ctx context.Context, all []string) {
+	for _, at := range all {
+		before := time.Now()
+		v, err := ask(ctx, at)
+		if err != nil {
+			x.find("NATS at %s does not answer: %v; mend: --nats-monitor, or http_port of the server", at, err)
+			continue
+		}
+		x.clock("NATS "+v.Name, v.Now, before, time.Now(), 0)
+		c := v.JetStream.Config
+		switch {
+		case c == nil:
+			x.find("NATS %s has no JetStream; mend: jetstream { store_dir: … } in its configuration", v.Name)
+			continue
+		case !c.Always:
+			x.find("NATS %s syncs every %v: what it acknowledged can be lost with its power; mend: jetstream { sync_interval: always }, then --nats-sync=always", v.Name, c.Sync)
+		}
+		if most, has := c.MaxStore, v.JetStream.Stats.Store; most > 0 && has > most/10*8 {
+			x.find("NATS %s has filled %d%% of its store; mend: max_file_store, a larger disk, or a shorter --window", v.Name, has*100/most)
+		}
+		if len(v.Cluster.URLs) > 0 && len(all) == 1 {
+			x.find("NATS %s is one of a cluster, and the others were not looked at; mend: --nats-monitor with all of them", v.Name)
+		}
+	}
+}
+
+func ask(ctx context.Context, at string) (v monitored, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(at, "/")+"/varz", nil)
+	if err != nil {
+		return v, err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return v, errors.Unwrap(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return v, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return v, json.NewDecoder(resp.Body).Decode(&v)
+}
+
+// rights tries what an edge does with its user, and compares copies with servers.
+func (x *examination) rights(ctx context.Context, nc *nats.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return
+	}
+	if _, err := js.AccountInfo(ctx); err != nil {
+		x.find("the NATS user may not ask about its account (%v); mend: its permissions, as docs/operations.md has them", err)
+		return
+	}
+	for _, bucket := range []string{natskit.KeysBucket, natskit.TicketsBucket, natskit.TapsBucket} {
+		if _, err := natskit.OpenBucket(ctx, nc, bucket); err != nil && !errors.Is(err, natskit.ErrNotDeclared) {
+			x.find("the NATS user may not use %s (%v); mend: its permissions, as docs/operations.md has them", bucket, err)
+		}
+	}
+	if l, err := natskit.ReadLayout(ctx, js); err == nil && l.Replicas < 3 && len(nc.Servers()) >= 3 {
+		x.find("the log has %d copies in a cluster of %d servers; mend: agentstream migrate --replicas=3", l.Replicas, len(nc.Servers()))
+	}
+}
+
+// tables looks at the database as its user sees it.
+func (x *examination) tables(ctx context.Context, dsn string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	db, err := tables.Open(dsn)
+	if err == nil {
+		defer db.Close()
+		err = db.PingContext(ctx)
+	}
+	if err != nil {
+		x.find("PostgreSQL cannot be reached: %v; mend: --postgres", err)
+		return
+	}
+	if pending, err := tables.Migrate(ctx, dsn, true); err == nil && len(pending) > 0 {
+		x.find("%d migrations are missing; mend: agentstream migrate", len(pending))
+	}
+	var now time.Time
+	var super, secured bool
+	before := time.Now()
+	err = db.QueryRowContext(ctx, `select clock_timestamp(), (select rolsuper or rolbypassrls from pg_roles where rolname = current_user),
+		coalesce((select bool_and(relrowsecurity and relforcerowsecurity) from pg_class where oid in (to_regclass('agent_runs'), to_regclass('agent_run_events'))), true)`).
+		Scan(&now, &super, &secured)
+	if err != nil {
+		x.find("PostgreSQL does not answer: %v; mend: --postgres", err)
+		return
+	}
+	x.clock("PostgreSQL", now, before, time.Now(), 0)
+	if super {
+		x.find("the database role is a superuser or has BYPASSRLS: row security does not hold it to one tenant; mend: alter role … nosuperuser nobypassrls, and agentstream migrate --grant-reader")
+	}
+	if !secured {
+		x.find("row security is off for tables of runs; mend: alter table … enable row level security, force row level security")
+	}
+}

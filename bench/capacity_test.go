@@ -168,7 +168,8 @@ func (h *house) replayAll(ctx context.Context, t *testing.T, key schema.RunKey, 
 }
 
 // liveOnce watches a run, appends one event, and returns the time until the watcher has it.
-func (h *house) liveOnce(ctx context.Context, t *testing.T, a *producers.Appender, key schema.RunKey, last schema.Seq) time.Duration {
+func (h *house) liveOnce(ctx context.Context, t *testing.T, a *producers.Appender, key schema.RunKey,
+	last schema.Seq) time.Duration {
 	t.Helper()
 	sub, err := h.hub.Subscribe(ctx, key, last)
 	if err != nil {

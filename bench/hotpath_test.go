@@ -30,7 +30,8 @@ func BenchmarkPublisher(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if _, err := p.Publish(b.Context(), schema.Event{Type: schema.TypeTextDelta, Payload: payloads[i%len(payloads)]}); err != nil {
+		if _, err := p.Publish(b.Context(), schema.Event{Type: schema.TypeTextDelta,
+			Payload: payloads[i%len(payloads)]}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -21,15 +21,18 @@ func ingest(h *house, n sizes, connections int) *comparison {
 	body := ndjson(batchEvents)
 	perRun := n.batches / connections * batchEvents
 	return &comparison{
-		title: fmt.Sprintf("ingest over HTTP, %d connection(s): %d POSTs of %d events each", connections, n.batches/connections, batchEvents),
+		title: fmt.Sprintf("ingest over HTTP, %d connection(s): %d POSTs of %d events each", connections,
+			n.batches/connections, batchEvents),
 		units: []string{"ev/s"}, server: h.nats.pid,
-		own: []variant{{"agentstream: POST /v1/agent/runs/{run}/events", "ours", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-			return h.post(ctx, w, h.runs(connections), n.batches/connections, body)
-		}}},
+		own: []variant{{"agentstream: POST /v1/agent/runs/{run}/events", "ours",
+			func(ctx context.Context, w *stopwatch) ([]float64, error) {
+				return h.post(ctx, w, h.runs(connections), n.batches/connections, body)
+			}}},
 		bare: []variant{
-			{"bare: Publish with compare-and-set, 100 events per message", "bare_packs", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-				return h.compareAndSet(ctx, w, h.bareRuns(connections), perRun, batchEvents)
-			}},
+			{"bare: Publish with compare-and-set, 100 events per message", "bare_packs",
+				func(ctx context.Context, w *stopwatch) ([]float64, error) {
+					return h.compareAndSet(ctx, w, h.bareRuns(connections), perRun, batchEvents)
+				}},
 			{"bare: the same, one event per message", "bare_sync", func(ctx context.Context, w *stopwatch) ([]float64, error) {
 				return h.compareAndSet(ctx, w, h.bareRuns(connections), max(perRun/10, 1), 1)
 			}},
@@ -37,7 +40,8 @@ func ingest(h *house, n sizes, connections int) *comparison {
 	}
 }
 
-func (h *house) post(ctx context.Context, w *stopwatch, runs []schema.RunKey, batches int, body []byte) ([]float64, error) {
+func (h *house) post(ctx context.Context, w *stopwatch, runs []schema.RunKey, batches int, body []byte) ([]float64,
+	error) {
 	g, gctx := errgroup.WithContext(ctx)
 	w.start()
 	for _, key := range runs {
@@ -58,7 +62,8 @@ func (h *house) post(ctx context.Context, w *stopwatch, runs []schema.RunKey, ba
 }
 
 func (h *house) postOne(ctx context.Context, run string, body []byte, first int) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url+"/v1/agent/runs/"+run+"/events", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url+"/v1/agent/runs/"+run+"/events",
+		bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

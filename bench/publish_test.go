@@ -24,19 +24,23 @@ func publishOneRun(h *house, n sizes) *comparison {
 	perPack := &atomic.Int64{}
 	return &comparison{
 		title: fmt.Sprintf("publish, one run: %s events", thousands(n.oneRun)), units: []string{"ev/s"}, server: h.nats.pid,
-		own: []variant{{"agentstream: Publisher, one event per call, then Flush", "ours", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-			return h.publishers(ctx, w, 1, n.oneRun, payloads, perPack)
-		}}},
+		own: []variant{{"agentstream: Publisher, one event per call, then Flush", "ours",
+			func(ctx context.Context, w *stopwatch) ([]float64, error) {
+				return h.publishers(ctx, w, 1, n.oneRun, payloads, perPack)
+			}}},
 		bare: []variant{
-			{"bare: PublishAsync, one event per message, 256 in flight", "bare_async", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-				return h.async(ctx, w, 1, n.oneRun, inFlight, lines)
-			}},
-			{"bare: Publish with compare-and-set, one at a time", "bare_sync", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-				return h.compareAndSet(ctx, w, h.bareRuns(1), n.synchronous, 1)
-			}},
-			{"bare: the same, of packs as Publisher makes them, ready-made", "bare_packs", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-				return h.compareAndSet(ctx, w, h.bareRuns(1), n.oneRun, int(perPack.Load()))
-			}},
+			{"bare: PublishAsync, one event per message, 256 in flight", "bare_async",
+				func(ctx context.Context, w *stopwatch) ([]float64, error) {
+					return h.async(ctx, w, 1, n.oneRun, inFlight, lines)
+				}},
+			{"bare: Publish with compare-and-set, one at a time", "bare_sync",
+				func(ctx context.Context, w *stopwatch) ([]float64, error) {
+					return h.compareAndSet(ctx, w, h.bareRuns(1), n.synchronous, 1)
+				}},
+			{"bare: the same, of packs as Publisher makes them, ready-made", "bare_packs",
+				func(ctx context.Context, w *stopwatch) ([]float64, error) {
+					return h.compareAndSet(ctx, w, h.bareRuns(1), n.oneRun, int(perPack.Load()))
+				}},
 		},
 	}
 }
@@ -48,26 +52,31 @@ func publishManyRuns(h *house, n sizes) *comparison {
 	return &comparison{
 		title: fmt.Sprintf("publish, %s runs: %d events each, in turns", thousands(n.runs), n.perRun),
 		units: []string{"ev/s"}, server: h.nats.pid,
-		own: []variant{{fmt.Sprintf("agentstream: %s Publishers", thousands(n.runs)), "ours", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-			return h.publishers(ctx, w, n.runs, n.perRun, payloads, perPack)
-		}}},
+		own: []variant{{fmt.Sprintf("agentstream: %s Publishers", thousands(n.runs)), "ours",
+			func(ctx context.Context, w *stopwatch) ([]float64, error) {
+				return h.publishers(ctx, w, n.runs, n.perRun, payloads, perPack)
+			}}},
 		bare: []variant{
-			{fmt.Sprintf("bare: PublishAsync, one event per message, %s in flight", thousands(n.runs)), "bare_async", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-				return h.async(ctx, w, n.runs, n.perRun, n.runs, lines)
-			}},
-			{"bare: Publish with compare-and-set, one goroutine per run", "bare_sync", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-				return h.compareAndSet(ctx, w, h.bareRuns(n.runs), max(n.perRun/5, 1), 1)
-			}},
-			{"bare: the same, of packs as Publishers made them, ready-made", "bare_packs", func(ctx context.Context, w *stopwatch) ([]float64, error) {
-				return h.compareAndSet(ctx, w, h.bareRuns(n.runs), n.perRun, int(perPack.Load()))
-			}},
+			{fmt.Sprintf("bare: PublishAsync, one event per message, %s in flight", thousands(n.runs)), "bare_async",
+				func(ctx context.Context, w *stopwatch) ([]float64, error) {
+					return h.async(ctx, w, n.runs, n.perRun, n.runs, lines)
+				}},
+			{"bare: Publish with compare-and-set, one goroutine per run", "bare_sync",
+				func(ctx context.Context, w *stopwatch) ([]float64, error) {
+					return h.compareAndSet(ctx, w, h.bareRuns(n.runs), max(n.perRun/5, 1), 1)
+				}},
+			{"bare: the same, of packs as Publishers made them, ready-made", "bare_packs",
+				func(ctx context.Context, w *stopwatch) ([]float64, error) {
+					return h.compareAndSet(ctx, w, h.bareRuns(n.runs), n.perRun, int(perPack.Load()))
+				}},
 		},
 	}
 }
 
 // publishers writes runs by one Publisher each, driven by one goroutine, one event per call. perPack
 // gets the mean number of events in a pack, rounded.
-func (h *house) publishers(ctx context.Context, w *stopwatch, runs, perRun int, payloads [][]byte, perPack *atomic.Int64) ([]float64, error) {
+func (h *house) publishers(ctx context.Context, w *stopwatch, runs, perRun int, payloads [][]byte,
+	perPack *atomic.Int64) ([]float64, error) {
 	keys, pubs := h.runs(runs), make([]*producers.Publisher, runs)
 	var packs atomic.Int64
 	count := producers.Hooks{Stored: func(int, int, time.Duration) { packs.Add(1) }}
@@ -81,7 +90,8 @@ func (h *house) publishers(ctx context.Context, w *stopwatch, runs, perRun int, 
 	w.start()
 	for i := range perRun {
 		for _, p := range pubs {
-			if _, err := p.Publish(ctx, schema.Event{Type: schema.TypeTextDelta, Payload: payloads[i%len(payloads)]}); err != nil {
+			if _, err := p.Publish(ctx, schema.Event{Type: schema.TypeTextDelta,
+				Payload: payloads[i%len(payloads)]}); err != nil {
 				return nil, err
 			}
 		}
@@ -135,7 +145,8 @@ func (h *house) async(ctx context.Context, w *stopwatch, runs, perRun, most int,
 
 // compareAndSet writes ready-made packs of so many events, one goroutine per run, each waiting for
 // one acknowledgement before the next, with the headers of the product's log.
-func (h *house) compareAndSet(ctx context.Context, w *stopwatch, runs []schema.RunKey, perRun, perPack int) ([]float64, error) {
+func (h *house) compareAndSet(ctx context.Context, w *stopwatch, runs []schema.RunKey, perRun, perPack int) ([]float64,
+	error) {
 	packs := make([][]*nats.Msg, len(runs))
 	for i, key := range runs {
 		packs[i] = h.messages(packsOf(key, perRun, perPack, false))

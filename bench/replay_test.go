@@ -53,7 +53,8 @@ func replay(h *house, n sizes, perPack int) *comparison {
 		layout = fmt.Sprintf("packs of %d", perPack)
 	}
 	return &comparison{
-		title: fmt.Sprintf("replay of %s events, stored as %s, among %d other runs of the stream", thousands(n.replay), layout, n.neighbours),
+		title: fmt.Sprintf("replay of %s events, stored as %s, among %d other runs of the stream", thousands(n.replay),
+			layout, n.neighbours),
 		units: []string{"ev/s"}, server: h.nats.pid,
 		own: []variant{
 			{"agentstream: SSE, one client", "ours", job(h.readSSE)},

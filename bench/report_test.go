@@ -42,7 +42,8 @@ func (s section) print(w io.Writer) {
 		if u > 0 {
 			cpu = ""
 		}
-		l := fmt.Sprintf("  %-62s %10s  %-19s %12s  %15s", strings.ReplaceAll(unit, "_", ", "), "median", "min – max", "ours ÷ this", cpu)
+		l := fmt.Sprintf("  %-62s %10s  %-19s %12s  %15s", strings.ReplaceAll(unit, "_", ", "), "median", "min – max",
+			"ours ÷ this", cpu)
 		fmt.Fprintln(w, strings.TrimRight(l, " "))
 		for i, o := range s.outcomes {
 			f := o.figures[u]
@@ -74,7 +75,8 @@ func machine(w io.Writer, rounds int, loadBefore string, sections []section) {
 			others = append(others, o.others...)
 		}
 	}
-	fmt.Fprintf(w, "\nmachine: %d cores of %s, %s, %s %s/%s, store on %s\n", runtime.NumCPU(), procField("/proc/cpuinfo", "model name"),
+	fmt.Fprintf(w, "\nmachine: %d cores of %s, %s, %s %s/%s, store on %s\n", runtime.NumCPU(),
+		procField("/proc/cpuinfo", "model name"),
 		installed(), kernel(), runtime.GOOS, runtime.GOARCH, filesystem(os.TempDir()))
 	fmt.Fprintf(w, "%s, nats-server %s, nats.go %s; server in its own process, TCP loopback, file store, default sync\n",
 		runtime.Version(), server.VERSION, nats.Version)

@@ -28,9 +28,11 @@ func watch(h *house, n sizes) *comparison {
 		}
 	}
 	return &comparison{
-		title: fmt.Sprintf("publish → client: %s ev/s over %d runs, %d watchers each, %v", thousands(n.rate), n.watched, n.watchers, n.duration),
+		title: fmt.Sprintf("publish → client: %s ev/s over %d runs, %d watchers each, %v", thousands(n.rate), n.watched,
+			n.watchers, n.duration),
 		units: []string{"p50_ms", "p99_ms"}, server: h.nats.pid,
-		own: []variant{{"agentstream: Publishers → SSE, a connection per watcher", "ours", one(h.watchSSE, h.sendPublishers)}},
+		own: []variant{{"agentstream: Publishers → SSE, a connection per watcher", "ours",
+			one(h.watchSSE, h.sendPublishers)}},
 		bare: []variant{
 			{"bare: PublishAsync → copies, a connection per watcher", "bare_js", one(h.watchCopies, h.sendAsync)},
 			{"bare: the same, one connection for all watchers", "bare_js_1conn", one(h.watchCopiesTogether, h.sendAsync)},
@@ -46,7 +48,8 @@ type sender func(run int, seq schema.Seq, payload []byte) error
 // close ends them and waits until they have.
 type connector func(ctx context.Context, runs []schema.RunKey, watchers []*watcher) (closeAll func(), err error)
 
-func (h *house) watch(ctx context.Context, w *stopwatch, n sizes, connect connector, open func(context.Context, []schema.RunKey) (sender, func(), error)) ([]float64, error) {
+func (h *house) watch(ctx context.Context, w *stopwatch, n sizes, connect connector,
+	open func(context.Context, []schema.RunKey) (sender, func(), error)) ([]float64, error) {
 	runs := h.runs(n.watched)
 	send, closeSender, err := open(ctx, runs)
 	if err != nil {

@@ -31,21 +31,25 @@ func byPath(in dialect.Input) (dialect.Request, error) {
 func TestPanics(t *testing.T) {
 	h := edgetest.NewHouse(t, func(c *edge.Config) {
 		c.Protocols = append(c.Protocols, edgetest.Speak(
-			edgetest.OddDialect{Pattern: "GET /open/{run}", OnOpen: func(dialect.Input) (dialect.Request, error) { panic("secret state") }},
-			edgetest.OddDialect{Pattern: "GET /abort/{run}", OnOpen: func(dialect.Input) (dialect.Request, error) { panic(http.ErrAbortHandler) }},
-			edgetest.OddDialect{Pattern: "GET /project/{run}", OnOpen: byPath, OnProject: func(_ *dialect.Frames, r schema.Record) error {
-				if r.Seq == 2 {
-					panic("in mid-stream")
-				}
-				return nil
-			}},
-			edgetest.OddDialect{Pattern: "GET /error/{run}", OnOpen: byPath, Mode: dialect.ModeB, OnProject: func(out *dialect.Frames, r schema.Record) error {
-				if r.Seq == 2 {
-					return errors.New("cannot be told")
-				}
-				out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
-				return nil
-			}})...)
+			edgetest.OddDialect{Pattern: "GET /open/{run}",
+				OnOpen: func(dialect.Input) (dialect.Request, error) { panic("secret state") }},
+			edgetest.OddDialect{Pattern: "GET /abort/{run}",
+				OnOpen: func(dialect.Input) (dialect.Request, error) { panic(http.ErrAbortHandler) }},
+			edgetest.OddDialect{Pattern: "GET /project/{run}", OnOpen: byPath,
+				OnProject: func(_ *dialect.Frames, r schema.Record) error {
+					if r.Seq == 2 {
+						panic("in mid-stream")
+					}
+					return nil
+				}},
+			edgetest.OddDialect{Pattern: "GET /error/{run}", OnOpen: byPath, Mode: dialect.ModeB,
+				OnProject: func(out *dialect.Frames, r schema.Record) error {
+					if r.Seq == 2 {
+						return errors.New("cannot be told")
+					}
+					out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
+					return nil
+				}})...)
 	})
 	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine+"\n"+edgetest.GoodLine)
 	if a := h.Do("GET", "/open/run", ""); a.Status != 500 || a.Body != `{"odd":"INTERNAL"}`+"\n" {
@@ -84,10 +88,11 @@ func TestPanics(t *testing.T) {
 // TestModeDStaysOpen has a session's stream: the end of the run is not its end, and there is no 204.
 func TestModeDStaysOpen(t *testing.T) {
 	h := edgetest.NewHouse(t, func(c *edge.Config) {
-		c.Protocols = append(c.Protocols, edgetest.Speak(edgetest.OddDialect{Pattern: "GET /d/{run}", OnOpen: byPath, Mode: dialect.ModeD, OnProject: func(out *dialect.Frames, r schema.Record) error {
-			out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
-			return nil
-		}})...)
+		c.Protocols = append(c.Protocols, edgetest.Speak(edgetest.OddDialect{Pattern: "GET /d/{run}", OnOpen: byPath,
+			Mode: dialect.ModeD, OnProject: func(out *dialect.Frames, r schema.Record) error {
+				out.Add(dialect.Frame{Data: out.Number(int64(r.Seq))})
+				return nil
+			}})...)
 	})
 	h.Do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
 	r := h.Watch(http.DefaultClient, "/d/run")
@@ -138,7 +143,8 @@ func TestNeverReadingClient(t *testing.T) {
 			peak = max(peak, after.HeapAlloc)
 		}
 	}
-	edgetest.Eventually(t, "all clients that do not read are cut", func() bool { return count(dialect.ReasonSlowClient) == idle })
+	edgetest.Eventually(t, "all clients that do not read are cut",
+		func() bool { return count(dialect.ReasonSlowClient) == idle })
 	if count(dialect.ReasonClientGone) != 0 {
 		t.Errorf("ends: %v", closed)
 	}
@@ -185,7 +191,8 @@ func TestDrain(t *testing.T) {
 		ordinary <- h.Do("GET", "/readyz", "")
 	}()
 	<-begun
-	edgetest.Eventually(t, "the ordinary request is under way", func() bool { return strings.Count(dump(), ".(*Server).ready") > 0 })
+	edgetest.Eventually(t, "the ordinary request is under way",
+		func() bool { return strings.Count(dump(), ".(*Server).ready") > 0 })
 
 	stopping := make(chan error, 1)
 	start := time.Now()
@@ -236,8 +243,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainDelay: between the signal and the drain the node is not ready and serves as before: new connections, new streams, writes, and
-// the streams that are open.
+// TestDrainDelay: between the signal and the drain the node is not ready and serves as before: new connections, new
+// streams, writes, and the streams that are open.
 func TestDrainDelay(t *testing.T) {
 	const delay = 2 * time.Second
 	h := edgetest.NewHouse(t, func(c *edge.Config) { c.DrainDelay, c.DrainWindow = delay, time.Millisecond })
@@ -255,7 +262,8 @@ func TestDrainDelay(t *testing.T) {
 	})
 	fresh := &http.Client{Transport: &http.Transport{}} // a balancer that has not noticed opens a connection
 	defer fresh.CloseIdleConnections()
-	res, err := fresh.Post("http://"+h.Addr+"/v1/agent/runs/run/events", "application/json", strings.NewReader(`{"type":"text.delta","payload":{"text":"late"}}`))
+	res, err := fresh.Post("http://"+h.Addr+"/v1/agent/runs/run/events", "application/json",
+		strings.NewReader(`{"type":"text.delta","payload":{"text":"late"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +303,8 @@ func TestDrainLimit(t *testing.T) {
 		c.DrainWindow = time.Millisecond
 	})
 	for range 60 {
-		h.Do("POST", "/v1/agent/runs/fat/events", `{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`)
+		h.Do("POST", "/v1/agent/runs/fat/events",
+			`{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`)
 	}
 	c, err := net.Dial("tcp", h.Addr)
 	if err != nil {
@@ -361,7 +370,8 @@ func TestDamagedLog(t *testing.T) {
 	if err == nil || len(rest) > 0 {
 		t.Errorf("the body ends with %q, %v", rest, err)
 	}
-	edgetest.Eventually(t, "the reason is logged", func() bool { return strings.Contains(h.Logs.String(), `"reason":"internal"`) })
+	edgetest.Eventually(t, "the reason is logged",
+		func() bool { return strings.Contains(h.Logs.String(), `"reason":"internal"`) })
 }
 
 // TestLogAwayUnderAStream has an edge that is cut off from the log (faults 9): its readers get
@@ -404,7 +414,8 @@ func logAway(t *testing.T, detail string) {
 	}
 	h.Log.Down.Store(false)
 	h.Do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-	if got := h.Do("GET", "/v1/agent/runs/run/stream"+detail, "", "Last-Event-ID", "1").Events(t); !strings.HasSuffix(got, "id: 2\n\n") {
+	if got := h.Do("GET", "/v1/agent/runs/run/stream"+detail, "", "Last-Event-ID",
+		"1").Events(t); !strings.HasSuffix(got, "id: 2\n\n") {
 		t.Errorf("after healing: %q", got)
 	}
 }
@@ -420,7 +431,8 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	h.Do("GET", "/"+secret+url.PathEscape(forged), "")
 	h.Do("POST", "/v1/agent/runs/run/events", secret, "User-Agent", secret, "Referer", secret)
 	h.Raw("BREW" + " /v1/agent/runs/" + secret + "/x HTTP/1.1\r\nHost: " + secret + "\r\nConnection: close\r\n\r\n")
-	if logs := h.Logs.String(); strings.Contains(logs, secret) || strings.Contains(logs, "forged") || strings.Count(logs, "\n") != 5 {
+	if logs := h.Logs.String(); strings.Contains(logs, secret) || strings.Contains(logs, "forged") ||
+		strings.Count(logs, "\n") != 5 {
 		t.Errorf("log: %s", logs)
 	}
 }
@@ -446,7 +458,8 @@ func TestVanishedClients(t *testing.T) {
 		for _, c := range conns {
 			c.Close()
 		}
-		edgetest.Eventually(t, "places are free", func() bool { return h.Do("HEAD", "/v1/agent/runs/run/stream?detail=full", "").Status == 200 })
+		edgetest.Eventually(t, "places are free",
+			func() bool { return h.Do("HEAD", "/v1/agent/runs/run/stream?detail=full", "").Status == 200 })
 		edgetest.Eventually(t, "streams are gone", func() bool { return !strings.Contains(dump(), ".(*Server).deliver") })
 		h.Vacant() // so that the next fifty find all places
 	}

@@ -39,7 +39,8 @@ const staticToken = "static-token-of-the-tests-0123456789"
 
 func newGuarded(t testing.TB, change ...func(*edge.Config)) *guarded {
 	t.Helper()
-	g := &guarded{issuer: authtest.New(t, "rsa", "ec", "ec384", "ed"), keysAt: filepath.Join(t.TempDir(), "keys"), logs: new(edgetest.SyncBuffer)}
+	g := &guarded{issuer: authtest.New(t, "rsa", "ec", "ec384", "ed"), keysAt: filepath.Join(t.TempDir(), "keys"),
+		logs: new(edgetest.SyncBuffer)}
 	g.secret(staticToken)
 	if err := os.WriteFile(g.keysAt, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -51,7 +52,8 @@ func newGuarded(t testing.TB, change ...func(*edge.Config)) *guarded {
 	}
 	fetch := &http.Transport{}
 	t.Cleanup(fetch.CloseIdleConnections)
-	tokens, err := auth.NewJWT(auth.JWTConfig{Issuer: g.issuer.URL, Audiences: []string{"agentstream"}, Discover: true, Transport: fetch, Logger: log})
+	tokens, err := auth.NewJWT(auth.JWTConfig{Issuer: g.issuer.URL, Audiences: []string{"agentstream"}, Discover: true,
+		Transport: fetch, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +117,8 @@ func (g *guarded) ticket(run, token string) string {
 		Ticket  string    `json:"ticket"`
 		Expires time.Time `json:"expires_at"`
 	}
-	if err := json.Unmarshal([]byte(a.Body), &out); err != nil || a.Status != 201 || !strings.HasPrefix(out.Ticket, "tkt_") {
+	if err := json.Unmarshal([]byte(a.Body), &out); err != nil || a.Status != 201 ||
+		!strings.HasPrefix(out.Ticket, "tkt_") {
 		g.T.Fatalf("%d %s", a.Status, a.Body)
 	}
 	if left := time.Until(out.Expires); left <= 0 || left > time.Minute || a.Header.Get("Cache-Control") != "no-store" {
@@ -162,7 +165,8 @@ func TestHostileTokensOverHTTP(t *testing.T) {
 		}
 		sent++
 		g.secret(tt.Text)
-		for _, path := range []string{"GET /v1/agent/runs/run", "GET /v1/agent/runs/run/stream", "POST /v1/agent/runs/run/events"} {
+		for _, path := range []string{"GET /v1/agent/runs/run", "GET /v1/agent/runs/run/stream",
+			"POST /v1/agent/runs/run/events"} {
 			method, path, _ := strings.Cut(path, " ")
 			a := g.Do(method, path, "", "Authorization", "Bearer "+tt.Text)
 			p := a.Expect(t, 401, "UNAUTHORIZED")
@@ -202,7 +206,8 @@ func TestScopes(t *testing.T) {
 			run := fmt.Sprintf("run_%03d_%d", i, scopes)
 			m.has("acme", run)
 			m.work.take()
-			answer := m.ask(client, rt, rt.Method, run, beyond, edgetest.TenantHeader, "acme") // streams are refused behind the door
+			// streams are refused behind the door
+			answer := m.ask(client, rt, rt.Method, run, beyond, edgetest.TenantHeader, "acme")
 			work := m.work.take()
 			forbidden := statusOf(answer) == "403" || statusOf(answer) == "grpc 7"
 			if want := scopes&rt.Needs != rt.Needs; forbidden != want {
@@ -220,7 +225,8 @@ func TestScopes(t *testing.T) {
 		case rt.Needs == 0:
 			open = append(open, rt.Pattern)
 		case rt.Path == workPath && rt.Needs == auth.ScopeWrite|auth.ScopeCommand: // it writes answers to what people say
-		case rt.Method == "GET" && rt.Needs != auth.ScopeRead && rt.Path != edgetest.PublishPath && (rt.Needs != auth.ScopeOperate || strings.Contains(rt.Pattern, "{run}")) &&
+		case rt.Method == "GET" && rt.Needs != auth.ScopeRead && rt.Path != edgetest.PublishPath &&
+			(rt.Needs != auth.ScopeOperate || strings.Contains(rt.Pattern, "{run}")) &&
 			(rt.Needs != auth.ScopeAudit || !strings.HasPrefix(rt.Path, "/v1/agent/audit")):
 			t.Errorf("%s needs %s", rt.Pattern, rt.Needs)
 		}
@@ -287,7 +293,8 @@ func TestTicketsAreForStreamsAlone(t *testing.T) {
 		if rt.Transport == dialect.GRPC {
 			c = client
 		}
-		if rt.Transport == "" || rt.Transport == dialect.GRPC || !strings.Contains(rt.Path, "{run}") && strings.HasPrefix(rt.Path, edgetest.PublishPath) {
+		if rt.Transport == "" || rt.Transport == dialect.GRPC || !strings.Contains(rt.Path, "{run}") &&
+			strings.HasPrefix(rt.Path, edgetest.PublishPath) {
 			answer := g.ask(c, rt, rt.Method, "run", "?ticket="+ticket)
 			if s := statusOf(answer); s != "401" && s != "grpc 16" {
 				t.Errorf("%s takes a ticket: %s", rt.Pattern, answer)
@@ -314,7 +321,8 @@ func TestTicketsAreForStreamsAlone(t *testing.T) {
 				t.Errorf("%s%.20s: want %s: %s", rt.Pattern, query, want, answer)
 			}
 		}
-		if answer := g.ask(c, rt, rt.Method, "run", "?ticket="+g.ticket("run", key), "Authorization", "Bearer "+key); statusOf(answer) != "401" {
+		if answer := g.ask(c, rt, rt.Method, "run", "?ticket="+g.ticket("run", key), "Authorization",
+			"Bearer "+key); statusOf(answer) != "401" {
 			t.Errorf("%s: two credentials: %s", rt.Pattern, answer)
 		}
 	}
@@ -366,7 +374,8 @@ func TestRevocation(t *testing.T) {
 			t.Errorf("%s: the last frame is %q", name, last)
 		}
 	}
-	if _, ce := socket.Wait(t); ce == nil || ce.Code != 1008 || !strings.Contains(string(ce.Reason), "CREDENTIAL-EXPIRED") {
+	if _, ce := socket.Wait(t); ce == nil || ce.Code != 1008 ||
+		!strings.Contains(string(ce.Reason), "CREDENTIAL-EXPIRED") {
 		t.Errorf("socket closed with %v", ce)
 	}
 	if a := g.Do("GET", "/v1/agent/runs/run", "", "Authorization", "Bearer "+key); a.Status != 401 {
@@ -396,7 +405,8 @@ func TestStreamEndsWithItsTicketsCredential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := edgetest.NewPipes()
 		var expires time.Time
-		tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil), Still: func(auth.Caller) error { return nil }})
+		tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil),
+			Still: func(auth.Caller) error { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -436,7 +446,8 @@ func TestStreamEndsWithItsTicketsCredential(t *testing.T) {
 		}
 		expires = time.Now().Add(time.Hour)
 		h.Do("POST", "/v1/agent/runs/run/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`)
-		if got := h.Do("GET", "/v1/agent/runs/run/stream?detail=full&after=1&ticket="+take(), "").Events(t); !strings.HasSuffix(got, "id: 2\n\n") {
+		if got := h.Do("GET", "/v1/agent/runs/run/stream?detail=full&after=1&ticket="+take(),
+			"").Events(t); !strings.HasSuffix(got, "id: 2\n\n") {
 			t.Errorf("behind the cursor: %q", got)
 		}
 		late := take()
@@ -472,5 +483,6 @@ func TestNoTickets(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine)
 	h.Do("POST", "/v1/agent/runs/run/tickets", "").Expect(t, 404, "NOT-FOUND")
-	h.Do("GET", "/v1/agent/runs/run/stream?ticket=tkt_x", "", edgetest.TenantHeader, "nobody").Expect(t, 401, "UNAUTHORIZED")
+	h.Do("GET", "/v1/agent/runs/run/stream?ticket=tkt_x", "", edgetest.TenantHeader, "nobody").Expect(t, 401,
+		"UNAUTHORIZED")
 }

@@ -37,7 +37,8 @@ func (b *memoryBlobs) fail(err error) {
 	b.err = err
 }
 
-func (b *memoryBlobs) Put(_ context.Context, key schema.RunKey, mediaType string, pieces iter.Seq2[[]byte, error]) (schema.Blob, bool, error) {
+func (b *memoryBlobs) Put(_ context.Context, key schema.RunKey, mediaType string,
+	pieces iter.Seq2[[]byte, error]) (schema.Blob, bool, error) {
 	b.count("put a blob")
 	var data []byte
 	for piece, err := range pieces {
@@ -62,7 +63,8 @@ func (b *memoryBlobs) Put(_ context.Context, key schema.RunKey, mediaType string
 	return blob, true, nil
 }
 
-func (b *memoryBlobs) Get(_ context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error) {
+func (b *memoryBlobs) Get(_ context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error],
+	error) {
 	b.count("get a blob")
 	b.mu.Lock()
 	defer b.mu.Unlock()

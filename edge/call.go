@@ -118,7 +118,8 @@ func (c *call) note(reason dialect.Reason) {
 		c.NoteRefusal(c.route.pattern, "forbidden")
 	case errors.Is(c.err, auth.ErrOtherRun):
 		c.NoteRefusal(c.route.pattern, "other_run")
-	case c.Stream == nil && (c.route.needs == auth.ScopeRead || c.route.needs == auth.ScopeAudit) && c.route.transport() != dialect.WebSocket:
+	case c.Stream == nil && (c.route.needs == auth.ScopeRead || c.route.needs == auth.ScopeAudit) &&
+		c.route.transport() != dialect.WebSocket:
 		c.NoteRead(c.err)
 	}
 }
@@ -134,7 +135,8 @@ func (c *call) refuseCall() {
 
 // refuse writes the error in the words of the route's dialect.
 func (c *call) refuse(reason dialect.Reason) {
-	if c.Request.ProtoMajor == 1 && c.Request.ContentLength < 0 && !c.In.HasShare() { // whose body may stay open: the answer does not wait for it
+	if c.Request.ProtoMajor == 1 && c.Request.ContentLength < 0 && !c.In.HasShare() {
+		// whose body may stay open: the answer does not wait for it
 		c.In.Unread = http.NewResponseController(c.Writer).EnableFullDuplex() == nil
 	}
 	if c.Request.ProtoMajor == 1 && c.Request.ContentLength != 0 { // the HTTP server reads what is left of it
@@ -196,7 +198,8 @@ func (c *call) writeLog(reason dialect.Reason) {
 			Tenant: c.Caller.Tenant, Events: c.Events, Sent: max(c.Sent, c.Writer.Bytes)})
 	}
 	level := c.of.cfg.Requests
-	if c.err != nil && ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown && reason != dialect.ReasonSlowClient {
+	if c.err != nil && ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown &&
+		reason != dialect.ReasonSlowClient {
 		level = slog.LevelError
 	}
 	if !c.of.cfg.Logger.Enabled(context.Background(), level) {

@@ -102,8 +102,8 @@ type Config struct {
 	MaxFoldBytes   int           // fold of one run, which snapshots and commands need; default 16 MiB
 	StateBytes     int           // folds and projectors of runs that are kept for the next request; default 128 MiB
 	SendBuffer     int           // the kernel's, per connection: how far a client may be behind unnoticed; default 256 KiB
-	// MaxStreams bounds the open streams of this node, and its requests over HTTP/2, whatever they ask for; 0 is no limit (cmd
-	// derives one from descriptors and memory).
+	// MaxStreams bounds the open streams of this node, and its requests over HTTP/2, whatever they ask for; 0 is no
+	// limit (cmd derives one from descriptors and memory).
 	MaxStreams    int
 	MaxStrangers  int           // of the requests over HTTP/2, those whose caller is not known; default 256
 	KeepAlive     time.Duration // silence after which a stream gets a comment; default 15 s (native §5)
@@ -114,10 +114,12 @@ type Config struct {
 	// StrangerTimeout is for a request that is open to everybody, and for the refusal of others; default 5 s.
 	StrangerTimeout time.Duration
 	IdleTimeout     time.Duration // for the next request on a connection; default 120 s
-	DrainDelay      time.Duration // after the end of Run's context, in which the node serves as before but is not ready: so long may a balancer take to notice
-	DrainWindow     time.Duration // over which streams are ended at shutdown; default 5 s
-	DrainLimit      time.Duration // after which Run gives up on requests; default DrainWindow + 10 s
-	Retry           time.Duration // reconnection hint; each client gets 1 to 2 times it; default 1 s
+	// after the end of Run's context, in which the node serves as before but is not ready: so long may a balancer take
+	// to notice
+	DrainDelay  time.Duration
+	DrainWindow time.Duration // over which streams are ended at shutdown; default 5 s
+	DrainLimit  time.Duration // after which Run gives up on requests; default DrainWindow + 10 s
+	Retry       time.Duration // reconnection hint; each client gets 1 to 2 times it; default 1 s
 
 	Logger *slog.Logger // nil discards
 	// Requests is the level of the line for each request that is answered as it should be.
@@ -196,12 +198,14 @@ func (c Config) validate() error {
 	if err := validOrigins(c.Origins); err != nil {
 		return fmt.Errorf("edge: %w", err)
 	}
-	if c.MaxBodyBytes < 0 || c.BodyMemory < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 || c.MaxFoldBytes < 0 || c.StateBytes < 0 {
+	if c.MaxBodyBytes < 0 || c.BodyMemory < 0 || c.MaxHeaderBytes < 0 || c.MaxStreams < 0 || c.MaxFoldBytes < 0 ||
+		c.StateBytes < 0 {
 		return fmt.Errorf("edge: limits: body %d, headers %d, streams %d, folds %d and %d: negative",
 			c.MaxBodyBytes, c.MaxHeaderBytes, c.MaxStreams, c.MaxFoldBytes, c.StateBytes)
 	}
 	if c.MaxBlobBytes < 0 || c.MaxRunBlobBytes < 0 || c.MaxTenantBlobBytes < 0 {
-		return fmt.Errorf("edge: blobs of %d bytes, %d a run, %d a tenant: negative", c.MaxBlobBytes, c.MaxRunBlobBytes, c.MaxTenantBlobBytes)
+		return fmt.Errorf("edge: blobs of %d bytes, %d a run, %d a tenant: negative", c.MaxBlobBytes, c.MaxRunBlobBytes,
+			c.MaxTenantBlobBytes)
 	}
 	if err := c.IngestLimit.Validate(); err != nil {
 		return fmt.Errorf("edge: %w", err)
@@ -211,7 +215,8 @@ func (c Config) validate() error {
 			return fmt.Errorf("edge: limit of tenant %q: %w", tenant, err)
 		}
 	}
-	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.BodyWait, c.LogTimeout, c.HeaderTimeout, c.StrangerTimeout, c.IdleTimeout, c.DrainDelay, c.DrainWindow, c.Recheck} {
+	for _, d := range []time.Duration{c.KeepAlive, c.WriteTimeout, c.BodyTimeout, c.BodyWait, c.LogTimeout,
+		c.HeaderTimeout, c.StrangerTimeout, c.IdleTimeout, c.DrainDelay, c.DrainWindow, c.Recheck} {
 		if d < 0 {
 			return fmt.Errorf("edge: %v is not a time-out", d)
 		}
@@ -238,8 +243,11 @@ func (c Config) streams(tenant string) int {
 // facts are what operators are told of the configuration.
 func (c Config) facts() rest.Facts {
 	return rest.Facts{Version: c.Version, Durability: c.Durability, Limits: map[string]int64{
-		"tenant_events_per_second": int64(c.IngestLimit.Events), "tenant_bytes_per_second": c.IngestLimit.Bytes, "tenant_requests_at_once": int64(c.IngestLimit.Requests),
-		"streams": int64(c.MaxStreams), "tenant_streams": int64(c.IngestLimit.Streams), "body_bytes": c.MaxBodyBytes, "body_memory_bytes": c.BodyMemory, "event_bytes": schema.MaxEventBytes,
+		"tenant_events_per_second": int64(c.IngestLimit.Events), "tenant_bytes_per_second": c.IngestLimit.Bytes,
+		"tenant_requests_at_once": int64(c.IngestLimit.Requests),
+		"streams":                 int64(c.MaxStreams), "tenant_streams": int64(c.IngestLimit.Streams),
+		"body_bytes":        c.MaxBodyBytes,
+		"body_memory_bytes": c.BodyMemory, "event_bytes": schema.MaxEventBytes,
 		"blob_bytes": c.MaxBlobBytes, "run_blob_bytes": c.MaxRunBlobBytes, "tenant_blob_bytes": c.MaxTenantBlobBytes,
 	}}
 }

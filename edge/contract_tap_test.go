@@ -84,7 +84,8 @@ func (k *talk) openTaps(h *spoken, stream string) {
 	}
 	h.ask("GET", stream, "", "", "").Expect(k.t, 429, "RATE-LIMITED")
 	for version, status := range map[string]int{"13": 101, "12": 426} {
-		a := k.open(h, stream, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", version, "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+		a := k.open(h, stream, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", version,
+			"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
 		if a.Status != status {
 			k.t.Errorf("version %s: %d", version, a.Status)
 		}

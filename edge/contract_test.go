@@ -53,7 +53,8 @@ func parseContract(text []byte) (*contract, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &contract{doc: doc, compiler: jsonschema.NewCompiler(), schemas: map[string]*jsonschema.Schema{}, seen: map[string]bool{}, good: map[string]bool{}}
+	c := &contract{doc: doc, compiler: jsonschema.NewCompiler(), schemas: map[string]*jsonschema.Schema{},
+		seen: map[string]bool{}, good: map[string]bool{}}
 	c.compiler.AssertFormat()
 	b, err := json.Marshal(doc.Extensions["x-headers-of-every-response"])
 	if err == nil {
@@ -264,7 +265,8 @@ func (c *contract) note(x exchange) {
 }
 
 // ofHTTP are headers that no contract needs to tell.
-var ofHTTP = []string{"Date", "Content-Length", "Content-Type", "Transfer-Encoding", "Trailer", "Grpc-Accept-Encoding", "Grpc-Status", "Grpc-Message"}
+var ofHTTP = []string{"Date", "Content-Length", "Content-Type", "Transfer-Encoding", "Trailer", "Grpc-Accept-Encoding",
+	"Grpc-Status", "Grpc-Message"}
 
 func (c *contract) headers(response *openapi3.Response, at string, x exchange) error {
 	for name, h := range response.Headers {
@@ -273,7 +275,8 @@ func (c *contract) headers(response *openapi3.Response, at string, x exchange) e
 		}
 	}
 	for name, values := range x.Header {
-		if slices.Contains(ofHTTP, name) || x.Status == http.StatusSwitchingProtocols && (name == "Connection" || name == "Upgrade") {
+		if slices.Contains(ofHTTP, name) || x.Status == http.StatusSwitchingProtocols &&
+			(name == "Connection" || name == "Upgrade") {
 			continue
 		}
 		h, pointer := headerNamed(response.Headers, name, at+"/headers")
@@ -482,7 +485,9 @@ func TestContractCodes(t *testing.T) {
 		o := ends.OutcomeOf(r)
 		table[fmt.Sprintf("%d %s", o.Status, o.Code)] = true
 	}
-	for _, unseen := range []string{"499 KAI-STREAM-CONN-0001", "503 KAI-STREAM-BUF-0001", "503 OVERFLOW", "422 UNPROCESSABLE"} { // in logs alone, or of protocols that bound what waits, or tell 422 from 400
+	for _, unseen := range []string{"499 KAI-STREAM-CONN-0001", "503 KAI-STREAM-BUF-0001", "503 OVERFLOW",
+		"422 UNPROCESSABLE"} {
+		// in logs alone, or of protocols that bound what waits, or tell 422 from 400
 		if !table[unseen] || told[unseen] {
 			t.Errorf("%s", unseen)
 		}
@@ -533,10 +538,12 @@ func TestContractEvents(t *testing.T) {
 	c := readContract(t)
 	e, n := c.doc.Components.Schemas["Event"].Value, c.doc.Components.Schemas["NewEvent"].Value
 	want := slices.Sorted(maps.Keys(envelope.Properties))
-	if got := slices.Sorted(maps.Keys(e.Properties)); !slices.Equal(got, want) || !slices.Equal(e.Required, envelope.Required) {
+	if got := slices.Sorted(maps.Keys(e.Properties)); !slices.Equal(got, want) ||
+		!slices.Equal(e.Required, envelope.Required) {
 		t.Errorf("event has %v, needs %v", got, e.Required)
 	}
-	if got := slices.Sorted(maps.Keys(n.Properties)); !slices.Equal(got, want) || !slices.Equal(n.Required, []string{"type"}) {
+	if got := slices.Sorted(maps.Keys(n.Properties)); !slices.Equal(got, want) ||
+		!slices.Equal(n.Required, []string{"type"}) {
 		t.Errorf("new event has %v, needs %v", got, n.Required)
 	}
 	for _, name := range auth.ScopeAll.Names() {

@@ -25,12 +25,17 @@ var long = strings.Repeat("x", 2049)
 
 // wrong has for every parameter of the contract a value that it does not allow.
 var wrong = map[string]string{
-	"run": "a.b", "after": "x", "before": "x", "through": "x", "at": "x", "order": "up", "limit": "0", "child": "a.b", "nested": "perhaps", "types": "a b",
-	"state": "asleep", "since": "monday", "until": "monday", "waits": "perhaps", "cursor": "!", "Last-Event-ID": "x", "last_event_id": "x", "detail": "half", "Detail": "half",
-	"snapshot": "perhaps", "bundle": "perhaps", "speed": "0", "Idempotency-Key": "\x80", "If-Match": "41", "If-None-Match": `"0"`,
-	"by": "month", "q": long, "title": long, "tag": long, "agent": long, "model": long, "reason": long, "direction": "up",
+	"run": "a.b", "after": "x", "before": "x", "through": "x", "at": "x", "order": "up", "limit": "0", "child": "a.b",
+	"nested": "perhaps", "types": "a b",
+	"state": "asleep", "since": "monday", "until": "monday", "waits": "perhaps", "cursor": "!", "Last-Event-ID": "x",
+	"last_event_id": "x", "detail": "half", "Detail": "half",
+	"snapshot": "perhaps", "bundle": "perhaps", "speed": "0", "Idempotency-Key": "\x80", "If-Match": "41",
+	"If-None-Match": `"0"`,
+	"by":            "month", "q": long, "title": long, "tag": long, "agent": long, "model": long, "reason": long,
+	"direction":             "up",
 	"Agentstream-Run-Title": "100%", "Agentstream-Run-Tags": "a%", "Agentstream-Run-Metadata": "team%",
-	"Agentstream-Atomic": "perhaps", "Agentstream-Lease": "a b", "event": "id", "ttl": "long", "from_step": "x", "profile": "koder-2", "Content-Encoding": "br", "ticket": "tkt_x",
+	"Agentstream-Atomic": "perhaps", "Agentstream-Lease": "a b", "event": "id", "ttl": "long", "from_step": "x",
+	"profile": "koder-2", "Content-Encoding": "br", "ticket": "tkt_x",
 }
 
 // harmless parameters are passed over when they are wrong.
@@ -86,8 +91,8 @@ func TestContractParameters(t *testing.T) {
 	}
 }
 
-// checkWords holds that a refusal is one sentence that names the parameter, what it must be, and the beginning of what was
-// given, and that it says nothing twice.
+// checkWords holds that a refusal is one sentence that names the parameter, what it must be, and the beginning of what
+// was given, and that it says nothing twice.
 func checkWords(t *testing.T, route, name, given, body string) {
 	t.Helper()
 	var refused struct {
@@ -98,7 +103,8 @@ func checkWords(t *testing.T, route, name, given, body string) {
 	}
 	said := refused.Error.Message
 	quoted := fmt.Sprintf("%q", given[:min(len(given), 40)])
-	for what, part := range map[string]string{"the parameter": name, "what it must be": "must ", "what was given": quoted} {
+	for what, part := range map[string]string{"the parameter": name, "what it must be": "must ",
+		"what was given": quoted} {
 		if !strings.Contains(strings.ToLower(said), strings.ToLower(part)) {
 			t.Errorf("%s: %s of %s is not said: %s", route, what, name, said)
 		}
@@ -140,21 +146,28 @@ func TestContractBodies(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		`{"type":"progress"}`, `{}`, `[]`, `7`, `{"payload":{}}`, `{"type":"progress","first_seq":1}`, `{"type":"progress","first_seq":null,"seq":null,"id":null,"ts":null,"child_id":null}`,
+		`{"type":"progress"}`, `{}`, `[]`, `7`, `{"payload":{}}`, `{"type":"progress","first_seq":1}`,
+		`{"type":"progress","first_seq":null,"seq":null,"id":null,"ts":null,"child_id":null}`,
 		`{"type":"progress","child_id":"-"}`, `{"type":"progress","child_id":"kid","path":["r","kid"],"turn_id":"t","own":{}}`, `{"type":"progress","path":["a b"]}`,
-		`{"type":"progress","ts":"monday"}`, `{"type":"progress","ts":"2026-01-02T03:04:05+01:00"}`, `{"type":"progress","id":"a b"}`, `{"type":"progress","payload":[]}`,
-		`{"type":"progress","payload":null}`, `{"type":"a b"}`, `{"type":7}`, `{"type":"progress","run_id":"a.b"}`, `{"type":"progress","seq":"1"}`, `{"type":"progress","seq":0.5}`,
-		`{"type":"progress","actor":7}`, `{"type":"progress","cause":"` + strings.Repeat("x", 300) + `"}`, `[{"type":"progress"},{"type":"progress"}]`, `[{"type":"progress"},7]`,
+		`{"type":"progress","ts":"monday"}`, `{"type":"progress","ts":"2026-01-02T03:04:05+01:00"}`,
+		`{"type":"progress","id":"a b"}`, `{"type":"progress","payload":[]}`,
+		`{"type":"progress","payload":null}`, `{"type":"a b"}`, `{"type":7}`, `{"type":"progress","run_id":"a.b"}`,
+		`{"type":"progress","seq":"1"}`, `{"type":"progress","seq":0.5}`,
+		`{"type":"progress","actor":7}`, `{"type":"progress","cause":"` + strings.Repeat("x", 300) + `"}`,
+		`[{"type":"progress"},{"type":"progress"}]`, `[{"type":"progress"},7]`,
 	} {
 		list = append(list, body{edgetest.RunsPath + "/{run}/events", text})
 	}
-	for _, text := range []string{`{"run_id":"a.b"}`, `{"run_id":null,"planning_gate":null}`, `{"planning_gate":"preview"}`, `{"planning_gate":"open"}`, `{"run_id":7}`, `{"own":1}`, `[]`} {
+	for _, text := range []string{`{"run_id":"a.b"}`, `{"run_id":null,"planning_gate":null}`,
+		`{"planning_gate":"preview"}`, `{"planning_gate":"open"}`, `{"run_id":7}`, `{"own":1}`, `[]`} {
 		list = append(list, body{edgetest.RunsPath, text})
 	}
 	for name := range edgetest.Bodies {
 		for _, text := range []string{
-			`{}`, `[]`, `{"child_id":null}`, `{"child_id":7}`, `{"child_id":"a.b"}`, `{"reason":7}`, `{"reason":null}`, `{"instruction":7}`, `{"plan_id":""}`, `{"plan_id":null}`,
-			`{"request_id":""}`, `{"request_id":"q1"}`, `{"content":7}`, `{"content":[{"type":"text"}]}`, `{"content":"x","message_id":7}`, `{"own":[]}`,
+			`{}`, `[]`, `{"child_id":null}`, `{"child_id":7}`, `{"child_id":"a.b"}`, `{"reason":7}`, `{"reason":null}`,
+			`{"instruction":7}`, `{"plan_id":""}`, `{"plan_id":null}`,
+			`{"request_id":""}`, `{"request_id":"q1"}`, `{"content":7}`, `{"content":[{"type":"text"}]}`,
+			`{"content":"x","message_id":7}`, `{"own":[]}`,
 		} {
 			list = append(list, body{edgetest.RunsPath + "/{run}/" + name, text})
 		}
@@ -223,7 +236,8 @@ func TestLastWordKeepsTheContract(t *testing.T) {
 	if err := json.Unmarshal([]byte(data), &value); err != nil || !ok || strings.Contains(last, "\nid:") {
 		t.Fatalf("%q %v", last, err)
 	}
-	if err := k.c.fits(pointerTo("components", "responses", "CredentialEnded", "content", "application/json", "schema"), value); err != nil {
+	if err := k.c.fits(pointerTo("components", "responses", "CredentialEnded", "content", "application/json", "schema"),
+		value); err != nil {
 		t.Errorf("%s: %v", data, err)
 	}
 }
@@ -237,11 +251,15 @@ func TestDeltasAreNotHeldToTheirSchema(t *testing.T) {
 		typ, payload string
 		taken, fits  bool
 	}{
-		{schema.TypeTextDelta, `{"text":"x","index":0}`, true, true}, {schema.TypeTextDelta, `{"text":"x","index":-1}`, true, false},
-		{schema.TypeToolOutputDelta, `{"text":"x","call_id":"c"}`, true, true}, {schema.TypeToolOutputDelta, `{"text":"x"}`, true, false},
-		{schema.TypeDataDelta, `{"data":"AA==","media_type":"audio/pcm"}`, true, true}, {schema.TypeDataDelta, `{}`, false, false},
+		{schema.TypeTextDelta, `{"text":"x","index":0}`, true, true},
+		{schema.TypeTextDelta, `{"text":"x","index":-1}`, true, false},
+		{schema.TypeToolOutputDelta, `{"text":"x","call_id":"c"}`, true, true},
+		{schema.TypeToolOutputDelta, `{"text":"x"}`, true, false},
+		{schema.TypeDataDelta, `{"data":"AA==","media_type":"audio/pcm"}`, true, true},
+		{schema.TypeDataDelta, `{}`, false, false},
 		{schema.TypeReasoningDelta, `{"text":7}`, false, false}, {schema.TypeToolInputDelta, `{"call_id":"c"}`, false, false},
-		{schema.TypeToolEnd, `{"call_id":"c","ok":true}`, true, true}, {schema.TypeToolEnd, `{"call_id":"c","ok":"yes"}`, false, false},
+		{schema.TypeToolEnd, `{"call_id":"c","ok":true}`, true, true},
+		{schema.TypeToolEnd, `{"call_id":"c","ok":"yes"}`, false, false},
 	} {
 		run := fmt.Sprintf("run_%d", i)
 		a := h.Do("POST", "/v1/agent/runs/"+run+"/events", `{"type":"`+tt.typ+`","payload":`+tt.payload+`}`)

@@ -27,7 +27,8 @@ func (k *talk) writes(h *spoken) {
 	h.ask("POST", edgetest.RunsPath, "", "", `{"run_id":"a.b"}`).Expect(k.t, 400, "BAD-ID")
 	h.ask("POST", edgetest.RunsPath, "", "", `{"planning_gate":"open"}`).Expect(k.t, 400, "BAD-REQUEST")
 	for i, status := range []int{201, 200} {
-		if a := h.ask("PUT", edgetest.RunsPath+"/{run}", "put", "", `{"planning_gate":"preview"}`, key...); a.Status != status {
+		if a := h.ask("PUT", edgetest.RunsPath+"/{run}", "put", "", `{"planning_gate":"preview"}`,
+			key...); a.Status != status {
 			k.t.Errorf("put, time %d: %d %s", i, a.Status, a.Body)
 		}
 	}
@@ -45,7 +46,8 @@ func (k *talk) writes(h *spoken) {
 	h.ask("POST", events, "ended", "", `{"type":"progress"}`).Expect(k.t, 409, "RUN-ENDED")
 	h.ask("POST", events, "mine", "", edgetest.GoodLine, "If-Match", `"77"`).Expect(k.t, 412, "PRECONDITION-FAILED")
 	h.ask("POST", events, "fresh", "", edgetest.GoodLine, "If-Match", "*").Expect(k.t, 412, "PRECONDITION-FAILED")
-	h.ask("POST", events, "mine", "", edgetest.GoodLine+"\n"+`{"type":"progress","child_id":"kid"}`, "Agentstream-Atomic", "true").Expect(k.t, 413, schema.CodeMalformed)
+	h.ask("POST", events, "mine", "", edgetest.GoodLine+"\n"+`{"type":"progress","child_id":"kid"}`,
+		"Agentstream-Atomic", "true").Expect(k.t, 413, schema.CodeMalformed)
 	h.ask("POST", events, "mine", "", "{\"type\":\"progress\"}\n{\"type\":\"tool.end\",\"payload\":{\"call_id\":\"c\",\"ok\":1}}").Expect(k.t, 400, schema.CodeMalformed)
 	h.ask("POST", events, "mine", "", `[{"type":"nonsense"}]`).Expect(k.t, 400, schema.CodeUnknownType)
 }
@@ -55,12 +57,15 @@ func (k *talk) publishes(h *spoken) {
 	ask := func(h *spoken, body string, headers ...string) edgetest.Reply {
 		return h.ask("POST", edgetest.PublishPath, "", "", body, headers...)
 	}
-	if a := ask(h, edgetest.LineOf("mine", "")+"\n"+edgetest.LineOf("ended", "")); a.Status != 200 || strings.Count(a.Body, "\n") != 2 {
+	if a := ask(h, edgetest.LineOf("mine", "")+"\n"+edgetest.LineOf("ended", "")); a.Status != 200 ||
+		strings.Count(a.Body, "\n") != 2 {
 		k.t.Errorf("%d %s", a.Status, a.Body)
 	}
 	for who, status := range map[string]int{"": 101, "nobody": 401, "reader": 403, "one run": 404} {
-		a := h.Raw("GET " + edgetest.PublishPath + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
-			"Sec-WebSocket-Protocol: koder-agent-stream-v1\r\nSec-WebSocket-Version: 13\r\n" + edgetest.TenantHeader + ": " + who + "\r\n\r\n")
+		a := h.Raw("GET " + edgetest.PublishPath +
+			" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+			"Sec-WebSocket-Protocol: koder-agent-stream-v1\r\nSec-WebSocket-Version: 13\r\n" + edgetest.TenantHeader +
+			": " + who + "\r\n\r\n")
 		if k.heard(exchange{"GET", edgetest.PublishPath, a}); a.Status != status {
 			k.t.Errorf("%q: %d", who, a.Status)
 		}
@@ -111,7 +116,8 @@ func (k *talk) large(h *spoken) {
 	}
 	h.ask("PUT", put, "ended", "", "x", "Content-Type", "none at all").Expect(k.t, 400, "BAD-REQUEST")
 	for _, tag := range []string{"", `"` + edgetest.RefOf("") + `"`} {
-		if a := h.ask("GET", get, "ended", "", "", "If-None-Match", tag); a.Status != 200 && tag == "" || a.Status != 304 && tag != "" {
+		if a := h.ask("GET", get, "ended", "", "", "If-None-Match", tag); a.Status != 200 && tag == "" ||
+			a.Status != 304 && tag != "" {
 			k.t.Errorf("%q: %d %s", tag, a.Status, a.Body)
 		}
 	}
@@ -119,7 +125,8 @@ func (k *talk) large(h *spoken) {
 	tight.store("run", schematest.ByName("plain"), 5)
 	c := edgetest.StallBlob(k.t, tight.House, "run", 1<<20, 10)
 	edgetest.Eventually(k.t, "what stalls takes the room", func() bool {
-		return tight.Do("GET", strings.NewReplacer("{run}", "run", "{ref}", edgetest.RefOf("")).Replace(get), "").Status == 429
+		return tight.Do("GET", strings.NewReplacer("{run}", "run", "{ref}", edgetest.RefOf("")).Replace(get),
+			"").Status == 429
 	})
 	tight.ask("GET", get, "run", "", "").Expect(k.t, 429, "RATE-LIMITED")
 	c.Close()
@@ -159,7 +166,8 @@ func (k *talk) commands(h *spoken) {
 		other := `{"request_id":"q1","content":"other","plan_id":"p1","more":true}`
 		h.ask("POST", path, run, "", other, "Idempotency-Key", "k").Expect(k.t, 422, "KEY-REUSED")
 		h.ask("POST", path, run, "", `[]`).Expect(k.t, 400, "BAD-REQUEST")
-		h.ask("POST", path, run, "", `{"child_id":"`+run+`","request_id":"q1","content":"x"}`).Expect(k.t, 400, schema.CodeMalformed)
+		h.ask("POST", path, run, "", `{"child_id":"`+run+`","request_id":"q1","content":"x"}`).Expect(k.t, 400,
+			schema.CodeMalformed)
 		if name == "messages" {
 			h.Tell("kids", edgetest.ChildSpeaks, edgetest.Lifecycle("done"))
 			h.ask("POST", path, "kids", "", `{"child_id":"kid","content":"x"}`).Expect(k.t, 409, "RUN-ENDED")

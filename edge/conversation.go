@@ -26,8 +26,8 @@ func (s *Server) mountConversation(p *protocol.Protocol, v *protocol.Conversatio
 	return nil
 }
 
-// converse serves a conversation. What is wrong with the request is answered in HTTP, before the upgrade; with Late, who
-// may not open it gets a close code.
+// converse serves a conversation. What is wrong with the request is answered in HTTP, before the upgrade; with Late,
+// who may not open it gets a close code.
 func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	request, params := c.Request, c.Params
 	if c.route.named && !v.Late {

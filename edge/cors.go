@@ -114,7 +114,8 @@ func parseOrigin(text string) (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("origin %q: not a URL", text)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host || text != strings.ToLower(text) {
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host ||
+		text != strings.ToLower(text) {
 		return nil, fmt.Errorf("origin %q: not scheme://host or scheme://host:port in lower case", text)
 	}
 	return u, nil

@@ -35,7 +35,8 @@ func TestPreflight(t *testing.T) {
 		if a.Status != 204 || a.Body != "" || a.Header.Get("Access-Control-Allow-Origin") != page || !varies(a) {
 			t.Errorf("%s: %d %v", path, a.Status, a.Header)
 		}
-		for _, name := range []string{"Authorization", "Content-Type", "Last-Event-ID", "Idempotency-Key", "X-Request-Id", "Detail"} {
+		for _, name := range []string{"Authorization", "Content-Type", "Last-Event-ID", "Idempotency-Key",
+			"X-Request-Id", "Detail"} {
 			if !strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), name) {
 				t.Errorf("%s: %s is not allowed", path, name)
 			}
@@ -71,9 +72,12 @@ func allows(a edgetest.Reply) bool {
 
 // forged are origins that come close to one of the list.
 var forged = []string{
-	"https://evil.example", "null", "http://app.example", "https://app.example:443", "https://app.example:8443", "https://app.example.evil.example",
-	"https://evil.example/https://app.example", "https://xapp.example", "https://app.example/", "HTTPS://APP.EXAMPLE", "https://sub.app.example",
-	"https://app.example@evil.example", "*", "file://", "http://localhost", "http://localhost:3001", "http://127.0.0.1:3000", "https://app.example https://evil.example",
+	"https://evil.example", "null", "http://app.example", "https://app.example:443", "https://app.example:8443",
+	"https://app.example.evil.example",
+	"https://evil.example/https://app.example", "https://xapp.example", "https://app.example/", "HTTPS://APP.EXAMPLE",
+	"https://sub.app.example",
+	"https://app.example@evil.example", "*", "file://", "http://localhost", "http://localhost:3001",
+	"http://127.0.0.1:3000", "https://app.example https://evil.example",
 }
 
 // TestCORSHeadersAreOnEveryAnswer: errors and 204 as well, or a page learns nothing of them.
@@ -104,7 +108,8 @@ func TestCORSHeadersAreOnEveryAnswer(t *testing.T) {
 			headers = append(headers, edgetest.TenantHeader, tt.tenant)
 		}
 		a := h.Do(tt.method, tt.path, "", headers...)
-		if a.Status != tt.status || a.Header.Get("Access-Control-Allow-Origin") != page || !varies(a) || len(a.Header.Values("Access-Control-Allow-Origin")) != 1 {
+		if a.Status != tt.status || a.Header.Get("Access-Control-Allow-Origin") != page || !varies(a) ||
+			len(a.Header.Values("Access-Control-Allow-Origin")) != 1 {
 			t.Errorf("%s %.40s: %d %v", tt.method, tt.path, a.Status, a.Header)
 		}
 		for _, name := range []string{"X-Request-Id", "Retry-After", "Location", "Idempotency-Replayed", "Last-Event-ID"} {
@@ -132,7 +137,8 @@ func TestCORSHeadersAreOnEveryAnswer(t *testing.T) {
 	a := h.Do("POST", "/v1/agent/runs", `{"run_id":"new"}`, "Origin", page, "Content-Type", "application/json")
 	free := "Cache-Control Content-Length Content-Type Date Vary X-Content-Type-Options"
 	for name := range a.Header {
-		if !strings.HasPrefix(name, "Access-Control-") && !strings.Contains(free, name) && !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), name) {
+		if !strings.HasPrefix(name, "Access-Control-") && !strings.Contains(free, name) &&
+			!strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), name) {
 			t.Errorf("%s is not exposed", name)
 		}
 	}
@@ -144,7 +150,8 @@ func TestNoOriginsNoCORS(t *testing.T) {
 	if a := h.Do("GET", "/healthz", "", "Origin", page); allows(a) || varies(a) {
 		t.Errorf("%v", a.Header)
 	}
-	h.Do("OPTIONS", "/v1/agent/runs", "", "Origin", page, "Access-Control-Request-Method", "GET").Expect(t, 405, "METHOD-NOT-ALLOWED")
+	h.Do("OPTIONS", "/v1/agent/runs", "", "Origin", page, "Access-Control-Request-Method", "GET").Expect(t, 405,
+		"METHOD-NOT-ALLOWED")
 }
 
 // TestForgedOriginOpensNoWebSocket: 403 before the upgrade, whatever credential comes with it, and a
@@ -158,7 +165,8 @@ func TestForgedOriginOpensNoWebSocket(t *testing.T) {
 		if err == nil || resp == nil || resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %v %v", origin, resp, err)
 		}
-		if _, resp, err := g.Dial("/v1/agent/runs/run/stream", "Origin", origin, "Authorization", "Bearer "+staticToken); err == nil || resp.StatusCode != http.StatusForbidden {
+		if _, resp, err := g.Dial("/v1/agent/runs/run/stream", "Origin", origin, "Authorization",
+			"Bearer "+staticToken); err == nil || resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s with a token: %v %v", origin, resp, err)
 		}
 	}
@@ -171,7 +179,8 @@ func TestForgedOriginOpensNoWebSocket(t *testing.T) {
 		if origin != "" {
 			headers = append(headers, "Origin", origin)
 		}
-		if _, resp, err := g.Dial("/v1/agent/runs/run/stream?after=99999", headers...); err == nil || resp.StatusCode != http.StatusConflict {
+		if _, resp, err := g.Dial("/v1/agent/runs/run/stream?after=99999", headers...); err == nil ||
+			resp.StatusCode != http.StatusConflict {
 			t.Errorf("%q: %v %v", origin, resp, err)
 		}
 	}
@@ -223,9 +232,12 @@ func TestOriginAllowed(t *testing.T) {
 			t.Errorf("%s at %q: %v", tt.origins, tt.host, got)
 		}
 	}
-	for _, bad := range []string{"*", "", "null", "app.example", "https://app.example/", "https://*.example", "https://app.example:443", "http://app.example:80",
-		"ftp://app.example", "https://App.example", "https://u@app.example", "https://app.example/path", "https://app.example?x"} {
-		if _, err := edge.New(edge.Config{Hub: h.Hub, Appender: h.Appender, Origins: []string{bad}}); err == nil || !strings.Contains(err.Error(), "origin") {
+	for _, bad := range []string{"*", "", "null", "app.example", "https://app.example/", "https://*.example",
+		"https://app.example:443", "http://app.example:80",
+		"ftp://app.example", "https://App.example", "https://u@app.example", "https://app.example/path",
+		"https://app.example?x"} {
+		if _, err := edge.New(edge.Config{Hub: h.Hub, Appender: h.Appender, Origins: []string{bad}}); err == nil ||
+			!strings.Contains(err.Error(), "origin") {
 			t.Errorf("%q is an origin: %v", bad, err)
 		}
 	}

@@ -34,13 +34,15 @@ func (s *Server) authorize(c *call) (err error) {
 	if !c.Caller.May(c.route.needs) {
 		return auth.ErrForbidden
 	}
-	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only && (c.route.named || !c.route.mustCheckRun()) {
+	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only &&
+		(c.route.named || !c.route.mustCheckRun()) {
 		return fmt.Errorf("%w, %s alone: %w", auth.ErrOtherRun, only, fanout.ErrNotFound)
 	}
 	return nil
 }
 
-// authenticate takes a ticket where one may stand, on a GET of a stream or of a conversation, and the header everywhere.
+// authenticate takes a ticket where one may stand, on a GET of a stream or of a conversation, and the header
+// everywhere.
 func (s *Server) authenticate(c *call) (auth.Caller, error) {
 	kind := protocol.Ticket{}
 	if p := c.Protocol; p != nil {

@@ -21,7 +21,8 @@ func TestKeysOfAProtocol(t *testing.T) {
 				out.Add(dialect.Frame{Data: []byte("1"), Last: true})
 				return nil
 			}}
-		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: protocol.Ticket{Param: "attach"}, Dialect: odd, Streams: odd.Streams()})
+		c.Protocols = append(c.Protocols, protocol.Protocol{Key: "X-Api-Key", Ticket: protocol.Ticket{Param: "attach"},
+			Dialect: odd, Streams: odd.Streams()})
 	})
 	bearer := "Bearer " + staticToken
 	for _, tt := range []struct {

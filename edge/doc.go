@@ -40,10 +40,10 @@
 //
 // # Concurrency
 //
-// A Server is safe for concurrent use. Each request is served by its own goroutine (a WebSocket has a
-// second one, which reads, and in a conversation calls the protocol); a slow client holds that goroutine, one buffer and one batch (fanout: at
-// most 256 KiB and a pack). Each live view has one goroutine while there is something to show. One request at a
-// time uses a run's fold.
+// A Server is safe for concurrent use. Each request is served by its own goroutine (a WebSocket has a second one, which
+// reads, and in a conversation calls the protocol); a slow client holds that goroutine, one buffer and one batch
+// (fanout: at most 256 KiB and a pack). Each live view has one goroutine while there is something to show. One request
+// at a time uses a run's fold.
 //
 // # What it does not do
 //

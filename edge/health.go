@@ -36,8 +36,8 @@ func RunChecks(ctx context.Context, checks []Check) []CheckResult {
 	return out
 }
 
-// Checker runs checks, once for all who ask at the same time or soon after one another: who asks need not be known. Make it with
-// NewChecker. It is safe for concurrent use.
+// Checker runs checks, once for all who ask at the same time or soon after one another: who asks need not be known.
+// Make it with NewChecker. It is safe for concurrent use.
 type Checker struct {
 	checks []Check
 
@@ -107,7 +107,8 @@ func (s *Server) ready(c *call) error {
 		out.Ready = out.Ready && (r.Err == nil || k.Optional)
 		out.Checks[i] = checkResult{Name: k.Name, OK: r.Err == nil, Millis: float64(r.Took.Microseconds()) / 1000}
 		if r.Err != nil {
-			s.cfg.Logger.LogAttrs(c.Request.Context(), slog.LevelWarn, "not ready", slog.String("check", k.Name), slog.Any("error", r.Err))
+			s.cfg.Logger.LogAttrs(c.Request.Context(), slog.LevelWarn, "not ready", slog.String("check", k.Name),
+				slog.Any("error", r.Err))
 		}
 	}
 	out.Draining = s.Leaving()

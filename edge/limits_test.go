@@ -38,14 +38,17 @@ func TestLimitedTenant(t *testing.T) {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	last := h.Last("run")
-	for _, ask := range []struct{ method, path, body string }{{"POST", path, edgetest.GoodLine}, {"POST", "/v1/agent/runs", ""}, {"PUT", "/v1/agent/runs/other", ""}} {
+	for _, ask := range []struct{ method, path, body string }{{"POST", path, edgetest.GoodLine},
+		{"POST", "/v1/agent/runs", ""}, {"PUT", "/v1/agent/runs/other", ""}} {
 		a := h.Do(ask.method, ask.path, ask.body)
 		p := a.Expect(t, 429, "RATE-LIMITED")
-		if a.Header.Get("Retry-After") != "2" || !strings.HasPrefix(p.Message, "more events a second than this tenant may send") {
+		if a.Header.Get("Retry-After") != "2" ||
+			!strings.HasPrefix(p.Message, "more events a second than this tenant may send") {
 			t.Errorf("%s %s: %v %s", ask.method, ask.path, a.Header, p.Message)
 		}
 	}
-	for _, coded := range []string{edgetest.Gzip(t, strings.Repeat(edgetest.GoodLine+"\n", 200)), edgetest.Gzip(t, edgetest.GoodLine)} {
+	for _, coded := range []string{edgetest.Gzip(t, strings.Repeat(edgetest.GoodLine+"\n", 200)),
+		edgetest.Gzip(t, edgetest.GoodLine)} {
 		a := h.Do("POST", path, coded, edgetest.TenantHeader, "bytes", "Content-Encoding", "gzip")
 		if len(coded) > 150 {
 			t.Fatal("the test's body is not small")
@@ -67,7 +70,8 @@ func TestLimitedTenant(t *testing.T) {
 		t.Errorf("another tenant: %d %s", a.Status, a.Body)
 	}
 	h.Do("POST", path, "nonsense", edgetest.TenantHeader, "other").Expect(t, 400, schema.CodeMalformed)
-	if h.Last("run") != last+1 || h.Last("other") != 0 || count.Of(dialect.ReasonLimited) != 4 || count.Of(dialect.ReasonMalformed) != 1 {
+	if h.Last("run") != last+1 || h.Last("other") != 0 || count.Of(dialect.ReasonLimited) != 4 ||
+		count.Of(dialect.ReasonMalformed) != 1 {
 		t.Errorf("%d behind %d; refused: %v", h.Last("run"), last, count.By)
 	}
 	time.Sleep(2 * time.Second) // as it was told
@@ -143,7 +147,8 @@ func TestFloodCostsOthersNothing(t *testing.T) {
 		var meanwhile []int64
 		for range 100 {
 			before := answered.Load()
-			if a := h.Do("POST", "/v1/agent/runs/"+run+"/events", edgetest.GoodLine, edgetest.TenantHeader, "steady"); a.Status != 200 {
+			if a := h.Do("POST", "/v1/agent/runs/"+run+"/events", edgetest.GoodLine, edgetest.TenantHeader,
+				"steady"); a.Status != 200 {
 				t.Fatalf("%d %s", a.Status, a.Body)
 			}
 			meanwhile = append(meanwhile, answered.Load()-before)
@@ -160,7 +165,8 @@ func TestFloodCostsOthersNothing(t *testing.T) {
 	for w := range 16 {
 		wg.Go(func() {
 			for !stop.Load() {
-				r := h.Request("POST", fmt.Sprint("/v1/agent/runs/flood", w, "/events"), strings.Repeat(edgetest.GoodLine+"\n", 20), edgetest.TenantHeader, "flood")
+				r := h.Request("POST", fmt.Sprint("/v1/agent/runs/flood", w, "/events"),
+					strings.Repeat(edgetest.GoodLine+"\n", 20), edgetest.TenantHeader, "flood")
 				resp, err := client.Do(r)
 				if err != nil {
 					t.Error(err)
@@ -181,7 +187,8 @@ func TestFloodCostsOthersNothing(t *testing.T) {
 	stop.Store(true)
 	took := time.Since(began)
 	wg.Wait()
-	t.Logf("%d answers of the flood during a request; the flood: %d events taken in %v, %d requests refused", beside, taken.Load(), took, refused.Load())
+	t.Logf("%d answers of the flood during a request; the flood: %d events taken in %v, %d requests refused", beside,
+		taken.Load(), took, refused.Load())
 	if most := int64(200*(took.Seconds()+1)) + 5*20; taken.Load() > most || refused.Load() == 0 {
 		t.Errorf("the flood got %d events through in %v, %d at most", taken.Load(), took, most)
 	}
@@ -190,8 +197,8 @@ func TestFloodCostsOthersNothing(t *testing.T) {
 	}
 }
 
-// A tenant that has as many streams as it may is told so in the words of each transport, and when to come again. Other tenants have
-// their own, a tenant's own limit counts before that of all, and a place that is left is there again.
+// A tenant that has as many streams as it may is told so in the words of each transport, and when to come again. Other
+// tenants have their own, a tenant's own limit counts before that of all, and a place that is left is there again.
 func TestStreamsOfATenant(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.Talking, func(c *edge.Config) {
 		c.MaxStreams, c.IngestLimit, c.TenantLimits = 100, edge.IngestLimit{Streams: 2}, map[string]edge.IngestLimit{"many": {Streams: 5}}
@@ -203,7 +210,8 @@ func TestStreamsOfATenant(t *testing.T) {
 	k := h.Talk()
 	watch := h.MustTap("sse", path, 0)
 	for _, carrier := range []string{"sse", "ws"} {
-		if _, err := h.Tap(carrier, path, 0); err == nil || !strings.HasPrefix(err.Error(), "429 ") || !strings.Contains(err.Error(), "more streams at once than this tenant may open") {
+		if _, err := h.Tap(carrier, path, 0); err == nil || !strings.HasPrefix(err.Error(), "429 ") ||
+			!strings.Contains(err.Error(), "more streams at once than this tenant may open") {
 			t.Errorf("%s: %v", carrier, err)
 		}
 	}
@@ -228,7 +236,8 @@ func TestStreamsOfATenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := edgetest.RPC(t, conn, edgetest.StreamRequest("run", 0, true)); status.Code(err) != codes.ResourceExhausted {
+	if _, err := edgetest.RPC(t, conn, edgetest.StreamRequest("run", 0,
+		true)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("gRPC: %v", err)
 	}
 	subscribe := func(id, want string) {
@@ -242,7 +251,8 @@ func TestStreamsOfATenant(t *testing.T) {
 	for range 5 {
 		h.MustTap("sse", path, 0, edgetest.TenantHeader, "many")
 	}
-	if _, err := h.Tap("sse", path, 0, edgetest.TenantHeader, "many"); err == nil || !strings.HasPrefix(err.Error(), "429 ") {
+	if _, err := h.Tap("sse", path, 0, edgetest.TenantHeader, "many"); err == nil ||
+		!strings.HasPrefix(err.Error(), "429 ") {
 		t.Errorf("the tenant's own limit: %v", err)
 	}
 	h.MustTap("sse", path, 0, edgetest.TenantHeader, "other")

@@ -57,7 +57,8 @@ func (s *Server) mountStream(p *protocol.Protocol, st *protocol.Stream) error {
 	case p.KeepAlive < 0 || p.Slow < 0:
 		return errors.New("negative KeepAlive or Slow")
 	}
-	bound := &live.Bound{Stream: st.Stream, Dialect: p.Dialect, DialectName: p.Dialect.Info().Name, KeepAlive: p.KeepAlive, CaughtUp: st.CaughtUp}
+	bound := &live.Bound{Stream: st.Stream, Dialect: p.Dialect, DialectName: p.Dialect.Info().Name,
+		KeepAlive: p.KeepAlive, CaughtUp: st.CaughtUp}
 	if st.Asked != nil {
 		return s.share(st, serve, needs, bound, p)
 	}
@@ -69,7 +70,8 @@ func (s *Server) mountStream(p *protocol.Protocol, st *protocol.Stream) error {
 }
 
 // share adds a stream to the path of a route, for the requests that ask for it.
-func (s *Server) share(st *protocol.Stream, serve func(*call) error, needs auth.Scope, bound *live.Bound, p *protocol.Protocol) error {
+func (s *Server) share(st *protocol.Stream, serve func(*call) error, needs auth.Scope, bound *live.Bound,
+	p *protocol.Protocol) error {
 	asked, ok := newRoute(st.Pattern, serve)
 	if !ok || bound.Transport != dialect.SSE {
 		return fmt.Errorf("pattern %q of %s is asked for", st.Pattern, bound.Transport)

@@ -118,8 +118,10 @@ func TestContractIsValid(t *testing.T) {
 	}
 	used := string(contractYAML(t))
 	for kind, names := range map[string][]string{
-		"responses": slices.Collect(maps.Keys(c.doc.Components.Responses)), "parameters": slices.Collect(maps.Keys(c.doc.Components.Parameters)),
-		"headers": slices.Collect(maps.Keys(c.doc.Components.Headers)), "schemas": slices.Collect(maps.Keys(c.doc.Components.Schemas)),
+		"responses":  slices.Collect(maps.Keys(c.doc.Components.Responses)),
+		"parameters": slices.Collect(maps.Keys(c.doc.Components.Parameters)),
+		"headers":    slices.Collect(maps.Keys(c.doc.Components.Headers)),
+		"schemas":    slices.Collect(maps.Keys(c.doc.Components.Schemas)),
 	} {
 		for _, name := range names {
 			if !strings.Contains(used, "#/components/"+kind+"/"+name+"'") {

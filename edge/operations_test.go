@@ -19,8 +19,9 @@ type letterbox struct {
 func (o *letterbox) Storage(_ context.Context, tenant string) edge.Storage {
 	at, messages, seconds := time.Unix(0, 0).UTC(), uint64(2), 1.5
 	return edge.Storage{
-		Partitions: []edge.Partition{{Stream: "AGENT_0", State: "active", LagMessages: &messages, LagSeconds: &seconds, LagAt: &at}},
-		Losses:     []edge.Loss{{RunID: "run_of_" + tenant, Reason: "dropped", Text: "lost", Found: at, Open: true}},
+		Partitions: []edge.Partition{{Stream: "AGENT_0", State: "active", LagMessages: &messages, LagSeconds: &seconds,
+			LagAt: &at}},
+		Losses: []edge.Loss{{RunID: "run_of_" + tenant, Reason: "dropped", Text: "lost", Found: at, Open: true}},
 	}
 }
 
@@ -61,10 +62,12 @@ func (k *talk) operates() {
 		k.heard(exchange{method, path, a})
 		return a
 	}
-	if a := on("GET", operation, ""); a.Status != 200 || !strings.Contains(a.Body, `"version":"v1"`) || !strings.Contains(a.Body, `"lag_messages":2`) || !strings.Contains(a.Body, `"run_id":"run_of_acme"`) {
+	if a := on("GET", operation, ""); a.Status != 200 || !strings.Contains(a.Body, `"version":"v1"`) ||
+		!strings.Contains(a.Body, `"lag_messages":2`) || !strings.Contains(a.Body, `"run_id":"run_of_acme"`) {
 		k.t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := on("GET", letters, ""); !strings.Contains(a.Body, `"id":"mine"`) || strings.Contains(a.Body, "theirs") || !strings.Contains(a.Body, `"all":1`) {
+	if a := on("GET", letters, ""); !strings.Contains(a.Body, `"id":"mine"`) || strings.Contains(a.Body, "theirs") ||
+		!strings.Contains(a.Body, `"all":1`) {
 		k.t.Errorf("%d %s", a.Status, a.Body)
 	}
 	if a := on("POST", retryOf, "mine"); a.Body != `{"stored":false,"error":"still in conflict"}`+"\n" {

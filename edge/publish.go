@@ -23,7 +23,8 @@ import (
 // mountPublish adds a stream on which clients publish.
 func (s *Server) mountPublish(p *protocol.Protocol, st dialect.Stream) error {
 	if st.Transport == dialect.WebSocket {
-		return s.mountConversation(p, &protocol.Conversation{Stream: st, Needs: auth.ScopeWrite, Opened: s.publishOn, Received: receivePublished,
+		return s.mountConversation(p, &protocol.Conversation{Stream: st, Needs: auth.ScopeWrite, Opened: s.publishOn,
+			Received:  receivePublished,
 			Malformed: skipMalformed, Closing: finishPublishing})
 	}
 	bound := &live.Bound{Stream: st, Dialect: p.Dialect, DialectName: p.Dialect.Info().Name}
@@ -53,9 +54,9 @@ func (s *Server) part(c *call, p *protocol.Detached) error {
 	return live.ErrParked
 }
 
-// listen reads until the client has said all, or is gone, or the answer takes nothing more. While nothing comes it holds little
-// memory, and little of the stack: what stands on it is multiplied by the clients that say nothing, and the collector halves the
-// stack of one that waits only where less than a quarter of it is used.
+// listen reads until the client has said all, or is gone, or the answer takes nothing more. While nothing comes it
+// holds little memory, and little of the stack: what stands on it is multiplied by the clients that say nothing, and
+// the collector halves the stack of one that waits only where less than a quarter of it is used.
 func (r *reading) listen(body io.Reader) error {
 	for !r.over {
 		r.took(body.Read(r.b))
@@ -126,8 +127,8 @@ func (r *reading) enlarge() {
 	}
 }
 
-// overdue ends the reading from a client whose message does not become whole. One goroutine uses it. Nothing is late while what
-// has come is dealt with.
+// overdue ends the reading from a client whose message does not become whole. One goroutine uses it. Nothing is late
+// while what has come is dealt with.
 type overdue struct {
 	stop  func()
 	timer *time.Timer   // nil: no message has begun since much came
@@ -178,9 +179,10 @@ const (
 
 // publishOn makes the stream of a WebSocket. Each message is one line, or several.
 func (s *Server) publishOn(t *protocol.Talk) error {
-	stream := s.rest.Publisher(t.Lasting(), t.Caller, publish.Client{KeepAlive: s.cfg.KeepAlive, Deliver: func(b []byte) error {
-		return t.Send(dialect.Frame{Data: b[:len(b)-1]})
-	}})
+	stream := s.rest.Publisher(t.Lasting(), t.Caller,
+		publish.Client{KeepAlive: s.cfg.KeepAlive, Deliver: func(b []byte) error {
+			return t.Send(dialect.Frame{Data: b[:len(b)-1]})
+		}})
 	t.State = stream
 	context.AfterFunc(t.Lasting(), func() { stream.Stop(context.Cause(t.Lasting())) })
 	return nil

@@ -27,12 +27,13 @@ func (s *Server) rpc(c *call) error {
 	b := c.route.stream
 	m := countMessage(c)
 	var end error
-	err := s.rpcTransport(c).Serve(c.Writer, c.Request, m.unread, func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
-		if end = m.admit(ctx, request); end == nil {
-			end = s.answer(ctx, c, b, request, sink)
-		}
-		return c.lastWord(end)
-	})
+	err := s.rpcTransport(c).Serve(c.Writer, c.Request, m.unread,
+		func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
+			if end = m.admit(ctx, request); end == nil {
+				end = s.answer(ctx, c, b, request, sink)
+			}
+			return c.lastWord(end)
+		})
 	return cmp.Or(end, m.err, err)
 }
 
@@ -125,7 +126,8 @@ func (s *Server) answer(ctx context.Context, c *call, b *live.Bound, request []b
 }
 
 // send serves a stream that is no run's.
-func (s *Server) send(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink, serve func(*protocol.Call, dialect.Input, protocol.Sending) error) error {
+func (s *Server) send(ctx context.Context, c *call, b *live.Bound, request []byte, sink transport.Sink,
+	serve func(*protocol.Call, dialect.Input, protocol.Sending) error) error {
 	l := c.lifeIn(ctx)
 	defer l.Stop(nil)
 	if err := s.live.Join(l, &c.Report); err != nil {
@@ -167,14 +169,15 @@ func (s *Server) unary(c *call, serve func(*protocol.Call) error) error {
 	}
 	m := countMessage(c)
 	var end error
-	err := s.rpcTransport(c).ServeUnary(c.Writer, c.Request, m.unread, func(ctx context.Context, request []byte) (response []byte, e transport.End) {
-		if end = m.admit(ctx, request); end != nil {
-			return nil, c.lastWord(end)
-		}
-		c.Carry(ctx, dialect.GRPC, request, func(body []byte) { response = body })
-		end = live.EndCause(ctx, serve(&c.Call))
-		return response, c.lastWord(end)
-	})
+	err := s.rpcTransport(c).ServeUnary(c.Writer, c.Request, m.unread,
+		func(ctx context.Context, request []byte) (response []byte, e transport.End) {
+			if end = m.admit(ctx, request); end != nil {
+				return nil, c.lastWord(end)
+			}
+			c.Carry(ctx, dialect.GRPC, request, func(body []byte) { response = body })
+			end = live.EndCause(ctx, serve(&c.Call))
+			return response, c.lastWord(end)
+		})
 	return cmp.Or(end, m.err, err)
 }
 

@@ -14,9 +14,9 @@ import (
 	"agentstream/edge/transport"
 )
 
-// Run serves ln until ctx ends. For DrainDelay it goes on as before but is not ready, then it drains: it stops accepting, ends the streams one by one over
-// DrainWindow by breaking them off, lets other requests finish, and returns when all handlers have
-// or DrainLimit has passed. A nil error is a shutdown within the limit. Run it once.
+// Run serves ln until ctx ends. For DrainDelay it goes on as before but is not ready, then it drains: it stops
+// accepting, ends the streams one by one over DrainWindow by breaking them off, lets other requests finish, and returns
+// when all handlers have or DrainLimit has passed. A nil error is a shutdown within the limit. Run it once.
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	srv := s.httpServer(ctx)
 	served := make(chan error, 1)
@@ -56,8 +56,9 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// linger serves for DrainDelay as before, while /readyz, the health service of gRPC and the operators' port say that the node goes away.
-// Connections over HTTP/1.1 are closed after their next answer, so a balancer that keeps some for reuse moves them.
+// linger serves for DrainDelay as before, while /readyz, the health service of gRPC and the operators' port say that
+// the node goes away. Connections over HTTP/1.1 are closed after their next answer, so a balancer that keeps some for
+// reuse moves them.
 func (s *Server) linger(served <-chan error) error {
 	s.leaving.Store(true)
 	if s.cfg.DrainDelay == 0 {
@@ -78,8 +79,8 @@ func (s *Server) Leaving() bool { return s.leaving.Load() }
 // maxFrame is the most of a frame of HTTP/2, in bytes: each connection keeps room for the largest that has come.
 const maxFrame = 16 << 10
 
-// together is how many requests a connection over HTTP/2 may have open. A gRPC client has one connection for all its streams, and one
-// too many would wait for another to end, which may never be.
+// together is how many requests a connection over HTTP/2 may have open. A gRPC client has one connection for all its
+// streams, and one too many would wait for another to end, which may never be.
 const together = 4096
 
 // together is how many streams of HTTP/2 a connection may have.
@@ -104,7 +105,8 @@ func (s *Server) httpServer(ctx context.Context) *http.Server {
 		Protocols:         &protocols,
 		// A connection whose other end has vanished is found by pings; on HTTP/1.1 by ConnContext.
 		// One that takes nothing is closed a moment after its streams' own deadlines have passed.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout, WriteByteTimeout: s.cfg.WriteTimeout + time.Second,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: s.cfg.KeepAlive, PingTimeout: s.cfg.WriteTimeout,
+			WriteByteTimeout:              s.cfg.WriteTimeout + time.Second,
 			MaxReceiveBufferPerConnection: gate.Window, MaxReceiveBufferPerStream: gate.Window, MaxReadFrameSize: maxFrame,
 			MaxConcurrentStreams: s.cfg.together()},
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },

@@ -23,7 +23,8 @@ func TestPutRun(t *testing.T) {
 		}
 		return a
 	}
-	a := put(`{"planning_gate":"required","run_id":"run"}`, 201, `{"first_seq":1,"last_seq":1,"run_id":"run","state":"planning"}`)
+	a := put(`{"planning_gate":"required","run_id":"run"}`, 201,
+		`{"first_seq":1,"last_seq":1,"run_id":"run","state":"planning"}`)
 	if a.Header.Get("Location") != path {
 		t.Errorf("location %q", a.Header.Get("Location"))
 	}
@@ -33,7 +34,8 @@ func TestPutRun(t *testing.T) {
 			t.Errorf("%s: location %q, and nothing was created", body, a.Header.Get("Location"))
 		}
 	}
-	h.Do("POST", path+"/events", `{"type":"progress"}`+"\n"+`{"type":"run.lifecycle","payload":{"state":"done","reason":null}}`)
+	h.Do("POST", path+"/events", `{"type":"progress"}`+"\n"+
+		`{"type":"run.lifecycle","payload":{"state":"done","reason":null}}`)
 	put("", 200, `{"first_seq":1,"last_seq":3,"run_id":"run","state":"done"}`)
 	if n := h.Last("run"); n != 3 {
 		t.Errorf("the run holds %d events", n)
@@ -45,7 +47,8 @@ func TestPutRun(t *testing.T) {
 
 	// A run that began with an event has no state yet, and POST and PUT begin the same run.
 	h.Do("POST", "/v1/agent/runs/bare/events", `{"type":"progress"}`)
-	if a := h.Do("PUT", "/v1/agent/runs/bare", ""); a.Status != 200 || a.Body != `{"first_seq":1,"last_seq":1,"run_id":"bare","state":""}`+"\n" {
+	if a := h.Do("PUT", "/v1/agent/runs/bare", ""); a.Status != 200 ||
+		a.Body != `{"first_seq":1,"last_seq":1,"run_id":"bare","state":""}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	h.Do("POST", "/v1/agent/runs", `{"run_id":"run"}`).Expect(t, 409, "RUN-EXISTS")
@@ -86,10 +89,12 @@ func TestPutRunRefuses(t *testing.T) {
 func TestPutRunTenants(t *testing.T) {
 	m := newMatrix(t)
 	m.has("acme", "run")
-	if a := m.Do("PUT", "/v1/agent/runs/run", "", edgetest.TenantHeader, "zeta"); a.Status != 201 || !strings.Contains(a.Body, `"last_seq":1,`) {
+	if a := m.Do("PUT", "/v1/agent/runs/run", "", edgetest.TenantHeader, "zeta"); a.Status != 201 ||
+		!strings.Contains(a.Body, `"last_seq":1,`) {
 		t.Errorf("zeta's own: %d %s", a.Status, a.Body)
 	}
-	if a := m.Do("PUT", "/v1/agent/runs/run", "", edgetest.TenantHeader, "acme"); a.Status != 200 || strings.Contains(a.Body, `"last_seq":1,`) {
+	if a := m.Do("PUT", "/v1/agent/runs/run", "", edgetest.TenantHeader, "acme"); a.Status != 200 ||
+		strings.Contains(a.Body, `"last_seq":1,`) {
 		t.Errorf("acme's, which has a pack of three: %d %s", a.Status, a.Body)
 	}
 }

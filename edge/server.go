@@ -79,7 +79,8 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}
-	s := &Server{cfg: cfg, checks: NewChecker(cfg.Checks), poll: poller, sse: out, ws: sockets, grpc: calls, made: time.Now()}
+	s := &Server{cfg: cfg, checks: NewChecker(cfg.Checks), poll: poller, sse: out, ws: sockets, grpc: calls,
+		made: time.Now()}
 	s.large.New = func() any { return new([largeSize]byte) }
 	s.allow, s.expose = corsLists(cfg.Protocols)
 	if err := s.makeComponents(); err != nil {
@@ -100,7 +101,8 @@ func (s *Server) makeComponents() error {
 	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog, Costs: cfg.Costs, Slots: runs.NewSlots()}
 	s.runs = rs
 	cache := state.New(rs, cfg.MaxFoldBytes, cfg.StateBytes)
-	bodies, err := body.New(body.Config{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait, Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
+	bodies, err := body.New(body.Config{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait,
+		Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
 	if err != nil {
 		return err
 	}
@@ -109,17 +111,21 @@ func (s *Server) makeComponents() error {
 	if cfg.LimitBus != nil {
 		s.peers = limits.NewPeers(counted, cfg.LimitBus, rand.Text())
 	}
-	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, Streams: cfg.streams, KeepAlive: cfg.KeepAlive,
+	s.live = live.New(live.Config{Runs: rs, State: cache, MaxStreams: cfg.MaxStreams, Streams: cfg.streams,
+		KeepAlive:  cfg.KeepAlive,
 		LogTimeout: cfg.LogTimeout, DrainWindow: cfg.DrainWindow, Recheck: cfg.Recheck, Still: cfg.Still, Hooks: s.hooks()})
-	shared := protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted, Tickets: cfg.Tickets, Audit: cfg.Audit,
+	shared := protocol.NodeConfig{Runs: rs, State: cache, Appender: cfg.Appender, Bodies: bodies, Limits: counted,
+		Tickets: cfg.Tickets, Audit: cfg.Audit,
 		LogTimeout: cfg.LogTimeout, Hooks: cfg.Hooks, Failing: s.failing, Closing: s.live.Closing()}
 	if s.node, err = protocol.NewNode(shared); err != nil {
 		return err
 	}
 	s.rest, err = rest.New(rest.Config{NodeConfig: shared, Node: s.node, Live: s.live,
-		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Workers: cfg.Workers, Blobs: cfg.Blobs, MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
-		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout, WriteTimeout: cfg.WriteTimeout,
-		KeepAlive: cfg.KeepAlive, Retry: cfg.Retry, Taps: cfg.Taps, Logger: cfg.Logger})
+		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Workers: cfg.Workers, Blobs: cfg.Blobs,
+		MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
+		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout,
+		WriteTimeout: cfg.WriteTimeout,
+		KeepAlive:    cfg.KeepAlive, Retry: cfg.Retry, Taps: cfg.Taps, Logger: cfg.Logger})
 	return err
 }
 
@@ -134,7 +140,8 @@ func (s *Server) hooks() live.Hooks {
 
 // bind makes the table of routes: the server's own and those of the dialects.
 func (s *Server) bind() error {
-	if err := errors.Join(s.add("GET /healthz", s.health, 0, nil, nil), s.add("GET /readyz", s.ready, 0, nil, nil), s.mountRoutes(nil, s.rest.Routes())); err != nil {
+	if err := errors.Join(s.add("GET /healthz", s.health, 0, nil, nil), s.add("GET /readyz", s.ready, 0, nil, nil),
+		s.mountRoutes(nil, s.rest.Routes())); err != nil {
 		return err
 	}
 	for _, page := range s.cfg.Pages {
@@ -159,13 +166,15 @@ func (s *Server) bind() error {
 	return nil
 }
 
-func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, st *live.Bound, p *protocol.Protocol) error {
+func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, st *live.Bound,
+	p *protocol.Protocol) error {
 	rt, ok := newRoute(pattern, serve)
 	if !ok {
 		return fmt.Errorf("edge: pattern %q is not a method and a path", pattern)
 	}
 	for _, other := range s.routes {
-		if other.method != rt.method || (other.transport() == dialect.WebSocket) != (st != nil && st.Transport == dialect.WebSocket) || !slices.EqualFunc(other.segments, rt.segments, sameSegment) {
+		if other.method != rt.method || (other.transport() == dialect.WebSocket) != (st != nil &&
+			st.Transport == dialect.WebSocket) || !slices.EqualFunc(other.segments, rt.segments, sameSegment) {
 			continue
 		}
 		return fmt.Errorf("edge: patterns %q and %q are the same", pattern, other.pattern)
@@ -206,7 +215,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 
 // readStop returns what ends the reading of a request's body.
 func readStop(w http.ResponseWriter) func() {
-	return func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) } // it fails when the client is gone
+	// it fails when the client is gone
+	return func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) }
 }
 
 // openRequest does what a request asks for, and returns what is left to be listened to.
@@ -303,7 +313,8 @@ func (s *Server) admit(c *call) error {
 }
 
 // StorePosts is rest's: it stores posts as ingest does requests.
-func (s *Server) StorePosts(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+func (s *Server) StorePosts(ctx context.Context, key schema.RunKey, posts []producers.Post,
+	answers []producers.Answer) []producers.Answer {
 	return s.rest.StorePosts(ctx, key, posts, answers)
 }
 

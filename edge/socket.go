@@ -59,7 +59,8 @@ func (s *Server) upgrade(c *call, o ws.Options) (*ws.SocketSink, error) {
 
 // closeReason returns why a client closed in the words of the table of ends.
 func closeReason(err error) error {
-	if bad := new(ws.ProtocolError); errors.As(err, &bad) || errors.Is(err, ends.ErrLimited) || errors.Is(err, ends.ErrNoRoom) {
+	if bad := new(ws.ProtocolError); errors.As(err, &bad) || errors.Is(err, ends.ErrLimited) ||
+		errors.Is(err, ends.ErrNoRoom) {
 		return err
 	}
 	return errors.Join(dialect.ErrClientGone, err)

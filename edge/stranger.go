@@ -18,7 +18,8 @@ import (
 // leastConnections is the least bound of connections that the HTTP server has.
 const leastConnections = 1024
 
-// gate is how many may be here at a time. What they send and nobody has read is of their tenant's part of the memory for bodies.
+// gate is how many may be here at a time. What they send and nobody has read is of their tenant's part of the memory
+// for bodies.
 func (c Config) gate(bodies *body.Bodies) gate.Config {
 	g := gate.Config{Streams: c.MaxStreams, Strangers: c.MaxStrangers,
 		Share: func(tenant string) gate.Share { return bodies.Share(tenant) }}
@@ -28,15 +29,16 @@ func (c Config) gate(bodies *body.Bodies) gate.Config {
 	return g
 }
 
-// checkTarget refuses a request whose target is not a path (RFC 9112 §3.2). One in absolute form is what its path is: the
-// host that it names is the client's word for this server, and nothing here depends on it.
+// checkTarget refuses a request whose target is not a path (RFC 9112 §3.2). One in absolute form is what its path is:
+// the host that it names is the client's word for this server, and nothing here depends on it.
 func checkTarget(r *http.Request) error {
 	target := r.RequestURI
 	if strings.HasPrefix(target, "/") || r.Method == http.MethodOptions && target == "*" {
 		return nil
 	}
 	u := r.URL
-	if r.ProtoMajor > 1 || r.Method == http.MethodConnect || u.Opaque != "" || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+	if r.ProtoMajor > 1 || r.Method == http.MethodConnect || u.Opaque != "" || u.Host == "" || u.User != nil ||
+		u.Scheme != "http" && u.Scheme != "https" {
 		return dialect.Refuse(dialect.ErrBadRequest, "the request target is neither a path nor a URL of HTTP")
 	}
 	if u.Path == "" { // which is the same (RFC 9110 §4.2.3)
@@ -99,8 +101,8 @@ func (h *hurry) cut() {
 	_ = h.rc.SetWriteDeadline(past)
 }
 
-// over is for a request that was answered. A stream of HTTP/2 keeps its place until the client has taken the answer. A nil hurry
-// is none.
+// over is for a request that was answered. A stream of HTTP/2 keeps its place until the client has taken the answer. A
+// nil hurry is none.
 func (h *hurry) over(c *call) {
 	if h == nil {
 		return

@@ -103,7 +103,8 @@ func (h *holder) open(n int, end bool, fields ...string) error {
 				return err
 			}
 		}
-		if err := h.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: h.next, BlockFragment: h.block.Bytes(), EndHeaders: true, EndStream: end}); err != nil {
+		if err := h.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: h.next, BlockFragment: h.block.Bytes(),
+			EndHeaders: true, EndStream: end}); err != nil {
 			return err
 		}
 		h.next += 2
@@ -122,21 +123,25 @@ var strangers = map[string]struct {
 	fields []string
 	end    bool
 }{
-	"reflection":        {ask("POST", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", rpcFields...), false},
-	"reflection, alpha": {ask("POST", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", rpcFields...), false},
-	"reflection, web":   {ask("POST", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "content-type", "application/grpc-web"), false},
-	"health":            {ask("POST", "/grpc.health.v1.Health/Check", rpcFields...), false},
-	"watch":             {ask("POST", "/grpc.health.v1.Health/Watch", rpcFields...), false},
-	"page":              {ask("GET", "/page"), true},
-	"probe":             {ask("GET", "/healthz"), true},
-	"unknown path":      {ask("GET", "/nowhere"), true},
-	"unknown method":    {ask("BREW", "/healthz"), true},
-	"unknown rpc":       {ask("POST", "/none.v1.None/Say", rpcFields...), false},
-	"preflight":         {ask("OPTIONS", "/v1/agent/runs", "origin", "http://x", "access-control-request-method", "GET"), true},
-	"not let in":        {ask("GET", "/v1/agent/runs/run/stream", tenantHeaderLow, "nobody"), true},
-	"body, not let in":  {ask("POST", "/v1/agent/runs/run/events", tenantHeaderLow, "nobody"), false},
-	"call, not let in":  {ask("POST", "/agentstream.v1.AgentStreamService/WatchEvents", append([]string{tenantHeaderLow, "nobody"}, rpcFields...)...), false},
-	"no path":           {ask("GET", "evil.example:80"), true},
+	"reflection": {ask("POST", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", rpcFields...), false},
+	"reflection, alpha": {ask("POST", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", rpcFields...),
+		false},
+	"reflection, web": {ask("POST", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "content-type",
+		"application/grpc-web"), false},
+	"health":         {ask("POST", "/grpc.health.v1.Health/Check", rpcFields...), false},
+	"watch":          {ask("POST", "/grpc.health.v1.Health/Watch", rpcFields...), false},
+	"page":           {ask("GET", "/page"), true},
+	"probe":          {ask("GET", "/healthz"), true},
+	"unknown path":   {ask("GET", "/nowhere"), true},
+	"unknown method": {ask("BREW", "/healthz"), true},
+	"unknown rpc":    {ask("POST", "/none.v1.None/Say", rpcFields...), false},
+	"preflight": {ask("OPTIONS", "/v1/agent/runs", "origin", "http://x", "access-control-request-method",
+		"GET"), true},
+	"not let in":       {ask("GET", "/v1/agent/runs/run/stream", tenantHeaderLow, "nobody"), true},
+	"body, not let in": {ask("POST", "/v1/agent/runs/run/events", tenantHeaderLow, "nobody"), false},
+	"call, not let in": {ask("POST", "/agentstream.v1.AgentStreamService/WatchEvents",
+		append([]string{tenantHeaderLow, "nobody"}, rpcFields...)...), false},
+	"no path": {ask("GET", "evil.example:80"), true},
 }
 
 const tenantHeaderLow = "test-tenant"
@@ -149,8 +154,8 @@ func strangersHouse(t *testing.T, change ...func(*edge.Config)) *edgetest.House 
 	}}, change...)...)
 }
 
-// Whatever somebody asks for who is not known, over HTTP/2: 256 at a node are let in at most, for a while; who is known is served
-// meanwhile.
+// Whatever somebody asks for who is not known, over HTTP/2: 256 at a node are let in at most, for a while; who is known
+// is served meanwhile.
 func TestStrangersAreFew(t *testing.T) {
 	for name, tt := range strangers {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +251,8 @@ func TestStreamsOfHTTP2Count(t *testing.T) {
 		}
 	}
 	edgetest.Eventually(t, "all are there", func() bool { return h.Server.Gate().Streams == 40 })
-	for i, fields := range [][]string{post, ask("GET", "/healthz"), ask("GET", "/v1/agent/runs/run/stream"), strangers["watch"].fields, strangers["reflection"].fields} {
+	for i, fields := range [][]string{post, ask("GET", "/healthz"), ask("GET", "/v1/agent/runs/run/stream"),
+		strangers["watch"].fields, strangers["reflection"].fields} {
 		if err := second.open(1, false, fields...); err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +264,8 @@ func TestStreamsOfHTTP2Count(t *testing.T) {
 	if err := third.open(1, true, ask("GET", "/v1/agent/runs")...); err != nil {
 		t.Fatal(err)
 	}
-	edgetest.Eventually(t, "there is a place again", func() bool { return third.over.Load() == 1 && third.full.Load() == 0 })
+	edgetest.Eventually(t, "there is a place again",
+		func() bool { return third.over.Load() == 1 && third.full.Load() == 0 })
 }
 
 // A caller who is known may watch health for long; a stranger is told to bring a credential.
@@ -273,7 +280,8 @@ func TestWatchNeedsACredential(t *testing.T) {
 	})
 	for token, long := range map[string]bool{"good": true, "bad": false} {
 		l := hold(t, h.Addr, 1<<20)
-		if err := l.open(1, false, append(ask("POST", "/grpc.health.v1.Health/Watch", "authorization", "Bearer "+token), rpcFields...)...); err != nil {
+		if err := l.open(1, false, append(ask("POST", "/grpc.health.v1.Health/Watch", "authorization", "Bearer "+token),
+			rpcFields...)...); err != nil {
 			t.Fatal(err)
 		}
 		l.mu.Lock()
@@ -286,7 +294,8 @@ func TestWatchNeedsACredential(t *testing.T) {
 			edgetest.Eventually(t, "the watch ends", func() bool { return l.over.Load() == 1 })
 			continue
 		}
-		edgetest.Eventually(t, "the watch is known", func() bool { n := h.Server.Gate(); return n.Streams == 1 && n.Strangers == 0 })
+		edgetest.Eventually(t, "the watch is known",
+			func() bool { n := h.Server.Gate(); return n.Streams == 1 && n.Strangers == 0 })
 		time.Sleep(700 * time.Millisecond)
 		if l.over.Load() != 0 {
 			t.Error("the watch of a known caller was ended")

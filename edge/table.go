@@ -28,5 +28,6 @@ func (s *Server) Table() []RouteRow {
 }
 
 func (rt *route) row() RouteRow {
-	return RouteRow{Pattern: rt.pattern, Method: rt.method, Path: rt.pattern[len(rt.method)+1:], Needs: rt.needs, Transport: rt.transport()}
+	return RouteRow{Pattern: rt.pattern, Method: rt.method, Path: rt.pattern[len(rt.method)+1:], Needs: rt.needs,
+		Transport: rt.transport()}
 }

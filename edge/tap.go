@@ -17,7 +17,8 @@ import (
 
 // mountTap adds a WebSocket on which a client gets the events of all runs of its tenant, and acknowledges them.
 func (s *Server) mountTap(p *protocol.Protocol, st dialect.Stream) error {
-	return s.mountConversation(p, &protocol.Conversation{Stream: st, Needs: auth.ScopeRead, Opened: s.openTap, Received: acknowledge,
+	return s.mountConversation(p, &protocol.Conversation{Stream: st, Needs: auth.ScopeRead, Opened: s.openTap,
+		Received: acknowledge,
 		Closing: func(t *protocol.Talk, _ error) {
 			if tap, ok := t.State.(*socketTap); ok {
 				tap.stop()

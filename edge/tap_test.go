@@ -66,7 +66,8 @@ func TestTapIsOfItsTenant(t *testing.T) {
 	for _, ask := range []string{"GET " + stream, "GET " + place, "POST " + place, "DELETE " + place, "HEAD " + stream} {
 		method, path, _ := strings.Cut(ask, " ")
 		for _, caller := range []string{"run:run_1", "may:write,command"} {
-			if resp := open(caller, method, path); resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusNotFound {
+			if resp := open(caller, method, path); resp.StatusCode != http.StatusForbidden &&
+				resp.StatusCode != http.StatusNotFound {
 				t.Error(ask, caller, resp.Status)
 			}
 		}
@@ -78,7 +79,8 @@ func TestTapIsOfItsTenant(t *testing.T) {
 			t.Fatal(last.Status)
 		}
 	}
-	if resp := open("tenant:big", "GET", stream); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+	if resp := open("tenant:big", "GET", stream); resp.StatusCode != http.StatusTooManyRequests ||
+		resp.Header.Get("Retry-After") == "" {
 		t.Error(resp.Status, resp.Header)
 	}
 	if resp := open("tenant:small", "GET", stream); resp.StatusCode != http.StatusOK {

@@ -59,7 +59,8 @@ func (l countedLog) Head(ctx context.Context, key schema.RunKey, lane string) (s
 	return l.Log.Head(ctx, key, lane)
 }
 
-func (l countedLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (l countedLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	l.work.add("packs")
 	return l.Log.Packs(ctx, key, after, through)
 }
@@ -171,7 +172,8 @@ func newMatrix(t testing.TB, change ...func(*edge.Config)) *matrix {
 func (m *matrix) has(tenant, run string) {
 	m.T.Helper()
 	m.put(schematest.Packs(schema.RunKey{Tenant: tenant, Run: run}, schematest.ByName("plain"), 3)[:1])
-	if _, _, err := m.blobs.Put(context.Background(), schema.RunKey{Tenant: tenant, Run: run}, "text/plain", schema.BlobPieces(nil)); err != nil {
+	if _, _, err := m.blobs.Put(context.Background(), schema.RunKey{Tenant: tenant, Run: run}, "text/plain",
+		schema.BlobPieces(nil)); err != nil {
 		m.T.Fatal(err)
 	}
 }
@@ -225,14 +227,16 @@ func (m *matrix) body(rt edge.RouteRow, run, query string) string {
 // belongs to this one request.
 func (m *matrix) ask(client *http.Client, rt edge.RouteRow, method, run, query string, headers ...string) string {
 	m.T.Helper()
-	r := m.Request(method, strings.NewReplacer("{run}", run, "{ref}", edgetest.RefOf("")).Replace(rt.Path)+query, m.body(rt, run, query), headers...)
+	r := m.Request(method, strings.NewReplacer("{run}", run, "{ref}", edgetest.RefOf("")).Replace(rt.Path)+query,
+		m.body(rt, run, query), headers...)
 	switch {
 	case rt.Transport == dialect.GRPC:
 		r.Header.Set("Content-Type", "application/grpc")
 		r.Header.Set("Te", "trailers")
 	case rt.Transport == dialect.WebSocket:
-		for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
-			"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": "koder-agent-stream-v1"} {
+		for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
+			"Sec-WebSocket-Version": "13",
+			"Sec-WebSocket-Key":     "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": "koder-agent-stream-v1"} {
 			r.Header.Set(name, value)
 		}
 	case method == "POST" || method == "PUT":
@@ -286,7 +290,8 @@ func questions(rt edge.RouteRow) []string {
 	if rt.Method != "GET" {
 		return []string{""}
 	}
-	return []string{"", "?after=0", "?after=1", "?after=999999", "?detail=full", "?snapshot=true", "?child=-", "?types=text.delta",
+	return []string{"", "?after=0", "?after=1", "?after=999999", "?detail=full", "?snapshot=true", "?child=-",
+		"?types=text.delta",
 		"?order=desc", "?at=1", "?speed=1000", "?limit=1", "?last_event_id=1", "?after=evt_01K0000000000000000000000A"}
 }
 
@@ -344,10 +349,13 @@ func (m *matrix) compare(client *http.Client, rt edge.RouteRow, method, query st
 	if !maps.Equal(foreignWork, missingWork) {
 		m.T.Errorf("%s: a foreign run takes %v, a missing one %v", name, foreignWork, missingWork)
 	}
-	if !strings.Contains(rt.Path, "{run}") && (rt.Transport != dialect.GRPC || strings.HasSuffix(rt.Path, "/Publish")) || rt.Transport == dialect.WebSocket && query != "" {
+	if !strings.Contains(rt.Path, "{run}") &&
+		(rt.Transport != dialect.GRPC || strings.HasSuffix(rt.Path, "/Publish")) || rt.Transport == dialect.WebSocket &&
+		query != "" {
 		return
 	}
-	if strings.HasSuffix(rt.Path, "/events") && method == "POST" || method == "PUT" && strings.HasSuffix(rt.Path, "{run}") {
+	if strings.HasSuffix(rt.Path, "/events") && method == "POST" || method == "PUT" &&
+		strings.HasSuffix(rt.Path, "{run}") {
 		if s := statusOf(foreign); s != "200" && method == "POST" || s != "201" && method == "PUT" {
 			m.T.Errorf("%s: %s", name, foreign)
 		}
@@ -378,7 +386,8 @@ func TestForeignChildIsMissing(t *testing.T) {
 		if err := m.log.Adopt(t.Context(), schema.RunKey{Tenant: "acme", Run: "there_kids"}, spawned); err != nil {
 			t.Fatal(err)
 		}
-		for foreign, missing := range map[string]string{fmt.Sprintf("there_kid%02d", i): fmt.Sprintf("never_kid%02d", i), spawned: never} {
+		for foreign, missing := range map[string]string{fmt.Sprintf("there_kid%02d", i): fmt.Sprintf("never_kid%02d",
+			i), spawned: never} {
 			m.work.take()
 			foreign := m.ask(m.Client, rt, rt.Method, foreign, "", zeta...)
 			a := m.work.take()
@@ -430,7 +439,8 @@ func TestOneRunCredential(t *testing.T) {
 func TestTimingOfForeignRuns(t *testing.T) {
 	m := newMatrix(t)
 	m.has("acme", "there_time")
-	rt := m.table[slices.IndexFunc(m.table, func(r edge.RouteRow) bool { return r.Pattern == "GET /v1/agent/runs/{run}/events" })]
+	rt := m.table[slices.IndexFunc(m.table,
+		func(r edge.RouteRow) bool { return r.Pattern == "GET /v1/agent/runs/{run}/events" })]
 	took := map[string][]time.Duration{}
 	for range 400 {
 		for _, run := range []string{"there_time", "never_time"} {

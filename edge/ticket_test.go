@@ -24,7 +24,8 @@ func (g *guarded) attach(run, token string) string {
 		Attach string
 		Until  time.Time
 	}
-	if err := json.Unmarshal([]byte(a.Body), &out); err != nil || a.Status != 200 || !strings.HasPrefix(out.Attach, "talk_") || time.Until(out.Until) > time.Minute {
+	if err := json.Unmarshal([]byte(a.Body), &out); err != nil || a.Status != 200 ||
+		!strings.HasPrefix(out.Attach, "talk_") || time.Until(out.Until) > time.Minute {
 		g.T.Fatalf("%d %s", a.Status, a.Body)
 	}
 	return g.secret(out.Attach)
@@ -44,7 +45,8 @@ func enterByTicket(h *edgetest.House, query string, headers ...string) *edgetest
 }
 
 // TestTicketsOfAProtocol: a protocol's routes make tickets of its own kind. One opens a conversation once, on whichever
-// node, for its run alone and with no more than its caller may; any other is refused in the protocol's way. None is logged.
+// node, for its run alone and with no more than its caller may; any other is refused in the protocol's way. None is
+// logged.
 func TestTicketsOfAProtocol(t *testing.T) {
 	var cfg edge.Config
 	g := newGuarded(t, edgetest.Talking, func(c *edge.Config) { cfg = *c })
@@ -94,8 +96,10 @@ func TestTicketsOfAProtocol(t *testing.T) {
 	}
 
 	ticket = g.attach("run", key)
-	for _, query := range []string{"attach=", "attach=" + ticket[:len(ticket)-1], "attach=" + strings.ToLower(ticket), "ticket=" + ticket,
-		"attach=" + g.ticket("run", key), "attach=" + key, "attach=" + ticket + "&attach=" + ticket, "attach=tkt_" + strings.TrimPrefix(ticket, "talk_"),
+	for _, query := range []string{"attach=", "attach=" + ticket[:len(ticket)-1], "attach=" + strings.ToLower(ticket),
+		"ticket=" + ticket,
+		"attach=" + g.ticket("run", key), "attach=" + key, "attach=" + ticket + "&attach=" + ticket,
+		"attach=tkt_" + strings.TrimPrefix(ticket, "talk_"),
 		"attach=" + strings.Repeat("talk_", 500)} {
 		if enterByTicket(g.matrix.House, query) != nil {
 			t.Errorf("%s opens it", query)
@@ -142,7 +146,8 @@ func TestTicketsOfAProtocolsStreams(t *testing.T) {
 	g.has("acme", "second")
 	key := g.key("writer", auth.ScopeAll)
 	ticket := g.attach("run", key)
-	if a := g.Do("GET", "/sample/second/feed?attach="+ticket, ""); a.Status != 401 || !strings.Contains(a.Body, `{"error":"`) {
+	if a := g.Do("GET", "/sample/second/feed?attach="+ticket, ""); a.Status != 401 ||
+		!strings.Contains(a.Body, `{"error":"`) {
 		t.Errorf("for another run: %d %s", a.Status, a.Body)
 	}
 	g.Feed(t, "GET", "/sample/run/feed?attach="+ticket, "").Want(`hello {"after":0}`)
@@ -155,7 +160,8 @@ func TestTicketsOfAProtocolsStreams(t *testing.T) {
 	}
 	edgetest.Eventually(t, "the socket has begun", func() bool { return s.Count() > 0 })
 	_ = s.Conn.NetConn().Close()
-	if a := g.Do("POST", "/sample/run/ask?attach="+g.attach("run", key), `{"text":"x"}`, "Content-Type", "application/json"); a.Status != 401 {
+	if a := g.Do("POST", "/sample/run/ask?attach="+g.attach("run", key), `{"text":"x"}`, "Content-Type",
+		"application/json"); a.Status != 401 {
 		t.Errorf("a POST takes one: %d", a.Status)
 	}
 	g.silent()
@@ -164,7 +170,8 @@ func TestTicketsOfAProtocolsStreams(t *testing.T) {
 // TestTicketsAreValidated: a protocol whose tickets cannot be is refused when the server is made.
 func TestTicketsAreValidated(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	for _, terms := range []auth.Terms{{Prefix: "atk"}, {Prefix: "_"}, {Prefix: "a-b_"}, {Prefix: "Atk_"}, {Prefix: strings.Repeat("a", 17) + "_"}, {TTL: time.Millisecond}, {TTL: time.Hour}} {
+	for _, terms := range []auth.Terms{{Prefix: "atk"}, {Prefix: "_"}, {Prefix: "a-b_"}, {Prefix: "Atk_"},
+		{Prefix: strings.Repeat("a", 17) + "_"}, {TTL: time.Millisecond}, {TTL: time.Hour}} {
 		p := sample.Protocol()
 		p.Ticket.Terms = terms
 		if _, err := edge.New(edge.Config{Hub: h.Hub, Appender: h.Appender, Protocols: []protocol.Protocol{p}}); err == nil {

@@ -14,7 +14,8 @@ func TestRefusedUpgrades(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.WithSample)
 	h.Must("run", "run.lifecycle", `{"state":"running"}`)
 	good := func() http.Header {
-		return http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
+		return http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+			"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
 	}
 	for _, path := range []string{"/sample/run/feed", "/talk/lobby"} {
 		for name, tt := range map[string]struct {

@@ -126,7 +126,8 @@ func (c *cache) keep(r *cachedRun, p *page) *page {
 		return o
 	}
 	c.disown(r, p)
-	if o := r.find(p.lo - 1); o != nil && o.hi == p.lo-1 && len(o.packs)+len(p.packs) <= pagePacks && o.bytes+p.bytes <= pageBytes {
+	if o := r.find(p.lo - 1); o != nil && o.hi == p.lo-1 && len(o.packs)+len(p.packs) <= pagePacks &&
+		o.bytes+p.bytes <= pageBytes {
 		// o goes, so that nobody else appends to its packs; those who read them do not see beyond.
 		p.packs, p.lo, p.bytes = append(o.packs, p.packs...), o.lo, p.bytes+o.bytes
 		c.remove(o)

@@ -35,7 +35,8 @@ func newWatchedLog() *watchedLog {
 	return l
 }
 
-func (l *watchedLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (l *watchedLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	return func(yield func(schema.Pack, error) bool) {
 		l.walks.Add(1)
 		l.open.Add(1)
@@ -195,7 +196,8 @@ func TestOneReaderGoesTheOthersStay(t *testing.T) {
 		for i := range 20 {
 			wg.Go(func() {
 				after := schema.Seq(i % 3)
-				if got, err := linesOf(t.Context(), h, fanouttest.Key, after, schema.Seq(len(want))); err != nil || !same(got, want[after:]) {
+				if got, err := linesOf(t.Context(), h, fanouttest.Key, after, schema.Seq(len(want))); err != nil ||
+					!same(got, want[after:]) {
 					t.Errorf("who stayed: %d lines of %d: %v", len(got), len(want), err)
 				}
 			})
@@ -240,7 +242,8 @@ func TestWhatIsGoneIsNotGiven(t *testing.T) {
 		}
 		other, anew := generated(fanouttest.Key, 200, 2, 3)
 		next := memory.New()
-		fanouttest.Store(t, fanouttest.Backend{Append: next.Append}, schematest.Packs(schema.RunKey{Tenant: "x", Run: "y"}, schematest.Generate(500, 3), 1), 0)
+		fanouttest.Store(t, fanouttest.Backend{Append: next.Append},
+			schematest.Packs(schema.RunKey{Tenant: "x", Run: "y"}, schematest.Generate(500, 3), 1), 0)
 		fanouttest.Store(t, fanouttest.Backend{Append: next.Append}, other, 0)
 		l.log.Store(next)
 		end = schema.Seq(len(anew))
@@ -266,7 +269,8 @@ func TestPagesBeforeAHole(t *testing.T) {
 		packs, want := generated(fanouttest.Key, 200, 1, 2)
 		l.store(t, packs)
 		h := hubOf(t, l, fanout.Config{CacheFresh: time.Second})
-		if got, err := linesOf(t.Context(), h, fanouttest.Key, 0, packs[0].Last()); err != nil || !same(got, want[:packs[0].Last()]) {
+		if got, err := linesOf(t.Context(), h, fanouttest.Key, 0, packs[0].Last()); err != nil ||
+			!same(got, want[:packs[0].Last()]) {
 			t.Fatalf("%d lines: %v", len(got), err)
 		}
 		l.log.Load().Expire(fanouttest.Key, packs[3].Last())
@@ -292,10 +296,11 @@ func testCacheUnderEverything(t *testing.T, size int) {
 	l := newWatchedLog()
 	const runs = 8
 	var most atomic.Int64
-	h := hubOf(t, l, fanout.Config{CacheBytes: size, CacheFresh: time.Millisecond, Hooks: fanout.Hooks{Page: func(_ bool, held int) {
-		for old := most.Load(); int64(held) > old && !most.CompareAndSwap(old, int64(held)); old = most.Load() {
-		}
-	}}})
+	h := hubOf(t, l, fanout.Config{CacheBytes: size, CacheFresh: time.Millisecond,
+		Hooks: fanout.Hooks{Page: func(_ bool, held int) {
+			for old := most.Load(); int64(held) > old && !most.CompareAndSwap(old, int64(held)); old = most.Load() {
+			}
+		}}})
 	var packs [runs][]schema.Pack
 	var want [runs][][]byte
 	var stored [runs]atomic.Int64
@@ -344,11 +349,13 @@ func testCacheUnderEverything(t *testing.T, size int) {
 	}
 }
 
-// A tenant that reads more than the cache holds pushes out its own pages: what another tenant's readers have read is still there.
+// A tenant that reads more than the cache holds pushes out its own pages: what another tenant's readers have read is
+// still there.
 func TestPagesAreShared(t *testing.T) {
 	log := newWatchedLog()
 	held := 0
-	h := hubOf(t, log, fanout.Config{CacheBytes: 256 << 10, CacheFresh: time.Hour, Hooks: fanout.Hooks{Page: func(_ bool, n int) { held = max(held, n) }}})
+	h := hubOf(t, log, fanout.Config{CacheBytes: 256 << 10, CacheFresh: time.Hour,
+		Hooks: fanout.Hooks{Page: func(_ bool, n int) { held = max(held, n) }}})
 	read := func(tenant string, run int) {
 		key := schema.RunKey{Tenant: tenant, Run: fmt.Sprint("run", run)}
 		if !log.has(t, key) {

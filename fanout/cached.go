@@ -39,7 +39,8 @@ func (w *logWalk) close() {
 
 // packs yields the packs with after < seq ≤ through. An error comes with the position that was
 // reached.
-func (c *cache) packs(ctx context.Context, key schema.RunKey, after, through schema.Seq, yield func(schema.Pack, error) bool) (schema.Seq, error) {
+func (c *cache) packs(ctx context.Context, key schema.RunKey, after, through schema.Seq,
+	yield func(schema.Pack, error) bool) (schema.Seq, error) {
 	r := &cacheReader{c: c, run: c.enter(key), ctx: ctx, through: through}
 	defer r.close()
 	for pos := after; pos < through; {

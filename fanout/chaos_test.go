@@ -329,7 +329,8 @@ func TestClosingTheHub(t *testing.T) {
 func TestTopicsComeAndGo(t *testing.T) {
 	log := memory.New()
 	watching := -1
-	h, stop := runHub(t, fanout.Config{Stream: log, Tail: log, Hooks: fanout.Hooks{Watching: func(n int) { watching = n }}})
+	h, stop := runHub(t, fanout.Config{Stream: log, Tail: log,
+		Hooks: fanout.Hooks{Watching: func(n int) { watching = n }}})
 	defer stop()
 	for i := range 1000 {
 		key := schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d", i)}

@@ -31,7 +31,8 @@ func (l *handLog) Watch(_ context.Context, _ schema.RunKey, fn func(schema.Pack)
 	return func() {}, nil
 }
 
-func (l *handLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (l *handLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	l.mu.Lock()
 	l.walks++
 	l.mu.Unlock()
@@ -53,7 +54,8 @@ type early struct {
 func newEarly(t *testing.T) (e *early, end func()) {
 	e = &early{t: t, log: &handLog{Log: memory.New()}}
 	var stop func()
-	e.hub, stop = runHub(t, fanout.Config{Stream: e.log, Tail: e.log, Hooks: fanout.Hooks{Gap: func(schema.RunKey) { e.gaps++ }}})
+	e.hub, stop = runHub(t, fanout.Config{Stream: e.log, Tail: e.log,
+		Hooks: fanout.Hooks{Gap: func(schema.RunKey) { e.gaps++ }}})
 	packs, want := endedRun(60, 3)
 	e.want = want
 	after := uint64(0)
@@ -198,8 +200,8 @@ func TestStoredBehindALostCopy(t *testing.T) {
 	})
 }
 
-// Two edges write one run and watch it. Each gives its own packs to its hub, early or late; copies of all get lost, come
-// twice and late. Every reader of both gets each number once, in order, byte for byte.
+// Two edges write one run and watch it. Each gives its own packs to its hub, early or late; copies of all get lost,
+// come twice and late. Every reader of both gets each number once, in order, byte for byte.
 func TestTwoEdgesUnderFaults(t *testing.T) {
 	fired := make(map[string]int)
 	for seed := range uint64(30) {

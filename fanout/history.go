@@ -34,7 +34,8 @@ func (h *Hub) Packs(ctx context.Context, key schema.RunKey, after, through schem
 
 // history is Packs without the first look into the ring. An error comes with the position that was
 // reached.
-func (h *Hub) history(ctx context.Context, key schema.RunKey, after, through schema.Seq, yield func(schema.Pack, error) bool) (schema.Seq, error) {
+func (h *Hub) history(ctx context.Context, key schema.RunKey, after, through schema.Seq,
+	yield func(schema.Pack, error) bool) (schema.Seq, error) {
 	if h.cache != nil {
 		return h.cache.packs(ctx, key, after, through, yield)
 	}
@@ -42,7 +43,8 @@ func (h *Hub) history(ctx context.Context, key schema.RunKey, after, through sch
 }
 
 // walkUncached is history without the cache: nothing that it reads is kept.
-func (h *Hub) walkUncached(ctx context.Context, key schema.RunKey, after, through schema.Seq, yield func(schema.Pack, error) bool) (schema.Seq, error) {
+func (h *Hub) walkUncached(ctx context.Context, key schema.RunKey, after, through schema.Seq,
+	yield func(schema.Pack, error) bool) (schema.Seq, error) {
 	w := &walk{h: h, ctx: ctx, key: key, pos: after, through: through, yield: yield}
 	err := w.run()
 	if errors.Is(err, errStopped) {

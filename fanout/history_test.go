@@ -19,7 +19,8 @@ type countingLog struct {
 	walks atomic.Int64
 }
 
-func (l *countingLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (l *countingLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	l.walks.Add(1)
 	return l.Log.Packs(ctx, key, after, through)
 }

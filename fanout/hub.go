@@ -188,7 +188,8 @@ func (h *Hub) Run(ctx context.Context) error {
 		h.cfg.Logger.Warn("compare watched runs with the stream", "runs", n, "err", err)
 		if time.Since(lastGood) > h.cfg.GiveUp {
 			// The cause is printed and not wrapped: a reader must not take the audit's deadline for its own.
-			h.fail(fmt.Errorf("fanout: stream is silent for %s: %w: %v", time.Since(lastGood).Round(time.Second), ErrUnavailable, err))
+			h.fail(fmt.Errorf("fanout: stream is silent for %s: %w: %v", time.Since(lastGood).Round(time.Second),
+				ErrUnavailable, err))
 		}
 	}
 }
@@ -246,10 +247,10 @@ func (h *Hub) compare(ctx context.Context, keys []schema.RunKey) error {
 // missingChecks bounds how many runs one comparison asks for by name.
 const missingChecks = 64
 
-// missing looks at runs that the stream has less of than their readers have seen. Mostly their events have
-// left the stream's window and the archive has them. A run that neither has any more was deleted, and one
-// that goes no further than its readers was begun anew: the readers of both get an error, for nothing else would come. Of
-// those that have not begun it finds out whether they are children of others now.
+// missing looks at runs that the stream has less of than their readers have seen. Mostly their events have left the
+// stream's window and the archive has them. A run that neither has any more was deleted, and one that goes no further
+// than its readers was begun anew: the readers of both get an error, for nothing else would come. Of those that have
+// not begun it finds out whether they are children of others now.
 func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[schema.RunKey]schema.Seq) error {
 	asked := 0
 	for _, key := range keys {
@@ -303,8 +304,8 @@ func (h *Hub) count() {
 	}
 }
 
-// acquire returns the run's topic, attached. The first user attaches it, the others wait for that. fresh reports whether the
-// topic's head was asked for within the call.
+// acquire returns the run's topic, attached. The first user attaches it, the others wait for that. fresh reports
+// whether the topic's head was asked for within the call.
 func (h *Hub) acquire(ctx context.Context, key schema.RunKey) (f *topic, fresh bool, err error) {
 	part := h.shard(key)
 	for {
@@ -386,8 +387,8 @@ func (h *Hub) Head(ctx context.Context, key schema.RunKey) (schema.Head, error) 
 	return head, nil
 }
 
-// until waits until c can be received from. What it waits beside is made only when it must wait: a context makes a channel
-// for that, and keeps it.
+// until waits until c can be received from. What it waits beside is made only when it must wait: a context makes a
+// channel for that, and keeps it.
 func until(ctx context.Context, c <-chan struct{}) error {
 	select {
 	case <-c:

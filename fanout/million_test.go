@@ -31,10 +31,12 @@ func (e *everyRun) Head(_ context.Context, key schema.RunKey, _ string) (schema.
 	return schema.Head{Last: 1, Stored: 1, Day: "20260101"}, nil
 }
 
-func (e *everyRun) Packs(_ context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (e *everyRun) Packs(_ context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	return func(yield func(schema.Pack, error) bool) {
 		for seq := after + 1; seq <= min(through, e.newest(key)); seq++ {
-			if !yield(schema.Pack{Key: key, First: seq, Count: 1, Body: []byte("{}\n"), Head: schema.Head{Last: seq, Stored: uint64(seq)}}, nil) {
+			if !yield(schema.Pack{Key: key, First: seq, Count: 1, Body: []byte("{}\n"),
+				Head: schema.Head{Last: seq, Stored: uint64(seq)}}, nil) {
 				return
 			}
 		}
@@ -78,12 +80,13 @@ func TestMillionRuns(t *testing.T) {
 	}
 	e := &everyRun{lost: make(chan struct{}, 1), late: keys[runs/2]}
 	audited := make(chan int, 1)
-	h, stop := runHub(t, fanout.Config{Stream: e, Tail: e, AuditEvery: time.Hour, Hooks: fanout.Hooks{Audited: func(n int, err error) {
-		if err != nil {
-			t.Error(err)
-		}
-		audited <- n
-	}}})
+	h, stop := runHub(t, fanout.Config{Stream: e, Tail: e, AuditEvery: time.Hour,
+		Hooks: fanout.Hooks{Audited: func(n int, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			audited <- n
+		}}})
 	defer stop()
 	before := heapInUse()
 	subs := make([]*fanout.Subscription, runs)

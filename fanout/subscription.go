@@ -48,8 +48,8 @@ func (h *Hub) Subscribe(ctx context.Context, key schema.RunKey, after schema.Seq
 }
 
 // Await opens a position at the start of a run that need not be there yet: Next waits for its beginning. Its errors are
-// those of Subscribe; ErrNotFound is a ChildError for the id of a child of another run, and Next returns that too when the
-// id becomes one.
+// those of Subscribe; ErrNotFound is a ChildError for the id of a child of another run, and Next returns that too when
+// the id becomes one.
 func (h *Hub) Await(ctx context.Context, key schema.RunKey) (*Subscription, error) {
 	return h.subscribe(ctx, key, 0, false)
 }
@@ -157,9 +157,10 @@ func (s *Subscription) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Notify reports whether Next returns at once. When it does not, tell is called once when it may, without a lock; once more
-// may follow a Close. It must not block. here says that the goroutine which calls it is that of the writer, and may be
-// used for what is to be done at once, if that waits for nothing. So nothing but the subscription is held by who waits.
+// Notify reports whether Next returns at once. When it does not, tell is called once when it may, without a lock; once
+// more may follow a Close. It must not block. here says that the goroutine which calls it is that of the writer, and
+// may be used for what is to be done at once, if that waits for nothing. So nothing but the subscription is held by who
+// waits.
 func (s *Subscription) Notify(tell func(here bool)) bool {
 	for !s.ready() {
 		if v := s.topic.view.Load(); !s.behind(v) && s.topic.wait(s, v, tell) {
@@ -199,7 +200,8 @@ func (s *Subscription) nextReplayed() (Batch, error) {
 		if err != nil || !ok {
 			s.endReplay() // an error shows again when the rest is asked for
 			if len(b.Packs) == 0 && s.pos < s.through {
-				return Batch{}, fmt.Errorf("fanout: replay %s: history ends at %d before %d: %w", s.topic.key, s.pos, s.through, ErrUnavailable)
+				return Batch{}, fmt.Errorf("fanout: replay %s: history ends at %d before %d: %w", s.topic.key, s.pos,
+					s.through, ErrUnavailable)
 			}
 			break
 		}

@@ -111,9 +111,9 @@ func (f *topic) offer(p schema.Pack) {
 	told.call(f.hub.cfg.Handed)
 }
 
-// early takes a pack from its writer, whose copy is on its way. Only the next one is of use: behind a hole lies what others
-// have written, and the copies come in the order of the log. heard is set by what is delivered alone, so that the audit
-// looks at a run whose copies are lost.
+// early takes a pack from its writer, whose copy is on its way. Only the next one is of use: behind a hole lies what
+// others have written, and the copies come in the order of the log. heard is set by what is delivered alone, so that
+// the audit looks at a run whose copies are lost.
 func (f *topic) early(p schema.Pack) {
 	f.mu.Lock()
 	var told tells
@@ -198,7 +198,8 @@ func ringBytes(p *schema.Pack) int { return len(p.Body) + packOverhead }
 // extendEvents is how far behind the ring a reader may begin and still be served by it.
 const extendEvents = 2048
 
-// fewEvents are read into the ring and not kept as a page of history too: a page of one event is mostly its own description.
+// fewEvents are read into the ring and not kept as a page of history too: a page of one event is mostly its own
+// description.
 const fewEvents = 16
 
 // extend reads what lies between after and the ring into it, once for all who want it: clients that

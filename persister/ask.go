@@ -9,7 +9,8 @@ import (
 
 // mayAsk reports whether a row may ask a question, without decoding it: nearly no tool call does.
 func mayAsk(row *BatchRow) bool {
-	return row.Type == schema.TypeInputRequested || bytes.Contains(row.Line, []byte(`"ask"`)) || bytes.Contains(row.Line, []byte(`"custom"`))
+	return row.Type == schema.TypeInputRequested || bytes.Contains(row.Line, []byte(`"ask"`)) ||
+		bytes.Contains(row.Line, []byte(`"custom"`))
 }
 
 // AsksFrom returns the seq from which a store must read the run's stored events of schema.AskTypes, to merge them into

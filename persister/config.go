@@ -24,15 +24,19 @@ type Config struct {
 	BatchBytes  int           // approximate bytes of one fetch; default 4 MiB
 	HeldBytes   int           // approximate bytes held in memory, shared equally by the queues; default 64 MiB
 	Target      time.Duration // faster transactions may grow, slower ones shrink; default 250 ms
-	Linger      time.Duration // about the time between two fetches while batches are small, with Alone twice that when each has many rows; default 1 s, negative: none
-	Attempt     time.Duration // time for one attempt to store a batch; default 60 s
-	Hold        time.Duration // after failing for this long a batch is released, and read again when the store answers; default 30 s
-	Grace       time.Duration // time for the last batch after the context of Run has ended; default 10 s
-	RetryMin    time.Duration // first pause after a failure, doubled each time; default 100 ms
-	RetryMax    time.Duration // longest pause; default 10 s
-	LagEvery    time.Duration // interval between two reads of a queue's lag; default 10 s
-	ShareEvery  time.Duration // interval between two reads of the offsets' owners; default 2 s
-	ShareStale  time.Duration // a partition whose offset has not moved for this long may be taken by any process; default 5 s
+	// about the time between two fetches while batches are small, with Alone twice that when each has many rows;
+	// default 1 s, negative: none
+	Linger  time.Duration
+	Attempt time.Duration // time for one attempt to store a batch; default 60 s
+	// after failing for this long a batch is released, and read again when the store answers; default 30 s
+	Hold       time.Duration
+	Grace      time.Duration // time for the last batch after the context of Run has ended; default 10 s
+	RetryMin   time.Duration // first pause after a failure, doubled each time; default 100 ms
+	RetryMax   time.Duration // longest pause; default 10 s
+	LagEvery   time.Duration // interval between two reads of a queue's lag; default 10 s
+	ShareEvery time.Duration // interval between two reads of the offsets' owners; default 2 s
+	// a partition whose offset has not moved for this long may be taken by any process; default 5 s
+	ShareStale time.Duration
 
 	Logger *slog.Logger // nil discards
 	Hooks  Hooks
@@ -53,7 +57,8 @@ type Hooks struct {
 	Retrying func(stream string, err error, since time.Time, pause time.Duration)
 	// Recovered is called when an outage has ended.
 	Recovered func(stream string, outage time.Duration)
-	// Lag is called every LagEvery, with the state of the pipeline, whose LagAt is zero when the queue did not return its lag.
+	// Lag is called every LagEvery, with the state of the pipeline, whose LagAt is zero when the queue did not return
+	// its lag.
 	Lag func(s Status)
 	// Lost is called when the log has dropped messages that were never stored: an alarm.
 	Lost func(stream string, messages uint64)

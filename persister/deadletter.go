@@ -81,8 +81,8 @@ func Text(s string) string {
 // errLine reports that a dead letter's seq is not one of its pack.
 var errLine = errors.New("the line's place is not in its pack")
 
-// Decode reads the content again: the whole message when Seq is 0, else its one line. It returns the rows and what still
-// cannot be read of it.
+// Decode reads the content again: the whole message when Seq is 0, else its one line. It returns the rows and what
+// still cannot be read of it.
 func (l *DeadLetter) Decode() (Chunk, []DeadLetter) {
 	m := &Message{Stream: l.Stream, Position: l.Position, Subject: l.Subject, Header: l.Header, Body: l.Body}
 	if l.Seq == 0 {
@@ -119,7 +119,8 @@ func packOf(m *Message) (schema.Pack, error) {
 	if v := m.Header[schema.HeaderCount]; len(v) > 0 {
 		lines, _ = strconv.Atoi(v[0]) // ParsePack refuses what is no number
 	}
-	p, err := schema.ParsePack(m.Subject, m.Header, bytes.Repeat([]byte{'\n'}, min(max(lines, 0), schema.MaxPackEvents)), m.Position)
+	p, err := schema.ParsePack(m.Subject, m.Header,
+		bytes.Repeat([]byte{'\n'}, min(max(lines, 0), schema.MaxPackEvents)), m.Position)
 	if err == nil {
 		err = checkDay(p.Head.Day)
 	}

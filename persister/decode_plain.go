@@ -81,7 +81,8 @@ func (l *plainLines) payload(seq schema.Seq, rest []byte) ([]byte, bool) {
 		payload = payload[len(part):]
 	}
 	payload, ok := bytes.CutPrefix(payload, number)
-	if n := len(payload); !ok || seq > schema.MaxSeq || n < 3 || payload[0] != '{' || payload[n-2] != '}' || payload[n-1] != '}' {
+	if n := len(payload); !ok || seq > schema.MaxSeq || n < 3 || payload[0] != '{' || payload[n-2] != '}' ||
+		payload[n-1] != '}' {
 		return nil, false
 	}
 	payload = payload[:len(payload)-1]

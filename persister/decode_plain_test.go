@@ -59,7 +59,8 @@ func FuzzPlainLines(f *testing.F) {
 		f.Add([]byte(line), "kid")
 	}
 	f.Fuzz(func(t *testing.T, line []byte, child string) {
-		if bytes.IndexByte(line, '\n') < 0 && (child == "" || schema.ValidRunID(child) == nil) { // else it is no line of a pack
+		if bytes.IndexByte(line, '\n') < 0 && (child == "" || schema.ValidRunID(child) == nil) {
+			// else it is no line of a pack
 			agree(t, line, child)
 		}
 	})

@@ -39,7 +39,8 @@ func TestBadMessages(t *testing.T) {
 		{"foreign subject", "agent.0.acme", split.Headers(), split.Body, persister.ReasonBadMessage, 1},
 		{"wildcard in the run", "agent.0.acme.*.-", split.Headers(), split.Body, persister.ReasonBadMessage, 1},
 		{"count too small", subject, header(split, schema.HeaderCount, "3"), split.Body, persister.ReasonBadMessage, 1},
-		{"day of no calendar", subject, header(split, schema.HeaderDay, "20260230"), split.Body, persister.ReasonBadMessage, 1},
+		{"day of no calendar", subject, header(split, schema.HeaderDay, "20260230"), split.Body,
+			persister.ReasonBadMessage, 1},
 		{"year zero", subject, header(split, schema.HeaderDay, "00000101"), split.Body, persister.ReasonBadMessage, 1},
 		{"another seq", subject, header(split, schema.HeaderSeq, "1000"), split.Body, persister.ReasonBadEvent, 4},
 		{"another lane", strings.TrimSuffix(subject, "-") + "kid", split.Headers(), split.Body, persister.ReasonBadEvent, 4},
@@ -57,7 +58,8 @@ func TestBadMessages(t *testing.T) {
 				if at := store.offset(t, "AGENT_0"); at.Position != 3 {
 					t.Errorf("the offset is %d, want 3", at.Position)
 				}
-				if got, want := p.Status()[0].Inserted, uint64(8-c.deadLetters); c.deadLetters <= 2 && c.reason == persister.ReasonBadEvent && got != want {
+				if got, want := p.Status()[0].Inserted, uint64(8-c.deadLetters); c.deadLetters <= 2 &&
+					c.reason == persister.ReasonBadEvent && got != want {
 					t.Errorf("%d rows, want %d", got, want)
 				}
 				if h, _ := store.Head(t.Context(), key("r"), ""); h.Last != 8 {
@@ -68,7 +70,8 @@ func TestBadMessages(t *testing.T) {
 					t.Fatalf("%d dead letters, want %d: %+v", len(got), c.deadLetters, got)
 				}
 				for _, l := range got {
-					if l.Reason != c.reason || l.Position != 2 || l.Subject != c.subject || l.Detail == "" || !bytes.Contains(append(c.body, 'x'), l.Body) {
+					if l.Reason != c.reason || l.Position != 2 || l.Subject != c.subject || l.Detail == "" ||
+						!bytes.Contains(append(c.body, 'x'), l.Body) {
 						t.Errorf("letter %+v", l)
 					}
 				}

@@ -23,9 +23,10 @@ func TestOutageEndsElsewhere(t *testing.T) {
 				mine := &process{ledger: store}
 				packs := texts("r", 2000, 10)
 				var recovered atomic.Int64
-				p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: mine, Hold: time.Hour, Hooks: persister.Hooks{
-					Recovered: func(string, time.Duration) { recovered.Add(1) },
-				}})
+				p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: mine, Hold: time.Hour,
+					Hooks: persister.Hooks{
+						Recovered: func(string, time.Duration) { recovered.Add(1) },
+					}})
 				time.Sleep(time.Second)
 				mine.cut(true)
 				q.put(packs[:1000]...)
@@ -59,7 +60,8 @@ func TestOutageEndsElsewhere(t *testing.T) {
 
 // TestAnswersButTakesNothing: a store that can be asked, and refuses each write, is not asked without a pause.
 func TestAnswersButTakesNothing(t *testing.T) {
-	for name, answer := range map[string]error{"away": errAway, "poison": persister.ErrPoison, "overtaken": persister.ErrOvertaken} {
+	for name, answer := range map[string]error{"away": errAway, "poison": persister.ErrPoison,
+		"overtaken": persister.ErrOvertaken} {
 		for _, from := range []int{1, 2} { // of the calls
 			t.Run(fmt.Sprint(name, from), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -100,8 +102,9 @@ func TestManyDeadLettersAreNotAFlood(t *testing.T) {
 		}
 		var text logText
 		var told atomic.Int64
-		p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Logger: slog.New(slog.NewTextHandler(&text, nil)),
-			Hooks: persister.Hooks{DeadLetter: func(string, string) { told.Add(1) }}})
+		p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store,
+			Logger: slog.New(slog.NewTextHandler(&text, nil)),
+			Hooks:  persister.Hooks{DeadLetter: func(string, string) { told.Add(1) }}})
 		time.Sleep(30 * time.Second)
 		said := strings.Count(text.String(), "set aside as a dead letter")
 		if told.Load() != n || p.Status()[0].DeadLetters != n || said < 1 || said > 100 {
@@ -122,7 +125,8 @@ func TestUnknownLagIsSaid(t *testing.T) {
 		q := newQueue("AGENT_0")
 		q.lagErr = fmt.Errorf("permissions violation")
 		var text logText
-		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: newLedger(), Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: newLedger(),
+			Logger: slog.New(slog.NewTextHandler(&text, nil))})
 		said := func() int { return strings.Count(text.String(), "lag is not known") }
 		time.Sleep(time.Hour)
 		if n := said(); n != 1 {
@@ -169,8 +173,9 @@ func TestStopAtAnyTime(t *testing.T) {
 			}
 			packs := texts("r", 300, 10)
 			q.put(packs[:200]...)
-			cfg := persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 100, HeldBytes: 20_000 << (seed % 6),
-				Attempt: 5 * time.Second, Grace: 6 * time.Second, Alone: seed%2 == 0}
+			cfg := persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 100,
+				HeldBytes: 20_000 << (seed % 6),
+				Attempt:   5 * time.Second, Grace: 6 * time.Second, Alone: seed%2 == 0}
 			p, stop := start(t, cfg)
 			time.Sleep(time.Duration(seed) * 377 * time.Millisecond)
 			q.put(packs[200:]...)
@@ -206,7 +211,8 @@ func TestBoundsAreChecked(t *testing.T) {
 	}
 }
 
-// TestStoring: a store that answers and takes nothing, as one does whose disk is full, is distinguished from one that works.
+// TestStoring: a store that answers and takes nothing, as one does whose disk is full, is distinguished from one that
+// works.
 func TestStoring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()
@@ -227,7 +233,8 @@ func TestStoring(t *testing.T) {
 			full.Store(true)
 			q.put(texts("s", 20, 10)...)
 			time.Sleep(10 * time.Minute)
-			if err := p.Storing(); err == nil || !strings.Contains(err.Error(), "AGENT_0") || !strings.Contains(err.Error(), errAway.Error()) {
+			if err := p.Storing(); err == nil || !strings.Contains(err.Error(), "AGENT_0") ||
+				!strings.Contains(err.Error(), errAway.Error()) {
 				t.Errorf("nothing is stored: %v", err)
 			}
 			full.Store(false)

@@ -108,8 +108,8 @@ func (s *fetchSession) hand(msgs []Message, bound Limit) (rows int, full bool) {
 	return rows, len(msgs) >= bound.Messages*3/4 || size >= bound.Bytes*3/4
 }
 
-// linger waits so that the next batch grows: a transaction, and each run's row in it, cost the same for one event and for
-// many. Messages wait in the log meanwhile, not in memory. It reports whether ctx has not ended.
+// linger waits so that the next batch grows: a transaction, and each run's row in it, cost the same for one event and
+// for many. Messages wait in the log meanwhile, not in memory. It reports whether ctx has not ended.
 func (p *pipeline) linger(ctx context.Context, since time.Time, many bool) bool {
 	if p.cfg.Linger <= 0 {
 		return true
@@ -118,17 +118,18 @@ func (p *pipeline) linger(ctx context.Context, since time.Time, many bool) bool 
 	return pause <= 0 || backoff.Sleep(ctx, pause) == nil
 }
 
-// many reports whether rows come at a rate at which a pause that is twice as long saves a lot, and does not make batches
-// so large that to store one takes long. Beside live streams a transaction of 2,000 rows shows in what they wait for. A
-// log that other processes use may be made anew at any time, which a fetch finds: there the pause stays short.
+// many reports whether rows come at a rate at which a pause that is twice as long saves a lot, and does not make
+// batches so large that to store one takes long. Beside live streams a transaction of 2,000 rows shows in what they
+// wait for. A log that other processes use may be made anew at any time, which a fetch finds: there the pause stays
+// short.
 func (p *pipeline) many(rows int, in time.Duration) bool {
 	inLinger := int(float64(rows) * float64(p.cfg.Linger) / float64(max(in, 1)))
 	return p.cfg.Alone && inLinger >= p.cfg.BatchStart/8 && inLinger <= p.cfg.BatchStart*3/8
 }
 
-// next returns how long after since the pipeline is to fetch again: about Linger, or about twice that when there are many
-// rows, at a phase of its own. If all pipelines wrote at the same moment, what else the process does would wait for all of
-// them together.
+// next returns how long after since the pipeline is to fetch again: about Linger, or about twice that when there are
+// many rows, at a phase of its own. If all pipelines wrote at the same moment, what else the process does would wait
+// for all of them together.
 func (p *pipeline) next(since time.Time, many bool) time.Duration {
 	every, phase := p.cfg.Linger, p.phase
 	if many {

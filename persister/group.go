@@ -10,12 +10,13 @@ import (
 
 // Run is the summary of a batch for one run. A store updates its row of the run from it.
 type Run struct {
-	Key     schema.RunKey
-	Head    schema.Head            // the newest of the batch
-	Lanes   map[string]schema.Lane // with the highest epoch of each: the root's if it has an owner, all of children; nil when there are none
-	First   schema.Seq             // first event of the batch
-	FirstTS time.Time              // its time
-	LastTS  time.Time              // time of the newest event
+	Key  schema.RunKey
+	Head schema.Head // the newest of the batch
+	// with the highest epoch of each: the root's if it has an owner, all of children; nil when there are none
+	Lanes   map[string]schema.Lane
+	First   schema.Seq // first event of the batch
+	FirstTS time.Time  // its time
+	LastTS  time.Time  // time of the newest event
 	Rows    int
 	Digest  Digest
 
@@ -156,7 +157,8 @@ func (r *Run) add(c *Chunk) {
 		r.LastTS = c.Rows[len(c.Rows)-1].TS
 	}
 	l := c.Head.Lane
-	if have, ok := r.Lanes[c.Child]; !ok && (l.Owner != "" || c.Child != "") || ok && l.Owner != "" && (have.Owner == "" || l.Epoch > have.Epoch) {
+	if have, ok := r.Lanes[c.Child]; !ok && (l.Owner != "" || c.Child != "") || ok && l.Owner != "" &&
+		(have.Owner == "" || l.Epoch > have.Epoch) {
 		if r.Lanes == nil {
 			r.Lanes = make(map[string]schema.Lane)
 		}

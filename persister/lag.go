@@ -93,7 +93,8 @@ func (p *pipeline) noLag(err error) {
 	p.mu.Lock()
 	stream := p.status.Stream
 	p.mu.Unlock()
-	p.cfg.Logger.Log(context.Background(), level, p.cfg.Role+": the lag is not known, so nothing would warn of a loss", "stream", stream, "error", err)
+	p.cfg.Logger.Log(context.Background(), level, p.cfg.Role+": the lag is not known, so nothing would warn of a loss",
+		"stream", stream, "error", err)
 }
 
 // warn logs losses, and the alarm: once when it gets worse, and every minute while it lasts.
@@ -109,7 +110,8 @@ func (p *pipeline) warn(lag Lag, lost uint64, before, next alarm, now time.Time)
 	if next.level > before.level || next.level > fine && now.Sub(logged) >= time.Minute {
 		logged = now
 		if p.isOurs() { // one process logs it
-			p.cfg.Logger.Log(context.Background(), next.level.log(), p.cfg.Role+": the log may drop messages before they are stored: "+next.text,
+			p.cfg.Logger.Log(context.Background(), next.level.log(),
+				p.cfg.Role+": the log may drop messages before they are stored: "+next.text,
 				"stream", lag.Stream, "lag", lag.Messages, "oldest", lag.Oldest, "window", lag.Window)
 		}
 	}
@@ -170,10 +172,12 @@ func alarmOf(l Lag, now time.Time) alarm {
 	}
 	if l.Window > 0 {
 		left := l.WindowLeft(now)
-		say(float64(left)/float64(l.Window), fmt.Sprintf("what is not stored is dropped in %v, the window is %v", left.Round(time.Second), l.Window))
+		say(float64(left)/float64(l.Window), fmt.Sprintf("what is not stored is dropped in %v, the window is %v",
+			left.Round(time.Second), l.Window))
 	}
 	if l.Bounded {
-		say(l.Room, fmt.Sprintf("what is not stored is dropped when %.0f %% of the stream's size more is written", max(0, l.Room*100)))
+		say(l.Room, fmt.Sprintf("what is not stored is dropped when %.0f %% of the stream's size more is written",
+			max(0, l.Room*100)))
 	}
 	return a
 }

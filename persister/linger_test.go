@@ -53,15 +53,16 @@ func TestLinger(t *testing.T) {
 	})
 }
 
-// TestLingerWithManyRows: when many rows come, batches come half as often, but not when very many do. The process is the
-// only one that stores the log.
+// TestLingerWithManyRows: when many rows come, batches come half as often, but not when very many do. The process is
+// the only one that stores the log.
 func TestLingerWithManyRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()
 		w := persistertest.NewWriter(key("r"), day)
 		log := &commitLog{begin: time.Now()}
-		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Alone: true, BatchStart: 400, Linger: time.Second,
-			Hooks: persister.Hooks{Stored: log.hook}})
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Alone: true, BatchStart: 400,
+			Linger: time.Second,
+			Hooks:  persister.Hooks{Stored: log.hook}})
 		for _, rows := range []int{1, 4, 5, 14, 16} { // in each tenth of a second
 			time.Sleep(5 * time.Millisecond) // never at the moment of a fetch
 			for range 40 {
@@ -141,7 +142,8 @@ func TestShutdownWithoutStoreOrQueue(t *testing.T) {
 				}
 				packs := texts("r", 2, 1)
 				q.put(packs[0])
-				p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Linger: time.Hour, Grace: 5 * time.Second})
+				p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Linger: time.Hour,
+					Grace: 5 * time.Second})
 				synctest.Wait()
 				broken(q, &hangs)
 				q.put(packs[1])
@@ -165,7 +167,8 @@ func TestLingerOff(t *testing.T) {
 		q, store := newQueue("AGENT_0"), newLedger()
 		w := persistertest.NewWriter(key("r"), day)
 		log := &commitLog{begin: time.Now()}
-		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Linger: -1, Hooks: persister.Hooks{Stored: log.hook}})
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Linger: -1,
+			Hooks: persister.Hooks{Stored: log.hook}})
 		for range 3 {
 			q.put(w.Texts("", 1))
 			synctest.Wait()
@@ -190,11 +193,12 @@ func TestQueuesTakeTurns(t *testing.T) {
 		begin := time.Now()
 		var mu sync.Mutex
 		at := map[time.Duration]int{}
-		_, stop := start(t, persister.Config{Queues: queues, Store: store, Linger: time.Second, Hooks: persister.Hooks{Stored: func(string, persister.Stored) {
-			mu.Lock()
-			defer mu.Unlock()
-			at[time.Since(begin)]++
-		}}})
+		_, stop := start(t, persister.Config{Queues: queues, Store: store, Linger: time.Second,
+			Hooks: persister.Hooks{Stored: func(string, persister.Stored) {
+				mu.Lock()
+				defer mu.Unlock()
+				at[time.Since(begin)]++
+			}}})
 		for range 1000 {
 			time.Sleep(10*time.Millisecond + time.Microsecond) // never at the moment of a fetch
 			for _, p := range put {

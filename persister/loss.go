@@ -48,7 +48,8 @@ func (l *Loss) String() string {
 	case l.Reason == LossBefore && !l.Open():
 		return fmt.Sprintf("%s: %d messages had left the log before anything was stored here; the runs of all objects are restored", l.Stream, n)
 	case l.Reason == LossBefore:
-		return fmt.Sprintf("%s: %d messages had left the log before anything was stored here (positions %d to %d)", l.Stream, n, l.First, l.Last)
+		return fmt.Sprintf("%s: %d messages had left the log before anything was stored here (positions %d to %d)",
+			l.Stream, n, l.First, l.Last)
 	}
 	return fmt.Sprintf("%s: %d messages left the log before they were stored (positions %d to %d): they are lost, unless an object has them", l.Stream, n, l.First, l.Last)
 }
@@ -112,7 +113,8 @@ func (p *pipeline) checkDropped() bool {
 func (p *pipeline) lose(ctx context.Context, stored, at Offset) (t Transfer, err error) {
 	t = Transfer{From: stored, To: at, Owner: p.share.me}
 	if stored.Identity != "" && stored.Identity != at.Identity {
-		t.Losses = append(t.Losses, Loss{Stream: at.Stream, Identity: stored.Identity, First: stored.Position + 1, Reason: LossRenewed})
+		t.Losses = append(t.Losses, Loss{Stream: at.Stream, Identity: stored.Identity, First: stored.Position + 1,
+			Reason: LossRenewed})
 	}
 	p.setOffset(at)
 	p.mu.Lock()
@@ -139,7 +141,8 @@ func (p *pipeline) lose(ctx context.Context, stored, at Offset) (t Transfer, err
 		if p.cfg.Replaces {
 			level = slog.LevelInfo
 		}
-		p.cfg.Logger.Log(ctx, level, p.cfg.Role+": messages have left the log before they were stored", "stream", l.Stream, "first", l.First, "last", l.Last, "reason", l.Reason)
+		p.cfg.Logger.Log(ctx, level, p.cfg.Role+": messages have left the log before they were stored", "stream",
+			l.Stream, "first", l.First, "last", l.Last, "reason", l.Reason)
 		t.Losses = append(t.Losses, l)
 		t.To.Position, t.To.StoredAt = l.Last, time.Time{}
 	}

@@ -30,8 +30,8 @@ func (s *salvager) Salvage(context.Context, string) ([]persister.RunLoss, bool, 
 	return s.runs, s.objects, nil
 }
 
-// TestLossesAreRecorded: whatever the log drops before it is stored is recorded with the offset that passes over it, once,
-// by its positions, and the rest is stored.
+// TestLossesAreRecorded: whatever the log drops before it is stored is recorded with the offset that passes over it,
+// once, by its positions, and the rest is stored.
 func TestLossesAreRecorded(t *testing.T) {
 	run := schema.RunKey{Tenant: "acme", Run: "run_lost"}
 	type world struct {
@@ -46,7 +46,8 @@ func TestLossesAreRecorded(t *testing.T) {
 		saved  bool   // salvage is asked once more than at the first beginning
 		losses int    // of runs
 	}{
-		"nothing": {do: func(w *world, work func(time.Duration)) { w.q.put(texts("a", 5, 1)...); work(time.Minute) }, after: 5},
+		"nothing": {do: func(w *world, work func(time.Duration)) { w.q.put(texts("a", 5, 1)...); work(time.Minute) },
+			after: 5},
 		"database older": {do: func(w *world, work func(time.Duration)) {
 			w.q.put(texts("a", 2, 1)...)
 			work(time.Minute)
@@ -83,7 +84,8 @@ func TestLossesAreRecorded(t *testing.T) {
 		"objects have not all": {do: func(w *world, work func(time.Duration)) {
 			w.q.put(texts("a", 6, 1)...)
 			w.q.drop(4)
-			w.salvage.objects, w.salvage.runs = true, []persister.RunLoss{{Key: run, First: 1, Last: 2, Reason: persister.LossDropped}}
+			w.salvage.objects, w.salvage.runs = true, []persister.RunLoss{{Key: run, First: 1, Last: 2,
+				Reason: persister.LossDropped}}
 			work(time.Minute)
 		}, want: "AGENT_0:1-4 before!", after: 2, losses: 1},
 		"made again": {do: func(w *world, work func(time.Duration)) {
@@ -141,10 +143,14 @@ func TestWordsOfLosses(t *testing.T) {
 		loss  persister.Loss
 		words []string
 	}{
-		{persister.Loss{Stream: "AGENT_1", First: 2, Last: 31, Reason: persister.LossDropped}, []string{"AGENT_1", "30 messages", "2 to 31"}},
-		{persister.Loss{Stream: "AGENT_1", First: 1, Last: 9, Reason: persister.LossBefore}, []string{"9 messages", "before anything was stored"}},
-		{persister.Loss{Stream: "AGENT_1", First: 1, Last: 9, Reason: persister.LossBefore, Restored: time.Unix(1, 0)}, []string{"are restored"}},
-		{persister.Loss{Stream: "AGENT_1", First: 12, Reason: persister.LossRenewed}, []string{"made again", "11 messages", "not known"}},
+		{persister.Loss{Stream: "AGENT_1", First: 2, Last: 31, Reason: persister.LossDropped},
+			[]string{"AGENT_1", "30 messages", "2 to 31"}},
+		{persister.Loss{Stream: "AGENT_1", First: 1, Last: 9, Reason: persister.LossBefore},
+			[]string{"9 messages", "before anything was stored"}},
+		{persister.Loss{Stream: "AGENT_1", First: 1, Last: 9, Reason: persister.LossBefore, Restored: time.Unix(1, 0)},
+			[]string{"are restored"}},
+		{persister.Loss{Stream: "AGENT_1", First: 12, Reason: persister.LossRenewed},
+			[]string{"made again", "11 messages", "not known"}},
 	} {
 		if text := c.loss.String(); slices.ContainsFunc(c.words, func(w string) bool { return !strings.Contains(text, w) }) {
 			t.Errorf("%q lacks one of %q", text, c.words)

@@ -18,7 +18,8 @@ func TestDecodeAgreesWithCheck(t *testing.T) {
 	good := func() schema.Pack {
 		w := persistertest.NewWriter(key("r"), day)
 		return w.Pack("kid", persistertest.Lifecycle(schema.StateRunning),
-			persistertest.Event(schema.TypeTextDelta, `{"text":"\ud800 {\"a\":[1,2e3,null,true]}"}`), persistertest.Event("custom.x", `{}`))
+			persistertest.Event(schema.TypeTextDelta, `{"text":"\ud800 {\"a\":[1,2e3,null,true]}"}`),
+			persistertest.Event("custom.x", `{}`))
 	}
 	refused, taken := 0, 0
 	for range 20_000 {

@@ -102,13 +102,15 @@ func TestLostAcknowledgement(t *testing.T) {
 			packs := texts("r", 100, 10)
 			q.put(packs...)
 			var recovered atomic.Int64
-			p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 100, Hooks: persister.Hooks{
-				Recovered: func(string, time.Duration) { recovered.Add(1) },
-			}})
+			p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 100,
+				Hooks: persister.Hooks{
+					Recovered: func(string, time.Duration) { recovered.Add(1) },
+				}})
 			time.Sleep(time.Minute)
 			store.once(t, packs)
 			_, _, _, _, overtaken := store.history()
-			if s := p.Status()[0]; overtaken == 0 || recovered.Load() == 0 || !s.RetryingSince.IsZero() || s.HeldBytes != 0 || s.Offset.Position != 100 {
+			if s := p.Status()[0]; overtaken == 0 || recovered.Load() == 0 || !s.RetryingSince.IsZero() ||
+				s.HeldBytes != 0 || s.Offset.Position != 100 {
 				t.Errorf("%d times overtaken, %d times recovered, status %+v", overtaken, recovered.Load(), s)
 			}
 			stop()
@@ -175,7 +177,8 @@ func TestLogIsBehind(t *testing.T) {
 		q.cut(12)
 		time.Sleep(10 * time.Minute)
 		s := p.Status()[0]
-		if s.RetryingSince.IsZero() || !strings.HasPrefix(s.LastError, "fetch: ") || !strings.Contains(s.LastError, persister.ErrBehind.Error()) || s.Offset.Position != 20 {
+		if s.RetryingSince.IsZero() || !strings.HasPrefix(s.LastError, "fetch: ") ||
+			!strings.Contains(s.LastError, persister.ErrBehind.Error()) || s.Offset.Position != 20 {
 			t.Errorf("status %+v", s)
 		}
 		if n := q.asked(); n > 1000 {
@@ -224,7 +227,8 @@ func TestRefill(t *testing.T) {
 					if n := fill.calls.Load(); n != 6 || fill.stored.Position != 20 || fill.stored.Identity != "1" {
 						t.Errorf("filled %d times, last of %+v", n, fill.stored)
 					}
-					if s := p.Status()[0]; !s.RetryingSince.IsZero() || !s.Offset.Same(want) || !store.offset(t, "AGENT_0").Same(want) ||
+					if s := p.Status()[0]; !s.RetryingSince.IsZero() || !s.Offset.Same(want) ||
+						!store.offset(t, "AGENT_0").Same(want) ||
 						s.Offset.Generation != 1 || store.offset(t, "AGENT_0").Generation != 1 {
 						t.Errorf("status %+v", s)
 					}
@@ -365,7 +369,8 @@ func poisonAndOutage(t *testing.T, fail int64, lost bool) {
 	for _, l := range deadLetters(t, store) {
 		reasons[l.Reason]++
 	}
-	if reasons[persister.ReasonRefused] != 3 || reasons[persister.ReasonBadMessage] != 1 || reasons[persister.ReasonConflict] != 1 {
+	if reasons[persister.ReasonRefused] != 3 || reasons[persister.ReasonBadMessage] != 1 ||
+		reasons[persister.ReasonConflict] != 1 {
 		t.Errorf("dead letters %v", reasons)
 	}
 	lines := slices.Collect(schema.Lines(bad.Body))
@@ -374,7 +379,8 @@ func poisonAndOutage(t *testing.T, fail int64, lost bool) {
 	}
 	// Rows of a divided message may come again; those of others may not.
 	_, sums, _, _, _ := store.history()
-	if h, err := store.Head(t.Context(), key("r"), ""); h.Last != c.Head.Last || err != nil || sums.Inserted != 10+3+10 || sums.Repeated > 3 {
+	if h, err := store.Head(t.Context(), key("r"), ""); h.Last != c.Head.Last || err != nil ||
+		sums.Inserted != 10+3+10 || sums.Repeated > 3 {
 		t.Errorf("head is at %d, the log at %d: %+v", h.Last, c.Head.Last, sums)
 	}
 	if s := p.Status()[0]; s.HeldBytes != 0 || !s.RetryingSince.IsZero() || s.Offset.Position != 5 {
@@ -400,7 +406,8 @@ func TestLettersThatAreRefused(t *testing.T) {
 		q.put(packs[1])
 		p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store})
 		time.Sleep(time.Minute)
-		if s := p.Status()[0]; s.RetryingSince.IsZero() || s.Offset.Position != 1 || !bytes.Equal(body(t, store, key("r")), packs[0].Body) {
+		if s := p.Status()[0]; s.RetryingSince.IsZero() || s.Offset.Position != 1 ||
+			!bytes.Equal(body(t, store, key("r")), packs[0].Body) {
 			t.Errorf("status %+v", s)
 		}
 		refuses.Store(false)

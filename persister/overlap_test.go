@@ -70,7 +70,8 @@ func TestStepsOverlap(t *testing.T) {
 		packs := texts("r", 10, 10)
 		q.put(packs...)
 		begin := time.Now()
-		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 10, BatchBytes: 8 << 10, HeldBytes: 64 << 10,
+		_, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 10,
+			BatchBytes: 8 << 10, HeldBytes: 64 << 10,
 			Target: time.Hour})
 		time.Sleep(time.Minute)
 		stop()
@@ -97,7 +98,8 @@ func TestHeldBytes(t *testing.T) {
 		packs := texts("r", 2000, 10)
 		q.put(packs...)
 		const bound = 1 << 20
-		p, stop := start(t, persister.Config{Queues: []persister.Queue{q, newQueue("AGENT_1")}, Store: store, HeldBytes: 2 * bound, Attempt: time.Hour})
+		p, stop := start(t, persister.Config{Queues: []persister.Queue{q, newQueue("AGENT_1")}, Store: store,
+			HeldBytes: 2 * bound, Attempt: time.Hour})
 		for range 100 {
 			time.Sleep(time.Second)
 			if s := p.Status()[0]; s.HeldBytes > bound+bound/4 || s.HeldBytes == 0 {
@@ -220,9 +222,10 @@ func TestAlarms(t *testing.T) {
 			return nil
 		}
 		var told atomic.Uint64
-		p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Logger: logger, Hooks: persister.Hooks{
-			Lost: func(stream string, n uint64) { told.Add(n) },
-		}})
+		p, stop := start(t, persister.Config{Queues: []persister.Queue{q}, Store: store, Logger: logger,
+			Hooks: persister.Hooks{
+				Lost: func(stream string, n uint64) { told.Add(n) },
+			}})
 		q.put(texts("r", 3, 10)...)
 		seen := func(at time.Duration, degraded bool, alarm string, warnings, errors int) {
 			t.Helper()
@@ -230,7 +233,8 @@ func TestAlarms(t *testing.T) {
 			s := p.Status()[0]
 			w := strings.Count(text.String(), `level=WARN msg="persister: the log may`)
 			e := strings.Count(text.String(), `level=ERROR msg="persister: the log may`)
-			if s.Degraded != degraded || !strings.Contains(s.Alarm, alarm) || (alarm == "") != (s.Alarm == "") || w > 0 != (warnings > 0) || e > 0 != (errors > 0) {
+			if s.Degraded != degraded || !strings.Contains(s.Alarm, alarm) || (alarm == "") != (s.Alarm == "") ||
+				w > 0 != (warnings > 0) || e > 0 != (errors > 0) {
 				t.Errorf("at %v: alarm %q, %d warnings, %d errors; %+v", at, s.Alarm, w, e, s)
 			}
 			if w > 20 || e > 20 {

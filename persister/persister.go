@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Persister moves messages from its queues into its store. Create it with New and call Run once. Status may be called at
-// any time from any goroutine.
+// Persister moves messages from its queues into its store. Create it with New and call Run once. Status may be called
+// at any time from any goroutine.
 type Persister struct {
 	cfg   Config
 	share *share
@@ -28,8 +28,8 @@ func New(cfg Config) (*Persister, error) {
 	return p, nil
 }
 
-// Run works until ctx ends, and returns nil when all that it started has returned. Messages that are fetched by then are
-// stored within Config.Grace, or stay in the log. Nothing else ends it: every failure is retried.
+// Run works until ctx ends, and returns nil when all that it started has returned. Messages that are fetched by then
+// are stored within Config.Grace, or stay in the log. Nothing else ends it: every failure is retried.
 func (p *Persister) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.share.run(ctx) })

@@ -88,7 +88,8 @@ func TestStores(t *testing.T) {
 		}
 		time.Sleep(11 * time.Second)
 		s := p.Status()[0]
-		if s.Stream != "AGENT_0" || s.Standby || s.Inserted != 6 || s.Lag.Messages != 0 || s.LagAt.IsZero() || !s.RetryingSince.IsZero() || s.HeldBytes != 0 {
+		if s.Stream != "AGENT_0" || s.Standby || s.Inserted != 6 || s.Lag.Messages != 0 || s.LagAt.IsZero() ||
+			!s.RetryingSince.IsZero() || s.HeldBytes != 0 {
 			t.Errorf("status is %+v", s)
 		}
 		want := persister.Offset{Stream: "AGENT_0", Identity: "1", Position: 3}
@@ -115,10 +116,11 @@ func TestOutage(t *testing.T) {
 			}
 			packs := texts("r", 500, 10)
 			var recovered time.Duration
-			cfg := persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 100, HeldBytes: 256 << 10, Hooks: persister.Hooks{
-				Retrying:  func(string, error, time.Time, time.Duration) { attempts.Add(1) },
-				Recovered: func(_ string, outage time.Duration) { recovered = outage },
-			}}
+			cfg := persister.Config{Queues: []persister.Queue{q}, Store: store, BatchEvents: 100, HeldBytes: 256 << 10,
+				Hooks: persister.Hooks{
+					Retrying:  func(string, error, time.Time, time.Duration) { attempts.Add(1) },
+					Recovered: func(_ string, outage time.Duration) { recovered = outage },
+				}}
 			away.Store(!begun)
 			p, stop := start(t, cfg)
 			time.Sleep(20 * time.Millisecond)
@@ -132,7 +134,8 @@ func TestOutage(t *testing.T) {
 			time.Sleep(time.Hour - 5*time.Second)
 			synctest.Wait()
 			s = p.Status()[0]
-			if since := time.Since(s.RetryingSince); since < time.Hour || since > time.Hour+time.Second || !strings.Contains(s.LastError, "refused") {
+			if since := time.Since(s.RetryingSince); since < time.Hour || since > time.Hour+time.Second ||
+				!strings.Contains(s.LastError, "refused") {
 				t.Errorf("status in the outage: %+v", s)
 			}
 			if begun && s.Lag.Messages != 500 {
@@ -149,7 +152,8 @@ func TestOutage(t *testing.T) {
 			away.Store(false)
 			time.Sleep(time.Minute)
 			store.once(t, packs)
-			if s := p.Status()[0]; recovered < time.Hour || !s.RetryingSince.IsZero() || s.HeldBytes != 0 || s.Lag.Messages != 0 {
+			if s := p.Status()[0]; recovered < time.Hour || !s.RetryingSince.IsZero() || s.HeldBytes != 0 ||
+				s.Lag.Messages != 0 {
 				t.Errorf("outage %v, status %+v", recovered, s)
 			}
 			stop()
@@ -276,7 +280,8 @@ func TestPoisonIsIsolated(t *testing.T) {
 		if h, _ := store.Head(context.Background(), key("r"), ""); h.Last != c.Head.Last {
 			t.Errorf("head is at %d, the log at %d", h.Last, c.Head.Last)
 		}
-		if s := p.Status()[0]; s.DeadLetters != 2 || s.Inserted != 40+3+30+70 || len(told) != 2 || told[0] != "AGENT_3 refused" {
+		if s := p.Status()[0]; s.DeadLetters != 2 || s.Inserted != 40+3+30+70 || len(told) != 2 ||
+			told[0] != "AGENT_3 refused" {
 			t.Errorf("status %+v, hook %q", s, told)
 		}
 	})
@@ -301,7 +306,8 @@ func TestConflictIsAnAlarm(t *testing.T) {
 			t.Error("the first content did not stay")
 		}
 		l := deadLetters(t, store)
-		if len(l) != 1 || l[0].Reason != persister.ReasonConflict || l[0].Position != 2 || !bytes.Contains(l[0].Body, []byte("forged")) {
+		if len(l) != 1 || l[0].Reason != persister.ReasonConflict || l[0].Position != 2 ||
+			!bytes.Contains(l[0].Body, []byte("forged")) {
 			t.Errorf("letters %+v", l)
 		}
 		if len(alarms) != 1 || alarms[0] != "acme/r 1" || p.Status()[0].Conflicts != 1 {

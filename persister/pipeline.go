@@ -10,8 +10,8 @@ import (
 	"agentstream/internal/backoff"
 )
 
-// pipeline is the work on one queue. It runs one session after the other. Each begins at the stored offset, and ends when
-// a step fails so that the messages must be read again.
+// pipeline is the work on one queue. It runs one session after the other. Each begins at the stored offset, and ends
+// when a step fails so that the messages must be read again.
 //
 //	queue ─▶ fetch, decode ─▶ store: rows and offset
 //
@@ -30,10 +30,11 @@ type pipeline struct {
 	mu       sync.Mutex
 	status   Status
 	troubles [steps]trouble
-	offset   Offset  // as this process last moved or read it
-	dropped  uint64  // position of the newest message that the log dropped before it was read; 0: none that is not recorded
-	perPack  float64 // events per message, of late; 0: none was seen
-	alarm    alarm
+	offset   Offset // as this process last moved or read it
+	// position of the newest message that the log dropped before it was read; 0: none that is not recorded
+	dropped uint64
+	perPack float64 // events per message, of late; 0: none was seen
+	alarm   alarm
 
 	waited    time.Duration // Result.Waited of the batch that is being stored; used by the storing step alone
 	reports   reports

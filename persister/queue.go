@@ -55,7 +55,8 @@ type Lag struct {
 	Messages uint64        // approximate number of messages that are in the log and not stored
 	Oldest   time.Time     // when the oldest of them was stored, by the log's clock; zero when none
 	Window   time.Duration // the log drops messages older than this, stored or not; 0: never
-	Room     float64       // part of the log's size, 0 to 1, that new messages may fill before it drops messages that are not stored
-	Bounded  bool          // the log's size is bounded: Room is valid
-	Lost     uint64        // messages that the log dropped before they were stored, counted since this queue was created
+	// part of the log's size, 0 to 1, that new messages may fill before it drops messages that are not stored
+	Room    float64
+	Bounded bool   // the log's size is bounded: Room is valid
+	Lost    uint64 // messages that the log dropped before they were stored, counted since this queue was created
 }

@@ -180,7 +180,8 @@ func (q *queue) Fetch(ctx context.Context, limit persister.Limit) ([]persister.M
 	}
 }
 
-func (q *queue) due(ctx context.Context, limit persister.Limit) (msgs []persister.Message, changed <-chan struct{}, err error) {
+func (q *queue) due(ctx context.Context, limit persister.Limit) (msgs []persister.Message, changed <-chan struct{},
+	err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.fetches++

@@ -34,11 +34,12 @@ func (e *LaneEvent) Payload() []byte { return e.record.Payload() }
 
 // frameIDs are the types of events that begin and end messages and calls, with the member that has the id.
 var frameIDs = map[string]string{
-	schema.TypeMessageStart: "message_id", schema.TypeMessageEnd: "message_id", schema.TypeToolStart: "call_id", schema.TypeToolEnd: "call_id",
+	schema.TypeMessageStart: "message_id", schema.TypeMessageEnd: "message_id", schema.TypeToolStart: "call_id",
+	schema.TypeToolEnd: "call_id",
 }
 
-// FrameID returns the id of the message or of the call that an event begins or ends; "" for other events, and without an
-// id.
+// FrameID returns the id of the message or of the call that an event begins or ends; "" for other events, and without
+// an id.
 func FrameID(typ string, payload []byte) string {
 	if frameIDs[typ] == "" {
 		return ""
@@ -47,8 +48,8 @@ func FrameID(typ string, payload []byte) string {
 	return id
 }
 
-// Repeats returns the events that begin or end once more what a lane has, by the rules of schema.Fold: the first counts,
-// and an id that begins again in another turn is another one. The events are those of the lane in their order.
+// Repeats returns the events that begin or end once more what a lane has, by the rules of schema.Fold: the first
+// counts, and an id that begins again in another turn is another one. The events are those of the lane in their order.
 func Repeats(lane []LaneEvent) map[schema.Seq]bool {
 	var f schema.Fold
 	for i := range lane {

@@ -46,16 +46,18 @@ type Rows interface {
 }
 
 // Walk returns packs made of the rows with after < seq ≤ through. Lines are byte-identical to the stored ones.
-// Neighbours of the same child are in one pack, at most 128. A pack's head describes the run after that pack, without the
-// lane's owner and the log's position, which are not in rows. When a row is missing the walk ends there without an error:
-// events after a gap are not returned.
-func Walk(ctx context.Context, rows Rows, key schema.RunKey, day string, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+// Neighbours of the same child are in one pack, at most 128. A pack's head describes the run after that pack, without
+// the lane's owner and the log's position, which are not in rows. When a row is missing the walk ends there without an
+// error: events after a gap are not returned.
+func Walk(ctx context.Context, rows Rows, key schema.RunKey, day string, after,
+	through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return WalkFrom(ctx, rows, key, schema.Head{Day: day}, after, through)
 }
 
-// WalkFrom is Walk for rows that do not begin at the run's first event: base is the head after the event base.Last, which
-// must not be greater than after. Frames at or before base.Last are ignored.
-func WalkFrom(ctx context.Context, rows Rows, key schema.RunKey, base schema.Head, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+// WalkFrom is Walk for rows that do not begin at the run's first event: base is the head after the event base.Last,
+// which must not be greater than after. Frames at or before base.Last are ignored.
+func WalkFrom(ctx context.Context, rows Rows, key schema.RunKey, base schema.Head, after,
+	through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
 		w := walker{key: key, head: base}
 		if err := w.seed(ctx, rows, after); err != nil {
@@ -137,7 +139,8 @@ func (w *walker) pack(lines []Line) (schema.Pack, error) {
 	for _, l := range lines {
 		r, err := schema.ScanLine(l.Body)
 		if err != nil || r.Seq != l.Seq {
-			return schema.Pack{}, fmt.Errorf("persister: stored row of run %s seq %d does not hold its event: %w", w.key, l.Seq, schema.ErrBadPack)
+			return schema.Pack{}, fmt.Errorf("persister: stored row of run %s seq %d does not hold its event: %w",
+				w.key, l.Seq, schema.ErrBadPack)
 		}
 		body = append(append(body, l.Body...), '\n')
 		if l.Child == "" {
@@ -157,8 +160,8 @@ func idOf(line []byte) string {
 	return string(id)
 }
 
-// advance moves the head's state over a row of the run itself. Rows count also when a writer would be refused now, because
-// the log has accepted them.
+// advance moves the head's state over a row of the run itself. Rows count also when a writer would be refused now,
+// because the log has accepted them.
 func (w *walker) advance(typ string, line []byte) {
 	if !slices.Contains(StateTypes, typ) {
 		return

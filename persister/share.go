@@ -35,7 +35,8 @@ type turn struct {
 }
 
 func newShare(cfg *Config) *share {
-	return &share{cfg: cfg, me: rand.Text(), taken: make(map[string]take), turns: make(map[string]*turn), changed: make(chan struct{})}
+	return &share{cfg: cfg, me: rand.Text(), taken: make(map[string]take), turns: make(map[string]*turn),
+		changed: make(chan struct{})}
 }
 
 // run reads the offsets of all partitions until ctx ends. A failed read changes nothing.

@@ -190,7 +190,8 @@ func TestIdleLogIsQuiet(t *testing.T) {
 		// Each asks who stores what every two seconds, and waits for a message about a second long. The lag of what
 		// another process may be storing is asked every ten seconds, with the offset before it.
 		if calls2 != calls || reads2-reads > 3*(1800+4*360)+10 || l.streams[0].asked()-asked > 3*3700 {
-			t.Errorf("in an idle hour: %d transactions, %d reads, %d fetches of a stream", calls2-calls, reads2-reads, l.streams[0].asked()-asked)
+			t.Errorf("in an idle hour: %d transactions, %d reads, %d fetches of a stream", calls2-calls, reads2-reads,
+				l.streams[0].asked()-asked)
 		}
 		for range 10 { // now and then
 			l.put(1)

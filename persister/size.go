@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// sizer decides how many rows a transaction has. More rows share the fixed cost of a transaction. But rows cannot be read
-// until it commits, it holds locks and memory, and it is repeated when it fails. The storing step calls stored and failed;
-// rows is safe for concurrent use.
+// sizer decides how many rows a transaction has. More rows share the fixed cost of a transaction. But rows cannot be
+// read until it commits, it holds locks and memory, and it is repeated when it fails. The storing step calls stored and
+// failed; rows is safe for concurrent use.
 type sizer struct {
 	n      atomic.Int64
 	most   int
@@ -23,8 +23,8 @@ func newSizer(c *Config) *sizer {
 
 func (s *sizer) rows() int { return int(s.n.Load()) }
 
-// least returns the size below which slowness does not shrink transactions: a store that is slow with so few rows is slow
-// for another reason. Failures shrink transactions down to one row.
+// least returns the size below which slowness does not shrink transactions: a store that is slow with so few rows is
+// slow for another reason. Failures shrink transactions down to one row.
 func (s *sizer) least() int { return max(1, s.most/32) }
 
 // adjust adjusts the size after a commit. Transactions grow only when more rows are waiting: they double while

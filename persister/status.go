@@ -149,8 +149,8 @@ func (p *pipeline) report(stream string, l *DeadLetter) {
 	}
 }
 
-// reports bounds the log lines about dead letters, so that they do not hide the others. All are stored and counted. It is
-// used by the storing step alone.
+// reports bounds the log lines about dead letters, so that they do not hide the others. All are stored and counted. It
+// is used by the storing step alone.
 type reports struct {
 	begin   time.Time
 	logged  int
@@ -195,5 +195,6 @@ func (p *pipeline) storing() error {
 	if t.attempts < 2 {
 		return nil
 	}
-	return fmt.Errorf("persister: nothing of %s is stored since %s: %s", p.status.Stream, t.since.UTC().Format(time.RFC3339), p.status.LastError)
+	return fmt.Errorf("persister: nothing of %s is stored since %s: %s", p.status.Stream,
+		t.since.UTC().Format(time.RFC3339), p.status.LastError)
 }

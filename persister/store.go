@@ -37,8 +37,8 @@ type Chunk struct {
 	from *Message
 }
 
-// Source returns where the chunk's message is in the log, and when the log stored it; zero values for a chunk that is not
-// from there.
+// Source returns where the chunk's message is in the log, and when the log stored it; zero values for a chunk that is
+// not from there.
 func (c *Chunk) Source() (position uint64, stored time.Time) {
 	if c.from == nil {
 		return 0, time.Time{}

@@ -8,8 +8,8 @@ import (
 	"agentstream/internal/backoff"
 )
 
-// store is the second step. It stores the batches that are handed over, until the first step has ended or messages must be
-// read again.
+// store is the second step. It stores the batches that are handed over, until the first step has ended or messages must
+// be read again.
 func (s *fetchSession) store(ctx, turn, work context.Context) error {
 	for b := range s.fetched {
 		if err := s.write(ctx, turn, work, b); err != nil {
@@ -148,14 +148,15 @@ func (p *pipeline) transfer(ctx context.Context, t *Transfer, messages int) erro
 }
 
 // divide stores one message of which the store refuses some rows: first the rows that can be stored, then the others as
-// dead letters together with the offset. When the process ends in between, the message is read again and its stored rows
-// count as repeated.
+// dead letters together with the offset. When the process ends in between, the message is read again and its stored
+// rows count as repeated.
 func (p *pipeline) divide(ctx context.Context, t *Transfer) error {
 	refused, err := p.rows(ctx, t.Chunks[0])
 	if err != nil {
 		return err
 	}
-	return p.transfer(ctx, &Transfer{DeadLetters: append(t.DeadLetters, refused...), From: t.From, To: t.To, Owner: t.Owner}, 1)
+	return p.transfer(ctx, &Transfer{DeadLetters: append(t.DeadLetters, refused...), From: t.From, To: t.To,
+		Owner: t.Owner}, 1)
 }
 
 // rows stores the rows of a chunk that can be stored, and returns dead letters for the others.

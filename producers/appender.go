@@ -72,8 +72,8 @@ type tenantRuns struct {
 	held   int // bytes
 }
 
-// Bounds of what an Appender remembers. A run that is not remembered costs a read of its head, so that many runs that are
-// written slowly cost twice as much as a few.
+// Bounds of what an Appender remembers. A run that is not remembered costs a read of its head, so that many runs that
+// are written slowly cost twice as much as a few.
 const (
 	rememberedBytes = 64 << 20
 	rememberedLanes = 256 // of one run
@@ -188,7 +188,8 @@ var errDuplicate = errors.New("a repeat of this append was first")
 // the child, and the scope of an idempotency key stays the child's id.
 //
 // After ErrUnanswered, repeat with the same idempotency key.
-func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions) (Receipt, error) {
+func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions) (Receipt,
+	error) {
 	if len(events) == 0 && (opt.Plan == nil || !opt.Whole || opt.IdempotencyKey != "") {
 		return Receipt{}, fmt.Errorf("producers: append to %s: no event: %w", key, schema.ErrMalformed)
 	}
@@ -222,8 +223,10 @@ func (a *Appender) Append(ctx context.Context, key schema.RunKey, events []schem
 	return receipt, err
 }
 
-// append is Append to a run's own log, and returns what it has stored as well. child is the id by which that was found, or "".
-func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions, child string) (
+// append is Append to a run's own log, and returns what it has stored as well. child is the id by which that was found,
+// or "".
+func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schema.Event, opt AppendOptions,
+	child string) (
 	Receipt, []schema.Event, error,
 ) {
 	t, err := a.enter(ctx, key)
@@ -232,7 +235,8 @@ func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schem
 	}
 	defer a.leave(t)
 	j := &t.job
-	*j = appendJob{a: a, key: key, child: child, given: events, events: ofChild(events, child), opt: opt, whole: opt.Whole, w: t.w, stale: t.w != nil}
+	*j = appendJob{a: a, key: key, child: child, given: events, events: ofChild(events, child), opt: opt,
+		whole: opt.Whole, w: t.w, stale: t.w != nil}
 	if t.w = nil; j.w == nil {
 		j.w = newWriter(Config{
 			Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,

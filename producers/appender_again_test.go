@@ -72,12 +72,13 @@ func TestPlannedIsFoundAgain(t *testing.T) {
 		log, keys := memory.New(), new(silentKeys)
 		again := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"planning"}`)}
 		over := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}
-		opt := producers.AppendOptions{IdempotencyKey: "k", Whole: true, AfterEnd: true, Plan: func(_ context.Context, head schema.Head, events []schema.Event) ([]schema.Event, error) {
-			if head.State.Final() {
-				return append([]schema.Event{events[0], again}, events[1:]...), nil
-			}
-			return events, nil
-		}}
+		opt := producers.AppendOptions{IdempotencyKey: "k", Whole: true, AfterEnd: true,
+			Plan: func(_ context.Context, head schema.Head, events []schema.Event) ([]schema.Event, error) {
+				if head.State.Final() {
+					return append([]schema.Event{events[0], again}, events[1:]...), nil
+				}
+				return events, nil
+			}}
 		node := func() *producers.Appender {
 			a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: keys})
 			if err != nil {

@@ -161,7 +161,8 @@ func TestOthersBetweenPacks(t *testing.T) {
 		}
 		return nil
 	}
-	r, err := appender(t, log, nil).Append(t.Context(), key, batch("w", 0, 2500, "", "", "", "kid"), producers.AppendOptions{})
+	r, err := appender(t, log, nil).Append(t.Context(), key, batch("w", 0, 2500, "", "", "", "kid"),
+		producers.AppendOptions{})
 	if err != nil || r.First != 1 || r.Last != 2514 {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -188,7 +189,8 @@ func TestRunEndsBetweenPacks(t *testing.T) {
 	for try, a := range []*producers.Appender{appender(t, log, keys), appender(t, log, keys)} {
 		_, err := a.Append(t.Context(), key, events, opt)
 		part, at := new(producers.PartialError), new(schema.BatchError)
-		if !errors.Is(err, schema.ErrEnded) || errors.Is(err, schema.ErrUnanswered) || !errors.As(err, &part) || !errors.As(err, &at) {
+		if !errors.Is(err, schema.ErrEnded) || errors.Is(err, schema.ErrUnanswered) || !errors.As(err, &part) ||
+			!errors.As(err, &at) {
 			t.Fatalf("try %d: %v", try, err)
 		}
 		if part.Stored != 1024 || part.Of != 2500 || at.Line != 1025 || len(log.texts(t, "w")) != 1024 {
@@ -197,7 +199,8 @@ func TestRunEndsBetweenPacks(t *testing.T) {
 	}
 	log.other(t, lifecycle("running"))
 	r, err := appender(t, log, keys).Append(t.Context(), key, events, opt)
-	if got := log.texts(t, "w"); err != nil || !r.Replayed || r.First != 1 || r.Last != 2502 || len(got) != 2500 || !isPrefix(got) {
+	if got := log.texts(t, "w"); err != nil || !r.Replayed || r.First != 1 || r.Last != 2502 || len(got) != 2500 ||
+		!isPrefix(got) {
 		t.Errorf("%+v %v, %d stored", r, err, len(got))
 	}
 }
@@ -246,7 +249,8 @@ func TestNodeDiesBetweenPacks(t *testing.T) {
 			return nil
 		}
 		// 1,024 and 176 of the run, then 300 of a child.
-		events, opt := append(batch("w", 0, 1200), batch("w", 1200, 300, "kid")...), producers.AppendOptions{IdempotencyKey: "k"}
+		events, opt := append(batch("w", 0, 1200),
+			batch("w", 1200, 300, "kid")...), producers.AppendOptions{IdempotencyKey: "k"}
 		_, err := appender(t, log, keys).Append(ctx, key, events, opt)
 		got := log.texts(t, "w")
 		switch n := len(got); {

@@ -44,12 +44,13 @@ func alternate(t *testing.T, log producers.Log, keys producers.Keys, c int) {
 	who := fmt.Sprintf("c%d", c)
 	for i := range 10 {
 		var asked schema.Seq
-		opt := producers.AppendOptions{IdempotencyKey: fmt.Sprintf("%s-%d", who, i), Plan: func(_ context.Context, h schema.Head, given []schema.Event) ([]schema.Event, error) {
-			if asked = h.Last; int(asked)%2 != c%2 {
-				return nil, errNo
-			}
-			return given, nil
-		}}
+		opt := producers.AppendOptions{IdempotencyKey: fmt.Sprintf("%s-%d", who, i),
+			Plan: func(_ context.Context, h schema.Head, given []schema.Event) ([]schema.Event, error) {
+				if asked = h.Last; int(asked)%2 != c%2 {
+					return nil, errNo
+				}
+				return given, nil
+			}}
 		for try := 0; ; try++ {
 			r, err := node.Append(t.Context(), key, batch(who, i, 1, ""), opt)
 			if (errors.Is(err, errNo) || errors.Is(err, producers.ErrUnavailable)) && try < 100_000 && !t.Failed() {
@@ -102,7 +103,8 @@ func TestCheckRefuses(t *testing.T) {
 	if fmt.Sprint(asked) != "[3 4]" {
 		t.Errorf("asked about %v", asked)
 	}
-	if asked = nil; !add(a, producers.AppendOptions{IdempotencyKey: "k", Plan: atLeast(99)}, nil).Replayed || asked != nil {
+	if asked = nil; !add(a, producers.AppendOptions{IdempotencyKey: "k", Plan: atLeast(99)}, nil).Replayed ||
+		asked != nil {
 		t.Errorf("a repeat was asked about: %v", asked)
 	}
 	heads := log.heads
@@ -119,7 +121,8 @@ func TestCheckRefuses(t *testing.T) {
 // TestDayIsThatOfStoring: the day of a run is that on which it is written, whatever time its first event tells.
 func TestDayIsThatOfStoring(t *testing.T) {
 	log := memory.New()
-	a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Now: func() time.Time { return time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) }})
+	a, err := producers.NewAppender(producers.AppenderConfig{Log: log,
+		Now: func() time.Time { return time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC) }})
 	if err != nil {
 		t.Fatal(err)
 	}

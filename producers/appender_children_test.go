@@ -10,13 +10,14 @@ import (
 	"agentstream/schema"
 )
 
-// TestChildrenAreCheckedOnce: events of many children, each of which is a pack of its own, are looked at once, and not again
-// for each child.
+// TestChildrenAreCheckedOnce: events of many children, each of which is a pack of its own, are looked at once, and not
+// again for each child.
 func TestChildrenAreCheckedOnce(t *testing.T) {
 	const children = 300
 	var events []schema.Event
 	for i := range children {
-		events = append(events, schema.Event{Type: schema.TypeTextDelta, ChildID: fmt.Sprintf("run_c%d", i), Payload: []byte(`{"text":"a"}`)})
+		events = append(events, schema.Event{Type: schema.TypeTextDelta, ChildID: fmt.Sprintf("run_c%d", i),
+			Payload: []byte(`{"text":"a"}`)})
 	}
 	a := appender(t, memory.New(), nil)
 	key := schema.RunKey{Tenant: "acme", Run: "run_1"}

@@ -24,7 +24,8 @@ func TestFirstIsStoredOnce(t *testing.T) {
 		}
 		for range 4 {
 			all.Go(func() {
-				if _, err := a.Append(t.Context(), key, []schema.Event{{Type: "custom.x"}}, producers.AppendOptions{First: []schema.Event{described}}); err != nil {
+				if _, err := a.Append(t.Context(), key, []schema.Event{{Type: "custom.x"}},
+					producers.AppendOptions{First: []schema.Event{described}}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -45,8 +46,8 @@ func TestFirstIsStoredOnce(t *testing.T) {
 	}
 }
 
-// TestFirstIsFoundAgain holds that a repeat whose answer was lost finds what it has stored, and that First is no part of
-// what its key stands for.
+// TestFirstIsFoundAgain holds that a repeat whose answer was lost finds what it has stored, and that First is no part
+// of what its key stands for.
 func TestFirstIsFoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := producers.NewAppender(producers.AppenderConfig{Log: memory.New(), Keys: new(silentKeys)})
@@ -65,7 +66,8 @@ func TestFirstIsFoundAgain(t *testing.T) {
 			}
 		}
 		at := new(schema.BatchError)
-		_, err = a.Append(t.Context(), schema.RunKey{Tenant: key.Tenant, Run: "other"}, []schema.Event{{Type: "custom.x"}, {Type: "custom.x", Seq: 9}}, opt)
+		_, err = a.Append(t.Context(), schema.RunKey{Tenant: key.Tenant, Run: "other"},
+			[]schema.Event{{Type: "custom.x"}, {Type: "custom.x", Seq: 9}}, opt)
 		if !errors.As(err, &at) || at.Line != 2 {
 			t.Errorf("a bad number in line 2 is told as %v", err)
 		}

@@ -210,7 +210,8 @@ func (j *appendJob) store(ctx context.Context) error {
 				return j.w.trail(j.partly(err))
 			}
 		}
-		p, n, err := j.w.commit(ctx, j.rest, limits{events: schema.MaxPackEvents, bytes: schema.MaxPackBytes, late: j.opt.AfterEnd})
+		p, n, err := j.w.commit(ctx, j.rest, limits{events: schema.MaxPackEvents, bytes: schema.MaxPackBytes,
+			late: j.opt.AfterEnd})
 		if n > 0 {
 			j.took(p, false)
 		}
@@ -285,7 +286,8 @@ func lineBehind(err error, done int) error {
 	return &schema.BatchError{Line: done + at.Line, Err: at.Err}
 }
 
-// lineAfter takes from the place of an event, and from the numbers of a part, the events that were put before the given.
+// lineAfter takes from the place of an event, and from the numbers of a part, the events that were put before the
+// given.
 func lineAfter(err error, more int) error {
 	if err == nil || more <= 0 {
 		return err
@@ -309,7 +311,8 @@ func (j *appendJob) checkRest(head schema.Head) error {
 			j.whole = true
 		}
 		if e.Seq != 0 && e.Seq != h.Last+1 {
-			return &schema.BatchError{Line: done + i + 1, Err: fmt.Errorf("seq %d where %d is next: %w", e.Seq, h.Last+1, schema.ErrSeqMismatch)}
+			return &schema.BatchError{Line: done + i + 1,
+				Err: fmt.Errorf("seq %d where %d is next: %w", e.Seq, h.Last+1, schema.ErrSeqMismatch)}
 		}
 		if err := advance(&h, e, e.ID, j.opt.AfterEnd); err != nil {
 			return &schema.BatchError{Line: done + i + 1, Err: err}

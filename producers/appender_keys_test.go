@@ -12,20 +12,22 @@ import (
 	"agentstream/schema"
 )
 
-// A tenant that uses as many idempotency keys as are remembered of it is refused, and stores nothing then; its repeats used none,
-// what it sends without a key goes on, and so do another tenant's keys.
+// A tenant that uses as many idempotency keys as are remembered of it is refused, and stores nothing then; its repeats
+// used none, what it sends without a key goes on, and so do another tenant's keys.
 func TestKeysAreShared(t *testing.T) {
 	const most = 20
 	now := time.Unix(1_700_000_000, 0)
 	log := memory.New()
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &memory.Keys{}, Quota: fair.NewQuota(most, time.Hour),
-		Now: func() time.Time { return now }})
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &memory.Keys{},
+		Quota: fair.NewQuota(most, time.Hour),
+		Now:   func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	post := func(tenant, key string) (producers.Receipt, error) {
 		events := []schema.Event{{Type: "text.delta", Payload: []byte(`{"text":"x"}`)}}
-		return app.Append(t.Context(), schema.RunKey{Tenant: tenant, Run: "run_1"}, events, producers.AppendOptions{IdempotencyKey: key})
+		return app.Append(t.Context(), schema.RunKey{Tenant: tenant, Run: "run_1"}, events,
+			producers.AppendOptions{IdempotencyKey: key})
 	}
 	for i := range most {
 		for again := range min(3, most-i) { // where none is left nobody looks for a repeat

@@ -11,14 +11,15 @@ import (
 	"agentstream/schema"
 )
 
-// TestPlan: what is stored is what was planned for the very head that it follows, in whatever lane that is, and it is planned again
-// when others were faster. Nothing need be given, and a plan without an event stores nothing.
+// TestPlan: what is stored is what was planned for the very head that it follows, in whatever lane that is, and it is
+// planned again when others were faster. Nothing need be given, and a plan without an event stores nothing.
 func TestPlan(t *testing.T) {
 	log := memory.New()
 	var stored []schema.Event
-	a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: new(memoryKeys), Appended: func(_ schema.RunKey, events []schema.Event) {
-		stored = append(stored[:0], events...)
-	}})
+	a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: new(memoryKeys),
+		Appended: func(_ schema.RunKey, events []schema.Event) {
+			stored = append(stored[:0], events...)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,8 @@ func TestPlan(t *testing.T) {
 		"keyed":           {producers.AppendOptions{Whole: true, IdempotencyKey: "k", Plan: plan}, schema.ErrMalformed},
 		"not whole":       {producers.AppendOptions{Plan: plan}, schema.ErrMalformed},
 		"no plan":         {producers.AppendOptions{Whole: true}, schema.ErrMalformed},
-		"of two lanes":    {producers.AppendOptions{Whole: true, Plan: planOf([]schema.Event{text("", "x"), text("kid", "y")}, nil)}, schema.ErrTooLarge},
+		"of two lanes": {producers.AppendOptions{Whole: true,
+			Plan: planOf([]schema.Event{text("", "x"), text("kid", "y")}, nil)}, schema.ErrTooLarge},
 	} {
 		if _, err := a.Append(t.Context(), key, nil, c.opt); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)

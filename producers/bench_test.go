@@ -47,7 +47,8 @@ func BenchmarkAppender(b *testing.B) {
 			}
 			batch := make([]schema.Event, events)
 			for i := range batch {
-				batch[i] = schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"` + strings.Repeat("token ", 30) + `"}`)}
+				batch[i] = schema.Event{Type: schema.TypeTextDelta,
+					Payload: []byte(`{"text":"` + strings.Repeat("token ", 30) + `"}`)}
 			}
 			key := schema.RunKey{Tenant: "acme", Run: "run"}
 			b.ReportAllocs()
@@ -91,7 +92,8 @@ func (l *ready) Since(context.Context, schema.RunKey, uint64) iter.Seq2[schema.P
 func deltas(b *testing.B) []schema.Event {
 	_, read := anthropictest.Recordings(b)
 	var out []schema.Event
-	for _, name := range []string{"text-long", "pause-turn-step1", "thinking-signature-text", "tool-large-json", "web-search-citations"} {
+	for _, name := range []string{"text-long", "pause-turn-step1", "thinking-signature-text", "tool-large-json",
+		"web-search-citations"} {
 		body := bytes.NewReader(read("anthropic/" + name + ".sse"))
 		for e, err := range provider.Decode(body, anthropic.NewDecoder(provider.Config{TurnID: "turn_01JZQ5Z8Y4R6"})) {
 			if err != nil {

@@ -59,8 +59,10 @@ func TestBoundedIsAContextWithADeadline(t *testing.T) {
 						}
 					}
 					<-ctx.Done()
-					if took := time.Since(begun); took < c.ends || took > c.ends+2*time.Millisecond || !errors.Is(ctx.Err(), c.err) || !errors.Is(context.Cause(ctx), c.cause) {
-						t.Errorf("ended after %v with %v because of %v, want %v, %v, %v", took, ctx.Err(), context.Cause(ctx), c.ends, c.err, c.cause)
+					if took := time.Since(begun); took < c.ends || took > c.ends+2*time.Millisecond ||
+						!errors.Is(ctx.Err(), c.err) || !errors.Is(context.Cause(ctx), c.cause) {
+						t.Errorf("ended after %v with %v because of %v, want %v, %v, %v", took, ctx.Err(),
+							context.Cause(ctx), c.ends, c.err, c.cause)
 					}
 				})
 			})

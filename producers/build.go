@@ -48,7 +48,8 @@ func (l limits) whole(n int) int {
 // build packs the longest prefix of events that is of one lane and within the limits, numbered
 // behind head, and returns how many it took. An error is about the event after those; with n 0 there
 // is no pack. events are not changed, so that they can be built again on another head.
-func (b *builder) build(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int, err error) {
+func (b *builder) build(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int,
+	err error) {
 	p, n, err = b.fill(head, lane, events, lim)
 	if err != nil || n == len(events) {
 		return p, n, err
@@ -59,7 +60,8 @@ func (b *builder) build(head schema.Head, lane schema.Lane, events []schema.Even
 	return p, n, nil
 }
 
-func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int, err error) {
+func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int,
+	err error) {
 	now := b.now().UTC()
 	stamp := b.ids.Stamp(now)
 	if head.Day == "" {

@@ -34,7 +34,8 @@ func (m *Message) Call(id, tool string) (*Call, error) {
 		id = r.cfg.NewID("call")
 	}
 	if err := shortNames(id, tool); err != nil || tool == "" {
-		return nil, fmt.Errorf("producers: run %s: call of tool %q: %w", r.cfg.RunID, shorten(tool, maxName), cmp.Or(err, schema.ErrMalformed))
+		return nil, fmt.Errorf("producers: run %s: call of tool %q: %w", r.cfg.RunID, shorten(tool, maxName),
+			cmp.Or(err, schema.ErrMalformed))
 	}
 	if err := m.turn.enter("call a tool in message", m.id); err != nil {
 		return nil, err
@@ -62,7 +63,8 @@ func (c *Call) Tool() string { return c.tool }
 // Args returns the call's input, once it is complete.
 func (c *Call) Args() json.RawMessage { return c.input }
 
-// Input emits a piece of the input, which is JSON when it is whole. A piece may end within a character, as in Message.Text.
+// Input emits a piece of the input, which is JSON when it is whole. A piece may end within a character, as in
+// Message.Text.
 func (c *Call) Input(piece string) error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
@@ -128,10 +130,12 @@ func (c *Call) ReadyAs(input any, permission string) error {
 		}
 	}
 	end := object(nil).text("call_id", c.id).raw("input", whole)
-	start := c.turn.lane.event(schema.TypeToolStart, object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).
-		integer("index", c.block.Index).str("permission", permission).close())
+	start := c.turn.lane.event(schema.TypeToolStart,
+		object(nil).text("call_id", c.id).text("tool", c.tool).raw("input", whole).
+			integer("index", c.block.Index).str("permission", permission).close())
 	if n := start.Size() + len(c.msg.id) + nameRoom; n > schema.MaxEventBytes { // before half of it is emitted
-		return fmt.Errorf("producers: run %s: call %s: input of %d bytes: %w", r.cfg.RunID, c.id, len(whole), schema.ErrTooLarge)
+		return fmt.Errorf("producers: run %s: call %s: input of %d bytes: %w", r.cfg.RunID, c.id, len(whole),
+			schema.ErrTooLarge)
 	}
 	if err := c.msg.endBlock(c.block, end); err != nil {
 		return err
@@ -163,8 +167,8 @@ func (c *Call) joinPieces() (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// Run records that the tool begins to work: tool.run. Between Ready and Run the call waits, for a person or for its turn.
-// ErrOver: it is not ready, or has ended.
+// Run records that the tool begins to work: tool.run. Between Ready and Run the call waits, for a person or for its
+// turn. ErrOver: it is not ready, or has ended.
 func (c *Call) Run() error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
@@ -176,8 +180,8 @@ func (c *Call) Run() error {
 	return c.turn.emit(schema.TypeToolRun, object(nil).text("call_id", c.id).close())
 }
 
-// Output emits a piece of what a running tool prints. A piece may end within a character, as in Message.Text. ErrOver: it does not
-// run, or not any more.
+// Output emits a piece of what a running tool prints. A piece may end within a character, as in Message.Text. ErrOver:
+// it does not run, or not any more.
 func (c *Call) Output(text string) error {
 	if err := c.turn.enter("go on with call", c.id); err != nil {
 		return err
@@ -193,7 +197,8 @@ func (c *Call) Output(text string) error {
 func (c *Call) emitOutput(text string) error {
 	for {
 		n := pieceOf(text)
-		if err := c.turn.emit(schema.TypeToolOutputDelta, object(nil).text("call_id", c.id).text("text", text[:n]).close()); err != nil {
+		if err := c.turn.emit(schema.TypeToolOutputDelta,
+			object(nil).text("call_id", c.id).text("text", text[:n]).close()); err != nil {
 			return err
 		}
 		if text = text[n:]; text == "" {
@@ -239,7 +244,8 @@ func (c *Call) Fail(cause error) error {
 	if e := (*ToolError)(nil); errors.As(cause, &e) && e.Code != "" {
 		code = shorten(e.Code, maxName)
 	}
-	return c.emitEnd(object(nil).text("call_id", c.id).yes("ok", false).text("error", code).raw("error_detail", errorOf(cause)))
+	return c.emitEnd(object(nil).text("call_id", c.id).yes("ok", false).text("error", code).raw("error_detail",
+		errorOf(cause)))
 }
 
 // emitEnd emits tool.end with the members of o.

@@ -24,15 +24,16 @@ func deltaText(t *testing.T, events []schema.Event, typ string) string {
 	return b.String()
 }
 
-// TestPiecesEndWithinCharacters: wherever a text is cut into three pieces, it is joined again at its characters: in texts, thoughts,
-// inputs and outputs of calls.
+// TestPiecesEndWithinCharacters: wherever a text is cut into three pieces, it is joined again at its characters: in
+// texts, thoughts, inputs and outputs of calls.
 func TestPiecesEndWithinCharacters(t *testing.T) {
 	const text = "\"Привет, 世界 👍🏽 é\""
 	for i := range len(text) {
 		for j := i; j < len(text); j++ {
 			var s told
 			writePieces(t, &s, text[:i], text[i:j], text[j:])
-			for _, typ := range []string{schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta, schema.TypeToolOutputDelta} {
+			for _, typ := range []string{schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta,
+				schema.TypeToolOutputDelta} {
 				if got := deltaText(t, s.events, typ); got != text {
 					t.Fatalf("%s, cut at %d and %d: %q", typ, i, j, got)
 				}
@@ -41,11 +42,13 @@ func TestPiecesEndWithinCharacters(t *testing.T) {
 	}
 }
 
-// TestCharactersThatNeverEnd: the beginning of a character whose end does not come is U+FFFD at the end of what it is in.
+// TestCharactersThatNeverEnd: the beginning of a character whose end does not come is U+FFFD at the end of what it is
+// in.
 func TestCharactersThatNeverEnd(t *testing.T) {
 	var s told
 	writePieces(t, &s, `"a`, "\xf0\x9f\x91", `"`)
-	for _, typ := range []string{schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta, schema.TypeToolOutputDelta} {
+	for _, typ := range []string{schema.TypeTextDelta, schema.TypeReasoningDelta, schema.TypeToolInputDelta,
+		schema.TypeToolOutputDelta} {
 		if got, want := deltaText(t, s.events, typ), "\"a\ufffd\ufffd\ufffd\""; got != want {
 			t.Errorf("%s: %q, want %q", typ, got, want)
 		}
@@ -58,7 +61,8 @@ func TestCharactersThatNeverEnd(t *testing.T) {
 	m, err := turn.Message(producers.MessageInfo{})
 	must(t, err)
 	must(t, m.Text("a\xd0"), m.Reasoning("b\xd0"), m.Fail(nil), turn.End("end_turn"), r.Finish(t.Context()))
-	if got := deltaText(t, s.events, schema.TypeTextDelta) + deltaText(t, s.events, schema.TypeReasoningDelta); got != "a\ufffdb\ufffd" {
+	if got := deltaText(t, s.events, schema.TypeTextDelta) +
+		deltaText(t, s.events, schema.TypeReasoningDelta); got != "a\ufffdb\ufffd" {
 		t.Errorf("%q", got)
 	}
 }

@@ -24,7 +24,8 @@ func ofChild(events []schema.Event, child string) []schema.Event {
 func oneLane(events []schema.Event, child string) error {
 	for i := range events {
 		if id := events[i].ChildID; id != "" && id != child {
-			return &schema.BatchError{Line: i + 1, Err: fmt.Errorf("child_id %s where only %s may write: %w", id, child, schema.ErrForeignRun)}
+			return &schema.BatchError{Line: i + 1,
+				Err: fmt.Errorf("child_id %s where only %s may write: %w", id, child, schema.ErrForeignRun)}
 		}
 	}
 	return nil

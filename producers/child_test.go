@@ -53,10 +53,11 @@ func (l *asked) take() map[string]int {
 // appended to a child's id, ask for more. The archive is asked about an id once, when nobody knows it.
 func TestOrdinaryAppendsAskForNothingMore(t *testing.T) {
 	log := &asked{Log: memory.New(), n: map[string]int{}}
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Parent: func(context.Context, string, string) (string, error) {
-		log.n["parent"]++
-		return "", nil
-	}})
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log,
+		Parent: func(context.Context, string, string) (string, error) {
+			log.n["parent"]++
+			return "", nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,8 @@ func TestOrdinaryAppendsAskForNothingMore(t *testing.T) {
 		{"root", text("", "a"), 100, map[string]int{"append": 100}},
 	} {
 		for range step.times {
-			if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: step.run}, []schema.Event{step.event}, producers.AppendOptions{}); err != nil {
+			if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: step.run},
+				[]schema.Event{step.event}, producers.AppendOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -99,7 +101,8 @@ func TestChildInChaos(t *testing.T) {
 		}
 		put := func(run string, e schema.Event) {
 			for {
-				if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{e}, producers.AppendOptions{}); err == nil {
+				if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{e},
+					producers.AppendOptions{}); err == nil {
 					return
 				}
 			}
@@ -110,7 +113,8 @@ func TestChildInChaos(t *testing.T) {
 			for n := range 5 {
 				put(kid, text("", fmt.Sprintf("%s:%d", kid, n)))
 			}
-			if head, err := c.Log.Head(t.Context(), schema.RunKey{Tenant: "acme", Run: kid}, ""); err != nil || head.HasEvents() || head.Root != "root" {
+			if head, err := c.Log.Head(t.Context(), schema.RunKey{Tenant: "acme", Run: kid}, ""); err != nil ||
+				head.HasEvents() || head.Root != "root" {
 				t.Fatalf("seed %d: %+v, %v", seed, head, err)
 			}
 		}

@@ -37,7 +37,8 @@ func ReadOnce(first *schema.Event) (o Once) {
 	span := func(ms int64) time.Duration {
 		return time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	}
-	return Once{Once: true, Began: timeOf(first), First: span(f.Deadlines.First), Idle: span(f.Deadlines.Idle), Total: span(f.Deadlines.Total)}
+	return Once{Once: true, Began: timeOf(first), First: span(f.Deadlines.First), Idle: span(f.Deadlines.Idle),
+		Total: span(f.Deadlines.Total)}
 }
 
 // timeOf returns the time of an event, zero when it has none.
@@ -46,8 +47,8 @@ func timeOf(e *schema.Event) time.Time {
 	return t
 }
 
-// Reasons are the words of a protocol for why a run that is answered once was ended in the place of its writer. The reason of the
-// run's end begins with the word and a colon, so that the protocol knows it again; "" adds nothing.
+// Reasons are the words of a protocol for why a run that is answered once was ended in the place of its writer. The
+// reason of the run's end begins with the word and a colon, so that the protocol knows it again; "" adds nothing.
 type Reasons struct {
 	Timeout string // a deadline has passed
 	Broken  string // the answer was cut
@@ -67,8 +68,8 @@ func withWord(word, why string) string {
 	return word + ": " + why
 }
 
-// Due returns when the next deadline passes, and why the run ends then, for Reasons.TimeoutReason. delta is the time of the newest
-// delta, zero for none. at is zero when there is no deadline.
+// Due returns when the next deadline passes, and why the run ends then, for Reasons.TimeoutReason. delta is the time of
+// the newest delta, zero for none. at is zero when there is no deadline.
 func (o Once) Due(delta time.Time) (at time.Time, why string) {
 	next := func(from time.Time, d time.Duration, what string) {
 		if d <= 0 || from.IsZero() {
@@ -90,12 +91,14 @@ func (o Once) Due(delta time.Time) (at time.Time, why string) {
 // IsProgress reports whether an event of a type is one that deadlines wait for: a piece of the answer, or
 // progress.
 func IsProgress(typ string) bool {
-	return strings.HasSuffix(typ, ".delta") || typ == schema.TypeProgress || typ == schema.TypeTaskStart || typ == schema.TypeTaskEnd
+	return strings.HasSuffix(typ, ".delta") || typ == schema.TypeProgress || typ == schema.TypeTaskStart ||
+		typ == schema.TypeTaskEnd
 }
 
-// Expire ends a run of which a deadline has passed at now, in state error, by an append that must be stored right after what was
-// read: whoever writes first of all that try has ended it, and its writer gets ErrFenced. next is when to ask again; zero: never,
-// the run is over or has no deadline. cfg has Log, Key and Reasons. The events are read from the log alone.
+// Expire ends a run of which a deadline has passed at now, in state error, by an append that must be stored right after
+// what was read: whoever writes first of all that try has ended it, and its writer gets ErrFenced. next is when to ask
+// again; zero: never, the run is over or has no deadline. cfg has Log, Key and Reasons. The events are read from the
+// log alone.
 func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next time.Time, err error) {
 	var (
 		open  Open
@@ -134,14 +137,16 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 	case at.IsZero() || now.Before(at):
 		return false, at, nil
 	}
-	if ended, err = closeRun(ctx, cfg, &open, last, Closing{Failed: true, Reason: cfg.Reasons.TimeoutReason(why), Actor: "system"}); !ended && err == nil {
+	if ended, err = closeRun(ctx, cfg, &open, last,
+		Closing{Failed: true, Reason: cfg.Reasons.TimeoutReason(why), Actor: "system"}); !ended && err == nil {
 		next = now // somebody has written meanwhile
 	}
 	return ended, next, err
 }
 
 // Expire is the function of this name, for a run in the appender's log.
-func (a *Appender) Expire(ctx context.Context, key schema.RunKey, words Reasons) (ended bool, next time.Time, err error) {
+func (a *Appender) Expire(ctx context.Context, key schema.RunKey, words Reasons) (ended bool, next time.Time,
+	err error) {
 	return Expire(ctx, Config{Log: a.cfg.Log, Key: key, Archive: a.cfg.Archive, Reasons: words,
 		Now: a.cfg.Now, Logger: a.cfg.Logger, Timeout: a.cfg.Timeout}, a.cfg.Now())
 }

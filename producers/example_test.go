@@ -127,7 +127,8 @@ func ExampleAppender() {
 	app, _ := producers.NewAppender(producers.AppenderConfig{Log: log, Keys: &memory.Keys{}})
 	events := []schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"Hello"}`)}}
 	for range 2 {
-		receipt, err := app.Append(ctx, schema.RunKey{Tenant: "acme", Run: "run_1"}, events, producers.AppendOptions{IdempotencyKey: "k1"})
+		receipt, err := app.Append(ctx, schema.RunKey{Tenant: "acme", Run: "run_1"}, events,
+			producers.AppendOptions{IdempotencyKey: "k1"})
 		fmt.Println(receipt.First, receipt.Replayed, err)
 	}
 	// Output:

@@ -33,8 +33,8 @@ func (l *fullLog) Append(ctx context.Context, p *schema.Pack, after uint64) (uin
 	return l.Log.Append(ctx, p, after)
 }
 
-// TestFullLogRefusesAtOnce: a request is not kept waiting for room, nor for a log that is not set up for it, and a publisher is: it
-// loses nothing.
+// TestFullLogRefusesAtOnce: a request is not kept waiting for room, nor for a log that is not set up for it, and a
+// publisher is: it loses nothing.
 func TestFullLogRefusesAtOnce(t *testing.T) {
 	for _, why := range []error{producers.ErrFull, fmt.Errorf("%w: %w", producers.ErrUnavailable, producers.ErrSetup)} {
 		refusesAtOnce(t, why)
@@ -51,7 +51,8 @@ func refusesAtOnce(t *testing.T, why error) {
 		log.full.Store(true)
 		began := time.Now()
 		for _, opt := range []producers.AppendOptions{within, keyed, {}} {
-			if _, err := a.Append(t.Context(), key, batch("a", 0, 3), opt); !errors.Is(err, why) || errors.Is(err, producers.ErrUnanswered) {
+			if _, err := a.Append(t.Context(), key, batch("a", 0, 3), opt); !errors.Is(err, why) ||
+				errors.Is(err, producers.ErrUnanswered) {
 				t.Errorf("%v", err)
 			}
 		}

@@ -27,15 +27,16 @@ type Log interface {
 	Adopt(ctx context.Context, root schema.RunKey, children ...string) error
 }
 
-// LaneReader is a Log that reads the owners of many lanes at once: a run may have as many lanes as events, and a read for
-// each would cost more than its packs.
+// LaneReader is a Log that reads the owners of many lanes at once: a run may have as many lanes as events, and a read
+// for each would cost more than its packs.
 type LaneReader interface {
 	// Lanes returns the owners of lanes, in their order; the zero Lane where a lane has no pack. Each is as new as what
 	// the log's leader has when it is called.
 	Lanes(ctx context.Context, key schema.RunKey, lanes []string) ([]schema.Lane, error)
 }
 
-// Lanes asks log for the owners of lanes: at once where it is a [LaneReader], one by one otherwise. For wrappers of a Log.
+// Lanes asks log for the owners of lanes: at once where it is a [LaneReader], one by one otherwise. For wrappers of a
+// Log.
 func Lanes(ctx context.Context, log Log, key schema.RunKey, lanes []string) ([]schema.Lane, error) {
 	if r, ok := log.(LaneReader); ok {
 		return r.Lanes(ctx, key, lanes)
@@ -51,11 +52,11 @@ func Lanes(ctx context.Context, log Log, key schema.RunKey, lanes []string) ([]s
 	return owners, nil
 }
 
-// Holder is a Log that can have the writers of a run wait for one of them: a compare-and-set alone never lets one through whose
-// rounds are longer than those of another that writes all the time.
+// Holder is a Log that can have the writers of a run wait for one of them: a compare-and-set alone never lets one
+// through whose rounds are longer than those of another that writes all the time.
 type Holder interface {
-	// Hold has the heads of the run say that the others wait for the writer by (schema.Head.Held), unless they wait for another
-	// one. Once it has returned, an Append that was based on an older Head is refused.
+	// Hold has the heads of the run say that the others wait for the writer by (schema.Head.Held), unless they wait for
+	// another one. Once it has returned, an Append that was based on an older Head is refused.
 	Hold(ctx context.Context, key schema.RunKey, by string) error
 	// Release takes that back, unless something was stored after it.
 	Release(ctx context.Context, key schema.RunKey, by string) error

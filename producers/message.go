@@ -74,7 +74,9 @@ func (t *Turn) openMessage(info MessageInfo, actor string) (*Message, error) {
 	if m := r.open.message(t.lane.id); !t.over && m != nil {
 		return fail(fmt.Errorf("message %s: %w", m.ID, ErrOpen))
 	}
-	err := t.emitAs(actor, schema.TypeMessageStart, object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider", info.Provider).close())
+	err := t.emitAs(actor, schema.TypeMessageStart,
+		object(nil).text("message_id", info.ID).text("role", info.Role).str("model", info.Model).str("provider",
+			info.Provider).close())
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +100,8 @@ func (m *Message) emit(typ string, payload json.RawMessage) error {
 	return m.turn.emitAs(m.actor, typ, payload)
 }
 
-// Text emits a piece of text. A piece may end within a character: its first bytes wait for the next piece, or for the end of the
-// block, where they become U+FFFD.
+// Text emits a piece of text. A piece may end within a character: its first bytes wait for the next piece, or for the
+// end of the block, where they become U+FFFD.
 func (m *Message) Text(text string) error { return m.piece("text", schema.TypeTextDelta, text) }
 
 // Reasoning emits a piece of a thought, as Text does.
@@ -272,7 +274,8 @@ func (m *Message) deltaOne(b *assemble.Block, typ, text string) error {
 	if actor == "" {
 		actor = r.cfg.Actor
 	}
-	r.one[0] = schema.Event{Type: typ, RunID: r.cfg.RunID, ChildID: t.lane.id, Path: t.lane.path, TurnID: t.id, Actor: actor, Payload: json.RawMessage(o)}
+	r.one[0] = schema.Event{Type: typ, RunID: r.cfg.RunID, ChildID: t.lane.id, Path: t.lane.path, TurnID: t.id,
+		Actor: actor, Payload: json.RawMessage(o)}
 	err := r.cfg.Sink.Send(t.ctx, r.one[:]...)
 	r.one[0] = schema.Event{}
 	if err != nil {
@@ -319,7 +322,8 @@ func (m *Message) Data(kind, mediaType, name string, data []byte) error {
 		return err
 	}
 	if err := shortNames(kind, mediaType, name); err != nil || kind == "" {
-		return fmt.Errorf("producers: message %s: data of kind %q: %w", m.id, shorten(kind, maxName), cmp.Or(err, schema.ErrMalformed))
+		return fmt.Errorf("producers: message %s: data of kind %q: %w", m.id, shorten(kind, maxName),
+			cmp.Or(err, schema.ErrMalformed))
 	}
 	if err := m.endOpen(); err != nil {
 		return err

@@ -71,7 +71,8 @@ func (o *Open) Close(c Closing) []schema.Event {
 }
 
 // close appends the end of what a lane has open, and before it of those below.
-func (c Closing) close(out []schema.Event, l *assemble.Lane, below map[string][]*assemble.Lane, end bool) []schema.Event {
+func (c Closing) close(out []schema.Event, l *assemble.Lane, below map[string][]*assemble.Lane,
+	end bool) []schema.Event {
 	for _, child := range below[l.Child] {
 		out = c.close(out, child, below, true)
 	}
@@ -80,7 +81,8 @@ func (c Closing) close(out []schema.Event, l *assemble.Lane, below map[string][]
 		turn = ""
 	}
 	add := func(typ string, payload json.RawMessage) {
-		out = append(out, schema.Event{Type: typ, ChildID: l.Child, Path: l.Path, TurnID: turn, Actor: c.Actor, Payload: payload})
+		out = append(out, schema.Event{Type: typ, ChildID: l.Child, Path: l.Path, TurnID: turn, Actor: c.Actor,
+			Payload: payload})
 	}
 	if m := explicitMessage(l); m != nil {
 		closeMessage(m, c, add)
@@ -90,13 +92,15 @@ func (c Closing) close(out []schema.Event, l *assemble.Lane, below map[string][]
 		add(schema.TypeModelEnd, object(nil).text("call_id", call.ID).yes("ok", false).raw("error", why).close())
 	}
 	for _, call := range items(l, assemble.CallStart) {
-		add(schema.TypeToolEnd, object(nil).text("call_id", call.ID).yes("ok", false).text("error", c.code()).raw("error_detail", why).close())
+		add(schema.TypeToolEnd, object(nil).text("call_id", call.ID).yes("ok", false).text("error",
+			c.code()).raw("error_detail", why).close())
 	}
 	for _, task := range items(l, assemble.TaskStart) {
 		add(schema.TypeTaskEnd, object(nil).text("task_id", task.ID).yes("ok", false).close())
 	}
 	if l.Turn != "" {
-		add(schema.TypeTurnEnd, object(nil).text("turn_id", l.Turn).text("stop_reason", c.word()).str("reason", c.Reason).close())
+		add(schema.TypeTurnEnd, object(nil).text("turn_id", l.Turn).text("stop_reason", c.word()).str("reason",
+			c.Reason).close())
 	}
 	if end && !l.State.Final() {
 		add(schema.TypeRunLifecycle, lifecyclePayload(c.state(), c.Reason))

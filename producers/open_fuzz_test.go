@@ -35,7 +35,8 @@ func FuzzOpen(f *testing.F) {
 				events = append(events, e)
 			}
 		}
-		for _, c := range []producers.Closing{{Child: "a", Reason: "r"}, {TurnOnly: true, Failed: true}, {Failed: true, Actor: "closer", Reason: strings.Repeat("é\x00", 9000)}} {
+		for _, c := range []producers.Closing{{Child: "a", Reason: "r"}, {TurnOnly: true, Failed: true},
+			{Failed: true, Actor: "closer", Reason: strings.Repeat("é\x00", 9000)}} {
 			closing := o.Close(c)
 			for i := range closing {
 				e := &closing[i]
@@ -123,21 +124,26 @@ func strange(rng *rand.Rand, n int) string {
 		case 3:
 			fmt.Fprintf(&b, `model.%s {"call_id":%s,"kind":1}`, pick("start", "start", "end"), id)
 		case 4:
-			fmt.Fprintf(&b, `tool.%s {"call_id":%s,"CALL_ID":"other","tool":%s%s,"input":{}}`, pick("start", "start", "end"), id, pick(`"t"`, `5`), index)
+			fmt.Fprintf(&b, `tool.%s {"call_id":%s,"CALL_ID":"other","tool":%s%s,"input":{}}`,
+				pick("start", "start", "end"), id, pick(`"t"`, `5`), index)
 		case 5:
 			fmt.Fprintf(&b, `task.%s {"task_id":%s}`, pick("start", "start", "end"), id)
 		case 6:
-			fmt.Fprintf(&b, `message.%s {"message_id":%s,"usage":%s}`, pick("start", "start", "start", "end"), id, pick("{}", "null", "5"))
+			fmt.Fprintf(&b, `message.%s {"message_id":%s,"usage":%s}`, pick("start", "start", "start", "end"), id,
+				pick("{}", "null", "5"))
 		case 7:
-			fmt.Fprintf(&b, `block.start {"kind":%s,"call_id":%s,"block":%s%s}`, pick(`"text"`, `"tool_use"`, `"x"`, `1`), id, pick(`{"type":"x"}`, `[]`, `null`), index)
+			fmt.Fprintf(&b, `block.start {"kind":%s,"call_id":%s,"block":%s%s}`,
+				pick(`"text"`, `"tool_use"`, `"x"`, `1`), id, pick(`{"type":"x"}`, `[]`, `null`), index)
 		case 8:
-			fmt.Fprintf(&b, `block.end {"complete":%s,"input":%s,"signature":%s%s}`, pick("true", "false", "1"), pick("null", "{}", "3"), pick("null", `"s"`), index)
+			fmt.Fprintf(&b, `block.end {"complete":%s,"input":%s,"signature":%s%s}`, pick("true", "false", "1"),
+				pick("null", "{}", "3"), pick("null", `"s"`), index)
 		case 9:
 			fmt.Fprintf(&b, `data.delta {"media_type":%s,"data":"AA=="%s}`, pick(`"a"`, `1`), index)
 		case 10:
 			fmt.Fprintf(&b, `command.message {"content":"x"}`)
 		default:
-			fmt.Fprintf(&b, `%s {"text":"%s","call_id":%s%s}`, pick("text.delta", "reasoning.delta", "tool.input.delta"), pick("x", `\ud83d`, `{`, ``), id, index)
+			fmt.Fprintf(&b, `%s {"text":"%s","call_id":%s%s}`,
+				pick("text.delta", "reasoning.delta", "tool.input.delta"), pick("x", `\ud83d`, `{`, ``), id, index)
 		}
 		b.WriteByte('\n')
 	}

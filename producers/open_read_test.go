@@ -27,7 +27,8 @@ func TestReadOpen(t *testing.T) {
 				own.See(&s.sink.events[i])
 			}
 			c := producers.Closing{Failed: true, Reason: "gone"}
-			if got, want := (&told{events: o.Close(c)}).story(), (&told{events: own.Close(c)}).story(); got != want || int(last) != len(s.sink.events) {
+			if got, want := (&told{events: o.Close(c)}).story(), (&told{events: own.Close(c)}).story(); got != want ||
+				int(last) != len(s.sink.events) {
 				t.Errorf("at %d of %d the log says\n%swant\n%s", last, len(s.sink.events), got, want)
 			}
 

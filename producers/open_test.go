@@ -61,7 +61,8 @@ func checkFromLog(t *testing.T, ending string, before, said []schema.Event) {
 	}
 	c := map[string]producers.Closing{
 		"cancel": {Reason: "the user said stop"}, "cancel-turn": {TurnOnly: true, Reason: "the user said stop"},
-		"fail": {Failed: true, Reason: "model: overloaded"}, "recover": {TurnOnly: true, Failed: true, Reason: "the agent began again"},
+		"fail":    {Failed: true, Reason: "model: overloaded"},
+		"recover": {TurnOnly: true, Failed: true, Reason: "the agent began again"},
 	}[ending]
 	other := &told{events: o.Close(c)}
 	if got, want := other.story(), (&told{events: said}).story(); got != want {

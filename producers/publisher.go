@@ -40,12 +40,13 @@ type Config struct {
 
 // Hooks are called as things happen; nil ones are off. They must not block.
 type Hooks struct {
-	Stored   func(events int, bytes int, took time.Duration)    // a pack was acknowledged
-	Conflict func()                                             // another writer was first
-	Retry    func(err error)                                    // the log did not answer or refused for now
-	Fenced   func(key schema.RunKey)                            // the lane was taken over
-	Lost     func(key schema.RunKey, after, through schema.Seq) // acknowledged events that the log has lost, and nobody has
-	Refused  func(events int, err error)                        // events that Send had taken are not stored; see LostError
+	Stored   func(events int, bytes int, took time.Duration) // a pack was acknowledged
+	Conflict func()                                          // another writer was first
+	Retry    func(err error)                                 // the log did not answer or refused for now
+	Fenced   func(key schema.RunKey)                         // the lane was taken over
+	// acknowledged events that the log has lost, and nobody has
+	Lost    func(key schema.RunKey, after, through schema.Seq)
+	Refused func(events int, err error) // events that Send had taken are not stored; see LostError
 }
 
 func (c Config) withDefaults() Config {
@@ -79,7 +80,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("producers: config: %w", err)
 	}
 	if c.PackEvents < 1 || c.PackEvents > schema.MaxPackEvents || c.PackBytes < 1 || c.PackBytes > schema.MaxPackBytes {
-		return fmt.Errorf("producers: config: packs of %d events and %d bytes, at most %d and %d", c.PackEvents, c.PackBytes, schema.MaxPackEvents, schema.MaxPackBytes)
+		return fmt.Errorf("producers: config: packs of %d events and %d bytes, at most %d and %d", c.PackEvents,
+			c.PackBytes, schema.MaxPackEvents, schema.MaxPackBytes)
 	}
 	return nil
 }

@@ -99,7 +99,8 @@ func TestSendKeepsOrderAndNothingOfItsArguments(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	large := schema.Event{Type: schema.TypeTextDelta, Payload: fmt.Appendf(nil, `{"text":"v:0","pad":%q}`, strings.Repeat("a", 20<<10))}
+	large := schema.Event{Type: schema.TypeTextDelta,
+		Payload: fmt.Appendf(nil, `{"text":"v:0","pad":%q}`, strings.Repeat("a", 20<<10))}
 	if err := p.Send(t.Context(), large); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,8 @@ func TestSendTellsWhatTheLogRefuses(t *testing.T) {
 	log := memory.New()
 	p := open(t, producers.Config{Log: log, Hooks: producers.Hooks{Refused: told.hook}})
 	ctx := t.Context()
-	if err := p.Send(ctx, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":1}`)}); !errors.Is(err, schema.ErrMalformed) {
+	if err := p.Send(ctx, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":1}`)}); !errors.Is(err,
+		schema.ErrMalformed) {
 		t.Fatalf("bad event: %v", err)
 	}
 	done := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}
@@ -298,7 +300,8 @@ func TestFlushTellsARefusalAndTheEnd(t *testing.T) {
 	if err := old.Send(ctx, text("", "x:2")); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Flush(ctx); !errors.Is(err, schema.ErrEnded) || !errors.Is(err, producers.ErrFenced) || lostOf(err) != 2 {
+	if err := old.Flush(ctx); !errors.Is(err, schema.ErrEnded) || !errors.Is(err, producers.ErrFenced) ||
+		lostOf(err) != 2 {
 		t.Fatalf("flush: %v", err)
 	}
 }

@@ -87,7 +87,8 @@ func TestTakeoverFencesTheFormerOwner(t *testing.T) {
 		log := memory.New()
 		fenced := 0
 		open := func() *producers.Publisher {
-			p, err := producers.New(producers.Config{Log: log, Key: key, Hooks: producers.Hooks{Fenced: func(schema.RunKey) { fenced++ }}})
+			p, err := producers.New(producers.Config{Log: log, Key: key,
+				Hooks: producers.Hooks{Fenced: func(schema.RunKey) { fenced++ }}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +137,8 @@ func TestAppendsKeepTheLanesOwner(t *testing.T) {
 		if _, err := p.Append(t.Context(), text("", fmt.Sprintf("p:%d", i))); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.Append(t.Context(), key, []schema.Event{text("", fmt.Sprintf("a:%d", i))}, producers.AppendOptions{}); err != nil {
+		if _, err := a.Append(t.Context(), key, []schema.Event{text("", fmt.Sprintf("a:%d", i))},
+			producers.AppendOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -231,10 +233,12 @@ func TestRefusedEventsCostNobodyElseAnything(t *testing.T) {
 	log := memory.New()
 	p, _ := producers.New(producers.Config{Log: log, Key: key})
 	ctx := t.Context()
-	if _, err := p.Publish(ctx, schema.Event{Type: "no.such", Payload: []byte(`{}`)}); !errors.Is(err, schema.ErrUnknownType) {
+	if _, err := p.Publish(ctx, schema.Event{Type: "no.such", Payload: []byte(`{}`)}); !errors.Is(err,
+		schema.ErrUnknownType) {
 		t.Fatal(err)
 	}
-	if _, err := p.Publish(ctx, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":`)}); !errors.Is(err, schema.ErrMalformed) {
+	if _, err := p.Publish(ctx, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":`)}); !errors.Is(err,
+		schema.ErrMalformed) {
 		t.Fatal(err)
 	}
 	done := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}
@@ -248,7 +252,8 @@ func TestRefusedEventsCostNobodyElseAnything(t *testing.T) {
 	if r, err := p.Append(ctx, again, text("", "w:1")); err != nil || r.First != 3 || r.Last != 4 {
 		t.Fatalf("follow-up: %+v %v", r, err)
 	}
-	if _, err := p.Append(ctx, schema.Event{Type: schema.TypeTextDelta, Seq: 9, Payload: []byte(`{"text":"x"}`)}); !errors.Is(err, schema.ErrSeqMismatch) {
+	if _, err := p.Append(ctx, schema.Event{Type: schema.TypeTextDelta, Seq: 9,
+		Payload: []byte(`{"text":"x"}`)}); !errors.Is(err, schema.ErrSeqMismatch) {
 		t.Fatalf("wrong seq: %v", err)
 	}
 	if err := p.Close(ctx); err != nil {
@@ -269,7 +274,8 @@ func TestCallsAreNotDivided(t *testing.T) {
 	for call, n := range sizes {
 		var events []schema.Event
 		for range n {
-			events = append(events, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`), Cause: fmt.Sprint(call)})
+			events = append(events, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`),
+				Cause: fmt.Sprint(call)})
 		}
 		if _, err := pub.Publish(t.Context(), events...); err != nil {
 			t.Fatal(err)

@@ -29,7 +29,8 @@ func appendTo(tb testing.TB, a *Appender, name string, n int) {
 	tb.Helper()
 	for i := range n {
 		key := schema.RunKey{Tenant: "acme", Run: fmt.Sprint(name, i)}
-		if _, err := a.Append(tb.Context(), key, []schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"a"}`)}}, AppendOptions{}); err != nil {
+		if _, err := a.Append(tb.Context(), key,
+			[]schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"a"}`)}}, AppendOptions{}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -69,7 +70,8 @@ func TestOneTenantIsForgotten(t *testing.T) {
 	a.room = 100 * runBytes
 	event := []schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"a"}`)}}
 	for i := range 20 {
-		if _, err := a.Append(t.Context(), schema.RunKey{Tenant: "modest", Run: fmt.Sprint(i)}, event, AppendOptions{}); err != nil {
+		if _, err := a.Append(t.Context(), schema.RunKey{Tenant: "modest", Run: fmt.Sprint(i)}, event,
+			AppendOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,8 +84,8 @@ func TestOneTenantIsForgotten(t *testing.T) {
 	}
 }
 
-// TestCountsWhatItRemembers compares what is counted for runs with the memory that they take. They are few objects, for the
-// collector looks at each.
+// TestCountsWhatItRemembers compares what is counted for runs with the memory that they take. They are few objects, for
+// the collector looks at each.
 func TestCountsWhatItRemembers(t *testing.T) {
 	const n, most = 20_000, 9
 	a, err := NewAppender(AppenderConfig{Log: &agreeing{}})

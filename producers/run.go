@@ -109,8 +109,8 @@ func NewRun(cfg RunConfig) (*Run, error) {
 	return r, nil
 }
 
-// Describe sets title, tags and metadata, by which people find the run: at its beginning, or later. What d does not name stays; of metadata the
-// named pairs are set. The error wraps schema.ErrMalformed when d is beyond its bounds.
+// Describe sets title, tags and metadata, by which people find the run: at its beginning, or later. What d does not
+// name stays; of metadata the named pairs are set. The error wraps schema.ErrMalformed when d is beyond its bounds.
 func (r *Run) Describe(ctx context.Context, d schema.Description) error {
 	e, err := d.Event()
 	if err != nil {

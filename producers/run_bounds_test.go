@@ -13,7 +13,8 @@ import (
 
 // huge is more than an event can hold, in kinds of bytes that matter to JSON.
 var huge = map[string]string{
-	"plain": strings.Repeat("x", 10<<20), "nul": strings.Repeat("\x00", 600<<10), "broken": strings.Repeat("\xff\xc3", 400<<10),
+	"plain": strings.Repeat("x", 10<<20), "nul": strings.Repeat("\x00", 600<<10),
+	"broken": strings.Repeat("\xff\xc3", 400<<10),
 	"quotes": strings.Repeat("\"\\\n", 300<<10), "wide": strings.Repeat("日本€", 200<<10),
 }
 
@@ -22,7 +23,8 @@ var huge = map[string]string{
 func TestRawInput(t *testing.T) {
 	for raw, good := range map[string]bool{
 		"{\n  \"a\": [1,\r\n 2]\n}": true, `{"a":"\ud800"}`: true, `"\u0000"`: true, `1`: true, ` {} `: true, "null": true,
-		`{"a":`: false, `1,"ok":false`: false, `{}}`: false, "\x00": false, "{\"a\":\"\xff\"}": false, `{} {}`: false, "\"\n\"": false,
+		`{"a":`: false, `1,"ok":false`: false, `{}}`: false, "\x00": false, "{\"a\":\"\xff\"}": false, `{} {}`: false,
+		"\"\n\"": false,
 		strings.Repeat("[", 5000) + strings.Repeat("]", 5000): false,
 	} {
 		var s told
@@ -98,7 +100,8 @@ func TestSpawnTwice(t *testing.T) {
 	must(t, err)
 	must(t, second.Recover(t.Context(), "again"))
 	before := len(s.events)
-	if _, err := second.Spawn(t.Context(), "run_a", "", ""); !errors.Is(err, producers.ErrOpen) || len(s.events) != before {
+	if _, err := second.Spawn(t.Context(), "run_a", "", ""); !errors.Is(err, producers.ErrOpen) ||
+		len(s.events) != before {
 		t.Errorf("%v, %d events", err, len(s.events)-before)
 	}
 }

@@ -160,7 +160,8 @@ func (r *Run) noteFailure(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	for _, own := range []error{schema.ErrTooLarge, schema.ErrMalformed, schema.ErrBadID, schema.ErrUnknownType, schema.ErrForeignRun, ErrBackpressure} {
+	for _, own := range []error{schema.ErrTooLarge, schema.ErrMalformed, schema.ErrBadID, schema.ErrUnknownType,
+		schema.ErrForeignRun, ErrBackpressure} {
 		if errors.Is(err, own) {
 			return
 		}
@@ -185,7 +186,8 @@ func (r *Run) close(ctx context.Context, l *Lane, c Closing, of *Turn, with ...s
 
 // closing emits what closes. emitted is false when there was nothing to emit. What could not be emitted can be tried
 // again. with are emitted together with the last events: the lane's turn.end and run.lifecycle.
-func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn, with []schema.Event) (emitted bool, err error) {
+func (r *Run) closing(ctx context.Context, l *Lane, c Closing, of *Turn, with []schema.Event) (emitted bool,
+	err error) {
 	if err := r.enter(ctx); err != nil {
 		return false, fmt.Errorf("producers: run %s: end %q: %w", r.cfg.RunID, l.id, err)
 	}

@@ -46,7 +46,8 @@ model.end {"call_id":"model_1","ok":false,"duration_ms":0,"error":{"type":"error
 	must(t, err)
 	m, err = turn.Message(producers.MessageInfo{})
 	must(t, err)
-	must(t, m.Text("whole"), m.End("end_turn", nil), again.End(map[string]int{"output_tokens": 1}), turn.End("end_turn"), r.Finish(t.Context()))
+	must(t, m.Text("whole"), m.End("end_turn", nil), again.End(map[string]int{"output_tokens": 1}),
+		turn.End("end_turn"), r.Finish(t.Context()))
 }
 
 // TestLongText: what is longer than one event goes in pieces that are cut between characters.
@@ -66,7 +67,8 @@ func TestLongText(t *testing.T) {
 			t.Errorf("%s is said by %q", e.Type, e.Actor)
 		}
 	}
-	if len(s.events) < 8 || f.Text("", "text") != strings.ToValidUTF8(text, "\ufffd") && !sameRunes(f.Text("", "text"), text) {
+	if len(s.events) < 8 || f.Text("", "text") != strings.ToValidUTF8(text, "\ufffd") &&
+		!sameRunes(f.Text("", "text"), text) {
 		t.Errorf("%d events, %d bytes of %d", len(s.events), len(f.Text("", "text")), len(text))
 	}
 	must(t, turn.End(""), r.Finish(t.Context()))
@@ -120,7 +122,8 @@ func TestSayAll(t *testing.T) {
 		}
 	}
 	events := stored(t, log, key)
-	if packs != 2 || len(events) != 3 || events[1].TurnID != turn.ID() || events[1].Cause != "evt_x" || events[1].Actor != "agent" {
+	if packs != 2 || len(events) != 3 || events[1].TurnID != turn.ID() || events[1].Cause != "evt_x" ||
+		events[1].Actor != "agent" {
 		t.Errorf("%d packs, %+v", packs, events)
 	}
 	must(t, turn.End(""), r.Finish(ctx))
@@ -160,7 +163,8 @@ func TestTurnEndsWithAMark(t *testing.T) {
 	n := len(s.events)
 	must(t, turn.End("end_turn", mark))
 	last := s.events[n:]
-	if len(last) != 2 || s.sizes[len(s.sizes)-1] != 2 || last[0].Type != mark.Type || last[1].Type != schema.TypeTurnEnd || last[0].TurnID != turn.ID() {
+	if len(last) != 2 || s.sizes[len(s.sizes)-1] != 2 || last[0].Type != mark.Type ||
+		last[1].Type != schema.TypeTurnEnd || last[0].TurnID != turn.ID() {
 		t.Fatalf("%d calls, %+v", len(s.sizes), last)
 	}
 	if err := turn.End("end_turn", mark); !errors.Is(err, producers.ErrOver) || len(s.events) != n+2 {
@@ -174,7 +178,8 @@ func TestTurnEndsWithAMark(t *testing.T) {
 	}
 }
 
-// TestFailSaysACode: tool.end of a call that fails has a code, the agent's own where it gives one, and the words beside it.
+// TestFailSaysACode: tool.end of a call that fails has a code, the agent's own where it gives one, and the words beside
+// it.
 func TestFailSaysACode(t *testing.T) {
 	var s told
 	r := newRun(t, &s)
@@ -182,7 +187,8 @@ func TestFailSaysACode(t *testing.T) {
 	must(t, err)
 	for cause, want := range map[error]string{
 		errors.New("no such file"): `"error":"KAI-TOOL-FAIL-0001","error_detail":{"type":"error","message":"no such file"}`,
-		fmt.Errorf("read: %w", &producers.ToolError{Code: "KAI-TOOL-TIME-0001", Err: errors.New("too slow")}): `"error":"KAI-TOOL-TIME-0001","error_detail":{"type":"error","message":"read: too slow"}`,
+		fmt.Errorf("read: %w", &producers.ToolError{Code: "KAI-TOOL-TIME-0001",
+			Err: errors.New("too slow")}): `"error":"KAI-TOOL-TIME-0001","error_detail":{"type":"error","message":"read: too slow"}`,
 	} {
 		m, err := turn.Message(producers.MessageInfo{})
 		must(t, err)
@@ -197,7 +203,8 @@ func TestFailSaysACode(t *testing.T) {
 
 // TestMessagesSayWhoSpeaks: what is said in a message of somebody else than the assistant has its actor.
 func TestMessagesSayWhoSpeaks(t *testing.T) {
-	for role, want := range map[string]string{"user": "user", "system": "system", "tool": "tool", "assistant": "agent", "": "agent"} {
+	for role, want := range map[string]string{"user": "user", "system": "system", "tool": "tool", "assistant": "agent",
+		"": "agent"} {
 		var s told
 		r := newRun(t, &s)
 		turn, err := r.Turn(t.Context())

@@ -41,7 +41,8 @@ func TestOutputBehindTheEnd(t *testing.T) {
 		t.Errorf("output before the call has begun: %v", err)
 	}
 	must(t, c.Ready(nil), m.End("tool_use", nil), c.Run())
-	if e := s.events[len(s.events)-1]; e.Type != schema.TypeToolRun || string(e.Payload) != `{"call_id":"c1"}` || e.TurnID != turn.ID() {
+	if e := s.events[len(s.events)-1]; e.Type != schema.TypeToolRun || string(e.Payload) != `{"call_id":"c1"}` ||
+		e.TurnID != turn.ID() {
 		t.Errorf("a tool that runs says %s %s", e.Type, e.Payload)
 	}
 	must(t, c.Output("1\n"), c.Finish("done"))

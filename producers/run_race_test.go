@@ -143,7 +143,8 @@ func speak(turn *producers.Turn) error {
 // of the run; "" when nothing does.
 func disorder(events []schema.Event) string {
 	open, over := map[string]bool{}, map[string]bool{}
-	ids := map[string]string{"turn": "turn_id", "model": "call_id", "message": "message_id", "block": "index", "tool": "call_id", "task": "task_id"}
+	ids := map[string]string{"turn": "turn_id", "model": "call_id", "message": "message_id", "block": "index",
+		"tool": "call_id", "task": "task_id"}
 	for i, e := range events {
 		p := map[string]any{}
 		if json.Unmarshal(e.Payload, &p) != nil && len(e.Payload) > 0 {

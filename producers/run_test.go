@@ -166,7 +166,9 @@ run.lifecycle {"state":"aborted","reason":"stop"}
 	if turn.Context().Err() == nil || ct.Context().Err() == nil {
 		t.Error("a context goes on")
 	}
-	for what, err := range map[string]error{"text": cm.Text("x"), "finish": c.Finish(nil), "end": cm.End("end_turn", nil), "turn": turn.End(""), "state": child.State(ctx, schema.StateRunning, ""), "say": child.Emit(ctx, "progress", nil)} {
+	for what, err := range map[string]error{"text": cm.Text("x"), "finish": c.Finish(nil),
+		"end": cm.End("end_turn", nil), "turn": turn.End(""), "state": child.State(ctx, schema.StateRunning, ""),
+		"say": child.Emit(ctx, "progress", nil)} {
 		if !errors.Is(err, producers.ErrOver) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -12,7 +12,8 @@ import (
 	"agentstream/schema"
 )
 
-// moment brings a run to a point where it may be interrupted. testdata/moments.json has them, for the writers in all languages.
+// moment brings a run to a point where it may be interrupted. testdata/moments.json has them, for the writers in all
+// languages.
 type moment struct {
 	Name  string
 	Steps []step

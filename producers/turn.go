@@ -115,7 +115,8 @@ func (t *Turn) finish(stop string, run bool, with []schema.Event) error {
 	if t.over || t.lane.over(schema.TypeTurnEnd) != nil {
 		return t.emit(schema.TypeTurnEnd, nil) // which returns why not
 	}
-	events := append(t.lane.together(with), t.lane.event(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).close()))
+	events := append(t.lane.together(with),
+		t.lane.event(schema.TypeTurnEnd, object(nil).text("turn_id", t.id).str("stop_reason", stop).close()))
 	events[len(with)].TurnID = t.id
 	if run {
 		events = append(events, t.lane.event(schema.TypeRunLifecycle, lifecyclePayload(schema.StateDone, "")))

@@ -61,12 +61,13 @@ func said(events []schema.Event) map[string]string {
 	return out
 }
 
-// unbalanced returns what does not have exactly one end, or comes after the end of the run; "" when nothing does. A call
-// that was never announced may end: it is a tool of the provider's own.
+// unbalanced returns what does not have exactly one end, or comes after the end of the run; "" when nothing does. A
+// call that was never announced may end: it is a tool of the provider's own.
 func unbalanced(events []schema.Event) string {
 	open := map[string]bool{}
 	ended := false
-	names := map[string]string{"turn": "turn_id", "model": "call_id", "message": "message_id", "block": "index", "tool": "call_id"}
+	names := map[string]string{"turn": "turn_id", "model": "call_id", "message": "message_id", "block": "index",
+		"tool": "call_id"}
 	for i, e := range events {
 		if ended {
 			return fmt.Sprintf("event %d, %s, comes behind the end", i+1, e.Type)

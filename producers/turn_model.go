@@ -32,7 +32,8 @@ func (t *Turn) BeginModel(provider, model string) (*ModelCall, error) {
 		return nil, fmt.Errorf("producers: run %s: begin a model call: %w", t.lane.run.cfg.RunID, err)
 	}
 	c := &ModelCall{turn: t, id: t.lane.run.cfg.NewID("model"), began: t.lane.run.cfg.Now()}
-	return c, t.lockAndEmit(schema.TypeModelStart, object(nil).text("call_id", c.id).str("model", model).str("provider", provider).close())
+	return c, t.lockAndEmit(schema.TypeModelStart,
+		object(nil).text("call_id", c.id).str("model", model).str("provider", provider).close())
 }
 
 // End emits model.end of a call that went well. usage is what encoding/json takes, or nil.
@@ -109,7 +110,8 @@ func (t *Turn) stream(d Decoder, body io.Reader, o *modelOutcome) error {
 	buf := make([]byte, 16<<10)
 	for idle := 0; ; idle++ {
 		if t.ctx.Err() != nil { // the body may go on for ever without an event
-			return fmt.Errorf("producers: run %s: model's answer in turn %s: %w", t.lane.run.cfg.RunID, t.id, context.Cause(t.ctx))
+			return fmt.Errorf("producers: run %s: model's answer in turn %s: %w", t.lane.run.cfg.RunID, t.id,
+				context.Cause(t.ctx))
 		}
 		n, rerr := body.Read(buf)
 		if n > 0 {

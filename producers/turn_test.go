@@ -72,13 +72,15 @@ func TestModelBreaksOff(t *testing.T) {
 	body, err := os.ReadFile(filepath.Join(providertest.Dir(t), "anthropic", "text-long.sse"))
 	must(t, err)
 	gone := errors.New("connection reset")
-	for _, r := range []io.Reader{strings.NewReader(string(body[:len(body)/2])), io.MultiReader(strings.NewReader(string(body[:len(body)/2])), iotest.ErrReader(gone))} {
+	for _, r := range []io.Reader{strings.NewReader(string(body[:len(body)/2])),
+		io.MultiReader(strings.NewReader(string(body[:len(body)/2])), iotest.ErrReader(gone))} {
 		var s told
 		run, turn, err := answered(t, &s, r)
 		if err == nil {
 			t.Fatal("no error")
 		}
-		if !strings.Contains(s.story(), `"incomplete":true`) || !strings.Contains(s.story(), `model.end {"call_id":"model_1","ok":false`) {
+		if !strings.Contains(s.story(), `"incomplete":true`) ||
+			!strings.Contains(s.story(), `model.end {"call_id":"model_1","ok":false`) {
 			t.Errorf("told %s", s.story())
 		}
 		m, err := turn.Message(producers.MessageInfo{})
@@ -102,7 +104,8 @@ func TestTurnCloses(t *testing.T) {
 		t.Error("said behind the end of its context")
 	}
 	must(t, turn.Close(), turn.Close())
-	if !strings.HasSuffix(s.story(), `turn.end {"turn_id":"turn_1","stop_reason":"cancelled","reason":"shutting down"}`+"\n") {
+	if !strings.HasSuffix(s.story(), `turn.end {"turn_id":"turn_1","stop_reason":"cancelled","reason":"shutting down"}`+
+		"\n") {
 		t.Errorf("told %s", s.story())
 	}
 	if turn, err = r.Turn(t.Context()); err != nil {
@@ -126,7 +129,8 @@ func TestOpenThingsAreNotEnded(t *testing.T) {
 	before := s.story()
 	_, second := r.Turn(ctx)
 	_, message := turn.Message(producers.MessageInfo{})
-	for what, err := range map[string]error{"turn": turn.End(""), "run": r.Finish(ctx), "second turn": second, "second message": message} {
+	for what, err := range map[string]error{"turn": turn.End(""), "run": r.Finish(ctx), "second turn": second,
+		"second message": message} {
 		if !errors.Is(err, producers.ErrOpen) {
 			t.Errorf("%s: %v", what, err)
 		}

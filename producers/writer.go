@@ -33,7 +33,8 @@ type writer struct {
 	// for a Publisher.
 	job *appendJob
 
-	root   bool                                                                     // the run is the one to write to, whatever the log has of its id
+	// the run is the one to write to, whatever the log has of its id
+	root   bool
 	parent func(ctx context.Context, tenant, child string) (root string, err error) // see AppenderConfig
 }
 
@@ -100,7 +101,8 @@ func (w *writer) commit(ctx context.Context, events []schema.Event, lim limits) 
 }
 
 // try is one round of commit. refused is about the event behind the stored pack.
-func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p *schema.Pack, n int, refused, err error) {
+func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p *schema.Pack, n int, refused,
+	err error) {
 	remembered := w.known
 	lane, events, err := w.claimAsked(ctx, events)
 	if errors.Is(err, ErrNotOwner) && remembered {
@@ -136,9 +138,10 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 	return p, n, refused, nil
 }
 
-// claimAsked is claim, and returns the events to store: what the job has left of its own, which it may have planned anew for the
-// head at hand, and for another lane.
-func (w *writer) claimAsked(ctx context.Context, events []schema.Event) (lane schema.Lane, asked []schema.Event, err error) {
+// claimAsked is claim, and returns the events to store: what the job has left of its own, which it may have planned
+// anew for the head at hand, and for another lane.
+func (w *writer) claimAsked(ctx context.Context, events []schema.Event) (lane schema.Lane, asked []schema.Event,
+	err error) {
 	for {
 		lane, err = w.claim(ctx, events)
 		if w.job == nil || err != nil {
@@ -181,8 +184,8 @@ func (w *writer) trail(err error) error {
 	return fmt.Errorf("producers: write %s: %w", w.build.key, err)
 }
 
-// claim makes sure that the head, and the lane of the first of events, are current and returns what the next pack of the
-// lane has of its owner. ErrFenced: a higher epoch than ours is on the lane.
+// claim makes sure that the head, and the lane of the first of events, are current and returns what the next pack of
+// the lane has of its owner. ErrFenced: a higher epoch than ours is on the lane.
 func (w *writer) claim(ctx context.Context, events []schema.Event) (schema.Lane, error) {
 	child := events[0].ChildID
 	s := w.lane(child)
@@ -413,8 +416,8 @@ func (w *writer) store(ctx context.Context, p *schema.Pack) (*schema.Pack, error
 	}
 }
 
-// hopeless reports whether waiting does not mend an error in the time of a request. Whoever asks is then told at once; a
-// publisher waits until somebody has seen to it.
+// hopeless reports whether waiting does not mend an error in the time of a request. Whoever asks is then told at once;
+// a publisher waits until somebody has seen to it.
 func (w *writer) hopeless(err error) bool {
 	return w.shared && (errors.Is(err, ErrFull) || errors.Is(err, ErrSetup))
 }
@@ -477,7 +480,8 @@ func (w *writer) patiently(ctx context.Context, read func(context.Context) error
 		once, cancel := context.WithTimeout(ctx, max(w.timeout, lookTimeout))
 		err := read(once)
 		cancel()
-		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) || errors.Is(err, schema.ErrEnded) || w.hopeless(err) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) || errors.Is(err, schema.ErrEnded) ||
+			w.hopeless(err) {
 			return err
 		}
 		if w.hooks.Retry != nil {

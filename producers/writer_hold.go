@@ -9,9 +9,9 @@ import (
 	"agentstream/schema"
 )
 
-// Who reads a run before it writes is slower than who only writes: a command is planned for the very head that it follows, and
-// an agent that writes all the time moves the head meanwhile, each time. So after some lost races a writer holds the run: the
-// others find that at their next compare-and-set, which fails, and wait until a pack has come.
+// Who reads a run before it writes is slower than who only writes: a command is planned for the very head that it
+// follows, and an agent that writes all the time moves the head meanwhile, each time. So after some lost races a writer
+// holds the run: the others find that at their next compare-and-set, which fails, and wait until a pack has come.
 const (
 	// fairAttempts is after how many lost races a writer holds the run.
 	fairAttempts = 4
@@ -55,8 +55,8 @@ func (w *writer) readFree(ctx context.Context, child string) (schema.Head, error
 	}
 }
 
-// isOutrun reports whether a pack that the log has refused, and that is not in it, can never be stored: others were first, or
-// have held the run, at a place where that of the pack would lie before.
+// isOutrun reports whether a pack that the log has refused, and that is not in it, can never be stored: others were
+// first, or have held the run, at a place where that of the pack would lie before.
 func (w *writer) isOutrun(ctx context.Context, p *schema.Pack, refusal error) (bool, error) {
 	if w.head.Stored != p.Head.Stored {
 		return true, nil

@@ -46,7 +46,8 @@ func writeOn(t *testing.T, log producers.Log, by string) (stop func() int) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for ctx.Err() == nil {
-			if _, err := agent.Append(t.Context(), key, []schema.Event{text("", fmt.Sprint(by, n))}, producers.AppendOptions{}); err != nil {
+			if _, err := agent.Append(t.Context(), key, []schema.Event{text("", fmt.Sprint(by, n))},
+				producers.AppendOptions{}); err != nil {
 				t.Error(err)
 				return
 			}
@@ -58,8 +59,8 @@ func writeOn(t *testing.T, log producers.Log, by string) (stop func() int) {
 	return stop
 }
 
-// TestCommandBesideABusyWriter: a command that is planned for the very head that it follows is stored, however slow its rounds are
-// beside those of an agent that never stops writing. What was planned for is still so.
+// TestCommandBesideABusyWriter: a command that is planned for the very head that it follows is stored, however slow its
+// rounds are beside those of an agent that never stops writing. What was planned for is still so.
 func TestCommandBesideABusyWriter(t *testing.T) {
 	for writers := 1; writers <= 3; writers++ {
 		t.Run(fmt.Sprint(writers, " agents"), func(t *testing.T) {
@@ -103,8 +104,8 @@ func commandBeside(t *testing.T, writers int) {
 	}
 }
 
-// TestConflictBesideABusyWriter: of commands that exclude each other exactly one is stored, also where all of them hold the run
-// against a busy agent; and who is refused keeps nobody waiting.
+// TestConflictBesideABusyWriter: of commands that exclude each other exactly one is stored, also where all of them hold
+// the run against a busy agent; and who is refused keeps nobody waiting.
 func TestConflictBesideABusyWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := distantLog{memory.New()}
@@ -135,7 +136,8 @@ func TestConflictBesideABusyWriter(t *testing.T) {
 					return given, nil
 				}
 				yes := schema.Event{Type: "command.approve_plan", Actor: "user", Payload: fmt.Appendf(nil, `{"plan_id":"p%d"}`, i)}
-				_, err := node.Append(t.Context(), key, []schema.Event{yes}, producers.AppendOptions{Whole: true, Plan: plan, Within: 20 * time.Second})
+				_, err := node.Append(t.Context(), key, []schema.Event{yes},
+					producers.AppendOptions{Whole: true, Plan: plan, Within: 20 * time.Second})
 				switch {
 				case err == nil:
 					stored.Store(i, true)

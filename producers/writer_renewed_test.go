@@ -64,7 +64,8 @@ func TestUnansweredInARenewedLog(t *testing.T) {
 			if c.other {
 				log.other = func() {
 					a, _ := producers.NewAppender(producers.AppenderConfig{Log: log.Log})
-					if _, err := a.Append(context.Background(), key, []schema.Event{text("", "o:0")}, producers.AppendOptions{}); err != nil {
+					if _, err := a.Append(context.Background(), key, []schema.Event{text("", "o:0")},
+						producers.AppendOptions{}); err != nil {
 						t.Error(err)
 					}
 				}

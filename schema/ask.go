@@ -184,7 +184,8 @@ func turnBroken(s Stop) bool { return s == StopCancelled || s == StopFailed }
 // Bounds of what is kept of a run's open questions.
 const (
 	maxAskID = 128
-	maxAsks  = 256 // the oldest; when there are more, a list may count a run as one that waits no more although a newer one does
+	// the oldest; when there are more, a list may count a run as one that waits no more although a newer one does
+	maxAsks = 256
 )
 
 // askID returns an id as questions have it: a long one as a hash.

@@ -52,7 +52,8 @@ func BlobRef(sum [sha256.Size]byte) string { return BlobPrefix + hex.EncodeToStr
 func ValidBlobRef(ref string) error {
 	digits, ok := strings.CutPrefix(ref, BlobPrefix)
 	var sum [sha256.Size]byte
-	if n, err := hex.Decode(sum[:], []byte(digits[:min(len(digits), 2*len(sum))])); !ok || err != nil || n != len(sum) || BlobRef(sum) != ref {
+	if n, err := hex.Decode(sum[:], []byte(digits[:min(len(digits), 2*len(sum))])); !ok || err != nil ||
+		n != len(sum) || BlobRef(sum) != ref {
 		return fmt.Errorf("blob_ref %s: %w", quote(ref), ErrNoBlob)
 	}
 	return nil

@@ -16,7 +16,8 @@ func TestValidBlobRef(t *testing.T) {
 	if err := ValidBlobRef(good); err != nil || len(good) != len(BlobPrefix)+64 {
 		t.Errorf("%s: %v", good, err)
 	}
-	for _, bad := range []string{"", "blob_", "blob_1", good[:len(good)-1], good + "0", strings.ToUpper(good), "x" + good[1:], good[:len(good)-1] + "*", good[:len(good)-1] + "G", strings.Repeat("f", 69)} {
+	for _, bad := range []string{"", "blob_", "blob_1", good[:len(good)-1], good + "0", strings.ToUpper(good),
+		"x" + good[1:], good[:len(good)-1] + "*", good[:len(good)-1] + "G", strings.Repeat("f", 69)} {
 		if err := ValidBlobRef(bad); !errors.Is(err, ErrNoBlob) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -51,7 +52,8 @@ func TestMove(t *testing.T) {
 			}
 			large := fmt.Sprintf(event, output)
 			for form, body := range map[string]string{
-				"one": large, "lines": small + "\r\n\n" + large + "\n" + large + "\n" + small, "array": " [" + large + "," + small + "]",
+				"one": large, "lines": small + "\r\n\n" + large + "\n" + large + "\n" + small,
+				"array":   " [" + large + "," + small + "]",
 				"printed": strings.ReplaceAll(large, `"payload":`, "\n\"payload\":\n"),
 			} {
 				before := []byte(body)
@@ -91,7 +93,8 @@ func checkMoved(t *testing.T, e *Event, m Moved, output string) {
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		t.Fatal(err)
 	}
-	if p.Call != "c" || !p.OK || p.Output != nil || p.Bytes != len(output) || string(m.Data) != output || p.Ref != m.Ref || m.Ref != BlobRef(sha256.Sum256([]byte(output))) {
+	if p.Call != "c" || !p.OK || p.Output != nil || p.Bytes != len(output) || string(m.Data) != output ||
+		p.Ref != m.Ref || m.Ref != BlobRef(sha256.Sum256([]byte(output))) {
 		t.Errorf("%+v of %d bytes, moved %s", p, len(output), m.Ref)
 	}
 	whole := output

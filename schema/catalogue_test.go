@@ -83,13 +83,14 @@ func TestScenariosFitTheirSchemas(t *testing.T) {
 func TestSchemasRefuse(t *testing.T) {
 	schemas := compile(t)
 	for typ, payloads := range map[string][]string{
-		"reasoning.delta":    {`{}`, `{"text":1}`, `{"text":"x","index":-1}`, `[]`},
-		"text.delta":         {`{}`, `{"text":null}`, `{"text":"x","index":1.5}`},
-		"tool.start":         {`{"tool":"x"}`, `{"call_id":"","tool":"x"}`, `{"call_id":"c"}`},
-		"tool.end":           {`{"call_id":"c"}`, `{"call_id":"c","ok":"yes"}`, `{"call_id":"c","ok":true,"duration_ms":-1}`},
-		"step.boundary":      {`{"step_index":0,"step_kind":"other"}`, `{"step_kind":"plan"}`},
-		"child.spawn":        {`{}`, `{"child_id":"a.b"}`, `{"child_id":">"}`, `{"child_id":"x","tools_allowed":[1]}`},
-		"plan.proposal":      {`{}`, `{"plan":{}}`, `{"plan":{"id":"p","steps":[{"id":"s"}]}}`, `{"plan":{"id":"p","steps":[{"id":"s","title":"t","intent":"guess"}]}}`},
+		"reasoning.delta": {`{}`, `{"text":1}`, `{"text":"x","index":-1}`, `[]`},
+		"text.delta":      {`{}`, `{"text":null}`, `{"text":"x","index":1.5}`},
+		"tool.start":      {`{"tool":"x"}`, `{"call_id":"","tool":"x"}`, `{"call_id":"c"}`},
+		"tool.end":        {`{"call_id":"c"}`, `{"call_id":"c","ok":"yes"}`, `{"call_id":"c","ok":true,"duration_ms":-1}`},
+		"step.boundary":   {`{"step_index":0,"step_kind":"other"}`, `{"step_kind":"plan"}`},
+		"child.spawn":     {`{}`, `{"child_id":"a.b"}`, `{"child_id":">"}`, `{"child_id":"x","tools_allowed":[1]}`},
+		"plan.proposal": {`{}`, `{"plan":{}}`, `{"plan":{"id":"p","steps":[{"id":"s"}]}}`,
+			`{"plan":{"id":"p","steps":[{"id":"s","title":"t","intent":"guess"}]}}`},
 		"run.lifecycle":      {`{}`, `{"state":"finished"}`, `{"state":"done","reason":1}`},
 		"message.start":      {`{"message_id":"m"}`, `{"message_id":"m","role":"robot"}`},
 		"message.end":        {`{}`, `{"message_id":"m","content":"x"}`, `{"message_id":"m","content":["x"]}`},
@@ -115,11 +116,12 @@ func TestSchemasRefuse(t *testing.T) {
 		"command.message":    {`{}`, `{"content":1}`},
 		"command.cancel":     {`{"reason":1}`},
 		"command.answer":     {`{}`},
-		"session.created":    {`[]`, `{"agent":7}`, `{"title":1}`, `{"metadata":[]}`, `{"resources":{}}`, `{"vault_ids":"v"}`, `{"incremental_streaming_enabled":null}`},
-		"session.updated":    {`{"metadata":"x"}`, `{"environment_id":1}`, `{"memory_store_ids":0}`},
-		"session.archived":   {`[]`, `null`},
-		"session.deleted":    {`"now"`},
-		"custom.any":         {`[]`, `"x"`},
+		"session.created": {`[]`, `{"agent":7}`, `{"title":1}`, `{"metadata":[]}`, `{"resources":{}}`,
+			`{"vault_ids":"v"}`, `{"incremental_streaming_enabled":null}`},
+		"session.updated":  {`{"metadata":"x"}`, `{"environment_id":1}`, `{"memory_store_ids":0}`},
+		"session.archived": {`[]`, `null`},
+		"session.deleted":  {`"now"`},
+		"custom.any":       {`[]`, `"x"`},
 	} {
 		for _, p := range payloads {
 			if validate(schemas, typ, []byte(p)) == nil {
@@ -141,7 +143,8 @@ func TestCatalogueFlags(t *testing.T) {
 		if info.Terminal != (info.Name == schema.TypeRunLifecycle) {
 			t.Errorf("%s: terminal is %v", info.Name, info.Terminal)
 		}
-		if info.Family == "" || !strings.HasPrefix(info.Name, string(info.Family)) && info.Family != schema.FamilyMessage && info.Family != schema.FamilyLifecycle {
+		if info.Family == "" || !strings.HasPrefix(info.Name, string(info.Family)) &&
+			info.Family != schema.FamilyMessage && info.Family != schema.FamilyLifecycle {
 			t.Errorf("%s: family %q", info.Name, info.Family)
 		}
 		if got := lookup(t, info.Name); got != info {
@@ -169,7 +172,8 @@ func TestCatalogueFlags(t *testing.T) {
 
 func TestLookupRefuses(t *testing.T) {
 	for _, name := range []string{
-		"", "text", "Text.delta", "text.delta ", "text.delta\n", "text.deltas", "custom", "custom.", "custom. x", "custom.\"", "custom.x\r\n",
+		"", "text", "Text.delta", "text.delta ", "text.delta\n", "text.deltas", "custom", "custom.", "custom. x",
+		"custom.\"", "custom.x\r\n",
 		"custom.ü", "customx.y", "command.", "command.explode", "custom." + strings.Repeat("x", 100),
 	} {
 		if _, err := schema.Lookup(name); !errors.Is(err, schema.ErrUnknownType) {

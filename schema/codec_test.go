@@ -62,7 +62,8 @@ func TestAllFieldsRoundTrip(t *testing.T) {
 	e := schema.Event{
 		ID: "evt_1", TS: "2026-01-02T03:04:05.678+02:00", Type: "text.delta", RunID: "run_1", ChildID: "run_2",
 		Seq: schema.MaxSeq, FirstSeq: 5, TurnID: "turn \"<&>\" \x01 ü 😀", Path: []string{"run_1", "run_2"},
-		Cause: "evt_0", Actor: "user", Extra: json.RawMessage(`"x":[1.0,1e2],"y":null`), Payload: json.RawMessage(`{"text":"a"}`),
+		Cause: "evt_0", Actor: "user", Extra: json.RawMessage(`"x":[1.0,1e2],"y":null`),
+		Payload: json.RawMessage(`{"text":"a"}`),
 	}
 	line := e.AppendLine([]byte("kept"))
 	if !bytes.HasPrefix(line, []byte(`kept{"id":"evt_1"`)) {
@@ -110,7 +111,8 @@ func TestScanAgrees(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%.500s", err, line)
 		}
-		if r.Seq != e.Seq || string(r.Type) != e.Type || string(r.Child) != e.ChildID || (r.Child == nil) != (e.ChildID == "") {
+		if r.Seq != e.Seq || string(r.Type) != e.Type || string(r.Child) != e.ChildID ||
+			(r.Child == nil) != (e.ChildID == "") {
 			t.Fatalf("scanned %d %s %s\n%.500s", r.Seq, r.Type, r.Child, line)
 		}
 		if !bytes.Equal(r.Payload(), e.Payload) {
@@ -242,7 +244,8 @@ func TestDecodeLineRefuses(t *testing.T) {
 		"bom":             "\xef\xbb\xbf{}",
 	} {
 		e, err := schema.DecodeLine([]byte(line))
-		if !errors.Is(err, schema.ErrMalformed) && !errors.Is(err, schema.ErrBadID) && !errors.Is(err, schema.ErrUnknownType) {
+		if !errors.Is(err, schema.ErrMalformed) && !errors.Is(err, schema.ErrBadID) &&
+			!errors.Is(err, schema.ErrUnknownType) {
 			t.Errorf("%s passes: %+v %v", name, e, err)
 		}
 	}

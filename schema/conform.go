@@ -25,13 +25,15 @@ func SurelyConforms(typ string, payload []byte) (sure, plain bool) {
 
 // addedFields are what adapters of this project add to what a provider says, to events of several types.
 var addedFields = map[string]bool{
-	"message_id": true, "content_block_index": true, "call_id": true, "model_call_id": true, "provider_call_id": true, "response_id": true,
-	"finish_reason": true, "choices": true, "conversation": true, "continues": true, "attempts": true, "omitted": true, "omitted_bytes": true, "unrecorded": true,
+	"message_id": true, "content_block_index": true, "call_id": true, "model_call_id": true, "provider_call_id": true,
+	"response_id":   true,
+	"finish_reason": true, "choices": true, "conversation": true, "continues": true, "attempts": true, "omitted": true,
+	"omitted_bytes": true, "unrecorded": true,
 }
 
-// UnknownFields appends the names of a payload's fields that neither the schema of its catalogued type names nor adapters
-// add. Fields of objects within it are not looked at. The names are in the order of the payload; dst has most at the end
-// at most.
+// UnknownFields appends the names of a payload's fields that neither the schema of its catalogued type names nor
+// adapters add. Fields of objects within it are not looked at. The names are in the order of the payload; dst has most
+// at the end at most.
 func UnknownFields(dst []string, typ string, payload []byte, most int) []string {
 	i, ok := catalogueIndex[typ]
 	if !ok || conformance[i] == nil || conformance[i].fields == nil {
@@ -234,8 +236,8 @@ func (c *conform) isListed(v []byte) bool {
 	return false
 }
 
-// scanFields reports whether the fields of an object are allowed, and, of those that are, whether the schema names all of
-// them. It leaves names with escapes, which may be other spellings, to the validator.
+// scanFields reports whether the fields of an object are allowed, and, of those that are, whether the schema names all
+// of them. It leaves names with escapes, which may be other spellings, to the validator.
 func (c *conform) scanFields(obj []byte) (allowed, plain bool) {
 	var seen uint64
 	plain = true

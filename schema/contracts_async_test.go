@@ -181,8 +181,10 @@ func TestAsyncAPIRefuses(t *testing.T) {
 	p := schematest.Packs(acme, schematest.ByName("children"), 4)[0]
 	subject := schema.Subject(p.Key, p.Child, 8)
 	for _, tt := range []struct{ name, value string }{
-		{schema.HeaderSeq, ""}, {schema.HeaderSeq, "0"}, {schema.HeaderSeq, "-1"}, {schema.HeaderSeq, "1.5"}, {schema.HeaderSeq, "99999999999999999"},
-		{schema.HeaderCount, "0"}, {schema.HeaderCount, "x"}, {schema.HeaderCount, "10000"}, {schema.HeaderDay, "2026-01-02"}, {schema.HeaderDay, ""},
+		{schema.HeaderSeq, ""}, {schema.HeaderSeq, "0"}, {schema.HeaderSeq, "-1"}, {schema.HeaderSeq, "1.5"},
+		{schema.HeaderSeq, "99999999999999999"},
+		{schema.HeaderCount, "0"}, {schema.HeaderCount, "x"}, {schema.HeaderCount, "10000"},
+		{schema.HeaderDay, "2026-01-02"}, {schema.HeaderDay, ""},
 		{schema.HeaderState, "finished"}, {schema.HeaderLane, "owner/"}, {schema.HeaderLane, "owner/-1"},
 		{schema.HeaderLastID, "a b"}, {schema.HeaderBatch, "x"}, {schema.HeaderBatch, "0/-1"},
 	} {
@@ -202,8 +204,10 @@ func TestAsyncAPIRefuses(t *testing.T) {
 	}
 	stored, live := a.subject(t, "packs"), a.subject(t, "live")
 	for _, s := range []string{
-		"agent.0.acme.run", "agent.0.acme.run.-.x", "agent.x.acme.run.-", "agent.01.acme.run.-", "agent.0..run.-", "agent.0.a*.run.-", "agent.0.acme.-.-", "agent.0.acme.>.-",
-		"agent.0.acme.run.", "agent.0.acme.ru n.-", "agent.0." + strings.Repeat("t", 65) + ".run.-", "agent.0.acme." + strings.Repeat("r", 129) + ".-", "AGENT.0.acme.run.-", "",
+		"agent.0.acme.run", "agent.0.acme.run.-.x", "agent.x.acme.run.-", "agent.01.acme.run.-", "agent.0..run.-",
+		"agent.0.a*.run.-", "agent.0.acme.-.-", "agent.0.acme.>.-",
+		"agent.0.acme.run.", "agent.0.acme.ru n.-", "agent.0." + strings.Repeat("t", 65) + ".run.-",
+		"agent.0.acme." + strings.Repeat("r", 129) + ".-", "AGENT.0.acme.run.-", "",
 	} {
 		if stored.MatchString(s) || live.MatchString("live."+s) {
 			t.Errorf("the document allows the subject %q", s)
@@ -213,7 +217,8 @@ func TestAsyncAPIRefuses(t *testing.T) {
 		t.Error("a good subject does not match")
 	}
 	key := schema.RunKey{Tenant: "acme", Run: "run_1"}
-	if prefix, ok := strings.CutSuffix(schema.LiveFilter(key, 8), ">"); !ok || !live.MatchString(prefix+"-") || !live.MatchString(prefix+"kid") {
+	if prefix, ok := strings.CutSuffix(schema.LiveFilter(key, 8), ">"); !ok || !live.MatchString(prefix+"-") ||
+		!live.MatchString(prefix+"kid") {
 		t.Errorf("live filter %s", schema.LiveFilter(key, 8))
 	}
 	if prefix, ok := strings.CutSuffix(schema.PartitionFilter(7), ">"); !ok || !stored.MatchString(prefix+"acme.run.-") {

@@ -32,7 +32,8 @@ const (
 )
 
 // textDeltas are the types that a bundle may hold.
-var textDeltas = []string{schema.TypeReasoningDelta, schema.TypeTextDelta, schema.TypeToolInputDelta, schema.TypeToolOutputDelta}
+var textDeltas = []string{schema.TypeReasoningDelta, schema.TypeTextDelta, schema.TypeToolInputDelta,
+	schema.TypeToolOutputDelta}
 
 // members is a JSON object whose members keep their order.
 type members []member
@@ -86,7 +87,8 @@ func bundleSchema() members {
 	for _, name := range textDeltas {
 		byType = append(byType, members{
 			{"if", members{{"properties", members{{"type", members{{"const", name}}}}}}},
-			{"then", members{{"properties", members{{"payload", members{{"$ref", anyURN + ":" + name + "#/properties/payload"}}}}}}},
+			{"then", members{{"properties", members{{"payload",
+				members{{"$ref", anyURN + ":" + name + "#/properties/payload"}}}}}}},
 		})
 	}
 	part := members{
@@ -129,9 +131,11 @@ func generated() map[string]members {
 		files[info.Name] = eventSchema(info.Name, aboutType(info), json.RawMessage(info.Schema))
 		names = append(names, info.Name)
 	}
-	files[snapshotType] = eventSchema(snapshotType, "View: the first event of a stream that was asked for with snapshot=true. It stands for all events up to seq; id and ts are those of that event. It is never stored.",
+	files[snapshotType] = eventSchema(snapshotType,
+		"View: the first event of a stream that was asked for with snapshot=true. It stands for all events up to seq; id and ts are those of that event. It is never stored.",
 		members{{"$ref", snapshotURN}}, member{"child_id", members{{"type", "null"}}})
-	files[bundleType] = eventSchema(bundleType, "View: deltas of lanes that speak at the same time, in their order, for clients that ask for bundle=true. id, ts, child_id and seq are those of the last delta, first_seq is of the first. It is never stored.",
+	files[bundleType] = eventSchema(bundleType,
+		"View: deltas of lanes that speak at the same time, in their order, for clients that ask for bundle=true. id, ts, child_id and seq are those of the last delta, first_seq is of the first. It is never stored.",
 		bundleSchema())
 	files[gapType] = eventSchema(gapType, "View: what this client was spared because it was seconds behind. Of the events from first_seq to last_seq dropped_count did not come; some others between them may have. seq is the place before first_seq: a stream that is opened behind it brings all of them. It has no first_seq of its own, covers nothing, and is never stored.",
 		gapSchema(), member{"child_id", members{{"type", "null"}}})
@@ -231,12 +235,15 @@ func views() map[string]string {
 	return map[string]string{
 		snapshotType: fmt.Sprintf(head, snapshotType, "null", 1, snapshot),
 		bundleType:   fmt.Sprintf(head, bundleType, `"a"`, 3, deltas),
-		gapType:      fmt.Sprintf(head, gapType, "null", 9, `{"first_seq":10,"last_seq":19,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`),
-		"merged":     fmt.Sprintf(head, schema.TypeTextDelta, "null", 7, `{"text":"xyz"}`),
-		"dropped":    fmt.Sprintf(head, schema.TypeRunLifecycle, "null", 9, `{"state":"done","reason":null,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`),
-		"custom":     fmt.Sprintf(head, "custom.some-thing", "null", 9, `{"any":[{}]}`),
-		"newer":      fmt.Sprintf(head, "text.annotated", "null", 9, `{}`),
-		"tool.end":   fmt.Sprintf(head, schema.TypeToolEnd, "null", 9, `{"call_id":"c","ok":true,"output":[],"duration_ms":0.5}`),
+		gapType: fmt.Sprintf(head, gapType, "null", 9,
+			`{"first_seq":10,"last_seq":19,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`),
+		"merged": fmt.Sprintf(head, schema.TypeTextDelta, "null", 7, `{"text":"xyz"}`),
+		"dropped": fmt.Sprintf(head, schema.TypeRunLifecycle, "null", 9,
+			`{"state":"done","reason":null,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`),
+		"custom": fmt.Sprintf(head, "custom.some-thing", "null", 9, `{"any":[{}]}`),
+		"newer":  fmt.Sprintf(head, "text.annotated", "null", 9, `{}`),
+		"tool.end": fmt.Sprintf(head, schema.TypeToolEnd, "null", 9,
+			`{"call_id":"c","ok":true,"output":[],"duration_ms":0.5}`),
 	}
 }
 
@@ -250,26 +257,41 @@ func TestContractRefuses(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ of, was, now string }{
-		{"merged", `"id":"evt_9",`, ``}, {"merged", `"evt_9"`, `""`}, {"merged", `"evt_9"`, `"evt 9"`}, {"merged", `"evt_9"`, `"evt_9\n"`}, {"merged", `"evt_9"`, `9`},
+		{"merged", `"id":"evt_9",`, ``}, {"merged", `"evt_9"`, `""`}, {"merged", `"evt_9"`, `"evt 9"`},
+		{"merged", `"evt_9"`, `"evt_9\n"`}, {"merged", `"evt_9"`, `9`},
 		{"merged", `"evt_9"`, `"` + strings.Repeat("x", 129) + `"`},
-		{"merged", `"ts":"2026-01-02T03:04:05.000Z",`, ``}, {"merged", `2026-01-02T03:04:05.000Z`, `yesterday`}, {"merged", `2026-01-02T03:04:05.000Z`, `2026-01-02 03:04:05Z`},
-		{"merged", `2026-01-02T03:04:05.000Z`, `2026-13-02T03:04:05Z`}, {"merged", `2026-01-02T03:04:05.000Z`, `2026-01-02T03:04:05.000`},
-		{"merged", `"type":"text.delta",`, ``}, {"merged", `"text.delta"`, `""`}, {"merged", `"text.delta"`, `"text\ndelta"`}, {"merged", `"text.delta"`, `null`},
-		{"merged", `"run_1"`, `"-"`}, {"merged", `"run_1"`, `"a.b"`}, {"merged", `"run_1"`, `">"`}, {"merged", `"run_id":"run_1",`, ``}, {"merged", `"run_1"`, `null`},
-		{"merged", `"child_id":null,`, ``}, {"merged", `"child_id":null`, `"child_id":""`}, {"merged", `"child_id":null`, `"child_id":"-"`}, {"merged", `"child_id":null`, `"child_id":7`},
-		{"merged", `"seq":9,`, ``}, {"merged", `"seq":9`, `"seq":0`}, {"merged", `"seq":9`, `"seq":-1`}, {"merged", `"seq":9`, `"seq":9.5`}, {"merged", `"seq":9`, `"seq":"9"`},
-		{"merged", `"seq":9`, `"seq":9007199254740992`}, {"merged", `"first_seq":7`, `"first_seq":0`}, {"merged", `"first_seq":7`, `"first_seq":null`},
-		{"merged", `"first_seq":7`, `"turn_id":7`}, {"merged", `"first_seq":7`, `"path":["a b"]`}, {"merged", `"first_seq":7`, `"path":"run_1"`}, {"merged", `"first_seq":7`, `"actor":{}`},
+		{"merged", `"ts":"2026-01-02T03:04:05.000Z",`, ``}, {"merged", `2026-01-02T03:04:05.000Z`, `yesterday`},
+		{"merged", `2026-01-02T03:04:05.000Z`, `2026-01-02 03:04:05Z`},
+		{"merged", `2026-01-02T03:04:05.000Z`, `2026-13-02T03:04:05Z`},
+		{"merged", `2026-01-02T03:04:05.000Z`, `2026-01-02T03:04:05.000`},
+		{"merged", `"type":"text.delta",`, ``}, {"merged", `"text.delta"`, `""`},
+		{"merged", `"text.delta"`, `"text\ndelta"`}, {"merged", `"text.delta"`, `null`},
+		{"merged", `"run_1"`, `"-"`}, {"merged", `"run_1"`, `"a.b"`}, {"merged", `"run_1"`, `">"`},
+		{"merged", `"run_id":"run_1",`, ``}, {"merged", `"run_1"`, `null`},
+		{"merged", `"child_id":null,`, ``}, {"merged", `"child_id":null`, `"child_id":""`},
+		{"merged", `"child_id":null`, `"child_id":"-"`}, {"merged", `"child_id":null`, `"child_id":7`},
+		{"merged", `"seq":9,`, ``}, {"merged", `"seq":9`, `"seq":0`}, {"merged", `"seq":9`, `"seq":-1`},
+		{"merged", `"seq":9`, `"seq":9.5`}, {"merged", `"seq":9`, `"seq":"9"`},
+		{"merged", `"seq":9`, `"seq":9007199254740992`}, {"merged", `"first_seq":7`, `"first_seq":0`},
+		{"merged", `"first_seq":7`, `"first_seq":null`},
+		{"merged", `"first_seq":7`, `"turn_id":7`}, {"merged", `"first_seq":7`, `"path":["a b"]`},
+		{"merged", `"first_seq":7`, `"path":"run_1"`}, {"merged", `"first_seq":7`, `"actor":{}`},
 		{"merged", `"first_seq":7`, `"cause":"` + strings.Repeat("x", 257) + `"`},
-		{"merged", `,"payload":{"text":"xyz"}`, ``}, {"merged", `{"text":"xyz"}`, `[]`}, {"merged", `{"text":"xyz"}`, `null`}, {"merged", `{"text":"xyz"}`, `{}`}, {"merged", `"xyz"`, `7`},
+		{"merged", `,"payload":{"text":"xyz"}`, ``}, {"merged", `{"text":"xyz"}`, `[]`},
+		{"merged", `{"text":"xyz"}`, `null`}, {"merged", `{"text":"xyz"}`, `{}`}, {"merged", `"xyz"`, `7`},
 		{"custom", `{"any":[{}]}`, `"text"`}, {"newer", `"seq":9`, `"seq":0`},
 		{"dropped", `"done"`, `"finished"`}, {"dropped", `"state":"done",`, ``}, {"dropped", `"reason":null`, `"reason":1`},
 		{"tool.end", `"ok":true`, `"ok":"yes"`}, {"tool.end", `"call_id":"c"`, `"call_id":""`}, {"tool.end", `0.5`, `-1`},
-		{bundleType, `{"call_id":"c","text":"y"}`, `{"text":"y"}`}, {bundleType, `{"text":"x","index":0}`, `{"index":0}`}, {bundleType, `"type":"text.delta"`, `"type":"tool.end"`},
-		{bundleType, `"child_id":null,"x_own":1,`, ``}, {bundleType, `"turn_id":"t"`, `"seq":3`}, {bundleType, `"deltas"`, `"parts"`}, {bundleType, `"path":["run_1","a"]`, `"path":["-"]`},
-		{bundleType, good[bundleType][strings.Index(good[bundleType], `,{"type":"tool`):strings.LastIndex(good[bundleType], `]`)], ``},
-		{gapType, `"child_id":null`, `"child_id":"a"`}, {gapType, `"last_seq":19`, `"last_seq":"19"`}, {gapType, `"dropped_count":7,`, ``}, {gapType, `BUF-0001`, `BUF-0002`},
-		{snapshotType, `"child_id":null`, `"child_id":"a"`}, {snapshotType, `"usage":`, `"used":`}, {snapshotType, `"state":"done"`, `"state":"finished"`},
+		{bundleType, `{"call_id":"c","text":"y"}`, `{"text":"y"}`},
+		{bundleType, `{"text":"x","index":0}`, `{"index":0}`}, {bundleType, `"type":"text.delta"`, `"type":"tool.end"`},
+		{bundleType, `"child_id":null,"x_own":1,`, ``}, {bundleType, `"turn_id":"t"`, `"seq":3`},
+		{bundleType, `"deltas"`, `"parts"`}, {bundleType, `"path":["run_1","a"]`, `"path":["-"]`},
+		{bundleType, good[bundleType][strings.Index(good[bundleType],
+			`,{"type":"tool`):strings.LastIndex(good[bundleType], `]`)], ``},
+		{gapType, `"child_id":null`, `"child_id":"a"`}, {gapType, `"last_seq":19`, `"last_seq":"19"`},
+		{gapType, `"dropped_count":7,`, ``}, {gapType, `BUF-0001`, `BUF-0002`},
+		{snapshotType, `"child_id":null`, `"child_id":"a"`}, {snapshotType, `"usage":`, `"used":`},
+		{snapshotType, `"state":"done"`, `"state":"finished"`},
 	} {
 		broken := strings.Replace(good[tt.of], tt.was, tt.now, 1)
 		if broken == good[tt.of] {
@@ -325,7 +347,8 @@ func TestEnvelopeContractNamesEveryField(t *testing.T) {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
-	whole := schema.Event{ID: "a", TS: "b", Type: "c", RunID: "d", ChildID: "e", Seq: 2, FirstSeq: 1, TurnID: "f", Path: []string{"g"}, Cause: "h", Actor: "i"}
+	whole := schema.Event{ID: "a", TS: "b", Type: "c", RunID: "d", ChildID: "e", Seq: 2, FirstSeq: 1, TurnID: "f",
+		Path: []string{"g"}, Cause: "h", Actor: "i"}
 	bare := schema.Event{}
 	for _, tt := range []struct {
 		e    schema.Event

@@ -74,7 +74,8 @@ func eachDocument(body []byte, fn func(int, []byte) error) error {
 	}
 	if isObject := start < len(body) && body[start] == '{'; isObject && bytes.IndexByte(body[start:], '\n') >= 0 {
 		first, _, _ := bytes.Cut(body[start:], []byte{'\n'})
-		if !jsonscan.Valid(first, maxDepth) && !json.Valid(first) && json.Valid(body) { // one object, printed over several lines
+		if !jsonscan.Valid(first, maxDepth) && !json.Valid(first) && json.Valid(body) {
+			// one object, printed over several lines
 			return fn(1, body[start:])
 		}
 	}

@@ -52,7 +52,8 @@ func TestDecodeBatchCopies(t *testing.T) {
 	for i := range body {
 		body[i] = '!'
 	}
-	if e := events[0]; string(e.Payload) != `{"text":"kept"}` || string(e.Extra) != `"x":"kept"` || e.Type != "text.delta" {
+	if e := events[0]; string(e.Payload) != `{"text":"kept"}` || string(e.Extra) != `"x":"kept"` ||
+		e.Type != "text.delta" {
 		t.Errorf("%+v", e)
 	}
 }
@@ -110,9 +111,12 @@ func TestDecodeBatchRefuses(t *testing.T) {
 		"foreign run":      {ok + "\n" + event(`"run_id":"run_other"`), 2, schema.ErrForeignRun, ""},
 		"run hostile":      {event(`"run_id":"a.>"`), 1, schema.ErrBadID, ""},
 		"no type":          {`{"payload":{}}`, 1, schema.ErrUnknownType, schema.CodeUnknownType},
-		"unknown type":     {ok + "\n" + `{"type":"text.deltas","payload":{}}`, 2, schema.ErrUnknownType, schema.CodeUnknownType},
-		"type in capital":  {`{"type":"Text.Delta","payload":{"text":"a"}}`, 1, schema.ErrUnknownType, schema.CodeUnknownType},
-		"too large":        {ok + "\n" + `{"type":"custom.x","payload":{"x":"` + strings.Repeat("x", schema.MaxEventBytes) + `"}}`, 2, schema.ErrTooLarge, ""},
+		"unknown type": {ok + "\n" + `{"type":"text.deltas","payload":{}}`, 2, schema.ErrUnknownType,
+			schema.CodeUnknownType},
+		"type in capital": {`{"type":"Text.Delta","payload":{"text":"a"}}`, 1, schema.ErrUnknownType,
+			schema.CodeUnknownType},
+		"too large": {ok + "\n" + `{"type":"custom.x","payload":{"x":"` +
+			strings.Repeat("x", schema.MaxEventBytes) + `"}}`, 2, schema.ErrTooLarge, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events, err := schema.DecodeBatch(testRun, []byte(tt.body))
@@ -126,7 +130,8 @@ func TestDecodeBatchRefuses(t *testing.T) {
 			if strings.ContainsAny(err.Error(), "\x00\r\x1b") {
 				t.Errorf("the error carries control characters: %q", err)
 			}
-			if want := max(tt.code, ""); want == "" && schema.Code(err) != schema.CodeMalformed || want != "" && schema.Code(err) != want {
+			if want := max(tt.code, ""); want == "" && schema.Code(err) != schema.CodeMalformed || want != "" &&
+				schema.Code(err) != want {
 				t.Errorf("code %s", schema.Code(err))
 			}
 		})
@@ -135,7 +140,8 @@ func TestDecodeBatchRefuses(t *testing.T) {
 
 // TestOwnRunAndNumbers: what a producer may bring besides type and payload.
 func TestOwnRunAndNumbers(t *testing.T) {
-	body := `{"id":"my-id_1","ts":"2026-01-02T03:04:05Z","type":"progress","run_id":"` + testRun + `","child_id":null,"seq":12,"payload":{}}` +
+	body := `{"id":"my-id_1","ts":"2026-01-02T03:04:05Z","type":"progress","run_id":"` + testRun +
+		`","child_id":null,"seq":12,"payload":{}}` +
 		"\n" + `{"type":"command.cancel"}`
 	events, err := schema.DecodeBatch(testRun, []byte(body))
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	MaxPairValue = 512
 )
 
-// Headers that describe a run where it begins: of requests that append to it, and of calls through the proxy. Values are
-// UTF-8 or percent-encoded; tags are separated by commas, and so are the pairs name=value of metadata.
+// Headers that describe a run where it begins: of requests that append to it, and of calls through the proxy. Values
+// are UTF-8 or percent-encoded; tags are separated by commas, and so are the pairs name=value of metadata.
 const (
 	HeaderTitle    = "Agentstream-Run-Title"
 	HeaderTags     = "Agentstream-Run-Tags"
@@ -127,8 +127,8 @@ func decodeHeader(name, value string) (string, error) {
 	return text, nil
 }
 
-// CheckDescription checks title, tags and metadata of a session.created or session.updated that a client sends; null takes
-// one away. Other fields are not looked at. field is the JSON pointer of what is wrong.
+// CheckDescription checks title, tags and metadata of a session.created or session.updated that a client sends; null
+// takes one away. Other fields are not looked at. field is the JSON pointer of what is wrong.
 func CheckDescription(payload []byte) (field string, err error) {
 	p := jsonscan.Fields(nil).Read(payload)
 	if v := p.Some("title"); v != nil {
@@ -167,7 +167,8 @@ func checkTags(v []byte) error {
 
 // isTag reports whether a run can have a tag: one that stands in a list with commas, and that every database holds.
 func isTag(s string) bool {
-	return isShort(s, 1, MaxTag) && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r == ',' || r < ' ' || r == 0x7F })
+	return isShort(s, 1, MaxTag) && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r == ',' || r < ' ' || r == 0x7F })
 }
 
 func checkPairs(v []byte) error {
@@ -214,9 +215,9 @@ func CheckChange(session, payload []byte) (field string, err error) {
 // maxOpening bounds what Opening returns, in characters.
 const maxOpening = 200
 
-// Opening returns the first words of what an event of the root says, "" for one that says nothing: of a command.message, or
-// of a message.end whose content has text. White space is one space. By those of its first message a run without a title
-// is shown.
+// Opening returns the first words of what an event of the root says, "" for one that says nothing: of a
+// command.message, or of a message.end whose content has text. White space is one space. By those of its first message
+// a run without a title is shown.
 func Opening(typ string, payload []byte) string {
 	if typ != TypeCommandMessage && typ != TypeMessageEnd {
 		return ""

@@ -30,7 +30,9 @@ func TestOpening(t *testing.T) {
 		t.Errorf("a delta opens with %q", got)
 	}
 	for n := range 2000 { // every cut
-		if got := schema.Opening(schema.TypeCommandMessage, []byte(`{"content":"`+strings.Repeat("a", n)+strings.Repeat("€", 800)+`"}`)); !utf8.ValidString(got) || strings.ContainsRune(got, utf8.RuneError) {
+		if got := schema.Opening(schema.TypeCommandMessage,
+			[]byte(`{"content":"`+strings.Repeat("a", n)+strings.Repeat("€", 800)+`"}`)); !utf8.ValidString(got) ||
+			strings.ContainsRune(got, utf8.RuneError) {
 			t.Fatalf("cut behind %d: %q", n, got)
 		}
 	}
@@ -39,13 +41,15 @@ func TestOpening(t *testing.T) {
 // TestParseDescription holds that what a client writes into the headers is what is said of the run.
 func TestParseDescription(t *testing.T) {
 	d, err := schema.ParseDescription(map[string][]string{
-		schema.HeaderTitle: {" Путь%2C 100%25 "}, schema.HeaderTags: {"a, b%20c,,d"}, schema.HeaderMetadata: {"k=v=w, %3D=%2C"},
+		schema.HeaderTitle: {" Путь%2C 100%25 "}, schema.HeaderTags: {"a, b%20c,,d"},
+		schema.HeaderMetadata: {"k=v=w, %3D=%2C"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, err := d.Event()
-	if want := `{"title":"Путь, 100%","tags":["a","b c","d"],"metadata":{"=":",","k":"v=w"}}`; err != nil || string(e.Payload) != want {
+	if want := `{"title":"Путь, 100%","tags":["a","b c","d"],"metadata":{"=":",","k":"v=w"}}`; err != nil ||
+		string(e.Payload) != want {
 		t.Errorf("%s %v, want %s", e.Payload, err, want)
 	}
 	if d, err = schema.ParseDescription(nil); err != nil || !d.IsZero() {

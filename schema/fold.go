@@ -119,8 +119,8 @@ type foldEvent struct {
 	ended   []Ask  // questions that it has ended
 }
 
-// Add takes the next event. Events that do not change a fold only move Last. A payload that does not fit its type is passed over: the log is older than any reader's opinion of
-// it. Payloads must be valid JSON.
+// Add takes the next event. Events that do not change a fold only move Last. A payload that does not fit its type is
+// passed over: the log is older than any reader's opinion of it. Payloads must be valid JSON.
 func (f *Fold) Add(e *Event) {
 	if f.Run == "" {
 		f.Run = e.RunID

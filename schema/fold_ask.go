@@ -115,7 +115,8 @@ type Wait struct {
 	Child string // whose it is; "" is the run itself
 }
 
-// Waiting returns what somebody has to do so that the run goes on: questions, oldest first, the plan, and who is paused.
+// Waiting returns what somebody has to do so that the run goes on: questions, oldest first, the plan, and who is
+// paused.
 func (f *Fold) Waiting() (list []Wait) {
 	for _, a := range f.waits.Open() {
 		list = append(list, Wait{WaitsForAnswer, cmp.Or(a.Request, a.Call), a.Child})

@@ -17,7 +17,8 @@ func deltaLines(n int) [][]byte {
 		{Type: "block.start", Payload: []byte(`{"index":0,"kind":"text"}`)},
 	}}
 	for i := range n {
-		s.Events = append(s.Events, schema.Event{Type: "text.delta", Payload: fmt.Appendf(nil, `{"text":"word %d, ","index":0}`, i)})
+		s.Events = append(s.Events, schema.Event{Type: "text.delta",
+			Payload: fmt.Appendf(nil, `{"text":"word %d, ","index":0}`, i)})
 	}
 	var lines [][]byte
 	for _, e := range schematest.NumberEvents(testRun, s) {

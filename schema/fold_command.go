@@ -100,7 +100,8 @@ func (f *Fold) command(ev *foldEvent, kind commandKind, p jsonscan.Fields) {
 // wait adds a command to those that wait.
 func (f *Fold) wait(ev *foldEvent, kind commandKind) *FoldCommand {
 	l := ev.lane
-	c := &FoldCommand{Name: commandNames[kind], Child: l.id(), Seq: ev.seq, Actor: ev.actor, Payload: f.keep(ev.payload), lane: l, kind: kind}
+	c := &FoldCommand{Name: commandNames[kind], Child: l.id(), Seq: ev.seq, Actor: ev.actor,
+		Payload: f.keep(ev.payload), lane: l, kind: kind}
 	f.size += otherCost
 	f.commands = append(f.commands, c)
 	l.waiting[kind] = append(l.waiting[kind], c)

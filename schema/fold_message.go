@@ -20,9 +20,10 @@ type FoldMessage struct {
 	Error      []byte
 	Start, End Seq // End 0: still open
 
-	implicit bool       // nobody has named it
-	shut     int        // blocks before it are closed
-	held     *FoldBlock // what begins at the index of a block that has ended: the same again, unless something comes for it
+	implicit bool // nobody has named it
+	shut     int  // blocks before it are closed
+	// what begins at the index of a block that has ended: the same again, unless something comes for it
+	held *FoldBlock
 	// Finders for messages of many blocks; nil before.
 	byIndex map[int64]*FoldBlock
 	byCall  map[string]*FoldBlock
@@ -418,7 +419,8 @@ func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
 	}
 	m := f.message(ev)
 	f.announce(l, m, id)
-	b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"), Raw: p.Some("block")}
+	b := &FoldBlock{Index: len(m.Blocks), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"),
+		Raw: p.Some("block")}
 	if n, ok := p.Integer("index"); ok {
 		b.Index = int(n)
 		if was := m.at(n); was != nil && was.isOf(b) { // a delta has begun it: this is late
@@ -427,7 +429,8 @@ func (f *Fold) startBlock(ev *foldEvent, p jsonscan.Fields) {
 				m.byCall[was.Call] = was
 			}
 			return
-		} else if was != nil && was.Kind == b.Kind && was.Call == b.Call && was.Tool == b.Tool && bytes.Equal(was.Raw, b.Raw) {
+		} else if was != nil && was.Kind == b.Kind && was.Call == b.Call && was.Tool == b.Tool &&
+			bytes.Equal(was.Raw, b.Raw) {
 			if m.held = nil; was.closed && b.Call == "" && b.Raw == nil {
 				m.held = b
 			}

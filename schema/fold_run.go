@@ -145,7 +145,8 @@ func gateOf(p jsonscan.Fields) string {
 // propose takes a plan. The one that is there, once more, changes nothing, unless it was rejected: then it is proposed
 // again.
 func (f *Fold) propose(ev *foldEvent, p jsonscan.Fields) {
-	if was := f.Plan; was != nil && was.Child == ev.lane.id() && was.Decision != "rejected" && bytes.Equal(was.Payload, ev.payload) {
+	if was := f.Plan; was != nil && was.Child == ev.lane.id() && was.Decision != "rejected" &&
+		bytes.Equal(was.Payload, ev.payload) {
 		return
 	}
 	plan := &FoldPlan{Child: ev.lane.id(), Seq: ev.seq, Gate: gateOf(p), Payload: f.keep(ev.payload)}

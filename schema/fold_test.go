@@ -41,7 +41,8 @@ func sketch(f *schema.Fold) string {
 		b.WriteString("\n")
 	}
 	for _, c := range f.Calls {
-		fmt.Fprintf(&b, "%s%s %s(%s) done=%v ok=%v out=%s %q\n", c.Child, c.ID, c.Tool, c.Input, c.Done, c.OK, c.Output, c.Stream.String())
+		fmt.Fprintf(&b, "%s%s %s(%s) done=%v ok=%v out=%s %q\n", c.Child, c.ID, c.Tool, c.Input, c.Done, c.OK, c.Output,
+			c.Stream.String())
 	}
 	children := []string{}
 	for _, c := range f.Children {
@@ -153,7 +154,8 @@ func TestFoldAgreesWithContent(t *testing.T) {
 // TestFoldHostile: exact names, last of doubles, and no field of another meaning hides the text.
 func TestFoldHostile(t *testing.T) {
 	text := fold("hostile").Text("", "text")
-	for _, want := range []string{"nul \x00 and", "last wins", "escaped name", "pair 😀 and raw 😀", "\r\n\r\ndata: injected", "</script><!--&amp;<", "names", "white  space"} {
+	for _, want := range []string{"nul \x00 and", "last wins", "escaped name", "pair 😀 and raw 😀",
+		"\r\n\r\ndata: injected", "</script><!--&amp;<", "names", "white  space"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
 		}
@@ -162,7 +164,8 @@ func TestFoldHostile(t *testing.T) {
 		t.Error("wrong text was taken")
 	}
 	f := schema.Fold{}
-	for i, p := range []string{`{"text":"a","Text":"wrong"}`, `{"text":"b","role":7,"usage":[],"state":{},"index":"x","ok":"no"}`, `{"TEXT":"no","text":"c"}`} {
+	for i, p := range []string{`{"text":"a","Text":"wrong"}`,
+		`{"text":"b","role":7,"usage":[],"state":{},"index":"x","ok":"no"}`, `{"TEXT":"no","text":"c"}`} {
 		f.Add(&schema.Event{Type: "text.delta", Seq: schema.Seq(i + 1), Payload: []byte(p)})
 	}
 	if got := f.Text("", "text"); got != "abc" {
@@ -184,7 +187,8 @@ func TestFoldInputWithoutIndex(t *testing.T) {
 	add("message.start", `{"message_id":"m","role":"assistant"}`)
 	add("block.start", `{"index":0,"kind":"tool_use","call_id":"a","tool":"x"}`)
 	add("block.start", `{"index":1,"kind":"server_tool_use","call_id":"b","tool":"y"}`)
-	for _, p := range []string{`{"call_id":"a","text":"1"}`, `{"call_id":"b","text":"2"}`, `{"call_id":"c","text":"3"}`, `{"call_id":"a","text":"4"}`, `{"call_id":"c","text":"5"}`} {
+	for _, p := range []string{`{"call_id":"a","text":"1"}`, `{"call_id":"b","text":"2"}`, `{"call_id":"c","text":"3"}`,
+		`{"call_id":"a","text":"4"}`, `{"call_id":"c","text":"5"}`} {
 		add("tool.input.delta", p)
 	}
 	if got, want := sketch(&f), "m/(open) [0 tool_usea \"14\" cut] [1 server_tool_useb \"2\" cut] [2 tool_usec \"35\" cut]\n[]  "; got != want {
@@ -208,7 +212,8 @@ func TestFoldBehindTheEnd(t *testing.T) {
 	add("command.answer", "run_c", `{"request_id":"r","answer":1}`)
 	add(schema.TypeCommandMessage, "run_c", `{"content":"on"}`)
 	add(schema.TypeCommandMessage, "", `{"content":"be brief","role":"system"}`)
-	if f.State != schema.StateDone || f.Reason != "all is said" || f.StateSeq != 3 || len(f.Commands()) != 0 || len(f.Messages) != 2 {
+	if f.State != schema.StateDone || f.Reason != "all is said" || f.StateSeq != 3 || len(f.Commands()) != 0 ||
+		len(f.Messages) != 2 {
 		t.Errorf("%s %q of %d, %d commands, %d messages", f.State, f.Reason, f.StateSeq, len(f.Commands()), len(f.Messages))
 	}
 	add(schema.TypeCommandMessage, "", `{"content":"on"}`)
@@ -220,7 +225,8 @@ func TestFoldBehindTheEnd(t *testing.T) {
 // TestFoldOfStragglers: ends without beginnings and payloads of the wrong shape do no harm.
 func TestFoldOfStragglers(t *testing.T) {
 	for _, info := range schema.Types() {
-		for _, p := range []string{`{}`, `null`, `[]`, `{"index":99,"call_id":"x","message_id":"y","text":"z","child_id":"c"}`, ``, `{"index":-1}`} {
+		for _, p := range []string{`{}`, `null`, `[]`,
+			`{"index":99,"call_id":"x","message_id":"y","text":"z","child_id":"c"}`, ``, `{"index":-1}`} {
 			f := schema.Fold{}
 			f.Add(&schema.Event{Type: info.Name, Seq: 1, Payload: []byte(p)})
 			f.Add(&schema.Event{Type: info.Name, Seq: 2, ChildID: "run_c", Payload: []byte(p)})

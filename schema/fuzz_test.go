@@ -34,7 +34,8 @@ func FuzzDecodeBatch(f *testing.F) {
 		f.Add([]byte(`{"type":"text.delta","payload":` + p + `}`))
 	}
 	for _, body := range []string{
-		"[{\"type\":\"progress\"},\n {\"type\":\"custom.x\",\"payload\":{\r\n}}]", "{\n\"type\":\"progress\"}", "\xef\xbb\xbf{}", "[", "[]", "[[", "{}\n{}",
+		"[{\"type\":\"progress\"},\n {\"type\":\"custom.x\",\"payload\":{\r\n}}]", "{\n\"type\":\"progress\"}",
+		"\xef\xbb\xbf{}", "[", "[]", "[[", "{}\n{}",
 		`{"type":"progress","x":1,"\u0078y":[1.0,{"a":null}],"turn_id":"\ud800","path":[],"cause":"\u2028","actor":"\u0000"}`,
 		"{\"type\":\"custom.a\",\"payload\":{\"a\"\t:\r1}}", `{"type":"run.lifecycle","payload":{"state":"done"},"seq":1}`,
 	} {
@@ -119,7 +120,8 @@ func FuzzScanLine(f *testing.F) {
 		}
 	}
 	head := `{"id":"e","ts":"2026-01-02T03:04:05Z","type":"x","run_id":"r","child_id":null,"seq":7`
-	for _, tail := range []string{`,"payload":{}}`, `,"payload":{},"x":1}`, `,"x":{"payload":1},"payload":{}}`, `,"payl\u006fad":{}}`, `,"payload":}`, `,"x":"\"}`, `,"payload": {}}`} {
+	for _, tail := range []string{`,"payload":{}}`, `,"payload":{},"x":1}`, `,"x":{"payload":1},"payload":{}}`,
+		`,"payl\u006fad":{}}`, `,"payload":}`, `,"x":"\"}`, `,"payload": {}}`} {
 		f.Add([]byte(head + tail))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -131,14 +133,16 @@ func FuzzScanLine(f *testing.F) {
 			return
 		}
 		payload := r.Payload()
-		if !bytes.Contains(line, payload) || r.Seq < 0 || bytes.ContainsAny(r.Type, `"\`) || bytes.ContainsAny(r.Child, `"\`) {
+		if !bytes.Contains(line, payload) || r.Seq < 0 || bytes.ContainsAny(r.Type, `"\`) ||
+			bytes.ContainsAny(r.Child, `"\`) {
 			t.Fatalf("%+v", r)
 		}
 		e, err := r.Event()
 		if err != nil || bytes.IndexByte(line, '\n') >= 0 {
 			return
 		}
-		p := schema.Pack{Key: schema.RunKey{Tenant: "t", Run: e.RunID}, Child: e.ChildID, First: r.Seq, Count: 1, Body: append(bytes.Clone(line), '\n')}
+		p := schema.Pack{Key: schema.RunKey{Tenant: "t", Run: e.RunID}, Child: e.ChildID, First: r.Seq, Count: 1,
+			Body: append(bytes.Clone(line), '\n')}
 		if p.Check() == nil {
 			agree(t, line)
 		}
@@ -155,15 +159,17 @@ func FuzzParsePack(f *testing.F) {
 			}
 			h := p.Headers()
 			get := func(name string) string { return strings.Join(h[name], "") }
-			f.Add(schema.Subject(p.Key, p.Child, 4), get(schema.HeaderSeq), get(schema.HeaderCount), get(schema.HeaderDay), get(schema.HeaderState),
+			f.Add(schema.Subject(p.Key, p.Child, 4), get(schema.HeaderSeq), get(schema.HeaderCount),
+				get(schema.HeaderDay), get(schema.HeaderState),
 				get(schema.HeaderLane), get(schema.HeaderLastID), "abc/0", p.Body)
 		}
 	}
 	f.Add("agent.0.t.r.-", "1", "1", "20260102", "", "", "", "", []byte("\n"))
 	f.Add("live.agent.9.t.r.c", "9007199254740991", "+2", "00000000", "done", "o/0", "e", "/0", []byte("{}\n{}\n"))
 	f.Fuzz(func(t *testing.T, subject, seq, count, day, state, lane, lastID, batch string, body []byte) {
-		header := map[string][]string{schema.HeaderSeq: {seq}, schema.HeaderCount: {count}, schema.HeaderDay: {day}, schema.HeaderState: {state},
-			schema.HeaderLane: {lane}, schema.HeaderLastID: {lastID}, schema.HeaderBatch: {batch}, schema.HeaderWriter: {"w"}}
+		header := map[string][]string{schema.HeaderSeq: {seq}, schema.HeaderCount: {count}, schema.HeaderDay: {day},
+			schema.HeaderState: {state},
+			schema.HeaderLane:  {lane}, schema.HeaderLastID: {lastID}, schema.HeaderBatch: {batch}, schema.HeaderWriter: {"w"}}
 		p, err := schema.ParsePack(subject, header, body, 3)
 		if err != nil {
 			if !errors.Is(err, schema.ErrBadPack) {
@@ -171,7 +177,8 @@ func FuzzParsePack(f *testing.F) {
 			}
 			return
 		}
-		if p.First < 1 || p.Count < 1 || p.Last() != p.First+schema.Seq(p.Count)-1 || p.Head.Last != p.Last() || p.Key.Validate() != nil ||
+		if p.First < 1 || p.Count < 1 || p.Last() != p.First+schema.Seq(p.Count)-1 || p.Head.Last != p.Last() ||
+			p.Key.Validate() != nil ||
 			bytes.Count(body, []byte("\n")) != p.Count {
 			t.Fatalf("%+v", p)
 		}
@@ -198,7 +205,8 @@ func FuzzParsePack(f *testing.F) {
 			return // no writer has such a name, which only one header would show
 		}
 		short := map[string][]string{schema.HeaderPack: {string(p.AppendHeader(nil))}}
-		if one, err := schema.ParsePack(schema.Subject(p.Key, p.Child, 4), short, body, 3); err != nil || sketchPack(one) != sketchPack(again) {
+		if one, err := schema.ParsePack(schema.Subject(p.Key, p.Child, 4), short, body, 3); err != nil ||
+			sketchPack(one) != sketchPack(again) {
 			t.Fatalf("one header %v: %v", short, err)
 		}
 		if a, b := sketchPack(p), sketchPack(again); a != b {
@@ -216,7 +224,8 @@ func sketchPack(p schema.Pack) string {
 
 // FuzzParseCursor: a cursor prints as the number that it is.
 func FuzzParseCursor(f *testing.F) {
-	for _, s := range []string{"", "0", "1", "007", "9007199254740991", "9007199254740992", "-1", "+1", "1e3", "evt_1", " 1", "١", "9999999999999999"} {
+	for _, s := range []string{"", "0", "1", "007", "9007199254740991", "9007199254740992", "-1", "+1", "1e3", "evt_1",
+		" 1", "١", "9999999999999999"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -241,7 +250,8 @@ func FuzzParseCursor(f *testing.F) {
 
 // FuzzParseSubject: what is accepted is a subject that a writer of this project builds.
 func FuzzParseSubject(f *testing.F) {
-	for _, s := range []string{"agent.0.t.r.-", "live.agent.3.acme.run_1.run_2", "agent.0.t.r", "agent.0.t.-.-", "agent.0.*.>.-", "agent.0.t.r.c.d", "agent.....", "agent.0.t\r\n.r.-"} {
+	for _, s := range []string{"agent.0.t.r.-", "live.agent.3.acme.run_1.run_2", "agent.0.t.r", "agent.0.t.-.-",
+		"agent.0.*.>.-", "agent.0.t.r.c.d", "agent.....", "agent.0.t\r\n.r.-"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

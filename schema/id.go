@@ -134,7 +134,8 @@ func (g *IDs) AppendEvent(dst []byte, now time.Time, floor string) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if floor != "" && floor != string(g.text[:]) { // nearly always it is the one that was minted last
-		if f, err := ulid.ParseStrict(strings.TrimPrefix(floor, EventPrefix)); err == nil && f.Compare(g.last) > 0 && f.Time() <= ulid.Timestamp(now.Add(maxSkew)) {
+		if f, err := ulid.ParseStrict(strings.TrimPrefix(floor, EventPrefix)); err == nil && f.Compare(g.last) > 0 &&
+			f.Time() <= ulid.Timestamp(now.Add(maxSkew)) {
 			g.last = f
 		}
 	}

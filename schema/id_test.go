@@ -13,9 +13,12 @@ import (
 
 // hostileIDs are names that must never come near a subject, a header or a path.
 var hostileIDs = []string{
-	"", "-", ".", "..", "a.b", ".a", "a.", "*", ">", "a*", "a>", "a b", " a", "a ", "a\tb", "a\nb", "a\rb", "a\r\nb: c", "a\x00", "\x00",
-	"a\x7f", "a/b", "../../etc", "a\\b", "a%2eb", "a:b", "a$b", "$SYS", "a@b", "a\"b", "a'b", "é", "a\u200bb", "\u200b", "\ufeff", "а", "𝒂",
-	"a\u202eb", "\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("a", schema.MaxRunID+1), strings.Repeat("a", 1<<20), "{}", "null\n",
+	"", "-", ".", "..", "a.b", ".a", "a.", "*", ">", "a*", "a>", "a b", " a", "a ", "a\tb", "a\nb", "a\rb", "a\r\nb: c",
+	"a\x00", "\x00",
+	"a\x7f", "a/b", "../../etc", "a\\b", "a%2eb", "a:b", "a$b", "$SYS", "a@b", "a\"b", "a'b", "é", "a\u200bb", "\u200b",
+	"\ufeff", "а", "𝒂",
+	"a\u202eb", "\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("a", schema.MaxRunID+1), strings.Repeat("a", 1<<20),
+	"{}", "null\n",
 }
 
 func TestHostileIDs(t *testing.T) {
@@ -33,7 +36,8 @@ func TestHostileIDs(t *testing.T) {
 			continue
 		}
 		for name, err := range map[string]error{
-			"tenant": schema.ValidTenant(id), "event": schema.ValidEventID(id), "key": schema.RunKey{Tenant: id, Run: "r"}.Validate(),
+			"tenant": schema.ValidTenant(id), "event": schema.ValidEventID(id),
+			"key": schema.RunKey{Tenant: id, Run: "r"}.Validate(),
 		} {
 			if !errors.Is(err, schema.ErrBadID) {
 				t.Errorf("%s %.40q: %v", name, id, err)
@@ -45,7 +49,8 @@ func TestHostileIDs(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if schema.ValidTenant(strings.Repeat("t", schema.MaxTenantID)) != nil || schema.ValidTenant(strings.Repeat("t", schema.MaxTenantID+1)) == nil {
+	if schema.ValidTenant(strings.Repeat("t", schema.MaxTenantID)) != nil ||
+		schema.ValidTenant(strings.Repeat("t", schema.MaxTenantID+1)) == nil {
 		t.Error("bound of a tenant")
 	}
 }
@@ -82,7 +87,8 @@ func TestSubjects(t *testing.T) {
 func TestChildSubjects(t *testing.T) {
 	key := schema.RunKey{Tenant: "acme", Run: "kid"}
 	s := schema.ChildSubject(key, "run_1", 4)
-	if want := fmt.Sprintf("agent.%d.acme.kid.-.run_1", schema.Partition("kid", 4)); s != want || !strings.HasPrefix(s, strings.TrimSuffix(schema.RunFilter(key, 4), ">")) {
+	if want := fmt.Sprintf("agent.%d.acme.kid.-.run_1", schema.Partition("kid", 4)); s != want ||
+		!strings.HasPrefix(s, strings.TrimSuffix(schema.RunFilter(key, 4), ">")) {
 		t.Errorf("%s, want %s", s, want)
 	}
 	if child, root, ok := schema.ParseChildSubject(s); !ok || child != key || root != "run_1" {
@@ -91,14 +97,16 @@ func TestChildSubjects(t *testing.T) {
 	if _, _, err := schema.ParseSubject(s); !errors.Is(err, schema.ErrBadPack) {
 		t.Errorf("%s is a pack: %v", s, err)
 	}
-	bad := []string{"", ".", "agent.0.acme.kid.-", "agent.0.acme.kid.-.", "agent.0.acme.kid.-.-", "agent.0.acme.kid.x.run", "agent.0.acme.kid.-.a.b",
+	bad := []string{"", ".", "agent.0.acme.kid.-", "agent.0.acme.kid.-.", "agent.0.acme.kid.-.-",
+		"agent.0.acme.kid.x.run", "agent.0.acme.kid.-.a.b",
 		"live.agent.0.acme.kid.-.run", "agent.0.acme.*.-.run", "agent.0.acme.kid.-.>"}
 	for _, s := range bad {
 		if child, root, ok := schema.ParseChildSubject(s); ok {
 			t.Errorf("%s: %v %s", s, child, root)
 		}
 	}
-	for payload, want := range map[string]string{`{"child_id":"kid"}`: "kid", `{"child_id":"k\u0069d","x":1}`: "kid", `{"Child_id":"kid"}`: "", `{"child_id":"-"}`: "",
+	for payload, want := range map[string]string{`{"child_id":"kid"}`: "kid", `{"child_id":"k\u0069d","x":1}`: "kid",
+		`{"Child_id":"kid"}`: "", `{"child_id":"-"}`: "",
 		`{"child_id":"a.b"}`: "", `{"child_id":7}`: "", `{}`: "", `[]`: "", `{`: "", ``: "", `null`: ""} {
 		if got := schema.ChildOfSpawn([]byte(payload)); got != want {
 			t.Errorf("%s: %q", payload, got)
@@ -106,7 +114,8 @@ func TestChildSubjects(t *testing.T) {
 	}
 }
 
-// TestPartition pins the hash, FNV-1a (computed elsewhere): another one would look for every stored run in the wrong stream.
+// TestPartition pins the hash, FNV-1a (computed elsewhere): another one would look for every stored run in the wrong
+// stream.
 func TestPartition(t *testing.T) {
 	for run, want := range map[string]int{"run_1": 2, "run_2": 3, "run_01JGX6TESTRUN": 2, "a": 0, "b": 1} {
 		if got := schema.Partition(run, 4); got != want {
@@ -128,8 +137,10 @@ func TestPartition(t *testing.T) {
 }
 
 func TestParseSubjectRefuses(t *testing.T) {
-	bad := []string{"", "agent", "agent.", "agent.0.t.r", "agent.0.t.r.", "agent.0.t.r.c.d", "agent.0..r.c", "agent.0.t..c", "xagent.0.t.r.c",
-		"live.0.t.r.c", "live.live.agent.0.t.r.c", "agent.0.t.r.*", "agent.0.t.r.>", "agent.0.t.*.-", "agent.0.t.-.-", "agent.0.t.r.c\r\n", "AGENT.0.t.r.c"}
+	bad := []string{"", "agent", "agent.", "agent.0.t.r", "agent.0.t.r.", "agent.0.t.r.c.d", "agent.0..r.c",
+		"agent.0.t..c", "xagent.0.t.r.c",
+		"live.0.t.r.c", "live.live.agent.0.t.r.c", "agent.0.t.r.*", "agent.0.t.r.>", "agent.0.t.*.-", "agent.0.t.-.-",
+		"agent.0.t.r.c\r\n", "AGENT.0.t.r.c"}
 	for _, id := range hostileIDs {
 		bad = append(bad, "agent.0.t."+id+".-")
 		if id != "-" {
@@ -149,7 +160,8 @@ func TestParseCursor(t *testing.T) {
 			t.Errorf("%q: %d %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"-1", "+1", " 1", "1 ", "1\n", "1.0", "1e3", "0x1", "NaN", "null", "evt_1", "9007199254740992", "9999999999999999",
+	for _, text := range []string{"-1", "+1", " 1", "1 ", "1\n", "1.0", "1e3", "0x1", "NaN", "null", "evt_1",
+		"9007199254740992", "9999999999999999",
 		"18446744073709551616", "00000000000000001", "١", "1\x00", "1,2", strings.Repeat("1", 1<<16)} {
 		if got, err := schema.ParseCursor(text); !errors.Is(err, schema.ErrBadCursor) {
 			t.Errorf("%.40q: %d %v", text, got, err)
@@ -189,7 +201,8 @@ func TestIDsFloor(t *testing.T) {
 	}
 	behind := schema.NewIDs().Event(now.Add(-time.Hour), "")
 	last := ids.Event(now, "")
-	for _, floor := range []string{behind, "", "garbage", "evt_", "evt_!!!!!!!!!!!!!!!!!!!!!!!!!!", "run_x", strings.Repeat("Z", 26), "evt_8ZZZZZZZZZZZZZZZZZZZZZZZZZ"} {
+	for _, floor := range []string{behind, "", "garbage", "evt_", "evt_!!!!!!!!!!!!!!!!!!!!!!!!!!", "run_x",
+		strings.Repeat("Z", 26), "evt_8ZZZZZZZZZZZZZZZZZZZZZZZZZ"} {
 		id := ids.Event(now, floor)
 		if id <= last {
 			t.Errorf("floor %s: %s after %s", floor, id, last)

@@ -120,7 +120,8 @@ func TestLinesKeepTheContract(t *testing.T) {
 	for _, info := range append(schema.Types(), schema.TypeInfo{Name: "custom.example"}) {
 		one, err := compiler.Compile(anyURN + ":" + info.Name)
 		for i, p := range examples[info.Name] {
-			e := schematest.NumberEvents(testRun, schematest.Scenario{Events: []schema.Event{{Type: info.Name, Payload: []byte(p)}}})[0]
+			e := schematest.NumberEvents(testRun,
+				schematest.Scenario{Events: []schema.Event{{Type: info.Name, Payload: []byte(p)}}})[0]
 			line := string(e.AppendLine(nil))
 			check(fmt.Sprintf("%s example %d", info.Name, i), line)
 			if info.Family == "" { // custom.* has no file of its own

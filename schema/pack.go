@@ -38,8 +38,8 @@ func (p *Pack) Last() Seq { return p.First + Seq(p.Count) - 1 }
 // IsFinal reports whether the run is over after this pack.
 func (p *Pack) IsFinal() bool { return p.Head.State.Final() }
 
-// At returns the pack as a reader gets it from position stored of the log: what is not stored in packs is left out of the head.
-// The body is shared.
+// At returns the pack as a reader gets it from position stored of the log: what is not stored in packs is left out of
+// the head. The body is shared.
 func (p Pack) At(stored uint64) Pack {
 	h := p.Head
 	p.Head = Head{Last: p.Last(), LastID: h.LastID, Day: h.Day, State: h.State, Stored: stored}
@@ -93,7 +93,8 @@ func (p *Pack) Check() error {
 			return err
 		}
 		if string(r.Child) != p.Child {
-			return fmt.Errorf("run %s seq %d: child %s in lane %s: %w", p.Key, r.Seq, quote(string(r.Child)), quote(p.Child), ErrBadPack)
+			return fmt.Errorf("run %s seq %d: child %s in lane %s: %w", p.Key, r.Seq, quote(string(r.Child)),
+				quote(p.Child), ErrBadPack)
 		}
 		e, err := DecodeLine(r.Line)
 		if err != nil {
@@ -125,12 +126,12 @@ const (
 	HeaderBatch  = "Agent-Batch"   // hashed idempotency key and part: <hash>/<part>
 )
 
-// HeaderHold is the header of the message under a HoldSubject: the position of a pack of the run that is before it, and the
-// writer who asks, or nothing in the place of one that asks no more.
+// HeaderHold is the header of the message under a HoldSubject: the position of a pack of the run that is before it, and
+// the writer who asks, or nothing in the place of one that asks no more.
 const HeaderHold = "Agent-Hold"
 
-// PoliteWriter is how the id of a writer begins that waits for others who ask for it (HoldSubject). Those from before that did
-// not know such messages.
+// PoliteWriter is how the id of a writer begins that waits for others who ask for it (HoldSubject). Those from before
+// that did not know such messages.
 const PoliteWriter = "p"
 
 // Headers returns the pack's headers. Values hold nothing but printable ASCII.
@@ -140,9 +141,9 @@ func (p *Pack) Headers() map[string][]string {
 	return h
 }
 
-// HeaderPack holds all of these in one: a version, then their values in the order in which they stand above, with a space
-// between them and "=" for what is left out. It is read as they are. It costs less to write, to keep and to read, and is for
-// logs that no program but this one reads.
+// HeaderPack holds all of these in one: a version, then their values in the order in which they stand above, with a
+// space between them and "=" for what is left out. It is read as they are. It costs less to write, to keep and to read,
+// and is for logs that no program but this one reads.
 const HeaderPack = "Agent-Pack"
 
 const (
@@ -178,9 +179,11 @@ func (p *Pack) AppendHeader(b []byte) []byte {
 // packHeaders are the values of a pack's headers, in the order of their names above.
 type packHeaders [8]string
 
-var packNames = [...]string{HeaderSeq, HeaderCount, HeaderWriter, HeaderDay, HeaderState, HeaderLane, HeaderLastID, HeaderBatch}
+var packNames = [...]string{HeaderSeq, HeaderCount, HeaderWriter, HeaderDay, HeaderState, HeaderLane, HeaderLastID,
+	HeaderBatch}
 
-// ParseCopy is ParsePack for a republished message whose headers are as the wire has them, from which it takes the position.
+// ParseCopy is ParsePack for a republished message whose headers are as the wire has them, from which it takes the
+// position.
 func ParseCopy(subject, header string, body []byte) (Pack, error) {
 	key, lane, err := ParseSubject(subject)
 	if err != nil {

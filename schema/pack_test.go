@@ -30,15 +30,19 @@ func TestPackHeadersRoundTrip(t *testing.T) {
 			for name, values := range p.Headers() {
 				text += name + ": " + values[0] + "\r\n"
 			}
-			if got, err = schema.ParseCopy(schema.Subject(p.Key, p.Child, 4), text+"\r\n", p.Body); err != nil || !reflect.DeepEqual(p, got) {
+			if got, err = schema.ParseCopy(schema.Subject(p.Key, p.Child, 4), text+"\r\n", p.Body); err != nil ||
+				!reflect.DeepEqual(p, got) {
 				t.Fatalf("%s pack %d, a copy: %v\nwant %+v\n got %+v", s.Name, i, err, p.Head, got.Head)
 			}
-			text = "NATS/1.0\r\n" + schema.HeaderPack + ": " + string(p.AppendHeader(nil)) + "\r\nNats-Sequence: " + strconv.FormatUint(p.Head.Stored, 10) + "\r\n\r\n"
-			if got, err = schema.ParseCopy(schema.Subject(p.Key, p.Child, 4), text, p.Body); err != nil || !reflect.DeepEqual(p, got) {
+			text = "NATS/1.0\r\n" + schema.HeaderPack + ": " + string(p.AppendHeader(nil)) + "\r\nNats-Sequence: " +
+				strconv.FormatUint(p.Head.Stored, 10) + "\r\n\r\n"
+			if got, err = schema.ParseCopy(schema.Subject(p.Key, p.Child, 4), text, p.Body); err != nil ||
+				!reflect.DeepEqual(p, got) {
 				t.Fatalf("%s pack %d, a copy with one header: %v\nwant %+v\n got %+v", s.Name, i, err, p.Head, got.Head)
 			}
 			short := map[string][]string{schema.HeaderPack: {string(p.AppendHeader(nil))}}
-			if got, err = schema.ParsePack(schema.Subject(p.Key, p.Child, 4), short, p.Body, p.Head.Stored); err != nil || !reflect.DeepEqual(p, got) {
+			if got, err = schema.ParsePack(schema.Subject(p.Key, p.Child, 4), short, p.Body,
+				p.Head.Stored); err != nil || !reflect.DeepEqual(p, got) {
 				t.Fatalf("%s pack %d, one header: %v\nwant %+v\n got %+v", s.Name, i, err, p.Head, got.Head)
 			}
 			for name, values := range p.Headers() {
@@ -70,11 +74,13 @@ func TestPackHeaderRefuses(t *testing.T) {
 		return schema.ParsePack(schema.Subject(p.Key, p.Child, 4), map[string][]string{schema.HeaderPack: {value}}, p.Body, 1)
 	}
 	good := fmt.Sprintf("1 %d 8 w 20260102 running o/3 = =", p.First)
-	if got, err := parse(good); err != nil || got.First != p.First || got.Head.Lane != p.Head.Lane || got.Head.LastID != "" || got.Head.State != "running" {
+	if got, err := parse(good); err != nil || got.First != p.First || got.Head.Lane != p.Head.Lane ||
+		got.Head.LastID != "" || got.Head.State != "running" {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for old, new := range map[string]string{
-		"1 ": "2 ", " 8 ": " 7 ", " w ": " ", "20260102": "2026", "running": "finished", "o/3": "o", " = =": " =", "= =": "é =", "=": "", "8 w": "8  w",
+		"1 ": "2 ", " 8 ": " 7 ", " w ": " ", "20260102": "2026", "running": "finished", "o/3": "o", " = =": " =",
+		"= =": "é =", "=": "", "8 w": "8  w",
 	} {
 		if _, err := parse(strings.Replace(good, old, new, 1)); !errors.Is(err, schema.ErrBadPack) {
 			t.Errorf("%q for %q: %v", new, old, err)
@@ -158,13 +164,14 @@ func TestCheckRefuses(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*schema.Pack){
-		"child":          replace(`"child_id":null`, `"child_id":"run_c"`),
-		"lane":           func(p *schema.Pack) { p.Child = "run_c" },
-		"run":            replace(`"run_id":"`+testRun, `"run_id":"run_other`),
-		"first":          func(p *schema.Pack) { p.First++ },
-		"count":          func(p *schema.Pack) { p.Count++ },
-		"no line":        func(p *schema.Pack) { p.Body = nil },
-		"field behind":   replace(`,"payload":{"state":"planning","reason":null}`, `,"payload":{"state":"planning","reason":null},"x":1`),
+		"child":   replace(`"child_id":null`, `"child_id":"run_c"`),
+		"lane":    func(p *schema.Pack) { p.Child = "run_c" },
+		"run":     replace(`"run_id":"`+testRun, `"run_id":"run_other`),
+		"first":   func(p *schema.Pack) { p.First++ },
+		"count":   func(p *schema.Pack) { p.Count++ },
+		"no line": func(p *schema.Pack) { p.Body = nil },
+		"field behind": replace(`,"payload":{"state":"planning","reason":null}`,
+			`,"payload":{"state":"planning","reason":null},"x":1`),
 		"no payload":     replace(`,"payload":{"state":"planning","reason":null}`, `,"x":1`),
 		"escaped name":   replace(`"payload":`, `"payl\u006fad":`),
 		"escaped type":   replace(`run.lifecycle`, `run\u002elifecycle`),
@@ -198,7 +205,8 @@ func TestParsePackRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, values := range map[string][]string{
-		schema.HeaderSeq:    {"", "0", "-1", "+1", " 1", "1 ", "1.0", "0x1", "9007199254740992", "99999999999999999999", "1\r\n", "١"},
+		schema.HeaderSeq: {"", "0", "-1", "+1", " 1", "1 ", "1.0", "0x1", "9007199254740992", "99999999999999999999",
+			"1\r\n", "١"},
 		schema.HeaderCount:  {"", "0", "-8", "7", "9", "x", "8.0", "1e1", "99999999999999999999999"},
 		schema.HeaderDay:    {"", "2026", "2026-01-02", "202601021", "2026010x", "２０２６"},
 		schema.HeaderState:  {"finished", "Done", "done ", "\x00"},

@@ -12,18 +12,27 @@ import (
 
 // quickSeeds are texts at which a scanner and the standard library may part.
 var quickSeeds = []string{
-	`{}`, `[]`, `""`, `0`, `-0`, `-`, `01`, `1.`, `.5`, `1.5e`, `1.5e+`, `1e-7`, `1E9`, `+1`, `0x1`, `tru`, `true`, `false `, "null\n", `nul`, `nullx`,
-	`{"a":1,}`, `{"a" 1}`, `{"a":1 "b":2}`, `{,}`, `[1,]`, `[,1]`, `[1 2]`, `{"a":[{"b":[]}]}`, `{"a":1}x`, ` {"a" : [ 1 , 2 ] } `, `{a:1}`, `{1:1}`,
-	`"\"`, `"\\"`, `"\\\"`, `"\u12"`, `"\u12G4"`, `"\uD800"`, `"\uabCD"`, "\"\\u\x101\x102\x103\x104\"", `"\x"`, `"\`, `"`, "\"\x01\"", "\"a\x1fb\"", "\"\x7f\"",
+	`{}`, `[]`, `""`, `0`, `-0`, `-`, `01`, `1.`, `.5`, `1.5e`, `1.5e+`, `1e-7`, `1E9`, `+1`, `0x1`, `tru`, `true`,
+	`false `, "null\n", `nul`, `nullx`,
+	`{"a":1,}`, `{"a" 1}`, `{"a":1 "b":2}`, `{,}`, `[1,]`, `[,1]`, `[1 2]`, `{"a":[{"b":[]}]}`, `{"a":1}x`,
+	` {"a" : [ 1 , 2 ] } `, `{a:1}`, `{1:1}`,
+	`"\"`, `"\\"`, `"\\\"`, `"\u12"`, `"\u12G4"`, `"\uD800"`, `"\uabCD"`, "\"\\u\x101\x102\x103\x104\"", `"\x"`, `"\`,
+	`"`, "\"\x01\"", "\"a\x1fb\"", "\"\x7f\"",
 	"\"12345678\n\"", "\"\x00\"", "\"\xff\"", "\"\xed\xa0\x80\"", "\"é漢😀\"", "\xef\xbb\xbf{}", "{\"a\":\"\\\"\\\"\\\"\"}",
 	`{"type":"text.delta","payload":{"text":"a"}}`, `{"type":"text.delta","payload":{"text":"a"},"x":{"y":1}}`,
-	`{"type":"text.delta","payload":{"t\u0065xt":"a"}}`, `{"type":"text.delta","payload":{"text":1}}`, `{"type":"text.delta","payload":{"text":"a","text":1}}`,
-	`{"typ\u0065":"text.delta","payload":{"text":"a"}}`, `{"type":"text.delta","type":"text.delta","payload":{"text":"a"}}`,
-	"{\"type\":\"text.delta\",\"payload\":{\n\"text\":\"a\"}}", `{"type":"custom.x","payload":{}}`, `{"type":"custom.x"}`, `{"type":"text\u002edelta","payload":{"text":"a"}}`,
-	`{"type":null,"payload":{}}`, `{"type":"progress","payload":null}`, `{"type":"progress","child_id":null,"seq":null,"path":null}`,
+	`{"type":"text.delta","payload":{"t\u0065xt":"a"}}`, `{"type":"text.delta","payload":{"text":1}}`,
+	`{"type":"text.delta","payload":{"text":"a","text":1}}`,
+	`{"typ\u0065":"text.delta","payload":{"text":"a"}}`,
+	`{"type":"text.delta","type":"text.delta","payload":{"text":"a"}}`,
+	"{\"type\":\"text.delta\",\"payload\":{\n\"text\":\"a\"}}", `{"type":"custom.x","payload":{}}`,
+	`{"type":"custom.x"}`, `{"type":"text\u002edelta","payload":{"text":"a"}}`,
+	`{"type":null,"payload":{}}`, `{"type":"progress","payload":null}`,
+	`{"type":"progress","child_id":null,"seq":null,"path":null}`,
 	`{"type":"progress","child_id":"c","id":"evt_1","ts":"2026-01-01T00:00:00Z","run_id":"run","seq":3,"turn_id":"t","path":["run","c"],"cause":"e","actor":"agent","payload":{"a":1}}`,
-	`{"type":"progress","run_id":"other"}`, `{"type":"progress","first_seq":1}`, `{"type":"progress","child_id":"run"}`, `{"type":"progress","seq":0}`,
-	`{"type":"run.lifecycle","payload":{"state":"done"}}`, `{"type":"run.lifecycle","payload":{"state":"no"}}`, `{"type":"nothing"}`,
+	`{"type":"progress","run_id":"other"}`, `{"type":"progress","first_seq":1}`, `{"type":"progress","child_id":"run"}`,
+	`{"type":"progress","seq":0}`,
+	`{"type":"run.lifecycle","payload":{"state":"done"}}`, `{"type":"run.lifecycle","payload":{"state":"no"}}`,
+	`{"type":"nothing"}`,
 }
 
 // agree holds the quick way to the careful one for one text.
@@ -101,7 +110,8 @@ func TestQuickAgreesWithTheCarefulWay(t *testing.T) {
 func TestPlainDeltasAgreeWithTheCarefulWay(t *testing.T) {
 	whole := `{"text":"a \" b \\ é","index":0, "more" : [1,{"text":2}]}`
 	for i := range len(whole) + 1 {
-		for _, c := range []string{"", `"`, `\`, "{", "}", "]", ",", ":", " ", "\n", "\r", "\x00", "0", "\xc3", `"text":"a",`, `"text":1,`, `"t\u0065xt":1,`} {
+		for _, c := range []string{"", `"`, `\`, "{", "}", "]", ",", ":", " ", "\n", "\r", "\x00", "0", "\xc3",
+			`"text":"a",`, `"text":1,`, `"t\u0065xt":1,`} {
 			agree(t, []byte(whole[:i]+c+whole[i:]))
 			agree(t, []byte(whole[:i]+c+whole[min(i+1, len(whole)):]))
 		}
@@ -128,8 +138,10 @@ func TestPlainDeltasAgreeWithTheCarefulWay(t *testing.T) {
 
 func TestQuickTakesWhatIsUsual(t *testing.T) {
 	for _, s := range []string{
-		`{"type":"text.delta","payload":{"text":"a \" b \\ é"}}`, `{"payload":{"text":"a"},"type":"text.delta","child_id":"c1"}`,
-		`{"type":"run.lifecycle","payload":{"state":"done"}}`, `{"type":"tool.end","id":"evt_1","payload":{"call_id":"c","ok":true,"output":[1.5e3,{"a":null}]}}`,
+		`{"type":"text.delta","payload":{"text":"a \" b \\ é"}}`,
+		`{"payload":{"text":"a"},"type":"text.delta","child_id":"c1"}`,
+		`{"type":"run.lifecycle","payload":{"state":"done"}}`,
+		`{"type":"tool.end","id":"evt_1","payload":{"call_id":"c","ok":true,"output":[1.5e3,{"a":null}]}}`,
 	} {
 		if _, ok := scanNew("run", []byte(s)); !ok {
 			t.Errorf("%s is left to the careful way", s)

@@ -44,13 +44,15 @@ type RunInfo struct {
 	Reason  string   // the reason in the newest run.lifecycle, cut to MaxReason bytes; "" for none
 	Last    Seq      // newest event
 	Started time.Time
-	Updated time.Time       // of the newest event
-	Usage   Usage           // summed over the run and its children
-	Turn    Turn            // whether its root lane works; "" also for one of which that was not kept yet
-	Stop    string          // with TurnClosed: what TurnOf returns, cut to MaxReason bytes
-	Held    time.Time       // when it has come to its state; zero where that was not kept yet
-	Asked   time.Time       // of the oldest question without an answer, see Ask; zero: there is none
-	Session json.RawMessage // what MergeSession has made of its session.* events; nil: it has none, or neither Sessions nor Models was asked for
+	Updated time.Time // of the newest event
+	Usage   Usage     // summed over the run and its children
+	Turn    Turn      // whether its root lane works; "" also for one of which that was not kept yet
+	Stop    string    // with TurnClosed: what TurnOf returns, cut to MaxReason bytes
+	Held    time.Time // when it has come to its state; zero where that was not kept yet
+	Asked   time.Time // of the oldest question without an answer, see Ask; zero: there is none
+	// what MergeSession has made of its session.* events; nil: it has none, or neither Sessions nor Models was asked
+	// for
+	Session json.RawMessage
 
 	Opening string // with Models: first words of its first message; "" when there is none
 	Place   int64  // with RunsQuery.Order: by what the run stands where it does
@@ -58,7 +60,8 @@ type RunInfo struct {
 	Model string   // with Models: of the newest message that has ended and names one; "" when that is not known
 	Cost  *float64 // with Models: in US dollars, of the messages of which it is known; nil when there is none
 
-	Unpriced []string // with Models: whose messages' cost is not known, at most MaxUnpriced, sorted; "" is a model without a name
+	// with Models: whose messages' cost is not known, at most MaxUnpriced, sorted; "" is a model without a name
+	Unpriced []string
 }
 
 // CostsQuery asks what models have cost a tenant. Costs are computed from the prices of now.
@@ -290,8 +293,8 @@ func (u Usage) Plus(v Usage) Usage {
 	return sum
 }
 
-// Minus returns the usage without a part of it; neither is changed. No sum falls below 0, and a name of which nothing is
-// left goes.
+// Minus returns the usage without a part of it; neither is changed. No sum falls below 0, and a name of which nothing
+// is left goes.
 func (u Usage) Minus(part Usage) Usage {
 	rest := maps.Clone(u)
 	for name, n := range part {
@@ -328,7 +331,8 @@ func CutText(s string, n int) string {
 	return s[:n]
 }
 
-// Feeds are the runs of a tenant that never end, and that ingest fills. A protocol that has some names them. The zero value has none.
+// Feeds are the runs of a tenant that never end, and that ingest fills. A protocol that has some names them. The zero
+// value has none.
 type Feeds struct {
 	Prefix string                // the ids of all begin with it; "": there are none
 	Is     func(run string) bool // reports whether an id that begins so is a feed's; nil: each is
@@ -350,8 +354,9 @@ type TapQuery struct {
 
 // TapRecord is an event of a tenant, or a word about a gap, with the place after it.
 type TapRecord struct {
-	Type   string // of the event; TapGap, or "" for a record that is a place alone
-	Line   []byte // the event as clients get it; of a gap a TapLoss in JSON. It is not used after the record's receiver has returned
+	Type string // of the event; TapGap, or "" for a record that is a place alone
+	// the event as clients get it; of a gap a TapLoss in JSON. It is not used after the record's receiver has returned
+	Line   []byte
 	Cursor string // opaque; never empty
 }
 

@@ -79,7 +79,8 @@ func TestUsage(t *testing.T) {
 	for i := range 1000 {
 		many.WriteString(`,"k` + schema.Seq(i).String() + `":1`)
 	}
-	if got := schema.UsageOf([]byte(`{"usage":{` + many.String()[1:] + `}}`)); len(got) != schema.MaxUsageNames || len(got.Plus(schema.Usage{"z": 1})) != schema.MaxUsageNames {
+	if got := schema.UsageOf([]byte(`{"usage":{` + many.String()[1:] + `}}`)); len(got) != schema.MaxUsageNames ||
+		len(got.Plus(schema.Usage{"z": 1})) != schema.MaxUsageNames {
 		t.Errorf("%d names", len(got))
 	}
 }

@@ -23,12 +23,12 @@ const (
 	sessionBy = "by" // who has sent a change
 )
 
-// MergeSession returns the description of a session after one more event of the family session: old is the
-// description before, nil for none. Fields of session.created and session.updated take the place of those of
-// the same name, null takes one away; metadata is merged by its own keys in the same way. session.archived adds
-// archived_at, session.deleted deleted_at, both with the event's time; payloads cannot set these, nor by. It is the only
-// reader of these events that stores and dialects have, so that all agree. A payload that is no object changes
-// nothing, and neither does one that would make the description longer than MaxSession: old is kept whole.
+// MergeSession returns the description of a session after one more event of the family session: old is the description
+// before, nil for none. Fields of session.created and session.updated take the place of those of the same name, null
+// takes one away; metadata is merged by its own keys in the same way. session.archived adds archived_at,
+// session.deleted deleted_at, both with the event's time; payloads cannot set these, nor by. It is the only reader of
+// these events that stores and dialects have, so that all agree. A payload that is no object changes nothing, and
+// neither does one that would make the description longer than MaxSession: old is kept whole.
 //
 // Events of children are not for it: the caller passes over them. Values stay as they were written. Of each name
 // the last event decides, so it does no harm to hand in again, in their order, all events from some place on.
@@ -72,7 +72,8 @@ type sessionField struct {
 
 // readSession takes an object apart. Of two fields with one name the last counts. false: it is no object.
 func readSession(object []byte) (s sessionFields, ok bool) {
-	if i := jsonscan.SkipSpace(object, 0); i >= len(object) || object[i] != '{' || checkNested(object, maxViewDepth) != nil {
+	if i := jsonscan.SkipSpace(object, 0); i >= len(object) || object[i] != '{' ||
+		checkNested(object, maxViewDepth) != nil {
 		return s, false
 	}
 	err := eachRawField(object, func(raw, value []byte) error {

@@ -32,19 +32,27 @@ func TestMergeSession(t *testing.T) {
 	const created, updated, archived, deleted = schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted
 	for _, tt := range []struct{ name, old, typ, payload, want string }{
 		{"empty", ``, created, `{}`, `{}`},
-		{"as written", ``, created, ` { "agent" : {"id":"agent_1", "n":1.50} ,"title":"caf\u00e9 \ud800"}`, `{"agent":{"id":"agent_1", "n":1.50},"title":"caf\u00e9 \ud800"}`},
+		{"as written", ``, created, ` { "agent" : {"id":"agent_1", "n":1.50} ,"title":"caf\u00e9 \ud800"}`,
+			`{"agent":{"id":"agent_1", "n":1.50},"title":"caf\u00e9 \ud800"}`},
 		{"replaced in its place", `{"title":"a","x":1}`, updated, `{"title":"b","y":[2]}`, `{"title":"b","x":1,"y":[2]}`},
 		{"null removes", `{"title":"a","x":1}`, updated, `{"title":null,"gone":null}`, `{"x":1}`},
 		{"null at the beginning", ``, created, `{"title":null,"metadata":{"a":null,"b":"1"}}`, `{"metadata":{"b":"1"}}`},
 		{"objects are replaced whole", `{"agent":{"id":"a","v":1}}`, updated, `{"agent":{"id":"b"}}`, `{"agent":{"id":"b"}}`},
-		{"metadata by key", `{"metadata":{"a":"1","b":"2","c":"3"}}`, updated, `{"metadata":{"b":null,"c":"4","d":"5"}}`, `{"metadata":{"a":"1","c":"4","d":"5"}}`},
-		{"metadata of another spelling", `{"metadata":{"a":"1"}}`, updated, `{"met\u0061data":{"\u0061":null}}`, `{"metadata":{}}`},
+		{"metadata by key", `{"metadata":{"a":"1","b":"2","c":"3"}}`, updated,
+			`{"metadata":{"b":null,"c":"4","d":"5"}}`, `{"metadata":{"a":"1","c":"4","d":"5"}}`},
+		{"metadata of another spelling", `{"metadata":{"a":"1"}}`, updated, `{"met\u0061data":{"\u0061":null}}`,
+			`{"metadata":{}}`},
 		{"metadata removed", `{"metadata":{"a":"1"},"x":1}`, updated, `{"metadata":null}`, `{"x":1}`},
-		{"metadata that is none", `{"metadata":{"a":"1"}}`, updated, `{"metadata":"text","x":2}`, `{"metadata":{"a":"1"},"x":2}`},
-		{"metadata nested is a value", `{"metadata":{"a":{"x":1}}}`, updated, `{"metadata":{"a":{"y":2}}}`, `{"metadata":{"a":{"y":2}}}`},
-		{"the last of two counts", ``, created, `{"title":"a","title":"b","metadata":{"a":"1"},"metadata":{"b":"1","b":"2"}}`, `{"title":"b","metadata":{"b":"2"}}`},
-		{"halves of pairs are names of their own", `{"metadata":{"\ud800":"1","\ud801":"2","\ufffd":"3"}}`, updated, `{"metadata":{"\uD801":null}}`, `{"metadata":{"\ud800":"1","\ufffd":"3"}}`},
-		{"marks cannot be set", `{"archived_at":"x"}`, updated, `{"archived_at":null,"deleted_at":"2026","arch\u0069ved_at":1}`, `{"archived_at":"x"}`},
+		{"metadata that is none", `{"metadata":{"a":"1"}}`, updated, `{"metadata":"text","x":2}`,
+			`{"metadata":{"a":"1"},"x":2}`},
+		{"metadata nested is a value", `{"metadata":{"a":{"x":1}}}`, updated, `{"metadata":{"a":{"y":2}}}`,
+			`{"metadata":{"a":{"y":2}}}`},
+		{"the last of two counts", ``, created,
+			`{"title":"a","title":"b","metadata":{"a":"1"},"metadata":{"b":"1","b":"2"}}`, `{"title":"b","metadata":{"b":"2"}}`},
+		{"halves of pairs are names of their own", `{"metadata":{"\ud800":"1","\ud801":"2","\ufffd":"3"}}`, updated,
+			`{"metadata":{"\uD801":null}}`, `{"metadata":{"\ud800":"1","\ufffd":"3"}}`},
+		{"marks cannot be set", `{"archived_at":"x"}`, updated,
+			`{"archived_at":null,"deleted_at":"2026","arch\u0069ved_at":1}`, `{"archived_at":"x"}`},
 		{"archived", `{"title":"a"}`, archived, `{"title":"b"}`, `{"title":"a","archived_at":"` + stamp1 + `"}`},
 		{"archived again", `{"archived_at":"x","title":"a"}`, archived, `{}`, `{"archived_at":"` + stamp1 + `","title":"a"}`},
 		{"deleted", ``, deleted, ``, `{"deleted_at":"` + stamp1 + `"}`},
@@ -83,7 +91,8 @@ func TestMergeSessionIsBounded(t *testing.T) {
 	if got := schema.MergeSession(nil, schema.TypeSessionCreated, stamp1, []byte(fill(schema.MaxSession+2))); got != nil {
 		t.Errorf("%d bytes are taken", len(got))
 	}
-	if got := schema.MergeSession(full, schema.TypeSessionUpdated, stamp1, []byte(`{"metadata":{"a":"1"}}`)); string(got) != string(full) {
+	if got := schema.MergeSession(full, schema.TypeSessionUpdated, stamp1,
+		[]byte(`{"metadata":{"a":"1"}}`)); string(got) != string(full) {
 		t.Errorf("%d bytes are taken", len(got))
 	}
 	marked := schema.MergeSession(full, schema.TypeSessionArchived, stamp1, []byte(`{}`))
@@ -100,7 +109,8 @@ func TestMergeSessionIsBounded(t *testing.T) {
 		fmt.Fprintf(&many, `,"k%d":1`, i)
 	}
 	took := cputime.Of(func() {
-		if got := schema.MergeSession(full, schema.TypeSessionUpdated, stamp1, []byte(many.String()+"}")); string(got) != string(full) {
+		if got := schema.MergeSession(full, schema.TypeSessionUpdated, stamp1,
+			[]byte(many.String()+"}")); string(got) != string(full) {
 			t.Errorf("%d bytes are taken", len(got))
 		}
 	})
@@ -113,7 +123,8 @@ func TestMergeSessionIsBounded(t *testing.T) {
 // was missed when those after it are handed in again: stores are told in whichever order packs come.
 func TestMergeSessionAgain(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	types := []string{schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionUpdated, schema.TypeSessionArchived, schema.TypeSessionDeleted}
+	types := []string{schema.TypeSessionCreated, schema.TypeSessionUpdated, schema.TypeSessionUpdated,
+		schema.TypeSessionArchived, schema.TypeSessionDeleted}
 	values := []string{`1`, `"a"`, `null`, `{"x":1}`, `{"x":null,"y":2}`}
 	for range 2000 {
 		var steps []sessionStep
@@ -152,7 +163,8 @@ func TestFactsOf(t *testing.T) {
 		session string
 		want    schema.SessionFacts
 	}{
-		{``, schema.SessionFacts{}}, {`null`, schema.SessionFacts{}}, {`{"agent":null}`, schema.SessionFacts{}}, {`{`, schema.SessionFacts{}},
+		{``, schema.SessionFacts{}}, {`null`, schema.SessionFacts{}}, {`{"agent":null}`, schema.SessionFacts{}},
+		{`{`, schema.SessionFacts{}},
 		{`{"agent":"agent_1"}`, schema.SessionFacts{Agent: "agent_1"}},
 		{`{"agent":{"id":"agent_\u0031","type":"agent"}}`, schema.SessionFacts{Agent: "agent_1"}},
 		{`{"agent":{"id":7}}`, schema.SessionFacts{}}, {`{"agent":["a"]}`, schema.SessionFacts{}},
@@ -160,10 +172,13 @@ func TestFactsOf(t *testing.T) {
 		{`{"agent":"` + strings.Repeat("a", 257) + `"}`, schema.SessionFacts{}},
 		{`{"archived_at":"` + stamp1 + `"}`, schema.SessionFacts{Archived: at}},
 		{`{"deleted_at":"2026-01-02T05:04:05+02:00"}`, schema.SessionFacts{Deleted: at}},
-		{`{"deleted_at":"0000-01-01T00:00:00Z","archived_at":"9999-12-31T23:59:59-01:00"}`, schema.SessionFacts{Archived: time.Unix(0, 0).UTC(), Deleted: time.Unix(0, 0).UTC()}},
-		{`{"tags":["a","b\u0021","a",1,"","a,b"],"metadata":{"k":1.0}}`, schema.SessionFacts{Tags: []string{"a", "b!"}, Metadata: []byte(`{"k":1.0}`)}},
+		{`{"deleted_at":"0000-01-01T00:00:00Z","archived_at":"9999-12-31T23:59:59-01:00"}`,
+			schema.SessionFacts{Archived: time.Unix(0, 0).UTC(), Deleted: time.Unix(0, 0).UTC()}},
+		{`{"tags":["a","b\u0021","a",1,"","a,b"],"metadata":{"k":1.0}}`,
+			schema.SessionFacts{Tags: []string{"a", "b!"}, Metadata: []byte(`{"k":1.0}`)}},
 		{`{"tags":"a","metadata":{"k":"` + strings.Repeat("v", schema.MaxMetadata) + `"}}`, schema.SessionFacts{}},
-		{`{"deleted_at":"yesterday","archived_at":7}`, schema.SessionFacts{Archived: time.Unix(0, 0).UTC(), Deleted: time.Unix(0, 0).UTC()}},
+		{`{"deleted_at":"yesterday","archived_at":7}`,
+			schema.SessionFacts{Archived: time.Unix(0, 0).UTC(), Deleted: time.Unix(0, 0).UTC()}},
 	} {
 		if got := schema.FactsOf(json.RawMessage(tt.session)); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v", tt.session, got)
@@ -176,7 +191,8 @@ func FuzzMergeSession(f *testing.F) {
 	f.Add([]byte(`[]`), []byte("{\"\\ud800\":\"\x00\"}"))
 	f.Fuzz(func(t *testing.T, old, payload []byte) {
 		got := old
-		for _, typ := range []string{schema.TypeSessionCreated, schema.TypeSessionArchived, schema.TypeSessionUpdated, schema.TypeSessionDeleted} {
+		for _, typ := range []string{schema.TypeSessionCreated, schema.TypeSessionArchived, schema.TypeSessionUpdated,
+			schema.TypeSessionDeleted} {
 			next := schema.MergeSession(got, typ, stamp1, payload)
 			if string(next) != string(got) && !json.Valid(next) {
 				t.Fatalf("%q", next)

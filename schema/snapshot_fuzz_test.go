@@ -47,7 +47,8 @@ func FuzzFold(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b uint8, one, two []byte) {
 		var byEvent, byRecord schema.Fold
 		for i := range 6 {
-			e := schema.Event{Type: types[int(a)%len(types)].Name, Payload: one, ID: schema.EventPrefix + "1", TS: "2026-01-02T03:04:05.000Z", RunID: "run_1", Seq: schema.Seq(i + 1)}
+			e := schema.Event{Type: types[int(a)%len(types)].Name, Payload: one, ID: schema.EventPrefix + "1",
+				TS: "2026-01-02T03:04:05.000Z", RunID: "run_1", Seq: schema.Seq(i + 1)}
 			if i%2 == 1 {
 				e.Type, e.Payload, e.ChildID = types[int(b)%len(types)].Name, two, [3]string{"", "run_a", "run_b"}[i/2]
 			}

@@ -78,7 +78,8 @@ func (f *Fold) restoreChild(p jsonscan.Fields) {
 	}
 	c := &FoldChild{
 		ID: id, Parent: p.Str("parent_id"), Prompt: f.word(p.Str("prompt")), Tools: f.keep(p.Array("tools_allowed")),
-		Spawned: seqOf(p, "spawn_seq"), State: RunState(p.Str("state")), Reason: f.word(p.Str("reason")), StateSeq: seqOf(p, "state_seq"),
+		Spawned: seqOf(p, "spawn_seq"), State: RunState(p.Str("state")), Reason: f.word(p.Str("reason")),
+		StateSeq: seqOf(p, "state_seq"),
 	}
 	f.newLane(id, c).restoreBorders(p, c.State, c.StateSeq)
 	f.waits.setState(id, c.State)
@@ -125,8 +126,10 @@ func (f *Fold) restoreMessage(p jsonscan.Fields) {
 
 func (f *Fold) restoreBlock(m *FoldMessage, p jsonscan.Fields) {
 	b := &FoldBlock{
-		Index: int(seqOf(p, "index")), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"), Input: f.keep(p.Raw("input")),
-		Complete: p.Yes("complete"), Raw: f.keep(p.Some("block")), MediaType: f.word(p.Str("media_type")), Name: f.word(p.Str("name")),
+		Index: int(seqOf(p, "index")), Kind: p.Str("kind"), Call: p.Str("call_id"), Tool: p.Str("tool"),
+		Input:    f.keep(p.Raw("input")),
+		Complete: p.Yes("complete"), Raw: f.keep(p.Some("block")), MediaType: f.word(p.Str("media_type")),
+		Name:   f.word(p.Str("name")),
 		closed: !p.Yes("open"),
 	}
 	b.Text.inner = f.keep(p.Inner("text"))
@@ -141,8 +144,10 @@ func (f *Fold) restoreCall(p jsonscan.Fields) {
 	l := f.restoreLane(p)
 	c := &FoldCall{
 		ID: p.Str("call_id"), Child: l.id(), Tool: f.word(p.Str("tool")), Input: f.keep(p.Some("input")),
-		Done: p.Str("state") != "running", OK: p.Str("state") == "ok", Output: f.keep(p.Some("output")), Error: f.keep(p.Some("error")),
-		Duration: f.keep(p.Number("duration_ms")), Blob: f.word(p.Str("blob_ref")), Start: seqOf(p, "start_seq"), End: seqOf(p, "end_seq"),
+		Done: p.Str("state") != "running", OK: p.Str("state") == "ok", Output: f.keep(p.Some("output")),
+		Error:    f.keep(p.Some("error")),
+		Duration: f.keep(p.Number("duration_ms")), Blob: f.word(p.Str("blob_ref")), Start: seqOf(p, "start_seq"),
+		End:      seqOf(p, "end_seq"),
 		implicit: p.Raw("announced") != nil && !p.Yes("announced"),
 	}
 	c.Stream.inner = f.keep(p.Inner("streamed"))
@@ -160,7 +165,8 @@ func (f *Fold) restoreCall(p jsonscan.Fields) {
 func (f *Fold) restoreInput(p jsonscan.Fields) {
 	in := &FoldInput{
 		ID: p.Str("request_id"), Child: p.Str("child_id"), Prompt: f.word(p.Str("prompt")),
-		Options: f.keep(p.Array("options")), Schema: f.keep(p.Object("schema")), Seq: seqOf(p, "seq"), Answer: f.keep(p.Some("answer")),
+		Options: f.keep(p.Array("options")), Schema: f.keep(p.Object("schema")), Seq: seqOf(p, "seq"),
+		Answer:   f.keep(p.Some("answer")),
 		Answered: seqOf(p, "answered_seq"), Ended: seqOf(p, "ended_seq"),
 	}
 	f.addInput(in)
@@ -195,7 +201,8 @@ func (f *Fold) restoreWait(p jsonscan.Fields) {
 		Told: p.Yes("cancelling"), Idle: p.Yes("turn_ended"),
 	}
 	a.Said = f.sumOf(&a)
-	if a.Request != "" && !f.waits.Request(a.Child, a.Request) || a.Request == "" && a.Call != "" && f.waits.own(a.Child, a.Call) == nil {
+	if a.Request != "" && !f.waits.Request(a.Child, a.Request) || a.Request == "" && a.Call != "" &&
+		f.waits.own(a.Child, a.Call) == nil {
 		f.waits.add(a)
 	}
 }

@@ -55,7 +55,8 @@ func checkSnapshot(t testing.TB, sch *jsonschema.Schema, snapshot []byte) {
 // snapshotCases are runs that say something to a fold: the named ones, a random one, some that were damaged, and those
 // below.
 func snapshotCases() []schematest.Scenario {
-	all := append(append(schematest.All(), rare...), schematest.Scenario{Name: "generated", Events: schematest.Generate(1500, 11).Events})
+	all := append(append(schematest.All(), rare...),
+		schematest.Scenario{Name: "generated", Events: schematest.Generate(1500, 11).Events})
 	for seed := range uint64(8) {
 		all = append(all, schematest.MakeDamaged(seed, 8).Scenario)
 	}
@@ -205,7 +206,8 @@ func TestSnapshotInView(t *testing.T) {
 }
 
 func TestParseSnapshotRefuses(t *testing.T) {
-	for _, bad := range []string{"", "null", "[]", "{}", `{"messages":{}}`, `{"messages":[]`, "{\"messages\":[],\"run_id\":\"\xff\"}"} {
+	for _, bad := range []string{"", "null", "[]", "{}", `{"messages":{}}`, `{"messages":[]`,
+		"{\"messages\":[],\"run_id\":\"\xff\"}"} {
 		if f, err := schema.ParseSnapshot([]byte(bad)); err == nil {
 			t.Errorf("%q gives %+v", bad, f)
 		}
@@ -230,7 +232,8 @@ func TestLightFold(t *testing.T) {
 			}
 			whole := foldLines(lines)
 			if !f.Light() || len(f.Messages)+len(f.Calls) > 0 || f.Size() > whole.Size() {
-				t.Errorf("%s at %d: %d messages, %d calls, size %d of %d", s.Name, at, len(f.Messages), len(f.Calls), f.Size(), whole.Size())
+				t.Errorf("%s at %d: %d messages, %d calls, size %d of %d", s.Name, at, len(f.Messages), len(f.Calls),
+					f.Size(), whole.Size())
 			}
 			if got, want := deciding(f), deciding(whole); got != want {
 				t.Errorf("%s at %d\nwant %s\n got %s", s.Name, at, want, got)

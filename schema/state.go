@@ -102,8 +102,8 @@ type Head struct {
 	Stored uint64   // the log's own position of the newest pack, for compare-and-set; 0 none
 
 	// Root is the run in whose log the events of this id belong: it was spawned there, and has no log of its own.
-	// Stored is then the position of the message that records it, RootAt its time in milliseconds since 1970, and Last is 0.
-	// Not stored in packs.
+	// Stored is then the position of the message that records it, RootAt its time in milliseconds since 1970, and Last
+	// is 0. Not stored in packs.
 	Root   string
 	RootAt int64
 

@@ -9,7 +9,8 @@ import (
 	"agentstream/schema"
 )
 
-var allStates = []schema.RunState{"planning", "awaiting_approval", "running", "paused", "redirecting", "done", "aborted", "error"}
+var allStates = []schema.RunState{"planning", "awaiting_approval", "running", "paused", "redirecting", "done",
+	"aborted", "error"}
 
 func lifecycle(s schema.RunState) []byte {
 	return []byte(`{"state":"` + string(s) + `","reason":null}`)
@@ -50,7 +51,8 @@ func TestEnded(t *testing.T) {
 func TestReopen(t *testing.T) {
 	for _, ended := range []schema.RunState{schema.StateDone, schema.StateAborted, schema.StateError} {
 		h := schema.Head{Last: 9, State: ended}
-		if err := h.Advance("command.message", "", "evt_10", []byte(`{"content":"more"}`)); err != nil || h.State != schema.StatePlanning || h.Last != 10 {
+		if err := h.Advance("command.message", "", "evt_10", []byte(`{"content":"more"}`)); err != nil ||
+			h.State != schema.StatePlanning || h.Last != 10 {
 			t.Errorf("message after %s: %v %+v", ended, err, h)
 		}
 		if err := h.Advance("text.delta", "", "evt_11", []byte(`{"text":"x"}`)); err != nil {
@@ -77,7 +79,8 @@ func TestLate(t *testing.T) {
 	} {
 		for _, ended := range []schema.RunState{schema.StateDone, schema.StateAborted, schema.StateError} {
 			h := schema.Head{Last: 9, State: ended}
-			if err := h.Advance(e.Type, e.ChildID, "evt_10", e.Payload); err != nil || h.State != ended || h.Last != 10 || h.LastID != "evt_10" {
+			if err := h.Advance(e.Type, e.ChildID, "evt_10", e.Payload); err != nil || h.State != ended ||
+				h.Last != 10 || h.LastID != "evt_10" {
 				t.Errorf("%s after %s: %v %+v", e.Type, ended, err, h)
 			}
 		}
@@ -85,7 +88,8 @@ func TestLate(t *testing.T) {
 	for _, info := range schema.Types() {
 		want := info.Family == schema.FamilySession && info.Name != schema.TypeSessionCreated
 		h := schema.Head{Last: 9, State: schema.StateDone}
-		if err := h.Advance(info.Name, "run_c", "evt_10", nil); info.Late != want || want != (err == nil) || !want && !errors.Is(err, schema.ErrEnded) {
+		if err := h.Advance(info.Name, "run_c", "evt_10", nil); info.Late != want || want != (err == nil) || !want &&
+			!errors.Is(err, schema.ErrEnded) {
 			t.Errorf("%s: late %v, behind the end %v", info.Name, info.Late, err)
 		}
 	}
@@ -94,7 +98,8 @@ func TestLate(t *testing.T) {
 // TestLifecycleOfChildren: a child's end is not the run's.
 func TestLifecycleOfChildren(t *testing.T) {
 	h := schema.Head{State: schema.StateRunning}
-	if err := h.Advance("run.lifecycle", "run_a", "evt", lifecycle("error")); err != nil || h.State != schema.StateRunning {
+	if err := h.Advance("run.lifecycle", "run_a", "evt", lifecycle("error")); err != nil ||
+		h.State != schema.StateRunning {
 		t.Errorf("after the child's end: %v %+v", err, h)
 	}
 	if err := h.Advance("run.lifecycle", "", "evt", lifecycle("done")); err != nil || h.State != schema.StateDone {
@@ -106,7 +111,8 @@ func TestLifecycleOfChildren(t *testing.T) {
 }
 
 func TestAdvanceRefusesBadLifecycle(t *testing.T) {
-	for _, p := range []string{"", "{}", "null", "[]", `{"state":1}`, `{"state":"Done"}`, `{"State":"done"}`, `{"state":"done"`, `{"state":"done","reason":1}`,
+	for _, p := range []string{"", "{}", "null", "[]", `{"state":1}`, `{"state":"Done"}`, `{"State":"done"}`,
+		`{"state":"done"`, `{"state":"done","reason":1}`,
 		`{"state":"done"}x`, `{"state":"done","state":null}`} {
 		h := schema.Head{Last: 1, State: schema.StateRunning}
 		if err := h.Advance("run.lifecycle", "", "evt", []byte(p)); !errors.Is(err, schema.ErrMalformed) || h.Last != 1 {
@@ -114,7 +120,8 @@ func TestAdvanceRefusesBadLifecycle(t *testing.T) {
 		}
 	}
 	for p, reason := range map[string]string{
-		`{"state":"error","reason":"a\u0062"}`: "ab", `{"reason":"x","state":"error","reason":null}`: "", ` { "state" : "error" } `: "",
+		`{"state":"error","reason":"a\u0062"}`: "ab", `{"reason":"x","state":"error","reason":null}`: "",
+		` { "state" : "error" } `:              "",
 		`{"st\u0061te":"error","Reason":"no"}`: "",
 	} {
 		l, err := schema.ParseLifecycle([]byte(p))

@@ -10,9 +10,9 @@ import (
 //
 //	agent.<partition>.<tenant>.<run>.<child>
 //
-// and its republished copy under the same tokens behind LivePrefix. The child token of the run itself is RootLane.
-// One token more, the id of a run behind RootLane, is no pack: see ChildSubject and HoldSubject. The partition is computed by the
-// client because a compare-and-set filter is never rewritten by the server.
+// and its republished copy under the same tokens behind LivePrefix. The child token of the run itself is RootLane. One
+// token more, the id of a run behind RootLane, is no pack: see ChildSubject and HoldSubject. The partition is computed
+// by the client because a compare-and-set filter is never rewritten by the server.
 const (
 	StorePrefix = "agent"
 	LivePrefix  = "live.agent"
@@ -85,13 +85,13 @@ func ChildSubject(child RunKey, root string, partitions int) string {
 	return runSubject(StorePrefix, child, partitions) + RootLane + "." + root
 }
 
-// HoldSubject returns the subject under which a writer asks the run's others to wait for it. It is that of a child of itself,
-// which there is not, so that whoever passes over ChildSubjects passes over it as well; and every filter of the run matches it,
-// so that all that was based on an older head is refused. Its HeaderHold says who asks.
+// HoldSubject returns the subject under which a writer asks the run's others to wait for it. It is that of a child of
+// itself, which there is not, so that whoever passes over ChildSubjects passes over it as well; and every filter of the
+// run matches it, so that all that was based on an older head is refused. Its HeaderHold says who asks.
 func HoldSubject(key RunKey, partitions int) string { return ChildSubject(key, key.Run, partitions) }
 
-// ParseChildSubject takes a ChildSubject apart. ok is false for every other subject. With the child for its own root it is a
-// HoldSubject.
+// ParseChildSubject takes a ChildSubject apart. ok is false for every other subject. With the child for its own root it
+// is a HoldSubject.
 func ParseChildSubject(subject string) (child RunKey, root string, ok bool) {
 	at := strings.LastIndexByte(subject, '.')
 	// That of a pack has one dot less. Nearly all are such, and are not worth the error that ParseSubject would make.

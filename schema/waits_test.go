@@ -83,12 +83,13 @@ func TestWaits(t *testing.T) {
 		kid           = `kid|input.requested {"request_id":"q"}`
 		cancel        = `|command.cancel {}`
 		interrupt     = `|command.cancel {"interrupt":true}`
-		ended, broken = `|turn.end {"turn_id":"t","stop_reason":"end_turn"}`, `|turn.end {"turn_id":"t","stop_reason":"cancelled"}`
-		held          = `|turn.end {"turn_id":"t","stop_reason":"interrupted"}`
-		aborted       = `|run.lifecycle {"state":"aborted"}`
-		anew          = `|command.message {"content":"go on"}`
-		running       = `|run.lifecycle {"state":"running"}`
-		speaks        = `|message.start {"message_id":"m","role":"assistant"}`
+		ended, broken = `|turn.end {"turn_id":"t","stop_reason":"end_turn"}`,
+			`|turn.end {"turn_id":"t","stop_reason":"cancelled"}`
+		held    = `|turn.end {"turn_id":"t","stop_reason":"interrupted"}`
+		aborted = `|run.lifecycle {"state":"aborted"}`
+		anew    = `|command.message {"content":"go on"}`
+		running = `|run.lifecycle {"state":"running"}`
+		speaks  = `|message.start {"message_id":"m","role":"assistant"}`
 	)
 	for name, c := range map[string]struct {
 		lines []string
@@ -148,11 +149,15 @@ func TestWaitsEverywhere(t *testing.T) {
 		for range 24 {
 			id, lane := rng.IntN(2), []string{"", "", "kid"}[rng.IntN(3)]
 			lines = append(lines, lane+"|"+[]string{
-				fmt.Sprintf(`input.requested {"request_id":"q%d"}`, id), fmt.Sprintf(`input.requested {"request_id":"p%d","call_id":"c%d"}`, id, id),
-				fmt.Sprintf(`tool.start {"call_id":"c%d","tool":"x","custom":true}`, id), fmt.Sprintf(`tool.end {"call_id":"c%d","ok":true}`, id),
+				fmt.Sprintf(`input.requested {"request_id":"q%d"}`, id),
+				fmt.Sprintf(`input.requested {"request_id":"p%d","call_id":"c%d"}`, id, id),
+				fmt.Sprintf(`tool.start {"call_id":"c%d","tool":"x","custom":true}`, id),
+				fmt.Sprintf(`tool.end {"call_id":"c%d","ok":true}`, id),
 				fmt.Sprintf(`input.answered {"request_id":"q%d"}`, id), fmt.Sprintf(`command.answer {"request_id":"p%d"}`, id),
-				`turn.start {"turn_id":"t"}`, `turn.end {"turn_id":"t","stop_reason":"end_turn"}`, `turn.end {"turn_id":"t","stop_reason":"cancelled"}`,
-				`command.cancel {}`, `command.cancel {"interrupt":true}`, `run.lifecycle {"state":"running"}`, `run.lifecycle {"state":"done"}`,
+				`turn.start {"turn_id":"t"}`, `turn.end {"turn_id":"t","stop_reason":"end_turn"}`,
+				`turn.end {"turn_id":"t","stop_reason":"cancelled"}`,
+				`command.cancel {}`, `command.cancel {"interrupt":true}`, `run.lifecycle {"state":"running"}`,
+				`run.lifecycle {"state":"done"}`,
 			}[rng.IntN(13)])
 		}
 		s := asking(lines...)
@@ -221,8 +226,10 @@ func TestRepeatsAreNone(t *testing.T) {
 				count[step.Kind]++
 			}
 		}
-		if len(f.Calls) != c.calls || count[assemble.CallStart] != c.calls || len(f.Messages) != c.messages || count[assemble.MessageOpen] != c.messages || count[assemble.TurnBegin] != c.turns {
-			t.Errorf("%s: the fold has %d calls and %d messages, the reading %d, %d and %d turns; want %d, %d, %d", name, len(f.Calls), len(f.Messages),
+		if len(f.Calls) != c.calls || count[assemble.CallStart] != c.calls || len(f.Messages) != c.messages ||
+			count[assemble.MessageOpen] != c.messages || count[assemble.TurnBegin] != c.turns {
+			t.Errorf("%s: the fold has %d calls and %d messages, the reading %d, %d and %d turns; want %d, %d, %d",
+				name, len(f.Calls), len(f.Messages),
 				count[assemble.CallStart], count[assemble.MessageOpen], count[assemble.TurnBegin], c.calls, c.messages, c.turns)
 		}
 		for _, call := range f.Calls[:min(1, len(f.Calls))] {

@@ -21,7 +21,8 @@ func (s *store) deliver(ctx context.Context, events []Event) (persister.Result, 
 		if failed := s.cfg.Letters.Put(ctx, s.cfg.Spec.Name, letter); failed != nil {
 			return persister.Result{}, errors.Join(err, failed)
 		}
-		s.cfg.Logger.Error("tap: the sink has refused an event; it is kept as a dead letter", "event", e.Key(), "detail", r.Detail)
+		s.cfg.Logger.Error("tap: the sink has refused an event; it is kept as a dead letter", "event", e.Key(),
+			"detail", r.Detail)
 		if h := s.cfg.Hooks.DeadLetter; h != nil {
 			h("", persister.ReasonRefused)
 		}
@@ -103,7 +104,8 @@ func (s *store) loadPlace(ctx context.Context, p *lease, from persister.Offset) 
 		}
 	}
 	if !p.place.Offset.Same(from) {
-		return fmt.Errorf("tap: %s is at %d, not at %d: %w", p.stream, p.place.Offset.Position, from.Position, persister.ErrOvertaken)
+		return fmt.Errorf("tap: %s is at %d, not at %d: %w", p.stream, p.place.Offset.Position, from.Position,
+			persister.ErrOvertaken)
 	}
 	p.known = true
 	return nil
@@ -122,7 +124,8 @@ func (s *store) move(ctx context.Context, p *lease, place Standing) error {
 	return nil
 }
 
-// hold writes from time to time that the partition is this member's, until release. The context that it returns ends when it is not.
+// hold writes from time to time that the partition is this member's, until release. The context that it returns ends
+// when it is not.
 func (s *store) hold(ctx context.Context, p *lease) (held context.Context, release func()) {
 	held, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})

@@ -43,8 +43,8 @@ type Receiver interface {
 	Close() error
 }
 
-// Confirmer is a sink that learns when a tap's place has moved: what was written of the runs will not be written again, but by
-// a tap that is made anew. A tap calls it once for what it has written; an error is logged.
+// Confirmer is a sink that learns when a tap's place has moved: what was written of the runs will not be written again,
+// but by a tap that is made anew. A tap calls it once for what it has written; an error is logged.
 type Confirmer interface {
 	Receiver
 	Confirm(ctx context.Context, runs []schema.RunKey) error

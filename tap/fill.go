@@ -15,16 +15,18 @@ import (
 // skewOfArchive is how far the clocks of log and archive may be apart.
 const skewOfArchive = time.Hour
 
-// fill delivers from the archive what has left the log: of each run of the partition, what follows the place in the ledger. It may
-// be called again after an error, and goes on then.
+// fill delivers from the archive what has left the log: of each run of the partition, what follows the place in the
+// ledger. It may be called again after an error, and goes on then.
 func (s *store) fill(ctx context.Context, p *lease, t *persister.Transfer) error {
 	lost := &t.Losses[0]
 	if s.cfg.Archive == nil {
 		if lost.Reason == persister.LossBefore {
-			s.cfg.Logger.Warn("tap: begins with the oldest event of the log: no archive was given for what was before", "stream", lost.Stream)
+			s.cfg.Logger.Warn("tap: begins with the oldest event of the log: no archive was given for what was before",
+				"stream", lost.Stream)
 			return nil
 		}
-		return Stop(fmt.Errorf("tap %s: %s, messages %d to %d: %w", s.cfg.Spec.Name, lost.Stream, lost.First, lost.Last, ErrGap))
+		return Stop(fmt.Errorf("tap %s: %s, messages %d to %d: %w", s.cfg.Spec.Name, lost.Stream, lost.First, lost.Last,
+			ErrGap))
 	}
 	since := s.cfg.Spec.From
 	if !p.ledger.at.IsZero() {
@@ -44,7 +46,8 @@ func (s *store) fill(ctx context.Context, p *lease, t *persister.Transfer) error
 		if err != nil {
 			return fmt.Errorf("tap: runs that have left the log: %w", err)
 		}
-		if schema.Partition(key.Run, len(s.cfg.Queues)) != partition || s.cfg.Spec.Tenant != "" && key.Tenant != s.cfg.Spec.Tenant {
+		if schema.Partition(key.Run, len(s.cfg.Queues)) != partition || s.cfg.Spec.Tenant != "" &&
+			key.Tenant != s.cfg.Spec.Tenant {
 			continue
 		}
 		if err := f.run(ctx, key); err != nil {
@@ -132,7 +135,8 @@ func (f *filler) flush(ctx context.Context) error {
 	f.total += res.Inserted
 	for i := range f.notes {
 		n := &f.notes[i]
-		f.p.ledger.runs[n.Key] = ledgerRun{n.Last(), time.Now(), n.IsFinal()} // the ledger's own time stays: the fill is not over
+		// the ledger's own time stays: the fill is not over
+		f.p.ledger.runs[n.Key] = ledgerRun{n.Last(), time.Now(), n.IsFinal()}
 	}
 	f.batch, f.notes = nil, nil
 	if time.Since(f.p.saved) >= saveEvery {
@@ -155,7 +159,9 @@ func (f *filler) divide(ctx context.Context) error {
 
 // missing keeps as a dead letter that events of a run are kept nowhere any more.
 func (f *filler) missing(ctx context.Context, key schema.RunKey, first, last schema.Seq) error {
-	f.s.cfg.Logger.Error("tap: events have expired before this tap has read them", "run", key.String(), "first", first, "last", last)
-	return f.s.cfg.Letters.Put(ctx, f.s.cfg.Spec.Name, Letter{Tenant: key.Tenant, Run: key.Run, Seq: int64(first), Last: int64(last),
-		Reason: ReasonExpired, Detail: "neither the log nor the archive has these events any more", At: time.Now().UTC()})
+	f.s.cfg.Logger.Error("tap: events have expired before this tap has read them", "run", key.String(), "first", first,
+		"last", last)
+	return f.s.cfg.Letters.Put(ctx, f.s.cfg.Spec.Name,
+		Letter{Tenant: key.Tenant, Run: key.Run, Seq: int64(first), Last: int64(last),
+			Reason: ReasonExpired, Detail: "neither the log nor the archive has these events any more", At: time.Now().UTC()})
 }

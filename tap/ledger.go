@@ -14,9 +14,9 @@ import (
 	"agentstream/schema"
 )
 
-// ledger is where in each run of a partition the sink is. It is needed when messages have left the log before the tap has read
-// them: it says what of the archive is new. What is stored of it is older than the place, so that a few events may come twice then.
-// Runs that have ended are left out after ledgerRest.
+// ledger is where in each run of a partition the sink is. It is needed when messages have left the log before the tap
+// has read them: it says what of the archive is new. What is stored of it is older than the place, so that a few events
+// may come twice then. Runs that have ended are left out after ledgerRest.
 type ledger struct {
 	at   time.Time // when the log stored the newest message that is in it
 	runs map[schema.RunKey]ledgerRun
@@ -55,7 +55,8 @@ func (l *ledger) prune() {
 	if over <= 0 {
 		return
 	}
-	keys := slices.SortedFunc(maps.Keys(l.runs), func(a, b schema.RunKey) int { return cmp.Compare(l.runs[a].at.UnixNano(), l.runs[b].at.UnixNano()) })
+	keys := slices.SortedFunc(maps.Keys(l.runs),
+		func(a, b schema.RunKey) int { return cmp.Compare(l.runs[a].at.UnixNano(), l.runs[b].at.UnixNano()) })
 	for _, key := range keys[:over] {
 		delete(l.runs, key)
 	}

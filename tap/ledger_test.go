@@ -26,7 +26,8 @@ func TestLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l, err = decodeLedger(b); err != nil || len(l.runs) != 2 || l.runs[key(2)].last != 4 || l.runs[key(3)].last != 1 || !l.at.Equal(later) {
+	if l, err = decodeLedger(b); err != nil || len(l.runs) != 2 || l.runs[key(2)].last != 4 ||
+		l.runs[key(3)].last != 1 || !l.at.Equal(later) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	for i := range ledgerMost + 10 {
@@ -52,7 +53,8 @@ func TestSpec(t *testing.T) {
 		}
 	}
 	s := Spec{Name: "a", Types: []string{"run.*", "text.delta"}}
-	for name, want := range map[string]bool{"run.lifecycle": true, "text.delta": true, "text.deltas": false, "runs": false} {
+	for name, want := range map[string]bool{"run.lifecycle": true, "text.delta": true, "text.deltas": false,
+		"runs": false} {
 		if s.HasType(name) != want {
 			t.Errorf("%s: %t", name, !want)
 		}

@@ -30,8 +30,8 @@ type Standing struct {
 type Places interface {
 	// Places returns the places of a tap.
 	Places(ctx context.Context, tap string) ([]Standing, error)
-	// Move stores a place where its revision is still the one that it was read with, and returns the new revision. Otherwise
-	// the error wraps persister.ErrOvertaken. Revision 0 is that of a place that does not exist.
+	// Move stores a place where its revision is still the one that it was read with, and returns the new revision.
+	// Otherwise the error wraps persister.ErrOvertaken. Revision 0 is that of a place that does not exist.
 	Move(ctx context.Context, tap string, p Standing) (revision uint64, err error)
 	// Ledger returns what SaveLedger has stored for a partition's stream; nil for nothing.
 	Ledger(ctx context.Context, tap, stream string) ([]byte, error)

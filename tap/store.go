@@ -12,9 +12,9 @@ import (
 
 // store is the persister's store: a sink, and the places of what it has.
 //
-// A batch is delivered between two changes of the partition's place. The first says that this member has the partition, and is left
-// out while an earlier one says so. The second moves the place. Both compare and set: a member that was paused finds out before it
-// delivers, or at the latest when it has, and the batch comes again then.
+// A batch is delivered between two changes of the partition's place. The first says that this member has the partition,
+// and is left out while an earlier one says so. The second moves the place. Both compare and set: a member that was
+// paused finds out before it delivers, or at the latest when it has, and the batch comes again then.
 type store struct {
 	cfg  *Config
 	stop context.CancelCauseFunc // ends the tap
@@ -96,7 +96,8 @@ func (s *store) Transfer(ctx context.Context, t *persister.Transfer) (persister.
 	if err := s.claim(ctx, p, t); err != nil {
 		return persister.Result{}, s.endOn(err)
 	}
-	if t.From.Identity != "" && t.From.Generation != t.To.Generation { // the log came back shorter: what it has may have been delivered
+	if t.From.Identity != "" && t.From.Generation != t.To.Generation {
+		// the log came back shorter: what it has may have been delivered
 		p.overlap = time.Now().Add(skewOfArchive)
 	}
 	res, err := s.transfer(ctx, p, t)
@@ -154,8 +155,8 @@ func (s *store) transfer(ctx context.Context, p *lease, t *persister.Transfer) (
 	return res, err
 }
 
-// eventsOf returns the events of chunks that are to be delivered. overlap is a partition whose log has what was delivered already;
-// nil: none.
+// eventsOf returns the events of chunks that are to be delivered. overlap is a partition whose log has what was
+// delivered already; nil: none.
 func (s *store) eventsOf(overlap *lease, chunks []persister.Chunk) (events []Event) {
 	n := 0
 	for i := range chunks {
@@ -175,7 +176,8 @@ func (s *store) eventsOf(overlap *lease, chunks []persister.Chunk) (events []Eve
 		for j := range c.Rows {
 			r := &c.Rows[j]
 			if r.Seq > after && spec.HasType(r.Type) {
-				events = append(events, Event{Run: c.Key, Child: c.Child, Seq: r.Seq, ID: r.ID, Type: r.Type, TS: r.TS, Line: r.Line})
+				events = append(events, Event{Run: c.Key, Child: c.Child, Seq: r.Seq, ID: r.ID, Type: r.Type, TS: r.TS,
+					Line: r.Line})
 			}
 		}
 	}

@@ -33,7 +33,8 @@ type Config struct {
 	Archive Backlog            // nil: a tap that was away for longer than the log's window ends with ErrGap
 	Back    persister.Refiller // where to go on in a log that came back shorter than it was; nil: the tap waits
 
-	Linger time.Duration // least time between two batches of a partition while they are small; default 100 ms, negative: none
+	// least time between two batches of a partition while they are small; default 100 ms, negative: none
+	Linger time.Duration
 	Batch  int           // events of one batch, at most; default 8,000
 	Held   int           // bytes of events that are read and not delivered, at most; default 64 MiB
 	Stale  time.Duration // a member that has said nothing for this long has lost its partitions; default 5 s
@@ -100,7 +101,8 @@ func (s *Spec) HasType(name string) bool {
 	})
 }
 
-// ErrGap reports that events have left the log before the tap has read them, and that there is no archive to read them from.
+// ErrGap reports that events have left the log before the tap has read them, and that there is no archive to read them
+// from.
 var ErrGap = errors.New("events have left the log before this tap has read them, and no archive was given")
 
 // Tap is one member of those that share a name. Make it with New and call Run once.
@@ -119,9 +121,11 @@ func New(cfg Config) (*Tap, error) {
 	t := &Tap{cfg: cfg, store: newStore(&cfg)}
 	t.persister, err = persister.New(persister.Config{
 		Queues: cfg.Queues, Store: t.store, Refill: cfg.Back, Role: "tap", Replaces: true,
-		BatchEvents: cfg.Batch, BatchStart: min(firstBatch, cmp.Or(cfg.Batch, firstBatch)), HeldBytes: cfg.Held, Linger: cfg.Linger, Attempt: attempt,
-		ShareStale: cfg.Stale, ShareEvery: cfg.Stale * 2 / 5, RetryMax: cfg.Retry, RetryMin: min(cfg.Retry, 100*time.Millisecond),
-		Logger: cfg.Logger, Hooks: cfg.Hooks,
+		BatchEvents: cfg.Batch, BatchStart: min(firstBatch, cmp.Or(cfg.Batch, firstBatch)), HeldBytes: cfg.Held,
+		Linger: cfg.Linger, Attempt: attempt,
+		ShareStale: cfg.Stale, ShareEvery: cfg.Stale * 2 / 5, RetryMax: cfg.Retry,
+		RetryMin: min(cfg.Retry, 100*time.Millisecond),
+		Logger:   cfg.Logger, Hooks: cfg.Hooks,
 	})
 	if err != nil {
 		return nil, err
@@ -129,8 +133,9 @@ func New(cfg Config) (*Tap, error) {
 	return t, nil
 }
 
-// Run delivers until ctx ends, and then finishes the batches that it is at and leaves its partitions to others. Failures of the log
-// and of the sink are waited for. The error wraps ErrGap, or what Stop was given by the sink. All goroutines have ended then.
+// Run delivers until ctx ends, and then finishes the batches that it is at and leaves its partitions to others.
+// Failures of the log and of the sink are waited for. The error wraps ErrGap, or what Stop was given by the sink. All
+// goroutines have ended then.
 func (t *Tap) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -61,7 +61,8 @@ message.end {"message_id":"msg_1","content":[{"type":"text","text":"Hi \u00fc\/\
 
 // TestForms: the same stream in each spelling of the wire.
 func TestForms(t *testing.T) {
-	data := []string{start, `{"type": "ping"}`, textStart, textDelta("Hi"), textDelta(""), textDelta(` \u00fc\/\ud800`), blockStop, msgDelta, msgStop}
+	data := []string{start, `{"type": "ping"}`, textStart, textDelta("Hi"), textDelta(""), textDelta(` \u00fc\/\ud800`),
+		blockStop, msgDelta, msgStop}
 	lf := sse(data...)
 	for name, body := range map[string]string{
 		"lf":           lf,
@@ -99,7 +100,8 @@ func TestTool(t *testing.T) {
 		"block.start {\"index\":0,\"kind\":\"tool_use\",\"message_id\":\"msg_1\",\"call_id\":\"toolu_1\",\"tool\":\"grep\"}\n"
 	tail := `"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":5,"output_tokens":9}}`
 	t.Run("spelling", func(t *testing.T) {
-		expect(t, sse(start, tool, input(""), input(`{\"n\": 1.10,\n \"big\":1234567890`), input(`1234567890, \"s\":\"\ud83d`), input(`\ude00 \\ud800 \ud800\"}`), blockStop, msgDelta, msgStop), head+
+		expect(t, sse(start, tool, input(""), input(`{\"n\": 1.10,\n \"big\":1234567890`),
+			input(`1234567890, \"s\":\"\ud83d`), input(`\ude00 \\ud800 \ud800\"}`), blockStop, msgDelta, msgStop), head+
 			`tool.input.delta {"call_id":"toolu_1","text":"{\"n\": 1.10,\n \"big\":1234567890","index":0}
 tool.input.delta {"call_id":"toolu_1","text":"1234567890, \"s\":\"\ud83d","index":0}
 tool.input.delta {"call_id":"toolu_1","text":"\ude00 \\ud800 \ud800\"}","index":0}
@@ -165,7 +167,9 @@ message.end {"message_id":"msg_1","content":[],"stop_reason":"error","stop_seque
 func TestKept(t *testing.T) {
 	future := `{"type":"content_block_delta","index":0,"delta":{"type":"sparkle_delta", "x":1.10}}`
 	unknown := `{"type":"weird event\u0000/名","n":-0.0, "n":2}`
-	body := sse(start, textStart, future, unknown, `{"x":1}`, blockStop, blockStop, `{"x":2}`, `{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"late"}}`) + "data: {broken\n\ndata: [1]\n\n" + sse(msgDelta, msgStop, msgDelta)
+	body := sse(start, textStart, future, unknown, `{"x":1}`, blockStop, blockStop, `{"x":2}`,
+		`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"late"}}`) +
+		"data: {broken\n\ndata: [1]\n\n" + sse(msgDelta, msgStop, msgDelta)
 	expect(t, body, `
 message.start {"message_id":"msg_1","role":"assistant","model":"m","provider":"anthropic","usage":{"input_tokens":5,"output_tokens":1}}
 block.start {"index":0,"kind":"text","message_id":"msg_1"}
@@ -195,7 +199,8 @@ message.end {"message_id":"msg_unnamed_1","content":[{"type":"text","text":"ab"}
 message.start {"message_id":"msg_1","role":"assistant","model":"m","provider":"anthropic","usage":{"input_tokens":5,"output_tokens":1}}
 message.end {"message_id":"msg_1","content":[],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":5,"output_tokens":9},"incomplete":true}`)
 	second := strings.Replace(start, "msg_1", "msg_2", 1)
-	events := decodeAll(t, []byte(sse(start, textStart, textDelta("a"), second, textStart, textDelta("b"), blockStop, msgDelta, msgStop)+sse(start, textStart, textDelta("c"), msgStop)))
+	events := decodeAll(t, []byte(sse(start, textStart, textDelta("a"), second, textStart, textDelta("b"), blockStop,
+		msgDelta, msgStop)+sse(start, textStart, textDelta("c"), msgStop)))
 	providertest.CheckEvents(t, events)
 	o := anthropictest.FromFold(t, events)
 	if o.Text != "abc" || strings.Join(o.Messages, " ") != "msg_1 msg_2 msg_1" {
@@ -227,20 +232,31 @@ func TestBounds(t *testing.T) {
 	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
 	block := func(b string) string { return `{"type":"content_block_start","index":0,"content_block":` + b + `}` }
 	for name, tt := range map[string]struct{ frames, want []string }{
-		"text":      {[]string{start, textStart, textDelta(huge), blockStop, msgStop}, []string{`"omitted":["content"]`}},
-		"escapes":   {[]string{start, textStart, textDelta(escapes), blockStop, msgStop}, []string{`"omitted":["content"]`}},
-		"result":    {[]string{start, block(`{"type":"web_search_tool_result","tool_use_id":"t1","content":"` + huge + `"}`), blockStop, msgStop}, []string{`"omitted":["block"]`, `"omitted":["output"]`, `"omitted":["content"]`}},
-		"input":     {[]string{start, block(`{"type":"tool_use","id":"t1","name":"grep","input":{"q":"` + huge + `"}}`), blockStop, msgStop}, []string{`"omitted":["input"]`}},
-		"signature": {[]string{start, block(`{"type":"thinking","thinking":"x"}`), `{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"` + huge + `"}}`, blockStop, msgStop}, []string{`"omitted":["signature"]`}},
-		"error":     {[]string{start, `{"type":"error","error":{"message":"` + huge + `"}}`}, []string{`"omitted":["error"],"omitted_bytes"`}},
-		"unknown":   {[]string{`{"type":"x","y":1,"z":"` + huge + `"}`}, []string{`{"type":"x","y":1,"omitted":["z"],"omitted_bytes":716802}`}},
-		"usage":     {[]string{strings.Replace(start, `"input_tokens":5`, `"input_tokens":5,"x":"`+huge+`"`, 1), msgStop}, []string{`"omitted":["usage"]`}},
-		"ids":       {[]string{strings.Replace(start, "msg_1", huge, 1), block(`{"type":"tool_use","id":"` + huge + `","name":"` + huge + `"}`), blockStop, msgStop}, []string{`"tool.start`}},
-		"kind":      {[]string{start, block(`{"type":"` + huge + `"}`), blockStop, msgStop}, []string{`"omitted":["block"]`}},
-		"deep":      {[]string{`{"type":"x","y":` + deep + `}`}, []string{`"problem":"nested too deeply"`}},
+		"text":    {[]string{start, textStart, textDelta(huge), blockStop, msgStop}, []string{`"omitted":["content"]`}},
+		"escapes": {[]string{start, textStart, textDelta(escapes), blockStop, msgStop}, []string{`"omitted":["content"]`}},
+		"result": {[]string{start, block(`{"type":"web_search_tool_result","tool_use_id":"t1","content":"` + huge +
+			`"}`), blockStop, msgStop}, []string{`"omitted":["block"]`, `"omitted":["output"]`, `"omitted":["content"]`}},
+		"input": {[]string{start, block(`{"type":"tool_use","id":"t1","name":"grep","input":{"q":"` + huge + `"}}`),
+			blockStop, msgStop}, []string{`"omitted":["input"]`}},
+		"signature": {[]string{start, block(`{"type":"thinking","thinking":"x"}`),
+			`{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"` + huge + `"}}`,
+			blockStop, msgStop}, []string{`"omitted":["signature"]`}},
+		"error": {[]string{start, `{"type":"error","error":{"message":"` + huge + `"}}`},
+			[]string{`"omitted":["error"],"omitted_bytes"`}},
+		"unknown": {[]string{`{"type":"x","y":1,"z":"` + huge + `"}`},
+			[]string{`{"type":"x","y":1,"omitted":["z"],"omitted_bytes":716802}`}},
+		"usage": {[]string{strings.Replace(start, `"input_tokens":5`, `"input_tokens":5,"x":"`+huge+`"`, 1),
+			msgStop}, []string{`"omitted":["usage"]`}},
+		"ids": {[]string{strings.Replace(start, "msg_1", huge, 1),
+			block(`{"type":"tool_use","id":"` + huge + `","name":"` + huge + `"}`), blockStop, msgStop},
+			[]string{`"tool.start`}},
+		"kind": {[]string{start, block(`{"type":"` + huge + `"}`), blockStop, msgStop}, []string{`"omitted":["block"]`}},
+		"deep": {[]string{`{"type":"x","y":` + deep + `}`}, []string{`"problem":"nested too deeply"`}},
 		"deep input": {[]string{start, block(`{"type":"tool_use","id":"t1","name":"grep","input":{}}`),
-			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"` + deep + `"}}`, blockStop, msgStop}, []string{`"complete":false,"problem":"nested too deeply"`}},
-		"index": {[]string{`{"type":"content_block_start","index":1e99,"content_block":{"type":"text","text":"a"}}`}, []string{`"index":0`}},
+			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"` + deep +
+				`"}}`, blockStop, msgStop}, []string{`"complete":false,"problem":"nested too deeply"`}},
+		"index": {[]string{`{"type":"content_block_start","index":1e99,"content_block":{"type":"text","text":"a"}}`},
+			[]string{`"index":0`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := decodeAll(t, []byte(sse(tt.frames...)))
@@ -290,22 +306,26 @@ func TestLongFrames(t *testing.T) {
 			events = append(events, d.Close()...)
 			providertest.CheckEvents(t, events)
 			told := providertest.Print(events)
-			if !strings.Contains(told, `message.end {"message_id":"msg_1"`) || strings.Count(told, "longer than a frame may be") != 1 {
+			if !strings.Contains(told, `message.end {"message_id":"msg_1"`) ||
+				strings.Count(told, "longer than a frame may be") != 1 {
 				t.Errorf("in steps of %d: %.600s", step, told)
 			}
 		}
 	}
 	d := NewDecoder(provider.Config{MaxFrameBytes: 1000})
 	events, _ := d.Write([]byte(`{"type":"x","y":"` + strings.Repeat("x", 5000) + "\"}\n" + start + "\n" + msgStop + "\n"))
-	if told := providertest.Print(events); !strings.Contains(told, "longer than a frame may be") || !strings.Contains(told, "message.end") {
+	if told := providertest.Print(events); !strings.Contains(told, "longer than a frame may be") ||
+		!strings.Contains(told, "message.end") {
 		t.Errorf("%.600s", told)
 	}
 }
 
 func TestInvalidUTF8(t *testing.T) {
-	events := decodeAll(t, []byte(sse(start, textStart, textDelta("ok"), textDelta("\xff\xc3"), blockStop, msgDelta, msgStop)))
+	events := decodeAll(t, []byte(sse(start, textStart, textDelta("ok"), textDelta("\xff\xc3"), blockStop, msgDelta,
+		msgStop)))
 	providertest.CheckEvents(t, events)
-	if told := providertest.Print(events); fromFoldText(events) != "ok" || !strings.Contains(told, `"problem":"invalid UTF-8"`) {
+	if told := providertest.Print(events); fromFoldText(events) != "ok" ||
+		!strings.Contains(told, `"problem":"invalid UTF-8"`) {
 		t.Error(told)
 	}
 }
@@ -363,7 +383,8 @@ func FuzzDecoder(f *testing.F) {
 		sse(start, `{"type":"content_block_start","index":0,"content_block":{"type":"mcp_tool_use","id":"t","name":"n","input":{}}}`,
 			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"a\":[1,\n2]}"}}`, blockStop, msgStop),
 		sse(start, `{"type":"content_block_start","index":3,"content_block":{"type":"bash_tool_result","tool_use_id":"t","content":{"type":"e_error"}}}`,
-			`{"type":"content_block_delta","index":3,"delta":{"type":"citations_delta","citation":{}}}`, `{"type":"content_block_delta","index":3,"delta":{"type":"compaction_delta","content":null}}`),
+			`{"type":"content_block_delta","index":3,"delta":{"type":"citations_delta","citation":{}}}`,
+			`{"type":"content_block_delta","index":3,"delta":{"type":"compaction_delta","content":null}}`),
 		`{"type":"message","content":[{"type":"thinking","thinking":"\\"},7,null],"stop_reason":5,"usage":[]}`,
 		"\xef\xbb\xbf: c\n\ndata:{\"type\"\ndata: :\"ping\"}\n\n", "<html>", "{}", "\r\r\n\n", "data", "data: [DONE]",
 	} {
@@ -372,7 +393,8 @@ func FuzzDecoder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
 		events := decodeAll(t, body)
 		providertest.CheckEvents(t, events)
-		providertest.CheckPieces(t, func() *provider.Decoder { return NewDecoder(provider.Config{}) }, body, func() int { return int(step) + 1 })
+		providertest.CheckPieces(t, func() *provider.Decoder { return NewDecoder(provider.Config{}) }, body,
+			func() int { return int(step) + 1 })
 	})
 }
 

@@ -108,10 +108,12 @@ func checkCut(t *testing.T, whole anthropictest.AnthropicOutcome, data []byte) {
 		}
 	}
 	got := anthropictest.FromFold(t, events)
-	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) || len(got.Calls) > len(whole.Calls) {
+	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) ||
+		len(got.Calls) > len(whole.Calls) {
 		t.Fatalf("cut at %d: %q is no beginning", at, got.Text)
 	}
-	if c := anthropictest.FromContent(t, events); c.Text != got.Text || c.Reasoning != got.Reasoning || len(c.Calls) != len(got.Calls) {
+	if c := anthropictest.FromContent(t, events); c.Text != got.Text || c.Reasoning != got.Reasoning ||
+		len(c.Calls) != len(got.Calls) {
 		t.Fatalf("cut at %d: content says %q, deltas %q", at, c.Text, got.Text)
 	}
 	if got.Stop == nil && len(got.Messages) > 0 && got.Err == nil {

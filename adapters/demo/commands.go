@@ -72,7 +72,8 @@ func (s *stage) obey(r *role, typ string, o order) error {
 			o.Answer = json.RawMessage("null")
 		}
 		s.answers[o.RequestID] = o.Answer
-	case agent && (typ == "command.approve_plan" || typ == "command.reject_plan") && (o.PlanID == "" || o.PlanID == s.planID()):
+	case agent && (typ == "command.approve_plan" || typ == "command.reject_plan") &&
+		(o.PlanID == "" || o.PlanID == s.planID()):
 		s.verdict = &verdict{typ == "command.approve_plan", o.Reason}
 	}
 	return nil
@@ -208,7 +209,8 @@ func (a *actor) answerMessages() {
 	for a.err == nil && len(a.heard) > 0 {
 		said := a.heard[0]
 		a.heard = a.heard[1:]
-		a.model(messagePart{Text: "You say " + quoteOr(said, "nothing") + ". I have only one script, so my advice is the same: take the log."})
+		a.model(messagePart{Text: "You say " + quoteOr(said, "nothing") +
+			". I have only one script, so my advice is the same: take the log."})
 		a.wait(0)
 	}
 }

@@ -116,7 +116,8 @@ func (d *director) quiet() {
 // the very same story.
 func TestPauseAnywhere(t *testing.T) {
 	var words string
-	for _, after := range []time.Duration{0, 2 * time.Second, 7 * time.Second, 11 * time.Second, 14 * time.Second, 20 * time.Second, 30 * time.Second} {
+	for _, after := range []time.Duration{0, 2 * time.Second, 7 * time.Second, 11 * time.Second, 14 * time.Second,
+		20 * time.Second, 30 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			d := direct(t, Config{})
 			d.at(after)
@@ -135,10 +136,12 @@ func TestPauseAnywhere(t *testing.T) {
 			if strings.HasPrefix(d.states(), "planning paused") {
 				back = "planning"
 			}
-			if f.State != schema.StateDone || !strings.Contains(d.states(), "paused(paused by the user) "+back) || len(f.Commands()) != 0 {
+			if f.State != schema.StateDone || !strings.Contains(d.states(), "paused(paused by the user) "+back) ||
+				len(f.Commands()) != 0 {
 				t.Errorf("at %v: %s, waiting %v", after, d.states(), f.Commands())
 			}
-			text := f.Text("", "text") + f.Text("", "reasoning") + f.Text("run_demo_review", "text") + f.Text("run_demo_costs", "text")
+			text := f.Text("", "text") + f.Text("", "reasoning") + f.Text("run_demo_review", "text") +
+				f.Text("run_demo_costs", "text")
 			if words == "" {
 				words = text
 			}
@@ -230,7 +233,8 @@ func TestRedirect(t *testing.T) {
 		d.at(time.Hour)
 		f := d.end(nil)
 		d.wantStates("planning running redirecting(look at cost) running redirecting running planning(dull) running done")
-		if text := f.Text("", "text"); !strings.Contains(text, "“look at cost”") || f.Plan.ID != "plan_2" || len(f.Commands()) != 0 {
+		if text := f.Text("", "text"); !strings.Contains(text, "“look at cost”") || f.Plan.ID != "plan_2" ||
+			len(f.Commands()) != 0 {
 			t.Errorf("plan %s, %v, %s", f.Plan.ID, f.Commands(), text)
 		}
 	})
@@ -256,7 +260,8 @@ func TestAnswer(t *testing.T) {
 		d.at(time.Hour)
 		f := d.end(nil)
 		in := f.Input("", "audience")
-		if in == nil || string(in.Answer) != `"managers"` || !strings.Contains(f.Text("", "text"), "Written for managers") || len(f.Commands()) != 0 {
+		if in == nil || string(in.Answer) != `"managers"` ||
+			!strings.Contains(f.Text("", "text"), "Written for managers") || len(f.Commands()) != 0 {
 			t.Errorf("%+v, %s", in, f.Text("", "text"))
 		}
 	})
@@ -264,7 +269,8 @@ func TestAnswer(t *testing.T) {
 		d := direct(t, Config{})
 		d.at(time.Hour)
 		f := d.end(nil)
-		if in := f.Input("", "audience"); in == nil || in.Answered == 0 || string(in.Answer) != "null" || strings.Contains(f.Text("", "text"), "Written for") {
+		if in := f.Input("", "audience"); in == nil || in.Answered == 0 || string(in.Answer) != "null" ||
+			strings.Contains(f.Text("", "text"), "Written for") {
 			t.Errorf("%+v", in)
 		}
 	})
@@ -319,11 +325,13 @@ func TestChildrenObey(t *testing.T) {
 		d.commands <- schema.Event{Type: "command.cancel", ChildID: "run_nobody", Payload: []byte(`{}`)}
 		d.at(time.Hour)
 		f := d.end(nil)
-		if f.State != schema.StateDone || d.statesOf(review) != "running aborted(cancelled by the user)" || d.statesOf(costs) != "running done" {
+		if f.State != schema.StateDone || d.statesOf(review) != "running aborted(cancelled by the user)" ||
+			d.statesOf(costs) != "running done" {
 			t.Errorf("%s, %s, %s", f.State, d.statesOf(review), d.statesOf(costs))
 		}
 		end := slices.IndexFunc(d.rec.events, func(e schema.Event) bool { return strings.Contains(string(e.Payload), `"state":"aborted"`) })
-		if e := d.rec.events[end+1]; e.Type != schema.TypeToolEnd || e.ChildID != "" || !strings.Contains(string(e.Payload), `"call_id":"call_review","ok":false`) {
+		if e := d.rec.events[end+1]; e.Type != schema.TypeToolEnd || e.ChildID != "" ||
+			!strings.Contains(string(e.Payload), `"call_id":"call_review","ok":false`) {
 			t.Errorf("behind the child's end: %s %s", e.Type, e.Payload)
 		}
 	})
@@ -335,7 +343,8 @@ func TestChildrenObey(t *testing.T) {
 		d.orderChild(review, "message", `{"content":"are you well?"}`)
 		d.orderChild(costs, "redirect", `{"instruction":"count rows"}`)
 		d.at(time.Minute)
-		if d.statesOf(review) != "running done" || d.statesOf(costs) != "running paused(paused by the user)" || d.states() != "planning running" {
+		if d.statesOf(review) != "running done" || d.statesOf(costs) != "running paused(paused by the user)" ||
+			d.states() != "planning running" {
 			t.Errorf("%s, %s, %s", d.states(), d.statesOf(review), d.statesOf(costs))
 		}
 		d.quiet()
@@ -348,7 +357,8 @@ func TestChildrenObey(t *testing.T) {
 		if got := d.statesOf(costs); got != "running paused(paused by the user) running redirecting(count rows) running done" {
 			t.Errorf("%s", got)
 		}
-		if f.State != schema.StateDone || !strings.Contains(f.Text(review, "text"), "“are you well?”") || len(f.Commands()) != 0 {
+		if f.State != schema.StateDone || !strings.Contains(f.Text(review, "text"), "“are you well?”") ||
+			len(f.Commands()) != 0 {
 			t.Errorf("%s %v", f.State, f.Commands())
 		}
 	})
@@ -357,7 +367,8 @@ func TestChildrenObey(t *testing.T) {
 		d.at(working)
 		d.orderChild(costs, "pause", `{}`)
 		d.order("cancel", `{}`)
-		if f := d.end(nil); f.State != schema.StateAborted || !strings.HasSuffix(d.statesOf(costs), "aborted(cancelled by the user)") {
+		if f := d.end(nil); f.State != schema.StateAborted ||
+			!strings.HasSuffix(d.statesOf(costs), "aborted(cancelled by the user)") {
 			t.Errorf("%s %s", f.State, d.statesOf(costs))
 		}
 	})

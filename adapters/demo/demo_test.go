@@ -225,12 +225,14 @@ func TestTour(t *testing.T) {
 	for _, m := range f.Messages {
 		roles = append(roles, strings.TrimPrefix(m.Child, "run_demo")+"/"+m.Role+"/"+m.StopReason)
 	}
-	want := []string{"/user/", "/assistant/end_turn", "/assistant/tool_use", "/assistant/tool_use", "_review/assistant/end_turn",
+	want := []string{"/user/", "/assistant/end_turn", "/assistant/tool_use", "/assistant/tool_use",
+		"_review/assistant/end_turn",
 		"_costs/assistant/tool_use", "_costs/assistant/end_turn", "/assistant/end_turn"}
 	if !reflect.DeepEqual(roles, want) {
 		t.Errorf("messages %v", roles)
 	}
-	if got := f.Text("", "text"); !strings.Contains(got, "**Take the log.**") || !strings.Contains(got, "| log | 150,000 |") {
+	if got := f.Text("", "text"); !strings.Contains(got, "**Take the log.**") ||
+		!strings.Contains(got, "| log | 150,000 |") {
 		t.Errorf("answer %q", got)
 	}
 	calls := map[string]string{}
@@ -320,7 +322,8 @@ func TestContentIsWhatWasSaid(t *testing.T) {
 // TestPace: how long each script takes at natural speed, that nothing stands still for long, and that
 // speed changes the pace and not the story.
 func TestPace(t *testing.T) {
-	for script, about := range map[string]time.Duration{"tour": 24 * time.Second, "plan": 7 * time.Second, "failure": 4 * time.Second, "quick": 2 * time.Second} {
+	for script, about := range map[string]time.Duration{"tour": 24 * time.Second, "plan": 7 * time.Second,
+		"failure": 4 * time.Second, "quick": 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := Config{Script: script, PlanningGate: gatePreview, Speed: 1}
 			began := time.Now()
@@ -388,7 +391,8 @@ func TestChildrenInterleave(t *testing.T) {
 	if changes < 30 {
 		t.Errorf("the lanes change %d times", changes)
 	}
-	if at["run_demo_costs running"] > at["run_demo_review done"] || at["run_demo_review running"] > at["run_demo_costs done"] {
+	if at["run_demo_costs running"] > at["run_demo_review done"] ||
+		at["run_demo_review running"] > at["run_demo_costs done"] {
 		t.Errorf("the children work one after the other: %v", at)
 	}
 	if r.flushes[len(r.flushes)-1] != len(r.events) {
@@ -458,8 +462,10 @@ func (stuck) Flush(ctx context.Context) error { return nil }
 
 func TestNewRefuses(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no sink": {}, "speed": {Sink: stuck{}, Speed: -1}, "run id": {Sink: stuck{}, RunID: "a.b"}, "script": {Sink: stuck{}, Script: "x"},
-		"gate": {Sink: stuck{}, PlanningGate: "x"}, "deaf": {Sink: stuck{}, PlanningGate: gateRequired}, "deaf script": {Sink: stuck{}, Script: "plan"},
+		"no sink": {}, "speed": {Sink: stuck{}, Speed: -1}, "run id": {Sink: stuck{}, RunID: "a.b"},
+		"script": {Sink: stuck{}, Script: "x"},
+		"gate":   {Sink: stuck{}, PlanningGate: "x"}, "deaf": {Sink: stuck{}, PlanningGate: gateRequired},
+		"deaf script": {Sink: stuck{}, Script: "plan"},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s passes", name)

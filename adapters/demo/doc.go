@@ -35,6 +35,6 @@
 //
 // # Where to look next
 //
-// scripts.json has the scripts, and script.go the form that they have; tour shows all of [producers.Run]. actor.go plays
-// them, voice.go is the model, stage.go runs actors side by side, commands.go interrupts them.
+// scripts.json has the scripts, and script.go the form that they have; tour shows all of [producers.Run]. actor.go
+// plays them, voice.go is the model, stage.go runs actors side by side, commands.go interrupts them.
 package demo

@@ -133,7 +133,8 @@ func (l *ledger) book(lane *ledgerLane, typ string, p members) error {
 		return remove(&lane.tasks, p.TaskID)
 	case schema.TypeToolStart:
 		i := slices.IndexFunc(lane.blocks, func(b *ledgerBlock) bool { return b.call == p.CallID && b.complete && !b.open })
-		err := errors.Join(must(inTurn && i >= 0, "no message asks for it"), must(!l.calls[p.CallID], "it began before"), add(&lane.tools, p.CallID))
+		err := errors.Join(must(inTurn && i >= 0, "no message asks for it"),
+			must(!l.calls[p.CallID], "it began before"), add(&lane.tools, p.CallID))
 		l.calls[p.CallID] = true
 		return err
 	case schema.TypeToolOutputDelta:
@@ -150,7 +151,8 @@ func (l *ledger) book(lane *ledgerLane, typ string, p members) error {
 func (lane *ledgerLane) bookMessage(typ string, p members) error {
 	if typ == schema.TypeMessageStart {
 		lane.blocks, lane.role = nil, p.Role
-		return errors.Join(must(lane.turn != "" && (p.Role == "user") == (lane.model == ""), "no call of a model"), begin(&lane.message, p.MessageID))
+		return errors.Join(must(lane.turn != "" && (p.Role == "user") == (lane.model == ""), "no call of a model"),
+			begin(&lane.message, p.MessageID))
 	}
 	if lane.message == "" {
 		return broken("no message")
@@ -184,7 +186,8 @@ func (lane *ledgerLane) bookMessage(typ string, p members) error {
 		return must(p.CallID == b.call && p.MessageID == lane.message, "call or message")
 	}
 	b.said += p.Text
-	kind := map[string]string{schema.TypeTextDelta: "text", schema.TypeReasoningDelta: "reasoning", schema.TypeToolInputDelta: "tool_use", schema.TypeDataDelta: "image"}[typ]
+	kind := map[string]string{schema.TypeTextDelta: "text", schema.TypeReasoningDelta: "reasoning",
+		schema.TypeToolInputDelta: "tool_use", schema.TypeDataDelta: "image"}[typ]
 	return must(kind == b.kind && p.CallID == b.call, "another kind of block")
 }
 
@@ -284,7 +287,8 @@ func named(e *schema.Event) string {
 
 // same reports whether two events tell the same.
 func same(a, b *schema.Event) bool {
-	return a.Type == b.Type && a.ChildID == b.ChildID && a.TurnID == b.TurnID && slices.Equal(a.Path, b.Path) && string(a.Payload) == string(b.Payload)
+	return a.Type == b.Type && a.ChildID == b.ChildID && a.TurnID == b.TurnID && slices.Equal(a.Path, b.Path) &&
+		string(a.Payload) == string(b.Payload)
 }
 
 // checkEnding holds a run that was cancelled, or was not in time, to the rules: it tells the whole story
@@ -321,7 +325,8 @@ func checkEnding(events, whole []schema.Event) error {
 		got = append(got, named(&told[n+i]))
 	}
 	if !slices.Equal(want, got) {
-		return broken("behind %d events of the story it ends with\n\t%s\nand not\n\t%s", n, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		return broken("behind %d events of the story it ends with\n\t%s\nand not\n\t%s", n, strings.Join(got, "\n\t"),
+			strings.Join(want, "\n\t"))
 	}
 	return nil
 }

@@ -37,10 +37,12 @@ func (g *graph) emit(typ, format string, a ...any) error {
 
 // emitStart emits the checkpoint of the input, and the task of the one node.
 func (g *graph) emitStart() error {
-	if err := g.emit(schema.TypeCheckpoint, `{"checkpoint_id":"cp_%d_0","step":%d,"source":"input"}`, g.seq, g.seq); err != nil {
+	if err := g.emit(schema.TypeCheckpoint, `{"checkpoint_id":"cp_%d_0","step":%d,"source":"input"}`, g.seq,
+		g.seq); err != nil {
 		return err
 	}
-	if err := g.emit(schema.TypeTaskStart, `{"task_id":"task_%d","name":"agent","input":%s}`, g.seq, cmp.Or(string(g.input), "null")); err != nil {
+	if err := g.emit(schema.TypeTaskStart, `{"task_id":"task_%d","name":"agent","input":%s}`, g.seq,
+		cmp.Or(string(g.input), "null")); err != nil {
 		return err
 	}
 	return g.emit("custom.status", `{"text":"the agent has begun"}`)
@@ -59,13 +61,15 @@ func (g *graph) emitEnd() error {
 		return err
 	}
 	answered := fmt.Sprintf(`{"answered":%d,"heard":%s}`, g.seq, heard)
-	if err := g.emit(schema.TypeTaskEnd, `{"task_id":"task_%d","name":"agent","ok":true,"result":%s}`, g.seq, answered); err != nil {
+	if err := g.emit(schema.TypeTaskEnd, `{"task_id":"task_%d","name":"agent","ok":true,"result":%s}`, g.seq,
+		answered); err != nil {
 		return err
 	}
 	if err := g.emit(schema.TypeStateUpdate, `{"node":"agent","values":%s}`, answered); err != nil {
 		return err
 	}
-	if err := g.emit(schema.TypeCheckpoint, `{"checkpoint_id":"cp_%d_1","step":%d,"source":"loop"}`, g.seq, g.seq+1); err != nil {
+	if err := g.emit(schema.TypeCheckpoint, `{"checkpoint_id":"cp_%d_1","step":%d,"source":"loop"}`, g.seq,
+		g.seq+1); err != nil {
 		return err
 	}
 	messages, err := g.messages()

@@ -9,8 +9,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestReplyAsGraph: a message that came by run.start is answered with all that a graph emits; an interrupt ends its turn, and
-// the answer begins the next one; a message that comes meanwhile is worked in and not answered.
+// TestReplyAsGraph: a message that came by run.start is answered with all that a graph emits; an interrupt ends its
+// turn, and the answer begins the next one; a message that comes meanwhile is worked in and not answered.
 func TestReplyAsGraph(t *testing.T) {
 	s := newTalk(t, Replies{})
 	s.put("", schema.TypeCommandMessage, `{"content":"use a tool, then interrupt","message_id":"h1","assistant_id":"agent","input":{"x":1}}`)
@@ -19,7 +19,8 @@ func TestReplyAsGraph(t *testing.T) {
 	for _, e := range all {
 		types[e.Type] = true
 	}
-	for _, typ := range []string{"checkpoint.created", "state.values", "state.update", "task.start", "task.end", "custom.status", "tool.start", "tool.end", "message.end", "input.requested"} {
+	for _, typ := range []string{"checkpoint.created", "state.values", "state.update", "task.start", "task.end",
+		"custom.status", "tool.start", "tool.end", "message.end", "input.requested"} {
 		if !types[typ] {
 			t.Errorf("no %s in %s", typ, told(all))
 		}

@@ -40,7 +40,8 @@ type live struct {
 // start runs a script under the run id that the golden stories have; the tenant tells runs apart.
 func start(t *testing.T, log *natsjs.Log, tenant string, cfg Config) *live {
 	t.Helper()
-	l := &live{log: log, key: schema.RunKey{Tenant: tenant, Run: "run_demo"}, commands: make(chan schema.Event), done: make(chan error, 2),
+	l := &live{log: log, key: schema.RunKey{Tenant: tenant, Run: "run_demo"}, commands: make(chan schema.Event),
+		done: make(chan error, 2),
 		kids: map[string]bool{}, more: make(chan struct{})}
 	var err error
 	if l.pub, err = producers.New(producers.Config{Log: log, Key: l.key}); err != nil {
@@ -126,7 +127,9 @@ func (l *live) until(t *testing.T, what string, ok func() bool) {
 }
 
 func (l *live) order(t *testing.T, name, child string) error {
-	_, err := l.appender.Append(t.Context(), l.key, []schema.Event{{Type: "command." + name, ChildID: child, Actor: "user", Payload: json.RawMessage(`{}`)}}, producers.AppendOptions{})
+	_, err := l.appender.Append(t.Context(), l.key,
+		[]schema.Event{{Type: "command." + name, ChildID: child, Actor: "user", Payload: json.RawMessage(`{}`)}},
+		producers.AppendOptions{})
 	return err
 }
 
@@ -187,7 +190,8 @@ type ender struct {
 
 func (r *ender) Send(ctx context.Context, events ...schema.Event) error {
 	for _, e := range events {
-		if l, err := schema.ParseLifecycle(e.Payload); e.Type == schema.TypeRunLifecycle && e.ChildID == "" && err == nil && l.State.Final() {
+		if l, err := schema.ParseLifecycle(e.Payload); e.Type == schema.TypeRunLifecycle && e.ChildID == "" &&
+			err == nil && l.State.Final() {
 			close(r.commands)
 		}
 	}
@@ -233,7 +237,8 @@ func TestCancelLive(t *testing.T) {
 	for _, s := range Scripts() {
 		whole[s] = listened(t, s)
 	}
-	took := map[string]time.Duration{"tour": 23 * time.Second, "plan": 7 * time.Second, "failure": 4 * time.Second, "quick": 2 * time.Second}
+	took := map[string]time.Duration{"tour": 23 * time.Second, "plan": 7 * time.Second, "failure": 4 * time.Second,
+		"quick": 2 * time.Second}
 	var mu sync.Mutex
 	ends, points := map[string]int{}, map[string]bool{}
 	once := func(t *testing.T, log *natsjs.Log, i int, rnd *rand.Rand) {
@@ -443,7 +448,8 @@ func TestFencedLive(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if _, err := other.Append(t.Context(), schema.Event{Type: schema.TypeProgress, Payload: []byte(`{"message":"mine"}`)}); err != nil {
+		if _, err := other.Append(t.Context(),
+			schema.Event{Type: schema.TypeProgress, Payload: []byte(`{"message":"mine"}`)}); err != nil {
 			t.Error(err)
 		}
 		l.until(t, "the agent's end", func() bool { return false })
@@ -451,7 +457,8 @@ func TestFencedLive(t *testing.T) {
 		if !errors.Is(err, producers.ErrFenced) {
 			t.Errorf("run %d: %v", i, err)
 		}
-		for _, e := range events[slices.IndexFunc(events, func(e schema.Event) bool { return e.Type == schema.TypeProgress })+1:] {
+		for _, e := range events[slices.IndexFunc(events,
+			func(e schema.Event) bool { return e.Type == schema.TypeProgress })+1:] {
 			if e.ChildID == "" {
 				t.Errorf("run %d: %s %s behind the takeover", i, e.Type, e.Payload)
 			}

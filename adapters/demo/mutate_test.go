@@ -44,7 +44,8 @@ func mutations(events []schema.Event, n int) map[string][]schema.Event {
 			out[fmt.Sprintf("swap %d", i)] = m
 		}
 		for from, to := range map[string]string{`"complete":false`: `"complete":true`, `"ok":false`: `"ok":true`,
-			`"stop_reason":"cancelled"`: `"stop_reason":"end_turn"`, `"state":"aborted"`: `"state":"done"`, `"text","text":"`: `"text","text":"x`,
+			`"stop_reason":"cancelled"`: `"stop_reason":"end_turn"`, `"state":"aborted"`: `"state":"done"`,
+			`"text","text":"`:    `"text","text":"x`,
 			`"type":"cancelled"`: `"type":"error"`} {
 			if bytes.Contains(events[i].Payload, []byte(from)) {
 				m := slices.Clone(events)

@@ -32,8 +32,8 @@ import (
 //	"long"      the last answer has 300 words, with "delegate" the child's
 //	"interrupt" at its end it asks a person, and the turn ends; the answer begins the next one, which says what it was
 //
-// A message that came by run.start, of LangGraph's protocol, is answered as a graph does: with a task, custom events, checkpoints
-// and states besides. A message that comes meanwhile is worked in.
+// A message that came by run.start, of LangGraph's protocol, is answered as a graph does: with a task, custom events,
+// checkpoints and states besides. A message that comes meanwhile is worked in.
 //
 // Confirmations, and cancellations of the child, are heeded; other commands are not. The zero value waits nowhere.
 type Replies struct {
@@ -250,7 +250,8 @@ func (s *reply) confirmTools() error {
 		return err
 	}
 	c := calls[0]
-	if err := s.q.Run.Emit(s.ctx, schema.TypeInputRequested, confirmation{c.ID(), c.ID(), "May I read notes.txt?", []string{"allow", "deny"}}); err != nil {
+	if err := s.q.Run.Emit(s.ctx, schema.TypeInputRequested,
+		confirmation{c.ID(), c.ID(), "May I read notes.txt?", []string{"allow", "deny"}}); err != nil {
 		return err
 	}
 	if err := s.await(s.cfg.Patience, func() bool { return s.heard != nil && s.heard.RequestID() == c.ID() }); err != nil {
@@ -316,7 +317,8 @@ func (s *reply) delegate() error {
 	if err != nil {
 		return err
 	}
-	calls, err := s.model(messagePart{Text: "I ask somebody who knows. "}, messagePart{call: &tool{Name: "delegate", Input: input}})
+	calls, err := s.model(messagePart{Text: "I ask somebody who knows. "},
+		messagePart{call: &tool{Name: "delegate", Input: input}})
 	if err != nil {
 		return err
 	}

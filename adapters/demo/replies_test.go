@@ -165,7 +165,8 @@ func TestRepliesPlain(t *testing.T) {
 		if e.Type == schema.TypeTextDelta {
 			deltas++
 		}
-		if e.Type == schema.TypeMessageEnd && (!strings.Contains(string(e.Payload), "“Reply with exactly one short sentence.”") || !strings.Contains(string(e.Payload), `"output_tokens":`)) {
+		if e.Type == schema.TypeMessageEnd && (!strings.Contains(string(e.Payload),
+			"“Reply with exactly one short sentence.”") || !strings.Contains(string(e.Payload), `"output_tokens":`)) {
 			t.Errorf("%s", e.Payload)
 		}
 	}
@@ -281,7 +282,8 @@ func TestRepliesCancelled(t *testing.T) {
 	})
 	s.put(child, "command.cancel", `{}`)
 	all := s.ended(1)
-	if got := told(all); !strings.Contains(got, "[turn.end:cancelled] [run.lifecycle]") || !strings.Contains(got, "tool.end:false") || !strings.HasSuffix(got, "turn.end:end_turn") {
+	if got := told(all); !strings.Contains(got, "[turn.end:cancelled] [run.lifecycle]") ||
+		!strings.Contains(got, "tool.end:false") || !strings.HasSuffix(got, "turn.end:end_turn") {
 		t.Error(got)
 	}
 	n := len(all)
@@ -292,7 +294,8 @@ func TestRepliesCancelled(t *testing.T) {
 		t.Error(got)
 	}
 	s.say("again")
-	if got := told(s.ended(3)); !strings.HasSuffix(got, "message.end:end_turn model.end commands.taken turn.end:end_turn") {
+	if got := told(s.ended(3)); !strings.HasSuffix(got,
+		"message.end:end_turn model.end commands.taken turn.end:end_turn") {
 		t.Error(got)
 	}
 }
@@ -310,7 +313,8 @@ func TestRepliesAtLength(t *testing.T) {
 			var f struct {
 				Content []struct{ Text string }
 			}
-			if e.Type == schema.TypeMessageEnd && e.ChildID != "" == (child != "") && json.Unmarshal(e.Payload, &f) == nil && len(f.Content) > 0 {
+			if e.Type == schema.TypeMessageEnd && e.ChildID != "" == (child != "") &&
+				json.Unmarshal(e.Payload, &f) == nil && len(f.Content) > 0 {
 				n = max(n, len(strings.Fields(f.Content[0].Text)))
 			}
 		}
@@ -332,7 +336,8 @@ func TestRepliesAtLength(t *testing.T) {
 			t.Error(told(all))
 		}
 	})
-	for word, behind := range map[string]string{"seam": schema.TypeModelEnd, "wait": schema.TypeToolRun, "delegate wait": schema.TypeTurnStart} {
+	for word, behind := range map[string]string{"seam": schema.TypeModelEnd, "wait": schema.TypeToolRun,
+		"delegate wait": schema.TypeTurnStart} {
 		t.Run(word+" cancelled", func(t *testing.T) {
 			s := newTalk(t, Replies{Speed: 2})
 			s.say(word)
@@ -342,7 +347,8 @@ func TestRepliesAtLength(t *testing.T) {
 			s.put("", "command.cancel", `{}`)
 			all := s.ended(1)
 			got := told(all)
-			if !strings.HasSuffix(strings.TrimSuffix(got, " commands.taken"), "tool.end:false turn.end:cancelled") || strings.Contains(got, "tool.output.delta") ||
+			if !strings.HasSuffix(strings.TrimSuffix(got, " commands.taken"), "tool.end:false turn.end:cancelled") ||
+				strings.Contains(got, "tool.output.delta") ||
 				strings.Contains(got, "tool.run") == (word == "seam") {
 				t.Error(got)
 			}

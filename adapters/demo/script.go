@@ -57,7 +57,8 @@ type act struct {
 	Rest  time.Duration `json:"rest"` // pause behind
 }
 
-// tool is a call and what it does: it prints lines, each after a while, and has a result, or an error; or it is a child.
+// tool is a call and what it does: it prints lines, each after a while, and has a result, or an error; or it is a
+// child.
 type tool struct {
 	ID     string          `json:"id"`
 	Name   string          `json:"name"`

@@ -39,7 +39,8 @@ type stage struct {
 }
 
 func newStage(ctx context.Context, cfg Config, script script) (*stage, error) {
-	s := &stage{cfg: cfg, script: script, ctx: ctx, commands: cfg.Commands, ids: make(map[string]int), answers: make(map[string]json.RawMessage)}
+	s := &stage{cfg: cfg, script: script, ctx: ctx, commands: cfg.Commands, ids: make(map[string]int),
+		answers: make(map[string]json.RawMessage)}
 	var err error
 	s.run, err = producers.NewRun(producers.RunConfig{Sink: cfg.Sink, RunID: cfg.RunID, Grace: cfg.Grace, NewID: s.id,
 		Now: func() time.Time { return time.Unix(0, 0).Add(s.clock) }})

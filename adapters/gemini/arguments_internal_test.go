@@ -44,8 +44,10 @@ func expectedPath(s string) (path []step, ok bool) {
 
 // TestPaths: paths of all kinds, whole and damaged, are read as their grammar says.
 func TestPaths(t *testing.T) {
-	parts := []string{".", "a", "é", "[", "]", "[0]", "[7]", "[1234567]", "[12345678]", "[-1]", "[+1]", "[1_0]", "[]", "['b c']", `["d"]`, "'", `"`,
-		`\`, `\'`, `\"`, `\\`, `\n`, `\u0041`, `\ud83d`, "\n", "\x00", "\xff", "$", " ", ".a", ".long name", `['it\'s']`, `["a'b"]`, `['a"b']`, "['']"}
+	parts := []string{".", "a", "é", "[", "]", "[0]", "[7]", "[1234567]", "[12345678]", "[-1]", "[+1]", "[1_0]", "[]",
+		"['b c']", `["d"]`, "'", `"`,
+		`\`, `\'`, `\"`, `\\`, `\n`, `\u0041`, `\ud83d`, "\n", "\x00", "\xff", "$", " ", ".a", ".long name",
+		`['it\'s']`, `["a'b"]`, `['a"b']`, "['']"}
 	r := rand.New(rand.NewPCG(1, 2))
 	read := 0
 	for range 100_000 {

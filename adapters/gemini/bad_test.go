@@ -54,7 +54,8 @@ message.end {"message_id":"r1","content":[{"type":"text","text":"a"}],"stop_reas
 	first := parts(`{"text":"a"}`)
 	events := decodeAll(t, []byte(sse(first, first, first, second, anonymous)))
 	checkEvents(t, events)
-	if o := geminitest.FromFold(t, events); len(o) != 2 || o[0].Err == nil || o[0].Text != "aaa" || o[1].Text != "bc" || o[1].Err != nil {
+	if o := geminitest.FromFold(t, events); len(o) != 2 || o[0].Err == nil || o[0].Text != "aaa" || o[1].Text != "bc" ||
+		o[1].Err != nil {
 		t.Error(providertest.Print(events))
 	}
 }
@@ -75,20 +76,28 @@ func TestBounds(t *testing.T) {
 		body string
 		want []string
 	}{
-		"text":      {sse(parts(`{"text":"`+huge[:7<<20]+`"}`, stop)), []string{`"omitted":["content"]`}},
-		"frame":     {sse(parts(`{"text":"`+huge+`"}`, stop), parts(`{"text":"b"}`, stop)), []string{`"problem":"longer than a frame may be"`, `"text":"b"`}},
-		"args":      {sse(parts(`{"functionCall":{"name":"f","args":{"q":"`+huge[:1<<20]+`"}}}`, stop)), []string{`"omitted":["input"]`}},
-		"streamed":  {sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`), parts(piece(false, arg("$.q", "stringValue", `"`+huge[:1<<20]+`"`, false)), stop)), []string{`"omitted":["input"]`}},
-		"signature": {sse(parts(`{"text":"a","thoughtSignature":"`+huge[:1<<20]+`"}`, stop)), []string{`"omitted":["signature"]`}},
-		"part":      {sse(parts(`{"odd":"`+huge[:1<<20]+`"}`, stop)), []string{`"omitted":["block"]`, `"omitted":["content"]`}},
-		"ids":       {sse(strings.ReplaceAll(parts(`{"functionCall":{"name":"`+huge[:1<<20]+`","id":"`+huge[:1<<20]+`"}}`, stop), "r1", huge[:1<<20])), []string{"tool.start"}},
-		"reason":    {sse(parts("", `,"finishReason":"`+huge[:1<<20]+`"`)), []string{`"omitted":["finish_reason"]`}},
-		"metadata":  {sse(parts("", stop, `,"groundingMetadata":{"x":"`+huge[:1<<20]+`"}`)), []string{`"omitted":["groundingMetadata"]`}},
-		"mime":      {sse(parts(`{"inlineData":{"mimeType":"`+huge[:1<<20]+`","data":""}}`, stop)), []string{"data.delta"}},
-		"deep":      {sse(parts(`{"odd":`+deep+`}`, stop)), []string{`"problem":"nested too deeply"`}},
-		"utf8":      {sse(parts("{\"text\":\"\xff\"}", stop)), []string{`"problem":"invalid UTF-8"`}},
-		"utf16":     {"d\x00a\x00t\x00a\x00:\x00 \x00{\x00}\x00", []string{"custom.gemini.bad_frame"}},
-		"index":     {sse(`{"candidates":[{"index":-5,"content":{"parts":[{"text":"a"}]}},{"index":1e99,"content":{}}]}`), []string{`"text":"a"`}},
+		"text": {sse(parts(`{"text":"`+huge[:7<<20]+`"}`, stop)), []string{`"omitted":["content"]`}},
+		"frame": {sse(parts(`{"text":"`+huge+`"}`, stop), parts(`{"text":"b"}`, stop)),
+			[]string{`"problem":"longer than a frame may be"`, `"text":"b"`}},
+		"args": {sse(parts(`{"functionCall":{"name":"f","args":{"q":"`+huge[:1<<20]+`"}}}`, stop)),
+			[]string{`"omitted":["input"]`}},
+		"streamed": {sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`),
+			parts(piece(false, arg("$.q", "stringValue", `"`+huge[:1<<20]+`"`, false)), stop)), []string{`"omitted":["input"]`}},
+		"signature": {sse(parts(`{"text":"a","thoughtSignature":"`+huge[:1<<20]+`"}`, stop)),
+			[]string{`"omitted":["signature"]`}},
+		"part": {sse(parts(`{"odd":"`+huge[:1<<20]+`"}`, stop)),
+			[]string{`"omitted":["block"]`, `"omitted":["content"]`}},
+		"ids": {sse(strings.ReplaceAll(parts(`{"functionCall":{"name":"`+huge[:1<<20]+`","id":"`+huge[:1<<20]+
+			`"}}`, stop), "r1", huge[:1<<20])), []string{"tool.start"}},
+		"reason": {sse(parts("", `,"finishReason":"`+huge[:1<<20]+`"`)), []string{`"omitted":["finish_reason"]`}},
+		"metadata": {sse(parts("", stop, `,"groundingMetadata":{"x":"`+huge[:1<<20]+`"}`)),
+			[]string{`"omitted":["groundingMetadata"]`}},
+		"mime":  {sse(parts(`{"inlineData":{"mimeType":"`+huge[:1<<20]+`","data":""}}`, stop)), []string{"data.delta"}},
+		"deep":  {sse(parts(`{"odd":`+deep+`}`, stop)), []string{`"problem":"nested too deeply"`}},
+		"utf8":  {sse(parts("{\"text\":\"\xff\"}", stop)), []string{`"problem":"invalid UTF-8"`}},
+		"utf16": {"d\x00a\x00t\x00a\x00:\x00 \x00{\x00}\x00", []string{"custom.gemini.bad_frame"}},
+		"index": {sse(`{"candidates":[{"index":-5,"content":{"parts":[{"text":"a"}]}},{"index":1e99,"content":{}}]}`),
+			[]string{`"text":"a"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := decodeAll(t, []byte(tt.body))
@@ -127,11 +136,16 @@ func TestLane(t *testing.T) {
 func FuzzDecoder(f *testing.F) {
 	for _, body := range []string{
 		sse(parts(`{"text":"a\ud83d","thought":true,"thoughtSignature":"s"},{"text":"\ude00"}`, stop)),
-		sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`), parts(piece(true, arg("$.a[0].b", "stringValue", `"x\""`, true))), parts(piece(true, arg("$.a[0].b", "stringValue", `""`, false))), parts(`{"functionCall":{}}`, stop)),
-		sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`), parts(piece(true, arg("$['q'].z", "boolValue", `true`, false), arg("$.c", "nullValue", "null", false), arg("$.q.y", "numberValue", "1", false))), parts(`{"functionCall":{}}`, stop)),
+		sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`),
+			parts(piece(true, arg("$.a[0].b", "stringValue", `"x\""`, true))),
+			parts(piece(true, arg("$.a[0].b", "stringValue", `""`, false))), parts(`{"functionCall":{}}`, stop)),
+		sse(parts(`{"functionCall":{"name":"f","willContinue":true}}`),
+			parts(piece(true, arg("$['q'].z", "boolValue", `true`, false), arg("$.c", "nullValue", "null", false),
+				arg("$.q.y", "numberValue", "1", false))), parts(`{"functionCall":{}}`, stop)),
 		sse(parts(`{"executableCode":{"code":"x"}},{"codeExecutionResult":{"outcome":"OUTCOME_OK"}},{"inlineData":{"mimeType":"audio/x","data":"AAAA"}},{"inlineData":{"mimeType":"audio/x","data":"AAAA"}}`, stop)),
 		"[" + parts(`{"odd":1}`) + ",\n" + `{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]}}],"responseId":"r1"}` + "]",
-		`{"error":{"code":1}}`, `{"promptFeedback":{"blockReason":"X"}}`, `{"response":{"candidates":[]}}`, "<html>", "{}", "\r\r\n\n", "data: [DONE]",
+		`{"error":{"code":1}}`, `{"promptFeedback":{"blockReason":"X"}}`, `{"response":{"candidates":[]}}`, "<html>",
+		"{}", "\r\r\n\n", "data: [DONE]",
 	} {
 		f.Add([]byte(body), uint8(3))
 	}
@@ -139,7 +153,8 @@ func FuzzDecoder(f *testing.F) {
 		events := decodeAll(t, body)
 		checkEvents(t, events)
 		checkDeltas(t, events)
-		providertest.CheckPieces(t, func() *provider.Decoder { return NewDecoder(provider.Config{}) }, body, func() int { return int(step) + 1 })
+		providertest.CheckPieces(t, func() *provider.Decoder { return NewDecoder(provider.Config{}) }, body,
+			func() int { return int(step) + 1 })
 	})
 }
 
@@ -155,7 +170,8 @@ func checkDeltas(t *testing.T, events []schema.Event) {
 				continue
 			}
 			var joined, input any
-			if json.Unmarshal([]byte(b.Text.String()), &joined) != nil || json.Unmarshal(b.Input, &input) != nil || fmt.Sprint(joined) != fmt.Sprint(input) {
+			if json.Unmarshal([]byte(b.Text.String()), &joined) != nil || json.Unmarshal(b.Input, &input) != nil ||
+				fmt.Sprint(joined) != fmt.Sprint(input) {
 				t.Fatalf("deltas %q, input %s", b.Text.String(), b.Input)
 			}
 		}

@@ -27,7 +27,8 @@ func sse(chunks ...string) string {
 
 // parts is a chunk with these parts; more are members of the candidate.
 func parts(list string, more ...string) string {
-	return `{"candidates":[{"content":{"parts":[` + list + `],"role":"model"}` + strings.Join(more, "") + `}],"modelVersion":"m","responseId":"r1"}`
+	return `{"candidates":[{"content":{"parts":[` + list + `],"role":"model"}` + strings.Join(more, "") +
+		`}],"modelVersion":"m","responseId":"r1"}`
 }
 
 const stop = `,"finishReason":"STOP"`
@@ -51,7 +52,8 @@ const head = `message.start {"message_id":"r1","role":"assistant","model":"m","p
 
 // TestSpelling: strings pass as the API wrote them.
 func TestSpelling(t *testing.T) {
-	expect(t, sse(parts(`{"text":"a\u003d\/"}`), parts(`{"text":"\ud83d"}`), parts(`{"text":"\ude00\\","thoughtSignature":"S\u003d"}`, stop)), head+
+	expect(t, sse(parts(`{"text":"a\u003d\/"}`), parts(`{"text":"\ud83d"}`),
+		parts(`{"text":"\ude00\\","thoughtSignature":"S\u003d"}`, stop)), head+
 		`block.start {"index":0,"kind":"text","message_id":"r1"}
 text.delta {"text":"a\u003d\/","index":0}
 text.delta {"text":"\ud83d","index":0}
@@ -101,25 +103,45 @@ func TestStreamedArguments(t *testing.T) {
 		input  string // "" where there is none
 		blocks int
 	}{
-		"nothing":      {[]string{`{"functionCall":{}}`}, ``, `{}`, 1},
-		"kinds":        {[]string{piece(true, arg("$.a", "numberValue", "1.50", false), arg("$.b", "boolValue", "false", false)), piece(false, arg("$.c", "nullValue", `"NULL_VALUE"`, false))}, `{"a":1.50,"b":false,"c":null}`, `{"a":1.50,"b":false,"c":null}`, 1},
-		"long string":  {[]string{piece(true, arg("$.a", "stringValue", `"x\n\""`, true)), piece(true, arg("$.a", "stringValue", `"\ud83d"`, true)), piece(true, arg("$.a", "stringValue", `"\ude00"`, false)), `{"functionCall":{}}`}, `{"a":"x\n\"\ud83d\ude00"}`, `{"a":"x\n\"\ud83d\ude00"}`, 1},
-		"unended":      {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true)), piece(false, arg("$.b", "stringValue", `"y"`, true))}, `{"a":"x","b":"y"}`, `{"a":"x","b":"y"}`, 1},
-		"nested":       {[]string{piece(false, arg("$.a.b[0].c", "numberValue", "1", false), arg("$.a.b[0].d", "numberValue", "2", false), arg("$.a.b[1].c", "numberValue", "3", false), arg("$.a.e", "numberValue", "4", false), arg("$.f[0][0]", "numberValue", "5", false))}, `{"a":{"b":[{"c":1,"d":2},{"c":3}],"e":4},"f":[[5]]}`, `{"a":{"b":[{"c":1,"d":2},{"c":3}],"e":4},"f":[[5]]}`, 1},
-		"quoted names": {[]string{piece(false, arg(`$['a b'].c`, "numberValue", "1", false), arg(`$["q\"\u00fc'"]`, "numberValue", "2", false), arg(`$['it\'s']`, "numberValue", "3", false))}, `{"a b":{"c":1},"q\"ü'":2,"it's":3}`, `{"a b":{"c":1},"q\"ü'":2,"it's":3}`, 1},
-		"with args":    {[]string{`{"functionCall":{"args":{"z":[1, 2]},"willContinue":true}}`, piece(false, arg("$.a", "numberValue", "1", false))}, `{"z":[1, 2],"a":1}`, `{"z":[1, 2],"a":1}`, 1},
-		"back":         {[]string{piece(true, arg("$.a.b", "numberValue", "1", false), arg("$.c", "numberValue", "2", false)), piece(false, arg("$.a.d", "stringValue", `"x\u0041"`, true), arg("$.a.d", "stringValue", `"y"`, false))}, "", `{"a":{"b":1,"d":"x\u0041y"},"c":2}`, 2},
-		"again":        {[]string{piece(false, arg("$.a", "numberValue", "1", false), arg("$.a", "numberValue", "2", false))}, "", `{"a":2}`, 2},
-		"gap":          {[]string{piece(false, arg("$.a[0]", "numberValue", "1", false), arg("$.a[5]", "numberValue", "2", false))}, "", "", 1},
-		"no place":     {[]string{piece(false, arg("$.a", "numberValue", "1", false), arg("$.a.b", "numberValue", "2", false))}, "", "", 1},
-		"over a list":  {[]string{piece(false, arg("$.a[0]", "numberValue", "1", false), arg("$.a", "numberValue", "2", false))}, "", "", 1},
-		"no path":      {[]string{piece(false, `{"stringValue":"x"}`)}, "", "", 1},
-		"no value":     {[]string{piece(false, `{"jsonPath":"$.a"}`)}, "", "", 1},
-		"no list":      {[]string{`{"functionCall":{"partialArgs":7}}`}, "", "", 1},
-		"wild path":    {[]string{piece(false, arg("$..a", "numberValue", "1", false))}, "", "", 1},
-		"deep":         {[]string{piece(false, arg("$"+strings.Repeat(".a", 200), "numberValue", "1", false))}, "", "", 1},
-		"cut":          {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true))}, "", "", 1},
-		"another":      {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true)), `{"functionCall":{"name":"g","args":{}}}`}, "", `{}`, 2},
+		"nothing": {[]string{`{"functionCall":{}}`}, ``, `{}`, 1},
+		"kinds": {[]string{piece(true, arg("$.a", "numberValue", "1.50", false),
+			arg("$.b", "boolValue", "false", false)), piece(false, arg("$.c", "nullValue", `"NULL_VALUE"`, false))},
+			`{"a":1.50,"b":false,"c":null}`, `{"a":1.50,"b":false,"c":null}`, 1},
+		"long string": {[]string{piece(true, arg("$.a", "stringValue", `"x\n\""`, true)),
+			piece(true, arg("$.a", "stringValue", `"\ud83d"`, true)),
+			piece(true, arg("$.a", "stringValue", `"\ude00"`, false)), `{"functionCall":{}}`},
+			`{"a":"x\n\"\ud83d\ude00"}`, `{"a":"x\n\"\ud83d\ude00"}`, 1},
+		"unended": {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true)),
+			piece(false, arg("$.b", "stringValue", `"y"`, true))}, `{"a":"x","b":"y"}`, `{"a":"x","b":"y"}`, 1},
+		"nested": {[]string{piece(false, arg("$.a.b[0].c", "numberValue", "1", false),
+			arg("$.a.b[0].d", "numberValue", "2", false), arg("$.a.b[1].c", "numberValue", "3", false),
+			arg("$.a.e", "numberValue", "4", false), arg("$.f[0][0]", "numberValue", "5", false))},
+			`{"a":{"b":[{"c":1,"d":2},{"c":3}],"e":4},"f":[[5]]}`, `{"a":{"b":[{"c":1,"d":2},{"c":3}],"e":4},"f":[[5]]}`, 1},
+		"quoted names": {[]string{piece(false, arg(`$['a b'].c`, "numberValue", "1", false),
+			arg(`$["q\"\u00fc'"]`, "numberValue", "2", false), arg(`$['it\'s']`, "numberValue", "3", false))},
+			`{"a b":{"c":1},"q\"ü'":2,"it's":3}`, `{"a b":{"c":1},"q\"ü'":2,"it's":3}`, 1},
+		"with args": {[]string{`{"functionCall":{"args":{"z":[1, 2]},"willContinue":true}}`,
+			piece(false, arg("$.a", "numberValue", "1", false))}, `{"z":[1, 2],"a":1}`, `{"z":[1, 2],"a":1}`, 1},
+		"back": {[]string{piece(true, arg("$.a.b", "numberValue", "1", false),
+			arg("$.c", "numberValue", "2", false)),
+			piece(false, arg("$.a.d", "stringValue", `"x\u0041"`, true), arg("$.a.d", "stringValue", `"y"`, false))},
+			"", `{"a":{"b":1,"d":"x\u0041y"},"c":2}`, 2},
+		"again": {[]string{piece(false, arg("$.a", "numberValue", "1", false),
+			arg("$.a", "numberValue", "2", false))}, "", `{"a":2}`, 2},
+		"gap": {[]string{piece(false, arg("$.a[0]", "numberValue", "1", false),
+			arg("$.a[5]", "numberValue", "2", false))}, "", "", 1},
+		"no place": {[]string{piece(false, arg("$.a", "numberValue", "1", false),
+			arg("$.a.b", "numberValue", "2", false))}, "", "", 1},
+		"over a list": {[]string{piece(false, arg("$.a[0]", "numberValue", "1", false),
+			arg("$.a", "numberValue", "2", false))}, "", "", 1},
+		"no path":   {[]string{piece(false, `{"stringValue":"x"}`)}, "", "", 1},
+		"no value":  {[]string{piece(false, `{"jsonPath":"$.a"}`)}, "", "", 1},
+		"no list":   {[]string{`{"functionCall":{"partialArgs":7}}`}, "", "", 1},
+		"wild path": {[]string{piece(false, arg("$..a", "numberValue", "1", false))}, "", "", 1},
+		"deep":      {[]string{piece(false, arg("$"+strings.Repeat(".a", 200), "numberValue", "1", false))}, "", "", 1},
+		"cut":       {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true))}, "", "", 1},
+		"another": {[]string{piece(true, arg("$.a", "stringValue", `"x"`, true)),
+			`{"functionCall":{"name":"g","args":{}}}`}, "", `{}`, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chunks := []string{parts(begin)}
@@ -162,7 +184,8 @@ func TestCallIDs(t *testing.T) {
 		t.Error(got)
 	}
 	// A call whose pieces carry its id.
-	events := decodeAll(t, []byte(sse(parts(`{"functionCall":{"name":"f","id":"x","willContinue":true}}`), parts(`{"functionCall":{"name":"f","id":"x","partialArgs":[{"jsonPath":"$.a","boolValue":true}]}}`, stop))))
+	events := decodeAll(t, []byte(sse(parts(`{"functionCall":{"name":"f","id":"x","willContinue":true}}`),
+		parts(`{"functionCall":{"name":"f","id":"x","partialArgs":[{"jsonPath":"$.a","boolValue":true}]}}`, stop))))
 	if c := geminitest.FromFold(t, events)[0].Calls; len(c) != 1 || c[0].Deltas != `{"a":true}` {
 		t.Error(providertest.Print(events))
 	}
@@ -198,13 +221,16 @@ message.end {"message_id":"r1","content":[{"type":"data","media_type":"image/png
 	sound := func(data string) string {
 		return parts(`{"inlineData":{"mimeType":"audio/L16;rate=24000","data":"` + data + `"}}`)
 	}
-	events := decodeAll(t, []byte(sse(sound("AAAA"), sound("BBBB"), parts(`{"text":"x"}`), sound("CCCC"), parts("", stop))))
+	events := decodeAll(t, []byte(sse(sound("AAAA"), sound("BBBB"), parts(`{"text":"x"}`), sound("CCCC"),
+		parts("", stop))))
 	checkEvents(t, events)
-	if told := providertest.Print(events); strings.Count(told, "block.start") != 3 || !strings.Contains(told, `"content":[{"type":"data","media_type":"audio/L16;rate=24000","bytes":8},{"type":"text","text":"x"},{"type":"data","media_type":"audio/L16;rate=24000","data":"CCCC"}]`) {
+	if told := providertest.Print(events); strings.Count(told, "block.start") != 3 ||
+		!strings.Contains(told, `"content":[{"type":"data","media_type":"audio/L16;rate=24000","bytes":8},{"type":"text","text":"x"},{"type":"data","media_type":"audio/L16;rate=24000","data":"CCCC"}]`) {
 		t.Error(told)
 	}
 	big := strings.Repeat("QUJD", 300<<10) // 1.2 MB
-	events = decodeAll(t, []byte(sse(parts(`{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"`+big+`"}}`, stop))))
+	events = decodeAll(t, []byte(sse(parts(`{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"`+big+`"}}`,
+		stop))))
 	checkEvents(t, events)
 	joined := ""
 	for _, e := range events {
@@ -216,16 +242,20 @@ message.end {"message_id":"r1","content":[{"type":"data","media_type":"image/png
 			joined += piece
 		}
 	}
-	if told := providertest.Print(events); joined != big || !strings.Contains(told, `"content":[{"type":"text","text":"x"},{"type":"data","media_type":"image/png","bytes":1228800}]`) {
+	if told := providertest.Print(events); joined != big ||
+		!strings.Contains(told, `"content":[{"type":"text","text":"x"},{"type":"data","media_type":"image/png","bytes":1228800}]`) {
 		t.Errorf("%d bytes of data", len(joined))
 	}
 }
 
 // TestStops: the common word, and the API's own beside it.
 func TestStops(t *testing.T) {
-	for reason, want := range map[string]string{"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "SAFETY": "refusal", "RECITATION": "refusal", "PROHIBITED_CONTENT": "refusal",
-		"BLOCKLIST": "refusal", "SPII": "refusal", "IMAGE_SAFETY": "refusal", "MALFORMED_FUNCTION_CALL": "error", "UNEXPECTED_TOOL_CALL": "error", "OTHER": "other", "NEW_ONE": "new_one"} {
-		events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`), parts("", `,"finishReason":"`+reason+`","finishMessage":"why"`))))
+	for reason, want := range map[string]string{"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "SAFETY": "refusal",
+		"RECITATION": "refusal", "PROHIBITED_CONTENT": "refusal",
+		"BLOCKLIST": "refusal", "SPII": "refusal", "IMAGE_SAFETY": "refusal", "MALFORMED_FUNCTION_CALL": "error",
+		"UNEXPECTED_TOOL_CALL": "error", "OTHER": "other", "NEW_ONE": "new_one"} {
+		events := decodeAll(t, []byte(sse(parts(`{"text":"a"}`),
+			parts("", `,"finishReason":"`+reason+`","finishMessage":"why"`))))
 		checkEvents(t, events)
 		o := geminitest.FromFold(t, events)[0]
 		if *o.Stop != want || *o.Finish != reason || (o.Err != nil) != (want == "error") {
@@ -253,7 +283,8 @@ func TestErrors(t *testing.T) {
 	failed := `{"error":{"code":503,"message":"later \/","status":"UNAVAILABLE"}}`
 	expect(t, sse(failed), `custom.gemini.error `+failed)
 	expect(t, "[{\n  \"error\": {\n    \"code\": 400\n  }\n}\n]", `custom.gemini.error {"error":{"code":400}}`)
-	expect(t, sse(parts(`{"text":"a"},{"functionCall":{"name":"f","willContinue":true}}`), failed, parts(`{"text":"b"}`, stop)), head+
+	expect(t, sse(parts(`{"text":"a"},{"functionCall":{"name":"f","willContinue":true}}`), failed,
+		parts(`{"text":"b"}`, stop)), head+
 		`block.start {"index":0,"kind":"text","message_id":"r1"}
 text.delta {"text":"a","index":0}
 block.end {"index":0,"message_id":"r1","complete":true}
@@ -277,9 +308,11 @@ func TestUsage(t *testing.T) {
 	with := func(chunk, usage string) string {
 		return strings.Replace(chunk, `"modelVersion"`, `"usageMetadata":`+usage+`,"modelVersion"`, 1)
 	}
-	events := decodeAll(t, []byte(sse(with(parts(`{"text":"a"}`), `{"a":1,"b":2}`), with(parts("", stop), `{"a":3,"x":1.50}`), `{"usageMetadata":{"a":4,"d":[1, 2]},"responseId":"r1"}`)))
+	events := decodeAll(t, []byte(sse(with(parts(`{"text":"a"}`), `{"a":1,"b":2}`),
+		with(parts("", stop), `{"a":3,"x":1.50}`), `{"usageMetadata":{"a":4,"d":[1, 2]},"responseId":"r1"}`)))
 	checkEvents(t, events)
-	if told := providertest.Print(events); strings.Count(told, "message.end") != 1 || !strings.Contains(told, `"usage":{"a":4,"d":[1, 2]}`) {
+	if told := providertest.Print(events); strings.Count(told, "message.end") != 1 ||
+		!strings.Contains(told, `"usage":{"a":4,"d":[1, 2]}`) {
 		t.Error(told)
 	}
 }
@@ -294,8 +327,10 @@ func TestMetadata(t *testing.T) {
 		parts(`{"text":"d"}`, stop, `,"groundingMetadata":{"groundingChunks":[1]},"avgLogprobs":-0.10,"error":"odd","stop_reason":"odd"`))))
 	checkEvents(t, events)
 	told := providertest.Print(events)
-	for _, want := range []string{`"groundingMetadata":{"groundingChunks":[1]}`, `"safetyRatings":[{"x":2}]`, `"citationMetadata":{"citationSources":[]}`, `"avgLogprobs":-0.10`,
-		`custom.gemini.groundingMetadata {"groundingMetadata":{"webSearchQueries":["q"]}}`, `custom.gemini.member {"error":"odd"}`, `custom.gemini.member {"stop_reason":"odd"}`, `"stop_reason":"end_turn"`} {
+	for _, want := range []string{`"groundingMetadata":{"groundingChunks":[1]}`, `"safetyRatings":[{"x":2}]`,
+		`"citationMetadata":{"citationSources":[]}`, `"avgLogprobs":-0.10`,
+		`custom.gemini.groundingMetadata {"groundingMetadata":{"webSearchQueries":["q"]}}`,
+		`custom.gemini.member {"error":"odd"}`, `custom.gemini.member {"stop_reason":"odd"}`, `"stop_reason":"end_turn"`} {
 		if !strings.Contains(told, want) {
 			t.Errorf("no %s in\n%s", want, told)
 		}
@@ -307,18 +342,21 @@ func TestCandidates(t *testing.T) {
 	chunk := func(index int, text, more string) string {
 		return fmt.Sprintf(`{"candidates":[{"index":%d,"content":{"parts":[{"text":%q}],"role":"model"}%s}],"usageMetadata":{"n":1},"responseId":"r1"}`, index, text, more)
 	}
-	events := decodeAll(t, []byte(sse(chunk(0, "a", ""), chunk(2, "x", ""), chunk(1, "m", ""), chunk(0, "b", stop), chunk(1, "n", ""), chunk(2, "y", `,"finishReason":"SAFETY"`))))
+	events := decodeAll(t, []byte(sse(chunk(0, "a", ""), chunk(2, "x", ""), chunk(1, "m", ""), chunk(0, "b", stop),
+		chunk(1, "n", ""), chunk(2, "y", `,"finishReason":"SAFETY"`))))
 	checkEvents(t, events)
 	var got []string
 	for _, o := range geminitest.FromFold(t, events) {
 		got = append(got, fmt.Sprint(o.Text, o.Usage != nil, o.Stop != nil, o.Err != nil))
 	}
-	if s := strings.Join(got, " "); s != "abtrue true false xyfalse true false mnfalse false true" || !strings.Contains(providertest.Print(events), `"message_id":"r1_candidate_2"`) {
+	if s := strings.Join(got, " "); s != "abtrue true false xyfalse true false mnfalse false true" ||
+		!strings.Contains(providertest.Print(events), `"message_id":"r1_candidate_2"`) {
 		t.Error(s)
 	}
 	// What there is no room for is kept as it came.
 	long := chunk(1, strings.Repeat("x", 300<<10), "")
-	events = decodeAll(t, []byte(sse(append([]string{chunk(0, "a", "")}, strings.Split(strings.Repeat(long+"\n", 20)+chunk(0, "b", stop), "\n")...)...)))
+	events = decodeAll(t, []byte(sse(append([]string{chunk(0, "a", "")},
+		strings.Split(strings.Repeat(long+"\n", 20)+chunk(0, "b", stop), "\n")...)...)))
 	checkEvents(t, events)
 	told := providertest.Print(events)
 	text := geminitest.FromFold(t, events)[1].Text

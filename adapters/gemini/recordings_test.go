@@ -70,7 +70,8 @@ func TestPieces(t *testing.T) {
 // at random ones of the others.
 func TestCuts(t *testing.T) {
 	want, read := geminitest.Recordings(t)
-	every := map[string]bool{"gemini/text.sse": true, "gemini/code-execution.sse": true, "gemini/no-args-and-array-calls.jsonl": true}
+	every := map[string]bool{"gemini/text.sse": true, "gemini/code-execution.sse": true,
+		"gemini/no-args-and-array-calls.jsonl": true}
 	for name := range want {
 		data := read(name)
 		rng := rand.New(rand.NewPCG(uint64(len(data)), 3))
@@ -105,10 +106,12 @@ func checkCut(t *testing.T, whole geminitest.GeminiOutcome, data []byte) {
 		return
 	}
 	got, c := folded[0], content[0]
-	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) || len(got.Calls) > len(whole.Calls) {
+	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) ||
+		len(got.Calls) > len(whole.Calls) {
 		t.Fatalf("cut at %d: %q is no beginning", len(data), got.Text)
 	}
-	if c.Text != got.Text || c.Reasoning != got.Reasoning || len(c.Calls) != len(got.Calls) || len(c.Open) != len(got.Open) {
+	if c.Text != got.Text || c.Reasoning != got.Reasoning || len(c.Calls) != len(got.Calls) ||
+		len(c.Open) != len(got.Open) {
 		t.Fatalf("cut at %d: content says %q, deltas %q", len(data), c.Text, got.Text)
 	}
 	if got.Finish == nil && got.Err == nil {

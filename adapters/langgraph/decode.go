@@ -17,8 +17,8 @@ import (
 // Config of a Decoder. RunID is required.
 type Config struct {
 	RunID string // the run that the events are for: the thread
-	// Lifecycle asks for the run's own run.lifecycle events, and for the answers to its requests when it goes on. Without it
-	// who publishes says how the run goes, for instance with turns.
+	// Lifecycle asks for the run's own run.lifecycle events, and for the answers to its requests when it goes on.
+	// Without it who publishes says how the run goes, for instance with turns.
 	Lifecycle bool
 	// Requests are the ids of the requests for input that wait in the run already.
 	Requests []string
@@ -63,8 +63,8 @@ func NewDecoder(cfg Config) *Decoder {
 	return d
 }
 
-// Decode reads all lines of a stream, each as it comes. A line that cannot be read yields a *LineError between the events; the
-// reader's own error comes last.
+// Decode reads all lines of a stream, each as it comes. A line that cannot be read yields a *LineError between the
+// events; the reader's own error comes last.
 func Decode(r io.Reader, cfg Config) iter.Seq2[schema.Event, error] {
 	return func(yield func(schema.Event, error) bool) {
 		d, in := NewDecoder(cfg), bufio.NewReaderSize(r, 64<<10)
@@ -113,8 +113,8 @@ type event struct {
 	data provider.Fields // members of Params.Data; nil when it is no object
 }
 
-// Line takes one line, of which nothing is kept, and returns its events; an empty line has none. The error is a *LineError, and
-// the events then are the loss of the line.
+// Line takes one line, of which nothing is kept, and returns its events; an empty line has none. The error is a
+// *LineError, and the events then are the loss of the line.
 func (d *Decoder) Line(line []byte) ([]schema.Event, error) {
 	d.line++
 	d.events = nil
@@ -125,7 +125,8 @@ func (d *Decoder) Line(line []byte) ([]schema.Event, error) {
 	e, why := d.parse(line)
 	if why != "" {
 		err := &LineError{d.line, why}
-		d.add(d.root, schema.TypeLoss, fields(quoteField("reason", err.Error()), field("events", provider.Number(1)), field("bytes", provider.Number(len(line)))))
+		d.add(d.root, schema.TypeLoss, fields(quoteField("reason", err.Error()), field("events", provider.Number(1)),
+			field("bytes", provider.Number(len(line)))))
 		return d.events, err
 	}
 	d.decodeEvent(e)
@@ -190,12 +191,14 @@ const maxPayload = schema.MaxEventBytes - 8<<10
 func (d *Decoder) add(l *namespaceLane, typ string, p provider.Fields) {
 	size := p.Size()
 	if v := p.Get("values"); len(v) > maxPayload/2 && size > maxPayload { // the type requires it
-		p = p.Set("values", json.RawMessage("null")).Set("omitted", json.RawMessage(`["values"]`)).Set("omitted_bytes", provider.Number(len(v)))
+		p = p.Set("values", json.RawMessage("null")).Set("omitted", json.RawMessage(`["values"]`)).Set("omitted_bytes",
+			provider.Number(len(v)))
 	}
 	w := provider.NewWriter("langgraph", provider.Config{ChildID: l.id, Path: l.path})
 	w.Add(typ, p)
 	if size > maxPayload {
-		w.Add(schema.TypeLoss, fields(quoteField("reason", typ+" is too large to be stored whole"), field("bytes", provider.Number(size))))
+		w.Add(schema.TypeLoss, fields(quoteField("reason", typ+" is too large to be stored whole"),
+			field("bytes", provider.Number(size))))
 	}
 	for _, e := range w.Drain() {
 		e.TS = d.ts

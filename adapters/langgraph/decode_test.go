@@ -52,7 +52,8 @@ func short(all []schema.Event) string {
 
 // line is one of the protocol, at a namespace of segments.
 func line(method, scope, data string) string {
-	return fmt.Sprintf(`{"type":"event","method":%q,"params":{"namespace":[%s],"timestamp":1700000000123,"data":%s}}`+"\n", method, scope, data)
+	return fmt.Sprintf(`{"type":"event","method":%q,"params":{"namespace":[%s],"timestamp":1700000000123,"data":%s}}`+
+		"\n", method, scope, data)
 }
 
 // TestGolden: what becomes of each method, and of what the catalogue has no place for.
@@ -99,7 +100,8 @@ func checked(tb testing.TB, all []schema.Event) {
 	}
 }
 
-// TestBadLines: each line that cannot be read is told of by its number, the log says that it is missing, and the others are read.
+// TestBadLines: each line that cannot be read is told of by its number, the log says that it is missing, and the others
+// are read.
 func TestBadLines(t *testing.T) {
 	good := line("custom", "", `{"name":"n","payload":1}`)
 	for _, c := range []struct{ bad, why string }{
@@ -117,10 +119,12 @@ func TestBadLines(t *testing.T) {
 		{`{"method":"values","params":{"data":"` + strings.Repeat("x", 2000) + `"}}`, "longer than 1000 bytes"},
 	} {
 		got, bad := decode(t, good+"\n"+c.bad+"\r\n"+good, Config{MaxLineBytes: 1000})
-		if len(bad) != 1 || bad[0].Line != 3 || !strings.Contains(bad[0].Error(), "line 3: ") || !strings.Contains(bad[0].Why, c.why) || !errors.Is(bad[0], schema.ErrMalformed) {
+		if len(bad) != 1 || bad[0].Line != 3 || !strings.Contains(bad[0].Error(), "line 3: ") ||
+			!strings.Contains(bad[0].Why, c.why) || !errors.Is(bad[0], schema.ErrMalformed) {
 			t.Errorf("%.60s: %v", c.bad, bad)
 		}
-		if len(got) != 3 || got[0].Type != "custom.n" || got[1].Type != schema.TypeLoss || got[2].Type != "custom.n" || !bytes.Contains(got[1].Payload, []byte(`"line 3: `)) {
+		if len(got) != 3 || got[0].Type != "custom.n" || got[1].Type != schema.TypeLoss || got[2].Type != "custom.n" ||
+			!bytes.Contains(got[1].Payload, []byte(`"line 3: `)) {
 			t.Errorf("%.60s: %s", c.bad, short(got))
 		}
 		checked(t, got)
@@ -154,7 +158,8 @@ func TestAsTheyCome(t *testing.T) {
 	}
 }
 
-// TestLanes: the lanes of a run do not grow with its steps, but with what runs at the same time; other threads have others.
+// TestLanes: the lanes of a run do not grow with its steps, but with what runs at the same time; other threads have
+// others.
 func TestLanes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(line("lifecycle", "", `{"event":"running"}`))
@@ -186,7 +191,8 @@ func TestLanes(t *testing.T) {
 	b.Reset()
 	for i := range 1000 {
 		b.WriteString(line("values", fmt.Sprintf(`"child:%d"`, i), `{"n":1}`))
-		b.WriteString(line("messages", fmt.Sprintf(`"child:%d"`, i), fmt.Sprintf(`{"event":"message-start","run_id":"r%d"}`, i)))
+		b.WriteString(line("messages", fmt.Sprintf(`"child:%d"`, i),
+			fmt.Sprintf(`{"event":"message-start","run_id":"r%d"}`, i)))
 	}
 	got, _ = decode(t, b.String(), Config{})
 	clear(lanes)
@@ -217,7 +223,8 @@ func TestTooLarge(t *testing.T) {
 	} {
 		got, _ := decode(t, line(method, "", c.data)+line("custom", "", `{"name":"next"}`), Config{})
 		checked(t, got)
-		if len(got) != 3 || got[0].Type != c.typ || string(schema.Field(got[0].Payload, "omitted")) != c.omitted || got[1].Type != schema.TypeLoss {
+		if len(got) != 3 || got[0].Type != c.typ || string(schema.Field(got[0].Payload, "omitted")) != c.omitted ||
+			got[1].Type != schema.TypeLoss {
 			t.Errorf("%s: %.300s", method, short(got))
 		}
 		if method == "values" && string(schema.Field(got[0].Payload, "values")) != "null" {
@@ -228,7 +235,8 @@ func TestTooLarge(t *testing.T) {
 	piece := strings.Repeat(`é\n`, 200_000)
 	in := line("messages", `"n:1"`, `{"event":"message-start","id":"m","run_id":"r"}`) +
 		line("messages", `"n:1"`, `{"event":"content-block-start","index":0,"content":{"type":"text","text":""},"run_id":"r"}`) +
-		line("messages", `"n:1"`, `{"event":"content-block-delta","index":0,"delta":{"type":"text-delta","text":"`+piece+`"},"run_id":"r"}`) +
+		line("messages", `"n:1"`, `{"event":"content-block-delta","index":0,"delta":{"type":"text-delta","text":"`+
+			piece+`"},"run_id":"r"}`) +
 		line("messages", `"n:1"`, `{"event":"message-finish","run_id":"r"}`)
 	got, _ := decode(t, in, Config{})
 	checked(t, got)
@@ -246,14 +254,16 @@ func TestTooLarge(t *testing.T) {
 
 // TestEnds: what is open when the stream ends is ended; what a reader says comes last.
 func TestEnds(t *testing.T) {
-	in := line("lifecycle", "", `{"event":"running"}`) + line("messages", `"n:1"`, `{"event":"message-start","id":"m","run_id":"r"}`)
+	in := line("lifecycle", "", `{"event":"running"}`) +
+		line("messages", `"n:1"`, `{"event":"message-start","id":"m","run_id":"r"}`)
 	got, _ := decode(t, in, Config{Lifecycle: true})
 	want := "0 run.lifecycle {\"state\":\"error\",\"reason\":\"the stream of events ended before the run\"}\n"
 	if s := short(got); !strings.HasSuffix(s, want) || !strings.Contains(s, `"incomplete":true`) {
 		t.Error(s)
 	}
 	checked(t, got)
-	if got, _ = decode(t, in, Config{}); strings.Contains(short(got), schema.TypeRunLifecycle) || !strings.Contains(short(got), `"incomplete":true`) {
+	if got, _ = decode(t, in, Config{}); strings.Contains(short(got), schema.TypeRunLifecycle) ||
+		!strings.Contains(short(got), `"incomplete":true`) {
 		t.Error(short(got))
 	}
 	var last error
@@ -265,8 +275,11 @@ func TestEnds(t *testing.T) {
 		t.Error(last)
 	}
 	// Requests that waited before the stream began are answered when the run goes on.
-	got, _ = decode(t, line("lifecycle", "", `{"event":"running"}`)+line("lifecycle", "", `{"event":"completed"}`), Config{Lifecycle: true, Requests: []string{"b", "a"}})
-	if s := short(got); !strings.HasPrefix(s, `0 input.answered {"request_id":"a"}`+"\n"+`0 input.answered {"request_id":"b"}`) || !strings.Contains(s, `"state":"done"`) {
+	got, _ = decode(t, line("lifecycle", "", `{"event":"running"}`)+line("lifecycle", "", `{"event":"completed"}`),
+		Config{Lifecycle: true, Requests: []string{"b", "a"}})
+	if s := short(got); !strings.HasPrefix(s,
+		`0 input.answered {"request_id":"a"}`+"\n"+`0 input.answered {"request_id":"b"}`) ||
+		!strings.Contains(s, `"state":"done"`) {
 		t.Error(s)
 	}
 }
@@ -305,8 +318,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestCancelWhileAQuestionWaits reads what @langchain/langgraph 1.7 sends: a question ends the root in completed, or interrupted, without a
-// reason, and the root runs again when it is resumed; one that is aborted while the question waits has failed, with the text of the abort.
+// TestCancelWhileAQuestionWaits reads what @langchain/langgraph 1.7 sends: a question ends the root in completed, or
+// interrupted, without a reason, and the root runs again when it is resumed; one that is aborted while the question
+// waits has failed, with the text of the abort.
 func TestCancelWhileAQuestionWaits(t *testing.T) {
 	const (
 		begin = `{"method":"lifecycle","params":{"namespace":[],"data":{"event":"running","graph_name":"root"}}}`
@@ -348,8 +362,8 @@ func TestCancelWhileAQuestionWaits(t *testing.T) {
 	}
 }
 
-// TestInterruptedRootWaits: a root that is interrupted with an open question waits; one that was cancelled, which gives a reason, or asks
-// nothing, is aborted.
+// TestInterruptedRootWaits: a root that is interrupted with an open question waits; one that was cancelled, which gives
+// a reason, or asks nothing, is aborted.
 func TestInterruptedRootWaits(t *testing.T) {
 	const begin = `{"method":"lifecycle","params":{"namespace":[],"data":{"event":"running"}}}` + "\n"
 	const asks = `{"method":"input.requested","params":{"namespace":[],"data":{"interrupt_id":"q","payload":1}}}` + "\n"

@@ -16,7 +16,8 @@ import (
 func (d *Decoder) decodeEvent(e *event) {
 	take := map[string]func(*event) bool{"messages": d.message, "tools": d.tool, "lifecycle": d.lifecycle, "values": d.stateValues, "updates": d.stateUpdate,
 		"checkpoints": d.checkpoint, "tasks": d.task, "input.requested": d.request, "custom": d.custom}[e.Method]
-	if channel, ok := strings.CutPrefix(e.Method, "custom:"); ok { // all that it says is the payload of an event of that name
+	if channel, ok := strings.CutPrefix(e.Method, "custom:"); ok {
+		// all that it says is the payload of an event of that name
 		e.Params.Data = fields(quoteField("name", channel), field("payload", e.Params.Data)).Encode()
 		e.Method, e.data, take = "custom", fields(quoteField("name", channel)), d.custom
 	}
@@ -43,8 +44,9 @@ func (d *Decoder) stateUpdate(e *event) bool {
 func (d *Decoder) checkpoint(e *event) bool {
 	id := e.data.Str("id")
 	if id != "" {
-		d.add(d.laneOf(e.Params.Namespace), schema.TypeCheckpoint, e.with(quoteField("checkpoint_id", id), field("parent_id", provider.OrNull(e.data.Get("parent_id"))),
-			field("step", provider.OrNull(e.data.Get("step"))), field("source", provider.OrNull(e.data.Get("source")))))
+		d.add(d.laneOf(e.Params.Namespace), schema.TypeCheckpoint,
+			e.with(quoteField("checkpoint_id", id), field("parent_id", provider.OrNull(e.data.Get("parent_id"))),
+				field("step", provider.OrNull(e.data.Get("step"))), field("source", provider.OrNull(e.data.Get("source")))))
 	}
 	return id != ""
 }
@@ -81,20 +83,24 @@ func (d *Decoder) tool(e *event) bool {
 		if text := []byte(e.data.Str("input")); provider.Problem(text) == "" { // JavaScript sends it as text
 			input = provider.OneLine(text)
 		}
-		d.add(l, schema.TypeToolStart, e.with(id, quoteField("tool", cmp.Or(e.data.Str("tool_name"), "unknown")), field("input", provider.OrNull(input))))
+		d.add(l, schema.TypeToolStart, e.with(id, quoteField("tool", cmp.Or(e.data.Str("tool_name"), "unknown")),
+			field("input", provider.OrNull(input))))
 	case kind == "tool-output-delta" && d.open[item] && jsonscan.IsString(piece) && len(piece) < maxPiece:
 		d.add(l, schema.TypeToolOutputDelta, e.payload(id, field("text", piece)))
 	case kind == "tool-finished" && d.item(item, false):
-		d.add(l, schema.TypeToolEnd, e.with(id, field("ok", provider.Bool(true)), field("output", outputOf(e.data.Get("output")))))
+		d.add(l, schema.TypeToolEnd, e.with(id, field("ok", provider.Bool(true)),
+			field("output", outputOf(e.data.Get("output")))))
 	case kind == "tool-error" && d.item(item, false):
-		d.add(l, schema.TypeToolEnd, e.with(append(provider.FailureFields(schema.CodeToolFailed, e.data.Get("message")), id, field("ok", provider.Bool(false)))...))
+		d.add(l, schema.TypeToolEnd, e.with(append(provider.FailureFields(schema.CodeToolFailed, e.data.Get("message")),
+			id, field("ok", provider.Bool(false)))...))
 	default:
 		return false
 	}
 	return true
 }
 
-// outputOf returns what a tool has returned: the content of its message, in either of the forms in which LangChain writes one.
+// outputOf returns what a tool has returned: the content of its message, in either of the forms in which LangChain
+// writes one.
 func outputOf(v json.RawMessage) json.RawMessage {
 	all, _ := provider.Parse(v)
 	if inner := all.Object("kwargs"); inner != nil {
@@ -125,19 +131,22 @@ func (d *Decoder) request(e *event) bool {
 	id := e.data.Str("interrupt_id")
 	if id != "" {
 		d.asked[id] = true
-		d.add(d.root, schema.TypeInputRequested, e.with(quoteField("request_id", id), field("payload", provider.OrNull(e.data.Get("payload")))))
+		d.add(d.root, schema.TypeInputRequested,
+			e.with(quoteField("request_id", id), field("payload", provider.OrNull(e.data.Get("payload")))))
 	}
 	return id != ""
 }
 
-// requests asks for input once for each interrupt, where it is first seen. The run waits for the answer, not the lane, which ends.
+// requests asks for input once for each interrupt, where it is first seen. The run waits for the answer, not the lane,
+// which ends.
 func (d *Decoder) requests(e *event, list []byte) {
 	for _, raw := range provider.Elements(list) {
 		all, _ := provider.Parse(raw)
 		id := all.Str("id")
 		if !d.asked[id] && id != "" {
 			d.asked[id] = true
-			d.add(d.root, schema.TypeInputRequested, e.payload(quoteField("request_id", id), field("payload", provider.OrNull(all.Get("value")))))
+			d.add(d.root, schema.TypeInputRequested,
+				e.payload(quoteField("request_id", id), field("payload", provider.OrNull(all.Get("value")))))
 		}
 	}
 }
@@ -152,10 +161,12 @@ func (d *Decoder) custom(e *event) bool {
 	return true
 }
 
-var states = map[string]schema.RunState{"started": schema.StateRunning, "running": schema.StateRunning, "completed": schema.StateDone,
-	"failed": schema.StateError, "interrupted": schema.StateAborted}
+var states = map[string]schema.RunState{"started": schema.StateRunning, "running": schema.StateRunning,
+	"completed": schema.StateDone,
+	"failed":    schema.StateError, "interrupted": schema.StateAborted}
 
-// lifecycle returns what becomes of the run, or of a namespace. A run that has asked for input waits, whatever LangGraph calls that.
+// lifecycle returns what becomes of the run, or of a namespace. A run that has asked for input waits, whatever
+// LangGraph calls that.
 func (d *Decoder) lifecycle(e *event) bool {
 	l, state := d.laneOf(e.Params.Namespace), states[e.data.Str("event")]
 	switch {
@@ -207,8 +218,8 @@ func (d *Decoder) settle() {
 	clear(d.open)
 }
 
-// Close ends the stream and returns the last events: messages that are open are incomplete, and a run that goes on ends as an
-// error, if its states are asked for.
+// Close ends the stream and returns the last events: messages that are open are incomplete, and a run that goes on ends
+// as an error, if its states are asked for.
 func (d *Decoder) Close() []schema.Event {
 	d.events = nil
 	if d.settle(); d.cfg.Lifecycle && d.state == schema.StateRunning {

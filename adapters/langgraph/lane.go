@@ -49,8 +49,8 @@ func (d *Decoder) laneOf(scope []string) *namespaceLane {
 // owner returns the lane of messages and calls: that of the graph whose node the namespace is.
 func (d *Decoder) owner(scope []string) *namespaceLane { return d.laneOf(scope[:max(len(scope)-1, 0)]) }
 
-// free returns a lane that no namespace has, of those for the names of a namespace without the ids of tasks; nil when there are
-// too many.
+// free returns a lane that no namespace has, of those for the names of a namespace without the ids of tasks; nil when
+// there are too many.
 func (d *Decoder) free(scope []string) *namespaceLane {
 	all := make([]string, len(scope))
 	for i, s := range scope {
@@ -72,7 +72,8 @@ func (d *Decoder) free(scope []string) *namespaceLane {
 	d.pools[names] = append(d.pools[names], l)
 	spawn := &event{}
 	spawn.Params.Namespace = scope
-	d.add(d.root, schema.TypeChildSpawn, spawn.payload(quoteField("child_id", l.id), quoteField("name", strings.Join(all, "/"))))
+	d.add(d.root, schema.TypeChildSpawn, spawn.payload(quoteField("child_id", l.id),
+		quoteField("name", strings.Join(all, "/"))))
 	return l
 }
 

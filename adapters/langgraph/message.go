@@ -32,8 +32,8 @@ const (
 	maxBlocks = 1 << 12   // of a message
 )
 
-// message takes an event of a message, and reports whether the catalogue has one like it. Two messages that are open at the same
-// time differ in their run_id, or else in their node.
+// message takes an event of a message, and reports whether the catalogue has one like it. Two messages that are open at
+// the same time differ in their run_id, or else in their node.
 func (d *Decoder) message(e *event) bool {
 	who := cmp.Or(e.data.Str("run_id"), key(e.Params.Namespace)+"\x00"+e.Params.Node)
 	m, index, kind := d.messages[who], e.data.Index("index"), e.data.Str("event")
@@ -64,7 +64,8 @@ var roles = map[string]string{"human": "user", "system": "system", "tool": "tool
 // startMessage emits the start of a message.
 func (d *Decoder) startMessage(e *event, who string) bool {
 	d.cut(d.messages[who])
-	m := &openMessage{key: who, id: cmp.Or(e.data.Str("id"), e.data.Str("message_id"), who), lane: d.owner(e.Params.Namespace), blocks: map[int]*block{}}
+	m := &openMessage{key: who, id: cmp.Or(e.data.Str("id"), e.data.Str("message_id"), who),
+		lane: d.owner(e.Params.Namespace), blocks: map[int]*block{}}
 	if m.lane.says != nil {
 		m.lane = d.laneOf(e.Params.Namespace)
 	}
@@ -147,8 +148,8 @@ func (d *Decoder) addText(m *openMessage, b *block, typ string, v []byte, more .
 	return true
 }
 
-// blockFinishes ends a block. A text that has not come as deltas becomes one which the thread does not show: see "silent" in
-// protocols/langgraph.
+// blockFinishes ends a block. A text that has not come as deltas becomes one which the thread does not show: see
+// "silent" in protocols/langgraph.
 func (d *Decoder) blockFinishes(e *event, m *openMessage, b *block) {
 	c := e.data.Object("content")
 	index := field("index", e.data.Get("index"))
@@ -166,7 +167,8 @@ func (d *Decoder) blockFinishes(e *event, m *openMessage, b *block) {
 }
 
 // stops are LangChain's words for why a model has stopped, in those of the catalogue.
-var stops = map[string]string{"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+var stops = map[string]string{"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use",
+	"content_filter": "refusal"}
 
 // finishMessage ends a message as its line says.
 func (d *Decoder) finishMessage(e *event, m *openMessage, failed bool) {
@@ -175,7 +177,8 @@ func (d *Decoder) finishMessage(e *event, m *openMessage, failed bool) {
 		p = append(p, field("usage", v))
 	}
 	if reason := e.data.Str("reason"); failed {
-		p = append(p, quoteField("stop_reason", "error"), field("error", provider.ErrorOf(cmp.Or(e.data.Str("code"), "error"), e.data.Str("message"))))
+		p = append(p, quoteField("stop_reason", "error"),
+			field("error", provider.ErrorOf(cmp.Or(e.data.Str("code"), "error"), e.data.Str("message"))))
 	} else if reason != "" {
 		p = append(p, quoteField("stop_reason", cmp.Or(stops[reason], reason)))
 	}
@@ -185,14 +188,16 @@ func (d *Decoder) finishMessage(e *event, m *openMessage, failed bool) {
 // cut ends a message that nobody will finish.
 func (d *Decoder) cut(m *openMessage) {
 	if m != nil {
-		d.endMessage(m, fields(quoteField("message_id", m.id), field("incomplete", provider.Bool(true)), field("error", provider.ErrorOf("cut", "the message did not end"))))
+		d.endMessage(m, fields(quoteField("message_id", m.id), field("incomplete", provider.Bool(true)),
+			field("error", provider.ErrorOf("cut", "the message did not end"))))
 	}
 }
 
 // endMessage ends a message, and what is open in it, with p as the payload of message.end.
 func (d *Decoder) endMessage(m *openMessage, p provider.Fields) {
 	for _, index := range slices.Sorted(maps.Keys(m.blocks)) {
-		d.add(m.lane, schema.TypeBlockEnd, fields(field("index", provider.Number(index)), field("complete", provider.Bool(false))))
+		d.add(m.lane, schema.TypeBlockEnd, fields(field("index", provider.Number(index)),
+			field("complete", provider.Bool(false))))
 	}
 	d.add(m.lane, schema.TypeMessageEnd, p)
 	delete(d.messages, m.key)

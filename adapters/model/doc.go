@@ -2,15 +2,15 @@
 //
 // # What it is
 //
-// A [Set] has models by name. Its Answer is a [agentstream/producers/worker.Answer]: the model that session.created names answers.
-// [Scripted] are models for trying things out, [Upstream] asks a provider over HTTP and feeds what it says into the turn, by the
-// adapter of that provider.
+// A [Set] has models by name. Its Answer is a [agentstream/producers/worker.Answer]: the model that session.created
+// names answers. [Scripted] are models for trying things out, [Upstream] asks a provider over HTTP and feeds what it
+// says into the turn, by the adapter of that provider.
 //
 // # Contract
 //
-// A model is asked at most once for a question: nothing is tried again. The error of an answer is an
-// [Error], of which a protocol makes a reason of its own. Credentials of providers stand in the header of the request alone; no
-// error and no event has them, and redirects are not followed.
+// A model is asked at most once for a question: nothing is tried again. The error of an answer is an [Error], of which
+// a protocol makes a reason of its own. Credentials of providers stand in the header of the request alone; no error and
+// no event has them, and redirects are not followed.
 //
 // # Concurrency
 //

@@ -144,8 +144,8 @@ func upstream(t *testing.T, api string, serve http.HandlerFunc) *model.Upstream 
 	return up
 }
 
-// Every recorded answer of a provider, through a worker, is what the provider's own libraries make of it: text, reasoning, calls,
-// usage and stop reason. A failed one ends the run in error.
+// Every recorded answer of a provider, through a worker, is what the provider's own libraries make of it: text,
+// reasoning, calls, usage and stop reason. A failed one ends the run in error.
 func TestRecordings(t *testing.T) {
 	type recording struct {
 		api    string
@@ -156,7 +156,8 @@ func TestRecordings(t *testing.T) {
 	messages, read := anthropictest.Recordings(t)
 	bodies := map[string][]byte{}
 	for name, w := range messages {
-		all[name] = recording{"anthropic", func(t *testing.T, e []schema.Event) { anthropictest.Check(t, e, w) }, w.Error != nil}
+		all[name] = recording{"anthropic", func(t *testing.T, e []schema.Event) { anthropictest.Check(t, e, w) },
+			w.Error != nil}
 		bodies[name] = read(name)
 	}
 	chats, read := openaitest.Recordings(t)
@@ -216,7 +217,8 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// What goes wrong with a provider is the reason of the run's end, and neither that nor anything else has the credential.
+// What goes wrong with a provider is the reason of the run's end, and neither that nor anything else has the
+// credential.
 func TestUpstreamFails(t *testing.T) {
 	const sse = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"half\"}}]}\n\n"
 	var mu sync.Mutex
@@ -275,7 +277,8 @@ func TestUpstreamFails(t *testing.T) {
 	if len(bodies) != len(cases) {
 		t.Errorf("asked %d times for %d runs", len(bodies), len(cases))
 	}
-	for _, want := range []string{`{"content":"be kind","role":"system"}`, `{"content":"first","role":"user"}`, `"max_completion_tokens":7`, `"temperature":0.5`,
+	for _, want := range []string{`{"content":"be kind","role":"system"}`, `{"content":"first","role":"user"}`,
+		`"max_completion_tokens":7`, `"temperature":0.5`,
 		`{"image_url":{"url":"http://x/y.png"},"type":"image_url"}`, `"name":"look_up"`} {
 		if !strings.Contains(bodies[0], want) {
 			t.Errorf("%s is not in %s", want, bodies[0])

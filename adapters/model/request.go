@@ -129,7 +129,8 @@ func chatRequest(d *description, input []inputMessage) any {
 	}
 	f := fields{"model": d.Model, "messages": list, "stream": true, "stream_options": fields{"include_usage": true}}
 	return f.params(&d.Parameters, "max_completion_tokens").tools(d.Tools, func(t tool) any {
-		return fields{"type": "function", "function": fields{"name": t.Name, "description": t.Description, "parameters": schemaOf(t)}}
+		return fields{"type": "function", "function": fields{"name": t.Name, "description": t.Description,
+			"parameters": schemaOf(t)}}
 	})
 }
 

@@ -72,7 +72,8 @@ func slow(ctx context.Context, q *worker.Task, m *producers.Message, speed float
 		if err := m.Text(fmt.Sprintf("Step %d of %d. ", i, slowSteps)); err != nil {
 			return err
 		}
-		if err := q.Run.Emit(ctx, schema.TypeProgress, json.RawMessage(fmt.Sprintf(`{"done":%d,"total":%d}`, i, slowSteps))); err != nil {
+		if err := q.Run.Emit(ctx, schema.TypeProgress,
+			json.RawMessage(fmt.Sprintf(`{"done":%d,"total":%d}`, i, slowSteps))); err != nil {
 			return err
 		}
 	}

@@ -82,8 +82,8 @@ func (s *Set) Has(name string) bool {
 	return ok
 }
 
-// Answer answers a question with the model that its session names. Its errors are an *Error where the model, or what was asked of
-// it, is the reason.
+// Answer answers a question with the model that its session names. Its errors are an *Error where the model, or what
+// was asked of it, is the reason.
 func (s *Set) Answer(ctx context.Context, q *worker.Task) (stop string, err error) {
 	var d description
 	if err := json.Unmarshal(q.Session, &d); err != nil && s.Other == nil {
@@ -101,7 +101,8 @@ func (s *Set) Answer(ctx context.Context, q *worker.Task) (stop string, err erro
 // handOver ends the calls that a model has asked for: the client has them, and nothing waits for what comes of them.
 func handOver(turn *producers.Turn) (any bool, err error) {
 	for _, c := range turn.Calls() {
-		err = errors.Join(err, c.Fail(&producers.ToolError{Code: schema.CodeToolCancelled, Err: errors.New("the client carries it out")}))
+		err = errors.Join(err, c.Fail(&producers.ToolError{Code: schema.CodeToolCancelled,
+			Err: errors.New("the client carries it out")}))
 		any = true
 	}
 	return any, err

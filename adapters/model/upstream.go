@@ -29,13 +29,17 @@ type api struct {
 }
 
 var apis = map[string]api{
-	"openai":           {openai.Provider, openai.NewChatDecoder, func(string) string { return "chat/completions" }, chatRequest, bearer},
-	"openai-responses": {openai.Provider, openai.NewResponsesDecoder, func(string) string { return "responses" }, responsesRequest, bearer},
-	"anthropic": {anthropic.Provider, anthropic.NewDecoder, func(string) string { return "messages" }, messagesRequest, func(h http.Header, key string) {
-		h.Set("Anthropic-Version", "2023-06-01")
-		set(h, "X-Api-Key", "", key)
-	}},
-	"gemini": {gemini.Provider, gemini.NewDecoder, func(m string) string { return "models/" + url.PathEscape(m) + ":streamGenerateContent?alt=sse" }, generateRequest,
+	"openai": {openai.Provider, openai.NewChatDecoder, func(string) string { return "chat/completions" },
+		chatRequest, bearer},
+	"openai-responses": {openai.Provider, openai.NewResponsesDecoder, func(string) string { return "responses" },
+		responsesRequest, bearer},
+	"anthropic": {anthropic.Provider, anthropic.NewDecoder, func(string) string { return "messages" }, messagesRequest,
+		func(h http.Header, key string) {
+			h.Set("Anthropic-Version", "2023-06-01")
+			set(h, "X-Api-Key", "", key)
+		}},
+	"gemini": {gemini.Provider, gemini.NewDecoder,
+		func(m string) string { return "models/" + url.PathEscape(m) + ":streamGenerateContent?alt=sse" }, generateRequest,
 		func(h http.Header, key string) { set(h, "X-Goog-Api-Key", "", key) }},
 }
 
@@ -55,8 +59,8 @@ type Upstream struct {
 	client *http.Client
 }
 
-// NewUpstream returns the upstream of an API: openai (chat completions), openai-responses, anthropic or gemini. base is the
-// address that paths of the API are below; without a path it is /v1, or /v1beta of gemini. key may be "".
+// NewUpstream returns the upstream of an API: openai (chat completions), openai-responses, anthropic or gemini. base is
+// the address that paths of the API are below; without a path it is /v1, or /v1beta of gemini. key may be "".
 func NewUpstream(name string, base *url.URL, key string) (*Upstream, error) {
 	a, ok := apis[name]
 	switch {
@@ -97,7 +101,8 @@ func (u *Upstream) Answer(ctx context.Context, q *worker.Task) (stop string, err
 	return u.ask(ctx, q.Turn, &d, input)
 }
 
-func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description, input []inputMessage) (stop string, err error) {
+func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description, input []inputMessage) (stop string,
+	err error) {
 	body, err := json.Marshal(u.api.body(d, input))
 	if err != nil {
 		return "", &Error{BadInput, err}

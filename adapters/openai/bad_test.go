@@ -35,12 +35,14 @@ func TestBadInput(t *testing.T) {
 		"latin-1":      {"data: {\"choices\":[{\"delta\":{\"content\":\"\xe4\xf6\"}}]}\n\n", `"problem":"invalid UTF-8"`},
 		"cut utf-8":    {"data: {\"x\":\"\xf0\x9f\"}\n\n", `"problem":"invalid UTF-8"`},
 		"deep":         {"data: {\"choices\":" + deep + ",\"output\":" + deep + "}\n\n", `"problem":"nested too deeply"`},
-		"10 MB frame":  {"data: {\"type\":\"x\",\"choices\":[{\"delta\":{\"content\":\"" + huge + "\"}}]}\n\n", `"problem":"longer than a frame may be"`},
-		"unknown":      {`data: {"type":"y","object":"y","z":1.0}` + "\n\n", `{"type":"y","object":"y","z":1.0}`},
-		"wrong types":  {`data: {"type":"response.output_text.delta","object":1,"choices":[5,null,"x",{"index":"0","delta":[],"finish_reason":5}],"output_index":"0","delta":{}}` + "\n\n", `custom.openai.`},
-		"wide":         {`data: {"type":"y","object":"y"` + wide.String() + "}\n\n", `"m99999":99999`},
-		"wide choice":  {`data: {"type":"response.x","choices":[{"index":0,"delta":{}` + wide.String() + "}]}\n\n", `"omitted"`},
-		"wide item":    {`data: {"type":"response.output_item.added","choices":[{"index":0,"delta":{"tool_calls":[{"id":"a"` + wide.String() + `}]}}],"output_index":3,"item":{"type":"function_call"` + wide.String() + "}}\n\n", `"omitted"`},
+		"10 MB frame": {"data: {\"type\":\"x\",\"choices\":[{\"delta\":{\"content\":\"" + huge + "\"}}]}\n\n",
+			`"problem":"longer than a frame may be"`},
+		"unknown":     {`data: {"type":"y","object":"y","z":1.0}` + "\n\n", `{"type":"y","object":"y","z":1.0}`},
+		"wrong types": {`data: {"type":"response.output_text.delta","object":1,"choices":[5,null,"x",{"index":"0","delta":[],"finish_reason":5}],"output_index":"0","delta":{}}` + "\n\n", `custom.openai.`},
+		"wide":        {`data: {"type":"y","object":"y"` + wide.String() + "}\n\n", `"m99999":99999`},
+		"wide choice": {`data: {"type":"response.x","choices":[{"index":0,"delta":{}` + wide.String() + "}]}\n\n",
+			`"omitted"`},
+		"wide item": {`data: {"type":"response.output_item.added","choices":[{"index":0,"delta":{"tool_calls":[{"id":"a"` + wide.String() + `}]}}],"output_index":3,"item":{"type":"function_call"` + wide.String() + "}}\n\n", `"omitted"`},
 	} {
 		for api, decoder := range decoders {
 			t.Run(name+" "+api, func(t *testing.T) {
@@ -74,7 +76,8 @@ func TestWrongEncoding(t *testing.T) {
 		for api, decoder := range decoders {
 			events := providertest.Decode(t, decoder(provider.Config{}), body)
 			checkEvents(t, events)
-			if told := providertest.Print(events); !strings.Contains(told, "custom.openai.bad_frame") || strings.Contains(told, "message.start") {
+			if told := providertest.Print(events); !strings.Contains(told, "custom.openai.bad_frame") ||
+				strings.Contains(told, "message.start") {
 				t.Errorf("%s: %.500s", api, told)
 			}
 		}
@@ -115,11 +118,13 @@ func TestMuch(t *testing.T) {
 		"parts": {"responses", many(created, func(i int) string {
 			return ev("output_text.delta", fmt.Sprintf(`"output_index":0,"content_index":%d,"delta":"x"`, i))
 		}, completed)},
-		"replies": {"responses", many(created, func(i int) string { return strings.Replace(created, "c1", fmt.Sprintf("c%d", i), 1) }, completed)},
+		"replies": {"responses", many(created,
+			func(i int) string { return strings.Replace(created, "c1", fmt.Sprintf("c%d", i), 1) }, completed)},
 		"notes": {"responses", many(created, func(i int) string {
 			return ev("output_text.annotation.added", at(0)+fmt.Sprintf(`,"annotation":{"n":%d}`, i))
 		}, completed)},
-		"numbers": {"responses", many(created, func(i int) string { return ev("x", fmt.Sprintf(`"sequence_number":%d`, i*1000)) }, completed)},
+		"numbers": {"responses", many(created,
+			func(i int) string { return ev("x", fmt.Sprintf(`"sequence_number":%d`, i*1000)) }, completed)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cost := func(n int) time.Duration {
@@ -141,7 +146,8 @@ func TestMuch(t *testing.T) {
 // TestLane: events carry the lane that they were given.
 func TestLane(t *testing.T) {
 	for api, decoder := range decoders {
-		events := providertest.Decode(t, decoder(provider.Config{ChildID: "run_c", TurnID: "t1", Path: []string{"run_1", "run_c"}}), []byte(sse(delta(`"content":"Hi"`), created)))
+		events := providertest.Decode(t, decoder(provider.Config{ChildID: "run_c", TurnID: "t1",
+			Path: []string{"run_1", "run_c"}}), []byte(sse(delta(`"content":"Hi"`), created)))
 		for _, e := range events {
 			if e.ChildID != "run_c" || e.TurnID != "t1" || len(e.Path) != 2 {
 				t.Errorf("%s: %+v", api, e)
@@ -153,15 +159,23 @@ func TestLane(t *testing.T) {
 // seeds are bodies that reach much of the decoders.
 func seeds() []string {
 	return []string{
-		sse(delta(`"role":"assistant","content":"a\ud83d"`), delta(`"content":"\ude00\u0000","refusal":"n","reasoning":"r"`), chunk(`{"index":1,"delta":{"content":"b"}}`), finish("stop"), "[DONE]"),
+		sse(delta(`"role":"assistant","content":"a\ud83d"`),
+			delta(`"content":"\ude00\u0000","refusal":"n","reasoning":"r"`),
+			chunk(`{"index":1,"delta":{"content":"b"}}`), finish("stop"), "[DONE]"),
 		strings.ReplaceAll(sse(delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}},{"id":"b","custom":{"name":"g","input":"x"}}],"function_call":{"name":"h"}`), finish("length")), "\n", "\r\n"),
 		sse(delta(`"reasoning_details":[{"type":"reasoning.text","text":"x","signature":"S"},{"type":"reasoning.encrypted","data":"E"}],"audio":{"data":"AAAA","transcript":"t"}`), `{"error":{"code":5}}`),
 		`{"id":"c1","object":"chat.completion","choices":[{"index":0,"message":{"content":[{"type":"text","text":"x"},7]},"logprobs":{"content":[]}},{"index":5,"text":"y"}],"usage":{"a":1},"error":null}`,
 		strings.Join(hello(), "\n"), sse(append(hello(), hello()...)...),
 		sse(created, ev("output_item.added", `"output_index":1,"item":{"id":"r","type":"reasoning","encrypted_content":"E"}`), ev("reasoning_summary_text.delta", `"output_index":1,"summary_index":0,"delta":"s","sequence_number":4`), ev("reasoning_text.delta", `"output_index":1,"content_index":0,"delta":"s"`), completed),
 		sse(created, ev("output_item.added", `"output_index":0,"item":{"id":"f","type":"function_call","call_id":"a","name":"n","arguments":""}`), ev("function_call_arguments.delta", `"output_index":0,"delta":"{}"`), ev("function_call_arguments.done", `"output_index":0,"arguments":"{ }"`), completed),
-		sse(created, ev("output_item.done", `"item":{"id":"g","type":"image_generation_call","result":"AAAA"}`), ev("image_generation_call.partial_image", `"partial_image_b64":"AAAA"`), ev("output_item.added", `"item":{"type":"mcp_call"}`), `{"type":"error","error":{}}`, ev("failed", `"response":{"error":{"code":1}}`)),
-		sse(created, ev("content_part.added", `"output_index":0,"part":{"type":"sparkle","x":1}`), ev("content_part.done", `"output_index":0,"part":{"type":"sparkle","x":2}`), ev("output_text.annotation.added", `"annotation":1`), ev("incomplete", `"response":{"incomplete_details":{"reason":"x"}}`)),
+		sse(created, ev("output_item.done", `"item":{"id":"g","type":"image_generation_call","result":"AAAA"}`),
+			ev("image_generation_call.partial_image", `"partial_image_b64":"AAAA"`),
+			ev("output_item.added", `"item":{"type":"mcp_call"}`), `{"type":"error","error":{}}`,
+			ev("failed", `"response":{"error":{"code":1}}`)),
+		sse(created, ev("content_part.added", `"output_index":0,"part":{"type":"sparkle","x":1}`),
+			ev("content_part.done", `"output_index":0,"part":{"type":"sparkle","x":2}`),
+			ev("output_text.annotation.added", `"annotation":1`),
+			ev("incomplete", `"response":{"incomplete_details":{"reason":"x"}}`)),
 		`{"object":"response","status":"completed","output":[{"type":"x_call_output","call_id":"a"},{"type":"code_interpreter_call","code":"x"},5],"usage":[]}`,
 		"<html>", "{}", "data: [DONE]", "\r\r\n\n", "[{\"type\":\"response.created\"}]",
 	}
@@ -177,7 +191,8 @@ func FuzzDecoders(f *testing.F) {
 		for _, decoder := range decoders {
 			events := providertest.Decode(t, decoder(provider.Config{}), body)
 			checkEvents(t, events)
-			providertest.CheckPieces(t, func() *provider.Decoder { return decoder(provider.Config{}) }, body, func() int { return int(step) + 1 })
+			providertest.CheckPieces(t, func() *provider.Decoder { return decoder(provider.Config{}) }, body,
+				func() int { return int(step) + 1 })
 			d := decoder(provider.Config{})
 			events, _ = d.Write(body[:min(int(cut), len(body))])
 			d.Rejoin()

@@ -43,7 +43,8 @@ func told(t *testing.T, d *provider.Decoder, body string) string {
 func TestBrokenChat(t *testing.T) {
 	call := func(members string) string { return delta(`"tool_calls":[{` + members + `}]`) }
 	fn := func(index int, id, name, args string) string {
-		return call(fmt.Sprintf(`"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":%q}`, index, id, name, args))
+		return call(fmt.Sprintf(`"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":%q}`, index, id,
+			name, args))
 	}
 	more := func(index int, args string) string {
 		return call(fmt.Sprintf(`"index":%d,"function":{"arguments":%q}`, index, args))
@@ -57,27 +58,51 @@ func TestBrokenChat(t *testing.T) {
 		frames []string
 		want   string
 	}{
-		"id changes":           {[]string{fn(0, "a", "f", ""), call(`"index":0,"id":"b","function":{"arguments":"{\"x\""}`), call(`"index":0,"id":"c","function":{"arguments":":1}"}`), end}, `a f{"x":1}, late c, tool_use`},
-		"id null":              {[]string{fn(0, "a", "f", "{"), call(`"index":0,"id":"null","function":{"arguments":"}"}`), end}, `a f{}, tool_use`},
-		"another index":        {[]string{fn(0, "a", "f", ""), more(1, "{"), more(1, "}"), fn(1, "b", "g", ""), more(2, "{}"), end}, `a f{}, b g{}, tool_use`},
-		"index 0, no ids":      {[]string{fn(0, "", "f", "{}"), fn(0, "", "f", `{"x":1}`), fn(0, "", "g", "{}"), end}, `call_c1_0 f{}, call_c1_1 f{"x":1}, call_c1_2 g{}, tool_use`},
-		"id of two calls":      {[]string{fn(0, "a", "f", "{}"), fn(1, "a", "f", `{"x":1}`), end}, `a f{}, a f{"x":1}, tool_use`},
-		"name in two pieces":   {[]string{call(`"index":0,"id":"a","type":"function","function":{"name":"read_","arguments":""}`), call(`"index":0,"function":{"name":"file","arguments":""}`), more(0, "{}"), end}, `a read_file{}, tool_use`},
-		"name grows":           {[]string{call(`"index":0,"id":"a","function":{"name":"read_"}`), call(`"index":0,"function":{"name":"read_file"}`), more(0, "{}"), end}, `a read_file{}, tool_use`},
-		"name always":          {[]string{fn(0, "a", "f", "{"), call(`"index":0,"id":"a","function":{"name":"f","arguments":"}"}`), end}, `a f{}, tool_use`},
-		"call doubled":         {[]string{fn(0, "a", "f", "{}"), fn(0, "a", "f", "{}"), end}, `a f{}, tool_use`},
-		"both spellings":       {[]string{delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}],"function_call":{"name":"f","arguments":"{}"}`), end}, `a f{}, tool_use`},
-		"reason on all":        {[]string{every(`"reasoning_content":"Let me "`), every(`"reasoning_content":"think."`), every(`"content":"Hel"`), every(`"content":"lo."`), every(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":""}}]`), every(`"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]`)}, `a f{}, thinking:Let me think., text:Hello., tool_use`},
-		"reason, then more":    {[]string{delta(`"content":"Hel"`), finish("stop"), delta(`"content":"lo."`), finish("stop")}, `text:Hello., end_turn`},
-		"message again":        {[]string{delta(`"content":"Hel"`), delta(`"content":"lo."`), `{"id":"c1","object":"chat.completion","model":"m","usage":` + usage + `,"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Hello."}}]}`}, `text:Hello., end_turn ` + usage},
-		"message has more":     {[]string{delta(`"content":"Hel"`), `{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Hello."}}]}`}, `text:Hello., end_turn`},
-		"calls again":          {[]string{fn(0, "a", "f", "{}"), fn(1, "b", "f", "{}"), `{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":[{"id":"z","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"b","type":"function","function":{"name":"f","arguments":"{}"}}]}}]}`}, `a f{}, b f{}, late z, tool_use`},
-		"usage in the choice":  {[]string{delta(`"content":"Hi"`), chunk(`{"index":0,"delta":{},"finish_reason":"stop","usage":` + usage + `}`)}, `text:Hi, end_turn ` + usage},
-		"usage of a vendor":    {[]string{delta(`"content":"Hi"`), finish("stop"), `{"id":"c1","x_vendor":{"usage":` + usage + `}}`}, `text:Hi, end_turn ` + usage},
-		"usage empty behind":   {[]string{delta(`"content":"Hi"`), finish("stop"), `{"id":"c1","choices":[],"usage":` + usage + `}`, `{"id":"c1","choices":[],"usage":{"prompt_tokens":0,"total_tokens":0}}`, `{"id":"c1","choices":[],"usage":{"total_tokens":4}}`}, `text:Hi, end_turn ` + usage},
-		"input behind the end": {[]string{fn(0, "a", "f", ""), finish("stop"), more(0, "{}"), finish("tool_calls")}, `a f{}, tool_use`},
-		"[DONE] alone":         {[]string{fn(0, "a", "f", "{}"), done}, `a f{}, tool_use`},
-		"[DONE] amid":          {[]string{fn(0, "a", "f", "{"), done}, ``},
+		"id changes": {[]string{fn(0, "a", "f", ""),
+			call(`"index":0,"id":"b","function":{"arguments":"{\"x\""}`),
+			call(`"index":0,"id":"c","function":{"arguments":":1}"}`), end}, `a f{"x":1}, late c, tool_use`},
+		"id null": {[]string{fn(0, "a", "f", "{"),
+			call(`"index":0,"id":"null","function":{"arguments":"}"}`), end}, `a f{}, tool_use`},
+		"another index": {[]string{fn(0, "a", "f", ""), more(1, "{"), more(1, "}"), fn(1, "b", "g", ""),
+			more(2, "{}"), end}, `a f{}, b g{}, tool_use`},
+		"index 0, no ids": {[]string{fn(0, "", "f", "{}"), fn(0, "", "f", `{"x":1}`), fn(0, "", "g", "{}"), end},
+			`call_c1_0 f{}, call_c1_1 f{"x":1}, call_c1_2 g{}, tool_use`},
+		"id of two calls": {[]string{fn(0, "a", "f", "{}"), fn(1, "a", "f", `{"x":1}`), end},
+			`a f{}, a f{"x":1}, tool_use`},
+		"name in two pieces": {[]string{call(`"index":0,"id":"a","type":"function","function":{"name":"read_","arguments":""}`), call(`"index":0,"function":{"name":"file","arguments":""}`), more(0, "{}"), end}, `a read_file{}, tool_use`},
+		"name grows": {[]string{call(`"index":0,"id":"a","function":{"name":"read_"}`),
+			call(`"index":0,"function":{"name":"read_file"}`), more(0, "{}"), end}, `a read_file{}, tool_use`},
+		"name always": {[]string{fn(0, "a", "f", "{"),
+			call(`"index":0,"id":"a","function":{"name":"f","arguments":"}"}`), end}, `a f{}, tool_use`},
+		"call doubled":   {[]string{fn(0, "a", "f", "{}"), fn(0, "a", "f", "{}"), end}, `a f{}, tool_use`},
+		"both spellings": {[]string{delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}],"function_call":{"name":"f","arguments":"{}"}`), end}, `a f{}, tool_use`},
+		"reason on all": {[]string{every(`"reasoning_content":"Let me "`), every(`"reasoning_content":"think."`),
+			every(`"content":"Hel"`), every(`"content":"lo."`),
+			every(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":""}}]`),
+			every(`"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]`)},
+			`a f{}, thinking:Let me think., text:Hello., tool_use`},
+		"reason, then more": {[]string{delta(`"content":"Hel"`), finish("stop"), delta(`"content":"lo."`),
+			finish("stop")}, `text:Hello., end_turn`},
+		"message again": {[]string{delta(`"content":"Hel"`), delta(`"content":"lo."`),
+			`{"id":"c1","object":"chat.completion","model":"m","usage":` + usage +
+				`,"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Hello."}}]}`},
+			`text:Hello., end_turn ` + usage},
+		"message has more": {[]string{delta(`"content":"Hel"`),
+			`{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"Hello."}}]}`}, `text:Hello., end_turn`},
+		"calls again": {[]string{fn(0, "a", "f", "{}"), fn(1, "b", "f", "{}"),
+			`{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":[{"id":"z","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"b","type":"function","function":{"name":"f","arguments":"{}"}}]}}]}`}, `a f{}, b f{}, late z, tool_use`},
+		"usage in the choice": {[]string{delta(`"content":"Hi"`),
+			chunk(`{"index":0,"delta":{},"finish_reason":"stop","usage":` + usage + `}`)}, `text:Hi, end_turn ` + usage},
+		"usage of a vendor": {[]string{delta(`"content":"Hi"`), finish("stop"),
+			`{"id":"c1","x_vendor":{"usage":` + usage + `}}`}, `text:Hi, end_turn ` + usage},
+		"usage empty behind": {[]string{delta(`"content":"Hi"`), finish("stop"),
+			`{"id":"c1","choices":[],"usage":` + usage + `}`,
+			`{"id":"c1","choices":[],"usage":{"prompt_tokens":0,"total_tokens":0}}`,
+			`{"id":"c1","choices":[],"usage":{"total_tokens":4}}`}, `text:Hi, end_turn ` + usage},
+		"input behind the end": {[]string{fn(0, "a", "f", ""), finish("stop"), more(0, "{}"), finish("tool_calls")},
+			`a f{}, tool_use`},
+		"[DONE] alone": {[]string{fn(0, "a", "f", "{}"), done}, `a f{}, tool_use`},
+		"[DONE] amid":  {[]string{fn(0, "a", "f", "{"), done}, ``},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := told(t, NewChatDecoder(provider.Config{}), sse(tt.frames...)); got != tt.want {
@@ -110,13 +135,24 @@ func TestBrokenResponses(t *testing.T) {
 		frames []string
 		want   string
 	}{
-		"one output_index":   {[]string{created, added(0, `{"id":"r","type":"reasoning","summary":[]}`), ended(0, thought), added(0, item("i", "a", "")), args("i", 0, "{}"), ended(0, item("i", "a", "{}")), final("")}, `a f{}, thinking:Hm., ` + use},
-		"two open at once":   {[]string{created, added(0, item("i", "a", "")), added(0, item("j", "b", "")), args("i", 0, `{"x":`), args("j", 0, `{}`), args("i", 0, `1}`), final("")}, `a f{"x":1}, b f{}, ` + use},
-		"no indexes":         {[]string{created, `{"type":"response.output_item.added","item":` + item("i", "a", "") + `}`, `{"type":"response.function_call_arguments.delta","delta":"{}"}`, `{"type":"response.output_item.done","item":` + item("i", "a", "{}") + `}`, completed}, `a f{}, ` + use},
-		"call_id at the end": {[]string{created, added(0, item("i", "a", "")), args("i", 0, "{}"), ended(0, item("i", "a", "{}")), final(item("i", "z", "{}"))}, `a f{}, late z, ` + use},
-		"items twice":        {[]string{created, added(0, item("i", "a", "")), ended(0, item("i", "a", "{}")), ended(0, item("i", "a", "{}")), final(item("i", "a", "{}")), final(item("i", "a", "{}"))}, `a f{}, ` + use},
-		"[DONE] alone":       {[]string{created, added(0, item("i", "a", "")), ended(0, item("i", "a", "{}")), done}, `a f{}, tool_use`},
-		"type in the name":   {[]string{created, "\n\nevent: response.output_item.done\ndata: " + `{"item":` + item("i", "a", "{}") + `}`, completed}, `a f{}, ` + use},
+		"one output_index": {[]string{created, added(0, `{"id":"r","type":"reasoning","summary":[]}`),
+			ended(0, thought), added(0, item("i", "a", "")), args("i", 0, "{}"), ended(0, item("i", "a", "{}")),
+			final("")}, `a f{}, thinking:Hm., ` + use},
+		"two open at once": {[]string{created, added(0, item("i", "a", "")), added(0, item("j", "b", "")),
+			args("i", 0, `{"x":`), args("j", 0, `{}`), args("i", 0, `1}`), final("")}, `a f{"x":1}, b f{}, ` + use},
+		"no indexes": {[]string{created,
+			`{"type":"response.output_item.added","item":` + item("i", "a", "") + `}`,
+			`{"type":"response.function_call_arguments.delta","delta":"{}"}`,
+			`{"type":"response.output_item.done","item":` + item("i", "a", "{}") + `}`, completed}, `a f{}, ` + use},
+		"call_id at the end": {[]string{created, added(0, item("i", "a", "")), args("i", 0, "{}"),
+			ended(0, item("i", "a", "{}")), final(item("i", "z", "{}"))}, `a f{}, late z, ` + use},
+		"items twice": {[]string{created, added(0, item("i", "a", "")), ended(0, item("i", "a", "{}")),
+			ended(0, item("i", "a", "{}")), final(item("i", "a", "{}")), final(item("i", "a", "{}"))}, `a f{}, ` + use},
+		"[DONE] alone": {[]string{created, added(0, item("i", "a", "")), ended(0, item("i", "a", "{}")), done},
+			`a f{}, tool_use`},
+		"type in the name": {[]string{created,
+			"\n\nevent: response.output_item.done\ndata: " + `{"item":` + item("i", "a", "{}") + `}`, completed},
+			`a f{}, ` + use},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := told(t, NewResponsesDecoder(provider.Config{}), sse(tt.frames...)); got != tt.want {
@@ -141,8 +177,8 @@ func TestResponseInTheMaking(t *testing.T) {
 	}
 }
 
-// TestOneID: calls of one message that all have the same id are told apart by their places, in whatever order their pieces
-// come.
+// TestOneID: calls of one message that all have the same id are told apart by their places, in whatever order their
+// pieces come.
 func TestOneID(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 34))

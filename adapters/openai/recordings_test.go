@@ -65,7 +65,8 @@ func TestPieces(t *testing.T) {
 // them (all in the full form), at random ones of the others.
 func TestCuts(t *testing.T) {
 	want, read := openaitest.Recordings(t)
-	every := map[string]bool{"openai-chat/parallel-tools.sse": true, "openai-chat/three-choices.sse": true, "openai-responses/parallel-functions-step1.sse": true,
+	every := map[string]bool{"openai-chat/parallel-tools.sse": true, "openai-chat/three-choices.sse": true,
+		"openai-responses/parallel-functions-step1.sse":     true,
 		"openai-responses/reasoning-summary-tool-step1.sse": true, "openai-responses/background-create.sse": true}
 	for name, w := range want {
 		data := read(name)
@@ -103,10 +104,12 @@ func checkCut(t *testing.T, name string, whole openaitest.OpenAIOutcome, data []
 	events := providertest.Decode(t, decoderOf(name), data)
 	providertest.CheckNumbered(t, events)
 	got := openaitest.FromFold(t, events)
-	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) || !strings.HasPrefix(whole.Refusal, got.Refusal) || len(got.Calls) > len(whole.Calls) {
+	if !strings.HasPrefix(whole.Text, got.Text) || !strings.HasPrefix(whole.Reasoning, got.Reasoning) ||
+		!strings.HasPrefix(whole.Refusal, got.Refusal) || len(got.Calls) > len(whole.Calls) {
 		t.Fatalf("cut at %d: %q is no beginning", at, got.Text)
 	}
-	if c := openaitest.FromContent(t, events); c.Text != got.Text || c.Reasoning != got.Reasoning || c.Refusal != got.Refusal || len(c.Calls) != len(got.Calls) {
+	if c := openaitest.FromContent(t, events); c.Text != got.Text || c.Reasoning != got.Reasoning ||
+		c.Refusal != got.Refusal || len(c.Calls) != len(got.Calls) {
 		t.Fatalf("cut at %d: content says %q, deltas %q", at, c.Text, got.Text)
 	}
 	if len(got.Messages) == 0 || got.Finish != nil && got.Usage != nil {
@@ -128,8 +131,8 @@ func checkCut(t *testing.T, name string, whole openaitest.OpenAIOutcome, data []
 	}
 }
 
-// TestRejoin cuts a stream of the background mode at every third byte (all in the full form), and goes on with the one that begins
-// after the first event: nothing is doubled, nothing is lost.
+// TestRejoin cuts a stream of the background mode at every third byte (all in the full form), and goes on with the one
+// that begins after the first event: nothing is doubled, nothing is lost.
 func TestRejoin(t *testing.T) {
 	_, read := openaitest.Recordings(t)
 	first, second := read("openai-responses/background-create.sse"), read("openai-responses/background-resume-starting-after-0.sse")
@@ -155,10 +158,11 @@ func TestRejoin(t *testing.T) {
 // pass it on.
 func rotated(data []byte) []byte {
 	n := 0
-	return regexp.MustCompile(`"(id|item_id)": ?"(resp|msg|rs|fc|ctc|ws|ci)_[^"]*"`).ReplaceAllFunc(data, func(m []byte) []byte {
-		n++
-		return fmt.Appendf(nil, "%s_%d\"", m[:len(m)-1], n)
-	})
+	return regexp.MustCompile(`"(id|item_id)": ?"(resp|msg|rs|fc|ctc|ws|ci)_[^"]*"`).ReplaceAllFunc(data,
+		func(m []byte) []byte {
+			n++
+			return fmt.Appendf(nil, "%s_%d\"", m[:len(m)-1], n)
+		})
 }
 
 // TestRotatedIDs: ids that change from frame to frame make no other responses, and change nothing of what is told.
@@ -180,8 +184,11 @@ func TestRotatedIDs(t *testing.T) {
 		events := providertest.Decode(t, NewResponsesDecoder(provider.Config{}), turned)
 		checkEvents(t, events)
 		got := openaitest.FromFold(t, events)
-		if len(got.Messages) != len(was.Messages) || got.Text != was.Text || got.Reasoning != was.Reasoning || len(got.Calls) != len(was.Calls) || got.Incomplete || !reflect.DeepEqual(got.Usage, was.Usage) {
-			t.Errorf("%s: %d messages, %d calls, %d of text, %d of reasoning; want %d, %d, %d, %d", name, len(got.Messages), len(got.Calls), len(got.Text), len(got.Reasoning), len(was.Messages), len(was.Calls), len(was.Text), len(was.Reasoning))
+		if len(got.Messages) != len(was.Messages) || got.Text != was.Text || got.Reasoning != was.Reasoning ||
+			len(got.Calls) != len(was.Calls) || got.Incomplete || !reflect.DeepEqual(got.Usage, was.Usage) {
+			t.Errorf("%s: %d messages, %d calls, %d of text, %d of reasoning; want %d, %d, %d, %d", name,
+				len(got.Messages), len(got.Calls), len(got.Text), len(got.Reasoning), len(was.Messages), len(was.Calls),
+				len(was.Text), len(was.Reasoning))
 		}
 	}
 	if rotations < 17 {

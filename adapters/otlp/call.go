@@ -20,14 +20,16 @@ const (
 	toolSpan
 )
 
-// kinds are the words of all conventions for what a span stands for. An operation that is not named here makes no event.
+// kinds are the words of all conventions for what a span stands for. An operation that is not named here makes no
+// event.
 var kinds = []struct {
 	attribute string
 	words     map[string]spanKind
 }{
 	{"openinference.span.kind", map[string]spanKind{"LLM": chatSpan, "AGENT": agentSpan, "TOOL": toolSpan, "": otherSpan}},
-	{"gen_ai.operation.name", map[string]spanKind{"chat": chatSpan, "text_completion": chatSpan, "generate_content": chatSpan,
-		"completion": chatSpan, "message": chatSpan, "invoke_agent": agentSpan, "execute_tool": toolSpan}},
+	{"gen_ai.operation.name", map[string]spanKind{"chat": chatSpan, "text_completion": chatSpan,
+		"generate_content": chatSpan,
+		"completion":       chatSpan, "message": chatSpan, "invoke_agent": agentSpan, "execute_tool": toolSpan}},
 	{"traceloop.span.kind", map[string]spanKind{"agent": agentSpan, "tool": toolSpan}},
 	{"llm.request.type", map[string]spanKind{"chat": chatSpan, "completion": chatSpan}},
 }
@@ -102,7 +104,8 @@ func (x *exchange) size() int { return len(x.input) + len(x.output) }
 func exchangeOf(s *Span) *exchange {
 	a := s.attributes
 	x := &exchange{
-		model: a.str("gen_ai.response.model", "gen_ai.request.model", "llm.response.model", "llm.model_name", "llm.request.model",
+		model: a.str("gen_ai.response.model", "gen_ai.request.model", "llm.response.model", "llm.model_name",
+			"llm.request.model",
 			"ai.response.model", "ai.model.id"),
 		provider: providerOf(a),
 		response: a.str("gen_ai.response.id", "llm.response.id", "ai.response.id"),
@@ -137,14 +140,18 @@ var counts = []struct {
 	name string
 	from []string
 }{
-	{"input_tokens", []string{"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens", "llm.token_count.prompt",
+	{"input_tokens", []string{"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens",
+		"llm.token_count.prompt",
 		"ai.usage.inputTokens", "ai.usage.promptTokens"}},
-	{"output_tokens", []string{"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens",
+	{"output_tokens", []string{"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
+		"llm.usage.completion_tokens",
 		"llm.token_count.completion", "ai.usage.outputTokens", "ai.usage.completionTokens"}},
-	{"total_tokens", []string{"llm.usage.total_tokens", "gen_ai.usage.total_tokens", "llm.token_count.total", "ai.usage.totalTokens"}},
+	{"total_tokens", []string{"llm.usage.total_tokens", "gen_ai.usage.total_tokens", "llm.token_count.total",
+		"ai.usage.totalTokens"}},
 	{"cache_read_input_tokens", []string{"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
 		"gen_ai.usage.details.cache_read_tokens", "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens"}},
-	{"cache_creation_input_tokens", []string{"gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens",
+	{"cache_creation_input_tokens", []string{"gen_ai.usage.cache_creation.input_tokens",
+		"gen_ai.usage.cache_creation_input_tokens",
 		"gen_ai.usage.details.cache_write_tokens", "llm.token_count.prompt_details.cache_write"}},
 	{"reasoning_tokens", []string{"gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens",
 		"gen_ai.usage.details.reasoning_tokens", "llm.usage.reasoning_tokens", "llm.token_count.completion_details.reasoning",
@@ -171,7 +178,8 @@ type toolOf struct {
 func toolCallOf(s *Span) toolOf {
 	a := s.attributes
 	if name := a.str("ai.toolCall.name"); name != "" { // what it takes and returns is JSON in a text, whatever it is
-		return toolOf{id: a.str("ai.toolCall.id"), name: name, input: decodeText(a.first("ai.toolCall.args", "ai.toolCall.input")),
+		return toolOf{id: a.str("ai.toolCall.id"), name: name,
+			input:  decodeText(a.first("ai.toolCall.args", "ai.toolCall.input")),
 			output: decodeText(a.first("ai.toolCall.result", "ai.toolCall.output"))}
 	}
 	return toolOf{
@@ -182,7 +190,8 @@ func toolCallOf(s *Span) toolOf {
 	}
 }
 
-// unpack returns what a tool has answered, where that is in a message of LangChain: as it writes them, or as a constructor.
+// unpack returns what a tool has answered, where that is in a message of LangChain: as it writes them, or as a
+// constructor.
 func unpack(v json.RawMessage) json.RawMessage {
 	p, _ := provider.Parse(v)
 	if len(p) == 2 && provider.IsObject(p.Get("output")) && provider.IsObject(p.Get("kwargs")) { // of OpenLLMetry
@@ -203,7 +212,8 @@ func agentName(s *Span) string {
 }
 
 // roles are the words of all conventions for who speaks.
-var roles = map[string]string{"human": "user", "ai": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
+var roles = map[string]string{"human": "user", "ai": "assistant", "model": "assistant", "developer": "system",
+	"function": "tool"}
 
 func roleOf(word string) string {
 	word = strings.ToLower(word)
@@ -213,7 +223,8 @@ func roleOf(word string) string {
 // messageOf reads a message in any of the forms in which providers and conventions write them.
 func messageOf(raw json.RawMessage, role string) talkMessage {
 	p, ok := provider.Parse(raw)
-	m := talkMessage{role: roleOf(cmp.Or(p.Str("role"), role)), finish: cmp.Or(p.Str("finish_reason"), p.Str("finishReason"))}
+	m := talkMessage{role: roleOf(cmp.Or(p.Str("role"), role)),
+		finish: cmp.Or(p.Str("finish_reason"), p.Str("finishReason"))}
 	if !ok {
 		m.add(raw)
 		return m
@@ -307,7 +318,8 @@ func partOf(raw json.RawMessage) talkPart {
 		return m.parts[0]
 	case "tool_call_response", "tool_result", "tool-result", "function_call_output":
 		value := firstOf(p, "response", "result", "output", "content")
-		if inner, ok := provider.Parse(value); ok && inner.Str("type") != "" && inner.Get("value") != nil { // the AI SDK's form
+		if inner, ok := provider.Parse(value); ok && inner.Str("type") != "" && inner.Get("value") != nil {
+			// the AI SDK's form
 			value = inner.Get("value")
 		}
 		return talkPart{kind: resultPart, value: value, failed: string(firstOf(p, "is_error", "isError")) == "true",

@@ -129,7 +129,8 @@ func openInference(n *attributeNode, role string) talkMessage {
 	}
 	for _, c := range n.at("tool_calls").each() {
 		c = c.at("tool_call")
-		m.parts = append(m.parts, talkPart{kind: callPart, id: c.str("id"), name: c.str("function", "name"), value: c.get("function", "arguments")})
+		m.parts = append(m.parts, talkPart{kind: callPart, id: c.str("id"), name: c.str("function", "name"),
+			value: c.get("function", "arguments")})
 	}
 	return m
 }

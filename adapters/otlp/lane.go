@@ -45,7 +45,8 @@ func (l *agentLane) writer(name, unnamed string) *provider.Writer {
 func (t *Translator) beginLane(l *agentLane, at uint64) {
 	if !l.open {
 		l.open = true
-		t.write(l, at, schema.TypeRunLifecycle, provider.Fields{{Name: "state", Value: provider.Quote(string(schema.StateRunning))}})
+		t.write(l, at, schema.TypeRunLifecycle,
+			provider.Fields{{Name: "state", Value: provider.Quote(string(schema.StateRunning))}})
 	}
 }
 
@@ -57,8 +58,10 @@ func (t *Translator) endLane(l *agentLane, s *Span) {
 	for _, c := range l.calls {
 		if !c.done {
 			c.done = true
-			t.write(l, s.End, schema.TypeToolEnd, append(provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(false)}},
-				provider.FailureFields(schema.CodeToolLost, provider.ErrorOf("no_result", "no span holds a result of this call"))...))
+			t.write(l, s.End, schema.TypeToolEnd,
+				append(provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(false)}},
+					provider.FailureFields(schema.CodeToolLost,
+						provider.ErrorOf("no_result", "no span holds a result of this call"))...))
 		}
 	}
 	l.open = false
@@ -101,7 +104,8 @@ func (t *Translator) laneOfAgent(s *treeSpan) *agentLane {
 // spawn emits the beginning of a child.
 func (t *Translator) spawn(s *treeSpan) {
 	l := t.laneOfAgent(s)
-	p := provider.Fields{{Name: "child_id", Value: provider.Quote(l.child)}, {Name: "name", Value: provider.Quote(clip(agentName(s.Span)))}}
+	p := provider.Fields{{Name: "child_id", Value: provider.Quote(l.child)},
+		{Name: "name", Value: provider.Quote(clip(agentName(s.Span)))}}
 	for up := s.parent; up != nil && up.kind != agentSpan; up = up.parent {
 		if c := s.lane.of(up); c != nil {
 			p = append(p, provider.Field{Name: "call_id", Value: provider.Quote(c.id)})
@@ -124,7 +128,8 @@ func (l *agentLane) of(s *treeSpan) *laneCall {
 // find returns the call of an id that is under way; without an id the oldest of a tool.
 func (l *agentLane) find(id, name, input string) *laneCall {
 	for _, c := range l.calls {
-		if !c.done && (id != "" && c.id == id || id == "" && c.name == name && c.span == nil && (input == "" || c.input == input)) {
+		if !c.done && (id != "" && c.id == id || id == "" && c.name == name && c.span == nil &&
+			(input == "" || c.input == input)) {
 			return c
 		}
 	}
@@ -176,14 +181,16 @@ func (t *Translator) finishTool(s *treeSpan) {
 	end := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(!s.Failed)}}
 	switch {
 	case s.Failed:
-		end = append(end, provider.FailureFields(schema.CodeToolFailed, provider.Quote(cmp.Or(s.Message, "the span ended with an error")))...)
+		end = append(end, provider.FailureFields(schema.CodeToolFailed,
+			provider.Quote(cmp.Or(s.Message, "the span ended with an error")))...)
 	case output == nil:
 		return
 	default:
 		end = append(end, provider.Field{Name: "output", Value: output})
 	}
 	c.done = true
-	t.write(s.lane, s.end, schema.TypeToolEnd, append(end, provider.Field{Name: "duration_ms", Value: provider.Number(took)}))
+	t.write(s.lane, s.end, schema.TypeToolEnd,
+		append(end, provider.Field{Name: "duration_ms", Value: provider.Number(took)}))
 }
 
 // modelCall emits what a model was asked that is new, the call, and the answer.
@@ -210,7 +217,8 @@ func (t *Translator) modelCall(s *treeSpan) {
 		end = append(end, provider.Field{Name: "usage", Value: x.usage.Encode()})
 	}
 	if s.Failed {
-		end = append(end, provider.Field{Name: "error", Value: provider.ErrorOf("error", cmp.Or(s.Message, "the span ended with an error"))})
+		end = append(end, provider.Field{Name: "error",
+			Value: provider.ErrorOf("error", cmp.Or(s.Message, "the span ended with an error"))})
 	}
 	w.Add(schema.TypeModelEnd, end)
 	t.emit(s.End, w.Drain()...)
@@ -288,7 +296,8 @@ func (m talkMessage) sum(before sum) (s sum) {
 	h.Write(before[:])
 	h.Write([]byte(m.role))
 	for _, p := range m.parts {
-		for _, b := range [][]byte{{0, byte(p.kind)}, jsonscan.Unescape(jsonscan.Inner(p.text)), []byte(p.id), []byte(p.name), p.value, p.raw} {
+		for _, b := range [][]byte{{0, byte(p.kind)}, jsonscan.Unescape(jsonscan.Inner(p.text)), []byte(p.id),
+			[]byte(p.name), p.value, p.raw} {
 			h.Write(append(b, 0))
 		}
 	}

@@ -58,7 +58,8 @@ func Keep(from Origin, s *trace.Span) (k Kept, ok bool) {
 		return Kept{}, false
 	}
 	k = Kept{Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId)}
-	p := provider.Fields{{Name: "span_id", Value: provider.Quote(k.ID)}, {Name: "trace_id", Value: provider.Quote(k.Trace)}}
+	p := provider.Fields{{Name: "span_id", Value: provider.Quote(k.ID)},
+		{Name: "trace_id", Value: provider.Quote(k.Trace)}}
 	if isID(s.ParentSpanId, spanBytes) {
 		p = add(p, "parent_id", provider.Quote(hex.EncodeToString(s.ParentSpanId)))
 	}
@@ -144,7 +145,8 @@ type budget struct {
 func (b *budget) events(list []*trace.Span_Event) json.RawMessage {
 	var out []json.RawMessage
 	for _, e := range list[:min(len(list), maxMarks)] {
-		p := provider.Fields{{Name: "name", Value: provider.Quote(clip(e.Name))}, {Name: "time", Value: nanos(e.TimeUnixNano)}}
+		p := provider.Fields{{Name: "name", Value: provider.Quote(clip(e.Name))},
+			{Name: "time", Value: nanos(e.TimeUnixNano)}}
 		out = append(out, add(p, "attributes", b.values(e.Attributes)).Encode())
 	}
 	if more := len(list) - len(out); more > 0 {
@@ -272,7 +274,8 @@ type mark struct {
 // Parse reads the payload of an event that Keep has made. Of anything else it returns what can be read.
 func Parse(payload []byte) *Span {
 	p, _ := provider.Parse(payload)
-	s := &Span{Trace: p.Str("trace_id"), ID: p.Str("span_id"), Parent: p.Str("parent_id"), Name: p.Str("name"), Scope: p.Str("scope")}
+	s := &Span{Trace: p.Str("trace_id"), ID: p.Str("span_id"), Parent: p.Str("parent_id"), Name: p.Str("name"),
+		Scope: p.Str("scope")}
 	s.Start, _ = strconv.ParseUint(p.Str("start"), 10, 64)
 	s.End, _ = strconv.ParseUint(p.Str("end"), 10, 64)
 	s.End = max(s.Start, s.End)

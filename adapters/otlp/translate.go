@@ -11,8 +11,8 @@ import (
 // RunPrefix is what the ids of runs of traces begin with; the id of the trace follows.
 const RunPrefix = "otel_"
 
-// Translator makes the events of one trace's run. Spans come in rounds: all that are there when the trace seems to be complete, and
-// later those that were late.
+// Translator makes the events of one trace's run. Spans come in rounds: all that are there when the trace seems to be
+// complete, and later those that were late.
 type Translator struct {
 	run   string
 	spans map[string]*treeSpan   // all so far
@@ -41,7 +41,8 @@ type treeSpan struct {
 
 // NewTranslator returns the translator of a run.
 func NewTranslator(run string) *Translator {
-	t := &Translator{run: run, spans: map[string]*treeSpan{}, lanes: map[string]*agentLane{}, calls: map[string]bool{}, ids: map[string]bool{},
+	t := &Translator{run: run, spans: map[string]*treeSpan{}, lanes: map[string]*agentLane{}, calls: map[string]bool{},
+		ids:  map[string]bool{},
 		told: map[string][]*treeSpan{}}
 	t.lanes[""] = newLane("", nil)
 	return t
@@ -52,8 +53,8 @@ func Whole(spans []*Span) bool {
 	return slices.ContainsFunc(spans, func(s *Span) bool { return s.Parent == "" })
 }
 
-// Round returns the events of spans that have come since the last round. The last of them ends the run, which is to be running
-// before the first. Spans that were there before are passed over.
+// Round returns the events of spans that have come since the last round. The last of them ends the run, which is to be
+// running before the first. Spans that were there before are passed over.
 func (t *Translator) Round(spans []*Span) []schema.Event {
 	fresh := t.adopt(spans)
 	t.out = nil
@@ -109,8 +110,8 @@ func (t *Translator) adopt(spans []*Span) (fresh []*treeSpan) {
 	return fresh
 }
 
-// compare looks for another span of the same model call: a client library and what instruments it may both write one, side by
-// side. They have the same answer at the same time; the one with more messages counts, or what was told before.
+// compare looks for another span of the same model call: a client library and what instruments it may both write one,
+// side by side. They have the same answer at the same time; the one with more messages counts, or what was told before.
 func (t *Translator) compare(s *treeSpan) {
 	same := t.told[s.exchange.response]
 	t.told[s.exchange.response] = append(same, s)
@@ -167,8 +168,8 @@ type moment struct {
 	end  bool
 }
 
-// timeline returns the moments of spans in their order. Clocks of several machines differ, so a span begins after its parent,
-// and ends before that; a tool begins after the message that asks for it.
+// timeline returns the moments of spans in their order. Clocks of several machines differ, so a span begins after its
+// parent, and ends before that; a tool begins after the message that asks for it.
 func (t *Translator) timeline(fresh []*treeSpan) (all []moment) {
 	isFresh := make(map[*treeSpan]bool, len(fresh))
 	asked := make(map[string]*treeSpan)

@@ -16,7 +16,8 @@ type values map[string]any
 // one makes a span as it was kept: its number is its id.
 func one(t *testing.T, n, parent, from, to int, name string, attributes values, events ...values) *Span {
 	t.Helper()
-	p := map[string]any{"span_id": fmt.Sprintf("%016x", n), "name": name, "start": fmt.Sprint(from), "end": fmt.Sprint(to), "attributes": attributes, "events": events}
+	p := map[string]any{"span_id": fmt.Sprintf("%016x", n), "name": name, "start": fmt.Sprint(from),
+		"end": fmt.Sprint(to), "attributes": attributes, "events": events}
 	if parent > 0 {
 		p["parent_id"] = fmt.Sprintf("%016x", parent)
 	}
@@ -75,11 +76,13 @@ func conventions(t *testing.T) map[string][]*Span {
 		v["gen_ai.operation.name"], v["gen_ai.provider.name"], v["gen_ai.request.model"] = "chat", "openai", "gpt-x"
 		return usage(v, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", n)
 	}
-	tool := one(t, 3, 1, 20, 30, "execute_tool weather", values{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather", "gen_ai.tool.call.id": "call_1"})
+	tool := one(t, 3, 1, 20, 30, "execute_tool weather",
+		values{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather", "gen_ai.tool.call.id": "call_1"})
 	const (
-		asked    = `{"role":"user","parts":[{"type":"text","content":"Weather in Oslo?"}]}`
-		system   = `{"role":"system","parts":[{"type":"text","content":"Be brief."}]},`
-		called   = `{"role":"assistant","parts":[{"type":"tool_call","id":"call_1","name":"weather","arguments":` + args + `}],"finish_reason":"tool_call"}`
+		asked  = `{"role":"user","parts":[{"type":"text","content":"Weather in Oslo?"}]}`
+		system = `{"role":"system","parts":[{"type":"text","content":"Be brief."}]},`
+		called = `{"role":"assistant","parts":[{"type":"tool_call","id":"call_1","name":"weather","arguments":` +
+			args + `}],"finish_reason":"tool_call"}`
 		answered = `{"role":"tool","parts":[{"type":"tool_call_response","id":"call_1","response":"rain"}]}`
 		said     = `{"role":"assistant","parts":[{"type":"text","content":"It rains."}],"finish_reason":"stop"}`
 	)
@@ -103,53 +106,81 @@ func conventions(t *testing.T) map[string][]*Span {
 	}
 	return map[string][]*Span{
 		"genai": {
-			one(t, 2, 1, 10, 20, "chat", genai(values{"gen_ai.input.messages": "[" + system + asked + "]", "gen_ai.output.messages": "[" + called + "]"}, 0)),
-			one(t, 4, 1, 30, 40, "chat", genai(values{"gen_ai.input.messages": "[" + asked + "," + called + "," + answered + "]", "gen_ai.output.messages": "[" + said + "]"}, 1)), tool,
+			one(t, 2, 1, 10, 20, "chat", genai(values{"gen_ai.input.messages": "[" + system + asked + "]",
+				"gen_ai.output.messages": "[" + called + "]"}, 0)),
+			one(t, 4, 1, 30, 40, "chat", genai(values{"gen_ai.input.messages": "[" + asked + "," + called + "," +
+				answered + "]", "gen_ai.output.messages": "[" + said + "]"}, 1)), tool,
 		},
 		"genai, details in an event": {
 			one(t, 2, 1, 10, 20, "chat", genai(values{}, 0), event("gen_ai.client.inference.operation.details",
-				values{"gen_ai.input.messages": []any{json.RawMessage(asked)}, "gen_ai.output.messages": []any{json.RawMessage(called)}})),
+				values{"gen_ai.input.messages": []any{json.RawMessage(asked)},
+					"gen_ai.output.messages": []any{json.RawMessage(called)}})),
 			one(t, 4, 1, 30, 40, "chat", genai(values{}, 1), event("gen_ai.client.inference.operation.details",
-				values{"gen_ai.input.messages": "[" + asked + "," + called + "," + answered + "]", "gen_ai.output.messages": "[" + said + "]"})),
+				values{"gen_ai.input.messages": "[" + asked + "," + called + "," + answered + "]",
+					"gen_ai.output.messages": "[" + said + "]"})),
 		},
 		"genai, an event for each message": {
-			one(t, 2, 1, 10, 20, "chat", genai(values{}, 0), event("gen_ai.system.message", openai("system", "Be brief.")), event("gen_ai.user.message", values{"content": "Weather in Oslo?"}),
-				event("gen_ai.choice", values{"finish_reason": "tool_calls", "message": `{"role":"assistant","tool_calls":` + calls + `}`})),
-			one(t, 4, 1, 30, 40, "chat", genai(values{}, 1), event("gen_ai.user.message", values{"content": "Weather in Oslo?"}), event("gen_ai.assistant.message", values{"tool_calls": calls}),
-				event("gen_ai.tool.message", values{"id": "call_1", "content": "rain"}), event("gen_ai.choice", values{"message": `{"content":"It rains."}`})),
+			one(t, 2, 1, 10, 20, "chat", genai(values{}, 0),
+				event("gen_ai.system.message", openai("system", "Be brief.")),
+				event("gen_ai.user.message", values{"content": "Weather in Oslo?"}),
+				event("gen_ai.choice", values{"finish_reason": "tool_calls",
+					"message": `{"role":"assistant","tool_calls":` + calls + `}`})),
+			one(t, 4, 1, 30, 40, "chat", genai(values{}, 1),
+				event("gen_ai.user.message", values{"content": "Weather in Oslo?"}),
+				event("gen_ai.assistant.message", values{"tool_calls": calls}),
+				event("gen_ai.tool.message", values{"id": "call_1", "content": "rain"}),
+				event("gen_ai.choice", values{"message": `{"content":"It rains."}`})),
 		},
 		"pydantic ai, events in an attribute": {
 			one(t, 2, 1, 10, 20, "chat", genai(values{"events": `[{"event.name":"gen_ai.user.message","content":"Weather in Oslo?","role":"user"},` +
 				`{"event.name":"gen_ai.choice","index":0,"message":{"role":"assistant","tool_calls":` + calls + `}}]`}, 0)),
 			one(t, 4, 1, 30, 40, "chat", genai(values{"events": `[{"event.name":"gen_ai.user.message","content":"Weather in Oslo?","role":"user"},` +
-				`{"event.name":"gen_ai.assistant.message","role":"assistant","tool_calls":` + calls + `},{"event.name":"gen_ai.tool.message","content":"rain","role":"tool","id":"call_1","name":"weather"},` +
+				`{"event.name":"gen_ai.assistant.message","role":"assistant","tool_calls":` + calls +
+				`},{"event.name":"gen_ai.tool.message","content":"rain","role":"tool","id":"call_1","name":"weather"},` +
 				`{"event.name":"gen_ai.choice","index":0,"message":{"role":"assistant","content":"It rains."}}]`}, 1)),
 		},
 		"openllmetry": {
-			one(t, 2, 1, 10, 20, "openai.chat", llm(values{"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.finish_reason": "tool_calls",
-				"gen_ai.completion.0.tool_calls.0.id": "call_1", "gen_ai.completion.0.tool_calls.0.name": "weather", "gen_ai.completion.0.tool_calls.0.arguments": args}, 0)),
-			one(t, 4, 1, 30, 40, "openai.chat", llm(values{"gen_ai.prompt.1.role": "assistant", "gen_ai.prompt.1.tool_calls.0.id": "call_1", "gen_ai.prompt.1.tool_calls.0.name": "weather",
-				"gen_ai.prompt.1.tool_calls.0.arguments": args, "gen_ai.prompt.2.role": "tool", "gen_ai.prompt.2.content": "rain", "gen_ai.prompt.2.tool_call_id": "call_1",
+			one(t, 2, 1, 10, 20, "openai.chat", llm(values{"gen_ai.completion.0.role": "assistant",
+				"gen_ai.completion.0.finish_reason":   "tool_calls",
+				"gen_ai.completion.0.tool_calls.0.id": "call_1", "gen_ai.completion.0.tool_calls.0.name": "weather",
+				"gen_ai.completion.0.tool_calls.0.arguments": args}, 0)),
+			one(t, 4, 1, 30, 40, "openai.chat", llm(values{"gen_ai.prompt.1.role": "assistant",
+				"gen_ai.prompt.1.tool_calls.0.id": "call_1", "gen_ai.prompt.1.tool_calls.0.name": "weather",
+				"gen_ai.prompt.1.tool_calls.0.arguments": args, "gen_ai.prompt.2.role": "tool",
+				"gen_ai.prompt.2.content": "rain", "gen_ai.prompt.2.tool_call_id": "call_1",
 				"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "It rains."}, 1)),
-			one(t, 3, 1, 20, 30, "weather.tool", values{"traceloop.span.kind": "tool", "traceloop.entity.name": "weather", "traceloop.entity.output": "rain", "traceloop.entity.input": args}),
+			one(t, 3, 1, 20, 30, "weather.tool", values{"traceloop.span.kind": "tool",
+				"traceloop.entity.name": "weather", "traceloop.entity.output": "rain", "traceloop.entity.input": args}),
 		},
 		"openinference": {
-			one(t, 2, 1, 10, 20, "ChatCompletion", inference(values{"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.tool_calls.0.tool_call.id": "call_1",
-				"llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "weather", "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": args}, 0)),
-			one(t, 4, 1, 30, 40, "ChatCompletion", inference(values{"llm.input_messages.1.message.role": "assistant", "llm.input_messages.1.message.tool_calls.0.tool_call.id": "call_1",
-				"llm.input_messages.2.message.role": "tool", "llm.input_messages.2.message.content": "rain", "llm.input_messages.2.message.tool_call_id": "call_1",
-				"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.contents.0.message_content.type": "text",
-				"llm.output_messages.0.message.contents.0.message_content.text": "It rains."}, 1)),
-			one(t, 3, 1, 20, 30, "weather", values{"openinference.span.kind": "TOOL", "tool.name": "weather", "output.value": "rain", "input.value": args}),
+			one(t, 2, 1, 10, 20, "ChatCompletion",
+				inference(values{"llm.output_messages.0.message.role": "assistant",
+					"llm.output_messages.0.message.tool_calls.0.tool_call.id":                 "call_1",
+					"llm.output_messages.0.message.tool_calls.0.tool_call.function.name":      "weather",
+					"llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": args}, 0)),
+			one(t, 4, 1, 30, 40, "ChatCompletion",
+				inference(values{"llm.input_messages.1.message.role": "assistant",
+					"llm.input_messages.1.message.tool_calls.0.tool_call.id": "call_1",
+					"llm.input_messages.2.message.role":                      "tool", "llm.input_messages.2.message.content": "rain",
+					"llm.input_messages.2.message.tool_call_id":                     "call_1",
+					"llm.output_messages.0.message.role":                            "assistant",
+					"llm.output_messages.0.message.contents.0.message_content.type": "text",
+					"llm.output_messages.0.message.contents.0.message_content.text": "It rains."}, 1)),
+			one(t, 3, 1, 20, 30, "weather", values{"openinference.span.kind": "TOOL", "tool.name": "weather",
+				"output.value": "rain", "input.value": args}),
 		},
 		"ai sdk": {
-			one(t, 9, 1, 5, 60, "ai.streamText", values{"ai.operationId": "ai.streamText", "ai.prompt": "x", "ai.response.text": "It rains.", "ai.usage.promptTokens": 30}),
-			one(t, 2, 9, 10, 20, "ai.streamText.doStream", sdk(values{"ai.prompt.messages": `[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Weather in Oslo?"}]}]`,
-				"ai.response.toolCalls": `[{"toolCallType":"function","toolCallId":"call_1","toolName":"weather","args":"{\"city\":\"Oslo\"}"}]`}, 0)),
-			one(t, 3, 9, 20, 30, "ai.toolCall", values{"ai.operationId": "ai.toolCall", "ai.toolCall.name": "weather", "ai.toolCall.id": "call_1", "ai.toolCall.args": args, "ai.toolCall.result": `"rain"`}),
-			one(t, 4, 9, 30, 40, "ai.streamText.doStream", sdk(values{"ai.prompt.messages": `[{"role":"user","content":[{"type":"text","text":"Weather in Oslo?"}]},` +
-				`{"role":"assistant","content":[{"type":"tool-call","toolCallId":"call_1","toolName":"weather","input":` + args + `}]},` +
-				`{"role":"tool","content":[{"type":"tool-result","toolCallId":"call_1","toolName":"weather","output":{"type":"text","value":"rain"}}]}]`, "ai.response.text": "It rains."}, 1)),
+			one(t, 9, 1, 5, 60, "ai.streamText", values{"ai.operationId": "ai.streamText", "ai.prompt": "x",
+				"ai.response.text": "It rains.", "ai.usage.promptTokens": 30}),
+			one(t, 2, 9, 10, 20, "ai.streamText.doStream",
+				sdk(values{"ai.prompt.messages": `[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Weather in Oslo?"}]}]`,
+					"ai.response.toolCalls": `[{"toolCallType":"function","toolCallId":"call_1","toolName":"weather","args":"{\"city\":\"Oslo\"}"}]`}, 0)),
+			one(t, 3, 9, 20, 30, "ai.toolCall", values{"ai.operationId": "ai.toolCall", "ai.toolCall.name": "weather",
+				"ai.toolCall.id": "call_1", "ai.toolCall.args": args, "ai.toolCall.result": `"rain"`}),
+			one(t, 4, 9, 30, 40, "ai.streamText.doStream",
+				sdk(values{"ai.prompt.messages": `[{"role":"user","content":[{"type":"text","text":"Weather in Oslo?"}]},` +
+					`{"role":"assistant","content":[{"type":"tool-call","toolCallId":"call_1","toolName":"weather","input":` + args + `}]},` +
+					`{"role":"tool","content":[{"type":"tool-result","toolCallId":"call_1","toolName":"weather","output":{"type":"text","value":"rain"}}]}]`, "ai.response.text": "It rains."}, 1)),
 		},
 	}
 }
@@ -173,8 +204,9 @@ func TestConventions(t *testing.T) {
 func TestNestedModelCalls(t *testing.T) {
 	list := conventions(t)["openinference"]
 	for i, s := range list[:2] {
-		outer := one(t, 20+i, 1, int(s.Start)-1, int(s.End)+1, "ChatOpenAI", values{"openinference.span.kind": "LLM", "llm.token_count.prompt": 10,
-			"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "from outside"})
+		outer := one(t, 20+i, 1, int(s.Start)-1, int(s.End)+1, "ChatOpenAI",
+			values{"openinference.span.kind": "LLM", "llm.token_count.prompt": 10,
+				"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "from outside"})
 		s.Parent = outer.ID
 		list = append(list, outer)
 	}
@@ -183,15 +215,16 @@ func TestNestedModelCalls(t *testing.T) {
 	}
 }
 
-// TestModelCallsSideBySide has two spans of each model call that are not within each other, of the same answer. Which of them comes
-// first does not matter; answers that have the same id at other times are others.
+// TestModelCallsSideBySide has two spans of each model call that are not within each other, of the same answer. Which
+// of them comes first does not matter; answers that have the same id at other times are others.
 func TestModelCallsSideBySide(t *testing.T) {
 	for _, before := range []int{0, 1} {
 		list := conventions(t)["genai"]
 		for i, s := range list[:2] {
 			s.attributes["gen_ai.response.id"] = json.RawMessage(`"same"`)
-			list = append(list, one(t, 20+i, 1, int(s.Start)+1-2*before, int(s.End)-1, "POST", values{"gen_ai.operation.name": "chat",
-				"gen_ai.response.id": "same", "gen_ai.usage.input_tokens": 10}))
+			list = append(list, one(t, 20+i, 1, int(s.Start)+1-2*before, int(s.End)-1, "POST",
+				values{"gen_ai.operation.name": "chat",
+					"gen_ai.response.id": "same", "gen_ai.usage.input_tokens": 10}))
 		}
 		events := NewTranslator("otel_x").Round(list)
 		if got := tell(events); got != weather {
@@ -219,8 +252,10 @@ func TestUnpackResults(t *testing.T) {
 		{`{"data":{"content":"rain"}}`, `{"data":{"content":"rain"}}`},
 		{`rain`, `"rain"`},
 	} {
-		s := one(t, 1, 0, 0, 9, "weather", values{"openinference.span.kind": "TOOL", "tool_call.id": "c", "output.value": tt.output})
-		if got, want := tell(NewTranslator("otel_x").Round([]*Span{s})), "call c weather {}\nresult c "+tt.want+"\n"; got != want {
+		s := one(t, 1, 0, 0, 9, "weather", values{"openinference.span.kind": "TOOL", "tool_call.id": "c",
+			"output.value": tt.output})
+		if got, want := tell(NewTranslator("otel_x").Round([]*Span{s})),
+			"call c weather {}\nresult c "+tt.want+"\n"; got != want {
 			t.Errorf("%s: got %s", tt.output, got)
 		}
 	}
@@ -228,7 +263,8 @@ func TestUnpackResults(t *testing.T) {
 
 // TestThoughts has reasoning, a picture, and a call without an id.
 func TestThoughts(t *testing.T) {
-	s := one(t, 1, 0, 0, 9, "chat", values{"gen_ai.operation.name": "chat", "gen_ai.input.messages": `[{"role":"user","parts":[{"type":"text","content":"What is this?"},{"type":"uri","uri":"https://x/y.png"}]}]`,
+	s := one(t, 1, 0, 0, 9, "chat", values{"gen_ai.operation.name": "chat",
+		"gen_ai.input.messages":  `[{"role":"user","parts":[{"type":"text","content":"What is this?"},{"type":"uri","uri":"https://x/y.png"}]}]`,
 		"gen_ai.output.messages": `[{"role":"assistant","parts":[{"type":"reasoning","content":"hm"},{"type":"tool_call","name":"look","arguments":"[free"}]}]`})
 	got := tell(NewTranslator("otel_x").Round([]*Span{s}))
 	want := `user [{"type":"text","text":"What is this?"},{"type":"uri","uri":"https://x/y.png"}]

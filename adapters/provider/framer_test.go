@@ -41,9 +41,10 @@ func TestForms(t *testing.T) {
 		"data: {\ndata:  \"a\": {}\ndata: }\n\n":                         {"|{\n \"a\": {}\n}"},
 		"data: {}\n\n{\"error\":1}\ndata: {}\n\n":                        {"|{}", "|{\"error\":1}", "|{}"},
 		"data: {}\n\n{\n\"error\":{\n}\n}\n\ndata: {}\n\n":               {"|{}", "|{\n\"error\":{\n}\n}", "|{}"},
-		"data: {}\n\nerror: {\"code\":1}\n\nerror: gone\n":               {"|{}", "error|{\"error\":{\"code\":1}}", "error|{\"error\":\"gone\"}"},
-		"data: data: {}\n\n":                                             {"|{}"},
-		"{\"error\":1}\ndata: {}\n\ndata: {}\n\n":                        {"|{\"error\":1}", "|{}", "|{}"},
+		"data: {}\n\nerror: {\"code\":1}\n\nerror: gone\n": {"|{}", "error|{\"error\":{\"code\":1}}",
+			"error|{\"error\":\"gone\"}"},
+		"data: data: {}\n\n":                      {"|{}"},
+		"{\"error\":1}\ndata: {}\n\ndata: {}\n\n": {"|{\"error\":1}", "|{}", "|{}"},
 		"[]": nil,
 		"{\n  \"a\": {\n \"b\": \"]\" }\n}\n{\"c\":\n1}": {"|{  \"a\": {\n \"b\": \"]\" }\n}", "|{\"c\":\n1}"},
 		"[{\"a\":1},{\"cut\":":                           {"|{\"a\":1}", "|{\"cut\":"},
@@ -61,7 +62,8 @@ func TestForms(t *testing.T) {
 func TestFrameBounds(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for _, body := range []string{
-		"data: " + long + "\n\n", ":" + long + "\n\ndata: " + long + "\ndata: y\n\n", "{\"a\":\"" + long + "\"}\n", "[{\"a\":\"" + long + "\"}]",
+		"data: " + long + "\n\n", ":" + long + "\n\ndata: " + long + "\ndata: y\n\n", "{\"a\":\"" + long + "\"}\n",
+		"[{\"a\":\"" + long + "\"}]",
 		"{\n\"a\":\"" + long + "\"}",
 	} {
 		for _, step := range []int{1, 7, 100_000} {

@@ -22,7 +22,8 @@ func TestFields(t *testing.T) {
 	if got := string(l.Set("b", json.RawMessage("2")).Get("b")); got != "2" {
 		t.Errorf("set: %s", got)
 	}
-	if got := Elements([]byte(`[ 1 , "a,]" ,[2], {} ]`)); len(got) != 4 || string(bytes.Join([][]byte{got[0], got[1], got[2], got[3]}, nil)) != `1"a,]"[2]{}` {
+	if got := Elements([]byte(`[ 1 , "a,]" ,[2], {} ]`)); len(got) != 4 ||
+		string(bytes.Join([][]byte{got[0], got[1], got[2], got[3]}, nil)) != `1"a,]"[2]{}` {
 		t.Errorf("%s", got)
 	}
 	for _, none := range []string{"[]", "1", `"x"`, "null"} {

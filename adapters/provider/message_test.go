@@ -95,7 +95,8 @@ func TestResult(t *testing.T) {
 	if id := call.Str("call_id"); id != result.Str("call_id") || len(id) > maxID+100 || !strings.HasPrefix(id, "ü") {
 		t.Errorf("%q and %q", id, result.Str("call_id"))
 	}
-	if result.Str("error") != schema.CodeToolFailed || string(result.Get("error_detail")) != "null" || string(result.Get("ok")) != "false" {
+	if result.Str("error") != schema.CodeToolFailed || string(result.Get("error_detail")) != "null" ||
+		string(result.Get("ok")) != "false" {
 		t.Errorf("%s", events[4].Payload)
 	}
 }
@@ -103,7 +104,8 @@ func TestResult(t *testing.T) {
 // TestMessagesSayWhoSpeaks: events of a message that is not the assistant's have its role for an actor; what lies
 // between them has not.
 func TestMessagesSayWhoSpeaks(t *testing.T) {
-	for role, want := range map[string]string{"user": "user", "system": "system", "tool": "tool", "assistant": "", "robot": ""} {
+	for role, want := range map[string]string{"user": "user", "system": "system", "tool": "tool", "assistant": "",
+		"robot": ""} {
 		w := newWriter()
 		m := w.Start("m", role, nil, nil)
 		b := m.Begin(&Block{Kind: "text"})
@@ -195,7 +197,8 @@ func TestLongPieces(t *testing.T) {
 			inner.WriteString(units[rng.IntN(len(units))])
 		}
 		w := newWriter()
-		b := w.Start("m", "assistant", nil, nil).Begin(&Block{Kind: kind, ToolUse: kind == "tool_use", FreeText: true, Field: "text"})
+		b := w.Start("m", "assistant", nil, nil).Begin(&Block{Kind: kind, ToolUse: kind == "tool_use", FreeText: true,
+			Field: "text"})
 		b.Text(Enquote([]byte(inner.String())))
 		var got, want strings.Builder
 		events := w.Drain()[2:]
@@ -236,7 +239,8 @@ func TestMessagesWithoutEnd(t *testing.T) {
 			m.Begin(&Block{Index: i, Kind: "text", Field: "text", Base: append(Fields{}, base...)}).End(true)
 		},
 		"many citations": func(m *Message, i int) {
-			m.Begin(&Block{Index: i, Kind: "text", Field: "text", Late: Fields{{"citations", List([]json.RawMessage{piece})}}}).End(true)
+			m.Begin(&Block{Index: i, Kind: "text", Field: "text",
+				Late: Fields{{"citations", List([]json.RawMessage{piece})}}}).End(true)
 		},
 		"many calls": func(m *Message, i int) {
 			b := m.Begin(&Block{Index: i, Kind: "tool_use", ToolUse: true})
@@ -279,7 +283,8 @@ func TestMessagesWithoutEnd(t *testing.T) {
 			continue
 		}
 		var out int
-		if _, err := fmt.Sscan(string(end.Get("omitted_bytes")), &out); err != nil || string(end.Get("omitted")) != `["content"]` || end.Get("content") != nil {
+		if _, err := fmt.Sscan(string(end.Get("omitted_bytes")), &out); err != nil ||
+			string(end.Get("omitted")) != `["content"]` || end.Get("content") != nil {
 			t.Errorf("%s: %.200s", name, events[len(events)-1].Payload)
 		}
 		if out < n*10<<10*9/10 {
@@ -300,7 +305,8 @@ func TestInputTooLong(t *testing.T) {
 		b.End(true)
 		events := w.Drain()
 		check(t, events)
-		if p := payload(t, events[0]); len(events) != 1 || p.Str("problem") != "longer than an input may be" || string(p.Get("complete")) != "false" || b.Len() <= maxInput {
+		if p := payload(t, events[0]); len(events) != 1 || p.Str("problem") != "longer than an input may be" ||
+			string(p.Get("complete")) != "false" || b.Len() <= maxInput {
 			t.Errorf("%s %.200s", types(events), events[0].Payload)
 		}
 	}
@@ -355,7 +361,8 @@ func TestOutcome(t *testing.T) {
 		{"failed, then good", func() { message(func(m *Message) { fail(m, str("x")) }); message(good) }, "", ""},
 		{"cut", func() { message(func(m *Message) { m.Abandon("gone") }) }, "stream_cut: gone", "stream_cut: gone"},
 		{"cut behind its stop reason", func() { message(func(m *Message) { m.Stop = str("end_turn"); m.Abandon("gone") }) }, "", ""},
-		{"bad frame", func() { w.badFrame("", []byte("{"), "invalid JSON"); message(good) }, "a frame of the stream cannot be read: invalid JSON", "a frame of the stream cannot be read: invalid JSON"},
+		{"bad frame", func() { w.badFrame("", []byte("{"), "invalid JSON"); message(good) },
+			"a frame of the stream cannot be read: invalid JSON", "a frame of the stream cannot be read: invalid JSON"},
 		{"bad frame and cut", func() {
 			message(func(m *Message) { w.badFrame("", nil, "invalid JSON"); m.Abandon("gone") })
 		}, "stream_cut: gone", "stream_cut: gone"},

@@ -26,7 +26,8 @@ func TestOmitted(t *testing.T) {
 		t.Fatalf("%d bytes, %s", len(b), Problem(b))
 	}
 	names := Elements(all.Get("omitted"))
-	if len(names) != maxOmitted || string(names[0]) != `"before"` || string(names[1]) != `"large"` || all.Get("m9") == nil {
+	if len(names) != maxOmitted || string(names[0]) != `"before"` || string(names[1]) != `"large"` ||
+		all.Get("m9") == nil {
 		t.Errorf("%d are named: %.100s", len(names), all.Get("omitted"))
 	}
 	if got, want := string(all.Get("omitted_members")), fmt.Sprint(len(wide)-(len(all)-3)+1); got != want {

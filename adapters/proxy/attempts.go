@@ -52,8 +52,8 @@ func (c *call) patience() time.Duration {
 	return least + wait
 }
 
-// isCut reports whether the answer broke off, or the client left before an answer was whole that is no stream: libraries
-// read it whole, and repeat the call when that fails or takes too long.
+// isCut reports whether the answer broke off, or the client left before an answer was whole that is no stream:
+// libraries read it whole, and repeat the call when that fails or takes too long.
 func (c *call) isCut() bool {
 	_, _, _, cut := c.answer.fate()
 	return cut == errBroken || cut == errCancelled && !c.streamed

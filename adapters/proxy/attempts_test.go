@@ -79,16 +79,20 @@ func TestRepeats(t *testing.T) {
 		want     string
 	}{
 		{[]string{"529", ""}, nil, "running, user, call, failed 1, assistant, end true 2, done"},
-		{[]string{"408", "409", "429", "500", ""}, nil, "running, user, call, failed 1, failed 2, failed 3, failed 4, assistant, end true 5, done"},
+		{[]string{"408", "409", "429", "500", ""}, nil,
+			"running, user, call, failed 1, failed 2, failed 3, failed 4, assistant, end true 5, done"},
 		{[]string{"503", "503", "503"}, nil, "running, user, call, failed 1, failed 2, failed 3, assistant, end false 3, error"},
-		{[]string{"429"}, []string{"Test-Retry-After-Ms", "10"}, "running, user, call, failed 1, assistant, end false 0, error"},
+		{[]string{"429"}, []string{"Test-Retry-After-Ms", "10"},
+			"running, user, call, failed 1, assistant, end false 0, error"},
 		{[]string{"401"}, nil, "running, user, call, assistant, end false 0, error"},
 		{[]string{"529"}, []string{"Test-X-Should-Retry", "false"}, "running, user, call, assistant, end false 0, error"},
-		{[]string{"400", ""}, []string{"Test-X-Should-Retry", "true"}, "running, user, call, failed 1, assistant, end true 2, done"},
+		{[]string{"400", ""}, []string{"Test-X-Should-Retry", "true"},
+			"running, user, call, failed 1, assistant, end true 2, done"},
 	} {
 		run := fmt.Sprint("run_", i)
 		for n, status := range c.statuses {
-			r.post("/v1/messages", question, append(c.headers, proxy.HeaderRun, run, proxy.HeaderEnd, "done", "X-Status", status, "X-Stainless-Retry-Count", fmt.Sprint(n))...)
+			r.post("/v1/messages", question, append(c.headers, proxy.HeaderRun, run, proxy.HeaderEnd, "done",
+				"X-Status", status, "X-Stainless-Retry-Count", fmt.Sprint(n))...)
 		}
 		events := r.ended(run)
 		framed(t, events)
@@ -101,8 +105,8 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestCutIsRepeated: libraries that read an answer whole repeat a call whose answer breaks off, or takes too long. The two
-// are one call, whose messages have ids of their own.
+// TestCutIsRepeated: libraries that read an answer whole repeat a call whose answer breaks off, or takes too long. The
+// two are one call, whose messages have ids of their own.
 func TestCutIsRepeated(t *testing.T) {
 	up := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -172,7 +176,8 @@ func TestCutIsRepeated(t *testing.T) {
 func TestRepeatIsAwaited(t *testing.T) {
 	r := start(t, flaky(), holding)
 	began := time.Now()
-	r.post("/v1/messages", question, proxy.HeaderRun, "run_w", proxy.HeaderEnd, "done", "X-Status", "429", "Test-Retry-After", "1")
+	r.post("/v1/messages", question, proxy.HeaderRun, "run_w", proxy.HeaderEnd, "done", "X-Status", "429",
+		"Test-Retry-After", "1")
 	r.post("/v1/messages", `{"messages":[{"role":"user","content":"a title"}]}`, proxy.HeaderRun, "run_w")
 	r.calls("run_w", 1)
 	for time.Since(began) < time.Second {

@@ -16,7 +16,8 @@ import (
 	"agentstream/adapters/proxy"
 )
 
-// recordedUpstream starts an upstream that answers with a recorded stream, a flush for each frame, and returns the stream's bytes.
+// recordedUpstream starts an upstream that answers with a recorded stream, a flush for each frame, and returns the
+// stream's bytes.
 func recordedUpstream(b *testing.B) (up *httptest.Server, size int64) {
 	b.Helper()
 	_, read := anthropictest.Recordings(b)
@@ -47,7 +48,8 @@ func BenchmarkAnswers(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					req, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, bench.url, strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+					req, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, bench.url,
+						strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
 					resp, err := r.http.Do(req)
 					if err != nil {
 						b.Error(err)
@@ -64,15 +66,16 @@ func BenchmarkAnswers(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstToken is how long a client waits for the first piece of text: directly, and recorded by the proxy. Both are
-// measured in turn, in pairs, one request at a time, so that what else the machine does meets both. Times are in µs; ratio is of
-// the medians, added the median of what the proxy adds within a pair.
+// BenchmarkFirstToken is how long a client waits for the first piece of text: directly, and recorded by the proxy. Both
+// are measured in turn, in pairs, one request at a time, so that what else the machine does meets both. Times are in
+// µs; ratio is of the medians, added the median of what the proxy adds within a pair.
 func BenchmarkFirstToken(b *testing.B) {
 	up, _ := recordedUpstream(b)
 	r := startAt(b, map[string]string{"up": up.URL}, func(c *proxy.Config) { c.Logger = nil })
 	first := func(url string) time.Duration {
 		begun := time.Now()
-		resp, err := r.http.Post(url, "application/json", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+		resp, err := r.http.Post(url, "application/json",
+			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -108,8 +108,8 @@ func (c *call) settle(found schema.RunKey) {
 	})
 }
 
-// How long an answer waits until it is known which run its call is in: while the request is read, and while it is not even
-// sent whole.
+// How long an answer waits until it is known which run its call is in: while the request is read, and while it is not
+// even sent whole.
 const (
 	settleRead = time.Second
 	settleSend = 50 * time.Millisecond

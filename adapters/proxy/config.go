@@ -178,7 +178,8 @@ func (c Config) validate() error {
 		return errors.New("proxy: no way to open a run")
 	case c.Requests != RequestsAll && c.Requests != RequestsNone:
 		return fmt.Errorf("proxy: requests %.20q are neither all nor none", c.Requests)
-	case c.CallBytes < 0 || c.TotalBytes < 0 || c.AnswerBytes < 0 || c.MaxCalls < 0 || c.MaxRuns < 0 || c.IdleEnd < 0 || c.RetryHold < 0 || c.ToolHold < 0 || c.Grace < 0:
+	case c.CallBytes < 0 || c.TotalBytes < 0 || c.AnswerBytes < 0 || c.MaxCalls < 0 || c.MaxRuns < 0 || c.IdleEnd < 0 ||
+		c.RetryHold < 0 || c.ToolHold < 0 || c.Grace < 0:
 		return errors.New("proxy: a bound is negative")
 	}
 	return nil

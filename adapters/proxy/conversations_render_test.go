@@ -25,11 +25,13 @@ func (c *talk) request() string {
 	system := fmt.Sprintf("You are an agent. It is request %d.", w.n)
 	switch w.api {
 	case "chat":
-		return encode(object{"model": "m", "messages": append([]any{object{"role": "system", "content": system}}, chatHistory(w, list)...)})
+		return encode(object{"model": "m", "messages": append([]any{object{"role": "system", "content": system}},
+			chatHistory(w, list)...)})
 	case "messages":
 		return encode(object{"model": "m", "system": system, "messages": messagesHistory(list)})
 	case "gemini":
-		return encode(object{"systemInstruction": object{"parts": []any{object{"text": system}}}, "contents": geminiHistory(w, list)})
+		return encode(object{"systemInstruction": object{"parts": []any{object{"text": system}}},
+			"contents": geminiHistory(w, list)})
 	case "continued":
 		body := object{"model": "m", "instructions": system, "input": inputItems(w, c.list[c.sent:])}
 		if c.scope != "" {
@@ -103,7 +105,8 @@ func chatHistory(w *world, list []said) (out []any) {
 			}
 			var calls []any
 			for _, k := range m.calls {
-				calls = append(calls, object{"id": k.local, "type": "function", "function": object{"name": "step", "arguments": again(k.input)}})
+				calls = append(calls, object{"id": k.local, "type": "function",
+					"function": object{"name": "step", "arguments": again(k.input)}})
 			}
 			if calls != nil {
 				one["tool_calls"] = calls
@@ -132,7 +135,8 @@ func messagesHistory(list []said) (out []any) {
 	for i, m := range list {
 		var content []any
 		for _, o := range m.results {
-			content = append(content, object{"type": "tool_result", "tool_use_id": o.of.local, "content": o.output, "is_error": o.failed})
+			content = append(content, object{"type": "tool_result", "tool_use_id": o.of.local, "content": o.output,
+				"is_error": o.failed})
 		}
 		if m.user != "" {
 			content = append(content, object{"type": "text", "text": m.user})
@@ -141,7 +145,8 @@ func messagesHistory(list []said) (out []any) {
 			content = append(content, object{"type": "text", "text": m.text})
 		}
 		for _, k := range m.calls {
-			content = append(content, object{"type": "tool_use", "id": k.local, "name": "step", "input": json.RawMessage(again(k.input))})
+			content = append(content, object{"type": "tool_use", "id": k.local, "name": "step",
+				"input": json.RawMessage(again(k.input))})
 		}
 		if i == len(list)-1 {
 			content[len(content)-1].(object)["cache_control"] = object{"type": "ephemeral"}
@@ -186,7 +191,8 @@ func geminiHistory(w *world, list []said) (out []any) {
 			parts = append(parts, object{"text": m.text})
 		}
 		for _, k := range m.calls {
-			parts = append(parts, object{"functionCall": named(object{"name": "step", "args": json.RawMessage(again(k.input))}, k.local)})
+			parts = append(parts, object{"functionCall": named(object{"name": "step",
+				"args": json.RawMessage(again(k.input))}, k.local)})
 		}
 		role := "user"
 		if m.model {
@@ -205,7 +211,8 @@ func inputItems(w *world, list []said) (out []any) {
 			out = append(out, object{"role": "user", "content": []any{object{"type": "input_text", "text": m.user}}})
 		case m.model:
 			if m.text != "" {
-				out = append(out, object{"type": "message", "role": "assistant", "content": []any{object{"type": "output_text", "text": m.text}}})
+				out = append(out, object{"type": "message", "role": "assistant",
+					"content": []any{object{"type": "output_text", "text": m.text}}})
 			}
 			for _, k := range m.calls {
 				out = append(out, object{"type": "function_call", "call_id": k.local, "name": "step", "arguments": again(k.input)})
@@ -226,12 +233,14 @@ func (m said) render(w *world) string {
 		one := object{"role": "assistant", "content": m.text}
 		var calls []any
 		for _, k := range m.calls {
-			calls = append(calls, object{"id": k.id, "type": "function", "function": object{"name": "step", "arguments": k.input}})
+			calls = append(calls, object{"id": k.id, "type": "function",
+				"function": object{"name": "step", "arguments": k.input}})
 		}
 		if calls != nil {
 			one["tool_calls"] = calls
 		}
-		return encode(object{"id": fmt.Sprintf("c%d", w.n), "object": "chat.completion", "model": "m", "choices": []any{object{"index": 0, "message": one, "finish_reason": "stop"}}})
+		return encode(object{"id": fmt.Sprintf("c%d", w.n), "object": "chat.completion", "model": "m",
+			"choices": []any{object{"index": 0, "message": one, "finish_reason": "stop"}}})
 	case "messages":
 		content := []any{}
 		if m.text != "" {
@@ -240,7 +249,8 @@ func (m said) render(w *world) string {
 		for _, k := range m.calls {
 			content = append(content, object{"type": "tool_use", "id": k.id, "name": "step", "input": json.RawMessage(k.input)})
 		}
-		return encode(object{"id": fmt.Sprintf("msg_%d", w.n), "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": "end_turn"})
+		return encode(object{"id": fmt.Sprintf("msg_%d", w.n), "type": "message", "role": "assistant", "model": "m",
+			"content": content, "stop_reason": "end_turn"})
 	case "gemini":
 		parts := []any{}
 		if m.text != "" {
@@ -253,14 +263,18 @@ func (m said) render(w *world) string {
 			}
 			parts = append(parts, object{"functionCall": call})
 		}
-		return encode(object{"candidates": []any{object{"content": object{"role": "model", "parts": parts}, "finishReason": "STOP"}}, "modelVersion": "g"})
+		return encode(object{"candidates": []any{object{"content": object{"role": "model", "parts": parts},
+			"finishReason": "STOP"}}, "modelVersion": "g"})
 	}
 	output := []any{}
 	if m.text != "" {
-		output = append(output, object{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": []any{object{"type": "output_text", "text": m.text, "annotations": []any{}}}})
+		output = append(output, object{"type": "message", "id": "m", "role": "assistant", "status": "completed",
+			"content": []any{object{"type": "output_text", "text": m.text, "annotations": []any{}}}})
 	}
 	for i, k := range m.calls {
-		output = append(output, object{"type": "function_call", "id": fmt.Sprintf("fc_%d", i), "call_id": k.id, "name": "step", "arguments": k.input, "status": "completed"})
+		output = append(output, object{"type": "function_call", "id": fmt.Sprintf("fc_%d", i), "call_id": k.id,
+			"name": "step", "arguments": k.input, "status": "completed"})
 	}
-	return encode(object{"id": fmt.Sprintf("resp_%d", w.n), "object": "response", "status": "completed", "model": "m", "output": output})
+	return encode(object{"id": fmt.Sprintf("resp_%d", w.n), "object": "response", "status": "completed", "model": "m",
+		"output": output})
 }

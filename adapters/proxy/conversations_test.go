@@ -290,7 +290,8 @@ func (w *world) check(events []schema.Event) {
 		want = append(want, k.output)
 	}
 	if !slices.Equal(user, w.user) || !slices.Equal(calls, want) {
-		w.t.Errorf("%s, %s, %s:\nuser  %q\nwant  %q\ncalls %q\nwant  %q\n%s", w.run, w.api, w.ids, user, w.user, calls, want, strings.Join(w.trace, "\n"))
+		w.t.Errorf("%s, %s, %s:\nuser  %q\nwant  %q\ncalls %q\nwant  %q\n%s", w.run, w.api, w.ids, user, w.user, calls,
+			want, strings.Join(w.trace, "\n"))
 		w.t.Log(story(events))
 	}
 }

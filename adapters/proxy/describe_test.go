@@ -8,8 +8,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestDescribedByTheFirstCall holds that the call that begins a run says by what it is found, that later calls and later
-// proxies say nothing, and that the upstream sees none of it.
+// TestDescribedByTheFirstCall holds that the call that begins a run says by what it is found, that later calls and
+// later proxies say nothing, and that the upstream sees none of it.
 func TestDescribedByTheFirstCall(t *testing.T) {
 	up := flaky()
 	r := start(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -22,7 +22,8 @@ func TestDescribedByTheFirstCall(t *testing.T) {
 	}), holding)
 	for i, at := range []*rig{r, r, r.another()} {
 		end := []string{"", "done", ""}[i]
-		headers := []string{proxy.HeaderRun, "named", schema.HeaderTitle, "%D0%9F%D1%83%D1%82%D1%8C", schema.HeaderTags, "a,b"}
+		headers := []string{proxy.HeaderRun, "named", schema.HeaderTitle, "%D0%9F%D1%83%D1%82%D1%8C", schema.HeaderTags,
+			"a,b"}
 		if end != "" {
 			headers = append(headers, proxy.HeaderEnd, end)
 		}
@@ -30,7 +31,8 @@ func TestDescribedByTheFirstCall(t *testing.T) {
 		r.calls("named", i+1)
 	}
 	events := r.events("named")
-	if n := count(events, schema.TypeSessionUpdated); n != 1 || string(events[1].Payload) != `{"title":"Путь","tags":["a","b"]}` {
+	if n := count(events, schema.TypeSessionUpdated); n != 1 ||
+		string(events[1].Payload) != `{"title":"Путь","tags":["a","b"]}` {
 		t.Errorf("%d descriptions:\n%s", n, story(events))
 	}
 	for _, bad := range []string{"100%", "%ff"} {

@@ -155,7 +155,8 @@ func reportNoAnswer(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	g.p.cfg.Logger.Warn("proxy: upstream", "upstream", g.up.Name, "err", err)
 	g.finish(OutcomeUnreachable)
-	(&refusal{http.StatusBadGateway, "upstream_unreachable", fmt.Sprintf("upstream %s did not answer", g.up.Name)}).write(w)
+	(&refusal{http.StatusBadGateway, "upstream_unreachable",
+		fmt.Sprintf("upstream %s did not answer", g.up.Name)}).write(w)
 }
 
 // download is an answer's body on its way to the client.

@@ -27,7 +27,8 @@ func FuzzRequests(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, body string) {
-		c := &call{p: &Proxy{}, run: &run{named: true}, lane: &lane{}, api: apis[int(kind)%len(apis)], mint: "X", filter: redact.Of(nil, &url.URL{})}
+		c := &call{p: &Proxy{}, run: &run{named: true}, lane: &lane{}, api: apis[int(kind)%len(apis)], mint: "X",
+			filter: redact.Of(nil, &url.URL{})}
 		remember := func(events ...schema.Event) {
 			c.run.rememberStored(c, events, c.run.past.through+1, c.run.past.through+schema.Seq(len(events)))
 		}
@@ -122,7 +123,8 @@ func TestSpoolWaits(t *testing.T) {
 // TestFaultsStayHere: a recorder that panics costs its own call's record and nothing else.
 func TestFaultsStayHere(t *testing.T) {
 	broken := func(context.Context, schema.RunKey) (Sink, error) { panic("broken") }
-	c := &call{lane: &lane{}, filter: redact.Of(nil, &url.URL{}), p: &Proxy{cfg: Config{Requests: RequestsNone, Open: broken}}}
+	c := &call{lane: &lane{}, filter: redact.Of(nil, &url.URL{}),
+		p: &Proxy{cfg: Config{Requests: RequestsNone, Open: broken}}}
 	c.run = newRun(c.p, schema.RunKey{}, false)
 	if err := c.safely(t.Context()); !errors.Is(err, errFault) {
 		t.Error(err)

@@ -110,7 +110,8 @@ func begin(t testing.TB, r *rig, upstreams map[string]string, change ...func(*pr
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(r.proxy)
-	r.url, r.http = server.URL, &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 100}}
+	r.url, r.http = server.URL, &http.Client{Transport: &http.Transport{DisableCompression: true,
+		MaxIdleConnsPerHost: 100}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- r.proxy.Run(ctx) }()
@@ -317,7 +318,8 @@ func replay(body []byte, contentType string) http.Handler {
 func answer(id string, texts ...string) string {
 	var b strings.Builder
 	frame := func(data string) { b.WriteString("data: " + data + "\n\n") }
-	frame(`{"type":"message_start","message":{"id":"` + id + `","type":"message","role":"assistant","model":"claude","content":[],"usage":{"input_tokens":5}}}`)
+	frame(`{"type":"message_start","message":{"id":"` + id +
+		`","type":"message","role":"assistant","model":"claude","content":[],"usage":{"input_tokens":5}}}`)
 	frame(`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
 	for _, t := range texts {
 		frame(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"` + t + `"}}`)

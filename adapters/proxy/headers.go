@@ -41,8 +41,8 @@ type refusal struct {
 	code, message string
 }
 
-// ask reads the headers. run is the one that the path names, for requests whose headers name none. What ask refuses never
-// goes upstream: a call that was meant to be recorded elsewhere must not be made.
+// ask reads the headers. run is the one that the path names, for requests whose headers name none. What ask refuses
+// never goes upstream: a call that was meant to be recorded elsewhere must not be made.
 func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 	var a asked
 	values := map[string]string{}
@@ -83,7 +83,8 @@ func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 	a.child, a.turn, a.end = values[HeaderChild], values[HeaderTurn], schema.RunState(values[HeaderEnd])
 	switch {
 	case a.child != "" && !a.named:
-		return a, &refusal{http.StatusBadRequest, "bad_header", HeaderChild + " needs " + HeaderRun + ": a child is part of a run that goes on"}
+		return a, &refusal{http.StatusBadRequest, "bad_header",
+			HeaderChild + " needs " + HeaderRun + ": a child is part of a run that goes on"}
 	case a.child != "" && a.child == a.key.Run:
 		return a, &refusal{http.StatusBadRequest, "bad_id", HeaderChild + " is the run itself"}
 	case a.end != "" && a.end != schema.StateDone && a.end != schema.StateAborted:

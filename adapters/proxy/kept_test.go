@@ -9,7 +9,8 @@ import (
 
 // TestUnknownEventsAreCounted: what the catalogue has no place for passes, is kept, and is counted.
 func TestUnknownEventsAreCounted(t *testing.T) {
-	body := strings.Replace(answer("msg_1", "hello"), `data: {"type":"content_block_stop"`, "data: {\"type\":\"dream\",\"of\":\"sheep\"}\n\n"+`data: {"type":"content_block_stop"`, 1)
+	body := strings.Replace(answer("msg_1", "hello"), `data: {"type":"content_block_stop"`,
+		"data: {\"type\":\"dream\",\"of\":\"sheep\"}\n\n"+`data: {"type":"content_block_stop"`, 1)
 	r := start(t, replay([]byte(body), sse))
 	resp, got := r.post("/v1/messages", `{"model":"claude","messages":[]}`)
 	if string(got) != body {

@@ -73,7 +73,8 @@ func TestSlowLog(t *testing.T) {
 		t.Errorf("%d characters, %d losses", len(text), count(events, schema.TypeLoss))
 	}
 	lost := r.losses()
-	if len(lost) != 1 || !lost[0].Recorded || lost[0].Bytes < int64(len(body)-256<<10) || lost[0].Bytes > int64(len(body)) {
+	if len(lost) != 1 || !lost[0].Recorded || lost[0].Bytes < int64(len(body)-256<<10) ||
+		lost[0].Bytes > int64(len(body)) {
 		t.Errorf("%+v", lost)
 	}
 	var end schema.Event
@@ -86,7 +87,8 @@ func TestSlowLog(t *testing.T) {
 	if strings.Contains(string(end.Payload), `"error"`) {
 		t.Errorf("the stream was not cut, but its record: %s", end.Payload)
 	}
-	mustContain(t, story(events[len(events)-6:]), fmt.Sprintf(`loss {"reason":"the buffer was full","bytes":%d}`, lost[0].Bytes), `"ok":true`)
+	mustContain(t, story(events[len(events)-6:]),
+		fmt.Sprintf(`loss {"reason":"the buffer was full","bytes":%d}`, lost[0].Bytes), `"ok":true`)
 	// The next call of the run is whole.
 	r.post("/v1/messages", `{}`, proxy.HeaderRun, "run_slow", "X-Small", "1")
 	if events := r.calls("run_slow", 2); count(events, schema.TypeLoss) != 1 {
@@ -228,7 +230,8 @@ func TestLogNeverComesBack(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	mustContain(t, r.said.String(), "the recording of a run is incomplete, and the run has no loss event", "run_never", fmt.Sprintf("bytes=%d", len(body)))
+	mustContain(t, r.said.String(), "the recording of a run is incomplete, and the run has no loss event", "run_never",
+		fmt.Sprintf("bytes=%d", len(body)))
 	if s := r.proxy.Stats(); s.Held != 0 || s.Recording != 0 || s.Runs != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -257,14 +260,18 @@ func TestLongAnswer(t *testing.T) {
 	}
 }
 
-// TestLongFrame: an answer in one piece that is longer than is read is lost to the run, and is no error: the client has it.
+// TestLongFrame: an answer in one piece that is longer than is read is lost to the run, and is no error: the client has
+// it.
 func TestLongFrame(t *testing.T) {
 	text := strings.Repeat("all work and no play ", 9<<20/21)
-	body := `{"id":"msg_1","type":"message","role":"assistant","model":"c","content":[{"type":"text","text":"` + text + `"}],"stop_reason":"end_turn"}`
+	body := `{"id":"msg_1","type":"message","role":"assistant","model":"c","content":[{"type":"text","text":"` + text +
+		`"}],"stop_reason":"end_turn"}`
 	for path, answer := range map[string]string{
-		"/v1/messages":         body,
-		"/v1/chat/completions": `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"` + text + `"},"finish_reason":"stop"}]}`,
-		"/v1/responses":        "data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"output\":[],\"x\":\"" + text + "\"}}\n\n",
+		"/v1/messages": body,
+		"/v1/chat/completions": `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"` + text +
+			`"},"finish_reason":"stop"}]}`,
+		"/v1/responses": "data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"output\":[],\"x\":\"" +
+			text + "\"}}\n\n",
 	} {
 		r := start(t, replay([]byte(answer), "application/json"), func(c *proxy.Config) { c.CallBytes = 32 << 20 })
 		run := "run_long"
@@ -274,7 +281,8 @@ func TestLongFrame(t *testing.T) {
 		}
 		events := r.ended(run)
 		framed(t, events)
-		mustContain(t, story(events), `loss {"reason":"the answer is longer than is recorded","bytes":94`, `"ok":true`, `"state":"done"`)
+		mustContain(t, story(events), `loss {"reason":"the answer is longer than is recorded","bytes":94`, `"ok":true`,
+			`"state":"done"`)
 		if l := r.losses(); len(l) != 1 || !l[0].Recorded {
 			t.Errorf("%s: %+v", path, l)
 		}

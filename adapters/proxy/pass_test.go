@@ -45,7 +45,8 @@ func says(text string) http.Handler { return replay([]byte(answer("msg_1", text)
 func TestGeneratedRun(t *testing.T) {
 	up := &seen{serve: says("hello")}
 	r := start(t, up)
-	resp, got := r.post("/v1/messages", `{"model":"claude","messages":[{"role":"user","content":"hi \u00e9"}]}`, "X-Api-Key", "k", "Connection", "X-Hop", "X-Hop", "1")
+	resp, got := r.post("/v1/messages", `{"model":"claude","messages":[{"role":"user","content":"hi \u00e9"}]}`,
+		"X-Api-Key", "k", "Connection", "X-Hop", "X-Hop", "1")
 	if string(got) != answer("msg_1", "hello") || resp.StatusCode != 200 || resp.Header.Get("Content-Type") != sse {
 		t.Errorf("%s %q", resp.Status, got)
 	}
@@ -59,12 +60,15 @@ func TestGeneratedRun(t *testing.T) {
 	if got := strings.Join(types, " "); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	mustContain(t, story(events), `"text":"hi \u00e9"`, `"model":"claude"`, `"ok":true`, `"status":200`, `"state":"done"`, `"role":"user"`)
+	mustContain(t, story(events), `"text":"hi \u00e9"`, `"model":"claude"`, `"ok":true`, `"status":200`,
+		`"state":"done"`, `"role":"user"`)
 	req := up.all()[0]
-	if req.Header.Get("X-Api-Key") != "k" || req.Header.Get("X-Hop") != "" || req.Header.Get("X-Forwarded-For") != "" || req.Header.Get("Accept-Encoding") != "identity" {
+	if req.Header.Get("X-Api-Key") != "k" || req.Header.Get("X-Hop") != "" || req.Header.Get("X-Forwarded-For") != "" ||
+		req.Header.Get("Accept-Encoding") != "identity" {
 		t.Errorf("the upstream saw %v", req.Header)
 	}
-	if d := r.outcomes(); len(d) != 1 || d[0].Outcome != proxy.OutcomeOK || !d[0].Recorded || d[0].Received != int64(len(got)) || d[0].Sent == 0 {
+	if d := r.outcomes(); len(d) != 1 || d[0].Outcome != proxy.OutcomeOK || !d[0].Recorded ||
+		d[0].Received != int64(len(got)) || d[0].Sent == 0 {
 		t.Errorf("%+v", d)
 	}
 }
@@ -117,7 +121,8 @@ func TestNamedRun(t *testing.T) {
 	r.post("/v1/messages", `{}`, proxy.HeaderRun, "run_1")
 	framed(t, r.calls("run_1", 4))
 	r.post("/v1/messages", `{}`, proxy.HeaderRun, "run_1", proxy.HeaderEnd, "aborted")
-	mustContain(t, story(r.ended("run_1")[len(events):]), `"state":"running"`, `"state":"aborted","reason":"its caller said so"`)
+	mustContain(t, story(r.ended("run_1")[len(events):]), `"state":"running"`,
+		`"state":"aborted","reason":"its caller said so"`)
 }
 
 // TestRefusedHeaders: a call that cannot be recorded as asked is not made.
@@ -154,7 +159,8 @@ func TestRefusedHeaders(t *testing.T) {
 	if resp.StatusCode != 200 {
 		t.Fatal(resp.Status)
 	}
-	for deadline := time.Now().Add(10 * time.Second); count(r.eventsOf("other", "run_o"), schema.TypeModelEnd) == 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); count(r.eventsOf("other", "run_o"),
+		schema.TypeModelEnd) == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is stored for the other tenant")
 		}
@@ -172,11 +178,13 @@ func TestPassedUntouched(t *testing.T) {
 		w.Header().Add("Set-Cookie", "a=1")
 		w.Header().Add("Set-Cookie", "b=2")
 		w.WriteHeader(http.StatusTeapot)
-		fmt.Fprintf(w, "%s %s %s %v %s", req.Method, req.RequestURI, body, req.Header["Accept-Encoding"], req.Trailer.Get("X-Check"))
+		fmt.Fprintf(w, "%s %s %s %v %s", req.Method, req.RequestURI, body, req.Header["Accept-Encoding"],
+			req.Trailer.Get("X-Check"))
 		w.Header().Set("X-Sum", "42")
 	})
 	r := start(t, up)
-	req, _ := http.NewRequest(http.MethodPut, r.url+"/v1/files/a%2Fb?x=1;y=%zz&key=1", io.NopCloser(strings.NewReader("body")))
+	req, _ := http.NewRequest(http.MethodPut, r.url+"/v1/files/a%2Fb?x=1;y=%zz&key=1",
+		io.NopCloser(strings.NewReader("body")))
 	req.Trailer = http.Header{"X-Check": []string{"7"}}
 	req.Header.Set("Accept-Encoding", "br;q=1.0")
 	resp, err := r.http.Do(req)
@@ -194,7 +202,8 @@ func TestPassedUntouched(t *testing.T) {
 	if s := r.proxy.Stats(); s.Runs != 0 {
 		t.Error("a run was made")
 	}
-	for _, path := range []string{"/v1/messages/count_tokens", "/v1/messages/batches", "/v1/responses/r/cancel", "/v1beta/models/x:countTokens", "/v1/embeddings"} {
+	for _, path := range []string{"/v1/messages/count_tokens", "/v1/messages/batches", "/v1/responses/r/cancel",
+		"/v1beta/models/x:countTokens", "/v1/embeddings"} {
 		if resp, _ := r.post(path, "{}"); resp.Header.Get(proxy.HeaderRun) != "" {
 			t.Errorf("%s is recorded", path)
 		}
@@ -321,7 +330,8 @@ func TestRoutes(t *testing.T) {
 	defer b.Close()
 	r := startAt(t, map[string]string{"anthropic": a.URL, "openai": b.URL + "/base/"})
 	for path, want := range map[string]string{
-		"/anthropic/v1/models": "a /v1/models", "/openai/v1/models": "b /base/v1/models", "/openai": "b /base/", "/anthropic/": "a /",
+		"/anthropic/v1/models": "a /v1/models", "/openai/v1/models": "b /base/v1/models", "/openai": "b /base/",
+		"/anthropic/": "a /",
 	} {
 		if resp, got := r.post(path, ""); string(got) != want || resp.StatusCode != 200 {
 			t.Errorf("%s: %s %s", path, resp.Status, got)

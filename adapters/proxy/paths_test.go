@@ -24,8 +24,10 @@ func TestRunInPath(t *testing.T) {
 	}{
 		{r: one, path: "/run/mine/v1/messages", run: "mine", there: "/v1/messages", status: 200},
 		{r: one, path: "//run/./mine//v1/messages", run: "mine", there: "/v1/messages", status: 200},
-		{r: one, path: "/run/mine/v1/messages", header: []string{proxy.HeaderRun, "other"}, run: "other", there: "/v1/messages", status: 200},
-		{r: one, path: "/run/mine/v1/messages", header: []string{proxy.HeaderChild, "kid"}, run: "mine", there: "/v1/messages", status: 200},
+		{r: one, path: "/run/mine/v1/messages", header: []string{proxy.HeaderRun, "other"}, run: "other",
+			there: "/v1/messages", status: 200},
+		{r: one, path: "/run/mine/v1/messages", header: []string{proxy.HeaderChild, "kid"}, run: "mine",
+			there: "/v1/messages", status: 200},
 		{r: one, path: "/v1/run/mine/v1/messages", there: "/v1/run/mine/v1/messages", status: 200},
 		{r: two, path: "/run/mine/a/v1/messages", run: "mine", there: "/base/v1/messages", status: 200},
 		{r: two, path: "/run/mine/b/v1%2Fx/v1/messages", run: "mine", there: "/v1%2Fx/v1/messages", status: 200},

@@ -8,8 +8,9 @@ import (
 	"agentstream/schema"
 )
 
-// TestPolling: an agent that calls the same tool with the same input again and again, and gets the same result: each call
-// has its own, once, with the whole history, with its newest part alone, in a child, and with an image in the result.
+// TestPolling: an agent that calls the same tool with the same input again and again, and gets the same result: each
+// call has its own, once, with the whole history, with its newest part alone, in a child, and with an image in the
+// result.
 func TestPolling(t *testing.T) {
 	call := `{"id":"call_0","type":"function","function":{"name":"poll","arguments":"{}"}}`
 	answer := `{"id":"c","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[` + call + `]},"finish_reason":"tool_calls"}]}`

@@ -44,7 +44,8 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, room: &budget{most: int64(cfg.TotalBytes)}, runs: make(map[schema.RunKey]*run), idle: list.New(), quit: make(chan struct{})}
+	p := &Proxy{cfg: cfg, room: &budget{most: int64(cfg.TotalBytes)}, runs: make(map[schema.RunKey]*run),
+		idle: list.New(), quit: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.forward = p.forwarder()
 	return p, nil
@@ -136,8 +137,8 @@ func (p *Proxy) prefixes() string {
 	return strings.Join(names, ", ")
 }
 
-// openCall starts the recorder of a call, or returns why it is not recorded. A call whose run is not known goes into one
-// when its request has been read.
+// openCall starts the recorder of a call, or returns why it is not recorded. A call whose run is not known goes into
+// one when its request has been read.
 func (p *Proxy) openCall(a asked, kind api, model string, r *http.Request, caller sum) (*call, string) {
 	p.mu.Lock()
 	if why := p.full(); why != "" {

@@ -175,5 +175,6 @@ func slim(raw []byte) []byte {
 			names = append(names, provider.Quote(f.Name[:min(len(f.Name), 64)]))
 		}
 	}
-	return append(keep, provider.Field{Name: "omitted", Value: provider.List(names)}, provider.Field{Name: "omitted_bytes", Value: provider.Number(left)}).Encode()
+	return append(keep, provider.Field{Name: "omitted", Value: provider.List(names)},
+		provider.Field{Name: "omitted_bytes", Value: provider.Number(left)}).Encode()
 }

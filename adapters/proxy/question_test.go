@@ -66,7 +66,8 @@ func TestConversation(t *testing.T) {
 		`{"messages":[`+user+`]}`, // and is repeated
 		`{"messages":[`+user+`,`+call+`,`+result+`]}`,
 		`{"messages":[`+user+`,`+call+`,`+result+`,{"role":"assistant","content":"done"},{"role":"user","content":"and?"}]}`,
-		`{"messages":[`+user+`,`+call+`,`+result+`,{"role":"assistant","content":"done"},{"role":"user","content":"and?"},{"role":"assistant","content":"It"}]}`,
+		`{"messages":[`+user+`,`+call+`,`+result+
+			`,{"role":"assistant","content":"done"},{"role":"user","content":"and?"},{"role":"assistant","content":"It"}]}`,
 		`{"messages":[{"role":"user","content":""}]}`)
 	mustContain(t, got[0], `"role":"user"`, `"text":"hi"`, `"kind":"image"`, `"omitted":["source"]`, `"omitted_bytes":10`)
 	want := `tool.end {"call_id":"toolu_1","ok":false,"error":"KAI-TOOL-FAIL-0001","error_detail":"found \u00fc","kind":"tool_result"}` + "\n"
@@ -117,7 +118,8 @@ func TestConversations(t *testing.T) {
 		})
 	}
 	// A request that continues another holds only what is new: the same words are said again.
-	got := asks(t, "/v1/responses", replay([]byte(response), "application/json"), `{"input":"go on"}`, `{"input":"go on","previous_response_id":"resp_1"}`)
+	got := asks(t, "/v1/responses", replay([]byte(response), "application/json"), `{"input":"go on"}`,
+		`{"input":"go on","previous_response_id":"resp_1"}`)
 	mustContain(t, got[0], "go on")
 	mustContain(t, got[1], "go on")
 }
@@ -140,7 +142,8 @@ func TestOddRequests(t *testing.T) {
 		{"{\"model\":\"m\",\n  \"messages\":[{\"role\":\"user\",\n\"content\":\"in lines\"}]\n}\n", "", "in lines"},
 		{`{"messages":` + deep + `}`, "", "bad_frame"},
 		{`{"messages":{"role":"user"},"model":7}`, "", "model.start"},
-		{`{"messages":[null,7,"x",{"role":"user","content":[null,{"type":null},{"type":"text","text":7}]}]}`, "", "message.end"},
+		{`{"messages":[null,7,"x",{"role":"user","content":[null,{"type":null},{"type":"text","text":7}]}]}`, "",
+			"message.end"},
 		{`[]`, "", "model.start"}, {``, "", "model.start"}, {"\xff\xfe", "", "bad_frame"},
 		{`{"messages":[{"role":"user","content":"a"}]}{"messages":[]}`, "", `"text":"a"`},
 	} {

@@ -80,7 +80,8 @@ func TestRecordings(t *testing.T) {
 		replay(bodies[name], typ).ServeHTTP(w, req)
 	}))
 	t.Cleanup(up.Close)
-	r := startAt(t, map[string]string{"anthropic": up.URL, "openai": up.URL, "gemini": up.URL}, func(c *proxy.Config) { c.Requests = proxy.RequestsNone })
+	r := startAt(t, map[string]string{"anthropic": up.URL, "openai": up.URL, "gemini": up.URL},
+		func(c *proxy.Config) { c.Requests = proxy.RequestsNone })
 	for _, list := range all {
 		prefix, _, _ := strings.Cut(list.folder, "-")
 		for name, check := range list.files {

@@ -329,7 +329,8 @@ func (r *run) close(ctx context.Context) error {
 			_, err = r.sink.Send(ctx, lossEvent(l))
 		}
 		if err != nil {
-			r.p.cfg.Logger.Warn("proxy: a run that lacks a part was closed before it could say so", "run", r.key.String(), "reason", l.reason, "bytes", l.bytes)
+			r.p.cfg.Logger.Warn("proxy: a run that lacks a part was closed before it could say so", "run",
+				r.key.String(), "reason", l.reason, "bytes", l.bytes)
 		}
 	}
 	if r.sink == nil {
@@ -352,7 +353,9 @@ func lifecycle(state schema.RunState, reason string) schema.Event {
 	if reason != "" {
 		why = provider.Quote(reason)
 	}
-	return schema.Event{Type: schema.TypeRunLifecycle, Payload: provider.Fields{{Name: "state", Value: provider.Quote(string(state))}, {Name: "reason", Value: why}}.Encode()}
+	return schema.Event{Type: schema.TypeRunLifecycle,
+		Payload: provider.Fields{{Name: "state", Value: provider.Quote(string(state))},
+			{Name: "reason", Value: why}}.Encode()}
 }
 
 func lossEvent(l loss) schema.Event {

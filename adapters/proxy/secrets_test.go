@@ -31,17 +31,21 @@ func TestRepeatedCredentials(t *testing.T) {
 		status int
 		body   string
 	}{
-		"error":             {401, `{"error":{"message":"bad key ` + secret + `"}}`},
-		"escaped error":     {401, `{"error":{"message":"bad key ` + escaped + `"}}`},
-		"error in HTML":     {502, "<html>\nkey=" + url.QueryEscape(secret) + "</html>"},
-		"long error":        {500, `{"error":{"message":"` + strings.Repeat("x", 64<<10-len(`{"error":{"message":"`)-10) + secret + `"}}`},
-		"clipped reason":    {500, `{"error":{"message":"` + strings.Repeat("x", 1014) + secret + `"}}`},
-		"error in a stream": {200, begun + `data: {"type":"error","error":{"type":"e","message":"` + escaped + `"}}` + "\n\n"},
-		"unknown event":     {200, begun + `data: {"type":"dream","of":"` + secret + `"}` + "\n\n" + strings.Join(frames[3:], "")},
-		"bad frame":         {200, begun + `data: {"type":"` + secret + "\n\n" + strings.Join(frames[3:], "")},
-		"basic":             {401, `{"error":{"message":"` + token + `"}}`},
-		"pieces":            {200, answer("msg_1", "it is ", secret[:1], secret[1:4], escaped[len(`\u0073`)+3:len(escaped)-3], secret[len(secret)-3:], " yes")},
-		"whole":             {200, answer("msg_1", "it is "+escaped)},
+		"error":         {401, `{"error":{"message":"bad key ` + secret + `"}}`},
+		"escaped error": {401, `{"error":{"message":"bad key ` + escaped + `"}}`},
+		"error in HTML": {502, "<html>\nkey=" + url.QueryEscape(secret) + "</html>"},
+		"long error": {500, `{"error":{"message":"` +
+			strings.Repeat("x", 64<<10-len(`{"error":{"message":"`)-10) + secret + `"}}`},
+		"clipped reason": {500, `{"error":{"message":"` + strings.Repeat("x", 1014) + secret + `"}}`},
+		"error in a stream": {200, begun + `data: {"type":"error","error":{"type":"e","message":"` + escaped + `"}}` +
+			"\n\n"},
+		"unknown event": {200, begun + `data: {"type":"dream","of":"` + secret + `"}` + "\n\n" +
+			strings.Join(frames[3:], "")},
+		"bad frame": {200, begun + `data: {"type":"` + secret + "\n\n" + strings.Join(frames[3:], "")},
+		"basic":     {401, `{"error":{"message":"` + token + `"}}`},
+		"pieces": {200, answer("msg_1", "it is ", secret[:1], secret[1:4],
+			escaped[len(`\u0073`)+3:len(escaped)-3], secret[len(secret)-3:], " yes")},
+		"whole": {200, answer("msg_1", "it is "+escaped)},
 	}
 	r := start(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		a := answers[req.Header.Get("X-Case")]
@@ -54,7 +58,8 @@ func TestRepeatedCredentials(t *testing.T) {
 			{"", "Authorization", "Basic " + token}, {"", "X-Some-Vendor", secret}, {"", "Cf-Access-Client-Secret", secret},
 			{"?key=" + secret}, {"?subscription=" + secret},
 		} {
-			resp, got := r.post("/v1/messages"+c[0], `{"messages":[{"role":"user","content":"mine is `+secret+`"}]}`, append(c[1:], "X-Case", name)...)
+			resp, got := r.post("/v1/messages"+c[0], `{"messages":[{"role":"user","content":"mine is `+secret+`"}]}`,
+				append(c[1:], "X-Case", name)...)
 			if string(got) != a.body {
 				t.Errorf("%s: the client got %.200q", name, got)
 			}
@@ -64,7 +69,8 @@ func TestRepeatedCredentials(t *testing.T) {
 					t.Fatal(err)
 				}
 				text := fmt.Sprint(v)
-				if strings.Contains(text, secret[:10]) || name == "basic" && c[len(c)-1] == "Basic "+token && strings.Contains(text, token) {
+				if strings.Contains(text, secret[:10]) || name == "basic" && c[len(c)-1] == "Basic "+token &&
+					strings.Contains(text, token) {
 					t.Errorf("%s, %v: %.300s", name, c, text[max(0, strings.Index(text, secret[:10])-100):])
 				}
 			}

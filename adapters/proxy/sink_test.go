@@ -29,7 +29,8 @@ func TestSinkKeepsNothing(t *testing.T) {
 	payload, extra := []byte(`{"text":"mine"}`), []byte(`"more":"mine"`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := sink.Send(ctx, schema.Event{Type: schema.TypeTextDelta, Payload: payload, Extra: extra}); !errors.Is(err, context.Canceled) {
+	if _, err := sink.Send(ctx, schema.Event{Type: schema.TypeTextDelta, Payload: payload,
+		Extra: extra}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	copy(payload[9:], "gone")

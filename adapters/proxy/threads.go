@@ -10,9 +10,9 @@ import (
 	"agentstream/schema"
 )
 
-// threads are the conversations whose calls this proxy has recorded, by tenant. A call that names no run goes on in the run
-// of the conversation that its request begins with. Nothing of it is in the log: another proxy, and this one after a
-// restart, begins a run for the next call. It is safe for concurrent use.
+// threads are the conversations whose calls this proxy has recorded, by tenant. A call that names no run goes on in the
+// run of the conversation that its request begins with. Nothing of it is in the log: another proxy, and this one after
+// a restart, begins a run for the next call. It is safe for concurrent use.
 type threads struct {
 	mu      sync.Mutex
 	tenants map[string]*tenantThreads
@@ -95,8 +95,8 @@ func (t *threads) find(c *call, talk *conversation) schema.RunKey {
 	return schema.RunKey{}
 }
 
-// best returns the thread whose answer is the next item. Where several may be, it is one that no call has gone on from yet,
-// and then the newest.
+// best returns the thread whose answer is the next item. Where several may be, it is one that no call has gone on from
+// yet, and then the newest.
 func best(list []*thread, next *item) (found *thread) {
 	most := 0
 	for _, th := range list {

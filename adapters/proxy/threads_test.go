@@ -59,8 +59,8 @@ func chatOf(messages ...string) string {
 	return `{"messages":[` + strings.Join(list, ",") + `]}`
 }
 
-// TestConversationGoesOn: a call that names no run goes on in the run of the conversation that its messages begin with, of
-// the same caller and tenant; a question that is asked anew begins a run.
+// TestConversationGoesOn: a call that names no run goes on in the run of the conversation that its messages begin with,
+// of the same caller and tenant; a question that is asked anew begins a run.
 func TestConversationGoesOn(t *testing.T) {
 	r := start(t, http.HandlerFunc(mirror))
 	runs := map[string]string{} // by a letter
@@ -70,13 +70,14 @@ func TestConversationGoesOn(t *testing.T) {
 		headers  []string
 		run      string // "" is a new one, called by its number
 	}{
-		0:  {say: "x", messages: []string{"hi"}},
-		1:  {say: "z", messages: []string{"hi", ":x", "more"}, run: "0"},
-		2:  {say: "w", messages: []string{"hi", ":x", "more", ":z", "and more"}, run: "0"},
-		3:  {say: "x", messages: []string{"hi"}},                                                          // asked anew
-		4:  {say: "y", messages: []string{"hi"}},                                                          // again
-		5:  {say: "v", messages: []string{"hi", ":y", "more"}, run: "4"},                                  // by the answer
-		6:  {say: "v", messages: []string{"hi", ":x", "other"}, run: "3"},                                 // the one that nobody has gone on from
+		0: {say: "x", messages: []string{"hi"}},
+		1: {say: "z", messages: []string{"hi", ":x", "more"}, run: "0"},
+		2: {say: "w", messages: []string{"hi", ":x", "more", ":z", "and more"}, run: "0"},
+		3: {say: "x", messages: []string{"hi"}},                         // asked anew
+		4: {say: "y", messages: []string{"hi"}},                         // again
+		5: {say: "v", messages: []string{"hi", ":y", "more"}, run: "4"}, // by the answer
+		// the one that nobody has gone on from
+		6:  {say: "v", messages: []string{"hi", ":x", "other"}, run: "3"},
 		7:  {say: "v", messages: []string{"hi", ":x", "more"}, headers: []string{"X-Api-Key", "another"}}, // another caller
 		8:  {say: "v", messages: []string{"hi", ":x", "more"}, headers: []string{proxy.HeaderTenant, "other"}},
 		9:  {say: "v", messages: []string{"hello", ":x", "more"}},
@@ -114,7 +115,8 @@ func TestConversationGoesOn(t *testing.T) {
 		}
 	}
 	r.calls(runs["0"], 3)
-	got := strings.ReplaceAll(summary(t, r.ended(runs["0"])), ", done, running", "") // the next call may be there before the end
+	// the next call may be there before the end
+	got := strings.ReplaceAll(summary(t, r.ended(runs["0"])), ", done, running", "")
 	one := ", user, call, assistant, end true 0"
 	if want := "running" + one + one + one + ", done"; got != want {
 		t.Errorf("%s\nwant %s", got, want)

@@ -33,15 +33,19 @@ func TestUpstreamErrors(t *testing.T) {
 		want   []string
 	}
 	cases := map[string]failure{
-		"401":    {401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key sk-secret-0123456789"}}`, []string{`"error":{"type":"authentication_error","message":"invalid x-api-key …"}`, `"state":"error","reason":"401 authentication_error: invalid x-api-key …"`}},
-		"429":    {429, "{\n \"error\": {\"message\": \"slow down\", \"type\": \"rate\", \"code\": null}\n}", []string{`"message":"slow down"`, `"status":429`, `"ok":false`}},
+		"401": {401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key sk-secret-0123456789"}}`, []string{`"error":{"type":"authentication_error","message":"invalid x-api-key …"}`, `"state":"error","reason":"401 authentication_error: invalid x-api-key …"`}},
+		"429": {429, "{\n \"error\": {\"message\": \"slow down\", \"type\": \"rate\", \"code\": null}\n}",
+			[]string{`"message":"slow down"`, `"status":429`, `"ok":false`}},
 		"string": {400, `{"error":"bad"}`, []string{`"error":{"value":"bad"}`, `400 bad`}},
-		"list":   {503, `[{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}]`, []string{`"message":"overloaded"`}},
-		"other":  {422, `{"detail":[{"msg":"field required"}]}`, []string{`"error":{"detail":[{"msg":"field required"}]}`}},
-		"html":   {502, "<html>\nbad gateway</html>", []string{`custom.anthropic.bad_frame`, `"message":"Bad Gateway"`, `bad gateway</html>`}},
-		"empty":  {500, "", []string{`"message":"Internal Server Error"`}},
-		"moved":  {307, "", []string{`Temporary Redirect`}},
-		"huge":   {500, `{"error":{"message":"` + strings.Repeat("x", 1<<20) + `"}}`, []string{`"message":"Internal Server Error"`}},
+		"list": {503, `[{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}]`,
+			[]string{`"message":"overloaded"`}},
+		"other": {422, `{"detail":[{"msg":"field required"}]}`, []string{`"error":{"detail":[{"msg":"field required"}]}`}},
+		"html": {502, "<html>\nbad gateway</html>",
+			[]string{`custom.anthropic.bad_frame`, `"message":"Bad Gateway"`, `bad gateway</html>`}},
+		"empty": {500, "", []string{`"message":"Internal Server Error"`}},
+		"moved": {307, "", []string{`Temporary Redirect`}},
+		"huge": {500, `{"error":{"message":"` + strings.Repeat("x", 1<<20) + `"}}`,
+			[]string{`"message":"Internal Server Error"`}},
 	}
 	r := start(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		c := cases[req.Header.Get("X-Case")]
@@ -100,7 +104,8 @@ func TestUpstreamDies(t *testing.T) {
 	}
 	events := r.ended(resp.Header.Get(proxy.HeaderRun))
 	framed(t, events)
-	mustContain(t, story(events), "half of it", `"incomplete":true`, `"state":"error","reason":"the upstream's answer broke off"`)
+	mustContain(t, story(events), "half of it", `"incomplete":true`,
+		`"state":"error","reason":"the upstream's answer broke off"`)
 	if d := r.outcomes(); len(d) != 1 || d[0].Outcome != proxy.OutcomeBroken {
 		t.Errorf("%+v", d)
 	}
@@ -117,7 +122,8 @@ func TestUnreachable(t *testing.T) {
 	}
 	events := r.ended(resp.Header.Get(proxy.HeaderRun))
 	framed(t, events)
-	mustContain(t, story(events), `"type":"unreachable"`, `"state":"error","reason":"unreachable: the upstream did not answer"`)
+	mustContain(t, story(events), `"type":"unreachable"`,
+		`"state":"error","reason":"unreachable: the upstream did not answer"`)
 }
 
 // TestClientLeaves: the upstream's call is cancelled, and the run says what happened.
@@ -297,7 +303,8 @@ func TestEndedByOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"aborted","reason":"by hand"}`)}
-	if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run_e"}, []schema.Event{end}, producers.AppendOptions{}); err != nil {
+	if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run_e"}, []schema.Event{end},
+		producers.AppendOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	close(next)
@@ -328,7 +335,8 @@ func TestIdleEnd(t *testing.T) {
 	}
 	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		e := schema.Event{Type: schema.TypeProgress, Payload: []byte(`{"message":"still here"}`)}
-		if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run_busy"}, []schema.Event{e}, producers.AppendOptions{}); err != nil {
+		if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run_busy"}, []schema.Event{e},
+			producers.AppendOptions{}); err != nil {
 			t.Fatal(err) // it was ended
 		}
 	}
@@ -394,9 +402,11 @@ func TestSecrets(t *testing.T) {
 	}))
 	for _, headers := range [][]string{
 		{"X-Api-Key", secret}, {"Authorization", "Bearer " + secret}, {"X-Goog-Api-Key", secret, "X-Fail", "1"},
-		{"Authorization", "Bearer " + secret, "X-Fail", "1"}, {"Cookie", "session=" + secret, "X-Die", "1"}, {"X-Custom", secret},
+		{"Authorization", "Bearer " + secret, "X-Fail", "1"}, {"Cookie", "session=" + secret, "X-Die", "1"},
+		{"X-Custom", secret},
 	} {
-		r.post("/v1/messages?key="+secret, `{"messages":[{"role":"user","content":"hi"}]}`, append(headers, proxy.HeaderRun, "run_s")...)
+		r.post("/v1/messages?key="+secret, `{"messages":[{"role":"user","content":"hi"}]}`,
+			append(headers, proxy.HeaderRun, "run_s")...)
 	}
 	r.post("/v1/messages?key="+secret, `{}`, proxy.HeaderTenant, "foreign", "X-Api-Key", secret)
 	if text := story(r.calls("run_s", 6)); strings.Contains(text, "very-secret") {

@@ -14,7 +14,8 @@ func ExampleOf() {
 	header := http.Header{"X-Api-Key": {"sk-very-secret-4711"}}
 	filter := redact.Of(header, &url.URL{Scheme: "https", Host: "api.example"})
 	var events []schema.Event
-	for _, payload := range []string{`{"text":"the key is sk-very-","index":0}`, `{"text":"secret-4711.","index":0}`, `{"text":" Done.","index":0}`} {
+	for _, payload := range []string{`{"text":"the key is sk-very-","index":0}`, `{"text":"secret-4711.","index":0}`,
+		`{"text":" Done.","index":0}`} {
 		events = append(events, schema.Event{Type: schema.TypeTextDelta, Payload: []byte(payload)})
 	}
 	for _, event := range filter.Events(events) {

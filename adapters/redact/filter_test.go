@@ -79,10 +79,12 @@ func TestFilter(t *testing.T) {
 			whole := `"` + within(quote(texts[0])) + within(write(inner)) + within(quote(texts[2])) + `"`
 			var events []schema.Event
 			for _, piece := range cutJSON(rng, whole) {
-				events = append(events, schema.Event{Type: schema.TypeTextDelta, Payload: fmt.Appendf(nil, `{"text":"%s","index":0}`, piece)})
+				events = append(events, schema.Event{Type: schema.TypeTextDelta,
+					Payload: fmt.Appendf(nil, `{"text":"%s","index":0}`, piece)})
 			}
 			events = append(events, schema.Event{Type: schema.TypeBlockEnd, Payload: []byte(`{"index":0,"message_id":"m"}`)},
-				schema.Event{Type: schema.TypeMessageEnd, Payload: []byte(`{"message_id":"m","content":[{"type":"text","text":` + whole + `}]}`)})
+				schema.Event{Type: schema.TypeMessageEnd,
+					Payload: []byte(`{"message_id":"m","content":[{"type":"text","text":` + whole + `}]}`)})
 			var text, all string
 			for len(events) > 0 { // they come in any number at a time
 				n := 1 + rng.IntN(len(events))
@@ -143,9 +145,11 @@ func TestCredentials(t *testing.T) {
 	}
 	basic.SetBasicAuth("somebody", "hunter2")
 	for name, value := range map[string]string{
-		"Authorization": "Bearer sk-bearer-1", "Proxy-Authorization": basic.Header.Get("Authorization"), "X-Api-Key": "sk-x-api",
-		"Cookie": "theme=darkmode; session=s3ss10n-cookie", "Helicone-Auth": "Bearer hel-0001", "Cf-Access-Client-Secret": "cf-secret-1",
-		"X-Amz-Security-Token": "amz/token+1=", "X-Vendor": "vendor-value-0123456789",
+		"Authorization": "Bearer sk-bearer-1", "Proxy-Authorization": basic.Header.Get("Authorization"),
+		"X-Api-Key": "sk-x-api",
+		"Cookie":    "theme=darkmode; session=s3ss10n-cookie", "Helicone-Auth": "Bearer hel-0001",
+		"Cf-Access-Client-Secret": "cf-secret-1",
+		"X-Amz-Security-Token":    "amz/token+1=", "X-Vendor": "vendor-value-0123456789",
 		"Content-Type": "application/json; charset=utf-8", "Accept": "text/event-stream", "Anthropic-Version": "2023-06-01",
 		"X-Stainless-Lang": "python", "User-Agent": "OpenAI/Python 2.0.0", "Openai-Organization": "org-12345678",
 	} {
@@ -154,29 +158,32 @@ func TestCredentials(t *testing.T) {
 	got := "\n" + strings.Join(credentials(h, u), "\n") + "\n"
 	for _, want := range []string{
 		"sk-bearer-1", "somebody:hunter2", "hunter2", "sk-x-api", "s3ss10n-cookie", "hel-0001", "cf-secret-1", "amz/token+1=",
-		"vendor-value-0123456789", "AIza-1234567", strings.TrimRight(strings.TrimPrefix(basic.Header.Get("Authorization"), "Basic "), "="),
+		"vendor-value-0123456789", "AIza-1234567",
+		strings.TrimRight(strings.TrimPrefix(basic.Header.Get("Authorization"), "Basic "), "="),
 	} {
 		if !strings.Contains(got, "\n"+want+"\n") {
 			t.Errorf("%q is not looked for", want)
 		}
 	}
-	for _, word := range []string{"darkmode", "application/json", "charset", "python", "text/event-stream", "org-12345678", "Bearer", "2023-06-01", "true"} {
+	for _, word := range []string{"darkmode", "application/json", "charset", "python", "text/event-stream",
+		"org-12345678", "Bearer", "2023-06-01", "true"} {
 		if strings.Contains(got, "\n"+word+"\n") {
 			t.Errorf("%q is taken for a credential", word)
 		}
 	}
 }
 
-// TestCredentialsInParts: a credential that is a part of a value, behind a colon, in base64 or in JSON, is looked for by itself:
-// an answer may repeat that part alone.
+// TestCredentialsInParts: a credential that is a part of a value, behind a colon, in base64 or in JSON, is looked for
+// by itself: an answer may repeat that part alone.
 func TestCredentialsInParts(t *testing.T) {
 	const secret = "hunter2-0123"
 	pair := base64.StdEncoding.EncodeToString([]byte("somebody:" + secret))
 	for name, value := range map[string]string{
-		"Authorization":        "ApiKey " + pair,
-		"X-Fal-Key":            "id-1:" + secret,
-		"X-Gateway-Token":      base64.RawURLEncoding.EncodeToString([]byte("v1:" + secret)),
-		"X-Portkey-Config":     `{"targets":[{"provider":"openai","api_key":"` + secret + `"}],"model":"gpt-4o-mini-2024-07-18"}`,
+		"Authorization":   "ApiKey " + pair,
+		"X-Fal-Key":       "id-1:" + secret,
+		"X-Gateway-Token": base64.RawURLEncoding.EncodeToString([]byte("v1:" + secret)),
+		"X-Portkey-Config": `{"targets":[{"provider":"openai","api_key":"` + secret +
+			`"}],"model":"gpt-4o-mini-2024-07-18"}`,
 		"X-Vendor-Credentials": `{"basic":{"password":"somebody:` + secret + `"}}`,
 		"Cookie":               "theme=darkmode; auth=v2:" + secret,
 	} {

@@ -16,8 +16,10 @@ import (
 // harmless are the headers of requests whose values are no credentials. Of every other one it is taken that it may be:
 // each gateway has its own.
 var harmless = map[string]bool{
-	"Accept": true, "Cache-Control": true, "Connection": true, "Date": true, "Dnt": true, "Expect": true, "Forwarded": true,
-	"Host": true, "Http-Referer": true, "Idempotency-Key": true, "Keep-Alive": true, "Max-Forwards": true, "Origin": true,
+	"Accept": true, "Cache-Control": true, "Connection": true, "Date": true, "Dnt": true, "Expect": true,
+	"Forwarded": true,
+	"Host":      true, "Http-Referer": true, "Idempotency-Key": true, "Keep-Alive": true, "Max-Forwards": true,
+	"Origin": true,
 	"Pragma": true, "Priority": true, "Range": true, "Referer": true, "Te": true, "Traceparent": true, "Tracestate": true,
 	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "User-Agent": true, "Via": true, "Warning": true,
 	"Anthropic-Beta": true, "Anthropic-Version": true, "Anthropic-Dangerous-Direct-Browser-Access": true,
@@ -28,7 +30,8 @@ var harmless = map[string]bool{
 
 // harmlessPrefixes of headers.
 var harmlessPrefixes = []string{
-	"Agentstream-", "Accept-", "Access-Control-", "Content-", "If-", "Sec-Ch-", "Sec-Fetch-", "X-Forwarded-", "X-Stainless-",
+	"Agentstream-", "Accept-", "Access-Control-", "Content-", "If-", "Sec-Ch-", "Sec-Fetch-", "X-Forwarded-",
+	"X-Stainless-",
 }
 
 // harmlessQuery are parameters that are no credentials.
@@ -79,8 +82,8 @@ func credentials(h http.Header, u *url.URL) (list []string) {
 	return slices.Compact(list)
 }
 
-// Caller identifies who makes a request, by the values that it may authenticate with. It is safe to keep: the values cannot
-// be found from it.
+// Caller identifies who makes a request, by the values that it may authenticate with. It is safe to keep: the values
+// cannot be found from it.
 func Caller(h http.Header, u *url.URL) (id [16]byte) {
 	var list []string
 	add := func(name string, values []string, harmless bool) {
@@ -106,7 +109,8 @@ func Caller(h http.Header, u *url.URL) (id [16]byte) {
 // isCredential reports whether the name of a header or parameter speaks of a credential.
 func isCredential(name string) bool {
 	name = strings.ToLower(name)
-	return name == "cookie" || slices.ContainsFunc(credential, func(word string) bool { return strings.Contains(name, word) })
+	return name == "cookie" || slices.ContainsFunc(credential,
+		func(word string) bool { return strings.Contains(name, word) })
 }
 
 func isHarmless(header string) bool {
@@ -155,7 +159,8 @@ func appendSecret(list []string, v string, least int) []string {
 	return list
 }
 
-// appendPair adds the second of two values with a colon between them, which may both be in base64, as those of Basic are.
+// appendPair adds the second of two values with a colon between them, which may both be in base64, as those of Basic
+// are.
 func appendPair(list []string, pair string, least int) []string {
 	word := strings.TrimRight(pair, "=")
 	for _, from := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {

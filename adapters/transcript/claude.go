@@ -41,7 +41,8 @@ const (
 )
 
 func newClaude(s *recorder, out *provider.Writer) *claude {
-	c := &claude{s: s, out: out, lanes: map[string]*claudeLane{}, tasks: map[string]task{}, used: map[string]bool{s.cfg.RunID: true, s.cfg.ChildID: true}}
+	c := &claude{s: s, out: out, lanes: map[string]*claudeLane{}, tasks: map[string]task{},
+		used: map[string]bool{s.cfg.RunID: true, s.cfg.ChildID: true}}
 	c.root = newClaudeLane(s, s.cfg.lane())
 	return c
 }
@@ -100,7 +101,8 @@ func (c *claude) laneOf(call string) *claudeLane {
 	l := newClaudeLane(c.s, cfg)
 	l.call, l.parent = call, from.lane
 	c.lanes[call], c.order = l, append(c.order, l)
-	spawn := provider.Fields{field("child_id", provider.Quote(cfg.ChildID)), field("prompt", provider.Quote(from.prompt)), field("call_id", provider.Quote(provider.ShortenID(call)))}
+	spawn := provider.Fields{field("child_id", provider.Quote(cfg.ChildID)),
+		field("prompt", provider.Quote(from.prompt)), field("call_id", provider.Quote(provider.ShortenID(call)))}
 	c.s.emit(from.lane.out, schema.TypeChildSpawn, spawn)
 	c.s.emit(l.out, schema.TypeRunLifecycle, stateOf(schema.StateRunning, ""))
 	return l
@@ -149,7 +151,8 @@ func (c *claude) name(role string) string {
 // noteTask remembers what a call asks, in case it turns out to delegate.
 func (c *claude) noteTask(l *claudeLane, raw json.RawMessage) {
 	b, _ := provider.Parse(raw)
-	if name := b.Str("name"); b.Str("type") != "tool_use" || name != "Task" && name != "Agent" || len(c.tasks) >= maxTasks {
+	if name := b.Str("name"); b.Str("type") != "tool_use" || name != "Task" && name != "Agent" ||
+		len(c.tasks) >= maxTasks {
 		return
 	}
 	prompt := b.Object("input").Str("prompt")
@@ -183,7 +186,8 @@ func (c *claude) user(l *claudeLane, all provider.Fields) {
 	if id == "" {
 		id = c.name("user")
 	}
-	whole := provider.Fields{field("type", provider.Quote("message")), field("id", provider.Quote(id)), field("role", provider.Quote("user")), field("content", provider.List(blocks))}
+	whole := provider.Fields{field("type", provider.Quote("message")), field("id", provider.Quote(id)),
+		field("role", provider.Quote("user")), field("content", provider.List(blocks))}
 	for _, f := range all {
 		switch f.Name {
 		case "type", "message", "uuid", "session_id", "parent_tool_use_id", "timestamp", "id", "role", "content", "model", "usage", "stop_reason", "stop_sequence":

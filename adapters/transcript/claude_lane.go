@@ -32,7 +32,8 @@ const maxStreams = 16
 func newClaudeLane(s *recorder, cfg provider.Config) *claudeLane {
 	inner := cfg
 	inner.MaxFrameBytes = s.cfg.MaxLineBytes + 1<<20 // a line in the API's form is longer by little
-	return &claudeLane{s: s, cfg: cfg, out: provider.NewWriter("claude_code", cfg), dec: anthropic.NewDecoder(inner), continued: map[string]int{}}
+	return &claudeLane{s: s, cfg: cfg, out: provider.NewWriter("claude_code", cfg), dec: anthropic.NewDecoder(inner),
+		continued: map[string]int{}}
 }
 
 // write hands one event of the API to the decoder, and its events to the recorder.
@@ -62,11 +63,13 @@ func (l *claudeLane) message(id string, m provider.Fields) {
 	for _, raw := range blocks[l.countKnown(blocks):] {
 		index := field("index", provider.Number(len(l.emitted)))
 		l.emitted = append(l.emitted, sha256.Sum256(raw))
-		l.write(provider.Fields{field("type", provider.Quote("content_block_start")), index, field("content_block", raw)}.Encode())
+		l.write(provider.Fields{field("type", provider.Quote("content_block_start")), index,
+			field("content_block", raw)}.Encode())
 		l.write(provider.Fields{field("type", provider.Quote("content_block_stop")), index}.Encode())
 	}
 	end := provider.Fields{field("type", provider.Quote("message_delta")), field("delta", provider.Fields{
-		field("stop_reason", provider.OrNull(m.Get("stop_reason"))), field("stop_sequence", provider.OrNull(m.Get("stop_sequence"))),
+		field("stop_reason", provider.OrNull(m.Get("stop_reason"))),
+		field("stop_sequence", provider.OrNull(m.Get("stop_sequence"))),
 	}.Encode())}
 	if u := m.Get("usage"); provider.IsObject(u) {
 		end = append(end, field("usage", u))

@@ -39,7 +39,8 @@ func wholeText(m *provider.Message, kind string, value, signature json.RawMessag
 // callBlock emits a call. arguments is a JSON string that holds JSON, or the input itself. raw may be
 // nil.
 func callBlock(m *provider.Message, id, name, kind string, arguments, raw json.RawMessage) *provider.Block {
-	b := &provider.Block{Index: len(m.Blocks), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: kind, Raw: raw}
+	b := &provider.Block{Index: len(m.Blocks), Kind: "tool_use", ToolUse: true, Call: id, Tool: name, CallKind: kind,
+		Raw: raw}
 	if !jsonscan.IsString(arguments) {
 		b.Input = bytes.Clone(arguments)
 	}
@@ -64,7 +65,8 @@ func otherBlock(m *provider.Message, raw json.RawMessage, answers string) {
 		base = provider.Fields{field("type", provider.Quote(kind)), field("part", raw)}
 		raw = base.Encode()
 	}
-	m.Begin(&provider.Block{Index: len(m.Blocks), Kind: kind, Base: base, Raw: raw, Answers: provider.ShortenID(answers)}).End(true)
+	m.Begin(&provider.Block{Index: len(m.Blocks), Kind: kind, Base: base, Raw: raw,
+		Answers: provider.ShortenID(answers)}).End(true)
 }
 
 // contentBlocks emits the content of a chat message: a string, or a list of blocks.

@@ -46,7 +46,8 @@ func (o *openHands) line(all provider.Fields) {
 		o.keep(m, all, "system_prompt")
 		m.End(nil)
 	case "ConversationErrorEvent":
-		o.failure = provider.ErrorText(provider.Fields{field("code", provider.OrNull(all.Get("code"))), field("message", provider.OrNull(all.Get("detail")))}.Encode())
+		o.failure = provider.ErrorText(provider.Fields{field("code", provider.OrNull(all.Get("code"))),
+			field("message", provider.OrNull(all.Get("detail")))}.Encode())
 		o.out.Custom(kind, all)
 	default:
 		o.out.Custom(kind, all)
@@ -125,7 +126,8 @@ func (o *openHands) action(all provider.Fields) {
 	if arguments == nil {
 		arguments = all.Get("action")
 	}
-	raw := provider.Fields{field("type", provider.Quote("tool_use")), field("id", provider.Quote(provider.ShortenID(id))), field("name", provider.Quote(provider.ShortenID(name)))}
+	raw := provider.Fields{field("type", provider.Quote("tool_use")),
+		field("id", provider.Quote(provider.ShortenID(id))), field("name", provider.Quote(provider.ShortenID(name)))}
 	for _, f := range all {
 		switch f.Name {
 		case "id":

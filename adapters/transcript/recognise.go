@@ -151,7 +151,8 @@ func ofType(s shape) string {
 		return Native
 	case strings.HasPrefix(typ, "response."), typ == "error" && s.has("sequence_number"):
 		return OpenAIResponses
-	case typ == "stream_event" && s.has("event"), typ == "result" && s.any("session_id", "is_error"), typ == "system" && s.has("subtype"),
+	case typ == "stream_event" && s.has("event"), typ == "result" && s.any("session_id", "is_error"), typ == "system" &&
+		s.has("subtype"),
 		(typ == "assistant" || typ == "user") && s.has("message"):
 		return ClaudeCode
 	case typ == "message_start" && s.has("message"), typ == "message" && s.any("role", "content"), typ == "ping",

@@ -145,7 +145,8 @@ func (s *recorder) laneOf(e *schema.Event) *laneSteps {
 		if s.steps == nil {
 			s.steps = make(map[string]*laneSteps)
 		}
-		l = &laneSteps{w: provider.NewWriter("transcript", provider.Config{ChildID: e.ChildID, Path: e.Path, TurnID: e.TurnID})}
+		l = &laneSteps{w: provider.NewWriter("transcript",
+			provider.Config{ChildID: e.ChildID, Path: e.Path, TurnID: e.TurnID})}
 		s.steps[e.ChildID] = l
 	}
 	return l
@@ -170,7 +171,8 @@ func (s *recorder) endStep(l *laneSteps) {
 		kind = "tool-roundtrip"
 	}
 	s.emit(l.w, schema.TypeStepBoundary, provider.Fields{
-		{Name: "step_index", Value: provider.Number(l.index)}, {Name: "step_kind", Value: provider.Quote(kind)}, {Name: "checkpoint_id", Value: json.RawMessage("null")},
+		{Name: "step_index", Value: provider.Number(l.index)}, {Name: "step_kind", Value: provider.Quote(kind)},
+		{Name: "checkpoint_id", Value: json.RawMessage("null")},
 	})
 	l.open = false
 	l.index++
@@ -229,11 +231,14 @@ func (s *recorder) endCalls(lane string, answered bool) {
 
 // endOpen ends a call whose result the transcript lacks. answered: there must have been one.
 func (s *recorder) endOpen(c openCall, answered bool) {
-	payload := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(answered)}}
+	payload := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)},
+		{Name: "ok", Value: provider.Bool(answered)}}
 	if answered {
-		payload = append(payload, provider.Field{Name: "output", Value: json.RawMessage("null")}, provider.Field{Name: "unrecorded", Value: provider.Bool(true)})
+		payload = append(payload, provider.Field{Name: "output", Value: json.RawMessage("null")},
+			provider.Field{Name: "unrecorded", Value: provider.Bool(true)})
 	} else {
-		payload = append(payload, provider.FailureFields(schema.CodeToolLost, provider.ErrorOf("no_result", "the transcript holds no result of this call"))...)
+		payload = append(payload, provider.FailureFields(schema.CodeToolLost,
+			provider.ErrorOf("no_result", "the transcript holds no result of this call"))...)
 	}
 	s.emit(c.w, schema.TypeToolEnd, payload)
 }

@@ -61,7 +61,8 @@ func TestTimes(t *testing.T) {
 		if !strings.HasPrefix(e.TS, "2026-06-16T05:") || !strings.HasSuffix(e.TS, "Z") {
 			t.Errorf("event %d, %s: %q", i, e.Type, e.TS)
 		}
-		if e.Type == schema.TypeToolEnd && strings.Contains(string(e.Payload), "0d341c7a033ae28") && !strings.Contains(string(e.Payload), `"duration_ms":403`) {
+		if e.Type == schema.TypeToolEnd && strings.Contains(string(e.Payload), "0d341c7a033ae28") &&
+			!strings.Contains(string(e.Payload), `"duration_ms":403`) {
 			t.Errorf("%.300s", e.Payload)
 		}
 	}
@@ -90,7 +91,8 @@ func TestPieces(t *testing.T) {
 // larger one, which takes half a minute, only where AGENTSTREAM_FULL is set), at random ones of the others.
 func TestCuts(t *testing.T) {
 	want, read := transcripttest.Recordings(t)
-	every := map[string]bool{"transcripts/review-run.openhands.jsonl": true, "transcripts/browser-agent-26-steps.gemini-cli.jsonl": os.Getenv("AGENTSTREAM_FULL") != ""}
+	every := map[string]bool{"transcripts/review-run.openhands.jsonl": true,
+		"transcripts/browser-agent-26-steps.gemini-cli.jsonl": os.Getenv("AGENTSTREAM_FULL") != ""}
 	for name, w := range want {
 		data := read(name)
 		rng := rand.New(rand.NewPCG(uint64(len(data)), 3))
@@ -141,7 +143,8 @@ func checkCut(t *testing.T, all transcripttest.TranscriptOutcome, format string,
 		}
 	}
 	got := transcripttest.FromFold(t, events)
-	if !strings.HasPrefix(all.Text, got.Text) || len(got.Calls) > len(all.Calls) || !strings.HasPrefix(all.Observations, got.Observations) {
+	if !strings.HasPrefix(all.Text, got.Text) || len(got.Calls) > len(all.Calls) ||
+		!strings.HasPrefix(all.Observations, got.Observations) {
 		t.Fatalf("cut at %d: %q is no beginning", len(data), got.Text)
 	}
 	if text, calls := transcripttest.FromContent(t, events); text != got.Text || len(calls) != len(got.Calls) {

@@ -116,8 +116,9 @@ func (a *sweAgent) valid(raw []byte) (json.RawMessage, bool) {
 
 // bad keeps the beginning of what cannot be read.
 func (a *sweAgent) bad(raw []byte, why string) {
-	a.out.Add("custom.swe_agent.bad_frame", provider.Fields{field("problem", provider.Quote(why)), field("bytes", provider.Number(len(raw))),
-		field("text", provider.Quote(string(raw[:min(len(raw), 64<<10)])))})
+	a.out.Add("custom.swe_agent.bad_frame",
+		provider.Fields{field("problem", provider.Quote(why)), field("bytes", provider.Number(len(raw))),
+			field("text", provider.Quote(string(raw[:min(len(raw), 64<<10)])))})
 }
 
 func (a *sweAgent) object(raw []byte) provider.Fields {
@@ -237,7 +238,8 @@ func (a *sweAgent) emitCalls(m *provider.Message, h provider.Fields) (ids []stri
 		if kind == "" {
 			kind = "function"
 		}
-		ids = append(ids, callBlock(m, call.Str("id"), fn.Str("name"), provider.ShortenID(kind), fn.Get("arguments"), nil).Call)
+		ids = append(ids, callBlock(m, call.Str("id"), fn.Str("name"), provider.ShortenID(kind), fn.Get("arguments"),
+			nil).Call)
 	}
 	return ids
 }
@@ -250,14 +252,16 @@ func (a *sweAgent) act(number int, step provider.Fields) []string {
 	}
 	id := "action_" + strconv.Itoa(number)
 	a.out.Add(schema.TypeToolStart, provider.Fields{
-		field("call_id", provider.Quote(id)), field("tool", provider.Quote("action")), field("input", provider.Fields{field("action", action)}.Encode()), field("kind", provider.Quote("action")),
+		field("call_id", provider.Quote(id)), field("tool", provider.Quote("action")),
+		field("input", provider.Fields{field("action", action)}.Encode()), field("kind", provider.Quote("action")),
 	})
 	return []string{id}
 }
 
 // result emits the result of the step's call.
 func (a *sweAgent) result(call string, step provider.Fields) {
-	payload := provider.Fields{field("call_id", provider.Quote(call)), field("ok", provider.Bool(true)), field("output", provider.OrNull(step.Get("observation")))}
+	payload := provider.Fields{field("call_id", provider.Quote(call)), field("ok", provider.Bool(true)),
+		field("output", provider.OrNull(step.Get("observation")))}
 	if took, err := strconv.ParseFloat(string(step.Get("execution_time")), 64); err == nil && took >= 0 && took < 1e9 {
 		payload = append(payload, field("duration_ms", strconv.AppendFloat(nil, took*1000, 'f', 3, 64)))
 	}

@@ -79,8 +79,9 @@ func golden(t *testing.T, name string, events []schema.Event) {
 // TestSamples: whole runs, event by event.
 func TestSamples(t *testing.T) {
 	for name, format := range map[string]string{
-		"plain.claude-code.jsonl": ClaudeCode, "partial.claude-code.jsonl": ClaudeCode, "children.claude-code.jsonl": ClaudeCode,
-		"finished.openhands.jsonl": OpenHands, "thoughts.swe-agent.json": SWEAgent,
+		"plain.claude-code.jsonl": ClaudeCode, "partial.claude-code.jsonl": ClaudeCode,
+		"children.claude-code.jsonl": ClaudeCode,
+		"finished.openhands.jsonl":   OpenHands, "thoughts.swe-agent.json": SWEAgent,
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := sample(t, name)
@@ -101,7 +102,8 @@ func TestSamples(t *testing.T) {
 				}
 				got := transcripttest.FromFold(t, cut)
 				// Of a trajectory that was cut before its history, the demonstration is not known.
-				isPrefix := strings.HasPrefix(all.Text, got.Text) || strings.HasPrefix(strings.TrimPrefix(all.Text, "As shown"), got.Text)
+				isPrefix := strings.HasPrefix(all.Text, got.Text) ||
+					strings.HasPrefix(strings.TrimPrefix(all.Text, "As shown"), got.Text)
 				if !got.State.Final() || got.State == schema.StateDone || !isPrefix {
 					t.Fatalf("cut at %d: %s, %q\n%s", at, got.State, got.Text, told(cut))
 				}
@@ -114,7 +116,8 @@ func TestSamples(t *testing.T) {
 func TestSameContent(t *testing.T) {
 	plain := transcripttest.FromFold(t, decodeAll(t, ClaudeCode, sample(t, "plain.claude-code.jsonl"), whole))
 	partial := transcripttest.FromFold(t, decodeAll(t, ClaudeCode, sample(t, "partial.claude-code.jsonl"), whole))
-	if plain.Text != partial.Text || len(plain.Calls) != len(partial.Calls) || plain.Steps != partial.Steps || plain.State != partial.State || plain.Results != partial.Results {
+	if plain.Text != partial.Text || len(plain.Calls) != len(partial.Calls) || plain.Steps != partial.Steps ||
+		plain.State != partial.State || plain.Results != partial.Results {
 		t.Errorf("\n%+v\n%+v", plain, partial)
 	}
 }
@@ -130,10 +133,12 @@ func TestUnknownFormat(t *testing.T) {
 // TestReadError: the error comes last, behind a run that has ended.
 func TestReadError(t *testing.T) {
 	broken := errors.New("disk on fire")
-	for name, format := range map[string]string{"plain.claude-code.jsonl": ClaudeCode, "finished.openhands.jsonl": OpenHands, "thoughts.swe-agent.json": SWEAgent} {
+	for name, format := range map[string]string{"plain.claude-code.jsonl": ClaudeCode,
+		"finished.openhands.jsonl": OpenHands, "thoughts.swe-agent.json": SWEAgent} {
 		var events []schema.Event
 		var last error
-		for e, err := range Decode(format, io.MultiReader(bytes.NewReader(sample(t, name)), iotest.ErrReader(broken)), whole) {
+		for e, err := range Decode(format, io.MultiReader(bytes.NewReader(sample(t, name)), iotest.ErrReader(broken)),
+			whole) {
 			if last = err; err == nil {
 				events = append(events, e)
 			}
@@ -174,57 +179,73 @@ func TestEnds(t *testing.T) {
 		return `{"trajectory":[{"action":"ls","observation":"o","response":"a"}],"history":[{"role":"assistant","content":"a"}]` + info + `}`
 	}
 	state := func(s string) string {
-		return `{"id":"s","timestamp":"2026-01-01T00:00:01","source":"environment","key":"execution_status","value":"` + s + `","kind":"ConversationStateUpdateEvent"}`
+		return `{"id":"s","timestamp":"2026-01-01T00:00:01","source":"environment","key":"execution_status","value":"` +
+			s + `","kind":"ConversationStateUpdateEvent"}`
 	}
 	for name, tt := range map[string]struct {
 		format, body string
 		state        schema.RunState
 		reason       string
 	}{
-		"claude":             {ClaudeCode, agent + "\n" + won, "done", ""},
-		"claude no result":   {ClaudeCode, agent, "error", "the transcript ends before the run does"},
-		"claude goes on":     {ClaudeCode, agent + "\n" + won + "\n" + strings.Replace(agent, "m1", "m2", 1), "error", "the transcript ends before the run does"},
-		"claude failed":      {ClaudeCode, agent + "\n" + `{"type":"result","subtype":"error_max_turns","is_error":false}`, "error", "error_max_turns"},
-		"claude is_error":    {ClaudeCode, agent + "\n" + `{"type":"result","subtype":"success","is_error":true,"result":"API Error"}`, "error", "success: API Error"},
-		"claude aborted":     {ClaudeCode, agent + "\n" + `{"type":"result","subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_tools","errors":["stop"]}`, "aborted", "error_during_execution: stop"},
-		"claude broken line": {ClaudeCode, agent + "\n{broken\n" + won, "error", "a part of the transcript cannot be read: invalid JSON"},
-		"claude bytes":       {ClaudeCode, agent + "\n" + `{"type":"x","y":"` + "\xff" + `"}` + "\n" + won, "error", "a part of the transcript cannot be read: invalid UTF-8"},
-		"claude deep":        {ClaudeCode, agent + "\n" + `{"type":"x","y":` + deep + `}` + "\n" + won, "error", "a part of the transcript cannot be read: nested too deeply"},
-		"claude huge":        {ClaudeCode, agent + "\n" + `{"type":"user","message":{"role":"user","content":"` + huge + `"}}` + "\n" + won, "done", ""},
-		"claude too huge":    {ClaudeCode, agent + "\n" + `{"type":"user","message":{"role":"user","content":"` + huge + huge + `"}}` + "\n" + won, "error", "a part of the transcript cannot be read: longer than a frame may be"},
-		"openhands":          {OpenHands, acted + "\n" + state("finished"), "done", ""},
-		"openhands running":  {OpenHands, state("running") + "\n" + acted, "error", "the transcript ends while the conversation is running"},
-		"openhands nothing":  {OpenHands, acted, "error", "the transcript does not say how the conversation ended"},
-		"openhands paused":   {OpenHands, state("running") + "\n" + state("paused"), "aborted", "the transcript ends while the conversation is paused"},
-		"openhands resumed":  {OpenHands, state("running") + "\n" + state("paused") + "\n" + state("running") + "\n" + state("finished"), "done", ""},
-		"openhands stuck":    {OpenHands, acted + "\n" + state("stuck"), "error", "the conversation's status is stuck"},
-		"openhands error":    {OpenHands, `{"kind":"ConversationErrorEvent","code":"LLM","detail":"no","timestamp":"2026-01-01T00:00:00","source":"agent"}` + "\n" + state("error"), "error", "LLM: no"},
-		"openhands broken":   {OpenHands, acted + "\n[1]\n" + state("finished"), "error", "a part of the transcript cannot be read: not an object"},
-		"openhands idle":     {OpenHands, `{"id":"m","timestamp":"2026-01-01T00:00:00","source":"agent","llm_message":{"role":"assistant","content":[{"type":"text","text":"a"}]},"kind":"MessageEvent"}` + "\n" + state("idle"), "done", ""},
-		"openhands finish":   {OpenHands, strings.ReplaceAll(acted, `"t"`, `"finish"`), "done", ""},
-		"gemini":             {GeminiCLI, chunk, "done", ""},
-		"gemini unfinished":  {GeminiCLI, strings.Replace(chunk, `,"finishReason":"STOP"`, "", 1), "error", "stream_cut: the provider's stream ended before the message did"},
-		"gemini retried":     {GeminiCLI, strings.Replace(chunk, `,"finishReason":"STOP"`, "", 1) + "\n" + chunk, "done", ""},
-		"gemini broken":      {GeminiCLI, chunk + "\n" + chunk[:40], "error", ""},
-		"gemini other":       {GeminiCLI, `{"method":"countTokens","response":{"totalTokens":3}}` + "\n" + chunk, "done", ""},
-		"gemini odd":         {GeminiCLI, `{"method":"generateContentStream","response":[7]}` + "\n" + chunk, "done", ""},
-		"gemini nothing":     {GeminiCLI, `{"method":"generateContentStream","response":5}`, "error", "the stream holds no message"},
-		"swe":                {SWEAgent, step(`,"info":{"exit_status":"submitted"}`), "done", ""},
-		"swe cost":           {SWEAgent, step(`,"info":{"exit_status":"submitted (exit_cost)"}`), "done", ""},
-		"swe error":          {SWEAgent, step(`,"info":{"exit_status":"exit_error"}`), "error", "exit_error"},
-		"swe skipped":        {SWEAgent, step(`,"info":{"exit_status":"skipped"}`), "aborted", "skipped"},
-		"swe no status":      {SWEAgent, step(`,"info":{}`), "error", "the transcript has no exit status"},
-		"swe no info":        {SWEAgent, step(""), "error", "the transcript does not say how the run ended"},
-		"swe bad step":       {SWEAgent, `{"trajectory":[{"response":tru},7],"history":[{"role":"assistant","content":"a"},{"role":` + deep + `}],"info":{"exit_status":"submitted"}}`, "error", "a part of the transcript cannot be read: invalid JSON"},
-		"swe cut":            {SWEAgent, step("")[:90], "error", "the transcript was cut"},
-		"swe huge":           {SWEAgent, step(`,"more":"` + huge + `","info":{"exit_status":"submitted"}`), "done", ""},
-		"swe wrong":          {SWEAgent, "[1,2]", "error", "this is no trajectory of SWE-agent"},
-		"utf16":              {ClaudeCode, "{\x00\"\x00t\x00", "error", ""},
-		"page":               {OpenHands, "<html>", "error", ""},
-		"empty claude":       {ClaudeCode, "", "error", "the transcript ends before the run does"},
-		"empty openhands":    {OpenHands, "\n\n", "error", "the transcript does not say how the conversation ended"},
-		"empty gemini":       {GeminiCLI, "", "error", "the stream holds no message"},
-		"empty swe":          {SWEAgent, "", "error", "this is no trajectory of SWE-agent"},
+		"claude":           {ClaudeCode, agent + "\n" + won, "done", ""},
+		"claude no result": {ClaudeCode, agent, "error", "the transcript ends before the run does"},
+		"claude goes on": {ClaudeCode, agent + "\n" + won + "\n" + strings.Replace(agent, "m1", "m2", 1), "error",
+			"the transcript ends before the run does"},
+		"claude failed": {ClaudeCode, agent + "\n" +
+			`{"type":"result","subtype":"error_max_turns","is_error":false}`, "error", "error_max_turns"},
+		"claude is_error": {ClaudeCode, agent + "\n" +
+			`{"type":"result","subtype":"success","is_error":true,"result":"API Error"}`, "error", "success: API Error"},
+		"claude aborted": {ClaudeCode, agent + "\n" +
+			`{"type":"result","subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_tools","errors":["stop"]}`, "aborted", "error_during_execution: stop"},
+		"claude broken line": {ClaudeCode, agent + "\n{broken\n" + won, "error",
+			"a part of the transcript cannot be read: invalid JSON"},
+		"claude bytes": {ClaudeCode, agent + "\n" + `{"type":"x","y":"` + "\xff" + `"}` + "\n" + won, "error",
+			"a part of the transcript cannot be read: invalid UTF-8"},
+		"claude deep": {ClaudeCode, agent + "\n" + `{"type":"x","y":` + deep + `}` + "\n" + won, "error",
+			"a part of the transcript cannot be read: nested too deeply"},
+		"claude huge": {ClaudeCode, agent + "\n" + `{"type":"user","message":{"role":"user","content":"` + huge +
+			`"}}` + "\n" + won, "done", ""},
+		"claude too huge": {ClaudeCode, agent + "\n" + `{"type":"user","message":{"role":"user","content":"` + huge +
+			huge + `"}}` + "\n" + won, "error", "a part of the transcript cannot be read: longer than a frame may be"},
+		"openhands": {OpenHands, acted + "\n" + state("finished"), "done", ""},
+		"openhands running": {OpenHands, state("running") + "\n" + acted, "error",
+			"the transcript ends while the conversation is running"},
+		"openhands nothing": {OpenHands, acted, "error", "the transcript does not say how the conversation ended"},
+		"openhands paused": {OpenHands, state("running") + "\n" + state("paused"), "aborted",
+			"the transcript ends while the conversation is paused"},
+		"openhands resumed": {OpenHands, state("running") + "\n" + state("paused") + "\n" + state("running") + "\n" +
+			state("finished"), "done", ""},
+		"openhands stuck": {OpenHands, acted + "\n" + state("stuck"), "error", "the conversation's status is stuck"},
+		"openhands error": {OpenHands, `{"kind":"ConversationErrorEvent","code":"LLM","detail":"no","timestamp":"2026-01-01T00:00:00","source":"agent"}` + "\n" + state("error"), "error", "LLM: no"},
+		"openhands broken": {OpenHands, acted + "\n[1]\n" + state("finished"), "error",
+			"a part of the transcript cannot be read: not an object"},
+		"openhands idle":   {OpenHands, `{"id":"m","timestamp":"2026-01-01T00:00:00","source":"agent","llm_message":{"role":"assistant","content":[{"type":"text","text":"a"}]},"kind":"MessageEvent"}` + "\n" + state("idle"), "done", ""},
+		"openhands finish": {OpenHands, strings.ReplaceAll(acted, `"t"`, `"finish"`), "done", ""},
+		"gemini":           {GeminiCLI, chunk, "done", ""},
+		"gemini unfinished": {GeminiCLI, strings.Replace(chunk, `,"finishReason":"STOP"`, "", 1), "error",
+			"stream_cut: the provider's stream ended before the message did"},
+		"gemini retried": {GeminiCLI, strings.Replace(chunk, `,"finishReason":"STOP"`, "", 1) + "\n" + chunk, "done", ""},
+		"gemini broken":  {GeminiCLI, chunk + "\n" + chunk[:40], "error", ""},
+		"gemini other":   {GeminiCLI, `{"method":"countTokens","response":{"totalTokens":3}}` + "\n" + chunk, "done", ""},
+		"gemini odd":     {GeminiCLI, `{"method":"generateContentStream","response":[7]}` + "\n" + chunk, "done", ""},
+		"gemini nothing": {GeminiCLI, `{"method":"generateContentStream","response":5}`, "error",
+			"the stream holds no message"},
+		"swe":             {SWEAgent, step(`,"info":{"exit_status":"submitted"}`), "done", ""},
+		"swe cost":        {SWEAgent, step(`,"info":{"exit_status":"submitted (exit_cost)"}`), "done", ""},
+		"swe error":       {SWEAgent, step(`,"info":{"exit_status":"exit_error"}`), "error", "exit_error"},
+		"swe skipped":     {SWEAgent, step(`,"info":{"exit_status":"skipped"}`), "aborted", "skipped"},
+		"swe no status":   {SWEAgent, step(`,"info":{}`), "error", "the transcript has no exit status"},
+		"swe no info":     {SWEAgent, step(""), "error", "the transcript does not say how the run ended"},
+		"swe bad step":    {SWEAgent, `{"trajectory":[{"response":tru},7],"history":[{"role":"assistant","content":"a"},{"role":` + deep + `}],"info":{"exit_status":"submitted"}}`, "error", "a part of the transcript cannot be read: invalid JSON"},
+		"swe cut":         {SWEAgent, step("")[:90], "error", "the transcript was cut"},
+		"swe huge":        {SWEAgent, step(`,"more":"` + huge + `","info":{"exit_status":"submitted"}`), "done", ""},
+		"swe wrong":       {SWEAgent, "[1,2]", "error", "this is no trajectory of SWE-agent"},
+		"utf16":           {ClaudeCode, "{\x00\"\x00t\x00", "error", ""},
+		"page":            {OpenHands, "<html>", "error", ""},
+		"empty claude":    {ClaudeCode, "", "error", "the transcript ends before the run does"},
+		"empty openhands": {OpenHands, "\n\n", "error", "the transcript does not say how the conversation ended"},
+		"empty gemini":    {GeminiCLI, "", "error", "the stream holds no message"},
+		"empty swe":       {SWEAgent, "", "error", "this is no trajectory of SWE-agent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := decodeAll(t, tt.format, []byte(tt.body), whole)
@@ -301,7 +322,8 @@ func TestRecogniseStreams(t *testing.T) {
 		`{"type":"error","sequence_number":1}`:              OpenAIResponses,
 		`{"object":"response","id":"x"`:                     OpenAIResponses,
 		`{"a":1}` + "\n" + won:                              ClaudeCode,
-		"":                                                  "", "hello": "", "{": "", "[[[[": "", `{"type":`: "", `{"a":1}`: "", "data: [1]\n\n": "", `{"type":"text.unknown"}`: "", "\x00\x01": "",
+		"":                                                  "", "hello": "", "{": "", "[[[[": "", `{"type":`: "",
+		`{"a":1}`: "", "data: [1]\n\n": "", `{"type":"text.unknown"}`: "", "\x00\x01": "",
 	} {
 		if got, ok := Recognise([]byte(head)); got != want || ok != (want != "") {
 			t.Errorf("%q: %q", head, got)
@@ -312,7 +334,8 @@ func TestRecogniseStreams(t *testing.T) {
 // FuzzDecode: no input harms, whatever the format, and what comes out is fit for the log.
 func FuzzDecode(f *testing.F) {
 	for i, format := range Formats() {
-		for _, name := range []string{"plain.claude-code.jsonl", "partial.claude-code.jsonl", "children.claude-code.jsonl", "finished.openhands.jsonl", "thoughts.swe-agent.json"} {
+		for _, name := range []string{"plain.claude-code.jsonl", "partial.claude-code.jsonl",
+			"children.claude-code.jsonl", "finished.openhands.jsonl", "thoughts.swe-agent.json"} {
 			if strings.Contains(name, format) {
 				f.Add(uint8(i), sample(f, name))
 			}

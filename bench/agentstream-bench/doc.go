@@ -6,8 +6,8 @@
 //
 // # Contract
 //
-// Events that are lost, repeated or out of order are an error. A server that was started here ends with the command, and
-// leaves nothing behind. A token is sent to the server of --url and to no other.
+// Events that are lost, repeated or out of order are an error. A server that was started here ends with the command,
+// and leaves nothing behind. A token is sent to the server of --url and to no other.
 //
 // # Concurrency
 //
@@ -19,5 +19,6 @@
 //
 // # Where to look next
 //
-// main.go for the flags; server.go for the server that it starts; docs/operations.md, "Load testing your own deployment".
+// main.go for the flags; server.go for the server that it starts; docs/operations.md, "Load testing your own
+// deployment".
 package main

@@ -23,7 +23,8 @@ import (
 
 func main() {
 	var o options
-	kong.Parse(&o, kong.Name("agentstream-bench"), kong.Description("Load an agentstream server, check every delivery, and report."),
+	kong.Parse(&o, kong.Name("agentstream-bench"),
+		kong.Description("Load an agentstream server, check every delivery, and report."),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := o.run(ctx, os.Stdout, os.Stderr)
@@ -146,9 +147,11 @@ func (o *options) config() (cfg load.Config, err error) {
 		}
 		probes = append(probes, load.OfMetrics(strings.TrimRight(admin, "/")+"/metrics"))
 	}
-	return load.Config{URL: strings.TrimRight(o.URL, "/"), Token: token, Scenario: load.Scenario(o.Scenario), Transport: load.WatchTransport(o.Transport),
-		Runs: o.Runs, Watchers: o.Watchers, Rate: o.Rate, Batch: o.Batch, Size: o.Size, Events: o.Events, Writers: o.Writers,
-		Stream: o.Mode == "stream", Duration: o.Duration, Warm: o.Warm, Tenant: o.Tenant, Probe: load.Sum(probes...)}, nil
+	return load.Config{URL: strings.TrimRight(o.URL, "/"), Token: token, Scenario: load.Scenario(o.Scenario),
+		Transport: load.WatchTransport(o.Transport),
+		Runs:      o.Runs, Watchers: o.Watchers, Rate: o.Rate, Batch: o.Batch, Size: o.Size, Events: o.Events,
+		Writers: o.Writers,
+		Stream:  o.Mode == "stream", Duration: o.Duration, Warm: o.Warm, Tenant: o.Tenant, Probe: load.Sum(probes...)}, nil
 }
 
 // progress prints how far the load is.
@@ -156,7 +159,8 @@ func progress(w io.Writer) load.Hooks {
 	return load.Hooks{
 		Phase: func(name string) { fmt.Fprintf(w, "agentstream-bench: %s\n", name) },
 		Progress: func(p load.Progress) {
-			fmt.Fprintf(w, "agentstream-bench: %5.1fs  %d acknowledged, %d delivered\n", p.Elapsed.Seconds(), p.Acked, p.Delivered)
+			fmt.Fprintf(w, "agentstream-bench: %5.1fs  %d acknowledged, %d delivered\n", p.Elapsed.Seconds(), p.Acked,
+				p.Delivered)
 		},
 	}
 }

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agentstream")
-	if out, err := exec.Command("go", "build", "-C", filepath.Join("..", ".."), "-o", path, "./cmd/agentstream").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", filepath.Join("..", ".."), "-o", path,
+		"./cmd/agentstream").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return path
@@ -55,7 +56,8 @@ func TestStartsItsOwnServer(t *testing.T) {
 	for _, mode := range []string{"http", "stream", "sdk"} {
 		dir := t.TempDir()
 		asJSON, svg := filepath.Join(dir, "r.json"), filepath.Join(dir, "r.svg")
-		c := flags(t, "--mode", mode, "--runs=5", "--rate=200", "--duration=500ms", "--warm=100ms", "--json", asJSON, "--svg", svg)
+		c := flags(t, "--mode", mode, "--runs=5", "--rate=200", "--duration=500ms", "--warm=100ms", "--json", asJSON,
+			"--svg", svg)
 		var out, said bytes.Buffer
 		c.Program = binary
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -68,7 +70,8 @@ func TestStartsItsOwnServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Unmarshal(text, &r); err != nil || r.Err() != nil || r.Publisher != mode || r.Delivered != 2*r.Acked || r.Acked < 100 {
+		if err := json.Unmarshal(text, &r); err != nil || r.Err() != nil || r.Publisher != mode ||
+			r.Delivered != 2*r.Acked || r.Acked < 100 {
 			t.Errorf("%s: %+v: %v", mode, r, err)
 		}
 		if r.Server == nil || r.Server.MemoryAfter < 1<<20 {
@@ -132,12 +135,14 @@ func TestFlags(t *testing.T) {
 		"--agentstream": {"--url=http://127.0.0.1:1", "--agentstream=/nowhere/agentstream"},
 		"--token-file":  {"--url=http://127.0.0.1:1", "--token-file=/nowhere/token"},
 	} {
-		if err := flags(t, args...).run(t.Context(), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), name) {
+		if err := flags(t, args...).run(t.Context(), io.Discard, io.Discard); err == nil ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%q: error %v does not name %s", args, err, name)
 		}
 	}
 	cfg, err := flags(t, "--url=http://h/", "--rate=-1", "--scenario=s4", "--transport=ws", "--admin=h:1").config()
-	if err != nil || cfg.URL != "http://h" || cfg.Rate != -1 || cfg.Scenario != load.Replay || cfg.Transport != load.WebSocket || cfg.Probe == nil {
+	if err != nil || cfg.URL != "http://h" || cfg.Rate != -1 || cfg.Scenario != load.Replay ||
+		cfg.Transport != load.WebSocket || cfg.Probe == nil {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 }

@@ -44,7 +44,8 @@ func startServer(ctx context.Context, program string, sdk bool) (_ *server, err 
 	if s.folder, err = os.MkdirTemp("", "agentstream-bench"); err != nil {
 		return nil, fmt.Errorf("start a dev server: %w", err)
 	}
-	args := []string{"--level", "warn", "dev", "--no-demo", "--data", s.folder, "--listen", addrs[0], "--admin-listen", addrs[1]}
+	args := []string{"--level", "warn", "dev", "--no-demo", "--data", s.folder, "--listen", addrs[0], "--admin-listen",
+		addrs[1]}
 	if sdk {
 		args = append(args, "--nats-listen", addrs[2])
 		s.nats = "nats://" + addrs[2]

@@ -59,8 +59,8 @@ func (c *Child) Kill() { _ = c.cmd.Process.Kill() } // it may have ended
 // ErrKilled reports that a process did not end by itself.
 var ErrKilled = errors.New("it did not end in time and was killed")
 
-// Stop sends sig and waits until the process has ended. When that takes longer than patience, the process is killed, and
-// the error is ErrKilled.
+// Stop sends sig and waits until the process has ended. When that takes longer than patience, the process is killed,
+// and the error is ErrKilled.
 func (c *Child) Stop(sig os.Signal, patience time.Duration) error {
 	if err := c.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", c.name, err)

@@ -6,7 +6,8 @@
 //
 // # Contract
 //
-// On Linux the kernel ends a child when this process has ended, also when this one is killed. Elsewhere only Stop ends it.
+// On Linux the kernel ends a child when this process has ended, also when this one is killed. Elsewhere only Stop ends
+// it.
 //
 // # Concurrency
 //

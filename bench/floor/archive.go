@@ -71,7 +71,8 @@ func (l *eventLog) subject(run string) string {
 
 // append stores an event of a run whose last one lies at a position, and returns the new one's, or that one.
 func (l *eventLog) append(subject string, line []byte, last uint64) (uint64, error) {
-	ack, err := l.js.PublishMsg(context.Background(), &nats.Msg{Subject: subject, Data: line}, jetstream.WithExpectLastSequencePerSubject(last))
+	ack, err := l.js.PublishMsg(context.Background(), &nats.Msg{Subject: subject, Data: line},
+		jetstream.WithExpectLastSequencePerSubject(last))
 	if err != nil {
 		return last, err
 	}
@@ -102,7 +103,8 @@ type archive struct {
 func openArchive(ctx context.Context, l *eventLog, file string) (a *archive, err error) {
 	a = &archive{seqs: map[string]int64{}}
 	// What the product's writer has, but for temporary tables, which are not needed.
-	a.db, err = sql.Open("sqlite", "file:"+file+"?_pragma=page_size(8192)&_journal_mode=WAL&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)"+
+	a.db, err = sql.Open("sqlite", "file:"+file+
+		"?_pragma=page_size(8192)&_journal_mode=WAL&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)"+
 		"&_pragma=cache_size(-16000)&_pragma=wal_autocheckpoint(4000)&_txlock=immediate")
 	if err != nil {
 		return nil, err
@@ -217,7 +219,8 @@ func (a *archive) readNew(tx *sql.Tx, partition int, c jetstream.Consumer) error
 	}
 	at, err := last.Metadata()
 	if err == nil {
-		_, err = tx.Exec("insert into positions values (?, ?) on conflict do update set position = excluded.position", partition, at.Sequence.Stream)
+		_, err = tx.Exec("insert into positions values (?, ?) on conflict do update set position = excluded.position",
+			partition, at.Sequence.Stream)
 	}
 	return err
 }

@@ -45,7 +45,8 @@ func TestEventsAreServedAndStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	receipts := strings.Count(string(answer), "\n")
-	if of := strings.Count(lines.String(), "\n"); receipts != of || !strings.Contains(string(answer), `{"line":1,"run_id":"a","first_seq":3,"last_seq":3}`+"\n") {
+	if of := strings.Count(lines.String(), "\n"); receipts != of ||
+		!strings.Contains(string(answer), `{"line":1,"run_id":"a","first_seq":3,"last_seq":3}`+"\n") {
 		t.Fatalf("%d receipts of %d lines: %.300s", receipts, of, answer)
 	}
 	wantNext(3, all, `{"run_id":"a","n":%d}`)

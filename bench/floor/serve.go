@@ -59,8 +59,8 @@ func Serve(ctx context.Context, listener net.Listener, data string) error {
 	return g.Wait()
 }
 
-// easeMonitor is that of cmd/agentstream/internal/process: the first thread that the runtime begins may wake up a millisecond late.
-// Nothing happens where there is no proc(5), or without the right to do so.
+// easeMonitor is that of cmd/agentstream/internal/process: the first thread that the runtime begins may wake up a
+// millisecond late. Nothing happens where there is no proc(5), or without the right to do so.
 func easeMonitor() {
 	threads, _ := os.ReadDir("/proc/self/task")
 	first := 0
@@ -92,7 +92,8 @@ type run struct {
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("PUT /v1/agent/runs/{run}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	mux.HandleFunc("PUT /v1/agent/runs/{run}",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	mux.HandleFunc("POST /v1/agent/runs/{run}/events", s.post)
 	mux.HandleFunc("GET /v1/agent/runs/{run}/stream", s.watch)
 	mux.HandleFunc("POST /v1/agent/events", s.stream)
@@ -254,7 +255,8 @@ func (r *receipts) add(l streamed, seq int64, err error) {
 		r.since = time.Now()
 	}
 	if err != nil {
-		r.text = fmt.Appendf(r.text, `{"line":%d,"run_id":%q,"error":{"message":%q,"status":503}}`+"\n", l.number, l.run.id, err)
+		r.text = fmt.Appendf(r.text, `{"line":%d,"run_id":%q,"error":{"message":%q,"status":503}}`+"\n", l.number,
+			l.run.id, err)
 	} else {
 		r.text = fmt.Appendf(r.text, `{"line":%d,"run_id":%q,"first_seq":%d,"last_seq":%[3]d}`+"\n", l.number, l.run.id, seq)
 	}

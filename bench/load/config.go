@@ -43,15 +43,16 @@ type Config struct {
 	Scenario  Scenario
 	Transport WatchTransport
 
-	Runs     int           // 1/500/500/1/64
-	Watchers int           // of each run; 1000/2/2/50/0
-	Rate     int           // events a second over all runs; 0: as fast as taken. 0/10000/-/0/0
-	Batch    int           // events in one request, all of one run; 16/1/-/64/64
-	Size     int           // bytes of one event as it is published; at least 96; default 240
-	Events   int           // s4: events in the stored run; default 10,000
-	Writers  int           // publishing connections; default 4, at most one for each run
-	Depth    int           // requests of one writer that may be unanswered; default 16
-	Window   int           // events that watchers may be behind on average before writers wait, when there is no rate; default 512
+	Runs     int // 1/500/500/1/64
+	Watchers int // of each run; 1000/2/2/50/0
+	Rate     int // events a second over all runs; 0: as fast as taken. 0/10000/-/0/0
+	Batch    int // events in one request, all of one run; 16/1/-/64/64
+	Size     int // bytes of one event as it is published; at least 96; default 240
+	Events   int // s4: events in the stored run; default 10,000
+	Writers  int // publishing connections; default 4, at most one for each run
+	Depth    int // requests of one writer that may be unanswered; default 16
+	// events that watchers may be behind on average before writers wait, when there is no rate; default 512
+	Window   int
 	Duration time.Duration // of what is measured; default 10 s
 	Warm     time.Duration // before it; default 1 s; below zero: none
 	Settle   time.Duration // how long to wait without progress for what is missing at the end; default 5 s

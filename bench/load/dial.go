@@ -34,7 +34,8 @@ func newServer(cfg Config) (*server, error) {
 	}
 	s.tls.NextProtos = []string{"http/1.1"} // a connection is what is measured: no HTTP/2
 	// All requests take the same way as what is measured, which knows no proxy.
-	s.client = &http.Client{Timeout: dialTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: beginners, TLSClientConfig: s.tls}}
+	s.client = &http.Client{Timeout: dialTimeout,
+		Transport: &http.Transport{MaxIdleConnsPerHost: beginners, TLSClientConfig: s.tls}}
 	port := u.Port()
 	if port == "" {
 		port = map[bool]string{false: "80", true: "443"}[s.secure]

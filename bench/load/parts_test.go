@@ -99,7 +99,8 @@ func TestAccount(t *testing.T) {
 			}
 		}
 		if a.countLost(sent, refused) != lost || a.dup != dup || a.late != late {
-			t.Fatalf("round %d, %v: lost %d dup %d late %d, want %d %d %d", round, order, a.countLost(sent, refused), a.dup, a.late, lost, dup, late)
+			t.Fatalf("round %d, %v: lost %d dup %d late %d, want %d %d %d", round, order, a.countLost(sent, refused),
+				a.dup, a.late, lost, dup, late)
 		}
 		if a.countLost(sent, refused) != lost {
 			t.Fatal("asking changes the answer")
@@ -221,7 +222,8 @@ func TestReadAnswer(t *testing.T) {
 	if _, _, err := readAnswer(r, nil); !errors.Is(err, io.EOF) {
 		t.Errorf("behind the last: %v", err)
 	}
-	for _, bad := range []string{"SSH-2.0-x\r\n", "HTTP/1.1 abc\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"} {
+	for _, bad := range []string{"SSH-2.0-x\r\n", "HTTP/1.1 abc\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"} {
 		if _, _, err := readAnswer(bufio.NewReader(strings.NewReader(bad)), nil); err == nil {
 			t.Errorf("%q is a response", bad)
 		}
@@ -251,7 +253,8 @@ func TestDueTimesDoNotWaitForTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &clock{time.Now()}
 		w := &stuck{clock: c}
-		p := &pace{clock: c, w: w, runs: []int{0, 1}, ledger: newLedger(2), batch: 3, start: 0, end: int64(2 * time.Second), every: float64(100 * time.Millisecond)}
+		p := &pace{clock: c, w: w, runs: []int{0, 1}, ledger: newLedger(2), batch: 3, start: 0,
+			end: int64(2 * time.Second), every: float64(100 * time.Millisecond)}
 		if err := p.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +262,8 @@ func TestDueTimesDoNotWaitForTheServer(t *testing.T) {
 			t.Fatalf("%d units in two seconds at ten a second", len(w.units))
 		}
 		for i, u := range w.units {
-			if want := int64(i) * int64(100*time.Millisecond); u.due != want || u.run != i%2 || u.first != int64(i/2*3) || u.count != 3 {
+			if want := int64(i) * int64(100*time.Millisecond); u.due != want || u.run != i%2 ||
+				u.first != int64(i/2*3) || u.count != 3 {
 				t.Errorf("unit %d: %+v, due at %d", i, u, want)
 			}
 			if late := w.wrote[i] - u.due; i < 10 && late != int64(time.Second)-u.due || i > 10 && late != 0 {

@@ -67,7 +67,8 @@ func (r *Result) distribution() (Summary, string) {
 
 func (s Summary) line(w io.Writer, name string) {
 	if s.N > 0 {
-		fmt.Fprintf(w, "  %-20s  p50 %s  p90 %s  p99 %s  p99.9 %s  max %s ms\n", name, short(s.P50), short(s.P90), short(s.P99), short(s.P999), short(s.Max))
+		fmt.Fprintf(w, "  %-20s  p50 %s  p90 %s  p99 %s  p99.9 %s  max %s ms\n", name, short(s.P50), short(s.P90),
+			short(s.P99), short(s.P999), short(s.Max))
 	}
 }
 
@@ -83,7 +84,8 @@ func (c *Cost) lines(w io.Writer) {
 	if c.PerConnect > 0 {
 		fmt.Fprintf(w, ", %.0f µs to open a connection", c.PerConnect)
 	}
-	fmt.Fprintf(w, "\n  server memory %12.1f MiB, %.1f before", float64(c.MemoryAfter)/(1<<20), float64(c.MemoryBefore)/(1<<20))
+	fmt.Fprintf(w, "\n  server memory %12.1f MiB, %.1f before", float64(c.MemoryAfter)/(1<<20),
+		float64(c.MemoryBefore)/(1<<20))
 	if c.PerConnection != 0 {
 		fmt.Fprintf(w, ": %.1f KiB a connection", c.PerConnection)
 	}
@@ -130,14 +132,16 @@ func printable(s string) string {
 // latency. It returns [plot.ErrNothing] when nothing was measured.
 func (r *Result) SVG(w io.Writer) error {
 	if r.Scenario == Idle && r.Server != nil {
-		c := plot.Chart{Title: r.title() + ": memory of the server", XLabel: "seconds", YLabel: "MiB", Series: []plot.Series{{}}}
+		c := plot.Chart{Title: r.title() + ": memory of the server", XLabel: "seconds", YLabel: "MiB",
+			Series: []plot.Series{{}}}
 		for _, s := range r.Timeline {
 			c.Series[0].X = append(c.Series[0].X, s.Seconds)
 			c.Series[0].Y = append(c.Series[0].Y, float64(s.Memory)/(1<<20))
 		}
 		return c.SVG(w)
 	}
-	c := plot.Chart{Title: r.title() + ": how long the slowest take", XLabel: "1 in … takes longer", YLabel: "ms", LogX: true, LogY: true}
+	c := plot.Chart{Title: r.title() + ": how long the slowest take", XLabel: "1 in … takes longer", YLabel: "ms",
+		LogX: true, LogY: true}
 	for _, s := range []struct {
 		name string
 		of   Summary

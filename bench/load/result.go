@@ -25,9 +25,10 @@ type Result struct {
 	Began   time.Time `json:"began"`
 	Seconds float64   `json:"measured_seconds"`
 
-	Acked     int64  `json:"acked"`     // events that the server says are durable
-	Refused   int64  `json:"refused"`   // events that it refused, or did not answer for
-	Missed    int64  `json:"missed"`    // events that were due but never published: the server did not keep up with the rate
+	Acked   int64 `json:"acked"`   // events that the server says are durable
+	Refused int64 `json:"refused"` // events that it refused, or did not answer for
+	// events that were due but never published: the server did not keep up with the rate
+	Missed    int64  `json:"missed"`
 	Expected  int64  `json:"expected"`  // acknowledged events times their watchers
 	Delivered int64  `json:"delivered"` // of these and of refused ones, each once per watcher
 	Lost      int64  `json:"lost"`
@@ -108,7 +109,8 @@ func (r *Result) Err() error {
 			r.Lost, r.Duplicate, r.Disorder, r.Stray, r.Expected)
 	}
 	if r.Refused+r.Missed+r.Cut > 0 || r.Trouble != "" {
-		return fmt.Errorf("%w: %d events refused, %d due but not published, %d streams cut: %s", ErrTrouble, r.Refused, r.Missed, r.Cut, r.Trouble)
+		return fmt.Errorf("%w: %d events refused, %d due but not published, %d streams cut: %s", ErrTrouble, r.Refused,
+			r.Missed, r.Cut, r.Trouble)
 	}
 	if r.Acked == 0 {
 		return fmt.Errorf("%w: nothing was published", ErrTrouble)
@@ -117,9 +119,11 @@ func (r *Result) Err() error {
 }
 
 func newResult(cfg Config) *Result {
-	r := &Result{Scenario: cfg.Scenario, Transport: cfg.Transport, Publisher: "http", Runs: cfg.Runs, Watchers: cfg.Watchers,
-		Rate: cfg.Rate, Batch: cfg.Batch, Size: cfg.Size, System: runtime.GOOS + "/" + runtime.GOARCH + " " + runtime.Version(),
-		CPUs: runtime.NumCPU(), Began: time.Now().UTC()}
+	r := &Result{Scenario: cfg.Scenario, Transport: cfg.Transport, Publisher: "http", Runs: cfg.Runs,
+		Watchers: cfg.Watchers,
+		Rate:     cfg.Rate, Batch: cfg.Batch, Size: cfg.Size,
+		System: runtime.GOOS + "/" + runtime.GOARCH + " " + runtime.Version(),
+		CPUs:   runtime.NumCPU(), Began: time.Now().UTC()}
 	if cfg.Log != nil {
 		r.Publisher = "sdk"
 	} else if cfg.Stream {
@@ -129,11 +133,13 @@ func newResult(cfg Config) *Result {
 }
 
 // quantiles are those of a Curve: ever finer towards the tail.
-var quantiles = []float64{0, 0.1, 0.25, 0.5, 0.625, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995,
+var quantiles = []float64{0, 0.1, 0.25, 0.5, 0.625, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998,
+	0.999, 0.9995,
 	0.9998, 0.9999, 0.99999, 0.999999}
 
 func summarize(h *Histogram) Summary {
-	s := Summary{N: h.N(), Mean: ms(h.Mean()), P50: ms(h.Quantile(0.5)), P90: ms(h.Quantile(0.9)), P99: ms(h.Quantile(0.99)),
+	s := Summary{N: h.N(), Mean: ms(h.Mean()), P50: ms(h.Quantile(0.5)), P90: ms(h.Quantile(0.9)),
+		P99:  ms(h.Quantile(0.99)),
 		P999: ms(h.Quantile(0.999)), Max: ms(h.Max()), Buckets: h.buckets()}
 	for _, q := range quantiles {
 		// A quantile that fewer than one value lies beyond says nothing of its own.

@@ -233,7 +233,8 @@ func (l *load) watchClock(ctx context.Context, a *audience, from, to int64) erro
 
 func (l *load) progress(a *audience) {
 	if l.cfg.Hooks.Progress != nil {
-		l.cfg.Hooks.Progress(Progress{Elapsed: time.Duration(l.clock.now() - l.began), Acked: l.answers.acked.Load(), Delivered: a.seen.Load()})
+		l.cfg.Hooks.Progress(Progress{Elapsed: time.Duration(l.clock.now() - l.began), Acked: l.answers.acked.Load(),
+			Delivered: a.seen.Load()})
 	}
 }
 

@@ -160,7 +160,8 @@ func TestDamageIsFound(t *testing.T) {
 				return "", true
 			}
 			return f, true
-		}, func(r *Result) bool { return r.Lost == 1 && r.Duplicate+r.Disorder == 0 && r.Delivered == r.Expected-1 }, ErrIncomplete},
+		}, func(r *Result) bool { return r.Lost == 1 && r.Duplicate+r.Disorder == 0 && r.Delivered == r.Expected-1 },
+			ErrIncomplete},
 		"the rest lost": {func(s int64, i int, f string) (string, bool) {
 			if s == 0 && i >= 4 {
 				return "", true
@@ -223,11 +224,13 @@ func TestRefusedEventsAreNotLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(r.Err(), ErrTrouble) || r.Refused == 0 || r.Lost+r.Duplicate+r.Disorder != 0 || r.Delivered != r.Expected {
+	if !errors.Is(r.Err(), ErrTrouble) || r.Refused == 0 || r.Lost+r.Duplicate+r.Disorder != 0 ||
+		r.Delivered != r.Expected {
 		t.Fatalf("%v; %+v", r.Err(), *r)
 	}
 	var text bytes.Buffer
-	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "503") || strings.Contains(text.String(), "\x1b") {
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "503") ||
+		strings.Contains(text.String(), "\x1b") {
 		t.Errorf("report %q: %v", &text, err)
 	}
 }

@@ -28,7 +28,8 @@ type pending struct {
 const sdkDepth = 4096
 
 func newPublishers(ctx context.Context, cfg Config, a *answers) *publishers {
-	p := &publishers{answers: a, cfg: cfg, pubs: map[int]*producers.Publisher{}, open: make(chan pending, sdkDepth), ended: make(chan struct{})}
+	p := &publishers{answers: a, cfg: cfg, pubs: map[int]*producers.Publisher{}, open: make(chan pending, sdkDepth),
+		ended: make(chan struct{})}
 	go p.wait(ctx)
 	return p
 }

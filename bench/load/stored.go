@@ -75,7 +75,8 @@ func (l *load) replay(ctx context.Context) error {
 }
 
 // replayOnce returns the sample from before and the time from the first connection to the last byte.
-func (l *load) replayOnce(ctx context.Context, a *audience, times *Histogram) (before Sample, took time.Duration, err error) {
+func (l *load) replayOnce(ctx context.Context, a *audience, times *Histogram) (before Sample, took time.Duration,
+	err error) {
 	defer a.close()
 	if before, err = l.sample(ctx, a); err != nil {
 		return before, 0, err

@@ -14,7 +14,8 @@ import (
 	"sync"
 )
 
-// streamDepth is how many events of one stream may be unanswered, and streamBuffer how many bytes of them are sent together.
+// streamDepth is how many events of one stream may be unanswered, and streamBuffer how many bytes of them are sent
+// together.
 const (
 	streamDepth  = 4096
 	streamBuffer = 32 << 10
@@ -42,13 +43,15 @@ func newStreamer(ctx context.Context, srv *server, cfg Config, a *answers) (*str
 	if err != nil {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
-	resp, r, err := exchange(conn, srv.head("POST", "/v1/agent/events")+"Content-Type: "+ndjson+"\r\nTransfer-Encoding: chunked\r\n\r\n", http.StatusOK)
+	resp, r, err := exchange(conn, srv.head("POST", "/v1/agent/events")+"Content-Type: "+ndjson+
+		"\r\nTransfer-Encoding: chunked\r\n\r\n", http.StatusOK)
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("publish: %w", err)
 	}
 	_ = resp // its body is read from r
-	s := &streamer{answers: a, size: cfg.Size, conn: conn, body: httputil.NewChunkedReader(r), numbers: map[string]int{}, open: map[int][]unit{},
+	s := &streamer{answers: a, size: cfg.Size, conn: conn, body: httputil.NewChunkedReader(r),
+		numbers: map[string]int{}, open: map[int][]unit{},
 		room: make(chan struct{}, streamDepth), ended: make(chan struct{})}
 	for i, name := range a.ledger.names {
 		s.heads, s.numbers[name] = append(s.heads, `{"run_id":"`+name+`"`), i

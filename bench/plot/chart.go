@@ -107,7 +107,8 @@ func (p *pen) frame(x, y axis) {
 
 func (p *pen) series(i int, s Series, x, y axis) {
 	colour := palette[i%len(palette)]
-	fmt.Fprintf(p, `<polyline fill="none" stroke="%s" stroke-width="2" stroke-linejoin="round"%s points="`, colour, dash(i))
+	fmt.Fprintf(p, `<polyline fill="none" stroke="%s" stroke-width="2" stroke-linejoin="round"%s points="`, colour,
+		dash(i))
 	for k := range s.X {
 		if k > 0 {
 			p.WriteByte(' ')

@@ -55,7 +55,8 @@ func (p *pen) line(class string, x1, y1, x2, y2 float64) {
 }
 
 func (p *pen) text(x, y float64, class, anchor, s string) {
-	fmt.Fprintf(p, `<text class="%s" x="%s" y="%s" text-anchor="%s">%s</text>`+"\n", class, px(x), px(y), anchor, escape(s))
+	fmt.Fprintf(p, `<text class="%s" x="%s" y="%s" text-anchor="%s">%s</text>`+"\n", class, px(x), px(y), anchor,
+		escape(s))
 }
 
 // px writes a position: a hundredth of a pixel is enough, and the same on every machine.

@@ -156,13 +156,15 @@ func (r *results) writeCapacity(w io.Writer) error {
 	n := plainNode
 	fmt.Fprintf(w, "\n%s watchers of %s live runs, on nodes of %d cores and %s GiB of which %s %% may be used:\n\n",
 		thousands(million.watchers), thousands(million.runs), n.cores, figure(n.gib), figure(100*n.share))
-	row(w, "events/s per run", "events/s", "deliveries/s", "edge cores", "edge GiB", "edges", "NATS cores (3 replicas)", "persister cores", "PostgreSQL cores")
+	row(w, "events/s per run", "events/s", "deliveries/s", "edge cores", "edge GiB", "edges", "NATS cores (3 replicas)",
+		"persister cores", "PostgreSQL cores")
 	rule(w, 9)
 	for _, rate := range rates {
 		l := million
 		l.perRun = rate
 		d := c.demandOf(l)
-		row(w, figure(rate), figure(d.events), figure(d.deliveries), figure(d.edge), figure(d.edgeGiB), strconv.Itoa(d.edges(n)),
+		row(w, figure(rate), figure(d.events), figure(d.deliveries), figure(d.edge), figure(d.edgeGiB),
+			strconv.Itoa(d.edges(n)),
 			figure(d.nats), figure(d.persist), figure(d.postgres))
 	}
 	perRun := float64(million.watchers) / float64(million.runs)

@@ -58,7 +58,8 @@ func (r *results) writeGrowth(w io.Writer, lines []line, shapes []string) bool {
 	all := true
 	row(w, "curve", "shape", "CPU µs per delivery", "later ÷ second", "bar", "verdict")
 	rule(w, 6)
-	for _, c := range []struct{ id, what string }{{curveWatchers, "watchers of one run"}, {curveRuns, "live runs, 2,000 ev/s in all"}} {
+	for _, c := range []struct{ id, what string }{{curveWatchers, "watchers of one run"},
+		{curveRuns, "live runs, 2,000 ev/s in all"}} {
 		for _, shape := range shapes {
 			points, why := r.curve(lines, c.id, shape, "")
 			var parts []string

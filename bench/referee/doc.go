@@ -3,13 +3,13 @@
 //
 // # What it is
 //
-// The harness is a program of its own that is named by a flag or by the variable REFEREE (built) or
-// BENCH_SRC (its source): it starts a target, loads it, counts every delivery, and prints a line of
-// JSON. referee offers it two shapes of the product as targets, dev (one process) and split
-// (nats-server, edge and persist beside a PostgreSQL), and the harness' own reference targets. Either shape may also be made
-// of an earlier binary, dev-before and split-before, so that both take turns. A further shape, floor, is what single events cost on
-// the product's parts alone (package floor); it takes turns on the lines of single events. What the harness has no publisher for, publish
-// streams, is loaded by package load.
+// The harness is a program of its own that is named by a flag or by the variable REFEREE (built) or BENCH_SRC (its
+// source): it starts a target, loads it, counts every delivery, and prints a line of JSON. referee offers it two shapes
+// of the product as targets, dev (one process) and split (nats-server, edge and persist beside a PostgreSQL), and the
+// harness' own reference targets. Either shape may also be made of an earlier binary, dev-before and split-before, so
+// that both take turns. A further shape, floor, is what single events cost on the product's parts alone (package
+// floor); it takes turns on the lines of single events. What the harness has no publisher for, publish streams, is
+// loaded by package load.
 //
 //	referee run      the scenarios, with a bar and a verdict each
 //	referee profile  what an event costs by parts of the product, from CPU profiles

@@ -93,7 +93,8 @@ func oneEvent(v map[string]string) error {
 	}
 	event := `{"type":"text.delta","payload":{"text":"hello"}}` + "\n"
 	var watched io.Reader
-	for _, r := range []struct{ method, url, body string }{{http.MethodPut, run("prepare"), ""}, {http.MethodGet, run("sse"), ""}, {http.MethodPost, run("pub"), event}} {
+	for _, r := range []struct{ method, url, body string }{{http.MethodPut, run("prepare"), ""},
+		{http.MethodGet, run("sse"), ""}, {http.MethodPost, run("pub"), event}} {
 		resp, err := request(r.method, r.url, r.body)
 		if err != nil {
 			return err
@@ -151,10 +152,12 @@ func realReferee(t *testing.T, shapes ...string) *referee {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	r := &referee{self: self, harness: self, agentstream: filepath.Join(bin, "agentstream"), natsServer: filepath.Join(bin, "nats-server"),
-		ports: ports{first: 28080}, shapes: shapes, rounds: 1, results: open(t, t.TempDir()), say: io.Discard}
+	r := &referee{self: self, harness: self, agentstream: filepath.Join(bin, "agentstream"),
+		natsServer: filepath.Join(bin, "nats-server"),
+		ports:      ports{first: 28080}, shapes: shapes, rounds: 1, results: open(t, t.TempDir()), say: io.Discard}
 	root := filepath.Join("..", "..")
-	for to, what := range map[string]string{r.agentstream: "./cmd/agentstream", r.natsServer: "github.com/nats-io/nats-server/v2"} {
+	for to, what := range map[string]string{r.agentstream: "./cmd/agentstream",
+		r.natsServer: "github.com/nats-io/nats-server/v2"} {
 		if err := goBuild(t.Context(), root, to, what); err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +181,8 @@ func TestRefereeMeasuresBothShapes(t *testing.T) {
 	if err := r.measureAll(t.Context(), []line{l, sdk}); err != nil {
 		t.Fatal(err)
 	}
-	processes := map[string][]string{"nats-js": nil, shapeDev: {"agentstream"}, shapeSplit: {"edge", "nats", "persist", "postgres"}}
+	processes := map[string][]string{"nats-js": nil, shapeDev: {"agentstream"},
+		shapeSplit: {"edge", "nats", "persist", "postgres"}}
 	for target, names := range processes {
 		recs := r.results.of(l.id, target)
 		if len(recs) != 1 || recs[0].spoilReason() != "" {
@@ -216,14 +220,15 @@ func TestRefereeMeasuresBothShapes(t *testing.T) {
 	}
 }
 
-// What the harness has no publisher for is loaded by the project's own: a stream, what it leaves on disk, and a profile. An
-// earlier binary takes turns, but for streams.
+// What the harness has no publisher for is loaded by the project's own: a stream, what it leaves on disk, and a
+// profile. An earlier binary takes turns, but for streams.
 func TestRefereeLoadsByItself(t *testing.T) {
 	r := realReferee(t, shapeDev+beforeSuffix, shapeDev)
 	r.before = r.agentstream
 	small := func(id string, stream bool) line {
-		return line{id: id, what: id, window: time.Second, load: &load.Config{Scenario: load.ManyRuns, Runs: 5, Watchers: 1, Rate: 200, Stream: stream,
-			Duration: time.Second, Warm: 100 * time.Millisecond}}
+		return line{id: id, what: id, window: time.Second,
+			load: &load.Config{Scenario: load.ManyRuns, Runs: 5, Watchers: 1, Rate: 200, Stream: stream,
+				Duration: time.Second, Warm: 100 * time.Millisecond}}
 	}
 	stream, stored, profile := small("stream", true), small("stored", false), small("profile", false)
 	stored.disk, stored.sync, profile.profile = true, true, true
@@ -233,17 +238,20 @@ func TestRefereeLoadsByItself(t *testing.T) {
 	if n := len(r.results.of(stream.id, r.shapes[0])); n != 0 {
 		t.Errorf("a stream is published %d times to an earlier binary", n)
 	}
-	if recs := r.results.of(stream.id, shapeDev); len(recs) != 1 || recs[0].spoilReason() != "" || recs[0].Metrics["delivered_s"] < 150 || recs[0].CPU == "" {
+	if recs := r.results.of(stream.id, shapeDev); len(recs) != 1 || recs[0].spoilReason() != "" ||
+		recs[0].Metrics["delivered_s"] < 150 || recs[0].CPU == "" {
 		t.Errorf("stream: %+v", recs)
 	}
 	for _, shape := range r.shapes {
 		recs := r.results.of(stored.id, shape)
-		if len(recs) != 1 || recs[0].Metrics["log_bytes_per_event"] < 240 || recs[0].Metrics["archive_bytes_per_event"] < 240 {
+		if len(recs) != 1 || recs[0].Metrics["log_bytes_per_event"] < 240 ||
+			recs[0].Metrics["archive_bytes_per_event"] < 240 {
 			t.Errorf("%s: on disk: %+v", shape, recs)
 		}
 	}
 	var table strings.Builder
-	if err := r.results.writeProfiles(t.Context(), &table, profile, r.shapes); err != nil || !strings.Contains(table.String(), "| profile: CPU µs an event | dev-before | dev |") {
+	if err := r.results.writeProfiles(t.Context(), &table, profile, r.shapes); err != nil ||
+		!strings.Contains(table.String(), "| profile: CPU µs an event | dev-before | dev |") {
 		t.Errorf("%v:\n%s", err, &table)
 	}
 }
@@ -251,16 +259,19 @@ func TestRefereeLoadsByItself(t *testing.T) {
 // The shape without the product takes turns on lines of single events: it serves them, and they are counted.
 func TestRefereeMeasuresTheFloor(t *testing.T) {
 	r := realReferee(t, shapeFloor)
-	posted, streamed := manyRuns(0)[0], line{id: "stream", what: "stream", window: time.Second, load: &load.Config{Scenario: load.ManyRuns, Runs: 5,
-		Watchers: 2, Rate: 200, Stream: true, Duration: time.Second, Warm: 100 * time.Millisecond}}
+	posted, streamed := manyRuns(0)[0], line{id: "stream", what: "stream", window: time.Second,
+		load: &load.Config{Scenario: load.ManyRuns, Runs: 5,
+			Watchers: 2, Rate: 200, Stream: true, Duration: time.Second, Warm: 100 * time.Millisecond}}
 	replayed := line{id: "replay", args: []string{"-s", "s4"}}
 	if err := r.measureAll(t.Context(), []line{posted, streamed, replayed}); err != nil {
 		t.Fatal(err)
 	}
-	if recs := r.results.of(posted.id, shapeFloor); len(recs) != 1 || recs[0].spoilReason() != "" || recs[0].PeakMiB[shapeFloor] == 0 {
+	if recs := r.results.of(posted.id, shapeFloor); len(recs) != 1 || recs[0].spoilReason() != "" ||
+		recs[0].PeakMiB[shapeFloor] == 0 {
 		t.Errorf("posted: %+v", recs)
 	}
-	if recs := r.results.of(streamed.id, shapeFloor); len(recs) != 1 || recs[0].spoilReason() != "" || recs[0].Metrics["delivered_s"] < 300 {
+	if recs := r.results.of(streamed.id, shapeFloor); len(recs) != 1 || recs[0].spoilReason() != "" ||
+		recs[0].Metrics["delivered_s"] < 300 {
 		t.Errorf("streamed: %+v", recs)
 	}
 	if n := len(r.results.of(replayed.id, shapeFloor)); n != 0 {
@@ -301,8 +312,9 @@ func TestFailedMeasurementIsKeptAndRepeated(t *testing.T) {
 func TestTargetEndsWithTheHarness(t *testing.T) {
 	r := realReferee(t, shapeDev)
 	hung, state := filepath.Join(t.TempDir(), "hung"), t.TempDir()
-	args := append([]string{"-o", filepath.Join(t.TempDir(), "out")}, r.custom(line{}, []string{"serve", "-agentstream", r.agentstream,
-		"-state", state, "-logs", filepath.Join(t.TempDir(), "log."), "-port", fmt.Sprint(r.ports.first)})...)
+	args := append([]string{"-o", filepath.Join(t.TempDir(), "out")},
+		r.custom(line{}, []string{"serve", "-agentstream", r.agentstream,
+			"-state", state, "-logs", filepath.Join(t.TempDir(), "log."), "-port", fmt.Sprint(r.ports.first)})...)
 	harness := exec.Command(r.harness, args...)
 	harness.Env = append(os.Environ(), hangEnv+"="+hung)
 	if err := harness.Start(); err != nil {

@@ -133,7 +133,8 @@ func (r *referee) measureShape(ctx context.Context, l line, k jobKey) (record, e
 	s := &sampler{state: state, metrics: r.ports.admin(), apart: map[string]int{}}
 	env := os.Environ()
 	if !l.bounded {
-		env = append(env, "AGENTSTREAM_MEMORY=off") // what comparisons of speed use, decision 0033; an earlier binary has no bound
+		// what comparisons of speed use, decision 0033; an earlier binary has no bound
+		env = append(env, "AGENTSTREAM_MEMORY=off")
 	}
 	shape, old := strings.CutSuffix(k.Target, beforeSuffix)
 	agentstream := r.agentstream
@@ -149,7 +150,8 @@ func (r *referee) measureShape(ctx context.Context, l line, k jobKey) (record, e
 		s.apart["postgres"], s.metrics = r.postgres.proc.PID(), r.ports.persistAdmin()
 	}
 	serveArgs := []string{"serve", "-shape", shape, "-agentstream", agentstream, "-nats-server", r.natsServer,
-		"-state", state, "-logs", r.log(k, ""), "-port", strconv.Itoa(r.ports.first), "-nats=" + strconv.FormatBool(l.sdk > 0 || l.nats),
+		"-state", state, "-logs", r.log(k, ""), "-port", strconv.Itoa(r.ports.first),
+		"-nats=" + strconv.FormatBool(l.sdk > 0 || l.nats),
 		"-ingest=" + strconv.FormatBool(l.nats), "-sync=" + strconv.FormatBool(l.sync)}
 	sampling, stop := context.WithCancel(ctx)
 	sampled := make(chan struct{})
@@ -216,7 +218,8 @@ func (r *referee) custom(l line, serveArgs []string) []string {
 		pub = "nats://" + r.ports.nats() + "/ingest.default.r{ch}"
 		args = append(args, "-v", "js=1")
 	}
-	for _, v := range []string{"cmd=" + strings.Join(quoted, " "), "sse=" + run + "/stream?detail=full", "ws=" + run + "/stream?detail=full",
+	for _, v := range []string{"cmd=" + strings.Join(quoted, " "), "sse=" + run + "/stream?detail=full",
+		"ws=" + run + "/stream?detail=full",
 		"start=0", "pub=" + pub, "prepare=" + run} {
 		args = append(args, "-v", v)
 	}

@@ -19,8 +19,10 @@ import (
 // stay open.
 func streamLines(dur time.Duration) (list []line) {
 	for _, rate := range []int{2000, 5000, 10_000} {
-		l := line{id: fmt.Sprintf("stream-500-%d", rate), what: fmt.Sprintf("500 runs × 2 watchers, %s ev/s, over a publish stream", thousands(rate)), window: dur,
-			load: &load.Config{Scenario: load.ManyRuns, Rate: rate, Stream: true, Writers: 1, Duration: dur, Warm: 1500 * time.Millisecond},
+		l := line{id: fmt.Sprintf("stream-500-%d", rate),
+			what: fmt.Sprintf("500 runs × 2 watchers, %s ev/s, over a publish stream", thousands(rate)), window: dur,
+			load: &load.Config{Scenario: load.ManyRuns, Rate: rate, Stream: true, Writers: 1, Duration: dur,
+				Warm: 1500 * time.Millisecond},
 			show: []string{"acked_s", "p50_ms", "p99_ms", "cpu_s_per_M", "harness_cores"}}
 		if rate == 10_000 {
 			l.refs = []reference{{target: "nats-js", args: manyRunsAt(500, 2, rate, dur)}}
@@ -29,15 +31,18 @@ func streamLines(dur time.Duration) (list []line) {
 		list = append(list, l)
 	}
 	for _, runs := range []int{1, 64} {
-		l := line{id: fmt.Sprintf("s5-stream-%d", runs), what: fmt.Sprintf("acknowledged publish, %d run(s), over publish streams", runs), window: dur,
-			load: &load.Config{Scenario: load.Publish, Runs: runs, Batch: 1, Stream: true, Duration: dur}, show: []string{"acked_s", "cpu_s_per_M"}}
+		l := line{id: fmt.Sprintf("s5-stream-%d", runs),
+			what: fmt.Sprintf("acknowledged publish, %d run(s), over publish streams", runs), window: dur,
+			load: &load.Config{Scenario: load.Publish, Runs: runs, Batch: 1, Stream: true, Duration: dur},
+			show: []string{"acked_s", "cpu_s_per_M"}}
 		if runs > 1 {
 			l.bars = []bar{atLeast("acked_s", 100_000)}
 		}
 		list = append(list, l)
 	}
 	return append(list, line{id: "disk", what: "100 runs, 240 bytes, a POST an event: on disk", disk: true, window: dur,
-		load: &load.Config{Scenario: load.Publish, Runs: 100, Batch: 1, Duration: dur}, show: []string{"log_bytes_per_event", "archive_bytes_per_event"}})
+		load: &load.Config{Scenario: load.Publish, Runs: 100, Batch: 1, Duration: dur},
+		show: []string{"log_bytes_per_event", "archive_bytes_per_event"}})
 }
 
 // under starts a shape, does work on it, and ends it in order, so that what it has stored lies in its files.
@@ -59,7 +64,8 @@ func (r *referee) under(ctx context.Context, k jobKey, env, serveArgs []string, 
 }
 
 // measureLoad puts the project's own load on a shape.
-func (r *referee) measureLoad(ctx context.Context, l line, k jobKey, env, serveArgs []string, state string) (m map[string]float64, err error) {
+func (r *referee) measureLoad(ctx context.Context, l line, k jobKey, env, serveArgs []string,
+	state string) (m map[string]float64, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the harness does
 	cfg := *l.load
 	cfg.URL = "http://" + r.ports.edge()
@@ -100,9 +106,11 @@ func (r *referee) measureLoad(ctx context.Context, l line, k jobKey, env, serveA
 // metricsOf returns a result under the harness' names.
 func metricsOf(r *load.Result) map[string]float64 {
 	return map[string]float64{"acked": float64(r.Acked), "acked_s": r.AckedPerSecond, "delivered_s": r.DeliveredPerSecond,
-		"p50_ms": r.Latency.P50, "p99_ms": r.Latency.P99, "p999_ms": r.Latency.P999, "cpu_s_per_M": r.Server.PerMillion, "harness_cores": r.Client,
-		"lost": float64(r.Lost), "gap": float64(r.Disorder + r.Stray), "dup": float64(r.Duplicate), "dropped_conns": float64(r.Cut),
-		"puberr": float64(r.Refused), "notsent": float64(r.Missed)}
+		"p50_ms": r.Latency.P50, "p99_ms": r.Latency.P99, "p999_ms": r.Latency.P999, "cpu_s_per_M": r.Server.PerMillion,
+		"harness_cores": r.Client,
+		"lost":          float64(r.Lost), "gap": float64(r.Disorder + r.Stray), "dup": float64(r.Duplicate),
+		"dropped_conns": float64(r.Cut),
+		"puberr":        float64(r.Refused), "notsent": float64(r.Missed)}
 }
 
 // dataSizes returns the bytes of a dev server's log and of its archive.

@@ -65,15 +65,20 @@ type options struct {
 
 func parse(name string, args []string) (o options, err error) {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.StringVar(&o.out, "out", filepath.Join("bin", "referee"), "folder of the results; a run that was interrupted goes on there")
+	f.StringVar(&o.out, "out", filepath.Join("bin", "referee"),
+		"folder of the results; a run that was interrupted goes on there")
 	f.StringVar(&o.harness, "harness", os.Getenv("REFEREE"), "built harness ($REFEREE)")
-	f.StringVar(&o.source, "source", os.Getenv("BENCH_SRC"), "source of the harness, built when there is no built one ($BENCH_SRC)")
+	f.StringVar(&o.source, "source", os.Getenv("BENCH_SRC"),
+		"source of the harness, built when there is no built one ($BENCH_SRC)")
 	f.StringVar(&o.agentstream, "agentstream", filepath.Join("bin", "agentstream"), "the product's binary")
-	f.StringVar(&o.before, "before", os.Getenv("REFEREE_BEFORE"), "an earlier binary of the product, for the shapes dev-before and split-before ($REFEREE_BEFORE)")
-	f.StringVar(&o.natsServer, "nats-server", os.Getenv("NATS_SERVER"), "nats-server binary; built from the module when there is none ($NATS_SERVER)")
+	f.StringVar(&o.before, "before", os.Getenv("REFEREE_BEFORE"),
+		"an earlier binary of the product, for the shapes dev-before and split-before ($REFEREE_BEFORE)")
+	f.StringVar(&o.natsServer, "nats-server", os.Getenv("NATS_SERVER"),
+		"nats-server binary; built from the module when there is none ($NATS_SERVER)")
 	f.StringVar(&o.lock, "lock", os.Getenv("REFEREE_LOCK"), "file to lock for each measurement ($REFEREE_LOCK)")
 	f.StringVar(&o.only, "only", "", "lines to measure, by commas: names, or beginnings of names")
-	f.StringVar(&o.shapes, "shapes", shapeDev+","+shapeSplit, "shapes of the product, by commas; floor is its parts by themselves")
+	f.StringVar(&o.shapes, "shapes", shapeDev+","+shapeSplit,
+		"shapes of the product, by commas; floor is its parts by themselves")
 	f.StringVar(&o.page, "page", "", "page that gets the tables between its marks; those of how cost grows with growth")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds")
 	f.IntVar(&o.port, "port", 18080, "first of four ports")
@@ -147,7 +152,8 @@ func (o options) measure(ctx context.Context, name string, shapes []string, res 
 	if len(lines) == 0 {
 		return fmt.Errorf("no line begins with %q", o.only)
 	}
-	r := &referee{lock: o.lock, ports: ports{first: o.port}, shapes: shapes, rounds: o.rounds, results: res, say: os.Stderr}
+	r := &referee{lock: o.lock, ports: ports{first: o.port}, shapes: shapes, rounds: o.rounds, results: res,
+		say: os.Stderr}
 	if err := o.binaries(ctx, r); err != nil {
 		return err
 	}

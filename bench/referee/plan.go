@@ -105,7 +105,8 @@ func scenarios(short bool) []line {
 	if short {
 		watch, rate = 2*time.Second, 2*time.Second
 	}
-	return slices.Concat(fanOut(watch), delayLines(rate), manyRuns(rate), streamLines(rate), idle(), replays(), single(watch), publishing(watch))
+	return slices.Concat(fanOut(watch), delayLines(rate), manyRuns(rate), streamLines(rate), idle(), replays(),
+		single(watch), publishing(watch))
 }
 
 func fanOut(dur time.Duration) []line {
@@ -115,14 +116,16 @@ func fanOut(dur time.Duration) []line {
 	show := []string{"delivered_s", "events_per_read", "wire_bytes_per_event", "p99_ms"}
 	return []line{
 		{id: "s1-sse", what: "1 run, 1,000 SSE", args: args("sse"), window: dur, show: show,
-			refs: []reference{{target: "limit-log"}}, bars: []bar{times("cpu_s_per_M", 1.5, "limit-log"), times("cpu_s_per_M", 1.03, shapeBefore)}},
+			refs: []reference{{target: "limit-log"}},
+			bars: []bar{times("cpu_s_per_M", 1.5, "limit-log"), times("cpu_s_per_M", 1.03, shapeBefore)}},
 		{id: "s1-ws", what: "1 run, 1,000 WebSockets", args: args("ws"), window: dur, show: show,
 			refs: []reference{{target: "limit-wslog"}}, bars: []bar{times("cpu_s_per_M", 2, "limit-wslog")}},
 	}
 }
 
 func manyRunsAt(runs, subs, rate int, dur time.Duration) []string {
-	return []string{"-s", "s2", "-channels", strconv.Itoa(runs), "-subs", strconv.Itoa(subs), "-rate", strconv.Itoa(rate), "-dur", dur.String()}
+	return []string{"-s", "s2", "-channels", strconv.Itoa(runs), "-subs", strconv.Itoa(subs), "-rate",
+		strconv.Itoa(rate), "-dur", dur.String()}
 }
 
 // besideDev are the bars of what a split shape may take longer than dev.
@@ -133,7 +136,8 @@ func delayLines(dur time.Duration) (list []line) {
 	at := func(id, what string, runs, subs, rate int, bars ...bar) line {
 		return line{id: id, what: fmt.Sprintf("%s, %s ev/s, a POST each", what, thousands(rate)), window: dur,
 			args: manyRunsAt(runs, subs, rate, dur),
-			show: []string{"acked_s", "p50_ms", "p99_ms", "cpu_s_per_M", "harness_cores"}, refs: []reference{{target: "nats-js"}}, bars: bars}
+			show: []string{"acked_s", "p50_ms", "p99_ms", "cpu_s_per_M", "harness_cores"},
+			refs: []reference{{target: "nats-js"}}, bars: bars}
 	}
 	for _, rate := range []int{100, 1000} {
 		list = append(list, at(fmt.Sprintf("pace-1000-%d", rate), "1 run, 1,000 SSE", 1, 1000, rate))
@@ -161,8 +165,10 @@ func single(dur time.Duration) (list []line) {
 		if l.sync {
 			ref = "nats-jssync"
 		}
-		list = append(list, line{id: "s5-" + l.id, what: fmt.Sprintf("acknowledged publish, %d run(s), %s", l.runs, l.what), sync: l.sync,
-			args: []string{"-s", "s5", "-channels", strconv.Itoa(l.runs), "-batch", strconv.Itoa(l.batch), "-dur", dur.String()}, window: dur,
+		list = append(list, line{id: "s5-" + l.id,
+			what: fmt.Sprintf("acknowledged publish, %d run(s), %s", l.runs, l.what), sync: l.sync,
+			args: []string{"-s", "s5", "-channels", strconv.Itoa(l.runs), "-batch", strconv.Itoa(l.batch), "-dur",
+				dur.String()}, window: dur,
 			show: []string{"acked_s", "cpu_s_per_M"}, refs: []reference{{target: ref}}, bars: l.bars})
 	}
 	return list
@@ -177,7 +183,8 @@ func manyRuns(dur time.Duration) (list []line) {
 		if !over.nats {
 			bars = append(append(bars, besideDev...), atLeast("acked_s", 9990), atMost("p50_ms", 4), atMost("p99_ms", 90))
 		}
-		list = append(list, line{id: over.id, what: "500 runs × 2 watchers, 10,000 ev/s, " + over.how, window: dur, nats: over.nats,
+		list = append(list, line{id: over.id, what: "500 runs × 2 watchers, 10,000 ev/s, " + over.how, window: dur,
+			nats: over.nats,
 			args: manyRunsAt(500, 2, 10_000, dur), bars: bars,
 			show: []string{"acked_s", "delivered_s", "p999_ms", "harness_cores"}, refs: []reference{{target: "nats-js"}}})
 	}
@@ -188,7 +195,8 @@ func idle() (list []line) {
 	for _, mode := range []string{"sse", "ws"} {
 		limit := map[string]float64{"sse": 8, "ws": 10}[mode]
 		for _, n := range []int{5000, 19000} {
-			list = append(list, line{id: fmt.Sprintf("s3-%s-%d", mode, n), what: fmt.Sprintf("%s idle %s", thousands(n), transport(mode)),
+			list = append(list, line{id: fmt.Sprintf("s3-%s-%d", mode, n),
+				what: fmt.Sprintf("%s idle %s", thousands(n), transport(mode)),
 				args: []string{"-s", "s3", "-n", strconv.Itoa(n), "-mode", mode},
 				bars: []bar{atMost("rss_KiB_per_conn", limit), times("rss_KiB_per_conn", 1.03, shapeBefore)},
 				show: []string{"idle_cores", "cpu_us_per_connect", "connects_s"}})
@@ -218,20 +226,25 @@ func replays() (list []line) {
 			what: fmt.Sprintf("replay of %s events, %d client(s)", thousands(r.events), r.clients),
 			args: append([]string{"-s", "s4"}, args...), show: []string{"replayed_s", "ttlb_ms", "cpu_s_per_M"},
 			refs: []reference{{target: "nats-js", args: []string{"-s", "jsread"}}},
-			bars: []bar{r.bar, {metric: "replayed_s", limit: 0.97, of: shapeBefore, atLeast: true}, atLeast("complete_conns", float64(r.clients))}})
+			bars: []bar{r.bar, {metric: "replayed_s", limit: 0.97, of: shapeBefore, atLeast: true},
+				atLeast("complete_conns", float64(r.clients))}})
 	}
 	return list
 }
 
 func publishing(dur time.Duration) (list []line) {
 	bulk := func(runs int) line {
-		return line{id: fmt.Sprintf("s5-http-%d", runs), what: fmt.Sprintf("acknowledged publish, %d run(s), HTTP batches of 64", runs),
-			args:   []string{"-s", "s5", "-channels", strconv.Itoa(runs), "-batch", "64", "-depth", "1024", "-dur", dur.String()},
-			window: dur, show: []string{"cpu_s_per_M"}, refs: []reference{{target: "nats-js"}}, bars: []bar{atLeast("acked_s", 100_000)}}
+		return line{id: fmt.Sprintf("s5-http-%d", runs),
+			what: fmt.Sprintf("acknowledged publish, %d run(s), HTTP batches of 64", runs),
+			args: []string{"-s", "s5", "-channels", strconv.Itoa(runs), "-batch", "64", "-depth", "1024", "-dur",
+				dur.String()},
+			window: dur, show: []string{"cpu_s_per_M"}, refs: []reference{{target: "nats-js"}},
+			bars: []bar{atLeast("acked_s", 100_000)}}
 	}
 	list = append(list, bulk(1), bulk(64))
 	bounded := bulk(64)
-	bounded.id, bounded.what, bounded.bounded = "s5-memory-64", bounded.what+", within the memory that dev keeps to by itself", true
+	bounded.id, bounded.what, bounded.bounded = "s5-memory-64", bounded.what+
+		", within the memory that dev keeps to by itself", true
 	bounded.refs, bounded.bars, bounded.show = nil, nil, []string{"acked_s", "cpu_s_per_M"}
 	list = append(list, bounded)
 	// Beside a client that waits for acknowledgements on one run, and beside many that do not on many. The
@@ -241,9 +254,12 @@ func publishing(dur time.Duration) (list []line) {
 		depth        string
 		least, times float64
 	}{{1, "2", 120_000, 5}, {64, "1024", 300_000, 0.7}} {
-		bare := []string{"-s", "s5", "-channels", strconv.Itoa(l.runs), "-batch", "1", "-depth", l.depth, "-dur", dur.String()}
-		list = append(list, line{id: fmt.Sprintf("s5-sdk-%d", l.runs), what: fmt.Sprintf("acknowledged publish, %d run(s), SDK", l.runs), sdk: l.runs,
-			window: dur, show: []string{"cpu_s_per_M", "publisher_cpu_s_per_M"}, refs: []reference{{target: "nats-js", args: bare}},
+		bare := []string{"-s", "s5", "-channels", strconv.Itoa(l.runs), "-batch", "1", "-depth", l.depth, "-dur",
+			dur.String()}
+		list = append(list, line{id: fmt.Sprintf("s5-sdk-%d", l.runs),
+			what: fmt.Sprintf("acknowledged publish, %d run(s), SDK", l.runs), sdk: l.runs,
+			window: dur, show: []string{"cpu_s_per_M", "publisher_cpu_s_per_M"},
+			refs: []reference{{target: "nats-js", args: bare}},
 			bars: []bar{atLeast("acked_s", l.least), {metric: "acked_s", limit: l.times, of: "nats-js", atLeast: true}}})
 	}
 	slices.SortStableFunc(list, func(a, b line) int { return a.sdk - b.sdk })
@@ -264,8 +280,10 @@ func growth(short bool) (list []line) {
 		dur = 2 * time.Second
 	}
 	for _, n := range []int{10, 100, 1000, 10_000} {
-		list = append(list, line{id: fmt.Sprintf("%s-%d", curveWatchers, n), what: fmt.Sprintf("1 run, %s watchers", thousands(n)), window: dur,
-			args: []string{"-s", "s1", "-n", strconv.Itoa(n), "-dur", dur.String()}, show: []string{"cpu_s_per_M", "delivered_s", "published_s"}})
+		list = append(list, line{id: fmt.Sprintf("%s-%d", curveWatchers, n),
+			what: fmt.Sprintf("1 run, %s watchers", thousands(n)), window: dur,
+			args: []string{"-s", "s1", "-n", strconv.Itoa(n), "-dur", dur.String()},
+			show: []string{"cpu_s_per_M", "delivered_s", "published_s"}})
 	}
 	for _, n := range []int{1, 100, 10_000} {
 		list = append(list, live(curveRuns, n, n, 1, dur))
@@ -284,8 +302,10 @@ func capacityNeeds(lines []line) []line {
 
 // live is 2,000 single events a second. The warm-up reaches every one of 10,000 runs.
 func live(curve string, x, runs, watchers int, dur time.Duration) line {
-	return line{id: fmt.Sprintf("%s-%d", curve, x), what: fmt.Sprintf("%s run(s) × %d watcher(s), 2,000 ev/s", thousands(runs), watchers), window: dur,
-		args: []string{"-s", "s2", "-channels", strconv.Itoa(runs), "-subs", strconv.Itoa(watchers), "-rate", "2000", "-batch", "1",
+	return line{id: fmt.Sprintf("%s-%d", curve, x),
+		what: fmt.Sprintf("%s run(s) × %d watcher(s), 2,000 ev/s", thousands(runs), watchers), window: dur,
+		args: []string{"-s", "s2", "-channels", strconv.Itoa(runs), "-subs", strconv.Itoa(watchers), "-rate", "2000",
+			"-batch", "1",
 			"-warm", "6s", "-dur", dur.String()},
 		show: []string{"cpu_s_per_M", "delivered_s", "acked_s", "p50_ms", "p99_ms"}}
 }

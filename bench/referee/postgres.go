@@ -62,7 +62,8 @@ func (p *postgres) command(ctx context.Context, name string, args ...string) *ex
 
 func (p *postgres) start(ctx context.Context, logs string) error {
 	data := filepath.Join(p.dir, "data")
-	out, err := p.command(ctx, "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions").CombinedOutput()
+	out, err := p.command(ctx, "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C",
+		"--no-sync", "--no-instructions").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}

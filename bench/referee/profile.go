@@ -25,11 +25,13 @@ func profileLine(short bool) line {
 	if short {
 		dur = 2 * time.Second
 	}
-	return line{id: "profile", what: "500 runs × 2 watchers, 5,000 ev/s, a POST each", window: dur, profile: true, show: []string{"acked_s", "cpu_s_per_M"},
+	return line{id: "profile", what: "500 runs × 2 watchers, 5,000 ev/s, a POST each", window: dur, profile: true,
+		show: []string{"acked_s", "cpu_s_per_M"},
 		load: &load.Config{Scenario: load.ManyRuns, Rate: 5000, Duration: dur, Warm: 1500 * time.Millisecond}}
 }
 
-// group is a row of a profile's table: what is under its functions, unless a function that one of these called is of another group.
+// group is a row of a profile's table: what is under its functions, unless a function that one of these called is of
+// another group.
 type group struct {
 	name string
 	of   *regexp.Regexp // of a function with its file
@@ -106,7 +108,8 @@ func groupStacks(traces io.Reader) (sums map[string]time.Duration, err error) {
 
 // fetchProfile takes a CPU profile from a process' address for operators.
 func fetchProfile(ctx context.Context, admin, file string, length time.Duration) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%.0f", admin, length.Seconds()), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%.0f", admin, length.Seconds()), nil)
 	if err != nil {
 		return err
 	}
@@ -201,7 +204,8 @@ func (r *results) writeProfiles(ctx context.Context, w io.Writer, l line, shapes
 	for _, name := range append(names, runtimeGroup, otherGroup) {
 		cells := []string{name}
 		for _, s := range shapes {
-			cells = append(cells, fmt.Sprintf("%.1f (%.0f %%)", sums[s][name].Seconds()*1e6/events[s], 100*sums[s][name].Seconds()/total[s].Seconds()))
+			cells = append(cells, fmt.Sprintf("%.1f (%.0f %%)", sums[s][name].Seconds()*1e6/events[s],
+				100*sums[s][name].Seconds()/total[s].Seconds()))
 		}
 		row(w, cells...)
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A stack is of the innermost group that it passes through, and of the runtime if it passes through none and begins there.
+// A stack is of the innermost group that it passes through, and of the runtime if it passes through none and begins
+// there.
 func TestProfilesAreGrouped(t *testing.T) {
 	sums, err := groupStacks(strings.NewReader(`File: agentstream
 Duration: 5s, Total samples = 100ms ( 2%)

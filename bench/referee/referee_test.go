@@ -55,7 +55,8 @@ func TestPlanIsWhole(t *testing.T) {
 				t.Errorf("%s is loaded by %d", l.id, loads)
 			}
 			for _, b := range l.bars {
-				if b.of != "" && b.isReference() && !slices.ContainsFunc(l.refs, func(r reference) bool { return r.target == b.of }) {
+				if b.of != "" && b.isReference() && !slices.ContainsFunc(l.refs,
+					func(r reference) bool { return r.target == b.of }) {
 					t.Errorf("%s is compared with %s, which is not measured", l.id, b.of)
 				}
 			}
@@ -65,7 +66,8 @@ func TestPlanIsWhole(t *testing.T) {
 				}
 			}
 		}
-		for _, id := range []string{"s1-sse", "s1-ws", "s2", "s3-sse-19000", "s3-ws-5000", "s4-10000-50", "s4-100000-1", "s5-http-64", "s5-sdk-1",
+		for _, id := range []string{"s1-sse", "s1-ws", "s2", "s3-sse-19000", "s3-ws-5000", "s4-10000-50", "s4-100000-1",
+			"s5-http-64", "s5-sdk-1",
 			"watchers-10000", "runs-10000", "live-4"} {
 			if !seen[id] {
 				t.Errorf("no line is %s", id)
@@ -77,7 +79,8 @@ func TestPlanIsWhole(t *testing.T) {
 func TestResultsSurviveAnInterruption(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)
-	good, bad := rec(1, "s2", shapeDev, map[string]float64{"p50_ms": 1}), record{jobKey: jobKey{1, "s2", shapeSplit}, Err: "no answer"}
+	good, bad := rec(1, "s2", shapeDev, map[string]float64{"p50_ms": 1}), record{jobKey: jobKey{1, "s2", shapeSplit},
+		Err: "no answer"}
 	for _, v := range []record{good, bad} {
 		if err := r.add(v); err != nil {
 			t.Fatal(err)
@@ -117,7 +120,8 @@ func TestFolderBelongsToOneBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, other := range []subject{{Agentstream: "b", Harness: "h"}, {Agentstream: "a", Harness: "i"}, {Agentstream: "a", Harness: "h", Short: true}} {
+	for _, other := range []subject{{Agentstream: "b", Harness: "h"}, {Agentstream: "a", Harness: "i"},
+		{Agentstream: "a", Harness: "h", Short: true}} {
 		if err := open(t, dir).claim(other); !errors.Is(err, errOtherSubject) {
 			t.Errorf("%+v: %v", other, err)
 		}
@@ -147,7 +151,8 @@ func TestVerdicts(t *testing.T) {
 	}
 	var table strings.Builder
 	l.bars = []bar{absolute}
-	if !r.writeBars(&table, []line{l}, []string{shapeDev}) || r.writeBars(&table, []line{l}, []string{shapeDev, shapeSplit}) {
+	if !r.writeBars(&table, []line{l}, []string{shapeDev}) ||
+		r.writeBars(&table, []line{l}, []string{shapeDev, shapeSplit}) {
 		t.Errorf("a shape that was not measured passes:\n%s", table.String())
 	}
 	for _, name := range mustBeZero {
@@ -168,7 +173,8 @@ func measured(t *testing.T, c costs) *results {
 	live := func(id string, watchers float64) record {
 		const rate = 2000
 		v := rec(1, id, shapeSplit, map[string]float64{"acked_s": rate})
-		v.Cores = map[string]float64{"edge": rate * (c.post + watchers*c.deliver) / 1e6, "nats": 9, "persist": 9, "postgres": 9}
+		v.Cores = map[string]float64{"edge": rate * (c.post + watchers*c.deliver) / 1e6, "nats": 9, "persist": 9,
+			"postgres": 9}
 		return v
 	}
 	crowd := func(id string, watchers float64) record {
@@ -178,7 +184,8 @@ func measured(t *testing.T, c costs) *results {
 		return v
 	}
 	s2 := rec(1, "s2", shapeSplit, map[string]float64{"acked_s": 1e4})
-	s2.Cores = map[string]float64{"edge": 1, "nats": c.nats / 100, "persist": c.persist / 100, "postgres": c.postgres / 100}
+	s2.Cores = map[string]float64{"edge": 1, "nats": c.nats / 100, "persist": c.persist / 100,
+		"postgres": c.postgres / 100}
 	return with(t, live("live-1", 1), live("live-4", 4), crowd("watchers-100", 100), crowd("watchers-10000", 10_000), s2,
 		rec(1, "s3-sse-19000", shapeSplit, map[string]float64{"rss_KiB_per_conn": c.sseKiB}),
 		rec(1, "s3-ws-19000", shapeSplit, map[string]float64{"rss_KiB_per_conn": c.wsKiB}))
@@ -191,15 +198,18 @@ func TestCostsComeOutAsTheyWent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, pair := range [][2]float64{{got.post, want.post}, {got.deliver, want.deliver}, {got.crowd, want.crowd}, {got.nats, want.nats},
+	for i, pair := range [][2]float64{{got.post, want.post}, {got.deliver, want.deliver}, {got.crowd, want.crowd},
+		{got.nats, want.nats},
 		{got.persist, want.persist}, {got.postgres, want.postgres}, {got.sseKiB, want.sseKiB}, {got.wsKiB, want.wsKiB}} {
 		if math.Abs(pair[0]-pair[1]) > 1e-6 {
 			t.Errorf("cost %d is %v, not %v", i, pair[0], pair[1])
 		}
 	}
 	d := want.demandOf(deployment{watchers: 1_000_000, runs: 100_000, perRun: 2})
-	for what, pair := range map[string][2]float64{"events": {d.events, 200_000}, "deliveries": {d.deliveries, 2_000_000}, "edge": {d.edge, 32},
-		"nats": {d.nats, 18}, "persist": {d.persist, 1}, "postgres": {d.postgres, 1.6}, "memory": {d.edgeGiB, 6e6 / (1 << 20)}} {
+	for what, pair := range map[string][2]float64{"events": {d.events, 200_000},
+		"deliveries": {d.deliveries, 2_000_000}, "edge": {d.edge, 32},
+		"nats": {d.nats, 18}, "persist": {d.persist, 1}, "postgres": {d.postgres, 1.6},
+		"memory": {d.edgeGiB, 6e6 / (1 << 20)}} {
 		if math.Abs(pair[0]-pair[1]) > 1e-6 {
 			t.Errorf("%s: %v, not %v", what, pair[0], pair[1])
 		}
@@ -244,7 +254,8 @@ func TestGrowth(t *testing.T) {
 		t.Error("two points are a curve")
 	}
 	curve := func(last float64) *results {
-		return with(t, rec(1, "runs-1", shapeDev, map[string]float64{"cpu_s_per_M": 9}), rec(1, "runs-100", shapeDev, map[string]float64{"cpu_s_per_M": 1}),
+		return with(t, rec(1, "runs-1", shapeDev, map[string]float64{"cpu_s_per_M": 9}),
+			rec(1, "runs-100", shapeDev, map[string]float64{"cpu_s_per_M": 1}),
 			rec(1, "runs-10000", shapeDev, map[string]float64{"cpu_s_per_M": last}))
 	}
 	for last, word := range map[float64]string{1.2: "pass", 1.3: "FAIL"} {
@@ -314,31 +325,36 @@ func TestBusiestWindow(t *testing.T) {
 	}
 }
 
-// A shape is held against what it was made of before, and one process against many; what was before, and the floor, are shown
-// and decide nothing.
+// A shape is held against what it was made of before, and one process against many; what was before, and the floor, are
+// shown and decide nothing.
 func TestBarsBetweenShapes(t *testing.T) {
 	was := shapeDev + beforeSuffix
 	metrics := func(v float64) map[string]float64 { return map[string]float64{"p50_ms": v} }
 	r := with(t, rec(1, "x", was, metrics(10)), rec(1, "x", shapeDev, metrics(2)), rec(1, "x", shapeSplit, metrics(4)),
 		rec(1, "x", shapeFloor, metrics(9)))
-	l := line{id: "x", what: "x", bars: []bar{times("p50_ms", 1.5, shapeDev), times("p50_ms", 1.03, shapeBefore), atMost("p50_ms", 4)}}
+	l := line{id: "x", what: "x", bars: []bar{times("p50_ms", 1.5, shapeDev), times("p50_ms", 1.03, shapeBefore),
+		atMost("p50_ms", 4)}}
 	var table strings.Builder
-	if r.writeBars(&table, []line{l}, []string{was, shapeDev}); !strings.Contains(table.String(), "| – | 2 = 0.2 × pass |") {
+	if r.writeBars(&table, []line{l}, []string{was, shapeDev}); !strings.Contains(table.String(),
+		"| – | 2 = 0.2 × pass |") {
 		t.Errorf("beside before:\n%s", &table)
 	}
 	if !strings.Contains(table.String(), "| 10 **FAIL** | 2 pass |") {
 		t.Errorf("before is not shown:\n%s", &table)
 	}
 	table.Reset()
-	if r.writeBars(&table, []line{l}, []string{shapeDev, shapeSplit}) || !strings.Contains(table.String(), "| – | 4 = 2 × **FAIL** |") {
+	if r.writeBars(&table, []line{l}, []string{shapeDev, shapeSplit}) ||
+		!strings.Contains(table.String(), "| – | 4 = 2 × **FAIL** |") {
 		t.Errorf("beside dev:\n%s", &table)
 	}
 	l.bars = l.bars[1:]
 	table.Reset()
-	if !r.writeBars(&table, []line{l}, []string{was, shapeFloor, shapeDev}) || !strings.Contains(table.String(), "| 9 **FAIL** | 2 pass |") {
+	if !r.writeBars(&table, []line{l}, []string{was, shapeFloor, shapeDev}) ||
+		!strings.Contains(table.String(), "| 9 **FAIL** | 2 pass |") {
 		t.Errorf("what was before decides, or the floor:\n%s", &table)
 	}
-	if lines := (options{only: "s2,pace-"}).selectLines(scenarios(false)); len(lines) != 5 || lines[len(lines)-1].id != "s2" {
+	if lines := (options{only: "s2,pace-"}).selectLines(scenarios(false)); len(lines) != 5 ||
+		lines[len(lines)-1].id != "s2" {
 		t.Errorf("%d lines, of which one is s2 and four begin with pace-", len(lines))
 	}
 }
@@ -364,8 +380,9 @@ func TestSumOfAMetric(t *testing.T) {
 }
 
 func TestFigures(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.000123: "0.000123", 0.58123: "0.581", 12.34: "12.3", 999.4: "999", 1234.5: "1,235",
-		1e6: "1,000,000", -1234: "-1,234", 2: "2", 1.5: "1.5"} {
+	for v, want := range map[float64]string{0: "0", 0.000123: "0.000123", 0.58123: "0.581", 12.34: "12.3", 999.4: "999",
+		1234.5: "1,235",
+		1e6:    "1,000,000", -1234: "-1,234", 2: "2", 1.5: "1.5"} {
 		if got := figure(v); got != want {
 			t.Errorf("%v is %s, not %s", v, got, want)
 		}

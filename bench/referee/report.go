@@ -29,7 +29,8 @@ func (r *results) report(short bool, shapes []string, scenariosPage, growthPage 
 		err = os.WriteFile(filepath.Join(r.dir, "table.md"), slices.Concat([]byte("# Referee\n\n"), text.Bytes()), 0o644)
 		if scenariosPage != "" {
 			text.Reset()
-			r.writeScenarios(&text, slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return !r.hasMeasured([]line{l}) }), shapes, short)
+			r.writeScenarios(&text, slices.DeleteFunc(slices.Clone(lines),
+				func(l line) bool { return !r.hasMeasured([]line{l}) }), shapes, short)
 			err = errors.Join(err, putInto(scenariosPage, text.String()))
 		}
 	}

@@ -33,7 +33,8 @@ type record struct {
 	PeakMiB map[string]float64 `json:"peakMiB,omitempty"` // resident memory by process
 	Lag     float64            `json:"lag,omitempty"`     // most packs that waited for the persister
 	CPU     string             `json:"cpu,omitempty"`     // model of the machine's
-	Others  float64            `json:"others,omitempty"`  // share of the machine that processes took which are no part of this
+	// share of the machine that processes took which are no part of this
+	Others float64 `json:"others,omitempty"`
 }
 
 // spoilReason returns why a figure must not count, or "".

@@ -72,7 +72,8 @@ const sdkWorkers = 4
 // publishFor publishes for a while, waits until all is acknowledged, and returns how much that was.
 func publishFor(ctx context.Context, pubs []*producers.Publisher, dur time.Duration) (int, error) {
 	until := time.Now().Add(dur)
-	event := schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"` + strings.Repeat("The quick brown fox ", 8) + `"}`)}
+	event := schema.Event{Type: schema.TypeTextDelta,
+		Payload: []byte(`{"text":"` + strings.Repeat("The quick brown fox ", 8) + `"}`)}
 	sent := make([]int, min(sdkWorkers, len(pubs)))
 	g, ctx := errgroup.WithContext(ctx)
 	for w := range sent {
@@ -104,10 +105,12 @@ func publishFor(ctx context.Context, pubs []*producers.Publisher, dur time.Durat
 }
 
 // measureSDK loads a shape from a publishing process.
-func (r *referee) measureSDK(ctx context.Context, l line, k jobKey, env, serveArgs []string) (map[string]float64, error) {
+func (r *referee) measureSDK(ctx context.Context, l line, k jobKey, env, serveArgs []string) (map[string]float64,
+	error) {
 	var res sdkResult
 	err := r.under(ctx, k, env, serveArgs, func(int) error {
-		pub := exec.CommandContext(ctx, r.self, "sdk", "-nats", r.ports.nats(), "-runs", fmt.Sprint(l.sdk), "-dur", l.window.String())
+		pub := exec.CommandContext(ctx, r.self, "sdk", "-nats", r.ports.nats(), "-runs", fmt.Sprint(l.sdk), "-dur",
+			l.window.String())
 		var said strings.Builder
 		pub.Stderr = &said
 		b, err := pub.Output()

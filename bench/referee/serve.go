@@ -48,7 +48,8 @@ const pidsFile = "pids.json"
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	s := &server{}
-	flags.StringVar(&s.shape, "shape", shapeDev, "dev, split or floor; split takes its PostgreSQL from AGENTSTREAM_POSTGRES")
+	flags.StringVar(&s.shape, "shape", shapeDev,
+		"dev, split or floor; split takes its PostgreSQL from AGENTSTREAM_POSTGRES")
 	flags.StringVar(&s.agentstream, "agentstream", "", "the product's binary")
 	flags.StringVar(&s.natsServer, "nats-server", "", "nats-server binary, for split")
 	flags.StringVar(&s.state, "state", "", "empty folder for the state")
@@ -141,13 +142,16 @@ func (s *server) split(ctx context.Context) error {
 		return err
 	}
 	nats := "nats://" + s.ports.nats()
-	if out, err := exec.CommandContext(ctx, s.agentstream, "migrate", "--nats", nats, "--level", "warn").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, s.agentstream, "migrate", "--nats", nats, "--level",
+		"warn").CombinedOutput(); err != nil {
 		return fmt.Errorf("migrate: %w: %s", err, out)
 	}
-	if err := s.run("persist", s.agentstream, "persist", "--nats", nats, "--admin-listen", s.ports.persistAdmin(), "--level", "warn"); err != nil {
+	if err := s.run("persist", s.agentstream, "persist", "--nats", nats, "--admin-listen", s.ports.persistAdmin(),
+		"--level", "warn"); err != nil {
 		return err
 	}
-	return s.run("edge", s.agentstream, s.withIngest([]string{"edge", "--insecure-no-auth", "--nats", nats, "--listen", s.ports.edge(),
+	return s.run("edge", s.agentstream, s.withIngest([]string{"edge", "--insecure-no-auth", "--nats", nats, "--listen",
+		s.ports.edge(),
 		"--admin-listen", s.ports.admin(), "--level", "warn"})...)
 }
 

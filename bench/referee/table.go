@@ -101,7 +101,8 @@ func (r *results) writeBars(w io.Writer, lines []line, shapes []string) (all boo
 
 // writeAll prints every metric of every line that has been measured.
 func (r *results) writeAll(w io.Writer, lines []line, shapes []string) {
-	row(w, "line", "target", "figures", "CPU by process, cores", "peak memory, MiB", "packs behind", "CPU", "taken by others")
+	row(w, "line", "target", "figures", "CPU by process, cores", "peak memory, MiB", "packs behind", "CPU",
+		"taken by others")
 	rule(w, 8)
 	for _, l := range lines {
 		var targets []string
@@ -131,7 +132,8 @@ func (r *results) writeAll(w io.Writer, lines []line, shapes []string) {
 			meanwhile, _ := spreadOf(others)
 			row(w, l.what, target, strings.Join(figures, "; "),
 				r.byProcess(list, func(rec record) map[string]float64 { return rec.Cores }),
-				r.byProcess(list, func(rec record) map[string]float64 { return rec.PeakMiB }), figure(lag), model, meanwhile.String()+" %")
+				r.byProcess(list, func(rec record) map[string]float64 { return rec.PeakMiB }), figure(lag), model,
+				meanwhile.String()+" %")
 		}
 	}
 }
@@ -157,9 +159,12 @@ func (r *results) byProcess(list []record, of func(record) map[string]float64) s
 
 // units are the harness' names as people read them.
 var units = map[string]string{
-	"cpu_s_per_M": "CPU s per million", "delivered_s": "deliveries/s", "events_per_read": "events per read", "wire_bytes_per_event": "bytes per event on the wire", "p50_ms": "p50 ms",
-	"p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "acked_s": "acknowledged ev/s", "published_s": "published ev/s", "harness_cores": "harness cores",
-	"rss_KiB_per_conn": "KiB per connection", "idle_cores": "idle cores", "cpu_us_per_connect": "CPU µs per connect", "connects_s": "connects/s",
+	"cpu_s_per_M": "CPU s per million", "delivered_s": "deliveries/s", "events_per_read": "events per read",
+	"wire_bytes_per_event": "bytes per event on the wire", "p50_ms": "p50 ms",
+	"p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "acked_s": "acknowledged ev/s", "published_s": "published ev/s",
+	"harness_cores":    "harness cores",
+	"rss_KiB_per_conn": "KiB per connection", "idle_cores": "idle cores", "cpu_us_per_connect": "CPU µs per connect",
+	"connects_s": "connects/s",
 	"replayed_s": "replayed ev/s", "ttlb_ms": "time to last byte ms", "complete_conns": "complete clients",
 	"publisher_cpu_s_per_M": "publisher's CPU s per million",
 	"log_bytes_per_event":   "bytes per event in the log", "archive_bytes_per_event": "bytes per event in the archive",

@@ -22,11 +22,12 @@ func BenchmarkNext(b *testing.B) {
 			if s != nil {
 				s.Close()
 			}
-			c, err := New(Config{BaseURL: "http://x", HTTPClient: &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-				resp := streamed("")
-				resp.Body = io.NopCloser(strings.NewReader(body))
-				return resp, nil
-			})}})
+			c, err := New(Config{BaseURL: "http://x",
+				HTTPClient: &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+					resp := streamed("")
+					resp.Body = io.NopCloser(strings.NewReader(body))
+					return resp, nil
+				})}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -124,7 +124,8 @@ func ExampleRun_Command() {
 		log.Fatal(err)
 	}
 
-	pause := agentstream.Command{Name: agentstream.CommandPause, Key: "click-1", Payload: map[string]string{"reason": "lunch"}}
+	pause := agentstream.Command{Name: agentstream.CommandPause, Key: "click-1",
+		Payload: map[string]string{"reason": "lunch"}}
 	receipt, err := run.Command(ctx, pause)
 	fmt.Println(receipt.Last, err)
 	_, err = run.Approve(ctx, "")

@@ -47,7 +47,8 @@ func TestFailFast(t *testing.T) {
 					return nil, refused
 				})
 				begun := time.Now()
-				if err := ask(t, cl); errors.Is(err, ErrUnreachable) || !errors.Is(err, ErrUnavailable) || time.Since(begun) < 30*time.Second {
+				if err := ask(t, cl); errors.Is(err, ErrUnreachable) || !errors.Is(err, ErrUnavailable) ||
+					time.Since(begun) < 30*time.Second {
 					t.Errorf("a server that had answered: %d attempts in %s, error %v", calls, time.Since(begun), err)
 				}
 			})

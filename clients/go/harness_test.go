@@ -84,14 +84,16 @@ func lines(scenario string) []string {
 
 // line is one event with a text, or a final lifecycle.
 func line(first, seq int) string {
-	e := schema.Event{ID: fmt.Sprintf("evt_%d", seq), TS: "2026-01-01T00:00:00.000Z", Type: schema.TypeTextDelta, RunID: "r1",
-		Seq: schema.Seq(seq), FirstSeq: schema.Seq(first), Payload: []byte(fmt.Sprintf(`{"text":"%d "}`, seq))}
+	e := schema.Event{ID: fmt.Sprintf("evt_%d", seq), TS: "2026-01-01T00:00:00.000Z", Type: schema.TypeTextDelta,
+		RunID: "r1",
+		Seq:   schema.Seq(seq), FirstSeq: schema.Seq(first), Payload: []byte(fmt.Sprintf(`{"text":"%d "}`, seq))}
 	return string(e.AppendLine(nil))
 }
 
 func final(first, seq int, payload string) string {
-	e := schema.Event{ID: fmt.Sprintf("evt_%d", seq), TS: "2026-01-01T00:00:00.000Z", Type: schema.TypeRunLifecycle, RunID: "r1",
-		Seq: schema.Seq(seq), FirstSeq: schema.Seq(first), Payload: []byte(payload)}
+	e := schema.Event{ID: fmt.Sprintf("evt_%d", seq), TS: "2026-01-01T00:00:00.000Z", Type: schema.TypeRunLifecycle,
+		RunID: "r1",
+		Seq:   schema.Seq(seq), FirstSeq: schema.Seq(first), Payload: []byte(payload)}
 	return string(e.AppendLine(nil))
 }
 

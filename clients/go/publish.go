@@ -141,8 +141,10 @@ func (p *Publisher) sendAll(batch []*published) (left bool) {
 	key, pauses := rand.Text(), backoff{giveUp: p.c.cfg.GiveUp}
 	for {
 		var answer []byte
-		_, err := p.c.call(ctx, request{method: http.MethodPost, target: p.c.url("v1", "agent", "events"), contentType: typeNDJSON, key: key, body: body}, &answer)
-		if e := new(Error); errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed) {
+		_, err := p.c.call(ctx, request{method: http.MethodPost, target: p.c.url("v1", "agent", "events"),
+			contentType: typeNDJSON, key: key, body: body}, &answer)
+		if e := new(Error); errors.As(err, &e) &&
+			(e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed) {
 			p.mu.Lock()
 			p.alone = true
 			p.mu.Unlock()
@@ -199,7 +201,8 @@ func fail(batch []*published, err error) {
 	}
 }
 
-// settle reads the answers to a batch. It returns why the same is to be sent again, and after how long; nil: all is known.
+// settle reads the answers to a batch. It returns why the same is to be sent again, and after how long; nil: all is
+// known.
 func settle(batch []*published, answer []byte) (wait time.Duration, again error) {
 	first := make(map[string]int, len(batch)) // of a run's lines, counted from 1
 	runs := make(map[string]*published, len(batch))
@@ -239,7 +242,8 @@ func settle(batch []*published, answer []byte) (wait time.Duration, again error)
 			b.receipt = a.Receipt
 			continue
 		}
-		err := &Error{Status: a.Error.Status, Code: a.Error.Code, Message: a.Error.Message, Field: a.Error.Field, Line: a.Line - first[b.run] + 1,
+		err := &Error{Status: a.Error.Status, Code: a.Error.Code, Message: a.Error.Message, Field: a.Error.Field,
+			Line:       a.Line - first[b.run] + 1,
 			RetryAfter: time.Duration(a.Error.Retry) * time.Second}
 		if err.RetryAfter > 0 {
 			wait, again = max(wait, err.RetryAfter), err

@@ -42,7 +42,8 @@ func publishMany(t *testing.T, c *Client, runs, each int) {
 		n := 0
 		s := c.Run(fmt.Sprintf("run_%d", i)).Watch(t.Context(), Options{Detail: DetailFull})
 		for e, err := range s.All(t.Context()) {
-			if err != nil || string(e.Payload) != fmt.Sprintf(`{"text":"%d","run_id":"no"}`, n) || n == 3 && string(e.Extra) != `"key":"an event's own"` {
+			if err != nil || string(e.Payload) != fmt.Sprintf(`{"text":"%d","run_id":"no"}`, n) || n == 3 &&
+				string(e.Extra) != `"key":"an event's own"` {
 				t.Fatalf("%v: %s", err, e.AppendLine(nil))
 			}
 			if n++; n == each {
@@ -111,7 +112,8 @@ func TestPublisher(t *testing.T) {
 func TestPublisherRefusals(t *testing.T) {
 	c := dial(t, realServer(t))
 	p := c.Publisher()
-	if _, err := c.Run("ended").AppendLines(t.Context(), "", []byte(`{"type":"run.lifecycle","payload":{"state":"done"}}`)); err != nil {
+	if _, err := c.Run("ended").AppendLines(t.Context(), "",
+		[]byte(`{"type":"run.lifecycle","payload":{"state":"done"}}`)); err != nil {
 		t.Fatal(err)
 	}
 	good := `{"type":"progress","payload":{}}`
@@ -122,7 +124,8 @@ func TestPublisherRefusals(t *testing.T) {
 			line  int
 			err   error
 		}{
-			"good": {good + "\n" + good, 0, nil}, "ended": {good, 1, ErrEnded}, "bad": {good + "\n\n" + `{"type":"nonsense"}`, 2, nil}, "garbage": {"nonsense", 1, nil}, "empty": {"{}", 1, nil},
+			"good": {good + "\n" + good, 0, nil}, "ended": {good, 1, ErrEnded},
+			"bad": {good + "\n\n" + `{"type":"nonsense"}`, 2, nil}, "garbage": {"nonsense", 1, nil}, "empty": {"{}", 1, nil},
 		} {
 			wg.Go(func() {
 				r, err := p.AppendLines(t.Context(), run, []byte(tt.lines))

@@ -31,12 +31,14 @@ func TestURLsKeepIDsInTheirPlace(t *testing.T) {
 }
 
 func TestNewRefusesBadConfigs(t *testing.T) {
-	for _, base := range []string{"", "localhost:8080", "ftp://x", "http://", "http://u:sesame@x", "http://x?a=b", "http://x#f", "http://u:sesame@[x"} {
+	for _, base := range []string{"", "localhost:8080", "ftp://x", "http://", "http://u:sesame@x", "http://x?a=b",
+		"http://x#f", "http://u:sesame@[x"} {
 		if _, err := New(Config{BaseURL: base}); !errors.Is(err, ErrBaseURL) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%q: %v", base, err)
 		}
 	}
-	if _, err := New(Config{BaseURL: "http://x", Token: "ses\name"}); !errors.Is(err, ErrToken) || strings.Contains(err.Error(), "ses") {
+	if _, err := New(Config{BaseURL: "http://x", Token: "ses\name"}); !errors.Is(err, ErrToken) ||
+		strings.Contains(err.Error(), "ses") {
 		t.Errorf("token: %v", err)
 	}
 	if _, err := New(Config{BaseURL: "http://x", GiveUp: -1}); err == nil {
@@ -49,7 +51,8 @@ func TestErrorForms(t *testing.T) {
 		name, body, want string
 		status           int
 	}{
-		{"ours", `{"error":{"code":"NOT-FOUND","message":"there is nothing here","line":3}}`, "NOT-FOUND: there is nothing here (HTTP 404)", 404},
+		{"ours", `{"error":{"code":"NOT-FOUND","message":"there is nothing here","line":3}}`,
+			"NOT-FOUND: there is nothing here (HTTP 404)", 404},
 		{"a proxy's page", "<html><body>Bad Gateway</body></html>", "bad gateway (HTTP 502)", 502},
 		{"text", "upstream said no\nmore", "upstream said no (HTTP 502)", 502},
 		{"empty", "", "service unavailable (HTTP 503)", 503},
@@ -64,7 +67,8 @@ func TestErrorForms(t *testing.T) {
 	}
 	e := readError(answer(410, `{"error":{"code":"KAI-STREAM-CONN-0002","message":"m","field":"/a","first_seq":7,"last_seq":9,"stored":4,"request_id":"req_1"}}`,
 		http.Header{"Retry-After": {"3"}, "X-Request-Id": {"req_2"}}))
-	want := Error{Status: 410, Code: "KAI-STREAM-CONN-0002", Message: "m", Field: "/a", FirstSeq: 7, LastSeq: 9, Stored: 4, RequestID: "req_1", RetryAfter: 3 * time.Second}
+	want := Error{Status: 410, Code: "KAI-STREAM-CONN-0002", Message: "m", Field: "/a", FirstSeq: 7, LastSeq: 9,
+		Stored: 4, RequestID: "req_1", RetryAfter: 3 * time.Second}
 	if *e != want {
 		t.Errorf("%+v, want %+v", *e, want)
 	}
@@ -72,7 +76,8 @@ func TestErrorForms(t *testing.T) {
 
 // Each refusal is what it is and nothing else.
 func TestErrorSentinels(t *testing.T) {
-	all := []error{ErrNotFound, ErrExpired, ErrCursorAhead, ErrEnded, ErrExists, ErrConflict, ErrUnauthorized, ErrForbidden, ErrUnavailable}
+	all := []error{ErrNotFound, ErrExpired, ErrCursorAhead, ErrEnded, ErrExists, ErrConflict, ErrUnauthorized,
+		ErrForbidden, ErrUnavailable}
 	for _, c := range []struct {
 		err  error
 		want []error
@@ -148,7 +153,8 @@ func TestAppendHonoursRetryAfterAndGivesUp(t *testing.T) {
 			})
 			start := time.Now()
 			_, err := cl.Run("r1").AppendLines(t.Context(), "k", []byte("{}\n"))
-			if err == nil || !strings.Contains(err.Error(), "given up after") || !strings.Contains(err.Error(), "connection refused") {
+			if err == nil || !strings.Contains(err.Error(), "given up after") ||
+				!strings.Contains(err.Error(), "connection refused") {
 				t.Errorf("error %v", err)
 			}
 			if d := time.Since(start); d < 40*time.Second || d > time.Minute {
@@ -185,7 +191,8 @@ func TestAppendRepeatsUnderOneKey(t *testing.T) {
 			}
 			return answer(200, `{"first_seq":4,"last_seq":5}`, http.Header{"Idempotency-Replayed": {"true"}}), nil
 		})
-		events := []schema.Event{{Type: "text.delta", Payload: []byte(`{"text":"a"}`)}, {Type: "custom.x", ChildID: "c1", TurnID: "t\"1", Path: []string{"r1", "c1"}, Extra: []byte(`"x":1.0`)}}
+		events := []schema.Event{{Type: "text.delta", Payload: []byte(`{"text":"a"}`)},
+			{Type: "custom.x", ChildID: "c1", TurnID: "t\"1", Path: []string{"r1", "c1"}, Extra: []byte(`"x":1.0`)}}
 		r, err := cl.Run("r1").Append(t.Context(), "", events...)
 		if err != nil || r != (Receipt{First: 4, Last: 5, Replayed: true}) {
 			t.Fatalf("%+v, %v", r, err)
@@ -252,9 +259,10 @@ func TestCallsShareANewToken(t *testing.T) {
 			t.Errorf("%d tokens were asked for", issued)
 		}
 	})
-	cl := client(t, Config{TokenSource: func(context.Context) (string, error) { return "t", nil }}, func(*http.Request) (*http.Response, error) {
-		return answer(401, "", nil), nil
-	})
+	cl := client(t, Config{TokenSource: func(context.Context) (string, error) { return "t", nil }},
+		func(*http.Request) (*http.Response, error) {
+			return answer(401, "", nil), nil
+		})
 	if _, err := cl.Run("r1").AppendLines(t.Context(), "", nil); !errors.Is(err, ErrUnauthorized) {
 		t.Errorf("error %v", err)
 	}

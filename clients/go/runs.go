@@ -53,12 +53,14 @@ type RunInfo struct {
 	Usage     schema.Usage    `json:"usage"`       // in lists: sums by the provider's names
 	Title     string          `json:"title"`       // in lists: of its session, "" for none; so is Agent
 	Agent     string          `json:"agent"`
-	Opening   string          `json:"opening"`         // in lists: first words of its first message, "" when they are not known
-	Tags      []string        `json:"tags"`            // in lists
-	Metadata  map[string]any  `json:"metadata"`        // in lists: nil for none, and for one that is too large for a list
-	Model     string          `json:"model"`           // in lists: of the newest message that has ended, "" when unknown
-	Cost      *float64        `json:"cost_usd"`        // in lists: of the messages of which it is known, nil when there is none
-	Unpriced  []string        `json:"unpriced_models"` // in lists: models that Cost lacks
+	// in lists: first words of its first message, "" when they are not known
+	Opening  string         `json:"opening"`
+	Tags     []string       `json:"tags"`     // in lists
+	Metadata map[string]any `json:"metadata"` // in lists: nil for none, and for one that is too large for a list
+	Model    string         `json:"model"`    // in lists: of the newest message that has ended, "" when unknown
+	// in lists: of the messages of which it is known, nil when there is none
+	Cost     *float64 `json:"cost_usd"`
+	Unpriced []string `json:"unpriced_models"` // in lists: models that Cost lacks
 }
 
 // Info returns the state of the run. The error is ErrNotFound when the run has no events.
@@ -112,7 +114,8 @@ func (c *Client) Runs(ctx context.Context, q RunsQuery) (RunsPage, error) {
 	if q.Waits {
 		v.Set("waits", "true")
 	}
-	for name, text := range map[string]string{"q": q.Search, "title": q.Title, "tag": q.Tag, "agent": q.Agent, "model": q.Model, "reason": q.Reason,
+	for name, text := range map[string]string{"q": q.Search, "title": q.Title, "tag": q.Tag, "agent": q.Agent,
+		"model": q.Model, "reason": q.Reason,
 		"order": string(q.Order)} {
 		if text != "" {
 			v.Set(name, text)

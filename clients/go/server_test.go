@@ -126,7 +126,8 @@ func TestT1RoundTripThroughAServer(t *testing.T) {
 	url := realServer(t)
 	h2 := &http.Transport{Protocols: new(http.Protocols)}
 	h2.Protocols.SetUnencryptedHTTP2(true)
-	clients := map[string]*Client{"HTTP/1.1": dial(t, url), "HTTP/2": dial(t, url, func(c *Config) { c.HTTPClient = &http.Client{Transport: h2} })}
+	clients := map[string]*Client{"HTTP/1.1": dial(t, url),
+		"HTTP/2": dial(t, url, func(c *Config) { c.HTTPClient = &http.Client{Transport: h2} })}
 	writer := clients["HTTP/1.1"]
 	for _, sc := range schematest.All() {
 		told := tell(t, writer, sc.Name, sc.Name)
@@ -149,7 +150,8 @@ func TestT1RoundTripThroughAServer(t *testing.T) {
 					t.Fatalf("%s over %s: the second time\n%s\nis not the first\n%s", sc.Name, proto, second, first)
 				}
 				want := told[n]
-				if e.Seq != schema.Seq(n+1) || e.Type != want.Type || e.ChildID != want.ChildID || string(e.Extra) != string(want.Extra) ||
+				if e.Seq != schema.Seq(n+1) || e.Type != want.Type || e.ChildID != want.ChildID ||
+					string(e.Extra) != string(want.Extra) ||
 					string(e.Payload) != string(want.Payload) && len(want.Payload) > 0 {
 					t.Fatalf("%s over %s: seq %d is %s, told was %+v", sc.Name, proto, e.Seq, s.Line(), want)
 				}
@@ -197,7 +199,8 @@ func TestSnapshotOfTheDeepestEvent(t *testing.T) {
 	}
 	n := 126
 	for ; n > 0; n-- {
-		if _, err := c.Run("r1").Append(t.Context(), "", schema.Event{Type: schema.TypeToolStart, Payload: deep(n)}); err == nil {
+		if _, err := c.Run("r1").Append(t.Context(), "",
+			schema.Event{Type: schema.TypeToolStart, Payload: deep(n)}); err == nil {
 			break
 		}
 	}
@@ -240,7 +243,8 @@ func TestSnapshotsGoOn(t *testing.T) {
 		if err != nil || string(f.AppendSnapshot(nil)) != want {
 			t.Errorf("%s at the end: %v", name, err)
 		}
-		if n := folded(t, &late, c.Run(name).Watch(t.Context(), Options{Snapshot: true})); n != 1 || string(late.AppendSnapshot(nil)) != want {
+		if n := folded(t, &late, c.Run(name).Watch(t.Context(), Options{Snapshot: true})); n != 1 ||
+			string(late.AppendSnapshot(nil)) != want {
 			t.Errorf("%s, snapshot on the stream: %d events\n%s\nwant\n%s", name, n, late.AppendSnapshot(nil), want)
 		}
 		if _, err := c.Run(name).Snapshot(t.Context(), last+1); !errors.Is(err, ErrConflict) {
@@ -274,22 +278,26 @@ func TestCommandsOnAServer(t *testing.T) {
 	if err != nil || r.First != 2 || r.Replayed {
 		t.Fatalf("pause: %+v, %v", r, err)
 	}
-	if r, err = c.Run(run.RunID).Command(ctx, Command{Key: "p", Name: CommandPause}); err != nil || r.First != 2 || !r.Replayed {
+	if r, err = c.Run(run.RunID).Command(ctx, Command{Key: "p", Name: CommandPause}); err != nil || r.First != 2 ||
+		!r.Replayed {
 		t.Fatalf("pause again: %+v, %v", r, err)
 	}
 	var errs []error
 	do := func(_ Receipt, err error) { errs = append(errs, err) }
 	do(c.Run(run.RunID).Resume(ctx))
 	do(c.Run(run.RunID).Redirect(ctx, "the other one"))
-	do(c.Run(run.RunID).Append(ctx, "", schema.Event{Type: schema.TypeInputRequested, Payload: []byte(`{"request_id":"q1"}`)}))
+	do(c.Run(run.RunID).Append(ctx, "", schema.Event{Type: schema.TypeInputRequested,
+		Payload: []byte(`{"request_id":"q1"}`)}))
 	do(c.Run(run.RunID).Answer(ctx, "q1", "yes"))
 	do(c.Run(run.RunID).Message(ctx, "and quickly"))
 	do(c.Run(run.RunID).Cancel(ctx, "enough"))
-	do(c.Run(run.RunID).Append(ctx, "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"aborted","reason":null}`)}))
+	do(c.Run(run.RunID).Append(ctx, "", schema.Event{Type: schema.TypeRunLifecycle,
+		Payload: []byte(`{"state":"aborted","reason":null}`)}))
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Run(run.RunID).Append(ctx, "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrEnded) {
+	if _, err := c.Run(run.RunID).Append(ctx, "",
+		schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrEnded) {
 		t.Errorf("after the end: %v", err)
 	}
 	var types []string
@@ -303,7 +311,8 @@ func TestCommandsOnAServer(t *testing.T) {
 	if got := strings.Join(types, " "); got != want {
 		t.Errorf("seen %s", got)
 	}
-	if info, err := c.Run(run.RunID).Info(ctx); err != nil || info.State != schema.StateAborted || info.LastSeq != 9 || info.EndedAt == "" {
+	if info, err := c.Run(run.RunID).Info(ctx); err != nil || info.State != schema.StateAborted || info.LastSeq != 9 ||
+		info.EndedAt == "" {
 		t.Errorf("run %+v, %v", info, err)
 	}
 }
@@ -323,7 +332,8 @@ func (catalog) Runs(_ context.Context, _ string, q schema.RunsQuery) ([]schema.R
 		r.Started = at.Add(-time.Duration(i) * time.Hour)
 		r.Updated = r.Started.Add(time.Minute)
 		behind := q.After.IsZero() || r.Started.Before(q.After.Started)
-		if behind && (len(q.States) == 0 || slices.Contains(q.States, r.State)) && (q.Since.IsZero() || !r.Started.Before(q.Since)) && len(out) < q.Limit {
+		if behind && (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
+			(q.Since.IsZero() || !r.Started.Before(q.Since)) && len(out) < q.Limit {
 			out = append(out, r)
 		}
 	}
@@ -349,7 +359,8 @@ func TestRunsInPages(t *testing.T) {
 	if fmt.Sprint(ids) != "[c b a]" {
 		t.Errorf("runs %v", ids)
 	}
-	p, err := c.Runs(t.Context(), RunsQuery{States: []schema.RunState{schema.StateError, schema.StatePaused}, Since: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)})
+	p, err := c.Runs(t.Context(), RunsQuery{States: []schema.RunState{schema.StateError, schema.StatePaused},
+		Since: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)})
 	if err != nil || len(p.Runs) != 1 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -394,7 +405,8 @@ func TestEventsInPages(t *testing.T) {
 			t.Errorf("newest=%v: %d events of %d", newest, len(types), len(told))
 		}
 	}
-	p, err := c.Run("r1").Events(t.Context(), PageQuery{Types: []string{"tool.*"}, Children: []string{RootLane}, Limit: 1000})
+	p, err := c.Run("r1").Events(t.Context(),
+		PageQuery{Types: []string{"tool.*"}, Children: []string{RootLane}, Limit: 1000})
 	if err != nil || len(p.Events) == 0 || slices.ContainsFunc(p.Events, func(e schema.Event) bool {
 		return !strings.HasPrefix(e.Type, "tool.") && e.Type != schema.TypeRunLifecycle // the end passes every filter
 	}) {

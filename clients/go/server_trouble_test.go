@@ -39,7 +39,8 @@ func newChopper(t *testing.T, to string, most int, size int64, seed uint64) *cho
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &chopper{ln: ln, to: strings.TrimPrefix(to, "http://"), rng: rand.New(rand.NewPCG(seed, 1)), most: most, size: size}
+	p := &chopper{ln: ln, to: strings.TrimPrefix(to, "http://"), rng: rand.New(rand.NewPCG(seed, 1)), most: most,
+		size: size}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() { ln.Close(); p.wg.Wait() })
 	return p
@@ -205,7 +206,8 @@ func TestStreamsOutliveCredentials(t *testing.T) {
 	k := &clock{until: map[string]time.Time{}}
 	url := realServer(t, func(c *edge.Config) { c.Authenticate = k.authenticate })
 	c := dial(t, url, func(c *Config) { c.TokenSource = k.issue })
-	if _, err := c.Run("r1").Append(t.Context(), "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"0"}`)}); err != nil {
+	if _, err := c.Run("r1").Append(t.Context(), "",
+		schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"0"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	s := c.Run("r1").Watch(t.Context(), Options{Detail: DetailFull})
@@ -227,12 +229,14 @@ func TestStreamsOutliveCredentials(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d tokens", k.count())
 		}
-		if _, err := c.Run("r1").Append(t.Context(), "", schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); err != nil {
+		if _, err := c.Run("r1").Append(t.Context(), "",
+			schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"x"}`)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond) // between two events
 	}
-	if _, err := c.Run("r1").Append(t.Context(), "", schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(done)}); err != nil {
+	if _, err := c.Run("r1").Append(t.Context(), "",
+		schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(done)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {
@@ -245,7 +249,8 @@ func TestStreamsOutliveCredentials(t *testing.T) {
 
 // A ticket opens one stream, once, without a header.
 func TestTicketsOpenOneStream(t *testing.T) {
-	tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(time.Now), Still: func(auth.Caller) error { return nil }})
+	tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(time.Now),
+		Still: func(auth.Caller) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +261,8 @@ func TestTicketsOpenOneStream(t *testing.T) {
 	if err != nil || ticket.Ticket == "" {
 		t.Fatalf("%+v, %v", ticket, err)
 	}
-	if until, err := time.Parse(time.RFC3339, ticket.ExpiresAt); err != nil || time.Until(until) <= 0 || time.Until(until) > time.Minute {
+	if until, err := time.Parse(time.RFC3339, ticket.ExpiresAt); err != nil || time.Until(until) <= 0 ||
+		time.Until(until) > time.Minute {
 		t.Errorf("expires at %q: %v", ticket.ExpiresAt, err)
 	}
 	for _, want := range []int{http.StatusOK, http.StatusUnauthorized} {

@@ -107,7 +107,8 @@ func perform(t *testing.T, sink *Sink, id string, seed uint64, each bool) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	n := 0
 	run, err := producers.NewRun(producers.RunConfig{Sink: sink, RunID: id,
-		NewID: func(word string) string { n++; return fmt.Sprint(word, "_", n) }, Now: func() time.Time { return time.Time{} }})
+		NewID: func(word string) string { n++; return fmt.Sprint(word, "_", n) },
+		Now:   func() time.Time { return time.Time{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,8 @@ func story(t *testing.T, c *Client, id string) (all []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, strings.ReplaceAll(fmt.Sprint(e.Type, " ", e.ChildID, " ", e.TurnID, " ", string(e.Payload)), id, "ID"))
+		all = append(all, strings.ReplaceAll(fmt.Sprint(e.Type, " ", e.ChildID, " ", e.TurnID, " ", string(e.Payload)),
+			id, "ID"))
 	}
 	return all
 }
@@ -212,14 +214,17 @@ func TestSinkRefusals(t *testing.T) {
 		"type":    {schema.Event{Type: "nonsense"}, schema.ErrUnknownType},
 		"payload": {schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":`)}, schema.ErrMalformed},
 		"size":    {delta(strings.Repeat("x", schema.MaxEventBytes)), schema.ErrTooLarge},
-		"run":     {schema.Event{Type: schema.TypeTextDelta, RunID: "r2", Payload: []byte(`{"text":"x"}`)}, schema.ErrForeignRun},
-		"child":   {schema.Event{Type: schema.TypeTextDelta, ChildID: "a b", Payload: []byte(`{"text":"x"}`)}, schema.ErrBadID},
+		"run": {schema.Event{Type: schema.TypeTextDelta, RunID: "r2", Payload: []byte(`{"text":"x"}`)},
+			schema.ErrForeignRun},
+		"child": {schema.Event{Type: schema.TypeTextDelta, ChildID: "a b", Payload: []byte(`{"text":"x"}`)},
+			schema.ErrBadID},
 	} {
 		if err := s.Send(t.Context(), delta("no"), tt.event); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := s.Send(t.Context(), delta("yes"), schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}); err != nil {
+	if err := s.Send(t.Context(), delta("yes"),
+		schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	flush(t, s)
@@ -238,7 +243,8 @@ func TestSinkRefusals(t *testing.T) {
 			t.Errorf("%s after a refusal: %v", what, err)
 		}
 	}
-	if err := c.Run("a b").Sink(SinkConfig{}).Send(t.Context(), delta("x")); err != nil && !errors.Is(err, schema.ErrBadID) {
+	if err := c.Run("a b").Sink(SinkConfig{}).Send(t.Context(), delta("x")); err != nil &&
+		!errors.Is(err, schema.ErrBadID) {
 		t.Errorf("a bad run id: %v", err)
 	}
 }
@@ -283,7 +289,8 @@ func TestSinkWaitsForSpace(t *testing.T) {
 
 // TestSinkGivesUp ends a Sink whose server stays away.
 func TestSinkGivesUp(t *testing.T) {
-	cl := client(t, Config{GiveUp: time.Millisecond}, func(*http.Request) (*http.Response, error) { return nil, errors.New("away") })
+	cl := client(t, Config{GiveUp: time.Millisecond},
+		func(*http.Request) (*http.Response, error) { return nil, errors.New("away") })
 	s := cl.Run("r1").Sink(SinkConfig{})
 	_ = s.Send(t.Context(), delta("x"), delta("y"))
 	lost := new(LostError)

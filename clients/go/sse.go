@@ -147,5 +147,6 @@ func emptyBuffer(b []byte) []byte {
 
 // reset forgets the frame that a broken connection left half, but not the committed id.
 func (p *sseParser) reset() {
-	*p = sseParser{line: emptyBuffer(p.line), data: emptyBuffer(p.data), lastID: p.lastID, nextID: p.lastID, retry: p.retry, most: p.most}
+	*p = sseParser{line: emptyBuffer(p.line), data: emptyBuffer(p.data), lastID: p.lastID, nextID: p.lastID,
+		retry: p.retry, most: p.most}
 }

@@ -110,7 +110,8 @@ func (t *tap) read(ctx context.Context, yield func(TapRecord, error) bool) error
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	c := t.retry.c
-	r := request{method: http.MethodGet, target: withQuery(c.url("v1", "agent", "events", "stream"), t.query()), accept: typeNDJSON}
+	r := request{method: http.MethodGet, target: withQuery(c.url("v1", "agent", "events", "stream"), t.query()),
+		accept: typeNDJSON}
 	req, token, err := c.build(ctx, &r)
 	if err != nil {
 		return err

@@ -108,19 +108,29 @@ func TestT2WatchNeverHidesAGap(t *testing.T) {
 		want   []string
 		stats  Stats
 	}{
-		{"gap", sse(slices.Concat(all[:2], all[4:]), "\n"), slices.Concat(all[:2], []string{"! gap: seq 3 to 4 did not come (5 after 2)"}, all[4:]), Stats{Gaps: 1}},
-		{"gap at the beginning", sse(all[1:], "\n"), slices.Concat([]string{"! gap: seq 1 to 1 did not come (2 after 0)"}, all[1:]), Stats{Gaps: 1}},
+		{"gap", sse(slices.Concat(all[:2], all[4:]), "\n"),
+			slices.Concat(all[:2], []string{"! gap: seq 3 to 4 did not come (5 after 2)"}, all[4:]), Stats{Gaps: 1}},
+		{"gap at the beginning", sse(all[1:], "\n"),
+			slices.Concat([]string{"! gap: seq 1 to 1 did not come (2 after 0)"}, all[1:]), Stats{Gaps: 1}},
 		{"doubled", sse(slices.Concat(all[:3], all[1:]), "\n"), all, Stats{Duplicates: 2}},
-		{"disorder", sse(slices.Concat(all[:2], all[3:4], all[2:3], all[4:]), "\n"), slices.Concat(all[:2], []string{"! gap: seq 3 to 3 did not come (4 after 2)"}, all[3:]), Stats{Gaps: 1, Duplicates: 1}},
-		{"overlap", sse([]string{line(1, 2), line(2, 5), all[5]}, "\n"), []string{line(1, 2), "! overlap: seq 5 covers events from 2, and 2 was delivered already", line(2, 5), all[5]}, Stats{Gaps: 1}},
+		{"disorder", sse(slices.Concat(all[:2], all[3:4], all[2:3], all[4:]), "\n"),
+			slices.Concat(all[:2], []string{"! gap: seq 3 to 3 did not come (4 after 2)"}, all[3:]),
+			Stats{Gaps: 1, Duplicates: 1}},
+		{"overlap", sse([]string{line(1, 2), line(2, 5), all[5]}, "\n"),
+			[]string{line(1, 2), "! overlap: seq 5 covers events from 2, and 2 was delivered already", line(2, 5),
+				all[5]}, Stats{Gaps: 1}},
 		{"spans", sse([]string{line(1, 2), line(3, 5), all[5]}, "\n"), []string{line(1, 2), line(3, 5), all[5]}, Stats{}},
-		{"span behind a gap", sse([]string{line(1, 2), line(4, 5), all[5]}, "\n"), []string{line(1, 2), "! gap: seq 3 to 3 did not come (5 after 2)", line(4, 5), all[5]}, Stats{Gaps: 1}},
+		{"span behind a gap", sse([]string{line(1, 2), line(4, 5), all[5]}, "\n"),
+			[]string{line(1, 2), "! gap: seq 3 to 3 did not come (5 after 2)", line(4, 5), all[5]}, Stats{Gaps: 1}},
 		{"unreadable event", sse(all[:2], "\n") + "data: " + bad + "\nid: 3\n\n" + sse(all[3:], "\n"),
 			slices.Concat(all[:2], []string{"! seq 3 to 3 cannot be read: "}, all[3:]), Stats{Gaps: 1}},
 		{"frames with names", named(all[:2], "\n") + sse(all[2:4], "\r\n") + named(all[4:], "\r"), all, Stats{}},
-		{"something newer", sse(all[:2], "\n") + "event: news\ndata: hello\n\n" + sse(all[2:], "\n"), all, Stats{PassedOver: 1}},
-		{"cursor moved over what is hidden", sse(all[:2], "\n") + "id: 4\n\n" + sse(all[4:], "\n"), slices.Concat(all[:2], all[4:]), Stats{}},
-		{"cursor moved, and told again", sse(all[:2], "\n") + "id: 4\n\n" + sse([]string{line(3, 5), all[5]}, "\n"), slices.Concat(all[:2], []string{line(3, 5), all[5]}), Stats{}},
+		{"something newer", sse(all[:2], "\n") + "event: news\ndata: hello\n\n" + sse(all[2:], "\n"), all,
+			Stats{PassedOver: 1}},
+		{"cursor moved over what is hidden", sse(all[:2], "\n") + "id: 4\n\n" + sse(all[4:], "\n"),
+			slices.Concat(all[:2], all[4:]), Stats{}},
+		{"cursor moved, and told again", sse(all[:2], "\n") + "id: 4\n\n" + sse([]string{line(3, 5), all[5]}, "\n"),
+			slices.Concat(all[:2], []string{line(3, 5), all[5]}), Stats{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t, all)
@@ -207,7 +217,8 @@ func TestWatchAsksForItsOptions(t *testing.T) {
 		io.WriteString(w, "retry: 1\n\n"+sse(rest[:1], "\n"))
 		return true
 	}
-	o := Options{Detail: DetailFull, Children: []string{"c1", RootLane}, Nested: true, Types: []string{"tool.*", "text.delta"}, Snapshot: true, Speed: 2.5}
+	o := Options{Detail: DetailFull, Children: []string{"c1", RootLane}, Nested: true,
+		Types: []string{"tool.*", "text.delta"}, Snapshot: true, Speed: 2.5}
 	if _, err := collect(t, dial(t, s.URL).Run("r1").Watch(t.Context(), o)); err != nil {
 		t.Fatal(err)
 	}
@@ -216,14 +227,16 @@ func TestWatchAsksForItsOptions(t *testing.T) {
 	if queries[0] != want || queries[1] != strings.Replace(want, "&snapshot=true", "", 1) {
 		t.Errorf("queries %q", queries)
 	}
-	for _, o := range []Options{{After: -1}, {After: schema.MaxSeq + 1}, {After: 1, Snapshot: true}, {Children: []string{"a,b"}}} {
+	for _, o := range []Options{{After: -1}, {After: schema.MaxSeq + 1}, {After: 1, Snapshot: true},
+		{Children: []string{"a,b"}}} {
 		st := dial(t, s.URL).Run("r1").Watch(t.Context(), o)
 		if _, err := st.Next(t.Context()); err == nil || err == io.EOF {
 			t.Errorf("%+v: %v", o, err)
 		}
 		st.Close()
 	}
-	if _, err := dial(t, s.URL).Run("a/b").Watch(t.Context(), Options{}).Next(t.Context()); !errors.Is(err, schema.ErrBadID) {
+	if _, err := dial(t, s.URL).Run("a/b").Watch(t.Context(), Options{}).Next(t.Context()); !errors.Is(err,
+		schema.ErrBadID) {
 		t.Errorf("bad run: %v", err)
 	}
 }
@@ -350,7 +363,8 @@ func TestWatchAnswersThatDecide(t *testing.T) {
 			return answer(200, "<html>", http.Header{"Content-Type": {"text/html\x1b[2J"}}), nil
 		})
 		_, err := collect(t, c.Run("r1").Watch(t.Context(), Options{}))
-		if err == nil || !strings.Contains(err.Error(), "is this an agentstream server?") || strings.Contains(err.Error(), "\x1b") {
+		if err == nil || !strings.Contains(err.Error(), "is this an agentstream server?") ||
+			strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("error %q", err)
 		}
 	})
@@ -358,7 +372,8 @@ func TestWatchAnswersThatDecide(t *testing.T) {
 
 // What the server dropped for a client that lags is said at the end.
 func TestWatchCountsWhatWasDropped(t *testing.T) {
-	all := []string{line(0, 1), final(0, 2, `{"state":"aborted","reason":null,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`)}
+	all := []string{line(0, 1), final(0, 2,
+		`{"state":"aborted","reason":null,"dropped_count":7,"dropped_code":"KAI-STREAM-BUF-0001"}`)}
 	st := dial(t, newScript(t, all).URL).Run("r1").Watch(t.Context(), Options{})
 	if _, err := collect(t, st); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 
 // follow reads a stream in a synctest bubble against answers made by hand; each connection is
 // recorded with its cursor and its time.
-func follow(t *testing.T, ctx context.Context, cfg Config, serve func(r *http.Request, n int) (*http.Response, error)) (cursors []string, times []time.Duration, s *Stream, err error) {
+func follow(t *testing.T, ctx context.Context, cfg Config,
+	serve func(r *http.Request, n int) (*http.Response, error)) (cursors []string, times []time.Duration, s *Stream, err error) {
 	start := time.Now()
 	var mu sync.Mutex
 	c := client(t, cfg, func(r *http.Request) (*http.Response, error) {
@@ -164,9 +165,10 @@ func TestBackoffHasFullJitter(t *testing.T) {
 
 func TestWatchGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, times, _, err := follow(t, t.Context(), Config{GiveUp: time.Minute}, func(*http.Request, int) (*http.Response, error) {
-			return nil, errors.New("connection refused")
-		})
+		_, times, _, err := follow(t, t.Context(), Config{GiveUp: time.Minute},
+			func(*http.Request, int) (*http.Response, error) {
+				return nil, errors.New("connection refused")
+			})
 		if err == nil || !errors.Is(err, ErrUnavailable) || err.Error() == "" {
 			t.Errorf("error %v", err)
 		}
@@ -184,9 +186,11 @@ func TestWatchEndsWhenNobodyCanConfirm(t *testing.T) {
 		most time.Duration
 		told bool
 	}{
-		{"refused", func(context.Context) (*http.Response, error) { return nil, errors.New("connection refused") }, confirmTimeout, true},
+		{"refused", func(context.Context) (*http.Response, error) { return nil, errors.New("connection refused") },
+			confirmTimeout, true},
 		{"busy", func(context.Context) (*http.Response, error) { return answer(503, "", nil), nil }, confirmTimeout, true},
-		{"silent", func(ctx context.Context) (*http.Response, error) { r, _ := pipeStream(ctx); return r, nil }, settleTimeout, false},
+		{"silent", func(ctx context.Context) (*http.Response, error) { r, _ := pipeStream(ctx); return r, nil },
+			settleTimeout, false},
 		{"empty", func(context.Context) (*http.Response, error) { return streamed(""), nil }, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -210,7 +214,8 @@ func TestWatchEndsWhenNobodyCanConfirm(t *testing.T) {
 	}
 }
 
-const expired = "event: stream.error\n" + `data: {"error":{"code":"CREDENTIAL-EXPIRED","message":"come back with a new one and the cursor"}}` + "\n\n"
+const expired = "event: stream.error\n" +
+	`data: {"error":{"code":"CREDENTIAL-EXPIRED","message":"come back with a new one and the cursor"}}` + "\n\n"
 
 // A stream outlives its credentials: three of them, ended by a last frame, by 401, and by a 401 for
 // a token that was never good.
@@ -265,7 +270,8 @@ func TestWatchEndsWithItsCredential(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, times, _, err := follow(t, t.Context(), c.cfg, func(_ *http.Request, n int) (*http.Response, error) { return c.serve(n), nil })
+				_, times, _, err := follow(t, t.Context(), c.cfg,
+					func(_ *http.Request, n int) (*http.Response, error) { return c.serve(n), nil })
 				if !errors.Is(err, c.want) || len(times) != c.conns {
 					t.Errorf("%v after %d connections", err, len(times))
 				}
@@ -282,7 +288,8 @@ func TestWatchAsksForTokensInSteps(t *testing.T) {
 		defer cancel()
 		n := 0
 		cfg := Config{TokenSource: func(context.Context) (string, error) { n++; return fmt.Sprint(n), nil }}
-		_, times, _, err := follow(t, ctx, cfg, func(*http.Request, int) (*http.Response, error) { return streamed(expired), nil })
+		_, times, _, err := follow(t, ctx, cfg,
+			func(*http.Request, int) (*http.Response, error) { return streamed(expired), nil })
 		if !errors.Is(err, context.DeadlineExceeded) || len(times) > 40 {
 			t.Errorf("%v, %d connections in a minute", err, len(times))
 		}
@@ -295,7 +302,8 @@ func TestWatchAsksForTokensInSteps(t *testing.T) {
 			}
 			return "t", nil
 		}}
-		_, times, _, err := follow(t, t.Context(), cfg, func(*http.Request, int) (*http.Response, error) { return answer(204, "", nil), nil })
+		_, times, _, err := follow(t, t.Context(), cfg,
+			func(*http.Request, int) (*http.Response, error) { return answer(204, "", nil), nil })
 		if err != nil || len(times) != 1 || n != 4 {
 			t.Errorf("%v, %d tokens, %d connections", err, n, len(times))
 		}

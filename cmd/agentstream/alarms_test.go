@@ -47,7 +47,8 @@ func TestAlarms(t *testing.T) {
 	for _, r := range all.Groups[0].Rules {
 		names = append(names, r.Alert)
 		checkAlarm(t, r.Alert, r.Expr, shown)
-		if want := "docs/runbook.md#" + strings.ToLower(r.Alert); r.Annotations.Runbook != want || r.Annotations.Summary == "" {
+		if want := "docs/runbook.md#" + strings.ToLower(r.Alert); r.Annotations.Runbook != want ||
+			r.Annotations.Summary == "" {
 			t.Errorf("%s: its runbook is %q, its summary %q", r.Alert, r.Annotations.Runbook, r.Annotations.Summary)
 		}
 		if !slices.Contains([]string{"page", "ticket"}, r.Labels.Severity) {

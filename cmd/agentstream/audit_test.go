@@ -17,11 +17,13 @@ import (
 	"agentstream/schema"
 )
 
-// TestAdministratorsAreInTheFeed: who gives which command is a line before anything is done, with its name or that of the
-// operating system; no line holds a key. Where there is no log a command that needs none says that there is no line.
+// TestAdministratorsAreInTheFeed: who gives which command is a line before anything is done, with its name or that of
+// the operating system; no line holds a key. Where there is no log a command that needs none says that there is no
+// line.
 func TestAdministratorsAreInTheFeed(t *testing.T) {
 	h := sqliteHouse(t)
-	h.stored(persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "doomed"}, "20260228").Pack("", persistertest.Lifecycle(schema.StateDone)))
+	h.stored(persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "doomed"}, "20260228").Pack("",
+		persistertest.Lifecycle(schema.StateDone)))
 	url := h.server.Server.ClientURL()
 	var out bytes.Buffer
 	run := func(c interface {
@@ -57,8 +59,10 @@ func TestAdministratorsAreInTheFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"hold add eve held placed case 7", "hold remove " + me.Username + " held lifted ", "retention set eve retained completed , ended 10d ",
-		"retention clear eve retained as all tenants ", "delete run " + me.Username + " deleted  ", "auth new-key eve keyed key:auditor for audit "}
+	want := []string{"hold add eve held placed case 7", "hold remove " + me.Username + " held lifted ",
+		"retention set eve retained completed , ended 10d ",
+		"retention clear eve retained as all tenants ", "delete run " + me.Username + " deleted  ",
+		"auth new-key eve keyed key:auditor for audit "}
 	if got := feedOf(t, h, "acme"); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%s\nwant %s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

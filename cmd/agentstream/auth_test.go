@@ -44,14 +44,17 @@ func TestWhoIsServedWithoutAuthentication(t *testing.T) {
 		{[]string{"edge", "--listen", "0.0.0.0:8080", "--auth-token", "t"}, ""},
 		{[]string{"edge", "--api-keys", "keys"}, ""},
 		{[]string{"edge", "--oidc-issuer", "https://id.example", "--audience", "agentstream"}, ""},
-		{[]string{"edge", "--jwks-url", "https://id.example/keys", "--issuer", "https://id.example", "--audience", "a,b"}, ""},
+		{[]string{"edge", "--jwks-url", "https://id.example/keys", "--issuer", "https://id.example", "--audience",
+			"a,b"}, ""},
 		{[]string{"edge", "--hmac-secret", hmacSecret}, ""},
 		{[]string{"edge", "--oidc-issuer", "https://id.example"}, "audience"},
 		{[]string{"edge", "--oidc-issuer", "http://id.example", "--audience", "a"}, "https"},
 		{[]string{"edge", "--jwks-url", "https://id.example/keys", "--audience", "a"}, "issuer"},
-		{[]string{"edge", "--oidc-issuer", "https://id.example", "--issuer", "https://other.example", "--audience", "a"}, "--issuer"},
+		{[]string{"edge", "--oidc-issuer", "https://id.example", "--issuer", "https://other.example", "--audience",
+			"a"}, "--issuer"},
 		{[]string{"edge", "--hmac-secret", "short"}, "32"},
-		{[]string{"edge", "--hmac-secret", hmacSecret, "--oidc-issuer", "https://id.example", "--audience", "a"}, "2 sources"},
+		{[]string{"edge", "--hmac-secret", hmacSecret, "--oidc-issuer", "https://id.example", "--audience", "a"},
+			"2 sources"},
 		{[]string{"edge", "--auth-token", "t", "--audience", "a"}, "--audience"},
 		{[]string{"edge", "--auth-token", "t", "--ticket-ttl", "1h"}, "--ticket-ttl"},
 	} {
@@ -107,7 +110,8 @@ func TestInsecureNoAuth(t *testing.T) {
 			r.Header.Set("Origin", tt.origin)
 		}
 		c, err := g.Authenticate(r)
-		if tt.in && (err != nil || c.Tenant != "acme" || c.Scopes != auth.ScopeAll) || !tt.in && !errors.Is(err, auth.ErrForbidden) {
+		if tt.in && (err != nil || c.Tenant != "acme" || c.Scopes != auth.ScopeAll) || !tt.in &&
+			!errors.Is(err, auth.ErrForbidden) {
 			t.Errorf("%+v: %+v %v", tt, c, err)
 		}
 	}
@@ -143,7 +147,8 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 	if err := os.WriteFile(path, []byte("# ours"), 0o600); err != nil { // without its newline
 		t.Fatal(err)
 	}
-	key := strings.TrimSpace(printed(t, makeKey(&NewKeyCmd{Tenant: "acme", Scopes: []string{"read", "write"}, ID: "ci", TTL: time.Hour, Append: path})))
+	key := strings.TrimSpace(printed(t, makeKey(&NewKeyCmd{Tenant: "acme", Scopes: []string{"read", "write"}, ID: "ci",
+		TTL: time.Hour, Append: path})))
 	shown := printed(t, makeKey(&NewKeyCmd{Tenant: "acme", Scopes: []string{"command"}, Note: "by hand"}))
 	lines := strings.Split(strings.TrimSpace(shown), "\n")
 	have, err := os.ReadFile(path)
@@ -153,12 +158,14 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 	if err := os.WriteFile(path, append(have, lines[len(lines)-1]...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cli, err := parse(t, map[string]string{"AGENTSTREAM_HMAC_SECRET": hmacSecret}, "auth", "token", "--tenant", "zeta", "--scopes", "read", "--subject", "me")
+	cli, err := parse(t, map[string]string{"AGENTSTREAM_HMAC_SECRET": hmacSecret}, "auth", "token", "--tenant", "zeta",
+		"--scopes", "read", "--subject", "me")
 	if err != nil {
 		t.Fatal(err)
 	}
 	token := strings.TrimSpace(printed(t, cli.Auth.Token.Run))
-	if cli, err = parse(t, nil, "edge", "--api-keys", path, "--auth-token", "all"); err != nil { // the secret is in the environment
+	if cli, err = parse(t, nil, "edge", "--api-keys", path, "--auth-token", "all"); err != nil {
+		// the secret is in the environment
 		t.Fatal(err)
 	}
 	var logs strings.Builder
@@ -175,7 +182,8 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", "Bearer "+text)
 		c, err := g.Authenticate(r)
-		if err != nil || c.Tenant != want.Tenant || c.Scopes != want.Scopes || want.Subject != "" && c.Subject != want.Subject {
+		if err != nil || c.Tenant != want.Tenant || c.Scopes != want.Scopes || want.Subject != "" &&
+			c.Subject != want.Subject {
 			t.Errorf("%+v %v, want %+v", c, err, want)
 		}
 		if err := g.Still(c); err != nil {

@@ -40,7 +40,8 @@ func (h *keptHouse) wantBlob(path string, status int, body string) {
 	h.Helper()
 	got, text := h.do("GET", path, "")
 	if got != status || body != "" && text != body {
-		h.Errorf("%s: %d with %d bytes, want %d with %d: %s", path, got, len(text), status, len(body), text[:min(len(text), 200)])
+		h.Errorf("%s: %d with %d bytes, want %d with %d: %s", path, got, len(text), status, len(body),
+			text[:min(len(text), 200)])
 	}
 }
 
@@ -54,8 +55,8 @@ func (h *keptHouse) blobsLeft() uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// TestBlobsGoWithTheirRun: blobs of a run whose events have left the log are read as before; they expire and are deleted
-// with it, those that no event names as well; a hold keeps them, and so does a run that has gone on.
+// TestBlobsGoWithTheirRun: blobs of a run whose events have left the log are read as before; they expire and are
+// deleted with it, those that no event names as well; a hold keeps them, and so does a run that has gone on.
 func TestBlobsGoWithTheirRun(t *testing.T) { bothHouses(t, blobsGoWithTheirRun) }
 
 func blobsGoWithTheirRun(h *keptHouse) {
@@ -72,7 +73,9 @@ func blobsGoWithTheirRun(h *keptHouse) {
 	if _, err := h.store.AddHold(t.Context(), schema.RunKey{Tenant: "acme", Run: "held"}, "case"); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := h.deleteRun("deleted"); err != nil || !strings.Contains(out, "3 messages") || !strings.Contains(out, "left: nothing") { // mark, piece, rest
+	if out, err := h.deleteRun("deleted"); err != nil || !strings.Contains(out, "3 messages") ||
+		!strings.Contains(out, "left: nothing") {
+		// mark, piece, rest
 		t.Fatalf("%s, %v", out, err)
 	}
 	h.wantBlob(paths["deleted"], 404, "")
@@ -90,7 +93,8 @@ func blobsGoWithTheirRun(h *keptHouse) {
 	h.wantBlob(paths["tenants"], 410, "")
 	h.wantBlob(paths["held"], 200, large+"held")
 	h.wantBlob(paths["goes_on"], 200, large+"goes_on")
-	if status, body := h.do("PUT", "/expires/blobs", "x"); status != 410 || !strings.Contains(body, schema.CodeCursorExpired) {
+	if status, body := h.do("PUT", "/expires/blobs", "x"); status != 410 ||
+		!strings.Contains(body, schema.CodeCursorExpired) {
 		t.Errorf("a blob of an expired run: %d %s", status, body)
 	}
 	if n := h.blobsLeft(); n != 6 {
@@ -112,7 +116,8 @@ func blobsOutliveTheLog(h *keptHouse) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, atLog, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+	a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, atLog, h.blobs, blob.Hooks{},
+		slog.New(slog.DiscardHandler))
 	if err == nil {
 		err = a.One(t.Context(), pack.Key)
 	}
@@ -130,7 +135,8 @@ func blobsOutliveTheLog(h *keptHouse) {
 	h.wantBlob(path[:len(path)-1]+"0", 404, "")
 	var out bytes.Buffer
 	verify := archive.VerifyCmd{BlobFlags: archive.BlobFlags{Blobs: h.folder}, Streams: cli.Streams{Out: &out}}
-	if err := verify.Run(t.Context()); err != nil || strings.Count(out.String(), "ok\t") != 2 || !strings.Contains(out.String(), "blob\t700000 bytes") {
+	if err := verify.Run(t.Context()); err != nil || strings.Count(out.String(), "ok\t") != 2 ||
+		!strings.Contains(out.String(), "blob\t700000 bytes") {
 		t.Errorf("verify: %s %v", out.String(), err)
 	}
 	if r := h.keep(100*24*time.Hour, retention.Policy{}); r.Expired != 1 || r.Blobs != 1 {
@@ -143,8 +149,8 @@ func blobsOutliveTheLog(h *keptHouse) {
 	}
 }
 
-// TestPublishedOutputsAreMoved: agentstream publish of a file with an output of 600 KB, and of 10 MB. Every event has its
-// place, and another node gives what was in the file.
+// TestPublishedOutputsAreMoved: agentstream publish of a file with an output of 600 KB, and of 10 MB. Every event has
+// its place, and another node gives what was in the file.
 func TestPublishedOutputsAreMoved(t *testing.T) {
 	h := sqliteHouse(t)
 	other := h.node()
@@ -173,7 +179,8 @@ func TestPublishedOutputsAreMoved(t *testing.T) {
 			Ref    string `json:"blob_ref"`
 		} `json:"tool_calls"`
 	}
-	if err := json.Unmarshal([]byte(text), &sum); err != nil || len(sum.Calls) != 3 || string(sum.Calls[1].Output) != `"small"` {
+	if err := json.Unmarshal([]byte(text), &sum); err != nil || len(sum.Calls) != 3 ||
+		string(sum.Calls[1].Output) != `"small"` {
 		h.Fatalf("%d %.500s %v", status, text, err)
 	}
 	h.wantBlob("/published/blobs/"+sum.Calls[0].Ref, 200, medium)

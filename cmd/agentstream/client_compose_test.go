@@ -63,8 +63,10 @@ func TestComposeNATSConfigurationIsDurable(t *testing.T) {
 	}
 	t.Setenv("NATS_NAME", "nats-1")
 	root := t.TempDir()
-	for path, text := range map[string]string{"etc/nats/nats.conf": conf.String(), "run/secrets/nats_password": `NATS_PASSWORD = "secret"`, "run/secrets/nats_users": passwords()} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755), os.WriteFile(filepath.Join(root, path), []byte(text), 0o600)); err != nil {
+	for path, text := range map[string]string{"etc/nats/nats.conf": conf.String(),
+		"run/secrets/nats_password": `NATS_PASSWORD = "secret"`, "run/secrets/nats_users": passwords()} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755),
+			os.WriteFile(filepath.Join(root, path), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,20 +81,24 @@ func TestComposeNATSConfigurationIsDurable(t *testing.T) {
 			t.Errorf("%s is in the account %s", u.Username, u.Account.Name)
 		}
 	}
-	if all := users["agentstream"]; all == nil || all.Password != "secret" || all.Permissions != nil || opts.SystemAccount != "SYS" || len(users) != len(natskit.Roles())+1 {
+	if all := users["agentstream"]; all == nil || all.Password != "secret" || all.Permissions != nil ||
+		opts.SystemAccount != "SYS" || len(users) != len(natskit.Roles())+1 {
 		t.Errorf("%d users, the operators' %+v, system account %q", len(users), all, opts.SystemAccount)
 	}
 	for _, r := range natskit.Roles() {
 		u := users[r.Name]
-		if u == nil || u.Password != "of "+r.Name || !slices.Equal(u.Permissions.Publish.Allow, r.Publish) || !slices.Equal(u.Permissions.Subscribe.Allow, r.Subscribe) {
+		if u == nil || u.Password != "of "+r.Name || !slices.Equal(u.Permissions.Publish.Allow, r.Publish) ||
+			!slices.Equal(u.Permissions.Subscribe.Allow, r.Subscribe) {
 			t.Errorf("%s: %+v; migrate --nats-permissions prints %+v", r.Name, u, r)
 		}
 	}
 	if opts.JetStreamMaxStore <= 0 || opts.JetStreamMaxMemory <= 0 {
 		t.Errorf("the store has no limit: %d, %d", opts.JetStreamMaxStore, opts.JetStreamMaxMemory)
 	}
-	if !opts.SyncAlways || opts.ServerName != "nats-1" || opts.StoreDir != "/data" || len(opts.Routes) != 3 || opts.Cluster.Name == "" {
-		t.Errorf("sync_always=%v server_name=%q store_dir=%q routes=%v cluster=%q", opts.SyncAlways, opts.ServerName, opts.StoreDir, opts.Routes, opts.Cluster.Name)
+	if !opts.SyncAlways || opts.ServerName != "nats-1" || opts.StoreDir != "/data" || len(opts.Routes) != 3 ||
+		opts.Cluster.Name == "" {
+		t.Errorf("sync_always=%v server_name=%q store_dir=%q routes=%v cluster=%q", opts.SyncAlways, opts.ServerName,
+			opts.StoreDir, opts.Routes, opts.Cluster.Name)
 	}
 }
 
@@ -115,7 +121,8 @@ func TestComposeSecrets(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"secrets: [nats_url_edge, postgres_reader, auth_token]", "secrets: [nats_url_migrate, postgres_owner]", "secrets: [nats_url_persist, postgres_owner]", "secrets: [postgres_admin, postgres_owner, postgres_reader]",
+		"secrets: [nats_url_edge, postgres_reader, auth_token]", "secrets: [nats_url_migrate, postgres_owner]",
+		"secrets: [nats_url_persist, postgres_owner]", "secrets: [postgres_admin, postgres_owner, postgres_reader]",
 		`"pg_isready", "-h", "127.0.0.1"`, "worker_rlimit_nofile ", "healthcheck: *asked",
 	} {
 		if !strings.Contains(text, want) {

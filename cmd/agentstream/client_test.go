@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 const asProgram = "BE_AGENTSTREAM"
 
 // program returns a folder in which the program is called agentstream, and a function that runs it.
-func program(t *testing.T) (folder string, call func(env []string, args ...string) (stdout, stderr string, status int)) {
+func program(t *testing.T) (folder string,
+	call func(env []string, args ...string) (stdout, stderr string, status int)) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -41,7 +42,8 @@ func program(t *testing.T) (folder string, call func(env []string, args ...strin
 	return folder, func(env []string, args ...string) (string, string, int) {
 		var out, errs bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "agentstream"), args...)
-		cmd.Env, cmd.Stdout, cmd.Stderr = append([]string{asProgram + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + folder}, env...), &out, &errs
+		cmd.Env, cmd.Stdout, cmd.Stderr = append([]string{asProgram + "=1", "PATH=" + os.Getenv("PATH"),
+			"HOME=" + folder}, env...), &out, &errs
 		if err := cmd.Run(); cmd.ProcessState == nil {
 			t.Fatal(err)
 		}

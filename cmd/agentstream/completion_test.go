@@ -45,18 +45,26 @@ func TestUsage(t *testing.T) {
 		{nil, []string{"version", "--json"}, `"nats-server":"`, "", 0},
 		{nil, []string{"rns"}, "", `did you mean one of "run", "runs"?`, 2},
 		{nil, []string{"tail"}, "", "Run agentstream tail --help for usage.", 2},
-		{nil, []string{"run", "list", "--server", "http://127.0.0.1:1"}, "", "is the server running at http://127.0.0.1:1? (--server)", 1},
-		{nil, []string{"pause", "r1", "--server", "http://127.0.0.1:1"}, "", "is the server running at http://127.0.0.1:1? (--server)", 1},
-		{nil, []string{"demo", "--server", "http://127.0.0.1:1"}, "", "is the server running at http://127.0.0.1:1? (--server)", 1},
+		{nil, []string{"run", "list", "--server", "http://127.0.0.1:1"}, "",
+			"is the server running at http://127.0.0.1:1? (--server)", 1},
+		{nil, []string{"pause", "r1", "--server", "http://127.0.0.1:1"}, "",
+			"is the server running at http://127.0.0.1:1? (--server)", 1},
+		{nil, []string{"demo", "--server", "http://127.0.0.1:1"}, "",
+			"is the server running at http://127.0.0.1:1? (--server)", 1},
 		{nil, []string{"run", "ls", "--nothing"}, "", "Run agentstream run list --help for usage.", 2},
-		{nil, []string{"run", "say", "r1", "hi", "--server", "http://127.0.0.1:1"}, "", "say to run r1: no server at 127.0.0.1:1", 1},
-		{nil, []string{"migrate", "--nats", "nats://user:hush@127.0.0.1:1,127.0.0.1:2"}, "", "to 127.0.0.1:1, 127.0.0.1:2: ", 1},
+		{nil, []string{"run", "say", "r1", "hi", "--server", "http://127.0.0.1:1"}, "",
+			"say to run r1: no server at 127.0.0.1:1", 1},
+		{nil, []string{"migrate", "--nats", "nats://user:hush@127.0.0.1:1,127.0.0.1:2"}, "",
+			"to 127.0.0.1:1, 127.0.0.1:2: ", 1},
 		{nil, []string{"archive", "list", "--blobs", "testdata/none"}, "", "testdata/none: no such file", 1},
-		{[]string{"AGENTSTREAM_LISEN=x"}, []string{"version"}, "agentstream ", "AGENTSTREAM_LISEN is set in the environment, and there is no such setting", 0},
-		{[]string{"AGENTSTREAM_LISEN=x"}, []string{"version", "--log", "json"}, "agentstream ", `"msg":"AGENTSTREAM_LISEN is set`, 0},
+		{[]string{"AGENTSTREAM_LISEN=x"}, []string{"version"}, "agentstream ",
+			"AGENTSTREAM_LISEN is set in the environment, and there is no such setting", 0},
+		{[]string{"AGENTSTREAM_LISEN=x"}, []string{"version", "--log", "json"}, "agentstream ",
+			`"msg":"AGENTSTREAM_LISEN is set`, 0},
 	} {
 		out, errs, status := call(c.env, c.args...)
-		if !strings.Contains(out, c.out) || !strings.Contains(errs, c.err) || status != c.status || c.err == "" && errs != "" {
+		if !strings.Contains(out, c.out) || !strings.Contains(errs, c.err) || status != c.status || c.err == "" &&
+			errs != "" {
 			t.Errorf("%v %v: status %d, want %d\n%s\n%s", c.env, c.args, status, c.status, out, errs)
 		}
 	}
@@ -89,7 +97,8 @@ func shell(t *testing.T, name string, args ...string) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = folder
-	cmd.Env = []string{asProgram + "=1", "PATH=" + folder + ":" + os.Getenv("PATH"), "HOME=" + folder, "TERM=xterm", "XDG_CONFIG_HOME=" + folder, "XDG_DATA_HOME=" + folder}
+	cmd.Env = []string{asProgram + "=1", "PATH=" + folder + ":" + os.Getenv("PATH"), "HOME=" + folder, "TERM=xterm",
+		"XDG_CONFIG_HOME=" + folder, "XDG_DATA_HOME=" + folder}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)
@@ -112,7 +121,8 @@ printf '%%s\n' "${COMPREPLY[@]}"`, strings.Join(words, " "), len(words)-1))
 			t.Errorf("%s: %q, want %q", c.line, got, c.want)
 		}
 	}
-	if got := shell(t, "bash", "--norc", "-c", `source <(agentstream completion bash); COMP_WORDS=(agentstream "") COMP_CWORD=1; _agentstream; echo "${COMPREPLY[@]}"`); !strings.HasPrefix(got, "dev edge persist ") || strings.Contains(got, " tail ") {
+	if got := shell(t, "bash", "--norc", "-c",
+		`source <(agentstream completion bash); COMP_WORDS=(agentstream "") COMP_CWORD=1; _agentstream; echo "${COMPREPLY[@]}"`); !strings.HasPrefix(got, "dev edge persist ") || strings.Contains(got, " tail ") {
 		t.Errorf("nothing typed: %q", got)
 	}
 }
@@ -125,7 +135,8 @@ func same(got, want []string) bool {
 func TestCompletionFish(t *testing.T) {
 	for _, c := range completions {
 		var got []string
-		for line := range strings.Lines(shell(t, "fish", "--private", "-c", fmt.Sprintf("agentstream completion fish | source; complete -C '%s'", c.line))) {
+		for line := range strings.Lines(shell(t, "fish", "--private", "-c",
+			fmt.Sprintf("agentstream completion fish | source; complete -C '%s'", c.line))) {
 			word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
 			got = append(got, word)
 		}

@@ -86,8 +86,8 @@ func flagsOf(root *kong.Node) iter.Seq[*kong.Flag] {
 	}
 }
 
-// unknownVariables returns which variables of the environment are named as settings and are none. What Kubernetes sets for a
-// service of this name is left out.
+// unknownVariables returns which variables of the environment are named as settings and are none. What Kubernetes sets
+// for a service of this name is left out.
 func unknownVariables(root *kong.Node, environ []string) (unknown []string) {
 	const prefix = "AGENTSTREAM_"
 	known := map[string]bool{}
@@ -99,7 +99,8 @@ func unknownVariables(root *kong.Node, environ []string) (unknown []string) {
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
 		rest, ours := strings.CutPrefix(name, prefix)
-		if ours && !known[name] && !strings.HasPrefix(rest, "SERVICE_") && !(strings.HasPrefix(rest, "PORT") && strings.Contains(value, "://") || strings.HasPrefix(rest, "PORT_")) {
+		if ours && !known[name] && !strings.HasPrefix(rest, "SERVICE_") &&
+			!(strings.HasPrefix(rest, "PORT") && strings.Contains(value, "://") || strings.HasPrefix(rest, "PORT_")) {
 			unknown = append(unknown, name)
 		}
 	}

@@ -61,10 +61,14 @@ func TestPrecedence(t *testing.T) {
 		{"default", nil, []string{"dev"}, "127.0.0.1:8080"},
 		{"file", nil, []string{"dev", "--config", cfg}, "127.0.0.1:4"},
 		{"YAML", nil, []string{"dev", "--config", asYAML}, "127.0.0.1:4"},
-		{"_FILE over file", map[string]string{"AGENTSTREAM_LISTEN_FILE": secret}, []string{"--config=" + cfg, "dev"}, "127.0.0.1:3"},
-		{"environment over _FILE", map[string]string{"AGENTSTREAM_LISTEN_FILE": secret, "AGENTSTREAM_LISTEN": "127.0.0.1:2"}, []string{"dev", "--config", cfg}, "127.0.0.1:2"},
-		{"flag over all", map[string]string{"AGENTSTREAM_LISTEN": "127.0.0.1:2"}, []string{"dev", "--config", cfg, "--listen", "127.0.0.1:1"}, "127.0.0.1:1"},
-		{"configuration named by the environment", map[string]string{"AGENTSTREAM_CONFIG": cfg}, []string{"dev"}, "127.0.0.1:4"},
+		{"_FILE over file", map[string]string{"AGENTSTREAM_LISTEN_FILE": secret}, []string{"--config=" + cfg, "dev"},
+			"127.0.0.1:3"},
+		{"environment over _FILE", map[string]string{"AGENTSTREAM_LISTEN_FILE": secret,
+			"AGENTSTREAM_LISTEN": "127.0.0.1:2"}, []string{"dev", "--config", cfg}, "127.0.0.1:2"},
+		{"flag over all", map[string]string{"AGENTSTREAM_LISTEN": "127.0.0.1:2"},
+			[]string{"dev", "--config", cfg, "--listen", "127.0.0.1:1"}, "127.0.0.1:1"},
+		{"configuration named by the environment", map[string]string{"AGENTSTREAM_CONFIG": cfg}, []string{"dev"},
+			"127.0.0.1:4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cli, err := parse(t, c.env, c.args...)
@@ -113,12 +117,14 @@ func TestErrorsNameTheFlag(t *testing.T) {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
-	if err := (&node.ListenFlags{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t", AuthToken: "s"}).Check(false); err != nil {
+	if err := (&node.ListenFlags{Listen: "0.0.0.0:8080", AdminListen: "off", Tenant: "t",
+		AuthToken: "s"}).Check(false); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAdminPortIsFree: dev takes another port for operators when the default one is in use; one that was chosen is not replaced.
+// TestAdminPortIsFree: dev takes another port for operators when the default one is in use; one that was chosen is not
+// replaced.
 func TestAdminPortIsFree(t *testing.T) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(t.Context(), "tcp", node.DefaultAdmin)
@@ -137,7 +143,8 @@ func TestAdminPortIsFree(t *testing.T) {
 	}
 	chosen := DevCmd{}
 	chosen.Listen, chosen.AdminListen = "127.0.0.1:0", dev.AdminListen
-	if _, err := chosen.Bind(t.Context(), "", process.NewMetrics(), slog.New(slog.DiscardHandler)); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := chosen.Bind(t.Context(), "", process.NewMetrics(), slog.New(slog.DiscardHandler)); !errors.Is(err,
+		syscall.EADDRINUSE) {
 		t.Errorf("a port that was chosen and is in use: %v", err)
 	}
 }

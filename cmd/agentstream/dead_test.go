@@ -56,7 +56,8 @@ func TestCommandsWithoutServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = c.cmd.Run(t.Context())
-			if !errors.Is(err, agentstream.ErrUnreachable) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "refused") {
+			if !errors.Is(err, agentstream.ErrUnreachable) || !strings.Contains(err.Error(), addr) ||
+				!strings.Contains(err.Error(), "refused") {
 				t.Errorf("error %v", err)
 			}
 			if strings.Contains(errs.String(), "again in") {
@@ -66,7 +67,8 @@ func TestCommandsWithoutServer(t *testing.T) {
 		})
 	}
 	t.Run("wait", func(t *testing.T) {
-		err := (&runs.ListCmd{Streams: streams, ServerFlags: cli.ServerFlags{Server: "http://" + addr, Wait: true, GiveUp: 300 * time.Millisecond}}).Run(t.Context())
+		err := (&runs.ListCmd{Streams: streams,
+			ServerFlags: cli.ServerFlags{Server: "http://" + addr, Wait: true, GiveUp: 300 * time.Millisecond}}).Run(t.Context())
 		if errors.Is(err, agentstream.ErrUnreachable) || !errors.Is(err, agentstream.ErrUnavailable) {
 			t.Errorf("error %v", err)
 		}

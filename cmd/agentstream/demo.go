@@ -14,7 +14,8 @@ import (
 )
 
 // publishDemo publishes the demo run and obeys the commands that are appended to it, until ctx ends.
-func publishDemo(ctx context.Context, n *node.Node, key schema.RunKey, cfg demo.Config, hooks producers.Hooks, log *slog.Logger) error {
+func publishDemo(ctx context.Context, n *node.Node, key schema.RunKey, cfg demo.Config, hooks producers.Hooks,
+	log *slog.Logger) error {
 	pub, err := producers.New(producers.Config{Log: n.Log, Key: key, Logger: log, Hooks: hooks})
 	if err != nil {
 		return err
@@ -56,8 +57,8 @@ func publishDemo(ctx context.Context, n *node.Node, key schema.RunKey, cfg demo.
 	return err
 }
 
-// stopped is a sink that accepts nothing after its process was told to end, as if it had been killed: the run is left open,
-// and a reaper ends it.
+// stopped is a sink that accepts nothing after its process was told to end, as if it had been killed: the run is left
+// open, and a reaper ends it.
 type stopped struct {
 	producers.Sink
 	process context.Context

@@ -143,7 +143,8 @@ func checkWorkload(t *testing.T, w *workload) {
 			}
 		}
 		drain := cli.Edge.DrainDelay + cli.Edge.Drain // of other roles there is none
-		if c.Args[0] == "edge" && time.Duration(spec.TerminationGracePeriodSeconds)*time.Second < drain+10*time.Second+drainSpare {
+		if c.Args[0] == "edge" && time.Duration(spec.TerminationGracePeriodSeconds)*time.Second < drain+10*time.Second+
+			drainSpare {
 			t.Errorf("%s: %d s of grace, the drain takes %v and 10 s", name, spec.TerminationGracePeriodSeconds, drain)
 		}
 		checkPorts(t, name, c)
@@ -213,7 +214,8 @@ func TestSystemdUnits(t *testing.T) {
 		}
 		cli := parseDeployed(t, role, strings.Fields(string(line[1])), nil)
 		grace, _ := strconv.Atoi(string(stop[1]))
-		if drain := cli.Edge.DrainDelay + cli.Edge.Drain; role == "edge" && time.Duration(grace)*time.Second < drain+10*time.Second+drainSpare {
+		if drain := cli.Edge.DrainDelay + cli.Edge.Drain; role == "edge" &&
+			time.Duration(grace)*time.Second < drain+10*time.Second+drainSpare {
 			t.Errorf("%s: %d s to stop, the drain takes %v and 10 s", role, grace, drain)
 		}
 	}

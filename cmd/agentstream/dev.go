@@ -107,7 +107,8 @@ func (c *DevCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // serve opens what stands on the embedded NATS and runs all of it until ctx ends.
-func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Ports, memory process.Budget, m *process.Metrics, log *slog.Logger) error {
+func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Ports, memory process.Budget,
+	m *process.Metrics, log *slog.Logger) error {
 	disk := &node.DiskMonitor{Dir: c.Data, Host: host, Log: log}
 	nc, live, err := connect(host)
 	if err != nil {
@@ -139,7 +140,9 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	}
 	c.ShareSecret = cmp.Or(c.ShareSecret, rand.Text()+rand.Text())
 	durability := claim(1, c.Sync, false)
-	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory, Archive: all, Runs: store, Costs: store, Letters: store, Losses: store, Offsets: store, Stored: store, Objects: objects, Flags: &c.ListenFlags,
+	n, err := node.New(ctx, node.Config{Conn: nc, Live: live, Embedded: true, Alone: alone, Memory: memory,
+		Archive: all, Runs: store, Costs: store, Letters: store, Losses: store, Offsets: store, Stored: store,
+		Objects: objects, Flags: &c.ListenFlags,
 		Durability: durability, Metrics: m, Logger: log, Requests: slog.LevelDebug, Room: disk, Layout: layout})
 	if err != nil {
 		return err
@@ -150,11 +153,13 @@ func (c *DevCmd) serve(ctx context.Context, host *natskit.Host, ports *node.Port
 	}
 	n.Storing, n.Stored = k.persister.Storing, k.persister.Status
 	stages := append(n.Stages(ports.Clients), k.stages()...)
-	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Leaving: func() bool { return ctx.Err() != nil || n.Leaving() }, Durability: durability, Persister: k.persister})
+	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks,
+		Leaving: func() bool { return ctx.Err() != nil || n.Leaving() }, Durability: durability, Persister: k.persister})
 	c.AddKeeper(stages, m, memory, log)
 	stages[len(stages)-1] = append(stages[len(stages)-1], process.Part{Name: "disk", Run: disk.Run})
 	addr := ports.Clients.Addr()
-	log.Info("dev: serving", "listen", addr.String(), "admin", c.AdminListen, "data", c.Data, "nats", cmp.Or(c.NATSListen, "in this process only"))
+	log.Info("dev: serving", "listen", addr.String(), "admin", c.AdminListen, "data", c.Data, "nats",
+		cmp.Or(c.NATSListen, "in this process only"))
 	log.Info("dev: durability claim in force", "claim", durability)
 	if c.Demo {
 		answers, err := c.demoParts(n, store, addr, m.ProducerHooks(log), log)
@@ -178,7 +183,8 @@ func (c *DevCmd) announce(addr net.Addr) error {
 }
 
 // demoParts are the demo run, and what answers the sessions that people create.
-func (c *DevCmd) demoParts(n *node.Node, store *sqlite.Store, addr net.Addr, hooks producers.Hooks, log *slog.Logger) ([]process.Part, error) {
+func (c *DevCmd) demoParts(n *node.Node, store *sqlite.Store, addr net.Addr, hooks producers.Hooks,
+	log *slog.Logger) ([]process.Part, error) {
 	sessions, err := c.answerSessions(n, store, hooks, log)
 	if err != nil {
 		return nil, err
@@ -200,7 +206,8 @@ func connect(host *natskit.Host) (nc, live *nats.Conn, err error) {
 }
 
 // keeping makes the parts that write the log into the store. No other process can.
-func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.Node, store *sqlite.Store, objects *archive.Blobs, all *blob.Archive, m *process.Metrics, log *slog.Logger) (*keeping, error) {
+func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.Node, store *sqlite.Store,
+	objects *archive.Blobs, all *blob.Archive, m *process.Metrics, log *slog.Logger) (*keeping, error) {
 	if err := c.PriceFlags.set(ctx, store, log); err != nil {
 		return nil, err
 	}
@@ -212,7 +219,8 @@ func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.No
 	if err != nil {
 		return nil, err
 	}
-	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Salvage: salvage, Alone: true}, c.LingerFlags, m, log)
+	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Salvage: salvage, Alone: true},
+		c.LingerFlags, m, log)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +230,8 @@ func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.No
 		return nil, err
 	}
 	k.parts = append(k.parts, reaper...)
-	return k, k.lookAfter(ctx, js.Conn(), archiveTables{store, store, store}, objects, c.ArchiverFlags, c.RetentionFlags, m, log)
+	return k, k.lookAfter(ctx, js.Conn(), archiveTables{store, store, store}, objects, c.ArchiverFlags,
+		c.RetentionFlags, m, log)
 }
 
 // openArchive joins the tables and the objects, which lie in --data unless --blobs says otherwise.
@@ -265,7 +274,8 @@ func (c *DevCmd) openStore(ctx context.Context) (*sqlite.Store, error) {
 
 // runDemo publishes one run and then waits, so that its end does not end the process. A run that is
 // called demo is easy to type; when it is there from an earlier start, a new id is taken.
-func (c *DevCmd) runDemo(ctx context.Context, n *node.Node, addr net.Addr, hooks producers.Hooks, log *slog.Logger) error {
+func (c *DevCmd) runDemo(ctx context.Context, n *node.Node, addr net.Addr, hooks producers.Hooks,
+	log *slog.Logger) error {
 	key := schema.RunKey{Tenant: c.Tenant, Run: "demo"}
 	if head, err := n.Log.Head(ctx, key, ""); err != nil || head.HasEvents() {
 		key.Run = schema.NewIDs().Run(time.Now())

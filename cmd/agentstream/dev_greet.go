@@ -66,8 +66,8 @@ func (c *DevCmd) keepAddress(addr net.Addr) error {
 	return os.WriteFile(path, []byte(addressHere(addr, c.TLS.IsSet())+"\n"), 0o600)
 }
 
-// greet prints what a person needs: where the console is, how curl watches a run, and the token if one was made. It is not
-// for the log, which has no credentials.
+// greet prints what a person needs: where the console is, how curl watches a run, and the token if one was made. It is
+// not for the log, which has no credentials.
 func (c *DevCmd) greet(addr net.Addr, run string) error {
 	base := cmp.Or(strings.TrimSuffix(c.PublicURL, "/"), addressHere(addr, c.TLS.IsSet()))
 	var text strings.Builder
@@ -91,7 +91,8 @@ func (c *DevCmd) greet(addr net.Addr, run string) error {
 	}
 	fmt.Fprintf(&text, "\n  curl     curl -N %s%s%s\n", credential, base, path)
 	if c.made {
-		fmt.Fprintf(&text, "  token    %s   the console asks for it once; it is kept in %s\n", c.AuthToken, filepath.Join(c.Data, "token"))
+		fmt.Fprintf(&text, "  token    %s   the console asks for it once; it is kept in %s\n", c.AuthToken,
+			filepath.Join(c.Data, "token"))
 	} else if !c.Open() {
 		text.WriteString("  token    one that this server accepts; curl and the commands read it from AGENTSTREAM_TOKEN\n")
 	}

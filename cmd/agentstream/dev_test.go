@@ -43,7 +43,8 @@ func devLogged(t *testing.T, log *clitest.LockedBuffer, last string, args ...str
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("dev: %v\n%s", err, log.String())
 		}
-		if token := regexp.MustCompile(`token +(\S+)`).FindStringSubmatch(printed); token != nil && strings.Contains(log.String(), token[1]) {
+		if token := regexp.MustCompile(`token +(\S+)`).FindStringSubmatch(printed); token != nil &&
+			strings.Contains(log.String(), token[1]) {
 			t.Error("the log has the token")
 		}
 	})
@@ -80,7 +81,8 @@ func get(t *testing.T, url, token string) int {
 	return resp.StatusCode
 }
 
-// TestDevForOthers: served to other machines, dev makes a token at the first start, prints it, and keeps it for the next.
+// TestDevForOthers: served to other machines, dev makes a token at the first start, prints it, and keeps it for the
+// next.
 func TestDevForOthers(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	var tokens []string
@@ -96,7 +98,8 @@ func TestDevForOthers(t *testing.T) {
 			if strings.Contains(m[1], m[4]) {
 				t.Error("the token is in an address")
 			}
-			if page, none, with := get(t, m[1], ""), get(t, m[3], ""), get(t, m[3], m[4]); page != 200 || none != 401 || with != 200 {
+			if page, none, with := get(t, m[1], ""), get(t, m[3], ""), get(t, m[3], m[4]); page != 200 || none != 401 ||
+				with != 200 {
 				t.Errorf("page %d, without the token %d, with it %d", page, none, with)
 			}
 		})
@@ -109,7 +112,8 @@ func TestDevForOthers(t *testing.T) {
 	}
 }
 
-// TestDevIsQuiet: behind the addresses that dev prints nothing scrolls them away: requests are logged at the level debug.
+// TestDevIsQuiet: behind the addresses that dev prints nothing scrolls them away: requests are logged at the level
+// debug.
 func TestDevIsQuiet(t *testing.T) {
 	for level, want := range map[string]bool{"info": false, "debug": true} {
 		at := testkit.FreeAddr(t)
@@ -141,7 +145,8 @@ func TestPrintedCurl(t *testing.T) {
 			}
 			banner := dev(t, "curl", args...)
 			_, call := program(t)
-			played, errs, status := call([]string{"AGENTSTREAM_SERVER=http://" + at, "AGENTSTREAM_TOKEN=" + token}, "demo", "--script", "quick", "--speed", "50")
+			played, errs, status := call([]string{"AGENTSTREAM_SERVER=http://" + at, "AGENTSTREAM_TOKEN=" + token},
+				"demo", "--script", "quick", "--speed", "50")
 			if status != 0 {
 				t.Fatalf("demo: %s", errs)
 			}
@@ -150,7 +155,8 @@ func TestPrintedCurl(t *testing.T) {
 				if m == nil || token != "" && strings.Contains(text, token) {
 					t.Fatalf("%s has printed %q", what, text)
 				}
-				cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(m[1], "curl -N", "curl -sS --fail -N", 1)) // as printed
+				// as printed
+				cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(m[1], "curl -N", "curl -sS --fail -N", 1))
 				cmd.Env = append(os.Environ(), "AGENTSTREAM_TOKEN="+token)
 				if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "run_id") {
 					t.Errorf("%s: %s: %v: %s", what, m[1], err, out)

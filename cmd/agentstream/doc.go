@@ -4,8 +4,8 @@
 //
 // One file per role: dev (everything in one process on embedded parts), edge, persist, proxy and migrate. Groups of
 // commands are packages below internal: publish, timeline (tail, replay), runs (and the commands to a run), export,
-// archive, retention, deadletters and completion. What servers share is in internal/process and internal/node, what commands
-// share in internal/cli and internal/terminal. Flags, wiring and metrics live here and nowhere else.
+// archive, retention, deadletters and completion. What servers share is in internal/process and internal/node, what
+// commands share in internal/cli and internal/terminal. Flags, wiring and metrics live here and nowhere else.
 //
 // # Contract
 //

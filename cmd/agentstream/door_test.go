@@ -22,7 +22,8 @@ import (
 func fewFiles(t *testing.T, files int, args ...string) *clitest.LockedBuffer {
 	t.Helper()
 	said := new(clitest.LockedBuffer)
-	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files)}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "sh",
+		append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files)}, args...)...)
 	cmd.Stderr = said
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 20 * time.Second
@@ -76,7 +77,8 @@ func TestFullOfConnections(t *testing.T) {
 	binary := clitest.Program(t)
 	clients, operators := testkit.FreeAddr(t), testkit.FreeAddr(t)
 	admin := "http://" + operators
-	said := fewFiles(t, 128, binary, "edge", "--level", "debug", "--nats", nats, "--insecure-no-auth", "--listen", clients, "--admin-listen", operators)
+	said := fewFiles(t, 128, binary, "edge", "--level", "debug", "--nats", nats, "--insecure-no-auth", "--listen",
+		clients, "--admin-listen", operators)
 	soon(t, admin+"/readyz", http.StatusOK)
 	if !strings.Contains(said.String(), "limit=128") {
 		t.Errorf("the limit is not said: %s", said)
@@ -100,7 +102,8 @@ func TestFullOfConnections(t *testing.T) {
 	if !strings.Contains(text, `"BUSY"`) {
 		t.Errorf("refused with %s", text)
 	}
-	if _, text := probe(t.Context(), admin+"/metrics"); !strings.Contains(text, "\nagentstream_connections_refused_total ") || strings.Contains(text, "\nagentstream_connections_refused_total 0\n") {
+	if _, text := probe(t.Context(), admin+"/metrics"); !strings.Contains(text,
+		"\nagentstream_connections_refused_total ") || strings.Contains(text, "\nagentstream_connections_refused_total 0\n") {
 		t.Error("refused connections are not counted")
 	}
 	if !strings.Contains(said.String(), "level=WARN") {

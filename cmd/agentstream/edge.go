@@ -89,9 +89,11 @@ func (c *EdgeCmd) Run(ctx context.Context, log *slog.Logger) error {
 		last := len(stages) - 1
 		stages[last] = append(stages[last], process.Part{Name: "losses", Run: node.NewRecorded(store, m, log).Run})
 	}
-	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Leaving: n.Leaving, Durability: cfg.Durability, Tables: tables.Version()})
+	ports.AddAdmin(stages, &process.Admin{Metrics: m, Log: log, Checks: n.Checks, Leaving: n.Leaving,
+		Durability: cfg.Durability, Tables: tables.Version()})
 	c.AddKeeper(stages, m, memory, log)
-	log.Info("edge: serving", "listen", ports.Clients.Addr().String(), "admin", c.AdminListen, "durability", cfg.Durability)
+	log.Info("edge: serving", "listen", ports.Clients.Addr().String(), "admin", c.AdminListen, "durability",
+		cfg.Durability)
 	return process.RunStages(ctx, stages...)
 }
 

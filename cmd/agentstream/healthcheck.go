@@ -64,7 +64,8 @@ func (c *HealthcheckCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: own}}).Do(req) // without a proxy
+	// without a proxy
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: own}}).Do(req)
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}
@@ -110,5 +111,6 @@ func (c *HealthcheckCmd) trust() (scheme string, own *tls.Config, err error) {
 		}
 		return nil
 	}
-	return "https://", &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyPeerCertificate: check}, nil
+	return "https://", &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
+		VerifyPeerCertificate: check}, nil
 }

@@ -44,7 +44,8 @@ func TestHealthcheck(t *testing.T) {
 		}
 	}
 	status = http.StatusServiceUnavailable
-	if _, err := ask("0.0.0.0:"+port, false); !errors.Is(err, errNotHealthy) || !strings.Contains(err.Error(), `503 {"ready":false,"checks":{"nats":"away"}}`) {
+	if _, err := ask("0.0.0.0:"+port, false); !errors.Is(err, errNotHealthy) ||
+		!strings.Contains(err.Error(), `503 {"ready":false,"checks":{"nats":"away"}}`) {
 		t.Errorf("not ready: %v", err)
 	}
 	if _, err := ask("0.0.0.0:"+port, true); err != nil {
@@ -58,7 +59,8 @@ func TestHealthcheck(t *testing.T) {
 	}
 }
 
-// TestHealthcheckOverTLS: operators are served with the certificate of the files, which is the one that the process must show.
+// TestHealthcheckOverTLS: operators are served with the certificate of the files, which is the one that the process
+// must show.
 func TestHealthcheckOverTLS(t *testing.T) {
 	ca, dir := testkit.NewAuthority(t), t.TempDir()
 	cert, key := ca.Issue(t, dir, "operators.example")
@@ -74,7 +76,8 @@ func TestHealthcheckOverTLS(t *testing.T) {
 	go func() { done <- process.RunStages(ctx, o.Parts(&process.Admin{Metrics: m, Log: log})) }()
 	ask := func(cert string) error {
 		var out bytes.Buffer
-		c := HealthcheckCmd{AdminListen: o.Addr(), AdminTLSCert: cert, Timeout: 20 * time.Second, Streams: cli.Streams{Out: &out}}
+		c := HealthcheckCmd{AdminListen: o.Addr(), AdminTLSCert: cert, Timeout: 20 * time.Second,
+			Streams: cli.Streams{Out: &out}}
 		return c.Run(t.Context())
 	}
 	if err := ask(cert); err != nil {

@@ -22,8 +22,9 @@ var examples = map[string][]string{
 		"agentstream record --run nightly-42 --title 'Nightly tests' --tag nightly -- npm run agent",
 		"agentstream record --server https://runs.example.com --token-file token -- ./agent",
 	},
-	"run list (ls)":         {"agentstream runs --state running", "agentstream runs --json"},
-	"run tail":              {"agentstream tail demo", "agentstream tail demo --from 120", "agentstream tail demo --exit-status"},
+	"run list (ls)": {"agentstream runs --state running", "agentstream runs --json"},
+	"run tail": {"agentstream tail demo", "agentstream tail demo --from 120",
+		"agentstream tail demo --exit-status"},
 	"run replay":            {"agentstream replay demo --speed 4"},
 	"run say":               {"agentstream say demo 'and now the tests'"},
 	"run answer":            {"agentstream answer demo req_1 yes"},
@@ -71,27 +72,31 @@ var examples = map[string][]string{
 	"version":               {"agentstream version"},
 }
 
-// flagGroups are the headings of the flags of servers, by the flags' names, or their beginnings with a * behind. Flags that
-// are in none stand first.
+// flagGroups are the headings of the flags of servers, by the flags' names, or their beginnings with a * behind. Flags
+// that are in none stand first.
 var flagGroups = []struct {
 	kong.Group
 	flags []string
 }{
 	{kong.Group{Key: "demo", Title: "Demo:"}, []string{"demo*"}},
 	{kong.Group{Key: "auth", Title: "Who may come in:"}, []string{
-		"auth-token-*", "api-keys", "oidc-*", "jwks-url", "hmac-secret*", "issuer", "audience", "tenant-claim", "scope-*", "cors-origin",
+		"auth-token-*", "api-keys", "oidc-*", "jwks-url", "hmac-secret*", "issuer", "audience", "tenant-claim",
+		"scope-*", "cors-origin",
 		"share-secret", "ticket-ttl", "audit", "tenant", "insecure-*", "admin-host",
 	}},
 	{kong.Group{Key: "models", Title: "Models:"}, []string{"upstream-key", "models", "places"}},
 	{kong.Group{Key: "log", Title: "The log:"}, []string{
 		"nats-*", "sync", "partitions", "replicas", "blob-bytes", "window", "linger", "reap-*", "edge-token",
 	}},
-	{kong.Group{Key: "keep", Title: "What is kept, and how long:"}, []string{"blobs*", "archive-*", "keep-completed", "keep-ended", "keep-tombstones", "feeds-for", "rows-for", "prices"}},
+	{kong.Group{Key: "keep", Title: "What is kept, and how long:"},
+		[]string{"blobs*", "archive-*", "keep-completed", "keep-ended", "keep-tombstones", "feeds-for", "rows-for",
+			"prices"}},
 	{kong.Group{Key: "limits", Title: "Limits:"}, []string{
 		"ingest-*", "max-*", "tenant-*", "body-memory", "run-blobs", "memory", "call-buffer", "total-buffer",
 	}},
 	{kong.Group{Key: "serving", Title: "Serving:"}, []string{
-		"keep-alive", "write-timeout", "drain*", "session-increments", "public-url", "console", "metis-*", "otlp-*", "admin-listen", "tls*", "admin-tls*",
+		"keep-alive", "write-timeout", "drain*", "session-increments", "public-url", "console", "metis-*", "otlp-*",
+		"admin-listen", "tls*", "admin-tls*",
 	}},
 	{kong.Group{Key: "calls", Title: "Calls:"}, []string{"requests", "idle-end", "retry-hold", "tool-hold"}},
 }

@@ -70,7 +70,8 @@ type CLI struct {
 // groups are the headings of the help.
 var groups = []kong.Group{
 	{Key: "server", Title: "Server:"},
-	{Key: "watch", Title: "Watch and control:", Description: "Short forms: runs is run list, tail is run tail, pause is run pause, and so on."},
+	{Key: "watch", Title: "Watch and control:",
+		Description: "Short forms: runs is run list, tail is run tail, pause is run pause, and so on."},
 	{Key: "keep", Title: "Keep:"},
 	{Key: "operate", Title: "Operate:"},
 	{Key: "program", Title: "This program:"},
@@ -153,7 +154,8 @@ func hintOf(kctx *kong.Context, err error) string {
 func wrong(err error) int {
 	fmt.Fprintln(os.Stderr, "agentstream:", err)
 	if at := (*kong.ParseError)(nil); errors.As(err, &at) && at.Context != nil && at.Context.Selected() != nil {
-		fmt.Fprintf(os.Stderr, "Run %s --help for usage.\n", strings.ReplaceAll(at.Context.Selected().FullPath(), " (ls)", ""))
+		fmt.Fprintf(os.Stderr, "Run %s --help for usage.\n",
+			strings.ReplaceAll(at.Context.Selected().FullPath(), " (ls)", ""))
 	} else {
 		fmt.Fprintln(os.Stderr, "Run agentstream help for usage.")
 	}
@@ -185,7 +187,8 @@ func newParser(cli *CLI, s *settings) (*kong.Kong, error) {
 	)
 }
 
-// hideShortForms leaves the short forms out of what is listed. For a name that is misspelt they are proposed like all others.
+// hideShortForms leaves the short forms out of what is listed. For a name that is misspelt they are proposed like all
+// others.
 func hideShortForms(model *kong.Application) {
 	short := reflect.TypeFor[RunVerbs]()
 	for _, n := range model.Children {

@@ -26,7 +26,8 @@ func TestMigrate(t *testing.T) {
 	dsn := testkit.Postgres(t)
 	migrate := func(change func(*MigrateCmd)) (migrated, string) {
 		t.Helper()
-		c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: server.Server.ClientURL()}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, JSON: true}
+		c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: server.Server.ClientURL()},
+			PostgresFlags: cli.PostgresFlags{Postgres: dsn}, JSON: true}
 		change(&c)
 		var out bytes.Buffer
 		c.Out = &out
@@ -62,7 +63,8 @@ func TestMigrate(t *testing.T) {
 	var planned migrated
 	for range 2 {
 		planned, _ = migrate(dry)
-		if len(planned.Streams) != 8 || !planned.Streams[0].New || len(planned.Migrations) < 6 || !planned.DryRun || !planned.Tables {
+		if len(planned.Streams) != 8 || !planned.Streams[0].New || len(planned.Migrations) < 6 || !planned.DryRun ||
+			!planned.Tables {
 			t.Fatalf("planned: %+v", planned)
 		}
 	}
@@ -72,10 +74,12 @@ func TestMigrate(t *testing.T) {
 	if text := func() string { _, s := migrate(func(c *MigrateCmd) { dry(c); c.JSON = false }); return s }(); !strings.Contains(text, "would be made") || !strings.Contains(text, "would apply") {
 		t.Errorf("in words: %s", text)
 	}
-	if done, _ := migrate(func(c *MigrateCmd) { c.Partitions = 4 }); len(done.Streams) != 8 || strings.Join(done.Migrations, " ") != strings.Join(planned.Migrations, " ") {
+	if done, _ := migrate(func(c *MigrateCmd) { c.Partitions = 4 }); len(done.Streams) != 8 ||
+		strings.Join(done.Migrations, " ") != strings.Join(planned.Migrations, " ") {
 		t.Errorf("done: %+v, planned %+v", done, planned)
 	}
-	if m, _ := migrate(func(c *MigrateCmd) { c.DryRun = true }); len(m.Streams)+len(m.Migrations) != 0 || m.Partitions != 4 {
+	if m, _ := migrate(func(c *MigrateCmd) { c.DryRun = true }); len(m.Streams)+len(m.Migrations) != 0 ||
+		m.Partitions != 4 {
 		t.Errorf("left to do: %+v", m)
 	}
 	m, _ := migrate(func(c *MigrateCmd) { c.DryRun, c.Window = true, time.Hour })
@@ -85,7 +89,8 @@ func TestMigrate(t *testing.T) {
 	if have, err := natskit.ReadLayout(t.Context(), js); err != nil || have.MaxAge != 72*time.Hour {
 		t.Errorf("a dry run has changed the window: %+v, %v", have, err)
 	}
-	c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: server.Server.ClientURL()}, LayoutFlags: cli.LayoutFlags{Partitions: 5}, DryRun: true}
+	c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: server.Server.ClientURL()},
+		LayoutFlags: cli.LayoutFlags{Partitions: 5}, DryRun: true}
 	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a dry run finds nothing wrong with another number of partitions")
 	}
@@ -102,7 +107,8 @@ func waitsForTables(t *testing.T, nats string) {
 	t.Helper()
 	pg := testkit.StartPostgres(t)
 	dsn := pg.Database(t)
-	c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: nats}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, Streams: cli.Streams{Out: &bytes.Buffer{}}}
+	c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: nats}, PostgresFlags: cli.PostgresFlags{Postgres: dsn},
+		Streams: cli.Streams{Out: &bytes.Buffer{}}}
 	c.Postgres = strings.Replace(dsn, "@/", "@/nowhere_", 1)
 	if err := c.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || errors.Is(err, tables.ErrAway) {
 		t.Errorf("no such database: %v", err)

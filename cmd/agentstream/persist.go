@@ -105,7 +105,8 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // keeping makes the parts of the role.
-func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *process.Metrics, log *slog.Logger) (*keeping, error) {
+func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *process.Metrics,
+	log *slog.Logger) (*keeping, error) {
 	if err := c.PriceFlags.set(ctx, store, log); err != nil {
 		return nil, err
 	}
@@ -170,7 +171,8 @@ type keeping struct {
 }
 
 // newKeeping returns the persister, which stores into what cfg names.
-func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Config, f LingerFlags, m *process.Metrics, log *slog.Logger) (*keeping, error) {
+func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Config, f LingerFlags, m *process.Metrics,
+	log *slog.Logger) (*keeping, error) {
 	var err error
 	if cfg.Queues, err = perjs.Queues(ctx, js, perjs.Config{}); err != nil {
 		return nil, err
@@ -191,7 +193,8 @@ type archiveTables struct {
 }
 
 // lookAfter adds what writes runs that have ended as objects, and what removes runs whose time is over.
-func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t archiveTables, b *archive.Blobs, af archive.ArchiverFlags, rf retention.RetentionFlags, m *process.Metrics, log *slog.Logger) error {
+func (k *keeping) lookAfter(ctx context.Context, nc *nats.Conn, t archiveTables, b *archive.Blobs,
+	af archive.ArchiverFlags, rf retention.RetentionFlags, m *process.Metrics, log *slog.Logger) error {
 	large, err := natskit.NewBlobs(nc)
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"agentstream/internal/testkit"
 )
 
-// TestDevIsPrivate: whatever the umask, what dev stores is readable by its owner alone, also in a folder that is open to all
-// and after a program that left it open. Its operators' address is not asked by names that were pointed here.
+// TestDevIsPrivate: whatever the umask, what dev stores is readable by its owner alone, also in a folder that is open
+// to all and after a program that left it open. Its operators' address is not asked by names that were pointed here.
 func TestDevIsPrivate(t *testing.T) {
 	old := syscall.Umask(0)
 	t.Cleanup(func() { syscall.Umask(old) })
@@ -27,7 +27,8 @@ func TestDevIsPrivate(t *testing.T) {
 		t.Run(start, func(t *testing.T) {
 			at, admin := testkit.FreeAddr(t), testkit.FreeAddr(t)
 			dev(t, "curl", "--no-demo", "--data", data, "--listen", at, "--admin-listen", admin)
-			resp, err := http.Post("http://"+at+"/v1/agent/runs/r/events", "application/json", strings.NewReader(`{"type":"run.lifecycle","payload":{"state":"running"}}`))
+			resp, err := http.Post("http://"+at+"/v1/agent/runs/r/events", "application/json",
+				strings.NewReader(`{"type":"run.lifecycle","payload":{"state":"running"}}`))
 			if err != nil || resp.StatusCode != 200 {
 				t.Fatal(resp, err)
 			}

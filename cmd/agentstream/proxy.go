@@ -136,7 +136,8 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer operators.Close()
 	a := &process.Admin{Metrics: m, Log: log, Checks: checks, Leaving: func() bool { return ctx.Err() != nil }}
 	stages = append(stages, operators.Parts(a))
-	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams", strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
+	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams",
+		strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
 	return process.RunStages(ctx, stages...)
 }
 
@@ -153,17 +154,22 @@ func (c *ProxyCmd) serve(ctx context.Context, ln *process.LimitListener, h http.
 	if !c.InsecureOpen { // then it is at a loopback address, where pages of others reach it by a browser of this machine
 		h = process.Guard(h, ln.Addr())
 	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: process.Protocols()}
-	return process.ServeHTTP(ctx, srv, ln, process.Ending{Delay: c.DrainDelay, Drain: c.Drain}) // of calls that are broken off the runs say so
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		Protocols: process.Protocols()}
+	// of calls that are broken off the runs say so
+	return process.ServeHTTP(ctx, srv, ln, process.Ending{Delay: c.DrainDelay, Drain: c.Drain})
 }
 
 // opener opens the way to the log for a run.
 type opener = func(context.Context, schema.RunKey) (proxy.Sink, error)
 
-// sinks returns the way to the log, what to ask about its health, and what to do at the end; nothing when ctx ends before.
-func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logger) (open opener, checks []edge.Check, done func(), err error) {
+// sinks returns the way to the log, what to ask about its health, and what to do at the end; nothing when ctx ends
+// before.
+func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logger) (open opener, checks []edge.Check,
+	done func(), err error) {
 	if c.Edge != "" {
-		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log, UserAgent: "agentstream-proxy/" + cli.Version()})
+		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log,
+			UserAgent: "agentstream-proxy/" + cli.Version()})
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("--edge: %w", err)
 		}
@@ -253,7 +259,8 @@ func (s *edgeSink) Standing(ctx context.Context) (proxy.Standing, error) {
 // Events asks the server for pages. A server that is away is asked again, until ctx ends.
 func (s *edgeSink) Events(ctx context.Context, after, through schema.Seq, take func(*schema.Event)) error {
 	for after < through {
-		page, err := s.client.Run(s.run).Events(ctx, agentstream.PageQuery{After: after, Limit: pageOfEvents, Types: proxy.MemoryTypes()})
+		page, err := s.client.Run(s.run).Events(ctx,
+			agentstream.PageQuery{After: after, Limit: pageOfEvents, Types: proxy.MemoryTypes()})
 		switch {
 		case errors.Is(err, agentstream.ErrNotFound):
 			return nil

@@ -22,13 +22,21 @@ func newProxyMetrics(r *prometheus.Registry) *proxyMetrics {
 		return prometheus.CounterOpts{Name: "agentstream_proxy_" + name, Help: help}
 	}
 	m := &proxyMetrics{
-		calls:     prometheus.NewCounterVec(opts("calls_total", "Requests whose client's side is over. recorded is no for what passes without a run."), []string{"upstream", "outcome", "recorded"}),
-		open:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "agentstream_proxy_calls_open", Help: "Requests under way."}, []string{"upstream"}),
-		bytes:     prometheus.NewCounterVec(opts("bytes_total", "Bytes of bodies, by direction as the client sees it."), []string{"upstream", "direction"}),
-		lost:      prometheus.NewCounterVec(opts("losses_total", "Parts of calls that runs lack. told is no where only this process's log says so."), []string{"reason", "told"}),
-		lostBytes: prometheus.NewCounterVec(opts("lost_bytes_total", "Bytes of them, as they came over the wire."), []string{"reason", "told"}),
-		kept:      prometheus.NewCounterVec(opts("kept_total", "Events of providers that the catalogue has no place for, or that cannot be read: they are under custom.*."), []string{"provider"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_proxy_call_seconds", Help: "Time of requests, answers included.",
+		calls: prometheus.NewCounterVec(opts("calls_total",
+			"Requests whose client's side is over. recorded is no for what passes without a run."),
+			[]string{"upstream", "outcome", "recorded"}),
+		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "agentstream_proxy_calls_open",
+			Help: "Requests under way."}, []string{"upstream"}),
+		bytes: prometheus.NewCounterVec(opts("bytes_total", "Bytes of bodies, by direction as the client sees it."),
+			[]string{"upstream", "direction"}),
+		lost: prometheus.NewCounterVec(opts("losses_total",
+			"Parts of calls that runs lack. told is no where only this process's log says so."), []string{"reason", "told"}),
+		lostBytes: prometheus.NewCounterVec(opts("lost_bytes_total", "Bytes of them, as they came over the wire."),
+			[]string{"reason", "told"}),
+		kept: prometheus.NewCounterVec(opts("kept_total",
+			"Events of providers that the catalogue has no place for, or that cannot be read: they are under custom.*."), []string{"provider"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_proxy_call_seconds",
+			Help:    "Time of requests, answers included.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 3, 10)}, []string{"upstream"}),
 	}
 	r.MustRegister(m.calls, m.open, m.bytes, m.lost, m.lostBytes, m.kept, m.took)
@@ -38,10 +46,12 @@ func newProxyMetrics(r *prometheus.Registry) *proxyMetrics {
 // watch adds what is asked of the proxy whenever somebody looks.
 func (m *proxyMetrics) watch(r *prometheus.Registry, p *proxy.Proxy) {
 	gauge := func(name, help string, of func(proxy.Stats) float64) {
-		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "agentstream_proxy_" + name, Help: help}, func() float64 { return of(p.Stats()) }))
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "agentstream_proxy_" + name, Help: help},
+			func() float64 { return of(p.Stats()) }))
 	}
 	gauge("held_bytes", "Memory of buffers that wait for the log.", func(s proxy.Stats) float64 { return float64(s.Held) })
-	gauge("recording_calls", "Calls that are not stored whole.", func(s proxy.Stats) float64 { return float64(s.Recording) })
+	gauge("recording_calls", "Calls that are not stored whole.",
+		func(s proxy.Stats) float64 { return float64(s.Recording) })
 	gauge("known_runs", "Runs that are remembered.", func(s proxy.Stats) float64 { return float64(s.Runs) })
 }
 

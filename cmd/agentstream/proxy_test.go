@@ -67,7 +67,8 @@ func running(t *testing.T, args ...string) (addr, admin string) {
 
 func ask(t *testing.T, addr string, headers ...string) *http.Response {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, "http://"+addr+"/v1/messages", strings.NewReader(`{"messages":[{"role":"user","content":"hello"}]}`))
+	req, err := http.NewRequest(http.MethodPost, "http://"+addr+"/v1/messages",
+		strings.NewReader(`{"messages":[{"role":"user","content":"hello"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +94,13 @@ func TestProxyCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr, admin := running(t, "--nats", nats.Server.ClientURL(), "--upstream", "anthropic="+modelServer(t).URL, "--tenant", "acme", "--tenant", "other")
+	addr, admin := running(t, "--nats", nats.Server.ClientURL(), "--upstream", "anthropic="+modelServer(t).URL,
+		"--tenant", "acme", "--tenant", "other")
 	resp := ask(t, addr, "Agentstream-Tenant", "other")
 	key := schema.RunKey{Tenant: "other", Run: resp.Header.Get("Agentstream-Run")}
 	var text string
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(text, `"state":"done"`); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(text,
+		`"state":"done"`); time.Sleep(10 * time.Millisecond) {
 		text = ""
 		for pack, err := range log.Since(t.Context(), key, 0) {
 			if err != nil {
@@ -124,8 +127,10 @@ func TestProxyCommand(t *testing.T) {
 	defer page.Body.Close()
 	body, _ := io.ReadAll(page.Body)
 	for _, want := range []string{
-		`agentstream_proxy_calls_total{outcome="ok",recorded="yes",upstream="anthropic"} 1`, `agentstream_proxy_calls_open{upstream="anthropic"} 0`,
-		fmt.Sprintf(`agentstream_proxy_bytes_total{direction="received",upstream="anthropic"} %d`, len(modelSays)), "agentstream_proxy_held_bytes 0",
+		`agentstream_proxy_calls_total{outcome="ok",recorded="yes",upstream="anthropic"} 1`,
+		`agentstream_proxy_calls_open{upstream="anthropic"} 0`,
+		fmt.Sprintf(`agentstream_proxy_bytes_total{direction="received",upstream="anthropic"} %d`, len(modelSays)),
+		"agentstream_proxy_held_bytes 0",
 	} {
 		if !bytes.Contains(body, []byte(want)) {
 			t.Errorf("no %s", want)
@@ -138,7 +143,8 @@ func TestProxyCommandThroughAnEdge(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	addr, _ := running(t, "--edge", s.URL, "--upstream", "anthropic="+modelServer(t).URL)
 	run := ask(t, addr).Header.Get("Agentstream-Run")
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(strings.Join(s.Lines(run), "\n"), `"state":"done"`); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(strings.Join(s.Lines(run), "\n"),
+		`"state":"done"`); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("stored:\n%s", s.Lines(run))
 		}
@@ -175,7 +181,8 @@ func TestEdgeSinkBatches(t *testing.T) {
 	}
 	batches := 0
 	for _, r := range s.Log() {
-		if r.Events > publish.MaxBatchEvents || r.Events > 1 && len(r.Body) > publish.MaxBatchBytes || len(r.Body) > schema.MaxPackBytes {
+		if r.Events > publish.MaxBatchEvents || r.Events > 1 && len(r.Body) > publish.MaxBatchBytes ||
+			len(r.Body) > schema.MaxPackBytes {
 			t.Errorf("a batch of %d events and %d bytes", r.Events, len(r.Body))
 		}
 		batches++

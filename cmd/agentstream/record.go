@@ -107,7 +107,8 @@ func (c *RecordCmd) describe() ([]schema.Event, error) {
 
 // record runs the command between the beginning and the end of its run. check makes sure that there is a server, and
 // reports whether it ends with this process.
-func (c *RecordCmd) record(ctx context.Context, run *recording, signals <-chan os.Signal, check func() bool, log *slog.Logger) error {
+func (c *RecordCmd) record(ctx context.Context, run *recording, signals <-chan os.Signal, check func() bool,
+	log *slog.Logger) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -126,7 +127,8 @@ func (c *RecordCmd) record(ctx context.Context, run *recording, signals <-chan o
 		_ = serve()
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "agentstream: recording run %s: %s/console/#/run/%s\n", c.RunID, strings.TrimSuffix(c.Server, "/"), c.RunID)
+	fmt.Fprintf(os.Stderr, "agentstream: recording run %s: %s/console/#/run/%s\n", c.RunID,
+		strings.TrimSuffix(c.Server, "/"), c.RunID)
 	status, state, reason := c.command(environ, signals)
 	own := check()
 	if err := serve(); err != nil {
@@ -136,7 +138,8 @@ func (c *RecordCmd) record(ctx context.Context, run *recording, signals <-chan o
 		fmt.Fprintf(os.Stderr, "agentstream: run %s was recorded, but not that it is %s: %v\n", c.RunID, state, err)
 	}
 	if own {
-		fmt.Fprintf(os.Stderr, "agentstream: run %s is %s; to look at it: agentstream dev --data %s\n", c.RunID, state, c.Data)
+		fmt.Fprintf(os.Stderr, "agentstream: run %s is %s; to look at it: agentstream dev --data %s\n", c.RunID, state,
+			c.Data)
 	}
 	if status != 0 {
 		return cli.ExitStatus(status)
@@ -145,7 +148,8 @@ func (c *RecordCmd) record(ctx context.Context, run *recording, signals <-chan o
 }
 
 // command runs the command and returns how it and its run end.
-func (c *RecordCmd) command(environ []string, signals <-chan os.Signal) (status int, state schema.RunState, reason string) {
+func (c *RecordCmd) command(environ []string, signals <-chan os.Signal) (status int, state schema.RunState,
+	reason string) {
 	child, err := record.Start(c.Command, environ, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "agentstream:", err)
@@ -175,11 +179,14 @@ const (
 )
 
 // proxy starts the proxy, and returns what ends it once all that it has recorded is stored.
-func (c *RecordCmd) proxy(ctx context.Context, ln net.Listener, ups []proxy.Upstream, client *agentstream.Client, log *slog.Logger) (end func() error, err error) {
+func (c *RecordCmd) proxy(ctx context.Context, ln net.Listener, ups []proxy.Upstream, client *agentstream.Client,
+	log *slog.Logger) (end func() error, err error) {
 	publisher := client.Publisher()
 	p, err := proxy.New(proxy.Config{
-		Upstreams: ups, Tenants: []string{"default"}, Requests: proxy.Requests(c.Requests), RetryHold: c.RetryHold, Grace: lastEvents,
-		Logger: log, Hooks: proxy.Hooks{Lost: printLoss}, Open: func(_ context.Context, key schema.RunKey) (proxy.Sink, error) {
+		Upstreams: ups, Tenants: []string{"default"}, Requests: proxy.Requests(c.Requests), RetryHold: c.RetryHold,
+		Grace:  lastEvents,
+		Logger: log, Hooks: proxy.Hooks{Lost: printLoss},
+		Open: func(_ context.Context, key schema.RunKey) (proxy.Sink, error) {
 			return &edgeSink{client: client, publisher: publisher, run: key.Run}, nil
 		},
 	})

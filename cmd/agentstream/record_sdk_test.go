@@ -56,7 +56,8 @@ func toolModel(t *testing.T) *httptest.Server {
 			_, _ = fmt.Fprintf(w, openaiChunk+openaiChunk+"data: [DONE]\n\n",
 				`{"role":"assistant","tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"weather","arguments":"{}"}}]}`, "null", "{}", `"tool_calls"`)
 		case openai:
-			_, _ = fmt.Fprintf(w, openaiChunk+openaiChunk+"data: [DONE]\n\n", `{"role":"assistant","content":"good day"}`, "null", "{}", `"stop"`)
+			_, _ = fmt.Fprintf(w, openaiChunk+openaiChunk+"data: [DONE]\n\n",
+				`{"role":"assistant","content":"good day"}`, "null", "{}", `"stop"`)
 		case !answered:
 			_, _ = io.WriteString(w, anthropicCalls)
 		default:
@@ -67,8 +68,9 @@ func toolModel(t *testing.T) *httptest.Server {
 	return up
 }
 
-// TestRecordLibraries: a tool loop with the official libraries, whose first call fails twice, is one run with the right end.
-// AGENTSTREAM_SDK_PYTHON names a Python with the packages openai and anthropic, which are run too (make record-sdks).
+// TestRecordLibraries: a tool loop with the official libraries, whose first call fails twice, is one run with the right
+// end. AGENTSTREAM_SDK_PYTHON names a Python with the packages openai and anthropic, which are run too (make
+// record-sdks).
 func TestRecordLibraries(t *testing.T) {
 	folder, _ := program(t)
 	scripts, err := filepath.Abs("../../internal/e2e/js")
@@ -93,7 +95,8 @@ func TestRecordLibraries(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	up := toolModel(t).URL
-	env := []string{"ANTHROPIC_BASE_URL=" + up, "OPENAI_BASE_URL=" + up + "/v1", "ANTHROPIC_API_KEY=sk-a", "OPENAI_API_KEY=sk-o"}
+	env := []string{"ANTHROPIC_BASE_URL=" + up, "OPENAI_BASE_URL=" + up + "/v1", "ANTHROPIC_API_KEY=sk-a",
+		"OPENAI_API_KEY=sk-o"}
 	r := &recorder{t: t, folder: folder, client: client, env: env}
 	for language, agent := range agents {
 		for _, library := range []string{"anthropic", "openai"} {
@@ -104,7 +107,8 @@ func TestRecordLibraries(t *testing.T) {
 				"wait":  "running, call true 3, aborted interrupted by SIGINT",
 			} {
 				run := strings.Join([]string{language, library, what}, "_")
-				args := append([]string{"record", "--run", run, "--data", data, "--"}, append(agent, library, what, "question-"+run)...)
+				args := append([]string{"record", "--run", run, "--data", data, "--"},
+					append(agent, library, what, "question-"+run)...)
 				cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "agentstream"), args...)
 				cmd.Env = append([]string{asProgram + "=1", "PATH=" + os.Getenv("PATH")}, env...)
 				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal has sent the signal to all
@@ -119,7 +123,8 @@ func TestRecordLibraries(t *testing.T) {
 				}
 				_ = cmd.Wait() // the status is looked at
 				good := what == "loop" || what == "child"
-				if got := r.outline(run); !strings.HasPrefix(got, want) || good != (cmd.ProcessState.ExitCode() == 0) || good != (out.String() == "good day\n") {
+				if got := r.outline(run); !strings.HasPrefix(got, want) || good != (cmd.ProcessState.ExitCode() == 0) ||
+					good != (out.String() == "good day\n") {
 					t.Errorf("%s: %s\nwant %s\nstatus %d, out %q, errors %s", run, got, want, cmd.ProcessState.ExitCode(), out, errs)
 				}
 				if what == "crash" && !strings.Contains(r.outline(run), "the tool is broken") && language == "python" {

@@ -28,8 +28,8 @@ type recordServer struct {
 	stop func()
 }
 
-// findServer finds the server: that which is named, that which has the folder, that at the usual address; or it starts the
-// parts of dev on the folder. It sets --server, --token and --data.
+// findServer finds the server: that which is named, that which has the folder, that at the usual address; or it starts
+// the parts of dev on the folder. It sets --server, --token and --data.
 func (c *RecordCmd) findServer(ctx context.Context, s *settings, log *slog.Logger) (*recordServer, error) {
 	there := &recordServer{stop: func() {}}
 	if c.Server != defaultServer {
@@ -158,7 +158,8 @@ func tokenOfFolder(folder string) string {
 
 // startServer runs the parts of dev on the folder, with the settings that dev has, until stop is called. They listen at
 // another port where listen is taken.
-func (c *RecordCmd) startServer(ctx context.Context, s *settings, listen string, log *slog.Logger) (*recordServer, error) {
+func (c *RecordCmd) startServer(ctx context.Context, s *settings, listen string, log *slog.Logger) (*recordServer,
+	error) {
 	if ln, err := net.Listen("tcp", listen); err == nil {
 		_ = ln.Close()
 	} else {
@@ -169,7 +170,8 @@ func (c *RecordCmd) startServer(ctx context.Context, s *settings, listen string,
 	if err != nil {
 		return nil, err
 	}
-	if _, err := parser.Parse([]string{"dev", "--no-demo", "--admin-listen", "off", "--listen", listen, "--data", c.Data}); err != nil {
+	if _, err := parser.Parse([]string{"dev", "--no-demo", "--admin-listen", "off", "--listen", listen, "--data",
+		c.Data}); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -190,17 +190,24 @@ func TestRecord(t *testing.T) {
 		out, errs string
 		want      string
 	}{
-		{steps: []string{"ask:flaky", "ask:again"}, out: "good day\ngood day\n", want: "running, call true 3, call true 1, done"},
-		{steps: []string{"spawn:ask:one+spawn:ask:two", "ask:three"}, out: "good day\ngood day\ngood day\n", want: "running, call true 1, call true 1, call true 1, done"},
-		{steps: []string{"ask:x", "say:bad key $MODEL_KEY", "exit:3"}, out: "good day\n", status: 3, errs: "bad key sk-model-secret\n", want: "running, call true 1, error bad key …"},
-		{steps: []string{"ask:x", "kill"}, out: "good day\n", status: 137, want: "running, call true 1, error killed by SIGKILL"},
+		{steps: []string{"ask:flaky", "ask:again"}, out: "good day\ngood day\n",
+			want: "running, call true 3, call true 1, done"},
+		{steps: []string{"spawn:ask:one+spawn:ask:two", "ask:three"}, out: "good day\ngood day\ngood day\n",
+			want: "running, call true 1, call true 1, call true 1, done"},
+		{steps: []string{"ask:x", "say:bad key $MODEL_KEY", "exit:3"}, out: "good day\n", status: 3,
+			errs: "bad key sk-model-secret\n", want: "running, call true 1, error bad key …"},
+		{steps: []string{"ask:x", "kill"}, out: "good day\n", status: 137,
+			want: "running, call true 1, error killed by SIGKILL"},
 		{steps: []string{"exit:4"}, status: 4, want: "running, error exit status 4"},
 		{steps: []string{"cat"}, in: "from the input", out: "from the input", want: "running, done"},
-		{steps: []string{"ask:x", "say:waits", "sleep"}, signal: syscall.SIGINT, out: "good day\n", errs: "waits\n", status: 130, want: "running, call true 1, aborted interrupted by SIGINT"},
-		{steps: []string{"say:waits", "sleep"}, signal: syscall.SIGTERM, errs: "waits\n", status: 143, want: "running, aborted interrupted by SIGTERM"},
+		{steps: []string{"ask:x", "say:waits", "sleep"}, signal: syscall.SIGINT, out: "good day\n", errs: "waits\n",
+			status: 130, want: "running, call true 1, aborted interrupted by SIGINT"},
+		{steps: []string{"say:waits", "sleep"}, signal: syscall.SIGTERM, errs: "waits\n", status: 143,
+			want: "running, aborted interrupted by SIGTERM"},
 	} {
 		run := fmt.Sprint("run_", i)
-		cmd, out, errs := r.command([]string{"--run", run, "--data", data, "--title", "No. " + run, "--tag", "a", "--tag", "b", "--metadata", "k=v"}, c.steps...)
+		cmd, out, errs := r.command([]string{"--run", run, "--data", data, "--title", "No. " + run, "--tag", "a",
+			"--tag", "b", "--metadata", "k=v"}, c.steps...)
 		cmd.Stdin = strings.NewReader(c.in)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal has sent the signal to all
 		if err := cmd.Start(); err != nil {
@@ -213,10 +220,12 @@ func TestRecord(t *testing.T) {
 			}
 		}
 		_ = cmd.Wait() // the status is looked at
-		if got := cmd.ProcessState.ExitCode(); got != c.status || out.String() != c.out || !strings.Contains(errs.String(), c.errs) {
+		if got := cmd.ProcessState.ExitCode(); got != c.status || out.String() != c.out ||
+			!strings.Contains(errs.String(), c.errs) {
 			t.Errorf("%v: status %d, out %q, errors %q", c.steps, got, out, errs)
 		}
-		if !strings.HasPrefix(errs.String(), fmt.Sprintf("agentstream: recording run %s: http://%s/console/#/run/%s\n", run, at, run)) {
+		if !strings.HasPrefix(errs.String(), fmt.Sprintf("agentstream: recording run %s: http://%s/console/#/run/%s\n",
+			run, at, run)) {
 			t.Errorf("%v: %q", c.steps, errs)
 		}
 		if got := r.outline(run); got != c.want {
@@ -236,7 +245,8 @@ func TestRecord(t *testing.T) {
 		if plain != 0 || status != want {
 			t.Errorf("tail %s: status %d, and %d with --exit-status", run, plain, status)
 		}
-		if run == "run_0" && (!strings.Contains(out, "↻ attempt 1 failed: 529 overloaded_error: Overloaded\n") || !strings.Contains(out, "↻ 3 attempts\n")) {
+		if run == "run_0" && (!strings.Contains(out, "↻ attempt 1 failed: 529 overloaded_error: Overloaded\n") ||
+			!strings.Contains(out, "↻ 3 attempts\n")) {
 			t.Errorf("tail:\n%s", out)
 		}
 	}
@@ -281,12 +291,13 @@ func TestRecordTerminal(t *testing.T) {
 	}
 }
 
-// TestRecordAlone: without a server the parts of dev keep the run in a folder. A second command on the folder uses them, and
-// loses nothing when the first one ends before it.
+// TestRecordAlone: without a server the parts of dev keep the run in a folder. A second command on the folder uses
+// them, and loses nothing when the first one ends before it.
 func TestRecordAlone(t *testing.T) {
 	folder, _ := program(t)
 	data := filepath.Join(t.TempDir(), "data")
-	r := &recorder{t: t, folder: folder, env: []string{"ANTHROPIC_BASE_URL=" + flakyModel(t).URL, "AGENTSTREAM_SERVER=http://127.0.0.1:8080"}}
+	r := &recorder{t: t, folder: folder, env: []string{"ANTHROPIC_BASE_URL=" + flakyModel(t).URL,
+		"AGENTSTREAM_SERVER=http://127.0.0.1:8080"}}
 	first, _, said := r.command([]string{"--run", "first", "--data", data}, "ask:x", "say:waits", "sleep")
 	second, _, heard := r.command([]string{"--run", "second", "--data", data}, "ask:x", "say:waits", "cat", "ask:y")
 	in, err := second.StdinPipe()

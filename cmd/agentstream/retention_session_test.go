@@ -17,8 +17,10 @@ func TestSessionDeletedAtTheEdge(t *testing.T) { bothHouses(t, sessionDeletedAtT
 
 func sessionDeletedAtTheEdge(h *keptHouse) {
 	for _, run := range []string{"doomed", "doomed_2", "held"} {
-		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: run}, time.Now().UTC().AddDate(0, 0, -1).Format("20060102"))
-		packs := []schema.Pack{w.Pack("", persistertest.Event(schema.TypeSessionCreated, `{"title":"secret"}`), persistertest.Lifecycle(schema.StateRunning)),
+		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: run},
+			time.Now().UTC().AddDate(0, 0, -1).Format("20060102"))
+		packs := []schema.Pack{w.Pack("", persistertest.Event(schema.TypeSessionCreated, `{"title":"secret"}`),
+			persistertest.Lifecycle(schema.StateRunning)),
 			w.Pack("", persistertest.Event(schema.TypeSessionDeleted, `{}`))}
 		if run != "doomed_2" { // that one goes on, and only the archive has it
 			packs = append(packs, w.Pack("", persistertest.Lifecycle(schema.StateDone)))
@@ -47,7 +49,8 @@ func sessionDeletedAtTheEdge(h *keptHouse) {
 	if status, body := h.do(http.MethodGet, "/held/snapshot", ""); status != 200 {
 		h.Errorf("held: %d %s", status, body)
 	}
-	if status, body := h.do(http.MethodGet, "?limit=10", ""); status != 200 || strings.Contains(body, "doomed") || !strings.Contains(body, `"held"`) {
+	if status, body := h.do(http.MethodGet, "?limit=10", ""); status != 200 || strings.Contains(body, "doomed") ||
+		!strings.Contains(body, `"held"`) {
 		h.Errorf("%d %s", status, body)
 	}
 }

@@ -87,7 +87,8 @@ func bothHouses(t *testing.T, test func(h *keptHouse)) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s}, archive.StoreFlags{PostgresFlags: cli.PostgresFlags{Postgres: dsn}}))
+		test(newKeptHouse(t, keptStore{s, s, s, s, s, s, s, s, s, s, s},
+			archive.StoreFlags{PostgresFlags: cli.PostgresFlags{Postgres: dsn}}))
 	})
 }
 
@@ -130,9 +131,11 @@ func (h *keptHouse) node() string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := &node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: "off", KeepAlive: time.Second, WriteLimit: 10 * time.Second, Tenant: "acme"}
+	flags := &node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: "off", KeepAlive: time.Second,
+		WriteLimit: 10 * time.Second, Tenant: "acme"}
 	logger := slog.New(slog.DiscardHandler)
-	n, err := node.New(t.Context(), node.Config{Conn: h.server.Dial(t), Live: h.server.Dial(t), Archive: joined, Runs: h.store,
+	n, err := node.New(t.Context(), node.Config{Conn: h.server.Dial(t), Live: h.server.Dial(t), Archive: joined,
+		Runs:  h.store,
 		Flags: flags, Metrics: process.NewMetrics(), Logger: logger})
 	if err != nil {
 		t.Fatal(err)
@@ -224,12 +227,14 @@ func (h *keptHouse) do(method, path, body string, header ...string) (int, string
 	return resp.StatusCode, string(b)
 }
 
-var upgrade = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
+var upgrade = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+	"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
 
 // wantGone asks for the beginning of a run in every way.
 func (h *keptHouse) wantGone(run string, first schema.Seq) {
 	h.Helper()
-	for _, path := range []string{"/stream", "/stream?after=1", "/stream?detail=full", "/stream?snapshot=true", "/events", "/events?after=1", "/replay.jsonl", "/snapshot", "ws"} {
+	for _, path := range []string{"/stream", "/stream?after=1", "/stream?detail=full", "/stream?snapshot=true",
+		"/events", "/events?after=1", "/replay.jsonl", "/snapshot", "ws"} {
 		var header []string
 		if path == "ws" {
 			path, header = "/stream", upgrade
@@ -241,14 +246,16 @@ func (h *keptHouse) wantGone(run string, first schema.Seq) {
 				FirstSeq schema.Seq `json:"first_seq"`
 			} `json:"error"`
 		}
-		if err := json.Unmarshal([]byte(body), &p); err != nil || status != 410 || p.Error.Code != schema.CodeCursorExpired || p.Error.FirstSeq != first {
+		if err := json.Unmarshal([]byte(body), &p); err != nil || status != 410 ||
+			p.Error.Code != schema.CodeCursorExpired || p.Error.FirstSeq != first {
 			h.Errorf("%s%s: %d %s, want 410 from %d", run, path, status, body, first)
 		}
 	}
 }
 
 func endedRun(run string, n int) (*persistertest.Writer, schema.Pack) {
-	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: run}, time.Now().UTC().AddDate(0, 0, -1).Format("20060102"))
+	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: run},
+		time.Now().UTC().AddDate(0, 0, -1).Format("20060102"))
 	events := make([]schema.Event, n)
 	for i := range events {
 		events[i] = persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":"%d"}`, i))
@@ -258,7 +265,8 @@ func endedRun(run string, n int) (*persistertest.Writer, schema.Pack) {
 }
 
 func goOn(w *persistertest.Writer) schema.Pack {
-	return w.Pack("", persistertest.Event(schema.TypeCommandMessage, `{"text":"go on"}`), persistertest.Lifecycle(schema.StateDone))
+	return w.Pack("", persistertest.Event(schema.TypeCommandMessage, `{"text":"go on"}`),
+		persistertest.Lifecycle(schema.StateDone))
 }
 
 // TestExpiredAtTheEdge walks every way of reading over runs that have expired whole, in part, and that are cold.
@@ -271,10 +279,12 @@ func expiredAtTheEdge(h *keptHouse) {
 	logged, begun := endedRun("logged", 10)
 	cold, chilled := endedRun("cold", 10)
 	h.stored(whole, partly, begun, chilled)
-	if status, body := h.do("GET", "/whole/snapshot", ""); status != 200 { // the fold that is kept must not be given out later
+	if status, body := h.do("GET", "/whole/snapshot", ""); status != 200 {
+		// the fold that is kept must not be given out later
 		t.Fatalf("%d %s", status, body)
 	}
-	a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+	a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{},
+		slog.New(slog.DiscardHandler))
 	if err == nil {
 		err = a.One(t.Context(), chilled.Key)
 	}
@@ -311,7 +321,8 @@ func expiredAtTheEdge(h *keptHouse) {
 	if status, body := h.do("GET", "/logged/replay.jsonl?after=10", ""); status != 200 || strings.Count(body, "\n") != 2 {
 		t.Errorf("what the log has: %d %s", status, body)
 	}
-	if status, body := h.do("GET", "/cold/replay.jsonl", ""); status != 200 || body != string(chilled.Body)+string(more.Body) {
+	if status, body := h.do("GET", "/cold/replay.jsonl", ""); status != 200 ||
+		body != string(chilled.Body)+string(more.Body) {
 		t.Errorf("cold: %d, %d bytes", status, len(body))
 	}
 	_, list := h.do("GET", "", "")
@@ -332,7 +343,8 @@ func deleteEverywhere(h *keptHouse) {
 		t.Helper()
 		return h.do("POST", "/"+run+"/events", body, "Content-Type", "application/x-ndjson", "Idempotency-Key", key)
 	}
-	if status, body := post("doomed", create+"\n"+`{"type":"text.delta","payload":{"text":"secret"}}`, "k1"); status > 299 {
+	if status, body := post("doomed", create+"\n"+`{"type":"text.delta","payload":{"text":"secret"}}`,
+		"k1"); status > 299 {
 		t.Fatalf("%d %s", status, body)
 	}
 	_, old := endedRun("archived", 10)
@@ -370,7 +382,8 @@ func deleteEverywhere(h *keptHouse) {
 	if out, err := h.deleteRun("archived"); err != nil || !strings.Contains(out, "1 runs, 10 events") {
 		t.Fatalf("%s, %v", out, err)
 	}
-	if out, err := h.deleteRun("doomed"); err != nil || !strings.Contains(out, "1 messages, 1 idempotency keys") || !strings.Contains(out, "left: nothing") {
+	if out, err := h.deleteRun("doomed"); err != nil || !strings.Contains(out, "1 messages, 1 idempotency keys") ||
+		!strings.Contains(out, "left: nothing") {
 		t.Fatalf("%s, %v", out, err)
 	}
 	if _, err := h.deleteRun("unheard"); err == nil {

@@ -64,7 +64,8 @@ func (h *keptHouse) rpc(ctx context.Context, run string, after uint64) grpc.Clie
 		h.Fatal(err)
 	}
 	h.Cleanup(func() { _ = conn.Close() })
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/agent.v1.AgentRun/Stream", grpc.ForceCodec(asBytes{}))
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/agent.v1.AgentRun/Stream",
+		grpc.ForceCodec(asBytes{}))
 	request := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), run)
 	request = protowire.AppendVarint(protowire.AppendTag(request, 2, protowire.VarintType), after)
 	if err == nil {
@@ -94,7 +95,8 @@ func socketsOfGoneRuns(h *keptHouse) {
 	var m []byte
 	for _, run := range []string{"whole", "part"} {
 		call := h.rpc(ctx, run, 3)
-		if err := call.RecvMsg(&m); status.Code(err) != codes.OutOfRange || !strings.Contains(err.Error(), schema.CodeCursorExpired) {
+		if err := call.RecvMsg(&m); status.Code(err) != codes.OutOfRange ||
+			!strings.Contains(err.Error(), schema.CodeCursorExpired) {
 			t.Errorf("gRPC of %s: %v", run, err)
 		}
 		if first := call.Trailer().Get("agentstream-first-seq"); !slices.Equal(first, []string{"11"}) {
@@ -110,7 +112,8 @@ func socketsOfGoneRuns(h *keptHouse) {
 		t.Fatalf("%d %s", status, body)
 	}
 	watch := &watcher{first: make(chan string, 1), closed: make(chan error, 1)}
-	conn, _, err := gws.NewClient(watch, &gws.ClientOption{Addr: strings.Replace(h.url, "http:", "ws:", 1) + "/doomed/stream?detail=full"})
+	conn, _, err := gws.NewClient(watch, &gws.ClientOption{Addr: strings.Replace(h.url, "http:", "ws:", 1) +
+		"/doomed/stream?detail=full"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +158,8 @@ func TestDeleteLooksElsewhere(t *testing.T) {
 	bothHouses(t, func(h *keptHouse) {
 		_, p := endedRun("archived", 10)
 		h.stored(p)
-		a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{}, slog.New(slog.DiscardHandler))
+		a, err := (&archive.ArchiverFlags{}).NewArchiver(h.store, h.store, nil, h.blobs, blob.Hooks{},
+			slog.New(slog.DiscardHandler))
 		if err == nil {
 			err = a.One(h.Context(), p.Key)
 		}
@@ -166,7 +170,8 @@ func TestDeleteLooksElsewhere(t *testing.T) {
 		c := retentioncmd.DeleteRunCmd{Tenant: "acme", RunID: "archived"}
 		c.StoreFlags = h.where
 		c.NATS, c.Blobs, c.Yes, c.Out, c.Err = h.server.Server.ClientURL(), h.T.TempDir(), true, io.Discard, &said
-		if err := c.Run(h.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "1 blobs were not there") ||
+		if err := c.Run(h.Context(), slog.New(slog.DiscardHandler)); err == nil ||
+			!strings.Contains(err.Error(), "1 blobs were not there") ||
 			!strings.Contains(said.String(), "archived.10.jsonl.zst is not there") {
 			h.Errorf("%v, %s", err, &said)
 		}
@@ -178,7 +183,8 @@ func oldRun(tenant, run string, days int, state schema.RunState) schema.Pack {
 	at := time.Now().AddDate(0, 0, -days)
 	w := persistertest.NewWriter(schema.RunKey{Tenant: tenant, Run: run}, at.UTC().Format("20060102"))
 	w.At(at)
-	return w.Pack("", persistertest.Lifecycle(schema.StateRunning), persistertest.Event(schema.TypeTextDelta, `{"text":"x"}`), persistertest.Lifecycle(state))
+	return w.Pack("", persistertest.Lifecycle(schema.StateRunning),
+		persistertest.Event(schema.TypeTextDelta, `{"text":"x"}`), persistertest.Lifecycle(state))
 }
 
 // TestRetentionCommands walks the commands of operators.
@@ -186,8 +192,10 @@ func TestRetentionCommands(t *testing.T) { bothHouses(t, retentionCommands) }
 
 func retentionCommands(h *keptHouse) {
 	t := h.T
-	h.stored(oldRun("acme", "done", 100, schema.StateDone), oldRun("acme", "failed", 40, schema.StateError), oldRun("acme", "held", 200, schema.StateDone),
-		oldRun("acme", "young", 5, schema.StateDone), oldRun("beta", "kept", 200, schema.StateDone), oldRun("beta", "gone", 40, schema.StateAborted))
+	h.stored(oldRun("acme", "done", 100, schema.StateDone), oldRun("acme", "failed", 40, schema.StateError),
+		oldRun("acme", "held", 200, schema.StateDone),
+		oldRun("acme", "young", 5, schema.StateDone), oldRun("beta", "kept", 200, schema.StateDone),
+		oldRun("beta", "gone", 40, schema.StateAborted))
 	var out bytes.Buffer
 	type command interface {
 		Run(ctx context.Context, log *slog.Logger) error
@@ -220,7 +228,8 @@ func retentionCommands(h *keptHouse) {
 	run(list, &list.StoreFlags, "acme", "held", `"case 7"`)
 	other := &retentioncmd.HoldListCmd{Tenant: "beta", JSON: true}
 	run(other, &other.StoreFlags, "!held")
-	for text, want := range map[string]string{"90": "--completed", "-1d": "--completed", "36501d": "--completed", "999999999999d": "--completed", "1.5d": "--completed", "": "required"} {
+	for text, want := range map[string]string{"90": "--completed", "-1d": "--completed", "36501d": "--completed",
+		"999999999999d": "--completed", "1.5d": "--completed", "": "required"} {
 		c := &retentioncmd.SetCmd{Tenant: "beta", Completed: text}
 		refused(c, &c.StoreFlags, want)
 	}
@@ -236,7 +245,8 @@ func retentionCommands(h *keptHouse) {
 		c := &retentioncmd.PlanCmd{RetentionFlags: retentioncmd.RetentionFlags{KeepCompleted: text}}
 		refused(c, &c.StoreFlags, "--keep-completed")
 	}
-	forever := &retentioncmd.PlanCmd{RetentionFlags: retentioncmd.RetentionFlags{KeepCompleted: "2500000h", KeepEnded: "never"}}
+	forever := &retentioncmd.PlanCmd{RetentionFlags: retentioncmd.RetentionFlags{KeepCompleted: "2500000h",
+		KeepEnded: "never"}}
 	run(forever, &forever.StoreFlags, "aborted", "!acme") // beta's own times are before the flags
 	plan := &retentioncmd.PlanCmd{Runs: true}
 	run(plan, &plan.StoreFlags, "expire acme/done", "expire acme/failed", "expire beta/gone", "!held", "!young", "!kept")
@@ -261,7 +271,8 @@ func retentionCommands(h *keptHouse) {
 	gone.Yes = false
 	gone.StoreFlags = h.where
 	gone.In, gone.Out, gone.Err = strings.NewReader("beta\n"), io.Discard, io.Discard
-	if err := gone.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another name") {
+	if err := gone.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "another name") {
 		t.Errorf("another name was typed: %v", err)
 	}
 	gone.Yes = true

@@ -14,8 +14,10 @@ import (
 func TestNoSecretsInErrors(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	for _, dsn := range []string{
-		"postgres://u:hidden%zz@127.0.0.1:1/x", "postgres://u:hidden@127.0.0.1:port/x", "postgres://u:hidden@127.0.0.1:1/x?sslmode=what",
-		"host=127.0.0.1 port=what password=hidden", "host=127.0.0.1 password='hidden", "postgres://u:hid den@[::1/x", "hidden",
+		"postgres://u:hidden%zz@127.0.0.1:1/x", "postgres://u:hidden@127.0.0.1:port/x",
+		"postgres://u:hidden@127.0.0.1:1/x?sslmode=what",
+		"host=127.0.0.1 port=what password=hidden", "host=127.0.0.1 password='hidden", "postgres://u:hid den@[::1/x",
+		"hidden",
 		"host=127.0.0.1 user=u password=hidden port=1 connect_timeout=what",
 	} {
 		s, err := node.OpenServed(t.Context(), dsn, 0, quiet)
@@ -27,7 +29,8 @@ func TestNoSecretsInErrors(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	for _, url := range []string{"nats://u:hidden%zz@127.0.0.1:1", "nats://u:hidden@127.0.0.1:port", "nats://u:hidden@127.0.0.1:1", "nats://u:hid den@[::1"} {
+	for _, url := range []string{"nats://u:hidden%zz@127.0.0.1:1", "nats://u:hidden@127.0.0.1:port",
+		"nats://u:hidden@127.0.0.1:1", "nats://u:hid den@[::1"} {
 		f := cli.NATSFlags{NATS: url}
 		nc, err := f.Dial("test", quiet)
 		if err == nil {

@@ -38,7 +38,8 @@ func TestServedTables(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	migrate := func() {
 		t.Helper()
-		c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, Streams: cli.Streams{Out: io.Discard}}
+		c := MigrateCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn},
+			Streams: cli.Streams{Out: io.Discard}}
 		if err := c.Run(t.Context(), quiet); err != nil {
 			t.Fatal(err)
 		}
@@ -48,9 +49,11 @@ func TestServedTables(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a role that starts would run on
 		defer cancel()
-		persist := &PersistCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, AdminListen: "off"}
-		edge := &EdgeCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, InsecureNoAuth: true,
-			ListenFlags: node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: "off", Tenant: "default"}}
+		persist := &PersistCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn},
+			AdminListen: "off"}
+		edge := &EdgeCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn},
+			InsecureNoAuth: true,
+			ListenFlags:    node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: "off", Tenant: "default"}}
 		for name, run := range map[string]func(context.Context, *slog.Logger) error{"persist": persist.Run, "edge": edge.Run} {
 			if err := run(ctx, quiet); !errors.Is(err, want) || !strings.Contains(err.Error(), text) || ctx.Err() != nil {
 				t.Errorf("%s: %v, want %q", name, err, text)
@@ -66,7 +69,8 @@ func TestServedTables(t *testing.T) {
 	refused(tables.ErrNewer, "newer program")
 
 	var said bytes.Buffer
-	s, err := node.OpenServed(t.Context(), "postgres://u:secret@127.0.0.1:1/x", 0, slog.New(slog.NewTextHandler(&said, nil)))
+	s, err := node.OpenServed(t.Context(), "postgres://u:secret@127.0.0.1:1/x", 0,
+		slog.New(slog.NewTextHandler(&said, nil)))
 	if err != nil {
 		t.Fatalf("an outage: %v", err)
 	}
@@ -81,8 +85,9 @@ func newerTables(t *testing.T, url, dsn string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	at := testkit.FreeAddr(t)
-	edge := &EdgeCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, InsecureNoAuth: true,
-		ListenFlags: node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: at, Tenant: "default"}}
+	edge := &EdgeCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn},
+		InsecureNoAuth: true,
+		ListenFlags:    node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: at, Tenant: "default"}}
 	ended := make(chan error, 1)
 	statement(t, dsn, "insert into agentstream_migrations (version_id, is_applied) values (9999, true)")
 	go func() { ended <- edge.Run(ctx, slog.New(slog.DiscardHandler)) }()
@@ -118,10 +123,12 @@ func waitForMigrate(t *testing.T, url, dsn string, migrate func()) {
 		for _, role := range []string{"edge", "persist"} {
 			at := testkit.FreeAddr(t)
 			admins = append(admins, at)
-			run := (&PersistCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, AdminListen: at}).Run
+			run := (&PersistCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn},
+				AdminListen: at}).Run
 			if role == "edge" {
-				run = (&EdgeCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn}, InsecureNoAuth: true,
-					ListenFlags: node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: at, Tenant: "default"}}).Run
+				run = (&EdgeCmd{NATSFlags: cli.NATSFlags{NATS: url}, PostgresFlags: cli.PostgresFlags{Postgres: dsn},
+					InsecureNoAuth: true,
+					ListenFlags:    node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: at, Tenant: "default"}}).Run
 			}
 			go func() { ended <- run(ctx, slog.New(slog.DiscardHandler)) }()
 		}

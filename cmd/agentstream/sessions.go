@@ -22,11 +22,12 @@ import (
 // sessionsName is what NATS keeps the place under up to which sessions were answered.
 const sessionsName = "demo-sessions"
 
-// answerSessions returns the part that answers the sessions which people create, with the model that they name, or else in
-// the demo's words: as any worker of a platform would (docs/producers.md).
+// answerSessions returns the part that answers the sessions which people create, with the model that they name, or else
+// in the demo's words: as any worker of a platform would (docs/producers.md).
 //
 //	log ─▶ Follow ─▶ worker ─▶ a turn for each message ─▶ models, demo.Replies ─▶ log
-func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks producers.Hooks, log *slog.Logger) (process.Part, error) {
+func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks producers.Hooks,
+	log *slog.Logger) (process.Part, error) {
 	words := demo.Replies{Speed: c.DemoSpeed}.Answer
 	set := answer.Models{Set: &model.Set{Other: words}}
 	model.AddScripted(set.Set, words, c.DemoSpeed)
@@ -48,7 +49,8 @@ func useModels(cfg worker.Config, set answer.Models) worker.Config {
 }
 
 // answering returns the part that answers sessions, and announces the models that do.
-func answering(cfg worker.Config, l *pubjs.Log, name string, set answer.Models, tenants []string, log *slog.Logger) (process.Part, error) {
+func answering(cfg worker.Config, l *pubjs.Log, name string, set answer.Models, tenants []string,
+	log *slog.Logger) (process.Part, error) {
 	d, err := worker.New(cfg)
 	if err != nil {
 		return process.Part{}, err

@@ -36,7 +36,8 @@ type tapHouse struct {
 func newTapHouse(t *testing.T) *tapHouse {
 	h := &tapHouse{T: t, server: testkit.NATS(t)}
 	for i := range 6 {
-		h.runs = append(h.runs, persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", i)}, "20260228"))
+		h.runs = append(h.runs, persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", i)},
+			"20260228"))
 	}
 	return h
 }
@@ -56,9 +57,11 @@ func (h *tapHouse) write(packs int) {
 // node starts an edge, and returns its address and what ends it.
 func (h *tapHouse) node() (url string, end func()) {
 	h.Helper()
-	flags := &node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: "off", KeepAlive: 100 * time.Millisecond, WriteLimit: 10 * time.Second, Tenant: "acme"}
-	n, err := node.New(h.Context(), node.Config{Conn: h.server.Dial(h), Live: h.server.Dial(h), Flags: flags, Metrics: process.NewMetrics(),
-		Logger: slog.New(slog.DiscardHandler)})
+	flags := &node.ListenFlags{Listen: "127.0.0.1:0", AdminListen: "off", KeepAlive: 100 * time.Millisecond,
+		WriteLimit: 10 * time.Second, Tenant: "acme"}
+	n, err := node.New(h.Context(), node.Config{Conn: h.server.Dial(h), Live: h.server.Dial(h), Flags: flags,
+		Metrics: process.NewMetrics(),
+		Logger:  slog.New(slog.DiscardHandler)})
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -177,14 +180,16 @@ func TestTapWire(t *testing.T) {
 	h.write(6)
 	url, _ := h.node()
 	stream := url + "/v1/agent/events/stream"
-	if got := h.get("GET", stream, "", 200); !strings.Contains(got, "event: tap.place\ndata: {}\nid: A") || !strings.Contains(got, "data: {\"id\":") {
+	if got := h.get("GET", stream, "", 200); !strings.Contains(got, "event: tap.place\ndata: {}\nid: A") ||
+		!strings.Contains(got, "data: {\"id\":") {
 		t.Error(got)
 	}
 	lines := h.get("GET", stream+"?types=text.delta", "", 200, "Accept", "application/x-ndjson")
 	if !strings.HasPrefix(lines, `{"cursor":"A`) || !strings.Contains(lines, `","event":{"id":"`) {
 		t.Error(lines)
 	}
-	for _, bad := range []string{"?from=yesterday", "?cursor=x", "?types=a*b", "?tap=a.b", "?tap=a&tap=b", "?cursor=" + strings.Repeat("A", 4000)} {
+	for _, bad := range []string{"?from=yesterday", "?cursor=x", "?types=a*b", "?tap=a.b", "?tap=a&tap=b",
+		"?cursor=" + strings.Repeat("A", 4000)} {
 		h.get("GET", stream+bad, "", 400)
 	}
 	place := url + "/v1/agent/taps/bill"
@@ -218,7 +223,8 @@ func TestTapSocket(t *testing.T) {
 	h.write(6)
 	url, _ := h.node()
 	s := &socketTap{came: make(chan string, 100)}
-	conn, _, err := gws.NewClient(s, &gws.ClientOption{Addr: "ws" + strings.TrimPrefix(url, "http") + "/v1/agent/events/stream?tap=bill"})
+	conn, _, err := gws.NewClient(s, &gws.ClientOption{Addr: "ws" + strings.TrimPrefix(url, "http") +
+		"/v1/agent/events/stream?tap=bill"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +242,8 @@ func TestTapSocket(t *testing.T) {
 	if err := conn.WriteString(`{"ack":"` + cursor + `"}`); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(h.get("GET", url+"/v1/agent/taps/bill", "", 200), cursor); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(h.get("GET", url+"/v1/agent/taps/bill", "",
+		200), cursor); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("not acknowledged")
 		}
@@ -257,7 +264,8 @@ func TestTapCommandOverHTTP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.jsonl")
 	for _, lines := range []int{120, 160} {
 		ctx, stop := context.WithCancel(t.Context())
-		c := taps.RunCmd{Name: "audit", From: "all", Server: url, Linger: 10 * time.Millisecond, Batch: 50, SinkFlags: taps.SinkFlags{To: []string{"file:" + path}}}
+		c := taps.RunCmd{Name: "audit", From: "all", Server: url, Linger: 10 * time.Millisecond, Batch: 50,
+			SinkFlags: taps.SinkFlags{To: []string{"file:" + path}}}
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx, slog.New(slog.DiscardHandler)) }()
 		clitest.WaitFor(t, func() bool {
@@ -269,7 +277,8 @@ func TestTapCommandOverHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(path)
-		if err != nil || strings.Count(string(text), "\n") != lines || !strings.HasPrefix(string(text), `{"tenant":"acme","id":"`) {
+		if err != nil || strings.Count(string(text), "\n") != lines ||
+			!strings.HasPrefix(string(text), `{"tenant":"acme","id":"`) {
 			t.Fatalf("%d lines, %v", strings.Count(string(text), "\n"), err)
 		}
 		h.write(10)

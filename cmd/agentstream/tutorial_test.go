@@ -24,7 +24,8 @@ func part(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile("(?s)`" + regexp.QuoteMeta(name) + "`[^\n]*\n(?:[^\n`]+[^\n]*\n)*\n```[a-z]+\n(.*?)```\n").FindStringSubmatch(string(page))
+	m := regexp.MustCompile("(?s)`" + regexp.QuoteMeta(name) +
+		"`[^\n]*\n(?:[^\n`]+[^\n]*\n)*\n```[a-z]+\n(.*?)```\n").FindStringSubmatch(string(page))
 	if m == nil {
 		t.Fatalf("docs/tutorial.md has no program %s", name)
 	}
@@ -74,7 +75,8 @@ func TestTutorial(t *testing.T) {
 	defer model.Close()
 	script := strings.ReplaceAll(part(t, "proxied.sh"), "127.0.0.1:8090", testkit.FreeAddr(t))
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", script)
-	cmd.Env = append(server, asProgram+"=1", "PATH="+folder+":"+os.Getenv("PATH"), "MODEL_URL="+model.URL, "ANTHROPIC_API_KEY=k")
+	cmd.Env = append(server, asProgram+"=1", "PATH="+folder+":"+os.Getenv("PATH"), "MODEL_URL="+model.URL,
+		"ANTHROPIC_API_KEY=k")
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "Good day") {
 		t.Errorf("proxied.sh: %v\n%s", err, out)
 	}
@@ -83,14 +85,16 @@ func TestTutorial(t *testing.T) {
 	}
 
 	for range 2 { // opened, and opened again
-		if page := testkit.DOM(t, shop.URL+"/chat.html?run=tutorial&server=http://"+at, 20*time.Second); !strings.Contains(page, "Pelicans fish together, in a half circle.") || !strings.Contains(page, `<p id="state">done</p>`) {
+		if page := testkit.DOM(t, shop.URL+"/chat.html?run=tutorial&server=http://"+at,
+			20*time.Second); !strings.Contains(page, "Pelicans fish together, in a half circle.") ||
+			!strings.Contains(page, `<p id="state">done</p>`) {
 			t.Errorf("the page shows\n%s", page)
 		}
 	}
 }
 
-// driven is a page that writes into the tutorial's page, waits for the answer, and loads it again. It has not loaded before it is done: its
-// image is held until then.
+// driven is a page that writes into the tutorial's page, waits for the answer, and loads it again. It has not loaded
+// before it is done: its image is held until then.
 const driven = `<!doctype html>
 <iframe id="chat" src="chat.html?server=SERVER"></iframe><pre id="first"></pre><pre id="again"></pre><img src="hold">
 <script type="module">
@@ -115,11 +119,12 @@ const driven = `<!doctype html>
   await fetch("done");
 </script>`
 
-// TestTutorialChats: the tutorial's page begins a session, shows what one has said and what the demo's agent answers, and the same after
-// a reload.
+// TestTutorialChats: the tutorial's page begins a session, shows what one has said and what the demo's agent answers,
+// and the same after a reload.
 func TestTutorialChats(t *testing.T) {
 	at, folder := testkit.FreeAddr(t), chatFolder(t)
-	if err := os.WriteFile(filepath.Join(folder, "driven.html"), []byte(strings.Replace(driven, "SERVER", "http://"+at, 1)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "driven.html"),
+		[]byte(strings.Replace(driven, "SERVER", "http://"+at, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
@@ -134,7 +139,8 @@ func TestTutorialChats(t *testing.T) {
 	mux.HandleFunc("/done", func(http.ResponseWriter, *http.Request) { close(done) })
 	shop := httptest.NewServer(mux)
 	defer shop.Close()
-	dev(t, "curl", "--demo-script", "quick", "--demo-speed", "50", "--data", t.TempDir(), "--listen", at, "--cors-origin", shop.URL)
+	dev(t, "curl", "--demo-script", "quick", "--demo-speed", "50", "--data", t.TempDir(), "--listen", at,
+		"--cors-origin", shop.URL)
 	page := testkit.DOM(t, shop.URL+"/driven.html", 0)
 	for _, id := range []string{"first", "again"} {
 		m := regexp.MustCompile(`(?s)<pre id="` + id + `">You: Do pelicans fish\?Agent: [^<]+</pre>`).FindString(page)

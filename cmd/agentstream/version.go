@@ -33,6 +33,8 @@ func (c *VersionCmd) Run(context.Context) error {
 		NATSServer  string `json:"nats-server"`
 		NATSClient  string `json:"nats.go"`
 	}{cli.Version(), runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH,
-		cmp.Or(deps["github.com/nats-io/nats-server/v2"], "not linked in"), cmp.Or(deps["github.com/nats-io/nats.go"], "not linked in")}
-	return c.Print(c.JSON, v, "agentstream  %s\ngo           %s\nnats-server  %s\nnats.go      %s", v.Agentstream, v.Go, v.NATSServer, v.NATSClient)
+		cmp.Or(deps["github.com/nats-io/nats-server/v2"], "not linked in"),
+		cmp.Or(deps["github.com/nats-io/nats.go"], "not linked in")}
+	return c.Print(c.JSON, v, "agentstream  %s\ngo           %s\nnats-server  %s\nnats.go      %s", v.Agentstream, v.Go,
+		v.NATSServer, v.NATSClient)
 }

@@ -36,8 +36,8 @@ type WorkerCmd struct {
 	process.AdminFlags
 }
 
-// ModelFlags say which models of which providers answer. Credentials are read from files and from the environment, never from
-// flags: a command line is seen by everybody on the machine.
+// ModelFlags say which models of which providers answer. Credentials are read from files and from the environment,
+// never from flags: a command line is seen by everybody on the machine.
 type ModelFlags struct {
 	Upstream    []string `help:"An API that models are asked through: openai, openai-responses, anthropic or gemini. Its credential is that of --upstream-key, or of OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY." env:"AGENTSTREAM_UPSTREAM" placeholder:"NAME=URL"`
 	UpstreamKey []string `help:"File with the credential of an upstream." env:"AGENTSTREAM_UPSTREAM_KEY" placeholder:"NAME=FILE"`
@@ -128,7 +128,8 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	cfg := useModels(worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Serves: c.sessionFilter(set), Most: c.Places,
+	cfg := useModels(worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Serves: c.sessionFilter(set),
+		Most:   c.Places,
 		Logger: log, Hooks: m.ProducerHooks(log)}, set)
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a session that is older than the stream's window is not answered")
@@ -152,7 +153,8 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer operators.Close()
 	a := &process.Admin{Metrics: m, Log: log, Checks: []edge.Check{{Name: "nats", Run: node.NATSCheck(nc)}}}
 	stages = append(stages, operators.Parts(a))
-	log.Info("worker: answering", "models", strings.Join(c.Models, ","), "tenants", strings.Join(c.Tenant, ","), "admin", c.AdminListen)
+	log.Info("worker: answering", "models", strings.Join(c.Models, ","), "tenants", strings.Join(c.Tenant, ","),
+		"admin", c.AdminListen)
 	return process.RunStages(ctx, stages...)
 }
 

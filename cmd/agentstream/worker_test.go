@@ -17,8 +17,9 @@ func TestModelFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := ModelFlags{
-		Upstream: []string{"openai=http://127.0.0.1:1", "anthropic=https://api.example.com/v1"}, UpstreamKey: []string{"openai=" + key},
-		Models: []string{"openai=a", "anthropic=b", "openai=c=d"},
+		Upstream:    []string{"openai=http://127.0.0.1:1", "anthropic=https://api.example.com/v1"},
+		UpstreamKey: []string{"openai=" + key},
+		Models:      []string{"openai=a", "anthropic=b", "openai=c=d"},
 	}
 	set := &model.Set{}
 	if err := good.add(set); err != nil {
@@ -40,9 +41,11 @@ func TestModelFlags(t *testing.T) {
 		"want an http or https URL":   {Upstream: []string{"openai=http://user:sk-secret@x"}, Models: []string{"m"}},
 		"--upstream openai: no --mod": {Upstream: []string{"openai=http://x"}},
 		"--models \"m\"":              {Models: []string{"m"}},
-		"--upstream-key: ":            {Upstream: []string{"openai=http://x"}, UpstreamKey: []string{"openai=" + key + ".gone"}},
+		"--upstream-key: ": {Upstream: []string{"openai=http://x"},
+			UpstreamKey: []string{"openai=" + key + ".gone"}},
 	} {
-		if err := f.add(&model.Set{}); err == nil || !strings.Contains(err.Error(), flag) || strings.Contains(err.Error(), "secret") {
+		if err := f.add(&model.Set{}); err == nil || !strings.Contains(err.Error(), flag) ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v: %v", flag, err)
 		}
 	}

@@ -71,7 +71,8 @@ type Line struct {
 
 // By returns a line about what a caller did.
 func By(c auth.Caller, a Action, run, via string) Line {
-	return Line{Action: a, Run: run, Caller: schema.CutText(c.Subject, maxText), Credential: schema.CutText(c.Credential, maxText), Via: via}
+	return Line{Action: a, Run: run, Caller: schema.CutText(c.Subject, maxText),
+		Credential: schema.CutText(c.Credential, maxText), Via: via}
 }
 
 // maxText bounds a text of a line, in bytes.
@@ -81,7 +82,8 @@ const maxText = 255
 func (l *Line) event(at time.Time) (schema.Event, error) {
 	l.Reason, l.Detail = schema.CutText(l.Reason, maxText), schema.CutText(l.Detail, maxText)
 	payload, err := json.Marshal(l)
-	e := schema.Event{Type: TypePrefix + string(l.Action), TS: at.UTC().Format(schema.TimeLayout), Actor: "user", Payload: payload}
+	e := schema.Event{Type: TypePrefix + string(l.Action), TS: at.UTC().Format(schema.TimeLayout), Actor: "user",
+		Payload: payload}
 	if err == nil {
 		err = e.Prepare(Run)
 	}

@@ -171,8 +171,8 @@ func (t *Trail) Refuse(c auth.Caller, run, via, route, reason string) {
 	r.count++
 }
 
-// Record appends a line and returns when the log has it. id names what was done, within the tenant: a repeat has no second
-// line; "" is none. After an error the line is kept, and tried again by Run.
+// Record appends a line and returns when the log has it. id names what was done, within the tenant: a repeat has no
+// second line; "" is none. After an error the line is kept, and tried again by Run.
 func (t *Trail) Record(ctx context.Context, tenant, id string, l Line) error {
 	if t == nil {
 		return nil
@@ -205,8 +205,9 @@ func (t *Trail) append(ctx context.Context, tenant string, lines []schema.Event,
 	first := schema.Event{Type: schema.TypeSessionCreated, Payload: []byte(`{"title":"audit"}`)}
 	err := first.Prepare(Run)
 	if err == nil {
-		_, err = t.cfg.Log.Append(ctx, FeedOf(tenant), lines, producers.AppendOptions{IdempotencyKey: key, First: []schema.Event{first},
-			Within: t.cfg.Timeout})
+		_, err = t.cfg.Log.Append(ctx, FeedOf(tenant), lines,
+			producers.AppendOptions{IdempotencyKey: key, First: []schema.Event{first},
+				Within: t.cfg.Timeout})
 	}
 	count := t.cfg.Written
 	if err != nil {

@@ -42,7 +42,8 @@ func newBench(t *testing.T) *bench {
 }
 
 // Append is that of the appender, unless the log is away.
-func (b *bench) Append(ctx context.Context, key schema.RunKey, events []schema.Event, opt producers.AppendOptions) (producers.Receipt, error) {
+func (b *bench) Append(ctx context.Context, key schema.RunKey, events []schema.Event,
+	opt producers.AppendOptions) (producers.Receipt, error) {
 	if b.away != nil {
 		return producers.Receipt{}, b.away
 	}
@@ -81,8 +82,8 @@ func (b *bench) lines(tenant string) (all []audit.Line) {
 
 var ann = auth.Caller{Tenant: "acme", Subject: "ann", Credential: "key:a", Scopes: auth.ScopeAll}
 
-// A caller opens a run once an hour; other callers, runs and hours are lines of their own. Nothing is lost while the log is
-// away.
+// A caller opens a run once an hour; other callers, runs and hours are lines of their own. Nothing is lost while the
+// log is away.
 func TestOpeningsAreOneAnHour(t *testing.T) {
 	b := newBench(t)
 	b.away = schema.ErrUnavailable
@@ -106,7 +107,8 @@ func TestOpeningsAreOneAnHour(t *testing.T) {
 		}
 	}
 	got := fmt.Sprint(b.lines("acme"))
-	want := fmt.Sprint([]audit.Line{audit.By(ann, audit.Opened, "run", "native"), audit.By(ben, audit.Opened, "run", "native"),
+	want := fmt.Sprint([]audit.Line{audit.By(ann, audit.Opened, "run", "native"),
+		audit.By(ben, audit.Opened, "run", "native"),
 		audit.By(ann, audit.Opened, "other", "native"), audit.By(ann, audit.Opened, "run", "native")})
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
@@ -136,7 +138,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// More lines than a tenant may have waiting are merged into one, with their number: what is counted is what has happened.
+// More lines than a tenant may have waiting are merged into one, with their number: what is counted is what has
+// happened.
 func TestWaitingLinesAreBounded(t *testing.T) {
 	b := newBench(t)
 	b.away = schema.ErrUnavailable
@@ -160,7 +163,8 @@ func TestWaitingLinesAreBounded(t *testing.T) {
 	}
 }
 
-// What is recorded has one line, however often it is repeated, and also when the log took it without an answer or was away.
+// What is recorded has one line, however often it is repeated, and also when the log took it without an answer or was
+// away.
 func TestRecordsAreExactlyOnce(t *testing.T) {
 	b := newBench(t)
 	record := func(id string) error {
@@ -196,7 +200,8 @@ func TestRecordsAreExactlyOnce(t *testing.T) {
 func TestFeedsAreApart(t *testing.T) {
 	long := strings.Repeat("x", schema.MaxTenantID)
 	seen := map[schema.RunKey]string{}
-	for _, tenant := range []string{"a", "A", "-", "_audit", "audit-a", long, long[1:], long[:63] + "y", long[:57], long[:58]} {
+	for _, tenant := range []string{"a", "A", "-", "_audit", "audit-a", long, long[1:], long[:63] + "y", long[:57],
+		long[:58]} {
 		key := audit.FeedOf(tenant)
 		if err := key.Validate(); err != nil || !audit.IsReserved(key.Tenant) || audit.IsReserved(tenant) || seen[key] != "" {
 			t.Errorf("%s: %v, %v, that of %q", tenant, key, err, seen[key])

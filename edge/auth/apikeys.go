@@ -47,7 +47,8 @@ func NewAPIKey(id, tenant string, scopes Scope, expires time.Time) (text string,
 	}
 	text = keyPrefix + id + "_" + rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(text))
-	key = APIKey{ID: id, Hash: hashPrefix + hex.EncodeToString(sum[:]), Tenant: tenant, Scopes: scopes.Names(), Expires: expires}
+	key = APIKey{ID: id, Hash: hashPrefix + hex.EncodeToString(sum[:]), Tenant: tenant, Scopes: scopes.Names(),
+		Expires: expires}
 	if _, err := key.entry(); err != nil {
 		return "", APIKey{}, err
 	}
@@ -84,7 +85,8 @@ func (k APIKey) entry() (keyEntry, error) {
 	if err != nil {
 		return e, fmt.Errorf("auth: key %s: %w", k.ID, err)
 	}
-	e.caller = Caller{Tenant: k.Tenant, Subject: keyCredential + k.ID, Scopes: scopes, Expires: k.Expires, Credential: keyCredential + k.ID}
+	e.caller = Caller{Tenant: k.Tenant, Subject: keyCredential + k.ID, Scopes: scopes, Expires: k.Expires,
+		Credential: keyCredential + k.ID}
 	return e, nil
 }
 
@@ -217,7 +219,8 @@ func (a *APIKeys) look() {
 	a.looked = now
 	before := a.broken
 	if a.broken = a.reload(); a.broken != nil && (before == nil || before.Error() != a.broken.Error()) {
-		a.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "auth: the keys file cannot be read; the keys that were read before stay in force",
+		a.cfg.Logger.LogAttrs(context.Background(), slog.LevelError,
+			"auth: the keys file cannot be read; the keys that were read before stay in force",
 			slog.Any("error", a.broken))
 	}
 }

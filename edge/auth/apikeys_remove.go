@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// RemoveAPIKeys takes the keys of a tenant out of a file of keys, and returns how many there were. The file is replaced whole, so a node that
-// reads it sees all of them or none. Lines that are no keys stay.
+// RemoveAPIKeys takes the keys of a tenant out of a file of keys, and returns how many there were. The file is replaced
+// whole, so a node that reads it sees all of them or none. Lines that are no keys stay.
 func RemoveAPIKeys(path, tenant string) (removed int, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -58,7 +58,8 @@ func TestAPIKeys(t *testing.T) {
 	}
 	ask := func(token string) (Caller, error) { return Bearer{keys}.Authenticate(request("Bearer " + token)) }
 	caller, err := ask(ci)
-	if err != nil || caller.Tenant != "acme" || caller.Scopes != ScopeRead|ScopeWrite || caller.Credential != "key:ci-7" || !caller.Expires.IsZero() {
+	if err != nil || caller.Tenant != "acme" || caller.Scopes != ScopeRead|ScopeWrite ||
+		caller.Credential != "key:ci-7" || !caller.Expires.IsZero() {
 		t.Fatalf("%+v %v", caller, err)
 	}
 	brief, err := ask(short)
@@ -173,12 +174,13 @@ func TestAPIKeysAreReadAgain(t *testing.T) {
 func TestKeysFileIsChecked(t *testing.T) {
 	_, line := newKey(t, "one", ScopeRead, time.Time{})
 	for name, text := range map[string]string{
-		"no JSON":          "one:secret\n",
-		"twice":            line + line,
-		"two on a line":    strings.TrimSpace(line) + line,
-		"unknown field":    strings.Replace(line, `"tenant"`, `"tenants":[],"tenant"`, 1),
-		"the key itself":   strings.Replace(line, "sha256:", "ask_one_", 1),
-		"a short hash":     strings.Replace(line, `","tenant"`, "\",\"tenant\"", 1)[:60] + `","tenant":"acme","scopes":["read"]}`,
+		"no JSON":        "one:secret\n",
+		"twice":          line + line,
+		"two on a line":  strings.TrimSpace(line) + line,
+		"unknown field":  strings.Replace(line, `"tenant"`, `"tenants":[],"tenant"`, 1),
+		"the key itself": strings.Replace(line, "sha256:", "ask_one_", 1),
+		"a short hash": strings.Replace(line, `","tenant"`, "\",\"tenant\"", 1)[:60] +
+			`","tenant":"acme","scopes":["read"]}`,
 		"bad id":           strings.Replace(line, `"id":"one"`, `"id":"One"`, 1),
 		"bad tenant":       strings.Replace(line, `"acme"`, `"a.>"`, 1),
 		"no tenant":        strings.Replace(line, `"acme"`, `""`, 1),
@@ -211,11 +213,13 @@ func TestKeysFileIsChecked(t *testing.T) {
 // TestTicketIsGoodOnce has many goroutines redeem one ticket.
 func TestTicketIsGoodOnce(t *testing.T) {
 	c := newClock()
-	tickets, err := NewTickets(TicketsConfig{Store: NewMemoryTickets(c.now), Now: c.now, Still: func(Caller) error { return nil }})
+	tickets, err := NewTickets(TicketsConfig{Store: NewMemoryTickets(c.now), Now: c.now,
+		Still: func(Caller) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	caller := Caller{Tenant: "acme", Subject: "u-1", Scopes: ScopeAll, Credential: "key:one", Expires: c.now().Add(time.Hour).Truncate(time.Millisecond)}
+	caller := Caller{Tenant: "acme", Subject: "u-1", Scopes: ScopeAll, Credential: "key:one",
+		Expires: c.now().Add(time.Hour).Truncate(time.Millisecond)}
 	for range 50 {
 		ticket, until, err := tickets.Issue(t.Context(), caller, "run")
 		if err != nil || until.Sub(c.now()).Round(time.Second) != time.Minute {
@@ -281,7 +285,8 @@ func TestTicketsThatAreRefused(t *testing.T) {
 		}
 	}
 	good := issue(reader)
-	for _, ticket := range []string{"", "tkt_", good[:len(good)-1], good + "A", strings.ToLower(good), "tkt_" + strings.Repeat("A", 52),
+	for _, ticket := range []string{"", "tkt_", good[:len(good)-1], good + "A", strings.ToLower(good),
+		"tkt_" + strings.Repeat("A", 52),
 		"tkt_" + strings.Repeat("*", 52), "tkt_" + strings.Repeat("\x00", 52), strings.Repeat("A", 1<<16), ticketID(good)} {
 		refused(fmt.Sprintf("%.20q", ticket), ticket)
 	}
@@ -324,7 +329,8 @@ func TestTicketsThatAreRefused(t *testing.T) {
 	if len(store.tickets) != 1 {
 		t.Errorf("%d tickets left", len(store.tickets))
 	}
-	for _, cfg := range []TicketsConfig{{}, {Store: store}, {Store: store, Still: func(Caller) error { return nil }, TTL: time.Hour},
+	for _, cfg := range []TicketsConfig{{}, {Store: store},
+		{Store: store, Still: func(Caller) error { return nil }, TTL: time.Hour},
 		{Store: store, Still: func(Caller) error { return nil }, TTL: time.Millisecond}} {
 		if _, err := NewTickets(cfg); err == nil {
 			t.Errorf("%+v", cfg)
@@ -384,7 +390,8 @@ func TestStaticTokenAndOpen(t *testing.T) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}
-	for _, c := range []Caller{{}, {Tenant: "acme", Credential: "key:x"}, {Tenant: "zeta", Credential: "token"}, {Tenant: "zeta", Credential: "open"}} {
+	for _, c := range []Caller{{}, {Tenant: "acme", Credential: "key:x"}, {Tenant: "zeta", Credential: "token"},
+		{Tenant: "zeta", Credential: "open"}} {
 		if s.Still(c) == nil || o.Still(c) == nil || (Bearer{s}).Still(c) == nil {
 			t.Errorf("still: %+v", c)
 		}
@@ -398,12 +405,14 @@ func TestStaticTokenAndOpen(t *testing.T) {
 // scopes, of which it has those that its caller has.
 func TestKindsOfTickets(t *testing.T) {
 	c := newClock()
-	plain, err := NewTickets(TicketsConfig{Store: NewMemoryTickets(c.now), Now: c.now, Still: func(Caller) error { return nil }})
+	plain, err := NewTickets(TicketsConfig{Store: NewMemoryTickets(c.now), Now: c.now,
+		Still: func(Caller) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	kind := plain.Of(Terms{Prefix: "atk_", TTL: 5 * time.Minute, Scopes: ScopeRead | ScopeCommand})
-	for scopes, want := range map[Scope]Scope{ScopeAll: ScopeRead | ScopeCommand, ScopeRead | ScopeWrite: ScopeRead, ScopeCommand: ScopeCommand} {
+	for scopes, want := range map[Scope]Scope{ScopeAll: ScopeRead | ScopeCommand, ScopeRead | ScopeWrite: ScopeRead,
+		ScopeCommand: ScopeCommand} {
 		ticket, until, err := kind.Issue(t.Context(), Caller{Tenant: "acme", Scopes: scopes}, "run")
 		if err != nil || !strings.HasPrefix(ticket, "atk_") || until.Sub(c.now()).Round(time.Second) != 5*time.Minute {
 			t.Fatal(ticket, until, err)
@@ -411,7 +420,8 @@ func TestKindsOfTickets(t *testing.T) {
 		if _, err := plain.Redeem(t.Context(), ticket, "run"); !errors.Is(err, ErrUnauthorized) {
 			t.Errorf("the other kind takes it: %v", err)
 		}
-		if _, err := plain.Redeem(t.Context(), "tkt_"+strings.TrimPrefix(ticket, "atk_"), "run"); !errors.Is(err, ErrUnauthorized) {
+		if _, err := plain.Redeem(t.Context(), "tkt_"+strings.TrimPrefix(ticket, "atk_"), "run"); !errors.Is(err,
+			ErrUnauthorized) {
 			t.Errorf("under another prefix: %v", err)
 		}
 		c.move(4 * time.Minute)
@@ -419,7 +429,8 @@ func TestKindsOfTickets(t *testing.T) {
 			t.Errorf("%+v %v, want %v", got, err, want)
 		}
 	}
-	if _, _, err := kind.Issue(t.Context(), Caller{Tenant: "acme", Scopes: ScopeWrite}, "run"); !errors.Is(err, ErrForbidden) {
+	if _, _, err := kind.Issue(t.Context(), Caller{Tenant: "acme", Scopes: ScopeWrite}, "run"); !errors.Is(err,
+		ErrForbidden) {
 		t.Errorf("none of the scopes: %v", err)
 	}
 	late, _, err := kind.Issue(t.Context(), Caller{Tenant: "acme", Scopes: ScopeRead}, "run")

@@ -115,8 +115,9 @@ func NewStaticToken(token string, c Caller) (*StaticToken, error) {
 	return &StaticToken{sum: sha256.Sum256([]byte(token)), caller: c}, nil
 }
 
-// NewStaticTokens is NewStaticToken for tokens that can be replaced: now returns those that are accepted, the new one and the one before
-// while they change. It fails when none can be in a header. One that is taken away lets nobody in any more; what was begun with it goes on.
+// NewStaticTokens is NewStaticToken for tokens that can be replaced: now returns those that are accepted, the new one
+// and the one before while they change. It fails when none can be in a header. One that is taken away lets nobody in
+// any more; what was begun with it goes on.
 func NewStaticTokens(now func() []string, c Caller) (*StaticToken, error) {
 	list := now()
 	if len(list) == 0 {

@@ -39,7 +39,8 @@ const (
 var scopeNames = []struct {
 	scope Scope
 	name  string
-}{{ScopeRead, "read"}, {ScopeWrite, "write"}, {ScopeCommand, "command"}, {ScopeOperate, "operate"}, {ScopeAudit, "audit"}}
+}{{ScopeRead, "read"}, {ScopeWrite, "write"}, {ScopeCommand, "command"}, {ScopeOperate, "operate"},
+	{ScopeAudit, "audit"}}
 
 // String returns the names, separated by commas; "" for none.
 func (s Scope) String() string { return strings.Join(s.Names(), ",") }

@@ -44,7 +44,8 @@ func accept(t testing.TB, i *authtest.Issuer, change ...func(*JWTConfig)) *JWT {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	cfg := JWTConfig{Issuer: i.URL, Audiences: []string{"agentstream", "second"}, JWKS: i.URL + "/keys", Transport: transport}
+	cfg := JWTConfig{Issuer: i.URL, Audiences: []string{"agentstream", "second"}, JWKS: i.URL + "/keys",
+		Transport: transport}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -164,7 +164,8 @@ func (j *JWT) SignIn() SignIn {
 
 // verifySecret checks an HMAC.
 func verifySecret(c compact, secret []byte) error {
-	parser := jwt.NewParser(jwt.WithValidMethods(secretAlgorithms), jwt.WithStrictDecoding(), jwt.WithoutClaimsValidation())
+	parser := jwt.NewParser(jwt.WithValidMethods(secretAlgorithms), jwt.WithStrictDecoding(),
+		jwt.WithoutClaimsValidation())
 	_, err := parser.Parse(c.token, func(*jwt.Token) (any, error) { return secret, nil })
 	if err != nil {
 		return refuse("the signature does not match")

@@ -27,12 +27,14 @@ func TestTokensOfEveryKindOfKey(t *testing.T) {
 			{jwt.SigningMethodES256, "ec"}, {jwt.SigningMethodES384, "ec384"}, {jwt.SigningMethodEdDSA, "ed"},
 		} {
 			for _, kid := range []string{tt.key, ""} { // a token need not name its key
-				c, err := Bearer{j}.Authenticate(request("Bearer " + authtest.Sign(t, tt.method, authtest.Signers()[tt.key], kid, i.Claims())))
+				c, err := Bearer{j}.Authenticate(request("Bearer " +
+					authtest.Sign(t, tt.method, authtest.Signers()[tt.key], kid, i.Claims())))
 				if err != nil {
 					t.Errorf("%s kid %q: %v", tt.method.Alg(), kid, err)
 					continue
 				}
-				if c.Tenant != "acme" || c.Subject != "u-1" || c.Scopes != ScopeRead|ScopeWrite || c.Run != "" || c.Credential != "jwt:"+i.URL {
+				if c.Tenant != "acme" || c.Subject != "u-1" || c.Scopes != ScopeRead|ScopeWrite || c.Run != "" ||
+					c.Credential != "jwt:"+i.URL {
 					t.Errorf("%+v", c)
 				}
 				if left := time.Until(c.Expires); left < time.Hour || left > time.Hour+30*time.Second {
@@ -61,28 +63,34 @@ func TestClaimsAreMappedAsConfigured(t *testing.T) {
 		tenant string
 		scopes Scope
 	}{
-		{"second audience", nil, func(c jwt.MapClaims) { c["aud"] = []string{"x", "second"} }, "acme", ScopeRead | ScopeWrite},
-		{"scopes as a list", nil, func(c jwt.MapClaims) { c["scope"] = []any{"agentstream:command", 7, "read"} }, "acme", ScopeRead | ScopeCommand},
+		{"second audience", nil, func(c jwt.MapClaims) { c["aud"] = []string{"x", "second"} }, "acme",
+			ScopeRead | ScopeWrite},
+		{"scopes as a list", nil, func(c jwt.MapClaims) { c["scope"] = []any{"agentstream:command", 7, "read"} },
+			"acme", ScopeRead | ScopeCommand},
 		{"no scopes", nil, func(c jwt.MapClaims) { delete(c, "scope") }, "acme", 0},
 		{"scopes of others", nil, func(c jwt.MapClaims) {
 			c["scope"] = "other:read agentstream:admin READ agentstream: agentstream:agentstream:read"
 		}, "acme", 0},
 		{"scopes of another type", nil, func(c jwt.MapClaims) { c["scope"] = map[string]any{"read": true} }, "acme", 0},
-		{"own prefix", func(c *JWTConfig) { c.ScopePrefix = "runs/" }, func(c jwt.MapClaims) { c["scope"] = "runs/write agentstream:read" }, "acme", ScopeWrite},
+		{"own prefix", func(c *JWTConfig) { c.ScopePrefix = "runs/" },
+			func(c jwt.MapClaims) { c["scope"] = "runs/write agentstream:read" }, "acme", ScopeWrite},
 		{"own names", func(c *JWTConfig) { c.TenantClaim, c.ScopeClaim = "org", "scp" },
 			func(c jwt.MapClaims) { c["org"], c["scp"] = "zeta", "read" }, "zeta", ScopeRead},
 		{"path", func(c *JWTConfig) { c.TenantClaim = "app.org.id" },
-			func(c jwt.MapClaims) { c["app"] = map[string]any{"org": map[string]any{"id": "deep"}} }, "deep", ScopeRead | ScopeWrite},
+			func(c jwt.MapClaims) { c["app"] = map[string]any{"org": map[string]any{"id": "deep"}} }, "deep",
+			ScopeRead | ScopeWrite},
 		{"name with dots", func(c *JWTConfig) { c.TenantClaim = "https://example.com/tenant" },
 			func(c jwt.MapClaims) { c["https://example.com/tenant"] = "dotted" }, "dotted", ScopeRead | ScopeWrite},
 		{"path below a name with dots", func(c *JWTConfig) { c.TenantClaim = "https://example.com/app.tenant" },
-			func(c jwt.MapClaims) { c["https://example.com/app"] = map[string]any{"tenant": "both"} }, "both", ScopeRead | ScopeWrite},
+			func(c jwt.MapClaims) { c["https://example.com/app"] = map[string]any{"tenant": "both"} }, "both",
+			ScopeRead | ScopeWrite},
 		{"within the leeway", nil, func(c jwt.MapClaims) {
 			c["exp"] = time.Now().Add(-20 * time.Second).Unix()
 			c["nbf"] = time.Now().Add(20 * time.Second).Unix()
 			c["iat"] = time.Now().Add(20 * time.Second).Unix()
 		}, "acme", ScopeRead | ScopeWrite},
-		{"a date with a fraction", nil, func(c jwt.MapClaims) { c["exp"] = float64(time.Now().Unix()) + 60.5 }, "acme", ScopeRead | ScopeWrite},
+		{"a date with a fraction", nil, func(c jwt.MapClaims) { c["exp"] = float64(time.Now().Unix()) + 60.5 }, "acme",
+			ScopeRead | ScopeWrite},
 		{"no subject", nil, func(c jwt.MapClaims) { delete(c, "sub") }, "acme", ScopeRead | ScopeWrite},
 	} {
 		j := accept(t, i, func(c *JWTConfig) {
@@ -137,7 +145,8 @@ func TestHMAC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims := jwt.MapClaims{"iss": "dev", "aud": "agentstream", "tenant": "acme", "scope": "read", "exp": time.Now().Add(time.Hour).Unix()}
+	claims := jwt.MapClaims{"iss": "dev", "aud": "agentstream", "tenant": "acme", "scope": "read",
+		"exp": time.Now().Add(time.Hour).Unix()}
 	c, err := Bearer{j}.Authenticate(request("bearer  " + authtest.Sign(t, jwt.SigningMethodHS256, secret, "", claims)))
 	if err != nil || c.Tenant != "acme" || c.Scopes != ScopeRead {
 		t.Errorf("%+v %v", c, err)
@@ -148,7 +157,8 @@ func TestHMAC(t *testing.T) {
 		"a shorter hash":    authtest.Sign(t, jwt.SigningMethodHS384, secret, "", claims),
 		"an asymmetric key": authtest.Sign(t, jwt.SigningMethodRS256, authtest.Signers()["rsa"], "", claims),
 		"no algorithm":      authtest.Sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "", claims) + "x",
-		"expired":           authtest.Sign(t, jwt.SigningMethodHS256, secret, "", jwt.MapClaims{"iss": "dev", "aud": "agentstream", "tenant": "acme", "exp": 1}),
+		"expired": authtest.Sign(t, jwt.SigningMethodHS256, secret, "",
+			jwt.MapClaims{"iss": "dev", "aud": "agentstream", "tenant": "acme", "exp": 1}),
 	} {
 		if _, err := (Bearer{j}).Authenticate(request("Bearer " + token)); !errors.Is(err, ErrUnauthorized) {
 			t.Errorf("%s: %v", name, err)

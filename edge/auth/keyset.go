@@ -216,14 +216,15 @@ func (k *remoteKeys) load(ctx context.Context) error {
 	return nil
 }
 
-// SignIn is where an issuer lets people sign in, and where a code becomes a token. Both may be on other hosts than the issuer.
+// SignIn is where an issuer lets people sign in, and where a code becomes a token. Both may be on other hosts than the
+// issuer.
 type SignIn struct {
 	Authorize string `json:"authorization_endpoint"`
 	Token     string `json:"token_endpoint"`
 }
 
-// discover reads where the issuer's keys are, and where people sign in (OpenID Connect Discovery §4). The document must name the
-// issuer that was asked. It is read again with every refresh: issuers move their keys.
+// discover reads where the issuer's keys are, and where people sign in (OpenID Connect Discovery §4). The document must
+// name the issuer that was asked. It is read again with every refresh: issuers move their keys.
 func (k *remoteKeys) discover(ctx context.Context) (keys string, in SignIn, err error) {
 	p, err := oidc.NewProvider(oidc.ClientContext(ctx, k.client), k.cfg.Issuer)
 	if err != nil {

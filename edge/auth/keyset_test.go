@@ -52,7 +52,8 @@ func TestUnknownKeysDoNotMakeUsFetch(t *testing.T) {
 		for n := range 20 {
 			wg.Go(func() {
 				for m := range 10 {
-					token := authtest.Sign(t, jwt.SigningMethodEdDSA, authtest.Signers()["ed"], fmt.Sprintf("kid-%d-%d", n, m), i.Claims())
+					token := authtest.Sign(t, jwt.SigningMethodEdDSA, authtest.Signers()["ed"],
+						fmt.Sprintf("kid-%d-%d", n, m), i.Claims())
 					if _, err := j.Caller(t.Context(), token); !errors.Is(err, ErrUnauthorized) {
 						t.Errorf("%v", err)
 					}
@@ -92,7 +93,8 @@ func TestAwayIssuer(t *testing.T) {
 		i.Answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "secret detail", http.StatusBadGateway) }
 	})
 	j := accept(t, i, func(cfg *JWTConfig) { cfg.Now = c.now })
-	token := authtest.Sign(t, jwt.SigningMethodRS256, authtest.Signers()["rsa"], "rsa", i.Claims(func(m jwt.MapClaims) { m["exp"] = time.Now().Add(24 * time.Hour).Unix() }))
+	token := authtest.Sign(t, jwt.SigningMethodRS256, authtest.Signers()["rsa"], "rsa",
+		i.Claims(func(m jwt.MapClaims) { m["exp"] = time.Now().Add(24 * time.Hour).Unix() }))
 	for range 3 {
 		if _, err := j.Caller(t.Context(), token); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnauthorized) {
 			t.Errorf("%v", err)
@@ -185,13 +187,17 @@ func TestKeySetsAreReadWithCare(t *testing.T) {
 		body string
 		keys int
 	}{
-		"one":                  {`{"keys":[` + public + `]}`, 1},
-		"unknown ones between": {`{"keys":[{"kty":"LATER"},` + public + `,{"kty":"EC","crv":"secp256k1","x":"AA","y":"AA"},7]}`, 1},
-		"private":              {`{"keys":[` + key(jose.JSONWebKey{Key: authtest.Signers()["rsa"], KeyID: "rsa"}) + `]}`, 0},
-		"symmetric":            {`{"keys":[` + key(jose.JSONWebKey{Key: []byte(strings.Repeat("s", 32)), KeyID: "rsa"}) + `]}`, 0},
-		"for encryption":       {`{"keys":[` + key(jose.JSONWebKey{Key: authtest.Signers()["rsa"].Public(), KeyID: "rsa", Use: "enc"}) + `]}`, 0},
-		"another algorithm":    {`{"keys":[` + key(jose.JSONWebKey{Key: authtest.Signers()["rsa"].Public(), KeyID: "rsa", Algorithm: "RSA-OAEP"}) + `]}`, 0},
-		"weak":                 {`{"keys":[` + key(jose.JSONWebKey{Key: small.Public(), KeyID: "rsa"}) + `]}`, 0},
+		"one": {`{"keys":[` + public + `]}`, 1},
+		"unknown ones between": {`{"keys":[{"kty":"LATER"},` + public +
+			`,{"kty":"EC","crv":"secp256k1","x":"AA","y":"AA"},7]}`, 1},
+		"private": {`{"keys":[` + key(jose.JSONWebKey{Key: authtest.Signers()["rsa"], KeyID: "rsa"}) + `]}`, 0},
+		"symmetric": {`{"keys":[` +
+			key(jose.JSONWebKey{Key: []byte(strings.Repeat("s", 32)), KeyID: "rsa"}) + `]}`, 0},
+		"for encryption": {`{"keys":[` +
+			key(jose.JSONWebKey{Key: authtest.Signers()["rsa"].Public(), KeyID: "rsa", Use: "enc"}) + `]}`, 0},
+		"another algorithm": {`{"keys":[` +
+			key(jose.JSONWebKey{Key: authtest.Signers()["rsa"].Public(), KeyID: "rsa", Algorithm: "RSA-OAEP"}) + `]}`, 0},
+		"weak": {`{"keys":[` + key(jose.JSONWebKey{Key: small.Public(), KeyID: "rsa"}) + `]}`, 0},
 		"a point off the curve": {`{"keys":[{"kty":"EC","crv":"P-256","kid":"rsa",` +
 			`"x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","y":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"}]}`, 0},
 		"too many": {`{"keys":[` + strings.TrimSuffix(strings.Repeat(public+",", maxKeys+1), ",") + `]}`, 0},

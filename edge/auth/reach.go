@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// reach is where an issuer's document, and redirects, may lead: not to this machine nor to its link, unless the configured
-// address is there itself. Otherwise whoever writes the document would have this process ask what listens here.
+// reach is where an issuer's document, and redirects, may lead: not to this machine nor to its link, unless the
+// configured address is there itself. Otherwise whoever writes the document would have this process ask what listens
+// here.
 type reach struct {
 	host  string // of the configured address
 	local bool   // it is this machine's

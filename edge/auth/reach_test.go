@@ -12,9 +12,12 @@ import (
 
 // local are addresses of this machine and of its link, as a document may write them.
 var local = []string{
-	"https://127.0.0.1:6379/x", "https://127.8.8.8", "http://127.0.0.1:8081/debug/pprof/profile", "https://localhost", "http://localhost:9000", "https://LOCALHOST.",
-	"https://a.localhost", "https://[::1]:1", "https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]", "https://0.0.0.0:22", "https://[::]",
-	"https://[::ffff:0.0.0.0]", "https://169.254.169.254/latest/meta-data", "https://[::ffff:169.254.169.254]", "https://[fe80::1]", "https://[fe80::1%25eth0]",
+	"https://127.0.0.1:6379/x", "https://127.8.8.8", "http://127.0.0.1:8081/debug/pprof/profile", "https://localhost",
+	"http://localhost:9000", "https://LOCALHOST.",
+	"https://a.localhost", "https://[::1]:1", "https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]",
+	"https://0.0.0.0:22", "https://[::]",
+	"https://[::ffff:0.0.0.0]", "https://169.254.169.254/latest/meta-data", "https://[::ffff:169.254.169.254]",
+	"https://[fe80::1]", "https://[fe80::1%25eth0]",
 }
 
 // TestReach: an issuer elsewhere leads nowhere on this machine; one on this machine may.
@@ -28,14 +31,16 @@ func TestReach(t *testing.T) {
 			t.Errorf("an issuer on this machine: %s: %v", at, err)
 		}
 	}
-	for _, at := range []string{"https://keys.example/set", "https://id.example/keys", "https://10.1.2.3/keys", "https://notlocalhost/", "https://localhost.example", "https://128.0.0.1"} {
+	for _, at := range []string{"https://keys.example/set", "https://id.example/keys", "https://10.1.2.3/keys",
+		"https://notlocalhost/", "https://localhost.example", "https://128.0.0.1"} {
 		for _, r := range []reach{far, near} {
 			if err := r.check(at); err != nil {
 				t.Errorf("%s: %v", at, err)
 			}
 		}
 	}
-	for _, at := range []string{"http://id.example/keys", "https://u:p@id.example/", "//id.example", "file:///etc/passwd", "https://", "gopher://id.example"} {
+	for _, at := range []string{"http://id.example/keys", "https://u:p@id.example/", "//id.example",
+		"file:///etc/passwd", "https://", "gopher://id.example"} {
 		if far.check(at) == nil || near.check(at) == nil {
 			t.Errorf("%s is safe", at)
 		}
@@ -64,12 +69,13 @@ func (d *document) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestDocumentLeadsNowhereHere: neither a document's fields nor a redirect make this process ask what listens here, nor send
-// browsers there.
+// TestDocumentLeadsNowhereHere: neither a document's fields nor a redirect make this process ask what listens here, nor
+// send browsers there.
 func TestDocumentLeadsNowhereHere(t *testing.T) {
 	for _, at := range local {
 		for name, d := range map[string]*document{
-			"jwks_uri": {keys: at, token: "https://id.example/t"}, "redirect": {redirect: at}, "token_endpoint": {keys: "https://id.example/k", token: at},
+			"jwks_uri": {keys: at, token: "https://id.example/t"}, "redirect": {redirect: at},
+			"token_endpoint": {keys: "https://id.example/k", token: at},
 		} {
 			j, err := NewJWT(JWTConfig{Issuer: "https://id.example", Audiences: []string{"a"}, Discover: true, Transport: d})
 			if err != nil {

@@ -18,7 +18,8 @@ func TestStaticTokensAreReplaced(t *testing.T) {
 	for _, step := range []struct {
 		tokens   []string
 		old, new bool
-	}{{[]string{"old"}, true, false}, {[]string{"new", "old"}, true, true}, {[]string{"new"}, false, true}, {nil, false, false}} {
+	}{{[]string{"old"}, true, false}, {[]string{"new", "old"}, true, true}, {[]string{"new"}, false, true},
+		{nil, false, false}} {
 		now = step.tokens
 		_, oldErr := s.Caller(t.Context(), "old")
 		_, newErr := s.Caller(t.Context(), "new")
@@ -35,7 +36,8 @@ func TestStaticTokensAreReplaced(t *testing.T) {
 func TestShareSecretsAreReplaced(t *testing.T) {
 	first, second := strings.Repeat("1", 32), strings.Repeat("2", 32)
 	now := []string{first}
-	s, err := NewShares(SharesConfig{Secret: []byte(first), Secrets: func() []string { return now }, Still: func(Caller) error { return nil }})
+	s, err := NewShares(SharesConfig{Secret: []byte(first), Secrets: func() []string { return now },
+		Still: func(Caller) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,8 @@ func TestShareSecretsAreReplaced(t *testing.T) {
 	for _, step := range []struct {
 		secrets    []string
 		old, fresh bool
-	}{{[]string{second, first}, true, true}, {[]string{second}, false, true}, {[]string{"short", second}, false, true}, {[]string{first}, true, false}} {
+	}{{[]string{second, first}, true, true}, {[]string{second}, false, true}, {[]string{"short", second}, false, true},
+		{[]string{first}, true, false}} {
 		now = step.secrets
 		_, oldErr := s.Caller(t.Context(), old)
 		_, freshErr := s.Caller(t.Context(), fresh)
@@ -63,7 +66,8 @@ func TestShareSecretsAreReplaced(t *testing.T) {
 	}
 }
 
-// TestRemoveAPIKeys: the keys of one tenant go, whatever is between them stays, and a node that has the file open lets nobody of them in.
+// TestRemoveAPIKeys: the keys of one tenant go, whatever is between them stays, and a node that has the file open lets
+// nobody of them in.
 func TestRemoveAPIKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	var text strings.Builder

@@ -30,16 +30,16 @@ const minShareSecret = 32
 // SharesConfig sets shares up. Secret and Still are needed.
 type SharesConfig struct {
 	Secret []byte // signs shares, the same at every node; at least 32 bytes
-	// Secrets returns the secrets as they are now, the one that signs first; shares of the others are accepted. One of less than 32
-	// bytes is passed over. nil: Secret alone.
+	// Secrets returns the secrets as they are now, the one that signs first; shares of the others are accepted. One of
+	// less than 32 bytes is passed over. nil: Secret alone.
 	Secrets func() []string
 	Still   func(Caller) error // checks whether the credential behind a share still holds; Bearer.Still
 	Now     func() time.Time   // default time.Now
 }
 
 // Shares makes and accepts shares: tokens with which whoever has one reads one run until it expires, and nothing else.
-// Nothing is stored: a share is signed, and says what it is for. It ends early when the credential that made it is revoked,
-// and all of them end when the secret changes. Make it with NewShares. It is safe for concurrent use.
+// Nothing is stored: a share is signed, and says what it is for. It ends early when the credential that made it is
+// revoked, and all of them end when the secret changes. Make it with NewShares. It is safe for concurrent use.
 type Shares struct{ cfg SharesConfig }
 
 var _ Scheme = (*Shares)(nil)
@@ -63,8 +63,8 @@ type share struct {
 	Expires    int64  `json:"e"` // Unix seconds
 }
 
-// Issue returns a share of a run of the caller's tenant, and when it expires. The error wraps ErrForbidden for a caller that
-// may not read the run, or has a credential for one run alone: who was given a run does not pass it on.
+// Issue returns a share of a run of the caller's tenant, and when it expires. The error wraps ErrForbidden for a caller
+// that may not read the run, or has a credential for one run alone: who was given a run does not pass it on.
 func (s *Shares) Issue(c Caller, run string, ttl time.Duration) (token string, until time.Time, err error) {
 	if !c.May(ScopeRead) || c.Run != "" {
 		return "", until, ErrForbidden
@@ -98,7 +98,8 @@ func (s *Shares) secrets() (list [][]byte) {
 
 // isSigned reports whether one of the secrets has signed a body.
 func (s *Shares) isSigned(body, signature string) bool {
-	return slices.ContainsFunc(s.secrets(), func(secret []byte) bool { return hmac.Equal([]byte(signature), []byte(sign(secret, body))) })
+	return slices.ContainsFunc(s.secrets(),
+		func(secret []byte) bool { return hmac.Equal([]byte(signature), []byte(sign(secret, body))) })
 }
 
 func sign(secret []byte, body string) string {
@@ -124,7 +125,8 @@ func (s *Shares) Caller(_ context.Context, token string) (Caller, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return Caller{}, refuse("the share cannot be read")
 	}
-	c := Caller{Tenant: r.Tenant, Run: r.Run, Scopes: ScopeRead, Expires: time.Unix(r.Expires, 0), Credential: shareCredential + r.Credential}
+	c := Caller{Tenant: r.Tenant, Run: r.Run, Scopes: ScopeRead, Expires: time.Unix(r.Expires, 0),
+		Credential: shareCredential + r.Credential}
 	if err := (schema.RunKey{Tenant: c.Tenant, Run: c.Run}).Validate(); err != nil {
 		return Caller{}, fmt.Errorf("auth: share: %s", err) // nobody but us signs
 	}

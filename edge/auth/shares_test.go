@@ -39,7 +39,8 @@ func TestShares(t *testing.T) {
 	if _, _, err := s.Issue(got, "run_1", time.Hour); !errors.Is(err, ErrForbidden) {
 		t.Errorf("a share is passed on: %v", err)
 	}
-	if _, _, err := s.Issue(Caller{Tenant: "acme", Scopes: ScopeWrite}, "run_1", time.Hour); !errors.Is(err, ErrForbidden) {
+	if _, _, err := s.Issue(Caller{Tenant: "acme", Scopes: ScopeWrite}, "run_1", time.Hour); !errors.Is(err,
+		ErrForbidden) {
 		t.Errorf("who may not read shares: %v", err)
 	}
 	for _, ttl := range []time.Duration{0, -1, MaxShareTTL + 1} {

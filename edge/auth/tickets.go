@@ -54,7 +54,8 @@ type Terms struct {
 // Validate checks what is set.
 func (t Terms) Validate() error {
 	name, ok := strings.CutSuffix(t.Prefix, "_")
-	if t.Prefix != "" && (!ok || len(name) < 1 || len(name) > 16 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "") {
+	if t.Prefix != "" && (!ok || len(name) < 1 || len(name) > 16 ||
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "") {
 		return fmt.Errorf("auth: tickets: prefix %q is not lower-case letters and an underscore", t.Prefix)
 	}
 	if t.TTL != 0 && (t.TTL < time.Second || t.TTL > MaxTicketTTL) {
@@ -88,7 +89,8 @@ func NewTickets(cfg TicketsConfig) (*Tickets, error) {
 
 // Of returns the tickets of a kind, which lie in the same store. The terms must be valid.
 func (t *Tickets) Of(terms Terms) *Tickets {
-	terms = Terms{Prefix: cmp.Or(terms.Prefix, "tkt_"), TTL: cmp.Or(terms.TTL, t.cfg.TTL), Scopes: cmp.Or(terms.Scopes, ScopeRead)}
+	terms = Terms{Prefix: cmp.Or(terms.Prefix, "tkt_"), TTL: cmp.Or(terms.TTL, t.cfg.TTL),
+		Scopes: cmp.Or(terms.Scopes, ScopeRead)}
 	return &Tickets{cfg: t.cfg, terms: terms, issued: t.issued}
 }
 
@@ -139,9 +141,9 @@ func (t *Tickets) Issue(ctx context.Context, c Caller, run string) (ticket strin
 	return ticket, until, nil
 }
 
-// Bounds of what a node gives out to one tenant. The store keeps what is not redeemed for MaxTicketTTL, of all tenants in
-// one place: at once as many as a tenant's clients need that all come back together, and then as many as a tenth of a
-// store of 100,000 loses in that time.
+// Bounds of what a node gives out to one tenant. The store keeps what is not redeemed for MaxTicketTTL, of all tenants
+// in one place: at once as many as a tenant's clients need that all come back together, and then as many as a tenth of
+// a store of 100,000 loses in that time.
 const ticketsAtOnce = 10_000
 
 // ticketID is what a store knows of a ticket: whoever reads the store cannot redeem.
@@ -153,10 +155,10 @@ func ticketID(ticket string) string {
 // ticketLen is the length of a ticket without its prefix, in bytes.
 const ticketLen = 2 * 26
 
-// Redeem takes a ticket for a run and checks everything again. The caller has the ticket's scopes for that run alone, and
-// its stream ends when the credential behind the ticket does. A ticket for another run stays as it is and is
-// answered as one that is not there; any other is used up also when it is refused. The error wraps
-// ErrUnauthorized, or ErrUnavailable when the store does not answer.
+// Redeem takes a ticket for a run and checks everything again. The caller has the ticket's scopes for that run alone,
+// and its stream ends when the credential behind the ticket does. A ticket for another run stays as it is and is
+// answered as one that is not there; any other is used up also when it is refused. The error wraps ErrUnauthorized, or
+// ErrUnavailable when the store does not answer.
 func (t *Tickets) Redeem(ctx context.Context, ticket, run string) (Caller, error) {
 	return t.redeem(ctx, ticket, func(r string) bool { return r == run })
 }
@@ -189,7 +191,8 @@ func (t *Tickets) redeem(ctx context.Context, ticket string, wanted func(run str
 	if now.UnixMilli() >= r.Deadline {
 		return Caller{}, refuse("the ticket has expired")
 	}
-	c := Caller{Tenant: r.Tenant, Run: r.Run, Subject: r.Subject, Credential: r.Credential, Scopes: cmp.Or(r.Scopes, ScopeRead)}
+	c := Caller{Tenant: r.Tenant, Run: r.Run, Subject: r.Subject, Credential: r.Credential,
+		Scopes: cmp.Or(r.Scopes, ScopeRead)}
 	if err := (schema.RunKey{Tenant: c.Tenant, Run: c.Run}).Validate(); err != nil {
 		return Caller{}, fmt.Errorf("auth: ticket's record: %s", err) // nobody but us writes records
 	}

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// TestTicketsAreShared: a tenant that takes tickets as fast as it can gets as many as its clients need at once, is refused
-// then, also tickets of another kind, and gets new ones in time; another tenant's are there all the while.
+// TestTicketsAreShared: a tenant that takes tickets as fast as it can gets as many as its clients need at once, is
+// refused then, also tickets of another kind, and gets new ones in time; another tenant's are there all the while.
 func TestTicketsAreShared(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	clock := func() time.Time { return now }
-	tickets, err := NewTickets(TicketsConfig{Store: NewMemoryTickets(clock), Now: clock, Still: func(Caller) error { return nil }})
+	tickets, err := NewTickets(TicketsConfig{Store: NewMemoryTickets(clock), Now: clock,
+		Still: func(Caller) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

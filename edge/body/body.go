@@ -131,7 +131,8 @@ func (bs *Bodies) readRaw(c *Incoming, dst []byte) ([]byte, error) {
 	if err := rc.SetReadDeadline(time.Now().Add(bs.cfg.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return dst, fmt.Errorf("read deadline: %w", err)
 	}
-	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) { // a refusal need not wait for the rest
+	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		// a refusal need not wait for the rest
 		return dst, fmt.Errorf("full duplex: %w", err)
 	}
 	c.Unread = true

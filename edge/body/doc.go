@@ -1,4 +1,5 @@
-// Package body reads the bodies of requests within bounds: of size, of time, and of the memory that all of them may take.
+// Package body reads the bodies of requests within bounds: of size, of time, and of the memory that all of them may
+// take.
 //
 // # What it is
 //
@@ -6,8 +7,9 @@
 //
 // # Contract
 //
-// No memory is taken on a sender's word: space beyond 64 KiB is made once so much has arrived. A tenant may hold as much
-// of the memory as it leaves for others, so one alone gets half. What does not fit waits for a while and is refused then.
+// No memory is taken on a sender's word: space beyond 64 KiB is made once so much has arrived. A tenant may hold as
+// much of the memory as it leaves for others, so one alone gets half. What does not fit waits for a while and is
+// refused then.
 //
 // # Concurrency
 //

@@ -115,7 +115,8 @@ func sizeOf(coding string, packed []byte) int64 {
 	return 4 * int64(len(packed))
 }
 
-// gunzip reads one byte more than is allowed at most. What it needs beyond what the body declared must be there at once.
+// gunzip reads one byte more than is allowed at most. What it needs beyond what the body declared must be there at
+// once.
 func (f *inflater) gunzip(ctx context.Context, held *Share, says int64, dst, packed []byte) ([]byte, error) {
 	src := bytes.NewReader(packed)
 	r, ok := f.gzip.Get().(*gzip.Reader)
@@ -132,5 +133,6 @@ func (f *inflater) gunzip(ctx context.Context, held *Share, says int64, dst, pac
 		says -= free
 		return held.try(n - free)
 	}
-	return f.pieces.readAll(ctx, &reading{r: io.LimitReader(r, f.max+1), size: -1, bare: true, tenant: held.tenant}, need, dst)
+	return f.pieces.readAll(ctx, &reading{r: io.LimitReader(r, f.max+1), size: -1, bare: true, tenant: held.tenant},
+		need, dst)
 }

@@ -18,8 +18,8 @@ func waiting(places *fair.Slots) int {
 	return first + other
 }
 
-// TestPlacesAreShared: bodies of one tenant that wait to be inflated, or put together, do not go before the first one of
-// another tenant.
+// TestPlacesAreShared: bodies of one tenant that wait to be inflated, or put together, do not go before the first one
+// of another tenant.
 func TestPlacesAreShared(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	bodies, err := New(Config{MaxBytes: 1 << 20, Memory: 1 << 30, Wait: time.Minute, Timeout: time.Minute})

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Modules are written so that each import and export is a statement at the beginning of a line. An import of a relative path is one
-// of the page's own; any other stands in a text that people copy.
+// Modules are written so that each import and export is a statement at the beginning of a line. An import of a relative
+// path is one of the page's own; any other stands in a text that people copy.
 var (
 	importing   = regexp.MustCompile(`(?m)^import (?:\{([^}]*)\} from )?"(\.[^"]+)";\n`)
 	reexporting = regexp.MustCompile(`(?m)^export (\*|\{[^}]*\}) from "(\.[^"]+)";\n`)
@@ -18,8 +18,8 @@ var (
 	leftOver    = regexp.MustCompile(`(?m)^(?:export\b.*|import .*"\..*)`)
 )
 
-// linker makes one script of modules: a function for each, whose result has what the module exports. A browser that has one file to
-// fetch shows the page after one round trip, and not after one for each step from module to module.
+// linker makes one script of modules: a function for each, whose result has what the module exports. A browser that has
+// one file to fetch shows the page after one round trip, and not after one for each step from module to module.
 type linker struct {
 	files map[string]file
 	names map[string]string // of the functions' results, by the modules' paths; "" while a module's imports are read
@@ -27,8 +27,8 @@ type linker struct {
 	out   bytes.Buffer
 }
 
-// link returns the module at a path and all that it imports as one script. It panics when a module has a form that it does not know, or
-// imports itself: the modules are part of the program, and TestBundle reads them.
+// link returns the module at a path and all that it imports as one script. It panics when a module has a form that it
+// does not know, or imports itself: the modules are part of the program, and TestBundle reads them.
 func link(files map[string]file, entry string) []byte {
 	l := &linker{files: files, names: map[string]string{}}
 	l.out.WriteString("\"use strict\";\n")
@@ -82,7 +82,8 @@ func (l *linker) add(module string) string {
 	}
 	l.count++
 	name := fmt.Sprintf("module%d", l.count)
-	fmt.Fprintf(&l.out, "// %s\nconst %s = (() => {\n%sreturn { %s };\n})();\n", module, name, text, strings.Join(exports, ", "))
+	fmt.Fprintf(&l.out, "// %s\nconst %s = (() => {\n%sreturn { %s };\n})();\n", module, name, text,
+		strings.Join(exports, ", "))
 	l.names[module] = name
 	return name
 }

@@ -40,7 +40,8 @@ func (o OIDC) origin() string {
 	return " " + u.Scheme + "://" + u.Host
 }
 
-// policy allows what the page is made of, and nothing else. Images of runs are blobs that the page has fetched, or data.
+// policy allows what the page is made of, and nothing else. Images of runs are blobs that the page has fetched, or
+// data.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'%s; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -56,8 +57,8 @@ type file struct {
 // Patterns are what Handler answers.
 var Patterns = []string{"GET /", "GET /console", "GET /console/", "GET /console/{file}", "GET /console/{folder}/{file}"}
 
-// Handler returns the handler of / and of all that is below /console/. It sends a browser that asks for / to /console/ and answers everybody else there
-// 404. sign is asked for each request: an issuer may be away when the node starts.
+// Handler returns the handler of / and of all that is below /console/. It sends a browser that asks for / to /console/
+// and answers everybody else there 404. sign is asked for each request: an issuer may be away when the node starts.
 func Handler(sign func() OIDC) http.Handler {
 	files := load()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

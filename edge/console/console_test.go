@@ -45,10 +45,12 @@ func TestHandler(t *testing.T) {
 		{path: "/console/..%2fdoc.go", status: 404},
 	} {
 		res := get(t, c.path, "Accept", c.accept)
-		if res.StatusCode != c.status || res.Header.Get("Location") != c.location || c.kind != "" && res.Header.Get("Content-Type") != c.kind {
+		if res.StatusCode != c.status || res.Header.Get("Location") != c.location || c.kind != "" &&
+			res.Header.Get("Content-Type") != c.kind {
 			t.Errorf("%s: %d %v", c.path, res.StatusCode, res.Header)
 		}
-		if csp := res.Header.Get("Content-Security-Policy"); c.status == 200 && (!strings.Contains(csp, "trusted-types 'none'") || strings.Contains(csp, "unsafe")) {
+		if csp := res.Header.Get("Content-Security-Policy"); c.status == 200 &&
+			(!strings.Contains(csp, "trusted-types 'none'") || strings.Contains(csp, "unsafe")) {
 			t.Errorf("%s: policy %q", c.path, csp)
 		}
 	}
@@ -67,16 +69,19 @@ func TestPacked(t *testing.T) {
 	}
 	got, err := io.ReadAll(zip)
 	want, _ := io.ReadAll(plain.Body)
-	if err != nil || !bytes.Equal(got, want) || packed.Header.Get("Content-Encoding") != "gzip" || packed.Header.Get("Etag") == plain.Header.Get("Etag") || packed.Header.Get("Vary") == "" {
+	if err != nil || !bytes.Equal(got, want) || packed.Header.Get("Content-Encoding") != "gzip" ||
+		packed.Header.Get("Etag") == plain.Header.Get("Etag") || packed.Header.Get("Vary") == "" {
 		t.Errorf("%d bytes, want %d: %v, %v", len(got), len(want), packed.Header, err)
 	}
-	if res := get(t, "/console/app.js", "Accept-Encoding", "gzip", "If-None-Match", packed.Header.Get("Etag")); res.StatusCode != http.StatusNotModified {
+	if res := get(t, "/console/app.js", "Accept-Encoding", "gzip", "If-None-Match",
+		packed.Header.Get("Etag")); res.StatusCode != http.StatusNotModified {
 		t.Errorf("with its ETag: %d", res.StatusCode)
 	}
 }
 
-// TestBundle: the page needs one script and one sheet of styles, whose names are of their content, so that a browser asks for each once.
-// The script is that of the modules: it has what each of them exports, and runs to where it looks for its page.
+// TestBundle: the page needs one script and one sheet of styles, whose names are of their content, so that a browser
+// asks for each once. The script is that of the modules: it has what each of them exports, and runs to where it looks
+// for its page.
 func TestBundle(t *testing.T) {
 	html, err := io.ReadAll(get(t, "/console/").Body)
 	if err != nil {
@@ -88,7 +93,8 @@ func TestBundle(t *testing.T) {
 	}
 	for _, m := range found {
 		res := get(t, "/console/"+string(m[1]))
-		if res.StatusCode != http.StatusOK || !strings.Contains(res.Header.Get("Cache-Control"), "immutable") || !hashed.Match(m[1]) {
+		if res.StatusCode != http.StatusOK || !strings.Contains(res.Header.Get("Cache-Control"), "immutable") ||
+			!hashed.Match(m[1]) {
 			t.Errorf("%s: %d %v", m[1], res.StatusCode, res.Header)
 		}
 		if path.Ext(string(m[1])) != ".js" {
@@ -120,16 +126,19 @@ func TestSignInElsewhere(t *testing.T) {
 		console.Handler(func() console.OIDC { return o }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Header().Get("Content-Security-Policy"), w.Body.String()
 	}
-	if policy, body := ask(console.OIDC{Issuer: "https://id.example/realm"}, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self';") || body != "null" {
+	if policy, body := ask(console.OIDC{Issuer: "https://id.example/realm"},
+		"/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self';") || body != "null" {
 		t.Errorf("without a client: %s, %s", policy, body)
 	}
 	o := console.OIDC{Issuer: "https://id.example/realm", ClientID: "console", Scope: "openid"}
-	if policy, body := ask(o, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self';") || body != "null" {
+	if policy, body := ask(o, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self';") ||
+		body != "null" {
 		t.Errorf("of an issuer that was not reached yet: %s, %s", policy, body)
 	}
 	o.Authorize, o.Token = "https://login.example/authorize", "https://tokens.example/token"
 	want := `{"issuer":"https://id.example/realm","authorization_endpoint":"https://login.example/authorize","token_endpoint":"https://tokens.example/token","client_id":"console","scope":"openid"}`
-	if policy, body := ask(o, "/console/sign-in.json"); !strings.Contains(policy, "connect-src 'self' https://tokens.example;") || body != want {
+	if policy, body := ask(o, "/console/sign-in.json"); !strings.Contains(policy,
+		"connect-src 'self' https://tokens.example;") || body != want {
 		t.Errorf("with one: %s, %s", policy, body)
 	}
 }
@@ -197,7 +206,9 @@ func TestClientIsCurrent(t *testing.T) {
 		t.Skip("clients/ts is not installed: make js")
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command(tsc, "-p", client, "--outDir", dir, "--declaration", "false", "--sourceMap", "false").CombinedOutput(); err != nil { // the compiler of the lock file
+	if out, err := exec.Command(tsc, "-p", client, "--outDir", dir, "--declaration", "false", "--sourceMap",
+		"false").CombinedOutput(); err != nil {
+		// the compiler of the lock file
 		t.Fatalf("%v: %s", err, out)
 	}
 	want, err := filepath.Glob(filepath.Join(dir, "*.js"))

@@ -8,8 +8,8 @@
 // # Contract
 //
 // The files are served below /console/ with an ETag of their content and a Content-Security-Policy that allows scripts,
-// styles and connections of this server alone, no inline script, and Trusted Types without a policy: the page can make no
-// HTML from text. They need no credential; what the page asks for does.
+// styles and connections of this server alone, no inline script, and Trusted Types without a policy: the page can make
+// no HTML from text. They need no credential; what the page asks for does.
 //
 // # Concurrency
 //

@@ -56,15 +56,16 @@ type Stateful interface {
 
 // Foreteller is a Stateful projector of a protocol that names events before they come.
 type Foreteller interface {
-	// Foretold reports whether the event with a cursor's token is named and still to come, asked of a projector that was fed the
-	// run's newest record. A client that goes on with it has what was sent until now.
+	// Foretold reports whether the event with a cursor's token is named and still to come, asked of a projector that
+	// was fed the run's newest record. A client that goes on with it has what was sent until now.
 	Foretold(token string) bool
 }
 
 // Spanner is a Stateful projector of a protocol that has streams of spans.
 type Spanner interface {
-	// Span finds the one that a request names (Request.Span), or the newest one for SpanNewest, asked of a projector that was
-	// fed the run's newest record. The stream begins with its first record, and the projector ends it (Frame.Last).
+	// Span finds the one that a request names (Request.Span), or the newest one for SpanNewest, asked of a projector
+	// that was fed the run's newest record. The stream begins with its first record, and the projector ends it
+	// (Frame.Last).
 	Span(req Request) Span
 }
 

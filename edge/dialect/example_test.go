@@ -36,7 +36,8 @@ func ExampleDialect() {
 	}
 	projector := protocol.Projector(request)
 	for i, typ := range []string{schema.TypeTextDelta, schema.TypeRunLifecycle} {
-		event := schema.Event{ID: "evt_01M7YH4N7Y0M9Z80E2W8RN2Q79", TS: "2026-01-02T03:04:05.000Z", Type: typ, RunID: "run_1", Seq: schema.Seq(i + 1)}
+		event := schema.Event{ID: "evt_01M7YH4N7Y0M9Z80E2W8RN2Q79", TS: "2026-01-02T03:04:05.000Z", Type: typ,
+			RunID: "run_1", Seq: schema.Seq(i + 1)}
 		record, err := schema.ScanLine(event.AppendLine(nil))
 		if err != nil {
 			fmt.Println(err)

@@ -63,14 +63,16 @@ func SplitList(values []string) (list []string) {
 // Normal checks a filter and brings it into its one form. The error wraps ErrBadRequest.
 func (f Filter) Normal() (Filter, error) {
 	if len(f.Children) > MaxList || len(f.Types) > MaxList {
-		return f, Refuse(ErrBadRequest, "types and child must each have at most %d names, not %d and %d", MaxList, len(f.Types), len(f.Children))
+		return f, Refuse(ErrBadRequest, "types and child must each have at most %d names, not %d and %d", MaxList,
+			len(f.Types), len(f.Children))
 	}
 	for _, c := range f.Children {
 		if c == schema.RootLane {
 			continue
 		}
 		if err := schema.ValidRunID(c); err != nil {
-			return f, BadValue(fmt.Errorf("%w: %w", ErrBadRequest, err), "child", c, "ids of children, of the characters A-Z a-z 0-9 _ -, or - for the run itself")
+			return f, BadValue(fmt.Errorf("%w: %w", ErrBadRequest, err), "child", c,
+				"ids of children, of the characters A-Z a-z 0-9 _ -, or - for the run itself")
 		}
 	}
 	for _, t := range f.Types {

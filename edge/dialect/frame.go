@@ -32,9 +32,10 @@ type Frame struct {
 // caller owns it and reuses it; frames are valid until Reset. The zero value is ready.
 type Frames struct {
 	List []Frame
-	// Again is set by an Opener of a dialect with a state: the record from which on the frames that are marked Again come
-	// once more, behind those of the opening and up to the stream's place. They have no tokens, so that they do not move the
-	// place of a client; but for a last one. 0: none do. A client whose place is behind a marked frame gets none either.
+	// Again is set by an Opener of a dialect with a state: the record from which on the frames that are marked Again
+	// come once more, behind those of the opening and up to the stream's place. They have no tokens, so that they do
+	// not move the place of a client; but for a last one. 0: none do. A client whose place is behind a marked frame
+	// gets none either.
 	Again schema.Seq
 
 	arena []byte

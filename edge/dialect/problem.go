@@ -75,8 +75,8 @@ func Refuse(kind error, format string, args ...any) error {
 	return &Refusal{kind: kind, text: fmt.Sprintf(format, args...)}
 }
 
-// BadValue refuses what a request gives for a parameter or a header: it names that, what it must be, and the beginning of what
-// was given. kind is ErrBadRequest, or schema.ErrBadCursor for a position.
+// BadValue refuses what a request gives for a parameter or a header: it names that, what it must be, and the beginning
+// of what was given. kind is ErrBadRequest, or schema.ErrBadCursor for a position.
 func BadValue(kind error, name, given, allowed string, args ...any) error {
 	return Refuse(kind, "%s must be %s, not %s", name, fmt.Sprintf(allowed, args...), quote(given))
 }

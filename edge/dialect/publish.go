@@ -11,8 +11,8 @@ type Publishing interface {
 	AppendReceipt(dst []byte, r Receipt) []byte
 }
 
-// Receipt answers lines of one run: Last-First+1 of them, the newest of which is Line, are stored with these numbers. With
-// a Code it refuses Line alone.
+// Receipt answers lines of one run: Last-First+1 of them, the newest of which is Line, are stored with these numbers.
+// With a Code it refuses Line alone.
 type Receipt struct {
 	Line        int
 	Run         string // "" when the line does not name one

@@ -33,9 +33,12 @@ type Request struct {
 	Select   Selection // which of the frames are shown; nil: all
 	Newest   bool      // without a cursor, begin behind the newest event
 	Kept     bool      // without a cursor, begin with the first record that is kept, whatever has expired
-	Await    bool      // without a cursor, wait for a run that is not there yet: the stream begins, and is silent until the run does
-	Span     string    // the part of the run that the stream is, by its id, where the projectors are Spanners; SpanNewest; "": the whole run
-	Child    string    // set by the edge: the child whose id Run was in what Open returned; Run is its root now
+	// without a cursor, wait for a run that is not there yet: the stream begins, and is silent until the run does
+	Await bool
+	// the part of the run that the stream is, by its id, where the projectors are Spanners; SpanNewest; "": the whole
+	// run
+	Span  string
+	Child string // set by the edge: the child whose id Run was in what Open returned; Run is its root now
 }
 
 // Cursor is where to begin: behind the event that the client has. The zero Cursor is the start.
@@ -48,8 +51,9 @@ type Cursor struct {
 	Later bool // the frame may come with a record behind Seq
 	// Place is where a client of a Stateful projector is, whatever it was shown of it; Seq is not used then.
 	Place Place
-	// Frames is how many frames of the span, or of the run, the client of a Stateful projector has, for protocols whose clients
-	// count. Those of an Opener do not count, and Seq is not used then. More than there are is a cursor from the future.
+	// Frames is how many frames of the span, or of the run, the client of a Stateful projector has, for protocols whose
+	// clients count. Those of an Opener do not count, and Seq is not used then. More than there are is a cursor from
+	// the future.
 	Frames int
 	// Step is the step to begin with, when ByStep is set: its index (native §3.5).
 	Step   int
@@ -60,7 +64,8 @@ type Cursor struct {
 func ParseStep(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		return 0, BadValue(ErrBadRequest, "from_step", text, "the index of a step, a whole number from 0 to %d", math.MaxInt32)
+		return 0, BadValue(ErrBadRequest, "from_step", text, "the index of a step, a whole number from 0 to %d",
+			math.MaxInt32)
 	}
 	return int(n), nil
 }

@@ -1,7 +1,7 @@
 package dialect
 
-// Selection selects the frames that a client is shown. Requests that differ in it alone share one projection,
-// so the frames of a record do not depend on it. A frame that it hides keeps its place: cursors are the same under every
+// Selection selects the frames that a client is shown. Requests that differ in it alone share one projection, so the
+// frames of a record do not depend on it. A frame that it hides keeps its place: cursors are the same under every
 // selection. Frames of no record (Opener, Closer) are always shown. A Selection is never changed, and is used by many
 // goroutines.
 type Selection interface {

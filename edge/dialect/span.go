@@ -7,21 +7,22 @@ import (
 	"agentstream/schema"
 )
 
-// SpanNewest is a Request.Span: the newest span that the run has when the stream is opened. Projectors are asked for it by Span
-// alone, and see the id of what they found after that. A run that has no span yet is complete (ErrComplete). No id is equal to it,
-// for ids are UTF-8.
+// SpanNewest is a Request.Span: the newest span that the run has when the stream is opened. Projectors are asked for it
+// by Span alone, and see the id of what they found after that. A run that has no span yet is complete (ErrComplete). No
+// id is equal to it, for ids are UTF-8.
 const SpanNewest = "\xff"
 
 // Span is a part of a run that is a protocol's unit: a turn, a response.
 type Span struct {
-	ID     string     // as Request.Span names it; set for SpanNewest, and where a request is about another span than it names
+	// as Request.Span names it; set for SpanNewest, and where a request is about another span than it names
+	ID     string
 	Number int        // among the run's, from 1: the same on every node
 	First  schema.Seq // its first record; 0: there is no such span
 	Last   schema.Seq // its last record; 0: it goes on
 }
 
-// Spans are what a Stateful projector keeps to be a Spanner: the spans of a run by their ids. An id names the newest span that
-// has it. The zero value is ready. A copy is made by Clone.
+// Spans are what a Stateful projector keeps to be a Spanner: the spans of a run by their ids. An id names the newest
+// span that has it. The zero value is ready. A copy is made by Clone.
 type Spans struct {
 	open, ended []Span // ended is only appended to: copies share it
 	size        int

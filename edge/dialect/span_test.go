@@ -9,7 +9,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestSpans has copies of spans go on by themselves: each knows what was done to it, and to what it was copied from before.
+// TestSpans has copies of spans go on by themselves: each knows what was done to it, and to what it was copied from
+// before.
 func TestSpans(t *testing.T) {
 	type copied struct {
 		spans Spans

@@ -7,16 +7,16 @@ type Info struct {
 	Files [][]byte
 }
 
-// Stream is one of a protocol's streams: where it is served, and how. A protocol declares each of them once, in its registration
-// (protocol.Stream, protocol.Conversation).
+// Stream is one of a protocol's streams: where it is served, and how. A protocol declares each of them once, in its
+// registration (protocol.Stream, protocol.Conversation).
 type Stream struct {
 	Name      string // unique within the protocol; Input.Stream and Request.Stream
 	Pattern   string // "GET /v1/agent/runs/{run}/stream"; for gRPC the method's path
 	Transport Transport
 	Mode      Mode
 	Shaped    bool // default detail is folded and paced (native §4)
-	// Shared means that the frames of a record depend on that record, on the request and, where projectors are Stateful, on
-	// the records before, so that they may be built once for all who ask for the same.
+	// Shared means that the frames of a record depend on that record, on the request and, where projectors are
+	// Stateful, on the records before, so that they may be built once for all who ask for the same.
 	Shared bool
 	// Subprotocols are those that a WebSocket client may open the stream with: the first that it offers is used.
 	Subprotocols []string
@@ -27,11 +27,11 @@ type Stream struct {
 	Body []string
 	// Children reports whether a child is opened by its own id as well, where the projectors are Stateful (Request.Child).
 	Children bool
-	// Latest is how many of the newest records a client is shown that is behind them; what is older its projector, a Stateful, is fed
-	// alone. 0: a client is shown all.
+	// Latest is how many of the newest records a client is shown that is behind them; what is older its projector, a
+	// Stateful, is fed alone. 0: a client is shown all.
 	Latest int
-	// Publishes means that the client sends events of any number of runs, one on each line, and gets receipts. Over gRPC the
-	// dialect is Publishing. The caller needs the scope write.
+	// Publishes means that the client sends events of any number of runs, one on each line, and gets receipts. Over
+	// gRPC the dialect is Publishing. The caller needs the scope write.
 	Publishes bool
 	// Taps means that the client gets the events of all runs of its tenant. The caller needs the scope read.
 	Taps bool

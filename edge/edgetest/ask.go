@@ -76,7 +76,8 @@ func (n *Node) Preflight(method, path, headers string) (refused []string) {
 			return strings.EqualFold(strings.TrimSpace(s), name)
 		})
 	}
-	if a.Status != http.StatusNoContent || a.Header.Get("Access-Control-Allow-Origin") != Page || !allowed("Access-Control-Allow-Methods", method) {
+	if a.Status != http.StatusNoContent || a.Header.Get("Access-Control-Allow-Origin") != Page ||
+		!allowed("Access-Control-Allow-Methods", method) {
 		n.T.Errorf("preflight of %s %s: %d %v", method, path, a.Status, a.Header)
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return allowed("Access-Control-Allow-Headers", name) })

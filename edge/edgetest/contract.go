@@ -80,7 +80,8 @@ var description = sync.OnceValues(func() (*contract, error) {
 				continue
 			}
 			form := regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
-			d.routes = append(d.routes, contractRoute{strings.ToUpper(method), op.Tags[0], op.Summary, regexp.MustCompile("^" + form + "$"), strings.Count(path, "{"),
+			d.routes = append(d.routes, contractRoute{strings.ToUpper(method), op.Tags[0], op.Summary,
+				regexp.MustCompile("^" + form + "$"), strings.Count(path, "{"),
 				"/paths/" + escapePointer(path) + "/" + method, op.RequestBody != nil, op.Responses})
 		}
 	}
@@ -93,8 +94,8 @@ var pointer = strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
 // escapePointer escapes a part of a JSON pointer (RFC 6901).
 func escapePointer(part string) string { return pointer.Replace(part) }
 
-// strict closes the objects whose fields are described: a client must pass over fields that it does not know, and a server must not
-// send any that nobody is told of.
+// strict closes the objects whose fields are described: a client must pass over fields that it does not know, and a
+// server must not send any that nobody is told of.
 func strict(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -153,7 +154,8 @@ func (d *contract) check(rt *contractRoute, sent, kind string, a Answer) error {
 	if err := d.valid(rt.at+"/responses/"+status+"/content/application~1json/schema", a.Body); err != nil {
 		return err
 	}
-	refused := a.Status >= 300 || strings.HasPrefix(a.Body, `{"type":"error"`) // of a command of LangChain's, which is answered 200
+	// of a command of LangChain's, which is answered 200
+	refused := a.Status >= 300 || strings.HasPrefix(a.Body, `{"type":"error"`)
 	if ctype, _, _ := mime.ParseMediaType(kind); refused || sent == "" || ctype != "application/json" {
 		return nil
 	}
@@ -180,8 +182,8 @@ func (rt *contractRoute) promise(status string) string {
 	return fmt.Sprintf("%s %s: %s", rt.method, rt.summary, status)
 }
 
-// Main runs the tests of a protocol's package, which must leave no goroutine behind. When all of them have run, every answer in
-// JSON, or without a body, that the routes with the tag are described with must have come.
+// Main runs the tests of a protocol's package, which must leave no goroutine behind. When all of them have run, every
+// answer in JSON, or without a body, that the routes with the tag are described with must have come.
 func Main(m *testing.M, tag string) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
 		if flag.Lookup("test.run").Value.String() == "" && !testing.Short() && status == 0 {
@@ -201,7 +203,8 @@ func unseen(w io.Writer, tag string) (status int) {
 	for _, rt := range d.routes {
 		for answer, said := range rt.answers {
 			content, _ := said["content"].(map[string]any)
-			read := rt.answers["101"] == nil && (content == nil || content["application/json"] != nil) // sockets have tests of their own
+			// sockets have tests of their own
+			read := rt.answers["101"] == nil && (content == nil || content["application/json"] != nil)
 			if rt.tag == tag && answer != "default" && read && !d.seen[rt.promise(answer)] {
 				missing[rt.promise(answer)] = true
 			}

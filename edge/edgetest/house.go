@@ -84,7 +84,8 @@ func (l *FaultyLog) Append(ctx context.Context, p *schema.Pack, after uint64) (u
 }
 
 // Packs fails as the log is told to, or does not come to an end.
-func (l *FaultyLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (l *FaultyLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	if err := l.err(); err != nil {
 		return func(yield func(schema.Pack, error) bool) { yield(schema.Pack{}, err) }
 	}
@@ -149,7 +150,8 @@ func NewHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...fu
 	t.Helper()
 	h := &House{T: t, Client: client, Log: &FaultyLog{Log: memory.New()}, Logs: new(SyncBuffer)}
 	var err error
-	if h.Hub, err = fanout.New(fanout.Config{Stream: h.Log, Tail: h.Log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
+	if h.Hub, err = fanout.New(fanout.Config{Stream: h.Log, Tail: h.Log, CacheFresh: time.Nanosecond,
+		CacheBytes: 4 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	h.Appender, err = producers.NewAppender(producers.AppenderConfig{Log: h.Log, Keys: &memory.Keys{}})
@@ -328,7 +330,8 @@ func (a Reply) Expect(t testing.TB, status int, code string) Problem {
 	return p
 }
 
-// Speak makes a server speak dialects that have no routes, on the streams that they declare (Streams), or on the native ones.
+// Speak makes a server speak dialects that have no routes, on the streams that they declare (Streams), or on the native
+// ones.
 func Speak(list ...dialect.Dialect) (all []protocol.Protocol) {
 	for _, d := range list {
 		p := native.Protocol()

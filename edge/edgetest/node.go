@@ -23,8 +23,8 @@ import (
 // Tenant is that of all callers who do not say another one.
 const Tenant = "acme"
 
-// As is the header that names the caller of a request: "tenant:NAME", "run:ID", "may:SCOPE,SCOPE" or "nobody". Real deployments take
-// the caller from a credential.
+// As is the header that names the caller of a request: "tenant:NAME", "run:ID", "may:SCOPE,SCOPE" or "nobody". Real
+// deployments take the caller from a credential.
 const As = "Test-Caller"
 
 // ByHeader authenticates by the header As. Who has none is ann, who may everything.
@@ -132,13 +132,15 @@ func (all *Nodes) config(own protocol.Protocol) (cfg edge.Config, err error) {
 		Protocols:    []protocol.Protocol{native.Protocol(), own},
 		Authenticate: ByHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
-	if cfg.Hub, err = fanout.New(fanout.Config{Stream: all.Log, Tail: all.Log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
+	if cfg.Hub, err = fanout.New(fanout.Config{Stream: all.Log, Tail: all.Log, CacheFresh: time.Nanosecond,
+		CacheBytes: 4 << 20}); err != nil {
 		return cfg, err
 	}
 	if cfg.Appender, err = producers.NewAppender(producers.AppenderConfig{Log: all.Log, Keys: all.Keys}); err != nil {
 		return cfg, err
 	}
-	cfg.Tickets, err = auth.NewTickets(auth.TicketsConfig{Store: all.Tickets, Still: func(auth.Caller) error { return nil }})
+	cfg.Tickets, err = auth.NewTickets(auth.TicketsConfig{Store: all.Tickets,
+		Still: func(auth.Caller) error { return nil }})
 	return cfg, err
 }
 

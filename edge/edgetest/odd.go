@@ -23,7 +23,8 @@ func (o OddDialect) Streams() []protocol.Stream {
 	if o.Transport == "" {
 		o.Transport = dialect.SSE
 	}
-	return []protocol.Stream{{Stream: dialect.Stream{Name: "odd", Pattern: o.Pattern, Transport: o.Transport, Mode: o.Mode}}}
+	return []protocol.Stream{{Stream: dialect.Stream{Name: "odd", Pattern: o.Pattern, Transport: o.Transport,
+		Mode: o.Mode}}}
 }
 
 func (o OddDialect) Open(in dialect.Input) (dialect.Request, error) { return o.OnOpen(in) }

@@ -37,7 +37,8 @@ func CallRaw(conn net.Conn, path string, message []byte, headers ...string) (*Ra
 	r.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
-	headers = append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", conn.RemoteAddr().String(), "content-type", "application/grpc", "te", "trailers"}, headers...)
+	headers = append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority",
+		conn.RemoteAddr().String(), "content-type", "application/grpc", "te", "trailers"}, headers...)
 	for i := 0; i+1 < len(headers); i += 2 {
 		if err := enc.WriteField(hpack.HeaderField{Name: strings.ToLower(headers[i]), Value: headers[i+1]}); err != nil {
 			return nil, err
@@ -48,7 +49,8 @@ func CallRaw(conn net.Conn, path string, message []byte, headers ...string) (*Ra
 	defer r.mu.Unlock()
 	_, err := io.WriteString(conn, http2.ClientPreface)
 	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
-	return r, errors.Join(err, r.fr.WriteSettings(), r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}),
+	return r, errors.Join(err, r.fr.WriteSettings(),
+		r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}),
 		r.fr.WriteData(1, true, body))
 }
 

@@ -58,7 +58,8 @@ func (h *House) Dial(path string, headers ...string) (*Socket, *http.Response, e
 	for i := 0; i+1 < len(headers); i += 2 {
 		head.Set(headers[i], headers[i+1])
 	}
-	conn, resp, err := gws.NewClient(s, &gws.ClientOption{Addr: "ws://" + h.Addr + path, RequestHeader: head, ReadMaxPayloadSize: 8 << 20})
+	conn, resp, err := gws.NewClient(s, &gws.ClientOption{Addr: "ws://" + h.Addr + path, RequestHeader: head,
+		ReadMaxPayloadSize: 8 << 20})
 	if err != nil {
 		return nil, resp, err
 	}
@@ -135,11 +136,13 @@ func RPC(t testing.TB, conn *grpc.ClientConn, request []byte, md ...string) ([][
 }
 
 // RPCUntil closes begun when the first message is there.
-func RPCUntil(t testing.TB, conn *grpc.ClientConn, request []byte, begun chan struct{}, md ...string) ([][]byte, error) {
+func RPCUntil(t testing.TB, conn *grpc.ClientConn, request []byte, begun chan struct{}, md ...string) ([][]byte,
+	error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), md...), 20*time.Second)
 	defer cancel()
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/agent.v1.AgentRun/Stream", grpc.ForceCodec(RawCodec{}))
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/agent.v1.AgentRun/Stream",
+		grpc.ForceCodec(RawCodec{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,8 @@ func (k *Tap) Send(b []byte) {
 func (k *Tap) Answer() (string, error) {
 	for {
 		line, err := k.Event()
-		if err == nil || !strings.Contains(err.Error(), "frame begins with [8a") && !strings.Contains(err.Error(), "frame begins with 8a") {
+		if err == nil || !strings.Contains(err.Error(), "frame begins with [8a") &&
+			!strings.Contains(err.Error(), "frame begins with 8a") {
 			return line, err
 		}
 	}

@@ -3,8 +3,9 @@
 // # What it is
 //
 // [ReasonOf] maps an error to a dialect.Reason by the sentinels that it wraps. [OutcomeOf] returns the row of a reason:
-// an HTTP status, a code, a WebSocket close code and a gRPC status. [Problem] describes a refusal in words for its client.
-// The sentinels of this package are what an edge node itself reports; the others are those of the packages that it calls.
+// an HTTP status, a code, a WebSocket close code and a gRPC status. [Problem] describes a refusal in words for its
+// client. The sentinels of this package are what an edge node itself reports; the others are those of the packages that
+// it calls.
 //
 // # Contract
 //

@@ -57,7 +57,8 @@ func TestEveryReasonHasARow(t *testing.T) {
 	if len(outcomes) != len(dialect.Reasons()) {
 		t.Errorf("%d rows for %d reasons", len(outcomes), len(dialect.Reasons()))
 	}
-	if OutcomeOf(dialect.ReasonNone).Status != 500 || OutcomeOf(250).Status != 500 || dialect.Reason(250).String() != "internal" {
+	if OutcomeOf(dialect.ReasonNone).Status != 500 || OutcomeOf(250).Status != 500 ||
+		dialect.Reason(250).String() != "internal" {
 		t.Error("a reason that is none is not internal")
 	}
 }
@@ -148,7 +149,8 @@ func TestEverySentinelHasAReason(t *testing.T) {
 		}
 	}
 	found := 0
-	for _, dir := range []string{"../../schema", "../../producers", "../../producers/command", "../../fanout", "../auth", "../dialect", "."} {
+	for _, dir := range []string{"../../schema", "../../producers", "../../producers/command", "../../fanout",
+		"../auth", "../dialect", "."} {
 		for _, name := range exportedErrors(t, dir) {
 			found++
 			if _, ok := sentinels[name]; !ok {
@@ -204,9 +206,12 @@ func TestReasonOfMixedErrors(t *testing.T) {
 	}{
 		{"nothing", nil, dialect.ReasonNone},
 		{"unknown", errors.New("disk on fire"), dialect.ReasonInternal},
-		{"a stored line that is malformed is not the client's", fmt.Errorf("%w: %w", schema.ErrBadPack, schema.ErrMalformed), dialect.ReasonInternal},
-		{"nor is one in history", fmt.Errorf("%w: %w", fanout.ErrUnavailable, schema.ErrMalformed), dialect.ReasonUnavailable},
-		{"history that was given up", fmt.Errorf("%w: %w", fanout.ErrUnavailable, context.DeadlineExceeded), dialect.ReasonUnavailable},
+		{"a stored line that is malformed is not the client's",
+			fmt.Errorf("%w: %w", schema.ErrBadPack, schema.ErrMalformed), dialect.ReasonInternal},
+		{"nor is one in history", fmt.Errorf("%w: %w", fanout.ErrUnavailable, schema.ErrMalformed),
+			dialect.ReasonUnavailable},
+		{"history that was given up", fmt.Errorf("%w: %w", fanout.ErrUnavailable, context.DeadlineExceeded),
+			dialect.ReasonUnavailable},
 		{"a line of a batch", &schema.BatchError{Line: 3, Err: schema.ErrUnknownType}, dialect.ReasonUnknownType},
 		{"an id in a line of a batch", &schema.BatchError{Line: 3, Err: schema.ErrBadID}, dialect.ReasonMalformed},
 		{"a slow client", fmt.Errorf("sse: %w", dialect.ErrSlowClient), dialect.ReasonSlowClient},
@@ -228,14 +233,17 @@ func TestProblem(t *testing.T) {
 	if p.Message != "internal error" {
 		t.Errorf("an inner error is shown: %+v", p)
 	}
-	p = Problem(dialect.ReasonMalformed, &schema.BatchError{Line: 7, Err: &FieldError{Field: "/payload/a", Err: fmt.Errorf("%s: %w", strings.Repeat("x", 2000), schema.ErrMalformed)}})
+	p = Problem(dialect.ReasonMalformed, &schema.BatchError{Line: 7,
+		Err: &FieldError{Field: "/payload/a", Err: fmt.Errorf("%s: %w", strings.Repeat("x", 2000), schema.ErrMalformed)}})
 	if p.Line != 7 || p.Field != "/payload/a" || len(p.Message) > maxMessage+10 {
 		t.Errorf("%+v", p)
 	}
-	if p = Problem(dialect.ReasonNotFound, fmt.Errorf("find: %w", named{})); p.Named != "gone_away" || p.Message != OutcomeOf(dialect.ReasonNotFound).Message {
+	if p = Problem(dialect.ReasonNotFound, fmt.Errorf("find: %w", named{})); p.Named != "gone_away" ||
+		p.Message != OutcomeOf(dialect.ReasonNotFound).Message {
 		t.Errorf("%+v", p)
 	}
-	body := string(dialect.Problem{Code: "X", Message: "a\"\n\xff", Line: 2, Field: "/f", First: 3, Last: 4, RequestID: "r"}.AppendJSON(nil))
+	body := string(dialect.Problem{Code: "X", Message: "a\"\n\xff", Line: 2, Field: "/f", First: 3, Last: 4,
+		RequestID: "r"}.AppendJSON(nil))
 	want := `{"error":{"code":"X","message":"a\"\n\ufffd","line":2,"field":"/f","first_seq":3,"last_seq":4,"request_id":"r"}}`
 	if body != want {
 		t.Errorf("got  %s\nwant %s", body, want)

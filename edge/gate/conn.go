@@ -34,8 +34,8 @@ var (
 	errUnread = errors.New("gate: bodies are not read, and there is no room for more of them")
 )
 
-// Read reads, and counts the streams of HTTP/2 that are opened, and what comes of bodies. Where there is too much of either, it
-// waits a little before it lets more in, and then closes the connection.
+// Read reads, and counts the streams of HTTP/2 that are opened, and what comes of bodies. Where there is too much of
+// either, it waits a little before it lets more in, and then closes the connection.
 func (c *Conn) Read(p []byte) (int, error) {
 	if c.isFlooded() && !calm(patience, c.isFlooded) {
 		c.cut()

@@ -18,8 +18,8 @@ type Config struct {
 	Connections int // that the HTTP server has, at a time; 0 is no limit
 	Unknown     int // of them, those on which no caller was found yet; default 512
 
-	// Share is what the bodies of a tenant hold that have come over HTTP/2 and that nobody has read; nil: they hold nothing.
-	// It is safe for concurrent use, as its Shares are.
+	// Share is what the bodies of a tenant hold that have come over HTTP/2 and that nobody has read; nil: they hold
+	// nothing. It is safe for concurrent use, as its Shares are.
 	Share func(tenant string) Share
 }
 
@@ -77,7 +77,8 @@ type Census struct {
 func (g *Gate) Census() Census {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return Census{Open: int(g.wire.Load()), Streams: int(g.streams.Load()), Strangers: int(g.strangers.Load()), Connections: g.known.Len() + g.new.Len(), Unknown: g.new.Len()}
+	return Census{Open: int(g.wire.Load()), Streams: int(g.streams.Load()), Strangers: int(g.strangers.Load()),
+		Connections: g.known.Len() + g.new.Len(), Unknown: g.new.Len()}
 }
 
 // Pass is the place of one request. The zero value has none.
@@ -90,8 +91,8 @@ type Pass struct {
 	refused  bool
 }
 
-// Enter takes a place for a request on a connection, which may be nil; stream says that it is a stream of HTTP/2. The error wraps
-// ends.ErrBusy: there is none. Leave returns it, after an error too.
+// Enter takes a place for a request on a connection, which may be nil; stream says that it is a stream of HTTP/2. The
+// error wraps ends.ErrBusy: there is none. Leave returns it, after an error too.
 func (g *Gate) Enter(p *Pass, c *Conn, stream bool) error {
 	p.g, p.conn = g, c
 	c.enterRequest()

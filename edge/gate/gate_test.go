@@ -36,9 +36,12 @@ func frame(kind, flags byte, id uint32, n int) []byte {
 // Streams are counted wherever reads and writes cut them, once each.
 func TestWireCountsStreams(t *testing.T) {
 	join := func(list ...[]byte) []byte { return slices.Concat(list...) }
-	in := join([]byte(preface), frame(4, 0, 0, 6), frame(1, 4, 1, 40), frame(9, 4, 1, 20), frame(0, 0, 1, 300), frame(1, 4, 3, 0),
-		frame(1, 5, 1, 3), frame(8, 0, 0, 4), frame(1, 5, 5|1<<31, 1), frame(3, 0, 5, 4), frame(1, 5, 7, 1), frame(3, 0, 9, 4))
-	out := join(frame(4, 0, 0, 6), frame(1, 4, 1, 10), frame(0, 0, 1, 999), frame(0, 1, 1, 0), frame(3, 0, 1, 4), frame(1, 5, 3, 8), frame(3, 0, 11, 4), frame(0, 0, 7, 2))
+	in := join([]byte(preface), frame(4, 0, 0, 6), frame(1, 4, 1, 40), frame(9, 4, 1, 20), frame(0, 0, 1, 300),
+		frame(1, 4, 3, 0),
+		frame(1, 5, 1, 3), frame(8, 0, 0, 4), frame(1, 5, 5|1<<31, 1), frame(3, 0, 5, 4), frame(1, 5, 7, 1),
+		frame(3, 0, 9, 4))
+	out := join(frame(4, 0, 0, 6), frame(1, 4, 1, 10), frame(0, 0, 1, 999), frame(0, 1, 1, 0), frame(3, 0, 1, 4),
+		frame(1, 5, 3, 8), frame(3, 0, 11, 4), frame(0, 0, 7, 2))
 	for _, piece := range []int{1, 2, 3, 7, 9, 64, len(in)} {
 		var w wire
 		opened, ended := int64(0), int64(0)
@@ -297,9 +300,9 @@ func (p part) Give(n int64) {
 	p.of.held[p.tenant] -= n
 }
 
-// What has come of bodies and was not read counts to the newest caller's tenant, wherever reads and writes cut the frames, until
-// credit is given for it or the connection ends. Where there is no room nothing more is read for a while, and then the
-// connection is closed; a stranger has the free part alone.
+// What has come of bodies and was not read counts to the newest caller's tenant, wherever reads and writes cut the
+// frames, until credit is given for it or the connection ends. Where there is no room nothing more is read for a while,
+// and then the connection is closed; a stranger has the free part alone.
 func TestUnreadIsCounted(t *testing.T) {
 	credit := func(id uint32, n int) []byte {
 		return binary.BigEndian.AppendUint32(frame(8, 0, id, 4)[:headerSize], uint32(n))

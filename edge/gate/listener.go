@@ -14,8 +14,8 @@ type Listener struct {
 // Listen wraps a listener.
 func (g *Gate) Listen(ln net.Listener) *Listener { return &Listener{ln, g} }
 
-// Accept returns the next connection. Where too many strangers are connected it waits a little for one of them to become known,
-// and closes the oldest.
+// Accept returns the next connection. Where too many strangers are connected it waits a little for one of them to
+// become known, and closes the oldest.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -59,8 +59,8 @@ func (g *Gate) over() (oldest *Conn, left time.Duration) {
 	return oldest, grace - time.Since(oldest.begun)
 }
 
-// room reports whether there are no more connections than there may be. For a new one the oldest is closed that waits for a
-// request.
+// room reports whether there are no more connections than there may be. For a new one the oldest is closed that waits
+// for a request.
 func (g *Gate) room(c *Conn) bool {
 	g.mu.Lock()
 	full := g.cfg.Connections > 0 && g.known.Len()+g.new.Len() > g.cfg.Connections

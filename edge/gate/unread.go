@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Window is how much of the bodies of a connection over HTTP/2 may be here before somebody reads it, in bytes. It is more
-// than the 65,535 that HTTP/2 begins with, on which this package relies.
+// Window is how much of the bodies of a connection over HTTP/2 may be here before somebody reads it, in bytes. It is
+// more than the 65,535 that HTTP/2 begins with, on which this package relies.
 const Window = 256 << 10
 
 // Of what nobody has read yet, in bytes.
@@ -38,8 +38,8 @@ func (d *debt) name(tenant string) {
 	d.tenant, d.named = tenant, true
 }
 
-// settle makes what is held what the unread bytes need, and reports whether there is room for that. Where no caller is known
-// there is none.
+// settle makes what is held what the unread bytes need, and reports whether there is room for that. Where no caller is
+// known there is none.
 func (d *debt) settle(unread *atomic.Int64, share func(tenant string) Share) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -69,8 +69,8 @@ func (f *frames) read(b []byte, each func(frameHead)) {
 	}
 }
 
-// wire knows which streams are open on a connection. A stream is open from its first frame until this server has said its
-// last, or one of the two has broken it off. The zero value is ready.
+// wire knows which streams are open on a connection. A stream is open from its first frame until this server has said
+// its last, or one of the two has broken it off. The zero value is ready.
 type wire struct {
 	at    int  // bytes of the preface that have come
 	other bool // it is no connection of HTTP/2
@@ -114,8 +114,8 @@ func (w *wire) read(b []byte) (change int64) {
 // isHTTP2 reports whether it is a connection of HTTP/2. Nothing is written on one before its preface was read.
 func (w *wire) isHTTP2() bool { return !w.other && w.at == len(preface) }
 
-// wrote takes what this server has sent, and returns how many streams have ended. A server gives credit for what was read,
-// or will not be read. Its first one gives the connection the Window (RFC 9113 §6.9.2).
+// wrote takes what this server has sent, and returns how many streams have ended. A server gives credit for what was
+// read, or will not be read. Its first one gives the connection the Window (RFC 9113 §6.9.2).
 func (w *wire) wrote(b []byte) (ended int64) {
 	w.out.read(b, func(f frameHead) {
 		switch {

@@ -10,8 +10,8 @@ import (
 	"agentstream/schema"
 )
 
-// Limit bounds what one tenant may write: Events and Bytes at all nodes that are Peers of each other, Requests and Streams at one
-// node. A bound of 0 is none.
+// Limit bounds what one tenant may write: Events and Bytes at all nodes that are Peers of each other, Requests and
+// Streams at one node. A bound of 0 is none.
 //
 // What a second allows may be used at once. Then a request is taken as long as anything is left, whatever its
 // size, and what it takes too much is made up for by those after it: so a batch of any size passes some time, and
@@ -25,7 +25,8 @@ type Limit struct {
 
 func (l Limit) Validate() error {
 	if l.Events < 0 || l.Bytes < 0 || l.Requests < 0 || l.Streams < 0 {
-		return fmt.Errorf("ingest limit: %d events, %d bytes, %d requests, %d streams: negative", l.Events, l.Bytes, l.Requests, l.Streams)
+		return fmt.Errorf("ingest limit: %d events, %d bytes, %d requests, %d streams: negative", l.Events, l.Bytes,
+			l.Requests, l.Streams)
 	}
 	return nil
 }
@@ -205,5 +206,6 @@ func use(until, now time.Time, n, perSecond int64) time.Time {
 		until = now
 	}
 	// In parts: n seconds in nanoseconds may not fit.
-	return until.Add(time.Duration(n/perSecond)*time.Second + time.Duration(n%perSecond)*time.Second/time.Duration(perSecond))
+	return until.Add(time.Duration(n/perSecond)*time.Second +
+		time.Duration(n%perSecond)*time.Second/time.Duration(perSecond))
 }

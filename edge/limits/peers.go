@@ -42,7 +42,8 @@ type usage struct {
 }
 
 func (u *usage) valid() bool {
-	return u.NewEvents >= 0 && u.NewBytes >= 0 && u.Events >= u.NewEvents && u.Bytes >= u.NewBytes && schema.ValidTenant(u.Tenant) == nil
+	return u.NewEvents >= 0 && u.NewBytes >= 0 && u.Events >= u.NewEvents && u.Bytes >= u.NewBytes &&
+		schema.ValidTenant(u.Tenant) == nil
 }
 
 // report is one message.
@@ -60,8 +61,8 @@ type peer struct {
 	tenants map[string]usage
 }
 
-// Peers makes the limits of several nodes those of one: each tells the others what tenants have used, and counts what they tell. It
-// is safe for concurrent use.
+// Peers makes the limits of several nodes those of one: each tells the others what tenants have used, and counts what
+// they tell. It is safe for concurrent use.
 type Peers struct {
 	limiter *Limiter
 	bus     Bus
@@ -72,7 +73,8 @@ type Peers struct {
 	peers map[string]*peer
 }
 
-// NewPeers returns the exchange of a limiter that nobody uses yet. node is the name of this process, which no other one has.
+// NewPeers returns the exchange of a limiter that nobody uses yet. node is the name of this process, which no other one
+// has.
 func NewPeers(l *Limiter, bus Bus, node string) *Peers {
 	if l != nil {
 		l.telling = true
@@ -154,8 +156,8 @@ func (p *Peers) hear(message []byte) {
 	}
 }
 
-// peer returns who has told a report; nil: there are too many. It needs mu. Who was not heard for a while, or never, has counted what
-// this node has not, and the other way round.
+// peer returns who has told a report; nil: there are too many. It needs mu. Who was not heard for a while, or never,
+// has counted what this node has not, and the other way round.
 func (p *Peers) peer(m *report) *peer {
 	now := time.Now()
 	other := p.peers[m.Node]
@@ -221,8 +223,8 @@ func (l *Limiter) note(m *Meter, events, bytes int64) {
 	}
 }
 
-// charge counts what a tenant has used at another node within the last moment, and what was missed of it before. With adopt what the
-// other node has counted is taken for what is used up, if that is more.
+// charge counts what a tenant has used at another node within the last moment, and what was missed of it before. With
+// adopt what the other node has counted is taken for what is used up, if that is more.
 func (l *Limiter) charge(u *usage, missed usage, adopt bool) {
 	limit := l.limit(u.Tenant)
 	if limit.Events == 0 && limit.Bytes == 0 {

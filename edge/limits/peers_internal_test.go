@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// exchange is what connects nodes in a test: messages take a moment, may be lost, and do not come through to who is cut off.
+// exchange is what connects nodes in a test: messages take a moment, may be lost, and do not come through to who is cut
+// off.
 type exchange struct {
 	mu    sync.Mutex
 	nodes map[*plug]bool
@@ -82,7 +83,8 @@ type member struct {
 }
 
 func clusterOf(t *testing.T, limit Limit, lose float64) *cluster {
-	return &cluster{t: t, limit: limit, x: &exchange{nodes: map[*plug]bool{}, lose: lose, rnd: rand.New(rand.NewPCG(1, 2))}}
+	return &cluster{t: t, limit: limit, x: &exchange{nodes: map[*plug]bool{}, lose: lose,
+		rnd: rand.New(rand.NewPCG(1, 2))}}
 }
 
 // join adds a node.
@@ -101,8 +103,8 @@ func (c *cluster) join() *member {
 	return m
 }
 
-// send has nodes asked for so long, each as fast as weight says: many times what the limit allows. It returns what was taken a second,
-// as a part of the limit.
+// send has nodes asked for so long, each as fast as weight says: many times what the limit allows. It returns what was
+// taken a second, as a part of the limit.
 func (c *cluster) send(took time.Duration, size int, weights ...int) float64 {
 	c.t.Helper()
 	before := c.total()
@@ -161,8 +163,8 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// What a tenant may write is one amount for all nodes: at one, at all alike, at some more than at others, in requests of any size,
-// also when every tenth message between the nodes is lost.
+// What a tenant may write is one amount for all nodes: at one, at all alike, at some more than at others, in requests
+// of any size, also when every tenth message between the nodes is lost.
 func TestRatesOfACluster(t *testing.T) {
 	for nodes := 2; nodes <= 5; nodes++ {
 		for _, size := range []int{1, 10, 300} {
@@ -185,7 +187,8 @@ func TestRatesOfACluster(t *testing.T) {
 	}
 }
 
-// A node may come, leave, die, or be cut off: the others go on with the whole of the limit, and are right again when it is back.
+// A node may come, leave, die, or be cut off: the others go on with the whole of the limit, and are right again when it
+// is back.
 func TestClusterChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clusterOf(t, Limit{Events: 1000, Bytes: 200_000}, 0)
@@ -264,8 +267,10 @@ func TestExchangeHoldsUpNobody(t *testing.T) {
 			t.Errorf("%d taken in %v", m.taken, time.Since(began))
 		}
 		time.Sleep(time.Minute)
-		for _, bad := range []string{"", "{", `{"node":"x","used":[{"tenant":"acme","events":-1,"new_events":-5}]}`, `{"node":"x","used":[{"tenant":"a.b","new_events":1,"events":1}]}`,
-			`{"node":"here","used":[{"tenant":"acme","events":100000,"new_events":100000}]}`, `{"node":"x","used":[{"tenant":"acme","events":5,"new_events":100000}]}`,
+		for _, bad := range []string{"", "{", `{"node":"x","used":[{"tenant":"acme","events":-1,"new_events":-5}]}`,
+			`{"node":"x","used":[{"tenant":"a.b","new_events":1,"events":1}]}`,
+			`{"node":"here","used":[{"tenant":"acme","events":100000,"new_events":100000}]}`,
+			`{"node":"x","used":[{"tenant":"acme","events":5,"new_events":100000}]}`,
 			`{"node":"x","used":null}`, `[]`, `{"node":"x","used":[{"tenant":"acme","events":9223372036854775808}]}`} {
 			p.hear([]byte(bad))
 		}

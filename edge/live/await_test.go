@@ -23,7 +23,8 @@ import (
 	"agentstream/schema"
 )
 
-// watcher is a client of the sample over some transport: next returns the data of the next frame, io.EOF at a clean end.
+// watcher is a client of the sample over some transport: next returns the data of the next frame, io.EOF at a clean
+// end.
 type watcher struct {
 	name string
 	next func() (string, error)
@@ -80,9 +81,9 @@ func (w watcher) wants(t *testing.T, list ...string) {
 	}
 }
 
-// TestStreamAwaitsItsRun opens streams of a run that is not there, over every transport, on two nodes, and as subscriptions:
-// they begin and are silent, and get all of the run when it begins. To everybody else there is no such run until then, and
-// a run of that name of another tenant is none of theirs.
+// TestStreamAwaitsItsRun opens streams of a run that is not there, over every transport, on two nodes, and as
+// subscriptions: they begin and are silent, and get all of the run when it begins. To everybody else there is no such
+// run until then, and a run of that name of another tenant is none of theirs.
 func TestStreamAwaitsItsRun(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.WithSample)
 	other := edgetest.NewHouse(t, edgetest.WithSample, func(c *edge.Config) { c.Hub = h.Hub })
@@ -108,7 +109,8 @@ func TestStreamAwaitsItsRun(t *testing.T) {
 	}
 	awaitParked(h, 4) // gRPC is never
 	awaitParked(other, 4)
-	for _, path := range []string{"/sample/later/feed", "/v1/agent/runs/later/stream", "/sample/later/feed?await=&only=x"} {
+	for _, path := range []string{"/sample/later/feed", "/v1/agent/runs/later/stream",
+		"/sample/later/feed?await=&only=x"} {
 		if a := h.Do("GET", path, ""); a.Status != 404 && a.Status != 400 {
 			t.Errorf("%s: %d %s", path, a.Status, a.Body)
 		}
@@ -118,11 +120,13 @@ func TestStreamAwaitsItsRun(t *testing.T) {
 	h.Must("later", schema.TypeTextDelta, `{"text":"abc"}`)
 	for _, w := range all {
 		if w.name != "subscription" {
-			w.wants(t, `{"seq":1,"type":"run.lifecycle","child":""}`, `{"seq":2,"type":"text.delta","child":""}`, `{"seq":2,"sum":14}`)
+			w.wants(t, `{"seq":1,"type":"run.lifecycle","child":""}`, `{"seq":2,"type":"text.delta","child":""}`,
+				`{"seq":2,"sum":14}`)
 			continue
 		}
 		for seq := range 2 {
-			if line, err := w.next(); err != nil || !strings.Contains(line, fmt.Sprintf(`"seq":%d,`, seq+1)) || !strings.Contains(line, `"run_id":"later"`) {
+			if line, err := w.next(); err != nil || !strings.Contains(line, fmt.Sprintf(`"seq":%d,`, seq+1)) ||
+				!strings.Contains(line, `"run_id":"later"`) {
 				t.Fatalf("%v %s", err, line)
 			}
 		}
@@ -140,7 +144,8 @@ func TestStreamAwaitsItsRun(t *testing.T) {
 	for _, w := range openWatchers(h, t, "later") { // what is there is not waited for
 		w.wants(t, `{"after":0}`, `{"seq":1,"type":"run.lifecycle","child":""}`)
 	}
-	for _, bad := range []string{`{"run":"later2","await":true,"last":"0000"}`, `{"run":"../x","await":true}`, `{"run":"a b","await":true}`} {
+	for _, bad := range []string{`{"run":"later2","await":true,"last":"0000"}`, `{"run":"../x","await":true}`,
+		`{"run":"a b","await":true}`} {
 		if a := h.Do("POST", "/sample/look", bad, "Content-Type", "application/json"); a.Status != 400 {
 			t.Errorf("%s: %d %s", bad, a.Status, a.Body)
 		}
@@ -208,8 +213,8 @@ func (l *countingLog) Newest(ctx context.Context, keys []schema.RunKey) (map[sch
 	return l.FaultyLog.Newest(ctx, keys)
 }
 
-// TestWaitingCostsLittle has many clients wait for one run: they are parked on one view, the log is asked by the audit alone,
-// once for all of them, and each costs what a silent stream does.
+// TestWaitingCostsLittle has many clients wait for one run: they are parked on one view, the log is asked by the audit
+// alone, once for all of them, and each costs what a silent stream does.
 func TestWaitingCostsLittle(t *testing.T) {
 	const clients = 300
 	h := edgetest.NewHouse(t)

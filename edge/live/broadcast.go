@@ -25,8 +25,8 @@ type projectionKey struct {
 	child  string
 }
 
-// projection is a view in the words of one protocol. What is new is projected once, for all who are parked in its groups.
-// There are none without a group. The view's mu guards it.
+// projection is a view in the words of one protocol. What is new is projected once, for all who are parked in its
+// groups. There are none without a group. The view's mu guards it.
 type projection struct {
 	projectionKey
 	project dialect.Projector // one with a state was fed all that the view has shown
@@ -34,8 +34,8 @@ type projection struct {
 	over    bool // the streams end with what was projected last
 }
 
-// broadcastGroup is who sees the same frames of a projection in the same encoding: what is new is framed once, and the same
-// bytes go to all who are parked here. There are none without somebody parked. The view's mu guards it.
+// broadcastGroup is who sees the same frames of a projection in the same encoding: what is new is framed once, and the
+// same bytes go to all who are parked here. There are none without somebody parked. The view's mu guards it.
 type broadcastGroup struct {
 	of     *projection
 	enc    *transport.Encoding
@@ -133,8 +133,8 @@ func (v *view) broadcast(out []shape.Out) (left []evicted) {
 	return left
 }
 
-// encode projects new records, and frames for each group what it is shown. A projector that panics ends the streams that
-// it serves, as it would on a goroutine of their own, and not the process.
+// encode projects new records, and frames for each group what it is shown. A projector that panics ends the streams
+// that it serves, as it would on a goroutine of their own, and not the process.
 func (v *view) encode(p *projection, out []shape.Out) (err error) {
 	frames := framesPool.Get().(*dialect.Frames)
 	defer func() {

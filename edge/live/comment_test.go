@@ -29,8 +29,8 @@ func readThrough(f *edgetest.Feed, last string) (list []string) {
 	}
 }
 
-// TestComments: a stream says where the replay ends, behind what there was when it was opened, and how much is no longer kept,
-// of which it begins with the first that is if its protocol says so.
+// TestComments: a stream says where the replay ends, behind what there was when it was opened, and how much is no
+// longer kept, of which it begins with the first that is if its protocol says so.
 func TestComments(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.WithSample)
 	key := schema.RunKey{Tenant: "acme", Run: "run"}
@@ -48,8 +48,11 @@ func TestComments(t *testing.T) {
 	}
 	defer c.Close()
 	fmt.Fprintf(c, "POST /sample/look HTTP/1.0\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"+`{"run":"run"}`)
-	for _, f := range []*edgetest.Feed{h.Feed(t, "POST", "/sample/look", `{"run":"run"}`), {T: t, Lines: bufio.NewReader(c)}} { // the latter through the HTTP server
-		if got := strings.Join(readThrough(f, ": up to 52"), "\n"); strings.Count(got, "data: ") < 52 || strings.Contains(got, "gone") {
+	for _, f := range []*edgetest.Feed{h.Feed(t, "POST", "/sample/look", `{"run":"run"}`),
+		{T: t, Lines: bufio.NewReader(c)}} {
+		// the latter through the HTTP server
+		if got := strings.Join(readThrough(f, ": up to 52"), "\n"); strings.Count(got, "data: ") < 52 ||
+			strings.Contains(got, "gone") {
 			t.Errorf("before the end of the replay: %s", got)
 		}
 	}
@@ -59,8 +62,10 @@ func TestComments(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := edgetest.NewHouse(t, edgetest.WithSample, func(c *edge.Config) { c.Hub = hub })
-	got := strings.Join(readThrough(later.Feed(t, "POST", "/sample/look", `{"run":"run","kept":true}`), ": up to 52"), "\n")
-	if n := strings.Count(got, "data: "); n < 12 || !strings.HasPrefix(got[strings.Index(got, ":"):], ": 40 are gone") && !strings.Contains(got, "\n: 40 are gone\n") {
+	got := strings.Join(readThrough(later.Feed(t, "POST", "/sample/look", `{"run":"run","kept":true}`), ": up to 52"),
+		"\n")
+	if n := strings.Count(got, "data: "); n < 12 ||
+		!strings.HasPrefix(got[strings.Index(got, ":"):], ": 40 are gone") && !strings.Contains(got, "\n: 40 are gone\n") {
 		t.Errorf("%d events of what is kept: %s", n, got)
 	}
 }
@@ -71,13 +76,14 @@ func TestFuturePlace(t *testing.T) {
 	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
 	w.state("running")
 	at := string(dialect.Place{Seq: 2}.AppendID(nil, "run"))
-	if a := h.Do("GET", "/sample/run/feed", "", "Last-Event-ID", at); a.Status != 409 || !strings.Contains(a.Body, "CURSOR-AHEAD") {
+	if a := h.Do("GET", "/sample/run/feed", "", "Last-Event-ID", at); a.Status != 409 ||
+		!strings.Contains(a.Body, "CURSOR-AHEAD") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
 
-// TestConversationOverflows: a handler that passes an overflow on ends its conversation; an id that no run has is refused
-// before the upgrade.
+// TestConversationOverflows: a handler that passes an overflow on ends its conversation; an id that no run has is
+// refused before the upgrade.
 func TestConversationOverflows(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.Talking, func(c *edge.Config) {
 		v := edgetest.SampleTalk(c)
@@ -91,7 +97,8 @@ func TestConversationOverflows(t *testing.T) {
 	if _, ce := k.Wait(t); ce.Code != 1013 {
 		t.Errorf("closed with %d %s", ce.Code, ce.Reason)
 	}
-	if _, resp, err := h.Dial("/talk/of/no%20run", "Sec-Websocket-Protocol", "talk"); err == nil || resp == nil || resp.StatusCode != 400 {
+	if _, resp, err := h.Dial("/talk/of/no%20run", "Sec-Websocket-Protocol", "talk"); err == nil || resp == nil ||
+		resp.StatusCode != 400 {
 		t.Errorf("an id that no run has: %v, %v", resp, err)
 	}
 }

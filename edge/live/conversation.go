@@ -40,8 +40,8 @@ type ConversationConfig struct {
 	// had sent before it knew of the first of them was dealt with.
 	Gather time.Duration
 	Beat   Heartbeat
-	// Ended is called for a subscription that ended by itself, by what Do runs; a nil err is the end of the run. An error that
-	// it returns ends the conversation.
+	// Ended is called for a subscription that ended by itself, by what Do runs; a nil err is the end of the run. An
+	// error that it returns ends the conversation.
 	Ended func(id string, err error) error
 	// Closing is called when the conversation is over, as Do runs steps, before its last word; nil does nothing.
 	Closing func(err error)
@@ -159,8 +159,8 @@ type Place struct {
 	Missed      schema.Seq // records before After that are no longer kept, without a cursor (dialect.Request.Kept)
 }
 
-// Subscribe opens a subscription. It is called by what Do runs. The error wraps dialect.ErrBadRequest for an id that is in use,
-// ends.ErrBusy when there are too many; others are those of a stream that cannot be opened.
+// Subscribe opens a subscription. It is called by what Do runs. The error wraps dialect.ErrBadRequest for an id that is
+// in use, ends.ErrBusy when there are too many; others are those of a stream that cannot be opened.
 func (c *Conversation) Subscribe(id string, req dialect.Request) (Place, error) {
 	s, err := c.enter(id)
 	if err != nil {
@@ -254,8 +254,8 @@ func (c *Conversation) replace(old, s *subscription) {
 	c.subs[slices.Index(c.subs, old)] = s
 }
 
-// stop ends the session of a subscription, of which no frame comes later, and returns the seq of the last record that it
-// has shown, or the place where it began.
+// stop ends the session of a subscription, of which no frame comes later, and returns the seq of the last record that
+// it has shown, or the place where it began.
 func (c *Conversation) stop(s *subscription) (at schema.Seq) {
 	at = s.ss.After
 	s.life.Stop(errUnsubscribed)
@@ -269,8 +269,8 @@ func (c *Conversation) stop(s *subscription) (at schema.Seq) {
 	return max(at, s.report.Seq)
 }
 
-// Unsubscribe ends a subscription, called by what Do runs, and returns the seq of the last record that it has shown, or the
-// place where it began. No frame of it comes later. ok is false when there is none.
+// Unsubscribe ends a subscription, called by what Do runs, and returns the seq of the last record that it has shown, or
+// the place where it began. No frame of it comes later. ok is false when there is none.
 func (c *Conversation) Unsubscribe(id string) (at schema.Seq, ok bool) {
 	c.mu.Lock()
 	i := c.find(id)

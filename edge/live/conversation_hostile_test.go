@@ -45,25 +45,29 @@ func TestConversationTakesAnything(t *testing.T) {
 		code int    // close code
 		who  string
 	}{
-		"no JSON":                      {send: text("hello?"), want: "BAD-REQUEST"},
-		"half of it":                   {send: text(`{"do":`), want: "BAD-REQUEST"},
-		"another type":                 {send: text(`{"do":7}`), want: "BAD-REQUEST"},
-		"nothing":                      {send: text(""), want: "BAD-REQUEST"},
-		"an unknown word":              {send: text(`{"do":"dance"}`), want: "BAD-REQUEST"},
-		"a bad run":                    {send: text(fmt.Sprintf(subscribe, "a", "x.>", 0)), want: "BAD-ID"},
-		"a run that is not there":      {send: text(fmt.Sprintf(subscribe, "a", "none", 0)), want: "NOT-FOUND"},
-		"a place that is not there":    {send: text(fmt.Sprintf(subscribe, "a", "run", 99)), want: "CURSOR-AHEAD"},
-		"a place before the first":     {send: text(fmt.Sprintf(subscribe, "a", "run", -1)), want: "BAD-CURSOR"},
-		"no such subscription":         {send: text(`{"do":"unsubscribe","id":"z"}`), want: "NOT-FOUND"},
-		"a change of none":             {send: text(`{"do":"change","id":"z","run":"run"}`), want: "NOT-FOUND"},
-		"words of who may only read":   {send: text(`{"do":"say","run":"run","text":"x"}`), want: "FORBIDDEN", who: "just-reads"},
+		"no JSON":                   {send: text("hello?"), want: "BAD-REQUEST"},
+		"half of it":                {send: text(`{"do":`), want: "BAD-REQUEST"},
+		"another type":              {send: text(`{"do":7}`), want: "BAD-REQUEST"},
+		"nothing":                   {send: text(""), want: "BAD-REQUEST"},
+		"an unknown word":           {send: text(`{"do":"dance"}`), want: "BAD-REQUEST"},
+		"a bad run":                 {send: text(fmt.Sprintf(subscribe, "a", "x.>", 0)), want: "BAD-ID"},
+		"a run that is not there":   {send: text(fmt.Sprintf(subscribe, "a", "none", 0)), want: "NOT-FOUND"},
+		"a place that is not there": {send: text(fmt.Sprintf(subscribe, "a", "run", 99)), want: "CURSOR-AHEAD"},
+		"a place before the first":  {send: text(fmt.Sprintf(subscribe, "a", "run", -1)), want: "BAD-CURSOR"},
+		"no such subscription":      {send: text(`{"do":"unsubscribe","id":"z"}`), want: "NOT-FOUND"},
+		"a change of none":          {send: text(`{"do":"change","id":"z","run":"run"}`), want: "NOT-FOUND"},
+		"words of who may only read": {send: text(`{"do":"say","run":"run","text":"x"}`), want: "FORBIDDEN",
+			who: "just-reads"},
 		"an event that is not allowed": {send: text(`{"do":"say","run":"a b","text":"x"}`), want: "NOT-FOUND"},
 		"too large":                    {send: text(strings.Repeat("x", 4<<10+1)), code: 1009},
-		"too large, in parts":          {send: append(edgetest.ClientFrame(0x01, strings.Repeat("x", 4<<10)), edgetest.ClientFrame(0x80, "y")...), code: 1009},
-		"binary":                       {send: edgetest.ClientFrame(0x82, "x"), code: 1003},
-		"no UTF-8":                     {send: text("\xFF"), code: 1007},
-		"no frame":                     {send: []byte("\xFF\xFF\xFF\xFF\xFF\xFF"), code: 1002},
-		"a message in parts":           {send: bytes.Join([][]byte{edgetest.ClientFrame(0x01, `{"do":"pi`), edgetest.ClientFrame(0x89, "?"), edgetest.ClientFrame(0x00, `ng","id`), edgetest.ClientFrame(0x80, `":"x"}`)}, nil), want: `"id":"x"`},
+		"too large, in parts": {send: append(edgetest.ClientFrame(0x01, strings.Repeat("x", 4<<10)),
+			edgetest.ClientFrame(0x80, "y")...), code: 1009},
+		"binary":   {send: edgetest.ClientFrame(0x82, "x"), code: 1003},
+		"no UTF-8": {send: text("\xFF"), code: 1007},
+		"no frame": {send: []byte("\xFF\xFF\xFF\xFF\xFF\xFF"), code: 1002},
+		"a message in parts": {send: bytes.Join([][]byte{edgetest.ClientFrame(0x01, `{"do":"pi`),
+			edgetest.ClientFrame(0x89, "?"), edgetest.ClientFrame(0x00, `ng","id`),
+			edgetest.ClientFrame(0x80, `":"x"}`)}, nil), want: `"id":"x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			headers := []string{}
@@ -114,15 +118,18 @@ func TestConversationTakesAnything(t *testing.T) {
 	}
 }
 
-// TestConversationTurnsAway tells who may not open one behind the upgrade, by a close code; a page of elsewhere before it.
+// TestConversationTurnsAway tells who may not open one behind the upgrade, by a close code; a page of elsewhere before
+// it.
 func TestConversationTurnsAway(t *testing.T) {
 	t.Parallel()
 	h := edgetest.NewHouse(t, edgetest.Talking)
 	k := h.MustTap("ws", "/talk/lobby", 0, edgetest.TenantHeader, "nobody")
-	if _, err := k.Event(); !errors.Is(err, edgetest.ErrClosed) || k.Code != 1008 || !strings.HasPrefix(k.Reason, "UNAUTHORIZED") {
+	if _, err := k.Event(); !errors.Is(err, edgetest.ErrClosed) || k.Code != 1008 ||
+		!strings.HasPrefix(k.Reason, "UNAUTHORIZED") {
 		t.Errorf("%v: %d %s", err, k.Code, k.Reason)
 	}
-	if _, err := h.Tap("ws", "/talk/lobby", 0, "Origin", "https://elsewhere.example"); err == nil || !strings.HasPrefix(err.Error(), "403 ") {
+	if _, err := h.Tap("ws", "/talk/lobby", 0, "Origin", "https://elsewhere.example"); err == nil ||
+		!strings.HasPrefix(err.Error(), "403 ") {
 		t.Errorf("a foreign page: %v", err)
 	}
 	h.Vacant()
@@ -135,8 +142,10 @@ func TestConversationsEnd(t *testing.T) {
 		code   int
 		reason string
 	}{
-		"drain":      {func(h *edgetest.House, _ *atomic.Bool, _ *edgetest.Tap) { go func() { _ = h.Stop() }() }, 1001, "SHUTTING-DOWN"},
-		"revocation": {func(_ *edgetest.House, revoked *atomic.Bool, _ *edgetest.Tap) { revoked.Store(true) }, 1008, "CREDENTIAL-EXPIRED"},
+		"drain": {func(h *edgetest.House, _ *atomic.Bool, _ *edgetest.Tap) { go func() { _ = h.Stop() }() }, 1001,
+			"SHUTTING-DOWN"},
+		"revocation": {func(_ *edgetest.House, revoked *atomic.Bool, _ *edgetest.Tap) { revoked.Store(true) }, 1008,
+			"CREDENTIAL-EXPIRED"},
 		"bye": {func(_ *edgetest.House, _ *atomic.Bool, k *edgetest.Tap) {
 			k.Send(edgetest.ClientFrame(0x81, `{"do":"bye"}`))
 		}, 1000, "bye"},
@@ -167,7 +176,8 @@ func TestConversationsEnd(t *testing.T) {
 					awaitParked(h, 1)
 				}
 				end.do(h, revoked, k)
-				if line, err := k.Answer(); !errors.Is(err, edgetest.ErrClosed) || k.Code != end.code || !strings.HasPrefix(k.Reason, end.reason) {
+				if line, err := k.Answer(); !errors.Is(err, edgetest.ErrClosed) || k.Code != end.code ||
+					!strings.HasPrefix(k.Reason, end.reason) {
 					t.Errorf("%q %v: %d %q", line, err, k.Code, k.Reason)
 				}
 				h.Vacant()
@@ -176,9 +186,9 @@ func TestConversationsEnd(t *testing.T) {
 	}
 }
 
-// TestConversationOrder has a run written to, while a client subscribes, unsubscribes and says things as fast as it can:
-// what is said is answered in order, a subscription begins behind its answer and tiles, and nothing of it comes behind
-// the answer to its end.
+// TestConversationOrder has a run written to, while a client subscribes, unsubscribes and says things as fast as it
+// can: what is said is answered in order, a subscription begins behind its answer and tiles, and nothing of it comes
+// behind the answer to its end.
 func TestConversationOrder(t *testing.T) {
 	t.Parallel()
 	h := edgetest.NewHouse(t, edgetest.Talking)
@@ -211,7 +221,8 @@ func TestConversationOrder(t *testing.T) {
 			}
 			delete(last, id)
 		}
-		if m := k.Ask(seen, `{"do":"say","run":"run","id":"%d","text":"x"}`, round); m.Re != "say" || m.ID != fmt.Sprint(round) {
+		if m := k.Ask(seen, `{"do":"say","run":"run","id":"%d","text":"x"}`, round); m.Re != "say" ||
+			m.ID != fmt.Sprint(round) {
 			t.Fatalf("%+v", m)
 		}
 		m := k.Ask(seen, `{"do":"subscribe","id":"%s","run":"run","after":%d}`, id, round)
@@ -269,9 +280,9 @@ func TestSubscriptionGoesOnElsewhere(t *testing.T) {
 	_ = k.Conn.NetConn().Close()
 }
 
-// TestConversationIsNotRead has a client that does not read what it subscribes to. It is cut; another one on the same run
-// gets everything meanwhile, and nothing is left. That one has every event before the next one is written, and is parked:
-// its buffers have room for one, so that nothing waits for it, however slow the machine is.
+// TestConversationIsNotRead has a client that does not read what it subscribes to. It is cut; another one on the same
+// run gets everything meanwhile, and nothing is left. That one has every event before the next one is written, and is
+// parked: its buffers have room for one, so that nothing waits for it, however slow the machine is.
 func TestConversationIsNotRead(t *testing.T) {
 	t.Parallel()
 	h := edgetest.NewHouse(t, edgetest.Talking, func(c *edge.Config) {

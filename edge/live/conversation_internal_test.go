@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestWrittenWhileParked: what a view writes to a subscription that is parked is life on its connection, although nobody
-// notes it for each client.
+// TestWrittenWhileParked: what a view writes to a subscription that is parked is life on its connection, although
+// nobody notes it for each client.
 func TestWrittenWhileParked(t *testing.T) {
 	begun := time.Now()
 	c := &Conversation{begun: begun}

@@ -57,13 +57,14 @@ func expect(k *edgetest.Tap, begun time.Time, after time.Duration, want string) 
 func expectClose(k *edgetest.Tap, begun time.Time, after time.Duration, code int, reason string) {
 	k.T.Helper()
 	line, err := k.Answer()
-	if took := time.Since(begun); !errors.Is(err, edgetest.ErrClosed) || k.Code != code || !strings.HasPrefix(k.Reason, reason) || took != after {
+	if took := time.Since(begun); !errors.Is(err, edgetest.ErrClosed) || k.Code != code ||
+		!strings.HasPrefix(k.Reason, reason) || took != after {
 		k.T.Fatalf("%q, %v, %d %q after %v, want %d %q after %v", line, err, k.Code, k.Reason, took, code, reason, after)
 	}
 }
 
-// TestConversationAwaits: a client has its time for the message that a protocol waits for, and more of it after a refusal,
-// and a frame of the protocol reports that it has passed; a client that has sent the message may be silent.
+// TestConversationAwaits: a client has its time for the message that a protocol waits for, and more of it after a
+// refusal, and a frame of the protocol reports that it has passed; a client that has sent the message may be silent.
 func TestConversationAwaits(t *testing.T) {
 	quiet := func(c *edge.Config) {
 		edgetest.SampleTalk(c).Heartbeat, c.KeepAlive = protocol.Heartbeat{}, 2*time.Hour
@@ -120,9 +121,9 @@ func TestConversationAwaits(t *testing.T) {
 	})
 }
 
-// TestConversationHeartbeat: a silent conversation shows signs of life in the protocol's own frames, and none else; a client
-// that leaves too many without an answer is closed in the protocol's words. What is sent and received counts as life, as the
-// protocol has it.
+// TestConversationHeartbeat: a silent conversation shows signs of life in the protocol's own frames, and none else; a
+// client that leaves too many without an answer is closed in the protocol's words. What is sent and received counts as
+// life, as the protocol has it.
 func TestConversationHeartbeat(t *testing.T) {
 	in := func(name string, do func(t *testing.T)) { t.Run(name, func(t *testing.T) { synctest.Test(t, do) }) }
 	beat := func(n int) string { return fmt.Sprintf(`{"at":%d,"id":"","re":"beat"}`, n) }
@@ -188,7 +189,8 @@ func TestConversationHeartbeat(t *testing.T) {
 	})
 	in("a default close", func(t *testing.T) {
 		_, k := open(t, func(c *edge.Config) {
-			edgetest.SampleTalk(c).Heartbeat = protocol.Heartbeat{Every: time.Second, Misses: 1, Send: edgetest.SampleTalk(c).Heartbeat.Send}
+			edgetest.SampleTalk(c).Heartbeat = protocol.Heartbeat{Every: time.Second, Misses: 1,
+				Send: edgetest.SampleTalk(c).Heartbeat.Send}
 		})
 		begun := time.Now()
 		expect(k, begun, time.Second, beat(1))
@@ -209,8 +211,8 @@ func TestConversationHeartbeat(t *testing.T) {
 	})
 }
 
-// TestConversationRefusesInItsWords: a protocol decides what becomes of a client whose message is too large, no text or no
-// UTF-8, and in which words it is closed. Where the frames are sound the conversation goes on behind the message.
+// TestConversationRefusesInItsWords: a protocol decides what becomes of a client whose message is too large, no text or
+// no UTF-8, and in which words it is closed. Where the frames are sound the conversation goes on behind the message.
 func TestConversationRefusesInItsWords(t *testing.T) {
 	t.Parallel()
 	lenient := func(c *edge.Config) {
@@ -228,25 +230,31 @@ func TestConversationRefusesInItsWords(t *testing.T) {
 	}
 	large := strings.Repeat("x", 4<<10+1)
 	big := append([]byte{0x81, 0xFF, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0}, make([]byte, 4<<20)...)
-	huge := append([]byte{0x81, 0xFF, 0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0}, large...) // most of it never comes
-	bits := bytes.Join([][]byte{edgetest.ClientFrame(0x01, "a"), bytes.Repeat(edgetest.ClientFrame(0x00, ""), 5000), edgetest.ClientFrame(0x80, "b")}, nil)
+	// most of it never comes
+	huge := append([]byte{0x81, 0xFF, 0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0}, large...)
+	bits := bytes.Join([][]byte{edgetest.ClientFrame(0x01, "a"), bytes.Repeat(edgetest.ClientFrame(0x00, ""), 5000),
+		edgetest.ClientFrame(0x80, "b")}, nil)
 	for name, tt := range map[string]struct {
 		send []byte
 		code int  // of RFC 6455
 		over bool // nothing can follow
 	}{
-		"too large":             {send: edgetest.ClientFrame(0x81, large), code: 1009},
-		"much too large":        {send: big, code: 1009},
-		"too large, in parts":   {send: append(edgetest.ClientFrame(0x01, large[1:]), edgetest.ClientFrame(0x80, "yyy")...), code: 1009},
-		"in too many parts":     {send: bits, code: 1009},
-		"binary":                {send: edgetest.ClientFrame(0x82, "x"), code: 1003},
-		"binary, in parts":      {send: bytes.Join([][]byte{edgetest.ClientFrame(0x02, "x"), edgetest.ClientFrame(0x89, "?"), edgetest.ClientFrame(0x00, "\xFF"), edgetest.ClientFrame(0x80, large)}, nil), code: 1003},
-		"binary, large":         {send: edgetest.ClientFrame(0x82, large), code: 1003},
-		"no UTF-8":              {send: edgetest.ClientFrame(0x81, "a\xFF"+strings.Repeat("b", 300)), code: 1007},
-		"half a character":      {send: edgetest.ClientFrame(0x81, "\xE2\x82"), code: 1007},
-		"reserved bits":         {send: []byte("\xFF\xFF\xFF\xFF\xFF\xFF"), code: 1002, over: true},
-		"no mask":               {send: []byte{0x81, 0x01, 'x'}, code: 1002, over: true},
-		"binary within a text":  {send: append(edgetest.ClientFrame(0x01, "x"), edgetest.ClientFrame(0x82, "y")...), code: 1003, over: true},
+		"too large":      {send: edgetest.ClientFrame(0x81, large), code: 1009},
+		"much too large": {send: big, code: 1009},
+		"too large, in parts": {send: append(edgetest.ClientFrame(0x01, large[1:]),
+			edgetest.ClientFrame(0x80, "yyy")...), code: 1009},
+		"in too many parts": {send: bits, code: 1009},
+		"binary":            {send: edgetest.ClientFrame(0x82, "x"), code: 1003},
+		"binary, in parts": {send: bytes.Join([][]byte{edgetest.ClientFrame(0x02, "x"),
+			edgetest.ClientFrame(0x89, "?"), edgetest.ClientFrame(0x00, "\xFF"), edgetest.ClientFrame(0x80, large)},
+			nil), code: 1003},
+		"binary, large":    {send: edgetest.ClientFrame(0x82, large), code: 1003},
+		"no UTF-8":         {send: edgetest.ClientFrame(0x81, "a\xFF"+strings.Repeat("b", 300)), code: 1007},
+		"half a character": {send: edgetest.ClientFrame(0x81, "\xE2\x82"), code: 1007},
+		"reserved bits":    {send: []byte("\xFF\xFF\xFF\xFF\xFF\xFF"), code: 1002, over: true},
+		"no mask":          {send: []byte{0x81, 0x01, 'x'}, code: 1002, over: true},
+		"binary within a text": {send: append(edgetest.ClientFrame(0x01, "x"), edgetest.ClientFrame(0x82, "y")...),
+			code: 1003, over: true},
 		"a close with no code":  {send: edgetest.ClientFrame(0x88, "\x00"), code: 1002, over: true},
 		"an endless one, begun": {send: huge, code: 1009, over: true},
 	} {
@@ -261,7 +269,8 @@ func TestConversationRefusesInItsWords(t *testing.T) {
 				if how == "lenient" {
 					var m struct{ Error, Message string }
 					line, err := k.Answer()
-					if err != nil || json.Unmarshal([]byte(line), &m) != nil || m.Error != "BAD-REQUEST" || m.Message != fmt.Sprintf("code %d", tt.code) {
+					if err != nil || json.Unmarshal([]byte(line), &m) != nil || m.Error != "BAD-REQUEST" ||
+						m.Message != fmt.Sprintf("code %d", tt.code) {
 						t.Fatalf("%v %s", err, line)
 					}
 				}

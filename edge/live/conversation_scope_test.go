@@ -21,7 +21,8 @@ func TestConversationWrites(t *testing.T) {
 	write := func(t *protocol.Talk) error {
 		ctx, cancel := t.LogContext()
 		defer cancel()
-		_, err := t.Append(ctx, "run", []schema.Event{{Type: "custom.said", Payload: []byte("{}")}}, producers.AppendOptions{})
+		_, err := t.Append(ctx, "run", []schema.Event{{Type: "custom.said", Payload: []byte("{}")}},
+			producers.AppendOptions{})
 		return err
 	}
 	h := edgetest.NewHouse(t, func(c *edge.Config) {

@@ -12,7 +12,8 @@ import (
 // awaitParked waits until so many subscriptions are.
 func awaitParked(h *edgetest.House, n int) {
 	h.T.Helper()
-	edgetest.Eventually(h.T, fmt.Sprintf("%d subscriptions are parked", n), func() bool { return h.Server.Census().Parked == n })
+	edgetest.Eventually(h.T, fmt.Sprintf("%d subscriptions are parked", n),
+		func() bool { return h.Server.Census().Parked == n })
 }
 
 func TestConversation(t *testing.T) {
@@ -54,7 +55,8 @@ func TestConversation(t *testing.T) {
 	if m := k.Next(); m.On != "b" || m.Seq != 4 {
 		t.Fatalf("%s", m.Raw)
 	}
-	if m := k.Ask(nil, `{"do":"change","id":"b","run":"run","types":["%s"]}`, schema.TypeRunLifecycle); m.Re != "change" || m.At != 4 {
+	if m := k.Ask(nil, `{"do":"change","id":"b","run":"run","types":["%s"]}`,
+		schema.TypeRunLifecycle); m.Re != "change" || m.At != 4 {
 		t.Fatalf("%+v", m)
 	}
 	h.Tell("run", progress)
@@ -70,7 +72,8 @@ func TestConversation(t *testing.T) {
 		t.Fatalf("%d %s", ce.Code, ce.Reason)
 	}
 	h.Vacant()
-	if logs := h.Logs.String(); !strings.Contains(logs, `"route":"GET /talk/{room}","status":101`) || !strings.Contains(logs, `"dialect":"sample","transport":"ws"`) || strings.Contains(logs, "ERROR") {
+	if logs := h.Logs.String(); !strings.Contains(logs, `"route":"GET /talk/{room}","status":101`) ||
+		!strings.Contains(logs, `"dialect":"sample","transport":"ws"`) || strings.Contains(logs, "ERROR") {
 		t.Error(logs)
 	}
 }

@@ -70,8 +70,8 @@ func readFronts(b *testing.B, h *edgetest.House, path string, clients int) {
 	all.Wait()
 }
 
-// BenchmarkFrontsLive writes a response of 1,000 pieces to 200 clients that are up to date, in each protocol of pages: the
-// CPU time of the process, clients included, as a multiple of the native protocol's.
+// BenchmarkFrontsLive writes a response of 1,000 pieces to 200 clients that are up to date, in each protocol of pages:
+// the CPU time of the process, clients included, as a multiple of the native protocol's.
 func BenchmarkFrontsLive(b *testing.B) {
 	const clients = 200
 	compareFronts(b, func(b *testing.B, path string) time.Duration {
@@ -94,8 +94,8 @@ func BenchmarkFrontsLive(b *testing.B) {
 	})
 }
 
-// BenchmarkFrontsJoin reads a response of 20,000 pieces that is over, in each protocol of pages, as BenchmarkFrontsLive has
-// it: on a node that has not read the run, and on one that has.
+// BenchmarkFrontsJoin reads a response of 20,000 pieces that is over, in each protocol of pages, as BenchmarkFrontsLive
+// has it: on a node that has not read the run, and on one that has.
 func BenchmarkFrontsJoin(b *testing.B) {
 	for name, before := range map[string]int{"first": 0, "later": 1} {
 		b.Run(name, func(b *testing.B) {

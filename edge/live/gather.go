@@ -5,9 +5,9 @@ import "time"
 // maxGather bounds what a client that answers no probe adds to the wait of its subscriptions.
 const maxGather = time.Second
 
-// gathering is the wait of subscriptions that were opened for others to begin with them: a time, and until the client's messages that
-// were under way have come. Without the second, a subscription that a client asked for in the same breath could begin after others
-// have shown a run's end, whenever the machine is busy. It is changed with section held.
+// gathering is the wait of subscriptions that were opened for others to begin with them: a time, and until the client's
+// messages that were under way have come. Without the second, a subscription that a client asked for in the same breath
+// could begin after others have shown a run's end, whenever the machine is busy. It is changed with section held.
 type gathering struct {
 	timer   *time.Timer // nil: nothing waits
 	round   int         // of the gatherings of the conversation
@@ -15,8 +15,8 @@ type gathering struct {
 	reached bool        // the client's messages have come
 }
 
-// prober is a Socket that can tell what its client has sent. Probe calls reached, in the goroutine that receives, after everything that
-// the client had sent before it read what was written until now. It may never be called.
+// prober is a Socket that can tell what its client has sent. Probe calls reached, in the goroutine that receives, after
+// everything that the client had sent before it read what was written until now. It may never be called.
 type prober interface {
 	Probe(reached func()) error
 }

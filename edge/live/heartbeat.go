@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Heartbeat shows signs of life in frames, in place of the transport's own. The zero value leaves that to the transport.
+// Heartbeat shows signs of life in frames, in place of the transport's own. The zero value leaves that to the
+// transport.
 type Heartbeat struct {
 	Every  time.Duration // of silence in both directions, after which Send is called, with section held
 	Send   func() error

@@ -26,12 +26,13 @@ func sampleStreams(change func(p *protocol.Protocol)) func(*edge.Config) {
 	}
 }
 
-// TestKeepAliveOfAProtocol: silence may last as long as the stream's protocol says; another protocol's streams of the same run
-// keep their own time.
+// TestKeepAliveOfAProtocol: silence may last as long as the stream's protocol says; another protocol's streams of the
+// same run keep their own time.
 func TestKeepAliveOfAProtocol(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := edgetest.NewPipes()
-		h := edgetest.NewHouseOn(t, ln, ln.Client(), sampleStreams(func(p *protocol.Protocol) { p.KeepAlive = 20 * time.Second }))
+		h := edgetest.NewHouseOn(t, ln, ln.Client(),
+			sampleStreams(func(p *protocol.Protocol) { p.KeepAlive = 20 * time.Second }))
 		h.Must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
 		begun := time.Now()
 		at := func(r *edgetest.EventReader, second int, want string) {
@@ -41,7 +42,8 @@ func TestKeepAliveOfAProtocol(t *testing.T) {
 				t.Fatalf("after %v: %q, %v, want %q after %d s", time.Since(begun), got, err, want, second)
 			}
 		}
-		near, look, native := h.Watch(h.Client, "/sample/run/near"), h.Feed(t, "POST", "/sample/look", `{"run":"run"}`), h.Watch(h.Client, watched)
+		near, look, native := h.Watch(h.Client, "/sample/run/near"), h.Feed(t, "POST", "/sample/look",
+			`{"run":"run"}`), h.Watch(h.Client, watched)
 		look.Want(`hello {"after":0}`, `sample {"seq":1,"type":"run.lifecycle","child":""}`)
 		readThrough(look, ": up to 1")
 		readThrough(look, "")
@@ -50,7 +52,8 @@ func TestKeepAliveOfAProtocol(t *testing.T) {
 		at(native, 0, "id: 1\n")
 		at(native, 15, ": keepalive")
 		at(near, 20, ": keepalive")
-		if line, err := look.Lines.ReadString('\n'); err != nil || line != ": keepalive\n" || time.Since(begun) != 20*time.Second {
+		if line, err := look.Lines.ReadString('\n'); err != nil || line != ": keepalive\n" ||
+			time.Since(begun) != 20*time.Second {
 			t.Fatalf("%q %v after %v", line, err, time.Since(begun))
 		}
 		time.Sleep(3 * time.Second)

@@ -61,8 +61,8 @@ func (l *Life) Stop(err error) {
 	}
 }
 
-// opening has open called with a context that ends with the stream and is not below Ctx: one that has had time-outs below it
-// holds three times its memory, and Ctx is there as long as the stream.
+// opening has open called with a context that ends with the stream and is not below Ctx: one that has had time-outs
+// below it holds three times its memory, and Ctx is there as long as the stream.
 func (l *Life) opening(open func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l.first.Store(&cancel)
@@ -149,8 +149,8 @@ func (k *idleClock) stop() {
 	}
 }
 
-// idleWait is a context that ends at a time. Its timer, and what its parent must know of it, begin when somebody waits for
-// the end: a stream that is parked never has. One goroutine uses it.
+// idleWait is a context that ends at a time. Its timer, and what its parent must know of it, begin when somebody waits
+// for the end: a stream that is parked never has. One goroutine uses it.
 type idleWait struct {
 	context.Context // the parent, until Done was called
 	at              time.Time

@@ -71,8 +71,8 @@ func unite(members []member) dialect.Selection {
 	return u
 }
 
-// join makes a subscription that was just opened also those that are shown the same frames but for their selections: one
-// session serves all, and goes on where the first of them does.
+// join makes a subscription that was just opened also those that are shown the same frames but for their selections:
+// one session serves all, and goes on where the first of them does.
 func (c *Conversation) join(s *subscription) {
 	own := &s.members[0]
 	own.choice, own.from = s.req.Select, s.req.Cursor.Place
@@ -143,7 +143,8 @@ func (c *Conversation) like(s *subscription) *subscription {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, other := range c.subs {
-		if a, b := &other.req, &s.req; other != s && a.Run == b.Run && a.Filter.Key() == b.Filter.Key() && a.Speed == b.Speed &&
+		if a, b := &other.req, &s.req; other != s && a.Run == b.Run && a.Filter.Key() == b.Filter.Key() &&
+			a.Speed == b.Speed &&
 			other.ss.projection() == s.ss.projection() {
 			return other
 		}

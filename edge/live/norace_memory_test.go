@@ -11,8 +11,9 @@ import (
 	"agentstream/schema"
 )
 
-// A watched run with one watcher is small: its events are counted, as an edge gets them, and so is its side of the connection.
-// It is few objects, for the collector looks at each; those of its writer and of the client's side are counted too.
+// A watched run with one watcher is small: its events are counted, as an edge gets them, and so is its side of the
+// connection. It is few objects, for the collector looks at each; those of its writer and of the client's side are
+// counted too.
 func TestWatchedRunsAreSmall(t *testing.T) {
 	const runs, most, mostObjects = 1000, 8 << 10, 80
 	h := edgetest.NewHouse(t)
@@ -25,7 +26,8 @@ func TestWatchedRunsAreSmall(t *testing.T) {
 				if err := e.Prepare(run); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := h.Appender.Append(t.Context(), edgetest.RunOf(run), []schema.Event{e}, producers.AppendOptions{}); err != nil {
+				if _, err := h.Appender.Append(t.Context(), edgetest.RunOf(run), []schema.Event{e},
+					producers.AppendOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -42,7 +42,8 @@ func once(d metered, gather time.Duration) func(*edge.Config) {
 			at, ok := t.Unsubscribe(m.ID)
 			return tell(t, map[string]any{"re": m.ID, "at": at, "ok": ok, "left": len(t.Subscriptions())})
 		}
-		in := dialect.Input{Stream: "once", Path: map[string]string{"run": "run"}, Query: map[string][]string{"only": {m.Only}}}
+		in := dialect.Input{Stream: "once", Path: map[string]string{"run": "run"},
+			Query: map[string][]string{"only": {m.Only}}}
 		req, err := d.Open(in)
 		if err != nil {
 			return err
@@ -60,7 +61,8 @@ func once(d metered, gather time.Duration) func(*edge.Config) {
 	}
 	return func(c *edge.Config) {
 		c.Protocols = append(c.Protocols, protocol.Protocol{Dialect: d, Conversations: []protocol.Conversation{{
-			Stream: dialect.Stream{Name: "once", Pattern: "GET /once", Mode: dialect.ModeB, Shared: true, Subprotocols: []string{"once"}}, Needs: auth.ScopeRead,
+			Stream: dialect.Stream{Name: "once", Pattern: "GET /once", Mode: dialect.ModeB, Shared: true,
+				Subprotocols: []string{"once"}}, Needs: auth.ScopeRead,
 			Subscriptions: protocol.MaxSubscriptions, Once: true, Gather: gather, Received: received,
 			Ended: func(t *protocol.Talk, id string, err error) error {
 				if err != nil {
@@ -133,8 +135,8 @@ func (k *onceClient) frames(since int) (list []string) {
 	return list
 }
 
-// TestOnce: what several subscriptions show comes once, and is projected once; one that joins gets its own replay; one that
-// leaves takes nothing from the others; all end with the run.
+// TestOnce: what several subscriptions show comes once, and is projected once; one that joins gets its own replay; one
+// that leaves takes nothing from the others; all end with the run.
 func TestOnce(t *testing.T) {
 	d := metered{made: new(atomic.Int64)}
 	h := edgetest.NewHouse(t, once(d, 0))

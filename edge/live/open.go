@@ -86,7 +86,8 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 		return err
 	}
 	now, err := v.cfg.State.Projector(ctx, key, ss.bound.Dialect, head.Last, ss.req)
-	if gone := new(fanout.ExpiredError); ss.req.Kept && errors.As(err, &gone) && gone.First == head.Last+1 { // nothing is kept
+	if gone := new(fanout.ExpiredError); ss.req.Kept && errors.As(err, &gone) && gone.First == head.Last+1 {
+		// nothing is kept
 		now, err = p, nil
 	}
 	if err != nil {
@@ -118,8 +119,8 @@ func (ss *Session) openStateful(ctx context.Context, key schema.RunKey, p dialec
 	return nil
 }
 
-// span finds the span that the stream is; the zero Span is the whole run, or one that is waited for. Of a run without any the
-// client has the newest one.
+// span finds the span that the stream is; the zero Span is the whole run, or one that is waited for. Of a run without
+// any the client has the newest one.
 func (ss *Session) span(now dialect.Stateful) (span dialect.Span, err error) {
 	if ss.req.Span == "" {
 		return span, nil
@@ -142,7 +143,8 @@ func (ss *Session) span(now dialect.Stateful) (span dialect.Span, err error) {
 
 // findStart finds the position where the stream begins, and sets the projector that was fed all up to it: first
 // was fed nothing, now all up to last.
-func (ss *Session) findStart(ctx context.Context, key schema.RunKey, last schema.Seq, span dialect.Span, first, now dialect.Stateful) (after schema.Seq, err error) {
+func (ss *Session) findStart(ctx context.Context, key schema.RunKey, last schema.Seq, span dialect.Span, first,
+	now dialect.Stateful) (after schema.Seq, err error) {
 	cursor, st := ss.req.Cursor, ss.live.cfg.State
 	ss.project = first
 	switch {

@@ -98,10 +98,12 @@ func TestEnds(t *testing.T) {
 			sse: verdict{last: expired, cut: "broken", reason: "credential expired"},
 			ws:  verdict{cut: "closed", close: "1008 CREDENTIAL-EXPIRED", reason: "credential expired"}},
 		"drain": {end: func(t *testing.T, e *endHouse, _ *edgetest.Tap) { go func() { _ = e.Stop() }() },
-			sse: verdict{cut: "broken", reason: "shutdown"}, ws: verdict{cut: "closed", close: "1001 SHUTTING-DOWN", reason: "shutdown"}},
+			sse: verdict{cut: "broken", reason: "shutdown"},
+			ws:  verdict{cut: "closed", close: "1001 SHUTTING-DOWN", reason: "shutdown"}},
 		"the client closes": {end: func(_ *testing.T, _ *endHouse, k *edgetest.Tap) { _ = k.Tcp.(*net.TCPConn).CloseWrite() },
 			sse: verdict{cut: "broken", reason: "client gone"}, ws: verdict{cut: "broken", reason: "client gone"},
-			also: verdict{cut: "closed", close: "1001 KAI-STREAM-CONN-0001", reason: "client gone"}}, // who stops writing may still read
+			// who stops writing may still read
+			also: verdict{cut: "closed", close: "1001 KAI-STREAM-CONN-0001", reason: "client gone"}},
 		"the client resets": {end: func(_ *testing.T, _ *endHouse, k *edgetest.Tap) {
 			_ = k.Tcp.(*net.TCPConn).SetLinger(0)
 			_ = k.Tcp.Close()
@@ -173,7 +175,8 @@ func (e *endHouse) opened(carrier string, parked, short bool) *edgetest.Tap {
 		readUntil(k, 1)
 		settle(e.House, 1)
 	} else {
-		edgetest.Eventually(e.T, "the stream waits", func() bool { return e.Server.Census() == live.Census{Streams: 1, Views: 1} })
+		edgetest.Eventually(e.T, "the stream waits",
+			func() bool { return e.Server.Census() == live.Census{Streams: 1, Views: 1} })
 	}
 	return k
 }

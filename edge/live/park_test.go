@@ -202,7 +202,8 @@ func TestFanOut(t *testing.T) {
 		}
 	}
 	if len(logged) != all || events != received || sent.Load() != int64(received) {
-		t.Errorf("%d streams of %d were logged, with %d events; %d were counted, %d received", len(logged), all, events, sent.Load(), received)
+		t.Errorf("%d streams of %d were logged, with %d events; %d were counted, %d received", len(logged), all, events,
+			sent.Load(), received)
 	}
 	edgetest.Eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+5 })
 }
@@ -327,7 +328,8 @@ func isToldLess(t *testing.T, carrier string) {
 	controls := map[schema.Seq]bool{}
 	for range 14 {
 		for range 50 {
-			w.add(schema.Event{Type: schema.TypeReasoningDelta, Payload: fmt.Appendf(nil, `{"text":"%s"}`, strings.Repeat("r", 2000))})
+			w.add(schema.Event{Type: schema.TypeReasoningDelta,
+				Payload: fmt.Appendf(nil, `{"text":"%s"}`, strings.Repeat("r", 2000))})
 			w.text(2000)
 			w.progress()
 			controls[w.head.Last] = true
@@ -348,7 +350,8 @@ func isToldLess(t *testing.T, carrier string) {
 		got.see(line)
 		delete(controls, got.last)
 	}
-	if cerr := got.check(w.head.Last, 0); cerr != nil || !isComplete(slow, err) || got.dropped() == 0 || len(controls) > 0 {
+	if cerr := got.check(w.head.Last, 0); cerr != nil || !isComplete(slow, err) || got.dropped() == 0 ||
+		len(controls) > 0 {
 		t.Errorf("%v, %v: told less by %d; %d control events did not come", cerr, err, got.dropped(), len(controls))
 	}
 	if err := <-read; !isComplete(quick, err) || all.check(w.head.Last, 0) != nil || all.gaps > 0 || all.dropped() > 0 {

@@ -93,7 +93,8 @@ func readNamed(t testing.TB, body string) (list []named) {
 }
 
 // eight are the types of the protocol's own text (native §3).
-var eight = []string{"reasoning.delta", "text.delta", "tool.start", "tool.end", "step.boundary", "child.spawn", "plan.proposal", "run.lifecycle"}
+var eight = []string{"reasoning.delta", "text.delta", "tool.start", "tool.end", "step.boundary", "child.spawn",
+	"plan.proposal", "run.lifecycle"}
 
 // inLetter returns what the profile shows of events: the eight types, and a tool's output as text.
 func inLetter(events []schema.Event) (want []schema.Event) {
@@ -127,7 +128,8 @@ func TestProfile(t *testing.T) {
 		want := inLetter(all)
 		for after := schema.Seq(0); after < schema.Seq(len(all)); after += 1 + schema.Seq(len(all)/50) {
 			rest := slices.DeleteFunc(slices.Clone(want), func(e schema.Event) bool { return e.Seq <= after })
-			a := h.Do("GET", fmt.Sprintf("/v1/agent/runs/%s/stream?profile=koder-1&detail=full", run), "", "Last-Event-ID", after.String())
+			a := h.Do("GET", fmt.Sprintf("/v1/agent/runs/%s/stream?profile=koder-1&detail=full", run), "",
+				"Last-Event-ID", after.String())
 			if len(rest) == 0 { // late events alone, of which the profile has none
 				if a.Status != 204 {
 					t.Fatalf("%s after %d, with nothing left: %d", run, after, a.Status)
@@ -137,7 +139,8 @@ func TestProfile(t *testing.T) {
 			list := readFrames(t, a.Events(t))
 			tiles(t, list, after)
 			for i, got := range list {
-				if w := rest[i]; got.Type != w.Type || got.Seq != w.Seq || got.ID != w.ID || string(got.Payload) != string(w.Payload) {
+				if w := rest[i]; got.Type != w.Type || got.Seq != w.Seq || got.ID != w.ID ||
+					string(got.Payload) != string(w.Payload) {
 					t.Fatalf("%s after %d: %s, want %s", run, after, got.Line, w.AppendLine(nil))
 				}
 			}
@@ -158,7 +161,8 @@ func TestProfile(t *testing.T) {
 	if n := strings.Count(a.Body, `"text":"line `); n != 3 {
 		t.Errorf("types=text.* shows %d pieces of the tool's output, want 3", n)
 	}
-	for _, query := range []string{"profile=koder-2", "profile=koder-1&bundle=true", "profile=koder-1&snapshot=true", "profile=koder-1&types=message.*"} {
+	for _, query := range []string{"profile=koder-2", "profile=koder-1&bundle=true", "profile=koder-1&snapshot=true",
+		"profile=koder-1&types=message.*"} {
 		h.Do("GET", "/v1/agent/runs/p-tool/stream?"+query, "").Expect(t, http.StatusBadRequest, "BAD-REQUEST")
 	}
 }
@@ -238,11 +242,14 @@ func TestProfileOverGRPC(t *testing.T) {
 		if err := p.Project(&out, r); err != nil {
 			t.Fatal(err)
 		}
-		if e.Type == schema.TypeToolOutputDelta && (strings.Contains(string(out.List[0].Data), e.Type) || !strings.Contains(string(out.List[0].Data), "\x1a\x0atext.delta")) {
+		if e.Type == schema.TypeToolOutputDelta &&
+			(strings.Contains(string(out.List[0].Data), e.Type) ||
+				!strings.Contains(string(out.List[0].Data), "\x1a\x0atext.delta")) {
 			t.Errorf("%q", out.List[0].Data)
 		}
 	}
-	if _, err := (native.Dialect{}).Open(dialect.Input{Stream: native.StreamGRPC, Body: []byte("\x0a\x03run\x5a\x01x")}); err == nil {
+	if _, err := (native.Dialect{}).Open(dialect.Input{Stream: native.StreamGRPC,
+		Body: []byte("\x0a\x03run\x5a\x01x")}); err == nil {
 		t.Error("a profile that is not there is taken")
 	}
 }

@@ -253,6 +253,7 @@ func (w *storer) add(e schema.Event) {
 	if err := w.head.Advance(e.Type, e.ChildID, e.ID, e.Payload); err != nil {
 		w.t.Fatal(err)
 	}
-	p := schema.Pack{Key: w.key, Child: e.ChildID, First: seq, Count: 1, Writer: "w", Head: w.head, Body: append(e.AppendLine(nil), '\n')}
+	p := schema.Pack{Key: w.key, Child: e.ChildID, First: seq, Count: 1, Writer: "w", Head: w.head,
+		Body: append(e.AppendLine(nil), '\n')}
 	w.h.Store([]schema.Pack{p})
 }

@@ -219,7 +219,8 @@ func TestRates(t *testing.T) {
 				most := busiest(all[j].list)
 				p99 := quantile(late, 0.99)
 				t.Logf("| %-42s | %-8s | %9d | %7v | %7v | %7v | %9d |", m.name, name, most,
-					quantile(late, 0.5).Round(time.Millisecond), p99.Round(time.Millisecond), late[len(late)-1].Round(time.Millisecond), all[j].bytes)
+					quantile(late, 0.5).Round(time.Millisecond), p99.Round(time.Millisecond),
+					late[len(late)-1].Round(time.Millisecond), all[j].bytes)
 				if missing > 0 {
 					t.Errorf("%s: %s: %d events did not come", m.name, name, missing)
 				}
@@ -310,7 +311,8 @@ func clientOver(p *edgetest.Pipes, rate int, from, pause time.Duration) *http.Cl
 		if err != nil {
 			return nil, err
 		}
-		l := &link{Conn: c, rate: rate, from: time.Now().Add(from), pause: pause, chunks: make(chan []byte, 256), room: make(chan struct{})}
+		l := &link{Conn: c, rate: rate, from: time.Now().Add(from), pause: pause, chunks: make(chan []byte, 256),
+			room: make(chan struct{})}
 		go l.fill()
 		return l, nil
 	}}}
@@ -362,7 +364,8 @@ func lengthy(d time.Duration) []timed {
 
 // comeBack reads a run as an EventSource does: again and again behind its cursor, until it is told that
 // there is nothing more. It returns what all connections brought together.
-func comeBack(t *testing.T, h *edgetest.House, client *http.Client, query, id string, begun time.Time, g *got) (connections int) {
+func comeBack(t *testing.T, h *edgetest.House, client *http.Client, query, id string, begun time.Time,
+	g *got) (connections int) {
 	t.Helper()
 	for range 5 {
 		req, err := http.NewRequest("GET", h.URL+"/v1/agent/runs/run/stream?"+query, nil)
@@ -411,7 +414,8 @@ func (g *got) dropped(t *testing.T) int {
 // TestR4NothingOfHistoryIsSpared: of a run that is over every link gets everything, at the first
 // attempt, and is told nothing of a loss.
 func TestR4NothingOfHistoryIsSpared(t *testing.T) {
-	t.Logf("| %-24s | %-8s | %9s | %9s | %8s | %7s |", "finished run over", "view", "bytes", "events", "missing", "dropped")
+	t.Logf("| %-24s | %-8s | %9s | %9s | %8s | %7s |", "finished run over", "view", "bytes", "events", "missing",
+		"dropped")
 	run := lengthy(60 * time.Second)
 	for _, l := range rateLinks {
 		for _, query := range rateViews(l.short) {
@@ -427,7 +431,8 @@ func TestR4NothingOfHistoryIsSpared(t *testing.T) {
 				var g got
 				connections := comeBack(t, h, client, query, "", time.Now(), &g)
 				_, missing := g.lags(make([]time.Duration, len(run)+1), run)
-				t.Logf("| %-24s | %-8s | %9d | %9d | %8d | %7d |", l.name, viewName(query), g.bytes, len(g.list), missing, g.dropped(t))
+				t.Logf("| %-24s | %-8s | %9d | %9d | %8d | %7d |", l.name, viewName(query), g.bytes, len(g.list),
+					missing, g.dropped(t))
 				if missing > 0 || g.dropped(t) > 0 || connections != 1 || len(g.gaps) > 0 {
 					t.Errorf("%s %q: %d missing, %d dropped, %d connections", l.name, query, missing, g.dropped(t), connections)
 				}
@@ -447,7 +452,8 @@ func viewName(query string) string {
 // catch up. It is told which, its cursor stays where it had everything, and it gets the rest when it
 // comes back with that, to the last event.
 func TestR4LiveOverALink(t *testing.T) {
-	t.Logf("| %-24s | %-8s | %9s | %7s | %7s | %7s | %8s | %5s | %11s |", "live run over", "view", "bytes", "p50", "p99", "max", "dropped", "gaps", "missing then")
+	t.Logf("| %-24s | %-8s | %9s | %7s | %7s | %7s | %8s | %5s | %11s |", "live run over", "view", "bytes", "p50",
+		"p99", "max", "dropped", "gaps", "missing then")
 	run := lengthy(24 * time.Second)
 	for _, l := range rateLinks {
 		for _, query := range rateViews(l.short) {
@@ -478,7 +484,8 @@ func TestR4LiveOverALink(t *testing.T) {
 					t.Errorf("%s %q: %d events dropped, though the link could catch up", l.name, query, dropped)
 				}
 				t.Logf("| %-24s | %-8s | %9d | %7v | %7v | %7v | %8d | %5d | %11d |", l.name, viewName(query), bytes,
-					quantile(late, 0.5).Round(time.Millisecond), quantile(late, 0.99).Round(time.Millisecond), quantile(late, 1).Round(time.Millisecond), dropped, gaps, after)
+					quantile(late, 0.5).Round(time.Millisecond), quantile(late, 0.99).Round(time.Millisecond),
+					quantile(late, 1).Round(time.Millisecond), dropped, gaps, after)
 			})
 		}
 	}

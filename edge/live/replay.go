@@ -16,10 +16,12 @@ const (
 	replaysBytes = 64 << 20
 )
 
-// replayApart is how often, in records, a chunk ends for certain, so that those who began at different places share the next.
+// replayApart is how often, in records, a chunk ends for certain, so that those who began at different places share the
+// next.
 const replayApart = 512
 
-// replays are frames of a view's history, made once for all who read it at the same time. It is safe for concurrent use.
+// replays are frames of a view's history, made once for all who read it at the same time. It is safe for concurrent
+// use.
 type replays struct {
 	all *views
 
@@ -37,8 +39,8 @@ type chunkKey struct {
 	after schema.Seq
 }
 
-// chunk is what a projection makes of some records, which follow each other. The reader who asked for it first makes it,
-// and then closes done.
+// chunk is what a projection makes of some records, which follow each other. The reader who asked for it first makes
+// it, and then closes done.
 type chunk struct {
 	of   *replays
 	key  chunkKey

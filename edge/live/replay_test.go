@@ -84,10 +84,12 @@ func TestSnapshotThenStream(t *testing.T) {
 	r := h.Watch(http.DefaultClient, "/v1/agent/runs/run/stream?snapshot=true&detail=full")
 	f := edgetest.FrameReader{T: t, R: bufio.NewReader(r.B)}
 	first, ok := f.Next()
-	if !ok || first.Type != "run.snapshot" || first.Seq != n || first.First() != 1 || first.FrameID != n.String() || first.ID != packs[half-1].Head.LastID {
+	if !ok || first.Type != "run.snapshot" || first.Seq != n || first.First() != 1 || first.FrameID != n.String() ||
+		first.ID != packs[half-1].Head.LastID {
 		t.Fatalf("begins with %.300s", first.Line)
 	}
-	if a := h.Do("GET", "/v1/agent/runs/run/snapshot", ""); a.Status != 200 || strings.TrimSpace(a.Body) != string(first.Payload) {
+	if a := h.Do("GET", "/v1/agent/runs/run/snapshot", ""); a.Status != 200 ||
+		strings.TrimSpace(a.Body) != string(first.Payload) {
 		t.Fatalf("GET …/snapshot: %d %.300s", a.Status, a.Body)
 	}
 	h.Store(packs[half:])
@@ -111,7 +113,8 @@ func TestSnapshotThenStream(t *testing.T) {
 	if got, want := fold.AppendSnapshot(nil), whole.AppendSnapshot(nil); !bytes.Equal(got, want) {
 		t.Errorf("snapshot and tail give\n%.500s\nwant\n%.500s", got, want)
 	}
-	rest := readFrames(t, h.Do("GET", "/v1/agent/runs/run/stream?snapshot=true&detail=full", "", "Last-Event-ID", n.String()).Events(t))
+	rest := readFrames(t, h.Do("GET", "/v1/agent/runs/run/stream?snapshot=true&detail=full", "", "Last-Event-ID",
+		n.String()).Events(t))
 	tiles(t, rest, n)
 	if len(rest) != len(list)-1 {
 		t.Errorf("resumed: %d events, want %d", len(rest), len(list)-1)

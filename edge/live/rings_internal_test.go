@@ -7,8 +7,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestRingsAreShared: a tenant that watches very many runs leaves to the views of others as much as they would have beside a
-// tenant that watches one.
+// TestRingsAreShared: a tenant that watches very many runs leaves to the views of others as much as they would have
+// beside a tenant that watches one.
 func TestRingsAreShared(t *testing.T) {
 	vs := &views{}
 	for range 10_000 {

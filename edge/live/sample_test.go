@@ -46,11 +46,12 @@ func expectWholeFeed(f *edgetest.Feed, list ...string) {
 	}
 }
 
-// TestStreamByPost: a stream is asked for by a body, on a connection that is taken over, and keeps none of the memory for
-// bodies while it is open. The body is bounded and of the stream's media type.
+// TestStreamByPost: a stream is asked for by a body, on a connection that is taken over, and keeps none of the memory
+// for bodies while it is open. The body is bounded and of the stream's media type.
 func TestStreamByPost(t *testing.T) {
 	var held atomic.Int64
-	h := edgetest.NewHouse(t, edgetest.WithSample, func(c *edge.Config) { c.Hooks.BodyBytes = held.Store; c.MaxBodyBytes = 4 << 10 })
+	h := edgetest.NewHouse(t, edgetest.WithSample,
+		func(c *edge.Config) { c.Hooks.BodyBytes = held.Store; c.MaxBodyBytes = 4 << 10 })
 	h.Must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
 	h.Must("run", schema.TypeTextDelta, `{"text":"abc"}`)
 	f := h.Feed(t, "POST", "/sample/look", `{"run":"run","only":"sum"}`)
@@ -63,8 +64,10 @@ func TestStreamByPost(t *testing.T) {
 	f.Want(`sample {"seq":3,"sum":25}`)
 	h.Must("run", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
 	expectWholeFeed(f)
-	for body, want := range map[string]int{`{"run":`: 400, `{"run":"../x"}`: 400, `{"run":"other"}`: 404, `{"run":"` + strings.Repeat("x", 5<<10) + `"}`: 413} {
-		if a := h.Do("POST", "/sample/look", body, "Content-Type", "application/json"); a.Status != want || !strings.Contains(a.Body, `{"error":"`) {
+	for body, want := range map[string]int{`{"run":`: 400, `{"run":"../x"}`: 400, `{"run":"other"}`: 404,
+		`{"run":"` + strings.Repeat("x", 5<<10) + `"}`: 413} {
+		if a := h.Do("POST", "/sample/look", body, "Content-Type", "application/json"); a.Status != want ||
+			!strings.Contains(a.Body, `{"error":"`) {
 			t.Errorf("%.30s: %d %s", body, a.Status, a.Body)
 		}
 	}
@@ -93,7 +96,8 @@ func TestStreamBeginsWithAWrite(t *testing.T) {
 	f.Want(hello, asked)
 	h.Must("run", schema.TypeTurnEnd, `{"turn_id":"t1","stop_reason":"end_turn"}`)
 	expectWholeFeed(f, `sample {"seq":3,"type":"turn.end","child":""}`)
-	expectWholeFeed(h.Feed(t, "POST", path, said, key, "k1"), hello, asked, `sample {"seq":3,"type":"turn.end","child":""}`)
+	expectWholeFeed(h.Feed(t, "POST", path, said, key, "k1"), hello, asked,
+		`sample {"seq":3,"type":"turn.end","child":""}`)
 	if n := h.Last("run"); n != 3 {
 		t.Errorf("the run has %d events after the same question twice", n)
 	}
@@ -112,7 +116,8 @@ func TestStreamBeginsWithAWrite(t *testing.T) {
 		{"/sample/nothing/ask", said, 404, nil},
 	} {
 		a := h.Do("POST", tt.path, tt.body, append(tt.headers, "Content-Type", "application/json")...)
-		if a.Status != tt.status || !strings.Contains(a.Body, `{"error":"`) || a.Header.Get("Content-Type") != "application/json" {
+		if a.Status != tt.status || !strings.Contains(a.Body, `{"error":"`) ||
+			a.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %v: %d %s", tt.path, tt.body, tt.headers, a.Status, a.Body)
 		}
 	}
@@ -173,7 +178,8 @@ func TestPlaces(t *testing.T) {
 	}
 	check(0)
 	last, _, _ := strings.Cut(all[len(all)-1], " ")
-	if a := h.Do("GET", "/sample/run/feed", "", "Last-Event-ID", last); a.Status != 200 || a.Body != `{"complete":true}`+"\n" {
+	if a := h.Do("GET", "/sample/run/feed", "", "Last-Event-ID", last); a.Status != 200 ||
+		a.Body != `{"complete":true}`+"\n" {
 		t.Errorf("behind the last one: %d %s", a.Status, a.Body)
 	}
 	h.Must("another", schema.TypeRunLifecycle, `{"state":"running"}`)
@@ -231,11 +237,13 @@ func TestChildOfStateful(t *testing.T) {
 	h.Must("kid", schema.TypeTextDelta, `{"text":"abc"}`)
 	at := f.Want(`sample {"seq":3,"type":"text.delta","child":"kid"}`)
 	f.Want(`sample {"seq":3,"sum":14}`)
-	whole.Want(`hello {"after":0}`, `sample {"seq":1,"type":"run.lifecycle","child":""}`, `sample {"seq":2,"type":"child.spawn","child":""}`)
+	whole.Want(`hello {"after":0}`, `sample {"seq":1,"type":"run.lifecycle","child":""}`,
+		`sample {"seq":2,"type":"child.spawn","child":""}`)
 	h.Must("root", schema.TypeProgress, `{"done":1}`)
 	h.Must("root", schema.TypeRunLifecycle, `{"state":"done","reason":null}`)
 	expectWholeFeed(f)
-	expectWholeFeed(h.Feed(t, "GET", "/sample/kid/feed", "", "Last-Event-ID", at.Id), `hello {"after":3}`, `sample {"seq":3,"sum":14}`)
+	expectWholeFeed(h.Feed(t, "GET", "/sample/kid/feed", "", "Last-Event-ID", at.Id), `hello {"after":3}`,
+		`sample {"seq":3,"sum":14}`)
 	if a := h.Do("GET", "/sample/root/feed", "", "Last-Event-ID", at.Id); a.Status != 400 {
 		t.Errorf("the child's id in its root: %d", a.Status)
 	}
@@ -244,21 +252,23 @@ func TestChildOfStateful(t *testing.T) {
 	}
 }
 
-// TestNotes: routes change a run, or a child by its own id, as it stands, and page through it both ways. A refusal bears the
-// protocol's own code, and a credential for a child covers its part of the run alone.
+// TestNotes: routes change a run, or a child by its own id, as it stands, and page through it both ways. A refusal
+// bears the protocol's own code, and a credential for a child covers its part of the run alone.
 func TestNotes(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.WithSample)
 	h.Must("root", schema.TypeRunLifecycle, `{"state":"running"}`)
 	h.Spawn("root", "kid")
 	noted := func(at int) string { return fmt.Sprintf(`{"at":%d,"id":"","re":"say"}`, at) }
 	note := func(run, text string, headers ...string) edgetest.Reply {
-		return h.Do("POST", "/sample/"+run+"/notes", `{"text":"`+text+`"}`, append(headers, "Content-Type", "application/json")...)
+		return h.Do("POST", "/sample/"+run+"/notes", `{"text":"`+text+`"}`,
+			append(headers, "Content-Type", "application/json")...)
 	}
 	for _, tt := range []struct{ run, text, body string }{
 		{"kid", strings.Repeat("x", 1010), noted(3)}, {"kid", "", noted(3)}, {"root", "y", noted(4)},
 		{"root", "z", `{"error":"FULL","message":"there are 1033 bytes of text"}`},
 	} {
-		if a := note(tt.run, tt.text, "Idempotency-Key", tt.text[:min(1, len(tt.text))]+"k"); strings.TrimSpace(a.Body) != tt.body {
+		if a := note(tt.run, tt.text, "Idempotency-Key",
+			tt.text[:min(1, len(tt.text))]+"k"); strings.TrimSpace(a.Body) != tt.body {
 			t.Errorf("%s %q: %d %s", tt.run, tt.text, a.Status, a.Body)
 		}
 	}
@@ -288,7 +298,8 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%s: %v", down, got)
 		}
 	}
-	if a := h.Do("GET", "/sample/kid/notes", ""); strings.Count(a.Body, `"seq"`) != 1 || !strings.Contains(a.Body, `"child":"kid"`) {
+	if a := h.Do("GET", "/sample/kid/notes", ""); strings.Count(a.Body, `"seq"`) != 1 ||
+		!strings.Contains(a.Body, `"child":"kid"`) {
 		t.Errorf("of a child: %s", a.Body)
 	}
 	if a := h.Do("GET", "/sample/kid/notes?page=eA", ""); a.Status != 400 {
@@ -311,7 +322,8 @@ func TestLastWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := edgetest.RPC(t, conn, edgetest.StreamRequest("none", 0, false)); status.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), "begun false") {
+	if _, err := edgetest.RPC(t, conn, edgetest.StreamRequest("none", 0, false)); status.Code(err) != codes.DataLoss ||
+		!strings.Contains(err.Error(), "begun false") {
 		t.Errorf("before it began: %v", err)
 	}
 	end, begun := make(chan error, 1), make(chan struct{})
@@ -343,8 +355,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestOverflow: a client for whom more waits than its stream allows is told so, and goes on behind what it has; one that
-// reads history is not.
+// TestOverflow: a client for whom more waits than its stream allows is told so, and goes on behind what it has; one
+// that reads history is not.
 func TestOverflow(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.WithSample, func(c *edge.Config) { c.SendBuffer = 16 << 10 })
 	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})

@@ -21,13 +21,14 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// kinds is the session protocol with selections: a client names the kinds of frames that it wants, of six, as a number of
-// which each bit is one.
+// kinds is the session protocol with selections: a client names the kinds of frames that it wants, of six, as a number
+// of which each bit is one.
 type kinds struct{ qoder.Dialect }
 
 func (kinds) Info() dialect.Info { return dialect.Info{Name: "kinds"} }
 func (kinds) Streams() []protocol.Stream {
-	return []protocol.Stream{{Stream: dialect.Stream{Name: "kinds", Pattern: "GET /kinds/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}}}
+	return []protocol.Stream{{Stream: dialect.Stream{Name: "kinds", Pattern: "GET /kinds/{run}", Transport: dialect.SSE,
+		Mode: dialect.ModeB, Shared: true}}}
 }
 
 func (kinds) Open(in dialect.Input) (dialect.Request, error) {
@@ -141,8 +142,8 @@ func BenchmarkSelectedReplay(b *testing.B) {
 	b.ReportMetric(full.Seconds()/float64(b.N), "cpu-s/one")
 }
 
-// BenchmarkSelectedLive writes 2,000 events to 600 clients that are up to date, of one selection, and of six: the CPU time
-// of the process, clients included, as a multiple of the former. All are shown the same number of frames.
+// BenchmarkSelectedLive writes 2,000 events to 600 clients that are up to date, of one selection, and of six: the CPU
+// time of the process, clients included, as a multiple of the former. All are shown the same number of frames.
 func BenchmarkSelectedLive(b *testing.B) {
 	var one, six time.Duration
 	for i := 0; b.Loop(); i++ {

@@ -110,7 +110,8 @@ func watchers(t *testing.T, h *edgetest.House) (check func()) {
 	}
 }
 
-// TestSelectedTogether: clients that are parked and differ in their selections alone cost one projection of each record.
+// TestSelectedTogether: clients that are parked and differ in their selections alone cost one projection of each
+// record.
 func TestSelectedTogether(t *testing.T) {
 	d := metered{made: new(atomic.Int64)}
 	h := edgetest.NewHouse(t, serving(d))
@@ -158,7 +159,8 @@ func TestHiddenLast(t *testing.T) {
 	w.state("running")
 	first := `sample {"seq":1,"type":"run.lifecycle","child":""}`
 	typ, sum := `sample {"seq":2,"type":"text.delta","child":""}`, `sample {"seq":2,"sum":%d}`
-	all, types, sums := h.Feed(t, "GET", "/sample/run/feed", ""), h.Feed(t, "GET", "/sample/run/feed?only=type", ""), h.Feed(t, "GET", "/sample/run/feed?only=sum", "")
+	all, types, sums := h.Feed(t, "GET", "/sample/run/feed", ""), h.Feed(t, "GET", "/sample/run/feed?only=type",
+		""), h.Feed(t, "GET", "/sample/run/feed?only=sum", "")
 	edgetest.Eventually(t, "all are parked", func() bool { return h.Server.Census().Parked == 3 })
 	w.text(4)
 	w.progress()
@@ -179,8 +181,8 @@ func TestHiddenLast(t *testing.T) {
 	expectWholeFeed(h.Feed(t, "GET", "/sample/run/feed?only=sum", ""), hello, sum)
 }
 
-// TestReplayedTogether: clients that read history at the same time and differ in their selections alone cost one projection
-// of each record.
+// TestReplayedTogether: clients that read history at the same time and differ in their selections alone cost one
+// projection of each record.
 func TestReplayedTogether(t *testing.T) {
 	d := metered{made: new(atomic.Int64), gate: make(chan struct{})}
 	h := edgetest.NewHouse(t, serving(d))
@@ -203,7 +205,8 @@ func TestReplayedTogether(t *testing.T) {
 		for query, only := range selections {
 			wg.Go(func() {
 				got, err := restOfFeed(h.Feed(t, "GET", "/sample/run/feed"+query, "", "Last-Event-ID", whole[from].Id))
-				if want := showing(whole[from+1:], only); err != io.EOF || !slices.Equal(got[1:], want) { // the end of a body is not wrapped
+				if want := showing(whole[from+1:], only); err != io.EOF || !slices.Equal(got[1:], want) {
+					// the end of a body is not wrapped
 					t.Errorf("behind frame %d, selected by %q: %d frames, want %d: %v", from, only, len(got)-1, len(want), err)
 				}
 			})

@@ -19,8 +19,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestStreamOfNoRun: a stream that is no run's begins at once, has the headers of its protocol, ends as its handler says, and is told
-// when the node goes away before it is ended.
+// TestStreamOfNoRun: a stream that is no run's begins at once, has the headers of its protocol, ends as its handler
+// says, and is told when the node goes away before it is ended.
 func TestStreamOfNoRun(t *testing.T) {
 	serve := func(c *protocol.Call, _ dialect.Input, to protocol.Sending) error {
 		body, err := c.Message()
@@ -89,7 +89,8 @@ func TestStreamOfNoRun(t *testing.T) {
 	}
 }
 
-// TestAdmit: what a protocol asks before a stream is opened is refused like a route, and may move where the stream begins.
+// TestAdmit: what a protocol asks before a stream is opened is refused like a route, and may move where the stream
+// begins.
 func TestAdmit(t *testing.T) {
 	h := edgetest.NewHouse(t, sampleStreams(func(p *protocol.Protocol) {
 		streamOf(p, "watch").Admit = func(_ *protocol.Call, req *dialect.Request) error {

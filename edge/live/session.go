@@ -52,8 +52,8 @@ func (v *Live) Open(l *Life, c *Report, b *Bound, req dialect.Request) (*Session
 	})
 }
 
-// Join is Enter for a call that reports to c. It leaves when the call is over: a node that drains waits until the stream's end was
-// sent.
+// Join is Enter for a call that reports to c. It leaves when the call is over: a node that drains waits until the
+// stream's end was sent.
 func (v *Live) Join(l *Life, c *Report) error {
 	err := v.Enter(l)
 	if err == nil {
@@ -98,7 +98,8 @@ func (ss *Session) State() dialect.Stateful {
 
 // projection names the projection of the stream's view.
 func (ss *Session) projection() projectionKey {
-	return projectionKey{bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form, span: ss.req.Span, child: ss.req.Child}
+	return projectionKey{bound: ss.bound, detail: ss.req.Detail, bundle: ss.req.Bundle, form: ss.req.Form,
+		span: ss.req.Span, child: ss.req.Child}
 }
 
 // apart reports whether a record's frames are not for all for whom the session is.
@@ -130,7 +131,8 @@ func (ss *Session) reader(ctx context.Context) (reader, error) {
 // steady reads from o on, for a client that has everything up to has.
 func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (reader, error) {
 	filter, shaped := ss.filter(), ss.isShaped()
-	key := viewKey{src: o.Src, filter: ss.req.Filter.Key(), shaped: shaped, bundle: shaped && ss.req.Bundle, every: ss.silence()}
+	key := viewKey{src: o.Src, filter: ss.req.Filter.Key(), shaped: shaped, bundle: shaped && ss.req.Bundle,
+		every: ss.silence()}
 	v, err := ss.live.views.join(key, filter, o)
 	o.Tail.Close() // the view has its own, and history needs none
 	ss.Tail = nil
@@ -139,7 +141,8 @@ func (ss *Session) steady(ctx context.Context, o runs.Opened, has schema.Seq) (r
 	}
 	r := &viewReader{
 		runs: ss.live.cfg.Runs, views: &ss.live.views, v: v, src: o.Src, ctx: ctx, pos: o.After,
-		most: schema.Seq(ss.bound.Backlog), thin: shaped, joined: max(o.Pos.Last, o.After), whole: !shaped && o.Src.Child == "" && filter.All() && has == o.After,
+		most: schema.Seq(ss.bound.Backlog), thin: shaped, joined: max(o.Pos.Last, o.After), whole: !shaped &&
+			o.Src.Child == "" && filter.All() && has == o.After,
 		fold: shape.Folder{Filter: filter, Merge: shaped, Bundle: key.bundle, Last: has},
 	}
 	r.share, r.of = r.whole && ss.bound.Shared && ss.project != nil && !ss.apart(o.After+1), ss.projection()

@@ -155,11 +155,13 @@ func TestT5ChildrenInTheParentsStream(t *testing.T) {
 		own := readFrames(t, h.Do("GET", "/v1/agent/runs/"+child+"/stream?detail=full", "").Events(t))
 		tiles(t, own, 0)
 		if len(want) == 0 || len(own) != len(want) || len(whole) != len(want) || len(filtered) != len(want) {
-			t.Fatalf("%s: own %d, in the parent's %d, filtered %d, want %d", child, len(own), len(whole), len(filtered), len(want))
+			t.Fatalf("%s: own %d, in the parent's %d, filtered %d, want %d", child, len(own), len(whole), len(filtered),
+				len(want))
 		}
 		for i, e := range want {
 			o := own[i]
-			if o.ID != e.ID || o.Type != e.Type || !bytes.Equal(o.Payload, e.Payload) || o.RunID != child || o.ChildID != "" || o.Seq != schema.Seq(i+1) {
+			if o.ID != e.ID || o.Type != e.Type || !bytes.Equal(o.Payload, e.Payload) || o.RunID != child ||
+				o.ChildID != "" || o.Seq != schema.Seq(i+1) {
 				t.Fatalf("%s: own event %d is %s, want %s", child, i+1, o.Line, e.AppendLine(nil))
 			}
 			if whole[i].ID != e.ID || filtered[i].ID != e.ID {
@@ -168,7 +170,8 @@ func TestT5ChildrenInTheParentsStream(t *testing.T) {
 		}
 		for after := range schema.Seq(len(want)) {
 			for _, query := range []string{"", "detail=full"} {
-				rest := readFrames(t, h.Do("GET", "/v1/agent/runs/"+child+"/stream?"+query, "", "Last-Event-ID", after.String()).Events(t))
+				rest := readFrames(t, h.Do("GET", "/v1/agent/runs/"+child+"/stream?"+query, "", "Last-Event-ID",
+					after.String()).Events(t))
 				tiles(t, rest, after)
 				equalTexts(t, child, saidBy(t, rest), said(t, bare(want[after:])))
 			}
@@ -180,7 +183,8 @@ func TestT5ChildrenInTheParentsStream(t *testing.T) {
 		h.Do("GET", "/v1/agent/runs/"+child+"/stream?after="+n+"0", "").Expect(t, 409, "CURSOR-AHEAD")
 	}
 	h.Do("GET", "/v1/agent/runs/run_nobody/stream", "").Expect(t, 404, "NOT-FOUND")
-	h.Do("GET", "/v1/agent/runs/"+schematest.ChildA+"/stream", "", edgetest.TenantHeader, "other").Expect(t, 404, "NOT-FOUND")
+	h.Do("GET", "/v1/agent/runs/"+schematest.ChildA+"/stream", "", edgetest.TenantHeader, "other").Expect(t, 404,
+		"NOT-FOUND")
 }
 
 // bare takes the child off, as the child's own stream does.

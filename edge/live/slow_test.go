@@ -116,7 +116,8 @@ func TestR4SlowClientIsToldLess(t *testing.T) {
 		Code    string `json:"dropped_code"`
 	}
 	final := list[len(list)-1]
-	if err := json.Unmarshal(final.Payload, &end); err != nil || final.Type != schema.TypeRunLifecycle || end.State != "done" ||
+	if err := json.Unmarshal(final.Payload, &end); err != nil || final.Type != schema.TypeRunLifecycle ||
+		end.State != "done" ||
 		end.Dropped == 0 || end.Dropped < gaps || end.Code != "KAI-STREAM-BUF-0001" {
 		t.Fatalf("ends with %s", final.Line)
 	}
@@ -128,7 +129,8 @@ func TestR4SlowClientIsToldLess(t *testing.T) {
 			}
 		}
 	}
-	edgetest.Eventually(t, "the log says it", func() bool { return strings.Contains(h.Logs.String(), fmt.Sprintf(`"dropped":%d`, end.Dropped)) })
+	edgetest.Eventually(t, "the log says it",
+		func() bool { return strings.Contains(h.Logs.String(), fmt.Sprintf(`"dropped":%d`, end.Dropped)) })
 	// What was spared is in the log: resuming from before gives it back.
 	again := readFrames(t, h.Do("GET", "/v1/agent/runs/run/stream", "", "Last-Event-ID", "1").Events(t))
 	tiles(t, again, 1)

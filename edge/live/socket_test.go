@@ -91,7 +91,8 @@ func TestWebSocketRefusals(t *testing.T) {
 		}
 	}
 	// What is refused is answered as on any route.
-	a := h.Do("GET", "/v1/agent/runs/none/stream", "", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+	a := h.Do("GET", "/v1/agent/runs/none/stream", "", "Connection", "Upgrade", "Upgrade", "websocket",
+		"Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
 	a.Expect(t, 404, "NOT-FOUND")
 }
 
@@ -129,7 +130,8 @@ func TestWebSocketEnds(t *testing.T) {
 	}
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if err == nil || !strings.Contains(string(body), "event: stream.error\ndata: {\"error\":{\"code\":\"CREDENTIAL-EXPIRED\"") {
+	if err == nil || !strings.Contains(string(body),
+		"event: stream.error\ndata: {\"error\":{\"code\":\"CREDENTIAL-EXPIRED\"") {
 		t.Errorf("expired over SSE: %v: %s", err, body)
 	}
 	drained, _, err := h.Dial("/v1/agent/runs/run/stream")
@@ -162,7 +164,8 @@ func TestGRPC(t *testing.T) {
 		for i, m := range got {
 			nums, texts := edgetest.MessageFields(t, m)
 			e := all[after+i]
-			if nums[6] != uint64(e.Seq) || texts[1] != e.ID || texts[3] != e.Type || texts[5] != e.ChildID || texts[13] != string(e.Payload) {
+			if nums[6] != uint64(e.Seq) || texts[1] != e.ID || texts[3] != e.Type || texts[5] != e.ChildID ||
+				texts[13] != string(e.Payload) {
 				t.Fatalf("message %d: %v %v, want %s", i, nums, texts, e.AppendLine(nil))
 			}
 		}
@@ -208,7 +211,8 @@ func TestGRPC(t *testing.T) {
 	if fmt.Sprint(missing) != fmt.Sprint(foreign) {
 		t.Errorf("a missing run is %v, a foreign one %v", missing, foreign)
 	}
-	health, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: "agent.v1.AgentRun"})
+	health, err := healthpb.NewHealthClient(conn).Check(t.Context(),
+		&healthpb.HealthCheckRequest{Service: "agent.v1.AgentRun"})
 	if err != nil || health.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v %v", health, err)
 	}
@@ -247,10 +251,12 @@ func TestGRPCStatusTravels(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	client := edgetest.H2C()
 	defer client.CloseIdleConnections()
-	for name, headers := range map[string][]string{"refused before": {edgetest.TenantHeader, "nobody"}, "refused within": nil} {
+	for name, headers := range map[string][]string{"refused before": {edgetest.TenantHeader, "nobody"},
+		"refused within": nil} {
 		message := edgetest.StreamRequest("none", 0, true)
 		body := append([]byte{0, 0, 0, 0, byte(len(message))}, message...)
-		r := h.Request("POST", "/agent.v1.AgentRun/Stream", string(body), append(headers, "Content-Type", "application/grpc", "Te", "trailers")...)
+		r := h.Request("POST", "/agent.v1.AgentRun/Stream", string(body),
+			append(headers, "Content-Type", "application/grpc", "Te", "trailers")...)
 		resp, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)

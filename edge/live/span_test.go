@@ -31,7 +31,8 @@ func openWatchersOfTurn(h *edgetest.House, t *testing.T, run, turn string, await
 	if await {
 		query += "&await"
 	}
-	for name, f := range map[string]*edgetest.Feed{"GET": h.Feed(t, "GET", "/sample/"+run+"/feed"+query, ""), "POST": h.Feed(t, "POST", "/sample/look", body)} {
+	for name, f := range map[string]*edgetest.Feed{"GET": h.Feed(t, "GET", "/sample/"+run+"/feed"+query, ""),
+		"POST": h.Feed(t, "POST", "/sample/look", body)} {
 		all = append(all, watcher{name, func() (string, error) { s, err := f.Next(); return s.Data, err }})
 	}
 	s := h.MustTap("ws", "/sample/"+run+"/feed"+query, 0, "Sec-WebSocket-Protocol", "sample")
@@ -58,8 +59,8 @@ func frameOf(turn, nth int, typ string) string {
 	return fmt.Sprintf(`{"turn":%d,"nth":%d,"type":%q}`, turn, nth, typ)
 }
 
-// TestStreamOfATurn: a stream is of one turn, over every transport and on every node: it begins where the turn does, has
-// numbers of its own, ends with it, whether the turn is over, goes on, or is still to come.
+// TestStreamOfATurn: a stream is of one turn, over every transport and on every node: it begins where the turn does,
+// has numbers of its own, ends with it, whether the turn is over, goes on, or is still to come.
 func TestStreamOfATurn(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.WithSample)
 	other := edgetest.NewHouse(t, edgetest.WithSample, func(c *edge.Config) { c.Hub = h.Hub })
@@ -70,7 +71,8 @@ func TestStreamOfATurn(t *testing.T) {
 	var later []watcher
 	for _, at := range []*edgetest.House{h, other} {
 		for _, w := range openWatchersOfTurn(at, t, "run", "t1", false) {
-			w.wants(t, `{"after":1}`, frameOf(1, 1, "turn.start"), frameOf(1, 2, "text.delta"), frameOf(1, 3, "text.delta"), frameOf(1, 4, "turn.end"))
+			w.wants(t, `{"after":1}`, frameOf(1, 1, "turn.start"), frameOf(1, 2, "text.delta"),
+				frameOf(1, 3, "text.delta"), frameOf(1, 4, "turn.end"))
 			w.expectEnd(t)
 		}
 		for _, w := range openWatchersOfTurn(at, t, "run", "t2", true) {
@@ -111,8 +113,8 @@ func TestStreamOfATurn(t *testing.T) {
 	}
 }
 
-// TestResumeOfATurn goes on behind each frame of a turn, on another node: exactly the rest comes, with the same numbers. A
-// place outside of the turn is refused, and behind its end it is complete.
+// TestResumeOfATurn goes on behind each frame of a turn, on another node: exactly the rest comes, with the same
+// numbers. A place outside of the turn is refused, and behind its end it is complete.
 func TestResumeOfATurn(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.WithSample)
 	other := edgetest.NewHouse(t, edgetest.WithSample, func(c *edge.Config) { c.Hub = h.Hub })
@@ -161,7 +163,8 @@ func TestResumeOfATurn(t *testing.T) {
 			t.Errorf("behind %s the turn's beginning is told %d times, want %d", s.Data, again, want)
 		}
 	}
-	if a := h.Do("GET", "/sample/run/feed?turn=t2", "", "Last-Event-ID", all[len(all)-1].Id); a.Status != 200 || a.Body != `{"complete":true}`+"\n" {
+	if a := h.Do("GET", "/sample/run/feed?turn=t2", "", "Last-Event-ID", all[len(all)-1].Id); a.Status != 200 ||
+		a.Body != `{"complete":true}`+"\n" {
 		t.Errorf("behind the end: %d %s", a.Status, a.Body)
 	}
 	first := ids("?turn=t1")
@@ -178,8 +181,8 @@ func TestResumeOfATurn(t *testing.T) {
 	}
 }
 
-// TestNewestOfATurn: who begins within a turn is given what it needs of it once more, behind the opening frame and before what
-// comes.
+// TestNewestOfATurn: who begins within a turn is given what it needs of it once more, behind the opening frame and
+// before what comes.
 func TestNewestOfATurn(t *testing.T) {
 	h := edgetest.NewHouse(t, edgetest.WithSample)
 	h.Must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
@@ -207,6 +210,7 @@ func TestLateTurnOfALongRun(t *testing.T) {
 	}
 	storeTurn(h, "run", "t1", 2, true)
 	expectWholeFeed(h.Feed(t, "GET", "/sample/run/feed?turn=t1&only=type", ""), `hello {"after":3001}`,
-		"sample "+frameOf(1, 1, "turn.start"), "sample "+frameOf(1, 2, "text.delta"), "sample "+frameOf(1, 3, "text.delta"), "sample "+frameOf(1, 4, "turn.end"))
+		"sample "+frameOf(1, 1, "turn.start"), "sample "+frameOf(1, 2, "text.delta"),
+		"sample "+frameOf(1, 3, "text.delta"), "sample "+frameOf(1, 4, "turn.end"))
 	edgetest.Eventually(t, "it is logged", func() bool { return strings.Contains(h.Logs.String(), `"seq":3005,"events":4,`) })
 }

@@ -31,18 +31,21 @@ type tally struct{}
 
 func (tally) Info() dialect.Info { return dialect.Info{Name: "tally"} }
 func (tally) Streams() []protocol.Stream {
-	return []protocol.Stream{{Stream: dialect.Stream{Name: "tally", Pattern: "GET /tally/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true}}}
+	return []protocol.Stream{{Stream: dialect.Stream{Name: "tally", Pattern: "GET /tally/{run}", Transport: dialect.SSE,
+		Mode: dialect.ModeD, Shared: true}}}
 }
 
 // tallying is the protocol with a route, whose path has a stream for those who ask for one.
 func tallying(p protocol.Protocol) protocol.Protocol {
 	p.Dialect, p.Streams = tally{}, append(tally{}.Streams(), protocol.Stream{Asked: protocol.IsStreamAccepted,
-		Stream: dialect.Stream{Name: "tally.asked", Pattern: "GET /tallied/{run}", Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true}})
+		Stream: dialect.Stream{Name: "tally.asked", Pattern: "GET /tallied/{run}", Transport: dialect.SSE,
+			Mode: dialect.ModeD, Shared: true}})
 	return p
 }
 
 func (tally) Open(in dialect.Input) (dialect.Request, error) {
-	req := dialect.Request{Run: in.Path["run"], Stream: in.Stream, Form: in.Query.Get("form"), Newest: in.Query.Has("newest")}
+	req := dialect.Request{Run: in.Path["run"], Stream: in.Stream, Form: in.Query.Get("form"),
+		Newest: in.Query.Has("newest")}
 	if id := in.Header.Get("Last-Event-ID"); id != "" {
 		seq, _, _ := strings.Cut(id, ".")
 		n, err := schema.ParseCursor(seq)
@@ -96,7 +99,8 @@ func (p *tallyProjector) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	for i := range n {
 		token := fmt.Appendf(nil, "%d.%d.%08x", r.Seq, i, p.sum)
-		out.Add(dialect.Frame{Event: []byte("tally"), Data: fmt.Appendf(nil, `{"at":"%s","form":%q}`, token, p.form), Token: token, Last: p.gone})
+		out.Add(dialect.Frame{Event: []byte("tally"), Data: fmt.Appendf(nil, `{"at":"%s","form":%q}`, token, p.form),
+			Token: token, Last: p.gone})
 	}
 	return nil
 }
@@ -157,7 +161,8 @@ func (f *follower) read(n int, cut bool) error {
 func TestStatefulFromEverywhere(t *testing.T) {
 	t.Parallel()
 	speak := func(c *edge.Config) {
-		c.Protocols = append(c.Protocols, tallying(protocol.Protocol{Routes: []protocol.Route{{Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}"}}}))
+		c.Protocols = append(c.Protocols, tallying(protocol.Protocol{Routes: []protocol.Route{{Needs: auth.ScopeRead,
+			Pattern: "GET /tallied/{run}"}}}))
 		c.KeepAlive = 30 * time.Millisecond
 	}
 	h := edgetest.NewHouse(t, speak)
@@ -307,9 +312,10 @@ func openRaw(t *testing.T, h *edgetest.House, path string) func() string {
 func TestStatefulEnds(t *testing.T) {
 	t.Parallel()
 	h := edgetest.NewHouse(t, func(c *edge.Config) {
-		c.Protocols = append(c.Protocols, tallying(protocol.Protocol{RequestID: "Request-Id", Below: []string{"/tallied"}, Routes: []protocol.Route{{
-			Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}", Serve: answerTally,
-		}}}))
+		c.Protocols = append(c.Protocols, tallying(protocol.Protocol{RequestID: "Request-Id",
+			Below: []string{"/tallied"}, Routes: []protocol.Route{{
+				Needs: auth.ScopeRead, Pattern: "GET /tallied/{run}", Serve: answerTally,
+			}}}))
 	})
 	w := newWriter(t, h, schema.RunKey{Tenant: "acme", Run: "run"})
 	w.state("running")
@@ -318,7 +324,8 @@ func TestStatefulEnds(t *testing.T) {
 	}
 	want := tallied(t, h, "run")
 	for _, bad := range []string{"1.0.00000000", "999.0.00000000", strings.Replace(want[3], ".", ".9", 1)} {
-		if a := h.Do("GET", "/tally/run", "", "Last-Event-ID", bad); a.Status != 400 || a.Body != `{"tally":"BAD-CURSOR"}`+"\n" {
+		if a := h.Do("GET", "/tally/run", "", "Last-Event-ID", bad); a.Status != 400 ||
+			a.Body != `{"tally":"BAD-CURSOR"}`+"\n" {
 			t.Errorf("token %s: %d %s", bad, a.Status, a.Body)
 		}
 	}
@@ -328,7 +335,8 @@ func TestStatefulEnds(t *testing.T) {
 	if a := h.Do("GET", "/tallied/run", "", "Accept", "application/json, */*"); a.Body != `"answered"`+"\n" {
 		t.Errorf("who takes anything got %q", a.Body)
 	}
-	if a := h.Do("PUT", "/tallied/run", ""); a.Status != 405 || a.Header.Get("Allow") != "GET, HEAD" || a.Body != `{"tally":"METHOD-NOT-ALLOWED"}`+"\n" {
+	if a := h.Do("PUT", "/tallied/run", ""); a.Status != 405 || a.Header.Get("Allow") != "GET, HEAD" ||
+		a.Body != `{"tally":"METHOD-NOT-ALLOWED"}`+"\n" {
 		t.Errorf("%d %v %s", a.Status, a.Header, a.Body)
 	}
 	if a := h.Do("GET", "/tallied/a/b", ""); a.Status != 404 || a.Body != `{"tally":"NOT-FOUND"}`+"\n" {

@@ -49,31 +49,37 @@ func TestSteps(t *testing.T) {
 		}
 		first = s.Last + 1
 		page := stepsOf(h, t, "run", fmt.Sprintf("limit=1&after=%d", s.First-1))
-		if len(page.Steps) != 1 || page.Steps[0] != s && page.Steps[0].Last != s.Last || page.More != (i == 0) || page.Next != s.Last {
+		if len(page.Steps) != 1 || page.Steps[0] != s && page.Steps[0].Last != s.Last || page.More != (i == 0) ||
+			page.Next != s.Last {
 			t.Errorf("page of step %d: %+v", i, page)
 		}
 		for _, detail := range []string{"", "&detail=full"} {
-			stream := readFrames(t, h.Do("GET", fmt.Sprintf("/v1/agent/runs/run/stream?from_step=%d%s", i, detail), "").Events(t))
+			stream := readFrames(t, h.Do("GET", fmt.Sprintf("/v1/agent/runs/run/stream?from_step=%d%s", i, detail),
+				"").Events(t))
 			tiles(t, stream, s.First-1)
 			if stream[len(stream)-1].Seq != all[len(all)-1].Seq {
 				t.Errorf("the stream of step %d ends at %d", i, stream[len(stream)-1].Seq)
 			}
 		}
 		var events struct{ Events []schema.Event }
-		if a := h.Do("GET", fmt.Sprintf("/v1/agent/runs/run/events?from_step=%d&limit=1", i), ""); json.Unmarshal([]byte(a.Body), &events) != nil || events.Events[0].Seq != s.First {
+		if a := h.Do("GET", fmt.Sprintf("/v1/agent/runs/run/events?from_step=%d&limit=1", i),
+			""); json.Unmarshal([]byte(a.Body), &events) != nil || events.Events[0].Seq != s.First {
 			t.Errorf("the page of step %d: %s", i, a.Body)
 		}
 	}
 	// Behind the newest boundary is the step that is under way, and an EventSource comes back with its newer cursor.
 	stream := readFrames(t, h.Do("GET", "/v1/agent/runs/run/stream?from_step=2&detail=full", "").Events(t))
 	tiles(t, stream, list.Steps[1].Last)
-	stream = readFrames(t, h.Do("GET", "/v1/agent/runs/run/stream?from_step=0&detail=full", "", "Last-Event-ID", "5").Events(t))
+	stream = readFrames(t, h.Do("GET", "/v1/agent/runs/run/stream?from_step=0&detail=full", "", "Last-Event-ID",
+		"5").Events(t))
 	tiles(t, stream, 5)
 
-	for query, want := range map[string]string{"stream?from_step=9": "CURSOR-AHEAD", "events?from_step=9": "CURSOR-AHEAD", "steps?after=9999": "CURSOR-AHEAD"} {
+	for query, want := range map[string]string{"stream?from_step=9": "CURSOR-AHEAD",
+		"events?from_step=9": "CURSOR-AHEAD", "steps?after=9999": "CURSOR-AHEAD"} {
 		h.Do("GET", "/v1/agent/runs/run/"+query, "").Expect(t, http.StatusConflict, want)
 	}
-	for _, query := range []string{"stream?from_step=-1", "stream?from_step=x", "events?from_step=1&order=desc", "events?from_step=1&after=1", "steps?limit=0"} {
+	for _, query := range []string{"stream?from_step=-1", "stream?from_step=x", "events?from_step=1&order=desc",
+		"events?from_step=1&after=1", "steps?limit=0"} {
 		h.Do("GET", "/v1/agent/runs/run/"+query, "").Expect(t, http.StatusBadRequest, "BAD-REQUEST")
 	}
 	h.Do("GET", "/v1/agent/runs/nobody/steps", "").Expect(t, http.StatusNotFound, "NOT-FOUND")

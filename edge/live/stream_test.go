@@ -41,7 +41,8 @@ func TestStreamIsByteForByte(t *testing.T) {
 			if !packs[len(packs)-1].IsFinal() {
 				continue // its stream does not end; TestLive has those
 			}
-			if got, want := h.Do("GET", "/v1/agent/runs/"+run+"/stream?detail=full", "").Events(t), frames(packs, 0); got != want {
+			if got, want := h.Do("GET", "/v1/agent/runs/"+run+"/stream?detail=full", "").Events(t),
+				frames(packs, 0); got != want {
 				t.Errorf("%s: got\n%s\nwant\n%s", run, got, want)
 			}
 		}
@@ -74,18 +75,21 @@ func TestResumeAtEveryCursor(t *testing.T) {
 		}
 	}
 	for _, end := range []string{last.String(), schematest.EventID(last)} {
-		if a := h.Do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", end); a.Status != http.StatusNoContent || a.Body != "" {
+		if a := h.Do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID",
+			end); a.Status != http.StatusNoContent || a.Body != "" {
 			t.Errorf("resume at the final event %s: %d %q", end, a.Status, a.Body)
 		}
 	}
-	if a := h.Do("GET", "/v1/agent/runs/run/stream?detail=full&after="+last.String(), ""); a.Status != http.StatusNoContent {
+	if a := h.Do("GET", "/v1/agent/runs/run/stream?detail=full&after="+last.String(),
+		""); a.Status != http.StatusNoContent {
 		t.Errorf("resume at the final event by query: %d", a.Status)
 	}
 }
 
 func TestLive(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	for name, client := range map[string]*http.Client{"HTTP/1.1": {Transport: &http.Transport{}}, "HTTP/2.0": edgetest.H2C()} {
+	for name, client := range map[string]*http.Client{"HTTP/1.1": {Transport: &http.Transport{}},
+		"HTTP/2.0": edgetest.H2C()} {
 		t.Run(name, func(t *testing.T) {
 			defer client.CloseIdleConnections()
 			run := "live-" + name[5:6]
@@ -116,7 +120,8 @@ func TestReopenedRunGoesOn(t *testing.T) {
 		}
 	}
 	post(`{"type":"run.lifecycle","payload":{"state":"done"}}`)
-	if a := h.Do("GET", "/v1/agent/runs/again/stream?detail=full", "", "Last-Event-ID", "1"); a.Status != http.StatusNoContent {
+	if a := h.Do("GET", "/v1/agent/runs/again/stream?detail=full", "", "Last-Event-ID",
+		"1"); a.Status != http.StatusNoContent {
 		t.Fatalf("ended run: %d", a.Status)
 	}
 	post(`{"type":"run.lifecycle","payload":{"state":"running"}}`)
@@ -165,10 +170,12 @@ func TestBehindTheEnd(t *testing.T) {
 			t.Errorf("%s: %d %q behind the end", query, status, body)
 		}
 	}
-	if a := h.Do("POST", "/v1/agent/runs/late/events", `{"type":"text.delta","payload":{"text":"b"}}`); a.Status != http.StatusConflict {
+	if a := h.Do("POST", "/v1/agent/runs/late/events",
+		`{"type":"text.delta","payload":{"text":"b"}}`); a.Status != http.StatusConflict {
 		t.Errorf("a straggler: %d %s", a.Status, a.Body)
 	}
-	if a := h.Do("GET", "/v1/agent/runs/late", ""); !strings.Contains(a.Body, `"state":"done"`) || !strings.Contains(a.Body, `"last_seq":4`) {
+	if a := h.Do("GET", "/v1/agent/runs/late", ""); !strings.Contains(a.Body, `"state":"done"`) ||
+		!strings.Contains(a.Body, `"last_seq":4`) {
 		t.Error(a.Body)
 	}
 }
@@ -180,7 +187,8 @@ func TestKeepAliveOnlyWhenIdle(t *testing.T) {
 		h := edgetest.NewHouseOn(t, ln, ln.Client())
 		begun := time.Now()
 		post := func(n int) {
-			if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine); a.Body != fmt.Sprintf("{\"first_seq\":%d,\"last_seq\":%[1]d}\n", n) {
+			if a := h.Do("POST", "/v1/agent/runs/run/events",
+				edgetest.GoodLine); a.Body != fmt.Sprintf("{\"first_seq\":%d,\"last_seq\":%[1]d}\n", n) {
 				t.Fatalf("%d %s", a.Status, a.Body)
 			}
 		}
@@ -215,12 +223,14 @@ func TestCursorsThatCannotBeServed(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	packs := h.Fill("run", schematest.ByName("plain"), 1)
 	last := packs[len(packs)-1].Last()
-	p := h.Do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", (last+1).String()).Expect(t, 409, "CURSOR-AHEAD")
+	p := h.Do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", (last+1).String()).Expect(t, 409,
+		"CURSOR-AHEAD")
 	if p.LastSeq != int(last) {
 		t.Errorf("newest is %d, said %d", last, p.LastSeq)
 	}
 	h.Do("GET", "/v1/agent/runs/run/stream?detail=full&after=9007199254740991", "").Expect(t, 409, "CURSOR-AHEAD")
-	h.Do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID", "evt_01ARZ3NDEKTSV4RRFFQ69G5FAV").Expect(t, 400, "BAD-CURSOR")
+	h.Do("GET", "/v1/agent/runs/run/stream?detail=full", "", "Last-Event-ID",
+		"evt_01ARZ3NDEKTSV4RRFFQ69G5FAV").Expect(t, 400, "BAD-CURSOR")
 	h.Do("GET", "/v1/agent/runs/run/events?after="+(last+1).String(), "").Expect(t, 409, "CURSOR-AHEAD")
 
 	h.Log.Expire(schema.RunKey{Tenant: "acme", Run: "run"}, 4)
@@ -231,7 +241,8 @@ func TestCursorsThatCannotBeServed(t *testing.T) {
 			}
 		}
 	}
-	if got, want := h.Do("GET", "/v1/agent/runs/run/stream?detail=full&after=4", "").Events(t), frames(packs, 4); got != want {
+	if got, want := h.Do("GET", "/v1/agent/runs/run/stream?detail=full&after=4", "").Events(t), frames(packs,
+		4); got != want {
 		t.Errorf("what is kept: %q, want %q", got, want)
 	}
 }
@@ -246,7 +257,8 @@ func TestForeignIsMissing(t *testing.T) {
 		{"GET", "/events", ""}, {"GET", "/events?after=3", ""}, {"GET", "/events?after=99999", ""},
 	} {
 		ask := func(run string) edgetest.Reply {
-			return h.Do(tt.method, "/v1/agent/runs/"+run+tt.tail, tt.body, edgetest.TenantHeader, "other", "X-Request-Id", "same")
+			return h.Do(tt.method, "/v1/agent/runs/"+run+tt.tail, tt.body, edgetest.TenantHeader, "other",
+				"X-Request-Id", "same")
 		}
 		foreign, missing := ask("theirs"), ask("nothing")
 		foreign.Expect(t, 404, "NOT-FOUND")
@@ -257,7 +269,8 @@ func TestForeignIsMissing(t *testing.T) {
 		}
 	}
 	// The same id in another tenant is another run.
-	if a := h.Do("POST", "/v1/agent/runs/theirs/events", `{"type":"progress"}`, edgetest.TenantHeader, "other"); a.Status != 200 || !strings.Contains(a.Body, `"first_seq":1,`) {
+	if a := h.Do("POST", "/v1/agent/runs/theirs/events", `{"type":"progress"}`, edgetest.TenantHeader,
+		"other"); a.Status != 200 || !strings.Contains(a.Body, `"first_seq":1,`) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
@@ -266,14 +279,16 @@ func TestHead(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	h.Fill("run", schematest.ByName("plain"), 1)
 	for path, want := range map[string]int{
-		"/v1/agent/runs/run/stream?detail=full": 200, "/v1/agent/runs/none/stream?detail=full": 404, "/v1/agent/runs/run": 200,
+		"/v1/agent/runs/run/stream?detail=full": 200, "/v1/agent/runs/none/stream?detail=full": 404,
+		"/v1/agent/runs/run":        200,
 		"/v1/agent/runs/run/events": 200, "/healthz": 200, "/nothing": 404,
 	} {
 		if a := h.Do("HEAD", path, ""); a.Status != want || a.Body != "" {
 			t.Errorf("HEAD %s: %d %q", path, a.Status, a.Body)
 		}
 	}
-	if a := h.Do("HEAD", "/v1/agent/runs/run/stream?detail=full", ""); a.Header.Get("Content-Type") != "text/event-stream" {
+	if a := h.Do("HEAD", "/v1/agent/runs/run/stream?detail=full",
+		""); a.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("%v", a.Header)
 	}
 }
@@ -322,7 +337,8 @@ func TestHooks(t *testing.T) {
 				delivered.Add(1)
 			},
 			RequestDone: func(r edge.RequestEnd) {
-				if !strings.Contains("POST /v1/agent/runs/{run}/events GET /v1/agent/runs/{run}/stream", r.Route) || r.Events == 0 ||
+				if !strings.Contains("POST /v1/agent/runs/{run}/events GET /v1/agent/runs/{run}/stream", r.Route) ||
+					r.Events == 0 ||
 					r.Tenant == "" || r.Sent == 0 || r.Stream != strings.HasPrefix(r.Route, "GET") {
 					t.Errorf("request %+v", r)
 				}

@@ -45,7 +45,8 @@ type Live struct {
 // New starts nothing.
 func New(cfg Config) *Live {
 	return &Live{cfg: cfg, views: views{hub: cfg.Runs.Hub, hooks: cfg.Hooks},
-		streams: make(map[*Life]struct{}), held: make(map[string]int), empty: make(chan struct{}), closing: make(chan struct{})}
+		streams: make(map[*Life]struct{}), held: make(map[string]int), empty: make(chan struct{}),
+		closing: make(chan struct{})}
 }
 
 // Closing returns a channel that is closed when the node begins to go away.
@@ -73,8 +74,9 @@ func (v *Live) list() []*Life {
 	return list
 }
 
-// Drain takes no more streams and ends those that are open one after another, behind transport.Notice and spread over DrainWindow, so
-// that their clients do not arrive elsewhere all at once. The order is the map's, which is random enough.
+// Drain takes no more streams and ends those that are open one after another, behind transport.Notice and spread over
+// DrainWindow, so that their clients do not arrive elsewhere all at once. The order is the map's, which is random
+// enough.
 func (v *Live) Drain(ctx context.Context) {
 	v.mu.Lock()
 	v.draining = true
@@ -124,7 +126,8 @@ func (v *Live) Cut() {
 	}
 }
 
-// Enter counts a stream in, once. It wraps ErrDraining or ErrBusy when there is no place, ErrLimited when there is none for its tenant.
+// Enter counts a stream in, once. It wraps ErrDraining or ErrBusy when there is no place, ErrLimited when there is none
+// for its tenant.
 func (v *Live) Enter(l *Life) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

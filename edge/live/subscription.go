@@ -147,7 +147,8 @@ func (s *subscription) TryKeepAlive() ([]byte, error) { return nil, nil }
 // Encoding is the connection's.
 func (s *subscription) Encoding() *transport.Encoding { return s.conv.sink.Encoding() }
 
-// TryWrite writes ready frames without waiting. Views write those to the connection and call tried for what it did not take.
+// TryWrite writes ready frames without waiting. Views write those to the connection and call tried for what it did not
+// take.
 func (s *subscription) TryWrite(b []byte) (int, error) {
 	n, err := s.conv.sink.TryWrite(b)
 	s.noteWrite(n, b, err)

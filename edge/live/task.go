@@ -45,8 +45,9 @@ const (
 // inlineLimit is how many clients may be parked in a view whose task is run by the writer's goroutine.
 const inlineLimit = 8
 
-// wake starts the task, or lets the one that is under way look again. It never blocks. here: a task with little to do may be
-// run before wake returns. That saves a goroutine and the change to it, which cost as much as a write to a client.
+// wake starts the task, or lets the one that is under way look again. It never blocks. here: a task with little to do
+// may be run before wake returns. That saves a goroutine and the change to it, which cost as much as a write to a
+// client.
 func (v *view) wake(here bool) {
 	for {
 		switch state := v.task.state.Load(); state {
@@ -177,8 +178,8 @@ func (t *viewTask) read(out *[]shape.Out) error {
 	return err
 }
 
-// arm lets the view be woken when the stage has something due. A timer that fires too early serves as well, and is not set
-// anew for every event.
+// arm lets the view be woken when the stage has something due. A timer that fires too early serves as well, and is not
+// set anew for every event.
 func (t *viewTask) arm() {
 	at, ok := t.st.Due()
 	if !ok {

@@ -15,8 +15,8 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// TestTurnOfTheWriter: what a writer hands over is shown when it returns, by its own goroutine, unless many watch. A panic
-// ends the view and not the writer.
+// TestTurnOfTheWriter: what a writer hands over is shown when it returns, by its own goroutine, unless many watch. A
+// panic ends the view and not the writer.
 func TestTurnOfTheWriter(t *testing.T) {
 	key := schema.RunKey{Tenant: "acme", Run: "turns"}
 	hub, err := fanout.New(fanout.Config{Stream: memory.New(), Tail: memory.New()})
@@ -28,7 +28,8 @@ func TestTurnOfTheWriter(t *testing.T) {
 	go func() { ended <- hub.Run(ctx) }()
 	all := &views{hub: hub}
 	defer func() { all.close(); cancel(); <-ended }()
-	v, err := all.join(viewKey{src: runs.Source{Key: key}, every: time.Minute}, shape.Filter{}, runs.Opened{Src: runs.Source{Key: key}, Await: true})
+	v, err := all.join(viewKey{src: runs.Source{Key: key}, every: time.Minute}, shape.Filter{},
+		runs.Opened{Src: runs.Source{Key: key}, Await: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,8 @@ func saying(run, text string) []byte {
 	return b
 }
 
-func callUnary(t testing.TB, conn *grpc.ClientConn, method string, request []byte, md ...string) ([]byte, metadata.MD, error) {
+func callUnary(t testing.TB, conn *grpc.ClientConn, method string, request []byte, md ...string) ([]byte, metadata.MD,
+	error) {
 	t.Helper()
 	var reply []byte
 	var trailer metadata.MD
@@ -67,12 +68,14 @@ func TestUnary(t *testing.T) {
 	const say = "/sample.v1.Sample/Say"
 	h.Must("run", schema.TypeRunLifecycle, `{"state":"running"}`)
 	h.Must("run", schema.TypeRunLifecycle, `{"state":"running"}`, edgetest.TenantHeader, "small") // all that it may
-	if a := h.Do("POST", "/sample/run/notes", `{"text":"one"}`, "Content-Type", "application/json"); a.Status != 200 || a.Body != `{"at":2,"id":"","re":"say"}`+"\n" {
+	if a := h.Do("POST", "/sample/run/notes", `{"text":"one"}`, "Content-Type", "application/json"); a.Status != 200 ||
+		a.Body != `{"at":2,"id":"","re":"say"}`+"\n" {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	reply, _, err := callUnary(t, conn, say, saying("run", "two"))
 	said := &wrapperspb.StringValue{}
-	if err = errors.Join(err, proto.Unmarshal(reply, said)); err != nil || said.GetValue() != `{"at":3,"id":"","re":"say"}` {
+	if err = errors.Join(err, proto.Unmarshal(reply, said)); err != nil ||
+		said.GetValue() != `{"at":3,"id":"","re":"say"}` {
 		t.Fatalf("%v %x", err, reply)
 	}
 	for i, text := range []string{"one", "two"} {
@@ -88,11 +91,14 @@ func TestUnary(t *testing.T) {
 		code   codes.Code
 		detail string
 	}{
-		"no message of the kind":  {say, []byte{0xFF}, nil, codes.InvalidArgument, "bad request"},
-		"a bad run":               {say, saying("a.b", "x"), nil, codes.NotFound, "not found"},
-		"a large message":         {say, saying("run", strings.Repeat("x", 2<<10)), nil, codes.ResourceExhausted, "too large"},
-		"nobody":                  {say, saying("run", "x"), []string{edgetest.TenantHeader, "nobody"}, codes.Unauthenticated, "unauthorized"},
-		"who may only read":       {say, saying("run", "x"), []string{edgetest.TenantHeader, "just-reads"}, codes.PermissionDenied, "forbidden"},
+		"no message of the kind": {say, []byte{0xFF}, nil, codes.InvalidArgument, "bad request"},
+		"a bad run":              {say, saying("a.b", "x"), nil, codes.NotFound, "not found"},
+		"a large message": {say, saying("run", strings.Repeat("x", 2<<10)), nil, codes.ResourceExhausted,
+			"too large"},
+		"nobody": {say, saying("run", "x"), []string{edgetest.TenantHeader, "nobody"},
+			codes.Unauthenticated, "unauthorized"},
+		"who may only read": {say, saying("run", "x"), []string{edgetest.TenantHeader, "just-reads"},
+			codes.PermissionDenied, "forbidden"},
 		"an unknown method":       {"/sample.v1.Sample/Sing", nil, nil, codes.Unimplemented, ""},
 		"an unknown service":      {"/sample.v1.Halls/Say", nil, nil, codes.Unimplemented, ""},
 		"a method of another one": {"/agent.v1.AgentRun/Say", nil, nil, codes.Unimplemented, ""},
@@ -116,7 +122,8 @@ func TestUnary(t *testing.T) {
 		t.Error("the tenant's limit does not count calls")
 	}
 	for body, want := range map[string]int{`{`: 400, `{"run":"run","text":"` + strings.Repeat("x", 2<<10) + `"}`: 413} {
-		if a := h.Do("POST", "/sample/run/notes", body, "Content-Type", "application/json"); a.Status != want || !strings.HasPrefix(a.Body, `{"error":`) {
+		if a := h.Do("POST", "/sample/run/notes", body, "Content-Type", "application/json"); a.Status != want ||
+			!strings.HasPrefix(a.Body, `{"error":`) {
 			t.Errorf("%.20s: %d %s", body, a.Status, a.Body)
 		}
 	}
@@ -173,8 +180,11 @@ func TestServicesOfProtocols(t *testing.T) {
 		}
 	}
 	health := healthpb.NewHealthClient(conn)
-	for service, want := range map[string]codes.Code{"sample.v1.Sample": codes.OK, "agent.v1.AgentRun": codes.OK, "sample.v1.Halls": codes.NotFound} {
-		if a, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service}); status.Code(err) != want || err == nil && a.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+	for service, want := range map[string]codes.Code{"sample.v1.Sample": codes.OK, "agent.v1.AgentRun": codes.OK,
+		"sample.v1.Halls": codes.NotFound} {
+		if a, err := health.Check(t.Context(),
+			&healthpb.HealthCheckRequest{Service: service}); status.Code(err) != want || err == nil &&
+			a.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("%s: %v %v", service, a, err)
 		}
 	}

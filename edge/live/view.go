@@ -137,7 +137,8 @@ func (vs *views) join(key viewKey, filter shape.Filter, o runs.Opened) (*view, e
 		st = &shape.Pacer{Filter: filter, Bundle: key.bundle, Last: at}
 	}
 	vs.work.Add(1)
-	v.task = viewTask{ctx: ctx, cancel: cancel, tail: t, st: st, seen: at, ended: o.Pos.Ended, every: key.every - rand.N(1+key.every/5)}
+	v.task = viewTask{ctx: ctx, cancel: cancel, tail: t, st: st, seen: at, ended: o.Pos.Ended,
+		every: key.every - rand.N(1+key.every/5)}
 	v.task.wake, v.task.alarm.of = v.wake, v
 	v.wake(false)
 	return v, nil

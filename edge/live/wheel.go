@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// wheel wakes those who were silent for long. They wait in slots, by the time at which they are looked at, and one timer serves
-// the next slot: the runtime looks through all its timers when one of them was set to an earlier time, and ten thousand for signs
-// of life would cost every event. The zero value is ready.
+// wheel wakes those who were silent for long. They wait in slots, by the time at which they are looked at, and one
+// timer serves the next slot: the runtime looks through all its timers when one of them was set to an earlier time, and
+// ten thousand for signs of life would cost every event. The zero value is ready.
 type wheel struct {
 	mu    sync.Mutex
 	begun time.Time // of tick 0

@@ -40,7 +40,8 @@ func (n *napper) speaks() {
 	n.spoke = time.Now()
 }
 
-// Who is silent is woken in time and once. Who speaks is not, and is looked at once in a time of silence, however often it speaks.
+// Who is silent is woken in time and once. Who speaks is not, and is looked at once in a time of silence, however often
+// it speaks.
 func TestWheelWakesTheSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w wheel
@@ -111,7 +112,8 @@ func TestWheelFromManyGoroutines(t *testing.T) {
 		synctest.Wait()
 		for i := range all {
 			n := &all[i]
-			if len(n.woken) > 1 || i%3 != 0 && len(n.woken) == 0 || len(n.woken) == 1 && n.woken[0].Before(n.spoke.Add(time.Second)) {
+			if len(n.woken) > 1 || i%3 != 0 && len(n.woken) == 0 || len(n.woken) == 1 &&
+				n.woken[0].Before(n.spoke.Add(time.Second)) {
 				t.Errorf("%d: woken at %v", i, n.woken)
 			}
 		}

@@ -277,8 +277,8 @@ func (w *writer) flush(begun time.Time, events int) error {
 	return w.over()
 }
 
-// late writes the frame that ends the stream, if the log has its record already, for a client to whom nothing else is sent any
-// more. It returns errOver when the client has that frame.
+// late writes the frame that ends the stream, if the log has its record already, for a client to whom nothing else is
+// sent any more. It returns errOver when the client has that frame.
 func (w *writer) late() error {
 	ss := w.ss
 	if w.last {

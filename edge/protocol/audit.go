@@ -58,9 +58,11 @@ func (n *Node) NoteRefusal(caller *auth.Caller, run, via, route, reason string) 
 	n.cfg.Audit.Refuse(*caller, run, via, route, reason)
 }
 
-// RecordEvents writes a line for each of the events that is an action of a caller on a run. They were stored, the last of them
-// with the number last. via "" is the native protocol. What the audit feed has not taken it keeps and tries again.
-func (n *Node) RecordEvents(ctx context.Context, caller *auth.Caller, via string, key schema.RunKey, events []schema.Event, last schema.Seq) {
+// RecordEvents writes a line for each of the events that is an action of a caller on a run. They were stored, the last
+// of them with the number last. via "" is the native protocol. What the audit feed has not taken it keeps and tries
+// again.
+func (n *Node) RecordEvents(ctx context.Context, caller *auth.Caller, via string, key schema.RunKey,
+	events []schema.Event, last schema.Seq) {
 	if n.cfg.Audit == nil {
 		return
 	}

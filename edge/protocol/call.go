@@ -181,8 +181,9 @@ func (c *Call) Incoming() *body.Incoming {
 	return &c.In
 }
 
-// Body reads the whole body, inflated; at most body.Config.MaxBytes. Media types that are not named are refused. What came
-// over another transport has none: its message is returned. A body is read once, and returned again to who asks again.
+// Body reads the whole body, inflated; at most body.Config.MaxBytes. Media types that are not named are refused. What
+// came over another transport has none: its message is returned. A body is read once, and returned again to who asks
+// again.
 func (c *Call) Body(types ...string) ([]byte, error) {
 	switch {
 	case c.over != nil:
@@ -249,9 +250,9 @@ func (c *Call) Head(ctx context.Context, run string) (schema.Head, error) {
 	return c.Node.cfg.Runs.Existing(ctx, key)
 }
 
-// Locate returns the run that an id names, and the head of it. child is the id where that names a child of the run, else "".
-// What reads and writes the run may be asked about it from there on, also where the credential is for the child alone: the
-// route keeps to the child's part of it. The error is that of Head.
+// Locate returns the run that an id names, and the head of it. child is the id where that names a child of the run,
+// else "". What reads and writes the run may be asked about it from there on, also where the credential is for the
+// child alone: the route keeps to the child's part of it. The error is that of Head.
 func (c *Call) Locate(ctx context.Context, id string) (run, child string, head schema.Head, err error) {
 	key, err := c.runKey(id)
 	if err != nil {
@@ -266,8 +267,8 @@ func (c *Call) Locate(ctx context.Context, id string) (run, child string, head s
 }
 
 // At returns a copy of the protocol's Stateful projector that was fed a run up to through, which must exist, for a
-// request; the caller owns it. What two of them have counted at two places differs by exactly what lies between, which is
-// not walked: each is fed from the checkpoint before its place.
+// request; the caller owns it. What two of them have counted at two places differs by exactly what lies between, which
+// is not walked: each is fed from the checkpoint before its place.
 func (c *Call) At(ctx context.Context, run string, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
 	key, err := c.runKey(run)
 	if err != nil {
@@ -278,7 +279,8 @@ func (c *Call) At(ctx context.Context, run string, through schema.Seq, req diale
 
 // Find looks for the frame with a token (dialect.Cursor.Token): the seq of its record, and how many frames of that
 // record come before it in the form of req. The error wraps schema.ErrBadCursor when it is not there.
-func (c *Call) Find(ctx context.Context, run string, at dialect.Cursor, req dialect.Request) (seq schema.Seq, before int, err error) {
+func (c *Call) Find(ctx context.Context, run string, at dialect.Cursor, req dialect.Request) (seq schema.Seq,
+	before int, err error) {
 	key, err := c.runKey(run)
 	if err != nil {
 		return 0, 0, err
@@ -308,10 +310,11 @@ func (c *Call) lane(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Append stores events, checked as those of any producer are, all of them or none where they fit one pack. The
-// error is that of producers.Appender, or wraps auth.ErrForbidden: a command to a run that is there needs the scope command,
+// Append stores events, checked as those of any producer are, all of them or none where they fit one pack. The error is
+// that of producers.Appender, or wraps auth.ErrForbidden: a command to a run that is there needs the scope command,
 // whatever the route needs. Who begins a run may say its first words with it.
-func (c *Call) Append(ctx context.Context, run string, events []schema.Event, opt producers.AppendOptions) (producers.Receipt, error) {
+func (c *Call) Append(ctx context.Context, run string, events []schema.Event,
+	opt producers.AppendOptions) (producers.Receipt, error) {
 	key, err := c.runKey(run)
 	if err != nil {
 		return producers.Receipt{}, err
@@ -327,8 +330,8 @@ func (c *Call) Append(ctx context.Context, run string, events []schema.Event, op
 	return c.Store(ctx, key, events, opt)
 }
 
-// preparing has what is planned checked as what is given. It counts against the tenant's limits once, however often others are
-// faster.
+// preparing has what is planned checked as what is given. It counts against the tenant's limits once, however often
+// others are faster.
 func (c *Call) preparing(run string, plan planner) planner {
 	spend := true
 	return func(ctx context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error) {
@@ -369,7 +372,8 @@ func (c *Call) prepare(run string, events []schema.Event, begins, spend bool) er
 
 // Store appends events that were checked and counted, and says so in the answer's headers and in the log. The error is
 // that of producers.Appender.
-func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Event, opt producers.AppendOptions) (producers.Receipt, error) {
+func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Event,
+	opt producers.AppendOptions) (producers.Receipt, error) {
 	if c.quiet {
 		return producers.Receipt{}, auth.ErrForbidden
 	}
@@ -410,10 +414,11 @@ func dropTrail(err error) error {
 	return refused
 }
 
-// Snapshot returns the fold of a run, or of a child by its own id and numbers, at exactly through: the payload of an event with
-// the id, time and number of its last record (schema/contracts/snapshot.schema.json). 0 is the newest record, which costs least.
-// The bytes are shared and must not be changed. The error wraps fanout.ErrNotFound, fanout.ErrFuture for a record that is not there,
-// fanout.ErrExpired where the beginning is no longer kept, or schema.ErrTooLarge.
+// Snapshot returns the fold of a run, or of a child by its own id and numbers, at exactly through: the payload of an
+// event with the id, time and number of its last record (schema/contracts/snapshot.schema.json). 0 is the newest
+// record, which costs least. The bytes are shared and must not be changed. The error wraps fanout.ErrNotFound,
+// fanout.ErrFuture for a record that is not there, fanout.ErrExpired where the beginning is no longer kept, or
+// schema.ErrTooLarge.
 func (c *Call) Snapshot(ctx context.Context, run string, through schema.Seq) (schema.Event, error) {
 	key, err := c.runKey(run)
 	if err != nil {
@@ -422,9 +427,9 @@ func (c *Call) Snapshot(ctx context.Context, run string, through schema.Seq) (sc
 	return c.Node.cfg.State.Snapshot(c.lane(ctx), key, through)
 }
 
-// Wait returns the head of a run once that has a record after the one with number after. Until then the run's topic keeps the
-// call, as it keeps a silent stream: nobody asks again and again. The error wraps fanout.ErrNotFound for a run that is not there,
-// and ends.ErrDraining when the node goes away; the context's cause ends the waiting too.
+// Wait returns the head of a run once that has a record after the one with number after. Until then the run's topic
+// keeps the call, as it keeps a silent stream: nobody asks again and again. The error wraps fanout.ErrNotFound for a
+// run that is not there, and ends.ErrDraining when the node goes away; the context's cause ends the waiting too.
 func (c *Call) Wait(ctx context.Context, run string, after schema.Seq) (schema.Head, error) {
 	head, err := c.Head(ctx, run)
 	if err != nil || head.Last > after {
@@ -470,9 +475,10 @@ func (c *Call) park(ctx context.Context, sub *fanout.Subscription) error {
 // Failing returns the names of what the node needs and has not now, as it was found a moment ago at the earliest.
 func (c *Call) Failing(ctx context.Context) []string { return c.Node.cfg.Failing(ctx) }
 
-// Expire ends a run of which a deadline has passed, whoever else tries (producers.Expire). words are for the reason of its end. next is when
-// to ask again; zero: never.
-func (c *Call) Expire(ctx context.Context, run string, words producers.Reasons) (ended bool, next time.Time, err error) {
+// Expire ends a run of which a deadline has passed, whoever else tries (producers.Expire). words are for the reason of
+// its end. next is when to ask again; zero: never.
+func (c *Call) Expire(ctx context.Context, run string, words producers.Reasons) (ended bool, next time.Time,
+	err error) {
 	key, err := c.runKey(run)
 	if err != nil {
 		return false, next, err
@@ -489,9 +495,9 @@ func (c *Call) AppendOptions() (producers.AppendOptions, error) {
 	return ParseKey("Idempotency-Key", c.Request.Header["Idempotency-Key"])
 }
 
-// Ticket makes a ticket of the protocol's for a run, which need not be there, and returns until when it opens something. It
-// has no more than the caller may, and ends with the caller's credential. The error wraps ends.ErrNoRoute where there are no
-// tickets; others are those of auth.Tickets.Issue.
+// Ticket makes a ticket of the protocol's for a run, which need not be there, and returns until when it opens
+// something. It has no more than the caller may, and ends with the caller's credential. The error wraps ends.ErrNoRoute
+// where there are no tickets; others are those of auth.Tickets.Issue.
 func (c *Call) Ticket(ctx context.Context, run string) (ticket string, until time.Time, err error) {
 	if c.Node.cfg.Tickets == nil {
 		return "", until, ends.ErrNoRoute

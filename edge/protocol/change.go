@@ -14,7 +14,8 @@ import (
 
 // StateAt returns the protocol's projector, a P, that was fed the run of a request up to through, which must exist or
 // be 0.
-func StateAt[P dialect.Stateful](ctx context.Context, c *Call, through schema.Seq, req dialect.Request) (p P, err error) {
+func StateAt[P dialect.Stateful](ctx context.Context, c *Call, through schema.Seq, req dialect.Request) (p P,
+	err error) {
 	kept, err := c.At(ctx, req.Run, through, req)
 	if err != nil {
 		return p, err
@@ -51,8 +52,8 @@ type Change[P dialect.Stateful] struct {
 	// Allow decides whether the run takes the events. It is asked of runs that the projector admits, again whenever others
 	// were faster, and not about a repeat with a key. nil: all do.
 	Allow func(P) error
-	// Plan is in the place of Allow, and returns what is appended in the place of Events to a run that stands at head. Events are
-	// the content of the key of a keyed change, and may be none of another one.
+	// Plan is in the place of Allow, and returns what is appended in the place of Events to a run that stands at head.
+	// Events are the content of the key of a keyed change, and may be none of another one.
 	Plan func(head schema.Head, p P) ([]schema.Event, error)
 	// Blind: a run of which too much would have to be remembered takes them unasked; Plan gets the zero P then.
 	Blind bool

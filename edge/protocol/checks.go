@@ -14,8 +14,8 @@ import (
 	"agentstream/schema"
 )
 
-// payloadChecks holds the compiled JSON Schema of each control type, and of data.delta, whose fields readers need. The other
-// deltas are too many for it; what readers need of them schema.Event.CheckNew has looked at.
+// payloadChecks holds the compiled JSON Schema of each control type, and of data.delta, whose fields readers need. The
+// other deltas are too many for it; what readers need of them schema.Event.CheckNew has looked at.
 type payloadChecks struct {
 	byType map[string]*jsonschema.Schema
 	words  *message.Printer
@@ -78,7 +78,8 @@ func (v *payloadChecks) validate(typ string, payload []byte) error {
 	}
 	field := pointer(append([]string{"payload"}, bad.InstanceLocation...))
 	words := bad.ErrorKind.LocalizedString(v.words)
-	return &ends.FieldError{Field: field, Err: fmt.Errorf("%s: %s: %s: %w", typ, field, ends.Clip(words), schema.ErrMalformed)}
+	return &ends.FieldError{Field: field, Err: fmt.Errorf("%s: %s: %s: %w", typ, field, ends.Clip(words),
+		schema.ErrMalformed)}
 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")

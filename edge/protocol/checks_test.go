@@ -33,9 +33,12 @@ func TestSureIsNeverWrong(t *testing.T) {
 	careful := validator(t)
 	types := schema.Types()
 	values := []string{
-		`"x"`, `""`, `"\u0000"`, `"a\"b"`, `0`, `-0`, `-1`, `7`, `1.0`, `-1.5`, `1e3`, `1E-3`, `123456789012345678901234567890`, `true`, `false`, `null`,
-		`{}`, `{"id":"a","title":"b"}`, `{"id":"p","steps":[]}`, `{"id":"p","steps":[{"id":"s","title":"t","intent":"write","est_tools":["a"]}]}`,
-		`{"id":"p","steps":[{"id":"s"}]}`, `{"id":"p","steps":[{"id":"s","title":"t","intent":"nap"}]}`, `{"id":"p","steps":[1]}`, `[]`, `[1,"a"]`, `["a","b"]`, `[{}, {}]`,
+		`"x"`, `""`, `"\u0000"`, `"a\"b"`, `0`, `-0`, `-1`, `7`, `1.0`, `-1.5`, `1e3`, `1E-3`,
+		`123456789012345678901234567890`, `true`, `false`, `null`,
+		`{}`, `{"id":"a","title":"b"}`, `{"id":"p","steps":[]}`,
+		`{"id":"p","steps":[{"id":"s","title":"t","intent":"write","est_tools":["a"]}]}`,
+		`{"id":"p","steps":[{"id":"s"}]}`, `{"id":"p","steps":[{"id":"s","title":"t","intent":"nap"}]}`,
+		`{"id":"p","steps":[1]}`, `[]`, `[1,"a"]`, `["a","b"]`, `[{}, {}]`,
 		`"done"`, `"plan"`, `"user"`, `"running"`, `"d\u006fne"`, ` "spaced" `,
 	}
 	names := map[string]bool{"other": true, `call\u005fid`: true}
@@ -62,7 +65,8 @@ func TestSureIsNeverWrong(t *testing.T) {
 		own = append(own, "other", `call\u005fid`)
 		var fields []string
 		for range rapid.IntRange(0, 5).Draw(t, "fields") {
-			fields = append(fields, fmt.Sprintf(`"%s" : %s`, rapid.SampledFrom(own).Draw(t, "name"), rapid.SampledFrom(values).Draw(t, "value")))
+			fields = append(fields, fmt.Sprintf(`"%s" : %s`, rapid.SampledFrom(own).Draw(t, "name"),
+				rapid.SampledFrom(values).Draw(t, "value")))
 		}
 		payload := []byte("{" + strings.Join(fields, ",") + "}")
 		if sure, _ := schema.SurelyConforms(info.Name, payload); !sure {
@@ -107,7 +111,8 @@ func BenchmarkCheck(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e := schema.Event{Type: schema.TypeToolEnd, Payload: []byte(`{"call_id":"toolu_01","ok":true,"output":{"files":["a.go","b.go"],"n":2},"duration_ms":12.5}`)}
+	e := schema.Event{Type: schema.TypeToolEnd,
+		Payload: []byte(`{"call_id":"toolu_01","ok":true,"output":{"files":["a.go","b.go"],"n":2},"duration_ms":12.5}`)}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := checks.check(&e); err != nil {
@@ -134,7 +139,8 @@ func TestDataIsChecked(t *testing.T) {
 	} {
 		e := schema.Event{Type: schema.TypeDataDelta, Payload: []byte(payload)}
 		_, err := checks.check(&e)
-		if (err == nil) != (wrong == "") || err != nil && (!errors.Is(err, schema.ErrMalformed) || !strings.Contains(err.Error(), wrong)) {
+		if (err == nil) != (wrong == "") || err != nil &&
+			(!errors.Is(err, schema.ErrMalformed) || !strings.Contains(err.Error(), wrong)) {
 			t.Errorf("%s: %v", payload, err)
 		}
 	}

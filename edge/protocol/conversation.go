@@ -12,9 +12,9 @@ import (
 // MaxSubscriptions is how many subscriptions a conversation may allow.
 const MaxSubscriptions = 64
 
-// Conversation is a WebSocket on which clients send messages, which are answered, and hold subscriptions: streams of runs
-// whose frames go to the same connection. Its handlers are called one at a time for each connection; while one runs
-// nothing more is read from it. Their messages and the frames of subscriptions leave in one order.
+// Conversation is a WebSocket on which clients send messages, which are answered, and hold subscriptions: streams of
+// runs whose frames go to the same connection. Its handlers are called one at a time for each connection; while one
+// runs nothing more is read from it. Their messages and the frames of subscriptions leave in one order.
 type Conversation struct {
 	// Stream names the conversation and says how its subscriptions are served: Name, Pattern ("GET /v1/talk"), Mode,
 	// Shaped, Shared, Subprotocols and MaxMessage count.
@@ -24,9 +24,10 @@ type Conversation struct {
 	Late bool
 	// Subscriptions is how many a connection may hold at a time, at most MaxSubscriptions; 0: none.
 	Subscriptions int
-	// Once means that a frame which several subscriptions of a run show comes once: those that differ in their selections alone
-	// are one stream. One that joins gets its own replay first, in full, while the others wait; they go on together behind
-	// that. Their cursors are seqs or places. Such streams have no opening frames (dialect.Opener).
+	// Once means that a frame which several subscriptions of a run show comes once: those that differ in their
+	// selections alone are one stream. One that joins gets its own replay first, in full, while the others wait; they
+	// go on together behind that. Their cursors are seqs or places. Such streams have no opening frames
+	// (dialect.Opener).
 	Once bool
 	// Gather is how long a subscription waits for others to begin with it, so that their replays are one as well; 0: not.
 	Gather time.Duration
@@ -42,10 +43,11 @@ type Conversation struct {
 	// Received is called with each message, valid UTF-8. An error is sent as the dialect's AppendError has it, and the
 	// conversation goes on; but *Close, and what is no fault of the message, ends it.
 	Received func(t *Talk, message []byte) error
-	// Malformed is called with what is no message for Received, and with the close that its client would get: 1009 for one
-	// that is too large, 1003 for one that is not text, 1007 for text that is not UTF-8, 1002 for what is no frame. The message
-	// is passed over, and an error counts as one of Received; but behind 1002, and behind binary data in the midst of a text,
-	// the conversation ends whatever is returned: with a *Close, or with bad. nil: it ends with bad.
+	// Malformed is called with what is no message for Received, and with the close that its client would get: 1009 for
+	// one that is too large, 1003 for one that is not text, 1007 for text that is not UTF-8, 1002 for what is no frame.
+	// The message is passed over, and an error counts as one of Received; but behind 1002, and behind binary data in
+	// the midst of a text, the conversation ends whatever is returned: with a *Close, or with bad. nil: it ends with
+	// bad.
 	Malformed func(t *Talk, bad *Close) error
 	// Ended is called when a subscription has ended by itself: err is nil at the end of its run. An error that it
 	// returns counts as one of Received. nil: the conversation ends with err, and goes on when that is nil.
@@ -67,10 +69,11 @@ func (v *Conversation) Validate() error {
 
 // Heartbeat is a sign of life in a protocol's own frames. The zero value is none.
 type Heartbeat struct {
-	Every  time.Duration     // of silence in both directions, after which Send is called
-	Send   func(*Talk) error // sends a frame; an error counts as one of Received
-	Misses int               // of them in a row that the client may leave unanswered, any message is an answer; 0: any number
-	Lost   Close             // what it gets then; the zero value: 1001
+	Every time.Duration     // of silence in both directions, after which Send is called
+	Send  func(*Talk) error // sends a frame; an error counts as one of Received
+	// of them in a row that the client may leave unanswered, any message is an answer; 0: any number
+	Misses int
+	Lost   Close // what it gets then; the zero value: 1001
 }
 
 // Close is the error with which a handler ends a conversation.

@@ -19,8 +19,8 @@ type Upload interface {
 	ReadError(err error) error
 	// Feed takes what was read, and may change it. It does not keep it.
 	Feed(b []byte) (Progress, error)
-	// Complete ends the answer. err is why nothing more is taken, an error of ReadError or of Feed; nil is the client's end. The error is
-	// the call's.
+	// Complete ends the answer. err is why nothing more is taken, an error of ReadError or of Feed; nil is the client's
+	// end. The error is the call's.
 	Complete(err error) error
 	// Leave is called at last, whatever has happened. Nothing is written behind it.
 	Leave()

@@ -122,7 +122,8 @@ func ask(c *protocol.Call, in dialect.Input) (dialect.Request, error) {
 
 // greeting is what a page is shown first: how much of the answer there was when it came.
 func greeting(_ *protocol.Call, at protocol.Seam) ([]dialect.Frame, error) {
-	return []dialect.Frame{{Event: []byte("place"), Data: fmt.Appendf(nil, `{"after":%d,"of":%d}`, at.After, at.Last)}}, nil
+	return []dialect.Frame{{Event: []byte("place"),
+		Data: fmt.Appendf(nil, `{"after":%d,"of":%d}`, at.After, at.Last)}}, nil
 }
 
 // state answers with the state of the run; with ?after=N when it has a record after that.
@@ -153,17 +154,20 @@ func TestChat(t *testing.T) {
 	l.want(answer[0])
 	page := open(t, n, "GET", "/chat/run", "", "Accept", "text/event-stream")
 	page.want(`{"after":1,"of":3}`, answer[0])
-	n.Say("run", edgetest.Event(schema.TypeTextDelta, `{"text":"day."}`), edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	n.Say("run", edgetest.Event(schema.TypeTextDelta, `{"text":"day."}`),
+		edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	l.expectEnd(answer[1], "[DONE]")
 	page.expectEnd(answer[1], "[DONE]")
-	open(t, n, "POST", "/chat/run", `{"text":"hello"}`, "Content-Type", typ, key, "k").expectEnd(append(answer, "[DONE]")...)
+	open(t, n, "POST", "/chat/run", `{"text":"hello"}`, "Content-Type", typ, key,
+		"k").expectEnd(append(answer, "[DONE]")...)
 	if a := n.Do("GET", "/chat/run?after=4", ""); a.Body != `{"last":5,"state":"running"}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	a := n.Do("GET", "/chat/run", "", "Accept", "text/event-stream")
 	_, id, _ := bytes.Cut([]byte(a.Body), []byte("id: "))
 	id, _, _ = bytes.Cut(id, []byte("\n"))
-	open(t, n, "GET", "/chat/run", "", "Accept", "text/event-stream", "Last-Event-ID", string(id)).expectEnd(`{"after":3,"of":5}`, answer[1], "[DONE]")
+	open(t, n, "GET", "/chat/run", "", "Accept", "text/event-stream", "Last-Event-ID",
+		string(id)).expectEnd(`{"after":3,"of":5}`, answer[1], "[DONE]")
 }
 
 // TestChatIsADialect runs the suite that every dialect passes.

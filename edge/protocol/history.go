@@ -63,8 +63,8 @@ func (l *Page) Append(dst []byte) []byte {
 // MarshalJSON encodes the objects as a list.
 func (l *Page) MarshalJSON() ([]byte, error) { return append(l.Append([]byte("[")), ']'), nil }
 
-// A token is base64url of a text, a dot and a check sum over the text and the list. Nobody is kept from making one: it says
-// nothing that its reader may not ask for.
+// A token is base64url of a text, a dot and a check sum over the text and the list. Nobody is kept from making one: it
+// says nothing that its reader may not ask for.
 
 // PageToken returns a text as a token for a list.
 func PageToken(list, text string) string {
@@ -110,8 +110,8 @@ func ParseOffset(text string) (s Offset, err error) {
 	return s, nil
 }
 
-// History reads the frames of a run, as a request shows them, into one page. One request looks at 20,000 records at most,
-// so a page may be short, or empty, with more to come.
+// History reads the frames of a run, as a request shows them, into one page. One request looks at 20,000 records at
+// most, so a page may be short, or empty, with more to come.
 type History struct {
 	Page
 	Call    *Call
@@ -133,9 +133,10 @@ func (p *History) isWanted(f dialect.Frame, r schema.Record) bool {
 	return p.Wants == nil || p.Wants(f, r)
 }
 
-// Read reads the page that a token names; "" is the first one. It goes up from the first record of the run, or of the child whose
-// id Request.Run is, or down from the newest one. next is the token of the page behind it, "" when there is none. The error wraps
-// schema.ErrBadCursor for what is no token of this run, and fanout.ErrNotFound for a run that is not there.
+// Read reads the page that a token names; "" is the first one. It goes up from the first record of the run, or of the
+// child whose id Request.Run is, or down from the newest one. next is the token of the page behind it, "" when there is
+// none. The error wraps schema.ErrBadCursor for what is no token of this run, and fanout.ErrNotFound for a run that is
+// not there.
 func (p *History) Read(ctx context.Context, token string, down bool) (next string, err error) {
 	if p.Request.Run, p.Request.Child, _, err = p.Call.Locate(ctx, p.Request.Run); err != nil {
 		return "", err

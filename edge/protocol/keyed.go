@@ -63,8 +63,8 @@ func (c *Call) ObjectWithKey(into any, types ...string) (producers.AppendOptions
 	return opt, nil
 }
 
-// NewKeyedRun returns a new id with a prefix. With an idempotency key it is made of that and of what kind of thing the run
-// is, so that a repeat, also one that another node takes, is about the same run.
+// NewKeyedRun returns a new id with a prefix. With an idempotency key it is made of that and of what kind of thing the
+// run is, so that a repeat, also one that another node takes, is about the same run.
 func (c *Call) NewKeyedRun(prefix, kind string, opt producers.AppendOptions) string {
 	if opt.IdempotencyKey == "" {
 		return c.NewRun(prefix)

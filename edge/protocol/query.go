@@ -15,7 +15,8 @@ type Query url.Values
 func ReadQuery(r *http.Request) (Query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, dialect.Refuse(dialect.ErrBadRequest, "the query must be percent-encoded, as name=value&name=value: %v", err)
+		return nil, dialect.Refuse(dialect.ErrBadRequest,
+			"the query must be percent-encoded, as name=value&name=value: %v", err)
 	}
 	return Query(values), nil
 }
@@ -79,7 +80,8 @@ func (q Query) Time(name string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return time.Time{}, dialect.BadValue(dialect.ErrBadRequest, name, text, "an RFC 3339 time such as 2026-01-31T12:00:00Z")
+		return time.Time{}, dialect.BadValue(dialect.ErrBadRequest, name, text,
+			"an RFC 3339 time such as 2026-01-31T12:00:00Z")
 	}
 	return t, nil
 }

@@ -14,8 +14,8 @@ import (
 	"agentstream/schema"
 )
 
-// Talk is a conversation as its handlers see it, and the Call in which they read and write runs: Params are those of the
-// path, Request is there in Opened alone. Handlers use it until they return.
+// Talk is a conversation as its handlers see it, and the Call in which they read and write runs: Params are those of
+// the path, Request is there in Opened alone. Handlers use it until they return.
 type Talk struct {
 	*Call
 	State any // the protocol's own, for as long as the connection lasts
@@ -29,7 +29,8 @@ type Talk struct {
 }
 
 // NewTalk makes a call a conversation's, which is served by live when Begin is called.
-func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *live.Bound, cfg live.ConversationConfig) (*Talk, error) {
+func NewTalk(c *Call, of *Conversation, life *live.Life, on *live.Live, bound *live.Bound,
+	cfg live.ConversationConfig) (*Talk, error) {
 	t := &Talk{Call: c, of: of, life: life}
 	c.quiet, c.Commands = true, false
 	cfg.Life, cfg.Report, cfg.Bound, cfg.Most, cfg.Ended = life, &c.Report, bound, of.Subscriptions, t.endSubscription
@@ -70,8 +71,8 @@ func (t *Talk) Receive(message []byte) error {
 	})
 }
 
-// Refuse deals with what is no message; over says that nothing can be read behind it. An error says that the conversation
-// is over.
+// Refuse deals with what is no message; over says that nothing can be read behind it. An error says that the
+// conversation is over.
 func (t *Talk) Refuse(bad *Close, over bool) error {
 	return t.conv.Do(func() error {
 		t.conv.NoteMessage()
@@ -83,8 +84,8 @@ func (t *Talk) Refuse(bad *Close, over bool) error {
 	})
 }
 
-// Await limits the time that the client has from now on, until Await is called again. The conversation ends when it has passed, as
-// after Patience. 0 is no bound.
+// Await limits the time that the client has from now on, until Await is called again. The conversation ends when it has
+// passed, as after Patience. 0 is no bound.
 func (t *Talk) Await(most time.Duration) {
 	if t.silent != nil {
 		t.silent.Stop()
@@ -148,8 +149,8 @@ func (t *Talk) Lasting() context.Context { return t.life.Ctx }
 // Stop ends the conversation. Any goroutine may call it.
 func (t *Talk) Stop(err error) { t.life.Stop(err) }
 
-// Send writes frames at once, each as a message, and waits for the client. An error ends the conversation. Other goroutines
-// than the handlers' may call it until Closing has returned.
+// Send writes frames at once, each as a message, and waits for the client. An error ends the conversation. Other
+// goroutines than the handlers' may call it until Closing has returned.
 func (t *Talk) Send(frames ...dialect.Frame) error { return t.conv.Send(frames) }
 
 // SendJSON sends a value, encoded, as one message.
@@ -181,8 +182,8 @@ func (t *Talk) With(needs auth.Scope, do func() error) error {
 }
 
 // Subscribe opens a subscription under an id that the handler chooses. Its frames begin behind what the handler sends.
-// The error wraps auth.ErrForbidden without the scope read, dialect.ErrBadRequest for an id that is in use, ends.ErrBusy
-// when there are too many; others are those of a stream that cannot be opened.
+// The error wraps auth.ErrForbidden without the scope read, dialect.ErrBadRequest for an id that is in use,
+// ends.ErrBusy when there are too many; others are those of a stream that cannot be opened.
 func (t *Talk) Subscribe(id string, req dialect.Request) (live.Place, error) {
 	if err := t.Allow(auth.ScopeRead); err != nil {
 		return live.Place{}, err
@@ -191,8 +192,8 @@ func (t *Talk) Subscribe(id string, req dialect.Request) (live.Place, error) {
 	return t.conv.Subscribe(id, req)
 }
 
-// Unsubscribe ends a subscription and returns the seq of the last record that it has shown, or where it began. No frame of
-// it comes later. ok is false when there is none.
+// Unsubscribe ends a subscription and returns the seq of the last record that it has shown, or where it began. No frame
+// of it comes later. ok is false when there is none.
 func (t *Talk) Unsubscribe(id string) (at schema.Seq, ok bool) { return t.conv.Unsubscribe(id) }
 
 // Change replaces a subscription by another request for the same run, which begins behind what was shown. When that is

@@ -32,7 +32,8 @@ type echo struct{ made *atomic.Int64 } // frames; nil: they are not counted
 func (echo) Info() dialect.Info { return dialect.Info{Name: "echo"} }
 
 func (echo) Open(in dialect.Input) (dialect.Request, error) {
-	req := dialect.Request{Run: in.Path["run"], Stream: in.Stream, Span: in.Query.Get("span"), Newest: in.Query.Has("newest"), Await: in.Query.Has("await")}
+	req := dialect.Request{Run: in.Path["run"], Stream: in.Stream, Span: in.Query.Get("span"),
+		Newest: in.Query.Has("newest"), Await: in.Query.Has("await")}
 	if req.Span == "newest" {
 		req.Span = dialect.SpanNewest
 	}
@@ -122,7 +123,8 @@ func spoken(change func(p *protocol.Protocol)) protocol.Protocol {
 	return p
 }
 
-// bodyAsks reports whether a request wants a stream by its query or its body, as an SDK has it that sends a body with a GET.
+// bodyAsks reports whether a request wants a stream by its query or its body, as an SDK has it that sends a body with a
+// GET.
 func bodyAsks(in dialect.Input) bool {
 	var b struct{ Stream bool }
 	return in.Query.Get("stream") == "true" || json.Unmarshal(in.Body, &b) == nil && b.Stream
@@ -135,7 +137,8 @@ func running(t *testing.T, n *edgetest.Node, run string) {
 
 // turn stores a turn.
 func turn(n *edgetest.Node, run, id string) {
-	n.Say(run, edgetest.Event(schema.TypeTurnStart, `{"turn_id":"`+id+`"}`), edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"`+id+`","stop_reason":"end_turn"}`))
+	n.Say(run, edgetest.Event(schema.TypeTurnStart, `{"turn_id":"`+id+`"}`),
+		edgetest.Event(schema.TypeTurnEnd, `{"turn_id":"`+id+`","stop_reason":"end_turn"}`))
 }
 
 // lines is an open stream.
@@ -277,8 +280,8 @@ func TestAskedIsChecked(t *testing.T) {
 	}
 }
 
-// TestPrelude: what one request says, and what the run is at the seam, make the frames that its stream begins with; all else is
-// projected once for everybody.
+// TestPrelude: what one request says, and what the run is at the seam, make the frames that its stream begins with; all
+// else is projected once for everybody.
 func TestPrelude(t *testing.T) {
 	var failed atomic.Bool
 	var made atomic.Int64
@@ -293,7 +296,8 @@ func TestPrelude(t *testing.T) {
 				fold, err = schema.Event{}, nil
 			}
 			state := at.State.(*echoes)
-			list = append(list, dialect.Frame{Data: fmt.Appendf(nil, `{"for":%q,"after":%d,"last":%d,"fed":%d,"fold":%d,"state":%q}`,
+			list = append(list, dialect.Frame{Data: fmt.Appendf(nil,
+				`{"for":%q,"after":%d,"last":%d,"fed":%d,"fold":%d,"state":%q}`,
 				at.Input.Query.Get("for"), at.After, at.Last, state.n, fold.Seq, schema.Field(fold.Payload, "state"))})
 			return append(list, dialect.Frame{Comment: true, Data: []byte("begins")}), err
 		}
@@ -325,7 +329,8 @@ func TestPrelude(t *testing.T) {
 		l.expectEnd(last)
 	}
 	whole := open(t, n, "GET", "/echo/run", "")
-	whole.want(fmt.Sprintf(`{"for":"","after":0,"last":%d,"fed":0,"fold":0,"state":""}`, seq+1), ": begins", `{"seq":1,"of":""}`,
+	whole.want(fmt.Sprintf(`{"for":"","after":0,"last":%d,"fed":0,"fold":0,"state":""}`, seq+1), ": begins",
+		`{"seq":1,"of":""}`,
 		`{"seq":2,"of":"turn2"}`, `{"seq":3,"of":"turn2"}`)
 	for i := 4; i <= seq+1; i++ {
 		whole.want(fmt.Sprintf(`{"seq":%d,"of":""}`, i))
@@ -350,8 +355,8 @@ func TestCaughtUpOfARunToCome(t *testing.T) {
 	l.expectEnd(`{"seq":1,"of":""}`)
 }
 
-// TestSpanNewest: the newest span of a run is streamed from its first record, whichever it is, to its end, and what comes
-// later is another stream's. A text that is no JSON ends it.
+// TestSpanNewest: the newest span of a run is streamed from its first record, whichever it is, to its end, and what
+// comes later is another stream's. A text that is no JSON ends it.
 func TestSpanNewest(t *testing.T) {
 	n := edgetest.Share().Start(t, spoken(nil))
 	running(t, n, "run")
@@ -378,8 +383,8 @@ func TestSpanNewest(t *testing.T) {
 	}
 }
 
-// TestCountedFrames: a client that has so many frames of a span goes on with the next one, also in the middle of a record, while
-// the span goes on and after it, on any node.
+// TestCountedFrames: a client that has so many frames of a span goes on with the next one, also in the middle of a
+// record, while the span goes on and after it, on any node.
 func TestCountedFrames(t *testing.T) {
 	all := edgetest.Share()
 	n, other := all.Start(t, spoken(nil)), all.Start(t, spoken(nil))
@@ -398,7 +403,8 @@ func TestCountedFrames(t *testing.T) {
 	want = append(want, last...)
 	for have := 1; have < len(want); have++ {
 		for i, n := range []*edgetest.Node{n, other} {
-			open(t, n, "GET", fmt.Sprintf("/echo/run?span=%s&have=%d", []string{"newest", "turn2"}[i], have), "").expectEnd(want[have:]...)
+			open(t, n, "GET", fmt.Sprintf("/echo/run?span=%s&have=%d", []string{"newest", "turn2"}[i], have),
+				"").expectEnd(want[have:]...)
 		}
 	}
 	for query, status := range map[string]int{"span=newest&have=23": 204, "span=newest&have=24": 409, "have=24": 409} {
@@ -411,27 +417,28 @@ func TestCountedFrames(t *testing.T) {
 // waiting is a route that waits for a record after one.
 func waiting(change func(c *protocol.Call) (context.Context, context.CancelFunc)) protocol.Protocol {
 	return spoken(func(p *protocol.Protocol) {
-		p.Routes = append(p.Routes, protocol.Route{Pattern: "GET /echo/{run}/wait/{after}", Needs: auth.ScopeRead, Serve: func(c *protocol.Call) error {
-			after, err := schema.ParseCursor(c.Path("after"))
-			if err != nil {
-				return err
-			}
-			ctx, cancel := change(c)
-			defer cancel()
-			head, err := c.Wait(ctx, c.Path("run"), after)
-			switch {
-			case errors.Is(err, context.DeadlineExceeded):
-				return c.ReplyJSON("nothing")
-			case err != nil:
-				return err
-			}
-			return c.ReplyJSON(head.Last)
-		}})
+		p.Routes = append(p.Routes, protocol.Route{Pattern: "GET /echo/{run}/wait/{after}", Needs: auth.ScopeRead,
+			Serve: func(c *protocol.Call) error {
+				after, err := schema.ParseCursor(c.Path("after"))
+				if err != nil {
+					return err
+				}
+				ctx, cancel := change(c)
+				defer cancel()
+				head, err := c.Wait(ctx, c.Path("run"), after)
+				switch {
+				case errors.Is(err, context.DeadlineExceeded):
+					return c.ReplyJSON("nothing")
+				case err != nil:
+					return err
+				}
+				return c.ReplyJSON(head.Last)
+			}})
 	})
 }
 
-// TestWait: a call waits for something newer in a run, gets it when it is stored, and costs the log nothing meanwhile; it ends
-// with its time, its client or its node.
+// TestWait: a call waits for something newer in a run, gets it when it is stored, and costs the log nothing meanwhile;
+// it ends with its time, its client or its node.
 func TestWait(t *testing.T) {
 	short, asked := atomic.Bool{}, make(chan struct{}, 9)
 	n := edgetest.Share().Start(t, waiting(func(c *protocol.Call) (context.Context, context.CancelFunc) {
@@ -500,7 +507,8 @@ func TestIDFirst(t *testing.T) {
 		}
 	}))
 	n.Say("run", edgetest.Event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
-	if a := n.Do("GET", "/echo/run", ""); a.Body != "id: 0.1\ndata: [HELLO]\n\ndata: {\"seq\":1,\"of\":\"\"}\n\n" || a.Header.Get("X-Echo") != "v1" {
+	if a := n.Do("GET", "/echo/run", ""); a.Body != "id: 0.1\ndata: [HELLO]\n\ndata: {\"seq\":1,\"of\":\"\"}\n\n" ||
+		a.Header.Get("X-Echo") != "v1" {
 		t.Errorf("%q %v", a.Body, a.Header)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"agentstream/schema"
 )
 
-// Batch takes a whole body, answers all its lines and returns the answers. The body's bytes are changed. Where key is not
-// "", the lines of a run are one append under that key: stored in their order, pack by pack, and refused at the first bad
-// one.
+// Batch takes a whole body, answers all its lines and returns the answers. The body's bytes are changed. Where key is
+// not "", the lines of a run are one append under that key: stored in their order, pack by pack, and refused at the
+// first bad one.
 func (s *Stream) Batch(body []byte, key string) []byte {
 	in := &s.in
 	for len(body) > 0 {

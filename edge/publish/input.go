@@ -26,12 +26,12 @@ type lineInput struct {
 	entered bool
 }
 
-// maxSkipped is how much of a line that is too large is passed over before its client is taken for one that sends no lines,
-// in bytes.
+// maxSkipped is how much of a line that is too large is passed over before its client is taken for one that sends no
+// lines, in bytes.
 const maxSkipped = 8 << 20
 
-// Feed takes bytes, in which lines begin and end anywhere, and waits while too much is unanswered. It may change p, and does
-// not keep it. An error ends the stream: ErrGarbage, or what Stop was called with.
+// Feed takes bytes, in which lines begin and end anywhere, and waits while too much is unanswered. It may change p, and
+// does not keep it. An error ends the stream: ErrGarbage, or what Stop was called with.
 func (s *Stream) Feed(p []byte) error {
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n')
@@ -192,7 +192,8 @@ func (in *lineInput) enter(run []byte, post producers.Post, at place, copied boo
 	s := in.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.client.Deliver != nil && s.stopped == nil && (s.lines >= s.cfg.MaxLines || s.bytes >= s.cfg.MaxBytes || len(s.out) >= keptOut) {
+	for s.client.Deliver != nil && s.stopped == nil &&
+		(s.lines >= s.cfg.MaxLines || s.bytes >= s.cfg.MaxBytes || len(s.out) >= keptOut) {
 		in.flush()
 		s.change.Wait()
 	}
@@ -311,8 +312,8 @@ func (s *Stream) keep(p []byte) (*block, []byte, error) {
 var errBare = errors.New("publish: no memory for a line")
 
 // reserve waits for memory as long as the stream has lines or answers under way, which give some back. One without does
-// not wait for others: what has come and is not read yet takes memory too, and all might wait for each other. Its line is
-// stored from where it is (errBare). Nobody but the feeding goroutine calls it, so that no block is made meanwhile.
+// not wait for others: what has come and is not read yet takes memory too, and all might wait for each other. Its line
+// is stored from where it is (errBare). Nobody but the feeding goroutine calls it, so that no block is made meanwhile.
 func (s *Stream) reserve(n int) error {
 	if s.client.Memory == nil {
 		return nil

@@ -1,7 +1,7 @@
 package publish
 
-// What a stream takes beside the text of its lines: for each line that waits, its place and its answer, which is made when the
-// line is stored and must have room then; and what is being delivered, twice, since transports copy it.
+// What a stream takes beside the text of its lines: for each line that waits, its place and its answer, which is made
+// when the line is stored and must have room then; and what is being delivered, twice, since transports copy it.
 const (
 	receiptSize = 256      // about what an answer takes, in bytes
 	besidePiece = 16 << 10 // that is taken at a time
@@ -31,8 +31,8 @@ func (s *Stream) widen() error {
 	return nil
 }
 
-// narrow returns memory that the stream no longer needs: all of it while it waits for some, or others of its tenant might wait
-// for that. It needs mu.
+// narrow returns memory that the stream no longer needs: all of it while it waits for some, or others of its tenant
+// might wait for that. It needs mu.
 func (s *Stream) narrow() {
 	if s.held == 0 {
 		return
@@ -68,8 +68,8 @@ func (in *lineInput) keepRest(p []byte) error {
 	return nil
 }
 
-// wait waits a little for n bytes for a line that is not whole. Those who hold such lines may wait for each other: so the stream
-// ends when there is no room.
+// wait waits a little for n bytes for a line that is not whole. Those who hold such lines may wait for each other: so
+// the stream ends when there is no room.
 func (in *lineInput) wait(n int64) error {
 	s := in.s
 	if s.client.Memory == nil {

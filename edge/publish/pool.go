@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// pool has the goroutines that append for streams. One whose stream has no more work waits for the next, of any stream: a new
-// goroutine would have to grow its stack for each line. Those that are not needed end.
+// pool has the goroutines that append for streams. One whose stream has no more work waits for the next, of any stream:
+// a new goroutine would have to grow its stack for each line. Those that are not needed end.
 type pool struct {
 	mu   sync.Mutex
 	idle []*worker // the one that began to wait last is used first

@@ -14,8 +14,8 @@ import (
 
 // Config is what streams have in common. Store, Has and Refuse are required.
 type Config struct {
-	// Store appends posts of one run, which from sends, in their order and adds an answer for each. It must not keep posts.
-	// patient: others of the client are under way, and these may be stored together with them.
+	// Store appends posts of one run, which from sends, in their order and adds an answer for each. It must not keep
+	// posts. patient: others of the client are under way, and these may be stored together with them.
 	Store func(ctx context.Context, from *auth.Caller, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer
 	// Has reports whether event seq of a run has this id: then a line that brings both is a repeat.
 	Has func(ctx context.Context, key schema.RunKey, seq schema.Seq, id string) bool
@@ -72,7 +72,8 @@ type Client struct {
 
 // refusalReceipt returns the receipt of a line that was refused.
 func refusalReceipt(line int, run string, no *producers.Refusal) *dialect.Receipt {
-	return &dialect.Receipt{Line: line, Run: run, Status: no.Status, Code: no.Code, Message: no.Message, Field: no.Field, Retry: no.Retry}
+	return &dialect.Receipt{Line: line, Run: run, Status: no.Status, Code: no.Code, Message: no.Message,
+		Field: no.Field, Retry: no.Retry}
 }
 
 // AppendJSON appends the receipt as one line of NDJSON, with its line feed.

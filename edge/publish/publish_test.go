@@ -35,10 +35,12 @@ type till struct {
 }
 
 func newTill() *till {
-	return &till{runs: map[string][]string{}, packs: map[string]int{}, hold: map[string]chan struct{}{}, no: map[string]*producers.Refusal{}}
+	return &till{runs: map[string][]string{}, packs: map[string]int{}, hold: map[string]chan struct{}{},
+		no: map[string]*producers.Refusal{}}
 }
 
-func (d *till) store(_ context.Context, _ *auth.Caller, key schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
+func (d *till) store(_ context.Context, _ *auth.Caller, key schema.RunKey, posts []producers.Post, _ bool,
+	answers []producers.Answer) []producers.Answer {
 	d.mu.Lock()
 	gate := d.hold[key.Run]
 	d.mu.Unlock()
@@ -138,7 +140,8 @@ func TestAnyPieces(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 30 {
 		d, r, m := newTill(), &reader{}, &room{}
-		s := New(t.Context(), d.config().WithDefaults(), Client{Caller: auth.Caller{Tenant: "acme"}, Memory: m, Deliver: r.deliver})
+		s := New(t.Context(), d.config().WithDefaults(),
+			Client{Caller: auth.Caller{Tenant: "acme"}, Memory: m, Deliver: r.deliver})
 		var text strings.Builder
 		want := map[string][]string{}
 		var lines []string
@@ -175,7 +178,8 @@ func TestAnyPieces(t *testing.T) {
 				First int    `json:"first_seq"`
 				Last  int    `json:"last_seq"`
 			}
-			if err := json.Unmarshal([]byte(text), &a); err != nil || a.First != answered[a.Run]+1 || lines[a.Line-1] != want[a.Run][a.Last-1] {
+			if err := json.Unmarshal([]byte(text), &a); err != nil || a.First != answered[a.Run]+1 ||
+				lines[a.Line-1] != want[a.Run][a.Last-1] {
 				t.Fatalf("%v: %s", err, text)
 			}
 			answered[a.Run] = a.Last
@@ -191,14 +195,15 @@ func TestAnyPieces(t *testing.T) {
 	}
 }
 
-// TestReceiptsJoin: a receipt waits for those of lines that are under way, for a millisecond at most, and for nothing when there
-// are none.
+// TestReceiptsJoin: a receipt waits for those of lines that are under way, for a millisecond at most, and for nothing
+// when there are none.
 func TestReceiptsJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := newTill(), &reader{}
 		a, b := make(chan struct{}), make(chan struct{})
 		d.hold = map[string]chan struct{}{"a": a, "b": b}
-		s := New(t.Context(), d.config().WithDefaults(), Client{Caller: auth.Caller{Tenant: "acme"}, Memory: &room{}, Deliver: r.deliver})
+		s := New(t.Context(), d.config().WithDefaults(),
+			Client{Caller: auth.Caller{Tenant: "acme"}, Memory: &room{}, Deliver: r.deliver})
 		delivered := func(want int) {
 			t.Helper()
 			synctest.Wait()
@@ -235,8 +240,8 @@ func TestReceiptsJoin(t *testing.T) {
 	})
 }
 
-// TestSlowRun: a run that is not answered holds no other up, what comes for it meanwhile is one pack, and the window ends the
-// reading.
+// TestSlowRun: a run that is not answered holds no other up, what comes for it meanwhile is one pack, and the window
+// ends the reading.
 func TestSlowRun(t *testing.T) {
 	d, r := newTill(), &reader{more: make(chan struct{}, 1000)}
 	gate := make(chan struct{})
@@ -344,7 +349,8 @@ func TestTroubleOfARun(t *testing.T) {
 		t.Errorf("%q", d.runs)
 	}
 	text := r.text.String()
-	if strings.Count(text, `"UNAVAILABLE"`) != 3 || strings.Count(text, `"RUN-ENDED"`) != 1 || !strings.HasSuffix(strings.TrimSpace(text), `{"error":{"code":"BAD","message":"bye","status":400}}`) {
+	if strings.Count(text, `"UNAVAILABLE"`) != 3 || strings.Count(text, `"RUN-ENDED"`) != 1 ||
+		!strings.HasSuffix(strings.TrimSpace(text), `{"error":{"code":"BAD","message":"bye","status":400}}`) {
 		t.Errorf("%s", text)
 	}
 }
@@ -361,7 +367,8 @@ func BenchmarkStream(b *testing.B) {
 	s := New(b.Context(), cfg.WithDefaults(), Client{Deliver: func([]byte) error { return nil }})
 	var text []byte
 	for i := range 100 {
-		text = append(text, fmt.Sprintf(`{"run_id":"run_%d","type":"text.delta","payload":{"text":%q}}`+"\n", i%64, strings.Repeat("word ", 36))...)
+		text = append(text, fmt.Sprintf(`{"run_id":"run_%d","type":"text.delta","payload":{"text":%q}}`+"\n", i%64,
+			strings.Repeat("word ", 36))...)
 	}
 	b.SetBytes(int64(len(text) / 100))
 	b.ReportAllocs()

@@ -184,8 +184,8 @@ func (s *Stream) drop(err error) {
 	s.change.Broadcast()
 }
 
-// Finish waits until every line is answered and every answer delivered, or that has failed, and ends what the stream has
-// started. Tell, if there is one, is the last answer. The error is Deliver's.
+// Finish waits until every line is answered and every answer delivered, or that has failed, and ends what the stream
+// has started. Tell, if there is one, is the last answer. The error is Deliver's.
 func (s *Stream) Finish(tell *dialect.Receipt) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,8 +270,8 @@ func (s *Stream) answer(r *dialect.Receipt) {
 	}
 }
 
-// joining is how long an answer waits for those of other lines, which are under way: a write costs as much for one as for
-// twenty. A client that has no other line under way does not wait.
+// joining is how long an answer waits for those of other lines, which are under way: a write costs as much for one as
+// for twenty. A client that has no other line under way does not wait.
 const joining = time.Millisecond
 
 // flush lets what is answered be delivered, soon. It needs mu.

@@ -7,8 +7,8 @@
 //
 // # Contract
 //
-// The page is made once, of the same document, and has no script. Its Content-Security-Policy allows its own style sheet and
-// nothing else. No credential is needed.
+// The page is made once, of the same document, and has no script. Its Content-Security-Policy allows its own style
+// sheet and nothing else. No credential is needed.
 //
 // # Concurrency
 //

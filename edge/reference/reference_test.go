@@ -24,10 +24,13 @@ func TestServed(t *testing.T) {
 		return w.Result(), string(body)
 	}
 	for path, has := range map[string][]string{
-		"/openapi.yaml":        {"openapi: 3.1.0", "\n  /v1/agent/runs/{run}/stream:\n", "\n  /threads/{run}/commands:\n", "\ncomponents:\n"},
+		"/openapi.yaml": {"openapi: 3.1.0", "\n  /v1/agent/runs/{run}/stream:\n",
+			"\n  /threads/{run}/commands:\n", "\ncomponents:\n"},
 		"/asyncapi.yaml":       {"asyncapi: 3.0.0"},
 		"/reference/style.css": {"color-scheme"},
-		"/reference":           {"v1.2.3&lt;script&gt;", "<code>/v1/agent/runs/{run}/pause</code>", "<i>command</i>", "curl -N -X POST -H &#34;Authorization: Bearer $TOKEN&#34;", "<code>/metis/sessions/{run}/turns</code>", `<details id="QoderSession">`, `<a href="#QoderSession">QoderSession</a>`},
+		"/reference": {"v1.2.3&lt;script&gt;", "<code>/v1/agent/runs/{run}/pause</code>", "<i>command</i>",
+			"curl -N -X POST -H &#34;Authorization: Bearer $TOKEN&#34;", "<code>/metis/sessions/{run}/turns</code>",
+			`<details id="QoderSession">`, `<a href="#QoderSession">QoderSession</a>`},
 	} {
 		resp, body := ask(path)
 		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Security-Policy") != policy {
@@ -38,7 +41,8 @@ func TestServed(t *testing.T) {
 				t.Errorf("%s lacks %q", path, want)
 			}
 		}
-		if path == "/reference" && (strings.Contains(body, "<script") || strings.Contains(body, " style=") || strings.Contains(body, "http://") || strings.Contains(body, "https://")) {
+		if path == "/reference" && (strings.Contains(body, "<script") || strings.Contains(body, " style=") ||
+			strings.Contains(body, "http://") || strings.Contains(body, "https://")) {
 			t.Error("the page has a script, a style of its own, or what is loaded from elsewhere")
 		}
 	}
@@ -49,7 +53,8 @@ func TestServed(t *testing.T) {
 
 // TestRefuses: a document whose operations belong nowhere is refused, and not shown in part.
 func TestRefuses(t *testing.T) {
-	for _, text := range []string{"[", "paths: {/x: {get: {summary: y}}}", "paths: {/x: {get: {tags: [z]}}}", "paths: {/x: {get: 1}}"} {
+	for _, text := range []string{"[", "paths: {/x: {get: {summary: y}}}", "paths: {/x: {get: {tags: [z]}}}",
+		"paths: {/x: {get: 1}}"} {
 		if _, err := read([]byte(text)); err == nil {
 			t.Errorf("%s is read", text)
 		}

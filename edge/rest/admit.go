@@ -33,8 +33,8 @@ func lastCommand(events []schema.Event) int {
 	return i
 }
 
-// authorize holds an event that a producer sends to what its caller may write: a command needs the scope command, and is
-// signed. changed reports whether the event is another one now, and must be prepared again.
+// authorize holds an event that a producer sends to what its caller may write: a command needs the scope command, and
+// is signed. changed reports whether the event is another one now, and must be prepared again.
 func authorize(caller *auth.Caller, e *schema.Event) (changed bool, err error) {
 	if !schema.IsCommand(e.Type) {
 		return false, nil
@@ -93,9 +93,10 @@ func (a *API) admitFrom(caller *auth.Caller) admission {
 	}
 }
 
-// admit decides whether a run that stands at head takes events (producers.AppendOptions): each command among them must be
-// one that the run takes as it is right before it. Of a run whose fold is too large, or whose beginning and end are gone,
-// only the state is known. named: a refusal says by their ids what the run waits for, which is content of the run.
+// admit decides whether a run that stands at head takes events (producers.AppendOptions): each command among them must
+// be one that the run takes as it is right before it. Of a run whose fold is too large, or whose beginning and end are
+// gone, only the state is known. named: a refusal says by their ids what the run waits for, which is content of the
+// run.
 func (a *API) admit(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event, named bool) error {
 	if !hasCommands(events) {
 		return nil
@@ -106,15 +107,16 @@ func (a *API) admit(ctx context.Context, key schema.RunKey, head schema.Head, ev
 		}
 		return permitAll(new(schema.Fold), false, head, events, named)
 	}
-	err := a.cfg.State.Fold(fair.Command(ctx), key, head.Last, func(f *state.Folded) error { return permitAll(f.Fold, f.First > 0, head, events, named) })
+	err := a.cfg.State.Fold(fair.Command(ctx), key, head.Last,
+		func(f *state.Folded) error { return permitAll(f.Fold, f.First > 0, head, events, named) })
 	if errors.Is(err, schema.ErrTooLarge) || errors.Is(err, fanout.ErrExpired) {
 		return permitAll(&schema.Fold{Last: head.Last}, true, head, events, named)
 	}
 	return err
 }
 
-// readAhead folds the run of an id as it stands. Reading a long run must not hold up those who append to it, which it would
-// within admit. An error shows again there.
+// readAhead folds the run of an id as it stands. Reading a long run must not hold up those who append to it, which it
+// would within admit. An error shows again there.
 func (a *API) readAhead(ctx context.Context, key schema.RunKey) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.LogTimeout)
 	defer cancel()
@@ -252,7 +254,8 @@ func waiting(f *schema.Fold) string {
 	return "; waits for " + strings.Join(words, ", ")
 }
 
-// decidable returns why a plan cannot be approved or rejected: it does not wait for that (schema.Fold.PlanWaits), or another one does.
+// decidable returns why a plan cannot be approved or rejected: it does not wait for that (schema.Fold.PlanWaits), or
+// another one does.
 func decidable(f *schema.Fold, e *schema.Event, over bool) string {
 	plan, named := f.Plan, textField(e, "plan_id")
 	switch {

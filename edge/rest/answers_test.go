@@ -120,12 +120,13 @@ func (a *asked) answer(t *testing.T) {
 	}
 }
 
-// TestGeneratedAnswers: an answer is taken for what waits, and for nothing else: not for what was answered, cancelled, ended
-// or never asked, nor in a run that has ended or has begun anew.
+// TestGeneratedAnswers: an answer is taken for what waits, and for nothing else: not for what was answered, cancelled,
+// ended or never asked, nor in a run that has ended or has begun anew.
 func TestGeneratedAnswers(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	for seed := range uint64(40) {
-		a := &asked{h: h, run: fmt.Sprintf("asked_%d", seed), rng: rand.New(rand.NewPCG(seed, 34)), waits: map[string]string{}}
+		a := &asked{h: h, run: fmt.Sprintf("asked_%d", seed), rng: rand.New(rand.NewPCG(seed, 34)),
+			waits: map[string]string{}}
 		a.h.Tell(a.run, edgetest.Lifecycle("running"))
 		for range 24 {
 			a.step()

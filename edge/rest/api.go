@@ -98,7 +98,8 @@ func (a *API) Routes() []protocol.Route {
 		list = append(list, a.workRoute())
 	}
 	if a.cfg.Blobs != nil {
-		list = append(list, write("PUT /v1/agent/runs/{run}/blobs", a.putBlob), read("GET /v1/agent/runs/{run}/blobs/{ref}", a.getBlob))
+		list = append(list, write("PUT /v1/agent/runs/{run}/blobs", a.putBlob),
+			read("GET /v1/agent/runs/{run}/blobs/{ref}", a.getBlob))
 	}
 	return list
 }

@@ -28,7 +28,8 @@ type Blobs interface {
 	// Put keeps what pieces give: each of schema.BlobPiece bytes but for the last, which is shorter and may be empty. A
 	// piece is valid until the next one is asked for. Of content that the run has already stored is false, and the type
 	// is the one that it had. The error wraps schema.ErrFull when there is no room.
-	Put(ctx context.Context, key schema.RunKey, mediaType string, pieces iter.Seq2[[]byte, error]) (blob schema.Blob, stored bool, err error)
+	Put(ctx context.Context, key schema.RunKey, mediaType string, pieces iter.Seq2[[]byte, error]) (blob schema.Blob,
+		stored bool, err error)
 	// Get finds a blob and walks its pieces. The error wraps schema.ErrNoBlob when the run has no such blob.
 	Get(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error)
 	// List returns the blobs of a run; their types may be missing.
@@ -123,7 +124,8 @@ func blobType(h http.Header) (string, error) {
 	}
 	text := values[0]
 	if _, _, err := mime.ParseMediaType(text); err != nil || len(values) > 1 || len(text) > maxMediaType {
-		return "", fmt.Errorf("Content-Type is not one media type of at most %d bytes: %w", maxMediaType, dialect.ErrBadRequest)
+		return "", fmt.Errorf("Content-Type is not one media type of at most %d bytes: %w", maxMediaType,
+			dialect.ErrBadRequest)
 	}
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
@@ -151,7 +153,8 @@ func (a *API) arriving(c *protocol.Call, left int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		in := &arrival{a: a, c: c, rc: http.NewResponseController(c.Writer), left: left}
 		c.Incoming()
-		if err := in.rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) { // a refusal need not wait for the rest
+		if err := in.rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			// a refusal need not wait for the rest
 			yield(nil, fmt.Errorf("full duplex: %w", err))
 			return
 		}
@@ -181,7 +184,8 @@ type arrival struct {
 
 // fill reads a whole piece, or what is left before io.EOF.
 func (in *arrival) fill() (n int, err error) {
-	if err := in.rc.SetReadDeadline(time.Now().Add(in.a.cfg.BodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := in.rc.SetReadDeadline(time.Now().Add(in.a.cfg.BodyTimeout)); err != nil &&
+		!errors.Is(err, http.ErrNotSupported) {
 		return 0, fmt.Errorf("read deadline: %w", err)
 	}
 	for n < schema.BlobPiece {
@@ -247,7 +251,8 @@ func (a *API) getBlob(c *protocol.Call) error {
 		return err
 	}
 	c.Incoming()
-	if err := c.In.Share.Reserve(ctx, 2*schema.BlobPiece); err != nil { // the piece at hand, and what is behind the last whole one
+	if err := c.In.Share.Reserve(ctx, 2*schema.BlobPiece); err != nil {
+		// the piece at hand, and what is behind the last whole one
 		return err
 	}
 	blob, pieces, err := a.cfg.Blobs.Get(ctx, key, ref)

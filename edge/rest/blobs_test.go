@@ -48,7 +48,8 @@ func TestBlob(t *testing.T) {
 	h, _ := blobHouse(t)
 	for _, size := range []int{0, 1, 64<<10 + 1, schema.BlobPiece, 3 << 20} {
 		body := noise(size)
-		want := fmt.Sprintf(`{"blob_ref":%q,"bytes":%d,"content_type":"text/html; charset=utf-8"}`+"\n", edgetest.RefOf(body), size)
+		want := fmt.Sprintf(`{"blob_ref":%q,"bytes":%d,"content_type":"text/html; charset=utf-8"}`+"\n",
+			edgetest.RefOf(body), size)
 		for n, status := range []int{201, 200} {
 			r := h.Request("PUT", blobsPath, body, "Content-Type", "text/html; charset=utf-8")
 			if n == 1 && size > 0 {
@@ -60,7 +61,8 @@ func TestBlob(t *testing.T) {
 			}
 			text, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			if resp.StatusCode != status || string(text) != want || resp.Header.Get("Location") != blobsPath+"/"+edgetest.RefOf(body) {
+			if resp.StatusCode != status || string(text) != want ||
+				resp.Header.Get("Location") != blobsPath+"/"+edgetest.RefOf(body) {
 				t.Errorf("%d bytes: %d %s, want %d %s", size, resp.StatusCode, text, status, want)
 			}
 		}
@@ -69,18 +71,22 @@ func TestBlob(t *testing.T) {
 			t.Fatalf("%d bytes: %d, %d bytes came back", size, a.Status, len(a.Body))
 		}
 		for name, value := range map[string]string{
-			"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox; default-src 'none'",
-			"Content-Disposition": `attachment; filename="` + edgetest.RefOf(body) + `"`, "Etag": `"` + edgetest.RefOf(body) + `"`, "Cache-Control": "private, no-cache",
+			"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": "nosniff",
+			"Content-Security-Policy": "sandbox; default-src 'none'",
+			"Content-Disposition":     `attachment; filename="` + edgetest.RefOf(body) + `"`,
+			"Etag":                    `"` + edgetest.RefOf(body) + `"`, "Cache-Control": "private, no-cache",
 			"Content-Length": fmt.Sprint(size),
 		} {
 			if a.Header.Get(name) != value {
 				t.Errorf("%s: %q, want %q", name, a.Header.Get(name), value)
 			}
 		}
-		if a := h.Do("HEAD", blobsPath+"/"+edgetest.RefOf(body), ""); a.Status != 200 || a.Header.Get("Content-Length") != fmt.Sprint(size) {
+		if a := h.Do("HEAD", blobsPath+"/"+edgetest.RefOf(body), ""); a.Status != 200 ||
+			a.Header.Get("Content-Length") != fmt.Sprint(size) {
 			t.Errorf("HEAD: %d %v", a.Status, a.Header)
 		}
-		if a := h.Do("GET", blobsPath+"/"+edgetest.RefOf(body), "", "If-None-Match", `"x", W/"`+edgetest.RefOf(body)+`"`); a.Status != 304 || a.Body != "" {
+		if a := h.Do("GET", blobsPath+"/"+edgetest.RefOf(body), "", "If-None-Match",
+			`"x", W/"`+edgetest.RefOf(body)+`"`); a.Status != 304 || a.Body != "" {
 			t.Errorf("If-None-Match: %d %q", a.Status, a.Body)
 		}
 	}
@@ -101,17 +107,19 @@ func TestBlobRefused(t *testing.T) {
 		status             int
 		code               string
 	}{
-		"no run":           {"PUT", "/v1/agent/runs/none/blobs", "x", nil, 404, "NOT-FOUND"},
-		"another's run":    {"PUT", blobsPath, "x", []string{edgetest.TenantHeader, "third"}, 404, "NOT-FOUND"},
-		"bad run":          {"PUT", "/v1/agent/runs/a.b/blobs", "x", nil, 400, "BAD-ID"},
-		"no credential":    {"PUT", blobsPath, "x", []string{edgetest.TenantHeader, "nobody"}, 401, "UNAUTHORIZED"},
-		"too large":        {"PUT", blobsPath, noise(2<<20 + 1), nil, 413, "KAI-STREAM-PROTO-0001"},
-		"coded":            {"PUT", blobsPath, "x", []string{"Content-Encoding", "gzip"}, 415, "UNSUPPORTED-MEDIA-TYPE"},
-		"bad type":         {"PUT", blobsPath, "x", []string{"Content-Type", "no type"}, 400, "BAD-REQUEST"},
-		"type of a header": {"PUT", blobsPath, "x", []string{"Content-Type", `a/b; c="` + strings.Repeat("x", 300) + `"`}, 400, "BAD-REQUEST"},
-		"read: no run":     {"GET", "/v1/agent/runs/none/blobs/" + edgetest.RefOf(body), "", nil, 404, "NOT-FOUND"},
-		"read: wrong run":  {"GET", "/v1/agent/runs/other/blobs/" + edgetest.RefOf(body), "", nil, 404, "NOT-FOUND"},
-		"read: rival's":    {"GET", blobsPath + "/" + edgetest.RefOf(body), "", []string{edgetest.TenantHeader, "rival"}, 404, "NOT-FOUND"},
+		"no run":        {"PUT", "/v1/agent/runs/none/blobs", "x", nil, 404, "NOT-FOUND"},
+		"another's run": {"PUT", blobsPath, "x", []string{edgetest.TenantHeader, "third"}, 404, "NOT-FOUND"},
+		"bad run":       {"PUT", "/v1/agent/runs/a.b/blobs", "x", nil, 400, "BAD-ID"},
+		"no credential": {"PUT", blobsPath, "x", []string{edgetest.TenantHeader, "nobody"}, 401, "UNAUTHORIZED"},
+		"too large":     {"PUT", blobsPath, noise(2<<20 + 1), nil, 413, "KAI-STREAM-PROTO-0001"},
+		"coded":         {"PUT", blobsPath, "x", []string{"Content-Encoding", "gzip"}, 415, "UNSUPPORTED-MEDIA-TYPE"},
+		"bad type":      {"PUT", blobsPath, "x", []string{"Content-Type", "no type"}, 400, "BAD-REQUEST"},
+		"type of a header": {"PUT", blobsPath, "x",
+			[]string{"Content-Type", `a/b; c="` + strings.Repeat("x", 300) + `"`}, 400, "BAD-REQUEST"},
+		"read: no run":    {"GET", "/v1/agent/runs/none/blobs/" + edgetest.RefOf(body), "", nil, 404, "NOT-FOUND"},
+		"read: wrong run": {"GET", "/v1/agent/runs/other/blobs/" + edgetest.RefOf(body), "", nil, 404, "NOT-FOUND"},
+		"read: rival's": {"GET", blobsPath + "/" + edgetest.RefOf(body), "",
+			[]string{edgetest.TenantHeader, "rival"}, 404, "NOT-FOUND"},
 		"read: none such":  {"GET", blobsPath + "/" + edgetest.RefOf("y"), "", nil, 404, "NOT-FOUND"},
 		"read: no ref":     {"GET", blobsPath + "/x", "", nil, 404, "NOT-FOUND"},
 		"read: wildcard":   {"GET", blobsPath + "/*", "", nil, 404, "NOT-FOUND"},
@@ -166,7 +174,8 @@ func TestBlobsOfTenant(t *testing.T) {
 			t.Fatal(a)
 		}
 	}
-	if p := h.Do("PUT", blobsPath, noise(1<<20+5)).Expect(t, 413, "KAI-STREAM-PROTO-0001"); !strings.Contains(p.Message, "1048575 bytes are left of 3145728 for all runs of the tenant") {
+	if p := h.Do("PUT", blobsPath, noise(1<<20+5)).Expect(t, 413, "KAI-STREAM-PROTO-0001"); !strings.Contains(p.Message,
+		"1048575 bytes are left of 3145728 for all runs of the tenant") {
 		t.Error(p.Message)
 	}
 	if a := h.Do("PUT", blobsPath, noise(1<<20+5), edgetest.TenantHeader, "rival"); a.Status != 201 {
@@ -233,7 +242,8 @@ func TestStalledBlobs(t *testing.T) {
 			conns = append(conns, c)
 			answered.Go(func() {
 				_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
-				if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && resp.StatusCode == 429 && resp.Header.Get("Retry-After") != "" {
+				if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && resp.StatusCode == 429 &&
+					resp.Header.Get("Retry-After") != "" {
 					refused.Add(1)
 				}
 			})
@@ -243,7 +253,8 @@ func TestStalledBlobs(t *testing.T) {
 		}
 		answered.Wait()
 	})
-	t.Logf("200 stalled blobs: %d MiB more, %d KiB reckoned at most, %d refused", grown>>20, most.Load()>>10, refused.Load())
+	t.Logf("200 stalled blobs: %d MiB more, %d KiB reckoned at most, %d refused", grown>>20, most.Load()>>10,
+		refused.Load())
 	if most.Load() > budget || grown > 2*budget {
 		t.Errorf("%d MiB are reckoned, %d MiB are taken, %d MiB may be", most.Load()>>20, grown>>20, budget>>20)
 	}
@@ -279,17 +290,20 @@ func TestBlobsOfAChild(t *testing.T) {
 		t.Fatal(a.Status, a.Body)
 	}
 	a := h.Do("PUT", "/v1/agent/runs/kid/blobs", page)
-	if want := "/v1/agent/runs/kid/blobs/" + edgetest.RefOf(page); a.Status != http.StatusCreated || a.Header.Get("Location") != want {
+	if want := "/v1/agent/runs/kid/blobs/" + edgetest.RefOf(page); a.Status != http.StatusCreated ||
+		a.Header.Get("Location") != want {
 		t.Fatal(a.Status, a.Header, a.Body)
 	}
 	for _, body := range []string{output, page} {
 		for _, run := range []string{"root", "kid"} {
-			if a := h.Do("GET", "/v1/agent/runs/"+run+"/blobs/"+edgetest.RefOf(body), ""); a.Status != http.StatusOK || a.Body != body {
+			if a := h.Do("GET", "/v1/agent/runs/"+run+"/blobs/"+edgetest.RefOf(body), ""); a.Status != http.StatusOK ||
+				a.Body != body {
 				t.Errorf("%s: %d, %d bytes of %d", run, a.Status, len(a.Body), len(body))
 			}
 		}
 	}
-	for method, path := range map[string]string{"PUT": "/v1/agent/runs/nobody/blobs", "GET": "/v1/agent/runs/nobody/blobs/" + edgetest.RefOf(page)} {
+	for method, path := range map[string]string{"PUT": "/v1/agent/runs/nobody/blobs",
+		"GET": "/v1/agent/runs/nobody/blobs/" + edgetest.RefOf(page)} {
 		if a := h.Do(method, path, page); a.Status != http.StatusNotFound {
 			t.Errorf("%s of no run: %d", method, a.Status)
 		}
@@ -319,7 +333,8 @@ func TestOutputIsMoved(t *testing.T) {
 					}
 					answers = append(answers, a.Body)
 				}
-				if want := fmt.Sprintf(`{"first_seq":%d,"last_seq":%d}`+"\n", first, first+2); answers[0] != want || answers[1] != want {
+				if want := fmt.Sprintf(`{"first_seq":%d,"last_seq":%d}`+"\n", first, first+2); answers[0] != want ||
+					answers[1] != want {
 					t.Errorf("answers %q, want %q", answers, want)
 				}
 				var page struct {
@@ -338,7 +353,8 @@ func TestOutputIsMoved(t *testing.T) {
 					t.Fatalf("%v: %s", err, clipped(a.Body))
 				}
 				e := page.Events[1]
-				if e.Type != "tool.end" || e.Payload.Output != nil || e.Payload.Ref != edgetest.RefOf(output) || e.Payload.Bytes != len(output) {
+				if e.Type != "tool.end" || e.Payload.Output != nil || e.Payload.Ref != edgetest.RefOf(output) ||
+					e.Payload.Bytes != len(output) {
 					t.Errorf("stored %+v", e)
 				}
 				var plain string
@@ -387,8 +403,10 @@ func TestLargeBodyIsMoved(t *testing.T) {
 		})
 	}
 	// What is refused for another reason leaves nothing of a run that has not begun.
-	h.Do("POST", "/v1/agent/runs/none/events", toolEnd(noisyText(600<<10))+"\n"+`{"type":"text.delta","payload":{}}`).Expect(t, 400, "KAI-STREAM-PROTO-0001")
-	h.Do("POST", "/v1/agent/runs/none/events", strings.Replace(toolEnd(noisyText(700<<10)), `{"type"`, `{"seq":7,"type"`, 1)).Expect(t, 409, "SEQ-MISMATCH")
+	h.Do("POST", "/v1/agent/runs/none/events",
+		toolEnd(noisyText(600<<10))+"\n"+`{"type":"text.delta","payload":{}}`).Expect(t, 400, "KAI-STREAM-PROTO-0001")
+	h.Do("POST", "/v1/agent/runs/none/events",
+		strings.Replace(toolEnd(noisyText(700<<10)), `{"type"`, `{"seq":7,"type"`, 1)).Expect(t, 409, "SEQ-MISMATCH")
 	if n := blobCount(t, k); n != before+1 { // the mark of a run that was about to begin
 		t.Errorf("%d messages, %d before", n, before)
 	}
@@ -398,7 +416,8 @@ func TestLargeBodyIsMoved(t *testing.T) {
 func TestTakeMovesOutputs(t *testing.T) {
 	h, k := blobHouse(t)
 	output := noisyText(600 << 10)
-	answers := h.Server.StorePosts(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"}, []producers.Post{{Body: []byte(toolEnd(output))}, {Body: []byte(edgetest.GoodLine)}}, nil)
+	answers := h.Server.StorePosts(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"},
+		[]producers.Post{{Body: []byte(toolEnd(output))}, {Body: []byte(edgetest.GoodLine)}}, nil)
 	for _, a := range answers {
 		if a.Refusal != nil {
 			t.Fatal(a.Refusal)
@@ -412,7 +431,8 @@ func TestTakeMovesOutputs(t *testing.T) {
 		strings.Replace(toolEnd(noisyText(700<<10)), `{"type"`, `{"seq":7,"type"`, 1),
 		toolEnd(noisyText(600<<10)) + "\n" + strings.Replace(edgetest.GoodLine, `{"type"`, `{"seq":9,"type"`, 1),
 	} {
-		refused := h.Server.StorePosts(t.Context(), schema.RunKey{Tenant: "acme", Run: "none"}, []producers.Post{{Body: []byte(body)}}, nil)
+		refused := h.Server.StorePosts(t.Context(), schema.RunKey{Tenant: "acme", Run: "none"},
+			[]producers.Post{{Body: []byte(body)}}, nil)
 		if refused[0].Refusal == nil || refused[0].Refusal.Code != "SEQ-MISMATCH" {
 			t.Errorf("%+v", refused[0])
 		}

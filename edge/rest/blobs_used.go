@@ -62,8 +62,8 @@ func (u *blobsUsed) add(tenant string, bytes int64) {
 	}
 }
 
-// blobsLeft returns how many bytes of blobs a run may still be given, as far as its tenant may. It wraps ends.ErrRunBlobs when
-// that is less than what is to come. What others put at the same time is not counted.
+// blobsLeft returns how many bytes of blobs a run may still be given, as far as its tenant may. It wraps
+// ends.ErrRunBlobs when that is less than what is to come. What others put at the same time is not counted.
 func (a *API) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (int64, error) {
 	list, err := a.cfg.Blobs.List(ctx, key)
 	if err != nil {
@@ -74,7 +74,8 @@ func (a *API) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (i
 		left -= b.Size
 	}
 	if left < coming || len(list) >= maxRunBlobs {
-		return 0, fmt.Errorf("%d blobs of %d bytes; %d of %d are allowed: %w", len(list), a.cfg.MaxRunBlobBytes-left, maxRunBlobs, a.cfg.MaxRunBlobBytes, ends.ErrRunBlobs)
+		return 0, fmt.Errorf("%d blobs of %d bytes; %d of %d are allowed: %w", len(list), a.cfg.MaxRunBlobBytes-left,
+			maxRunBlobs, a.cfg.MaxRunBlobBytes, ends.ErrRunBlobs)
 	}
 	if a.cfg.MaxTenantBlobBytes > 0 {
 		most, err := a.blobs.bytesLeft(ctx, a, key.Tenant)
@@ -82,7 +83,8 @@ func (a *API) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (i
 			return 0, err
 		}
 		if most <= 0 || most < coming {
-			return 0, fmt.Errorf("%d bytes are left of %d for all runs of the tenant: %w", max(most, 0), a.cfg.MaxTenantBlobBytes, ends.ErrRunBlobs)
+			return 0, fmt.Errorf("%d bytes are left of %d for all runs of the tenant: %w", max(most, 0),
+				a.cfg.MaxTenantBlobBytes, ends.ErrRunBlobs)
 		}
 		left = min(left, most)
 	}

@@ -35,7 +35,8 @@ func (s *shelved) Head(ctx context.Context, key schema.RunKey, lane string) (sch
 	return s.Memory.Head(ctx, key, lane)
 }
 
-func (s *shelved) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (s *shelved) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	if s.away.Load() {
 		return func(yield func(schema.Pack, error) bool) { yield(schema.Pack{}, errAway) }
 	}
@@ -99,7 +100,8 @@ func TestChildWithArchive(t *testing.T) {
 	passes := func(run string) { // the log's window passes over what it has under an id
 		t.Helper()
 		of := natskit.RunAddress{Key: edgetest.RunOf(run), Partitions: k.Partitions}
-		reply, err := k.Conn.RequestWithContext(t.Context(), "$JS.API.STREAM.PURGE."+of.Stream(), fmt.Appendf(nil, `{"filter":%q}`, of.Filter()))
+		reply, err := k.Conn.RequestWithContext(t.Context(), "$JS.API.STREAM.PURGE."+of.Stream(),
+			fmt.Appendf(nil, `{"filter":%q}`, of.Filter()))
 		if err != nil || !bytes.Contains(reply.Data, []byte(`"success":true`)) {
 			t.Fatal(err)
 		}
@@ -116,13 +118,15 @@ func TestChildWithArchive(t *testing.T) {
 	// A child that has spoken stays its root's while that goes on, and its id is free when that has ended.
 	b.Must("root", schema.TypeTextDelta, `{"text":"r"}`) // the archive has all by now
 	passes("kid")
-	if got := a.Must("kid", schema.TypeTextDelta, `{"text":"k3"}`); !strings.HasSuffix(got.Body, `"root_run_id":"root"}`+"\n") {
+	if got := a.Must("kid", schema.TypeTextDelta, `{"text":"k3"}`); !strings.HasSuffix(got.Body,
+		`"root_run_id":"root"}`+"\n") {
 		t.Error(got.Body)
 	}
 	if got := strings.Join(toldBy(linesOf(b, "kid")), ","); got != "text.delta k1,text.delta k2,text.delta k3" {
 		t.Error(got)
 	}
-	if head, err := natskit.ReadHead(t.Context(), k.Conn, natskit.RunAddress{Key: edgetest.RunOf("kid"), Partitions: k.Partitions}, ""); err != nil || head.Root != "root" {
+	if head, err := natskit.ReadHead(t.Context(), k.Conn,
+		natskit.RunAddress{Key: edgetest.RunOf("kid"), Partitions: k.Partitions}, ""); err != nil || head.Root != "root" {
 		t.Errorf("the log does not say it again: %+v, %v", head, err)
 	}
 	a.Must("root", schema.TypeRunLifecycle, `{"state":"done"}`)

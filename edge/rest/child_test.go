@@ -62,7 +62,8 @@ func TestChildPublishesUnderItsOwnID(t *testing.T) {
 	a.Must("root", schema.TypeRunLifecycle, `{"state":"running"}`)
 	a.Spawn("root", "kid")
 	b.Do("GET", "/v1/agent/runs/kid/events", "").Expect(t, 404, "NOT-FOUND") // it has not spoken
-	if got := b.Must("kid", schema.TypeRunLifecycle, `{"state":"running"}`); got.Body != `{"first_seq":3,"last_seq":3,"root_run_id":"root"}`+"\n" {
+	if got := b.Must("kid", schema.TypeRunLifecycle,
+		`{"state":"running"}`); got.Body != `{"first_seq":3,"last_seq":3,"root_run_id":"root"}`+"\n" {
 		t.Error(got.Body)
 	}
 	a.Must("root", schema.TypeTextDelta, `{"text":"r1"}`)
@@ -96,7 +97,8 @@ func TestChildPublishesUnderItsOwnID(t *testing.T) {
 			Ended string `json:"ended_at"`
 		}
 		got := h.Do("GET", "/v1/agent/runs/kid", "")
-		if err := json.Unmarshal([]byte(got.Body), &sum); err != nil || sum.RunID != "kid" || sum.State != "done" || sum.Last != 5 || sum.Began != own[0].TS || sum.Ended != own[4].TS {
+		if err := json.Unmarshal([]byte(got.Body), &sum); err != nil || sum.RunID != "kid" || sum.State != "done" ||
+			sum.Last != 5 || sum.Began != own[0].TS || sum.Ended != own[4].TS {
 			t.Errorf("node %d: %d %s %v", i, got.Status, got.Body, err)
 		}
 		h.Do("GET", "/v1/agent/runs/kid", "", edgetest.TenantHeader, "zeta").Expect(t, 404, "NOT-FOUND")
@@ -116,7 +118,8 @@ func checkRead(h *edgetest.House, t *testing.T, child string, last int) {
 		}
 	}
 	got := h.Do("GET", "/v1/agent/runs/"+child+"/replay.jsonl", "")
-	if got.Body != file.String() || got.Header.Get("Last-Seq") != fmt.Sprint(last) || !strings.Contains(got.Header.Get("Content-Disposition"), child) {
+	if got.Body != file.String() || got.Header.Get("Last-Seq") != fmt.Sprint(last) ||
+		!strings.Contains(got.Header.Get("Content-Disposition"), child) {
 		t.Errorf("the file is\n%s%v\nthe stream\n%s", got.Body, got.Header, file.String())
 	}
 	whole := strings.Split(strings.TrimSuffix(file.String(), "\n"), "\n")
@@ -129,7 +132,8 @@ func checkRead(h *edgetest.House, t *testing.T, child string, last int) {
 			}
 		}
 	}
-	if p := listEvents(h, child, "?types=text.delta&limit=1&after=2"); len(p.Events) != 1 || string(p.Events[0]) != whole[3] || *p.NextAfter != 4 {
+	if p := listEvents(h, child, "?types=text.delta&limit=1&after=2"); len(p.Events) != 1 ||
+		string(p.Events[0]) != whole[3] || *p.NextAfter != 4 {
 		t.Errorf("%s %v", p.Events, p.NextAfter)
 	}
 	for k := range last {
@@ -208,7 +212,8 @@ func TestChildIsKnownAtOnceAtEveryNode(t *testing.T) {
 			nodes[0].Do("GET", "/v1/agent/runs/"+kid, "").Expect(t, 404, "NOT-FOUND")
 		}
 		nodes[0].Spawn(root, kid)
-		if got := nodes[1].Must(kid, schema.TypeTextDelta, `{"text":"a"}`); got.Body != fmt.Sprintf(`{"first_seq":2,"last_seq":2,"root_run_id":%q}`+"\n", root) {
+		if got := nodes[1].Must(kid, schema.TypeTextDelta,
+			`{"text":"a"}`); got.Body != fmt.Sprintf(`{"first_seq":2,"last_seq":2,"root_run_id":%q}`+"\n", root) {
 			t.Fatalf("round %d: %s", round, got.Body)
 		}
 		if got := toldBy(linesOf(nodes[0], kid)); len(got) != 1 {
@@ -245,7 +250,8 @@ func TestSpawnTakesNoRunOver(t *testing.T) {
 	}
 	// Two roots name one child: the later one has it.
 	b.Spawn("other", "shared")
-	if got := a.Must("shared", schema.TypeTextDelta, `{"text":"x"}`); !strings.Contains(got.Body, `"root_run_id":"other"`) {
+	if got := a.Must("shared", schema.TypeTextDelta, `{"text":"x"}`); !strings.Contains(got.Body,
+		`"root_run_id":"other"`) {
 		t.Error(got.Body)
 	}
 }
@@ -262,7 +268,8 @@ func TestChildsIDInOtherRequests(t *testing.T) {
 	// A key's scope is the id that was named, at every node.
 	first := post(a, "kid", text, "Idempotency-Key", "k")
 	again := post(b, "kid", text, "Idempotency-Key", "k")
-	if first.Status != 200 || identical(first, again) != nil || again.Header.Get("Idempotency-Replayed") == "" || first.Header.Get("Etag") != `"2"` {
+	if first.Status != 200 || identical(first, again) != nil || again.Header.Get("Idempotency-Replayed") == "" ||
+		first.Header.Get("Etag") != `"2"` {
 		t.Errorf("%v: %s", identical(first, again), again.Body)
 	}
 	if got := post(b, "root", text, "Idempotency-Key", "k"); got.Body != `{"first_seq":3,"last_seq":3}`+"\n" {
@@ -296,12 +303,14 @@ func TestChildsIDInOtherRequests(t *testing.T) {
 	if got.Status != 201 || got.Body != `{"first_seq":8,"last_seq":8,"run_id":"late","state":"running","root_run_id":"root"}`+"\n" {
 		t.Errorf("%d %s", got.Status, got.Body)
 	}
-	if got = a.Do("PUT", "/v1/agent/runs/late", ""); got.Status != 200 || got.Body != `{"first_seq":1,"last_seq":1,"run_id":"late","state":"running"}`+"\n" {
+	if got = a.Do("PUT", "/v1/agent/runs/late", ""); got.Status != 200 ||
+		got.Body != `{"first_seq":1,"last_seq":1,"run_id":"late","state":"running"}`+"\n" {
 		t.Errorf("%d %s", got.Status, got.Body)
 	}
 	a.Do("POST", "/v1/agent/runs", `{"run_id":"late"}`).Expect(t, 409, "RUN-EXISTS")
 	// Commands go to the child.
-	if got := b.Do("POST", "/v1/agent/runs/late/pause", "{}"); got.Status != 202 || !strings.Contains(got.Body, `"first_seq":9`) {
+	if got := b.Do("POST", "/v1/agent/runs/late/pause", "{}"); got.Status != 202 ||
+		!strings.Contains(got.Body, `"first_seq":9`) {
 		t.Errorf("%d %s", got.Status, got.Body)
 	}
 	if got := toldBy(linesOf(a, "late")); strings.Join(got, ",") != "run.lifecycle running,command.pause" {
@@ -328,7 +337,9 @@ func TestCredentialOfOneChild(t *testing.T) {
 	a.Must("sister", schema.TypeTextDelta, `{"text":"a"}`)
 	kid.Must("kid", schema.TypeTextDelta, `{"text":"a"}`)
 	post := func(run, body string) edgetest.Reply { return kid.Do("POST", "/v1/agent/runs/"+run+"/events", body) }
-	if p := post("kid", edgetest.GoodLine+"\n"+`{"type":"text.delta","child_id":"sister","payload":{"text":"a"}}`).Expect(t, 400, schema.CodeMalformed); p.Line != 2 {
+	if p := post("kid", edgetest.GoodLine+"\n"+
+		`{"type":"text.delta","child_id":"sister","payload":{"text":"a"}}`).Expect(t, 400,
+		schema.CodeMalformed); p.Line != 2 {
 		t.Errorf("%+v", p)
 	}
 	post("root", edgetest.GoodLine).Expect(t, 404, "NOT-FOUND")

@@ -100,14 +100,16 @@ func readOrder(body []byte) (e schema.Event, err error) {
 	if fields == nil { // null
 		return e, fmt.Errorf("body is not a JSON object: %w", dialect.ErrBadRequest)
 	}
-	for field, into := range map[string]*string{"child_id": &e.ChildID, "plan_id": new(string), "request_id": new(string)} {
+	for field, into := range map[string]*string{"child_id": &e.ChildID, "plan_id": new(string),
+		"request_id": new(string)} {
 		raw, ok := fields[field]
 		if !ok || string(raw) == "null" {
 			delete(fields, field)
 			continue
 		}
 		if err := json.Unmarshal(raw, into); err != nil || *into == "" {
-			return e, &ends.FieldError{Field: "/" + field, Err: fmt.Errorf("%s is not a string with something in it: %w", field, dialect.ErrBadRequest)}
+			return e, &ends.FieldError{Field: "/" + field,
+				Err: fmt.Errorf("%s is not a string with something in it: %w", field, dialect.ErrBadRequest)}
 		}
 	}
 	delete(fields, "child_id")

@@ -33,7 +33,8 @@ func TestCommandMatrix(t *testing.T) {
 			last := h.Last(run)
 			a := orderOnce(h, run, name, body)
 			if !slices.Contains(strings.Fields(s.Takes), name) {
-				if p := a.Expect(t, http.StatusConflict, "STATE-FORBIDS"); schema.Seq(p.LastSeq) != last || !strings.HasPrefix(p.Message, name+" in state ") {
+				if p := a.Expect(t, http.StatusConflict, "STATE-FORBIDS"); schema.Seq(p.LastSeq) != last ||
+					!strings.HasPrefix(p.Message, name+" in state ") {
 					t.Errorf("%s in %q: %+v", name, s.Name, p)
 				}
 				if h.Last(run) != last {
@@ -41,7 +42,8 @@ func TestCommandMatrix(t *testing.T) {
 				}
 				continue
 			}
-			if want := fmt.Sprintf(`{"first_seq":%d,"last_seq":%d,"command":%q}`+"\n", last+1, last+1, name); a.Status != http.StatusAccepted || a.Body != want {
+			if want := fmt.Sprintf(`{"first_seq":%d,"last_seq":%d,"command":%q}`+"\n", last+1, last+1,
+				name); a.Status != http.StatusAccepted || a.Body != want {
 				t.Errorf("%s in %q: %d %s, want %s", name, s.Name, a.Status, a.Body, want)
 				continue
 			}
@@ -73,7 +75,8 @@ func sameJSON(t *testing.T, a, b string) bool {
 // TestCommandRefusals: what a client gets wrong, and what it may not see.
 func TestCommandRefusals(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	h.Tell("r", edgetest.Lifecycle("planning"), edgetest.AskPlan, edgetest.Lifecycle("awaiting_approval"), edgetest.ChildSpeaks)
+	h.Tell("r", edgetest.Lifecycle("planning"), edgetest.AskPlan, edgetest.Lifecycle("awaiting_approval"),
+		edgetest.ChildSpeaks)
 	for _, tt := range []struct {
 		name, run, body string
 		headers         []string
@@ -91,7 +94,8 @@ func TestCommandRefusals(t *testing.T) {
 		{"cancel", "r", `[]`, nil, 400, "BAD-REQUEST", ""},
 		{"cancel", "r", `null`, nil, 400, "BAD-REQUEST", ""},
 		{"cancel", "r", `{`, nil, 400, "BAD-REQUEST", ""},
-		{"cancel", "r", `{"a":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, nil, 400, schema.CodeMalformed, ""},
+		{"cancel", "r", `{"a":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, nil, 400,
+			schema.CodeMalformed, ""},
 		{"cancel", "r", `{"reason":"` + strings.Repeat("x", 600<<10) + `"}`, nil, 413, schema.CodeMalformed, ""},
 		{"messages", "r", ``, nil, 400, schema.CodeMalformed, ""},
 		{"messages", "r", `{"content":7}`, nil, 400, schema.CodeMalformed, "/content"},
@@ -115,7 +119,8 @@ func TestCommandRefusals(t *testing.T) {
 	if h.Last("missing") != 0 {
 		t.Error("a command began a run")
 	}
-	foreign, missing := orderOnce(h, "r", "cancel", `{}`, edgetest.TenantHeader, "rival"), orderOnce(h, "gone", "cancel", `{}`)
+	foreign, missing := orderOnce(h, "r", "cancel", `{}`, edgetest.TenantHeader, "rival"), orderOnce(h, "gone",
+		"cancel", `{}`)
 	if a, b := foreign.Problem(t).Message, missing.Problem(t).Message; a != b {
 		t.Errorf("foreign %q, missing %q", a, b)
 	}
@@ -169,7 +174,8 @@ func TestCommandForChild(t *testing.T) {
 	if a := orderOnce(h, "kid", "resume", ``); a.Status != 202 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	for seq, want := range map[schema.Seq]string{4: "kid command.pause {}", 5: " command.pause {}", 6: "kid command.resume {}"} {
+	for seq, want := range map[schema.Seq]string{4: "kid command.pause {}", 5: " command.pause {}",
+		6: "kid command.resume {}"} {
 		if e := h.Event("r", seq); e.ChildID+" "+e.Type+" "+string(e.Payload) != want {
 			t.Errorf("%d is %+v", seq, e)
 		}
@@ -188,12 +194,14 @@ func TestCommandRepeats(t *testing.T) {
 	orderOnce(h, "r", "approve_plan", `{}`, "Idempotency-Key", "k").Expect(t, 409, "STATE-FORBIDS")
 	h.Tell("r", edgetest.Lifecycle("awaiting_approval"))
 	const want = `{"first_seq":4,"last_seq":4,"command":"approve_plan"}` + "\n"
-	if a := orderOnce(h, "r", "approve_plan", `{}`, "Idempotency-Key", "k"); a.Status != 202 || a.Body != want || a.Header.Get("Idempotency-Replayed") != "" {
+	if a := orderOnce(h, "r", "approve_plan", `{}`, "Idempotency-Key", "k"); a.Status != 202 || a.Body != want ||
+		a.Header.Get("Idempotency-Replayed") != "" {
 		t.Errorf("%d %s %v", a.Status, a.Body, a.Header)
 	}
 	h.Tell("r", edgetest.Lifecycle("running"), edgetest.Lifecycle("done"))
 	for range 2 {
-		if a := orderOnce(h, "r", "approve_plan", `{}`, "Idempotency-Key", "k"); a.Status != 200 || a.Body != want || a.Header.Get("Idempotency-Replayed") != "true" {
+		if a := orderOnce(h, "r", "approve_plan", `{}`, "Idempotency-Key", "k"); a.Status != 200 || a.Body != want ||
+			a.Header.Get("Idempotency-Replayed") != "true" {
 			t.Errorf("%d %s %v", a.Status, a.Body, a.Header)
 		}
 	}
@@ -222,7 +230,8 @@ func TestOneApprovalCounts(t *testing.T) {
 		go func() { // an agent that speaks meanwhile
 			for i := range 20 {
 				e := schema.Event{Type: "progress", Payload: fmt.Appendf(nil, `{"done":%d}`, i)}
-				if _, err := h.Appender.Append(context.Background(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{e}, producers.AppendOptions{}); err != nil {
+				if _, err := h.Appender.Append(context.Background(), schema.RunKey{Tenant: "acme", Run: run},
+					[]schema.Event{e}, producers.AppendOptions{}); err != nil {
 					noise <- err
 					return
 				}
@@ -304,10 +313,12 @@ func TestCommandsAreSeen(t *testing.T) {
 	}
 }
 
-// TestConflictNamesWhatWaits: a refusal names what the run waits for instead, and of many answers at once to one question one is taken.
+// TestConflictNamesWhatWaits: a refusal names what the run waits for instead, and of many answers at once to one
+// question one is taken.
 func TestConflictNamesWhatWaits(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	h.Tell("r", edgetest.Lifecycle("running"), edgetest.AskInput, edgetest.AskCall2, edgetest.ChildSpeaks, edgetest.ChildAsks)
+	h.Tell("r", edgetest.Lifecycle("running"), edgetest.AskInput, edgetest.AskCall2, edgetest.ChildSpeaks,
+		edgetest.ChildAsks)
 	a := orderOnce(h, "r", "answer", `{"request_id":"gone","answer":1}`).Expect(t, http.StatusConflict, "STATE-FORBIDS")
 	if !strings.Contains(a.Message, `waits for answer "q1", answer "c2", answer "k1" of kid`) {
 		t.Errorf("%q", a.Message)

@@ -26,7 +26,8 @@ func appendOptions(h http.Header) (producers.AppendOptions, error) {
 	case len(atomic) == 1 && (atomic[0] == "true" || atomic[0] == "false"):
 		opt.Whole = atomic[0] == "true"
 	default:
-		return opt, dialect.BadValue(dialect.ErrBadRequest, "Agentstream-Atomic", strings.Join(atomic, ", "), "true or false, once")
+		return opt, dialect.BadValue(dialect.ErrBadRequest, "Agentstream-Atomic", strings.Join(atomic, ", "),
+			"true or false, once")
 	}
 	switch lease := h["Agentstream-Lease"]; {
 	case lease == nil:
@@ -89,7 +90,8 @@ func parseConditions(match, none []string) (c conditions, err error) {
 }
 
 func badMatch(tag string) error {
-	return dialect.BadValue(dialect.ErrBadRequest, "If-Match", tag, `* or at most %d seqs, each in quotation marks as "41"`, maxTags)
+	return dialect.BadValue(dialect.ErrBadRequest, "If-Match", tag,
+		`* or at most %d seqs, each in quotation marks as "41"`, maxTags)
 }
 
 // maxTags is how many entity tags are read.
@@ -104,7 +106,8 @@ func (c conditions) check(head schema.Head) error {
 	if met {
 		return nil
 	}
-	return &ends.PositionError{Last: head.Last, Err: fmt.Errorf("the run's newest event is %d: %w", head.Last, ends.ErrCondition)}
+	return &ends.PositionError{Last: head.Last,
+		Err: fmt.Errorf("the run's newest event is %d: %w", head.Last, ends.ErrCondition)}
 }
 
 // tag puts the run's entity tag, as of the last event of an append, into the answer.

@@ -18,7 +18,8 @@ func TestConditions(t *testing.T) {
 		t.Helper()
 		before := h.Last("run")
 		a := post(headers...)
-		if p := a.Expect(t, 412, "PRECONDITION-FAILED"); p.LastSeq != last || a.Header.Get("Etag") != "" || h.Last("run") != before ||
+		if p := a.Expect(t, 412, "PRECONDITION-FAILED"); p.LastSeq != last || a.Header.Get("Etag") != "" ||
+			h.Last("run") != before ||
 			!strings.Contains(p.Message, fmt.Sprintf("newest event is %d", last)) || strings.Contains(p.Message, "producers") {
 			t.Errorf("%q: %+v", headers, p)
 		}
@@ -41,14 +42,19 @@ func TestConditions(t *testing.T) {
 	met(5, "If-Match", `"7"`, "If-Match", `"4"`)
 	met(6)
 	for _, bad := range [][]string{
-		{"If-Match", ""}, {"If-Match", "6"}, {"If-Match", `W/"6"`}, {"If-Match", `"06"`}, {"If-Match", `"-6"`}, {"If-Match", `"+6"`}, {"If-Match", `"6`},
-		{"If-Match", `""`}, {"If-Match", `"x"`}, {"If-Match", `"6",`}, {"If-Match", `*, "6"`}, {"If-Match", `"99999999999999999999"`},
-		{"If-Match", strings.Repeat(`"6",`, 17) + `"6"`}, {"If-None-Match", `"6"`}, {"If-None-Match", ""}, {"If-None-Match", "*", "If-None-Match", "*"},
-		{"If-Match", `"6"`, "If-None-Match", "*"}, {"Agentstream-Atomic", ""}, {"Agentstream-Atomic", "yes"}, {"Agentstream-Atomic", "true", "Agentstream-Atomic", "true"},
+		{"If-Match", ""}, {"If-Match", "6"}, {"If-Match", `W/"6"`}, {"If-Match", `"06"`}, {"If-Match", `"-6"`},
+		{"If-Match", `"+6"`}, {"If-Match", `"6`},
+		{"If-Match", `""`}, {"If-Match", `"x"`}, {"If-Match", `"6",`}, {"If-Match", `*, "6"`},
+		{"If-Match", `"99999999999999999999"`},
+		{"If-Match", strings.Repeat(`"6",`, 17) + `"6"`}, {"If-None-Match", `"6"`}, {"If-None-Match", ""},
+		{"If-None-Match", "*", "If-None-Match", "*"},
+		{"If-Match", `"6"`, "If-None-Match", "*"}, {"Agentstream-Atomic", ""}, {"Agentstream-Atomic", "yes"},
+		{"Agentstream-Atomic", "true", "Agentstream-Atomic", "true"},
 	} {
 		post(bad...).Expect(t, 400, "BAD-REQUEST")
 	}
-	if a := h.Do("POST", "/v1/agent/runs/new/events", edgetest.GoodLine, "If-None-Match", "*"); a.Status != 200 || h.Last("run") != 6 {
+	if a := h.Do("POST", "/v1/agent/runs/new/events", edgetest.GoodLine, "If-None-Match", "*"); a.Status != 200 ||
+		h.Last("run") != 6 {
 		t.Errorf("%d, newest %d", a.Status, h.Last("run"))
 	}
 	// Numbers that events bring are looked at behind the condition.
@@ -87,7 +93,9 @@ func TestConditionsDecideAtTheLog(t *testing.T) {
 		wg.Go(func() {
 			h, seen := nodes[c%2], 0
 			for n := 0; n < each; {
-				a := h.Do("POST", "/v1/agent/runs/run/events", fmt.Sprintf(`{"type":"text.delta","payload":{"text":"%d after %d"}}`, c, seen), "If-Match", fmt.Sprintf("%q", fmt.Sprint(seen)))
+				a := h.Do("POST", "/v1/agent/runs/run/events",
+					fmt.Sprintf(`{"type":"text.delta","payload":{"text":"%d after %d"}}`, c, seen), "If-Match",
+					fmt.Sprintf("%q", fmt.Sprint(seen)))
 				switch a.Status {
 				case 200:
 					n, seen = n+1, seen+1

@@ -48,7 +48,8 @@ func describeBy(fields map[string]json.RawMessage) (e schema.Event, err error) {
 	}
 	for name := range fields {
 		if name != "title" && name != "tags" && name != "metadata" {
-			return e, &ends.FieldError{Field: "/" + ends.Clip(name), Err: fmt.Errorf("only title, tags and metadata can be set: %w", dialect.ErrBadRequest)}
+			return e, &ends.FieldError{Field: "/" + ends.Clip(name),
+				Err: fmt.Errorf("only title, tags and metadata can be set: %w", dialect.ErrBadRequest)}
 		}
 	}
 	e = schema.Event{Type: schema.TypeSessionUpdated}
@@ -70,8 +71,8 @@ func refuseField(field string, err error) error {
 	return &ends.FieldError{Field: field, Err: dialect.Refuse(dialect.ErrBadRequest, "%v", err)}
 }
 
-// admitDescription returns what holds a change to the bounds of what is kept of a run, which a merge would silently not pass.
-// Of a run that cannot be folded nothing is known.
+// admitDescription returns what holds a change to the bounds of what is kept of a run, which a merge would silently not
+// pass. Of a run that cannot be folded nothing is known.
 func (a *API) admitDescription(*auth.Caller) admission {
 	return func(ctx context.Context, key schema.RunKey, head schema.Head, events []schema.Event) error {
 		err := a.cfg.State.Fold(fair.Command(ctx), key, head.Last, func(f *state.Folded) error {

@@ -27,7 +27,8 @@ func session(h *edgetest.House, run string) string {
 // and by headers, once, and that later requests with the same headers say nothing.
 func TestDescribedWhereItBegins(t *testing.T) {
 	h := edgetest.NewHouse(t)
-	headers := []string{schema.HeaderTitle, "%D0%9F%D1%80%D0%B8%D0%B2%D0%B5%D1%82 100%25", schema.HeaderTags, "nightly, a%20b", schema.HeaderMetadata, "team=log,n=1"}
+	headers := []string{schema.HeaderTitle, "%D0%9F%D1%80%D0%B8%D0%B2%D0%B5%D1%82 100%25", schema.HeaderTags,
+		"nightly, a%20b", schema.HeaderMetadata, "team=log,n=1"}
 	const want = `{"title":"Привет 100%","tags":["nightly","a b"],"metadata":{"n":"1","team":"log"}}`
 	const line = `{"type":"progress"}`
 	for name, first := range map[string]func(run string) edgetest.Reply{
@@ -88,14 +89,17 @@ func TestDescriptionsAreBounded(t *testing.T) {
 	}
 	for body, field := range map[string]string{
 		`{"title":1}`: "/title", `{"title":"` + strings.Repeat("ж", schema.MaxTitle+1) + `"}`: "/title",
-		`{"tags":"a"}`: "/tags", `{"tags":["a","a"]}`: "/tags", `{"tags":["a,b"]}`: "/tags", `{"tags":[""]}`: "/tags", `{"tags":[1]}`: "/tags",
+		`{"tags":"a"}`: "/tags", `{"tags":["a","a"]}`: "/tags", `{"tags":["a,b"]}`: "/tags", `{"tags":[""]}`: "/tags",
+		`{"tags":[1]}`: "/tags",
 		`{"tags":[` + many(schema.MaxTags+1, func(i int) string { return fmt.Sprintf(`"t%d"`, i) }) + `]}`: "/tags",
 		`{"tags":["` + strings.Repeat("t", schema.MaxTag+1) + `"]}`:                                        "/tags",
 		`{"metadata":[]}`:       "/metadata",
 		`{"metadata":{"a":1}}`:  "/metadata",
 		`{"metadata":{"":"x"}}`: "/metadata",
-		`{"metadata":{` + many(schema.MaxPairs+1, func(i int) string { return fmt.Sprintf(`"k%d":""`, i) }) + `}}`: "/metadata",
-		`{"metadata":{"a":"` + strings.Repeat("v", schema.MaxPairValue+1) + `"}}`:                                  "/metadata",
+		`{"metadata":{` + many(schema.MaxPairs+1, func(i int) string { return fmt.Sprintf(`"k%d":""`, i) }) +
+			`}}`: "/metadata",
+		`{"metadata":{"a":"` + strings.Repeat("v", schema.MaxPairValue+1) +
+			`"}}`: "/metadata",
 		`{"agent":"x"}`: "/agent",
 	} {
 		a := h.Do("POST", "/v1/agent/runs/run/update", body, "Content-Type", "application/json")
@@ -109,8 +113,10 @@ func TestDescriptionsAreBounded(t *testing.T) {
 		}
 	}
 	for _, headers := range [][]string{
-		{schema.HeaderTitle, "100%"}, {schema.HeaderTitle, "%FF"}, {schema.HeaderTitle, strings.Repeat("t", schema.MaxTitle+1)},
-		{schema.HeaderTags, "a,a"}, {schema.HeaderTags, "a%2Cb"}, {schema.HeaderMetadata, "a"}, {schema.HeaderMetadata, "a=1,a=2"}, {schema.HeaderMetadata, "=1"},
+		{schema.HeaderTitle, "100%"}, {schema.HeaderTitle, "%FF"},
+		{schema.HeaderTitle, strings.Repeat("t", schema.MaxTitle+1)},
+		{schema.HeaderTags, "a,a"}, {schema.HeaderTags, "a%2Cb"}, {schema.HeaderMetadata, "a"},
+		{schema.HeaderMetadata, "a=1,a=2"}, {schema.HeaderMetadata, "=1"},
 	} {
 		if a := h.Do("POST", "/v1/agent/runs/new/events", `{"type":"progress"}`, headers...); a.Status != 400 {
 			t.Errorf("%.40q: %d %s", headers, a.Status, a.Body)
@@ -120,7 +126,8 @@ func TestDescriptionsAreBounded(t *testing.T) {
 		t.Error("something was stored")
 	}
 	for i := range 4 {
-		h.Do("POST", "/v1/agent/runs/run/update", `{"metadata":{`+many(schema.MaxPairs, func(k int) string { return fmt.Sprintf(`"k%d":"v"`, i*100+k) })+`}}`)
+		h.Do("POST", "/v1/agent/runs/run/update",
+			`{"metadata":{`+many(schema.MaxPairs, func(k int) string { return fmt.Sprintf(`"k%d":"v"`, i*100+k) })+`}}`)
 	}
 	if a := h.Do("POST", "/v1/agent/runs/run/update", `{"metadata":{"more":"x"}}`); a.Status != 400 || h.Last("run") != 5 {
 		t.Errorf("a pair too much: %d %s, %d events", a.Status, a.Body, h.Last("run"))

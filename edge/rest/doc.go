@@ -3,12 +3,13 @@
 //
 // # What it is
 //
-// [API.Routes] are the paths. [API.StorePosts] does for messages of the log's inbox what a POST of events does for a request.
+// [API.Routes] are the paths. [API.StorePosts] does for messages of the log's inbox what a POST of events does for a
+// request.
 //
 // # Contract
 //
-// Events are acknowledged when they are durable, all of a request or none. Ids are checked before anything is looked up.
-// A command is stored only behind the very head whose state allows it.
+// Events are acknowledged when they are durable, all of a request or none. Ids are checked before anything is looked
+// up. A command is stored only behind the very head whose state allows it.
 //
 // # Concurrency
 //

@@ -34,7 +34,8 @@ func handler(t testing.TB) (http.Handler, *memory.Log) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{native.Protocol()}, Authenticate: edgetest.ByTenant})
+	srv, err := edge.New(edge.Config{Hub: hub, Appender: app, Protocols: []protocol.Protocol{native.Protocol()},
+		Authenticate: edgetest.ByTenant})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,8 @@ func FuzzIngest(f *testing.F) {
 	h, log := handler(f)
 	f.Fuzz(func(t *testing.T, run string, body []byte, contentType, key string) {
 		r := httptest.NewRequest("POST", "/", bytes.NewReader(body))
-		r.URL = &url.URL{Path: "/v1/agent/runs/" + run + "/events", RawPath: "/v1/agent/runs/" + url.PathEscape(run) + "/events"}
+		r.URL = &url.URL{Path: "/v1/agent/runs/" + run + "/events",
+			RawPath: "/v1/agent/runs/" + url.PathEscape(run) + "/events"}
 		if contentType != "" {
 			r.Header["Content-Type"] = []string{contentType}
 		}

@@ -24,17 +24,25 @@ var heldWays = map[string]struct {
 	socket, h2  bool
 	send        func(text string) string // the beginning of a message with a text
 }{
-	"HTTP/1.1":  {edgetest.PublishPath, "application/x-ndjson", false, false, func(s string) string { return `{"run_id":"` + s }},
-	"HTTP/2":    {edgetest.PublishPath, "application/x-ndjson", false, true, func(s string) string { return `{"run_id":"` + s }},
-	"gRPC":      {"/agent.v1.AgentIngest/Publish", "application/grpc", false, true, func(s string) string { return "\x00\x00\x07\x00\x00" + s }},
-	"gRPC-Web":  {"/agent.v1.AgentIngest/Publish", "application/grpc-web", false, false, func(s string) string { return "\x00\x00\x07\x00\x00" + s }},
-	"gRPC call": {"/agent.v1.AgentRun/Stream", "application/grpc", false, true, func(s string) string { return "\x00\x00\x00\xf0\x00" + s[:50<<10] }},
-	"WebSocket": {edgetest.PublishPath, "", true, false, func(s string) string { return string(edgetest.ClientFrame(0x81, s)[:len(s)]) }},
+	"HTTP/1.1": {edgetest.PublishPath, "application/x-ndjson", false, false,
+		func(s string) string { return `{"run_id":"` + s }},
+	"HTTP/2": {edgetest.PublishPath, "application/x-ndjson", false, true,
+		func(s string) string { return `{"run_id":"` + s }},
+	"gRPC": {"/agent.v1.AgentIngest/Publish", "application/grpc", false, true,
+		func(s string) string { return "\x00\x00\x07\x00\x00" + s }},
+	"gRPC-Web": {"/agent.v1.AgentIngest/Publish", "application/grpc-web", false, false,
+		func(s string) string { return "\x00\x00\x07\x00\x00" + s }},
+	"gRPC call": {"/agent.v1.AgentRun/Stream", "application/grpc", false, true,
+		func(s string) string { return "\x00\x00\x00\xf0\x00" + s[:50<<10] }},
+	"WebSocket": {edgetest.PublishPath, "", true, false,
+		func(s string) string { return string(edgetest.ClientFrame(0x81, s)[:len(s)]) }},
 	"fragments": {edgetest.PublishPath, "", true, false, func(s string) string {
 		return string(edgetest.ClientFrame(0x01, s)) + string(edgetest.ClientFrame(0x00, ""))
 	}},
-	"conversation": {"/talk/lobby", "", true, false, func(s string) string { return string(edgetest.ClientFrame(0x81, s)[:len(s)]) }},
-	"body":         {"/v1/agent/runs/run/events", "application/x-ndjson", false, true, func(s string) string { return `{"type":"` + s }},
+	"conversation": {"/talk/lobby", "", true, false,
+		func(s string) string { return string(edgetest.ClientFrame(0x81, s)[:len(s)]) }},
+	"body": {"/v1/agent/runs/run/events", "application/x-ndjson", false, true,
+		func(s string) string { return `{"type":"` + s }},
 }
 
 // heldStream is a request whose body, or socket, is written to.
@@ -70,7 +78,8 @@ func heldStream(t *testing.T, h *edgetest.House, name, tenant string) io.WriteCl
 		t.Fatal(err)
 	}
 	_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
-	head := "POST " + way.path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Type: " + way.ctype + "\r\n"
+	head := "POST " + way.path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Type: " + way.ctype +
+		"\r\n"
 	if way.socket {
 		head = "GET " + way.path + " HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 	}
@@ -158,8 +167,8 @@ func heldHouse(t *testing.T, held *atomic.Int64, change func(*edge.Config)) *edg
 	})
 }
 
-// What has come of messages that do not become whole is of the tenant's share of the memory for bodies, however they are sent;
-// other tenants are served meanwhile, and all of it ends in time.
+// What has come of messages that do not become whole is of the tenant's share of the memory for bodies, however they
+// are sent; other tenants are served meanwhile, and all of it ends in time.
 func TestUnfinishedMessagesAreHeldToMemory(t *testing.T) {
 	const streams, size = 120, 480 << 10
 	for name, way := range heldWays {
@@ -170,7 +179,8 @@ func TestUnfinishedMessagesAreHeldToMemory(t *testing.T) {
 			var leave func()
 			grown := heapHeld(func() {
 				leave = flood(t, h, name, streams, 1, []byte(text)) // it is refused, or has to wait
-				if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "modest"); a.Status != 200 {
+				if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader,
+					"modest"); a.Status != 200 {
 					t.Errorf("another tenant: %d %s", a.Status, a.Body)
 				}
 			})
@@ -184,7 +194,8 @@ func TestUnfinishedMessagesAreHeldToMemory(t *testing.T) {
 			if most := int64(64 << 20); grown > most {
 				t.Errorf("%d MiB more", grown>>20)
 			}
-			edgetest.Eventually(t, "all streams have ended", func() bool { return h.Server.Census().Streams == 0 && h.Server.Gate().Streams == 0 })
+			edgetest.Eventually(t, "all streams have ended",
+				func() bool { return h.Server.Census().Streams == 0 && h.Server.Gate().Streams == 0 })
 			leave()
 			edgetest.Eventually(t, "all is given back", func() bool { // with the last connection
 				held.Store(0)
@@ -206,7 +217,8 @@ func TestReceiptsAreHeldToMemory(t *testing.T) {
 			var leave func()
 			grown := heapHeld(func() {
 				leave = flood(t, h, name, streams, 40, text)
-				if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "modest"); a.Status != 200 {
+				if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader,
+					"modest"); a.Status != 200 {
 					t.Errorf("another tenant: %d %s", a.Status, a.Body)
 				}
 			})

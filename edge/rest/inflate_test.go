@@ -86,7 +86,8 @@ func TestCodedBodies(t *testing.T) {
 			}
 		}
 	}
-	a := h.Do("POST", "/v1/agent/runs", edgetest.Gzip(t, `{"run_id":"mine"}`), "Content-Encoding", "gzip", "Content-Type", "application/json")
+	a := h.Do("POST", "/v1/agent/runs", edgetest.Gzip(t, `{"run_id":"mine"}`), "Content-Encoding", "gzip",
+		"Content-Type", "application/json")
 	if a.Status != 201 || h.Last("mine") != 1 {
 		t.Errorf("a run begun: %d %s", a.Status, a.Body)
 	}
@@ -105,41 +106,50 @@ func TestBadCodedBodies(t *testing.T) {
 		}
 		return h.Do("POST", "/v1/agent/runs/bad/events", body, headers...)
 	}
-	for _, codings := range [][]string{{"br"}, {"deflate"}, {"compress"}, {"gzip, gzip"}, {"gzip,zstd"}, {"gzip", "gzip"}, {"identity", "gzip"}, {"identity, gzip"}, {"*"}, {"gzip;q=1"}, {"aws-chunked"}} {
+	for _, codings := range [][]string{{"br"}, {"deflate"}, {"compress"}, {"gzip, gzip"}, {"gzip,zstd"},
+		{"gzip", "gzip"}, {"identity", "gzip"}, {"identity, gzip"}, {"*"}, {"gzip;q=1"}, {"aws-chunked"}} {
 		a := post(edgetest.Gzip(t, edgetest.GoodLine), codings...)
 		a.Expect(t, 415, "UNSUPPORTED-MEDIA-TYPE")
 		if got := a.Header.Get("Accept-Encoding"); got != "gzip, zstd" {
 			t.Errorf("%q: Accept-Encoding %q", codings, got)
 		}
 	}
-	if a := h.Do("POST", "/v1/agent/runs/bad/events", edgetest.GoodLine, "Content-Type", "text/html"); a.Header.Get("Accept-Encoding") != "" {
+	if a := h.Do("POST", "/v1/agent/runs/bad/events", edgetest.GoodLine, "Content-Type",
+		"text/html"); a.Header.Get("Accept-Encoding") != "" {
 		t.Error("a media type that is refused says Accept-Encoding")
 	}
 	zipped, packed := edgetest.Gzip(t, edgetest.GoodLine), zstded(t, edgetest.GoodLine)
 	flipped := []byte(zipped)
 	flipped[len(flipped)-6] ^= 1 // the checksum
 	for _, tt := range []struct{ coding, body string }{
-		{"gzip", edgetest.GoodLine}, {"gzip", packed}, {"gzip", zipped[:len(zipped)-1]}, {"gzip", zipped[:12]}, {"gzip", zipped[:3]}, {"gzip", zipped + "x"}, {"gzip", string(flipped)},
-		{"zstd", edgetest.GoodLine}, {"zstd", zipped}, {"zstd", packed[:len(packed)-1]}, {"zstd", packed[:5]}, {"zstd", packed + "xxxxxxxx"}, {"zstd", lying(1000)},
+		{"gzip", edgetest.GoodLine}, {"gzip", packed}, {"gzip", zipped[:len(zipped)-1]}, {"gzip", zipped[:12]},
+		{"gzip", zipped[:3]}, {"gzip", zipped + "x"}, {"gzip", string(flipped)},
+		{"zstd", edgetest.GoodLine}, {"zstd", zipped}, {"zstd", packed[:len(packed)-1]}, {"zstd", packed[:5]},
+		{"zstd", packed + "xxxxxxxx"}, {"zstd", lying(1000)},
 	} {
 		post(tt.body, tt.coding).Expect(t, 400, "BAD-REQUEST")
 	}
 	large := strings.Repeat("\n", 1<<20) + edgetest.GoodLine
 	for _, tt := range []struct{ coding, body string }{
 		{"gzip", edgetest.Gzip(t, large)}, {"gzip", edgetest.Gzip(t, large[:1<<19]) + edgetest.Gzip(t, large[1<<19:])},
-		{"zstd", zstded(t, large)}, {"zstd", streamedZstd(t, large, 1<<20)}, {"zstd", zstded(t, large[:1<<19]) + zstded(t, large[1<<19:])},
-		{"zstd", lying(9 << 20)}, {"zstd", lying(1 << 60)}, {"zstd", streamedZstd(t, strings.Repeat(edgetest.GoodLine+"\n", 10), 16<<20)},
+		{"zstd", zstded(t, large)}, {"zstd", streamedZstd(t, large, 1<<20)},
+		{"zstd", zstded(t, large[:1<<19]) + zstded(t, large[1<<19:])},
+		{"zstd", lying(9 << 20)}, {"zstd", lying(1 << 60)},
+		{"zstd", streamedZstd(t, strings.Repeat(edgetest.GoodLine+"\n", 10), 16<<20)},
 	} {
 		post(tt.body, tt.coding).Expect(t, 413, schema.CodeMalformed)
 	}
 	wide := edgetest.NewHouse(t, func(c *edge.Config) { c.MaxBodyBytes = 64 << 20 })
-	wide.Do("POST", "/v1/agent/runs/bad/events", streamedZstd(t, edgetest.GoodLine, 16<<20), "Content-Encoding", "zstd").Expect(t, 413, schema.CodeMalformed)
-	if a := wide.Do("POST", "/v1/agent/runs/bad/events", streamedZstd(t, edgetest.GoodLine, 8<<20), "Content-Encoding", "zstd"); a.Status != 200 {
+	wide.Do("POST", "/v1/agent/runs/bad/events", streamedZstd(t, edgetest.GoodLine, 16<<20), "Content-Encoding",
+		"zstd").Expect(t, 413, schema.CodeMalformed)
+	if a := wide.Do("POST", "/v1/agent/runs/bad/events", streamedZstd(t, edgetest.GoodLine, 8<<20), "Content-Encoding",
+		"zstd"); a.Status != 200 {
 		t.Errorf("the largest window: %d %s", a.Status, a.Body)
 	}
 	// What is exactly as large as it may be is taken, and what has arrived is bounded as before.
 	exact := strings.Repeat("\n", 1<<20-len(edgetest.GoodLine)) + edgetest.GoodLine
-	for _, tt := range []struct{ coding, body string }{{"gzip", edgetest.Gzip(t, exact)}, {"zstd", zstded(t, exact)}, {"zstd", streamedZstd(t, exact, 8<<20)}} {
+	for _, tt := range []struct{ coding, body string }{{"gzip", edgetest.Gzip(t, exact)}, {"zstd", zstded(t, exact)},
+		{"zstd", streamedZstd(t, exact, 8<<20)}} {
 		if a := post(tt.body, tt.coding); a.Status != 200 {
 			t.Errorf("%s: %d %s", tt.coding, a.Status, a.Body)
 		}
@@ -174,7 +184,8 @@ func TestBombs(t *testing.T) {
 		}
 		t.Logf("%s: %d bytes, %d in %v", name, len(bomb[1]), a.Status, took)
 	}
-	three := [][2]string{{"zstd", lying(8 << 20)}, {"zstd", zstded(t, zeros[:9<<20])}, {"gzip", edgetest.Gzip(t, zeros[:9<<20])}}
+	three := [][2]string{{"zstd", lying(8 << 20)}, {"zstd", zstded(t, zeros[:9<<20])},
+		{"gzip", edgetest.Gzip(t, zeros[:9<<20])}}
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 100}}
 	defer client.CloseIdleConnections()
 	grown := heapPeak(func() {
@@ -191,7 +202,8 @@ func TestBombs(t *testing.T) {
 				resp.Body.Close()
 			})
 		}
-		if a := h.Do("POST", "/v1/agent/runs/good/events", edgetest.Gzip(t, edgetest.GoodLine), "Content-Encoding", "gzip"); a.Status != 200 {
+		if a := h.Do("POST", "/v1/agent/runs/good/events", edgetest.Gzip(t, edgetest.GoodLine), "Content-Encoding",
+			"gzip"); a.Status != 200 {
 			t.Errorf("a good body: %d", a.Status)
 		}
 		wg.Wait()

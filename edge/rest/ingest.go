@@ -37,7 +37,8 @@ func (a *API) ingest(c *protocol.Call) error {
 	in := a.cfg.Bodies.Batches.Get()
 	defer a.cfg.Bodies.Batches.Put(in)
 	c.In.Most = a.movable()
-	if in.Body, err = a.cfg.Bodies.Into(c.Incoming(), in.Body[:0], "application/x-ndjson", "application/json", "text/plain"); err != nil {
+	if in.Body, err = a.cfg.Bodies.Into(c.Incoming(), in.Body[:0], "application/x-ndjson", "application/json",
+		"text/plain"); err != nil {
 		return err
 	}
 	b := batch{key: key, from: &c.Caller, of: c, body: in.Body, events: in.Events[:0]}
@@ -61,8 +62,10 @@ type batch struct {
 
 	unknown []string // fields of payloads that the schemas of their types do not name, of the first events that have some
 
-	of    *protocol.Call                      // whose body it is, and which makes room for its events; nil: who holds it has made it
-	spend func(events int, bytes int64) error // without of: counts them against the tenant's limits, also those of a body that is refused
+	// whose body it is, and which makes room for its events; nil: who holds it has made it
+	of *protocol.Call
+	// without of: counts them against the tenant's limits, also those of a body that is refused
+	spend func(events int, bytes int64) error
 }
 
 // makeRoom makes room for so many events.
@@ -125,8 +128,8 @@ func lineCount(body []byte) int {
 	return min(bytes.Count(body, []byte{'\n'}), len(body)/shortLine) + 1
 }
 
-// decode appends a body's events to those of b, checked, and the commands among them signed by who sends it, and returns
-// all; with an error it returns those of b.
+// decode appends a body's events to those of b, checked, and the commands among them signed by who sends it, and
+// returns all; with an error it returns those of b.
 func (a *API) decode(b *batch, body []byte) ([]schema.Event, error) {
 	dst, run := b.events, b.key.Run
 	events, err := schema.AppendBatch(dst, run, body)
@@ -189,7 +192,8 @@ func lineOf(body []byte, i int) int {
 }
 
 // store appends, and answers with the numbers. extra follows them in the object.
-func (a *API) store(c *protocol.Call, key schema.RunKey, events []schema.Event, opt producers.AppendOptions, status int, extra []byte) error {
+func (a *API) store(c *protocol.Call, key schema.RunKey, events []schema.Event, opt producers.AppendOptions, status int,
+	extra []byte) error {
 	opt.Within = a.cfg.LogTimeout
 	receipt, err := c.Store(c.Request.Context(), key, events, opt)
 	if err != nil {
@@ -228,8 +232,8 @@ func appendUnknown(dst []string, e *schema.Event) []string {
 	return dst
 }
 
-// warn names fields that are not known in the header Warning of the answer, and once in the log. They are stored all the
-// same: the writer may be newer than this node. More often one is misspelt.
+// warn names fields that are not known in the header Warning of the answer, and once in the log. They are stored all
+// the same: the writer may be newer than this node. More often one is misspelt.
 func (a *API) warn(c *protocol.Call, key schema.RunKey, unknown []string) {
 	if len(unknown) == 0 {
 		return
@@ -237,7 +241,8 @@ func (a *API) warn(c *protocol.Call, key schema.RunKey, unknown []string) {
 	text := "unknown payload fields: " + strings.Join(unknown, ", ")
 	c.Writer.Header().Set("Warning", "299 agentstream "+strconv.QuoteToASCII(text))
 	if a.warned.first(text) {
-		a.cfg.Logger.Warn("unknown payload fields are stored, and no reader knows them", "run", key.String(), "fields", unknown)
+		a.cfg.Logger.Warn("unknown payload fields are stored, and no reader knows them", "run", key.String(), "fields",
+			unknown)
 	}
 }
 

@@ -45,7 +45,8 @@ func nodeOn(t testing.TB, k *testkit.Server, before func(n int32) error, change 
 }
 
 // nodeWith is nodeOn with a log of its own making, which gets JetStream, and an archive; nil: none.
-func nodeWith(t testing.TB, k *testkit.Server, gated *gatedLog, archive *shelved, change ...func(*edge.Config)) *edgetest.House {
+func nodeWith(t testing.TB, k *testkit.Server, gated *gatedLog, archive *shelved,
+	change ...func(*edge.Config)) *edgetest.House {
 	t.Helper()
 	nc := k.Dial(t)
 	writer, err := pubjs.Open(t.Context(), nc)
@@ -191,14 +192,16 @@ func TestLogIsLostBetweenPacks(t *testing.T) {
 	well := nodeOn(t, k, nil)
 	const path = "/v1/agent/runs/run/events"
 	a := lost.Do("POST", path, large(1500), "Idempotency-Key", "k")
-	if p := a.Expect(t, 503, "UNANSWERED"); p.Stored != 1024 || !strings.Contains(p.Message, "first 1024 of 3000 events are stored") || a.Header.Get("Retry-After") != "1" {
+	if p := a.Expect(t, 503, "UNANSWERED"); p.Stored != 1024 ||
+		!strings.Contains(p.Message, "first 1024 of 3000 events are stored") || a.Header.Get("Retry-After") != "1" {
 		t.Errorf("%+v %v", p, a.Header)
 	}
 	if err := numberedTexts(storedTexts(well, "run"), 1024); err != nil {
 		t.Error(err)
 	}
 	again := well.Do("POST", path, large(1500), "Idempotency-Key", "k")
-	if again.Status != 200 || again.Body != `{"first_seq":1,"last_seq":3000}`+"\n" || again.Header.Get("Idempotency-Replayed") != "true" {
+	if again.Status != 200 || again.Body != `{"first_seq":1,"last_seq":3000}`+"\n" ||
+		again.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("%d %s", again.Status, again.Body)
 	}
 	if err := numberedTexts(storedTexts(well, "run"), 3000); err != nil {
@@ -233,7 +236,8 @@ func TestRunEndsBetweenPacksOfAPost(t *testing.T) {
 		t.Error(err)
 	}
 	answers := ends("taken").Server.StorePosts(t.Context(), edgetest.RunOf("taken"), postsOf("\n\n"+large(1500)), nil)
-	if r := answers[0].Refusal; r == nil || r.Status != 409 || r.Line != 1027 || !strings.HasPrefix(r.Message, "the first 1024 of 3000 events are stored") {
+	if r := answers[0].Refusal; r == nil || r.Status != 409 || r.Line != 1027 ||
+		!strings.HasPrefix(r.Message, "the first 1024 of 3000 events are stored") {
 		t.Errorf("%s", fate(answers[0]))
 	}
 }
@@ -246,7 +250,8 @@ func TestAtomicIsOnePack(t *testing.T) {
 	}
 	spawn := `{"type":"child.spawn","payload":{"child_id":"kid"}}` + "\n"
 	first := `{"type":"text.delta","child_id":"kid","payload":{"text":"a"}}`
-	for _, body := range []string{strings.Repeat(edgetest.GoodLine+"\n", 1025), spawn + first, strings.Repeat(`{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`+"\n", 2)} {
+	for _, body := range []string{strings.Repeat(edgetest.GoodLine+"\n", 1025), spawn + first,
+		strings.Repeat(`{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`+"\n", 2)} {
 		post(body).Expect(t, 413, schema.CodeMalformed)
 	}
 	if h.Last("run") != 0 {
@@ -277,7 +282,8 @@ func TestRefusalsAreNotReplayed(t *testing.T) {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	// The condition of a repeat was met when it was stored.
-	if again := post(edgetest.GoodLine, "If-Match", `"2"`); again.Header.Get("Idempotency-Replayed") != "true" || identical(a, again) != nil {
+	if again := post(edgetest.GoodLine, "If-Match", `"2"`); again.Header.Get("Idempotency-Replayed") != "true" ||
+		identical(a, again) != nil {
 		t.Errorf("%v", identical(a, again))
 	}
 }

@@ -34,7 +34,8 @@ func TestBodiesAreNotMixed(t *testing.T) {
 				want = append(want, text(w, i, e))
 			}
 		}
-		for p, err := range h.Hub.Packs(t.Context(), schema.RunKey{Tenant: "acme", Run: fmt.Sprint("w", w)}, 0, schema.MaxSeq) {
+		for p, err := range h.Hub.Packs(t.Context(), schema.RunKey{Tenant: "acme", Run: fmt.Sprint("w", w)}, 0,
+			schema.MaxSeq) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +94,8 @@ func TestBodiesOfEveryLength(t *testing.T) {
 	h := edgetest.NewHouse(t, func(c *edge.Config) { c.MaxBodyBytes = 300 << 10 })
 	const frame = len(`{"type":"text.delta","payload":{"text":""}}`)
 	seq := 0
-	for _, size := range []int{frame, 510, 511, 512, 513, 1023, 1024, 4095, 4096, 4097, 65535, 65536, 65537, 131072, 262144, 300 << 10, 300<<10 + 1} {
+	for _, size := range []int{frame, 510, 511, 512, 513, 1023, 1024, 4095, 4096, 4097, 65535, 65536, 65537, 131072,
+		262144, 300 << 10, 300<<10 + 1} {
 		body := `{"type":"text.delta","payload":{"text":"` + strings.Repeat("x", size-frame) + `"}}`
 		for _, chunked := range []bool{false, true} {
 			r := h.Request("POST", "/v1/agent/runs/run/events", body)
@@ -133,7 +135,8 @@ func TestPipelinedPosts(t *testing.T) {
 		if i == posts-1 {
 			end = "\r\nConnection: close\r\n"
 		}
-		fmt.Fprintf(&all, "POST /v1/agent/runs/run/events HTTP/1.1\r\nHost: x\r\nContent-Length: %d%s\r\n%s", len(body), end, body)
+		fmt.Fprintf(&all, "POST /v1/agent/runs/run/events HTTP/1.1\r\nHost: x\r\nContent-Length: %d%s\r\n%s", len(body),
+			end, body)
 	}
 	sent := make(chan error, 1)
 	go func() { _, err := conn.Write([]byte(all.String())); sent <- err }()

@@ -33,10 +33,12 @@ func TestIngestForms(t *testing.T) {
 		if tt.contentType != "" {
 			headers = []string{"Content-Type", tt.contentType}
 		}
-		if got := h.Do("POST", "/v1/agent/runs/"+run+"/events", tt.body, headers...); got.Status != 200 || got.Body != `{"first_seq":1,"last_seq":2}`+"\n" {
+		if got := h.Do("POST", "/v1/agent/runs/"+run+"/events", tt.body, headers...); got.Status != 200 ||
+			got.Body != `{"first_seq":1,"last_seq":2}`+"\n" {
 			t.Errorf("%s: %d %s", tt.name, got.Status, got.Body)
 		}
-		got := h.Do("POST", "/v1/agent/runs/"+run+"/events", "{\n \"type\": \"progress\"\n}", "Content-Type", "application/json")
+		got := h.Do("POST", "/v1/agent/runs/"+run+"/events", "{\n \"type\": \"progress\"\n}", "Content-Type",
+			"application/json")
 		if got.Status != 200 || got.Body != `{"first_seq":3,"last_seq":3}`+"\n" {
 			t.Errorf("%s, one object: %d %s", tt.name, got.Status, got.Body)
 		}
@@ -103,7 +105,8 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Errorf("newest is %d", h.Last(run))
 		}
 		post(run, key, edgetest.GoodLine+"\n"+edgetest.GoodLine).Expect(t, 422, "KEY-REUSED")
-		if other := post(run+"x", key, edgetest.GoodLine); other.Status != 200 || other.Header.Get("Idempotency-Replayed") != "" {
+		if other := post(run+"x", key, edgetest.GoodLine); other.Status != 200 ||
+			other.Header.Get("Idempotency-Replayed") != "" {
 			t.Errorf("the key of another run: %d %s", other.Status, other.Body)
 		}
 	}
@@ -135,8 +138,9 @@ func TestCreateRun(t *testing.T) {
 		return a, c
 	}
 	for body, state := range map[string]string{
-		"": "running", "{}": "running", `{"planning_gate":"required"}`: "planning", `{"planning_gate":"preview","model":"x"}`: "planning",
-		`{"planning_gate":"off","run_id":null}`: "running",
+		"": "running", "{}": "running", `{"planning_gate":"required"}`: "planning",
+		`{"planning_gate":"preview","model":"x"}`: "planning",
+		`{"planning_gate":"off","run_id":null}`:   "running",
 	} {
 		a, c := create(body)
 		if a.Status != 201 || len(c.RunID) != len("run_")+26 || !strings.HasPrefix(c.RunID, "run_") || c.State != state {
@@ -154,7 +158,8 @@ func TestCreateRun(t *testing.T) {
 	if a.Expect(t, 409, "RUN-EXISTS"); a.Header.Get("Location") != "" {
 		t.Error("a refusal has a location")
 	}
-	if a, c := create(`{"run_id":"mine"}`, "Idempotency-Key", "k"); a.Status != 201 || c.RunID != "mine" || a.Header.Get("Idempotency-Replayed") != "true" {
+	if a, c := create(`{"run_id":"mine"}`, "Idempotency-Key", "k"); a.Status != 201 || c.RunID != "mine" ||
+		a.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("repeat: %d %v %s", a.Status, a.Header, a.Body)
 	}
 	if h.Last("mine") != 1 {
@@ -182,7 +187,8 @@ func TestSummary(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", a.Body, want)
 	}
 	h.Do("POST", "/v1/agent/runs/open/events", `{"type":"progress","ts":"2026-01-02T03:04:05Z"}`)
-	if a := h.Do("GET", "/v1/agent/runs/open", ""); a.Body != `{"run_id":"open","state":"","last_seq":1,"started_at":"2026-01-02T03:04:05Z","updated_at":"2026-01-02T03:04:05Z","ended_at":null}`+"\n" {
+	if a := h.Do("GET", "/v1/agent/runs/open",
+		""); a.Body != `{"run_id":"open","state":"","last_seq":1,"started_at":"2026-01-02T03:04:05Z","updated_at":"2026-01-02T03:04:05Z","ended_at":null}`+"\n" {
 		t.Errorf("%s", a.Body)
 	}
 }
@@ -210,7 +216,8 @@ func TestPages(t *testing.T) {
 		after := 0
 		for {
 			p := get(fmt.Sprintf("?after=%d%s", after, limit))
-			if want := min(size, len(lines)-after); len(p.Events) != want || p.NextAfter != after+want || *p.HasMore != (after+want < len(lines)) {
+			if want := min(size, len(lines)-after); len(p.Events) != want || p.NextAfter != after+want ||
+				*p.HasMore != (after+want < len(lines)) {
 				t.Fatalf("limit %q after %d: %d events, next %d, more %v", limit, after, len(p.Events), p.NextAfter, *p.HasMore)
 			}
 			for i, e := range p.Events {
@@ -228,7 +235,8 @@ func TestPages(t *testing.T) {
 	}
 	// A page is bounded in bytes as well.
 	for range 20 {
-		if a := h.Do("POST", "/v1/agent/runs/fat/events", `{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`); a.Status != 200 {
+		if a := h.Do("POST", "/v1/agent/runs/fat/events",
+			`{"type":"text.delta","payload":{"text":"`+strings.Repeat("x", 400<<10)+`"}}`); a.Status != 200 {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
@@ -258,11 +266,13 @@ func TestHealthAndReadiness(t *testing.T) {
 			}},
 		}
 	})
-	if a := h.Do("GET", "/healthz", "", edgetest.TenantHeader, "nobody"); a.Status != 200 || a.Body != `{"status":"ok"}`+"\n" {
+	if a := h.Do("GET", "/healthz", "", edgetest.TenantHeader, "nobody"); a.Status != 200 ||
+		a.Body != `{"status":"ok"}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	a := h.Do("GET", "/readyz", "", edgetest.TenantHeader, "nobody")
-	if a.Status != 503 || !strings.Contains(a.Body, `{"ready":false,"durability":"acknowledged`) || !strings.Contains(a.Body, `{"name":"archive","ok":false`) || strings.Contains(a.Body, "10.9.8.7") {
+	if a.Status != 503 || !strings.Contains(a.Body, `{"ready":false,"durability":"acknowledged`) ||
+		!strings.Contains(a.Body, `{"name":"archive","ok":false`) || strings.Contains(a.Body, "10.9.8.7") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	if !strings.Contains(h.Logs.String(), "10.9.8.7") {
@@ -293,7 +303,8 @@ func TestConfig(t *testing.T) {
 		"nameless check": func(c *edge.Config) { c.Checks = []edge.Check{{Run: func(context.Context) error { return nil }}} },
 		"bad retry":      func(c *edge.Config) { c.Retry = -1 },
 		"a dialect twice": func(c *edge.Config) {
-			c.Protocols = append(c.Protocols, edgetest.Speak(edgetest.OddDialect{Pattern: "GET /a/{x}"}, edgetest.OddDialect{Pattern: "GET /a/{y}"})...)
+			c.Protocols = append(c.Protocols, edgetest.Speak(edgetest.OddDialect{Pattern: "GET /a/{x}"},
+				edgetest.OddDialect{Pattern: "GET /a/{y}"})...)
 		},
 		"bad pattern": func(c *edge.Config) {
 			c.Protocols = append(c.Protocols, edgetest.Speak(edgetest.OddDialect{Pattern: "/a"})...)
@@ -315,7 +326,8 @@ func TestZeroConfigServesOneTenant(t *testing.T) {
 	if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine); a.Status != 200 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	if _, err := h.Appender.Append(context.Background(), schema.RunKey{Tenant: "default", Run: "run"}, []schema.Event{{Type: "progress"}}, producers.AppendOptions{MustBeNew: true}); !errors.Is(err, producers.ErrExists) {
+	if _, err := h.Appender.Append(context.Background(), schema.RunKey{Tenant: "default", Run: "run"},
+		[]schema.Event{{Type: "progress"}}, producers.AppendOptions{MustBeNew: true}); !errors.Is(err, producers.ErrExists) {
 		t.Errorf("the run is not the default tenant's: %v", err)
 	}
 }

@@ -20,13 +20,18 @@ func TestUnknownFieldsAreNamed(t *testing.T) {
 		"known":   {`{"type":"tool.start","payload":{"call_id":"c","tool":"t","input":{"anything":1}}}`, ""},
 		"no type": {`{"type":"custom.mine","payload":{"anything":1}}`, ""},
 		"adapter": {`{"type":"text.delta","payload":{"text":"a","message_id":"m"}}`, ""},
-		"control": {`{"type":"tool.start","payload":{"call_id":"c","tool":"t","inputs":{}}}`, `299 agentstream "unknown payload fields: tool.start inputs"`},
-		"delta": {`{"type":"text.delta","payload":{"text":"a","idx":1}}` + "\n" + `{"type":"text.delta","payload":{"text":"b","idx":2}}`,
+		"control": {`{"type":"tool.start","payload":{"call_id":"c","tool":"t","inputs":{}}}`,
+			`299 agentstream "unknown payload fields: tool.start inputs"`},
+		"delta": {`{"type":"text.delta","payload":{"text":"a","idx":1}}` + "\n" +
+			`{"type":"text.delta","payload":{"text":"b","idx":2}}`,
 			`299 agentstream "unknown payload fields: text.delta idx"`},
-		"escaped": {`{"type":"progress","payload":{"a\r\nb\"c":1}}`, `299 agentstream "unknown payload fields: progress a\r\nb\"c"`},
-		"several": {`{"type":"progress","payload":{"x":1,"message":"m","y":2}}` + "\n" + `{"type":"tool.end","payload":{"call_id":"c","ok":true,"result":1}}`,
+		"escaped": {`{"type":"progress","payload":{"a\r\nb\"c":1}}`,
+			`299 agentstream "unknown payload fields: progress a\r\nb\"c"`},
+		"several": {`{"type":"progress","payload":{"x":1,"message":"m","y":2}}` + "\n" +
+			`{"type":"tool.end","payload":{"call_id":"c","ok":true,"result":1}}`,
 			`299 agentstream "unknown payload fields: progress x, progress y, tool.end result"`},
-		"unsure": {`{"type":"child.spawn","payload":{"child_id":"k","x":1}}`, `299 agentstream "unknown payload fields: child.spawn x"`},
+		"unsure": {`{"type":"child.spawn","payload":{"child_id":"k","x":1}}`,
+			`299 agentstream "unknown payload fields: child.spawn x"`},
 	} {
 		a := h.Do("POST", "/v1/agent/runs/"+strings.ReplaceAll(name, " ", "_")+"/events", tt.body)
 		if got := a.Header.Get("Warning"); a.Status != 200 || got != tt.want {

@@ -74,7 +74,8 @@ func TestExport(t *testing.T) {
 		last := len(lines)
 		path := "/v1/agent/runs/" + s.Name + "/replay.jsonl"
 		for _, coding := range []string{"identity", "gzip", "zstd"} {
-			for _, bound := range [][2]int{{0, last}, {0, 1}, {1, 1}, {last, last}, {2, last - 1}, {last / 2, last}, {last / 3, last / 2}} {
+			for _, bound := range [][2]int{{0, last}, {0, 1}, {1, 1}, {last, last}, {2, last - 1}, {last / 2, last},
+				{last / 3, last / 2}} {
 				got, resp, err := exportRun(h, fmt.Sprintf("%s?after=%d&through=%d", path, bound[0], bound[1]), coding)
 				if want := joined(lines[bound[0]:bound[1]]); err != nil || resp.StatusCode != 200 || string(got) != want {
 					t.Fatalf("%s %s %v: %d, %v, %d bytes, want %d", s.Name, coding, bound, resp.StatusCode, err, len(got), len(want))
@@ -88,17 +89,21 @@ func TestExport(t *testing.T) {
 				t.Fatalf("%s %s: %v, %d bytes", s.Name, coding, err, len(got))
 			}
 			wantCoding := strings.TrimPrefix(coding, "identity")
-			if hd := resp.Header; hd.Get("Content-Encoding") != wantCoding || hd.Get("Content-Type") != "application/x-ndjson" || hd.Get("Vary") != "Accept-Encoding" ||
-				hd.Get("Content-Disposition") != `attachment; filename="`+s.Name+`.jsonl"` || hd.Get("Cache-Control") != "no-store" || hd.Get("Last-Seq") != fmt.Sprint(last) {
+			if hd := resp.Header; hd.Get("Content-Encoding") != wantCoding ||
+				hd.Get("Content-Type") != "application/x-ndjson" || hd.Get("Vary") != "Accept-Encoding" ||
+				hd.Get("Content-Disposition") != `attachment; filename="`+s.Name+`.jsonl"` ||
+				hd.Get("Cache-Control") != "no-store" || hd.Get("Last-Seq") != fmt.Sprint(last) {
 				t.Errorf("%s: %v", coding, hd)
 			}
 		}
 		got, _, err := exportRun(h, path+"?types=tool.*,text.delta&child=-", "zstd")
-		if want := filtered(t, lines, []string{"-"}, []string{"tool.*", "text.delta"}, false); err != nil || string(got) != joined(want) {
+		if want := filtered(t, lines, []string{"-"}, []string{"tool.*", "text.delta"}, false); err != nil ||
+			string(got) != joined(want) {
 			t.Errorf("%s filtered: %v, %d bytes", s.Name, err, len(got))
 		}
 		head := h.Do("HEAD", path, "", "Accept-Encoding", "gzip")
-		if head.Status != 200 || head.Body != "" || head.Header.Get("Last-Seq") != fmt.Sprint(last) || head.Header.Get("Content-Encoding") != "gzip" {
+		if head.Status != 200 || head.Body != "" || head.Header.Get("Last-Seq") != fmt.Sprint(last) ||
+			head.Header.Get("Content-Encoding") != "gzip" {
 			t.Errorf("%d %v", head.Status, head.Header)
 		}
 	}
@@ -121,7 +126,8 @@ func TestExportRefuses(t *testing.T) {
 	h.Fill("run", schematest.Generate(100, 1), 10)
 	const path = "/v1/agent/runs/run/replay.jsonl"
 	for query, code := range map[string]string{
-		"?after=x": "BAD-CURSOR", "?through=-1": "BAD-CURSOR", "?after=1&after=1": "BAD-REQUEST", "?after=9&through=8": "BAD-REQUEST", "?types=a%20b": "BAD-REQUEST", "?a;b": "BAD-REQUEST",
+		"?after=x": "BAD-CURSOR", "?through=-1": "BAD-CURSOR", "?after=1&after=1": "BAD-REQUEST",
+		"?after=9&through=8": "BAD-REQUEST", "?types=a%20b": "BAD-REQUEST", "?a;b": "BAD-REQUEST",
 	} {
 		h.Do("GET", path+query, "").Expect(t, 400, code)
 	}
@@ -137,7 +143,8 @@ func TestExportRefuses(t *testing.T) {
 	h.Log.Expire(schema.RunKey{Tenant: "acme", Run: "run"}, 40)
 	for _, query := range []string{"", "?after=10", "?after=10&through=20", "?through=60"} {
 		a := h.Do("GET", path+query, "", "Accept-Encoding", "zstd")
-		if p := a.Expect(t, 410, schema.CodeCursorExpired); p.FirstSeq < 31 || p.FirstSeq > 41 || a.Header.Get("Content-Encoding") != "" || a.Header.Get("Last-Seq") != "" {
+		if p := a.Expect(t, 410, schema.CodeCursorExpired); p.FirstSeq < 31 || p.FirstSeq > 41 ||
+			a.Header.Get("Content-Encoding") != "" || a.Header.Get("Last-Seq") != "" {
 			t.Errorf("%s: %+v %v", query, p, a.Header)
 		}
 		if a := h.Do("HEAD", path+query, ""); a.Status != 410 {
@@ -158,7 +165,8 @@ type breaking struct {
 	fault func(ctx context.Context) error
 }
 
-func (b *breaking) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (b *breaking) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	return func(yield func(schema.Pack, error) bool) {
 		left := b.packs.Load()
 		for p, err := range b.FaultyLog.Packs(ctx, key, after, through) {
@@ -204,7 +212,8 @@ func TestExportBreaks(t *testing.T) {
 				t.Errorf("history %s from the start: %d", name, a.Status)
 			}
 			b.packs.Store(-1)
-			if got, _, err := exportRun(h, "/v1/agent/runs/run/replay.jsonl", coding); err != nil || string(got) != joined(lines) {
+			if got, _, err := exportRun(h, "/v1/agent/runs/run/replay.jsonl", coding); err != nil ||
+				string(got) != joined(lines) {
 				t.Errorf("afterwards, %s: %v, %d bytes", coding, err, len(got))
 			}
 		}
@@ -233,7 +242,8 @@ func TestExportToASlowClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		edgetest.Eventually(t, name+": the slow client is cut", func() bool { return strings.Count(h.Logs.String(), `"reason":"slow client"`) > cut })
+		edgetest.Eventually(t, name+": the slow client is cut",
+			func() bool { return strings.Count(h.Logs.String(), `"reason":"slow client"`) > cut })
 		cut++
 		if n, err := io.Copy(io.Discard, resp.Body); err == nil {
 			t.Errorf("%s: %d bytes and a clean end", name, n)
@@ -284,7 +294,8 @@ type heldUp struct {
 	wait func()
 }
 
-func (l *heldUp) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (l *heldUp) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	return func(yield func(schema.Pack, error) bool) {
 		for p, err := range l.FaultyLog.Packs(ctx, key, after, through) {
 			if l.wait(); ctx.Err() != nil || !yield(p, err) {
@@ -321,11 +332,13 @@ func TestExportIsChecked(t *testing.T) {
 	})
 	l.FaultyLog = h.Log
 	lines := schematest.Lines(h.Fill("run", schematest.Generate(4000, 5), 20))
-	if got, _, err := exportRun(h, "/v1/agent/runs/run/replay.jsonl", "identity"); err != nil || string(got) != joined(lines) {
+	if got, _, err := exportRun(h, "/v1/agent/runs/run/replay.jsonl", "identity"); err != nil ||
+		string(got) != joined(lines) {
 		t.Errorf("a credential that holds: %v, %d bytes", err, len(got))
 	}
 	revoked.Store(true)
-	if got, _, err := exportRun(h, "/v1/agent/runs/run/replay.jsonl", "identity"); err == nil && string(got) == joined(lines) {
+	if got, _, err := exportRun(h, "/v1/agent/runs/run/replay.jsonl", "identity"); err == nil &&
+		string(got) == joined(lines) {
 		t.Error("a credential that was taken back is served to the end")
 	}
 }

@@ -28,19 +28,20 @@ type listedRun struct {
 	LastSeq   schema.Seq      `json:"last_seq"`
 	StartedAt string          `json:"started_at"`
 	UpdatedAt string          `json:"updated_at"`
-	EndedAt   *string         `json:"ended_at"`    // null while the run goes on
-	WaitsFor  *string         `json:"waits_for"`   // answer, approval, resume; null: for nobody
-	AskedAt   *string         `json:"asked_at"`    // of the oldest question that is open
-	Since     *string         `json:"waits_since"` // asked_at, or else when it came to its state; null: it waits for nobody
-	Usage     schema.Usage    `json:"usage"`
-	Title     *string         `json:"title"`           // null: it has none, as agent
-	Opening   *string         `json:"opening"`         // first words of its first message; null: not known
-	Tags      []string        `json:"tags"`            // empty: it has none
-	Metadata  json.RawMessage `json:"metadata"`        // null: none, or of more than schema.MaxMetadata bytes
-	Agent     *string         `json:"agent"`           // its id
-	Model     *string         `json:"model"`           // of the newest message that has ended; null: not known
-	Cost      *float64        `json:"cost_usd"`        // of the messages of which it is known; null: of none
-	Unpriced  []string        `json:"unpriced_models"` // whose messages' cost is not known; "" is a model without a name
+	EndedAt   *string         `json:"ended_at"`  // null while the run goes on
+	WaitsFor  *string         `json:"waits_for"` // answer, approval, resume; null: for nobody
+	AskedAt   *string         `json:"asked_at"`  // of the oldest question that is open
+	// asked_at, or else when it came to its state; null: it waits for nobody
+	Since    *string         `json:"waits_since"`
+	Usage    schema.Usage    `json:"usage"`
+	Title    *string         `json:"title"`           // null: it has none, as agent
+	Opening  *string         `json:"opening"`         // first words of its first message; null: not known
+	Tags     []string        `json:"tags"`            // empty: it has none
+	Metadata json.RawMessage `json:"metadata"`        // null: none, or of more than schema.MaxMetadata bytes
+	Agent    *string         `json:"agent"`           // its id
+	Model    *string         `json:"model"`           // of the newest message that has ended; null: not known
+	Cost     *float64        `json:"cost_usd"`        // of the messages of which it is known; null: of none
+	Unpriced []string        `json:"unpriced_models"` // whose messages' cost is not known; "" is a model without a name
 }
 
 // listedRuns is the answer of GET /v1/agent/runs.
@@ -49,10 +50,10 @@ type listedRuns struct {
 	NextCursor *string     `json:"next_cursor"` // for the next request; null when there are no more
 }
 
-// listRuns pages through the runs of the tenant, newest first: ?q= &title= &tag= &agent= &model= &reason= &state=running,paused
-// &since= &until= &waits= &order= &direction= &limit= &cursor=. The order is that of the runs' first events, which never
-// changes: a page behind a cursor neither repeats nor misses a run that was there when the first page was asked for. By
-// the other orders runs that change move between the pages.
+// listRuns pages through the runs of the tenant, newest first: ?q= &title= &tag= &agent= &model= &reason=
+// &state=running,paused &since= &until= &waits= &order= &direction= &limit= &cursor=. The order is that of the runs'
+// first events, which never changes: a page behind a cursor neither repeats nor misses a run that was there when the
+// first page was asked for. By the other orders runs that change move between the pages.
 //
 // It lists what has been persisted: a run that began a moment ago may be missing, and state and usage
 // may be a moment old. What GET /v1/agent/runs/{run} says of one run comes from the log.
@@ -90,8 +91,10 @@ func listEntry(r *schema.RunInfo) listedRun {
 	stamp := func(t time.Time) string { return t.UTC().Format(schema.TimeLayout) }
 	facts := schema.FactsOf(r.Session)
 	out := listedRun{
-		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated), Usage: r.Usage,
-		Reason: orNull(r.Reason), WaitsFor: orNull(r.Waiting()), Title: orNull(facts.Title), Opening: orNull(r.Opening), Agent: orNull(facts.Agent), Model: orNull(r.Model), Cost: r.Cost,
+		RunID: r.ID, State: r.State, LastSeq: r.Last, StartedAt: stamp(r.Started), UpdatedAt: stamp(r.Updated),
+		Usage:  r.Usage,
+		Reason: orNull(r.Reason), WaitsFor: orNull(r.Waiting()), Title: orNull(facts.Title), Opening: orNull(r.Opening),
+		Agent: orNull(facts.Agent), Model: orNull(r.Model), Cost: r.Cost,
 		Unpriced: r.Unpriced, Tags: facts.Tags, Metadata: facts.Metadata,
 	}
 	if out.Tags == nil {
@@ -128,12 +131,14 @@ var states = []schema.RunState{
 func runsQuery(q protocol.Query) (out schema.RunsQuery, err error) {
 	names := dialect.SplitList(q["state"])
 	if len(names) > dialect.MaxList {
-		return out, dialect.Refuse(dialect.ErrBadRequest, "state must have at most %d names, not %d", dialect.MaxList, len(names))
+		return out, dialect.Refuse(dialect.ErrBadRequest, "state must have at most %d names, not %d", dialect.MaxList,
+			len(names))
 	}
 	for _, name := range names {
 		state := schema.RunState(name)
 		if !slices.Contains(states, state) {
-			return out, dialect.BadValue(dialect.ErrBadRequest, "state", name, "%s, or some of them with commas", dialect.Words(stateNames()...))
+			return out, dialect.BadValue(dialect.ErrBadRequest, "state", name, "%s, or some of them with commas",
+				dialect.Words(stateNames()...))
 		}
 		if !slices.Contains(out.States, state) {
 			out.States = append(out.States, state)
@@ -175,7 +180,8 @@ func stateNames() []string {
 }
 
 // longest bounds each text of a search, in bytes.
-var longest = map[string]int{"q": 200, "title": 4 * schema.MaxTitle, "tag": 4 * schema.MaxTag, "agent": 256, "model": 256, "reason": 200}
+var longest = map[string]int{"q": 200, "title": 4 * schema.MaxTitle, "tag": 4 * schema.MaxTag, "agent": 256,
+	"model": 256, "reason": 200}
 
 // maxWords bounds the words of a search.
 const maxWords = 8
@@ -189,7 +195,8 @@ func searchQuery(q protocol.Query, out *schema.RunsQuery) error {
 			return err
 		}
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > longest[name] {
-			return dialect.BadValue(dialect.ErrBadRequest, name, text, "UTF-8 text of at most %d bytes without NUL", longest[name])
+			return dialect.BadValue(dialect.ErrBadRequest, name, text, "UTF-8 text of at most %d bytes without NUL",
+				longest[name])
 		}
 		texts[name] = text
 	}
@@ -198,7 +205,8 @@ func searchQuery(q protocol.Query, out *schema.RunsQuery) error {
 		return dialect.Refuse(dialect.ErrBadRequest, "q must have at most %d words, not %d", maxWords, len(out.Words))
 	}
 	out.Title, out.Tag, out.Agent, out.Model, out.Reason = texts["title"], texts["tag"], texts["agent"], texts["model"], texts["reason"]
-	order, err := q.Choice("order", "started", string(schema.OrderUpdated), string(schema.OrderDuration), string(schema.OrderEvents))
+	order, err := q.Choice("order", "started", string(schema.OrderUpdated), string(schema.OrderDuration),
+		string(schema.OrderEvents))
 	if err != nil {
 		return err
 	}
@@ -240,8 +248,8 @@ type listedCosts struct {
 	NextCursor *string      `json:"next_cursor"` // for the next request; null when there are no more
 }
 
-// runCosts answers with what the messages of a run, or of a child by its own id, have cost: ?by=message, in the order of the
-// run, or ?by=child &limit= &cursor=. Like the list of runs it knows what has been persisted.
+// runCosts answers with what the messages of a run, or of a child by its own id, have cost: ?by=message, in the order
+// of the run, or ?by=child &limit= &cursor=. Like the list of runs it knows what has been persisted.
 func (a *API) runCosts(c *protocol.Call) error {
 	key, err := c.Key()
 	if err != nil {
@@ -300,8 +308,8 @@ const (
 	maxChildCursor = 1024
 )
 
-// dailyCosts answers with what the tenant's messages have cost, by UTC day and model, newest first: ?since= &until=, times
-// whose days are included.
+// dailyCosts answers with what the tenant's messages have cost, by UTC day and model, newest first: ?since= &until=,
+// times whose days are included.
 func (a *API) dailyCosts(c *protocol.Call) error {
 	q, err := c.Query()
 	if err != nil {
@@ -360,8 +368,9 @@ func (a *API) replyCosts(ctx context.Context, c *protocol.Call, want schema.Cost
 }
 
 func costEntry(c *schema.Cost) listedCost {
-	out := listedCost{Child: orNull(c.Child), Day: orNull(c.Day), Model: orNull(c.Model), Messages: c.Messages, Unpriced: c.Unpriced,
-		Input: c.Input, Output: c.Output, CacheRead: c.CacheRead, CacheWrite: c.CacheWrite, Cost: c.USD}
+	out := listedCost{Child: orNull(c.Child), Day: orNull(c.Day), Model: orNull(c.Model), Messages: c.Messages,
+		Unpriced: c.Unpriced,
+		Input:    c.Input, Output: c.Output, CacheRead: c.CacheRead, CacheWrite: c.CacheWrite, Cost: c.USD}
 	if c.Seq != 0 {
 		out.Seq = &c.Seq
 	}

@@ -46,7 +46,8 @@ func withRuns(t *testing.T, n int) (*edgetest.House, *persistertest.Memory) {
 	store := persistertest.NewMemory()
 	for i := range n {
 		for _, tenant := range []string{"acme", "globex"} {
-			w := persistertest.NewWriter(schema.RunKey{Tenant: tenant, Run: fmt.Sprintf("run_%02d", i)}, fmt.Sprintf("202602%02d", 1+i/3))
+			w := persistertest.NewWriter(schema.RunKey{Tenant: tenant, Run: fmt.Sprintf("run_%02d", i)},
+				fmt.Sprintf("202602%02d", 1+i/3))
 			states := []schema.RunState{schema.StateRunning, schema.StateDone, schema.StateError}
 			persistertest.Put(t, store, w.Texts("kid", 2), w.Pack("", persistertest.Lifecycle(states[i%3])))
 		}
@@ -57,26 +58,32 @@ func withRuns(t *testing.T, n int) (*edgetest.House, *persistertest.Memory) {
 func TestListRuns(t *testing.T) {
 	store := persistertest.NewMemory()
 	h := edgetest.NewHouse(t, func(c *edge.Config) { c.Catalog = store })
-	if a := h.Do("GET", "/v1/agent/runs", ""); a.Body != `{"runs":[],"next_cursor":null}`+"\n" || a.Header.Get("Cache-Control") != "no-store" {
+	if a := h.Do("GET", "/v1/agent/runs", ""); a.Body != `{"runs":[],"next_cursor":null}`+"\n" ||
+		a.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("%s %v", a.Body, a.Header)
 	}
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
-	persistertest.Put(t, store, w.Texts("", 1), w.Pack("", persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m","usage":{"output_tokens":7,"input_tokens":3}}`)))
+	persistertest.Put(t, store, w.Texts("", 1),
+		w.Pack("", persistertest.Event(schema.TypeMessageEnd,
+			`{"message_id":"m","usage":{"output_tokens":7,"input_tokens":3}}`)))
 	want := `{"run_id":"run_1","state":"","reason":null,"last_seq":2,"started_at":"2026-02-28T23:59:01.000Z",` +
 		`"updated_at":"2026-02-28T23:59:02.000Z","ended_at":null,"waits_for":null,"asked_at":null,"waits_since":null,"usage":{"input_tokens":3,"output_tokens":7},"title":null,"opening":null,"tags":[],"metadata":null,"agent":null,"model":null,"cost_usd":null,"unpriced_models":[""]}`
 	if a := h.Do("GET", "/v1/agent/runs", ""); a.Body != `{"runs":[`+want+`],"next_cursor":null}`+"\n" {
 		t.Errorf("%s", a.Body)
 	}
 	persistertest.Put(t, store, w.Pack("kid", persistertest.Event(schema.TypeInputRequested, `{"request_id":"q"}`)))
-	if l := listRuns(h, "?waits=true"); len(l.Runs) != 1 || l.Runs[0]["waits_for"] != "answer" || l.Runs[0]["asked_at"] != "2026-02-28T23:59:03.000Z" || l.Runs[0]["waits_since"] != l.Runs[0]["asked_at"] {
+	if l := listRuns(h, "?waits=true"); len(l.Runs) != 1 || l.Runs[0]["waits_for"] != "answer" ||
+		l.Runs[0]["asked_at"] != "2026-02-28T23:59:03.000Z" || l.Runs[0]["waits_since"] != l.Runs[0]["asked_at"] {
 		t.Errorf("%v", l)
 	}
 	persistertest.Put(t, store, w.Pack("", persistertest.Event("command.answer", `{"request_id":"q"}`)))
 	if l := listRuns(h, "?waits=true"); len(l.Runs) != 0 || listRuns(h, "?waits=false").Runs[0]["waits_for"] != nil {
 		t.Errorf("%v", l)
 	}
-	persistertest.Put(t, store, w.Pack("", persistertest.Event(schema.TypeRunLifecycle, `{"state":"error","reason":"out of \"tokens\" <&>"}`)))
-	if r := listRuns(h, "").Runs[0]; r["state"] != "error" || r["reason"] != `out of "tokens" <&>` || r["ended_at"] != "2026-02-28T23:59:05.000Z" || r["last_seq"] != 5.0 {
+	persistertest.Put(t, store, w.Pack("", persistertest.Event(schema.TypeRunLifecycle,
+		`{"state":"error","reason":"out of \"tokens\" <&>"}`)))
+	if r := listRuns(h, "").Runs[0]; r["state"] != "error" || r["reason"] != `out of "tokens" <&>` ||
+		r["ended_at"] != "2026-02-28T23:59:05.000Z" || r["last_seq"] != 5.0 {
 		t.Errorf("%v", r)
 	}
 	if a := h.Do("HEAD", "/v1/agent/runs", ""); a.Status != 200 || a.Body != "" {
@@ -138,10 +145,15 @@ func TestListRunsOfStatesAndTimes(t *testing.T) {
 func TestListRunsRefuses(t *testing.T) {
 	h, _ := withRuns(t, 1)
 	for query, code := range map[string]string{
-		"?cursor=garbage": "BAD-CURSOR", "?cursor=17": "BAD-CURSOR", "?cursor=MS43LjAuKg": "BAD-CURSOR", "?cursor=%00": "BAD-CURSOR", "?cursor=" + strings.Repeat("A", 4000): "BAD-CURSOR",
-		"?cursor=a&cursor=b": "BAD-REQUEST", "?limit=0": "BAD-REQUEST", "?limit=201": "BAD-REQUEST", "?limit=x": "BAD-REQUEST", "?limit=1&limit=1": "BAD-REQUEST",
-		"?state=dead": "BAD-REQUEST", "?state=Running": "BAD-REQUEST", "?state=running,x'--": "BAD-REQUEST", "?since=yesterday": "BAD-REQUEST", "?until=2026-02-30T00:00:00Z": "BAD-REQUEST",
-		"?since=1&since=2": "BAD-REQUEST", "?order=cost": "BAD-REQUEST", "?direction=up": "BAD-REQUEST", "?q=" + strings.Repeat("x", 201): "BAD-REQUEST", "?q=a+b+c+d+e+f+g+h+i": "BAD-REQUEST", "?tag=%FF": "BAD-REQUEST", "?order=desc": "BAD-REQUEST", "?a;b": "BAD-REQUEST",
+		"?cursor=garbage": "BAD-CURSOR", "?cursor=17": "BAD-CURSOR", "?cursor=MS43LjAuKg": "BAD-CURSOR",
+		"?cursor=%00": "BAD-CURSOR", "?cursor=" + strings.Repeat("A", 4000): "BAD-CURSOR",
+		"?cursor=a&cursor=b": "BAD-REQUEST", "?limit=0": "BAD-REQUEST", "?limit=201": "BAD-REQUEST",
+		"?limit=x": "BAD-REQUEST", "?limit=1&limit=1": "BAD-REQUEST",
+		"?state=dead": "BAD-REQUEST", "?state=Running": "BAD-REQUEST", "?state=running,x'--": "BAD-REQUEST",
+		"?since=yesterday": "BAD-REQUEST", "?until=2026-02-30T00:00:00Z": "BAD-REQUEST",
+		"?since=1&since=2": "BAD-REQUEST", "?order=cost": "BAD-REQUEST", "?direction=up": "BAD-REQUEST",
+		"?q=" + strings.Repeat("x", 201): "BAD-REQUEST", "?q=a+b+c+d+e+f+g+h+i": "BAD-REQUEST",
+		"?tag=%FF": "BAD-REQUEST", "?order=desc": "BAD-REQUEST", "?a;b": "BAD-REQUEST",
 	} {
 		h.Do("GET", "/v1/agent/runs"+query, "").Expect(t, 400, code)
 	}

@@ -30,7 +30,8 @@ func (a *API) slim(body []byte) ([]byte, []schema.Moved, error) {
 	}
 	for _, m := range moved {
 		if int64(len(m.Data)) > a.cfg.MaxBlobBytes {
-			return body, nil, fmt.Errorf("output of %d bytes, %d allowed: %w", len(m.Data), a.cfg.MaxBlobBytes, ends.ErrBodyTooBig)
+			return body, nil, fmt.Errorf("output of %d bytes, %d allowed: %w", len(m.Data), a.cfg.MaxBlobBytes,
+				ends.ErrBodyTooBig)
 		}
 	}
 	return body, moved, nil

@@ -31,8 +31,8 @@ func idleCost(t *testing.T, addr string, way publishWay, own bool, then func(*id
 	return took / streams
 }
 
-// settle returns what is in use more than before, after it has stopped falling: a stream lets go what it has not needed for a
-// while, which takes longer on a busy machine, and a sign of life may be on its way.
+// settle returns what is in use more than before, after it has stopped falling: a stream lets go what it has not needed
+// for a while, which takes longer on a busy machine, and a sign of life may be on its way.
 func settle(before int) int {
 	took := math.MaxInt
 	for still := 0; still < 3; still++ {
@@ -46,8 +46,8 @@ func settle(before int) int {
 	return took
 }
 
-// Publish streams on which nothing comes are small, on every way, also when something came before. Over HTTP/2 this holds for
-// streams that share a connection: what each connection takes there, net/http takes alone.
+// Publish streams on which nothing comes are small, on every way, also when something came before. Over HTTP/2 this
+// holds for streams that share a connection: what each connection takes there, net/http takes alone.
 func TestIdlePublishStreamsAreSmall(t *testing.T) {
 	const most = 16 << 10
 	for name, way := range publishWays() {
@@ -86,7 +86,8 @@ func bytesInLog(h *edgetest.House, n int) int {
 		if err := e.Prepare("logged"); err != nil {
 			h.T.Fatal(err)
 		}
-		if _, err := h.Appender.Append(h.T.Context(), edgetest.RunOf("logged"), []schema.Event{e}, producers.AppendOptions{}); err != nil {
+		if _, err := h.Appender.Append(h.T.Context(), edgetest.RunOf("logged"), []schema.Event{e},
+			producers.AppendOptions{}); err != nil {
 			h.T.Fatal(err)
 		}
 	}

@@ -68,7 +68,8 @@ func TestTakeTogetherIsOneByOne(t *testing.T) {
 func TestFilteredPages(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	runs := map[string][]string{}
-	for _, s := range []schematest.Scenario{schematest.ByName("children"), schematest.ByName("parallel-tools"), schematest.ByName("hostile"), schematest.Generate(3000, 9)} {
+	for _, s := range []schematest.Scenario{schematest.ByName("children"), schematest.ByName("parallel-tools"),
+		schematest.ByName("hostile"), schematest.Generate(3000, 9)} {
 		runs[s.Name] = schematest.Lines(h.Fill(s.Name, s, 5))
 	}
 	for run, lines := range runs {
@@ -78,10 +79,12 @@ func TestFilteredPages(t *testing.T) {
 			nested          bool
 		}{
 			{"", nil, nil, false}, {"&types=*", nil, nil, false}, {"&types=text.delta", nil, []string{"text.delta"}, false},
-			{"&types=tool.*,message.end", nil, []string{"tool.*", "message.end"}, false}, {"&types=custom.nothing", nil, []string{"custom.nothing"}, false},
+			{"&types=tool.*,message.end", nil, []string{"tool.*", "message.end"}, false},
+			{"&types=custom.nothing", nil, []string{"custom.nothing"}, false},
 			{"&child=-", []string{"-"}, nil, false}, {"&child=" + schematest.ChildA, []string{schematest.ChildA}, nil, false},
 			{"&nested=true&child=" + schematest.ChildA, []string{schematest.ChildA}, nil, true},
-			{"&child=-," + schematest.ChildB + "&types=run.lifecycle&types=text.delta", []string{"-", schematest.ChildB}, []string{"run.lifecycle", "text.delta"}, false},
+			{"&child=-," + schematest.ChildB + "&types=run.lifecycle&types=text.delta",
+				[]string{"-", schematest.ChildB}, []string{"run.lifecycle", "text.delta"}, false},
 		} {
 			want := filtered(t, lines, f.children, f.types, f.nested)
 			for _, limit := range []int{1, 3, 100, 1000} {
@@ -135,7 +138,8 @@ func TestPageLooksAtSoMuch(t *testing.T) {
 func TestPageBytes(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	for i := range 20 {
-		if a := h.Do("POST", "/v1/agent/runs/fat/events", fmt.Sprintf(`{"type":"custom.n","payload":{"n":%d,"text":%q}}`, i, strings.Repeat("x", 400<<10))); a.Status != 200 {
+		if a := h.Do("POST", "/v1/agent/runs/fat/events",
+			fmt.Sprintf(`{"type":"custom.n","payload":{"n":%d,"text":%q}}`, i, strings.Repeat("x", 400<<10))); a.Status != 200 {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
@@ -178,11 +182,13 @@ func TestSnapshotOf100000(t *testing.T) {
 	}
 	_, warm := get(first)
 	e := schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"one more","index":0}`)}
-	if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"}, []schema.Event{e}, producers.AppendOptions{}); err != nil {
+	if _, err := app.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run"}, []schema.Event{e},
+		producers.AppendOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, advanced := get(first)
-	t.Logf("%d deltas, %d bytes: cold %v, warm %v, one event later %v; allocated %d KiB, kept %d KiB", deltas, len(body), cold, warm, advanced,
+	t.Logf("%d deltas, %d bytes: cold %v, warm %v, one event later %v; allocated %d KiB, kept %d KiB", deltas,
+		len(body), cold, warm, advanced,
 		(after.TotalAlloc-before.TotalAlloc)>>10, (int64(after.HeapAlloc)-int64(before.HeapAlloc))>>10)
 	if warm > cold/2 || advanced > cold/2 {
 		t.Errorf("folded again: cold %v, warm %v, advanced %v", cold, warm, advanced)

@@ -16,14 +16,15 @@ import (
 	"agentstream/schema"
 )
 
-// Operator knows what operators ask about a node. Errors of dead letters wrap ErrNoRuns where this node has none, or may not see
-// them. It is safe for concurrent use.
+// Operator knows what operators ask about a node. Errors of dead letters wrap ErrNoRuns where this node has none, or
+// may not see them. It is safe for concurrent use.
 type Operator interface {
 	// Storage returns how far the log is stored, and what of it and of a tenant's runs is lost.
 	Storage(ctx context.Context, tenant string) Storage
 	// DeadLetters returns the newest dead letters of a tenant, and the number of all.
 	DeadLetters(ctx context.Context, tenant string, most int) (letters []DeadLetter, all int, err error)
-	// Retry tries a tenant's dead letter again and returns why it stays, "" when it was stored. found is false when there is none.
+	// Retry tries a tenant's dead letter again and returns why it stays, "" when it was stored. found is false when
+	// there is none.
 	Retry(ctx context.Context, tenant, id string) (stays string, found bool, err error)
 	// Drop removes a tenant's dead letter, and reports whether there was one.
 	Drop(ctx context.Context, tenant, id string) (found bool, err error)
@@ -188,7 +189,8 @@ func (a *API) dropDeadLetter(c *protocol.Call) error {
 }
 
 // onDeadLetter does something with the dead letter that the path names, and answers.
-func (a *API) onDeadLetter(c *protocol.Call, do func(ctx context.Context, id string) (bool, error), answer func() any) error {
+func (a *API) onDeadLetter(c *protocol.Call, do func(ctx context.Context, id string) (bool, error),
+	answer func() any) error {
 	if a.cfg.Operator == nil {
 		return ends.ErrNoRuns
 	}

@@ -247,7 +247,8 @@ func filterOf(q protocol.Query) (shape.Filter, error) {
 		return shape.Filter{}, err
 	}
 	f := dialect.Filter{
-		Children: dialect.SplitList(q["child"]), Types: dialect.SplitList(q["types"]), Nested: nested == "true" || nested == "1",
+		Children: dialect.SplitList(q["child"]), Types: dialect.SplitList(q["types"]), Nested: nested == "true" ||
+			nested == "1",
 	}
 	if f, err = f.Normal(); err != nil {
 		return shape.Filter{}, err

@@ -25,7 +25,8 @@ func listEvents(h *edgetest.House, run, query string) (p eventPage) {
 	h.T.Helper()
 	a := h.Do("GET", "/v1/agent/runs/"+run+"/events"+query, "")
 	err := json.Unmarshal([]byte(a.Body), &p)
-	if a.Status != 200 || err != nil || p.Events == nil || p.HasMore == nil || (p.NextAfter == nil) == (p.NextBefore == nil) {
+	if a.Status != 200 || err != nil || p.Events == nil || p.HasMore == nil ||
+		(p.NextAfter == nil) == (p.NextBefore == nil) {
 		h.T.Fatalf("%s: %d %v %.300s", query, a.Status, err, a.Body)
 	}
 	return p
@@ -102,14 +103,18 @@ func TestPageEdges(t *testing.T) {
 		}
 	}
 	for query, code := range map[string]string{
-		"?order=up": "BAD-REQUEST", "?order=desc&order=desc": "BAD-REQUEST", "?order=desc&after=1": "BAD-REQUEST", "?before=5": "BAD-REQUEST", "?order=asc&before=": "BAD-REQUEST",
-		"?order=desc&before=0": "BAD-CURSOR", "?order=desc&before=-1": "BAD-CURSOR", "?order=desc&before=x": "BAD-CURSOR", "?order=desc&before=9007199254740992": "BAD-CURSOR",
-		"?types=*.delta": "BAD-REQUEST", "?types=a%20b": "BAD-REQUEST", "?types=" + strings.Repeat("x", 101): "BAD-REQUEST", "?child=a.b": "BAD-ID", "?child=*": "BAD-ID",
+		"?order=up": "BAD-REQUEST", "?order=desc&order=desc": "BAD-REQUEST", "?order=desc&after=1": "BAD-REQUEST",
+		"?before=5": "BAD-REQUEST", "?order=asc&before=": "BAD-REQUEST",
+		"?order=desc&before=0": "BAD-CURSOR", "?order=desc&before=-1": "BAD-CURSOR",
+		"?order=desc&before=x": "BAD-CURSOR", "?order=desc&before=9007199254740992": "BAD-CURSOR",
+		"?types=*.delta": "BAD-REQUEST", "?types=a%20b": "BAD-REQUEST",
+		"?types=" + strings.Repeat("x", 101): "BAD-REQUEST", "?child=a.b": "BAD-ID", "?child=*": "BAD-ID",
 		"?nested=maybe": "BAD-REQUEST", "?types=" + strings.Repeat("a,b,c,d,", 20): "BAD-REQUEST",
 	} {
 		h.Do("GET", "/v1/agent/runs/run/events"+query, "").Expect(t, 400, code)
 	}
-	if p := h.Do("GET", "/v1/agent/runs/run/events?order=desc&before=52", "").Expect(t, 409, "CURSOR-AHEAD"); p.LastSeq != 50 {
+	if p := h.Do("GET", "/v1/agent/runs/run/events?order=desc&before=52", "").Expect(t, 409,
+		"CURSOR-AHEAD"); p.LastSeq != 50 {
 		t.Errorf("%+v", p)
 	}
 }

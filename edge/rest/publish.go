@@ -28,8 +28,8 @@ const linesType = "application/x-ndjson"
 
 var headerLines = []string{linesType}
 
-// publish takes lines of any number of runs, and answers each run's in order. A body whose length is said is read first;
-// one that stays open is a stream, whose answers come as events become durable.
+// publish takes lines of any number of runs, and answers each run's in order. A body whose length is said is read
+// first; one that stays open is a stream, whose answers come as events become durable.
 func (a *API) publish(c *protocol.Call) error {
 	if c.Request.ContentLength < 0 {
 		return a.publishStream(c)
@@ -177,7 +177,8 @@ var sign = []byte{'\n'}
 // ReadError is the error for one of reading the body.
 func (l *lines) ReadError(err error) error {
 	late := errors.Is(err, os.ErrDeadlineExceeded)
-	if r := l.request; r != nil && !late && (r.ProtoMajor > 1 || r.Context().Err() != nil) { // HTTP/2 has no body that is malformed
+	if r := l.request; r != nil && !late && (r.ProtoMajor > 1 || r.Context().Err() != nil) {
+		// HTTP/2 has no body that is malformed
 		return fmt.Errorf("body cannot be read: %w: %w", dialect.ErrClientGone, err)
 	}
 	return body.BodyError(err)

@@ -20,7 +20,8 @@ import (
 	"agentstream/edge/edgetest"
 )
 
-// publishWay is how clients publish that hold nothing but their connection. Each event is answered by something with its run.
+// publishWay is how clients publish that hold nothing but their connection. Each event is answered by something with
+// its run.
 type publishWay struct {
 	hello string                            // of a connection
 	open  func(stream int) string           // begins a stream of a connection
@@ -39,10 +40,13 @@ func publishWays() map[string]publishWay {
 		return string(append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...))
 	}
 	return map[string]publishWay{
-		"HTTP/1.1": {open: first("POST " + edgetest.PublishPath + " HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"),
+		"HTTP/1.1": {open: first("POST " + edgetest.PublishPath +
+			" HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"),
 			event: func(_ int, run string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(line(run)), line(run)) }, each: 1},
-		"WebSocket": {open: first("GET " + edgetest.PublishPath + " HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
-			"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"), event: func(_ int, run string) string { return string(edgetest.ClientFrame(0x81, line(run))) }},
+		"WebSocket": {open: first("GET " + edgetest.PublishPath +
+			" HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+			"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"),
+			event: func(_ int, run string) string { return string(edgetest.ClientFrame(0x81, line(run))) }},
 		"HTTP/2": h2Way(edgetest.PublishPath, "application/x-ndjson", line),
 		"gRPC":   h2Way("/agent.v1.AgentIngest/Publish", "application/grpc", message),
 	}
@@ -59,7 +63,8 @@ func h2Way(path, ctype string, event func(run string) string) publishWay {
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
 	enc.SetMaxDynamicTableSize(0) // so that the same bytes begin each stream
-	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: path},
+	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"},
+		{Name: ":path", Value: path},
 		{Name: ":authority", Value: "h"}, {Name: "content-type", Value: ctype}, {Name: "te", Value: "trailers"}} {
 		if err := enc.WriteField(f); err != nil {
 			panic(err)
@@ -71,7 +76,8 @@ func h2Way(path, ctype string, event func(run string) string) publishWay {
 			written(func(fr *http2.Framer) error { return fr.WriteWindowUpdate(0, 1<<30) }),
 		open: func(stream int) string {
 			return written(func(fr *http2.Framer) error {
-				return fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id(stream), BlockFragment: block.Bytes(), EndHeaders: true})
+				return fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id(stream), BlockFragment: block.Bytes(),
+					EndHeaders: true})
 			})
 		},
 		event: func(stream int, run string) string {
@@ -143,7 +149,8 @@ func bareServer(t *testing.T) string {
 	return srv.Listener.Addr().String()
 }
 
-// A panic within a stream ends it, and nothing else: what was begun for it ends as well, and its client is told or cut off.
+// A panic within a stream ends it, and nothing else: what was begun for it ends as well, and its client is told or cut
+// off.
 func TestPublishPanics(t *testing.T) {
 	for name, way := range publishWays() {
 		if name == "WebSocket" {

@@ -48,9 +48,12 @@ func TestPublishSocket(t *testing.T) {
 		want  string
 	}{
 		{frame(edgetest.LineOf("a", "")), 1, "1 a: 1-1"},
-		{frame(edgetest.LineOf("a", "") + "\n" + edgetest.LineOf("b", "") + "\n" + edgetest.LineOf("a", "") + "\n"), 3, "3 b: 1-1; 4 a: 2-3"},
-		{slices.Concat(frame(edgetest.LineOf("a", `,"key":"k"`)), frame(edgetest.LineOf("a", `,"key":"k"`))), 2, "5 a: 4-4; 6 a: 4-4 again"},
-		{slices.Concat(frame(edgetest.LineOf("a", `,"x":"`+strings.Repeat("x", 2<<20)+`"`)), frame(edgetest.LineOf("a", ""))), 2, "7 : KAI-STREAM-PROTO-0001; 8 a: 5-5"},
+		{frame(edgetest.LineOf("a", "") + "\n" + edgetest.LineOf("b", "") + "\n" + edgetest.LineOf("a", "") + "\n"), 3,
+			"3 b: 1-1; 4 a: 2-3"},
+		{slices.Concat(frame(edgetest.LineOf("a", `,"key":"k"`)), frame(edgetest.LineOf("a", `,"key":"k"`))), 2,
+			"5 a: 4-4; 6 a: 4-4 again"},
+		{slices.Concat(frame(edgetest.LineOf("a", `,"x":"`+strings.Repeat("x", 2<<20)+`"`)),
+			frame(edgetest.LineOf("a", ""))), 2, "7 : KAI-STREAM-PROTO-0001; 8 a: 5-5"},
 		{frame(edgetest.LineOf("a", `,"x":"`+strings.Repeat("x", 600<<10)+`"`)), 1, "9 : KAI-STREAM-PROTO-0001"},
 		{frame(`{"type":"progress"}`), 1, "10 : KAI-STREAM-PROTO-0001"},
 		{frame("\n\r\n"), 0, ""},
@@ -83,7 +86,8 @@ func TestPublishSocket(t *testing.T) {
 			}
 			got = append(got, texts(receiptsOf(t, text))...)
 		}
-		if slices.Sort(got); k.Code != tt.code || len(got) == 0 || !strings.HasPrefix(got[0], "1 g: ") || tt.told != strings.Join(got[1:], "; ") {
+		if slices.Sort(got); k.Code != tt.code || len(got) == 0 || !strings.HasPrefix(got[0], "1 g: ") ||
+			tt.told != strings.Join(got[1:], "; ") {
 			t.Errorf("%s: %v, closed with %d %s", name, got, k.Code, k.Reason)
 		}
 	}
@@ -111,7 +115,8 @@ func TestPublishCall(t *testing.T) {
 	}
 	defer conn.Close()
 	open := func() (send func(b []byte), next func() (string, error), done func() error) {
-		s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/agent.v1.AgentIngest/Publish", grpc.ForceCodec(edgetest.RawCodec{}))
+		s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+			"/agent.v1.AgentIngest/Publish", grpc.ForceCodec(edgetest.RawCodec{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +134,8 @@ func TestPublishCall(t *testing.T) {
 				return "", err
 			}
 			nums, texts := edgetest.MessageFields(t, b)
-			r := receipt{Line: int(nums[1]), Run: texts[2], First: schema.Seq(nums[3]), Last: schema.Seq(nums[4]), Root: texts[5], Replayed: nums[6] == 1}
+			r := receipt{Line: int(nums[1]), Run: texts[2], First: schema.Seq(nums[3]), Last: schema.Seq(nums[4]),
+				Root: texts[5], Replayed: nums[6] == 1}
 			if no := texts[7]; no != "" {
 				_, said := edgetest.MessageFields(t, []byte(no))
 				r.Error = &edgetest.Problem{Code: said[1], Message: said[2]}

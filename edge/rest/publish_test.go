@@ -140,8 +140,10 @@ func TestPublishBatch(t *testing.T) {
 		t.Fatalf("%d %v %s", a.Status, a.Header, a.Body)
 	}
 	got := receiptsOf(t, a.Body)
-	want := []string{"3 a: 1-2", "5 : KAI-STREAM-PROTO-0001", "6 : BAD-ID", "7 a: KAI-STREAM-PROTO-0002", "8 : KAI-STREAM-PROTO-0001", "9 a: 3-3",
-		"10 b: KAI-STREAM-PROTO-0001", "11 b: SEQ-MISMATCH", "12 b: 2-2", "13 c: KAI-STREAM-PROTO-0001", "14 a: KAI-STREAM-PROTO-0001", "2 b: 1-1"}
+	want := []string{"3 a: 1-2", "5 : KAI-STREAM-PROTO-0001", "6 : BAD-ID", "7 a: KAI-STREAM-PROTO-0002",
+		"8 : KAI-STREAM-PROTO-0001", "9 a: 3-3",
+		"10 b: KAI-STREAM-PROTO-0001", "11 b: SEQ-MISMATCH", "12 b: 2-2", "13 c: KAI-STREAM-PROTO-0001",
+		"14 a: KAI-STREAM-PROTO-0001", "2 b: 1-1"}
 	slices.Sort(want)
 	have := texts(got)
 	slices.Sort(have)
@@ -149,7 +151,8 @@ func TestPublishBatch(t *testing.T) {
 		t.Errorf("%q\nwant %q", have, want)
 	}
 	for _, r := range got {
-		if r.Line == 13 && r.Error.Field != "/payload" || r.Line == 5 && r.Error.Field != "/run_id" || r.Error != nil && (r.Error.Message == "" || r.Error.Line != 0) {
+		if r.Line == 13 && r.Error.Field != "/payload" || r.Line == 5 && r.Error.Field != "/run_id" || r.Error != nil &&
+			(r.Error.Message == "" || r.Error.Line != 0) {
 			t.Errorf("%+v", r.Error)
 		}
 	}
@@ -183,7 +186,9 @@ func TestPublishBatchUnderAKey(t *testing.T) {
 			t.Errorf("%s, want %s", s, want)
 		}
 	}
-	got := texts(receiptsOf(t, h.Do("POST", edgetest.PublishPath, edgetest.LineOf("b", "")+"\n"+body+`{"run_id":"c","type":"x"}`+"\n"+edgetest.LineOf("c", ""), "Idempotency-Key", "k").Body))
+	got := texts(receiptsOf(t, h.Do("POST", edgetest.PublishPath,
+		edgetest.LineOf("b", "")+"\n"+body+`{"run_id":"c","type":"x"}`+"\n"+edgetest.LineOf("c", ""), "Idempotency-Key",
+		"k").Body))
 	if s := strings.Join(got, "; "); s != "3 b: KEY-REUSED; 4 a: 1-2 again; 5 c: KAI-STREAM-PROTO-0002" {
 		t.Error(s)
 	}
@@ -192,8 +197,8 @@ func TestPublishBatchUnderAKey(t *testing.T) {
 	}
 }
 
-// One connection, over both versions of HTTP: receipts come while the body is open, and lines are repeatable by their key,
-// by their id, and by their id at their place.
+// One connection, over both versions of HTTP: receipts come while the body is open, and lines are repeatable by their
+// key, by their id, and by their id at their place.
 func TestPublishStream(t *testing.T) {
 	for name, client := range map[string]*http.Client{"http1": {Transport: &http.Transport{}}, "http2": edgetest.H2C()} {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +290,8 @@ func TestPublishNeedsScope(t *testing.T) {
 			return auth.Caller{Tenant: "acme", Run: "a", Scopes: auth.ScopeAll}, nil
 		}
 	})
-	if a := h.Do("POST", edgetest.PublishPath, edgetest.LineOf("a", "")); a.Status != 404 || len(storedEvents(h, "a")) != 0 {
+	if a := h.Do("POST", edgetest.PublishPath, edgetest.LineOf("a", "")); a.Status != 404 ||
+		len(storedEvents(h, "a")) != 0 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
@@ -293,13 +299,15 @@ func TestPublishNeedsScope(t *testing.T) {
 // A stream that sends no lines is told once and closed; what it has sent before stands.
 func TestPublishGarbage(t *testing.T) {
 	for name, garbage := range map[string]string{
-		"text": "hello\nhello\nhello\n", "binary": "\x00\x01\xff\n\x00\n", "array": "[]\n", "endless": strings.Repeat("x", 9<<20),
+		"text": "hello\nhello\nhello\n", "binary": "\x00\x01\xff\n\x00\n", "array": "[]\n",
+		"endless": strings.Repeat("x", 9<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := edgetest.NewHouse(t)
 			p := h.Publish(http.DefaultClient)
 			sendLines(p, edgetest.LineOf("a", ""))
-			go func() { io.WriteString(p.W, garbage); io.WriteString(p.W, edgetest.LineOf("a", "")+"\n") }() // the rest may be in nobody's way
+			// the rest may be in nobody's way
+			go func() { io.WriteString(p.W, garbage); io.WriteString(p.W, edgetest.LineOf("a", "")+"\n") }()
 			got := strings.Join(texts(restOfReceipts(p)), "; ")
 			if got != "1 a: 1-1; 2 : KAI-STREAM-PROTO-0001" || len(storedEvents(h, "a")) != 1 {
 				t.Errorf("%s, %d stored", got, len(storedEvents(h, "a")))
@@ -312,14 +320,17 @@ func TestPublishGarbage(t *testing.T) {
 func TestPublishTooLarge(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	p := h.Publish(http.DefaultClient)
-	sendLines(p, edgetest.LineOf("a", ""), edgetest.LineOf("a", `,"x":"`+strings.Repeat("x", 2<<20)+`"`), edgetest.LineOf("a", ""))
+	sendLines(p, edgetest.LineOf("a", ""), edgetest.LineOf("a", `,"x":"`+strings.Repeat("x", 2<<20)+`"`),
+		edgetest.LineOf("a", ""))
 	p.W.Close()
-	if got := strings.Join(texts(restOfReceipts(p)), "; "); got != "1 a: 1-1; 2 : KAI-STREAM-PROTO-0001; 3 a: 2-2" && got != "2 : KAI-STREAM-PROTO-0001; 3 a: 1-2" {
+	if got := strings.Join(texts(restOfReceipts(p)), "; "); got != "1 a: 1-1; 2 : KAI-STREAM-PROTO-0001; 3 a: 2-2" &&
+		got != "2 : KAI-STREAM-PROTO-0001; 3 a: 1-2" {
 		t.Error(got)
 	}
 }
 
-// Limits of the tenant hold for each event: a stream waits, a body's lines are refused from the first on that is too many.
+// Limits of the tenant hold for each event: a stream waits, a body's lines are refused from the first on that is too
+// many.
 func TestPublishLimits(t *testing.T) {
 	h := edgetest.NewHouse(t, func(c *edge.Config) { c.IngestLimit = edge.IngestLimit{Events: 200, Requests: 1} })
 	body := strings.Repeat(edgetest.LineOf("a", "")+"\n", 300)
@@ -365,7 +376,8 @@ func TestPublishTrouble(t *testing.T) {
 	h.Log.Down.Store(false)
 	sendLines(p, edgetest.LineOf("a", ""), edgetest.LineOf("b", ""))
 	p.W.Close()
-	if got := strings.Join(texts(restOfReceipts(p)), "; "); got != "3 a: UNAVAILABLE; 4 b: 1-1" || len(storedEvents(h, "a")) != 1 {
+	if got := strings.Join(texts(restOfReceipts(p)), "; "); got != "3 a: UNAVAILABLE; 4 b: 1-1" ||
+		len(storedEvents(h, "a")) != 1 {
 		t.Errorf("%s, %d stored", got, len(storedEvents(h, "a")))
 	}
 }

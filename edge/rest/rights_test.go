@@ -117,7 +117,8 @@ func entries(t *testing.T, h *edgetest.House) []entry {
 // callOnce publishes an event by a bidirectional call.
 func callOnce(t *testing.T, conn *grpc.ClientConn, run, line string) string {
 	t.Helper()
-	s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/agent.v1.AgentIngest/Publish", grpc.ForceCodec(edgetest.RawCodec{}))
+	s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		"/agent.v1.AgentIngest/Publish", grpc.ForceCodec(edgetest.RawCodec{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,13 +177,16 @@ func TestTypesByScope(t *testing.T) {
 	}
 	for _, in := range entries(t, h) {
 		for _, info := range types {
-			for _, scopes := range []auth.Scope{auth.ScopeWrite, auth.ScopeWrite | auth.ScopeRead, auth.ScopeWrite | auth.ScopeCommand} {
-				run := fmt.Sprintf("%s_%s_%d", strings.ReplaceAll(in.name, " ", ""), strings.ReplaceAll(info.Name, ".", "-"), scopes)
+			for _, scopes := range []auth.Scope{auth.ScopeWrite, auth.ScopeWrite | auth.ScopeRead,
+				auth.ScopeWrite | auth.ScopeCommand} {
+				run := fmt.Sprintf("%s_%s_%d", strings.ReplaceAll(in.name, " ", ""),
+					strings.ReplaceAll(info.Name, ".", "-"), scopes)
 				who.Store(&auth.Caller{Tenant: "acme", Subject: "ann", Scopes: auth.ScopeAll})
 				h.Tell(run, edgetest.Lifecycle("running"))
 				who.Store(&auth.Caller{Tenant: "acme", Subject: "ann", Scopes: scopes})
 				code := in.send(run, lineOfType(t, info.Name))
-				stored := slices.ContainsFunc(storedEvents(h, run), func(e schema.Event) bool { return e.Type == info.Name && e.Seq > 1+schema.Seq(in.before) })
+				stored := slices.ContainsFunc(storedEvents(h, run),
+					func(e schema.Event) bool { return e.Type == info.Name && e.Seq > 1+schema.Seq(in.before) })
 				switch {
 				case !info.Command:
 					if code != "" && info.Name != schema.TypeRunLifecycle {
@@ -232,7 +236,8 @@ func TestCommandsByEveryWay(t *testing.T) {
 					t.Errorf("%s: %s in %q is %q", in.name, name, s.Name, code)
 				default:
 					e := h.Event(run, last+1+schema.Seq(in.before))
-					if e.Type != typ || e.Actor != "user" || string(schema.Field(e.Payload, "by")) != `"bob"` || bytes.Count(e.Payload, []byte(`"by"`)) != 1 {
+					if e.Type != typ || e.Actor != "user" || string(schema.Field(e.Payload, "by")) != `"bob"` ||
+						bytes.Count(e.Payload, []byte(`"by"`)) != 1 {
 						t.Errorf("%s: %s in %q became %s %s of %s", in.name, name, s.Name, e.Type, e.Payload, e.Actor)
 					}
 				}
@@ -260,8 +265,8 @@ func forgedBy(body string) string {
 	return `{"\u0062y":"the boss",` + strings.TrimPrefix(strings.TrimSuffix(body, "}")+end, "{")
 }
 
-// TestCommandsAmongEvents: of one body, each command is held to the run as it is right before it, and one that is refused
-// keeps the whole body out of the log.
+// TestCommandsAmongEvents: of one body, each command is held to the run as it is right before it, and one that is
+// refused keeps the whole body out of the log.
 func TestCommandsAmongEvents(t *testing.T) {
 	h, who := housedAs(t)
 	asks, answers := edgetest.AskInput, edgetest.CommandLine("answer", `{"request_id":"q1","answer":1}`)
@@ -278,12 +283,15 @@ func TestCommandsAmongEvents(t *testing.T) {
 		{[]string{edgetest.Lifecycle("running"), asks, answers, answers}, "STATE-FORBIDS", 4},
 		{[]string{edgetest.Lifecycle("planning"), edgetest.AskPlan, wait, approve}, "", 0},
 		{[]string{edgetest.Lifecycle("planning"), edgetest.AskPlan, approve, wait}, "STATE-FORBIDS", 3},
-		{[]string{edgetest.Lifecycle("planning"), edgetest.AskPlan, wait, approve, edgetest.CommandLine("reject_plan", `{}`)}, "STATE-FORBIDS", 5},
+		{[]string{edgetest.Lifecycle("planning"), edgetest.AskPlan, wait, approve,
+			edgetest.CommandLine("reject_plan", `{}`)}, "STATE-FORBIDS", 5},
 		{[]string{edgetest.Lifecycle("running"), spawn, pauseKid}, "", 0},
 		{[]string{edgetest.Lifecycle("running"), pauseKid, spawn}, "NOT-FOUND", 2},
 		{[]string{edgetest.CommandLine("message", `{"content":"x"}`), edgetest.Lifecycle("running")}, "NOT-FOUND", 0},
-		{[]string{edgetest.Lifecycle("running"), edgetest.CommandLine("cancel", `{}`), edgetest.Lifecycle("aborted"), edgetest.CommandLine("cancel", `{}`)}, "STATE-FORBIDS", 4},
-		{[]string{edgetest.Lifecycle("done"), edgetest.CommandLine("message", `{"content":"and?"}`), edgetest.Lifecycle("running"), edgetest.CommandLine("pause", `{}`)}, "", 0},
+		{[]string{edgetest.Lifecycle("running"), edgetest.CommandLine("cancel", `{}`), edgetest.Lifecycle("aborted"),
+			edgetest.CommandLine("cancel", `{}`)}, "STATE-FORBIDS", 4},
+		{[]string{edgetest.Lifecycle("done"), edgetest.CommandLine("message", `{"content":"and?"}`),
+			edgetest.Lifecycle("running"), edgetest.CommandLine("pause", `{}`)}, "", 0},
 	} {
 		run := fmt.Sprint("run_", i)
 		a := h.Do("POST", "/v1/agent/runs/"+run+"/events", strings.Join(tt.lines, "\n"))
@@ -300,18 +308,21 @@ func TestCommandsAmongEvents(t *testing.T) {
 	}
 	many := slices.Repeat([]string{aDelta}, 2*schema.MaxPackEvents)
 	many[0], many[len(many)-1] = edgetest.Lifecycle("running"), edgetest.CommandLine("resume", `{}`)
-	if p := h.Do("POST", "/v1/agent/runs/long/events", strings.Join(many, "\n")).Expect(t, 409, "STATE-FORBIDS"); len(storedEvents(h, "long")) != 0 || p.Line != len(many) {
+	if p := h.Do("POST", "/v1/agent/runs/long/events", strings.Join(many, "\n")).Expect(t, 409,
+		"STATE-FORBIDS"); len(storedEvents(h, "long")) != 0 || p.Line != len(many) {
 		t.Errorf("%d stored, line %d", len(storedEvents(h, "long")), p.Line)
 	}
 	many[len(many)-1] = edgetest.CommandLine("pause", `{}`)
-	if a := h.Do("POST", "/v1/agent/runs/long/events", strings.Join(many, "\n")); a.Status != 200 || len(storedEvents(h, "long")) != len(many) {
+	if a := h.Do("POST", "/v1/agent/runs/long/events", strings.Join(many, "\n")); a.Status != 200 ||
+		len(storedEvents(h, "long")) != len(many) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	// A repeat is answered as the first one was, and only with the same sender.
 	body := edgetest.Lifecycle("running") + "\n" + asks + "\n" + answers
 	first := h.Do("POST", "/v1/agent/runs/again/events", body, "Idempotency-Key", "k")
 	h.Tell("again", edgetest.Lifecycle("done"))
-	if a := h.Do("POST", "/v1/agent/runs/again/events", body, "Idempotency-Key", "k"); a.Status != 200 || a.Body != first.Body {
+	if a := h.Do("POST", "/v1/agent/runs/again/events", body, "Idempotency-Key", "k"); a.Status != 200 ||
+		a.Body != first.Body {
 		t.Errorf("%d %s, first %s", a.Status, a.Body, first.Body)
 	}
 	who.Store(&auth.Caller{Tenant: "acme", Subject: "eve", Scopes: auth.ScopeAll})

@@ -54,7 +54,8 @@ func stall(t *testing.T, h *edgetest.House, tenant, extra string, body []byte, s
 	if size < 0 {
 		length = "Transfer-Encoding: chunked"
 	}
-	fmt.Fprintf(c, "POST /v1/agent/runs/run/events HTTP/1.1\r\nHost: x\r\n%s: %s\r\n%s%s\r\n\r\n", edgetest.TenantHeader, tenant, extra, length)
+	fmt.Fprintf(c, "POST /v1/agent/runs/run/events HTTP/1.1\r\nHost: x\r\n%s: %s\r\n%s%s\r\n\r\n",
+		edgetest.TenantHeader, tenant, extra, length)
 	if size < 0 {
 		fmt.Fprintf(c, "%x\r\n", len(body)+1)
 	}
@@ -91,13 +92,15 @@ func TestStalledBodies(t *testing.T) {
 						text, _ := io.ReadAll(resp.Body)
 						mu.Lock()
 						defer mu.Unlock()
-						if refused++; resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "RATE-LIMITED") {
+						if refused++; resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" ||
+							!strings.Contains(string(text), "RATE-LIMITED") {
 							odd = fmt.Sprint(resp.StatusCode, resp.Header, string(text))
 						}
 					})
 				}
 				sent.Wait()
-				if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader, "modest"); a.Status != 200 {
+				if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.GoodLine, edgetest.TenantHeader,
+					"modest"); a.Status != 200 {
 					t.Errorf("another tenant: %d %s", a.Status, a.Body)
 				}
 				answered.Wait()
@@ -134,9 +137,11 @@ func TestBodiesCostTheirSize(t *testing.T) {
 			}
 			edgetest.Eventually(t, "all has arrived", func() bool { return held.Load() >= count*size })
 		})
-		t.Logf("chunked %v: %d bodies of %d KiB: %d KiB more, %d KiB reckoned", chunked, count, size>>10, grown>>10, held.Load()>>10)
+		t.Logf("chunked %v: %d bodies of %d KiB: %d KiB more, %d KiB reckoned", chunked, count, size>>10, grown>>10,
+			held.Load()>>10)
 		if most := int64(count) * size * 12 / 10; grown > most || held.Load() > most {
-			t.Errorf("chunked %v: bodies of %d KiB take %d KiB, and are reckoned as %d KiB", chunked, count*size>>10, grown>>10, held.Load()>>10)
+			t.Errorf("chunked %v: bodies of %d KiB take %d KiB, and are reckoned as %d KiB", chunked, count*size>>10,
+				grown>>10, held.Load()>>10)
 		}
 		for _, c := range open {
 			c.Close()
@@ -154,7 +159,8 @@ func TestBombsLeaveRoom(t *testing.T) {
 	grown := heapPeak(func() {
 		for range 200 {
 			wg.Go(func() {
-				resp, err := h.Client.Do(h.Request("POST", "/v1/agent/runs/run/events", bomb, edgetest.TenantHeader, "greedy", "Content-Encoding", "gzip"))
+				resp, err := h.Client.Do(h.Request("POST", "/v1/agent/runs/run/events", bomb, edgetest.TenantHeader,
+					"greedy", "Content-Encoding", "gzip"))
 				if err != nil {
 					t.Error(err)
 					return
@@ -165,7 +171,8 @@ func TestBombsLeaveRoom(t *testing.T) {
 				}
 			})
 		}
-		if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.Gzip(t, edgetest.GoodLine), edgetest.TenantHeader, "modest", "Content-Encoding", "gzip"); a.Status != 200 {
+		if a := h.Do("POST", "/v1/agent/runs/run/events", edgetest.Gzip(t, edgetest.GoodLine), edgetest.TenantHeader,
+			"modest", "Content-Encoding", "gzip"); a.Status != 200 {
 			t.Errorf("another tenant: %d %s", a.Status, a.Body)
 		}
 		wg.Wait()

@@ -103,12 +103,14 @@ func (a *API) putRun(c *protocol.Call) error {
 			return err
 		}
 	}
-	c.Reply(http.StatusOK, fmt.Appendf(nil, `{"first_seq":1,"last_seq":%d,"run_id":%q,"state":%q}`, at.LastSeq, key.Run, at.State))
+	c.Reply(http.StatusOK, fmt.Appendf(nil, `{"first_seq":1,"last_seq":%d,"run_id":%q,"state":%q}`, at.LastSeq, key.Run,
+		at.State))
 	return nil
 }
 
 // beginRun stores the first events of the run of the path.
-func (a *API) beginRun(c *protocol.Call, state schema.RunState, first []schema.Event, opt producers.AppendOptions) error {
+func (a *API) beginRun(c *protocol.Call, state schema.RunState, first []schema.Event,
+	opt producers.AppendOptions) error {
 	key, err := c.Key()
 	if err != nil {
 		return err

@@ -58,7 +58,8 @@ func TestSnapshotRefusals(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	h.Fill("run", schematest.ByName("children"), 5)
 	for query, code := range map[string]string{
-		"?at=0": "BAD-REQUEST", "?at=": "BAD-REQUEST", "?at=1&at=1": "BAD-REQUEST", "?at=x": "BAD-CURSOR", "?at=-1": "BAD-CURSOR", "?at=%zz": "BAD-REQUEST",
+		"?at=0": "BAD-REQUEST", "?at=": "BAD-REQUEST", "?at=1&at=1": "BAD-REQUEST", "?at=x": "BAD-CURSOR",
+		"?at=-1": "BAD-CURSOR", "?at=%zz": "BAD-REQUEST",
 	} {
 		h.Do("GET", "/v1/agent/runs/run/snapshot"+query, "").Expect(t, 400, code)
 	}
@@ -73,7 +74,8 @@ func TestSnapshotRefusals(t *testing.T) {
 	if a := h.Do("GET", "/v1/agent/runs/run/snapshot", ""); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := h.Do("HEAD", "/v1/agent/runs/run/snapshot", ""); a.Status != 200 || a.Body != "" || a.Header.Get("Content-Length") == "0" {
+	if a := h.Do("HEAD", "/v1/agent/runs/run/snapshot", ""); a.Status != 200 || a.Body != "" ||
+		a.Header.Get("Content-Length") == "0" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
@@ -92,15 +94,19 @@ func TestSnapshotOfChild(t *testing.T) {
 		}
 	}
 	a := h.Do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot", "")
-	if err := json.Unmarshal([]byte(a.Body), &got); err != nil || got.RunID != schematest.ChildB || got.State != "done" || got.LastSeq != 10 ||
-		len(got.Messages) != 1 || got.Messages[0].ChildID != nil || got.Messages[0].Blocks[0].Text != "There are many readers." {
+	if err := json.Unmarshal([]byte(a.Body), &got); err != nil || got.RunID != schematest.ChildB ||
+		got.State != "done" || got.LastSeq != 10 ||
+		len(got.Messages) != 1 || got.Messages[0].ChildID != nil ||
+		got.Messages[0].Blocks[0].Text != "There are many readers." {
 		t.Errorf("%v %d %s", err, a.Status, a.Body)
 	}
-	if a := h.Do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot?at=4", ""); a.Status != 200 || !strings.Contains(a.Body, `"last_seq":4,`) {
+	if a := h.Do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot?at=4", ""); a.Status != 200 ||
+		!strings.Contains(a.Body, `"last_seq":4,`) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	h.Do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot?at=11", "").Expect(t, 409, "CURSOR-AHEAD")
-	h.Do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot", "", edgetest.TenantHeader, "rival").Expect(t, 404, "NOT-FOUND")
+	h.Do("GET", "/v1/agent/runs/"+schematest.ChildB+"/snapshot", "", edgetest.TenantHeader, "rival").Expect(t, 404,
+		"NOT-FOUND")
 }
 
 // TestFoldsAreBounded: a run that is too large has no snapshot and takes commands all the same; the
@@ -129,7 +135,8 @@ func TestFoldsAreBounded(t *testing.T) {
 		asks = append(asks, fmt.Sprintf(`{"type":"input.requested","payload":{"request_id":"q%d","prompt":"%0200d"}}`, i, i))
 	}
 	h.Tell("asks", asks...) // what decides is too large as well: the state alone does
-	for name, status := range map[string]int{"pause": 202, "resume": 409, "answer": 409, "cancel": 202, "approve_plan": 409, "messages": 202} {
+	for name, status := range map[string]int{"pause": 202, "resume": 409, "answer": 409, "cancel": 202,
+		"approve_plan": 409, "messages": 202} {
 		if a := orderOnce(h, "asks", name, edgetest.Bodies[name]); a.Status != status {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
@@ -228,7 +235,8 @@ func fillDeltas(t testing.TB, app *producers.Appender, key schema.RunKey, n int)
 	for i := range n {
 		word := fmt.Sprintf("word %d, ", i)
 		text.WriteString(word)
-		events = append(events, schema.Event{Type: schema.TypeTextDelta, Payload: fmt.Appendf(nil, `{"text":%q,"index":0}`, word)})
+		events = append(events, schema.Event{Type: schema.TypeTextDelta,
+			Payload: fmt.Appendf(nil, `{"text":%q,"index":0}`, word)})
 		if len(events) >= perPack || i == n-1 {
 			if _, err := app.Append(t.Context(), key, events, producers.AppendOptions{}); err != nil {
 				t.Fatal(err)

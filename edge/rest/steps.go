@@ -16,7 +16,8 @@ import (
 // maxSteps bounds one page of steps.
 const maxSteps = 1000
 
-// listSteps answers with the finished steps of a run, or of a child by its own id, in order: ?after= a boundary, &limit=.
+// listSteps answers with the finished steps of a run, or of a child by its own id, in order: ?after= a boundary,
+// &limit=.
 func (a *API) listSteps(c *protocol.Call) error {
 	key, err := c.Key()
 	if err != nil {

@@ -22,14 +22,18 @@ import (
 // for that of what is over the tenant's limit, which is that of all that come after it. It adds an answer for
 // each to answers. Posts that fit one pack are stored at once, which saves most of what each of them would
 // cost. The caller has made sure that the sender may write to the tenant's runs. It keeps nothing of posts.
-func (a *API) StorePosts(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+func (a *API) StorePosts(ctx context.Context, key schema.RunKey, posts []producers.Post,
+	answers []producers.Answer) []producers.Answer {
 	from := auth.Caller{Tenant: key.Tenant, Scopes: auth.ScopeWrite} // NATS knows no more of the sender
 	return a.storePosts(&taking{a: a, ctx: ctx, from: &from, key: key, posts: posts}, answers)
 }
 
-// Lines is Take for lines of a client, whose commands are taken as ingest has it. Their events have been counted against the limits of its tenant.
-func (a *API) Lines(ctx context.Context, from *auth.Caller, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer {
-	return a.storePosts(&taking{a: a, ctx: ctx, from: from, key: key, posts: posts, lines: true, patient: patient}, answers)
+// Lines is Take for lines of a client, whose commands are taken as ingest has it. Their events have been counted
+// against the limits of its tenant.
+func (a *API) Lines(ctx context.Context, from *auth.Caller, key schema.RunKey, posts []producers.Post, patient bool,
+	answers []producers.Answer) []producers.Answer {
+	return a.storePosts(&taking{a: a, ctx: ctx, from: from, key: key, posts: posts, lines: true, patient: patient},
+		answers)
 }
 
 // storePosts is StorePosts and Lines: what they have in common.
@@ -68,7 +72,8 @@ func (a *API) storePosts(t *taking, answers []producers.Answer) (all []producers
 func (a *API) Refusal(err error) *producers.Refusal {
 	reason := ends.ReasonOf(err)
 	p := ends.Problem(reason, err)
-	return &producers.Refusal{Status: p.Status, Number: numberOf(reason), Code: p.Code, Message: p.Message, Line: p.Line, Field: p.Field,
+	return &producers.Refusal{Status: p.Status, Number: numberOf(reason), Code: p.Code, Message: p.Message,
+		Line: p.Line, Field: p.Field,
 		Retry: ends.RetryAfter(reason, err)}
 }
 
@@ -125,7 +130,8 @@ type taking struct {
 
 	meter  *limits.Meter                       // of the tenant
 	spends func(events int, bytes int64) error // spend, made once
-	over   error                               // once its limit is used up: so it is for the posts that follow, which must not overtake
+	// once its limit is used up: so it is for the posts that follow, which must not overtake
+	over error
 }
 
 // add reads post i and puts its events behind those that wait, which are stored first if it cannot go with them.
@@ -146,7 +152,8 @@ func (t *taking) add(i int) {
 		mixed = mixed || fresh[n].ChildID != fresh[0].ChildID
 	}
 	alone := mixed || opt.IdempotencyKey != "" || opt.Admit != nil
-	if held > 0 && (alone || fresh[0].ChildID != t.events[0].ChildID || len(t.events) > schema.MaxPackEvents || t.size+size > schema.MaxPackBytes) {
+	if held > 0 && (alone || fresh[0].ChildID != t.events[0].ChildID || len(t.events) > schema.MaxPackEvents ||
+		t.size+size > schema.MaxPackBytes) {
 		all := t.events
 		t.events = all[:held]
 		t.flush(i)
@@ -203,7 +210,8 @@ func (t *taking) options(p *producers.Post) (producers.AppendOptions, error) {
 		return producers.AppendOptions{}, fmt.Errorf("%d bytes, %d allowed: %w", len(p.Body), limit, ends.ErrBodyTooBig)
 	}
 	if p.Unserved != "" {
-		return producers.AppendOptions{}, fmt.Errorf("header %q is not served here: %w", ends.Clip(p.Unserved), dialect.ErrBadRequest)
+		return producers.AppendOptions{}, fmt.Errorf("header %q is not served here: %w", ends.Clip(p.Unserved),
+			dialect.ErrBadRequest)
 	}
 	name := "Nats-Msg-Id"
 	if t.lines {
@@ -335,7 +343,8 @@ func (t *taking) refuse(i, end int, err error) {
 		}
 	}
 	if reason := ends.ReasonOf(err); refusal.Status >= http.StatusInternalServerError && reason != dialect.ReasonShutdown {
-		t.a.cfg.Logger.LogAttrs(t.ctx, slog.LevelError, "take", slog.String("tenant", t.key.Tenant), slog.String("run", t.key.Run),
+		t.a.cfg.Logger.LogAttrs(t.ctx, slog.LevelError, "take", slog.String("tenant", t.key.Tenant),
+			slog.String("run", t.key.Run),
 			slog.String("reason", reason.String()), slog.Any("error", err))
 	}
 }

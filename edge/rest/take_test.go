@@ -75,7 +75,8 @@ func TestTakeAnswersAsHTTPDoes(t *testing.T) {
 		"ends, goes on": {"other", "[" + anEnd + "," + aDelta + "]", 409},
 		"bad run id":    {"a*b", aDelta, 400},
 		"lane as run":   {"-", aDelta, 400},
-		"large event":   {"run", `{"type":"custom.x","payload":{"x":"` + strings.Repeat("x", schema.MaxEventBytes) + `"}}`, 413},
+		"large event": {"run", `{"type":"custom.x","payload":{"x":"` + strings.Repeat("x", schema.MaxEventBytes) +
+			`"}}`, 413},
 		"large body":    {"run", strings.Repeat(" ", 8<<20) + aDelta, 413},
 		"two lanes seq": {"new", `[{"type":"text.delta","seq":1,"payload":{"text":"a"}},{"type":"text.delta","child_id":"c","seq":2,"payload":{"text":"a"}}]`, 413},
 	} {
@@ -93,7 +94,8 @@ func TestTakeAnswersAsHTTPDoes(t *testing.T) {
 			}
 			over := h.Do("POST", "/v1/agent/runs/"+tt.run+"/events", tt.body)
 			p := over.Problem(t)
-			if r == nil || r.Status != tt.status || over.Status != tt.status || r.Code != p.Code || r.Message != p.Message || r.Line != p.Line || r.Field != p.Field {
+			if r == nil || r.Status != tt.status || over.Status != tt.status || r.Code != p.Code ||
+				r.Message != p.Message || r.Line != p.Line || r.Field != p.Field {
 				t.Errorf("%s, over HTTP %s", fate(got[0]), over.Body)
 			}
 			if r != nil && (r.Number < 20001 || r.Number > 20098) {
@@ -120,7 +122,8 @@ func TestTakeStoresTogether(t *testing.T) {
 	h := edgetest.NewHouse(t)
 	events := 0
 	s := serverBeside(h, func(c *edge.Config) { c.Hooks.Ingested = func(n int) { events += n } })
-	got := s.StorePosts(t.Context(), edgetest.RunOf("run"), postsOf(aDelta, aDelta+"\n"+aDelta, "nothing", "["+aDelta+"]", aDelta), make([]producers.Answer, 1))
+	got := s.StorePosts(t.Context(), edgetest.RunOf("run"),
+		postsOf(aDelta, aDelta+"\n"+aDelta, "nothing", "["+aDelta+"]", aDelta), make([]producers.Answer, 1))
 	var all []string
 	for _, a := range got[1:] {
 		all = append(all, fate(a))
@@ -134,7 +137,8 @@ func TestTakeStoresTogether(t *testing.T) {
 		t.Errorf("%d packs, %d events counted", n, events)
 	}
 	// More than a pack takes.
-	many := postsOf(strings.Repeat(aDelta+"\n", schema.MaxPackEvents-1), aDelta, aDelta, strings.Repeat(aDelta+"\n", 2*schema.MaxPackEvents), aDelta)
+	many := postsOf(strings.Repeat(aDelta+"\n", schema.MaxPackEvents-1), aDelta, aDelta,
+		strings.Repeat(aDelta+"\n", 2*schema.MaxPackEvents), aDelta)
 	got = s.StorePosts(t.Context(), edgetest.RunOf("long"), many, nil)
 	next := schema.Seq(1)
 	for i, a := range got {
@@ -228,7 +232,8 @@ func TestTakeStopsAtTrouble(t *testing.T) {
 		}
 	}
 	h.Log.Down.Store(false)
-	if got = s.StorePosts(t.Context(), edgetest.RunOf("run"), posts[:1], got[:0]); fate(got[0]) != "1-1 of 1, again false" {
+	if got = s.StorePosts(t.Context(), edgetest.RunOf("run"), posts[:1],
+		got[:0]); fate(got[0]) != "1-1 of 1, again false" {
 		t.Errorf("afterwards: %s", fate(got[0]))
 	}
 }
@@ -252,11 +257,13 @@ func TestTakeRepeatsAndConditions(t *testing.T) {
 		t.Error(got)
 	}
 	for _, keys := range [][]string{{"a", "b"}, {""}, {strings.Repeat("k", 256)}, {"a\x01"}} {
-		if got := one(producers.Post{Body: []byte(aDelta), Keys: keys}); !strings.HasPrefix(got, "400 20006 BAD-REQUEST: Nats-Msg-Id must be one value") {
+		if got := one(producers.Post{Body: []byte(aDelta), Keys: keys}); !strings.HasPrefix(got,
+			"400 20006 BAD-REQUEST: Nats-Msg-Id must be one value") {
 			t.Errorf("%q: %s", keys, got)
 		}
 	}
-	if got := one(producers.Post{Body: []byte(aDelta), Unserved: "Nats-TTL"}); !strings.HasPrefix(got, `400 20006 BAD-REQUEST: header "Nats-TTL" is not served`) {
+	if got := one(producers.Post{Body: []byte(aDelta), Unserved: "Nats-TTL"}); !strings.HasPrefix(got,
+		`400 20006 BAD-REQUEST: header "Nats-TTL" is not served`) {
 		t.Error(got)
 	}
 	if h.Last("run") != 1 {
@@ -278,7 +285,8 @@ func TestTakeOutlivesAPanic(t *testing.T) {
 	s := serverBeside(h, func(c *edge.Config) { c.Appender = app })
 	for range 2 {
 		got := s.StorePosts(t.Context(), edgetest.RunOf("run"), postsOf("nothing", aDelta, aDelta), nil)
-		if len(got) != 3 || got[0].Refusal.Status != 400 || fate(got[1]) != "500 20099 INTERNAL: internal error" || fate(got[2]) != fate(got[1]) {
+		if len(got) != 3 || got[0].Refusal.Status != 400 || fate(got[1]) != "500 20099 INTERNAL: internal error" ||
+			fate(got[2]) != fate(got[1]) {
 			t.Errorf("%d answers: %s", len(got), fate(got[len(got)-1]))
 		}
 	}
@@ -299,8 +307,10 @@ func TestRefusalNumbersAreDocumented(t *testing.T) {
 	s := serverBeside(h)
 	used := map[int]bool{}
 	for _, err := range []error{
-		schema.ErrMalformed, schema.ErrUnknownType, schema.ErrForeignRun, schema.ErrTooLarge, schema.ErrBadID, dialect.ErrBadRequest, schema.ErrSeqMismatch,
-		schema.ErrEnded, producers.ErrKeyReused, schema.ErrConflict, schema.ErrUnanswered, producers.ErrBackpressure, schema.ErrUnavailable,
+		schema.ErrMalformed, schema.ErrUnknownType, schema.ErrForeignRun, schema.ErrTooLarge, schema.ErrBadID,
+		dialect.ErrBadRequest, schema.ErrSeqMismatch,
+		schema.ErrEnded, producers.ErrKeyReused, schema.ErrConflict, schema.ErrUnanswered, producers.ErrBackpressure,
+		schema.ErrUnavailable,
 		producers.ErrClosed, schema.ErrBadPack, schema.ErrFull, auth.ErrForbidden,
 	} {
 		r := s.Refusal(fmt.Errorf("test: %w", err))

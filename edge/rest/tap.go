@@ -95,7 +95,8 @@ func (a *API) OpenTap(ctx context.Context, caller auth.Caller, q protocol.Query,
 	}
 	for _, name := range t.query.Types {
 		if strings.Contains(strings.TrimSuffix(name, "*"), "*") {
-			return nil, fmt.Errorf("types: %q is neither a name nor the beginning of one and *: %w", ends.Clip(name), dialect.ErrBadRequest)
+			return nil, fmt.Errorf("types: %q is neither a name nor the beginning of one and *: %w", ends.Clip(name),
+				dialect.ErrBadRequest)
 		}
 	}
 	if err := t.readStart(q, last); err != nil {

@@ -22,15 +22,17 @@ import (
 	"agentstream/internal/testkit"
 )
 
-// unreadWays are requests whose bodies the server does not read, or not to their end: by nobody, or when there is no memory for
-// what they begin with.
+// unreadWays are requests whose bodies the server does not read, or not to their end: by nobody, or when there is no
+// memory for what they begin with.
 var unreadWays = map[string]struct {
 	fields []string
 	begin  string
 }{
 	"server-sent events": {[]string{":method", "GET", ":path", "/v1/agent/runs/run/stream"}, ""},
-	"lines":              {[]string{":method", "POST", ":path", edgetest.PublishPath, "content-type", "application/x-ndjson"}, `{"run_id":"`},
-	"gRPC": {[]string{":method", "POST", ":path", "/agent.v1.AgentIngest/Publish", "content-type", "application/grpc", "te", "trailers"},
+	"lines": {[]string{":method", "POST", ":path", edgetest.PublishPath, "content-type",
+		"application/x-ndjson"}, `{"run_id":"`},
+	"gRPC": {[]string{":method", "POST", ":path", "/agent.v1.AgentIngest/Publish", "content-type", "application/grpc",
+		"te", "trailers"},
 		"\x00\x00\x07\x00\x00"},
 }
 
@@ -42,7 +44,8 @@ func pour(t *testing.T, c net.Conn, fields []byte, begin string) {
 	out.WriteString(http2.ClientPreface)
 	fr := http2.NewFramer(&out, nil)
 	body := append([]byte(begin), bytes.Repeat([]byte("x"), gate.Window-len(begin))...)
-	err := errors.Join(fr.WriteSettings(), fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields, EndHeaders: true}))
+	err := errors.Join(fr.WriteSettings(), fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields,
+		EndHeaders: true}))
 	for some := range slices.Chunk(body, 16<<10) {
 		err = errors.Join(err, fr.WriteData(1, false, some))
 	}
@@ -119,7 +122,8 @@ func TestUnreadBodiesAreHeldToMemory(t *testing.T) {
 					}
 				}
 				post("greedy")
-				fields := slices.Concat([]string{":scheme", "http", ":authority", "h"}, way.fields, []string{"test-tenant", "greedy"})
+				fields := slices.Concat([]string{":scheme", "http", ":authority", "h"}, way.fields,
+					[]string{"test-tenant", "greedy"})
 				var open []net.Conn
 				grown := heapHeld(func() {
 					for range conns {

@@ -37,7 +37,8 @@ func (rs *Runs) ListCosts(ctx context.Context, tenant string, q schema.CostsQuer
 	return costs, nil
 }
 
-// List returns one page of what has been persisted of a tenant's runs. The error wraps ErrNoRuns or fanout.ErrUnavailable.
+// List returns one page of what has been persisted of a tenant's runs. The error wraps ErrNoRuns or
+// fanout.ErrUnavailable.
 func (rs *Runs) List(ctx context.Context, tenant string, q schema.RunsQuery) ([]schema.RunInfo, error) {
 	if rs.Catalog == nil {
 		return nil, ends.ErrNoRuns

@@ -2,13 +2,13 @@
 //
 // # What it is
 //
-// [Runs] finds what an id names ([Runs.Locate]), opens it behind a cursor ([Runs.Open]), and walks its finished steps. A
-// [Source] is a run with all its children, or one child; a [Tail] is its live side.
+// [Runs] finds what an id names ([Runs.Locate]), opens it behind a cursor ([Runs.Open]), and walks its finished steps.
+// A [Source] is a run with all its children, or one child; a [Tail] is its live side.
 //
 // # Contract
 //
-// A child's events are numbered from 1 in its own stream (native §4.4), by counting them from the log's beginning. An id
-// that names nothing wraps fanout.ErrNotFound. A cursor that the run does not have is an error and never the start.
+// A child's events are numbered from 1 in its own stream (native §4.4), by counting them from the log's beginning. An
+// id that names nothing wraps fanout.ErrNotFound. A cursor that the run does not have is an error and never the start.
 //
 // # Concurrency
 //

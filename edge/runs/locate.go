@@ -156,7 +156,8 @@ func (rs *Runs) StepStart(ctx context.Context, src Source, index int, through sc
 		at, newest = st.Last, st.Index
 	}
 	if index > max(newest+1, 1) { // some count from 1
-		return 0, &ends.PositionError{Last: through, Err: fmt.Errorf("step %d, the newest is %d: %w", index, newest, fanout.ErrFuture)}
+		return 0, &ends.PositionError{Last: through,
+			Err: fmt.Errorf("step %d, the newest is %d: %w", index, newest, fanout.ErrFuture)}
 	}
 	return at, nil
 }

@@ -140,7 +140,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// A source is opened behind a cursor, and its tail brings exactly the rest. A cursor that the run does not have is refused.
+// A source is opened behind a cursor, and its tail brings exactly the rest. A cursor that the run does not have is
+// refused.
 func TestOpen(t *testing.T) {
 	rs, app := stored(t)
 	head, err := rs.Existing(t.Context(), root)
@@ -172,7 +173,8 @@ func TestOpen(t *testing.T) {
 		}
 		var got []schema.Seq
 		for len(got) < len(c.want) {
-			if _, err := o.Tail.Next(t.Context(), func(r schema.Record) error { got = append(got, r.Seq); return nil }); err != nil {
+			if _, err := o.Tail.Next(t.Context(),
+				func(r schema.Record) error { got = append(got, r.Seq); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -187,11 +189,14 @@ func TestOpen(t *testing.T) {
 		t.Fatalf("a run that is to come: %+v, %v", o.Pos, err)
 	}
 	defer o.Tail.Close()
-	if _, err := app.Append(t.Context(), later, []schema.Event{{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}}, producers.AppendOptions{}); err != nil {
+	if _, err := app.Append(t.Context(), later,
+		[]schema.Event{{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)}},
+		producers.AppendOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
-	if ended, err := o.Tail.Next(t.Context(), func(schema.Record) error { n++; return nil }); err != nil || !ended || n != 1 {
+	if ended, err := o.Tail.Next(t.Context(), func(schema.Record) error { n++; return nil }); err != nil || !ended ||
+		n != 1 {
 		t.Errorf("it has come: %d events, ended %v, %v", n, ended, err)
 	}
 }

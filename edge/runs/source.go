@@ -30,7 +30,8 @@ type Source struct {
 
 // Walk yields, in order, the records with after < seq ≤ through in the source's numbers. A child's are
 // counted from the log's beginning: nothing else knows them.
-func (src Source) Walk(ctx context.Context, hub *fanout.Hub, after, through schema.Seq) iter.Seq2[schema.Record, error] {
+func (src Source) Walk(ctx context.Context, hub *fanout.Hub, after, through schema.Seq) iter.Seq2[schema.Record,
+	error] {
 	return func(yield func(schema.Record, error) bool) {
 		own := OwnNumbers{Child: src.Child}
 		from, to := after, through
@@ -200,8 +201,8 @@ func (rs *Runs) where(ctx context.Context, src Source, head schema.Head) (Positi
 	return Position{Last: own.n, Ended: own.ended || head.State.Final()}, nil
 }
 
-// WhereIs returns what an id of the path names, a run or else a child of one that has events, and where it stands. The error
-// wraps fanout.ErrNotFound for what is neither.
+// WhereIs returns what an id of the path names, a run or else a child of one that has events, and where it stands. The
+// error wraps fanout.ErrNotFound for what is neither.
 func (rs *Runs) WhereIs(ctx context.Context, key schema.RunKey) (Source, Position, error) {
 	src, head, err := rs.Locate(ctx, key)
 	if err != nil {
@@ -232,8 +233,8 @@ func (rs *Runs) Await(ctx context.Context, key schema.RunKey) (o Opened, err err
 	return o, nil
 }
 
-// Open finds what an id of the path names, a run or else a child of one, and opens it behind a cursor; with await also what
-// is not there yet, if the cursor is the start. The caller closes the tail.
+// Open finds what an id of the path names, a run or else a child of one, and opens it behind a cursor; with await also
+// what is not there yet, if the cursor is the start. The caller closes the tail.
 func (rs *Runs) Open(ctx context.Context, key schema.RunKey, c dialect.Cursor, await bool) (Opened, error) {
 	await = await && c == (dialect.Cursor{})
 	o, err := rs.OpenRoot(ctx, key, c)
@@ -256,8 +257,8 @@ func (rs *Runs) Open(ctx context.Context, key schema.RunKey, c dialect.Cursor, a
 	return rs.openChild(ctx, src, c, await)
 }
 
-// childOf returns the source that an id names which is no run, for the reason why; ok is false when it is no child either.
-// The log knows the children that were spawned within its window, the catalog those that have events.
+// childOf returns the source that an id names which is no run, for the reason why; ok is false when it is no child
+// either. The log knows the children that were spawned within its window, the catalog those that have events.
 func (rs *Runs) childOf(ctx context.Context, key schema.RunKey, why error) (src Source, ok bool, err error) {
 	if child := new(fanout.ChildError); errors.As(why, &child) {
 		return Source{Key: schema.RunKey{Tenant: key.Tenant, Run: child.Root}, Child: key.Run}, true, nil

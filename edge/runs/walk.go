@@ -37,14 +37,15 @@ func (rs *Runs) Lanes() *fair.Lanes {
 	return fair.NewLanes(AtOnce(), rs.Slots.Cores())
 }
 
-// Short is a request that counts as short, for which long reads make room, until its End. It is the context of what the request
-// does.
+// Short is a request that counts as short, for which long reads make room, until its End. It is the context of what the
+// request does.
 type Short struct{ fair.Mark }
 
 // MarkShort begins to count a request as short.
 func (rs *Runs) MarkShort(ctx context.Context, s *Short) { rs.Slots.Cores().Begin(ctx, &s.Mark) }
 
-// Slot waits until a tenant may read for what is asked. The caller releases it; nil, where nothing is shared, is one too.
+// Slot waits until a tenant may read for what is asked. The caller releases it; nil, where nothing is shared, is one
+// too.
 func (rs *Runs) Slot(ctx context.Context, tenant string) (*fair.Slot, error) {
 	if rs.Slots == nil {
 		return nil, nil
@@ -52,8 +53,8 @@ func (rs *Runs) Slot(ctx context.Context, tenant string) (*fair.Slot, error) {
 	return rs.Slots.Of(ctx).Acquire(ctx, tenant)
 }
 
-// Walk is Source.Walk within the tenant's share of the node. The loop must not wait for anything else that is shared, or for a
-// client.
+// Walk is Source.Walk within the tenant's share of the node. The loop must not wait for anything else that is shared,
+// or for a client.
 func (rs *Runs) Walk(ctx context.Context, src Source, after, through schema.Seq) iter.Seq2[schema.Record, error] {
 	return rs.walk(ctx, src, after, through, (*fair.Slot).Compute)
 }

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Conn is a server's side of TLS on a connection. It has no ConnectionState: the HTTP server must see a connection like any other.
+// Conn is a server's side of TLS on a connection. It has no ConnectionState: the HTTP server must see a connection like
+// any other.
 type Conn struct {
 	tls   *tls.Conn
 	wire  *wire
@@ -63,7 +64,8 @@ func reasonOf(err error, late bool) Reason {
 		return ReasonClient
 	case errors.As(err, &remote) && remote.Op == "remote error":
 		return ReasonRejected
-	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err,
+		syscall.EPIPE):
 		return ReasonClosed
 	}
 	return ReasonProtocol
@@ -91,7 +93,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return len(b), c.wire.drain()
 }
 
-// Unblock makes ready for TryRead and TryWrite, and reports whether the connection has them. Nothing may be under way on it.
+// Unblock makes ready for TryRead and TryWrite, and reports whether the connection has them. Nothing may be under way
+// on it.
 func (c *Conn) Unblock() bool {
 	if c.wire.try == nil || c.shake() != nil {
 		return false
@@ -100,9 +103,9 @@ func (c *Conn) Unblock() bool {
 	return true
 }
 
-// TryWrite writes without waiting. n < len(b) without an error says that the kernel takes no more: the next Write
-// must begin with b[n:]. Records cannot be taken back, so what they hold of b counts as written when all of it has gone out; until
-// then one byte is kept back from the count.
+// TryWrite writes without waiting. n < len(b) without an error says that the kernel takes no more: the next Write must
+// begin with b[n:]. Records cannot be taken back, so what they hold of b counts as written when all of it has gone out;
+// until then one byte is kept back from the count.
 func (c *Conn) TryWrite(b []byte) (int, error) {
 	whole, err := c.wire.push()
 	if err != nil || !whole || len(b) == 0 {

@@ -17,9 +17,10 @@ import (
 
 // Config names the files of a listener's TLS.
 type Config struct {
-	Cert     string        // PEM, the certificate first, then those between it and the authority
-	Key      string        // PEM
-	ClientCA string        // PEM, authorities of clients, each of whom must have a certificate then; "": nobody is asked for one
+	Cert string // PEM, the certificate first, then those between it and the authority
+	Key  string // PEM
+	// PEM, authorities of clients, each of whom must have a certificate then; "": nobody is asked for one
+	ClientCA string
 	Timeout  time.Duration // for a handshake; default 5 s
 	// Failed is called for each handshake that fails; nil: nobody counts. It must not block.
 	Failed func(Reason)

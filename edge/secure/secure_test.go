@@ -84,8 +84,8 @@ func (s *served) pair(t *testing.T, cfg *tls.Config) (here *secure.Conn, there *
 	return here, there
 }
 
-// TestCertificateIsReadAgain replaces the files: the next handshake has the new certificate, a connection that is there goes
-// on, and files that do not fit each other change nothing.
+// TestCertificateIsReadAgain replaces the files: the next handshake has the new certificate, a connection that is there
+// goes on, and files that do not fit each other change nothing.
 func TestCertificateIsReadAgain(t *testing.T) {
 	ca, dir := testkit.NewAuthority(t), t.TempDir()
 	cert, key := ca.Issue(t, dir, "127.0.0.1")
@@ -208,8 +208,8 @@ func expectPlain(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestWritesThatDoNotWait has a client that reads in fits and starts, a server that tries and waits in turn, and clients that ask
-// for new keys meanwhile: every byte arrives once and in order.
+// TestWritesThatDoNotWait has a client that reads in fits and starts, a server that tries and waits in turn, and
+// clients that ask for new keys meanwhile: every byte arrives once and in order.
 func TestWritesThatDoNotWait(t *testing.T) {
 	ca, dir := testkit.NewAuthority(t), t.TempDir()
 	cert, key := ca.Issue(t, dir, "127.0.0.1")

@@ -11,8 +11,9 @@ import (
 	"agentstream/edge/transport"
 )
 
-// wire is the connection under TLS. It waits as any connection does until hold: from then on records are kept until push
-// or drain sends them, so that TLS never sees a write that has gone out by half, and nobody who reads waits for a client that does not.
+// wire is the connection under TLS. It waits as any connection does until hold: from then on records are kept until
+// push or drain sends them, so that TLS never sees a write that has gone out by half, and nobody who reads waits for a
+// client that does not.
 type wire struct {
 	net.Conn
 	try     *transport.Try // nil: there are no writes that do not wait

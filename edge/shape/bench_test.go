@@ -12,7 +12,8 @@ import (
 func said(b *testing.B, n, lanes int, fields bool) (list []schema.Record) {
 	b.Helper()
 	for i := range n {
-		e := schema.Event{ID: "evt_01M7YGHFE73AMKBDGQX7XNTZXX", TS: "2026-01-02T03:04:05.000Z", Type: "text.delta", RunID: "run", Seq: schema.Seq(i + 1),
+		e := schema.Event{ID: "evt_01M7YGHFE73AMKBDGQX7XNTZXX", TS: "2026-01-02T03:04:05.000Z", Type: "text.delta",
+			RunID: "run", Seq: schema.Seq(i + 1),
 			Payload: fmt.Appendf(nil, `{"text":"word %d ","index":0}`, i)}
 		if fields {
 			e.Payload = fmt.Appendf(nil, `{"text":"word %d ","index":0,"logprob":-0.%d}`, i, i)

@@ -42,7 +42,8 @@ func unfold(t testing.TB, outs []Out) (events []schema.Event) {
 		if err != nil {
 			t.Fatalf("not a line: %v\n%s", err, o.Line)
 		}
-		if e.Seq != o.Seq || e.First() != o.First || string(o.Type) != e.Type || string(o.Child) != e.ChildID || o.Record.First() != o.First {
+		if e.Seq != o.Seq || e.First() != o.First || string(o.Type) != e.Type || string(o.Child) != e.ChildID ||
+			o.Record.First() != o.First {
 			t.Fatalf("record %+v does not say what its line says: %s", o, o.Line)
 		}
 		if e.Type != BundleType {
@@ -192,7 +193,8 @@ func TestFilters(t *testing.T) {
 			return e.ChildID == schematest.ChildA || slices.Contains(e.Path, schematest.ChildA)
 		}},
 		{[]string{schema.RootLane}, nil, false, func(e schema.Event) bool { return e.ChildID == "" }},
-		{[]string{schema.RootLane, schematest.ChildB}, nil, false, func(e schema.Event) bool { return e.ChildID == "" || e.ChildID == schematest.ChildB }},
+		{[]string{schema.RootLane, schematest.ChildB}, nil, false,
+			func(e schema.Event) bool { return e.ChildID == "" || e.ChildID == schematest.ChildB }},
 		{nil, []string{"text.delta"}, false, func(e schema.Event) bool { return e.Type == "text.delta" }},
 		{nil, []string{"tool.*", "run.lifecycle"}, false, func(e schema.Event) bool {
 			return strings.HasPrefix(e.Type, "tool.") || e.Type == "run.lifecycle"
@@ -273,7 +275,8 @@ func TestDroppedIsSeen(t *testing.T) {
 			N     int    `json:"dropped_count"`
 			Code  string `json:"dropped_code"`
 		}
-		if err := json.Unmarshal(e.Payload, &p); err != nil || p.State != "done" || p.N != lost || p.Code != "KAI-STREAM-BUF-0001" {
+		if err := json.Unmarshal(e.Payload, &p); err != nil || p.State != "done" || p.N != lost ||
+			p.Code != "KAI-STREAM-BUF-0001" {
 			t.Fatalf("final lifecycle: %+v %v: %s", p, err, last.Line)
 		}
 	}
@@ -314,15 +317,20 @@ func TestFieldsBesideTextAreJoined(t *testing.T) {
 		extra    []string // of the envelope
 		want     string   // the one event's payload; "" when they stay apart
 	}{
-		{"a number beside the text", []string{`{"text":"a","logprob":-0.1}`, `{"text":"b","logprob":-0.2}`, `{"text":"c","logprob":-0.1}`}, nil, `{"text":"abc"}`},
-		{"some alike", []string{`{"lang":"en","index":0,"logprob":-1,"text":"a","m":{"k":[1]}}`, `{"index":0,"text":"b","m":{"k":[1]},"lang":"en"}`}, nil, `{"lang":"en","index":0,"text":"ab","m":{"k":[1]}}`},
+		{"a number beside the text", []string{`{"text":"a","logprob":-0.1}`, `{"text":"b","logprob":-0.2}`,
+			`{"text":"c","logprob":-0.1}`}, nil, `{"text":"abc"}`},
+		{"some alike", []string{`{"lang":"en","index":0,"logprob":-1,"text":"a","m":{"k":[1]}}`,
+			`{"index":0,"text":"b","m":{"k":[1]},"lang":"en"}`}, nil, `{"lang":"en","index":0,"text":"ab","m":{"k":[1]}}`},
 		{"one has none", []string{`{"text":"a"}`, `{"text":"b","logprobs":[{"t":"b"}]}`}, nil, `{"text":"ab"}`},
-		{"spaces", []string{`{ "n" : 1 , "text" : "a" , "index" : 2 }`, `{"index":2,"text":"b","n":1}`}, nil, `{ "n" : 1 , "text" : "ab" , "index" : 2 }`},
-		{"spaces, one left out", []string{`{ "n" : 1 , "text" : "a" , "index" : 2 }`, `{"index":2,"text":"b","n":2}`}, nil, `{"text":"ab","index":2}`},
+		{"spaces", []string{`{ "n" : 1 , "text" : "a" , "index" : 2 }`, `{"index":2,"text":"b","n":1}`}, nil,
+			`{ "n" : 1 , "text" : "ab" , "index" : 2 }`},
+		{"spaces, one left out", []string{`{ "n" : 1 , "text" : "a" , "index" : 2 }`, `{"index":2,"text":"b","n":2}`},
+			nil, `{"text":"ab","index":2}`},
 		{"another block", []string{`{"text":"a","index":0}`, `{"text":"b","index":1}`}, nil, ``},
 		{"a block and none", []string{`{"text":"a","index":0}`, `{"text":"b"}`}, nil, ``},
 		{"another call", []string{`{"text":"a","call_id":"x"}`, `{"text":"b","call_id":"y"}`}, nil, ``},
-		{"the envelope", []string{`{"text":"a"}`, `{"text":"b"}`}, []string{`"turn_id":"t","x_ms":1`, `"turn_id":"t","x_ms":2`}, `{"text":"ab"}`},
+		{"the envelope", []string{`{"text":"a"}`, `{"text":"b"}`},
+			[]string{`"turn_id":"t","x_ms":1`, `"turn_id":"t","x_ms":2`}, `{"text":"ab"}`},
 		{"another turn", []string{`{"text":"a"}`, `{"text":"b"}`}, []string{`"turn_id":"t"`, `"turn_id":"u"`}, ``},
 	} {
 		var rs []schema.Record
@@ -331,7 +339,8 @@ func TestFieldsBesideTextAreJoined(t *testing.T) {
 			if tt.extra != nil {
 				extra = tt.extra[i] + ","
 			}
-			r, err := schema.ScanLine(fmt.Appendf(nil, `{"id":"evt_x","ts":"2026-01-02T03:04:05.000Z","type":"text.delta","run_id":"run","child_id":null,"seq":%d,%s"payload":%s}`, i+1, extra, payload))
+			r, err := schema.ScanLine(fmt.Appendf(nil,
+				`{"id":"evt_x","ts":"2026-01-02T03:04:05.000Z","type":"text.delta","run_id":"run","child_id":null,"seq":%d,%s"payload":%s}`, i+1, extra, payload))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -452,7 +461,8 @@ func TestPacerKeepsTheRate(t *testing.T) {
 func TestJoinsCutCharacters(t *testing.T) {
 	var rs []schema.Record
 	for i, text := range []string{`a\ud83d`, `\ude00b`, `\"`, `\u0000`, `é`} {
-		e := schema.Event{ID: "evt_x", TS: "2026-01-02T03:04:05.000Z", Type: "text.delta", RunID: "run", Seq: schema.Seq(i + 1), Payload: []byte(`{"index":0,"text":"` + text + `"}`)}
+		e := schema.Event{ID: "evt_x", TS: "2026-01-02T03:04:05.000Z", Type: "text.delta", RunID: "run",
+			Seq: schema.Seq(i + 1), Payload: []byte(`{"index":0,"text":"` + text + `"}`)}
 		r, err := schema.ScanLine(e.AppendLine(nil))
 		if err != nil {
 			t.Fatal(err)
@@ -460,7 +470,8 @@ func TestJoinsCutCharacters(t *testing.T) {
 		rs = append(rs, r)
 	}
 	outs := fold(Folder{Merge: true}, rs)
-	if len(outs) != 1 || !bytes.Contains(outs[0].Line, []byte(`"seq":5,"first_seq":1,"payload":{"index":0,"text":"a\ud83d\ude00b\"\u0000é"}}`)) {
+	if len(outs) != 1 || !bytes.Contains(outs[0].Line,
+		[]byte(`"seq":5,"first_seq":1,"payload":{"index":0,"text":"a\ud83d\ude00b\"\u0000é"}}`)) {
 		t.Fatalf("%d: %s", len(outs), outs[0].Line)
 	}
 }
@@ -469,7 +480,8 @@ func TestJoinsCutCharacters(t *testing.T) {
 func TestDataIsNotText(t *testing.T) {
 	var rs []schema.Record
 	for i := range 3 {
-		e := schema.Event{ID: "evt_x", TS: "2026-01-02T03:04:05.000Z", Type: "data.delta", RunID: "run", Seq: schema.Seq(i + 1),
+		e := schema.Event{ID: "evt_x", TS: "2026-01-02T03:04:05.000Z", Type: "data.delta", RunID: "run",
+			Seq:     schema.Seq(i + 1),
 			Payload: []byte(`{"media_type":"audio/pcm","data":"AAAA","text":"la"}`)}
 		r, err := schema.ScanLine(e.AppendLine(nil))
 		if err != nil {

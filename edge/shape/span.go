@@ -53,7 +53,8 @@ func newSpan(r schema.Record) (span, bool) {
 	if attributes == nil {
 		return span{}, false
 	}
-	return span{last: r, first: r, from: r.Seq, before: before, after: after, attributes: attributes, one: text, n: 1}, true
+	return span{last: r, first: r, from: r.Seq, before: before, after: after, attributes: attributes, one: text,
+		n: 1}, true
 }
 
 // join adds a later span when it continues this one: same lane, same kind, same place. Other fields
@@ -114,7 +115,8 @@ func (s *span) record(first schema.Seq) Out {
 	if s.n == 1 {
 		return show(s.first, first)
 	}
-	return Out{Record: scan(s.last.AppendMerged(nil, first, s.attributes, s.payload()), s.last), First: first, From: s.from}
+	return Out{Record: scan(s.last.AppendMerged(nil, first, s.attributes, s.payload()), s.last), First: first,
+		From: s.from}
 }
 
 // show returns a record as it is, but for the events that are hidden before it.
@@ -148,7 +150,8 @@ func gap(r schema.Record, first schema.Seq, n int) Out {
 	})
 	// The id is its own: a client that knows events by their ids must not take a later one for it.
 	_, rest, _ := bytes.Cut(line, []byte(`","ts":"`))
-	line = slices.Concat([]byte(`{"id":"gap_`), []byte(first.String()), []byte("_"), []byte(r.Seq.String()), []byte(`","ts":"`), rest)
+	line = slices.Concat([]byte(`{"id":"gap_`), []byte(first.String()), []byte("_"), []byte(r.Seq.String()),
+		[]byte(`","ts":"`), rest)
 	return Out{Record: scan(line, r), First: at.Seq, From: at.Seq, Spared: true}
 }
 

@@ -34,8 +34,8 @@ func New(rs *runs.Runs, each, total int) *Cache {
 	return &Cache{rs: rs, each: each, total: total, slots: rs.Lanes(), all: make(map[readingKey]*reading)}
 }
 
-// enter waits for the turn at what is kept for a key, which leave gives up. What a command waits for goes on in the command's
-// place.
+// enter waits for the turn at what is kept for a key, which leave gives up. What a command waits for goes on in the
+// command's place.
 func (c *Cache) enter(ctx context.Context, key readingKey) (*reading, error) {
 	e := c.join(key)
 	select {

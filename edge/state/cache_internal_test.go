@@ -66,8 +66,8 @@ func countedRun(t *testing.T, events, pages int) (*Cache, schema.RunKey, *memory
 	return New(&runs.Runs{Hub: hub}, 1<<20, 64<<20), key, log
 }
 
-// TestCheckpointsGoOn reads a run that is longer than a request may take: what was read for one that gave up is not read
-// again, or nobody would ever get to its end.
+// TestCheckpointsGoOn reads a run that is longer than a request may take: what was read for one that gave up is not
+// read again, or nobody would ever get to its end.
 func TestCheckpointsGoOn(t *testing.T) {
 	const events, patience = 12_000, 2500
 	ts, key, _ := countedRun(t, events, -1)
@@ -98,11 +98,13 @@ func TestCheckpointsGoOn(t *testing.T) {
 	}
 	for _, through := range []schema.Seq{1, 700, 5000, events} {
 		left = events
-		if p, err := ts.Projector(t.Context(), key, d, through, dialect.Request{}); err != nil || p.(*counted).n != int(through) {
+		if p, err := ts.Projector(t.Context(), key, d, through, dialect.Request{}); err != nil ||
+			p.(*counted).n != int(through) {
 			t.Errorf("up to %d: %v", through, err)
 		}
 	}
-	if len(ts.all) != 1 || ts.idle.Weight() <= 0 || ts.idle.Len() != 1 || ts.idle.Weight() != ts.all[readingKey{key, "counter"}].size {
+	if len(ts.all) != 1 || ts.idle.Weight() <= 0 || ts.idle.Len() != 1 ||
+		ts.idle.Weight() != ts.all[readingKey{key, "counter"}].size {
 		t.Errorf("%d runs, %d bytes, %d idle", len(ts.all), ts.idle.Weight(), ts.idle.Len())
 	}
 }
@@ -150,8 +152,9 @@ func TestOneBound(t *testing.T) {
 	}
 }
 
-// TestExpiredBehindACheckpoint: what follows a checkpoint is no longer kept, although the run was looked at a moment ago.
-// The run is read again from what is kept; only what is before that has expired. The hub may hold pages of what has gone.
+// TestExpiredBehindACheckpoint: what follows a checkpoint is no longer kept, although the run was looked at a moment
+// ago. The run is read again from what is kept; only what is before that has expired. The hub may hold pages of what
+// has gone.
 func TestExpiredBehindACheckpoint(t *testing.T) {
 	for _, pages := range []int{-1, 1 << 20} {
 		ts, key, log := countedRun(t, 6000, pages)

@@ -9,14 +9,14 @@
 // # Contract
 //
 // Everything here can be computed again from the log: losing it costs time and nothing else. What is kept of a run is
-// checked against the first record that the run still has, once a second at most, because a run may expire or be deleted
-// and another one may take its id.
+// checked against the first record that the run still has, once a second at most, because a run may expire or be
+// deleted and another one may take its id.
 //
 // # Concurrency
 //
-// All is safe for concurrent use. One request at a time reads a run on for a reader; others of both wait for it. How many read
-// history at once is bounded and shared among tenants, and commands have slots of their own (internal/fair). What is kept is
-// shared too: the tenant that has most loses first.
+// All is safe for concurrent use. One request at a time reads a run on for a reader; others of both wait for it. How
+// many read history at once is bounded and shared among tenants, and commands have slots of their own (internal/fair).
+// What is kept is shared too: the tenant that has most loses first.
 //
 // # What it does not do
 //

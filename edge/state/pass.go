@@ -7,8 +7,8 @@ import (
 	"agentstream/internal/fair"
 )
 
-// pass is the right to read history. A command has one that no read can take; and so has a read at which a command waits for
-// the turn. One goroutine uses it.
+// pass is the right to read history. A command has one that no read can take; and so has a read at which a command
+// waits for the turn. One goroutine uses it.
 type pass struct {
 	c      *Cache
 	e      *reading // at which its holder has the turn; nil: at none

@@ -49,7 +49,8 @@ func (p cappedProjector) size() int { return p.Size() }
 
 // Projector returns a projector of the caller's own that was fed a run up to through, which must exist. The error wraps
 // fanout.ErrExpired when that is before what is kept.
-func (c *Cache) Projector(ctx context.Context, key schema.RunKey, d dialect.Dialect, through schema.Seq, req dialect.Request) (dialect.Stateful, error) {
+func (c *Cache) Projector(ctx context.Context, key schema.RunKey, d dialect.Dialect, through schema.Seq,
+	req dialect.Request) (dialect.Stateful, error) {
 	none, ok := d.Projector(dialect.Request{}).(dialect.Stateful)
 	if !ok {
 		return nil, fmt.Errorf("dialect %s keeps no state", d.Info().Name)
@@ -84,12 +85,14 @@ type Found struct {
 	Index int              // frames of the record up to it
 	P     dialect.Stateful // fed the record
 	Rest  []dialect.Frame  // frames of the record behind it
-	From  schema.Seq       // dialect.Frames.Again before the record; 0 also where the frame is one of those that are marked
+	// dialect.Frames.Again before the record; 0 also where the frame is one of those that are marked
+	From schema.Seq
 }
 
-// Find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there, fanout.ErrFuture
-// for a place in a record that is not there yet.
-func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, at dialect.Cursor, req dialect.Request) (Found, error) {
+// Find looks for the frame with a cursor's token. The error wraps schema.ErrBadCursor when it is not there,
+// fanout.ErrFuture for a place in a record that is not there yet.
+func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, at dialect.Cursor,
+	req dialect.Request) (Found, error) {
 	bad := dialect.Refuse(schema.ErrBadCursor, "no such event to go on behind")
 	head, err := c.rs.Existing(ctx, key)
 	if err != nil {
@@ -97,7 +100,8 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	}
 	if at.Place.Seq > 0 {
 		if at.Seq, at.Token = at.Place.Seq, ""; at.Seq > head.Last {
-			return Found{}, &ends.PositionError{Last: head.Last, Err: fmt.Errorf("a place in record %d: %w", at.Seq, fanout.ErrFuture)}
+			return Found{}, &ends.PositionError{Last: head.Last,
+				Err: fmt.Errorf("a place in record %d: %w", at.Seq, fanout.ErrFuture)}
 		}
 	}
 	if at.Seq < 1 || at.Seq > head.Last {
@@ -160,9 +164,10 @@ func (c *Cache) Find(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 	return Found{}, bad
 }
 
-// Skip finds the place after n frames, counted from the first one that a request is made of the records from first to last. The
-// error wraps fanout.ErrFuture when there are fewer.
-func (c *Cache) Skip(ctx context.Context, key schema.RunKey, d dialect.Dialect, n int, first, last schema.Seq, req dialect.Request) (Found, error) {
+// Skip finds the place after n frames, counted from the first one that a request is made of the records from first to
+// last. The error wraps fanout.ErrFuture when there are fewer.
+func (c *Cache) Skip(ctx context.Context, key schema.RunKey, d dialect.Dialect, n int, first, last schema.Seq,
+	req dialect.Request) (Found, error) {
 	p, err := c.Projector(ctx, key, d, first-1, req)
 	if err != nil {
 		return Found{}, err
@@ -193,7 +198,8 @@ func (c *Cache) Skip(ctx context.Context, key schema.RunKey, d dialect.Dialect, 
 			return Found{}, err
 		}
 	}
-	return Found{}, &ends.PositionError{Last: last, Err: fmt.Errorf("%d frames more than there are: %w", n, fanout.ErrFuture)}
+	return Found{}, &ends.PositionError{Last: last,
+		Err: fmt.Errorf("%d frames more than there are: %w", n, fanout.ErrFuture)}
 }
 
 // resultAt returns a position among the frames of its record, of which p was sent last.

@@ -96,9 +96,9 @@ func (e *reading) before(through schema.Seq) (best checkpoint) {
 	return best
 }
 
-// advance feeds r, which was fed a run up to pos, up to through, and leaves checkpoints on the way. It returns the reader
-// that was fed, another one when what follows pos has expired and so r is of no use. What was read before an error
-// stays, or nobody would get through a run that takes longer than a request.
+// advance feeds r, which was fed a run up to pos, up to through, and leaves checkpoints on the way. It returns the
+// reader that was fed, another one when what follows pos has expired and so r is of no use. What was read before an
+// error stays, or nobody would get through a run that takes longer than a request.
 func (c *Cache) advance(ctx context.Context, e *reading, r reader, pos, through schema.Seq) (reader, error) {
 	p, err := c.acquirePass(ctx, e.key.run.Tenant, e)
 	if err != nil {

@@ -26,7 +26,8 @@ type stuckLog struct {
 	asked atomic.Int64 // for what it does not answer
 }
 
-func (l *stuckLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (l *stuckLog) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	return func(yield func(schema.Pack, error) bool) {
 		if l.stuck(key) {
 			l.asked.Add(1)
@@ -39,7 +40,8 @@ func (l *stuckLog) Packs(ctx context.Context, key schema.RunKey, after, through 
 }
 
 // sharedCache returns a cache over runs of tenants, each of so many events.
-func sharedCache(t *testing.T, stuck func(schema.RunKey) bool, events, total int, keys ...schema.RunKey) (*Cache, *stuckLog) {
+func sharedCache(t *testing.T, stuck func(schema.RunKey) bool, events, total int,
+	keys ...schema.RunKey) (*Cache, *stuckLog) {
 	t.Helper()
 	log := &stuckLog{Log: memory.New(), stuck: stuck}
 	hub, err := fanout.New(fanout.Config{Stream: log, Tail: log, CacheBytes: -1})
@@ -72,8 +74,8 @@ func runsOf(tenant string, n int) (keys []schema.RunKey) {
 	return keys
 }
 
-// One tenant has a hundred reads of runs under way that go on for ever: what others read, and what commands need, those of the same
-// tenant too, waits for none of them.
+// One tenant has a hundred reads of runs under way that go on for ever: what others read, and what commands need, those
+// of the same tenant too, waits for none of them.
 func TestReadsOfOneTenantHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		big, small := runsOf("big", 100), runsOf("small", 2)
@@ -113,14 +115,15 @@ func TestReadsOfOneTenantHoldUpNobody(t *testing.T) {
 	})
 }
 
-// A read of a run waits among the reads of its tenant, and has the turn at the run meanwhile. A command that needs the same is not
-// behind them.
+// A read of a run waits among the reads of its tenant, and has the turn at the run meanwhile. A command that needs the
+// same is not behind them.
 func TestCommandOvertakesTheReadThatItWaitsFor(t *testing.T) {
 	for _, begun := range []bool{false, true} { // the read waits for its first slot, or has yielded
 		synctest.Test(t, func(t *testing.T) {
 			key := schema.RunKey{Tenant: "big", Run: "wanted"}
 			big := runsOf("big", 20)
-			c, _ := sharedCache(t, func(k schema.RunKey) bool { return k != key && k.Tenant == "big" }, 1000, 64<<20, append(big, key, schema.RunKey{Tenant: "small", Run: "a"})...)
+			c, _ := sharedCache(t, func(k schema.RunKey) bool { return k != key && k.Tenant == "big" }, 1000, 64<<20,
+				append(big, key, schema.RunKey{Tenant: "small", Run: "a"})...)
 			c.slots = fair.NewLanes(fair.Config{Firsts: 1}, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			var work sync.WaitGroup
@@ -146,7 +149,8 @@ func TestCommandOvertakesTheReadThatItWaitsFor(t *testing.T) {
 			}
 			soon, end := context.WithTimeout(t.Context(), time.Minute)
 			defer end()
-			if p, err := c.Projector(fair.Command(soon), key, counter{fed: func() {}}, 1000, dialect.Request{}); err != nil || p.(*counted).n != 1000 {
+			if p, err := c.Projector(fair.Command(soon), key, counter{fed: func() {}}, 1000,
+				dialect.Request{}); err != nil || p.(*counted).n != 1000 {
 				t.Errorf("begun %v: %v, the read has come to %d", begun, err, n)
 			}
 			cancel()

@@ -2,9 +2,10 @@
 //
 // # What it is
 //
-// A [Sink] is one open connection to one client. sse, ws and grpc below implement it; jsonl writes whole
-// runs as files, by lines and not by frames. An [End] is what a client is sent last: whether the stream is
-// complete, last frames, and a code with a reason, in the words of its protocol. A [Response] is how those that answer over HTTP write under deadlines.
+// A [Sink] is one open connection to one client. sse, ws and grpc below implement it; jsonl writes whole runs as files,
+// by lines and not by frames. An [End] is what a client is sent last: whether the stream is complete, last frames, and
+// a code with a reason, in the words of its protocol. A [Response] is how those that answer over HTTP write under
+// deadlines.
 //
 // # Contract
 //

@@ -15,9 +15,9 @@ import (
 	"agentstream/edge/dialect"
 )
 
-// Duplex is a request of HTTP/1.1 whose body stays open while it is answered, on a connection that was taken over from the
-// HTTP server: its buffers, and the stack of its goroutine, are several times what a client needs that says nothing. Both
-// ways are chunked. One goroutine at a time reads, and one writes.
+// Duplex is a request of HTTP/1.1 whose body stays open while it is answered, on a connection that was taken over from
+// the HTTP server: its buffers, and the stack of its goroutine, are several times what a client needs that says
+// nothing. Both ways are chunked. One goroutine at a time reads, and one writes.
 type Duplex struct {
 	conn    net.Conn
 	body    io.Reader
@@ -34,8 +34,8 @@ func CanDuplex(w http.ResponseWriter, r *http.Request) bool {
 	return ok && r.ProtoMajor == 1 && r.ProtoMinor == 1 && r.TLS == nil && len(r.TransferEncoding) == 1
 }
 
-// OpenDuplex takes a request over and begins the answer with the headers of w. Each write has timeout for each Chunk. After an
-// error the connection is closed.
+// OpenDuplex takes a request over and begins the answer with the headers of w. Each write has timeout for each Chunk.
+// After an error the connection is closed.
 func OpenDuplex(w http.ResponseWriter, r *http.Request, timeout time.Duration) (*Duplex, error) {
 	conn, early, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -137,8 +137,8 @@ func (d *Duplex) Stop() { _ = d.conn.SetReadDeadline(time.Unix(1, 0)) } // it fa
 // Cut closes the connection at once, from any goroutine.
 func (d *Duplex) Cut() { Reset(d.conn) }
 
-// Bounds of what is read and thrown away behind the end: a connection that is closed while something is unread is reset, and
-// what is on its way to the client is lost.
+// Bounds of what is read and thrown away behind the end: a connection that is closed while something is unread is
+// reset, and what is on its way to the client is lost.
 const (
 	maxLeft  = 1 << 20
 	leftTime = 500 * time.Millisecond

@@ -26,8 +26,8 @@ type Sink interface {
 	CloseWith(e End) error
 }
 
-// Notice is the time between the sign that a node goes away, which who watches its health gets, and the end of its first stream. Clients
-// may count on 100 ms.
+// Notice is the time between the sign that a node goes away, which who watches its health gets, and the end of its
+// first stream. Clients may count on 100 ms.
 const Notice = 150 * time.Millisecond
 
 // ErrLate reports that the client has taken what was written, but too slowly. The end of the stream still gets through.

@@ -41,7 +41,8 @@ func TestBuffers(t *testing.T) {
 // Frames that are ready leave room for what stands around them, and nothing is sealed.
 func TestEncoding(t *testing.T) {
 	plain := &transport.Encoding{Append: func(dst []byte, f dialect.Frame) []byte { return append(dst, f.Data...) }}
-	framed := &transport.Encoding{Append: plain.Append, Headroom: 3, Seal: func(buf []byte) []byte { copy(buf, "<<<"); return buf }}
+	framed := &transport.Encoding{Append: plain.Append, Headroom: 3,
+		Seal: func(buf []byte) []byte { copy(buf, "<<<"); return buf }}
 	for _, c := range []struct {
 		e     *transport.Encoding
 		texts []string
@@ -61,7 +62,8 @@ func TestEncoding(t *testing.T) {
 
 // The text of an end has what there is.
 func TestEndText(t *testing.T) {
-	for want, e := range map[string]transport.End{"C: m": {Code: "C", Message: "m"}, "C": {Code: "C"}, "m": {Message: "m"}, "": {}} {
+	for want, e := range map[string]transport.End{"C: m": {Code: "C", Message: "m"}, "C": {Code: "C"},
+		"m": {Message: "m"}, "": {}} {
 		if got := e.Text(); got != want {
 			t.Errorf("%+v: %q", e, got)
 		}
@@ -104,7 +106,8 @@ func TestResponseErrors(t *testing.T) {
 		if c.want != nil {
 			continue
 		}
-		if err := r.Flush(); err != nil || n != transport.Chunk+1 || r.Count() != int64(n) || r.Count() != 0 || rec.Body.Len() != n {
+		if err := r.Flush(); err != nil || n != transport.Chunk+1 || r.Count() != int64(n) || r.Count() != 0 ||
+			rec.Body.Len() != n {
 			t.Errorf("%s: %d bytes, %v", name, n, err)
 		}
 	}

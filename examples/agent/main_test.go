@@ -52,7 +52,8 @@ func TestAgent(t *testing.T) {
 			t.Errorf("%s: %v", id, err)
 		}
 		text := sum.Messages[0].Blocks[0].Text.String()
-		if whole := text == "Pelicans fish together, in a half circle."; sum.State != want || whole != (want == schema.StateDone) {
+		if whole := text == "Pelicans fish together, in a half circle."; sum.State != want ||
+			whole != (want == schema.StateDone) {
 			t.Errorf("%s: %q, %s", id, text, sum.State)
 		}
 	}

@@ -36,7 +36,8 @@ func TestPage(t *testing.T) {
 			}
 		}
 	}
-	if shown := testkit.DOM(t, web.URL+"/?run=nowhere&server=http://"+node.Host, 10*time.Second); !strings.Contains(shown, ">no such run</h1>") {
+	if shown := testkit.DOM(t, web.URL+"/?run=nowhere&server=http://"+node.Host,
+		10*time.Second); !strings.Contains(shown, ">no such run</h1>") {
 		t.Errorf("a run that does not exist\n%s", shown)
 	}
 }

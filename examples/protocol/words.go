@@ -15,7 +15,8 @@ type words struct{}
 
 // wordsProtocol returns what an edge serves. Shared: the frames are the same for all clients, so they are made once.
 func wordsProtocol() protocol.Protocol {
-	stream := dialect.Stream{Name: "words", Pattern: "GET /words/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}
+	stream := dialect.Stream{Name: "words", Pattern: "GET /words/{run}", Transport: dialect.SSE, Mode: dialect.ModeB,
+		Shared: true}
 	return protocol.Protocol{Dialect: words{}, Below: []string{"/words"}, Streams: []protocol.Stream{{Stream: stream}}}
 }
 

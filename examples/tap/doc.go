@@ -10,8 +10,8 @@
 //
 // # Contract
 //
-// Every message is printed, those of a run in order. Started again, the tap continues where it stopped. Started twice, both share the
-// work.
+// Every message is printed, those of a run in order. Started again, the tap continues where it stopped. Started twice,
+// both share the work.
 //
 // # Concurrency
 //

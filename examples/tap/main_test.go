@@ -68,7 +68,8 @@ func speak(t *testing.T, log producers.Log, id string, tokens int) {
 	}
 	events := []schema.Event{
 		{Type: schema.TypeMessageStart, Payload: []byte(`{"message_id":"m1","role":"assistant"}`)},
-		{Type: schema.TypeMessageEnd, Payload: fmt.Appendf(nil, `{"message_id":"m1","stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":%d}}`, tokens)},
+		{Type: schema.TypeMessageEnd, Payload: fmt.Appendf(nil,
+			`{"message_id":"m1","stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":%d}}`, tokens)},
 	}
 	if _, err := publisher.Append(t.Context(), events...); err != nil {
 		t.Fatal(err)

@@ -79,7 +79,8 @@ func testHistory(t *testing.T, b Backend) {
 			}
 		}
 		head, err := b.History.Head(t.Context(), key, "")
-		if last := packs[len(packs)-1].Head; err != nil || head.Last != last.Last || head.State != last.State || head.Day != last.Day || head.Stored == 0 {
+		if last := packs[len(packs)-1].Head; err != nil || head.Last != last.Last || head.State != last.State ||
+			head.Day != last.Day || head.Stored == 0 {
 			t.Fatalf("%s: head %+v, want %+v, err %v", s.Name, head, last, err)
 		}
 	}
@@ -133,7 +134,8 @@ func testCopies(t *testing.T, b Backend) {
 		t.Fatalf("%d copies of %d packs", len(got), len(packs))
 	}
 	for i, p := range got {
-		if p.First != packs[i].First || !bytes.Equal(p.Body, packs[i].Body) || p.Key != Key || p.Child != packs[i].Child || p.Head.Stored == 0 {
+		if p.First != packs[i].First || !bytes.Equal(p.Body, packs[i].Body) || p.Key != Key ||
+			p.Child != packs[i].Child || p.Head.Stored == 0 {
 			t.Fatalf("copy %d is %+v", i, p)
 		}
 	}
@@ -182,7 +184,8 @@ func OpenHub(t testing.TB, cfg fanout.Config) *fanout.Hub {
 }
 
 // Read follows a subscription up to seq last, checking every number, and returns the lines.
-func Read(ctx context.Context, h *fanout.Hub, key schema.RunKey, after, last schema.Seq, stall func()) ([][]byte, error) {
+func Read(ctx context.Context, h *fanout.Hub, key schema.RunKey, after, last schema.Seq,
+	stall func()) ([][]byte, error) {
 	s, err := h.Subscribe(ctx, key, after)
 	if err != nil {
 		return nil, err
@@ -288,8 +291,8 @@ func (silent) Watch(context.Context, schema.RunKey, func(schema.Pack)) (func(), 
 	return func() {}, nil
 }
 
-// testAwait has readers of a run that is not there yet: they get all of it when it begins, also when its copies are lost,
-// and hear of it when the id becomes a child's. To all others there is no such run until then.
+// testAwait has readers of a run that is not there yet: they get all of it when it begins, also when its copies are
+// lost, and hear of it when the id becomes a child's. To all others there is no such run until then.
 func testAwait(t *testing.T, b Backend) {
 	packs := schematest.Packs(Key, schematest.ByName("children"), 2)
 	want := lines(packs)
@@ -350,7 +353,8 @@ func testAwait(t *testing.T, b Backend) {
 	if _, err := kid.Next(t.Context()); !errors.As(err, &child) || child.Root != Key.Run {
 		t.Errorf("an id that has become a child's: %v", err)
 	}
-	if _, err := hubs[0].Await(t.Context(), schema.RunKey{Tenant: Key.Tenant, Run: "kid_of_" + Key.Run}); !errors.As(err, &child) {
+	if _, err := hubs[0].Await(t.Context(),
+		schema.RunKey{Tenant: Key.Tenant, Run: "kid_of_" + Key.Run}); !errors.As(err, &child) {
 		t.Errorf("an id that is a child's: %v", err)
 	}
 }
@@ -372,7 +376,8 @@ func testErrors(t *testing.T, b Backend) {
 	if _, err := h.Subscribe(t.Context(), Key, end+1); !errors.Is(err, fanout.ErrFuture) {
 		t.Errorf("cursor from the future: %v", err)
 	}
-	if _, err := h.Subscribe(t.Context(), schema.RunKey{Tenant: "other", Run: Key.Run}, 0); !errors.Is(err, fanout.ErrNotFound) {
+	if _, err := h.Subscribe(t.Context(), schema.RunKey{Tenant: "other", Run: Key.Run}, 0); !errors.Is(err,
+		fanout.ErrNotFound) {
 		t.Errorf("another tenant's run: %v", err)
 	}
 	s, err := h.Subscribe(t.Context(), Key, 0)

@@ -31,7 +31,8 @@ func alone(t *testing.T, k *testkit.Server) (*natsjs.Log, *pubjs.Log, *nats.Conn
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Stored: func(p schema.Pack, _ bool) { l.Deliver(p) }, Missed: l.SignalLoss, Copies: l, Short: true})
+	w, err := pubjs.OpenWith(t.Context(), nc,
+		pubjs.Config{Stored: func(p schema.Pack, _ bool) { l.Deliver(p) }, Missed: l.SignalLoss, Copies: l, Short: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,12 +60,13 @@ func TestConformanceBeside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := pubjs.OpenWith(t.Context(), nc, pubjs.Config{Missed: l.SignalLoss, Copies: l, Stored: func(p schema.Pack, copied bool) {
-			if copied {
-				taken.Add(1)
-				l.Deliver(p)
-			}
-		}})
+		w, err := pubjs.OpenWith(t.Context(), nc,
+			pubjs.Config{Missed: l.SignalLoss, Copies: l, Stored: func(p schema.Pack, copied bool) {
+				if copied {
+					taken.Add(1)
+					l.Deliver(p)
+				}
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +122,8 @@ func TestStoredIsItsCopy(t *testing.T) {
 			*list = append(*list, p)
 		}
 	}
-	w, err := pubjs.OpenWith(t.Context(), k.Dial(t), pubjs.Config{Stored: func(p schema.Pack, _ bool) { note(&stored)(p) }})
+	w, err := pubjs.OpenWith(t.Context(), k.Dial(t),
+		pubjs.Config{Stored: func(p schema.Pack, _ bool) { note(&stored)(p) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ func CopiesOf(l *Log, packs []schema.Pack) func(i int) error {
 		h["Nats-Subject"] = []string{schema.Subject(p.Key, p.Child, l.partitions)}
 		h["Nats-Last-Sequence"] = []string{"999"}
 		h["Nats-Time-Stamp"] = []string{"2026-01-01T00:00:00.000000000Z"}
-		msgs[i] = &nats.Msg{Subject: strings.TrimSuffix(schema.LiveFilter(p.Key, l.partitions), ">") + schema.RootLane, Header: h, Data: p.Body}
+		msgs[i] = &nats.Msg{Subject: strings.TrimSuffix(schema.LiveFilter(p.Key, l.partitions), ">") + schema.RootLane,
+			Header: h, Data: p.Body}
 	}
 	return func(i int) error { return l.nc.PublishMsg(msgs[i]) }
 }

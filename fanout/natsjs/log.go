@@ -55,20 +55,21 @@ func OpenBeside(ctx context.Context, nc, copies *nats.Conn) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	return &Log{nc: nc, partitions: n, tail: newTail(copies, n), pages: fair.New(fair.Config{Shared: pagesAtOnce, Firsts: pageFirsts})}, nil
+	return &Log{nc: nc, partitions: n, tail: newTail(copies, n),
+		pages: fair.New(fair.Config{Shared: pagesAtOnce, Firsts: pageFirsts})}, nil
 }
 
-// Skip has copies passed over that the writer of this process takes, who passes what they are of to Stored: see Taken of
-// producers/natsjs.
+// Skip has copies passed over that the writer of this process takes, who passes what they are of to Stored: see Taken
+// of producers/natsjs.
 func (l *Log) Skip(taken func(name, header []byte) bool) {
 	l.tail.mu.Lock()
 	defer l.tail.mu.Unlock()
 	l.tail.taken = taken
 }
 
-// OpenAlone is Open for the process that alone writes and reads the log, which was declared as such and makes no copies. What
-// is stored through writer is passed to Stored, and Missed is called when something was not. Until it is read Run, or the
-// next audit of a hub, finds it.
+// OpenAlone is Open for the process that alone writes and reads the log, which was declared as such and makes no
+// copies. What is stored through writer is passed to Stored, and Missed is called when something was not. Until it is
+// read Run, or the next audit of a hub, finds it.
 func OpenAlone(ctx context.Context, nc, writer *nats.Conn) (*Log, error) {
 	l, err := Open(ctx, nc)
 	if err == nil {

@@ -87,11 +87,13 @@ func TestWatchesOfARun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return !slices.ContainsFunc(subs.Subs, func(s server.SubDetail) bool { return strings.HasPrefix(s.Subject, schema.LivePrefix) })
+		return !slices.ContainsFunc(subs.Subs,
+			func(s server.SubDetail) bool { return strings.HasPrefix(s.Subject, schema.LivePrefix) })
 	})
 }
 
-// TestConformanceByTheLibrary: what is not taken off the wire, as on a connection with TLS, comes by the client library.
+// TestConformanceByTheLibrary: what is not taken off the wire, as on a connection with TLS, comes by the client
+// library.
 func TestConformanceByTheLibrary(t *testing.T) {
 	fanouttest.Run(t, func(t *testing.T) fanouttest.Backend {
 		nc, err := nats.Connect(testkit.NATS(t).Server.ClientURL())
@@ -104,8 +106,8 @@ func TestConformanceByTheLibrary(t *testing.T) {
 	})
 }
 
-// An id that the log says to be a child's has no packs, and a head that names the root; of a run that goes on behind such
-// a message all packs are read.
+// An id that the log says to be a child's has no packs, and a head that names the root; of a run that goes on behind
+// such a message all packs are read.
 func TestWordOfAChild(t *testing.T) {
 	k := testkit.NATS(t)
 	l, b := open(t, k)
@@ -123,18 +125,20 @@ func TestWordOfAChild(t *testing.T) {
 		}
 		return n
 	}
-	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.HasEvents() || head.Root != "root" || head.Stored != ack.Sequence || read() != 0 {
+	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.HasEvents() || head.Root != "root" ||
+		head.Stored != ack.Sequence || read() != 0 {
 		t.Errorf("%+v, %v", head, err)
 	}
 	packs := schematest.Packs(fanouttest.Key, schematest.Generate(600, 1), 1)
 	fanouttest.Store(t, b, packs, ack.Sequence)
-	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.Root != "" || head.Last != read() || head.Last != packs[len(packs)-1].Last() {
+	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.Root != "" || head.Last != read() ||
+		head.Last != packs[len(packs)-1].Last() {
 		t.Errorf("%+v, %v", head, err)
 	}
 }
 
-// What says for whom a run's writers wait is passed over: every place is found beside it, also where it is the newest of the run or
-// ends a page, the head is that of the newest pack, and whoever watches gets packs alone.
+// What says for whom a run's writers wait is passed over: every place is found beside it, also where it is the newest
+// of the run or ends a page, the head is that of the newest pack, and whoever watches gets packs alone.
 func TestHoldsAreNoPacks(t *testing.T) {
 	k := testkit.NATS(t)
 	l, b := open(t, k)
@@ -165,7 +169,8 @@ func TestHoldsAreNoPacks(t *testing.T) {
 		after = ack.Sequence
 	}
 	last := packs[len(packs)-1].Head
-	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.Last != last.Last || head.LastID != last.LastID || head.Root != "" {
+	if head, err := l.Head(t.Context(), fanouttest.Key, ""); err != nil || head.Last != last.Last ||
+		head.LastID != last.LastID || head.Root != "" {
 		t.Errorf("%+v, %v", head, err)
 	}
 	for cursor := schema.Seq(0); cursor < last.Last; cursor += 37 {

@@ -24,8 +24,9 @@ const tailBuffer = 8192
 // tail is the live side: one core subscription per watched run, all into one channel, one goroutine
 // that routes.
 type tail struct {
-	nc         *nats.Conn
-	writer     *nats.Conn // of this process, which alone writes the log, and hands over what is stored; nil: there are copies
+	nc *nats.Conn
+	// of this process, which alone writes the log, and hands over what is stored; nil: there are copies
+	writer     *nats.Conn
 	partitions int
 	copies     chan *nats.Msg
 	lost       chan struct{}
@@ -266,7 +267,8 @@ func (l *Log) newest(ctx context.Context, stream string, keys []schema.RunKey, o
 }
 
 // newestOfMany halves the group; a single run with over 1,024 children is asked for at the leader.
-func (l *Log) newestOfMany(ctx context.Context, stream string, keys []schema.RunKey, out map[schema.RunKey]schema.Seq) error {
+func (l *Log) newestOfMany(ctx context.Context, stream string, keys []schema.RunKey,
+	out map[schema.RunKey]schema.Seq) error {
 	if len(keys) == 1 {
 		head, err := l.Head(ctx, keys[0], "")
 		if err == nil && head.HasEvents() {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// leak is a word of a protocol, and where it may stand besides the protocol's own folder. What stands below the protocols serves all
-// of them: where it must ask one, it has a hook.
+// leak is a word of a protocol, and where it may stand besides the protocol's own folder. What stands below the
+// protocols serves all of them: where it must ask one, it has a hook.
 type leak struct {
 	word *regexp.Regexp
 	may  []string // folders, with all below them

@@ -6,8 +6,8 @@ import (
 	"go/token"
 )
 
-// checkLookups finds schema.Field, and functions that only call it, where a loop asks one object for several fields: each
-// call passes through the whole object, which a client may have made, once for each name, which another may have.
+// checkLookups finds schema.Field, and functions that only call it, where a loop asks one object for several fields:
+// each call passes through the whole object, which a client may have made, once for each name, which another may have.
 func checkLookups(tr tree) (out []violation) {
 	wrappers := map[string]bool{} // dir.name
 	for _, s := range tr.sources {
@@ -30,7 +30,8 @@ func checkLookups(tr tree) (out []violation) {
 					}
 					call, ok := m.(*ast.CallExpr)
 					if ok && looksUp(s, call, wrappers) && !inside[rootOf(call.Args[0])] {
-						out = append(out, violation{at(s, call), fmt.Sprintf("%s in a loop: jsonscan.Values finds all fields in one pass", nameOf(call)), "lookups:" + s.path})
+						out = append(out, violation{at(s, call),
+							fmt.Sprintf("%s in a loop: jsonscan.Values finds all fields in one pass", nameOf(call)), "lookups:" + s.path})
 					}
 					return true
 				})
@@ -43,12 +44,14 @@ func checkLookups(tr tree) (out []violation) {
 
 // wraps reports whether a function does nothing but to look up a field of its first parameter.
 func wraps(s source, f *ast.FuncDecl) bool {
-	if f.Body == nil || f.Recv != nil || len(f.Body.List) == 0 || len(f.Body.List) > 2 || len(f.Type.Params.List) == 0 || len(f.Type.Params.List[0].Names) == 0 {
+	if f.Body == nil || f.Recv != nil || len(f.Body.List) == 0 || len(f.Body.List) > 2 ||
+		len(f.Type.Params.List) == 0 || len(f.Type.Params.List[0].Names) == 0 {
 		return false
 	}
 	found := false
 	ast.Inspect(f.Body, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok && looksUp(s, call, nil) && rootOf(call.Args[0]) == f.Type.Params.List[0].Names[0].Name {
+		if call, ok := n.(*ast.CallExpr); ok && looksUp(s, call, nil) &&
+			rootOf(call.Args[0]) == f.Type.Params.List[0].Names[0].Name {
 			found = true
 		}
 		return !found

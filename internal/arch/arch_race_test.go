@@ -10,7 +10,8 @@ import (
 // and those that only turn bytes into events. Their tests take the same input apart very often. That decoders share
 // nothing when many work at the same time is shown with the detector, by TestDecodersShareNothing of
 // producers. The targets of tests have the list a second time.
-var unraced = []string{"adapters/anthropic", "adapters/gemini", "adapters/openai", "adapters/provider", "adapters/provider/brokentest",
+var unraced = []string{"adapters/anthropic", "adapters/gemini", "adapters/openai", "adapters/provider",
+	"adapters/provider/brokentest",
 	"adapters/transcript", "internal/arch", "schema/jsonscan"}
 
 // norace begins a file of tests that are built only without the race detector: one goroutine that computes

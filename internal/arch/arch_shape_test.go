@@ -27,7 +27,8 @@ func checkLength(tr tree) (out []violation) {
 			}
 			n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
 			if n > maxFuncLines && !s.test { // a test may be a long table
-				out = append(out, violation{at(s, f), fmt.Sprintf("%s has %d lines", f.Name.Name, n), "length:" + s.path + ":" + f.Name.Name})
+				out = append(out, violation{at(s, f), fmt.Sprintf("%s has %d lines", f.Name.Name, n),
+					"length:" + s.path + ":" + f.Name.Name})
 			}
 		}
 	}
@@ -53,8 +54,10 @@ func checkSleep(tr tree) (out []violation) {
 
 // machinePaths and registries are put together here so that this file does not break its own rule.
 var (
-	machinePaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:,])/(` + strings.Join([]string{"wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers"}, "|") + `)(/|\b)`)
-	registries   = regexp.MustCompile(`(?i)\b(proxy\.gol` + `ang\.org|registry\.npm` + `js\.org|deb\.deb` + `ian\.org|do` + `cker\.io|gh` + `cr\.io|gc` + `r\.io|qu` + `ay\.io|py` + `pi\.org)\b`)
+	machinePaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:,])/(` +
+		strings.Join([]string{"wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers"}, "|") + `)(/|\b)`)
+	registries = regexp.MustCompile(`(?i)\b(proxy\.gol` + `ang\.org|registry\.npm` + `js\.org|deb\.deb` +
+		`ian\.org|do` + `cker\.io|gh` + `cr\.io|gc` + `r\.io|qu` + `ay\.io|py` + `pi\.org)\b`)
 )
 
 func checkPaths(tr tree) (out []violation) {
@@ -64,7 +67,8 @@ func checkPaths(tr tree) (out []violation) {
 			line++
 			for _, re := range []*regexp.Regexp{machinePaths, registries} {
 				if m := re.FindString(l); m != "" {
-					out = append(out, violation{fmt.Sprintf("%s:%d", p, line), fmt.Sprintf("names %q", strings.TrimSpace(m)), "paths:" + p})
+					out = append(out, violation{fmt.Sprintf("%s:%d", p, line),
+						fmt.Sprintf("names %q", strings.TrimSpace(m)), "paths:" + p})
 				}
 			}
 		}

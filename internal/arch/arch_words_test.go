@@ -28,7 +28,8 @@ func checkComments(tr tree) (out []violation) {
 		}
 		for _, group := range s.file.Comments {
 			if m := verbs.FindStringSubmatch(group.List[0].Text); m != nil {
-				out = append(out, violation{at(s, group), fmt.Sprintf("comment: %q is not a verb of doc comments", m[1]), "verbs:" + s.path})
+				out = append(out, violation{at(s, group),
+					fmt.Sprintf("comment: %q is not a verb of doc comments", m[1]), "verbs:" + s.path})
 			}
 		}
 	}

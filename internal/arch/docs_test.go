@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestDependenciesAreDecided: decision 0008 has a line for each direct dependency of go.mod, and for no other; the module
-// of the benchmarks has no dependency beside the product's, and the same versions.
+// TestDependenciesAreDecided: decision 0008 has a line for each direct dependency of go.mod, and for no other; the
+// module of the benchmarks has no dependency beside the product's, and the same versions.
 func TestDependenciesAreDecided(t *testing.T) {
 	t.Chdir(root)
 	mod, err := os.ReadFile("go.mod")
@@ -113,7 +113,8 @@ func TestFiguresAgree(t *testing.T) {
 // TestLinks: what a page names by a relative link is there, and so is the heading that it names.
 func TestLinks(t *testing.T) {
 	t.Chdir(root)
-	pages := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "clients/ts/README.md", "schema/contracts/README.md"}
+	pages := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "clients/ts/README.md",
+		"schema/contracts/README.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "examples/*/*.md", "examples/*/*/*.md"} {
 		more, err := filepath.Glob(pattern)
 		if err != nil {

@@ -5,16 +5,17 @@ import (
 	"testing"
 )
 
-// aguiRuns are stored logs, of which each client reads the newest response; aguiLive those that are stored once more, half of each
-// before the client is cut. A log that asks a person something ends the body of a live run.
+// aguiRuns are stored logs, of which each client reads the newest response; aguiLive those that are stored once more,
+// half of each before the client is cut. A log that asks a person something ends the body of a live run.
 var (
-	aguiRuns = []string{"session", "plain", "tool", "parallel-tools", "unicode", "children", "hostile", "follow-up", "native", "dispatch",
+	aguiRuns = []string{"session", "plain", "tool", "parallel-tools", "unicode", "children", "hostile", "follow-up",
+		"native", "dispatch",
 		"cancel-in-text", "cancel-in-tool", "failure", "late"}
 	aguiLive = []string{"plain", "tool", "parallel-tools", "children", "hostile", "follow-up", "native", "cancel-in-tool"}
 )
 
-// TestAGUI: HttpAgent and TanStack's client, unmodified: one client object that is cut after every event and in the middle of each has in
-// the end what one has that was never cut, at runs that are over and while they go on.
+// TestAGUI: HttpAgent and TanStack's client, unmodified: one client object that is cut after every event and in the
+// middle of each has in the end what one has that was never cut, at runs that are over and while they go on.
 func TestAGUI(t *testing.T) {
 	beside(t)
 	node, _ := needNode(t)
@@ -36,14 +37,15 @@ func TestAGUI(t *testing.T) {
 	for _, client := range []string{"agent", "live", "tanstack"} {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
-			script(t, node, "agui.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "CLIENT="+client, "RUNS="+runs, "LIVE="+live,
+			script(t, node, "agui.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken,
+				"CLIENT="+client, "RUNS="+runs, "LIVE="+live,
 				"EVERY="+every)
 		})
 	}
 }
 
-// TestCopilotKit: a chat of CopilotKit's client, without its runtime, with an agent that answers: a reload, a second page at another node,
-// a stop from it.
+// TestCopilotKit: a chat of CopilotKit's client, without its runtime, with an agent that answers: a reload, a second
+// page at another node, a stop from it.
 func TestCopilotKit(t *testing.T) {
 	beside(t)
 	node, _ := needNode(t)
@@ -52,8 +54,8 @@ func TestCopilotKit(t *testing.T) {
 	script(t, node, "copilotkit.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken)
 }
 
-// TestTanStackLive: a chat of TanStack's ChatClient with an agent that answers: cuts, reloads, a second page at another node, a stop from it,
-// questions.
+// TestTanStackLive: a chat of TanStack's ChatClient with an agent that answers: cuts, reloads, a second page at another
+// node, a stop from it, questions.
 func TestTanStackLive(t *testing.T) {
 	beside(t)
 	node, _ := needNode(t)

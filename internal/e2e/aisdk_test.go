@@ -43,8 +43,8 @@ func storeScenario(t *testing.T, url, run, name string) {
 	}
 }
 
-// TestAISDK: the AI SDK, unmodified, in versions 6 and 7: one client object that is cut behind every chunk and in the middle of each
-// has in the end what one has that was never cut.
+// TestAISDK: the AI SDK, unmodified, in versions 6 and 7: one client object that is cut behind every chunk and in the
+// middle of each has in the end what one has that was never cut.
 func TestAISDK(t *testing.T) {
 	beside(t)
 	node, _ := needNode(t)
@@ -59,7 +59,8 @@ func TestAISDK(t *testing.T) {
 	if os.Getenv("AGENTSTREAM_PROOFS") != "" {
 		every = "1"
 	}
-	for _, c := range []struct{ client, sdk, known string }{{"chat", "6", ""}, {"chat", "7", ""}, {"hook", "7", ""}, {"hook", "6", "yes"}, {"workflow", "6", ""}} {
+	for _, c := range []struct{ client, sdk, known string }{{"chat", "6", ""}, {"chat", "7", ""}, {"hook", "7", ""},
+		{"hook", "6", "yes"}, {"workflow", "6", ""}} {
 		t.Run(c.client+" "+c.sdk, func(t *testing.T) {
 			t.Parallel()
 			script(t, node, "aisdk.mjs", "BASE="+w.edges[0].url(""), "TOKEN="+edgeToken, "RUNS="+strings.Join(runs, ";"),
@@ -81,7 +82,8 @@ func messageOf(name string) (id string) {
 	return id
 }
 
-// TestAISDKLive: a chat with an agent that answers, from two tabs at two nodes: messages, a stop from the other tab, approvals, a reload.
+// TestAISDKLive: a chat with an agent that answers, from two tabs at two nodes: messages, a stop from the other tab,
+// approvals, a reload.
 func TestAISDKLive(t *testing.T) {
 	beside(t)
 	node, _ := needNode(t)
@@ -90,7 +92,8 @@ func TestAISDKLive(t *testing.T) {
 	for _, sdk := range []string{"6", "7"} {
 		t.Run(sdk, func(t *testing.T) {
 			t.Parallel()
-			script(t, node, "aisdk-live.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "SDK="+sdk)
+			script(t, node, "aisdk-live.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[1].url(""),
+				"TOKEN="+edgeToken, "SDK="+sdk)
 		})
 	}
 }

@@ -168,11 +168,12 @@ func readArchive(t testing.TB, dsn string) account {
 	}
 	var key schema.RunKey
 	var h headRow
-	if _, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &h.last, &h.lastID, &h.state, &h.day, &h.use}, func() error {
-		h.use = schema.ParseUsage(h.use).String()
-		a.heads[key] = h
-		return nil
-	}); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &h.last, &h.lastID, &h.state, &h.day, &h.use},
+		func() error {
+			h.use = schema.ParseUsage(h.use).String()
+			a.heads[key] = h
+			return nil
+		}); err != nil {
 		t.Fatal(err)
 	}
 	return a

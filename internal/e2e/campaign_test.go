@@ -59,7 +59,8 @@ func (l *ledger) client(ctx context.Context, t *testing.T, base, run, who string
 		key := fmt.Sprintf("%s-%d", who, n)
 		var body bytes.Buffer
 		for i := range batchEvents {
-			fmt.Fprintf(&body, `{"type":"text.delta","payload":{"text":"%s:%d:%d \ud800\u0000 1e400","n":1e400}}`+"\n", who, n, i)
+			fmt.Fprintf(&body, `{"type":"text.delta","payload":{"text":"%s:%d:%d \ud800\u0000 1e400","n":1e400}}`+"\n",
+				who, n, i)
 		}
 		answer, unsure, err := post(ctx, client, base+"/v1/agent/runs/"+run+"/events", key, body.Bytes())
 		l.unsure.Add(int64(unsure))
@@ -247,7 +248,8 @@ func TestKillDev(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d kills, %d events acknowledged, %d stored, %d attempts without an answer: 0 lost, 0 doubled, 0 holes", n, acked, total, l.unsure.Load())
+	t.Logf("%d kills, %d events acknowledged, %d stored, %d attempts without an answer: 0 lost, 0 doubled, 0 holes", n,
+		acked, total, l.unsure.Load())
 }
 
 // persist alone is killed while the SDK publishes: the rows equal the stream.
@@ -312,7 +314,8 @@ func tableLines(t *testing.T, dsn string) map[string]string {
 	}
 	defer conn.Close(context.Background())
 	var letters int
-	if err := conn.QueryRow(t.Context(), "select count(*) from agent_dead_letters").Scan(&letters); err != nil || letters != 0 {
+	if err := conn.QueryRow(t.Context(), "select count(*) from agent_dead_letters").Scan(&letters); err != nil ||
+		letters != 0 {
 		t.Fatalf("%d dead letters, err %v", letters, err)
 	}
 	rows, err := conn.Query(t.Context(), "select koder_user_id, run_id, seq, line from agent_run_events")

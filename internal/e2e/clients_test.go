@@ -59,14 +59,16 @@ func viewers() []*viewer {
 	return []*viewer{
 		{name: "npm eventsource", script: "eventsource.mjs", full: true},
 		{name: "fetch-event-source", script: "fetch-event-source.mjs", env: []string{"CURSOR=page"}, full: true},
-		{name: "fetch-event-source, its own cursor", script: "fetch-event-source.mjs", env: []string{"CURSOR=library"}, full: true, hasty: true},
+		{name: "fetch-event-source, its own cursor", script: "fetch-event-source.mjs", env: []string{"CURSOR=library"},
+			full: true, hasty: true},
 		{name: "Chromium EventSource", script: "chromium.mjs", env: []string{"TRANSPORT=bare"}, full: true, header: true},
 		{name: "npm ws", script: "ws.mjs", full: true},
 		{name: "grpc-go", full: true},
 		{name: "agentstream, fetch, full", script: "agentstream.mjs", env: []string{"TRANSPORT=fetch"}, full: true},
 		{name: "agentstream, fetch", script: "agentstream.mjs", env: []string{"TRANSPORT=fetch"}},
 		{name: "agentstream, ws", script: "agentstream.mjs", env: []string{"TRANSPORT=websocket"}},
-		{name: "agentstream, Chromium, EventSource", script: "chromium.mjs", env: []string{"TRANSPORT=eventsource"}, full: true},
+		{name: "agentstream, Chromium, EventSource", script: "chromium.mjs", env: []string{"TRANSPORT=eventsource"},
+			full: true},
 		{name: "agentstream, Python, full", script: "watch.py", full: true, stalls: true},
 		{name: "agentstream, Python", script: "watch.py", stalls: true},
 		{name: "agentstream, Python, async, full", script: "watch.py async", full: true, stalls: true},
@@ -222,7 +224,8 @@ func awaitCuts(ctx context.Context, t *testing.T, fewest func() int64, n int64, 
 	for ; fewest() < n; <-tick.C {
 		for _, c := range clients {
 			if c.over.Load() || ctx.Err() != nil {
-				t.Fatalf("%s ended, or time ran out (%v), when some client had been cut %d times only: %v\n%s", c.name, ctx.Err(), fewest(), c.err, tally(clients))
+				t.Fatalf("%s ended, or time ran out (%v), when some client had been cut %d times only: %v\n%s", c.name,
+					ctx.Err(), fewest(), c.err, tally(clients))
 			}
 		}
 	}
@@ -232,7 +235,8 @@ func tally(clients []*viewer) string {
 	var b bytes.Buffer
 	for _, c := range clients {
 		c.mu.Lock()
-		fmt.Fprintf(&b, "%-36s %6d events %4d connections %4d cuts\n", c.name, len(c.got), c.proxy.conns.Load(), c.proxy.cuts.Load())
+		fmt.Fprintf(&b, "%-36s %6d events %4d connections %4d cuts\n", c.name, len(c.got), c.proxy.conns.Load(),
+			c.proxy.cuts.Load())
 		c.mu.Unlock()
 	}
 	return b.String()
@@ -320,7 +324,8 @@ func (c *viewer) check(t *testing.T, log []string) {
 	if n := c.proxy.cuts.Load(); n < wantCuts() {
 		t.Errorf("%d cuts", n)
 	}
-	t.Logf("%d events, %d connections, %d cuts, %d times to the dead edge; %s", len(c.got), c.proxy.conns.Load(), c.proxy.cuts.Load(), c.proxy.missed.Load(), c.stats)
+	t.Logf("%d events, %d connections, %d cuts, %d times to the dead edge; %s", len(c.got), c.proxy.conns.Load(),
+		c.proxy.cuts.Load(), c.proxy.missed.Load(), c.stats)
 	if c.full {
 		c.checkFull(t, log)
 		return
@@ -378,7 +383,8 @@ func (c *viewer) checkShaped(t *testing.T, log []string) {
 		if err != nil {
 			t.Fatalf("event %d: %v: %.300s", i, err, r.Data)
 		}
-		if rec.First() != last+1 && (rec.First() != first || rec.Seq != last) { // deltas that came together share their numbers
+		if rec.First() != last+1 && (rec.First() != first || rec.Seq != last) {
+			// deltas that came together share their numbers
 			t.Fatalf("behind %d comes %d to %d", last, rec.First(), rec.Seq)
 		}
 		first, last = rec.First(), rec.Seq

@@ -93,7 +93,8 @@ func TestDemoObeys(t *testing.T) {
 	order("resume", "", 409)
 	order("messages", `{"content":"and if I have no disk?"}`, 202)
 	s := state("done")
-	if n := len(s.Messages); n < 3 || s.Messages[n-2].Role != "user" || s.Messages[n-1].Role != "assistant" || len(s.Commands) != 0 {
+	if n := len(s.Messages); n < 3 || s.Messages[n-2].Role != "user" || s.Messages[n-1].Role != "assistant" ||
+		len(s.Commands) != 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -23,7 +23,8 @@ func signingIssuer(t *testing.T) string {
 	var mu sync.Mutex
 	challenges := map[string]string{} // by code
 	mux, tokens := http.NewServeMux(), http.NewServeMux()
-	srv, elsewhere := httptest.NewServer(mux), httptest.NewServer(tokens) // as of providers whose tokens come from another host
+	// as of providers whose tokens come from another host
+	srv, elsewhere := httptest.NewServer(mux), httptest.NewServer(tokens)
 	t.Cleanup(srv.Close)
 	t.Cleanup(elsewhere.Close)
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
@@ -56,17 +57,19 @@ func signingIssuer(t *testing.T) string {
 			return
 		}
 		claims := keys.Claims(func(c jwt.MapClaims) { c["iss"] = srv.URL })
-		_ = json.NewEncoder(w).Encode(map[string]string{"access_token": authtest.Sign(t, jwt.SigningMethodRS256, authtest.Signers()["rsa"], "rsa", claims)})
+		_ = json.NewEncoder(w).Encode(map[string]string{"access_token": authtest.Sign(t, jwt.SigningMethodRS256,
+			authtest.Signers()["rsa"], "rsa", claims)})
 	})
 	return srv.URL
 }
 
-// TestConsoleSignsInElsewhere: in Chromium, a person signs in at an OpenID Connect issuer and comes back to where they were
-// going; what was not asked for here signs nobody in.
+// TestConsoleSignsInElsewhere: in Chromium, a person signs in at an OpenID Connect issuer and comes back to where they
+// were going; what was not asked for here signs nobody in.
 func TestConsoleSignsInElsewhere(t *testing.T) {
 	beside(t)
 	node, chromium := needNode(t)
-	p := newProc(t, "dev", "--data", t.TempDir(), "--no-demo", "--oidc-issuer", signingIssuer(t), "--audience", "agentstream", "--oidc-client-id", "console")
+	p := newProc(t, "dev", "--data", t.TempDir(), "--no-demo", "--oidc-issuer", signingIssuer(t), "--audience",
+		"agentstream", "--oidc-client-id", "console")
 	p.start()
 	out, err := runNode(t, node, chromium, "signin.mjs", "BASE="+p.url(""))
 	if err != nil || strings.Count(out, "ok ") != 2 {
@@ -80,7 +83,8 @@ func TestServedDescription(t *testing.T) {
 	node, chromium := needNode(t)
 	p := newProc(t, "dev", "--data", t.TempDir(), "--no-demo")
 	p.start()
-	if out, err := runNode(t, node, chromium, "contracts.mjs", "BASE="+p.url("")); err != nil || !strings.HasPrefix(out, "ok ") {
+	if out, err := runNode(t, node, chromium, "contracts.mjs", "BASE="+p.url("")); err != nil ||
+		!strings.HasPrefix(out, "ok ") {
 		t.Errorf("openapi.yaml: %v", err)
 	}
 }

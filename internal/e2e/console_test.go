@@ -13,8 +13,9 @@ import (
 	"agentstream/internal/natskit"
 )
 
-// TestConsole: in Chromium, what the console promises is on the screen: against dev with its demo agent, and signed in at two
-// edges behind a proxy that cuts connections. No console error, nothing from elsewhere, no violation of axe-core's rules.
+// TestConsole: in Chromium, what the console promises is on the screen: against dev with its demo agent, and signed in
+// at two edges behind a proxy that cuts connections. No console error, nothing from elsewhere, no violation of
+// axe-core's rules.
 func TestConsole(t *testing.T) {
 	beside(t)
 	node, chromium := needNode(t)
@@ -62,14 +63,15 @@ func runNode(t *testing.T, node, chromium, script string, env ...string) (string
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Dir = jsDir
-	cmd.Env = append(append(os.Environ(), "CHROMIUM="+chromium, "PROFILE="+profile, "SHOTS="+os.Getenv("AGENTSTREAM_SHOTS")), env...)
+	cmd.Env = append(append(os.Environ(), "CHROMIUM="+chromium, "PROFILE="+profile,
+		"SHOTS="+os.Getenv("AGENTSTREAM_SHOTS")), env...)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	return string(out), err
 }
 
-// TestConsoleOfALongRun: a long run is opened from its newest events on, and followed, with a bounded number of elements.
-// AGENTSTREAM_LONG is events,seconds,rate (make console-figures).
+// TestConsoleOfALongRun: a long run is opened from its newest events on, and followed, with a bounded number of
+// elements. AGENTSTREAM_LONG is events,seconds,rate (make console-figures).
 func TestConsoleOfALongRun(t *testing.T) {
 	beside(t)
 	node, chromium := needNode(t)
@@ -79,7 +81,8 @@ func TestConsoleOfALongRun(t *testing.T) {
 	}
 	p := newProc(t, "dev", "--data", t.TempDir(), "--no-demo")
 	p.start()
-	out, err := runNode(t, node, chromium, "long.mjs", "BASE="+p.url(""), "EVENTS="+long[0], "SECONDS="+long[1], "RATE="+long[2])
+	out, err := runNode(t, node, chromium, "long.mjs", "BASE="+p.url(""), "EVENTS="+long[0], "SECONDS="+long[1],
+		"RATE="+long[2])
 	if err != nil || strings.Count(out, "heap ") != 2 {
 		t.Errorf("a long run: %v", err)
 	}

@@ -13,8 +13,9 @@ import (
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
-// TestDevLeavesWhatItAnswers: dev that is told to end writes nothing about what it answers: streams are broken off. After the
-// restart a session goes on, a run that nobody had begun to answer is answered, and one that is answered once ends as broken off.
+// TestDevLeavesWhatItAnswers: dev that is told to end writes nothing about what it answers: streams are broken off.
+// After the restart a session goes on, a run that nobody had begun to answer is answered, and one that is answered once
+// ends as broken off.
 func TestDevLeavesWhatItAnswers(t *testing.T) {
 	beside(t)
 	p := newProc(t, "dev", "--data", t.TempDir(), "--demo-speed", "1")
@@ -57,7 +58,8 @@ func TestDevLeavesWhatItAnswers(t *testing.T) {
 		}
 	}
 	for _, run := range begun.runs {
-		if log := whole(run, `"run.lifecycle"`); !strings.Contains(log, `"state":"error","reason":"AI_STREAM_BROKEN: the worker that answered is gone`) {
+		if log := whole(run, `"run.lifecycle"`); !strings.Contains(log,
+			`"state":"error","reason":"AI_STREAM_BROKEN: the worker that answered is gone`) {
 			t.Errorf("%s ended as %s", run, log)
 		}
 	}

@@ -125,7 +125,8 @@ func TestFullDisk(t *testing.T) {
 	p := newProc(t, "dev", "--no-demo", "--data", filepath.Join(disk, "data"), "--partitions", "4")
 	p.start()
 	var acked atomic.Int64
-	all := []*speaker{{run: "plain0"}, {run: "plain1"}, {run: "plain2"}, {run: "keyed0", keyed: true}, {run: "keyed1", keyed: true}}
+	all := []*speaker{{run: "plain0"}, {run: "plain1"}, {run: "plain2"}, {run: "keyed0", keyed: true},
+		{run: "keyed1", keyed: true}}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var speaking sync.WaitGroup
@@ -155,18 +156,21 @@ func TestFullDisk(t *testing.T) {
 		}
 		free()
 		eventually(t, 60*time.Second, "ready again", func() bool { return readyOf(t, p).Ready })
-		eventually(t, 30*time.Second, "an append", func() bool { status, _ := appendOne(t, p, quiet, ""); return status == 200 })
+		eventually(t, 30*time.Second, "an append",
+			func() bool { status, _ := appendOne(t, p, quiet, ""); return status == 200 })
 	}
 	cancel()
 	speaking.Wait()
 	t.Logf("NATS was begun anew %d times", strings.Count(p.log.String(), "was begun anew"))
 	total := 4
 	for _, s := range all {
-		t.Logf("%s: %d acknowledged, %d unsure, longest wait %v, %v", s.run, len(s.acked), s.unsure, s.worst.Round(time.Millisecond), s.codes)
+		t.Logf("%s: %d acknowledged, %d unsure, longest wait %v, %v", s.run, len(s.acked), s.unsure,
+			s.worst.Round(time.Millisecond), s.codes)
 		stored := events(t, p.url("/v1/agent/runs/"+s.run))
 		total += len(stored)
 		if len(stored) < len(s.acked) || len(stored) > len(s.acked)+s.unsure+1 {
-			t.Errorf("%s: %d events are stored, %d were acknowledged and %d left open", s.run, len(stored), len(s.acked), s.unsure)
+			t.Errorf("%s: %d events are stored, %d were acknowledged and %d left open", s.run, len(stored),
+				len(s.acked), s.unsure)
 		}
 		for i, n := range s.acked {
 			if n < 1 || n > len(stored) || i > 0 && n <= s.acked[i-1] {
@@ -205,8 +209,8 @@ func TestFullDiskAtStart(t *testing.T) {
 	say(t, p, "run", 3)
 }
 
-// TestFullDiskUnderArchive: what SQLite cannot store is said, in the check that says whether it can be read, until it is
-// stored after all.
+// TestFullDiskUnderArchive: what SQLite cannot store is said, in the check that says whether it can be read, until it
+// is stored after all.
 func TestFullDiskUnderArchive(t *testing.T) {
 	beside(t)
 	disk := testkit.SmallDisk(t, 64)
@@ -227,8 +231,10 @@ func TestFullDiskUnderArchive(t *testing.T) {
 		}
 	}
 	free := testkit.Fill(t, disk)
-	eventually(t, 60*time.Second, "the archive's trouble", func() bool { return strings.Contains(readyOf(t, p).Checks["archive"], "disk is full") })
+	eventually(t, 60*time.Second, "the archive's trouble",
+		func() bool { return strings.Contains(readyOf(t, p).Checks["archive"], "disk is full") })
 	free()
 	eventually(t, 60*time.Second, "all is archived", func() bool { return rows() == 1+more })
-	eventually(t, 30*time.Second, "all is well again", func() bool { r := readyOf(t, p); return r.Ready && r.Checks["archive"] == "ok" })
+	eventually(t, 30*time.Second, "all is well again",
+		func() bool { r := readyOf(t, p); return r.Ready && r.Checks["archive"] == "ok" })
 }

@@ -7,9 +7,9 @@
 //
 // # Contract
 //
-// The short form runs with every test run; the long forms (AGENTSTREAM_KILLS, AGENTSTREAM_OUTAGE,
-// AGENTSTREAM_EVENTS, AGENTSTREAM_RUNTIME, AGENTSTREAM_DRILLS and AGENTSTREAM_ATTACKS; make campaign, kills, outage, archive-rate,
-// runtime, drills, memory, neighbours) are the same code with larger numbers. Seeds are printed. A run in which no kill hit a
+// The short form runs with every test run; the long forms (AGENTSTREAM_KILLS, AGENTSTREAM_OUTAGE, AGENTSTREAM_EVENTS,
+// AGENTSTREAM_RUNTIME, AGENTSTREAM_DRILLS and AGENTSTREAM_ATTACKS; make campaign, kills, outage, archive-rate, runtime,
+// drills, memory, neighbours) are the same code with larger numbers. Seeds are printed. A run in which no kill hit a
 // publish that was under way fails, because it proves nothing.
 //
 // # Concurrency

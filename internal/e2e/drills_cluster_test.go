@@ -21,15 +21,16 @@ func newClusterDrill(t *testing.T, dir string) (*drill, *natsCluster) {
 	t.Helper()
 	beside(t)
 	c := startNATSCluster(t, dir)
-	d := &drill{t: t, natsURL: c.url(), dsn: testkit.Postgres(t), blobs: filepath.Join(t.TempDir(), "blobs"), told: make(map[string][]string)}
+	d := &drill{t: t, natsURL: c.url(), dsn: testkit.Postgres(t), blobs: filepath.Join(t.TempDir(), "blobs"),
+		told: make(map[string][]string)}
 	migrate(t, d.dsn, d.natsURL, "--replicas", "3")
 	d.roles()
 	d.start()
 	return d, c
 }
 
-// TestDrillQuorumLost: two of three servers hang, while the third leads and can be read. Appends wait their time, and are
-// told that no answer came: no disk is full. They go on when the servers are back, and nothing is lost.
+// TestDrillQuorumLost: two of three servers hang, while the third leads and can be read. Appends wait their time, and
+// are told that no answer came: no disk is full. They go on when the servers are back, and nothing is lost.
 func TestDrillQuorumLost(t *testing.T) {
 	d, c := newClusterDrill(t, t.TempDir())
 	const run = "run_1"
@@ -88,8 +89,8 @@ func isStopped(pid int) bool {
 	return len(tasks) > 0
 }
 
-// TestDrillDiskFull: the disk of one of three servers is full. Appends go on; checks, a metric and the doctor name the server
-// until it was restarted with room, and nothing is lost.
+// TestDrillDiskFull: the disk of one of three servers is full. Appends go on; checks, a metric and the doctor name the
+// server until it was restarted with room, and nothing is lost.
 func TestDrillDiskFull(t *testing.T) {
 	dir, disk := t.TempDir(), testkit.SmallDisk(t, 192)
 	if err := os.Symlink(disk, filepath.Join(dir, "2")); err != nil {
@@ -114,7 +115,8 @@ func TestDrillDiskFull(t *testing.T) {
 		}
 		_, text := d.edge.ready()
 		_, metrics := getText("http://" + d.per.admin + "/metrics")
-		return strings.Contains(text, "the replica on n2") && strings.Contains(metrics, `agentstream_stream_replica_current{peer="n2",stream="AGENT_0"} 0`)
+		return strings.Contains(text, "the replica on n2") &&
+			strings.Contains(metrics, `agentstream_stream_replica_current{peer="n2",stream="AGENT_0"} 0`)
 	}
 	eventually(t, 120*time.Second, "the server is named", named)
 	d.doctor(1, "the replica on n2")

@@ -20,8 +20,8 @@ import (
 	"agentstream/internal/testkit"
 )
 
-// drill is a deployment of one NATS server, PostgreSQL, a folder of objects, a persister and an edge, of which something is
-// taken away.
+// drill is a deployment of one NATS server, PostgreSQL, a folder of objects, a persister and an edge, of which
+// something is taken away.
 type drill struct {
 	t       *testing.T
 	nats    *natsProc // nil: a cluster
@@ -46,7 +46,8 @@ func newDrill(t *testing.T) *drill {
 	t.Helper()
 	beside(t)
 	n := startNATS(t, t.TempDir())
-	d := &drill{t: t, nats: n, natsURL: n.url(), dsn: testkit.Postgres(t), blobs: filepath.Join(t.TempDir(), "blobs"), told: make(map[string][]string)}
+	d := &drill{t: t, nats: n, natsURL: n.url(), dsn: testkit.Postgres(t), blobs: filepath.Join(t.TempDir(), "blobs"),
+		told: make(map[string][]string)}
 	migrate(t, d.dsn, d.natsURL, "--window", "1h")
 	d.roles()
 	d.start()
@@ -65,7 +66,8 @@ func (d *drill) start() {
 // roles describes the roles on the database of the moment.
 func (d *drill) roles() {
 	objects := []string{"--blobs", d.blobs}
-	d.per = newRole(d.t, "persist", d.natsURL, d.dsn, append(objects, "--archive-settle", "0s", "--linger", "100ms", "--reap-after", "0s", "--reap-unowned-after", "0s")...)
+	d.per = newRole(d.t, "persist", d.natsURL, d.dsn,
+		append(objects, "--archive-settle", "0s", "--linger", "100ms", "--reap-after", "0s", "--reap-unowned-after", "0s")...)
 	d.edge = newRole(d.t, "edge", d.natsURL, d.dsn, objects...)
 }
 
@@ -152,7 +154,8 @@ func (d *drill) command(args ...string) (out string, status int) {
 		d.t.Fatal(err)
 	}
 	cmd := command(path, args...)
-	cmd.Env = append(os.Environ(), "AGENTSTREAM_POSTGRES="+d.dsn, "AGENTSTREAM_BLOBS="+d.blobs, "AGENTSTREAM_NATS="+d.natsURL)
+	cmd.Env = append(os.Environ(), "AGENTSTREAM_POSTGRES="+d.dsn, "AGENTSTREAM_BLOBS="+d.blobs,
+		"AGENTSTREAM_NATS="+d.natsURL)
 	b, err := cmd.CombinedOutput()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		d.t.Fatal(err)
@@ -209,8 +212,8 @@ func (d *drill) endedRuns(prefix string) []string {
 	return list
 }
 
-// TestDrillDatabaseGone: the tables are gone. Objects and log together are the whole: every run is served as before, and
-// goes on with its numbers.
+// TestDrillDatabaseGone: the tables are gone. Objects and log together are the whole: every run is served as before,
+// and goes on with its numbers.
 func TestDrillDatabaseGone(t *testing.T) {
 	d := newDrill(t)
 	old, young := d.endedRuns("run_old_"), names("run_young_", drillRuns())
@@ -224,7 +227,8 @@ func TestDrillDatabaseGone(t *testing.T) {
 	d.stop()
 	d.dsn = testkit.Postgres(t)
 	migrate(t, d.dsn, d.natsURL)
-	if out, code := d.command("archive", "restore"); code != 0 || !strings.Contains(out, fmt.Sprintf("%d objects, %d restored", len(old), len(old))) {
+	if out, code := d.command("archive", "restore"); code != 0 ||
+		!strings.Contains(out, fmt.Sprintf("%d objects, %d restored", len(old), len(old))) {
 		t.Fatalf("archive restore: %d\n%s", code, out)
 	}
 	d.roles()
@@ -239,13 +243,15 @@ func TestDrillDatabaseGone(t *testing.T) {
 	if out, code := d.command("archive", "restore"); code != 0 || !strings.Contains(out, " 0 restored") {
 		t.Errorf("archive restore again: %d\n%s", code, out)
 	}
-	if code, text := d.append(young[0], fmt.Sprintf(drillText, 0)); code != http.StatusOK || !strings.Contains(text, `"first_seq":11`) {
+	if code, text := d.append(young[0], fmt.Sprintf(drillText, 0)); code != http.StatusOK ||
+		!strings.Contains(text, `"first_seq":11`) {
 		t.Errorf("it goes on with %d %s", code, text)
 	}
 }
 
-// TestDrillDatabaseOlder: the tables come back as they were before the log's window. What only they had is said to be lost,
-// for ever and everywhere; runs that have an object are served from it, and no number is given again that it knows.
+// TestDrillDatabaseOlder: the tables come back as they were before the log's window. What only they had is said to be
+// lost, for ever and everywhere; runs that have an object are served from it, and no number is given again that it
+// knows.
 func TestDrillDatabaseOlder(t *testing.T) {
 	d := newDrill(t)
 	d.tell("run_first", 20, true)
@@ -286,7 +292,8 @@ func TestDrillDatabaseOlder(t *testing.T) {
 			_, metrics := getText("http://" + d.per.admin + "/metrics")
 			_, operations := getText("http://" + d.edge.addr + "/v1/agent/operations")
 			n, _, ok := scraped(metrics, "agentstream_recorded_lost_messages")
-			return strings.Contains(text, "left the log before they were stored") && ok && n > 0 && strings.Contains(operations, `"reason":"dropped"`)
+			return strings.Contains(text, "left the log before they were stored") && ok && n > 0 &&
+				strings.Contains(operations, `"reason":"dropped"`)
 		})
 		d.stop()
 		d.start()
@@ -324,8 +331,8 @@ func TestDrillBucketOlder(t *testing.T) {
 	d.doctor(0)
 }
 
-// TestDrillNATSEmpty: NATS comes back empty beside a full archive. Nothing says that it is well, what is not known is absent,
-// and the command that is named brings the log back. Then runs go on with their numbers.
+// TestDrillNATSEmpty: NATS comes back empty beside a full archive. Nothing says that it is well, what is not known is
+// absent, and the command that is named brings the log back. Then runs go on with their numbers.
 func TestDrillNATSEmpty(t *testing.T) {
 	d := newDrill(t)
 	runs := names("run_", drillRuns())
@@ -344,7 +351,8 @@ func TestDrillNATSEmpty(t *testing.T) {
 	for _, r := range []*role{d.edge, d.per} {
 		eventually(t, 30*time.Second, r.name+" is not ready, and names the command", func() bool {
 			code, text := r.ready()
-			return code == http.StatusServiceUnavailable && strings.Contains(text, command) && strings.Contains(text, "the log is empty, and the archive has stored")
+			return code == http.StatusServiceUnavailable && strings.Contains(text, command) &&
+				strings.Contains(text, "the log is empty, and the archive has stored")
 		})
 	}
 	eventually(t, 30*time.Second, "the lag is absent", func() bool {
@@ -353,7 +361,8 @@ func TestDrillNATSEmpty(t *testing.T) {
 		_, _, lag := scraped(metrics, "agentstream_persist_lag_messages")
 		_, _, window := scraped(metrics, "agentstream_persist_window_left_seconds")
 		empty, _, _ := scraped(metrics, "agentstream_log_empty")
-		return !strings.Contains(text, "lag_messages") && !strings.Contains(text, "window_left") && !lag && !window && empty == 1
+		return !strings.Contains(text, "lag_messages") && !strings.Contains(text, "window_left") && !lag && !window &&
+			empty == 1
 	})
 	d.doctor(1, "AGENT_3: it is missing; run: agentstream migrate --partitions 4")
 	if out, code := d.command(strings.Fields(command)[1:]...); code != 0 {
@@ -377,8 +386,8 @@ func TestDrillNATSEmpty(t *testing.T) {
 	}
 }
 
-// TestDrillDatabaseOlderAndNATSEmpty: NATS has lost its data, and the database is of a backup. Runs that have an object are served
-// from it, and their numbers are not given again; the rest is said to be lost.
+// TestDrillDatabaseOlderAndNATSEmpty: NATS has lost its data, and the database is of a backup. Runs that have an object
+// are served from it, and their numbers are not given again; the rest is said to be lost.
 func TestDrillDatabaseOlderAndNATSEmpty(t *testing.T) {
 	d := newDrill(t)
 	d.tell("run_first", 20, true)
@@ -419,8 +428,8 @@ func TestDrillDatabaseOlderAndNATSEmpty(t *testing.T) {
 	d.doctor(1, "the log was made again")
 }
 
-// TestDrillDatabaseGoneAndNATSEmpty: only the objects are left, and an edge comes first. It takes nothing before they are restored, and
-// names the command; then runs go on where their objects end.
+// TestDrillDatabaseGoneAndNATSEmpty: only the objects are left, and an edge comes first. It takes nothing before they
+// are restored, and names the command; then runs go on where their objects end.
 func TestDrillDatabaseGoneAndNATSEmpty(t *testing.T) {
 	d := newDrill(t)
 	done := d.endedRuns("run_done_")

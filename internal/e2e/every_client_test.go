@@ -71,8 +71,8 @@ func (w *watchers) outcomes(t *testing.T) (list []outcome) {
 	return list
 }
 
-// TestEveryClientAtOnce: one run, begun by a client of the runtime protocol and published once, is watched live by clients of every
-// protocol at once. All have the same text, the same calls, and the same end.
+// TestEveryClientAtOnce: one run, begun by a client of the runtime protocol and published once, is watched live by
+// clients of every protocol at once. All have the same text, the same calls, and the same end.
 func TestEveryClientAtOnce(t *testing.T) {
 	beside(t)
 	node, _ := needNode(t)
@@ -82,11 +82,12 @@ func TestEveryClientAtOnce(t *testing.T) {
 	begun, nimi := make(chan string, 1), make(chan heardScenario, 1)
 	conn := runtimeConn(t, dev.addr)
 	go func() {
-		h, err := hearScenario(t.Context(), conn, "every client", textScenario("any", "tell me"), func(e *runtimev1.StreamScenarioEvent) {
-			if e.GetStarted() != nil {
-				begun <- e.GetTraceId()
-			}
-		})
+		h, err := hearScenario(t.Context(), conn, "every client", textScenario("any", "tell me"),
+			func(e *runtimev1.StreamScenarioEvent) {
+				if e.GetStarted() != nil {
+					begun <- e.GetTraceId()
+				}
+			})
 		if err != nil {
 			h.err = err
 		}
@@ -107,25 +108,29 @@ func TestEveryClientAtOnce(t *testing.T) {
 	}
 	says := func(text string) string { return `{"type":"text.delta","payload":{"text":` + quote(text) + `}}` }
 	const first, rest, last = "First words. ", "Grüße 🌍, \"quoted\"\n and <tagged>. ", "Last words."
-	tell(`{"type":"turn.start","payload":{"turn_id":"t"}}`, `{"type":"message.start","payload":{"message_id":"a1","role":"assistant","model":"m"}}`, says(first))
+	tell(`{"type":"turn.start","payload":{"turn_id":"t"}}`,
+		`{"type":"message.start","payload":{"message_id":"a1","role":"assistant","model":"m"}}`, says(first))
 	js := startWatchers(t, node, "BASE="+dev.url(""), "TOKEN="+edgeToken, "RUN="+run)
 	js.await(t)
 	for _, piece := range strings.SplitAfter(rest, " ") {
 		tell(says(piece))
 	}
 	tell(`{"type":"block.start","payload":{"kind":"tool_use","index":1,"call_id":"c1","tool":"weather"}}`,
-		`{"type":"tool.input.delta","payload":{"call_id":"c1","index":1,"text":"{\"city\":"}}`, `{"type":"tool.input.delta","payload":{"call_id":"c1","index":1,"text":"\"Grüße 🌍\"}"}}`,
+		`{"type":"tool.input.delta","payload":{"call_id":"c1","index":1,"text":"{\"city\":"}}`,
+		`{"type":"tool.input.delta","payload":{"call_id":"c1","index":1,"text":"\"Grüße 🌍\"}"}}`,
 		`{"type":"block.end","payload":{"index":1}}`,
 		`{"type":"message.end","payload":{"message_id":"a1","stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":4}}}`,
 		`{"type":"tool.start","payload":{"call_id":"c1","tool":"weather","input":{"city":"Grüße 🌍"}}}`,
 		`{"type":"tool.end","payload":{"call_id":"c1","ok":true,"output":{"degrees":21}}}`)
 	tell(`{"type":"message.start","payload":{"message_id":"a2","role":"assistant","model":"m"}}`, says(last),
 		`{"type":"message.end","payload":{"message_id":"a2","stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":4}}}`)
-	tell(`{"type":"turn.end","payload":{"turn_id":"t","stop_reason":"end_turn"}}`, `{"type":"commands.taken","payload":{"through":2}}`,
+	tell(`{"type":"turn.end","payload":{"turn_id":"t","stop_reason":"end_turn"}}`,
+		`{"type":"commands.taken","payload":{"through":2}}`,
 		`{"type":"run.lifecycle","payload":{"state":"done"}}`)
 
 	want := outcome{Text: first + rest + last, End: "done"}
-	if err := json.Unmarshal([]byte(`[{"name":"weather","input":{"city":"Grüße 🌍"},"output":{"degrees":21}}]`), &want.Calls); err != nil {
+	if err := json.Unmarshal([]byte(`[{"name":"weather","input":{"city":"Grüße 🌍"},"output":{"degrees":21}}]`),
+		&want.Calls); err != nil {
 		t.Fatal(err)
 	}
 	list := js.outcomes(t)
@@ -140,7 +145,8 @@ func TestEveryClientAtOnce(t *testing.T) {
 		t.Errorf("%d clients", len(list))
 	}
 	// This protocol's streams are of an answer's text: they have no calls.
-	if h := <-nimi; h.err != nil || h.text != want.Text || h.completed.GetFinishReason() != runtimev1.FinishReason_FINISH_REASON_STOP {
+	if h := <-nimi; h.err != nil || h.text != want.Text ||
+		h.completed.GetFinishReason() != runtimev1.FinishReason_FINISH_REASON_STOP {
 		t.Errorf("nimi: %+v", h)
 	}
 }
@@ -151,7 +157,8 @@ func quote(v any) string {
 	return string(b)
 }
 
-// metisOutcome reads a socket up to the end of the session. What tools have answered is not on it, but among the messages.
+// metisOutcome reads a socket up to the end of the session. What tools have answered is not on it, but among the
+// messages.
 func metisOutcome(t *testing.T, p *proc, c *metisConn) (o outcome) {
 	t.Helper()
 	o = outcome{Name: "metis", End: c.until("session.ended").p.Disposition}
@@ -165,7 +172,8 @@ func metisOutcome(t *testing.T, p *proc, c *metisConn) (o outcome) {
 			case m.Role == "assistant" && b["type"] == "text":
 				o.Text += b["text"].(string)
 			case b["type"] == "tool_use":
-				calls = append(calls, map[string]any{"name": b["name"], "input": b["input"], "output": metisOutput(t, p, c.fold.Session, b["id"])})
+				calls = append(calls, map[string]any{"name": b["name"], "input": b["input"],
+					"output": metisOutput(t, p, c.fold.Session, b["id"])})
 			}
 		}
 	}

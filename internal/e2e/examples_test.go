@@ -26,7 +26,8 @@ func servePages(t *testing.T) string {
 		missing(t, "the packages of "+exampleDir+" are not installed")
 	}
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "vite"), "build", "--outDir", dir, "--emptyOutDir", "--logLevel", "error")
+	build := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "vite"), "build", "--outDir", dir,
+		"--emptyOutDir", "--logLevel", "error")
 	build.Dir = exampleDir
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -39,9 +40,9 @@ func servePages(t *testing.T) string {
 	return web.URL
 }
 
-// TestExamples: in Chromium, a chat with each of the frontend libraries survives a reload in the middle of an answer, shows the same in a
-// second tab, and is stopped from there; a script with npm openai goes on after it was killed. In the long form the edge is killed
-// under all answers.
+// TestExamples: in Chromium, a chat with each of the frontend libraries survives a reload in the middle of an answer,
+// shows the same in a second tab, and is stopped from there; a script with npm openai goes on after it was killed. In
+// the long form the edge is killed under all answers.
 func TestExamples(t *testing.T) {
 	beside(t)
 	node, chromium := needNode(t)
@@ -58,15 +59,16 @@ func TestExamples(t *testing.T) {
 		p.start()
 		base, other = p.url(""), p.url("")
 	}
-	out, err := runNode(t, node, chromium, "examples.mjs", "PAGES="+pages, "BASE="+base, "OTHER="+other, "KILL="+killer, "TOKEN="+edgeToken,
+	out, err := runNode(t, node, chromium, "examples.mjs", "PAGES="+pages, "BASE="+base, "OTHER="+other, "KILL="+killer,
+		"TOKEN="+edgeToken,
 		"SCRIPT="+filepath.Join("..", exampleDir, "openai/openai.mjs"))
 	if err != nil || strings.Count(out, "\nok ")+1 < 7 {
 		t.Errorf("the examples: %v", err)
 	}
 }
 
-// frontOf is a proxy that signs requests in, as a platform's would, and sends them to the first edge as long as there is one. A request
-// to kill kills that edge.
+// frontOf is a proxy that signs requests in, as a platform's would, and sends them to the first edge as long as there
+// is one. A request to kill kills that edge.
 func frontOf(t *testing.T, w world) (front, kill string) {
 	t.Helper()
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {

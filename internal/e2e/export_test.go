@@ -184,7 +184,8 @@ func judgeRow(t *testing.T, row *foreignRow, line []byte) {
 	}
 	at, err1 := time.Parse(time.RFC3339Nano, row.TS)
 	said, err2 := time.Parse(time.RFC3339Nano, e.TS)
-	if row.Payload != string(e.Payload) || row.Seq != int(e.Seq) || row.ID != e.ID || row.Type != e.Type || row.Tenant != "default" ||
+	if row.Payload != string(e.Payload) || row.Seq != int(e.Seq) || row.ID != e.ID || row.Type != e.Type ||
+		row.Tenant != "default" ||
 		err1 != nil || err2 != nil || !at.Equal(said.Truncate(time.Millisecond)) || (row.Child == nil) != (e.ChildID == "") {
 		t.Fatalf("row %+v\nis not\n%s", row, line)
 	}

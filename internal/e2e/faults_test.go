@@ -32,7 +32,8 @@ func serveNATSChild(dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := natskit.Serve(natskit.Embedded{StoreDir: dir, Listen: "127.0.0.1", Port: port, MaxStore: 64 << 30}); err != nil {
+	if _, err := natskit.Serve(natskit.Embedded{StoreDir: dir, Listen: "127.0.0.1", Port: port,
+		MaxStore: 64 << 30}); err != nil {
 		return err
 	}
 	fmt.Println("serving")

@@ -29,7 +29,8 @@ func TestOneProcessPerFolder(t *testing.T) {
 	pid := p.cmd.Process.Pid
 	for _, name := range []string{data, link} {
 		out, code := ends(t, "dev", "--no-demo", "--data", name, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-		if want := fmt.Sprintf("%s: in use by process %d since %d-", name, pid, time.Now().Year()); code != 1 || !strings.Contains(out, want) {
+		if want := fmt.Sprintf("%s: in use by process %d since %d-", name, pid, time.Now().Year()); code != 1 ||
+			!strings.Contains(out, want) {
 			t.Errorf("a second process on %s: status %d, %q; want %q in it", name, code, out, want)
 		}
 	}
@@ -93,7 +94,8 @@ func ends(t *testing.T, args ...string) (string, int) {
 // say appends an event without a key, and is told that it is the n-th.
 func say(t *testing.T, p *proc, run string, n int) {
 	t.Helper()
-	resp, err := http.Post(p.url("/v1/agent/runs/"+run+"/events"), "application/json", strings.NewReader(`{"type":"custom.said","payload":{}}`))
+	resp, err := http.Post(p.url("/v1/agent/runs/"+run+"/events"), "application/json",
+		strings.NewReader(`{"type":"custom.said","payload":{}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,8 @@ type story struct {
 // tell stores lines, each of them once, however often an edge does not answer.
 func (a *story) tell(ctx context.Context, lines ...string) error {
 	n := a.last.Load()
-	_, _, err := post(ctx, http.DefaultClient, a.url, fmt.Sprintf("%s after %d", a.url, n), []byte(strings.Join(lines, "\n")))
+	_, _, err := post(ctx, http.DefaultClient, a.url, fmt.Sprintf("%s after %d", a.url, n),
+		[]byte(strings.Join(lines, "\n")))
 	if err == nil {
 		a.last.Add(int64(len(lines)))
 	}
@@ -33,8 +34,10 @@ func (a *story) tell(ctx context.Context, lines ...string) error {
 
 // begin is what a run begins with that answers a message.
 func (a *story) begin(ctx context.Context) error {
-	return a.tell(ctx, `{"type":"session.created","payload":{}}`, `{"type":"command.message","payload":{"content":"tell me","message_id":"m1"}}`,
-		`{"type":"turn.start","payload":{"turn_id":"t"}}`, `{"type":"message.start","payload":{"message_id":"a1","role":"assistant","model":"m"}}`)
+	return a.tell(ctx, `{"type":"session.created","payload":{}}`,
+		`{"type":"command.message","payload":{"content":"tell me","message_id":"m1"}}`,
+		`{"type":"turn.start","payload":{"turn_id":"t"}}`,
+		`{"type":"message.start","payload":{"message_id":"a1","role":"assistant","model":"m"}}`)
 }
 
 // speak stores pieces of a text until enough is closed, and then the end of the response.
@@ -46,17 +49,20 @@ func (a *story) speak(ctx context.Context, enough chan struct{}) error {
 				`{"type":"message.end","payload":{"message_id":"a1","stop_reason":"tool_use"}}`,
 				`{"type":"tool.start","payload":{"call_id":"c1","tool":"look","input":{"at":"it"}}}`,
 				`{"type":"tool.end","payload":{"call_id":"c1","ok":true,"output":{"seen":true}}}`,
-				`{"type":"turn.end","payload":{"turn_id":"t","stop_reason":"end_turn"}}`, `{"type":"run.lifecycle","payload":{"state":"done"}}`)
+				`{"type":"turn.end","payload":{"turn_id":"t","stop_reason":"end_turn"}}`,
+				`{"type":"run.lifecycle","payload":{"state":"done"}}`)
 		case <-time.After(20 * time.Millisecond):
 		}
-		if err := a.tell(ctx, fmt.Sprintf(`{"type":"text.delta","payload":{"text":"%d %s "}}`, n, "é😀 and so on")); err != nil {
+		if err := a.tell(ctx, fmt.Sprintf(`{"type":"text.delta","payload":{"text":"%d %s "}}`, n,
+			"é😀 and so on")); err != nil {
 			return err
 		}
 	}
 }
 
-// TestFrontsOverFaults: the clients of frontends, unmodified, watch one run whose connections are cut again and again, over two edges of
-// which one is killed, the other is drained, and both are without NATS for two seconds. Each has in the end what one has that asks once.
+// TestFrontsOverFaults: the clients of frontends, unmodified, watch one run whose connections are cut again and again,
+// over two edges of which one is killed, the other is drained, and both are without NATS for two seconds. Each has in
+// the end what one has that asks once.
 func TestFrontsOverFaults(t *testing.T) {
 	beside(t)
 	node, _ := needNode(t)
@@ -78,7 +84,8 @@ func TestFrontsOverFaults(t *testing.T) {
 	enough, results := make(chan struct{}), make(chan error, 2)
 	go func() { results <- a.speak(t.Context(), enough) }()
 	go func() {
-		results <- scriptErr(t.Context(), node, "fronts-faults.mjs", "PROXIES="+strings.Join(urls, " "), "OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "RUN=run_faults")
+		results <- scriptErr(t.Context(), node, "fronts-faults.mjs", "PROXIES="+strings.Join(urls, " "),
+			"OTHER="+w.edges[1].url(""), "TOKEN="+edgeToken, "RUN=run_faults")
 	}()
 	more := func(what string, asked []int64) { // asked: connections that each client has asked for before
 		from := a.last.Load()

@@ -24,8 +24,8 @@ import (
 	"agentstream/schema"
 )
 
-// soonAgain lets a connection be tried again soon. One that is being made has time: without a least time it would have none but
-// that between two tries, and on a busy machine a connection takes longer.
+// soonAgain lets a connection be tried again soon. One that is being made has time: without a least time it would have
+// none but that between two tries, and on a busy machine a connection takes longer.
 var soonAgain = grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
 	Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}})
 
@@ -61,10 +61,12 @@ func (c *viewer) runGRPC(ctx context.Context) error {
 }
 
 // stream reads one stream. A nil error is its status OK.
-func (c *viewer) stream(ctx context.Context, conn *grpc.ClientConn, file protoreflect.FileDescriptor, last *schema.Seq) (n int, err error) {
+func (c *viewer) stream(ctx context.Context, conn *grpc.ClientConn, file protoreflect.FileDescriptor,
+	last *schema.Seq) (n int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/agent.v1.AgentRun/Stream", grpc.WaitForReady(true))
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/agent.v1.AgentRun/Stream",
+		grpc.WaitForReady(true))
 	if err != nil {
 		return 0, err
 	}

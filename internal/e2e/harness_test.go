@@ -56,7 +56,8 @@ func TestMain(m *testing.M) {
 
 // long reports whether this is a long form: it measures, and so its tests run one after the other and may judge time.
 func long() bool {
-	return slices.ContainsFunc([]string{"KILLS", "OUTAGE", "EVENTS", "METIS", "THREADS", "RUNTIME", "PROOFS", "DRILLS", "ATTACKS"}, func(form string) bool {
+	return slices.ContainsFunc([]string{"KILLS", "OUTAGE", "EVENTS", "METIS", "THREADS", "RUNTIME", "PROOFS", "DRILLS",
+		"ATTACKS"}, func(form string) bool {
 		return os.Getenv("AGENTSTREAM_"+form) != ""
 	})
 }
@@ -221,7 +222,8 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 
 // post sends one batch under a key until it is acknowledged; ok false when ctx ended first. retries
 // counts the attempts whose outcome the client never learned.
-func post(ctx context.Context, client *http.Client, url, key string, body []byte) (answer string, retries int, err error) {
+func post(ctx context.Context, client *http.Client, url, key string, body []byte) (answer string, retries int,
+	err error) {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 		if err != nil {

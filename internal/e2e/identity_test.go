@@ -81,7 +81,8 @@ func sameBytes(t *testing.T, k *keeping) {
 		for run, lines := range want {
 			reads += k.compare(f.name, run, lines)
 		}
-		t.Logf("%s: %d runs, %d events, %d readings, each the very bytes of the log, %s", f.name, len(want), len(log.lines), reads, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: %d runs, %d events, %d readings, each the very bytes of the log, %s", f.name, len(want),
+			len(log.lines), reads, time.Since(began).Round(time.Millisecond))
 	}
 }
 
@@ -142,7 +143,8 @@ func difference(got, want string) string {
 		at++
 	}
 	from := max(0, at-40)
-	return fmt.Sprintf("%d bytes of %d; at byte %d it is %.120q, want %.120q", len(got), len(want), at, got[from:], want[from:])
+	return fmt.Sprintf("%d bytes of %d; at byte %d it is %.120q, want %.120q", len(got), len(want), at, got[from:],
+		want[from:])
 }
 
 func getBytes(t testing.TB, url string) string {
@@ -204,7 +206,8 @@ func (k *keeping) publish(name string) {
 		k.t.Fatal(err)
 	}
 	run := "rec_" + strings.NewReplacer("/", "_", ".", "_").Replace(name)
-	cmd := command(path, "publish", "--server", k.edge.url(""), "--run", run, filepath.Join(providertest.Dir(k.t), filepath.FromSlash(name)))
+	cmd := command(path, "publish", "--server", k.edge.url(""), "--run", run,
+		filepath.Join(providertest.Dir(k.t), filepath.FromSlash(name)))
 	cmd.Env = append(os.Environ(), "AGENTSTREAM_TOKEN="+edgeToken)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		k.t.Fatalf("%s: %v\n%s", name, err, out)
@@ -230,7 +233,8 @@ func (k *keeping) publishHostile() (runs []string) {
 	const end = `{"state":"done","reason":"\u0000 \ud800"}`
 	payloads = append(payloads, schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(end)})
 	for run, events := range map[string][]schema.Event{
-		"hostile_scenario": schematest.ByName("hostile").Events, "hostile_payloads": payloads, "hostile_long": schematest.Generate(3000, 5).Events,
+		"hostile_scenario": schematest.ByName("hostile").Events, "hostile_payloads": payloads,
+		"hostile_long": schematest.Generate(3000, 5).Events,
 	} {
 		pub, err := producers.New(producers.Config{Log: log, Key: schema.RunKey{Tenant: "default", Run: run}})
 		if err != nil {
@@ -251,7 +255,8 @@ func (k *keeping) publishHostile() (runs []string) {
 		fmt.Fprintf(&body, `{"type":"text.delta","payload":%s}`+"\n", p)
 	}
 	fmt.Fprintf(&body, `{"type":"run.lifecycle","payload":%s}`+"\n", end)
-	if _, _, err := post(k.t.Context(), http.DefaultClient, k.edge.url("/v1/agent/runs/hostile_http/events"), "k", body.Bytes()); err != nil {
+	if _, _, err := post(k.t.Context(), http.DefaultClient, k.edge.url("/v1/agent/runs/hostile_http/events"), "k",
+		body.Bytes()); err != nil {
 		k.t.Fatal(err)
 	}
 	return append(runs, "hostile_http")
@@ -278,17 +283,18 @@ func keptInSQLite(t *testing.T) *keeping {
 	k := &keeping{t: t, nats: "nats://" + nats, where: data}
 	k.edge = newProc(t, "dev", "--no-demo", "--data", data, "--nats-listen", nats, "--partitions", "4")
 	k.edge.start()
-	k.forms = []form{{"stream", func() {}}, {"rows of SQLite", k.forget}, {"blobs, SQLite", k.toBlobs("dev", []string{"--data", data}, func() (n int) {
-		db, err := sql.Open("sqlite", "file:"+filepath.Join(data, "archive.db")+"?_pragma=query_only(1)")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		if err := db.QueryRow("select count(*) from agent_run_events").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	})}}
+	k.forms = []form{{"stream", func() {}}, {"rows of SQLite", k.forget},
+		{"blobs, SQLite", k.toBlobs("dev", []string{"--data", data}, func() (n int) {
+			db, err := sql.Open("sqlite", "file:"+filepath.Join(data, "archive.db")+"?_pragma=query_only(1)")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			if err := db.QueryRow("select count(*) from agent_run_events").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		})}}
 	return k
 }
 
@@ -302,17 +308,18 @@ func keptInPostgres(t *testing.T) *keeping {
 	per := newProc(t, "persist", "--nats", k.nats)
 	per.env = k.edge.env
 	per.start()
-	k.forms = []form{{"stream", func() {}}, {"rows of PostgreSQL", k.forget}, {"blobs, PostgreSQL", k.toBlobs("edge", nil, func() (n int) {
-		conn, err := pgx.Connect(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close(context.Background())
-		if err := conn.QueryRow(t.Context(), "select count(*) from agent_run_events").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	})}}
+	k.forms = []form{{"stream", func() {}}, {"rows of PostgreSQL", k.forget},
+		{"blobs, PostgreSQL", k.toBlobs("edge", nil, func() (n int) {
+			conn, err := pgx.Connect(t.Context(), dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(context.Background())
+			if err := conn.QueryRow(t.Context(), "select count(*) from agent_run_events").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		})}}
 	return k
 }
 
@@ -324,7 +331,8 @@ func (k *keeping) toBlobs(role string, store []string, rows func() int) func() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	if help, err := command(path, role, "--help").CombinedOutput(); err != nil || !strings.Contains(string(help), "--blobs") {
+	if help, err := command(path, role, "--help").CombinedOutput(); err != nil ||
+		!strings.Contains(string(help), "--blobs") {
 		return nil
 	}
 	return func() {

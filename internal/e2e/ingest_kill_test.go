@@ -36,7 +36,8 @@ func TestKillBetweenPacks(t *testing.T) {
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url("/v1/agent/runs/"+run+"/events"), strings.NewReader(body.String()))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url("/v1/agent/runs/"+run+"/events"),
+				strings.NewReader(body.String()))
 			if err != nil {
 				t.Error(err)
 				return

@@ -134,7 +134,8 @@ func (l *keyedLoad) report(what string, spans ...span) (longest keyedAppend) {
 		}
 	}
 	slices.Sort(took)
-	l.t.Logf("%-12s %5d appends, %d refused, p50 %s, p99 %s, max %s", what, len(took), refused, quantile(took, 0.5).Round(100*time.Microsecond),
+	l.t.Logf("%-12s %5d appends, %d refused, p50 %s, p99 %s, max %s", what, len(took), refused,
+		quantile(took, 0.5).Round(100*time.Microsecond),
 		quantile(took, 0.99).Round(time.Millisecond), quantile(took, 1).Round(time.Millisecond))
 	return longest
 }
@@ -171,7 +172,8 @@ func (l *keyedLoad) finish() {
 			l.t.Errorf("lane %d: %d appends acknowledged, %d events stored", i, len(l.acks[i]), len(lines))
 		}
 		for n, at := range l.acks[i] {
-			if want := fmt.Sprintf(`"text":"%d:%d"`, i, n); int(at) > len(lines) || at != schema.Seq(n+1) || !strings.Contains(lines[at-1], want) {
+			if want := fmt.Sprintf(`"text":"%d:%d"`, i, n); int(at) > len(lines) || at != schema.Seq(n+1) ||
+				!strings.Contains(lines[at-1], want) {
 				l.t.Fatalf("lane %d: append %d is not at %d, where it was acknowledged", i, n, at)
 			}
 		}
@@ -249,7 +251,8 @@ func TestKeyedAppendsWhileNodesGo(t *testing.T) {
 
 // disturbKeyed ends a node by a signal, waits for leaders, and starts it again. The long form, which has the machine to
 // itself, judges how soon appends go on once there are leaders; how soon those are there is the servers' own.
-func disturbKeyed(t *testing.T, c *natsCluster, load *keyedLoad, streams []string, what string, by syscall.Signal, node int, calm time.Duration) span {
+func disturbKeyed(t *testing.T, c *natsCluster, load *keyedLoad, streams []string, what string, by syscall.Signal,
+	node int, calm time.Duration) span {
 	t.Helper()
 	c.lead(node, streams[0]) // the worst case: every append waits
 	c.lead(node, streams[1])
@@ -266,7 +269,8 @@ func disturbKeyed(t *testing.T, c *natsCluster, load *keyedLoad, streams []strin
 	s.to = time.Now()
 	longest := load.report(fmt.Sprintf("%s n%d", what, node), s)
 	late := longest.ended.Sub(led)
-	t.Logf("leaders after %s, the longest append ended %s later", led.Sub(s.from).Round(time.Millisecond), late.Round(time.Millisecond))
+	t.Logf("leaders after %s, the longest append ended %s later", led.Sub(s.from).Round(time.Millisecond),
+		late.Round(time.Millisecond))
 	if long() && longest.began.Before(led) && late > 3*time.Second {
 		t.Errorf("%s: an append ended %s after there were leaders", what, late)
 	}

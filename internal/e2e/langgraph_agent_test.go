@@ -12,9 +12,9 @@ import (
 	"agentstream/schema"
 )
 
-// threadAgent answers one thread as a graph does: with states, checkpoints, tasks and events of its own. It is told what to do
-// by words, in any number: "all", "long", "ask", "two"; the rest it repeats. Requests for input end its turn; the answers begin
-// the next one.
+// threadAgent answers one thread as a graph does: with states, checkpoints, tasks and events of its own. It is told
+// what to do by words, in any number: "all", "long", "ask", "two"; the rest it repeats. Requests for input end its
+// turn; the answers begin the next one.
 type threadAgent struct {
 	*sessionAgent
 	messages []json.RawMessage // of the state
@@ -89,7 +89,8 @@ func (a *threadAgent) turns(ctx context.Context, said string) error {
 	state := func() error {
 		a.step++
 		all, _ := json.Marshal(map[string]any{"messages": a.messages, "step": a.step}) // it was JSON
-		return errors.Join(feed("checkpoint.created", `{"checkpoint_id":"%s-%d","step":%d,"source":"loop"}`, turn.ID(), a.step, a.step),
+		return errors.Join(feed("checkpoint.created", `{"checkpoint_id":"%s-%d","step":%d,"source":"loop"}`, turn.ID(),
+			a.step, a.step),
 			feed("state.values", `{"values":%s}`, all))
 	}
 	pause := time.Duration(strings.Count(said, "slow")) * 100 * time.Millisecond
@@ -99,9 +100,11 @@ func (a *threadAgent) turns(ctx context.Context, said string) error {
 		return errors.Join(err, feed("block.start", `{"index":0,"kind":"text"}`), pieces(func(s string) error {
 			return errors.Join(feed("text.delta", `{"index":0,"text":%s}`, quoted(s)), rested(ctx, pause))
 		}, text),
-			feed("block.end", `{"index":0}`), feed("message.end", `{"message_id":%q,"stop_reason":"end_turn","usage":{"input_tokens":12,"output_tokens":7}}`, id))
+			feed("block.end", `{"index":0}`), feed("message.end",
+				`{"message_id":%q,"stop_reason":"end_turn","usage":{"input_tokens":12,"output_tokens":7}}`, id))
 	}
-	if err := errors.Join(state(), feed("task.start", `{"task_id":"task-%s","name":"agent","input":{"said":%s}}`, turn.ID(), quoted(said))); err != nil {
+	if err := errors.Join(state(), feed("task.start", `{"task_id":"task-%s","name":"agent","input":{"said":%s}}`,
+		turn.ID(), quoted(said))); err != nil {
 		return err
 	}
 	if strings.Contains(said, "long") {
@@ -112,7 +115,8 @@ func (a *threadAgent) turns(ctx context.Context, said string) error {
 	}
 	if strings.Contains(said, "all") {
 		id := "call_" + turn.ID()
-		err := errors.Join(call(turn, id, "task", ""), a.delegates(ctx, id), feed("tool.output.delta", `{"call_id":%q,"text":"half "}`, id),
+		err := errors.Join(call(turn, id, "task", ""), a.delegates(ctx, id),
+			feed("tool.output.delta", `{"call_id":%q,"text":"half "}`, id),
 			ended(turn, id, true, "told"), feed("custom.progress", `{"done":1}`))
 		if err != nil {
 			return err
@@ -121,7 +125,8 @@ func (a *threadAgent) turns(ctx context.Context, said string) error {
 			json.RawMessage(fmt.Sprintf(`{"type":"ai","id":"msg_%s","content":"","tool_calls":[{"id":%q,"name":"task","args":{"city":"Grüße 🌍"},"type":"tool_call"}]}`, id, id)),
 			json.RawMessage(fmt.Sprintf(`{"type":"tool","id":"result_%s","content":"told","tool_call_id":%q,"name":"task"}`, id, id)))
 	}
-	if err := errors.Join(tells("msg_"+turn.ID(), "You say: "+said+". "+speech), feed("state.update", `{"node":"agent","values":{"n":1}}`),
+	if err := errors.Join(tells("msg_"+turn.ID(), "You say: "+said+". "+speech),
+		feed("state.update", `{"node":"agent","values":{"n":1}}`),
 		feed("task.end", `{"task_id":"task-%s","result":{"n":1}}`, turn.ID()), state()); err != nil {
 		return err
 	}
@@ -148,5 +153,6 @@ func (a *threadAgent) delegates(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.say(work, "me"), lane.Emit(ctx, "custom.note", map[string]int{"x": 1}), work.End("end_turn"), lane.Finish(ctx))
+	return errors.Join(a.say(work, "me"), lane.Emit(ctx, "custom.note", map[string]int{"x": 1}), work.End("end_turn"),
+		lane.Finish(ctx))
 }

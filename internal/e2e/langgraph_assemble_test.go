@@ -52,8 +52,8 @@ type assembled struct {
 	Tools []string
 }
 
-// TestLangGraphAssemblers: the assemblers of @langchain/langgraph-sdk, unmodified, have of every provider's recording the texts,
-// calls and usage that are expected, and leave no message open.
+// TestLangGraphAssemblers: the assemblers of @langchain/langgraph-sdk, unmodified, have of every provider's recording
+// the texts, calls and usage that are expected, and leave no message open.
 func TestLangGraphAssemblers(t *testing.T) {
 	beside(t)
 	node, dir := needLangGraph(t), t.TempDir()
@@ -104,8 +104,8 @@ func TestLangGraphRecordings(t *testing.T) {
 	})
 }
 
-// assembleAll has the SDK put together all recordings, and a run with tools beside each other. write makes one what the script
-// takes as an argument.
+// assembleAll has the SDK put together all recordings, and a run with tools beside each other. write makes one what the
+// script takes as an argument.
 func assembleAll(t *testing.T, node string, env []string, write func(schematest.Scenario) string) {
 	t.Helper()
 	all, args := map[string]threadExpectation{}, []string{"langgraph-assemble.mjs"}
@@ -142,7 +142,8 @@ func assembleAll(t *testing.T, node string, env []string, write func(schematest.
 func threadEvents(t *testing.T, s schematest.Scenario) []byte {
 	t.Helper()
 	d, frames := langgraph.Dialect{}, dialect.Frames{}
-	req, err := d.Open(dialect.Input{Body: []byte(`{"channels":["lifecycle","messages","tools"]}`), Path: map[string]string{"run": schematest.Root}})
+	req, err := d.Open(dialect.Input{Body: []byte(`{"channels":["lifecycle","messages","tools"]}`),
+		Path: map[string]string{"run": schematest.Root}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,8 @@ func sameAssembled(t *testing.T, name string, got assembled, want threadExpectat
 			usage = m.Usage
 		}
 	}
-	if providertest.DigestOf(said.String()) != want.Text && providertest.DigestOf(spoken.String()) != want.Text || got.Open > 0 {
+	if providertest.DigestOf(said.String()) != want.Text && providertest.DigestOf(spoken.String()) != want.Text ||
+		got.Open > 0 {
 		t.Errorf("%s: text %q, %d messages are open", name, said.String(), got.Open)
 	}
 	if d := providertest.DigestOf(thought.String()); d != want.Reasoning && d != want.RawReasoning {

@@ -22,7 +22,8 @@ func threadNow(t *testing.T, base, thread string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/threads/"+thread+"/stream/events", strings.NewReader(langgraphtest.Everything))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/threads/"+thread+"/stream/events",
+		strings.NewReader(langgraphtest.Everything))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +49,8 @@ func threadNow(t *testing.T, base, thread string) []byte {
 	}
 }
 
-// TestRealGraph: a graph of @langchain/langgraph that runs now, published as it runs, comes out of a server as it went in; so does
-// one that fails.
+// TestRealGraph: a graph of @langchain/langgraph that runs now, published as it runs, comes out of a server as it went
+// in; so does one that fails.
 func TestRealGraph(t *testing.T) {
 	beside(t)
 	node := needLangGraph(t, "@langchain/langgraph")
@@ -67,7 +68,8 @@ func TestRealGraph(t *testing.T) {
 			t.Fatal(err)
 		}
 		var in bytes.Buffer
-		publish := exec.CommandContext(t.Context(), path, "publish", "--server", p.url(""), "--format", "langgraph", "--run", "thread_"+word, "-")
+		publish := exec.CommandContext(t.Context(), path, "publish", "--server", p.url(""), "--format", "langgraph",
+			"--run", "thread_"+word, "-")
 		publish.Stdin = io.TeeReader(out, &in)
 		if err := graph.Start(); err != nil {
 			t.Fatal(err)
@@ -107,7 +109,8 @@ func graphWorker(t *testing.T, node string, p *proc) (kill func()) {
 	}
 	var said lockedBuffer
 	worker := exec.Command(node, filepath.Join("..", "..", "clients", "ts", "examples", "langgraph-worker.mjs"), graph)
-	worker.Env, worker.Stdout, worker.Stderr = append(os.Environ(), "AGENTSTREAM="+path, "AGENTSTREAM_SERVER="+p.url("")), &said, &said
+	worker.Env, worker.Stdout, worker.Stderr = append(os.Environ(), "AGENTSTREAM="+path,
+		"AGENTSTREAM_SERVER="+p.url("")), &said, &said
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,8 @@ func needLangGraph(t *testing.T, packages ...string) string {
 	return node
 }
 
-// threadsFor are two edges, a persister, and an agent for every thread. page is an origin whose pages may come. Behind the two are
-// two more that let everybody in: over a WebSocket the library sends no credential.
+// threadsFor are two edges, a persister, and an agent for every thread. page is an origin whose pages may come. Behind
+// the two are two more that let everybody in: over a WebSocket the library sends no credential.
 func threadsFor(t *testing.T, page string) world {
 	t.Helper()
 	w := edgesFor(t, page)
@@ -50,7 +50,8 @@ func envOf(w world, transport string, env ...string) []string {
 	if transport == "websocket" {
 		edges, token = w.edges[2:], ""
 	}
-	return append(env, "TRANSPORT="+transport, "TOKEN="+token, "BASE="+edges[0].url(""), "OTHER="+edges[1].url("/langgraph"))
+	return append(env, "TRANSPORT="+transport, "TOKEN="+token, "BASE="+edges[0].url(""),
+		"OTHER="+edges[1].url("/langgraph"))
 }
 
 // script runs one on Node, which says "ok" when all is well.
@@ -73,9 +74,9 @@ func scriptErr(ctx context.Context, node, name string, env ...string) error {
 	return nil
 }
 
-// TestLangGraphSDK: the npm library of LangGraph, unmodified, in two versions, over both transports, with one thread on two nodes:
-// messages, calls, values, subagents, custom events, questions and answers, a cancel, several runs, several observers, one who
-// comes late, one who is cut.
+// TestLangGraphSDK: the npm library of LangGraph, unmodified, in two versions, over both transports, with one thread on
+// two nodes: messages, calls, values, subagents, custom events, questions and answers, a cancel, several runs, several
+// observers, one who comes late, one who is cut.
 func TestLangGraphSDK(t *testing.T) {
 	beside(t)
 	node := needLangGraph(t)
@@ -98,13 +99,15 @@ func TestLangGraphSDK(t *testing.T) {
 	}
 }
 
-// TestUseStream: pages with LangGraph's React hooks, the newer over both transports and the older, reloaded in the middle of a run.
+// TestUseStream: pages with LangGraph's React hooks, the newer over both transports and the older, reloaded in the
+// middle of a run.
 func TestUseStream(t *testing.T) {
 	beside(t)
 	node := needLangGraph(t, "@langchain/react", "react-dom", "esbuild", "puppeteer-core")
 	chromium := program(t, "chromium")
 	dir := t.TempDir()
-	build := exec.Command(filepath.Join("node_modules", ".bin", "esbuild"), "threads-page.jsx", "--bundle", "--outfile="+filepath.Join(dir, "page.js"),
+	build := exec.Command(filepath.Join("node_modules", ".bin", "esbuild"), "threads-page.jsx", "--bundle",
+		"--outfile="+filepath.Join(dir, "page.js"),
 		`--define:process.env.NODE_ENV="production"`, "--jsx=automatic", "--log-level=error")
 	build.Dir = jsDir
 	if out, err := build.CombinedOutput(); err != nil {
@@ -122,7 +125,8 @@ func TestUseStream(t *testing.T) {
 	w := threadsFor(t, pages.URL)
 	for _, c := range []struct{ hook, transport string }{{"newer", "sse"}, {"newer", "websocket"}, {"older", "sse"}} {
 		t.Run(c.hook+" "+c.transport, func(t *testing.T) {
-			script(t, node, "threads-page.mjs", envOf(w, c.transport, "HOOK="+c.hook, "PAGE="+pages.URL+"/", "CHROMIUM="+chromium, "PROFILE="+t.TempDir())...)
+			script(t, node, "threads-page.mjs", envOf(w, c.transport, "HOOK="+c.hook, "PAGE="+pages.URL+"/",
+				"CHROMIUM="+chromium, "PROFILE="+t.TempDir())...)
 		})
 	}
 }

@@ -211,8 +211,8 @@ func (w foreseen) check(t *testing.T, got letterLane) {
 	}
 }
 
-// TestLetterClient: a client that was written from the protocol's text alone sees every scenario as its log tells
-// it: what was said and printed, what was thought, each call with its end, steps, plan, children and how it ended. So it
+// TestLetterClient: a client that was written from the protocol's text alone sees every scenario as its log tells it:
+// what was said and printed, what was thought, each call with its end, steps, plan, children and how it ended. So it
 // does when its connection is cut behind every single event.
 func TestLetterClient(t *testing.T) {
 	beside(t)
@@ -265,7 +265,8 @@ func compareLetter(t *testing.T, base string, want map[string]map[string]*letter
 					t.Errorf("lane %s\n got %.2000v\nwant %.2000v", id, got, *w)
 				}
 				for i := range min(len(got.Tools), len(w.Tools)) {
-					if g, w := got.Tools[i], w.Tools[i]; g.CallID != w.CallID || g.Tool != w.Tool || g.Done != w.Done || g.OK != w.OK || !reflect.DeepEqual(g.Input, w.Input) {
+					if g, w := got.Tools[i], w.Tools[i]; g.CallID != w.CallID || g.Tool != w.Tool || g.Done != w.Done ||
+						g.OK != w.OK || !reflect.DeepEqual(g.Input, w.Input) {
 						t.Errorf("lane %s: call %+v, want %+v", id, g, w)
 					}
 				}

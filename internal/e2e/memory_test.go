@@ -58,8 +58,8 @@ func besiege(t *testing.T) *besieged {
 	return b
 }
 
-// hold attacks with n attackers at a time, and reports what memory the process took at most. Another tenant writes and reads
-// meanwhile, and is not refused.
+// hold attacks with n attackers at a time, and reports what memory the process took at most. Another tenant writes and
+// reads meanwhile, and is not refused.
 func (b *besieged) hold(n int, attacker func(ctx context.Context, i int)) {
 	b.t.Helper()
 	idle := b.resident()
@@ -73,7 +73,8 @@ func (b *besieged) hold(n int, attacker func(ctx context.Context, i int)) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ; served < 5 || time.Now().Before(end); <-tick.C {
-		b.ask(b.modest, "POST", "/v1/agent/runs/run_modest/events", `{"type":"text.delta","payload":{"text":"a"}}`, http.StatusOK)
+		b.ask(b.modest, "POST", "/v1/agent/runs/run_modest/events", `{"type":"text.delta","payload":{"text":"a"}}`,
+			http.StatusOK)
 		b.ask(b.modest, "GET", "/v1/agent/runs/run_modest", "", http.StatusOK)
 		served++
 	}
@@ -112,7 +113,8 @@ func (b *besieged) dial(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// floods are streams over HTTP/2 that are held as long as the server lets them be, without a credential unless one is named.
+// floods are streams over HTTP/2 that are held as long as the server lets them be, without a credential unless one is
+// named.
 var floods = map[string]struct {
 	fields []string
 	greedy bool
@@ -123,9 +125,10 @@ var floods = map[string]struct {
 	"health":     {fields: rpcFields("/grpc.health.v1.Health/Watch")},
 	"no such":    {fields: rpcFields("/none.v1.None/Say"), long: true},
 	"page":       {fields: []string{":method", "GET", ":path", "/console/"}, end: true, long: true},
-	"watch":      {fields: []string{":method", "GET", ":path", "/v1/agent/runs/" + siegeRun + "/stream"}, greedy: true, end: true, long: true},
-	"body":       {fields: []string{":method", "POST", ":path", "/v1/agent/runs/" + siegeRun + "/events"}, greedy: true},
-	"publish":    {fields: rpcFields("/agent.v1.AgentIngest/Publish"), greedy: true},
+	"watch": {fields: []string{":method", "GET", ":path", "/v1/agent/runs/" + siegeRun + "/stream"}, greedy: true,
+		end: true, long: true},
+	"body":    {fields: []string{":method", "POST", ":path", "/v1/agent/runs/" + siegeRun + "/events"}, greedy: true},
+	"publish": {fields: rpcFields("/agent.v1.AgentIngest/Publish"), greedy: true},
 }
 
 func rpcFields(path string) []string {
@@ -190,7 +193,8 @@ func (b *besieged) flood(ctx context.Context, left int, end bool, fields []strin
 			_ = enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a buffer takes everything
 		}
 		writing.Lock()
-		err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end})
+		err := fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true,
+			EndStream: end})
 		writing.Unlock()
 		if err != nil {
 			return left
@@ -236,8 +240,8 @@ func socketFrame(first byte, data string) []byte {
 	return append(append(b, 0, 0, 0, 0), data...)
 }
 
-// TestMemoryOfMessages: 1,500 WebSockets, of each protocol and of all, with 930 KiB of a message that never becomes whole:
-// in one frame, and in fragments.
+// TestMemoryOfMessages: 1,500 WebSockets, of each protocol and of all, with 930 KiB of a message that never becomes
+// whole: in one frame, and in fragments.
 func TestMemoryOfMessages(t *testing.T) {
 	beside(t)
 	const size = 930 << 10

@@ -24,19 +24,22 @@ var metisPoints = []metisPoint{
 	{"07 in the model's text", "long", func(c *metisConn) { c.until("text.delta") },
 		"message.complete llm.call_failed turn.cancelled", nil},
 	{"07 in a tool's input", "tools", func(c *metisConn) { c.until("tool.use_start") },
-		"tool.use_end message.complete llm.call_failed turn.cancelled", func(s string) bool { return strings.Contains(s, "llm.call_completed") }},
+		"tool.use_end message.complete llm.call_failed turn.cancelled",
+		func(s string) bool { return strings.Contains(s, "llm.call_completed") }},
 	{"08 while tools work", "tools wait", func(c *metisConn) { c.until("tool.called"); c.until("tool.called") },
 		"tool.failed tool.failed turn.cancelled", nil},
 	{"08b at the seam", "tools seam", func(c *metisConn) { c.until("llm.call_completed") },
-		"llm.call_completed tool.failed tool.failed turn.cancelled", func(s string) bool { return strings.Contains(s, "tool.called") }},
+		"llm.call_completed tool.failed tool.failed turn.cancelled",
+		func(s string) bool { return strings.Contains(s, "tool.called") }},
 	{"07 in a follow-up call", "tool long", func(c *metisConn) { c.until("tool.completed"); c.until("text.delta") },
 		"message.complete llm.call_failed turn.cancelled", nil},
-	{"09 in a delegation", "delegate long", func(c *metisConn) { c.untilOf(c.until("delegate.started").p.WorkerSession, "text.delta") },
+	{"09 in a delegation", "delegate long",
+		func(c *metisConn) { c.untilOf(c.until("delegate.started").p.WorkerSession, "text.delta") },
 		"[message.complete] [llm.call_failed] [turn.cancelled] [session.ended] delegate.failed tool.failed turn.cancelled", nil},
 }
 
-// TestMetisCancel: wherever a turn is, and whoever cancels it, everyone who is attached sees one and the same ending, and
-// so does the log.
+// TestMetisCancel: wherever a turn is, and whoever cancels it, everyone who is attached sees one and the same ending,
+// and so does the log.
 func TestMetisCancel(t *testing.T) {
 	beside(t)
 	m := metisDev(t)
@@ -63,7 +66,8 @@ func TestMetisCancel(t *testing.T) {
 // cancel plays one cancellation; it returns false when the point was missed.
 func (p metisPoint) cancel(t *testing.T, m metis, way string) bool {
 	session := m.create()
-	all, chat, third := m.watch(session, metisAll, "", true), m.watch(session, metisChat, "", true), m.watch(session, metisChat, "", true)
+	all, chat, third := m.watch(session, metisAll, "", true), m.watch(session, metisChat, "", true), m.watch(session,
+		metisChat, "", true)
 	turn := m.say(session, p.say)
 	p.at(all)
 	n := len(all.events)
@@ -151,7 +155,8 @@ func metisCancelTwice(t *testing.T, m metis) {
 	for range 3 {
 		c.send(map[string]any{"type": "cancel", "turn_id": turn})
 	}
-	if status, _ := m.do("POST", "/sessions/"+session+"/turns/"+turn+"/cancel", map[string]any{}); status != 202 && status != 409 {
+	if status, _ := m.do("POST", "/sessions/"+session+"/turns/"+turn+"/cancel", map[string]any{}); status != 202 &&
+		status != 409 {
 		t.Errorf("cancelled once more: %d", status)
 	}
 	c.turnEnd()
@@ -159,7 +164,8 @@ func metisCancelTwice(t *testing.T, m metis) {
 	if got := c.quiet(); got != "" || strings.Count(c.story(), "turn.cancelled") != 1 {
 		t.Errorf("%s, then %s", c.story(), got)
 	}
-	if status, out := m.do("POST", "/sessions/"+session+"/turns/"+turn+"/cancel", map[string]any{}); status != 409 || !strings.Contains(fmt.Sprint(out), "turn_already_completed") {
+	if status, out := m.do("POST", "/sessions/"+session+"/turns/"+turn+"/cancel", map[string]any{}); status != 409 ||
+		!strings.Contains(fmt.Sprint(out), "turn_already_completed") {
 		t.Errorf("cancelled behind its end: %d %v", status, out)
 	}
 	m.say(session, "hello") // a fresh turn (6.3)

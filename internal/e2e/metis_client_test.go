@@ -92,7 +92,8 @@ func (m metis) create() string {
 // say submits a turn and returns its id.
 func (m metis) say(session, text string) string {
 	m.t.Helper()
-	out := m.must(202, "POST", "/sessions/"+session+"/turns", map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}})
+	out := m.must(202, "POST", "/sessions/"+session+"/turns",
+		map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}})
 	turn, _ := out["turn_id"].(string)
 	if turn == "" || out["session_id"] != session || out["submitted_at"] == nil || out["user_message_id"] == nil {
 		m.t.Fatalf("submitted %v", out)
@@ -194,7 +195,8 @@ func (m metis) dial(session, at string, headers ...string) *metisConn {
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", u.RequestURI(), u.Host, strings.Join(headers, ""))
 	resp, err := http.ReadResponse(c.in, nil)
-	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-WebSocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols ||
+		resp.Header.Get("Sec-WebSocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 		m.t.Fatalf("upgrade: %v %v", resp, err)
 	}
 	return c
@@ -487,7 +489,8 @@ var metisChatTypes = strings.Fields(`turn.started turn.completed turn.cancelled 
 var metisFilters = []metisFilter{
 	{"all", metisAll, nil, nil, true},
 	{"chat", metisChat, metisChatTypes, nil, false},
-	{"few", map[string]any{"event_types": []string{"turn.started", "text.delta", "message.complete"}, "actors": []string{"agent", "worker"}, "include_worker_sessions": true},
+	{"few", map[string]any{"event_types": []string{"turn.started", "text.delta", "message.complete"},
+		"actors": []string{"agent", "worker"}, "include_worker_sessions": true},
 		[]string{"turn.started", "text.delta", "message.complete"}, []string{"agent", "worker"}, true},
 }
 

@@ -69,7 +69,8 @@ func TestMetisCost(t *testing.T) {
 	heap, before, busy := p.heap(), p.resident(), p.goroutines()
 	attach()
 	grown, _ := p.resident()-before, p.heap()
-	t.Logf("%d clients that wait take %.1f KiB of heap each, and the process has grown by %.1f KiB each", clients, (p.heap()-heap)/1024/float64(clients), grown*1024/float64(clients))
+	t.Logf("%d clients that wait take %.1f KiB of heap each, and the process has grown by %.1f KiB each", clients,
+		(p.heap()-heap)/1024/float64(clients), grown*1024/float64(clients))
 	if n := p.goroutines() - busy; n > clients/2 {
 		t.Errorf("%d clients that wait take %d goroutines", clients, n)
 	}
@@ -158,7 +159,8 @@ func (p *proc) profile(name, begins string) string {
 	return rest
 }
 
-// TestMetisMillion prints how long it takes from subscribe to the first frame of a run of a million events. Long form only.
+// TestMetisMillion prints how long it takes from subscribe to the first frame of a run of a million events. Long form
+// only.
 func TestMetisMillion(t *testing.T) {
 	beside(t)
 	events := 20_000
@@ -191,7 +193,8 @@ func TestMetisMillion(t *testing.T) {
 		if _, err := c.event(); err != nil {
 			t.Error(err)
 		}
-		t.Logf("%d events: the first frame behind 1,000 missed ones, %s, after %v", events, what, time.Since(began).Round(time.Millisecond))
+		t.Logf("%d events: the first frame behind 1,000 missed ones, %s, after %v", events, what,
+			time.Since(began).Round(time.Millisecond))
 	}
 	first("warm")
 	p.stop()

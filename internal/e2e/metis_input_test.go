@@ -30,8 +30,10 @@ func metisBadInput(t *testing.T, m metis) {
 	}
 	metisNoFrame(t, m, session, base)
 	metisNoFrame(t, m, session, base+"?attach=atk_"+strings.Repeat("x", len(token)-4))
-	metisNoFrame(t, m, other, strings.Replace(m.must(200, "GET", "/sessions/"+session, nil)["ws_url"].(string), session, other, 1))
-	metisNoFrame(t, m, "none", strings.Replace(m.must(200, "GET", "/sessions/"+session, nil)["ws_url"].(string), session, "none", 1))
+	metisNoFrame(t, m, other, strings.Replace(m.must(200, "GET", "/sessions/"+session, nil)["ws_url"].(string), session,
+		other, 1))
+	metisNoFrame(t, m, "none", strings.Replace(m.must(200, "GET", "/sessions/"+session, nil)["ws_url"].(string),
+		session, "none", 1))
 
 	for text, code := range map[string]int{`nonsense`: 1008, `[1]`: 1008, `"x"`: 1008, ``: 1008} {
 		c := m.attach(session)
@@ -52,8 +54,10 @@ func metisBadInput(t *testing.T, m metis) {
 	}
 
 	c = m.watch(session, metisFull, "", true)
-	for _, frame := range []string{`{"type":"ack"}`, `{"type":"future","x":1}`, `{"x":1}`, `{"type":7}`, `{"type":"pong","nonce":"never sent"}`,
-		`{"type":"subscribe","filter":"preset:chat","since":null,"snapshot":true}`, `{"type":"cancel","turn_id":"turn_0"}`, `{"type":"cancel"}`,
+	for _, frame := range []string{`{"type":"ack"}`, `{"type":"future","x":1}`, `{"x":1}`, `{"type":7}`,
+		`{"type":"pong","nonce":"never sent"}`,
+		`{"type":"subscribe","filter":"preset:chat","since":null,"snapshot":true}`,
+		`{"type":"cancel","turn_id":"turn_0"}`, `{"type":"cancel"}`,
 		`{"type":"cancel","turn_id":{"x":1}}`} {
 		c.write(opText, []byte(frame))
 		if got := c.quiet(); got != "" {
@@ -101,11 +105,14 @@ func metisBadRequests(t *testing.T, m metis) {
 		{"GET", "/sessions/none/events", nil, 404, "session_not_found"},
 		{"POST", "/sessions/" + session + "/turns/none/cancel", map[string]any{}, 404, "turn_not_found"},
 		{"POST", "/sessions/" + session + "/turns/" + turn + "/cancel", map[string]any{}, 409, "turn_already_completed"},
-		{"POST", "/sessions/" + session + "/turns/" + turn + "/confirmations/none", map[string]any{"decision": "allow"}, 404, "confirmation_not_found"},
+		{"POST", "/sessions/" + session + "/turns/" + turn + "/confirmations/none", map[string]any{"decision": "allow"},
+			404, "confirmation_not_found"},
 		{"POST", "/sessions/" + session + "/turns", content(), 400, "invalid_content"},
 		{"POST", "/sessions/" + session + "/turns", content(map[string]any{"type": "text"}), 400, "invalid_content"},
 		{"POST", "/sessions/" + session + "/turns", content("x"), 400, "invalid_content"},
-		{"POST", "/sessions/" + session + "/turns", content(map[string]any{"type": "tool_use", "id": "a", "name": "b", "input": map[string]any{}}), 400, "invalid_content"},
+		{"POST", "/sessions/" + session + "/turns",
+			content(map[string]any{"type": "tool_use", "id": "a", "name": "b", "input": map[string]any{}}), 400,
+			"invalid_content"},
 		{"POST", "/sessions/" + session + "/turns", "nonsense", 400, "invalid_request"},
 		{"POST", "/sessions/" + session + "/turns", "[]", 400, "invalid_request"},
 		{"POST", "/sessions", "nonsense", 400, "invalid_request"},
@@ -123,7 +130,8 @@ func metisBadRequests(t *testing.T, m metis) {
 	}
 	m.say(session, "long")
 	c.until("text.delta")
-	if status, out := m.do("POST", "/sessions/"+session+"/turns", content(text)); status != 409 || !strings.Contains(fmt.Sprint(out), "turn_in_flight") {
+	if status, out := m.do("POST", "/sessions/"+session+"/turns", content(text)); status != 409 ||
+		!strings.Contains(fmt.Sprint(out), "turn_in_flight") {
 		t.Errorf("a turn in flight: %d %v", status, out)
 	}
 	_, one := m.do("POST", "/sessions", map[string]any{"workspace_path": "/w"}, "Idempotency-Key", session)
@@ -155,7 +163,8 @@ func metisConfirmations(t *testing.T, m metis) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
-				case status == 200 && out["request_id"] == asked.p.RequestID && out["decision"] == decision && out["applied"] == true:
+				case status == 200 && out["request_id"] == asked.p.RequestID && out["decision"] == decision &&
+					out["applied"] == true:
 					wins++
 				case status == 409 && strings.Contains(fmt.Sprint(out), "confirmation_already_resolved"):
 					losses++
@@ -169,7 +178,8 @@ func metisConfirmations(t *testing.T, m metis) {
 		if wins != 1 || losses != 3 || !strings.Contains(c.story(), want) {
 			t.Errorf("%s: %d wins, %d losses, %s", decision, wins, losses, c.story())
 		}
-		failed := slices.ContainsFunc(c.events, func(e metisEvent) bool { return e.Type == "tool.failed" && e.p.ErrorClass == "user_denied" })
+		failed := slices.ContainsFunc(c.events,
+			func(e metisEvent) bool { return e.Type == "tool.failed" && e.p.ErrorClass == "user_denied" })
 		if failed != (decision == "deny") {
 			t.Errorf("%s: %s", decision, c.story())
 		}
@@ -194,10 +204,13 @@ func metisEnds(t *testing.T, m metis) {
 	if got := full.story(); !strings.HasSuffix(got, "message.complete llm.call_failed turn.cancelled session.ended") {
 		t.Errorf("full: %s", got)
 	}
-	if status, out := m.do("POST", "/sessions/"+session+"/turns", map[string]any{"content": []any{map[string]any{"type": "text", "text": "x"}}}); status != 409 || !strings.Contains(fmt.Sprint(out), "session_already_ended") {
+	if status, out := m.do("POST", "/sessions/"+session+"/turns",
+		map[string]any{"content": []any{map[string]any{"type": "text", "text": "x"}}}); status != 409 ||
+		!strings.Contains(fmt.Sprint(out), "session_already_ended") {
 		t.Errorf("a turn of an ended session: %d %v", status, out)
 	}
-	if status, out := m.do("DELETE", "/sessions/"+session, nil); status != 409 || !strings.Contains(fmt.Sprint(out), "session_already_ended") {
+	if status, out := m.do("DELETE", "/sessions/"+session, nil); status != 409 ||
+		!strings.Contains(fmt.Sprint(out), "session_already_ended") {
 		t.Errorf("ended twice: %d %v", status, out)
 	}
 	again := m.watch(session, metisFull, full.events[2].ID, false)
@@ -214,7 +227,8 @@ func metisEnds(t *testing.T, m metis) {
 		t.Errorf("the newest message: %v", messages)
 	}
 	before := m.must(200, "GET", "/sessions/"+session+"/messages?before="+list[0].(map[string]any)["id"].(string), nil)
-	if list, _ := before["messages"].([]any); len(list) != 1 || before["has_more_before"] != false || before["has_more_after"] != true {
+	if list, _ := before["messages"].([]any); len(list) != 1 || before["has_more_before"] != false ||
+		before["has_more_after"] != true {
 		t.Errorf("those before it: %v", before)
 	}
 }

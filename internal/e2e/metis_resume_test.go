@@ -85,9 +85,9 @@ type metisRun struct {
 	whole []metisEvent // of the run and its children
 }
 
-// TestMetisResume: prefix and rest are the whole, byte for byte, behind the events of every recording and of random runs,
-// under three filters, from the log and from PostgreSQL, on both of two edges. Each recording is valid as a session, and
-// what is streamed of its messages is their final content.
+// TestMetisResume: prefix and rest are the whole, byte for byte, behind the events of every recording and of random
+// runs, under three filters, from the log and from PostgreSQL, on both of two edges. Each recording is valid as a
+// session, and what is streamed of its messages is their final content.
 func TestMetisResume(t *testing.T) {
 	beside(t)
 	dsn := testkit.Postgres(t)
@@ -188,7 +188,8 @@ func metisResumeAll(t *testing.T, source string, edges []*proc, runs []metisRun,
 					}
 				}
 				if got := bytesOf(c.events); !slices.Equal(got, want) || end.code != 1000 || c.ack.Replay != len(want) {
-					t.Errorf("%s: %s behind %d of %s: %d events, %d are said, %d wanted, the end %v", source, j.filter.name, j.at, j.run.name, len(got), c.ack.Replay, len(want), end)
+					t.Errorf("%s: %s behind %d of %s: %d events, %d are said, %d wanted, the end %v", source,
+						j.filter.name, j.at, j.run.name, len(got), c.ack.Replay, len(want), end)
 				}
 				c.conn.Close()
 			}
@@ -209,8 +210,8 @@ func metisResumeAll(t *testing.T, source string, edges []*proc, runs []metisRun,
 	t.Logf("%s: %d resumes, %s", source, count.Load(), time.Since(began).Round(time.Millisecond))
 }
 
-// TestMetisTwoEdges: under load, two clients on two edges see the same; one edge is killed, and its client goes on at the
-// other. A worker is attached to in the instant in which it is sent out.
+// TestMetisTwoEdges: under load, two clients on two edges see the same; one edge is killed, and its client goes on at
+// the other. A worker is attached to in the instant in which it is sent out.
 func TestMetisTwoEdges(t *testing.T) {
 	beside(t)
 	_, edges := metisEdges(t, testkit.Postgres(t), 2)
@@ -245,7 +246,8 @@ func TestMetisTwoEdges(t *testing.T) {
 	}
 	c := two.watch(session, metisAll, a.fold.Last, false)
 	writing.Wait()
-	two.append(strings.TrimSuffix(two.base, "/metis")+"/v1/agent/runs/"+session+"/events", `{"type":"run.lifecycle","payload":{"state":"done"}}`+"\n")
+	two.append(strings.TrimSuffix(two.base, "/metis")+"/v1/agent/runs/"+session+"/events",
+		`{"type":"run.lifecycle","payload":{"state":"done"}}`+"\n")
 	if end := c.closed(); end.code != 1000 {
 		t.Errorf("%v", end)
 	}
@@ -258,8 +260,8 @@ func TestMetisTwoEdges(t *testing.T) {
 	}
 }
 
-// TestMetisWorkerAtOnce attaches to workers in the instant in which they are sent out, at another edge than the one that
-// says so: all of them are there, from their first event on.
+// TestMetisWorkerAtOnce attaches to workers in the instant in which they are sent out, at another edge than the one
+// that says so: all of them are there, from their first event on.
 func TestMetisWorkerAtOnce(t *testing.T) {
 	beside(t)
 	_, edges := metisEdges(t, "", 2)
@@ -293,8 +295,8 @@ func TestMetisWorkerAtOnce(t *testing.T) {
 	}
 }
 
-// TestMetisSlowClient: a client that stops reading is cut, and is told why when it wakes; what it has missed comes behind its
-// cursor. Nobody else loses anything (11).
+// TestMetisSlowClient: a client that stops reading is cut, and is told why when it wakes; what it has missed comes
+// behind its cursor. Nobody else loses anything (11).
 func TestMetisSlowClient(t *testing.T) {
 	beside(t)
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
@@ -380,11 +382,12 @@ func TestMetisSlowClient(t *testing.T) {
 		}
 	}
 	rest.close()
-	t.Logf("%d others have %d events after %v in 99 of 100 cases, without the slow client after %v", others, step, with, p99(publish(12)))
+	t.Logf("%d others have %d events after %v in 99 of 100 cases, without the slow client after %v", others, step, with,
+		p99(publish(12)))
 }
 
-// TestMetisAttaches: clients that attach at random moments of a session show at its end what a client shows that was there
-// all the time.
+// TestMetisAttaches: clients that attach at random moments of a session show at its end what a client shows that was
+// there all the time.
 func TestMetisAttaches(t *testing.T) {
 	beside(t)
 	sessions, clients := 2, 30

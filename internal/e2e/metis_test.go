@@ -90,7 +90,8 @@ func metisHappyPath(t *testing.T, m metis) {
 			}
 			known[e.ID] = true
 		}
-		if got, want := bytesOf(m.events(session)), bytesOf(c.events); !slices.Equal(metisSame(t, got[len(got)-len(want):]), metisSame(t, want)) {
+		if got, want := bytesOf(m.events(session)),
+			bytesOf(c.events); !slices.Equal(metisSame(t, got[len(got)-len(want):]), metisSame(t, want)) {
 			t.Errorf("%s: GET …/events has other events", text)
 		}
 	}
@@ -136,10 +137,12 @@ func metisSnapshot(t *testing.T, m metis) {
 			Metadata struct{ Status string }
 		}
 	}
-	if err := json.Unmarshal(late.snapshot, &s); err != nil || s.Session.Turn != turn || s.Session.Status != "in_flight" || len(s.Messages) != 4 {
+	if err := json.Unmarshal(late.snapshot, &s); err != nil || s.Session.Turn != turn ||
+		s.Session.Status != "in_flight" || len(s.Messages) != 4 {
 		t.Fatalf("%v: %s", err, late.snapshot)
 	}
-	if last := s.Messages[3]; last.Metadata.Status != "partial" || last.Role != "assistant" || len(strings.Fields(last.Content[0].Text)) < 10 {
+	if last := s.Messages[3]; last.Metadata.Status != "partial" || last.Role != "assistant" ||
+		len(strings.Fields(last.Content[0].Text)) < 10 {
 		t.Errorf("what is under way: %+v", last)
 	}
 	at := late.fold.Snapshot
@@ -255,8 +258,8 @@ func (m metis) open(session string) {
 `)
 }
 
-// Exactly 10,000 events of those that the filter shows are replayed, one more is too many, and a snapshot helps. What the
-// filter hides does not count.
+// Exactly 10,000 events of those that the filter shows are replayed, one more is too many, and a snapshot helps. What
+// the filter hides does not count.
 func metisTooLarge(t *testing.T, m metis) {
 	session := m.create()
 	c := m.watch(session, metisFull, "", true)
@@ -279,7 +282,8 @@ func metisTooLarge(t *testing.T, m metis) {
 		if code := again.subscribe(texts, since, false); code != "replay_too_large" {
 			t.Errorf("%q", code)
 		}
-		if code := again.subscribe(map[string]any{"event_types": []string{"turn.started"}, "actors": nil, "include_worker_sessions": false}, since, false); code != "" || again.ack.Replay != 0 {
+		if code := again.subscribe(map[string]any{"event_types": []string{"turn.started"}, "actors": nil,
+			"include_worker_sessions": false}, since, false); code != "" || again.ack.Replay != 0 {
 			t.Errorf("nothing of what is shown was missed: %q %+v", code, again.ack)
 		}
 		snap := m.watch(session, texts, since, true) // snapshot wins
@@ -307,7 +311,8 @@ func TestMetisCursorExpired(t *testing.T) {
 	}
 	middle := c.events[len(c.events)/2].ID
 	metisDrop(t, url, func(last uint64) uint64 { return last - 1 })
-	for since, want := range map[string]string{first: "cursor_expired", middle: "cursor_expired", c.fold.Last: "", "evt_" + strings.Repeat("0", 30): "cursor_expired"} {
+	for since, want := range map[string]string{first: "cursor_expired", middle: "cursor_expired", c.fold.Last: "",
+		"evt_" + strings.Repeat("0", 30): "cursor_expired"} {
 		again := m.attach(session)
 		if code := again.subscribe(metisFull, since, false); code != want {
 			t.Errorf("behind %s: %q, want %q", since, code, want)
@@ -351,7 +356,8 @@ func metisWorkers(t *testing.T, m metis) {
 	direct := m.watch(worker, metisFull, "", true)
 	hidden.turnEnd()
 	shown.turnEnd()
-	if got := hidden.story(); strings.Contains(got, "[") || !strings.Contains(got, "tool.called delegate.started delegate.completed tool.completed") {
+	if got := hidden.story(); strings.Contains(got, "[") ||
+		!strings.Contains(got, "tool.called delegate.started delegate.completed tool.completed") {
 		t.Errorf("hidden: %s", got)
 	}
 	var own, theirs []metisEvent
@@ -388,16 +394,18 @@ func metisFilterChecked(t *testing.T, m metis) {
 	session := m.create()
 	c := m.attach(session)
 	for name, filter := range map[string]any{
-		"made.up.thing": map[string]any{"event_types": []string{"text.delta", "made.up.thing"}, "actors": nil, "include_worker_sessions": false},
-		"robot":         map[string]any{"event_types": nil, "actors": []string{"robot"}, "include_worker_sessions": false},
-		"preset:none":   "preset:none", "a number": 7, "nothing": nil,
+		"made.up.thing": map[string]any{"event_types": []string{"text.delta", "made.up.thing"}, "actors": nil,
+			"include_worker_sessions": false},
+		"robot":       map[string]any{"event_types": nil, "actors": []string{"robot"}, "include_worker_sessions": false},
+		"preset:none": "preset:none", "a number": 7, "nothing": nil,
 		"a list":  map[string]any{"event_types": "text.delta"},
 		"a yes":   map[string]any{"event_types": nil, "actors": nil, "include_worker_sessions": "yes"},
 		"a mixed": map[string]any{"event_types": []any{"text.delta", 3}},
 	} {
 		c.send(map[string]any{"type": "subscribe", "filter": filter, "since": nil, "snapshot": true})
 		typ, frame, err := c.frame()
-		if err != nil || typ != "subscribe_error" || !strings.Contains(string(frame), `"invalid_filter"`) || strings.Contains(name, ".") && !strings.Contains(string(frame), name) {
+		if err != nil || typ != "subscribe_error" || !strings.Contains(string(frame), `"invalid_filter"`) ||
+			strings.Contains(name, ".") && !strings.Contains(string(frame), name) {
 			t.Errorf("%s: %s %v", name, frame, err)
 		}
 	}
@@ -405,7 +413,8 @@ func metisFilterChecked(t *testing.T, m metis) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := c.subscribe(map[string]any{"event_types": types, "actors": nil, "include_worker_sessions": false}, "", false); code != "" || len(c.ack.Filter["event_types"].([]any)) != len(types) {
+	if code := c.subscribe(map[string]any{"event_types": types, "actors": nil, "include_worker_sessions": false}, "",
+		false); code != "" || len(c.ack.Filter["event_types"].([]any)) != len(types) {
 		t.Errorf("all types of both families: %q, %v", code, c.ack.Filter)
 	}
 	full := m.watch(session, metisFull, "", false)
@@ -423,7 +432,8 @@ func metisUnknownTypes(t *testing.T, m metis) {
 	m.say(session, "hello")
 	all.turnEnd()
 	chat.turnEnd()
-	if all.fold.Skipped != 1 || !strings.HasPrefix(all.story(), "custom.quantum.entangled memory.updated turn.started") || len(all.fold.Messages) != 1 {
+	if all.fold.Skipped != 1 || !strings.HasPrefix(all.story(),
+		"custom.quantum.entangled memory.updated turn.started") || len(all.fold.Messages) != 1 {
 		t.Errorf("all: %d were passed over, %s", all.fold.Skipped, all.story())
 	}
 	if chat.fold.Skipped != 0 || chat.story() != "memory.updated "+metisPlain {
@@ -489,15 +499,18 @@ func TestMetisConformance(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type":"module"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(node, tsc, "--strict", "--noUncheckedIndexedAccess", "--target", "es2023", "--module", "esnext",
-		"--moduleResolution", "bundler", "--outDir", dir, filepath.Join(jsDir, "metis-fold.ts")).CombinedOutput(); err != nil {
+	if out, err := exec.Command(node, tsc, "--strict", "--noUncheckedIndexedAccess", "--target", "es2023", "--module",
+		"esnext",
+		"--moduleResolution", "bundler", "--outDir", dir,
+		filepath.Join(jsDir, "metis-fold.ts")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cases, err := filepath.Glob("../../protocols/metis/metistest/conformance/*.json")
 	if err != nil || len(cases) < 30 {
 		t.Fatalf("%d cases, %v", len(cases), err)
 	}
-	out, err := exec.Command(node, append([]string{filepath.Join(jsDir, "metis-conformance.mjs"), dir}, cases...)...).CombinedOutput()
+	out, err := exec.Command(node, append([]string{filepath.Join(jsDir, "metis-conformance.mjs"), dir},
+		cases...)...).CombinedOutput()
 	if want := fmt.Sprintf("%d of %d\n", len(cases), len(cases)); err != nil || string(out) != want {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -35,7 +35,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	} {
 		p.start()
 		if p.addr != "" { // what is counted by label is shown when there is some
-			resp, err := http.Post(p.url("/v1/agent/runs/metrics/events"), "application/json", bytes.NewReader([]byte(`{"type":"text.delta","payload":{"text":"x"}}`)))
+			resp, err := http.Post(p.url("/v1/agent/runs/metrics/events"), "application/json",
+				bytes.NewReader([]byte(`{"type":"text.delta","payload":{"text":"x"}}`)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -62,7 +62,8 @@ func TestLateJoin(t *testing.T) {
 	began := time.Now()
 	shown, text := readShaped(t, run+"/stream")
 	took := time.Since(began)
-	t.Logf("default detail: %d events for %d in %v, edge grew from %.0f to %.0f MiB", shown, lateDeltas+5, took.Round(time.Millisecond), before, warm.resident())
+	t.Logf("default detail: %d events for %d in %v, edge grew from %.0f to %.0f MiB", shown, lateDeltas+5,
+		took.Round(time.Millisecond), before, warm.resident())
 	if shown > lateDeltas/100 {
 		t.Errorf("%d events are more than one in a hundred", shown)
 	}
@@ -76,7 +77,8 @@ func TestLateJoin(t *testing.T) {
 	afterFirst := cpuSeconds(cold.cmd.Process.Pid, false)
 	again, _ := snapshotText(t, cold.url("/v1/agent/runs/"+resumeRun+"/snapshot"))
 	afterAgain := cpuSeconds(cold.cmd.Process.Pid, false)
-	t.Logf("snapshot: %v from a cold edge, %v from a warm one; %.0f MiB", first.Round(time.Millisecond), again.Round(time.Millisecond), cold.resident())
+	t.Logf("snapshot: %v from a cold edge, %v from a warm one; %.0f MiB", first.Round(time.Millisecond),
+		again.Round(time.Millisecond), cold.resident())
 	if fromCold != want {
 		t.Errorf("snapshot has a text of %d bytes, want %d", len(fromCold), len(want))
 	}
@@ -261,8 +263,10 @@ func TestClientsThatNeverRead(t *testing.T) {
 	for _, tr := range []string{"sse", "ws", "grpc"} {
 		t.Logf("%s: %d cut as slow clients", tr, endedBy(t, p, tr, "slow client"))
 	}
-	t.Logf("%d clients that never read: memory %.0f MiB before, %.0f MiB at most (%.0f KiB a client)", 3*deaf, before, most, (most-before)*1024/(3*deaf))
-	t.Logf("watchers that read: p99 %v alone, %v beside them (%d and %d events)", p99(alone), p99(crowded), len(alone), len(crowded))
+	t.Logf("%d clients that never read: memory %.0f MiB before, %.0f MiB at most (%.0f KiB a client)", 3*deaf, before,
+		most, (most-before)*1024/(3*deaf))
+	t.Logf("watchers that read: p99 %v alone, %v beside them (%d and %d events)", p99(alone), p99(crowded), len(alone),
+		len(crowded))
 	if grown := most - before; grown > 3*deaf*0.5 {
 		t.Errorf("memory grew by %.0f MiB", grown)
 	}
@@ -284,7 +288,8 @@ func neverRead(t *testing.T, p *proc) (conns []net.Conn) {
 		return c
 	}
 	now := newest(t, p.url("/v1/agent/runs/"+resumeRun+"/stream"))
-	get := "GET /v1/agent/runs/" + resumeRun + "/stream?after=" + now + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + edgeToken + "\r\n"
+	get := "GET /v1/agent/runs/" + resumeRun + "/stream?after=" + now +
+		" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + edgeToken + "\r\n"
 	for range deaf {
 		fmt.Fprint(open(), get+"\r\n")
 		fmt.Fprint(open(), get+"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
@@ -422,7 +427,8 @@ func streamsEnded(t *testing.T, p *proc, reason string) (n int) {
 
 func endedBy(t *testing.T, p *proc, transport, reason string) int {
 	t.Helper()
-	return metric(t, p, fmt.Sprintf(`agentstream_streams_ended_total{dialect="native",reason=%q,transport=%q} `, reason, transport))
+	return metric(t, p, fmt.Sprintf(`agentstream_streams_ended_total{dialect="native",reason=%q,transport=%q} `, reason,
+		transport))
 }
 
 func streamsOpen(t *testing.T, p *proc) (n int) {
@@ -456,9 +462,10 @@ func metric(t *testing.T, p *proc, name string) int {
 	return n
 }
 
-// TestControlEventsAreNotDelayed: eight children that speak and use tools, watched raw and shaped at the same time
-// over sockets: each stream has the control events. The long form (make proofs) has the machine to itself, and holds the
-// 99th percentiles to 5 ms from each other. Virtual time shows the difference to be none: edge TestT4TenDeltaEventsASecond.
+// TestControlEventsAreNotDelayed: eight children that speak and use tools, watched raw and shaped at the same time over
+// sockets: each stream has the control events. The long form (make proofs) has the machine to itself, and holds the
+// 99th percentiles to 5 ms from each other. Virtual time shows the difference to be none: edge
+// TestT4TenDeltaEventsASecond.
 func TestControlEventsAreNotDelayed(t *testing.T) {
 	beside(t)
 	k := testkit.NATS(t)
@@ -493,7 +500,8 @@ func TestControlEventsAreNotDelayed(t *testing.T) {
 	defer tick.Stop()
 	for i := range 10 * tools {
 		<-tick.C
-		e := schema.Event{Type: schema.TypeTextDelta, ChildID: fmt.Sprintf("child%d", i%8), Payload: []byte(`{"text":"word "}`)}
+		e := schema.Event{Type: schema.TypeTextDelta, ChildID: fmt.Sprintf("child%d", i%8),
+			Payload: []byte(`{"text":"word "}`)}
 		if i%10 == 0 {
 			e.Type = []string{schema.TypeToolStart, schema.TypeToolEnd}[i/10%2]
 			e.Payload = fmt.Appendf(nil, `{"call_id":"c%d","tool":"t","ok":true,"at":%d}`, i/20, time.Now().UnixNano())
@@ -502,7 +510,8 @@ func TestControlEventsAreNotDelayed(t *testing.T) {
 	}
 	say(schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done"}`)})
 	wg.Wait()
-	t.Logf("p99 of tool events: raw %v, shaped %v, bundled %v (%d, %d, %d events)", p99(raw), p99(shaped), p99(bundled), len(raw), len(shaped), len(bundled))
+	t.Logf("p99 of tool events: raw %v, shaped %v, bundled %v (%d, %d, %d events)", p99(raw), p99(shaped), p99(bundled),
+		len(raw), len(shaped), len(bundled))
 	for name, d := range map[string][]time.Duration{"raw": raw, "shaped": shaped, "bundled": bundled} {
 		if len(d) != tools || proofs() && p99(d)-p99(raw) > 5*time.Millisecond {
 			t.Errorf("%s: %d events of %d, p99 %v against %v", name, len(d), tools, p99(d), p99(raw))

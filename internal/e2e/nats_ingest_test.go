@@ -70,7 +70,8 @@ func listenOverNATS(t testing.TB, nc *nats.Conn, hooks edge.Hooks) (stop func())
 		}
 	})
 	t.Cleanup(stop)
-	eventually(t, 20*time.Second, "the inbox listens", func() bool { return nc.NumSubscriptions() > others && nc.Flush() == nil })
+	eventually(t, 20*time.Second, "the inbox listens",
+		func() bool { return nc.NumSubscriptions() > others && nc.Flush() == nil })
 	return stop
 }
 
@@ -189,7 +190,8 @@ func TestNATSIngestRefuses(t *testing.T) {
 	k := testkit.NATS(t)
 	listenOverNATS(t, k.Dial(t), edge.Hooks{})
 	js := agentOn(t, k)
-	if _, err := js.Publish(t.Context(), "ingest.acme.ended", []byte(`{"type":"run.lifecycle","payload":{"state":"done"}}`)); err != nil {
+	if _, err := js.Publish(t.Context(), "ingest.acme.ended",
+		[]byte(`{"type":"run.lifecycle","payload":{"state":"done"}}`)); err != nil {
 		t.Fatal(err)
 	}
 	type try struct {
@@ -203,9 +205,12 @@ func TestNATSIngestRefuses(t *testing.T) {
 		{"ingest.acme.run", `{"type":"text.delta"`, 400, 20001, "KAI-STREAM-PROTO-0001: line 1: ", nil},
 		{"ingest.acme.run", string(deltaOf("x")) + "\n\n{}", 400, 20002, "KAI-STREAM-PROTO-0002: line 3: ", nil},
 		{"ingest.acme.run", ``, 400, 20001, "KAI-STREAM-PROTO-0001: line 1: no event", nil},
-		{"ingest.acme.run", `{"type":"custom.x","run_id":"other","payload":{}}`, 400, 20003, "KAI-STREAM-PROTO-0001: line 1: ", nil},
-		{"ingest.acme.run", `{"type":"custom.x","payload":{"x":"` + strings.Repeat("x", schema.MaxEventBytes) + `"}}`, 413, 20004, "KAI-STREAM-PROTO-0001: line 1: ", nil},
-		{"ingest.acme.run", `{"type":"text.delta","seq":7777,"payload":{"text":"x"}}`, 409, 20007, "SEQ-MISMATCH: line 1: ", nil},
+		{"ingest.acme.run", `{"type":"custom.x","run_id":"other","payload":{}}`, 400, 20003,
+			"KAI-STREAM-PROTO-0001: line 1: ", nil},
+		{"ingest.acme.run", `{"type":"custom.x","payload":{"x":"` + strings.Repeat("x", schema.MaxEventBytes) + `"}}`,
+			413, 20004, "KAI-STREAM-PROTO-0001: line 1: ", nil},
+		{"ingest.acme.run", `{"type":"text.delta","seq":7777,"payload":{"text":"x"}}`, 409, 20007,
+			"SEQ-MISMATCH: line 1: ", nil},
 		{"ingest.acme.a$b", string(deltaOf("x")), 400, 20005, "BAD-ID: ", nil},
 		{"ingest.a$b.run", string(deltaOf("x")), 400, 20005, "BAD-ID: ", nil},
 		{"ingest.acme." + strings.Repeat("r", 200), string(deltaOf("x")), 400, 20005, "BAD-ID: ", nil},
@@ -232,7 +237,8 @@ func TestNATSIngestRefuses(t *testing.T) {
 			continue
 		}
 		var api *jetstream.APIError
-		if !errors.As(err, &api) || api.Code != x.code || int(api.ErrorCode) != x.number || !strings.HasPrefix(api.Description, x.text) {
+		if !errors.As(err, &api) || api.Code != x.code || int(api.ErrorCode) != x.number ||
+			!strings.HasPrefix(api.Description, x.text) {
 			t.Errorf("%s %.60s: %+v %v", x.subject, x.body, ack, err)
 		}
 	}
@@ -267,14 +273,17 @@ func TestNATSIngestRepeats(t *testing.T) {
 		}
 	}
 	var api *jetstream.APIError
-	if _, err := js.Publish(t.Context(), "ingest.acme.run", deltaOf("other"), jetstream.WithMsgID("id 1")); !errors.As(err, &api) || api.ErrorCode != 20009 || api.Code != 422 {
+	if _, err := js.Publish(t.Context(), "ingest.acme.run", deltaOf("other"),
+		jetstream.WithMsgID("id 1")); !errors.As(err, &api) || api.ErrorCode != 20009 || api.Code != 422 {
 		t.Errorf("%v", err)
 	}
 	// The tenant is the subject's and nobody else's: the same run and id of another tenant is another matter.
-	if ack, err := js.Publish(t.Context(), "ingest.other.run", deltaOf("other"), jetstream.WithMsgID("id 1")); err != nil || ack.Duplicate || ack.Sequence != 1 {
+	if ack, err := js.Publish(t.Context(), "ingest.other.run", deltaOf("other"),
+		jetstream.WithMsgID("id 1")); err != nil || ack.Duplicate || ack.Sequence != 1 {
 		t.Errorf("%+v %v", ack, err)
 	}
-	eventually(t, 20*time.Second, "the quiet one is stored", func() bool { return len(payloads(t, k.Server.ClientURL())["acme/quiet"]) == 1 })
+	eventually(t, 20*time.Second, "the quiet one is stored",
+		func() bool { return len(payloads(t, k.Server.ClientURL())["acme/quiet"]) == 1 })
 	all := payloads(t, k.Server.ClientURL())
 	if len(all["acme/run"]) != 5 || len(all["other/run"]) != 1 || duplicates != 15 {
 		t.Errorf("%v, %d duplicates", all, duplicates)
@@ -362,7 +371,8 @@ func TestNATSIngestProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone := command(path, "dev", "--nats-ingest", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen", "off")
+	alone := command(path, "dev", "--nats-ingest", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen",
+		"off")
 	if out, err := alone.CombinedOutput(); err == nil || !strings.Contains(string(out), "--nats-listen") {
 		t.Errorf("dev, whose NATS nobody can reach: %v %s", err, out)
 	}
@@ -398,7 +408,8 @@ func TestNATSIngestProgram(t *testing.T) {
 	if n := len(payloads(t, k.Server.ClientURL())["acme/run"]); n != len(futures) {
 		t.Errorf("%d stored of %d", n, len(futures))
 	}
-	if _, err := js.Publish(t.Context(), "ingest.acme.run", deltaOf("x"), jetstream.WithRetryAttempts(0)); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+	if _, err := js.Publish(t.Context(), "ingest.acme.run", deltaOf("x"),
+		jetstream.WithRetryAttempts(0)); !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		t.Errorf("without an edge: %v", err)
 	}
 }
@@ -416,7 +427,8 @@ func TestNATSIngestRights(t *testing.T) {
 		t.Fatal("the page has no users")
 	}
 	conf := t.TempDir() + "/nats.conf"
-	text := "port: -1\nlisten: 127.0.0.1:-1\njetstream { store_dir: " + t.TempDir() + " }\nauthorization {\nusers = [\n{ user: all, password: all }\n" +
+	text := "port: -1\nlisten: 127.0.0.1:-1\njetstream { store_dir: " + t.TempDir() +
+		" }\nauthorization {\nusers = [\n{ user: all, password: all }\n" +
 		strings.NewReplacer("$ACME", "acme", "$EDGE", "edge").Replace(block) + "\n}\n"
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -437,7 +449,8 @@ func TestNATSIngestRights(t *testing.T) {
 	}
 	denied := make(chan error, 10)
 	dial := func(user string) *nats.Conn {
-		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, user), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, user),
+			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,7 +469,8 @@ func TestNATSIngestRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ack, err := js.Publish(t.Context(), "ingest.acme.run", deltaOf("x"), jetstream.WithMsgID("a")); err != nil || ack.Sequence != 1 {
+	if ack, err := js.Publish(t.Context(), "ingest.acme.run", deltaOf("x"), jetstream.WithMsgID("a")); err != nil ||
+		ack.Sequence != 1 {
 		t.Fatalf("%+v %v", ack, err)
 	}
 	select {

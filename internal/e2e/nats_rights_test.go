@@ -39,8 +39,8 @@ func (v *violations) Errorf(format string, a ...any) { v.note(format, a...) }
 func (v *violations) Debugf(string, ...any)          {}
 func (v *violations) Tracef(string, ...any)          {}
 
-// natsWithRights starts a NATS server whose users are those that the program prints, each with its name as the password, and one more,
-// all, who may do everything.
+// natsWithRights starts a NATS server whose users are those that the program prints, each with its name as the
+// password, and one more, all, who may do everything.
 func natsWithRights(t *testing.T) (of func(user string) string, seen *violations) {
 	t.Helper()
 	path, err := binary()
@@ -56,7 +56,8 @@ func natsWithRights(t *testing.T) (of func(user string) string, seen *violations
 	})
 	users = strings.Replace(users, "users = [\n", "users = [\n  { user: all, password: all }\n", 1)
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	text := fmt.Sprintf("port: -1\nlisten: 127.0.0.1:-1\njetstream { store_dir: %q }\nauthorization {\n%s}\n", t.TempDir(), users)
+	text := fmt.Sprintf("port: -1\nlisten: 127.0.0.1:-1\njetstream { store_dir: %q }\nauthorization {\n%s}\n",
+		t.TempDir(), users)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +82,15 @@ func natsWithRights(t *testing.T) (of func(user string) string, seen *violations
 
 // forbidden is what a user may not ask for, or write.
 var forbidden = map[string][]string{
-	"edge": {"$JS.API.STREAM.DELETE.AGENT_0", "$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0", "$JS.API.STREAM.UPDATE.AGENT_0",
-		"$JS.API.STREAM.DELETE.KV_AGENT_KEYS", "$JS.API.CONSUMER.DELETE.AGENT_0.persister", "$JS.API.STREAM.RESTORE.AGENT_9", "$JS.API.STREAM.CREATE.MINE",
+	"edge": {"$JS.API.STREAM.DELETE.AGENT_0", "$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0",
+		"$JS.API.STREAM.UPDATE.AGENT_0",
+		"$JS.API.STREAM.DELETE.KV_AGENT_KEYS", "$JS.API.CONSUMER.DELETE.AGENT_0.persister",
+		"$JS.API.STREAM.RESTORE.AGENT_9", "$JS.API.STREAM.CREATE.MINE",
 		"$KV.AGENT_TAPS.place"},
-	"tap": {"$JS.API.STREAM.DELETE.AGENT_0", "$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0", "$JS.API.STREAM.UPDATE.AGENT_0",
-		"$JS.API.STREAM.CREATE.MINE", "agent.0.default.run", "$KV.AGENT_KEYS.key", "$KV.AGENT_TICKETS.ticket", "ingest.default.run", "live.agent.0.default.run"},
+	"tap": {"$JS.API.STREAM.DELETE.AGENT_0", "$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0",
+		"$JS.API.STREAM.UPDATE.AGENT_0",
+		"$JS.API.STREAM.CREATE.MINE", "agent.0.default.run", "$KV.AGENT_KEYS.key", "$KV.AGENT_TICKETS.ticket",
+		"ingest.default.run", "live.agent.0.default.run"},
 	"worker": {"$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0", "$KV.AGENT_TAPS.place"},
 	"proxy":  {"$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.CONSUMER.DELETE.AGENT_0.persister", "$KV.AGENT_TAPS.place"},
 }
@@ -109,8 +114,8 @@ func refuse(t *testing.T, at string, seen *violations, subjects []string) {
 	}
 }
 
-// TestNATSRights: with the rights that the program prints, every role does its work without a violation, and none can do what is
-// another one's: an edge cannot delete or purge the log, nor take the persister's place in it.
+// TestNATSRights: with the rights that the program prints, every role does its work without a violation, and none can
+// do what is another one's: an edge cannot delete or purge the log, nor take the persister's place in it.
 func TestNATSRights(t *testing.T) {
 	beside(t)
 	of, seen := natsWithRights(t)
@@ -118,8 +123,11 @@ func TestNATSRights(t *testing.T) {
 	migrate(t, dsn, of("migrate"))
 	edge := newProc(t, "edge", "--nats", of("edge"), "--postgres", dsn, "--nats-ingest")
 	upstream, tapped := pelican(t), filepath.Join(t.TempDir(), "tapped.jsonl")
-	for _, p := range []*proc{edge, newProc(t, "persist", "--nats", of("persist"), "--postgres", dsn, "--blobs", t.TempDir()),
-		newProc(t, "tap", "--nats", of("tap"), "--name", "all", "--to", "file:"+tapped), newProc(t, "proxy", "--nats", of("proxy"), "--upstream", "a="+upstream.URL), newProc(t, "worker", "--nats", of("worker"), "--upstream", "anthropic="+upstream.URL, "--models", "any")} {
+	for _, p := range []*proc{edge, newProc(t, "persist", "--nats", of("persist"), "--postgres", dsn, "--blobs",
+		t.TempDir()),
+		newProc(t, "tap", "--nats", of("tap"), "--name", "all", "--to", "file:"+tapped),
+		newProc(t, "proxy", "--nats", of("proxy"), "--upstream", "a="+upstream.URL),
+		newProc(t, "worker", "--nats", of("worker"), "--upstream", "anthropic="+upstream.URL, "--models", "any")} {
 		p.start()
 	}
 	ask := func(method, path, body string, want int) string {
@@ -152,7 +160,8 @@ func TestNATSRights(t *testing.T) {
 	ask("PUT", "/v1/agent/runs/run/blobs", strings.Repeat("b", 3<<20), http.StatusCreated)
 	ask("GET", "/v1/agent/runs/run/snapshot", "", http.StatusOK)
 	ask("GET", "/v1/agent/runs/run/stream", "", http.StatusOK)
-	eventually(t, 20*time.Second, "the archive has the run", func() bool { return strings.Contains(ask("GET", "/v1/agent/runs", "", http.StatusOK), `"run"`) })
+	eventually(t, 20*time.Second, "the archive has the run",
+		func() bool { return strings.Contains(ask("GET", "/v1/agent/runs", "", http.StatusOK), `"run"`) })
 	eventually(t, 20*time.Second, "the tap has delivered the run", func() bool {
 		text, _ := os.ReadFile(tapped)
 		return strings.Contains(string(text), `"state":"done"`)

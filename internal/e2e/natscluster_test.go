@@ -59,7 +59,8 @@ func startNATSCluster(t testing.TB, dir string) *natsCluster {
 			t.Fatal(err)
 		}
 		env := []string{natsChildEnv + "=" + filepath.Join(dir, strconv.Itoa(i)), natsNodeEnv + "=" + string(text)}
-		c.nodes[i] = newService(t, "nats "+strconv.Itoa(i), func() (string, []string, []string) { return os.Args[0], nil, env })
+		c.nodes[i] = newService(t, "nats "+strconv.Itoa(i),
+			func() (string, []string, []string) { return os.Args[0], nil, env })
 		c.nodes[i].start()
 	}
 	eventually(t, 30*time.Second, "a node takes connections", func() (ok bool) {
@@ -107,7 +108,8 @@ func (c *natsCluster) lead(node int, stream string) {
 		if c.leader(stream) == node {
 			return true
 		}
-		_, _ = c.admin.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, fmt.Appendf(nil, `{"placement":{"preferred":"n%d"}}`, node), time.Second)
+		_, _ = c.admin.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream,
+			fmt.Appendf(nil, `{"placement":{"preferred":"n%d"}}`, node), time.Second)
 		<-time.After(200 * time.Millisecond)
 		return false
 	})

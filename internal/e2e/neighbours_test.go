@@ -60,7 +60,8 @@ func askAs(t testing.TB, token, method, url, body string) (int, string) {
 
 // heavyReads are what one tenant reads of its large runs; %s is the run.
 var heavyReads = []string{
-	"/threads/%s/state", "/threads/%s", "/v1/agent/runs/%s/snapshot", "/api/v1/cloud/sessions/%s", "/api/v1/cloud/sessions/%s/events?limit=1000",
+	"/threads/%s/state", "/threads/%s", "/v1/agent/runs/%s/snapshot", "/api/v1/cloud/sessions/%s",
+	"/api/v1/cloud/sessions/%s/events?limit=1000",
 	"/metis/sessions/%s", "/metis/sessions/%s/messages", "/v1/agent/runs/%s/steps", "/v1/agent/runs/%s/events?limit=1000",
 }
 
@@ -73,9 +74,9 @@ var neighbourAsks = [][3]string{
 	{"POST", "/v1/agent/runs/%s/cancel"},
 }
 
-// TestNeighbours: while one tenant reads ten runs with 40,000 open calls each, thirteen requests at a time, another tenant's
-// threads, sessions, snapshots, metis sessions and commands are answered. The long form holds their p99 to twice that of a quiet
-// node; the short one has a tenth of the calls and looks only that nothing is refused.
+// TestNeighbours: while one tenant reads ten runs with 40,000 open calls each, thirteen requests at a time, another
+// tenant's threads, sessions, snapshots, metis sessions and commands are answered. The long form holds their p99 to
+// twice that of a quiet node; the short one has a tenth of the calls and looks only that nothing is refused.
 func TestNeighbours(t *testing.T) {
 	beside(t)
 	runs, calls, lasts := 10, 4_000, 2*time.Second
@@ -138,7 +139,8 @@ func openCalls(t *testing.T, p *proc, token, run string, n int) {
 		if i%1000 != 999 && i != n-1 {
 			continue
 		}
-		if code, text := askAs(t, token, "POST", p.url("/v1/agent/runs/"+run+"/events"), body.String()); code != http.StatusOK {
+		if code, text := askAs(t, token, "POST", p.url("/v1/agent/runs/"+run+"/events"),
+			body.String()); code != http.StatusOK {
 			t.Fatalf("%d %s", code, text)
 		}
 		body.Reset()

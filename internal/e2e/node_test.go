@@ -39,7 +39,8 @@ func program(t testing.TB, names ...string) string {
 
 // buildClient compiles clients/ts once per test process: what is tested is what the sources say.
 var buildClient = sync.OnceValues(func() ([]byte, error) {
-	return exec.Command("node", filepath.Join(tsClient, "node_modules/typescript/bin/tsc"), "-p", filepath.Join(tsClient, "src/react")).CombinedOutput()
+	return exec.Command("node", filepath.Join(tsClient, "node_modules/typescript/bin/tsc"), "-p",
+		filepath.Join(tsClient, "src/react")).CombinedOutput()
 })
 
 // needNode makes sure that the scripts of js can run, and returns Node and Chromium.

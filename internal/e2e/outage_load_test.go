@@ -72,7 +72,8 @@ func startLoad(t *testing.T, nats string, edge string, rate int) *steadyLoad {
 	for i := range outageRuns {
 		l.pubs.Go(func() { l.produce(ctx, logs[i%len(logs)], i) })
 	}
-	eventually(t, 30*time.Second, "every run has begun", func() bool { return l.acked.Load() > 2*int64(outageRuns*l.burst) })
+	eventually(t, 30*time.Second, "every run has begun",
+		func() bool { return l.acked.Load() > 2*int64(outageRuns*l.burst) })
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	for i := range outageWatchers {
@@ -116,7 +117,8 @@ func (l *steadyLoad) produce(ctx context.Context, log *pubjs.Log, i int) {
 	for {
 		events := make([]schema.Event, l.burst)
 		for e := range events {
-			events[e] = schema.Event{Type: schema.TypeTextDelta, Payload: fmt.Appendf(nil, `{"text":"%s","at":%d}`, words, time.Now().UnixNano())}
+			events[e] = schema.Event{Type: schema.TypeTextDelta,
+				Payload: fmt.Appendf(nil, `{"text":"%s","at":%d}`, words, time.Now().UnixNano())}
 		}
 		began := time.Now()
 		receipt, err := pub.Publish(context.Background(), events...)
@@ -168,7 +170,8 @@ func (l *steadyLoad) finish() int {
 		l.t.Errorf("%d events published, %d acknowledged", total, acked)
 	}
 	for i, w := range l.see {
-		eventually(l.t, 60*time.Second, "watcher has everything of "+w.run.Run, func() bool { return int(w.last.Load()) >= l.sent[i] })
+		eventually(l.t, 60*time.Second, "watcher has everything of "+w.run.Run,
+			func() bool { return int(w.last.Load()) >= l.sent[i] })
 	}
 	l.unsee()
 	l.seers.Wait()
@@ -207,7 +210,8 @@ func (w *seer) follow(ctx context.Context) {
 }
 
 func (w *seer) once(ctx context.Context) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+"/v1/agent/runs/"+w.run.Run+"/stream?detail=full", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		w.base+"/v1/agent/runs/"+w.run.Run+"/stream?detail=full", nil)
 	if err != nil {
 		w.load.t.Error(err)
 		return
@@ -261,7 +265,8 @@ func (l *steadyLoad) took(from, to time.Time) (list []time.Duration) {
 	for _, w := range l.see {
 		w.mu.Lock()
 		// made grows along the list: one producer wrote it.
-		lo, _ := slices.BinarySearchFunc(w.taken, from.UnixNano(), func(d delivery, at int64) int { return int(min(max(d.made-at, -1), 1)) })
+		lo, _ := slices.BinarySearchFunc(w.taken, from.UnixNano(),
+			func(d delivery, at int64) int { return int(min(max(d.made-at, -1), 1)) })
 		for _, d := range w.taken[lo:] {
 			if d.made >= to.UnixNano() {
 				break
@@ -284,5 +289,6 @@ func quantile(list []time.Duration, q float64) time.Duration {
 
 func spread(list []time.Duration) string {
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
-	return fmt.Sprintf("%d deliveries, p50 %s ms, p99 %s ms, max %s ms", len(list), ms(quantile(list, 0.5)), ms(quantile(list, 0.99)), ms(quantile(list, 1)))
+	return fmt.Sprintf("%d deliveries, p50 %s ms, p99 %s ms, max %s ms", len(list), ms(quantile(list, 0.5)),
+		ms(quantile(list, 0.99)), ms(quantile(list, 1)))
 }

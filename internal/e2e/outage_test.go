@@ -91,7 +91,8 @@ func (w *outageWorld) watchState(every time.Duration) (stop func()) {
 			s.phase = w.phase
 			w.samples = append(w.samples, s)
 			w.mu.Unlock()
-			fmt.Fprintf(os.Stderr, "%5.0fs %s: %d messages pending, persist %.0f MiB\n", s.at.Sub(w.began).Seconds(), s.phase, s.pending, s.persistMiB)
+			fmt.Fprintf(os.Stderr, "%5.0fs %s: %d messages pending, persist %.0f MiB\n", s.at.Sub(w.began).Seconds(),
+				s.phase, s.pending, s.persistMiB)
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -119,7 +120,8 @@ func (w *outageWorld) sample(ctx context.Context) outageSample {
 // table is the samples, with what watchers saw of the events that were made in between.
 func (w *outageWorld) table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%6s  %-8s %9s %11s %9s %9s %10s %11s %8s %8s %9s %9s\n", "s", "phase", "pending", "lag packs", "lag evts", "lag s", "rows", "persist MiB", "edge MiB", "ready", "p50 ms", "p99 ms")
+	fmt.Fprintf(&b, "\n%6s  %-8s %9s %11s %9s %9s %10s %11s %8s %8s %9s %9s\n", "s", "phase", "pending", "lag packs",
+		"lag evts", "lag s", "rows", "persist MiB", "edge MiB", "ready", "p50 ms", "p99 ms")
 	step := max(1, len(w.samples)/40)
 	for i := 0; i < len(w.samples); i += step {
 		s, to := w.samples[i], time.Now()
@@ -127,8 +129,10 @@ func (w *outageWorld) table() string {
 			to = w.samples[i+step].at
 		}
 		list := w.load.took(s.at, to)
-		fmt.Fprintf(&b, "%6.0f  %-8s %9d %11.0f %9.0f %9.1f %10.0f %11.0f %8.0f %4d/%3d %9.1f %9.1f\n", s.at.Sub(w.began).Seconds(), s.phase, s.pending, s.lagMessages,
-			s.lagEvents, s.lagSeconds, s.rows, s.persistMiB, s.edgeMiB, s.readyPersist, s.readyEdg, quantile(list, 0.5).Seconds()*1000, quantile(list, 0.99).Seconds()*1000)
+		fmt.Fprintf(&b, "%6.0f  %-8s %9d %11.0f %9.0f %9.1f %10.0f %11.0f %8.0f %4d/%3d %9.1f %9.1f\n",
+			s.at.Sub(w.began).Seconds(), s.phase, s.pending, s.lagMessages,
+			s.lagEvents, s.lagSeconds, s.rows, s.persistMiB, s.edgeMiB, s.readyPersist, s.readyEdg,
+			quantile(list, 0.5).Seconds()*1000, quantile(list, 0.99).Seconds()*1000)
 	}
 	return b.String()
 }
@@ -247,7 +251,8 @@ func (w *outageWorld) outage(away time.Duration, o outageOf) {
 	if then > 2*first+256 {
 		t.Errorf("persist: %.0f MiB before, %.0f MiB in the outage and behind it", first, then)
 	}
-	if before, then := w.usualP99(began, down), w.usualP99(down, back); away >= time.Minute && !o.watchersNotice && then > 10*before+100*time.Millisecond {
+	if before, then := w.usualP99(began, down), w.usualP99(down, back); away >= time.Minute && !o.watchersNotice &&
+		then > 10*before+100*time.Millisecond {
 		t.Errorf("watchers notice: a p99 of %s is usual, before %s", then, before)
 	}
 	t.Log(w.table())
@@ -259,7 +264,8 @@ func (w *outageWorld) outage(away time.Duration, o outageOf) {
 		t.Errorf("%d streams were cut", cut)
 	}
 	t.Logf("%s away for %s: %d events acknowledged, as many rows, same bytes; largest backlog %d messages, caught up in %s; persist %.0f MiB before, %.0f MiB at most; %d streams resumed, %d late beats, %d retries of producers",
-		o.check, back.Sub(down).Round(time.Millisecond), total, backlog, caught.Sub(back).Round(time.Millisecond), first, then, w.load.cut.Load(), w.load.behind.Load(), w.load.retry.Load())
+		o.check, back.Sub(down).Round(time.Millisecond), total, backlog, caught.Sub(back).Round(time.Millisecond),
+		first, then, w.load.cut.Load(), w.load.behind.Load(), w.load.retry.Load())
 }
 
 // joinLate watches a run anew, from its beginning and from its middle, while the archive is not there:
@@ -284,7 +290,8 @@ func (w *outageWorld) joinLate() {
 		took := time.Since(began)
 		cancel()
 		wg.Wait()
-		w.t.Logf("a new watcher behind %d of %d while away: first event after %s, all after %s", from, have, first.Round(time.Millisecond), took.Round(time.Millisecond))
+		w.t.Logf("a new watcher behind %d of %d while away: first event after %s, all after %s", from, have,
+			first.Round(time.Millisecond), took.Round(time.Millisecond))
 		if late.last.Load() < have || long() && took > 10*time.Second {
 			w.t.Errorf("a new watcher behind %d has %d of %d after %s", from, late.last.Load(), have, took)
 		}
@@ -400,8 +407,10 @@ func sameRuns(t *testing.T, url, dsn string, sent []int) {
 			return err
 		}
 		s := log[run]
-		if s == nil || count != sent[i] || s.lines != count || first != 1 || last != count || hex.EncodeToString(s.Sum(nil)) != digest {
-			t.Errorf("%s: %d rows, seq %d to %d, of %d that were sent; the log differs or holds others", run, count, first, last, sent[i])
+		if s == nil || count != sent[i] || s.lines != count || first != 1 || last != count ||
+			hex.EncodeToString(s.Sum(nil)) != digest {
+			t.Errorf("%s: %d rows, seq %d to %d, of %d that were sent; the log differs or holds others", run, count,
+				first, last, sent[i])
 		}
 		runs++
 		return nil
@@ -409,7 +418,8 @@ func sameRuns(t *testing.T, url, dsn string, sent []int) {
 		t.Fatal(err)
 	}
 	var letters int
-	if err := conn.QueryRow(t.Context(), "select count(*) from agent_dead_letters").Scan(&letters); err != nil || letters != 0 || runs != len(sent) || len(log) != runs {
+	if err := conn.QueryRow(t.Context(), "select count(*) from agent_dead_letters").Scan(&letters); err != nil ||
+		letters != 0 || runs != len(sent) || len(log) != runs {
 		t.Errorf("%d runs of %d, %d in the log, %d dead letters (%v)", runs, len(sent), len(log), letters, err)
 	}
 }

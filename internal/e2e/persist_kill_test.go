@@ -53,8 +53,8 @@ func faultPlan(kinds []string, n int, seed uint64) []fault {
 	return plan
 }
 
-// archiveWorld is a deployment whose parts can be killed: PostgreSQL, NATS, and two processes of each role, two persisters at
-// least.
+// archiveWorld is a deployment whose parts can be killed: PostgreSQL, NATS, and two processes of each role, two
+// persisters at least.
 type archiveWorld struct {
 	t        *testing.T
 	nats     *natsProc
@@ -69,7 +69,8 @@ type archiveWorld struct {
 }
 
 func newArchiveWorld(t *testing.T) *archiveWorld {
-	w := &archiveWorld{t: t, roles: make(map[string][2]*role), down: make(map[string]chan struct{}), fired: make(map[string]int)}
+	w := &archiveWorld{t: t, roles: make(map[string][2]*role), down: make(map[string]chan struct{}),
+		fired: make(map[string]int)}
 	w.postgres = testkit.StartPostgres(t)
 	w.dsn = w.postgres.Database(t)
 	w.nats = startNATS(t, t.TempDir())
@@ -210,7 +211,8 @@ func (p *teller) turn(ctx context.Context, run schema.RunKey) {
 		case <-ctx.Done():
 		}
 	}
-	p.say(pub, run, schema.Event{Type: schema.TypeMessageEnd, Payload: fmt.Appendf(nil, `{"message_id":"m","stop_reason":"end_turn","usage":{"input_tokens":%d,"output_tokens":1}}`, 1+p.pack)},
+	p.say(pub, run, schema.Event{Type: schema.TypeMessageEnd,
+		Payload: fmt.Appendf(nil, `{"message_id":"m","stop_reason":"end_turn","usage":{"input_tokens":%d,"output_tokens":1}}`, 1+p.pack)},
 		schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"done","reason":null}`)})
 	if err := pub.Close(context.Background()); err != nil {
 		p.t.Errorf("%s: close %s: %v", p.name, run, err)
@@ -266,7 +268,8 @@ func tellers(t *testing.T, url string, n int, seed uint64) (done func() map[plac
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &teller{t: t, rnd: rand.New(rand.NewPCG(seed, uint64(i+1))), log: log, told: make(map[place]said), name: "t" + strconv.Itoa(i)}
+		p := &teller{t: t, rnd: rand.New(rand.NewPCG(seed, uint64(i+1))), log: log, told: make(map[place]said),
+			name: "t" + strconv.Itoa(i)}
 		for _, tenant := range []string{"acme", "umbrella", "default"} {
 			p.runs = append(p.runs, schema.RunKey{Tenant: tenant, Run: "run_" + strconv.Itoa(i)})
 		}
@@ -292,7 +295,8 @@ func tellers(t *testing.T, url string, n int, seed uint64) (done func() map[plac
 func TestKillArchive(t *testing.T) {
 	beside(t)
 	n := kills(t, 9)
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("AGENTSTREAM_SEED"), strconv.FormatInt(time.Now().UnixNano(), 10)), 10, 64)
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("AGENTSTREAM_SEED"), strconv.FormatInt(time.Now().UnixNano(), 10)),
+		10, 64)
 	if err != nil {
 		t.Fatalf("AGENTSTREAM_SEED: %v", err)
 	}
@@ -333,7 +337,8 @@ func TestKillArchive(t *testing.T) {
 		t.Error("no kill ever hit a persister that had something to do")
 	}
 	t.Logf("%d kills (%d of persist at work) in %s, caught up %s later: %d events acknowledged, %d in the log, %d rows of %d runs",
-		n, w.atIt, struck.Round(time.Second), caught.Round(time.Millisecond), len(told), len(log.lines), len(rows.lines), len(rows.heads))
+		n, w.atIt, struck.Round(time.Second), caught.Round(time.Millisecond), len(told), len(log.lines),
+		len(rows.lines), len(rows.heads))
 }
 
 // The same seed gives the same faults, and every kind has its share.

@@ -26,7 +26,8 @@ func printed(t *testing.T, page string) (commands, answers []string) {
 	for _, block := range regexp.MustCompile("(?s)\n```\n(\\$ .*?)\n```\n").FindAllStringSubmatch(string(text), -1) {
 		for _, c := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 			lines, n := strings.Split(c, "\n"), 1
-			for n < len(lines) && (strings.HasSuffix(lines[n-1], `\`) || strings.HasPrefix(lines[n], "      ") && strings.Contains(lines[0], "() {")) {
+			for n < len(lines) && (strings.HasSuffix(lines[n-1], `\`) || strings.HasPrefix(lines[n], "      ") &&
+				strings.Contains(lines[0], "() {")) {
 				n++
 			}
 			commands, answers = append(commands, strings.Join(lines[:n], "\n")), append(answers, strings.Join(lines[n:], "\n"))
@@ -79,13 +80,15 @@ func TestProxyPage(t *testing.T) {
 	dev := newProc(t, "dev", "--data", t.TempDir(), "--no-demo")
 	dev.start()
 	commands, answers := printed(t, "../../docs/proxy.md")
-	if len(commands) < 6 || !strings.HasPrefix(commands[0], "bin/agentstream record ") || !strings.HasPrefix(commands[5], "bin/agentstream tail") {
+	if len(commands) < 6 || !strings.HasPrefix(commands[0], "bin/agentstream record ") ||
+		!strings.HasPrefix(commands[5], "bin/agentstream tail") {
 		t.Fatalf("the page shows %q", commands)
 	}
 	recordExample := commands[0]
 	commands, answers = commands[1:], answers[1:]
 	listen, upstream := testkit.FreeAddr(t), pelican(t)
-	own := strings.NewReplacer("https://api.anthropic.com", upstream.URL, "127.0.0.1:8080", dev.addr, "127.0.0.1:8090", listen, "python my_agent.py", "sh my_agent.sh").Replace
+	own := strings.NewReplacer("https://api.anthropic.com", upstream.URL, "127.0.0.1:8080", dev.addr, "127.0.0.1:8090",
+		listen, "python my_agent.py", "sh my_agent.sh").Replace
 	shell := func(text string) *exec.Cmd {
 		cmd := command("/bin/bash", "-c", own(text))
 		cmd.Dir = folder
@@ -98,11 +101,13 @@ func TestProxyPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := shell("export ANTHROPIC_BASE_URL=https://api.anthropic.com; " + recordExample).CombinedOutput()
-	run := regexp.MustCompile(`agentstream: recording run (run_\w+): http://` + dev.addr + `/console/#/run/run_`).FindSubmatch(out)
+	run := regexp.MustCompile(`agentstream: recording run (run_\w+): http://` + dev.addr +
+		`/console/#/run/run_`).FindSubmatch(out)
 	if err != nil || run == nil {
 		t.Fatalf("%s: %v\n%s", recordExample, err, out)
 	}
-	if out, err := shell("bin/agentstream tail --exit-status " + string(run[1])).CombinedOutput(); err != nil || !strings.Contains(string(out), "Captain") {
+	if out, err := shell("bin/agentstream tail --exit-status " + string(run[1])).CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "Captain") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	proxy, log := shell("exec "+commands[0]), &lockedBuffer{}

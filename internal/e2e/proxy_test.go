@@ -47,7 +47,8 @@ func newCutter(t testing.TB, seed uint64, mean int, header string, to ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{ln: ln, to: to, mean: mean, header: header, rng: rand.New(rand.NewPCG(seed, 0xc07)), open: make(map[net.Conn]struct{}), torn: make(map[string]bool)}
+	c := &cutter{ln: ln, to: to, mean: mean, header: header, rng: rand.New(rand.NewPCG(seed, 0xc07)),
+		open: make(map[net.Conn]struct{}), torn: make(map[string]bool)}
 	c.work.Go(c.serve)
 	t.Cleanup(func() {
 		_ = ln.Close()

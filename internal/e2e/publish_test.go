@@ -146,8 +146,8 @@ func (s *lineStream) answer(t *testing.T, text []byte, lines []keyedLine) {
 	}
 }
 
-// TestKillPublishing kills the server under streams, and cuts streams in their middle: what has a receipt is at its place,
-// and with keys every line is stored once and in order.
+// TestKillPublishing kills the server under streams, and cuts streams in their middle: what has a receipt is at its
+// place, and with keys every line is stored once and in order.
 func TestKillPublishing(t *testing.T) {
 	beside(t)
 	n := kills(t, 3)
@@ -163,7 +163,8 @@ func TestKillPublishing(t *testing.T) {
 	var wg sync.WaitGroup
 	var streams atomic.Int64
 	for i := range 3 {
-		s := &lineStream{base: base, rnd: rand.New(rand.NewPCG(seed, uint64(i+1))), sent: map[string]int{}, acked: map[string]schema.Seq{}}
+		s := &lineStream{base: base, rnd: rand.New(rand.NewPCG(seed, uint64(i+1))), sent: map[string]int{},
+			acked: map[string]schema.Seq{}}
 		for k := range 4 {
 			s.runs = append(s.runs, fmt.Sprintf("run_%d_%d", i, k))
 		}
@@ -201,7 +202,8 @@ func TestKillPublishing(t *testing.T) {
 			lines := events(t, base+"/v1/agent/runs/"+run)
 			for i, line := range lines {
 				e, err := schema.DecodeLine([]byte(line))
-				if err != nil || string(e.Payload) != fmt.Sprintf(`{"text":"%d"}`, i) || s.acked[fmt.Sprintf("%s-%d", run, i)] != e.Seq {
+				if err != nil || string(e.Payload) != fmt.Sprintf(`{"text":"%d"}`, i) ||
+					s.acked[fmt.Sprintf("%s-%d", run, i)] != e.Seq {
 					t.Fatalf("%s: place %d, receipt for %d: %v: %s", run, i+1, s.acked[fmt.Sprintf("%s-%d", run, i)], err, line)
 				}
 			}
@@ -212,5 +214,6 @@ func TestKillPublishing(t *testing.T) {
 		}
 		acked += len(s.acked)
 	}
-	t.Logf("%d kills, %d streams, %d lines acknowledged, %d stored: 0 lost, 0 doubled, in order", n, streams.Load(), acked, stored)
+	t.Logf("%d kills, %d streams, %d lines acknowledged, %d stored: 0 lost, 0 doubled, in order", n, streams.Load(),
+		acked, stored)
 }

@@ -38,8 +38,9 @@ func pythonScript(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestPython runs the tests of the Python client that need a server: what is written through a proxy that cuts answers after they were
-// stored, what is read through one that cuts streams, questions and plans, and the examples. In the long form there are more cuts.
+// TestPython runs the tests of the Python client that need a server: what is written through a proxy that cuts answers
+// after they were stored, what is read through one that cuts streams, questions and plans, and the examples. In the
+// long form there are more cuts.
 func TestPython(t *testing.T) {
 	beside(t)
 	python := needPython(t)

@@ -92,7 +92,8 @@ func serveSession(ctx context.Context, log *pubjs.Log, key schema.RunKey) error 
 }
 
 // serveAs has an agent of a run serve until ctx ends.
-func serveAs(ctx context.Context, log *pubjs.Log, key schema.RunKey, serve func(*sessionAgent, context.Context) error) error {
+func serveAs(ctx context.Context, log *pubjs.Log, key schema.RunKey,
+	serve func(*sessionAgent, context.Context) error) error {
 	open, _, err := producers.ReadOpen(ctx, log, key)
 	if err != nil {
 		return ignoreEnd(ctx, err)
@@ -110,7 +111,8 @@ func serveAs(ctx context.Context, log *pubjs.Log, key schema.RunKey, serve func(
 	if a.run, err = producers.NewRun(producers.RunConfig{Sink: pub, RunID: key.Run, Open: open}); err != nil {
 		return err
 	}
-	if a.commands, err = commands.New(commands.Config{Publisher: pub, Waker: log, Lanes: func(string) bool { return true }}); err != nil {
+	if a.commands, err = commands.New(commands.Config{Publisher: pub, Waker: log,
+		Lanes: func(string) bool { return true }}); err != nil {
 		return err
 	}
 	defer a.commands.Close()
@@ -286,21 +288,26 @@ func (a *sessionAgent) long(turn *producers.Turn, _ string) error {
 func call(turn *producers.Turn, id, tool, more string) error {
 	input := `{"city":"Grüße 🌍"}`
 	events := []schema.Event{
-		{Type: schema.TypeMessageStart, Payload: fmt.Appendf(nil, `{"message_id":"msg_%s","role":"assistant","model":"claude-test"}`, id)},
-		{Type: schema.TypeBlockStart, Payload: fmt.Appendf(nil, `{"index":0,"kind":"tool_use","call_id":%q,"tool":%q}`, id, tool)},
+		{Type: schema.TypeMessageStart, Payload: fmt.Appendf(nil,
+			`{"message_id":"msg_%s","role":"assistant","model":"claude-test"}`, id)},
+		{Type: schema.TypeBlockStart, Payload: fmt.Appendf(nil, `{"index":0,"kind":"tool_use","call_id":%q,"tool":%q}`,
+			id, tool)},
 	}
 	for i := 0; i < len(input); {
 		n := min(6, len(input)-i)
 		for i+n < len(input) && input[i+n]&0xc0 == 0x80 { // not within a rune
 			n++
 		}
-		events = append(events, schema.Event{Type: schema.TypeToolInputDelta, Payload: fmt.Appendf(nil, `{"call_id":%q,"text":%s,"index":0}`, id, quoted(input[i:i+n]))})
+		events = append(events, schema.Event{Type: schema.TypeToolInputDelta,
+			Payload: fmt.Appendf(nil, `{"call_id":%q,"text":%s,"index":0}`, id, quoted(input[i:i+n]))})
 		i += n
 	}
 	events = append(events,
 		schema.Event{Type: schema.TypeBlockEnd, Payload: fmt.Appendf(nil, `{"index":0,"call_id":%q,"input":%s}`, id, input)},
-		schema.Event{Type: schema.TypeMessageEnd, Payload: fmt.Appendf(nil, `{"message_id":"msg_%s","content":[{"type":"tool_use","id":%q,"name":%q,"input":%s}],"stop_reason":"tool_use"}`, id, id, tool, input)},
-		schema.Event{Type: schema.TypeToolStart, Payload: fmt.Appendf(nil, `{"call_id":%q,"tool":%q,"input":%s%s}`, id, tool, input, more)})
+		schema.Event{Type: schema.TypeMessageEnd,
+			Payload: fmt.Appendf(nil, `{"message_id":"msg_%s","content":[{"type":"tool_use","id":%q,"name":%q,"input":%s}],"stop_reason":"tool_use"}`, id, id, tool, input)},
+		schema.Event{Type: schema.TypeToolStart,
+			Payload: fmt.Appendf(nil, `{"call_id":%q,"tool":%q,"input":%s%s}`, id, tool, input, more)})
 	return turn.Feed(events...)
 }
 
@@ -310,12 +317,14 @@ func quoted(s string) []byte {
 }
 
 func ended(turn *producers.Turn, id string, ok bool, output string) error {
-	return turn.Feed(schema.Event{Type: schema.TypeToolEnd, Payload: fmt.Appendf(nil, `{"call_id":%q,"ok":%t,"output":%s}`, id, ok, quoted(output))})
+	return turn.Feed(schema.Event{Type: schema.TypeToolEnd,
+		Payload: fmt.Appendf(nil, `{"call_id":%q,"ok":%t,"output":%s}`, id, ok, quoted(output))})
 }
 
 // waits says that a call waits for the client.
 func (a *sessionAgent) waits(turn *producers.Turn, id string) error {
-	return a.run.Emit(turn.Context(), schema.TypeInputRequested, json.RawMessage(fmt.Sprintf(`{"request_id":%q,"call_id":%q}`, id, id)))
+	return a.run.Emit(turn.Context(), schema.TypeInputRequested,
+		json.RawMessage(fmt.Sprintf(`{"request_id":%q,"call_id":%q}`, id, id)))
 }
 
 // heard waits for the answer to a request, and says that it is there.
@@ -410,7 +419,8 @@ func (a *sessionAgent) handOut(turn *producers.Turn, rest string) error {
 	if err := call(turn, first, "weather", ""); err != nil {
 		return err
 	}
-	if err := errors.Join(a.run.Flush(turn.Context()), rested(turn.Context(), 100*time.Millisecond), a.waits(turn, first)); err != nil {
+	if err := errors.Join(a.run.Flush(turn.Context()), rested(turn.Context(), 100*time.Millisecond),
+		a.waits(turn, first)); err != nil {
 		return err
 	}
 	if err := a.report(turn, first); err != nil {

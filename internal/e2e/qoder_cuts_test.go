@@ -34,7 +34,8 @@ func TestSessionCuts(t *testing.T) {
 		id := s.create(increments)
 		coordinator, child := s.begin(id)
 		for _, path := range []string{"", "/threads/" + coordinator, "/threads/" + child} {
-			streams = append(streams, &cutStream{s: s, session: id, thread: path, increments: increments, rng: rand.New(rand.NewPCG(5, uint64(len(streams))))})
+			streams = append(streams, &cutStream{s: s, session: id, thread: path, increments: increments,
+				rng: rand.New(rand.NewPCG(5, uint64(len(streams))))})
 		}
 	}
 	var all sync.WaitGroup
@@ -131,7 +132,8 @@ func (s *cutSessions) create(increments bool) string {
 	var out struct {
 		ID string `json:"id"`
 	}
-	body := s.send("POST", "/api/v1/cloud/sessions", fmt.Sprintf(`{"agent":"agent_1","environment_id":"env_1","incremental_streaming_enabled":%v}`, increments))
+	body := s.send("POST", "/api/v1/cloud/sessions",
+		fmt.Sprintf(`{"agent":"agent_1","environment_id":"env_1","incremental_streaming_enabled":%v}`, increments))
 	if err := json.Unmarshal(body, &out); err != nil || out.ID == "" {
 		s.t.Fatalf("create: %s", body)
 	}
@@ -148,7 +150,8 @@ func (s *cutSessions) begin(session string) (coordinator, child string) {
 		Data []struct{ ID, Role string } `json:"data"`
 	}
 	body := s.send("GET", "/api/v1/cloud/sessions/"+session+"/threads", "")
-	if err := json.Unmarshal(body, &out); err != nil || len(out.Data) < 2 || out.Data[0].Role != "coordinator" || out.Data[1].Role != "child" {
+	if err := json.Unmarshal(body, &out); err != nil || len(out.Data) < 2 || out.Data[0].Role != "coordinator" ||
+		out.Data[1].Role != "child" {
 		s.t.Fatalf("threads: %s", body)
 	}
 	return out.Data[0].ID, out.Data[1].ID
@@ -220,7 +223,8 @@ func (c *cutStream) finished() bool { return len(c.got) >= len(c.history()) }
 // read takes whole frames out of the next so many bytes of a connection to some edge.
 func (c *cutStream) read(bytes int64) {
 	history := c.rng.IntN(2) == 0
-	req, err := http.NewRequestWithContext(c.s.t.Context(), http.MethodGet, c.s.w.edges[c.rng.IntN(2)].url(c.path(history)), nil)
+	req, err := http.NewRequestWithContext(c.s.t.Context(), http.MethodGet,
+		c.s.w.edges[c.rng.IntN(2)].url(c.path(history)), nil)
 	if err != nil {
 		c.s.t.Error(err)
 		return
@@ -323,7 +327,8 @@ func (c *cutStream) check() {
 	if (deltas > 0) != c.increments || kinds["agent.message"] == 0 {
 		t.Errorf("%s, increments %v: %v", c.path(false), c.increments, kinds)
 	}
-	t.Logf("%s%s, increments %v: %d frames, cut inside one %d times", c.session, c.thread, c.increments, len(c.got), c.cuts)
+	t.Logf("%s%s, increments %v: %d frames, cut inside one %d times", c.session, c.thread, c.increments, len(c.got),
+		c.cuts)
 }
 
 // strangers shows that ids of other sessions and of other threads are no cursors.

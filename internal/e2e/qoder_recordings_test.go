@@ -69,7 +69,8 @@ func sessionFrames(t *testing.T, run string, replay []byte) (list []sessionFrame
 			t.Fatal(err)
 		}
 		for _, f := range out.List {
-			list = append(list, sessionFrame{string(f.Token), "event: " + string(f.Event) + "\ndata: " + string(f.Data) + "\nid: " + string(f.Token) + "\n"})
+			list = append(list, sessionFrame{string(f.Token),
+				"event: " + string(f.Event) + "\ndata: " + string(f.Data) + "\nid: " + string(f.Token) + "\n"})
 		}
 		out.Reset()
 	}

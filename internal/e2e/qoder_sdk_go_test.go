@@ -46,7 +46,8 @@ func TestSessionsLibraryForGo(t *testing.T) {
 type sdkSessions struct{ anthropic.BetaSessionService }
 
 func goSessions(base string, more ...option.RequestOption) sdkSessions {
-	opts := append([]option.RequestOption{option.WithoutEnvironmentDefaults(), option.WithBaseURL(base), option.WithAuthToken(edgeToken)}, more...)
+	opts := append([]option.RequestOption{option.WithoutEnvironmentDefaults(), option.WithBaseURL(base),
+		option.WithAuthToken(edgeToken)}, more...)
 	return sdkSessions{anthropic.NewClient(opts...).Beta.Sessions}
 }
 
@@ -93,7 +94,8 @@ func settledEvent(e streamed) bool {
 }
 
 // turn sends a message when the stream is open, and reads to the end of the turn. act is called with each event.
-func (s sdkSessions) turn(t *testing.T, id, text string, params anthropic.BetaSessionEventStreamParams, act func(streamed)) (all []streamed) {
+func (s sdkSessions) turn(t *testing.T, id, text string, params anthropic.BetaSessionEventStreamParams,
+	act func(streamed)) (all []streamed) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -123,7 +125,8 @@ func (s sdkSessions) rest(t *testing.T, id, after string, n int) (all []string) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	stream := s.Events.StreamEvents(ctx, id, anthropic.BetaSessionEventStreamParams{}, option.WithHeader("Last-Event-ID", after))
+	stream := s.Events.StreamEvents(ctx, id, anthropic.BetaSessionEventStreamParams{},
+		option.WithHeader("Last-Event-ID", after))
 	defer stream.Close()
 	for len(all) < n && stream.Next() {
 		all = append(all, stream.Current().RawJSON())
@@ -174,7 +177,8 @@ func sameLines(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
-			t.Fatalf("%s: %d lines, want %d; line %d is\n%.300s, want\n%.300s", what, len(got), len(want), i, at(got, i), at(want, i))
+			t.Fatalf("%s: %d lines, want %d; line %d is\n%.300s, want\n%.300s", what, len(got), len(want), i,
+				at(got, i), at(want, i))
 		}
 	}
 }
@@ -190,14 +194,17 @@ func useSessions(t *testing.T, here, there sdkSessions) {
 	agent := fmt.Sprintf("agent_%d", time.Now().UnixNano())
 	var made []string
 	for i := range 5 {
-		s, err := here.New(t.Context(), anthropic.BetaSessionNewParams{EnvironmentID: "env_e2e", Metadata: map[string]string{"a": "b"},
-			Agent: anthropic.BetaSessionNewParamsAgentUnion{OfBetaManagedAgentsAgents: &anthropic.BetaManagedAgentsAgentParams{ID: agent, Type: "agent"}}},
+		s, err := here.New(t.Context(), anthropic.BetaSessionNewParams{EnvironmentID: "env_e2e",
+			Metadata: map[string]string{"a": "b"},
+			Agent:    anthropic.BetaSessionNewParamsAgentUnion{OfBetaManagedAgentsAgents: &anthropic.BetaManagedAgentsAgentParams{ID: agent, Type: "agent"}}},
 			option.WithJSONSet("incremental_streaming_enabled", i%2 == 0))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if flag := s.JSON.ExtraFields["incremental_streaming_enabled"].Raw(); flag != fmt.Sprint(i%2 == 0) || s.Type != "session" ||
-			s.Status != "idle" || s.Agent.ID != agent || s.Metadata["a"] != "b" || s.CreatedAt.IsZero() || !s.JSON.Resources.Valid() {
+		if flag := s.JSON.ExtraFields["incremental_streaming_enabled"].Raw(); flag != fmt.Sprint(i%2 == 0) ||
+			s.Type != "session" ||
+			s.Status != "idle" || s.Agent.ID != agent || s.Metadata["a"] != "b" || s.CreatedAt.IsZero() ||
+			!s.JSON.Resources.Valid() {
 			t.Fatalf("created: %s", s.RawJSON())
 		}
 		made = append(made, s.ID)
@@ -206,12 +213,14 @@ func useSessions(t *testing.T, here, there sdkSessions) {
 	if err != nil || got.ID != made[0] || got.EnvironmentID != "env_e2e" {
 		t.Fatal(got, err)
 	}
-	changed, err := there.Update(t.Context(), made[0], anthropic.BetaSessionUpdateParams{Title: anthropic.String("changed"), Metadata: map[string]string{"c": "d"}})
+	changed, err := there.Update(t.Context(), made[0],
+		anthropic.BetaSessionUpdateParams{Title: anthropic.String("changed"), Metadata: map[string]string{"c": "d"}})
 	if err != nil || changed.Title != "changed" || len(changed.Metadata) != 2 {
 		t.Fatal(changed.RawJSON(), err)
 	}
 	list := func(order anthropic.BetaSessionListParamsOrder) (ids []string) {
-		pages := here.ListAutoPaging(t.Context(), anthropic.BetaSessionListParams{Limit: anthropic.Int(2), Order: order, AgentID: anthropic.String(agent)})
+		pages := here.ListAutoPaging(t.Context(),
+			anthropic.BetaSessionListParams{Limit: anthropic.Int(2), Order: order, AgentID: anthropic.String(agent)})
 		for pages.Next() {
 			fits(t, "listed", pages.Current())
 			ids = append(ids, pages.Current().ID)
@@ -223,7 +232,8 @@ func useSessions(t *testing.T, here, there sdkSessions) {
 	}
 	newest := slices.Clone(made)
 	slices.Reverse(newest)
-	eventually(t, 10*time.Second, "all sessions are listed, newest first", func() bool { return slices.Equal(list(""), newest) })
+	eventually(t, 10*time.Second, "all sessions are listed, newest first",
+		func() bool { return slices.Equal(list(""), newest) })
 	if ids := list("asc"); !slices.Equal(ids, made) {
 		t.Errorf("asc: %v, want %v", ids, made)
 	}
@@ -244,14 +254,16 @@ func useTurns(t *testing.T, here, there sdkSessions) {
 	s := here.create(t, true)
 	first := here.turn(t, s.ID, "say hello", anthropic.BetaSessionEventStreamParams{}, nil)
 	second := there.turn(t, s.ID, "say again", anthropic.BetaSessionEventStreamParams{}, nil)
-	if texts := spoken(append(slices.Clone(first), second...)); !slices.Equal(texts, []string{speech, "You said: hello", speech, "You said: again"}) {
+	if texts := spoken(append(slices.Clone(first), second...)); !slices.Equal(texts,
+		[]string{speech, "You said: hello", speech, "You said: again"}) {
 		t.Errorf("said: %q", texts)
 	}
 	seen := raws(append(first, second...))
 	sameLines(t, "history", here.history(t, s.ID, anthropic.BetaSessionEventListParams{Limit: anthropic.Int(3)}), seen)
 	backwards := slices.Clone(seen)
 	slices.Reverse(backwards)
-	sameLines(t, "history, newest first", there.history(t, s.ID, anthropic.BetaSessionEventListParams{Limit: anthropic.Int(9), Order: "desc"}), backwards)
+	sameLines(t, "history, newest first", there.history(t, s.ID,
+		anthropic.BetaSessionEventListParams{Limit: anthropic.Int(9), Order: "desc"}), backwards)
 
 	// Increments are events that the library does not know: their type, id and JSON are there.
 	text, deltas := "", 0
@@ -278,7 +290,8 @@ func useTurns(t *testing.T, here, there sdkSessions) {
 			users = append(users, e.RawJSON())
 		}
 	}
-	sameLines(t, "since", here.history(t, s.ID, anthropic.BetaSessionEventListParams{CreatedAtGt: anthropic.Time(since)}), later)
+	sameLines(t, "since", here.history(t, s.ID,
+		anthropic.BetaSessionEventListParams{CreatedAtGt: anthropic.Time(since)}), later)
 	sameLines(t, "of types", here.history(t, s.ID, anthropic.BetaSessionEventListParams{Limit: anthropic.Int(1),
 		Types: []anthropic.BetaManagedAgentsSessionEventType{"user.message", "agent.message"}}), users)
 	for i, e := range append(slices.Clone(first), second...) {
@@ -317,20 +330,24 @@ func useThreads(t *testing.T, here, there sdkSessions) {
 	if texts := spoken(all); !slices.Equal(texts, []string{"The child has said it."}) {
 		t.Errorf("the session says %q", texts)
 	}
-	pages := there.Threads.ListAutoPaging(t.Context(), s.ID, anthropic.BetaSessionThreadListParams{Limit: anthropic.Int(1)})
+	pages := there.Threads.ListAutoPaging(t.Context(), s.ID,
+		anthropic.BetaSessionThreadListParams{Limit: anthropic.Int(1)})
 	var threads []anthropic.BetaManagedAgentsSessionThread
 	for pages.Next() {
 		fits(t, "thread", pages.Current())
 		threads = append(threads, pages.Current())
 	}
-	if err := pages.Err(); err != nil || len(threads) != 2 || threads[0].ParentThreadID != "" || threads[1].ParentThreadID != threads[0].ID {
+	if err := pages.Err(); err != nil || len(threads) != 2 || threads[0].ParentThreadID != "" ||
+		threads[1].ParentThreadID != threads[0].ID {
 		t.Fatal(threads, err)
 	}
 	child := threads[1].ID
-	if got, err := here.Threads.Get(t.Context(), child, anthropic.BetaSessionThreadGetParams{SessionID: s.ID}); err != nil || got.RawJSON() != threads[1].RawJSON() {
+	if got, err := here.Threads.Get(t.Context(), child,
+		anthropic.BetaSessionThreadGetParams{SessionID: s.ID}); err != nil || got.RawJSON() != threads[1].RawJSON() {
 		t.Error(got.RawJSON(), err)
 	}
-	events := here.Threads.Events.ListAutoPaging(t.Context(), child, anthropic.BetaSessionThreadEventListParams{SessionID: s.ID, Limit: anthropic.Int(4)})
+	events := here.Threads.Events.ListAutoPaging(t.Context(), child,
+		anthropic.BetaSessionThreadEventListParams{SessionID: s.ID, Limit: anthropic.Int(4)})
 	var lines, ids, texts []string
 	for events.Next() {
 		e := events.Current()
@@ -345,7 +362,8 @@ func useThreads(t *testing.T, here, there sdkSessions) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	stream := there.Threads.Events.StreamEvents(ctx, child, anthropic.BetaSessionThreadEventStreamParams{SessionID: s.ID}, option.WithHeader("Last-Event-ID", ids[2]))
+	stream := there.Threads.Events.StreamEvents(ctx, child,
+		anthropic.BetaSessionThreadEventStreamParams{SessionID: s.ID}, option.WithHeader("Last-Event-ID", ids[2]))
 	defer stream.Close()
 	var rest []string
 	for len(rest) < len(lines)-3 && stream.Next() {
@@ -372,7 +390,8 @@ func useActions(t *testing.T, here, there sdkSessions) {
 	confirm := func(result anthropic.BetaManagedAgentsUserToolConfirmationEventParamsResult) func(streamed) {
 		return func(e streamed) {
 			if e.StopReason.Type == "requires_action" {
-				there.send(t, s.ID, anthropic.BetaManagedAgentsEventParamsOfUserToolConfirmation(result, e.StopReason.EventIDs[0], "user.tool_confirmation"))
+				there.send(t, s.ID, anthropic.BetaManagedAgentsEventParamsOfUserToolConfirmation(result,
+					e.StopReason.EventIDs[0], "user.tool_confirmation"))
 			}
 		}
 	}
@@ -408,7 +427,8 @@ func useActions(t *testing.T, here, there sdkSessions) {
 			t.Errorf("%s: %q, %s", c.text, texts, all[len(all)-1].RawJSON())
 		}
 		for _, e := range all {
-			if e.Type == "agent.tool_use" && (e.Name != "weather" || string(e.EvaluatedPermission) != "ask" || fmt.Sprint(e.Input) != "map[city:Grüße 🌍]") {
+			if e.Type == "agent.tool_use" && (e.Name != "weather" || string(e.EvaluatedPermission) != "ask" ||
+				fmt.Sprint(e.Input) != "map[city:Grüße 🌍]") {
 				t.Errorf("%s: %s", c.text, e.RawJSON())
 			}
 		}
@@ -423,7 +443,8 @@ func useRefusals(t *testing.T, here, there sdkSessions) {
 	nobody := schema.NewIDs().Event(time.Now(), "")
 	for want, call := range map[string]func() error{
 		"409 conflict_error": func() error {
-			_, err := here.Events.Send(t.Context(), s.ID, anthropic.BetaSessionEventSendParams{Events: []anthropic.BetaManagedAgentsEventParamsUnion{userSays("say x")}})
+			_, err := here.Events.Send(t.Context(), s.ID,
+				anthropic.BetaSessionEventSendParams{Events: []anthropic.BetaManagedAgentsEventParamsUnion{userSays("say x")}})
 			return err
 		},
 		"404 not_found_error": func() error {
@@ -442,7 +463,8 @@ func useRefusals(t *testing.T, here, there sdkSessions) {
 			return here.Events.StreamEvents(t.Context(), nobody, anthropic.BetaSessionEventStreamParams{}).Err()
 		},
 		"400 invalid_request_error, of a stream": func() error {
-			return here.Events.StreamEvents(t.Context(), s.ID, anthropic.BetaSessionEventStreamParams{}, option.WithHeader("Last-Event-ID", nobody)).Err()
+			return here.Events.StreamEvents(t.Context(), s.ID, anthropic.BetaSessionEventStreamParams{},
+				option.WithHeader("Last-Event-ID", nobody)).Err()
 		},
 	} {
 		var refused *anthropic.Error
@@ -452,7 +474,8 @@ func useRefusals(t *testing.T, here, there sdkSessions) {
 			continue
 		}
 		got := fmt.Sprintf("%d %s", refused.StatusCode, refused.Type())
-		if first, _, _ := strings.Cut(want, ","); got != first || cmp.Or(refused.RequestID, "none") == "none" || refused.Response.Header.Get("Content-Type") != "application/json" {
+		if first, _, _ := strings.Cut(want, ","); got != first || cmp.Or(refused.RequestID, "none") == "none" ||
+			refused.Response.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %s of request %q: %s", want, got, refused.RequestID, refused.RawJSON())
 		}
 		if refused.StatusCode == http.StatusConflict && refused.Request.Header.Get("X-Stainless-Retry-Count") != "0" {

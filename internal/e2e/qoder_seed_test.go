@@ -121,7 +121,8 @@ func sequence(events []pageLine) (out []string) {
 
 // What the page prints.
 var (
-	pageIncrements = []string{"agent.message_start", "agent.content_block_start", "agent.content_block_delta", "agent.content_block_stop",
+	pageIncrements = []string{"agent.message_start", "agent.content_block_start", "agent.content_block_delta",
+		"agent.content_block_stop",
 		"agent.message_delta", "agent.message_stop", "agent.message", "session.status_idle"}
 	pageFull = []string{"agent.message", "session.status_idle"}
 )
@@ -135,7 +136,8 @@ func TestPageOnIncrementalStreaming(t *testing.T) {
 	shell(t)
 	for name, args := range map[string][]string{"open": nil, "token": {"--auth-token", edgeToken}} {
 		t.Run(name, func(t *testing.T) {
-			p := newProc(t, "dev", append([]string{"--data", t.TempDir(), "--demo-speed", "3", "--demo-script", "quick"}, args...)...)
+			p := newProc(t, "dev", append([]string{"--data", t.TempDir(), "--demo-speed", "3", "--demo-script",
+				"quick"}, args...)...)
 			p.start()
 			t.Run("verification", func(t *testing.T) { pageVerification(t, p) })
 			for _, flag := range []string{"", "false"} {
@@ -151,10 +153,12 @@ func TestPageOnIncrementalStreaming(t *testing.T) {
 func pageVerification(t *testing.T, p *proc) {
 	steps := page(t, p, "verify.sh", edgeToken)
 	var session struct{ ID string }
-	if err := json.Unmarshal([]byte(steps["session.json"]), &session); err != nil || !strings.HasPrefix(session.ID, "sess_") {
+	if err := json.Unmarshal([]byte(steps["session.json"]), &session); err != nil ||
+		!strings.HasPrefix(session.ID, "sess_") {
 		t.Fatalf("session %q: %v", steps["session.json"], err)
 	}
-	if want := fmt.Sprintf("{\n  \"id\": %q,\n  \"incremental_streaming_enabled\": true,\n  \"status\": \"idle\"\n}\n", session.ID); steps["session.json"] != want {
+	if want := fmt.Sprintf("{\n  \"id\": %q,\n  \"incremental_streaming_enabled\": true,\n  \"status\": \"idle\"\n}\n",
+		session.ID); steps["session.json"] != want {
 		t.Errorf("session is\n%s", steps["session.json"])
 	}
 	if !strings.Contains(steps["sent.json"], `"type": "user.message"`) {
@@ -243,7 +247,8 @@ func pageDisabled(t *testing.T, p *proc, flag string) {
 
 // pageRefuses asks without the token.
 func pageRefuses(t *testing.T, p *proc) {
-	req, err := http.NewRequest(http.MethodPost, p.url("/api/v1/cloud/sessions"), strings.NewReader(`{"agent":"a","environment_id":"e"}`))
+	req, err := http.NewRequest(http.MethodPost, p.url("/api/v1/cloud/sessions"),
+		strings.NewReader(`{"agent":"a","environment_id":"e"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +260,8 @@ func pageRefuses(t *testing.T, p *proc) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || !strings.Contains(string(body), `"authentication_error"`) {
+	if err != nil || resp.StatusCode != http.StatusUnauthorized ||
+		!strings.Contains(string(body), `"authentication_error"`) {
 		t.Errorf("%d %s %v", resp.StatusCode, body, err)
 	}
 }

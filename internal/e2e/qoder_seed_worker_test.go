@@ -68,8 +68,10 @@ func TestSessionsAreAnsweredAfterAKill(t *testing.T) {
 func createSession(t *testing.T, p *proc, incremental bool) string {
 	t.Helper()
 	var session struct{ ID string }
-	body := fmt.Sprintf(`{"agent":"agent_seed","environment_id":"env_seed","incremental_streaming_enabled":%v}`, incremental)
-	if err := json.Unmarshal(postJSON(t, p.url("/api/v1/cloud/sessions"), body), &session); err != nil || session.ID == "" {
+	body := fmt.Sprintf(`{"agent":"agent_seed","environment_id":"env_seed","incremental_streaming_enabled":%v}`,
+		incremental)
+	if err := json.Unmarshal(postJSON(t, p.url("/api/v1/cloud/sessions"), body), &session); err != nil ||
+		session.ID == "" {
 		t.Fatalf("session: %+v, %v", session, err)
 	}
 	return session.ID

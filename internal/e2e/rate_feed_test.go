@@ -48,7 +48,8 @@ func newFeed(t testing.TB, url string) *feed {
 	f := &feed{t: t, js: js, words: "The quick brown fox jumps over the lazy dog and runs into the woods, where nobody has been. "}
 	day := time.Now().UTC().Format("20060102")
 	for i := range rateRuns {
-		f.writers = append(f.writers, persistertest.NewWriter(schema.RunKey{Tenant: rateTenant, Run: fmt.Sprintf("run_%04d", i)}, day))
+		f.writers = append(f.writers, persistertest.NewWriter(schema.RunKey{Tenant: rateTenant,
+			Run: fmt.Sprintf("run_%04d", i)}, day))
 	}
 	return f
 }
@@ -66,12 +67,14 @@ func (f *feed) next() schema.Pack {
 		fallthrough
 	case turn%25 == 0:
 		if turn > 0 {
-			events = append(events, persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m","stop_reason":"end_turn","usage":{"input_tokens":1200,"output_tokens":500}}`))
+			events = append(events, persistertest.Event(schema.TypeMessageEnd,
+				`{"message_id":"m","stop_reason":"end_turn","usage":{"input_tokens":1200,"output_tokens":500}}`))
 		}
 		events = append(events, persistertest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`))
 	}
 	for i := 0; len(events) < ratePack-2+turn%5; i++ {
-		events = append(events, persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":"%s%d","index":0}`, f.words[(i+turn)%40:], i)))
+		events = append(events, persistertest.Event(schema.TypeTextDelta,
+			fmt.Sprintf(`{"text":"%s%d","index":0}`, f.words[(i+turn)%40:], i)))
 	}
 	return w.Pack("", events...)
 }
@@ -89,7 +92,8 @@ func (f *feed) publish(n int, pace float64) (packs []schema.Pack, events int, si
 			}
 		}
 		p := f.next()
-		ack, err := f.js.PublishMsgAsync(&nats.Msg{Subject: schema.Subject(p.Key, "", ratePartitions), Header: p.Headers(), Data: p.Body},
+		ack, err := f.js.PublishMsgAsync(&nats.Msg{Subject: schema.Subject(p.Key, "", ratePartitions),
+			Header: p.Headers(), Data: p.Body},
 			jetstream.WithStallWait(time.Minute))
 		if err != nil {
 			f.t.Fatal(err)
@@ -151,7 +155,8 @@ func rowsOf(t testing.TB, packs []schema.Pack) (parts [ratePartitions][]rateRow)
 			if err != nil {
 				t.Fatal(err)
 			}
-			parts[part] = append(parts[part], rateRow{p.Key.Run, day, int64(e.Seq), e.ID, e.Type, ts, string(text), string(e.Payload)})
+			parts[part] = append(parts[part], rateRow{p.Key.Run, day, int64(e.Seq), e.ID, e.Type, ts, string(text),
+				string(e.Payload)})
 		}
 	}
 	return parts

@@ -52,10 +52,13 @@ func TestArchiveRateSQLite(t *testing.T) {
 	}
 	r.verify()
 	mine, one, many := medianRate(r.drains), medianRate(r.inserts[1]), medianRate(r.inserts[100])
-	t.Logf("dev: median of %d rounds %.0f rows/s, transactions of %d rows, at most %.0f MiB resident", len(r.drains), mine, r.rowsPerTx, r.maxRSS)
-	t.Logf("bare inserts, a row to a statement: median of %d rounds %.0f rows/s: ratio %.2f", len(r.inserts[1]), one, mine/one)
+	t.Logf("dev: median of %d rounds %.0f rows/s, transactions of %d rows, at most %.0f MiB resident", len(r.drains),
+		mine, r.rowsPerTx, r.maxRSS)
+	t.Logf("bare inserts, a row to a statement: median of %d rounds %.0f rows/s: ratio %.2f", len(r.inserts[1]), one,
+		mine/one)
 	if many > 0 {
-		t.Logf("bare inserts, 100 rows to a statement: median of %d rounds %.0f rows/s: ratio %.2f", len(r.inserts[100]), many, mine/many)
+		t.Logf("bare inserts, 100 rows to a statement: median of %d rounds %.0f rows/s: ratio %.2f",
+			len(r.inserts[100]), many, mine/many)
 	}
 	if events >= rateJudged/10 && mine/one < rateBar {
 		t.Errorf("the persister reaches %.2f of bare inserts, %.2f is the least", mine/one, rateBar)
@@ -68,7 +71,9 @@ func (r *sqliteRate) open(path string) {
 	if _, err := sqlite.Migrate(r.t.Context(), path, false); err != nil {
 		r.t.Fatal(err)
 	}
-	q := url.Values{"_txlock": {"immediate"}, "_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "cache_size(-16000)", "wal_autocheckpoint(4000)", "temp_store(memory)"}}
+	q := url.Values{"_txlock": {"immediate"},
+		"_pragma": {"journal_mode(WAL)", "synchronous(FULL)", "cache_size(-16000)", "wal_autocheckpoint(4000)",
+			"temp_store(memory)"}}
 	db, err := sql.Open("sqlite", "file:"+path+"?"+q.Encode())
 	if err != nil {
 		r.t.Fatal(err)
@@ -116,7 +121,8 @@ func (r *sqliteRate) drain(n int) {
 	pid, started, told := p.cmd.Process.Pid, time.Now(), time.Now()
 	var first time.Time
 	var base, rows, from, commits float64
-	for limit := time.Now().Add(5*time.Minute + time.Duration(n)*time.Millisecond); int(rows) < n; <-time.After(20 * time.Millisecond) {
+	for limit := time.Now().Add(5*time.Minute +
+		time.Duration(n)*time.Millisecond); int(rows) < n; <-time.After(20 * time.Millisecond) {
 		status, text := getText("http://" + p.admin + "/metrics")
 		if status == http.StatusOK {
 			rows, _, _ = scraped(text, "agentstream_persisted_rows_total")
@@ -134,7 +140,8 @@ func (r *sqliteRate) drain(n int) {
 			r.t.Fatalf("%.0f rows of %d", rows, n)
 		}
 	}
-	m := measure{events: int(rows - from), took: time.Since(first), cpu: map[string]float64{"dev": cpuSeconds(pid, false) - base}}
+	m := measure{events: int(rows - from), took: time.Since(first),
+		cpu: map[string]float64{"dev": cpuSeconds(pid, false) - base}}
 	if m.events == 0 {
 		m = measure{events: n, took: time.Since(started), cpu: m.cpu}
 	}
@@ -169,7 +176,8 @@ func (r *sqliteRate) insertBare(parts [ratePartitions][]rateRow, n, perStatement
 			args := make([]any, 0, 9*len(rows))
 			for i := range rows {
 				w := &rows[i]
-				args = append(args, rateTenant, w.run, w.seq, w.day.Format("20060102"), w.id, nil, w.typ, w.ts.Format(time.RFC3339Nano), w.line)
+				args = append(args, rateTenant, w.run, w.seq, w.day.Format("20060102"), w.id, nil, w.typ,
+					w.ts.Format(time.RFC3339Nano), w.line)
 			}
 			if len(rows) == perStatement {
 				_, err = whole.Exec(args...)

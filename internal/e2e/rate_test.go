@@ -67,7 +67,8 @@ func needDisk(t testing.TB, bytes int64) {
 		t.Fatal(err)
 	}
 	if free := int64(s.Bavail) * s.Bsize; free < bytes {
-		t.Fatalf("%s has %d MiB free, this needs about %d: say fewer AGENTSTREAM_EVENTS, or another TMPDIR", os.TempDir(), free>>20, bytes>>20)
+		t.Fatalf("%s has %d MiB free, this needs about %d: say fewer AGENTSTREAM_EVENTS, or another TMPDIR",
+			os.TempDir(), free>>20, bytes>>20)
 	}
 }
 
@@ -100,7 +101,8 @@ func TestArchiveRate(t *testing.T) {
 	r := newPGRate(t)
 	for round := range rounds {
 		packs, n, size := r.feed.publish(events/rounds, 0)
-		progress("round %d of %d: %d events of %.0f bytes in %d packs are in the log", round+1, rounds, n, float64(size)/float64(n), len(packs))
+		progress("round %d of %d: %d events of %.0f bytes in %d packs are in the log", round+1, rounds, n,
+			float64(size)/float64(n), len(packs))
 		parts := rowsOf(t, packs)
 		connections := 1 + round/2%2
 		if round%2 == 0 {
@@ -114,7 +116,8 @@ func TestArchiveRate(t *testing.T) {
 	}
 	r.verify()
 	mine, one, two := medianRate(r.drains), medianRate(r.copies[1]), medianRate(r.copies[2])
-	t.Logf("persister: median of %d rounds %.0f rows/s, transactions of %d rows, at most %.0f MiB resident", len(r.drains), mine, r.rowsPerTx, r.maxRSS)
+	t.Logf("persister: median of %d rounds %.0f rows/s, transactions of %d rows, at most %.0f MiB resident",
+		len(r.drains), mine, r.rowsPerTx, r.maxRSS)
 	t.Logf("bare COPY, 1 connection: median of %d rounds %.0f rows/s: ratio %.2f", len(r.copies[1]), one, mine/one)
 	if two > 0 {
 		t.Logf("bare COPY, 2 connections: median of %d rounds %.0f rows/s: ratio %.2f", len(r.copies[2]), two, mine/two)
@@ -196,7 +199,8 @@ func (r *pgRate) drain(n int) {
 	var base map[string]float64
 	from, told := 0, time.Now()
 	var have int
-	for limit := time.Now().Add(10*time.Minute + time.Duration(n)*time.Millisecond); have < r.stored+n; <-time.After(20 * time.Millisecond) {
+	for limit := time.Now().Add(10*time.Minute + time.Duration(n)*time.Millisecond); have < r.stored+
+		n; <-time.After(20 * time.Millisecond) {
 		have = r.rows()
 		if first.IsZero() && have > r.stored {
 			first, from, base = time.Now(), have, r.cpu(p.process())
@@ -239,7 +243,8 @@ func (r *pgRate) report(p *role, have int) {
 		messages, _, _ := scraped(text, "agentstream_persist_lag_messages")
 		events = messages * ratePack
 	}
-	progress("%5.0fs  %9d rows, persist %.0f MiB, lag by its metrics about %.0f events, %.1f s", time.Since(r.began).Seconds(), have, rssMiB(p.process()), events, seconds)
+	progress("%5.0fs  %9d rows, persist %.0f MiB, lag by its metrics about %.0f events, %.1f s",
+		time.Since(r.began).Seconds(), have, rssMiB(p.process()), events, seconds)
 }
 
 func (r *pgRate) checkpoint() {
@@ -262,7 +267,9 @@ func (r *pgRate) shape() {
 	}
 	var name, bound string
 	if _, err := pgx.ForEachRow(rows, []any{&name, &bound}, func() error {
-		_, err := r.barePool.Exec(r.t.Context(), fmt.Sprintf("create table if not exists %s partition of agent_run_events %s", pgx.Identifier{name}.Sanitize(), bound))
+		_, err := r.barePool.Exec(r.t.Context(),
+			fmt.Sprintf("create table if not exists %s partition of agent_run_events %s",
+				pgx.Identifier{name}.Sanitize(), bound))
 		return err
 	}); err != nil {
 		r.t.Fatal(err)
@@ -304,16 +311,18 @@ func (r *pgRate) copyBare(parts [ratePartitions][]rateRow, n, connections int) {
 	r.t.Logf("COPY, %d:   %s", connections, m)
 }
 
-var rateColumns = []string{"koder_user_id", "run_day", "run_id", "seq", "id", "child_id", "type", "ts", "line", "payload"}
+var rateColumns = []string{"koder_user_id", "run_day", "run_id", "seq", "id", "child_id", "type", "ts", "line",
+	"payload"}
 
 func copyRows(ctx context.Context, pool *pgxpool.Pool, table string, rows []rateRow) error {
 	values := make([]any, len(rateColumns))
-	_, err := pool.CopyFrom(ctx, pgx.Identifier{table}, rateColumns, pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) {
-		w := &rows[i]
-		values[0], values[1], values[2], values[3], values[4] = rateTenant, w.day, w.run, w.seq, w.id
-		values[5], values[6], values[7], values[8], values[9] = nil, w.typ, w.ts, w.line, w.payload
-		return values, nil
-	}))
+	_, err := pool.CopyFrom(ctx, pgx.Identifier{table}, rateColumns,
+		pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) {
+			w := &rows[i]
+			values[0], values[1], values[2], values[3], values[4] = rateTenant, w.day, w.run, w.seq, w.id
+			values[5], values[6], values[7], values[8], values[9] = nil, w.typ, w.ts, w.line, w.payload
+			return values, nil
+		}))
 	return err
 }
 
@@ -330,10 +339,12 @@ func (r *pgRate) verify() {
 		}
 	}
 	if n[0] != r.stored || n[0] != n[1] || sum[0] != sum[1] || payload[0] != payload[1] {
-		r.t.Errorf("the persister stored %d rows (%s, %d), COPY %d (%s, %d), %d were published", n[0], sum[0], payload[0], n[1], sum[1], payload[1], r.stored)
+		r.t.Errorf("the persister stored %d rows (%s, %d), COPY %d (%s, %d), %d were published", n[0], sum[0],
+			payload[0], n[1], sum[1], payload[1], r.stored)
 	}
 	var bytes int64
-	if err := r.pool.QueryRow(r.t.Context(), `select sum(pg_total_relation_size(inhrelid)) from pg_inherits where inhparent = 'agent_run_events'::regclass`).Scan(&bytes); err == nil {
+	if err := r.pool.QueryRow(r.t.Context(),
+		`select sum(pg_total_relation_size(inhrelid)) from pg_inherits where inhparent = 'agent_run_events'::regclass`).Scan(&bytes); err == nil {
 		r.t.Logf("%d rows in each database, %.0f bytes a row with indexes", n[0], float64(bytes)/float64(n[0]))
 	}
 }
@@ -362,7 +373,8 @@ func (r *pgRate) live(n int, pace float64) {
 		late = max(late, oldest.Seconds())
 		if time.Since(told) > time.Second {
 			told = time.Now()
-			progress("%5.0fs  %d messages behind, the oldest %.1f s, persist %.0f MiB", time.Since(r.began).Seconds(), left, oldest.Seconds(), rssMiB(p.process()))
+			progress("%5.0fs  %d messages behind, the oldest %.1f s, persist %.0f MiB", time.Since(r.began).Seconds(),
+				left, oldest.Seconds(), rssMiB(p.process()))
 		}
 		select {
 		case end = <-published:

@@ -18,11 +18,13 @@ func TestRunsOfClientsThatAreGone(t *testing.T) {
 	base := "http://" + p.addr
 	say := func(run, body string) {
 		t.Helper()
-		if _, _, err := post(t.Context(), http.DefaultClient, base+"/v1/agent/runs/"+run+"/events", rand.Text(), []byte(body)); err != nil {
+		if _, _, err := post(t.Context(), http.DefaultClient, base+"/v1/agent/runs/"+run+"/events", rand.Text(),
+			[]byte(body)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	const begin = `{"type":"run.lifecycle","payload":{"state":"running"}}` + "\n" + `{"type":"message.start","payload":{"message_id":"m","role":"assistant"}}` + "\n"
+	const begin = `{"type":"run.lifecycle","payload":{"state":"running"}}` + "\n" +
+		`{"type":"message.start","payload":{"message_id":"m","role":"assistant"}}` + "\n"
 	say("left", begin+`{"type":"text.delta","payload":{"text":"half of"}}`)
 	say("lively", begin)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

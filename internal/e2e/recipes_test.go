@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestWatchRecipes: what the console gives people to copy does what it says, with a credential and without one: the command that begins a
-// first run, the one that fetches events, and under "Watch with …" curl, and the programs for Node and browsers. The one in Python is run where httpx is installed.
+// TestWatchRecipes: what the console gives people to copy does what it says, with a credential and without one: the
+// command that begins a first run, the one that fetches events, and under "Watch with …" curl, and the programs for
+// Node and browsers. The one in Python is run where httpx is installed.
 func TestWatchRecipes(t *testing.T) {
 	beside(t)
 	node, chromium := needNode(t)

@@ -35,11 +35,13 @@ func recorded(t *testing.T) map[string]checked {
 	all := map[string]checked{}
 	messages, _ := anthropictest.Recordings(t)
 	for name, w := range messages {
-		all[name] = checked{check: func(t *testing.T, e []schema.Event) { anthropictest.Check(t, e, w) }, failed: w.Error != nil}
+		all[name] = checked{check: func(t *testing.T, e []schema.Event) { anthropictest.Check(t, e, w) },
+			failed: w.Error != nil}
 	}
 	chats, _ := openaitest.Recordings(t)
 	for name, w := range chats {
-		all[name] = checked{check: func(t *testing.T, e []schema.Event) { openaitest.Check(t, name, e) }, failed: w.Error != nil}
+		all[name] = checked{check: func(t *testing.T, e []schema.Event) { openaitest.Check(t, name, e) },
+			failed: w.Error != nil}
 	}
 	answers, _ := geminitest.Recordings(t)
 	for name := range answers {

@@ -30,7 +30,8 @@ func output(t *testing.T, dir, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// release makes a release for linux/amd64 of a clone of this tree, as it is committed, and returns the clone and its dist.
+// release makes a release for linux/amd64 of a clone of this tree, as it is committed, and returns the clone and its
+// dist.
 func release(t *testing.T) (clone, dist string) {
 	t.Helper()
 	clone = filepath.Join(t.TempDir(), "clone")
@@ -39,10 +40,12 @@ func release(t *testing.T) (clone, dist string) {
 		t.Fatal(err)
 	}
 	output(t, ".", "git", "clone", "-q", root, clone)
-	if err := os.Symlink(filepath.Join(root, "clients/ts/node_modules"), filepath.Join(clone, "clients/ts/node_modules")); err != nil {
+	if err := os.Symlink(filepath.Join(root, "clients/ts/node_modules"),
+		filepath.Join(clone, "clients/ts/node_modules")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(root, pyClient[len("../../"):], ".venv"), filepath.Join(clone, "clients/python/.venv")); err != nil {
+	if err := os.Symlink(filepath.Join(root, pyClient[len("../../"):], ".venv"),
+		filepath.Join(clone, "clients/python/.venv")); err != nil {
 		t.Fatal(err)
 	}
 	output(t, clone, "make", "release", "VERSION="+releaseVersion, "SYSTEMS=linux/amd64")
@@ -154,7 +157,8 @@ func installs(t *testing.T, dist string) {
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "'number' is not assignable") {
 		t.Errorf("a wrong type is taken: %v %s", err, out)
 	}
-	output(t, project, "node", "--input-type=module", "--eval", `import { Client } from "agentstream"; new Client({ url: "http://127.0.0.1:1" });`)
+	output(t, project, "node", "--input-type=module", "--eval",
+		`import { Client } from "agentstream"; new Client({ url: "http://127.0.0.1:1" });`)
 }
 
 // installsPython holds that the wheel can be installed into an empty environment, says its version, and is typed.
@@ -164,7 +168,8 @@ func installsPython(t *testing.T, dist string) {
 	env := t.TempDir()
 	output(t, env, "python3", "-m", "venv", ".")
 	output(t, env, "bin/pip", "install", "--quiet", "--disable-pip-version-check", wheel)
-	got := output(t, env, "bin/python", "-c", "import agentstream, os; print(agentstream.__version__, os.listdir(os.path.dirname(agentstream.__file__)).count('py.typed'))")
+	got := output(t, env, "bin/python", "-c",
+		"import agentstream, os; print(agentstream.__version__, os.listdir(os.path.dirname(agentstream.__file__)).count('py.typed'))")
 	if got != strings.TrimPrefix(releaseVersion, "v")+" 1" {
 		t.Errorf("the wheel says %q", got)
 	}

@@ -30,7 +30,8 @@ func TestResponsesSDK(t *testing.T) {
 	}
 	for _, sdk := range []string{"6", "7"} {
 		t.Run(sdk, func(t *testing.T) {
-			script(t, node, "responses.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[len(w.edges)-1].url(""), "TOKEN="+edgeToken,
+			script(t, node, "responses.mjs", "BASE="+w.edges[0].url(""), "OTHER="+w.edges[len(w.edges)-1].url(""),
+				"TOKEN="+edgeToken,
 				"RUNS="+strings.Join(runs, " "), "SDK="+sdk)
 		})
 	}
@@ -63,15 +64,16 @@ func (c *cutOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestResponsesGo: openai-go, unmodified, takes a response up after events and in the middle of them, on the other of two edges. It asks
-// for the stream in the body of a GET.
+// TestResponsesGo: openai-go, unmodified, takes a response up after events and in the middle of them, on the other of
+// two edges. It asks for the stream in the body of a GET.
 func TestResponsesGo(t *testing.T) {
 	beside(t)
 	w := edgesFor(t, "http://127.0.0.1:1")
 	cut := &cutOnce{}
 	var clients []responses.ResponseService
 	for _, p := range w.edges {
-		clients = append(clients, responses.NewResponseService(option.WithBaseURL(p.url("/openai/v1/")), option.WithAPIKey(edgeToken),
+		clients = append(clients, responses.NewResponseService(option.WithBaseURL(p.url("/openai/v1/")),
+			option.WithAPIKey(edgeToken),
 			option.WithHTTPClient(&http.Client{Transport: cut})))
 	}
 	// follow reads a response to its end, and returns its events and how often its body broke off.

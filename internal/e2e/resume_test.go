@@ -77,7 +77,8 @@ func resume(t *testing.T, w world) {
 			})
 		}
 		wg.Wait()
-		t.Logf("%s: %d cursors from %d on, each the exact rest, %s", source, resumeEvents/step, first, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: %d cursors from %d on, each the exact rest, %s", source, resumeEvents/step, first,
+			time.Since(began).Round(time.Millisecond))
 	}
 	check("stream")
 	w.forget()
@@ -98,7 +99,8 @@ func prefix(whole []byte, k int) int {
 func frames(t testing.TB, p *proc, after, last int) []byte {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url("/v1/agent/runs/"+resumeRun+"/stream?detail=full"), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		p.url("/v1/agent/runs/"+resumeRun+"/stream?detail=full"), nil)
 	if err != nil {
 		t.Error(err)
 		return nil
@@ -178,7 +180,8 @@ func publisher(t testing.TB, url string, shared bool) (*producers.Publisher, fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	pub, err := producers.New(producers.Config{Log: log, Shared: shared, Key: schema.RunKey{Tenant: "default", Run: resumeRun}})
+	pub, err := producers.New(producers.Config{Log: log, Shared: shared,
+		Key: schema.RunKey{Tenant: "default", Run: resumeRun}})
 	if err != nil {
 		t.Fatal(err)
 	}

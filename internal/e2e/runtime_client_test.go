@@ -46,7 +46,8 @@ func asApp(ctx context.Context, app, key string) context.Context {
 const runtimeService = "/nimi.runtime.v1.Runtime"
 
 // openRuntime calls a streaming method of a service.
-func openRuntime(ctx context.Context, conn *grpc.ClientConn, method string, in proto.Message) (s grpc.ClientStream, err error) {
+func openRuntime(ctx context.Context, conn *grpc.ClientConn, method string, in proto.Message) (s grpc.ClientStream,
+	err error) {
 	s, err = conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err == nil {
 		if err = s.SendMsg(in); errors.Is(err, io.EOF) {
@@ -60,7 +61,8 @@ func openRuntime(ctx context.Context, conn *grpc.ClientConn, method string, in p
 // textScenario is a request for the answer of a model to one message.
 func textScenario(model, said string) *runtimev1.StreamScenarioRequest {
 	return &runtimev1.StreamScenarioRequest{
-		Head:          &runtimev1.ScenarioRequestHead{AppId: runtimeApp, ModelId: model, RoutePolicy: runtimev1.RoutePolicy_ROUTE_POLICY_CLOUD},
+		Head: &runtimev1.ScenarioRequestHead{AppId: runtimeApp, ModelId: model,
+			RoutePolicy: runtimev1.RoutePolicy_ROUTE_POLICY_CLOUD},
 		ScenarioType:  runtimev1.ScenarioType_SCENARIO_TYPE_TEXT_GENERATE,
 		ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_STREAM,
 		Spec: &runtimev1.ScenarioSpec{Spec: &runtimev1.ScenarioSpec_TextGenerate{TextGenerate: &runtimev1.TextGenerateScenarioSpec{
@@ -85,9 +87,10 @@ type heardScenario struct {
 	err           error // the status; nil: OK
 }
 
-// hearScenario calls StreamScenario and reads to its end. each is called for each event. An error is about events that break the
-// protocol's rules, whatever has happened to the server.
-func hearScenario(ctx context.Context, conn *grpc.ClientConn, key string, in *runtimev1.StreamScenarioRequest, each func(*runtimev1.StreamScenarioEvent)) (h heardScenario, err error) {
+// hearScenario calls StreamScenario and reads to its end. each is called for each event. An error is about events that
+// break the protocol's rules, whatever has happened to the server.
+func hearScenario(ctx context.Context, conn *grpc.ClientConn, key string, in *runtimev1.StreamScenarioRequest,
+	each func(*runtimev1.StreamScenarioEvent)) (h heardScenario, err error) {
 	s, err := openRuntime(asApp(ctx, in.GetHead().GetAppId(), key), conn, runtimeService+"AiService/StreamScenario", in)
 	if err != nil {
 		h.err = err

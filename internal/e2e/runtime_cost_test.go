@@ -22,7 +22,8 @@ func rawCall(t *testing.T, p *proc, path string, message []byte, headers ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := edgetest.CallRaw(c, path, message, append(headers, "authorization", "Bearer "+edgeToken, "x-nimi-app-id", runtimeApp)...)
+	r, err := edgetest.CallRaw(c, path, message,
+		append(headers, "authorization", "Bearer "+edgeToken, "x-nimi-app-id", runtimeApp)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,8 @@ func runtimeDev(t *testing.T) *proc {
 	t.Helper()
 	p := newProc(t, "dev", "--no-demo", "--data", t.TempDir())
 	p.start()
-	postLog(t, p.url("/v1/agent/runs/runtime-provider/events"), `custom.runtime.provider {"providerName":"test","state":"healthy","models":["watched"]}`)
+	postLog(t, p.url("/v1/agent/runs/runtime-provider/events"),
+		`custom.runtime.provider {"providerName":"test","state":"healthy","models":["watched"]}`)
 	return p
 }
 
@@ -59,8 +61,9 @@ func runOf(t *testing.T, r *edgetest.Raw) string {
 	return e.GetTraceId()
 }
 
-// TestRuntimeCost: what a delta costs the server that 1,000 clients watch as a scenario, beside the native stream over gRPC in full detail.
-// Each delta has over 32 bytes, so that it is a message of its own in both. The long form has the machine to itself.
+// TestRuntimeCost: what a delta costs the server that 1,000 clients watch as a scenario, beside the native stream over
+// gRPC in full detail. Each delta has over 32 bytes, so that it is a message of its own in both. The long form has the
+// machine to itself.
 func TestRuntimeCost(t *testing.T) {
 	clients, deltas, rounds := 1000, 60, 7
 	if !runtimeLong() {
@@ -101,7 +104,8 @@ func TestRuntimeCost(t *testing.T) {
 						}
 					})
 				}
-				m.append(p.url("/v1/agent/runs/"+runs[i]+"/events"), `{"type":"text.delta","payload":{"text":"`+end+strings.Repeat(" and more", 5)+`","index":0}}`+"\n")
+				m.append(p.url("/v1/agent/runs/"+runs[i]+"/events"),
+					`{"type":"text.delta","payload":{"text":"`+end+strings.Repeat(" and more", 5)+`","index":0}}`+"\n")
 				reading.Wait()
 			}
 			if took := cpuSeconds(p.cmd.Process.Pid, false) - began; round > 0 { // the first warms up

@@ -28,7 +28,8 @@ import (
 	"agentstream/schema"
 )
 
-// oneByOne is an upstream that says ten pieces, one after the other, and counts what it was asked by the text of the message.
+// oneByOne is an upstream that says ten pieces, one after the other, and counts what it was asked by the text of the
+// message.
 type oneByOne struct {
 	pause time.Duration   // behind each piece
 	hold  <-chan struct{} // until it is closed there is one piece; nil: nothing is held
@@ -73,8 +74,8 @@ func (u *oneByOne) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
 }
 
-// scenarioWorld is a deployment that answers scenarios: two edges, two workers, two persisters, PostgreSQL, NATS, and an upstream whose model m
-// answers.
+// scenarioWorld is a deployment that answers scenarios: two edges, two workers, two persisters, PostgreSQL, NATS, and
+// an upstream whose model m answers.
 type scenarioWorld struct {
 	*archiveWorld
 	up    *oneByOne
@@ -116,18 +117,19 @@ func (r *scenarioTrial) cuts() (n int) {
 	return n
 }
 
-// ask asks for a scenario until it has its end: by turns at both edges, with one key. speaking counts those that have heard something
-// and not the end.
+// ask asks for a scenario until it has its end: by turns at both edges, with one key. speaking counts those that have
+// heard something and not the end.
 func (w *scenarioWorld) ask(ctx context.Context, r *scenarioTrial, speaking *atomic.Int64) {
 	at := rand.IntN(len(w.conns))
 	for ; ; at++ {
 		spoke := false
-		h, err := hearScenario(ctx, w.conns[at%len(w.conns)], r.key, textScenario("m", r.key), func(e *runtimev1.StreamScenarioEvent) {
-			if !spoke && e.GetDelta() != nil {
-				spoke = true
-				speaking.Add(1)
-			}
-		})
+		h, err := hearScenario(ctx, w.conns[at%len(w.conns)], r.key, textScenario("m", r.key),
+			func(e *runtimev1.StreamScenarioEvent) {
+				if !spoke && e.GetDelta() != nil {
+					spoke = true
+					speaking.Add(1)
+				}
+			})
 		if spoke {
 			speaking.Add(-1)
 		}
@@ -141,7 +143,8 @@ func (w *scenarioWorld) ask(ctx context.Context, r *scenarioTrial, speaking *ato
 		}
 		// Internal is what grpc-go calls a connection that broke within a message. What the edge says has details.
 		st := status.Convert(h.err)
-		if cut := st.Code() == codes.Unavailable || st.Code() == codes.Internal && len(st.Details()) == 0; !cut || ctx.Err() != nil {
+		if cut := st.Code() == codes.Unavailable || st.Code() == codes.Internal && len(st.Details()) == 0; !cut ||
+			ctx.Err() != nil {
 			w.t.Errorf("%s: %v after %d calls", r.key, h.err, len(r.heard))
 			return
 		}
@@ -175,7 +178,8 @@ func (w *scenarioWorld) judge(r *scenarioTrial) schema.RunState {
 	complain := func(what string) {
 		w.t.Errorf("%s, %s: %s: %+v\n%s", r.key, last.run, what, r.heard, strings.Join(lines, "\n"))
 	}
-	if types[schema.TypeSessionCreated] != 1 || types[schema.TypeCommandMessage] != 1 || types[schema.TypeTurnStart] > 1 || types[schema.TypeRunLifecycle] != 1 {
+	if types[schema.TypeSessionCreated] != 1 || types[schema.TypeCommandMessage] != 1 ||
+		types[schema.TypeTurnStart] > 1 || types[schema.TypeRunLifecycle] != 1 {
 		complain("not one scenario with one turn and one end")
 	}
 	for i, h := range r.heard {
@@ -188,7 +192,8 @@ func (w *scenarioWorld) judge(r *scenarioTrial) schema.RunState {
 		whole += pieceOf(r.key, i)
 	}
 	switch {
-	case state == schema.StateDone && said == whole && last.text == whole && last.completed.GetFinishReason() == runtimev1.FinishReason_FINISH_REASON_STOP:
+	case state == schema.StateDone && said == whole && last.text == whole &&
+		last.completed.GetFinishReason() == runtimev1.FinishReason_FINISH_REASON_STOP:
 	case state == schema.StateError && strings.HasPrefix(reason, "AI_STREAM_BROKEN: ") && strings.HasPrefix(whole, said) &&
 		last.failed.GetReasonCode() == runtimev1.ReasonCode_AI_STREAM_BROKEN:
 	default:
@@ -206,7 +211,8 @@ var scenarioKills = []struct {
 	{"all", []string{killEdge, killWorker, killNATS}},
 }
 
-// campaign asks for n scenarios and more, some at a time, until the last fault has happened. Faults happen while answers are given.
+// campaign asks for n scenarios and more, some at a time, until the last fault has happened. Faults happen while
+// answers are given.
 func (w *scenarioWorld) campaign(name string, plan []fault, n, together int) (trials []*scenarioTrial) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Minute)
 	defer cancel()
@@ -232,7 +238,8 @@ func (w *scenarioWorld) campaign(name string, plan []fault, n, together int) (tr
 	}
 	for _, f := range plan {
 		time.Sleep(f.gap)
-		eventually(w.t, time.Minute, "answers are given", func() bool { return speaking.Load() >= int64(together/2) || w.t.Failed() })
+		eventually(w.t, time.Minute, "answers are given",
+			func() bool { return speaking.Load() >= int64(together/2) || w.t.Failed() })
 		w.strike(f)
 	}
 	w.back("")
@@ -241,9 +248,9 @@ func (w *scenarioWorld) campaign(name string, plan []fault, n, together int) (tr
 	return trials
 }
 
-// TestRuntimeKilled kills edges, workers and NATS, each for itself and all in turn, while scenarios are answered. Each scenario ends
-// once, what its client had before a cut is the beginning of the run, the same key brings the same run from its beginning, and no
-// model is asked twice.
+// TestRuntimeKilled kills edges, workers and NATS, each for itself and all in turn, while scenarios are answered. Each
+// scenario ends once, what its client had before a cut is the beginning of the run, the same key brings the same run
+// from its beginning, and no model is asked twice.
 func TestRuntimeKilled(t *testing.T) {
 	beside(t)
 	n, faults, together, parts := 20, 6, 8, scenarioKills[len(scenarioKills)-1:]
@@ -266,7 +273,8 @@ func TestRuntimeKilled(t *testing.T) {
 		}
 		t.Logf("%s killed: %d scenarios, %d completed, %d failed, %d streams cut behind a piece; %v", c.name, len(trials),
 			ends[schema.StateDone], ends[schema.StateError], cuts, time.Since(began).Round(time.Second))
-		if ends[schema.StateDone] == 0 || slices.Contains(c.kinds, killWorker) && ends[schema.StateError] == 0 || slices.Contains(c.kinds, killEdge) && cuts == 0 {
+		if ends[schema.StateDone] == 0 || slices.Contains(c.kinds, killWorker) && ends[schema.StateError] == 0 ||
+			slices.Contains(c.kinds, killEdge) && cuts == 0 {
 			t.Errorf("%s killed: it proves nothing", c.name)
 		}
 		all = append(all, trials...)
@@ -275,8 +283,8 @@ func TestRuntimeKilled(t *testing.T) {
 	t.Log(w.fired)
 }
 
-// again asks for all once more, when all is over: each key brings the run that it brought before, no model is asked, and the archive
-// has what the log has.
+// again asks for all once more, when all is over: each key brings the run that it brought before, no model is asked,
+// and the archive has what the log has.
 func (w *scenarioWorld) again(all []*scenarioTrial) {
 	for _, c := range w.conns { // after an edge was killed, a client may refuse by itself until it dials again
 		c.ResetConnectBackoff()
@@ -287,8 +295,10 @@ func (w *scenarioWorld) again(all []*scenarioTrial) {
 	}
 	for i, r := range all {
 		last := r.heard[len(r.heard)-1]
-		h, err := hearScenario(w.t.Context(), w.conns[i%2], r.key, textScenario("m", r.key), func(*runtimev1.StreamScenarioEvent) {})
-		if err != nil || h.err != nil || h.run != last.run || h.text != last.text || (h.completed == nil) != (last.completed == nil) {
+		h, err := hearScenario(w.t.Context(), w.conns[i%2], r.key, textScenario("m", r.key),
+			func(*runtimev1.StreamScenarioEvent) {})
+		if err != nil || h.err != nil || h.run != last.run || h.text != last.text ||
+			(h.completed == nil) != (last.completed == nil) {
 			w.t.Errorf("%s: once more it is %+v, %v; it was %+v", r.key, h, err, last)
 		}
 	}

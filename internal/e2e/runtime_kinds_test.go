@@ -29,7 +29,8 @@ type runtimeKind struct {
 
 // runtimeKinds are all of them, as docs/dialects/runtime.md has them in its table of modes.
 var runtimeKinds = []runtimeKind{
-	{"scenario", runtimeService + "AiService/StreamScenario", 'A', func(run string, _ uint64) proto.Message { return textScenario("m", run) },
+	{"scenario", runtimeService + "AiService/StreamScenario", 'A',
+		func(run string, _ uint64) proto.Message { return textScenario("m", run) },
 		func() proto.Message { return &runtimev1.StreamScenarioEvent{} }, func(m proto.Message) bool {
 			e := m.(*runtimev1.StreamScenarioEvent)
 			return e.GetCompleted() != nil || e.GetFailed() != nil
@@ -39,27 +40,32 @@ var runtimeKinds = []runtimeKind{
 	}, func() proto.Message { return &runtimev1.ScenarioJobEvent{} }, func(m proto.Message) bool {
 		return m.(*runtimev1.ScenarioJobEvent).GetEventType() >= runtimev1.ScenarioJobEventType_SCENARIO_JOB_EVENT_COMPLETED
 	}, false},
-	{"workflow", runtimeService + "WorkflowService/SubscribeWorkflowEvents", 'B', func(run string, _ uint64) proto.Message {
-		return &runtimev1.SubscribeWorkflowEventsRequest{TaskId: run}
-	}, func() proto.Message { return &runtimev1.WorkflowEvent{} }, func(m proto.Message) bool {
-		switch m.(*runtimev1.WorkflowEvent).GetEventType() {
-		case runtimev1.WorkflowEventType_WORKFLOW_EVENT_COMPLETED, runtimev1.WorkflowEventType_WORKFLOW_EVENT_FAILED, runtimev1.WorkflowEventType_WORKFLOW_EVENT_CANCELED:
-			return true
-		}
-		return false
-	}, false},
+	{"workflow", runtimeService + "WorkflowService/SubscribeWorkflowEvents", 'B',
+		func(run string, _ uint64) proto.Message {
+			return &runtimev1.SubscribeWorkflowEventsRequest{TaskId: run}
+		}, func() proto.Message { return &runtimev1.WorkflowEvent{} }, func(m proto.Message) bool {
+			switch m.(*runtimev1.WorkflowEvent).GetEventType() {
+			case runtimev1.WorkflowEventType_WORKFLOW_EVENT_COMPLETED, runtimev1.WorkflowEventType_WORKFLOW_EVENT_FAILED, runtimev1.WorkflowEventType_WORKFLOW_EVENT_CANCELED:
+				return true
+			}
+			return false
+		}, false},
 	{"export", runtimeService + "AuditService/ExportAuditEvents", 'C', func(string, uint64) proto.Message {
 		return &runtimev1.ExportAuditEventsRequest{}
-	}, func() proto.Message { return &runtimev1.AuditExportChunk{} }, func(m proto.Message) bool { return m.(*runtimev1.AuditExportChunk).GetEof() }, false},
+	}, func() proto.Message { return &runtimev1.AuditExportChunk{} },
+		func(m proto.Message) bool { return m.(*runtimev1.AuditExportChunk).GetEof() }, false},
 	{"agent", runtimeService + "AgentService/SubscribeAgentEvents", 'D', func(run string, last uint64) proto.Message {
 		return &runtimev1.SubscribeAgentEventsRequest{AgentId: run, Cursor: strconv.FormatUint(last, 10)}
 	}, func() proto.Message { return &runtimev1.AgentEvent{} }, nil, true},
-	{"realtime", runtimeService + "AiRealtimeService/ReadRealtimeEvents", 'D', func(run string, last uint64) proto.Message {
-		return &runtimev1.ReadRealtimeEventsRequest{SessionId: run, AfterSequence: last}
-	}, func() proto.Message { return &runtimev1.RealtimeEvent{} }, func(m proto.Message) bool { return m.(*runtimev1.RealtimeEvent).GetCompleted() != nil }, true},
-	{"account", runtimeService + "AccountService/SubscribeAccountSessionEvents", 'D', func(_ string, last uint64) proto.Message {
-		return &runtimev1.SubscribeAccountSessionEventsRequest{AfterSequence: last}
-	}, func() proto.Message { return &runtimev1.AccountSessionEvent{} }, nil, false},
+	{"realtime", runtimeService + "AiRealtimeService/ReadRealtimeEvents", 'D',
+		func(run string, last uint64) proto.Message {
+			return &runtimev1.ReadRealtimeEventsRequest{SessionId: run, AfterSequence: last}
+		}, func() proto.Message { return &runtimev1.RealtimeEvent{} },
+		func(m proto.Message) bool { return m.(*runtimev1.RealtimeEvent).GetCompleted() != nil }, true},
+	{"account", runtimeService + "AccountService/SubscribeAccountSessionEvents", 'D',
+		func(_ string, last uint64) proto.Message {
+			return &runtimev1.SubscribeAccountSessionEventsRequest{AfterSequence: last}
+		}, func() proto.Message { return &runtimev1.AccountSessionEvent{} }, nil, false},
 	{"memory", runtimeService + "CognitionService/SubscribeMemoryEvents", 'D', func(_ string, last uint64) proto.Message {
 		return &runtimev1.SubscribeMemoryEventsRequest{Cursor: strconv.FormatUint(last, 10)}
 	}, func() proto.Message { return &runtimev1.MemoryEvent{} }, nil, true},
@@ -75,7 +81,8 @@ var runtimeKinds = []runtimeKind{
 	{"health", runtimeService + "AuditService/SubscribeRuntimeHealthEvents", 'D', func(string, uint64) proto.Message {
 		return &runtimev1.SubscribeRuntimeHealthEventsRequest{}
 	}, func() proto.Message { return &runtimev1.RuntimeHealthEvent{} }, nil, false},
-	{"watch", "/grpc.health.v1.Health/Watch", 'D', func(string, uint64) proto.Message { return &grpc_health_v1.HealthCheckRequest{} },
+	{"watch", "/grpc.health.v1.Health/Watch", 'D',
+		func(string, uint64) proto.Message { return &grpc_health_v1.HealthCheckRequest{} },
 		func() proto.Message { return &grpc_health_v1.HealthCheckResponse{} }, nil, false},
 }
 
@@ -83,7 +90,8 @@ var runtimeKinds = []runtimeKind{
 func (k *runtimeKind) says(code codes.Code, n int, terminal bool) error {
 	switch {
 	case code == codes.OK && k.mode != 'D' && terminal: // it is over
-	case code == codes.Canceled && (k.mode == 'A' || k.mode == 'B') && !terminal, code == codes.Canceled && k.mode == 'D': // the node went away
+	case code == codes.Canceled && (k.mode == 'A' || k.mode == 'B') && !terminal, code == codes.Canceled && k.mode == 'D':
+		// the node went away
 	case code == codes.Unavailable && n == 0: // nothing has begun
 	default:
 		return fmt.Errorf("%s, of mode %c, ended with %s behind %d messages, terminal: %t", k.name, k.mode, code, n, terminal)
@@ -101,8 +109,8 @@ type restartClient struct {
 	ends          map[codes.Code]int
 }
 
-// watch makes one call. It reports whether what is watched is over, and returns an error about an end that does not say what has
-// happened.
+// watch makes one call. It reports whether what is watched is over, and returns an error about an end that does not say
+// what has happened.
 func (c *restartClient) watch(ctx context.Context, conn *grpc.ClientConn) (over bool, err error) {
 	n := 0
 	s, err := openRuntime(asApp(ctx, c.app, c.key), conn, c.method, c.ask(c.run, c.last))
@@ -122,7 +130,8 @@ func (c *restartClient) watch(ctx context.Context, conn *grpc.ClientConn) (over 
 		over = c.terminal != nil && c.terminal(m)
 		if f := m.ProtoReflect().Descriptor().Fields().ByName("sequence"); f != nil {
 			seq := m.ProtoReflect().Get(f).Uint()
-			if c.numbered && seq <= c.last || !c.numbered && c.mode < 'C' && seq != uint64(n+1) || c.mode == 'C' && seq != uint64(n) {
+			if c.numbered && seq <= c.last || !c.numbered && c.mode < 'C' && seq != uint64(n+1) || c.mode == 'C' &&
+				seq != uint64(n) {
 				return over, fmt.Errorf("%s: number %d behind %d and %d messages of the stream", c.name, seq, c.last, n)
 			}
 			c.last = seq

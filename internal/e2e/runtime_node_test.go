@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRuntimeOnNode: a client of the runtime protocol on Node's gRPC library, of all modes, with the metadata of SDKs and their reading of
-// errors, against dev with a token.
+// TestRuntimeOnNode: a client of the runtime protocol on Node's gRPC library, of all modes, with the metadata of SDKs
+// and their reading of errors, against dev with a token.
 func TestRuntimeOnNode(t *testing.T) {
 	beside(t)
 	node := program(t, "node")

@@ -19,7 +19,8 @@ import (
 	"agentstream/schema"
 )
 
-// answered is one answer of a model: the body that a provider sent, and what a client of the runtime protocol is to hear of it.
+// answered is one answer of a model: the body that a provider sent, and what a client of the runtime protocol is to
+// hear of it.
 type answered struct {
 	api    string // of the provider
 	body   string // server-sent events
@@ -52,8 +53,10 @@ func (w expectedAnswer) answer(api string, body []byte) answered {
 		return -1
 	}
 	a := answered{
-		api: api, body: asEvents(body), text: w.Text, reason: w.Reasoning, failed: w.Error != nil, finish: runtimev1.FinishReason_FINISH_REASON_STOP,
-		in: count("input_tokens", "prompt_tokens", "promptTokenCount"), out: count("output_tokens", "completion_tokens", "candidatesTokenCount"),
+		api: api, body: asEvents(body), text: w.Text, reason: w.Reasoning, failed: w.Error != nil,
+		finish: runtimev1.FinishReason_FINISH_REASON_STOP,
+		in:     count("input_tokens", "prompt_tokens", "promptTokenCount"),
+		out:    count("output_tokens", "completion_tokens", "candidatesTokenCount"),
 	}
 	if w.RawReasoning.Bytes > 0 {
 		a.reason = w.RawReasoning
@@ -111,10 +114,12 @@ func asEvents(body []byte) string {
 	return b.String()
 }
 
-// recordedAnswers returns the answers of models in all recordings: one each, of a transcript one for each step of its agent.
+// recordedAnswers returns the answers of models in all recordings: one each, of a transcript one for each step of its
+// agent.
 func recordedAnswers(t *testing.T) map[string][]answered {
 	t.Helper()
-	all, read := providertest.Recordings[expectedAnswer](t, 63, "anthropic", "gemini", "openai-chat", "openai-responses", "transcripts")
+	all, read := providertest.Recordings[expectedAnswer](t, 63, "anthropic", "gemini", "openai-chat",
+		"openai-responses", "transcripts")
 	out := map[string][]answered{}
 	for name, w := range all {
 		folder, _, _ := strings.Cut(name, "/")
@@ -137,10 +142,12 @@ func transcribed(t *testing.T, name string, body []byte, w expectedAnswer) (out 
 	}
 	whole := ""
 	chat := func(text string) {
-		chunk, err := json.Marshal(map[string]any{"id": "c", "choices": []any{map[string]any{"index": 0, "delta": map[string]string{"role": "assistant", "content": text}}}})
+		chunk, err := json.Marshal(map[string]any{"id": "c",
+			"choices": []any{map[string]any{"index": 0, "delta": map[string]string{"role": "assistant", "content": text}}}})
 		must(err)
 		body := string(chunk) + "\n" + `{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
-		out = append(out, expectedAnswer{Text: providertest.DigestOf(text), Reasoning: providertest.DigestOf(""), StopReason: "stop"}.answer("openai", []byte(body)))
+		out = append(out, expectedAnswer{Text: providertest.DigestOf(text), Reasoning: providertest.DigestOf(""),
+			StopReason: "stop"}.answer("openai", []byte(body)))
 		whole += text
 	}
 	if strings.HasSuffix(name, ".swe-agent.json") {
@@ -175,8 +182,9 @@ func transcribed(t *testing.T, name string, body []byte, w expectedAnswer) (out 
 	return out
 }
 
-// TestRuntimeRecordings sends every recording through an upstream into a worker, and hears it as a client of the runtime protocol
-// does: text, reasoning, counts of tokens and finish reason are those that the provider's own libraries make of it.
+// TestRuntimeRecordings sends every recording through an upstream into a worker, and hears it as a client of the
+// runtime protocol does: text, reasoning, counts of tokens and finish reason are those that the provider's own
+// libraries make of it.
 func TestRuntimeRecordings(t *testing.T) {
 	beside(t)
 	all := recordedAnswers(t)
@@ -217,7 +225,8 @@ func TestRuntimeRecordings(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
 			for i, want := range all[name] {
-				h, err := hearScenario(t.Context(), conn, "", textScenario(fmt.Sprintf("%s/%d", name, i), "hello"), func(*runtimev1.StreamScenarioEvent) {})
+				h, err := hearScenario(t.Context(), conn, "", textScenario(fmt.Sprintf("%s/%d", name, i), "hello"),
+					func(*runtimev1.StreamScenarioEvent) {})
 				if err != nil || h.err != nil {
 					t.Fatal(err, h.err)
 				}
@@ -248,10 +257,12 @@ func (want answered) check(t *testing.T, h heardScenario, run string) {
 		if h.failed.GetReasonCode() != runtimev1.ReasonCode_AI_PROVIDER_INTERNAL || whole.State != schema.StateError {
 			t.Errorf("it ended with %v, the run with %s %s", h.failed, whole.State, whole.Reason)
 		}
-	} else if u := h.completed.GetUsage(); h.completed == nil || h.completed.GetFinishReason() != want.finish || u.GetInputTokens() != want.in || u.GetOutputTokens() != want.out {
+	} else if u := h.completed.GetUsage(); h.completed == nil || h.completed.GetFinishReason() != want.finish ||
+		u.GetInputTokens() != want.in || u.GetOutputTokens() != want.out {
 		t.Errorf("it ended with %v %v, want %v with %d and %d tokens", h.completed, h.failed, want.finish, want.in, want.out)
 	}
 	if providertest.DigestOf(text) != want.text || providertest.DigestOf(reason) != want.reason {
-		t.Errorf("%d bytes of text and %d of reasoning, want %d and %d", len(text), len(reason), want.text.Bytes, want.reason.Bytes)
+		t.Errorf("%d bytes of text and %d of reasoning, want %d and %d", len(text), len(reason), want.text.Bytes,
+			want.reason.Bytes)
 	}
 }

@@ -25,7 +25,8 @@ import (
 // call makes a unary call at either edge.
 func (w *scenarioWorld) call(method, app string, in, out proto.Message) {
 	w.t.Helper()
-	if err := w.conns[rand.IntN(len(w.conns))].Invoke(asApp(w.t.Context(), app, ""), runtimeService+method, in, out, grpc.WaitForReady(true)); err != nil {
+	if err := w.conns[rand.IntN(len(w.conns))].Invoke(asApp(w.t.Context(), app, ""), runtimeService+method, in, out,
+		grpc.WaitForReady(true)); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -34,9 +35,11 @@ func (w *scenarioWorld) call(method, app string, in, out proto.Message) {
 var feeds = []struct{ kind, run, payload string }{
 	{nimi.StreamAccount, nimi.FeedRun(nimi.StreamAccount), `{"eventType":2,"state":2}`},
 	{nimi.StreamMemory, nimi.FeedRun(nimi.StreamMemory), `{"eventType":3,"bank":{"scope":1}}`},
-	{nimi.StreamMessage, nimi.MessageRun(runtimeApp), `{"eventType":1,"messageId":"m","fromAppId":"other","toAppId":"` + runtimeApp + `"}`},
+	{nimi.StreamMessage, nimi.MessageRun(runtimeApp),
+		`{"eventType":1,"messageId":"m","fromAppId":"other","toAppId":"` + runtimeApp + `"}`},
 	{nimi.StreamTransfer, nimi.FeedRun(nimi.StreamTransfer), `{"installSessionId":"i","phase":"download"}`},
-	{nimi.StreamProvider, nimi.FeedRun(nimi.StreamProvider), `{"provider_name":"openai","state":"healthy","models":["m"]}`},
+	{nimi.StreamProvider, nimi.FeedRun(nimi.StreamProvider),
+		`{"provider_name":"openai","state":"healthy","models":["m"]}`},
 }
 
 // feed writes a message into each feed, by one of the edges, and a word into each realtime session.
@@ -87,7 +90,8 @@ func (w *scenarioWorld) restartClients(n int) (all []*restartClient, sessions []
 		case "realtime":
 			if len(sessions) < 5 { // which several read
 				var s runtimev1.OpenRealtimeSessionResponse
-				w.call("AiRealtimeService/OpenRealtimeSession", runtimeApp, &runtimev1.OpenRealtimeSessionRequest{Head: textScenario("m", "").GetHead()}, &s)
+				w.call("AiRealtimeService/OpenRealtimeSession", runtimeApp,
+					&runtimev1.OpenRealtimeSessionRequest{Head: textScenario("m", "").GetHead()}, &s)
 				sessions = append(sessions, s.GetSessionId())
 			}
 			c.run = sessions[i%len(sessions)]
@@ -97,8 +101,8 @@ func (w *scenarioWorld) restartClients(n int) (all []*restartClient, sessions []
 	return all, sessions
 }
 
-// replace replaces the edges one after the other: each is told to end, has ended, and comes back. between is called with an edge that
-// is there.
+// replace replaces the edges one after the other: each is told to end, has ended, and comes back. between is called
+// with an edge that is there.
 func (w *scenarioWorld) replace(between func(edge int)) {
 	for i, e := range w.roles[killEdge] {
 		e.end(syscall.SIGTERM)
@@ -109,8 +113,8 @@ func (w *scenarioWorld) replace(between func(edge int)) {
 	}
 }
 
-// TestRuntimeRollingRestart replaces two edges one after the other under streams of all modes. The status that each stream ends with
-// says what has happened, and who comes again has lost nothing.
+// TestRuntimeRollingRestart replaces two edges one after the other under streams of all modes. The status that each
+// stream ends with says what has happened, and who comes again has lost nothing.
 func TestRuntimeRollingRestart(t *testing.T) {
 	beside(t)
 	n, drain, pause := 8*len(runtimeKinds), "300ms", 50*time.Millisecond
@@ -153,9 +157,11 @@ func TestRuntimeRollingRestart(t *testing.T) {
 	})
 	over.Store(true)
 	for _, s := range sessions {
-		w.call("AiRealtimeService/CloseRealtimeSession", runtimeApp, &runtimev1.CloseRealtimeSessionRequest{SessionId: s}, &runtimev1.CloseRealtimeSessionResponse{})
+		w.call("AiRealtimeService/CloseRealtimeSession", runtimeApp,
+			&runtimev1.CloseRealtimeSessionRequest{SessionId: s}, &runtimev1.CloseRealtimeSessionResponse{})
 	}
-	want := map[string]int64{nimi.StreamMemory: fed, nimi.StreamMessage: fed, "realtime": fed + 2} // its beginning and its end
+	// its beginning and its end
+	want := map[string]int64{nimi.StreamMemory: fed, nimi.StreamMessage: fed, "realtime": fed + 2}
 	all("everybody has everything", func(c *restartClient) bool { return c.seen.Load() >= want[c.name] })
 	time.AfterFunc(time.Second, leave) // those that have an end have had it
 	group.Wait()

@@ -14,9 +14,9 @@ import (
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
-// TestRuntimeSlow: clients that take 64 KiB of a scenario and then nothing cost no memory by what they have not read. Half of them come
-// back after 12 s: they get COMPLETED, which the log has by then, and RESOURCE_EXHAUSTED. The others are reset. How long others wait for
-// a delta meanwhile is printed.
+// TestRuntimeSlow: clients that take 64 KiB of a scenario and then nothing cost no memory by what they have not read.
+// Half of them come back after 12 s: they get COMPLETED, which the log has by then, and RESOURCE_EXHAUSTED. The others
+// are reset. How long others wait for a delta meanwhile is printed.
 func TestRuntimeSlow(t *testing.T) {
 	clients, deltas := 200, 500
 	if !runtimeLong() {
@@ -40,8 +40,8 @@ func TestRuntimeSlow(t *testing.T) {
 	}
 	heap := p.heap()
 	say(4)
-	// Within 5 s the archive is done with what was said, and what each client was read for it has been let go: a client that
-	// does not read for 3 s keeps no state.
+	// Within 5 s the archive is done with what was said, and what each client was read for it has been let go: a client
+	// that does not read for 3 s keeps no state.
 	grown, most := 0.0, 16.0
 	for limit := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		if grown = (p.heap() - heap) / (1 << 20); grown <= most || time.Now().After(limit) {
@@ -112,5 +112,6 @@ func waits(t *testing.T, m metis, events string, clients []*edgetest.Raw, deltas
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	return fmt.Sprintf("%v, %v", took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond))
+	return fmt.Sprintf("%v, %v", took[len(took)/2].Round(10*time.Microsecond),
+		took[len(took)*99/100].Round(10*time.Microsecond))
 }

@@ -11,9 +11,10 @@ import (
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
-// TestRuntimeStarted has many scenarios open at once on one connection, and prints how long it takes from the call to STARTED: where
-// they come one after the other, and where all come at the same moment. The long form, which has the machine to itself, holds the
-// former to 10 ms in the middle and 50 ms in the 99th of 100, in the best of its rounds: what others do only adds to it.
+// TestRuntimeStarted has many scenarios open at once on one connection, and prints how long it takes from the call to
+// STARTED: where they come one after the other, and where all come at the same moment. The long form, which has the
+// machine to itself, holds the former to 10 ms in the middle and 50 ms in the 99th of 100, in the best of its rounds:
+// what others do only adds to it.
 func TestRuntimeStarted(t *testing.T) {
 	beside(t)
 	n, every, rounds := 300, time.Millisecond, 1
@@ -57,7 +58,8 @@ func TestRuntimeStarted(t *testing.T) {
 			calls.Wait()
 			slices.Sort(took)
 			p50, p99 := quantile(took, 0.5), quantile(took, 0.99)
-			fmt.Fprintf(&table, "\n%4d open, one each %-6v %8.1f %8.1f %8.1f", n, gap, p50.Seconds()*1e3, p99.Seconds()*1e3, took[n-1].Seconds()*1e3)
+			fmt.Fprintf(&table, "\n%4d open, one each %-6v %8.1f %8.1f %8.1f", n, gap, p50.Seconds()*1e3,
+				p99.Seconds()*1e3, took[n-1].Seconds()*1e3)
 			for i, now := range w.used() {
 				fmt.Fprintf(&table, " %8.2f", (now-used[i])/float64(n)*1e3)
 			}
@@ -68,7 +70,8 @@ func TestRuntimeStarted(t *testing.T) {
 			answers.Wait()
 		}
 	}
-	t.Logf("call to STARTED, and CPU of each scenario, in ms\n%-27s %8s %8s %8s %8s %8s %8s %8s%s", "scenarios", "p50", "p99", "most", "edge", "NATS", "workers", "persist", table.String())
+	t.Logf("call to STARTED, and CPU of each scenario, in ms\n%-27s %8s %8s %8s %8s %8s %8s %8s%s", "scenarios", "p50",
+		"p99", "most", "edge", "NATS", "workers", "persist", table.String())
 	if runtimeLong() && (best50 > 10*time.Millisecond || best99 > 50*time.Millisecond) {
 		t.Errorf("STARTED comes after %v in the middle, and after %v in the 99th of 100", best50, best99)
 	}

@@ -31,7 +31,8 @@ import (
 
 // allStreams returns every stream of every protocol that a node speaks, and the protocol's name.
 func allStreams() (list []walkedStream) {
-	for _, p := range []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{}), metisserve.Protocol(metisserve.Config{}),
+	for _, p := range []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{}),
+		metisserve.Protocol(metisserve.Config{}),
 		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{})} {
 		info := p.Dialect.Info()
 		for i := range p.Streams {
@@ -238,8 +239,9 @@ func (w *walk) grpc(st walkedStream, run string, over bool) <-chan string {
 	})
 }
 
-// TestRuntimeWalk opens every stream of every dialect on what ends, and on what goes on until the node goes away. How each ends is
-// what its mode says: A, B and C end cleanly with what they are of, D never does; a node that goes away cuts all but exports.
+// TestRuntimeWalk opens every stream of every dialect on what ends, and on what goes on until the node goes away. How
+// each ends is what its mode says: A, B and C end cleanly with what they are of, D never does; a node that goes away
+// cuts all but exports.
 func TestRuntimeWalk(t *testing.T) {
 	beside(t)
 	nats := testkit.FreeAddr(t)

@@ -165,7 +165,8 @@ func (c *sdkCase) checkFailures(t *testing.T, fold *schema.Fold, fault *sdkError
 	}
 	if fault.Body != nil {
 		said, _ := json.Marshal(fault.Body)
-		if got := decodeAny(t, e.Error); !reflect.DeepEqual(got, decodeAny(t, []byte(strings.ReplaceAll(string(said), sdkKey, "…")))) {
+		if got := decodeAny(t, e.Error); !reflect.DeepEqual(got,
+			decodeAny(t, []byte(strings.ReplaceAll(string(said), sdkKey, "…")))) {
 			t.Errorf("error\nlibrary %s\n    run %s", said, e.Error)
 		}
 	}

@@ -79,7 +79,8 @@ func TestClientLibrariesThroughTheProxy(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			up := &models{answers: make(map[string][]answer)}
 			at := up.start(t)
-			proxy := newProc(t, "proxy", append(log, "--upstream", "anthropic="+at, "--upstream", "openai="+at, "--upstream", "gemini="+at, "--retry-hold", "0s")...)
+			proxy := newProc(t, "proxy", append(log, "--upstream", "anthropic="+at, "--upstream", "openai="+at,
+				"--upstream", "gemini="+at, "--retry-hold", "0s")...)
 			proxy.start()
 			libraries := map[string][]sdkCase{"anthropic": anthropicCases(t), "openai": openaiCases(t), "gemini": geminiCases(t)}
 			for script, cases := range libraries {
@@ -177,7 +178,8 @@ func (c *sdkCase) check(t *testing.T, runs string, calls []sdkCall) {
 		t.Fatal("the library says nothing")
 	}
 	if c.wrong {
-		if fault := calls[0].Error; fault == nil || fault.Status != http.StatusBadRequest || !strings.Contains(fault.Message, "Agentstream-Run: want 1 to 128 of") {
+		if fault := calls[0].Error; fault == nil || fault.Status != http.StatusBadRequest ||
+			!strings.Contains(fault.Message, "Agentstream-Run: want 1 to 128 of") {
 			t.Errorf("the library says %+v", fault)
 		}
 		return
@@ -261,7 +263,8 @@ func (c *sdkCase) checkRun(t *testing.T, lines []string, fold *schema.Fold) {
 			statuses = append(statuses, end.Status)
 		}
 		// The frame that a connection was cut in is kept.
-		if e.Type == schema.TypeLoss || strings.Contains(e.Type, "bad_frame") && c.answers[0].after == whole || strings.Contains(line, sdkKey) {
+		if e.Type == schema.TypeLoss || strings.Contains(e.Type, "bad_frame") && c.answers[0].after == whole ||
+			strings.Contains(line, sdkKey) {
 			t.Errorf("%.500s", line)
 		}
 	}

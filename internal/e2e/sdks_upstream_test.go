@@ -110,7 +110,8 @@ func (m *models) next(r *http.Request) (answer, error) {
 	var errs []error
 	left := m.answers[name]
 	if len(left) == 0 {
-		errs, left = append(errs, fmt.Errorf("%s: a request too many: %s", name, r.URL.Path)), []answer{{status: http.StatusGone}}
+		errs, left = append(errs, fmt.Errorf("%s: a request too many: %s", name,
+			r.URL.Path)), []answer{{status: http.StatusGone}}
 	}
 	if h := fmt.Sprint(r.Header); !strings.Contains(h, sdkKey) || strings.Contains(h, "Agentstream") {
 		errs = append(errs, fmt.Errorf("%s: header of the request: %s", name, h))

@@ -42,8 +42,8 @@ type secrets struct {
 }
 
 // TestSecretsAreReplacedUnderLoad: the token, the secret of shares, the password of the database and that of NATS are
-// replaced one after the other, as docs/operations.md says, and no request of a steady load fails meanwhile. Afterwards the
-// old ones open nothing.
+// replaced one after the other, as docs/operations.md says, and no request of a steady load fails meanwhile. Afterwards
+// the old ones open nothing.
 func TestSecretsAreReplacedUnderLoad(t *testing.T) {
 	beside(t)
 	s := newSecrets(t)
@@ -171,7 +171,8 @@ func (s *secrets) dsn(password string) string {
 	return fmt.Sprintf("host=%s port=5432 user=app password=%s dbname=app sslmode=disable", s.socket, password)
 }
 
-// shortLived makes the connections of a pool live for a second, so that requests need new ones, with the password of now.
+// shortLived makes the connections of a pool live for a second, so that requests need new ones, with the password of
+// now.
 const shortLived = " pool_max_conn_lifetime=1s"
 
 func (s *secrets) serveDatabase() {

@@ -28,7 +28,8 @@ func sdkClient(ctx context.Context, t *testing.T, k *testkit.Server, run string)
 	}
 	for i := 0; ctx.Err() == nil; i++ {
 		payload := fmt.Appendf(nil, `{"text":"%d \ud800\u0000","b":1e400,"a":1.10}`, i)
-		if _, err := pub.Append(context.Background(), schema.Event{Type: schema.TypeTextDelta, Payload: payload}); err != nil {
+		if _, err := pub.Append(context.Background(),
+			schema.Event{Type: schema.TypeTextDelta, Payload: payload}); err != nil {
 			t.Error(err)
 			return
 		}

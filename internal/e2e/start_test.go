@@ -45,7 +45,8 @@ func TestRolesStartBeforeMigrate(t *testing.T) {
 			made.Sub(begun).Round(time.Millisecond), time.Since(made).Round(time.Millisecond))
 		for i, e := range edges {
 			key := fmt.Sprint("start-", i)
-			if answer, _, err := post(t.Context(), http.DefaultClient, "http://"+e.addr+"/v1/agent/runs/"+key+"/events", key, []byte(keyedEvent(i, 0))); err != nil {
+			if answer, _, err := post(t.Context(), http.DefaultClient, "http://"+e.addr+"/v1/agent/runs/"+key+"/events",
+				key, []byte(keyedEvent(i, 0))); err != nil {
 				t.Errorf("round %d: edge %d: %s %v", round, i, answer, err)
 			}
 		}
@@ -58,8 +59,8 @@ func TestRolesStartBeforeMigrate(t *testing.T) {
 	}
 }
 
-// Roles that start before NATS do not end: they are alive and not ready, name NATS to operators and to probes, and serve when it
-// has come, together with what migrate makes.
+// Roles that start before NATS do not end: they are alive and not ready, name NATS to operators and to probes, and
+// serve when it has come, together with what migrate makes.
 func TestRolesStartBeforeNATS(t *testing.T) {
 	beside(t)
 	port := testkit.FreePort(t)
@@ -74,7 +75,8 @@ func TestRolesStartBeforeNATS(t *testing.T) {
 			return status == http.StatusServiceUnavailable && strings.Contains(text, "no server answers")
 		})
 	}
-	if status, text := getText("http://" + probes + "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, `"nats":"failed"`) {
+	if status, text := getText("http://" + probes + "/readyz"); status != http.StatusServiceUnavailable ||
+		!strings.Contains(text, `"nats":"failed"`) {
 		t.Errorf("a probe is answered %d %s", status, text)
 	}
 	if status, _ := getText("http://" + probes + "/healthz"); status != http.StatusOK {
@@ -95,7 +97,8 @@ func TestRolesStartBeforeNATS(t *testing.T) {
 			t.Errorf("%s ended %d times: %s", r.name, n, tail(r.log.String(), 2000))
 		}
 	}
-	if status, text := getText("http://" + probes + "/readyz"); status != http.StatusOK || !strings.Contains(text, `"nats":"ok"`) {
+	if status, text := getText("http://" + probes + "/readyz"); status != http.StatusOK ||
+		!strings.Contains(text, `"nats":"ok"`) {
 		t.Errorf("a probe is answered %d %s", status, text)
 	}
 }

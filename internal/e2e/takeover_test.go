@@ -30,7 +30,8 @@ func TestPersistersShareAndTakeOver(t *testing.T) {
 	done := tellers(t, w.nats.url(), 5, 1)
 	began := time.Now()
 	eventually(t, time.Minute, "both persisters have partitions", shared)
-	t.Logf("shared %s after both were ready: %d and %d", time.Since(began).Round(time.Millisecond), active(persist[0]), active(persist[1]))
+	t.Logf("shared %s after both were ready: %d and %d", time.Since(began).Round(time.Millisecond), active(persist[0]),
+		active(persist[1]))
 	for round := range min(kills(t, 1), 4) {
 		dies, stays := persist[round%2], persist[1-round%2]
 		<-time.After(time.Second)

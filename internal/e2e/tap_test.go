@@ -32,7 +32,8 @@ import (
 // tap hands every pack of the log to handle: each run's packs in order, each at least once. It goes on
 // where an earlier tap of that name has stopped. It returns when ctx ends or handle fails. A pack that is
 // not done within limit is given to whoever asks next.
-func tap(ctx context.Context, js jetstream.JetStream, name string, limit time.Duration, handle func(jetstream.Msg) error) error {
+func tap(ctx context.Context, js jetstream.JetStream, name string, limit time.Duration,
+	handle func(jetstream.Msg) error) error {
 	stream, err := js.Stream(ctx, "AGENT_0")
 	if err != nil {
 		return err
@@ -334,7 +335,8 @@ func watchCopies(t *testing.T, nc *nats.Conn) func(want int) int {
 				t.Error(err)
 				return n
 			}
-			if err := headers.check(msg.Header); err != nil || schema.LivePrefix+strings.TrimPrefix(msg.Header.Get("Nats-Subject"), schema.StorePrefix) != msg.Subject {
+			if err := headers.check(msg.Header); err != nil ||
+				schema.LivePrefix+strings.TrimPrefix(msg.Header.Get("Nats-Subject"), schema.StorePrefix) != msg.Subject {
 				t.Errorf("%s: %v: %v", msg.Subject, msg.Header, err)
 			}
 			n++
@@ -354,7 +356,8 @@ func TestTapMayOnlyRead(t *testing.T) {
 	for line := range strings.Lines(string(page)) {
 		if right, ok := strings.CutPrefix(strings.TrimSpace(line), "publish "); ok {
 			for p := range 2 {
-				rights.Publish.Allow = append(rights.Publish.Allow, strings.ReplaceAll(right, "AGENT_0", fmt.Sprintf("AGENT_%d", p)))
+				rights.Publish.Allow = append(rights.Publish.Allow,
+					strings.ReplaceAll(right, "AGENT_0", fmt.Sprintf("AGENT_%d", p)))
 			}
 		} else if right, ok := strings.CutPrefix(strings.TrimSpace(line), "subscribe "); ok {
 			rights.Subscribe.Allow = append(rights.Subscribe.Allow, right)
@@ -363,9 +366,10 @@ func TestTapMayOnlyRead(t *testing.T) {
 	if len(rights.Publish.Allow) != 8 || len(rights.Subscribe.Allow) != 1 {
 		t.Fatalf("%v", rights)
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, Users: []*server.User{
-		{Username: "all", Password: "all"}, {Username: "analytics", Password: "analytics", Permissions: rights},
-	}})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
+		NoSigs: true, NoLog: true, Users: []*server.User{
+			{Username: "all", Password: "all"}, {Username: "analytics", Password: "analytics", Permissions: rights},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +379,8 @@ func TestTapMayOnlyRead(t *testing.T) {
 		t.Fatal("server is not ready")
 	}
 	dial := func(user string, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
-		nc, err := nats.Connect(s.ClientURL(), append(opts, nats.UserInfo(user, user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
+		nc, err := nats.Connect(s.ClientURL(),
+			append(opts, nats.UserInfo(user, user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 		if err != nil {
 			t.Fatal(err)
 		}

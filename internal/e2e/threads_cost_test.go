@@ -15,13 +15,16 @@ import (
 
 // threadsSix are filters of one page: all of them show what models say, and each something else as well.
 var threadsSix = []string{
-	`{"channels":["messages"]}`, `{"channels":["messages","lifecycle"]}`, `{"channels":["messages","tools"],"namespaces":[[]]}`,
-	`{"channels":["messages","values"]}`, `{"channels":["messages","custom"],"namespaces":[[]],"depth":2}`, `{"channels":["messages","tasks","checkpoints"]}`,
+	`{"channels":["messages"]}`, `{"channels":["messages","lifecycle"]}`,
+	`{"channels":["messages","tools"],"namespaces":[[]]}`,
+	`{"channels":["messages","values"]}`, `{"channels":["messages","custom"],"namespaces":[[]],"depth":2}`,
+	`{"channels":["messages","tasks","checkpoints"]}`,
 }
 
 // threadsParts are filters of a page that show a part each.
 var threadsParts = []string{
-	`{"channels":["messages"]}`, `{"channels":["lifecycle","input"]}`, `{"channels":["tools","messages"],"namespaces":[["tools"]]}`,
+	`{"channels":["messages"]}`, `{"channels":["lifecycle","input"]}`,
+	`{"channels":["tools","messages"],"namespaces":[["tools"]]}`,
 	`{"channels":["values","checkpoints"]}`, `{"channels":["updates","tasks"]}`, `{"channels":["custom"]}`,
 }
 
@@ -46,8 +49,8 @@ func threadWatchers(t *testing.T, p *proc, run string, n int, filters ...string)
 	return all
 }
 
-// TestThreadsCost: what a delta costs the server that 1,000 clients watch as a thread, under one filter and under six, beside
-// the native stream in full detail. The long form has the machine to itself.
+// TestThreadsCost: what a delta costs the server that 1,000 clients watch as a thread, under one filter and under six,
+// beside the native stream in full detail. The long form has the machine to itself.
 func TestThreadsCost(t *testing.T) {
 	clients, deltas, rounds := 1000, 60, 7
 	if !threadsLong() {
@@ -78,7 +81,8 @@ func TestThreadsCost(t *testing.T) {
 		for _, c := range conns[i] {
 			reading.Go(func() { drain(t, c, []byte(end)) })
 		}
-		m.append(p.url("/v1/agent/runs/"+runs[i]+"/events"), `{"type":"text.delta","payload":{"text":"`+end+` behind the others","index":0}}`+"\n")
+		m.append(p.url("/v1/agent/runs/"+runs[i]+"/events"),
+			`{"type":"text.delta","payload":{"text":"`+end+` behind the others","index":0}}`+"\n")
 		reading.Wait()
 	}
 	used := make([][]float64, len(runs))
@@ -111,7 +115,8 @@ func TestThreadsCost(t *testing.T) {
 	}
 }
 
-// TestThreadsReplayCost: six filters over a long thread, which show a part each, cost at most three times the CPU of one full replay.
+// TestThreadsReplayCost: six filters over a long thread, which show a part each, cost at most three times the CPU of
+// one full replay.
 func TestThreadsReplayCost(t *testing.T) {
 	events, rounds := 100_000, 5
 	if !threadsLong() {
@@ -167,8 +172,8 @@ func TestThreadsReplayCost(t *testing.T) {
 	}
 }
 
-// TestThreadsFirst prints how long it takes, in the middle, from the command that begins a thread to its answer, and to the
-// event that says that its run is running, which the agent has brought about.
+// TestThreadsFirst prints how long it takes, in the middle, from the command that begins a thread to its answer, and to
+// the event that says that its run is running, which the agent has brought about.
 func TestThreadsFirst(t *testing.T) {
 	rounds := 100
 	if !threadsLong() {

@@ -41,7 +41,8 @@ func serveThreadWorker(url string) error {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	w, err := worker.New(worker.Config{
-		Log: log, Waker: log, Attend: log.Attend, Ask: log.Ask, Logger: logger, Answer: demo.Replies{Speed: 10}.Answer, Alone: langgraph.Alone,
+		Log: log, Waker: log, Attend: log.Attend, Ask: log.Ask, Logger: logger, Answer: demo.Replies{Speed: 10}.Answer,
+		Alone: langgraph.Alone,
 	})
 	if err != nil {
 		return err
@@ -98,8 +99,10 @@ const respondParams = `{"namespace":[],"interrupt_id":"ask_2","response":"TOKEN-
 
 var threadMoments = []threadMoment{
 	{name: "a run works", first: "think long", ready: schema.TypeTextDelta},
-	{name: "an interrupt waits", first: "think interrupt", ready: schema.TypeCommandsTaken, then: "input.respond", params: respondParams, late: true},
-	{name: "an answer is stored", first: "think interrupt", ready: schema.TypeCommandsTaken, then: "input.respond", params: respondParams},
+	{name: "an interrupt waits", first: "think interrupt", ready: schema.TypeCommandsTaken, then: "input.respond",
+		params: respondParams, late: true},
+	{name: "an answer is stored", first: "think interrupt", ready: schema.TypeCommandsTaken, then: "input.respond",
+		params: respondParams},
 	{name: "an injection is stored", first: "think long", ready: schema.TypeTextDelta, then: "input.inject",
 		params: `{"namespace":[],"message":{"role":"user","content":"TOKEN-b"}}`},
 	{name: "a queued message is stored", first: "think long", ready: schema.TypeTextDelta, then: "run.start",
@@ -113,8 +116,8 @@ type threadTrial struct {
 	runs   []string // ids that clients were told
 }
 
-// give sends a command until it is stored: what became of one whose answer was cut is looked up before it is sent again. It
-// reports false when the test is to end.
+// give sends a command until it is stored: what became of one whose answer was cut is looked up before it is sent
+// again. It reports false when the test is to end.
 func (w *threadWorld) give(r *threadTrial, method, params, mark string) bool {
 	body := fmt.Sprintf(`{"id":1,"method":%q,"params":%s}`, method, params)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
@@ -271,8 +274,8 @@ func threadStory(all []schema.Event) string {
 	return b.String()
 }
 
-// judge waits until a thread is at rest: each command in it is stored once and answered once, and each run has one terminal. It
-// returns how many of its turns were cut.
+// judge waits until a thread is at rest: each command in it is stored once and answered once, and each run has one
+// terminal. It returns how many of its turns were cut.
 func (w *threadWorld) judge(r *threadTrial) int {
 	marks := []string{r.thread + "-a"}
 	if r.then != "" {
@@ -288,7 +291,8 @@ func (w *threadWorld) judge(r *threadTrial) int {
 	}
 	for _, m := range marks {
 		if got.stored[m] != 1 || got.answered[m] != 1 {
-			w.t.Errorf("%s, %s: %s is stored %d times and answered %d times:\n%s", r.thread, r.name, m, got.stored[m], got.answered[m], threadStory(all))
+			w.t.Errorf("%s, %s: %s is stored %d times and answered %d times:\n%s", r.thread, r.name, m, got.stored[m],
+				got.answered[m], threadStory(all))
 		}
 	}
 	want := "completed"
@@ -301,7 +305,8 @@ func (w *threadWorld) judge(r *threadTrial) int {
 	frames := threadReplay(w.t, w.edge, r.thread, `{"channels":["lifecycle","input"]}`, "")
 	ends, err := threadTerminals(frames, r.runs)
 	if ends != want || err != nil {
-		w.t.Errorf("%s, %s: the runs end with %q, %v, want %q:\n%s\n%s", r.thread, r.name, ends, err, want, strings.Join(threadBytes(frames), "\n"), threadStory(all))
+		w.t.Errorf("%s, %s: the runs end with %q, %v, want %q:\n%s\n%s", r.thread, r.name, ends, err, want,
+			strings.Join(threadBytes(frames), "\n"), threadStory(all))
 	}
 	answers := 0
 	for _, f := range frames {
@@ -315,8 +320,8 @@ func (w *threadWorld) judge(r *threadTrial) int {
 	return got.failed
 }
 
-// threadTerminals returns how the runs of a thread end, in their order. Each is said to run once, and to end once behind that,
-// before the next one runs; those that clients were told are among them.
+// threadTerminals returns how the runs of a thread end, in their order. Each is said to run once, and to end once
+// behind that, before the next one runs; those that clients were told are among them.
 func threadTerminals(frames []threadEvent, told []string) (string, error) {
 	var ends, seen []string
 	under, last := "", int64(0)
@@ -394,8 +399,8 @@ func (w *threadWorld) strike(k int, rnd *rand.Rand, now []*threadTrial) bool {
 	return <-given
 }
 
-// TestThreadsKilled: edge and workers are killed while a run works, an interrupt waits, and an answer, an injection and a queued
-// message are stored: each is answered once, and each run has one terminal.
+// TestThreadsKilled: edge and workers are killed while a run works, an interrupt waits, and an answer, an injection and
+// a queued message are stored: each is answered once, and each run has one terminal.
 func TestThreadsKilled(t *testing.T) {
 	beside(t)
 	w := newThreadWorld(t)

@@ -35,7 +35,8 @@ type threadEvent struct {
 // threadReplay opens a stream of a thread and reads it to the end of its replay.
 func threadReplay(t *testing.T, p *proc, run, body, last string) (all []threadEvent) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", p.url("/threads/"+run+"/stream/events"), strings.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), "POST", p.url("/threads/"+run+"/stream/events"),
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +107,9 @@ func threadBytes(list []threadEvent) (all []string) {
 	return all
 }
 
-// TestThreadsResume: behind the events of a thread with all channels, of every recording and of random runs, under eight filters,
-// over both transports, on the other of two edges, from the log and from PostgreSQL: since and Last-Event-ID give the rest,
-// byte for byte. Each frame is valid.
+// TestThreadsResume: behind the events of a thread with all channels, of every recording and of random runs, under
+// eight filters, over both transports, on the other of two edges, from the log and from PostgreSQL: since and
+// Last-Event-ID give the rest, byte for byte. Each frame is valid.
 func TestThreadsResume(t *testing.T) {
 	beside(t)
 	dsn := testkit.Postgres(t)
@@ -128,7 +129,8 @@ func TestThreadsResume(t *testing.T) {
 	}
 	for i := range random {
 		run := fmt.Sprintf("tgen_%d", i)
-		postScenario(t, edges[0].url("/v1/agent/runs/"+run+"/events"), metisOwn(schematest.Generate(60, uint64(i)).Events, run))
+		postScenario(t, edges[0].url("/v1/agent/runs/"+run+"/events"),
+			metisOwn(schematest.Generate(60, uint64(i)).Events, run))
 		runs = append(runs, run)
 	}
 	threadsResumeAll(t, "log", edges, runs, each)
@@ -183,7 +185,8 @@ func threadsResumeAll(t *testing.T, source string, edges []*proc, runs []string,
 					"a socket": threadSocket(t, j.on, j.run, since, len(j.rest)),
 				} {
 					if !slices.Equal(threadBytes(got), j.rest) {
-						t.Errorf("%s, %s: %s behind %d, %s: %d events, want %d", source, how, j.run, j.at.Seq, j.filter, len(got), len(j.rest))
+						t.Errorf("%s, %s: %s behind %d, %s: %d events, want %d", source, how, j.run, j.at.Seq, j.filter,
+							len(got), len(j.rest))
 					}
 				}
 			}
@@ -221,5 +224,6 @@ func threadsResumeAll(t *testing.T, source string, edges []*proc, runs []string,
 	}
 	close(jobs)
 	all.Wait()
-	t.Logf("%s: %d threads, %d frames valid, %d resumes, %v", source, len(runs), frames, count.Load(), time.Since(began).Round(time.Millisecond))
+	t.Logf("%s: %d threads, %d frames valid, %d resumes, %v", source, len(runs), frames, count.Load(),
+		time.Since(began).Round(time.Millisecond))
 }

@@ -42,7 +42,8 @@ func startSecured(t *testing.T, args ...string) *secured {
 	t.Helper()
 	s := &secured{ca: testkit.NewAuthority(t), dir: t.TempDir()}
 	cert, key := s.ca.Issue(t, s.dir, "127.0.0.1", "localhost")
-	s.proc = newProc(t, "dev", append([]string{"--no-demo", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key", key}, args...)...)
+	s.proc = newProc(t, "dev", append([]string{"--no-demo", "--data", t.TempDir(), "--tls-cert", cert, "--tls-key",
+		key}, args...)...)
 	s.start()
 	return s
 }
@@ -138,7 +139,8 @@ func (o *onMessage) OnClose(_ *gws.Conn, err error) {
 // socket watches the run over a WebSocket.
 func (s *seen) socket(ctx context.Context, cfg *tls.Config, url string) {
 	on := &onMessage{to: s, ctx: ctx, done: make(chan struct{})}
-	conn, _, err := gws.NewClient(on, &gws.ClientOption{Addr: "wss" + strings.TrimPrefix(url, "https"), TlsConfig: cfg, ReadMaxPayloadSize: 8 << 20})
+	conn, _, err := gws.NewClient(on, &gws.ClientOption{Addr: "wss" + strings.TrimPrefix(url, "https"), TlsConfig: cfg,
+		ReadMaxPayloadSize: 8 << 20})
 	if err != nil {
 		s.fail(err)
 		return
@@ -178,8 +180,8 @@ func (s *seen) grpc(ctx context.Context, cfg *tls.Config, addr string) {
 	}
 }
 
-// write posts events, each over a connection of its own in every second request, until ctx ends. It returns how many are in
-// the run, and counts the requests that fail.
+// write posts events, each over a connection of its own in every second request, until ctx ends. It returns how many
+// are in the run, and counts the requests that fail.
 func (s *secured) write(ctx context.Context, t *testing.T, failed *atomic.Int64) (stored int) {
 	kept, fresh := s.client(t, true, true), s.client(t, true, false)
 	for n := 0; ctx.Err() == nil; n++ {
@@ -187,7 +189,8 @@ func (s *secured) write(ctx context.Context, t *testing.T, failed *atomic.Int64)
 		if n%2 == 1 {
 			client = fresh
 		}
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.at("/v1/agent/runs/"+tlsRun+"/events"), strings.NewReader(keyedEvent(0, n)))
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.at("/v1/agent/runs/"+tlsRun+"/events"),
+			strings.NewReader(keyedEvent(0, n)))
 		req.Header.Set("Content-Type", "application/x-ndjson")
 		resp, err := client.Do(req)
 		if err != nil {
@@ -211,9 +214,9 @@ func (s *secured) write(ctx context.Context, t *testing.T, failed *atomic.Int64)
 	return stored
 }
 
-// The main job over TLS: a run is written over HTTP/2 and watched by server-sent events over both versions of HTTP, by a WebSocket and
-// by gRPC, while the certificate is replaced three times. No request fails, no stream is broken off, and everybody has every event once,
-// in order.
+// The main job over TLS: a run is written over HTTP/2 and watched by server-sent events over both versions of HTTP, by
+// a WebSocket and by gRPC, while the certificate is replaced three times. No request fails, no stream is broken off,
+// and everybody has every event once, in order.
 func TestTLSWhileCertificatesAreReplaced(t *testing.T) {
 	beside(t)
 	s := startSecured(t)
@@ -323,7 +326,8 @@ func TestDevTLS(t *testing.T) {
 	if _, err := client.Publisher().AppendLines(t.Context(), "run_a", []byte(keyedEvent(0, 0)+"\n")); err != nil {
 		t.Error(err)
 	}
-	for name, mode := range map[string]string{"tls": "drwx------", "tls/ca-key.pem": "-rw-------", "tls/key.pem": "-rw-------"} {
+	for name, mode := range map[string]string{"tls": "drwx------", "tls/ca-key.pem": "-rw-------",
+		"tls/key.pem": "-rw-------"} {
 		if got := modeOf(t, data+"/"+name); got != mode {
 			t.Errorf("%s is %s, want %s", name, got, mode)
 		}

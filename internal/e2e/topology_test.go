@@ -77,7 +77,8 @@ func startTopology(t *testing.T, args ...string) *topologyProc {
 	if out, err := exec.Command("../../tools/secrets", p.secrets).CombinedOutput(); err != nil {
 		t.Fatalf("tools/secrets: %v\n%s", err, out)
 	}
-	p.cmd = command(path, append([]string{"-file", "../../docker-compose.yml", "-dir", filepath.Join(p.dir, "run"), "-agentstream", program}, args...)...)
+	p.cmd = command(path, append([]string{"-file", "../../docker-compose.yml", "-dir", filepath.Join(p.dir, "run"),
+		"-agentstream", program}, args...)...)
 	p.cmd.Env = append(os.Environ(), "SECRETS="+p.secrets)
 	p.cmd.Stderr = p.stderr
 	out, err := p.cmd.StdoutPipe()
@@ -148,9 +149,9 @@ func (p *topologyProc) ask(method, addr, path, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// TestTopology: what docker-compose.yml describes starts from nothing, as often as it is tried: what is published through
-// one edge is read through the other and through the proxy and is stored, health checks pass, and no service gets in by
-// another's password. AGENTSTREAM_TOPOLOGY is how often.
+// TestTopology: what docker-compose.yml describes starts from nothing, as often as it is tried: what is published
+// through one edge is read through the other and through the proxy and is stored, health checks pass, and no service
+// gets in by another's password. AGENTSTREAM_TOPOLOGY is how often.
 func TestTopology(t *testing.T) {
 	beside(t)
 	rounds := 1
@@ -176,7 +177,8 @@ func TestTopology(t *testing.T) {
 				t.Fatalf("round %d: %s: %d %s", round, edge, status, said)
 			}
 			other := edges[(i+1)%len(edges)]
-			if status, said := p.ask(http.MethodGet, p.addr(other, "8080"), path+"stream?detail=full", ""); status != http.StatusOK || !strings.Contains(said, "id: 2\n") {
+			if status, said := p.ask(http.MethodGet, p.addr(other, "8080"), path+"stream?detail=full",
+				""); status != http.StatusOK || !strings.Contains(said, "id: 2\n") {
 				t.Errorf("round %d: what %s took, %s gives as %d %s", round, edge, other, status, said)
 			}
 		}
@@ -218,7 +220,8 @@ func (p *topologyProc) healthchecks() {
 func (p *topologyProc) locked() {
 	p.t.Helper()
 	word := func(name string) string { s := p.secret(name); return s[strings.LastIndexByte(s, ':')+1:] }
-	words := map[string]string{"postgres": word("postgres_admin"), "agentstream": word("postgres_owner"), "agentstream_reader": word("postgres_reader")}
+	words := map[string]string{"postgres": word("postgres_admin"), "agentstream": word("postgres_owner"),
+		"agentstream_reader": word("postgres_reader")}
 	for role := range words {
 		for of, password := range words {
 			dsn := fmt.Sprintf("postgres://%s:%s@%s/agentstream?sslmode=disable", role, password, p.addr("postgres", "5432"))
@@ -262,7 +265,8 @@ func (p *topologyProc) plain(service, text string) string {
 	run := filepath.Join(p.dir, "run")
 	text = strings.ReplaceAll(text, filepath.Join(run, "roots", service), "")
 	text = regexp.MustCompile(regexp.QuoteMeta(run)+`/volumes/(blobs|nats-\d)`).ReplaceAllString(text, "/data")
-	text = regexp.MustCompile(`(?m)^\s*http2 on;.*\n|^\s*;?\s*#.*\n|listen (127\.0\.0\.1:)?\d+;`).ReplaceAllString(text, "")
+	text = regexp.MustCompile(`(?m)^\s*http2 on;.*\n|^\s*;?\s*#.*\n|listen (127\.0\.0\.1:)?\d+;`).ReplaceAllString(text,
+		"")
 	return anyAddress.ReplaceAllString(text, "ADDRESS")
 }
 
@@ -275,7 +279,8 @@ func (p *topologyProc) sameAsFile(proxyless bool) {
 		t.Fatal(err)
 	}
 	var file composed
-	if _, err := yaml.Unmarshal([]byte(strings.ReplaceAll(string(text), "$$", "$")), &file, yaml.DecodeOpts{}); err != nil {
+	if _, err := yaml.Unmarshal([]byte(strings.ReplaceAll(string(text), "$$", "$")), &file,
+		yaml.DecodeOpts{}); err != nil {
 		t.Fatal(err)
 	}
 	if proxyless {
@@ -292,7 +297,8 @@ func (p *topologyProc) sameAsFile(proxyless bool) {
 		}
 		var got, want []string
 		for _, v := range env {
-			if !strings.HasPrefix(v, "PATH=") && !strings.HasPrefix(v, "TMPDIR=") && !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "LC_ALL=") {
+			if !strings.HasPrefix(v, "PATH=") && !strings.HasPrefix(v, "TMPDIR=") && !strings.HasPrefix(v, "PG") &&
+				!strings.HasPrefix(v, "LC_ALL=") {
 				got = append(got, p.plain(name, v))
 			}
 		}
@@ -305,7 +311,8 @@ func (p *topologyProc) sameAsFile(proxyless bool) {
 			t.Errorf("%s: environment\n%q\nwant\n%q", name, got, want)
 		}
 		if len(s.Command) > 0 {
-			if n := len(argv) - len(s.Command); n < 1 || p.plain(name, strings.Join(argv[n:], "\n")) != p.plain(name, strings.Join(s.Command, "\n")) {
+			if n := len(argv) - len(s.Command); n < 1 ||
+				p.plain(name, strings.Join(argv[n:], "\n")) != p.plain(name, strings.Join(s.Command, "\n")) {
 				t.Errorf("%s: arguments %q, want %q", name, argv, s.Command)
 			}
 		}
@@ -321,7 +328,8 @@ func (p *topologyProc) sameAsFile(proxyless bool) {
 		}
 		for _, c := range s.Configs {
 			has, err := os.ReadFile(filepath.Join(root, c.Target))
-			if got, want := p.plain(name, string(has)), p.plain(name, file.Configs[c.Source].Content); err != nil || got != want || len(want) < 100 {
+			if got, want := p.plain(name, string(has)), p.plain(name, file.Configs[c.Source].Content); err != nil ||
+				got != want || len(want) < 100 {
 				t.Errorf("%s: %s, %v\n%s\nwant\n%s", name, c.Target, err, got, want)
 			}
 		}

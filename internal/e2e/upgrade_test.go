@@ -20,9 +20,9 @@ import (
 	"agentstream/internal/testkit"
 )
 
-// TestUpgradeUnderLoad: a persister of an older release, named by AGENTSTREAM_PREVIOUS, is followed by one of this release
-// while agents publish, first beside it and then alone. Rows equal the log, and nothing is lost or set aside. `make
-// upgrade` runs it.
+// TestUpgradeUnderLoad: a persister of an older release, named by AGENTSTREAM_PREVIOUS, is followed by one of this
+// release while agents publish, first beside it and then alone. Rows equal the log, and nothing is lost or set aside.
+// `make upgrade` runs it.
 func TestUpgradeUnderLoad(t *testing.T) {
 	w := newOlderWorld(t, os.Getenv("AGENTSTREAM_PREVIOUS"))
 	done := tellers(t, w.nats.url(), 5, 1)
@@ -45,12 +45,14 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		t.Error(complaint)
 	}
 	t.Logf("%d events were acknowledged over the upgrade", len(told))
-	eventually(t, 60*time.Second, "the older release's consumers are gone", func() bool { return consumersNamed(t, w.nats.url(), "persist") == 0 })
+	eventually(t, 60*time.Second, "the older release's consumers are gone",
+		func() bool { return consumersNamed(t, w.nats.url(), "persist") == 0 })
 }
 
-// TestUpgradeEdge: an edge of an older release lists all runs, or refuses, while migrate runs and after it, until an edge of
-// this release does. Tables are owned as in production, by a role that row security holds. With AGENTSTREAM_MAY_REFUSE the
-// older release is from before row security: what it asks is refused then, and never answered wrongly.
+// TestUpgradeEdge: an edge of an older release lists all runs, or refuses, while migrate runs and after it, until an
+// edge of this release does. Tables are owned as in production, by a role that row security holds. With
+// AGENTSTREAM_MAY_REFUSE the older release is from before row security: what it asks is refused then, and never
+// answered wrongly.
 func TestUpgradeEdge(t *testing.T) {
 	const runs = 20
 	w := newOlderWorld(t, os.Getenv("AGENTSTREAM_PREVIOUS"))
@@ -62,7 +64,8 @@ func TestUpgradeEdge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 60*time.Second, "the older edge lists its runs", func() bool { n, _ := listed(edge.addr); return n == runs })
+	eventually(t, 60*time.Second, "the older edge lists its runs",
+		func() bool { n, _ := listed(edge.addr); return n == runs })
 	var wrong, refused, right atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
@@ -84,20 +87,23 @@ func TestUpgradeEdge(t *testing.T) {
 	defer stop()
 	migrate(t, w.dsn, w.nats.url())
 	seen := right.Load() + refused.Load()
-	eventually(t, 30*time.Second, "the older edge is asked behind migrate", func() bool { return wrong.Load() > 0 || right.Load()+refused.Load() > seen+50 })
+	eventually(t, 30*time.Second, "the older edge is asked behind migrate",
+		func() bool { return wrong.Load() > 0 || right.Load()+refused.Load() > seen+50 })
 	mine := newRole(t, "persist", w.nats.url(), w.dsn)
 	mine.start()
 	mine.await(t)
 	w.older.kill()
 	seen = right.Load() + refused.Load()
-	eventually(t, 30*time.Second, "the older edge is asked beside the new persister", func() bool { return wrong.Load() > 0 || right.Load()+refused.Load() > seen+50 })
+	eventually(t, 30*time.Second, "the older edge is asked beside the new persister",
+		func() bool { return wrong.Load() > 0 || right.Load()+refused.Load() > seen+50 })
 	next := newRole(t, "edge", w.nats.url(), w.dsn)
 	next.start()
 	next.await(t)
 	if n, status := listed(next.addr); n != runs {
 		t.Errorf("the new edge lists %d runs of %d, status %d", n, runs, status)
 	}
-	t.Logf("asked over the upgrade, the older edge has listed all runs %d times and refused %d times", right.Load(), refused.Load())
+	t.Logf("asked over the upgrade, the older edge has listed all runs %d times and refused %d times", right.Load(),
+		refused.Load())
 	if refused.Load() > 0 && os.Getenv("AGENTSTREAM_MAY_REFUSE") == "" {
 		t.Error("the older edge refuses")
 	}
@@ -135,7 +141,8 @@ func newOlderWorld(t *testing.T, binary string) *olderWorld {
 		t.Fatalf("migrate of the older release: %v\n%s", err, out)
 	}
 	w.older = newService(t, "older persist", func() (string, []string, []string) {
-		return binary, []string{"persist", "--nats", w.nats.url(), "--admin-listen", "off"}, []string{"AGENTSTREAM_POSTGRES=" + w.dsn}
+		return binary, []string{"persist", "--nats", w.nats.url(), "--admin-listen",
+			"off"}, []string{"AGENTSTREAM_POSTGRES=" + w.dsn}
 	})
 	w.older.start()
 	return w
@@ -146,7 +153,8 @@ func (w *olderWorld) edge(t *testing.T) *role {
 	t.Helper()
 	r := &role{admin: testkit.FreeAddr(t), addr: testkit.FreeAddr(t)}
 	r.service = newService(t, "older edge", func() (string, []string, []string) {
-		return w.binary, []string{"edge", "--nats", w.nats.url(), "--admin-listen", r.admin, "--listen", r.addr, "--auth-token", edgeToken},
+		return w.binary, []string{"edge", "--nats", w.nats.url(), "--admin-listen", r.admin, "--listen", r.addr,
+				"--auth-token", edgeToken},
 			[]string{"AGENTSTREAM_POSTGRES=" + w.dsn}
 	})
 	r.start()
@@ -164,7 +172,8 @@ func ownedDatabase(t *testing.T) (admin, dsn string) {
 	}
 	defer func() { _ = db.Close(t.Context()) }()
 	owner := "owner_" + db.Config().Database
-	for _, text := range []string{"create role " + owner + " login", "alter database " + db.Config().Database + " owner to " + owner} {
+	for _, text := range []string{"create role " + owner + " login",
+		"alter database " + db.Config().Database + " owner to " + owner} {
 		if _, err := db.Exec(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}

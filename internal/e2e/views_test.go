@@ -82,7 +82,8 @@ func viewsOfFold(t *testing.T, conn *pgx.Conn, key schema.RunKey, fold *schema.F
 		var end schema.Seq
 		err := conn.QueryRow(t.Context(), `select text, message_id, role, coalesce(model, ''), coalesce(stop_reason, ''), coalesce(end_seq, 0)
 			from agent_v_messages where run_id = $1 and seq = $2`, key.Run, m.Start).Scan(&text, &id, &role, &model, &stop, &end)
-		if err != nil || text != want.String() || id != m.ID || role != m.Role || model != m.Model || stop != m.StopReason || end != m.End {
+		if err != nil || text != want.String() || id != m.ID || role != m.Role || model != m.Model ||
+			stop != m.StopReason || end != m.End {
 			t.Errorf("%s, message at %d: %v, %.80q %q %q %q %q to %d, want %.80q %q %q %q %q to %d", key.Run, m.Start, err,
 				text, id, role, model, stop, end, want.String(), m.ID, m.Role, m.Model, m.StopReason, m.End)
 		}
@@ -97,7 +98,8 @@ func viewsOfFold(t *testing.T, conn *pgx.Conn, key schema.RunKey, fold *schema.F
 		err := conn.QueryRow(t.Context(), `select call_id, tool, coalesce(outcome, ''), coalesce(end_seq, 0) from agent_v_tool_calls
 			where run_id = $1 and seq = $2`, key.Run, c.Start).Scan(&id, &tool, &outcome, &end)
 		if err != nil || id != c.ID || tool != c.Tool || end != c.End || c.OK != (outcome == "ok") {
-			t.Errorf("%s, call at %d: %v, %q %q %q to %d, want %q %q to %d", key.Run, c.Start, err, id, tool, outcome, end, c.ID, c.Tool, c.End)
+			t.Errorf("%s, call at %d: %v, %q %q %q to %d, want %q %q to %d", key.Run, c.Start, err, id, tool, outcome,
+				end, c.ID, c.Tool, c.End)
 		}
 		seen++
 	}

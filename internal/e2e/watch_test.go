@@ -71,7 +71,8 @@ func TestTenThousandWatchedRuns(t *testing.T) {
 		}
 		return true
 	})
-	t.Logf("consumers at the broker: %d before, %d with %d watched runs; subscriptions: +%d", before, consumers(t, url), watchedRuns, grown)
+	t.Logf("consumers at the broker: %d before, %d with %d watched runs; subscriptions: +%d", before, consumers(t, url),
+		watchedRuns, grown)
 	cancel()
 	wg.Wait()
 	eventually(t, time.Minute, "interest ends with the watchers", func() bool { return subscriptions(t, k.Server) == 0 })

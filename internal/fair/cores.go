@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Cores are the processors on which work computes that goes on for longer than a slice: all but one, of which short work finds the
-// last one free. Reads and commands have their own. Work that computed on every processor would let nothing short begin: Go's
-// scheduler looks at the network when it has nothing else to do, and else every 10 ms.
+// Cores are the processors on which work computes that goes on for longer than a slice: all but one, of which short
+// work finds the last one free. Reads and commands have their own. Work that computed on every processor would let
+// nothing short begin: Go's scheduler looks at the network when it has nothing else to do, and else every 10 ms.
 type Cores struct {
 	reads, commands *Slots
 	processors      int
@@ -39,8 +39,8 @@ type epoch struct {
 // moment is for how long work counts as short at least; twice as long at most.
 const moment = 20 * time.Millisecond
 
-// Mark is work that has begun, and counts as short until it ends, a moment has passed, or it computes for longer than a slice.
-// It is the context of the work, too: it comes with each request, which is to cost no more than this.
+// Mark is work that has begun, and counts as short until it ends, a moment has passed, or it computes for longer than a
+// slice. It is the context of the work, too: it comes with each request, which is to cost no more than this.
 type Mark struct {
 	context.Context
 	epoch atomic.Pointer[epoch]
@@ -105,16 +105,17 @@ func (c *Cores) isCrowded() bool {
 	return int(e.now.pending.Load()+e.was.pending.Load())*2 >= c.processors
 }
 
-// lively reports whether there is short work, or was within the last moments. More of it is to be expected then: a client asks
-// again when it has its answer.
+// lively reports whether there is short work, or was within the last moments. More of it is to be expected then: a
+// client asks again when it has its answer.
 func (c *Cores) lively() bool {
 	e := c.epochs()
 	return e.now.ended.Load() || e.was.ended.Load() || c.isCrowded()
 }
 
-// After each slice, long work makes room for between leastPauses and pauses milliseconds while there is short work: it goes on,
-// slowly, however much of that there is. With two of four, the p99 of a neighbour's requests stays within twice that of a quiet
-// node on two processors (TestNeighbours); with one of four it is 2.2 times, and long reads are a third faster.
+// After each slice, long work makes room for between leastPauses and pauses milliseconds while there is short work: it
+// goes on, slowly, however much of that there is. With two of four, the p99 of a neighbour's requests stays within
+// twice that of a quiet node on two processors (TestNeighbours); with one of four it is 2.2 times, and long reads are a
+// third faster.
 const (
 	leastPauses = 2
 	pauses      = 4
@@ -136,8 +137,9 @@ func (c *Cores) pause(ctx context.Context) {
 	}
 }
 
-// Compute is Tick for work that waits for nobody but the log. When it has gone on for longer than a slice it needs a core, which
-// others may have after each other one, and makes room for short work. The error is the cause of ctx, and the slot is released then.
+// Compute is Tick for work that waits for nobody but the log. When it has gone on for longer than a slice it needs a
+// core, which others may have after each other one, and makes room for short work. The error is the cause of ctx, and
+// the slot is released then.
 func (sl *Slot) Compute(ctx context.Context) error {
 	if sl == nil {
 		return nil

@@ -37,8 +37,8 @@ func work(t *testing.T, ctx context.Context, s *fair.Slots, tenant string, slice
 	return time.Since(began)
 }
 
-// TestPause: long work goes on at once when nothing short is under way, and at a fifth of its speed when there always is. What is
-// short counts for a moment, until it ends or turns out to be long.
+// TestPause: long work goes on at once when nothing short is under way, and at a fifth of its speed when there always
+// is. What is short counts for a moment, until it ends or turns out to be long.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := computing(t)
@@ -99,8 +99,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestCores: one tenant's long reads compute on all processors but one; another tenant's go on in turn with them, commands on their
-// own, and short work does not wait.
+// TestCores: one tenant's long reads compute on all processors but one; another tenant's go on in turn with them,
+// commands on their own, and short work does not wait.
 func TestCores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := computing(t)

@@ -2,16 +2,16 @@
 //
 // # What it is
 //
-// [Slots] bound how much of one kind of work is under way at once. [Lanes] are two of them: for reads, and for what commands
-// need of the same work. [Recent] keeps what was used last, of all tenants together within a bound. A [Quota] bounds how many a
-// tenant has of what is kept elsewhere for a while.
+// [Slots] bound how much of one kind of work is under way at once. [Lanes] are two of them: for reads, and for what
+// commands need of the same work. [Recent] keeps what was used last, of all tenants together within a bound. A [Quota]
+// bounds how many a tenant has of what is kept elsewhere for a while.
 //
 // # Contract
 //
-// Whoever holds nothing gets the next slot: a tenant that fills everything it can delays another one by the time after which
-// long work yields. A slot beyond a tenant's first is given as long as the tenant leaves as many to others. Of those who wait,
-// the tenant with the fewest slots goes first, then the one that was served longest ago; within a tenant the order is that of
-// coming. Who stops waiting is out of the queue at once.
+// Whoever holds nothing gets the next slot: a tenant that fills everything it can delays another one by the time after
+// which long work yields. A slot beyond a tenant's first is given as long as the tenant leaves as many to others. Of
+// those who wait, the tenant with the fewest slots goes first, then the one that was served longest ago; within a
+// tenant the order is that of coming. Who stops waiting is out of the queue at once.
 //
 // What [Recent] lets go is of the tenant that holds most.
 //

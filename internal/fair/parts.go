@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Parts divides a bound among tenants evenly, and each tenant's part among what it has: a tenant that has very much makes its
-// own small, and nobody else's. The zero Parts has no tenant. It is safe for concurrent use.
+// Parts divides a bound among tenants evenly, and each tenant's part among what it has: a tenant that has very much
+// makes its own small, and nobody else's. The zero Parts has no tenant. It is safe for concurrent use.
 type Parts struct {
 	mu      sync.Mutex
 	tenants map[string]*Part

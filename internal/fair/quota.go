@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Quota bounds how many things a tenant may have that are kept for a while, by counting those that it is given: at once as
-// many as it may have, then one whenever as much time has passed as one of them stays. It is safe for concurrent use. Make it
-// with NewQuota.
+// Quota bounds how many things a tenant may have that are kept for a while, by counting those that it is given: at once
+// as many as it may have, then one whenever as much time has passed as one of them stays. It is safe for concurrent
+// use. Make it with NewQuota.
 type Quota struct {
 	each time.Duration // after which a tenant may have one more
 	stay time.Duration // how long a thing is kept
@@ -48,7 +48,8 @@ func (q *Quota) Return(tenant string) {
 	}
 }
 
-// forget drops a few tenants that have nothing left to be counted, so that the map does not grow with those that are gone.
+// forget drops a few tenants that have nothing left to be counted, so that the map does not grow with those that are
+// gone.
 func (q *Quota) forget(now time.Time) {
 	looked := 0
 	for tenant, until := range q.tenants {

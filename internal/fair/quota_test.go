@@ -8,8 +8,8 @@ import (
 	"agentstream/internal/fair"
 )
 
-// A tenant has as many as it may at once, then one each time one has gone; what comes back may be had again, and another
-// tenant's are there all the while.
+// A tenant has as many as it may at once, then one each time one has gone; what comes back may be had again, and
+// another tenant's are there all the while.
 func TestQuota(t *testing.T) {
 	const most = 100
 	now := time.Unix(1_700_000_000, 0)

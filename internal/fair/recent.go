@@ -5,9 +5,9 @@ import (
 	"container/list"
 )
 
-// Recent keeps values of tenants, those that were used last, as long as all of them weigh no more than a bound. What goes is
-// of the tenant that holds most, and there what was not used for longest; a tenant that holds no more than its part of the bound
-// loses nothing. The zero Recent is empty. Its owner guards it.
+// Recent keeps values of tenants, those that were used last, as long as all of them weigh no more than a bound. What
+// goes is of the tenant that holds most, and there what was not used for longest; a tenant that holds no more than its
+// part of the bound loses nothing. The zero Recent is empty. Its owner guards it.
 type Recent[T any] struct {
 	tenants map[string]*share[T]
 	order   shares[T]

@@ -150,8 +150,8 @@ func (sl *Slot) Release() {
 // slice is how long work goes on before it lets others work.
 const slice = time.Millisecond
 
-// Tick is called for each small piece of long work. Now and then it yields; a nil Slot never does. The error is the cause of ctx, and the slot is
-// released then.
+// Tick is called for each small piece of long work. Now and then it yields; a nil Slot never does. The error is the
+// cause of ctx, and the slot is released then.
 func (sl *Slot) Tick(ctx context.Context) error {
 	if sl == nil {
 		return nil
@@ -169,8 +169,8 @@ func (sl *Slot) Tick(ctx context.Context) error {
 	return err
 }
 
-// Yield lets those go first who hold less, and waits for a slot again. Where nobody does, it lets other goroutines run. The
-// error is the cause of ctx, and the slot is released then.
+// Yield lets those go first who hold less, and waits for a slot again. Where nobody does, it lets other goroutines run.
+// The error is the cause of ctx, and the slot is released then.
 func (sl *Slot) Yield(ctx context.Context) error {
 	s, h := sl.of, sl.holder
 	s.mu.Lock()

@@ -197,8 +197,8 @@ func TestLanes(t *testing.T) {
 	})
 }
 
-// Whatever tenants do, no more is under way than there is, a tenant without a slot waits for one slice of work at most, and
-// nothing is left behind.
+// Whatever tenants do, no more is under way than there is, a tenant without a slot waits for one slice of work at most,
+// and nothing is left behind.
 func TestAnyLoad(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

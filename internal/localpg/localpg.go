@@ -17,7 +17,8 @@ import (
 var ErrNone = errors.New("no PostgreSQL on this machine")
 
 // Programs returns the folder in which all named programs and initdb lie: that of initdb in PATH, or else the newest in
-// /usr/lib/postgresql. They must lie in one folder: what PATH finds may be a part, or wrappers. The error wraps ErrNone.
+// /usr/lib/postgresql. They must lie in one folder: what PATH finds may be a part, or wrappers. The error wraps
+// ErrNone.
 func Programs(names ...string) (string, error) {
 	names = append(names, "initdb")
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -38,7 +39,8 @@ func Programs(names ...string) (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %s are together neither in PATH nor in /usr/lib/postgresql/*/bin", ErrNone, strings.Join(names, ", "))
+	return "", fmt.Errorf("%w: %s are together neither in PATH nor in /usr/lib/postgresql/*/bin", ErrNone,
+		strings.Join(names, ", "))
 }
 
 // User returns the user to run the server as, since PostgreSQL refuses to run as root; nil: this one.

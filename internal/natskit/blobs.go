@@ -101,7 +101,8 @@ func NewBlobs(nc *nats.Conn) (*Blobs, error) {
 // Put stores what pieces yield as a blob of a run: each of schema.BlobPiece bytes, but for the last, which is shorter
 // and may be empty. A piece is used until the next one is asked for. One that the run has already is kept once, with
 // the type that it had; stored is false then. Nothing is kept when pieces fail, or the error wraps schema.ErrFull.
-func (b *Blobs) Put(ctx context.Context, key schema.RunKey, mediaType string, pieces iter.Seq2[[]byte, error]) (blob schema.Blob, stored bool, err error) {
+func (b *Blobs) Put(ctx context.Context, key schema.RunKey, mediaType string,
+	pieces iter.Seq2[[]byte, error]) (blob schema.Blob, stored bool, err error) {
 	u := &upload{b: b, key: key, id: rand.Text(), sum: newSum()}
 	blob, stored, err = u.run(ctx, mediaType, pieces)
 	if !stored && u.parts > 0 && !u.doubt {
@@ -268,7 +269,8 @@ func (b *Blobs) purge(ctx context.Context, filter string) (n int, err error) {
 }
 
 // PurgeOnce asks once to remove the messages of a subject below a position, all of them when it is 0.
-func PurgeOnce(ctx context.Context, nc *nats.Conn, stream, subject string, below uint64, wait time.Duration) (int, error) {
+func PurgeOnce(ctx context.Context, nc *nats.Conn, stream, subject string, below uint64, wait time.Duration) (int,
+	error) {
 	body, err := json.Marshal(struct {
 		Filter string `json:"filter"`
 		Seq    uint64 `json:"seq,omitempty"`

@@ -30,7 +30,8 @@ type upload struct {
 func newSum() hash.Hash { return sha256.New() }
 
 // run stores whole pieces as they come, and then, in one message, the rest and what is known of all.
-func (u *upload) run(ctx context.Context, mediaType string, pieces iter.Seq2[[]byte, error]) (schema.Blob, bool, error) {
+func (u *upload) run(ctx context.Context, mediaType string, pieces iter.Seq2[[]byte, error]) (schema.Blob, bool,
+	error) {
 	var rest []byte
 	for piece, err := range pieces {
 		if err != nil {
@@ -65,7 +66,8 @@ func (u *upload) finish(ctx context.Context, mediaType string, rest []byte) (blo
 	if err := u.mark(ctx); err != nil {
 		return blob, false, err
 	}
-	m := &nats.Msg{Subject: blobSubject(u.key) + "whole." + blob.Ref + "." + strconv.FormatInt(u.size, 10), Data: rest, Header: nats.Header{}}
+	m := &nats.Msg{Subject: blobSubject(u.key) + "whole." + blob.Ref + "." + strconv.FormatInt(u.size, 10), Data: rest,
+		Header: nats.Header{}}
 	m.Header.Set(blobType, mediaType)
 	m.Header.Set(blobUpload, u.id)
 	there, err := u.create(ctx, m)

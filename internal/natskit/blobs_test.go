@@ -72,7 +72,8 @@ func TestBlobs(t *testing.T) {
 		for n, mediaType := range []string{"text/csv", "image/png"} {
 			before := blobMessages(t, k.JS)
 			blob, stored, err := here.Put(t.Context(), key, mediaType, schema.BlobPieces(body))
-			if err != nil || stored != (n == 0) || blob.Type != "text/csv" || blob.Ref != schema.BlobRef(sha256.Sum256(body)) || blob.Size != int64(size) {
+			if err != nil || stored != (n == 0) || blob.Type != "text/csv" ||
+				blob.Ref != schema.BlobRef(sha256.Sum256(body)) || blob.Size != int64(size) {
 				t.Fatalf("%d bytes, time %d: %+v, stored %v: %v", size, n, blob, stored, err)
 			}
 			if after := blobMessages(t, k.JS); n > 0 && after != before {

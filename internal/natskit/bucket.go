@@ -41,8 +41,8 @@ func (l Layout) buckets() []jetstream.KeyValueConfig {
 	}}
 }
 
-// lasting returns the buckets that a log must have: those in memory are made again by who opens them, and a log of before
-// has none for taps.
+// lasting returns the buckets that a log must have: those in memory are made again by who opens them, and a log of
+// before has none for taps.
 func (l Layout) lasting() (all []jetstream.KeyValueConfig) {
 	for _, b := range l.buckets() {
 		if b.Storage != jetstream.MemoryStorage && b.Bucket != TapsBucket {
@@ -102,7 +102,8 @@ func (m *Msg) isDeleted() bool { return m.header(operation) != "" }
 func IsRefused(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) &&
-		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+			api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // Error codes of the server, for what it has no room for.
@@ -131,8 +132,10 @@ func NoRoom(err error) bool {
 func (b *Bucket) Create(ctx context.Context, key string, value []byte) (counts []byte, err error) {
 	after := uint64(0)
 	err = Repeat(ctx, b.nc, func(ctx context.Context, wait time.Duration) error {
-		err := b.store(ctx, wait, &nats.Msg{Subject: b.subject(key), Data: value}, jetstream.WithExpectLastSequencePerSubject(after))
-		if err != nil && Passing(err) { // who listens to its subjects beside it keeps the servers from saying that it is missing
+		err := b.store(ctx, wait, &nats.Msg{Subject: b.subject(key), Data: value},
+			jetstream.WithExpectLastSequencePerSubject(after))
+		if err != nil && Passing(err) {
+			// who listens to its subjects beside it keeps the servers from saying that it is missing
 			err = b.again(ctx, err)
 		}
 		if counts = value; err == nil || !IsRefused(err) {

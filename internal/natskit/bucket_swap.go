@@ -72,7 +72,8 @@ func (b *Bucket) Swap(ctx context.Context, key string, value []byte, revision ui
 		once, cancel := context.WithTimeout(ctx, min(2*wait, Try))
 		defer cancel()
 		m := &nats.Msg{Subject: b.subject(key), Data: value}
-		ack, err := b.js.PublishMsg(once, m, jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
+		ack, err := b.js.PublishMsg(once, m, jetstream.WithExpectLastSequencePerSubject(revision),
+			jetstream.WithRetryAttempts(0))
 		switch {
 		case err == nil:
 			stored = ack.Sequence

@@ -78,7 +78,8 @@ func (l *lossy) read(m *nats.Msg) {
 	for name := range last.Header {
 		head += name + ": " + last.Header.Get(name) + "\r\n"
 	}
-	text, _ := json.Marshal(map[string]any{"message": map[string]any{"seq": len(l.stored), "subject": last.Subject, "hdrs": []byte(head + "\r\n"), "data": last.Data}})
+	text, _ := json.Marshal(map[string]any{"message": map[string]any{"seq": len(l.stored), "subject": last.Subject,
+		"hdrs": []byte(head + "\r\n"), "data": last.Data}})
 	_ = m.Respond(text)
 }
 
@@ -94,7 +95,8 @@ func lossyBucket(t *testing.T, url string, name string, l *lossy) *Bucket {
 	if b.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}
-	for subject, fn := range map[string]nats.MsgHandler{b.subject(">"): l.answer, "$JS.API.STREAM.MSG.GET." + b.stream(): l.read} {
+	for subject, fn := range map[string]nats.MsgHandler{b.subject(">"): l.answer,
+		"$JS.API.STREAM.MSG.GET." + b.stream(): l.read} {
 		if _, err := nc.Subscribe(subject, fn); err != nil {
 			t.Fatal(err)
 		}

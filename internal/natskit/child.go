@@ -15,7 +15,8 @@ import (
 // its own, and stays that. Of several roots the last one counts. What the log says already is written anew once it is
 // older than again, before it leaves the log's window. Many may do so at once. It returns the position of what
 // says so, 0 when the run has packs.
-func Adopt(ctx context.Context, nc *nats.Conn, run RunAddress, root string, again time.Duration) (stored uint64, err error) {
+func Adopt(ctx context.Context, nc *nats.Conn, run RunAddress, root string, again time.Duration) (stored uint64,
+	err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return 0, fmt.Errorf("adopt %s: %w", run.Key, err)
@@ -38,7 +39,8 @@ func Adopt(ctx context.Context, nc *nats.Conn, run RunAddress, root string, agai
 		once, cancel := context.WithTimeout(ctx, min(2*wait, Try))
 		defer cancel()
 		ack, err := js.Publish(once, schema.ChildSubject(run.Key, root, run.Partitions), nil,
-			jetstream.WithExpectLastSequenceForSubject(after, run.Filter()), jetstream.WithExpectStream(run.Stream()), jetstream.WithRetryAttempts(0))
+			jetstream.WithExpectLastSequenceForSubject(after, run.Filter()), jetstream.WithExpectStream(run.Stream()),
+			jetstream.WithRetryAttempts(0))
 		if IsRefused(err) {
 			return errAgain // now there is what was first
 		}
@@ -54,7 +56,8 @@ func Adopt(ctx context.Context, nc *nats.Conn, run RunAddress, root string, agai
 }
 
 // ofChild looks at what the log has newest of a run: packs, or what said not long ago that it is a child of root.
-func ofChild(ctx context.Context, nc *nats.Conn, run RunAddress, root string, again time.Duration) (after uint64, packs, said bool, err error) {
+func ofChild(ctx context.Context, nc *nats.Conn, run RunAddress, root string, again time.Duration) (after uint64, packs,
+	said bool, err error) {
 	m, note, err := Newest(ctx, nc, run)
 	if err != nil || m.Seq == 0 {
 		return note.Seq, false, false, err

@@ -55,9 +55,9 @@ func ReadHead(ctx context.Context, nc *nats.Conn, r RunAddress, lane string) (sc
 	return head, err
 }
 
-// ReadLanes returns the owners of lanes, in their order: of one from the leader, and of many by two reads and one more for
-// each 1,000 lanes. A replica answers those; what it answers counts when it has the run's newest pack of the leader, or a
-// newer one.
+// ReadLanes returns the owners of lanes, in their order: of one from the leader, and of many by two reads and one more
+// for each 1,000 lanes. A replica answers those; what it answers counts when it has the run's newest pack of the
+// leader, or a newer one.
 func ReadLanes(ctx context.Context, nc *nats.Conn, r RunAddress, lanes []string) ([]schema.Lane, error) {
 	owners := make([]schema.Lane, len(lanes))
 	if len(lanes) == 1 {
@@ -89,7 +89,8 @@ const (
 
 // readLanes sets owners of lanes. What does not fit the answer, or is not in it because the replica is behind, is read
 // one by one.
-func readLanes(ctx context.Context, nc *nats.Conn, r RunAddress, newest Msg, lanes []string, owners []schema.Lane) error {
+func readLanes(ctx context.Context, nc *nats.Conn, r RunAddress, newest Msg, lanes []string,
+	owners []schema.Lane) error {
 	subjects := map[string]int{}
 	req := BatchRequest{MultiLast: []string{newest.Subject}, MaxBytes: lanesBytes}
 	for i, lane := range lanes {

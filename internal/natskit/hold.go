@@ -13,9 +13,9 @@ import (
 	"agentstream/schema"
 )
 
-// Hold asks the writers of a run to wait for one of them, and refuses what they have sent for an older head. Nothing is done
-// while they wait for another one; nor when the newest pack is not of a writer that waits (schema.PoliteWriter), because an old
-// program takes the message for something else.
+// Hold asks the writers of a run to wait for one of them, and refuses what they have sent for an older head. Nothing is
+// done while they wait for another one; nor when the newest pack is not of a writer that waits (schema.PoliteWriter),
+// because an old program takes the message for something else.
 func Hold(ctx context.Context, nc *nats.Conn, run RunAddress, by string) error {
 	pack, note, err := Newest(ctx, nc, run)
 	if err != nil {
@@ -48,7 +48,8 @@ func Release(ctx context.Context, nc *nats.Conn, run RunAddress, by string) erro
 	return err
 }
 
-func putHold(ctx context.Context, nc *nats.Conn, run RunAddress, after uint64, by string, opts ...jetstream.PublishOpt) error {
+func putHold(ctx context.Context, nc *nats.Conn, run RunAddress, after uint64, by string,
+	opts ...jetstream.PublishOpt) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return fmt.Errorf("hold %s: %w", run.Key, err)
@@ -77,8 +78,8 @@ func isHold(m Msg) bool {
 	return ok && root == run.Run
 }
 
-// Newest returns the newest message of a run from the leader that is not about who holds it, and the newest that is, when it is
-// after that. Seq is 0 of what is not there.
+// Newest returns the newest message of a run from the leader that is not about who holds it, and the newest that is,
+// when it is after that. Seq is 0 of what is not there.
 func Newest(ctx context.Context, nc *nats.Conn, run RunAddress) (m, hold Msg, err error) {
 	m, err = LastFromLeader(ctx, nc, run.Stream(), run.Filter())
 	if errors.Is(err, ErrNoMessage) {

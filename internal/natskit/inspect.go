@@ -48,10 +48,11 @@ func (h *StreamHealth) Lagging() (texts []string) {
 	return texts
 }
 
-// Inspect asks for every stream that a log of this layout has, and returns them in the order of their names: those of the
-// log, that of blobs, those of buckets. Buckets in memory and that of taps are left out: who opens one makes it again, or finds out. Settings
-// that migrate may change (replicas, window, bytes) are compared with those of the log's first stream; replicas may
-// not be fewer than the layout has. It asks each stream once, all at the same time, and is safe for concurrent use.
+// Inspect asks for every stream that a log of this layout has, and returns them in the order of their names: those of
+// the log, that of blobs, those of buckets. Buckets in memory and that of taps are left out: who opens one makes it
+// again, or finds out. Settings that migrate may change (replicas, window, bytes) are compared with those of the log's
+// first stream; replicas may not be fewer than the layout has. It asks each stream once, all at the same time, and is
+// safe for concurrent use.
 func Inspect(ctx context.Context, js jetstream.JetStream, known Layout) []StreamHealth {
 	known = known.withDefaults()
 	var wanted []jetstream.StreamConfig
@@ -79,7 +80,8 @@ func Inspect(ctx context.Context, js jetstream.JetStream, known Layout) []Stream
 func bucketConfig(b jetstream.KeyValueConfig) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: bucketStream(b.Bucket), Subjects: []string{"$KV." + b.Bucket + ".>"}, Retention: jetstream.LimitsPolicy,
-		Storage: b.Storage, Replicas: b.Replicas, MaxAge: b.TTL, MaxMsgsPerSubject: int64(b.History), Discard: jetstream.DiscardNew, AllowDirect: true,
+		Storage: b.Storage, Replicas: b.Replicas, MaxAge: b.TTL, MaxMsgsPerSubject: int64(b.History),
+		Discard: jetstream.DiscardNew, AllowDirect: true,
 	}
 }
 
@@ -136,7 +138,8 @@ func (h *StreamHealth) judge(have, want, first *jetstream.StreamConfig) {
 
 // Command returns the command that makes what a log of this layout lacks.
 func (l Layout) Command() string {
-	text := fmt.Sprintf("agentstream migrate --partitions %d --replicas %d", cmp.Or(l.Partitions, 8), cmp.Or(l.Replicas, 1))
+	text := fmt.Sprintf("agentstream migrate --partitions %d --replicas %d", cmp.Or(l.Partitions, 8),
+		cmp.Or(l.Replicas, 1))
 	if l.MaxAge > 0 {
 		text += " --window " + l.MaxAge.String()
 	}

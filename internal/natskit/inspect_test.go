@@ -59,28 +59,37 @@ func TestInspect(t *testing.T) {
 		do     func(*testing.T, jetstream.JetStream, string)
 		want   string
 	}{
-		"first missing":  {"AGENT_0", remove, "missing"},
-		"one missing":    {"AGENT_2", remove, "missing"},
-		"no keys":        {keys, remove, "missing"},
-		"no blobs":       {natskit.BlobStream, remove, "missing"},
-		"made again":     {"AGENT_1", remake(func(*jetstream.StreamConfig) {}), ""},
-		"no tickets":     {"KV_" + natskit.TicketsBucket, remove, ""}, // who opens the bucket makes it again
-		"retention":      {"AGENT_1", remake(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "wrong retention"},
-		"interest":       {"AGENT_0", remake(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }), "wrong retention"},
-		"subjects":       {"AGENT_1", remake(func(c *jetstream.StreamConfig) { c.Subjects = []string{"agent.1.acme.>"} }), "wrong subjects"},
-		"in memory":      {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }), "wrong storage"},
-		"discard":        {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardNew }), "wrong discard"},
-		"few messages":   {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }), "wrong most messages"},
-		"per subject":    {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }), "wrong most messages of a subject"},
-		"small messages": {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 }), "wrong largest message"},
-		"no copies":      {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.RePublish = nil }), "wrong live copies"},
-		"no ack":         {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.NoAck = true }), "wrong acknowledges"},
-		"partitions":     {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.Metadata = nil }), "wrong partitions"},
-		"window":         {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), "odd window"},
-		"bytes":          {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }), "odd max bytes"},
-		"keys in memory": {keys, remake(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }), "wrong storage"},
-		"keys' subjects": {keys, remake(func(c *jetstream.StreamConfig) { c.Subjects = []string{"$KV.AGENT_KEYS.a"} }), "wrong subjects"},
-		"blobs drop":     {natskit.BlobStream, remake(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }), "wrong discard"},
+		"first missing": {"AGENT_0", remove, "missing"},
+		"one missing":   {"AGENT_2", remove, "missing"},
+		"no keys":       {keys, remove, "missing"},
+		"no blobs":      {natskit.BlobStream, remove, "missing"},
+		"made again":    {"AGENT_1", remake(func(*jetstream.StreamConfig) {}), ""},
+		"no tickets":    {"KV_" + natskit.TicketsBucket, remove, ""}, // who opens the bucket makes it again
+		"retention":     {"AGENT_1", remake(func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), "wrong retention"},
+		"interest": {"AGENT_0", remake(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }),
+			"wrong retention"},
+		"subjects": {"AGENT_1", remake(func(c *jetstream.StreamConfig) { c.Subjects = []string{"agent.1.acme.>"} }),
+			"wrong subjects"},
+		"in memory": {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
+			"wrong storage"},
+		"discard": {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardNew }),
+			"wrong discard"},
+		"few messages": {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }), "wrong most messages"},
+		"per subject": {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }),
+			"wrong most messages of a subject"},
+		"small messages": {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 }),
+			"wrong largest message"},
+		"no copies":  {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.RePublish = nil }), "wrong live copies"},
+		"no ack":     {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.NoAck = true }), "wrong acknowledges"},
+		"partitions": {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.Metadata = nil }), "wrong partitions"},
+		"window":     {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), "odd window"},
+		"bytes":      {"AGENT_3", remake(func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }), "odd max bytes"},
+		"keys in memory": {keys, remake(func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
+			"wrong storage"},
+		"keys' subjects": {keys, remake(func(c *jetstream.StreamConfig) { c.Subjects = []string{"$KV.AGENT_KEYS.a"} }),
+			"wrong subjects"},
+		"blobs drop": {natskit.BlobStream,
+			remake(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }), "wrong discard"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := testkit.NATS(t)
@@ -152,7 +161,8 @@ func TestInspectReplicas(t *testing.T) {
 	name := c.Servers[away].Name()
 	c.Stop(away)
 	until("the server that is away is named", func(all map[string]string) bool {
-		return strings.Contains(all["AGENT_0"], "the replica on "+name) && strings.Contains(all["AGENT_1"], name) && strings.Contains(all["KV_AGENT_KEYS"], name)
+		return strings.Contains(all["AGENT_0"], "the replica on "+name) && strings.Contains(all["AGENT_1"], name) &&
+			strings.Contains(all["KV_AGENT_KEYS"], name)
 	})
 	c.Start(t, away)
 	until("it is back", healthy)

@@ -12,7 +12,8 @@ import (
 func TestListeners(t *testing.T) {
 	k := testkit.NATS(t)
 	stranger := k.Dial(t)
-	right := []string{"live.agent.>", "ask.agent.0.acme.run.-.w", "ingest.>", "$JS.EVENT.>", "agents.>", "agent", "_INBOX.x.*", natskit.LimitsSubject}
+	right := []string{"live.agent.>", "ask.agent.0.acme.run.-.w", "ingest.>", "$JS.EVENT.>", "agents.>", "agent",
+		"_INBOX.x.*", natskit.LimitsSubject}
 	for _, s := range right {
 		if _, err := stranger.SubscribeSync(s); err != nil {
 			t.Fatal(err)
@@ -21,7 +22,8 @@ func TestListeners(t *testing.T) {
 	if found, err := natskit.Listeners(t.Context(), k.Conn); err != nil || len(found) > 0 {
 		t.Fatal(found, err)
 	}
-	wrong := []string{"agent.>", "agent.*", "agent.*.acme.>", "*.0.acme.>", ">", "$KV.AGENT_KEYS.>", "$JS.API.>", "$KV.*.x"}
+	wrong := []string{"agent.>", "agent.*", "agent.*.acme.>", "*.0.acme.>", ">", "$KV.AGENT_KEYS.>", "$JS.API.>",
+		"$KV.*.x"}
 	for _, s := range wrong {
 		if _, err := stranger.SubscribeSync(s); err != nil {
 			t.Fatal(err)

@@ -52,7 +52,8 @@ func Plan(ctx context.Context, js jetstream.JetStream, l Layout) (Layout, []Chan
 }
 
 // planStream is what would be done to one stream, if anything.
-func planStream(ctx context.Context, js jetstream.JetStream, name string, compare func(have jetstream.StreamConfig) Change) ([]Change, error) {
+func planStream(ctx context.Context, js jetstream.JetStream, name string,
+	compare func(have jetstream.StreamConfig) Change) ([]Change, error) {
 	s, err := stream(ctx, js, name)
 	if errors.Is(err, ErrNotDeclared) {
 		return []Change{{Stream: name, New: true}}, nil

@@ -87,7 +87,8 @@ const (
 func Passing(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
-		return api.ErrorCode == errNoPeers || api.ErrorCode == errNotAssigned || api.ErrorCode == errNotAvail || api.ErrorCode == errNotLeader
+		return api.ErrorCode == errNoPeers || api.ErrorCode == errNotAssigned || api.ErrorCode == errNotAvail ||
+			api.ErrorCode == errNotLeader
 	}
 	for _, e := range []error{
 		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse, ErrCut, errAgain,

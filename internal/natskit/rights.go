@@ -17,36 +17,44 @@ type Role struct {
 // TenantTaps begins the keys of TapsBucket that edges may write: places of tenants that read over HTTP.
 const TenantTaps = "tenant"
 
-// LimitsSubject is on which edges tell each other what tenants have used. It is below what edges may publish anyway, and in no
-// partition: no stream listens there.
+// LimitsSubject is on which edges tell each other what tenants have used. It is below what edges may publish anyway,
+// and in no partition: no stream listens there.
 const LimitsSubject = "agent.limits"
 
 // Subjects that many roles use.
 var (
 	// reads ask for messages and for what streams are.
-	reads = []string{"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.>"}
+	reads = []string{"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*",
+		"$JS.API.DIRECT.GET.>"}
 	// consumes make consumers, and take from them.
-	consumes = []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.API.CONSUMER.DELETE.>", "$JS.ACK.>"}
+	consumes = []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>",
+		"$JS.API.CONSUMER.DELETE.>", "$JS.ACK.>"}
 	// writes append to the log, keep keys, and ask whether the writer of a run is there.
 	writes = []string{"agent.>", "$KV." + KeysBucket + ".>", "$KV." + TicketsBucket + ".>", "ask.agent.>", "_INBOX.>"}
 	// listens get answers, copies of what is stored, and questions whether a writer is there.
 	listens = []string{"_INBOX.>", "live.agent.>", "ask.agent.>"}
 )
 
-// Roles returns what each kind of process needs of NATS. None but migrate can make or change a stream, and none can delete one. Only
-// persist can remove messages of the log, because retention and deletions are its work; an edge can remove the parts of a blob.
+// Roles returns what each kind of process needs of NATS. None but migrate can make or change a stream, and none can
+// delete one. Only persist can remove messages of the log, because retention and deletions are its work; an edge can
+// remove the parts of a blob.
 func Roles() []Role {
 	return []Role{
 		{"edge", "serves clients: appends, reads, live copies, tickets, blobs, events over NATS, workers over HTTP",
-			list(writes, reads, []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>", "$KV." + TapsBucket + "." + TenantTaps + ".>", "$JS.API.STREAM.PURGE." + BlobStream, "_R_.>"}), list(listens, []string{"ingest.>", LimitsSubject})},
+			list(writes, reads, []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>",
+				"$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>", "$KV." + TapsBucket + "." + TenantTaps + ".>",
+				"$JS.API.STREAM.PURGE." + BlobStream, "_R_.>"}), list(listens, []string{"ingest.>", LimitsSubject})},
 		{"persist", "stores the log in a database, archives it, and removes what is due",
-			list(writes, reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$JS.API.CONSUMER.LIST.>", "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>"}), listens},
+			list(writes, reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$JS.API.CONSUMER.LIST.>",
+				"$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>"}), listens},
 		{"worker", "answers messages of sessions", list(writes, reads, consumes), listens},
 		{"proxy", "records calls of models", list(writes, reads), listens},
 		{"migrate", "makes and changes the streams and the buckets",
-			list(reads, []string{"$JS.API.STREAM.LIST", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "_INBOX.>"}), []string{"_INBOX.>"}},
+			list(reads, []string{"$JS.API.STREAM.LIST", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*",
+				"_INBOX.>"}), []string{"_INBOX.>"}},
 		{"tap", "reads the log by consumers of its own, and keeps its place",
-			list(reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$KV." + TapsBucket + ".>", "_INBOX.>"}), []string{"_INBOX.>"}},
+			list(reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$KV." + TapsBucket + ".>", "_INBOX.>"}),
+			[]string{"_INBOX.>"}},
 	}
 }
 
@@ -58,13 +66,14 @@ func list(parts ...[]string) (all []string) {
 	return all
 }
 
-// WriteUsers writes the users of the roles as a NATS server's configuration has them, with passwords from variables such as
-// $NATS_EDGE_PASSWORD.
+// WriteUsers writes the users of the roles as a NATS server's configuration has them, with passwords from variables
+// such as $NATS_EDGE_PASSWORD.
 func WriteUsers(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("users = [\n")
 	for _, r := range Roles() {
-		fmt.Fprintf(&b, "  # %s\n  { user: %s, password: $NATS_%s_PASSWORD, permissions: {\n", r.Does, r.Name, strings.ToUpper(r.Name))
+		fmt.Fprintf(&b, "  # %s\n  { user: %s, password: $NATS_%s_PASSWORD, permissions: {\n", r.Does, r.Name,
+			strings.ToUpper(r.Name))
 		fmt.Fprintf(&b, "      publish: { allow: [\n          %s ] }\n", quoteSubjects(r.Publish))
 		fmt.Fprintf(&b, "      subscribe: { allow: [\n          %s ] } } }\n", quoteSubjects(r.Subscribe))
 	}

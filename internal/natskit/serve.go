@@ -76,8 +76,8 @@ func hosts(urls string) string {
 	return strings.Join(names, ", ")
 }
 
-// SplitUser takes the user and the password out of a list of addresses, if all have the same: a client can then be given them anew at
-// each connection. user reports whether there was one.
+// SplitUser takes the user and the password out of a list of addresses, if all have the same: a client can then be
+// given them anew at each connection. user reports whether there was one.
 func SplitUser(urls string) (plain string, user bool) {
 	var list []string
 	name, password := UserOf(urls)
@@ -138,7 +138,8 @@ func isAway(err error) bool {
 	switch {
 	case errors.As(err, &untrusted):
 		return false
-	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout), errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout), errors.Is(err, io.EOF), errors.Is(err,
+		os.ErrDeadlineExceeded):
 		return true
 	}
 	return errors.As(err, &unknown) || errors.As(err, &failed) && failed.Op != "remote error" // which is an alert of TLS

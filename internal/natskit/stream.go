@@ -23,7 +23,8 @@ type Layout struct {
 	MaxAge     time.Duration // window of the stream; default 72 h; older events live in the archive
 	MaxBytes   int64         // fuse per stream in bytes; default 0: none. It overrides MaxAge: alarm first
 	BlobBytes  int64         // that the blobs of all runs may take; default 0: no bound but the servers' own
-	Alone      bool          // one process writes and reads the log, and needs no copies of what is stored; default false, whatever is there
+	// one process writes and reads the log, and needs no copies of what is stored; default false, whatever is there
+	Alone bool
 }
 
 // or fills zero fields from what is there.
@@ -204,7 +205,8 @@ func ReadLayout(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 	cfg := s.CachedInfo().Config
 	n, err := strconv.Atoi(cfg.Metadata[metaPartitions])
 	if err != nil || n < 1 {
-		return Layout{}, fmt.Errorf("natskit: stream %s was not made by this product: no %s in its metadata", StreamName(0), metaPartitions)
+		return Layout{}, fmt.Errorf("natskit: stream %s was not made by this product: no %s in its metadata",
+			StreamName(0), metaPartitions)
 	}
 	l := Layout{Partitions: n, Replicas: cfg.Replicas, MaxAge: cfg.MaxAge, MaxBytes: cfg.MaxBytes}
 	s, err = stream(ctx, js, BlobStream)
@@ -216,8 +218,8 @@ func ReadLayout(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 	return l, nil
 }
 
-// Whole is Declared, once all of the streams are there, and the buckets. It wraps ErrNotDeclared when one is not. A bucket
-// that lies in memory goes with a single server, and is made again by who opens it.
+// Whole is Declared, once all of the streams are there, and the buckets. It wraps ErrNotDeclared when one is not. A
+// bucket that lies in memory goes with a single server, and is made again by who opens it.
 func Whole(ctx context.Context, js jetstream.JetStream) (Layout, error) {
 	l, err := ReadLayout(ctx, js)
 	if err != nil {

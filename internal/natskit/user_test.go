@@ -29,7 +29,8 @@ func TestSplitUser(t *testing.T) {
 	}
 }
 
-// TestPasswordIsReplaced: after the server has another password, a connection comes back with the one of now, by itself.
+// TestPasswordIsReplaced: after the server has another password, a connection comes back with the one of now, by
+// itself.
 func TestPasswordIsReplaced(t *testing.T) {
 	opts := &server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, Username: "u", Password: "old"}
 	s, err := server.NewServer(opts)

@@ -11,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// WireTap lies between a connection that Dial has made and its sockets. The client library passes a message to its reader by
-// way of a queue, a goroutine and a map of headers, and what is published by way of another goroutine. For an append of
-// one event that is more than the rest of it in this process. So one reader of answers may have them as they are read, and
-// may publish without that way. Everything else is the library's, as is all on a connection with TLS, where only that
-// sees the text.
+// WireTap lies between a connection that Dial has made and its sockets. The client library passes a message to its
+// reader by way of a queue, a goroutine and a map of headers, and what is published by way of another goroutine. For an
+// append of one event that is more than the rest of it in this process. So one reader of answers may have them as they
+// are read, and may publish without that way. Everything else is the library's, as is all on a connection with TLS,
+// where only that sees the text.
 //
 // Safe for concurrent use.
 type WireTap struct {
@@ -89,9 +89,9 @@ func (w *WireTap) DivertCopies(prefix string, take func(name, header, data []byt
 // Ready reports whether Publish may be used: the server knows the subscription of answers.
 func (w *WireTap) Ready() bool { return w.now.Load() != nil }
 
-// Publish sends a message with headers, in their form on the wire. One that is patient may wait for others, joining at most, and
-// is sent together with them. It reports false when nothing was sent: the connection has just gone. What was sent may be lost
-// with it, as with nats.Conn.PublishMsg.
+// Publish sends a message with headers, in their form on the wire. One that is patient may wait for others, joining at
+// most, and is sent together with them. It reports false when nothing was sent: the connection has just gone. What was
+// sent may be lost with it, as with nats.Conn.PublishMsg.
 func (w *WireTap) Publish(subject, reply string, header, data []byte, patient bool) bool {
 	c := w.now.Load()
 	if c == nil {
@@ -101,8 +101,8 @@ func (w *WireTap) Publish(subject, reply string, header, data []byte, patient bo
 	return true
 }
 
-// joining is how long after a write patient messages wait for the next one. What is sent together is written, read, stored and
-// answered with fewer hand-overs between goroutines.
+// joining is how long after a write patient messages wait for the next one. What is sent together is written, read,
+// stored and answered with fewer hand-overs between goroutines.
 const joining = 200 * time.Microsecond
 
 // tappedConn is one connection of a WireTap.
@@ -146,8 +146,8 @@ func (c *tappedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// publish queues a message. One caller at a time writes what is in the queue, for all who have come; what comes meanwhile is
-// left to a goroutine, so that nobody writes for others without end.
+// publish queues a message. One caller at a time writes what is in the queue, for all who have come; what comes
+// meanwhile is left to a goroutine, so that nobody writes for others without end.
 func (c *tappedConn) publish(subject, reply string, header, data []byte, patient bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,8 +255,8 @@ const longest = 4 << 10
 // keptPart is the largest buffer for a message in pieces that is used again, in bytes.
 const keptPart = 64 << 10
 
-// filter takes out of b what is to be taken, and holds back lines that are not whole. It returns the length of the rest,
-// which it has moved to the beginning.
+// filter takes out of b what is to be taken, and holds back lines that are not whole. It returns the length of the
+// rest, which it has moved to the beginning.
 func (c *tappedConn) filter(b []byte) (rest int) {
 	at := 0
 	pass := func(n int) {
@@ -325,8 +325,8 @@ func (c *tappedConn) filter(b []byte) (rest int) {
 }
 
 // payloadError begins the line in which a server says why it cuts a connection: a message was larger than it takes now,
-// though not when it told the connection. The client library would close the connection for good behind such a line, and
-// connects anew where it is just cut.
+// though not when it told the connection. The client library would close the connection for good behind such a line,
+// and connects anew where it is just cut.
 var payloadError = []byte("-ERR 'Maximum Payload Violation'")
 
 // whole passes on what was read in pieces, once it is whole.
@@ -399,7 +399,8 @@ func kindOf(line []byte) kind {
 	for _, w := range [...]struct {
 		word string
 		kind kind
-	}{{"MSG ", message}, {"HMSG ", message}, {"PING\r\n", other}, {"PONG\r\n", other}, {"INFO ", other}, {"+OK\r\n", other}, {"-ERR", other}} {
+	}{{"MSG ", message}, {"HMSG ", message}, {"PING\r\n", other}, {"PONG\r\n", other}, {"INFO ", other},
+		{"+OK\r\n", other}, {"-ERR", other}} {
 		if n := min(len(w.word), len(line)); string(line[:n]) == w.word[:n] {
 			return w.kind
 		}

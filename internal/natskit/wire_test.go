@@ -31,7 +31,8 @@ func (b *bits) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// through returns what is read of sent, in pieces, by way of a WireTap that takes answers to "_IN.a." and copies of "live.", and what was taken.
+// through returns what is read of sent, in pieces, by way of a WireTap that takes answers to "_IN.a." and copies of
+// "live.", and what was taken.
 func through(t testing.TB, sent string, piece, room int) (passed string, taken []string) {
 	t.Helper()
 	w := new(WireTap)
@@ -53,7 +54,8 @@ func through(t testing.TB, sent string, piece, room int) (passed string, taken [
 	}
 }
 
-// TestWireTakes: what is for the taker is taken, wherever the pieces end in which it is read, and all else passes as it is.
+// TestWireTakes: what is for the taker is taken, wherever the pieces end in which it is read, and all else passes as it
+// is.
 func TestWireTakes(t *testing.T) {
 	info := `INFO {"server_id":"x","max_payload":1048576,"urls":"` + strings.Repeat("long ", 2000) + "\"}\r\n"
 	mine := func(id, data string) string { return fmt.Sprintf("MSG _IN.a.%s 7 %d\r\n%s\r\n", id, len(data), data) }
@@ -78,7 +80,8 @@ func TestWireTakes(t *testing.T) {
 		takes = append(takes, id+"="+data, id+"x=")
 		if i < len(copies) {
 			sent.WriteString(copies[i])
-			takes = append(takes, []string{"run.x=NATS/1.0\r\nA: b\r\n\r\n|hello", "kid=|", "big=NATS/1.0\r\n\r\n|" + strings.Repeat("PING\r\n12", 1125)}[i])
+			takes = append(takes, []string{"run.x=NATS/1.0\r\nA: b\r\n\r\n|hello", "kid=|",
+				"big=NATS/1.0\r\n\r\n|" + strings.Repeat("PING\r\n12", 1125)}[i])
 		}
 	}
 	sent.WriteString(mine("long", strings.Repeat("x", 5000)))
@@ -87,7 +90,8 @@ func TestWireTakes(t *testing.T) {
 		for _, piece := range []int{1, 2, 3, 5, 7, 16, 100, 1000, 1 << 20} {
 			passed, taken := through(t, sent.String(), piece, room)
 			if passed != want.String() {
-				t.Fatalf("pieces of %d: passed\n%.300q\nwant\n%.300q", piece, passed[max(0, len(passed)-300):], want.String()[max(0, want.Len()-300):])
+				t.Fatalf("pieces of %d: passed\n%.300q\nwant\n%.300q", piece, passed[max(0, len(passed)-300):],
+					want.String()[max(0, want.Len()-300):])
 			}
 			if !slices.Equal(taken, takes) {
 				t.Fatalf("pieces of %d: taken %.2000q, want %.2000q", piece, taken, takes)
@@ -98,12 +102,16 @@ func TestWireTakes(t *testing.T) {
 
 // FuzzWire: what is no text of the protocol passes as it is, and nothing hangs.
 func FuzzWire(f *testing.F) {
-	for _, s := range []string{"\x16\x03\x01\x02\x00", "HTTP/1.1 101 Switching Protocols\r\n\r\nMSG _IN.a.1 7 0\r\n\r\n", "MSG _IN.a.1 7 -1\r\n", "MSG a\r\n", "HMSG live.x 1 9 3\r\n", "HMSG live.x 1 2\r\n", "MSG \r\n", "HMSG  3\r\n", "MSG live.x 1 99999999999\r\nab", "INFO {}\r\n\x16\x03\n\n", "MS", "PIN\r\nx"} {
+	for _, s := range []string{"\x16\x03\x01\x02\x00",
+		"HTTP/1.1 101 Switching Protocols\r\n\r\nMSG _IN.a.1 7 0\r\n\r\n", "MSG _IN.a.1 7 -1\r\n", "MSG a\r\n",
+		"HMSG live.x 1 9 3\r\n", "HMSG live.x 1 2\r\n", "MSG \r\n", "HMSG  3\r\n", "MSG live.x 1 99999999999\r\nab",
+		"INFO {}\r\n\x16\x03\n\n", "MS", "PIN\r\nx"} {
 		f.Add(s, 3)
 	}
 	f.Fuzz(func(t *testing.T, s string, piece int) {
 		passed, taken := through(t, s, max(1, piece&1023), 32<<10)
-		if len(taken) == 0 && !strings.HasPrefix(s, passed) || !strings.Contains(s, "MSG _IN.a.") && !strings.Contains(s, "MSG live.") && len(taken) > 0 {
+		if len(taken) == 0 && !strings.HasPrefix(s, passed) || !strings.Contains(s, "MSG _IN.a.") &&
+			!strings.Contains(s, "MSG live.") && len(taken) > 0 {
 			t.Errorf("%q: passed %q, taken %q", s, passed, taken)
 		}
 	})
@@ -157,8 +165,8 @@ func (s *sizes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWireJoins: patient messages that follow a write closely are written together, and no message waits for longer than joining;
-// one that is not patient takes along what waits.
+// TestWireJoins: patient messages that follow a write closely are written together, and no message waits for longer
+// than joining; one that is not patient takes along what waits.
 func TestWireJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(sizes)
@@ -190,8 +198,8 @@ func TestWireJoins(t *testing.T) {
 	})
 }
 
-// TestWirePublishes: many publish at once; each message arrives whole, and those of one publisher in order. A connection
-// that was broken is used again once its subscription is known.
+// TestWirePublishes: many publish at once; each message arrives whole, and those of one publisher in order. A
+// connection that was broken is used again once its subscription is known.
 func TestWirePublishes(t *testing.T) {
 	s, err := Start(Embedded{StoreDir: t.TempDir()})
 	if err != nil {

@@ -28,8 +28,9 @@ type Authority struct {
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{CA: filepath.Join(t.TempDir(), "ca.pem"), Pool: x509.NewCertPool()}
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(24 * time.Hour)}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "test authority"}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign, NotAfter: time.Now().Add(24 * time.Hour)}
 	var text []byte
 	a.cert, a.key, text = a.sign(t, template)
 	a.Pool.AddCert(a.cert)
@@ -67,7 +68,8 @@ func (a *Authority) sign(t testing.TB, template *x509.Certificate) (*x509.Certif
 // earlier call. It is good for an hour.
 func (a *Authority) Issue(t testing.TB, dir string, names ...string) (cert, key string) {
 	t.Helper()
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: names[0]}, NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: names[0]}, NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	for _, name := range names {
 		if ip := net.ParseIP(name); ip != nil {

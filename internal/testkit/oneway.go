@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// OneWay passes connections on to a server, and can keep what goes in one direction, as a network does that is broken in it:
-// no side gets an error, connections are made and stay open, and what was sent does not arrive.
+// OneWay passes connections on to a server, and can keep what goes in one direction, as a network does that is broken
+// in it: no side gets an error, connections are made and stay open, and what was sent does not arrive.
 type OneWay struct {
 	Addr string // where it listens
 
@@ -47,8 +47,8 @@ func (w *OneWay) Break(direction int) {
 	w.stops[direction] = make(chan struct{})
 }
 
-// Heal passes everything on again. What was kept arrives now, as TCP sends it again; or it is lost, with the connections that
-// were there, as TCP gives them up.
+// Heal passes everything on again. What was kept arrives now, as TCP sends it again; or it is lost, with the
+// connections that were there, as TCP gives them up.
 func (w *OneWay) Heal(lose bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

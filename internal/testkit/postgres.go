@@ -78,7 +78,8 @@ func CopyDatabase(t testing.TB, dsn string) string {
 }
 
 // modelDatabase returns the DSN of the database that the copies of that name are made of.
-func (s *PostgresServer) modelDatabase(t testing.TB, name string, prepare func(ctx context.Context, dsn string) error) string {
+func (s *PostgresServer) modelDatabase(t testing.TB, name string,
+	prepare func(ctx context.Context, dsn string) error) string {
 	t.Helper()
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -187,7 +188,8 @@ func newPostgres(settings ...string) (*PostgresServer, error) {
 }
 
 func (s *PostgresServer) initdb() error {
-	cmd := s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	cmd := s.command("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
+		"--no-instructions")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("testkit: initdb: %w: %s", err, out)
 	}

@@ -101,7 +101,8 @@ func TestPostgresDiesWithItsProcess(t *testing.T) {
 		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
 			return
 		}
-		if state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil && strings.Contains(string(state), ") Z ") {
+		if state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil &&
+			strings.Contains(string(state), ") Z ") {
 			return // ended, not yet collected by init
 		}
 		if time.Now().After(deadline) {

@@ -8,8 +8,8 @@ import (
 	"agentstream/internal/localpg"
 )
 
-// StartPostgresTLS starts a server that lets nobody in over TCP, at a loopback address, without TLS. Its certificate is of
-// the authority and for the address, its port 5432.
+// StartPostgresTLS starts a server that lets nobody in over TCP, at a loopback address, without TLS. Its certificate is
+// of the authority and for the address, its port 5432.
 func StartPostgresTLS(t testing.TB, ca *Authority, ip string) *PostgresServer {
 	t.Helper()
 	skipShort(t)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// DOM returns what Chromium has made of a page after its scripts had budget, of virtual time; with none, when the page has loaded. Without Chromium the test is skipped; where
-// CI is set it fails.
+// DOM returns what Chromium has made of a page after its scripts had budget, of virtual time; with none, when the page
+// has loaded. Without Chromium the test is skipped; where CI is set it fails.
 func DOM(t testing.TB, url string, budget time.Duration) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {

@@ -36,7 +36,8 @@ func dialS3(t *testing.T, s *testkit.S3Server, secret string) *minio.Core {
 
 func putS3(t *testing.T, c *minio.Core, bucket, key string, body []byte) {
 	t.Helper()
-	if _, err := c.Client.PutObject(t.Context(), bucket, key, bytes.NewReader(body), int64(len(body)), minio.PutObjectOptions{ContentType: "application/octet-stream"}); err != nil {
+	if _, err := c.Client.PutObject(t.Context(), bucket, key, bytes.NewReader(body), int64(len(body)),
+		minio.PutObjectOptions{ContentType: "application/octet-stream"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,7 +107,8 @@ func TestS3TakesUploadsInParts(t *testing.T) {
 	body := make([]byte, 5<<20+12345)
 	_, _ = rand.Read(body)
 	// Of unknown length, hence in parts.
-	info, err := c.Client.PutObject(t.Context(), s.Bucket, "big", io.MultiReader(bytes.NewReader(body)), -1, minio.PutObjectOptions{PartSize: 5 << 20})
+	info, err := c.Client.PutObject(t.Context(), s.Bucket, "big", io.MultiReader(bytes.NewReader(body)), -1,
+		minio.PutObjectOptions{PartSize: 5 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,8 @@ func TestS3TakesUploadsInParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.PutObjectPart(t.Context(), s.Bucket, "half", id, 1, strings.NewReader("half"), 4, minio.PutObjectPartOptions{}); err != nil {
+	if _, err := c.PutObjectPart(t.Context(), s.Bucket, "half", id, 1, strings.NewReader("half"), 4,
+		minio.PutObjectPartOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(listS3(t, c, s.Bucket, "")); got != "[big]" {

@@ -85,7 +85,8 @@ func (a *Archive) Ping(ctx context.Context) error {
 // that were removed from the tables are read from the object, the others from rows. For an unknown run it yields
 // nothing. When the events after after have expired, the first pack begins with the first event that is kept. A gap
 // ends the iteration without an error. An object that is away or damaged ends it with an error.
-func (a *Archive) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (a *Archive) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	return func(yield func(schema.Pack, error) bool) {
 		w := walk{a: a, key: key, pos: after, through: through, yield: yield}
 		if err := w.run(ctx); err != nil && !errors.Is(err, errStopped) {
@@ -166,7 +167,8 @@ func (w *walk) once(ctx context.Context, place persister.Place) error {
 
 // rows returns the run's events as rows, and the newest head at or before the event after that is known without
 // reading more.
-func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.Place, after schema.Seq) (*joined, schema.Head, error) {
+func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.Place, after schema.Seq) (*joined,
+	schema.Head, error) {
 	base := beginning(place)
 	j := &joined{tables: a.cfg.Tables, floor: place.Floor}
 	if place.Floor <= place.Expired {
@@ -177,7 +179,8 @@ func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.P
 		return nil, base, err
 	}
 	if last < place.Floor {
-		return nil, base, fmt.Errorf("blob: %s ends before event %d of run %s, from which on there are rows", name, place.Floor, key)
+		return nil, base, fmt.Errorf("blob: %s ends before event %d of run %s, from which on there are rows", name,
+			place.Floor, key)
 	}
 	if a.cfg.Store == nil {
 		return nil, base, fmt.Errorf("blob: run %s up to %d: %w", key, place.Floor, ErrNoStore)
@@ -187,7 +190,8 @@ func (a *Archive) rows(ctx context.Context, key schema.RunKey, place persister.P
 		return nil, base, err
 	}
 	if o.index.First > place.Expired+1 {
-		return nil, base, fmt.Errorf("blob: %s begins with event %d where %d is the first: %w", name, o.index.First, place.Expired+1, ErrCorrupt)
+		return nil, base, fmt.Errorf("blob: %s begins with event %d where %d is the first: %w", name, o.index.First,
+			place.Expired+1, ErrCorrupt)
 	}
 	j.cursor, base = newCursor(o), o.index.before(min(after, place.Floor))
 	j.base = base.Last
@@ -214,7 +218,8 @@ type joined struct {
 }
 
 // Page implements persister.Rows.
-func (j *joined) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+func (j *joined) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line,
+	error) {
 	if j.cursor == nil || after >= j.floor {
 		return j.tables.Page(ctx, key, day, after, through)
 	}
@@ -222,7 +227,8 @@ func (j *joined) Page(ctx context.Context, key schema.RunKey, day string, after,
 }
 
 // Frames implements persister.Rows.
-func (j *joined) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) (frames []persister.Frame, err error) {
+func (j *joined) Frames(ctx context.Context, key schema.RunKey, day string,
+	through schema.Seq) (frames []persister.Frame, err error) {
 	if j.cursor != nil {
 		if frames, err = j.cursor.frames(ctx, j.base, min(through, j.floor)); err != nil {
 			return nil, err

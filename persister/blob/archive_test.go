@@ -38,7 +38,8 @@ func (b *bench) identical(s schematest.Scenario, every bool) {
 	last := single[len(single)-1].Head
 	if !last.State.Final() {
 		end := last
-		e := schema.Event{ID: schematest.EventID(last.Last + 1), TS: schematest.Epoch.Format(schema.TimeLayout), Type: schema.TypeRunLifecycle,
+		e := schema.Event{ID: schematest.EventID(last.Last + 1), TS: schematest.Epoch.Format(schema.TimeLayout),
+			Type:  schema.TypeRunLifecycle,
 			RunID: key.Run, Seq: last.Last + 1, Payload: []byte(`{"state":"done","reason":null}`)}
 		if err := end.Advance(e.Type, "", e.ID, e.Payload); err != nil {
 			b.Fatal(err)
@@ -56,7 +57,8 @@ func (b *bench) identical(s schematest.Scenario, every bool) {
 		b.Fatalf("%s is not archived: %+v", s.Name, place)
 	}
 	offsets := lineOffsets(want)
-	floors := map[string]schema.Seq{"hot": 0, "cold": place.Last, "half": place.Last / 2, "all but one": place.Last - 1, "one": 1}
+	floors := map[string]schema.Seq{"hot": 0, "cold": place.Last, "half": place.Last / 2, "all but one": place.Last - 1,
+		"one": 1}
 	for how, floor := range floors {
 		a := b.reader(cooled{b.tables, func(persister.Place) schema.Seq { return floor }})
 		for after := schema.Seq(0); after <= place.Last; after++ {
@@ -106,7 +108,8 @@ func TestFollowUp(t *testing.T) {
 		}
 		more := []schema.Pack{w.Pack("", persistertest.Event(schema.TypeCommandMessage, `{"text":"go on"}`)), w.Texts("", 30)}
 		b.append(more...)
-		if got := read(t, b.archive, key, 40, schema.MaxSeq, nil); !bytes.Equal(got, bodyOf(append(packs, more...))[lineOffsets(bodyOf(packs))[40]:]) {
+		if got := read(t, b.archive, key, 40, schema.MaxSeq, nil); !bytes.Equal(got,
+			bodyOf(append(packs, more...))[lineOffsets(bodyOf(packs))[40]:]) {
 			t.Fatalf("round %d: replay of both differs", round)
 		}
 		packs = append(packs, more...)

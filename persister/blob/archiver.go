@@ -34,9 +34,10 @@ type Queue interface {
 // Hooks are called from several goroutines. Nil hooks are skipped.
 type Hooks struct {
 	Archived func(key schema.RunKey, ix *Index, size int64, took time.Duration) // the object of a run was recorded
-	Failed   func(key schema.RunKey, err error)                                 // of one run; with ErrHole the run is the reason, not the store
-	Backlog  func(runs int)                                                     // waiting runs; at most backlogLimit
-	Audited  func(r Audit)
+	// of one run; with ErrHole the run is the reason, not the store
+	Failed  func(key schema.RunKey, err error)
+	Backlog func(runs int) // waiting runs; at most backlogLimit
+	Audited func(r Audit)
 }
 
 // ArchiverConfig configures an Archiver. Tables, Queue and Store must be set, the first two to the same store.
@@ -97,7 +98,8 @@ func NewArchiver(cfg ArchiverConfig) (*Archiver, error) {
 		return nil, errors.New("blob: an archiver needs tables and a store of objects")
 	}
 	if cfg.Parallel < 0 || cfg.Frame < 0 || cfg.Frame > maxFrame-schema.MaxPackBytes {
-		return nil, fmt.Errorf("blob: an archiver cannot work on %d runs at once with frames of %d bytes", cfg.Parallel, cfg.Frame)
+		return nil, fmt.Errorf("blob: an archiver cannot work on %d runs at once with frames of %d bytes", cfg.Parallel,
+			cfg.Frame)
 	}
 	cfg = cfg.withDefaults()
 	archive, err := newArchive(Config{Tables: cfg.Tables, Store: cfg.Store, Timeout: cfg.Timeout})

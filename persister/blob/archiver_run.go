@@ -16,7 +16,8 @@ import (
 // are rows.
 func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	begun := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, a.cfg.Limit, fmt.Errorf("blob: archive run %s: not done within %v", key, a.cfg.Limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, a.cfg.Limit,
+		fmt.Errorf("blob: archive run %s: not done within %v", key, a.cfg.Limit))
 	defer cancel()
 	place, err := a.cfg.Tables.Place(ctx, key)
 	if err != nil {
@@ -49,7 +50,8 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 	}
 	if old, _, err := nameIn(place.URI, key); err == nil && old != name {
 		if err := a.cfg.Store.Delete(ctx, old); err != nil {
-			a.cfg.Logger.Warn("archiver: an object that was followed by a longer one stays until the audit", "object", old, "err", err)
+			a.cfg.Logger.Warn("archiver: an object that was followed by a longer one stays until the audit", "object",
+				old, "err", err)
 		}
 	}
 	return nil
@@ -66,7 +68,8 @@ func (a *Archiver) isMissing(ctx context.Context, key schema.RunKey, place persi
 }
 
 // object writes the run's object, or finds the one that an earlier attempt has written, and reads it back.
-func (a *Archiver) object(ctx context.Context, name string, key schema.RunKey, place persister.Place) (*openedObject, error) {
+func (a *Archiver) object(ctx context.Context, name string, key schema.RunKey, place persister.Place) (*openedObject,
+	error) {
 	ix, err := a.put(ctx, name, key, place)
 	if errors.Is(err, ErrExists) {
 		ix, err = a.write(ctx, io.Discard, key, place) // for its digest
@@ -100,7 +103,8 @@ func (a *Archiver) discard(ctx context.Context, key schema.RunKey, name string) 
 }
 
 // put writes the run to its object in the store.
-func (a *Archiver) put(ctx context.Context, name string, key schema.RunKey, place persister.Place) (ix *Index, err error) {
+func (a *Archiver) put(ctx context.Context, name string, key schema.RunKey, place persister.Place) (ix *Index,
+	err error) {
 	err = a.stream(ctx, name, func(w io.Writer) (err error) {
 		ix, err = a.write(ctx, w, key, place)
 		return err
@@ -134,10 +138,11 @@ var errPutEnded = errors.New("store takes no more")
 func (a *Archiver) write(ctx context.Context, out io.Writer, key schema.RunKey, place persister.Place) (*Index, error) {
 	var w *Writer
 	var failed error
-	walk := walk{a: a.archive, key: key, pos: place.Expired, through: place.Last, yield: func(p schema.Pack, _ error) bool {
-		failed = w.Add(p)
-		return failed == nil
-	}}
+	walk := walk{a: a.archive, key: key, pos: place.Expired, through: place.Last,
+		yield: func(p schema.Pack, _ error) bool {
+			failed = w.Add(p)
+			return failed == nil
+		}}
 	w = newWriter(out, a.archive.cache.reads.codec, key, beginning(place))
 	w.frame = a.cfg.Frame
 	err := walk.once(ctx, place)

@@ -184,7 +184,8 @@ func TestReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	damage := func() {}
-	b := newBench(t, openSQLite(t), store, blob.FolderBase, func(c *blob.ArchiverConfig) { c.Store = interrupted{store, &damage} })
+	b := newBench(t, openSQLite(t), store, blob.FolderBase,
+		func(c *blob.ArchiverConfig) { c.Store = interrupted{store, &damage} })
 	w := persistertest.NewWriter(key, day)
 	b.run(w, 500)
 	path := filepath.Join(folder, filepath.FromSlash(blob.Name(key, day, w.Head.Last)))
@@ -227,7 +228,8 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := blob.Name(key, day, w.Head.Last)
-	keep := []string{named, blob.Name(key, day, w.Head.Last+9), blob.Name(schema.RunKey{Tenant: "acme", Run: "run_unknown"}, day, 3)}
+	keep := []string{named, blob.Name(key, day, w.Head.Last+9),
+		blob.Name(schema.RunKey{Tenant: "acme", Run: "run_unknown"}, day, 3)}
 	for _, name := range append(keep[1:], blob.Name(key, day, 4)) {
 		if err := store.Put(t.Context(), name, bytes.NewReader([]byte("x"))); err != nil {
 			t.Fatal(err)
@@ -238,7 +240,8 @@ func TestAudit(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	for range 2 {
-		if r, err := b.archiver.Audit(t.Context(), false); err != nil || r != (blob.Audit{Objects: 4, Removed: 1, Unknown: 2}) {
+		if r, err := b.archiver.Audit(t.Context(), false); err != nil ||
+			r != (blob.Audit{Objects: 4, Removed: 1, Unknown: 2}) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 	}

@@ -120,7 +120,8 @@ func (ix *Index) check(data int64) error {
 	if schema.ValidTenant(ix.Tenant) != nil || schema.ValidRunID(ix.Run) != nil || !validDay(ix.Day) {
 		return bad("names no run")
 	}
-	if ix.First < 1 || ix.Last < ix.First || ix.Last > schema.MaxSeq || ix.Events != int64(ix.Last-ix.First)+1 || len(ix.Frames) == 0 {
+	if ix.First < 1 || ix.Last < ix.First || ix.Last > schema.MaxSeq || ix.Events != int64(ix.Last-ix.First)+1 ||
+		len(ix.Frames) == 0 {
 		return bad("%d events, %d to %d, in %d frames", ix.Events, ix.First, ix.Last, len(ix.Frames))
 	}
 	if sum, err := hex.DecodeString(ix.SHA256); err != nil || len(sum) != sha256.Size {
@@ -189,13 +190,15 @@ func parseFooter(b []byte, size int64) (footer, error) {
 	if string(b[:8]) != footerMagic {
 		return footer{}, fmt.Errorf("no footer of a run at the end: %w", ErrCorrupt)
 	}
-	if crc32.Checksum(b[:60], castagnoli) != binary.LittleEndian.Uint32(b[60:]) || binary.LittleEndian.Uint32(b[56:]) != 0 {
+	if crc32.Checksum(b[:60], castagnoli) != binary.LittleEndian.Uint32(b[60:]) ||
+		binary.LittleEndian.Uint32(b[56:]) != 0 {
 		return footer{}, fmt.Errorf("footer: check sum differs: %w", ErrCorrupt)
 	}
 	data, coded, text := binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])
 	if coded > maxIndexCoded || text > maxIndex || data > uint64(size) ||
 		int64(data)+skippableHeader+int64(coded)+footerSize != size {
-		return footer{}, fmt.Errorf("footer: %d bytes of frames, %d of index, in an object of %d: %w", data, coded, size, ErrCorrupt)
+		return footer{}, fmt.Errorf("footer: %d bytes of frames, %d of index, in an object of %d: %w", data, coded,
+			size, ErrCorrupt)
 	}
 	f := footer{data: int64(data), coded: int(coded), text: int(text)}
 	copy(f.sum[:], b[24:])

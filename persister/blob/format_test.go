@@ -116,7 +116,8 @@ func TestPlainZstd(t *testing.T) {
 		if err != nil || !bytes.Equal(got, body(packs)) {
 			t.Errorf("%s: %d bytes of %d came, %v", s.Name, len(got), len(body(packs)), err)
 		}
-		if got, err = all(t.Context(), readsOf(t, &lying{data}), Name(packs[0].Key, ix.Day, ix.Last)); err != nil || !bytes.Equal(got, body(packs)) {
+		if got, err = all(t.Context(), readsOf(t, &lying{data}), Name(packs[0].Key, ix.Day, ix.Last)); err != nil ||
+			!bytes.Equal(got, body(packs)) {
 			t.Errorf("%s: by the index %d bytes of %d came, %v", s.Name, len(got), len(body(packs)), err)
 		}
 		if tool == "" {
@@ -134,7 +135,8 @@ func small(t testing.TB) (data []byte, ix *Index, want []byte) {
 	t.Helper()
 	w := persistertest.NewWriter(key, "20260228")
 	packs := []schema.Pack{
-		w.Pack("", persistertest.Lifecycle(schema.StateRunning), persistertest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`)),
+		w.Pack("", persistertest.Lifecycle(schema.StateRunning),
+			persistertest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`)),
 		w.Texts("", 5), w.Texts("kid", 5), w.Texts("", 5),
 		w.Pack("", persistertest.Lifecycle(schema.StateDone)),
 	}
@@ -188,7 +190,8 @@ func TestOtherRun(t *testing.T) {
 	data, ix, _ := small(t)
 	r := readsOf(t, &lying{data})
 	for _, name := range []string{
-		Name(schema.RunKey{Tenant: "globex", Run: key.Run}, ix.Day, ix.Last), Name(schema.RunKey{Tenant: key.Tenant, Run: "run_2"}, ix.Day, ix.Last),
+		Name(schema.RunKey{Tenant: "globex", Run: key.Run}, ix.Day, ix.Last),
+		Name(schema.RunKey{Tenant: key.Tenant, Run: "run_2"}, ix.Day, ix.Last),
 		Name(key, "20260301", ix.Last), Name(key, ix.Day, ix.Last+1),
 	} {
 		if _, err := r.open(t.Context(), name); !errors.Is(err, ErrCorrupt) {
@@ -241,8 +244,10 @@ func TestNames(t *testing.T) {
 			t.Error("a URI of another tenant is taken")
 		}
 	}
-	for _, bad := range []string{"", "a/b", "../20260228/run.1.jsonl.zst", "a/20260228/../run.1.jsonl.zst", "a/20260228/run.jsonl.zst", "a/20260228/run.0.jsonl.zst",
-		"a/20260228/run.01.jsonl.zst", "a/20260228/run.1.jsonl", "/a/20260228/run.1.jsonl.zst", "a/2026022/run.1.jsonl.zst", "a/20260228/r\x00.1.jsonl.zst",
+	for _, bad := range []string{"", "a/b", "../20260228/run.1.jsonl.zst", "a/20260228/../run.1.jsonl.zst",
+		"a/20260228/run.jsonl.zst", "a/20260228/run.0.jsonl.zst",
+		"a/20260228/run.01.jsonl.zst", "a/20260228/run.1.jsonl", "/a/20260228/run.1.jsonl.zst",
+		"a/2026022/run.1.jsonl.zst", "a/20260228/r\x00.1.jsonl.zst",
 		"a/20260228/run.1.2.jsonl.zst", "a/20260228/.1.jsonl.zst", `a\20260228\run.1.jsonl.zst`} {
 		if _, _, _, err := ParseName(bad); err == nil {
 			t.Errorf("%q is taken for a name", bad)

@@ -81,7 +81,8 @@ func openFolder(t testing.TB) (blob.ObjectStore, string) {
 func openS3(t testing.TB) (blob.ObjectStore, string) {
 	t.Helper()
 	server := testkit.S3(t)
-	s, err := s3.Open(s3.Config{Bucket: server.Bucket, Prefix: "some/where", Endpoint: "http://" + server.Endpoint, Region: server.Region,
+	s, err := s3.Open(s3.Config{Bucket: server.Bucket, Prefix: "some/where", Endpoint: "http://" + server.Endpoint,
+		Region:    server.Region,
 		PathStyle: true, AccessKey: server.AccessKey, SecretKey: server.SecretKey})
 	if err != nil {
 		t.Fatal(err)
@@ -98,9 +99,11 @@ type bench struct {
 	archive  *blob.Archive
 }
 
-func newBench(t testing.TB, tables tables, store blob.ObjectStore, base string, change func(*blob.ArchiverConfig)) *bench {
+func newBench(t testing.TB, tables tables, store blob.ObjectStore, base string,
+	change func(*blob.ArchiverConfig)) *bench {
 	t.Helper()
-	cfg := blob.ArchiverConfig{Tables: tables, Queue: tables, Store: store, Base: base, Frame: 2000, Settle: -1, Poll: 10 * time.Millisecond}
+	cfg := blob.ArchiverConfig{Tables: tables, Queue: tables, Store: store, Base: base, Frame: 2000, Settle: -1,
+		Poll: 10 * time.Millisecond}
 	if change != nil {
 		change(&cfg)
 	}
@@ -168,7 +171,8 @@ func (c cooled) Place(ctx context.Context, key schema.RunKey) (persister.Place, 
 	return p, err
 }
 
-func (c cooled) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+func (c cooled) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line,
+	error) {
 	p, err := c.Place(ctx, key)
 	if err != nil || after < p.Floor {
 		return nil, err
@@ -176,7 +180,8 @@ func (c cooled) Page(ctx context.Context, key schema.RunKey, day string, after, 
 	return c.tables.Page(ctx, key, day, after, through)
 }
 
-func (c cooled) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
+func (c cooled) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame,
+	error) {
 	p, err := c.Place(ctx, key)
 	if err != nil {
 		return nil, err
@@ -187,7 +192,8 @@ func (c cooled) Frames(ctx context.Context, key schema.RunKey, day string, throu
 
 // read collects a walk and checks that its packs are well made, follow each other, and have the heads
 // that the log's writer had there.
-func read(t testing.TB, a *blob.Archive, key schema.RunKey, after, through schema.Seq, heads []schema.Head) (body []byte) {
+func read(t testing.TB, a *blob.Archive, key schema.RunKey, after, through schema.Seq,
+	heads []schema.Head) (body []byte) {
 	t.Helper()
 	return walked(t, a, key, after, through, after+1, heads)
 }
@@ -198,7 +204,8 @@ func readFrom(t testing.TB, a *blob.Archive, key schema.RunKey, after, next sche
 	return walked(t, a, key, after, schema.MaxSeq, next, heads)
 }
 
-func walked(t testing.TB, a *blob.Archive, key schema.RunKey, after, through, next schema.Seq, heads []schema.Head) (body []byte) {
+func walked(t testing.TB, a *blob.Archive, key schema.RunKey, after, through, next schema.Seq,
+	heads []schema.Head) (body []byte) {
 	t.Helper()
 	for p, err := range a.Packs(t.Context(), key, after, through) {
 		if err != nil {
@@ -208,7 +215,8 @@ func walked(t testing.TB, a *blob.Archive, key schema.RunKey, after, through, ne
 			t.Fatalf("a pack of the walk does not hold: %v", err)
 		}
 		if p.First != next || p.Last() > through || p.Count > 128 || p.Key != key || p.Head.Last != p.Last() {
-			t.Fatalf("walk after %d through %d: pack of %s %d…%d, head %d, where %d was next", after, through, p.Key, p.First, p.Last(), p.Head.Last, next)
+			t.Fatalf("walk after %d through %d: pack of %s %d…%d, head %d, where %d was next", after, through, p.Key,
+				p.First, p.Last(), p.Head.Last, next)
 		}
 		if heads != nil {
 			want := heads[p.Last()-1]

@@ -45,7 +45,8 @@ func ParseLargeName(name string) (key schema.RunKey, day, ref string, err error)
 		key.Run, file, _ = strings.Cut(parts[2], ".")
 		ref = strings.TrimSuffix(file, largeSuffix)
 	}
-	if schema.ValidBlobRef(ref) != nil || schema.ValidTenant(key.Tenant) != nil || schema.ValidRunID(key.Run) != nil || !validDay(day) ||
+	if schema.ValidBlobRef(ref) != nil || schema.ValidTenant(key.Tenant) != nil || schema.ValidRunID(key.Run) != nil ||
+		!validDay(day) ||
 		LargeName(key, day, ref) != name {
 		return schema.RunKey{}, "", "", fmt.Errorf("blob: %q names no blob of a run", name)
 	}
@@ -87,7 +88,8 @@ func (r *reads) large(ctx context.Context, name string) (schema.Blob, iter.Seq2[
 	var head largeHead
 	at := int64(len(line)) + 1
 	if err := json.Unmarshal(line, &head); !whole || err != nil || head.Size < 0 || at+head.Size != size {
-		return schema.Blob{}, nil, fmt.Errorf("blob: open %s: its first line does not fit %d bytes: %w", name, size, ErrCorrupt)
+		return schema.Blob{}, nil, fmt.Errorf("blob: open %s: its first line does not fit %d bytes: %w", name, size,
+			ErrCorrupt)
 	}
 	return schema.Blob{Ref: ref, Type: head.Type, Size: head.Size}, func(yield func([]byte, error) bool) {
 		for at < size {
@@ -109,7 +111,8 @@ func (r *reads) large(ctx context.Context, name string) (schema.Blob, iter.Seq2[
 
 // Blob returns a blob of an archived run and its pieces, each of schema.BlobPiece bytes but the last. The error wraps
 // schema.ErrNoBlob when there is no such blob, and schema.ErrUnavailable when that is not known.
-func (a *Archive) Blob(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error) {
+func (a *Archive) Blob(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error],
+	error) {
 	if a.cfg.Store == nil {
 		return schema.Blob{}, nil, fmt.Errorf("blob: %s of %s: %w: %w", ref, key, schema.ErrNoBlob, ErrNoStore)
 	}

@@ -35,13 +35,14 @@ func (l atLog) Get(_ context.Context, _ schema.RunKey, ref string) (schema.Blob,
 	if !ok {
 		return schema.Blob{}, nil, schema.ErrNoBlob
 	}
-	return schema.Blob{Ref: ref, Type: "text/plain; charset=utf-8", Size: int64(len(content))}, func(yield func([]byte, error) bool) {
-		for piece := range slices.Chunk([]byte(content), schema.BlobPiece) {
-			if !yield(piece, nil) {
-				return
+	return schema.Blob{Ref: ref, Type: "text/plain; charset=utf-8",
+			Size: int64(len(content))}, func(yield func([]byte, error) bool) {
+			for piece := range slices.Chunk([]byte(content), schema.BlobPiece) {
+				if !yield(piece, nil) {
+					return
+				}
 			}
-		}
-	}, nil
+		}, nil
 }
 
 // content reads a blob of the archive.
@@ -60,14 +61,15 @@ func (b *bench) content(key schema.RunKey, ref string) (schema.Blob, string, err
 	return found, text.String(), nil
 }
 
-// TestBlobsAreArchived: a run's blobs become objects with it, are read from there when the log has lost them, stay while
-// the run does, and go with its object.
+// TestBlobsAreArchived: a run's blobs become objects with it, are read from there when the log has lost them, stay
+// while the run does, and go with its object.
 func TestBlobsAreArchived(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) (blob.ObjectStore, string){"folder": openFolder, "s3": openS3} {
 		t.Run(name, func(t *testing.T) {
 			store, base := open(t)
 			log := atLog{}
-			for _, content := range []string{"", "small", strings.Repeat("0123456789abcdef", schema.BlobPiece/16), strings.Repeat("large", schema.BlobPiece/2)} {
+			for _, content := range []string{"", "small", strings.Repeat("0123456789abcdef", schema.BlobPiece/16),
+				strings.Repeat("large", schema.BlobPiece/2)} {
 				log[refOf(content)] = content
 			}
 			b := newBench(t, openSQLite(t), store, base, func(c *blob.ArchiverConfig) { c.Grace, c.Large = -1, log })
@@ -83,10 +85,12 @@ func TestBlobsAreArchived(t *testing.T) {
 			}
 			for ref, want := range log {
 				found, got, err := b.content(key, ref)
-				if err != nil || got != want || found != (schema.Blob{Ref: ref, Type: "text/plain; charset=utf-8", Size: int64(len(want))}) {
+				if err != nil || got != want || found != (schema.Blob{Ref: ref, Type: "text/plain; charset=utf-8",
+					Size: int64(len(want))}) {
 					t.Errorf("%+v: %d bytes of %d, %v", found, len(got), len(want), err)
 				}
-				if n, err := blob.VerifyLarge(t.Context(), store, blob.LargeName(key, day, ref)); err != nil || n != int64(len(want)) {
+				if n, err := blob.VerifyLarge(t.Context(), store, blob.LargeName(key, day, ref)); err != nil ||
+					n != int64(len(want)) {
 					t.Errorf("verify: %d, %v", n, err)
 				}
 			}
@@ -129,7 +133,8 @@ func TestBlobsStayWithALongerObject(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := blob.Remover{Store: store, Places: placed{Day: day, Last: 9, Archived: 9, Expired: 4, URI: base + blob.Name(key, day, 9)}}
+	r := blob.Remover{Store: store, Places: placed{Day: day, Last: 9, Archived: 9, Expired: 4,
+		URI: base + blob.Name(key, day, 9)}}
 	if err := r.Remove(t.Context(), key, base+old); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +157,8 @@ func TestDamagedBlobs(t *testing.T) {
 	if err := b.archiver.One(t.Context(), key); !errors.Is(err, blob.ErrCorrupt) {
 		t.Errorf("archived: %v", err)
 	}
-	if left := slices.DeleteFunc(b.objects(), func(n string) bool { return !strings.HasSuffix(n, ".blob") }); len(left) != 0 || b.place(key).URI != "" {
+	if left := slices.DeleteFunc(b.objects(),
+		func(n string) bool { return !strings.HasSuffix(n, ".blob") }); len(left) != 0 || b.place(key).URI != "" {
 		t.Errorf("left: %q, %+v", left, b.place(key))
 	}
 	for i, body := range []string{"", "{", "{}", `{"bytes":3}` + "\nab", `{"bytes":-1}` + "\n", `{"bytes":4}` + "\nevil"} {

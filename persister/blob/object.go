@@ -26,7 +26,8 @@ type reads struct {
 }
 
 func (r *reads) read(ctx context.Context, name string, offset, length int64) ([]byte, int64, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("blob: read %s: no answer within %v", name, r.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout,
+		fmt.Errorf("blob: read %s: no answer within %v", name, r.timeout))
 	defer cancel()
 	data, size, err := r.store.Read(ctx, name, offset, length)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -57,7 +58,8 @@ func (r *reads) open(ctx context.Context, name string) (*openedObject, error) {
 		return nil, fmt.Errorf("blob: open %s: %w", name, err)
 	}
 	if ix := o.index; ix.Key() != key || ix.Day != day || ix.Last != last {
-		return nil, fmt.Errorf("blob: open %s: it holds run %s of %s up to %d: %w", name, ix.Key(), ix.Day, ix.Last, ErrCorrupt)
+		return nil, fmt.Errorf("blob: open %s: it holds run %s of %s up to %d: %w", name, ix.Key(), ix.Day, ix.Last,
+			ErrCorrupt)
 	}
 	return o, nil
 }
@@ -87,7 +89,8 @@ func (r *reads) openTail(ctx context.Context, name string) (*openedObject, error
 	if err != nil {
 		return nil, err
 	}
-	return &openedObject{reads: r, name: name, index: ix, size: size, from: from, tail: slices.Clone(end[:foot.data-from])}, nil
+	return &openedObject{reads: r, name: name, index: ix, size: size, from: from,
+		tail: slices.Clone(end[:foot.data-from])}, nil
 }
 
 // bytes returns the approximate memory of the cached object.

@@ -51,7 +51,8 @@ func (r Remover) Check(ctx context.Context, key schema.RunKey, place persister.P
 	}
 	ix, err := Verify(ctx, r.Store, name)
 	if err == nil && (last < place.Archived || ix.First > place.Expired+1) {
-		err = fmt.Errorf("blob: %s holds the events %d to %d of run %s, not %d to %d: %w", name, ix.First, last, key, place.Expired+1, place.Archived, ErrCorrupt)
+		err = fmt.Errorf("blob: %s holds the events %d to %d of run %s, not %d to %d: %w", name, ix.First, last, key,
+			place.Expired+1, place.Archived, ErrCorrupt)
 	}
 	return err
 }

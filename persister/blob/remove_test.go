@@ -61,7 +61,8 @@ func TestWipe(t *testing.T) {
 			if got := b.objects(); !slices.Equal(sorted(got), sorted(keep)) {
 				t.Fatalf("%q, want %q", got, keep)
 			}
-			if n, err := (blob.Remover{Store: store}).Wipe(t.Context(), schema.RunKey{Tenant: "acme"}, ""); err != nil || n != 2 {
+			if n, err := (blob.Remover{Store: store}).Wipe(t.Context(), schema.RunKey{Tenant: "acme"},
+				""); err != nil || n != 2 {
 				t.Fatal(n, err)
 			}
 			if got := b.objects(); !slices.Equal(got, []string{other}) {
@@ -138,7 +139,8 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	data[3] ^= 1 // in a frame: the index is whole
-	if err := errors.Join(store.Delete(t.Context(), name), store.Put(t.Context(), name, bytes.NewReader(data))); err != nil {
+	if err := errors.Join(store.Delete(t.Context(), name),
+		store.Put(t.Context(), name, bytes.NewReader(data))); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Check(t.Context(), key, place); !errors.Is(err, blob.ErrCorrupt) {

@@ -152,7 +152,8 @@ func (r *Restorer) one(ctx context.Context, name string) (events int, needed boo
 
 // whole reports whether the archive has the events of a run up to last, which is not its newest.
 func (r *Restorer) whole(ctx context.Context, key schema.RunKey, place persister.Place, last schema.Seq) (bool, error) {
-	w := walk{a: r.archive, key: key, pos: place.Expired, through: last, yield: func(schema.Pack, error) bool { return true }}
+	w := walk{a: r.archive, key: key, pos: place.Expired, through: last,
+		yield: func(schema.Pack, error) bool { return true }}
 	err := w.once(ctx, place)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt) {
 		return false, nil

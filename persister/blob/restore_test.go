@@ -88,7 +88,8 @@ func TestRestore(t *testing.T) {
 				}
 			}
 			for _, prefix := range []string{"", "acme/", "acme/" + day + "/run_1", "umbrella/"} {
-				if got, err := r.Objects(t.Context(), prefix); err != nil || got.Runs != 0 || got.Events != 0 || (got.Objects == 0) != (prefix == "umbrella/") {
+				if got, err := r.Objects(t.Context(), prefix); err != nil || got.Runs != 0 || got.Events != 0 ||
+					(got.Objects == 0) != (prefix == "umbrella/") {
 					t.Errorf("again, %q: %+v, %v", prefix, got, err)
 				}
 			}
@@ -133,7 +134,8 @@ func TestRestoreOverTables(t *testing.T) {
 	exec(t, db, `update agent_runs set deleted_at = '2026-01-01T00:00:00Z' where id = 'run_deleted'`)
 	w := persistertest.NewWriter(packs["longer"][0].Key, day)
 	more := w.Texts("", 40)
-	b.append(more, w.Texts("child_1", 3), w.Pack("", persistertest.Lifecycle(schema.StateDone)), w.Pack("", persistertest.Lifecycle(schema.StateRunning)))
+	b.append(more, w.Texts("child_1", 3), w.Pack("", persistertest.Lifecycle(schema.StateDone)),
+		w.Pack("", persistertest.Lifecycle(schema.StateRunning)))
 	b.append(packs["holed"]...)
 	w = persistertest.NewWriter(packs["holed"][0].Key, day)
 	w.Texts("", 44)
@@ -141,7 +143,8 @@ func TestRestoreOverTables(t *testing.T) {
 	exec(t, db, `delete from agent_run_events where run_id = 'run_holed' and seq between 10 and 20`)
 	damage(t, store, blob.Name(packs["damaged"][0].Key, day, 44))
 	var failed []string
-	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: fresh, Into: fresh, Store: store, Base: base, Failed: func(name string, _ error) { failed = append(failed, name) }})
+	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: fresh, Into: fresh, Store: store, Base: base,
+		Failed: func(name string, _ error) { failed = append(failed, name) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +154,8 @@ func TestRestoreOverTables(t *testing.T) {
 	}
 	for _, run := range []string{"older", "same"} {
 		key := packs[run][0].Key
-		if body := read(t, b.archive, key, 0, schema.MaxSeq, nil); !bytes.Equal(body, bodyOf(packs[run])) || b.place(key).Archived != 44 {
+		if body := read(t, b.archive, key, 0, schema.MaxSeq, nil); !bytes.Equal(body, bodyOf(packs[run])) ||
+			b.place(key).Archived != 44 {
 			t.Errorf("%s: %d bytes, %+v", run, len(body), b.place(key))
 		}
 	}
@@ -192,8 +196,8 @@ func damage(t *testing.T, store blob.ObjectStore, name string) {
 	}
 }
 
-// TestMissingObjects: the tables name objects that do not exist. A run with its rows is written again. Of one whose rows
-// have left, what another object has is restored, and the rest is reported as lost; its numbers stay taken.
+// TestMissingObjects: the tables name objects that do not exist. A run with its rows is written again. Of one whose
+// rows have left, what another object has is restored, and the rest is reported as lost; its numbers stay taken.
 func TestMissingObjects(t *testing.T) {
 	store, base := openFolder(t)
 	fresh, db := openFile(t)
@@ -305,10 +309,11 @@ func TestRowsAreRestored(t *testing.T) {
 	}
 }
 
-// TestRowsGone: rows of a run are missing that its object has: all of them, the first, some in the middle, the last before
-// newer ones. The run is served from the object, and goes on with its rows after it.
+// TestRowsGone: rows of a run are missing that its object has: all of them, the first, some in the middle, the last
+// before newer ones. The run is served from the object, and goes on with its rows after it.
 func TestRowsGone(t *testing.T) {
-	for name, gone := range map[string]string{"all": "seq <= 44", "first": "seq <= 7", "middle": "seq between 10 and 20", "last": "seq between 40 and 44", "one": "seq = 1"} {
+	for name, gone := range map[string]string{"all": "seq <= 44", "first": "seq <= 7",
+		"middle": "seq between 10 and 20", "last": "seq between 40 and 44", "one": "seq = 1"} {
 		t.Run(name, func(t *testing.T) {
 			store, base := openFolder(t)
 			s, db := openFile(t)

@@ -67,7 +67,8 @@ func (t *events) pack(p *schema.Pack) error {
 		if err != nil {
 			return err
 		}
-		row := EventRow{Tenant: t.run.key.Tenant, RunID: t.run.key.Run, RunDay: t.run.day, Seq: int64(r.Seq), Type: r.Type, ChildID: text(string(r.Child))}
+		row := EventRow{Tenant: t.run.key.Tenant, RunID: t.run.key.Run, RunDay: t.run.day, Seq: int64(r.Seq),
+			Type: r.Type, ChildID: text(string(r.Child))}
 		row.ID, row.TS = envelope(r)
 		t.describe(&row, r)
 		t.follow(&row, r)
@@ -124,7 +125,8 @@ func tokens(usage fields) (in, out *int64) {
 		}
 		return nil
 	}
-	return first("input_tokens", "prompt_tokens", "promptTokenCount"), first("output_tokens", "completion_tokens", "candidatesTokenCount")
+	return first("input_tokens", "prompt_tokens", "promptTokenCount"), first("output_tokens", "completion_tokens",
+		"candidatesTokenCount")
 }
 
 // follow tracks the open messages, so that the rows of their events have the message id and the model.

@@ -12,7 +12,8 @@ func FuzzFields(f *testing.F) {
 	for _, p := range schematest.HostilePayloads() {
 		f.Add([]byte(p))
 	}
-	for _, p := range []string{`{}`, ` { "a" : [1,{"b":"}"}] , "a":"x\"y\\" } `, `{"\u0061":true,"b":null,"c":-1.5e3}`, `[]`, `{"a"`, `{"a":1`, `{"a":"`, `{"a":]}`} {
+	for _, p := range []string{`{}`, ` { "a" : [1,{"b":"}"}] , "a":"x\"y\\" } `, `{"\u0061":true,"b":null,"c":-1.5e3}`,
+		`[]`, `{"a"`, `{"a":1`, `{"a":"`, `{"a":]}`} {
 		f.Add([]byte(p))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {

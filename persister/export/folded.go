@@ -236,9 +236,11 @@ func (t *folded[T]) finish() (int64, error) { return t.rows.finish() }
 
 func messageRows(dst []sized[MessageRow], r *run, l *laneFold) []sized[MessageRow] {
 	for _, m := range l.Messages {
-		row := MessageRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, Seq: int64(m.Start), RunLastSeq: int64(r.info.Last),
-			MessageID: text(valid(m.ID)), ChildID: text(m.Child), Role: []byte(valid(m.Role)), Model: text(valid(m.Model)),
-			StopReason: text(valid(m.StopReason)), Usage: text(string(m.Usage)), Error: text(string(m.Error)), StartedAt: l.times[m.Start]}
+		row := MessageRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, Seq: int64(m.Start),
+			RunLastSeq: int64(r.info.Last),
+			MessageID:  text(valid(m.ID)), ChildID: text(m.Child), Role: []byte(valid(m.Role)), Model: text(valid(m.Model)),
+			StopReason: text(valid(m.StopReason)), Usage: text(string(m.Usage)), Error: text(string(m.Error)),
+			StartedAt: l.times[m.Start]}
 		row.EndSeq, row.EndedAt = l.endOf(m.End)
 		var text, thought strings.Builder
 		for _, b := range m.Blocks {
@@ -253,22 +255,27 @@ func messageRows(dst []sized[MessageRow], r *run, l *laneFold) []sized[MessageRo
 		}
 		row.Text, row.Reasoning = []byte(text.String()), []byte(thought.String())
 		row.InputTokens, row.OutputTokens = tokens(fields{}.read(m.Usage))
-		dst = append(dst, sized[MessageRow]{row, m.Start, len(row.Text) + len(row.Reasoning) + len(m.Usage) + len(m.Error) + 300})
+		dst = append(dst, sized[MessageRow]{row, m.Start,
+			len(row.Text) + len(row.Reasoning) + len(m.Usage) + len(m.Error) + 300})
 	}
 	return dst
 }
 
 func toolCallRows(dst []sized[ToolCallRow], r *run, l *laneFold) []sized[ToolCallRow] {
 	for _, c := range l.Calls {
-		row := ToolCallRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, Seq: int64(c.Start), RunLastSeq: int64(r.info.Last),
-			CallID: []byte(valid(c.ID)), ChildID: text(c.Child), Tool: text(valid(c.Tool)), Outcome: []byte(outcome(c)), StartedAt: l.times[c.Start],
-			DurationMS: number(c.Duration), Input: text(string(c.Input)), Output: text(string(c.Output)), Error: text(string(c.Error)), BlobRef: text(valid(c.Blob))}
+		row := ToolCallRow{Tenant: r.key.Tenant, RunID: r.key.Run, RunDay: r.day, Seq: int64(c.Start),
+			RunLastSeq: int64(r.info.Last),
+			CallID:     []byte(valid(c.ID)), ChildID: text(c.Child), Tool: text(valid(c.Tool)), Outcome: []byte(outcome(c)),
+			StartedAt:  l.times[c.Start],
+			DurationMS: number(c.Duration), Input: text(string(c.Input)), Output: text(string(c.Output)),
+			Error: text(string(c.Error)), BlobRef: text(valid(c.Blob))}
 		row.EndSeq, row.EndedAt = l.endOf(c.End)
 		if row.EndedAt != nil && row.DurationMS == nil {
 			row.DurationMS = new(float64(*row.EndedAt-row.StartedAt) / 1e3)
 		}
 		row.Streamed = text(c.Stream.String())
-		dst = append(dst, sized[ToolCallRow]{row, c.Start, len(c.Input) + len(c.Output) + len(c.Error) + c.Stream.Len() + 300})
+		dst = append(dst, sized[ToolCallRow]{row, c.Start,
+			len(c.Input) + len(c.Output) + len(c.Error) + c.Stream.Len() + 300})
 	}
 	return dst
 }

@@ -13,11 +13,12 @@ import (
 	"agentstream/schema"
 )
 
-// overwrite removes the messages of a subject one by one, in such a way that the server writes random bytes over each. below is as in
-// purge. It returns how many there were.
+// overwrite removes the messages of a subject one by one, in such a way that the server writes random bytes over each.
+// below is as in purge. It returns how many there were.
 func (p *Purger) overwrite(ctx context.Context, stream, subject string, below uint64) (n int, err error) {
 	for next := uint64(1); ; {
-		page, err := natskit.ReadBatch(ctx, p.nc, stream, natskit.BatchRequest{Seq: next, NextBy: subject, Batch: purgePage, MaxBytes: purgePageSize}, purgeIdle)
+		page, err := natskit.ReadBatch(ctx, p.nc, stream,
+			natskit.BatchRequest{Seq: next, NextBy: subject, Batch: purgePage, MaxBytes: purgePageSize}, purgeIdle)
 		none := errors.Is(err, natskit.ErrNoMessage) || errors.Is(err, nats.ErrNoResponders)
 		if none || err != nil && natskit.Missing(ctx, p.nc, stream) {
 			return n, nil // there are none, or there is no such stream: purge says which

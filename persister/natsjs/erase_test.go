@@ -34,8 +34,8 @@ func countInFiles(t *testing.T, dir, text string) (n int) {
 	return n
 }
 
-// TestEraseFirst: what is removed of a tenant between messages of others stays in the server's files, unless it is erased first; what others
-// wrote stays in either case.
+// TestEraseFirst: what is removed of a tenant between messages of others stays in the server's files, unless it is
+// erased first; what others wrote stays in either case.
 func TestEraseFirst(t *testing.T) {
 	for _, erase := range []bool{false, true} {
 		t.Run(fmt.Sprintf("erase=%t", erase), func(t *testing.T) {
@@ -67,7 +67,8 @@ func TestEraseFirst(t *testing.T) {
 			for _, tenant := range []string{"gone", "stays"} {
 				text := strings.Repeat("BLOB-OF-"+tenant+" ", 100)
 				pieces := func(yield func([]byte, error) bool) { yield([]byte(text), nil) }
-				if _, _, err := blobs.Put(t.Context(), schema.RunKey{Tenant: tenant, Run: "run"}, "text/plain", pieces); err != nil {
+				if _, _, err := blobs.Put(t.Context(), schema.RunKey{Tenant: tenant, Run: "run"}, "text/plain",
+					pieces); err != nil {
 					t.Fatal(err)
 				}
 			}

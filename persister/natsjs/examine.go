@@ -58,13 +58,15 @@ func ExamineStreams(ctx context.Context, js jetstream.JetStream, store Offsets) 
 	return streams, nil
 }
 
-func examineStream(ctx context.Context, js jetstream.JetStream, name string, stored persister.Offset) (StreamReport, error) {
+func examineStream(ctx context.Context, js jetstream.JetStream, name string, stored persister.Offset) (StreamReport,
+	error) {
 	s, err := readState(ctx, js, name)
 	if err != nil {
 		return StreamReport{}, err
 	}
 	st := &s.info.State
-	out := StreamReport{Name: name, First: st.FirstSeq, Last: st.LastSeq, Stored: stored.Position, Refills: stored.Generation}
+	out := StreamReport{Name: name, First: st.FirstSeq, Last: st.LastSeq, Stored: stored.Position,
+		Refills: stored.Generation}
 	switch _, err := s.compare(ctx, js.Conn(), stored); {
 	case errors.Is(err, persister.ErrBehind):
 		out.Behind = err.Error()
@@ -78,7 +80,8 @@ func examineStream(ctx context.Context, js jetstream.JetStream, name string, sto
 }
 
 // ExamineRuns iterates over the gaps of the runs that were stored since t.
-func ExamineRuns(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive, t time.Time) iter.Seq2[Gap, error] {
+func ExamineRuns(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive,
+	t time.Time) iter.Seq2[Gap, error] {
 	return func(yield func(Gap, error) bool) {
 		n, err := natskit.Partitions(ctx, js)
 		if err != nil {
@@ -102,7 +105,8 @@ func ExamineRuns(ctx context.Context, js jetstream.JetStream, log RefillLog, arc
 	}
 }
 
-func examineRun(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive, run natskit.RunAddress) (Gap, bool, error) {
+func examineRun(ctx context.Context, js jetstream.JetStream, log RefillLog, archive Archive,
+	run natskit.RunAddress) (Gap, bool, error) {
 	head, err := log.Head(ctx, run.Key, "")
 	if err != nil || !head.HasEvents() {
 		return Gap{}, false, err
@@ -122,7 +126,8 @@ func examineRun(ctx context.Context, js jetstream.JetStream, log RefillLog, arch
 }
 
 // firstBehind returns the first seq of the run's oldest pack in the log that ends after last, 0 when there is none.
-func firstBehind(ctx context.Context, js jetstream.JetStream, run natskit.RunAddress, last schema.Seq) (schema.Seq, error) {
+func firstBehind(ctx context.Context, js jetstream.JetStream, run natskit.RunAddress, last schema.Seq) (schema.Seq,
+	error) {
 	for m, err := range messagesOf(ctx, js.Conn(), run) {
 		if err != nil {
 			return 0, err

@@ -169,7 +169,8 @@ func TestLagRoom(t *testing.T) {
 	if lag := lagOf(t, q, at); !lag.Bounded || lag.Room < 0.49 || lag.Room > 0.51 {
 		t.Fatalf("half full: %+v", lag)
 	}
-	if lag := lagOf(t, q, behind(at, fetch(t, q, persister.Limit{Messages: 50, Bytes: 1 << 20})[49])); lag.Room < 0.74 || lag.Room > 0.76 {
+	if lag := lagOf(t, q, behind(at, fetch(t, q,
+		persister.Limit{Messages: 50, Bytes: 1 << 20})[49])); lag.Room < 0.74 || lag.Room > 0.76 {
 		t.Fatalf("half of it stored: %+v", lag)
 	}
 	if lag := lagOf(t, q, behind(at, fetch(t, q, wide)[49])); lag.Room != 1 || lag.Messages != 0 {

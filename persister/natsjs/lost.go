@@ -17,10 +17,12 @@ type Heads interface {
 	Head(ctx context.Context, key schema.RunKey, lane string) (schema.Head, error)
 }
 
-// FindLostRuns returns, for the runs of which a stream has messages, the events between those that the archive has and the
-// first that the stream has: they are in neither. It makes one request for each run, and is meant for the time after a
-// loss. Before what the stream has is stored, it finds everything; afterwards the archive's head is behind the gap.
-func FindLostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, stream string) (lost []persister.RunLoss, err error) {
+// FindLostRuns returns, for the runs of which a stream has messages, the events between those that the archive has and
+// the first that the stream has: they are in neither. It makes one request for each run, and is meant for the time
+// after a loss. Before what the stream has is stored, it finds everything; afterwards the archive's head is behind the
+// gap.
+func FindLostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, stream string) (lost []persister.RunLoss,
+	err error) {
 	fail := func(err error) ([]persister.RunLoss, error) {
 		return nil, fmt.Errorf("natsjs: lost runs of %s: %w", stream, err)
 	}
@@ -55,7 +57,8 @@ func FindLostRuns(ctx context.Context, js jetstream.JetStream, archive Heads, st
 }
 
 // findLoss returns what is lost of one run. The second result is false when nothing is.
-func findLoss(ctx context.Context, js jetstream.JetStream, archive Heads, run natskit.RunAddress) (persister.RunLoss, bool, error) {
+func findLoss(ctx context.Context, js jetstream.JetStream, archive Heads, run natskit.RunAddress) (persister.RunLoss,
+	bool, error) {
 	stored, err := archive.Head(ctx, run.Key, "")
 	if err != nil {
 		return persister.RunLoss{}, false, err

@@ -129,7 +129,8 @@ func (q *Queue) keep(msgs []persister.Message, m *nats.Msg) ([]persister.Message
 	}
 	q.serial++
 	return append(msgs, persister.Message{
-		Stream: q.stream, Position: meta.Sequence.Stream, Stored: meta.Timestamp, Subject: m.Subject, Header: m.Header, Body: m.Data,
+		Stream: q.stream, Position: meta.Sequence.Stream, Stored: meta.Timestamp, Subject: m.Subject, Header: m.Header,
+		Body: m.Data,
 	}), nil
 }
 

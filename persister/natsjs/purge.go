@@ -28,9 +28,9 @@ type Purger struct {
 	erase      bool // overwrite messages before they are removed
 }
 
-// EraseFirst has every message overwritten in the server's files before it is removed: what is purged by its subject alone stays readable in
-// the blocks that hold younger messages, also after a restart. It costs a request and the writing of a block of at most 8 MiB for each
-// message. Call it before the Purger is used.
+// EraseFirst has every message overwritten in the server's files before it is removed: what is purged by its subject
+// alone stays readable in the blocks that hold younger messages, also after a restart. It costs a request and the
+// writing of a block of at most 8 MiB for each message. Call it before the Purger is used.
 func (p *Purger) EraseFirst() { p.erase = true }
 
 // NewPurger reads the layout of the log. keys is the bucket of idempotency keys, "" for none. It wraps
@@ -276,7 +276,8 @@ func (n names) add(p *schema.Pack) {
 
 // survey returns the position below which the run's packs are to be removed, 0 when there are none, reports whether
 // the run has no newer packs, and returns the names in the packs.
-func (p *Purger) survey(ctx context.Context, key schema.RunKey, through schema.Seq) (below uint64, over bool, named names, err error) {
+func (p *Purger) survey(ctx context.Context, key schema.RunKey, through schema.Seq) (below uint64, over bool,
+	named names, err error) {
 	named = names{make(map[string]bool), make(map[string]bool)}
 	run := p.run(key)
 	last, err := natskit.LastFromLeader(ctx, p.nc, run.Stream(), run.Filter())
@@ -344,7 +345,8 @@ func (p *Purger) purge(ctx context.Context, stream, subject string, below uint64
 
 func (p *Purger) remove(ctx context.Context, stream, subject string, below uint64) (int, error) {
 	n, err := natskit.PurgeOnce(ctx, p.nc, stream, subject, below, purgeIdle)
-	if api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound && strings.HasPrefix(stream, "KV_") {
+	if api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound &&
+		strings.HasPrefix(stream, "KV_") {
 		return 0, nil // no key was ever kept
 	}
 	return n, err

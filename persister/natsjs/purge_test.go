@@ -71,14 +71,17 @@ func TestPurge(t *testing.T) {
 		holds          bool
 	}{
 		{1, 0, 0, true}, // it is within a pack
-		{2, 1, 1, true}, {3, 0, 0, true}, {801, 399, 399, true}, {801, 0, 0, true}, {schema.MaxSeq, 50, 50, false}, {schema.MaxSeq, 0, 0, false},
+		{2, 1, 1, true}, {3, 0, 0, true}, {801, 399, 399, true}, {801, 0, 0, true}, {schema.MaxSeq, 50, 50, false},
+		{schema.MaxSeq, 0, 0, false},
 	} {
 		messages, ids, err := p.Purge(t.Context(), key, step.through)
 		if err != nil || messages != step.messages || ids != step.keys {
 			t.Fatalf("through %d: %d messages, %d keys, %v", step.through, messages, ids, err)
 		}
-		holding, err := p.Holding(t.Context(), []schema.RunKey{key, near[0][0].Key, near[1][0].Key, {Tenant: "beta", Run: "run_1"}})
-		if err != nil || slices.Contains(holding, key) != step.holds || len(slices.DeleteFunc(holding, func(k schema.RunKey) bool { return k == key })) != 2 {
+		holding, err := p.Holding(t.Context(),
+			[]schema.RunKey{key, near[0][0].Key, near[1][0].Key, {Tenant: "beta", Run: "run_1"}})
+		if err != nil || slices.Contains(holding, key) != step.holds ||
+			len(slices.DeleteFunc(holding, func(k schema.RunKey) bool { return k == key })) != 2 {
 			t.Fatalf("through %d: the log has %v, %v", step.through, holding, err)
 		}
 		head, err := p.Head(t.Context(), key)
@@ -106,9 +109,12 @@ func TestPurge(t *testing.T) {
 func TestPurgeReleasesChildren(t *testing.T) {
 	s := testkit.NATS(t)
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "root"}, "20260105")
-	publishPacks(t, s, w.Texts("", 1), w.Texts("speaks", 1), w.Pack("", persistertest.Event(schema.TypeChildSpawn, `{"child_id":"silent"}`)))
-	for _, of := range [][2]string{{"speaks", "root"}, {"silent", "root"}, {"moved", "root"}, {"moved", "other"}, {"theirs", "other"}} {
-		if _, err := s.JS.Publish(t.Context(), schema.ChildSubject(schema.RunKey{Tenant: "acme", Run: of[0]}, of[1], s.Partitions), nil); err != nil {
+	publishPacks(t, s, w.Texts("", 1), w.Texts("speaks", 1),
+		w.Pack("", persistertest.Event(schema.TypeChildSpawn, `{"child_id":"silent"}`)))
+	for _, of := range [][2]string{{"speaks", "root"}, {"silent", "root"}, {"moved", "root"}, {"moved", "other"},
+		{"theirs", "other"}} {
+		if _, err := s.JS.Publish(t.Context(),
+			schema.ChildSubject(schema.RunKey{Tenant: "acme", Run: of[0]}, of[1], s.Partitions), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,7 +127,8 @@ func TestPurgeReleasesChildren(t *testing.T) {
 		}
 		return head.Root
 	}
-	if n, _, err := p.Purge(t.Context(), w.Key, 2); err != nil || n != 2 || root("speaks") != "root" || root("silent") != "root" {
+	if n, _, err := p.Purge(t.Context(), w.Key, 2); err != nil || n != 2 || root("speaks") != "root" ||
+		root("silent") != "root" {
 		t.Fatalf("a part: %d messages, %v", n, err)
 	}
 	publishPacks(t, s, w.Texts("speaks", 1))
@@ -139,8 +146,8 @@ func TestPurgeReleasesChildren(t *testing.T) {
 }
 
 // TestPurgeHostile: messages that are no packs go with their run, and keys that they name are not believed.
-// TestPurgeBlobs: a run's blobs go with it, unless it goes on behind; a run that has nothing else is found by them. A log of
-// before has no stream for them, and is purged all the same.
+// TestPurgeBlobs: a run's blobs go with it, unless it goes on behind; a run that has nothing else is found by them. A
+// log of before has no stream for them, and is purged all the same.
 func TestPurgeBlobs(t *testing.T) {
 	s := testkit.NATS(t)
 	blobs, err := natskit.NewBlobs(s.Conn)
@@ -160,7 +167,8 @@ func TestPurgeBlobs(t *testing.T) {
 	w := persistertest.NewWriter(logged, "20260105")
 	publishPacks(t, s, w.Texts("", 2), w.Texts("", 2))
 	for _, key := range []schema.RunKey{logged, alone} {
-		if _, _, err := blobs.Put(t.Context(), key, "a/b", func(yield func([]byte, error) bool) { yield([]byte("x"), nil) }); err != nil {
+		if _, _, err := blobs.Put(t.Context(), key, "a/b",
+			func(yield func([]byte, error) bool) { yield([]byte("x"), nil) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,8 +183,10 @@ func TestPurgeBlobs(t *testing.T) {
 		key            schema.RunKey
 		through        schema.Seq
 		messages, left int
-	}{{logged, 2, 1, 1}, {alone, 4, 2, 0}, {logged, 4, 3, 0}, {logged, schema.MaxSeq, 0, 0}} { // a blob and its mark are two
-		if n, _, err := p.Purge(t.Context(), step.key, step.through); err != nil || n != step.messages || has(step.key) != step.left {
+	}{{logged, 2, 1, 1}, {alone, 4, 2, 0}, {logged, 4, 3, 0}, {logged, schema.MaxSeq, 0, 0}} {
+		// a blob and its mark are two
+		if n, _, err := p.Purge(t.Context(), step.key, step.through); err != nil || n != step.messages ||
+			has(step.key) != step.left {
 			t.Errorf("%s through %d: %d messages, %d blobs are left: %v", step.key, step.through, n, has(step.key), err)
 		}
 	}
@@ -249,7 +259,8 @@ func TestRunsOf(t *testing.T) {
 		t.Fatalf("%d, %v", len(holding), err)
 	}
 	for _, id := range want[:3] {
-		if n, ids, err := p.Purge(t.Context(), schema.RunKey{Tenant: "acme", Run: id}, schema.MaxSeq); err != nil || n != 1 || ids != 0 {
+		if n, ids, err := p.Purge(t.Context(), schema.RunKey{Tenant: "acme", Run: id}, schema.MaxSeq); err != nil ||
+			n != 1 || ids != 0 {
 			t.Fatal(n, ids, err)
 		}
 	}

@@ -23,7 +23,8 @@ type Config struct {
 	Wait   time.Duration // longest wait of one Fetch; default 5 s
 	Tap    string        // name of the tap that reads; "": the persister does
 	Tenant string        // of a tap that reads one; "": all
-	Idle   time.Duration // after which the server removes what has read, longer than Wait: the reader may not remove it itself; 0: it may
+	// after which the server removes what has read, longer than Wait: the reader may not remove it itself; 0: it may
+	Idle time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -93,7 +94,8 @@ func New(js jetstream.JetStream, partition int, cfg Config) (*Queue, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	q := &Queue{cfg: cfg, js: js, nc: js.Conn(), stream: natskit.StreamName(partition), filter: schema.PartitionFilter(partition)}
+	q := &Queue{cfg: cfg, js: js, nc: js.Conn(), stream: natskit.StreamName(partition),
+		filter: schema.PartitionFilter(partition)}
 	if cfg.Tenant != "" {
 		q.filter = tenantFilter(cfg.Tenant, partition)
 	}

@@ -129,7 +129,8 @@ func TestSeekAndFetch(t *testing.T) {
 		t.Fatalf("behind 3 come %s, at %+v", got, again)
 	}
 	lag, err := q.Lag(t.Context(), again)
-	if err != nil || lag.Messages != 7 || lag.Window != 72*time.Hour || !lag.Oldest.Equal(first[3].Stored) || lag.Stream != "AGENT_0" || lag.Lost != 0 {
+	if err != nil || lag.Messages != 7 || lag.Window != 72*time.Hour || !lag.Oldest.Equal(first[3].Stored) ||
+		lag.Stream != "AGENT_0" || lag.Lost != 0 {
 		t.Fatalf("lag %+v, %v; oldest must be %v", lag, err, first[3].Stored)
 	}
 	fill(t, s, 1)
@@ -158,7 +159,8 @@ func TestTwoReaders(t *testing.T) {
 	a, _ := open(t, s, cfg)
 	b, _ := open(t, s, cfg)
 	for range 4 {
-		x, y := fetch(t, a, persister.Limit{Messages: 5, Bytes: 1 << 20}), fetch(t, b, persister.Limit{Messages: 5, Bytes: 1 << 20})
+		x, y := fetch(t, a, persister.Limit{Messages: 5, Bytes: 1 << 20}), fetch(t, b,
+			persister.Limit{Messages: 5, Bytes: 1 << 20})
 		if len(x) != 5 || positions(x) != positions(y) {
 			t.Fatalf("one has %s, the other %s", positions(x), positions(y))
 		}
@@ -232,7 +234,8 @@ func TestCancelledFetch(t *testing.T) {
 	}
 }
 
-// TestGoneUnderOurFeet: what happens to the log while it is read is an error, and the next Seek returns where to continue.
+// TestGoneUnderOurFeet: what happens to the log while it is read is an error, and the next Seek returns where to
+// continue.
 func TestGoneUnderOurFeet(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(t *testing.T, s *testkit.Server)

@@ -98,7 +98,8 @@ func (r *Refill) refill(ctx context.Context, stored persister.Offset) (persister
 
 // newestBefore returns the newest message of the stream that was stored before t, position 0 when there is none.
 // Messages are in the order of their times.
-func (r *Refill) newestBefore(ctx context.Context, s *state, t time.Time) (position uint64, stored time.Time, err error) {
+func (r *Refill) newestBefore(ctx context.Context, s *state, t time.Time) (position uint64, stored time.Time,
+	err error) {
 	low, high := s.info.State.FirstSeq, s.info.State.LastSeq+1 // the range of the first message that is not before t
 	for low < high {
 		middle := low + (high-low)/2
@@ -150,7 +151,8 @@ func (r *Refill) refillRuns(ctx context.Context, stream string, since time.Time)
 	if err := group(); err != nil {
 		return err
 	}
-	r.cfg.Logger.Warn("persister: the log has back what it lacked", "stream", stream, "runs_looked_at", looked, "events", events)
+	r.cfg.Logger.Warn("persister: the log has back what it lacked", "stream", stream, "runs_looked_at", looked,
+		"events", events)
 	return nil
 }
 
@@ -178,7 +180,8 @@ func (r *Refill) run(ctx context.Context, key schema.RunKey) (events int, err er
 }
 
 // behind appends packs after head until the log has all of them, the archive has no more, or another writer appends.
-func (r *Refill) behind(ctx context.Context, key schema.RunKey, head schema.Head, through schema.Seq) (events int, err error) {
+func (r *Refill) behind(ctx context.Context, key schema.RunKey, head schema.Head, through schema.Seq) (events int,
+	err error) {
 	after := head.Stored
 	lanes := make(map[string]schema.Lane)
 	for p, err := range r.cfg.Archive.Packs(ctx, key, head.Last, through) {

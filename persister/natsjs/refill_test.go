@@ -92,8 +92,10 @@ func (a appendTo) Head(ctx context.Context, key schema.RunKey, lane string) (sch
 }
 
 func (a appendTo) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
-	ack, err := a.js.PublishMsg(ctx, natsMsg(p), jetstream.WithExpectLastSequenceForSubject(after, schema.RunFilter(p.Key, 1)))
-	if api := new(jetstream.APIError); errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+	ack, err := a.js.PublishMsg(ctx, natsMsg(p),
+		jetstream.WithExpectLastSequenceForSubject(after, schema.RunFilter(p.Key, 1)))
+	if api := new(jetstream.APIError); errors.As(err, &api) &&
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
 		return 0, schema.ErrConflict
 	}
 	if err != nil {
@@ -153,7 +155,8 @@ func TestRefill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := blobs.Put(t.Context(), gone.Key, "text/plain", schema.BlobPieces([]byte("a blob is no event"))); err != nil {
+	if _, _, err := blobs.Put(t.Context(), gone.Key, "text/plain",
+		schema.BlobPieces([]byte("a blob is no event"))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := natsjs.Compare(t.Context(), l.js, store, 0); !errors.Is(err, persister.ErrBehind) {
@@ -178,7 +181,8 @@ func TestRefill(t *testing.T) {
 	}
 	put(a.Texts("", 1)) // goes on after what was written back
 	persistTo(t, l.js, store, refill(), 0)
-	if got, log := stored(t, store, a.Key), inLog(t, l.js, a.Key); !bytes.Equal(got, log) || !bytes.HasPrefix(got, want[a.Key]) {
+	if got, log := stored(t, store, a.Key), inLog(t, l.js, a.Key); !bytes.Equal(got, log) ||
+		!bytes.HasPrefix(got, want[a.Key]) {
 		t.Errorf("stored are %d bytes, the log has %d", len(got), len(log))
 	}
 	if l, err := store.DeadLetters(t.Context(), 10); err != nil || len(l) > 0 {
@@ -225,7 +229,8 @@ func writer(run string) *persistertest.Writer {
 }
 
 // persistTo runs a persister until the whole log is stored, and until it has stored so many messages.
-func persistTo(t *testing.T, js jetstream.JetStream, store *persistertest.Memory, refill persister.Refiller, messages int) {
+func persistTo(t *testing.T, js jetstream.JetStream, store *persistertest.Memory, refill persister.Refiller,
+	messages int) {
 	t.Helper()
 	queues, err := natsjs.Queues(t.Context(), js, natsjs.Config{Wait: 100 * time.Millisecond})
 	if err != nil {
@@ -234,7 +239,8 @@ func persistTo(t *testing.T, js jetstream.JetStream, store *persistertest.Memory
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	stored := 0
-	p, err := persister.New(persister.Config{Queues: queues, Store: store, Refill: refill, Alone: true, Linger: -1, LagEvery: 20 * time.Millisecond,
+	p, err := persister.New(persister.Config{Queues: queues, Store: store, Refill: refill, Alone: true, Linger: -1,
+		LagEvery: 20 * time.Millisecond,
 		Hooks: persister.Hooks{
 			Stored: func(_ string, s persister.Stored) { stored += s.Messages },
 			Lag: func(s persister.Status) {

@@ -40,7 +40,8 @@ func (s *state) compare(ctx context.Context, nc *nats.Conn, stored persister.Off
 	case stored.Identity != s.identity && st.Msgs == 0:
 		return fresh, nil
 	case stored.Identity != s.identity:
-		return fresh, fmt.Errorf("the stream was made at %s, what is stored is of one made at %s: %w", s.identity, stored.Identity, persister.ErrBehind)
+		return fresh, fmt.Errorf("the stream was made at %s, what is stored is of one made at %s: %w", s.identity,
+			stored.Identity, persister.ErrBehind)
 	case st.LastSeq < stored.Position:
 		return stored, fmt.Errorf("the stream ends at %d, %d is stored: %w", st.LastSeq, stored.Position, persister.ErrBehind)
 	case stored.StoredAt.IsZero() || stored.Position < st.FirstSeq:
@@ -97,7 +98,8 @@ func Compare(ctx context.Context, js jetstream.JetStream, store Offsets, partiti
 		}
 	}
 	if first := s.info.State.FirstSeq; first > 1 {
-		return 0, fmt.Errorf("natsjs: compare %s with what is stored: it begins at %d, nothing of it is stored: %w", stream, first, persister.ErrBehind)
+		return 0, fmt.Errorf("natsjs: compare %s with what is stored: it begins at %d, nothing of it is stored: %w",
+			stream, first, persister.ErrBehind)
 	}
 	return 0, nil
 }

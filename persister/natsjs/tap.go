@@ -92,7 +92,8 @@ func OffsetSince(ctx context.Context, js jetstream.JetStream, partition int, t t
 	return at, nil
 }
 
-// OffsetOfEnd returns the offset of the newest message of a partition. The error wraps natskit.ErrNotDeclared when there is no log.
+// OffsetOfEnd returns the offset of the newest message of a partition. The error wraps natskit.ErrNotDeclared when
+// there is no log.
 func OffsetOfEnd(ctx context.Context, js jetstream.JetStream, partition int) (persister.Offset, error) {
 	stream := natskit.StreamName(partition)
 	s, err := readState(ctx, js, stream)

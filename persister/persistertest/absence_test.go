@@ -22,7 +22,8 @@ import (
 )
 
 // persistFrom runs a persister from the log at a connection.
-func persistFrom(t *testing.T, nc *nats.Conn, queue natsjs.Config, cfg persister.Config) (p *persister.Persister, stop func()) {
+func persistFrom(t *testing.T, nc *nats.Conn, queue natsjs.Config, cfg persister.Config) (p *persister.Persister,
+	stop func()) {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -55,8 +56,8 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// publishFirst publishes a pack of ten events in some runs of each stream, by which a persister learns what their messages hold.
-// It returns the number of events.
+// publishFirst publishes a pack of ten events in some runs of each stream, by which a persister learns what their
+// messages hold. It returns the number of events.
 func publishFirst(t *testing.T, nc *nats.Conn) uint64 {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -173,7 +174,8 @@ func TestLogAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := persistertest.NewMemory()
-	p, stop := persistFrom(t, nc, natsjs.Config{}, persister.Config{Store: store, RetryMax: time.Second, LagEvery: 100 * time.Millisecond})
+	p, stop := persistFrom(t, nc, natsjs.Config{},
+		persister.Config{Store: store, RetryMax: time.Second, LagEvery: 100 * time.Millisecond})
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "r"}, "20260228")
 	var want uint64
 	for range 3 {
@@ -209,7 +211,9 @@ func TestLeadersChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := persistertest.NewMemory()
-	p, stop := persistFrom(t, nc, natsjs.Config{}, persister.Config{Store: store, RetryMax: time.Second, Linger: 50 * time.Millisecond, LagEvery: 100 * time.Millisecond})
+	p, stop := persistFrom(t, nc, natsjs.Config{},
+		persister.Config{Store: store, RetryMax: time.Second, Linger: 50 * time.Millisecond,
+			LagEvery: 100 * time.Millisecond})
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "r"}, "20260228")
 	want := uint64(0)
 	publish := func() {

@@ -2,9 +2,9 @@
 //
 // # What it is
 //
-// The suite is in the tests of this package: every store passes what persister.Store and the reads promise. [Writer] returns
-// packs as a log's writer does, [Put] and [FillRuns] store them, and [Memory] is a store in memory, for tests of the
-// persister and of what reads runs.
+// The suite is in the tests of this package: every store passes what persister.Store and the reads promise. [Writer]
+// returns packs as a log's writer does, [Put] and [FillRuns] store them, and [Memory] is a store in memory, for tests
+// of the persister and of what reads runs.
 //
 // # Contract
 //

@@ -43,7 +43,8 @@ func BenchmarkDrain(b *testing.B) {
 // BenchmarkBatchSize is BenchmarkDrain of packs of 10 with transactions of one size, into each store.
 func BenchmarkBatchSize(b *testing.B) {
 	for _, rows := range []int{250, 1000, 2000, 4000, 8000} {
-		fixed := persister.Config{BatchEvents: rows, BatchStart: rows, Target: time.Hour, HeldBytes: 256 << 20, BatchBytes: 16 << 20}
+		fixed := persister.Config{BatchEvents: rows, BatchStart: rows, Target: time.Hour, HeldBytes: 256 << 20,
+			BatchBytes: 16 << 20}
 		b.Run(fmt.Sprint("postgres/", rows), func(b *testing.B) {
 			dsn := testkit.Postgres(b)
 			fixed.Store = open(b, dsn)
@@ -131,11 +132,13 @@ func loadLog(js jetstream.JetStream, text string) error {
 	}
 	events := make([]schema.Event, size)
 	for i := range events {
-		events[i] = persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":%q}`, strings.Repeat("The quick brown fox ", 9)))
+		events[i] = persistertest.Event(schema.TypeTextDelta,
+			fmt.Sprintf(`{"text":%q}`, strings.Repeat("The quick brown fox ", 9)))
 	}
 	for i := range drainEvents / size {
 		p := writers[i%len(writers)].Pack("", events...)
-		if _, err := js.PublishMsgAsync(&nats.Msg{Subject: schema.Subject(p.Key, "", ratePartitions), Header: p.Headers(), Data: p.Body}); err != nil {
+		if _, err := js.PublishMsgAsync(&nats.Msg{Subject: schema.Subject(p.Key, "", ratePartitions),
+			Header: p.Headers(), Data: p.Body}); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,8 @@ func FillRuns(t testing.TB, s SuiteStore, n int) (packs []schema.Pack) {
 		}
 		switch i % 4 {
 		case 1:
-			packs = append(packs, w.Pack("", messageEnd(fmt.Sprintf(`{"output_tokens":%d,"x":1.5}`, i))), w.Pack(kid(i), messageEnd(`{"output_tokens":1}`)))
+			packs = append(packs, w.Pack("", messageEnd(fmt.Sprintf(`{"output_tokens":%d,"x":1.5}`, i))),
+				w.Pack(kid(i), messageEnd(`{"output_tokens":1}`)))
 		case 2:
 			packs = append(packs, w.Pack("", Event(schema.TypeRunLifecycle, `{"state":"error","reason":"broken \u0000 ☂"}`)))
 		case 3:
@@ -51,9 +52,11 @@ func messageEnd(usage string) schema.Event {
 // SampleDeadLetters returns dead letters of different reasons, with and without a run, for tests of the view.
 func SampleDeadLetters() []persister.DeadLetter {
 	return []persister.DeadLetter{
-		{Stream: "A", Position: 7, Seq: 3, Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, Subject: "s", Header: map[string][]string{"H": {"v"}},
-			Body: []byte(`{"x":1`), Reason: persister.ReasonBadEvent, Detail: "no JSON"},
-		{Stream: "B", Position: 8, Subject: "t", Header: map[string][]string{"H": {"\xff"}}, Body: []byte("\x00\xff"), Reason: persister.ReasonBadMessage, Detail: "no pack"},
+		{Stream: "A", Position: 7, Seq: 3, Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, Subject: "s",
+			Header: map[string][]string{"H": {"v"}},
+			Body:   []byte(`{"x":1`), Reason: persister.ReasonBadEvent, Detail: "no JSON"},
+		{Stream: "B", Position: 8, Subject: "t", Header: map[string][]string{"H": {"\xff"}}, Body: []byte("\x00\xff"),
+			Reason: persister.ReasonBadMessage, Detail: "no pack"},
 	}
 }
 

@@ -59,7 +59,8 @@ var _ SuiteStore = (*Memory)(nil)
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
-	return &Memory{runs: make(map[schema.RunKey]*memoryRun), known: make(map[string]bool), offsets: make(map[string]memoryOffset)}
+	return &Memory{runs: make(map[schema.RunKey]*memoryRun), known: make(map[string]bool),
+		offsets: make(map[string]memoryOffset)}
 }
 
 func (m *Memory) fault(ctx context.Context, chunks []persister.Chunk) error {
@@ -81,7 +82,8 @@ func (m *Memory) Transfer(ctx context.Context, t *persister.Transfer) (persister
 	defer m.mu.Unlock()
 	if t.ShouldMoveOffset() {
 		if have := m.offsets[t.To.Stream]; !have.Same(t.From) && (have.Identity != "" || t.From.Identity != "") {
-			return persister.Result{}, fmt.Errorf("memory: offset of %s is %d: %w", t.To.Stream, have.Position, persister.ErrOvertaken)
+			return persister.Result{}, fmt.Errorf("memory: offset of %s is %d: %w", t.To.Stream, have.Position,
+				persister.ErrOvertaken)
 		}
 		m.offsets[t.To.Stream] = memoryOffset{t.To, t.Owner, time.Now()}
 	}
@@ -163,7 +165,8 @@ func (m *Memory) append(chunks []persister.Chunk) persister.Result {
 func (m *Memory) move(r *persister.Run) {
 	have := m.runs[r.Key]
 	if have == nil {
-		have = &memoryRun{lanes: make(map[string]schema.Lane), rows: make(map[schema.Seq]memoryRow), joined: make(map[string]int)}
+		have = &memoryRun{lanes: make(map[string]schema.Lane), rows: make(map[schema.Seq]memoryRow),
+			joined: make(map[string]int)}
 		m.runs[r.Key] = have
 	}
 	if have.floor == schema.MaxSeq {
@@ -258,14 +261,16 @@ func (m *Memory) Head(_ context.Context, key schema.RunKey, lane string) (schema
 }
 
 // Packs iterates over the run's events.
-func (m *Memory) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (m *Memory) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	head, _ := m.Head(ctx, key, "")
 	return persister.Walk(ctx, memoryRows{m}, key, head.Day, after, through)
 }
 
 type memoryRows struct{ m *Memory }
 
-func (r memoryRows) Page(_ context.Context, key schema.RunKey, _ string, after, through schema.Seq) ([]persister.Line, error) {
+func (r memoryRows) Page(_ context.Context, key schema.RunKey, _ string, after, through schema.Seq) ([]persister.Line,
+	error) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	var page []persister.Line
@@ -277,12 +282,14 @@ func (r memoryRows) Page(_ context.Context, key schema.RunKey, _ string, after, 
 	return page, nil
 }
 
-func (r memoryRows) Frames(_ context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame, error) {
+func (r memoryRows) Frames(_ context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame,
+	error) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	var frames []persister.Frame
 	for _, seq := range r.seqs(key) {
-		if row := r.m.runs[key].rows[seq]; seq <= through && row.child == "" && slices.Contains(persister.StateTypes, row.typ) {
+		if row := r.m.runs[key].rows[seq]; seq <= through && row.child == "" &&
+			slices.Contains(persister.StateTypes, row.typ) {
 			frames = append(frames, persister.Frame{Seq: seq, Type: row.typ, Body: row.line})
 		}
 	}

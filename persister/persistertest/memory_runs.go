@@ -84,8 +84,8 @@ func (r *memoryRun) oldestAsk() time.Time {
 	return time.Time{}
 }
 
-// modelAndCost returns the model of the newest message that has ended, what messages report to cost, and the models of those
-// that do not. It knows no prices.
+// modelAndCost returns the model of the newest message that has ended, what messages report to cost, and the models of
+// those that do not. It knows no prices.
 func (r *memoryRun) modelAndCost() (model string, cost *float64, unpriced []string) {
 	started := map[string]string{} // by lane
 	for _, seq := range slices.Sorted(maps.Keys(r.rows)) {
@@ -130,8 +130,9 @@ func (m *Memory) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([
 	defer m.mu.Unlock()
 	runs := []schema.RunInfo{}
 	for key, r := range m.runs {
-		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end, Usage: r.usage,
-			Turn: r.digest.Turn, Stop: r.digest.Stop, Asked: r.oldestAsk(), Session: r.session.Description}
+		info := schema.RunInfo{ID: key.Run, State: r.head.State, Last: r.head.Last, Started: r.started, Updated: r.end,
+			Usage: r.usage,
+			Turn:  r.digest.Turn, Stop: r.digest.Stop, Asked: r.oldestAsk(), Session: r.session.Description}
 		if r.digest.ReasonOf == info.State {
 			info.Reason, info.Held = r.digest.Reason, r.digest.Since
 		}
@@ -191,7 +192,8 @@ func isFound(r *schema.RunInfo, n *persister.Naming, session json.RawMessage, q 
 // isSelected reports whether a query selects a run.
 func isSelected(r *schema.RunInfo, q schema.RunsQuery) bool {
 	facts := schema.FactsOf(r.Session)
-	if q.Sessions && (!facts.Deleted.IsZero() || !q.Archived && !facts.Archived.IsZero()) || q.Agent != "" && facts.Agent != q.Agent {
+	if q.Sessions && (!facts.Deleted.IsZero() || !q.Archived && !facts.Archived.IsZero()) || q.Agent != "" &&
+		facts.Agent != q.Agent {
 		return false
 	}
 	return (q.After.IsZero() || q.Order != schema.OrderStarted || inOrder(q, q.After, r.Cursor()) < 0) &&

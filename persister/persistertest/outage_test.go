@@ -144,7 +144,8 @@ func queryRow(t *testing.T, dsn, query string, into ...any) error {
 }
 
 // persist runs a persister from the log into the store until the returned function is called.
-func persist(t *testing.T, log *testkit.Server, store persister.Store, hooks persister.Hooks) (p *persister.Persister, stop func()) {
+func persist(t *testing.T, log *testkit.Server, store persister.Store, hooks persister.Hooks) (p *persister.Persister,
+	stop func()) {
 	t.Helper()
 	queues, err := natsjs.Queues(t.Context(), log.JS, natsjs.Config{Wait: time.Second})
 	if err != nil {
@@ -244,7 +245,8 @@ func until(t *testing.T, is func() bool) {
 	}
 }
 
-// TestPersisterDies: the persister is cut off in the middle, again and again; the next one goes on from what is committed.
+// TestPersisterDies: the persister is cut off in the middle, again and again; the next one goes on from what is
+// committed.
 func TestPersisterDies(t *testing.T) {
 	log := testkit.NATS(t)
 	dsn := testkit.Postgres(t)
@@ -307,7 +309,8 @@ func TestConnectionResets(t *testing.T) {
 	proxy.armed.Store(false)
 	producer.check(direct, dsn)
 	if proxy.before.Load() == 0 || proxy.after.Load() == 0 {
-		t.Errorf("the fault never fired: %d connections cut before a commit, %d after", proxy.before.Load(), proxy.after.Load())
+		t.Errorf("the fault never fired: %d connections cut before a commit, %d after", proxy.before.Load(),
+			proxy.after.Load())
 	}
 	stop()
 }

@@ -70,7 +70,8 @@ func logToStore(t *testing.T, store persistertest.SuiteStore) {
 			subject := schema.Subject(p.Key, p.Child, log.Partitions)
 			put(subject, p.Headers(), p.Body)
 			put(subject, nil, []byte("poison \x00 \xff"))
-			put(schema.ChildSubject(schema.RunKey{Tenant: "acme", Run: "silent"}, p.Key.Run, log.Partitions), nil, nil) // nothing to store
+			// nothing to store
+			put(schema.ChildSubject(schema.RunKey{Tenant: "acme", Run: "silent"}, p.Key.Run, log.Partitions), nil, nil)
 			put(subject, p.Headers(), bytes.Replace(p.Body, []byte(`"run_id":"`), []byte(`"run_id":"x`), 1))
 		}
 	}
@@ -97,7 +98,8 @@ func logToStore(t *testing.T, store persistertest.SuiteStore) {
 			return bytes.Equal(got, want)
 		})
 		head, err := store.Head(t.Context(), packs[0].Key, "")
-		if last := packs[len(packs)-1].Head; err != nil || head.Last != last.Last || head.LastID != last.LastID || head.State != schema.StateDone {
+		if last := packs[len(packs)-1].Head; err != nil || head.Last != last.Last || head.LastID != last.LastID ||
+			head.State != schema.StateDone {
 			t.Errorf("head %+v, want %+v (%v)", head, last, err)
 		}
 	}

@@ -19,10 +19,11 @@ type Priced interface {
 	Costs(ctx context.Context, tenant string, q schema.CostsQuery) ([]schema.Cost, error)
 }
 
-// CheckPrices holds that messages are priced by the price of their day, in lists and in SQL, for all kinds
-// of tokens, that another list takes the place of the first, and that prices which somebody has entered stay. text returns
-// the text that a statement selects; enter enters a price.
-func CheckPrices(t *testing.T, s SuiteStore, p Priced, text func(query string) string, enter func(model, from string, price float64)) {
+// CheckPrices holds that messages are priced by the price of their day, in lists and in SQL, for all kinds of tokens,
+// that another list takes the place of the first, and that prices which somebody has entered stay. text returns the
+// text that a statement selects; enter enters a price.
+func CheckPrices(t *testing.T, s SuiteStore, p Priced, text func(query string) string,
+	enter func(model, from string, price float64)) {
 	t.Helper()
 	writers := map[string]*Writer{}
 	message := func(run, on, model, usage string) {
@@ -40,13 +41,16 @@ func CheckPrices(t *testing.T, s SuiteStore, p Priced, text func(query string) s
 	}
 	message("run_old", "2026-01-10", "dear-1", `{"input_tokens":1000000,"output_tokens":100000}`)
 	message("run_new", "2026-02-10", "dear-1", `{"input_tokens":1000000,"output_tokens":100000}`)
-	message("run_cache", "2026-02-10", "dear-1", `{"input_tokens":0,"cache_read_input_tokens":1000000,"cache_creation_input_tokens":100000}`)
-	message("run_thoughts", "2026-02-10", "dear-1", `{"promptTokenCount":1000000,"candidatesTokenCount":10000,"thoughtsTokenCount":90000,"cachedContentTokenCount":1000000}`)
+	message("run_cache", "2026-02-10", "dear-1",
+		`{"input_tokens":0,"cache_read_input_tokens":1000000,"cache_creation_input_tokens":100000}`)
+	message("run_thoughts", "2026-02-10", "dear-1",
+		`{"promptTokenCount":1000000,"candidatesTokenCount":10000,"thoughtsTokenCount":90000,"cachedContentTokenCount":1000000}`)
 	message("run_both", "2026-02-10", "dear-1", `{"input_tokens":1000000,"cost_usd":0.5}`)
 	message("run_both", "2026-02-10", "nobody's", `{"input_tokens":1000000}`)
 	message("run_early", "2025-01-01", "dear-1", `{"input_tokens":1000000}`)
 	from := func(model, day string, input float64) prices.Price {
-		return prices.Price{Model: model, From: day, Input: input, Output: 10 * input, CacheRead: input / 10, CacheWrite: input * 1.25}
+		return prices.Price{Model: model, From: day, Input: input, Output: 10 * input, CacheRead: input / 10,
+			CacheWrite: input * 1.25}
 	}
 	check := func(step string, list prices.List, want map[string]float64) {
 		t.Helper()
@@ -80,17 +84,21 @@ func CheckPrices(t *testing.T, s SuiteStore, p Priced, text func(query string) s
 		}
 		checkCosts(t, step, p, runs, sum)
 	}
-	list := prices.List{Source: "one.json", Prices: []prices.Price{from("dear-*", "2026-01-01", 1), from("dear-*", "2026-02-01", 2)}}
-	check("by day", list, map[string]float64{"run_old": 2, "run_new": 4, "run_cache": 0.45, "run_thoughts": 2.2, "run_both": 0.5})
+	list := prices.List{Source: "one.json",
+		Prices: []prices.Price{from("dear-*", "2026-01-01", 1), from("dear-*", "2026-02-01", 2)}}
+	check("by day", list, map[string]float64{"run_old": 2, "run_new": 4, "run_cache": 0.45, "run_thoughts": 2.2,
+		"run_both": 0.5})
 	list = prices.List{Source: "two.json", Prices: []prices.Price{from("dear-*", "2024-01-01", 1)}}
-	check("another list", list, map[string]float64{"run_old": 2, "run_new": 2, "run_cache": 0.225, "run_thoughts": 1.1, "run_both": 0.5, "run_early": 1})
+	check("another list", list, map[string]float64{"run_old": 2, "run_new": 2, "run_cache": 0.225, "run_thoughts": 1.1,
+		"run_both": 0.5, "run_early": 1})
 	enter("dear-1", "2026-02-10", 0)
-	check("entered", list, map[string]float64{"run_old": 2, "run_new": 0, "run_cache": 0, "run_thoughts": 0, "run_both": 0.5, "run_early": 1})
+	check("entered", list, map[string]float64{"run_old": 2, "run_new": 0, "run_cache": 0, "run_thoughts": 0,
+		"run_both": 0.5, "run_early": 1})
 	checkStrangeCosts(t, s, p)
 }
 
-// checkStrangeCosts holds that a list names the costs of runs whose messages cost more than a number can be, and whose models
-// have names of several lines.
+// checkStrangeCosts holds that a list names the costs of runs whose messages cost more than a number can be, and whose
+// models have names of several lines.
 func checkStrangeCosts(t *testing.T, s SuiteStore, p Priced) {
 	t.Helper()
 	w := NewWriter(schema.RunKey{Tenant: "globex", Run: "run_vast"}, "20260101")
@@ -161,13 +169,14 @@ func checkCosts(t *testing.T, step string, p Priced, runs []schema.RunInfo, want
 	near("one day", got, late)
 	got, _ = add("other days", schema.CostsQuery{By: schema.ByDay, Since: first, Until: last.AddDate(0, 0, -1), Limit: 99})
 	near("other days", got, early)
-	if costs, err := p.Costs(t.Context(), "globex", schema.CostsQuery{Run: runs[0].ID, Limit: 99}); err != nil || len(costs) > 0 {
+	if costs, err := p.Costs(t.Context(), "globex", schema.CostsQuery{Run: runs[0].ID, Limit: 99}); err != nil ||
+		len(costs) > 0 {
 		t.Errorf("%s: another tenant reads %+v, %v", step, costs, err)
 	}
 }
 
-// CheckCostsOfChildren holds that messages have the model and the cost of their own lane, in whatever order their events come,
-// that repeats do not count, and that costs stay as long as the run does.
+// CheckCostsOfChildren holds that messages have the model and the cost of their own lane, in whatever order their
+// events come, that repeats do not count, and that costs stay as long as the run does.
 func CheckCostsOfChildren(t *testing.T, s SuiteStore, p Priced) {
 	t.Helper()
 	err := p.SetPrices(t.Context(), prices.List{Source: "kids.json", Prices: []prices.Price{
@@ -182,12 +191,14 @@ func CheckCostsOfChildren(t *testing.T, s SuiteStore, p Priced) {
 	end := func(child, id string) schema.Pack {
 		return w.Pack(child, Event(schema.TypeMessageEnd, `{"message_id":"`+id+`","usage":{"input_tokens":1000000}}`))
 	}
-	packs := []schema.Pack{start("", "m1", "big"), start("kid", "k1", "small"), end("", "m1"), end("kid", "k1"), start("", "m2", "small"), end("", "m2"), end("", "m2")}
+	packs := []schema.Pack{start("", "m1", "big"), start("kid", "k1", "small"), end("", "m1"), end("kid", "k1"),
+		start("", "m2", "small"), end("", "m2"), end("", "m2")}
 	for _, i := range []int{2, 3, 0, 5, 6, 1, 4} {
 		Put(t, s, packs[i])
 	}
 	costs, err := p.Costs(t.Context(), "acme", schema.CostsQuery{Run: "run_kids", By: schema.ByChild, Limit: 9})
-	if err != nil || len(costs) != 2 || costs[0].Child != "" || costs[1].Child != "kid" || *costs[0].USD != 11 || *costs[1].USD != 1 || costs[0].Messages != 2 {
+	if err != nil || len(costs) != 2 || costs[0].Child != "" || costs[1].Child != "kid" || *costs[0].USD != 11 ||
+		*costs[1].USD != 1 || costs[0].Messages != 2 {
 		t.Errorf("by child: %+v, %v", costs, err)
 	}
 	kid, root := "kid", ""
@@ -197,7 +208,8 @@ func CheckCostsOfChildren(t *testing.T, s SuiteStore, p Priced) {
 			t.Errorf("messages of a child: %+v, %v", costs, err)
 		}
 	}
-	costs, err = p.Costs(t.Context(), "acme", schema.CostsQuery{Run: "run_kids", By: schema.ByChild, Beyond: &root, Limit: 9})
+	costs, err = p.Costs(t.Context(), "acme",
+		schema.CostsQuery{Run: "run_kids", By: schema.ByChild, Beyond: &root, Limit: 9})
 	if err != nil || len(costs) != 1 || costs[0].Child != "kid" {
 		t.Errorf("the page after the run itself: %+v, %v", costs, err)
 	}

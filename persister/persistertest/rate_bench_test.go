@@ -64,7 +64,8 @@ func benchRate(b *testing.B, store persister.Store, serverCPU func() time.Durati
 		log := startRateLog(b)
 		var commits, rows int
 		counted := make(chan persister.Stored, 1<<16)
-		p, stop := ratePersist(b, log.url, persister.Config{Store: store, Hooks: persister.Hooks{Stored: func(_ string, s persister.Stored) { counted <- s }}})
+		p, stop := ratePersist(b, log.url, persister.Config{Store: store,
+			Hooks: persister.Hooks{Stored: func(_ string, s persister.Stored) { counted <- s }}})
 		self, server := cputime.Process(), serverCPU()
 		b.StartTimer()
 		busy := log.publish(b)
@@ -229,7 +230,8 @@ func ratePacks() []*nats.Msg {
 	for i := range writers {
 		writers[i] = persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", i)}, "20260228")
 	}
-	event := persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":%q}`, strings.Repeat("The quick brown fox ", 9)))
+	event := persistertest.Event(schema.TypeTextDelta,
+		fmt.Sprintf(`{"text":%q}`, strings.Repeat("The quick brown fox ", 9)))
 	msgs := make([]*nats.Msg, int(rateEvents*rateFor.Seconds()))
 	for i := range msgs {
 		p := writers[i%len(writers)].Pack("", event)

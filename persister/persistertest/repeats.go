@@ -10,8 +10,8 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// repeatQueries are what the views and the list of runs show of a run, by name: its messages, calls and results, each a lane
-// and an id, the messages that have ended, and its usage.
+// repeatQueries are what the views and the list of runs show of a run, by name: its messages, calls and results, each a
+// lane and an id, the messages that have ended, and its usage.
 var repeatQueries = map[string]string{
 	"message": `select coalesce(child_id, '-') || '/' || coalesce(message_id, '') from agent_v_messages where run_id = $1 and coalesce(role, '') <> 'user'`,
 	"call":    `select coalesce(child_id, '-') || '/' || coalesce(call_id, '') from agent_v_tool_calls where run_id = $1`,
@@ -23,9 +23,9 @@ var repeatQueries = map[string]string{
 	"daily": `select cast(coalesce(sum(input_tokens), 0) as text) from agent_v_usage_daily where koder_user_id = $1`,
 }
 
-// CheckRepeats stores damaged logs, each as the runs of a tenant of its own, in packs of one event in one go, and checks that the views
-// and the list show each of them as schema.Fold does: nothing twice and nothing that nobody said. ask returns the texts of
-// a query's first column.
+// CheckRepeats stores damaged logs, each as the runs of a tenant of its own, in packs of one event in one go, and
+// checks that the views and the list show each of them as schema.Fold does: nothing twice and nothing that nobody said.
+// ask returns the texts of a query's first column.
 func CheckRepeats(t *testing.T, s SuiteStore, logs uint64, ask func(text, arg string) []string) {
 	t.Helper()
 	for seed := range logs {
@@ -37,7 +37,8 @@ func CheckRepeats(t *testing.T, s SuiteStore, logs uint64, ask func(text, arg st
 		var packs []schema.Pack
 		for i := range d.Events {
 			e := d.Events[i]
-			packs = append(packs, w.Pack(e.ChildID, schema.Event{Type: e.Type, Actor: e.Actor, Path: e.Path, Payload: e.Payload}))
+			packs = append(packs, w.Pack(e.ChildID,
+				schema.Event{Type: e.Type, Actor: e.Actor, Path: e.Path, Payload: e.Payload}))
 			e.Seq = w.Head.Last
 			begun[e.Seq] = e.Type == schema.TypeMessageStart || e.Type == schema.TypeToolStart
 			f.Add(&e)
@@ -45,7 +46,8 @@ func CheckRepeats(t *testing.T, s SuiteStore, logs uint64, ask func(text, arg st
 		for part := range slices.Chunk(packs, 1+int(seed%7)*20) {
 			Put(t, s, part...)
 		}
-		if problem := compareViews(f, begun, usageOf(f, d.Events), func(what string) []string { return ask(repeatQueries[what], name) }); problem != "" {
+		if problem := compareViews(f, begun, usageOf(f, d.Events),
+			func(what string) []string { return ask(repeatQueries[what], name) }); problem != "" {
 			t.Errorf("seed %d: %s\n%s", seed, d.What, problem)
 		}
 	}
@@ -74,7 +76,8 @@ func usageOf(f *schema.Fold, events []schema.Event) schema.Usage {
 
 // compareViews returns what the views show and the fold has not, or the other way round; "" for nothing. begun are the
 // starts: of a message or a call without one there is no row.
-func compareViews(f *schema.Fold, begun map[schema.Seq]bool, used schema.Usage, shown func(what string) []string) (problem string) {
+func compareViews(f *schema.Fold, begun map[schema.Seq]bool, used schema.Usage,
+	shown func(what string) []string) (problem string) {
 	facts := schematest.FactsOf(f)
 	must := map[string][]string{}
 	for _, m := range f.Messages {
@@ -87,7 +90,8 @@ func compareViews(f *schema.Fold, begun map[schema.Seq]bool, used schema.Usage, 
 			must["call"] = append(must["call"], schematest.Fact(c.Child, c.ID))
 		}
 	}
-	may := map[string][]string{"message": facts.Messages, "call": facts.Calls, "result": facts.Results, "time": facts.Results}
+	may := map[string][]string{"message": facts.Messages, "call": facts.Calls, "result": facts.Results,
+		"time": facts.Results}
 	for what, all := range may {
 		got := shown(what)
 		if extra := surplus(got, all); len(extra) > 0 {
@@ -130,7 +134,8 @@ func Twice() (events []schema.Event) {
 			Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"x"}`),
 			Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":"said %d"}`, n)),
 			Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"m","usage":{"input_tokens":%d}}`, n)),
-			Event(schema.TypeToolStart, `{"call_id":"c","tool":"t","input":{}}`), Event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"duration_ms":5}`),
+			Event(schema.TypeToolStart, `{"call_id":"c","tool":"t","input":{}}`),
+			Event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"duration_ms":5}`),
 		} {
 			if events = append(events, e); twice && e.Type != schema.TypeTextDelta {
 				events = append(events, e)
@@ -146,7 +151,8 @@ func Twice() (events []schema.Event) {
 func CheckTwice(t *testing.T, key schema.RunKey, ask func(text, arg string) []string) {
 	t.Helper()
 	for what, want := range map[string]string{
-		"message": "[-/m -/m]", "call": "[-/c -/c]", "result": "[-/c true -/c true]", "time": "[-/c true -/c true]", "ended": "[2]",
+		"message": "[-/m -/m]", "call": "[-/c -/c]", "result": "[-/c true -/c true]", "time": "[-/c true -/c true]",
+		"ended": "[2]",
 	} {
 		if got := fmt.Sprint(ask(repeatQueries[what], key.Run)); got != want {
 			t.Errorf("%s: %s, want %s", what, got, want)

@@ -43,7 +43,8 @@ func TestDeadLetters(t *testing.T) {
 		runDeadLetters(t, func(t *testing.T) (SuiteStore, func(string) func()) {
 			s, exec := freshSQLite(t)
 			return s, func(text string) func() {
-				exec(`create trigger refuse before insert on agent_run_events when new.line like '%` + text + `%' begin select raise(abort, 'refused'); end`)
+				exec(`create trigger refuse before insert on agent_run_events when new.line like '%` + text +
+					`%' begin select raise(abort, 'refused'); end`)
 				return func() { exec(`drop trigger refuse`) }
 			}
 		})
@@ -163,7 +164,8 @@ func ownedPostgres(t *testing.T) string {
 		_, err := tables.Migrate(ctx, as(dsn), false)
 		return err
 	})
-	onPostgres(t, admin, `do $$ begin execute 'alter database ' || quote_ident(current_database()) || ' owner to `+role+`'; end $$`)
+	onPostgres(t, admin, `do $$ begin execute 'alter database ' || quote_ident(current_database()) || ' owner to `+role+
+		`'; end $$`)
 	return as(admin)
 }
 
@@ -173,7 +175,8 @@ func sqliteFloor(t *testing.T) (SuiteStore, setFloor) {
 	s, exec := freshSQLite(t)
 	return s, func(key schema.RunKey, floor schema.Seq) {
 		exec(`update agent_runs set floor_seq = ?3, deleted_at = iif(?3 = 9007199254740991, 'now', null) where koder_user_id = ?1 and id = ?2`, key.Tenant, key.Run, int64(floor))
-		exec(`delete from agent_run_events where koder_user_id = ?1 and run_id = ?2 and seq <= ?3`, key.Tenant, key.Run, int64(floor))
+		exec(`delete from agent_run_events where koder_user_id = ?1 and run_id = ?2 and seq <= ?3`, key.Tenant, key.Run,
+			int64(floor))
 	}
 }
 
@@ -182,6 +185,7 @@ func postgresFloor(t *testing.T) (SuiteStore, setFloor) {
 	return s, func(key schema.RunKey, floor schema.Seq) {
 		exec(`update agent_runs set floor_seq = $3::bigint, deleted_at = case when $3::bigint = $4::bigint then now() end where koder_user_id = $1 and id = $2`,
 			key.Tenant, key.Run, int64(floor), int64(schema.MaxSeq))
-		exec(`delete from agent_run_events where koder_user_id = $1 and run_id = $2 and seq <= $3`, key.Tenant, key.Run, int64(floor))
+		exec(`delete from agent_run_events where koder_user_id = $1 and run_id = $2 and seq <= $3`, key.Tenant, key.Run,
+			int64(floor))
 	}
 }

@@ -69,7 +69,8 @@ func (s *suite) place(key schema.RunKey, want persister.Place) {
 // claims: runs that have ended and have not changed are returned, each to one caller for the time of its lease.
 func (s *suite) claims() {
 	s.archiving()
-	for _, state := range []schema.RunState{schema.StateDone, schema.StateError, schema.StateAborted, schema.StateRunning} {
+	for _, state := range []schema.RunState{schema.StateDone, schema.StateError, schema.StateAborted,
+		schema.StateRunning} {
 		w := NewWriter(schema.RunKey{Tenant: "acme", Run: "run_" + string(state)}, day)
 		s.append(w.Texts("", 3), w.Pack("", Lifecycle(state)))
 	}

@@ -23,7 +23,8 @@ func (s *suite) askedOf(key schema.RunKey) string {
 	if r == nil {
 		s.Fatalf("%s is not in the list", key)
 	}
-	for _, q := range []schema.RunsQuery{{Waits: true}, {Waits: true, States: []schema.RunState{r.State}}, {Waits: true, Oldest: true, Sessions: true}} {
+	for _, q := range []schema.RunsQuery{{Waits: true}, {Waits: true, States: []schema.RunState{r.State}},
+		{Waits: true, Oldest: true, Sessions: true}} {
 		if same := find(q); (same != nil) != (r.Waiting() != "") || same != nil && !same.Asked.Equal(r.Asked) {
 			s.Fatalf("%s waits for %q; the list of %+v has %+v", key, r.Waiting(), q, same)
 		}
@@ -58,17 +59,34 @@ func (s *suite) asks() {
 		events []schema.Event
 	}
 	for i, steps := range [][]step{
-		{{"answer", "", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{answer("other"), answered("")}}, {"", "", []schema.Event{answer("q1")}}, {"", "", []schema.Event{answered("q1")}}},
-		{{"answer", "kid", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{request("q2", "")}}, {"answer", "", []schema.Event{answered("q2")}}, {"", "", []schema.Event{answered("q1")}}},
-		{{"answer", "", []schema.Event{request(long, "")}}, {"", "", []schema.Event{answer(long)}}, {"", "", []schema.Event{request(long, "")}}, {"answer", "", []schema.Event{Event(schema.TypeTurnStart, `{"turn_id":"t"}`), request(long, ""), request(long, "")}}, {"", "", []schema.Event{answer(long)}}},
-		{{"", "", []schema.Event{tool("c1", ""), tool("c2", `,"permission":"allow"`)}}, {"answer", "", []schema.Event{tool("c3", `,"permission":"ask"`)}}, {"answer", "kid", []schema.Event{toolEnd("c3")}}, {"", "", []schema.Event{toolEnd("c3")}}},
-		{{"answer", "kid", []schema.Event{tool("c1", `,"custom":true`)}}, {"answer", "", []schema.Event{toolEnd("c1")}}, {"", "kid", []schema.Event{answer("c1")}}},
-		{{"answer", "", []schema.Event{tool("c1", `,"evaluated_permission":"ask"`), request("q1", "c1")}}, {"", "", []schema.Event{answer("q1")}}},
-		{{"answer", "", []schema.Event{tool("c1", `,"permission":"ask"`), request("q1", "c1")}}, {"", "", []schema.Event{answer("c1")}}},
-		{{"answer", "", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{turnEnd("end_turn")}}, {"answer", "kid", []schema.Event{turnEnd("cancelled")}}, {"", "", []schema.Event{turnEnd("cancelled")}}},
-		{{"answer", "kid", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{turnEnd("failed")}}, {"", "kid", []schema.Event{Lifecycle(schema.StateDone)}}},
-		{{"answer", "kid", []schema.Event{request("q1", "")}}, {"", "", []schema.Event{Lifecycle(schema.StateDone)}}, {"", "", []schema.Event{Event(schema.TypeCommandMessage, `{"content":"go on"}`)}}},
-		{{"resume", "", []schema.Event{request("q1", ""), Lifecycle(schema.StatePaused)}}, {"answer", "", []schema.Event{Lifecycle(schema.StateRunning)}}, {"approval", "", []schema.Event{Lifecycle(schema.StateAwaitingApproval)}}, {"approval", "", []schema.Event{answer("q1")}}, {"", "", []schema.Event{Lifecycle(schema.StateRunning)}}},
+		{{"answer", "", []schema.Event{request("q1", "")}},
+			{"answer", "", []schema.Event{answer("other"), answered("")}}, {"", "", []schema.Event{answer("q1")}},
+			{"", "", []schema.Event{answered("q1")}}},
+		{{"answer", "kid", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{request("q2", "")}},
+			{"answer", "", []schema.Event{answered("q2")}}, {"", "", []schema.Event{answered("q1")}}},
+		{{"answer", "", []schema.Event{request(long, "")}}, {"", "", []schema.Event{answer(long)}},
+			{"", "", []schema.Event{request(long, "")}},
+			{"answer", "", []schema.Event{Event(schema.TypeTurnStart, `{"turn_id":"t"}`), request(long, ""),
+				request(long, "")}}, {"", "", []schema.Event{answer(long)}}},
+		{{"", "", []schema.Event{tool("c1", ""), tool("c2", `,"permission":"allow"`)}},
+			{"answer", "", []schema.Event{tool("c3", `,"permission":"ask"`)}},
+			{"answer", "kid", []schema.Event{toolEnd("c3")}}, {"", "", []schema.Event{toolEnd("c3")}}},
+		{{"answer", "kid", []schema.Event{tool("c1", `,"custom":true`)}}, {"answer", "", []schema.Event{toolEnd("c1")}},
+			{"", "kid", []schema.Event{answer("c1")}}},
+		{{"answer", "", []schema.Event{tool("c1", `,"evaluated_permission":"ask"`), request("q1", "c1")}},
+			{"", "", []schema.Event{answer("q1")}}},
+		{{"answer", "", []schema.Event{tool("c1", `,"permission":"ask"`), request("q1", "c1")}},
+			{"", "", []schema.Event{answer("c1")}}},
+		{{"answer", "", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{turnEnd("end_turn")}},
+			{"answer", "kid", []schema.Event{turnEnd("cancelled")}}, {"", "", []schema.Event{turnEnd("cancelled")}}},
+		{{"answer", "kid", []schema.Event{request("q1", "")}}, {"answer", "", []schema.Event{turnEnd("failed")}},
+			{"", "kid", []schema.Event{Lifecycle(schema.StateDone)}}},
+		{{"answer", "kid", []schema.Event{request("q1", "")}}, {"", "", []schema.Event{Lifecycle(schema.StateDone)}},
+			{"", "", []schema.Event{Event(schema.TypeCommandMessage, `{"content":"go on"}`)}}},
+		{{"resume", "", []schema.Event{request("q1", ""), Lifecycle(schema.StatePaused)}},
+			{"answer", "", []schema.Event{Lifecycle(schema.StateRunning)}},
+			{"approval", "", []schema.Event{Lifecycle(schema.StateAwaitingApproval)}},
+			{"approval", "", []schema.Event{answer("q1")}}, {"", "", []schema.Event{Lifecycle(schema.StateRunning)}}},
 	} {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%d", i)}, day)
 		var all []schema.Pack
@@ -130,7 +148,8 @@ func (s *suite) asksAnyOrder() {
 
 // hostileAsks: any payload is stored, and the list can be read.
 func (s *suite) hostileAsks() {
-	for i, payload := range append(Hostile(), `{"request_id":"\u0000\ud800","call_id":"\ud800"}`, `{"request_id":{"a":1},"permission":"ask"}`) {
+	for i, payload := range append(Hostile(), `{"request_id":"\u0000\ud800","call_id":"\ud800"}`,
+		`{"request_id":{"a":1},"permission":"ask"}`) {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%03d", i)}, day)
 		var packs []schema.Pack
 		for _, typ := range schema.AskTypes {

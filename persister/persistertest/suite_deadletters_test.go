@@ -45,7 +45,8 @@ func runDeadLetters(t *testing.T, open func(t *testing.T) (store SuiteStore, ref
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store, refuse := open(t)
-			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, deadLetters: store.(deadLetterStore), redriver: store.(deadletter.Redriver), refuse: refuse})
+			c.test(&deadLetterSuite{suite: suite{T: t, store: store}, deadLetters: store.(deadLetterStore),
+				redriver: store.(deadletter.Redriver), refuse: refuse})
 		})
 	}
 }
@@ -91,7 +92,8 @@ func deadLetter(stream string, position uint64, tenant, run, reason string) pers
 
 func (s *deadLetterSuite) queries() {
 	before := time.Now().Add(-time.Minute)
-	s.putDeadLetters(deadLetter("A", 1, "x", "r1", "refused"), deadLetter("A", 2, "x", "r2", "conflict"), deadLetter("B", 3, "y", "r1", "refused"), deadLetter("B", 18446744073709551615, "", "", "bad_message"))
+	s.putDeadLetters(deadLetter("A", 1, "x", "r1", "refused"), deadLetter("A", 2, "x", "r2", "conflict"),
+		deadLetter("B", 3, "y", "r1", "refused"), deadLetter("B", 18446744073709551615, "", "", "bad_message"))
 	positions := func(q deadletter.Query, want ...uint64) {
 		s.Helper()
 		var got []uint64
@@ -129,12 +131,14 @@ func (s *deadLetterSuite) queries() {
 	}
 	positions(deadletter.Query{Names: []string{name, strings.Repeat("0", 64)}}, 2)
 	positions(deadletter.Query{Names: []string{}})
-	for _, q := range []deadletter.Query{{Prefix: "xyz"}, {Prefix: name + "0"}, {Names: []string{"ab"}}, {Names: []string{strings.Repeat("g", 64)}}} {
+	for _, q := range []deadletter.Query{{Prefix: "xyz"}, {Prefix: name + "0"}, {Names: []string{"ab"}},
+		{Names: []string{strings.Repeat("g", 64)}}} {
 		if _, err := s.deadLetters.FindDeadLetters(s.Context(), q); !errors.Is(err, deadletter.ErrName) {
 			s.Fatalf("%+v: %v", q, err)
 		}
 	}
-	if got := s.query(deadletter.Query{Prefix: name}); got[0].Body != nil || got[0].Size != 4 || got[0].Name != name || got[0].Detail != "why" ||
+	if got := s.query(deadletter.Query{Prefix: name}); got[0].Body != nil || got[0].Size != 4 || got[0].Name != name ||
+		got[0].Detail != "why" ||
 		got[0].Since.Before(before) || !got[0].Tried.IsZero() {
 		s.Fatalf("%+v", got)
 	}
@@ -145,7 +149,8 @@ func (s *deadLetterSuite) pages() {
 	for i := range 9 { // in several transactions, so that times differ and are the same
 		var some []persister.DeadLetter
 		for j := range 1 + i*3 {
-			some = append(some, deadLetter([]string{"A", "B"}[j%2], uint64(j*100+i), "x", "r", "refused")) // of one to four digits
+			// of one to four digits
+			some = append(some, deadLetter([]string{"A", "B"}[j%2], uint64(j*100+i), "x", "r", "refused"))
 		}
 		s.putDeadLetters(some...)
 	}
@@ -172,7 +177,8 @@ func (s *deadLetterSuite) pages() {
 			s.Fatal(err)
 		}
 	}
-	if len(got) != len(want) || !slices.EqualFunc(got, want, func(a, b deadletter.Stored) bool { return a.Name == b.Name }) {
+	if len(got) != len(want) || !slices.EqualFunc(got, want,
+		func(a, b deadletter.Stored) bool { return a.Name == b.Name }) {
 		s.Fatalf("pages give %d letters of %d, or another order", len(got), len(want))
 	}
 }
@@ -181,19 +187,23 @@ func (s *deadLetterSuite) dropAndTries() {
 	s.putDeadLetters(deadLetter("A", 1, "x", "r", "refused"), deadLetter("A", 2, "x", "r", "refused"))
 	got := s.query(deadletter.Query{})
 	for range 2 {
-		if err := s.deadLetters.NoteTries(s.Context(), []deadletter.FailedTry{{Name: got[0].Name, Error: "again\x00\xff"}, {Name: strings.Repeat("a", 64), Error: "nobody"}}); err != nil {
+		if err := s.deadLetters.NoteTries(s.Context(),
+			[]deadletter.FailedTry{{Name: got[0].Name, Error: "again\x00\xff"},
+				{Name: strings.Repeat("a", 64), Error: "nobody"}}); err != nil {
 			s.Fatal(err)
 		}
 	}
 	l := s.query(deadletter.Query{Prefix: got[0].Name})[0]
-	if l.Tries != 2 || l.Error != persister.Text("again\x00\xff") || time.Since(l.Tried) > time.Minute || !l.Since.Equal(got[0].Since) || l.Detail != "why" {
+	if l.Tries != 2 || l.Error != persister.Text("again\x00\xff") || time.Since(l.Tried) > time.Minute ||
+		!l.Since.Equal(got[0].Since) || l.Detail != "why" {
 		s.Fatalf("%+v", l)
 	}
 	if other := s.query(deadletter.Query{Prefix: got[1].Name})[0]; other.Tries != 0 || other.Error != "" {
 		s.Fatalf("%+v", other)
 	}
 	for _, want := range []int{1, 0} {
-		if n, err := s.deadLetters.DropDeadLetters(s.Context(), []string{got[0].Name, strings.Repeat("a", 64)}); err != nil || n != want {
+		if n, err := s.deadLetters.DropDeadLetters(s.Context(),
+			[]string{got[0].Name, strings.Repeat("a", 64)}); err != nil || n != want {
 			s.Fatalf("dropped %d, want %d (%v)", n, want, err)
 		}
 	}
@@ -209,12 +219,14 @@ func (s *deadLetterSuite) dropAndTries() {
 func (s *deadLetterSuite) hostileDeadLetters() {
 	big := bytes.Repeat([]byte("\x00\xff1234567"), 1<<20/9)
 	deadLetters := []persister.DeadLetter{
-		{Stream: "S", Position: 1, Body: big, Reason: "bad_message", Header: map[string][]string{"H": {strings.Repeat("h", 60<<10), "\xff\x00", ""}}},
+		{Stream: "S", Position: 1, Body: big, Reason: "bad_message",
+			Header: map[string][]string{"H": {strings.Repeat("h", 60<<10), "\xff\x00", ""}}},
 		{Stream: "S", Position: 2, Reason: "bad_message", Subject: "\xff\x00"},
 	}
 	s.putDeadLetters(deadLetters...)
 	got := s.query(deadletter.Query{Bodies: true})
-	if len(got) != 2 || got[0].Body == nil || len(got[0].Body) != 0 || !bytes.Equal(got[1].Body, big) || got[1].Size != len(big) ||
+	if len(got) != 2 || got[0].Body == nil || len(got[0].Body) != 0 || !bytes.Equal(got[1].Body, big) ||
+		got[1].Size != len(big) ||
 		!bytes.Equal(got[1].HeaderBytes(), deadLetters[0].HeaderBytes()) {
 		s.Fatalf("%d letters, %d bytes", len(got), len(got[1].Body))
 	}

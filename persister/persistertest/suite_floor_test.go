@@ -64,7 +64,8 @@ func (s *suite) dropped(set setFloor) {
 	s.wantUsage(acme, `{"n":11}`)
 	set(key, schema.MaxSeq)
 	other := NewWriter(schema.RunKey{Tenant: key.Tenant, Run: "other"}, day).Texts("", 1)
-	if res := s.append(d, w.Texts("kid2", 3), other, NewWriter(key, "20260301").Texts("", 2)); res.Inserted != 1 || res.Dropped != 7 || len(res.Conflicts) != 0 {
+	if res := s.append(d, w.Texts("kid2", 3), other, NewWriter(key, "20260301").Texts("", 2)); res.Inserted != 1 ||
+		res.Dropped != 7 || len(res.Conflicts) != 0 {
 		s.Fatalf("a run that is to be forgotten: %+v", res)
 	}
 }
@@ -117,7 +118,8 @@ func (f *floors) write(w *Writer) (packs []schema.Pack) {
 		case 0:
 			packs = append(packs, w.Pack(child, messageEnd(fmt.Sprintf(`{"n":%d}`, f.random.IntN(1000)))))
 		case 1:
-			packs = append(packs, w.Pack("", Lifecycle([]schema.RunState{schema.StateRunning, schema.StatePaused}[f.random.IntN(2)])))
+			packs = append(packs, w.Pack("", Lifecycle([]schema.RunState{schema.StateRunning,
+				schema.StatePaused}[f.random.IntN(2)])))
 		default:
 			packs = append(packs, w.Texts(child, 1+f.random.IntN(140)))
 		}
@@ -138,7 +140,8 @@ func (f *floors) append(packs []schema.Pack) {
 		}
 		slices.SortFunc(results[i].Conflicts, func(a, b persister.Conflict) int { return 2*(a.Chunk-b.Chunk) + sign(a.Row-b.Row) })
 	}
-	if got, want := results[0], results[1]; got.Inserted != want.Inserted || got.Repeated != want.Repeated || got.Dropped != want.Dropped ||
+	if got, want := results[0], results[1]; got.Inserted != want.Inserted || got.Repeated != want.Repeated ||
+		got.Dropped != want.Dropped ||
 		!slices.Equal(got.Conflicts, want.Conflicts) {
 		f.Fatalf("got  %+v\nwant %+v", got, want)
 	}
@@ -175,7 +178,8 @@ func (f *floors) compare(keys []schema.RunKey, forgotten map[schema.RunKey]bool)
 	gone := func(r schema.RunInfo) bool { return forgotten[schema.RunKey{Tenant: acme, Run: r.ID}] }
 	got, want = slices.DeleteFunc(got, gone), slices.DeleteFunc(want, gone)
 	for i := range want {
-		if i >= len(got) || got[i].ID != want[i].ID || got[i].State != want[i].State || got[i].Last != want[i].Last || !reflect.DeepEqual(got[i].Usage.String(), want[i].Usage.String()) {
+		if i >= len(got) || got[i].ID != want[i].ID || got[i].State != want[i].State || got[i].Last != want[i].Last ||
+			!reflect.DeepEqual(got[i].Usage.String(), want[i].Usage.String()) {
 			f.Fatalf("runs\n got %+v\nwant %+v", got, want)
 		}
 	}

@@ -36,13 +36,16 @@ func (s *suite) losses() {
 	from, to := place("AGENT_0", 0), place("AGENT_0", 31)
 	dropped := persister.Loss{Stream: "AGENT_0", Identity: "made today", First: 2, Last: 31, Reason: persister.LossDropped}
 	before := persister.Loss{Stream: "AGENT_1", Identity: "made today", First: 1, Last: 9, Reason: persister.LossBefore}
-	mine := persister.RunLoss{Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, First: 11, Last: 40, Reason: persister.LossDropped}
-	theirs := persister.RunLoss{Key: schema.RunKey{Tenant: "umbrella", Run: "run_1"}, First: 1, Last: 2, Reason: persister.LossObject}
+	mine := persister.RunLoss{Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, First: 11, Last: 40,
+		Reason: persister.LossDropped}
+	theirs := persister.RunLoss{Key: schema.RunKey{Tenant: "umbrella", Run: "run_1"}, First: 1, Last: 2,
+		Reason: persister.LossObject}
 	t := s.moving(from, to)
 	t.Losses, t.RunLosses = []persister.Loss{dropped, before}, []persister.RunLoss{mine}
 	s.transfer(t)
 	again := s.moving(from, place("AGENT_0", 50)) // another process was faster
-	again.Losses = []persister.Loss{{Stream: "AGENT_0", Identity: "made today", First: 7, Last: 9, Reason: persister.LossDropped}}
+	again.Losses = []persister.Loss{{Stream: "AGENT_0", Identity: "made today", First: 7, Last: 9,
+		Reason: persister.LossDropped}}
 	if _, err := s.store.Transfer(s.Context(), again); !errors.Is(err, persister.ErrOvertaken) {
 		s.Fatal(err)
 	}

@@ -63,7 +63,8 @@ func (s *suite) at(want ...persister.Offset) {
 		s.Fatalf("offsets are %+v, want %+v", got, want)
 	}
 	for _, w := range want {
-		if o := got[w.Stream].Offset; !o.Same(w) || !o.StoredAt.Equal(w.StoredAt) || o.StoredAt.IsZero() != w.StoredAt.IsZero() {
+		if o := got[w.Stream].Offset; !o.Same(w) || !o.StoredAt.Equal(w.StoredAt) ||
+			o.StoredAt.IsZero() != w.StoredAt.IsZero() {
 			s.Fatalf("offset is %+v, want %+v", o, w)
 		}
 	}
@@ -102,7 +103,8 @@ func (s *suite) offsets() {
 	s.at(one)
 	before := s.stored()["L_0"]
 	s.pause(50 * time.Millisecond)
-	if later := s.stored()["L_0"]; later.Owner != "p1" || later.Idle < before.Idle+30*time.Millisecond || later.Idle > time.Hour {
+	if later := s.stored()["L_0"]; later.Owner != "p1" || later.Idle < before.Idle+30*time.Millisecond ||
+		later.Idle > time.Hour {
 		s.Fatalf("%+v, before that %+v", later, before)
 	}
 	t := s.moving(one, two, b)
@@ -135,7 +137,8 @@ func (s *suite) overtaken() {
 		s.Helper()
 		t := s.moving(from, to, packs...)
 		t.DeadLetters = []persister.DeadLetter{deadLetter(to.Stream, 6, "acme", "run_1", persister.ReasonBadEvent)}
-		if res, err := s.store.Transfer(s.Context(), t); !errors.Is(err, persister.ErrOvertaken) || errors.Is(err, persister.ErrPoison) || res.Inserted != 0 {
+		if res, err := s.store.Transfer(s.Context(), t); !errors.Is(err, persister.ErrOvertaken) ||
+			errors.Is(err, persister.ErrPoison) || res.Inserted != 0 {
 			s.Fatalf("from %+v: %+v, %v", from, res, err)
 		}
 		s.bodies()
@@ -214,7 +217,8 @@ func (s *suite) transferConflicts() {
 		s.Fatal(err)
 	}
 	for _, l := range deadLetters {
-		if string(l.Body) != "body" && (l.Reason != persister.ReasonConflict || l.Key != key || l.Seq != 1 || l.Detail == "" || len(l.Header) == 0) {
+		if string(l.Body) != "body" && (l.Reason != persister.ReasonConflict || l.Key != key || l.Seq != 1 ||
+			l.Detail == "" || len(l.Header) == 0) {
 			s.Fatalf("%+v", l)
 		}
 	}
@@ -240,7 +244,8 @@ func (s *suite) transferEnded() {
 	cancel()
 	t := s.moving(place("L_0", 0), place("L_0", 1), NewWriter(key, day).Texts("", 12))
 	t.DeadLetters = []persister.DeadLetter{deadLetter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
-	if _, err := s.store.Transfer(ctx, t); err == nil || errors.Is(err, persister.ErrOvertaken) || errors.Is(err, persister.ErrPoison) {
+	if _, err := s.store.Transfer(ctx, t); err == nil || errors.Is(err, persister.ErrOvertaken) ||
+		errors.Is(err, persister.ErrPoison) {
 		s.Fatalf("a transfer on an ended context: %v", err)
 	}
 	s.at()
@@ -307,7 +312,8 @@ func (s *deadLetterSuite) transferRefused() {
 	for _, packs := range [][]schema.Pack{{good, bad}, {bad}} {
 		t := s.moving(place("L_0", 0), place("L_0", 2), packs...)
 		t.DeadLetters = []persister.DeadLetter{deadLetter("L_0", 1, "acme", "run_1", persister.ReasonBadEvent)}
-		if _, err := s.store.Transfer(s.Context(), t); !errors.Is(err, persister.ErrPoison) || errors.Is(err, persister.ErrOvertaken) {
+		if _, err := s.store.Transfer(s.Context(), t); !errors.Is(err, persister.ErrPoison) ||
+			errors.Is(err, persister.ErrOvertaken) {
 			s.Fatal(err)
 		}
 		s.at()

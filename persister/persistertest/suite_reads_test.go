@@ -140,7 +140,8 @@ func (s *suite) midnight() {
 	for range 5 {
 		packs = append(packs, w.Texts("", 40)) // one second an event, beginning at 23:59
 	}
-	if !bytes.Contains(packs[0].Body, []byte("2026-02-28T23:59")) || !bytes.Contains(packs[4].Body, []byte("2026-03-01T00:0")) {
+	if !bytes.Contains(packs[0].Body, []byte("2026-02-28T23:59")) ||
+		!bytes.Contains(packs[4].Body, []byte("2026-03-01T00:0")) {
 		s.Fatal("the run does not cross midnight")
 	}
 	next := NewWriter(schema.RunKey{Tenant: key.Tenant, Run: "run_2"}, "20260301").Texts("", 1)
@@ -152,9 +153,11 @@ func (s *suite) midnight() {
 func (s *suite) deadLetters() {
 	deadLetters := []persister.DeadLetter{
 		{Stream: "AGENT_1", Position: 18446744073709551615, Seq: 7, Key: key, Subject: "agent.1.acme.run_1.-",
-			Header: map[string][]string{"Agent-Seq": {"7"}, "X": {"a", "b \xff\x00"}}, Body: []byte("\x00\xff{"), Reason: persister.ReasonBadEvent, Detail: "bad \xff\x00 é"},
+			Header: map[string][]string{"Agent-Seq": {"7"}, "X": {"a", "b \xff\x00"}}, Body: []byte("\x00\xff{"),
+			Reason: persister.ReasonBadEvent, Detail: "bad \xff\x00 é"},
 		{Stream: "AGENT_1", Position: 9, Subject: "agent.1.\xff", Body: nil, Reason: persister.ReasonBadMessage, Detail: ""},
-		{Stream: "AGENT_1", Position: 9, Subject: "agent.1.\xff", Body: []byte("other content at the same place"), Reason: persister.ReasonBadMessage},
+		{Stream: "AGENT_1", Position: 9, Subject: "agent.1.\xff", Body: []byte("other content at the same place"),
+			Reason: persister.ReasonBadMessage},
 	}
 	for range 3 {
 		if err := s.tables().PutDeadLetters(s.Context(), deadLetters); err != nil {
@@ -177,8 +180,10 @@ func (s *suite) deadLetters() {
 			s.Fatalf("no letter has the body %q", want.Body)
 		}
 		l := got[i]
-		if l.Stream != want.Stream || l.Position != want.Position || l.Seq != want.Seq || l.Key != want.Key || l.Reason != want.Reason ||
-			persister.Text(l.Subject) != persister.Text(want.Subject) || persister.Text(l.Detail) != persister.Text(want.Detail) ||
+		if l.Stream != want.Stream || l.Position != want.Position || l.Seq != want.Seq || l.Key != want.Key ||
+			l.Reason != want.Reason ||
+			persister.Text(l.Subject) != persister.Text(want.Subject) ||
+			persister.Text(l.Detail) != persister.Text(want.Detail) ||
 			!bytes.Equal(l.HeaderBytes(), want.HeaderBytes()) {
 			s.Fatalf("letter\n got %+v\nwant %+v", l, want)
 		}
@@ -281,7 +286,8 @@ func (s *suite) concurrentDays() {
 	wg.Wait()
 	for i := range 4 {
 		for d := range 5 {
-			if _, body := s.read(schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d_%d", i, d)}, 0, all); bytes.Count(body, []byte("\n")) != 2 {
+			if _, body := s.read(schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d_%d", i, d)}, 0,
+				all); bytes.Count(body, []byte("\n")) != 2 {
 				s.Fatalf("run %d of day %d is not whole", i, d)
 			}
 		}

@@ -20,8 +20,9 @@ func ofLine(p schema.Pack, line int, body []byte, reason string) persister.DeadL
 
 // ofPack returns the dead letter of a whole message.
 func ofPack(p schema.Pack, body []byte) persister.DeadLetter {
-	return persister.DeadLetter{Stream: "AGENT_0", Position: p.Head.Stored, Key: p.Key, Subject: schema.Subject(p.Key, p.Child, 1),
-		Header: p.Headers(), Body: body, Reason: persister.ReasonBadMessage, Detail: "as it was"}
+	return persister.DeadLetter{Stream: "AGENT_0", Position: p.Head.Stored, Key: p.Key,
+		Subject: schema.Subject(p.Key, p.Child, 1),
+		Header:  p.Headers(), Body: body, Reason: persister.ReasonBadMessage, Detail: "as it was"}
 }
 
 func line(p schema.Pack, i int) []byte { return bytes.Split(p.Body, []byte{'\n'})[i] }
@@ -66,7 +67,8 @@ func (s *deadLetterSuite) redrive() map[uint64]deadletter.Outcome {
 func (s *deadLetterSuite) redriveRefused() {
 	accept := s.refuse("POISON")
 	w := NewWriter(key, day)
-	a := w.Pack("", Event(schema.TypeTextDelta, `{"text":"a"}`), messageEnd(`{"n":5}`), Event(schema.TypeTextDelta, `{"text":"POISON"}`), Event(schema.TypeTextDelta, `{"text":"b"}`))
+	a := w.Pack("", Event(schema.TypeTextDelta, `{"text":"a"}`), messageEnd(`{"n":5}`),
+		Event(schema.TypeTextDelta, `{"text":"POISON"}`), Event(schema.TypeTextDelta, `{"text":"b"}`))
 	b := w.Texts("kid", 2)
 	s.appendWithout(a, 2)
 	s.append(b)
@@ -76,7 +78,8 @@ func (s *deadLetterSuite) redriveRefused() {
 			s.Fatalf("%+v", got)
 		}
 		l := s.query(deadletter.Query{})
-		if len(l) != 1 || l[0].Tries != i+1 || l[0].Error == "" || l[0].Detail != "as it was" || l[0].Reason != persister.ReasonRefused {
+		if len(l) != 1 || l[0].Tries != i+1 || l[0].Error == "" || l[0].Detail != "as it was" ||
+			l[0].Reason != persister.ReasonRefused {
 			s.Fatalf("%+v", l)
 		}
 	}
@@ -112,9 +115,11 @@ func (s *deadLetterSuite) redriveBad() {
 		ofPack(p, []byte("no pack")),
 		ofPack(p, without(p, 2)),
 		{Stream: "S", Seq: 3, Body: line(p, 2), Reason: persister.ReasonBadEvent},
-		{Stream: "S", Subject: "s", Body: p.Body, Reason: persister.ReasonBadMessage, Header: map[string][]string{"\xff": {"\x00"}}},
+		{Stream: "S", Subject: "s", Body: p.Body, Reason: persister.ReasonBadMessage,
+			Header: map[string][]string{"\xff": {"\x00"}}},
 	}
-	for name, v := range map[string]string{schema.HeaderCount: "99999999999999999999", schema.HeaderSeq: "-1", schema.HeaderDay: "20260230", schema.HeaderLane: "x/y"} {
+	for name, v := range map[string]string{schema.HeaderCount: "99999999999999999999", schema.HeaderSeq: "-1",
+		schema.HeaderDay: "20260230", schema.HeaderLane: "x/y"} {
 		for _, l := range []persister.DeadLetter{ofLine(p, 2, line(p, 2), persister.ReasonBadEvent), ofPack(p, p.Body)} {
 			l.Header = p.Headers()
 			l.Header[name] = []string{v}
@@ -137,7 +142,8 @@ func (s *deadLetterSuite) redriveBad() {
 		s.Fatalf("%d letters are left of %d", len(deadLetters), len(bad))
 	}
 	for _, l := range deadLetters {
-		if want := bad[l.Position]; !bytes.Equal(l.Body, want.Body) || l.Reason != want.Reason || l.Tries != 1 || l.Error == "" {
+		if want := bad[l.Position]; !bytes.Equal(l.Body, want.Body) || l.Reason != want.Reason || l.Tries != 1 ||
+			l.Error == "" {
 			s.Fatalf("%+v", l)
 		}
 	}
@@ -156,7 +162,8 @@ func (s *deadLetterSuite) redriveMessages() {
 	if got := out[a.Head.Stored]; got.Error != "" || got.Rows != 3 {
 		s.Fatalf("%+v", got)
 	}
-	if got := out[b.Head.Stored]; got.Error != "" || len(got.Became) != 1 || got.Became[0].Reason != persister.ReasonBadEvent || got.Became[0].Seq != b.First+2 {
+	if got := out[b.Head.Stored]; got.Error != "" || len(got.Became) != 1 ||
+		got.Became[0].Reason != persister.ReasonBadEvent || got.Became[0].Seq != b.First+2 {
 		s.Fatalf("%+v", got)
 	}
 	s.counts(deadletter.Query{}, map[string]int{persister.ReasonBadEvent: 1})
@@ -169,16 +176,19 @@ func (s *deadLetterSuite) redriveMessages() {
 // redriveConflicts: a try never changes stored rows.
 func (s *deadLetterSuite) redriveConflicts() {
 	w, forger := NewWriter(key, day), NewWriter(key, day)
-	a, forged := w.Texts("", 3), forger.Pack("", Event(schema.TypeTextDelta, `{"text":"other"}`), Event(schema.TypeTextDelta, `{"text":"another"}`))
+	a, forged := w.Texts("", 3), forger.Pack("", Event(schema.TypeTextDelta, `{"text":"other"}`),
+		Event(schema.TypeTextDelta, `{"text":"another"}`))
 	s.append(a)
-	s.putDeadLetters(ofLine(forged, 0, line(forged, 0), persister.ReasonConflict), ofLine(forged, 1, line(forged, 1), persister.ReasonRefused))
+	s.putDeadLetters(ofLine(forged, 0, line(forged, 0), persister.ReasonConflict),
+		ofLine(forged, 1, line(forged, 1), persister.ReasonRefused))
 	deadLetters := s.query(deadletter.Query{Bodies: true})
 	outcomes, err := deadletter.Redrive(s.Context(), s.redriver, deadLetters...)
 	if err != nil {
 		s.Fatal(err)
 	}
 	for i, l := range deadLetters {
-		if l.Reason == persister.ReasonConflict && outcomes[i].Error == "" || l.Reason == persister.ReasonRefused && len(outcomes[i].Became) != 1 {
+		if l.Reason == persister.ReasonConflict && outcomes[i].Error == "" || l.Reason == persister.ReasonRefused &&
+			len(outcomes[i].Became) != 1 {
 			s.Fatalf("%s: %+v", l.Reason, outcomes[i])
 		}
 	}

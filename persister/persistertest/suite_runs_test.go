@@ -63,11 +63,14 @@ func (s *suite) runs() {
 	check := func(want schema.RunInfo) {
 		s.Helper()
 		got := s.list(key.Tenant, schema.RunsQuery{})
-		if len(got) != 1 || got[0].ID != want.ID || got[0].State != want.State || got[0].Reason != want.Reason || got[0].Last != want.Last ||
-			!got[0].Started.Equal(want.Started) || !got[0].Updated.Equal(want.Updated) || got[0].Usage.String() != want.Usage.String() {
+		if len(got) != 1 || got[0].ID != want.ID || got[0].State != want.State || got[0].Reason != want.Reason ||
+			got[0].Last != want.Last ||
+			!got[0].Started.Equal(want.Started) || !got[0].Updated.Equal(want.Updated) ||
+			got[0].Usage.String() != want.Usage.String() {
 			s.Fatalf("list is %+v\nwant %+v", got, want)
 		}
-		if ended := got[0].EndTime(); ended.IsZero() == want.State.Final() || want.State.Final() && !ended.Equal(want.Updated) {
+		if ended := got[0].EndTime(); ended.IsZero() == want.State.Final() || want.State.Final() &&
+			!ended.Equal(want.Updated) {
 			s.Fatalf("state %s ended at %v", want.State, ended)
 		}
 	}
@@ -77,9 +80,11 @@ func (s *suite) runs() {
 	s.append(w.Pack("", Lifecycle(schema.StateRunning)), w.Pack("kid", Lifecycle(schema.StateError)))
 	check(schema.RunInfo{ID: key.Run, State: schema.StateRunning, Last: 4, Started: begun, Updated: at(4)})
 	s.append(w.Pack("", Event(schema.TypeRunLifecycle, `{"state":"paused","reason":"lunch ☕"}`)), w.Texts("kid", 1))
-	check(schema.RunInfo{ID: key.Run, State: schema.StatePaused, Reason: "lunch ☕", Last: 6, Started: begun, Updated: at(6)})
+	check(schema.RunInfo{ID: key.Run, State: schema.StatePaused, Reason: "lunch ☕", Last: 6, Started: begun,
+		Updated: at(6)})
 	s.append(w.Pack("", Event(schema.TypeRunLifecycle, `{"state":"aborted","reason":"by hand"}`)))
-	check(schema.RunInfo{ID: key.Run, State: schema.StateAborted, Reason: "by hand", Last: 7, Started: begun, Updated: at(7)})
+	check(schema.RunInfo{ID: key.Run, State: schema.StateAborted, Reason: "by hand", Last: 7, Started: begun,
+		Updated: at(7)})
 	// A follow-up opens the run again: the reason of its end is not shown any more.
 	s.append(w.Pack("", Event(schema.TypeCommandMessage, `{"text":"go on"}`)))
 	check(schema.RunInfo{ID: key.Run, State: schema.StatePlanning, Last: 8, Started: begun, Updated: at(8)})
@@ -150,7 +155,8 @@ func (s *suite) runFilters() {
 	s.wantRuns(acme, schema.RunsQuery{Since: first(12)}, "run_11", "run_10", "run_09", "run_08")
 	s.wantRuns(acme, schema.RunsQuery{Since: first(12).Add(time.Microsecond)})
 	s.wantRuns(acme, schema.RunsQuery{Until: first(11)}, "run_03", "run_02", "run_01", "run_00")
-	s.wantRuns(acme, schema.RunsQuery{Until: first(11).Add(time.Microsecond), Since: first(11), States: []schema.RunState{schema.StatePaused}}, "run_06")
+	s.wantRuns(acme, schema.RunsQuery{Until: first(11).Add(time.Microsecond), Since: first(11),
+		States: []schema.RunState{schema.StatePaused}}, "run_06")
 }
 
 func (s *suite) wantUsage(tenant string, want ...string) {
@@ -169,10 +175,12 @@ func (s *suite) usage() {
 	w := NewWriter(key, day)
 	s.append(w.Texts("", 1))
 	s.wantUsage(acme, `{}`)
-	s.append(w.Pack("", messageEnd(`{"input_tokens":10,"output_tokens":5,"cost":0.5,"deep":{"x":1}}`)), w.Pack("kid", messageEnd(`{"output_tokens":1}`)))
+	s.append(w.Pack("", messageEnd(`{"input_tokens":10,"output_tokens":5,"cost":0.5,"deep":{"x":1}}`)),
+		w.Pack("kid", messageEnd(`{"output_tokens":1}`)))
 	s.wantUsage(acme, `{"input_tokens":10,"output_tokens":6}`)
 	// The end of a model call reports what its message's end reports as well.
-	s.append(w.Pack("", Event(schema.TypeModelEnd, `{"usage":{"output_tokens":5}}`), messageEnd(`{"output_tokens":100,"reasoning":7}`), Event(schema.TypeMessageEnd, `{"message_id":"m"}`)))
+	s.append(w.Pack("", Event(schema.TypeModelEnd, `{"usage":{"output_tokens":5}}`),
+		messageEnd(`{"output_tokens":100,"reasoning":7}`), Event(schema.TypeMessageEnd, `{"message_id":"m"}`)))
 	s.wantUsage(acme, `{"input_tokens":10,"output_tokens":106,"reasoning":7}`)
 	s.append(NewWriter(schema.RunKey{Tenant: "globex", Run: key.Run}, day).Pack("", messageEnd(`{"output_tokens":3}`)))
 	s.wantUsage(acme, `{"input_tokens":10,"output_tokens":106,"reasoning":7}`)
@@ -184,7 +192,8 @@ func (s *suite) usageOnce() {
 	w, forger := NewWriter(key, day), NewWriter(key, day)
 	var packs []schema.Pack
 	for i := range 60 {
-		packs = append(packs, w.Pack([]string{"", "kid"}[i%2], messageEnd(fmt.Sprintf(`{"n":%d,"one":1}`, i)), Event(schema.TypeTextDelta, `{"text":""}`)))
+		packs = append(packs, w.Pack([]string{"", "kid"}[i%2], messageEnd(fmt.Sprintf(`{"n":%d,"one":1}`, i)),
+			Event(schema.TypeTextDelta, `{"text":""}`)))
 	}
 	want := fmt.Sprintf(`{"n":%d,"one":60}`, 60*59/2)
 	forged := forger.Pack("", messageEnd(`{"n":1000000}`)) // seq 1 again, with another content
@@ -208,17 +217,21 @@ func (s *suite) usageOnce() {
 func (s *suite) hostileUsage() {
 	w := NewWriter(key, day)
 	for _, usage := range []string{
-		`{"\u0000":1,"\ud800":2,"a":1}`, `{"a":9223372036854775807}`, `{"a":1e400,"b":18446744073709551616}`, `{"":1,"x y":2}`,
-		`{` + strings.Repeat(`"a":1,`, 5000) + `"a":1}`, `{"a":` + strings.Repeat("9", 1000) + `}`, `{"` + strings.Repeat("n", 5000) + `":1}`,
+		`{"\u0000":1,"\ud800":2,"a":1}`, `{"a":9223372036854775807}`, `{"a":1e400,"b":18446744073709551616}`,
+		`{"":1,"x y":2}`,
+		`{` + strings.Repeat(`"a":1,`, 5000) + `"a":1}`, `{"a":` + strings.Repeat("9", 1000) + `}`,
+		`{"` + strings.Repeat("n", 5000) + `":1}`,
 	} {
 		s.append(w.Pack("", messageEnd(usage)))
 	}
-	s.append(w.Pack("", Event(schema.TypeRunLifecycle, `{"state":"error","reason":"a\u0000b\ud800 `+strings.Repeat("é", 5000)+`"}`)))
+	s.append(w.Pack("", Event(schema.TypeRunLifecycle,
+		`{"state":"error","reason":"a\u0000b\ud800 `+strings.Repeat("é", 5000)+`"}`)))
 	got := s.list(acme, schema.RunsQuery{})
 	if len(got) != 1 || got[0].Usage.String() != `{"a":9223372036854775807}` {
 		s.Fatalf("%d runs, usage %s", len(got), got[0].Usage)
 	}
-	if r := got[0].Reason; !strings.HasPrefix(r, "a\uFFFDb\uFFFD é") || len(r) > schema.MaxReason || len(r) < schema.MaxReason-4 {
+	if r := got[0].Reason; !strings.HasPrefix(r, "a\uFFFDb\uFFFD é") || len(r) > schema.MaxReason ||
+		len(r) < schema.MaxReason-4 {
 		s.Fatalf("reason of %d bytes: %.40q", len(r), r)
 	}
 }
@@ -230,7 +243,8 @@ func (s *suite) runStart() {
 	a, b := w.Texts("", 1), w.Texts("", 1)
 	s.append(b)
 	s.append(a)
-	if got := s.list(acme, schema.RunsQuery{}); len(got) != 1 || !got[0].Started.Equal(time.Date(2026, 2, 28, 23, 59, 1, 0, time.UTC)) {
+	if got := s.list(acme, schema.RunsQuery{}); len(got) != 1 ||
+		!got[0].Started.Equal(time.Date(2026, 2, 28, 23, 59, 1, 0, time.UTC)) {
 		s.Fatalf("%+v", got)
 	}
 	ahead.Key.Run = "run_2"
@@ -239,7 +253,8 @@ func (s *suite) runStart() {
 	late := ahead.Texts("kid", 1)
 	s.append(early)
 	s.append(late)
-	if got := s.list(acme, schema.RunsQuery{}); len(got) != 2 || got[0].ID != "run_2" || !got[0].Started.Equal(got[1].Started) {
+	if got := s.list(acme, schema.RunsQuery{}); len(got) != 2 || got[0].ID != "run_2" ||
+		!got[0].Started.Equal(got[1].Started) {
 		s.Fatalf("%+v", got)
 	}
 }
@@ -277,12 +292,15 @@ func (s *suite) parents() {
 	parent("globex", "kid", "root_x")
 }
 
-// runModels: a list that asks for it has what sessions are called, whose model they use, and what providers reported as cost.
+// runModels: a list that asks for it has what sessions are called, whose model they use, and what providers reported as
+// cost.
 func (s *suite) runModels() {
 	w := NewWriter(key, day)
-	s.append(w.Pack("", Event(schema.TypeSessionCreated, `{"title":"Find it","agent":{"id":"finder"}}`), Event(schema.TypeMessageStart, `{"message_id":"m","model":"m-1"}`)))
+	s.append(w.Pack("", Event(schema.TypeSessionCreated, `{"title":"Find it","agent":{"id":"finder"}}`),
+		Event(schema.TypeMessageStart, `{"message_id":"m","model":"m-1"}`)))
 	asked := schema.RunsQuery{Models: true}
-	if r := s.list(acme, asked)[0]; r.Model != "" || r.Cost != nil || schema.FactsOf(r.Session).Title != "Find it" || schema.FactsOf(r.Session).Agent != "finder" {
+	if r := s.list(acme, asked)[0]; r.Model != "" || r.Cost != nil || schema.FactsOf(r.Session).Title != "Find it" ||
+		schema.FactsOf(r.Session).Agent != "finder" {
 		s.Fatalf("before a message has ended: %+v", r)
 	}
 	s.append(w.Pack("", messageEnd(`{"cost_usd":0.25}`)),
@@ -304,17 +322,22 @@ func (s *suite) runModels() {
 	}
 }
 
-// runsFound: a list finds runs by what is said of them, by their models and first words, in whatever order events come, and
-// stands in the order that is asked for, page by page.
+// runsFound: a list finds runs by what is said of them, by their models and first words, in whatever order events come,
+// and stands in the order that is asked for, page by page.
 func (s *suite) runsFound() {
 	user := func(text string) schema.Event { return Event(schema.TypeCommandMessage, `{"content":"`+text+`"}`) }
-	a, b, c := NewWriter(schema.RunKey{Tenant: acme, Run: "run_A"}, day), NewWriter(schema.RunKey{Tenant: acme, Run: "run_B"}, day), NewWriter(schema.RunKey{Tenant: acme, Run: "run_c"}, day)
+	a, b, c := NewWriter(schema.RunKey{Tenant: acme, Run: "run_A"},
+		day), NewWriter(schema.RunKey{Tenant: acme, Run: "run_B"},
+		day), NewWriter(schema.RunKey{Tenant: acme, Run: "run_c"}, day)
 	first, second := a.Pack("", user("Hello, wörld of 100% logs")), a.Pack("", user("and another"))
 	s.append(second)
-	s.append(first, a.Pack("", Event(schema.TypeSessionUpdated, `{"title":"Find THE Leak","tags":["nightly","a b"],"metadata":{"k":"v"}}`)))
+	s.append(first, a.Pack("", Event(schema.TypeSessionUpdated,
+		`{"title":"Find THE Leak","tags":["nightly","a b"],"metadata":{"k":"v"}}`)))
 	s.append(b.Pack("", Event(schema.TypeSessionUpdated, `{"title":"Other","tags":["night"],"agent":"finder"}`),
-		Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"m-1"}`), Event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"It was_me"}]}`)))
-	s.append(b.Texts("", 7), b.Pack("kid", user("not of the root")), b.Pack("", Event(schema.TypeRunLifecycle, `{"state":"error","reason":"Upstream 529"}`)))
+		Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"m-1"}`),
+		Event(schema.TypeMessageEnd, `{"message_id":"m","content":[{"type":"text","text":"It was_me"}]}`)))
+	s.append(b.Texts("", 7), b.Pack("kid", user("not of the root")),
+		b.Pack("", Event(schema.TypeRunLifecycle, `{"state":"error","reason":"Upstream 529"}`)))
 	s.append(c.Texts("", 1))
 	s.append(NewWriter(schema.RunKey{Tenant: "globex", Run: "run_x"}, day).Pack("", user("hello")))
 	for _, t := range []struct {
@@ -330,7 +353,8 @@ func (s *suite) runsFound() {
 		{schema.RunsQuery{Words: []string{"root"}}, nil},
 		{schema.RunsQuery{Words: []string{"run_a"}}, []string{"run_A"}},
 		{schema.RunsQuery{Words: []string{"finder"}}, []string{"run_B"}},
-		{schema.RunsQuery{Words: []string{"m-1"}, States: []schema.RunState{schema.StateError, schema.StateDone}}, []string{"run_B"}},
+		{schema.RunsQuery{Words: []string{"m-1"}, States: []schema.RunState{schema.StateError, schema.StateDone}},
+			[]string{"run_B"}},
 		{schema.RunsQuery{Words: []string{"m-1"}, States: []schema.RunState{schema.StateDone}}, nil},
 		{schema.RunsQuery{Tag: "nightly"}, []string{"run_A"}},
 		{schema.RunsQuery{Tag: "night"}, []string{"run_B"}},
@@ -361,7 +385,8 @@ func (s *suite) runsFound() {
 			s.Errorf("%+v: pages of one run are %q, want %q", t.q, paged, t.want)
 		}
 	}
-	if r := s.list(acme, schema.RunsQuery{Models: true, Tag: "nightly", Limit: 1}); len(r) != 1 || r[0].Opening != "Hello, wörld of 100% logs" {
+	if r := s.list(acme, schema.RunsQuery{Models: true, Tag: "nightly", Limit: 1}); len(r) != 1 ||
+		r[0].Opening != "Hello, wörld of 100% logs" {
 		s.Errorf("opening: %+v", r)
 	}
 }

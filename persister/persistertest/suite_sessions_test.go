@@ -34,7 +34,8 @@ func (s *suite) sessions() {
 	w := NewWriter(key, day)
 	s.append(w.Texts("", 2))
 	s.wantSession(key, ``)
-	created := w.Pack("", Event(schema.TypeSessionCreated, `{"agent":{"id":"agent_1", "n":1.50},"title":"caf\u00e9 \u0000\ud800","metadata":{"a":"1","b":"2"}}`))
+	created := w.Pack("", Event(schema.TypeSessionCreated,
+		`{"agent":{"id":"agent_1", "n":1.50},"title":"caf\u00e9 \u0000\ud800","metadata":{"a":"1","b":"2"}}`))
 	s.append(created)
 	const first = `{"agent":{"id":"agent_1", "n":1.50},"title":"caf\u00e9 \u0000\ud800","metadata":{"a":"1","b":"2"}}`
 	s.wantSession(key, first)
@@ -42,7 +43,8 @@ func (s *suite) sessions() {
 	s.wantSession(key, first)
 	// Together with many others, which makes them rows of a COPY where there is one; and those of a child are not its own.
 	s.append(w.Texts("", 40), w.Pack("", Event(schema.TypeSessionUpdated, `{"title":null,"metadata":{"b":null,"c":"3"}}`)),
-		w.Pack("kid", Event(schema.TypeSessionUpdated, `{"title":"kid"}`), Event(schema.TypeSessionArchived, `{}`)), w.Texts("", 5))
+		w.Pack("kid", Event(schema.TypeSessionUpdated, `{"title":"kid"}`), Event(schema.TypeSessionArchived, `{}`)),
+		w.Texts("", 5))
 	const second = `{"agent":{"id":"agent_1", "n":1.50},"metadata":{"a":"1","c":"3"}}`
 	s.wantSession(key, second)
 	s.append(created) // again
@@ -69,7 +71,8 @@ func (s *suite) sessionsAnyOrder() {
 		var packs []schema.Pack
 		var want json.RawMessage
 		for i := range 14 {
-			e := Event(schema.TypeSessionUpdated, fmt.Sprintf(`{"title":"%d","f%d":%d,"metadata":{"k%d":"%d","k%d":null}}`, i, i%5, i, i%4, i, (i+1)%4))
+			e := Event(schema.TypeSessionUpdated,
+				fmt.Sprintf(`{"title":"%d","f%d":%d,"metadata":{"k%d":"%d","k%d":null}}`, i, i%5, i, i%4, i, (i+1)%4))
 			switch {
 			case i == 0:
 				e.Type = schema.TypeSessionCreated
@@ -111,8 +114,10 @@ func sorted(s *suite, object string) string {
 // hostileSessions: any payload is stored, and the list can be read.
 func (s *suite) hostileSessions() {
 	long := strings.Repeat("a", 5000)
-	for i, payload := range append(Hostile(), `{"agent":"`+long+`"}`, `{"agent":"a\u0000"}`, `{"agent":{"id":"\ud800"}}`, `{"archived_at":"x","deleted_at":"y"}`,
-		`{"title":"`+strings.Repeat("x", schema.MaxSession+1)+`"}`, `{"metadata":{"\u0000":"\ud800","":1e400}}`, `{"agent":null,"metadata":null}`) {
+	for i, payload := range append(Hostile(), `{"agent":"`+long+`"}`, `{"agent":"a\u0000"}`,
+		`{"agent":{"id":"\ud800"}}`, `{"archived_at":"x","deleted_at":"y"}`,
+		`{"title":"`+strings.Repeat("x", schema.MaxSession+1)+`"}`, `{"metadata":{"\u0000":"\ud800","":1e400}}`,
+		`{"agent":null,"metadata":null}`) {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%03d", i)}, day)
 		p := w.Pack("", Event(schema.TypeSessionCreated, payload), Event(schema.TypeSessionUpdated, payload))
 		s.append(p)
@@ -164,9 +169,12 @@ func (s *suite) sessionLists() {
 		{schema.RunsQuery{Agent: "agent_1", Sessions: true}, []string{"run_10"}},
 		{schema.RunsQuery{Agent: "agent_1", Sessions: true, Archived: true}, []string{"run_10", "run_01"}},
 		{schema.RunsQuery{Agent: "agent_"}, nil},
-		{schema.RunsQuery{Sessions: true, States: []schema.RunState{schema.StatePaused}}, []string{"run_11", "run_09", "run_07", "run_05", "run_03"}},
-		{schema.RunsQuery{Sessions: true, States: []schema.RunState{schema.StateRunning, schema.StatePaused}, Agent: "agent_2"}, []string{"run_08", "run_05"}},
-		{schema.RunsQuery{Sessions: true, Since: time.Date(2026, 2, 11, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 2, 12, 0, 0, 0, 0, time.UTC)}, []string{"run_07", "run_06", "run_05"}},
+		{schema.RunsQuery{Sessions: true, States: []schema.RunState{schema.StatePaused}},
+			[]string{"run_11", "run_09", "run_07", "run_05", "run_03"}},
+		{schema.RunsQuery{Sessions: true, States: []schema.RunState{schema.StateRunning, schema.StatePaused},
+			Agent: "agent_2"}, []string{"run_08", "run_05"}},
+		{schema.RunsQuery{Sessions: true, Since: time.Date(2026, 2, 11, 0, 0, 0, 0, time.UTC),
+			Until: time.Date(2026, 2, 12, 0, 0, 0, 0, time.UTC)}, []string{"run_07", "run_06", "run_05"}},
 	} {
 		for _, limit := range []int{many, 1, 2} {
 			tt.q.Oldest, tt.q.Limit = false, limit

@@ -97,7 +97,8 @@ func (s *suite) changedSince() {
 	middle := time.Now()
 	s.pause(20 * time.Millisecond)
 	s.append(packs[7], NewWriter(key, day).Texts("", 1)) // one that was there, and one more
-	if got := s.changed(middle); !slices.Equal(got, []schema.RunKey{packs[7].Key, key}) && !slices.Equal(got, []schema.RunKey{key, packs[7].Key}) {
+	if got := s.changed(middle); !slices.Equal(got, []schema.RunKey{packs[7].Key, key}) &&
+		!slices.Equal(got, []schema.RunKey{key, packs[7].Key}) {
 		s.Fatalf("two runs were written to, the walk gives %v", got)
 	}
 	for range s.catalog().RunsChangedSince(s.Context(), before) {

@@ -114,7 +114,8 @@ func (s *suite) read(key schema.RunKey, after, through schema.Seq) (packs []sche
 			s.Fatalf("a pack of the walk does not hold: %v", err)
 		}
 		if p.First != next || p.Last() > through || p.Count > 128 || p.Key != key {
-			s.Fatalf("walk after %d through %d: pack of %s %d…%d where %d was next", after, through, p.Key, p.First, p.Last(), next)
+			s.Fatalf("walk after %d through %d: pack of %s %d…%d where %d was next", after, through, p.Key, p.First,
+				p.Last(), next)
 		}
 		if p.Head.Last != p.Last() {
 			s.Fatalf("head of pack %d…%d says %d", p.First, p.Last(), p.Head.Last)
@@ -150,7 +151,8 @@ func difference(got, want []byte) string {
 func (s *suite) result(got persister.Result, inserted, repeated, conflicts int) {
 	s.Helper()
 	if got.Inserted != inserted || got.Repeated != repeated || len(got.Conflicts) != conflicts {
-		s.Fatalf("inserted %d, repeated %d, conflicts %d; want %d, %d, %d", got.Inserted, got.Repeated, len(got.Conflicts), inserted, repeated, conflicts)
+		s.Fatalf("inserted %d, repeated %d, conflicts %d; want %d, %d, %d", got.Inserted, got.Repeated,
+			len(got.Conflicts), inserted, repeated, conflicts)
 	}
 }
 
@@ -227,7 +229,8 @@ func (s *suite) outOfOrder() {
 	w := NewWriter(key, day)
 	var packs []schema.Pack
 	for range 40 {
-		packs = append(packs, w.Pack("", Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`)), w.Texts("", 3))
+		packs = append(packs, w.Pack("", Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`)),
+			w.Texts("", 3))
 	}
 	mixed := slices.Concat(packs, packs, packs)
 	rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })

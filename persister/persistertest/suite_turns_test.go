@@ -21,7 +21,8 @@ func (s *suite) turnOf(key schema.RunKey) string {
 		return schema.RunInfo{}
 	}
 	r := of(schema.RunsQuery{})
-	if same := of(schema.RunsQuery{Sessions: true, States: []schema.RunState{r.State}}); same.Turn != r.Turn || same.Stop != r.Stop {
+	if same := of(schema.RunsQuery{Sessions: true, States: []schema.RunState{r.State}}); same.Turn != r.Turn ||
+		same.Stop != r.Stop {
 		s.Fatalf("the list of state %q has turn %q %q, that of all %q %q", r.State, same.Turn, same.Stop, r.Turn, r.Stop)
 	}
 	return strings.TrimSpace(string(r.Turn) + " " + r.Stop)
@@ -37,7 +38,8 @@ func (s *suite) wantTurn(want string) {
 // turns: the newest event that begins or ends a turn decides, on the root lane only.
 func (s *suite) turns() {
 	w := NewWriter(key, day)
-	begin, end := Event(schema.TypeTurnStart, `{"turn_id":"t"}`), Event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)
+	begin, end := Event(schema.TypeTurnStart, `{"turn_id":"t"}`), Event(schema.TypeTurnEnd,
+		`{"turn_id":"t","stop_reason":"end_turn"}`)
 	cancelled := Event(schema.TypeTurnEnd, `{"stop_reason":"canc\u0065lled"}`)
 	var first schema.Pack
 	for i, c := range []struct {
@@ -105,7 +107,8 @@ func (s *suite) turnsAnyOrder() {
 
 // hostileTurns: any payload is stored, and the list can be read.
 func (s *suite) hostileTurns() {
-	for i, payload := range append(Hostile(), `{"stop_reason":"`+strings.Repeat("é", schema.MaxReason)+`"}`, `{"stop_reason":"\u0000\ud800"}`, `{"stop_reason":{"a":1}}`) {
+	for i, payload := range append(Hostile(), `{"stop_reason":"`+strings.Repeat("é", schema.MaxReason)+`"}`,
+		`{"stop_reason":"\u0000\ud800"}`, `{"stop_reason":{"a":1}}`) {
 		w := NewWriter(schema.RunKey{Tenant: acme, Run: fmt.Sprintf("run_%03d", i)}, day)
 		p := w.Pack("", Event(schema.TypeTurnStart, payload))
 		s.append(p)
@@ -115,7 +118,8 @@ func (s *suite) hostileTurns() {
 		q := w.Pack("", Event(schema.TypeTurnEnd, payload))
 		s.append(q)
 		s.same(w.Key, p, q)
-		if got := s.turnOf(w.Key); !strings.HasPrefix(got, "closed") || len(got) > schema.MaxReason+10 || strings.Contains(got, "\x00") {
+		if got := s.turnOf(w.Key); !strings.HasPrefix(got, "closed") || len(got) > schema.MaxReason+10 ||
+			strings.Contains(got, "\x00") {
 			s.Fatalf("%.80s: %.80q", payload, got)
 		}
 	}

@@ -129,11 +129,12 @@ func readRuns(rows pgx.Rows, stored map[schema.RunKey]storedRun) error {
 	var key schema.RunKey
 	var run storedRun
 	var day time.Time
-	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &day, &run.usage, &run.floor, &run.asks, &run.last}, func() error {
-		run.day = day.Format(dayLayout)
-		stored[key] = run
-		return nil
-	})
+	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &day, &run.usage, &run.floor, &run.asks, &run.last},
+		func() error {
+			run.day = day.Format(dayLayout)
+			stored[key] = run
+			return nil
+		})
 	return err
 }
 
@@ -149,7 +150,8 @@ func checkDays(b *persister.Batch, stored map[schema.RunKey]storedRun, days map[
 }
 
 // insert stores the rows that were not copied, and what depends on the rows: lanes, usage, and the rows of the views.
-func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.RunKey]storedRun) (persister.Result, error) {
+func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.RunKey]storedRun) (persister.Result,
+	error) {
 	b, cols := &w.Batch, w.cols
 	inserted := len(b.Rows) - p.dropped - len(p.insert)
 	var batch pgx.Batch
@@ -228,7 +230,8 @@ func settle(ctx context.Context, tx pgx.Tx, w *work, p *plan, inserted int) (per
 }
 
 // readConflicts adds to res the conflicts of rows that were not inserted.
-func readConflicts(ctx context.Context, tx pgx.Tx, in []persister.BatchRow, cols *columns, res *persister.Result) error {
+func readConflicts(ctx context.Context, tx pgx.Tx, in []persister.BatchRow, cols *columns,
+	res *persister.Result) error {
 	rows, err := tx.Query(ctx, findConflicts, cols.rows(in, colTenant, colDay, colRun, colSeq, colLine)...)
 	if err != nil {
 		return err

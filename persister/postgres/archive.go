@@ -21,8 +21,8 @@ update agent_runs r set archive_after = now() + make_interval(secs => $2) from c
 where r.koder_user_id = c.koder_user_id and r.id = c.id
 returning r.koder_user_id, r.id`
 
-// Claim returns at most limit runs that have ended, have not changed for settle and are not archived. Other calls do not
-// return them for the time of lease. A lease only avoids double work: a run may also be archived without one.
+// Claim returns at most limit runs that have ended, have not changed for settle and are not archived. Other calls do
+// not return them for the time of lease. A lease only avoids double work: a run may also be archived without one.
 func (s *Store) Claim(ctx context.Context, settle, lease time.Duration, limit int) (keys []schema.RunKey, err error) {
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key schema.RunKey, err error) {
@@ -55,7 +55,8 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 	err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
 		return err
-	}, `select count(*) from (select from agent_runs where `+sqlstore.Unarchived+` and updated_at <= now() - make_interval(secs => $1) limit $2) x`,
+	}, `select count(*) from (select from agent_runs where `+sqlstore.Unarchived+
+		` and updated_at <= now() - make_interval(secs => $1) limit $2) x`,
 		settle.Seconds(), limit)
 	if err != nil {
 		return 0, fmt.Errorf("postgres: runs to archive: %w", err)
@@ -65,7 +66,8 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 
 // SetArchived records that an object of size bytes at uri holds the run up to through. It returns false and changes
 // nothing when the run has newer events, has expired or was deleted.
-func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (set bool, err error) {
+func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string,
+	size int64) (set bool, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `update agent_runs
 			set replay_uri = $3, archived_seq = $4, archived_at = now(), archived_bytes = $5, archive_after = null

@@ -42,8 +42,8 @@ func (c column) element() uint32 {
 }
 
 // packed is a column that is encoded from the rows directly into the driver's buffer, in PostgreSQL's binary format of
-// arrays (src/backend/utils/adt/arrayfuncs.c, array_recv). With slices, each value would be allocated and copied several
-// times.
+// arrays (src/backend/utils/adt/arrayfuncs.c, array_recv). With slices, each value would be allocated and copied
+// several times.
 type packed struct {
 	column
 	rows  []persister.BatchRow
@@ -158,7 +158,8 @@ type arrayCodec struct{ *pgtype.ArrayCodec }
 
 // registerPacked makes a connection accept packed columns.
 func registerPacked(m *pgtype.Map) error {
-	for _, oid := range []uint32{pgtype.TextArrayOID, pgtype.DateArrayOID, pgtype.Int8ArrayOID, pgtype.TimestamptzArrayOID} {
+	for _, oid := range []uint32{pgtype.TextArrayOID, pgtype.DateArrayOID, pgtype.Int8ArrayOID,
+		pgtype.TimestamptzArrayOID} {
 		t, ok := m.TypeForOID(oid)
 		if !ok {
 			return fmt.Errorf("postgres: the driver has no array type %d", oid)

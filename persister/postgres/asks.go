@@ -14,7 +14,8 @@ import (
 
 // mergeAsks updates the open questions of the batch's runs. The runs are locked, and all rows are stored. It reads the
 // stored events, so that packs may arrive in any order and more than once.
-func mergeAsks(ctx context.Context, tx pgx.Tx, b *persister.Batch, p *plan, stored map[schema.RunKey]storedRun, dates map[string]time.Time) error {
+func mergeAsks(ctx context.Context, tx pgx.Tx, b *persister.Batch, p *plan, stored map[schema.RunKey]storedRun,
+	dates map[string]time.Time) error {
 	var tenant, run, asks []string
 	var ts []*time.Time
 	for i := range b.Runs {
@@ -45,7 +46,8 @@ func mergeAsks(ctx context.Context, tx pgx.Tx, b *persister.Batch, p *plan, stor
 	return err
 }
 
-func askEvents(ctx context.Context, tx pgx.Tx, key schema.RunKey, day time.Time, from schema.Seq) (events []schema.AskEvent, err error) {
+func askEvents(ctx context.Context, tx pgx.Tx, key schema.RunKey, day time.Time,
+	from schema.Seq) (events []schema.AskEvent, err error) {
 	rows, err := tx.Query(ctx, projection.SelectAskEvents, key.Tenant, day, key.Run, int64(from), schema.AskTypes)
 	if err != nil {
 		return nil, err

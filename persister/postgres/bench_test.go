@@ -29,11 +29,15 @@ func batches(t testing.TB, prefix string, n, size int, frames bool) [][]persiste
 	events := []schema.Event{text, text, text, text, text, text, text, text, text, text}
 	framed := func(kind, id int) schema.Event {
 		return []schema.Event{
-			persistertest.Event(schema.TypeMessageStart, fmt.Sprintf(`{"message_id":"msg_01J9ZT3M6Q7V8X%06d","role":"assistant","model":"model-1"}`, id)),
-			persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"msg_01J9ZT3M6Q7V8X%06d","content":[{"type":"text","text":"%0600d"}],`+
-				`"stop_reason":"end_turn","usage":{"input_tokens":900,"output_tokens":70}}`, id, 1)),
-			persistertest.Event(schema.TypeToolStart, fmt.Sprintf(`{"call_id":"call_01J9ZT3M6Q7V8%06d","tool":"grep","input":{"q":"x"}}`, id)),
-			persistertest.Event(schema.TypeToolEnd, fmt.Sprintf(`{"call_id":"call_01J9ZT3M6Q7V8%06d","ok":true,"duration_ms":12,"output":"found"}`, id)),
+			persistertest.Event(schema.TypeMessageStart,
+				fmt.Sprintf(`{"message_id":"msg_01J9ZT3M6Q7V8X%06d","role":"assistant","model":"model-1"}`, id)),
+			persistertest.Event(schema.TypeMessageEnd,
+				fmt.Sprintf(`{"message_id":"msg_01J9ZT3M6Q7V8X%06d","content":[{"type":"text","text":"%0600d"}],`+
+					`"stop_reason":"end_turn","usage":{"input_tokens":900,"output_tokens":70}}`, id, 1)),
+			persistertest.Event(schema.TypeToolStart,
+				fmt.Sprintf(`{"call_id":"call_01J9ZT3M6Q7V8%06d","tool":"grep","input":{"q":"x"}}`, id)),
+			persistertest.Event(schema.TypeToolEnd,
+				fmt.Sprintf(`{"call_id":"call_01J9ZT3M6Q7V8%06d","ok":true,"duration_ms":12,"output":"found"}`, id)),
 		}[kind]
 	}
 	out := make([][]persister.Chunk, n)
@@ -61,9 +65,9 @@ func syncing(b *testing.B) string {
 	return dsn
 }
 
-// BenchmarkAppend prints rows a second of 1 to 8 appenders at once, without an offset and with one, beside a bare binary COPY of the same
-// rows, in batches of the same size, into the same table, by as many connections, encoded beforehand: the
-// database's own limit, which has neither heads, repeats nor conflicts. They take turns.
+// BenchmarkAppend prints rows a second of 1 to 8 appenders at once, without an offset and with one, beside a bare
+// binary COPY of the same rows, in batches of the same size, into the same table, by as many connections, encoded
+// beforehand: the database's own limit, which has neither heads, repeats nor conflicts. They take turns.
 func BenchmarkAppend(b *testing.B) {
 	for _, disk := range []struct {
 		name string
@@ -99,7 +103,8 @@ func benchAppend(b *testing.B, dsn string, size, appenders int, frames bool) {
 	n := max(1, 16_000/size/appenders) // batches of each
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()
-		mine, moving, theirs := make([][][]persister.Chunk, appenders), make([][][]persister.Chunk, appenders), make([][][]byte, appenders)
+		mine, moving, theirs := make([][][]persister.Chunk, appenders), make([][][]persister.Chunk,
+			appenders), make([][][]byte, appenders)
 		for j := range appenders {
 			mine[j] = batches(b, fmt.Sprintf("a%d_%d_", i, j), n, size, frames)
 			moving[j] = batches(b, fmt.Sprintf("t%d_%d_", i, j), n, size, frames)

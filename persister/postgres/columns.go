@@ -34,7 +34,8 @@ func columnsOf(b *persister.Batch, plain bool) *columns {
 		c.runDay, c.runState = append(c.runDay, day), append(c.runState, string(r.Head.State))
 		c.runSeq, c.runLastID = append(c.runSeq, int64(r.Head.Last)), append(c.runLastID, r.Head.LastID)
 		c.runFirst, c.runLast = append(c.runFirst, r.FirstTS), append(c.runLast, r.LastTS)
-		c.runFirstSeq, c.runReasonSeq = append(c.runFirstSeq, int64(r.First)), append(c.runReasonSeq, int64(r.Digest.ReasonSeq))
+		c.runFirstSeq, c.runReasonSeq = append(c.runFirstSeq, int64(r.First)), append(c.runReasonSeq,
+			int64(r.Digest.ReasonSeq))
 		c.runReason, c.runReasonOf = append(c.runReason, r.Digest.Reason), append(c.runReasonOf, string(r.Digest.ReasonOf))
 		c.runTurn, c.runStop = append(c.runTurn, string(r.Digest.Turn)), append(c.runStop, r.Digest.Stop)
 		c.runTurnSeq = append(c.runTurnSeq, int64(r.Digest.TurnSeq))
@@ -61,7 +62,8 @@ func (c *columns) stateArgs() []any {
 	for i := range c.batch.Runs {
 		r := &c.batch.Runs[i]
 		if d := &r.Digest; d.ReasonSeq != 0 && !d.Same {
-			tenant, run, seq, ts = append(tenant, r.Key.Tenant), append(run, r.Key.Run), append(seq, int64(d.ReasonSeq)), append(ts, d.Since)
+			tenant, run, seq, ts = append(tenant, r.Key.Tenant), append(run, r.Key.Run), append(seq,
+				int64(d.ReasonSeq)), append(ts, d.Since)
 		}
 	}
 	if tenant == nil {

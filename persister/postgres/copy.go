@@ -27,13 +27,15 @@ func partition(day string) string { return "agent_run_events_" + day }
 // errDetached reports that a day's table is not a partition of agent_run_events any more.
 var errDetached = errors.New("partition is detached")
 
-// copyDay copies a day's rows directly into its partition: PostgreSQL refuses COPY into a table with row security, and to
-// find the partition of each row takes time. The second statement checks that the table is still a partition, because
-// readers would not see the rows otherwise. It cannot be detached until the transaction ends, because COPY has locked it.
+// copyDay copies a day's rows directly into its partition: PostgreSQL refuses COPY into a table with row security, and
+// to find the partition of each row takes time. The second statement checks that the table is still a partition,
+// because readers would not see the rows otherwise. It cannot be detached until the transaction ends, because COPY has
+// locked it.
 func copyDay(ctx context.Context, tx pgx.Tx, rows *copyRows) error {
 	table := partition(rows.day)
 	tag, err := tx.Conn().PgConn().CopyFrom(ctx, rows, "copy "+table+" ("+copyNames+") from stdin binary; "+
-		"select from pg_inherits where inhrelid = '"+table+"'::regclass and inhparent = 'agent_run_events'::regclass and not inhdetachpending")
+		"select from pg_inherits where inhrelid = '"+table+
+		"'::regclass and inhparent = 'agent_run_events'::regclass and not inhdetachpending")
 	if err == nil && tag.RowsAffected() != 1 {
 		err = errDetached
 	}

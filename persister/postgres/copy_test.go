@@ -18,7 +18,8 @@ import (
 func count(t testing.TB, what string, got persister.Result, inserted, repeated, dropped, conflicts int) {
 	t.Helper()
 	if got.Inserted != inserted || got.Repeated != repeated || got.Dropped != dropped || len(got.Conflicts) != conflicts {
-		t.Fatalf("%s: %+v; want inserted %d, repeated %d, dropped %d, conflicts %d", what, got, inserted, repeated, dropped, conflicts)
+		t.Fatalf("%s: %+v; want inserted %d, repeated %d, dropped %d, conflicts %d", what, got, inserted, repeated,
+			dropped, conflicts)
 	}
 }
 
@@ -91,7 +92,8 @@ func TestFloor(t *testing.T) {
 	}
 	more := w.Texts("", 40)
 	count(t, "again and more", appendPacks(t, s, append(old, more)...), 40, 10, 20, 0)
-	if n := ask[int](t, p, `select count(*) from agent_run_events where seq > 20`); n != 50 || n != ask[int](t, p, `select count(*) from agent_run_events`) {
+	if n := ask[int](t, p, `select count(*) from agent_run_events where seq > 20`); n != 50 ||
+		n != ask[int](t, p, `select count(*) from agent_run_events`) {
 		t.Errorf("%d rows behind the floor", n)
 	}
 	if !ask[bool](t, p, `select archived_at is null and expired_at is null and archived_seq = 30 and floor_seq = 20 and last_seq = 70
@@ -104,7 +106,8 @@ func TestFloor(t *testing.T) {
 func TestForgottenRun(t *testing.T) {
 	dsn := migrated(t)
 	s, p := open(t, dsn), pool(t, dsn)
-	w, other := persistertest.NewWriter(key, day), persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_2"}, day)
+	w, other := persistertest.NewWriter(key, day), persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_2"},
+		day)
 	appendPacks(t, s, w.Texts("", 3))
 	exec(t, p, fmt.Sprintf(`update agent_runs set floor_seq = %d, deleted_at = now()`, schema.MaxSeq))
 	before := ask[string](t, p, `select r::text from agent_runs r`)
@@ -136,7 +139,8 @@ func TestManyDays(t *testing.T) {
 	count(t, "new", appendPacks(t, s, packs...), 195, 0, 0, 0)
 	count(t, "again", appendPacks(t, s, packs...), 0, 195, 0, 0)
 	for d, n := range rows {
-		if got := ask[int](t, p, `select count(*) from agent_run_events_`+d+` where run_id = $1 and child_id = 'kid'`, "run_"+d); got != n {
+		if got := ask[int](t, p, `select count(*) from agent_run_events_`+d+` where run_id = $1 and child_id = 'kid'`,
+			"run_"+d); got != n {
 			t.Errorf("%s has %d rows of %d", d, got, n)
 		}
 	}
@@ -220,7 +224,8 @@ func TestHalfDetached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, statement := range []string{`set statement_timeout = 300`, `alter table agent_run_events detach partition agent_run_events_20260228 concurrently`, `reset statement_timeout`} {
+		for _, statement := range []string{`set statement_timeout = 300`,
+			`alter table agent_run_events detach partition agent_run_events_20260228 concurrently`, `reset statement_timeout`} {
 			_, _ = conn.Exec(t.Context(), statement)
 		}
 		conn.Release()
@@ -245,7 +250,8 @@ func TestLargeRows(t *testing.T) {
 	var packs []schema.Pack
 	var want []byte
 	for i := range 60 {
-		packs = append(packs, w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"`+strings.Repeat(fmt.Sprint(i%10), 11_000*(i%7))+`"}`)))
+		packs = append(packs, w.Pack("", persistertest.Event(schema.TypeTextDelta,
+			`{"text":"`+strings.Repeat(fmt.Sprint(i%10), 11_000*(i%7))+`"}`)))
 		want = append(want, packs[i].Body...)
 	}
 	count(t, "large", appendPacks(t, s, packs...), 60, 0, 0, 0)
@@ -293,7 +299,8 @@ func TestRowSecurity(t *testing.T) {
 		t.Errorf("stored: %s", got)
 	}
 	var n int
-	if err := o.QueryRow(t.Context(), `select count(*) from agent_run_events`).Scan(&n); err == nil || !strings.Contains(err.Error(), "agentstream.tenant") {
+	if err := o.QueryRow(t.Context(), `select count(*) from agent_run_events`).Scan(&n); err == nil ||
+		!strings.Contains(err.Error(), "agentstream.tenant") {
 		t.Errorf("without a scope the owner sees %d rows, %v: the policies do not hold, or an empty answer is given", n, err)
 	}
 }

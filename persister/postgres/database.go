@@ -33,7 +33,8 @@ var dialect = sqlstore.Dialect{
 // database implements sqlstore.DB.
 type database struct{ s *Store }
 
-func (d database) Read(ctx context.Context, tenant string, row func(sqlstore.Scan) error, text string, args ...any) error {
+func (d database) Read(ctx context.Context, tenant string, row func(sqlstore.Scan) error, text string,
+	args ...any) error {
 	return d.s.query(ctx, tenant, func(rows pgx.Rows) error {
 		defer rows.Close()
 		for rows.Next() {

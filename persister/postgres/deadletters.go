@@ -36,6 +36,7 @@ func putDeadLetters(ctx context.Context, tx pgx.Tx, deadLetters []persister.Dead
 		subject, reason = append(subject, persister.Text(l.Subject)), append(reason, l.Reason)
 		detail, seq = append(detail, persister.Text(l.Detail)), append(seq, int64(l.Seq))
 	}
-	_, err := tx.Exec(ctx, insertDeadLetters, id, stream, position, seq, tenant, run, subject, headers, body, reason, detail)
+	_, err := tx.Exec(ctx, insertDeadLetters, id, stream, position, seq, tenant, run, subject, headers, body, reason,
+		detail)
 	return err
 }

@@ -28,7 +28,8 @@ func TestDeadLettersView(t *testing.T) {
 			from agent_v_dead_letters where reason = $1`, l.Reason).Scan(&id, &got.Reason, &got.Detail, &since, &got.Key.Tenant, &got.Key.Run, &got.Seq,
 			&got.Stream, &got.Position, &got.Subject, &size, &headers, &got.Body)
 		got.Header = persister.ParseHeaderBytes(headers)
-		if err != nil || id != fmt.Sprintf("%x", l.ID()) || since.IsZero() || size != len(l.Body) || !reflect.DeepEqual(got, l) {
+		if err != nil || id != fmt.Sprintf("%x", l.ID()) || since.IsZero() || size != len(l.Body) ||
+			!reflect.DeepEqual(got, l) {
 			t.Errorf("%s %s %d %+v, %v", id, since, size, got, err)
 		}
 	}

@@ -13,8 +13,9 @@ import (
 	"agentstream/schema"
 )
 
-// keepLock is an advisory lock of transactions: shared for those that mark runs as expired or deleted, exclusive for one
-// that places a hold. So either the hold is placed first and the run is not marked, or AddHold reports that it is marked.
+// keepLock is an advisory lock of transactions: shared for those that mark runs as expired or deleted, exclusive for
+// one that places a hold. So either the hold is placed first and the run is not marked, or AddHold reports that it is
+// marked.
 const keepLock = 0x6167656e746b65 // "agentke"
 
 // Statements that take keepLock.
@@ -23,8 +24,8 @@ var (
 	holdAlone  = fmt.Sprintf(`select pg_advisory_xact_lock(%d)`, keepLock)
 )
 
-// lockRuns skips runs to which events are being appended, instead of waiting for them. A statement sees what was committed
-// before it began, so it runs after keepLock is held, to see all holds.
+// lockRuns skips runs to which events are being appended, instead of waiting for them. A statement sees what was
+// committed before it began, so it runs after keepLock is held, to see all holds.
 const lockRuns = `
 select r.koder_user_id, r.id from agent_runs r join unnest($1::text[], $2::text[], $3::bigint[]) as x(t, id, last)
 	on r.koder_user_id = x.t and r.id = x.id
@@ -49,8 +50,8 @@ from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
 var markCold = fmt.Sprintf(picked, "archived_seq", "''") + `
 update agent_runs r set floor_seq = r.archived_seq from picked p where r.koder_user_id = p.koder_user_id and r.id = p.id`
 
-// Expire marks runs as expired, in one transaction, and returns those that it marked. It skips runs that have newer events
-// than when they were listed, and runs that are under a hold by now. It adds scraps for what must be removed.
+// Expire marks runs as expired, in one transaction, and returns those that it marked. It skips runs that have newer
+// events than when they were listed, and runs that are under a hold by now. It adds scraps for what must be removed.
 func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) ([]persister.EndedRun, error) {
 	marked, err := s.mark(ctx, runs, sqlstore.IsOver, markExpired, persister.ScrapExpired, now)
 	if err != nil {
@@ -68,7 +69,8 @@ func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Ti
 	return marked, nil
 }
 
-func (s *Store) mark(ctx context.Context, runs []persister.EndedRun, where, text, why string, now time.Time) (marked []persister.EndedRun, err error) {
+func (s *Store) mark(ctx context.Context, runs []persister.EndedRun, where, text, why string,
+	now time.Time) (marked []persister.EndedRun, err error) {
 	var tenants, ids []string
 	var lasts []int64
 	of := make(map[schema.RunKey]persister.EndedRun, len(runs))
@@ -117,7 +119,8 @@ func tableOf(ctx context.Context, tx pgx.Tx, day string) (t dayTable, err error)
 	if t.date, err = time.Parse(dayLayout, day); err != nil {
 		return t, err
 	}
-	err = tx.QueryRow(ctx, `select case when to_regclass($1) is null then 'agent_run_events' else $1 end`, partition(day)).Scan(&t.name)
+	err = tx.QueryRow(ctx, `select case when to_regclass($1) is null then 'agent_run_events' else $1 end`,
+		partition(day)).Scan(&t.name)
 	return t, err
 }
 
@@ -131,7 +134,8 @@ delete from agent_run_tool_calls c using unnest($1::text[], $2::text[], $3::bigi
 where c.koder_user_id = x.t and c.run_id = x.r and c.seq > x.lo and c.seq <= x.hi`
 )
 
-// Statements that remove the rows of the views of scraps. When a partition was dropped, RemoveRows has not removed them.
+// Statements that remove the rows of the views of scraps. When a partition was dropped, RemoveRows has not removed
+// them.
 const (
 	discardMessages = `delete from agent_run_messages m using agent_trash t
 		where t.id = any($1) and m.koder_user_id = t.koder_user_id and m.run_id = t.run_id and m.seq <= t.through_seq`
@@ -139,9 +143,10 @@ const (
 		where t.id = any($1) and c.koder_user_id = t.koder_user_id and c.run_id = t.run_id and c.seq <= t.through_seq`
 )
 
-// RemoveRows removes about limit rows of scraps, in one transaction, and moves the scraps' After. It returns the number of
-// rows removed, and reports whether all rows of these scraps are removed now.
-func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
+// RemoveRows removes about limit rows of scraps, in one transaction, and moves the scraps' After. It returns the number
+// of rows removed, and reports whether all rows of these scraps are removed now.
+func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool,
+	err error) {
 	for range attempts {
 		removed, all, err = s.removeRows(ctx, scraps, limit)
 		if sqlState(err) != undefinedTable { // else a partition was dropped meanwhile
@@ -154,7 +159,8 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 	return removed, all, nil
 }
 
-func (s *Store) removeRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
+func (s *Store) removeRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool,
+	err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		ranges := make(map[dayTable]*rowRange)
 		left := schema.Seq(limit)
@@ -214,7 +220,8 @@ func (r *rowRange) add(c *persister.Scrap, hi schema.Seq) {
 }
 
 // limitScrap returns the greatest seq up to which a scrap has at most limit rows.
-func limitScrap(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, limit schema.Seq) (schema.Seq, error) {
+func limitScrap(ctx context.Context, tx pgx.Tx, c *persister.Scrap, table dayTable, limit schema.Seq) (schema.Seq,
+	error) {
 	if c.Through-c.After <= limit {
 		return c.Through, nil
 	}

@@ -21,12 +21,12 @@ const (
 // errWatched reports that a long transaction uses the table.
 var errWatched = errors.New("a transaction that is not done looks at the table")
 
-// DropDays drops the partitions of those days of which no run has rows any more, and returns the days. A partition that is
-// in use is left for the next call.
+// DropDays drops the partitions of those days of which no run has rows any more, and returns the days. A partition that
+// is in use is left for the next call.
 //
-// A partition is detached CONCURRENTLY, during which only the creation of partitions waits. Then, with the table locked,
-// runs of the day are checked again. If one of them has new events, its rows are in this table, and the table is attached
-// again. An append that finds no partition creates it again.
+// A partition is detached CONCURRENTLY, during which only the creation of partitions waits. Then, with the table
+// locked, runs of the day are checked again. If one of them has new events, its rows are in this table, and the table
+// is attached again. An append that finds no partition creates it again.
 func (s *Store) DropDays(ctx context.Context, days []string) (dropped []string, err error) {
 	if err := s.finishDrops(ctx); err != nil {
 		return nil, fmt.Errorf("postgres: drop partitions: %w", err)
@@ -51,14 +51,16 @@ func (s *Store) DropDays(ctx context.Context, days []string) (dropped []string, 
 	return dropped, nil
 }
 
-// LiveRuns returns the number of runs of a day that have rows above their floor, and reports whether its partition exists.
+// LiveRuns returns the number of runs of a day that have rows above their floor, and reports whether its partition
+// exists.
 func (s *Store) LiveRuns(ctx context.Context, day string) (runs int, exists bool, err error) {
 	date, err := time.Parse(dayLayout, day)
 	if err == nil {
 		err = s.query(ctx, everyTenant, func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&runs, &exists}, func() error { return nil })
 			return err
-		}, `select count(*), to_regclass($2) is not null from agent_runs where run_day = $1 and last_seq > floor_seq`, date, partition(day))
+		}, `select count(*), to_regclass($2) is not null from agent_runs where run_day = $1 and last_seq > floor_seq`,
+			date, partition(day))
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("postgres: runs of %s: %w", day, err)
@@ -69,7 +71,8 @@ func (s *Store) LiveRuns(ctx context.Context, day string) (runs int, exists bool
 // busy reports whether err means that a lock was not available in time.
 func busy(err error) bool {
 	var pe *pgconn.PgError
-	return errors.Is(err, errWatched) || errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "57014" || pe.Code == "40P01")
+	return errors.Is(err, errWatched) || errors.As(err, &pe) &&
+		(pe.Code == "55P03" || pe.Code == "57014" || pe.Code == "40P01")
 }
 
 func (s *Store) dropDay(ctx context.Context, day string) (bool, error) {
@@ -101,21 +104,23 @@ func (s *Store) detach(ctx context.Context, table, how string) error {
 		return err
 	}
 	err = execBounded(ctx, conn, `alter table agent_run_events detach partition `+pgx.Identifier{table}.Sanitize()+` `+how)
-	if _, uerr := conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, int64(partitionLock)); err == nil {
+	if _, uerr := conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`,
+		int64(partitionLock)); err == nil {
 		err = uerr
 	}
 	return err
 }
 
-// selectUsers returns the transactions that use agent_run_events or one table. Every role may see which transactions hold
-// locks, but not for how long.
+// selectUsers returns the transactions that use agent_run_events or one table. Every role may see which transactions
+// hold locks, but not for how long.
 const selectUsers = `select coalesce(array_agg(distinct virtualtransaction), '{}') from pg_locks
 	where locktype = 'relation' and pid is distinct from pg_backend_pid() and relation in ('agent_run_events'::regclass, to_regclass($1))
 		and database = (select oid from pg_database where datname = current_database())
 		and ($2::text[] is null or virtualtransaction = any ($2))`
 
-// quiet waits for the transactions that use the table now, for a bounded time. Later ones do not matter. A partition that
-// stays half-detached, because a report runs for hours, accepts no rows until the report ends: it is better not to begin.
+// quiet waits for the transactions that use the table now, for a bounded time. Later ones do not matter. A partition
+// that stays half-detached, because a report runs for hours, accepts no rows until the report ends: it is better not to
+// begin.
 func quiet(ctx context.Context, conn *pgxpool.Conn, table string) error {
 	var of []string
 	for end := time.Now().Add(quietTime); ; {
@@ -136,7 +141,8 @@ func quiet(ctx context.Context, conn *pgxpool.Conn, table string) error {
 // execBounded runs a statement outside of a transaction, for a bounded time. When it times out finishDrops
 // completes it.
 func execBounded(ctx context.Context, conn *pgxpool.Conn, text string) error {
-	if _, err := conn.Exec(ctx, fmt.Sprintf("set lock_timeout = %d; set statement_timeout = %d", dropTime.Milliseconds(), dropTime.Milliseconds())); err != nil {
+	if _, err := conn.Exec(ctx, fmt.Sprintf("set lock_timeout = %d; set statement_timeout = %d",
+		dropTime.Milliseconds(), dropTime.Milliseconds())); err != nil {
 		return err
 	}
 	_, err := conn.Exec(ctx, text)

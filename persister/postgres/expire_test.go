@@ -20,13 +20,16 @@ func TestDropAgainstAppends(t *testing.T) {
 	s := open(t, migrated(t))
 	dropped := 0
 	for i := range 25 {
-		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d", i)}, fmt.Sprintf("202601%02d", i%28+1))
+		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d", i)},
+			fmt.Sprintf("202601%02d", i%28+1))
 		p := endedPack(w)
 		appendPacks(t, s, p)
-		if marked, err := s.Expire(t.Context(), []persister.EndedRun{{Key: w.Key, Place: persister.Place{Last: 2}}}, time.Now()); err != nil || len(marked) != 1 {
+		if marked, err := s.Expire(t.Context(), []persister.EndedRun{{Key: w.Key, Place: persister.Place{Last: 2}}},
+			time.Now()); err != nil || len(marked) != 1 {
 			t.Fatal(marked, err)
 		}
-		more := []schema.Pack{w.Pack("", persistertest.Event(schema.TypeCommandMessage, `{"text":"go on"}`)), w.Texts("", 1), w.Texts("", 300), w.Texts("", 1)}
+		more := []schema.Pack{w.Pack("", persistertest.Event(schema.TypeCommandMessage, `{"text":"go on"}`)),
+			w.Texts("", 1), w.Texts("", 300), w.Texts("", 1)}
 		done := make(chan error, 1)
 		go func() {
 			days, err := s.DropDays(t.Context(), []string{p.Head.Day})
@@ -57,7 +60,8 @@ func TestUnfinishedDetach(t *testing.T) {
 	keep := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "kept"}, "20260106")
 	a, b := endedPack(w), endedPack(keep)
 	appendPacks(t, s, a, b)
-	if _, err := s.Expire(t.Context(), []persister.EndedRun{{Key: w.Key, Place: persister.Place{Last: 2}}}, time.Now()); err != nil {
+	if _, err := s.Expire(t.Context(), []persister.EndedRun{{Key: w.Key, Place: persister.Place{Last: 2}}},
+		time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := p.Begin(t.Context())

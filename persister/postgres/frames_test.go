@@ -30,15 +30,18 @@ func framing(r *rand.Rand) (packs []schema.Pack) {
 	event := func() schema.Event {
 		switch r.IntN(7) {
 		case 0, 1:
-			return persistertest.Event(schema.TypeMessageStart, fmt.Sprintf(`{"message_id":%s,"model":%s,"role":%s}`, value(), value(), value()))
+			return persistertest.Event(schema.TypeMessageStart,
+				fmt.Sprintf(`{"message_id":%s,"model":%s,"role":%s}`, value(), value(), value()))
 		case 2:
-			return persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"usage":{"input_tokens":%d},"stop_reason":%s}`, r.IntN(99), value()))
+			return persistertest.Event(schema.TypeMessageEnd,
+				fmt.Sprintf(`{"usage":{"input_tokens":%d},"stop_reason":%s}`, r.IntN(99), value()))
 		case 3:
 			return persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"usage":%s,"content":%s}`, value(), value()))
 		case 4:
 			return persistertest.Event(schema.TypeToolStart, fmt.Sprintf(`{"call_id":%s,"tool":%s}`, value(), value()))
 		case 5:
-			return persistertest.Event(schema.TypeToolEnd, fmt.Sprintf(`{"call_id":%s,"ok":%s,"duration_ms":%s}`, value(), value(), value()))
+			return persistertest.Event(schema.TypeToolEnd,
+				fmt.Sprintf(`{"call_id":%s,"ok":%s,"duration_ms":%s}`, value(), value(), value()))
 		}
 		return persistertest.Event(schema.TypeCommandMessage, fmt.Sprintf(`{"content":%s}`, value()))
 	}
@@ -84,8 +87,10 @@ func TestFramesInAnyOrder(t *testing.T) {
 		if got != want || len(got) < 10_000 {
 			t.Fatalf("seed %d: kept are\n%s\nin order\n%s", seed, firstDifference(got, want), firstDifference(want, got))
 		}
-		exec(t, q, `update agent_run_tool_calls set start_seq = 0, took_ms = null, tool = '' where kind = 'end'`) // as version 16 had them
-		if err := postgres.MigrateAgain(t.Context(), orderedDSN, 18, `drop index agent_run_tool_calls_took, agent_runs_waiting`); err != nil {
+		// as version 16 had them
+		exec(t, q, `update agent_run_tool_calls set start_seq = 0, took_ms = null, tool = '' where kind = 'end'`)
+		if err := postgres.MigrateAgain(t.Context(), orderedDSN, 18,
+			`drop index agent_run_tool_calls_took, agent_runs_waiting`); err != nil {
 			t.Fatal(err)
 		}
 		if got := ask[string](t, q, frameTables); got != want {
@@ -152,8 +157,10 @@ func TestFramesGoWithEvents(t *testing.T) {
 	}
 	frames := func(run, day string) (schema.RunKey, persister.EndedRun) {
 		key := schema.RunKey{Tenant: "acme", Run: run}
-		appendPacks(t, s, persistertest.NewWriter(key, day).Pack("", persistertest.Event(schema.TypeMessageStart, `{"message_id":"m"}`), usageEnd(1),
-			persistertest.Event(schema.TypeToolStart, `{"call_id":"c"}`), persistertest.Event(schema.TypeToolEnd, `{"call_id":"c"}`), persistertest.Lifecycle(schema.StateDone)))
+		appendPacks(t, s, persistertest.NewWriter(key, day).Pack("",
+			persistertest.Event(schema.TypeMessageStart, `{"message_id":"m"}`), usageEnd(1),
+			persistertest.Event(schema.TypeToolStart, `{"call_id":"c"}`),
+			persistertest.Event(schema.TypeToolEnd, `{"call_id":"c"}`), persistertest.Lifecycle(schema.StateDone)))
 		if got := left(run); got != "2 2 1" {
 			t.Fatalf("%s has %s", run, got)
 		}
@@ -190,7 +197,8 @@ func TestFramesGoWithEvents(t *testing.T) {
 	if _, err := s.Forget(t.Context(), forgotten, schema.Head{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	for run, want := range map[string]string{"removed": "0 0 1", "dropped": "0 0 1", "forgotten": "0 0 0", kept.Run: "2 2 1"} {
+	for run, want := range map[string]string{"removed": "0 0 1", "dropped": "0 0 1", "forgotten": "0 0 0",
+		kept.Run: "2 2 1"} {
 		if got := left(run); got != want {
 			t.Errorf("%s: %s are left, want %s", run, got, want)
 		}

@@ -1,15 +1,15 @@
 package postgres
 
-// maxNumber bounds the digits of a number in jsonb, with its exponent written out. numeric allows 131,072 before the point
-// and 16,383 after it, but a few bytes like 1e100000 would become 100 kB each time the column is read.
+// maxNumber bounds the digits of a number in jsonb, with its exponent written out. numeric allows 131,072 before the
+// point and 16,383 after it, but a few bytes like 1e100000 would become 100 kB each time the column is read.
 const maxNumber = 1000
 
 // maxExponent is the number of exponent digits that are read.
 const maxExponent = 6
 
-// jsonbHolds reports whether jsonb accepts a JSON text that is known to be valid and not nested deeply. jsonb refuses the
-// escape \u0000, surrogates that do not form a pair, and numbers out of the range of numeric. jsonbHolds may report false
-// for a number that jsonb accepts, but never true for a text that it refuses.
+// jsonbHolds reports whether jsonb accepts a JSON text that is known to be valid and not nested deeply. jsonb refuses
+// the escape \u0000, surrogates that do not form a pair, and numbers out of the range of numeric. jsonbHolds may report
+// false for a number that jsonb accepts, but never true for a text that it refuses.
 func jsonbHolds(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {

@@ -89,7 +89,8 @@ func readersGoOn(t *testing.T, dsn string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a reader that is stopped waits until the migrations have given up
+	// a reader that is stopped waits until the migrations have given up
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	reads := 0
 	for begun := time.Now(); time.Since(begun) < 4*time.Second; {
@@ -120,7 +121,8 @@ func TestNewer(t *testing.T) {
 	if err := s.Ping(t.Context()); !errors.Is(err, tables.ErrOlder) {
 		t.Errorf("ping of old tables: %v", err)
 	}
-	if _, err := tables.Migrate(t.Context(), "postgres://u:sec ret@h/%zz", true); err == nil || strings.Contains(err.Error(), "sec") {
+	if _, err := tables.Migrate(t.Context(), "postgres://u:sec ret@h/%zz", true); err == nil ||
+		strings.Contains(err.Error(), "sec") {
 		t.Errorf("a broken DSN: %v", err)
 	}
 }

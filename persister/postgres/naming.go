@@ -31,13 +31,14 @@ func nameRuns(ctx context.Context, tx pgx.Tx, b *persister.Batch, p *plan) error
 	var i int
 	var have persister.Naming
 	var session *string
-	if _, err = pgx.ForEachRow(rows, []any{&i, &have.Opening, &have.OpeningSeq, &have.Model, &have.ModelSeq, &session}, func() error {
-		n := have
-		if r := runs[i-1]; n.Merge(r.Naming) || len(r.Session) > 0 {
-			u.Add(r.Key, n, textOf(session))
-		}
-		return nil
-	}); err != nil || u.Empty() {
+	if _, err = pgx.ForEachRow(rows, []any{&i, &have.Opening, &have.OpeningSeq, &have.Model, &have.ModelSeq, &session},
+		func() error {
+			n := have
+			if r := runs[i-1]; n.Merge(r.Naming) || len(r.Session) > 0 {
+				u.Add(r.Key, n, textOf(session))
+			}
+			return nil
+		}); err != nil || u.Empty() {
 		return err
 	}
 	_, err = tx.Exec(ctx, projection.UpdateNaming, u.Args()...)

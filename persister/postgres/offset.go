@@ -29,20 +29,22 @@ where stream = $1 and identity = $7 and position = $8`
 select stream, identity, generation, position, stored_at, owner, clock_timestamp() - moved_at from agent_log_offsets order by stream`
 )
 
-// queueOffset queues the statement that moves the offset. It waits for another transaction that moves the same offset, and
-// fails when that one commits.
+// queueOffset queues the statement that moves the offset. It waits for another transaction that moves the same offset,
+// and fails when that one commits.
 func queueOffset(batch *pgx.Batch, t *persister.Transfer) {
 	if !t.ShouldMoveOffset() {
 		return
 	}
-	text, args := beginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position), sqlstore.Nanoseconds(t.To.StoredAt), t.Owner,
+	text, args := beginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position),
+		sqlstore.Nanoseconds(t.To.StoredAt), t.Owner,
 		int64(t.To.Generation)}
 	if t.From.Identity != "" {
 		text, args = moveOffset, append(args, t.From.Identity, int64(t.From.Position))
 	}
 	batch.Queue(text, args...).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() == 0 {
-			return fmt.Errorf("offset of %s from %d to %d: %w", t.To.Stream, t.From.Position, t.To.Position, persister.ErrOvertaken)
+			return fmt.Errorf("offset of %s from %d to %d: %w", t.To.Stream, t.From.Position, t.To.Position,
+				persister.ErrOvertaken)
 		}
 		return nil
 	})

@@ -177,7 +177,8 @@ func TestReadersSeeOffsets(t *testing.T) {
 	for _, role := range []string{"old_", "new_", "analyst_"} {
 		exec(t, p, `create role `+role+name+` login`)
 	}
-	exec(t, o, `create policy agent_reader_`+ask[string](t, p, `select oid::text from pg_roles where rolname = $1`, "old_"+name)+
+	exec(t, o, `create policy agent_reader_`+
+		ask[string](t, p, `select oid::text from pg_roles where rolname = $1`, "old_"+name)+
 		` on agent_runs for select to old_`+name+` using (koder_user_id = 'x')`) // as GrantReader made it
 	s := open(t, owner)
 	for range 2 { // again is the same
@@ -198,7 +199,8 @@ func TestReadersSeeOffsets(t *testing.T) {
 		if got, err := r.Offsets(t.Context()); len(got) != want || (err == nil) != (want > 0) {
 			t.Errorf("%s reads %+v, %v", role, got, err)
 		}
-		if _, err := r.Transfer(t.Context(), moving(t, place("L_0", 1), place("L_0", 2))); err == nil || errors.Is(err, persister.ErrOvertaken) {
+		if _, err := r.Transfer(t.Context(), moving(t, place("L_0", 1), place("L_0", 2))); err == nil ||
+			errors.Is(err, persister.ErrOvertaken) {
 			t.Errorf("%s moves the offset: %v", role, err)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"agentstream/persister/postgres/tables"
 )
 
-// older are the statements of edges of earlier releases, by the version of the tables that they were written for. When a
-// migration is added, those of the release before it are written down here.
+// older are the statements of edges of earlier releases, by the version of the tables that they were written for. When
+// a migration is added, those of the release before it are written down here.
 var older = []struct {
 	version int64
 	scoped  bool // it names its tenant to row security
@@ -49,8 +49,8 @@ func TestOlderReaders(t *testing.T) {
 	}
 }
 
-// readAsOlder brings the tables to a version and returns the results of an older reader's statements, of the version of or,
-// without it, of that one.
+// readAsOlder brings the tables to a version and returns the results of an older reader's statements, of the version of
+// or, without it, of that one.
 func readAsOlder(t *testing.T, owner string, version int64, scoped bool, of ...int64) (answers []string) {
 	t.Helper()
 	if err := postgres.MigrateTo(t.Context(), owner, version); err != nil {
@@ -108,8 +108,8 @@ var (
 	addsColumn = regexp.MustCompile(`add\s+column\s[^,;]*`)
 )
 
-// TestMigrationsOnlyAdd: what edges and persisters of the release before need stays. A migration that takes something away
-// declares it by another agent_readable_from.
+// TestMigrationsOnlyAdd: what edges and persisters of the release before need stays. A migration that takes something
+// away declares it by another agent_readable_from.
 func TestMigrationsOnlyAdd(t *testing.T) {
 	files, err := filepath.Glob("tables/migrations/*.sql")
 	if err != nil || len(files) == 0 {
@@ -129,8 +129,9 @@ func TestMigrationsOnlyAdd(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]bool{
-		"alter table a drop column b;": true, "alter table a rename b to c;": true, "alter table a alter column b type text;": true,
-		"alter table a alter b set not null;": true, "alter table a add column b text not null;": true,
+		"alter table a drop column b;": true, "alter table a rename b to c;": true,
+		"alter table a alter column b type text;": true,
+		"alter table a alter b set not null;":     true, "alter table a add column b text not null;": true,
 		"alter table a\n  add column b text not null default '',\n  add column c bigint;": false,
 		"drop policy if exists p on a;": false, "create index i on a (b);": false,
 	} {
@@ -149,7 +150,8 @@ func TestReadable(t *testing.T) {
 		t.Errorf("newer tables that have this program in mind: %v", err)
 	}
 	notFor(t, p)
-	if err := s.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("for programs from 9999 on, this one knows up to %d", tables.Version())) {
+	if err := s.Ping(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), fmt.Sprintf("for programs from 9999 on, this one knows up to %d", tables.Version())) {
 		t.Errorf("newer tables that have not: %v", err)
 	}
 }

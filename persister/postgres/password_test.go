@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestPasswordIsReadAgain: each new connection has the password of now, of the password file that the DSN names, and of a DSN that is itself
-// in a file.
+// TestPasswordIsReadAgain: each new connection has the password of now, of the password file that the DSN names, and of
+// a DSN that is itself in a file.
 func TestPasswordIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pass")
 	write := func(text string) {

@@ -7,9 +7,9 @@ import (
 	"agentstream/persister/postgres/tables"
 )
 
-// Ping returns nil when the database can be reached, its encoding is UTF-8, and its tables have a version with which this
-// program works. The error wraps ErrOlder or ErrNewer when the version is the reason. The first success logs a warning
-// when row security is not in force.
+// Ping returns nil when the database can be reached, its encoding is UTF-8, and its tables have a version with which
+// this program works. The error wraps ErrOlder or ErrNewer when the version is the reason. The first success logs a
+// warning when row security is not in force.
 func (s *Store) Ping(ctx context.Context) error {
 	var migrated, secured bool
 	var encoding, role string

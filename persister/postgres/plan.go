@@ -24,8 +24,8 @@ type plan struct {
 }
 
 // planOf returns the plan of a batch. A row after its run's newest stored row cannot be stored yet, and no other
-// transaction can store it, because the run is locked: it is copied. When stored is from before the wait for the lock, the
-// row may be stored after all; then COPY fails with a unique violation.
+// transaction can store it, because the run is locked: it is copied. When stored is from before the wait for the lock,
+// the row may be stored after all; then COPY fails with a unique violation.
 func planOf(b *persister.Batch, stored map[schema.RunKey]storedRun, copying bool) plan {
 	p := plan{ways: make([]way, len(b.Rows))}
 	fresh := make(map[string]int) // rows by day

@@ -257,7 +257,8 @@ func TestReadsTouchOnePartition(t *testing.T) {
 	s, p := open(t, dsn), pool(t, dsn)
 	for d := 1; d <= 9; d++ {
 		for r := range 5 {
-			w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", d, "_", r)}, fmt.Sprintf("2026020%d", d))
+			w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", d, "_", r)},
+				fmt.Sprintf("2026020%d", d))
 			appendPacks(t, s, w.Texts("", 500))
 		}
 	}
@@ -275,7 +276,8 @@ func TestReadsTouchOnePartition(t *testing.T) {
 		}
 		plan += line + "\n"
 	}
-	if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort") || !strings.Contains(plan, "agent_run_events_20260205_pkey") ||
+	if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort") ||
+		!strings.Contains(plan, "agent_run_events_20260205_pkey") ||
 		strings.Contains(plan, "20260204") {
 		t.Errorf("plan:\n%s", plan)
 	}

@@ -30,8 +30,10 @@ func history(r *rand.Rand) (packs []schema.Pack) {
 			}
 			switch r.IntN(6) {
 			case 5:
-				packs = append(packs, w.Pack(child, persistertest.Event(schema.TypeMessageStart, fmt.Sprintf(`{"message_id":"m","model":"model-%d"}`, n)),
-					persistertest.Event(schema.TypeToolStart, `{"call_id":"c","tool":"grep"}`), persistertest.Event(schema.TypeToolEnd, `{"call_id":"c","ok":true}`)))
+				packs = append(packs, w.Pack(child, persistertest.Event(schema.TypeMessageStart,
+					fmt.Sprintf(`{"message_id":"m","model":"model-%d"}`, n)),
+					persistertest.Event(schema.TypeToolStart, `{"call_id":"c","tool":"grep"}`),
+					persistertest.Event(schema.TypeToolEnd, `{"call_id":"c","ok":true}`)))
 			case 0:
 				packs = append(packs, w.Pack(child, usageEnd(1+r.IntN(100)), persistertest.Lifecycle(schema.StateRunning)))
 			case 1:

@@ -11,8 +11,10 @@ import (
 	"agentstream/schema"
 )
 
-// Page implements persister.Rows. It bounds the page by bytes inside the server, so that a page of large events is not sent completely.
-func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+// Page implements persister.Rows. It bounds the page by bytes inside the server, so that a page of large events is not
+// sent completely.
+func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line,
+	error) {
 	date, err := time.Parse(dayLayout, day)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: read run %s: %w", key, err)
@@ -41,8 +43,10 @@ func (s *Store) Page(ctx context.Context, key schema.RunKey, day string, after, 
 	return page, nil
 }
 
-// Frames implements persister.Rows. It has the types as literals, so that the planner recognizes the condition of the partial index.
-func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
+// Frames implements persister.Rows. It has the types as literals, so that the planner recognizes the condition of the
+// partial index.
+func (s *Store) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame,
+	error) {
 	date, err := time.Parse(dayLayout, day)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: read run %s: %w", key, err)

@@ -46,9 +46,10 @@ func suspect(batch *pgx.Batch, f *projection.Frames) *projection.Suspects {
 	})
 }
 
-// settleRepeats reads the lanes again of which a new frame may repeat what they have. All rows of the batch are stored, and
-// their usage is counted. late reports that some of them may come after newer ones of their run.
-func settleRepeats(ctx context.Context, tx pgx.Tx, b *persister.Batch, found *projection.Suspects, stored map[schema.RunKey]storedRun,
+// settleRepeats reads the lanes again of which a new frame may repeat what they have. All rows of the batch are stored,
+// and their usage is counted. late reports that some of them may come after newer ones of their run.
+func settleRepeats(ctx context.Context, tx pgx.Tx, b *persister.Batch, found *projection.Suspects,
+	stored map[schema.RunKey]storedRun,
 	dates map[string]time.Time, late bool) error {
 	lanes, err := found.Confirm(ctx, repeatsTx{tx})
 	if err != nil {
@@ -68,7 +69,8 @@ func settleRepeats(ctx context.Context, tx pgx.Tx, b *persister.Batch, found *pr
 }
 
 // lateLanes returns the lanes whose events come after newer ones of their run: they may change what those are.
-func lateLanes(b *persister.Batch, stored map[schema.RunKey]storedRun, dates map[string]time.Time) (lanes []projection.Lane) {
+func lateLanes(b *persister.Batch, stored map[schema.RunKey]storedRun,
+	dates map[string]time.Time) (lanes []projection.Lane) {
 	run := 0
 	for i := range b.Rows {
 		chunk := b.Rows[i].Chunk

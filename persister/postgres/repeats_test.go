@@ -35,14 +35,16 @@ func firstColumn(t *testing.T, p *pgxpool.Pool) func(text, arg string) []string 
 	}
 }
 
-// TestDamagedLogs: in logs in which any control event is doubled, missing or late, lists and views show what a fold has.
+// TestDamagedLogs: in logs in which any control event is doubled, missing or late, lists and views show what a fold
+// has.
 func TestDamagedLogs(t *testing.T) {
 	_, dsn := ownedMigrated(t)
-	persistertest.CheckRepeats(t, open(t, dsn), *damaged, firstColumn(t, pool(t, dsn+"&options=-c%20agentstream.tenant%3D%2A")))
+	persistertest.CheckRepeats(t, open(t, dsn), *damaged,
+		firstColumn(t, pool(t, dsn+"&options=-c%20agentstream.tenant%3D%2A")))
 }
 
-// TestRepeatsInAnyOrder: events that come twice, in whatever order they are stored and stored again, are shown once, and
-// ids that begin again in another turn are shown again.
+// TestRepeatsInAnyOrder: events that come twice, in whatever order they are stored and stored again, are shown once,
+// and ids that begin again in another turn are shown again.
 func TestRepeatsInAnyOrder(t *testing.T) {
 	_, dsn := ownedMigrated(t)
 	s, ask := open(t, dsn), firstColumn(t, pool(t, dsn+"&options=-c%20agentstream.tenant%3D%2A"))
@@ -64,8 +66,8 @@ func TestRepeatsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestRepeatsOfOlderTables: what came twice before tables knew of repeats is shown once after the migration, which an owner
-// without other rights runs, and what comes twice after it too.
+// TestRepeatsOfOlderTables: what came twice before tables knew of repeats is shown once after the migration, which an
+// owner without other rights runs, and what comes twice after it too.
 func TestRepeatsOfOlderTables(t *testing.T) {
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, day)
 	events := persistertest.Twice()

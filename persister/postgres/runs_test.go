@@ -46,10 +46,13 @@ func TestRunsPlan(t *testing.T) {
 		t.Fatalf("%d runs, %v", len(first), err)
 	}
 	after := first[49].Cursor()
-	rare, common := []schema.RunState{schema.StateRunning}, []schema.RunState{schema.StateDone, schema.StatePaused, schema.StateRunning}
+	rare, common := []schema.RunState{schema.StateRunning}, []schema.RunState{schema.StateDone, schema.StatePaused,
+		schema.StateRunning}
 	for name, q := range map[string]schema.RunsQuery{
-		"first": {}, "next": {After: after}, "since": {Since: after.Started.Add(-time.Hour)}, "until": {Until: after.Started, After: after},
-		"rare": {States: rare}, "rare next": {States: rare, After: after}, "common next": {States: common, After: after, Since: time.Unix(0, 0)},
+		"first": {}, "next": {After: after}, "since": {Since: after.Started.Add(-time.Hour)},
+		"until": {Until: after.Started, After: after},
+		"rare":  {States: rare}, "rare next": {States: rare, After: after},
+		"common next": {States: common, After: after, Since: time.Unix(0, 0)},
 	} {
 		q.Limit = 50
 		begun := time.Now()
@@ -60,7 +63,8 @@ func TestRunsPlan(t *testing.T) {
 		text, args := s.RunsQuery("acme", q)
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			plan, rows := explain(t, p, mode, text, args)
-			if strings.Contains(plan, "Seq Scan") || rows > 50*(1+len(q.States)) || strings.Contains(plan, "external") || !strings.Contains(plan, "agent_runs_list") {
+			if strings.Contains(plan, "Seq Scan") || rows > 50*(1+len(q.States)) ||
+				strings.Contains(plan, "external") || !strings.Contains(plan, "agent_runs_list") {
 				t.Errorf("%s, %s: %d rows\n%s", name, mode, rows, plan)
 			}
 		}
@@ -72,7 +76,8 @@ func TestRunsPlan(t *testing.T) {
 		text, args := s.RunsQuery("acme", q)
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			plan, rows := explain(t, p, mode, text, args)
-			if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort") || rows > 50 || !strings.Contains(plan, "agent_runs_waiting") {
+			if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Sort") || rows > 50 ||
+				!strings.Contains(plan, "agent_runs_waiting") {
 				t.Errorf("waiting, %s, %s: %d rows\n%s", name, mode, rows, plan)
 			}
 		}
@@ -94,7 +99,8 @@ func explain(t *testing.T, p *pgxpool.Pool, mode, text string, args []any) (stri
 	var plan strings.Builder
 	most := 0
 	err := pgx.BeginFunc(t.Context(), p, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(t.Context(), `set local plan_cache_mode = `+mode+`; set local agentstream.tenant = 'acme'`); err != nil {
+		if _, err := tx.Exec(t.Context(), `set local plan_cache_mode = `+mode+
+			`; set local agentstream.tenant = 'acme'`); err != nil {
 			return err
 		}
 		rows, err := tx.Query(t.Context(), `explain (analyze, costs off, timing off) `+text, args...)
@@ -134,8 +140,9 @@ func TestUsageIsKept(t *testing.T) {
 		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", i)}, day)
 		var packs []schema.Pack
 		for n := range messages {
-			end := persistertest.Event(schema.TypeMessageEnd, fmt.Sprintf(`{"message_id":"m%d","content":[{"type":"text","text":%q}],`+
-				`"usage":{"input_tokens":1000,"output_tokens":7}}`, n, text))
+			end := persistertest.Event(schema.TypeMessageEnd,
+				fmt.Sprintf(`{"message_id":"m%d","content":[{"type":"text","text":%q}],`+
+					`"usage":{"input_tokens":1000,"output_tokens":7}}`, n, text))
 			packs = append(packs, w.Pack("", words, words, words, words, words, end))
 		}
 		if _, err := s.Append(t.Context(), chunks(t, packs...)); err != nil {
@@ -165,7 +172,8 @@ func TestUsageIsKept(t *testing.T) {
 		var id, usage string
 		i := 0
 		if _, err := pgx.ForEachRow(rows, []any{&id, &usage}, func() error {
-			if got := schema.ParseUsage(usage); page[i].ID != id || got.String() != page[i].Usage.String() || got["output_tokens"] != 7*messages {
+			if got := schema.ParseUsage(usage); page[i].ID != id || got.String() != page[i].Usage.String() ||
+				got["output_tokens"] != 7*messages {
 				t.Errorf("%s: %s and kept %s", id, usage, page[i].Usage)
 			}
 			i++
@@ -175,5 +183,6 @@ func TestUsageIsKept(t *testing.T) {
 		}
 		summed += time.Since(begun)
 	}
-	t.Logf("page of %d runs of %d messages: %v with kept sums, %v summed at read", runs, messages, (kept / rounds).Round(10*time.Microsecond), (summed / rounds).Round(10*time.Microsecond))
+	t.Logf("page of %d runs of %d messages: %v with kept sums, %v summed at read", runs, messages,
+		(kept / rounds).Round(10*time.Microsecond), (summed / rounds).Round(10*time.Microsecond))
 }

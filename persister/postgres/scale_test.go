@@ -114,7 +114,8 @@ func TestToolTimesPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := looked(t, as(admin, "analyst"), `explain (costs off) `+slowestTools)
-	if !strings.Contains(plan, "Index Only Scan using agent_run_tool_calls_took") || strings.Contains(plan, "Join") || strings.Contains(plan, "Loop") {
+	if !strings.Contains(plan, "Index Only Scan using agent_run_tool_calls_took") || strings.Contains(plan, "Join") ||
+		strings.Contains(plan, "Loop") {
 		t.Error(plan)
 	}
 }
@@ -135,7 +136,8 @@ func TestViewsAtScale(t *testing.T) {
 	p := pool(t, admin)
 	begun := time.Now()
 	fillScale(t, p, events, days)
-	t.Logf("%d events stored in %v", ask[int](t, p, `select count(*) from agent_run_events`), time.Since(begun).Round(time.Second))
+	t.Logf("%d events stored in %v", ask[int](t, p, `select count(*) from agent_run_events`),
+		time.Since(begun).Round(time.Second))
 	exec(t, p, `insert into agent_model_prices (model, input, output) values ('model-*', 3, 15)`)
 	exec(t, p, `create role analyst login`)
 	if err := tables.GrantAnalyst(t.Context(), owner, "analyst", "tenant_7"); err != nil {
@@ -168,7 +170,8 @@ func TestViewsAtScale(t *testing.T) {
 			took = append(took, time.Since(begun))
 		}
 		slices.Sort(took)
-		t.Logf("%-24s p50 %8v  p99 %8v  cpu %8v  %d rows", q.name, took[len(took)/2].Round(10*time.Microsecond), took[len(took)*99/100].Round(10*time.Microsecond),
+		t.Logf("%-24s p50 %8v  p99 %8v  cpu %8v  %d rows", q.name, took[len(took)/2].Round(10*time.Microsecond),
+			took[len(took)*99/100].Round(10*time.Microsecond),
 			((cpuOf(backend) - used) / time.Duration(rounds)).Round(100*time.Microsecond), rows)
 		if rows == 0 {
 			t.Errorf("%s: nothing is found", q.name)

@@ -23,12 +23,15 @@ func TestSearch(t *testing.T) {
 	admin, owner := ownedMigrated(t)
 	s := open(t, owner)
 	message := func(w *persistertest.Writer, child string, parts ...string) {
-		packs := []schema.Pack{w.Pack(child, persistertest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`))}
+		packs := []schema.Pack{w.Pack(child, persistertest.Event(schema.TypeMessageStart,
+			`{"message_id":"m","role":"assistant"}`))}
 		for _, part := range parts {
 			packs = append(packs, w.Pack(child, persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":%q}`, part))))
 		}
-		packs = append(packs, w.Pack(child, persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m"}`), persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m"}`)),
-			w.Pack(child, persistertest.Event(schema.TypeCommandMessage, `{"content":[{"type":"text","text":"The person writes Grüße"}]}`)))
+		packs = append(packs, w.Pack(child, persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m"}`),
+			persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m"}`)),
+			w.Pack(child, persistertest.Event(schema.TypeCommandMessage,
+				`{"content":[{"type":"text","text":"The person writes Grüße"}]}`)))
 		persistertest.Put(t, s, packs...)
 	}
 	a := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_a"}, "20260101")
@@ -43,8 +46,10 @@ func TestSearch(t *testing.T) {
 	message(a, "kid", "A full", " disk, and "+strings.Repeat("x", 3000)+" é")
 	for i, payload := range persistertest.Hostile() {
 		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_h%d", i)}, "20260101")
-		persistertest.Put(t, s, w.Pack("", persistertest.Event(schema.TypeMessageStart, payload)), w.Pack("", persistertest.Event(schema.TypeTextDelta, payload)),
-			w.Pack("", persistertest.Event(schema.TypeMessageEnd, payload)), w.Pack("", persistertest.Event(schema.TypeCommandMessage, payload)))
+		persistertest.Put(t, s, w.Pack("", persistertest.Event(schema.TypeMessageStart, payload)),
+			w.Pack("", persistertest.Event(schema.TypeTextDelta, payload)),
+			w.Pack("", persistertest.Event(schema.TypeMessageEnd, payload)),
+			w.Pack("", persistertest.Event(schema.TypeCommandMessage, payload)))
 	}
 	exec(t, pool(t, admin), `create role searcher login; create role nobody_here login; grant usage on schema public to nobody_here`)
 	if err := tables.GrantAnalyst(t.Context(), owner, "searcher", "acme"); err != nil {
@@ -55,16 +60,19 @@ func TestSearch(t *testing.T) {
 		return looked(t, dsn, fmt.Sprintf(searchWords, words))
 	}
 	analyst := as(admin, "searcher")
-	for words, want := range map[string]int{"full disk": 2, "fu": 0, `"disk full"`: 0, `"disk is full"`: 1, "Grüße": 2, "absent": 0, "disk -and": 1} {
+	for words, want := range map[string]int{"full disk": 2, "fu": 0, `"disk full"`: 0, `"disk is full"`: 1, "Grüße": 2,
+		"absent": 0, "disk -and": 1} {
 		got := found(analyst, words)
 		if n := strings.Count(got, "run_a"); n != want || strings.Contains(got, "run_g") {
 			t.Errorf("%s: %d found, want %d\n%s", words, n, want, got)
 		}
 	}
-	if got := looked(t, as(admin, "nobody_here"), `select count(*) from agent_search('disk')`); !strings.Contains(got, "0") {
+	if got := looked(t, as(admin, "nobody_here"), `select count(*) from agent_search('disk')`); !strings.Contains(got,
+		"0") {
 		t.Errorf("a role without a grant finds %s", got)
 	}
-	if got := looked(t, owner, `set agentstream.tenant = 'globex'`, fmt.Sprintf(searchWords, "disk")); strings.Contains(got, "run_a") || !strings.Contains(got, "run_g") {
+	if got := looked(t, owner, `set agentstream.tenant = 'globex'`,
+		fmt.Sprintf(searchWords, "disk")); strings.Contains(got, "run_a") || !strings.Contains(got, "run_g") {
 		t.Errorf("the owner for globex finds %s", got)
 	}
 	conn, err := pgx.Connect(t.Context(), analyst)
@@ -115,8 +123,8 @@ func TestSearchInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestSearchPlan: words are looked up in their index, also by an analyst, whom row security holds; and tables of his own
-// are not taken for those of the product.
+// TestSearchPlan: words are looked up in their index, also by an analyst, whom row security holds; and tables of his
+// own are not taken for those of the product.
 func TestSearchPlan(t *testing.T) {
 	admin, owner := ownedMigrated(t)
 	open(t, owner)
@@ -134,7 +142,8 @@ func TestSearchPlan(t *testing.T) {
 	if n := ask[int](t, pool(t, admin), `select idx_scan from pg_stat_user_indexes where indexrelname = 'agent_run_words_words'`); n == 0 {
 		t.Error("the index of words is not used")
 	}
-	if got := looked(t, as(admin, "searcher_too"), `select count(*), min(koder_user_id), max(koder_user_id) from agent_search('word', 1000000)`); strings.Count(got, "tenant_7") != 2 {
+	if got := looked(t, as(admin, "searcher_too"),
+		`select count(*), min(koder_user_id), max(koder_user_id) from agent_search('word', 1000000)`); strings.Count(got, "tenant_7") != 2 {
 		t.Error(got)
 	}
 }

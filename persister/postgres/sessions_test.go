@@ -26,12 +26,13 @@ func TestSessionsPlan(t *testing.T) {
 		q     schema.RunsQuery
 		index string
 	}{
-		"open":            {schema.RunsQuery{Sessions: true}, "agent_runs_open"},
-		"open next":       {schema.RunsQuery{Sessions: true, After: middle}, "agent_runs_open"},
-		"open since":      {schema.RunsQuery{Sessions: true, Since: middle.Started}, "agent_runs_open"},
-		"all":             {schema.RunsQuery{Sessions: true, Archived: true, After: middle}, "agent_runs_list"},
-		"agent":           {schema.RunsQuery{Agent: "agent_7"}, "agent_runs_agent"},
-		"agent next":      {schema.RunsQuery{Agent: "agent_7", Sessions: true, Archived: true, After: middle}, "agent_runs_agent"},
+		"open":       {schema.RunsQuery{Sessions: true}, "agent_runs_open"},
+		"open next":  {schema.RunsQuery{Sessions: true, After: middle}, "agent_runs_open"},
+		"open since": {schema.RunsQuery{Sessions: true, Since: middle.Started}, "agent_runs_open"},
+		"all":        {schema.RunsQuery{Sessions: true, Archived: true, After: middle}, "agent_runs_list"},
+		"agent":      {schema.RunsQuery{Agent: "agent_7"}, "agent_runs_agent"},
+		"agent next": {schema.RunsQuery{Agent: "agent_7", Sessions: true, Archived: true, After: middle},
+			"agent_runs_agent"},
 		"agent open":      {schema.RunsQuery{Agent: "agent_0", Sessions: true}, "agent_runs_agent_open"},
 		"agent open next": {schema.RunsQuery{Agent: "agent_0", Sessions: true, After: middle}, "agent_runs_agent_open"},
 		"no such agent":   {schema.RunsQuery{Agent: "agent_99"}, "agent_runs_agent"},
@@ -54,7 +55,8 @@ func TestSessionsPlan(t *testing.T) {
 					t.Errorf("%s, oldest %v, %s: %d rows\n%s", name, oldest, mode, rows, plan)
 				}
 			}
-			t.Logf("%s, oldest %v: %d of %d runs in %v, %d rows read", name, oldest, len(runs), manyRuns, took.Round(10*time.Microsecond), most)
+			t.Logf("%s, oldest %v: %d of %d runs in %v, %d rows read", name, oldest, len(runs), manyRuns,
+				took.Round(10*time.Microsecond), most)
 		}
 	}
 }
@@ -68,8 +70,10 @@ func TestSessionModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := persistertest.NewWriter(key, day)
-		first := w.Pack("", persistertest.Event(schema.TypeSessionCreated, `{"title":"\u0000"}`), persistertest.Event(schema.TypeSessionUpdated, `{"agent":"é"}`))
-		late, last := w.Pack("", persistertest.Event(schema.TypeSessionUpdated, `{"title":"a","x":1}`)), w.Pack("", persistertest.Event(schema.TypeSessionUpdated, `{"title":"b"}`))
+		first := w.Pack("", persistertest.Event(schema.TypeSessionCreated, `{"title":"\u0000"}`),
+			persistertest.Event(schema.TypeSessionUpdated, `{"agent":"é"}`))
+		late, last := w.Pack("", persistertest.Event(schema.TypeSessionUpdated, `{"title":"a","x":1}`)),
+			w.Pack("", persistertest.Event(schema.TypeSessionUpdated, `{"title":"b"}`))
 		persistertest.Put(t, s, first)
 		persistertest.Put(t, s, last, w.Texts("", 20))
 		persistertest.Put(t, s, late)
@@ -78,7 +82,9 @@ func TestSessionModes(t *testing.T) {
 			t.Errorf("%s: %+v, %v", mode, runs, err)
 		}
 		var title string
-		if err := pool(t, dsn).QueryRow(t.Context(), `select session::jsonb ->> 'title' from agent_v_runs where session_agent = 'é'`).Scan(&title); err != nil || title != "b" {
+		if err := pool(t, dsn).QueryRow(t.Context(),
+			`select session::jsonb ->> 'title' from agent_v_runs where session_agent = 'é'`).Scan(&title); err != nil ||
+			title != "b" {
 			t.Errorf("%s: %q, %v", mode, title, err)
 		}
 		s.Close()

@@ -21,8 +21,8 @@ import (
 // Config configures a Store. DSN must be set.
 type Config struct {
 	DSN string // URL or key=value form; it may hold a password and is never logged
-	// Fresh returns the DSN as it is now, for the password of each new connection; nil: DSN. A password file that the DSN names is
-	// read again in any case.
+	// Fresh returns the DSN as it is now, for the password of each new connection; nil: DSN. A password file that the
+	// DSN names is read again in any case.
 	Fresh    func() string
 	MaxConns int // default: pgx's own (4 or the number of CPUs, the greater), or the DSN's
 	Logger   *slog.Logger
@@ -84,12 +84,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
-	s := &Store{pool: pool{conns}, log: cfg.Logger, conns: sqlstore.Connections(int(pc.MaxConns)), plain: !canAskTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
+	s := &Store{pool: pool{conns}, log: cfg.Logger, conns: sqlstore.Connections(int(pc.MaxConns)),
+		plain: !canAskTypes(pc.ConnConfig.DefaultQueryExecMode), days: make(map[string]bool)}
 	s.Store = sqlstore.New(database{s}, s, dialect)
 	return s, nil
 }
 
-// refresh sets the password of a connection, and its certificates, to what they are now. What else the DSN says stays as it was.
+// refresh sets the password of a connection, and its certificates, to what they are now. What else the DSN says stays
+// as it was.
 func (c *Config) refresh(conn *pgx.ConnConfig) error {
 	dsn := c.DSN
 	if c.Fresh != nil {
@@ -109,8 +111,8 @@ func (c *Config) refresh(conn *pgx.ConnConfig) error {
 // Close waits until no connection is in use and closes all.
 func (s *Store) Close() { s.pool.Close() }
 
-// ensureDays creates the partitions for the days. They are created as tables and then attached, because attaching, unlike
-// creating in place, does not stop readers and writers of other days.
+// ensureDays creates the partitions for the days. They are created as tables and then attached, because attaching,
+// unlike creating in place, does not stop readers and writers of other days.
 func (s *Store) ensureDays(ctx context.Context, days map[string]bool) error {
 	for day := range days {
 		s.mu.Lock()
@@ -158,13 +160,15 @@ func (s *Store) ensureDay(ctx context.Context, day string) error {
 			}
 		}
 		if !exists && lz4 { // a server may be built without it
-			if _, err := tx.Exec(ctx, `alter table `+name+` alter line set compression lz4, alter payload set compression lz4`); err != nil {
+			if _, err := tx.Exec(ctx, `alter table `+name+
+				` alter line set compression lz4, alter payload set compression lz4`); err != nil {
 				return err
 			}
 		}
 		if leaving { // a process began to detach it and perhaps died: no row could be stored
 			// While this waits no other partition can be created.
-			if _, err := tx.Exec(ctx, `set local lock_timeout = 2000; alter table agent_run_events detach partition `+name+` finalize`); err != nil {
+			if _, err := tx.Exec(ctx, `set local lock_timeout = 2000; alter table agent_run_events detach partition `+
+				name+` finalize`); err != nil {
 				return err
 			}
 		}
@@ -184,8 +188,8 @@ func (s *Store) forgetDays() {
 // dayLayout is schema.Head.Day.
 const dayLayout = "20060102"
 
-// dataError reports whether the error is about the data (SQLSTATE classes 22 and 23) or its size and nesting (54), so that
-// it would occur again.
+// dataError reports whether the error is about the data (SQLSTATE classes 22 and 23) or its size and nesting (54), so
+// that it would occur again.
 func dataError(err error) bool {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) || len(pe.Code) != 5 || noPartition(err) {
@@ -203,8 +207,8 @@ const (
 	undefinedTable  = "42P01" // SQLSTATE of a table that does not exist, or is not a partition
 )
 
-// noPartition reports whether a row found no partition for its day, or COPY found no table. PostgreSQL reports the former
-// as a check violation of the partitioned table, without the name of a constraint.
+// noPartition reports whether a row found no partition for its day, or COPY found no table. PostgreSQL reports the
+// former as a check violation of the partitioned table, without the name of a constraint.
 func noPartition(err error) bool {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) {

@@ -16,12 +16,12 @@ const everyTenant = tables.EveryTenant
 
 const setScope = `select set_config('` + tables.TenantSetting + `', $1, true)`
 
-// scope makes the statements that are queued after it see the rows of one tenant, or of everyTenant. It is in effect until
-// the transaction ends. A batch that is not part of a transaction is one itself.
+// scope makes the statements that are queued after it see the rows of one tenant, or of everyTenant. It is in effect
+// until the transaction ends. A batch that is not part of a transaction is one itself.
 func scope(b *pgx.Batch, tenant string) { b.Queue(setScope, tenant).Exec(discard) }
 
-// setKeys is setScope for statements that look up the keys of a batch in indexes: a plan that was made while a table was
-// small, or before it was analyzed, must not read the whole table for each row.
+// setKeys is setScope for statements that look up the keys of a batch in indexes: a plan that was made while a table
+// was small, or before it was analyzed, must not read the whole table for each row.
 const setKeys = `select set_config('` + tables.TenantSetting + `', $1, true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 

@@ -52,7 +52,8 @@ func newDeployment(t *testing.T) *deployment {
 	exec(t, p, `vacuum analyze`)
 	exec(t, p, `grant create on schema public to public`) // a careless administrator
 	exec(t, p, `grant select on all tables in schema public to `+h.readerRole)
-	h.reader, h.analyst = as(h.admin, h.readerRole), as(h.admin, strings.ReplaceAll(strings.ReplaceAll(h.analystRole, " ", "%20"), `"`, "%22"))
+	h.reader, h.analyst = as(h.admin, h.readerRole), as(h.admin,
+		strings.ReplaceAll(strings.ReplaceAll(h.analystRole, " ", "%20"), `"`, "%22"))
 	return h
 }
 
@@ -69,7 +70,8 @@ func (h *deployment) fill(t *testing.T, day string) {
 		appendPacks(t, h.store,
 			w.Pack("", persistertest.Event(schema.TypeMessageStart, `{"message_id":"m1","role":"assistant","model":"`+word+`"}`),
 				persistertest.Event(schema.TypeTextDelta, `{"text":"`+word+`"}`),
-				persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m1","content":[{"type":"text","text":"`+word+`"}],"usage":{"output_tokens":3}}`),
+				persistertest.Event(schema.TypeMessageEnd,
+					`{"message_id":"m1","content":[{"type":"text","text":"`+word+`"}],"usage":{"output_tokens":3}}`),
 				persistertest.Event(schema.TypeToolStart, `{"call_id":"c1","tool":"`+word+`"}`)),
 			w.Texts("kid_"+tenant, 2))
 	}
@@ -77,7 +79,8 @@ func (h *deployment) fill(t *testing.T, day string) {
 
 var securedTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage",
 	"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_usage_daily",
-	"agent_dead_letters", "agent_v_dead_letters", "agent_retention", "agent_holds", "agent_run_messages", "agent_run_tool_calls"}
+	"agent_dead_letters", "agent_v_dead_letters", "agent_retention", "agent_holds", "agent_run_messages",
+	"agent_run_tool_calls"}
 
 // looked runs a statement on a connection of its own and returns all that the server sent: rows, notices,
 // errors.
@@ -118,32 +121,52 @@ func TestTenancy(t *testing.T) {
 		"union":        {`select line from agent_run_events where koder_user_id = 'globex' union all select line from agent_run_events`},
 		"other tenant": {`select * from agent_run_events where koder_user_id = 'globex'`},
 		"or true":      {`select * from agent_run_events where koder_user_id = 'globex' or true`},
-		"leaky where":  {leak, `select count(*) from agent_run_events where leak(line)`, `select count(*) from agent_runs where leak(id)`, `select count(*) from agent_v_messages where leak(text)`, `select count(*) from agent_v_usage_daily where leak(model)`},
-		"leaky join":   {leak, `select count(*) from agent_runs r join agent_run_events e on leak(e.line) and leak(r.id)`},
-		"leaky order":  {leak, `select 1 from agent_run_events order by leak(line)`},
+		"leaky where": {leak, `select count(*) from agent_run_events where leak(line)`,
+			`select count(*) from agent_runs where leak(id)`, `select count(*) from agent_v_messages where leak(text)`,
+			`select count(*) from agent_v_usage_daily where leak(model)`},
+		"leaky join":  {leak, `select count(*) from agent_runs r join agent_run_events e on leak(e.line) and leak(r.id)`},
+		"leaky order": {leak, `select 1 from agent_run_events order by leak(line)`},
 		"leaky operator": {`create function leaky_eq(a text, b text) returns boolean language plpgsql cost 0.0000001 as $$ begin raise notice '% %', a, b; return true; end $$`,
-			`create operator public.=== (procedure = leaky_eq, leftarg = text, rightarg = text)`, `select count(*) from agent_run_events where line === 'x'`},
-		"error":           {`select count(*) from agent_run_events where line::int > 0`, `select 1 / (case when line like '%SECRET%' then 0 else 1 end) from agent_run_events`},
-		"temporary view":  {`create temporary view v as select * from agent_run_events`, `select * from v`, `copy (select * from v) to stdout`},
+			`create operator public.=== (procedure = leaky_eq, leftarg = text, rightarg = text)`,
+			`select count(*) from agent_run_events where line === 'x'`},
+		"error": {`select count(*) from agent_run_events where line::int > 0`,
+			`select 1 / (case when line like '%SECRET%' then 0 else 1 end) from agent_run_events`},
+		"temporary view": {`create temporary view v as select * from agent_run_events`, `select * from v`,
+			`copy (select * from v) to stdout`},
 		"view of mine":    {`create view mine as select * from agent_run_events`, `select * from mine`},
 		"create table as": {`create temporary table mine as select * from agent_run_events`, `select * from mine`},
 		"functions": {`select agent_event_payload('globex', '2026-03-01', 'run_globex20260301', g) from generate_series(1, 9) g`,
-			`select agent_message_text('globex', '2026-03-01', 'run_globex20260301', '', 1, 3, 3)`, `select agent_message_text('globex', '2026-03-02', 'run_globex20260302', '', 0, null, null)`},
-		"explain":           {`explain (analyze, verbose, buffers) select * from agent_run_events where line like '%` + "S" + `%'`, `explain (verbose) select * from agent_run_events where koder_user_id > 'b'`},
-		"statistics":        {`select * from pg_stats where tablename like 'agent%'`, `select * from pg_stats_ext`, `select * from pg_statistic`, `select * from pg_stat_activity`},
-		"prepared":          {`set agentstream.tenant = 'acme'`, `prepare p as select * from agent_run_events`, `execute p`, `set agentstream.tenant = '*'`, `execute p`},
-		"row security off":  {`set row_security = off`, `select * from agent_run_events`},
-		"as the owner":      {`set role ` + h.ownerRole, `select * from agent_run_events`, `set session authorization ` + h.ownerRole, `select * from agent_run_events`},
-		"as postgres":       {`set role postgres`, `select * from agent_run_events`},
-		"policy":            {`drop policy agent_one_tenant on agent_run_events`, `alter table agent_run_events disable row level security`, `create policy x on agent_run_events using (true)`, `select * from agent_run_events`},
-		"owner's functions": {`call agent_secure('agent_runs')`, `select agent_event_payload('globex', run_day, run_id, seq) from agent_run_events`},
-		"partitions":        {`select * from agent_run_events_20260301`, `select * from agent_run_events_20260302`, `copy agent_run_events_20260302 to stdout`, `select * from only agent_run_events`, `table agent_run_events_20260301`},
-		"inserts":           {`insert into agent_runs select * from agent_runs`, `insert into agent_runs (koder_user_id, id) values ('globex', 'run_globex20260301')`, `insert into agent_run_events_20260301 select * from agent_run_events`, `update agent_runs set reason = 'x'`, `delete from agent_runs`, `truncate agent_runs`},
-		"locks":             {`select * from agent_runs for update`, `lock table agent_runs`},
-		"files":             {`copy (select 1) to '/tmp/x'`, `select pg_read_file('base/1')`, `select lo_import('/etc/passwd')`},
-		"references":        {`create table r (t text, i text, foreign key (t, i) references agent_runs)`, `insert into r values ('globex', 'run_globex20260301')`},
-		"trigger":           {`create trigger x after insert on agent_run_events for each row execute function agent_run_forgotten()`},
-		"versions":          {`select * from agent_trash`},
+			`select agent_message_text('globex', '2026-03-01', 'run_globex20260301', '', 1, 3, 3)`,
+			`select agent_message_text('globex', '2026-03-02', 'run_globex20260302', '', 0, null, null)`},
+		"explain": {`explain (analyze, verbose, buffers) select * from agent_run_events where line like '%` +
+			"S" + `%'`, `explain (verbose) select * from agent_run_events where koder_user_id > 'b'`},
+		"statistics": {`select * from pg_stats where tablename like 'agent%'`, `select * from pg_stats_ext`,
+			`select * from pg_statistic`, `select * from pg_stat_activity`},
+		"prepared": {`set agentstream.tenant = 'acme'`, `prepare p as select * from agent_run_events`,
+			`execute p`, `set agentstream.tenant = '*'`, `execute p`},
+		"row security off": {`set row_security = off`, `select * from agent_run_events`},
+		"as the owner": {`set role ` + h.ownerRole, `select * from agent_run_events`,
+			`set session authorization ` + h.ownerRole, `select * from agent_run_events`},
+		"as postgres": {`set role postgres`, `select * from agent_run_events`},
+		"policy": {`drop policy agent_one_tenant on agent_run_events`,
+			`alter table agent_run_events disable row level security`,
+			`create policy x on agent_run_events using (true)`, `select * from agent_run_events`},
+		"owner's functions": {`call agent_secure('agent_runs')`,
+			`select agent_event_payload('globex', run_day, run_id, seq) from agent_run_events`},
+		"partitions": {`select * from agent_run_events_20260301`, `select * from agent_run_events_20260302`,
+			`copy agent_run_events_20260302 to stdout`, `select * from only agent_run_events`,
+			`table agent_run_events_20260301`},
+		"inserts": {`insert into agent_runs select * from agent_runs`,
+			`insert into agent_runs (koder_user_id, id) values ('globex', 'run_globex20260301')`,
+			`insert into agent_run_events_20260301 select * from agent_run_events`,
+			`update agent_runs set reason = 'x'`, `delete from agent_runs`, `truncate agent_runs`},
+		"locks": {`select * from agent_runs for update`, `lock table agent_runs`},
+		"files": {`copy (select 1) to '/tmp/x'`, `select pg_read_file('base/1')`,
+			`select lo_import('/etc/passwd')`},
+		"references": {`create table r (t text, i text, foreign key (t, i) references agent_runs)`,
+			`insert into r values ('globex', 'run_globex20260301')`},
+		"trigger":  {`create trigger x after insert on agent_run_events for each row execute function agent_run_forgotten()`},
+		"versions": {`select * from agent_trash`},
 	}
 	for _, table := range securedTables {
 		attacks["dump "+table] = []string{fmt.Sprintf(dump, table), `table ` + table}
@@ -151,7 +174,8 @@ func TestTenancy(t *testing.T) {
 	for who, dsn := range map[string]string{"reader": h.reader, "analyst": h.analyst} {
 		for _, setting := range []string{"", `set agentstream.tenant = 'acme'`, `set agentstream.tenant = '*'`} {
 			for name, statements := range attacks {
-				if said := looked(t, dsn, append([]string{setting}, statements...)...); strings.Contains(said, secret) || strings.Contains(said, "run_globex2") {
+				if said := looked(t, dsn, append([]string{setting}, statements...)...); strings.Contains(said,
+					secret) || strings.Contains(said, "run_globex2") {
 					t.Errorf("%s, %q, %s:\n%.600s", who, setting, name, said)
 				}
 			}
@@ -183,9 +207,11 @@ func (h *deployment) trustedAlone(t *testing.T) {
 		who, dsn, setting string
 		want              string
 	}{
-		{"reader", h.reader, "", "0"}, {"reader", h.reader, "globex", "12"}, {"reader", h.reader, "acme", "12"}, {"reader", h.reader, "*", "0"},
+		{"reader", h.reader, "", "0"}, {"reader", h.reader, "globex", "12"}, {"reader", h.reader, "acme", "12"},
+		{"reader", h.reader, "*", "0"},
 		{"analyst", h.analyst, "", "12"}, {"analyst", h.analyst, "globex", "12"}, {"analyst", h.analyst, "*", "12"},
-		{"owner", h.owner, "", "0"}, {"owner", h.owner, "globex", "12"}, {"owner", h.owner, "*", "24"}, {"owner", h.owner, "acm", "0"},
+		{"owner", h.owner, "", "0"}, {"owner", h.owner, "globex", "12"}, {"owner", h.owner, "*", "24"},
+		{"owner", h.owner, "acm", "0"},
 	} {
 		got := looked(t, c.dsn, `set agentstream.tenant = '`+c.setting+`'`, `select count(*) from agent_run_events`)
 		if strings.TrimSpace(got) != c.want {
@@ -227,7 +253,8 @@ func (h *deployment) cursors(t *testing.T) {
 // ownerSetsTenant: rows of another tenant than the scope's cannot be written.
 func (h *deployment) ownerSetsTenant(t *testing.T) {
 	t.Helper()
-	said := looked(t, h.owner, `set agentstream.tenant = 'acme'`, `insert into agent_holds (koder_user_id, run_id, reason) values ('globex', '', 'x')`,
+	said := looked(t, h.owner, `set agentstream.tenant = 'acme'`,
+		`insert into agent_holds (koder_user_id, run_id, reason) values ('globex', '', 'x')`,
 		`update agent_runs set koder_user_id = 'globex'`, `delete from agent_runs where koder_user_id = 'globex'`)
 	if strings.Count(said, "row-level security") != 2 {
 		t.Errorf("the owner was told %s", said)
@@ -255,7 +282,9 @@ func (h *deployment) storeOfOther(t *testing.T) {
 	if _, err := reader.Append(t.Context(), chunks(t, w.Texts("", 1))); err == nil {
 		t.Error("an edge's role writes")
 	}
-	ids := []string{"run_globex20260301", "kid_globex", "", "*", "%", "' or '1'='1", "x'; select set_config('agentstream.tenant','*',false); --", `\`, "globex/run_globex20260301", strings.Repeat("x", 10_000)}
+	ids := []string{"run_globex20260301", "kid_globex", "", "*", "%", "' or '1'='1",
+		"x'; select set_config('agentstream.tenant','*',false); --", `\`, "globex/run_globex20260301",
+		strings.Repeat("x", 10_000)}
 	for name, s := range map[string]*postgres.Store{"owner": h.store, "reader": reader} {
 		if runs, err := s.Runs(t.Context(), "globex", schema.RunsQuery{Limit: 10}); err != nil || len(runs) != 2 {
 			t.Fatalf("%s: %v, %v", name, runs, err)
@@ -268,9 +297,12 @@ func (h *deployment) storeOfOther(t *testing.T) {
 				for p, werr := range s.Packs(t.Context(), key, 0, schema.MaxSeq) {
 					body, err = append(body, p.Body...), errors.Join(err, werr)
 				}
-				list, lerr := s.Runs(t.Context(), tenant, schema.RunsQuery{Limit: 10, States: []schema.RunState{schema.RunState(run), ""}, After: schema.RunCursor{Started: time.Unix(9e8, 0), ID: run}})
+				list, lerr := s.Runs(t.Context(), tenant,
+					schema.RunsQuery{Limit: 10, States: []schema.RunState{schema.RunState(run), ""},
+						After: schema.RunCursor{Started: time.Unix(9e8, 0), ID: run}})
 				parent, perr := s.Parent(t.Context(), tenant, run)
-				if err := errors.Join(err, lerr, perr); err != nil || head.HasEvents() || len(body) > 0 || strings.Contains(fmt.Sprint(list, parent), "globex2") {
+				if err := errors.Join(err, lerr, perr); err != nil || head.HasEvents() || len(body) > 0 ||
+					strings.Contains(fmt.Sprint(list, parent), "globex2") {
 					t.Errorf("%s, %.40q %.40q: %v, %v, %s, %v, %s", name, tenant, run, err, head, body, list, parent)
 				}
 			}

@@ -15,8 +15,9 @@ import (
 	"agentstream/persister/postgres/tables"
 )
 
-// TestVerifyFull connects to a server that speaks TLS: with sslmode=verify-full only one of the right authority, under the name that
-// the connection string has, is talked to. An authority that is replaced counts from the next connection on.
+// TestVerifyFull connects to a server that speaks TLS: with sslmode=verify-full only one of the right authority, under
+// the name that the connection string has, is talked to. An authority that is replaced counts from the next connection
+// on.
 func TestVerifyFull(t *testing.T) {
 	right, wrong := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	// Another address than that of other servers, which have the same port.
@@ -40,7 +41,8 @@ func TestVerifyFull(t *testing.T) {
 	if err := ping(dsn(ip, wrong.CA)); err == nil || !strings.Contains(err.Error(), "authority") {
 		t.Errorf("another authority: %v", err)
 	}
-	if err := ping("postgres://postgres@not-of-the-certificate:5432/postgres?sslmode=verify-full&hostaddr=" + ip + "&sslrootcert=" + right.CA); err == nil {
+	if err := ping("postgres://postgres@not-of-the-certificate:5432/postgres?sslmode=verify-full&hostaddr=" + ip +
+		"&sslrootcert=" + right.CA); err == nil {
 		t.Error("a name that is not in the certificate is accepted")
 	}
 	now := filepath.Join(t.TempDir(), "ca.pem")

@@ -65,7 +65,8 @@ func copyTable(t testing.TB, from, to *pgxpool.Pool, table, columns, where strin
 		t.Fatal(err)
 	}
 	defer src.Release()
-	if _, err := src.Conn().PgConn().CopyTo(t.Context(), &body, fmt.Sprintf(`copy (select %s from %s where %s) to stdout`, columns, table, where)); err != nil {
+	if _, err := src.Conn().PgConn().CopyTo(t.Context(), &body,
+		fmt.Sprintf(`copy (select %s from %s where %s) to stdout`, columns, table, where)); err != nil {
 		t.Fatal(err)
 	}
 	dst, err := to.Acquire(t.Context())
@@ -73,7 +74,8 @@ func copyTable(t testing.TB, from, to *pgxpool.Pool, table, columns, where strin
 		t.Fatal(err)
 	}
 	defer dst.Release()
-	if _, err := dst.Conn().PgConn().CopyFrom(t.Context(), &body, fmt.Sprintf(`copy %s (%s) from stdin`, table, columns)); err != nil {
+	if _, err := dst.Conn().PgConn().CopyFrom(t.Context(), &body,
+		fmt.Sprintf(`copy %s (%s) from stdin`, table, columns)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,7 +102,8 @@ func oldForm(t testing.TB, from *pgxpool.Pool) (admin, owner string) {
 	copyTable(t, from, p, "agent_runs", "koder_user_id, id, run_day, state, last_seq, last_id, anchors, first_ts, last_ts, created_at, updated_at", "true")
 	exec(t, p, `update agent_runs set first_ts = '2020-01-01'`) // it was the earliest time of any event
 	copyTable(t, from, p, "agent_run_lanes", "koder_user_id, run_id, lane, owner, epoch", "owner <> ''")
-	copyTable(t, from, p, "agent_run_events", "koder_user_id, run_day, run_id, seq, id, child_id, type, ts, payload, line", "true")
+	copyTable(t, from, p, "agent_run_events",
+		"koder_user_id, run_day, run_id, seq, id, child_id, type, ts, payload, line", "true")
 	return admin, owner
 }
 
@@ -121,7 +124,8 @@ func TestUpgrade(t *testing.T) {
 	persistertest.SameRuns(t, s, want)
 	counted := ask[string](t, pool(t, admin), frameTables)
 	if was := ask[string](t, kept, frameTables); counted != was || len(was) < 10_000 {
-		t.Errorf("what is kept for the views differs:\n%s\nwant\n%s", firstDifference(counted, was), firstDifference(was, counted))
+		t.Errorf("what is kept for the views differs:\n%s\nwant\n%s", firstDifference(counted, was),
+			firstDifference(was, counted))
 	}
 	// Everything comes again, as after the restart of a persister: nothing is counted twice.
 	if _, err := s.Append(t.Context(), chunks(t, packs...)); err != nil {

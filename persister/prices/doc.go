@@ -7,8 +7,8 @@
 //
 // # Contract
 //
-// A name may have * for anything. Which price of several counts is decided in the store: the longest name that fits, then
-// the newest that is valid on the day of the message.
+// A name may have * for anything. Which price of several counts is decided in the store: the longest name that fits,
+// then the newest that is valid on the day of the message.
 //
 // # Concurrency
 //

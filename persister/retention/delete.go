@@ -137,7 +137,8 @@ func (d *Deleter) Tenant(ctx context.Context, tenant string, progress func(done 
 	}
 	holds, err := d.settings.Holds(ctx, tenant)
 	if err == nil && len(holds) > 0 {
-		err = fmt.Errorf("%d holds, the first on run %q (%s): %w", len(holds), holds[0].Key.Run, holds[0].Reason, persister.ErrHeld)
+		err = fmt.Errorf("%d holds, the first on run %q (%s): %w", len(holds), holds[0].Key.Run, holds[0].Reason,
+			persister.ErrHeld)
 	}
 	if err != nil {
 		return out, fmt.Errorf("retention: delete tenant %s: %w", tenant, err)

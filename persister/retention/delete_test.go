@@ -17,7 +17,8 @@ func (w *world) putDeadLetters(key schema.RunKey, n int) {
 	w.Helper()
 	deadLetters := make([]persister.DeadLetter, n)
 	for i := range deadLetters {
-		deadLetters[i] = persister.DeadLetter{Stream: "S", Position: uint64(i + 1), Key: key, Subject: "s", Body: []byte(key.String()), Reason: persister.ReasonRefused}
+		deadLetters[i] = persister.DeadLetter{Stream: "S", Position: uint64(i + 1), Key: key, Subject: "s",
+			Body: []byte(key.String()), Reason: persister.ReasonRefused}
 	}
 	if err := w.store.PutDeadLetters(w.Context(), deadLetters); err != nil {
 		w.Fatal(err)
@@ -47,7 +48,8 @@ func TestDeleteRun(t *testing.T) {
 		}
 		d := w.deleter()
 		out, err := d.Run(t.Context(), p.Key)
-		if err != nil || !out.Clean() || out.Runs != 1 || out.Events != 20 || out.Blobs != 1 || out.Messages != 1 || out.Keys != 1 || out.Letters != 3 {
+		if err != nil || !out.Clean() || out.Runs != 1 || out.Events != 20 || out.Blobs != 1 || out.Messages != 1 ||
+			out.Keys != 1 || out.Letters != 3 {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		w.wantEvents(p.Key)
@@ -125,7 +127,8 @@ func TestDeleteTenant(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := d.Tenant(t.Context(), "acme", nil)
-		if err != nil || !out.Clean() || out.Runs != 31 || out.Events != 120 || out.Blobs != 10 || out.Letters != 3 || out.Messages != 1 || out.Left.Marks != 31 {
+		if err != nil || !out.Clean() || out.Runs != 31 || out.Events != 120 || out.Blobs != 10 || out.Letters != 3 ||
+			out.Messages != 1 || out.Left.Marks != 31 {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		w.wantEvents(other.Key, other)

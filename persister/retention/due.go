@@ -33,7 +33,8 @@ type lister interface {
 
 // eachExpired calls fn with runs to expire, in groups, after a position. After an error it returns the position
 // to continue from, nil at the end.
-func (d *due) eachExpired(ctx context.Context, from lister, at *persister.EndedRun, fn func([]persister.EndedRun) error) (*persister.EndedRun, error) {
+func (d *due) eachExpired(ctx context.Context, from lister, at *persister.EndedRun,
+	fn func([]persister.EndedRun) error) (*persister.EndedRun, error) {
 	least := d.policy.shortest(d.overrides)
 	if least < 0 {
 		return nil, nil
@@ -56,7 +57,8 @@ func (d *due) cold(ctx context.Context, from lister, fn func([]persister.EndedRu
 
 // eachUnwanted calls fn with runs whose session was deleted, in any state and of any day.
 func (d *due) eachUnwanted(ctx context.Context, from lister, fn func([]persister.EndedRun) error) error {
-	_, err := d.walk(ctx, from, persister.EndedQuery{Unwanted: true, Through: lastDay}, 0, fn, func(*persister.EndedRun) bool { return true })
+	_, err := d.walk(ctx, from, persister.EndedQuery{Unwanted: true, Through: lastDay}, 0, fn,
+		func(*persister.EndedRun) bool { return true })
 	return err
 }
 

@@ -9,14 +9,15 @@ import (
 	"agentstream/schema"
 )
 
-// TestFeedsAreTrimmed: what is old of a feed goes, in the tables and in the log, and the newest event stays. Other runs without an end
-// stay whole, feeds under a hold as well, and times that are still to come keep nothing.
+// TestFeedsAreTrimmed: what is old of a feed goes, in the tables and in the log, and the newest event stays. Other runs
+// without an end stay whole, feeds under a hold as well, and times that are still to come keep nothing.
 func TestFeedsAreTrimmed(t *testing.T) {
 	both(t, func(t *testing.T, s store) {
 		w := newWorld(t, s)
 		begin := w.now
 		key := func(tenant, run string) schema.RunKey { return schema.RunKey{Tenant: tenant, Run: run} }
-		keys := []schema.RunKey{key("acme", "feed-account"), key("acme", "feed-message-00"), key("acme", "feed-other"), key("brief", "feed-memory"), key("held", "feed-memory")}
+		keys := []schema.RunKey{key("acme", "feed-account"), key("acme", "feed-message-00"), key("acme", "feed-other"),
+			key("brief", "feed-memory"), key("held", "feed-memory")}
 		packs := make(map[schema.RunKey][]schema.Pack)
 		for _, k := range keys {
 			wr := persistertest.NewWriter(k, begin.Format("20060102"))
@@ -25,7 +26,8 @@ func TestFeedsAreTrimmed(t *testing.T) {
 					day = 4000 // a clock that is ahead
 				}
 				wr.At(begin.Add(days(day)))
-				p := wr.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"a"}`), persistertest.Event(schema.TypeTextDelta, `{"text":"b"}`))
+				p := wr.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"a"}`),
+					persistertest.Event(schema.TypeTextDelta, `{"text":"b"}`))
 				packs[k] = append(packs[k], p)
 			}
 			w.append(packs[k]...)

@@ -159,7 +159,8 @@ func newWorld(t *testing.T, s store) *world {
 }
 
 func (w *world) config() retention.Config {
-	return retention.Config{Runs: w.store, Trash: w.store, Tombstones: w.store, Forgetting: w.store, Feeds: w.store, Log: w.log, Blobs: w.blobs, Policy: w.policy,
+	return retention.Config{Runs: w.store, Trash: w.store, Tombstones: w.store, Forgetting: w.store, Feeds: w.store,
+		Log: w.log, Blobs: w.blobs, Policy: w.policy,
 		FeedRuns: schema.Feeds{Prefix: "feed-", Is: func(run string) bool { return run != "feed-other" }},
 		Pause:    -1, Now: func() time.Time { return w.now }}
 }
@@ -203,7 +204,8 @@ func (w *world) append(packs ...schema.Pack) persister.Result {
 func (w *world) logged(packs ...schema.Pack) {
 	w.Helper()
 	for _, p := range packs {
-		m := &nats.Msg{Subject: schema.Subject(p.Key, p.Child, w.server.Partitions), Header: nats.Header(p.Headers()), Data: p.Body}
+		m := &nats.Msg{Subject: schema.Subject(p.Key, p.Child, w.server.Partitions), Header: nats.Header(p.Headers()),
+			Data: p.Body}
 		if _, err := w.server.JS.PublishMsg(w.Context(), m); err != nil {
 			w.Fatal(err)
 		}
@@ -285,7 +287,8 @@ func (w *world) wantListed(tenant string, want ...string) {
 func days(n int) time.Duration { return time.Duration(n) * persister.Day }
 
 // run begins a run at a time and ends it, with n events in all.
-func (w *world) run(tenant, id string, at time.Time, n int, state schema.RunState) (*persistertest.Writer, schema.Pack) {
+func (w *world) run(tenant, id string, at time.Time, n int, state schema.RunState) (*persistertest.Writer,
+	schema.Pack) {
 	wr := persistertest.NewWriter(schema.RunKey{Tenant: tenant, Run: id}, at.Format("20060102"))
 	wr.At(at)
 	events := make([]schema.Event, n)

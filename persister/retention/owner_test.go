@@ -48,7 +48,8 @@ func TestKeepAsOwner(t *testing.T) {
 	}
 	var name string
 	ask(&name, `select current_database()`)
-	if _, err := look.Exec(t.Context(), `create role owner_`+name+` login; alter database `+name+` owner to owner_`+name); err != nil {
+	if _, err := look.Exec(t.Context(), `create role owner_`+name+` login; alter database `+name+` owner to owner_`+
+		name); err != nil {
 		t.Fatal(err)
 	}
 	owner := strings.Replace(admin, "//postgres@", "//owner_"+name+"@", 1)
@@ -85,11 +86,13 @@ func TestKeepAsOwner(t *testing.T) {
 		}
 		w := persistertest.NewWriter(schema.RunKey{Tenant: tenant, Run: run}, day)
 		w.At(time.Now().Add(-10 * persister.Day))
-		packs[name] = w.Pack("", persistertest.Lifecycle(schema.StateRunning), persistertest.Event(schema.TypeCommandMessage, `{"content":"x"}`),
+		packs[name] = w.Pack("", persistertest.Lifecycle(schema.StateRunning),
+			persistertest.Event(schema.TypeCommandMessage, `{"content":"x"}`),
 			persistertest.Lifecycle(schema.StateDone))
 		store(packs[name])
-		if err := s.PutDeadLetters(t.Context(), []persister.DeadLetter{{Stream: "S", Position: uint64(len(packs)), Key: w.Key, Subject: "s",
-			Body: []byte(name), Reason: persister.ReasonRefused}}); err != nil {
+		if err := s.PutDeadLetters(t.Context(),
+			[]persister.DeadLetter{{Stream: "S", Position: uint64(len(packs)), Key: w.Key, Subject: "s",
+				Body: []byte(name), Reason: persister.ReasonRefused}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +116,8 @@ func TestKeepAsOwner(t *testing.T) {
 	if err := s.SetOverride(t.Context(), "globex", persister.Override{Ended: &never}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Log: noLog{}, Blobs: blob.Remover{Store: files}, Pause: -1, Policy: retention.Policy{Rows: time.Hour}}
+	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Log: noLog{}, Blobs: blob.Remover{Store: files},
+		Pause: -1, Policy: retention.Policy{Rows: time.Hour}}
 	pass := func() retention.Report {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -135,7 +139,8 @@ func TestKeepAsOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := d.Run(t.Context(), packs["acme/deleted"].Key); err != nil || !out.Clean() || out.Runs != 1 || out.Blobs != 1 || out.Letters != 1 {
+	if out, err := d.Run(t.Context(), packs["acme/deleted"].Key); err != nil || !out.Clean() || out.Runs != 1 ||
+		out.Blobs != 1 || out.Letters != 1 {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	if more := store(packs["globex/expires"]); more.Dropped != 3 { // redelivered
@@ -152,7 +157,8 @@ func TestKeepAsOwner(t *testing.T) {
 	if out, err := d.Tenant(t.Context(), "globex", nil); err != nil || !out.Clean() || out.Runs != 2 || out.Letters != 2 {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	if _, got, err := replay(s.Packs(t.Context(), packs["acme/held"].Key, 0, schema.MaxSeq)); err != nil || string(got) != string(packs["acme/held"].Body) {
+	if _, got, err := replay(s.Packs(t.Context(), packs["acme/held"].Key, 0, schema.MaxSeq)); err != nil ||
+		string(got) != string(packs["acme/held"].Body) {
 		t.Fatalf("%q", got)
 	}
 	var tables string

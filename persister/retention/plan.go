@@ -24,13 +24,14 @@ type Survey interface {
 type Planned struct {
 	Tenant string          `json:"tenant"`
 	State  schema.RunState `json:"state"`
-	What   string          `json:"what"` // "expire", "delete": the session was deleted, or "cool": the rows are removed, the blob stays
-	Runs   int             `json:"runs"`
-	Rows   int64           `json:"rows"`
-	Bytes  int64           `json:"row_bytes"` // of the rows' lines
-	Blobs  int             `json:"blobs"`
-	Blob   int64           `json:"blob_bytes"`
-	IDs    []string        `json:"run_ids,omitempty"`
+	// "expire", "delete": the session was deleted, or "cool": the rows are removed, the blob stays
+	What  string   `json:"what"`
+	Runs  int      `json:"runs"`
+	Rows  int64    `json:"rows"`
+	Bytes int64    `json:"row_bytes"` // of the rows' lines
+	Blobs int      `json:"blobs"`
+	Blob  int64    `json:"blob_bytes"`
+	IDs   []string `json:"run_ids,omitempty"`
 }
 
 // Plan is what a pass would do now.
@@ -42,7 +43,8 @@ type Plan struct {
 
 // MakePlan finds everything that is due. It changes nothing. withRuns adds the ids of the runs.
 func MakePlan(ctx context.Context, store Survey, policy Policy, now time.Time, withRuns bool) (Plan, error) {
-	p := planner{store: store, withRuns: withRuns, groups: make(map[planKey]*Planned), days: make(map[string]int), seen: make(map[schema.RunKey]bool)}
+	p := planner{store: store, withRuns: withRuns, groups: make(map[planKey]*Planned), days: make(map[string]int),
+		seen: make(map[schema.RunKey]bool)}
 	overrides, err := store.Overrides(ctx)
 	if err == nil {
 		d := due{policy: policy.withDefaults(), overrides: overrides, now: now}

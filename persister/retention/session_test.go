@@ -15,7 +15,8 @@ import (
 func (w *world) session(id string, state schema.RunState) (*persistertest.Writer, []schema.Pack) {
 	wr := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: id}, w.now.Format("20060102"))
 	wr.At(w.now)
-	packs := []schema.Pack{wr.Pack("", persistertest.Event(schema.TypeSessionCreated, `{"title":"secret of `+id+`"}`), persistertest.Lifecycle(schema.StateRunning)),
+	packs := []schema.Pack{wr.Pack("", persistertest.Event(schema.TypeSessionCreated, `{"title":"secret of `+id+`"}`),
+		persistertest.Lifecycle(schema.StateRunning)),
 		wr.Texts("kid", 3)}
 	gone := persistertest.Event(schema.TypeSessionDeleted, `{}`)
 	if state == "" {
@@ -140,7 +141,8 @@ func TestSessionExpires(t *testing.T) {
 		w := newWorld(t, s)
 		wr := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "said"}, w.now.Format("20060102"))
 		wr.At(w.now)
-		w.append(wr.Pack("", persistertest.Event(schema.TypeSessionCreated, `{"agent":"agent_1","title":"secret","metadata":{"who":"ann"}}`),
+		w.append(wr.Pack("", persistertest.Event(schema.TypeSessionCreated,
+			`{"agent":"agent_1","title":"secret","metadata":{"who":"ann"}}`),
 			persistertest.Lifecycle(schema.StateDone)))
 		if done, err := s.Expire(t.Context(), overdue(w, wr.Key), w.now); err != nil || len(done) != 1 {
 			t.Fatalf("%+v, %v", done, err)

@@ -43,12 +43,14 @@ type claims interface {
 // slow lets others come in between a look at where events are and the reading of them.
 type slow struct{ archive }
 
-func (s slow) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line, error) {
+func (s slow) Page(ctx context.Context, key schema.RunKey, day string, after, through schema.Seq) ([]persister.Line,
+	error) {
 	time.Sleep(rand.N(15 * time.Millisecond))
 	return s.archive.Page(ctx, key, day, after, through)
 }
 
-func (s slow) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame, error) {
+func (s slow) Frames(ctx context.Context, key schema.RunKey, day string, through schema.Seq) ([]persister.Frame,
+	error) {
 	time.Sleep(rand.N(15 * time.Millisecond))
 	return s.archive.Frames(ctx, key, day, through)
 }
@@ -98,10 +100,12 @@ func newDeployment(t *testing.T, s archive) *deployment {
 		h.reads, err = blob.New(blob.Config{Tables: slow{s}, Heads: s, Store: h.blobs})
 	}
 	if err == nil {
-		h.archiver, err = blob.NewArchiver(blob.ArchiverConfig{Tables: slow{s}, Queue: s, Store: h.blobs, Settle: -1, Poll: time.Millisecond,
+		h.archiver, err = blob.NewArchiver(blob.ArchiverConfig{Tables: slow{s}, Queue: s, Store: h.blobs, Settle: -1,
+			Poll:  time.Millisecond,
 			Frame: 400, Audit: 50 * time.Millisecond, Grace: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
 	}
-	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Log: log, Blobs: blob.Remover{Store: h.blobs}, BatchRows: 7, Pause: time.Millisecond,
+	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Log: log, Blobs: blob.Remover{Store: h.blobs},
+		BatchRows: 7, Pause: time.Millisecond,
 		Policy: retention.Policy{Completed: keepRuns, Ended: keepRuns, Rows: keepRows}}
 	for range 2 {
 		if err == nil {
@@ -147,13 +151,15 @@ func (h *deployment) append(r *theRun, rnd *rand.Rand) {
 		events[0] = persistertest.Event(schema.TypeCommandMessage, `{"text":"go on"}`)
 	}
 	for i := range rnd.IntN(12) {
-		events = append(events, persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":"%d %s"}`, i, strings.Repeat("x", rnd.IntN(300)))))
+		events = append(events, persistertest.Event(schema.TypeTextDelta,
+			fmt.Sprintf(`{"text":"%d %s"}`, i, strings.Repeat("x", rnd.IntN(300)))))
 	}
 	if rnd.IntN(6) > 0 {
 		events = append(events, persistertest.Lifecycle([]schema.RunState{schema.StateDone, schema.StateError}[rnd.IntN(2)]))
 	}
 	p := r.writer.Pack("", events...)
-	r.lines = append(r.lines, slices.DeleteFunc(bytes.SplitAfter(p.Body, []byte("\n")), func(b []byte) bool { return len(b) == 0 })...)
+	r.lines = append(r.lines, slices.DeleteFunc(bytes.SplitAfter(p.Body, []byte("\n")),
+		func(b []byte) bool { return len(b) == 0 })...)
 	r.mu.Unlock()
 	chunks, err := persister.Chunks(p)
 	if err != nil {
@@ -169,9 +175,9 @@ func (h *deployment) append(r *theRun, rnd *rand.Rand) {
 	r.stored = p.Last()
 }
 
-// read reads a run from anywhere. What comes must be its bytes without a gap; what does not come must have gone. Events that an
-// append has stored while their partition was being detached are seen when it is attached again: until then a reader is told
-// that there are more, and comes again.
+// read reads a run from anywhere. What comes must be its bytes without a gap; what does not come must have gone. Events
+// that an append has stored while their partition was being detached are seen when it is attached again: until then a
+// reader is told that there are more, and comes again.
 func (h *deployment) read(r *theRun, rnd *rand.Rand) {
 	r.mu.Lock()
 	through := r.stored
@@ -192,7 +198,8 @@ func (h *deployment) read(r *theRun, rnd *rand.Rand) {
 	}
 }
 
-// readOnce reads once, and returns where the reading has ended, or through when there is no use in coming again, and what is wrong.
+// readOnce reads once, and returns where the reading has ended, or through when there is no use in coming again, and
+// what is wrong.
 func (h *deployment) readOnce(r *theRun, rnd *rand.Rand, after, through schema.Seq) (pos schema.Seq, problem string) {
 	pos, first := after, schema.Seq(0)
 	for p, err := range h.reads.Packs(h.Context(), r.writer.Key, after, through) {
@@ -319,7 +326,8 @@ func (h *deployment) live() {
 		defer h.mu.Unlock()
 		return h.reports[0] > 0 && h.reports[1] > 0
 	}
-	for end := time.Now().Add(5 * time.Second); !h.Failed() && (time.Now().Before(end) || !seen() && time.Since(end) < 20*time.Second); {
+	for end := time.Now().Add(5 * time.Second); !h.Failed() &&
+		(time.Now().Before(end) || !seen() && time.Since(end) < 20*time.Second); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	stop()
@@ -365,10 +373,12 @@ func (h *deployment) settled() {
 			continue
 		}
 		first, got, err := replay(h.reads.Packs(h.Context(), r.writer.Key, 0, schema.MaxSeq))
-		if want := r.bytes(place.Expired, r.stored); err != nil || !bytes.Equal(got, want) || len(got) > 0 && first != place.Expired+1 {
+		if want := r.bytes(place.Expired, r.stored); err != nil || !bytes.Equal(got, want) || len(got) > 0 &&
+			first != place.Expired+1 {
 			h.Errorf("%s: %d bytes from %d, want %d, %+v, %v", r.writer.Key, len(got), first, len(want), place, err)
 		}
-		rows, _, err := h.store.Weigh(h.Context(), []persister.EndedRun{{Key: r.writer.Key, Place: persister.Place{Day: place.Day, Last: place.Last}}})
+		rows, _, err := h.store.Weigh(h.Context(),
+			[]persister.EndedRun{{Key: r.writer.Key, Place: persister.Place{Day: place.Day, Last: place.Last}}})
 		if err != nil || rows != int64(place.Last-place.Floor) {
 			h.Errorf("%s has %d rows, %+v, %v", r.writer.Key, rows, place, err)
 		}
@@ -388,8 +398,8 @@ func (h *deployment) settled() {
 	}
 }
 
-// doubtful reports whether an object may be the only copy, as far as an audit can know: of a run whose rows have gone in
-// part it holds more than the object that the run names. The archiver was cut off before the run named it, and the
+// doubtful reports whether an object may be the only copy, as far as an audit can know: of a run whose rows have gone
+// in part it holds more than the object that the run names. The archiver was cut off before the run named it, and the
 // run has gone on since.
 func (h *deployment) doubtful(name string) bool {
 	key, _, last, err := blob.ParseName(name)

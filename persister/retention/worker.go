@@ -185,8 +185,10 @@ func (k *Worker) Pass(ctx context.Context) (r Report, err error) {
 		k.cfg.Logger.Error("retention: pass", "err", err)
 	}
 	if ran && !r.nothing() {
-		k.cfg.Logger.Info("retention: removed", "runs", r.Expired, "deleted", r.Deleted, "trimmed", r.Trimmed, "cooled", r.Cooled, "events", r.Events, "partitions", r.Days,
-			"blobs", r.Blobs, "messages", r.Messages, "tombstones", r.Tombstones, "failed", r.Failed, "more", r.More, "took", r.Took)
+		k.cfg.Logger.Info("retention: removed", "runs", r.Expired, "deleted", r.Deleted, "trimmed", r.Trimmed, "cooled",
+			r.Cooled, "events", r.Events, "partitions", r.Days,
+			"blobs", r.Blobs, "messages", r.Messages, "tombstones", r.Tombstones, "failed", r.Failed, "more", r.More,
+			"took", r.Took)
 	}
 	if k.cfg.Hooks.Passed != nil && (ran || err != nil) {
 		k.cfg.Hooks.Passed(r, err)

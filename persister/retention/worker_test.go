@@ -28,9 +28,11 @@ func TestExpiry(t *testing.T) {
 			after  int // days; 0: never
 		}
 		kinds := map[string]one{
-			"done": {"acme", schema.StateDone, 90}, "error": {"acme", schema.StateError, 30}, "aborted": {"acme", schema.StateAborted, 30},
-			"open": {"acme", "", 0}, "paused": {"acme", schema.StatePaused, 0}, "short": {"brief", schema.StateDone, 10},
-			"ended": {"brief", schema.StateError, 30}, "kept": {"never", schema.StateDone, 0}, "held": {"acme", schema.StateDone, 0},
+			"done": {"acme", schema.StateDone, 90}, "error": {"acme", schema.StateError, 30},
+			"aborted": {"acme", schema.StateAborted, 30},
+			"open":    {"acme", "", 0}, "paused": {"acme", schema.StatePaused, 0}, "short": {"brief", schema.StateDone, 10},
+			"ended": {"brief", schema.StateError, 30}, "kept": {"never", schema.StateDone, 0},
+			"held":  {"acme", schema.StateDone, 0},
 			"whole": {"frozen", schema.StateError, 0},
 		}
 		packs := make(map[string]schema.Pack)
@@ -71,13 +73,15 @@ func TestExpiry(t *testing.T) {
 					}
 					w.wantEvents(key)
 					place, err := s.Place(t.Context(), key)
-					if h, herr := s.Head(t.Context(), key, ""); err != nil || herr != nil || h.Last != 5 && day < 390 || place.Expired != h.Last || place.URI != "" {
+					if h, herr := s.Head(t.Context(), key, ""); err != nil || herr != nil || h.Last != 5 && day < 390 ||
+						place.Expired != h.Last || place.URI != "" {
 						t.Fatalf("day %d: %s: %+v %+v %v %v", day, id, h, place, err, herr)
 					}
 				}
 			}
 		}
-		if holding, err := w.log.Holding(t.Context(), []schema.RunKey{{Tenant: "brief", Run: "short"}}); err != nil || len(holding) > 0 {
+		if holding, err := w.log.Holding(t.Context(), []schema.RunKey{{Tenant: "brief", Run: "short"}}); err != nil ||
+			len(holding) > 0 {
 			t.Fatalf("the log has %v, %v", holding, err)
 		}
 		if left := w.blobNames(); len(left) != 3 {
@@ -180,7 +184,8 @@ func TestCooling(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 		w.wantEvents(b.Key, b)
-		if p, err := s.Place(t.Context(), a.Key); err != nil || p.Floor != 5 || p.Expired != 0 || p.URI == "" || len(w.blobNames()) != 1 {
+		if p, err := s.Place(t.Context(), a.Key); err != nil || p.Floor != 5 || p.Expired != 0 || p.URI == "" ||
+			len(w.blobNames()) != 1 {
 			t.Fatalf("%+v, %v, %q", p, err, w.blobNames())
 		}
 		w.wantListed("acme", "a", "b")

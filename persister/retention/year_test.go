@@ -61,8 +61,9 @@ type year struct {
 var yearTenants = []string{"acme", "beta", "brief", "never", "frozen"}
 
 func newYear(t *testing.T, s store) *year {
-	y := &year{world: newWorld(t, s), rnd: rand.New(rand.NewPCG(1, 2)), size: yearSize(t), holds: make(map[schema.RunKey]bool),
-		keep: map[string][2]int{"acme": {90, 30}, "beta": {90, 30}, "brief": {10, 2}, "never": {-1, 30}, "frozen": {90, 30}}}
+	y := &year{world: newWorld(t, s), rnd: rand.New(rand.NewPCG(1, 2)), size: yearSize(t),
+		holds: make(map[schema.RunKey]bool),
+		keep:  map[string][2]int{"acme": {90, 30}, "beta": {90, 30}, "brief": {10, 2}, "never": {-1, 30}, "frozen": {90, 30}}}
 	for tenant, o := range map[string]persister.Override{
 		"brief": {Completed: ptr(10), Ended: ptr(2)}, "never": {Completed: ptr(persister.KeepForEver)}} {
 		if err := s.SetOverride(t.Context(), tenant, o); err != nil {
@@ -86,7 +87,8 @@ func (y *year) begin(day int) (runs []*modelRun) {
 		}
 		tenant := yearTenants[y.rnd.IntN(len(yearTenants))]
 		wr, p := y.run(tenant, fmt.Sprintf("run_%03d_%d", day, i), at, y.size[2], state)
-		runs = append(runs, &modelRun{writer: wr, state: state, last: at.Add(time.Duration(y.size[2]) * time.Second), packs: []schema.Pack{p}})
+		runs = append(runs, &modelRun{writer: wr, state: state, last: at.Add(time.Duration(y.size[2]) * time.Second),
+			packs: []schema.Pack{p}})
 	}
 	return runs
 }
@@ -295,7 +297,8 @@ func TestYear(t *testing.T) {
 		}
 		t.Logf("%d runs of %d events: %d expired, %d rows, %d partitions dropped, %d blobs, %d messages; passes %v on average, longest %v; %d reads, p99 %v",
 			len(y.runs), y.size[2], sum.Expired, sum.Events, sum.Days, sum.Blobs, sum.Messages,
-			(total / time.Duration(y.size[0])).Round(time.Microsecond), longest.Round(time.Microsecond), len(r.took), r.p99().Round(time.Microsecond))
+			(total / time.Duration(y.size[0])).Round(time.Microsecond), longest.Round(time.Microsecond), len(r.took),
+			r.p99().Round(time.Microsecond))
 		if limit := 5*time.Second + time.Duration(y.size[1])*20*time.Millisecond; longest > limit {
 			t.Fatalf("a pass took %v, over %v", longest, limit)
 		}

@@ -130,7 +130,8 @@ func (tx *transaction) write(ctx context.Context, w *sqlstore.Work) (res persist
 }
 
 // aboveFloor returns the rows to store, and counts the others. Of deleted runs nothing is stored, not even conflicts.
-func aboveFloor(chunks []persister.Chunk, b *persister.Batch, floors map[schema.RunKey]schema.Seq, res *persister.Result) []persister.BatchRow {
+func aboveFloor(chunks []persister.Chunk, b *persister.Batch, floors map[schema.RunKey]schema.Seq,
+	res *persister.Result) []persister.BatchRow {
 	if len(floors) == 0 {
 		res.Conflicts = b.Conflicts
 		return b.Rows
@@ -151,7 +152,8 @@ func aboveFloor(chunks []persister.Chunk, b *persister.Batch, floors map[schema.
 }
 
 // moveRuns returns the floors of those runs that have rows at or below one in this batch.
-func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch, days map[schema.RunKey]string) (map[schema.RunKey]schema.Seq, error) {
+func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch,
+	days map[schema.RunKey]string) (map[schema.RunKey]schema.Seq, error) {
 	other := false
 	floors := make(map[schema.RunKey]schema.Seq)
 	for i := range b.Runs {
@@ -197,7 +199,8 @@ func (tx *transaction) moveLanes(ctx context.Context, b *persister.Batch, floors
 			continue
 		}
 		for name, l := range r.Lanes {
-			_, err := tx.exec(ctx, stUpsertLane, r.Key.Tenant, r.Key.Run, name, l.Owner, fmt.Sprintf("%020d", l.Epoch), stamp(tx.now))
+			_, err := tx.exec(ctx, stUpsertLane, r.Key.Tenant, r.Key.Run, name, l.Owner, fmt.Sprintf("%020d", l.Epoch),
+				stamp(tx.now))
 			if err != nil {
 				return err
 			}
@@ -311,13 +314,15 @@ func rowArgs(args []any, rows []persister.BatchRow) []any {
 		if r.Chunk.Child != "" {
 			child = r.Chunk.Child
 		}
-		args = append(args, int64(r.Seq), r.ID, child, r.Type, r.TS.Format(time.RFC3339Nano), unsafe.String(unsafe.SliceData(r.Line), len(r.Line)))
+		args = append(args, int64(r.Seq), r.ID, child, r.Type, r.TS.Format(time.RFC3339Nano),
+			unsafe.String(unsafe.SliceData(r.Line), len(r.Line)))
 	}
 	return args
 }
 
 // insert inserts rows with one statement. When some were not new it checks each of them.
-func (tx *transaction) insert(ctx context.Context, which statement, rows []persister.BatchRow, args []any, res *persister.Result) error {
+func (tx *transaction) insert(ctx context.Context, which statement, rows []persister.BatchRow, args []any,
+	res *persister.Result) error {
 	n, err := tx.exec(ctx, which, args...)
 	if err != nil {
 		return err

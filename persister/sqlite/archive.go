@@ -47,7 +47,8 @@ func (s *Store) Defer(ctx context.Context, key schema.RunKey, wait time.Duration
 
 // Backlog returns the number of runs that Claim would return if none were claimed, at most limit.
 func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n int, err error) {
-	err = s.read.QueryRowContext(ctx, `select count(*) from (select 1 from agent_runs where `+sqlstore.Unarchived+` and updated_at <= ? limit ?)`,
+	err = s.read.QueryRowContext(ctx, `select count(*) from (select 1 from agent_runs where `+sqlstore.Unarchived+
+		` and updated_at <= ? limit ?)`,
 		time.Now().UTC().Add(-settle).Format(updatedLayout), limit).Scan(&n)
 	if err != nil {
 		return 0, fmt.Errorf("sqlite: runs to archive: %w", err)
@@ -57,7 +58,8 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 
 // SetArchived records that an object of size bytes at uri holds the run up to through. It returns false and changes
 // nothing when the run has newer events, has expired or was deleted.
-func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool, error) {
+func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool,
+	error) {
 	done, err := s.write.ExecContext(ctx, `update agent_runs
 		set replay_uri = ?1, archived_seq = ?2, archived_at = ?3, archived_bytes = ?4, archive_after = null
 		where koder_user_id = ?5 and id = ?6 and last_seq = ?2 and expired_seq < ?2 and expired_at is null and deleted_at is null

@@ -114,7 +114,8 @@ func collectAsks(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 		if open := schema.MergeAsks(nil, events); len(open) > 0 {
-			if _, err := tx.ExecContext(ctx, updateAsks, schema.FormatAsks(open), oldestAskTime(open), key.Tenant, key.Run); err != nil {
+			if _, err := tx.ExecContext(ctx, updateAsks, schema.FormatAsks(open), oldestAskTime(open), key.Tenant,
+				key.Run); err != nil {
 				return err
 			}
 		}

@@ -12,10 +12,10 @@ import (
 	"agentstream/schema"
 )
 
-// BenchmarkAppend prints rows a second, without an offset and with one, beside bare inserts of the same rows into the same table, in
-// transactions of the same size over the same connection: statements of as many rows as is best
-// (BenchmarkBare), prepared once, with arguments that were made before the clock runs. That is what the
-// library does without our layer.
+// BenchmarkAppend prints rows a second, without an offset and with one, beside bare inserts of the same rows into the
+// same table, in transactions of the same size over the same connection: statements of as many rows as is best
+// (BenchmarkBare), prepared once, with arguments that were made before the clock runs. That is what the library does
+// without our layer.
 func BenchmarkAppend(b *testing.B) {
 	s := temp(b)
 	const n, size = 10, 2000
@@ -31,7 +31,8 @@ func BenchmarkAppend(b *testing.B) {
 				b.Fatal(err)
 			}
 			own += time.Since(start)
-			t := &persister.Transfer{Chunks: moving[j], From: at, To: persister.Offset{Stream: "L_0", Identity: "x", Position: at.Position + 1}}
+			t := &persister.Transfer{Chunks: moving[j], From: at,
+				To: persister.Offset{Stream: "L_0", Identity: "x", Position: at.Position + 1}}
 			start = time.Now()
 			if _, err := s.Transfer(b.Context(), t); err != nil {
 				b.Fatal(err)
@@ -121,7 +122,8 @@ func (r *bare) insert(b *testing.B, batch []persister.Chunk) time.Duration {
 	for i := range batch {
 		c := &batch[i]
 		for _, r := range c.Rows {
-			args = append(args, c.Key.Tenant, c.Key.Run, int64(r.Seq), c.Head.Day, r.ID, c.Child, r.Type, r.TS.Format(time.RFC3339Nano), string(r.Line))
+			args = append(args, c.Key.Tenant, c.Key.Run, int64(r.Seq), c.Head.Day, r.ID, c.Child, r.Type,
+				r.TS.Format(time.RFC3339Nano), string(r.Line))
 		}
 	}
 	start := time.Now()

@@ -43,7 +43,8 @@ func hexes(names []string) (any, error) {
 // database implements sqlstore.DB. A file does not limit what it shows of other tenants.
 type database struct{ s *Store }
 
-func (d database) Read(ctx context.Context, tenant string, row func(sqlstore.Scan) error, text string, args ...any) error {
+func (d database) Read(ctx context.Context, tenant string, row func(sqlstore.Scan) error, text string,
+	args ...any) error {
 	return d.s.each(ctx, tenant, func(scan func(...any) error) (bool, error) { return true, row(scan) }, text, args...)
 }
 

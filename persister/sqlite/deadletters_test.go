@@ -22,7 +22,8 @@ func TestRedriveBelowFloor(t *testing.T) {
 		w := persistertest.NewWriter(k, day)
 		a, b := w.Texts("", 3), w.Texts("", 1)
 		for _, p := range []schema.Pack{a, b} {
-			deadLetters = append(deadLetters, persister.DeadLetter{Stream: k.Run, Position: uint64(p.First), Seq: p.First, Key: k, Subject: schema.Subject(k, "", 1),
+			deadLetters = append(deadLetters, persister.DeadLetter{Stream: k.Run, Position: uint64(p.First),
+				Seq: p.First, Key: k, Subject: schema.Subject(k, "", 1),
 				Header: p.Headers(), Body: bytes.Split(p.Body, []byte("\n"))[0], Reason: persister.ReasonRefused})
 		}
 		if _, err := s.Append(t.Context(), chunks(t, w.Texts("", 2))); err != nil {
@@ -46,7 +47,8 @@ func TestRedriveBelowFloor(t *testing.T) {
 			t.Errorf("%s seq %d: %+v", l.Key, l.Seq, out[i])
 		}
 	}
-	if left, err := s.FindDeadLetters(t.Context(), deadletter.Query{Limit: 9}); err != nil || len(left) != 1 || !strings.Contains(left[0].Error, "archived") {
+	if left, err := s.FindDeadLetters(t.Context(), deadletter.Query{Limit: 9}); err != nil || len(left) != 1 ||
+		!strings.Contains(left[0].Error, "archived") {
 		t.Fatalf("%+v, %v", left, err)
 	}
 }

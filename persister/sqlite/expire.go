@@ -32,7 +32,8 @@ const markCold = `update agent_runs set floor_seq = archived_seq where koder_use
 
 // Expire marks runs as expired, in one transaction, and returns those that it marked. It skips runs that have newer
 // events than when they were listed, and runs that are under a hold by now. It adds scraps for what must be removed.
-func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
+func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun,
+	err error) {
 	return s.mark(ctx, "expire", runs, sqlstore.IsOver, func(tx *sql.Tx, key schema.RunKey) error {
 		if err := exec(ctx, tx, trashExpired, persister.ScrapExpired, stamp(now), key.Tenant, key.Run); err != nil {
 			return err
@@ -45,7 +46,8 @@ func (s *Store) Expire(ctx context.Context, runs []persister.EndedRun, now time.
 }
 
 // Cool marks the rows of runs as removed whose events are in blobs, in the way of Expire.
-func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun, err error) {
+func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Time) (marked []persister.EndedRun,
+	err error) {
 	return s.mark(ctx, "cool", runs, sqlstore.IsWarm, func(tx *sql.Tx, key schema.RunKey) error {
 		if err := exec(ctx, tx, trashCold, persister.ScrapCold, stamp(now), key.Tenant, key.Run); err != nil {
 			return err
@@ -54,7 +56,8 @@ func (s *Store) Cool(ctx context.Context, runs []persister.EndedRun, now time.Ti
 	})
 }
 
-func (s *Store) mark(ctx context.Context, doing string, runs []persister.EndedRun, where string, fn func(*sql.Tx, schema.RunKey) error) (marked []persister.EndedRun, err error) {
+func (s *Store) mark(ctx context.Context, doing string, runs []persister.EndedRun, where string,
+	fn func(*sql.Tx, schema.RunKey) error) (marked []persister.EndedRun, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		for _, r := range runs {
 			var n int
@@ -102,7 +105,8 @@ const removeMarks = `delete from agent_run_repeats where koder_user_id = ? and r
 
 // RemoveRows removes about limit rows of scraps, in one transaction, and moves the scraps' After. It returns the
 // number of rows removed, and reports whether all rows of these scraps are removed now.
-func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool, err error) {
+func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool,
+	err error) {
 	all = true
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		for i := range scraps {
@@ -162,7 +166,8 @@ func (s *Store) DropDays(context.Context, []string) ([]string, error) { return n
 func (s *Store) Discard(ctx context.Context, ids []int64) error {
 	list, err := json.Marshal(ids)
 	if err == nil {
-		_, err = s.write.ExecContext(ctx, `delete from agent_trash where id in (select value from json_each(?))`, string(list))
+		_, err = s.write.ExecContext(ctx, `delete from agent_trash where id in (select value from json_each(?))`,
+			string(list))
 	}
 	if err != nil {
 		return fmt.Errorf("sqlite: discard %d scraps: %w", len(ids), err)

@@ -129,7 +129,8 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 		return nil, err
 	}
 	return goose.NewProvider(goose.DialectSQLite3, db, files,
-		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithGoMigrations(digestMigration(), asksMigration(), repeatsMigration(), namesMigration()))
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true),
+		goose.WithGoMigrations(digestMigration(), asksMigration(), repeatsMigration(), namesMigration()))
 }
 
 // versionOf reads the version table itself, because the provider would create it. Without one it returns 0.

@@ -43,7 +43,8 @@ func rename(r *persister.Run, row *sql.Row, update func(args ...any) error) erro
 		return nil
 	}
 	d := have.Columns(json.RawMessage(session.String))
-	return update(have.Opening, int64(have.OpeningSeq), have.Model, int64(have.ModelSeq), d.Title, d.Tags, d.Words, r.Key.Tenant, r.Key.Run)
+	return update(have.Opening, int64(have.OpeningSeq), have.Model, int64(have.ModelSeq), d.Title, d.Tags, d.Words,
+		r.Key.Tenant, r.Key.Run)
 }
 
 // wordsIndex has all that a search of the list looks at.

@@ -24,14 +24,16 @@ func (tx *transaction) moveOffset(ctx context.Context, t *persister.Transfer) er
 	if !t.ShouldMoveOffset() {
 		return nil
 	}
-	which, args := stBeginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position), sqlstore.Nanoseconds(t.To.StoredAt), t.Owner,
+	which, args := stBeginOffset, []any{t.To.Stream, t.To.Identity, int64(t.To.Position),
+		sqlstore.Nanoseconds(t.To.StoredAt), t.Owner,
 		tx.now.Format(updatedLayout), int64(t.To.Generation)}
 	if t.From.Identity != "" {
 		which, args = stMoveOffset, append(args, t.From.Identity, int64(t.From.Position))
 	}
 	n, err := tx.exec(ctx, which, args...)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("offset of %s from %d to %d: %w", t.To.Stream, t.From.Position, t.To.Position, persister.ErrOvertaken)
+		err = fmt.Errorf("offset of %s from %d to %d: %w", t.To.Stream, t.From.Position, t.To.Position,
+			persister.ErrOvertaken)
 	}
 	return err
 }

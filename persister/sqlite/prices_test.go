@@ -17,7 +17,9 @@ func TestPrices(t *testing.T) {
 		}
 		return text
 	}, func(model, from string, price float64) {
-		if _, err := s.write.ExecContext(t.Context(), `insert into agent_model_prices (model, valid_from, input, output) values (?, ?, ?, ?)`, model, from, price, price); err != nil {
+		if _, err := s.write.ExecContext(t.Context(),
+			`insert into agent_model_prices (model, valid_from, input, output) values (?, ?, ?, ?)`, model, from, price,
+			price); err != nil {
 			t.Error(err)
 		}
 	})
@@ -43,7 +45,8 @@ func TestCostsOfChildren(t *testing.T) {
 	}
 }
 
-// TestCostsStay: what a run has cost stays when its events expire, without its repeats, and goes when the run is deleted.
+// TestCostsStay: what a run has cost stays when its events expire, without its repeats, and goes when the run is
+// deleted.
 func TestCostsStay(t *testing.T) {
 	s := temp(t)
 	persistertest.CheckCostsOfChildren(t, s, s)

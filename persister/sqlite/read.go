@@ -10,7 +10,8 @@ import (
 )
 
 // Page implements persister.Rows. It stops reading when the page has enough bytes: rows are read one by one.
-func (s *Store) Page(ctx context.Context, key schema.RunKey, _ string, after, through schema.Seq) ([]persister.Line, error) {
+func (s *Store) Page(ctx context.Context, key schema.RunKey, _ string, after, through schema.Seq) ([]persister.Line,
+	error) {
 	var page []persister.Line
 	size := 0
 	err := s.each(ctx, key.Tenant, func(scan func(...any) error) (bool, error) {
@@ -30,7 +31,8 @@ func (s *Store) Page(ctx context.Context, key schema.RunKey, _ string, after, th
 	return page, nil
 }
 
-// selectFrames has two conditions on the type, each of which an index has: the second that of files of earlier programs.
+// selectFrames has two conditions on the type, each of which an index has: the second that of files of earlier
+// programs.
 const selectFrames = `
 select seq, type, line from agent_run_events
 where koder_user_id = ? and run_id = ? and seq <= ?
@@ -39,7 +41,8 @@ where koder_user_id = ? and run_id = ? and seq <= ?
 order by seq`
 
 // Frames implements persister.Rows.
-func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame, error) {
+func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame,
+	error) {
 	var frames []persister.Frame
 	err := s.each(ctx, key.Tenant, func(scan func(...any) error) (bool, error) {
 		var f persister.Frame
@@ -56,7 +59,8 @@ func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through
 }
 
 // each calls fn for each row of a result, until fn returns false. fn must not read by another statement.
-func (s *Store) each(ctx context.Context, tenant string, fn func(scan func(...any) error) (bool, error), query string, args ...any) error {
+func (s *Store) each(ctx context.Context, tenant string, fn func(scan func(...any) error) (bool, error), query string,
+	args ...any) error {
 	slot, err := sqlstore.Connection(ctx, s.readers, tenant)
 	if err != nil {
 		return err

@@ -20,12 +20,14 @@ const (
 )
 
 // A parameter that stands where the index's condition has a value is written as an expression, here and in all
-// statements about agent_run_events: SQLite looks whether the value makes the index useful, and so prepares the statement anew
-// each time, which costs ten times what it does.
+// statements about agent_run_events: SQLite looks whether the value makes the index useful, and so prepares the
+// statement anew each time, which costs ten times what it does.
 const (
-	frameOf     = ` from agent_run_events where koder_user_id = ?1 and run_id = ?2 and child_id is ?3 and ` + frameID + ` = ?4 and ` + isFrame + ` and type = `
+	frameOf = ` from agent_run_events where koder_user_id = ?1 and run_id = ?2 and child_id is ?3 and ` + frameID +
+		` = ?4 and ` + isFrame + ` and type = `
 	newestFrame = ` and seq < ?5 order by seq desc limit 1), 0)`
-	// The start and the end of what a frame begins or ends that are stored before it, and whether one like it is stored after it.
+	// The start and the end of what a frame begins or ends that are stored before it, and whether one like it is stored
+	// after it.
 	selectNamed = `select coalesce((select seq` + frameOf + `?6 || ''` + newestFrame + `, coalesce((select seq` + frameOf + `?7 || ''` + newestFrame + `,
 	exists (select 1` + frameOf + `?8 || '' and seq > ?5 + 0)`
 	selectTurn    = `select exists (select 1 from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? + 0 and seq < ? and child_id is ? and type in ('turn.start', 'command.message'))`
@@ -46,12 +48,14 @@ const selectLane = `select seq, ts, type, line from agent_run_events where koder
 
 // pairs are the types of the start and of the end of what a frame begins or ends.
 var pairs = map[string][2]string{
-	schema.TypeMessageStart: {schema.TypeMessageStart, schema.TypeMessageEnd}, schema.TypeMessageEnd: {schema.TypeMessageStart, schema.TypeMessageEnd},
-	schema.TypeToolStart: {schema.TypeToolStart, schema.TypeToolEnd}, schema.TypeToolEnd: {schema.TypeToolStart, schema.TypeToolEnd},
+	schema.TypeMessageStart: {schema.TypeMessageStart, schema.TypeMessageEnd},
+	schema.TypeMessageEnd:   {schema.TypeMessageStart, schema.TypeMessageEnd},
+	schema.TypeToolStart:    {schema.TypeToolStart, schema.TypeToolEnd},
+	schema.TypeToolEnd:      {schema.TypeToolStart, schema.TypeToolEnd},
 }
 
-// markRepeats reads the lanes again of which an event of the batch may repeat what they have, and marks what does. All rows
-// are stored.
+// markRepeats reads the lanes again of which an event of the batch may repeat what they have, and marks what does. All
+// rows are stored.
 func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floors map[schema.RunKey]schema.Seq) error {
 	var marked bool // in most tables nothing is marked: then one question is enough for all runs of the batch
 	if err := tx.queryRow(ctx, stAnyRepeats).Scan(&marked); err != nil {
@@ -79,7 +83,8 @@ func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floo
 }
 
 // repeatingLanes returns the lanes to read again, with where that begins. marked: something in the tables is a repeat.
-func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, rows []persister.BatchRow, marked bool) (map[string]schema.Seq, error) {
+func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, rows []persister.BatchRow,
+	marked bool) (map[string]schema.Seq, error) {
 	var lanes map[string]schema.Seq
 	include := func(child string, from schema.Seq) {
 		if lanes == nil {
@@ -115,13 +120,15 @@ func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, row
 	return lanes, nil
 }
 
-// suspect reports whether an event may repeat what its lane has, and from where the lane must be read to know. An end after
-// its start, and a start in another turn than the end before it, repeat nothing.
-func (tx *transaction) suspect(ctx context.Context, row *persister.BatchRow, id string) (from schema.Seq, found bool, err error) {
+// suspect reports whether an event may repeat what its lane has, and from where the lane must be read to know. An end
+// after its start, and a start in another turn than the end before it, repeat nothing.
+func (tx *transaction) suspect(ctx context.Context, row *persister.BatchRow, id string) (from schema.Seq, found bool,
+	err error) {
 	key, child, pair := row.Chunk.Key, nullable(row.Chunk.Child), pairs[row.Type]
 	var start, end, message schema.Seq
 	var later, turn bool
-	err = tx.queryRow(ctx, stNamed, key.Tenant, key.Run, child, id, int64(row.Seq), pair[0], pair[1], row.Type).Scan(&start, &end, &later)
+	err = tx.queryRow(ctx, stNamed, key.Tenant, key.Run, child, id, int64(row.Seq), pair[0], pair[1],
+		row.Type).Scan(&start, &end, &later)
 	isStart := row.Type == pair[0]
 	switch {
 	case err != nil || later:
@@ -161,8 +168,8 @@ type laneWindow struct {
 	from  schema.Seq
 }
 
-// reread marks what repeats in the lane, and only that, and lets the run's usage count the rest. The usage counts what is
-// not marked now.
+// reread marks what repeats in the lane, and only that, and lets the run's usage count the rest. The usage counts what
+// is not marked now.
 func (l laneWindow) reread(ctx context.Context, tx *sql.Tx) error {
 	events, err := l.events(ctx, tx)
 	if err != nil {
@@ -235,8 +242,8 @@ func (l laneWindow) marks(ctx context.Context, tx *sql.Tx) (map[schema.Seq]bool,
 //go:embed repeats.sql
 var repeatsTable string
 
-// repeatsMigration marks what repeats in runs that are stored already. It is Go, not SQL, so that one place decides what a
-// repeat is.
+// repeatsMigration marks what repeats in runs that are stored already. It is Go, not SQL, so that one place decides
+// what a repeat is.
 func repeatsMigration() *goose.Migration {
 	return goose.NewGoMigration(22, &goose.GoFunc{RunTx: markStored}, nil)
 }

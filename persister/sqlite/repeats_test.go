@@ -14,7 +14,8 @@ import (
 
 var damaged = flag.Uint64("damaged", 60, "how many damaged logs are stored")
 
-// TestDamagedLogs: in logs in which any control event is doubled, missing or late, lists and views show what a fold has.
+// TestDamagedLogs: in logs in which any control event is doubled, missing or late, lists and views show what a fold
+// has.
 func TestDamagedLogs(t *testing.T) {
 	s := temp(t)
 	persistertest.CheckRepeats(t, s, *damaged, s.firstColumn(t))
@@ -39,8 +40,8 @@ func (s *Store) firstColumn(t *testing.T) func(text, arg string) []string {
 	}
 }
 
-// TestAppendsPrepareNothing: after the first batch no statement is prepared, whatever frames the events are: to prepare one costs
-// more than to run it. SQLite asks its authorizer whenever it prepares.
+// TestAppendsPrepareNothing: after the first batch no statement is prepared, whatever frames the events are: to prepare
+// one costs more than to run it. SQLite asks its authorizer whenever it prepares.
 func TestAppendsPrepareNothing(t *testing.T) {
 	s := temp(t)
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, day)
@@ -97,8 +98,8 @@ func watchPrepares(t *testing.T, s *Store) *[]string {
 	return prepared
 }
 
-// TestRepeatsInAnyOrder: events that come twice, in whatever order they are stored and stored again, are shown once, and
-// ids that begin again in another turn are shown again. What was marked goes with its events.
+// TestRepeatsInAnyOrder: events that come twice, in whatever order they are stored and stored again, are shown once,
+// and ids that begin again in another turn are shown again. What was marked goes with its events.
 func TestRepeatsInAnyOrder(t *testing.T) {
 	s := temp(t)
 	for round := range 12 {
@@ -117,8 +118,8 @@ func TestRepeatsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestRepeatsOfOlderTables: what came twice before tables knew of repeats is shown once after the migration, and what comes
-// twice after it too.
+// TestRepeatsOfOlderTables: what came twice before tables knew of repeats is shown once after the migration, and what
+// comes twice after it too.
 func TestRepeatsOfOlderTables(t *testing.T) {
 	kept, path := filepath.Join(t.TempDir(), "kept.db"), filepath.Join(t.TempDir(), "s.db")
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
@@ -126,7 +127,8 @@ func TestRepeatsOfOlderTables(t *testing.T) {
 	last := len(events) - 1 // the end of a call
 	s := opened(t, kept)
 	persistertest.Put(t, s, w.Pack("", events[:last]...))
-	if _, err := s.write.Exec(`update agent_runs set usage = '{"input_tokens":12}'`); err != nil { // as every event was counted
+	if _, err := s.write.Exec(`update agent_runs set usage = '{"input_tokens":12}'`); err != nil {
+		// as every event was counted
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -33,7 +33,8 @@ func BenchmarkRuns(b *testing.B) {
 						packs = append(packs, writers[next*7919%runs].Pack("", text))
 						next++
 					}
-					t := &persister.Transfer{Chunks: chunks(b, packs...), From: at, To: persister.Offset{Stream: "L_0", Identity: "x", Position: at.Position + 1}}
+					t := &persister.Transfer{Chunks: chunks(b, packs...), From: at,
+						To: persister.Offset{Stream: "L_0", Identity: "x", Position: at.Position + 1}}
 					cpu := cputime.Process()
 					if _, err := s.Transfer(b.Context(), t); err != nil {
 						b.Fatal(err)

@@ -34,7 +34,8 @@ func TestRunsPlan(t *testing.T) {
 	}
 	after := first[49].Cursor()
 	for name, q := range map[string]schema.RunsQuery{
-		"first": {}, "next": {After: after}, "since": {Since: after.Started.Add(-time.Hour)}, "until": {Until: after.Started, After: after},
+		"first": {}, "next": {After: after}, "since": {Since: after.Started.Add(-time.Hour)},
+		"until":       {Until: after.Started, After: after},
 		"rare":        {States: []schema.RunState{schema.StateRunning}, After: after},
 		"common next": {States: []schema.RunState{schema.StateDone, schema.StatePaused, schema.StateRunning}, After: after},
 	} {
@@ -47,7 +48,8 @@ func TestRunsPlan(t *testing.T) {
 		}
 		text, args := s.RunsQuery("acme", q)
 		plan := explain(t, s, text, args...)
-		if strings.Contains(plan, "SCAN agent_runs") || strings.Count(plan, "USING INDEX agent_runs_list") != max(1, len(q.States)) ||
+		if strings.Contains(plan, "SCAN agent_runs") ||
+			strings.Count(plan, "USING INDEX agent_runs_list") != max(1, len(q.States)) ||
 			strings.Contains(plan, "TEMP B-TREE") && len(q.States) == 0 {
 			t.Errorf("%s:\n%s", name, plan)
 		}
@@ -56,14 +58,17 @@ func TestRunsPlan(t *testing.T) {
 	for name, q := range map[string]schema.RunsQuery{"first": {}, "next": {After: after}, "oldest": {Oldest: true}} {
 		q.Limit, q.Waits = 50, true
 		text, args := s.RunsQuery("acme", q)
-		if plan := explain(t, s, text, args...); !strings.Contains(plan, "USING INDEX agent_runs_waiting") || strings.Contains(plan, "TEMP B-TREE") {
+		if plan := explain(t, s, text, args...); !strings.Contains(plan, "USING INDEX agent_runs_waiting") ||
+			strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("waiting, %s:\n%s", name, plan)
 		}
 	}
 	for name, q := range map[string]schema.RunsQuery{
-		"words": {Words: []string{"zebra", "id"}}, "of a state": {Words: []string{"zebra"}, States: []schema.RunState{schema.StateDone}},
-		"title": {Title: "t"}, "tag": {Tag: "t"}, "model": {Model: "m"}, "reason": {Reason: "r"}, "agent": {Agent: "a", Words: []string{"zebra"}},
-		"next": {Words: []string{"zebra"}, After: after}, "by events": {Words: []string{"zebra"}, Order: schema.OrderEvents},
+		"words":      {Words: []string{"zebra", "id"}},
+		"of a state": {Words: []string{"zebra"}, States: []schema.RunState{schema.StateDone}},
+		"title":      {Title: "t"}, "tag": {Tag: "t"}, "model": {Model: "m"}, "reason": {Reason: "r"},
+		"agent": {Agent: "a", Words: []string{"zebra"}},
+		"next":  {Words: []string{"zebra"}, After: after}, "by events": {Words: []string{"zebra"}, Order: schema.OrderEvents},
 	} {
 		q.Limit, q.Models = 50, true
 		want := "SEARCH agent_runs USING COVERING INDEX agent_runs_words"
@@ -81,10 +86,12 @@ func TestRunsPlan(t *testing.T) {
 	messages := strings.Count(costs, "SEARCH u USING PRIMARY KEY (koder_user_id=? AND run_id=?)\n")
 	_, prices, _ := strings.Cut(costs, "MATERIALIZE priced\n")
 	prices, _, _ = strings.Cut(prices, "SCAN p\n")
-	if messages != 1 || strings.Contains(costs, "agent_run_events") || !strings.Contains(costs, "MATERIALIZE said") || !strings.Contains(prices, "SCAN d\n") {
+	if messages != 1 || strings.Contains(costs, "agent_run_events") || !strings.Contains(costs, "MATERIALIZE said") ||
+		!strings.Contains(prices, "SCAN d\n") {
 		t.Errorf("costs:\n%s", costs)
 	}
-	if plan := explain(t, s, sqlstore.ParentQuery, "acme", "kid_run_7"); !strings.Contains(plan, "agent_run_lanes_child") || strings.Contains(plan, "TEMP B-TREE") {
+	if plan := explain(t, s, sqlstore.ParentQuery, "acme", "kid_run_7"); !strings.Contains(plan,
+		"agent_run_lanes_child") || strings.Contains(plan, "TEMP B-TREE") {
 		t.Error(plan)
 	}
 	begun := time.Now()
@@ -184,13 +191,15 @@ func oldForm(t *testing.T, path, kept string) {
 // TestStamp: no time of a producer leaves the years that compare as text.
 func TestStamp(t *testing.T) {
 	last := ""
-	for _, text := range []string{"0000-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "2026-01-01T00:00:00.1Z", "2026-01-01T00:00:00.10001Z", "9999-12-31T23:59:59-23:59"} {
+	for _, text := range []string{"0000-01-01T00:00:00+23:59", "0001-01-01T00:00:00Z", "2026-01-01T00:00:00.1Z",
+		"2026-01-01T00:00:00.10001Z", "9999-12-31T23:59:59-23:59"} {
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := stamp(at)
-		if back, err := time.Parse(tsLayout, got); err != nil || got <= last || back.Year() == at.UTC().Year() && !back.Equal(at) {
+		if back, err := time.Parse(tsLayout, got); err != nil || got <= last || back.Year() == at.UTC().Year() &&
+			!back.Equal(at) {
 			t.Errorf("%s is kept as %s (%v) behind %s", text, got, err, last)
 		}
 		last = got

@@ -58,11 +58,13 @@ func (tx *transaction) describe(ctx context.Context, r *persister.Run, floor sch
 	s.Merge(events)
 	text = sql.NullString{String: string(s.Description), Valid: s.Description != nil}
 	f := schema.FactsOf(s.Description)
-	_, err := tx.exec(ctx, stUpdateSession, text, int64(s.Seq), f.Agent, stampOrNull(f.Archived), stampOrNull(f.Deleted), r.Key.Tenant, r.Key.Run)
+	_, err := tx.exec(ctx, stUpdateSession, text, int64(s.Seq), f.Agent, stampOrNull(f.Archived),
+		stampOrNull(f.Deleted), r.Key.Tenant, r.Key.Run)
 	return err
 }
 
-func (tx *transaction) sessionEvents(ctx context.Context, key schema.RunKey, after schema.Seq) (events []persister.SessionEvent, err error) {
+func (tx *transaction) sessionEvents(ctx context.Context, key schema.RunKey,
+	after schema.Seq) (events []persister.SessionEvent, err error) {
 	rows, err := tx.statement(ctx, stSessionEvents).QueryContext(ctx, key.Tenant, key.Run, int64(after))
 	if err != nil {
 		return nil, err

@@ -25,7 +25,8 @@ func TestSessionsPlan(t *testing.T) {
 			tt.q.Oldest, tt.q.Limit = oldest, 50
 			text, args := s.RunsQuery("acme", tt.q)
 			plan := explain(t, s, text, args...)
-			if strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") || !strings.Contains(plan, "USING INDEX "+tt.index) {
+			if strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") ||
+				!strings.Contains(plan, "USING INDEX "+tt.index) {
 				t.Errorf("%s, oldest %v:\n%s", name, oldest, plan)
 			}
 		}

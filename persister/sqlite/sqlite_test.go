@@ -199,11 +199,13 @@ func TestGoesOn(t *testing.T) {
 func TestPayload(t *testing.T) {
 	s := temp(t)
 	w := persistertest.NewWriter(key, day)
-	if _, err := s.Append(t.Context(), chunks(t, w.Pack("", persistertest.Event("custom.x", `{"b":1,"a":"ü"}`)))); err != nil {
+	if _, err := s.Append(t.Context(), chunks(t,
+		w.Pack("", persistertest.Event("custom.x", `{"b":1,"a":"ü"}`)))); err != nil {
 		t.Fatal(err)
 	}
 	var payload, a string
-	if err := s.read.QueryRow(`select payload, payload->>'a' from agent_run_events`).Scan(&payload, &a); err != nil || payload != `{"b":1,"a":"ü"}` || a != "ü" {
+	if err := s.read.QueryRow(`select payload, payload->>'a' from agent_run_events`).Scan(&payload, &a); err != nil ||
+		payload != `{"b":1,"a":"ü"}` || a != "ü" {
 		t.Fatalf("payload %s, a %s, %v", payload, a, err)
 	}
 }

@@ -101,9 +101,9 @@ func openWriter(path string) (*sql.DB, error) {
 	return db, err
 }
 
-// closeToOthers makes the file where it is missing, readable by its owner alone: SQLite would leave that to the umask, and
-// gives what it keeps beside the file the same mode. A file that everybody may read has its mode from such an umask, and
-// is closed with what lies beside it. One that a group alone may read was opened to it on purpose.
+// closeToOthers makes the file where it is missing, readable by its owner alone: SQLite would leave that to the umask,
+// and gives what it keeps beside the file the same mode. A file that everybody may read has its mode from such an
+// umask, and is closed with what lies beside it. One that a group alone may read was opened to it on purpose.
 func closeToOthers(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, ownerOnly)
 	if err != nil {

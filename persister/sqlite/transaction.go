@@ -115,8 +115,8 @@ func (tx *transaction) statement(ctx context.Context, which statement) *sql.Stmt
 	return tx.mine[which]
 }
 
-// exec returns the number of rows changed. A context that may end costs a goroutine for each statement, which takes less
-// time than that: only between them is it asked.
+// exec returns the number of rows changed. A context that may end costs a goroutine for each statement, which takes
+// less time than that: only between them is it asked.
 func (tx *transaction) exec(ctx context.Context, which statement, args ...any) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

@@ -19,26 +19,34 @@ func TestViews(t *testing.T) {
 			persistertest.Put(t, s, w.Pack(e.ChildID, schema.Event{Type: e.Type, Payload: e.Payload}))
 		}
 	}
-	nasty := []string{`null`, `true`, `-1`, `1.5`, `1e400`, `123456789012345678901234567890`, `9223372036854775807`, `"\u0000"`, `"\ud800"`, `[]`, `{}`, `"x"`,
-		`[null,1,"x",{"type":"text"},{"type":"text","text":{"a":1}},[[]]]`, `{"input_tokens":9223372036854775807,"output_tokens":9223372036854775807,"cost":1e300}`}
+	nasty := []string{`null`, `true`, `-1`, `1.5`, `1e400`, `123456789012345678901234567890`, `9223372036854775807`,
+		`"\u0000"`, `"\ud800"`, `[]`, `{}`, `"x"`,
+		`[null,1,"x",{"type":"text"},{"type":"text","text":{"a":1}},[[]]]`,
+		`{"input_tokens":9223372036854775807,"output_tokens":9223372036854775807,"cost":1e300}`}
 	for i, v := range append(nasty, persistertest.Hostile()...) {
 		if len(v) > 20_000 {
 			continue
 		}
 		w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", i)}, "20260228")
-		for _, typ := range []string{schema.TypeCommandMessage, schema.TypeMessageStart, schema.TypeTextDelta, schema.TypeToolStart, schema.TypeToolEnd, schema.TypeMessageEnd} {
+		for _, typ := range []string{schema.TypeCommandMessage, schema.TypeMessageStart, schema.TypeTextDelta,
+			schema.TypeToolStart, schema.TypeToolEnd, schema.TypeMessageEnd} {
 			body := `{`
-			for _, name := range []string{"message_id", "role", "model", "usage", "content", "stop_reason", "error", "call_id", "tool", "input", "ok", "output", "duration_ms", "text"} {
+			for _, name := range []string{"message_id", "role", "model", "usage", "content", "stop_reason", "error",
+				"call_id", "tool", "input", "ok", "output", "duration_ms", "text"} {
 				body += `"` + name + `":` + v + `,`
 			}
 			persistertest.Put(t, s, w.Pack("", persistertest.Event(typ, body[:len(body)-1]+`}`)))
 		}
 	}
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "globex", Run: "run_plain"}, "20260228")
-	persistertest.Put(t, s, w.Pack("", persistertest.Event(schema.TypeMessageStart, `{"message_id":"m1","role":"assistant","model":"m-1"}`),
-		persistertest.Event(schema.TypeTextDelta, `{"text":"cut "}`), persistertest.Event(schema.TypeTextDelta, `{"text":"short"}`),
-		persistertest.Event(schema.TypeToolStart, `{"call_id":"c1","tool":"grep"}`), persistertest.Event(schema.TypeToolEnd, `{"call_id":"c1","ok":false,"error":"E","duration_ms":7}`),
-		persistertest.Event(schema.TypeMessageEnd, `{"message_id":"m1","usage":{"prompt_tokens":3000000,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":1000000}}}`)))
+	persistertest.Put(t, s, w.Pack("", persistertest.Event(schema.TypeMessageStart,
+		`{"message_id":"m1","role":"assistant","model":"m-1"}`),
+		persistertest.Event(schema.TypeTextDelta, `{"text":"cut "}`),
+		persistertest.Event(schema.TypeTextDelta, `{"text":"short"}`),
+		persistertest.Event(schema.TypeToolStart, `{"call_id":"c1","tool":"grep"}`),
+		persistertest.Event(schema.TypeToolEnd, `{"call_id":"c1","ok":false,"error":"E","duration_ms":7}`),
+		persistertest.Event(schema.TypeMessageEnd,
+			`{"message_id":"m1","usage":{"prompt_tokens":3000000,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":1000000}}}`)))
 	if _, err := s.write.Exec(`insert into agent_model_prices (model, input, output, cache_read) values ('m-*', 1, 1, 0.1), ('_', 9, 9, 9), ('\%', 9, 9, 9)`); err != nil {
 		t.Fatal(err)
 	}

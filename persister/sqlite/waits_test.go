@@ -27,7 +27,8 @@ func TestWaitingInSQL(t *testing.T) {
 	} {
 		persistertest.Put(t, s, w.Pack("", c.event))
 		var got string
-		if err := s.read.QueryRowContext(t.Context(), `select state || ' ' || coalesce(waits_for, 'nothing') || ' ' || coalesce(substr(waits_since, 1, 19), '') from agent_v_runs`).Scan(&got); err != nil || got != c.want {
+		if err := s.read.QueryRowContext(t.Context(),
+			`select state || ' ' || coalesce(waits_for, 'nothing') || ' ' || coalesce(substr(waits_since, 1, 19), '') from agent_v_runs`).Scan(&got); err != nil || got != c.want {
 			t.Errorf("after event %d: %q, want %q (%v)", i+1, got, c.want, err)
 		}
 	}
@@ -39,7 +40,8 @@ func TestStatesOfOlderTables(t *testing.T) {
 	kept, path := filepath.Join(t.TempDir(), "kept.db"), filepath.Join(t.TempDir(), "s.db")
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
 	s := opened(t, kept)
-	persistertest.Put(t, s, w.Pack("", persistertest.Lifecycle(schema.StateRunning), persistertest.Lifecycle(schema.StatePaused)))
+	persistertest.Put(t, s, w.Pack("", persistertest.Lifecycle(schema.StateRunning),
+		persistertest.Lifecycle(schema.StatePaused)))
 	persistertest.Put(t, s, w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"a"}`)))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -104,7 +106,8 @@ func copyOlder(t *testing.T, path, kept string, version int64) {
 		if err := db.QueryRow(names, table).Scan(&columns); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.Exec(`insert into ` + table + ` (` + columns + `) select ` + columns + ` from kept.` + table); err != nil {
+		if _, err := db.Exec(`insert into ` + table + ` (` + columns + `) select ` + columns + ` from kept.` +
+			table); err != nil {
 			t.Fatal(table, err)
 		}
 	}

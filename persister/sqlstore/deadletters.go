@@ -63,7 +63,8 @@ func (s *Store) findDeadLetters(ctx context.Context, q deadletter.Query) ([]dead
 		if err != nil {
 			return nil, err
 		}
-		w.and("(buried_at, stream, position, seq, id) < (?, ?, ?, ?, ?)", s.d.Clock(l.Since), l.Stream, s.d.Position(l.Position), int64(l.Seq), ids[0])
+		w.and("(buried_at, stream, position, seq, id) < (?, ?, ?, ?, ?)", s.d.Clock(l.Since), l.Stream,
+			s.d.Position(l.Position), int64(l.Seq), ids[0])
 	}
 	body := "null"
 	if q.Bodies {

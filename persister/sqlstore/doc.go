@@ -3,8 +3,9 @@
 //
 // # What it is
 //
-// A [Store] runs its statements on a [DB], which a package per database provides: persister/postgres and persister/sqlite
-// embed a Store each. The tables have the same names and columns in both. A [Dialect] names what differs in a statement.
+// A [Store] runs its statements on a [DB], which a package per database provides: persister/postgres and
+// persister/sqlite embed a Store each. The tables have the same names and columns in both. A [Dialect] names what
+// differs in a statement.
 //
 // # Contract
 //

@@ -76,7 +76,8 @@ func (s *Store) scraps(ctx context.Context, where string, args ...any) ([]persis
 	scraps, err := list(ctx, s, EveryTenant, func(scan Scan) (c persister.Scrap, err error) {
 		err = scan(&c.ID, &c.Key.Tenant, &c.Key.Run, dayIn{&c.Day}, &c.After, &c.Through, &c.URI, &c.Why)
 		return c, err
-	}, `select id, koder_user_id, run_id, run_day, after_seq, through_seq, uri, why from agent_trash where `+where, args...)
+	}, `select id, koder_user_id, run_id, run_day, after_seq, through_seq, uri, why from agent_trash where `+where,
+		args...)
 	if err != nil {
 		return nil, s.wrap(err, "scraps")
 	}
@@ -86,7 +87,8 @@ func (s *Store) scraps(ctx context.Context, where string, args ...any) ([]persis
 // RunIDs returns ids of a tenant's runs after one, in order, also of runs that have expired or are marked as
 // deleted.
 func (s *Store) RunIDs(ctx context.Context, tenant, after string, limit int) ([]string, error) {
-	ids, err := list(ctx, s, tenant, scanText, `select id from agent_runs where koder_user_id = $1 and id > $2 order by id limit $3`,
+	ids, err := list(ctx, s, tenant, scanText,
+		`select id from agent_runs where koder_user_id = $1 and id > $2 order by id limit $3`,
 		tenant, after, limit)
 	if err != nil {
 		return nil, s.wrap(err, "runs of %s", tenant)

@@ -19,8 +19,8 @@ type feed struct {
 }
 
 // TrimFeeds marks the events of feeds as removed that are older than before, in the way of Expire, and returns the
-// number of feeds of which it did. The newest event of each stays, and so does everything behind the first one that is not old: of
-// times that are still to come nothing is believed. It costs one index lookup for each tenant.
+// number of feeds of which it did. The newest event of each stays, and so does everything behind the first one that is
+// not old: of times that are still to come nothing is believed. It costs one index lookup for each tenant.
 func (s *Store) TrimFeeds(ctx context.Context, which schema.Feeds, before, now time.Time) (trimmed int, err error) {
 	if which.Prefix == "" {
 		return 0, nil
@@ -111,7 +111,8 @@ func (s *Store) trim(ctx context.Context, f feed, through schema.Seq, now time.T
 			return err
 		}
 		var floor schema.Seq
-		found, err := tx.Row(ctx, []any{&floor}, `select floor_seq`+which+s.d.ForUpdate, f.key.Tenant, f.key.Run, int64(through))
+		found, err := tx.Row(ctx, []any{&floor}, `select floor_seq`+which+s.d.ForUpdate, f.key.Tenant, f.key.Run,
+			int64(through))
 		if err != nil || !found {
 			return err
 		}

@@ -17,16 +17,18 @@ on conflict (koder_user_id, id) do update set floor_seq = $7, deleted_at = coale
 	session = null, session_seq = 0, session_agent = null, session_archived_at = null, session_deleted_at = null,
 	title = null, tags = null, opening = null, opening_seq = 0, model = null, model_seq = 0, words = ''`
 
-// Forget marks a run as deleted: for readers it does not exist, and events that arrive later are dropped. head is the head
-// in the log. Forget returns the run's day, "" when neither the log nor the store has the run. The error wraps
+// Forget marks a run as deleted: for readers it does not exist, and events that arrive later are dropped. head is the
+// head in the log. Forget returns the run's day, "" when neither the log nor the store has the run. The error wraps
 // persister.ErrHeld when the run is under a hold.
-func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string, err error) {
+func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head, now time.Time) (day string,
+	err error) {
 	err = s.db.Within(ctx, EveryTenant, func(tx Tx) error {
 		if err := lock(ctx, tx, s.d.Marks); err != nil {
 			return err
 		}
 		var holds bool
-		if _, err := tx.Row(ctx, []any{&holds}, `select exists (select 1 from agent_holds where koder_user_id = $1 and run_id in ('', $2))`,
+		if _, err := tx.Row(ctx, []any{&holds},
+			`select exists (select 1 from agent_holds where koder_user_id = $1 and run_id in ('', $2))`,
 			key.Tenant, key.Run); err != nil {
 			return err
 		}
@@ -34,7 +36,8 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 			return persister.ErrHeld
 		}
 		day = head.Day
-		_, err := tx.Row(ctx, []any{dayIn{&day}}, `select run_day from agent_runs where koder_user_id = $1 and id = $2`+s.d.ForUpdate, key.Tenant, key.Run)
+		_, err := tx.Row(ctx, []any{dayIn{&day}},
+			`select run_day from agent_runs where koder_user_id = $1 and id = $2`+s.d.ForUpdate, key.Tenant, key.Run)
 		if err != nil || day == "" {
 			return err
 		}
@@ -64,15 +67,18 @@ func (s *Store) Forget(ctx context.Context, key schema.RunKey, head schema.Head,
 // IsForgotten reports whether a run is marked as deleted.
 func (s *Store) IsForgotten(ctx context.Context, key schema.RunKey) (yes bool, err error) {
 	_, err = s.row(ctx, key.Tenant, []any{&yes},
-		`select exists (select 1 from agent_runs where koder_user_id = $1 and id = $2 and deleted_at is not null)`, key.Tenant, key.Run)
+		`select exists (select 1 from agent_runs where koder_user_id = $1 and id = $2 and deleted_at is not null)`,
+		key.Tenant, key.Run)
 	if err != nil {
 		return false, s.wrap(err, "mark of run %s", key)
 	}
 	return yes, nil
 }
 
-// Tombstones returns at most limit rows of runs that expired before expired or are marked as deleted, with keys after one.
-func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.RunKey, limit int) ([]persister.Tombstone, error) {
+// Tombstones returns at most limit rows of runs that expired before expired or are marked as deleted, with keys after
+// one.
+func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.RunKey,
+	limit int) ([]persister.Tombstone, error) {
 	tombstones, err := list(ctx, s, EveryTenant, func(scan Scan) (t persister.Tombstone, err error) {
 		err = scan(&t.Key.Tenant, &t.Key.Run, dayIn{&t.Day}, &t.Deleted, timeIn{&t.Since})
 		return t, err
@@ -85,8 +91,8 @@ func (s *Store) Tombstones(ctx context.Context, expired time.Time, after schema.
 	return tombstones, nil
 }
 
-// RemoveTombstones removes the rows of runs that have not changed since they were listed, have no scraps and are under no
-// hold, with lanes and dead letters that arrived late. It returns the number of runs.
+// RemoveTombstones removes the rows of runs that have not changed since they were listed, have no scraps and are under
+// no hold, with lanes and dead letters that arrived late. It returns the number of runs.
 func (s *Store) RemoveTombstones(ctx context.Context, tombstones []persister.Tombstone) (removed int, err error) {
 	err = s.db.Within(ctx, EveryTenant, func(tx Tx) error {
 		if err := lock(ctx, tx, s.d.Marks); err != nil {

@@ -40,8 +40,8 @@ func (s *Store) SetOverride(ctx context.Context, tenant string, o persister.Over
 	return nil
 }
 
-// AddHold places a hold, or changes the reason of an existing one. It reports whether the run has expired or been deleted
-// already.
+// AddHold places a hold, or changes the reason of an existing one. It reports whether the run has expired or been
+// deleted already.
 func (s *Store) AddHold(ctx context.Context, key schema.RunKey, reason string) (expired bool, err error) {
 	err = s.db.Within(ctx, EveryTenant, func(tx Tx) error {
 		if err := lock(ctx, tx, s.d.Holds); err != nil {

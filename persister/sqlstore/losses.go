@@ -22,13 +22,15 @@ func (s *Store) PutLosses(ctx context.Context, tx Tx, t *persister.Transfer) err
 		if !l.Restored.IsZero() {
 			restored = s.d.Clock(l.Restored)
 		}
-		if _, err := tx.Exec(ctx, insertLoss, l.Stream, l.Identity, int64(l.First), int64(l.Last), l.Reason, restored); err != nil {
+		if _, err := tx.Exec(ctx, insertLoss, l.Stream, l.Identity, int64(l.First), int64(l.Last), l.Reason,
+			restored); err != nil {
 			return err
 		}
 	}
 	for i := range t.RunLosses {
 		l := &t.RunLosses[i]
-		if _, err := tx.Exec(ctx, insertRunLoss, l.Key.Tenant, l.Key.Run, int64(l.First), int64(l.Last), l.Reason); err != nil {
+		if _, err := tx.Exec(ctx, insertRunLoss, l.Key.Tenant, l.Key.Run, int64(l.First), int64(l.Last),
+			l.Reason); err != nil {
 			return err
 		}
 	}
@@ -72,13 +74,15 @@ func (s *Store) Losses(ctx context.Context) ([]persister.Loss, error) {
 
 // RunLosses returns the events of a tenant's runs, or of all with EveryTenant, that are lost, the newest first, at most
 // limit, and the number of all.
-func (s *Store) RunLosses(ctx context.Context, tenant string, limit int) (losses []persister.RunLoss, all int, err error) {
+func (s *Store) RunLosses(ctx context.Context, tenant string, limit int) (losses []persister.RunLoss, all int,
+	err error) {
 	const of = ` from agent_run_losses where $1 in (koder_user_id, '` + EveryTenant + `')`
 	if _, err = s.row(ctx, tenant, []any{&all}, `select count(*)`+of, tenant); err == nil && all > 0 {
 		losses, err = list(ctx, s, tenant, func(scan Scan) (l persister.RunLoss, err error) {
 			err = scan(&l.Key.Tenant, &l.Key.Run, &l.First, &l.Last, &l.Reason, timeIn{&l.Found})
 			return l, err
-		}, `select koder_user_id, run_id, first, last, reason, found_at`+of+` order by found_at desc, koder_user_id, run_id, first limit $2`, tenant, limit)
+		}, `select koder_user_id, run_id, first, last, reason, found_at`+of+
+			` order by found_at desc, koder_user_id, run_id, first limit $2`, tenant, limit)
 	}
 	if err != nil {
 		return nil, 0, s.wrap(err, "lost events of runs")
@@ -89,15 +93,16 @@ func (s *Store) RunLosses(ctx context.Context, tenant string, limit int) (losses
 // MarkRestored notes that the runs of all objects were restored: what had left the log before anything was
 // stored is where it can be.
 func (s *Store) MarkRestored(ctx context.Context) error {
-	_, err := s.exec(ctx, `update agent_log_losses set restored_at = `+s.d.Now+` where reason = $1 and restored_at is null`, persister.LossBefore)
+	_, err := s.exec(ctx, `update agent_log_losses set restored_at = `+s.d.Now+
+		` where reason = $1 and restored_at is null`, persister.LossBefore)
 	if err != nil {
 		return s.wrap(err, "note what was restored")
 	}
 	return nil
 }
 
-// Unarchive takes from a run's row the object that it names, so that rows of the run are written again. It returns false
-// when the run names another one, or was deleted.
+// Unarchive takes from a run's row the object that it names, so that rows of the run are written again. It returns
+// false when the run names another one, or was deleted.
 func (s *Store) Unarchive(ctx context.Context, key schema.RunKey, uri string) (bool, error) {
 	n, err := s.exec(ctx, `update agent_runs set replay_uri = null, archived_seq = 0, archived_at = null, archived_bytes = 0, archive_after = null,
 		floor_seq = expired_seq where koder_user_id = $1 and id = $2 and replay_uri = $3 and deleted_at is null`, key.Tenant, key.Run, uri)

@@ -12,7 +12,8 @@ import (
 // Migrations are those of a store, by number: SQL files, whose names begin with it, and those that are code.
 type Migrations map[int64]string
 
-// NewMigrations returns the files of the folder migrations, which are embedded, and those that are code, with their names.
+// NewMigrations returns the files of the folder migrations, which are embedded, and those that are code, with their
+// names.
 func NewMigrations(embedded fs.FS, code map[int64]string) Migrations {
 	m := Migrations{}
 	for version, name := range code {

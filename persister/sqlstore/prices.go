@@ -17,8 +17,8 @@ const (
 		values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing`
 )
 
-// SetPrices replaces the prices of earlier lists by those of one. Prices that somebody has entered stay, and count instead of
-// those of the list for the same name and day.
+// SetPrices replaces the prices of earlier lists by those of one. Prices that somebody has entered stay, and count
+// instead of those of the list for the same name and day.
 func (s *Store) SetPrices(ctx context.Context, list prices.List) error {
 	err := s.db.Within(ctx, EveryTenant, func(tx Tx) error {
 		if _, err := tx.Exec(ctx, deletePrices); err != nil {
@@ -29,7 +29,8 @@ func (s *Store) SetPrices(ctx context.Context, list prices.List) error {
 			if err != nil {
 				return err
 			}
-			if _, err := tx.Exec(ctx, insertPrice, p.Model, from, p.Input, p.Output, p.CacheRead, p.CacheWrite, list.Source); err != nil {
+			if _, err := tx.Exec(ctx, insertPrice, p.Model, from, p.Input, p.Output, p.CacheRead, p.CacheWrite,
+				list.Source); err != nil {
 				return err
 			}
 		}
@@ -44,11 +45,11 @@ func (s *Store) SetPrices(ctx context.Context, list prices.List) error {
 // fits ends the condition that the name of a price is one for a model, as in agent_v_costs.
 const fits = ` like replace(replace(replace(replace(p.model, '\', '\\'), '_', '\_'), '%', '\%'), '*', '%') escape '\'`
 
-// priceTable returns the beginning of a statement, whose table priced has a row for each model and day of messages, and for each
-// value of keys, columns that each end with a comma: the cost that is known, the one that is computed for others, and of how
-// many it is not known. It reads each message once, and looks for a price once for each row. totals are more columns of sums;
-// from names the messages and which of them. MATERIALIZED keeps SQLite from computing the columns of its view anew wherever
-// they are named. Costs from 1e15 on are not believed: the sum of some is no number.
+// priceTable returns the beginning of a statement, whose table priced has a row for each model and day of messages, and
+// for each value of keys, columns that each end with a comma: the cost that is known, the one that is computed for
+// others, and of how many it is not known. It reads each message once, and looks for a price once for each row. totals
+// are more columns of sums; from names the messages and which of them. MATERIALIZED keeps SQLite from computing the
+// columns of its view anew wherever they are named. Costs from 1e15 on are not believed: the sum of some is no number.
 func (s *Store) priceTable(keys, totals, from string) string {
 	const unknown = `) filter (where reported and (cost is null or cost >= 1e15)) as `
 	return `with said as materialized (select u.seq, coalesce(u.child_id, '') as child, coalesce(u.model, '') as model, u.day,
@@ -67,8 +68,8 @@ func (s *Store) priceTable(keys, totals, from string) string {
 		order by length(p.model) desc, p.valid_from desc limit 1) as computed from days d) `
 }
 
-// costLines is an expression with what a listed run has spent: a line for each model and day with the cost that is known,
-// whether that of some messages is not, the newest message, and the model.
+// costLines is an expression with what a listed run has spent: a line for each model and day with the cost that is
+// known, whether that of some messages is not, the newest message, and the model.
 func (s *Store) costLines() string {
 	return `(` + s.priceTable("", "", ofRun) + `select string_agg(coalesce(cast(coalesce(known + computed, known, computed) as text), '')
 		|| ' ' || case when unknown > 0 and computed is null then 1 else 0 end || ' ' || newest || ' '
@@ -90,7 +91,8 @@ func (s *Store) Costs(ctx context.Context, tenant string, q schema.CostsQuery) (
 	}
 	costs, err := list(ctx, s, tenant, func(scan Scan) (c schema.Cost, err error) {
 		var tokens [4]float64
-		err = scan(&c.Seq, &c.Child, &c.Day, &c.Model, &c.Messages, &c.Unpriced, &tokens[0], &tokens[1], &tokens[2], &tokens[3], &c.USD)
+		err = scan(&c.Seq, &c.Child, &c.Day, &c.Model, &c.Messages, &c.Unpriced, &tokens[0], &tokens[1], &tokens[2],
+			&tokens[3], &c.USD)
 		for i, to := range []*int64{&c.Input, &c.Output, &c.CacheRead, &c.CacheWrite} {
 			*to = int64(min(tokens[i], float64(schema.MaxSeq)))
 		}
@@ -137,7 +139,8 @@ func (s *Store) CostsQuery(tenant string, q schema.CostsQuery) (string, []any, e
 	from priced group by ` + of.group + ` order by ` + of.order + ` limit $2`, w.args, nil
 }
 
-// readCosts reads what the expression costLines returns into a run. Its model is that of the newest message that names one.
+// readCosts reads what the expression costLines returns into a run. Its model is that of the newest message that names
+// one.
 func readCosts(lines string, r *schema.RunInfo) error {
 	var newest int64
 	for line := range strings.SplitSeq(lines, "\n") {

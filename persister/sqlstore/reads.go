@@ -10,9 +10,9 @@ import (
 	"agentstream/schema"
 )
 
-// Head returns the newest position stored of a run, and the owner of a lane ("" is the run itself); the zero Head when the
-// tenant has no such run, or it was deleted. Head.Stored is 0, because only the log knows positions in the log. Rows
-// before Head.Last may be missing for a moment while several persisters store a partition.
+// Head returns the newest position stored of a run, and the owner of a lane ("" is the run itself); the zero Head when
+// the tenant has no such run, or it was deleted. Head.Stored is 0, because only the log knows positions in the log.
+// Rows before Head.Last may be missing for a moment while several persisters store a partition.
 func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (h schema.Head, err error) {
 	var epoch string
 	found, err := s.row(ctx, key.Tenant, []any{dayIn{&h.Day}, &h.State, &h.Last, &h.LastID, &h.Lane.Owner, &epoch}, `
@@ -29,9 +29,9 @@ func (s *Store) Head(ctx context.Context, key schema.RunKey, lane string) (h sch
 	return h, nil
 }
 
-// Packs iterates over the run's events with after < seq ≤ through in order, in packs as of persister.Walk. Rows begin after
-// the run's floor, so the first pack may begin later than after+1. For an unknown run it yields nothing. Between two packs
-// it holds no connection.
+// Packs iterates over the run's events with after < seq ≤ through in order, in packs as of persister.Walk. Rows begin
+// after the run's floor, so the first pack may begin later than after+1. For an unknown run it yields nothing. Between
+// two packs it holds no connection.
 func (s *Store) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
 		place, err := s.Place(ctx, key)
@@ -77,10 +77,11 @@ func (s *Store) Parent(ctx context.Context, tenant, child string) (run string, e
 	return run, nil
 }
 
-// NextTenant returns the first tenant after after, in the order of their names, that has a run; "" when there is none. It
-// costs one index lookup.
+// NextTenant returns the first tenant after after, in the order of their names, that has a run; "" when there is none.
+// It costs one index lookup.
 func (s *Store) NextTenant(ctx context.Context, after string) (tenant string, err error) {
-	_, err = s.row(ctx, EveryTenant, []any{&tenant}, `select coalesce(min(koder_user_id), '') from agent_runs where koder_user_id > $1`, after)
+	_, err = s.row(ctx, EveryTenant, []any{&tenant},
+		`select coalesce(min(koder_user_id), '') from agent_runs where koder_user_id > $1`, after)
 	if err != nil {
 		return "", s.wrap(err, "tenant behind %q", after)
 	}
@@ -106,7 +107,8 @@ func (s *Store) RunsChangedSince(ctx context.Context, t time.Time) iter.Seq2[sch
 }
 
 // TenantRunsChangedSince is RunsChangedSince for one tenant, and for its runs after an id.
-func (s *Store) TenantRunsChangedSince(ctx context.Context, from schema.RunKey, t time.Time) iter.Seq2[schema.RunKey, error] {
+func (s *Store) TenantRunsChangedSince(ctx context.Context, from schema.RunKey, t time.Time) iter.Seq2[schema.RunKey,
+	error] {
 	return persister.Keys(func(after schema.RunKey) ([]schema.RunKey, error) {
 		if after.Run == "" {
 			after = from

@@ -20,7 +20,8 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 	runs, err := list(ctx, s, tenant, func(scan Scan) (r schema.RunInfo, err error) {
 		var usage string
 		var session, spent sql.NullString
-		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn, &r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &spent, &r.Opening, &r.Place)
+		err = scan(&r.ID, &r.State, &r.Reason, &r.Last, timeIn{&r.Started}, timeIn{&r.Updated}, &usage, &r.Turn,
+			&r.Stop, timeIn{&r.Asked}, timeIn{&r.Held}, &session, &spent, &r.Opening, &r.Place)
 		if err == nil {
 			err = readCosts(spent.String, &r)
 		}
@@ -40,7 +41,8 @@ func (s *Store) Runs(ctx context.Context, tenant string, q schema.RunsQuery) ([]
 // planner can use the indexes. With states, the page is made from one page of each state, so that rare ones are not
 // searched among all others.
 func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
-	w := where{args: []any{tenant, q.Limit}, conditions: []string{"koder_user_id = $1 and expired_at is null and deleted_at is null"}}
+	w := where{args: []any{tenant, q.Limit},
+		conditions: []string{"koder_user_id = $1 and expired_at is null and deleted_at is null"}}
 	order, behind := " order by first_ts desc, id desc limit $2", "<"
 	if q.Oldest {
 		order, behind = " order by first_ts, id limit $2", ">"
@@ -103,8 +105,8 @@ func (s *Store) search(w *where, q *schema.RunsQuery) {
 	}
 }
 
-// byWords returns by which index a search reads the table. It reads all of the tenant's runs, unless it finds a page of them
-// early. Pages of those that wait, and of sessions, have indexes that leave out most runs.
+// byWords returns by which index a search reads the table. It reads all of the tenant's runs, unless it finds a page of
+// them early. Pages of those that wait, and of sessions, have indexes that leave out most runs.
 func (s *Store) byWords(q *schema.RunsQuery) string {
 	filters := len(q.Words) > 0 || q.Title != "" || q.Tag != "" || q.Model != "" || q.Reason != ""
 	switch {
@@ -150,8 +152,10 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
 		order = " order by " + first + ", id"
 	}
 	from := "agent_runs" + s.byWords(q)
-	found := "select id as found, " + place + " as placed from " + from + w.text() + strings.Replace(order, "place", "placed", 1) + " limit $2"
-	return s.runColumns(q, "placed") + "(" + found + ") page cross join agent_runs where koder_user_id = $1 and id = found" + order, w.args
+	found := "select id as found, " + place + " as placed from " + from + w.text() +
+		strings.Replace(order, "place", "placed", 1) + " limit $2"
+	return s.runColumns(q, "placed") + "(" + found +
+		") page cross join agent_runs where koder_user_id = $1 and id = found" + order, w.args
 }
 
 // ofRun selects the messages of a listed run.

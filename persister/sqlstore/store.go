@@ -12,11 +12,12 @@ import (
 // EveryTenant is the tenant of work for all tenants at once. No tenant can have this name.
 const EveryTenant = "*"
 
-// Connections are the slots of those that read for one tenant: one connection of all is left to the work for all tenants.
+// Connections are the slots of those that read for one tenant: one connection of all is left to the work for all
+// tenants.
 func Connections(total int) *fair.Slots { return fair.New(fair.Of(total - 1)) }
 
-// Connection waits until a tenant may use one more connection of slots; the caller releases it. EveryTenant need not wait.
-// The error is the cause of ctx.
+// Connection waits until a tenant may use one more connection of slots; the caller releases it. EveryTenant need not
+// wait. The error is the cause of ctx.
 func Connection(ctx context.Context, slots *fair.Slots, tenant string) (*fair.Slot, error) {
 	if tenant == EveryTenant {
 		return nil, nil
@@ -55,8 +56,8 @@ type Dialect struct {
 	Marks, Holds string
 
 	Find string // function: the place of a text in another, 0 when it is not there
-	// ByWords follows the table and makes a search read the index agent_runs_words, ByKey the table itself, in the order of
-	// its keys; "" where the planner does by itself.
+	// ByWords follows the table and makes a search read the index agent_runs_words, ByKey the table itself, in the
+	// order of its keys; "" where the planner does by itself.
 	ByWords, ByKey string
 	Millis         func(column string) string // expression: a time in ms, as a whole number
 
@@ -89,7 +90,8 @@ func (s *Store) wrap(err error, format string, args ...any) error {
 }
 
 // list returns the rows of one statement.
-func list[T any](ctx context.Context, s *Store, tenant string, scan func(Scan) (T, error), text string, args ...any) (all []T, err error) {
+func list[T any](ctx context.Context, s *Store, tenant string, scan func(Scan) (T, error), text string,
+	args ...any) (all []T, err error) {
 	err = s.db.Read(ctx, tenant, func(row Scan) error {
 		one, err := scan(row)
 		all = append(all, one)

@@ -21,7 +21,8 @@ func TestMigrations(t *testing.T) {
 	if m.Newest() != 3 {
 		t.Errorf("the newest is %d", m.Newest())
 	}
-	for version, want := range map[int64][]string{0: {"00001_begin.sql", "00002_collect", "00003_more.sql"}, 2: {"00003_more.sql"}, 3: nil, 9: nil} {
+	for version, want := range map[int64][]string{0: {"00001_begin.sql", "00002_collect", "00003_more.sql"},
+		2: {"00003_more.sql"}, 3: nil, 9: nil} {
 		if got := m.Behind(version); !slices.Equal(got, want) {
 			t.Errorf("behind %d: %q, want %q", version, got, want)
 		}
@@ -36,10 +37,12 @@ func TestScanners(t *testing.T) {
 		want  time.Time
 		ok    bool
 	}{
-		{nil, time.Time{}, true}, {at.In(time.FixedZone("", 3600)), at, true}, {"2026-03-01T12:00:00.000000005Z", at, true}, {"yesterday", at, false}, {7, at, false},
+		{nil, time.Time{}, true}, {at.In(time.FixedZone("", 3600)), at, true},
+		{"2026-03-01T12:00:00.000000005Z", at, true}, {"yesterday", at, false}, {7, at, false},
 	} {
 		got := at
-		if err := (timeIn{&got}).Scan(c.value); (err == nil) != c.ok || c.ok && (!got.Equal(c.want) || got.Location() != time.UTC) {
+		if err := (timeIn{&got}).Scan(c.value); (err == nil) != c.ok || c.ok &&
+			(!got.Equal(c.want) || got.Location() != time.UTC) {
 			t.Errorf("%v: %v, %v", c.value, got, err)
 		}
 	}
@@ -79,8 +82,8 @@ func (s *script) Write(context.Context, *Work) (persister.Result, error) {
 	return persister.Result{}, s.err
 }
 
-// The statement of a page of runs has the conditions that are asked for and no other, each argument in its place, and one page
-// for each state.
+// The statement of a page of runs has the conditions that are asked for and no other, each argument in its place, and
+// one page for each state.
 func TestRunsQuery(t *testing.T) {
 	s := New(nil, nil, Dialect{Usage: "usage", Time: func(at time.Time) any { return at.Unix() }})
 	at := time.Unix(100, 0)
@@ -89,11 +92,18 @@ func TestRunsQuery(t *testing.T) {
 		has, lack []string
 		args      []any
 	}{
-		{schema.RunsQuery{Limit: 5}, []string{"limit $2", "order by first_ts desc"}, []string{"$3", "union", "session_agent", "asked_ts is not null"}, []any{"acme", 5}},
-		{schema.RunsQuery{Limit: 5, Oldest: true, Since: at}, []string{"first_ts >= $3", "order by first_ts, id"}, []string{"desc", "$4"}, []any{"acme", 5, int64(100)}},
-		{schema.RunsQuery{Limit: 5, Waits: true, Sessions: true, Agent: "a"}, []string{"asked_ts is not null or", "session_archived_at is null", "session_agent = $3"}, []string{"$4"}, []any{"acme", 5, "a"}},
-		{schema.RunsQuery{Limit: 5, Sessions: true, Archived: true}, []string{"session_deleted_at is null"}, []string{"session_archived_at is null"}, []any{"acme", 5}},
-		{schema.RunsQuery{Limit: 5, Until: at, States: []schema.RunState{"done", "error"}}, []string{"first_ts < $3", "state = $4", "state = $5", "page_0", "page_1", "union all"}, []string{"$6"}, []any{"acme", 5, int64(100), "done", "error"}},
+		{schema.RunsQuery{Limit: 5}, []string{"limit $2", "order by first_ts desc"},
+			[]string{"$3", "union", "session_agent", "asked_ts is not null"}, []any{"acme", 5}},
+		{schema.RunsQuery{Limit: 5, Oldest: true, Since: at}, []string{"first_ts >= $3", "order by first_ts, id"},
+			[]string{"desc", "$4"}, []any{"acme", 5, int64(100)}},
+		{schema.RunsQuery{Limit: 5, Waits: true, Sessions: true, Agent: "a"},
+			[]string{"asked_ts is not null or", "session_archived_at is null", "session_agent = $3"}, []string{"$4"},
+			[]any{"acme", 5, "a"}},
+		{schema.RunsQuery{Limit: 5, Sessions: true, Archived: true}, []string{"session_deleted_at is null"},
+			[]string{"session_archived_at is null"}, []any{"acme", 5}},
+		{schema.RunsQuery{Limit: 5, Until: at, States: []schema.RunState{"done", "error"}},
+			[]string{"first_ts < $3", "state = $4", "state = $5", "page_0", "page_1", "union all"}, []string{"$6"},
+			[]any{"acme", 5, int64(100), "done", "error"}},
 	} {
 		text, args := s.RunsQuery("acme", c.q)
 		if !reflect.DeepEqual(args, c.args) {
@@ -121,7 +131,8 @@ func TestErrorsSayWhatWasDone(t *testing.T) {
 	if !errors.Is(err, away) || !strings.HasPrefix(err.Error(), "test: ") || !strings.Contains(err.Error(), "kid") {
 		t.Errorf("parent: %v", err)
 	}
-	if _, err = s.Runs(t.Context(), "acme", schema.RunsQuery{}); !errors.Is(err, away) || !strings.Contains(err.Error(), "acme") {
+	if _, err = s.Runs(t.Context(), "acme", schema.RunsQuery{}); !errors.Is(err, away) ||
+		!strings.Contains(err.Error(), "acme") {
 		t.Errorf("runs: %v", err)
 	}
 	for _, said := range db.said {
@@ -135,7 +146,8 @@ func TestErrorsSayWhatWasDone(t *testing.T) {
 func TestNoFeedsAreTrimmedWithoutNames(t *testing.T) {
 	db := &script{err: errors.New("asked")}
 	s := New(db, nil, Dialect{})
-	if n, err := s.TrimFeeds(t.Context(), schema.Feeds{}, time.Now(), time.Now()); n != 0 || err != nil || len(db.said) > 0 {
+	if n, err := s.TrimFeeds(t.Context(), schema.Feeds{}, time.Now(), time.Now()); n != 0 || err != nil ||
+		len(db.said) > 0 {
 		t.Errorf("%d trimmed, %v, %q", n, err, db.said)
 	}
 	if _, err := s.TrimFeeds(t.Context(), schema.Feeds{Prefix: "feed-"}, time.Now(), time.Now()); err == nil {

@@ -24,7 +24,8 @@ type Work struct {
 
 // nothing reports whether there is nothing to write.
 func (w *Work) nothing() bool {
-	return len(w.Batch.Rows) == 0 && len(w.DeadLetters) == 0 && len(w.RunLosses) == 0 && !w.ShouldMoveOffset() && !(w.keeps && len(w.Batch.Conflicts) > 0)
+	return len(w.Batch.Rows) == 0 && len(w.DeadLetters) == 0 && len(w.RunLosses) == 0 && !w.ShouldMoveOffset() &&
+		!(w.keeps && len(w.Batch.Conflicts) > 0)
 }
 
 // Aside returns the dead letters to store, those of conflicts among them.
@@ -68,7 +69,8 @@ func (s *Store) do(ctx context.Context, w *Work) (persister.Result, error) {
 		case s.d.Refused(err):
 			err = fmt.Errorf("%w: %w", persister.ErrPoison, err)
 		}
-		return persister.Result{}, s.wrap(err, "store %d rows of %d runs, %d dead letters", len(w.Batch.Rows), len(w.Batch.Runs), len(w.DeadLetters))
+		return persister.Result{}, s.wrap(err, "store %d rows of %d runs, %d dead letters", len(w.Batch.Rows),
+			len(w.Batch.Runs), len(w.DeadLetters))
 	}
 }
 

@@ -75,7 +75,8 @@ func TestCommandsAreHandedOverOnce(t *testing.T) {
 		tell(t, log, "", "command.approve_plan", `{"plan_id":"p"}`)                                            // 4
 		tell(t, log, "", "command.message", `{"content":[{"type":"text","text":"a"},{"text":"b"}],"by":"me"}`) // 5
 		c := next(t, ca, 2, false)
-		if c.Name != "redirect" || c.Instruction() != "left" || c.Reason() != "r" || c.Event.Actor != "user" || c.PlanID() != "" {
+		if c.Name != "redirect" || c.Instruction() != "left" || c.Reason() != "r" || c.Event.Actor != "user" ||
+			c.PlanID() != "" {
 			t.Fatalf("%+v", c)
 		}
 		if c = next(t, ca, 3, false); c.RequestID() != "q" || string(c.Answer()) != `{"a":1e400}` {
@@ -329,7 +330,8 @@ func TestCommandsAreFarBetween(t *testing.T) {
 	c := commandsOf(t, command.Config{Publisher: a, Waker: log, Poll: time.Hour})
 	bulk := func() {
 		for range 10_000 {
-			if _, err := a.Publish(t.Context(), schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"\"type\":\"command.pause\"","x":{"type":"command.pause"}}`)}); err != nil {
+			if _, err := a.Publish(t.Context(), schema.Event{Type: schema.TypeTextDelta,
+				Payload: []byte(`{"text":"\"type\":\"command.pause\"","x":{"type":"command.pause"}}`)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -356,7 +358,8 @@ func TestCommandsBeyondWhatIsKept(t *testing.T) {
 	}
 	const n = 9000
 	for i := range n {
-		if _, err := other.Publish(t.Context(), schema.Event{Type: schema.TypeCommandMessage, Payload: fmt.Appendf(nil, `{"content":"%d"}`, i)}); err != nil {
+		if _, err := other.Publish(t.Context(),
+			schema.Event{Type: schema.TypeCommandMessage, Payload: fmt.Appendf(nil, `{"content":"%d"}`, i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -111,7 +111,8 @@ func (c *Reader) readPack(ctx context.Context, p *schema.Pack) error {
 		return nil
 	}
 	if p.First > v.seq+1 {
-		v.logger.Warn("commands: events have left the log before they were looked at", "after", int64(v.seq), "before", int64(p.First))
+		v.logger.Warn("commands: events have left the log before they were looked at", "after", int64(v.seq), "before",
+			int64(p.First))
 	}
 	v.look(p)
 	return nil

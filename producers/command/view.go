@@ -116,7 +116,8 @@ func (v *commandView) followOwner(l *laneState, p *schema.Pack) {
 	case o.Owner == "" || o == l.owner && l.ours:
 		// Written beside the owner: by a command, or while the owner was out of sight.
 	case l.ours:
-		v.fenced = fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w", p.Child, o.Owner, o.Epoch, l.owner.Epoch, producers.ErrFenced)
+		v.fenced = fmt.Errorf("lane %q: owner %s, epoch %d, ours was %d: %w", p.Child, o.Owner, o.Epoch, l.owner.Epoch,
+			producers.ErrFenced)
 	default:
 		l.former = true
 	}

@@ -41,7 +41,8 @@ func BenchmarkAppend(b *testing.B) {
 			}
 			batch := make([]schema.Event, events)
 			for i := range batch {
-				batch[i] = schema.Event{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"` + strings.Repeat("token ", 30) + `"}`)}
+				batch[i] = schema.Event{Type: schema.TypeTextDelta,
+					Payload: []byte(`{"text":"` + strings.Repeat("token ", 30) + `"}`)}
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -68,7 +69,8 @@ func BenchmarkAppendOf(b *testing.B) {
 	}
 	n := 0
 	put := func(b *testing.B, run string, e schema.Event) {
-		if _, err := app.Append(b.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{e}, producers.AppendOptions{}); err != nil {
+		if _, err := app.Append(b.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{e},
+			producers.AppendOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -48,7 +48,8 @@ func adoptOrBegin(t *testing.T, rounds int, spawns, l *natsjs.Log) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pack := schema.Pack{Key: run, First: 1, Count: 1, Body: []byte("{}\n"), Head: schema.Head{Last: 1, LastID: "e", Day: "20260101"}, Writer: "w"}
+		pack := schema.Pack{Key: run, First: 1, Count: 1, Body: []byte("{}\n"),
+			Head: schema.Head{Last: 1, LastID: "e", Day: "20260101"}, Writer: "w"}
 		var wg sync.WaitGroup
 		var appended error
 		wg.Go(func() {
@@ -71,7 +72,8 @@ func adoptOrBegin(t *testing.T, rounds int, spawns, l *natsjs.Log) {
 			t.Fatal(err)
 		case appended == nil && after.HasEvents() && after.Root == "":
 			began++
-		case errors.Is(appended, producers.ErrConflict) && !after.HasEvents() && (after.Root == "run_1" || after.Root == "run_2"):
+		case errors.Is(appended, producers.ErrConflict) && !after.HasEvents() &&
+			(after.Root == "run_1" || after.Root == "run_2"):
 			adopted++
 		default:
 			t.Fatalf("round %d: %v, then %+v", round, appended, after)
@@ -102,12 +104,14 @@ func TestAdoptAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		head, err := l.Head(t.Context(), run, "")
-		if err != nil || head.Root != step.root || time.Since(time.UnixMilli(head.RootAt)) > time.Minute || messages() != step.want {
+		if err != nil || head.Root != step.root || time.Since(time.UnixMilli(head.RootAt)) > time.Minute ||
+			messages() != step.want {
 			t.Fatalf("step %d: %+v, %v, %d messages", i, head, err, messages())
 		}
 	}
 	head, _ := l.Head(t.Context(), run, "")
-	pack := schema.Pack{Key: run, First: 1, Count: 1, Body: []byte("{}\n"), Head: schema.Head{Last: 1, LastID: "e", Day: "20260101"}, Writer: "w"}
+	pack := schema.Pack{Key: run, First: 1, Count: 1, Body: []byte("{}\n"),
+		Head: schema.Head{Last: 1, LastID: "e", Day: "20260101"}, Writer: "w"}
 	if _, err := l.Append(t.Context(), &pack, head.Stored); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +152,8 @@ func TestPublisherOfAChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := publisher(other, "kid")
-	if r, err := first.Append(t.Context(), text("", "b"), text("below", "c"), text("", "d")); err != nil || r.First != 3 || r.Last != 5 {
+	if r, err := first.Append(t.Context(), text("", "b"), text("below", "c"), text("", "d")); err != nil ||
+		r.First != 3 || r.Last != 5 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	if _, err := root.Append(t.Context(), text("", "e")); err != nil {

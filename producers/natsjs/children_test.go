@@ -20,7 +20,8 @@ func TestChildrenCostPacks(t *testing.T) {
 	var spawns, deltas []schema.Event
 	for i := range children {
 		child := fmt.Sprintf("kid_%d", i)
-		spawns = append(spawns, schema.Event{Type: schema.TypeChildSpawn, Payload: fmt.Appendf(nil, `{"child_id":%q}`, child)})
+		spawns = append(spawns, schema.Event{Type: schema.TypeChildSpawn,
+			Payload: fmt.Appendf(nil, `{"child_id":%q}`, child)})
 		deltas = append(deltas, schema.Event{Type: schema.TypeTextDelta, ChildID: child, Payload: []byte(`{"text":"a"}`)})
 	}
 	k := testkit.NATS(t)

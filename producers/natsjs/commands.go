@@ -22,9 +22,9 @@ const (
 
 var _ command.Waker = (*Log)(nil)
 
-// Watch listens to the copies of what is stored in a run, on the log's own connection; see
-// command.Waker. It returns when the server knows of it. The client library calls fn from a goroutine
-// for each Watch, or Config.Copies do. A reconnect brings it back by itself; what was stored meanwhile is not passed to fn.
+// Watch listens to the copies of what is stored in a run, on the log's own connection; see command.Waker. It returns
+// when the server knows of it. The client library calls fn from a goroutine for each Watch, or Config.Copies do. A
+// reconnect brings it back by itself; what was stored meanwhile is not passed to fn.
 func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
 	if l.copies != nil {
 		return l.copies.Watch(ctx, key, func(p schema.Pack) {

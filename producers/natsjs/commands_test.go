@@ -79,7 +79,8 @@ func obey(ctx context.Context, l *natsjs.Log) error {
 		if cmd.Redelivered {
 			mark = "again"
 		}
-		if err := cmd.Commit(ctx, schema.Event{Type: "custom.effect", Payload: fmt.Appendf(nil, `{"of":%d,"mark":%q}`, cmd.Event.Seq, mark)}); err != nil {
+		if err := cmd.Commit(ctx, schema.Event{Type: "custom.effect",
+			Payload: fmt.Appendf(nil, `{"of":%d,"mark":%q}`, cmd.Event.Seq, mark)}); err != nil {
 			return err
 		}
 	}
@@ -382,7 +383,8 @@ func BenchmarkCommandsBegin(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			if _, err := pub.Append(b.Context(), schema.Event{Type: schema.TypeCommandMessage, Payload: []byte(`{"content":"go on"}`)}); err != nil {
+			if _, err := pub.Append(b.Context(), schema.Event{Type: schema.TypeCommandMessage,
+				Payload: []byte(`{"content":"go on"}`)}); err != nil {
 				b.Fatal(err)
 			}
 			if err := pub.Close(b.Context()); err != nil {
@@ -430,7 +432,9 @@ func BenchmarkCommandHandover(b *testing.B) {
 	}
 	var heard, taken time.Duration
 	for b.Loop() {
-		if _, err := a.Append(b.Context(), key, []schema.Event{{Type: schema.TypeCommandMessage, Payload: []byte(`{"content":"x"}`)}}, producers.AppendOptions{}); err != nil {
+		if _, err := a.Append(b.Context(), key,
+			[]schema.Event{{Type: schema.TypeCommandMessage, Payload: []byte(`{"content":"x"}`)}},
+			producers.AppendOptions{}); err != nil {
 			b.Fatal(err)
 		}
 		began := time.Now()

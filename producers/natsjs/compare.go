@@ -20,8 +20,8 @@ import (
 // log there, or an error while the log lacks what is stored, or that is unknown.
 type Compare func(ctx context.Context, partition int) (generation uint64, err error)
 
-// comparisons remember which partitions have been compared since the log may last have changed: at the start, when
-// the connection was made anew, when an append was not answered, and when the stream is another one. Nothing is appended
+// comparisons remember which partitions have been compared since the log may last have changed: at the start, when the
+// connection was made anew, when an append was not answered, and when the stream is another one. Nothing is appended
 // before.
 type comparisons struct {
 	nc      *nats.Conn

@@ -47,14 +47,16 @@ func TestNothingIsAppendedBeforeTheComparison(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Append(t.Context(), key, []schema.Event{text("", "x")}, producers.AppendOptions{Within: 300 * time.Millisecond}); err == nil {
+	if _, err := a.Append(t.Context(), key, []schema.Event{text("", "x")},
+		producers.AppendOptions{Within: 300 * time.Millisecond}); err == nil {
 		t.Fatal("appended to a log that is behind")
 	}
 	if err := l.Compare(t.Context()); !errors.Is(err, behind) || !errors.Is(err, producers.ErrUnavailable) {
 		t.Fatalf("compared: %v", err)
 	}
 	time.AfterFunc(200*time.Millisecond, func() { whole.Store(true) })
-	if _, err := a.Append(t.Context(), key, []schema.Event{text("", "x")}, producers.AppendOptions{Within: 10 * time.Second}); err != nil {
+	if _, err := a.Append(t.Context(), key, []schema.Event{text("", "x")},
+		producers.AppendOptions{Within: 10 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	asked.Store(0)
@@ -120,7 +122,8 @@ func TestWritersOfARenewedLog(t *testing.T) {
 	}
 	add := func(want schema.Seq) {
 		t.Helper()
-		if r, err := a.Append(t.Context(), key, []schema.Event{text("", "x")}, producers.AppendOptions{}); err != nil || r.First != want {
+		if r, err := a.Append(t.Context(), key, []schema.Event{text("", "x")}, producers.AppendOptions{}); err != nil ||
+			r.First != want {
 			t.Fatalf("%+v, %v; want %d", r, err, want)
 		}
 	}
@@ -198,7 +201,8 @@ func TestStreamMadeAnewUnderAConnection(t *testing.T) {
 	}
 	defer func() { _ = pub.Close(context.Background()) }()
 	add := func(run string, within time.Duration) (producers.Receipt, error) {
-		return a.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{text("", "x")}, producers.AppendOptions{Within: within})
+		return a.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: run}, []schema.Event{text("", "x")},
+			producers.AppendOptions{Within: within})
 	}
 	if err := l.Compare(t.Context()); err != nil {
 		t.Fatal(err)

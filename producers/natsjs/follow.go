@@ -96,7 +96,8 @@ func rest(ctx context.Context, d time.Duration) {
 }
 
 // followOne follows one partition until something fails.
-func followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg FollowConfig, hand func(schema.Pack, func())) error {
+func followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg FollowConfig,
+	hand func(schema.Pack, func())) error {
 	consumer, err := js.CreateOrUpdateConsumer(ctx, natskit.StreamName(partition), jetstream.ConsumerConfig{
 		Durable:       cfg.Name,
 		Description:   "agentstream: what is said in runs, for whoever answers it",

@@ -85,7 +85,8 @@ func TestFollow(t *testing.T) {
 	}
 	put := func(tenant, run, lane, s string) {
 		t.Helper()
-		if _, err := a.Append(t.Context(), schema.RunKey{Tenant: tenant, Run: run}, []schema.Event{text(lane, s)}, producers.AppendOptions{}); err != nil {
+		if _, err := a.Append(t.Context(), schema.RunKey{Tenant: tenant, Run: run}, []schema.Event{text(lane, s)},
+			producers.AppendOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +133,8 @@ func TestFollowWithoutItsConsumer(t *testing.T) {
 	f := &follower{}
 	follow(t, l, natsjs.FollowConfig{Name: "f"}, f)
 	for i := range 2 {
-		if _, err := a.Append(t.Context(), key, []schema.Event{text("", fmt.Sprint(i))}, producers.AppendOptions{}); err != nil {
+		if _, err := a.Append(t.Context(), key, []schema.Event{text("", fmt.Sprint(i))},
+			producers.AppendOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -108,7 +108,8 @@ func TestSilentStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, _ := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: natsjs.FailFast(nc, keys), Timeout: 1500 * time.Millisecond})
+	a, _ := producers.NewAppender(producers.AppenderConfig{Log: l, Keys: natsjs.FailFast(nc, keys),
+		Timeout: 1500 * time.Millisecond})
 	put := func(key string) error {
 		_, err := a.Append(t.Context(), runKey("run_1"), []schema.Event{text("", strings.Repeat("x", 4<<10))},
 			producers.AppendOptions{IdempotencyKey: key, Within: time.Hour}) // nobody waits so long

@@ -11,8 +11,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestHold: commands beside an agent that never stops writing are stored after a few plans each, by asking the agent to wait; what
-// asks is no part of the run to any reader; and an agent of an old program is not asked.
+// TestHold: commands beside an agent that never stops writing are stored after a few plans each, by asking the agent to
+// wait; what asks is no part of the run to any reader; and an agent of an old program is not asked.
 func TestHold(t *testing.T) {
 	k, l := open(t)
 	agent, err := producers.New(producers.Config{Log: l, Key: key})
@@ -60,7 +60,8 @@ func TestHold(t *testing.T) {
 		err = l.Hold(t.Context(), key, "somebody")
 	}
 	held, err2 := l.Head(t.Context(), key, "")
-	if err != nil || err2 != nil || held.Last != before.Last || held.LastID != before.LastID || held.Stored <= before.Stored || held.Held != "somebody" {
+	if err != nil || err2 != nil || held.Last != before.Last || held.LastID != before.LastID ||
+		held.Stored <= before.Stored || held.Held != "somebody" {
 		t.Errorf("%+v before, held %+v: %v, %v", before, held, err, err2)
 	}
 	if seq, at, err := l.Newest(t.Context(), key); err != nil || seq != before.Last || at.IsZero() {
@@ -72,16 +73,19 @@ func TestHold(t *testing.T) {
 	if still, _ := l.Head(t.Context(), key, ""); still.Held != "somebody" || still.Stored != held.Stored {
 		t.Errorf("held by two: %+v", still)
 	}
-	if _, err := node.Append(t.Context(), key, []schema.Event{text("", "after all")}, producers.AppendOptions{}); err != nil {
+	if _, err := node.Append(t.Context(), key, []schema.Event{text("", "after all")},
+		producers.AppendOptions{}); err != nil {
 		t.Error(err)
 	}
 	stored(t, l, key) // without a hole
 }
 
-// TestHoldNotOfOldPrograms: they take the message for that of a child, so where the newest pack is of one nothing is asked.
+// TestHoldNotOfOldPrograms: they take the message for that of a child, so where the newest pack is of one nothing is
+// asked.
 func TestHoldNotOfOldPrograms(t *testing.T) {
 	_, l := open(t)
-	p := &schema.Pack{Key: key, First: 1, Count: 1, Writer: "ABCDEFGHIJKLMNOPQRST", Body: []byte(`{"id":"evt_1","ts":"2026-01-02T00:00:00Z","type":"note","run_id":"run_1","child_id":null,"seq":1,"payload":{}}` + "\n")}
+	p := &schema.Pack{Key: key, First: 1, Count: 1, Writer: "ABCDEFGHIJKLMNOPQRST",
+		Body: []byte(`{"id":"evt_1","ts":"2026-01-02T00:00:00Z","type":"note","run_id":"run_1","child_id":null,"seq":1,"payload":{}}` + "\n")}
 	p.Head = schema.Head{Last: 1, LastID: "evt_1", Day: "20260102"}
 	if _, err := l.Append(t.Context(), p, 0); err != nil {
 		t.Fatal(err)

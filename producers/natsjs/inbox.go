@@ -121,7 +121,8 @@ func NewInbox(cfg InboxConfig) (*Inbox, error) {
 		return nil, err
 	}
 	return &Inbox{
-		cfg: cfg, nc: cfg.Log.nc, runs: make(map[schema.RunKey]*queue), tenants: make(map[string]*share), work: make(chan *queue),
+		cfg: cfg, nc: cfg.Log.nc, runs: make(map[schema.RunKey]*queue), tenants: make(map[string]*share),
+		work:   make(chan *queue),
 		warned: warnings{log: cfg.Logger, every: cfg.WarnInterval},
 	}, nil
 }
@@ -201,7 +202,8 @@ func (i *Inbox) receive(ctx context.Context, m *nats.Msg) {
 	if own == nil {
 		own = new(share)
 	}
-	busy := i.pending > 0 && i.pending+size > i.cfg.MaxPending || own.bytes > 0 && own.bytes+size > i.cfg.MaxPending-i.pending
+	busy := i.pending > 0 && i.pending+size > i.cfg.MaxPending || own.bytes > 0 &&
+		own.bytes+size > i.cfg.MaxPending-i.pending
 	if q == nil {
 		busy = busy || own.runs >= i.cfg.MaxRuns-len(i.runs)
 	} else {

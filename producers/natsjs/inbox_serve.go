@@ -118,7 +118,8 @@ func (s *inboxServer) handle(ctx context.Context, q *queue) {
 
 // answerPosts stores posts and appends an answer for each to answers. Once shutting down has taken too long, it
 // refuses them.
-func (s *inboxServer) answerPosts(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+func (s *inboxServer) answerPosts(ctx context.Context, key schema.RunKey, posts []producers.Post,
+	answers []producers.Answer) []producers.Answer {
 	if !s.i.late.Load() {
 		return s.i.cfg.Take(ctx, key, posts, answers)
 	}
@@ -166,7 +167,8 @@ func (i *Inbox) note(key schema.RunKey, reply, code string) {
 		h(code)
 	}
 	if reply == "" {
-		i.warned.warn("nats ingest: message refused, its sender is not told", slog.String("run", key.String()), slog.String("code", code))
+		i.warned.warn("nats ingest: message refused, its sender is not told", slog.String("run", key.String()),
+			slog.String("code", code))
 	}
 }
 

@@ -35,10 +35,12 @@ type intake struct {
 }
 
 func newIntake(gate chan struct{}) *intake {
-	return &intake{last: map[schema.RunKey]schema.Seq{}, busy: map[schema.RunKey]bool{}, bodies: map[schema.RunKey][]string{}, gate: gate}
+	return &intake{last: map[schema.RunKey]schema.Seq{}, busy: map[schema.RunKey]bool{},
+		bodies: map[schema.RunKey][]string{}, gate: gate}
 }
 
-func (d *intake) take(ctx context.Context, key schema.RunKey, posts []producers.Post, answers []producers.Answer) []producers.Answer {
+func (d *intake) take(ctx context.Context, key schema.RunKey, posts []producers.Post,
+	answers []producers.Answer) []producers.Answer {
 	d.mu.Lock()
 	d.doubled = d.doubled || d.busy[key]
 	d.busy[key] = true
@@ -62,12 +64,14 @@ func (d *intake) take(ctx context.Context, key schema.RunKey, posts []producers.
 		}
 		text := string(posts[i].Body)
 		if text == "bad" || posts[i].Unserved != "" {
-			answers = append(answers, producers.Answer{Refusal: &producers.Refusal{Status: 400, Number: 20001, Code: "BAD", Message: "\"quoted\"\n<é> " + posts[i].Unserved}})
+			answers = append(answers, producers.Answer{Refusal: &producers.Refusal{Status: 400, Number: 20001,
+				Code: "BAD", Message: "\"quoted\"\n<é> " + posts[i].Unserved}})
 			continue
 		}
 		d.last[key]++
 		d.bodies[key] = append(d.bodies[key], text)
-		answers = append(answers, producers.Answer{First: d.last[key], Last: d.last[key], Events: 1, Replayed: len(posts[i].Keys) > 0})
+		answers = append(answers, producers.Answer{First: d.last[key], Last: d.last[key], Events: 1,
+			Replayed: len(posts[i].Keys) > 0})
 	}
 	return answers
 }
@@ -200,7 +204,8 @@ func TestInboxAnswers(t *testing.T) {
 		t.Fatalf("%+v %v", ack, err)
 	}
 	stream := fmt.Sprintf("AGENT_%d", schema.Partition("run", k.Partitions))
-	if ack, err = js.Publish(t.Context(), subject, []byte("good"), jetstream.WithExpectStream(stream)); err != nil || ack.Duplicate || ack.Sequence != 2 || ack.Stream != stream {
+	if ack, err = js.Publish(t.Context(), subject, []byte("good"), jetstream.WithExpectStream(stream)); err != nil ||
+		ack.Duplicate || ack.Sequence != 2 || ack.Stream != stream {
 		t.Fatalf("%+v %v", ack, err)
 	}
 	for name, opt := range map[string]jetstream.PublishOpt{
@@ -211,7 +216,8 @@ func TestInboxAnswers(t *testing.T) {
 		"Nats-TTL":                            jetstream.WithMsgTTL(time.Minute),
 	} {
 		var api *jetstream.APIError
-		if _, err := js.Publish(t.Context(), subject, []byte("good"), opt); !errors.As(err, &api) || api.Code != 400 || api.ErrorCode != 20001 ||
+		if _, err := js.Publish(t.Context(), subject, []byte("good"), opt); !errors.As(err, &api) || api.Code != 400 ||
+			api.ErrorCode != 20001 ||
 			api.Description != "BAD: \"quoted\"\n<é> "+name {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -242,7 +248,8 @@ func TestInboxAnswersOnlyToInboxes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replies := []string{"agent.0.acme.run.-", "live.agent.0.acme.run.-", "$JS.API.STREAM.PURGE.AGENT_0", "ingest.acme.run", "$KV.AGENT_KEYS.x", "x"}
+	replies := []string{"agent.0.acme.run.-", "live.agent.0.acme.run.-", "$JS.API.STREAM.PURGE.AGENT_0",
+		"ingest.acme.run", "$KV.AGENT_KEYS.x", "x"}
 	for _, r := range replies {
 		if err := k.Conn.PublishRequest("ingest.acme.run", r, []byte("secret body")); err != nil {
 			t.Fatal(err)
@@ -264,7 +271,8 @@ func TestInboxAnswersOnlyToInboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, _, _ := all.Pending(); n > 0; n, _, _ = all.Pending() {
-		if m, err := all.NextMsg(time.Second); err != nil || !strings.HasPrefix(m.Subject, "ingest.") || strings.Contains(string(m.Data), "stream") {
+		if m, err := all.NextMsg(time.Second); err != nil || !strings.HasPrefix(m.Subject, "ingest.") ||
+			strings.Contains(string(m.Data), "stream") {
 			t.Errorf("%s %s %v", m.Subject, m.Data, err)
 		}
 	}
@@ -272,7 +280,8 @@ func TestInboxAnswersOnlyToInboxes(t *testing.T) {
 		t.Error("a message was stored whose sender is not told")
 	}
 	var line struct{ Msg, Level, Run, Code string }
-	if err := json.Unmarshal(logged.Bytes(), &line); err != nil || line.Level != "WARN" || line.Run != "acme/run" || line.Code != "BAD-REPLY" || strings.Contains(logged.String(), "secret") {
+	if err := json.Unmarshal(logged.Bytes(), &line); err != nil || line.Level != "WARN" || line.Run != "acme/run" ||
+		line.Code != "BAD-REPLY" || strings.Contains(logged.String(), "secret") {
 		t.Errorf("log, of which one line is allowed: %v\n%s", err, logged.String())
 	}
 }
@@ -285,9 +294,12 @@ func TestInboxOverload(t *testing.T) {
 		taken   int
 	}{
 		// A message takes 256 bytes, its body and its reply subject.
-		"bytes":        {func(c *natsjs.InboxConfig) { c.MaxPending = 15 * 1400 }, func(i int) string { return fmt.Sprint("ingest.acme.run", i) }, 8},
-		"bytes, a run": {func(c *natsjs.InboxConfig) { c.MaxPending = 32 * 1400 }, func(int) string { return "ingest.acme.run" }, 8},
-		"runs":         {func(c *natsjs.InboxConfig) { c.MaxRuns = 15 }, func(i int) string { return fmt.Sprint("ingest.acme.run", i) }, 8},
+		"bytes": {func(c *natsjs.InboxConfig) { c.MaxPending = 15 * 1400 },
+			func(i int) string { return fmt.Sprint("ingest.acme.run", i) }, 8},
+		"bytes, a run": {func(c *natsjs.InboxConfig) { c.MaxPending = 32 * 1400 },
+			func(int) string { return "ingest.acme.run" }, 8},
+		"runs": {func(c *natsjs.InboxConfig) { c.MaxRuns = 15 },
+			func(i int) string { return fmt.Sprint("ingest.acme.run", i) }, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := testkit.NATS(t)
@@ -440,7 +452,8 @@ func TestInboxWithoutConnection(t *testing.T) {
 	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l}); err == nil {
 		t.Error("an inbox without Take")
 	}
-	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newIntake(nil).take, Refuse: refusal, MaxRuns: -1}); err == nil {
+	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newIntake(nil).take, Refuse: refusal,
+		MaxRuns: -1}); err == nil {
 		t.Error("a negative limit")
 	}
 }

@@ -54,7 +54,8 @@ func BenchmarkAppendInProcess(b *testing.B) {
 }
 
 func appendAll(b *testing.B, app *producers.Appender, runs int) {
-	batch := []schema.Event{{Type: schema.TypeTextDelta, Payload: []byte(`{"text":"` + strings.Repeat("token ", 30) + `"}`)}}
+	batch := []schema.Event{{Type: schema.TypeTextDelta,
+		Payload: []byte(`{"text":"` + strings.Repeat("token ", 30) + `"}`)}}
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	b.ReportAllocs()

@@ -45,9 +45,9 @@ type Config struct {
 	// the stream was made anew. A log that came back shorter would number events again otherwise.
 	Compare Compare
 	// Stored is called with each pack that was appended here once the log has answered, as a copy of it would be, on
-	// the goroutine of Append and before that returns; and by Adopt with a pack without events, whose Head has the Root.
-	// copied: Taken has taken its copy. Missed is called when what was stored is not passed to Stored: an answer comes after its
-	// caller has gone, or none comes to an append whose copy was taken. Neither may block.
+	// the goroutine of Append and before that returns; and by Adopt with a pack without events, whose Head has the
+	// Root. copied: Taken has taken its copy. Missed is called when what was stored is not passed to Stored: an answer
+	// comes after its caller has gone, or none comes to an append whose copy was taken. Neither may block.
 	Stored func(p schema.Pack, copied bool)
 	Missed func()
 	// Short writes packs with schema.HeaderPack alone, for a log that is read by this program alone.
@@ -67,7 +67,9 @@ func OpenWith(ctx context.Context, nc *nats.Conn, cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
-	l := &Log{nc: nc, partitions: n, streams: make([]string, n), acks: acks{nc: nc, stored: cfg.Stored, missed: cfg.Missed, short: cfg.Short}, copies: cfg.Copies, silent: make([]silence, n), childAgain: childAgain}
+	l := &Log{nc: nc, partitions: n, streams: make([]string, n),
+		acks: acks{nc: nc, stored: cfg.Stored, missed: cfg.Missed, short: cfg.Short}, copies: cfg.Copies,
+		silent: make([]silence, n), childAgain: childAgain}
 	for i := range l.streams {
 		l.streams[i] = natskit.StreamName(i)
 	}
@@ -212,7 +214,8 @@ func classifyRead(err error) error {
 func classify(err error) error {
 	var api *jetstream.APIError
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrMaxPayload): // a pack is within our own bounds
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrMaxPayload):
+		// a pack is within our own bounds
 		return fmt.Errorf("%w: %w: %w", producers.ErrUnavailable, producers.ErrSetup, err)
 	case natskit.IsRefused(err):
 		return fmt.Errorf("%w: %w", producers.ErrConflict, err)

@@ -258,7 +258,8 @@ func TestKeysSurviveAndExpire(t *testing.T) {
 	if _, err := b.Append(t.Context(), key, events[:1], opt); !errors.Is(err, producers.ErrKeyReused) {
 		t.Fatalf("same key, other content: %v", err)
 	}
-	if other, err := b.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run_2"}, events, opt); err != nil || other.Replayed {
+	if other, err := b.Append(t.Context(), schema.RunKey{Tenant: "acme", Run: "run_2"}, events, opt); err != nil ||
+		other.Replayed {
 		t.Fatalf("same key on another run: %+v %v", other, err)
 	}
 	if n := len(stored(t, l, key)); n != 1 {

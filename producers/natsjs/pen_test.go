@@ -21,7 +21,8 @@ func TestPenOnAStoppedLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pub, err := producers.New(producers.Config{Log: log, Key: schema.RunKey{Tenant: "acme", Run: "run_1"}, BufferEvents: 8, Timeout: time.Second})
+	pub, err := producers.New(producers.Config{Log: log, Key: schema.RunKey{Tenant: "acme", Run: "run_1"},
+		BufferEvents: 8, Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,11 +52,12 @@ func (l *Log) Attend(ctx context.Context, pub *producers.Publisher) (leave func(
 
 var _ reaper.Witness = (*Log)(nil)
 
-// askTimeout bounds the wait for an answer to Ask; askAgain is how long owners may take to come back when servers were away.
+// askTimeout bounds the wait for an answer to Ask; askAgain is how long owners may take to come back when servers were
+// away.
 const askTimeout, askAgain = 2 * time.Second, 2 * time.Second
 
-// Ask reports whether an owner of lanes of a run is there. false: it does not answer. An error: it is unknown. Where this process
-// has just connected anew, the owner may be about to: one that does not answer is asked again.
+// Ask reports whether an owner of lanes of a run is there. false: it does not answer. An error: it is unknown. Where
+// this process has just connected anew, the owner may be about to: one that does not answer is asked again.
 func (l *Log) Ask(ctx context.Context, key schema.RunKey, owner string) (bool, error) {
 	there, err := l.ask(ctx, key, owner)
 	if !there && err == nil && l.back.recent(l.nc.Stats().Reconnects) {
@@ -93,7 +94,8 @@ func (l *Log) ask(ctx context.Context, key schema.RunKey, owner string) (bool, e
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && l.nc.IsConnected():
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil &&
+		l.nc.IsConnected():
 		return false, nil
 	}
 	return false, fmt.Errorf("natsjs: ask %s: %w", key, err)

@@ -34,7 +34,8 @@ func reapers(t *testing.T, l *natsjs.Log, n int) (stop func() int64) {
 	var group sync.WaitGroup
 	for range n {
 		r, err := reaper.New(reaper.Config{
-			Log: l, Witness: l, Lister: everyRun{}, After: 300 * time.Millisecond, Grace: 100 * time.Millisecond, Every: 100 * time.Millisecond,
+			Log: l, Witness: l, Lister: everyRun{}, After: 300 * time.Millisecond, Grace: 100 * time.Millisecond,
+			Every: 100 * time.Millisecond,
 			Hooks: reaper.Hooks{Reaped: func(schema.RunKey, bool) { reaped.Add(1) }, Failed: func(err error) { t.Log(err) }},
 		})
 		if err != nil {

@@ -35,8 +35,9 @@ type acks struct {
 	prefix  string             // of their subjects
 	sent    uint64             // numbers them
 	waiting map[uint64]*outgoing
-	named   map[string]*outgoing // the newest of them to a subject, by what follows schema.StorePrefix: those whose copies may be taken
-	closed  bool                 // no answer comes any more
+	// the newest of them to a subject, by what follows schema.StorePrefix: those whose copies may be taken
+	named  map[string]*outgoing
+	closed bool // no answer comes any more
 }
 
 // outgoing is one message on its way. It is used again once its answer is in, or can no longer come.
@@ -102,7 +103,8 @@ func (a *acks) get() *outgoing {
 	if o, ok := a.out.Get().(*outgoing); ok {
 		return o
 	}
-	o := &outgoing{msg: nats.Msg{Header: make(nats.Header, 16)}, slots: make(map[string][]string, 16), reply: make(chan publishResult, 1)}
+	o := &outgoing{msg: nats.Msg{Header: make(nats.Header, 16)}, slots: make(map[string][]string, 16),
+		reply: make(chan publishResult, 1)}
 	o.timer = time.NewTimer(time.Hour)
 	o.timer.Stop()
 	return o
@@ -116,7 +118,8 @@ func (a *acks) put(o *outgoing) {
 
 // publish sends the pack, to be stored if the newest message that matches filter is at after, and returns its
 // position. Errors are those of jetstream.PublishMsg.
-func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, stream string, after uint64) (uint64, error) {
+func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, stream string, after uint64) (uint64,
+	error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -153,8 +156,8 @@ func (a *acks) publish(ctx context.Context, p *schema.Pack, subject, filter, str
 	return got.seq, got.err
 }
 
-// wired is the size up to which packs are sent by the wire. A larger one costs much more than its way, and the client library
-// knows how much a server takes.
+// wired is the size up to which packs are sent by the wire. A larger one costs much more than its way, and the client
+// library knows how much a server takes.
 const wired = 64 << 10
 
 // send sends the pack as the message of o.

@@ -59,11 +59,15 @@ func TestPublishUnderstandsEveryAnswer(t *testing.T) {
 		{`{"stream":"S","seq":1x}`, 0, jetstream.ErrInvalidJSAck},
 		{``, 0, jetstream.ErrInvalidJSAck},
 		{`no`, 0, jetstream.ErrInvalidJSAck},
-		{`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"S","seq":0}`, 0, producers.ErrConflict},
+		{`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"S","seq":0}`, 0,
+			producers.ErrConflict},
 		{`{"error":{"code":400,"err_code":10164,"description":"in flight"},"stream":"S","seq":0}`, 0, producers.ErrConflict},
-		{`{"error":{"code":503,"err_code":10008,"description":"temporarily unavailable"},"stream":"S","seq":0}`, 0, producers.ErrUnavailable},
-		{`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"S","seq":0}`, 0, producers.ErrFull},
-		{`{"error":{"code":503,"err_code":10023,"description":"insufficient resources"},"stream":"S","seq":0}`, 0, producers.ErrFull},
+		{`{"error":{"code":503,"err_code":10008,"description":"temporarily unavailable"},"stream":"S","seq":0}`, 0,
+			producers.ErrUnavailable},
+		{`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"S","seq":0}`, 0,
+			producers.ErrFull},
+		{`{"error":{"code":503,"err_code":10023,"description":"insufficient resources"},"stream":"S","seq":0}`, 0,
+			producers.ErrFull},
 		{`{"error":{"code":400,"err_code":10002,"description":"resource limits exceeded for account"},"stream":"S","seq":0}`, 0, producers.ErrFull},
 	} {
 		a := answering(t, func(m *nats.Msg) { respond(t, m, c.answer) })
@@ -122,7 +126,8 @@ func TestLateAnswersAreForNobody(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := a.publish(ctx, onePack, "store", "filter", "S", 0); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(classify(err), producers.ErrUnanswered) {
+	if _, err := a.publish(ctx, onePack, "store", "filter", "S", 0); !errors.Is(err, context.DeadlineExceeded) ||
+		!errors.Is(classify(err), producers.ErrUnanswered) {
 		t.Fatal(err)
 	}
 	for want := uint64(2); want < 50; want++ {
@@ -201,7 +206,8 @@ func TestStoredAndMissed(t *testing.T) {
 	}
 	close(late)
 	<-missed
-	if len(stored) != 1 || stored[0].Head.Stored != 12 || stored[0].Head.Last != onePack.Last() || onePack.Head.Stored != 0 {
+	if len(stored) != 1 || stored[0].Head.Stored != 12 || stored[0].Head.Last != onePack.Last() ||
+		onePack.Head.Stored != 0 {
 		t.Errorf("%+v was handed over", stored)
 	}
 }
@@ -227,7 +233,8 @@ func TestTaken(t *testing.T) {
 			name   string
 			header []byte
 			want   bool
-		}{{"store", foreign, false}, {"stor", own, false}, {"store", own[:20], false}, {"store", own, true}, {"store", own, false}} {
+		}{{"store", foreign, false}, {"stor", own, false}, {"store", own[:20], false}, {"store", own, true},
+			{"store", own, false}} {
 			if got := a.claimCopy([]byte(c.name), c.header); got != c.want {
 				t.Errorf("%d: %t", i, got)
 			}
@@ -246,7 +253,8 @@ func TestTaken(t *testing.T) {
 		_, err := a.publish(ctx, onePack, "store", "filter", "S", after)
 		return err
 	}
-	for end := time.Now().Add(10 * time.Second); a.wire == nil || !a.wire.Ready(); { // the first goes by way of the client library
+	for end := time.Now().Add(10 * time.Second); a.wire == nil || !a.wire.Ready(); {
+		// the first goes by way of the client library
 		if err := publish(5); err != nil || time.Now().After(end) {
 			t.Fatal(err)
 		}

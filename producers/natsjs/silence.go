@@ -15,9 +15,9 @@ import (
 )
 
 // silence notices a stream that answers no publish any more though it can be read. A single server does that to a
-// stream whose disk was full, until it is begun anew. Nobody is then kept waiting for an answer, but for one who
-// tries, once a second. A stream with replicas is never silent: its leader leaves when its disk is full, and one that can
-// be read and stores nothing has lost its followers, or has been cut off from them. Appends to it wait their time. The
+// stream whose disk was full, until it is begun anew. Nobody is then kept waiting for an answer, but for one who tries,
+// once a second. A stream with replicas is never silent: its leader leaves when its disk is full, and one that can be
+// read and stores nothing has lost its followers, or has been cut off from them. Appends to it wait their time. The
 // zero silence is of a stream that answers.
 type silence struct {
 	row atomic.Bool // publishes in a row were not answered
@@ -120,8 +120,8 @@ func readableAlone(nc *nats.Conn, stream string) bool {
 	return err == nil || errors.Is(err, natskit.ErrNoMessage)
 }
 
-// missing reports whether the servers answer that there is no such stream, as they have a moment ago at the earliest: all
-// whose appends are not answered ask it.
+// missing reports whether the servers answer that there is no such stream, as they have a moment ago at the earliest:
+// all whose appends are not answered ask it.
 func (s *silence) missing(ctx context.Context, nc *nats.Conn, stream string) bool {
 	s.look.Lock()
 	defer s.look.Unlock()

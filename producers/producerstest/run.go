@@ -56,7 +56,8 @@ func Post(t *testing.T, log producers.Log, lane, typ, payload string) schema.Seq
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := a.Append(context.Background(), Key, []schema.Event{{Type: typ, ChildID: lane, Actor: "user", Payload: []byte(payload)}}, producers.AppendOptions{})
+	r, err := a.Append(context.Background(), Key,
+		[]schema.Event{{Type: typ, ChildID: lane, Actor: "user", Payload: []byte(payload)}}, producers.AppendOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,8 @@ func (r *Reaper) endRun(ctx context.Context, s *suspect) (bool, error) {
 	if alone, err := r.alone(ctx, s, e); err != nil || !alone {
 		return false, err
 	}
-	pub, err := producers.New(producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Now: r.cfg.Now, Logger: r.cfg.Logger})
+	pub, err := producers.New(producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Now: r.cfg.Now,
+		Logger: r.cfg.Logger})
 	if err != nil {
 		return false, err
 	}
@@ -64,7 +65,8 @@ func (r *Reaper) endRun(ctx context.Context, s *suspect) (bool, error) {
 
 // reportReaped logs and counts a run that was ended.
 func (r *Reaper) reportReaped(s *suspect, why string) {
-	r.cfg.Logger.Info("reaper: a run was ended", "why", why, "run", s.key.String(), "owner", s.owner, "after", int64(s.last))
+	r.cfg.Logger.Info("reaper: a run was ended", "why", why, "run", s.key.String(), "owner", s.owner, "after",
+		int64(s.last))
 	if h := r.cfg.Hooks.Reaped; h != nil {
 		h(s.key, s.owner != "")
 	}
@@ -111,7 +113,8 @@ func (r *Reaper) close(ctx context.Context, pub *producers.Publisher, key schema
 			return true, nil
 		case err == nil:
 			ours = true
-		case errors.Is(err, schema.ErrEnded), errors.Is(err, producers.ErrFenced), errors.Is(err, schema.ErrSeqMismatch) && !ours:
+		case errors.Is(err, schema.ErrEnded), errors.Is(err, producers.ErrFenced), errors.Is(err,
+			schema.ErrSeqMismatch) && !ours:
 			return false, nil // somebody was there: the writer, its successor, or another reaper
 		case !errors.Is(err, schema.ErrSeqMismatch):
 			return false, err

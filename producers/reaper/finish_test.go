@@ -11,8 +11,8 @@ import (
 	"agentstream/schema"
 )
 
-// What finishes runs that need no writer is asked before anybody is looked for: about those that are open, and it decides whether the
-// run is left alone. An error leaves it alone as well.
+// What finishes runs that need no writer is asked before anybody is looked for: about those that are open, and it
+// decides whether the run is left alone. An error leaves it alone as well.
 func TestReaperFinishes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		final    bool
@@ -32,7 +32,8 @@ func TestReaperFinishes(t *testing.T) {
 			if tt.final {
 				tell(t, w, "", schema.TypeRunLifecycle, `{"state":"done"}`)
 			}
-			r, err := reaper.New(reaper.Config{Log: w, Lister: w, Witness: w, Hooks: reaper.Hooks{Reaped: func(schema.RunKey, bool) { reaped++ }},
+			r, err := reaper.New(reaper.Config{Log: w, Lister: w, Witness: w,
+				Hooks: reaper.Hooks{Reaped: func(schema.RunKey, bool) { reaped++ }},
 				Finish: func(_ context.Context, k schema.RunKey) (bool, error) {
 					if k != key {
 						t.Errorf("%s: asked about %s", name, k)

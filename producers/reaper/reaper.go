@@ -40,16 +40,18 @@ type Config struct {
 	Archive producers.Archive // of runs that the log no longer holds
 	Past    producers.Past    // the events of those, and of beginnings that have left the log's window
 
-	After   time.Duration // silence after which a run's owner is asked for; default 5 min, negative: never
-	Unowned time.Duration // silence that ends a run whose writers own nothing (HTTP) and cannot be asked; default 24 h, negative: never
+	After time.Duration // silence after which a run's owner is asked for; default 5 min, negative: never
+	// silence that ends a run whose writers own nothing (HTTP) and cannot be asked; default 24 h, negative: never
+	Unowned time.Duration
 	Grace   time.Duration // over which an owner is asked three times; default 15 s
 	Every   time.Duration // between two rounds; default 1 min
 	AtOnce  int           // runs that are looked at together; default 16
 
 	Feeds   schema.Feeds      // which never end, and are left alone
 	Reasons producers.Reasons // of runs that are ended because a deadline has passed
-	// Finish is asked about a run that is open and silent, before its writer is looked for. It does what is left to be done of
-	// runs that need no writer, and reports whether this is one: then the run is left alone. nil: there are none.
+	// Finish is asked about a run that is open and silent, before its writer is looked for. It does what is left to be
+	// done of runs that need no writer, and reports whether this is one: then the run is left alone. nil: there are
+	// none.
 	Finish func(ctx context.Context, key schema.RunKey) (finished bool, err error)
 
 	Now    func() time.Time
@@ -89,10 +91,10 @@ func (c Config) withDefaults() Config {
 //	Lister ─▶ silent for long? ─▶ the owner, asked three times, does not answer? ─▶ lanes taken over,
 //	            (log's clock)                                                        all that is open closed
 //
-// A session (a run that begins with session.created) in which nothing is open is silent because no one has written
-// to it, and is left alone, until it is archived or deleted: then no one will, and it goes to done. A feed
-// (schema.Feeds) never ends, and is left alone. So is a run that waits for somebody (schema.Fold.IsWaiting), itself or one
-// of its children: its silence is that person's, however long.
+// A session (a run that begins with session.created) in which nothing is open is silent because no one has written to
+// it, and is left alone, until it is archived or deleted: then no one will, and it goes to done. A feed (schema.Feeds)
+// never ends, and is left alone. So is a run that waits for somebody (schema.Fold.IsWaiting), itself or one of its
+// children: its silence is that person's, however long.
 //
 // Silence alone is no reason: an owner of a lane that answers ([Witness]) may be silent for days. Ending is
 // fenced like any write: it is stored only after the very event that the silence began with, so a writer
@@ -101,8 +103,8 @@ func (c Config) withDefaults() Config {
 //
 // A run of which a deadline has passed ([producers.Expire]) is ended whoever is there.
 //
-// What it costs: for each open and silent run the read of a head and of the first event, and a request that is answered,
-// every After.
+// What it costs: for each open and silent run the read of a head and of the first event, and a request that is
+// answered, every After.
 type Reaper struct {
 	cfg Config
 
@@ -252,7 +254,8 @@ func (r *Reaper) judge(ctx context.Context, runs []*suspect) {
 }
 
 // filter returns the runs for which keep returns true. Errors are logged, and their runs left out.
-func (r *Reaper) filter(ctx context.Context, runs []*suspect, keep func(context.Context, *suspect) (bool, error)) []*suspect {
+func (r *Reaper) filter(ctx context.Context, runs []*suspect,
+	keep func(context.Context, *suspect) (bool, error)) []*suspect {
 	var group sync.WaitGroup
 	places := make(chan struct{}, r.cfg.AtOnce)
 	kept := make([]bool, len(runs))

@@ -81,10 +81,11 @@ func (w *world) Quiet(context.Context, time.Time) iter.Seq2[schema.RunKey, error
 
 func (w *world) reaper(t *testing.T, reaped *int) *reaper.Reaper {
 	t.Helper()
-	r, err := reaper.New(reaper.Config{Log: w, Lister: w, Witness: w, Reasons: producers.Reasons{Timeout: "late"}, Hooks: reaper.Hooks{
-		Reaped: func(schema.RunKey, bool) { w.mu.Lock(); *reaped++; w.mu.Unlock() },
-		Failed: func(err error) { t.Log(err) },
-	}})
+	r, err := reaper.New(reaper.Config{Log: w, Lister: w, Witness: w, Reasons: producers.Reasons{Timeout: "late"},
+		Hooks: reaper.Hooks{
+			Reaped: func(schema.RunKey, bool) { w.mu.Lock(); *reaped++; w.mu.Unlock() },
+			Failed: func(err error) { t.Log(err) },
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,8 @@ func TestReaperLeavesAloneWhoSpeaks(t *testing.T) {
 				if err := r.Round(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if head, err := w.Head(t.Context(), key, ""); err != nil || head.State != schema.StateRunning || reaped != 0 || asks < nth {
+				if head, err := w.Head(t.Context(), key, ""); err != nil || head.State != schema.StateRunning ||
+					reaped != 0 || asks < nth {
 					t.Fatalf("%s, %d reaped, %d asks, %v", head.State, reaped, asks, err)
 				}
 				put(t, pub, text("", "and more"))
@@ -334,7 +336,8 @@ func TestReaperIsRefusedAtTheLastMoment(t *testing.T) {
 				t.Fatal(err)
 			}
 			put(t, pub, text("", "and more"))
-			if got := fmt.Sprint(types(t, w)); reaped != 0 || strings.Contains(got, "taken") || strings.Contains(got, "message.end") {
+			if got := fmt.Sprint(types(t, w)); reaped != 0 || strings.Contains(got, "taken") ||
+				strings.Contains(got, "message.end") {
 				t.Fatalf("%d reaped: %s", reaped, got)
 			}
 		})
@@ -373,7 +376,8 @@ func TestReapersAtOnce(t *testing.T) {
 					finals++
 				}
 			}
-			if head, err := w.Head(t.Context(), key, ""); err != nil || head.State != schema.StateError || reaped != 1 || finals != 4 {
+			if head, err := w.Head(t.Context(), key, ""); err != nil || head.State != schema.StateError ||
+				reaped != 1 || finals != 4 {
 				t.Fatalf("seed %d: %s, %d reaped, %v: %v", seed, head.State, reaped, err, got)
 			}
 		})
@@ -441,7 +445,8 @@ func TestReaperLeavesFeeds(t *testing.T) {
 			if err := event.Prepare(run); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := app.Append(t.Context(), list[len(list)-1], []schema.Event{event}, producers.AppendOptions{}); err != nil {
+			if _, err := app.Append(t.Context(), list[len(list)-1], []schema.Event{event},
+				producers.AppendOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -449,11 +454,12 @@ func TestReaperLeavesFeeds(t *testing.T) {
 			mu    sync.Mutex
 			ended []string
 		)
-		r, err := reaper.New(reaper.Config{Log: w, Lister: list, Witness: w, Feeds: feeds, Hooks: reaper.Hooks{Reaped: func(key schema.RunKey, _ bool) {
-			mu.Lock()
-			defer mu.Unlock()
-			ended = append(ended, key.Run)
-		}}})
+		r, err := reaper.New(reaper.Config{Log: w, Lister: list, Witness: w, Feeds: feeds,
+			Hooks: reaper.Hooks{Reaped: func(key schema.RunKey, _ bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				ended = append(ended, key.Run)
+			}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -507,8 +513,8 @@ func TestReaperAndDeadlines(t *testing.T) {
 	}
 }
 
-// TestReaperLeavesWhoWaitsForSomebody: a run that waits for a person is never ended for its silence, whoever its writer was; one that was answered,
-// told to go on or told to cancel is.
+// TestReaperLeavesWhoWaitsForSomebody: a run that waits for a person is never ended for its silence, whoever its writer
+// was; one that was answered, told to go on or told to cancel is.
 func TestReaperLeavesWhoWaitsForSomebody(t *testing.T) {
 	type said struct{ child, typ, payload string }
 	state := func(child, s string) said { return said{child, schema.TypeRunLifecycle, `{"state":"` + s + `"}`} }
@@ -522,24 +528,29 @@ func TestReaperLeavesWhoWaitsForSomebody(t *testing.T) {
 		log  []said
 		left bool
 	}{
-		"asks":                       {[]said{running, asks}, true},
-		"a call asks":                {[]said{running, call}, true},
-		"a child asks":               {[]said{running, state("kid", "running"), {"kid", schema.TypeInputRequested, `{"request_id":"q"}`}}, true},
-		"paused":                     {[]said{running, state("", "paused")}, true},
-		"a child is paused":          {[]said{running, state("kid", "paused")}, true},
-		"awaits approval":            {[]said{plan, state("", "awaiting_approval")}, true},
-		"asks behind its turn":       {[]said{running, asks, {"", schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"interrupted"}`}}, true},
+		"asks":        {[]said{running, asks}, true},
+		"a call asks": {[]said{running, call}, true},
+		"a child asks": {[]said{running, state("kid", "running"),
+			{"kid", schema.TypeInputRequested, `{"request_id":"q"}`}}, true},
+		"paused":            {[]said{running, state("", "paused")}, true},
+		"a child is paused": {[]said{running, state("kid", "paused")}, true},
+		"awaits approval":   {[]said{plan, state("", "awaiting_approval")}, true},
+		"asks behind its turn": {[]said{running, asks,
+			{"", schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"interrupted"}`}}, true},
 		"asks something else":        {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}, again}, true},
 		"asks again in another turn": {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}, turn, asks}, true},
 		"a question comes twice":     {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}, asks}, false},
 		"runs":                       {[]said{running}, false},
 		"was answered":               {[]said{running, asks, {"", "command.answer", `{"request_id":"q"}`}}, false},
 		"asks, and was told to stop": {[]said{running, asks, {"", "command.cancel", `{}`}}, false},
-		"asked in a cancelled turn":  {[]said{running, asks, {"", schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`}}, false},
-		"paused, told to resume":     {[]said{running, state("", "paused"), {"", "command.resume", `{}`}}, false},
-		"paused, told to cancel":     {[]said{running, state("", "paused"), {"", "command.cancel", `{}`}}, false},
-		"approved":                   {[]said{plan, state("", "awaiting_approval"), {"", "command.approve_plan", `{"plan_id":"p"}`}}, false},
-		"a child that asked is over": {[]said{running, {"kid", schema.TypeInputRequested, `{"request_id":"q"}`}, state("kid", "done")}, false},
+		"asked in a cancelled turn": {[]said{running, asks,
+			{"", schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`}}, false},
+		"paused, told to resume": {[]said{running, state("", "paused"), {"", "command.resume", `{}`}}, false},
+		"paused, told to cancel": {[]said{running, state("", "paused"), {"", "command.cancel", `{}`}}, false},
+		"approved": {[]said{plan, state("", "awaiting_approval"),
+			{"", "command.approve_plan", `{"plan_id":"p"}`}}, false},
+		"a child that asked is over": {[]said{running, {"kid", schema.TypeInputRequested, `{"request_id":"q"}`},
+			state("kid", "done")}, false},
 	} {
 		for _, owned := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {

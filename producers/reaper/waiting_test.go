@@ -9,8 +9,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestReaperLeavesWhoWaitsWhateverElseComes: whatever else is said behind a question, a pause or a plan, in whatever lane it is
-// and however often the reaper was started anew, the run that waits for somebody is not ended.
+// TestReaperLeavesWhoWaitsWhateverElseComes: whatever else is said behind a question, a pause or a plan, in whatever
+// lane it is and however often the reaper was started anew, the run that waits for somebody is not ended.
 func TestReaperLeavesWhoWaitsWhateverElseComes(t *testing.T) {
 	type said struct{ child, typ, payload string }
 	waits := map[string][]said{

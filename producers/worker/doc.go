@@ -2,10 +2,10 @@
 //
 // # What it is
 //
-// A [Worker] receives messages ([Worker.Receive]) from a follower of the log, such as natsjs.RefillLog.Follow. It opens the
-// session that they are in, begins a turn for each message and calls an [Answer] to write it. It skips
-// what was taken before, ends what a former life left open, obeys cancellations, and closes the session's
-// resources again when no message comes for a while.
+// A [Worker] receives messages ([Worker.Receive]) from a follower of the log, such as natsjs.RefillLog.Follow. It opens
+// the session that they are in, begins a turn for each message and calls an [Answer] to write it. It skips what was
+// taken before, ends what a former life left open, obeys cancellations, and closes the session's resources again when
+// no message comes for a while.
 //
 //	message in the log ─▶ Receive ─▶ waits for a slot ─▶ lease: commands, Run, presence
 //	                                                         │ for each message: turn ─▶ Answer ─▶ turn.end,

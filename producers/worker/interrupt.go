@@ -19,9 +19,9 @@ const (
 	commandAnswer = "command." + nameAnswer
 )
 
-// Interrupt asks a person for something that the turn does not wait for: the Answer is to return. Nothing is held meanwhile.
-// The answer begins the next turn, on whatever worker the session has then, with [Task.Answers]. payload is that of
-// input.requested; its request_id must be new in the run.
+// Interrupt asks a person for something that the turn does not wait for: the Answer is to return. Nothing is held
+// meanwhile. The answer begins the next turn, on whatever worker the session has then, with [Task.Answers]. payload is
+// that of input.requested; its request_id must be new in the run.
 func (q *Task) Interrupt(ctx context.Context, payload json.RawMessage) error {
 	id := requestOf(payload)
 	if id == "" {
@@ -76,8 +76,9 @@ func requestOf(payload []byte) string {
 	return f.ID
 }
 
-// resume takes what waits in the log when a session is opened. An answer begins a turn if what it answers was asked before what
-// the first turn to come begins with: what was asked behind that belongs to a turn that was cut, and is asked again.
+// resume takes what waits in the log when a session is opened. An answer begins a turn if what it answers was asked
+// before what the first turn to come begins with: what was asked behind that belongs to a turn that was cut, and is
+// asked again.
 func (v *lease) resume(ctx context.Context, open *producers.Open, there []*command.Command) error {
 	requests, first := open.Requests(""), schema.Seq(0)
 	var begun map[string]bool // read where it is needed

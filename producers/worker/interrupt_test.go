@@ -79,8 +79,8 @@ func TestInterruptAnsweredTogether(t *testing.T) {
 	o.await("r", `text.delta re: one=1;two=2;`, 1)
 }
 
-// TestInterruptCut: a turn that an answer has begun, and that is cut, is begun again by the next worker; the answer is said to
-// have come once.
+// TestInterruptCut: a turn that an answer has begun, and that is cut, is begun again by the next worker; the answer is
+// said to have come once.
 func TestInterruptCut(t *testing.T) {
 	o := newOffice(t)
 	o.again = 200 * time.Millisecond
@@ -167,7 +167,8 @@ func TestInjected(t *testing.T) {
 	}
 }
 
-// TestInjectedInOrder: a message that asks for a run of its own is not passed on, nor is one behind it; each is answered once.
+// TestInjectedInOrder: a message that asks for a run of its own is not passed on, nor is one behind it; each is
+// answered once.
 func TestInjectedInOrder(t *testing.T) {
 	o := newOffice(t)
 	begun := make(chan struct{}, 4)

@@ -54,7 +54,8 @@ type receiveCall struct {
 const maxQueue = 256
 
 func newLease(d *Worker, key schema.RunKey) *lease {
-	return &lease{d: d, key: key, hurry: make(chan struct{}), told: make(chan *command.Command), failed: make(chan error, 1)}
+	return &lease{d: d, key: key, hurry: make(chan struct{}), told: make(chan *command.Command),
+		failed: make(chan error, 1)}
 }
 
 // settle calls done for what was received up to a seq.
@@ -88,7 +89,8 @@ func (v *lease) run(ctx context.Context) {
 	case errors.Is(err, errLeftAlone), errors.Is(err, producers.ErrFenced), errors.Is(err, ErrGone):
 		v.d.cfg.Logger.Debug("worker: a session is left to another process", "run", v.key.String(), "err", err)
 	case errors.Is(err, schema.ErrBadPack):
-		v.d.cfg.Logger.Error("worker: a session cannot be read; what was said in it is not answered", "run", v.key.String(), "err", err)
+		v.d.cfg.Logger.Error("worker: a session cannot be read; what was said in it is not answered", "run",
+			v.key.String(), "err", err)
 		err = nil // trying again does not cure it
 	default:
 		v.d.cfg.Logger.Warn("worker: a session cannot be answered; it is tried again", "run", v.key.String(), "err", err)
@@ -129,7 +131,8 @@ func (v *lease) serve(ctx context.Context) error {
 		v.pass(first != nil)
 		return nil
 	}
-	if v.pub, err = producers.New(producers.Config{Log: v.d.cfg.Log, Key: v.key, Archive: v.d.cfg.Archive, Logger: v.d.cfg.Logger, Hooks: v.d.cfg.Hooks}); err != nil {
+	if v.pub, err = producers.New(producers.Config{Log: v.d.cfg.Log, Key: v.key, Archive: v.d.cfg.Archive,
+		Logger: v.d.cfg.Logger, Hooks: v.d.cfg.Hooks}); err != nil {
 		return err
 	}
 	defer v.closePub(ctx)

@@ -29,8 +29,8 @@ func ignoreEnded(err error) error {
 	return err
 }
 
-// cut ends a run of which a turn was begun by a worker that is gone: it may have asked a model, which is not asked again. open
-// and last are what that worker wrote, and it writes no more: the run is ours.
+// cut ends a run of which a turn was begun by a worker that is gone: it may have asked a model, which is not asked
+// again. open and last are what that worker wrote, and it writes no more: the run is ours.
 func (v *lease) cut(ctx context.Context, open *producers.Open, last schema.Seq) error {
 	if !open.HasTurn() {
 		return nil
@@ -71,7 +71,8 @@ func (v *lease) cancel(ctx context.Context, turn *producers.Turn, c *command.Com
 // abandon ends a turn that the worker cannot go on with, and the run where it is the only one.
 func (v *lease) abandon(ctx context.Context, q *Task, reason string) error {
 	if v.once.Once {
-		return ignoreEnded(v.writer.CloseWith(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.CutReason(reason)}, q.Message.CommandsTaken()))
+		return ignoreEnded(v.writer.CloseWith(ctx,
+			producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.CutReason(reason)}, q.Message.CommandsTaken()))
 	}
 	return q.Turn.Cancel(reason)
 }
@@ -83,7 +84,8 @@ func (v *lease) expire(ctx context.Context, c *command.Command, due *alarm) erro
 		return nil
 	}
 	due.stop()
-	return ignoreEnded(v.writer.CloseWith(ctx, producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimeoutReason(why)}, c.CommandsTaken()))
+	return ignoreEnded(v.writer.CloseWith(ctx,
+		producers.Closing{Failed: true, Reason: v.d.cfg.Reasons.TimeoutReason(why)}, c.CommandsTaken()))
 }
 
 // watched is a sink that notes when the newest piece of the answer was emitted.

@@ -122,7 +122,8 @@ func (v *lease) answer(ctx context.Context, c *command.Command, answers ...*comm
 
 // during hands over commands while the turn of a question is under way, and ends it. It returns the cancellation that
 // did, if one did.
-func (v *lease) during(ctx context.Context, q *Task, over chan outcome, told chan<- *command.Command) (by *command.Command, err error) {
+func (v *lease) during(ctx context.Context, q *Task, over chan outcome,
+	told chan<- *command.Command) (by *command.Command, err error) {
 	turn := q.Turn
 	waits := len(v.queue) > 0 // something does that the Answer does not see
 	due := v.alarm()
@@ -171,7 +172,8 @@ func isCancel(c *command.Command) bool { return c.Name == nameCancel && c.Child 
 
 // receive queues a command that comes during a turn if it begins one, and hands it to the Answer unless others wait
 // that the Answer does not see. waits says whether some do.
-func (v *lease) receive(ctx context.Context, c *command.Command, told chan<- *command.Command, waits *bool) (handed bool, err error) {
+func (v *lease) receive(ctx context.Context, c *command.Command, told chan<- *command.Command,
+	waits *bool) (handed bool, err error) {
 	before := len(v.queue)
 	v.enqueue(c)
 	queued := len(v.queue) > before && !isCancel(c)
@@ -185,13 +187,15 @@ func (v *lease) receive(ctx context.Context, c *command.Command, told chan<- *co
 }
 
 // forward hands a command to the Answer. One for a child is taken at once: the lane's order is its own.
-func (v *lease) forward(ctx context.Context, c *command.Command, told chan<- *command.Command) (handed bool, err error) {
+func (v *lease) forward(ctx context.Context, c *command.Command, told chan<- *command.Command) (handed bool,
+	err error) {
 	select {
 	case told <- c:
 		handed = true
 	default:
 		if c.Name != nameMessage { // which is answered next
-			v.d.cfg.Logger.Warn("worker: a command is not handed on: the answer has not read those before it", "run", v.key.String(), "seq", int64(c.Event.Seq))
+			v.d.cfg.Logger.Warn("worker: a command is not handed on: the answer has not read those before it", "run",
+				v.key.String(), "seq", int64(c.Event.Seq))
 		}
 	}
 	if c.Child == "" {
@@ -235,7 +239,8 @@ func (v *lease) endTurn(ctx context.Context, q *Task, s outcome, by *command.Com
 	return v.commit(ctx, c)
 }
 
-// mark returns the newest command that a turn has dealt with, with all before it, and removes them from where they wait.
+// mark returns the newest command that a turn has dealt with, with all before it, and removes them from where they
+// wait.
 func (v *lease) mark(q *Task) *command.Command {
 	mark := q.Message
 	for i, c := range slices.Backward(v.queue) {
@@ -244,7 +249,8 @@ func (v *lease) mark(q *Task) *command.Command {
 			break
 		}
 	}
-	if n := v.newest; n != nil && n.Event.Seq > mark.Event.Seq && (len(v.queue) == 0 || n.Event.Seq < v.queue[0].Event.Seq) {
+	if n := v.newest; n != nil && n.Event.Seq > mark.Event.Seq &&
+		(len(v.queue) == 0 || n.Event.Seq < v.queue[0].Event.Seq) {
 		mark, v.newest = n, nil
 	}
 	return mark

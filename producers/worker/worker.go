@@ -35,10 +35,11 @@ type Config struct {
 	Past    producers.Past
 	// Serves reports by its first event whether a run is answered. nil: those that begin with session.created.
 	Serves func(key schema.RunKey, first *schema.Event) bool
-	// Outcome reports by its payload whether a redirect is an outcome to reach, which is answered like a message. nil: none is.
+	// Outcome reports by its payload whether a redirect is an outcome to reach, which is answered like a message. nil:
+	// none is.
 	Outcome func(payload []byte) bool
-	// Alone reports by its payload whether a message asks for a turn of its own, so that a turn under way may not deal with it.
-	// nil: none does.
+	// Alone reports by its payload whether a message asks for a turn of its own, so that a turn under way may not deal
+	// with it. nil: none does.
 	Alone func(payload []byte) bool
 	// Remote has the Answer wait for somebody who writes the answer into the log elsewhere, by appends for Task.Lease
 	// (producers.AppendOptions.Owner), and ends the turn there in one pack with commands.taken. The Answer hands the
@@ -96,11 +97,12 @@ func New(cfg Config) (*Worker, error) {
 	case cfg.Idle < 0 || cfg.Most < 0:
 		return nil, fmt.Errorf("worker: config: idle %v, most %d", cfg.Idle, cfg.Most)
 	}
-	return &Worker{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*lease), others: make(map[schema.RunKey]bool)}, nil
+	return &Worker{cfg: cfg.withDefaults(), news: make(chan struct{}, 1), visits: make(map[schema.RunKey]*lease),
+		others: make(map[schema.RunKey]bool)}, nil
 }
 
-// What a pack must hold to matter: a message, an answer, or a redirect that is an outcome to reach. Text in payloads has its
-// quotes escaped.
+// What a pack must hold to matter: a message, an answer, or a redirect that is an outcome to reach. Text in payloads
+// has its quotes escaped.
 var (
 	typeMessage  = []byte(`"type":"` + schema.TypeCommandMessage + `"`)
 	typeAnswer   = []byte(`"type":"` + commandAnswer + `"`)
@@ -126,10 +128,10 @@ func (d *Worker) isRelevant(p *schema.Pack) bool {
 	return false
 }
 
-// Receive receives a pack that was stored. done is called at most once, from any goroutine, when whatever message is in it
-// is settled in the log: answered, cancelled, or taken by another worker. It is not called when that could not be
-// found out, or when the worker ended before: then pass the pack again, after a while. What is passed again is
-// answered once, and the last done is the one that counts.
+// Receive receives a pack that was stored. done is called at most once, from any goroutine, when whatever message is in
+// it is settled in the log: answered, cancelled, or taken by another worker. It is not called when that could not be
+// found out, or when the worker ended before: then pass the pack again, after a while. What is passed again is answered
+// once, and the last done is the one that counts.
 func (d *Worker) Receive(p schema.Pack, done func()) {
 	if p.Child != "" || !d.isRelevant(&p) {
 		done()

@@ -54,7 +54,8 @@ func newOffice(t *testing.T) *office {
 func (o *office) put(run, typ, payload string) schema.Seq {
 	o.t.Helper()
 	key := schema.RunKey{Tenant: "acme", Run: run}
-	r, err := o.appender.Append(o.t.Context(), key, []schema.Event{{Type: typ, Actor: "user", Payload: json.RawMessage(payload)}}, producers.AppendOptions{})
+	r, err := o.appender.Append(o.t.Context(), key,
+		[]schema.Event{{Type: typ, Actor: "user", Payload: json.RawMessage(payload)}}, producers.AppendOptions{})
 	if err != nil {
 		o.t.Fatalf("%s of %s: %v", typ, run, err)
 	}
@@ -243,7 +244,8 @@ func TestDiesAndComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []schema.Event{{Type: schema.TypeTurnStart, Payload: json.RawMessage(`{"turn_id":"t"}`)}, {Type: schema.TypeTextDelta, Payload: json.RawMessage(`{"text":"ha"}`)}} {
+	for _, e := range []schema.Event{{Type: schema.TypeTurnStart, Payload: json.RawMessage(`{"turn_id":"t"}`)},
+		{Type: schema.TypeTextDelta, Payload: json.RawMessage(`{"text":"ha"}`)}} {
 		if _, err := pub.Append(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -285,8 +287,8 @@ func TestCancels(t *testing.T) {
 	}
 }
 
-// An outcome to reach is answered like a message: as the first thing that is said, while something else is answered, and
-// in a run that it begins anew. It is cancelled like one, and a plain redirect is for nobody.
+// An outcome to reach is answered like a message: as the first thing that is said, while something else is answered,
+// and in a run that it begins anew. It is cancelled like one, and a plain redirect is for nobody.
 func TestOutcomes(t *testing.T) {
 	const outcome = `{"instruction":%q,"reach":%q}`
 	o := newOffice(t)

@@ -35,7 +35,8 @@ func shownOf(t *testing.T, s schematest.Scenario) schematest.Shown {
 				continue
 			}
 			switch what := p.Str("type") + p.Str("name"); what {
-			case "STATE_SNAPSHOT", "STATE_DELTA", "CUSTOMstate", "CUSTOMstate-update", "CUSTOMprogress": // again, they say nothing
+			case "STATE_SNAPSHOT", "STATE_DELTA", "CUSTOMstate", "CUSTOMstate-update", "CUSTOMprogress":
+				// again, they say nothing
 			default:
 				shown["all "+what]++
 			}
@@ -46,7 +47,8 @@ func shownOf(t *testing.T, s schematest.Scenario) schematest.Shown {
 
 // TestStateWhileAsked: what an agent says while a question waits begins another run of the client's.
 func TestStateWhileAsked(t *testing.T) {
-	log := [][2]string{{"turn.start", `{"turn_id":"t"}`}, {"input.requested", `{"request_id":"q"}`}, {"state.values", `{"values":{"n":1}}`},
+	log := [][2]string{{"turn.start", `{"turn_id":"t"}`}, {"input.requested", `{"request_id":"q"}`},
+		{"state.values", `{"values":{"n":1}}`},
 		{"input.requested", `{"request_id":"r"}`}, {"state.update", `{"values":{"n":2}}`}, {"turn.end", `{"turn_id":"t"}`}}
 	s := schematest.Scenario{Name: "state-while-asked"}
 	for _, e := range log {

@@ -55,8 +55,8 @@ func TestEventsAreTaken(t *testing.T) {
 	}
 }
 
-// TestSeam: a client that has a part of a response and is given the thread as a snapshot, at whatever record, has in the end what one has
-// that was never cut, and its events are taken.
+// TestSeam: a client that has a part of a response and is given the thread as a snapshot, at whatever record, has in
+// the end what one has that was never cut, and its events are taken.
 func TestSeam(t *testing.T) {
 	for _, s := range logs() {
 		records := schematest.RecordsOf(t, "run_a", s)

@@ -9,8 +9,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// hydrate answers a page of TanStack's that begins: the messages of the thread in the form of its UIMessage, the run of AG-UI that goes
-// on, without its messages, for the page reads them next, and what a person is asked.
+// hydrate answers a page of TanStack's that begins: the messages of the thread in the form of its UIMessage, the run of
+// AG-UI that goes on, without its messages, for the page reads them next, and what a person is asked.
 func hydrate(ctx context.Context, c *protocol.Call) error {
 	head, p, err := protocol.Newest[*projector](ctx, c, dialect.Request{Run: c.Path("run")})
 	if err != nil {
@@ -44,8 +44,8 @@ func hydrate(ctx context.Context, c *protocol.Call) error {
 	return nil
 }
 
-// ui appends the messages as UIMessages, but for those of the response that goes on. A thought and the results of calls are parts of the
-// message that they belong to.
+// ui appends the messages as UIMessages, but for those of the response that goes on. A thought and the results of calls
+// are parts of the message that they belong to.
 func (t *thread) ui(o jsonscan.Object, active string) jsonscan.Object {
 	var thoughts []*entity
 	results := map[string]*entity{}
@@ -70,7 +70,8 @@ func (t *thread) ui(o jsonscan.Object, active string) jsonscan.Object {
 	return o
 }
 
-func uiMessage(o jsonscan.Object, id string, m *entity, thoughts []*entity, results map[string]*entity) jsonscan.Object {
+func uiMessage(o jsonscan.Object, id string, m *entity, thoughts []*entity,
+	results map[string]*entity) jsonscan.Object {
 	if o[len(o)-1] != '[' {
 		o = append(o, ',')
 	}

@@ -108,7 +108,8 @@ func (t *thread) receive(tb testing.TB, f dialect.Frame) {
 				e.content = append([]byte{}, jsonscan.Inner(m.Content)...)
 			}
 			for _, c := range m.ToolCalls {
-				e.calls = append(e.calls, &calling{id: c.ID, name: c.Function.Name, args: slices.Clone(jsonscan.Inner(c.Function.Arguments))})
+				e.calls = append(e.calls, &calling{id: c.ID, name: c.Function.Name,
+					args: slices.Clone(jsonscan.Inner(c.Function.Arguments))})
 				t.owners[c.ID] = e
 			}
 			t.put(e)

@@ -45,7 +45,8 @@ type ask struct {
 	answer   uint64 // sum of it
 }
 
-// Values of Request.Form: the events of all responses, one after the other, and those of one up to its end, whatever it asks.
+// Values of Request.Form: the events of all responses, one after the other, and those of one up to its end, whatever it
+// asks.
 const (
 	formAll   = "all"
 	formWhole = "whole"
@@ -243,7 +244,8 @@ func patch(values []byte) []byte {
 		if len(list) > 1 {
 			list = append(list, ',')
 		}
-		list = jsonscan.Object(append(list, '{')).Str("op", "add").Str("path", "/"+pointer.Replace(string(name))).Raw("value", value).End()
+		list = jsonscan.Object(append(list, '{')).Str("op", "add").Str("path",
+			"/"+pointer.Replace(string(name))).Raw("value", value).End()
 	}
 	return append(list, ']')
 }

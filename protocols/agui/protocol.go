@@ -36,17 +36,20 @@ var format = &sse.Format{Name: "ag-ui", IDFirst: true, NoRetry: true}
 // Protocol returns what an edge mounts.
 func Protocol() protocol.Protocol {
 	post := func(name, pattern string) protocol.Stream {
-		st := dialect.Stream{Name: name, Pattern: "POST " + pattern, Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true,
-			Body: []string{"application/json"}}
+		st := dialect.Stream{Name: name, Pattern: "POST " + pattern, Transport: dialect.SSE, Mode: dialect.ModeB,
+			Shared: true,
+			Body:   []string{"application/json"}}
 		return protocol.Stream{Stream: st, Needs: auth.ScopeRead | auth.ScopeCommand, Begin: beginResponse, Prelude: prelude,
 			Complete: complete, Format: format}
 	}
-	watch := dialect.Stream{Name: streamWatch, Pattern: "GET " + Base + "/{run}", Transport: dialect.SSE, Mode: dialect.ModeB, Shared: true}
+	watch := dialect.Stream{Name: streamWatch, Pattern: "GET " + Base + "/{run}", Transport: dialect.SSE,
+		Mode: dialect.ModeB, Shared: true}
 	agent := Copilot + "/agent/{agent}"
 	return protocol.Protocol{
 		Dialect: Dialect{}, Below: []string{Base, Copilot}, LastWords: lastWords, Allow: []string{"X-Run-Id"},
 		Streams: []protocol.Stream{
-			post(streamAgent, Base), post(streamRun, Base+"/{run}"), post(streamCopilot, agent+"/run"), post(streamConnect, agent+"/connect"),
+			post(streamAgent, Base), post(streamRun, Base+"/{run}"), post(streamCopilot, agent+"/run"),
+			post(streamConnect, agent+"/connect"),
 			{Stream: watch, Asked: isStreamAsked, Admit: admit, Prelude: prelude, Complete: complete, Format: format},
 		},
 		Routes: []protocol.Route{
@@ -68,7 +71,8 @@ func (Dialect) Info() dialect.Info { return dialect.Info{Name: "ag-ui"} }
 // AppendError writes {"error":{…}}. The client has the body as payload of its error.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte { return p.AppendJSON(dst) }
 
-// lastWords leaves the body broken where the response is not over: a clean end without a terminal event is success for the client.
+// lastWords leaves the body broken where the response is not over: a clean end without a terminal event is success for
+// the client.
 func lastWords(_ dialect.Stream, _ dialect.Problem, _ bool, end *transport.End) {
 	if !end.Clean {
 		end.Last = nil
@@ -111,8 +115,9 @@ func open(run, stream, at string) (req dialect.Request, err error) {
 	return req, nil
 }
 
-// request is the request for a response of a run that stands at head, as it is in p, and truth the record with which a client begins
-// that is given what comes before as a snapshot: what follows ends the response, or the run of AG-UI, if that has ended.
+// request is the request for a response of a run that stands at head, as it is in p, and truth the record with which a
+// client begins that is given what comes before as a snapshot: what follows ends the response, or the run of AG-UI, if
+// that has ended.
 func (p *projector) request(first, head schema.Seq) (req dialect.Request, truth schema.Seq) {
 	req = dialect.Request{Run: p.run, Span: first.String()}
 	span := p.chat.Spans.Find(req.Span)
@@ -132,7 +137,8 @@ func (p *projector) request(first, head schema.Seq) (req dialect.Request, truth 
 	return req, truth
 }
 
-// admit finds the response that is asked for: that of the event that the client has, that of a run of AG-UI, or the newest.
+// admit finds the response that is asked for: that of the event that the client has, that of a run of AG-UI, or the
+// newest.
 func admit(c *protocol.Call, req *dialect.Request) error {
 	q, err := c.Query()
 	if err != nil {
@@ -180,8 +186,8 @@ func find(ctx context.Context, c *protocol.Call, req *dialect.Request, runID str
 	return nil
 }
 
-// complete answers a client that has everything with the event that ended it, without an id: one whose body broke after it waits for
-// that. Who has nothing, and asks with a POST, gets a run that is over at once.
+// complete answers a client that has everything with the event that ended it, without an id: one whose body broke after
+// it waits for that. Who has nothing, and asks with a POST, gets a run that is over at once.
 func complete(c *protocol.Call) error {
 	in := dialect.Input{Header: c.Request.Header, Query: c.Request.URL.Query(), Path: c.Params.Map()}
 	req, err := Dialect{}.Open(in)
@@ -218,7 +224,8 @@ func complete(c *protocol.Call) error {
 func lastEvent(c *protocol.Call, req dialect.Request) ([]dialect.Frame, error) {
 	ctx, cancel := c.LogContext()
 	defer cancel()
-	p, err := protocol.StateAt[*projector](ctx, c, req.Cursor.Seq-1, dialect.Request{Run: req.Run, Span: req.Span, Form: formWhole})
+	p, err := protocol.StateAt[*projector](ctx, c, req.Cursor.Seq-1,
+		dialect.Request{Run: req.Run, Span: req.Span, Form: formWhole})
 	if err != nil {
 		return nil, err
 	}

@@ -158,8 +158,8 @@ func (b *post) say(ctx context.Context, c *protocol.Call) error {
 	return err
 }
 
-// answer returns the response to a message from the user, by the id that pages have of it; 0: nobody has said it. What was said without an
-// id has one of its record.
+// answer returns the response to a message from the user, by the id that pages have of it; 0: nobody has said it. What
+// was said without an id has one of its record.
 func (p *projector) answer(id string) schema.Seq {
 	first, ok := p.chat.Said.Get(id)
 	if own, cut := strings.CutPrefix(id, p.run+"-"); !ok && cut {
@@ -168,8 +168,8 @@ func (p *projector) answer(id string) schema.Seq {
 	return first
 }
 
-// attach finds the response to stream: that of the message that was said, as long as it goes on, else the newest. truth reports whether
-// the client gets the thread as a snapshot; it does too when it is not the response of its message.
+// attach finds the response to stream: that of the message that was said, as long as it goes on, else the newest. truth
+// reports whether the client gets the thread as a snapshot; it does too when it is not the response of its message.
 func (b *post) attach(ctx context.Context, c *protocol.Call, truth bool) (req dialect.Request, err error) {
 	head, p, err := protocol.Newest[*projector](ctx, c, dialect.Request{Run: b.ThreadID})
 	if err != nil {
@@ -218,7 +218,8 @@ func (m *clientMessage) content() ([]byte, error) {
 		} `json:"source"`
 	}
 	if json.Unmarshal(m.Content, &parts) != nil {
-		return nil, dialect.Refuse(dialect.ErrBadRequest, "the content of the last message is neither a text nor a list of parts")
+		return nil, dialect.Refuse(dialect.ErrBadRequest,
+			"the content of the last message is neither a text nor a list of parts")
 	}
 	var blocks []map[string]any
 	for _, p := range parts {
@@ -229,7 +230,8 @@ func (m *clientMessage) content() ([]byte, error) {
 			source := map[string]any{"type": "base64", "media_type": p.Source.MimeType, "data": p.Source.Value}
 			blocks = append(blocks, map[string]any{"type": p.Type, "source": source})
 		case p.Source.Type != "":
-			blocks = append(blocks, map[string]any{"type": p.Type, "source": map[string]any{"type": p.Source.Type, "url": p.Source.Value}})
+			blocks = append(blocks, map[string]any{"type": p.Type,
+				"source": map[string]any{"type": p.Source.Type, "url": p.Source.Value}})
 		}
 	}
 	if len(blocks) == 0 {
@@ -272,7 +274,8 @@ func userPart(block []byte) []byte {
 	case typ != "image" && typ != "document" && typ != "audio" && typ != "video":
 		return nil
 	case source.Str("data") != "":
-		o = append(o.Name("source"), '{').Str("type", "data").Raw("value", source.Raw("data")).Str("mimeType", source.Str("media_type")).End()
+		o = append(o.Name("source"), '{').Str("type", "data").Raw("value", source.Raw("data")).Str("mimeType",
+			source.Str("media_type")).End()
 		return o.End()
 	case source.Str("url") != "":
 		o = append(o.Name("source"), '{').Str("type", "url").Raw("value", source.Raw("url")).End()
@@ -281,8 +284,8 @@ func userPart(block []byte) []byte {
 	return nil
 }
 
-// decide stores the answers to questions, those that are not stored already, all of them or none. Of two answers that contradict each
-// other the later one is refused.
+// decide stores the answers to questions, those that are not stored already, all of them or none. Of two answers that
+// contradict each other the later one is refused.
 func (b *post) decide(ctx context.Context, c *protocol.Call) error {
 	change := protocol.Change[*projector]{Request: dialect.Request{Run: b.ThreadID}}
 	change.Plan = func(_ schema.Head, p *projector) (events []schema.Event, err error) {
@@ -346,5 +349,6 @@ func (a ask) read(e entry) ([]byte, error) {
 		result = "allow"
 	}
 	why := jsonscan.Fields(nil).Read(said).Str("reason")
-	return jsonscan.Object("{").Str("type", "user.tool_confirmation").Str("result", result).OptStr("deny_message", why).End(), nil
+	return jsonscan.Object("{").Str("type", "user.tool_confirmation").Str("result", result).OptStr("deny_message",
+		why).End(), nil
 }

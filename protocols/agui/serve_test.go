@@ -30,7 +30,8 @@ func input(run, runID string, messages ...string) string {
 
 // answers is a RunAgentInput that answers a question.
 func answers(run, id, status, payload string) string {
-	return strings.TrimSuffix(input(run, "r-"+id, "user m1 hello"), "}") + fmt.Sprintf(`,"resume":[{"interruptId":%q,"status":%q,"payload":%s}]}`, id, status, payload)
+	return strings.TrimSuffix(input(run, "r-"+id, "user m1 hello"), "}") +
+		fmt.Sprintf(`,"resume":[{"interruptId":%q,"status":%q,"payload":%s}]}`, id, status, payload)
 }
 
 func post(n *edgetest.Node, body string, headers ...string) edgetest.Answer {
@@ -68,8 +69,10 @@ func event(typ, payload string) schema.Event { return edgetest.Event(typ, payloa
 
 // turn is what an agent does with a message.
 func turn(text string) []schema.Event {
-	return []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`),
-		event(schema.TypeTextDelta, `{"text":"`+text+`"}`), event(schema.TypeMessageEnd, `{"message_id":"m","stop_reason":"end_turn"}`),
+	return []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`),
+		event(schema.TypeTextDelta, `{"text":"`+text+`"}`),
+		event(schema.TypeMessageEnd, `{"message_id":"m","stop_reason":"end_turn"}`),
 		event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)}
 }
 
@@ -86,21 +89,24 @@ func answered(t *testing.T, n *edgetest.Node, run, body string, events ...schema
 
 const whole = "RUN_STARTED TEXT_MESSAGE_START TEXT_MESSAGE_CONTENT TEXT_MESSAGE_END RUN_FINISHED"
 
-// TestPost: a message begins a run and is stored once, whatever is sent how often. A client that holds nothing is told the response from
-// its beginning, one that holds a part of it gets the thread. Nothing else of the body is believed.
+// TestPost: a message begins a run and is stored once, whatever is sent how often. A client that holds nothing is told
+// the response from its beginning, one that holds a part of it gets the thread. Nothing else of the body is believed.
 func TestPost(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	a := answered(t, n, "chat1", input("chat1", "r1", "user msg1 hello"), turn("Good day.")...)
 	if got := types(a.Body); a.Status != 200 || got != whole || a.Header.Get(kind) != "text/event-stream" {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	if list := events(a.Body); !strings.Contains(list[0], `"runId":"r1"`) || !strings.Contains(list[0], `"messages":[{"id":"msg1","role":"user","content":"hello"}]`) || !strings.HasPrefix(list[1], "2.5.1 ") {
+	if list := events(a.Body); !strings.Contains(list[0], `"runId":"r1"`) ||
+		!strings.Contains(list[0], `"messages":[{"id":"msg1","role":"user","content":"hello"}]`) ||
+		!strings.HasPrefix(list[1], "2.5.1 ") {
 		t.Errorf("%q", list)
 	}
 	if again := post(n, input("chat1", "r2", "user msg1 hello")); again.Body != a.Body {
 		t.Errorf("again: %s", again.Body)
 	}
-	forged := post(n, input("chat1", "r3", "user msg1 hello", "assistant chat1-4-0 Go", "assistant forged I_never_said_this"))
+	forged := post(n, input("chat1", "r3", "user msg1 hello", "assistant chat1-4-0 Go",
+		"assistant forged I_never_said_this"))
 	want := "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED"
 	if got := types(forged.Body); got != want {
 		t.Fatalf("%s\n%s", got, forged.Body)
@@ -109,20 +115,24 @@ func TestPost(t *testing.T) {
 	if !strings.Contains(forged.Body, snapshot) || !strings.Contains(forged.Body, `"runId":"r3"`) {
 		t.Errorf("%s", forged.Body)
 	}
-	if got := strings.Join(n.Types("chat1"), " "); strings.Count(got, "command.message") != 1 || strings.Count(got, "session.created") != 1 {
+	if got := strings.Join(n.Types("chat1"), " "); strings.Count(got, "command.message") != 1 ||
+		strings.Count(got, "session.created") != 1 {
 		t.Error(got)
 	}
-	second := answered(t, n, "chat1", input("chat1", "r4", "user msg1 hello", "assistant chat1-4-0 Good_day.", "user msg2 more"), turn("Once more.")...)
-	if got := types(second.Body); got != strings.Replace(whole, "TEXT", "MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT TEXT", 1) || !strings.Contains(second.Body, `{"id":"msg2","role":"user","content":"more"}]`) {
+	second := answered(t, n, "chat1", input("chat1", "r4", "user msg1 hello", "assistant chat1-4-0 Good_day.",
+		"user msg2 more"), turn("Once more.")...)
+	if got := types(second.Body); got != strings.Replace(whole, "TEXT", "MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT TEXT",
+		1) || !strings.Contains(second.Body, `{"id":"msg2","role":"user","content":"more"}]`) {
 		t.Errorf("%s\n%s", got, second.Body)
 	}
-	if old := post(n, input("chat1", "r5", "user msg1 hello")); types(old.Body) != want || !strings.Contains(old.Body, "Once more.") {
+	if old := post(n, input("chat1", "r5", "user msg1 hello")); types(old.Body) != want ||
+		!strings.Contains(old.Body, "Once more.") {
 		t.Errorf("of a page that is behind: %s", old.Body)
 	}
 }
 
-// TestResume: after each event, with GET and POST, exactly the rest comes, and a resumed POST says nothing. Who has all gets the last
-// event again, without an id.
+// TestResume: after each event, with GET and POST, exactly the rest comes, and a resumed POST says nothing. Who has all
+// gets the last event again, without an id.
 func TestResume(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	a := answered(t, n, "chat1", input("chat1", "r1", "user msg1 hello"), turn("Good day.")...)
@@ -136,8 +146,9 @@ func TestResume(t *testing.T) {
 		}
 		for what, got := range map[string]edgetest.Answer{
 			"GET": n.Do("GET", base+"/chat1", "", "Last-Event-ID", id), "offset": n.Do("GET", base+"/chat1?offset="+id, ""),
-			"POST":          post(n, input("chat1", "r9", "user new hello"), "Last-Event-ID", id),
-			"POST to a run": n.Do("POST", base+"/chat1", input("other", "r9", "user new hello"), kind, jsonType, "Last-Event-ID", id),
+			"POST": post(n, input("chat1", "r9", "user new hello"), "Last-Event-ID", id),
+			"POST to a run": n.Do("POST", base+"/chat1", input("other", "r9", "user new hello"), kind, jsonType,
+				"Last-Event-ID", id),
 		} {
 			if have := events(got.Body); got.Status != 200 || !slices.Equal(have, want) {
 				t.Errorf("%s after %s: %d %q, want %q", what, id, got.Status, have, want)
@@ -150,7 +161,8 @@ func TestResume(t *testing.T) {
 	if got := n.Do("GET", base+"/chat1", ""); !strings.Contains(got.Body, "Another.") || types(got.Body) != whole {
 		t.Errorf("the newest: %s", got.Body)
 	}
-	if got := n.Do("GET", base+"/chat1?offset=now", ""); types(got.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" {
+	if got := n.Do("GET", base+"/chat1?offset=now",
+		""); types(got.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" {
 		t.Errorf("from here on: %s", got.Body)
 	}
 	if got := strings.Join(n.Types("chat1"), " "); strings.Count(got, "command.message") != 2 {
@@ -166,7 +178,8 @@ func TestMessageWithoutAnID(t *testing.T) {
 	if a := n.Do("GET", base+"/run", ""); !strings.Contains(a.Body, `{"id":"run-1","role":"user","content":"hello"}`) {
 		t.Errorf("%s", a.Body)
 	}
-	if a := post(n, input("run", "r", "user run-1 hello", "assistant run-3-0 Go")); types(a.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" {
+	if a := post(n, input("run", "r", "user run-1 hello",
+		"assistant run-3-0 Go")); types(a.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" {
 		t.Errorf("%s", a.Body)
 	}
 	if got := strings.Join(n.Types("run"), " "); strings.Count(got, "command.message") != 1 {
@@ -198,12 +211,13 @@ func TestManyAtOnce(t *testing.T) {
 
 // asks is what an agent does that asks about a call.
 func asks() []schema.Event {
-	return []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{"path":"/"}}`),
+	return []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{"path":"/"}}`),
 		event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c","prompt":"May I?"}`)}
 }
 
-// TestApproval: a question ends the run of AG-UI with an interrupt, its answer begins the next one, and two tabs that contradict each
-// other are told.
+// TestApproval: a question ends the run of AG-UI with an interrupt, its answer begins the next one, and two tabs that
+// contradict each other are told.
 func TestApproval(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	a := answered(t, n, "chat", input("chat", "r1", "user m1 hello"), asks()...)
@@ -216,7 +230,8 @@ func TestApproval(t *testing.T) {
 	if got := n.Do("GET", base+"/chat", "", "Last-Event-ID", id); got.Body != "data: "+data+"\n\n" {
 		t.Errorf("the question again: %d %q", got.Status, got.Body)
 	}
-	if got := post(n, input("chat", "r2", "user m1 hello", "assistant c x")); types(got.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" ||
+	if got := post(n, input("chat", "r2", "user m1 hello",
+		"assistant c x")); types(got.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT RUN_FINISHED" ||
 		!strings.Contains(got.Body, `"interrupts":[{"id":"q"`) {
 		t.Errorf("asked again: %s", got.Body)
 	}
@@ -228,12 +243,14 @@ func TestApproval(t *testing.T) {
 		})
 	}
 	edgetest.Eventually(t, "one has won", func() bool { return strings.Contains(strings.Join(n.Types("chat"), " "), "command.answer") })
-	n.Say("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	n.Say("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`),
+		event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	wg.Wait()
 	yes, conflict := 0, 0
 	for _, a := range statuses {
 		switch {
-		case a.Status == 200 && strings.HasPrefix(types(a.Body), "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT") && strings.HasSuffix(a.Body, "}\n\n") && strings.Contains(a.Body, `"type":"success"`):
+		case a.Status == 200 && strings.HasPrefix(types(a.Body), "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT") &&
+			strings.HasSuffix(a.Body, "}\n\n") && strings.Contains(a.Body, `"type":"success"`):
 			yes++
 		case a.Status == 409 && strings.Contains(a.Body, "another answer"):
 			conflict++
@@ -245,11 +262,13 @@ func TestApproval(t *testing.T) {
 		t.Errorf("%d go on, %d are told of a conflict: %v", yes, conflict, n.Types("chat"))
 	}
 	got := n.Do("GET", base+"/chat", "")
-	if strings.Count(got.Body, "RUN_STARTED") != 2 || strings.Count(got.Body, "RUN_FINISHED") != 2 || !strings.Contains(got.Body, `"runId":"r-q"`) {
+	if strings.Count(got.Body, "RUN_STARTED") != 2 || strings.Count(got.Body, "RUN_FINISHED") != 2 ||
+		!strings.Contains(got.Body, `"runId":"r-q"`) {
 		t.Errorf("%s", got.Body)
 	}
-	for body, status := range map[string]int{answers("chat", "other", "resolved", "true"): 404, answers("none", "q", "resolved", "true"): 404,
-		answers("chat", "q", "maybe", "true"): 400} {
+	for body, status := range map[string]int{answers("chat", "other", "resolved", "true"): 404,
+		answers("none", "q", "resolved", "true"): 404,
+		answers("chat", "q", "maybe", "true"):    400} {
 		if a := post(n, body); a.Status != status {
 			t.Errorf("%s: %d %s", body, a.Status, a.Body)
 		}
@@ -259,12 +278,15 @@ func TestApproval(t *testing.T) {
 // TestTooLate: an answer to a question that nobody waits for any more is a conflict, and stores nothing.
 func TestTooLate(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
-	for run, end := range map[string]schema.Event{"turn": event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`),
-		"ended": event(schema.TypeRunLifecycle, `{"state":"done"}`), "call": event(schema.TypeToolEnd, `{"call_id":"c","ok":false}`)} {
+	for run, end := range map[string]schema.Event{"turn": event(schema.TypeTurnEnd,
+		`{"turn_id":"t","stop_reason":"cancelled"}`),
+		"ended": event(schema.TypeRunLifecycle, `{"state":"done"}`),
+		"call":  event(schema.TypeToolEnd, `{"call_id":"c","ok":false}`)} {
 		answered(t, n, run, input(run, "r1", "user m1 hello"), asks()...)
 		n.Say(run, end)
 		for _, payload := range []string{`{"approved":true}`, `{"approved":false}`} {
-			if a := post(n, answers(run, "q", "resolved", payload)); a.Status != 409 || !strings.Contains(a.Body, "nobody waits") {
+			if a := post(n, answers(run, "q", "resolved", payload)); a.Status != 409 ||
+				!strings.Contains(a.Body, "nobody waits") {
 				t.Errorf("%s %s: %d %s", run, payload, a.Status, a.Body)
 			}
 		}
@@ -281,10 +303,13 @@ func TestForeign(t *testing.T) {
 	id, _, _ := strings.Cut(events(a.Body)[1], " ")
 	copilot := agui.Copilot + "/agent/default"
 	for _, c := range []struct{ method, path, body, at string }{
-		{"GET", base + "/RUN", "", ""}, {"GET", base + "/RUN", "", id}, {"GET", base + "/RUN?offset=now", "", ""}, {"GET", base + "/RUN?runId=r1", "", ""},
-		{"POST", base, input("RUN", "r"), ""}, {"POST", base + "/RUN", input("x", "r"), ""}, {"POST", base, input("RUN", "r", "user m hello"), id},
+		{"GET", base + "/RUN", "", ""}, {"GET", base + "/RUN", "", id}, {"GET", base + "/RUN?offset=now", "", ""},
+		{"GET", base + "/RUN?runId=r1", "", ""},
+		{"POST", base, input("RUN", "r"), ""}, {"POST", base + "/RUN", input("x", "r"), ""},
+		{"POST", base, input("RUN", "r", "user m hello"), id},
 		{"POST", base, answers("RUN", "q", "resolved", `{"approved":true}`), ""}, {"POST", base + "/RUN/stop", "", ""},
-		{"POST", copilot + "/run", input("RUN", "r"), ""}, {"POST", copilot + "/connect", input("RUN", "r"), ""}, {"POST", copilot + "/stop/RUN", "{}", ""},
+		{"POST", copilot + "/run", input("RUN", "r"), ""}, {"POST", copilot + "/connect", input("RUN", "r"), ""},
+		{"POST", copilot + "/stop/RUN", "{}", ""},
 	} {
 		for _, as := range []string{"tenant:other", "run:another"} {
 			for _, accept := range []string{"text/event-stream", jsonType} {
@@ -313,7 +338,8 @@ func TestPreflight(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol(), edgetest.FromPage)
 	const agent, tanstack = "accept authorization content-type", "accept authorization content-type x-run-id last-event-id"
 	for _, c := range []struct{ method, path, headers string }{
-		{"POST", base, agent}, {"POST", base + "/run", agent}, {"POST", base + "/run", tanstack}, {"GET", base + "/run", tanstack},
+		{"POST", base, agent}, {"POST", base + "/run", agent}, {"POST", base + "/run", tanstack},
+		{"GET", base + "/run", tanstack},
 		{"POST", base + "/run/stop", agent}, {"GET", agui.Copilot + "/info", agent}, {"POST", agui.Copilot + "/info", agent},
 		{"POST", agui.Copilot + "/agent/default/run", agent}, {"POST", agui.Copilot + "/agent/default/connect", agent},
 		{"POST", agui.Copilot + "/agent/default/stop/run", agent},
@@ -324,19 +350,22 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestHydrateIsBounded: of a thread that is too large for one answer the newest messages come, and that some are missing is said.
+// TestHydrateIsBounded: of a thread that is too large for one answer the newest messages come, and that some are
+// missing is said.
 func TestHydrateIsBounded(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	for i := range 20 {
 		n.Say("run", turn(strings.Repeat("x", 500<<10)+fmt.Sprint(i))...)
 	}
 	a := n.Do("GET", base+"/run", "", "Accept", jsonType)
-	if len(a.Body) > 9<<20 || len(a.Body) < 4<<20 || !strings.Contains(a.Body, `"page":{"truncated":true}`) || !strings.Contains(a.Body, `xx19"`) {
+	if len(a.Body) > 9<<20 || len(a.Body) < 4<<20 || !strings.Contains(a.Body, `"page":{"truncated":true}`) ||
+		!strings.Contains(a.Body, `xx19"`) {
 		t.Errorf("%d bytes: … %s", len(a.Body), a.Body[max(0, len(a.Body)-600):])
 	}
 }
 
-// TestCopilot: CopilotKit's browser finds an agent, connects to a thread that is not there, says something, reads it again and stops it.
+// TestCopilot: CopilotKit's browser finds an agent, connects to a thread that is not there, says something, reads it
+// again and stops it.
 func TestCopilot(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	call := func(path, body string) edgetest.Answer { return n.Do("POST", agui.Copilot+path, body, kind, jsonType) }
@@ -357,7 +386,8 @@ func TestCopilot(t *testing.T) {
 	if a := <-done; !strings.Contains(a.Body, `"outcome":{"type":"cancelled"}`) {
 		t.Errorf("%s", a.Body)
 	}
-	if a := call("/agent/default/connect", input("chat", "r2", "user unknown hello")); types(a.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT TEXT_MESSAGE_START TEXT_MESSAGE_END RUN_FINISHED" ||
+	if a := call("/agent/default/connect", input("chat", "r2",
+		"user unknown hello")); types(a.Body) != "RUN_STARTED MESSAGES_SNAPSHOT MESSAGES_SNAPSHOT TEXT_MESSAGE_START TEXT_MESSAGE_END RUN_FINISHED" ||
 		!strings.Contains(a.Body, `"content":"Well"`) {
 		t.Errorf("%s", a.Body)
 	}
@@ -374,8 +404,10 @@ func TestCopilot(t *testing.T) {
 // TestHydrate: a page of TanStack's begins with the messages, without those of the response that it reads next.
 func TestHydrate(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
-	answered(t, n, "chat", input("chat", "r1", "user m1 hello"), slices.Insert(turn("Good day."), 2, event(schema.TypeReasoningDelta, `{"text":"Hm."}`))...)
-	n.Say("chat", event(schema.TypeCommandMessage, `{"message_id":"m2","content":"more"}`), event(schema.TypeTurnStart, `{"turn_id":"u"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
+	answered(t, n, "chat", input("chat", "r1", "user m1 hello"),
+		slices.Insert(turn("Good day."), 2, event(schema.TypeReasoningDelta, `{"text":"Hm."}`))...)
+	n.Say("chat", event(schema.TypeCommandMessage, `{"message_id":"m2","content":"more"}`),
+		event(schema.TypeTurnStart, `{"turn_id":"u"}`), event(schema.TypeTextDelta, `{"text":"Well"}`))
 	a := n.Do("GET", base+"/chat?threadId=chat", "", "Accept", jsonType)
 	want := `{"messages":[{"id":"m1","role":"user","parts":[{"type":"text","content":"hello"}]},` +
 		`{"id":"chat-4-1","role":"assistant","parts":[{"type":"thinking","content":"Hm."},{"type":"text","content":"Good day."}]},` +
@@ -385,12 +417,14 @@ func TestHydrate(t *testing.T) {
 	}
 	n.Say("chat", asks()[1:]...)
 	a = n.Do("GET", base+"/chat", "", "Accept", jsonType)
-	if !strings.Contains(a.Body, `"activeRun":null,"interrupts":{"runId":"chat.9","pending":[{"id":"q"`) || !strings.Contains(a.Body, `"type":"tool-call","id":"c","name":"rm","arguments":"{\"path\":\"/\"}"`) {
+	if !strings.Contains(a.Body, `"activeRun":null,"interrupts":{"runId":"chat.9","pending":[{"id":"q"`) ||
+		!strings.Contains(a.Body, `"type":"tool-call","id":"c","name":"rm","arguments":"{\"path\":\"/\"}"`) {
 		t.Errorf("%s", a.Body)
 	}
 }
 
-// TestBrokenNotEnded: a node that goes away breaks a body off, without an event that tells why: a clean end is success for the client.
+// TestBrokenNotEnded: a node that goes away breaks a body off, without an event that tells why: a clean end is success
+// for the client.
 func TestBrokenNotEnded(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	n.Say("run", turn("Well")[:3]...)
@@ -400,8 +434,8 @@ func TestBrokenNotEnded(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsBounded: of a thread that is too large for one event of the client's the newest messages come, and that some are missing
-// is said.
+// TestSnapshotIsBounded: of a thread that is too large for one event of the client's the newest messages come, and that
+// some are missing is said.
 func TestSnapshotIsBounded(t *testing.T) {
 	n := edgetest.Share().Start(t, agui.Protocol())
 	for i := range 20 {
@@ -412,7 +446,9 @@ func TestSnapshotIsBounded(t *testing.T) {
 	for _, e := range events(a.Body) {
 		longest = max(longest, len(e))
 	}
-	if longest > 9<<20 || longest < 4<<20 || !strings.Contains(a.Body, `"name":"agentstream:truncated","value":{"messages":4,`) || !strings.Contains(a.Body, `xx19"`) {
+	if longest > 9<<20 || longest < 4<<20 ||
+		!strings.Contains(a.Body, `"name":"agentstream:truncated","value":{"messages":4,`) ||
+		!strings.Contains(a.Body, `xx19"`) {
 		t.Errorf("%d bytes: %.300s … %s", longest, a.Body, a.Body[max(0, len(a.Body)-600):])
 	}
 }
@@ -427,14 +463,15 @@ func TestBadInput(t *testing.T) {
 		status             int
 		headers            []string
 	}{
-		"no JSON":           {"POST", "", `{`, 400, nil},
-		"a list":            {"POST", "", `[]`, 400, nil},
-		"no thread":         {"POST", "", `{"messages":[]}`, 400, nil},
-		"a message, no id":  {"POST", "", `{"threadId":"run","messages":[{"role":"user","content":"x"}]}`, 400, nil},
-		"a long id":         {"POST", "", input("run", "r", "user "+strings.Repeat("x", 300)+" x"), 400, nil},
-		"a long run id":     {"POST", "", input("run", strings.Repeat("x", 300), "user m x"), 400, nil},
-		"nothing said":      {"POST", "", `{"threadId":"run","messages":[{"id":"m","role":"user","content":[]}]}`, 400, nil},
-		"null content":      {"POST", "", `{"threadId":"run","messages":[{"id":"m","role":"user","content":null}]}`, 400, nil},
+		"no JSON":          {"POST", "", `{`, 400, nil},
+		"a list":           {"POST", "", `[]`, 400, nil},
+		"no thread":        {"POST", "", `{"messages":[]}`, 400, nil},
+		"a message, no id": {"POST", "", `{"threadId":"run","messages":[{"role":"user","content":"x"}]}`, 400, nil},
+		"a long id":        {"POST", "", input("run", "r", "user "+strings.Repeat("x", 300)+" x"), 400, nil},
+		"a long run id":    {"POST", "", input("run", strings.Repeat("x", 300), "user m x"), 400, nil},
+		"nothing said":     {"POST", "", `{"threadId":"run","messages":[{"id":"m","role":"user","content":[]}]}`, 400, nil},
+		"null content": {"POST", "", `{"threadId":"run","messages":[{"id":"m","role":"user","content":null}]}`,
+			400, nil},
 		"no run's id":       {"POST", "", input("../run", "r", "user m x"), 400, nil},
 		"no run":            {"POST", "", input("none", "r"), 404, nil},
 		"too large":         {"POST", "", input("run", "r", "user m "+strings.Repeat("x", 8<<20)), 413, nil},
@@ -459,7 +496,8 @@ func TestBadInput(t *testing.T) {
 		if len(tt.headers) > 0 && tt.headers[0] == kind {
 			headers = tt.headers
 		}
-		if a := n.Do(tt.method, base+tt.path, tt.body, headers...); a.Status != tt.status || !strings.Contains(a.Body, `{"error":`) || !json.Valid([]byte(a.Body)) {
+		if a := n.Do(tt.method, base+tt.path, tt.body, headers...); a.Status != tt.status ||
+			!strings.Contains(a.Body, `{"error":`) || !json.Valid([]byte(a.Body)) {
 			t.Errorf("%s: %d %.300s", name, a.Status, a.Body)
 		}
 	}

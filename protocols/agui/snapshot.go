@@ -331,7 +331,8 @@ func (p *projector) opening(req dialect.Request, runID string, t *thread, theirs
 	p.emit("MESSAGES_SNAPSHOT", "", func(o jsonscan.Object) jsonscan.Object { return append(o.Name("messages"), t.nothing()...) })
 	p.emit("MESSAGES_SNAPSHOT", "", func(o jsonscan.Object) jsonscan.Object { return t.messages(o.Name("messages"), theirs) })
 	if t.dropped > 0 {
-		p.custom("agentstream:truncated", "", jsonscan.Object("{").Int("messages", int64(t.dropped)).Int("limit", maxSnapshot).End())
+		p.custom("agentstream:truncated", "", jsonscan.Object("{").Int("messages", int64(t.dropped)).Int("limit",
+			maxSnapshot).End())
 	}
 	p.reopen()
 	if !goesOn {
@@ -343,8 +344,9 @@ func (p *projector) opening(req dialect.Request, runID string, t *thread, theirs
 	return out.List
 }
 
-// nothing is a snapshot after which a client holds nothing of the thread: it keeps the order of what it holds, and adds what is new after
-// that. Thoughts go only if there is one in the snapshot; the next one, which has others, removes this.
+// nothing is a snapshot after which a client holds nothing of the thread: it keeps the order of what it holds, and adds
+// what is new after that. Thoughts go only if there is one in the snapshot; the next one, which has others, removes
+// this.
 func (t *thread) nothing() string {
 	for _, m := range t.list {
 		if m.role == "reasoning" {
@@ -367,7 +369,8 @@ func (p *projector) reopen() {
 
 // empty is a run that is over at once.
 func (b *post) empty() []dialect.Frame {
-	o := jsonscan.Object("{").Str("type", "RUN_STARTED").Str("threadId", b.ThreadID).Str("runId", b.RunID).Str("protocolVersion", "1.0").End()
+	o := jsonscan.Object("{").Str("type", "RUN_STARTED").Str("threadId", b.ThreadID).Str("runId",
+		b.RunID).Str("protocolVersion", "1.0").End()
 	end := jsonscan.Object("{").Str("type", "RUN_FINISHED").Str("threadId", b.ThreadID).Str("runId", b.RunID)
 	end = append(end.Name("outcome"), '{').Str("type", "success").End().End()
 	return []dialect.Frame{{Data: o}, {Data: end}}

@@ -266,7 +266,8 @@ func (p *projector) pause() {
 	p.now.pauses++
 	p.now.paused = p.rec.Seq
 	f := p.emit("RUN_FINISHED", "", func(o jsonscan.Object) jsonscan.Object {
-		o = append(o.Str("threadId", p.run).Str("runId", p.now.runID).Name("outcome"), `{"type":"interrupt","interrupts":[`...)
+		o = append(o.Str("threadId", p.run).Str("runId", p.now.runID).Name("outcome"),
+			`{"type":"interrupt","interrupts":[`...)
 		return append(p.interrupts(o), "]}"...)
 	})
 	if f != nil && !p.every && p.now.pauses > p.pass {
@@ -372,7 +373,8 @@ func (p *projector) startText(id string, t text) {
 		return
 	}
 	p.emit("REASONING_START", t.lane, name)
-	p.emit("REASONING_MESSAGE_START", t.lane, func(o jsonscan.Object) jsonscan.Object { return name(o).Str("role", "reasoning") })
+	p.emit("REASONING_MESSAGE_START", t.lane,
+		func(o jsonscan.Object) jsonscan.Object { return name(o).Str("role", "reasoning") })
 }
 
 // endText closes a message. notes are what it ends with.
@@ -454,10 +456,12 @@ func (p *projector) callEvent(e *chat.Event) {
 	case chat.CallDelta:
 		c.args = true
 		p.now.calls.Set(id, c)
-		p.callWord("TOOL_CALL_ARGS", id, c.lane, func(o jsonscan.Object) jsonscan.Object { return o.Inner("delta", low(e), e.Text) })
+		p.callWord("TOOL_CALL_ARGS", id, c.lane,
+			func(o jsonscan.Object) jsonscan.Object { return o.Inner("delta", low(e), e.Text) })
 	case chat.CallInput:
 		if !c.args {
-			p.callWord("TOOL_CALL_ARGS", id, e.Lane, func(o jsonscan.Object) jsonscan.Object { return o.Str("delta", string(e.Value)) })
+			p.callWord("TOOL_CALL_ARGS", id, e.Lane,
+				func(o jsonscan.Object) jsonscan.Object { return o.Str("delta", string(e.Value)) })
 		}
 		p.endCall(id, e.Lane)
 	case chat.CallBroken:

@@ -42,7 +42,8 @@ func TestChunksAreTaken(t *testing.T) {
 				list := framesOf(t, dialect.Request{Run: "run_a", Span: first.String(), Form: form}, records)
 				for i, f := range list {
 					if err := v.check(f); err != nil {
-						t.Fatalf("%s: response %d, chunk %d: %v: %s\n%s", s.Name, first, i, err, f, strings.Join(list[max(0, i-12):i], "\n"))
+						t.Fatalf("%s: response %d, chunk %d: %v: %s\n%s", s.Name, first, i, err, f,
+							strings.Join(list[max(0, i-12):i], "\n"))
 					}
 				}
 			}

@@ -64,12 +64,17 @@ type rules struct {
 
 // needed are the fields that each chunk must have.
 var needed = map[string]string{
-	"start": "messageId", "start-step": "", "finish-step": "", "text-start": "id", "text-delta": "id delta", "text-end": "id",
-	"reasoning-start": "id", "reasoning-delta": "id delta", "reasoning-end": "id", "tool-input-start": "toolCallId toolName",
+	"start": "messageId", "start-step": "", "finish-step": "", "text-start": "id", "text-delta": "id delta",
+	"text-end":        "id",
+	"reasoning-start": "id", "reasoning-delta": "id delta", "reasoning-end": "id",
+	"tool-input-start": "toolCallId toolName",
 	"tool-input-delta": "toolCallId inputTextDelta", "tool-input-available": "toolCallId toolName input",
 	"tool-input-error": "toolCallId toolName input errorText", "tool-approval-request": "approvalId toolCallId",
-	"tool-output-available": "toolCallId output", "tool-output-error": "toolCallId errorText", "tool-output-denied": "toolCallId",
-	"file": "url mediaType", "message-metadata": "messageMetadata", "finish": "finishReason", "abort": "reason", "error": "errorText",
+	"tool-output-available": "toolCallId output", "tool-output-error": "toolCallId errorText",
+	"tool-output-denied": "toolCallId",
+	"file":               "url mediaType", "message-metadata": "messageMetadata", "finish": "finishReason",
+	"abort": "reason",
+	"error": "errorText",
 }
 
 // check returns what is wrong with a chunk.

@@ -18,7 +18,8 @@ import (
 func TestCostOfAJoin(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
 	const events = 20_000
-	batch := []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`)}
+	batch := []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`)}
 	for i := range events {
 		batch = append(batch, event(schema.TypeTextDelta, fmt.Sprintf(`{"text":"piece %d of it "}`, i)))
 		if len(batch) > 1000 {
@@ -26,7 +27,8 @@ func TestCostOfAJoin(t *testing.T) {
 			batch = nil
 		}
 	}
-	n.Say("run", append(batch, event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))...)
+	n.Say("run", append(batch, event(schema.TypeTurnEnd, `{"turn_id":"t"}`),
+		event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))...)
 	cost := func(path string) (best float64) {
 		for range 7 {
 			before := cputime.Process()
@@ -47,7 +49,8 @@ func TestCostOfAJoin(t *testing.T) {
 	}
 	native := cost("/v1/agent/runs/run/stream?detail=full")
 	whole, late := cost(base+"/run/stream"), cost(base+"/run/stream?startIndex=19900")
-	t.Logf("native %.1f ms, here %.1f ms (%.2f times), after 19,900 chunks %.1f ms", native*1e3, whole*1e3, whole/native, late*1e3)
+	t.Logf("native %.1f ms, here %.1f ms (%.2f times), after 19,900 chunks %.1f ms", native*1e3, whole*1e3,
+		whole/native, late*1e3)
 	if whole > 2*native || late > whole {
 		t.Errorf("native %.1f ms, here %.1f ms, after 19,900 chunks %.1f ms", native*1e3, whole*1e3, late*1e3)
 	}

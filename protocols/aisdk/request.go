@@ -41,7 +41,8 @@ type message struct {
 func beginResponse(c *protocol.Call, input dialect.Input) (req dialect.Request, err error) {
 	var in post
 	if json.Unmarshal(input.Body, &in) != nil || len(in.Messages) == 0 {
-		return req, dialect.Refuse(dialect.ErrBadRequest, "the body is not a chat transport's: an object with id and messages")
+		return req, dialect.Refuse(dialect.ErrBadRequest,
+			"the body is not a chat transport's: an object with id and messages")
 	}
 	if in.ID == "" {
 		in.ID = c.NewRun("chat_")

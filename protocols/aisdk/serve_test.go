@@ -48,8 +48,10 @@ func event(typ, payload string) schema.Event { return edgetest.Event(typ, payloa
 
 // turn is what an agent does with a message.
 func turn(text string) []schema.Event {
-	return []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`),
-		event(schema.TypeTextDelta, `{"text":"`+text+`"}`), event(schema.TypeMessageEnd, `{"message_id":"m","stop_reason":"end_turn"}`),
+	return []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`),
+		event(schema.TypeTextDelta, `{"text":"`+text+`"}`),
+		event(schema.TypeMessageEnd, `{"message_id":"m","stop_reason":"end_turn"}`),
 		event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)}
 }
 
@@ -73,7 +75,8 @@ func TestPost(t *testing.T) {
 	a := answered(t, n, "chat1", "msg1", turn("Good day.")...)
 	want := []string{`{"type":"start","messageId":"chat1-2"}`, `{"type":"start-step"}`, `{"type":"text-start","id":"4-0"}`,
 		`{"type":"text-delta","id":"4-0","delta":"Good day."}`, `{"type":"text-end","id":"4-0"}`,
-		`{"type":"message-metadata","messageMetadata":{"stop_reason":"end_turn"}}`, `{"type":"finish-step"}`, `{"type":"finish","finishReason":"stop"}`, "[DONE]"}
+		`{"type":"message-metadata","messageMetadata":{"stop_reason":"end_turn"}}`, `{"type":"finish-step"}`,
+		`{"type":"finish","finishReason":"stop"}`, "[DONE]"}
 	same := func(what string, a edgetest.Answer) {
 		t.Helper()
 		if got := chunks(a.Body); a.Status != 200 || strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -81,7 +84,8 @@ func TestPost(t *testing.T) {
 		}
 	}
 	same("post", a)
-	if h := a.Header; h.Get("X-Workflow-Run-Id") != "chat1" || h.Get("X-Vercel-Ai-Ui-Message-Stream") != "v1" || h.Get("Content-Type") != "text/event-stream" {
+	if h := a.Header; h.Get("X-Workflow-Run-Id") != "chat1" || h.Get("X-Vercel-Ai-Ui-Message-Stream") != "v1" ||
+		h.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("%v", h)
 	}
 	same("again", post(n, says("chat1", "msg1", "something else")))
@@ -93,7 +97,8 @@ func TestPost(t *testing.T) {
 			t.Errorf("from chunk %d: %d %q", k, a.Status, got)
 		}
 	}
-	if got := strings.Join(n.Types("chat1"), " "); strings.Count(got, "command.message") != 1 || strings.Count(got, "session.created") != 1 {
+	if got := strings.Join(n.Types("chat1"), " "); strings.Count(got, "command.message") != 1 ||
+		strings.Count(got, "session.created") != 1 {
 		t.Error(got)
 	}
 	if a := n.Do("GET", base+"/chat1/stream?over=204", ""); a.Status != 204 {
@@ -119,7 +124,8 @@ func tails(t *testing.T, n *edgetest.Node, run string, whole []string) (first []
 		tail, err := strconv.Atoi(a.Header.Get("X-Workflow-Stream-Tail-Index"))
 		at := max(0, tail+1-want)
 		got := chunks(a.Body)
-		if err != nil || a.Status != 200 || at > max(0, len(whole)-want) || strings.Join(got[:len(whole)-at], "\n") != strings.Join(whole[at:], "\n") {
+		if err != nil || a.Status != 200 || at > max(0, len(whole)-want) ||
+			strings.Join(got[:len(whole)-at], "\n") != strings.Join(whole[at:], "\n") {
 			t.Errorf("the last %d of %s: %d from %d %q", want, run, a.Status, at, got)
 			continue
 		}
@@ -137,7 +143,8 @@ func TestFromTheEnd(t *testing.T) {
 	two[1] = event(schema.TypeMessageStart, `{"message_id":"other","role":"assistant"}`)
 	two[3] = event(schema.TypeMessageEnd, `{"message_id":"other","stop_reason":"end_turn"}`)
 	events := append(turn("one")[:4], two[1:4]...)
-	events = append(events, event(schema.TypeToolStart, `{"call_id":"c","tool":"look","input":{}}`), event("custom.note", `{}`),
+	events = append(events, event(schema.TypeToolStart, `{"call_id":"c","tool":"look","input":{}}`),
+		event("custom.note", `{}`),
 		event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":1}`))
 	whole := chunks(answered(t, n, "chat", "m2", append(events, two[4])...).Body)
 	// start start-step text( text text) metadata finish-step start-step text( text text) metadata call( input note result
@@ -149,15 +156,18 @@ func TestFromTheEnd(t *testing.T) {
 		t.Error(got)
 	}
 	n.Say("asks", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTextDelta, `{"text":"Well"}`),
-		event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`), event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
+		event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`),
+		event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
 	asked := chunks(n.Do("GET", base+"/asks/stream", "").Body)
 	tails(t, n, "asks", asked[:len(asked)-1])
-	for path, status := range map[string]int{"/none/stream?startIndex=-3": 204, "/chat/stream?startIndex=-3&over=204": 204} {
+	for path, status := range map[string]int{"/none/stream?startIndex=-3": 204,
+		"/chat/stream?startIndex=-3&over=204": 204} {
 		if a := n.Do("GET", base+path, ""); a.Status != status {
 			t.Errorf("%s: %d %s", path, a.Status, a.Body)
 		}
 	}
-	if a := n.Do("GET", base+"/chat/stream?startIndex=-3", "", edgetest.As, "tenant:other"); a.Status != 204 || a.Header.Get("X-Workflow-Stream-Tail-Index") != "" {
+	if a := n.Do("GET", base+"/chat/stream?startIndex=-3", "", edgetest.As, "tenant:other"); a.Status != 204 ||
+		a.Header.Get("X-Workflow-Stream-Tail-Index") != "" {
 		t.Errorf("to others: %d %v", a.Status, a.Header)
 	}
 }
@@ -165,8 +175,9 @@ func TestFromTheEnd(t *testing.T) {
 // TestPreflight: a page may send what npm ai 5, 6 and 7 and @workflow/ai 5 send, and read what they look for.
 func TestPreflight(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol(), edgetest.FromPage)
-	for path, ask := range map[string]string{"": "POST authorization content-type user-agent", "/run/stream": "GET authorization user-agent",
-		"/run/stop": "POST authorization content-type", "/run/messages": "GET authorization"} {
+	for path, ask := range map[string]string{"": "POST authorization content-type user-agent",
+		"/run/stream": "GET authorization user-agent",
+		"/run/stop":   "POST authorization content-type", "/run/messages": "GET authorization"} {
 		method, headers, _ := strings.Cut(ask, " ")
 		if refused := n.Preflight(method, base+path, headers); len(refused) > 0 {
 			t.Errorf("%s %s may not have %v", method, path, refused)
@@ -184,16 +195,19 @@ func TestPreflight(t *testing.T) {
 // TestForeign: a run of others is answered exactly as one that is not there.
 func TestForeign(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
-	answered(t, n, "chat", "m1", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`),
+	answered(t, n, "chat", "m1", event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`),
 		event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
 	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/RUN/stream", ""}, {"GET", "/RUN/stream?startIndex=2", ""}, {"GET", "/RUN/stream?startIndex=-2", ""}, {"GET", "/RUN/stream?over=204", ""},
+		{"GET", "/RUN/stream", ""}, {"GET", "/RUN/stream?startIndex=2", ""}, {"GET", "/RUN/stream?startIndex=-2", ""},
+		{"GET", "/RUN/stream?over=204", ""},
 		{"GET", "/RUN/messages", ""}, {"POST", "/RUN/stop", ""}, {"POST", "", decides("RUN", "RUN-2", "q", true)},
 	} {
 		for _, as := range []string{"tenant:other", "run:another"} {
 			var told [2]string
 			for i, of := range []string{"chat", "none"} {
-				a := n.Do(c.method, base+strings.ReplaceAll(c.path, "RUN", of), strings.ReplaceAll(c.body, "RUN", of), kind, "application/json", edgetest.As, as)
+				a := n.Do(c.method, base+strings.ReplaceAll(c.path, "RUN", of), strings.ReplaceAll(c.body, "RUN", of),
+					kind, "application/json", edgetest.As, as)
 				told[i] = a.Without(of)
 			}
 			if told[0] != told[1] {
@@ -209,13 +223,17 @@ func TestForeign(t *testing.T) {
 // TestTooLate: an answer to a question that nobody waits for any more is a conflict, and stores nothing.
 func TestTooLate(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
-	for run, end := range map[string]schema.Event{"turn": event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"cancelled"}`),
-		"ended": event(schema.TypeRunLifecycle, `{"state":"done"}`), "call": event(schema.TypeToolEnd, `{"call_id":"c","ok":false}`)} {
-		answered(t, n, run, "m1", event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`),
+	for run, end := range map[string]schema.Event{"turn": event(schema.TypeTurnEnd,
+		`{"turn_id":"t","stop_reason":"cancelled"}`),
+		"ended": event(schema.TypeRunLifecycle, `{"state":"done"}`),
+		"call":  event(schema.TypeToolEnd, `{"call_id":"c","ok":false}`)} {
+		answered(t, n, run, "m1", event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+			event(schema.TypeToolStart, `{"call_id":"c","tool":"rm"}`),
 			event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c"}`))
 		n.Say(run, end)
 		for _, approved := range []bool{true, false} {
-			if a := post(n, decides(run, run+"-2", "q", approved)); a.Status != 409 || !strings.Contains(a.Body, "nobody waits") {
+			if a := post(n, decides(run, run+"-2", "q", approved)); a.Status != 409 ||
+				!strings.Contains(a.Body, "nobody waits") {
 				t.Errorf("%s %v: %d %s", run, approved, a.Status, a.Body)
 			}
 		}
@@ -251,10 +269,12 @@ func TestManyAtOnce(t *testing.T) {
 // contradict each other are told.
 func TestApproval(t *testing.T) {
 	n := edgetest.Share().Start(t, aisdk.Protocol())
-	asks := []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{"path":"/"}}`),
+	asks := []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{"path":"/"}}`),
 		event(schema.TypeInputRequested, `{"request_id":"q","call_id":"c","prompt":"May I?"}`)}
 	got := chunks(answered(t, n, "chat", "m1", asks...).Body)
-	tail := []string{`{"type":"tool-approval-request","approvalId":"q","toolCallId":"c"}`, `{"type":"finish-step"}`, `{"type":"finish","finishReason":"tool-calls"}`, "[DONE]"}
+	tail := []string{`{"type":"tool-approval-request","approvalId":"q","toolCallId":"c"}`, `{"type":"finish-step"}`,
+		`{"type":"finish","finishReason":"tool-calls"}`, "[DONE]"}
 	if len(got) != 8 || strings.Join(got[4:], "\n") != strings.Join(tail, "\n") {
 		t.Fatalf("%q", got)
 	}
@@ -264,7 +284,8 @@ func TestApproval(t *testing.T) {
 		wg.Go(func() { statuses[i] = post(n, decides("chat", "chat-2", "q", i%2 == 0)) })
 	}
 	edgetest.Eventually(t, "one has won", func() bool { return strings.Contains(strings.Join(n.Types("chat"), " "), "command.answer") })
-	n.Say("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+	n.Say("chat", event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`),
+		event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	wg.Wait()
 	yes, conflict := 0, 0
 	for _, a := range statuses {
@@ -281,11 +302,13 @@ func TestApproval(t *testing.T) {
 		t.Errorf("%d go on, %d are told of a conflict: %v", yes, conflict, n.Types("chat"))
 	}
 	whole := chunks(n.Do("GET", base+"/chat/stream", "").Body)
-	if strings.Contains(strings.Join(whole, "\n"), "tool-calls") || whole[len(whole)-1] != "[DONE]" || !strings.Contains(strings.Join(whole, "\n"), "tool-approval-request") {
+	if strings.Contains(strings.Join(whole, "\n"), "tool-calls") || whole[len(whole)-1] != "[DONE]" ||
+		!strings.Contains(strings.Join(whole, "\n"), "tool-approval-request") {
 		t.Errorf("%q", whole)
 	}
 	for body, status := range map[string]int{
-		decides("chat", "chat-2", "other", true): 404, decides("chat", "chat-9", "q", true): 404, decides("none", "none-2", "q", true): 404,
+		decides("chat", "chat-2", "other", true): 404, decides("chat", "chat-9", "q", true): 404,
+		decides("none", "none-2", "q", true): 404,
 	} {
 		if a := post(n, body); a.Status != status {
 			t.Errorf("%s: %d %s", body, a.Status, a.Body)
@@ -342,7 +365,8 @@ func TestMessages(t *testing.T) {
 	if list[0].ID != "m1" || list[0].Role != "user" || list[0].Parts[0]["text"] != "hello" {
 		t.Errorf("%+v", list[0])
 	}
-	if m := list[1]; m.ID != "chat-2" || m.Parts[0]["type"] != "step-start" || m.Parts[1]["text"] != "Good day." || m.Parts[1]["state"] != "done" || m.Metadata["stop_reason"] != "end_turn" {
+	if m := list[1]; m.ID != "chat-2" || m.Parts[0]["type"] != "step-start" || m.Parts[1]["text"] != "Good day." ||
+		m.Parts[1]["state"] != "done" || m.Metadata["stop_reason"] != "end_turn" {
 		t.Errorf("%+v", m)
 	}
 	if a := n.Do("GET", base+"/none/messages", ""); a.Status != 404 {
@@ -387,7 +411,8 @@ func TestBadInput(t *testing.T) {
 		if len(tt.headers) > 0 && tt.headers[0] == kind {
 			headers = tt.headers
 		}
-		if a := n.Do(tt.method, base+tt.path, tt.body, headers...); a.Status != tt.status || !strings.Contains(a.Body, `{"error":`) {
+		if a := n.Do(tt.method, base+tt.path, tt.body, headers...); a.Status != tt.status ||
+			!strings.Contains(a.Body, `{"error":`) {
 			t.Errorf("%s: %d %.300s", name, a.Status, a.Body)
 		}
 	}
@@ -415,7 +440,8 @@ func TestCredentialOfOneRun(t *testing.T) {
 	if a := <-done; a.Status != 200 || len(chunks(a.Body)) != 9 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	for path, status := range map[string]int{"/mine/messages": 200, "/mine/stream": 200, "/other/messages": 404, "/other/stream": 404} {
+	for path, status := range map[string]int{"/mine/messages": 200, "/mine/stream": 200, "/other/messages": 404,
+		"/other/stream": 404} {
 		if a := n.Do("GET", base+path, "", edgetest.As, as); a.Status != status {
 			t.Errorf("%s: %d %s", path, a.Status, a.Body)
 		}

@@ -263,7 +263,8 @@ func (r *Reader) callEnds(t *assemble.Transition) {
 	case t.Repaired:
 		r.addCall(CallFailed, key, Event{Why: "the call did not end"})
 	case string(r.Field("ok")) != "true":
-		r.addCall(CallFailed, key, Event{Why: jsonscan.FirstText("the tool failed", r.Field("error_detail"), r.Field("error"), output)})
+		r.addCall(CallFailed, key, Event{Why: jsonscan.FirstText("the tool failed", r.Field("error_detail"),
+			r.Field("error"), output)})
 	case output == nil && r.Field("blob_ref") != nil:
 		r.addCall(CallResult, key, Event{Value: jsonscan.Object("{").Raw("blob_ref", r.Field("blob_ref")).End()})
 	case output == nil:

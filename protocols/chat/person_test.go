@@ -35,7 +35,8 @@ func TestPerson(t *testing.T) {
 			t.Errorf("%.10q %v: %v", bad.id, bad.parts, err)
 		}
 	}
-	for _, e := range []schema.Event{ev(says, `{"content":"x","role":"system"}`), ev(text, `{"text":"x"}`), ev("kid: "+says, `{"content":"x"}`)} {
+	for _, e := range []schema.Event{ev(says, `{"content":"x","role":"system"}`), ev(text, `{"text":"x"}`),
+		ev("kid: "+says, `{"content":"x"}`)} {
 		if _, _, ok := MessageOf(recordsOf(t, []schema.Event{e})[0]); ok {
 			t.Errorf("%s %s", e.Type, e.Payload)
 		}

@@ -9,8 +9,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// block is a block of a message, which is one or, where it is long, several blocks of the protocol, one behind the other. A
-// block that comes while a call of a tool streams waits until that has finished: blocks do not interleave.
+// block is a block of a message, which is one or, where it is long, several blocks of the protocol, one behind the
+// other. A block that comes while a call of a tool streams waits until that has finished: blocks do not interleave.
 type block struct {
 	place int
 	kind  blockKind
@@ -109,7 +109,8 @@ func (p *Projector) block(m *openMessage, t *assemble.Transition) {
 
 func (p *Projector) blockOpens(m *openMessage, t *assemble.Transition) {
 	part := assemble.ReadPart(t.Value)
-	b := &block{place: t.Block.Place, id: cmp.Or(t.Block.CallID, text(part.ID)), name: cmp.Or(t.Block.Tool, text(part.Name)), field: t.Block.Field}
+	b := &block{place: t.Block.Place, id: cmp.Or(t.Block.CallID, text(part.ID)),
+		name: cmp.Or(t.Block.Tool, text(part.Name)), field: t.Block.Field}
 	p.rec.input = nil
 	switch {
 	case t.Block.IsCall && t.Block.Kind == assemble.Call:

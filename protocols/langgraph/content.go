@@ -37,7 +37,8 @@ func (b *block) content(said, input []byte, free bool) []byte {
 	return o.End()
 }
 
-// callOf returns the block of a call with its whole input. One that is no JSON object is marked invalid, but for free text.
+// callOf returns the block of a call with its whole input. One that is no JSON object is marked invalid, but for free
+// text.
 func callOf(server bool, id, name string, said, input []byte, free, lost bool) []byte {
 	typ := "tool_call"
 	if server {
@@ -103,7 +104,8 @@ func contentOf(c *assemble.Part) []byte {
 		if schemaYes(c.Raw, "is_error") || strings.HasSuffix(text(schema.Field(output, "type")), "_error") {
 			status = "error"
 		}
-		o = o.Str("type", "server_tool_result").Str("tool_call_id", text(schema.Field(c.Raw, "tool_use_id"))).Str("status", status).Raw("output", output)
+		o = o.Str("type", "server_tool_result").Str("tool_call_id",
+			text(schema.Field(c.Raw, "tool_use_id"))).Str("status", status).Raw("output", output)
 	case typ == "data":
 		mime := text(schema.Field(c.Raw, "media_type"))
 		o = o.Str("type", mediaOf(mime)).Str("mime_type", mime)
@@ -123,8 +125,10 @@ func appendCitations(o []byte, list []byte) []byte {
 			o = a.Str("type", "non_standard_annotation").Raw("value", c).End()
 			continue
 		}
-		a = a.Str("type", "citation").OptRaw("url", f.Kind("url", '"')).OptRaw("title", f.Kind("title", '"')).OptRaw("cited_text", f.Kind("cited_text", '"'))
-		for _, n := range [][2]string{{"start_index", "start_index"}, {"end_index", "end_index"}, {"start_char_index", "start_index"}, {"end_char_index", "end_index"}} {
+		a = a.Str("type", "citation").OptRaw("url", f.Kind("url", '"')).OptRaw("title",
+			f.Kind("title", '"')).OptRaw("cited_text", f.Kind("cited_text", '"'))
+		for _, n := range [][2]string{{"start_index", "start_index"}, {"end_index", "end_index"},
+			{"start_char_index", "start_index"}, {"end_char_index", "end_index"}} {
 			a = a.OptRaw(n[1], f.Number(n[0]))
 		}
 		o = a.End()

@@ -21,8 +21,8 @@ const StreamLegacy = "run"
 // Info names the protocol. Where its streams are served, its registration says.
 func (Dialect) Info() dialect.Info { return dialect.Info{Name: "langchain"} }
 
-// Open reads in.Body, the body of a POST or the params of subscription.subscribe, and Last-Event-ID, for the thread in.Path["run"];
-// of the older API the query, for its run in.Path["part"] or all of its runs.
+// Open reads in.Body, the body of a POST or the params of subscription.subscribe, and Last-Event-ID, for the thread
+// in.Path["run"]; of the older API the query, for its run in.Path["part"] or all of its runs.
 func (Dialect) Open(in dialect.Input) (dialect.Request, error) {
 	if strings.HasPrefix(in.Stream, StreamLegacy) {
 		return openLegacy(in)
@@ -36,7 +36,8 @@ func (Dialect) Open(in dialect.Input) (dialect.Request, error) {
 
 func openLegacy(in dialect.Input) (dialect.Request, error) {
 	if in.Query.Has("namespace") {
-		return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable, "namespace is not served: stream_subgraphs has those of all namespaces")
+		return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable,
+			"namespace is not served: stream_subgraphs has those of all namespaces")
 	}
 	var modes []string
 	for _, text := range in.Query["stream_mode"] {
@@ -47,7 +48,8 @@ func openLegacy(in dialect.Input) (dialect.Request, error) {
 		_ = json.Unmarshal([]byte(text), &list) // older clients send a list in one text
 		modes = append(modes, list...)
 	}
-	q := Legacy{Thread: in.Path["run"], Run: in.Path["part"], Modes: modes, Subgraphs: in.Query.Get("stream_subgraphs") == "true",
+	q := Legacy{Thread: in.Path["run"], Run: in.Path["part"], Modes: modes,
+		Subgraphs:   in.Query.Get("stream_subgraphs") == "true",
 		LastEventID: in.Header.Get("Last-Event-ID")}
 	return q.Request()
 }

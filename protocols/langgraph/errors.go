@@ -40,14 +40,14 @@ func codeOf(r dialect.Reason) string {
 	return CodeUnknownError
 }
 
-// AppendError writes {"error":CODE,"message":TEXT}, with the oldest and the newest number where a cursor is wrong, and the id
-// of the request.
+// AppendError writes {"error":CODE,"message":TEXT}, with the oldest and the newest number where a cursor is wrong, and
+// the id of the request.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
 	return appendProblem(append(object(dst), '{'), p).End()
 }
 
-// AppendCommandError writes an error as the answer to a command on a socket or over HTTP. id is the command's as it was sent,
-// nil when there was none.
+// AppendCommandError writes an error as the answer to a command on a socket or over HTTP. id is the command's as it was
+// sent, nil when there was none.
 func AppendCommandError(dst, id []byte, p dialect.Problem) []byte {
 	return appendProblem(append(object(dst), '{').Str("type", "error").Raw("id", id), p).End()
 }

@@ -10,10 +10,11 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// ownOf returns the data of the event that the record at hand was made of by adapters/langgraph: the record's own frame has it as
-// it came. It is nil for all other records.
+// ownOf returns the data of the event that the record at hand was made of by adapters/langgraph: the record's own frame
+// has it as it came. It is nil for all other records.
 func (p *Projector) ownOf() []byte {
-	if bytes.HasSuffix(p.rec.typ, []byte(".delta")) || bytes.HasPrefix(p.rec.typ, []byte("command.")) || p.field("namespace") == nil {
+	if bytes.HasSuffix(p.rec.typ, []byte(".delta")) || bytes.HasPrefix(p.rec.typ, []byte("command.")) ||
+		p.field("namespace") == nil {
 		return nil
 	}
 	return p.field("data")

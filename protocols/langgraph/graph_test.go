@@ -18,7 +18,8 @@ import (
 func graphRecords(t testing.TB, lines []byte) (all []schema.Record) {
 	t.Helper()
 	n := schema.Seq(0)
-	for e, err := range langgraph.Decode(bytes.NewReader(lines), langgraph.Config{RunID: schematest.Root, Lifecycle: true}) {
+	for e, err := range langgraph.Decode(bytes.NewReader(lines),
+		langgraph.Config{RunID: schematest.Root, Lifecycle: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,8 +47,8 @@ func sent(t testing.TB, frames []dialect.Frame) []langgraphtest.Sent {
 	return all
 }
 
-// TestGraph: what a graph of @langchain/langgraph has sent, with subgraphs, parallel nodes, tools, an interrupt and its answer,
-// comes out as it went in. internal/e2e does the same with graphs that run.
+// TestGraph: what a graph of @langchain/langgraph has sent, with subgraphs, parallel nodes, tools, an interrupt and its
+// answer, comes out as it went in. internal/e2e does the same with graphs that run.
 func TestGraph(t *testing.T) {
 	in, err := os.ReadFile("testdata/graph-in.jsonl")
 	if err != nil {
@@ -77,7 +78,8 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// TestGraphUnknown: what the catalogue has no place for comes as it went in, by a method that clients know; else by a name.
+// TestGraphUnknown: what the catalogue has no place for comes as it went in, by a method that clients know; else by a
+// name.
 func TestGraphUnknown(t *testing.T) {
 	in := ""
 	for _, e := range []string{
@@ -124,7 +126,8 @@ func TestGraphLegacy(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, args := map[string]string{}, ""
-	for _, f := range project(t, legacyProjector(t, Legacy{Modes: []string{"messages-tuple"}, Subgraphs: true}), graphRecords(t, in)) {
+	for _, f := range project(t, legacyProjector(t, Legacy{Modes: []string{"messages-tuple"}, Subgraphs: true}),
+		graphRecords(t, in)) {
 		var pieces []struct {
 			ID      string
 			Content any
@@ -154,7 +157,8 @@ func TestGraphLegacy(t *testing.T) {
 	for _, v := range said {
 		texts[v]++
 	}
-	if want := (map[string]int{"Hm. Weather.Let me see 😀.": 1, "aaa": 2, "bbb": 2, "It rains.": 1, `You say "yes".`: 1}); !maps.Equal(texts, want) {
+	if want := (map[string]int{"Hm. Weather.Let me see 😀.": 1, "aaa": 2, "bbb": 2, "It rains.": 1,
+		`You say "yes".`: 1}); !maps.Equal(texts, want) {
 		t.Errorf("%v, want %v", texts, want)
 	}
 	if want := `{"city":"Bern","days":[1,2,3,4]}`; args != want {

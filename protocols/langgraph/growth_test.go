@@ -25,8 +25,8 @@ func counted(list []schema.Record, times map[schema.Seq]int) Records {
 	}
 }
 
-// TestStateOfManyMessages: a state that is made of messages has the newest 4 MiB of them, counts the others, and reads no
-// record twice, nor the records of what it leaves out.
+// TestStateOfManyMessages: a state that is made of messages has the newest 4 MiB of them, counts the others, and reads
+// no record twice, nor the records of what it leaves out.
 func TestStateOfManyMessages(t *testing.T) {
 	const messages, size = 200, 64 << 10
 	text := strings.Repeat("x", size)
@@ -82,8 +82,8 @@ func TestStateOfManyMessages(t *testing.T) {
 	}
 }
 
-// TestStateOfMessagesApart: what lies far between two messages is not read, and messages within each other come in the order
-// in which they end.
+// TestStateOfMessagesApart: what lies far between two messages is not read, and messages within each other come in the
+// order in which they end.
 func TestStateOfMessagesApart(t *testing.T) {
 	log := `message.start {"message_id":"a","role":"assistant"}
 		message.end {"message_id":"w","content":"within"}

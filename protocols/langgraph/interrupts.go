@@ -13,12 +13,12 @@ import (
 // interruptsName is the member of a state in which the older API has the requests that wait.
 const interruptsName = "__interrupt__"
 
-// maxInterrupts bounds the requests that one event of the older API has. Of more the newest are in it; a command answers
-// no more, and the thread's state has all.
+// maxInterrupts bounds the requests that one event of the older API has. Of more the newest are in it; a command
+// answers no more, and the thread's state has all.
 const maxInterrupts = dialect.MaxList
 
-// StateIn returns the state in values that an agent has stored: without the requests that wait, which the older agents put
-// beside it, or nil where there is nothing but those.
+// StateIn returns the state in values that an agent has stored: without the requests that wait, which the older agents
+// put beside it, or nil where there is nothing but those.
 func StateIn(values []byte) []byte {
 	if schema.Field(values, interruptsName) == nil {
 		return values
@@ -30,8 +30,8 @@ func StateIn(values []byte) []byte {
 	return o.End()
 }
 
-// WithInterrupts returns values with a list of the requests that wait. Values that are no object, and those of a list that
-// is empty, are returned as they are.
+// WithInterrupts returns values with a list of the requests that wait. Values that are no object, and those of a list
+// that is empty, are returned as they are.
 func WithInterrupts(values, list []byte) []byte {
 	if len(list) <= len(`[]`) || len(values) == 0 || values[0] != '{' {
 		return values
@@ -39,8 +39,8 @@ func WithInterrupts(values, list []byte) []byte {
 	return object{'{'}.Members(values, interruptsName).Raw(interruptsName, list).End()
 }
 
-// AppendWaiting appends the members next and tasks of the state of a namespace below the root, for the requests that wait
-// in it.
+// AppendWaiting appends the members next and tasks of the state of a namespace below the root, for the requests that
+// wait in it.
 func (p *Projector) AppendWaiting(dst []byte, namespace []string) []byte {
 	waits := p.appendWaiting(object{'{'}, quote(cmp.Or(p.graph, "agent")), namespaceOf(namespace))
 	return append(dst, waits[1:]...)
@@ -49,8 +49,8 @@ func (p *Projector) AppendWaiting(dst []byte, namespace []string) []byte {
 // Checkpoint is the id of the checkpoint that the thread's state is of: the newest of the root, or else the run's.
 func (p *Projector) Checkpoint() string { return cmp.Or(p.checkpoint.id, p.run.id) }
 
-// appendWaiting writes next and tasks of a state: of the root, where namespace is nil, with all requests of the thread that
-// wait, or of a namespace with its own.
+// appendWaiting writes next and tasks of a state: of the root, where namespace is nil, with all requests of the thread
+// that wait, or of a namespace with its own.
 func (p *Projector) appendWaiting(o, node object, namespace []byte) object {
 	list := p.waitingIn(namespace, p.requests.Len())
 	works := len(list) > 0 || namespace == nil && (p.run.active || p.asking())

@@ -69,7 +69,8 @@ func project(tb testing.TB, p *Projector, list []schema.Record) (all []dialect.F
 			if p.req.Select != nil && !p.req.Select.Match(&f) {
 				continue
 			}
-			f.Data, f.Token, f.Event, f.Lane = bytes.Clone(f.Data), bytes.Clone(f.Token), bytes.Clone(f.Event), bytes.Clone(f.Lane)
+			f.Data, f.Token, f.Event, f.Lane = bytes.Clone(f.Data), bytes.Clone(f.Token), bytes.Clone(f.Event),
+				bytes.Clone(f.Lane)
 			all = append(all, f)
 		}
 	}
@@ -154,7 +155,8 @@ func short(all []event) string {
 	was := ""
 	for _, e := range all {
 		line := strings.Join(append([]string{e.Method}, e.d.Event), " ")
-		for _, more := range []string{e.d.Content.Type, e.d.Delta.Type, e.d.Error, e.d.Message, e.d.InterruptID, strings.Join(e.d.Interrupts, ","), e.d.Name} {
+		for _, more := range []string{e.d.Content.Type, e.d.Delta.Type, e.d.Error, e.d.Message, e.d.InterruptID,
+			strings.Join(e.d.Interrupts, ","), e.d.Name} {
 			if more != "" {
 				line += " " + more
 			}

@@ -25,8 +25,9 @@ const (
 // mode is a set of them.
 type mode uint
 
-var modes = map[string]mode{"values": modeValues, "updates": modeUpdates, "messages-tuple": modeMessages, "custom": modeCustom,
-	"tasks": modeTasks, "checkpoints": modeCheckpoints, "tools": modeTools,
+var modes = map[string]mode{"values": modeValues, "updates": modeUpdates, "messages-tuple": modeMessages,
+	"custom": modeCustom,
+	"tasks":  modeTasks, "checkpoints": modeCheckpoints, "tools": modeTools,
 	// Of a thread's stream.
 	"run_modes": modeValues | modeUpdates | modeMessages | modeCustom, "lifecycle": 0, "state_update": modeValues}
 
@@ -41,17 +42,19 @@ type Legacy struct {
 // formLegacy begins Request.Form of a Legacy.
 const formLegacy = "legacy "
 
-// Request returns the request. The error wraps dialect.ErrUnprocessable for a mode that there is not, schema.ErrBadID or
-// schema.ErrBadCursor.
+// Request returns the request. The error wraps dialect.ErrUnprocessable for a mode that there is not, schema.ErrBadID
+// or schema.ErrBadCursor.
 func (q Legacy) Request() (dialect.Request, error) {
 	wants := mode(0)
 	if len(q.Modes) > dialect.MaxList {
-		return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable, "stream_mode has more than %d modes", dialect.MaxList)
+		return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable, "stream_mode has more than %d modes",
+			dialect.MaxList)
 	}
 	for _, name := range q.Modes {
 		m, ok := modes[name]
 		if !ok {
-			return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable, "there is no stream mode %s here", quoteWord(name))
+			return dialect.Request{}, dialect.Refuse(dialect.ErrUnprocessable, "there is no stream mode %s here",
+				quoteWord(name))
 		}
 		wants |= m
 	}
@@ -93,7 +96,8 @@ func olderOf(req dialect.Request) *older {
 	return &older{mode(n), deep == "true"}
 }
 
-// said is an event that is told in the older words. What is told twice is so first without an id, in a form that may come again.
+// said is an event that is told in the older words. What is told twice is so first without an id, in a form that may
+// come again.
 type said struct {
 	p    *Projector
 	from source
@@ -144,7 +148,8 @@ func (p *Projector) legacy(c channel, from source, at dialect.Place, data []byte
 		s.addValues()
 	case updates:
 		node := cmp.Or(text(s.data.Raw("node")), text(from.node), p.graph, "agent")
-		s.addMode(modeUpdates, "updates", append(append(append(append(object{'{'}, quote(node)...), ':'), orNull(s.data.Raw("values"))...), '}'))
+		s.addMode(modeUpdates, "updates", append(append(append(append(object{'{'}, quote(node)...), ':'),
+			orNull(s.data.Raw("values"))...), '}'))
 	case checkpoints:
 		s.checkpoint()
 	case tasks:
@@ -170,7 +175,8 @@ func (s *said) lifecycle() {
 	case "running":
 		s.add("metadata", object{'{'}.Str("run_id", s.p.run.id).Str("thread_id", s.p.thread).End(), true, false)
 	case failed:
-		s.add("error", object{'{'}.Str("error", "RunError").Raw("message", s.data.Raw("error")).End(), true, s.p.req.Span != "")
+		s.add("error", object{'{'}.Str("error", "RunError").Raw("message", s.data.Raw("error")).End(), true,
+			s.p.req.Span != "")
 	default:
 		s.addEnd(statusOf(event))
 	}
@@ -178,7 +184,8 @@ func (s *said) lifecycle() {
 
 // addEnd adds the end of a run's stream.
 func (s *said) addEnd(status string) {
-	s.add("end", object{'{'}.Str("run_id", cmp.Or(s.p.req.Span, s.p.run.id)).Str("status", status).End(), true, s.p.req.Span != "")
+	s.add("end", object{'{'}.Str("run_id", cmp.Or(s.p.req.Span, s.p.run.id)).Str("status", status).End(), true,
+		s.p.req.Span != "")
 }
 
 // endDropped ends the stream of a run that has not begun and never will.
@@ -212,7 +219,8 @@ func (s *said) input() {
 
 func (s *said) checkpoint() {
 	at := func(o object, name string, id []byte) object {
-		o = append(append(o.Name(name), '{').Name("configurable"), '{').Str("thread_id", s.p.thread).Str("checkpoint_ns", s.namespace())
+		o = append(append(o.Name(name), '{').Name("configurable"), '{').Str("thread_id",
+			s.p.thread).Str("checkpoint_ns", s.namespace())
 		return o.Raw("checkpoint_id", id).End().End()
 	}
 	o := at(object{'{'}, "config", s.data.Raw("id"))
@@ -235,7 +243,8 @@ func (s *said) namespace() string {
 // tuple adds a piece of a message, with where it is from. Pieces of one message add up by its id.
 func (s *said) tuple(piece object) {
 	o := append(append(object{'['}, piece.End()...), `,{`...)
-	o = o.Str("run_id", s.p.run.id).Str("thread_id", s.p.thread).Str("langgraph_node", cmp.Or(text(s.from.node), s.p.graph, "agent"))
+	o = o.Str("run_id", s.p.run.id).Str("thread_id", s.p.thread).Str("langgraph_node",
+		cmp.Or(text(s.from.node), s.p.graph, "agent"))
 	s.addMode(modeMessages, "messages", append(o.Str("langgraph_checkpoint_ns", s.namespace()), `,"tags":[]}]`...))
 }
 
@@ -308,7 +317,8 @@ func contentBlock(o object, index, block []byte) object {
 
 // callChunk writes a piece of a call. of is the block that says which, nil behind the first piece.
 func callChunk(o object, index []byte, of jsonscan.Fields, args []byte) object {
-	o = append(o.Str("content", "").Name("tool_call_chunks"), `[{`...).Str("type", "tool_call_chunk").Raw("index", index).Raw("args", args)
+	o = append(o.Str("content", "").Name("tool_call_chunks"), `[{`...).Str("type", "tool_call_chunk").Raw("index",
+		index).Raw("args", args)
 	if of != nil {
 		o = o.Raw("id", of.Raw("id")).Raw("name", of.Raw("name"))
 	}
@@ -331,7 +341,8 @@ func (s *said) tool() {
 		result, status = s.data.Raw("message"), "error"
 		o = o.Str("event", "on_tool_error").Raw("error", result)
 	}
-	if event == "tool-started" || event == "tool-output-delta" || s.data.Raw("tool_name") == nil || s.p.older.wants&modeMessages == 0 {
+	if event == "tool-started" || event == "tool-output-delta" || s.data.Raw("tool_name") == nil ||
+		s.p.older.wants&modeMessages == 0 {
 		s.addMode(modeTools, "tools", o.End())
 		return
 	}

@@ -44,7 +44,8 @@ func TestLegacyRuns(t *testing.T) {
 	p := legacyProjector(t, Legacy{Modes: everyMode})
 	all := project(t, p, list)
 	runs := p.Runs()
-	if len(runs) != 3 || runs[0].Status != "interrupted" || runs[1].Status != "success" || runs[2].Status != "interrupted" {
+	if len(runs) != 3 || runs[0].Status != "interrupted" || runs[1].Status != "success" ||
+		runs[2].Status != "interrupted" {
 		t.Fatalf("%+v", runs)
 	}
 	var parts []dialect.Frame
@@ -74,7 +75,8 @@ func TestLegacyRefusals(t *testing.T) {
 			t.Errorf("%q: %v", modes, err)
 		}
 	}
-	for _, q := range []Legacy{{Thread: "t", LastEventID: "7"}, {Thread: "t", LastEventID: EventID("u", dialect.Place{Seq: 3})}, {Thread: "a b"}} {
+	for _, q := range []Legacy{{Thread: "t", LastEventID: "7"},
+		{Thread: "t", LastEventID: EventID("u", dialect.Place{Seq: 3})}, {Thread: "a b"}} {
 		if _, err := q.Request(); err == nil {
 			t.Errorf("%+v is taken", q)
 		}

@@ -118,8 +118,8 @@ func (p *Projector) emitMessage(m *openMessage, slot int, event string, more fun
 	})
 }
 
-// messageCloses finishes a message. One that did not come to its end, because it was cancelled or its model failed, ends with
-// an error.
+// messageCloses finishes a message. One that did not come to its end, because it was cancelled or its model failed,
+// ends with an error.
 func (p *Projector) messageCloses(l *lane, t *assemble.Transition) {
 	m := p.message(l)
 	if m == nil {
@@ -161,7 +161,8 @@ func (p *Projector) messageCloses(l *lane, t *assemble.Transition) {
 func (p *Projector) problemOf(t *assemble.Transition, said bool, stop string) (problem, code string) {
 	if !said {
 		switch {
-		case p.is(schema.TypeRunLifecycle) && schema.RunState(text(p.field("state"))) == schema.StateDone && t.Message.Implicit:
+		case p.is(schema.TypeRunLifecycle) && schema.RunState(text(p.field("state"))) == schema.StateDone &&
+			t.Message.Implicit:
 			return "", ""
 		case p.is(schema.TypeRunLifecycle):
 			return cmp.Or(text(p.field("reason")), "the run ended within the message"), cmp.Or(text(p.field("state")), "aborted")
@@ -199,7 +200,8 @@ func (p *Projector) human() {
 		role = "system"
 	}
 	l := p.lane(p.rec.child)
-	m := &openMessage{id: text(p.field("message_id")), role: role, from: p.from(l), start: p.rec.seq, run: modelRunID(p.thread, p.rec.child, p.rec.seq)}
+	m := &openMessage{id: text(p.field("message_id")), role: role, from: p.from(l), start: p.rec.seq,
+		run: modelRunID(p.thread, p.rec.child, p.rec.seq)}
 	if m.id == "" {
 		m.id = "msg_" + m.run
 	}
@@ -232,13 +234,15 @@ func (p *Projector) wholeBlock(m *openMessage, index int, part *assemble.Part) {
 	if part.IsText() {
 		start = []byte(`{"type":"text","text":""}`)
 	}
-	p.emitMessage(m, slotSays, "content-block-start", func(o object) object { return o.Raw("index", n).Raw("content", start) })
+	p.emitMessage(m, slotSays, "content-block-start",
+		func(o object) object { return o.Raw("index", n).Raw("content", start) })
 	if part.IsText() && len(part.Text) > 0 {
 		p.emitMessage(m, slotSays, "content-block-delta", func(o object) object {
 			return append(o.Raw("index", n).Name("delta"), '{').Str("type", "text-delta").Inner("text", part.Text).End()
 		})
 	}
-	p.emitMessage(m, slotSays, "content-block-finish", func(o object) object { return o.Raw("index", n).Raw("content", whole) })
+	p.emitMessage(m, slotSays, "content-block-finish",
+		func(o object) object { return o.Raw("index", n).Raw("content", whole) })
 }
 
 func partsOf(parts [][]byte) []byte {
@@ -253,8 +257,8 @@ func partsOf(parts [][]byte) []byte {
 	return append(o, ']')
 }
 
-// usageOf writes a usage of whatever provider in LangChain's words; nil when it says nothing. input_tokens are all of the
-// input, what was cached as well.
+// usageOf writes a usage of whatever provider in LangChain's words; nil when it says nothing. input_tokens are all of
+// the input, what was cached as well.
 func usageOf(u []byte) []byte {
 	if !isObject(u) {
 		return nil
@@ -284,7 +288,8 @@ func usageOf(u []byte) []byte {
 	read, hasRead := number("cache_read_input_tokens")
 	in += created + read // Anthropic counts them apart
 	if !hasRead {
-		read, hasRead = number("input_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens", "cachedContentTokenCount", "input_token_details.cache_read")
+		read, hasRead = number("input_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens",
+			"cachedContentTokenCount", "input_token_details.cache_read")
 	}
 	total, ok := number("total_tokens", "totalTokenCount")
 	if !ok {
@@ -294,7 +299,8 @@ func usageOf(u []byte) []byte {
 	if hasCreated || hasRead {
 		o = append(o.Name("input_token_details"), '{').Int("cache_creation", created).Int("cache_read", read).End()
 	}
-	reasoned, ok := number("output_tokens_details.reasoning_tokens", "completion_tokens_details.reasoning_tokens", "thoughtsTokenCount", "output_token_details.reasoning")
+	reasoned, ok := number("output_tokens_details.reasoning_tokens", "completion_tokens_details.reasoning_tokens",
+		"thoughtsTokenCount", "output_token_details.reasoning")
 	if ok {
 		o = append(o.Name("output_token_details"), '{').Int("reasoning", reasoned).End()
 	}

@@ -15,7 +15,8 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// The tests of this file are the points of "What the real client needs" (digest, §8) that are about frames and about the state.
+// The tests of this file are the points of "What the real client needs" (digest, §8) that are about frames and about
+// the state.
 
 // TestNeed01EventIDs: on every event, unique in the thread, the same on every replay.
 func TestNeed01EventIDs(t *testing.T) {
@@ -49,8 +50,8 @@ func TestNeed02Seq(t *testing.T) {
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// TestNeed03RootLifecycle: ids synth:RUN:…, which say the run that was asked for before an agent was there; run_id in the
-// envelope. Each run has one running and one terminal.
+// TestNeed03RootLifecycle: ids synth:RUN:…, which say the run that was asked for before an agent was there; run_id in
+// the envelope. Each run has one running and one terminal.
 func TestNeed03RootLifecycle(t *testing.T) {
 	var got []string
 	for _, e := range told(t, log(allChannels)) {
@@ -91,7 +92,8 @@ func TestNeed04OtherIDs(t *testing.T) {
 			}
 		}
 	}
-	req, err := Dialect{}.Open(dialect.Input{Body: []byte(`{"channels":["values"],"since":40000}`), Path: map[string]string{"run": "r"},
+	req, err := Dialect{}.Open(dialect.Input{Body: []byte(`{"channels":["values"],"since":40000}`),
+		Path:   map[string]string{"run": "r"},
 		Header: map[string][]string{"Last-Event-Id": {EventID("r", dialect.Place{Seq: 9, Slot: 2})}}})
 	if err != nil || req.Cursor.Place != (dialect.Place{Seq: 9, Slot: 2}) {
 		t.Errorf("%+v: %v", req, err)
@@ -127,8 +129,8 @@ func TestNeed06ModelRuns(t *testing.T) {
 	}
 }
 
-// TestNeed07Subagents: children of a call are tools:…, with cause; two of one call are apart; calls of a child are within its
-// namespace.
+// TestNeed07Subagents: children of a call are tools:…, with cause; two of one call are apart; calls of a child are
+// within its namespace.
 func TestNeed07Subagents(t *testing.T) {
 	got := short(told(t, log(`
 		run.lifecycle {"state":"running"}
@@ -214,7 +216,8 @@ func TestNeed28State(t *testing.T) {
 	for _, m := range s.Values.Messages {
 		ids = append(ids, m.Type+" "+m.ID)
 	}
-	if want := []string{"ai msg_1", "human msg_u", "ai msg_2"}; !slices.Equal(ids, want) || p.Status() != "idle" || s.Metadata.Step != 3 {
+	if want := []string{"ai msg_1", "human msg_u", "ai msg_2"}; !slices.Equal(ids, want) || p.Status() != "idle" ||
+		s.Metadata.Step != 3 {
 		t.Errorf("%v, %s, %+v", ids, p.Status(), s.Metadata)
 	}
 	stored := log(`run.lifecycle {"state":"running"}
@@ -228,7 +231,8 @@ func TestNeed28State(t *testing.T) {
 // TestNeed29Next: not empty while a run goes on or waits for an answer.
 func TestNeed29Next(t *testing.T) {
 	all := log(allChannels)
-	for n, want := range map[int]string{2: "busy", 20: "busy", 35: "interrupted", 36: "busy", 43: "idle", 47: "busy", 50: "idle"} {
+	for n, want := range map[int]string{2: "busy", 20: "busy", 35: "interrupted", 36: "busy", 43: "idle", 47: "busy",
+		50: "idle"} {
 		p, s := stateOf(t, schematest.Scenario{Events: all.Events[:n]})
 		if p.Status() != want || (len(s.Next) == 0) != (want == "idle") {
 			t.Errorf("after %d: %s, next %v, want %s", n, p.Status(), s.Next, want)
@@ -327,8 +331,8 @@ func TestNeed36LateEvents(t *testing.T) {
 	}
 }
 
-// TestInterrupts: one interrupted follows the last of several requests; the payload stands under both names; an answer begins
-// the next run and is told.
+// TestInterrupts: one interrupted follows the last of several requests; the payload stands under both names; an answer
+// begins the next run and is told.
 func TestInterrupts(t *testing.T) {
 	all := told(t, log(allChannels))
 	var got []string
@@ -347,13 +351,14 @@ func TestInterrupts(t *testing.T) {
 			}
 		}
 	}
-	if want := "running,? i1,? i2,interrupted,! i1,! i2,running,completed,running,interrupted"; strings.Join(got, ",") != want {
+	if want := "running,? i1,? i2,interrupted,! i1,! i2,running,completed,running,interrupted"; strings.Join(got,
+		",") != want {
 		t.Errorf("%v", got)
 	}
 }
 
-// TestMultitask: an injected message is answered in the run under way, whose terminal waits for it; one that is enqueued has a
-// run of its own; a cancellation leaves what came before it unanswered.
+// TestMultitask: an injected message is answered in the run under way, whose terminal waits for it; one that is
+// enqueued has a run of its own; a cancellation leaves what came before it unanswered.
 func TestMultitask(t *testing.T) {
 	runs := func(text string) (got []string) {
 		for _, e := range told(t, log(text)) {
@@ -415,8 +420,8 @@ func TestMultitask(t *testing.T) {
 	}
 }
 
-// TestLongBlocks: a text of more than 256 KiB ends and goes on as the next block; a call that long is said to be invalid unless
-// its producer has it whole.
+// TestLongBlocks: a text of more than 256 KiB ends and goes on as the next block; a call that long is said to be
+// invalid unless its producer has it whole.
 func TestLongBlocks(t *testing.T) {
 	piece := strings.Repeat("x", 50_000)
 	var b strings.Builder
@@ -449,7 +454,8 @@ func TestLongBlocks(t *testing.T) {
 	}
 }
 
-// TestArguments: what is sent of a call's arguments is whole each time, and together at most five times the final bytes.
+// TestArguments: what is sent of a call's arguments is whole each time, and together at most five times the final
+// bytes.
 func TestArguments(t *testing.T) {
 	final := `{"text":"` + strings.Repeat("abc ", 3000) + `"}`
 	for _, size := range []int{1, 7, 100, len(final)} {
@@ -463,7 +469,8 @@ func TestArguments(t *testing.T) {
 		for _, e := range told(t, log(b.String())) {
 			if f := e.d.Delta.Fields; f.Type != "" {
 				var args string
-				if err := json.Unmarshal(f.Args, &args); err != nil || !strings.HasPrefix(final, args) || f.ID != "c" || f.Name != "t" {
+				if err := json.Unmarshal(f.Args, &args); err != nil || !strings.HasPrefix(final, args) || f.ID != "c" ||
+					f.Name != "t" {
 					t.Fatalf("%s: %v", e.Params.Data, err)
 				}
 				sum, deltas = sum+len(args), deltas+1
@@ -495,7 +502,8 @@ func TestMedia(t *testing.T) {
 			}
 			got = append(got, piece...)
 		}
-		if e.d.Event == "content-block-finish" && (e.d.Content.Data != text || e.d.Content.Base64 != text || e.d.Content.Type != "audio") {
+		if e.d.Event == "content-block-finish" &&
+			(e.d.Content.Data != text || e.d.Content.Base64 != text || e.d.Content.Type != "audio") {
 			t.Errorf("%s", e.Params.Data)
 		}
 	}
@@ -504,7 +512,8 @@ func TestMedia(t *testing.T) {
 	}
 }
 
-// TestNamespacesOfProducers: the namespace and the node that a LangGraph agent has put into an event come out as they went in.
+// TestNamespacesOfProducers: the namespace and the node that a LangGraph agent has put into an event come out as they
+// went in.
 func TestNamespacesOfProducers(t *testing.T) {
 	for _, e := range told(t, log(`
 		run.lifecycle {"state":"running"}
@@ -537,14 +546,17 @@ func TestSnapshot(t *testing.T) {
 			number = e.Seq
 		}
 	}
-	for body, want := range map[string]int{`{"channels":["values"],"snapshot":true}`: 1, `{"channels":["messages"],"snapshot":true}`: 0, `{"channels":["values"]}`: 0,
-		`{"channels":["values"],"namespaces":[["x"]],"snapshot":true}`: 0, `{"channels":["values"],"snapshot":true,"since":99999}`: 0} {
+	for body, want := range map[string]int{`{"channels":["values"],"snapshot":true}`: 1,
+		`{"channels":["messages"],"snapshot":true}`: 0, `{"channels":["values"]}`: 0,
+		`{"channels":["values"],"namespaces":[["x"]],"snapshot":true}`: 0,
+		`{"channels":["values"],"snapshot":true,"since":99999}`:        0} {
 		var out dialect.Frames
 		if err := kept.For(requested(t, body)).(*Projector).Open(&out, 0); err != nil || len(out.List) != want {
 			t.Fatalf("%s: %d frames: %v", body, len(out.List), err)
 		}
 		var e event
-		if want > 0 && (json.Unmarshal(out.List[0].Data, &e) != nil || e.Seq != number || string(e.Params.Data) != `{"messages":[],"n":1}`) {
+		if want > 0 && (json.Unmarshal(out.List[0].Data, &e) != nil || e.Seq != number ||
+			string(e.Params.Data) != `{"messages":[],"n":1}`) {
 			t.Errorf("%s", out.List[0].Data)
 		}
 	}

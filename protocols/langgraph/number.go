@@ -11,8 +11,8 @@ import (
 	"agentstream/schema"
 )
 
-// slotBits of a number are the frame's slot, the others the seq of its record: 2^38 records of 2^15 frames are below 2^53,
-// JavaScript's safe range.
+// slotBits of a number are the frame's slot, the others the seq of its record: 2^38 records of 2^15 frames are below
+// 2^53, JavaScript's safe range.
 const slotBits = 15
 
 // MaxNumber is the greatest number of a frame.
@@ -29,8 +29,8 @@ func PlaceOf(n int64) dialect.Place {
 // synth begins the ids of root lifecycles. Clients cut the run's id out of them.
 const synth = "synth:"
 
-// EventID returns the id of the frame at a place: its number, and what ties it to the thread. Root lifecycles have it behind
-// "synth:", the id of the run and a colon.
+// EventID returns the id of the frame at a place: its number, and what ties it to the thread. Root lifecycles have it
+// behind "synth:", the id of the run and a colon.
 func EventID(thread string, at dialect.Place) string { return string(appendID(nil, thread, at)) }
 
 func appendID(dst []byte, thread string, at dialect.Place) []byte {
@@ -40,7 +40,8 @@ func appendID(dst []byte, thread string, at dialect.Place) []byte {
 	return strconv.AppendUint(append(dst, '-'), uint64(sum), 10)
 }
 
-// ParseEventID returns the place of an event. The error wraps schema.ErrBadCursor for what is no id of the thread's events.
+// ParseEventID returns the place of an event. The error wraps schema.ErrBadCursor for what is no id of the thread's
+// events.
 func ParseEventID(thread, id string) (dialect.Place, error) {
 	digits := id
 	if strings.HasPrefix(id, synth) {
@@ -54,8 +55,8 @@ func ParseEventID(thread, id string) (dialect.Place, error) {
 	return dialect.Place{}, dialect.Refuse(schema.ErrBadCursor, "not the id of an event of this thread")
 }
 
-// RunID returns the id, a UUID, of the LangGraph run that the record at seq begins: a command.message, where a client has asked
-// for it, so that the answer to the client has it before there is an agent.
+// RunID returns the id, a UUID, of the LangGraph run that the record at seq begins: a command.message, where a client
+// has asked for it, so that the answer to the client has it before there is an agent.
 func RunID(thread string, seq schema.Seq) string { return uuidOf("run", thread, seq) }
 
 // modelRunID is the id of the model call whose message the record at seq begins.

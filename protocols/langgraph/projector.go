@@ -15,8 +15,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// Projector reads the records of one run, all of them in order, and makes the events of the thread that it is. Its request is
-// one of Subscribe.Request or MessagesRequest.
+// Projector reads the records of one run, all of them in order, and makes the events of the thread that it is. Its
+// request is one of Subscribe.Request or MessagesRequest.
 type Projector struct {
 	story
 	req   dialect.Request
@@ -72,7 +72,8 @@ type record struct {
 }
 
 func newProjector(req dialect.Request) *Projector {
-	p := &Projector{story: story{reading: assemble.New(limits), lanes: map[string]*lane{}, spaces: map[string]string{}, by: new(atomic.Bool)},
+	p := &Projector{story: story{reading: assemble.New(limits), lanes: map[string]*lane{}, spaces: map[string]string{},
+		by: new(atomic.Bool)},
 		req: req, older: olderOf(req)}
 	p.lanes[""] = &lane{namespace: []byte("[]"), by: p.by}
 	p.noteNamespace(p.lanes[""])
@@ -93,8 +94,8 @@ func (p *Projector) Size() int {
 	return p.reading.Size() + 512*len(p.lanes) + p.turns.size() + p.state.size()
 }
 
-// Admit takes every request for a thread that was not deleted: it is there as soon as it has a record, and its cursors were read
-// with its id.
+// Admit takes every request for a thread that was not deleted: it is there as soon as it has a record, and its cursors
+// were read with its id.
 func (p *Projector) Admit(dialect.Request) error {
 	if p.deleted {
 		return dialect.Refuse(dialect.ErrNotFound, "the thread was deleted")
@@ -123,8 +124,8 @@ func (p *Projector) lane(child string) *lane {
 	return l
 }
 
-// below adds a lane below another one. The segment of a child of a call is tools:CALL. That of another one is its id, behind
-// its name where it has one.
+// below adds a lane below another one. The segment of a child of a call is tools:CALL. That of another one is its id,
+// behind its name where it has one.
 func (p *Projector) below(child, parent, call, name string) *lane {
 	up := p.lanes[parent]
 	if up == nil {
@@ -178,8 +179,8 @@ func namespaceOf(segments []string) []byte {
 	return append(o, ']')
 }
 
-// Project appends the frames of the next record. The Token of a frame is its event_id. A payload that does not fit its type is
-// passed over: the log is older than its readers.
+// Project appends the frames of the next record. The Token of a frame is its event_id. A payload that does not fit its
+// type is passed over: the log is older than its readers.
 func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	if r.Seq > MaxNumber>>slotBits {
 		return fmt.Errorf("seq %d has no number in this protocol: %w", r.Seq, schema.ErrMalformed)
@@ -189,7 +190,8 @@ func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 		return err
 	}
 	_, ts, run := r.Envelope()
-	p.rec = record{seq: r.Seq, typ: r.Type, ts: string(ts), child: string(r.Child), payload: p.reading.Head().Payload, out: out}
+	p.rec = record{seq: r.Seq, typ: r.Type, ts: string(ts), child: string(r.Child), payload: p.reading.Head().Payload,
+		out: out}
 	if p.thread == "" {
 		p.thread = string(run)
 	}
@@ -235,8 +237,8 @@ func (p *Projector) is(typ string) bool { return string(p.rec.typ) == typ }
 // field returns a field of the payload at hand, nil when there is none.
 func (p *Projector) field(name string) []byte { return p.reading.Field(name) }
 
-// The slots of a record begin with what it ends or begins without saying so, so that those of what it says do not depend on
-// what else is known of the run, as a rule. The last slot is that of the root's terminal alone.
+// The slots of a record begin with what it ends or begins without saying so, so that those of what it says do not
+// depend on what else is known of the run, as a rule. The last slot is that of the root's terminal alone.
 const (
 	slotEnds   = 0
 	slotBegins = 1 << 13
@@ -264,8 +266,8 @@ type source struct {
 	node      []byte // a JSON string; nil when it has none
 }
 
-// from returns the source of the record at hand: its lane's, unless the payload has a namespace and a node of its own, as that
-// of a LangGraph agent has.
+// from returns the source of the record at hand: its lane's, unless the payload has a namespace and a node of its own,
+// as that of a LangGraph agent has.
 func (p *Projector) from(l *lane) source {
 	s := source{laneOf(nil, l.segments), l.namespace, nil}
 	if v := p.field("node"); jsonscan.IsString(v) {
@@ -310,7 +312,8 @@ func (p *Projector) addFrame(c channel, method string, s source, at dialect.Plac
 }
 
 // frame writes the envelope of an event, and its data by a function.
-func (p *Projector) frame(out *dialect.Frames, c channel, method string, s source, at dialect.Place, data func(object) object) dialect.Frame {
+func (p *Projector) frame(out *dialect.Frames, c channel, method string, s source, at dialect.Place,
+	data func(object) object) dialect.Frame {
 	b := append(p.buf[:0], `{"type":"event","event_id":"`...)
 	from := len(b)
 	if c == lifecycle && len(s.lane) == 0 {
@@ -322,7 +325,8 @@ func (p *Projector) frame(out *dialect.Frames, c channel, method string, s sourc
 	o := object(b).OptStr("run_id", p.run.id).Name("method")
 	named := len(o) + 1
 	o = jsonscan.AppendString(o, method)
-	o = append(o.Name("params"), '{').Raw("namespace", s.namespace).Int("timestamp", millis(p.rec.ts)).OptRaw("node", s.node)
+	o = append(o.Name("params"), '{').Raw("namespace", s.namespace).Int("timestamp", millis(p.rec.ts)).OptRaw("node",
+		s.node)
 	o = data(o.Name("data"))
 	p.buf = append(o, `}}`...)
 	f := dialect.Frame{Data: out.Text(p.buf), Slot: at.Slot, Lane: s.lane, Kind: int(c)}

@@ -28,8 +28,8 @@ type expectation struct {
 	Usage map[string]any
 }
 
-// TestRecordings: each message of each recording is well-formed, and texts, calls and usage of those of providers are as
-// expected.json says.
+// TestRecordings: each message of each recording is well-formed, and texts, calls and usage of those of providers are
+// as expected.json says.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
 	decoders := map[string]func(provider.Config) *provider.Decoder{
@@ -45,7 +45,8 @@ func TestRecordings(t *testing.T) {
 			if d := decoders[folder]; d != nil {
 				s.Events = providertest.Decode(t, d(provider.Config{}), read(name))
 			} else {
-				for e, err := range transcript.Decode(strings.Split(name, ".")[1], bytes.NewReader(read(name)), transcript.Config{}) {
+				for e, err := range transcript.Decode(strings.Split(name, ".")[1], bytes.NewReader(read(name)),
+					transcript.Config{}) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -114,7 +115,8 @@ func compare(t *testing.T, name string, all []event, want expectation) {
 		}
 		return sum
 	}
-	in := number("input_tokens", "prompt_tokens", "promptTokenCount", "toolUsePromptTokenCount", "cache_creation_input_tokens", "cache_read_input_tokens")
+	in := number("input_tokens", "prompt_tokens", "promptTokenCount", "toolUsePromptTokenCount",
+		"cache_creation_input_tokens", "cache_read_input_tokens")
 	out := number("output_tokens", "completion_tokens", "candidatesTokenCount", "thoughtsTokenCount")
 	if len(want.Usage) > 0 && (usage["input_tokens"] != in || usage["output_tokens"] != out) {
 		t.Errorf("%s: usage %v, want %v", name, usage, want.Usage)

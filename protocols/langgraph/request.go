@@ -12,14 +12,15 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// maxList bounds the channels, the namespaces and the segments of a namespace of one filter, maxName the bytes of a name.
+// maxList bounds the channels, the namespaces and the segments of a namespace of one filter, maxName the bytes of a
+// name.
 const (
 	maxList = dialect.MaxList
 	maxName = 1 << 10
 )
 
-// Subscribe is what a client asks for: the body of a POST (EventStreamRequest), or the params of subscription.subscribe. Names
-// are taken in snake_case and in camelCase.
+// Subscribe is what a client asks for: the body of a POST (EventStreamRequest), or the params of
+// subscription.subscribe. Names are taken in snake_case and in camelCase.
 type Subscribe struct {
 	Filter   ThreadFilter
 	Since    int64  // number of an event; 0: from the first on
@@ -27,8 +28,8 @@ type Subscribe struct {
 	Snapshot bool   // begin with the newest state and go on behind the newest event, when there is no cursor
 }
 
-// ParseSubscribe reads one. What is not known is passed over. The error wraps dialect.ErrBadRequest, or schema.ErrBadCursor
-// where since is wrong.
+// ParseSubscribe reads one. What is not known is passed over. The error wraps dialect.ErrBadRequest, or
+// schema.ErrBadCursor where since is wrong.
 func ParseSubscribe(body []byte) (s Subscribe, err error) {
 	if s.Filter, err = ParseFilter(body); err != nil {
 		return s, err
@@ -100,7 +101,8 @@ func channelsOf(v []byte) (list []string, err error) {
 		return nil, refuse("channels is not a list of 1 to %d names", maxList)
 	}
 	for _, name := range list {
-		if n, ok := strings.CutPrefix(name, customPrefix); ok && n != "" && len(n) <= maxName && !strings.ContainsFunc(n, isControl) {
+		if n, ok := strings.CutPrefix(name, customPrefix); ok && n != "" && len(n) <= maxName &&
+			!strings.ContainsFunc(n, isControl) {
 			continue
 		}
 		if !slices.Contains(channels[:], name) {
@@ -145,12 +147,12 @@ func quoteWord(s string) string {
 	return strconv.Quote(s)
 }
 
-// maxFilter is the largest filter of a subscription, in bytes of JSON. An open subscription holds it several times: its id says it, in base64,
-// and what the subscriptions of a socket share is found by it.
+// maxFilter is the largest filter of a subscription, in bytes of JSON. An open subscription holds it several times: its
+// id says it, in base64, and what the subscriptions of a socket share is found by it.
 const maxFilter = 3 << 10
 
-// Request returns the request for a thread. Of several cursors the one that is furthest counts: a client that comes back sends
-// what it began with and Last-Event-ID. The error wraps schema.ErrBadID or schema.ErrBadCursor.
+// Request returns the request for a thread. Of several cursors the one that is furthest counts: a client that comes
+// back sends what it began with and Last-Event-ID. The error wraps schema.ErrBadID or schema.ErrBadCursor.
 func (s Subscribe) Request(thread, lastEventID string) (dialect.Request, error) {
 	req := dialect.Request{Run: thread, Stream: StreamName, Detail: dialect.DetailFull, Select: s.Filter.Selection()}
 	if n := len(req.Select.Key()); n > maxFilter {

@@ -24,7 +24,8 @@ const (
 	custom
 )
 
-var channels = [...]string{"lifecycle", "messages", "tools", "input", "values", "updates", "checkpoints", "tasks", "custom"}
+var channels = [...]string{"lifecycle", "messages", "tools", "input", "values", "updates", "checkpoints", "tasks",
+	"custom"}
 
 // customPrefix is before the name of a custom channel.
 const customPrefix = "custom:"
@@ -33,7 +34,8 @@ const customPrefix = "custom:"
 type ThreadFilter struct {
 	Channels   []string   `json:"channels"`             // sorted, without doubles: the nine, and custom:NAME
 	Namespaces [][]string `json:"namespaces,omitempty"` // prefixes; nil: all
-	Depth      *int       `json:"depth,omitempty"`      // of an event below its prefix, at most; without Namespaces it means nothing
+	// of an event below its prefix, at most; without Namespaces it means nothing
+	Depth *int `json:"depth,omitempty"`
 }
 
 // selection is a filter. The Kind of a frame is its channel, the Lane its namespace and the name of a custom event, as
@@ -82,8 +84,8 @@ func (s *selection) Match(f *dialect.Frame) bool {
 	return slices.ContainsFunc(s.prefixes, func(prefix []string) bool { return within(lane, prefix, s.depth) })
 }
 
-// within reports whether a namespace is that of a prefix, or at most depth segments below it. A segment of the prefix without
-// a colon stands for all that are the same up to their first colon.
+// within reports whether a namespace is that of a prefix, or at most depth segments below it. A segment of the prefix
+// without a colon stands for all that are the same up to their first colon.
 func within(lane []byte, prefix []string, depth int) bool {
 	for _, want := range prefix {
 		segment, rest, ok := bytes.Cut(lane, []byte{segmentMark})

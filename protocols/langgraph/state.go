@@ -74,8 +74,8 @@ func requestSize(s *state) (n int) {
 // formMessages is Request.Form of MessagesRequest.
 const formMessages = "messages"
 
-// MessagesRequest returns the request for the messages of a thread as its state has them: a frame for each that is complete and
-// for each result of a tool. The message of a frame may have begun with a record before.
+// MessagesRequest returns the request for the messages of a thread as its state has them: a frame for each that is
+// complete and for each result of a tool. The message of a frame may have begun with a record before.
 func MessagesRequest(thread string) dialect.Request {
 	return dialect.Request{Run: thread, Stream: StreamName, Form: formMessages}
 }
@@ -89,7 +89,8 @@ func (p *Projector) list(at contentSpan, write func(object) object) {
 	slot := p.rec.kept
 	p.rec.kept++
 	if p.rec.out != nil && p.req.Form == formMessages {
-		p.rec.out.Add(dialect.Frame{Data: p.rec.out.Text(write(object{'{'}).End()), Slot: slot, Token: p.rec.out.Number(int64(at.start))})
+		p.rec.out.Add(dialect.Frame{Data: p.rec.out.Text(write(object{'{'}).End()), Slot: slot,
+			Token: p.rec.out.Number(int64(at.start))})
 	}
 }
 
@@ -114,7 +115,8 @@ func (p *Projector) noteMessage(m *openMessage, t *assemble.Transition, usage []
 				}
 			}
 		}
-		o = append(append(append(o, ']').OptRaw("usage_metadata", usage).Name("response_metadata"), '{').OptStr("finish_reason", finishReason(stop)), '}')
+		o = append(append(append(o, ']').OptRaw("usage_metadata", usage).Name("response_metadata"),
+			'{').OptStr("finish_reason", finishReason(stop)), '}')
 		return o
 	})
 }
@@ -131,7 +133,8 @@ func (p *Projector) result(t *assemble.Transition, output []byte, ok bool, probl
 		content = quote(string(output))
 	}
 	p.list(contentSpan{p.rec.seq, p.rec.seq, p.rec.ts, len(content)}, func(o object) object {
-		o = o.Str("type", "tool").Str("id", "tool_"+modelRunID(p.thread, "", p.rec.seq)).Raw("content", content).Str("tool_call_id", t.Item.ID).OptStr("name", t.Item.Tool)
+		o = o.Str("type", "tool").Str("id", "tool_"+modelRunID(p.thread, "", p.rec.seq)).Raw("content",
+			content).Str("tool_call_id", t.Item.ID).OptStr("name", t.Item.Tool)
 		if !ok {
 			return o.Str("status", "error")
 		}
@@ -146,7 +149,8 @@ func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {
 	}
 	was, run := p.rec, p.run.id
 	p.rec, p.run.id = record{seq: p.newest.at.Seq, ts: p.newest.ts}, p.newest.run
-	f := p.frame(out, values, "values", source{namespace: []byte("[]")}, p.newest.at, func(o object) object { return append(o, p.newest.values...) })
+	f := p.frame(out, values, "values", source{namespace: []byte("[]")}, p.newest.at,
+		func(o object) object { return append(o, p.newest.values...) })
 	if p.rec, p.run.id = was, run; p.req.Select == nil || p.req.Select.Match(&f) {
 		f.Token = nil // the client goes on behind the newest event, not behind this one
 		out.Add(f)
@@ -173,11 +177,12 @@ func (p *Projector) Session() []byte { return p.session }
 // Run is the id of the run under way, or of the newest, and whether it is under way.
 func (p *Projector) Run() (id string, active bool) { return p.run.id, p.run.active }
 
-// Records walks the records of the root run with after < seq ≤ through. What is no longer kept is left out, without an error.
+// Records walks the records of the root run with after < seq ≤ through. What is no longer kept is left out, without an
+// error.
 type Records func(after, through schema.Seq) iter.Seq2[schema.Record, error]
 
-// AppendState appends the state of the thread as GET /threads/{id}/state has it: the newest that was stored, or else one made of
-// the messages that are complete. It reads the records of those.
+// AppendState appends the state of the thread as GET /threads/{id}/state has it: the newest that was stored, or else
+// one made of the messages that are complete. It reads the records of those.
 func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 	o := append(object(dst), '{')
 	ts, step := p.newest.ts, p.checkpoint.step
@@ -196,7 +201,8 @@ func (p *Projector) AppendState(dst []byte, read Records) ([]byte, error) {
 	}
 	node := quote(cmp.Or(p.graph, "agent"))
 	o = p.appendWaiting(o, node, nil)
-	o = append(o.Name("checkpoint"), '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", p.Checkpoint()).End()
+	o = append(o.Name("checkpoint"), '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id",
+		p.Checkpoint()).End()
 	if o = o.Name("parent_checkpoint"); p.checkpoint.parent != "" {
 		o = append(o, '{').Str("thread_id", p.thread).Str("checkpoint_ns", "").Str("checkpoint_id", p.checkpoint.parent).End()
 	} else {
@@ -223,8 +229,8 @@ func newestOf(spans []contentSpan) []contentSpan {
 	return spans[from:]
 }
 
-// readMessages reads messages from their records, in one pass where little is between them. Those whose records are not kept
-// are left out.
+// readMessages reads messages from their records, in one pass where little is between them. Those whose records are not
+// kept are left out.
 func (p *Projector) readMessages(spans []contentSpan, read Records) (list [][]byte, err error) {
 	var parts []contentSpan
 	for _, at := range spans {

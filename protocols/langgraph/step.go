@@ -57,7 +57,8 @@ func (p *Projector) callEnds(l *lane, t *assemble.Transition) {
 			o = o.Str("tool_name", t.Item.Tool)
 		}
 		if ok {
-			return o.Str("event", "tool-finished").Str("tool_call_id", t.Item.ID).Raw("output", output).OptRaw("blob_ref", p.field("blob_ref"))
+			return o.Str("event", "tool-finished").Str("tool_call_id", t.Item.ID).Raw("output",
+				output).OptRaw("blob_ref", p.field("blob_ref"))
 		}
 		return o.Str("event", "tool-error").Str("tool_call_id", t.Item.ID).Str("message", message).OptStr("code", code)
 	})

@@ -108,7 +108,8 @@ func TestOneProjection(t *testing.T) {
 			t.Errorf("%s: key %s: %v", body, f.Selection().Key(), err)
 		}
 	}
-	for _, c := range append(channels[:3:3], "input.requested", "input.answered", "values", "updates", "checkpoints", "tasks", "custom") {
+	for _, c := range append(channels[:3:3], "input.requested", "input.answered", "values", "updates", "checkpoints",
+		"tasks", "custom") {
 		if !seen[c] {
 			t.Errorf("no %s", c)
 		}
@@ -118,7 +119,8 @@ func TestOneProjection(t *testing.T) {
 // matches is the SDK's matching (digest §2), written after its text.
 func matches(f ThreadFilter, e event) bool {
 	channel := strings.TrimSuffix(strings.TrimSuffix(e.Method, ".requested"), ".answered")
-	shown := slices.Contains(f.Channels, channel) || e.Method == "custom" && e.d.Name != "" && slices.Contains(f.Channels, "custom:"+e.d.Name)
+	shown := slices.Contains(f.Channels, channel) || e.Method == "custom" && e.d.Name != "" &&
+		slices.Contains(f.Channels, "custom:"+e.d.Name)
 	if !shown || len(f.Namespaces) == 0 {
 		return shown
 	}
@@ -141,8 +143,8 @@ func matches(f ThreadFilter, e event) bool {
 	return false
 }
 
-// TestAnyLog: whatever the log says, copies of a projector make the frames that it makes, the numbers rise, and what opens
-// closes.
+// TestAnyLog: whatever the log says, copies of a projector make the frames that it makes, the numbers rise, and what
+// opens closes.
 func TestAnyLog(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -172,10 +174,14 @@ func TestAnyLog(t *testing.T) {
 func generate(t *rapid.T) (all []schema.Event) {
 	lines := strings.Split(strings.TrimSpace(allChannels), "\n")
 	extra := []string{
-		`message.start {"message_id":"m2","role":"assistant"}`, `message.end {"message_id":"m2","content":[{"type":"text","text":"I ask two. And."}]}`,
-		`block.start {"index":3,"kind":"tool_use","call_id":"l","tool":"t"}`, `tool.input.delta {"call_id":"l","text":"{}"}`, `text.delta {"text":"x","index":9}`,
-		`run.lifecycle {"state":"aborted"}`, `run.lifecycle {"state":"paused"}`, `kid:text.delta {"text":"\ud83d"}`, `block.end {"index":1,"complete":true}`,
-		`commands.taken {"through":9}`, `command.message {"content":"x","multitask_strategy":"enqueue"}`, `block.start {"index":4,"kind":"image","block":{"type":"image","x":""}}`,
+		`message.start {"message_id":"m2","role":"assistant"}`,
+		`message.end {"message_id":"m2","content":[{"type":"text","text":"I ask two. And."}]}`,
+		`block.start {"index":3,"kind":"tool_use","call_id":"l","tool":"t"}`,
+		`tool.input.delta {"call_id":"l","text":"{}"}`, `text.delta {"text":"x","index":9}`,
+		`run.lifecycle {"state":"aborted"}`, `run.lifecycle {"state":"paused"}`, `kid:text.delta {"text":"\ud83d"}`,
+		`block.end {"index":1,"complete":true}`,
+		`commands.taken {"through":9}`, `command.message {"content":"x","multitask_strategy":"enqueue"}`,
+		`block.start {"index":4,"kind":"image","block":{"type":"image","x":""}}`,
 		`data.delta {"media_type":"audio/wav","data":"AA","index":4}`, `run.lifecycle {"state":"error","reason":"why"}`,
 	}
 	lines = append(lines, extra...)
@@ -187,8 +193,8 @@ func generate(t *rapid.T) (all []schema.Event) {
 	return log(b.String()).Events
 }
 
-// malformed returns what is wrong with events: numbers that do not rise, blocks that interleave, a finish that is not its deltas,
-// and what is open at a terminal. "" is nothing.
+// malformed returns what is wrong with events: numbers that do not rise, blocks that interleave, a finish that is not
+// its deltas, and what is open at a terminal. "" is nothing.
 func malformed(all []event) string {
 	type open struct {
 		start  event
@@ -250,7 +256,8 @@ func malformed(all []event) string {
 		case "content-block-delta":
 			m.text += e.d.Delta.Text + e.d.Delta.Reasoning + e.d.Delta.Data
 		case "content-block-finish":
-			if c := e.d.Content; (c.Type == "text" || c.Type == "reasoning" || c.Data != "") && c.Text+c.Reasoning+c.Data != m.text && !strings.Contains(m.text, "�") {
+			if c := e.d.Content; (c.Type == "text" || c.Type == "reasoning" || c.Data != "") &&
+				c.Text+c.Reasoning+c.Data != m.text && !strings.Contains(m.text, "�") {
 				return fmt.Sprintf("%s: finish %q, deltas %q", e.EventID, c.Text+c.Reasoning+c.Data, m.text)
 			}
 			m.block = nil
@@ -297,8 +304,8 @@ func TestCopiesAtOnce(t *testing.T) {
 	}
 }
 
-// TestBeginningExpired: a projector that is fed from a later record on gives what that record says the numbers and ids that it
-// has for everybody.
+// TestBeginningExpired: a projector that is fed from a later record on gives what that record says the numbers and ids
+// that it has for everybody.
 func TestBeginningExpired(t *testing.T) {
 	for _, s := range scenarios() {
 		if s.Name == "hostile" || s.Name == "unicode" {
@@ -311,8 +318,10 @@ func TestBeginningExpired(t *testing.T) {
 		}
 		for from := 1; from < len(list); from += 5 {
 			for _, e := range events(t, project(t, projector(t, everything), list[from:])) {
-				if slot := PlaceOf(e.Seq).Slot; slot >= slotSays && slot != slotLast && !want[e.Seq] && !strings.HasPrefix(e.d.Event, "content-block") && !strings.HasPrefix(e.d.Event, "message-") {
-					t.Errorf("%s from %d: %s %s has %d, which it has not from the beginning", s.Name, from, e.Method, e.Params.Data, e.Seq)
+				if slot := PlaceOf(e.Seq).Slot; slot >= slotSays && slot != slotLast && !want[e.Seq] &&
+					!strings.HasPrefix(e.d.Event, "content-block") && !strings.HasPrefix(e.d.Event, "message-") {
+					t.Errorf("%s from %d: %s %s has %d, which it has not from the beginning", s.Name, from, e.Method,
+						e.Params.Data, e.Seq)
 				}
 			}
 		}
@@ -322,14 +331,21 @@ func TestBeginningExpired(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	many := strings.Repeat(`"values",`, 64) + `"values"`
 	for body, want := range map[string]string{
-		``: "JSON object", `[]`: "JSON object", `{"channels":`: "JSON object", `{}`: "channels", `{"channels":[]}`: "channels", `{"channels":null}`: "channels",
-		`{"channels":"values"}`: "channels", `{"channels":["valuez"]}`: `"valuez"`, `{"channels":["custom:"]}`: `"custom:"`, `{"channels":["input.requested"]}`: "channel",
-		`{"channels":[` + many + `]}`: "64", `{"channels":["values"],"namespaces":["a"]}`: "namespaces", `{"channels":["values"],"namespaces":[[1]]}`: "namespaces",
-		`{"channels":["values"],"namespaces":[null]}`: "namespace", `{"channels":["values"],"namespaces":[[null]]}`: "segment",
-		`{"channels":["values"],"depth":-1}`: "depth", `{"channels":["values"],"depth":"1"}`: "depth", `{"channels":["values"],"depth":1.5}`: "depth",
-		`{"channels":["values"],"since":-1}`: "since", `{"channels":["values"],"since":"1"}`: "since", `{"channels":["values"],"since":9007199254740992}`: "since",
-		`{"channels":["values"],"since_event_id":"1-2"}`: "event", `{"channels":["values"],"sinceEventId":7}`: "since_event_id",
-		`{"channels":["values"],"snapshot":1}`: "snapshot",
+		``: "JSON object", `[]`: "JSON object", `{"channels":`: "JSON object", `{}`: "channels",
+		`{"channels":[]}`: "channels", `{"channels":null}`: "channels",
+		`{"channels":"values"}`: "channels", `{"channels":["valuez"]}`: `"valuez"`,
+		`{"channels":["custom:"]}`: `"custom:"`, `{"channels":["input.requested"]}`: "channel",
+		`{"channels":[` + many + `]}`: "64", `{"channels":["values"],"namespaces":["a"]}`: "namespaces",
+		`{"channels":["values"],"namespaces":[[1]]}`:    "namespaces",
+		`{"channels":["values"],"namespaces":[null]}`:   "namespace",
+		`{"channels":["values"],"namespaces":[[null]]}`: "segment",
+		`{"channels":["values"],"depth":-1}`:            "depth", `{"channels":["values"],"depth":"1"}`: "depth",
+		`{"channels":["values"],"depth":1.5}`: "depth",
+		`{"channels":["values"],"since":-1}`:  "since", `{"channels":["values"],"since":"1"}`: "since",
+		`{"channels":["values"],"since":9007199254740992}`: "since",
+		`{"channels":["values"],"since_event_id":"1-2"}`:   "event",
+		`{"channels":["values"],"sinceEventId":7}`:         "since_event_id",
+		`{"channels":["values"],"snapshot":1}`:             "snapshot",
 	} {
 		_, err := Dialect{}.Open(dialect.Input{Body: []byte(body), Path: map[string]string{"run": "r"}})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -346,7 +362,8 @@ func TestBadInput(t *testing.T) {
 	if req := requested(t, `{"channels":["values"],"unknown":1,"depth":3,"since":null,"namespaces":null}`); !req.Await || req.Cursor.Place.Seq != 0 {
 		t.Errorf("%+v", req)
 	}
-	camel := requested(t, `{"channels":["values"],"sinceEventId":"`+EventID(schematest.Root, dialect.Place{Seq: 3, Slot: 1})+`"}`)
+	camel := requested(t, `{"channels":["values"],"sinceEventId":"`+
+		EventID(schematest.Root, dialect.Place{Seq: 3, Slot: 1})+`"}`)
 	if camel.Cursor.Place != (dialect.Place{Seq: 3, Slot: 1}) {
 		t.Errorf("%+v", camel.Cursor)
 	}
@@ -355,11 +372,14 @@ func TestBadInput(t *testing.T) {
 // TestErrors: {"error":CODE,"message":TEXT} over HTTP, and with the command's id on a socket.
 func TestErrors(t *testing.T) {
 	for reason, want := range map[dialect.Reason]string{
-		dialect.ReasonBadRequest: "invalid_argument", dialect.ReasonBadCursor: "invalid_argument", dialect.ReasonExpired: "invalid_argument",
-		dialect.ReasonForbidden: "permission_denied", dialect.ReasonNotFound: "no_such_run", dialect.ReasonNoRoute: "not_supported", dialect.ReasonInternal: "unknown_error",
+		dialect.ReasonBadRequest: "invalid_argument", dialect.ReasonBadCursor: "invalid_argument",
+		dialect.ReasonExpired:   "invalid_argument",
+		dialect.ReasonForbidden: "permission_denied", dialect.ReasonNotFound: "no_such_run",
+		dialect.ReasonNoRoute: "not_supported", dialect.ReasonInternal: "unknown_error",
 	} {
 		var got map[string]any
-		if err := json.Unmarshal((Dialect{}).AppendError(nil, dialect.Problem{Reason: reason, Last: 7}), &got); err != nil || got["error"] != want || got["message"] == "" {
+		if err := json.Unmarshal((Dialect{}).AppendError(nil, dialect.Problem{Reason: reason, Last: 7}),
+			&got); err != nil || got["error"] != want || got["message"] == "" {
 			t.Errorf("%v: %v %v", reason, got, err)
 		}
 	}

@@ -29,7 +29,8 @@ func TestLegacyContract(t *testing.T) {
 		Streams: []dialect.Stream{{Name: langgraph.StreamName, Mode: dialect.ModeD}},
 		Inputs: map[string]dialect.Input{
 			"default": {Stream: langgraph.StreamName},
-			"deep":    {Stream: langgraph.StreamName, Query: url.Values{"stream_mode": {"values", "messages-tuple", "updates", "tasks", "checkpoints"}, "deep": {""}}},
+			"deep": {Stream: langgraph.StreamName,
+				Query: url.Values{"stream_mode": {"values", "messages-tuple", "updates", "tasks", "checkpoints"}, "deep": {""}}},
 		},
 		State: 1 << 20,
 	}.Run(t)

@@ -36,8 +36,8 @@ func (p *Projector) AllRequests() map[string]bool {
 	return all
 }
 
-// LaneOf returns the child that a namespace, a JSON list, is; "" is the run itself. ok is false for one that the thread does not
-// have.
+// LaneOf returns the child that a namespace, a JSON list, is; "" is the run itself. ok is false for one that the thread
+// does not have.
 func (p *Projector) LaneOf(namespace []byte) (child string, ok bool) {
 	var segments []string
 	if json.Unmarshal(namespace, &segments) != nil {
@@ -98,7 +98,8 @@ func (p *Projector) statusOf(id string) string {
 	return "running"
 }
 
-// isForked reports whether a payload of checkpoint.created or state.values was stored with a thread, and is no work of an agent.
+// isForked reports whether a payload of checkpoint.created or state.values was stored with a thread, and is no work of
+// an agent.
 func isForked(payload []byte) bool {
 	v := schema.Field(payload, "source")
 	return bytes.Equal(v, []byte(`"fork"`)) || bytes.Equal(v, []byte(`"update"`))

@@ -109,7 +109,8 @@ func (p *Projector) openRun(seq schema.Seq, asked bool) {
 	p.run = graphRun{id: RunID(p.thread, seq), begin: seq, active: true, asked: asked}
 }
 
-// Alone reports whether the payload of a message asks for a run of its own: it names what becomes of the one that is under way.
+// Alone reports whether the payload of a message asks for a run of its own: it names what becomes of the one that is
+// under way.
 func Alone(message []byte) bool {
 	return text(schema.Field(message, "multitask_strategy")) != ""
 }
@@ -257,8 +258,8 @@ func (p *Projector) isDone() bool {
 	return p.run.active && p.run.asked && p.run.taken && p.run.over && !root.InTurn && root.Message == nil
 }
 
-// settle ends the run, behind all else of the record that ends it. One that has requests open waits for their answers; one into
-// which messages were injected that the agent will take goes on.
+// settle ends the run, behind all else of the record that ends it. One that has requests open waits for their answers;
+// one into which messages were injected that the agent will take goes on.
 func (p *Projector) settle() {
 	if p.close == "" && p.isDone() {
 		p.close, p.why = outcomeOf(p.run.stop), p.run.reason
@@ -328,13 +329,14 @@ func (p *Projector) childBegins(t *assemble.Transition) {
 		p.setNamespace(l)
 		return
 	}
-	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotBegins), func(o object) object {
-		o = o.Str("event", "started").OptStr("graph_name", graph)
-		if l.call != "" {
-			o = append(o.Name("cause"), '{').Str("type", "toolCall").Str("tool_call_id", l.call).End()
-		}
-		return o
-	})
+	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotBegins),
+		func(o object) object {
+			o = o.Str("event", "started").OptStr("graph_name", graph)
+			if l.call != "" {
+				o = append(o.Name("cause"), '{').Str("type", "toolCall").Str("tool_call_id", l.call).End()
+			}
+			return o
+		})
 }
 
 func (p *Projector) childEnds(t *assemble.Transition) {
@@ -349,13 +351,14 @@ func (p *Projector) childEnds(t *assemble.Transition) {
 			reason = *s.Reason
 		}
 	}
-	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotEnds), func(o object) object {
-		o = o.Str("event", how)
-		if how == failed {
-			o = o.Str("error", cmp.Or(reason, "the agent failed"))
-		}
-		return o
-	})
+	p.emit(lifecycle, "lifecycle", source{lane: laneOf(nil, l.segments), namespace: l.namespace}, slotOf(t, slotEnds),
+		func(o object) object {
+			o = o.Str("event", how)
+			if how == failed {
+				o = o.Str("error", cmp.Or(reason, "the agent failed"))
+			}
+			return o
+		})
 	if l.open = nil; p.reading.Lane(t.Lane.Child) == nil { // too many are known
 		p.forget(l)
 	}

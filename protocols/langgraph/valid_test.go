@@ -17,7 +17,8 @@ func TestFramesAreValid(t *testing.T) {
 			}
 		}
 	}
-	if err := langgraphtest.Valid(AppendCommandError(nil, []byte("7"), dialect.Problem{Reason: dialect.ReasonFuture, Last: 4})); err != nil {
+	if err := langgraphtest.Valid(AppendCommandError(nil, []byte("7"),
+		dialect.Problem{Reason: dialect.ReasonFuture, Last: 4})); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 // kind is a type of events: its place in the catalogue.
 type kind uint8
 
-// The types, in the order in which the events of one record come as a rule: Projector.beginEvent. own is every type that is in
-// no family.
+// The types, in the order in which the events of one record come as a rule: Projector.beginEvent. own is every type
+// that is in no family.
 const (
 	own kind = iota
 	sessionCreated
@@ -69,7 +69,8 @@ type entry struct {
 	chat  bool   // preset:chat has it
 }
 
-// catalogue has the types of both families, those that are stored and those that stream (streaming protocol 5.3, catalog 6).
+// catalogue has the types of both families, those that are stored and those that stream (streaming protocol 5.3,
+// catalog 6).
 var catalogue = func() []entry {
 	all := []entry{
 		own:                   {"", private, agent, false},
@@ -108,10 +109,13 @@ var catalogue = func() []entry {
 		{"feedback.implicit", aggregatable, system, true},
 		{"route.overridden pattern.override_dismissed", pseudonymous, user, false},
 		{"skill.loaded skill.created skill.modified skill.search", pseudonymous, agent, false},
-		{"routing.policy_invalid routing.provider_unavailable routing.provider_recovered provider.degraded", pseudonymous, system, false},
-		{"pattern.recorded pattern.matched pattern.evicted eval.started eval.completed eval.failed", pseudonymous, system, false},
+		{"routing.policy_invalid routing.provider_unavailable routing.provider_recovered provider.degraded",
+			pseudonymous, system, false},
+		{"pattern.recorded pattern.matched pattern.evicted eval.started eval.completed eval.failed", pseudonymous,
+			system, false},
 		{"bus.subscriber_registered bus.subscriber_unregistered trace.swept quota.alert", pseudonymous, system, false},
-		{"gateway.key_issued gateway.key_revoked gateway.key_rotated gateway.auth_failed gateway.quota_exceeded", pseudonymous, system, false},
+		{"gateway.key_issued gateway.key_revoked gateway.key_rotated gateway.auth_failed gateway.quota_exceeded",
+			pseudonymous, system, false},
 		{"analytics.user_exported analytics.user_forgotten", pseudonymous, system, false},
 	} {
 		for _, more.name = range strings.Fields(more.name) {

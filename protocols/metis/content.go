@@ -193,7 +193,8 @@ func appendMetadata(o jsonscan.Object, m *openMessage, used usage, status string
 }
 
 // appendMessage appends a message that is complete.
-func appendMessage(o jsonscan.Object, run, session string, t *assemble.Transition, m *openMessage, c *closing) jsonscan.Object {
+func appendMessage(o jsonscan.Object, run, session string, t *assemble.Transition, m *openMessage,
+	c *closing) jsonscan.Object {
 	o = appendContents(appendHead(o, run, session, t.Message.Role, m.start), t.Value, t.Message, false)
 	return appendMetadata(o, m, c.used, statuses[c.how], []byte(m.ts))
 }
@@ -211,7 +212,8 @@ func appendSent(o jsonscan.Object, run, session string, seq schema.Seq, ts, payl
 // appendResult appends what a tool has answered, as a message of its own.
 func appendResult(o jsonscan.Object, run, session string, seq schema.Seq, ts, payload []byte) jsonscan.Object {
 	f := jsonscan.Fields(nil).Read(payload)
-	o = append(appendHead(o, run, session, "tool", seq), '[', '{').Str("type", "tool_result").Str("tool_use_id", shortenText(f.Str("call_id"))).Name("content")
+	o = append(appendHead(o, run, session, "tool", seq), '[', '{').Str("type", "tool_result").Str("tool_use_id",
+		shortenText(f.Str("call_id"))).Name("content")
 	output := f.Some("output")
 	if string(f.Raw("ok")) == "false" {
 		output = f.Some("error_detail")

@@ -47,7 +47,8 @@ func TestSubscribe(t *testing.T) {
 		}
 	}
 	chat := strings.Join(Chat().Types, "|")
-	for _, name := range []string{"turn.started", "llm.call_failed", "delegate.failed", "feedback.explicit", "tool.input_invalid", "tool.use_end", "memory.eviction"} {
+	for _, name := range []string{"turn.started", "llm.call_failed", "delegate.failed", "feedback.explicit",
+		"tool.input_invalid", "tool.use_end", "memory.eviction"} {
 		if !slices.Contains(Chat().Types, name) {
 			t.Errorf("preset:chat has no %s", name)
 		}
@@ -61,7 +62,8 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
-// TestCursors: an id of another session, or none, is refused before or by Admit; one of a worker's events is one of its run.
+// TestCursors: an id of another session, or none, is refused before or by Admit; one of a worker's events is one of its
+// run.
 func TestCursors(t *testing.T) {
 	list := records(t, schematest.ByName("children"))
 	p := projector(Filter{Workers: true}, "")
@@ -78,7 +80,8 @@ func TestCursors(t *testing.T) {
 	if err := p.Admit(other); CodeOf(err) != CodeCursorExpired || !errors.Is(err, schema.ErrBadCursor) {
 		t.Errorf("another session's: %v", err)
 	}
-	for _, id := range []string{"evt_", "evt_0", "x", TurnID(schematest.Root, 2), "evt_zzzzzzzzzzzzzzzzzzzz", "evt_00000000000000000000", strings.ToUpper(EventID(schematest.Root, dialect.Place{Seq: 1}))} {
+	for _, id := range []string{"evt_", "evt_0", "x", TurnID(schematest.Root, 2), "evt_zzzzzzzzzzzzzzzzzzzz",
+		"evt_00000000000000000000", strings.ToUpper(EventID(schematest.Root, dialect.Place{Seq: 1}))} {
 		if _, err := (Subscribe{Since: id}).Request(schematest.Root); CodeOf(err) != CodeCursorExpired {
 			t.Errorf("%s: %v", id, err)
 		}
@@ -101,23 +104,27 @@ func TestErrors(t *testing.T) {
 		p    dialect.Problem
 		want string
 	}{
-		{dialect.Problem{Reason: dialect.ReasonState, Named: "turn_in_flight", Message: "one is", RequestID: "r"}, `{"error":{"code":"turn_in_flight","message":"one is","details":{"request_id":"r"}}}`},
-		{dialect.Problem{Reason: dialect.ReasonNotFound}, `{"error":{"code":"session_not_found","message":"the request was refused","details":{}}}`},
-		{dialect.Problem{Reason: dialect.ReasonBusy, Message: "too much"}, `{"error":{"code":"busy","message":"too much","details":{}}}`},
+		{dialect.Problem{Reason: dialect.ReasonState, Named: "turn_in_flight", Message: "one is", RequestID: "r"},
+			`{"error":{"code":"turn_in_flight","message":"one is","details":{"request_id":"r"}}}`},
+		{dialect.Problem{Reason: dialect.ReasonNotFound},
+			`{"error":{"code":"session_not_found","message":"the request was refused","details":{}}}`},
+		{dialect.Problem{Reason: dialect.ReasonBusy, Message: "too much"},
+			`{"error":{"code":"busy","message":"too much","details":{}}}`},
 	} {
 		if got := string(Dialect{}.AppendError(nil, c.p)); got != c.want {
 			t.Errorf("got %s", got)
 		}
 	}
-	for code, want := range map[Code]error{CodeTurnInFlight: dialect.ErrGone, CodeTurnNotFound: dialect.ErrNotFound, CodeInvalidContent: dialect.ErrBadRequest, CodeCursorExpired: schema.ErrBadCursor} {
+	for code, want := range map[Code]error{CodeTurnInFlight: dialect.ErrGone, CodeTurnNotFound: dialect.ErrNotFound,
+		CodeInvalidContent: dialect.ErrBadRequest, CodeCursorExpired: schema.ErrBadCursor} {
 		if err := fmt.Errorf("x: %w", Refuse(code, "why")); !errors.Is(err, want) || CodeOf(err) != code {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
 }
 
-// TestCopies: a copy that is made behind any record goes on like the original, and neither disturbs the other; a size is
-// known and is that of what is kept.
+// TestCopies: a copy that is made behind any record goes on like the original, and neither disturbs the other; a size
+// is known and is that of what is kept.
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -133,7 +140,8 @@ func TestCopies(t *testing.T) {
 		for at, c := range copies {
 			size, other := c.Size(), c.For(c.req).(*Projector)
 			for i := at; i < min(len(list), at+6); i++ {
-				if got := project(t, c, list[i:i+1]); !slices.EqualFunc(got, want[i], func(x, y told) bool { return bytes.Equal(x.data, y.data) }) {
+				if got := project(t, c, list[i:i+1]); !slices.EqualFunc(got, want[i],
+					func(x, y told) bool { return bytes.Equal(x.data, y.data) }) {
 					t.Fatalf("%s: the copy at %d differs at %d", s.Name, at, i)
 				}
 			}
@@ -152,7 +160,8 @@ func TestSizes(t *testing.T) {
 	feed := func(text string) {
 		for _, e := range log(text).Events {
 			seq++
-			e.ID, e.TS, e.RunID, e.Seq = fmt.Sprintf("evt_%026d", seq), "2026-01-02T03:04:05.000Z", schematest.Root, schema.Seq(seq)
+			e.ID, e.TS, e.RunID, e.Seq = fmt.Sprintf("evt_%026d", seq), "2026-01-02T03:04:05.000Z", schematest.Root,
+				schema.Seq(seq)
 			e.Path = nil
 			r, err := schema.ScanLine(e.AppendLine(nil))
 			if err != nil {
@@ -178,8 +187,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestLongMessage: a message that is streamed ends whole up to 8 MiB. Of a longer one final_content is absent, because an empty one
-// would blank the page of a client that does what the catalog says, and omitted_bytes has its size.
+// TestLongMessage: a message that is streamed ends whole up to 8 MiB. Of a longer one final_content is absent, because
+// an empty one would blank the page of a client that does what the catalog says, and omitted_bytes has its size.
 func TestLongMessage(t *testing.T) {
 	t.Parallel()
 	const piece = 64 << 10
@@ -219,7 +228,8 @@ func fields(t *testing.T, text []byte) (o map[string]json.RawMessage) {
 // TestHostile: payloads of any form, in every type, are no error, and make frames that are valid.
 func TestHostile(t *testing.T) {
 	t.Parallel()
-	payloads := append(schematest.HostilePayloads(), `{}`, `{"call_id":7,"message_id":[],"content":{},"turn_id":null,"state":"done"}`,
+	payloads := append(schematest.HostilePayloads(), `{}`,
+		`{"call_id":7,"message_id":[],"content":{},"turn_id":null,"state":"done"}`,
 		`{"call_id":"c","tool":7,"input":"x","ok":"no","usage":[],"error":7,"error_detail":"x","duration_ms":-1e400,"reason":{}}`,
 		`{"request_id":"r","call_id":"c","answer":{"result":7,"scope":[]},"prompt":7,"child_id":"../x","through":-1}`,
 		`{"message_id":"m","role":"assistant","content":["x",7,null,{"type":7},{"type":"text"},{"type":"image","source":7},{"type":"tool_use","input":"\ud800"},{"type":"thinking"}]}`,

@@ -32,9 +32,11 @@ const (
 
 // kinds are the sentinels that package edge has an outcome for.
 var kinds = map[Code]error{
-	CodeSessionNotFound: dialect.ErrNotFound, CodeTurnNotFound: dialect.ErrNotFound, CodeConfirmationNotFound: dialect.ErrNotFound,
-	CodeTurnInFlight: dialect.ErrGone, CodeTurnCompleted: dialect.ErrGone, CodeSessionEnded: dialect.ErrGone, CodeConfirmationResolved: dialect.ErrGone,
-	CodeCursorExpired: schema.ErrBadCursor,
+	CodeSessionNotFound: dialect.ErrNotFound, CodeTurnNotFound: dialect.ErrNotFound,
+	CodeConfirmationNotFound: dialect.ErrNotFound,
+	CodeTurnInFlight:         dialect.ErrGone, CodeTurnCompleted: dialect.ErrGone, CodeSessionEnded: dialect.ErrGone,
+	CodeConfirmationResolved: dialect.ErrGone,
+	CodeCursorExpired:        schema.ErrBadCursor,
 }
 
 // Refuse makes an error with a code. It wraps dialect.ErrNotFound (404), dialect.ErrGone (409), schema.ErrBadCursor or
@@ -58,12 +60,14 @@ func CodeOf(err error) Code {
 // codes are those of reasons that have one in this protocol.
 var codes = map[dialect.Reason]Code{
 	dialect.ReasonNotFound: CodeSessionNotFound, dialect.ReasonBadID: CodeSessionNotFound,
-	dialect.ReasonExpired: CodeCursorExpired, dialect.ReasonFuture: CodeCursorExpired, dialect.ReasonBadCursor: CodeCursorExpired,
-	dialect.ReasonRunEnded: CodeSessionEnded, dialect.ReasonBadRequest: CodeInvalidRequest, dialect.ReasonMalformed: CodeInvalidRequest,
+	dialect.ReasonExpired: CodeCursorExpired, dialect.ReasonFuture: CodeCursorExpired,
+	dialect.ReasonBadCursor: CodeCursorExpired,
+	dialect.ReasonRunEnded:  CodeSessionEnded, dialect.ReasonBadRequest: CodeInvalidRequest,
+	dialect.ReasonMalformed: CodeInvalidRequest,
 }
 
-// AppendError writes {"error":{"code","message","details"}} (server API). Where the protocol has no code it is the name of
-// the reason.
+// AppendError writes {"error":{"code","message","details"}} (server API). Where the protocol has no code it is the name
+// of the reason.
 func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
 	code := cmp.Or(p.Named, string(codes[p.Reason]), strings.ReplaceAll(p.Reason.String(), " ", "_"))
 	o := append(append(jsonscan.Object(dst), '{').Name("error"), '{').Str("code", code)
@@ -76,5 +80,6 @@ func (Dialect) AppendError(dst []byte, p dialect.Problem) []byte {
 
 // AppendSubscribeError writes {"type":"subscribe_error","code","message"}.
 func AppendSubscribeError(dst []byte, code Code, message string) []byte {
-	return append(jsonscan.Object(dst), '{').Str("type", "subscribe_error").Str("code", string(code)).Str("message", message).End()
+	return append(jsonscan.Object(dst), '{').Str("type", "subscribe_error").Str("code", string(code)).Str("message",
+		message).End()
 }

@@ -18,7 +18,8 @@ const (
 func EventID(run string, at dialect.Place) string { return idOf(eventPrefix, run, at) }
 
 // TurnID returns the id of the turn that the record at seq begins: a command.message, where a client has asked for the
-// turn, so that the answer to that client has it before anything streams. run is the root run, also for a turn of a child.
+// turn, so that the answer to that client has it before anything streams. run is the root run, also for a turn of a
+// child.
 func TurnID(run string, seq schema.Seq) string { return idOf(turnPrefix, run, dialect.Place{Seq: seq}) }
 
 // MessageID returns the id of the message that the record at seq begins. run is the root run.
@@ -26,7 +27,8 @@ func MessageID(run string, seq schema.Seq) string {
 	return idOf(messagePrefix, run, dialect.Place{Seq: seq})
 }
 
-// ParseEventID returns the place of an event. The error wraps schema.ErrBadCursor for what is no id of the run's events.
+// ParseEventID returns the place of an event. The error wraps schema.ErrBadCursor for what is no id of the run's
+// events.
 func ParseEventID(run, id string) (dialect.Place, error) { return parseID(eventPrefix, run, id) }
 
 // ParseTurnID returns the seq of the record that began a turn. The error is that of ParseEventID.

@@ -198,7 +198,8 @@ func (m *modelCall) noteFailure(problem []byte) {
 
 // classOf finds the class of an error by what providers call it.
 func classOf(s string) string {
-	return find(s, "other", "rate_limit", "rate_limit", "429", "rate_limit", "auth", "auth", "permission", "auth", "context", "context_overflow",
+	return find(s, "other", "rate_limit", "rate_limit", "429", "rate_limit", "auth", "auth", "permission", "auth",
+		"context", "context_overflow",
 		"invalid", "invalid_request", "overloaded", "server_error", "server", "server_error", "api_error", "server_error",
 		"network", "network", "connection", "network", "timeout", "network")
 }
@@ -214,8 +215,8 @@ func find(s, or string, pairs ...string) string {
 	return or
 }
 
-// modelCompletes appends how a request has ended, and then what of its tools has waited for that. how is that of whatever ends
-// it, if that is not the request itself.
+// modelCompletes appends how a request has ended, and then what of its tools has waited for that. how is that of
+// whatever ends it, if that is not the request itself.
 func (p *Projector) modelCompletes(s *session, c *modelCall, how outcome) {
 	s.forget(c)
 	if c.result == done && !c.spoke && (how != done || !p.is(schema.TypeModelEnd)) {
@@ -239,7 +240,8 @@ func (p *Projector) modelCompletes(s *session, c *modelCall, how outcome) {
 				Int("produced_tool_calls", int64(c.tools)).Int("produced_thinking_blocks", int64(c.thoughts))
 			p.parent(s, "")
 		} else {
-			p.buf = p.buf.Str("error_class", c.class).Str("error_message_redacted", shortenText(c.problem)).Int("retry_count", 0).Int("latency_ms", c.took)
+			p.buf = p.buf.Str("error_class", c.class).Str("error_message_redacted",
+				shortenText(c.problem)).Int("retry_count", 0).Int("latency_ms", c.took)
 		}
 		p.endEvent()
 	}

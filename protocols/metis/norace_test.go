@@ -15,8 +15,8 @@ import (
 	"agentstream/schema/schematest"
 )
 
-// TestWellFormed: whatever a log says, the events are in order: a turn has one route, a tool is called behind the request
-// that asks for it, what begins ends.
+// TestWellFormed: whatever a log says, the events are in order: a turn has one route, a tool is called behind the
+// request that asks for it, what begins ends.
 func TestWellFormed(t *testing.T) {
 	t.Parallel()
 	for _, s := range all(t) {
@@ -67,7 +67,8 @@ func TestResume(t *testing.T) {
 				}
 				n, err := counts[at.seq-1].For(req).(*Projector).CountThrough(list[at.seq-1], at.slot)
 				if err != nil || end-n != int64(len(whole)-i) {
-					t.Fatalf("%s, %s: %d events are counted behind %s, there are %d: %v", s.Name, name, end-n, at.id, len(whole)-i, err)
+					t.Fatalf("%s, %s: %d events are counted behind %s, there are %d: %v", s.Name, name, end-n, at.id,
+						len(whole)-i, err)
 				}
 				if at.seq%17 != 0 {
 					continue
@@ -93,11 +94,13 @@ func TestSelection(t *testing.T) {
 		for name, f := range filters() {
 			var want []told
 			for i, e := range events(t, full) {
-				if (f.Types == nil || slices.Contains(f.Types, e.Type)) && (f.Actors == nil || slices.Contains(f.Actors, e.Actor)) && (f.Workers || e.Session == schematest.Root) {
+				if (f.Types == nil || slices.Contains(f.Types, e.Type)) &&
+					(f.Actors == nil || slices.Contains(f.Actors, e.Actor)) && (f.Workers || e.Session == schematest.Root) {
 					want = append(want, full[i])
 				}
 			}
-			if got := project(t, projector(f, ""), list); !slices.EqualFunc(got, want, func(x, y told) bool { return bytes.Equal(x.data, y.data) }) {
+			if got := project(t, projector(f, ""), list); !slices.EqualFunc(got, want,
+				func(x, y told) bool { return bytes.Equal(x.data, y.data) }) {
 				t.Fatalf("%s, %s: %d events, %d chosen", s.Name, name, len(got), len(want))
 			}
 		}
@@ -111,8 +114,10 @@ func TestSelection(t *testing.T) {
 			}
 			p := projector(Filter{}, child)
 			got := project(t, p, list)
-			if !slices.EqualFunc(got, children[child], func(x, y told) bool { return bytes.Equal(x.data, y.data) }) || p.Count() != int64(len(got)) {
-				t.Fatalf("%s: attached to %s: %d events, %d counted, %d with the run", s.Name, child, len(got), p.Count(), len(children[child]))
+			if !slices.EqualFunc(got, children[child], func(x, y told) bool { return bytes.Equal(x.data, y.data) }) ||
+				p.Count() != int64(len(got)) {
+				t.Fatalf("%s: attached to %s: %d events, %d counted, %d with the run", s.Name, child, len(got),
+					p.Count(), len(children[child]))
 			}
 		}
 	}
@@ -142,7 +147,8 @@ func TestCopiesShareWhatIsOpen(t *testing.T) {
 // manyCalls returns the beginnings of calls that do not end.
 func manyCalls(n int) (all []schema.Event) {
 	for i := range n {
-		all = append(all, schema.Event{Type: schema.TypeToolStart, Payload: fmt.Appendf(nil, `{"call_id":"c%d","tool":"t"}`, i)})
+		all = append(all, schema.Event{Type: schema.TypeToolStart,
+			Payload: fmt.Appendf(nil, `{"call_id":"c%d","tool":"t"}`, i)})
 	}
 	return all
 }

@@ -10,8 +10,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// Projector reads the records of one run, all of them in order, and makes the events of one session under one filter. Its
-// request is one of Subscribe.Request, EventsRequest or MessagesRequest.
+// Projector reads the records of one run, all of them in order, and makes the events of one session under one filter.
+// Its request is one of Subscribe.Request, EventsRequest or MessagesRequest.
 type Projector struct {
 	story
 	req dialect.Request
@@ -23,8 +23,8 @@ type Projector struct {
 
 var _ dialect.Stateful = (*Projector)(nil)
 
-// limits bounds what is kept of the content of messages, for those that end without it and for snapshots. A client replaces what it was
-// streamed by the final content (catalog §3.3), so what a person reads must be in it.
+// limits bounds what is kept of the content of messages, for those that end without it and for snapshots. A client
+// replaces what it was streamed by the final content (catalog §3.3), so what a person reads must be in it.
 var limits = assemble.Limits{Message: 8 << 20, All: 16 << 20}
 
 // record is the record at hand with what is needed of it.
@@ -66,8 +66,8 @@ func (p *Projector) Admit(req dialect.Request) error {
 	return nil
 }
 
-// Project appends the frames of the next record: {"type":"event","event":{…}}, one for each event. The Token of a frame is
-// its event's id. A payload that does not fit its type is passed over: the log is older than its readers.
+// Project appends the frames of the next record: {"type":"event","event":{…}}, one for each event. The Token of a frame
+// is its event's id. A payload that does not fit its type is passed over: the log is older than its readers.
 func (p *Projector) Project(out *dialect.Frames, r schema.Record) error {
 	steps, err := p.reading.Next(r)
 	if err != nil {
@@ -178,7 +178,8 @@ const slots = 256
 // endEvent to be called. turn is the seq of its turn, 0 for none, and parent its cause. Every event takes a
 // slot and counts, shown or not. The slots do not depend on what else is known of the run, as a rule, so that
 // ids stay when the run's beginning goes.
-func (p *Projector) beginEvent(s *session, k kind, a actor, turn schema.Seq, parent dialect.Place) (at dialect.Place, shown bool) {
+func (p *Projector) beginEvent(s *session, k kind, a actor, turn schema.Seq, parent dialect.Place) (at dialect.Place,
+	shown bool) {
 	if s.child != "" {
 		a = worker
 	}
@@ -198,7 +199,8 @@ func (p *Projector) beginEvent(s *session, k kind, a actor, turn schema.Seq, par
 	if p.rec.out == nil || p.req.Form != formEvents || p.req.Child != "" && !s.within(p.req.Child) {
 		return at, false
 	}
-	p.frame = dialect.Frame{Slot: at.Slot, Lane: s.path, Kind: int(k)<<3 | int(a), Last: k == sessionEnded && p.req.Child == s.child && s.child != ""}
+	p.frame = dialect.Frame{Slot: at.Slot, Lane: s.path, Kind: int(k)<<3 | int(a), Last: k == sessionEnded &&
+		p.req.Child == s.child && s.child != ""}
 	b := append(p.buf[:0], `{"type":"event","event":{"id":"`...)
 	b = appendID(b, eventPrefix, p.run, at)
 	b = p.appendTime(append(b, `","timestamp":"`...))
@@ -291,8 +293,8 @@ func (t tally) countShown(by *selection) (n int64) {
 	return n
 }
 
-// Count returns how many events of those so far the projector's request shows. The difference of two states of a run is the
-// number of events between them.
+// Count returns how many events of those so far the projector's request shows. The difference of two states of a run is
+// the number of events between them.
 func (p *Projector) Count() (n int64) {
 	by, ok := p.req.Select.(*selection)
 	if !ok {
@@ -309,7 +311,8 @@ func (p *Projector) Count() (n int64) {
 	return n
 }
 
-// CountThrough returns what Count would be behind the event at a slot of the next record, which is given to the projector.
+// CountThrough returns what Count would be behind the event at a slot of the next record, which is given to the
+// projector.
 func (p *Projector) CountThrough(r schema.Record, slot int) (int64, error) {
 	var frames dialect.Frames
 	if err := p.Project(&frames, r); err != nil {

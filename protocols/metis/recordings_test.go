@@ -30,7 +30,8 @@ func recordings(t *testing.T) (all []schematest.Scenario) {
 			if d := decoders[folder]; d != nil {
 				s.Events = providertest.Decode(t, d(provider.Config{}), read(name))
 			} else {
-				for e, err := range transcript.Decode(strings.Split(name, ".")[1], bytes.NewReader(read(name)), transcript.Config{}) {
+				for e, err := range transcript.Decode(strings.Split(name, ".")[1], bytes.NewReader(read(name)),
+					transcript.Config{}) {
 					if err != nil {
 						t.Fatal(err)
 					}

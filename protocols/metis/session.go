@@ -134,7 +134,8 @@ func (p *Projector) endSession(s *session, state schema.RunState) {
 	p.endOne(s, state)
 }
 
-var dispositions = map[schema.RunState]string{schema.StateDone: "completed", schema.StateAborted: "abandoned", schema.StateError: "error"}
+var dispositions = map[schema.RunState]string{schema.StateDone: "completed", schema.StateAborted: "abandoned",
+	schema.StateError: "error"}
 
 func (p *Projector) endOne(s *session, state schema.RunState) {
 	if s.ended {
@@ -168,7 +169,8 @@ func (p *Projector) reportWorker(up, s *session, how outcome, took float64) {
 	o := p.buf.Str("tool_use_id", s.call).Str("worker_session_id", s.child)
 	if how == done {
 		o = o.Bool("success", true).Int("output_size_bytes", int64(s.said)).Str("worker_total_cost_usd", cost).
-			Str("pricing_version", s.total.used.version()).Int("turn_count", int64(s.turns)).Int("llm_call_count", int64(s.total.models)).
+			Str("pricing_version", s.total.used.version()).Int("turn_count", int64(s.turns)).Int("llm_call_count",
+			int64(s.total.models)).
 			Int("tool_call_count", int64(s.total.tools)).Float("wall_time_seconds", took).Str("model", cmp.Or(s.model, unknown))
 	} else {
 		mode := "worker_error"
@@ -215,8 +217,10 @@ func (p *Projector) loss(s *session) {
 	if !ok {
 		return
 	}
-	o := p.buf.Str("session_id", s.id(p.run)).Str("gap_start_id", EventID(p.run, last)).Str("gap_end_id", EventID(p.run, at))
-	o = append(p.appendTime(append(o.Raw("estimated_missing_count", numberOf(p.field("events"))).Name("detected_at"), '"')), '"')
+	o := p.buf.Str("session_id", s.id(p.run)).Str("gap_start_id", EventID(p.run, last)).Str("gap_end_id",
+		EventID(p.run, at))
+	o = append(p.appendTime(append(o.Raw("estimated_missing_count", numberOf(p.field("events"))).Name("detected_at"),
+		'"')), '"')
 	p.buf = o.Str("reason", text(p.field("reason")))
 	p.endEvent()
 }
@@ -254,8 +258,8 @@ func hashOf(v []byte) string {
 // Run returns the root run, which ids of events, turns and messages are made of; "" before the first record.
 func (p *Projector) Run() string { return p.run }
 
-// LastEventID returns the id of the newest event of the session, or of its workers where the filter has them, shown or not;
-// "" when there is none.
+// LastEventID returns the id of the newest event of the session, or of its workers where the filter has them, shown or
+// not; "" when there is none.
 func (p *Projector) LastEventID() string {
 	at := dialect.Place{}
 	if s := p.sessions[p.req.Child]; s != nil {

@@ -60,7 +60,8 @@ func (p *Projector) AppendSession(dst []byte) []byte {
 	if s == nil {
 		s = &session{}
 	}
-	o := append(jsonscan.Object(dst), '{').Str("id", s.id(p.run)).Str("workspace_path", s.workspace).Str("active_model", cmp.Or(s.model, unknown)).
+	o := append(jsonscan.Object(dst), '{').Str("id", s.id(p.run)).Str("workspace_path", s.workspace).Str("active_model",
+		cmp.Or(s.model, unknown)).
 		Str("routing_policy_version", unmanaged).Float("cost_so_far_usd", s.total.used.cost).Int("turn_count", int64(s.turns))
 	status := ""
 	if s.turn.seq > 0 {
@@ -109,7 +110,8 @@ func (p *Projector) AppendSnapshot(dst []byte, read Records) ([]byte, error) {
 		if _, kept := l.Message.Size(); kept {
 			content = l.Message.Content()
 		}
-		all = append(all, appendMetadata(appendContents(o, content, l.Message, true), s.open, usage{}, "partial", []byte(s.open.ts)))
+		all = append(all, appendMetadata(appendContents(o, content, l.Message, true), s.open, usage{}, "partial",
+			[]byte(s.open.ts)))
 	}
 	o := append(jsonscan.Object(dst), '{').Str("type", "snapshot").Name("session")
 	o = append(jsonscan.Object(p.AppendSession(o)).Name("messages"), '[')
@@ -117,9 +119,9 @@ func (p *Projector) AppendSnapshot(dst []byte, read Records) ([]byte, error) {
 	return o.NullStr("snapshot_at_event_id", p.LastEventID()).End(), nil
 }
 
-// readMessage reads a message from its records, as its page has it; nil when they are not kept. What is between them and
-// starts a message or names another one has not ended it: it is late, or the repeat of one of which these records know
-// nothing.
+// readMessage reads a message from its records, as its page has it; nil when they are not kept. What is between them
+// and starts a message or names another one has not ended it: it is late, or the repeat of one of which these records
+// know nothing.
 func (p *Projector) readMessage(s *session, at span, read Records) (m []byte, err error) {
 	q := newProjector(MessagesRequest(p.run))
 	q.req.Child, q.run = s.child, p.run

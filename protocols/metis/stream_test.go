@@ -14,8 +14,8 @@ import (
 // streams is how many random logs are tried.
 const streams = 200
 
-// random returns the log of a seed: a generated run that lost, doubled and swapped events, with others among them that fit
-// nowhere. It ends with the end of the run.
+// random returns the log of a seed: a generated run that lost, doubled and swapped events, with others among them that
+// fit nowhere. It ends with the end of the run.
 func random(seed uint64) schematest.Scenario {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	var s schematest.Scenario
@@ -35,7 +35,8 @@ func random(seed uint64) schematest.Scenario {
 		}
 	}
 	end := []string{"done", "aborted", "error"}[rng.IntN(3)]
-	s.Events = append(s.Events, schema.Event{Type: schema.TypeRunLifecycle, Payload: json.RawMessage(`{"state":"` + end + `"}`)})
+	s.Events = append(s.Events, schema.Event{Type: schema.TypeRunLifecycle,
+		Payload: json.RawMessage(`{"state":"` + end + `"}`)})
 	return s
 }
 
@@ -124,7 +125,8 @@ func newChecker() *checker {
 func (c *checker) see(e event) string {
 	s := c.sessions[e.Session]
 	if s == nil {
-		s = &state{route: map[string]int{}, models: map[string]bool{}, messages: map[string]*reply{}, tools: map[string]string{}, asked: map[string]bool{}, delegate: map[string]bool{}}
+		s = &state{route: map[string]int{}, models: map[string]bool{}, messages: map[string]*reply{},
+			tools: map[string]string{}, asked: map[string]bool{}, delegate: map[string]bool{}}
 		c.sessions[e.Session] = s
 		if e.Type != "session.created" {
 			return "a session that was not created"
@@ -144,7 +146,8 @@ func (c *checker) see(e event) string {
 	if e.Turn != nil {
 		turn = *e.Turn
 	}
-	if s.ended && e.Type != "session.resumed" && !strings.HasPrefix(e.Type, "delegate.") && !strings.HasPrefix(e.Type, "custom.") && e.Type != "skill.loaded" && e.Type != "bus.gap_detected" {
+	if s.ended && e.Type != "session.resumed" && !strings.HasPrefix(e.Type, "delegate.") &&
+		!strings.HasPrefix(e.Type, "custom.") && e.Type != "skill.loaded" && e.Type != "bus.gap_detected" {
 		return "the session has ended"
 	}
 	switch e.Type {
@@ -170,7 +173,8 @@ func (c *checker) see(e event) string {
 			return "a second route"
 		}
 	case "llm.call_started":
-		if s.route[turn] != 1 || s.turn != turn || parent != "turn.started" && parent != "tool.completed" && parent != "tool.failed" {
+		if s.route[turn] != 1 || s.turn != turn || parent != "turn.started" && parent != "tool.completed" &&
+			parent != "tool.failed" {
 			return "a request without route or turn, from " + parent
 		}
 		s.models[e.ID] = true
@@ -215,7 +219,8 @@ func (s *state) content(e event, parent string) string {
 		}
 		delete(s.tools, e.p.ToolUse)
 	case "tool.failed":
-		if s.tools[e.p.ToolUse] == "" && e.p.Class != "cancelled" && e.p.Class != "user_denied" && e.p.Class != "confirmation_timeout" && e.p.Class != "execution_error" {
+		if s.tools[e.p.ToolUse] == "" && e.p.Class != "cancelled" && e.p.Class != "user_denied" &&
+			e.p.Class != "confirmation_timeout" && e.p.Class != "execution_error" {
 			return "the failure of no call"
 		}
 		delete(s.tools, e.p.ToolUse)
@@ -287,7 +292,8 @@ func (m *reply) same(e event) string {
 
 // filters are those that properties are checked with.
 func filters() map[string]Filter {
-	return map[string]Filter{"chat": Chat(), "workers": {Workers: true}, "agents": {Types: []string{"text.delta", "turn.completed"}, Actors: []string{"agent"}}}
+	return map[string]Filter{"chat": Chat(), "workers": {Workers: true},
+		"agents": {Types: []string{"text.delta", "turn.completed"}, Actors: []string{"agent"}}}
 }
 
 // prefix compares the content of a message under way with what was streamed of it.

@@ -65,7 +65,8 @@ func parseFilter(raw json.RawMessage) (f Filter, err error) {
 	wrong := new(json.UnmarshalTypeError)
 	switch err := json.Unmarshal(raw, &f); {
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return f, Refuse(CodeInvalidFilter, "%s is not what it must be: a list of names or null, or true or false", wrong.Field)
+		return f, Refuse(CodeInvalidFilter, "%s is not what it must be: a list of names or null, or true or false",
+			wrong.Field)
 	case err != nil || string(raw) == "null":
 		return f, Refuse(CodeInvalidFilter, "filter is neither an object nor a preset")
 	}
@@ -101,16 +102,18 @@ func quoteWord(s string) string {
 	return strconv.Quote(s)
 }
 
-// AppendAck appends the subscribe_ack: presets are written out, null stays null. replay is how many events are behind Since.
+// AppendAck appends the subscribe_ack: presets are written out, null stays null. replay is how many events are behind
+// Since.
 func (s Subscribe) AppendAck(dst []byte, replay int64) []byte {
 	filter, _ := json.Marshal(s.Filter) // names and flags always encode
-	o := append(jsonscan.Object(dst), '{').Str("type", "subscribe_ack").Raw("resolved_filter", filter).NullStr("since", s.Since)
+	o := append(jsonscan.Object(dst), '{').Str("type", "subscribe_ack").Raw("resolved_filter", filter).NullStr("since",
+		s.Since)
 	return o.Bool("snapshot", s.Snapshot).Int("replay_event_count", replay).End()
 }
 
 // Request returns the request for a session, which is a run or a child of one. Without Since it begins with the newest
-// event. The error wraps schema.ErrBadID, or is an *Error with CodeCursorExpired for what is no event's id; whether the id
-// is of this session, Projector.Admit decides.
+// event. The error wraps schema.ErrBadID, or is an *Error with CodeCursorExpired for what is no event's id; whether the
+// id is of this session, Projector.Admit decides.
 func (s Subscribe) Request(session string) (dialect.Request, error) {
 	req := EventsRequest(session, s.Filter)
 	if err := schema.ValidRunID(session); err != nil {
@@ -133,8 +136,8 @@ func EventsRequest(session string, f Filter) dialect.Request {
 	return dialect.Request{Run: session, Stream: StreamName, Form: formEvents, Select: f.of(session)}
 }
 
-// MessagesRequest returns the request for the messages of a session: a frame for each message that is complete, whose Data
-// is the message and whose Token its id. The message of a frame may have begun with a record before.
+// MessagesRequest returns the request for the messages of a session: a frame for each message that is complete, whose
+// Data is the message and whose Token its id. The message of a frame may have begun with a record before.
 func MessagesRequest(session string) dialect.Request {
 	return dialect.Request{Run: session, Stream: StreamName, Form: formMessages}
 }
@@ -145,8 +148,8 @@ const (
 	formMessages = "messages"
 )
 
-// selection is a filter of one session's events. The Kind of a frame is its type and its actor, the Lane the ids from the
-// run to the frame's session.
+// selection is a filter of one session's events. The Kind of a frame is its type and its actor, the Lane the ids from
+// the run to the frame's session.
 type selection struct {
 	session, key string
 	types        []bool // by kind; nil: all

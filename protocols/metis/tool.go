@@ -90,7 +90,8 @@ func (p *Projector) callBegins(s *session, t *assemble.Transition) {
 	p.work(s)
 	c := s.find(t.Item.ID)
 	if c == nil {
-		c = &toolCall{id: t.Item.ID, turn: s.turn.seq, ts: string(p.rec.ts), model: s.speaking(), asked: s.answered, effects: "execute"}
+		c = &toolCall{id: t.Item.ID, turn: s.turn.seq, ts: string(p.rec.ts), model: s.speaking(), asked: s.answered,
+			effects: "execute"}
 		s.add(c)
 	}
 	c.tool = cmp.Or(t.Item.Tool, c.tool)
@@ -224,7 +225,8 @@ func (p *Projector) endingOf(c *toolCall) *ending {
 		return e
 	}
 	code, detail := text(p.field("error")), p.field("error_detail")
-	e.message = shortenText(cmp.Or(text(schema.Field(detail, "message")), text(detail), text(schema.Field(p.field("error"), "message")), code))
+	e.message = shortenText(cmp.Or(text(schema.Field(detail, "message")), text(detail),
+		text(schema.Field(p.field("error"), "message")), code))
 	e.class = cmp.Or(c.denied, toolClass(code, e.message))
 	return e
 }
@@ -237,8 +239,10 @@ func toolClass(code, message string) string {
 	case schema.CodeToolRefused:
 		return "user_denied"
 	}
-	return find(code+" "+message, "execution_error", "kai-tool-time", "timeout", "timed out", "timeout", "timeout", "timeout",
-		"permission denied", "permission_denied", "not found", "not_found", "no such", "not_found", "invalid", "validation_error")
+	return find(code+" "+message, "execution_error", "kai-tool-time", "timeout", "timed out", "timeout", "timeout",
+		"timeout",
+		"permission denied", "permission_denied", "not found", "not_found", "no such", "not_found", "invalid",
+		"validation_error")
 }
 
 // emitCallEnd appends how a call has ended.
@@ -298,7 +302,8 @@ func (p *Projector) readRequest(s *session, it *assemble.Item) {
 	at, ok := p.beginEvent(s, confirmationRequested, system, s.turn.seq, parent)
 	r.place = at
 	if ok {
-		p.buf = p.buf.Str("tool_use_id", id).Str("tool_name", name).Str("side_effects", effects).Str("confirmation_request_id", r.id).
+		p.buf = p.buf.Str("tool_use_id", id).Str("tool_name", name).Str("side_effects",
+			effects).Str("confirmation_request_id", r.id).
 			Str("input_summary", text(p.field("prompt")))
 		if until := p.field("expires_at"); jsonscan.IsString(until) {
 			p.buf = p.buf.Raw("expires_at", until)
@@ -352,7 +357,8 @@ func (p *Projector) readAnswer(s *session, t *assemble.Transition) {
 		a = system
 	}
 	if _, ok := p.beginEvent(s, confirmationResolved, a, s.turn.seq, r.place); ok {
-		p.buf = p.buf.Str("tool_use_id", r.call).Str("confirmation_request_id", r.id).Str("decision", decision).NullStr("scope", scope)
+		p.buf = p.buf.Str("tool_use_id", r.call).Str("confirmation_request_id", r.id).Str("decision",
+			decision).NullStr("scope", scope)
 		p.endEvent()
 	}
 }

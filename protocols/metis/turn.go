@@ -55,7 +55,8 @@ const maxQueue = 256
 
 // promptOf returns what a turn was asked for with a record.
 func promptOf(seq schema.Seq, ts, content []byte) asked {
-	return asked{seq: seq, ts: string(ts), hash: hashOf(content), size: int64(len(content)), images: bytes.Contains(content, []byte(`"image"`))}
+	return asked{seq: seq, ts: string(ts), hash: hashOf(content), size: int64(len(content)),
+		images: bytes.Contains(content, []byte(`"image"`))}
 }
 
 // tokens is an estimate: nobody has counted them yet.
@@ -101,13 +102,15 @@ func (p *Projector) startTurn(s *session, a asked) {
 	at, ok := p.beginEvent(s, turnStarted, user, a.seq, dialect.Place{})
 	s.turn.started = at
 	if ok {
-		p.buf = p.buf.Str("user_message_hash", a.hash).NullStr("user_message_text_redacted", "").Int("estimated_input_tokens", a.tokens()).
+		p.buf = p.buf.Str("user_message_hash", a.hash).NullStr("user_message_text_redacted",
+			"").Int("estimated_input_tokens", a.tokens()).
 			Bool("has_images", a.images).Bool("has_tool_calls_in_history", history)
 		p.endEvent()
 	}
 }
 
-// turnBegins reads that an agent begins to answer: the message whose turn has started, or something nobody has asked for.
+// turnBegins reads that an agent begins to answer: the message whose turn has started, or something nobody has asked
+// for.
 func (p *Projector) turnBegins(s *session) {
 	if s.turn.agent || s.turn.implied {
 		p.endTurn(s, done, "")
@@ -213,7 +216,8 @@ func (p *Projector) endTurn(s *session, how outcome, reason string) {
 		} else if v := text(p.field("stop_reason")); p.is(schema.TypeTurnEnd) && v != "" {
 			stop = stopOf(v, false)
 		}
-		p.buf = p.buf.Str("stop_reason", stop).Int("llm_call_count", int64(t.total.models)).Int("tool_call_count", int64(t.total.tools)).
+		p.buf = p.buf.Str("stop_reason", stop).Int("llm_call_count", int64(t.total.models)).Int("tool_call_count",
+			int64(t.total.tools)).
 			Int("total_input_tokens", t.total.used.input).Int("total_output_tokens", t.total.used.output).
 			Float("total_cost_usd", t.total.used.cost).Float("wall_time_seconds", took)
 		if s.child != "" {

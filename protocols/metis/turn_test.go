@@ -106,7 +106,8 @@ func TestSequences(t *testing.T) {
 			tool.output.delta {"call_id":"c1","text":"y"}
 			tool.end {"call_id":"c1","ok":true}
 			turn.end {"turn_id":"t"}`, begun + used + finished + "tool.called\ntool.completed\nturn.completed(end_turn)\n"},
-		"dispatched by an end": {asking + reading + complete + `tool.end {"call_id":"c1","ok":false,"error":"KAI-TOOL-TIME-0001"}`,
+		"dispatched by an end": {asking + reading + complete +
+			`tool.end {"call_id":"c1","ok":false,"error":"KAI-TOOL-TIME-0001"}`,
 			begun + used + finished + "tool.called\ntool.failed(timeout)\n"},
 		"dispatched before the request ends": {asking + reading + `tool.run {"call_id":"c1"}
 			tool.end {"call_id":"c1","ok":true}
@@ -189,7 +190,8 @@ func TestTurnID(t *testing.T) {
 	}
 }
 
-// TestReasons: of a cancellation's reason the protocol has three words; others are user_cancel and stay as they were said.
+// TestReasons: of a cancellation's reason the protocol has three words; others are user_cancel and stay as they were
+// said.
 func TestReasons(t *testing.T) {
 	for _, c := range []struct{ cancel, end, reason, text, actor string }{
 		{`{"reason":"timeout"}`, ``, "timeout", "", "user"},
@@ -211,8 +213,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestExpired: events have the ids that they had, when the beginning of the run is no longer kept: but for those that only that
-// has, and of several calls that one record lets begin.
+// TestExpired: events have the ids that they had, when the beginning of the run is no longer kept: but for those that
+// only that has, and of several calls that one record lets begin.
 func TestExpired(t *testing.T) {
 	for _, s := range all(t) {
 		list := records(t, s)
@@ -234,7 +236,8 @@ func TestExpired(t *testing.T) {
 				}
 			}
 		}
-		if len(missing) > 4+want/20 && !strings.HasPrefix(s.Name, "random") { // those begin in the middle of all that is wrong
+		if len(missing) > 4+want/20 && !strings.HasPrefix(s.Name, "random") {
+			// those begin in the middle of all that is wrong
 			t.Errorf("%s: %d of %d events behind seq %d have other ids: %v", s.Name, len(missing), want, from, missing)
 		}
 	}
@@ -242,10 +245,13 @@ func TestExpired(t *testing.T) {
 
 // TestConfirmation: a request is known by its id, and as answered from the answer on.
 func TestConfirmation(t *testing.T) {
-	list := records(t, log(asking+reading+complete+"input.requested {\"request_id\":\"r\",\"call_id\":\"c1\"}\ncommand.answer "+string(AnswerPayload("r", "allow", "session"))+
+	list := records(t, log(asking+reading+complete+
+		"input.requested {\"request_id\":\"r\",\"call_id\":\"c1\"}\ncommand.answer "+
+		string(AnswerPayload("r", "allow", "session"))+
 		"\ninput.answered {\"request_id\":\"r\",\"answer\":{\"result\":\"allow\",\"scope\":\"session\"}}"))
 	p := projector(Filter{}, "")
-	want := map[schema.Seq]Confirmation{schema.Seq(len(list) - 2): {Call: "c1", Waits: true}, schema.Seq(len(list) - 1): {Call: "c1", Resolved: true}, schema.Seq(len(list)): {Call: "c1", Resolved: true}}
+	want := map[schema.Seq]Confirmation{schema.Seq(len(list) - 2): {Call: "c1", Waits: true},
+		schema.Seq(len(list) - 1): {Call: "c1", Resolved: true}, schema.Seq(len(list)): {Call: "c1", Resolved: true}}
 	for _, r := range list {
 		project(t, p, []schema.Record{r})
 		c, ok := p.Confirmation("r")

@@ -36,7 +36,8 @@ func usageOf(object []byte) (u usage) {
 	u.created, _ = first("cache_creation_input_tokens")
 	u.cached, _ = first("cache_read_input_tokens", "cachedContentTokenCount", "cached_input_tokens")
 	details := jsonscan.Fields(nil).Read(object)
-	for _, within := range []string{"prompt_tokens_details", "input_tokens_details"} { // there input counts what was cached
+	for _, within := range []string{"prompt_tokens_details", "input_tokens_details"} {
+		// there input counts what was cached
 		if n, ok := jsonscan.WholeNumber(schema.Field(details.Object(within), "cached_tokens")); ok {
 			u.cached, u.input = n, max(0, u.input-n)
 		}
@@ -52,7 +53,8 @@ func usageOf(object []byte) (u usage) {
 }
 
 func (u usage) plus(v usage) usage {
-	return usage{u.input + v.input, u.cached + v.cached, u.created + v.created, u.output + v.output, u.cost + v.cost, v.prices}
+	return usage{u.input + v.input, u.cached + v.cached, u.created + v.created, u.output + v.output, u.cost + v.cost,
+		v.prices}
 }
 
 func (u usage) version() string {

@@ -33,7 +33,9 @@ func TestFramesAreValid(t *testing.T) {
 		list := records(t, s)
 		for i := range list {
 			for _, f := range project(t, p, list[i:i+1]) {
-				if bytes.Contains(f.data, []byte(`"type":"custom.`)) || bytes.Contains(f.data, []byte(`"type":"route.decided"`)) || bytes.Contains(f.data, []byte(`"type":"skill.`)) { // as producers have written them
+				if bytes.Contains(f.data, []byte(`"type":"custom.`)) ||
+					bytes.Contains(f.data, []byte(`"type":"route.decided"`)) || bytes.Contains(f.data, []byte(`"type":"skill.`)) {
+					// as producers have written them
 					continue
 				}
 				if err := metistest.Valid(f.data); err != nil {
@@ -51,7 +53,8 @@ func TestFramesAreValid(t *testing.T) {
 			}
 		}
 	}
-	for _, frame := range [][]byte{Subscribe{Filter: Chat(), Since: "evt_x"}.AppendAck(nil, 7), AppendSubscribeError(nil, CodeInvalidFilter, "why")} {
+	for _, frame := range [][]byte{Subscribe{Filter: Chat(), Since: "evt_x"}.AppendAck(nil, 7),
+		AppendSubscribeError(nil, CodeInvalidFilter, "why")} {
 		if err := metistest.Valid(frame); err != nil {
 			t.Error(err)
 		}
@@ -110,10 +113,12 @@ func TestSnapshotAndRest(t *testing.T) {
 				}
 				want, _ := json.Marshal(byID[m.ID])
 				if compared++; string(got) != string(want) {
-					t.Fatalf("%s: message %d of %d behind a snapshot at %d:\n%s, from the beginning\n%s", s.Name, n, had, i+1, got, want)
+					t.Fatalf("%s: message %d of %d behind a snapshot at %d:\n%s, from the beginning\n%s", s.Name, n,
+						had, i+1, got, want)
 				}
 			}
-			if w := whole.Messages; len(w) > 0 && !slices.ContainsFunc(late.Messages, func(m *metistest.ClientMessage) bool { return m.ID == w[len(w)-1].ID }) {
+			if w := whole.Messages; len(w) > 0 &&
+				!slices.ContainsFunc(late.Messages, func(m *metistest.ClientMessage) bool { return m.ID == w[len(w)-1].ID }) {
 				t.Fatalf("%s: behind a snapshot at %d the newest message is missing", s.Name, i+1)
 			}
 			if late.Turn != nil && *late.Turn != *whole.Turn || !over && late.Ended != whole.Ended {

@@ -47,8 +47,10 @@ func decodeMessage(t testing.TB, d protoreflect.MessageDescriptor, data []byte) 
 		return schema.Seq(m.Get(d.Fields().ByName(protoreflect.Name(name))).Int())
 	}
 	e = schema.Event{
-		ID: text("id"), TS: text("ts"), Type: text("type"), RunID: text("run_id"), ChildID: text("child_id"), Seq: number("seq"),
-		FirstSeq: number("first_seq"), TurnID: text("turn_id"), Cause: text("cause"), Actor: text("actor"), Payload: json.RawMessage(text("payload")),
+		ID: text("id"), TS: text("ts"), Type: text("type"), RunID: text("run_id"), ChildID: text("child_id"),
+		Seq:      number("seq"),
+		FirstSeq: number("first_seq"), TurnID: text("turn_id"), Cause: text("cause"), Actor: text("actor"),
+		Payload: json.RawMessage(text("payload")),
 	}
 	if m.Has(d.Fields().ByName("child_id")) != (e.ChildID != "") {
 		t.Fatal("child_id is present and empty")
@@ -110,7 +112,8 @@ func TestMessageOfEveryField(t *testing.T) {
 	d := contract(t, "Event")
 	for name, e := range map[string]schema.Event{
 		"all": {
-			ID: "evt_1", TS: "2026-01-02T03:04:05.678Z", Type: "custom.x", RunID: "run_a", ChildID: "run_b", Seq: schema.MaxSeq, FirstSeq: 7,
+			ID: "evt_1", TS: "2026-01-02T03:04:05.678Z", Type: "custom.x", RunID: "run_a", ChildID: "run_b",
+			Seq: schema.MaxSeq, FirstSeq: 7,
 			TurnID: "turn", Path: []string{"run_a", "run_b"}, Cause: "evt_0", Actor: "tool",
 			Extra:   json.RawMessage(`"x":1.10,"y":{"a":["}",",\"",{}]},"z":null,"\"q\":":"\ud800","n":-1e400`),
 			Payload: json.RawMessage(`{"a":1.10,"a":2,"s":"\ud800\u0000","deep":[[[{"x":"}"}]]]}`),
@@ -119,10 +122,14 @@ func TestMessageOfEveryField(t *testing.T) {
 			ID: "evt_1", TS: "2026-01-02T03:04:05Z", Type: "text.delta", RunID: "run_a", Seq: 1,
 			TurnID: "a\"b\\c\nd\u2028é", Cause: "\t", Actor: "ü", Payload: json.RawMessage(`{"payload":",\"payload\":"}`),
 		},
-		"extra alone":    {ID: "e", TS: "2026-01-02T03:04:05Z", Type: "t", RunID: "r", Seq: 2, Extra: json.RawMessage(`"a":true`), Payload: json.RawMessage(`{}`)},
-		"short seq":      {ID: "e", TS: "2026-01-02T03:04:05Z", Type: "t", RunID: "r", Seq: 1, Payload: json.RawMessage(`{}`)},
-		"large payload":  {ID: "e", TS: "2026-01-02T03:04:05Z", Type: "t", RunID: "r", Seq: 3, Payload: json.RawMessage(`{"t":"` + strings.Repeat("x", 200<<10) + `"}`)},
-		"many ancestors": {ID: "e", TS: "2026-01-02T03:04:05Z", Type: "t", RunID: "r", Seq: 4, Path: strings.Split(strings.Repeat("run_x ", 31)+"run_y", " "), Payload: json.RawMessage(`{}`)},
+		"extra alone": {ID: "e", TS: "2026-01-02T03:04:05Z", Type: "t", RunID: "r", Seq: 2,
+			Extra: json.RawMessage(`"a":true`), Payload: json.RawMessage(`{}`)},
+		"short seq": {ID: "e", TS: "2026-01-02T03:04:05Z", Type: "t", RunID: "r", Seq: 1,
+			Payload: json.RawMessage(`{}`)},
+		"large payload": {ID: "e", TS: "2026-01-02T03:04:05Z", Type: "t", RunID: "r", Seq: 3,
+			Payload: json.RawMessage(`{"t":"` + strings.Repeat("x", 200<<10) + `"}`)},
+		"many ancestors": {ID: "e", TS: "2026-01-02T03:04:05Z", Type: "t", RunID: "r", Seq: 4,
+			Path: strings.Split(strings.Repeat("run_x ", 31)+"run_y", " "), Payload: json.RawMessage(`{}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			line := e.AppendLine(nil)
@@ -146,7 +153,8 @@ func TestMessageOfEveryField(t *testing.T) {
 func TestDamagedLines(t *testing.T) {
 	for _, tail := range []string{
 		``, `,"x":1`, `,"x":`, `,"x"`, `,x:1,"payload":{}`, `"payload":{}`, `,"first_seq":x,"payload":{}`,
-		`,"turn_id":7,"payload":{}`, `,"path":{},"payload":{}`, `,"path":["a","payload":{}`, `,"path":[1],"payload":{}`, `,"x":"`, `,"turn_id":"\x","payload":{}`,
+		`,"turn_id":7,"payload":{}`, `,"path":{},"payload":{}`, `,"path":["a","payload":{}`, `,"path":[1],"payload":{}`,
+		`,"x":"`, `,"turn_id":"\x","payload":{}`,
 	} {
 		line := `{"id":"e","ts":"t","type":"t","run_id":"r","child_id":null,"seq":1` + tail + `}`
 		r := schema.Record{Seq: 1, Type: []byte("t"), Line: []byte(line)}
@@ -154,8 +162,10 @@ func TestDamagedLines(t *testing.T) {
 			t.Errorf("%s: %q, %v", line, got, err)
 		}
 	}
-	for _, line := range []string{``, `{`, `{"id":"e"`, `{"id":"e","ts":"t","type":"t","run_id":"r","child_id":"c","seq":1,"payload":{}}`} {
-		if _, err := AppendEvent(nil, schema.Record{Seq: 1, Type: []byte("t"), Line: []byte(line)}); !errors.Is(err, errLine) {
+	for _, line := range []string{``, `{`, `{"id":"e"`,
+		`{"id":"e","ts":"t","type":"t","run_id":"r","child_id":"c","seq":1,"payload":{}}`} {
+		if _, err := AppendEvent(nil, schema.Record{Seq: 1, Type: []byte("t"), Line: []byte(line)}); !errors.Is(err,
+			errLine) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
@@ -164,7 +174,8 @@ func TestDamagedLines(t *testing.T) {
 func TestMessagesDoNotAllocate(t *testing.T) {
 	e := schema.Event{
 		ID: "evt_1", TS: "2026-01-02T03:04:05Z", Type: "text.delta", RunID: "run_a", ChildID: "run_b", Seq: 9, FirstSeq: 3,
-		TurnID: "turn", Path: []string{"run_a", "run_b"}, Cause: "evt_0", Actor: "agent", Extra: json.RawMessage(`"x":1`), Payload: json.RawMessage(`{"text":"hello"}`),
+		TurnID: "turn", Path: []string{"run_a", "run_b"}, Cause: "evt_0", Actor: "agent",
+		Extra: json.RawMessage(`"x":1`), Payload: json.RawMessage(`{"text":"hello"}`),
 	}
 	r, err := schema.ScanLine(e.AppendLine(nil))
 	if err != nil {
@@ -188,7 +199,8 @@ func FuzzAppendEvent(f *testing.F) {
 	f.Add("turn", "evt_0", "tool", `{"text":"x"}`, `{"a":1}`, int64(0), true)
 	f.Add("\"\\", "\n", "", `{"payload":{}}`, ``, int64(5), false)
 	f.Fuzz(func(t *testing.T, turn, cause, actor, payload, extra string, first int64, child bool) {
-		e := schema.Event{ID: "evt_1", TS: "2026-01-02T03:04:05Z", Type: "custom.x", RunID: "run_a", Seq: 6, TurnID: turn, Cause: cause, Actor: actor, Payload: json.RawMessage(payload)}
+		e := schema.Event{ID: "evt_1", TS: "2026-01-02T03:04:05Z", Type: "custom.x", RunID: "run_a", Seq: 6,
+			TurnID: turn, Cause: cause, Actor: actor, Payload: json.RawMessage(payload)}
 		if first > 0 && first < 6 {
 			e.FirstSeq = schema.Seq(first)
 		}
@@ -256,23 +268,29 @@ func TestOpenMessage(t *testing.T) {
 	}{
 		{"run alone", fields{"run_id": "r"}, dialect.Request{Run: "r"}, nil},
 		{"everything", fields{
-			"run_id": "r", "after_seq": int64(7), "detail": protoreflect.EnumNumber(1), "children": []string{"run_b", "-", "run_b"}, "nested": true,
+			"run_id": "r", "after_seq": int64(7), "detail": protoreflect.EnumNumber(1),
+			"children": []string{"run_b", "-", "run_b"}, "nested": true,
 			"types": []string{"tool.*", "text.delta"}, "snapshot": true, "speed": 4.5, "bundle": true,
 		}, dialect.Request{
 			Run: "r", Cursor: dialect.Cursor{Seq: 7}, Detail: dialect.DetailFull, Snapshot: true, Speed: 4.5, Bundle: true,
 			Filter: dialect.Filter{Children: []string{"-", "run_b"}, Nested: true, Types: []string{"text.delta", "tool.*"}},
 		}, nil},
 		{"event id", fields{"run_id": "r", "after_id": id}, dialect.Request{Run: "r", Cursor: dialect.Cursor{ID: id}}, nil},
-		{"largest", fields{"run_id": "r", "after_seq": int64(schema.MaxSeq)}, dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: schema.MaxSeq}}, nil},
+		{"largest", fields{"run_id": "r", "after_seq": int64(schema.MaxSeq)},
+			dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: schema.MaxSeq}}, nil},
 		{"nothing", nil, dialect.Request{}, schema.ErrBadID},
 		{"bad run", fields{"run_id": "a.b"}, dialect.Request{}, schema.ErrBadID},
-		{"both cursors", fields{"run_id": "r", "after_seq": int64(7), "after_id": id}, dialect.Request{}, schema.ErrBadCursor},
+		{"both cursors", fields{"run_id": "r", "after_seq": int64(7), "after_id": id}, dialect.Request{},
+			schema.ErrBadCursor},
 		{"negative", fields{"run_id": "r", "after_seq": int64(-1)}, dialect.Request{}, schema.ErrBadCursor},
-		{"beyond a float", fields{"run_id": "r", "after_seq": int64(schema.MaxSeq + 1)}, dialect.Request{}, schema.ErrBadCursor},
+		{"beyond a float", fields{"run_id": "r", "after_seq": int64(schema.MaxSeq + 1)}, dialect.Request{},
+			schema.ErrBadCursor},
 		{"seq as an id", fields{"run_id": "r", "after_id": "7"}, dialect.Request{}, schema.ErrBadCursor},
 		{"bad id", fields{"run_id": "r", "after_id": "evt_a.b"}, dialect.Request{}, schema.ErrBadCursor},
-		{"detail of the future", fields{"run_id": "r", "detail": protoreflect.EnumNumber(2)}, dialect.Request{}, dialect.ErrBadRequest},
-		{"negative detail", fields{"run_id": "r", "detail": protoreflect.EnumNumber(-1)}, dialect.Request{}, dialect.ErrBadRequest},
+		{"detail of the future", fields{"run_id": "r", "detail": protoreflect.EnumNumber(2)}, dialect.Request{},
+			dialect.ErrBadRequest},
+		{"negative detail", fields{"run_id": "r", "detail": protoreflect.EnumNumber(-1)}, dialect.Request{},
+			dialect.ErrBadRequest},
 		{"bad child", fields{"run_id": "r", "children": []string{"a,b"}}, dialect.Request{}, dialect.ErrBadRequest},
 		{"empty child", fields{"run_id": "r", "children": []string{""}}, dialect.Request{}, dialect.ErrBadRequest},
 		{"bad type", fields{"run_id": "r", "types": []string{"*.x"}}, dialect.Request{}, dialect.ErrBadRequest},
@@ -298,23 +316,24 @@ func TestMalformedMessages(t *testing.T) {
 		body []byte
 		ok   bool
 	}{
-		"cut in a tag":         {with(0x80), false},
-		"cut in a number":      {with(0x10, 0xFF), false},
-		"cut in a string":      {with(0x0A, 5, 'a'), false},
-		"length beyond all":    {with(0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F), false},
-		"cut in a double":      {with(0x49, 0, 0), false},
-		"number of 11 bytes":   {with(0x10, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1), false},
-		"field 0":              {with(0x00, 0), false},
-		"field too high":       {with(0xB8, 0xEE, 0xED, 0xBF, 0x30, 0), false},
-		"wire type 6":          {with(0x0E), false},
-		"end of no group":      {with(0x0C), false},
-		"group without end":    {with(0x7B, 0x10, 1), false},
-		"not UTF-8":            {with(0x2A, 1, 0xFF), false},
-		"JSON":                 {[]byte(`{"run_id":"r"}`), false},
-		"unknown fields":       {with(0x7A, 2, 1, 2, 0x7D, 1, 2, 3, 4), true},
-		"unknown group":        {with(0x7B, 0x10, 1, 0x7C), true},
-		"another wire type":    {with(0x10+2, 1, 'x'), true},
-		"given twice":          {append(protowire.AppendString(protowire.AppendTag(nil, requestRunID, protowire.BytesType), "other"), run...), true},
+		"cut in a tag":       {with(0x80), false},
+		"cut in a number":    {with(0x10, 0xFF), false},
+		"cut in a string":    {with(0x0A, 5, 'a'), false},
+		"length beyond all":  {with(0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F), false},
+		"cut in a double":    {with(0x49, 0, 0), false},
+		"number of 11 bytes": {with(0x10, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1), false},
+		"field 0":            {with(0x00, 0), false},
+		"field too high":     {with(0xB8, 0xEE, 0xED, 0xBF, 0x30, 0), false},
+		"wire type 6":        {with(0x0E), false},
+		"end of no group":    {with(0x0C), false},
+		"group without end":  {with(0x7B, 0x10, 1), false},
+		"not UTF-8":          {with(0x2A, 1, 0xFF), false},
+		"JSON":               {[]byte(`{"run_id":"r"}`), false},
+		"unknown fields":     {with(0x7A, 2, 1, 2, 0x7D, 1, 2, 3, 4), true},
+		"unknown group":      {with(0x7B, 0x10, 1, 0x7C), true},
+		"another wire type":  {with(0x10+2, 1, 'x'), true},
+		"given twice": {append(protowire.AppendString(protowire.AppendTag(nil, requestRunID,
+			protowire.BytesType), "other"), run...), true},
 		"bool that is not one": {with(0x30, 7), true},
 	} {
 		d := contract(t, "StreamRequest")
@@ -332,7 +351,8 @@ func TestMalformedMessages(t *testing.T) {
 // FuzzDecodeRequest holds that the decoder agrees with protobuf's own about every input.
 func FuzzDecodeRequest(f *testing.F) {
 	d := contract(f, "StreamRequest")
-	f.Add(request(f, d, map[string]any{"run_id": "r", "after_seq": int64(7), "types": []string{"a", "b"}, "speed": 2.0, "nested": true}))
+	f.Add(request(f, d, map[string]any{"run_id": "r", "after_seq": int64(7), "types": []string{"a", "b"}, "speed": 2.0,
+		"nested": true}))
 	f.Add([]byte{0x7B, 0x10, 1, 0x7C})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		want := dynamicpb.NewMessage(d)
@@ -353,8 +373,10 @@ func FuzzDecodeRequest(f *testing.F) {
 			return out
 		}
 		w := streamRequest{
-			run: get("run_id").String(), afterID: get("after_id").String(), afterSeq: get("after_seq").Int(), detail: uint64(uint32(get("detail").Enum())),
-			children: list("children"), types: list("types"), nested: get("nested").Bool(), snapshot: get("snapshot").Bool(), bundle: get("bundle").Bool(),
+			run: get("run_id").String(), afterID: get("after_id").String(), afterSeq: get("after_seq").Int(),
+			detail:   uint64(uint32(get("detail").Enum())),
+			children: list("children"), types: list("types"), nested: get("nested").Bool(),
+			snapshot: get("snapshot").Bool(), bundle: get("bundle").Bool(),
 			speed: get("speed").Float(),
 		}
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", w) {

@@ -57,12 +57,14 @@ func Protocol() protocol.Protocol {
 		{Name: StreamSSE, Pattern: path, Transport: dialect.SSE, Mode: dialect.ModeB, Shaped: true, Shared: true},
 		{Name: StreamWS, Pattern: path, Transport: dialect.WebSocket, Mode: dialect.ModeB, Shaped: true, Shared: true,
 			Subprotocols: []string{Subprotocol, Profile}},
-		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB, Shaped: true, Shared: true},
+		{Name: StreamGRPC, Pattern: "POST /agent.v1.AgentRun/Stream", Transport: dialect.GRPC, Mode: dialect.ModeB,
+			Shaped: true, Shared: true},
 		{Name: PublishWS, Pattern: "GET /v1/agent/events", Transport: dialect.WebSocket, Mode: dialect.ModeD, Publishes: true,
 			MaxMessage: maxPublished, Subprotocols: []string{Subprotocol}},
 		{Name: TapWS, Pattern: "GET /v1/agent/events/stream", Transport: dialect.WebSocket, Mode: dialect.ModeD, Taps: true,
 			Subprotocols: []string{Subprotocol}},
-		{Name: PublishGRPC, Pattern: "POST /agent.v1.AgentIngest/Publish", Transport: dialect.GRPC, Mode: dialect.ModeD, Publishes: true,
+		{Name: PublishGRPC, Pattern: "POST /agent.v1.AgentIngest/Publish", Transport: dialect.GRPC, Mode: dialect.ModeD,
+			Publishes:  true,
 			MaxMessage: maxPublished},
 	} {
 		p.Streams = append(p.Streams, protocol.Stream{Stream: st})
@@ -187,7 +189,8 @@ func parseCursor(text string) (dialect.Cursor, error) {
 	}
 	seq, err := schema.ParseCursor(text)
 	if err != nil {
-		return dialect.Cursor{}, dialect.BadValue(schema.ErrBadCursor, "the cursor (Last-Event-ID, after or last_event_id)", text,
+		return dialect.Cursor{}, dialect.BadValue(schema.ErrBadCursor,
+			"the cursor (Last-Event-ID, after or last_event_id)", text,
 			"the seq or the id of an event of the run")
 	}
 	return dialect.Cursor{Seq: seq}, nil
@@ -240,8 +243,8 @@ type recordProjector struct {
 // gapType is shape.GapType: it says what this client was spared, and is no event of the log.
 const gapType = "stream.gap"
 
-// Project makes one frame of the record's own bytes. It has no name unless names are asked for: an EventSource passes
-// a named event to the listeners of that name alone, and the one data line is all that the protocol knows (native §5.1).
+// Project makes one frame of the record's own bytes. It has no name unless names are asked for: an EventSource passes a
+// named event to the listeners of that name alone, and the one data line is all that the protocol knows (native §5.1).
 // What is no event of the log always has its name, so that it moves the cursor and onmessage does not hear it.
 func (p recordProjector) Project(out *dialect.Frames, r schema.Record) error {
 	gap := string(r.Type) == gapType

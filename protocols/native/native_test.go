@@ -136,10 +136,12 @@ func TestOpen(t *testing.T) {
 		{"empty", in("r", "after=&detail=", "Last-Event-ID", ""), dialect.Request{Run: "r"}, nil},
 		{"query", in("r", "after=7"), dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: 7}}, nil},
 		{"header", in("r", "", "Last-Event-ID", "7"), dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: 7}}, nil},
-		{"header wins", in("r", "after=3", "last-event-id", "7"), dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: 7}}, nil},
+		{"header wins", in("r", "after=3", "last-event-id", "7"),
+			dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: 7}}, nil},
 		{"start, said", in("r", "after=3", "Last-Event-ID", "0"), dialect.Request{Run: "r"}, nil},
 		{"leading zeros", in("r", "after=007"), dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: 7}}, nil},
-		{"largest", in("r", "after=9007199254740991"), dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: schema.MaxSeq}}, nil},
+		{"largest", in("r", "after=9007199254740991"),
+			dialect.Request{Run: "r", Cursor: dialect.Cursor{Seq: schema.MaxSeq}}, nil},
 		{"event id", in("r", "", "Last-Event-ID", id), dialect.Request{Run: "r", Cursor: dialect.Cursor{ID: id}}, nil},
 		{"detail", in("r", "detail=full"), dialect.Request{Run: "r", Detail: dialect.DetailFull}, nil},
 		{"detail in a header", in("r", "", "Detail", "full"), dialect.Request{Run: "r", Detail: dialect.DetailFull}, nil},
@@ -148,7 +150,8 @@ func TestOpen(t *testing.T) {
 		{"garbage", in("r", "after=x"), dialect.Request{}, schema.ErrBadCursor},
 		{"negative", in("r", "after=-1"), dialect.Request{}, schema.ErrBadCursor},
 		{"beyond a float", in("r", "after=9007199254740992"), dialect.Request{}, schema.ErrBadCursor},
-		{"garbage in the header, good query", in("r", "after=1", "Last-Event-ID", "x"), dialect.Request{}, schema.ErrBadCursor},
+		{"garbage in the header, good query", in("r", "after=1", "Last-Event-ID", "x"), dialect.Request{},
+			schema.ErrBadCursor},
 		{"bad event id", in("r", "after=evt_a.b"), dialect.Request{}, schema.ErrBadCursor},
 		{"twice", in("r", "after=1&after=2"), dialect.Request{}, schema.ErrBadCursor},
 		{"bad detail", in("r", "detail=some"), dialect.Request{}, dialect.ErrBadRequest},
@@ -177,7 +180,8 @@ func FuzzOpen(f *testing.F) {
 		}
 		req, err := Dialect{}.Open(i)
 		if err != nil {
-			if !errors.Is(err, schema.ErrBadID) && !errors.Is(err, schema.ErrBadCursor) && !errors.Is(err, dialect.ErrBadRequest) {
+			if !errors.Is(err, schema.ErrBadID) && !errors.Is(err, schema.ErrBadCursor) &&
+				!errors.Is(err, dialect.ErrBadRequest) {
 				t.Fatalf("refused by %v", err)
 			}
 			if !reflect.DeepEqual(req, dialect.Request{}) {

@@ -21,10 +21,12 @@ func TestGapIsNoMessage(t *testing.T) {
 		frames int
 	}{
 		{StreamSSE, form{}, 1}, {StreamSSE, form{letter: true}, 1}, {StreamSSE, form{named: true}, 1},
-		{StreamWS, form{}, 1}, {StreamWS, form{letter: true}, 0}, {StreamGRPC, form{}, 1}, {StreamGRPC, form{letter: true}, 0},
+		{StreamWS, form{}, 1}, {StreamWS, form{letter: true}, 0}, {StreamGRPC, form{}, 1},
+		{StreamGRPC, form{letter: true}, 0},
 	} {
 		var out dialect.Frames
-		if err := (Dialect{}).Projector(dialect.Request{Stream: tt.stream, Form: tt.form.key()}).Project(&out, r); err != nil {
+		if err := (Dialect{}).Projector(dialect.Request{Stream: tt.stream, Form: tt.form.key()}).Project(&out,
+			r); err != nil {
 			t.Fatal(err)
 		}
 		if len(out.List) != tt.frames {

@@ -24,7 +24,8 @@ func (p *agent) Project(out *dialect.Frames, r schema.Record) error {
 	}
 	_, ts, _ := r.Envelope()
 	at, _ := time.Parse(time.RFC3339Nano, string(ts)) // a zero time is sent
-	e := &runtimev1.AgentEvent{EventType: runtimev1.AgentEventType_AGENT_EVENT_TYPE_STATE, Sequence: uint64(r.Seq), AgentId: p.run, Timestamp: timestamppb.New(at)}
+	e := &runtimev1.AgentEvent{EventType: runtimev1.AgentEventType_AGENT_EVENT_TYPE_STATE, Sequence: uint64(r.Seq),
+		AgentId: p.run, Timestamp: timestamppb.New(at)}
 	now, was := runtimev1.AgentExecutionState(0), runtimev1.AgentExecutionState(0)
 	switch string(r.Type) {
 	case schema.TypeTurnStart:

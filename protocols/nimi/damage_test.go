@@ -13,8 +13,8 @@ import (
 
 var damaged = flag.Uint64("damaged", 500, "how many damaged logs are read")
 
-// TestDamagedLogs: of logs in which any control event is doubled, missing or late, no node begins or ends twice, no answer
-// is completed twice, and no usage is counted twice.
+// TestDamagedLogs: of logs in which any control event is doubled, missing or late, no node begins or ends twice, no
+// answer is completed twice, and no usage is counted twice.
 func TestDamagedLogs(t *testing.T) {
 	schematest.CheckDamaged(t, *damaged, shownOf)
 }

@@ -43,8 +43,8 @@ type Dialect struct{}
 // Info names the protocol. Where its streams are served, its registration says.
 func (Dialect) Info() dialect.Info { return dialect.Info{Name: "runtime", Files: [][]byte{files()}} }
 
-// files returns the descriptors of the contract, with all that they import. They are encoded once: what asks for the name of a dialect
-// asks for Info.
+// files returns the descriptors of the contract, with all that they import. They are encoded once: what asks for the
+// name of a dialect asks for Info.
 var files = sync.OnceValue(func() []byte {
 	set, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
 	var add func(protoreflect.FileDescriptor)
@@ -59,9 +59,12 @@ var files = sync.OnceValue(func() []byte {
 		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
 	}
 	for _, f := range []protoreflect.FileDescriptor{
-		runtimev1.File_nimi_runtime_v1_scenarios_proto, runtimev1.File_nimi_runtime_v1_realtime_proto, runtimev1.File_nimi_runtime_v1_workflows_proto,
-		runtimev1.File_nimi_runtime_v1_audits_proto, runtimev1.File_nimi_runtime_v1_accounts_proto, runtimev1.File_nimi_runtime_v1_memories_proto,
-		runtimev1.File_nimi_runtime_v1_agents_proto, runtimev1.File_nimi_runtime_v1_messages_proto, runtimev1.File_nimi_runtime_v1_transfers_proto,
+		runtimev1.File_nimi_runtime_v1_scenarios_proto, runtimev1.File_nimi_runtime_v1_realtime_proto,
+		runtimev1.File_nimi_runtime_v1_workflows_proto,
+		runtimev1.File_nimi_runtime_v1_audits_proto, runtimev1.File_nimi_runtime_v1_accounts_proto,
+		runtimev1.File_nimi_runtime_v1_memories_proto,
+		runtimev1.File_nimi_runtime_v1_agents_proto, runtimev1.File_nimi_runtime_v1_messages_proto,
+		runtimev1.File_nimi_runtime_v1_transfers_proto,
 	} {
 		add(f)
 	}

@@ -43,7 +43,8 @@ func (p *encoder) read(r schema.Record) jsonscan.Fields {
 }
 
 // emit makes the frame of an event, with a payload that is encoded already.
-func (p *encoder) emit(out *dialect.Frames, r schema.Record, typ, sequence uint64, field protowire.Number, payload []byte, last bool) {
+func (p *encoder) emit(out *dialect.Frames, r schema.Record, typ, sequence uint64, field protowire.Number,
+	payload []byte, last bool) {
 	_, ts, _ := r.Envelope()
 	p.at, p.body = appendTime(p.at[:0], ts), payload
 	b := appendNumber(p.frame[:0], eventType, typ)

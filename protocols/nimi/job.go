@@ -137,13 +137,15 @@ func (j *Job) Project(out *dialect.Frames, r schema.Record) error {
 		if !changed {
 			return nil
 		}
-		m := &runtimev1.ScenarioJobEvent{EventType: runtimev1.ScenarioJobEventType(j.status), Sequence: j.sequence, TraceId: j.req.Run,
+		m := &runtimev1.ScenarioJobEvent{EventType: runtimev1.ScenarioJobEventType(j.status), Sequence: j.sequence,
+			TraceId:   j.req.Run,
 			Timestamp: timestamppb.New(j.updated), Job: j.Job()}
 		return add(out, m, j.Over())
 	}
 }
 
-// feed reports whether a record changed the job, and returns the event of the workflow that it is, without its number; nil for none.
+// feed reports whether a record changed the job, and returns the event of the workflow that it is, without its number;
+// nil for none.
 func (j *Job) feed(r schema.Record) (changed bool, event *runtimev1.WorkflowEvent) {
 	at := j.updated
 	if _, ts, _ := r.Envelope(); len(ts) > 0 {
@@ -285,10 +287,13 @@ func (j *Job) turn() {
 func (j *Job) Job() *runtimev1.ScenarioJob {
 	s := j.scenario
 	m := &runtimev1.ScenarioJob{
-		JobId: j.req.Run, TraceId: j.req.Run, ScenarioType: s.Type, ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB,
-		Head:          &runtimev1.ScenarioRequestHead{AppId: s.App, SubjectUserId: s.Subject, ModelId: s.Model, RoutePolicy: s.Route, TimeoutMs: int32(s.Timeout)},
-		RouteDecision: s.Route, ModelResolved: cmp.Or(j.heard.model, s.Model), Status: j.status, ReasonCode: j.reason, ReasonDetail: j.detail,
-		CreatedAt: timestamppb.New(j.created), UpdatedAt: timestamppb.New(j.updated),
+		JobId: j.req.Run, TraceId: j.req.Run, ScenarioType: s.Type,
+		ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB,
+		Head: &runtimev1.ScenarioRequestHead{AppId: s.App, SubjectUserId: s.Subject, ModelId: s.Model,
+			RoutePolicy: s.Route, TimeoutMs: int32(s.Timeout)},
+		RouteDecision: s.Route, ModelResolved: cmp.Or(j.heard.model, s.Model), Status: j.status, ReasonCode: j.reason,
+		ReasonDetail: j.detail,
+		CreatedAt:    timestamppb.New(j.created), UpdatedAt: timestamppb.New(j.updated),
 	}
 	if s.As == "stream" {
 		m.ExecutionMode = runtimev1.ExecutionMode_EXECUTION_MODE_STREAM
@@ -306,8 +311,9 @@ func (j *Job) Job() *runtimev1.ScenarioJob {
 // Artifacts returns what the run has produced, without the bytes.
 func (j *Job) Artifacts() (list []*runtimev1.ScenarioArtifact) {
 	for _, o := range j.outputs {
-		list = append(list, &runtimev1.ScenarioArtifact{ArtifactId: j.req.Run + "/" + o.media, MimeType: o.media, SizeBytes: o.size,
-			Sha256: hex.EncodeToString(cloneSum(o.sum).Sum(nil))})
+		list = append(list, &runtimev1.ScenarioArtifact{ArtifactId: j.req.Run + "/" + o.media, MimeType: o.media,
+			SizeBytes: o.size,
+			Sha256:    hex.EncodeToString(cloneSum(o.sum).Sum(nil))})
 	}
 	return list
 }

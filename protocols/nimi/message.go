@@ -85,7 +85,8 @@ func formOfNames(m proto.Message) error {
 	if m, ok := m.(interface {
 		GetHead() *runtimev1.ScenarioRequestHead
 	}); ok {
-		if h := m.GetHead(); h == nil || h.GetRoutePolicy() == runtimev1.RoutePolicy_ROUTE_POLICY_UNSPECIFIED || h.GetTimeoutMs() < 0 {
+		if h := m.GetHead(); h == nil || h.GetRoutePolicy() == runtimev1.RoutePolicy_ROUTE_POLICY_UNSPECIFIED ||
+			h.GetTimeoutMs() < 0 {
 			return refuseMalformed("head and its route_policy are needed, and timeout_ms is not negative")
 		}
 	}

@@ -23,7 +23,8 @@ const maxProviders = 256
 // maxModels bounds the models of a provider.
 const maxModels = 1024
 
-// providers are the newest states, in the order in which the providers first appeared. None is changed once it is there.
+// providers are the newest states, in the order in which the providers first appeared. None is changed once it is
+// there.
 type providers []announcement
 
 // announcement is the state of a provider, with the models that it serves.

@@ -10,8 +10,9 @@ import (
 	"agentstream/schema"
 )
 
-// realtime shows a session: at most one frame of a record, whose sequence is the record's, so that a number resumes exactly. Each
-// answer ends with COMPLETED or FAILED, and the session goes on; COMPLETED is the last frame once the session is closed.
+// realtime shows a session: at most one frame of a record, whose sequence is the record's, so that a number resumes
+// exactly. Each answer ends with COMPLETED or FAILED, and the session goes on; COMPLETED is the last frame once the
+// session is closed.
 type realtime struct {
 	encoder
 	text []byte
@@ -100,7 +101,8 @@ func (p *realtime) endTurn(out *dialect.Frames, r schema.Record) {
 func (p *realtime) endMessage(out *dialect.Frames, r schema.Record) {
 	p.heard.stop = ""
 	p.heard.hear(r)
-	if p.turn || !p.mine || p.heard.finish() == runtimev1.FinishReason_FINISH_REASON_TOOL_CALL || p.heard.stop == "pause_turn" {
+	if p.turn || !p.mine || p.heard.finish() == runtimev1.FinishReason_FINISH_REASON_TOOL_CALL ||
+		p.heard.stop == "pause_turn" {
 		return
 	}
 	if p.heard.stop == "error" {
@@ -128,11 +130,13 @@ func (p *realtime) endSession(out *dialect.Frames, r schema.Record) {
 // complete makes the COMPLETED of what was heard since the last one.
 func (p *realtime) complete(out *dialect.Frames, r schema.Record, last bool) {
 	b := appendNumber(p.body[:0], 1, uint64(p.heard.finish()))
-	p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_COMPLETED, appendBytes(b, 2, p.heard.appendUsage(nil)), last)
+	p.event(out, r, runtimev1.RealtimeEventType_REALTIME_EVENT_COMPLETED, appendBytes(b, 2, p.heard.appendUsage(nil)),
+		last)
 }
 
 // event makes a frame, if there is anybody to show it to.
-func (p *realtime) event(out *dialect.Frames, r schema.Record, typ runtimev1.RealtimeEventType, payload []byte, last bool) {
+func (p *realtime) event(out *dialect.Frames, r schema.Record, typ runtimev1.RealtimeEventType, payload []byte,
+	last bool) {
 	if out == nil {
 		return
 	}

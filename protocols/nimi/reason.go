@@ -22,9 +22,12 @@ const (
 // statuses are those of the reasons with which calls are refused. All others are InvalidArgument.
 var statuses = map[string]int{
 	"APP_SCOPE_FORBIDDEN": PermissionDenied, "AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN": PermissionDenied,
-	"AI_CONNECTOR_NOT_FOUND": NotFound, "AI_MODEL_NOT_FOUND": NotFound, "AI_MEDIA_JOB_NOT_FOUND": NotFound, "WF_TASK_NOT_FOUND": NotFound,
-	"AI_REALTIME_SESSION_NOT_FOUND": NotFound, "AI_MEDIA_JOB_NOT_CANCELLABLE": FailedPrecondition, "AI_MEDIA_IDEMPOTENCY_CONFLICT": FailedPrecondition,
-	"AI_REALTIME_SESSION_CLOSED": FailedPrecondition, "PRINCIPAL_UNAUTHORIZED": Unauthenticated, "AUTH_TOKEN_INVALID": Unauthenticated,
+	"AI_CONNECTOR_NOT_FOUND": NotFound, "AI_MODEL_NOT_FOUND": NotFound, "AI_MEDIA_JOB_NOT_FOUND": NotFound,
+	"WF_TASK_NOT_FOUND":             NotFound,
+	"AI_REALTIME_SESSION_NOT_FOUND": NotFound, "AI_MEDIA_JOB_NOT_CANCELLABLE": FailedPrecondition,
+	"AI_MEDIA_IDEMPOTENCY_CONFLICT": FailedPrecondition,
+	"AI_REALTIME_SESSION_CLOSED":    FailedPrecondition, "PRINCIPAL_UNAUTHORIZED": Unauthenticated,
+	"AUTH_TOKEN_INVALID":      Unauthenticated,
 	"AI_PROVIDER_UNAVAILABLE": Unavailable, "AI_PROVIDER_RATE_LIMITED": ResourceExhausted,
 }
 
@@ -49,7 +52,8 @@ func Refuse(reason runtimev1.ReasonCode, format string, args ...any) error {
 	return dialect.RefuseAs(reason.String(), kind, format, args...)
 }
 
-// appendFailed appends the fields of a message that says why a run failed: the code, and the words behind a code that is known.
+// appendFailed appends the fields of a message that says why a run failed: the code, and the words behind a code that
+// is known.
 func appendFailed(b []byte, reason string) []byte {
 	code := ReasonOf(reason)
 	b = appendNumber(b, 1, uint64(code))

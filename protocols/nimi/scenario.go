@@ -58,7 +58,8 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 	case schema.TypeDataDelta:
 		for media, data := Sound(p.read(r)); len(data) > 0; data = data[min(len(data), maxAudio):] {
 			p.inner = appendBytes(appendBytes(p.inner[:0], 1, data[:min(len(data), maxAudio)]), 2, media)
-			p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta, appendBytes(p.body[:0], deltaArtifact, p.inner), false)
+			p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta,
+				appendBytes(p.body[:0], deltaArtifact, p.inner), false)
 		}
 	case schema.TypeSessionCreated:
 		if p.sequence > 0 {
@@ -67,7 +68,8 @@ func (p *scenario) Project(out *dialect.Frames, r schema.Record) error {
 		s := ReadScenario(r.Payload())
 		p.separate = s.Separate
 		b := appendBytes(p.body[:0], 1, []byte(s.Model))
-		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_STARTED, eventStarted, appendNumber(b, 2, uint64(s.Route)), false)
+		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_STARTED, eventStarted,
+			appendNumber(b, 2, uint64(s.Route)), false)
 	case schema.TypeRunLifecycle:
 		p.emitEnd(out, r)
 	default:
@@ -89,7 +91,8 @@ func appendText(to []byte, payload jsonscan.Fields) []byte {
 }
 
 // event makes the next frame.
-func (p *scenario) event(out *dialect.Frames, r schema.Record, typ runtimev1.StreamEventType, field protowire.Number, payload []byte, last bool) {
+func (p *scenario) event(out *dialect.Frames, r schema.Record, typ runtimev1.StreamEventType, field protowire.Number,
+	payload []byte, last bool) {
 	p.sequence++
 	p.emit(out, r, uint64(typ), p.sequence, field, payload, last)
 }
@@ -98,7 +101,8 @@ func (p *scenario) event(out *dialect.Frames, r schema.Record, typ runtimev1.Str
 func (p *scenario) delta(out *dialect.Frames, r schema.Record, kind protowire.Number, held []byte) []byte {
 	if len(held) > 0 {
 		p.inner = appendBytes(p.inner[:0], 1, held)
-		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta, appendBytes(p.body[:0], kind, p.inner), false)
+		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_DELTA, eventDelta,
+			appendBytes(p.body[:0], kind, p.inner), false)
 	}
 	return held[:0]
 }
@@ -126,7 +130,8 @@ func (p *scenario) emitEnd(out *dialect.Frames, r schema.Record) {
 		p.thought = p.delta(out, r, deltaReasoning, p.thought)
 		p.text = p.delta(out, r, deltaText, p.text)
 		b := appendNumber(p.body[:0], 1, uint64(p.heard.finish()))
-		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_COMPLETED, eventCompleted, appendBytes(b, 2, p.heard.appendUsage(nil)), true)
+		p.event(out, r, runtimev1.StreamEventType_STREAM_EVENT_COMPLETED, eventCompleted,
+			appendBytes(b, 2, p.heard.appendUsage(nil)), true)
 	default:
 		reason := ""
 		if state == schema.StateError {

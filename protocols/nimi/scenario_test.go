@@ -43,12 +43,14 @@ func TestDeltaIsTheMessage(t *testing.T) {
 		if err := proto.Unmarshal(out.List[0].Data, &m); err != nil || len(m.ProtoReflect().GetUnknown()) > 0 {
 			t.Fatalf("%v, %v", &m, err)
 		}
-		if m.GetSequence() != uint64(i+1) || m.GetTimestamp().GetSeconds() != 1795600800 || m.GetTimestamp().GetNanos() != 5e8 || m.GetTraceId() != "run" {
+		if m.GetSequence() != uint64(i+1) || m.GetTimestamp().GetSeconds() != 1795600800 ||
+			m.GetTimestamp().GetNanos() != 5e8 || m.GetTraceId() != "run" {
 			t.Errorf("%v", &m)
 		}
 		switch i {
 		case 0:
-			if s := m.GetStarted(); s.GetModelResolved() != "demo" || s.GetRouteDecision() != runtimev1.RoutePolicy_ROUTE_POLICY_CLOUD {
+			if s := m.GetStarted(); s.GetModelResolved() != "demo" ||
+				s.GetRouteDecision() != runtimev1.RoutePolicy_ROUTE_POLICY_CLOUD {
 				t.Errorf("%v", &m)
 			}
 		case 1:

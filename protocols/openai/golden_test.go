@@ -58,15 +58,19 @@ func TestEventsAreTaken(t *testing.T) {
 
 // TestOpen reads requests, and refuses what is none.
 func TestOpen(t *testing.T) {
-	for id, want := range map[string]string{"resp_run_a": "run_a/1", "resp_run_a.2": "run_a/2", "resp_run_a.1": "", "resp_run_a.02": "", "resp_run_a.-2": "",
-		"resp_": "", "run_a": "", "resp_run_a.2.3": "", "resp_run_a.0": "", "resp_a b": "", "resp_-": "", "resp_run_a.99999999999999999999": ""} {
+	for id, want := range map[string]string{"resp_run_a": "run_a/1", "resp_run_a.2": "run_a/2", "resp_run_a.1": "",
+		"resp_run_a.02": "", "resp_run_a.-2": "",
+		"resp_": "", "run_a": "", "resp_run_a.2.3": "", "resp_run_a.0": "", "resp_a b": "", "resp_-": "",
+		"resp_run_a.99999999999999999999": ""} {
 		req, err := Dialect{}.Open(dialect.Input{Path: map[string]string{"response": id}})
 		if got := req.Run + "/" + req.Span; (err == nil) != (want != "") || err == nil && got != want {
 			t.Errorf("%s: %s, %v", id, got, err)
 		}
 	}
-	for after, want := range map[string]int{"0": 1, "41": 42, "-1": -1, "x": -1, "": -1, "1.5": -1, "2147483647": -1, "99999999999999999999": -1} {
-		in := dialect.Input{Path: map[string]string{"response": "resp_a"}, Query: map[string][]string{"starting_after": {after}}}
+	for after, want := range map[string]int{"0": 1, "41": 42, "-1": -1, "x": -1, "": -1, "1.5": -1, "2147483647": -1,
+		"99999999999999999999": -1} {
+		in := dialect.Input{Path: map[string]string{"response": "resp_a"},
+			Query: map[string][]string{"starting_after": {after}}}
 		req, err := Dialect{}.Open(in)
 		if (err == nil) != (want >= 0) || err == nil && req.Cursor.Frames != want {
 			t.Errorf("starting_after %q: %+v, %v", after, req.Cursor, err)

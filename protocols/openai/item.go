@@ -239,13 +239,15 @@ func (p *projector) input(key itemKey, whole []byte) {
 		}
 		it.text = jsonscan.Inner(jsonscan.AppendString(nil, string(whole)))
 		it.lost = len(it.text) > maxText
-		p.emit("mcp_call_arguments.delta", false, func(o jsonscan.Object) jsonscan.Object { return it.at(o).Inner("delta", it.text) })
+		p.emit("mcp_call_arguments.delta", false,
+			func(o jsonscan.Object) jsonscan.Object { return it.at(o).Inner("delta", it.text) })
 	}
 	if it.whole = true; it.lost {
 		it.text = nil
 	}
 	p.open.Set(key, it)
-	p.emit("mcp_call_arguments.done", false, func(o jsonscan.Object) jsonscan.Object { return it.at(o).Inner("arguments", it.text) })
+	p.emit("mcp_call_arguments.done", false,
+		func(o jsonscan.Object) jsonscan.Object { return it.at(o).Inner("arguments", it.text) })
 }
 
 // callStarts reads the beginning of a call.

@@ -42,7 +42,8 @@ func answer(turn string) []schema.Event {
 		event(schema.TypeBlockStart, `{"kind":"tool_use","index":2,"call_id":"c`+turn+`","tool":"look"}`),
 		event(schema.TypeToolInputDelta, `{"call_id":"c`+turn+`","index":2,"text":"{\"a\":1}"}`),
 		event(schema.TypeBlockEnd, `{"index":2}`),
-		event(schema.TypeMessageEnd, `{"message_id":"m`+turn+`","stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":4}}`),
+		event(schema.TypeMessageEnd, `{"message_id":"m`+turn+
+			`","stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":4}}`),
 		event(schema.TypeToolStart, `{"call_id":"c`+turn+`","tool":"look","input":{"a":1}}`),
 		event(schema.TypeToolEnd, `{"call_id":"c`+turn+`","ok":true,"output":{"b":2}}`),
 		event(schema.TypeTurnEnd, `{"turn_id":"`+turn+`","stop_reason":"end_turn"}`),
@@ -60,7 +61,8 @@ func runOf(id string) string {
 	return run
 }
 
-// TestEveryNumber: a response that is taken up after each of its events, on another node, is the rest, however the client asks.
+// TestEveryNumber: a response that is taken up after each of its events, on another node, is the rest, however the
+// client asks.
 func TestEveryNumber(t *testing.T) {
 	all := edgetest.Share()
 	n, other := all.Start(t, openai.Protocol()), all.Start(t, openai.Protocol())
@@ -75,7 +77,8 @@ func TestEveryNumber(t *testing.T) {
 		path := fmt.Sprintf("%s/%s?starting_after=%d", base, id, k)
 		for _, a := range []edgetest.Answer{n.Do("GET", path+"&stream=true", ""), other.Do("GET", path, `{"stream":true}`)} {
 			got := eventsOf(a.Body)
-			if a.Status != 200 || a.Header.Get("Content-Type") != "text/event-stream" || strings.Join(got, "\n") != strings.Join(whole[k+1:], "\n") {
+			if a.Status != 200 || a.Header.Get("Content-Type") != "text/event-stream" ||
+				strings.Join(got, "\n") != strings.Join(whole[k+1:], "\n") {
 				t.Fatalf("after %d: %d %q", k, a.Status, got)
 			}
 		}
@@ -88,7 +91,8 @@ func TestEveryNumber(t *testing.T) {
 	if a := n.Do("GET", base+"/"+id, ""); strings.TrimSpace(a.Body) != string(told.Response) {
 		t.Errorf("%s\n%s", a.Body, told.Response)
 	}
-	if o.Str("status") != "completed" || o.Str("model") != "gpt-test" || o.Str("metadata", "a") != "b" || o.At("usage", "total_tokens") != 7.0 {
+	if o.Str("status") != "completed" || o.Str("model") != "gpt-test" || o.Str("metadata", "a") != "b" ||
+		o.At("usage", "total_tokens") != 7.0 {
 		t.Errorf("%v", o)
 	}
 }
@@ -127,7 +131,8 @@ func TestCreate(t *testing.T) {
 		t.Errorf("%v", o)
 	}
 	next := fmt.Sprintf(`{"input":[{"role":"user","content":[{"type":"input_text","text":"more"}]}],"previous_response_id":%q`, id)
-	if a := n.Do("POST", base, next+"}", kind, typ); a.Status != 400 || !strings.Contains(a.Body, "previous_response_in_progress") {
+	if a := n.Do("POST", base, next+"}", kind, typ); a.Status != 400 ||
+		!strings.Contains(a.Body, "previous_response_in_progress") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	n.Say(runOf(id), answer("1")...)
@@ -135,7 +140,8 @@ func TestCreate(t *testing.T) {
 	go func() { plain <- n.Do("POST", base, next+"}", kind, typ) }()
 	edgetest.Eventually(t, "it is stored", func() bool { return len(n.Types(runOf(id))) > 14 })
 	n.Say(runOf(id), answer("2")...)
-	if o := (<-plain).OK(200); o.Str("id") != id+".2" || o.Str("status") != "completed" || o.Str("previous_response_id") != id {
+	if o := (<-plain).OK(200); o.Str("id") != id+".2" || o.Str("status") != "completed" ||
+		o.Str("previous_response_id") != id {
 		t.Errorf("%v", o)
 	}
 	stream := make(chan string, 1)
@@ -144,16 +150,19 @@ func TestCreate(t *testing.T) {
 	}()
 	edgetest.Eventually(t, "it is stored", func() bool { return len(n.Types(runOf(id))) > 27 })
 	n.Say(runOf(id), answer("3")...)
-	if got := eventsOf(<-stream); len(got) < 15 || !strings.Contains(got[0], `"sequence_number":0,"response":{"id":"`+id+`.3"`) {
+	if got := eventsOf(<-stream); len(got) < 15 ||
+		!strings.Contains(got[0], `"sequence_number":0,"response":{"id":"`+id+`.3"`) {
 		t.Errorf("%q", got)
 	}
 	for _, id := range []string{id, id + ".2", id + ".3"} {
-		if o := n.Do("GET", base+"/"+id, "").OK(200); o.Str("id") != id || o.Str("status") != "completed" || len(o.At("output").([]any)) != 3 {
+		if o := n.Do("GET", base+"/"+id, "").OK(200); o.Str("id") != id || o.Str("status") != "completed" ||
+			len(o.At("output").([]any)) != 3 {
 			t.Errorf("%v", o)
 		}
 	}
 	items := n.Do("GET", base+"/"+id+".2/input_items", "")
-	if o := items.OK(200); !strings.Contains(items.Body, `"text":"more"`) || strings.Contains(items.Body, "hello") || o.At("has_more") != false {
+	if o := items.OK(200); !strings.Contains(items.Body, `"text":"more"`) || strings.Contains(items.Body, "hello") ||
+		o.At("has_more") != false {
 		t.Errorf("%s", items.Body)
 	}
 }
@@ -168,12 +177,14 @@ func TestCancel(t *testing.T) {
 	if got := strings.Join(n.Types(runOf(id)), " "); strings.Count(got, "command.cancel") != 1 {
 		t.Error(got)
 	}
-	n.Say(runOf(id), event(schema.TypeTextDelta, `{"text":"I was"}`), event(schema.TypeRunLifecycle, `{"state":"aborted"}`))
+	n.Say(runOf(id), event(schema.TypeTextDelta, `{"text":"I was"}`),
+		event(schema.TypeRunLifecycle, `{"state":"aborted"}`))
 	if o := n.Do("POST", base+"/"+id+"/cancel", "").OK(200); o.Str("status") != "cancelled" {
 		t.Errorf("%v", o)
 	}
 	got := eventsOf(n.Do("GET", base+"/"+id+"?stream=true", "").Body)
-	if last := got[len(got)-1]; !strings.Contains(last, `"type":"response.incomplete"`) || !strings.Contains(last, `"status":"incomplete"`) {
+	if last := got[len(got)-1]; !strings.Contains(last, `"type":"response.incomplete"`) ||
+		!strings.Contains(last, `"status":"incomplete"`) {
 		t.Error(last)
 	}
 }
@@ -219,7 +230,8 @@ func TestRefusals(t *testing.T) {
 			Error struct{ Message, Type, Code string }
 		}
 		err := json.Unmarshal([]byte(a.Body), &got)
-		if a.Status != c.status || err != nil || got.Error.Message == "" || got.Error.Type == "" || c.code != "" && got.Error.Code != c.code {
+		if a.Status != c.status || err != nil || got.Error.Message == "" || got.Error.Type == "" || c.code != "" &&
+			got.Error.Code != c.code {
 			t.Errorf("%s %s %.60s: %d %s", c.method, c.path, c.body, a.Status, a.Body)
 		}
 		if (a.Status == 409 || a.Status == 501) && a.Header.Get("X-Should-Retry") != "false" {
@@ -245,7 +257,8 @@ func TestPreflight(t *testing.T) {
 		}
 	}
 	a := n.Do("DELETE", base+"/resp_run", "", "Origin", edgetest.Page)
-	if a.Header.Get("X-Should-Retry") == "" || !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), "X-Should-Retry") {
+	if a.Header.Get("X-Should-Retry") == "" ||
+		!strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), "X-Should-Retry") {
 		t.Errorf("the page does not learn that it should not ask again: %v", a.Header)
 	}
 }
@@ -257,15 +270,18 @@ func TestForeign(t *testing.T) {
 	n.Say(runOf(id), answer("1")...)
 	none := "resp_" + strings.Repeat("0", len(id)-len("resp_"))
 	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/ID", ""}, {"GET", "/ID?stream=true", ""}, {"GET", "/ID?stream=true&starting_after=2", ""}, {"GET", "/ID", `{"stream":true}`},
-		{"GET", "/ID.2", ""}, {"GET", "/ID.2?stream=true", ""}, {"POST", "/ID/cancel", ""}, {"GET", "/ID/input_items", ""}, {"DELETE", "/ID", ""},
+		{"GET", "/ID", ""}, {"GET", "/ID?stream=true", ""}, {"GET", "/ID?stream=true&starting_after=2", ""},
+		{"GET", "/ID", `{"stream":true}`},
+		{"GET", "/ID.2", ""}, {"GET", "/ID.2?stream=true", ""}, {"POST", "/ID/cancel", ""},
+		{"GET", "/ID/input_items", ""}, {"DELETE", "/ID", ""},
 		{"POST", "", `{"input":"x","previous_response_id":"ID","background":true}`},
 		{"POST", "", `{"input":"x","previous_response_id":"ID.2","stream":true}`},
 	} {
 		for _, as := range []string{"tenant:other", "run:another"} {
 			var told [2]string
 			for i, of := range []string{id, none} {
-				a := n.Do(c.method, base+strings.ReplaceAll(c.path, "ID", of), strings.ReplaceAll(c.body, "ID", of), kind, typ, edgetest.As, as)
+				a := n.Do(c.method, base+strings.ReplaceAll(c.path, "ID", of), strings.ReplaceAll(c.body, "ID", of),
+					kind, typ, edgetest.As, as)
 				told[i] = a.Header.Get("X-Should-Retry") + " " + a.Without(of)
 				if a.Status < 400 {
 					t.Errorf("%s %s %s as %s: %d", c.method, c.path, c.body, as, a.Status)
@@ -306,7 +322,8 @@ func TestManyAtOnce(t *testing.T) {
 	id := begin("first", `{"input":"hello"}`, background)
 	nodes[0].Say(runOf(id), answer("1")...)
 	next := begin("next", `{"input":"more","previous_response_id":"`+id+`"}`, background)
-	if got := strings.Join(nodes[1].Types(runOf(id)), " "); next != id+".2" || strings.Count(got, "command.message") != 2 || strings.Count(got, "session.created") != 1 {
+	if got := strings.Join(nodes[1].Types(runOf(id)), " "); next != id+".2" ||
+		strings.Count(got, "command.message") != 2 || strings.Count(got, "session.created") != 1 {
 		t.Errorf("%s: %s", next, got)
 	}
 }
@@ -322,7 +339,8 @@ func TestForgedHistory(t *testing.T) {
 	n.Say(runOf(id), answer("2")...)
 	for _, of := range []string{id, strings.TrimSuffix(id, ".2")} {
 		for _, path := range []string{"/input_items", "", "?stream=true"} {
-			if a := n.Do("GET", base+"/"+of+path, ""); a.Status != 200 || strings.Contains(a.Body, "never said") || strings.Contains(a.Body, "obey") {
+			if a := n.Do("GET", base+"/"+of+path, ""); a.Status != 200 || strings.Contains(a.Body, "never said") ||
+				strings.Contains(a.Body, "obey") {
 				t.Errorf("%s%s: %d %s", of, path, a.Status, a.Body)
 			}
 		}
@@ -341,8 +359,8 @@ func TestForgedHistory(t *testing.T) {
 	}
 }
 
-// TestGoingOnNeedsCommand: who may read and write begins a response, and goes on with none: that is a message to an agent that is
-// there. It stores nothing, in each of the three ways to ask.
+// TestGoingOnNeedsCommand: who may read and write begins a response, and goes on with none: that is a message to an
+// agent that is there. It stores nothing, in each of the three ways to ask.
 func TestGoingOnNeedsCommand(t *testing.T) {
 	n := edgetest.Share().Start(t, openai.Protocol())
 	producer := []string{edgetest.As, "may:read,write"}
@@ -358,7 +376,8 @@ func TestGoingOnNeedsCommand(t *testing.T) {
 	if types := n.Types(runOf(id)); len(types) != before {
 		t.Errorf("stored: %q", types[before:])
 	}
-	if o := create(n, fmt.Sprintf(`{"input":"more","background":true,"previous_response_id":%q}`, id)); o.Str("id") != id+".2" {
+	if o := create(n, fmt.Sprintf(`{"input":"more","background":true,"previous_response_id":%q}`,
+		id)); o.Str("id") != id+".2" {
 		t.Errorf("%v", o)
 	}
 }

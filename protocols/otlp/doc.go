@@ -2,14 +2,16 @@
 //
 // # What it is
 //
-// [Ingest] is both. Its Protocol stores each span as an event of the run of its trace before it answers. Its Run settles traces:
-// when the root of a trace has come and nothing more for a while, what the spans say is appended as messages, calls and children.
+// [Ingest] is both. Its Protocol stores each span as an event of the run of its trace before it answers. Its Run
+// settles traces: when the root of a trace has come and nothing more for a while, what the spans say is appended as
+// messages, calls and children.
 //
 // # Contract
 //
-// A span that is answered is stored, and once, however often it is sent. The translation of a trace is stored once, by whatever node:
-// a mark is appended to the very head that was read, and the events that follow from it name the mark as their cause, so what is
-// missing of them is known to everybody who reads the run. Spans that come after that make another round of the same kind.
+// A span that is answered is stored, and once, however often it is sent. The translation of a trace is stored once, by
+// whatever node: a mark is appended to the very head that was read, and the events that follow from it name the mark as
+// their cause, so what is missing of them is known to everybody who reads the run. Spans that come after that make
+// another round of the same kind.
 //
 // # Concurrency
 //

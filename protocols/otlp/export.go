@@ -55,7 +55,8 @@ func (in *Ingest) export(c *protocol.Call) error {
 	return reply(c, b, isText)
 }
 
-// decode reads a request, an ExportTraceServiceRequest: the same message by another name. Fields that are not known are passed over.
+// decode reads a request, an ExportTraceServiceRequest: the same message by another name. Fields that are not known are
+// passed over.
 func decode(raw []byte, isText bool) (*trace.TracesData, error) {
 	request := new(trace.TracesData)
 	var err error

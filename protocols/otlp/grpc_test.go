@@ -35,7 +35,8 @@ func TestGRPC(t *testing.T) {
 		err := cc.Invoke(ctx, otlp.RPC, request, got, grpc.UseCompressor(gzip.Name))
 		return string(got.ProtoReflect().GetUnknown()), err
 	}
-	list := []*trace.Span{chat(id, 2, 1, 1, 2, "q", strings.Repeat("a", 100<<10), ""), spanOf(id, 1, 0, 0, 9, "a", "gen_ai.operation.name", "invoke_agent")}
+	list := []*trace.Span{chat(id, 2, 1, 1, 2, "q", strings.Repeat("a", 100<<10), ""),
+		spanOf(id, 1, 0, 0, 9, "a", "gen_ai.operation.name", "invoke_agent")}
 	if got, err := export("tenant:acme", list...); err != nil || got != "" {
 		t.Errorf("%q %v", got, err)
 	}

@@ -25,7 +25,8 @@ const DefaultSettle = 5 * time.Second
 // RootlessTimes is how many times longer is waited for the root of a trace.
 const RootlessTimes = 60
 
-// maxWaiting bounds the traces of a tenant that are waited for here. Others are settled by whoever looks for runs that are silent.
+// maxWaiting bounds the traces of a tenant that are waited for here. Others are settled by whoever looks for runs that
+// are silent.
 const maxWaiting = 20_000
 
 // Ingest takes spans and settles their traces.
@@ -95,7 +96,8 @@ func (in *Ingest) due(now time.Time) (keys []schema.RunKey) {
 	return keys
 }
 
-// Run settles the traces that came in here, with s, until ctx ends. What it has not settled by then is settled by another node.
+// Run settles the traces that came in here, with s, until ctx ends. What it has not settled by then is settled by
+// another node.
 func (in *Ingest) Run(ctx context.Context, s *Settler) error {
 	every := min(max(in.cfg.Settle/4, 10*time.Millisecond), time.Second)
 	for {

@@ -24,9 +24,11 @@ func chat(id string, n, parent, from, to int, question, answer, call string) *tr
 		out = fmt.Sprintf(`[{"role":"assistant","finish_reason":"tool_call","parts":[{"type":"text","content":%q},`+
 			`{"type":"tool_call","id":%q,"name":"look","arguments":{"n":%d}}]}]`, answer, call, n)
 	}
-	return spanOf(id, n, parent, from, to, "chat m", "gen_ai.operation.name", "chat", "gen_ai.provider.name", "openai", "gen_ai.response.model", "m-1",
+	return spanOf(id, n, parent, from, to, "chat m", "gen_ai.operation.name", "chat", "gen_ai.provider.name", "openai",
+		"gen_ai.response.model", "m-1",
 		"gen_ai.response.id", fmt.Sprintf("r-%d", n), "gen_ai.usage.input_tokens", 10+n, "gen_ai.usage.output_tokens", 5,
-		"gen_ai.input.messages", fmt.Sprintf(`[{"role":"user","parts":[{"type":"text","content":%q}]}]`, question), "gen_ai.output.messages", out)
+		"gen_ai.input.messages", fmt.Sprintf(`[{"role":"user","parts":[{"type":"text","content":%q}]}]`, question),
+		"gen_ai.output.messages", out)
 }
 
 // generate makes the spans of a trace: an agent with model calls, tools and agents below it, at random.
@@ -55,19 +57,21 @@ func generate(r *rand.Rand, id string) (list []*trace.Span) {
 			if deep < 2 && r.IntN(2) == 0 {
 				end = agent(tool, at+1, deep+1) + 1
 			}
-			list = append(list, spanOf(id, tool, own, at, end, "execute_tool look", "gen_ai.operation.name", "execute_tool", "gen_ai.tool.name", "look",
+			list = append(list, spanOf(id, tool, own, at, end, "execute_tool look", "gen_ai.operation.name",
+				"execute_tool", "gen_ai.tool.name", "look",
 				"gen_ai.tool.call.id", call, "gen_ai.tool.call.result", fmt.Sprintf("result %d", tool)))
 			at = end + 1
 		}
-		list = append(list, spanOf(id, own, parent, from, at+1, "invoke_agent a", "gen_ai.operation.name", "invoke_agent", "gen_ai.agent.name", fmt.Sprintf("a%d", own)))
+		list = append(list, spanOf(id, own, parent, from, at+1, "invoke_agent a", "gen_ai.operation.name",
+			"invoke_agent", "gen_ai.agent.name", fmt.Sprintf("a%d", own)))
 		return at + 1
 	}
 	agent(0, 0, 0)
 	return list
 }
 
-// TestOrderDoesNotMatter sends the spans of generated traces in any order, in any number of requests, twice, and to nodes that are
-// replaced between. The run says the same, and no span is stored twice.
+// TestOrderDoesNotMatter sends the spans of generated traces in any order, in any number of requests, twice, and to
+// nodes that are replaced between. The run says the same, and no span is stored twice.
 func TestOrderDoesNotMatter(t *testing.T) {
 	w := newWorld(t)
 	for seed := range 24 {
@@ -77,7 +81,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		w.send(list...)
 		w.settle(id)
 		want := w.story(id)
-		if strings.Count(want, schema.TypeMessageEnd) == 0 || !strings.HasSuffix(want, "run.lifecycle {\"state\":\"done\"}\n") {
+		if strings.Count(want, schema.TypeMessageEnd) == 0 ||
+			!strings.HasSuffix(want, "run.lifecycle {\"state\":\"done\"}\n") {
 			t.Fatalf("seed %d: %s", seed, want)
 		}
 		other := traceID(2 + 2*seed)
@@ -121,7 +126,8 @@ func TestLateSpansMakeAnotherRound(t *testing.T) {
 	}
 	w.settle(id)
 	more, ok := strings.CutPrefix(w.story(id), before)
-	if !ok || strings.Count(more, schema.TypeMessageStart) != 2 || strings.Contains(more, "first") || !strings.Contains(more, `"second"`) {
+	if !ok || strings.Count(more, schema.TypeMessageStart) != 2 || strings.Contains(more, "first") ||
+		!strings.Contains(more, `"second"`) {
 		t.Errorf("%s", more)
 	}
 	list := w.events(id)
@@ -203,13 +209,18 @@ func TestBadInput(t *testing.T) {
 	if n := w.count(id, spans.Type); n != 1 {
 		t.Errorf("%d spans are stored of 1", n)
 	}
-	jsonBody := `{"resourceSpans":[{"later":1,"scopeSpans":[{"spans":[{"traceId":"` + strings.ToUpper(traceID(171)) + `","spanId":"00000000000000aB","name":"x","kind":3,` +
+	jsonBody := `{"resourceSpans":[{"later":1,"scopeSpans":[{"spans":[{"traceId":"` + strings.ToUpper(traceID(171)) +
+		`","spanId":"00000000000000aB","name":"x","kind":3,` +
 		`"startTimeUnixNano":"1","endTimeUnixNano":2,"attributes":[{"key":"n","value":{"intValue":"7"}}]},{"traceId":"` + traceID(171) + `","spanId":""}]}]}]}`
 	resp, text = w.post(zip([]byte(jsonBody)), "Content-Type", "application/json", "Content-Encoding", "gzip")
-	if want := `{"partialSuccess":{"rejectedSpans":"1","errorMessage":"1 refused: ` + "a span has no trace id of 16 bytes, or no span id of 8" + `"}}`; resp.StatusCode != 200 || strings.TrimSpace(text) != want {
+	if want := `{"partialSuccess":{"rejectedSpans":"1","errorMessage":"1 refused: ` +
+		"a span has no trace id of 16 bytes, or no span id of 8" + `"}}`; resp.StatusCode != 200 ||
+		strings.TrimSpace(text) != want {
 		t.Errorf("%d %q, want %q", resp.StatusCode, text, want)
 	}
-	if list := w.events(traceID(171)); len(list) != 2 || !strings.Contains(string(list[1].Payload), `"span_id":"00000000000000ab"`) || !strings.Contains(string(list[1].Payload), `{"n":7}`) {
+	if list := w.events(traceID(171)); len(list) != 2 ||
+		!strings.Contains(string(list[1].Payload), `"span_id":"00000000000000ab"`) ||
+		!strings.Contains(string(list[1].Payload), `{"n":7}`) {
 		t.Errorf("%v", list)
 	}
 	for name, tt := range map[string]struct {
@@ -283,14 +294,16 @@ func TestLargeAttributes(t *testing.T) {
 	}
 }
 
-// TestClocks has a tool whose machine is an hour behind, and one an hour ahead: the call comes after the message that asks for it.
+// TestClocks has a tool whose machine is an hour behind, and one an hour ahead: the call comes after the message that
+// asks for it.
 func TestClocks(t *testing.T) {
 	w := newWorld(t)
 	const hour = 3_600_000
 	for i, off := range []int{-hour, hour} {
 		id := traceID(1 + i)
 		w.send(spanOf(id, 1, 0, 0, 100, "a", "gen_ai.operation.name", "invoke_agent"), chat(id, 2, 1, 10, 20, "q", "a", "c1"),
-			spanOf(id, 3, 1, 30+off, 40+off, "t", "gen_ai.operation.name", "execute_tool", "gen_ai.tool.name", "look", "gen_ai.tool.call.id", "c1", "gen_ai.tool.call.result", "r"),
+			spanOf(id, 3, 1, 30+off, 40+off, "t", "gen_ai.operation.name", "execute_tool", "gen_ai.tool.name", "look",
+				"gen_ai.tool.call.id", "c1", "gen_ai.tool.call.result", "r"),
 			chat(id, 4, 1, 50, 60, "q", "b", ""))
 		w.settle(id)
 		var types []string
@@ -300,7 +313,8 @@ func TestClocks(t *testing.T) {
 			}
 		}
 		got := strings.Join(types, " ")
-		if !strings.HasPrefix(got, "model.start tool.start") || strings.Count(got, "tool.start") != 1 || !strings.Contains(got, "tool.run tool.end") {
+		if !strings.HasPrefix(got, "model.start tool.start") || strings.Count(got, "tool.start") != 1 ||
+			!strings.Contains(got, "tool.run tool.end") {
 			t.Errorf("%d ms off: %s", off, got)
 		}
 	}
@@ -339,7 +353,8 @@ func TestUnknownConventions(t *testing.T) {
 	w.send(s)
 	w.settle(id)
 	list := w.events(id)
-	if len(list) != 4 || list[1].Type != spans.Type || list[2].Type != otlp.MarkType || string(list[3].Payload) != `{"state":"error","reason":"no"}` {
+	if len(list) != 4 || list[1].Type != spans.Type || list[2].Type != otlp.MarkType ||
+		string(list[3].Payload) != `{"state":"error","reason":"no"}` {
 		t.Errorf("%v", list)
 	}
 }

@@ -57,7 +57,8 @@ func (w *world) restart() {
 // post sends a body as it is.
 func (w *world) post(body []byte, headers ...string) (*http.Response, string) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "http://"+w.node.Host+otlp.Path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "http://"+w.node.Host+otlp.Path,
+		bytes.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -98,7 +99,8 @@ func (w *world) settle(id string) {
 // events are those of the run of a trace.
 func (w *world) events(id string) (list []schema.Event) {
 	w.t.Helper()
-	for p, err := range w.nodes.Log.Since(context.Background(), schema.RunKey{Tenant: edgetest.Tenant, Run: spans.RunPrefix + id}, 0) {
+	for p, err := range w.nodes.Log.Since(context.Background(),
+		schema.RunKey{Tenant: edgetest.Tenant, Run: spans.RunPrefix + id}, 0) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -157,7 +159,8 @@ func zip(b []byte) []byte {
 // began is when the traces of tests begin.
 var began = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// spanOf makes a span: its number is its id, and it lasts from one millisecond to another one. Attributes are names and values.
+// spanOf makes a span: its number is its id, and it lasts from one millisecond to another one. Attributes are names and
+// values.
 func spanOf(id string, n, parent, from, to int, name string, attributes ...any) *trace.Span {
 	tid, _ := hex.DecodeString(id)
 	s := &trace.Span{TraceId: tid, SpanId: []byte(fmt.Sprintf("%08d", n)), Name: name,

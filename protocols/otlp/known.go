@@ -19,7 +19,8 @@ const (
 	rememberedTenant = 1 << 17 // of one
 )
 
-// traces remembers which spans the log has, so that a trace is not read again for each request. What is forgotten is read again.
+// traces remembers which spans the log has, so that a trace is not read again for each request. What is forgotten is
+// read again.
 type traces struct {
 	mu      sync.Mutex
 	known   map[schema.RunKey]*list.Element // of *known
@@ -100,7 +101,8 @@ type packPlan struct {
 	refused map[string]int // why
 }
 
-// plan returns the events of the spans that the log, as it stands at head, does not have. A run that is over is opened again.
+// plan returns the events of the spans that the log, as it stands at head, does not have. A run that is over is opened
+// again.
 func (p *packPlan) plan(ctx context.Context, head schema.Head, _ []schema.Event) ([]schema.Event, error) {
 	k := p.known
 	k.mu.Lock()
@@ -148,7 +150,8 @@ func (p *packPlan) refuse(why string) {
 }
 
 // readOn remembers the spans up to a seq. It needs mu.
-func (k *known) readOn(ctx context.Context, read func(context.Context, string, schema.Seq, schema.Seq) iter.Seq2[schema.Record, error],
+func (k *known) readOn(ctx context.Context,
+	read func(context.Context, string, schema.Seq, schema.Seq) iter.Seq2[schema.Record, error],
 	through schema.Seq) error {
 	if through <= k.last {
 		return nil

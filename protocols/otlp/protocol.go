@@ -103,9 +103,10 @@ func service() *descriptorpb.FileDescriptorProto {
 			of("ExportTracePartialSuccess", field("rejected_spans", 1, descriptorpb.FieldDescriptorProto_TYPE_INT64, ""),
 				field("error_message", 2, descriptorpb.FieldDescriptorProto_TYPE_STRING, "")),
 		},
-		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("TraceService"), Method: []*descriptorpb.MethodDescriptorProto{{
-			Name: proto.String("Export"), InputType: proto.String("." + pack + ".ExportTraceServiceRequest"),
-			OutputType: proto.String("." + pack + ".ExportTraceServiceResponse")}}}},
+		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("TraceService"),
+			Method: []*descriptorpb.MethodDescriptorProto{{
+				Name: proto.String("Export"), InputType: proto.String("." + pack + ".ExportTraceServiceRequest"),
+				OutputType: proto.String("." + pack + ".ExportTraceServiceResponse")}}}},
 	}
 }
 
@@ -148,7 +149,8 @@ func textOf(p dialect.Problem) string {
 }
 
 // codes are those of gRPC for a status of HTTP.
-var codes = map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 10, 413: 8, 415: 3, 429: 8, 500: 13, 501: 12, 503: codeUnavailable, 504: 4, 507: 8}
+var codes = map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 10, 413: 8, 415: 3, 429: 8, 500: 13, 501: 12,
+	503: codeUnavailable, 504: 4, 507: 8}
 
 func codeOf(status int) int { return cmp.Or(codes[status], 2) }
 

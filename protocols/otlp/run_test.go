@@ -13,7 +13,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestRunSettles: a node settles the traces that have come to it, when nothing more comes, and waits longer for one without a root.
+// TestRunSettles: a node settles the traces that have come to it, when nothing more comes, and waits longer for one
+// without a root.
 func TestRunSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, nodes: edgetest.Share()}

@@ -12,7 +12,8 @@ import (
 	"agentstream/schema"
 )
 
-// MarkType is the type of the event that begins a round: all spans before it, and after the last one, are translated now.
+// MarkType is the type of the event that begins a round: all spans before it, and after the last one, are translated
+// now.
 const MarkType = "custom.otel.settled"
 
 // SettlerConfig is what a Settler needs. Log and Appender are required.
@@ -40,7 +41,8 @@ func IsTrace(run string) bool { return strings.HasPrefix(run, otlp.RunPrefix) }
 // ErrGone reports that a run has lost its beginning: what it says cannot be known any more.
 var ErrGone = errors.New("the beginning of the run is no longer kept")
 
-// Settle appends what is missing of a trace that is complete. next is when to ask again; zero: there is nothing to wait for.
+// Settle appends what is missing of a trace that is complete. next is when to ask again; zero: there is nothing to wait
+// for.
 func (s *Settler) Settle(ctx context.Context, key schema.RunKey) (next time.Time, err error) {
 	t := &tale{s: s, key: key, translator: otlp.NewTranslator(key.Run)}
 	for {
@@ -189,7 +191,8 @@ func (t *tale) planRest(_ context.Context, head schema.Head, _ []schema.Event) (
 	}
 	rest := t.events[t.stored:]
 	n, size := 0, 0
-	for n < len(rest) && n < roundEvents && rest[n].ChildID == rest[0].ChildID && (n == 0 || size+rest[n].Size() <= roundBytes) {
+	for n < len(rest) && n < roundEvents && rest[n].ChildID == rest[0].ChildID &&
+		(n == 0 || size+rest[n].Size() <= roundBytes) {
 		size += rest[n].Size()
 		n++
 	}

@@ -49,7 +49,8 @@ func TestSentAndShown(t *testing.T) {
 			"command.message", "kid", `{"content":[{"type":"text","text":"a"},{"type":"image","source":{}},{"type":"new","x":1}]}`,
 			`user.message {"content":[{"type":"text","text":"a"},{"type":"image","source":{}},{"type":"new","x":1}]}`},
 		"{\"type\":\"system.message\",\r\n\"content\":[{\"type\":\"text\",\n\"text\":\"be brief\"}]}": {
-			"command.message", "", `{"content":[{"type":"text","text":"be brief"}],"role":"system"}`, `system.message {"content":[{"type":"text","text":"be brief"}]}`},
+			"command.message", "", `{"content":[{"type":"text","text":"be brief"}],"role":"system"}`,
+			`system.message {"content":[{"type":"text","text":"be brief"}]}`},
 		`{"type":"user.interrupt"}`: {"command.cancel", "", `{"interrupt":true}`, `user.interrupt {}`},
 		`{"type":"user.interrupt","session_thread_id":"KID","reason":"enough"}`: {
 			"command.cancel", "kid", `{"interrupt":true,"reason":"enough"}`, `user.interrupt {"reason":"enough"}`},
@@ -69,7 +70,8 @@ func TestSentAndShown(t *testing.T) {
 			"command.answer", "", `{"request_id":"r1","answer":{"type":"user.custom_tool_result","content":[],"custom_tool_use_id":"E5"}}`,
 			`user.custom_tool_result {"content":[],"custom_tool_use_id":"E5"}`},
 		`{"type":"user.tool_result","tool_use_id":"E2"}`: {
-			"command.answer", "", `{"request_id":"c1","answer":{"type":"user.tool_result","tool_use_id":"E2"}}`, `user.tool_result {"tool_use_id":"E2"}`},
+			"command.answer", "", `{"request_id":"c1","answer":{"type":"user.tool_result","tool_use_id":"E2"}}`,
+			`user.tool_result {"tool_use_id":"E2"}`},
 		`{"type":"user.define_outcome","description":"win \u0041","rubric":{"type":"text","content":"x"},"max_iterations":3}`: {
 			"command.redirect", "", `{"instruction":"win \u0041","event":{"type":"user.define_outcome","description":"win \u0041","max_iterations":3,"rubric":{"type":"text","content":"x"}}}`,
 			`user.define_outcome {"description":"win \u0041","max_iterations":3,"rubric":{"type":"text","content":"x"},"outcome_id":"OUT"}`},
@@ -80,7 +82,8 @@ func TestSentAndShown(t *testing.T) {
 			t.Errorf("%s: %v", sent, err)
 			continue
 		}
-		if e.Type != want.typ || e.ChildID != want.child || e.Actor != "user" || string(e.Payload) != real.Replace(want.payload) {
+		if e.Type != want.typ || e.ChildID != want.child || e.Actor != "user" ||
+			string(e.Payload) != real.Replace(want.payload) {
 			t.Errorf("%s\ngot  %s %q %s\nwant %s %q %s", sent, e.Type, e.ChildID, e.Payload, want.typ, want.child, want.payload)
 		}
 		if err := e.Prepare(testRun); err != nil {
@@ -114,16 +117,25 @@ func TestCommandRefused(t *testing.T) {
 		ids[fmt.Sprintf("E%d", c.seq)] = c.id
 	}
 	for sent, param := range map[string]string{
-		``: "", `7`: "", `[]`: "", `{`: "", `null`: "", "{\"type\":\"user.message\",\"content\":\"\xff\"}": "", `{"type":"user.message","content":"a","content":"b"}`: "",
+		``: "", `7`: "", `[]`: "", `{`: "", `null`: "", "{\"type\":\"user.message\",\"content\":\"\xff\"}": "",
+		`{"type":"user.message","content":"a","content":"b"}`: "",
 		`{}`: "type", `{"type":7}`: "type", `{"type":"agent.message","content":"x"}`: "type", `{"type":"user.dance"}`: "type",
-		`{"type":"user.message"}`: "content", `{"type":"user.message","content":null}`: "content", `{"type":"user.message","content":{}}`: "content",
-		`{"type":"user.message","content":[]}`: "content", `{"type":"user.message","content":["x"]}`: "content[0]", `{"type":"user.message","content":[{"type":7}]}`: "content[0].type",
-		`{"type":"user.message","content":[{"type":"text","text":"a"},{"type":"text"}]}`: "content[1].text", `{"type":"user.message","content":[{"type":"image"}]}`: "content[0].source",
-		`{"type":"user.message","content":"x","message_id":7}`: "message_id", `{"type":"user.message","content":"x","session_thread_id":7}`: "session_thread_id",
-		`{"type":"user.message","content":"x","session_thread_id":"sthr_1"}`: "session_thread_id", `{"type":"user.interrupt","session_thread_id":"SHUT"}`: "session_thread_id",
-		`{"type":"user.interrupt","reason":7}`: "reason", `{"type":"system.message","content":[{"type":"image","source":{}}]}`: "content[0].type",
-		`{"type":"user.tool_confirmation"}`: "tool_use_id", `{"type":"user.tool_confirmation","tool_use_id":"evt_1","result":"allow"}`: "tool_use_id",
-		`{"type":"user.tool_confirmation","tool_use_id":"E2"}`: "result", `{"type":"user.tool_confirmation","tool_use_id":"E2","result":"maybe"}`: "result",
+		`{"type":"user.message"}`: "content", `{"type":"user.message","content":null}`: "content",
+		`{"type":"user.message","content":{}}`: "content",
+		`{"type":"user.message","content":[]}`: "content", `{"type":"user.message","content":["x"]}`: "content[0]",
+		`{"type":"user.message","content":[{"type":7}]}`:                                        "content[0].type",
+		`{"type":"user.message","content":[{"type":"text","text":"a"},{"type":"text"}]}`:        "content[1].text",
+		`{"type":"user.message","content":[{"type":"image"}]}`:                                  "content[0].source",
+		`{"type":"user.message","content":"x","message_id":7}`:                                  "message_id",
+		`{"type":"user.message","content":"x","session_thread_id":7}`:                           "session_thread_id",
+		`{"type":"user.message","content":"x","session_thread_id":"sthr_1"}`:                    "session_thread_id",
+		`{"type":"user.interrupt","session_thread_id":"SHUT"}`:                                  "session_thread_id",
+		`{"type":"user.interrupt","reason":7}`:                                                  "reason",
+		`{"type":"system.message","content":[{"type":"image","source":{}}]}`:                    "content[0].type",
+		`{"type":"user.tool_confirmation"}`:                                                     "tool_use_id",
+		`{"type":"user.tool_confirmation","tool_use_id":"evt_1","result":"allow"}`:              "tool_use_id",
+		`{"type":"user.tool_confirmation","tool_use_id":"E2"}`:                                  "result",
+		`{"type":"user.tool_confirmation","tool_use_id":"E2","result":"maybe"}`:                 "result",
 		`{"type":"user.tool_confirmation","tool_use_id":"E2","decision":"maybe"}`:               "decision",
 		`{"type":"user.tool_confirmation","tool_use_id":"E2","result":"deny","deny_message":7}`: "deny_message",
 		`{"type":"user.tool_confirmation","tool_use_id":"E5","result":"allow"}`:                 "tool_use_id",
@@ -131,15 +143,17 @@ func TestCommandRefused(t *testing.T) {
 		`{"type":"user.tool_result","tool_use_id":"DONE"}`:                                      "tool_use_id",
 		`{"type":"user.tool_result","tool_use_id":"E2","is_error":"no"}`:                        "is_error",
 		`{"type":"user.tool_result","tool_use_id":"E2","content":{}}`:                           "content",
-		`{"type":"user.custom_tool_result","custom_tool_use_id":"E3"}`:                          "custom_tool_use_id", // has its result
-		`{"type":"user.custom_tool_result","custom_tool_use_id":"E4"}`:                          "custom_tool_use_id",
-		`{"type":"user.custom_tool_result","tool_use_id":"E5"}`:                                 "custom_tool_use_id",
-		`{"type":"user.define_outcome"}`:                                                        "description",
-		`{"type":"user.define_outcome","description":""}`:                                       "description",
-		`{"type":"user.define_outcome","description":"x","rubric":"y"}`:                         "rubric",
-		`{"type":"user.define_outcome","description":"x","max_iterations":0}`:                   "max_iterations",
+		// has its result
+		`{"type":"user.custom_tool_result","custom_tool_use_id":"E3"}`:        "custom_tool_use_id",
+		`{"type":"user.custom_tool_result","custom_tool_use_id":"E4"}`:        "custom_tool_use_id",
+		`{"type":"user.custom_tool_result","tool_use_id":"E5"}`:               "custom_tool_use_id",
+		`{"type":"user.define_outcome"}`:                                      "description",
+		`{"type":"user.define_outcome","description":""}`:                     "description",
+		`{"type":"user.define_outcome","description":"x","rubric":"y"}`:       "rubric",
+		`{"type":"user.define_outcome","description":"x","max_iterations":0}`: "max_iterations",
 	} {
-		real := strings.NewReplacer("SHUT", ThreadID(testRun, "shut"), "E2", ids["E2"], "E3", ids["E3"], "E4", ids["E4"], "E5", ids["E5"], "DONE", eventID(testRun, 10, 0))
+		real := strings.NewReplacer("SHUT", ThreadID(testRun, "shut"), "E2", ids["E2"], "E3", ids["E3"], "E4",
+			ids["E4"], "E5", ids["E5"], "DONE", eventID(testRun, 10, 0))
 		_, err := p.Command(json.RawMessage(real.Replace(sent)))
 		refused(t, sent, err, param)
 	}
@@ -176,9 +190,12 @@ func TestRepeatedMessage(t *testing.T) {
 
 // Whatever is sent: it is refused in words, or the log takes it and every reader is shown one event of its type.
 func TestCommandHolds(t *testing.T) {
-	values := append([]string{`"E2"`, `"E3"`, `"KID"`, `[{"type":"text","text":"x"}]`, `[{"type":"text"}]`, `"allow"`, `"approve"`, `-1`, `1e400`}, hostileText...)
-	names := append([]string{"tool_use_id", "custom_tool_use_id", "result", "decision", "is_error", "description", "rubric", "session_thread_id", "processed_at", "\u2028"}, hostileName...)
-	types := []string{sentMessage, sentSystem, sentInterrupt, sentConfirmation, sentCustomResult, sentResult, sentOutcome, "x"}
+	values := append([]string{`"E2"`, `"E3"`, `"KID"`, `[{"type":"text","text":"x"}]`, `[{"type":"text"}]`, `"allow"`,
+		`"approve"`, `-1`, `1e400`}, hostileText...)
+	names := append([]string{"tool_use_id", "custom_tool_use_id", "result", "decision", "is_error", "description",
+		"rubric", "session_thread_id", "processed_at", "\u2028"}, hostileName...)
+	types := []string{sentMessage, sentSystem, sentInterrupt, sentConfirmation, sentCustomResult, sentResult,
+		sentOutcome, "x"}
 	p := fed(t, open, "")
 	ids := uses(t, p)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -214,14 +231,16 @@ func TestCommandHolds(t *testing.T) {
 			thread = ThreadID(testRun, e.ChildID)
 		}
 		var out dialect.Frames
-		if err := p.For(Request(testRun, thread)).Project(&out, r); err != nil || len(out.List) == 0 || string(out.List[0].Event) != typ || !json.Valid(out.List[0].Data) {
+		if err := p.For(Request(testRun, thread)).Project(&out, r); err != nil || len(out.List) == 0 ||
+			string(out.List[0].Event) != typ || !json.Valid(out.List[0].Data) {
 			rt.Fatalf("%s: %v, %d frames", sent, err, len(out.List))
 		}
 	})
 }
 
 func refusedHolds(rt *rapid.T, sent string, err error) {
-	if b := (Dialect{}).AppendError(nil, dialect.Problem{Reason: dialect.ReasonBadRequest, Status: 400, Message: err.Error()}); !json.Valid(b) || err.Error() == "" {
+	if b := (Dialect{}).AppendError(nil, dialect.Problem{Reason: dialect.ReasonBadRequest, Status: 400,
+		Message: err.Error()}); !json.Valid(b) || err.Error() == "" {
 		rt.Fatalf("%s: %s", sent, b)
 	}
 }

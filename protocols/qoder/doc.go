@@ -27,8 +27,7 @@
 //
 // # Where to look next
 //
-// schema/assemble for what begins and ends in a run. projector.go reads records, message.go, increments.go and ending.go
-// show messages, tools.go and input.go have calls and what waits,
-// status.go who runs, session.go and objects.go what a session is, send.go what clients say; docs/dialects/qoder.md for
-// users.
+// schema/assemble for what begins and ends in a run. projector.go reads records, message.go, increments.go and
+// ending.go show messages, tools.go and input.go have calls and what waits, status.go who runs, session.go and
+// objects.go what a session is, send.go what clients say; docs/dialects/qoder.md for users.
 package qoder

@@ -8,12 +8,14 @@ import (
 )
 
 func TestAppendError(t *testing.T) {
-	p := dialect.Problem{Reason: dialect.ReasonBadRequest, Status: 400, Code: "BAD-REQUEST", Message: "content \"x\" \xff", Field: "/events/0/a~1b/type", RequestID: "req_1"}
+	p := dialect.Problem{Reason: dialect.ReasonBadRequest, Status: 400, Code: "BAD-REQUEST",
+		Message: "content \"x\" \xff", Field: "/events/0/a~1b/type", RequestID: "req_1"}
 	want := `{"type":"error","request_id":"req_1","error":{"type":"invalid_request_error","message":"content \"x\" \ufffd","param":"events[0].a/b.type","code":"bad_request"}}`
 	if got := string(Dialect{}.AppendError(nil, p)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got, want := string(Dialect{}.AppendError([]byte("x"), dialect.Problem{})), `x{"type":"error","request_id":null,"error":{"type":"api_error","message":"the request was refused","code":"none"}}`; got != want {
+	if got, want := string(Dialect{}.AppendError([]byte("x"),
+		dialect.Problem{})), `x{"type":"error","request_id":null,"error":{"type":"api_error","message":"the request was refused","code":"none"}}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	for _, c := range []struct {
@@ -50,7 +52,8 @@ func TestAppendError(t *testing.T) {
 
 func TestParamOf(t *testing.T) {
 	for pointer, want := range map[string]string{
-		"/a": "a", "/a/0": "a[0]", "/0/a": "[0].a", "/a/b~0c/12/d": "a.b~c[12].d", "events[0].type": "events[0].type", "/": "",
+		"/a": "a", "/a/0": "a[0]", "/0/a": "[0].a", "/a/b~0c/12/d": "a.b~c[12].d", "events[0].type": "events[0].type",
+		"/": "",
 	} {
 		if got := paramOf(pointer); got != want {
 			t.Errorf("%s: %q, want %q", pointer, got, want)

@@ -84,8 +84,8 @@ func (p *Projector) deltaOf(m *message, place int, typ, name string) []byte {
 	return append(append(o, name...), `":`...)
 }
 
-// emitPiece emits a piece of a block's text. An input that is free text is written as the JSON string that it is, which its
-// first piece opens and its stop closes.
+// emitPiece emits a piece of a block's text. An input that is free text is written as the JSON string that it is, which
+// its first piece opens and its stop closes.
 func (p *Projector) emitPiece(m *message, s *assemble.Transition) {
 	b := s.Block
 	if p.canEmit(m, 1) {

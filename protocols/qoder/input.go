@@ -147,7 +147,8 @@ func (t *tools) settle(c *toolCall, result bool) (waited bool) {
 // request emits that a model is asked.
 func (p *Projector) request() {
 	t := p.rec.thread
-	c := &toolCall{child: t.child, key: modelKey(t.child, field(p.rec.payload, "call_id")), seq: p.rec.Seq, kind: callModel}
+	c := &toolCall{child: t.child, key: modelKey(t.child, field(p.rec.payload, "call_id")), seq: p.rec.Seq,
+		kind: callModel}
 	c.id = p.emit(emission{typ: "span.model_request_start", body: p.extra("model", "provider")})
 	p.tools.put(c)
 	p.change(p.rec.thread, func(t *thread) { t.called = counts{} })

@@ -139,7 +139,8 @@ func (p *Projector) open(l *lane, s *assemble.Transition) {
 	if !s.Message.Implicit {
 		id = field(p.rec.payload, "message_id")
 	}
-	m := &message{id: p.messageID(id), start: s.Message.Start, turn: p.rec.turn, cause: p.rec.cause, told: p.info.incremental}
+	m := &message{id: p.messageID(id), start: s.Message.Start, turn: p.rec.turn, cause: p.rec.cause,
+		told: p.info.incremental}
 	switch {
 	case string(p.rec.Type) == schema.TypeMessageEnd:
 		l.whole = m

@@ -19,7 +19,8 @@ var lanes = []string{"", schematest.ChildA, schematest.ChildB}
 
 // pieces are texts as they stand in JSON: with escapes, halves of surrogate pairs, and what looks like structure.
 var pieces = []string{
-	``, `a`, `Hello`, ` world`, `\"`, `\\`, `\u00e9`, `é`, `\ud83d`, `\ude00`, `😀`, `\ud83d\ude00`, `\u0000`, `\/`, `{\"q\":`, `1}`, `\n`,
+	``, `a`, `Hello`, ` world`, `\"`, `\\`, `\u00e9`, `é`, `\ud83d`, `\ude00`, `😀`, `\ud83d\ude00`, `\u0000`, `\/`,
+	`{\"q\":`, `1}`, `\n`,
 }
 
 func drawText(t *rapid.T) string {
@@ -31,9 +32,12 @@ func drawContent(t *rapid.T) string {
 		text := drawText(t)
 		return rapid.SampledFrom([]string{
 			`{"type":"text","text":"` + text + `"}`, `{"type":"thinking","thinking":"` + text + `","signature":"s"}`,
-			`{"type":"reasoning","text":"` + text + `"}`, `{"type":"tool_use","id":"c1","name":"n","input":{"a":"` + text + `"}}`,
-			`{"type":"tool_use","id":"c2","name":"n","partial_json":"` + text + `"}`, `{"type":"refusal","refusal":"` + text + `"}`,
-			`{"type":"redacted_thinking","data":"x"}`, `{"type":7,"text":[]}`, `{}`, `{"text":"` + text + `","type":"text","text":null}`,
+			`{"type":"reasoning","text":"` + text + `"}`,
+			`{"type":"tool_use","id":"c1","name":"n","input":{"a":"` + text + `"}}`,
+			`{"type":"tool_use","id":"c2","name":"n","partial_json":"` + text + `"}`,
+			`{"type":"refusal","refusal":"` + text + `"}`,
+			`{"type":"redacted_thinking","data":"x"}`, `{"type":7,"text":[]}`, `{}`,
+			`{"text":"` + text + `","type":"text","text":null}`,
 		}).Draw(t, "block")
 	}), 0, 4).Draw(t, "blocks")
 	return "[" + strings.Join(blocks, ",") + "]"
@@ -41,10 +45,13 @@ func drawContent(t *rapid.T) string {
 
 // drawEvent draws an event of any lane: framing that fits or does not, and payloads that are hard to read.
 func drawEvent(t *rapid.T, toggles bool) schema.Event {
-	index := rapid.SampledFrom([]string{``, `,"index":0`, `,"index":1`, `,"index":2.0`, `,"index":-1`, `,"index":9007199254740991`, `,"index":"x"`}).Draw(t, "index")
-	id := rapid.SampledFrom([]string{`"m1"`, `"m2"`, `"m\u0031"`, `7`, `""`, `"` + strings.Repeat("i", 700) + `"`}).Draw(t, "id")
+	index := rapid.SampledFrom([]string{``, `,"index":0`, `,"index":1`, `,"index":2.0`, `,"index":-1`,
+		`,"index":9007199254740991`, `,"index":"x"`}).Draw(t, "index")
+	id := rapid.SampledFrom([]string{`"m1"`, `"m2"`, `"m\u0031"`, `7`, `""`,
+		`"` + strings.Repeat("i", 700) + `"`}).Draw(t, "id")
 	text := drawText(t)
-	kinds := rapid.SampledFrom([]string{`"text"`, `"reasoning"`, `"tool_use"`, `"compaction"`, `"refusal"`, `null`}).Draw(t, "kind")
+	kinds := rapid.SampledFrom([]string{`"text"`, `"reasoning"`, `"tool_use"`, `"compaction"`, `"refusal"`,
+		`null`}).Draw(t, "kind")
 	call := rapid.SampledFrom([]string{`"c1"`, `"c2"`}).Draw(t, "call")
 	type choice struct {
 		weight       int
@@ -57,7 +64,9 @@ func drawEvent(t *rapid.T, toggles bool) schema.Event {
 		{2, "data.delta", `{"media_type":"a/b","data":"AA=="` + index + `}`},
 		{2, "text.delta", rapid.SampledFrom(schematest.HostilePayloads()).Draw(t, "hostile")},
 		{1, "text.delta", `{"te\u0078t":"` + text + `"}`},
-		{6, "message.start", `{"message_id":` + id + `,"role":` + rapid.SampledFrom([]string{`"assistant"`, `"assistant"`, `"assistant"`, `"user"`, `"system"`, `"tool"`, `1`}).Draw(t, "role") + `,"usage":{"n":1e400}}`},
+		{6, "message.start", `{"message_id":` + id + `,"role":` +
+			rapid.SampledFrom([]string{`"assistant"`, `"assistant"`, `"assistant"`, `"user"`, `"system"`, `"tool"`,
+				`1`}).Draw(t, "role") + `,"usage":{"n":1e400}}`},
 		{6, "message.end", `{"message_id":` + id + `,"content":` + drawContent(t) + `,"stop_reason":"end_turn"}`},
 		{2, "message.end", `{"message_id":` + id + `}`},
 		{1, "message.end", `{"message_id":` + id + `,"omitted":["content"]}`},
@@ -66,15 +75,18 @@ func drawEvent(t *rapid.T, toggles bool) schema.Event {
 		{2, "tool.start", `{"call_id":` + call + `,"tool":"n","input":{}}`},
 		{2, "tool.end", `{"call_id":` + call + `,"ok":true,"output":"x"}`},
 		{1, "step.boundary", `{"step_index":0,"step_kind":"done"}`},
-		{2, "run.lifecycle", `{"state":` + rapid.SampledFrom([]string{`"running"`, `"done"`, `"error"`, `"paused"`, `"planning","session":true`}).Draw(t, "state") + `}`},
+		{2, "run.lifecycle", `{"state":` + rapid.SampledFrom([]string{`"running"`, `"done"`, `"error"`, `"paused"`,
+			`"planning","session":true`}).Draw(t, "state") + `}`},
 		{1, "turn.start", `{"turn_id":"t1"}`},
 		{1, "turn.end", `{"turn_id":"t1","stop_reason":"end_turn"}`},
-		{2, "command.message", `{"content":"` + text + `","message_id":` + rapid.SampledFrom([]string{`"m1"`, `"u"`}).Draw(t, "told") + `}`},
+		{2, "command.message", `{"content":"` + text + `","message_id":` +
+			rapid.SampledFrom([]string{`"m1"`, `"u"`}).Draw(t, "told") + `}`},
 		{1, "command.cancel", `{"reason":null}`},
 		{1, "custom.x", `{}`},
 	}
 	if toggles {
-		choices = append(choices, choice{2, "session.updated", fmt.Sprintf(`{"incremental_streaming_enabled":%v}`, rapid.Bool().Draw(t, "on"))})
+		choices = append(choices, choice{2, "session.updated",
+			fmt.Sprintf(`{"incremental_streaming_enabled":%v}`, rapid.Bool().Draw(t, "on"))})
 	}
 	var of []choice
 	for _, c := range choices {
@@ -89,7 +101,8 @@ func drawEvent(t *rapid.T, toggles bool) schema.Event {
 	}
 	e := said(child, c.typ, c.payload)
 	if rapid.IntRange(0, 9).Draw(t, "caused") == 0 {
-		e.Cause, e.TurnID, e.Actor = schematest.EventID(schema.Seq(rapid.IntRange(1, 20).Draw(t, "cause"))), "turn \"1\"", "user"
+		e.Cause, e.TurnID, e.Actor = schematest.EventID(schema.Seq(rapid.IntRange(1, 20).Draw(t,
+			"cause"))), "turn \"1\"", "user"
 	}
 	return e
 }

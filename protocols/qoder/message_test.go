@@ -25,7 +25,8 @@ func golden(t *testing.T, name string, got []byte) {
 // spoken leaves the frames of messages.
 func spoken(frames []shown) (out []shown) {
 	for _, f := range frames {
-		for _, prefix := range []string{"agent.message", "agent.content_block", "agent.thinking", "user.message", "system.message", "event_"} {
+		for _, prefix := range []string{"agent.message", "agent.content_block", "agent.thinking", "user.message",
+			"system.message", "event_"} {
 			if strings.HasPrefix(f.event, prefix) {
 				out = append(out, f)
 				break
@@ -273,7 +274,8 @@ func TestMessages(t *testing.T) {
 			increments bool
 			form       form
 		}{
-			{"with increments", true, form{}}, {"without", false, form{}}, {"with previews", false, form{previews: previewMessage | previewThinking}},
+			{"with increments", true, form{}}, {"without", false, form{}},
+			{"with previews", false, form{previews: previewMessage | previewThinking}},
 		} {
 			fmt.Fprintf(&got, "---- %s\n%s", form.title, brief(spoken(projected(t, form.increments, form.form, list))))
 		}
@@ -358,7 +360,8 @@ func TestMemory(t *testing.T) {
 	most := p.Size() + 2*limits.Message + 300*256
 	for _, log := range []string{
 		`text.delta {"text":"` + strings.Repeat("x", 1000) + `","index":0}`,
-		`block.start {"index":1,"kind":"compaction","block":{"type":"compaction","content":"` + strings.Repeat("x", 200) + `"}}`,
+		`block.start {"index":1,"kind":"compaction","block":{"type":"compaction","content":"` +
+			strings.Repeat("x", 200) + `"}}`,
 		`tool.input.delta {"call_id":"c","text":"` + strings.Repeat("x", 1000) + `"}`,
 		`data.delta {"media_type":"a/b","data":"` + strings.Repeat("x", 1000) + `"}`,
 	} {
@@ -450,7 +453,8 @@ func TestCopiesKeepTheirOwn(t *testing.T) {
 	}
 	for letter, got := range map[string][]shown{"A": gotA, "B": gotB} {
 		text := brief(spoken(got))
-		if !strings.Contains(text, `"so far, it is long enough for more, `+strings.Repeat(letter, 3)+`"`) || strings.Count(text, "said "+letter) != 1 {
+		if !strings.Contains(text, `"so far, it is long enough for more, `+strings.Repeat(letter, 3)+`"`) ||
+			strings.Count(text, "said "+letter) != 1 {
 			t.Errorf("copy %s has\n%s", letter, text)
 		}
 	}

@@ -61,7 +61,8 @@ func turnStatus(t *thread) string {
 // dialect's setting.
 func (d Dialect) AppendListed(dst []byte, r *schema.RunInfo) []byte {
 	o := sessionObject{
-		id: r.ID, status: "idle", created: r.Started.UTC().Format(schema.TimeLayout), updated: r.Updated.UTC().Format(schema.TimeLayout),
+		id: r.ID, status: "idle", created: r.Started.UTC().Format(schema.TimeLayout),
+		updated:     r.Updated.UTC().Format(schema.TimeLayout),
 		incremental: d.Increments, usage: appendUsage(nil, countsOf(r.Usage)), description: r.Session,
 	}
 	o.stats = fmt.Appendf(nil, `{"active_seconds":null,"duration_seconds":%s}`, seconds(r.Updated.Sub(r.Started)))
@@ -108,7 +109,8 @@ func (o *sessionObject) append(dst []byte) []byte {
 	d, agent := o.description, agentOf(field(o.description, "agent"))
 	b := append(jsonscan.Object(dst), '{').Str("id", o.id).Str("type", "session")
 	b = agent.appendID(jsonscan.Object(agent.appendJSON(b.Name("agent"))).Name("agent_id"))
-	b = b.Raw("environment_id", valueOr(field(d, "environment_id"), '"', `null`)).Str("status", o.status).NullStr("turn_status", o.turn).
+	b = b.Raw("environment_id", valueOr(field(d, "environment_id"), '"', `null`)).Str("status",
+		o.status).NullStr("turn_status", o.turn).
 		Raw("title", valueOr(field(d, "title"), '"', `null`)).Raw("metadata", valueOr(field(d, "metadata"), '{', `{}`))
 	lists := []string{"resources", "vault_ids", "memory_store_ids"}
 	for i, v := range jsonscan.Values(d, lists) {
@@ -116,7 +118,8 @@ func (o *sessionObject) append(dst []byte) []byte {
 	}
 	b = b.Bool(incrementalField, o.incremental).Raw("stats", o.stats).Raw("usage", o.usage)
 	b = append(b, `,"outcome_evaluations":[],"budget":null,"deployment_id":null`...)
-	b = b.Raw("archived_at", valueOr(field(d, "archived_at"), '"', `null`)).Str("created_at", o.created).Str("updated_at", o.updated)
+	b = b.Raw("archived_at", valueOr(field(d, "archived_at"), '"', `null`)).Str("created_at",
+		o.created).Str("updated_at", o.updated)
 	return append(appendRest(b, d, ownFields...), '}')
 }
 
@@ -194,7 +197,8 @@ func (s snapshot) appendJSON(dst []byte) []byte {
 		name, or string
 		begins   byte
 	}{
-		{"description", `null`, '"'}, {"system", `null`, '"'}, {"tools", `[]`, '['}, {"skills", `[]`, '['}, {"mcp_servers", `[]`, '['},
+		{"description", `null`, '"'}, {"system", `null`, '"'}, {"tools", `[]`, '['}, {"skills", `[]`, '['},
+		{"mcp_servers", `[]`, '['},
 		{"multiagent", `null`, '{'}, {"execution_identity", `{"type":"service_account"}`, '{'},
 	} {
 		b = b.Raw(f.name, valueOr(of.Raw(f.name), f.begins, f.or))
@@ -203,7 +207,8 @@ func (s snapshot) appendJSON(dst []byte) []byte {
 }
 
 var agentFields = []string{
-	"version", "name", "model", "description", "system", "tools", "skills", "mcp_servers", "multiagent", "execution_identity",
+	"version", "name", "model", "description", "system", "tools", "skills", "mcp_servers", "multiagent",
+	"execution_identity",
 }
 
 // appendStats appends how long a thread has run and been there, in seconds, up to the newest record.
@@ -212,7 +217,8 @@ func (p *Projector) appendStats(b []byte, t *thread) []byte {
 	if t.running {
 		active += max(0, now.Sub(t.since))
 	}
-	return fmt.Appendf(b, `{"active_seconds":%s,"duration_seconds":%s}`, seconds(active), seconds(now.Sub(clock(t.created))))
+	return fmt.Appendf(b, `{"active_seconds":%s,"duration_seconds":%s}`, seconds(active),
+		seconds(now.Sub(clock(t.created))))
 }
 
 // seconds writes a span with milliseconds; none is negative.
@@ -234,8 +240,9 @@ func countsOf(u schema.Usage) counts {
 		return 0
 	}
 	return counts{
-		input:        first("input_tokens", "prompt_tokens", "promptTokenCount"),
-		output:       addBounded(first("output_tokens", "completion_tokens", "candidatesTokenCount"), u["thoughtsTokenCount"]),
+		input: first("input_tokens", "prompt_tokens", "promptTokenCount"),
+		output: addBounded(first("output_tokens", "completion_tokens", "candidatesTokenCount"),
+			u["thoughtsTokenCount"]),
 		cacheCreated: first("cache_creation_input_tokens"),
 		cacheRead:    first("cache_read_input_tokens", "cachedContentTokenCount"),
 	}
@@ -255,5 +262,6 @@ func addBounded(a, b int64) int64 {
 
 func appendUsage(b []byte, n counts) []byte {
 	return fmt.Appendf(b, `{"input_tokens":%d,"output_tokens":%d,"cache_read_input_tokens":%d,"cache_creation_input_tokens":%d,`+
-		`"cache_creation":null,"server_tool_use":null,"list_cost":null,"total_credits":null}`, n.input, n.output, n.cacheRead, n.cacheCreated)
+		`"cache_creation":null,"server_tool_use":null,"list_cost":null,"total_credits":null}`, n.input, n.output,
+		n.cacheRead, n.cacheCreated)
 }

@@ -95,7 +95,8 @@ func ParseEvents(body []byte, most int) ([]json.RawMessage, error) {
 		return nil, err
 	}
 	var events []json.RawMessage
-	if err := json.Unmarshal(valueOr(fields[name], '[', `null`), &events); err != nil || len(events) == 0 || len(events) > most {
+	if err := json.Unmarshal(valueOr(fields[name], '[', `null`), &events); err != nil || len(events) == 0 ||
+		len(events) > most {
 		return nil, refuse(name, "must be a list of 1 to %d events", most)
 	}
 	return events, nil
@@ -149,7 +150,8 @@ func payloadOf(fields map[string][]byte, patch bool) (json.RawMessage, error) {
 		return nil, dialect.Refuse(dialect.ErrBadRequest, "body must be a JSON object")
 	}
 	if line.Len() > schema.MaxSession {
-		return nil, dialect.Refuse(dialect.ErrBadRequest, "body has more than %d bytes of the session's own fields", schema.MaxSession)
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "body has more than %d bytes of the session's own fields",
+			schema.MaxSession)
 	}
 	return line.Bytes(), nil
 }
@@ -196,7 +198,8 @@ func checkAgent(v []byte, patch bool) error {
 			return err
 		}
 	}
-	if typ := field(v, "type"); typ != nil && !slices.Contains([]string{`"agent"`, `"agent_with_overrides"`}, string(typ)) {
+	if typ := field(v, "type"); typ != nil &&
+		!slices.Contains([]string{`"agent"`, `"agent_with_overrides"`}, string(typ)) {
 		return refuse("agent.type", `must be "agent"`)
 	}
 	if n := field(v, "version"); !isNull(n) && whole(n) < 1 {

@@ -29,9 +29,9 @@ func (p *Projector) previewPiece(m *message, s *assemble.Transition) {
 	}
 }
 
-// Open has no frames of its own. It lets a stream begin with what previews have shown of the message that is under way where
-// this client looks, since clients put one together from its event_start on; and with the end of what is archived, or who
-// waits behind it would do so for ever.
+// Open has no frames of its own. It lets a stream begin with what previews have shown of the message that is under way
+// where this client looks, since clients put one together from its event_start on; and with the end of what is
+// archived, or who waits behind it would do so for ever.
 func (p *Projector) Open(out *dialect.Frames, _ schema.Seq) error {
 	out.Again = p.again()
 	return nil
@@ -90,7 +90,8 @@ func (p *Projector) previewText(m *message, index int, low uint16, said []byte) 
 	p.emit(emission{typ: "event_delta", preview: true, body: p.body})
 }
 
-// Foretold reports whether an id is that of a message, or of a thought in it, that has begun and is still being written.
+// Foretold reports whether an id is that of a message, or of a thought in it, that has begun and is still being
+// written.
 func (p *Projector) Foretold(id string) bool {
 	seq, slot, err := parseID(p.session, id)
 	if err != nil || slot < slotLater {

@@ -195,7 +195,8 @@ func (p *Projector) emit(e emission) string {
 	}
 	p.buf = b
 	data := p.rec.out.Text(b)
-	f := dialect.Frame{Data: data[:n:n], Last: e.last && (e.all || e.thread.id == p.form.thread)} // not the session with one of its threads
+	// not the session with one of its threads
+	f := dialect.Frame{Data: data[:n:n], Last: e.last && (e.all || e.thread.id == p.form.thread)}
 	if e.preview {
 		f.Event, f.Token, f.Again = data[n:n+len(e.typ):n+len(e.typ)], data[n+len(e.typ):], true
 	} else { // they stand in it

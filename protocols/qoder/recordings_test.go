@@ -114,7 +114,8 @@ type event struct {
 func (r *reader) read(f shown) {
 	t := r.t
 	var e event
-	if err := json.Unmarshal([]byte(f.data), &e); err != nil && !strings.HasPrefix(f.event, "user.") && !strings.HasPrefix(f.event, "agent.tool_result") {
+	if err := json.Unmarshal([]byte(f.data), &e); err != nil && !strings.HasPrefix(f.event, "user.") &&
+		!strings.HasPrefix(f.event, "agent.tool_result") {
 		t.Fatalf("%s: %v", f.data, err)
 	}
 	if f.event != e.Type {
@@ -347,7 +348,8 @@ func expect(t *testing.T, want expectation, r *reader, text, thinking string, ca
 			t.Errorf("text %+v, want %+v", got, want.Text)
 		}
 		// Of transcripts nobody has said what the thoughts are: they are held to the full events alone.
-		if got := providertest.DigestOf(thinking); want.Reasoning.SHA256 != "" && got != want.Reasoning && got != want.RawReasoning {
+		if got := providertest.DigestOf(thinking); want.Reasoning.SHA256 != "" && got != want.Reasoning &&
+			got != want.RawReasoning {
 			t.Errorf("thoughts %+v, want %+v", got, want.Reasoning)
 		}
 	}
@@ -361,7 +363,8 @@ func expect(t *testing.T, want expectation, r *reader, text, thinking string, ca
 	}
 }
 
-// TestHostedCallsOnce: a hosted call whose output is an item of its own is one use and one result, which has the output.
+// TestHostedCallsOnce: a hosted call whose output is an item of its own is one use and one result, which has the
+// output.
 func TestHostedCallsOnce(t *testing.T) {
 	var body strings.Builder
 	for _, frame := range []string{
@@ -379,7 +382,8 @@ func TestHostedCallsOnce(t *testing.T) {
 			told = append(told, f.event+" "+f.data)
 		}
 	}
-	if len(told) != 2 || !strings.HasPrefix(told[0], "agent.tool_use ") || !strings.HasPrefix(told[1], "agent.tool_result ") || !strings.Contains(told[1], "notes") {
+	if len(told) != 2 || !strings.HasPrefix(told[0], "agent.tool_use ") ||
+		!strings.HasPrefix(told[1], "agent.tool_result ") || !strings.Contains(told[1], "notes") {
 		t.Errorf("%d frames:\n%s", len(told), strings.Join(told, "\n"))
 	}
 }

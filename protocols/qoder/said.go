@@ -19,7 +19,8 @@ type told struct{ event, message, content jsonscan.Sum }
 func (m *messages) noteShown(r *record, content, messageID []byte) {
 	id, _, _ := r.Envelope()
 	l := m.lane(string(r.Child))
-	l.told = append(l.told, told{event: jsonscan.SumOf(id), message: jsonscan.SumOf(inner(messageID)), content: contentSum(content)})
+	l.told = append(l.told, told{event: jsonscan.SumOf(id), message: jsonscan.SumOf(inner(messageID)),
+		content: contentSum(content)})
 	if len(l.told) > maxTold {
 		l.told = l.told[1:]
 	}
@@ -28,7 +29,8 @@ func (m *messages) noteShown(r *record, content, messageID []byte) {
 // isRepeat reports whether a message is one which was shown when it was sent: its cause is that event, it has
 // that message's id, or it is the oldest that says the same. Each is repeated once.
 func (l *lane) isRepeat(cause string, messageID, content []byte) bool {
-	of := told{event: jsonscan.SumOf([]byte(cause)), message: jsonscan.SumOf(inner(messageID)), content: contentSum(content)}
+	of := told{event: jsonscan.SumOf([]byte(cause)), message: jsonscan.SumOf(inner(messageID)),
+		content: contentSum(content)}
 	same := []func(t told) bool{
 		func(t told) bool { return cause != "" && t.event == of.event },
 		func(t told) bool { return of.message.Units > 0 && t.message == of.message },

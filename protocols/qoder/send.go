@@ -20,7 +20,8 @@ import (
 func (p *Projector) Command(sent json.RawMessage) (schema.Event, error) {
 	fields, err := readBody(sent)
 	if err != nil {
-		return schema.Event{}, dialect.Refuse(dialect.ErrBadRequest, "event must be a JSON object, no field of which stands twice")
+		return schema.Event{}, dialect.Refuse(dialect.ErrBadRequest,
+			"event must be a JSON object, no field of which stands twice")
 	}
 	e := schema.Event{Actor: "user"}
 	switch typ := text(sent, "type"); typ {
@@ -105,7 +106,8 @@ func (p *Projector) sendInterrupt(e *schema.Event, fields map[string][]byte) err
 		return err
 	}
 	e.Type = typeCancel
-	e.Payload = oneLine(append(appendFields([]byte(`{"interrupt":true`), fields, "interrupt", "instruction", "plan_id"), '}'))
+	e.Payload = oneLine(append(appendFields([]byte(`{"interrupt":true`), fields, "interrupt", "instruction", "plan_id"),
+		'}'))
 	return nil
 }
 

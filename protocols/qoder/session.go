@@ -81,8 +81,8 @@ func (p *Projector) IsArchived() bool { return p.info.archived != "" }
 // IsDeleted reports whether the session is not there any more.
 func (p *Projector) IsDeleted() bool { return p.info.deleted }
 
-// Busy reports whether there is something to cancel: a turn is under way, of the coordinator, which runs or waits for the
-// client, or a message was sent that nobody has begun to answer.
+// Busy reports whether there is something to cancel: a turn is under way, of the coordinator, which runs or waits for
+// the client, or a message was sent that nobody has begun to answer.
 func (p *Projector) Busy() bool {
 	t := p.threads.coordinator()
 	return t != nil && t.busy()
@@ -101,7 +101,8 @@ func (p *Projector) CheckUpdate(payload json.RawMessage) error {
 		}
 	}
 	if len(p.info.description)+len(payload) > schema.MaxSession {
-		return dialect.Refuse(dialect.ErrBadRequest, "the session's own fields would be more than %d bytes", schema.MaxSession)
+		return dialect.Refuse(dialect.ErrBadRequest, "the session's own fields would be more than %d bytes",
+			schema.MaxSession)
 	}
 	return nil
 }

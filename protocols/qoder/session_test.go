@@ -32,9 +32,11 @@ func TestSessionObject(t *testing.T) {
 	const agent = `{"id":"agent_1","type":"agent","version":3,"name":"agent_1","model":{"id":"m1"},"description":null,"system":null,"tools":[],"skills":[],` +
 		`"mcp_servers":[],"multiagent":null,"execution_identity":{"type":"service_account"},"more":[1.0]}`
 	const usage = `{"input_tokens":15,"output_tokens":6,"cache_read_input_tokens":7,"cache_creation_input_tokens":0,"cache_creation":null,"server_tool_use":null,"list_cost":null,"total_credits":null}`
-	want := `{"id":"run_golden","type":"session","agent":` + agent + `,"agent_id":"agent_1","environment_id":"env_1","status":"running","turn_status":"running",` +
+	want := `{"id":"run_golden","type":"session","agent":` + agent +
+		`,"agent_id":"agent_1","environment_id":"env_1","status":"running","turn_status":"running",` +
 		`"title":"a\u0041\ud800","metadata":{"k":"v"},"resources":[{"type":"file"}],"vault_ids":["v"],"memory_store_ids":[],"incremental_streaming_enabled":true,` +
-		`"stats":{"active_seconds":0.014,"duration_seconds":0.021},"usage":` + usage + `,"outcome_evaluations":[],"budget":null,"deployment_id":null,` +
+		`"stats":{"active_seconds":0.014,"duration_seconds":0.021},"usage":` + usage +
+		`,"outcome_evaluations":[],"budget":null,"deployment_id":null,` +
 		`"archived_at":null,"created_at":"2026-01-02T03:04:05.000Z","updated_at":"2026-01-02T03:04:05.021Z","else":{"x":1e2}}`
 	if got := string(p.AppendSession(nil)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -65,24 +67,31 @@ func TestListedObject(t *testing.T) {
 		return all
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	info := &schema.RunInfo{ID: "run_golden", State: schema.StateRunning, Started: now, Updated: now.Add(1500 * time.Millisecond),
-		Usage: schema.Usage{"input_tokens": 3}, Session: json.RawMessage(`{"agent":"agent_1","title":"T","incremental_streaming_enabled":true}`)}
+	info := &schema.RunInfo{ID: "run_golden", State: schema.StateRunning, Started: now,
+		Updated: now.Add(1500 * time.Millisecond),
+		Usage:   schema.Usage{"input_tokens": 3},
+		Session: json.RawMessage(`{"agent":"agent_1","title":"T","incremental_streaming_enabled":true}`)}
 	got, asked := (Dialect{}).AppendListed(nil, info), fed(t, `session.created {"agent":"agent_1"}`, "").AppendSession(nil)
 	if !json.Valid(got) || !slices.Equal(names(got), names(asked)) {
 		t.Errorf("listed %v\nasked %v", names(got), names(asked))
 	}
 	for name, want := range map[string]string{
-		"status": `"running"`, "turn_status": `"running"`, "title": `"T"`, "agent_id": `"agent_1"`, "incremental_streaming_enabled": "true",
-		"created_at": `"2026-01-02T03:04:05.000Z"`, "stats": `{"active_seconds":null,"duration_seconds":1.5}`, "archived_at": "null",
+		"status": `"running"`, "turn_status": `"running"`, "title": `"T"`, "agent_id": `"agent_1"`,
+		"incremental_streaming_enabled": "true",
+		"created_at":                    `"2026-01-02T03:04:05.000Z"`,
+		"stats":                         `{"active_seconds":null,"duration_seconds":1.5}`,
+		"archived_at":                   "null",
 	} {
 		if v := field(got, name); string(v) != want {
 			t.Errorf("%s is %s, want %s", name, v, want)
 		}
 	}
 	for state, want := range map[schema.RunState]string{
-		"": "idle/", schema.StateDone: "idle/completed", schema.StateError: "idle/failed", schema.StateAborted: "idle/cancelled", schema.StatePaused: "idle/requires_action",
+		"": "idle/", schema.StateDone: "idle/completed", schema.StateError: "idle/failed",
+		schema.StateAborted: "idle/cancelled", schema.StatePaused: "idle/requires_action",
 	} {
-		got := (Dialect{}).AppendListed(nil, &schema.RunInfo{ID: "r", State: state, Session: json.RawMessage(`{"archived_at":null}`)})
+		got := (Dialect{}).AppendListed(nil, &schema.RunInfo{ID: "r", State: state,
+			Session: json.RawMessage(`{"archived_at":null}`)})
 		if s := text(got, "status") + "/" + text(got, "turn_status"); s != want {
 			t.Errorf("%q: %s, want %s", state, s, want)
 		}
@@ -107,7 +116,8 @@ func TestListedObject(t *testing.T) {
 			t.Errorf("%q %q %q: %s, want %s", tt.state, tt.turn, tt.stop, s, tt.want)
 		}
 	}
-	got = (Dialect{}).AppendListed(nil, &schema.RunInfo{ID: "r", Session: json.RawMessage(`{"archived_at":"2026-01-02T03:04:05Z"}`)})
+	got = (Dialect{}).AppendListed(nil, &schema.RunInfo{ID: "r",
+		Session: json.RawMessage(`{"archived_at":"2026-01-02T03:04:05Z"}`)})
 	if text(got, "status") != "terminated" || text(got, "archived_at") != "2026-01-02T03:04:05Z" {
 		t.Errorf("%s", got)
 	}
@@ -142,7 +152,8 @@ func TestSessionFrames(t *testing.T) {
 		session.thread_status_terminated {"agent_name":"kid"}
 		session.status_terminated {}
 		session.deleted {}`)
-	for thread, want := range map[string]string{"": "session.status_terminated session.deleted", "kid": "session.thread_status_terminated session.status_terminated session.deleted"} {
+	for thread, want := range map[string]string{"": "session.status_terminated session.deleted",
+		"kid": "session.thread_status_terminated session.status_terminated session.deleted"} {
 		id := thread
 		if id != "" {
 			id = ThreadID(testRun, thread)
@@ -169,7 +180,8 @@ func TestSessionFrames(t *testing.T) {
 // The flag is the log's, at each place of it; runs that are no sessions have the dialect's.
 func TestIncrementalFlag(t *testing.T) {
 	for log, want := range map[string]bool{
-		`progress {}`: true, `session.updated {"title":"x"}`: true, `session.updated {"incremental_streaming_enabled":false}`: false,
+		`progress {}`: true, `session.updated {"title":"x"}`: true,
+		`session.updated {"incremental_streaming_enabled":false}`: false,
 		`session.created {}`: false, `session.created {"incremental_streaming_enabled":true}`: true,
 		"session.created {}\nsession.updated {\"incremental_streaming_enabled\":true}":                                       true,
 		"session.created {\"incremental_streaming_enabled\":true}\nsession.updated {\"title\":\"x\"}":                        true,
@@ -200,15 +212,25 @@ func TestCreatePayload(t *testing.T) {
 		pairs[i] = fmt.Sprintf(`"k%d":"v"`, i)
 	}
 	for body, param := range map[string]string{
-		``: "", `[]`: "", `{`: "", `7`: "", "{\"agent\":\"\xff\"}": "", `{}`: "agent", `{"agent":null}`: "agent", `{"agent":""}`: "agent", `{"agent":7}`: "agent",
-		`{"agent":{}}`: "agent.id", `{"agent":{"id":"a","version":0}}`: "agent.version", `{"agent":{"id":"a","version":"1"}}`: "agent.version",
-		`{"agent":{"id":"a","type":"robot"}}`: "agent.type", `{"agent":"a","agent":"b"}`: "agent", `{"agent":"a","environment_id":1}`: "environment_id",
-		`{"agent":"a","title":{}}`: "title", `{"agent":"a","title":"` + strings.Repeat("x", 513) + `"}`: "title", `{"agent":"a","metadata":[]}`: "metadata",
-		`{"agent":"a","metadata":{"k":1}}`: "metadata.k", `{"agent":"a","metadata":{"k":null}}`: "metadata.k", `{"agent":"a","metadata":{"k":"a","k":"b"}}`: "metadata.k",
-		`{"agent":"a","metadata":{"` + strings.Repeat("k", 65) + `":"v"}}`:  "metadata." + strings.Repeat("k", 64) + "…",
-		`{"agent":"a","metadata":{"k":"` + strings.Repeat("v", 513) + `"}}`: "metadata.k", `{"agent":"a","metadata":{` + strings.Join(pairs, ",") + `}}`: "metadata",
-		`{"agent":"a","resources":{}}`: "resources", `{"agent":"a","resources":[1]}`: "resources[0]", `{"agent":"a","vault_ids":["v",2]}`: "vault_ids[1]",
-		`{"agent":"a","incremental_streaming_enabled":"true"}`: "incremental_streaming_enabled", `{"agent":"a","budget":{"type":"limit"}}`: "budget",
+		``: "", `[]`: "", `{`: "", `7`: "", "{\"agent\":\"\xff\"}": "", `{}`: "agent", `{"agent":null}`: "agent",
+		`{"agent":""}`: "agent", `{"agent":7}`: "agent",
+		`{"agent":{}}`: "agent.id", `{"agent":{"id":"a","version":0}}`: "agent.version",
+		`{"agent":{"id":"a","version":"1"}}`:  "agent.version",
+		`{"agent":{"id":"a","type":"robot"}}`: "agent.type", `{"agent":"a","agent":"b"}`: "agent",
+		`{"agent":"a","environment_id":1}`: "environment_id",
+		`{"agent":"a","title":{}}`:         "title", `{"agent":"a","title":"` + strings.Repeat("x", 513) + `"}`: "title",
+		`{"agent":"a","metadata":[]}`:      "metadata",
+		`{"agent":"a","metadata":{"k":1}}`: "metadata.k", `{"agent":"a","metadata":{"k":null}}`: "metadata.k",
+		`{"agent":"a","metadata":{"k":"a","k":"b"}}`: "metadata.k",
+		`{"agent":"a","metadata":{"` + strings.Repeat("k", 65) + `":"v"}}`: "metadata." +
+			strings.Repeat("k", 64) + "…",
+		`{"agent":"a","metadata":{"k":"` + strings.Repeat("v", 513) + `"}}`:              "metadata.k",
+		`{"agent":"a","metadata":{` + strings.Join(pairs, ",") + `}}`:                    "metadata",
+		`{"agent":"a","resources":{}}`:                                                   "resources",
+		`{"agent":"a","resources":[1]}`:                                                  "resources[0]",
+		`{"agent":"a","vault_ids":["v",2]}`:                                              "vault_ids[1]",
+		`{"agent":"a","incremental_streaming_enabled":"true"}`:                           "incremental_streaming_enabled",
+		`{"agent":"a","budget":{"type":"limit"}}`:                                        "budget",
 		`{"agent":{"id":"a","system":"` + strings.Repeat("s", schema.MaxSession) + `"}}`: "agent",
 		`{"agent":` + strings.Repeat(`[`, 9000) + strings.Repeat(`]`, 9000) + `}`:        "agent",
 	} {
@@ -239,7 +261,8 @@ func TestUpdatePayload(t *testing.T) {
 		}
 	}
 	for body, param := range map[string]string{
-		`{"agent":null}`: "agent", `{"incremental_streaming_enabled":null}`: "incremental_streaming_enabled", `{"title":7}`: "title", `{"budget":{}}`: "budget", `null`: "",
+		`{"agent":null}`: "agent", `{"incremental_streaming_enabled":null}`: "incremental_streaming_enabled",
+		`{"title":7}`: "title", `{"budget":{}}`: "budget", `null`: "",
 	} {
 		_, err := UpdatePayload([]byte(body))
 		refused(t, body, err, param)
@@ -267,7 +290,8 @@ func TestInitialEvents(t *testing.T) {
 		t.Error(got, err)
 	}
 	for body, param := range map[string]string{
-		`{"initial_events":{}}`: "initial_events", `{"initial_events":[{"type":"user.interrupt"}]}`: "initial_events[0].type", `x`: "",
+		`{"initial_events":{}}`:                          "initial_events",
+		`{"initial_events":[{"type":"user.interrupt"}]}`: "initial_events[0].type", `x`: "",
 		`{"initial_events":[` + strings.Repeat(`{"type":"user.message"},`, 50) + `{}]}`: "initial_events",
 	} {
 		_, err := InitialEvents([]byte(body))

@@ -94,7 +94,8 @@ func (p *Projector) turnEnd() {
 		why = stopCancelled
 	}
 	p.dropLapsed()
-	if (why == stopEndTurn || why == stopCancelled) && p.tools.countWaiting(t.child) > 0 { // the question has interrupted it
+	if (why == stopEndTurn || why == stopCancelled) && p.tools.countWaiting(t.child) > 0 {
+		// the question has interrupted it
 		why = stopAction
 	}
 	if why == stopFailed {

@@ -85,7 +85,8 @@ func TestStatusFrames(t *testing.T) {
 			run.lifecycle {"state":"done"}
 			command.message {"content":"go on"}
 			run.lifecycle {"state":"error","reason":"nobody is there"}`,
-			lines(running, end, `user.message {"content":[{"type":"text","text":"go on"}]}`, failed("nobody is there"), running, exhausted)},
+			lines(running, end, `user.message {"content":[{"type":"text","text":"go on"}]}`, failed("nobody is there"),
+				running, exhausted)},
 		"lifecycles that are there for the session alone": {`
 			run.lifecycle {"state":"error","reason":"x"}
 			run.lifecycle {"state":"planning","reason":null,"session":true}
@@ -132,7 +133,8 @@ func TestStatusFrames(t *testing.T) {
 func TestEndsAnywhere(t *testing.T) {
 	for _, s := range schematest.All() {
 		for _, end := range []struct{ payload, stop string }{
-			{`{"state":"error","reason":"gone"}`, "retries_exhausted"}, {`{"state":"aborted","reason":"cancelled"}`, "cancelled"}, {`{"state":"done"}`, "end_turn"},
+			{`{"state":"error","reason":"gone"}`, "retries_exhausted"},
+			{`{"state":"aborted","reason":"cancelled"}`, "cancelled"}, {`{"state":"done"}`, "end_turn"},
 		} {
 			for at := 1; at < len(s.Events) && at < 60; at++ {
 				if typ := s.Events[at-1].Type; typ == "run.lifecycle" || typ == "turn.end" {
@@ -151,7 +153,8 @@ func TestEndsAnywhere(t *testing.T) {
 				if complaint := holds(frames); complaint != "" || p.Busy() {
 					t.Fatalf("%s cut at %d: %s", s.Name, at, complaint)
 				}
-				if got := text(field([]byte(last.data), "stop_reason"), "type"); got != stop && last.event == "session.status_idle" || p.tools.waiting.Len()+p.tools.open.Len() > 0 {
+				if got := text(field([]byte(last.data), "stop_reason"), "type"); got != stop &&
+					last.event == "session.status_idle" || p.tools.waiting.Len()+p.tools.open.Len() > 0 {
 					t.Fatalf("%s cut at %d: stop %q, want %q\n%s", s.Name, at, got, stop, brief(frames))
 				}
 				if strings.HasPrefix(end.payload, `{"state":"error"`) && !strings.Contains(brief(frames), "session.error") {

@@ -175,9 +175,11 @@ func (p *Projector) spawn() {
 		return
 	}
 	content := appendContent([]byte(`,"content":`), prompt)
-	sent := append(appendString(append(slices.Clip(content), `,"to_agent_name":`...), to.name), `,"direction":"sent","to_session_thread_id":"`...)
+	sent := append(appendString(append(slices.Clip(content), `,"to_agent_name":`...), to.name),
+		`,"direction":"sent","to_session_thread_id":"`...)
 	p.emit(emission{typ: "agent.thread_message_sent", also: true, body: append(append(sent, to.id...), '"')})
-	received := append(appendOptional(append(slices.Clip(content), `,"from_agent_name":`...), from.name), `,"direction":"received","from_session_thread_id":"`...)
+	received := append(appendOptional(append(slices.Clip(content), `,"from_agent_name":`...), from.name),
+		`,"direction":"received","from_session_thread_id":"`...)
 	p.emit(emission{typ: "agent.thread_message_received", thread: to, body: append(append(received, from.id...), '"')})
 }
 
@@ -214,7 +216,8 @@ func (p *Projector) Threads() []ThreadInfo {
 	sorted := p.threads.inOrder()
 	all := make([]ThreadInfo, 0, len(sorted))
 	for _, t := range sorted {
-		all = append(all, ThreadInfo{ID: t.id, Child: t.child, Status: p.threadStatus(t), Archived: p.archiveTime(t) != "", Busy: t.busy()})
+		all = append(all, ThreadInfo{ID: t.id, Child: t.child, Status: p.threadStatus(t),
+			Archived: p.archiveTime(t) != "", Busy: t.busy()})
 	}
 	return all
 }

@@ -25,10 +25,12 @@ func TestThreadObjects(t *testing.T) {
 		if child, found := p.Lane(th.ID); !ok || !found || child != th.Child || !json.Valid(b) {
 			t.Fatalf("%+v: %s", th, b)
 		}
-		got = append(got, fmt.Sprintf("%s/%s/%s/%s/%s/%s/%s", th.Child, th.Status, text(b, "status"), text(b, "role"), text(b, "name"), field(b, "stop_reason"), field(b, "agent_id")))
+		got = append(got, fmt.Sprintf("%s/%s/%s/%s/%s/%s/%s", th.Child, th.Status, text(b, "status"), text(b, "role"),
+			text(b, "name"), field(b, "stop_reason"), field(b, "agent_id")))
 	}
 	want := []string{
-		`/running/running/coordinator/NA/null/"agent_1"`, `kid/idle/idle/child/helper/{"type":"end_turn"}/null`, `stray/running/running/child/stray/null/null`,
+		`/running/running/coordinator/NA/null/"agent_1"`, `kid/idle/idle/child/helper/{"type":"end_turn"}/null`,
+		`stray/running/running/child/stray/null/null`,
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -36,7 +38,9 @@ func TestThreadObjects(t *testing.T) {
 	b, _ := p.AppendThread(nil, ThreadID(testRun, "kid"))
 	const agent = `{"id":null,"type":"agent","version":null,"name":"helper","model":{"id":null},"description":null,"system":null,"tools":[],"skills":[],` +
 		`"mcp_servers":[],"multiagent":null,"execution_identity":{"type":"service_account"}}`
-	if want := `{"id":"` + ThreadID(testRun, "kid") + `","type":"session_thread","session_id":"run_golden","parent_thread_id":"` + ThreadID(testRun, "") + `","agent":` + agent +
+	if want := `{"id":"` + ThreadID(testRun, "kid") +
+		`","type":"session_thread","session_id":"run_golden","parent_thread_id":"` + ThreadID(testRun, "") +
+		`","agent":` + agent +
 		`,"agent_id":null,"agent_version":null,"name":"helper","role":"child","status":"idle","stop_reason":{"type":"end_turn"},"created_by_tool_use_id":"` + eventID(testRun, 3, 0) +
 		`","stats":{"active_seconds":0.014,"duration_seconds":0.028},"usage":` + string(appendUsage(nil, counts{input: 1})) +
 		`,"workflow_run_id":null,"archived_at":null,"created_at":"2026-01-02T03:04:05.021Z","updated_at":"2026-01-02T03:04:05.042Z"}`; string(b) != want {

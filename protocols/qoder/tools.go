@@ -252,7 +252,8 @@ func (p *Projector) use() {
 	permission := p.permission()
 	waits := c.kind == callCustom || permission == "ask"
 	c.also = waits
-	c.id = p.emitCall(c, emission{also: waits}, field(p.rec.payload, "tool"), field(p.rec.payload, "input"), server, permission)
+	c.id = p.emitCall(c, emission{also: waits}, field(p.rec.payload, "tool"), field(p.rec.payload, "input"), server,
+		permission)
 	p.tools.put(c)
 	if !waits {
 		return

@@ -27,7 +27,8 @@ func numbered(frames []shown, names ...string) string {
 func hasFrames(t *testing.T, log, thread, want string) *Projector {
 	t.Helper()
 	p := Dialect{}.Projector(Request(testRun, thread)).(*Projector)
-	got := numbered(feed(t, p, records(t, scenario(log))), ThreadID(testRun, ""), "ROOT", ThreadID(testRun, "kid"), "KID", eventID(testRun, 2, 0), "USE")
+	got := numbered(feed(t, p, records(t, scenario(log))), ThreadID(testRun, ""), "ROOT", ThreadID(testRun, "kid"),
+		"KID", eventID(testRun, 2, 0), "USE")
 	var lines strings.Builder
 	for line := range strings.Lines(want) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -271,15 +272,21 @@ func TestToolsOfChildren(t *testing.T) {
 
 var (
 	statusFrame = regexp.MustCompile(`^session\.(thread_)?status_(running|idle)$`)
-	hostileText = []string{`"a"`, `"b"`, `"kid"`, `""`, `7`, `null`, `{}`, `["a"]`, `"assistant"`, `"ask"`, `true`, `"done"`, `"running"`, `"error"`, `"paused"`, `"user.tool_confirmation"`, `{"type":"user.custom_tool_result"}`}
+	hostileText = []string{`"a"`, `"b"`, `"kid"`, `""`, `7`, `null`, `{}`, `["a"]`, `"assistant"`, `"ask"`, `true`,
+		`"done"`, `"running"`, `"error"`, `"paused"`, `"user.tool_confirmation"`, `{"type":"user.custom_tool_result"}`}
 	hostileType = []string{
-		"tool.start", "tool.end", "tool.start", "tool.end", "input.requested", "input.answered", "command.answer", "turn.start", "turn.end",
-		"run.lifecycle", "run.lifecycle", "model.start", "model.end", "message.start", "message.end", "block.start", "text.delta", "child.spawn", "command.message",
-		"command.cancel", "command.redirect", "loss", "session.created", "session.updated", "session.archived", "session.deleted", "custom.x",
+		"tool.start", "tool.end", "tool.start", "tool.end", "input.requested", "input.answered", "command.answer",
+		"turn.start", "turn.end",
+		"run.lifecycle", "run.lifecycle", "model.start", "model.end", "message.start", "message.end", "block.start",
+		"text.delta", "child.spawn", "command.message",
+		"command.cancel", "command.redirect", "loss", "session.created", "session.updated", "session.archived",
+		"session.deleted", "custom.x",
 	}
 	hostileName = []string{
-		"call_id", "request_id", "state", "turn_id", "stop_reason", "reason", "role", "permission", "custom", "answer", "child_id", "prompt", "content",
-		"output", "input", "error", "ok", "message_id", "event", "agent", "title", "metadata", "type", "id", "kind", "index", "text", "usage",
+		"call_id", "request_id", "state", "turn_id", "stop_reason", "reason", "role", "permission", "custom", "answer",
+		"child_id", "prompt", "content",
+		"output", "input", "error", "ok", "message_id", "event", "agent", "title", "metadata", "type", "id", "kind",
+		"index", "text", "usage",
 	}
 )
 
@@ -292,7 +299,8 @@ func TestFramesHold(t *testing.T) {
 			lane := rapid.SampledFrom([]string{"", "", "", "kid:", "a:"}).Draw(rt, "lane")
 			fields := map[string]json.RawMessage{}
 			for range rapid.IntRange(0, 6).Draw(rt, "fields") {
-				fields[rapid.SampledFrom(hostileName).Draw(rt, "name")] = json.RawMessage(rapid.SampledFrom(hostileText).Draw(rt, "value"))
+				fields[rapid.SampledFrom(hostileName).Draw(rt,
+					"name")] = json.RawMessage(rapid.SampledFrom(hostileText).Draw(rt, "value"))
 			}
 			payload, _ := json.Marshal(fields)
 			fmt.Fprintf(&log, "%s%s %s\n", lane, rapid.SampledFrom(hostileType).Draw(rt, "type"), payload)
@@ -335,7 +343,8 @@ func holds(frames []shown) string {
 			}
 		case strings.HasSuffix(f.event, "tool_use"):
 			uses[f.id] = true
-		case f.event == "agent.tool_result" && !uses[text(e, "tool_use_id")], f.event == "agent.mcp_tool_result" && !uses[text(e, "mcp_tool_use_id")]:
+		case f.event == "agent.tool_result" && !uses[text(e, "tool_use_id")], f.event == "agent.mcp_tool_result" &&
+			!uses[text(e, "mcp_tool_use_id")]:
 			return "result of no use: " + f.data
 		}
 	}

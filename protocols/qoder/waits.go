@@ -23,8 +23,8 @@ func (p *Projector) waitingIDs() string {
 // maxNamed bounds what a refusal names.
 const maxNamed = 8
 
-// dropLapsed closes what the record at hand has ended without an answer, and returns it: a request whose call or turn has
-// ended, and all that a lane has asked which was told to cancel.
+// dropLapsed closes what the record at hand has ended without an answer, and returns it: a request whose call or turn
+// has ended, and all that a lane has asked which was told to cancel.
 func (p *Projector) dropLapsed() (dropped []*toolCall) {
 	for _, q := range p.reading.AsksWithoutAnswer() {
 		c := p.tools.callOfRequest(jsonscan.AppendString(nil, q.Request))
@@ -39,8 +39,8 @@ func (p *Projector) dropLapsed() (dropped []*toolCall) {
 	return dropped
 }
 
-// lapse closes what the record at hand has ended without an answer, and goes on. A lane that only waited is cancelled with
-// that.
+// lapse closes what the record at hand has ended without an answer, and goes on. A lane that only waited is cancelled
+// with that.
 func (p *Projector) lapse() {
 	for _, c := range p.dropLapsed() {
 		if string(p.rec.Type) != typeCancel {
@@ -48,7 +48,8 @@ func (p *Projector) lapse() {
 			continue
 		}
 		for _, lane := range []string{c.child, ""} {
-			if t := p.threads.lanes.m[lane]; t != nil && p.tools.countWaiting(lane) == 0 && !t.running && t.stop == stopAction && !t.held {
+			if t := p.threads.lanes.m[lane]; t != nil && p.tools.countWaiting(lane) == 0 && !t.running &&
+				t.stop == stopAction && !t.held {
 				p.finish(t, stopCancelled)
 			}
 		}

@@ -1,9 +1,10 @@
-// Package sample is a protocol that has one of everything which a protocol may have: it is what to copy when one is added.
+// Package sample is a protocol that has one of everything which a protocol may have: it is what to copy when one is
+// added.
 //
 // # What it is
 //
-// sample.go registers the protocol and reads requests, projector.go makes frames, routes.go answers HTTP and unary RPCs, talk.go
-// is a conversation on a WebSocket. sample.proto declares the gRPC service.
+// sample.go registers the protocol and reads requests, projector.go makes frames, routes.go answers HTTP and unary
+// RPCs, talk.go is a conversation on a WebSocket. sample.proto declares the gRPC service.
 //
 // # Contract
 //

@@ -26,11 +26,14 @@ var service []byte // sample.proto, compiled
 // Protocol returns what an edge mounts.
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
-		Dialect: Dialect{}, Below: []string{"/sample"}, LastWords: lastWords, Streams: streams(), Conversations: []protocol.Conversation{talk()},
-		Ticket: protocol.Ticket{Param: "attach", Terms: auth.Terms{Prefix: "talk_", TTL: time.Minute, Scopes: auth.ScopeRead | auth.ScopeWrite}},
+		Dialect: Dialect{}, Below: []string{"/sample"}, LastWords: lastWords, Streams: streams(),
+		Conversations: []protocol.Conversation{talk()},
+		Ticket: protocol.Ticket{Param: "attach",
+			Terms: auth.Terms{Prefix: "talk_", TTL: time.Minute, Scopes: auth.ScopeRead | auth.ScopeWrite}},
 		Routes: []protocol.Route{
 			{Pattern: "GET /talk/tickets/{run}", Needs: auth.ScopeRead, Serve: answer(ticket)},
-			{Pattern: "POST /sample/{run}/notes", RPC: "/sample.v1.Sample/Say", MaxMessage: 1 << 10, Needs: auth.ScopeWrite, Writes: true, Serve: answer(note)},
+			{Pattern: "POST /sample/{run}/notes", RPC: "/sample.v1.Sample/Say", MaxMessage: 1 << 10,
+				Needs: auth.ScopeWrite, Writes: true, Serve: answer(note)},
 			{Pattern: "GET /sample/{run}/notes", Needs: auth.ScopeRead, Serve: answer(notes)},
 			{Pattern: "GET /sample/{run}/newer", Needs: auth.ScopeRead, Serve: answer(newer)},
 		},
@@ -42,11 +45,13 @@ func streams() []protocol.Stream {
 	of := func(name, pattern string, t dialect.Transport) dialect.Stream {
 		return dialect.Stream{Name: name, Pattern: pattern, Transport: t, Mode: dialect.ModeB, Shared: true}
 	}
-	feed, watch := of("feed", "GET /sample/{run}/feed", dialect.SSE), of("watch", "POST /sample.v1.Sample/Watch", dialect.GRPC)
+	feed, watch := of("feed", "GET /sample/{run}/feed", dialect.SSE), of("watch", "POST /sample.v1.Sample/Watch",
+		dialect.GRPC)
 	socket := of("feed.ws", "GET /sample/{run}/feed", dialect.WebSocket)
 	feed.Children, watch.Children, socket.Children = true, true, true
 	watch.MaxMessage, socket.Subprotocols = 1<<10, []string{"sample"}
-	near, look, ask := of("near", "GET /sample/{run}/near", dialect.SSE), of("look", "POST /sample/look", dialect.SSE), of("ask", "POST /sample/{run}/ask", dialect.SSE)
+	near, look, ask := of("near", "GET /sample/{run}/near", dialect.SSE), of("look", "POST /sample/look",
+		dialect.SSE), of("ask", "POST /sample/{run}/ask", dialect.SSE)
 	near.Backlog = 8
 	look.Body, ask.Body = []string{"application/json"}, []string{"application/json"}
 	return []protocol.Stream{
@@ -55,7 +60,8 @@ func streams() []protocol.Stream {
 		{Stream: socket}, {Stream: watch}, {Stream: near},
 		{Stream: look, Prelude: greet, CaughtUp: catchUpFrame},
 		{Stream: ask, Begin: appendMessage},
-		{Stream: of("notes", "GET /sample/{run}/notes", dialect.SSE), Asked: func(in dialect.Input) bool { return in.Query.Has("stream") || protocol.IsStreamAccepted(in) }},
+		{Stream: of("notes", "GET /sample/{run}/notes", dialect.SSE),
+			Asked: func(in dialect.Input) bool { return in.Query.Has("stream") || protocol.IsStreamAccepted(in) }},
 	}
 }
 
@@ -98,7 +104,8 @@ func (Dialect) Open(in dialect.Input) (req dialect.Request, err error) {
 	if err != nil {
 		return req, err
 	}
-	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Kept: a.Kept, Form: a.ID, Cursor: dialect.Cursor{Seq: a.After}}
+	req = dialect.Request{Run: a.Run, Stream: in.Stream, Span: a.Turn, Newest: a.Newest, Await: a.Await, Kept: a.Kept,
+		Form: a.ID, Cursor: dialect.Cursor{Seq: a.After}}
 	if a.Turn == "newest" {
 		req.Span = dialect.SpanNewest
 	}
@@ -141,7 +148,8 @@ func greet(_ *protocol.Call, at protocol.Seam) (list []dialect.Frame, err error)
 	}
 	a, err := read(at.Input)
 	if err == nil && a.Text != "" {
-		list = append(list, dialect.Frame{Event: []byte("greeting"), Data: fmt.Appendf(nil, `{"text":%q,"sum":%d}`, a.Text, at.State.(*projector).text)})
+		list = append(list, dialect.Frame{Event: []byte("greeting"),
+			Data: fmt.Appendf(nil, `{"text":%q,"sum":%d}`, a.Text, at.State.(*projector).text)})
 	}
 	return list, err
 }
@@ -197,7 +205,8 @@ func (p *projector) Project(out *dialect.Frames, r schema.Record) error {
 	if typ == schema.TypeTextDelta {
 		p.add(out, r, kindSum, `{"seq":%d,"sum":%d}`, r.Seq, p.text)
 	}
-	out.List[len(out.List)-1].Last = typ == schema.TypeTurnEnd && (p.req.Stream == "ask" || p.req.Span != "") // the run goes on
+	// the run goes on
+	out.List[len(out.List)-1].Last = typ == schema.TypeTurnEnd && (p.req.Stream == "ask" || p.req.Span != "")
 	return nil
 }
 
@@ -224,7 +233,8 @@ func (p *projector) follow(r schema.Record) (turn string) {
 // add appends a frame whose id is of the run or child that the client named.
 func (p *projector) add(out *dialect.Frames, r schema.Record, kind int, format string, args ...any) {
 	id := dialect.Place{Seq: r.Seq, Slot: kind}.AppendID(nil, cmp.Or(p.req.Child, p.req.Run))
-	f := dialect.Frame{Event: []byte("sample"), Data: fmt.Appendf(nil, format, args...), Token: id, Slot: kind, Kind: kind, Lane: r.Child}
+	f := dialect.Frame{Event: []byte("sample"), Data: fmt.Appendf(nil, format, args...), Token: id, Slot: kind,
+		Kind: kind, Lane: r.Child}
 	out.Add(p.wrapFrame(f))
 }
 
@@ -334,14 +344,16 @@ func appendMessage(c *protocol.Call, in dialect.Input) (dialect.Request, error) 
 	}
 	ctx, cancel := c.LogContext()
 	defer cancel()
-	at, err := protocol.Change[*projector]{Request: req, Keyed: true, Running: true, Events: event(schema.TypeCommandMessage, "content", a.Text)}.Store(ctx, c)
+	at, err := protocol.Change[*projector]{Request: req, Keyed: true, Running: true,
+		Events: event(schema.TypeCommandMessage, "content", a.Text)}.Store(ctx, c)
 	req.Cursor.Seq = at.First - 1
 	return req, err
 }
 
 // note appends a text to a run, or to a child by its own id, unless there is much already.
 func note(ctx context.Context, c *protocol.Call, a asked) (any, error) {
-	change := protocol.Change[*projector]{Request: dialect.Request{Run: a.Run}, Children: true, Keyed: true, Events: event(schema.TypeTextDelta, "text", a.Text)}
+	change := protocol.Change[*projector]{Request: dialect.Request{Run: a.Run}, Children: true, Keyed: true,
+		Events: event(schema.TypeTextDelta, "text", a.Text)}
 	change.Allow = func(p *projector) error {
 		if a.Text == "" {
 			return protocol.ErrDone
@@ -357,7 +369,8 @@ func note(ctx context.Context, c *protocol.Call, a asked) (any, error) {
 
 // notes answers with a page of the types of a run's records.
 func notes(ctx context.Context, c *protocol.Call, a asked) (any, error) {
-	h := protocol.History{Call: c, Request: dialect.Request{Run: a.Run, Select: ofKind(kindType)}, Page: protocol.Page{Limit: 2}}
+	h := protocol.History{Call: c, Request: dialect.Request{Run: a.Run, Select: ofKind(kindType)},
+		Page: protocol.Page{Limit: 2}}
 	next, err := h.Read(ctx, a.Page, a.Down)
 	return object{"notes": &h.Page, "next": next}, err
 }

@@ -27,7 +27,8 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	wrappers := protodesc.ToFileDescriptorProto(wrapperspb.File_google_protobuf_wrappers_proto)
-	want := &descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{wrappers, protodesc.ToFileDescriptorProto(files[0])}}
+	want := &descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{wrappers,
+		protodesc.ToFileDescriptorProto(files[0])}}
 	if *update {
 		b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(want)
 		if err := os.WriteFile("sample.binpb", b, 0o644); err != nil {

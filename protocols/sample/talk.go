@@ -13,9 +13,12 @@ import (
 // talk is the conversation of a room.
 func talk() protocol.Conversation {
 	return protocol.Conversation{
-		Stream: dialect.Stream{Name: "talk", Pattern: "GET /talk/{room}", Mode: dialect.ModeB, Shared: true, Subprotocols: []string{"talk"}, MaxMessage: 4 << 10},
-		Needs:  auth.ScopeRead, Late: true, Subscriptions: 2, Patience: time.Minute, TimedOut: protocol.Close{Code: 4008, Reason: "say something"},
-		Heartbeat: protocol.Heartbeat{Every: time.Minute, Misses: 2, Lost: protocol.Close{Code: 4001, Reason: "are you there?"},
+		Stream: dialect.Stream{Name: "talk", Pattern: "GET /talk/{room}", Mode: dialect.ModeB, Shared: true,
+			Subprotocols: []string{"talk"}, MaxMessage: 4 << 10},
+		Needs: auth.ScopeRead, Late: true, Subscriptions: 2, Patience: time.Minute,
+		TimedOut: protocol.Close{Code: 4008, Reason: "say something"},
+		Heartbeat: protocol.Heartbeat{Every: time.Minute, Misses: 2,
+			Lost: protocol.Close{Code: 4001, Reason: "are you there?"},
 			Send: func(t *protocol.Talk) error { return t.SendJSON(object{"re": "beat", "id": "", "at": t.Beats}) }},
 		Opened:   func(t *protocol.Talk) error { return t.SendJSON(object{"re": "hello", "id": t.Path("room"), "at": 0}) },
 		Received: receive,

@@ -36,7 +36,8 @@ func (a *Run) question(l *Lane, typ []byte) {
 	}
 	a.lapsed = ended
 	for _, q := range ended {
-		if q.Request == "" || a.lanes[q.Child] == nil || string(typ) == schema.TypeRunLifecycle { // which ends all that is open
+		if q.Request == "" || a.lanes[q.Child] == nil || string(typ) == schema.TypeRunLifecycle {
+			// which ends all that is open
 			continue
 		}
 		of := a.own(a.lanes[q.Child])

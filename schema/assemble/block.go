@@ -439,7 +439,8 @@ func (a *Run) blockOf(l *Lane, m *Message, k BlockKind, index int64, p jsonscan.
 			return b
 		}
 	}
-	b := &Block{Index: index, Kind: k, Implicit: true, Seq: a.seq, IsCall: k == Call, call: key, Word: words[k], CallID: nameOf(call)}
+	b := &Block{Index: index, Kind: k, Implicit: true, Seq: a.seq, IsCall: k == Call, call: key, Word: words[k],
+		CallID: nameOf(call)}
 	a.beginBlock(l, m, b, startOf(b, nil, call, nil, nil))
 	if b.IsCall {
 		a.ask(l, call, nil, nil)
@@ -467,7 +468,8 @@ func (a *Run) data(l *Lane) {
 		start = append(append(start, `,"name":`...), v...)
 	}
 	start = append(start, `,"source":{"kind":"deltas"}}`...)
-	b = &Block{Index: index, Kind: Data, Implicit: true, Seq: a.seq, Word: words[Data], Media: bytes.Clone(orString(p.Raw("media_type")))}
+	b = &Block{Index: index, Kind: Data, Implicit: true, Seq: a.seq, Word: words[Data],
+		Media: bytes.Clone(orString(p.Raw("media_type")))}
 	a.beginBlock(l, m, b, start)
 }
 

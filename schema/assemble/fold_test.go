@@ -98,7 +98,8 @@ func byFold(records []schema.Record) string {
 
 // TestFoldAgrees: of what well-formed producers send, the transitions make the messages of a snapshot.
 func TestFoldAgrees(t *testing.T) {
-	all := slices.DeleteFunc(schematest.All(), func(s schematest.Scenario) bool { return s.Name == "native" }) // no framing, and calls
+	// no framing, and calls
+	all := slices.DeleteFunc(schematest.All(), func(s schematest.Scenario) bool { return s.Name == "native" })
 	for seed := range uint64(200) {
 		s := schematest.Generate(100, seed)
 		s.Events = slices.DeleteFunc(s.Events, func(e schema.Event) bool {
@@ -117,7 +118,8 @@ func TestFoldAgrees(t *testing.T) {
 // TestFoldDiffers lists where the rules of a snapshot (contracts/snapshot.schema.json) and those of this package
 // contradict each other: decision 0041.
 func TestFoldDiffers(t *testing.T) {
-	const start, end = `message.start {"message_id":"m","role":"assistant"}` + "\n", `message.end {"message_id":"m"}` + "\n"
+	const start, end = `message.start {"message_id":"m","role":"assistant"}` + "\n", `message.end {"message_id":"m"}` +
+		"\n"
 	for name, c := range map[string]struct{ log, reading, fold string }{
 		"a call in a message that nobody announced": {
 			`text.delta {"text":"a"}
@@ -175,8 +177,8 @@ func TestFoldDiffers(t *testing.T) {
 	}
 }
 
-// TestUnannounced: the fold and the transitions end a message that nobody announced at the same events, and both know it
-// by its name from the first event that says it.
+// TestUnannounced: the fold and the transitions end a message that nobody announced at the same events, and both know
+// it by its name from the first event that says it.
 func TestUnannounced(t *testing.T) {
 	for _, end := range []string{
 		`step.boundary {}`, `turn.start {"turn_id":"t"}`, `turn.end {"turn_id":"t"}`, `task.start {"task_id":"t"}`,

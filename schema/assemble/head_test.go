@@ -18,7 +18,8 @@ func TestHead(t *testing.T) {
 		var s schematest.Scenario
 		for range rapid.IntRange(1, 12).Draw(rt, "length") {
 			e := schema.Event{Type: "custom.x", ChildID: rapid.SampledFrom([]string{"", "kid"}).Draw(rt, "lane")}
-			e.Payload = json.RawMessage(rapid.SampledFrom([]string{`{}`, `{"payload":{}}`, `{"a":",\"payload\":"}`}).Draw(rt, "payload"))
+			e.Payload = json.RawMessage(rapid.SampledFrom([]string{`{}`, `{"payload":{}}`,
+				`{"a":",\"payload\":"}`}).Draw(rt, "payload"))
 			e.TurnID = rapid.SampledFrom(names).Draw(rt, "turn")
 			e.Actor = rapid.SampledFrom(names).Draw(rt, "actor")
 			e.Cause = rapid.SampledFrom(names).Draw(rt, "cause")

@@ -39,7 +39,8 @@ const (
 )
 
 // ends are the kinds that end an item.
-var ends = [...]Kind{CallAsk: CallEnd, CallStart: CallEnd, ModelStart: ModelEnd, TaskStart: TaskEnd, InputRequest: InputAnswer}
+var ends = [...]Kind{CallAsk: CallEnd, CallStart: CallEnd, ModelStart: ModelEnd, TaskStart: TaskEnd,
+	InputRequest: InputAnswer}
 
 // itemKey is what an item is found by: the kind that ends it, and the sum of its id. So a call is found by its end
 // whether it was asked for or has started.
@@ -228,8 +229,8 @@ func (a *Run) work(l *Lane) {
 	a.add(Transition{Kind: CallRun, Lane: l, Item: &it})
 }
 
-// output reads a piece of a call's output. It begins a call of which nothing has begun, or that has only been asked for: its
-// start is missing.
+// output reads a piece of a call's output. It begins a call of which nothing has begun, or that has only been asked
+// for: its start is missing.
 func (a *Run) output(l *Lane) {
 	id := a.read().Raw("call_id")
 	if !jsonscan.IsString(id) {

@@ -23,7 +23,8 @@ var (
 
 var names = [...]string{
 	TurnBegin: "turn.begin", TurnEnd: "turn.end", MessageOpen: "message.open", MessageClose: "message.close",
-	BlockOpen: "block.open", BlockClose: "block.close", BlockText: "text", BlockPart: "part", BlockInput: "input", BlockSignature: "signature",
+	BlockOpen: "block.open", BlockClose: "block.close", BlockText: "text", BlockPart: "part", BlockInput: "input",
+	BlockSignature: "signature",
 	BlockCitations: "citations", BlockEnd: "block.end", CallAsk: "call.ask", CallStart: "call.start", CallEnd: "call.end",
 	CallRun:    "call.run",
 	ModelStart: "model.start", ModelEnd: "model.end", TaskStart: "task.start", TaskEnd: "task.end",
@@ -108,27 +109,36 @@ func stream(seed uint64) schematest.Scenario {
 // misfit returns an event that nothing has prepared.
 func misfit(rng *rand.Rand) schema.Event {
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
-	index := pick(``, ``, `,"index":0`, `,"index":1`, `,"index":2.0`, `,"index":-1`, `,"index":9007199254740991`, `,"index":"x"`)
+	index := pick(``, ``, `,"index":0`, `,"index":1`, `,"index":2.0`, `,"index":-1`, `,"index":9007199254740991`,
+		`,"index":"x"`)
 	id := pick(`"msg_1"`, `"msg_2"`, `"m"`, `"m\u0031"`, `7`, `""`, `"`+strings.Repeat("i", 2000)+`"`)
 	call := pick(`"call_1"`, `"call_2"`, `"c"`, `7`, `""`)
 	text := pick(``, `a`, `Hello`, `\ud83d`, `\ude00`, `😀`, `{\"q\":`, `\n`)
 	hostile := schematest.HostilePayloads()
-	content := pick(`[]`, `"text"`, `{}`, `[{"type":"text","text":"Hello`+text+`"}]`, `[{},{"type":"reasoning","text":"a"},{"type":"tool_use","id":"c","name":"n","input":{}}]`)
+	content := pick(`[]`, `"text"`, `{}`, `[{"type":"text","text":"Hello`+text+`"}]`,
+		`[{},{"type":"reasoning","text":"a"},{"type":"tool_use","id":"c","name":"n","input":{}}]`)
 	all := [][2]string{
 		{"text.delta", `{"text":"` + text + `"` + index + `}`}, {"reasoning.delta", `{"text":"` + text + `"` + index + `}`},
-		{"text.delta", hostile[rng.IntN(len(hostile))]}, {"tool.input.delta", `{"call_id":` + call + `,"text":"` + text + `"` + index + `}`},
-		{"data.delta", `{"media_type":"a/b","data":"AA=="` + index + `}`}, {"message.start", `{"message_id":` + id + `,"role":` + pick(`"assistant"`, `"user"`, `1`) + `}`},
-		{"message.end", `{"message_id":` + id + `,"content":` + content + `}`}, {"message.end", `{"message_id":` + id + `,"usage":{"input_tokens":1}}`},
-		{"block.start", `{"kind":` + pick(`"text"`, `"tool_use"`, `"compaction"`, `null`) + `,"call_id":` + call + `,"block":{"type":"x","content":"","server_name":"s"}` + index + `}`},
+		{"text.delta", hostile[rng.IntN(len(hostile))]},
+		{"tool.input.delta", `{"call_id":` + call + `,"text":"` + text + `"` + index + `}`},
+		{"data.delta", `{"media_type":"a/b","data":"AA=="` + index + `}`},
+		{"message.start", `{"message_id":` + id + `,"role":` + pick(`"assistant"`, `"user"`, `1`) + `}`},
+		{"message.end", `{"message_id":` + id + `,"content":` + content + `}`},
+		{"message.end", `{"message_id":` + id + `,"usage":{"input_tokens":1}}`},
+		{"block.start", `{"kind":` + pick(`"text"`, `"tool_use"`, `"compaction"`, `null`) + `,"call_id":` + call +
+			`,"block":{"type":"x","content":"","server_name":"s"}` + index + `}`},
 		{"block.end", `{"input":{"a":1},"signature":"s","citations":[1],"complete":` + pick("true", "false") + index + `}`},
 		{"tool.start", `{"call_id":` + call + `,"tool":"n"}`}, {"tool.end", `{"call_id":` + call + `,"ok":true}`},
 		{"tool.run", `{"call_id":` + call + `}`},
 		{"model.start", `{"call_id":` + call + `}`}, {"model.end", `{"call_id":` + call + `,"usage":{"output_tokens":2}}`},
 		{"task.start", `{"task_id":` + call + `}`}, {"task.end", `{"task_id":` + call + `}`},
 		{"input.requested", `{"request_id":` + call + `}`}, {"input.answered", `{"request_id":` + call + `}`},
-		{"turn.start", `{"turn_id":` + id + `}`}, {"turn.end", `{"turn_id":` + id + `}`}, {"step.boundary", `{"step_index":0}`},
-		{"child.spawn", `{"child_id":` + pick(`"run_gen_1"`, `"kid"`, `"bad id"`, `3`) + `}`}, {"command.message", `{"content":"x"}`},
-		{"run.lifecycle", `{"state":` + pick(`"running"`, `"done"`, `"error"`, `"paused"`, `"none"`, `"planning","session":true`, `"done","reason":7`) + `}`},
+		{"turn.start", `{"turn_id":` + id + `}`}, {"turn.end", `{"turn_id":` + id + `}`},
+		{"step.boundary", `{"step_index":0}`},
+		{"child.spawn", `{"child_id":` + pick(`"run_gen_1"`, `"kid"`, `"bad id"`, `3`) + `}`},
+		{"command.message", `{"content":"x"}`},
+		{"run.lifecycle", `{"state":` + pick(`"running"`, `"done"`, `"error"`, `"paused"`, `"none"`,
+			`"planning","session":true`, `"done","reason":7`) + `}`},
 	}
 	c := all[rng.IntN(len(all))]
 	e := schema.Event{Type: c[0], Payload: json.RawMessage(c[1])}

@@ -177,7 +177,8 @@ func (a *Run) below(parent *Lane, child string, path []string, repaired bool) *L
 	if len(a.lanes) >= maxLanes {
 		a.forgetLanes(parent)
 	}
-	l := &Lane{Child: strings.Clone(child), Parent: parent.Child, Path: slices.Clone(path), depth: parent.depth + 1, order: a.known, by: a.by}
+	l := &Lane{Child: strings.Clone(child), Parent: parent.Child, Path: slices.Clone(path), depth: parent.depth + 1,
+		order: a.known, by: a.by}
 	a.known++
 	a.lanes[l.Child] = l
 	a.revive(l)
@@ -328,8 +329,8 @@ func (a *Run) endTurn(l *Lane, repaired bool) {
 	}
 }
 
-// turn reads the beginning or the end of a turn. A turn that has ended begins again. An end without a beginning is begun
-// first, and one of a turn that has ended is passed over, unless a turn has ended it that may be none.
+// turn reads the beginning or the end of a turn. A turn that has ended begins again. An end without a beginning is
+// begun first, and one of a turn that has ended is passed over, unless a turn has ended it that may be none.
 func (a *Run) turn(l *Lane, begins bool) {
 	id := nameOf(a.read().Raw("turn_id"))
 	if begins {

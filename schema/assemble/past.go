@@ -79,8 +79,8 @@ func (l *Lane) findEnd(id []byte) (ended schema.Seq, ok bool) {
 	return p.ended, ok && isName(id)
 }
 
-// findAsk returns the call that was asked for and has not started, also when its turn has ended; nil when there is none,
-// or when it has started.
+// findAsk returns the call that was asked for and has not started, also when its turn has ended; nil when there is
+// none, or when it has started.
 func (l *Lane) findAsk(key jsonscan.Sum) *Item {
 	p, _ := l.past.Get(itemKey{CallEnd, key})
 	return p.ask

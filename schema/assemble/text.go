@@ -78,7 +78,8 @@ func (a *Run) shed(l *Lane, m *Message, b *Block) {
 		}
 	}
 	slices.SortFunc(all, func(x, y part) int {
-		return cmp.Or(len(y.block.part)-len(x.block.part), x.lane.order-y.lane.order, int(x.message.Start-y.message.Start), x.block.Place-y.block.Place)
+		return cmp.Or(len(y.block.part)-len(x.block.part), x.lane.order-y.lane.order,
+			int(x.message.Start-y.message.Start), x.block.Place-y.block.Place)
 	})
 	for _, p := range all {
 		if a.texts <= a.limits.Texts/4*3 {

@@ -125,7 +125,8 @@ block.close @other 0
 // TestCopiesShareTexts: a copy costs nothing of a text, whatever its length.
 func TestCopiesShareTexts(t *testing.T) {
 	a := New(Limits{Text: 1 << 20, Texts: 4 << 20})
-	list := records(t, scenario(`message.start {"message_id":"m"}`+"\n"+`text.delta {"text":"`+strings.Repeat("x", 100<<10)+`"}`))
+	list := records(t, scenario(`message.start {"message_id":"m"}`+"\n"+`text.delta {"text":"`+
+		strings.Repeat("x", 100<<10)+`"}`))
 	next(t, a, list[0])
 	for range 5 {
 		next(t, a, list[1])

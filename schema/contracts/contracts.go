@@ -15,7 +15,8 @@ var (
 	asyncAPI []byte
 )
 
-// OpenAPI returns the description of all routes: openapi.yaml, with the paths and the schemas of routes.yaml before its own.
+// OpenAPI returns the description of all routes: openapi.yaml, with the paths and the schemas of routes.yaml before its
+// own.
 func OpenAPI() []byte {
 	schemas, paths := []byte("\n  schemas:\n"), []byte("\npaths:\n")
 	_, rest, ok := bytes.Cut(others, schemas)

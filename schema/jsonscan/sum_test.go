@@ -18,7 +18,8 @@ import (
 
 // pieces are texts as they stand in JSON: with escapes, halves of surrogate pairs, and what looks like structure.
 var pieces = []string{
-	``, `a`, `Hello`, ` world`, `\"`, `\\`, `\u00e9`, `é`, `\ud83d`, `\ude00`, `😀`, `\ud83d\ude00`, `\u0000`, `\/`, `{\"q\":`, `1}`, `\n`,
+	``, `a`, `Hello`, ` world`, `\"`, `\\`, `\u00e9`, `é`, `\ud83d`, `\ude00`, `😀`, `\ud83d\ude00`, `\u0000`, `\/`,
+	`{\"q\":`, `1}`, `\n`,
 }
 
 // units decodes the inside of a JSON string into UTF-16, by means of the standard library alone: each escape by
@@ -86,7 +87,8 @@ func TestSum(t *testing.T) {
 
 // FuzzWalk: reading JSON that is damaged ends, and reads what is valid as the standard library does.
 func FuzzWalk(f *testing.F) {
-	for _, s := range append(schematest.HostilePayloads(), `{"a":[1,{"b":"\\"}],"c":"x"}`, `{"a`, `{"a":`, `[1,`, `{"":}`, `{"\`, `"\u12`) {
+	for _, s := range append(schematest.HostilePayloads(), `{"a":[1,{"b":"\\"}],"c":"x"}`, `{"a`, `{"a":`, `[1,`,
+		`{"":}`, `{"\`, `"\u12`) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

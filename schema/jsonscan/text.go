@@ -76,8 +76,8 @@ func DecodeString(raw []byte) string {
 	return string(b)
 }
 
-// FirstText returns the first value that is neither absent, null nor an empty string: a string decoded, anything else as its JSON text.
-// Without one it returns none.
+// FirstText returns the first value that is neither absent, null nor an empty string: a string decoded, anything else
+// as its JSON text. Without one it returns none.
 func FirstText(none string, values ...[]byte) string {
 	for _, v := range values {
 		switch {

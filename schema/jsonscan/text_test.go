@@ -11,7 +11,8 @@ import (
 
 // TestSplit: parts are strings of their own, and together the same text.
 func TestSplit(t *testing.T) {
-	units := []string{"a", "ü", "名", "😀", `\\n`, `\\\\`, `\"`, `\/`, `\u00fc`, `\ud83d\ude00`, `\ud800`, `\udc00`, `\ud800\u0041`}
+	units := []string{"a", "ü", "名", "😀", `\\n`, `\\\\`, `\"`, `\/`, `\u00fc`, `\ud83d\ude00`, `\ud800`, `\udc00`,
+		`\ud800\u0041`}
 	rng := rand.New(rand.NewPCG(4, 5))
 	for range 2000 {
 		var b strings.Builder
@@ -42,8 +43,10 @@ func TestSplit(t *testing.T) {
 // TestUnescape agrees with the standard library wherever that loses nothing.
 func TestUnescape(t *testing.T) {
 	for in, want := range map[string]string{
-		`plain`: "plain", `\b\f\n\r\t\/\\\"`: "\b\f\n\r\t/\\\"", `\u00fc\u540d`: "ü名", `\ud83d\ude00`: "😀", `\uD83D\uDE00x`: "😀x",
-		`\ud83d`: `\ud83d`, `\ud83dx`: `\ud83dx`, `\ude00\ud83d`: `\ude00\ud83d`, `\ud83d\ud83d\ude00`: `\ud83d😀`, `\u0000`: "\x00", `\\ud800`: `\ud800`,
+		`plain`: "plain", `\b\f\n\r\t\/\\\"`: "\b\f\n\r\t/\\\"", `\u00fc\u540d`: "ü名", `\ud83d\ude00`: "😀",
+		`\uD83D\uDE00x`: "😀x",
+		`\ud83d`:        `\ud83d`, `\ud83dx`: `\ud83dx`, `\ude00\ud83d`: `\ude00\ud83d`, `\ud83d\ud83d\ude00`: `\ud83d😀`,
+		`\u0000`: "\x00", `\\ud800`: `\ud800`,
 	} {
 		if got := string(jsonscan.Unescape([]byte(in))); got != want {
 			t.Errorf("%s: %q, want %q", in, got, want)

@@ -54,8 +54,8 @@ func member(object []byte, i int) (name, value []byte, next int) {
 	return name, value, Behind(object, end)
 }
 
-// skipName returns the index after the string that starts at i, as SkipString does, and whether it has no escapes. It is for
-// what is short: a search for each byte costs more.
+// skipName returns the index after the string that starts at i, as SkipString does, and whether it has no escapes. It
+// is for what is short: a search for each byte costs more.
 func skipName(object []byte, i int) (end int, plain bool) {
 	for j := i + 1; j < len(object); j++ {
 		switch object[j] {

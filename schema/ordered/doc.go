@@ -8,8 +8,8 @@
 // # Contract
 //
 // To find, to set and to delete an entry costs the same however many there are, on average over many. So does First.
-// All and Backward cost as much as there are entries. A Map of a few entries has no index. Clone costs nothing until one
-// of the two is changed, which then copies its entries once.
+// All and Backward cost as much as there are entries. A Map of a few entries has no index. Clone costs nothing until
+// one of the two is changed, which then copies its entries once.
 //
 // # Concurrency
 //

@@ -10,8 +10,8 @@ import (
 // few is how many entries are looked through without an index.
 const few = 16
 
-// Map is a map that remembers in which order its keys were set first. The zero value is empty. What it holds must not be
-// changed in place while clones share it.
+// Map is a map that remembers in which order its keys were set first. The zero value is empty. What it holds must not
+// be changed in place while clones share it.
 type Map[K comparable, V any] struct {
 	list  []entry[K, V] // some are gone; neither the first of those from head on nor the last is
 	head  int
@@ -182,7 +182,8 @@ func (m *Map[K, V]) Last() (k K, v V, ok bool) {
 	return e.key, e.value, true
 }
 
-// All returns the entries in their order. The Map may be changed meanwhile: an entry that is added may be returned or not.
+// All returns the entries in their order. The Map may be changed meanwhile: an entry that is added may be returned or
+// not.
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		list := m.list[m.head:]

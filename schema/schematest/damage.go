@@ -29,8 +29,10 @@ type Damaged struct {
 	Scenario
 	Whole Scenario // before
 	What  string   // what was done, for people
-	Pure  bool     // nothing was done but that events were repeated which stay what they are: all readers are to have the same as of Whole
-	Again bool     // something is repeated where its id may be used again: it may be another one
+	// nothing was done but that events were repeated which stay what they are: all readers are to have the same as of
+	// Whole
+	Pure  bool
+	Again bool // something is repeated where its id may be used again: it may be another one
 }
 
 // MakeDamaged makes n random damages in the run Telling(seed). What the log would refuse, because the run is over, is
@@ -64,7 +66,8 @@ func MakeDamaged(seed uint64, n int) Damaged {
 		if kind == Missing || kind == Late {
 			events = slices.Delete(events, i, i+1)
 		}
-		what = append(what, fmt.Sprintf("%s: %d %s%s %.80s, at %d", damageNames[kind], i+1, e.ChildID, e.Type, e.Payload, at+1))
+		what = append(what, fmt.Sprintf("%s: %d %s%s %.80s, at %d", damageNames[kind], i+1, e.ChildID, e.Type,
+			e.Payload, at+1))
 	}
 	if hasSecondStart(events) {
 		d.Pure, d.Again = false, true
@@ -151,7 +154,8 @@ func SeedsOfDamage(others uint64) []uint64 {
 	return all
 }
 
-// CheckDamaged makes so many damaged logs, and checks what a reader shows of each against what it shows of the whole one.
+// CheckDamaged makes so many damaged logs, and checks what a reader shows of each against what it shows of the whole
+// one.
 func CheckDamaged(t *testing.T, logs uint64, shownOf func(*testing.T, Scenario) Shown) {
 	t.Helper()
 	for _, seed := range SeedsOfDamage(logs) {

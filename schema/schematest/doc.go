@@ -2,8 +2,8 @@
 //
 // # What it is
 //
-// A [Scenario] is a run as its producer sends it: events with type, child and payload, not yet
-// numbered. [Packs] turns it into what a log holds, [Lines] and [Records] into what a reader sees. [Short] reads one from text. [Generate]
+// A [Scenario] is a run as its producer sends it: events with type, child and payload, not yet numbered. [Packs] turns
+// it into what a log holds, [Lines] and [Records] into what a reader sees. [Short] reads one from text. [Generate]
 // makes long runs of any size, with hostile payloads among them.
 //
 // # Contract

@@ -24,7 +24,8 @@ func (f Facts) String() string {
 	for _, list := range []struct {
 		name string
 		of   []string
-	}{{"message", f.Messages}, {"call", f.Calls}, {"result", f.Results}, {"question", f.Questions}, {"child", f.Children}} {
+	}{{"message", f.Messages}, {"call", f.Calls}, {"result", f.Results}, {"question", f.Questions},
+		{"child", f.Children}} {
 		for _, fact := range slices.Sorted(slices.Values(list.of)) {
 			fmt.Fprintf(&b, "%s %s\n", list.name, fact)
 		}
@@ -82,7 +83,8 @@ func withoutPlaces(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
-			if strings.HasSuffix(name, "seq") || name == "last_id" || name == "last_ts" || name == "starts" || name == "state_ts" {
+			if strings.HasSuffix(name, "seq") || name == "last_id" || name == "last_ts" || name == "starts" ||
+				name == "state_ts" {
 				delete(v, name)
 			} else {
 				v[name] = withoutPlaces(v[name])

@@ -102,7 +102,8 @@ func (g *generator) openBlock(l *speaker) {
 	}
 	g.calls++
 	l.call = fmt.Sprintf("call_%d", g.calls)
-	g.add(schema.TypeBlockStart, "index", l.index, "kind", l.kind, "message_id", l.msg, "call_id", l.call, "tool", "search")
+	g.add(schema.TypeBlockStart, "index", l.index, "kind", l.kind, "message_id", l.msg, "call_id", l.call, "tool",
+		"search")
 }
 
 // closeBlock ends a block. A tool's needs three events, which must still fit.
@@ -118,7 +119,8 @@ func (g *generator) closeBlock(l *speaker, room int) {
 		return
 	}
 	input := object("q", g.words(), "n", g.rng.Int64())
-	g.add(schema.TypeBlockEnd, "index", l.index, "message_id", l.msg, "complete", true, "call_id", l.call, "input", raw(input))
+	g.add(schema.TypeBlockEnd, "index", l.index, "message_id", l.msg, "complete", true, "call_id", l.call, "input",
+		raw(input))
 	g.add(schema.TypeToolStart, "call_id", l.call, "tool", "search", "input", raw(input), "index", l.index)
 	g.add(schema.TypeMessageEnd, "message_id", l.msg, "stop_reason", "tool_use", "usage", raw(smallUsage))
 	l.kind, l.msg = "", ""
@@ -155,7 +157,8 @@ func (g *generator) delta(l *speaker) {
 func (g *generator) payload() string { return g.hostile[g.rng.IntN(len(g.hostile))] }
 
 func (g *generator) words() string {
-	list := []string{"log ", "reader ", "writer ", "ends", "\n", "größe ", "日志 ", "😀", "\"quoted\" ", "\\ ", "the next seq is ", "\u2028", "\x00"}
+	list := []string{"log ", "reader ", "writer ", "ends", "\n", "größe ", "日志 ", "😀", "\"quoted\" ", "\\ ",
+		"the next seq is ", "\u2028", "\x00"}
 	var b strings.Builder
 	for range 1 + g.rng.IntN(6) {
 		b.WriteString(list[g.rng.IntN(len(list))])

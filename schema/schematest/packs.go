@@ -73,7 +73,8 @@ func Packs(key schema.RunKey, s Scenario, perPack int) []schema.Pack {
 	}
 	for _, e := range NumberEvents(key.Run, s) {
 		line := append(e.AppendLine(nil), '\n')
-		if open != nil && (open.Child != e.ChildID || open.Count == perPack || len(open.Body)+len(line) > schema.MaxPackBytes) {
+		if open != nil && (open.Child != e.ChildID || open.Count == perPack ||
+			len(open.Body)+len(line) > schema.MaxPackBytes) {
 			closePack()
 		}
 		if open == nil {

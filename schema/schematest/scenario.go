@@ -149,7 +149,8 @@ func (s *script) messageStart(id string) {
 }
 
 func (s *script) messageEnd(id, stop, usage string, content []string) {
-	pairs := []any{"message_id", id, "content", raw("[" + strings.Join(content, ",") + "]"), "stop_reason", stop, "stop_sequence", nil}
+	pairs := []any{"message_id", id, "content", raw("[" + strings.Join(content, ",") + "]"), "stop_reason", stop,
+		"stop_sequence", nil}
 	if usage != "" {
 		pairs = append(pairs, "usage", raw(usage))
 	}
@@ -167,7 +168,8 @@ func (s *script) block(message string, index int, b block) {
 	if b.kind == "tool_use" {
 		s.add(schema.TypeBlockStart, "index", index, "kind", b.kind, "message_id", message, "call_id", b.call, "tool", b.tool)
 		s.deltas(index, b)
-		s.add(schema.TypeBlockEnd, "index", index, "message_id", message, "complete", true, "call_id", b.call, "input", raw(b.text))
+		s.add(schema.TypeBlockEnd, "index", index, "message_id", message, "complete", true, "call_id", b.call, "input",
+			raw(b.text))
 		s.add(schema.TypeToolStart, "call_id", b.call, "tool", b.tool, "input", raw(b.text), "index", index)
 		return
 	}

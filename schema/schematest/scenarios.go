@@ -53,7 +53,8 @@ func parallelTools(s *script) {
 	}
 	content := make([]string, len(calls))
 	for i, b := range calls {
-		s.add(schema.TypeBlockEnd, "index", i, "message_id", "msg_1", "complete", true, "call_id", b.call, "input", raw(b.text))
+		s.add(schema.TypeBlockEnd, "index", i, "message_id", "msg_1", "complete", true, "call_id", b.call, "input",
+			raw(b.text))
 		s.add(schema.TypeToolStart, "call_id", b.call, "tool", b.tool, "input", raw(b.text), "index", i)
 		content[i] = b.content()
 	}
@@ -61,7 +62,8 @@ func parallelTools(s *script) {
 	s.add(schema.TypeToolOutputDelta, "call_id", "call_b", "text", "node → ")
 	s.add(schema.TypeToolOutputDelta, "call_id", "call_a", "text", "[0][1]")
 	s.add(schema.TypeToolOutputDelta, "call_id", "call_b", "text", "node")
-	s.add(schema.TypeToolEnd, "call_id", "call_c", "ok", true, "output", raw(`{"now":"2026-01-02T03:04:05Z"}`), "duration_ms", 1)
+	s.add(schema.TypeToolEnd, "call_id", "call_c", "ok", true, "output", raw(`{"now":"2026-01-02T03:04:05Z"}`),
+		"duration_ms", 1)
 	s.add(schema.TypeToolEnd, "call_id", "call_b", "ok", true, "output", "node → node", "duration_ms", 120)
 	s.add(schema.TypeToolEnd, "call_id", "call_a", "ok", false, "error", "KAI-TOOL-TIME-0001", "duration_ms", 5000)
 	s.add(schema.TypeStepBoundary, "step_index", 0, "step_kind", "fan-in", "checkpoint_id", nil)
@@ -88,7 +90,8 @@ func cancelInText(s *script) {
 	s.by("user", func() { s.add("command.cancel", "reason", "changed my mind") })
 	s.add(schema.TypeTextDelta, "text", " fin", "index", 0)
 	s.add(schema.TypeBlockEnd, "index", 0, "message_id", "msg_1", "complete", false)
-	s.messageEnd("msg_1", "cancelled", smallUsage, []string{object("type", "text", "text", "This sentence is not going to be fin")})
+	s.messageEnd("msg_1", "cancelled", smallUsage,
+		[]string{object("type", "text", "text", "This sentence is not going to be fin")})
 	s.state(schema.StateAborted, "cancelled by user")
 }
 
@@ -171,7 +174,8 @@ func plan(s *script) {
 	s.state(schema.StateAwaitingApproval, "plan plan_1")
 	s.by("user", func() { s.add("command.approve_plan", "plan_id", "plan_1") })
 	s.state(schema.StateRunning, "")
-	s.add(schema.TypeInputRequested, "request_id", "req_1", "prompt", "Which audience?", "options", []string{"engineers", "managers"})
+	s.add(schema.TypeInputRequested, "request_id", "req_1", "prompt", "Which audience?", "options",
+		[]string{"engineers", "managers"})
 	s.by("user", func() { s.add("command.answer", "request_id", "req_1", "answer", "engineers") })
 	s.add(schema.TypeInputAnswered, "request_id", "req_1", "answer", "engineers")
 	s.message("msg_1", "end_turn", smallUsage, block{kind: "text", text: "Here is the comparison."})
@@ -189,7 +193,8 @@ func native(s *script) {
 	for _, p := range pieces("Asking.", 3) {
 		s.add(schema.TypeTextDelta, "text", p)
 	}
-	s.add(schema.TypeToolStart, "call_id", "call_1", "tool", "clock", "input", raw(`{"zone":"UTC"}`), "skill_id", "clock@1.0.0")
+	s.add(schema.TypeToolStart, "call_id", "call_1", "tool", "clock", "input", raw(`{"zone":"UTC"}`), "skill_id",
+		"clock@1.0.0")
 	s.add(schema.TypeTextDelta, "text", "tick ")
 	s.add(schema.TypeTextDelta, "text", "tock")
 	s.add(schema.TypeToolEnd, "call_id", "call_1", "ok", true, "output", "03:04", "duration_ms", 3)
@@ -219,7 +224,8 @@ func followUp(s *script) {
 // session is opened and archived through an API of sessions: a person asks, allows a tool, a child helps.
 func session(s *script) {
 	s.by("user", func() {
-		s.add(schema.TypeSessionCreated, "agent", raw(`{"id":"agent_1","type":"agent","version":1}`), "environment_id", "env_1",
+		s.add(schema.TypeSessionCreated, "agent", raw(`{"id":"agent_1","type":"agent","version":1}`), "environment_id",
+			"env_1",
 			"title", "Queues", "metadata", raw(`{"team":"log","draft":"1"}`), "resources", []string{}, "vault_ids", []string{},
 			"memory_store_ids", []string{}, "incremental_streaming_enabled", true)
 		s.add(schema.TypeCommandMessage, "content", raw(`[{"type":"text","text":"Empty the queue."}]`))
@@ -312,14 +318,17 @@ func long(s *script) {
 		id := fmt.Sprintf("msg_%d", n+1)
 		call := fmt.Sprintf("call_%d", n+1)
 		t.message(id, "tool_use", smallUsage,
-			block{kind: "reasoning", text: fmt.Sprintf("Turn %d begins with a thought about what the last turn found.", n), piece: 4},
+			block{kind: "reasoning", text: fmt.Sprintf("Turn %d begins with a thought about what the last turn found.",
+				n), piece: 4},
 			block{kind: "text", text: fmt.Sprintf("Turn %d reads the next page of the log and writes down what is there.", n), piece: 3},
 			block{kind: "tool_use", call: call, tool: "read_page", text: fmt.Sprintf(`{"page":%d,"size":100}`, n)})
 		for i := range 5 {
 			t.add(schema.TypeToolOutputDelta, "call_id", call, "text", fmt.Sprintf("entry %d.%d\n", n, i))
 		}
-		t.add(schema.TypeToolEnd, "call_id", call, "ok", true, "output", fmt.Sprintf("5 entries of page %d", n), "duration_ms", 10+n)
-		t.add(schema.TypeStepBoundary, "step_index", n, "step_kind", "tool-roundtrip", "checkpoint_id", fmt.Sprintf("cp_%d", n))
+		t.add(schema.TypeToolEnd, "call_id", call, "ok", true, "output", fmt.Sprintf("5 entries of page %d", n),
+			"duration_ms", 10+n)
+		t.add(schema.TypeStepBoundary, "step_index", n, "step_kind", "tool-roundtrip", "checkpoint_id",
+			fmt.Sprintf("cp_%d", n))
 		if len(s.events)+len(t.events)+1 > LongEvents {
 			break
 		}

@@ -8,8 +8,8 @@ import (
 	"agentstream/schema"
 )
 
-// Short reads a run that is written in short: one event per line, its type and payload, {} for none; "child:" before the
-// type of a child's.
+// Short reads a run that is written in short: one event per line, its type and payload, {} for none; "child:" before
+// the type of a child's.
 func Short(text string) (s Scenario) {
 	for line := range strings.Lines(text) {
 		typ, payload, _ := strings.Cut(strings.TrimSpace(line), " ")

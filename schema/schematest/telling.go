@@ -86,7 +86,8 @@ func (t *teller) plan() {
 	}
 	t.plans++
 	id := t.id("plan")
-	t.add(schema.TypePlanProposal, "plan", raw(fmt.Sprintf(`{"id":%q,"steps":[{"id":"s","title":"t"}]}`, id)), "planning_gate", "required")
+	t.add(schema.TypePlanProposal, "plan", raw(fmt.Sprintf(`{"id":%q,"steps":[{"id":"s","title":"t"}]}`, id)),
+		"planning_gate", "required")
 	t.state(schema.StateAwaitingApproval, t.id("why"))
 	t.by("user", func() { t.add("command.approve_plan", "plan_id", id) })
 	t.state(schema.StateRunning, t.id("why"))
@@ -104,7 +105,8 @@ func (t *teller) emitMessage() {
 		case 1:
 			blocks = append(blocks, block{kind: "text", text: "text " + t.id("w"), piece: 4})
 		default:
-			blocks = append(blocks, block{kind: "tool_use", call: t.id("call"), tool: "asked", text: fmt.Sprintf(`{"n":%d}`, t.n)})
+			blocks = append(blocks, block{kind: "tool_use", call: t.id("call"), tool: "asked",
+				text: fmt.Sprintf(`{"n":%d}`, t.n)})
 		}
 	}
 	t.message(id, "end_turn", fmt.Sprintf(`{"input_tokens":%d,"output_tokens":1}`, t.n), blocks...)

@@ -20,8 +20,8 @@ import (
 	"agentstream/tap"
 )
 
-// TestLogAway: the log's server ends and begins anew, again and again, while events are written and two members deliver them. Nothing
-// is lost, and runs stay in order.
+// TestLogAway: the log's server ends and begins anew, again and again, while events are written and two members deliver
+// them. Nothing is lost, and runs stay in order.
 func TestLogAway(t *testing.T) {
 	where := natskit.Embedded{StoreDir: t.TempDir(), Listen: "127.0.0.1", Port: -1}
 	begin := func() *server.Server {
@@ -51,7 +51,8 @@ func TestLogAway(t *testing.T) {
 	}
 	w := &world{t: t, server: k}
 	for i := range 20 {
-		w.runs = append(w.runs, persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", i)}, "20260228"))
+		w.runs = append(w.runs, persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprint("run_", i)},
+			"20260228"))
 	}
 	r := newRecord()
 	w.join(tap.Spec{Name: "away"}, r, nil)

@@ -35,8 +35,8 @@ func (c *counter) Write(_ context.Context, batch []tap.Event) ([]tap.Refusal, er
 
 func (c *counter) Close() error { return nil }
 
-// BenchmarkTap reads 100,000 events of 500 runs: by JetStream's pull consumers alone, which acknowledge each batch by its last message,
-// and by a tap whose sink counts. us/event is the CPU time of both sides, the server included.
+// BenchmarkTap reads 100,000 events of 500 runs: by JetStream's pull consumers alone, which acknowledge each batch by
+// its last message, and by a tap whose sink counts. us/event is the CPU time of both sides, the server included.
 func BenchmarkTap(b *testing.B) {
 	const events = 100_000
 	for _, size := range []int{1, 10, 100} {
@@ -58,7 +58,8 @@ func BenchmarkTap(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				c := &counter{full: make(chan struct{}), want: events}
 				began, cpu := time.Now(), cputime.Process()
-				member, err := Join(b.Context(), server.Conn, tap.Config{Spec: tap.Spec{Name: fmt.Sprint("bench_", time.Now().UnixNano())}, Sink: c})
+				member, err := Join(b.Context(), server.Conn,
+					tap.Config{Spec: tap.Spec{Name: fmt.Sprint("bench_", time.Now().UnixNano())}, Sink: c})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -82,11 +83,13 @@ func load(b *testing.B, server *testkit.Server, events, size int) {
 	}
 	pack := make([]schema.Event, size)
 	for i := range pack {
-		pack[i] = persistertest.Event(schema.TypeTextDelta, fmt.Sprintf(`{"text":%q}`, strings.Repeat("The quick brown fox ", 9)))
+		pack[i] = persistertest.Event(schema.TypeTextDelta,
+			fmt.Sprintf(`{"text":%q}`, strings.Repeat("The quick brown fox ", 9)))
 	}
 	for i := range events / size {
 		p := runs[i%len(runs)].Pack("", pack...)
-		if _, err := server.JS.PublishMsgAsync(&nats.Msg{Subject: schema.Subject(p.Key, "", server.Partitions), Header: p.Headers(), Data: p.Body}); err != nil {
+		if _, err := server.JS.PublishMsgAsync(&nats.Msg{Subject: schema.Subject(p.Key, "", server.Partitions),
+			Header: p.Headers(), Data: p.Body}); err != nil {
 			b.Fatal(err)
 		}
 		if server.JS.PublishAsyncPending() > 2000 {
@@ -104,7 +107,8 @@ func pullBare(b *testing.B, server *testkit.Server, packs int) {
 	left.Store(int64(packs))
 	var group sync.WaitGroup
 	for p := range server.Partitions {
-		c, err := server.JS.CreateConsumer(ctx, fmt.Sprint("AGENT_", p), jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy, MaxAckPending: 10_000})
+		c, err := server.JS.CreateConsumer(ctx, fmt.Sprint("AGENT_", p),
+			jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy, MaxAckPending: 10_000})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -145,7 +145,8 @@ type member struct {
 func (w *world) join(spec tap.Spec, sink tap.Receiver, change func(*tap.Config)) *member {
 	w.t.Helper()
 	nc := w.server.Dial(w.t)
-	cfg := tap.Config{Spec: spec, Sink: sink, Stale: time.Second, Linger: 10 * time.Millisecond, Retry: 100 * time.Millisecond}
+	cfg := tap.Config{Spec: spec, Sink: sink, Stale: time.Second, Linger: 10 * time.Millisecond,
+		Retry: 100 * time.Millisecond}
 	if change != nil {
 		change(&cfg)
 	}
@@ -223,7 +224,8 @@ func (w *world) persist(store persister.Store) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := persister.New(persister.Config{Queues: queues, Store: store, Alone: true, Linger: -1, LagEvery: 20 * time.Millisecond})
+	p, err := persister.New(persister.Config{Queues: queues, Store: store, Alone: true, Linger: -1,
+		LagEvery: 20 * time.Millisecond})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -48,8 +48,9 @@ var ErrExists = errors.New("there is a tap of that name for something else: remo
 // ErrNoTap reports that there is no tap of that name.
 var ErrNoTap = errors.New("no such tap")
 
-// Begin returns the specification of the tap of that name: what is stored, or spec when nothing is. made says that it is new. Types
-// and sinks may differ from what is stored, and replace it. The error wraps ErrExists when the tenant differs.
+// Begin returns the specification of the tap of that name: what is stored, or spec when nothing is. made says that it
+// is new. Types and sinks may differ from what is stored, and replace it. The error wraps ErrExists when the tenant
+// differs.
 func (p *Places) Begin(ctx context.Context, spec tap.Spec) (have tap.Spec, made bool, err error) {
 	if err := spec.Validate(); err != nil {
 		return spec, false, err
@@ -146,7 +147,8 @@ func (p *Places) Move(ctx context.Context, name string, place tap.Standing) (uin
 	return revision, err
 }
 
-// requireTap returns nil when there is a tap of that name. Otherwise the error ends the tap: it was removed while it ran.
+// requireTap returns nil when there is a tap of that name. Otherwise the error ends the tap: it was removed while it
+// ran.
 func (p *Places) requireTap(ctx context.Context, name string) error {
 	v, err := p.bucket.Read(ctx, specKey(name))
 	if err == nil && len(v.Data) == 0 {
@@ -169,7 +171,8 @@ func (p *Places) SaveLedger(ctx context.Context, name, stream string, ledger []b
 // Put implements tap.Letters.
 func (p *Places) Put(ctx context.Context, name string, l tap.Letter) error {
 	h := sha256.New()
-	for _, part := range []string{l.Tenant, l.Run, strconv.FormatInt(l.Seq, 10), l.Stream, strconv.FormatUint(l.Position, 10), l.Reason} {
+	for _, part := range []string{l.Tenant, l.Run, strconv.FormatInt(l.Seq, 10), l.Stream,
+		strconv.FormatUint(l.Position, 10), l.Reason} {
 		h.Write([]byte(strconv.Quote(part)))
 	}
 	b, err := json.Marshal(l)
@@ -201,8 +204,8 @@ func (p *Places) Drop(ctx context.Context, name, id string) error {
 	return p.bucket.Remove(ctx, letterKey(name, id))
 }
 
-// Remove removes all that is kept of a tap. Members that still run end at their next batch. The error wraps ErrNoTap when there is
-// none.
+// Remove removes all that is kept of a tap. Members that still run end at their next batch. The error wraps ErrNoTap
+// when there is none.
 func (p *Places) Remove(ctx context.Context, name string) error {
 	if err := p.requireTap(ctx, name); err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 	"agentstream/tap"
 )
 
-// Join returns a member of the tap that cfg.Spec names, on the log at a connection. It sets the configuration's queues, places and
-// letters. A tap of a name that is new is made. The error wraps natskit.ErrNotDeclared when there is no log, ErrExists when the name
-// is that of a tap of another tenant.
+// Join returns a member of the tap that cfg.Spec names, on the log at a connection. It sets the configuration's queues,
+// places and letters. A tap of a name that is new is made. The error wraps natskit.ErrNotDeclared when there is no log,
+// ErrExists when the name is that of a tap of another tenant.
 func Join(ctx context.Context, nc *nats.Conn, cfg tap.Config) (*tap.Tap, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -37,8 +37,8 @@ func Join(ctx context.Context, nc *nats.Conn, cfg tap.Config) (*tap.Tap, error) 
 	return tap.New(cfg)
 }
 
-// prepare completes a tap's configuration with what reads the log: queues, places and letters. For partitions without a place it
-// makes the one that the specification asks for. Members of a tap may do so at once.
+// prepare completes a tap's configuration with what reads the log: queues, places and letters. For partitions without a
+// place it makes the one that the specification asks for. Members of a tap may do so at once.
 func (p *Places) prepare(ctx context.Context, js jetstream.JetStream, cfg *tap.Config) error {
 	spec := &cfg.Spec
 	queues, err := perjs.Queues(ctx, js, perjs.Config{Tap: spec.Name, Tenant: spec.Tenant})
@@ -73,7 +73,8 @@ func (p *Places) prepare(ctx context.Context, js jetstream.JetStream, cfg *tap.C
 // rewind finds where to go on in a log that came back shorter than it was.
 type rewind struct{ js jetstream.JetStream }
 
-// rewindBy is how much earlier a tap goes on then: clocks may have gone back. What it has delivered it does not deliver again.
+// rewindBy is how much earlier a tap goes on then: clocks may have gone back. What it has delivered it does not deliver
+// again.
 const rewindBy = time.Minute
 
 // Refill implements persister.Refiller. It writes nothing: the persister does, from the archive.

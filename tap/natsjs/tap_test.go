@@ -14,8 +14,8 @@ import (
 	"agentstream/tap"
 )
 
-// TestThreeTaps: taps of different speed see each event once and in order. One is away while what it has not read leaves the log,
-// and reads it from the archive.
+// TestThreeTaps: taps of different speed see each event once and in order. One is away while what it has not read
+// leaves the log, and reads it from the archive.
 func TestThreeTaps(t *testing.T) {
 	w := newWorld(t, 20)
 	store := w.archive()
@@ -172,7 +172,8 @@ func TestKills(t *testing.T) {
 
 // TestPoison: an event that the sink refuses is kept as a dead letter, and all others are delivered.
 func TestPoison(t *testing.T) {
-	for name, poison := range map[string]error{"refused": errors.New("not this one"), "divided": fmt.Errorf("bad data: %w", persister.ErrPoison)} {
+	for name, poison := range map[string]error{"refused": errors.New("not this one"),
+		"divided": fmt.Errorf("bad data: %w", persister.ErrPoison)} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 4)
 			r := newRecord()
@@ -229,7 +230,8 @@ func TestRemove(t *testing.T) {
 		t.Errorf("%v, want ErrNoTap", err)
 	}
 	specs, err := p.List(t.Context())
-	if err != nil || !slices.ContainsFunc(specs, func(s tap.Spec) bool { return s.Name == "gone_not" }) || len(specs) != 1 {
+	if err != nil || !slices.ContainsFunc(specs, func(s tap.Spec) bool { return s.Name == "gone_not" }) ||
+		len(specs) != 1 {
 		t.Errorf("%+v, %v", specs, err)
 	}
 	if err := p.Forget(t.Context(), w.server.JS, "gone"); !errors.Is(err, ErrNoTap) {

@@ -227,7 +227,8 @@ func TestTenantBegins(t *testing.T) {
 			t.Errorf("%d events, %v", len(r.count), r.last)
 		}
 	}
-	err := l.Follow(t.Context(), schema.TapQuery{Tenant: "tenant_0", Cursor: "AQAAAAEB"}, func([]schema.TapRecord) error { return errEnough })
+	err := l.Follow(t.Context(), schema.TapQuery{Tenant: "tenant_0", Cursor: "AQAAAAEB"},
+		func([]schema.TapRecord) error { return errEnough })
 	if !errors.Is(err, schema.ErrBadCursor) {
 		t.Error(err)
 	}

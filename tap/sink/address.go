@@ -10,13 +10,15 @@ import (
 	"time"
 )
 
-// errPrivate reports an address that must not be asked: one who may name a webhook could reach by it what only this machine reaches.
+// errPrivate reports an address that must not be asked: one who may name a webhook could reach by it what only this
+// machine reaches.
 var errPrivate = errors.New("an address of this machine or of a private network (--allow-private)")
 
 // reserved are networks that are not public and that netip has no word for.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
 	netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
 	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2001::/32"),
 	netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fec0::/10"),
@@ -37,8 +39,8 @@ func isPublic(a netip.Addr) bool {
 	return true
 }
 
-// newClient returns a client that follows no redirect and asks no proxy. The address is looked at when it is connected to, after
-// its name was resolved: a name that resolves to something else the second time gains nothing.
+// newClient returns a client that follows no redirect and asks no proxy. The address is looked at when it is connected
+// to, after its name was resolved: a name that resolves to something else the second time gains nothing.
 func newClient(o Options) *http.Client {
 	dialer := &net.Dialer{Timeout: o.Timeout}
 	if !o.Private {

@@ -18,8 +18,8 @@ import (
 	"agentstream/tap"
 )
 
-// clickhouse inserts each batch as one block over HTTP. Its deduplication token is made of the keys, so that the same block again is
-// dropped. The table's engine drops what comes in another block.
+// clickhouse inserts each batch as one block over HTTP. Its deduplication token is made of the keys, so that the same
+// block again is dropped. The table's engine drops what comes in another block.
 type clickhouse struct {
 	client *http.Client
 	url    string
@@ -50,7 +50,8 @@ func openClickHouse(ctx context.Context, u *url.URL, o Options) (tap.Receiver, e
 		target.RawQuery = url.Values{"database": {database}}.Encode()
 	}
 	o.Private = true // it is the operator's own database
-	c := &clickhouse{client: newClient(o), url: target.String(), user: u.User, insert: "insert into " + name + " format JSONEachRow"}
+	c := &clickhouse{client: newClient(o), url: target.String(), user: u.User,
+		insert: "insert into " + name + " format JSONEachRow"}
 	if err := c.post(ctx, fmt.Sprintf(clickhouseTable, name), nil); err != nil {
 		return nil, err
 	}
@@ -69,7 +70,8 @@ func (c *clickhouse) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusa
 	for i := range batch {
 		e := &batch[i]
 		_, _ = fmt.Fprintln(token, e.Key()) // a hash takes everything
-		err := enc.Encode(map[string]any{"tenant": e.Run.Tenant, "run_id": e.Run.Run, "seq": e.Seq, "child_id": e.Child, "id": e.ID,
+		err := enc.Encode(map[string]any{"tenant": e.Run.Tenant, "run_id": e.Run.Run, "seq": e.Seq, "child_id": e.Child,
+			"id":   e.ID,
 			"type": e.Type, "ts": e.TS.UTC().Format(clickhouseTime), "event": string(e.Line)})
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", persister.ErrPoison, err)

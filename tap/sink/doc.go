@@ -7,8 +7,9 @@
 //
 // # Contract
 //
-// A batch that Write has returned for is stored as the other side stores. Each event carries its key, tenant/run/seq, in the form
-// that drops what comes twice: a primary key, a message id, a deduplication token. No error and no text names a password.
+// A batch that Write has returned for is stored as the other side stores. Each event carries its key, tenant/run/seq,
+// in the form that drops what comes twice: a primary key, a message id, a deduplication token. No error and no text
+// names a password.
 //
 // # Concurrency
 //

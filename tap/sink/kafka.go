@@ -16,8 +16,8 @@ import (
 	"agentstream/tap"
 )
 
-// topic writes events into a topic of Kafka, with the run as the record's key: a run is in one partition of the topic, in order. The
-// producer is idempotent, so that its own retries store nothing twice.
+// topic writes events into a topic of Kafka, with the run as the record's key: a run is in one partition of the topic,
+// in order. The producer is idempotent, so that its own retries store nothing twice.
 type topic struct{ client *kgo.Client }
 
 func openKafka(ctx context.Context, u *url.URL, o Options) (tap.Receiver, error) {

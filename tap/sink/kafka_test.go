@@ -13,8 +13,8 @@ import (
 	"agentstream/tap"
 )
 
-// TestKafka: the events of a run are in one partition in their order, under a key that says which come again. What no broker takes
-// is refused alone.
+// TestKafka: the events of a run are in one partition in their order, under a key that says which come again. What no
+// broker takes is refused alone.
 func TestKafka(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "events"))
 	if err != nil {
@@ -52,7 +52,8 @@ func TestKafka(t *testing.T) {
 			n++
 			run := string(r.Key)
 			next[run]++
-			if want := fmt.Sprint(run, "/", next[run]); string(r.Headers[0].Value) != want || !strings.Contains(string(r.Value), fmt.Sprintf(`"seq":%d,`, next[run])) {
+			if want := fmt.Sprint(run, "/", next[run]); string(r.Headers[0].Value) != want ||
+				!strings.Contains(string(r.Value), fmt.Sprintf(`"seq":%d,`, next[run])) {
 				t.Errorf("%s: %s, want %s", r.Headers[0].Value, r.Value, want)
 			}
 			if at, ok := partition[run]; ok && at != r.Partition {
@@ -61,8 +62,10 @@ func TestKafka(t *testing.T) {
 			partition[run] = r.Partition
 		})
 	}
-	for _, address := range []string{"kafka://h/", "kafka://h/a/b", "kafka://127.0.0.1:1/t", "kafka://u:hush@h/t?sasl=hush", "kafka://h/t?tls=yes"} {
-		if _, err := Open(t.Context(), []string{address}, Options{Timeout: 300 * time.Millisecond}); err == nil || strings.Contains(err.Error(), "u:hush") {
+	for _, address := range []string{"kafka://h/", "kafka://h/a/b", "kafka://127.0.0.1:1/t",
+		"kafka://u:hush@h/t?sasl=hush", "kafka://h/t?tls=yes"} {
+		if _, err := Open(t.Context(), []string{address}, Options{Timeout: 300 * time.Millisecond}); err == nil ||
+			strings.Contains(err.Error(), "u:hush") {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

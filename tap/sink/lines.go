@@ -19,7 +19,8 @@ import (
 	"agentstream/tap"
 )
 
-// lines writes each event as one line of JSON: the event with its tenant as the first member. A file is rotated by size.
+// lines writes each event as one line of JSON: the event with its tenant as the first member. A file is rotated by
+// size.
 type lines struct {
 	path string // "": out is the standard output
 	most int64  // bytes of a file; 0: no bound

@@ -17,7 +17,8 @@ import (
 func event(run string, seq int) tap.Event {
 	line := fmt.Sprintf(`{"id":"evt_%s_%d","ts":"2026-01-02T03:04:05Z","type":"text.delta","run_id":%q,"child_id":null,"seq":%d,"payload":{"text":"<é> %d"}}`,
 		run, seq, run, seq, seq)
-	return tap.Event{Run: schema.RunKey{Tenant: "acme", Run: run}, Seq: schema.Seq(seq), ID: fmt.Sprintf("evt_%s_%d", run, seq),
+	return tap.Event{Run: schema.RunKey{Tenant: "acme", Run: run}, Seq: schema.Seq(seq),
+		ID:   fmt.Sprintf("evt_%s_%d", run, seq),
 		Type: "text.delta", TS: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Line: []byte(line)}
 }
 
@@ -55,7 +56,8 @@ func TestFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "{\"whole\":1}\n" + out.String(); string(text) != want || strings.Count(want, "\n") != 3 || !strings.Contains(want, `{"tenant":"acme","id":"evt_r_1"`) {
+	if want := "{\"whole\":1}\n" + out.String(); string(text) != want || strings.Count(want, "\n") != 3 ||
+		!strings.Contains(want, `{"tenant":"acme","id":"evt_r_1"`) {
 		t.Errorf("%s\nwant %s", text, want)
 	}
 	big := event("r", 3)
@@ -71,10 +73,14 @@ func TestFile(t *testing.T) {
 
 // TestAddresses: an address that cannot be used is refused, and no password is repeated.
 func TestAddresses(t *testing.T) {
-	for _, address := range []string{"", "hush", "ftp://u:hush@h", "file:", "file://host/hush", "file:x?rotate=0", "file:x?rotate=hush", "file:x?kep=1",
-		"stdout:?x=1", "webhook+https://", "webhook+http://u:hush@example.com/", "webhook+https://example.com/?form=hush", "nats://u:hush@h/",
-		"nats://h/agent", "nats://h/agent.x", "nats://h/a.*", "clickhouse+http://u:hush@127.0.0.1:1/?table=a%20b", "postgres://u:hush@[bad/x", "%zz:hush"} {
-		if _, err := Open(t.Context(), []string{address}, Options{Stdout: &bytes.Buffer{}, Timeout: time.Second}); err == nil {
+	for _, address := range []string{"", "hush", "ftp://u:hush@h", "file:", "file://host/hush", "file:x?rotate=0",
+		"file:x?rotate=hush", "file:x?kep=1",
+		"stdout:?x=1", "webhook+https://", "webhook+http://u:hush@example.com/",
+		"webhook+https://example.com/?form=hush", "nats://u:hush@h/",
+		"nats://h/agent", "nats://h/agent.x", "nats://h/a.*", "clickhouse+http://u:hush@127.0.0.1:1/?table=a%20b",
+		"postgres://u:hush@[bad/x", "%zz:hush"} {
+		if _, err := Open(t.Context(), []string{address},
+			Options{Stdout: &bytes.Buffer{}, Timeout: time.Second}); err == nil {
 			t.Errorf("%s is taken", address)
 		} else if strings.Contains(err.Error(), ":hush@") || strings.Contains(err.Error(), "u:hush") {
 			t.Errorf("%s: %v", address, err)

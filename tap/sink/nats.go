@@ -16,7 +16,8 @@ import (
 	"agentstream/tap"
 )
 
-// subject publishes events into a stream of JetStream, below a subject: PREFIX.<tenant>.<run>. The key is the Nats-Msg-Id.
+// subject publishes events into a stream of JetStream, below a subject: PREFIX.<tenant>.<run>. The key is the
+// Nats-Msg-Id.
 type subject struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
@@ -29,7 +30,8 @@ func openNATS(_ context.Context, u *url.URL, o Options) (tap.Receiver, error) {
 	if err := checkQuery(q, "creds"); err != nil {
 		return nil, err
 	}
-	if prefix == "" || strings.ContainsAny(prefix, " \t*>/") || strings.HasPrefix(prefix, schema.StorePrefix+".") || prefix == schema.StorePrefix {
+	if prefix == "" || strings.ContainsAny(prefix, " \t*>/") || strings.HasPrefix(prefix, schema.StorePrefix+".") ||
+		prefix == schema.StorePrefix {
 		return nil, errors.New("want nats://HOST/SUBJECT; the subject is followed by tenant and run, and is none of the log")
 	}
 	opts := []nats.Option{nats.Timeout(o.Timeout)}

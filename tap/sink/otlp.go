@@ -26,7 +26,8 @@ func openOTLP(_ context.Context, u *url.URL, o Options) (tap.Receiver, error) {
 	}
 	cfg := otlp.Config{Options: otlp.Options{Contents: o.OTLP.Contents, Pending: true}, History: o.OTLP.History,
 		Service: q.Get("service"), Metrics: true}
-	for name, value := range map[string]*bool{"contents": &cfg.Contents, "pending": &cfg.Pending, "metrics": &cfg.Metrics} {
+	for name, value := range map[string]*bool{"contents": &cfg.Contents, "pending": &cfg.Pending,
+		"metrics": &cfg.Metrics} {
 		if v := q.Get(name); v != "" {
 			on, err := strconv.ParseBool(v)
 			if err != nil {

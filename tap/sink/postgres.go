@@ -92,8 +92,10 @@ func (t *table) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal, er
 			continue
 		}
 		seen[at] = true
-		tenants, runs, seqs, children = append(tenants, e.Run.Tenant), append(runs, e.Run.Run), append(seqs, int64(e.Seq)), append(children, e.Child)
-		ids, types, times, events = append(ids, e.ID), append(types, e.Type), append(times, e.TS), append(events, string(e.Line))
+		tenants, runs, seqs, children = append(tenants, e.Run.Tenant), append(runs, e.Run.Run), append(seqs,
+			int64(e.Seq)), append(children, e.Child)
+		ids, types, times, events = append(ids, e.ID), append(types, e.Type), append(times, e.TS), append(events,
+			string(e.Line))
 	}
 	_, err := t.pool.Exec(ctx, t.insert, tenants, runs, seqs, children, ids, types, times, events)
 	var refusal *pgconn.PgError

@@ -19,8 +19,8 @@ import (
 	"agentstream/tap"
 )
 
-// TestPostgres: each event is one row, whatever comes again, also within a batch and together with what is new. A bad one is found
-// by dividing.
+// TestPostgres: each event is one row, whatever comes again, also within a batch and together with what is new. A bad
+// one is found by dividing.
 func TestPostgres(t *testing.T) {
 	dsn := testkit.Postgres(t)
 	sep := "?"
@@ -71,7 +71,8 @@ func TestNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	last, err := stream.GetMsg(t.Context(), 600)
-	if err != nil || last.Subject != "out.events.acme.r" || last.Header.Get("Nats-Msg-Id") != "acme/r/600" || stream.CachedInfo().State.LastSeq != 600 {
+	if err != nil || last.Subject != "out.events.acme.r" || last.Header.Get("Nats-Msg-Id") != "acme/r/600" ||
+		stream.CachedInfo().State.LastSeq != 600 {
 		t.Errorf("%+v, %v, %d messages", last, err, stream.CachedInfo().State.LastSeq)
 	}
 	none := open(t, Options{}, server.Server.ClientURL()+"/nobody")
@@ -124,7 +125,8 @@ func TestClickHouse(t *testing.T) {
 	write(t, s, event("r", 1), event("r", 2))
 	write(t, s, event("r", 1), event("r", 2))
 	write(t, s, event("r", 3))
-	if len(h.rows) != 3 || h.user != "medb" || !strings.Contains(h.table, "ReplacingMergeTree") || !strings.Contains(h.rows[0], `"event":"{\"id\":\"evt_r_1\"`) {
+	if len(h.rows) != 3 || h.user != "medb" || !strings.Contains(h.table, "ReplacingMergeTree") ||
+		!strings.Contains(h.rows[0], `"event":"{\"id\":\"evt_r_1\"`) {
 		t.Errorf("%s\n%s %s", strings.Join(h.rows, "\n"), h.user, h.table)
 	}
 	if _, err := s.Write(t.Context(), []tap.Event{event("r", 7)}); !errors.Is(err, persister.ErrPoison) {

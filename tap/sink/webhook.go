@@ -25,8 +25,8 @@ import (
 	"agentstream/tap"
 )
 
-// webhook posts each event, signed as https://www.standardwebhooks.com says: webhook-id is the event's key. The events of a run are
-// posted one after the other, those of several runs at the same time.
+// webhook posts each event, signed as https://www.standardwebhooks.com says: webhook-id is the event's key. The events
+// of a run are posted one after the other, those of several runs at the same time.
 type webhook struct {
 	o      Options
 	url    string
@@ -191,8 +191,8 @@ func (w *webhook) accept(e *tap.Event) {
 	delete(w.trials, e.Key())
 }
 
-// giveUp counts a failure, and reports whether the event is the reason: the receiver has refused it as such, or has failed so often
-// while it took others. Otherwise the receiver is away, and is waited for.
+// giveUp counts a failure, and reports whether the event is the reason: the receiver has refused it as such, or has
+// failed so often while it took others. Otherwise the receiver is away, and is waited for.
 func (w *webhook) giveUp(e *tap.Event, status int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

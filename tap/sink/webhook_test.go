@@ -133,20 +133,24 @@ func TestWebhookSignature(t *testing.T) {
 		}
 	}
 	// As the reference of Standard Webhooks signs it.
-	fixed, err := sign([]string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
+	fixed, err := sign([]string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330",
+		[]byte(`{"test": 2432232314}`))
 	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; err != nil || fixed != want {
 		t.Errorf("%s, want %s (%v)", fixed, want, err)
 	}
 	for _, bad := range []string{"", "whsec_", "whsec_%%", "c2hvcnQ="} {
-		if _, err := Open(t.Context(), []string{h.address("")}, Options{Private: true, Secrets: func() []string { return []string{bad} }}); err == nil {
+		if _, err := Open(t.Context(), []string{h.address("")},
+			Options{Private: true, Secrets: func() []string { return []string{bad} }}); err == nil {
 			t.Errorf("secret %q is taken", bad)
 		}
 	}
 }
 
-// TestWebhookRefuses: an event that the receiver refuses as such is given up, also when it answers 5xx to that event alone.
+// TestWebhookRefuses: an event that the receiver refuses as such is given up, also when it answers 5xx to that event
+// alone.
 func TestWebhookRefuses(t *testing.T) {
-	for name, status := range map[string]int{"unprocessable": http.StatusUnprocessableEntity, "fails": http.StatusInternalServerError} {
+	for name, status := range map[string]int{"unprocessable": http.StatusUnprocessableEntity,
+		"fails": http.StatusInternalServerError} {
 		t.Run(name, func(t *testing.T) {
 			h := newHook(t, func(id string) int {
 				if id == "acme/a/2" {
@@ -223,7 +227,8 @@ func TestWebhookSlow(t *testing.T) {
 	}
 }
 
-// TestWebhookPrivate: no address of this machine or of a private network is asked, whatever its name, and no redirect is followed.
+// TestWebhookPrivate: no address of this machine or of a private network is asked, whatever its name, and no redirect
+// is followed.
 func TestWebhookPrivate(t *testing.T) {
 	inside := newHook(t, func(string) int { return http.StatusOK })
 	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"} {
@@ -244,9 +249,11 @@ func TestWebhookPrivate(t *testing.T) {
 	if len(inside.count) > 0 {
 		t.Errorf("a private address was asked: %v", inside.count)
 	}
-	for text, want := range map[string]bool{"8.8.8.8": true, "2606:4700::1": true, "10.1.2.3": false, "172.16.0.1": false, "192.168.1.1": false,
-		"169.254.169.254": false, "100.100.0.1": false, "fd00::1": false, "fe80::1": false, "224.0.0.1": false, "64:ff9b::7f00:1": false,
-		"2002:7f00:1::": false, "::": false, "::7f00:1": false, "255.255.255.255": false} {
+	for text, want := range map[string]bool{"8.8.8.8": true, "2606:4700::1": true, "10.1.2.3": false,
+		"172.16.0.1": false, "192.168.1.1": false,
+		"169.254.169.254": false, "100.100.0.1": false, "fd00::1": false, "fe80::1": false, "224.0.0.1": false,
+		"64:ff9b::7f00:1": false,
+		"2002:7f00:1::":   false, "::": false, "::7f00:1": false, "255.255.255.255": false} {
 		if isPublic(netip.MustParseAddr(text)) != want {
 			t.Errorf("%s: public %t", text, !want)
 		}

@@ -56,7 +56,8 @@ func (f *follower) fill(ctx context.Context, i int) error {
 	if a.cut {
 		since = since.Add(-skewOfArchive)
 	}
-	for key, err := range f.of.Archive.TenantRunsChangedSince(ctx, schema.RunKey{Tenant: f.query.Tenant, Run: a.run}, since) {
+	for key, err := range f.of.Archive.TenantRunsChangedSince(ctx, schema.RunKey{Tenant: f.query.Tenant, Run: a.run},
+		since) {
 		if err != nil {
 			return err
 		}

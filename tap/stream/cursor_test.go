@@ -12,14 +12,16 @@ func sample() *cursor {
 	at := time.Date(2026, 2, 28, 10, 0, 0, 123456789, time.UTC)
 	return &cursor{log: 7, places: []spot{
 		{}, {position: 12, stored: at}, {position: 5, stored: at.Add(-time.Hour), partial: 9, through: 41},
-		{position: 99, stored: at, archive: &archived{run: "run_1", seq: 3, since: at.Add(-time.Minute), cut: true}}, {stored: at},
+		{position: 99, stored: at, archive: &archived{run: "run_1", seq: 3, since: at.Add(-time.Minute), cut: true}},
+		{stored: at},
 	}}
 }
 
 func TestCursor(t *testing.T) {
 	c := sample()
 	got, err := parse(c.String())
-	if err != nil || got.String() != c.String() || *got.places[3].archive != *c.places[3].archive || got.places[2] != c.places[2] {
+	if err != nil || got.String() != c.String() || *got.places[3].archive != *c.places[3].archive ||
+		got.places[2] != c.places[2] {
 		t.Fatal(got, err)
 	}
 	for _, bad := range []string{"", "x", "AQAAAAEB", c.String()[1:], c.String() + "AA", "AQAAAAH_____Dw"} {

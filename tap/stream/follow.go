@@ -60,7 +60,8 @@ const (
 // call has the place where it begins, alone. Failures of log and archive are waited for after that. The error is
 // emit's, or wraps schema.ErrBadCursor.
 func (t *Tenants) Follow(ctx context.Context, q schema.TapQuery, emit func([]schema.TapRecord) error) error {
-	f := &follower{of: t, query: q, spec: tap.Spec{Types: q.Types}, emit: emit, archiving: make(chan struct{}, 1), log: t.Logger}
+	f := &follower{of: t, query: q, spec: tap.Spec{Types: q.Types}, emit: emit, archiving: make(chan struct{}, 1),
+		log: t.Logger}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -91,9 +92,10 @@ type follower struct {
 	spec      tap.Spec
 	queues    []persister.Queue
 	ends      []persister.Offset
-	archiving chan struct{}           // held by the partition that reads the archive: a cursor names one run of it
-	sent      []map[string]schema.Seq // by partition: through which runs were emitted, so that the archive does not repeat them
-	log       *slog.Logger
+	archiving chan struct{} // held by the partition that reads the archive: a cursor names one run of it
+	// by partition: through which runs were emitted, so that the archive does not repeat them
+	sent []map[string]schema.Seq
+	log  *slog.Logger
 
 	mu      sync.Mutex
 	emit    func([]schema.TapRecord) error
@@ -170,7 +172,8 @@ func (f *follower) partition(ctx context.Context, i int) error {
 		if errors.As(err, new(emitError)) || errors.Is(err, schema.ErrBadCursor) || ctx.Err() != nil {
 			return errors.Unwrap(err)
 		}
-		f.log.Warn("tap: a tenant's events are waited for", "tenant", f.query.Tenant, "stream", f.ends[i].Stream, "error", err)
+		f.log.Warn("tap: a tenant's events are waited for", "tenant", f.query.Tenant, "stream", f.ends[i].Stream,
+			"error", err)
 		if backoff.Sleep(ctx, backoff.Delay(failures, 100*time.Millisecond, retryMax)) != nil {
 			return nil
 		}

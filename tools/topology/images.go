@@ -138,7 +138,8 @@ func (p *place) postgres(ctx context.Context, s service, env []string) (*exec.Cm
 }
 
 // prepare fills the volume. Meanwhile the health check must not pass: nothing answers at the port.
-func (p *place) prepare(ctx context.Context, s service, command func(string, ...string) *exec.Cmd, data, socket string, port int) error {
+func (p *place) prepare(ctx context.Context, s service, command func(string, ...string) *exec.Cmd, data, socket string,
+	port int) error {
 	admin, err := p.mapText(s.Environment["POSTGRES_PASSWORD_FILE"])
 	if err != nil {
 		return err
@@ -150,10 +151,12 @@ func (p *place) prepare(ctx context.Context, s service, command func(string, ...
 		return nil
 	}
 	user := s.Environment["POSTGRES_USER"]
-	if err := run(command("initdb", "-D", data, "-U", user, "-A", "scram-sha-256", "--auth-local=trust", "--pwfile="+admin, "-E", "UTF8", "--locale=C")); err != nil {
+	if err := run(command("initdb", "-D", data, "-U", user, "-A", "scram-sha-256", "--auth-local=trust",
+		"--pwfile="+admin, "-E", "UTF8", "--locale=C")); err != nil {
 		return err
 	}
-	if err := run(command("pg_ctl", "-D", data, "-w", "-l", filepath.Join(socket, "prepare.log"), "-o", fmt.Sprintf("-k %s -h '' -p %d", socket, port), "start")); err != nil {
+	if err := run(command("pg_ctl", "-D", data, "-w", "-l", filepath.Join(socket, "prepare.log"), "-o",
+		fmt.Sprintf("-k %s -h '' -p %d", socket, port), "start")); err != nil {
 		return err
 	}
 	err = run(command("createdb", "-U", user, s.Environment["POSTGRES_DB"]))

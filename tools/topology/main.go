@@ -57,7 +57,8 @@ func run(ctx context.Context, file, dir, binary string, without []string) error 
 	for _, name := range without {
 		delete(f.Services, name)
 	}
-	t := &topology{file: f, dir: dir, binary: binary, ports: map[string]int{}, ended: make(chan error, len(f.Services)), running: map[string]*process{}}
+	t := &topology{file: f, dir: dir, binary: binary, ports: map[string]int{}, ended: make(chan error, len(f.Services)),
+		running: map[string]*process{}}
 	defer t.stop()
 	if err := t.start(ctx); err != nil {
 		return err

@@ -61,7 +61,8 @@ func (p *place) write(path, text string) error {
 	if secret {
 		mode = 0o700
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Dir(path)), 0o755), os.MkdirAll(filepath.Dir(path), mode)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Dir(path)), 0o755),
+		os.MkdirAll(filepath.Dir(path), mode)); err != nil {
 		return err
 	}
 	return os.WriteFile(path, []byte(mapped), mode&0o666)
@@ -98,7 +99,8 @@ func (p *place) mapText(text string) (string, error) {
 	text = path.ReplaceAllStringFunc(text, func(found string) string {
 		m := path.FindStringSubmatch(found)
 		for i := 0; i < len(p.dirs); i += 2 {
-			if rest, ok := strings.CutPrefix(m[2], p.dirs[i]); ok && (rest == "" || rest[0] == '/' || strings.HasSuffix(p.dirs[i], "/")) {
+			if rest, ok := strings.CutPrefix(m[2], p.dirs[i]); ok &&
+				(rest == "" || rest[0] == '/' || strings.HasSuffix(p.dirs[i], "/")) {
 				return m[1] + p.dirs[i+1] + rest
 			}
 		}

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// makeSecrets makes the files of the secrets that are not there, with the script that the compose file's first lines name. root is the
-// folder of the compose file.
+// makeSecrets makes the files of the secrets that are not there, with the script that the compose file's first lines
+// name. root is the folder of the compose file.
 func (f *file) makeSecrets(ctx context.Context, root string) error {
 	for name, s := range f.Secrets {
 		_, err := os.Stat(s.File)

@@ -23,7 +23,8 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := f.Services["a"]
-	if a.kind() != "img" || a.Image != "img:1" || strings.Join(a.Command, " ") != "set $x" || f.Secrets["s"].File != filepath.Join(dir, "secret.txt") {
+	if a.kind() != "img" || a.Image != "img:1" || strings.Join(a.Command, " ") != "set $x" ||
+		f.Secrets["s"].File != filepath.Join(dir, "secret.txt") {
 		t.Errorf("%+v, %+v", a, f.Secrets)
 	}
 	if d, err := a.patience(); d != 6*time.Second || err != nil {

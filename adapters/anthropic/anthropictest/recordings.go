@@ -88,7 +88,8 @@ func FromFold(t testing.TB, events []schema.Event) AnthropicOutcome {
 			if b.Call == "" || b.Tool == "" {
 				continue
 			}
-			c := ExpectedCall{ID: b.Call, Name: b.Tool, Kind: b.Kind, InputComplete: b.Complete, RawInput: providertest.DigestOf(b.Text.String())}
+			c := ExpectedCall{ID: b.Call, Name: b.Tool, Kind: b.Kind, InputComplete: b.Complete,
+				RawInput: providertest.DigestOf(b.Text.String())}
 			if !b.Complete {
 				o.Open = append(o.Open, c)
 				continue
@@ -175,10 +176,12 @@ func Check(t *testing.T, events []schema.Event, w Expectation) {
 	for _, b := range w.Blocks {
 		kinds = append(kinds, b.Type)
 	}
-	if n := len(folded.Kinds) - w.OpenBlocksAtEnd; !reflect.DeepEqual(folded.Kinds[:n], kinds) || !reflect.DeepEqual(content.Kinds, folded.Kinds) {
+	if n := len(folded.Kinds) - w.OpenBlocksAtEnd; !reflect.DeepEqual(folded.Kinds[:n], kinds) ||
+		!reflect.DeepEqual(content.Kinds, folded.Kinds) {
 		t.Errorf("blocks %v\ncontent %v\nwant %v", folded.Kinds, content.Kinds, kinds)
 	}
-	if !reflect.DeepEqual(folded.Stop, w.StopReason) || !reflect.DeepEqual(folded.Sequence, w.StopSequence) || !reflect.DeepEqual(folded.Details, w.StopDetails) {
+	if !reflect.DeepEqual(folded.Stop, w.StopReason) || !reflect.DeepEqual(folded.Sequence, w.StopSequence) ||
+		!reflect.DeepEqual(folded.Details, w.StopDetails) {
 		t.Errorf("stop %v %v %v", folded.Stop, folded.Sequence, folded.Details)
 	}
 	if !reflect.DeepEqual(folded.Usage, w.Usage) {
@@ -192,7 +195,8 @@ func Check(t *testing.T, events []schema.Event, w Expectation) {
 func compareCalls(t *testing.T, how string, got AnthropicOutcome, w Expectation) {
 	t.Helper()
 	if len(got.Calls) != len(w.ToolCalls) || len(got.Open) != len(w.OpenToolCalls) {
-		t.Fatalf("%s: %d calls and %d open, want %d and %d", how, len(got.Calls), len(got.Open), len(w.ToolCalls), len(w.OpenToolCalls))
+		t.Fatalf("%s: %d calls and %d open, want %d and %d", how, len(got.Calls), len(got.Open), len(w.ToolCalls),
+			len(w.OpenToolCalls))
 	}
 	for i, c := range got.Calls {
 		wc := w.ToolCalls[i]

@@ -82,7 +82,8 @@ func FromFold(t testing.TB, events []schema.Event) []GeminiOutcome {
 func checkStart(t testing.TB, f *schema.Fold, b *schema.FoldBlock) {
 	t.Helper()
 	for _, c := range f.Calls {
-		if c.ID == b.Call && c.Tool == b.Tool && reflect.DeepEqual(providertest.Value(t, c.Input), providertest.Value(t, b.Input)) {
+		if c.ID == b.Call && c.Tool == b.Tool &&
+			reflect.DeepEqual(providertest.Value(t, c.Input), providertest.Value(t, b.Input)) {
 			return
 		}
 	}
@@ -90,7 +91,8 @@ func checkStart(t testing.TB, f *schema.Fold, b *schema.FoldBlock) {
 }
 
 func ending(end map[string]any) GeminiOutcome {
-	return GeminiOutcome{Others: map[string]int{}, Stop: providertest.Text(end["stop_reason"]), Finish: providertest.Text(end["finish_reason"]), Usage: end["usage"],
+	return GeminiOutcome{Others: map[string]int{}, Stop: providertest.Text(end["stop_reason"]),
+		Finish: providertest.Text(end["finish_reason"]), Usage: end["usage"],
 		Err: end["error"], Feedback: end["promptFeedback"]}
 }
 

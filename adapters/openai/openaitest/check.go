@@ -60,7 +60,8 @@ func FromFold(t testing.TB, events []schema.Event) OpenAIOutcome {
 			case b.Kind == "reasoning":
 				o.Reasoning += b.Text.String()
 			case b.Kind == "tool_use":
-				c := ExpectedCall{ID: b.Call, Name: b.Tool, Kind: kind[b.Call], InputComplete: b.Complete, RawInput: providertest.DigestOf(b.Text.String())}
+				c := ExpectedCall{ID: b.Call, Name: b.Tool, Kind: kind[b.Call], InputComplete: b.Complete,
+					RawInput: providertest.DigestOf(b.Text.String())}
 				if b.Complete {
 					c.Input = providertest.Value(t, b.Input)
 				}
@@ -152,7 +153,8 @@ func Check(t *testing.T, name string, events []schema.Event) {
 			t.Errorf("%s: error\n got %v\nwant %v", how, got.Err, w.Error)
 		}
 	}
-	if n := len(folded.Messages); n != max(w.Responses, 1) || folded.Messages[n-1] != w.ID || folded.Models[n-1] != w.Model {
+	if n := len(folded.Messages); n != max(w.Responses, 1) || folded.Messages[n-1] != w.ID ||
+		folded.Models[n-1] != w.Model {
 		t.Errorf("messages %v of %v, want %s of %s", folded.Messages, folded.Models, w.ID, w.Model)
 	}
 	if Chat(name) {
@@ -182,7 +184,8 @@ func checkChat(t *testing.T, events []schema.Event, folded OpenAIOutcome, w Expe
 		}
 	}
 	if len(others) != len(w.Choices)-1 || folded.Logprobs != w.Choices[0].LogprobChunks {
-		t.Fatalf("%d choices beside the first and %d log probabilities, want %d and %d", len(others), folded.Logprobs, len(w.Choices)-1, w.Choices[0].LogprobChunks)
+		t.Fatalf("%d choices beside the first and %d log probabilities, want %d and %d", len(others), folded.Logprobs,
+			len(w.Choices)-1, w.Choices[0].LogprobChunks)
 	}
 	for i, wc := range w.Choices[1:] {
 		p := others[i].(map[string]any)
@@ -245,7 +248,8 @@ func compareTexts(t *testing.T, how string, got OpenAIOutcome, w, refusal, reaso
 	t.Helper()
 	for what, pair := range map[string][2]providertest.Digest{
 		"text": {providertest.DigestOf(got.Text), w}, "refusal": {providertest.DigestOf(got.Refusal), refusal},
-		"reasoning": {providertest.DigestOf(got.Reasoning), reasoning}, "raw reasoning": {providertest.DigestOf(got.RawReasoning), raw},
+		"reasoning":     {providertest.DigestOf(got.Reasoning), reasoning},
+		"raw reasoning": {providertest.DigestOf(got.RawReasoning), raw},
 	} {
 		if pair[1] == (providertest.Digest{}) {
 			pair[1] = providertest.DigestOf("")

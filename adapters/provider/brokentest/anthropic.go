@@ -122,7 +122,8 @@ func wholeMessage(_ *rand.Rand, s *Body) bool {
 			}
 			content = append(content, cloneValue(object(f.Data, "content_block")))
 		case "content_block_delta":
-			if number(f.Data["index"]) >= len(content) || !applyDelta(content[number(f.Data["index"])].(Object), object(f.Data, "delta")) {
+			if number(f.Data["index"]) >= len(content) ||
+				!applyDelta(content[number(f.Data["index"])].(Object), object(f.Data, "delta")) {
 				return false
 			}
 		case "error":

@@ -76,7 +76,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestRewritings: every rewriting of every recording results in what the recording does, but for what it says of itself.
+// TestRewritings: every rewriting of every recording results in what the recording does, but for what it says of
+// itself.
 func TestRewritings(t *testing.T) {
 	applied := map[string]int{}
 	all := recordings(t)

@@ -14,7 +14,8 @@ func chat() (list []Rewriting) {
 		list = append(list, Rewriting{name, []API{Chat}, do, but})
 	}
 	add("id changes on later pieces", IDs, pieces(func(i, n int, c Object) bool { return n > 0 && put(c, "id", fmt.Sprint("other_", i)) }))
-	add("id another on the later pieces", IDs, pieces(func(_, n int, c Object) bool { return n > 0 && put(c, "id", "other") }))
+	add("id another on the later pieces", IDs,
+		pieces(func(_, n int, c Object) bool { return n > 0 && put(c, "id", "other") }))
 	add(`id "null" on later pieces`, 0, pieces(func(_, n int, c Object) bool { return n > 0 && put(c, "id", "null") }))
 	add("id empty on later pieces", 0, pieces(func(_, n int, c Object) bool { return n > 0 && put(c, "id", "") }))
 	add("no ids of calls", IDs, pieces(func(_, _ int, c Object) bool { delete(c, "id"); return true }))
@@ -24,7 +25,8 @@ func chat() (list []Rewriting) {
 	add("index from 1", 0, pieces(func(_, _ int, c Object) bool {
 		return put(c, "index", number(c["index"])+1)
 	}))
-	add("index shifted on later pieces", 0, pieces(func(_, n int, c Object) bool { return n > 0 && put(c, "index", number(c["index"])+1) }))
+	add("index shifted on later pieces", 0,
+		pieces(func(_, n int, c Object) bool { return n > 0 && put(c, "index", number(c["index"])+1) }))
 	add("index a text", 0, pieces(func(_, _ int, c Object) bool { return put(c, "index", fmt.Sprint(number(c["index"]))) }))
 	add("name in two pieces", 0, splitNames)
 	add("name on every piece", 0, nameEverywhere)
@@ -33,7 +35,8 @@ func chat() (list []Rewriting) {
 	add("arguments as an object", 0, wholeCalls("object", false))
 	add("old spelling of calls", IDs, legacy)
 	add("finish reason on every chunk", 0, unlessFailed(choices(func(_ int, c Object) bool { return c["finish_reason"] == nil && put(c, "finish_reason", "stop") })))
-	add("finish reason empty on others", 0, choices(func(_ int, c Object) bool { return c["finish_reason"] == nil && put(c, "finish_reason", "") }))
+	add("finish reason empty on others", 0,
+		choices(func(_ int, c Object) bool { return c["finish_reason"] == nil && put(c, "finish_reason", "") }))
 	add("no finish reason", Stop, func(r *rand.Rand, s *Body) bool {
 		return !s.ends && choices(func(_ int, c Object) bool {
 			had := c["finish_reason"] != nil
@@ -111,8 +114,8 @@ func deltas(do func(d Object) bool) func(*rand.Rand, *Body) bool {
 	})
 }
 
-// Marks that the pieces of calls have while a stream is rewritten: which call of which choice it is, and how many pieces of
-// it came before.
+// Marks that the pieces of calls have while a stream is rewritten: which call of which choice it is, and how many
+// pieces of it came before.
 const (
 	markCall = "\x00call"
 	markNth  = "\x00nth"
@@ -334,7 +337,8 @@ func (w *whole) piece(byIndex map[string]Object, v any) {
 	key := fmt.Sprint(c[markCall])
 	known := byIndex[key]
 	if known == nil {
-		known = Object{"index": c["index"], "id": c["id"], "type": "function", "function": Object{"name": "", "arguments": ""}}
+		known = Object{"index": c["index"], "id": c["id"], "type": "function",
+			"function": Object{"name": "", "arguments": ""}}
 		byIndex[key] = known
 		w.calls = append(w.calls, known)
 	}

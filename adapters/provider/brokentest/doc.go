@@ -2,9 +2,9 @@
 //
 // # What it is
 //
-// [Read] makes a [Stream] of a recorded body, [Rewritings] is the list of what is done to streams, one function each, and
-// [Stream.Body] writes one again. [Of] is what a reader of the canonical events knows, and [Outcome.Diff] compares two
-// of them.
+// [Read] makes a [Stream] of a recorded body, [Rewritings] is the list of what is done to streams, one function each,
+// and [Stream.Body] writes one again. [Of] is what a reader of the canonical events knows, and [Outcome.Diff] compares
+// two of them.
 //
 // # Contract
 //

@@ -11,8 +11,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestFramesAreNotKept: no machine keeps bytes of a frame, which are the next one's afterwards. A line of JSON is read where
-// it was written.
+// TestFramesAreNotKept: no machine keeps bytes of a frame, which are the next one's afterwards. A line of JSON is read
+// where it was written.
 func TestFramesAreNotKept(t *testing.T) {
 	for n, rec := range recordings(t) {
 		for i, rewrite := range For(rec.api) {

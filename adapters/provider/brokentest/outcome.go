@@ -186,7 +186,8 @@ func (m *ReadMessage) diff(want *ReadMessage, but Aspect) string {
 	}
 	for i := range max(len(blocks), len(wanted)) {
 		if i >= len(blocks) || i >= len(wanted) || !reflect.DeepEqual(blocks[i], wanted[i]) {
-			return fmt.Sprintf("block %d of %d, want %d\n got %.800s\nwant %.800s", i, len(blocks), len(wanted), describe(blocks, i), describe(wanted, i))
+			return fmt.Sprintf("block %d of %d, want %d\n got %.800s\nwant %.800s", i, len(blocks), len(wanted),
+				describe(blocks, i), describe(wanted, i))
 		}
 	}
 	return ""

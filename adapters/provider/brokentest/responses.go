@@ -48,8 +48,10 @@ func responses() (list []Rewriting) {
 	add("no output_item.done", IDs, once(drop(is("output_item.done"))))
 	add("no output_item.added", IDs, once(drop(is("output_item.added"))))
 	add("no deltas", Split, drop(func(o Object) bool { return is(".delta")(o) }))
-	add("no ends of texts", 0, drop(is("output_text.done", "arguments.done", "summary_text.done", "input.done", "code.done")))
-	add("no content parts", 0, drop(is("content_part.added", "content_part.done", "summary_part.added", "summary_part.done")))
+	add("no ends of texts", 0, drop(is("output_text.done", "arguments.done", "summary_text.done", "input.done",
+		"code.done")))
+	add("no content parts", 0, drop(is("content_part.added", "content_part.done", "summary_part.added",
+		"summary_part.done")))
 	add("no response.completed", Stop|Usage|IDs|Result, once(drop(final)))
 	add("no response.created", IDs, once(unlessFailed(drop(is("response.created", "response.in_progress")))))
 	return append(list, responseEnds(is, final)...)

@@ -137,7 +137,8 @@ func control(api API, f Frame) bool {
 	case Chat:
 		for _, c := range list(o, "choices") {
 			d := object(c, "delta")
-			for _, name := range []string{"content", "reasoning", "reasoning_content", "refusal", "tool_calls", "function_call", "reasoning_details"} {
+			for _, name := range []string{"content", "reasoning", "reasoning_content", "refusal", "tool_calls",
+				"function_call", "reasoning_details"} {
 				if v := d[name]; v != nil && v != "" {
 					return false
 				}
@@ -226,7 +227,8 @@ func after(s *Body, which func(o Object) bool, add ...Frame) bool {
 var aspects = []struct {
 	aspect Aspect
 	word   string
-}{{IDs, "ids"}, {Usage, "usage"}, {Stop, "the end"}, {Split, "borders of texts"}, {Result, "results"}, {Twice, "doubled content"}, {Many, "messages"}}
+}{{IDs, "ids"}, {Usage, "usage"}, {Stop, "the end"}, {Split, "borders of texts"}, {Result, "results"},
+	{Twice, "doubled content"}, {Many, "messages"}}
 
 // Row returns the row of a rewriting in the documentation.
 func Row(rw Rewriting) string {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Dir returns the folder of the recordings, which lies beside the repository. Where there is none the test is skipped; in CI
-// it fails.
+// Dir returns the folder of the recordings, which lies beside the repository. Where there is none the test is skipped;
+// in CI it fails.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -41,7 +41,8 @@ func present(t testing.TB, recordings string) string {
 
 // Recordings returns what is expected of the recordings of some folders by name (FOLDER/FILE), and a way to
 // read one. It wants at least that many.
-func Recordings[Expectation any](t testing.TB, least int, folders ...string) (map[string]Expectation, func(string) []byte) {
+func Recordings[Expectation any](t testing.TB, least int, folders ...string) (map[string]Expectation,
+	func(string) []byte) {
 	t.Helper()
 	recordings := Dir(t)
 	raw, err := os.ReadFile(filepath.Join(recordings, "expected.json"))

@@ -71,7 +71,8 @@ func FromFold(t testing.TB, events []schema.Event) TranscriptOutcome {
 			case b.Kind == "text" && m.Role == "assistant":
 				o.Text += b.Text.String()
 			case b.Kind == "tool_use" && b.Complete:
-				o.Calls = append(o.Calls, TranscriptCall{ID: b.Call, Name: b.Tool, Input: providertest.Value(t, b.Input), RawInput: providertest.DigestOf(b.Text.String())})
+				o.Calls = append(o.Calls, TranscriptCall{ID: b.Call, Name: b.Tool,
+					Input: providertest.Value(t, b.Input), RawInput: providertest.DigestOf(b.Text.String())})
 			}
 		}
 	}
@@ -172,7 +173,8 @@ func checkTrajectory(t testing.TB, got TranscriptOutcome, w Expectation) {
 	for _, n := range got.Roles {
 		messages += n
 	}
-	if !reflect.DeepEqual(got.Roles, w.Roles) || messages != w.HistoryMessages || got.Steps != w.Steps || got.Results != w.Steps {
+	if !reflect.DeepEqual(got.Roles, w.Roles) || messages != w.HistoryMessages || got.Steps != w.Steps ||
+		got.Results != w.Steps {
 		t.Errorf("roles %v, want %v; %d steps and %d results, want %d", got.Roles, w.Roles, got.Steps, got.Results, w.Steps)
 	}
 	info := got.Customs["custom.swe_agent.info"]

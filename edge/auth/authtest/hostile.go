@@ -51,7 +51,8 @@ func (i *Issuer) badSignatures() []Token {
 		t.Fatal(err)
 	}
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	pkcs1 := pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: x509.MarshalPKCS1PublicKey(rsaKey.Public().(*rsa.PublicKey))})
+	pkcs1 := pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY",
+		Bytes: x509.MarshalPKCS1PublicKey(rsaKey.Public().(*rsa.PublicKey))})
 	return []Token{
 		{"alg none, no signature", noAlg("none")},
 		{"alg None", noAlg("None")},
@@ -126,7 +127,8 @@ func (i *Issuer) badClaims() []Token {
 		{"tenant with a zero", set("tenant", "a\x00b")},
 		{"tenant a list", set("tenant", []string{"acme", "zeta"})},
 		{"tenant too long", set("tenant", strings.Repeat("a", 65))},
-		{"tenant under another case of its name", i.Good(func(c jwt.MapClaims) { c["Tenant"] = c["tenant"]; delete(c, "tenant") })},
+		{"tenant under another case of its name",
+			i.Good(func(c jwt.MapClaims) { c["Tenant"] = c["tenant"]; delete(c, "tenant") })},
 		{"subject a number", set("sub", 7)},
 		{"subject too long", set("sub", strings.Repeat("s", 300))},
 	}
@@ -168,8 +170,11 @@ func (i *Issuer) badForms() []Token {
 		{"trailing bits", good[:len(good)-1] + string(nextB64(good[len(good)-1]))},
 		{"standard alphabet", strings.NewReplacer("-", "+", "_", "/").Replace(sign64(t, i))},
 		{"four parts", good + "." + parts[2]},
-		{"five parts, encrypted", strings.Join([]string{b64(`{"alg":"dir","enc":"A128GCM"}`), "", b64("iv"), b64("text"), b64("tag")}, ".")},
-		{"two signatures, JSON serialization", fmt.Sprintf(`{"payload":%q,"signatures":[{"protected":%q,"signature":%q},{"protected":%q,"signature":%q}]}`, parts[1], parts[0], parts[2], parts[0], parts[2])},
+		{"five parts, encrypted", strings.Join([]string{b64(`{"alg":"dir","enc":"A128GCM"}`), "", b64("iv"),
+			b64("text"), b64("tag")}, ".")},
+		{"two signatures, JSON serialization",
+			fmt.Sprintf(`{"payload":%q,"signatures":[{"protected":%q,"signature":%q},{"protected":%q,"signature":%q}]}`,
+				parts[1], parts[0], parts[2], parts[0], parts[2])},
 		{"flattened JSON serialization", flat},
 		{"JSON serialization in compact clothes", flat + ".x.y"},
 		{"empty parts", ".."},

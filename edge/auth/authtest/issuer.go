@@ -37,7 +37,8 @@ var Signers = sync.OnceValue(func() map[string]crypto.Signer {
 	ec384, err4 := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	_, ed, err5 := ed25519.GenerateKey(rand.Reader)
 	return map[string]crypto.Signer{
-		"rsa": must(rsaKey, err), "attacker": must(other, err2), "ec": must(ec, err3), "ec384": must(ec384, err4), "ed": must(ed, err5),
+		"rsa": must(rsaKey, err), "attacker": must(other, err2), "ec": must(ec, err3), "ec384": must(ec384, err4),
+		"ed": must(ed, err5),
 	}
 })
 
@@ -68,7 +69,8 @@ func New(t testing.TB, keys ...string) *Issuer {
 			name = i.URL
 		}
 		// The algorithms that the document offers are not asked.
-		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"id_token_signing_alg_values_supported":["none","HS256"]}`, name, i.URL+"/keys")
+		fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"id_token_signing_alg_values_supported":["none","HS256"]}`, name,
+			i.URL+"/keys")
 	})
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, r *http.Request) {
 		i.Fetches.Add(1)
@@ -114,7 +116,8 @@ func (i *Issuer) Claims(change ...func(jwt.MapClaims)) jwt.MapClaims {
 }
 
 // Sign makes a token; header entries go over the honest ones, nil takes one away.
-func Sign(t testing.TB, method jwt.SigningMethod, key any, kid string, claims jwt.Claims, header ...map[string]any) string {
+func Sign(t testing.TB, method jwt.SigningMethod, key any, kid string, claims jwt.Claims,
+	header ...map[string]any) string {
 	t.Helper()
 	tok := jwt.NewWithClaims(method, claims)
 	if kid != "" {

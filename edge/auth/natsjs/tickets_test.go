@@ -116,10 +116,12 @@ func TestServerAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc.Close()
-	if _, err := tickets.Redeem(ctx, ticket, "run"); !errors.Is(err, auth.ErrUnavailable) || errors.Is(err, auth.ErrUnauthorized) {
+	if _, err := tickets.Redeem(ctx, ticket, "run"); !errors.Is(err, auth.ErrUnavailable) ||
+		errors.Is(err, auth.ErrUnauthorized) {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := tickets.Issue(ctx, auth.Caller{Tenant: "acme", Scopes: auth.ScopeRead}, "run"); !errors.Is(err, auth.ErrUnavailable) {
+	if _, _, err := tickets.Issue(ctx, auth.Caller{Tenant: "acme", Scopes: auth.ScopeRead}, "run"); !errors.Is(err,
+		auth.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 }

@@ -2,8 +2,8 @@
 //
 // # What it is
 //
-// [Suite] is what every dialect must pass, whatever its words: it reads logs by the parts that an edge reads them with, and
-// compares what clients are shown.
+// [Suite] is what every dialect must pass, whatever its words: it reads logs by the parts that an edge reads them with,
+// and compares what clients are shown.
 //
 // # Contract
 //

@@ -56,7 +56,8 @@ func (c *client) checkResume(whole []frame) {
 		}
 		got := c.read(req)
 		got = got[min(len(got), c.opens):]
-		for len(got) > 0 && got[0].Again && (got[0].Token == "" || slices.ContainsFunc(whole[:i+1], func(f frame) bool { return f.Last && f.Token == got[0].Token })) {
+		for len(got) > 0 && got[0].Again && (got[0].Token == "" ||
+			slices.ContainsFunc(whole[:i+1], func(f frame) bool { return f.Last && f.Token == got[0].Token })) {
 			got = got[1:]
 		}
 		if want := whole[i+1:]; !same(got, want) {
@@ -76,7 +77,8 @@ func (c *client) checkSelection(whole []frame) {
 	var want []frame
 	everything := c.read(all)
 	for i, f := range everything {
-		if i < c.opens || c.req.Select.Match(&dialect.Frame{Lane: []byte(f.Lane), Kind: f.Kind, Slot: f.Slot}) { // those are of no record
+		if i < c.opens || c.req.Select.Match(&dialect.Frame{Lane: []byte(f.Lane), Kind: f.Kind, Slot: f.Slot}) {
+			// those are of no record
 			want = append(want, f)
 		}
 	}
@@ -133,7 +135,8 @@ func (c *client) checkSharing(whole []frame) {
 	c.t.Helper()
 	packs := c.kept.packs
 	// A stream may end with the run before what comes behind the end is there.
-	if i := slices.IndexFunc(packs, func(p schema.Pack) bool { return p.Head.State.Final() }); i >= 0 && i+1 < len(packs) && c.bound.Mode.IsFinite() {
+	if i := slices.IndexFunc(packs, func(p schema.Pack) bool { return p.Head.State.Final() }); i >= 0 &&
+		i+1 < len(packs) && c.bound.Mode.IsFinite() {
 		packs = packs[:i+1]
 		short := *c
 		short.kept = newKept(c.t)

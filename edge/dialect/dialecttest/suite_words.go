@@ -41,9 +41,12 @@ func (s *Suite) refusals(t *testing.T) {
 
 // hostileTexts are what clients send in the place of anything.
 var hostileTexts = []string{
-	"", " ", "\x00", "\xff\xfe", "\u2028", "\ufffd", "0", "-1", "1e309", "9007199254740992", "99999999999999999999999999", "true", "null", "{}", "[]", `"`, `\`,
-	"../../etc/passwd", "a.b", "*", ">", "a b", "a\nb", "a\r\nSet-Cookie: x", "%00", "%zz", "evt_", "evt_01ARZ3NDEKTSV4RRFFQ69G5FAV", "𝕏",
-	strings.Repeat("x", 300), strings.Repeat("x", 70_000), strings.Repeat("[", 20_000), strings.Repeat(`{"a":`, 20_000), strings.Repeat(",", 5000), strings.Repeat("é", 200),
+	"", " ", "\x00", "\xff\xfe", "\u2028", "\ufffd", "0", "-1", "1e309", "9007199254740992",
+	"99999999999999999999999999", "true", "null", "{}", "[]", `"`, `\`,
+	"../../etc/passwd", "a.b", "*", ">", "a b", "a\nb", "a\r\nSet-Cookie: x", "%00", "%zz", "evt_",
+	"evt_01ARZ3NDEKTSV4RRFFQ69G5FAV", "𝕏",
+	strings.Repeat("x", 300), strings.Repeat("x", 70_000), strings.Repeat("[", 20_000), strings.Repeat(`{"a":`, 20_000),
+	strings.Repeat(",", 5000), strings.Repeat("é", 200),
 }
 
 // hostile checks that whatever a request says is refused as the client's fault, or read as a request for a valid run.
@@ -106,7 +109,8 @@ func (s *Suite) checkRefusal(t *testing.T, what string, in dialect.Input) {
 	if err := schema.ValidRunID(req.Run); err != nil {
 		t.Errorf("%s: taken as a request for run %.100q", what, req.Run)
 	}
-	if req.Cursor.Seq < 0 || req.Cursor.Seq > schema.MaxSeq || req.Cursor.Place.Slot < 0 || req.Cursor.Place.Slot > dialect.MaxSlot {
+	if req.Cursor.Seq < 0 || req.Cursor.Seq > schema.MaxSeq || req.Cursor.Place.Slot < 0 ||
+		req.Cursor.Place.Slot > dialect.MaxSlot {
 		t.Errorf("%s: taken as the cursor %+v", what, req.Cursor)
 	}
 	if d.Projector(req) == nil || dialect.KeyOf(req.Select) != dialect.KeyOf(req.Select) {

@@ -31,7 +31,8 @@ func send(l *limits.Limiter, events int) bool {
 	return err == nil
 }
 
-// Three edges, each with its own connection, hear what a tenant has sent to another one. One whose server is gone goes on by itself.
+// Three edges, each with its own connection, hear what a tenant has sent to another one. One whose server is gone goes
+// on by itself.
 func TestEdgesTellEachOther(t *testing.T) {
 	server := testkit.NATS(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -45,7 +46,8 @@ func TestEdgesTellEachOther(t *testing.T) {
 		work.Go(func() { peers.Run(ctx) })
 		edges = append(edges, l)
 	}
-	// Each time a second's events are sent to one of them, until both others have heard of it: so much is used up for a while.
+	// Each time a second's events are sent to one of them, until both others have heard of it: so much is used up for a
+	// while.
 	deadline := time.Now().Add(20 * time.Second)
 	heard := func(l *limits.Limiter) bool { return !send(l, 0) }
 	for !heard(edges[1]) || !heard(edges[2]) {

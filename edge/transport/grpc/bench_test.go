@@ -102,20 +102,21 @@ func BenchmarkSink(b *testing.B) {
 
 // BenchmarkConnect writes the same with connect's own Send, which flushes each message.
 func BenchmarkConnect(b *testing.B) {
-	handler := connect.NewServerStreamHandler("/x.Y/Z", func(_ context.Context, _ *connect.Request[encodedMessage], out *connect.ServerStream[encodedMessage]) error {
-		list := batch(32, 300)
-		b.ReportAllocs()
-		b.SetBytes(32 * 305)
-		for b.Loop() {
-			for _, f := range list {
-				if err := out.Send(&encodedMessage{f.Data}); err != nil {
-					b.Fatal(err)
+	handler := connect.NewServerStreamHandler("/x.Y/Z",
+		func(_ context.Context, _ *connect.Request[encodedMessage], out *connect.ServerStream[encodedMessage]) error {
+			list := batch(32, 300)
+			b.ReportAllocs()
+			b.SetBytes(32 * 305)
+			for b.Loop() {
+				for _, f := range list {
+					if err := out.Send(&encodedMessage{f.Data}); err != nil {
+						b.Fatal(err)
+					}
 				}
 			}
-		}
-		b.ReportMetric(float64(32*b.N)/b.Elapsed().Seconds(), "messages/s")
-		return nil
-	}, connect.WithCodec(rawCodec{}))
+			b.ReportMetric(float64(32*b.N)/b.Elapsed().Seconds(), "messages/s")
+			return nil
+		}, connect.WithCodec(rawCodec{}))
 	r, err := http.NewRequest(http.MethodPost, procedure, bytes.NewReader(webMessage(nil)))
 	if err != nil {
 		b.Fatal(err)

@@ -17,8 +17,8 @@ import (
 	"agentstream/edge/transport"
 )
 
-// Both is a call whose client sends messages as long as it likes. Connect begins and ends it: who waits for the client between has
-// nothing of connect on its stack. One goroutine reads and takes; another one may use the Sink meanwhile.
+// Both is a call whose client sends messages as long as it likes. Connect begins and ends it: who waits for the client
+// between has nothing of connect on its stack. One goroutine reads and takes; another one may use the Sink meanwhile.
 type Both struct {
 	CallSink
 	// Ctx ends with the call, and at the deadline that the client has set.
@@ -53,8 +53,8 @@ func (t *Transport) OpenCall(w http.ResponseWriter, r *http.Request) (*Both, err
 	return b, nil
 }
 
-// ask asks connect whether this is a call, until when its client waits, and for the headers of its answer: on a response that goes
-// nowhere, since the call is over for connect behind it.
+// ask asks connect whether this is a call, until when its client waits, and for the headers of its answer: on a
+// response that goes nowhere, since the call is over for connect behind it.
 func (b *Both) ask() bool {
 	nowhere := &heldResponse{ResponseWriter: nothing{make(http.Header)}}
 	question := &call{begun: func(ctx context.Context) {

@@ -89,25 +89,34 @@ func TestBoth(t *testing.T) {
 		code    codes.Code
 		err     error
 	}{
-		"nothing":                 {nil, nil, nil, codes.OK, nil},
-		"several":                 {two, nil, two, codes.OK, nil},
-		"gzip":                    {slices.Concat(zipped(large), webMessage([]byte("x"))), gz, slices.Concat(webMessage(large), webMessage([]byte("x"))), codes.OK, nil},
-		"half a prefix":           {append(webMessage([]byte("a")), 0, 0), nil, webMessage([]byte("a")), codes.InvalidArgument, dialect.ErrBadRequest},
-		"half a message":          {append(webMessage([]byte("a")), webMessage(large)[:100]...), nil, webMessage([]byte("a")), codes.InvalidArgument, dialect.ErrBadRequest},
-		"too large":               {append(webMessage([]byte("a")), 0, 0, 1, 0, 1), nil, webMessage([]byte("a")), codes.ResourceExhausted, ErrTooLarge},
-		"huge length":             {[]byte{0, 0xFF, 0xFF, 0xFF, 0xFF, 'x'}, nil, nil, codes.ResourceExhausted, ErrTooLarge},
-		"gzip bomb":               {zipped(make([]byte, 40<<20)), gz, nil, codes.ResourceExhausted, ErrTooLarge},
-		"gzip that is none":       {append([]byte{1}, webMessage([]byte("none"))[1:]...), gz, nil, codes.InvalidArgument, dialect.ErrBadRequest},
+		"nothing": {nil, nil, nil, codes.OK, nil},
+		"several": {two, nil, two, codes.OK, nil},
+		"gzip": {slices.Concat(zipped(large), webMessage([]byte("x"))), gz,
+			slices.Concat(webMessage(large), webMessage([]byte("x"))), codes.OK, nil},
+		"half a prefix": {append(webMessage([]byte("a")), 0, 0), nil, webMessage([]byte("a")),
+			codes.InvalidArgument, dialect.ErrBadRequest},
+		"half a message": {append(webMessage([]byte("a")), webMessage(large)[:100]...), nil,
+			webMessage([]byte("a")), codes.InvalidArgument, dialect.ErrBadRequest},
+		"too large": {append(webMessage([]byte("a")), 0, 0, 1, 0, 1), nil, webMessage([]byte("a")),
+			codes.ResourceExhausted, ErrTooLarge},
+		"huge length": {[]byte{0, 0xFF, 0xFF, 0xFF, 0xFF, 'x'}, nil, nil, codes.ResourceExhausted, ErrTooLarge},
+		"gzip bomb":   {zipped(make([]byte, 40<<20)), gz, nil, codes.ResourceExhausted, ErrTooLarge},
+		"gzip that is none": {append([]byte{1}, webMessage([]byte("none"))[1:]...), gz, nil,
+			codes.InvalidArgument, dialect.ErrBadRequest},
 		"compressed, but by what": {zipped([]byte("x")), nil, nil, codes.InvalidArgument, dialect.ErrBadRequest},
-		"unknown flag":            {append([]byte{0x40}, webMessage(nil)[1:]...), nil, nil, codes.InvalidArgument, dialect.ErrBadRequest},
-		"unknown coding":          {webMessage(nil), []string{"Grpc-Encoding", "zip"}, nil, codes.Unimplemented, dialect.ErrBadRequest},
-		"bad deadline":            {webMessage(nil), []string{"Grpc-Timeout", "soon"}, nil, codes.InvalidArgument, dialect.ErrBadRequest},
+		"unknown flag": {append([]byte{0x40}, webMessage(nil)[1:]...), nil, nil, codes.InvalidArgument,
+			dialect.ErrBadRequest},
+		"unknown coding": {webMessage(nil), []string{"Grpc-Encoding", "zip"}, nil, codes.Unimplemented,
+			dialect.ErrBadRequest},
+		"bad deadline": {webMessage(nil), []string{"Grpc-Timeout", "soon"}, nil, codes.InvalidArgument,
+			dialect.ErrBadRequest},
 	} {
 		for _, at := range []int{1, 7, 100 << 10} {
 			b, ended := echo(t, at)
 			got, code, text := b.web(t, tt.body, tt.headers...)
 			if code != int(tt.code) || !bytes.Equal(got, tt.want) {
-				t.Errorf("%s, %d at once: %d bytes, status %v %q, want %d and %v", name, at, len(got), codes.Code(code), text, len(tt.want), tt.code)
+				t.Errorf("%s, %d at once: %d bytes, status %v %q, want %d and %v", name, at, len(got), codes.Code(code),
+					text, len(tt.want), tt.code)
 			}
 			if err := <-ended; !errors.Is(err, tt.err) {
 				t.Errorf("%s: %v, want %v", name, err, tt.err)
@@ -120,7 +129,8 @@ func TestBoth(t *testing.T) {
 func TestBothOverHTTP2(t *testing.T) {
 	b, ended := echo(t, 512)
 	open := func(ctx context.Context) (gogrpc.ClientStream, func(string) error) {
-		st, err := b.dial(t).NewStream(ctx, &gogrpc.StreamDesc{ServerStreams: true, ClientStreams: true}, procedure, gogrpc.ForceCodec(rawClientCodec{}))
+		st, err := b.dial(t).NewStream(ctx, &gogrpc.StreamDesc{ServerStreams: true, ClientStreams: true}, procedure,
+			gogrpc.ForceCodec(rawClientCodec{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +151,8 @@ func TestBothOverHTTP2(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if md, err := st.Header(); err != nil || !slices.Equal(md.Get("x-leading"), []string{"yes"}) || !slices.Equal(md.Get("content-type"), []string{"application/grpc+proto"}) {
+	if md, err := st.Header(); err != nil || !slices.Equal(md.Get("x-leading"), []string{"yes"}) ||
+		!slices.Equal(md.Get("content-type"), []string{"application/grpc+proto"}) {
 		t.Error(md, err)
 	}
 	_ = st.CloseSend()

@@ -10,8 +10,8 @@
 // services beside it, server reflection and health, which tell of the services that [Services] names;
 // each protocol brings the descriptors of its own.
 //
-// A [Both] is a call whose client sends many messages. It reads them itself, so that a goroutine which waits for the next one has
-// little on its stack.
+// A [Both] is a call whose client sends many messages. It reads them itself, so that a goroutine which waits for the
+// next one has little on its stack.
 //
 // # Contract
 //

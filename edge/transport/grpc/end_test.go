@@ -62,7 +62,8 @@ func TestLastWords(t *testing.T) {
 		GRPC: 8, Message: `{"reasonCode":"QUOTA","message":"100 % of é"}`, Details: []*anypb.Any{detail, unknown},
 		Trailer: http.Header{"X-Why": {"a", "b"}, "X-Why-Bin": {connect.EncodeBinaryHeader(binary)}},
 	}
-	clean := transport.End{Clean: true, Last: frames("last"), Trailer: failed.Trailer, Details: failed.Details, GRPC: 8, Message: "not this"}
+	clean := transport.End{Clean: true, Last: frames("last"), Trailer: failed.Trailer, Details: failed.Details, GRPC: 8,
+		Message: "not this"}
 	withLast := failed
 	withLast.Last = frames("last", "words")
 	tr := transportOf(t, Config{})
@@ -129,10 +130,12 @@ func TestLastWords(t *testing.T) {
 			}
 			head, herr := st.Header()
 			trailer := st.Trailer()
-			if lead, bin := head.Get("x-lead"), head.Get("x-lead-bin"); herr != nil || len(lead) != 1 || len(bin) != 1 || bin[0] != string(binary) {
+			if lead, bin := head.Get("x-lead"), head.Get("x-lead-bin"); herr != nil || len(lead) != 1 ||
+				len(bin) != 1 || bin[0] != string(binary) {
 				t.Errorf("leading metadata %v, %v", head, herr)
 			}
-			if why, bin := trailer.Get("x-why"), trailer.Get("x-why-bin"); strings.Join(why, " ") != "a b" || len(bin) != 1 || bin[0] != string(binary) {
+			if why, bin := trailer.Get("x-why"), trailer.Get("x-why-bin"); strings.Join(why, " ") != "a b" ||
+				len(bin) != 1 || bin[0] != string(binary) {
 				t.Errorf("trailing metadata %v", trailer)
 			}
 			if w.end.Clean {
@@ -145,7 +148,8 @@ func TestLastWords(t *testing.T) {
 			if s.Code() != codes.ResourceExhausted || s.Message() != w.end.Message || len(s.Proto().GetDetails()) != 2 {
 				t.Fatalf("%v", err)
 			}
-			if got, ok := s.Details()[0].(*healthpb.HealthCheckRequest); !ok || !proto.Equal(got, info) || !proto.Equal(s.Proto().GetDetails()[1], unknown) {
+			if got, ok := s.Details()[0].(*healthpb.HealthCheckRequest); !ok || !proto.Equal(got, info) ||
+				!proto.Equal(s.Proto().GetDetails()[1], unknown) {
 				t.Errorf("details %v", s.Details())
 			}
 		})
@@ -161,7 +165,8 @@ func TestUnary(t *testing.T) {
 			w.Header().Set("X-Lead", r.Header.Get("X-Asked"))
 			switch string(request) {
 			case "refuse":
-				return []byte("not sent"), transport.End{GRPC: 9, Code: "STATE", Message: "not now", Trailer: http.Header{"X-Why": {"state"}}}
+				return []byte("not sent"), transport.End{GRPC: 9, Code: "STATE", Message: "not now",
+					Trailer: http.Header{"X-Why": {"state"}}}
 			case "large":
 				return []byte(large), ok
 			case "wait":
@@ -178,12 +183,14 @@ func TestUnary(t *testing.T) {
 		request, response string
 		code              codes.Code
 	}{
-		{"hello", "echo hello", codes.OK}, {"", "echo ", codes.OK}, {"large", large, codes.OK}, {"refuse", "", codes.FailedPrecondition},
+		{"hello", "echo hello", codes.OK}, {"", "echo ", codes.OK}, {"large", large, codes.OK},
+		{"refuse", "", codes.FailedPrecondition},
 	} {
 		var head, trailer metadata.MD
 		in, out := raw(tt.request), raw(nil)
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-asked", "yes")
-		err := cc.Invoke(ctx, "/test.v1.Echo/Say", &in, &out, gogrpc.ForceCodec(rawClientCodec{}), gogrpc.Header(&head), gogrpc.Trailer(&trailer))
+		err := cc.Invoke(ctx, "/test.v1.Echo/Say", &in, &out, gogrpc.ForceCodec(rawClientCodec{}), gogrpc.Header(&head),
+			gogrpc.Trailer(&trailer))
 		if status.Code(err) != tt.code || string(out) != tt.response || len(head.Get("x-lead")) != 1 {
 			t.Errorf("%s: %d bytes, %v, %v", tt.request, len(out), err, head)
 		}
@@ -194,12 +201,14 @@ func TestUnary(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	in, out := raw("wait"), raw(nil)
-	if err := cc.Invoke(ctx, "/test.v1.Echo/Say", &in, &out, gogrpc.ForceCodec(rawClientCodec{})); status.Code(err) != codes.Canceled {
+	if err := cc.Invoke(ctx, "/test.v1.Echo/Say", &in, &out,
+		gogrpc.ForceCodec(rawClientCodec{})); status.Code(err) != codes.Canceled {
 		t.Errorf("a client that leaves: %v", err)
 	}
 	// More than one message, and none.
 	for _, n := range []int{0, 2} {
-		st, err := cc.NewStream(t.Context(), &gogrpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/test.v1.Echo/Say", gogrpc.ForceCodec(rawClientCodec{}))
+		st, err := cc.NewStream(t.Context(), &gogrpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+			"/test.v1.Echo/Say", gogrpc.ForceCodec(rawClientCodec{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,14 +242,16 @@ func TestRequestSizePerMethod(t *testing.T) {
 			}
 		}
 	}
-	b := mounted(t, map[string]http.HandlerFunc{"/s/Small": route(1000), "/s/Large": route(200 << 10), "/s/Default": route(0)})
+	b := mounted(t, map[string]http.HandlerFunc{"/s/Small": route(1000), "/s/Large": route(200 << 10),
+		"/s/Default": route(0)})
 	cc := b.dial(t)
 	for path, most := range map[string]int{"/s/Small": 1000, "/s/Large": 200 << 10, "/s/Default": 100} {
 		for _, over := range []int{0, 1} {
 			for _, opts := range [][]gogrpc.CallOption{nil, {gogrpc.UseCompressor("gzip")}} {
 				in, out := raw(strings.Repeat("x", most+over)), raw(nil)
 				err := cc.Invoke(t.Context(), path, &in, &out, append(opts, gogrpc.ForceCodec(rawClientCodec{}))...)
-				if want := []codes.Code{codes.OK, codes.ResourceExhausted}[over]; status.Code(err) != want || len(out) != (most*(1-over)) {
+				if want := []codes.Code{codes.OK, codes.ResourceExhausted}[over]; status.Code(err) != want ||
+					len(out) != (most*(1-over)) {
 					t.Errorf("%s: %d bytes over %d: %v", path, over, most, err)
 				}
 			}

@@ -38,7 +38,8 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if c.WriteTimeout < 0 || c.Slow < 0 || c.RequestTimeout < 0 || c.MaxRequest < 0 {
-		return fmt.Errorf("grpc: write time-out %v, slow %v, request time-out %v, largest request %d: not positive", c.WriteTimeout, c.Slow, c.RequestTimeout, c.MaxRequest)
+		return fmt.Errorf("grpc: write time-out %v, slow %v, request time-out %v, largest request %d: not positive",
+			c.WriteTimeout, c.Slow, c.RequestTimeout, c.MaxRequest)
 	}
 	return nil
 }
@@ -67,8 +68,8 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// For returns a Transport for methods whose largest request message has n bytes, 0: as many as t's, and whose clients are slow as
-// Config.Slow says.
+// For returns a Transport for methods whose largest request message has n bytes, 0: as many as t's, and whose clients
+// are slow as Config.Slow says.
 func (t *Transport) For(n int, slow time.Duration) (*Transport, error) {
 	cfg := t.cfg
 	cfg.Slow = slow
@@ -82,7 +83,8 @@ func (t *Transport) For(n int, slow time.Duration) (*Transport, error) {
 func (t *Transport) options() []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(t.cfg.MaxRequest),
-		connect.WithCompression("gzip", func() connect.Decompressor { return &bounded{most: t.cfg.MaxRequest} }, newGzipWriter),
+		connect.WithCompression("gzip", func() connect.Decompressor { return &bounded{most: t.cfg.MaxRequest} },
+			newGzipWriter),
 		connect.WithCompressMinBytes(1 << 30),
 	}
 }
@@ -106,15 +108,15 @@ func IsCall(r *http.Request) bool {
 	return false
 }
 
-// Serve serves a call that Speaks has approved: it reads the request message, calls fn with its bytes,
-// which are fn's, and sends the client the end that fn returns. The context ends with the call and at the
-// deadline that the client has set. An end given to the sink goes before the one that fn returns.
-// Headers go out with the sink's first Write, Flush or KeepAlive: those that are set on w until then are the
-// call's leading metadata. The metadata that the client sends are r's headers. The error, for logs, says why fn was
-// not called, or why the end did not get through: it wraps dialect.ErrBadRequest, ErrTimeout,
-// ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been answered in every case: where fn was not called,
-// with the end that refuse makes of the error.
-func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, refuse func(error) transport.End, fn func(ctx context.Context, request []byte, sink transport.Sink) transport.End) error {
+// Serve serves a call that Speaks has approved: it reads the request message, calls fn with its bytes, which are fn's,
+// and sends the client the end that fn returns. The context ends with the call and at the deadline that the client has
+// set. An end given to the sink goes before the one that fn returns. Headers go out with the sink's first Write, Flush
+// or KeepAlive: those that are set on w until then are the call's leading metadata. The metadata that the client sends
+// are r's headers. The error, for logs, says why fn was not called, or why the end did not get through: it wraps
+// dialect.ErrBadRequest, ErrTimeout, ErrTooLarge, dialect.ErrSlowClient or dialect.ErrClientGone. The client has been
+// answered in every case: where fn was not called, with the end that refuse makes of the error.
+func (t *Transport) Serve(w http.ResponseWriter, r *http.Request, refuse func(error) transport.End,
+	fn func(ctx context.Context, request []byte, sink transport.Sink) transport.End) error {
 	return t.serve(w, r, &call{fn: fn, refuse: refuse})
 }
 
@@ -146,7 +148,8 @@ func (t *Transport) run(r *http.Request, c *call) error {
 
 // ServeUnary serves a call of a method that has one response, as Serve serves others: fn returns the encoded
 // response, which goes out when the end is clean.
-func (t *Transport) ServeUnary(w http.ResponseWriter, r *http.Request, refuse func(error) transport.End, fn func(ctx context.Context, request []byte) (response []byte, e transport.End)) error {
+func (t *Transport) ServeUnary(w http.ResponseWriter, r *http.Request, refuse func(error) transport.End,
+	fn func(ctx context.Context, request []byte) (response []byte, e transport.End)) error {
 	return t.Serve(w, r, refuse, func(ctx context.Context, request []byte, _ transport.Sink) transport.End {
 		response, e := fn(ctx, request)
 		if e.Clean {

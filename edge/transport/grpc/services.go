@@ -38,8 +38,8 @@ type Services struct {
 	Files [][]byte
 	// Ready reports whether this node takes streams. It is asked often and must not block. nil: always.
 	Ready func() bool
-	// Closing is closed when this node goes away: health watches say so, and end with CANCELLED behind transport.Notice, so
-	// that they do not hold its end up. nil: never.
+	// Closing is closed when this node goes away: health watches say so, and end with CANCELLED behind
+	// transport.Notice, so that they do not hold its end up. nil: never.
 	Closing <-chan struct{}
 	// Poll is how often Ready is asked for a watch; default 1 s.
 	Poll time.Duration
@@ -67,8 +67,8 @@ func (v Services) withDefaults() Services {
 
 type briefKey struct{}
 
-// Brief returns a context for a call of somebody who may watch health for so long at most. The end is UNIMPLEMENTED: it makes
-// clients take the server for healthy and not ask again, as the definition of Watch has it.
+// Brief returns a context for a call of somebody who may watch health for so long at most. The end is UNIMPLEMENTED: it
+// makes clients take the server for healthy and not ask again, as the definition of Watch has it.
 func Brief(ctx context.Context, most time.Duration) context.Context {
 	return context.WithValue(ctx, briefKey{}, most)
 }
@@ -101,8 +101,10 @@ func (t *Transport) Handlers(v Services) (map[string]http.Handler, error) {
 	_, v1alpha := grpcreflect.NewHandlerV1Alpha(reflector, opts)
 	const info = "/ServerReflectionInfo"
 	return map[string]http.Handler{
-		"/" + Health + "/Check":                            t.only(connect.NewUnaryHandler("/"+Health+"/Check", h.check, opts), t.cfg.RequestTimeout),
-		"/" + Health + "/Watch":                            t.only(connect.NewServerStreamHandler("/"+Health+"/Watch", h.watch, opts), t.cfg.RequestTimeout),
+		"/" + Health + "/Check": t.only(connect.NewUnaryHandler("/"+Health+"/Check", h.check,
+			opts), t.cfg.RequestTimeout),
+		"/" + Health + "/Watch": t.only(connect.NewServerStreamHandler("/"+Health+"/Watch",
+			h.watch, opts), t.cfg.RequestTimeout),
 		"/" + Reflection + info:                            t.only(v1, h.ReflectionTimeout),
 		"/" + grpcreflect.ReflectV1AlphaServiceName + info: t.only(v1alpha, h.ReflectionTimeout),
 	}, nil
@@ -164,7 +166,8 @@ func (h *health) hasService(service string) bool {
 	return service == "" || slices.Contains(h.Names, service)
 }
 
-func (h *health) check(_ context.Context, r *connect.Request[healthpb.HealthCheckRequest]) (*connect.Response[healthpb.HealthCheckResponse], error) {
+func (h *health) check(_ context.Context,
+	r *connect.Request[healthpb.HealthCheckRequest]) (*connect.Response[healthpb.HealthCheckResponse], error) {
 	if !h.hasService(r.Msg.GetService()) {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("unknown service"))
 	}
@@ -173,7 +176,8 @@ func (h *health) check(_ context.Context, r *connect.Request[healthpb.HealthChec
 
 // watch sends the status and each change of it. A service that is not known is reported as such and watched on:
 // the definition of Watch wants no error for it.
-func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCheckRequest], out *connect.ServerStream[healthpb.HealthCheckResponse]) error {
+func (h *health) watch(ctx context.Context, r *connect.Request[healthpb.HealthCheckRequest],
+	out *connect.ServerStream[healthpb.HealthCheckResponse]) error {
 	if h.watches.Add(1) > int64(h.Watches) {
 		h.watches.Add(-1)
 		return connect.NewError(connect.CodeResourceExhausted, errors.New("too many watches"))
@@ -215,7 +219,8 @@ type resolver struct {
 
 func newResolver(v Services) (*resolver, error) {
 	r := &resolver{}
-	for _, f := range []protoreflect.FileDescriptor{healthpb.File_grpc_health_v1_health_proto, reflectionpb.File_grpc_reflection_v1_reflection_proto} {
+	for _, f := range []protoreflect.FileDescriptor{healthpb.File_grpc_health_v1_health_proto,
+		reflectionpb.File_grpc_reflection_v1_reflection_proto} {
 		if err := r.add(f); err != nil {
 			return nil, err
 		}
@@ -248,7 +253,8 @@ func newResolver(v Services) (*resolver, error) {
 
 // add takes a file, which several sets may hold: what many import.
 func (r *resolver) add(f protoreflect.FileDescriptor) error {
-	if same, err := r.files.FindFileByPath(f.Path()); err == nil && proto.Equal(protodesc.ToFileDescriptorProto(same), protodesc.ToFileDescriptorProto(f)) {
+	if same, err := r.files.FindFileByPath(f.Path()); err == nil &&
+		proto.Equal(protodesc.ToFileDescriptorProto(same), protodesc.ToFileDescriptorProto(f)) {
 		return nil
 	}
 	if err := r.files.RegisterFile(f); err != nil {

@@ -26,9 +26,10 @@ func file(pkg, name string) *descriptorpb.FileDescriptorProto {
 	return &descriptorpb.FileDescriptorProto{
 		Name: proto.String(pkg + "/" + name + ".proto"), Package: proto.String(pkg), Syntax: proto.String("proto3"),
 		Dependency: []string{shared.GetName()},
-		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String(name), Method: []*descriptorpb.MethodDescriptorProto{{
-			Name: proto.String("Say"), InputType: proto.String(".test.Text"), OutputType: proto.String(".test.Text"),
-		}}}},
+		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String(name),
+			Method: []*descriptorpb.MethodDescriptorProto{{
+				Name: proto.String("Say"), InputType: proto.String(".test.Text"), OutputType: proto.String(".test.Text"),
+			}}}},
 	}
 }
 
@@ -37,7 +38,8 @@ var shared = &descriptorpb.FileDescriptorProto{
 	Name: proto.String("test/text.proto"), Package: proto.String("test"), Syntax: proto.String("proto3"),
 	MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Text"), Field: []*descriptorpb.FieldDescriptorProto{{
 		Name: proto.String("text"), Number: proto.Int32(1), JsonName: proto.String("text"),
-		Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_STRING.Enum(),
+		Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
+		Type:  descriptorpb.FieldDescriptorProto_TYPE_STRING.Enum(),
 	}}}},
 }
 
@@ -55,13 +57,15 @@ func twoServices(t testing.TB) Services {
 	t.Helper()
 	second := file("other.v1", "Served")
 	second.Service = append(second.Service, file("other.v1", "NotServed").Service...)
-	return Services{Names: []string{"echo.v1.Echo", "other.v1.Served"}, Files: [][]byte{encoded(t, shared, file("echo.v1", "Echo")), encoded(t, second, shared)}}
+	return Services{Names: []string{"echo.v1.Echo", "other.v1.Served"},
+		Files: [][]byte{encoded(t, shared, file("echo.v1", "Echo")), encoded(t, second, shared)}}
 }
 
 func TestHealth(t *testing.T) {
 	b := serve(t, Config{}, nil)
 	c := healthpb.NewHealthClient(b.dial(t))
-	for service, want := range map[string]codes.Code{"": codes.OK, "echo.v1.Echo": codes.OK, "other.v1.Served": codes.OK, "other.v1.NotServed": codes.NotFound, "other": codes.NotFound} {
+	for service, want := range map[string]codes.Code{"": codes.OK, "echo.v1.Echo": codes.OK,
+		"other.v1.Served": codes.OK, "other.v1.NotServed": codes.NotFound, "other": codes.NotFound} {
 		got, err := c.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 		if status.Code(err) != want || err == nil && got.Status != healthpb.HealthCheckResponse_SERVING {
 			t.Errorf("%q: %v, %v", service, got, err)
@@ -100,7 +104,8 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{
-		healthpb.HealthCheckResponse_NOT_SERVING, healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING,
+		healthpb.HealthCheckResponse_NOT_SERVING, healthpb.HealthCheckResponse_SERVING,
+		healthpb.HealthCheckResponse_NOT_SERVING,
 	} {
 		got, err := w.Recv()
 		if err != nil || got.Status != want {

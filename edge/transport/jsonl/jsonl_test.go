@@ -27,9 +27,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestNegotiate(t *testing.T) {
 	for accept, want := range map[string]jsonl.Coding{
-		"": "", "identity": "", "br": "", "gzip": "gzip", "GZIP": "gzip", "x-gzip": "gzip", "zstd": "zstd", "gzip, deflate, br, zstd": "zstd",
-		"gzip;q=1.0, zstd;q=0.5": "gzip", "zstd;q=0,gzip;q=0": "", "zstd;q=0, gzip": "gzip", "*": "zstd", "*;q=0": "", "zstd;q=0,*": "gzip", "gzip;q=0,*;q=0.1": "zstd",
-		"identity, gzip;q=0.5": "", "identity;q=0.5, gzip": "gzip", "identity,gzip": "gzip", "identity;q=0": "", "gzip;q=2": "", "gzip;q=x": "", "gzip;q=-1": "", "gzip;q=NaN": "",
+		"": "", "identity": "", "br": "", "gzip": "gzip", "GZIP": "gzip", "x-gzip": "gzip", "zstd": "zstd",
+		"gzip, deflate, br, zstd": "zstd",
+		"gzip;q=1.0, zstd;q=0.5":  "gzip", "zstd;q=0,gzip;q=0": "", "zstd;q=0, gzip": "gzip", "*": "zstd", "*;q=0": "",
+		"zstd;q=0,*": "gzip", "gzip;q=0,*;q=0.1": "zstd",
+		"identity, gzip;q=0.5": "", "identity;q=0.5, gzip": "gzip", "identity,gzip": "gzip", "identity;q=0": "",
+		"gzip;q=2": "", "gzip;q=x": "", "gzip;q=-1": "", "gzip;q=NaN": "",
 		" gzip ; q=0.3 , ,;q=1": "gzip", "gzip;level=9": "gzip", "gzip;q=0.0001": "",
 	} {
 		if got := jsonl.Negotiate([]string{accept}); got != want {
@@ -194,17 +197,18 @@ func TestSlowAndGone(t *testing.T) {
 		x = x*1664525 + 1013904223
 		noise[i] = byte(x >> 24)
 	}
-	url := serve(t, jsonl.Config{WriteTimeout: 200 * time.Millisecond}, func(tr *jsonl.LineTransport, w http.ResponseWriter, r *http.Request) {
-		s, err := tr.Open(w, jsonl.Coding(r.URL.Query().Get("coding")))
-		for err == nil {
-			err = s.WriteLine(noise)
-		}
-		if s != nil {
-			s.Close()
-		}
-		failed <- err
-		panic(http.ErrAbortHandler)
-	})
+	url := serve(t, jsonl.Config{WriteTimeout: 200 * time.Millisecond},
+		func(tr *jsonl.LineTransport, w http.ResponseWriter, r *http.Request) {
+			s, err := tr.Open(w, jsonl.Coding(r.URL.Query().Get("coding")))
+			for err == nil {
+				err = s.WriteLine(noise)
+			}
+			if s != nil {
+				s.Close()
+			}
+			failed <- err
+			panic(http.ErrAbortHandler)
+		})
 	for _, coding := range []string{"", "gzip", "zstd"} {
 		resp := get(t, url+"?coding="+coding) // and is not read
 		if err := <-failed; !errors.Is(err, dialect.ErrSlowClient) {
@@ -225,7 +229,8 @@ func TestNoDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	if _, err := tr.Open(w, jsonl.Gzip); err == nil || !strings.Contains(err.Error(), "deadline") || w.Body.Len() > 0 || len(w.Header()) > 0 {
+	if _, err := tr.Open(w, jsonl.Gzip); err == nil || !strings.Contains(err.Error(), "deadline") || w.Body.Len() > 0 ||
+		len(w.Header()) > 0 {
 		t.Errorf("%v, %d bytes, %v", err, w.Body.Len(), w.Header())
 	}
 }

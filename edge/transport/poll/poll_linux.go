@@ -195,7 +195,8 @@ func (w *Watch) Stop() {
 }
 
 func (w *Watch) control(op int) error {
-	e := syscall.EpollEvent{Events: syscall.EPOLLIN | syscall.EPOLLRDHUP | 1<<30, Fd: int32(w.id), Pad: int32(w.id >> 32)} // EPOLLONESHOT
+	// EPOLLONESHOT
+	e := syscall.EpollEvent{Events: syscall.EPOLLIN | syscall.EPOLLRDHUP | 1<<30, Fd: int32(w.id), Pad: int32(w.id >> 32)}
 	var cerr error
 	err := w.raw.Control(func(fd uintptr) {
 		w.p.mu.Lock()

@@ -52,8 +52,8 @@ var (
 	_ transport.Direct = (*Direct)(nil)
 )
 
-// ErrNotDirect reports that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS of that server.
-// Nothing was done.
+// ErrNotDirect reports that a response must go through the HTTP server: it is HTTP/1.0, HTTP/2, or over TLS of that
+// server. Nothing was done.
 var ErrNotDirect = errors.New("sse: the connection cannot be taken over")
 
 // errPart reports that the rest of a chunk was never written.
@@ -65,7 +65,8 @@ var errPart = fmt.Errorf("sse: a chunk is half written: %w", dialect.ErrSlowClie
 // end the sink. An error that wraps ErrNotDirect
 // leaves the response as it was; after any other the connection is closed. After a success neither w nor
 // the request may be used, and the request's context does not tell of the client any more.
-func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *Format, gone func(error)) (*Direct, error) {
+func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *Format,
+	gone func(error)) (*Direct, error) {
 	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.TLS != nil {
 		return nil, ErrNotDirect
 	}
@@ -95,8 +96,9 @@ func (t *Transport) OpenDirect(w http.ResponseWriter, r *http.Request, format *F
 	return d, nil
 }
 
-// ofNode reports whether a request is from Node's fetch, which has one of the headers that browsers send together. Where a connection is
-// declared to close, it takes a body that is cut for a whole one. One that has a second to live it closes by itself, behind the end.
+// ofNode reports whether a request is from Node's fetch, which has one of the headers that browsers send together.
+// Where a connection is declared to close, it takes a body that is cut for a whole one. One that has a second to live
+// it closes by itself, behind the end.
 func ofNode(h http.Header) bool {
 	return len(h["Sec-Fetch-Mode"]) > 0 && len(h["Sec-Fetch-Site"]) == 0
 }

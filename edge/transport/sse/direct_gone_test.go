@@ -252,7 +252,8 @@ func TestNotTCP(t *testing.T) {
 			t.Errorf("%v", err)
 			return
 		}
-		if err := errors.Join(d.Write([]dialect.Frame{frame("a", "{}", "1")}), flushDirect(d), d.KeepAlive(), d.CloseWith(transport.End{Clean: true})); err != nil {
+		if err := errors.Join(d.Write([]dialect.Frame{frame("a", "{}", "1")}), flushDirect(d), d.KeepAlive(),
+			d.CloseWith(transport.End{Clean: true})); err != nil {
 			t.Error(err)
 		}
 	}))

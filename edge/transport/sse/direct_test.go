@@ -183,7 +183,8 @@ func TestDirectReadsTheSame(t *testing.T) {
 		{frame("big", big, "3")},
 		{frame("a", "{}", "4"), frame("big", big, ""), frame("big", big, "5"), frame("z", "{}", "6")},
 		{frame("lines", broken, "7"), frame("z", "", "8")},
-		{frame("edge", strings.Repeat("x", chunk-1), "9"), frame("edge", strings.Repeat("y", chunk), "10"), frame("z", "{}", "11")},
+		{frame("edge", strings.Repeat("x", chunk-1), "9"), frame("edge", strings.Repeat("y", chunk), "10"),
+			frame("z", "{}", "11")},
 	}
 	for n := range 300 {
 		batches[1] = append(batches[1], frame("m", strings.Repeat("z", n), "12"))
@@ -233,7 +234,8 @@ func TestDirectReadsTheSame(t *testing.T) {
 		if _, err := http.ParseTime(resp.Header.Get("Date")); err != nil {
 			t.Error(err)
 		}
-		if h := resp.Header; h.Get("X-Request-Id") != "req_1" || len(h.Values("Vary")) != 2 || !resp.Close || resp.StatusCode != 200 {
+		if h := resp.Header; h.Get("X-Request-Id") != "req_1" || len(h.Values("Vary")) != 2 || !resp.Close ||
+			resp.StatusCode != 200 {
 			t.Errorf("%s, close %v, %v", resp.Status, resp.Close, h)
 		}
 		got, err := events(t, resp)
@@ -295,7 +297,9 @@ func TestDirectEnds(t *testing.T) {
 		{"clean", transport.End{Clean: true}, "", nil},
 		{"clean with a last frame", transport.End{Clean: true, Last: last}, "event: stream.error\ndata: {}\n\n", nil},
 		{"broken off", transport.End{Code: "SHUTTING-DOWN"}, "", io.ErrUnexpectedEOF},
-		{"clean with last frames", transport.End{Clean: true, Last: []dialect.Frame{frame("a", "{}", "7"), frame("", "[]", "")}}, "event: a\ndata: {}\nid: 7\n\ndata: []\n\n", nil},
+		{"clean with last frames", transport.End{Clean: true,
+			Last: []dialect.Frame{frame("a", "{}", "7"), frame("", "[]", "")}},
+			"event: a\ndata: {}\nid: 7\n\ndata: []\n\n", nil},
 		{"broken off with a last frame", transport.End{Last: last}, "event: stream.error\ndata: {}\n\n", io.ErrUnexpectedEOF},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -303,7 +307,8 @@ func TestDirectEnds(t *testing.T) {
 				s := direct(t, cfg)
 				c, d := s.connect(t, "")
 				// What was written and not flushed is not sent: no other sink does.
-				if err := errors.Join(d.Write([]dialect.Frame{frame("a", "{}", "1")}), flushDirect(d), d.Write([]dialect.Frame{frame("lost", "{}", "2")})); err != nil {
+				if err := errors.Join(d.Write([]dialect.Frame{frame("a", "{}", "1")}), flushDirect(d),
+					d.Write([]dialect.Frame{frame("lost", "{}", "2")})); err != nil {
 					t.Fatal(err)
 				}
 				if err := d.CloseWith(tt.end); err != nil {
@@ -336,7 +341,8 @@ func TestNotDirect(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if err := errors.Join(s.Write([]dialect.Frame{frame("a", r.Proto, "1")}), flush(s), s.CloseWith(transport.End{Clean: true})); err != nil {
+		if err := errors.Join(s.Write([]dialect.Frame{frame("a", r.Proto, "1")}), flush(s),
+			s.CloseWith(transport.End{Clean: true})); err != nil {
 			t.Error(err)
 		}
 	})
@@ -487,7 +493,8 @@ func TestDirectSlowClient(t *testing.T) {
 		c, d := s.connect(t, "")
 		rest, _ := fill(t, d, frame("x", strings.Repeat("y", 60<<10), "1"))
 		begun := time.Now()
-		if err := d.Rest(append(rest, bytes.Repeat([]byte("z"), 8<<20)...)); !errors.Is(err, dialect.ErrSlowClient) || errors.Is(err, dialect.ErrClientGone) {
+		if err := d.Rest(append(rest, bytes.Repeat([]byte("z"), 8<<20)...)); !errors.Is(err, dialect.ErrSlowClient) ||
+			errors.Is(err, dialect.ErrClientGone) {
 			t.Errorf("rest: %v", err)
 		}
 		if took := time.Since(begun); took < 90*time.Millisecond {
@@ -554,7 +561,8 @@ func TestNoDeadlineIsLeft(t *testing.T) {
 	if err := d.CloseWith(transport.End{Clean: true}); err != nil {
 		t.Error(err)
 	}
-	if got, err := body(t, c); err != nil || got != "event: a\ndata: {}\nid: 1\n\nevent: b\ndata: {}\nid: 2\n\n: keepalive\n\n" {
+	if got, err := body(t, c); err != nil ||
+		got != "event: a\ndata: {}\nid: 1\n\nevent: b\ndata: {}\nid: 2\n\n: keepalive\n\n" {
 		t.Errorf("%q, %v", got, err)
 	}
 }

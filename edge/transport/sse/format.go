@@ -17,7 +17,8 @@ import (
 type Format struct {
 	// Name distinguishes formats in profiles and logs; default "sse/1.1".
 	Name string
-	// IDFirst writes the id before event and data, not after them: clients that give an id to the event which follows need it.
+	// IDFirst writes the id before event and data, not after them: clients that give an id to the event which follows
+	// need it.
 	IDFirst bool
 	// Header is set over the headers that a stream has by itself: Content-Type, for one. A name without values
 	// removes a header.

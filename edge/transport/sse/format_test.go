@@ -96,7 +96,8 @@ func TestComment(t *testing.T) {
 			}
 		}, func(t *testing.T, _ *http.Response, body string) {
 			list, rest := parse(body)
-			if want := []message{{"a", "{}", "1"}, {"b", "[]", "2"}}; !slices.Equal(list, want) || len(rest) != 1 || !strings.HasPrefix(rest[0], ":") {
+			if want := []message{{"a", "{}", "1"}, {"b", "[]", "2"}}; !slices.Equal(list, want) || len(rest) != 1 ||
+				!strings.HasPrefix(rest[0], ":") {
 				t.Errorf("%q is read as %q, with %.80q", text, list, rest)
 			}
 		})
@@ -126,7 +127,8 @@ func FuzzFormats(f *testing.F) {
 }
 
 // ways serves a stream in a format over each way there is and gives a response of each. say gets the sink.
-func ways(t *testing.T, m *Format, say func(transport.Sink), check func(t *testing.T, resp *http.Response, body string)) {
+func ways(t *testing.T, m *Format, say func(transport.Sink),
+	check func(t *testing.T, resp *http.Response, body string)) {
 	t.Helper()
 	for _, way := range []string{"direct", "HTTP/1.1", "HTTP/2.0"} {
 		t.Run(way, func(t *testing.T) {
@@ -187,7 +189,8 @@ func TestFormatOverEachWay(t *testing.T) {
 		{"id first", &Format{IDFirst: true}, true, ": keepalive\n\n"},
 		{"no hint", &Format{NoRetry: true}, false, ": keepalive\n\n"},
 	} {
-		tt.m.Header = http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "x-protocol": {"a", "b"}, "X-Accel-Buffering": nil}
+		tt.m.Header = http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "x-protocol": {"a", "b"},
+			"X-Accel-Buffering": nil}
 		fs := []dialect.Frame{frame("a", "{\n}", "1"), frame("big", big, "2"), frame("", big, ""), frame("z", "[]", "3")}
 		t.Run(tt.name, func(t *testing.T) {
 			ways(t, tt.m, func(s transport.Sink) {
@@ -226,7 +229,8 @@ func TestFormatOverEachWay(t *testing.T) {
 // TestEncodingOfAFormat holds that what is built for many watchers of a format is built once, and read the same.
 func TestEncodingOfAFormat(t *testing.T) {
 	m := &Format{Name: "own", IDFirst: true, NoRetry: true}
-	if m.Encoding() != m.Encoding() || m.Encoding() == Plain.Encoding() || m.Encoding().Name != "own" || (*Format)(nil).Encoding() != Plain.Encoding() {
+	if m.Encoding() != m.Encoding() || m.Encoding() == Plain.Encoding() || m.Encoding().Name != "own" ||
+		(*Format)(nil).Encoding() != Plain.Encoding() {
 		t.Fatal("an encoding is not its format's")
 	}
 	tr, err := New(Config{})
@@ -307,7 +311,8 @@ func TestStreamOfAPost(t *testing.T) {
 		{"length", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody", "body"},
 		{"empty", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", ""},
 		{"chunks", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nbo\r\n2\r\ndy\r\n0\r\nTrailer: x\r\n\r\n", "body"},
-		{"expects to continue", "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody", "body"},
+		{"expects to continue", "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody",
+			"body"},
 		{"GET", "GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody", "body"},
 		{"large", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + strconv.Itoa(len(large)) + "\r\n\r\n" + large, large},
 		{"with more behind it", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyGET / HTTP/1.1\r\n\r\n", "body"},
@@ -374,7 +379,8 @@ func TestPostOverHTTP2(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if err := errors.Join(s.Write([]dialect.Frame{frame("", string(b), "")}), flush(s), s.CloseWith(transport.End{Clean: true})); err != nil {
+		if err := errors.Join(s.Write([]dialect.Frame{frame("", string(b), "")}), flush(s),
+			s.CloseWith(transport.End{Clean: true})); err != nil {
 			t.Error(err)
 		}
 	}))

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestDirectToNode: Node's fetch is not told that the connection closes, by which it would take a stream that is cut for a whole one.
+// TestDirectToNode: Node's fetch is not told that the connection closes, by which it would take a stream that is cut
+// for a whole one.
 func TestDirectToNode(t *testing.T) {
 	tr, err := New(Config{})
 	if err != nil {

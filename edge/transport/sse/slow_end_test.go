@@ -50,7 +50,8 @@ func TestEndOfASlowClient(t *testing.T) {
 					t.Fatal(err)
 				}
 				got, err := body(t, c)
-				want := strings.Repeat(string(Plain.Append(nil, f)), whole+1) + string(Plain.Append(Plain.Append(nil, last[0]), last[1]))
+				want := strings.Repeat(string(Plain.Append(nil, f)), whole+1) +
+					string(Plain.Append(Plain.Append(nil, last[0]), last[1]))
 				if got != want || !errors.Is(err, tt.err) {
 					t.Errorf("%d bytes, %v, want %d, %v", len(got), err, len(want), tt.err)
 				}
@@ -70,7 +71,8 @@ func TestEndOfAClientThatDoesNotWake(t *testing.T) {
 		s := direct(t, cfg)
 		c, d := s.connect(t, "")
 		rest, _ := fill(t, d, frame("x", strings.Repeat("y", 60<<10), "1"))
-		if err := d.CloseWith(transport.End{Rest: append(rest, bytes.Repeat([]byte("z"), 8<<20)...), Wait: true}); !errors.Is(err, dialect.ErrSlowClient) {
+		if err := d.CloseWith(transport.End{Rest: append(rest, bytes.Repeat([]byte("z"), 8<<20)...),
+			Wait: true}); !errors.Is(err, dialect.ErrSlowClient) {
 			t.Errorf("end: %v", err)
 		}
 		if got, err := body(t, c); !errors.Is(err, syscall.ECONNRESET) {

@@ -59,11 +59,12 @@ type EventSink struct {
 
 var _ transport.Sink = (*EventSink)(nil)
 
-// Open sends status 200, the headers and the reconnection hint at once, before any event: clients
-// wait for them. Headers that are set on w go out with them. A nil format is Plain. An error wraps dialect.ErrSlowClient or dialect.ErrClientGone, or says that the
-// response takes no deadlines; in that case nothing has been sent.
+// Open sends status 200, the headers and the reconnection hint at once, before any event: clients wait for them.
+// Headers that are set on w go out with them. A nil format is Plain. An error wraps dialect.ErrSlowClient or
+// dialect.ErrClientGone, or says that the response takes no deadlines; in that case nothing has been sent.
 func (t *Transport) Open(w http.ResponseWriter, format *Format) (*EventSink, error) {
-	s := &EventSink{t: t, format: format.ready(), out: transport.NewResponse("sse", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
+	s := &EventSink{t: t, format: format.ready(),
+		out: transport.NewResponse("sse", w, http.NewResponseController(w), t.cfg.WriteTimeout)}
 	if err := s.out.ArmDeadline(); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,8 @@ func TestAppendFrame(t *testing.T) {
 		{"forged id", "x", `{}`, "1\n\ndata: forged", "event: x\ndata: {}\nid: 1  data: forged\n\n"},
 		{"NUL in id", "x", `{}`, "1\x00", "event: x\ndata: {}\nid: 1 \n\n"},
 		{"escapes are content", "x", `{"t":"a\nb\r\u0000"}`, "1", "event: x\ndata: {\"t\":\"a\\nb\\r\\u0000\"}\nid: 1\n\n"},
-		{"unicode separators do not end a line", "x", "{\"t\":\"\u2028\u2029\u0085\"}", "1", "event: x\ndata: {\"t\":\"\u2028\u2029\u0085\"}\nid: 1\n\n"},
+		{"unicode separators do not end a line", "x", "{\"t\":\"\u2028\u2029\u0085\"}", "1",
+			"event: x\ndata: {\"t\":\"\u2028\u2029\u0085\"}\nid: 1\n\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := []byte("before ")

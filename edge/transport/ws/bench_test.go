@@ -89,7 +89,8 @@ func BenchmarkSink(b *testing.B) {
 
 // BenchmarkGWS writes the same with the library's own writer, which makes one write of each frame.
 func BenchmarkGWS(b *testing.B) {
-	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.Replace(upgrade, "keep-alive, Upgrade", "Upgrade", 1) + "\r\n")))
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.Replace(upgrade, "keep-alive, Upgrade",
+		"Upgrade", 1) + "\r\n")))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -61,7 +61,8 @@ func TestConversations(t *testing.T) {
 						if err != nil {
 							t.Error(err)
 						}
-					} else if err := errors.Join(sink.Write(frames(fmt.Sprintf("event %d %s", i, pad(i)))), flushed(sink)); err != nil {
+					} else if err := errors.Join(sink.Write(frames(fmt.Sprintf("event %d %s", i, pad(i)))),
+						flushed(sink)); err != nil {
 						t.Error(err)
 					}
 				}
@@ -202,10 +203,11 @@ func TestMessageLimitOfAStream(t *testing.T) {
 		for over := range 2 {
 			for _, whole := range []bool{true, false} {
 				received := make(chan string, 1)
-				s := serverOf(t, Config{MaxMessage: 100}, Options{MaxMessage: most, Received: func(_ *SocketSink, msg []byte) error {
-					received <- string(msg)
-					return nil
-				}})
+				s := serverOf(t, Config{MaxMessage: 100},
+					Options{MaxMessage: most, Received: func(_ *SocketSink, msg []byte) error {
+						received <- string(msg)
+						return nil
+					}})
 				p, sink := s.connect(t)
 				data := strings.Repeat("x", limit+over)
 				b := text(data)
@@ -237,13 +239,14 @@ func TestMessageLimitOfAStream(t *testing.T) {
 
 // TestReplyToAClientThatLeaves has answers to one that is gone, and to one that does not read.
 func TestReplyToAClientThatLeaves(t *testing.T) {
-	s := serverOf(t, Config{WriteTimeout: 100 * time.Millisecond, CloseTimeout: 50 * time.Millisecond}, Options{Received: func(s *SocketSink, msg []byte) error {
-		for {
-			if err := s.Reply(frames(strings.Repeat("y", 64<<10))); err != nil {
-				return err
+	s := serverOf(t, Config{WriteTimeout: 100 * time.Millisecond, CloseTimeout: 50 * time.Millisecond},
+		Options{Received: func(s *SocketSink, msg []byte) error {
+			for {
+				if err := s.Reply(frames(strings.Repeat("y", 64<<10))); err != nil {
+					return err
+				}
 			}
-		}
-	}})
+		}})
 	for _, want := range []error{dialect.ErrSlowClient, dialect.ErrClientGone} {
 		p, sink := s.connect(t, text("ask")...)
 		if want == dialect.ErrClientGone { // it is the row's
@@ -286,7 +289,8 @@ func TestIdleConversationIsSmall(t *testing.T) {
 		if _, err := c.Write(ask); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(br, answer); err != nil || !bytes.HasSuffix(answer, []byte("re "+strings.Repeat("x", 20<<10))) {
+		if _, err := io.ReadFull(br, answer); err != nil ||
+			!bytes.HasSuffix(answer, []byte("re "+strings.Repeat("x", 20<<10))) {
 			t.Fatalf("%.20q, %v", answer, err)
 		}
 		return c, wait(t, s.sinks, "sink")

@@ -27,9 +27,9 @@
 // # Concurrency
 //
 // A Sink belongs to one goroutine, but for Reply, Ready, KeepAlive and Cut, which any may call, and TryWrite, whose
-// Rest is its caller's: what they and it write leaves in one order, between whole frames. A second goroutine, the sink's own, reads what the client sends, calls
-// Received, and answers pings and the close; it is there while there is something to read, and has ended
-// when End returns. A Transport is safe for concurrent use.
+// Rest is its caller's: what they and it write leaves in one order, between whole frames. A second goroutine, the
+// sink's own, reads what the client sends, calls Received, and answers pings and the close; it is there while there is
+// something to read, and has ended when End returns. A Transport is safe for concurrent use.
 //
 // # What it does not do
 //

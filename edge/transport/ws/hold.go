@@ -70,7 +70,8 @@ func (s *SocketSink) drop() {
 
 // late reports that a message, or another frame, did not become whole in time.
 func (s *SocketSink) late() *ProtocolError {
-	return &ProtocolError{Code: closePolicy, Reason: fmt.Sprintf("a message must be whole within %v", s.t.cfg.MessageTimeout)}
+	return &ProtocolError{Code: closePolicy,
+		Reason: fmt.Sprintf("a message must be whole within %v", s.t.cfg.MessageTimeout)}
 }
 
 // startTimeout bounds the time of what has begun, if nothing has: it is called where more must be waited for,

@@ -81,7 +81,8 @@ func TestWholeMessagesStay(t *testing.T) {
 		p, sink := s.connect(t)
 		defer sink.CloseWith(transport.End{Clean: true})
 		for range 4 {
-			for _, part := range [][]byte{masked(0x01, []byte("a"))[:3], masked(0x01, []byte("a"))[3:], masked(0x80, []byte("b"))} {
+			for _, part := range [][]byte{masked(0x01, []byte("a"))[:3], masked(0x01, []byte("a"))[3:],
+				masked(0x80, []byte("b"))} {
 				if _, err := p.Write(part); err != nil {
 					t.Fatal(err)
 				}
@@ -111,8 +112,8 @@ func (l *ledger) Reserve(n int64) error {
 
 func (l *ledger) Give(n int64) { l.held.Add(-n) }
 
-// What has come of a message is counted, whatever its header says, and given back when it was dealt with, is dropped, or its
-// client has left.
+// What has come of a message is counted, whatever its header says, and given back when it was dealt with, is dropped,
+// or its client has left.
 func TestMessagesAreCounted(t *testing.T) {
 	big := strings.Repeat("x", 200<<10)
 	for name, tt := range map[string]struct {
@@ -120,9 +121,10 @@ func TestMessagesAreCounted(t *testing.T) {
 		most int64 // at least
 		left bool  // the client leaves
 	}{
-		"small":            {text(strings.Repeat("x", 4<<10)), 0, false},
-		"large":            {text(big), 200 << 10, false},
-		"fragments":        {slices.Concat(masked(0x01, []byte(big[:100<<10])), masked(0x00, nil), masked(0x80, []byte(big[100<<10:]))), 200 << 10, false},
+		"small": {text(strings.Repeat("x", 4<<10)), 0, false},
+		"large": {text(big), 200 << 10, false},
+		"fragments": {slices.Concat(masked(0x01, []byte(big[:100<<10])), masked(0x00, nil),
+			masked(0x80, []byte(big[100<<10:]))), 200 << 10, false},
 		"not UTF-8":        {masked(0x81, []byte(big[:100<<10]+"\xff")), 100 << 10, false},
 		"a part":           {text(big)[:150<<10], 150 << 10, true},
 		"a header alone":   {header(0x81, length64(250<<10)...), 0, true},
@@ -130,8 +132,9 @@ func TestMessagesAreCounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l ledger
-			s := serverOf(t, Config{MaxMessage: 256 << 10, CloseTimeout: 50 * time.Millisecond}, Options{Memory: &l, Received: func(*SocketSink, []byte) error { return nil },
-				Refused: func(*SocketSink, *ProtocolError) error { return nil }})
+			s := serverOf(t, Config{MaxMessage: 256 << 10, CloseTimeout: 50 * time.Millisecond},
+				Options{Memory: &l, Received: func(*SocketSink, []byte) error { return nil },
+					Refused: func(*SocketSink, *ProtocolError) error { return nil }})
 			p, sink := s.connect(t)
 			if _, err := p.Write(tt.send); err != nil {
 				t.Fatal(err)

@@ -52,15 +52,22 @@ var hostile = []struct {
 	{"text, then close", join(text("hello"), closeFrame(1000, "")), 1000},
 	{"empty text", join(text(""), closeFrame(1000, "")), 1000},
 	{"largest text", join(text(strings.Repeat("x", 64<<10)), closeFrame(1000, "")), 1000},
-	{"largest text in fragments", join(masked(0x01, make([]byte, 60<<10)), masked(0x80, make([]byte, 4<<10)), closeFrame(1000, "")), 1000},
-	{"fragments", join(masked(0x01, []byte("a")), masked(0x00, []byte("b")), masked(0x80, []byte("c")), closeFrame(1000, "")), 1000},
-	{"empty fragments", join(masked(0x01, nil), repeat(1000, masked(0x00, nil)), masked(0x80, nil), closeFrame(1000, "")), 1000},
-	{"a character over fragments", join(masked(0x01, []byte("\xF0\x9D")), masked(0x00, []byte("\x84")), masked(0x80, []byte("\x9E")), closeFrame(1000, "")), 1000},
-	{"ping within a message", join(masked(0x01, []byte("a")), masked(0x89, []byte("p")), masked(0x80, []byte("b")), closeFrame(1000, "")), 1000},
+	{"largest text in fragments", join(masked(0x01, make([]byte, 60<<10)), masked(0x80, make([]byte, 4<<10)),
+		closeFrame(1000, "")), 1000},
+	{"fragments", join(masked(0x01, []byte("a")), masked(0x00, []byte("b")), masked(0x80, []byte("c")),
+		closeFrame(1000, "")), 1000},
+	{"empty fragments", join(masked(0x01, nil), repeat(1000, masked(0x00, nil)), masked(0x80, nil),
+		closeFrame(1000, "")), 1000},
+	{"a character over fragments", join(masked(0x01, []byte("\xF0\x9D")), masked(0x00, []byte("\x84")),
+		masked(0x80, []byte("\x9E")), closeFrame(1000, "")), 1000},
+	{"ping within a message", join(masked(0x01, []byte("a")), masked(0x89, []byte("p")), masked(0x80, []byte("b")),
+		closeFrame(1000, "")), 1000},
 	{"pong that nobody wants", join(masked(0x8A, []byte("p")), closeFrame(1000, "")), 1000},
 	{"longest ping", join(masked(0x89, make([]byte, 125)), closeFrame(1000, "")), 1000},
 	{"empty ping", join(masked(0x89, nil), closeFrame(1000, "")), 1000},
-	{"text of every size around the lengths", join(text(strings.Repeat("x", 125)), text(strings.Repeat("x", 126)), text(strings.Repeat("x", 127)), text(strings.Repeat("x", 511)), text(strings.Repeat("x", 513)), closeFrame(1000, "")), 1000},
+	{"text of every size around the lengths",
+		join(text(strings.Repeat("x", 125)), text(strings.Repeat("x", 126)), text(strings.Repeat("x", 127)),
+			text(strings.Repeat("x", 511)), text(strings.Repeat("x", 513)), closeFrame(1000, "")), 1000},
 	{"NUL and controls in text", join(text("\x00\x01\x7F"), closeFrame(1000, "")), 1000},
 	{"text behind the close", join(closeFrame(1000, ""), text("late")), 1000},
 
@@ -133,7 +140,8 @@ var hostile = []struct {
 	{"largest length of all", header(0x81, length64(1<<63-1)...), 1009},
 	{"one more than an int32", header(0x81, length64(1<<31)...), 1009},
 	{"4 GiB", header(0x81, length64(1<<32)...), 1009},
-	{"fragments that are too large together", join(masked(0x01, make([]byte, 60<<10)), masked(0x00, make([]byte, 4<<10+1))), 1009},
+	{"fragments that are too large together",
+		join(masked(0x01, make([]byte, 60<<10)), masked(0x00, make([]byte, 4<<10+1))), 1009},
 	{"fragment that says too much", join(masked(0x01, []byte("a")), header(0x00, length64(1<<40)...)), 1009},
 	{"endless fragments", join(masked(0x01, nil), repeat(5000, masked(0x00, []byte("x")))), 1009},
 	{"endless empty fragments", join(masked(0x01, nil), repeat(5000, masked(0x00, nil))), 1009},
@@ -274,7 +282,8 @@ func TestLengthAllocatesNothing(t *testing.T) {
 	sent := append(header(0x81, length64(1<<30)...), make([]byte, 100)...)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	s := &SocketSink{t: tr, conn: &script{in: sent, step: 1000}, done: make(chan struct{}), o: Options{Received: func(*SocketSink, []byte) error { return nil }}}
+	s := &SocketSink{t: tr, conn: &script{in: sent, step: 1000}, done: make(chan struct{}),
+		o: Options{Received: func(*SocketSink, []byte) error { return nil }}}
 	s.out.open = true
 	s.serve()
 	runtime.ReadMemStats(&after)

@@ -203,7 +203,8 @@ func (s *SocketSink) header() (h inHeader, err error) {
 	if h.op < opClose {
 		s.in.frames++
 		if !s.in.skip && h.bad == nil && (h.size > s.o.MaxMessage-s.in.size || s.in.frames > maxFragments) {
-			h.bad = &ProtocolError{Code: closeTooBig, Reason: fmt.Sprintf("message of more than %d bytes or %d frames", s.o.MaxMessage, maxFragments), Message: true}
+			h.bad = &ProtocolError{Code: closeTooBig,
+				Reason: fmt.Sprintf("message of more than %d bytes or %d frames", s.o.MaxMessage, maxFragments), Message: true}
 		}
 	}
 	if h.bad != nil && s.o.Refused == nil {

@@ -41,7 +41,8 @@ func (in *frameInput) expect(conn net.Conn, timeout time.Duration) (uint64, erro
 	return in.sent, nil
 }
 
-// acceptPong takes a pong. One of an older ping shows that the client lives, but more are due. It calls what waits for the pong.
+// acceptPong takes a pong. One of an older ping shows that the client lives, but more are due. It calls what waits for
+// the pong.
 func (in *frameInput) acceptPong(conn net.Conn, data []byte, timeout time.Duration) {
 	if reached := in.recordPong(conn, data, timeout); reached != nil {
 		reached()
@@ -52,7 +53,8 @@ func (in *frameInput) acceptPong(conn net.Conn, data []byte, timeout time.Durati
 func (in *frameInput) recordPong(conn net.Conn, data []byte, timeout time.Duration) (reached func()) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if len(data) == 0 { // some clients do not repeat the payload: that is no sign of life, but what they sent before has come
+	if len(data) == 0 {
+		// some clients do not repeat the payload: that is no sign of life, but what they sent before has come
 		return in.release()
 	}
 	if len(data) != 8 || in.until.IsZero() || in.ended.Load() {
@@ -81,9 +83,9 @@ func (in *frameInput) release() (reached func()) {
 	return reached
 }
 
-// Probe writes a ping. The goroutine that reads calls reached when the client has answered it: Received has got everything that the
-// client sent before it knew of the ping. A later Probe replaces one that is not answered. reached is not called when the connection
-// ends first. Any goroutine may call Probe.
+// Probe writes a ping. The goroutine that reads calls reached when the client has answered it: Received has got
+// everything that the client sent before it knew of the ping. A later Probe replaces one that is not answered. reached
+// is not called when the connection ends first. Any goroutine may call Probe.
 func (s *SocketSink) Probe(reached func()) error {
 	n, err := s.in.expect(s.conn, s.t.cfg.WriteTimeout)
 	if err != nil {

@@ -106,7 +106,8 @@ func TestEndOfAClientThatDoesNotWake(t *testing.T) {
 		s := server(t, cfg, nil)
 		p, sink := s.connect(t)
 		rest, _ := fill(t, sink, strings.Repeat("x", 90000))
-		err := sink.CloseWith(transport.End{Close: 1008, Rest: append(rest, ready(strings.Repeat("x", 8<<20))...), Wait: true})
+		err := sink.CloseWith(transport.End{Close: 1008, Rest: append(rest, ready(strings.Repeat("x", 8<<20))...),
+			Wait: true})
 		if !errors.Is(err, dialect.ErrSlowClient) {
 			t.Errorf("end: %v", err)
 		}

@@ -86,7 +86,8 @@ func (hs handshake) appendAnswer(dst []byte, own http.Header) []byte {
 }
 
 var decided = map[string]bool{
-	"Upgrade": true, "Connection": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true, "Trailer": true,
+	"Upgrade": true, "Connection": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
+	"Trailer":              true,
 	"Sec-Websocket-Accept": true, "Sec-Websocket-Protocol": true, "Sec-Websocket-Extensions": true,
 }
 

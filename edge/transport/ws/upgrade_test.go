@@ -66,7 +66,8 @@ func TestRefusals(t *testing.T) {
 			if err := wait(t, s.errs, "refusal"); !errors.Is(err, tt.err) || !errors.Is(err, dialect.ErrBadRequest) {
 				t.Errorf("%v, want %v", err, tt.err)
 			}
-			if resp.StatusCode != http.StatusBadRequest || !strings.HasPrefix(string(answer), `{"error"`) || resp.Header.Get("Sec-Websocket-Accept") != "" {
+			if resp.StatusCode != http.StatusBadRequest || !strings.HasPrefix(string(answer), `{"error"`) ||
+				resp.Header.Get("Sec-Websocket-Accept") != "" {
 				t.Errorf("%s %q %v", resp.Status, answer, resp.Header)
 			}
 		})
@@ -84,7 +85,8 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		if _, err := s.tr.Open(w, r, Options{Subprotocols: []string{protocol}}); !errors.Is(err, http.ErrNotSupported) || w.Body.Len() > 0 {
+		if _, err := s.tr.Open(w, r, Options{Subprotocols: []string{protocol}}); !errors.Is(err,
+			http.ErrNotSupported) || w.Body.Len() > 0 {
 			t.Error(err)
 		}
 	})
@@ -108,8 +110,10 @@ func TestAnswer(t *testing.T) {
 		if offered != "" {
 			want = protocol
 		}
-		if h := resp.Header; h.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" || h.Get("Sec-Websocket-Protocol") != want ||
-			!strings.EqualFold(h.Get("Upgrade"), "websocket") || !strings.EqualFold(h.Get("Connection"), "upgrade") || h.Get("X-Request-Id") != "req_1" {
+		if h := resp.Header; h.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" ||
+			h.Get("Sec-Websocket-Protocol") != want ||
+			!strings.EqualFold(h.Get("Upgrade"), "websocket") || !strings.EqualFold(h.Get("Connection"), "upgrade") ||
+			h.Get("X-Request-Id") != "req_1" {
 			t.Errorf("%v", h)
 		}
 		conn.Close()

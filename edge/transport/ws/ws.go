@@ -51,21 +51,22 @@ type Options struct {
 	Subprotocols []string
 	// MaxMessage is the largest message taken from this client, bytes; 0: Config.MaxMessage.
 	MaxMessage int
-	// Memory is what messages of more than 4 KiB take, from their first bytes until they are dealt with. nil: nobody counts.
+	// Memory is what messages of more than 4 KiB take, from their first bytes until they are dealt with. nil: nobody
+	// counts.
 	Memory Memory
 	// Bulk means that the client sends much at a time: more is read at once then, and the bytes of a message are not
 	// Received's once that has returned.
 	Bulk bool
-	// Received gets each text message, complete and valid UTF-8, in order, one at a time, in the goroutine
-	// that reads, which may be before Open has returned. It may answer with Reply. While it runs nothing is read, no ping is answered, and no pong is
-	// late: who sends faster than messages are dealt with is slowed down by TCP, and nothing is queued. End
-	// waits for it. The bytes are not the caller's once it has returned. After an error nothing more is
+	// Received gets each text message, complete and valid UTF-8, in order, one at a time, in the goroutine that reads,
+	// which may be before Open has returned. It may answer with Reply. While it runs nothing is read, no ping is
+	// answered, and no pong is late: who sends faster than messages are dealt with is slowed down by TCP, and nothing
+	// is queued. End waits for it. The bytes are not the caller's once it has returned. After an error nothing more is
 	// received, Closed gets it, and the edge ends the sink. nil: messages are read and dropped.
 	Received func(s *SocketSink, msg []byte) error
 	// Refused gets what a client must not send, with the close that it would get, under the terms of Received. When bad
-	// concerns one message and Refused returns nil, the rest of that message is read and dropped, and reading goes on. When
-	// bad concerns the connection, that ends whatever is returned; a *ProtocolError is the close that the client gets. nil:
-	// the client gets bad, and Closed too.
+	// concerns one message and Refused returns nil, the rest of that message is read and dropped, and reading goes on.
+	// When bad concerns the connection, that ends whatever is returned; a *ProtocolError is the close that the client
+	// gets. nil: the client gets bad, and Closed too.
 	Refused func(s *SocketSink, bad *ProtocolError) error
 	// Closed is called at most once, from the goroutine that reads, and not after End has begun: the
 	// client has closed, is gone or does not answer pings (dialect.ErrClientGone), has broken the
@@ -290,8 +291,8 @@ type output struct {
 	n     int64      // bytes written since the last Flush
 }
 
-// shut returns why nothing can be written any more. Who has waited for a write that failed, or comes behind it, gets the
-// same reason as its writer: the first of them to end the stream decides what becomes known.
+// shut returns why nothing can be written any more. Who has waited for a write that failed, or comes behind it, gets
+// the same reason as its writer: the first of them to end the stream decides what becomes known.
 func (o *output) shut() error {
 	if o.slow {
 		return errSlow

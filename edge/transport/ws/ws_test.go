@@ -58,7 +58,8 @@ func serverOf(t testing.TB, cfg Config, o Options) *side {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &side{tr: tr, sinks: make(chan *SocketSink, 10000), errs: make(chan error, 10000), closed: make(chan error, 10000), release: make(chan struct{})}
+	s := &side{tr: tr, sinks: make(chan *SocketSink, 10000), errs: make(chan error, 10000),
+		closed: make(chan error, 10000), release: make(chan struct{})}
 	o.Subprotocols, o.Closed = []string{protocol}, func(err error) { s.closed <- err }
 	s.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", "req_1")
@@ -209,7 +210,8 @@ func frames(texts ...string) (list []dialect.Frame) {
 
 func TestFramesArrive(t *testing.T) {
 	var want []string
-	for _, n := range []int{0, 1, 125, 126, 0xFFFF, 0x10000, chunk - maxHeader, chunk - maxHeader + 1, chunk, 300 << 10, 7} {
+	for _, n := range []int{0, 1, 125, 126, 0xFFFF, 0x10000, chunk - maxHeader, chunk - maxHeader + 1, chunk, 300 << 10,
+		7} {
 		want = append(want, strings.Repeat("x", n))
 	}
 	s := server(t, Config{}, nil)
@@ -276,7 +278,8 @@ func TestClientLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	go c.ReadLoop()
-	if resp.Header.Get("X-Request-Id") != "req_1" || resp.Header.Get("Content-Type") != "" || resp.Header.Get("Sec-Websocket-Extensions") != "" {
+	if resp.Header.Get("X-Request-Id") != "req_1" || resp.Header.Get("Content-Type") != "" ||
+		resp.Header.Get("Sec-Websocket-Extensions") != "" {
 		t.Errorf("headers %v", resp.Header)
 	}
 	sink := wait(t, s.sinks, "sink")
@@ -288,7 +291,8 @@ func TestClientLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	bye := new(gws.CloseError)
-	if err := wait(t, ended, "close"); !errors.As(err, &bye) || bye.Code != 1008 || string(bye.Reason) != "CREDENTIAL-EXPIRED" {
+	if err := wait(t, ended, "close"); !errors.As(err, &bye) || bye.Code != 1008 ||
+		string(bye.Reason) != "CREDENTIAL-EXPIRED" {
 		t.Errorf("client was closed with %v", err)
 	}
 	mu.Lock()
@@ -319,10 +323,14 @@ func TestEnds(t *testing.T) {
 		{transport.End{Clean: true, Close: 1000}, 1000, ""},
 		{transport.End{Clean: true}, 1000, ""},
 		{transport.End{}, 1011, ""},
-		{transport.End{Close: 1001, Code: "SHUTTING-DOWN", Message: "this node is shutting down"}, 1001, "SHUTTING-DOWN: this node is shutting down"},
+		{transport.End{Close: 1001, Code: "SHUTTING-DOWN", Message: "this node is shutting down"}, 1001,
+			"SHUTTING-DOWN: this node is shutting down"},
 		{transport.End{Close: 1008, Message: "only this"}, 1008, "only this"},
-		{transport.End{Close: 1008, Code: "C", Message: long, Last: []dialect.Frame{{Data: []byte("{}")}}}, 1008, "C: " + long[:120]},
-		{transport.End{Close: 4401, Message: `{"error":"in the protocol's words"}`, Last: []dialect.Frame{{Event: []byte("x"), Data: []byte("one"), Token: []byte("1")}, {}}}, 4401, `{"error":"in the protocol's words"}`},
+		{transport.End{Close: 1008, Code: "C", Message: long, Last: []dialect.Frame{{Data: []byte("{}")}}}, 1008,
+			"C: " + long[:120]},
+		{transport.End{Close: 4401, Message: `{"error":"in the protocol's words"}`,
+			Last: []dialect.Frame{{Event: []byte("x"), Data: []byte("one"), Token: []byte("1")}, {}}}, 4401,
+			`{"error":"in the protocol's words"}`},
 		{transport.End{Clean: true, Close: 4000, Code: "DONE"}, 4000, "DONE"},
 		{transport.End{Close: 1008, Message: "a\xff" + long}, 1008, "a\uFFFD" + long[:118]},
 		{transport.End{Close: 1005}, 1011, ""}, // no code of these may stand in a frame
@@ -347,7 +355,8 @@ func TestEnds(t *testing.T) {
 		if err != nil || f.op != opClose || len(f.data) < 2 || len(f.data) > maxControl {
 			t.Fatalf("%v, %v", f, err)
 		}
-		if code, reason := int(binary.BigEndian.Uint16(f.data)), string(f.data[2:]); code != tt.code || reason != tt.reason || !utf8.ValidString(reason) {
+		if code, reason := int(binary.BigEndian.Uint16(f.data)), string(f.data[2:]); code != tt.code ||
+			reason != tt.reason || !utf8.ValidString(reason) {
 			t.Errorf("%d %q, want %d %q", code, reason, tt.code, tt.reason)
 		}
 		if _, err := p.Write(masked(0x88, f.data)); err != nil {

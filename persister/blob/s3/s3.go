@@ -89,7 +89,8 @@ func (c *Config) validate() error {
 	}
 	if c.Endpoint != "" {
 		u, err := url.Parse(c.Endpoint)
-		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" ||
+			u.RawQuery != "" {
 			return errors.New("s3: endpoint is not of the form https://host:port")
 		}
 		if u.User != nil {
@@ -204,7 +205,8 @@ func (s *Bucket) Put(ctx context.Context, name string, body io.Reader) error {
 		return err
 	}
 	err = s.put(ctx, object, body, true)
-	if code := minio.ToErrorResponse(err); code.StatusCode == http.StatusPreconditionFailed || code.StatusCode == http.StatusConflict {
+	if code := minio.ToErrorResponse(err); code.StatusCode == http.StatusPreconditionFailed ||
+		code.StatusCode == http.StatusConflict {
 		err = blob.ErrExists
 	}
 	if err != nil {
@@ -215,7 +217,8 @@ func (s *Bucket) Put(ctx context.Context, name string, body io.Reader) error {
 
 // put reads one part first: most runs are not longer, and need one request.
 func (s *Bucket) put(ctx context.Context, object string, body io.Reader, ifNone bool) error {
-	opts := minio.PutObjectOptions{ContentType: "application/zstd", PartSize: uint64(s.cfg.PartSize), NumThreads: 1, SendContentMd5: true}
+	opts := minio.PutObjectOptions{ContentType: "application/zstd", PartSize: uint64(s.cfg.PartSize), NumThreads: 1,
+		SendContentMd5: true}
 	if ifNone {
 		opts.SetMatchETagExcept("*")
 	}

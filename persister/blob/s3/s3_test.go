@@ -27,7 +27,8 @@ func open(t testing.TB, server *testkit.S3Server) *s3.Bucket {
 	// The way of operators: a URL, and credentials in the environment.
 	t.Setenv("AWS_ACCESS_KEY_ID", server.AccessKey)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", server.SecretKey)
-	cfg, err := s3.Parse("s3://" + server.Bucket + "/a/b/?endpoint=http://" + server.Endpoint + "&region=" + server.Region + "&path-style=true")
+	cfg, err := s3.Parse("s3://" + server.Bucket + "/a/b/?endpoint=http://" + server.Endpoint + "&region=" +
+		server.Region + "&path-style=true")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,8 @@ func TestStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range []struct{ offset, length, from, to int }{
-			{0, size, 0, size}, {0, 1, 0, 1}, {-1, 64, max(0, size-64), size}, {-1, size + 10, 0, size}, {size - 1, 1, size - 1, size},
+			{0, size, 0, size}, {0, 1, 0, 1}, {-1, 64, max(0, size-64), size}, {-1, size + 10, 0, size},
+			{size - 1, 1, size - 1, size},
 			{size / 2, size, size / 2, size}, {size / 3, 10, size / 3, min(size, size/3+10)},
 		} {
 			got, total, err := s.Read(t.Context(), name, int64(c.offset), int64(c.length))
@@ -72,7 +74,8 @@ func TestStore(t *testing.T) {
 			}
 			listed = append(listed, o)
 		}
-		if len(listed) != 1 || listed[0].Name != name || listed[0].Size != int64(size) || time.Since(listed[0].Modified) > time.Hour {
+		if len(listed) != 1 || listed[0].Name != name || listed[0].Size != int64(size) ||
+			time.Since(listed[0].Modified) > time.Hour {
 			t.Errorf("%+v", listed)
 		}
 		for range 2 {
@@ -118,14 +121,16 @@ func TestAway(t *testing.T) {
 	server := testkit.S3(t)
 	s := open(t, server)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret-0815")
-	wrong, err := s3.Open(s3.Config{Bucket: server.Bucket, Endpoint: "http://" + server.Endpoint, Region: server.Region, PathStyle: true})
+	wrong, err := s3.Open(s3.Config{Bucket: server.Bucket, Endpoint: "http://" + server.Endpoint, Region: server.Region,
+		PathStyle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := func(s *s3.Bucket) {
 		t.Helper()
 		_, _, err := s.Read(t.Context(), name, -1, 10)
-		if err == nil || errors.Is(err, blob.ErrNotFound) || strings.Contains(err.Error(), "0815") || strings.Contains(err.Error(), server.SecretKey) {
+		if err == nil || errors.Is(err, blob.ErrNotFound) || strings.Contains(err.Error(), "0815") ||
+			strings.Contains(err.Error(), server.SecretKey) {
 			t.Errorf("%v", err)
 		}
 		if err := s.Ping(t.Context()); err == nil {
@@ -141,11 +146,14 @@ func TestAway(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	cfg, err := s3.Parse("s3://bucket/some/where?endpoint=https://host:9000&region=eu&path-style=true")
-	if err != nil || cfg != (s3.Config{Bucket: "bucket", Prefix: "some/where", Endpoint: "https://host:9000", Region: "eu", PathStyle: true}) {
+	if err != nil || cfg != (s3.Config{Bucket: "bucket", Prefix: "some/where", Endpoint: "https://host:9000",
+		Region: "eu", PathStyle: true}) {
 		t.Fatalf("%+v, %v", cfg, err)
 	}
-	for _, bad := range []string{"", "s3://", "http://bucket", "s3://id:hush@bucket/x", "s3://hush@bucket", "s3://bucket?secret=hush", "s3://bucket?access-key=hush",
-		"s3://bucket?endpoint=https://id:hush@host", "s3://bucket?endpoint=host", "s3://bucket?endpoint=https://host/hush", "s3://bucket?path-style=hush", "s3://bucket/../x",
+	for _, bad := range []string{"", "s3://", "http://bucket", "s3://id:hush@bucket/x", "s3://hush@bucket",
+		"s3://bucket?secret=hush", "s3://bucket?access-key=hush",
+		"s3://bucket?endpoint=https://id:hush@host", "s3://bucket?endpoint=host",
+		"s3://bucket?endpoint=https://host/hush", "s3://bucket?path-style=hush", "s3://bucket/../x",
 		"s3://bucket/a//b", "s3://buck et\x00hush", "s3://bucket#hush", "s3://bucket?%zz=hush"} {
 		if _, err := s3.Parse(bad); err == nil || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%q: %v", bad, err)

@@ -4,8 +4,8 @@
 //
 // [Frames] collects rows about messages, calls of tools and usage, and yields the statements that store them.
 // [Frames.Suspect] finds frames that may say once more what their lanes have, and [Lane.Reread] takes the rows of such
-// frames away. [SelectAskEvents] and [UpdateAsks] are the statements for open questions. Package postgres uses both when it stores
-// events, and package tables when a migration fills new tables from old events.
+// frames away. [SelectAskEvents] and [UpdateAsks] are the statements for open questions. Package postgres uses both
+// when it stores events, and package tables when a migration fills new tables from old events.
 //
 // # Contract
 //

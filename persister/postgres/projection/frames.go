@@ -7,8 +7,8 @@ import (
 )
 
 // Frames holds rows of agent_run_messages, agent_run_tool_calls and agent_run_usage, column by column. Each row is made
-// of one event. Add takes only events that are stored in this transaction and were not stored before. The zero Frames is
-// ready to use, by one goroutine at a time.
+// of one event. Add takes only events that are stored in this transaction and were not stored before. The zero Frames
+// is ready to use, by one goroutine at a time.
 type Frames struct {
 	messages, starts, ends places
 
@@ -97,7 +97,8 @@ func (f *Frames) message(at *Place, kind, id, role, model, stop string) {
 
 func (c *calls) add(at *Place, id, tool, outcome string, took float64) {
 	c.places.add(at)
-	c.id, c.tool, c.outcome, c.duration = append(c.id, id), append(c.tool, tool), append(c.outcome, outcome), append(c.duration, took)
+	c.id, c.tool, c.outcome, c.duration = append(c.id, id), append(c.tool, tool), append(c.outcome,
+		outcome), append(c.duration, took)
 }
 
 const insertMessages = `
@@ -166,7 +167,8 @@ func (f *Frames) Each(do func(text string, args ...any)) {
 		do(linkUsage, s.tenant, s.run, s.lane, s.seq, f.startModel)
 	}
 	if e := &f.ends; len(e.seq) > 0 {
-		do(insertUsage, e.tenant, e.run, e.lane, e.ts, e.seq, f.reported, f.input, f.output, f.cacheRead, f.cacheWrite, f.cost)
+		do(insertUsage, e.tenant, e.run, e.lane, e.ts, e.seq, f.reported, f.input, f.output, f.cacheRead, f.cacheWrite,
+			f.cost)
 	}
 	if c := &f.begun; len(c.seq) > 0 {
 		do(insertCalls, c.tenant, c.run, c.lane, c.day, c.ts, c.seq, c.id, c.tool)

@@ -15,8 +15,8 @@ import (
 // maxName bounds, in bytes, a text of a payload that is kept beside its event.
 const maxName = 200
 
-// peeked is a JSON object, taken apart one level deep. Its Fields are nil for anything that is not an object. Of two fields
-// with the same name the last counts, as in jsonb.
+// peeked is a JSON object, taken apart one level deep. Its Fields are nil for anything that is not an object. Of two
+// fields with the same name the last counts, as in jsonb.
 type peeked struct{ jsonscan.Fields }
 
 func peek(object []byte) peeked {

@@ -31,7 +31,8 @@ func TestTokens(t *testing.T) {
 func TestTexts(t *testing.T) {
 	long := strings.Repeat("é", 150)
 	p := peek([]byte(`{"nul":"a\u0000b","half":"\ud800","n":5,"long":"` + long + `","twice":"a","twice":"b"}`))
-	for name, want := range map[string]string{"nul": "a\uFFFDb", "half": "\uFFFD", "n": "", "none": "", "twice": "b", "long": strings.Repeat("é", 100)} {
+	for name, want := range map[string]string{"nul": "a\uFFFDb", "half": "\uFFFD", "n": "", "none": "", "twice": "b",
+		"long": strings.Repeat("é", 100)} {
 		if got := p.name(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}

@@ -31,8 +31,8 @@ type suspicion struct {
 	starts      bool // it is a start, and what is before it an end
 }
 
-// findMessages finds the newest message.start or message.end with the id before each, and the start that it may belong to.
-// What begins and ends once is not among them.
+// findMessages finds the newest message.start or message.end with the id before each, and the start that it may belong
+// to. What begins and ends once is not among them.
 const findMessages = `
 select x.t, x.r, x.d, x.lane, x.seq, coalesce(p.seq, 0), n.later, coalesce(s.seq, p.seq, 0), x.kind = 'start' and coalesce(p.kind = 'end', false)
 from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::bigint[], $6::text[], $7::text[]) as x(t, r, lane, d, seq, kind, id)
@@ -66,8 +66,8 @@ const hasTurn = `select exists (select from agent_run_events where koder_user_id
 // Suspects are the frames that may repeat something.
 type Suspects struct{ all []suspicion }
 
-// Suspect queues the statements that find which frames may repeat what their lanes have, and returns what their rows are
-// collected in. The rows of the frames are stored before the statements run.
+// Suspect queues the statements that find which frames may repeat what their lanes have, and returns what their rows
+// are collected in. The rows of the frames are stored before the statements run.
 func (f *Frames) Suspect(queue func(row func(scan func(...any) error) error, text string, args ...any)) *Suspects {
 	found := new(Suspects)
 	if m := &f.messages; len(m.seq) > 0 {
@@ -93,7 +93,8 @@ func (f *Frames) allCalls() (all calls, kinds []string) {
 		calls *calls
 	}{{"start", &f.begun}, {"end", &f.ended}} {
 		c := of.calls
-		all.tenant, all.run, all.lane = append(all.tenant, c.tenant...), append(all.run, c.run...), append(all.lane, c.lane...)
+		all.tenant, all.run, all.lane = append(all.tenant, c.tenant...), append(all.run, c.run...),
+			append(all.lane, c.lane...)
 		all.day, all.seq, all.id = append(all.day, c.day...), append(all.seq, c.seq...), append(all.id, c.id...)
 		for range c.seq {
 			kinds = append(kinds, of.kind)
@@ -108,7 +109,8 @@ func (found *Suspects) Confirm(ctx context.Context, tx Tx) (lanes []Lane, err er
 		s := &found.all[i]
 		isNew := false
 		if s.starts && !s.later {
-			err := tx.Each(ctx, func(scan func(...any) error) error { return scan(&isNew) }, hasTurn, s.Key.Tenant, s.Day, s.Key.Run,
+			err := tx.Each(ctx, func(scan func(...any) error) error { return scan(&isNew) }, hasTurn, s.Key.Tenant,
+				s.Day, s.Key.Run,
 				int64(s.before), int64(s.seq), s.Name)
 			if err != nil {
 				return nil, err
@@ -151,8 +153,8 @@ const dropUsage = `delete from agent_run_usage where koder_user_id = $1 and run_
 
 const updateRunUsage = `update agent_runs set usage = $3::jsonb where koder_user_id = $1 and id = $2`
 
-// Reread reads a lane again, removes the rows of what repeats, and adds those of what does not. The run is locked, and its
-// usage counts the rows that are there.
+// Reread reads a lane again, removes the rows of what repeats, and adds those of what does not. The run is locked, and
+// its usage counts the rows that are there.
 func (l *Lane) Reread(ctx context.Context, tx Tx) error {
 	var events []persister.LaneEvent
 	err := tx.Each(ctx, func(scan func(...any) error) error {
@@ -204,7 +206,8 @@ func (l *Lane) Reread(ctx context.Context, tx Tx) error {
 }
 
 // correctUsage lets the usage of the run count what does not repeat. It runs before the rows change.
-func (l *Lane) correctUsage(ctx context.Context, tx Tx, events []persister.LaneEvent, repeats map[schema.Seq]bool) error {
+func (l *Lane) correctUsage(ctx context.Context, tx Tx, events []persister.LaneEvent,
+	repeats map[schema.Seq]bool) error {
 	counted := make(map[schema.Seq]bool)
 	err := tx.Each(ctx, func(scan func(...any) error) error {
 		var seq schema.Seq

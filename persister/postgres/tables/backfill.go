@@ -13,7 +13,8 @@ import (
 )
 
 // known are the migrations of this program.
-var known = sqlstore.NewMigrations(migrations, map[int64]string{4: "digest_runs", 11: "collect_frames", 18: "collect_asks", 22: "settle_repeats", 24: "name_runs"})
+var known = sqlstore.NewMigrations(migrations,
+	map[int64]string{4: "digest_runs", 11: "collect_frames", 18: "collect_asks", 22: "settle_repeats", 24: "name_runs"})
 
 // digestMigration fills in the usage and the reason of runs that are stored already. It is Go, not SQL, so that one
 // place decides what counts as usage.

@@ -34,7 +34,8 @@ func collectAsks(ctx context.Context, tx *sql.Tx) error {
 		key schema.RunKey
 		day time.Time
 	}
-	if _, err := tx.ExecContext(ctx, `lock table agent_runs in share row exclusive mode`); err != nil { // readers continue, persisters wait
+	if _, err := tx.ExecContext(ctx, `lock table agent_runs in share row exclusive mode`); err != nil {
+		// readers continue, persisters wait
 		return err
 	}
 	var runs []place
@@ -64,7 +65,8 @@ func collectAsks(ctx context.Context, tx *sql.Tx) error {
 			return err
 		}
 		if open := schema.MergeAsks(nil, events); len(open) > 0 {
-			if _, err := tx.ExecContext(ctx, projection.UpdateAsks, []string{p.key.Tenant}, []string{p.key.Run}, []string{schema.FormatAsks(open)}, []time.Time{open[0].TS}); err != nil {
+			if _, err := tx.ExecContext(ctx, projection.UpdateAsks, []string{p.key.Tenant}, []string{p.key.Run},
+				[]string{schema.FormatAsks(open)}, []time.Time{open[0].TS}); err != nil {
 				return err
 			}
 		}

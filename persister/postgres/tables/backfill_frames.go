@@ -13,8 +13,8 @@ import (
 	"agentstream/schema"
 )
 
-// framesMigration fills the tables of the views from events that are stored already. It is Go, not SQL, so that one place
-// decides what counts.
+// framesMigration fills the tables of the views from events that are stored already. It is Go, not SQL, so that one
+// place decides what counts.
 func framesMigration() *goose.Migration {
 	return goose.NewGoMigration(11, &goose.GoFunc{RunTx: collectFrames}, nil)
 }

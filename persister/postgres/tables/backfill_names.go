@@ -18,8 +18,8 @@ func namesMigration() *goose.Migration {
 	return goose.NewGoMigration(24, &goose.GoFunc{RunTx: nameStored}, nil)
 }
 
-// wordsIndex has all that a search of the list looks at. It is in no order of the list, so that pages without a search read
-// their own, smaller index.
+// wordsIndex has all that a search of the list looks at. It is in no order of the list, so that pages without a search
+// read their own, smaller index.
 const wordsIndex = `create index agent_runs_words on agent_runs (koder_user_id) include (first_ts, id, words)
 	where expired_at is null and deleted_at is null`
 
@@ -35,7 +35,8 @@ type storedName struct {
 
 // nameStored reads one run after the other.
 func nameStored(ctx context.Context, tx *sql.Tx) error {
-	if _, err := tx.ExecContext(ctx, `lock table agent_runs in share row exclusive mode`); err != nil { // readers continue, persisters wait
+	if _, err := tx.ExecContext(ctx, `lock table agent_runs in share row exclusive mode`); err != nil {
+		// readers continue, persisters wait
 		return err
 	}
 	var runs []storedName

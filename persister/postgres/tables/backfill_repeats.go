@@ -9,8 +9,8 @@ import (
 	"agentstream/persister/postgres/projection"
 )
 
-// repeatsMigration takes away the rows of events that say once more what their run has, and counts usage once. It is Go, not
-// SQL, so that one place decides what a repeat is.
+// repeatsMigration takes away the rows of events that say once more what their run has, and counts usage once. It is
+// Go, not SQL, so that one place decides what a repeat is.
 func repeatsMigration() *goose.Migration {
 	return goose.NewGoMigration(22, &goose.GoFunc{RunTx: settleRepeats}, nil)
 }
@@ -24,7 +24,8 @@ where m.kind = 'end' and m.message_id = '' and r.koder_user_id = m.koder_user_id
 	and r.state not in ('done', 'error', 'aborted') and r.deleted_at is null and p.id <> '' and octet_length(p.id) <= 200
 	and e.koder_user_id = m.koder_user_id and e.run_id = m.run_id and e.lane = m.lane and e.kind = m.kind and e.seq = m.seq`
 
-// repeatingLanes finds lanes in which an end follows another, or an id begins or ends twice. What is longer stays as it is.
+// repeatingLanes finds lanes in which an end follows another, or an id begins or ends twice. What is longer stays as it
+// is.
 const repeatingLanes = `
 select x.koder_user_id, x.run_id, x.lane, r.run_day from (
 	select koder_user_id, run_id, lane from (select koder_user_id, run_id, lane, kind, lag(kind) over (partition by koder_user_id, run_id, lane order by seq) as before

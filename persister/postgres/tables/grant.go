@@ -12,11 +12,12 @@ import (
 // readerTables are the tables that an edge reads: the list of runs and what their models were, their heads, their rows.
 var readerTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_usage", "agent_run_losses"}
 
-// costTables are what costs are computed of: prices are the same for all tenants, and the view has the rights of who reads.
+// costTables are what costs are computed of: prices are the same for all tenants, and the view has the rights of who
+// reads.
 var costTables = []string{"agent_model_prices", "agent_v_costs"}
 
-// GrantReader lets an existing role read what an edge reads, of the tenant that it names in each transaction. The role is
-// trusted to name the right one. It can neither write nor read all tenants at once. GrantReader may be called again.
+// GrantReader lets an existing role read what an edge reads, of the tenant that it names in each transaction. The role
+// is trusted to name the right one. It can neither write nor read all tenants at once. GrantReader may be called again.
 func GrantReader(ctx context.Context, dsn, role string) error {
 	return grant(ctx, dsn, role, func(g *granter) error {
 		g.each(costTables, func(table string) { g.exec(fmt.Sprintf(`grant select on %s to %s`, table, g.role)) })
@@ -31,8 +32,9 @@ func GrantReader(ctx context.Context, dsn, role string) error {
 	})
 }
 
-// GrantAnalyst lets an existing role query the views of docs/sql.md for one tenant. The role cannot change the tenant by
-// any setting, because it is part of the role's policies. Called again with another tenant, it binds the role to that one.
+// GrantAnalyst lets an existing role query the views of docs/sql.md for one tenant. The role cannot change the tenant
+// by any setting, because it is part of the role's policies. Called again with another tenant, it binds the role to
+// that one.
 func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
 	if err := schema.ValidTenant(tenant); err != nil {
 		return fmt.Errorf("postgres: grant analyst %s: %w", role, err)
@@ -56,10 +58,12 @@ func GrantAnalyst(ctx context.Context, dsn, role, tenant string) error {
 }
 
 // analystTables are the tables that the views read. The views have the rights of the role that queries them.
-var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_messages", "agent_run_tool_calls", "agent_run_usage"}
+var analystTables = []string{"agent_runs", "agent_run_lanes", "agent_run_events", "agent_run_messages",
+	"agent_run_tool_calls", "agent_run_usage"}
 
 // analystViews are the views for SQL, and the prices, which are the same for all tenants.
-var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_tool_times", "agent_v_usage_daily", "agent_v_costs", "agent_v_audit", "agent_model_prices"}
+var analystViews = []string{"agent_v_runs", "agent_v_messages", "agent_v_tool_calls", "agent_v_tool_times",
+	"agent_v_usage_daily", "agent_v_costs", "agent_v_audit", "agent_model_prices"}
 
 // grant runs fn in a transaction of the tables' owner.
 func grant(ctx context.Context, dsn, role string, fn func(*granter) error) error {
@@ -122,7 +126,8 @@ func (g *granter) ask(into any, text string, args ...any) {
 	}
 }
 
-// policy lets the role see rows of a table. The policy is named after the oid of the role: a role's name may be too long.
+// policy lets the role see rows of a table. The policy is named after the oid of the role: a role's name may be too
+// long.
 func (g *granter) policy(table, prefix, using string) {
 	name := prefix + g.id
 	g.exec(fmt.Sprintf(`drop policy if exists %s on %s`, name, table))

@@ -64,7 +64,8 @@ func setSearch(ctx context.Context, db *sql.DB, on bool) error {
 	if err = tx.Commit(); err != nil || !on {
 		return err
 	}
-	for _, text := range []string{indexStored, `create index concurrently agent_run_words_words on agent_run_words using gin (words)`, `analyze agent_run_words`} {
+	for _, text := range []string{indexStored,
+		`create index concurrently agent_run_words_words on agent_run_words using gin (words)`, `analyze agent_run_words`} {
 		if _, err := db.ExecContext(ctx, text); err != nil {
 			return err
 		}

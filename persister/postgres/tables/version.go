@@ -43,7 +43,8 @@ func CheckVersion(ctx context.Context, db Querier) error {
 		return err
 	}
 	if want < from {
-		return fmt.Errorf("%w: they are at %d and for programs from %d on, this one knows up to %d", ErrNewer, have, from, want)
+		return fmt.Errorf("%w: they are at %d and for programs from %d on, this one knows up to %d", ErrNewer, have,
+			from, want)
 	}
 	return nil
 }

@@ -51,8 +51,8 @@ func TestCheckVersion(t *testing.T) {
 	}
 }
 
-// An empty database is brought up to the program's version, once; a dry run says what would happen and does nothing. Rights are
-// granted to a role that exists, and to no other.
+// An empty database is brought up to the program's version, once; a dry run says what would happen and does nothing.
+// Rights are granted to a role that exists, and to no other.
 func TestMigrateAndGrant(t *testing.T) {
 	dsn := testkit.Postgres(t)
 	would, err := tables.Migrate(t.Context(), dsn, true)
@@ -74,10 +74,12 @@ func TestMigrateAndGrant(t *testing.T) {
 	if err := tables.CheckVersion(t.Context(), conn); err != nil {
 		t.Error(err)
 	}
-	if err := tables.GrantReader(t.Context(), dsn, "nobody_of_this_name"); err == nil || !strings.Contains(err.Error(), "nobody_of_this_name") {
+	if err := tables.GrantReader(t.Context(), dsn, "nobody_of_this_name"); err == nil ||
+		!strings.Contains(err.Error(), "nobody_of_this_name") {
 		t.Errorf("a role that is not there: %v", err)
 	}
-	if _, err := tables.Migrate(t.Context(), "postgres://u:sec ret@h/%zz", true); err == nil || strings.Contains(err.Error(), "sec") {
+	if _, err := tables.Migrate(t.Context(), "postgres://u:sec ret@h/%zz", true); err == nil ||
+		strings.Contains(err.Error(), "sec") {
 		t.Errorf("a broken DSN: %v", err)
 	}
 }

@@ -2,8 +2,8 @@
 //
 // # What it is
 //
-// [New] starts a [Shop]: an embedded NATS server with the log's streams, and a worker that answers what is asked there. [Echo] is an
-// answer that repeats the question.
+// [New] starts a [Shop]: an embedded NATS server with the log's streams, and a worker that answers what is asked there.
+// [Echo] is an answer that repeats the question.
 //
 // # Contract
 //

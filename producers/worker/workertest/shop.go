@@ -26,8 +26,8 @@ type Shop struct {
 	appender *producers.Appender
 }
 
-// New starts a worker with what cfg has of Answer and hooks; the log's parts and the logger are set here. What runs beside it returns
-// when its context ends; an error of it fails the test.
+// New starts a worker with what cfg has of Answer and hooks; the log's parts and the logger are set here. What runs
+// beside it returns when its context ends; an error of it fails the test.
 func New(t *testing.T, cfg worker.Config, beside ...func(context.Context, *natsjs.Log, *slog.Logger) error) *Shop {
 	t.Helper()
 	s := &Shop{t: t}

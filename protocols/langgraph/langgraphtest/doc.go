@@ -1,11 +1,11 @@
-// Package langgraphtest holds what tests of LangChain's Agent Streaming Protocol share: what frames may look like, a thread that
-// has all of them, and filters to watch it with.
+// Package langgraphtest holds what tests of LangChain's Agent Streaming Protocol share: what frames may look like, a
+// thread that has all of them, and filters to watch it with.
 //
 // # What it is
 //
-// The folder schemas has JSON Schemas of all frames, of the data of events and of the results of commands, written from the
-// protocol's text and from what its clients need beyond that. [Valid] holds a frame to them, [ValidResult] a result.
-// [AllChannels] is a log in short; [Filters] are bodies of requests.
+// The folder schemas has JSON Schemas of all frames, of the data of events and of the results of commands, written from
+// the protocol's text and from what its clients need beyond that. [Valid] holds a frame to them, [ValidResult] a
+// result. [AllChannels] is a log in short; [Filters] are bodies of requests.
 //
 // # Contract
 //

@@ -34,9 +34,10 @@ func ReadSent(lines []byte) (all []Sent, err error) {
 	return all, nil
 }
 
-// Differences returns where what a LangGraph agent has sent is not what clients get: order, method, namespace, node, timestamp, data.
-// That is all the same, but for what docs/dialects/langchain.md names: requests for input and their answers are events; a run
-// that has asked for input is interrupted; messages have a message_id, and a role at their start; of a call's arguments some deltas may be left out.
+// Differences returns where what a LangGraph agent has sent is not what clients get: order, method, namespace, node,
+// timestamp, data. That is all the same, but for what docs/dialects/langchain.md names: requests for input and their
+// answers are events; a run that has asked for input is interrupted; messages have a message_id, and a role at their
+// start; of a call's arguments some deltas may be left out.
 func Differences(in, out []Sent) (all []string) {
 	asked, i := false, 0
 	for _, got := range out {

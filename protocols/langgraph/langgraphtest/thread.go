@@ -1,7 +1,7 @@
 package langgraphtest
 
-// AllChannels is a log whose thread has events of all nine channels: one event per line, its type and payload, "child:" before
-// those of a child. Two requests interrupt its first run; the third is cancelled.
+// AllChannels is a log whose thread has events of all nine channels: one event per line, its type and payload, "child:"
+// before those of a child. Two requests interrupt its first run; the third is cancelled.
 const AllChannels = `
 	session.created {"agent":"graph"}
 	command.message {"content":"Go on.","message_id":"h1"}

@@ -33,13 +33,15 @@ func waiting(open []langgraph.Request) string {
 	return "these wait for an answer: " + strings.Join(ids, ", ") + more
 }
 
-// conflict refuses an answer to what does not wait: with 409 over the older API, and with the protocol's code everywhere.
+// conflict refuses an answer to what does not wait: with 409 over the older API, and with the protocol's code
+// everywhere.
 func conflict(format string, args ...any) error {
 	return dialect.RefuseAs(langgraph.CodeNoSuchInterrupt, dialect.ErrGone, format, args...)
 }
 
-// answersIn returns the answers in a value by the ids of their requests. An object that has ids for its names answers what it names, and
-// nothing else: a name of what does not wait any more, or never has, is a conflict. Any other value is the answer to the only request.
+// answersIn returns the answers in a value by the ids of their requests. An object that has ids for its names answers
+// what it names, and nothing else: a name of what does not wait any more, or never has, is a conflict. Any other value
+// is the answer to the only request.
 func answersIn(value []byte, p *langgraph.Projector, open []langgraph.Request) (map[string]json.RawMessage, error) {
 	said := map[string]json.RawMessage{}
 	if len(value) > 0 && value[0] == '{' {
@@ -73,17 +75,19 @@ func answersIn(value []byte, p *langgraph.Projector, open []langgraph.Request) (
 	return map[string]json.RawMessage{open[0].ID: value}, nil
 }
 
-// likeID reports whether a name has the form of ids: of those that LangGraph makes, of UUIDs, or of those that wait. An object of such names
-// answers requests, and is no answer itself.
+// likeID reports whether a name has the form of ids: of those that LangGraph makes, of UUIDs, or of those that wait. An
+// object of such names answers requests, and is no answer itself.
 func likeID(name string, open []langgraph.Request) bool {
-	if digits := strings.ReplaceAll(name, "-", ""); len(digits) == 32 && strings.Trim(digits, "0123456789abcdefABCDEF") == "" {
+	if digits := strings.ReplaceAll(name, "-", ""); len(digits) == 32 &&
+		strings.Trim(digits, "0123456789abcdefABCDEF") == "" {
 		return true
 	}
-	return slices.ContainsFunc(open[:min(len(open), maxNamed)], func(r langgraph.Request) bool { return alike(name, r.ID) })
+	return slices.ContainsFunc(open[:min(len(open), maxNamed)],
+		func(r langgraph.Request) bool { return alike(name, r.ID) })
 }
 
-// alike reports whether two ids differ in what counts alone: both begin alike, up to the last mark or up to the digits at the end, and go on
-// with something that has a digit.
+// alike reports whether two ids differ in what counts alone: both begin alike, up to the last mark or up to the digits
+// at the end, and go on with something that has a digit.
 func alike(a, b string) bool {
 	const digits = "0123456789"
 	n, m := strings.LastIndexAny(a, "_-:./|#")+1, strings.LastIndexAny(b, "_-:./|#")+1

@@ -37,8 +37,8 @@ func answersOf(t *testing.T, n *node, thread string) string {
 	return strings.Join(list, " ")
 }
 
-// TestAnswersNameWhatWaits: a resume answers what it names. What names a request that has its answer, or has ended, or that the thread never made,
-// is a conflict that names what waits, over the older API and as a command.
+// TestAnswersNameWhatWaits: a resume answers what it names. What names a request that has its answer, or has ended, or
+// that the thread never made, is a conflict that names what waits, over the older API and as a command.
 func TestAnswersNameWhatWaits(t *testing.T) {
 	const turn, hex, uuid = `turn.start {"turn_id":"t"}`, "fedcba9876543210fedcba9876543210", "0b2c6f0e-1111-4222-8333-444455556666"
 	asks := func(ids ...string) (lines []string) {
@@ -48,7 +48,9 @@ func TestAnswersNameWhatWaits(t *testing.T) {
 		}
 		return append(lines, `commands.taken {"through":2}`, `turn.end {"turn_id":"t","stop_reason":"interrupted"}`)
 	}
-	answered := append(asks("q1", "q2"), `command.answer {"request_id":"q1","answer":1}`, turn, `input.answered {"request_id":"q1"}`, `commands.taken {"through":8}`, `turn.end {"turn_id":"t","stop_reason":"interrupted"}`)
+	answered := append(asks("q1", "q2"), `command.answer {"request_id":"q1","answer":1}`, turn,
+		`input.answered {"request_id":"q1"}`, `commands.taken {"through":8}`,
+		`turn.end {"turn_id":"t","stop_reason":"interrupted"}`)
 	cancelled := append(asks("q1"), `command.cancel {}`)
 	for name, c := range map[string]struct {
 		log    []string
@@ -56,9 +58,10 @@ func TestAnswersNameWhatWaits(t *testing.T) {
 		status int // of the older API
 		want   string
 	}{
-		"by its id":                   {asks("q1"), `{"q1":"yes"}`, 200, `q1="yes"`},
-		"the only one":                {asks("q1"), `"yes"`, 200, `q1="yes"`},
-		"the only one, an object":     {asks("q1"), `{"decisions":[{"type":"approve"}],"id":7}`, 200, `q1={"decisions":[{"type":"approve"}],"id":7}`},
+		"by its id":    {asks("q1"), `{"q1":"yes"}`, 200, `q1="yes"`},
+		"the only one": {asks("q1"), `"yes"`, 200, `q1="yes"`},
+		"the only one, an object": {asks("q1"), `{"decisions":[{"type":"approve"}],"id":7}`, 200,
+			`q1={"decisions":[{"type":"approve"}],"id":7}`},
 		"the only one, empty":         {asks("q1"), `{}`, 200, `q1={}`},
 		"one of two":                  {asks("q1", "q2"), `{"q2":2}`, 200, `q2=2`},
 		"both":                        {asks("q1", "q2"), `{"q1":1,"q2":2}`, 200, `q1=1 q2=2`},
@@ -84,7 +87,9 @@ func TestAnswersNameWhatWaits(t *testing.T) {
 					if a.Status != c.status {
 						t.Errorf("%d, want %d: %s", a.Status, c.status, a.Body)
 					}
-				} else if a = n.do("POST", "/threads/new/commands", `{"id":1,"method":"run.start","params":{"assistant_id":"a","input":`+c.resume+`}}`); name == "one of two" || name == "nothing waits" || name == "one that was cancelled" {
+				} else if a = n.do("POST", "/threads/new/commands",
+					`{"id":1,"method":"run.start","params":{"assistant_id":"a","input":`+c.resume+
+						`}}`); name == "one of two" || name == "nothing waits" || name == "one that was cancelled" {
 					continue // run.start answers all that wait, and begins a run where nothing does
 				}
 				if got := answersOf(t, n, thread); got != c.want {

@@ -43,23 +43,27 @@ func TestListsAreBounded(t *testing.T) {
 		n.refuses("th", method, params(most+1), "invalid_argument")
 	}
 	n.refuses("th", "state.get", `{"namespace":`+texts(most+1)+`}`, "invalid_argument")
-	n.refuses("th", "input.respond", `{"responses":[`+strings.Repeat(`{"interrupt_id":"x"},`, most)+`{"interrupt_id":"y"}]}`, "invalid_argument")
-	n.do("POST", "/threads/th/history", `{"checkpoint":{"checkpoint_ns":"`+strings.Repeat("x|", most)+`x"}}`, "Content-Type", "application/json").refused(400, "invalid_argument")
+	n.refuses("th", "input.respond", `{"responses":[`+strings.Repeat(`{"interrupt_id":"x"},`, most)+
+		`{"interrupt_id":"y"}]}`, "invalid_argument")
+	n.do("POST", "/threads/th/history", `{"checkpoint":{"checkpoint_ns":"`+strings.Repeat("x|", most)+`x"}}`,
+		"Content-Type", "application/json").refused(400, "invalid_argument")
 	modes := `["` + strings.Repeat(`values","`, most) + `values"]`
-	n.do("POST", "/threads/th/runs", `{"assistant_id":"a","stream_mode":`+modes+`}`, "Content-Type", "application/json").refused(422, "invalid_argument")
+	n.do("POST", "/threads/th/runs", `{"assistant_id":"a","stream_mode":`+modes+`}`, "Content-Type",
+		"application/json").refused(422, "invalid_argument")
 	for _, path := range []string{"/threads/search", "/threads/count"} {
 		for _, search := range []func(n int) string{
 			func(n int) string { return `{"metadata":` + fields(n) + `}` },
 			func(n int) string { return `{"ids":` + texts(n) + `}` },
 		} {
-			n.do("POST", path, search(most), "Content-Type", "application/json").refused(501, "not_supported") // there is no archive
+			// there is no archive
+			n.do("POST", path, search(most), "Content-Type", "application/json").refused(501, "not_supported")
 			n.do("POST", path, search(most+1), "Content-Type", "application/json").refused(422, "invalid_argument")
 		}
 	}
 }
 
-// TestManyRequestsAreAnsweredInParts: a run.start, or a resumption of the older API, that would answer more than 64 requests,
-// or repeat a large field in each answer, is refused.
+// TestManyRequestsAreAnsweredInParts: a run.start, or a resumption of the older API, that would answer more than 64
+// requests, or repeat a large field in each answer, is refused.
 func TestManyRequestsAreAnsweredInParts(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)

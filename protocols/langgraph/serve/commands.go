@@ -17,8 +17,8 @@ func (a *api) commandRoutes() []protocol.Route {
 	return []protocol.Route{route("POST", "/threads/{run}/commands", auth.ScopeRead, a.command)}
 }
 
-// command is one that clients may give, whatever carries it. do answers, or returns a refusal; what else it returns is sent as
-// the table of ends has it. params is a JSON value, nil when there is none.
+// command is one that clients may give, whatever carries it. do answers, or returns a refusal; what else it returns is
+// sent as the table of ends has it. params is a JSON value, nil when there is none.
 type command struct {
 	needs auth.Scope
 	do    func(ctx context.Context, c *protocol.Call, thread string, params []byte) (answer, error)
@@ -48,7 +48,8 @@ func (a *api) commandOf(method string) (command, error) {
 }
 
 // carryOut does what a command asks for, within its scope.
-func (a *api) carryOut(ctx context.Context, c *protocol.Call, allowed within, thread string, e envelope) (ans answer, err error) {
+func (a *api) carryOut(ctx context.Context, c *protocol.Call, allowed within, thread string, e envelope) (ans answer,
+	err error) {
 	cmd, err := a.commandOf(e.Method)
 	if err != nil {
 		return ans, err

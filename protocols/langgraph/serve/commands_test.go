@@ -19,7 +19,8 @@ import (
 // ask sends a command over HTTP, and returns the result, which fits its schema.
 func (n *node) ask(thread, method, params string, headers ...string) object {
 	n.T.Helper()
-	o := n.do("POST", "/threads/"+thread+"/commands", fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params), headers...).OK(200)
+	o := n.do("POST", "/threads/"+thread+"/commands", fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params),
+		headers...).OK(200)
 	if o.Str("type") != "success" || o["id"] != 7.0 || o.Str("meta", "thread_id") != thread {
 		n.T.Fatalf("%s %s: %v", method, params, o)
 	}
@@ -36,7 +37,8 @@ func (n *node) ask(thread, method, params string, headers ...string) object {
 // refuses holds that a command is refused with a code, and 200.
 func (n *node) refuses(thread, method, params, code string) {
 	n.T.Helper()
-	o := n.do("POST", "/threads/"+thread+"/commands", fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params)).OK(200)
+	o := n.do("POST", "/threads/"+thread+"/commands",
+		fmt.Sprintf(`{"id":7,"method":%q,"params":%s}`, method, params)).OK(200)
 	if o.Str("type") != "error" || o.Str("error") != code || o["id"] != 7.0 || o.Str("message") == "" {
 		n.T.Errorf("%s %s: %v, want %s", method, params, o, code)
 	}
@@ -83,7 +85,8 @@ func TestNeed26RunStart(t *testing.T) {
 		t.Fatalf("%v, run %q", types, id)
 	}
 	said := n.payloads("th", "command.message")[0]
-	if said.Str("content") != "hello" || said.Str("message_id") != "m1" || said.Str("assistant_id") != "agent" || said.Str("by") != "ann" || said.At("config", "configurable", "x") != 1.5 {
+	if said.Str("content") != "hello" || said.Str("message_id") != "m1" || said.Str("assistant_id") != "agent" ||
+		said.Str("by") != "ann" || said.At("config", "configurable", "x") != 1.5 {
 		t.Errorf("the message is %v", said)
 	}
 	n.Say("th", log(working)...)
@@ -94,13 +97,15 @@ func TestNeed26RunStart(t *testing.T) {
 	}
 }
 
-// TestNeed25Applied: applied_through_seq is the number before the run that run.start makes, so that no event of it is passed over.
+// TestNeed25Applied: applied_through_seq is the number before the run that run.start makes, so that no event of it is
+// passed over.
 func TestNeed25Applied(t *testing.T) {
 	n := start(t, serve.Config{})
 	if got := n.ask("th", "run.start", hello); got.At("meta", "applied_through_seq") != 0.0 {
 		t.Errorf("on no thread: %v", got)
 	}
-	n.Say("th", log(working+"\n"+`turn.end {"turn_id":"t","stop_reason":"end_turn"}`+"\n"+`commands.taken {"through":2}`)...)
+	n.Say("th", log(working+"\n"+`turn.end {"turn_id":"t","stop_reason":"end_turn"}`+"\n"+
+		`commands.taken {"through":2}`)...)
 	last := langgraph.Number(dialect.Place{Seq: 6, Slot: dialect.MaxSlot})
 	if got := n.ask("th", "run.start", hello).At("meta", "applied_through_seq"); got != float64(last) {
 		t.Errorf("applied through %v, want %d", got, last)
@@ -129,8 +134,10 @@ func TestRunStartWhileActive(t *testing.T) {
 	}
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
-	n.refuses("th", "run.start", strings.Replace(hello, `,"input"`, `,"multitask_strategy":"reject","input"`, 1), "invalid_argument")
-	n.refuses("th", "run.start", strings.Replace(hello, `,"input"`, `,"multitask_strategy":"wait","input"`, 1), "invalid_argument")
+	n.refuses("th", "run.start", strings.Replace(hello, `,"input"`, `,"multitask_strategy":"reject","input"`, 1),
+		"invalid_argument")
+	n.refuses("th", "run.start", strings.Replace(hello, `,"input"`, `,"multitask_strategy":"wait","input"`, 1),
+		"invalid_argument")
 	if got := n.Types("th"); len(got) != 2 {
 		t.Errorf("a refusal has stored %v", got)
 	}
@@ -153,7 +160,8 @@ func TestNeed27Respond(t *testing.T) {
 	n.refuses("th", "input.respond", `{"responses":[]}`, "invalid_argument")
 	n.refuses("th", "input.respond", `{"responses":[{"namespace":[],"interrupt_id":"q1","response":1},{"namespace":[],"interrupt_id":"q1","response":2}]}`, "invalid_argument")
 	n.ask("th", "input.respond", `{"responses":[{"namespace":[],"interrupt_id":"q1","response":{"yes":true}},{"namespace":[],"interruptId":"q2","response":null,"goto":"node"}]}`)
-	if got := n.payloads("th", "command.answer"); len(got) != 2 || got[0].At("answer", "yes") != true || got[1].Str("goto") != "node" || got[1].Str("by") != "ann" {
+	if got := n.payloads("th", "command.answer"); len(got) != 2 || got[0].At("answer", "yes") != true ||
+		got[1].Str("goto") != "node" || got[1].Str("by") != "ann" {
 		t.Errorf("answers %v", got)
 	}
 	n.refuses("th", "input.respond", `{"namespace":[],"interrupt_id":"q1","response":1}`, "no_such_interrupt") // answered
@@ -202,11 +210,13 @@ func TestTwoAtOnce(t *testing.T) {
 		codes := make([]string, 2)
 		for k, n := range []*node{a, b} {
 			wg.Go(func() {
-				codes[k] = n.do("POST", "/threads/"+thread+"/commands", `{"id":1,"method":"input.respond","params":{"namespace":[],"interrupt_id":"q1","response":1}}`).OK(200).Str("error")
+				codes[k] = n.do("POST", "/threads/"+thread+"/commands",
+					`{"id":1,"method":"input.respond","params":{"namespace":[],"interrupt_id":"q1","response":1}}`).OK(200).Str("error")
 			})
 		}
 		wg.Wait()
-		if slices.Sort(codes); !slices.Equal(codes, []string{"", "no_such_interrupt"}) || len(a.payloads(thread, "command.answer")) != 1 {
+		if slices.Sort(codes); !slices.Equal(codes, []string{"", "no_such_interrupt"}) ||
+			len(a.payloads(thread, "command.answer")) != 1 {
 			t.Fatalf("two answers: %v", codes)
 		}
 	}
@@ -220,7 +230,8 @@ child.spawn {"child_id":"kid","call_id":"c1"}
 kid:run.lifecycle {"state":"running"}`)...)
 	n.ask("th", "input.inject", `{"namespace":[],"message":{"role":"system","content":"be brief"}}`)
 	n.ask("th", "input.inject", `{"namespace":["tools:c1"],"message":{"role":"user","content":[{"type":"text","text":"and you?"}],"name":"ann"}}`)
-	n.refuses("th", "input.inject", `{"namespace":["tools:c2"],"message":{"role":"user","content":"x"}}`, "no_such_namespace")
+	n.refuses("th", "input.inject", `{"namespace":["tools:c2"],"message":{"role":"user","content":"x"}}`,
+		"no_such_namespace")
 	n.refuses("th", "input.inject", `{"namespace":[],"message":{"role":"assistant","content":"x"}}`, "invalid_argument")
 	n.refuses("th", "input.inject", `{"namespace":[],"message":"x"}`, "invalid_argument")
 	got := n.payloads("th", "command.message")
@@ -229,7 +240,8 @@ kid:run.lifecycle {"state":"running"}`)...)
 	}
 	tree := n.ask("th", "agent.getTree", `{}`)
 	children, _ := tree.At("result", "tree", "children").([]any)
-	if tree.Str("result", "tree", "status") != "running" || len(children) != 1 || children[0].(map[string]any)["status"] != "running" {
+	if tree.Str("result", "tree", "status") != "running" || len(children) != 1 ||
+		children[0].(map[string]any)["status"] != "running" {
 		t.Errorf("tree %v", tree["result"])
 	}
 	n.refuses("th", "agent.getTree", `{"run_id":"none"}`, "no_such_run")
@@ -254,21 +266,25 @@ func TestStates(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
 	n.Say("th", log(working+"\n"+points)...)
-	if got := n.ask("th", "state.get", `{"namespace":[],"keys":["n"]}`); fmt.Sprint(got.At("result", "values")) != "map[n:3]" || got.Str("result", "checkpoint", "id") != "k3" {
+	if got := n.ask("th", "state.get", `{"namespace":[],"keys":["n"]}`); fmt.Sprint(got.At("result",
+		"values")) != "map[n:3]" || got.Str("result", "checkpoint", "id") != "k3" {
 		t.Errorf("state %v", got["result"])
 	}
 	n.refuses("th", "state.get", `{"namespace":["x"]}`, "no_such_namespace")
 	n.refuses("th", "state.get", `{"namespace":[1]}`, "invalid_argument")
-	if got := ids(n.ask("th", "state.listCheckpoints", `{}`).At("result", "checkpoints"), "id"); !slices.Equal(got, []string{"k3", "k2", "k1"}) {
+	if got := ids(n.ask("th", "state.listCheckpoints", `{}`).At("result", "checkpoints"), "id"); !slices.Equal(got,
+		[]string{"k3", "k2", "k1"}) {
 		t.Errorf("checkpoints %v", got)
 	}
-	if got := ids(n.ask("th", "state.listCheckpoints", `{"limit":1,"before":"k3"}`).At("result", "checkpoints"), "id"); !slices.Equal(got, []string{"k2"}) {
+	if got := ids(n.ask("th", "state.listCheckpoints", `{"limit":1,"before":"k3"}`).At("result", "checkpoints"),
+		"id"); !slices.Equal(got, []string{"k2"}) {
 		t.Errorf("before k3: %v", got)
 	}
 	n.refuses("th", "state.listCheckpoints", `{"before":"k9"}`, "no_such_checkpoint")
 	n.refuses("th", "state.listCheckpoints", `{"limit":0}`, "invalid_argument")
 	n.refuses("th", "state.fork", `{"checkpoint_id":"k9"}`, "no_such_checkpoint")
-	n.refuses("th", "run.start", `{"assistant_id":"a","input":null,"config":{"configurable":{"checkpoint_id":"k9"}}}`, "no_such_checkpoint")
+	n.refuses("th", "run.start", `{"assistant_id":"a","input":null,"config":{"configurable":{"checkpoint_id":"k9"}}}`,
+		"no_such_checkpoint")
 	if !strings.Contains(n.do("GET", "/threads/th/state", "").Body, `"big":12345678901234567890`) {
 		t.Error("a number of the state was changed")
 	}
@@ -282,10 +298,12 @@ func TestFork(t *testing.T) {
 	forked := n.ask("th", "state.fork", `{"checkpoint_id":"k2"}`)
 	made := forked.Str("result", "thread_id")
 	state := n.do("GET", "/threads/"+made+"/state", "").OK(200)
-	if fmt.Sprint(state.At("values", "n")) != "2" || state.Str("checkpoint", "checkpoint_id") != "k2" || len(state["next"].([]any)) != 0 {
+	if fmt.Sprint(state.At("values", "n")) != "2" || state.Str("checkpoint", "checkpoint_id") != "k2" ||
+		len(state["next"].([]any)) != 0 {
 		t.Errorf("forked to %v", state)
 	}
-	if tree := n.ask(made, "agent.getTree", `{}`); tree.Str("result", "tree", "status") != "started" || tree.Str("result", "tree", "graph_name") != "agent" {
+	if tree := n.ask(made, "agent.getTree", `{}`); tree.Str("result", "tree", "status") != "started" ||
+		tree.Str("result", "tree", "graph_name") != "agent" {
 		t.Errorf("tree %v", tree["result"])
 	}
 	w := n.watch(eventsOf(made), `{"channels":["lifecycle","values"]}`)
@@ -307,7 +325,8 @@ func TestFork(t *testing.T) {
 		t.Errorf("with input %v", got)
 	}
 	// Its message is that of a run.start: an agent finds whom it is for, and an id for its state.
-	if m := n.payloads(got.Str("result", "thread_id"), "command.message")[0]; m.Str("content") != "go" || m.Str("assistant_id") != "agent" || m.Str("message_id") == "" {
+	if m := n.payloads(got.Str("result", "thread_id"), "command.message")[0]; m.Str("content") != "go" ||
+		m.Str("assistant_id") != "agent" || m.Str("message_id") == "" {
 		t.Errorf("the message of a fork is %v", m)
 	}
 }
@@ -324,7 +343,8 @@ func TestNeed28State(t *testing.T) {
 	n.Say("th", log(asking)...)
 	state = n.do("GET", "/threads/th/state", "").OK(200)
 	tasks, _ := state["tasks"].([]any)
-	if len(tasks) != 1 || len(tasks[0].(map[string]any)["interrupts"].([]any)) != 2 || len(ids(state.At("values", "messages"), "id")) != 1 {
+	if len(tasks) != 1 || len(tasks[0].(map[string]any)["interrupts"].([]any)) != 2 ||
+		len(ids(state.At("values", "messages"), "id")) != 1 {
 		t.Errorf("state %v", state)
 	}
 }
@@ -356,13 +376,16 @@ func TestNeed32History(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
 	n.Say("th", log(working+"\n"+points)...)
-	for _, got := range []string{n.do("GET", "/threads/th/history?limit=2", "").Body, n.do("POST", "/threads/th/history", `{"limit":2}`).Body} {
+	for _, got := range []string{n.do("GET", "/threads/th/history?limit=2", "").Body,
+		n.do("POST", "/threads/th/history", `{"limit":2}`).Body} {
 		var list []object
-		if err := json.Unmarshal([]byte(got), &list); err != nil || len(list) != 2 || list[0].Str("checkpoint", "checkpoint_id") != "k3" || list[1].Str("parent_checkpoint", "checkpoint_id") != "k1" {
+		if err := json.Unmarshal([]byte(got), &list); err != nil || len(list) != 2 ||
+			list[0].Str("checkpoint", "checkpoint_id") != "k3" || list[1].Str("parent_checkpoint", "checkpoint_id") != "k1" {
 			t.Errorf("%v: %s", err, got)
 		}
 	}
-	if got := n.do("POST", "/threads/th/history", `{"checkpoint":{"checkpoint_ns":"tools:x"}}`).Body; strings.TrimSpace(got) != "[]" {
+	if got := n.do("POST", "/threads/th/history",
+		`{"checkpoint":{"checkpoint_ns":"tools:x"}}`).Body; strings.TrimSpace(got) != "[]" {
 		t.Errorf("of a namespace without states %s", got)
 	}
 }
@@ -371,11 +394,14 @@ func TestBadCommands(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.ask("th", "run.start", hello)
 	for method, all := range map[string][]string{
-		"run.start":     {`{}`, `{"assistant_id":1}`, `[]`, `"x"`, `{"assistant_id":"a","config":[]}`, `{"assistant_id":"a","metadata":1}`, `{"assistant_id":"a","multitask_strategy":1}`},
-		"state.fork":    {`{}`, `{"checkpoint_id":7}`},
-		"input.respond": {`{"interrupt_id":""}`, `{"responses":{}}`, `{"responses":[1]}`, `{"interrupt_id":"q","namespace":"x"}`},
+		"run.start": {`{}`, `{"assistant_id":1}`, `[]`, `"x"`, `{"assistant_id":"a","config":[]}`,
+			`{"assistant_id":"a","metadata":1}`, `{"assistant_id":"a","multitask_strategy":1}`},
+		"state.fork": {`{}`, `{"checkpoint_id":7}`},
+		"input.respond": {`{"interrupt_id":""}`, `{"responses":{}}`, `{"responses":[1]}`,
+			`{"interrupt_id":"q","namespace":"x"}`},
 		"input.inject":  {`{}`, `{"message":{}}`, `{"message":{"role":"user"}}`, `{"message":{"role":"user","content":7}}`},
-		"agent.getTree": {`{"run_id":7}`}, "state.get": {`{"keys":"a"}`, `{"namespace":{}}`}, "state.listCheckpoints": {`{"limit":"x"}`, `{"before":1}`},
+		"agent.getTree": {`{"run_id":7}`}, "state.get": {`{"keys":"a"}`, `{"namespace":{}}`},
+		"state.listCheckpoints": {`{"limit":"x"}`, `{"before":1}`},
 	} {
 		for _, params := range all {
 			n.refuses("th", method, params, "invalid_argument")
@@ -384,7 +410,8 @@ func TestBadCommands(t *testing.T) {
 	n.refuses("th", "run.stop", `{}`, "unknown_command")
 	n.refuses("th", "subscription.subscribe", `{"channels":["values"]}`, "not_supported")
 	reader := []string{as, "may:read"}
-	n.do("POST", "/threads/th/commands", `{"id":1,"method":"run.start","params":`+hello+`}`, reader...).refused(403, "permission_denied")
+	n.do("POST", "/threads/th/commands", `{"id":1,"method":"run.start","params":`+hello+`}`, reader...).refused(403,
+		"permission_denied")
 	n.ask("th", "agent.getTree", `{}`, reader...)
 	n.do("POST", "/threads/th/commands", `{"id":1,"method":"agent.getTree","params":{}}`, as, "tenant:other").OK(200)
 	if got := len(n.Types("th")); got != 2 {

@@ -1,5 +1,5 @@
-// Package serve serves LangChain's Agent Streaming Protocol to LangGraph's clients: the streams and the socket of a thread,
-// its commands, and the routes that these clients call beside them.
+// Package serve serves LangChain's Agent Streaming Protocol to LangGraph's clients: the streams and the socket of a
+// thread, its commands, and the routes that these clients call beside them.
 //
 // # What it is
 //
@@ -7,17 +7,17 @@
 //
 // # Contract
 //
-// A thread is a run of the log, so any node answers any request. A stream of a thread that is not there yet is silent until it
-// is. Streams go on when a run of the thread ends; a node that goes away cuts them, and the client comes again, with a cursor or
-// without. What a command is allowed by is checked on the very head that its events follow.
+// A thread is a run of the log, so any node answers any request. A stream of a thread that is not there yet is silent
+// until it is. Streams go on when a run of the thread ends; a node that goes away cuts them, and the client comes
+// again, with a cursor or without. What a command is allowed by is checked on the very head that its events follow.
 //
 // On a socket the answer to a command comes before the events that it brings, and an event comes once, however many
 // subscriptions show it. The id of a subscription says its filter, so that any node can restore it.
 //
 // # Concurrency
 //
-// All is safe for concurrent use. Nothing here starts a goroutine or keeps anything between requests, but what belongs to
-// a connection.
+// All is safe for concurrent use. Nothing here starts a goroutine or keeps anything between requests, but what belongs
+// to a connection.
 //
 // # What it does not do
 //

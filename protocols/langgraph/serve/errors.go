@@ -8,8 +8,8 @@ import (
 	"agentstream/protocols/langgraph"
 )
 
-// refuse makes an error with a code of the protocol, one of langchain's, in words for the client. It wraps the sentinel that
-// decides the HTTP status where there is one: not on a socket, nor for commands.
+// refuse makes an error with a code of the protocol, one of langchain's, in words for the client. It wraps the sentinel
+// that decides the HTTP status where there is one: not on a socket, nor for commands.
 func refuse(code, format string, args ...any) error {
 	kind := dialect.ErrBadRequest
 	switch {

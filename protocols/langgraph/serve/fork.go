@@ -10,7 +10,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// fork is state.fork: a new thread that begins with its origin and the state of a checkpoint, and with a run if there is input.
+// fork is state.fork: a new thread that begins with its origin and the state of a checkpoint, and with a run if there
+// is input.
 func fork(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
 	p, err := readParams(raw)
 	if err != nil {
@@ -40,12 +41,14 @@ func fork(ctx context.Context, c *protocol.Call, thread string, raw []byte) (ans
 	events := []schema.Event{
 		event(schema.TypeSessionCreated, "", o.End()),
 		event(schema.TypeCheckpoint, "", point.End()),
-		event(schema.TypeStateValues, "", jsonscan.Object{'{'}.Raw("values", pick(at.values, nil)).Str("source", "fork").End()),
+		event(schema.TypeStateValues, "", jsonscan.Object{'{'}.Raw("values", pick(at.values, nil)).Str("source",
+			"fork").End()),
 	}
 	if in := input(p.raw("input")); in != nil {
 		message := in.message(c, agent).OptRaw("config", p.raw("config"))
 		events = append(events, event(schema.TypeCommandMessage, "", addAuthor(c, message.End())))
 	}
 	receipt, err := c.Append(ctx, made, events, producers.AppendOptions{MustBeNew: true, Whole: true})
-	return answer{jsonscan.Object{'{'}.Str("run_id", langgraph.RunID(made, receipt.Last)).Str("thread_id", made).End(), -1}, err
+	return answer{jsonscan.Object{'{'}.Str("run_id", langgraph.RunID(made, receipt.Last)).Str("thread_id", made).End(),
+		-1}, err
 }

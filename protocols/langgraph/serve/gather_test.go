@@ -8,12 +8,13 @@ import (
 	"agentstream/protocols/langgraph/serve"
 )
 
-// TestSubscriptionsOfOneBreath: no event is sent before the subscriptions that a client has asked for are answered, however long the
-// second takes to arrive: a page that has seen the run's end by one of them reads no more from the others. The client's pong says that
-// all has arrived.
+// TestSubscriptionsOfOneBreath: no event is sent before the subscriptions that a client has asked for are answered,
+// however long the second takes to arrive: a page that has seen the run's end by one of them reads no more from the
+// others. The client's pong says that all has arrived.
 func TestSubscriptionsOfOneBreath(t *testing.T) {
 	n := start(t, serve.Config{})
-	n.Say("t", event("message.start", `{"message_id":"m","role":"assistant"}`), event("text.delta", `{"text":"a"}`), event("message.end", `{"message_id":"m","stop_reason":"end_turn"}`),
+	n.Say("t", event("message.start", `{"message_id":"m","role":"assistant"}`), event("text.delta", `{"text":"a"}`),
+		event("message.end", `{"message_id":"m","stop_reason":"end_turn"}`),
 		event("custom.progress", `{"done":1}`), event("run.lifecycle", `{"state":"done"}`))
 	k := n.dial(eventsOf("t"))
 	k.held.Store(true)

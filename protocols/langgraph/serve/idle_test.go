@@ -40,7 +40,8 @@ func (n *node) bare(at string) bare {
 // say sends a text of less than 64 KiB, masked with nothing.
 func (b bare) say(text string) {
 	text += strings.Repeat(" ", 126) // so that its length takes two bytes
-	_, _ = b.Write(append(binary.BigEndian.AppendUint16([]byte{0x81, 0x80 | 126}, uint16(len(text))), append(make([]byte, 4), text...)...))
+	_, _ = b.Write(append(binary.BigEndian.AppendUint16([]byte{0x81, 0x80 | 126}, uint16(len(text))),
+		append(make([]byte, 4), text...)...))
 }
 
 // hear returns the next text.
@@ -64,8 +65,8 @@ func (b bare) hear() (string, error) {
 	}
 }
 
-// TestIdleSocketsAreSmall: a socket that holds a subscription and is silent takes no goroutine, and at most 8 KiB of heap and
-// stack, its client included.
+// TestIdleSocketsAreSmall: a socket that holds a subscription and is silent takes no goroutine, and at most 8 KiB of
+// heap and stack, its client included.
 func TestIdleSocketsAreSmall(t *testing.T) {
 	const conns, most = 2000, 8 << 10
 	n := start(t, serve.Config{})
@@ -116,8 +117,8 @@ func TestIdleSocketsAreSmall(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsAreSmall: a subscription on a socket that has 64 takes at most 16 KiB, its id included, also with the longest filter that is
-// taken; a longer one is refused.
+// TestSubscriptionsAreSmall: a subscription on a socket that has 64 takes at most 16 KiB, its id included, also with
+// the longest filter that is taken; a longer one is refused.
 func TestSubscriptionsAreSmall(t *testing.T) {
 	const conns, each, most = 30, 64, 16 << 10
 	n := start(t, serve.Config{})

@@ -95,7 +95,8 @@ func answerEvents(p *langgraph.Projector, all []response) (events []schema.Event
 func (r *response) missing(p *langgraph.Projector, open []langgraph.Request) error {
 	if r.namespace != nil {
 		_, known := p.LaneOf(r.namespace)
-		if !known && !slices.ContainsFunc(open, func(q langgraph.Request) bool { return sameList(q.Namespace, r.namespace) }) {
+		if !known && !slices.ContainsFunc(open,
+			func(q langgraph.Request) bool { return sameList(q.Namespace, r.namespace) }) {
 			return refuse(langgraph.CodeNoSuchNamespace, "the thread has no such namespace")
 		}
 	}
@@ -104,9 +105,10 @@ func (r *response) missing(p *langgraph.Projector, open []langgraph.Request) err
 
 // sameList reports whether two JSON lists have the same texts.
 func sameList(a, b []byte) bool {
-	return slices.EqualFunc(slices.Collect(jsonscan.Elements(a)), slices.Collect(jsonscan.Elements(b)), func(a, b []byte) bool {
-		return jsonscan.DecodeString(a) == jsonscan.DecodeString(b)
-	})
+	return slices.EqualFunc(slices.Collect(jsonscan.Elements(a)), slices.Collect(jsonscan.Elements(b)),
+		func(a, b []byte) bool {
+			return jsonscan.DecodeString(a) == jsonscan.DecodeString(b)
+		})
 }
 
 // inject is input.inject: a message into a lane, of a person or of the system.
@@ -122,7 +124,8 @@ func inject(ctx context.Context, c *protocol.Call, thread string, raw []byte) (a
 	m := jsonscan.Fields(nil).Read(said)
 	role, content := m.Str("role"), m.Raw("content")
 	if role != "user" && role != "system" || len(content) == 0 || content[0] != '"' && content[0] != '[' {
-		return answer{}, refuse(langgraph.CodeInvalidArgument, "message has not the role user or system, and a content that is a text or a list")
+		return answer{}, refuse(langgraph.CodeInvalidArgument,
+			"message has not the role user or system, and a content that is a text or a list")
 	}
 	namespace, err := p.optional("[", "namespace")
 	if err != nil {
@@ -131,7 +134,8 @@ func inject(ctx context.Context, c *protocol.Call, thread string, raw []byte) (a
 	if namespace == nil {
 		namespace = []byte("[]")
 	}
-	o := jsonscan.Object{'{'}.Raw("content", content).OptRaw("message_id", m.Kind("id", '"')).OptRaw("name", m.Kind("name", '"'))
+	o := jsonscan.Object{'{'}.Raw("content", content).OptRaw("message_id", m.Kind("id", '"')).OptRaw("name",
+		m.Kind("name", '"'))
 	if role == "system" {
 		o = o.Str("role", role)
 	}

@@ -18,18 +18,23 @@ func many(n int, of string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(of+",", n), ",") + "]"
 }
 
-// TestBadFilters: SSE answers 400, a socket an error with the id, in the protocol's form; neither costs anybody else anything.
+// TestBadFilters: SSE answers 400, a socket an error with the id, in the protocol's form; neither costs anybody else
+// anything.
 func TestBadFilters(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.Say("t", log(langgraphtest.AllChannels)...)
 	k := n.dial(eventsOf("t"))
 	for _, bad := range []string{
-		`{}`, `{"channels":[]}`, `{"channels":null}`, `{"channels":"messages"}`, `{"channels":["nonsense"]}`, `{"channels":["custom:"]}`, `{"channels":[1]}`,
-		`{"channels":["tools"],"namespaces":"a"}`, `{"channels":["tools"],"namespaces":["a"]}`, `{"channels":["tools"],"namespaces":[[1]]}`, `{"channels":["tools"],"namespaces":[null]}`,
+		`{}`, `{"channels":[]}`, `{"channels":null}`, `{"channels":"messages"}`, `{"channels":["nonsense"]}`,
+		`{"channels":["custom:"]}`, `{"channels":[1]}`,
+		`{"channels":["tools"],"namespaces":"a"}`, `{"channels":["tools"],"namespaces":["a"]}`,
+		`{"channels":["tools"],"namespaces":[[1]]}`, `{"channels":["tools"],"namespaces":[null]}`,
 		`{"channels":["tools"],"depth":-1}`, `{"channels":["tools"],"depth":"1"}`, `{"channels":["tools"],"depth":1.5}`,
-		`{"channels":["tools"],"since":-1}`, `{"channels":["tools"],"since":"7"}`, `{"channels":["tools"],"since":9007199254740992}`, `{"channels":["tools"],"since_event_id":7}`,
+		`{"channels":["tools"],"since":-1}`, `{"channels":["tools"],"since":"7"}`,
+		`{"channels":["tools"],"since":9007199254740992}`, `{"channels":["tools"],"since_event_id":7}`,
 		`{"channels":["tools"],"since_event_id":""}`, `{"channels":["tools"],"snapshot":1}`,
-		`{"channels":` + many(65, `"custom:x"`) + `}`, `{"channels":["tools"],"namespaces":` + many(65, `["a"]`) + `}`, `{"channels":["tools"],"namespaces":[` + many(65, `"a"`) + `]}`,
+		`{"channels":` + many(65, `"custom:x"`) + `}`, `{"channels":["tools"],"namespaces":` + many(65, `["a"]`) + `}`,
+		`{"channels":["tools"],"namespaces":[` + many(65, `"a"`) + `]}`,
 		`[]`, `"x"`, `null`, `7`,
 	} {
 		n.do("POST", eventsOf("t"), bad, "Content-Type", "application/json").refused(400, "invalid_argument")
@@ -39,7 +44,8 @@ func TestBadFilters(t *testing.T) {
 	}
 	n.do("POST", eventsOf("t"), `{"channels":`, "Content-Type", "application/json").refused(400, "invalid_argument")
 	for _, good := range []string{
-		`{"channels":["tools"],"nobody":"knows","namespaces":null,"depth":null,"since":null,"sinceEventId":null}`, `{"channels":["tools"],"namespaces":[],"depth":0}`,
+		`{"channels":["tools"],"nobody":"knows","namespaces":null,"depth":null,"since":null,"sinceEventId":null}`,
+		`{"channels":["tools"],"namespaces":[],"depth":0}`,
 	} {
 		n.watch(eventsOf("t"), good)
 		if o := k.ask("subscription.subscribe", good); o.Str("type") != "success" {
@@ -48,8 +54,8 @@ func TestBadFilters(t *testing.T) {
 	}
 }
 
-// TestBadCursors: beyond the newest event, of another thread, no longer kept. Without a cursor what is kept comes, and how much
-// is not.
+// TestBadCursors: beyond the newest event, of another thread, no longer kept. Without a cursor what is kept comes, and
+// how much is not.
 func TestBadCursors(t *testing.T) {
 	n := start(t, serve.Config{})
 	for range 40 {
@@ -58,7 +64,8 @@ func TestBadCursors(t *testing.T) {
 	other := langgraph.EventID("other", langgraph.PlaceOf(2<<15|16384))
 	refused := func(status int, params string, headers ...string) {
 		t.Helper()
-		n.do("POST", eventsOf("t"), params, append(headers, "Content-Type", "application/json")...).refused(status, "invalid_argument")
+		n.do("POST", eventsOf("t"), params, append(headers, "Content-Type", "application/json")...).refused(status,
+			"invalid_argument")
 		if len(headers) > 0 {
 			return
 		}
@@ -100,13 +107,15 @@ func TestBadCursors(t *testing.T) {
 		t.Errorf("%v", o)
 	}
 	last := list[len(list)-1]
-	if o := k.ask("subscription.reconnect", fmt.Sprintf(`{"last_event_id":%q,"subscriptions":[%q]}`, langgraph.EventID("t", langgraph.PlaceOf(20<<15)),
-		o.Str("result", "subscription_id"))); o.Str("type") != "success" || o.At("result", "restored") != true {
+	if o := k.ask("subscription.reconnect",
+		fmt.Sprintf(`{"last_event_id":%q,"subscriptions":[%q]}`, langgraph.EventID("t", langgraph.PlaceOf(20<<15)),
+			o.Str("result", "subscription_id"))); o.Str("type") != "success" || o.At("result", "restored") != true {
 		t.Errorf("%v", o)
 	}
 	id := o.Str("result", "subscription_id")
 	for at, want := range map[string]any{langgraph.EventID("t", langgraph.PlaceOf(20<<15|5)): 10., last.id: nil} {
-		o := n.dial(eventsOf("t")).ask("subscription.reconnect", fmt.Sprintf(`{"last_event_id":%q,"subscriptions":[%q]}`, at, id))
+		o := n.dial(eventsOf("t")).ask("subscription.reconnect",
+			fmt.Sprintf(`{"last_event_id":%q,"subscriptions":[%q]}`, at, id))
 		if o.At("result", "restored") != true || o.At("result", "missed_events") != want {
 			t.Errorf("%s: %v", at, o)
 		}
@@ -124,8 +133,10 @@ func TestBadPaths(t *testing.T) {
 			if _, resp, err := n.tryDial(at); err == nil || resp.StatusCode != 400 {
 				t.Errorf("%s: %v", at, err)
 			}
-			n.do("POST", base+"/threads/t"+end, everything, "Content-Type", "application/json", as, "may:write").refused(403, "permission_denied")
-			n.do("POST", base+"/threads/t"+end, everything, "Content-Type", "application/json", as, "nobody").refused(401, "permission_denied")
+			n.do("POST", base+"/threads/t"+end, everything, "Content-Type", "application/json", as,
+				"may:write").refused(403, "permission_denied")
+			n.do("POST", base+"/threads/t"+end, everything, "Content-Type", "application/json", as,
+				"nobody").refused(401, "permission_denied")
 			if _, resp, err := n.tryDial(base+"/threads/t"+end, as, "may:write"); err == nil || resp.StatusCode != 403 {
 				t.Errorf("%s: %v", at, err)
 			}
@@ -135,12 +146,15 @@ func TestBadPaths(t *testing.T) {
 			}
 		}
 	}
-	n.do("POST", "/threads/t/commands", `{"id":1,"method":"subscription.subscribe","params":{}}`, "Content-Type", "application/json").refusedIn("not_supported")
-	n.do("POST", "/threads/t/commands", `{"id":1,"method":"no.such","params":{}}`, "Content-Type", "application/json").refusedIn("unknown_command")
+	n.do("POST", "/threads/t/commands", `{"id":1,"method":"subscription.subscribe","params":{}}`, "Content-Type",
+		"application/json").refusedIn("not_supported")
+	n.do("POST", "/threads/t/commands", `{"id":1,"method":"no.such","params":{}}`, "Content-Type",
+		"application/json").refusedIn("unknown_command")
 	for _, bad := range []string{`{`, `{}`, `{"id":1}`, `{"method":"no.such"}`, `[]`} {
 		n.do("POST", "/threads/t/commands", bad, "Content-Type", "application/json").refused(400, "invalid_argument")
 	}
-	n.do("POST", "/threads/no%20id/commands", `{"id":1,"method":"no.such"}`, "Content-Type", "application/json").refused(400, "invalid_argument")
+	n.do("POST", "/threads/no%20id/commands", `{"id":1,"method":"no.such"}`, "Content-Type",
+		"application/json").refused(400, "invalid_argument")
 }
 
 // refusedIn holds that a command was refused in an answer of 200.
@@ -152,20 +166,26 @@ func (a answer) refusedIn(code string) {
 	}
 }
 
-// TestHostile: whatever stands in the place of a command's params, it is answered, with its id and in the protocol's form, over both
-// transports; nothing is an internal error, and nothing ends the socket.
+// TestHostile: whatever stands in the place of a command's params, it is answered, with its id and in the protocol's
+// form, over both transports; nothing is an internal error, and nothing ends the socket.
 func TestHostile(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.Say("t", log(langgraphtest.AllChannels)...)
-	values := []string{`null`, `0`, `""`, `"x"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"x":null}`, `-1`, `1e99`, `true`, `"\u0000"`, `[["a"],["b"]]`}
-	names := []string{"assistant_id", "input", "config", "metadata", "channels", "namespaces", "namespace", "depth", "since", "subscription_id", "subscriptions", "run_id",
-		"last_event_id", "interrupt_id", "response", "responses", "message", "keys", "limit", "before", "checkpoint_id", "multitask_strategy", "goto", "update"}
+	values := []string{`null`, `0`, `""`, `"x"`, `[]`, `{}`, `[null]`, `[[]]`, `[{}]`, `{"x":null}`, `-1`, `1e99`,
+		`true`, `"\u0000"`, `[["a"],["b"]]`}
+	names := []string{"assistant_id", "input", "config", "metadata", "channels", "namespaces", "namespace", "depth",
+		"since", "subscription_id", "subscriptions", "run_id",
+		"last_event_id", "interrupt_id", "response", "responses", "message", "keys", "limit", "before", "checkpoint_id",
+		"multitask_strategy", "goto", "update"}
 	k := n.dial(eventsOf("t"))
-	for _, method := range []string{"run.start", "subscription.subscribe", "subscription.unsubscribe", "subscription.reconnect", "agent.getTree", "input.respond", "input.inject",
+	for _, method := range []string{"run.start", "subscription.subscribe", "subscription.unsubscribe",
+		"subscription.reconnect", "agent.getTree", "input.respond", "input.inject",
 		"state.get", "state.listCheckpoints", "state.fork", "", "x", `\u0000`} {
 		all := append([]string{""}, values...)
 		for i, name := range names {
-			all = append(all, fmt.Sprintf(`{%q:%s}`, name, values[i%len(values)]), fmt.Sprintf(`{"assistant_id":"a","namespace":[],"interrupt_id":"i","channels":["tools"],%q:%s}`, name, values[(i*7+3)%len(values)]))
+			all = append(all, fmt.Sprintf(`{%q:%s}`, name, values[i%len(values)]),
+				fmt.Sprintf(`{"assistant_id":"a","namespace":[],"interrupt_id":"i","channels":["tools"],%q:%s}`, name,
+					values[(i*7+3)%len(values)]))
 		}
 		for id, params := range all {
 			text := fmt.Sprintf(`{"id":%d,"method":"%s"`, id, method)
@@ -206,10 +226,12 @@ func TestTooLarge(t *testing.T) {
 	}
 	k.say(`{"id":1,"method":"no.such"}` + big)
 	k.ends(1009, "")
-	n.do("POST", eventsOf("t"), everything+strings.Repeat(big, 8), "Content-Type", "application/json").refused(413, "invalid_argument")
+	n.do("POST", eventsOf("t"), everything+strings.Repeat(big, 8), "Content-Type", "application/json").refused(413,
+		"invalid_argument")
 }
 
-// TestSubscriptions: 64 of them, whose ids say their filters, also on another node; one that goes takes nothing from the others.
+// TestSubscriptions: 64 of them, whose ids say their filters, also on another node; one that goes takes nothing from
+// the others.
 func TestSubscriptions(t *testing.T) {
 	all := edgetest.Share()
 	n, other := join(t, all, serve.Config{}), join(t, all, serve.Config{})
@@ -234,14 +256,16 @@ func TestSubscriptions(t *testing.T) {
 	if o := k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscriptionId":%q}`, ids[63])); o.Str("type") != "success" {
 		t.Errorf("%v", o)
 	}
-	if o := k.ask("subscription.unsubscribe", fmt.Sprintf(`{"subscription_id":%q}`, ids[63])); o.Str("error") != "no_such_subscription" {
+	if o := k.ask("subscription.unsubscribe",
+		fmt.Sprintf(`{"subscription_id":%q}`, ids[63])); o.Str("error") != "no_such_subscription" {
 		t.Errorf("%v", o)
 	}
 
 	whole := n.watch(eventsOf("t"), `{"channels":["values"]}`).replayed()
 	list, _ := json.Marshal(ids)
 	back := other.dial(eventsOf("t"))
-	if o := back.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":"r","subscriptions":%s}`, list)); o.Str("error") != "no_such_run" {
+	if o := back.ask("subscription.reconnect",
+		fmt.Sprintf(`{"run_id":"r","subscriptions":%s}`, list)); o.Str("error") != "no_such_run" {
 		t.Errorf("%v", o)
 	}
 	var first struct {
@@ -250,7 +274,8 @@ func TestSubscriptions(t *testing.T) {
 	if err := json.Unmarshal([]byte(whole[0].data), &first); err != nil {
 		t.Fatal(err)
 	}
-	o := back.ask("subscription.reconnect", fmt.Sprintf(`{"run_id":%q,"last_event_id":%q,"subscriptions":%s}`, first.Run, whole[0].id, list))
+	o := back.ask("subscription.reconnect",
+		fmt.Sprintf(`{"run_id":%q,"last_event_id":%q,"subscriptions":%s}`, first.Run, whole[0].id, list))
 	if o.At("result", "restored") != true || o.At("result", "missed_events") != nil {
 		t.Fatalf("%v", o)
 	}
@@ -259,25 +284,29 @@ func TestSubscriptions(t *testing.T) {
 			t.Fatalf("%s, want %s", got, i.data)
 		}
 	}
-	n.Say("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.c7", `{"x":1}`), event("custom.c31", `{"x":1}`), event("custom.other", `{"x":1}`), event("custom.c0", `{"x":1}`))
+	n.Say("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event("custom.c7", `{"x":1}`),
+		event("custom.c31", `{"x":1}`), event("custom.other", `{"x":1}`), event("custom.c0", `{"x":1}`))
 	for _, want := range []string{"c7", "c31", "c0"} {
 		if e := back.next(); e.Str("params", "data", "name") != want {
 			t.Fatalf("%v, want %s", e, want)
 		}
 	}
-	for _, bad := range []string{`{"subscriptions":["sub_1_x"]}`, `{"subscriptions":["x"]}`, `{"subscriptions":["sub_x_` + ids[0][6:] + `"]}`} {
+	for _, bad := range []string{`{"subscriptions":["sub_1_x"]}`, `{"subscriptions":["x"]}`,
+		`{"subscriptions":["sub_x_` + ids[0][6:] + `"]}`} {
 		if o := back.ask("subscription.reconnect", bad); o.Str("error") != "no_such_subscription" {
 			t.Errorf("%s: %v", bad, o)
 		}
 	}
-	for _, bad := range []string{`[]`, `{"subscriptions":7}`, `{"subscriptions":["` + ids[0] + `"],"last_event_id":"7-7"}`} {
+	for _, bad := range []string{`[]`, `{"subscriptions":7}`,
+		`{"subscriptions":["` + ids[0] + `"],"last_event_id":"7-7"}`} {
 		if o := back.ask("subscription.reconnect", bad); o.Str("error") != "invalid_argument" {
 			t.Errorf("%s: %v", bad, o)
 		}
 	}
 }
 
-// TestSnapshots: a stream that begins with the newest state has that under its own number, and goes on behind the newest event.
+// TestSnapshots: a stream that begins with the newest state has that under its own number, and goes on behind the
+// newest event.
 func TestSnapshots(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.Say("t", log(langgraphtest.AllChannels)...)

@@ -219,9 +219,11 @@ func TestClientLeavesRefused(t *testing.T) {
 	}
 	body := `{"assistant_id":"a","on_disconnect":"stop"}`
 	n.do("POST", "/threads/t/runs/stream", body, "Content-Type", "application/json").refused(422, "invalid_argument")
-	a := n.do("POST", "/threads/t/runs", `{"assistant_id":"a","input":null,"on_disconnect":"cancel"}`, "Content-Type", "application/json")
+	a := n.do("POST", "/threads/t/runs", `{"assistant_id":"a","input":null,"on_disconnect":"cancel"}`, "Content-Type",
+		"application/json")
 	var o object
-	if err := json.Unmarshal([]byte(a.Body), &o); err != nil || !strings.Contains(a.Header.Get("Location"), "cancel_on_disconnect=true") {
+	if err := json.Unmarshal([]byte(a.Body), &o); err != nil ||
+		!strings.Contains(a.Header.Get("Location"), "cancel_on_disconnect=true") {
 		t.Errorf("%d %s %v", a.Status, a.Body, a.Header)
 	}
 }

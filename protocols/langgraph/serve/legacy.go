@@ -41,7 +41,8 @@ func (a *api) legacyRoutes() []protocol.Route {
 
 func (a *api) legacyStreams() []protocol.Stream {
 	of := func(name, pattern string) dialect.Stream {
-		return dialect.Stream{Name: langgraph.StreamLegacy + name, Pattern: pattern, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true, Backlog: a.cfg.Backlog}
+		return dialect.Stream{Name: langgraph.StreamLegacy + name, Pattern: pattern, Transport: dialect.SSE,
+			Mode: dialect.ModeD, Shared: true, Backlog: a.cfg.Backlog}
 	}
 	begun, joined := of(".begin", "POST /threads/{run}/runs/stream"), of("", "GET /threads/{run}/runs/{part}/stream")
 	begun.Body = []string{mediaType}
@@ -90,8 +91,8 @@ type runAsked struct {
 	handed map[string]json.RawMessage // by their names
 }
 
-// handed are members of a request for a run that its agent is given as they are, beside config: they ask something of the
-// graph, of which nothing is known here.
+// handed are members of a request for a run that its agent is given as they are, beside config: they ask something of
+// the graph, of which nothing is known here.
 var handed = []string{"context", "interrupt_before", "interrupt_after", "durability", "checkpoint_during"}
 
 // resumption is what a client answers to requests for input.
@@ -216,7 +217,8 @@ func (a *api) beginRun(c *protocol.Call, body []byte) (in runAsked, run string, 
 	if resumes := in.Command; resumes != nil && len(resumes.Resume) > 0 {
 		run, err = a.resume(ctx, c, p, in)
 	} else {
-		params := map[string]any{"assistant_id": in.Assistant, "input": in.Input, "multitask_strategy": in.Strategy, "config": in.Config, "metadata": in.Metadata}
+		params := map[string]any{"assistant_id": in.Assistant, "input": in.Input, "multitask_strategy": in.Strategy,
+			"config": in.Config, "metadata": in.Metadata}
 		for name, v := range in.handed {
 			params[name] = v
 		}
@@ -240,9 +242,10 @@ func (a *api) beginRun(c *protocol.Call, body []byte) (in runAsked, run string, 
 	return in, run, nil
 }
 
-// resume answers the requests for input that wait: those that it names by their ids, or the only one. What names any other is
-// no answer to it, but a conflict.
-func (a *api) resume(ctx context.Context, c *protocol.Call, p *langgraph.Projector, in runAsked) (run string, err error) {
+// resume answers the requests for input that wait: those that it names by their ids, or the only one. What names any
+// other is no answer to it, but a conflict.
+func (a *api) resume(ctx context.Context, c *protocol.Call, p *langgraph.Projector, in runAsked) (run string,
+	err error) {
 	var open []langgraph.Request
 	if p != nil {
 		open = p.Requests()

@@ -42,8 +42,8 @@ func parts(a answer) (all []part) {
 
 const allModes = "?stream_mode=values&stream_mode=updates&stream_mode=messages-tuple&stream_mode=custom&stream_mode=tasks&stream_mode=checkpoints&stream_mode=tools&stream_subgraphs=true"
 
-// TestLegacyResume: behind every event of a run that has an id, on the other of two nodes, Last-Event-ID gives the rest; behind
-// the last one nothing, on a stream that ends at once.
+// TestLegacyResume: behind every event of a run that has an id, on the other of two nodes, Last-Event-ID gives the
+// rest; behind the last one nothing, on a stream that ends at once.
 func TestLegacyResume(t *testing.T) {
 	all := edgetest.Share()
 	n, other := join(t, all, serve.Config{}), join(t, all, serve.Config{})
@@ -75,11 +75,13 @@ func TestLegacyResume(t *testing.T) {
 		}
 	}
 	first := parts(n.do("GET", "/threads/t/runs/"+runs[2].ID+"/stream", ""))
-	if got := parts(n.do("GET", "/threads/t/runs/"+runs[2].ID+"/stream?stream_mode=", "")); fmt.Sprint(got) != fmt.Sprint(first) {
+	if got := parts(n.do("GET", "/threads/t/runs/"+runs[2].ID+"/stream?stream_mode=",
+		"")); fmt.Sprint(got) != fmt.Sprint(first) {
 		t.Errorf("an empty mode, as the SDK for Python sends it: %v, want %v", got, first)
 	}
 	n.do("GET", "/threads/t/runs/"+runs[0].ID+"/stream", "", "Last-Event-ID", first[0].id).refused(400, "invalid_argument")
-	if got := n.do("GET", "/threads/t/runs/"+runs[1].ID+"/join", ""); got.Status != 200 || !strings.Contains(got.Body, `"n":1`) {
+	if got := n.do("GET", "/threads/t/runs/"+runs[1].ID+"/join", ""); got.Status != 200 ||
+		!strings.Contains(got.Body, `"n":1`) {
 		t.Errorf("%d %s", got.Status, got.Body)
 	}
 }
@@ -88,7 +90,8 @@ func TestLegacyResume(t *testing.T) {
 func TestLegacyRefused(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.Say("t", log(langgraphtest.AllChannels)...)
-	n.do("POST", "/threads/t/runs", `{"assistant_id":"a","multitask_strategy":"later"}`, "Content-Type", "application/json").refused(422, "invalid_argument")
+	n.do("POST", "/threads/t/runs", `{"assistant_id":"a","multitask_strategy":"later"}`, "Content-Type",
+		"application/json").refused(422, "invalid_argument")
 	for _, path := range []string{"/threads/t/runs/stream", "/threads/t/runs", "/threads/t/runs/wait"} {
 		send := func(body string) answer { return n.do("POST", path, body, "Content-Type", "application/json") }
 		send(`{"assistant_id":"a","stream_mode":"debug"}`).refused(422, "invalid_argument")
@@ -97,9 +100,12 @@ func TestLegacyRefused(t *testing.T) {
 		send(`{"assistant_id":"a","command":{"resume":1}}`).refused(422, "invalid_argument")
 		send(`{"assistant_id":`).refused(400, "invalid_argument")
 		send(`[]`).refused(400, "invalid_argument")
-		n.do("POST", strings.Replace(path, "/t/", "/none/", 1), `{"assistant_id":"a"}`, "Content-Type", "application/json").refused(404, "no_such_run")
-		n.do("POST", strings.Replace(path, "/t/", "/a%20b/", 1), `{"assistant_id":"a"}`, "Content-Type", "application/json").refused(400, "invalid_argument")
-		n.do("POST", path, `{"assistant_id":"a"}`, "Content-Type", "application/json", as, "may:read").refused(403, "permission_denied")
+		n.do("POST", strings.Replace(path, "/t/", "/none/", 1), `{"assistant_id":"a"}`, "Content-Type",
+			"application/json").refused(404, "no_such_run")
+		n.do("POST", strings.Replace(path, "/t/", "/a%20b/", 1), `{"assistant_id":"a"}`, "Content-Type",
+			"application/json").refused(400, "invalid_argument")
+		n.do("POST", path, `{"assistant_id":"a"}`, "Content-Type", "application/json", as, "may:read").refused(403,
+			"permission_denied")
 	}
 	n.do("GET", "/threads/t/runs/none", "").refused(404, "no_such_run")
 	n.do("GET", "/threads/t/runs/none/stream", "").refused(404, "no_such_run")
@@ -124,13 +130,15 @@ func TestThreads(t *testing.T) {
 		t.Errorf("%v", o)
 	}
 	send("POST", "/threads", `{"thread_id":"`+id+`"}`).refused(409, "invalid_argument")
-	if o := send("POST", "/threads", `{"thread_id":"`+id+`","if_exists":"do_nothing"}`).OK(200); o.Str("metadata", "who") != "ann" {
+	if o := send("POST", "/threads", `{"thread_id":"`+id+`","if_exists":"do_nothing"}`).OK(200); o.Str("metadata",
+		"who") != "ann" {
 		t.Errorf("%v", o)
 	}
 	send("POST", "/threads", `{"thread_id":"a b"}`).refused(400, "invalid_argument")
 	send("POST", "/threads", `{"if_exists":"never"}`).refused(422, "invalid_argument")
 	send("POST", "/threads", `{"metadata":7}`).refused(422, "invalid_argument")
-	if o := send("PATCH", "/langgraph/threads/"+id, `{"metadata":{"who":"bob"}}`).OK(200); o.Str("metadata", "who") != "bob" {
+	if o := send("PATCH", "/langgraph/threads/"+id, `{"metadata":{"who":"bob"}}`).OK(200); o.Str("metadata",
+		"who") != "bob" {
 		t.Errorf("%v", o)
 	}
 	n.Say(id, log(`
@@ -141,7 +149,8 @@ func TestThreads(t *testing.T) {
 		turn.end {"turn_id":"t1","stop_reason":"end_turn"}
 		commands.taken {"through":3}`)...)
 	o = n.do("GET", "/threads/"+id, "").OK(200)
-	if o.Str("status") != "interrupted" || len(o["interrupts"].(map[string]any)) != 1 || len(o.At("values", "messages").([]any)) != 2 {
+	if o.Str("status") != "interrupted" || len(o["interrupts"].(map[string]any)) != 1 ||
+		len(o.At("values", "messages").([]any)) != 2 {
 		t.Errorf("%v", o)
 	}
 	n.do("GET", "/threads/"+id, "", as, "tenant:globex").refused(404, "no_such_run")
@@ -170,7 +179,8 @@ func TestCancelRun(t *testing.T) {
 		ID     string `json:"run_id"`
 		Status string `json:"status"`
 	}
-	if err := json.Unmarshal([]byte(n.do("GET", "/threads/t/runs", "").Body), &runs); err != nil || len(runs) != 2 || runs[0].Status != "pending" || runs[1].Status != "running" {
+	if err := json.Unmarshal([]byte(n.do("GET", "/threads/t/runs", "").Body), &runs); err != nil || len(runs) != 2 ||
+		runs[0].Status != "pending" || runs[1].Status != "running" {
 		t.Fatal(runs, err)
 	}
 	n.do("POST", "/threads/t/runs/"+runs[0].ID+"/cancel", "").refused(409, "invalid_argument")

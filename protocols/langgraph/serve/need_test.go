@@ -20,8 +20,8 @@ import (
 	"agentstream/schema"
 )
 
-// The tests of this file are the points of "What the real client needs" (digest, §8) that are about streams and sockets.
-// Those about frames are beside the translation.
+// The tests of this file are the points of "What the real client needs" (digest, §8) that are about streams and
+// sockets. Those about frames are beside the translation.
 
 const everything = langgraphtest.Everything
 
@@ -40,7 +40,8 @@ func TestNeed08Headers(t *testing.T) {
 // TestNeed09ContentType: every path says that it is a stream, and that nothing may hold it back.
 func TestNeed09ContentType(t *testing.T) {
 	n := start(t, serve.Config{})
-	for _, path := range []string{"/threads/t/stream/events", "/threads/t/stream", "/langgraph/threads/t/stream/events", "/langgraph/threads/t/stream"} {
+	for _, path := range []string{"/threads/t/stream/events", "/threads/t/stream", "/langgraph/threads/t/stream/events",
+		"/langgraph/threads/t/stream"} {
 		h := n.watch(path, everything).resp.Header
 		if h.Get("Content-Type") != "text/event-stream" || !strings.Contains(h.Get("Cache-Control"), "no-transform") {
 			t.Errorf("%s: %v", path, h)
@@ -48,7 +49,8 @@ func TestNeed09ContentType(t *testing.T) {
 	}
 }
 
-// TestNeed10NotThereYet: a stream of a thread that is not there is silent until it is, on both transports and on another node.
+// TestNeed10NotThereYet: a stream of a thread that is not there is silent until it is, on both transports and on
+// another node.
 func TestNeed10NotThereYet(t *testing.T) {
 	all := edgetest.Share()
 	n, other := join(t, all, serve.Config{}), join(t, all, serve.Config{})
@@ -58,7 +60,8 @@ func TestNeed10NotThereYet(t *testing.T) {
 	}
 	w.replayed()
 	n.Say("later", event(schema.TypeCommandMessage, `{"content":"Hi."}`))
-	for _, want := range []string{"message-start", "content-block-start", "content-block-delta", "content-block-finish", "message-finish"} {
+	for _, want := range []string{"message-start", "content-block-start", "content-block-delta", "content-block-finish",
+		"message-finish"} {
 		var e object
 		if err := json.Unmarshal([]byte(w.next().data), &e); err != nil || e.Str("params", "data", "event") != want {
 			t.Fatalf("%v, want %s", e, want)
@@ -75,7 +78,8 @@ func TestNeed11Open(t *testing.T) {
 	n.Say("t", text("a"), event(schema.TypeRunLifecycle, `{"state":"done"}`))
 	w, k := n.watch(eventsOf("t"), `{"channels":["lifecycle"]}`), n.dial(eventsOf("t"))
 	k.ask("subscription.subscribe", `{"channels":["lifecycle"]}`)
-	n.Say("t", event(schema.TypeRunLifecycle, `{"state":"running"}`), event(schema.TypeRunLifecycle, `{"state":"error","reason":"no"}`))
+	n.Say("t", event(schema.TypeRunLifecycle, `{"state":"running"}`),
+		event(schema.TypeRunLifecycle, `{"state":"error","reason":"no"}`))
 	if i := w.next(); i.event != "lifecycle" {
 		t.Fatalf("%+v", i)
 	}
@@ -95,8 +99,8 @@ func TestNeed11Open(t *testing.T) {
 	}
 }
 
-// TestNeed12Drain: a node that goes away cuts its streams, without the end that a client would take for the thread's, and
-// closes sockets with 1012.
+// TestNeed12Drain: a node that goes away cuts its streams, without the end that a client would take for the thread's,
+// and closes sockets with 1012.
 func TestNeed12Drain(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.Say("t", text("a"))
@@ -111,8 +115,8 @@ func TestNeed12Drain(t *testing.T) {
 	k.ends(1012, "")
 }
 
-// TestNeed13KeepAlive: a silent stream shows a sign of life at least every 15 s, also where others hear something, and a client
-// that expects one every 10 s never misses it.
+// TestNeed13KeepAlive: a silent stream shows a sign of life at least every 15 s, also where others hear something, and
+// a client that expects one every 10 s never misses it.
 func TestNeed13KeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := edgetest.Share()
@@ -140,7 +144,8 @@ func TestNeed13KeepAlive(t *testing.T) {
 	})
 }
 
-// TestNeed15ManyStreams: a page has several streams, which a filter each tells apart; each event is the same in all of them.
+// TestNeed15ManyStreams: a page has several streams, which a filter each tells apart; each event is the same in all of
+// them.
 func TestNeed15ManyStreams(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.Say("t", log(langgraphtest.AllChannels)...)
@@ -157,8 +162,10 @@ func TestNeed15ManyStreams(t *testing.T) {
 // TestNeed16Browser: a page may send what the client sends.
 func TestNeed16Browser(t *testing.T) {
 	n := start(t, serve.Config{}, func(c *edge.Config) { c.Origins = []string{"http://page.example"} })
-	a := n.do("OPTIONS", eventsOf("t"), "", "Origin", "http://page.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "x-api-key, content-type")
-	if h := a.Header.Get("Access-Control-Allow-Headers"); a.Status != http.StatusNoContent || !strings.Contains(h, "X-Api-Key") || !strings.Contains(h, "Content-Type") {
+	a := n.do("OPTIONS", eventsOf("t"), "", "Origin", "http://page.example", "Access-Control-Request-Method", "POST",
+		"Access-Control-Request-Headers", "x-api-key, content-type")
+	if h := a.Header.Get("Access-Control-Allow-Headers"); a.Status != http.StatusNoContent ||
+		!strings.Contains(h, "X-Api-Key") || !strings.Contains(h, "Content-Type") {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
 }
@@ -175,8 +182,8 @@ func TestNeed18Answers(t *testing.T) {
 	}
 }
 
-// TestNeed19Order: the answer comes before its replay; a replay comes in full, whatever another subscription had; a live
-// event comes once.
+// TestNeed19Order: the answer comes before its replay; a replay comes in full, whatever another subscription had; a
+// live event comes once.
 func TestNeed19Order(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.Say("t", log(langgraphtest.AllChannels)...)
@@ -219,11 +226,13 @@ func TestNeed20IDs(t *testing.T) {
 // TestNeed21NoID: what is no command gets an error without an id, and the socket goes on.
 func TestNeed21NoID(t *testing.T) {
 	k := start(t, serve.Config{}).dial(eventsOf("t"))
-	for _, bad := range []string{``, `x`, `[]`, `null`, `{}`, `{"id":1}`, `{"method":"agent.getTree"}`, `{"id":"1","method":"agent.getTree"}`, `{"id":-1,"method":"x"}`,
+	for _, bad := range []string{``, `x`, `[]`, `null`, `{}`, `{"id":1}`, `{"method":"agent.getTree"}`,
+		`{"id":"1","method":"agent.getTree"}`, `{"id":-1,"method":"x"}`,
 		`{"id":1.5,"method":"x"}`, `{"id":9007199254740992,"method":"x"}`, `{"id":null,"method":"x"}`} {
 		k.say(bad)
 		o := k.next()
-		if _, there := o["id"]; o.Str("error") != "invalid_argument" || !there || o["id"] != nil && !strings.HasPrefix(bad, `{"id":1}`) {
+		if _, there := o["id"]; o.Str("error") != "invalid_argument" || !there || o["id"] != nil &&
+			!strings.HasPrefix(bad, `{"id":1}`) {
 			t.Errorf("%s: %v", bad, o)
 		}
 	}
@@ -260,7 +269,8 @@ func TestNeed23Pings(t *testing.T) {
 	eventually(t, "a pong comes", func() bool { return k.pongs.Load() == 1 })
 }
 
-// TestNeed24Gathered: subscriptions that come together are replayed as one: each event once, in the order of the thread.
+// TestNeed24Gathered: subscriptions that come together are replayed as one: each event once, in the order of the
+// thread.
 func TestNeed24Gathered(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.Say("t", log(langgraphtest.AllChannels)...)

@@ -20,7 +20,8 @@ func TestManyOpenCalls(t *testing.T) {
 		n.ask(thread, "run.start", hello)
 		events := make([]schema.Event, 0, 1000)
 		for i := range calls {
-			events = append(events, schema.Event{Type: schema.TypeToolStart, Payload: fmt.Appendf(nil, `{"call_id":"c%d","tool":"t"}`, i)})
+			events = append(events, schema.Event{Type: schema.TypeToolStart,
+				Payload: fmt.Appendf(nil, `{"call_id":"c%d","tool":"t"}`, i)})
 			if len(events) == cap(events) || i == calls-1 {
 				n.Append(thread, events...)
 				events = events[:0]

@@ -13,7 +13,8 @@ func TestParametersRefused(t *testing.T) {
 	n := start(t, serve.Config{})
 	n.busy("t")
 	ofRuns := []string{
-		`"webhook":"http://x/"`, `"after_seconds":5`, `"feedback_keys":["a"]`, `"if_not_exists":"maybe"`, `"on_disconnect":"stop"`,
+		`"webhook":"http://x/"`, `"after_seconds":5`, `"feedback_keys":["a"]`, `"if_not_exists":"maybe"`,
+		`"on_disconnect":"stop"`,
 		`"on_disconnect":1`, `"durability":"never"`,
 	}
 	before := len(n.Types("t"))
@@ -58,7 +59,8 @@ func TestParametersHanded(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	body := `{"assistant_id":"a","input":{"messages":[{"role":"user","content":"hi"}]},"if_not_exists":"create",` + members + `,"command":{"goto":"n"}}`
+	body := `{"assistant_id":"a","input":{"messages":[{"role":"user","content":"hi"}]},"if_not_exists":"create",` +
+		members + `,"command":{"goto":"n"}}`
 	n.do("POST", "/threads/t/runs", body, "Content-Type", "application/json").OK(200)
 	said := n.payloads("t", "command.message")[0]
 	if holds("message", said); said["goto"] != "n" {

@@ -59,11 +59,12 @@ func below(base, pattern string) string {
 
 // route is a row of the table: what answers a method and a path, to callers with a scope.
 func route(method, path string, needs auth.Scope, serve serve) protocol.Route {
-	return protocol.Route{Pattern: method + " " + path, Needs: needs, Writes: needs&auth.ScopeWrite != 0, Serve: protocol.WithLogTimeout(serve)}
+	return protocol.Route{Pattern: method + " " + path, Needs: needs, Writes: needs&auth.ScopeWrite != 0,
+		Serve: protocol.WithLogTimeout(serve)}
 }
 
-// lastWords has sockets closed so that every client comes again when its node goes away (§8.12), and none when it may not, or
-// the thread is gone (§8.22).
+// lastWords has sockets closed so that every client comes again when its node goes away (§8.12), and none when it may
+// not, or the thread is gone (§8.22).
 func lastWords(st dialect.Stream, why dialect.Problem, begun bool, end *transport.End) {
 	if !begun || st.Transport != dialect.WebSocket {
 		return

@@ -14,8 +14,8 @@ import (
 	"agentstream/protocols/langgraph/serve"
 )
 
-// TestResume: behind every event of a thread with all channels, under eight filters, over both transports, on the other of two
-// nodes, since, since_event_id and Last-Event-ID give the rest, byte for byte.
+// TestResume: behind every event of a thread with all channels, under eight filters, over both transports, on the other
+// of two nodes, since, since_event_id and Last-Event-ID give the rest, byte for byte.
 func TestResume(t *testing.T) {
 	all := edgetest.Share()
 	n, other := join(t, all, serve.Config{}), join(t, all, serve.Config{})
@@ -32,7 +32,8 @@ func TestResume(t *testing.T) {
 		k := other.dial(eventsOf("t"))
 		wg.Go(func() {
 			for i, at := range whole {
-				rest := shown[slices.IndexFunc(append(slices.Clone(shown), item{data: fmt.Sprintf(`"seq":%d,`, 1<<53)}), func(s item) bool { return seqOf(s) > seqOf(at) }):]
+				rest := shown[slices.IndexFunc(append(slices.Clone(shown), item{data: fmt.Sprintf(`"seq":%d,`, 1<<53)}),
+					func(s item) bool { return seqOf(s) > seqOf(at) }):]
 				body := strings.TrimSuffix(filter, "}") + fmt.Sprintf(`,"since":%d}`, seqOf(at))
 				byID := strings.TrimSuffix(filter, "}") + fmt.Sprintf(`,"since_event_id":%q}`, at.id)
 				same(t, "since", f, i, other.watch(eventsOf("t"), body).replayed(), rest)
@@ -78,8 +79,8 @@ func same(t *testing.T, how string, filter, at int, got, want []item) {
 	}
 }
 
-// TestBehind: a client that had everything and then reads nothing is cut when too much waits for it, and goes on with its
-// cursor; a socket is closed with 1013. Others get everything.
+// TestBehind: a client that had everything and then reads nothing is cut when too much waits for it, and goes on with
+// its cursor; a socket is closed with 1013. Others get everything.
 func TestBehind(t *testing.T) {
 	n := start(t, serve.Config{Backlog: 50}, func(c *edge.Config) { c.WriteTimeout = time.Minute })
 	n.Say("t", text("a"))
@@ -125,7 +126,8 @@ func TestNeed17Tickets(t *testing.T) {
 		return n.do("POST", "/v1/agent/runs/t/tickets", `{}`, "Content-Type", "application/json").OK(201).Str("ticket")
 	}
 	n.dial(eventsOf("t")+"?ticket="+ticket()).ask("subscription.subscribe", everything)
-	if _, resp, err := n.tryDial(eventsOf("other") + "?ticket=" + ticket()); err == nil || resp.StatusCode != 401 && resp.StatusCode != 404 {
+	if _, resp, err := n.tryDial(eventsOf("other") + "?ticket=" + ticket()); err == nil || resp.StatusCode != 401 &&
+		resp.StatusCode != 404 {
 		t.Errorf("%v %v", resp, err)
 	}
 }
@@ -136,6 +138,8 @@ func TestKey(t *testing.T) {
 	n.Say("t", text("a"))
 	n.watch(eventsOf("t"), everything, "x-api-key", "secret").replayed()
 	n.dial(eventsOf("t"), "x-api-key", "secret").ask("subscription.subscribe", everything)
-	n.do("POST", eventsOf("t"), everything, "Content-Type", "application/json", "x-api-key", "other").refused(401, "permission_denied")
-	n.do("POST", "/threads/t/commands", `{"id":1,"method":"no.such"}`, "Content-Type", "application/json", "x-api-key", "secret").refusedIn("unknown_command")
+	n.do("POST", eventsOf("t"), everything, "Content-Type", "application/json", "x-api-key", "other").refused(401,
+		"permission_denied")
+	n.do("POST", "/threads/t/commands", `{"id":1,"method":"no.such"}`, "Content-Type", "application/json", "x-api-key",
+		"secret").refusedIn("unknown_command")
 }

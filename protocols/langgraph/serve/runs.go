@@ -37,7 +37,8 @@ type runInfo struct {
 // infoOf reads a run from the record that began it.
 func infoOf(ctx context.Context, c *protocol.Call, p *langgraph.Projector, s langgraph.Stretch) (o runInfo, err error) {
 	thread := c.Path("run")
-	o = runInfo{ID: s.ID, Thread: thread, Status: s.Status, Metadata: json.RawMessage(`{}`), Strategy: "enqueue", Assistant: jsonscan.DecodeString(schema.Field(p.Session(), "agent"))}
+	o = runInfo{ID: s.ID, Thread: thread, Status: s.Status, Metadata: json.RawMessage(`{}`), Strategy: "enqueue",
+		Assistant: jsonscan.DecodeString(schema.Field(p.Session(), "agent"))}
 	for r, err := range recordsKept(ctx, c, thread)(s.First-1, s.First) {
 		if err != nil {
 			return o, err
@@ -140,7 +141,8 @@ func (a *api) listRuns(ctx context.Context, c *protocol.Call) error {
 	return c.ReplyJSON(list)
 }
 
-// cancelRun commands the agent to end a run; one that has ended is left alone. With wait it answers when the run has ended.
+// cancelRun commands the agent to end a run; one that has ended is left alone. With wait it answers when the run has
+// ended.
 func (a *api) cancelRun(c *protocol.Call) error {
 	q, err := c.Query()
 	if err != nil {
@@ -188,7 +190,8 @@ func (a *api) runAndWait(c *protocol.Call) error {
 	return a.wait(c, run, true)
 }
 
-// wait answers with the values of a thread when a run has ended, or with nothing. Line feeds before them keep the connection.
+// wait answers with the values of a thread when a run has ended, or with nothing. Line feeds before them keep the
+// connection.
 func (a *api) wait(c *protocol.Call, run string, values bool) error {
 	for {
 		body, last, err := a.result(c, run)

@@ -28,8 +28,9 @@ const (
 func (a *api) conversations() (list []protocol.Conversation) {
 	for _, path := range paths {
 		list = append(list, protocol.Conversation{
-			Stream: dialect.Stream{Name: langgraph.StreamName, Pattern: "GET " + path, Mode: dialect.ModeD, Shared: true, Backlog: a.cfg.Backlog, MaxMessage: maxMessage},
-			Needs:  auth.ScopeRead, Subscriptions: protocol.MaxSubscriptions, Once: true, Gather: gather,
+			Stream: dialect.Stream{Name: langgraph.StreamName, Pattern: "GET " + path, Mode: dialect.ModeD,
+				Shared: true, Backlog: a.cfg.Backlog, MaxMessage: maxMessage},
+			Needs: auth.ScopeRead, Subscriptions: protocol.MaxSubscriptions, Once: true, Gather: gather,
 			Received: a.receive, Malformed: refuseMalformed,
 		})
 	}
@@ -76,8 +77,8 @@ func (a *api) receive(t *protocol.Talk, message []byte) error {
 	return t.Send(slices.Concat([]dialect.Frame{{Data: appendAnswer(nil, e.ID, t.Path("run"), ans)}}, first)...)
 }
 
-// idPrefix begins the ids of subscriptions, which say their filters: "sub_NUMBER_FILTER". The number distinguishes those of one filter
-// on one connection apart.
+// idPrefix begins the ids of subscriptions, which say their filters: "sub_NUMBER_FILTER". The number distinguishes
+// those of one filter on one connection apart.
 const idPrefix = "sub_"
 
 // newID returns an id for a subscription with a filter, which is not in use.
@@ -106,7 +107,8 @@ func filterOf(id string) (f langgraph.ThreadFilter, err error) {
 // open opens a subscription, if there is room for one more.
 func open(t *protocol.Talk, id string, req dialect.Request) (live.Place, error) {
 	if len(t.Subscriptions()) >= protocol.MaxSubscriptions {
-		return live.Place{}, refuse(langgraph.CodeInvalidArgument, "there are %d subscriptions, which is as many as a connection may have", protocol.MaxSubscriptions)
+		return live.Place{}, refuse(langgraph.CodeInvalidArgument,
+			"there are %d subscriptions, which is as many as a connection may have", protocol.MaxSubscriptions)
 	}
 	return t.Subscribe(id, req)
 }
@@ -138,7 +140,8 @@ func subscribe(t *protocol.Talk, params []byte) (result []byte, first []dialect.
 		}
 		first = out.List
 	}
-	return fmt.Appendf(nil, `{"subscription_id":%q,"replayed_through":%d%s}`, id, through(place.Last), gapField(place.Missed)), first, nil
+	return fmt.Appendf(nil, `{"subscription_id":%q,"replayed_through":%d%s}`, id, through(place.Last),
+		gapField(place.Missed)), first, nil
 }
 
 // gapField is a field of results: how many records a client did not get because they are no longer kept.
@@ -164,8 +167,8 @@ func unsubscribe(t *protocol.Talk, params []byte) error {
 	return nil
 }
 
-// reconnect restores subscriptions, which may have been another connection's, behind the last event that the client has. What
-// is no longer kept of what it has missed is counted in the result.
+// reconnect restores subscriptions, which may have been another connection's, behind the last event that the client
+// has. What is no longer kept of what it has missed is counted in the result.
 func reconnect(t *protocol.Talk, params []byte) ([]byte, error) {
 	var p struct {
 		Run   string   `json:"run_id"`

@@ -55,7 +55,8 @@ func readStart(c *protocol.Call, thread string, raw []byte) (s start, err error)
 		return s, refuse(langgraph.CodeInvalidArgument, "there is no multitask_strategy %.100q", s.strategy)
 	}
 	s.checkpoint = jsonscan.DecodeString(schema.Field(schema.Field(config, "configurable"), "checkpoint_id"))
-	o := s.input.message(c, s.agent).OptRaw("config", config).OptRaw("metadata", metadata).OptStr("multitask_strategy", s.strategy)
+	o := s.input.message(c, s.agent).OptRaw("config", config).OptRaw("metadata", metadata).OptStr("multitask_strategy",
+		s.strategy)
 	for _, name := range slices.Concat([]string{"update", "goto"}, handed) {
 		o = o.OptRaw(name, p.raw(name))
 	}
@@ -72,7 +73,8 @@ func (in input) message(c *protocol.Call, agent []byte) jsonscan.Object {
 	if m.id == nil {
 		m.id = jsonscan.AppendString(nil, c.NewRun("msg_")) // so that an agent can name it in its state
 	}
-	o := jsonscan.Object{'{'}.Raw("content", m.content).Raw("message_id", m.id).OptRaw("name", m.name).Raw("assistant_id", agent)
+	o := jsonscan.Object{'{'}.Raw("content", m.content).Raw("message_id", m.id).OptRaw("name",
+		m.name).Raw("assistant_id", agent)
 	return o.OptRaw("input", in)
 }
 
@@ -138,7 +140,8 @@ func (s *start) plan(p *langgraph.Projector) (plan, error) {
 // their ids.
 func (s *start) answerEvents(p *langgraph.Projector, open []langgraph.Request) (events []schema.Event, err error) {
 	if n := len(open); n > dialect.MaxList || n > 1 && n*len(s.payload) > schema.MaxPackBytes {
-		return nil, refuse(langgraph.CodeInvalidArgument, "%d requests wait for an answer, too many or too large for one run.start (input.respond answers some of them)", n)
+		return nil, refuse(langgraph.CodeInvalidArgument,
+			"%d requests wait for an answer, too many or too large for one run.start (input.respond answers some of them)", n)
 	}
 	said, err := answersIn(s.input, p, open)
 	if err != nil {
@@ -147,7 +150,8 @@ func (s *start) answerEvents(p *langgraph.Projector, open []langgraph.Request) (
 	for _, r := range open {
 		v := said[r.ID]
 		if len(open) > 1 && (v == nil || r.Lane != open[0].Lane) {
-			return nil, refuse(langgraph.CodeInvalidArgument, "%d requests wait for an answer: input has none for %.100q (input.respond answers some of them)", len(open), r.ID)
+			return nil, refuse(langgraph.CodeInvalidArgument,
+				"%d requests wait for an answer: input has none for %.100q (input.respond answers some of them)", len(open), r.ID)
 		}
 		o := jsonscan.Object{'{'}.Str("request_id", r.ID).Raw("answer", v).Raw("run", s.payload)
 		events = append(events, event(typeAnswer, r.Lane, o.End()))
@@ -155,7 +159,8 @@ func (s *start) answerEvents(p *langgraph.Projector, open []langgraph.Request) (
 	return events, nil
 }
 
-// startRun is run.start: a new thread, a new run of one, the answer to what it waits for, or a message into the run under way.
+// startRun is run.start: a new thread, a new run of one, the answer to what it waits for, or a message into the run
+// under way.
 func startRun(ctx context.Context, c *protocol.Call, thread string, raw []byte) (answer, error) {
 	s, err := readStart(c, thread, raw)
 	if err != nil {

@@ -54,10 +54,12 @@ type saved struct {
 }
 
 // checkpointsOf walks the checkpoints of a namespace, the newest first, until fn returns false.
-func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, fn func(saved) bool) error {
+func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq,
+	fn func(saved) bool) error {
 	none := 0
 	req := whole(thread)
-	req.Select = langgraph.ThreadFilter{Channels: []string{"checkpoints", "values"}, Namespaces: [][]string{namespace}, Depth: &none}.Selection()
+	req.Select = langgraph.ThreadFilter{Channels: []string{"checkpoints", "values"}, Namespaces: [][]string{namespace},
+		Depth: &none}.Selection()
 	var values []byte
 	for from := (protocol.Offset{Seq: last + 1}); ; {
 		h := protocol.History{Call: c, Request: req, Newest: last, Page: protocol.Page{Limit: 100}}
@@ -91,8 +93,10 @@ func checkpointsOf(ctx context.Context, c *protocol.Call, thread string, namespa
 	}
 }
 
-// checkpointOf returns a checkpoint of a namespace; nil is the root's. The error is a refusal for one that is not there.
-func checkpointOf(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, id string) (
+// checkpointOf returns a checkpoint of a namespace; nil is the root's. The error is a refusal for one that is not
+// there.
+func checkpointOf(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq,
+	id string) (
 	found saved, err error) {
 	err = checkpointsOf(ctx, c, thread, namespace, last, func(s saved) bool {
 		found = s
@@ -128,9 +132,11 @@ func getValues(ctx context.Context, c *protocol.Call, thread string, raw []byte)
 		if err != nil {
 			return answer{}, err
 		}
-		at.values, at.id = schema.Field(state, "values"), jsonscan.DecodeString(schema.Field(schema.Field(state, "checkpoint"), "checkpoint_id"))
+		at.values, at.id = schema.Field(state,
+			"values"), jsonscan.DecodeString(schema.Field(schema.Field(state, "checkpoint"), "checkpoint_id"))
 	} else {
-		if err := checkpointsOf(ctx, c, thread, namespace, head.Last, func(s saved) bool { at = s; return false }); err != nil {
+		if err := checkpointsOf(ctx, c, thread, namespace, head.Last,
+			func(s saved) bool { at = s; return false }); err != nil {
 			return answer{}, err
 		}
 		if _, known := now.LaneOf(p.raw("namespace")); !known && at.id == "" {
@@ -186,9 +192,10 @@ func limitOf(p params) (int, error) {
 // maxStates bounds the states of a page, in bytes: it ends with the one that crosses it.
 const maxStates = 4 << 20
 
-// page returns at most limit checkpoints, the newest first, those older than before alone if that is not "". It has fewer where
-// their states are large.
-func page(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, limit int, before string) (list []saved, err error) {
+// page returns at most limit checkpoints, the newest first, those older than before alone if that is not "". It has
+// fewer where their states are large.
+func page(ctx context.Context, c *protocol.Call, thread string, namespace []string, last schema.Seq, limit int,
+	before string) (list []saved, err error) {
 	behind, size := before == "", 0
 	err = checkpointsOf(ctx, c, thread, namespace, last, func(s saved) bool {
 		if behind {
@@ -263,7 +270,8 @@ func (a *api) history(ctx context.Context, c *protocol.Call) error {
 	if v := p.raw("before"); jsonscan.IsString(v) {
 		before = jsonscan.DecodeString(v)
 	} else if v != nil {
-		before = jsonscan.DecodeString(schema.Field(v, "checkpoint_id")) + jsonscan.DecodeString(schema.Field(schema.Field(v, "configurable"), "checkpoint_id"))
+		before = jsonscan.DecodeString(schema.Field(v, "checkpoint_id")) +
+			jsonscan.DecodeString(schema.Field(schema.Field(v, "configurable"), "checkpoint_id"))
 	}
 	if v := p.raw("metadata"); v != nil && string(bytes.TrimSpace(v)) != "{}" {
 		return unprocessable("states are not filtered by metadata")

@@ -16,7 +16,8 @@ var paths = []string{"/threads/{run}/stream/events", "/threads/{run}/stream"}
 func (a *api) streams() (list []protocol.Stream) {
 	for _, path := range paths {
 		list = append(list, protocol.Stream{
-			Stream: dialect.Stream{Name: "events " + path, Pattern: "POST " + path, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true,
+			Stream: dialect.Stream{Name: "events " + path, Pattern: "POST " + path, Transport: dialect.SSE,
+				Mode: dialect.ModeD, Shared: true,
 				Body: []string{"application/json"}, Backlog: a.cfg.Backlog},
 			Prelude: gapPrelude, CaughtUp: catchUpFrame,
 		})

@@ -126,7 +126,8 @@ func (a *api) create(ctx context.Context, c *protocol.Call) error {
 	if err := schema.ValidRunID(in.ThreadID); err != nil {
 		return err
 	}
-	_, err = c.Append(ctx, in.ThreadID, []schema.Event{{Type: schema.TypeSessionCreated, Actor: "user", Payload: in.payload()}}, opt)
+	_, err = c.Append(ctx, in.ThreadID, []schema.Event{{Type: schema.TypeSessionCreated, Actor: "user",
+		Payload: in.payload()}}, opt)
 	if err != nil && !(in.IfExists == "do_nothing" && errors.Is(err, producers.ErrExists)) {
 		return err
 	}
@@ -161,7 +162,8 @@ func answerThread(ctx context.Context, c *protocol.Call, id string) error {
 	if err != nil {
 		return err
 	}
-	t := thread{ThreadID: id, Created: cmp.Or(began, updated), Updated: updated, State: updated, Status: p.Status(), Config: json.RawMessage(`{}`)}
+	t := thread{ThreadID: id, Created: cmp.Or(began, updated), Updated: updated, State: updated, Status: p.Status(),
+		Config: json.RawMessage(`{}`)}
 	t.Metadata, t.Values = metadataOf(p.Session()), schema.Field(state, "values")
 	t.Interrupts = json.RawMessage(`{}`)
 	for task := range jsonscan.Elements(schema.Field(state, "tasks")) {
@@ -250,7 +252,8 @@ func (a *api) update(ctx context.Context, c *protocol.Call) error {
 }
 
 // change appends what a client wants of the thread of the path, if allow takes it.
-func (a *api) change(ctx context.Context, c *protocol.Call, typ string, payload []byte, opt producers.AppendOptions, allow func(*langgraph.Projector) error) error {
+func (a *api) change(ctx context.Context, c *protocol.Call, typ string, payload []byte, opt producers.AppendOptions,
+	allow func(*langgraph.Projector) error) error {
 	if err := schema.ValidRunID(c.Path("run")); err != nil {
 		return err
 	}
@@ -259,7 +262,8 @@ func (a *api) change(ctx context.Context, c *protocol.Call, typ string, payload 
 	return err
 }
 
-// remove deletes a thread: its agent is asked to end what it does, and in this protocol the thread is not there any more.
+// remove deletes a thread: its agent is asked to end what it does, and in this protocol the thread is not there any
+// more.
 func (a *api) remove(ctx context.Context, c *protocol.Call) error {
 	busy := func(p *langgraph.Projector) error {
 		if _, active := p.Run(); !active {
@@ -267,7 +271,8 @@ func (a *api) remove(ctx context.Context, c *protocol.Call) error {
 		}
 		return nil
 	}
-	if err := a.change(ctx, c, typeCancel, c.By([]byte(`{"reason":"the thread was deleted"}`)), producers.AppendOptions{}, busy); err != nil {
+	if err := a.change(ctx, c, typeCancel, c.By([]byte(`{"reason":"the thread was deleted"}`)),
+		producers.AppendOptions{}, busy); err != nil {
 		return err
 	}
 	if err := a.change(ctx, c, schema.TypeSessionDeleted, c.By([]byte(`{}`)), producers.AppendOptions{}, nil); err != nil {
@@ -389,7 +394,8 @@ func (q query) matcher() func(thread) bool {
 // listEntry is a thread as the list of runs has it, without its values.
 func listEntry(r *schema.RunInfo) thread {
 	began, updated := r.Started.UTC().Format(time.RFC3339Nano), r.Updated.UTC().Format(time.RFC3339Nano)
-	t := thread{ThreadID: r.ID, Created: began, Updated: updated, State: updated, Metadata: metadataOf(r.Session), Config: json.RawMessage(`{}`),
+	t := thread{ThreadID: r.ID, Created: began, Updated: updated, State: updated, Metadata: metadataOf(r.Session),
+		Config:     json.RawMessage(`{}`),
 		Interrupts: json.RawMessage(`{}`), Status: "idle"}
 	switch {
 	case r.Waiting() != "":
@@ -411,7 +417,8 @@ func info(_ context.Context, c *protocol.Call) error {
 // An assistant is the name of an agent: whoever asks for one gets it.
 func assistantOf(id string) map[string]any {
 	at := time.Unix(0, 0).UTC().Format(time.RFC3339)
-	return map[string]any{"assistant_id": id, "graph_id": id, "name": id, "version": 1, "config": struct{}{}, "context": struct{}{}, "metadata": struct{}{}, "created_at": at, "updated_at": at}
+	return map[string]any{"assistant_id": id, "graph_id": id, "name": id, "version": 1, "config": struct{}{},
+		"context": struct{}{}, "metadata": struct{}{}, "created_at": at, "updated_at": at}
 }
 
 func assistants(_ context.Context, c *protocol.Call) error {
@@ -437,9 +444,11 @@ func assistant(_ context.Context, c *protocol.Call) error {
 }
 
 func schemas(_ context.Context, c *protocol.Call) error {
-	return c.ReplyJSON(map[string]any{"graph_id": c.Path("assistant"), "input_schema": nil, "output_schema": nil, "state_schema": nil, "config_schema": nil})
+	return c.ReplyJSON(map[string]any{"graph_id": c.Path("assistant"), "input_schema": nil, "output_schema": nil,
+		"state_schema": nil, "config_schema": nil})
 }
 
 func graph(_ context.Context, c *protocol.Call) error {
-	return c.ReplyJSON(map[string]any{"nodes": []any{map[string]any{"id": c.Path("assistant"), "type": "runnable"}}, "edges": []any{}})
+	return c.ReplyJSON(map[string]any{"nodes": []any{map[string]any{"id": c.Path("assistant"), "type": "runnable"}},
+		"edges": []any{}})
 }

@@ -33,8 +33,9 @@ var waiting = map[string]string{
 	"no checkpoint":           working + "\n" + question + "\n" + later,
 	"messages alone":          working + "\n" + question,
 	"turn is over":            working + "\n" + points + "\n" + question + "\n" + over,
-	"child asks":              working + "\n" + points + "\n" + `child.spawn {"child_id":"c","name":"x"}` + "\nc:" + question,
-	"two":                     working + "\n" + points + "\n" + question + "\n" + second,
+	"child asks": working + "\n" + points + "\n" + `child.spawn {"child_id":"c","name":"x"}` + "\nc:" +
+		question,
+	"two": working + "\n" + points + "\n" + question + "\n" + second,
 }
 
 const (
@@ -46,8 +47,8 @@ const (
 	fullInterrupt = `state.values {"values":{"n":5,"__interrupt__":[{"id":"q1","value":{"q":"one?"}}]}}`
 )
 
-// TestHistoryAgreesWithState: the newest state of a history is the state of the thread, with what it waits for, and so is
-// the one that is asked for by its checkpoint. Once all is answered none waits.
+// TestHistoryAgreesWithState: the newest state of a history is the state of the thread, with what it waits for, and so
+// is the one that is asked for by its checkpoint. Once all is answered none waits.
 func TestHistoryAgreesWithState(t *testing.T) {
 	n := start(t, serve.Config{})
 	for name, text := range waiting {

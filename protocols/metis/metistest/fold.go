@@ -92,8 +92,8 @@ type Payload struct {
 	ChosenModel   string           `json:"chosen_model"`
 }
 
-// Frame takes the next frame. The error says what the server broke: an event twice, one that the snapshot has, or one out
-// of the order of ids, which is that of events (catalog 4.1).
+// Frame takes the next frame. The error says what the server broke: an event twice, one that the snapshot has, or one
+// out of the order of ids, which is that of events (catalog 4.1).
 func (f *Fold) Frame(frame []byte) error {
 	var m struct {
 		Type     string
@@ -257,7 +257,8 @@ func (m *ClientMessage) block(i int, typ string) map[string]any {
 	return m.Blocks[i]
 }
 
-// plain leaves out blocks that cannot be streamed, those without a text, of which nothing is, and members that are null.
+// plain leaves out blocks that cannot be streamed, those without a text, of which nothing is, and members that are
+// null.
 func plain(blocks []map[string]any) (out []map[string]any) {
 	for _, b := range blocks {
 		if t := b["type"]; t != "text" && t != "thinking" && t != "tool_use" {
@@ -278,8 +279,9 @@ func plain(blocks []map[string]any) (out []map[string]any) {
 }
 
 func (s *State) tool(typ string, p *Payload) {
-	states := map[string]string{"tool.use_start": "asked", "tool.use_end": "ready", "tool.called": "running", "tool.completed": "done",
-		"tool.failed": p.ErrorClass, "tool.confirmation_requested": "waiting", "tool.confirmation_resolved": "ready"}
+	states := map[string]string{"tool.use_start": "asked", "tool.use_end": "ready", "tool.called": "running",
+		"tool.completed": "done",
+		"tool.failed":    p.ErrorClass, "tool.confirmation_requested": "waiting", "tool.confirmation_resolved": "ready"}
 	state := states[typ]
 	if state == "" {
 		return

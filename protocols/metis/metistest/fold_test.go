@@ -76,7 +76,8 @@ func TestInvalid(t *testing.T) {
 	}
 	for _, frame := range []string{
 		`[]`, `{"type":"hello"}`, `{"type":"pong"}`, `{"type":"subscribe_error","code":"no","message":"x"}`,
-		event(`,"sensitivity":"secret"`), event(`,"actor":"robot"`), event(`,"more":1`), event(`,"timestamp":"2026-05-08T12:00:00Z"`),
+		event(`,"sensitivity":"secret"`), event(`,"actor":"robot"`), event(`,"more":1`),
+		event(`,"timestamp":"2026-05-08T12:00:00Z"`),
 		event(`,"payload":{"message_id":"m","text":"x"}`), event(`,"type":"turn.completed"`), event(`,"actor":"tool"`),
 		event(`,"type":"turn.started","actor":"user","parent_event_id":"evt_0"`),
 	} {

@@ -65,7 +65,8 @@ func (a answer) refused(status int, code string) {
 			Details       map[string]any
 		}
 	}
-	if err := json.Unmarshal([]byte(a.Body), &o); err != nil || a.Status != status || o.Error.Code != code || o.Error.Message == "" || o.Error.Details == nil {
+	if err := json.Unmarshal([]byte(a.Body), &o); err != nil || a.Status != status || o.Error.Code != code ||
+		o.Error.Message == "" || o.Error.Details == nil {
 		a.T.Errorf("%s: %d, want %d %s: %s", a.Asked, a.Status, status, code, a.Body)
 	}
 }

@@ -72,7 +72,8 @@ func (a *api) messages(ctx context.Context, c *protocol.Call) error {
 	if after != "" {
 		older, newer = true, h.More
 	}
-	c.Reply(http.StatusOK, fmt.Appendf(h.Append([]byte(`{"messages":[`)), `],"has_more_before":%t,"has_more_after":%t}`, older, newer))
+	c.Reply(http.StatusOK, fmt.Appendf(h.Append([]byte(`{"messages":[`)), `],"has_more_before":%t,"has_more_after":%t}`,
+		older, newer))
 	return nil
 }
 
@@ -150,7 +151,8 @@ func (a *api) events(ctx context.Context, c *protocol.Call) error {
 	if within.through, within.to, err = readBound(q, "until", s.req.Run); err != nil {
 		return err
 	}
-	h := protocol.History{Call: c, Request: s.req, Newest: s.head.Last, Wants: within.has, Page: protocol.Page{Limit: limit}}
+	h := protocol.History{Call: c, Request: s.req, Newest: s.head.Last, Wants: within.has,
+		Page: protocol.Page{Limit: limit}}
 	if last := within.through.Seq; last > 0 {
 		h.Newest = min(h.Newest, last)
 	}

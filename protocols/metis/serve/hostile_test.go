@@ -18,14 +18,15 @@ import (
 	"agentstream/schema"
 )
 
-// TestTokens: a token that is missing, used, expired, or of another session, closes with 1008 behind the upgrade, without
-// a frame; so does a session that is foreign or was never there.
+// TestTokens: a token that is missing, used, expired, or of another session, closes with 1008 behind the upgrade,
+// without a frame; so does a session that is foreign or was never there.
 func TestTokens(t *testing.T) {
 	now := time.Now()
 	var mu sync.Mutex
 	n := start(t, serve.Config{}, func(c *edge.Config) {
-		tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil), Still: func(auth.Caller) error { return nil },
-			Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
+		tickets, err := auth.NewTickets(auth.TicketsConfig{Store: auth.NewMemoryTickets(nil),
+			Still: func(auth.Caller) error { return nil },
+			Now:   func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,10 +40,15 @@ func TestTokens(t *testing.T) {
 	mu.Unlock()
 	foreign := n.do("POST", path, `{"workspace_path":"/w"}`, as, "tenant:other").OK(201).Str("id")
 	for name, at := range map[string]string{
-		"missing": id + "/stream", "empty": id + "/stream?attach=", "used": id + "/stream?attach=" + used, "expired": id + "/stream?attach=" + expired,
-		"of another session": id + "/stream?attach=" + n.token(other), "made up": id + "/stream?attach=atk_" + strings.Repeat("A", 52), "twice": id + "/stream?attach=a&attach=b",
-		"of a native stream":      id + "/stream?attach=" + n.do("POST", "/v1/agent/runs/"+id+"/tickets", "").OK(201).Str("ticket"),
-		"in the native parameter": id + "/stream?ticket=" + n.token(id), "foreign": foreign + "/stream?attach=" + n.token(id), "nowhere": "nobody/stream?attach=" + n.token(id),
+		"missing": id + "/stream", "empty": id + "/stream?attach=", "used": id + "/stream?attach=" + used,
+		"expired":            id + "/stream?attach=" + expired,
+		"of another session": id + "/stream?attach=" + n.token(other),
+		"made up":            id + "/stream?attach=atk_" + strings.Repeat("A", 52), "twice": id + "/stream?attach=a&attach=b",
+		"of a native stream": id + "/stream?attach=" +
+			n.do("POST", "/v1/agent/runs/"+id+"/tickets", "").OK(201).Str("ticket"),
+		"in the native parameter": id + "/stream?ticket=" + n.token(id),
+		"foreign":                 foreign + "/stream?attach=" + n.token(id),
+		"nowhere":                 "nobody/stream?attach=" + n.token(id),
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := n.dial(path + "/" + at)
@@ -74,8 +80,10 @@ func TestBadFrames(t *testing.T) {
 
 	k = n.attach(id)
 	turn := n.submit(id)
-	ignored := []string{`{}`, `{"type":1}`, `{"type":null}`, `{"type":"made.up"}`, `{"type":"ack","id":"x"}`, `{"type":"pong","nonce":"x"}`, `{"type":"pong"}`,
-		`{"type":"cancel"}`, `{"type":"cancel","turn_id":7}`, `{"type":"cancel","turn_id":"x"}`, fmt.Sprintf(`{"type":"cancel","turn_id":%q}`, strings.Replace(turn, "turn_", "evt_", 1))}
+	ignored := []string{`{}`, `{"type":1}`, `{"type":null}`, `{"type":"made.up"}`, `{"type":"ack","id":"x"}`,
+		`{"type":"pong","nonce":"x"}`, `{"type":"pong"}`,
+		`{"type":"cancel"}`, `{"type":"cancel","turn_id":7}`, `{"type":"cancel","turn_id":"x"}`,
+		fmt.Sprintf(`{"type":"cancel","turn_id":%q}`, strings.Replace(turn, "turn_", "evt_", 1))}
 	for _, text := range ignored {
 		k.say(text)
 	}
@@ -117,7 +125,8 @@ func TestBadSubscribes(t *testing.T) {
 		{"cursor_expired", "", subscribe(full, "evt_"+strings.Repeat("v", 20), false)},
 	} {
 		k.say(tt.frame)
-		if o := k.want("subscribe_error"); o.Str("code") != tt.code || o.Str("message") == "" || !strings.Contains(o.Str("message"), tt.words) {
+		if o := k.want("subscribe_error"); o.Str("code") != tt.code || o.Str("message") == "" ||
+			!strings.Contains(o.Str("message"), tt.words) {
 			t.Errorf("%s: %v", tt.frame, o)
 		}
 	}
@@ -162,7 +171,8 @@ func TestSocketCancel(t *testing.T) {
 	n.Say(id, endings("t1")...)
 	a.say(stop) // of a turn that is over
 	for _, k := range []*talker{a, b} {
-		if e := k.want("message.complete", "llm.call_failed", "turn.cancelled"); e.Str("event", "payload", "reason") != "timeout" {
+		if e := k.want("message.complete", "llm.call_failed", "turn.cancelled"); e.Str("event", "payload",
+			"reason") != "timeout" {
 			t.Errorf("%v", e)
 		}
 		k.say(`{"type":"ping","nonce":"x"}`)
@@ -172,7 +182,8 @@ func TestSocketCancel(t *testing.T) {
 		t.Errorf("%d cancellations", n)
 	}
 	frames := func(k *talker) []string {
-		return slices.DeleteFunc(slices.Clone(k.frames), func(s string) bool { return !strings.Contains(s, `"type":"event"`) })
+		return slices.DeleteFunc(slices.Clone(k.frames),
+			func(s string) bool { return !strings.Contains(s, `"type":"event"`) })
 	}
 	if !slices.Equal(frames(a), frames(b)) {
 		t.Errorf("%q\n%q", frames(a), frames(b))
@@ -230,7 +241,8 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// TestHeartbeat: a client that is idle for 30 s is sent a ping; three that are not answered close 1001, any answer counts.
+// TestHeartbeat: a client that is idle for 30 s is sent a ping; three that are not answered close 1001, any answer
+// counts.
 func TestHeartbeat(t *testing.T) {
 	onClock(t, "answered", func(t *testing.T, n *node) {
 		id := n.create()

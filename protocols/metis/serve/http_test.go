@@ -17,15 +17,18 @@ import (
 func TestCreate(t *testing.T) {
 	n := start(t, serve.Config{})
 	o := n.do("POST", path, `{"workspace_path":"/w","initial_active_model":"m1"}`).OK(201)
-	if o.Str("workspace_path") != "/w" || o.Str("active_model") != "m1" || o.Str("id") != o.Str("session_id") || o.At("attach_token") != nil {
+	if o.Str("workspace_path") != "/w" || o.Str("active_model") != "m1" || o.Str("id") != o.Str("session_id") ||
+		o.At("attach_token") != nil {
 		t.Errorf("%v", o)
 	}
-	a, b := n.do("POST", path, `{"workspace_path":"/w"}`, "Idempotency-Key", "k"), join(t, n.Nodes, serve.Config{}).do("POST", path, `{"workspace_path":"/w"}`, "Idempotency-Key", "k")
+	a, b := n.do("POST", path, `{"workspace_path":"/w"}`, "Idempotency-Key", "k"), join(t, n.Nodes,
+		serve.Config{}).do("POST", path, `{"workspace_path":"/w"}`, "Idempotency-Key", "k")
 	if a.OK(201).Str("id") != b.OK(201).Str("id") || a.Body != b.Body || b.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("%s\n%s", a.Body, b.Body)
 	}
 	n.do("POST", path, `{"workspace_path":"/other"}`, "Idempotency-Key", "k").refused(422, "key_reused")
-	for _, body := range []string{``, `[]`, `null`, `{`, `{}`, `{"workspace_path":""}`, `{"workspace_path":1}`, `{"workspace_path":"/w","initial_active_model":{}}`, `{"workspace_path":"/w"} x`} {
+	for _, body := range []string{``, `[]`, `null`, `{`, `{}`, `{"workspace_path":""}`, `{"workspace_path":1}`,
+		`{"workspace_path":"/w","initial_active_model":{}}`, `{"workspace_path":"/w"} x`} {
 		n.do("POST", path, body).refused(400, "invalid_request")
 	}
 	n.do("POST", path, `{"workspace_path":"/w"}`, "Content-Type", "text/html").refused(415, "unsupported_media_type")
@@ -35,7 +38,8 @@ func TestGet(t *testing.T) {
 	n := start(t, serve.Config{Root: true})
 	id := n.create()
 	a, b := n.do("GET", path+"/"+id, "", "Host", "agents.example:8421").OK(200), n.do("GET", "/sessions/"+id, "").OK(200)
-	if token := a.Str("attach_token"); !strings.HasPrefix(token, "atk_") || token == b.Str("attach_token") || a.Str("ws_url") != "ws://agents.example:8421/metis/sessions/"+id+"/stream?attach="+token {
+	if token := a.Str("attach_token"); !strings.HasPrefix(token, "atk_") || token == b.Str("attach_token") ||
+		a.Str("ws_url") != "ws://agents.example:8421/metis/sessions/"+id+"/stream?attach="+token {
 		t.Errorf("%v", a)
 	}
 	at, err := url.Parse(b.Str("ws_url"))
@@ -46,7 +50,8 @@ func TestGet(t *testing.T) {
 	k.subscribed(chat, "", true)
 	k.want("snapshot")
 	public := join(t, n.Nodes, serve.Config{PublicURL: "https://agents.example/api/"})
-	if o := public.do("GET", path+"/"+id, "").OK(200); !strings.HasPrefix(o.Str("ws_url"), "wss://agents.example/api/metis/sessions/"+id+"/stream?attach=atk_") {
+	if o := public.do("GET", path+"/"+id, "").OK(200); !strings.HasPrefix(o.Str("ws_url"),
+		"wss://agents.example/api/metis/sessions/"+id+"/stream?attach=atk_") {
 		t.Errorf("%v", o)
 	}
 	public.do("GET", "/sessions/"+id, "") // it is not served there
@@ -63,11 +68,14 @@ func TestScopes(t *testing.T) {
 	id := n.create()
 	turn := n.submit(id)
 	for _, tt := range []struct{ method, path, body, needs string }{
-		{"POST", "", `{"workspace_path":"/w"}`, "write"}, {"GET", "/" + id, "", "read"}, {"GET", "/" + id + "/messages", "", "read"}, {"GET", "/" + id + "/events", "", "read"},
-		{"POST", "/" + id + "/turns/" + turn + "/confirmations/r", `{"decision":"allow"}`, "command"}, {"POST", "/" + id + "/turns/" + turn + "/cancel", "", "command"},
+		{"POST", "", `{"workspace_path":"/w"}`, "write"}, {"GET", "/" + id, "", "read"},
+		{"GET", "/" + id + "/messages", "", "read"}, {"GET", "/" + id + "/events", "", "read"},
+		{"POST", "/" + id + "/turns/" + turn + "/confirmations/r", `{"decision":"allow"}`, "command"},
+		{"POST", "/" + id + "/turns/" + turn + "/cancel", "", "command"},
 		{"POST", "/" + id + "/turns", hello, "command"}, {"DELETE", "/" + n.create(), "", "write,command"},
 	} {
-		others := slices.DeleteFunc([]string{"read", "write", "command"}, func(s string) bool { return s == strings.Split(tt.needs, ",")[0] })
+		others := slices.DeleteFunc([]string{"read", "write", "command"},
+			func(s string) bool { return s == strings.Split(tt.needs, ",")[0] })
 		n.do(tt.method, path+tt.path, tt.body, as, "may:"+strings.Join(others, ",")).refused(403, "forbidden")
 		if a := n.do(tt.method, path+tt.path, tt.body, as, "may:"+tt.needs); a.Status == 403 {
 			t.Errorf("%s: %s", a.Asked, a.Body)
@@ -88,7 +96,8 @@ func TestSubmit(t *testing.T) {
 		{"type":"image","source":{"kind":"base64","data":"AAAA"},"media_type":"image/png"}],"per_message_override":"big"}`
 	first := n.do("POST", at, body, "Idempotency-Key", "k")
 	o := first.OK(202)
-	if o.Str("session_id") != id || o.Str("turn_id") == "" || o.Str("user_message_id") == "" || len(o.Str("submitted_at")) != len("2026-05-08T00:00:00.000000Z") {
+	if o.Str("session_id") != id || o.Str("turn_id") == "" || o.Str("user_message_id") == "" ||
+		len(o.Str("submitted_at")) != len("2026-05-08T00:00:00.000000Z") {
 		t.Errorf("%v", o)
 	}
 	n.do("POST", at, hello).refused(409, "turn_in_flight")
@@ -112,14 +121,17 @@ func TestSubmit(t *testing.T) {
 	if err := json.Unmarshal([]byte(a.Body), &events); err != nil || len(events.Events) != 3 {
 		t.Fatalf("%v: %s", err, a.Body)
 	}
-	if e := events.Events[0]; e.Turn != o.Str("turn_id") || e.Timestamp != o.Str("submitted_at") || e.Payload["has_images"] != true {
+	if e := events.Events[0]; e.Turn != o.Str("turn_id") || e.Timestamp != o.Str("submitted_at") ||
+		e.Payload["has_images"] != true {
 		t.Errorf("%v", e)
 	}
 	if e := events.Events[1]; e.Type != "route.decided" || e.Payload["chosen_model"] == nil {
 		t.Errorf("%v", e)
 	}
-	for _, content := range []string{`null`, `[]`, `{}`, `"text"`, `[null]`, `[1]`, `[{}]`, `[{"type":"text"}]`, `[{"type":"text","text":1}]`, `[{"type":"image"}]`,
-		`[{"type":"image","source":{"kind":"url"},"media_type":"image/png"}]`, `[{"type":"tool_result"}]`, `[{"type":"text","text":"a"},{"type":"thinking","text":"b"}]`} {
+	for _, content := range []string{`null`, `[]`, `{}`, `"text"`, `[null]`, `[1]`, `[{}]`, `[{"type":"text"}]`,
+		`[{"type":"text","text":1}]`, `[{"type":"image"}]`,
+		`[{"type":"image","source":{"kind":"url"},"media_type":"image/png"}]`, `[{"type":"tool_result"}]`,
+		`[{"type":"text","text":"a"},{"type":"thinking","text":"b"}]`} {
 		n.do("POST", at, `{"content":`+content+`}`).refused(400, "invalid_content")
 	}
 	n.do("POST", at, `{"content":[{"type":"text","text":"a"}],"per_message_override":1}`).refused(400, "invalid_request")
@@ -149,7 +161,8 @@ func TestCancel(t *testing.T) {
 	if !strings.Contains(a.Body, `"reason":"user_cancel","reason_text":"enough of that"`) {
 		t.Error(a.Body)
 	}
-	for _, other := range []string{"x", "turn_00000000000", strings.Replace(turn, "turn_", "evt_", 1), n.submit(n.create())} {
+	for _, other := range []string{"x", "turn_00000000000", strings.Replace(turn, "turn_", "evt_", 1),
+		n.submit(n.create())} {
 		n.do("POST", path+"/"+id+"/turns/"+other+"/cancel", "").refused(404, "turn_not_found")
 	}
 	n.do("POST", at, `[]`).refused(400, "invalid_request")
@@ -162,7 +175,8 @@ func TestCancel(t *testing.T) {
 func waits(n *node) (id, turn string) {
 	id = n.create()
 	turn = n.submit(id)
-	n.Say(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{}}`),
+	n.Say(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		event(schema.TypeToolStart, `{"call_id":"c","tool":"rm","input":{}}`),
 		event(schema.TypeInputRequested, `{"request_id":"req","call_id":"c","prompt":"?"}`))
 	return id, turn
 }
@@ -171,7 +185,8 @@ func TestConfirm(t *testing.T) {
 	n := start(t, serve.Config{})
 	id, turn := waits(n)
 	at := path + "/" + id + "/turns/" + turn + "/confirmations/"
-	for _, body := range []string{`{}`, `{"decision":"maybe"}`, `{"decision":"allow","scope":"ever"}`, `{"decision":1}`, `x`} {
+	for _, body := range []string{`{}`, `{"decision":"maybe"}`, `{"decision":"allow","scope":"ever"}`, `{"decision":1}`,
+		`x`} {
 		n.do("POST", at+"req", body).refused(400, "invalid_request")
 	}
 	n.do("POST", at+"none", `{"decision":"allow"}`).refused(404, "confirmation_not_found")
@@ -181,7 +196,8 @@ func TestConfirm(t *testing.T) {
 	if o := first.OK(200); o.Str("request_id") != "req" || o.Str("decision") != "deny" || o.At("applied") != true {
 		t.Errorf("%v", o)
 	}
-	if again := n.do("POST", at+"req", `{"decision":"deny","scope":"once"}`, "Idempotency-Key", "k"); again.Body != first.Body {
+	if again := n.do("POST", at+"req", `{"decision":"deny","scope":"once"}`, "Idempotency-Key",
+		"k"); again.Body != first.Body {
 		t.Errorf("%s", again.Body)
 	}
 	n.do("POST", at+"req", `{"decision":"allow"}`).refused(409, "confirmation_already_resolved")
@@ -221,7 +237,8 @@ func TestOneWins(t *testing.T) {
 		race("submit", "turn_in_flight", 202, func(n *node, _ int) answer { return n.do("POST", path+"/"+id+"/turns", hello) })
 		id, turn := waits(n)
 		race("confirm", "confirmation_already_resolved", 200, func(n *node, i int) answer {
-			return n.do("POST", path+"/"+id+"/turns/"+turn+"/confirmations/req", fmt.Sprintf(`{"decision":%q}`, []string{"allow", "deny"}[i%2]))
+			return n.do("POST", path+"/"+id+"/turns/"+turn+"/confirmations/req",
+				fmt.Sprintf(`{"decision":%q}`, []string{"allow", "deny"}[i%2]))
 		})
 		id = n.create()
 		race("end", "session_already_ended", 200, func(n *node, _ int) answer { return n.do("DELETE", path+"/"+id, "") })
@@ -231,7 +248,8 @@ func TestOneWins(t *testing.T) {
 	}
 }
 
-// TestMeanwhile has the turn change between the look at it and the append: what was right no longer is, and nothing is stored.
+// TestMeanwhile has the turn change between the look at it and the append: what was right no longer is, and nothing is
+// stored.
 func TestMeanwhile(t *testing.T) {
 	n := start(t, serve.Config{})
 	id := n.create()
@@ -243,7 +261,8 @@ func TestMeanwhile(t *testing.T) {
 	n.do("POST", path+"/"+id+"/turns", hello).refused(409, "session_already_ended")
 	id, turn = waits(n)
 	n.Nodes.Log.Once(func() {
-		n.Say(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+		n.Say(id, event(schema.TypeInputAnswered, `{"request_id":"req"}`),
+			event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	})
 	a := n.do("POST", path+"/"+id+"/turns/"+turn+"/confirmations/req", `{"decision":"allow"}`)
 	if a.Status != 409 && a.Status != 404 {
@@ -290,7 +309,8 @@ func TestEnd(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		a := n.do("GET", path+"/"+id+"/events", "")
-		if !strings.Contains(a.Body, `"turn.cancelled"`) || strings.Index(a.Body, `"turn.cancelled"`) > strings.Index(a.Body, `"session.ended"`) {
+		if !strings.Contains(a.Body, `"turn.cancelled"`) ||
+			strings.Index(a.Body, `"turn.cancelled"`) > strings.Index(a.Body, `"session.ended"`) {
 			t.Error(a.Body)
 		}
 	})
@@ -324,7 +344,8 @@ func TestMessages(t *testing.T) {
 		return p, ids
 	}
 	p, all := read("")
-	if len(all) != 12 || p.Before || p.After || p.Messages[0].Role != "user" || p.Messages[1].Role != "assistant" || p.Messages[1].Metadata.Status != "complete" || !slices.IsSorted(all) {
+	if len(all) != 12 || p.Before || p.After || p.Messages[0].Role != "user" || p.Messages[1].Role != "assistant" ||
+		p.Messages[1].Metadata.Status != "complete" || !slices.IsSorted(all) {
 		t.Fatalf("%+v", p)
 	}
 	p, newest := read("?limit=5")
@@ -347,7 +368,9 @@ func TestMessages(t *testing.T) {
 	if !slices.Equal(after, all[1:4]) || !p.Before || !p.After {
 		t.Errorf("%v %+v", after, p)
 	}
-	for _, query := range []string{"?limit=0", "?limit=201", "?limit=x", "?before=x", "?after=" + strings.Replace(all[0], "msg_", "evt_", 1), "?before=a&after=b", "?before=a&before=b", "?after=msg_" + strings.Repeat("0", 20)} {
+	for _, query := range []string{"?limit=0", "?limit=201", "?limit=x", "?before=x",
+		"?after=" + strings.Replace(all[0], "msg_", "evt_", 1), "?before=a&after=b", "?before=a&before=b",
+		"?after=msg_" + strings.Repeat("0", 20)} {
 		n.do("GET", path+"/"+id+"/messages"+query, "").refused(400, "invalid_request")
 	}
 	n.do("GET", path+"/nobody/messages", "").refused(404, "session_not_found")
@@ -398,7 +421,8 @@ func TestEvents(t *testing.T) {
 		want := whole
 		if strings.Contains(query, "types") {
 			want = slices.DeleteFunc(slices.Clone(whole), func(e string) bool {
-				return !strings.Contains(e, `"text.delta"`) && !strings.Contains(e, `"turn.started"`) && !strings.Contains(e, `"turn.completed"`)
+				return !strings.Contains(e, `"text.delta"`) && !strings.Contains(e, `"turn.started"`) &&
+					!strings.Contains(e, `"turn.completed"`)
 			})
 		}
 		if !slices.Equal(got, want) {
@@ -415,7 +439,8 @@ func TestEvents(t *testing.T) {
 		t.Errorf("before all: %d", len(got))
 	}
 	other := n.create()
-	for _, query := range []string{"?limit=0", "?limit=1001", "?event_types=made.up", "?since=x", "?until=" + first(n, other), "?cursor=x", "?cursor=a&cursor=b"} {
+	for _, query := range []string{"?limit=0", "?limit=1001", "?event_types=made.up", "?since=x",
+		"?until=" + first(n, other), "?cursor=x", "?cursor=a&cursor=b"} {
 		n.do("GET", path+"/"+id+"/events"+query, "").refused(400, "invalid_request")
 	}
 	n.do("GET", path+"/nobody/events", "").refused(404, "session_not_found")

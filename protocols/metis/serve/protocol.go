@@ -29,7 +29,8 @@ const (
 )
 
 // attach is what opens a socket once, and may cancel if its caller may (3.1).
-var attach = protocol.Ticket{Param: "attach", Terms: auth.Terms{Prefix: "atk_", TTL: time.Minute, Scopes: auth.ScopeRead | auth.ScopeCommand}}
+var attach = protocol.Ticket{Param: "attach",
+	Terms: auth.Terms{Prefix: "atk_", TTL: time.Minute, Scopes: auth.ScopeRead | auth.ScopeCommand}}
 
 // maxMessage is the largest message of a client, in bytes.
 const maxMessage = 64 << 10
@@ -59,8 +60,10 @@ func Protocol(cfg Config) protocol.Protocol {
 
 func (a *api) routes() []protocol.Route {
 	route := func(method, path string, needs auth.Scope, serve func(context.Context, *protocol.Call) error) protocol.Route {
-		// Commands are not counted, as those of the native protocol are not: an agent can be stopped however much it has sent.
-		return protocol.Route{Pattern: method + " " + a.base + "/sessions" + path, Needs: needs, Writes: needs&auth.ScopeWrite != 0, Serve: protocol.WithLogTimeout(serve)}
+		// Commands are not counted, as those of the native protocol are not: an agent can be stopped however much it
+		// has sent.
+		return protocol.Route{Pattern: method + " " + a.base + "/sessions" + path, Needs: needs,
+			Writes: needs&auth.ScopeWrite != 0, Serve: protocol.WithLogTimeout(serve)}
 	}
 	return []protocol.Route{
 		route("POST", "", auth.ScopeWrite, a.create),

@@ -34,8 +34,8 @@ type session struct {
 	p    *metis.Projector // fed the head, for req
 }
 
-// find returns a session. req names it by its id. The error wraps fanout.ErrNotFound or dialect.ErrNotFound for one that is
-// not there.
+// find returns a session. req names it by its id. The error wraps fanout.ErrNotFound or dialect.ErrNotFound for one
+// that is not there.
 func find(ctx context.Context, c *protocol.Call, req dialect.Request) (s session, err error) {
 	if s.req, s.head, err = locate(ctx, c, req); err != nil {
 		return s, err
@@ -58,8 +58,10 @@ func ofPath(c *protocol.Call) dialect.Request {
 }
 
 // change is an event for the lane of a session, which is stored if allow takes it.
-func change(req dialect.Request, typ string, payload []byte, allow func(*metis.Projector) error) protocol.Change[*metis.Projector] {
-	return protocol.Change[*metis.Projector]{Request: req, Allow: allow, Events: []schema.Event{{Type: typ, ChildID: req.Child, Actor: "user", Payload: payload}}}
+func change(req dialect.Request, typ string, payload []byte,
+	allow func(*metis.Projector) error) protocol.Change[*metis.Projector] {
+	return protocol.Change[*metis.Projector]{Request: req, Allow: allow,
+		Events: []schema.Event{{Type: typ, ChildID: req.Child, Actor: "user", Payload: payload}}}
 }
 
 // create begins a session.
@@ -130,7 +132,8 @@ func (a *api) socketURL(r *http.Request, id, token string) string {
 		scheme = "https://"
 	}
 	at := cmp.Or(strings.TrimSuffix(a.cfg.PublicURL, "/"), scheme+r.Host)
-	return "ws" + strings.TrimPrefix(at, "http") + a.base + "/sessions/" + url.PathEscape(id) + "/stream?attach=" + url.QueryEscape(token)
+	return "ws" + strings.TrimPrefix(at, "http") + a.base + "/sessions/" + url.PathEscape(id) + "/stream?attach=" +
+		url.QueryEscape(token)
 }
 
 // How long a turn may take to end before its session ends without it, and between two looks at it.

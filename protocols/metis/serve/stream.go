@@ -23,10 +23,12 @@ const subscription = "session"
 // conversation is the socket of a session.
 func (a *api) conversation() protocol.Conversation {
 	return protocol.Conversation{
-		Stream: dialect.Stream{Name: metis.StreamName, Pattern: "GET " + a.base + "/sessions/{run}/stream", Mode: dialect.ModeB,
+		Stream: dialect.Stream{Name: metis.StreamName, Pattern: "GET " + a.base + "/sessions/{run}/stream",
+			Mode:     dialect.ModeB,
 			Children: true, Shared: true, Backlog: a.cfg.Backlog, MaxMessage: maxMessage},
 		Needs: auth.ScopeRead, Late: true, Subscriptions: 1,
-		Patience: patience, TimedOut: protocol.Close{Code: 1008, Reason: closing("subscribe_timeout", "No subscribe came in time.")},
+		Patience: patience, TimedOut: protocol.Close{Code: 1008,
+			Reason: closing("subscribe_timeout", "No subscribe came in time.")},
 		Heartbeat: protocol.Heartbeat{Every: a.cfg.Heartbeat, Misses: misses, Send: ping},
 		Opened:    checkToken, Received: receive, Ended: closeEnded,
 	}
@@ -35,7 +37,8 @@ func (a *api) conversation() protocol.Conversation {
 // checkToken turns away who has come without a token for the session.
 func checkToken(t *protocol.Talk) error {
 	if t.Caller.Run != t.Path("run") {
-		return &protocol.Close{Code: 1008, Reason: closing("unauthorized", "A token for this session is needed."), Cause: auth.ErrUnauthorized}
+		return &protocol.Close{Code: 1008, Reason: closing("unauthorized", "A token for this session is needed."),
+			Cause: auth.ErrUnauthorized}
 	}
 	return nil
 }
@@ -115,14 +118,16 @@ func cancelTurn(t *protocol.Talk, turn, reason string) error {
 	case err == nil || codeOf(err) != "":
 		return nil
 	case errors.Is(err, auth.ErrForbidden):
-		return &protocol.Close{Code: 1008, Reason: closing("forbidden", "The credential does not allow to cancel."), Cause: err}
+		return &protocol.Close{Code: 1008, Reason: closing("forbidden", "The credential does not allow to cancel."),
+			Cause: err}
 	}
 	return tryAgain(err)
 }
 
 // tryAgain closes a socket whose client asks for what cannot be known or done now.
 func tryAgain(err error) error {
-	return &protocol.Close{Code: 1013, Reason: closing("unavailable", "It cannot be done now; reconnect with replay."), Cause: err}
+	return &protocol.Close{Code: 1013, Reason: closing("unavailable", "It cannot be done now; reconnect with replay."),
+		Cause: err}
 }
 
 // subscribe answers a subscribe. After a refusal the client has some time for another one.

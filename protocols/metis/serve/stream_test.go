@@ -48,10 +48,12 @@ func TestStream(t *testing.T) {
 	id := n.create()
 	k := n.attach(id)
 	ack := k.subscribed(full, "", true)
-	if ack.At("since") != nil || ack.At("snapshot") != true || ack.At("replay_event_count") != 0.0 || ack.At("resolved_filter", "event_types") != nil {
+	if ack.At("since") != nil || ack.At("snapshot") != true || ack.At("replay_event_count") != 0.0 ||
+		ack.At("resolved_filter", "event_types") != nil {
 		t.Errorf("%v", ack)
 	}
-	if shot := k.want("snapshot"); shot.Str("session", "id") != id || shot.Str("snapshot_at_event_id") == "" || len(shot["messages"].([]any)) != 0 {
+	if shot := k.want("snapshot"); shot.Str("session", "id") != id || shot.Str("snapshot_at_event_id") == "" ||
+		len(shot["messages"].([]any)) != 0 {
 		t.Errorf("%v", shot)
 	}
 	turn := n.submit(id)
@@ -61,7 +63,8 @@ func TestStream(t *testing.T) {
 			t.Errorf("%v", e)
 		}
 	}
-	if o := n.do("GET", path+"/"+id, "").OK(200); o.At("turn_count") != 1.0 || o.At("current_turn_id") != nil || o.Str("id") != id || o.Str("session_id") != id {
+	if o := n.do("GET", path+"/"+id, "").OK(200); o.At("turn_count") != 1.0 || o.At("current_turn_id") != nil ||
+		o.Str("id") != id || o.Str("session_id") != id {
 		t.Errorf("%v", o)
 	}
 	// A second turn, begun while the socket waits for the third thing: a subscribe behind the ack is passed over.
@@ -75,7 +78,8 @@ func TestStream(t *testing.T) {
 	k.ends(1000, "")
 }
 
-// TestEveryPlace resumes behind each event, with three filters: prefix and rest are the whole, and the ack has said how many.
+// TestEveryPlace resumes behind each event, with three filters: prefix and rest are the whole, and the ack has said how
+// many.
 func TestEveryPlace(t *testing.T) {
 	n := start(t, serve.Config{})
 	other := join(t, n.Nodes, serve.Config{})
@@ -105,7 +109,8 @@ func TestEveryPlace(t *testing.T) {
 func first(n *node, id string) string {
 	n.T.Helper()
 	var page struct{ Events []struct{ ID string } }
-	if err := json.Unmarshal([]byte(n.do("GET", path+"/"+id+"/events?limit=1", "").Body), &page); err != nil || len(page.Events) != 1 {
+	if err := json.Unmarshal([]byte(n.do("GET", path+"/"+id+"/events?limit=1", "").Body), &page); err != nil ||
+		len(page.Events) != 1 {
 		n.T.Fatal(err)
 	}
 	return page.Events[0].ID
@@ -142,8 +147,8 @@ func ids(lines []string) (all []string) {
 	return all
 }
 
-// TestSnapshotSeam attaches at random moments while a turn is written: the events behind the snapshot are exactly those whose
-// ids are greater.
+// TestSnapshotSeam attaches at random moments while a turn is written: the events behind the snapshot are exactly those
+// whose ids are greater.
 func TestSnapshotSeam(t *testing.T) {
 	n := start(t, serve.Config{})
 	id := n.create()
@@ -188,7 +193,8 @@ func TestSnapshotWins(t *testing.T) {
 	if ack := k.subscribed(full, first(n, id), true); ack.At("replay_event_count") != 0.0 {
 		t.Errorf("%v", ack)
 	}
-	if shot := k.want("snapshot"); len(shot["messages"].([]any)) != 1 || shot.Str("session", "current_turn_status") != "in_flight" {
+	if shot := k.want("snapshot"); len(shot["messages"].([]any)) != 1 ||
+		shot.Str("session", "current_turn_status") != "in_flight" {
 		t.Errorf("%v", shot)
 	}
 }
@@ -228,7 +234,8 @@ func TestWorkers(t *testing.T) {
 	id := n.create()
 	n.submit(id)
 	hidden, shown := n.attach(id), n.attach(id)
-	hidden.subscribed(`{"event_types":["delegate.started","skill.loaded","session.created","delegate.completed"]}`, "", false)
+	hidden.subscribed(`{"event_types":["delegate.started","skill.loaded","session.created","delegate.completed"]}`, "",
+		false)
 	shown.subscribed(`{"event_types":["delegate.started","skill.loaded","session.created"],"include_worker_sessions":true}`, "", false)
 	n.Say(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`))
 	worker := shown.want("delegate.started").Str("event", "payload", "worker_session_id")

@@ -33,12 +33,13 @@ func (a *api) submit(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	said := change(req, schema.TypeCommandMessage, c.By(metis.MessagePayload(in.Content, in.Override)), func(p *metis.Projector) error {
-		if p.Turn() != "" {
-			return metis.Refuse(metis.CodeTurnInFlight, "a turn is in flight")
-		}
-		return notEnded(p)
-	})
+	said := change(req, schema.TypeCommandMessage, c.By(metis.MessagePayload(in.Content, in.Override)),
+		func(p *metis.Projector) error {
+			if p.Turn() != "" {
+				return metis.Refuse(metis.CodeTurnInFlight, "a turn is in flight")
+			}
+			return notEnded(p)
+		})
 	said.Options = opt
 	receipt, err := said.Store(ctx, c)
 	if err != nil {
@@ -55,7 +56,8 @@ func (a *api) submit(ctx context.Context, c *protocol.Call) error {
 
 // turnStart returns when the turn of a session began that a record has begun, as events have it. ok is false
 // when it has begun none; ts is "" for one that waits, or has waited, for another one.
-func turnStart(ctx context.Context, c *protocol.Call, req dialect.Request, seq schema.Seq) (ts string, ok bool, err error) {
+func turnStart(ctx context.Context, c *protocol.Call, req dialect.Request, seq schema.Seq) (ts string, ok bool,
+	err error) {
 	starts := metis.EventsRequest(cmp.Or(req.Child, req.Run), metis.Filter{Types: []string{"turn.started"}})
 	starts.Run, starts.Child = req.Run, req.Child
 	p, err := c.At(ctx, req.Run, seq-1, starts)
@@ -130,8 +132,8 @@ func (a *api) cancel(ctx context.Context, c *protocol.Call) error {
 	return nil
 }
 
-// stop stores that a turn is to be cancelled, if it is in flight and was not cancelled before. The error is of metis.Refuse for a
-// turn that is over or was never there.
+// stop stores that a turn is to be cancelled, if it is in flight and was not cancelled before. The error is of
+// metis.Refuse for a turn that is over or was never there.
 func stop(ctx context.Context, c *protocol.Call, id, turn, reason string, opt producers.AppendOptions) error {
 	s, err := find(ctx, c, metis.EventsRequest(id, metis.Filter{}))
 	if err != nil {
@@ -195,19 +197,20 @@ func (a *api) confirm(ctx context.Context, c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	decided := change(s.req, typeAnswer, c.By(metis.AnswerPayload(request, in.Decision, in.Scope)), func(p *metis.Projector) error {
-		switch asked, ok := p.Confirmation(request); {
-		case !ok:
-			return metis.Refuse(metis.CodeConfirmationNotFound, "nothing of this id waits for a decision%s", waiting(p))
-		case asked.Resolved:
-			return metis.Refuse(metis.CodeConfirmationResolved, "it was decided already%s", waiting(p))
-		case p.Turn() != turn:
-			return metis.Refuse(metis.CodeTurnCompleted, "the turn is over%s", waiting(p))
-		case !asked.Waits:
-			return metis.Refuse(metis.CodeConfirmationNotFound, "nobody waits for the decision any more%s", waiting(p))
-		}
-		return nil
-	})
+	decided := change(s.req, typeAnswer, c.By(metis.AnswerPayload(request, in.Decision, in.Scope)),
+		func(p *metis.Projector) error {
+			switch asked, ok := p.Confirmation(request); {
+			case !ok:
+				return metis.Refuse(metis.CodeConfirmationNotFound, "nothing of this id waits for a decision%s", waiting(p))
+			case asked.Resolved:
+				return metis.Refuse(metis.CodeConfirmationResolved, "it was decided already%s", waiting(p))
+			case p.Turn() != turn:
+				return metis.Refuse(metis.CodeTurnCompleted, "the turn is over%s", waiting(p))
+			case !asked.Waits:
+				return metis.Refuse(metis.CodeConfirmationNotFound, "nobody waits for the decision any more%s", waiting(p))
+			}
+			return nil
+		})
 	decided.Options = opt
 	if _, err := decided.Store(ctx, c); err != nil {
 		return err

@@ -18,9 +18,10 @@ import (
 // announceEvery is how often models are announced again: what a feed holds is trimmed after a while.
 const announceEvery = 12 * time.Hour
 
-// Announce appends to the feed of providers of each tenant which models are served, at once and then twice a day, until ctx ends.
-// It tries again while the log is away.
-func (m Models) Announce(ctx context.Context, log producers.Log, archive producers.Archive, tenants []string, logger *slog.Logger) error {
+// Announce appends to the feed of providers of each tenant which models are served, at once and then twice a day, until
+// ctx ends. It tries again while the log is away.
+func (m Models) Announce(ctx context.Context, log producers.Log, archive producers.Archive, tenants []string,
+	logger *slog.Logger) error {
 	a, err := producers.NewAppender(producers.AppenderConfig{Log: log, Archive: archive, Logger: logger})
 	if err != nil {
 		return err
@@ -50,7 +51,8 @@ func (m Models) announce(ctx context.Context, a *producers.Appender, tenants []s
 		events = append(events, schema.Event{Type: nimi.FeedType(nimi.StreamProvider), Actor: "worker", Payload: payload})
 	}
 	for _, tenant := range tenants {
-		if _, err := a.Append(ctx, schema.RunKey{Tenant: tenant, Run: nimi.FeedRun(nimi.StreamProvider)}, events, producers.AppendOptions{}); err != nil {
+		if _, err := a.Append(ctx, schema.RunKey{Tenant: tenant, Run: nimi.FeedRun(nimi.StreamProvider)}, events,
+			producers.AppendOptions{}); err != nil {
 			return fmt.Errorf("answer: announce to %s: %w", tenant, err)
 		}
 	}

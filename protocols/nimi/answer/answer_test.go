@@ -70,7 +70,8 @@ func TestWorkflow(t *testing.T) {
 	for run, c := range map[string][2]string{
 		"cycle":  {`{"node_id":"a","node_type":"WORKFLOW_NODE_CONTROL_NOOP","depends_on":["b"]},{"node_id":"b","node_type":"WORKFLOW_NODE_CONTROL_NOOP","depends_on":["a"]}`, "error WF_DAG_INVALID"},
 		"script": {`{"node_id":"a","node_type":"WORKFLOW_NODE_TRANSFORM_SCRIPT"}`, "error WF_NODE_CONFIG_MISMATCH"},
-		"fails":  {`{"node_id":"a","node_type":"WORKFLOW_NODE_AI_STREAM","ai_stream_config":{"model_id":"demo/fail"}}`, "error AI_PROVIDER_INTERNAL: the scripted"},
+		"fails": {`{"node_id":"a","node_type":"WORKFLOW_NODE_AI_STREAM","ai_stream_config":{"model_id":"demo/fail"}}`,
+			"error AI_PROVIDER_INTERNAL: the scripted"},
 	} {
 		s.Ask(run, `,"runtime":{"workflow":{"nodes":[`+c[0]+`]}}`, `{"content":"hello"}`)
 		if _, end := s.Await(run); !strings.HasPrefix(end, c[1]) {
@@ -91,8 +92,9 @@ func TestReasons(t *testing.T) {
 		"timeout": {model.Timeout, "AI_PROVIDER_TIMEOUT"}, "unavailable": {model.Unavailable, "AI_PROVIDER_UNAVAILABLE"},
 		"broken": {model.Broken, "AI_STREAM_BROKEN"}, "internal": {model.Internal, "AI_PROVIDER_INTERNAL"},
 	}
-	wants := map[string]string{"none": "error AI_MODEL_NOT_FOUND: no model", "plain": "error it failed", "silent": "error AI_PROVIDER_TIMEOUT: no delta within 100ms",
-		"open": "error AI_STREAM_BROKEN: "}
+	wants := map[string]string{"none": "error AI_MODEL_NOT_FOUND: no model", "plain": "error it failed",
+		"silent": "error AI_PROVIDER_TIMEOUT: no delta within 100ms",
+		"open":   "error AI_STREAM_BROKEN: "}
 	for name, c := range kinds {
 		wants[name] = "error " + c.want + ": it failed"
 		set.Add("p", func(context.Context, *worker.Task) (string, error) {
@@ -120,7 +122,8 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	announced := s.Events("runtime-provider")
-	if len(announced) == 0 || announced[0].Type != "custom.runtime.provider" || !strings.Contains(string(announced[0].Payload), `"demo/slow"`) {
+	if len(announced) == 0 || announced[0].Type != "custom.runtime.provider" ||
+		!strings.Contains(string(announced[0].Payload), `"demo/slow"`) {
 		t.Errorf("the feed of providers is %v", announced)
 	}
 }

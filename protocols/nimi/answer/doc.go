@@ -2,14 +2,15 @@
 //
 // # What it is
 //
-// [Models] has a set of models. Its Answer is a [agentstream/producers/worker.Answer]: a session with a workflow has its nodes played,
-// one task for each, and every other one is answered by its model. [Models.Announce] appends the names of the models to the tenant's
-// feed of providers, so that edges know which models are served. [Reasons] are for whoever ends runs in the place of their writer.
+// [Models] has a set of models. Its Answer is a [agentstream/producers/worker.Answer]: a session with a workflow has
+// its nodes played, one task for each, and every other one is answered by its model. [Models.Announce] appends the
+// names of the models to the tenant's feed of providers, so that edges know which models are served. [Reasons] are for
+// whoever ends runs in the place of their writer.
 //
 // # Contract
 //
-// The error of an answer begins with the name of a reason code of the protocol where a model, or what was asked of it, is the reason
-// (docs/dialects/runtime.md). A model is asked at most once for a question or a node.
+// The error of an answer begins with the name of a reason code of the protocol where a model, or what was asked of it,
+// is the reason (docs/dialects/runtime.md). A model is asked at most once for a question or a node.
 //
 // # Concurrency
 //

@@ -57,9 +57,9 @@ type session struct {
 	} `json:"runtime"`
 }
 
-// play plays the nodes of a workflow, one after the other, each after those that it depends on: a task for each. The text of a
-// node is the input of those behind it; {{name}} in a template or a prompt is the input of that name, of an edge its to_input, or
-// else the id of the node that it comes from.
+// play plays the nodes of a workflow, one after the other, each after those that it depends on: a task for each. The
+// text of a node is the input of those behind it; {{name}} in a template or a prompt is the input of that name, of an
+// edge its to_input, or else the id of the node that it comes from.
 func (m Models) play(ctx context.Context, q *worker.Task, s session) (string, error) {
 	var w workflow
 	if err := json.Unmarshal(s.Runtime.Workflow, &w); err != nil {
@@ -83,7 +83,8 @@ func (m Models) play(ctx context.Context, q *worker.Task, s session) (string, er
 			return "", err // the end of the turn ends the task
 		}
 		texts[n.ID] = text
-		if err := task(schema.TypeTaskEnd, object{"ok": true, "output": object{"text": strings.ToValidUTF8(text[:min(len(text), maxOutput)], "")}}); err != nil {
+		if err := task(schema.TypeTaskEnd, object{"ok": true,
+			"output": object{"text": strings.ToValidUTF8(text[:min(len(text), maxOutput)], "")}}); err != nil {
 			return "", err
 		}
 	}
@@ -132,7 +133,8 @@ func (w *workflow) order() (out []node, err error) {
 			out = append(out, n)
 		}
 		if len(later) == len(rest) {
-			return nil, because(runtimev1.ReasonCode_WF_DAG_INVALID, errors.New("nodes wait for each other, or for one that is not there"))
+			return nil, because(runtimev1.ReasonCode_WF_DAG_INVALID,
+				errors.New("nodes wait for each other, or for one that is not there"))
 		}
 		rest = later
 	}
@@ -157,12 +159,14 @@ func (m Models) node(ctx context.Context, q *worker.Task, n node, otherwise stri
 }
 
 // generate asks a model, and returns the text of its message.
-func (m Models) generate(ctx context.Context, q *worker.Task, cfg aiNode, otherwise string, inputs []input) (string, error) {
+func (m Models) generate(ctx context.Context, q *worker.Task, cfg aiNode, otherwise string, inputs []input) (string,
+	error) {
 	prompt := fillTemplate(cfg.Prompt, inputs)
 	if prompt == "" {
 		prompt = cmp.Or(joinInputs(inputs), q.Text())
 	}
-	session, err := json.Marshal(object{"once": true, "model": cmp.Or(cfg.Model, otherwise), "system": cfg.System, "parameters": cfg.nodeParams})
+	session, err := json.Marshal(object{"once": true, "model": cmp.Or(cfg.Model, otherwise), "system": cfg.System,
+		"parameters": cfg.nodeParams})
 	content, cerr := json.Marshal(object{"content": prompt})
 	if err := errors.Join(err, cerr); err != nil {
 		return "", &model.Error{Kind: model.BadInput, Err: err}

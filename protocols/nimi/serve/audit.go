@@ -74,7 +74,8 @@ func readAuditRequest(c *protocol.Call, m *runtimev1.ExportAuditEventsRequest) (
 	if app != "" && m.GetAppId() != "" && app != m.GetAppId() {
 		return w, nimi.Refuse(runtimev1.ReasonCode_APP_SCOPE_FORBIDDEN, "app_id is not the caller's")
 	}
-	w = wantedAudit{app: cmp.Or(app, m.GetAppId()), subject: m.GetSubjectUserId(), since: m.GetFromTime().AsTime()} // or 1970
+	// or 1970
+	w = wantedAudit{app: cmp.Or(app, m.GetAppId()), subject: m.GetSubjectUserId(), since: m.GetFromTime().AsTime()}
 	if t := m.GetToTime(); t != nil {
 		w.until = t.AsTime()
 	}
@@ -106,7 +107,8 @@ func (w *wantedAudit) walk(ctx context.Context, c *protocol.Call, each func(*run
 	}
 }
 
-func (w *wantedAudit) run(ctx context.Context, c *protocol.Call, run string, s nimi.Scenario, each func(*runtimev1.AuditEventRecord) error) error {
+func (w *wantedAudit) run(ctx context.Context, c *protocol.Call, run string, s nimi.Scenario,
+	each func(*runtimev1.AuditEventRecord) error) error {
 	head, err := c.Head(ctx, run)
 	if err != nil {
 		return err
@@ -129,7 +131,8 @@ func (w *wantedAudit) within(m *runtimev1.AuditEventRecord) bool {
 	return !t.Before(w.since) && (w.until.IsZero() || t.Before(w.until))
 }
 
-// auditOf returns the record of a control event: what began, what was commanded, what ended. nil: it is none. Content is left out.
+// auditOf returns the record of a control event: what began, what was commanded, what ended. nil: it is none. Content
+// is left out.
 func auditOf(run string, s nimi.Scenario, r schema.Record) *runtimev1.AuditEventRecord {
 	typ := string(r.Type)
 	f := jsonscan.Fields(nil)
@@ -148,7 +151,8 @@ func auditOf(run string, s nimi.Scenario, r schema.Record) *runtimev1.AuditEvent
 	}
 	id, ts, _ := r.Envelope()
 	at, _ := time.Parse(time.RFC3339Nano, string(ts)) // a zero time is sent
-	m := &runtimev1.AuditEventRecord{AuditId: string(id), AppId: s.App, SubjectUserId: s.Subject, Domain: "runtime.ai", Operation: typ, ReasonCode: reason,
+	m := &runtimev1.AuditEventRecord{AuditId: string(id), AppId: s.App, SubjectUserId: s.Subject, Domain: "runtime.ai",
+		Operation: typ, ReasonCode: reason,
 		TraceId: run, Timestamp: timestamppb.New(at), PrincipalId: f.Str("by")}
 	if state := f.Str("state"); state != "" {
 		m.Payload = &structpb.Struct{Fields: map[string]*structpb.Value{"state": structpb.NewStringValue(state)}}
@@ -187,7 +191,8 @@ func (o *chunks) record(m *runtimev1.AuditEventRecord) error {
 }
 
 func (o *chunks) flush(eof bool) error {
-	b, err := proto.Marshal(&runtimev1.AuditExportChunk{ExportId: o.id, Sequence: o.n, Chunk: o.held.Bytes(), Eof: eof, MimeType: o.mime})
+	b, err := proto.Marshal(&runtimev1.AuditExportChunk{ExportId: o.id, Sequence: o.n, Chunk: o.held.Bytes(), Eof: eof,
+		MimeType: o.mime})
 	if err != nil {
 		return err
 	}
@@ -219,9 +224,12 @@ const maxPage = 500
 // errPage ends a walk whose page is full.
 var errPage = errors.New("the page is full")
 
-// listAudit answers with the first records of what an export has, of one domain, and a token for the next ones: how many there were.
-func listAudit(ctx context.Context, c *protocol.Call, m *runtimev1.ListAuditEventsRequest) (*runtimev1.ListAuditEventsResponse, error) {
-	w, err := readAuditRequest(c, &runtimev1.ExportAuditEventsRequest{AppId: m.GetAppId(), SubjectUserId: m.GetSubjectUserId(), FromTime: m.GetFromTime(), ToTime: m.GetToTime()})
+// listAudit answers with the first records of what an export has, of one domain, and a token for the next ones: how
+// many there were.
+func listAudit(ctx context.Context, c *protocol.Call,
+	m *runtimev1.ListAuditEventsRequest) (*runtimev1.ListAuditEventsResponse, error) {
+	w, err := readAuditRequest(c, &runtimev1.ExportAuditEventsRequest{AppId: m.GetAppId(),
+		SubjectUserId: m.GetSubjectUserId(), FromTime: m.GetFromTime(), ToTime: m.GetToTime()})
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +245,8 @@ func listAudit(ctx context.Context, c *protocol.Call, m *runtimev1.ListAuditEven
 	}
 	answer, n := &runtimev1.ListAuditEventsResponse{}, 0
 	err = w.walk(ctx, c, func(r *runtimev1.AuditEventRecord) error {
-		if d := m.GetDomain(); d != "" && d != r.GetDomain() || m.GetReasonCode() != 0 && m.GetReasonCode() != r.GetReasonCode() {
+		if d := m.GetDomain(); d != "" && d != r.GetDomain() || m.GetReasonCode() != 0 &&
+			m.GetReasonCode() != r.GetReasonCode() {
 			return nil
 		}
 		if n++; n <= skip {

@@ -7,8 +7,8 @@
 //
 // # Contract
 //
-// A scenario is one append, all or none: a refused one has stored nothing. With the same key the same run is shown, and nothing is
-// generated twice. A run of another app is refused, one of another tenant is not there.
+// A scenario is one append, all or none: a refused one has stored nothing. With the same key the same run is shown, and
+// nothing is generated twice. A run of another app is refused, one of another tenant is not there.
 //
 // # Concurrency
 //

@@ -11,21 +11,25 @@ import (
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
-// TestTrimmedFeeds: of a feed whose beginning is no longer kept a client without a number gets what is left. One whose number is older is
-// refused with OUT_OF_RANGE; that of an account is told how the account is now, and that it has missed something. States are those of what
-// is left.
+// TestTrimmedFeeds: of a feed whose beginning is no longer kept a client without a number gets what is left. One whose
+// number is older is refused with OUT_OF_RANGE; that of an account is told how the account is now, and that it has
+// missed something. States are those of what is left.
 func TestTrimmedFeeds(t *testing.T) {
 	n := start(t)
 	for i := range 3 {
 		n.Say("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":3,"state":`+string(rune('1'+i))+`}`))
 		n.Say("runtime-memory", edgetest.Event("custom.runtime.memory", `{"eventType":1}`))
-		n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w","state":"healthy","models":["m`+string(rune('1'+i))+`"]}`))
-		if _, err := invoke(with(t), n, "RuntimeAppService/SendAppMessage", &runtimev1.SendAppMessageRequest{FromAppId: "app", ToAppId: "app", MessageType: "t"}, &runtimev1.SendAppMessageResponse{}); err != nil {
+		n.Say("runtime-provider", edgetest.Event("custom.runtime.provider",
+			`{"providerName":"w","state":"healthy","models":["m`+string(rune('1'+i))+`"]}`))
+		if _, err := invoke(with(t), n, "RuntimeAppService/SendAppMessage",
+			&runtimev1.SendAppMessageRequest{FromAppId: "app", ToAppId: "app", MessageType: "t"},
+			&runtimev1.SendAppMessageResponse{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	account := func(after uint64) *opened[*runtimev1.AccountSessionEvent] {
-		return open(with(t), n, "RuntimeAccountService/SubscribeAccountSessionEvents", &runtimev1.SubscribeAccountSessionEventsRequest{AfterSequence: after}, accEvent)
+		return open(with(t), n, "RuntimeAccountService/SubscribeAccountSessionEvents",
+			&runtimev1.SubscribeAccountSessionEventsRequest{AfterSequence: after}, accEvent)
 	}
 	for _, run := range []string{"runtime-account", "runtime-memory", "runtime-provider", nimi.MessageRun("app")} {
 		n.Nodes.Log.Expire(edgetest.Key(run), 2)
@@ -53,7 +57,8 @@ func TestTrimmedFeeds(t *testing.T) {
 		t.Errorf("what comes behind a truncated snapshot: %v", b)
 	}
 	memory := func(cursor string) *opened[*runtimev1.MemoryEvent] {
-		return open(with(t), n, "RuntimeCognitionService/SubscribeMemoryEvents", &runtimev1.SubscribeMemoryEventsRequest{Cursor: cursor}, memEvent)
+		return open(with(t), n, "RuntimeCognitionService/SubscribeMemoryEvents",
+			&runtimev1.SubscribeMemoryEventsRequest{Cursor: cursor}, memEvent)
 	}
 	if a := memory("").must(); a.GetSequence() != 3 {
 		t.Errorf("%v", a)
@@ -63,9 +68,11 @@ func TestTrimmedFeeds(t *testing.T) {
 	}
 	_, err := memory("1").next()
 	holds(t, "an older cursor", err, codes.OutOfRange, "PROTOCOL_ENVELOPE_INVALID")
-	_, err = open(with(t), n, "RuntimeAppService/SubscribeAppMessages", &runtimev1.SubscribeAppMessagesRequest{AppId: "app", Cursor: "1"}, appEvent).next()
+	_, err = open(with(t), n, "RuntimeAppService/SubscribeAppMessages",
+		&runtimev1.SubscribeAppMessagesRequest{AppId: "app", Cursor: "1"}, appEvent).next()
 	holds(t, "an older cursor of messages", err, codes.OutOfRange, "PROTOCOL_ENVELOPE_INVALID")
-	p := open(with(t), n, "RuntimeAuditService/SubscribeAIProviderHealthEvents", &runtimev1.SubscribeAIProviderHealthEventsRequest{}, provider)
+	p := open(with(t), n, "RuntimeAuditService/SubscribeAIProviderHealthEvents",
+		&runtimev1.SubscribeAIProviderHealthEventsRequest{}, provider)
 	if a := p.must(); a.GetProviderName() != "w" || a.GetSequence() != 1 {
 		t.Errorf("%v", a)
 	}

@@ -116,7 +116,8 @@ func accEvent() *runtimev1.AccountSessionEvent { return &runtimev1.AccountSessio
 // ask makes a request for text.
 func ask(change ...func(*runtimev1.StreamScenarioRequest)) *runtimev1.StreamScenarioRequest {
 	m := &runtimev1.StreamScenarioRequest{
-		Head:          &runtimev1.ScenarioRequestHead{AppId: "app", ModelId: "demo", RoutePolicy: runtimev1.RoutePolicy_ROUTE_POLICY_LOCAL},
+		Head: &runtimev1.ScenarioRequestHead{AppId: "app", ModelId: "demo",
+			RoutePolicy: runtimev1.RoutePolicy_ROUTE_POLICY_LOCAL},
 		ScenarioType:  runtimev1.ScenarioType_SCENARIO_TYPE_TEXT_GENERATE,
 		ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_STREAM,
 		Spec: &runtimev1.ScenarioSpec{Spec: &runtimev1.ScenarioSpec_TextGenerate{TextGenerate: &runtimev1.TextGenerateScenarioSpec{
@@ -130,11 +131,13 @@ func ask(change ...func(*runtimev1.StreamScenarioRequest)) *runtimev1.StreamScen
 }
 
 // scenario opens a stream and returns it behind STARTED, with the run.
-func (n *node) scenario(ctx context.Context, m *runtimev1.StreamScenarioRequest) (*opened[*runtimev1.StreamScenarioEvent], string) {
+func (n *node) scenario(ctx context.Context,
+	m *runtimev1.StreamScenarioRequest) (*opened[*runtimev1.StreamScenarioEvent], string) {
 	n.T.Helper()
 	o := open(ctx, n, "RuntimeAiService/StreamScenario", m, event)
 	e := o.must()
-	if e.GetEventType() != runtimev1.StreamEventType_STREAM_EVENT_STARTED || e.GetSequence() != 1 || e.GetStarted() == nil || e.GetTraceId() == "" {
+	if e.GetEventType() != runtimev1.StreamEventType_STREAM_EVENT_STARTED || e.GetSequence() != 1 ||
+		e.GetStarted() == nil || e.GetTraceId() == "" {
 		n.T.Fatalf("the first event is %v", e)
 	}
 	return o, e.GetTraceId()
@@ -162,7 +165,8 @@ func refused(t testing.TB, what string, err error, code codes.Code, reason strin
 		return
 	}
 	d := s.Proto().GetDetails()
-	if len(d) != 1 || d[0].GetTypeUrl() != "type.googleapis.com/google.rpc.ErrorInfo" || !strings.Contains(string(d[0].GetValue()), reason) {
+	if len(d) != 1 || d[0].GetTypeUrl() != "type.googleapis.com/google.rpc.ErrorInfo" ||
+		!strings.Contains(string(d[0].GetValue()), reason) {
 		t.Errorf("%s: details %v", what, d)
 	}
 }

@@ -28,7 +28,8 @@ const lookEvery = 2 * time.Second
 // healthOf returns how this node is. What it does not know is 0.
 func healthOf(ctx context.Context, c *protocol.Call) *runtimev1.RuntimeHealthEvent {
 	if failing := c.Failing(ctx); len(failing) > 0 {
-		return sampleHealth(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_DEGRADED, "not available: "+strings.Join(failing, ", "))
+		return sampleHealth(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_DEGRADED,
+			"not available: "+strings.Join(failing, ", "))
 	}
 	return sampleHealth(runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_READY, "")
 }
@@ -37,7 +38,8 @@ func healthOf(ctx context.Context, c *protocol.Call) *runtimev1.RuntimeHealthEve
 func sampleHealth(status runtimev1.RuntimeHealthStatus, reason string) *runtimev1.RuntimeHealthEvent {
 	used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}}
 	metrics.Read(used)
-	return &runtimev1.RuntimeHealthEvent{Status: status, Reason: reason, MemoryBytes: int64(used[0].Value.Uint64()), SampledAt: timestamppb.New(time.Now())}
+	return &runtimev1.RuntimeHealthEvent{Status: status, Reason: reason, MemoryBytes: int64(used[0].Value.Uint64()),
+		SampledAt: timestamppb.New(time.Now())}
 }
 
 // health sends this node's state, then its changes: the latest ones to a client that is behind.
@@ -73,7 +75,8 @@ func health(c *protocol.Call, in dialect.Input, to protocol.Sending) error {
 }
 
 // watchHealth puts how the node is into states whenever it changes, until the node goes away or ctx ends.
-func watchHealth(ctx context.Context, c *protocol.Call, closing <-chan struct{}, states chan *runtimev1.RuntimeHealthEvent) {
+func watchHealth(ctx context.Context, c *protocol.Call, closing <-chan struct{},
+	states chan *runtimev1.RuntimeHealthEvent) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	var last *runtimev1.RuntimeHealthEvent
@@ -108,9 +111,11 @@ func note(states chan *runtimev1.RuntimeHealthEvent, m *runtimev1.RuntimeHealthE
 	}
 }
 
-func getHealth(ctx context.Context, c *protocol.Call, _ *runtimev1.GetRuntimeHealthRequest) (*runtimev1.GetRuntimeHealthResponse, error) {
+func getHealth(ctx context.Context, c *protocol.Call,
+	_ *runtimev1.GetRuntimeHealthRequest) (*runtimev1.GetRuntimeHealthResponse, error) {
 	m := healthOf(ctx, c)
-	return &runtimev1.GetRuntimeHealthResponse{Status: m.GetStatus(), Reason: m.GetReason(), MemoryBytes: m.GetMemoryBytes(), SampledAt: m.GetSampledAt()}, nil
+	return &runtimev1.GetRuntimeHealthResponse{Status: m.GetStatus(), Reason: m.GetReason(),
+		MemoryBytes: m.GetMemoryBytes(), SampledAt: m.GetSampledAt()}, nil
 }
 
 // fold returns the state of a feed, an empty one when nobody has fed it.
@@ -122,30 +127,35 @@ func fold(ctx context.Context, c *protocol.Call, feed string) (schema.Head, *nim
 	return head, j, err
 }
 
-func listProviders(ctx context.Context, c *protocol.Call, _ *runtimev1.ListAIProviderHealthRequest) (*runtimev1.ListAIProviderHealthResponse, error) {
+func listProviders(ctx context.Context, c *protocol.Call,
+	_ *runtimev1.ListAIProviderHealthRequest) (*runtimev1.ListAIProviderHealthResponse, error) {
 	_, j, err := fold(ctx, c, nimi.StreamProvider)
 	if err != nil {
 		return nil, err
 	}
 	answer := &runtimev1.ListAIProviderHealthResponse{}
 	for _, p := range j.Providers() {
-		answer.Providers = append(answer.Providers, &runtimev1.AIProviderHealthSnapshot{ProviderName: p.GetProviderName(), State: p.GetState(), Reason: p.GetReason(),
-			ConsecutiveFailures: p.GetConsecutiveFailures(), LastChangedAt: p.GetLastChangedAt(), LastCheckedAt: p.GetLastCheckedAt(), SubHealth: p.GetSubHealth()})
+		answer.Providers = append(answer.Providers,
+			&runtimev1.AIProviderHealthSnapshot{ProviderName: p.GetProviderName(), State: p.GetState(), Reason: p.GetReason(),
+				ConsecutiveFailures: p.GetConsecutiveFailures(), LastChangedAt: p.GetLastChangedAt(),
+				LastCheckedAt: p.GetLastCheckedAt(), SubHealth: p.GetSubHealth()})
 	}
 	return answer, nil
 }
 
-func accountStatus(ctx context.Context, c *protocol.Call, _ *runtimev1.GetAccountSessionStatusRequest) (*runtimev1.GetAccountSessionStatusResponse, error) {
+func accountStatus(ctx context.Context, c *protocol.Call,
+	_ *runtimev1.GetAccountSessionStatusRequest) (*runtimev1.GetAccountSessionStatusResponse, error) {
 	_, j, err := fold(ctx, c, nimi.StreamAccount)
 	if err != nil {
 		return nil, err
 	}
 	a := j.Account()
-	return &runtimev1.GetAccountSessionStatusResponse{State: a.GetState(), AccountProjection: a.GetAccountProjection(), ReasonCode: a.GetReasonCode(), AccountReasonCode: a.GetAccountReasonCode()}, nil
+	return &runtimev1.GetAccountSessionStatusResponse{State: a.GetState(), AccountProjection: a.GetAccountProjection(),
+		ReasonCode: a.GetReasonCode(), AccountReasonCode: a.GetAccountReasonCode()}, nil
 }
 
-// ofAccount sends a client first how its account is now, then what is kept behind its number. One whose number is older than that, or is
-// none of this feed, learns that it has missed something, and gets only what comes from now on.
+// ofAccount sends a client first how its account is now, then what is kept behind its number. One whose number is older
+// than that, or is none of this feed, learns that it has missed something, and gets only what comes from now on.
 func ofAccount(c *protocol.Call, req *dialect.Request) error {
 	ctx, cancel := c.LogContext()
 	defer cancel()
@@ -171,7 +181,8 @@ func ofAccount(c *protocol.Call, req *dialect.Request) error {
 const maxTransfers = 1024
 
 // listTransfers answers with the newest state of each transfer, oldest first.
-func listTransfers(ctx context.Context, c *protocol.Call, _ *runtimev1.ListLocalTransfersRequest) (*runtimev1.ListLocalTransfersResponse, error) {
+func listTransfers(ctx context.Context, c *protocol.Call,
+	_ *runtimev1.ListLocalTransfersRequest) (*runtimev1.ListLocalTransfersResponse, error) {
 	answer, run := &runtimev1.ListLocalTransfersResponse{}, nimi.FeedRun(nimi.StreamTransfer)
 	head, err := c.Head(ctx, run)
 	if errors.Is(err, fanout.ErrNotFound) {

@@ -165,6 +165,7 @@ func textParameters(t *runtimev1.TextGenerateScenarioSpec) parameters {
 // speechParameters are those of speech.
 func speechParameters(t *runtimev1.SpeechSynthesizeScenarioSpec) parameters {
 	v := t.GetVoiceRef()
-	return parameters{Language: t.GetLanguage(), Format: t.GetAudioFormat(), Emotion: t.GetEmotion(), Speed: t.GetSpeed(), Pitch: t.GetPitch(), Volume: t.GetVolume(),
+	return parameters{Language: t.GetLanguage(), Format: t.GetAudioFormat(), Emotion: t.GetEmotion(),
+		Speed: t.GetSpeed(), Pitch: t.GetPitch(), Volume: t.GetVolume(),
 		SampleRate: max(0, t.GetSampleRateHz()), Voice: v.GetPresetVoiceId() + v.GetVoiceAssetId() + v.GetProviderVoiceRef()}
 }

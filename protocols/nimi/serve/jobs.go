@@ -13,7 +13,8 @@ import (
 )
 
 // job returns a run as it stands.
-func job(ctx context.Context, c *protocol.Call, id string, none runtimev1.ReasonCode) (head schema.Head, j *nimi.Job, err error) {
+func job(ctx context.Context, c *protocol.Call, id string, none runtimev1.ReasonCode) (head schema.Head, j *nimi.Job,
+	err error) {
 	if id, err = nimi.RunID(id, none); err == nil {
 		head, j, err = protocol.Newest[*nimi.Job](ctx, c, dialect.Request{Run: id, Stream: nimi.StreamJob})
 	}
@@ -23,12 +24,15 @@ func job(ctx context.Context, c *protocol.Call, id string, none runtimev1.Reason
 	return head, j, err
 }
 
-func submitJob(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitScenarioJobRequest) (*runtimev1.SubmitScenarioJobResponse, error) {
+func submitJob(ctx context.Context, c *protocol.Call,
+	m *runtimev1.SubmitScenarioJobRequest) (*runtimev1.SubmitScenarioJobResponse, error) {
 	if key := m.GetIdempotencyKey(); key != "" && c.Request.Header.Get(headerKey) == "" {
 		c.Request.Header.Set(headerKey, key)
 	}
-	asked := &runtimev1.StreamScenarioRequest{Head: m.GetHead(), ScenarioType: m.GetScenarioType(), ExecutionMode: m.GetExecutionMode(), Spec: m.GetSpec(), Extensions: m.GetExtensions()}
-	w := wanted{StreamScenarioRequest: asked, as: "job", method: "SubmitScenarioJob", mode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB, labels: m.GetLabels()}
+	asked := &runtimev1.StreamScenarioRequest{Head: m.GetHead(), ScenarioType: m.GetScenarioType(),
+		ExecutionMode: m.GetExecutionMode(), Spec: m.GetSpec(), Extensions: m.GetExtensions()}
+	w := wanted{StreamScenarioRequest: asked, as: "job", method: "SubmitScenarioJob",
+		mode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB, labels: m.GetLabels()}
 	run, _, err := w.store(ctx, c)
 	if err != nil {
 		return nil, err
@@ -51,7 +55,8 @@ func visibleJob(c *protocol.Call, j *nimi.Job) *runtimev1.ScenarioJob {
 
 const noJob = runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_FOUND
 
-func getJob(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioJobRequest) (*runtimev1.GetScenarioJobResponse, error) {
+func getJob(ctx context.Context, c *protocol.Call,
+	m *runtimev1.GetScenarioJobRequest) (*runtimev1.GetScenarioJobResponse, error) {
 	_, j, err := job(ctx, c, m.GetJobId(), noJob)
 	if err != nil {
 		return nil, err
@@ -59,7 +64,8 @@ func getJob(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioJobRe
 	return &runtimev1.GetScenarioJobResponse{Job: j.Job()}, nil
 }
 
-func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenarioJobRequest) (*runtimev1.CancelScenarioJobResponse, error) {
+func cancelJob(ctx context.Context, c *protocol.Call,
+	m *runtimev1.CancelScenarioJobRequest) (*runtimev1.CancelScenarioJobResponse, error) {
 	_, j, err := job(ctx, c, m.GetJobId(), noJob)
 	if err != nil {
 		return nil, err
@@ -74,7 +80,8 @@ func cancelJob(ctx context.Context, c *protocol.Call, m *runtimev1.CancelScenari
 const maxArtifacts = 16 << 20
 
 // artifacts answers with what a run has produced.
-func artifacts(ctx context.Context, c *protocol.Call, m *runtimev1.GetScenarioArtifactsRequest) (*runtimev1.GetScenarioArtifactsResponse, error) {
+func artifacts(ctx context.Context, c *protocol.Call,
+	m *runtimev1.GetScenarioArtifactsRequest) (*runtimev1.GetScenarioArtifactsResponse, error) {
 	head, j, err := job(ctx, c, m.GetJobId(), noJob)
 	if err != nil {
 		return nil, err

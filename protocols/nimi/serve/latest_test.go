@@ -14,13 +14,14 @@ import (
 	runtimev1 "agentstream/protocols/nimi/contract/runtime/v1"
 )
 
-// TestLatestProviders: a client that does not read for a while is shown the newest 16 states of providers behind what was on its way, and
-// none of those between; its numbers have no hole.
+// TestLatestProviders: a client that does not read for a while is shown the newest 16 states of providers behind what
+// was on its way, and none of those between; its numbers have no hole.
 func TestLatestProviders(t *testing.T) {
 	slowly(t, func(t *testing.T, n *node) {
 		const states = 60
 		say := func(i int) {
-			n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", fmt.Sprintf(`{"providerName":"w","state":"s%d","reason":"%*d"}`, i, 8<<10, i)))
+			n.Say("runtime-provider", edgetest.Event("custom.runtime.provider",
+				fmt.Sprintf(`{"providerName":"w","state":"s%d","reason":"%*d"}`, i, 8<<10, i)))
 		}
 		say(0)
 		r := n.raw("RuntimeAuditService/SubscribeAIProviderHealthEvents", &runtimev1.SubscribeAIProviderHealthEventsRequest{})
@@ -51,8 +52,8 @@ func TestLatestProviders(t *testing.T) {
 	})
 }
 
-// TestHealthChanges: a node says how it is when something that it needs is away, and when it is there again. The latest 8 states wait for
-// a client.
+// TestHealthChanges: a node says how it is when something that it needs is away, and when it is there again. The latest
+// 8 states wait for a client.
 func TestHealthChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
@@ -78,7 +79,8 @@ func TestHealthChanges(t *testing.T) {
 			t.Fatalf("%v", list)
 		}
 		for i, e := range list {
-			if e.GetStatus() != want[i] || e.GetSequence() != uint64(i+1) || (e.GetReason() == "not available: nats") != (want[i] == degraded) {
+			if e.GetStatus() != want[i] || e.GetSequence() != uint64(i+1) ||
+				(e.GetReason() == "not available: nats") != (want[i] == degraded) {
 				t.Errorf("state %d: %v", i+1, e)
 			}
 		}

@@ -41,8 +41,8 @@ func alive(c *protocol.Call, req dialect.Request, serve func() error) error {
 	return err
 }
 
-// closing serves the stream of a session. Clients lose what they have not read when an error comes, so that comes a little later than
-// the last event.
+// closing serves the stream of a session. Clients lose what they have not read when an error comes, so that comes a
+// little later than the last event.
 func closing(_ *protocol.Call, _ dialect.Request, serve func() error) error {
 	err := serve()
 	if err == nil {
@@ -75,7 +75,8 @@ func scenarioAlive(c *protocol.Call, req dialect.Request, serve func() error) er
 	err := alive(c, req, serve)
 	if err != nil && !errors.Is(err, dialect.ErrComplete) {
 		said := c.Report
-		leave(c, req.Run, errors.Is(err, dialect.ErrClientGone) || errors.Is(err, context.DeadlineExceeded)) // that of the client's call
+		// that of the client's call
+		leave(c, req.Run, errors.Is(err, dialect.ErrClientGone) || errors.Is(err, context.DeadlineExceeded))
 		c.Report = said
 	}
 	return err
@@ -86,16 +87,18 @@ var errNobody = errors.New("the run does not depend on its clients")
 
 // join notes in a run that a client has come again, if the run ends with the last of its clients.
 func join(ctx context.Context, c *protocol.Call, run string) error {
-	return storeStream(ctx, c, run, false, schema.Event{Type: nimi.TypeClients, Actor: "user", Payload: []byte(`{"client":"came"}`)})
+	return storeStream(ctx, c, run, false, schema.Event{Type: nimi.TypeClients, Actor: "user",
+		Payload: []byte(`{"client":"came"}`)})
 }
 
-// leave notes that a client has left, if the run ends with the last of its clients, and cancels it when it was the last and gone of
-// its own will: a node that goes away takes nobody's.
+// leave notes that a client has left, if the run ends with the last of its clients, and cancels it when it was the last
+// and gone of its own will: a node that goes away takes nobody's.
 func leave(c *protocol.Call, run string, gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), afterwards)
 	defer cancel()
 	why := c.By([]byte(jsonscan.Object("{").Str("reason", "its client has left").End()))
-	_ = storeStream(ctx, c, run, !gone, schema.Event{Type: nimi.TypeClients, Actor: "user", Payload: []byte(`{"client":"left"}`)},
+	_ = storeStream(ctx, c, run, !gone, schema.Event{Type: nimi.TypeClients, Actor: "user",
+		Payload: []byte(`{"client":"left"}`)},
 		schema.Event{Type: "command.cancel", Actor: "user", Payload: why}) // a run that is not told goes on to its deadline
 }
 

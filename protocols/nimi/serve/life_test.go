@@ -17,14 +17,15 @@ import (
 	"agentstream/schema"
 )
 
-// TestDeadlineOfAStream: nobody answers the run, and the node that serves its stream ends it when its time is over. Two nodes end it
-// once.
+// TestDeadlineOfAStream: nobody answers the run, and the node that serves its stream ends it when its time is over. Two
+// nodes end it once.
 func TestDeadlineOfAStream(t *testing.T) {
 	all := edgetest.Share()
 	n, m := join(t, all), join(t, all)
 	short := func(m *runtimev1.StreamScenarioRequest) { m.Head.TimeoutMs = 300 }
 	o, run := n.scenario(with(t), ask(short))
-	job := open(with(t), m, "RuntimeAiService/SubscribeScenarioJobEvents", &runtimev1.SubscribeScenarioJobEventsRequest{JobId: run}, jobEvent)
+	job := open(with(t), m, "RuntimeAiService/SubscribeScenarioJobEvents",
+		&runtimev1.SubscribeScenarioJobEventsRequest{JobId: run}, jobEvent)
 	list, err := o.rest()
 	if err != nil || len(list) != 1 || list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_PROVIDER_TIMEOUT {
 		t.Errorf("%v, %v", list, err)
@@ -33,7 +34,8 @@ func TestDeadlineOfAStream(t *testing.T) {
 	if err != nil || states[len(states)-1].GetJob().GetStatus() != runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_TIMEOUT {
 		t.Errorf("%v, %v", states, err)
 	}
-	if types := n.Types(run); !slices.Equal(types, []string{"session.created", "command.message", "commands.taken", "run.lifecycle"}) {
+	if types := n.Types(run); !slices.Equal(types,
+		[]string{"session.created", "command.message", "commands.taken", "run.lifecycle"}) {
 		t.Error(types)
 	}
 }
@@ -44,8 +46,8 @@ func leaving(m *runtimev1.StreamScenarioRequest) {
 	m.Extensions = []*runtimev1.ScenarioExtension{{Namespace: "agentstream", Payload: s}}
 }
 
-// TestLastClientLeaves: a run is cancelled when the last of its clients has left, on whatever node; not when a node goes away, and not
-// where nobody asked for it.
+// TestLastClientLeaves: a run is cancelled when the last of its clients has left, on whatever node; not when a node
+// goes away, and not where nobody asked for it.
 func TestLastClientLeaves(t *testing.T) {
 	all := edgetest.Share()
 	n, m := join(t, all), join(t, all)
@@ -101,7 +103,8 @@ func TestLastClientLeaves(t *testing.T) {
 	}
 }
 
-// TestClosedSession: an error makes clients forget what they have not read, so it comes at least 100 ms behind the last event.
+// TestClosedSession: an error makes clients forget what they have not read, so it comes at least 100 ms behind the last
+// event.
 func TestClosedSession(t *testing.T) {
 	slowly(t, func(t *testing.T, n *node) {
 		n.Say("s", edgetest.Event(schema.TypeSessionCreated, `{"app_id":"app","model":"demo","runtime":{"as":"realtime"}}`))

@@ -40,8 +40,8 @@ const slow = 5 * time.Second
 
 // Config sets the protocol up.
 type Config struct {
-	// Version is that of this server: a semantic version, with or without a "v". Clients refuse another major than 0, so they are
-	// told 0 and its first two numbers. Anything else: 0.0.0.
+	// Version is that of this server: a semantic version, with or without a "v". Clients refuse another major than 0,
+	// so they are told 0 and its first two numbers. Anything else: 0.0.0.
 	Version string
 }
 
@@ -72,7 +72,8 @@ const latestProviders = 16
 // allStreams are the streams of runs and feeds, and those of no run.
 func allStreams() []protocol.Stream {
 	of := func(name, method string, mode dialect.Mode) dialect.Stream {
-		return dialect.Stream{Name: name, Pattern: "POST " + service + method, Transport: dialect.GRPC, Mode: mode, MaxMessage: nimi.MaxMessage}
+		return dialect.Stream{Name: name, Pattern: "POST " + service + method, Transport: dialect.GRPC, Mode: mode,
+			MaxMessage: nimi.MaxMessage}
 	}
 	scenario := of(nimi.StreamScenario, "RuntimeAiService/StreamScenario", dialect.ModeA)
 	scenario.MaxMessage = nimi.MaxScenario
@@ -80,11 +81,15 @@ func allStreams() []protocol.Stream {
 	providers.Latest = latestProviders
 	return []protocol.Stream{
 		{Stream: scenario, Begin: stream, Around: scenarioAlive},
-		{Stream: of(nimi.StreamJob, "RuntimeAiService/SubscribeScenarioJobEvents", dialect.ModeB), Admit: admit(nil), Around: alive},
-		{Stream: of(nimi.StreamWorkflow, "RuntimeWorkflowService/SubscribeWorkflowEvents", dialect.ModeB), Admit: admit(nil), Around: alive},
-		{Stream: of(nimi.StreamRealtime, "RuntimeAiRealtimeService/ReadRealtimeEvents", dialect.ModeD), Admit: admit(ofRealtime), Around: closing},
+		{Stream: of(nimi.StreamJob, "RuntimeAiService/SubscribeScenarioJobEvents", dialect.ModeB), Admit: admit(nil),
+			Around: alive},
+		{Stream: of(nimi.StreamWorkflow, "RuntimeWorkflowService/SubscribeWorkflowEvents", dialect.ModeB),
+			Admit: admit(nil), Around: alive},
+		{Stream: of(nimi.StreamRealtime, "RuntimeAiRealtimeService/ReadRealtimeEvents", dialect.ModeD),
+			Admit: admit(ofRealtime), Around: closing},
 		{Stream: of(nimi.StreamAgent, "RuntimeAgentService/SubscribeAgentEvents", dialect.ModeD), Admit: admit(ofAgent)},
-		{Stream: of(nimi.StreamAccount, "RuntimeAccountService/SubscribeAccountSessionEvents", dialect.ModeD), Admit: ofAccount},
+		{Stream: of(nimi.StreamAccount, "RuntimeAccountService/SubscribeAccountSessionEvents", dialect.ModeD),
+			Admit: ofAccount},
 		{Stream: of(nimi.StreamMemory, "RuntimeCognitionService/SubscribeMemoryEvents", dialect.ModeD)},
 		{Stream: of(nimi.StreamMessage, "RuntimeAppService/SubscribeAppMessages", dialect.ModeD), Admit: ofMessages},
 		{Stream: of(nimi.StreamTransfer, "RuntimeLocalService/WatchLocalTransfers", dialect.ModeD)},
@@ -106,7 +111,8 @@ func envelope(in dialect.Input) error {
 func call[T any, I interface {
 	*T
 	proto.Message
-}, O proto.Message](method string, needs auth.Scope, serve func(context.Context, *protocol.Call, I) (O, error)) protocol.Route {
+}, O proto.Message](method string, needs auth.Scope,
+	serve func(context.Context, *protocol.Call, I) (O, error)) protocol.Route {
 	return protocol.Route{
 		RPC: service + method, MaxMessage: nimi.MaxMessage, Needs: needs, Writes: needs == auth.ScopeWrite,
 		Serve: protocol.WithLogTimeout(func(ctx context.Context, c *protocol.Call) error {
@@ -155,11 +161,15 @@ func routes() []protocol.Route {
 
 // reasons are those of refusals that the protocol did not name itself.
 var reasons = map[dialect.Reason]string{
-	dialect.ReasonUnauthorized: "AUTH_TOKEN_INVALID", dialect.ReasonCredentialExpired: "AUTH_TOKEN_INVALID", dialect.ReasonForbidden: "PRINCIPAL_UNAUTHORIZED",
+	dialect.ReasonUnauthorized: "AUTH_TOKEN_INVALID", dialect.ReasonCredentialExpired: "AUTH_TOKEN_INVALID",
+	dialect.ReasonForbidden: "PRINCIPAL_UNAUTHORIZED",
 	dialect.ReasonKeyReused: "AI_MEDIA_IDEMPOTENCY_CONFLICT", dialect.ReasonRunEnded: "AI_REALTIME_SESSION_CLOSED",
-	dialect.ReasonLimited: "AI_PROVIDER_RATE_LIMITED", dialect.ReasonBusy: "AI_PROVIDER_RATE_LIMITED", dialect.ReasonFull: "AI_PROVIDER_RATE_LIMITED",
-	dialect.ReasonUnavailable: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonUnanswered: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonConflict: "AI_PROVIDER_UNAVAILABLE",
-	dialect.ReasonAuthUnavailable: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonShutdown: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonInternal: "AI_PROVIDER_INTERNAL",
+	dialect.ReasonLimited: "AI_PROVIDER_RATE_LIMITED", dialect.ReasonBusy: "AI_PROVIDER_RATE_LIMITED",
+	dialect.ReasonFull:        "AI_PROVIDER_RATE_LIMITED",
+	dialect.ReasonUnavailable: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonUnanswered: "AI_PROVIDER_UNAVAILABLE",
+	dialect.ReasonConflict:        "AI_PROVIDER_UNAVAILABLE",
+	dialect.ReasonAuthUnavailable: "AI_PROVIDER_UNAVAILABLE", dialect.ReasonShutdown: "AI_PROVIDER_UNAVAILABLE",
+	dialect.ReasonInternal:   "AI_PROVIDER_INTERNAL",
 	dialect.ReasonSlowClient: "AI_STREAM_BROKEN", dialect.ReasonOverflow: "AI_STREAM_BROKEN",
 }
 
@@ -195,7 +205,8 @@ func lastWords(st dialect.Stream, why dialect.Problem, begun bool, end *transpor
 	retry := why.Reason != dialect.ReasonTooLarge && (end.GRPC == nimi.Unavailable || end.GRPC == nimi.ResourceExhausted)
 	end.Code, end.Message = "", name
 	if why.Reason == dialect.ReasonTooLarge { // clients take its status for one after which they may try again
-		end.Message = string(jsonscan.Object("{").Str("reasonCode", name).Str("actionHint", why.Message).Str("traceId", why.RequestID).Bool("retryable", false).End())
+		end.Message = string(jsonscan.Object("{").Str("reasonCode", name).Str("actionHint", why.Message).Str("traceId",
+			why.RequestID).Bool("retryable", false).End())
 	}
 	end.Details = []*anypb.Any{errorInfo(name, why.Message, why.RequestID, retry)}
 }

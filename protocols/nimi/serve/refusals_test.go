@@ -101,7 +101,8 @@ func holds(t *testing.T, what string, err error, code codes.Code, reason string)
 	}
 	if d := s.Proto().GetDetails(); len(d) != 1 || d[0].GetTypeUrl() != "type.googleapis.com/google.rpc.ErrorInfo" {
 		t.Errorf("%s: details %v", what, d)
-	} else if r, domain, more := detail(d[0].GetValue()); r != reason || domain != "nimi.runtime.v1" || more["action_hint"] == "" || more["trace_id"] == "" ||
+	} else if r, domain, more := detail(d[0].GetValue()); r != reason || domain != "nimi.runtime.v1" ||
+		more["action_hint"] == "" || more["trace_id"] == "" ||
 		more["retryable"] != "true" && more["retryable"] != "false" {
 		t.Errorf("%s: reason %s, domain %s, %v", what, r, domain, more)
 	}
@@ -158,7 +159,8 @@ func theFaults(at places) []fault {
 	const invalid, envelope = codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID"
 	type req = *runtimev1.StreamScenarioRequest
 	input := func(id string) *runtimev1.AppendRealtimeInputRequest {
-		return &runtimev1.AppendRealtimeInputRequest{SessionId: id, Items: []*runtimev1.RealtimeInputItem{{Item: &runtimev1.RealtimeInputItem_Message{Message: &runtimev1.ChatMessage{Content: "hi"}}}}}
+		return &runtimev1.AppendRealtimeInputRequest{SessionId: id,
+			Items: []*runtimev1.RealtimeInputItem{{Item: &runtimev1.RealtimeInputItem_Message{Message: &runtimev1.ChatMessage{Content: "hi"}}}}}
 	}
 	job := func(id string) *runtimev1.SubscribeScenarioJobEventsRequest {
 		return &runtimev1.SubscribeScenarioJobEventsRequest{JobId: id}
@@ -171,7 +173,8 @@ func theFaults(at places) []fault {
 	}
 	graph := func(typ runtimev1.WorkflowNodeType, edges ...*runtimev1.WorkflowEdge) *runtimev1.SubmitWorkflowRequest {
 		return &runtimev1.SubmitWorkflowRequest{AppId: "app", Definition: &runtimev1.WorkflowDefinition{Edges: edges,
-			Nodes: []*runtimev1.WorkflowNode{{NodeId: "a", NodeType: typ}, {NodeId: "b", NodeType: typ, DependsOn: []string{"a"}}}}}
+			Nodes: []*runtimev1.WorkflowNode{{NodeId: "a", NodeType: typ},
+				{NodeId: "b", NodeType: typ, DependsOn: []string{"a"}}}}}
 	}
 	const noop = runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP
 	const jobs, workflows, live, audits = "RuntimeAiService/SubscribeScenarioJobEvents", "RuntimeWorkflowService/SubscribeWorkflowEvents", "RuntimeAiRealtimeService/ReadRealtimeEvents", "RuntimeAuditService/ExportAuditEvents"
@@ -184,13 +187,20 @@ func theFaults(at places) []fault {
 		{"no job id", jobs, job(""), nil, invalid, envelope},
 		{"no task id", workflows, task(""), nil, invalid, envelope},
 		{"no session id", live, session(""), nil, invalid, envelope},
-		{"no agent id", "RuntimeAgentService/SubscribeAgentEvents", &runtimev1.SubscribeAgentEventsRequest{}, nil, invalid, envelope},
-		{"no app to send to", "RuntimeAppService/SendAppMessage", &runtimev1.SendAppMessageRequest{FromAppId: "app", MessageType: "t"}, nil, invalid, envelope},
-		{"no app of messages", "RuntimeAppService/SubscribeAppMessages", &runtimev1.SubscribeAppMessagesRequest{}, nil, invalid, envelope},
-		{"cursor of an agent", "RuntimeAgentService/SubscribeAgentEvents", &runtimev1.SubscribeAgentEventsRequest{AgentId: at.open, Cursor: "+1"}, nil, invalid, envelope},
-		{"cursor of memory", "RuntimeCognitionService/SubscribeMemoryEvents", &runtimev1.SubscribeMemoryEventsRequest{Cursor: "0x1"}, nil, invalid, envelope},
-		{"cursor of messages", "RuntimeAppService/SubscribeAppMessages", &runtimev1.SubscribeAppMessagesRequest{AppId: "app", Cursor: "99999999999999999999"}, nil, invalid, envelope},
-		{"number of a session", live, &runtimev1.ReadRealtimeEventsRequest{SessionId: at.open, AfterSequence: 1 << 63}, nil, invalid, envelope},
+		{"no agent id", "RuntimeAgentService/SubscribeAgentEvents", &runtimev1.SubscribeAgentEventsRequest{}, nil,
+			invalid, envelope},
+		{"no app to send to", "RuntimeAppService/SendAppMessage",
+			&runtimev1.SendAppMessageRequest{FromAppId: "app", MessageType: "t"}, nil, invalid, envelope},
+		{"no app of messages", "RuntimeAppService/SubscribeAppMessages", &runtimev1.SubscribeAppMessagesRequest{}, nil,
+			invalid, envelope},
+		{"cursor of an agent", "RuntimeAgentService/SubscribeAgentEvents",
+			&runtimev1.SubscribeAgentEventsRequest{AgentId: at.open, Cursor: "+1"}, nil, invalid, envelope},
+		{"cursor of memory", "RuntimeCognitionService/SubscribeMemoryEvents",
+			&runtimev1.SubscribeMemoryEventsRequest{Cursor: "0x1"}, nil, invalid, envelope},
+		{"cursor of messages", "RuntimeAppService/SubscribeAppMessages",
+			&runtimev1.SubscribeAppMessagesRequest{AppId: "app", Cursor: "99999999999999999999"}, nil, invalid, envelope},
+		{"number of a session", live, &runtimev1.ReadRealtimeEventsRequest{SessionId: at.open, AfterSequence: 1 << 63},
+			nil, invalid, envelope},
 		{"format", audits, &runtimev1.ExportAuditEventsRequest{Format: "xml"}, nil, invalid, envelope},
 		{"key too long", "", ask(), []string{"x-nimi-idempotency-key", strings.Repeat("k", 256)}, invalid, envelope},
 		{"two keys", "", ask(), []string{"x-nimi-idempotency-key", "a", "x-nimi-idempotency-key", "b"}, invalid, envelope},
@@ -198,27 +208,37 @@ func theFaults(at places) []fault {
 		{"no app", "", ask(func(m req) { m.Head.AppId = "" }), nil, invalid, "AI_APP_ID_REQUIRED"},
 		{"another app", "", ask(func(m req) { m.Head.AppId = "other" }), nil, invalid, "AI_APP_ID_CONFLICT"},
 		{"two apps", "", ask(), []string{"x-nimi-app-id", "other"}, invalid, "AI_APP_ID_CONFLICT"},
-		{"no app of a workflow", "RuntimeWorkflowService/SubmitWorkflow", &runtimev1.SubmitWorkflowRequest{}, nil, invalid, "AI_APP_ID_REQUIRED"},
+		{"no app of a workflow", "RuntimeWorkflowService/SubmitWorkflow", &runtimev1.SubmitWorkflowRequest{}, nil,
+			invalid, "AI_APP_ID_REQUIRED"},
 
 		{"job of another app", jobs, job(at.theirs), nil, codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
 		{"task of another app", workflows, task(at.theirs), nil, codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
 		{"session of another app", live, session(at.theirs), nil, codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
-		{"export for another app", audits, &runtimev1.ExportAuditEventsRequest{AppId: "other"}, nil, codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
-		{"message of another app", "RuntimeAppService/SendAppMessage", &runtimev1.SendAppMessageRequest{FromAppId: "other", ToAppId: "to", MessageType: "t"}, nil, codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
-		{"messages for another app", "RuntimeAppService/SubscribeAppMessages", &runtimev1.SubscribeAppMessagesRequest{AppId: "other"}, nil, codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
+		{"export for another app", audits, &runtimev1.ExportAuditEventsRequest{AppId: "other"}, nil,
+			codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
+		{"message of another app", "RuntimeAppService/SendAppMessage",
+			&runtimev1.SendAppMessageRequest{FromAppId: "other", ToAppId: "to", MessageType: "t"}, nil,
+			codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
+		{"messages for another app", "RuntimeAppService/SubscribeAppMessages",
+			&runtimev1.SubscribeAppMessagesRequest{AppId: "other"}, nil, codes.PermissionDenied, "APP_SCOPE_FORBIDDEN"},
 
-		{"key of a provider", "", ask(), []string{"x-nimi-provider-api-key", "sk-secret"}, codes.PermissionDenied, "AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN"},
-		{"inline source", "", ask(), []string{"x-nimi-key-source", "inline"}, codes.PermissionDenied, "AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN"},
+		{"key of a provider", "", ask(), []string{"x-nimi-provider-api-key", "sk-secret"}, codes.PermissionDenied,
+			"AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN"},
+		{"inline source", "", ask(), []string{"x-nimi-key-source", "inline"}, codes.PermissionDenied,
+			"AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN"},
 
 		{"connector", "", ask(func(m req) { m.Head.ConnectorId = "c" }), nil, codes.NotFound, "AI_CONNECTOR_NOT_FOUND"},
 		{"no model", "", ask(func(m req) { m.Head.ModelId = "" }), nil, invalid, "AI_MODEL_ID_REQUIRED"},
 		{"unknown model", "", ask(func(m req) { m.Head.ModelId = "gone" }), nil, codes.NotFound, "AI_MODEL_NOT_FOUND"},
 
 		{"no input", "", ask(func(m req) { m.Spec.GetTextGenerate().Input = nil }), nil, invalid, "AI_INPUT_INVALID"},
-		{"empty input", "", ask(func(m req) { m.Spec.GetTextGenerate().Input[0].Content = "" }), nil, invalid, "AI_INPUT_INVALID"},
+		{"empty input", "", ask(func(m req) { m.Spec.GetTextGenerate().Input[0].Content = "" }), nil, invalid,
+			"AI_INPUT_INVALID"},
 		{"type", "", ask(func(m req) { m.ScenarioType = 3 }), nil, invalid, "AI_ROUTE_UNSUPPORTED"},
 		{"mode", "", ask(func(m req) { m.ExecutionMode = 1 }), nil, invalid, "AI_ROUTE_UNSUPPORTED"},
-		{"audio of a session", "RuntimeAiRealtimeService/OpenRealtimeSession", &runtimev1.OpenRealtimeSessionRequest{Head: ask().Head, OutputAudioFormat: "pcm"}, nil, invalid, "AI_MEDIA_OPTION_UNSUPPORTED"},
+		{"audio of a session", "RuntimeAiRealtimeService/OpenRealtimeSession",
+			&runtimev1.OpenRealtimeSessionRequest{Head: ask().Head, OutputAudioFormat: "pcm"}, nil, invalid,
+			"AI_MEDIA_OPTION_UNSUPPORTED"},
 
 		{"unknown job", jobs, job("nowhere"), nil, codes.NotFound, "AI_MEDIA_JOB_NOT_FOUND"},
 		{"unknown task", workflows, task("no id at all/"), nil, codes.NotFound, "WF_TASK_NOT_FOUND"},
@@ -227,18 +247,27 @@ func theFaults(at places) []fault {
 		{"foreign task", workflows, task(at.foreign), nil, codes.NotFound, "WF_TASK_NOT_FOUND"},
 		{"foreign session", live, session(at.foreign), nil, codes.NotFound, "AI_REALTIME_SESSION_NOT_FOUND"},
 
-		{"cycle", "RuntimeWorkflowService/SubmitWorkflow", graph(noop, &runtimev1.WorkflowEdge{FromNodeId: "b", ToNodeId: "a"}), nil, invalid, "WF_DAG_INVALID"},
-		{"unknown edge", "RuntimeWorkflowService/SubmitWorkflow", graph(noop, &runtimev1.WorkflowEdge{FromNodeId: "b", ToNodeId: "z"}), nil, invalid, "WF_DAG_INVALID"},
-		{"node that is not played", "RuntimeWorkflowService/SubmitWorkflow", graph(runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_IMAGE), nil, invalid, "WF_NODE_CONFIG_MISMATCH"},
+		{"cycle", "RuntimeWorkflowService/SubmitWorkflow",
+			graph(noop, &runtimev1.WorkflowEdge{FromNodeId: "b", ToNodeId: "a"}), nil, invalid, "WF_DAG_INVALID"},
+		{"unknown edge", "RuntimeWorkflowService/SubmitWorkflow",
+			graph(noop, &runtimev1.WorkflowEdge{FromNodeId: "b", ToNodeId: "z"}), nil, invalid, "WF_DAG_INVALID"},
+		{"node that is not played", "RuntimeWorkflowService/SubmitWorkflow",
+			graph(runtimev1.WorkflowNodeType_WORKFLOW_NODE_AI_IMAGE), nil, invalid, "WF_NODE_CONFIG_MISMATCH"},
 
-		{"cancel of what is over", "RuntimeAiService/CancelScenarioJob", &runtimev1.CancelScenarioJobRequest{JobId: at.over}, nil, codes.FailedPrecondition, "AI_MEDIA_JOB_NOT_CANCELLABLE"},
-		{"key reused", "", ask(func(m req) { m.Head.SubjectUserId = "other" }), []string{"x-nimi-idempotency-key", "used"}, codes.FailedPrecondition, "AI_MEDIA_IDEMPOTENCY_CONFLICT"},
-		{"input to a closed session", "RuntimeAiRealtimeService/AppendRealtimeInput", input(at.closed), nil, codes.FailedPrecondition, "AI_REALTIME_SESSION_CLOSED"},
+		{"cancel of what is over", "RuntimeAiService/CancelScenarioJob",
+			&runtimev1.CancelScenarioJobRequest{JobId: at.over}, nil, codes.FailedPrecondition, "AI_MEDIA_JOB_NOT_CANCELLABLE"},
+		{"key reused", "", ask(func(m req) { m.Head.SubjectUserId = "other" }),
+			[]string{"x-nimi-idempotency-key", "used"}, codes.FailedPrecondition, "AI_MEDIA_IDEMPOTENCY_CONFLICT"},
+		{"input to a closed session", "RuntimeAiRealtimeService/AppendRealtimeInput", input(at.closed), nil,
+			codes.FailedPrecondition, "AI_REALTIME_SESSION_CLOSED"},
 
 		{"no credential", "", ask(), noCredential, codes.Unauthenticated, "AUTH_TOKEN_INVALID"},
-		{"no credential of a call", "RuntimeAiService/GetScenarioJob", &runtimev1.GetScenarioJobRequest{JobId: at.open}, noCredential, codes.Unauthenticated, "AUTH_TOKEN_INVALID"},
-		{"two credentials", "", ask(), []string{"authorization", "Bearer a", "x-nimi-access-token-secret", "b"}, codes.Unauthenticated, "AUTH_TOKEN_INVALID"},
-		{"export without an app", audits, &runtimev1.ExportAuditEventsRequest{}, []string{"x-nimi-app-id", ""}, codes.Unauthenticated, "PRINCIPAL_UNAUTHORIZED"},
+		{"no credential of a call", "RuntimeAiService/GetScenarioJob", &runtimev1.GetScenarioJobRequest{JobId: at.open},
+			noCredential, codes.Unauthenticated, "AUTH_TOKEN_INVALID"},
+		{"two credentials", "", ask(), []string{"authorization", "Bearer a", "x-nimi-access-token-secret", "b"},
+			codes.Unauthenticated, "AUTH_TOKEN_INVALID"},
+		{"export without an app", audits, &runtimev1.ExportAuditEventsRequest{}, []string{"x-nimi-app-id", ""},
+			codes.Unauthenticated, "PRINCIPAL_UNAUTHORIZED"},
 
 		{"what nobody serves", "RuntimeAiService/ExecuteScenario", ask(), nil, codes.Unimplemented, ""},
 		{"a service that nobody serves", "RuntimeAuthService/OpenSession", ask(), noCredential, codes.Unimplemented, ""},
@@ -246,8 +275,8 @@ func theFaults(at places) []fault {
 	}
 }
 
-// TestBadInput goes through all rows of the table of bad input, and through what is no message at all: each is refused as the table
-// says, nothing is stored, nothing secret is logged, and a stream that is open meanwhile notices nothing.
+// TestBadInput goes through all rows of the table of bad input, and through what is no message at all: each is refused
+// as the table says, nothing is stored, nothing secret is logged, and a stream that is open meanwhile notices nothing.
 func TestBadInput(t *testing.T) {
 	all, logged := edgetest.Share(), new(locked)
 	log := &counted{Log: all.Log}
@@ -258,20 +287,24 @@ func TestBadInput(t *testing.T) {
 		}
 		c.Logger = slog.New(slog.NewTextHandler(logged, nil))
 	})
-	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo"]}`))
+	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider",
+		`{"providerName":"w1","state":"healthy","models":["demo"]}`))
 	var at places
 	var watched *opened[*runtimev1.StreamScenarioEvent]
 	watched, at.open = n.scenario(with(t), ask())
 	_, at.over = n.scenario(with(t, "x-nimi-idempotency-key", "used"), ask())
 	n.Say(at.over, over("done", ""))
-	_, at.theirs = n.scenario(withApp(t, "second"), ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.AppId = "second" }))
+	_, at.theirs = n.scenario(withApp(t, "second"),
+		ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.AppId = "second" }))
 	_, at.foreign = n.scenario(with(t, strings.ToLower(edgetest.As), "tenant:other"), ask())
-	s, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession", &runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
+	s, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession",
+		&runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at.closed = s.GetSessionId()
-	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/CloseRealtimeSession", &runtimev1.CloseRealtimeSessionRequest{SessionId: at.closed}, &runtimev1.CloseRealtimeSessionResponse{}); err != nil {
+	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/CloseRealtimeSession",
+		&runtimev1.CloseRealtimeSessionRequest{SessionId: at.closed}, &runtimev1.CloseRealtimeSessionResponse{}); err != nil {
 		t.Fatal(err)
 	}
 	stored := log.stored.Load()
@@ -322,7 +355,8 @@ func noMessages(t *testing.T, n *node) {
 		for _, s := range f.GetService() {
 			for _, m := range s.GetMethod() {
 				path := "/" + f.GetPackage() + "." + s.GetName() + "/" + m.GetName()
-				for what, b := range map[string][]byte{"noise": {0xff, 0xff, 0xff, 0x01, 0x02}, "text": []byte(`{"head":{}}`), "half": {0x0a, 0x7f, 'x'}} {
+				for what, b := range map[string][]byte{"noise": {0xff, 0xff, 0xff, 0x01, 0x02},
+					"text": []byte(`{"head":{}}`), "half": {0x0a, 0x7f, 'x'}} {
 					_, err := n.ends(with(t), path, b)
 					holds(t, path+" with "+what, err, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID")
 					_, err = n.ends(with(t, noCredential...), path, b)
@@ -354,12 +388,14 @@ func sized(n int) []byte {
 // TestFirstFault has several faults at once: the first in the order of the protocol is told (K-KEYSRC-004).
 func TestFirstFault(t *testing.T) {
 	n := start(t)
-	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo"]}`))
+	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider",
+		`{"providerName":"w1","state":"healthy","models":["demo"]}`))
 	m := ask(func(m *runtimev1.StreamScenarioRequest) {
 		m.Head = &runtimev1.ScenarioRequestHead{ConnectorId: "c"}
 		m.Spec.GetTextGenerate().Input = nil
 	})
-	md := metadata.Pairs(noCredential[0], noCredential[1], "x-nimi-app-id", "app", "x-nimi-provider-api-key", "sk", "x-nimi-idempotency-key", strings.Repeat("k", 300))
+	md := metadata.Pairs(noCredential[0], noCredential[1], "x-nimi-app-id", "app", "x-nimi-provider-api-key", "sk",
+		"x-nimi-idempotency-key", strings.Repeat("k", 300))
 	for _, step := range []struct {
 		code   codes.Code
 		reason string
@@ -396,7 +432,8 @@ func TestRefusedByTheNode(t *testing.T) {
 		c.TenantLimits = map[string]edge.IngestLimit{"small": {Bytes: 1}}
 	})
 	for range 2 {
-		_, err := n.ends(with(t, strings.ToLower(edgetest.As), "tenant:small", "x-nimi-idempotency-key", "k"), prefix+"RuntimeAiService/SubmitScenarioJob", asJob())
+		_, err := n.ends(with(t, strings.ToLower(edgetest.As), "tenant:small", "x-nimi-idempotency-key", "k"),
+			prefix+"RuntimeAiService/SubmitScenarioJob", asJob())
 		if status.Code(err) != codes.OK {
 			holds(t, "over the limit", err, codes.ResourceExhausted, "AI_PROVIDER_RATE_LIMITED")
 		}

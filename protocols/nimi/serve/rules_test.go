@@ -25,10 +25,14 @@ import (
 // TestModes walks all streaming methods of the contract: each is served, in the mode of the table (K-STREAM-008).
 func TestModes(t *testing.T) {
 	want := map[string]dialect.Mode{
-		"RuntimeAiService/StreamScenario": 'A', "RuntimeAiService/SubscribeScenarioJobEvents": 'B', "RuntimeWorkflowService/SubscribeWorkflowEvents": 'B',
-		"RuntimeAuditService/ExportAuditEvents": 'C', "RuntimeAuditService/SubscribeRuntimeHealthEvents": 'D', "RuntimeAuditService/SubscribeAIProviderHealthEvents": 'D',
-		"RuntimeAccountService/SubscribeAccountSessionEvents": 'D', "RuntimeCognitionService/SubscribeMemoryEvents": 'D', "RuntimeAgentService/SubscribeAgentEvents": 'D',
-		"RuntimeAppService/SubscribeAppMessages": 'D', "RuntimeAiRealtimeService/ReadRealtimeEvents": 'D', "RuntimeLocalService/WatchLocalTransfers": 'D',
+		"RuntimeAiService/StreamScenario": 'A', "RuntimeAiService/SubscribeScenarioJobEvents": 'B',
+		"RuntimeWorkflowService/SubscribeWorkflowEvents": 'B',
+		"RuntimeAuditService/ExportAuditEvents":          'C', "RuntimeAuditService/SubscribeRuntimeHealthEvents": 'D',
+		"RuntimeAuditService/SubscribeAIProviderHealthEvents": 'D',
+		"RuntimeAccountService/SubscribeAccountSessionEvents": 'D',
+		"RuntimeCognitionService/SubscribeMemoryEvents":       'D', "RuntimeAgentService/SubscribeAgentEvents": 'D',
+		"RuntimeAppService/SubscribeAppMessages": 'D', "RuntimeAiRealtimeService/ReadRealtimeEvents": 'D',
+		"RuntimeLocalService/WatchLocalTransfers": 'D',
 	}
 	served, unary := map[string]dialect.Mode{}, map[string]bool{}
 	for _, st := range serve.Protocol(serve.Config{}).Streams {
@@ -101,12 +105,14 @@ func TestReflection(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := dynamicpb.NewMessage(d.ParentFile().Messages().ByName("StreamScenarioEvent"))
-	if err := open(with(t), n, "RuntimeAiService/StreamScenario", in, func() *dynamicpb.Message { return out }).st.RecvMsg(out); err != nil || !strings.Contains(out.String(), "started") {
+	if err := open(with(t), n, "RuntimeAiService/StreamScenario", in,
+		func() *dynamicpb.Message { return out }).st.RecvMsg(out); err != nil || !strings.Contains(out.String(), "started") {
 		t.Errorf("%v, %v", out, err)
 	}
 }
 
-// TestKStream011 lets a client that does not read wait: the log is the queue, so nothing is dropped, however much it is.
+// TestKStream011 lets a client that does not read wait: the log is the queue, so nothing is dropped, however much it
+// is.
 func TestKStream011(t *testing.T) {
 	n := start(t)
 	o, run := n.scenario(with(t), ask())
@@ -126,8 +132,8 @@ func TestKStream011(t *testing.T) {
 	}
 }
 
-// TestKStream013: nothing is executed twice. A client that was cut asks again with its key, on another node, and gets the rest of the
-// same run, which it can tell by the trace id.
+// TestKStream013: nothing is executed twice. A client that was cut asks again with its key, on another node, and gets
+// the rest of the same run, which it can tell by the trace id.
 func TestKStream013(t *testing.T) {
 	all := edgetest.Share()
 	n, m := join(t, all), join(t, all)
@@ -145,13 +151,14 @@ func TestKStream013(t *testing.T) {
 	for _, e := range list {
 		got.WriteString(e.GetDelta().GetText().GetText())
 	}
-	if err != nil || same != run || !strings.HasPrefix(got.String(), first) || list[len(list)-1].GetCompleted() == nil || slices.Index(m.Types(run), "command.message") < 0 {
+	if err != nil || same != run || !strings.HasPrefix(got.String(), first) ||
+		list[len(list)-1].GetCompleted() == nil || slices.Index(m.Types(run), "command.message") < 0 {
 		t.Errorf("%q, %v", got.String(), err)
 	}
 }
 
-// TestRollingRestart replaces two nodes one after the other under many streams: each ends with OK behind a terminal event, or with
-// CANCELLED and none, and what was cut is read to its end elsewhere.
+// TestRollingRestart replaces two nodes one after the other under many streams: each ends with OK behind a terminal
+// event, or with CANCELLED and none, and what was cut is read to its end elsewhere.
 func TestRollingRestart(t *testing.T) {
 	const streams = 100
 	all := edgetest.Share()
@@ -186,7 +193,8 @@ func TestRollingRestart(t *testing.T) {
 		if !cut[i] {
 			continue
 		}
-		list, err := open(with(t), next, "RuntimeAiService/SubscribeScenarioJobEvents", &runtimev1.SubscribeScenarioJobEventsRequest{JobId: run}, jobEvent).rest()
+		list, err := open(with(t), next, "RuntimeAiService/SubscribeScenarioJobEvents",
+			&runtimev1.SubscribeScenarioJobEventsRequest{JobId: run}, jobEvent).rest()
 		if err != nil || list[len(list)-1].GetJob().GetStatus() != 4 {
 			t.Errorf("run %d: %v, %v", i, list, err)
 		}

@@ -39,7 +39,8 @@ func stream(c *protocol.Call, in dialect.Input) (req dialect.Request, err error)
 	}
 	ctx, cancel := c.LogContext()
 	defer cancel()
-	w := wanted{StreamScenarioRequest: m, as: "stream", method: "StreamScenario", mode: runtimev1.ExecutionMode_EXECUTION_MODE_STREAM}
+	w := wanted{StreamScenarioRequest: m, as: "stream", method: "StreamScenario",
+		mode: runtimev1.ExecutionMode_EXECUTION_MODE_STREAM}
 	run, again, err := w.store(ctx, c)
 	if again && w.isTiedToClients() {
 		err = join(ctx, c, run)
@@ -58,8 +59,10 @@ func (w *wanted) store(ctx context.Context, c *protocol.Call) (run string, again
 	return store(ctx, c, w.method, w.sessionPayload(), w.inputPayload())
 }
 
-// store appends what begins a run, with a message unless it is nil: all or none, and once for a key. again reports whether it was there.
-func store(ctx context.Context, c *protocol.Call, method string, created session, said *input) (run string, again bool, err error) {
+// store appends what begins a run, with a message unless it is nil: all or none, and once for a key. again reports
+// whether it was there.
+func store(ctx context.Context, c *protocol.Call, method string, created session, said *input) (run string, again bool,
+	err error) {
 	opt, err := protocol.ParseKey(headerKey, c.Request.Header[headerKey])
 	if err != nil {
 		return "", false, err
@@ -106,7 +109,8 @@ func checkCaller(c *protocol.Call, app string) error {
 		return nimi.Refuse(runtimev1.ReasonCode_AI_APP_ID_CONFLICT, "app_id is not that of the metadata")
 	}
 	if len(c.Request.Header[headerProvider]) > 0 || strings.EqualFold(c.Request.Header.Get(headerSource), "inline") {
-		return nimi.Refuse(runtimev1.ReasonCode_AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN, "keys of providers are the worker's own")
+		return nimi.Refuse(runtimev1.ReasonCode_AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN,
+			"keys of providers are the worker's own")
 	}
 	return nil
 }
@@ -173,7 +177,8 @@ func checkModel(ctx context.Context, c *protocol.Call, model string) error {
 // sessionPayload is what session.created holds for the scenario.
 func (w *wanted) sessionPayload() session {
 	h := w.GetHead()
-	s := session{Once: w.as != "realtime", Model: h.GetModelId(), App: h.GetAppId(), Subject: h.GetSubjectUserId(), Runtime: view{As: w.as, Route: "local", Labels: w.labels}}
+	s := session{Once: w.as != "realtime", Model: h.GetModelId(), App: h.GetAppId(), Subject: h.GetSubjectUserId(),
+		Runtime: view{As: w.as, Route: "local", Labels: w.labels}}
 	most := int64(totalText)
 	if text := w.GetSpec().GetTextGenerate(); text != nil {
 		s.System, s.Parameters, s.Runtime.Type = text.GetSystemPrompt(), textParameters(text), "text"
@@ -226,19 +231,22 @@ func (w *wanted) inputPayload() *input {
 }
 
 // change appends events to a run, unless it is over.
-func change(ctx context.Context, c *protocol.Call, run string, over error, opt producers.AppendOptions, events ...schema.Event) error {
-	_, err := protocol.Change[*nimi.Job]{Request: dialect.Request{Run: run, Stream: nimi.StreamJob}, Events: events, Options: opt, Allow: func(j *nimi.Job) error {
-		if j.Over() {
-			return over
-		}
-		return nil
-	}}.Store(ctx, c)
+func change(ctx context.Context, c *protocol.Call, run string, over error, opt producers.AppendOptions,
+	events ...schema.Event) error {
+	_, err := protocol.Change[*nimi.Job]{Request: dialect.Request{Run: run, Stream: nimi.StreamJob}, Events: events,
+		Options: opt, Allow: func(j *nimi.Job) error {
+			if j.Over() {
+				return over
+			}
+			return nil
+		}}.Store(ctx, c)
 	return err
 }
 
 // cancel ends a run by request: a command to its worker.
 func cancel(ctx context.Context, c *protocol.Call, run, reason string) error {
 	payload := c.By([]byte(jsonscan.Object("{").OptStr("reason", reason).End()))
-	return change(ctx, c, run, nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_CANCELLABLE, "it is over"), producers.AppendOptions{},
+	return change(ctx, c, run, nimi.Refuse(runtimev1.ReasonCode_AI_MEDIA_JOB_NOT_CANCELLABLE, "it is over"),
+		producers.AppendOptions{},
 		schema.Event{Type: "command.cancel", Actor: "user", Payload: payload})
 }

@@ -13,7 +13,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestKStream002 refuses before the stream begins: a status, no event, nothing stored; a failure behind that is an event, and OK.
+// TestKStream002 refuses before the stream begins: a status, no event, nothing stored; a failure behind that is an
+// event, and OK.
 func TestKStream002(t *testing.T) {
 	n := start(t)
 	type req = *runtimev1.StreamScenarioRequest
@@ -23,21 +24,26 @@ func TestKStream002(t *testing.T) {
 		code   codes.Code
 		reason string
 	}{
-		"no head":       {func(m req) { m.Head = nil }, nil, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID"},
-		"no spec":       {func(m req) { m.Spec = nil }, nil, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID"},
-		"no route":      {func(m req) { m.Head.RoutePolicy = 0 }, nil, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID"},
-		"no app":        {func(m req) { m.Head.AppId = "" }, nil, codes.InvalidArgument, "AI_APP_ID_REQUIRED"},
-		"another app":   {func(m req) { m.Head.AppId = "other" }, nil, codes.InvalidArgument, "AI_APP_ID_CONFLICT"},
-		"provider key":  {func(req) {}, []string{"x-nimi-provider-api-key", "sk-secret"}, codes.PermissionDenied, "AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN"},
-		"connector":     {func(m req) { m.Head.ConnectorId = "c" }, nil, codes.NotFound, "AI_CONNECTOR_NOT_FOUND"},
-		"no model":      {func(m req) { m.Head.ModelId = "" }, nil, codes.InvalidArgument, "AI_MODEL_ID_REQUIRED"},
-		"no input":      {func(m req) { m.Spec.GetTextGenerate().Input = nil }, nil, codes.InvalidArgument, "AI_INPUT_INVALID"},
-		"type":          {func(m req) { m.ScenarioType = 3 }, nil, codes.InvalidArgument, "AI_ROUTE_UNSUPPORTED"},
-		"mode":          {func(m req) { m.ExecutionMode = 1 }, nil, codes.InvalidArgument, "AI_ROUTE_UNSUPPORTED"},
-		"several":       {func(m req) { m.Head.ModelId, m.Head.AppId, m.Spec.GetTextGenerate().Input = "", "", nil }, nil, codes.InvalidArgument, "AI_APP_ID_REQUIRED"},
-		"no credential": {func(req) {}, []string{strings.ToLower(edgetest.As), "nobody"}, codes.Unauthenticated, "AUTH_TOKEN_INVALID"},
+		"no head":     {func(m req) { m.Head = nil }, nil, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID"},
+		"no spec":     {func(m req) { m.Spec = nil }, nil, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID"},
+		"no route":    {func(m req) { m.Head.RoutePolicy = 0 }, nil, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID"},
+		"no app":      {func(m req) { m.Head.AppId = "" }, nil, codes.InvalidArgument, "AI_APP_ID_REQUIRED"},
+		"another app": {func(m req) { m.Head.AppId = "other" }, nil, codes.InvalidArgument, "AI_APP_ID_CONFLICT"},
+		"provider key": {func(req) {}, []string{"x-nimi-provider-api-key", "sk-secret"}, codes.PermissionDenied,
+			"AI_REQUEST_CREDENTIAL_SCOPE_FORBIDDEN"},
+		"connector": {func(m req) { m.Head.ConnectorId = "c" }, nil, codes.NotFound, "AI_CONNECTOR_NOT_FOUND"},
+		"no model":  {func(m req) { m.Head.ModelId = "" }, nil, codes.InvalidArgument, "AI_MODEL_ID_REQUIRED"},
+		"no input": {func(m req) { m.Spec.GetTextGenerate().Input = nil }, nil, codes.InvalidArgument,
+			"AI_INPUT_INVALID"},
+		"type": {func(m req) { m.ScenarioType = 3 }, nil, codes.InvalidArgument, "AI_ROUTE_UNSUPPORTED"},
+		"mode": {func(m req) { m.ExecutionMode = 1 }, nil, codes.InvalidArgument, "AI_ROUTE_UNSUPPORTED"},
+		"several": {func(m req) { m.Head.ModelId, m.Head.AppId, m.Spec.GetTextGenerate().Input = "", "", nil },
+			nil, codes.InvalidArgument, "AI_APP_ID_REQUIRED"},
+		"no credential": {func(req) {}, []string{strings.ToLower(edgetest.As), "nobody"}, codes.Unauthenticated,
+			"AUTH_TOKEN_INVALID"},
 	} {
-		list, err := open(with(t, append(tt.md, "x-nimi-idempotency-key", "same")...), n, "RuntimeAiService/StreamScenario", ask(tt.change), event).rest()
+		list, err := open(with(t, append(tt.md, "x-nimi-idempotency-key", "same")...), n,
+			"RuntimeAiService/StreamScenario", ask(tt.change), event).rest()
 		if len(list) > 0 {
 			t.Errorf("%s: %d events", name, len(list))
 		}
@@ -56,8 +62,10 @@ func TestKStream003(t *testing.T) {
 	n := start(t)
 	for usage, want := range map[string][2]int64{`{"input_tokens":7,"output_tokens":0}`: {7, 0}, `{}`: {-1, -1}} {
 		o, run := n.scenario(with(t), ask())
-		n.Say(run, edgetest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"demo-1"}`), text(""), text("short"),
-			edgetest.Event(schema.TypeMessageEnd, `{"message_id":"m","stop_reason":"max_tokens","usage":`+usage+`}`), over("done", ""))
+		n.Say(run, edgetest.Event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant","model":"demo-1"}`),
+			text(""), text("short"),
+			edgetest.Event(schema.TypeMessageEnd, `{"message_id":"m","stop_reason":"max_tokens","usage":`+usage+`}`),
+			over("done", ""))
 		list, err := o.rest()
 		if err != nil || len(list) != 2 || list[0].GetDelta().GetText().GetText() != "short" {
 			t.Fatalf("%v, %v", list, err)
@@ -96,8 +104,8 @@ func TestKStream004(t *testing.T) {
 	}
 }
 
-// TestKStream006 holds text back until there are 32 bytes, counts text and reasoning apart, and flushes the reasoning first; before
-// FAILED it flushes nothing.
+// TestKStream006 holds text back until there are 32 bytes, counts text and reasoning apart, and flushes the reasoning
+// first; before FAILED it flushes nothing.
 func TestKStream006(t *testing.T) {
 	n := start(t)
 	separate := func(m *runtimev1.StreamScenarioRequest) {
@@ -105,7 +113,8 @@ func TestKStream006(t *testing.T) {
 	}
 	o, run := n.scenario(with(t), ask(separate))
 	fifteen := strings.Repeat("é", 7) + "x" // bytes, not letters
-	n.Say(run, text(fifteen), thought(fifteen), text(fifteen), thought(fifteen), text(fifteen), text("tail"), thought("end"), over("done", ""))
+	n.Say(run, text(fifteen), thought(fifteen), text(fifteen), thought(fifteen), text(fifteen), text("tail"),
+		thought("end"), over("done", ""))
 	list, err := o.rest()
 	var got []string
 	for i, e := range list {
@@ -142,12 +151,15 @@ func TestKStream007(t *testing.T) {
 	}
 	o, run = n.scenario(with(t), ask())
 	n.Say(run, over("error", "words without a code: of the inside"))
-	if list, err := o.rest(); err != nil || list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_STREAM_BROKEN || list[0].GetFailed().GetActionHint() != "" {
+	if list, err := o.rest(); err != nil ||
+		list[0].GetFailed().GetReasonCode() != runtimev1.ReasonCode_AI_STREAM_BROKEN ||
+		list[0].GetFailed().GetActionHint() != "" {
 		t.Errorf("%v, %v", list, err)
 	}
 }
 
-// TestSameKeySameRun: the same key shows the same run on any node, another body is refused, and without one nothing is shared.
+// TestSameKeySameRun: the same key shows the same run on any node, another body is refused, and without one nothing is
+// shared.
 func TestSameKeySameRun(t *testing.T) {
 	all := edgetest.Share()
 	n, m := join(t, all), join(t, all)
@@ -158,7 +170,8 @@ func TestSameKeySameRun(t *testing.T) {
 	if list, err := o.rest(); err != nil || again != run || len(list) != 2 {
 		t.Errorf("%s and %s, %v, %v", run, again, list, err)
 	}
-	_, err := open(with(t, key...), m, "RuntimeAiService/StreamScenario", ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.ModelId = "other" }), event).rest()
+	_, err := open(with(t, key...), m, "RuntimeAiService/StreamScenario",
+		ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.ModelId = "other" }), event).rest()
 	refused(t, "another body", err, codes.FailedPrecondition, "AI_MEDIA_IDEMPOTENCY_CONFLICT")
 	if _, other := n.scenario(with(t), ask()); other == run {
 		t.Error("a run is shared without a key")
@@ -188,9 +201,11 @@ func TestKStream010(t *testing.T) {
 // TestAnnouncedModels refuses what no worker has announced, once one has announced something.
 func TestAnnouncedModels(t *testing.T) {
 	n := start(t)
-	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider", `{"providerName":"w1","state":"healthy","models":["demo","demo/fail"]}`))
+	n.Say("runtime-provider", edgetest.Event("custom.runtime.provider",
+		`{"providerName":"w1","state":"healthy","models":["demo","demo/fail"]}`))
 	n.scenario(with(t), ask())
-	_, err := open(with(t), n, "RuntimeAiService/StreamScenario", ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.ModelId = "gone" }), event).rest()
+	_, err := open(with(t), n, "RuntimeAiService/StreamScenario",
+		ask(func(m *runtimev1.StreamScenarioRequest) { m.Head.ModelId = "gone" }), event).rest()
 	refused(t, "unknown", err, codes.NotFound, "AI_MODEL_NOT_FOUND")
 }
 
@@ -201,7 +216,8 @@ func TestStored(t *testing.T) {
 		m.Head.SubjectUserId = "u1"
 		m.Spec.GetTextGenerate().SystemPrompt = "be brief"
 		m.Spec.GetTextGenerate().MaxTokens = 5
-		m.Spec.GetTextGenerate().Input = append(m.Spec.GetTextGenerate().Input, &runtimev1.ChatMessage{Role: "assistant", Content: "hi"}, &runtimev1.ChatMessage{Role: "user", Content: "and?"})
+		m.Spec.GetTextGenerate().Input = append(m.Spec.GetTextGenerate().Input,
+			&runtimev1.ChatMessage{Role: "assistant", Content: "hi"}, &runtimev1.ChatMessage{Role: "user", Content: "and?"})
 		s, _ := structpb.NewStruct(map[string]any{"on_disconnect": "cancel"})
 		m.Extensions = []*runtimev1.ScenarioExtension{{Namespace: "agentstream", Payload: s}}
 	}))

@@ -63,8 +63,9 @@ func slowly(t *testing.T, test func(t *testing.T, n *node)) {
 	})
 }
 
-// TestKStream012 has clients that stall with a full window. One that comes back soon gets everything. One that comes back late gets
-// what was on its way, the terminal event if the log has it, and RESOURCE_EXHAUSTED. One that does not is reset.
+// TestKStream012 has clients that stall with a full window. One that comes back soon gets everything. One that comes
+// back late gets what was on its way, the terminal event if the log has it, and RESOURCE_EXHAUSTED. One that does not
+// is reset.
 func TestKStream012(t *testing.T) {
 	const pieces, piece = 40, 8 << 10
 	for name, tt := range map[string]struct {
@@ -73,9 +74,10 @@ func TestKStream012(t *testing.T) {
 		end   string
 		last  runtimev1.StreamEventType
 	}{
-		"soon":             {4 * time.Second, "done", "0 ", runtimev1.StreamEventType_STREAM_EVENT_COMPLETED},
-		"late":             {12 * time.Second, "", "8 AI_STREAM_BROKEN", runtimev1.StreamEventType_STREAM_EVENT_DELTA},
-		"late, completed":  {12 * time.Second, "done", "8 AI_STREAM_BROKEN", runtimev1.StreamEventType_STREAM_EVENT_COMPLETED},
+		"soon": {4 * time.Second, "done", "0 ", runtimev1.StreamEventType_STREAM_EVENT_COMPLETED},
+		"late": {12 * time.Second, "", "8 AI_STREAM_BROKEN", runtimev1.StreamEventType_STREAM_EVENT_DELTA},
+		"late, completed": {12 * time.Second, "done", "8 AI_STREAM_BROKEN",
+			runtimev1.StreamEventType_STREAM_EVENT_COMPLETED},
 		"late, failed":     {12 * time.Second, "error", "8 AI_STREAM_BROKEN", runtimev1.StreamEventType_STREAM_EVENT_FAILED},
 		"never":            {time.Minute, "", "reset INTERNAL_ERROR", runtimev1.StreamEventType_STREAM_EVENT_DELTA},
 		"never, completed": {time.Minute, "done", "reset INTERNAL_ERROR", runtimev1.StreamEventType_STREAM_EVENT_DELTA},
@@ -129,7 +131,8 @@ func TestKStream012(t *testing.T) {
 	}
 }
 
-// TestSlowReaders: so end also jobs, with their terminal event, and what has none: feeds and exports, which are never said to be whole.
+// TestSlowReaders: so end also jobs, with their terminal event, and what has none: feeds and exports, which are never
+// said to be whole.
 func TestSlowReaders(t *testing.T) {
 	stalled := func(t *testing.T, r *edgetest.Raw) {
 		t.Helper()
@@ -144,7 +147,8 @@ func TestSlowReaders(t *testing.T) {
 	t.Run("job", func(t *testing.T) {
 		slowly(t, func(t *testing.T, n *node) {
 			run := "sc_job"
-			n.Say(run, edgetest.Event(schema.TypeSessionCreated, `{"once":true,"model":"demo","app_id":"app","runtime":{"as":"job","type":"text"}}`))
+			n.Say(run, edgetest.Event(schema.TypeSessionCreated,
+				`{"once":true,"model":"demo","app_id":"app","runtime":{"as":"job","type":"text"}}`))
 			for i := range 1000 {
 				n.Say(run, edgetest.Event(schema.TypeProgress, fmt.Sprintf(`{"done":%d,"total":1000}`, i)))
 			}
@@ -153,7 +157,8 @@ func TestSlowReaders(t *testing.T) {
 			n.Say(run, over("done", ""))
 			stalled(t, r)
 			list := read(t, r, jobEvent)
-			if last := list[len(list)-1]; len(list) > 900 || last.GetSequence() != 1002 || last.GetJob().GetStatus() != runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED {
+			if last := list[len(list)-1]; len(list) > 900 || last.GetSequence() != 1002 ||
+				last.GetJob().GetStatus() != runtimev1.ScenarioJobStatus_SCENARIO_JOB_STATUS_COMPLETED {
 				t.Errorf("%d events, the last is %v", len(list), last)
 			}
 		})
@@ -161,7 +166,8 @@ func TestSlowReaders(t *testing.T) {
 	t.Run("feed", func(t *testing.T) {
 		slowly(t, func(t *testing.T, n *node) {
 			for i := range 40 {
-				n.Say(nimi.MessageRun("app"), edgetest.Event("custom.runtime.message", fmt.Sprintf(`{"messageId":"%*d"}`, 8<<10, i)))
+				n.Say(nimi.MessageRun("app"), edgetest.Event("custom.runtime.message",
+					fmt.Sprintf(`{"messageId":"%*d"}`, 8<<10, i)))
 			}
 			r := n.raw("RuntimeAppService/SubscribeAppMessages", &runtimev1.SubscribeAppMessagesRequest{AppId: "app"})
 			stalled(t, r)
@@ -199,8 +205,8 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
-// TestStopping: when a node goes away, health says STOPPING at once. Streams of the modes A, B and D end with CANCELLED at least 100 ms
-// later, over the drain window, with nothing made up. An export is finished.
+// TestStopping: when a node goes away, health says STOPPING at once. Streams of the modes A, B and D end with CANCELLED
+// at least 100 ms later, over the drain window, with nothing made up. An export is finished.
 func TestStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const window = 2 * time.Second
@@ -242,7 +248,8 @@ func TestStopping(t *testing.T) {
 		go func() { defer close(stopped); n.Stop() }()
 		defer func() { <-stopped }()
 		synctest.Wait()
-		if e := read(t, open["RuntimeAuditService/SubscribeRuntimeHealthEvents"], health); len(e) != 1 || e[0].GetStatus() != runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING {
+		if e := read(t, open["RuntimeAuditService/SubscribeRuntimeHealthEvents"], health); len(e) != 1 ||
+			e[0].GetStatus() != runtimev1.RuntimeHealthStatus_RUNTIME_HEALTH_STATUS_STOPPING {
 			t.Errorf("health says %v", e)
 		}
 		if b := open["/grpc.health.v1.Health/Watch"].Messages(); len(b) != 1 || string(b[0]) != "\x08\x02" {

@@ -18,10 +18,12 @@ import (
 
 func asJob() *runtimev1.SubmitScenarioJobRequest {
 	m := ask()
-	return &runtimev1.SubmitScenarioJobRequest{Head: m.Head, ScenarioType: m.ScenarioType, Spec: m.Spec, ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB}
+	return &runtimev1.SubmitScenarioJobRequest{Head: m.Head, ScenarioType: m.ScenarioType, Spec: m.Spec,
+		ExecutionMode: runtimev1.ExecutionMode_EXECUTION_MODE_ASYNC_JOB}
 }
 
-// TestKStream005 has snapshots of a job, the terminal one last, and OK; who comes late gets them all, and Get gives the newest.
+// TestKStream005 has snapshots of a job, the terminal one last, and OK; who comes late gets them all, and Get gives the
+// newest.
 func TestKStream005(t *testing.T) {
 	n := start(t)
 	res, err := invoke(with(t), n, "RuntimeAiService/SubmitScenarioJob", asJob(), &runtimev1.SubmitScenarioJobResponse{})
@@ -35,7 +37,8 @@ func TestKStream005(t *testing.T) {
 		t.Errorf("%v\nwant %v", first.GetJob(), res.GetJob())
 	}
 	n.Say(id, edgetest.Event(schema.TypeTurnStart, `{"turn_id":"t"}`), text("what it says, and a little more of it"),
-		edgetest.Event(schema.TypeProgress, `{"message":"no counts"}`), edgetest.Event(schema.TypeProgress, `{"done":4,"total":8}`), over("done", ""))
+		edgetest.Event(schema.TypeProgress, `{"message":"no counts"}`),
+		edgetest.Event(schema.TypeProgress, `{"done":4,"total":8}`), over("done", ""))
 	rest, err := live.rest()
 	late, lerr := open(with(t), n, "RuntimeAiService/SubscribeScenarioJobEvents", subscribe, jobEvent).rest()
 	if err != nil || lerr != nil || len(rest) != 3 || len(late) != 4 {
@@ -46,18 +49,23 @@ func TestKStream005(t *testing.T) {
 			t.Errorf("event %d is %v, live %v", i, e, rest[max(i-1, 0)])
 		}
 	}
-	if j := late[2].GetJob(); j.GetStatus() != 3 || j.GetProgressPercent() != 50 || j.GetProgressCurrentStep() != 4 || j.GetProgressTotalSteps() != 8 || late[1].GetJob().GetProgressTotalSteps() != 0 {
+	if j := late[2].GetJob(); j.GetStatus() != 3 || j.GetProgressPercent() != 50 || j.GetProgressCurrentStep() != 4 ||
+		j.GetProgressTotalSteps() != 8 || late[1].GetJob().GetProgressTotalSteps() != 0 {
 		t.Errorf("%v", late[1:3])
 	}
-	got, err := invoke(with(t), n, "RuntimeAiService/GetScenarioJob", &runtimev1.GetScenarioJobRequest{JobId: id}, &runtimev1.GetScenarioJobResponse{})
+	got, err := invoke(with(t), n, "RuntimeAiService/GetScenarioJob", &runtimev1.GetScenarioJobRequest{JobId: id},
+		&runtimev1.GetScenarioJobResponse{})
 	if last := late[3]; err != nil || last.GetEventType() != 4 || !proto.Equal(got.GetJob(), last.GetJob()) {
 		t.Errorf("%v, %v, want %v", got, err, last)
 	}
-	a, err := invoke(with(t), n, "RuntimeAiService/GetScenarioArtifacts", &runtimev1.GetScenarioArtifactsRequest{JobId: id}, &runtimev1.GetScenarioArtifactsResponse{})
-	if err != nil || a.GetOutput().GetTextGenerate().GetText() != "what it says, and a little more of it" || len(a.GetArtifacts()) != 1 || a.GetArtifacts()[0].GetSha256() == "" {
+	a, err := invoke(with(t), n, "RuntimeAiService/GetScenarioArtifacts",
+		&runtimev1.GetScenarioArtifactsRequest{JobId: id}, &runtimev1.GetScenarioArtifactsResponse{})
+	if err != nil || a.GetOutput().GetTextGenerate().GetText() != "what it says, and a little more of it" ||
+		len(a.GetArtifacts()) != 1 || a.GetArtifacts()[0].GetSha256() == "" {
 		t.Errorf("%v, %v", a, err)
 	}
-	_, err = invoke(with(t), n, "RuntimeAiService/CancelScenarioJob", &runtimev1.CancelScenarioJobRequest{JobId: id}, &runtimev1.CancelScenarioJobResponse{})
+	_, err = invoke(with(t), n, "RuntimeAiService/CancelScenarioJob", &runtimev1.CancelScenarioJobRequest{JobId: id},
+		&runtimev1.CancelScenarioJobResponse{})
 	refused(t, "cancel of what is over", err, codes.FailedPrecondition, "AI_MEDIA_JOB_NOT_CANCELLABLE")
 }
 
@@ -70,7 +78,8 @@ func TestJobsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := res.GetJob().GetJobId()
-		if _, err := invoke(with(t), n, "RuntimeAiService/CancelScenarioJob", &runtimev1.CancelScenarioJobRequest{JobId: id, Reason: "no"}, &runtimev1.CancelScenarioJobResponse{}); err != nil {
+		if _, err := invoke(with(t), n, "RuntimeAiService/CancelScenarioJob",
+			&runtimev1.CancelScenarioJobRequest{JobId: id, Reason: "no"}, &runtimev1.CancelScenarioJobResponse{}); err != nil {
 			t.Error(err)
 		}
 		if types := n.Types(id); types[len(types)-1] != "command.cancel" {
@@ -81,8 +90,10 @@ func TestJobsEnd(t *testing.T) {
 		} else {
 			n.Say(id, over(string(end), ""))
 		}
-		list, err := open(with(t), n, "RuntimeAiService/SubscribeScenarioJobEvents", &runtimev1.SubscribeScenarioJobEventsRequest{JobId: id}, jobEvent).rest()
-		if err != nil || len(list) != 2 || list[1].GetJob().GetStatus() != want || int32(list[1].GetEventType()) != int32(want) {
+		list, err := open(with(t), n, "RuntimeAiService/SubscribeScenarioJobEvents",
+			&runtimev1.SubscribeScenarioJobEventsRequest{JobId: id}, jobEvent).rest()
+		if err != nil || len(list) != 2 || list[1].GetJob().GetStatus() != want ||
+			int32(list[1].GetEventType()) != int32(want) {
 			t.Errorf("%s: %v, %v", end, list, err)
 		}
 	}
@@ -97,11 +108,18 @@ func TestKStream008(t *testing.T) {
 		of     func(id string) proto.Message
 		none   string
 	}{
-		"job":      {"RuntimeAiService/SubscribeScenarioJobEvents", func(id string) proto.Message { return &runtimev1.SubscribeScenarioJobEventsRequest{JobId: id} }, "AI_MEDIA_JOB_NOT_FOUND"},
-		"task":     {"RuntimeWorkflowService/SubscribeWorkflowEvents", func(id string) proto.Message { return &runtimev1.SubscribeWorkflowEventsRequest{TaskId: id} }, "WF_TASK_NOT_FOUND"},
-		"session":  {"RuntimeAiRealtimeService/ReadRealtimeEvents", func(id string) proto.Message { return &runtimev1.ReadRealtimeEventsRequest{SessionId: id} }, "AI_REALTIME_SESSION_NOT_FOUND"},
-		"get":      {"RuntimeAiService/GetScenarioJob", func(id string) proto.Message { return &runtimev1.GetScenarioJobRequest{JobId: id} }, "AI_MEDIA_JOB_NOT_FOUND"},
-		"get task": {"RuntimeWorkflowService/GetWorkflow", func(id string) proto.Message { return &runtimev1.GetWorkflowRequest{TaskId: id} }, "WF_TASK_NOT_FOUND"},
+		"job": {"RuntimeAiService/SubscribeScenarioJobEvents",
+			func(id string) proto.Message { return &runtimev1.SubscribeScenarioJobEventsRequest{JobId: id} },
+			"AI_MEDIA_JOB_NOT_FOUND"},
+		"task": {"RuntimeWorkflowService/SubscribeWorkflowEvents",
+			func(id string) proto.Message { return &runtimev1.SubscribeWorkflowEventsRequest{TaskId: id} }, "WF_TASK_NOT_FOUND"},
+		"session": {"RuntimeAiRealtimeService/ReadRealtimeEvents",
+			func(id string) proto.Message { return &runtimev1.ReadRealtimeEventsRequest{SessionId: id} },
+			"AI_REALTIME_SESSION_NOT_FOUND"},
+		"get": {"RuntimeAiService/GetScenarioJob",
+			func(id string) proto.Message { return &runtimev1.GetScenarioJobRequest{JobId: id} }, "AI_MEDIA_JOB_NOT_FOUND"},
+		"get task": {"RuntimeWorkflowService/GetWorkflow",
+			func(id string) proto.Message { return &runtimev1.GetWorkflowRequest{TaskId: id} }, "WF_TASK_NOT_FOUND"},
 	} {
 		for _, id := range []string{"nowhere", "no id at all/", strings.Repeat("x", 400)} {
 			_, err := open(with(t), n, tt.method, tt.of(id), jobEvent).next()
@@ -141,16 +159,21 @@ func TestOtherApps(t *testing.T) {
 func TestWorkflow(t *testing.T) {
 	n := start(t)
 	noop := func(id string, after ...string) *runtimev1.WorkflowNode {
-		return &runtimev1.WorkflowNode{NodeId: id, NodeType: runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP, DependsOn: after}
+		return &runtimev1.WorkflowNode{NodeId: id, NodeType: runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP,
+			DependsOn: after}
 	}
 	submit := func(nodes []*runtimev1.WorkflowNode, edges ...*runtimev1.WorkflowEdge) (*runtimev1.SubmitWorkflowResponse, error) {
-		return invoke(with(t), n, "RuntimeWorkflowService/SubmitWorkflow", &runtimev1.SubmitWorkflowRequest{AppId: "app", Definition: &runtimev1.WorkflowDefinition{Nodes: nodes, Edges: edges}}, &runtimev1.SubmitWorkflowResponse{})
+		return invoke(with(t), n, "RuntimeWorkflowService/SubmitWorkflow",
+			&runtimev1.SubmitWorkflowRequest{AppId: "app",
+				Definition: &runtimev1.WorkflowDefinition{Nodes: nodes, Edges: edges}}, &runtimev1.SubmitWorkflowResponse{})
 	}
 	var many []*runtimev1.WorkflowNode
 	for i := range 257 {
 		many = append(many, noop(fmt.Sprint(i)))
 	}
-	for name, nodes := range map[string][]*runtimev1.WorkflowNode{"many": many, "cycle": {noop("a", "b"), noop("b", "a")}, "twice": {noop("a"), noop("a")}, "unknown": {noop("a", "x")}, "none": nil} {
+	for name, nodes := range map[string][]*runtimev1.WorkflowNode{"many": many,
+		"cycle": {noop("a", "b"), noop("b", "a")}, "twice": {noop("a"), noop("a")}, "unknown": {noop("a", "x")},
+		"none": nil} {
 		_, err := submit(nodes)
 		refused(t, name, err, codes.InvalidArgument, "WF_DAG_INVALID")
 	}
@@ -163,8 +186,10 @@ func TestWorkflow(t *testing.T) {
 		t.Fatal(res, err)
 	}
 	id := res.GetTaskId()
-	n.Say(id, edgetest.Event(schema.TypeTaskStart, `{"task_id":"a","name":"a"}`), edgetest.Event(schema.TypeTaskEnd, `{"task_id":"a","ok":true}`), over("done", ""))
-	list, err := open(with(t), n, "RuntimeWorkflowService/SubscribeWorkflowEvents", &runtimev1.SubscribeWorkflowEventsRequest{TaskId: id}, taskEvent).rest()
+	n.Say(id, edgetest.Event(schema.TypeTaskStart, `{"task_id":"a","name":"a"}`),
+		edgetest.Event(schema.TypeTaskEnd, `{"task_id":"a","ok":true}`), over("done", ""))
+	list, err := open(with(t), n, "RuntimeWorkflowService/SubscribeWorkflowEvents",
+		&runtimev1.SubscribeWorkflowEventsRequest{TaskId: id}, taskEvent).rest()
 	var got []int32
 	for i, e := range list {
 		got = append(got, int32(e.GetEventType()))
@@ -175,7 +200,8 @@ func TestWorkflow(t *testing.T) {
 	if err != nil || len(got) != 4 || got[0] != 1 || got[1] != 2 || got[2] != 4 || got[3] != 6 {
 		t.Errorf("%v, %v", got, err)
 	}
-	w, err := invoke(with(t), n, "RuntimeWorkflowService/GetWorkflow", &runtimev1.GetWorkflowRequest{TaskId: id}, &runtimev1.GetWorkflowResponse{})
+	w, err := invoke(with(t), n, "RuntimeWorkflowService/GetWorkflow", &runtimev1.GetWorkflowRequest{TaskId: id},
+		&runtimev1.GetWorkflowResponse{})
 	if err != nil || w.GetStatus() != runtimev1.WorkflowStatus_WORKFLOW_STATUS_COMPLETED || len(w.GetNodes()) != 1 {
 		t.Errorf("%v, %v", w, err)
 	}
@@ -184,28 +210,33 @@ func TestWorkflow(t *testing.T) {
 // TestRealtime reads a session that resumes at any number, and is CANCELLED when it was closed.
 func TestRealtime(t *testing.T) {
 	n := start(t)
-	res, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession", &runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
+	res, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession",
+		&runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := res.GetSessionId()
 	read := func(after uint64) *opened[*runtimev1.RealtimeEvent] {
-		return open(with(t), n, "RuntimeAiRealtimeService/ReadRealtimeEvents", &runtimev1.ReadRealtimeEventsRequest{SessionId: id, AfterSequence: after}, liveEvent)
+		return open(with(t), n, "RuntimeAiRealtimeService/ReadRealtimeEvents",
+			&runtimev1.ReadRealtimeEventsRequest{SessionId: id, AfterSequence: after}, liveEvent)
 	}
 	live := read(0)
 	if e := live.must(); e.GetOpened().GetSessionId() != id {
 		t.Error(e)
 	}
-	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/AppendRealtimeInput", &runtimev1.AppendRealtimeInputRequest{SessionId: id,
-		Items: []*runtimev1.RealtimeInputItem{{Item: &runtimev1.RealtimeInputItem_Message{Message: &runtimev1.ChatMessage{Content: "hello"}}}}}, &runtimev1.AppendRealtimeInputResponse{}); err != nil {
+	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/AppendRealtimeInput",
+		&runtimev1.AppendRealtimeInputRequest{SessionId: id,
+			Items: []*runtimev1.RealtimeInputItem{{Item: &runtimev1.RealtimeInputItem_Message{Message: &runtimev1.ChatMessage{Content: "hello"}}}}}, &runtimev1.AppendRealtimeInputResponse{}); err != nil {
 		t.Fatal(err)
 	}
 	n.Say(id, text("a"), text("b \\\" c"), text("d"))
-	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/CloseRealtimeSession", &runtimev1.CloseRealtimeSessionRequest{SessionId: id}, &runtimev1.CloseRealtimeSessionResponse{}); err != nil {
+	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/CloseRealtimeSession",
+		&runtimev1.CloseRealtimeSessionRequest{SessionId: id}, &runtimev1.CloseRealtimeSessionResponse{}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := live.rest()
-	if status.Code(err) != codes.Canceled || len(list) != 4 || list[1].GetTextDelta().GetText() != `b " c` || list[3].GetCompleted() == nil {
+	if status.Code(err) != codes.Canceled || len(list) != 4 || list[1].GetTextDelta().GetText() != `b " c` ||
+		list[3].GetCompleted() == nil {
 		t.Fatalf("%v, %v", list, err)
 	}
 	for i, e := range list {
@@ -217,16 +248,18 @@ func TestRealtime(t *testing.T) {
 			refused(t, "behind the end", err, codes.FailedPrecondition, "AI_REALTIME_SESSION_CLOSED")
 		}
 	}
-	_, err = invoke(with(t), n, "RuntimeAiRealtimeService/AppendRealtimeInput", &runtimev1.AppendRealtimeInputRequest{SessionId: id,
-		Items: []*runtimev1.RealtimeInputItem{{Item: &runtimev1.RealtimeInputItem_Message{Message: &runtimev1.ChatMessage{Content: "hello"}}}}}, &runtimev1.AppendRealtimeInputResponse{})
+	_, err = invoke(with(t), n, "RuntimeAiRealtimeService/AppendRealtimeInput",
+		&runtimev1.AppendRealtimeInputRequest{SessionId: id,
+			Items: []*runtimev1.RealtimeInputItem{{Item: &runtimev1.RealtimeInputItem_Message{Message: &runtimev1.ChatMessage{Content: "hello"}}}}}, &runtimev1.AppendRealtimeInputResponse{})
 	refused(t, "input to a closed session", err, codes.FailedPrecondition, "AI_REALTIME_SESSION_CLOSED")
 }
 
-// TestRealtimeAnswers: each answer ends with a COMPLETED of its own, with the usage of that answer, one that failed with FAILED, and the
-// session goes on; the same when it is read again after any number.
+// TestRealtimeAnswers: each answer ends with a COMPLETED of its own, with the usage of that answer, one that failed
+// with FAILED, and the session goes on; the same when it is read again after any number.
 func TestRealtimeAnswers(t *testing.T) {
 	n := start(t)
-	res, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession", &runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
+	res, err := invoke(with(t), n, "RuntimeAiRealtimeService/OpenRealtimeSession",
+		&runtimev1.OpenRealtimeSessionRequest{Head: ask().Head}, &runtimev1.OpenRealtimeSessionResponse{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,18 +270,24 @@ func TestRealtimeAnswers(t *testing.T) {
 		}
 	}
 	const start, end = schema.TypeMessageStart, schema.TypeMessageEnd
-	says(schema.TypeTurnStart, `{"turn_id":"t1"}`, start, `{"message_id":"m1","role":"assistant"}`, schema.TypeTextDelta, `{"text":"a"}`,
-		end, `{"message_id":"m1","stop_reason":"tool_use","usage":{"input_tokens":1,"output_tokens":2}}`, start, `{"message_id":"m2","role":"assistant"}`,
+	says(schema.TypeTurnStart, `{"turn_id":"t1"}`, start, `{"message_id":"m1","role":"assistant"}`,
+		schema.TypeTextDelta, `{"text":"a"}`,
+		end, `{"message_id":"m1","stop_reason":"tool_use","usage":{"input_tokens":1,"output_tokens":2}}`, start,
+		`{"message_id":"m2","role":"assistant"}`,
 		end, `{"message_id":"m2","stop_reason":"max_tokens","usage":{"input_tokens":3,"output_tokens":4}}`,
 		schema.TypeTurnEnd, `{"turn_id":"t1","stop_reason":"end_turn"}`)
-	says(schema.TypeTurnStart, `{"turn_id":"t2"}`, schema.TypeTextDelta, `{"text":"b"}`, schema.TypeTurnEnd, `{"turn_id":"t2","stop_reason":"error","reason":"AI_PROVIDER_TIMEOUT: gone"}`)
-	says(start, `{"message_id":"m3","role":"user"}`, end, `{"message_id":"m3","stop_reason":null}`, start, `{"message_id":"m4","role":"assistant"}`,
+	says(schema.TypeTurnStart, `{"turn_id":"t2"}`, schema.TypeTextDelta, `{"text":"b"}`, schema.TypeTurnEnd,
+		`{"turn_id":"t2","stop_reason":"error","reason":"AI_PROVIDER_TIMEOUT: gone"}`)
+	says(start, `{"message_id":"m3","role":"user"}`, end, `{"message_id":"m3","stop_reason":null}`, start,
+		`{"message_id":"m4","role":"assistant"}`,
 		schema.TypeTextDelta, `{"text":"c"}`, end, `{"message_id":"m4","stop_reason":"end_turn"}`)
-	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/CloseRealtimeSession", &runtimev1.CloseRealtimeSessionRequest{SessionId: id}, &runtimev1.CloseRealtimeSessionResponse{}); err != nil {
+	if _, err := invoke(with(t), n, "RuntimeAiRealtimeService/CloseRealtimeSession",
+		&runtimev1.CloseRealtimeSessionRequest{SessionId: id}, &runtimev1.CloseRealtimeSessionResponse{}); err != nil {
 		t.Fatal(err)
 	}
 	read := func(after uint64) []*runtimev1.RealtimeEvent {
-		list, err := open(with(t), n, "RuntimeAiRealtimeService/ReadRealtimeEvents", &runtimev1.ReadRealtimeEventsRequest{SessionId: id, AfterSequence: after}, liveEvent).rest()
+		list, err := open(with(t), n, "RuntimeAiRealtimeService/ReadRealtimeEvents",
+			&runtimev1.ReadRealtimeEventsRequest{SessionId: id, AfterSequence: after}, liveEvent).rest()
 		if status.Code(err) != codes.Canceled {
 			t.Fatal(err)
 		}
@@ -258,9 +297,11 @@ func TestRealtimeAnswers(t *testing.T) {
 	var got []string
 	for _, e := range all {
 		got = append(got, strings.TrimPrefix(e.GetEventType().String(), "REALTIME_EVENT_")+" "+e.GetTextDelta().GetText()+
-			fmt.Sprint(e.GetCompleted().GetFinishReason().Number(), " ", e.GetCompleted().GetUsage().GetOutputTokens(), " ", e.GetFailed().GetReasonCode().Number()))
+			fmt.Sprint(e.GetCompleted().GetFinishReason().Number(), " ", e.GetCompleted().GetUsage().GetOutputTokens(),
+				" ", e.GetFailed().GetReasonCode().Number()))
 	}
-	want := []string{"OPENED 0 0 0", "TEXT_DELTA a0 0 0", "COMPLETED 2 6 0", "TEXT_DELTA b0 0 0", "FAILED 0 0 394", "TEXT_DELTA c0 0 0", "COMPLETED 1 -1 0", "COMPLETED 1 -1 0"}
+	want := []string{"OPENED 0 0 0", "TEXT_DELTA a0 0 0", "COMPLETED 2 6 0", "TEXT_DELTA b0 0 0", "FAILED 0 0 394",
+		"TEXT_DELTA c0 0 0", "COMPLETED 1 -1 0", "COMPLETED 1 -1 0"}
 	if !slices.Equal(got, want) {
 		t.Fatalf("got  %q\nwant %q", got, want)
 	}
@@ -271,11 +312,13 @@ func TestRealtimeAnswers(t *testing.T) {
 	}
 }
 
-// TestMessages carries messages from app to app: headers come at once, each once for a key, and a cursor resumes exactly.
+// TestMessages carries messages from app to app: headers come at once, each once for a key, and a cursor resumes
+// exactly.
 func TestMessages(t *testing.T) {
 	n := start(t)
 	subscribe := func(cursor string, from ...string) *opened[*runtimev1.AppMessageEvent] {
-		return open(withApp(t, "to"), n, "RuntimeAppService/SubscribeAppMessages", &runtimev1.SubscribeAppMessagesRequest{AppId: "to", Cursor: cursor, FromAppIds: from}, appEvent)
+		return open(withApp(t, "to"), n, "RuntimeAppService/SubscribeAppMessages",
+			&runtimev1.SubscribeAppMessagesRequest{AppId: "to", Cursor: cursor, FromAppIds: from}, appEvent)
 	}
 	live := subscribe("")
 	if h, err := live.st.Header(); err != nil || len(h.Get("x-nimi-runtime-version")) != 1 {
@@ -284,13 +327,15 @@ func TestMessages(t *testing.T) {
 	payload, _ := structpb.NewStruct(map[string]any{"a": 1})
 	for _, key := range []string{"1", "1", "2"} {
 		res, err := invoke(with(t, "x-nimi-idempotency-key", key), n, "RuntimeAppService/SendAppMessage",
-			&runtimev1.SendAppMessageRequest{FromAppId: "app", ToAppId: "to", MessageType: "t", Payload: payload}, &runtimev1.SendAppMessageResponse{})
+			&runtimev1.SendAppMessageRequest{FromAppId: "app", ToAppId: "to", MessageType: "t", Payload: payload},
+			&runtimev1.SendAppMessageResponse{})
 		if err != nil || !res.GetAccepted() {
 			t.Fatal(res, err)
 		}
 	}
 	first, second := live.must(), live.must()
-	if first.GetSequence() != 1 || second.GetSequence() != 2 || first.GetMessageId() == second.GetMessageId() || first.GetTimestamp().GetSeconds() == 0 || first.GetPayload().GetFields()["a"].GetNumberValue() != 1 {
+	if first.GetSequence() != 1 || second.GetSequence() != 2 || first.GetMessageId() == second.GetMessageId() ||
+		first.GetTimestamp().GetSeconds() == 0 || first.GetPayload().GetFields()["a"].GetNumberValue() != 1 {
 		t.Errorf("%v, %v", first, second)
 	}
 	if e := subscribe("1", "app").must(); !proto.Equal(e, second) {
@@ -298,37 +343,46 @@ func TestMessages(t *testing.T) {
 	}
 	_, err := subscribe("x").next()
 	refused(t, "cursor", err, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID")
-	_, err = invoke(with(t), n, "RuntimeAppService/SendAppMessage", &runtimev1.SendAppMessageRequest{FromAppId: "other", ToAppId: "to", MessageType: "t"}, &runtimev1.SendAppMessageResponse{})
+	_, err = invoke(with(t), n, "RuntimeAppService/SendAppMessage",
+		&runtimev1.SendAppMessageRequest{FromAppId: "other", ToAppId: "to", MessageType: "t"},
+		&runtimev1.SendAppMessageResponse{})
 	refused(t, "from another app", err, codes.PermissionDenied, "APP_SCOPE_FORBIDDEN")
 }
 
 // TestFeeds shows what is fed, and passes over what is no message.
 func TestFeeds(t *testing.T) {
 	n := start(t)
-	n.Say("runtime-memory", edgetest.Event("custom.runtime.memory", `{"eventType":["nonsense"]}`), edgetest.Event("custom.runtime.memory", `{"eventType":1,"bank":{"scope":2}}`),
+	n.Say("runtime-memory", edgetest.Event("custom.runtime.memory", `{"eventType":["nonsense"]}`),
+		edgetest.Event("custom.runtime.memory", `{"eventType":1,"bank":{"scope":2}}`),
 		edgetest.Event("custom.runtime.memory", `{"eventType":3,"bank":{"scope":1}}`))
-	o := open(with(t), n, "RuntimeCognitionService/SubscribeMemoryEvents", &runtimev1.SubscribeMemoryEventsRequest{}, memEvent)
+	o := open(with(t), n, "RuntimeCognitionService/SubscribeMemoryEvents", &runtimev1.SubscribeMemoryEventsRequest{},
+		memEvent)
 	if a, b := o.must(), o.must(); a.GetSequence() != 2 || b.GetSequence() != 3 {
 		t.Errorf("%v, %v", a, b)
 	}
-	o = open(with(t), n, "RuntimeCognitionService/SubscribeMemoryEvents", &runtimev1.SubscribeMemoryEventsRequest{ScopeFilters: []runtimev1.MemoryBankScope{1}}, memEvent)
+	o = open(with(t), n, "RuntimeCognitionService/SubscribeMemoryEvents",
+		&runtimev1.SubscribeMemoryEventsRequest{ScopeFilters: []runtimev1.MemoryBankScope{1}}, memEvent)
 	if a := o.must(); a.GetSequence() != 3 {
 		t.Error(a)
 	}
 	// A credential in the metadata that the SDK has on these calls, beside another one.
-	c := open(with(t, "authorization", "Bearer a", "x-nimi-access-token-secret", "b"), n, "RuntimeAccountService/SubscribeAccountSessionEvents", &runtimev1.SubscribeAccountSessionEventsRequest{}, accEvent)
+	c := open(with(t, "authorization", "Bearer a", "x-nimi-access-token-secret", "b"), n,
+		"RuntimeAccountService/SubscribeAccountSessionEvents", &runtimev1.SubscribeAccountSessionEventsRequest{}, accEvent)
 	_, err := c.next()
 	refused(t, "two credentials", err, codes.Unauthenticated, "AUTH_TOKEN_INVALID")
-	bad := open(with(t), n, "RuntimeAgentService/SubscribeAgentEvents", &runtimev1.SubscribeAgentEventsRequest{AgentId: "a", Cursor: "01"}, agentEvent)
+	bad := open(with(t), n, "RuntimeAgentService/SubscribeAgentEvents",
+		&runtimev1.SubscribeAgentEventsRequest{AgentId: "a", Cursor: "01"}, agentEvent)
 	_, err = bad.next()
 	refused(t, "cursor", err, codes.InvalidArgument, "PROTOCOL_ENVELOPE_INVALID")
 }
 
-// TestAccount begins with a snapshot, then replays what is behind the number; transfers are listed by their newest state.
+// TestAccount begins with a snapshot, then replays what is behind the number; transfers are listed by their newest
+// state.
 func TestAccount(t *testing.T) {
 	n := start(t)
 	status := func() runtimev1.AccountSessionState {
-		a, err := invoke(with(t), n, "RuntimeAccountService/GetAccountSessionStatus", &runtimev1.GetAccountSessionStatusRequest{}, &runtimev1.GetAccountSessionStatusResponse{})
+		a, err := invoke(with(t), n, "RuntimeAccountService/GetAccountSessionStatus",
+			&runtimev1.GetAccountSessionStatusRequest{}, &runtimev1.GetAccountSessionStatusResponse{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,23 +391,28 @@ func TestAccount(t *testing.T) {
 	if s := status(); s != runtimev1.AccountSessionState_ACCOUNT_SESSION_STATE_ANONYMOUS {
 		t.Error(s)
 	}
-	n.Say("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":2,"state":2}`), edgetest.Event("custom.runtime.account", `{"eventType":3,"state":3,"accountProjection":{"accountId":"a"}}`))
+	n.Say("runtime-account", edgetest.Event("custom.runtime.account", `{"eventType":2,"state":2}`),
+		edgetest.Event("custom.runtime.account", `{"eventType":3,"state":3,"accountProjection":{"accountId":"a"}}`))
 	if s := status(); s != runtimev1.AccountSessionState_ACCOUNT_SESSION_STATE_AUTHENTICATED {
 		t.Error(s)
 	}
 	subscribe := func(after uint64) *opened[*runtimev1.AccountSessionEvent] {
-		return open(with(t), n, "RuntimeAccountService/SubscribeAccountSessionEvents", &runtimev1.SubscribeAccountSessionEventsRequest{AfterSequence: after}, accEvent)
+		return open(with(t), n, "RuntimeAccountService/SubscribeAccountSessionEvents",
+			&runtimev1.SubscribeAccountSessionEventsRequest{AfterSequence: after}, accEvent)
 	}
 	o := subscribe(1)
-	if a, b := o.must(), o.must(); a.GetEventType() != 1 || a.GetState() != 3 || a.GetSequence() != 1 || a.GetReplayTruncated() || b.GetEventType() != 3 || b.GetSequence() != 2 {
+	if a, b := o.must(), o.must(); a.GetEventType() != 1 || a.GetState() != 3 || a.GetSequence() != 1 ||
+		a.GetReplayTruncated() || b.GetEventType() != 3 || b.GetSequence() != 2 {
 		t.Errorf("%v, %v", a, b)
 	}
 	o = subscribe(0)
 	if a, b, c := o.must(), o.must(), o.must(); a.GetEventType() != 1 || b.GetSequence() != 1 || c.GetSequence() != 2 {
 		t.Errorf("%v, %v, %v", a, b, c)
 	}
-	n.Say("runtime-transfer", edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"1"}`), edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"2","done":true}`))
-	l, err := invoke(with(t), n, "RuntimeLocalService/ListLocalTransfers", &runtimev1.ListLocalTransfersRequest{}, &runtimev1.ListLocalTransfersResponse{})
+	n.Say("runtime-transfer", edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"1"}`),
+		edgetest.Event("custom.runtime.transfer", `{"installSessionId":"i","bytesReceived":"2","done":true}`))
+	l, err := invoke(with(t), n, "RuntimeLocalService/ListLocalTransfers", &runtimev1.ListLocalTransfersRequest{},
+		&runtimev1.ListLocalTransfersResponse{})
 	if err != nil || len(l.GetTransfers()) != 1 || l.GetTransfers()[0].GetBytesReceived() != 2 {
 		t.Errorf("%v, %v", l, err)
 	}

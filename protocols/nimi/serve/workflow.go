@@ -13,7 +13,8 @@ import (
 const noTask = runtimev1.ReasonCode_WF_TASK_NOT_FOUND
 
 // submitWorkflow stores a graph that a worker plays.
-func submitWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitWorkflowRequest) (*runtimev1.SubmitWorkflowResponse, error) {
+func submitWorkflow(ctx context.Context, c *protocol.Call,
+	m *runtimev1.SubmitWorkflowRequest) (*runtimev1.SubmitWorkflowResponse, error) {
 	if err := checkCaller(c, m.GetAppId()); err != nil {
 		return nil, err
 	}
@@ -25,13 +26,15 @@ func submitWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.SubmitWo
 	if err != nil {
 		return nil, err
 	}
-	created := session{Once: true, Model: modelOf(d), App: m.GetAppId(), Subject: m.GetSubjectUserId(), Deadlines: deadlines{Total: total(m.GetTimeoutMs(), totalText)},
-		Runtime: view{As: "workflow", Type: "text", Route: "local", Workflow: graph}}
+	created := session{Once: true, Model: modelOf(d), App: m.GetAppId(), Subject: m.GetSubjectUserId(),
+		Deadlines: deadlines{Total: total(m.GetTimeoutMs(), totalText)},
+		Runtime:   view{As: "workflow", Type: "text", Route: "local", Workflow: graph}}
 	run, _, err := store(ctx, c, "SubmitWorkflow", created, &input{Content: "workflow " + d.GetWorkflowType()})
 	if err != nil {
 		return nil, err
 	}
-	return &runtimev1.SubmitWorkflowResponse{TaskId: run, Accepted: true, ReasonCode: runtimev1.ReasonCode_ACTION_EXECUTED}, nil
+	return &runtimev1.SubmitWorkflowResponse{TaskId: run, Accepted: true,
+		ReasonCode: runtimev1.ReasonCode_ACTION_EXECUTED}, nil
 }
 
 // modelOf is the model of the first node that has one.
@@ -114,13 +117,15 @@ func checkNodes(d *runtimev1.WorkflowDefinition) error {
 			runtimev1.WorkflowNodeType_WORKFLOW_NODE_TRANSFORM_TEMPLATE: n.GetTemplateConfig() != nil,
 			runtimev1.WorkflowNodeType_WORKFLOW_NODE_CONTROL_NOOP:       true,
 		}[n.GetNodeType()] {
-			return nimi.Refuse(runtimev1.ReasonCode_WF_NODE_CONFIG_MISMATCH, "node %q is of a type that is not played, or has not its config", n.GetNodeId())
+			return nimi.Refuse(runtimev1.ReasonCode_WF_NODE_CONFIG_MISMATCH,
+				"node %q is of a type that is not played, or has not its config", n.GetNodeId())
 		}
 	}
 	return nil
 }
 
-func getWorkflow(ctx context.Context, c *protocol.Call, m *runtimev1.GetWorkflowRequest) (*runtimev1.GetWorkflowResponse, error) {
+func getWorkflow(ctx context.Context, c *protocol.Call,
+	m *runtimev1.GetWorkflowRequest) (*runtimev1.GetWorkflowResponse, error) {
 	_, j, err := job(ctx, c, m.GetTaskId(), noTask)
 	if err != nil {
 		return nil, err

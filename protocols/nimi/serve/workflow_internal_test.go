@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCircular counts the nodes of a graph that never come to their turn, whatever else there is, and however often an edge is
-// there.
+// TestCircular counts the nodes of a graph that never come to their turn, whatever else there is, and however often an
+// edge is there.
 func TestCircular(t *testing.T) {
 	for name, c := range map[string]struct {
 		before map[string][]string

@@ -76,7 +76,8 @@ func speech(lane, id string, pieces ...string) []schema.Event {
 
 func ended(lane, id, text string) []schema.Event {
 	return []schema.Event{of(lane, event(schema.TypeBlockEnd, `{"index":0}`)),
-		of(lane, event(schema.TypeMessageEnd, `{"message_id":"`+id+`","content":[{"type":"text","text":"`+text+`"}],"stop_reason":"end_turn"}`))}
+		of(lane, event(schema.TypeMessageEnd, `{"message_id":"`+id+`","content":[{"type":"text","text":"`+text+
+			`"}],"stop_reason":"end_turn"}`))}
 }
 
 func (h *house) each(run string, events ...schema.Event) {
@@ -178,8 +179,9 @@ func TestAgainBehindACursor(t *testing.T) {
 	}
 }
 
-// TestBehindWhatIsBeingWritten: the id of a message that is still being written, which previews name in their JSON, is a place to go on: what
-// was sent of it is skipped, what comes of it is not. The id of a message that nobody has begun is none.
+// TestBehindWhatIsBeingWritten: the id of a message that is still being written, which previews name in their JSON, is
+// a place to go on: what was sent of it is skipped, what comes of it is not. The id of a message that nobody has begun
+// is none.
 func TestBehindWhatIsBeingWritten(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(`{"agent":"a","environment_id":"e"}`)
@@ -201,7 +203,8 @@ func TestBehindWhatIsBeingWritten(t *testing.T) {
 	for _, f := range rest {
 		text += f.typ + " " + f.data + "\n"
 	}
-	if strings.Contains(text, "event_start") || strings.Contains(text, `"three"`) || !strings.Contains(text, " four") || !strings.Contains(text, "agent.message ") {
+	if strings.Contains(text, "event_start") || strings.Contains(text, `"three"`) || !strings.Contains(text, " four") ||
+		!strings.Contains(text, "agent.message ") {
 		t.Errorf("behind the message's id came %s", text)
 	}
 }
@@ -232,7 +235,8 @@ func (h *house) beingWritten(path string) string {
 // previewIDs returns the ids of all frames of a session for who asks for previews.
 func (h *house) previewIDs(run string) (ids []string) {
 	h.t.Helper()
-	req, err := spoken.Open(dialect.Input{Stream: "session", Path: map[string]string{"run": run}, Query: url.Values{"event_deltas[]": {"agent.message", "agent.thinking"}}})
+	req, err := spoken.Open(dialect.Input{Stream: "session", Path: map[string]string{"run": run},
+		Query: url.Values{"event_deltas[]": {"agent.message", "agent.thinking"}}})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -267,7 +271,8 @@ func TestStreamOfWhatIsClosed(t *testing.T) {
 	h.do("POST", v1+"/"+id+"/archive", "").OK(200)
 	h.each(id, speech("", "m", "still")...)
 	for _, path := range []string{"/events/stream", "/events/stream?" + deltas} {
-		if got := h.opened(v1 + "/" + id + path)(); len(got) != 1 || got[0].typ != "session.status_terminated" || got[0].id == "" {
+		if got := h.opened(v1 + "/" + id + path)(); len(got) != 1 || got[0].typ != "session.status_terminated" ||
+			got[0].id == "" {
 			t.Errorf("%s: %v", path, got)
 		}
 	}

@@ -58,7 +58,8 @@ func TestAnswerTwice(t *testing.T) {
 		if n := count(h.types(id), "command.answer"); n != want || (a.Status == 200) != tt.taken || a.Status >= 500 {
 			t.Errorf("%s, one by one: %d answers are stored, %d %s", name, n, a.Status, a.Body)
 		}
-		if again := h.do("POST", eventsPath(id, ""), `{"events":[`+first+`]}`, "Idempotency-Key", "k"); again.Body != one.Body {
+		if again := h.do("POST", eventsPath(id, ""), `{"events":[`+first+`]}`, "Idempotency-Key",
+			"k"); again.Body != one.Body {
 			t.Errorf("%s: a repeat answers %d %s", name, again.Status, again.Body)
 		}
 	}

@@ -14,10 +14,13 @@ import (
 
 // Protocol returns the dialect with its routes, below all bases.
 func Protocol(d qoder.Dialect) protocol.Protocol {
-	api := protocol.Protocol{Dialect: d, RequestID: "Request-Id", Refused: discourageRetry, Expose: []string{"Request-Id", "X-Should-Retry"},
+	api := protocol.Protocol{Dialect: d, RequestID: "Request-Id", Refused: discourageRetry,
+		Expose: []string{"Request-Id", "X-Should-Retry"},
 		// What clients' libraries send of their own; nobody reads it here.
-		Allow: []string{"Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access", "Anthropic-Version", "X-Stainless-Arch", "X-Stainless-Helper",
-			"X-Stainless-Helper-Method", "X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version", "X-Stainless-Retry-Count",
+		Allow: []string{"Anthropic-Beta", "Anthropic-Dangerous-Direct-Browser-Access", "Anthropic-Version",
+			"X-Stainless-Arch", "X-Stainless-Helper",
+			"X-Stainless-Helper-Method", "X-Stainless-Lang", "X-Stainless-Os", "X-Stainless-Package-Version",
+			"X-Stainless-Retry-Count",
 			"X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Timeout"}}
 	for _, base := range qoder.Bases() {
 		api.Below = append(api.Below, base+"/sessions")
@@ -35,8 +38,8 @@ func Protocol(d qoder.Dialect) protocol.Protocol {
 	return api
 }
 
-// streams are those below one base: of the session and of one thread, each also on the path of its history for those who ask for a
-// stream there (qoder §1.4).
+// streams are those below one base: of the session and of one thread, each also on the path of its history for those
+// who ask for a stream there (qoder §1.4).
 func streams(base string) (list []protocol.Stream) {
 	for _, path := range []struct {
 		name, path string
@@ -47,7 +50,8 @@ func streams(base string) (list []protocol.Stream) {
 		{"thread", "/sessions/{run}/threads/{thread}/stream", nil},
 		{"thread.history", "/sessions/{run}/threads/{thread}/events", protocol.IsStreamAccepted},
 	} {
-		st := dialect.Stream{Name: path.name + base, Pattern: "GET " + base + path.path, Transport: dialect.SSE, Mode: dialect.ModeD, Shared: true}
+		st := dialect.Stream{Name: path.name + base, Pattern: "GET " + base + path.path, Transport: dialect.SSE,
+			Mode: dialect.ModeD, Shared: true}
 		list = append(list, protocol.Stream{Stream: st, Asked: path.asked})
 	}
 	return list

@@ -92,15 +92,18 @@ func BenchmarkWatchers(b *testing.B) {
 						if err != nil {
 							return
 						}
-						if bytes.Contains(line, []byte(`"type":"text.delta"`)) || bytes.HasPrefix(line, []byte("event: agent.content_block_delta")) ||
-							bytes.HasPrefix(line, []byte("event: session.status_running")) || bytes.Contains(line, []byte(`"type":"message.start"`)) {
+						if bytes.Contains(line, []byte(`"type":"text.delta"`)) ||
+							bytes.HasPrefix(line, []byte("event: agent.content_block_delta")) ||
+							bytes.HasPrefix(line, []byte("event: session.status_running")) ||
+							bytes.Contains(line, []byte(`"type":"message.start"`)) {
 							got.Add(1)
 						}
 					}
 				}()
 			}
 			send := func(body string) {
-				if a := h.do("POST", "/v1/agent/runs/"+id+"/events", body, "Content-Type", "application/x-ndjson"); a.Status != 200 {
+				if a := h.do("POST", "/v1/agent/runs/"+id+"/events", body, "Content-Type",
+					"application/x-ndjson"); a.Status != 200 {
 					b.Fatal(a.Status, a.Body)
 				}
 			}
@@ -109,7 +112,8 @@ func BenchmarkWatchers(b *testing.B) {
 					time.Sleep(100 * time.Microsecond)
 				}
 			}
-			send(`{"type":"message.start","payload":{"message_id":"m","role":"assistant"}}` + "\n" + `{"type":"block.start","payload":{"index":0,"kind":"text"}}`)
+			send(`{"type":"message.start","payload":{"message_id":"m","role":"assistant"}}` + "\n" +
+				`{"type":"block.start","payload":{"index":0,"kind":"text"}}`)
 			wait(watchers)
 			n := int64(0)
 			for b.Loop() {

@@ -16,7 +16,8 @@ const origin = "https://app.example"
 func TestCORS(t *testing.T) {
 	h := newHouse(t, false, func(c *edge.Config) { c.Origins = []string{origin} })
 	has := func(header, name string) bool {
-		return slices.ContainsFunc(strings.Split(header, ","), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), name) })
+		return slices.ContainsFunc(strings.Split(header, ","),
+			func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), name) })
 	}
 	ask := func(method string) http.Header {
 		r, err := http.NewRequestWithContext(t.Context(), method, h.url+"/v1/sessions/s", nil)
@@ -38,9 +39,12 @@ func TestCORS(t *testing.T) {
 			t.Errorf("%s is not allowed", name)
 		}
 	}
-	for _, name := range []string{"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access", "x-stainless-arch", "x-stainless-helper",
-		"x-stainless-helper-method", "x-stainless-lang", "x-stainless-os", "x-stainless-package-version", "x-stainless-retry-count", "x-stainless-runtime",
-		"x-stainless-runtime-version", "x-stainless-timeout", "accept", "authorization", "content-type", "idempotency-key", "last-event-id"} {
+	for _, name := range []string{"anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access",
+		"x-stainless-arch", "x-stainless-helper",
+		"x-stainless-helper-method", "x-stainless-lang", "x-stainless-os", "x-stainless-package-version",
+		"x-stainless-retry-count", "x-stainless-runtime",
+		"x-stainless-runtime-version", "x-stainless-timeout", "accept", "authorization", "content-type",
+		"idempotency-key", "last-event-id"} {
 		if !has(a.Get("Access-Control-Allow-Headers"), name) {
 			t.Errorf("%s is not allowed", name)
 		}

@@ -26,7 +26,8 @@ func TestCrowd(t *testing.T) {
 	h.do("POST", eventsPath(id, ""), hello).refused(413, "invalid_request_error")
 	h.do("POST", cloud+"/"+id+"/cancel", "").OK(202)
 	h.do("DELETE", cloud+"/"+id, "").OK(200)
-	if all := h.types(id); !slices.Equal(all[len(all)-3:], []string{"command.cancel", "command.cancel", schema.TypeSessionDeleted}) {
+	if all := h.types(id); !slices.Equal(all[len(all)-3:],
+		[]string{"command.cancel", "command.cancel", schema.TypeSessionDeleted}) {
 		t.Errorf("%q", all[len(all)-3:])
 	}
 }

@@ -18,7 +18,8 @@ const over = `{"state":"done","reason":"all is said"}`
 // ended is a run that is over, with a child.
 func (h *house) ended(run string) {
 	h.t.Helper()
-	h.says(run, event(schema.TypeRunLifecycle, `{"state":"running","reason":null}`), event(schema.TypeChildSpawn, `{"child_id":"kid"}`),
+	h.says(run, event(schema.TypeRunLifecycle, `{"state":"running","reason":null}`),
+		event(schema.TypeChildSpawn, `{"child_id":"kid"}`),
 		of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)), event(schema.TypeRunLifecycle, over))
 }
 
@@ -98,13 +99,15 @@ func TestEndedTogether(t *testing.T) {
 	}
 	wg.Wait()
 	types := h.types("run")
-	if count(types, schema.TypeSessionUpdated) != 2*each || count(types, "command.cancel") != each || h.head("run").State != schema.StateDone {
+	if count(types, schema.TypeSessionUpdated) != 2*each || count(types, "command.cancel") != each ||
+		h.head("run").State != schema.StateDone {
 		t.Errorf("%s: %v", h.head("run").State, types)
 	}
 	if n := count(types, schema.TypeRunLifecycle); n != 2 || h.end("run") != over {
 		t.Errorf("%d lifecycles, it has ended with %s", n, h.end("run"))
 	}
-	shown := slices.DeleteFunc(h.frames("run", ""), func(f shown) bool { return !strings.HasPrefix(f.typ, "session.status") })
+	shown := slices.DeleteFunc(h.frames("run", ""),
+		func(f shown) bool { return !strings.HasPrefix(f.typ, "session.status") })
 	if len(shown) > 0 && shown[len(shown)-1].typ != "session.status_idle" {
 		t.Errorf("it ends as %s", shown[len(shown)-1].typ)
 	}
@@ -145,7 +148,8 @@ func TestNodeDiesInBetween(t *testing.T) {
 			h := newHouse(t, false)
 			before := schema.Seq(4)
 			if h.ended("run"); strings.HasSuffix(c.want, ",session") {
-				h.says("run", event(schema.TypeCommandMessage, `{"content":"on"}`), event(schema.TypeTurnStart, `{"turn_id":"u"}`), event(schema.TypeTurnEnd, `{"turn_id":"u"}`))
+				h.says("run", event(schema.TypeCommandMessage, `{"content":"on"}`),
+					event(schema.TypeTurnStart, `{"turn_id":"u"}`), event(schema.TypeTurnEnd, `{"turn_id":"u"}`))
 				before = 7
 			}
 			h.log.dies(1)
@@ -169,8 +173,8 @@ func TestNodeDiesInBetween(t *testing.T) {
 	}
 }
 
-// TestArchiveEnds archives sessions in which nothing is under way: their runs are over with it, nobody who reads them as
-// sessions is shown more, and what looks for runs that are over finds them. Others are left to who ends them.
+// TestArchiveEnds archives sessions in which nothing is under way: their runs are over with it, nobody who reads them
+// as sessions is shown more, and what looks for runs that are over finds them. Others are left to who ends them.
 func TestArchiveEnds(t *testing.T) {
 	const end = `{"state":"done","reason":"archived","session":true}`
 	turn := []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`)}
@@ -206,7 +210,8 @@ func TestArchiveEnds(t *testing.T) {
 			if frames := h.frames(id, ""); frames[len(frames)-1].typ != "session.status_terminated" {
 				t.Errorf("%s, %v: it ends with %s", tt.name, with, frames[len(frames)-1].typ)
 			}
-			if streamed := h.opened(cloud + "/" + id + "/events/stream")(); streamed[len(streamed)-1].typ != "session.status_terminated" {
+			if streamed := h.opened(cloud + "/" + id +
+				"/events/stream")(); streamed[len(streamed)-1].typ != "session.status_terminated" {
 				t.Errorf("%s, %v: the stream ends with %s", tt.name, with, streamed[len(streamed)-1].typ)
 			}
 			runs, err := h.store.ListEnded(t.Context(), persister.EndedQuery{Through: "99991231", Limit: 10})
@@ -230,8 +235,8 @@ func TestArchiveMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSaidToEnded says to a run that is over what somebody must act on, which begins it anew, and what nobody will, which
-// leaves it over.
+// TestSaidToEnded says to a run that is over what somebody must act on, which begins it anew, and what nobody will,
+// which leaves it over.
 func TestSaidToEnded(t *testing.T) {
 	const (
 		system    = `{"type":"system.message","content":"be brief"}`
@@ -272,7 +277,8 @@ func TestSaidToEnded(t *testing.T) {
 				continue
 			}
 			last := h.head("run").Last
-			if again := h.do("POST", eventsPath("run", ""), body, with...); again.Body != first.Body || h.head("run").Last != last {
+			if again := h.do("POST", eventsPath("run", ""), body, with...); again.Body != first.Body ||
+				h.head("run").Last != last {
 				t.Errorf("%s: a repeat answers %s: %v", body, again.Body, h.types("run"))
 			}
 		}

@@ -126,7 +126,8 @@ type house struct {
 // newHouse makes a server over a log in memory; with a list of sessions when listed.
 func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 	t.Helper()
-	h := &house{t: t, log: &keptLog{Log: memory.New(), left: -1}, keys: &memory.Keys{}, http: &http.Client{Transport: &http.Transport{}}}
+	h := &house{t: t, log: &keptLog{Log: memory.New(), left: -1}, keys: &memory.Keys{},
+		http: &http.Client{Transport: &http.Transport{}}}
 	cfg := edge.Config{
 		Protocols:    []protocol.Protocol{serve.Protocol(spoken), native.Protocol()},
 		Authenticate: edgetest.ByHeader, DrainWindow: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
@@ -141,7 +142,8 @@ func newHouse(t testing.TB, listed bool, change ...func(*edge.Config)) *house {
 		h.store, h.log.store, cfg.Catalog = store, store, store
 	}
 	var err error
-	if cfg.Hub, err = fanout.New(fanout.Config{Stream: h.log, Tail: h.log, CacheFresh: time.Nanosecond, CacheBytes: 4 << 20}); err != nil {
+	if cfg.Hub, err = fanout.New(fanout.Config{Stream: h.log, Tail: h.log, CacheFresh: time.Nanosecond,
+		CacheBytes: 4 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if cfg.Appender, err = producers.NewAppender(producers.AppenderConfig{Log: h.log, Keys: h.keys}); err != nil {
@@ -183,7 +185,8 @@ func (a answer) refused(status int, typ string) {
 		RequestID string `json:"request_id"`
 		Error     struct{ Type, Message string }
 	}
-	if err := json.Unmarshal([]byte(a.Body), &o); err != nil || a.Status != status || o.Type != "error" || o.Error.Type == "" || typ != "" && o.Error.Type != typ || o.Error.Message == "" || o.RequestID == "" {
+	if err := json.Unmarshal([]byte(a.Body), &o); err != nil || a.Status != status || o.Type != "error" ||
+		o.Error.Type == "" || typ != "" && o.Error.Type != typ || o.Error.Message == "" || o.RequestID == "" {
 		a.T.Errorf("%s: %d, want %d %s: %s", a.Asked, a.Status, status, typ, a.Body)
 	}
 }
@@ -306,7 +309,8 @@ func (h *house) page(path string, headers ...string) page {
 	if err := dec.Decode(&p); err != nil || p.Data == nil || p.HasMore == nil {
 		h.t.Fatalf("%s: no page: %v: %.300s", path, err, a.Body)
 	}
-	if *p.HasMore != (p.Next != nil) || (len(p.Data) == 0) != (p.FirstID == nil) || (len(p.Data) == 0) != (p.LastID == nil) {
+	if *p.HasMore != (p.Next != nil) || (len(p.Data) == 0) != (p.FirstID == nil) ||
+		(len(p.Data) == 0) != (p.LastID == nil) {
 		h.t.Fatalf("%s: page contradicts itself: %.300s", path, a.Body)
 	}
 	if len(p.Data) > 0 && (*p.FirstID != idOf(p.Data[0]) || *p.LastID != idOf(p.Data[len(p.Data)-1])) {

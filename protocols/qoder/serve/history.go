@@ -50,7 +50,8 @@ func (a routes) history(ctx context.Context, x *protocol.Call) error {
 	if want.span, err = q.creationSpan(); err != nil {
 		return err
 	}
-	p := protocol.History{Call: x, Request: qoder.Request(run, thread), Page: protocol.Page{Limit: w.limit}, Wants: want.has}
+	p := protocol.History{Call: x, Request: qoder.Request(run, thread), Page: protocol.Page{Limit: w.limit},
+		Wants: want.has}
 	head, _, err := protocol.Newest[*qoder.Projector](ctx, x, p.Request)
 	if err != nil {
 		return err

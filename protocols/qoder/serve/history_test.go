@@ -41,7 +41,8 @@ func (a ask) query() url.Values {
 
 func (a ask) of(all []shown) (want []string) {
 	for _, f := range all {
-		if a.types != nil && !slices.Contains(a.types, f.typ) || f.at.Before(a.span[0]) || !a.span[1].IsZero() && !f.at.Before(a.span[1]) {
+		if a.types != nil && !slices.Contains(a.types, f.typ) || f.at.Before(a.span[0]) || !a.span[1].IsZero() &&
+			!f.at.Before(a.span[1]) {
 			continue
 		}
 		want = append(want, f.data)
@@ -242,7 +243,8 @@ func TestStreamAndHistoryAgree(t *testing.T) {
 	same(t, "history", slices.Concat(h.walk(eventsPath(id, ""), url.Values{}, func() int { return 3 })...), streamed)
 	same(t, "asked for as a stream", h.streamed(eventsPath(id, "")), streamed)
 	main := h.threadsOf(id)[1]
-	same(t, "thread", slices.Concat(h.walk(eventsPath(id, main), url.Values{}, func() int { return 3 })...), h.streamed(cloud+"/"+id+"/threads/"+main+"/stream"))
+	same(t, "thread", slices.Concat(h.walk(eventsPath(id, main), url.Values{}, func() int { return 3 })...),
+		h.streamed(cloud+"/"+id+"/threads/"+main+"/stream"))
 }
 
 // streamed returns the data of all frames of a stream that ends.

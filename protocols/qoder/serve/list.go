@@ -102,9 +102,10 @@ func runsAfter(ctx context.Context, x *protocol.Call, w window) (schema.RunCurso
 	return schema.RunCursor{}, dialect.Refuse(schema.ErrBadCursor, "no session has the id of after_id or before_id")
 }
 
-// listRuns adds sessions from a place on and returns the one behind which the next page begins; the zero cursor when there
-// is none. One more than the page takes is looked for, to know that.
-func listRuns(ctx context.Context, x *protocol.Call, d qoder.Dialect, l *protocol.Page, ask schema.RunsQuery, statuses []string) (next schema.RunCursor, err error) {
+// listRuns adds sessions from a place on and returns the one behind which the next page begins; the zero cursor when
+// there is none. One more than the page takes is looked for, to know that.
+func listRuns(ctx context.Context, x *protocol.Call, d qoder.Dialect, l *protocol.Page, ask schema.RunsQuery,
+	statuses []string) (next schema.RunCursor, err error) {
 	ask.Limit = l.Limit + 1
 	for looked := 0; looked < maxRuns; {
 		runs, err := x.Runs(ctx, ask)

@@ -65,10 +65,12 @@ func TestList(t *testing.T) {
 	same(t, "idle", listed(url.Values{"statuses[]": {"idle", "terminated"}, "order": {"asc"}}), all[:14])
 	h.do("POST", cloud+"/"+all[3]+"/archive", "").OK(200)
 	h.do("DELETE", cloud+"/"+all[4], "").OK(200)
-	if got := listed(url.Values{"order": {"asc"}}); len(got) != 13 || slices.Contains(got, all[3]) || slices.Contains(got, all[4]) {
+	if got := listed(url.Values{"order": {"asc"}}); len(got) != 13 || slices.Contains(got, all[3]) ||
+		slices.Contains(got, all[4]) {
 		t.Errorf("%v", got)
 	}
-	if got := listed(url.Values{"order": {"asc"}, "include_archived": {"true"}}); len(got) != 14 || !slices.Contains(got, all[3]) || slices.Contains(got, all[4]) {
+	if got := listed(url.Values{"order": {"asc"}, "include_archived": {"true"}}); len(got) != 14 ||
+		!slices.Contains(got, all[3]) || slices.Contains(got, all[4]) {
 		t.Errorf("with archived: %v", got)
 	}
 	o := h.do("GET", cloud+"/"+all[6], "").OK(200)

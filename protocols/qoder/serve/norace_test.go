@@ -17,7 +17,8 @@ func TestPagesOfLargeEvents(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
 	for range 20 {
-		h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":[{"type":"text","text":"`+strings.Repeat("x", 400<<10)+`"}]}]}`).OK(200)
+		h.do("POST", eventsPath(id, ""), `{"events":[{"type":"user.message","content":[{"type":"text","text":"`+
+			strings.Repeat("x", 400<<10)+`"}]}]}`).OK(200)
 	}
 	for _, order := range []string{"asc", "desc"} {
 		all := ask{desc: order == "desc"}.of(h.frames(id, ""))
@@ -88,7 +89,8 @@ func TestCursorsInTheMiddle(t *testing.T) {
 			if before {
 				slices.Reverse(pages) // each page lies in front of the one before it
 			}
-			same(t, fmt.Sprintf("thread %q %s %d of %d %+v", thread, cursor, i, len(all), a), slices.Concat(pages...), a.of(rest))
+			same(t, fmt.Sprintf("thread %q %s %d of %d %+v", thread, cursor, i, len(all), a), slices.Concat(pages...),
+				a.of(rest))
 		}
 	}
 }

@@ -40,8 +40,10 @@ func TestEmptySegments(t *testing.T) {
 	body := `{"events":[{"type":"user.message","content":"x"}]}`
 	for _, p := range paths {
 		for _, accept := range []string{"application/json", "text/event-stream"} {
-			a := h.do(p.method, p.path, map[bool]string{true: body}[p.method == "POST" || p.method == "PATCH"], "Accept", accept, "Content-Type", "application/json")
-			if a.Status == http.StatusBadRequest || a.Status == http.StatusMethodNotAllowed && strings.HasSuffix(p.path, "/sessions/") {
+			a := h.do(p.method, p.path, map[bool]string{true: body}[p.method == "POST" || p.method == "PATCH"],
+				"Accept", accept, "Content-Type", "application/json")
+			if a.Status == http.StatusBadRequest || a.Status == http.StatusMethodNotAllowed &&
+				strings.HasSuffix(p.path, "/sessions/") {
 				a.refused(a.Status, "invalid_request_error") // a body that the other route does not take
 				continue
 			}

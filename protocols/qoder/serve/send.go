@@ -111,8 +111,8 @@ func (m *messages) event(p *qoder.Projector, i int) (schema.Event, error) {
 	return e, nil
 }
 
-// again returns the record that an event became when the session would still take it: an answer, say, that is sent a second
-// time. Whether it is a repeat its key decides; if it is not, allow refuses it.
+// again returns the record that an event became when the session would still take it: an answer, say, that is sent a
+// second time. Whether it is a repeat its key decides; if it is not, allow refuses it.
 func (m *messages) again(ctx context.Context, i int) (found schema.Event, ok bool) {
 	if !m.looked {
 		m.looked, m.repeats = true, map[int]schema.Event{}
@@ -183,7 +183,8 @@ func (m *messages) allow(g group) func(*qoder.Projector) error {
 }
 
 // addStored adds the frames of what was stored for a lane, as those who read its thread get them.
-func addStored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child string, receipt producers.Receipt) error {
+func addStored(ctx context.Context, x *protocol.Call, answer *protocol.Page, child string,
+	receipt producers.Receipt) error {
 	run, thread := x.Path("run"), ""
 	if child != "" {
 		thread = qoder.ThreadID(run, child)

@@ -38,7 +38,8 @@ func TestSendAnswersWhatIsShown(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
 	h.says(id, event(schema.TypeTurnStart, `{"turn_id":"t"}`),
-		event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`), event(schema.TypeTextDelta, `{"text":"in the middle of"}`))
+		event(schema.TypeMessageStart, `{"message_id":"m","role":"assistant"}`),
+		event(schema.TypeTextDelta, `{"text":"in the middle of"}`))
 	got := h.do("POST", eventsPath(id, ""), `{"events":[
 		{"type":"user.message","content":[{"type":"text","text":"\ud800 caf\u00e9 <&>"}],"file_attachments":[1.0]},
 		{"type":"system.message","content":[{"type":"text","text":"be brief"}]},
@@ -52,7 +53,8 @@ func TestSendAnswersWhatIsShown(t *testing.T) {
 			t.Errorf("%s lacks %s", got[i], want)
 		}
 	}
-	same(t, "the history's", texts(h.page(eventsPath(id, "")+"?types=user.message,system.message,user.interrupt").Data), got)
+	same(t, "the history's", texts(h.page(eventsPath(id, "")+"?types=user.message,system.message,user.interrupt").Data),
+		got)
 	p := h.page(eventsPath(id, "") + "?after_id=" + idOf([]byte(got[0])) + "&types=system.message")
 	same(t, "behind the first", texts(p.Data), got[1:2])
 }
@@ -60,7 +62,8 @@ func TestSendAnswersWhatIsShown(t *testing.T) {
 func TestSendAgain(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
-	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
+	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`),
+		of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
 	kid := qoder.ThreadID(id, "kid")
 	body := fmt.Sprintf(`{"events":[{"type":"user.message","content":[{"type":"text","text":"a"}]},{"type":"user.interrupt","session_thread_id":%q},
 		{"type":"user.message","content":[{"type":"text","text":"b"}]}]}`, kid)
@@ -70,7 +73,8 @@ func TestSendAgain(t *testing.T) {
 	}
 	last := h.head(id).Last
 	h.do("POST", eventsPath(id, ""), hello).OK(200)
-	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.Body != first.Body || again.Header.Get("Idempotency-Replayed") != "true" {
+	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.Body != first.Body ||
+		again.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("%s\n%s", again.Body, first.Body)
 	}
 	if h.head(id).Last != last+1 {
@@ -99,7 +103,8 @@ func TestSendAllOrNothing(t *testing.T) {
 			t.Fatalf("%.80s: %v", bad, h.types(id))
 		}
 	}
-	for _, body := range []string{`{"events":[` + good + `],"events":[` + good + `]}`, `{"EVENTS":[` + good + `]}`, `{"events":[` + good + `]} x`} {
+	for _, body := range []string{`{"events":[` + good + `],"events":[` + good + `]}`, `{"EVENTS":[` + good + `]}`,
+		`{"events":[` + good + `]} x`} {
 		h.do("POST", eventsPath(id, ""), body).refused(400, "invalid_request_error")
 	}
 	if h.head(id).Last != last {
@@ -108,7 +113,8 @@ func TestSendAllOrNothing(t *testing.T) {
 	many := `{"events":[` + strings.Repeat(good+",", 256) + good + `]}`
 	h.do("POST", eventsPath(id, ""), many).refused(400, "invalid_request_error")
 	h.do("POST", eventsPath(id, ""), `{"events":[]}`).refused(400, "invalid_request_error")
-	if got := h.do("POST", eventsPath(id, ""), `{"events":[`+strings.Repeat(good+",", 255)+good+`]}`).sentData(); len(got) != 256 {
+	if got := h.do("POST", eventsPath(id, ""),
+		`{"events":[`+strings.Repeat(good+",", 255)+good+`]}`).sentData(); len(got) != 256 {
 		t.Errorf("%d of 256", len(got))
 	}
 }
@@ -148,7 +154,8 @@ func TestAnswerAgain(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	h.says(id, event(schema.TypeInputAnswered, `{"request_id":"req","answer":{}}`),
-		event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
+		event(schema.TypeToolEnd, `{"call_id":"c","ok":true,"output":"done"}`),
+		event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`))
 	last := h.head(id).Last
 	if again := h.do("POST", eventsPath(id, ""), body, "Idempotency-Key", "k"); again.Body != first.Body {
 		t.Errorf("%d %s\n%s", again.Status, again.Body, first.Body)
@@ -185,7 +192,8 @@ func TestSendTogether(t *testing.T) {
 			text := func(j int) string {
 				return fmt.Sprintf(`{"type":"user.message","content":[{"type":"text","text":"%d of %d"}]}`, j, i)
 			}
-			got := h.do("POST", eventsPath(id, ""), `{"events":[`+text(1)+`,`+text(2)+`]}`, "Idempotency-Key", fmt.Sprint(i%12)).Body
+			got := h.do("POST", eventsPath(id, ""), `{"events":[`+text(1)+`,`+text(2)+`]}`, "Idempotency-Key",
+				fmt.Sprint(i%12)).Body
 			if i < 12 && strings.Contains(got, `"error"`) {
 				return // the key is the other's
 			}

@@ -140,7 +140,8 @@ func (a routes) archive(ctx context.Context, x *protocol.Call) error {
 // stop commands the agent of a lane that is about to be closed to end what it does. Where others refuse to close what
 // runs until somebody has interrupted it, this is that interrupt: an agent that receives nothing would go on, and cost,
 // for nobody. It says whether it did.
-func stop(ctx context.Context, x *protocol.Call, run, child string, busy func(*qoder.Projector) bool) (stopped bool, err error) {
+func stop(ctx context.Context, x *protocol.Call, run, child string,
+	busy func(*qoder.Projector) bool) (stopped bool, err error) {
 	c := change{run: run, events: about(typeCancel, child, x.By([]byte(`{"reason":"it was closed"}`))), blind: true}
 	c.allow = func(p *qoder.Projector) error {
 		if !busy(p) {
@@ -149,7 +150,8 @@ func stop(ctx context.Context, x *protocol.Call, run, child string, busy func(*q
 		return nil
 	}
 	_, err = store(ctx, x, c)
-	if errors.Is(err, protocol.ErrDone) || errors.Is(err, dialect.ErrNotFound) { // of a repeat with a key its first decides
+	if errors.Is(err, protocol.ErrDone) || errors.Is(err, dialect.ErrNotFound) {
+		// of a repeat with a key its first decides
 		return false, nil
 	}
 	return err == nil, err
@@ -161,7 +163,8 @@ func (a routes) remove(ctx context.Context, x *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", x.By([]byte(`{}`))), opt: opt, blind: true}
+	c := change{run: x.Path("run"), events: about(schema.TypeSessionDeleted, "", x.By([]byte(`{}`))), opt: opt,
+		blind: true}
 	if _, err := stop(ctx, x, c.run, "", (*qoder.Projector).Busy); err != nil {
 		return err
 	}

@@ -17,10 +17,13 @@ const hello = `{"events":[{"type":"user.message","content":[{"type":"text","text
 func TestCreate(t *testing.T) {
 	h := newHouse(t, false)
 	for _, base := range qoder.Bases() {
-		o := h.do("POST", base+"/sessions?beta=true", `{"id":"mine","agent":{"id":"agent_1","type":"agent","version":1},"environment_id":"env_1",`+
-			`"title":"T","metadata":{"a":"1"},"incremental_streaming_enabled":true}`, "Content-Type", "application/json").OK(200)
+		o := h.do("POST", base+"/sessions?beta=true",
+			`{"id":"mine","agent":{"id":"agent_1","type":"agent","version":1},"environment_id":"env_1",`+
+				`"title":"T","metadata":{"a":"1"},"incremental_streaming_enabled":true}`, "Content-Type",
+			"application/json").OK(200)
 		id, _ := o["id"].(string)
-		if !strings.HasPrefix(id, "sess_") || len(id) != 5+32 || o["type"] != "session" || o["status"] != "idle" || o["incremental_streaming_enabled"] != true || o["title"] != "T" {
+		if !strings.HasPrefix(id, "sess_") || len(id) != 5+32 || o["type"] != "session" || o["status"] != "idle" ||
+			o["incremental_streaming_enabled"] != true || o["title"] != "T" {
 			t.Errorf("%v", o)
 		}
 		got := h.do("GET", base+"/sessions/"+id, "").OK(200)
@@ -48,7 +51,8 @@ func TestCreateAgain(t *testing.T) {
 	if theirs := h.do("POST", cloud, plainBody, "Idempotency-Key", "k", as, "tenant:globex").OK(200)["id"]; theirs == id {
 		t.Error("another tenant's key is the same session")
 	}
-	h.do("POST", cloud, `{"agent":"b","environment_id":"env_1"}`, "Idempotency-Key", "k").refused(422, "invalid_request_error")
+	h.do("POST", cloud, `{"agent":"b","environment_id":"env_1"}`, "Idempotency-Key", "k").refused(422,
+		"invalid_request_error")
 	h.keys.Forget() // they are not kept for ever
 	h.do("POST", cloud, plainBody, "Idempotency-Key", "k").refused(409, "")
 	if n := count(h.types(id), schema.TypeSessionCreated); n != 1 {
@@ -190,7 +194,8 @@ func TestScopes(t *testing.T) {
 		{"POST", "/" + id + "/archive", "", "write,command"},
 		{"DELETE", "/" + id, "", "write,command"},
 	} {
-		others := slices.DeleteFunc([]string{"read", "write", "command"}, func(s string) bool { return s == strings.Split(c.needs, ",")[0] })
+		others := slices.DeleteFunc([]string{"read", "write", "command"},
+			func(s string) bool { return s == strings.Split(c.needs, ",")[0] })
 		h.do(c.method, cloud+c.path, c.body, as, "may:"+strings.Join(others, ",")).refused(403, "permission_error")
 		h.do(c.method, cloud+c.path, c.body, as, "nobody").refused(401, "authentication_error")
 		h.do(c.method, cloud+c.path, c.body, as, "may:"+c.needs).OK(200)
@@ -216,7 +221,8 @@ func TestEnded(t *testing.T) {
 	for _, state := range []schema.RunState{schema.StateDone, schema.StateAborted, schema.StateError} {
 		h := newHouse(t, false)
 		end := fmt.Sprintf(`{"state":%q,"reason":"why \ud800 \u0041"}`, state)
-		h.says("run", event(schema.TypeRunLifecycle, `{"state":"running","reason":null}`), event(schema.TypeRunLifecycle, end))
+		h.says("run", event(schema.TypeRunLifecycle, `{"state":"running","reason":null}`),
+			event(schema.TypeRunLifecycle, end))
 		if o := h.do("POST", cloud+"/run", `{"title":"x"}`, "Idempotency-Key", "k").OK(200); o["title"] != "x" {
 			t.Errorf("%v", o)
 		}
@@ -290,7 +296,8 @@ func TestAnyRunIsASession(t *testing.T) {
 	h := newHouse(t, false)
 	for _, s := range schematest.All() {
 		h.fill(s.Name, s, 8)
-		if o := h.do("GET", cloud+"/"+s.Name, "").OK(200); o["id"] != s.Name || o["type"] != "session" || o["created_at"] == nil {
+		if o := h.do("GET", cloud+"/"+s.Name, "").OK(200); o["id"] != s.Name || o["type"] != "session" ||
+			o["created_at"] == nil {
 			t.Errorf("%v", o)
 		}
 		if s.Name == "session" || s.Name == "late" {
@@ -307,7 +314,8 @@ func TestInitialEvents(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(`{"agent":"a","environment_id":"e","initial_events":[
 		{"type":"user.message","content":"one"},{"type":"user.define_outcome","description":"two"}]}`)
-	if types := h.types(id); !slices.Equal(types, []string{schema.TypeSessionCreated, schema.TypeCommandMessage, "command.redirect"}) {
+	if types := h.types(id); !slices.Equal(types,
+		[]string{schema.TypeSessionCreated, schema.TypeCommandMessage, "command.redirect"}) {
 		t.Errorf("%v", types)
 	}
 	for body, param := range map[string]string{

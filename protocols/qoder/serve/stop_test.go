@@ -19,20 +19,30 @@ func TestStopped(t *testing.T) {
 	}{
 		{"new", nil, false},
 		{"running", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`)}, true},
-		{"waiting", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeToolStart, `{"call_id":"c","tool":"x","custom":true}`)}, true},
-		{"over", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)}, false},
-		{"ended", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)}, false},
+		{"waiting", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+			event(schema.TypeToolStart, `{"call_id":"c","tool":"x","custom":true}`)}, true},
+		{"over", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+			event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)}, false},
+		{"ended", []schema.Event{event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+			event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)}, false},
 		{"asked", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`)}, true},
-		{"asked after the end", []schema.Event{event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`), event(schema.TypeCommandMessage, `{"content":"a"}`)}, true},
-		{"asked, and ended", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)}, false},
-		{"asked for more", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeCommandMessage, `{"content":"b"}`),
-			event(schema.TypeCommandsTaken, `{"through":1}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`), event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeCommandsTaken, `{"through":2}`)}, true},
-		{"asked for an outcome", []schema.Event{event("command.redirect", `{"instruction":"a","event":{"type":"user.define_outcome","description":"a"}}`)}, true},
+		{"asked after the end", []schema.Event{event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`),
+			event(schema.TypeCommandMessage, `{"content":"a"}`)}, true},
+		{"asked, and ended", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`),
+			event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`)}, false},
+		{"asked for more", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`),
+			event(schema.TypeCommandMessage, `{"content":"b"}`),
+			event(schema.TypeCommandsTaken, `{"through":1}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+			event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeCommandsTaken, `{"through":2}`)}, true},
+		{"asked for an outcome", []schema.Event{event("command.redirect",
+			`{"instruction":"a","event":{"type":"user.define_outcome","description":"a"}}`)}, true},
 		{"redirected", []schema.Event{event("command.redirect", `{"instruction":"a"}`)}, false},
 		{"told something", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a","role":"system"}`)}, false},
-		{"answered and taken", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		{"answered and taken", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`),
+			event(schema.TypeTurnStart, `{"turn_id":"t"}`),
 			event(schema.TypeTurnEnd, `{"turn_id":"t"}`), event(schema.TypeCommandsTaken, `{"through":2}`)}, false},
-		{"answered", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(schema.TypeTurnStart, `{"turn_id":"t"}`),
+		{"answered", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`),
+			event(schema.TypeTurnStart, `{"turn_id":"t"}`),
 			event(schema.TypeTurnEnd, `{"turn_id":"t"}`)}, false},
 		{"cancelled", []schema.Event{event(schema.TypeCommandMessage, `{"content":"a"}`), event(cancel, `{}`)}, false},
 	} {
@@ -56,7 +66,8 @@ func TestStopped(t *testing.T) {
 				t.Errorf("%s, cancel: %d", tt.name, a.Status)
 			}
 			n := len(h.types(id))
-			if again := h.do(method, cloud+"/"+id+path, "", "Idempotency-Key", how); again.Status != a.Status || again.Body != a.Body || len(h.types(id)) != n {
+			if again := h.do(method, cloud+"/"+id+path, "", "Idempotency-Key", how); again.Status != a.Status ||
+				again.Body != a.Body || len(h.types(id)) != n {
 				t.Errorf("%s, %s: a repeat answers %d %s, and stores %v", tt.name, how, again.Status, again.Body, h.types(id)[n:])
 			}
 		}
@@ -67,7 +78,8 @@ func TestStopped(t *testing.T) {
 func TestStoppedThread(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
-	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
+	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`),
+		of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
 	kid := idOf(h.page(cloud + "/" + id + "/threads").Data[1])
 	h.do("POST", cloud+"/"+id+"/threads/"+kid+"/archive", "").OK(200)
 	var last []string

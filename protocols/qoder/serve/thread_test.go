@@ -18,7 +18,8 @@ func TestThreads(t *testing.T) {
 	}
 	for i := range 12 {
 		kid := fmt.Sprintf("kid_%d", i)
-		h.says(id, event(schema.TypeChildSpawn, `{"child_id":"`+kid+`"}`), of(kid, event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
+		h.says(id, event(schema.TypeChildSpawn, `{"child_id":"`+kid+`"}`),
+			of(kid, event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
 		if i%2 == 0 {
 			h.says(id, of(kid, event(schema.TypeTurnEnd, `{"turn_id":"t","stop_reason":"end_turn"}`)))
 		}
@@ -59,7 +60,8 @@ func TestThreads(t *testing.T) {
 func TestArchiveThread(t *testing.T) {
 	h := newHouse(t, false)
 	id := h.create(plainBody)
-	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
+	h.says(id, event(schema.TypeChildSpawn, `{"child_id":"kid"}`),
+		of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)))
 	path := cloud + "/" + id + "/threads"
 	threads := h.page(path).Data
 	main, kid := idOf(threads[0]), idOf(threads[1])
@@ -85,7 +87,8 @@ func TestArchiveThread(t *testing.T) {
 // TestThreadOfEndedRun archives a thread when all is over.
 func TestThreadOfEndedRun(t *testing.T) {
 	h := newHouse(t, false)
-	h.says("run", event(schema.TypeChildSpawn, `{"child_id":"kid"}`), of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)),
+	h.says("run", event(schema.TypeChildSpawn, `{"child_id":"kid"}`),
+		of("kid", event(schema.TypeTurnStart, `{"turn_id":"t"}`)),
 		event(schema.TypeRunLifecycle, `{"state":"done","reason":null}`))
 	kid := idOf(h.page(cloud + "/run/threads").Data[1])
 	if o := h.do("POST", cloud+"/run/threads/"+kid+"/archive", "").OK(200); o["archived_at"] == nil {

@@ -112,7 +112,8 @@ func Join(t Tables, b *Blobs) (*blob.Archive, error) {
 }
 
 // Archiver returns the part that writes objects; none when there is nowhere to write them.
-func (f *ArchiverFlags) Archiver(t blob.Tables, q blob.Queue, large blob.Large, b *Blobs, hooks blob.Hooks, log *slog.Logger) ([]process.Part, error) {
+func (f *ArchiverFlags) Archiver(t blob.Tables, q blob.Queue, large blob.Large, b *Blobs, hooks blob.Hooks,
+	log *slog.Logger) ([]process.Part, error) {
 	if b == nil {
 		return nil, nil
 	}
@@ -124,10 +125,12 @@ func (f *ArchiverFlags) Archiver(t blob.Tables, q blob.Queue, large blob.Large, 
 }
 
 // NewArchiver returns what writes runs that have ended as objects into b.
-func (f *ArchiverFlags) NewArchiver(t blob.Tables, q blob.Queue, large blob.Large, b *Blobs, hooks blob.Hooks, log *slog.Logger) (*blob.Archiver, error) {
+func (f *ArchiverFlags) NewArchiver(t blob.Tables, q blob.Queue, large blob.Large, b *Blobs, hooks blob.Hooks,
+	log *slog.Logger) (*blob.Archiver, error) {
 	settle := f.ArchiveSettle
 	if settle <= 0 {
 		settle = -1 // zero means the default there
 	}
-	return blob.NewArchiver(blob.ArchiverConfig{Tables: t, Queue: q, Large: large, Store: b.ObjectStore, Base: b.base, Settle: settle, Logger: log, Hooks: hooks})
+	return blob.NewArchiver(blob.ArchiverConfig{Tables: t, Queue: q, Large: large, Store: b.ObjectStore, Base: b.base,
+		Settle: settle, Logger: log, Hooks: hooks})
 }

@@ -55,7 +55,8 @@ func TestArchiveCommands(t *testing.T) {
 		}
 		out.Reset()
 	}
-	run := RunCmd{TablesFlags: TablesFlags{ArchiverFlags: ArchiverFlags{BlobFlags: flags}, StoreFlags: StoreFlags{Data: data, Streams: streams}},
+	run := RunCmd{TablesFlags: TablesFlags{ArchiverFlags: ArchiverFlags{BlobFlags: flags},
+		StoreFlags: StoreFlags{Data: data, Streams: streams}},
 		Tenant: "default", Runs: []string{"run_1"}}
 	const name = "default/20260228/run_1.21.jsonl.zst"
 	expect(run.Run(t.Context(), log), "21 events", "file:"+name)

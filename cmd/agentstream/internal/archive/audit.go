@@ -26,7 +26,8 @@ const auditWait = 10 * time.Second
 
 // Record writes a line about a command of an administrator into the audit feed of a tenant, before the command does
 // anything. command is its name.
-func (f *AuditFlags) Record(ctx context.Context, to *cli.NATSFlags, tenant, command string, l audit.Line, log *slog.Logger) error {
+func (f *AuditFlags) Record(ctx context.Context, to *cli.NATSFlags, tenant, command string, l audit.Line,
+	log *slog.Logger) error {
 	l.Via, l.Caller, l.Credential = command, f.by(), "administrator"
 	ctx, cancel := context.WithTimeout(ctx, auditWait)
 	defer cancel()
@@ -54,7 +55,8 @@ func (f *AuditFlags) Record(ctx context.Context, to *cli.NATSFlags, tenant, comm
 var ErrUnrecorded = errors.New("not in the audit feed (--nats says where the log is)")
 
 // RecordIfReachable is Record, whose error wraps ErrUnrecorded where there is no log that can be reached.
-func (f *AuditFlags) RecordIfReachable(ctx context.Context, to *cli.NATSFlags, tenant, command string, l audit.Line, log *slog.Logger) error {
+func (f *AuditFlags) RecordIfReachable(ctx context.Context, to *cli.NATSFlags, tenant, command string, l audit.Line,
+	log *slog.Logger) error {
 	err := f.Record(ctx, to, tenant, command, l, log)
 	if errors.Is(err, natskit.ErrUnreachable) || errors.Is(err, natskit.ErrNotDeclared) {
 		return fmt.Errorf("%w: %w", ErrUnrecorded, err)
@@ -83,7 +85,8 @@ type SettingFlags struct {
 }
 
 // Set records a line and has do change something. Where no log can be reached the command says that there is no line.
-func (f *SettingFlags) Set(ctx context.Context, tenant, command string, l audit.Line, log *slog.Logger, do func(*CommandStore) error) error {
+func (f *SettingFlags) Set(ctx context.Context, tenant, command string, l audit.Line, log *slog.Logger,
+	do func(*CommandStore) error) error {
 	return f.With(ctx, log, func(s *CommandStore) error {
 		err := f.RecordIfReachable(ctx, &f.NATSFlags, tenant, command, l, log)
 		if err != nil && !errors.Is(err, ErrUnrecorded) {

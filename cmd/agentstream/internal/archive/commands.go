@@ -53,7 +53,8 @@ func (c *ListCmd) Run(ctx context.Context) error {
 			return err
 		}
 		at := o.Modified.UTC().Format("2006-01-02T15:04:05Z")
-		if err := list.Add(map[string]any{"name": o.Name, "bytes": o.Size, "stored_at": at}, at, o.Size, printable(o.Name)); err != nil {
+		if err := list.Add(map[string]any{"name": o.Name, "bytes": o.Size, "stored_at": at}, at, o.Size,
+			printable(o.Name)); err != nil {
 			return err
 		}
 	}
@@ -97,7 +98,8 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 			err = c.Print(c.JSON, map[string]string{"name": o.Name, "error": err.Error()}, "BAD\t%s\t%v", printable(o.Name), err)
 		} else {
 			good++
-			err = c.Print(c.JSON, map[string]string{"name": o.Name, "holds": strings.ReplaceAll(what, "\t", ", ")}, "ok\t%s\t%s", o.Name, what)
+			err = c.Print(c.JSON, map[string]string{"name": o.Name, "holds": strings.ReplaceAll(what, "\t", ", ")},
+				"ok\t%s\t%s", o.Name, what)
 		}
 		if err != nil {
 			return err
@@ -184,7 +186,8 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return fmt.Errorf("archive: run %s is not there, has not ended, or has expired", run)
 		}
 		events := place.Archived - place.Expired
-		if err := c.Print(c.JSON, map[string]any{"run_id": run, "events": events, "uri": place.URI}, "%s\t%d events\t%s", run, events, place.URI); err != nil {
+		if err := c.Print(c.JSON, map[string]any{"run_id": run, "events": events, "uri": place.URI},
+			"%s\t%d events\t%s", run, events, place.URI); err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,9 @@
 //
 // # What it is
 //
-// OpenStore opens the tables, in PostgreSQL or in the folder of a dev server. BlobFlags open the store of objects.
-// Join makes one history of both. The commands list, verify, run and audit work on objects; doctor compares the log with the archive.
+// OpenStore opens the tables, in PostgreSQL or in the folder of a dev server. BlobFlags open the store of objects. Join
+// makes one history of both. The commands list, verify, run and audit work on objects; doctor compares the log with the
+// archive.
 //
 // # Contract
 //

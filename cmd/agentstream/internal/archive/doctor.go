@@ -55,7 +55,8 @@ func (c *DoctorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	found := examined{Streams: []perjs.StreamReport{}, Gaps: []perjs.Gap{}, Wrong: []string{}, Lost: []string{}, Noted: []string{}}
+	found := examined{Streams: []perjs.StreamReport{}, Gaps: []perjs.Gap{}, Wrong: []string{}, Lost: []string{},
+		Noted: []string{}}
 	if err := found.addLosses(ctx, s.losses); err != nil {
 		return err
 	}
@@ -122,7 +123,8 @@ func (e *examined) addLosses(ctx context.Context, s Losses) error {
 
 // inspect adds what is wrong with the streams, and reports whether some of the log's are missing: then it cannot be
 // compared. The layout is that of the log, or what the tables know of it.
-func (e *examined) inspect(ctx context.Context, js jetstream.JetStream, stored perjs.Offsets) (missing bool, err error) {
+func (e *examined) inspect(ctx context.Context, js jetstream.JetStream, stored perjs.Offsets) (missing bool,
+	err error) {
 	l, err := natskit.ReadLayout(ctx, js)
 	if errors.Is(err, natskit.ErrNotDeclared) {
 		offsets, err := stored.Offsets(ctx)
@@ -151,8 +153,8 @@ func (e *examined) inspect(ctx context.Context, js jetstream.JetStream, stored p
 	return missing, nil
 }
 
-// servers adds what is wrong with the servers that are known, and who listens where only they may. What they do not tell, as
-// to a user without the right to ask, is not added.
+// servers adds what is wrong with the servers that are known, and who listens where only they may. What they do not
+// tell, as to a user without the right to ask, is not added.
 func (e *examined) servers(ctx context.Context, nc *nats.Conn) {
 	for _, url := range nc.Servers() {
 		if most, err := natskit.Payload(nc, url); err == nil && most < natskit.NeedPayload {
@@ -183,7 +185,8 @@ func (c *DoctorCmd) print(found *examined) error {
 	if c.JSON {
 		return c.Print(true, found, "")
 	}
-	list := c.List(false, "the log has no streams", "STREAM", "FIRST", "LAST", "STORED", "WAITING", "DROPPED", "REFILLS", "STATE")
+	list := c.List(false, "the log has no streams", "STREAM", "FIRST", "LAST", "STORED", "WAITING", "DROPPED",
+		"REFILLS", "STATE")
 	for _, s := range found.Streams {
 		state := "whole"
 		switch {

@@ -19,8 +19,8 @@ type RestoreCmd struct {
 	JSON   bool   `name:"json" help:"Print one JSON object."`
 }
 
-// Run restores, prints how far it is and what it has done, and fails when an object is damaged or events are lost. It may be
-// interrupted and run again.
+// Run restores, prints how far it is and what it has done, and fails when an object is damaged or events are lost. It
+// may be interrupted and run again.
 func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 	b, err := requireBlobs(c.Beside(c.Data).open(blob.ExistingFolder)) // a misspelt folder is no empty archive
 	if err != nil {
@@ -32,7 +32,8 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer done()
 	p := &progress{print: c.Notice, last: time.Now()}
-	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: s.Rows, Into: s.restore, Store: b.ObjectStore, Base: b.base, Logger: log, Restored: p.countRestored, Failed: p.reportFailure})
+	r, err := blob.NewRestorer(blob.RestoreConfig{Tables: s.Rows, Into: s.restore, Store: b.ObjectStore, Base: b.base,
+		Logger: log, Restored: p.countRestored, Failed: p.reportFailure})
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,8 @@ func forgetFound(ctx context.Context, s *CommandStore, b *Blobs) error {
 }
 
 // rewrite writes the runs again whose objects do not exist.
-func (c *RestoreCmd) rewrite(ctx context.Context, s *CommandStore, b *Blobs, runs []schema.RunKey, log *slog.Logger) error {
+func (c *RestoreCmd) rewrite(ctx context.Context, s *CommandStore, b *Blobs, runs []schema.RunKey,
+	log *slog.Logger) error {
 	a, err := c.NewArchiver(s.Rows, s.ended, nil, b, blob.Hooks{}, log)
 	for _, key := range runs {
 		if err != nil {
@@ -101,8 +103,10 @@ func (c *RestoreCmd) report(got blob.Restored, missing blob.Missing) error {
 	for i := range missing.Lost {
 		lost = append(lost, missing.Lost[i].String())
 	}
-	err := c.Print(c.JSON, map[string]any{"objects": got.Objects, "restored": got.Runs, "events": got.Events, "failed": got.Failed, "rewritten": len(missing.Freed), "lost": lost},
-		"%d objects, %d restored with %d events that the tables lacked, %d failed, %d written again", got.Objects, got.Runs, got.Events, got.Failed, len(missing.Freed))
+	err := c.Print(c.JSON, map[string]any{"objects": got.Objects, "restored": got.Runs, "events": got.Events,
+		"failed": got.Failed, "rewritten": len(missing.Freed), "lost": lost},
+		"%d objects, %d restored with %d events that the tables lacked, %d failed, %d written again", got.Objects,
+		got.Runs, got.Events, got.Failed, len(missing.Freed))
 	if err != nil {
 		return err
 	}

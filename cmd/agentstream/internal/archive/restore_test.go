@@ -30,8 +30,9 @@ func openTables(t *testing.T, data string) *sqlite.Store {
 	return s
 }
 
-// TestRestoreCommand: runs come back from objects; what was recorded as lost and is there again is not lost any more, what is
-// not stays; what had left the log before anything was stored is noted as made good. A prefix restores its runs alone.
+// TestRestoreCommand: runs come back from objects; what was recorded as lost and is there again is not lost any more,
+// what is not stays; what had left the log before anything was stored is noted as made good. A prefix restores its runs
+// alone.
 func TestRestoreCommand(t *testing.T) {
 	folder, log := filepath.Join(t.TempDir(), "blobs"), slog.New(slog.DiscardHandler)
 	flags := ArchiverFlags{BlobFlags: BlobFlags{Blobs: folder}}
@@ -60,9 +61,11 @@ func TestRestoreCommand(t *testing.T) {
 	data := t.TempDir()
 	second := openTables(t, data)
 	lost := func(run string, last schema.Seq) persister.RunLoss {
-		return persister.RunLoss{Key: schema.RunKey{Tenant: "default", Run: run}, First: 3, Last: last, Reason: persister.LossDropped}
+		return persister.RunLoss{Key: schema.RunKey{Tenant: "default", Run: run}, First: 3, Last: last,
+			Reason: persister.LossDropped}
 	}
-	_, err = second.Transfer(t.Context(), &persister.Transfer{To: persister.Offset{Stream: "AGENT_0", Identity: "x", Position: 9},
+	_, err = second.Transfer(t.Context(), &persister.Transfer{To: persister.Offset{Stream: "AGENT_0", Identity: "x",
+		Position: 9},
 		Losses:    []persister.Loss{{Stream: "AGENT_0", Identity: "x", First: 1, Last: 9, Reason: persister.LossBefore}},
 		RunLosses: []persister.RunLoss{lost("run_1", 12), lost("run_2", 40), lost("run_3", 5)}})
 	if err != nil {
@@ -72,7 +75,8 @@ func TestRestoreCommand(t *testing.T) {
 	restore := func(prefix, want string, left int, open bool) {
 		t.Helper()
 		out.Reset()
-		c := RestoreCmd{TablesFlags: TablesFlags{ArchiverFlags: flags, StoreFlags: StoreFlags{Data: data, Streams: cli.Streams{Out: &out, Err: &out}}}, Prefix: prefix}
+		c := RestoreCmd{TablesFlags: TablesFlags{ArchiverFlags: flags,
+			StoreFlags: StoreFlags{Data: data, Streams: cli.Streams{Out: &out, Err: &out}}}, Prefix: prefix}
 		if err := c.Run(t.Context(), log); err != nil || !strings.Contains(out.String(), want) {
 			t.Fatalf("%v, %s", err, out.String())
 		}

@@ -12,7 +12,8 @@ import (
 	"agentstream/edge/secure"
 )
 
-// CurlCredential is what signs a request in a command that a person copies: the shell reads the token where the commands read it.
+// CurlCredential is what signs a request in a command that a person copies: the shell reads the token where the
+// commands read it.
 const CurlCredential = `-H "Authorization: Bearer $AGENTSTREAM_TOKEN" `
 
 // ServerFlags say which server a command talks to, and as whom.
@@ -39,7 +40,8 @@ func NewClient(f ServerFlags, say Notice) (*agentstream.Client, error) {
 		}
 		token = strings.TrimSpace(string(text))
 	}
-	cfg := agentstream.Config{BaseURL: f.Server, Token: token, GiveUp: f.GiveUp, FailFast: !f.Wait, UserAgent: "agentstream/" + Version()}
+	cfg := agentstream.Config{BaseURL: f.Server, Token: token, GiveUp: f.GiveUp, FailFast: !f.Wait,
+		UserAgent: "agentstream/" + Version()}
 	if f.CA != "" {
 		pool, err := secure.ReadPool(f.CA)
 		if err != nil {

@@ -13,15 +13,16 @@ import (
 	"agentstream/internal/testkit"
 )
 
-// TestNATSOverTLS connects to a server that asks for a certificate: with one of its authority, and to a server of the authority that
-// --nats-ca names. Anything else is no server that is away: there is nothing to wait for.
+// TestNATSOverTLS connects to a server that asks for a certificate: with one of its authority, and to a server of the
+// authority that --nats-ca names. Anything else is no server that is away: there is nothing to wait for.
 func TestNATSOverTLS(t *testing.T) {
 	ca, other, dir, own := testkit.NewAuthority(t), testkit.NewAuthority(t), t.TempDir(), t.TempDir()
 	ca.Issue(t, dir, "127.0.0.1")
 	cert, key := ca.Issue(t, own, "edge")
 	secured := ca.Config(t, dir)
 	secured.ClientCAs, secured.ClientAuth = ca.Pool, 4 // tls.RequireAndVerifyClientCert
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, TLS: true, TLSConfig: secured, TLSTimeout: 5, NoSigs: true, NoLog: true})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, TLS: true, TLSConfig: secured,
+		TLSTimeout: 5, NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 // reread is how old what was read of a secret's file may be.
 const reread = time.Second
 
-// Secret is a setting that may come from a file, the _FILE form of its environment variable. The file is read again, so that what is in
-// it can be replaced while the process runs. It is safe for concurrent use.
+// Secret is a setting that may come from a file, the _FILE form of its environment variable. The file is read again, so
+// that what is in it can be replaced while the process runs. It is safe for concurrent use.
 type Secret struct {
 	path string // "": the value is fixed
 
@@ -20,8 +20,8 @@ type Secret struct {
 	at    time.Time // when the file was read
 }
 
-// NewSecret returns the secret of a flag whose environment variable is env. value is what was read at start: one that was given in
-// another way stays.
+// NewSecret returns the secret of a flag whose environment variable is env. value is what was read at start: one that
+// was given in another way stays.
 func NewSecret(value, env string) *Secret {
 	s := &Secret{value: value}
 	path := os.Getenv(env + "_FILE")
@@ -53,8 +53,8 @@ func (s *Secret) Value() string {
 	return s.value
 }
 
-// Lines returns the lines of the secret as it is now, without empty ones. While a secret is replaced, a file has two: the new one,
-// then the one before.
+// Lines returns the lines of the secret as it is now, without empty ones. While a secret is replaced, a file has two:
+// the new one, then the one before.
 func (s *Secret) Lines() (lines []string) {
 	for line := range strings.Lines(s.Value()) {
 		if line = strings.TrimSpace(line); line != "" {

@@ -11,8 +11,8 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 )
 
-// TestSecret: a secret that came from a file is what the file says now; while it is replaced it has two lines, and a file that is away or
-// empty changes nothing. One that was given otherwise stays.
+// TestSecret: a secret that came from a file is what the file says now; while it is replaced it has two lines, and a
+// file that is away or empty changes nothing. One that was given otherwise stays.
 func TestSecret(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	write := func(text string) {
@@ -29,7 +29,8 @@ func TestSecret(t *testing.T) {
 		for _, step := range []struct {
 			text string
 			want []string
-		}{{"old\n", []string{"old"}}, {"new\nold\n", []string{"new", "old"}}, {"", []string{"new", "old"}}, {"new\r\n", []string{"new"}}} {
+		}{{"old\n", []string{"old"}}, {"new\nold\n", []string{"new", "old"}}, {"", []string{"new", "old"}},
+			{"new\r\n", []string{"new"}}} {
 			write(step.text)
 			time.Sleep(2 * time.Second)
 			if got := s.Lines(); !slices.Equal(got, step.want) {

@@ -2,8 +2,8 @@
 //
 // # What it is
 //
-// StandIn answers like the edge, with runs in memory and faults on demand. Program builds the binary. The rest writes files
-// and waits.
+// StandIn answers like the edge, with runs in memory and faults on demand. Program builds the binary. The rest writes
+// files and waits.
 //
 // # Contract
 //

@@ -101,7 +101,8 @@ func (s *StandIn) create(w http.ResponseWriter, r *http.Request) {
 	s.note(r, nil)
 	s.Minted++
 	run := fmt.Sprintf("run_minted_%d", s.Minted)
-	s.Store(run, []schema.Event{{Type: schema.TypeRunLifecycle, Payload: json.RawMessage(`{"state":"running","reason":null}`)}})
+	s.Store(run, []schema.Event{{Type: schema.TypeRunLifecycle,
+		Payload: json.RawMessage(`{"state":"running","reason":null}`)}})
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprintf(w, `{"first_seq":1,"last_seq":1,"run_id":%q,"state":"running"}`, run)
 }

@@ -70,7 +70,8 @@ const (
 
 // eachPage hands the letters of a query to fn in pages, newest first, bodies included. What fn removes, and
 // what is set aside meanwhile, does not disturb it.
-func eachPage(ctx context.Context, s archive.DeadLetters, q deadletter.Query, fn func([]deadletter.Stored) error) error {
+func eachPage(ctx context.Context, s archive.DeadLetters, q deadletter.Query,
+	fn func([]deadletter.Stored) error) error {
 	for {
 		q.Limit, q.Bodies = letterPage, false
 		page, err := s.FindDeadLetters(ctx, q)

@@ -79,7 +79,8 @@ func (p *poison) put(pack schema.Pack, header map[string][]string, body []byte) 
 	if header == nil {
 		header = pack.Headers()
 	}
-	if _, err := p.log.JS.PublishMsg(p.t.Context(), &nats.Msg{Subject: schema.Subject(pack.Key, pack.Child, p.log.Partitions), Header: header, Data: body}); err != nil {
+	if _, err := p.log.JS.PublishMsg(p.t.Context(),
+		&nats.Msg{Subject: schema.Subject(pack.Key, pack.Child, p.log.Partitions), Header: header, Data: body}); err != nil {
 		p.t.Fatal(err)
 	}
 	p.published++
@@ -91,7 +92,8 @@ const kinds = 11
 // document publishes the ith; of its run, lines around the bad one must be stored.
 func (p *poison) document(i int) {
 	w := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: fmt.Sprintf("run_%d_%d", i%kinds, i)}, "20260228")
-	pack := w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"before"}`), persistertest.Event(schema.TypeTextDelta, `{"text":"REPLACE"}`),
+	pack := w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"before"}`),
+		persistertest.Event(schema.TypeTextDelta, `{"text":"REPLACE"}`),
 		persistertest.Event(schema.TypeTextDelta, `{"text":"after"}`))
 	lines := bytes.SplitAfter(pack.Body, []byte{'\n'})
 	line := bytes.TrimSuffix(lines[1], []byte{'\n'})
@@ -133,7 +135,8 @@ func (p *poison) document(i int) {
 		}
 		message(nil, body)
 	case 8:
-		message(map[string][]string{schema.HeaderSeq: {"-1"}, schema.HeaderCount: {strings.Repeat("9", 40)}, "X-odd_~!": {strings.Repeat("h", 30<<10), "\xff\x80"}, "empty": {""}}, pack.Body)
+		message(map[string][]string{schema.HeaderSeq: {"-1"}, schema.HeaderCount: {strings.Repeat("9", 40)},
+			"X-odd_~!": {strings.Repeat("h", 30<<10), "\xff\x80"}, "empty": {""}}, pack.Body)
 	case 9: // one line too many
 		message(nil, append(bytes.Clone(pack.Body), "{}\n"...))
 	case 10:
@@ -163,7 +166,8 @@ func missing(t *testing.T, s archive.DeadLetters, want map[schema.RunKey][]byte)
 
 // persistAll runs a persister until it has stored as many messages as were published, and returns how many
 // transactions that took.
-func persistAll(t *testing.T, log *testkit.Server, store persister.Store, publish func() (messages int)) (transactions int) {
+func persistAll(t *testing.T, log *testkit.Server, store persister.Store,
+	publish func() (messages int)) (transactions int) {
 	t.Helper()
 	queues, err := natsjs.Queues(t.Context(), log.JS, natsjs.Config{Wait: time.Second})
 	if err != nil {
@@ -208,7 +212,8 @@ func TestHostileLog(t *testing.T) {
 
 func hostileLog(t *testing.T, f archivetest.Filled) {
 	s := f.Store.(archive.DeadLetters)
-	p := &poison{t: t, log: testkit.NATS(t), good: map[schema.RunKey][]byte{}, reasons: map[string]int{}, refused: map[schema.RunKey][]byte{}}
+	p := &poison{t: t, log: testkit.NATS(t), good: map[schema.RunKey][]byte{}, reasons: map[string]int{},
+		refused: map[schema.RunKey][]byte{}}
 	const documents = 200
 	transactions := persistAll(t, p.log, refusing{f.Store}, func() int {
 		for i := range documents {
@@ -268,21 +273,24 @@ func retryHostile(t *testing.T, f archivetest.Filled, p *poison) {
 	args := func(args ...string) []string { return append(args, f.Args...) }
 	refused := p.reasons[persister.ReasonRefused]
 	out, _, err := deadletters(t, args("retry", "--all", "--dry-run")...)
-	if want := fmt.Sprintf("%d tried: %d would be stored, 0 would be letters of another kind, %d stay\n", all, refused, all-refused); out != want || err == nil {
+	if want := fmt.Sprintf("%d tried: %d would be stored, 0 would be letters of another kind, %d stay\n", all, refused,
+		all-refused); out != want || err == nil {
 		t.Fatalf("%q, want %q (%v)", out, want, err)
 	}
 	if n := missing(t, s, p.refused); n != refused {
 		t.Fatalf("a dry run has stored %d lines", refused-n)
 	}
 	out, errs, err := deadletters(t, args("retry", "--all")...)
-	if want := fmt.Sprintf("%d tried: %d stored, 0 letters of another kind, %d stay\n", all, refused, all-refused); out != want || err == nil || !strings.Contains(errs, "and ") {
+	if want := fmt.Sprintf("%d tried: %d stored, 0 letters of another kind, %d stay\n", all, refused,
+		all-refused); out != want || err == nil || !strings.Contains(errs, "and ") {
 		t.Fatalf("%q, want %q (%v) %s", out, want, err, errs)
 	}
 	if n := missing(t, s, p.refused); n > 0 {
 		t.Fatalf("%d refused lines are not stored", n)
 	}
 	delete(p.reasons, persister.ReasonRefused)
-	if counts, err := s.CountDeadLetters(t.Context(), deadletter.Query{}); err != nil || fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
+	if counts, err := s.CountDeadLetters(t.Context(), deadletter.Query{}); err != nil ||
+		fmt.Sprint(counts) != fmt.Sprint(p.reasons) {
 		t.Fatalf("letters %v, want %v (%v)", counts, p.reasons, err)
 	}
 	for key := range p.refused {
@@ -291,7 +299,8 @@ func retryHostile(t *testing.T, f archivetest.Filled, p *poison) {
 	if n := missing(t, s, p.good); n > 0 {
 		t.Fatalf("%d runs have changed", n)
 	}
-	if out, _, err := deadletters(t, args("retry", "--reason", "refused")...); err != nil || !strings.HasPrefix(out, "0 tried") {
+	if out, _, err := deadletters(t, args("retry", "--reason", "refused")...); err != nil ||
+		!strings.HasPrefix(out, "0 tried") {
 		t.Fatalf("%q, %v", out, err)
 	}
 	retryInVain(t, f, all-refused)
@@ -332,8 +341,10 @@ func retryInVain(t *testing.T, f archivetest.Filled, want int) {
 // deadLetters returns a store with one letter of a conflict, one that can be mended, and one that is no text.
 func deadLetters(t *testing.T, f archivetest.Filled) (conflict, broken, binary persister.DeadLetter) {
 	t.Helper()
-	w, forger := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228"), persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
-	stored, other := w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"stored"}`)), forger.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"other \u202e"}`))
+	w, forger := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"},
+		"20260228"), persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228")
+	stored, other := w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"stored"}`)), forger.Pack("",
+		persistertest.Event(schema.TypeTextDelta, `{"text":"other \u202e"}`))
 	chunks, err := persister.Chunks(stored)
 	if err != nil {
 		t.Fatal(err)
@@ -343,13 +354,17 @@ func deadLetters(t *testing.T, f archivetest.Filled) (conflict, broken, binary p
 	}
 	next := w.Pack("", persistertest.Event(schema.TypeTextDelta, `{"text":"next"}`))
 	of := func(p schema.Pack, body []byte, reason string) persister.DeadLetter {
-		return persister.DeadLetter{Stream: "AGENT_0", Position: uint64(p.First), Seq: p.First, Key: p.Key, Subject: schema.Subject(p.Key, "", 1), Header: p.Headers(),
+		return persister.DeadLetter{Stream: "AGENT_0", Position: uint64(p.First), Seq: p.First, Key: p.Key,
+			Subject: schema.Subject(p.Key, "", 1), Header: p.Headers(),
 			Body: body, Reason: reason, Detail: "why \x1b[31m"}
 	}
 	conflict = of(other, bytes.TrimSuffix(other.Body, []byte("\n")), persister.ReasonConflict)
-	broken = of(next, bytes.Replace(bytes.TrimSuffix(next.Body, []byte("\n")), []byte(`"next"}`), []byte(`"next"`), 1), persister.ReasonBadEvent)
-	binary = persister.DeadLetter{Stream: "AGENT_0", Position: 9, Subject: "s\x1b[0m", Header: map[string][]string{"X": {"\xff\x1b"}},
-		Body: append([]byte("\x1b[2J\xff\x00"), bytes.Repeat([]byte{0x9b, 'x'}, 1<<19)...), Reason: persister.ReasonBadMessage, Detail: "no pack"}
+	broken = of(next, bytes.Replace(bytes.TrimSuffix(next.Body, []byte("\n")), []byte(`"next"}`), []byte(`"next"`), 1),
+		persister.ReasonBadEvent)
+	binary = persister.DeadLetter{Stream: "AGENT_0", Position: 9, Subject: "s\x1b[0m",
+		Header: map[string][]string{"X": {"\xff\x1b"}},
+		Body:   append([]byte("\x1b[2J\xff\x00"), bytes.Repeat([]byte{0x9b, 'x'}, 1<<19)...),
+		Reason: persister.ReasonBadMessage, Detail: "no pack"}
 	if err := f.Store.PutDeadLetters(t.Context(), []persister.DeadLetter{conflict, broken, binary}); err != nil {
 		t.Fatal(err)
 	}
@@ -377,12 +392,14 @@ func listDeadLetters(t *testing.T, f archivetest.Filled) {
 		return out + errs
 	}
 	list := do("list")
-	for _, want := range []string{"conflict", "bad_event", "bad_message", "acme/run_1", "1.0 MB", "s␛[0m", "why ␛[31m", "1 bad_event, 1 bad_message, 1 conflict"} {
+	for _, want := range []string{"conflict", "bad_event", "bad_message", "acme/run_1", "1.0 MB", "s␛[0m", "why ␛[31m",
+		"1 bad_event, 1 bad_message, 1 conflict"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("the list lacks %q:\n%s", want, list)
 		}
 	}
-	if got := do("list", "--reason", "conflict", "--tenant", "acme", "--run", "run_1", "--since", "1h", "--stream", "AGENT_0"); strings.Count(got, "\n") != 3 {
+	if got := do("list", "--reason", "conflict", "--tenant", "acme", "--run", "run_1", "--since", "1h", "--stream",
+		"AGENT_0"); strings.Count(got, "\n") != 3 {
 		t.Errorf("%s", got)
 	}
 	if got := do("list", "--limit", "1"); !strings.Contains(got, "1 of 3") || !strings.Contains(got, "--limit 0") {
@@ -394,13 +411,17 @@ func listDeadLetters(t *testing.T, f archivetest.Filled) {
 	id := fmt.Sprintf("%x", binary.ID())
 	var j letterJSON
 	out, _, err := deadletters(t, append([]string{"list", "--json", "--reason", "bad_message"}, f.Args...)...)
-	if err != nil || json.Unmarshal([]byte(out), &j) != nil || j.ID != id || j.Size != len(binary.Body) || j.Subject != binary.Subject || !bytes.Equal(j.Headers64, binary.HeaderBytes()) {
+	if err != nil || json.Unmarshal([]byte(out), &j) != nil || j.ID != id || j.Size != len(binary.Body) ||
+		j.Subject != binary.Subject || !bytes.Equal(j.Headers64, binary.HeaderBytes()) {
 		t.Errorf("%v %.300s", err, out)
 	}
-	for _, args := range [][]string{{"drop", ""}, {"drop", "xyz"}, {"drop", strings.Repeat("0", 64)}, {"list", "--limit", "-1"}, {"list", "--since", "never"},
-		{"list", "--reason", "mood"}, {"drop"}, {"drop", "--all"}, {"drop", "--all", "--yes"}, {"drop", id, "--all", "--reason", "conflict"},
+	for _, args := range [][]string{{"drop", ""}, {"drop", "xyz"}, {"drop", strings.Repeat("0", 64)},
+		{"list", "--limit", "-1"}, {"list", "--since", "never"},
+		{"list", "--reason", "mood"}, {"drop"}, {"drop", "--all"}, {"drop", "--all", "--yes"},
+		{"drop", id, "--all", "--reason", "conflict"},
 		{"retry"}, {"retry", "--all", "--reason", "conflict"}, {"retry", id, "--reason", "conflict"}, {"retry", "xyz"}} {
-		if out, _, err := deadletters(t, append(args, f.Args...)...); err == nil || out != "" && !strings.HasPrefix(out, "0 tried") {
+		if out, _, err := deadletters(t, append(args, f.Args...)...); err == nil || out != "" &&
+			!strings.HasPrefix(out, "0 tried") {
 			t.Errorf("%q: %v, %q", args, err, out)
 		}
 	}
@@ -427,7 +448,8 @@ func dropDeadLetters(t *testing.T, f archivetest.Filled) {
 	if err == nil || !strings.Contains(out, "would drop 1: 1 conflict") || len(mustCount(t, f)) != 3 {
 		t.Fatalf("%v %s", err, out)
 	}
-	for _, args := range [][]string{{"drop", "--all", "--reason", "conflict", "--yes"}, {"drop", fmt.Sprintf("%x", binary.ID())[:8]}, {"drop", fmt.Sprintf("%x", broken.ID())}} {
+	for _, args := range [][]string{{"drop", "--all", "--reason", "conflict", "--yes"},
+		{"drop", fmt.Sprintf("%x", binary.ID())[:8]}, {"drop", fmt.Sprintf("%x", broken.ID())}} {
 		if out, _, err := deadletters(t, append(args, f.Args...)...); err != nil || out != "dropped 1\n" {
 			t.Fatalf("%v %s", err, out)
 		}
@@ -440,7 +462,8 @@ func dropDeadLetters(t *testing.T, f archivetest.Filled) {
 // TestDeadLettersOpens: what is not there is not made.
 func TestDeadLettersOpens(t *testing.T) {
 	dir := t.TempDir()
-	for _, args := range [][]string{{"list"}, {"list", "--data", dir}, {"list", "--data", filepath.Join(dir, "none")}, {"list", "--postgres", "postgres://u@/d?host=" + dir}} {
+	for _, args := range [][]string{{"list"}, {"list", "--data", dir}, {"list", "--data", filepath.Join(dir, "none")},
+		{"list", "--postgres", "postgres://u@/d?host=" + dir}} {
 		if _, _, err := deadletters(t, args...); err == nil {
 			t.Errorf("%q: no error", args)
 		}

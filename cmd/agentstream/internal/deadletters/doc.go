@@ -2,8 +2,8 @@
 //
 // # What it is
 //
-// list prints dead letters, retry tries to store them once more, drop removes them. Dead letters are named by their ids, or
-// chosen by filters.
+// list prints dead letters, retry tries to store them once more, drop removes them. Dead letters are named by their
+// ids, or chosen by filters.
 //
 // # Contract
 //

@@ -23,7 +23,8 @@ import (
 func TestHeadersNobodyReads(t *testing.T) {
 	f, log := archivetest.SQLiteStore(t), testkit.NATS(t)
 	pack := persistertest.NewWriter(schema.RunKey{Tenant: "acme", Run: "run_1"}, "20260228").Texts("", 2)
-	hostile := []string{"NATS/1.0\r\nbad\x00 \xff: v\r\n\r\n", "NATS/1.0\r\nno colon here\r\n\r\n", "NATS/1.0\r\nA: 1", "NATS/1.0 99x\r\n: \r\n\r\n",
+	hostile := []string{"NATS/1.0\r\nbad\x00 \xff: v\r\n\r\n", "NATS/1.0\r\nno colon here\r\n\r\n", "NATS/1.0\r\nA: 1",
+		"NATS/1.0 99x\r\n: \r\n\r\n",
 		"garbage!!!!!!!!\r\n\r\n", "NATS/1.0\r\nA:\r\n  folded\r\n\r\n"}
 	persistAll(t, log, f.Store, func() int {
 		u, err := url.Parse(log.Server.ClientURL())
@@ -37,7 +38,8 @@ func TestHeadersNobodyReads(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		text := "CONNECT {\"headers\":true,\"verbose\":false}\r\n"
 		for _, h := range hostile {
-			text += fmt.Sprintf("HPUB %s %d %d\r\n%s%s\r\n", schema.Subject(pack.Key, "", log.Partitions), len(h), len(h)+len(pack.Body), h, pack.Body)
+			text += fmt.Sprintf("HPUB %s %d %d\r\n%s%s\r\n", schema.Subject(pack.Key, "", log.Partitions), len(h),
+				len(h)+len(pack.Body), h, pack.Body)
 		}
 		if _, err := c.Write([]byte(text + "PING\r\n")); err != nil {
 			t.Fatal(err)
@@ -58,10 +60,12 @@ func TestHeadersNobodyReads(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	if out, _, err := deadletters(t, append([]string{"list"}, f.Args...)...); err != nil || strings.ContainsAny(out, "\x00") || strings.Contains(out, "\xff") {
+	if out, _, err := deadletters(t, append([]string{"list"}, f.Args...)...); err != nil ||
+		strings.ContainsAny(out, "\x00") || strings.Contains(out, "\xff") {
 		t.Errorf("%q, %v", out, err)
 	}
-	if out, _, err := deadletters(t, append([]string{"list", "--json"}, f.Args...)...); err != nil || strings.ContainsAny(out, "\x00") || strings.Contains(out, "\xff") {
+	if out, _, err := deadletters(t, append([]string{"list", "--json"}, f.Args...)...); err != nil ||
+		strings.ContainsAny(out, "\x00") || strings.Contains(out, "\xff") {
 		t.Errorf("%q, %v", out, err)
 	}
 }

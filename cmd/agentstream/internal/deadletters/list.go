@@ -55,7 +55,8 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 func (c *ListCmd) list(ctx context.Context, s archive.DeadLetters, q deadletter.Query) (shown int, err error) {
-	show := c.List(c.JSON, "no dead letters", "ID", "REASON", "SET ASIDE", "RUN", "SEQ", "STREAM", "POSITION", "SIZE", "TRIES", "SUBJECT", "ERROR")
+	show := c.List(c.JSON, "no dead letters", "ID", "REASON", "SET ASIDE", "RUN", "SEQ", "STREAM", "POSITION", "SIZE",
+		"TRIES", "SUBJECT", "ERROR")
 	for c.Limit == 0 || shown < c.Limit {
 		q.Limit = letterPage
 		if c.Limit > 0 {
@@ -68,7 +69,8 @@ func (c *ListCmd) list(ctx context.Context, s archive.DeadLetters, q deadletter.
 		for i := range page {
 			l := &page[i]
 			err := show.Add(letterToJSON(l), l.Name[:12], terminal.Sanitize(l.Reason), l.Since.Format("2006-01-02 15:04:05"),
-				runOf(l), seqOf(l), terminal.Sanitize(l.Stream), l.Position, terminal.ByteCount(int64(l.Size)), l.Tries, terminal.Shorten(terminal.Sanitize(l.Subject)),
+				runOf(l), seqOf(l), terminal.Sanitize(l.Stream), l.Position, terminal.ByteCount(int64(l.Size)), l.Tries,
+				terminal.Shorten(terminal.Sanitize(l.Subject)),
 				terminal.Shorten(terminal.Sanitize(newestError(l))))
 			if err != nil {
 				return shown, err

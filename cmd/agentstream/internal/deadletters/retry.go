@@ -74,7 +74,8 @@ func (c *RetryCmd) report(ctx context.Context, r *retrying, err error) error {
 		if c.DryRun {
 			would = "would be "
 		}
-		fmt.Fprintf(c.Stdout(), "%d tried: %d %sstored, %d %sletters of another kind, %d stay\n", r.tried, r.stored, would, r.became, would, r.stay)
+		fmt.Fprintf(c.Stdout(), "%d tried: %d %sstored, %d %sletters of another kind, %d stay\n", r.tried, r.stored,
+			would, r.became, would, r.stay)
 	}
 	if r.stay > stayNotices && !c.JSON {
 		c.Notice("… and %d more", r.stay-stayNotices)

@@ -41,7 +41,8 @@ func TestTables(t *testing.T) {
 	one(t, x, "cannot be reached", "--postgres")
 }
 
-// TestCommand: without an archive the command looks at what is around, prints it in both forms, and its status says whether there was something.
+// TestCommand: without an archive the command looks at what is around, prints it in both forms, and its status says
+// whether there was something.
 func TestCommand(t *testing.T) {
 	server := testkit.NATS(t)
 	c := &SetupCmd{}
@@ -77,7 +78,8 @@ func makeOwner(t *testing.T, admin string) string {
 	if err := db.QueryRowContext(t.Context(), `select current_database()`).Scan(&name); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{`create role owner_` + name + ` login`, `alter database ` + name + ` owner to owner_` + name} {
+	for _, text := range []string{`create role owner_` + name + ` login`,
+		`alter database ` + name + ` owner to owner_` + name} {
 		if _, err := db.ExecContext(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}

@@ -2,14 +2,15 @@
 //
 // # What it is
 //
-// [SetupCmd] looks at what clients meet on their way (a proxy that buffers, compresses or cuts), at the servers of NATS, at the
-// database, the objects and the files of credentials, and then compares the log with the archive (archive.DoctorCmd).
+// [SetupCmd] looks at what clients meet on their way (a proxy that buffers, compresses or cuts), at the servers of
+// NATS, at the database, the objects and the files of credentials, and then compares the log with the archive
+// (archive.DoctorCmd).
 //
 // # Contract
 //
-// Each finding names what is wrong and the setting or command that mends it. A deployment that is in order has none. What
-// cannot be seen from here, as no flag says where it is, is not looked at. Nothing is changed; one small object is written
-// and removed. Findings hold no credential.
+// Each finding names what is wrong and the setting or command that mends it. A deployment that is in order has none.
+// What cannot be seen from here, as no flag says where it is, is not looked at. Nothing is changed; one small object is
+// written and removed. Findings hold no credential.
 //
 // # Concurrency
 //

@@ -102,7 +102,8 @@ const apart = 2 * time.Second
 func (x *examination) clock(who string, theirs, before, after time.Time, grain time.Duration) {
 	early, late := before.Add(-apart-grain), after.Add(apart+grain)
 	if theirs.Before(early) || theirs.After(late) {
-		x.find("the clock of %s is %v away from this one; mend: time synchronisation (chrony) on both", who, theirs.Sub(before).Round(time.Second))
+		x.find("the clock of %s is %v away from this one; mend: time synchronisation (chrony) on both", who,
+			theirs.Sub(before).Round(time.Second))
 	}
 }
 

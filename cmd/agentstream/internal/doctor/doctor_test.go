@@ -202,13 +202,19 @@ func TestServers(t *testing.T) {
 		body  string
 		words []string
 	}{
-		"in order":                {`{"server_name":"n1","now":"` + now + `",` + fine + `}`, nil},
-		"sync that is not always": {`{"server_name":"n1","now":"` + now + `",` + strings.Replace(fine, "true", "false", 1) + `}`, []string{"2m0s", "sync_interval: always"}},
-		"a full store":            {`{"server_name":"n1","now":"` + now + `",` + strings.Replace(fine, `"storage":10`, `"storage":90`, 1) + `}`, []string{"90%", "max_file_store"}},
-		"a fast clock":            {`{"server_name":"n1","now":"` + time.Now().Add(time.Minute).UTC().Format(time.RFC3339Nano) + `",` + fine + `}`, []string{"clock of NATS n1", "chrony"}},
-		"no JetStream":            {`{"server_name":"n1","now":"` + now + `","jetstream":{}}`, []string{"no JetStream", "store_dir"}},
-		"one of a cluster":        {`{"server_name":"n1","now":"` + now + `","cluster":{"urls":["n2:6222"]},` + fine + `}`, []string{"one of a cluster", "--nats-monitor"}},
-		"no answer":               {`no`, []string{"does not answer", "--nats-monitor"}},
+		"in order": {`{"server_name":"n1","now":"` + now + `",` + fine + `}`, nil},
+		"sync that is not always": {`{"server_name":"n1","now":"` + now + `",` +
+			strings.Replace(fine, "true", "false", 1) + `}`, []string{"2m0s", "sync_interval: always"}},
+		"a full store": {`{"server_name":"n1","now":"` + now + `",` +
+			strings.Replace(fine, `"storage":10`, `"storage":90`, 1) + `}`, []string{"90%", "max_file_store"}},
+		"a fast clock": {`{"server_name":"n1","now":"` +
+			time.Now().Add(time.Minute).UTC().Format(time.RFC3339Nano) + `",` + fine + `}`,
+			[]string{"clock of NATS n1", "chrony"}},
+		"no JetStream": {`{"server_name":"n1","now":"` + now + `","jetstream":{}}`,
+			[]string{"no JetStream", "store_dir"}},
+		"one of a cluster": {`{"server_name":"n1","now":"` + now + `","cluster":{"urls":["n2:6222"]},` + fine +
+			`}`, []string{"one of a cluster", "--nats-monitor"}},
+		"no answer": {`no`, []string{"does not answer", "--nats-monitor"}},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.body) }))
 		x := examine()

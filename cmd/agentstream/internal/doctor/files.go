@@ -41,7 +41,8 @@ func (x *examination) keys(path string) {
 			continue
 		}
 		if !key.Expires.IsZero() {
-			x.ends("API key "+key.ID+" of "+key.Tenant, key.Expires, "agentstream auth new-key, then take the old line out of "+path)
+			x.ends("API key "+key.ID+" of "+key.Tenant, key.Expires,
+				"agentstream auth new-key, then take the old line out of "+path)
 		}
 	}
 }
@@ -71,7 +72,8 @@ func (x *examination) issuer(ctx context.Context, url string) {
 	if url == "" {
 		return
 	}
-	j, err := auth.NewJWT(auth.JWTConfig{Issuer: url, Audiences: []string{"agentstream"}, Discover: true, TenantClaim: "tenant", ScopeClaim: "scope"})
+	j, err := auth.NewJWT(auth.JWTConfig{Issuer: url, Audiences: []string{"agentstream"}, Discover: true,
+		TenantClaim: "tenant", ScopeClaim: "scope"})
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()

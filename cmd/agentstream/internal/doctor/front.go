@@ -29,10 +29,12 @@ func (x *examination) front(ctx context.Context, public, token string, patience 
 		x.find("--public-url is no URL; mend: --public-url=https://HOST")
 		return
 	}
-	f := &front{examination: x, base: strings.TrimSuffix(public, "/"), token: token, client: &http.Client{Transport: &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true}}}
+	f := &front{examination: x, base: strings.TrimSuffix(public, "/"), token: token,
+		client: &http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true}}}
 	defer f.client.CloseIdleConnections()
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" &&
+		(ip == nil || !ip.IsLoopback()) {
 		x.find("%s is not over TLS: tokens are sent in clear; mend: --tls-cert, or TLS in front", public)
 	}
 	if !f.isReachable(ctx) {
@@ -104,7 +106,8 @@ func (f *front) stream(ctx context.Context, patience time.Duration) {
 		return
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" {
-		f.find("streams through %s are compressed (%s), which holds events back; mend: gzip off for text/event-stream", f.base, coding)
+		f.find("streams through %s are compressed (%s), which holds events back; mend: gzip off for text/event-stream",
+			f.base, coding)
 		return
 	}
 	in := bufio.NewReader(resp.Body)
@@ -131,7 +134,8 @@ func (f *front) socket(ctx context.Context) {
 	if f.token != "" {
 		r.Header.Set("Authorization", "Bearer "+f.token)
 	}
-	for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
+	for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
+		"Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
 		r.Header.Set(name, value)
 	}
 	one := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}

@@ -54,7 +54,8 @@ func (x *examination) servers(ctx context.Context, all []string) {
 			x.find("NATS %s syncs every %v: what it acknowledged can be lost with its power; mend: jetstream { sync_interval: always }, then --nats-sync=always", v.Name, c.Sync)
 		}
 		if most, has := c.MaxStore, v.JetStream.Stats.Store; most > 0 && has > most/10*8 {
-			x.find("NATS %s has filled %d%% of its store; mend: max_file_store, a larger disk, or a shorter --window", v.Name, has*100/most)
+			x.find("NATS %s has filled %d%% of its store; mend: max_file_store, a larger disk, or a shorter --window",
+				v.Name, has*100/most)
 		}
 		if len(v.Cluster.URLs) > 0 && len(all) == 1 {
 			x.find("NATS %s is one of a cluster, and the others were not looked at; mend: --nats-monitor with all of them", v.Name)
@@ -98,7 +99,8 @@ func (x *examination) rights(ctx context.Context, nc *nats.Conn) {
 		}
 	}
 	if l, err := natskit.ReadLayout(ctx, js); err == nil && l.Replicas < 3 && len(nc.Servers()) >= 3 {
-		x.find("the log has %d copies in a cluster of %d servers; mend: agentstream migrate --replicas=3", l.Replicas, len(nc.Servers()))
+		x.find("the log has %d copies in a cluster of %d servers; mend: agentstream migrate --replicas=3", l.Replicas,
+			len(nc.Servers()))
 	}
 }
 

@@ -82,7 +82,8 @@ func (c *ExportCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	m.summary(sum)
 	if c.JSON {
-		if err := c.Print(true, map[string]any{"runs": sum.Runs, "skipped": sum.Skipped, "gone": sum.Gone, "short": sum.Short, "rows": sum.Rows,
+		if err := c.Print(true, map[string]any{"runs": sum.Runs, "skipped": sum.Skipped, "gone": sum.Gone,
+			"short": sum.Short, "rows": sum.Rows,
 			"events": sum.Events, "files": sum.Files, "bytes": sum.Bytes}, ""); err != nil {
 			return err
 		}
@@ -108,8 +109,9 @@ func (c *ExportCmd) config(now time.Time) (cfg export.Config, err error) {
 	if err := c.checkSelection(); err != nil {
 		return cfg, err
 	}
-	cfg = export.Config{Table: c.Table, RowsPerFile: c.RowsPerFile, Resume: c.Resume, Format: c.Format, Compression: c.Compress,
-		Selection: export.Selection{Tenant: c.Tenant, AllTenants: c.AllTenants, IDs: c.Runs}}
+	cfg = export.Config{Table: c.Table, RowsPerFile: c.RowsPerFile, Resume: c.Resume, Format: c.Format,
+		Compression: c.Compress,
+		Selection:   export.Selection{Tenant: c.Tenant, AllTenants: c.AllTenants, IDs: c.Runs}}
 	q := &cfg.Selection.Query
 	for _, s := range c.State {
 		if !slices.Contains(q.States, s) {
@@ -149,7 +151,8 @@ func (c *ExportCmd) checkSelection() error {
 	return nil
 }
 
-var runStates = []schema.RunState{"planning", "awaiting_approval", "running", "paused", "redirecting", "done", "aborted", "error"}
+var runStates = []schema.RunState{"planning", "awaiting_approval", "running", "paused", "redirecting", "done",
+	"aborted", "error"}
 
 // target finds out what -o is. A name without one of the known endings is a folder.
 func (c *ExportCmd) target(cfg *export.Config) error {
@@ -171,7 +174,8 @@ func (c *ExportCmd) target(cfg *export.Config) error {
 	folder := c.Out != "-" && (format == "" || err == nil && info.IsDir())
 	switch {
 	case folder && err == nil && !info.IsDir():
-		return fmt.Errorf("--output %s: is a file whose name does not end in .jsonl, .jsonl.gz, .jsonl.zst or .parquet", c.Out)
+		return fmt.Errorf("--output %s: is a file whose name does not end in .jsonl, .jsonl.gz, .jsonl.zst or .parquet",
+			c.Out)
 	case folder:
 		cfg.Target.Dir = c.Out
 	case c.Out == "-":

@@ -30,17 +30,20 @@ import (
 
 // keysOf returns the tenant's runs in the order of an export; all tenants' for "".
 func keysOf(f archivetest.Filled, tenant string) []schema.RunKey {
-	keys := slices.SortedFunc(maps.Keys(f.Runs), func(a, b schema.RunKey) int { return strings.Compare(a.String(), b.String()) })
+	keys := slices.SortedFunc(maps.Keys(f.Runs),
+		func(a, b schema.RunKey) int { return strings.Compare(a.String(), b.String()) })
 	return slices.DeleteFunc(keys, func(k schema.RunKey) bool { return tenant != "" && k.Tenant != tenant })
 }
 
 // exportOf runs the command line.
-func exportOf(t *testing.T, f archivetest.Filled, change func(*ExportCmd), args ...string) (stdout, stderr string, err error) {
+func exportOf(t *testing.T, f archivetest.Filled, change func(*ExportCmd),
+	args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return exportArgs(t, t.Context(), change, slices.Concat(f.Args, args)...)
 }
 
-func exportArgs(t *testing.T, ctx context.Context, change func(*ExportCmd), args ...string) (stdout, stderr string, err error) {
+func exportArgs(t *testing.T, ctx context.Context, change func(*ExportCmd),
+	args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var c ExportCmd
 	parser, err := kong.New(&c)
@@ -187,7 +190,8 @@ func TestExportSaysWhatIsWrong(t *testing.T) {
 		{"-o - --since yesterday", "--since"}, {"-o - --until yesterday", "--until"}, {"-o - r1 --since 1h", "not both"},
 		{"-o " + file, "--output"}, {"-o a.parquet --format jsonl", "--format jsonl"},
 		{"-o - --table runs", "--table runs"}, {"-o - --format parquet --compress gz", "--compress"},
-		{"-o - --resume", "--resume"}, {"-o a.jsonl --all-tenants", "--all-tenants"}, {"-o " + dir + " --rows-per-file 0", "--rows-per-file"},
+		{"-o - --resume", "--resume"}, {"-o a.jsonl --all-tenants", "--all-tenants"},
+		{"-o " + dir + " --rows-per-file 0", "--rows-per-file"},
 	} {
 		if _, _, err := exportOf(t, f, nil, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.args, err, c.want)
@@ -197,7 +201,8 @@ func TestExportSaysWhatIsWrong(t *testing.T) {
 		{"-o -", "--postgres"}, {"-o - --data " + dir, "--data"},
 		{"-o - --postgres postgres://127.0.0.1:1/nothing", "postgres"},
 	} {
-		if _, _, err := exportArgs(t, t.Context(), nil, strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := exportArgs(t, t.Context(), nil, strings.Fields(c.args)...); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.args, err, c.want)
 		}
 	}
@@ -213,7 +218,8 @@ type breaking struct {
 	fail  func() error
 }
 
-func (b *breaking) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+func (b *breaking) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack,
+	error] {
 	return func(yield func(schema.Pack, error) bool) {
 		for p, err := range b.Source.Packs(ctx, key, after, through) {
 			if b.packs--; b.packs == 0 {
@@ -238,7 +244,8 @@ func TestExportResumes(t *testing.T) {
 	f.Add(t, schema.RunKey{Tenant: "acme", Run: "run_generated"}, schematest.Generate(1500, 3))
 	for _, form := range [][]string{
 		{"--format", "jsonl"}, {"--format", "jsonl", "--compress", "gz"},
-		{"--format", "parquet", "--rows-per-file", "100"}, {"--format", "parquet", "--table", "messages", "--rows-per-file", "3"},
+		{"--format", "parquet", "--rows-per-file", "100"},
+		{"--format", "parquet", "--table", "messages", "--rows-per-file", "3"},
 	} {
 		t.Run(strings.Join(form, " "), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "out")
@@ -272,7 +279,8 @@ func TestExportResumes(t *testing.T) {
 			}
 			checkFolder(t, f, dir, form)
 			_, stderr, err := exportOf(t, f, nil, args...)
-			if err != nil || !strings.Contains(stderr, "exported 0 runs") || !strings.Contains(stderr, strconv.Itoa(len(f.Runs))+" runs were there already") {
+			if err != nil || !strings.Contains(stderr, "exported 0 runs") ||
+				!strings.Contains(stderr, strconv.Itoa(len(f.Runs))+" runs were there already") {
 				t.Fatalf("nothing was left to do: %v %s", err, stderr)
 			}
 			checkFolder(t, f, dir, form)
@@ -384,7 +392,8 @@ func TestExportKeepsToItsManifest(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, stderr, err := exportOf(t, f, nil, "-o", dir, "--resume")
-		if err != nil || !strings.Contains(stderr, "exported 1 runs") || unzipped(t, path) != clitest.Join(f.Runs[schema.RunKey{Tenant: "default", Run: "r2"}]) {
+		if err != nil || !strings.Contains(stderr, "exported 1 runs") ||
+			unzipped(t, path) != clitest.Join(f.Runs[schema.RunKey{Tenant: "default", Run: "r2"}]) {
 			t.Errorf("a file was harmed: %v %s", err, stderr)
 		}
 	}
@@ -396,11 +405,13 @@ func TestExportKeepsToItsManifest(t *testing.T) {
 	if err := os.Remove(filepath.Join(table, "events-000001.parquet")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := exportOf(t, f, nil, "-o", table, "--format", "parquet", "--resume"); !errors.Is(err, export.ErrManifest) {
+	if _, _, err := exportOf(t, f, nil, "-o", table, "--format", "parquet", "--resume"); !errors.Is(err,
+		export.ErrManifest) {
 		t.Errorf("a table lacks a file: %v", err)
 	}
 	dir, manifest = fresh()
-	if _, _, err := exportOf(t, f, nil, "-o", dir, "--resume", "--format", "parquet"); !errors.Is(err, export.ErrManifest) {
+	if _, _, err := exportOf(t, f, nil, "-o", dir, "--resume", "--format", "parquet"); !errors.Is(err,
+		export.ErrManifest) {
 		t.Errorf("another format: %v", err)
 	}
 	if err := os.WriteFile(manifest, []byte("what is this\n"), 0o600); err != nil {

@@ -98,7 +98,8 @@ func (m *exportMeter) summary(s export.Summary) {
 	}
 	took := time.Since(m.Start)
 	text := fmt.Sprintf("exported %d runs: %d rows of %d events (%s) into %d files (%s) in %.1f s, %.0f events/s",
-		s.Runs, s.Rows, s.Events, terminal.ByteCount(s.Lines), s.Files, terminal.ByteCount(s.Bytes), took.Seconds(), float64(s.Events)/took.Seconds())
+		s.Runs, s.Rows, s.Events, terminal.ByteCount(s.Lines), s.Files, terminal.ByteCount(s.Bytes), took.Seconds(),
+		float64(s.Events)/took.Seconds())
 	if s.Skipped > 0 {
 		text += fmt.Sprintf("; %d runs were there already", s.Skipped)
 	}

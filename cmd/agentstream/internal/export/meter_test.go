@@ -19,7 +19,8 @@ func TestExportMeter(t *testing.T) {
 		quiet    bool
 		want     []string
 	}{
-		{"terminal", true, false, []string{"[============            ]  50% · 1 of 2 runs · 500 events · 100.0 kB · ", "s left\r\x1b[K"}},
+		{"terminal", true, false, []string{"[============            ]  50% · 1 of 2 runs · 500 events · 100.0 kB · ",
+			"s left\r\x1b[K"}},
 		{"lines", false, false, []string{"agentstream: 1 of 2 runs · 500 events · 100.0 kB · 50 events/s · 10s left\n"}},
 		{"quiet", true, true, nil},
 	} {
@@ -59,7 +60,8 @@ func TestExportMeterBoundsItsNotices(t *testing.T) {
 		h.Short(schema.RunKey{Tenant: "acme", Run: "r1"}, 0, 7, true)
 		h.Short(schema.RunKey{Tenant: "acme", Run: "r1"}, 8, 0, false)
 	}
-	if n := strings.Count(out.String(), "\n"); n < 5 || n > exportNotices+1 || !strings.Contains(out.String(), "run acme/r1: the archive has no events behind 7") {
+	if n := strings.Count(out.String(), "\n"); n < 5 || n > exportNotices+1 ||
+		!strings.Contains(out.String(), "run acme/r1: the archive has no events behind 7") {
 		t.Errorf("%d notices: %s", n, out.String())
 	}
 }

@@ -61,7 +61,8 @@ func checkEvents(t *testing.T, f archivetest.Filled, rows []export.EventRow) {
 			t.Fatalf("%s seq %d: payload\n%s\nwant\n%s", key, e.Seq, row.Payload, e.Payload)
 		}
 		ts, _ := time.Parse(time.RFC3339Nano, e.TS)
-		got := fmt.Sprint(row.Seq, string(row.ID), string(row.Type), cell(row.ChildID), cell(row.TurnID), cell(row.Actor), cell(row.Cause), row.TS)
+		got := fmt.Sprint(row.Seq, string(row.ID), string(row.Type), cell(row.ChildID), cell(row.TurnID),
+			cell(row.Actor), cell(row.Cause), row.TS)
 		want := fmt.Sprint(e.Seq, e.ID, e.Type, e.ChildID, e.TurnID, e.Actor, e.Cause, ts.UnixMicro())
 		if got != want {
 			t.Fatalf("%s: %s, want %s", key, got, want)
@@ -82,7 +83,8 @@ func checkPayload(t *testing.T, row *export.EventRow, e *schema.Event) {
 	if err := json.Unmarshal(e.Payload, &p); err != nil {
 		return // 1e400 is no number to it
 	}
-	for name, got := range map[string]*string{"text": row.Text, "role": row.Role, "call_id": row.CallID, "tool": row.Tool, "state": row.State, "stop_reason": row.StopReason} {
+	for name, got := range map[string]*string{"text": row.Text, "role": row.Role, "call_id": row.CallID,
+		"tool": row.Tool, "state": row.State, "stop_reason": row.StopReason} {
 		if want, ok := p[name].(string); ok != (got != nil) || ok && *got != want {
 			t.Fatalf("%s seq %d: %s is %q, want %q of %s", e.RunID, e.Seq, name, cell(got), want, e.Payload)
 		}
@@ -97,7 +99,8 @@ func checkPayload(t *testing.T, row *export.EventRow, e *schema.Event) {
 		t.Fatalf("%s seq %d: message_id is %q, want %q", e.RunID, e.Seq, cell(row.MessageID), id)
 	}
 	if usage, ok := p["usage"].(map[string]any); ok {
-		if want, ok := usage["input_tokens"].(float64); ok && want < 1<<53 && (row.InputTokens == nil || *row.InputTokens != int64(want)) {
+		if want, ok := usage["input_tokens"].(float64); ok && want < 1<<53 &&
+			(row.InputTokens == nil || *row.InputTokens != int64(want)) {
 			t.Fatalf("%s seq %d: input_tokens is %v, want %v", e.RunID, e.Seq, row.InputTokens, want)
 		}
 	}
@@ -130,7 +133,8 @@ func checkMessages(t *testing.T, f archivetest.Filled, rows []export.MessageRow)
 			end = *r.EndSeq
 		}
 		key := schema.RunKey{Tenant: r.Tenant, Run: r.RunID}
-		got[key] = append(got[key], fmt.Sprintf("%d-%d %s %s %s %s %q %q %s", r.Seq, end, cell(r.MessageID), cell(r.ChildID), r.Role, cell(r.Model), r.Text, r.Reasoning, cell(r.Usage)))
+		got[key] = append(got[key], fmt.Sprintf("%d-%d %s %s %s %s %q %q %s", r.Seq, end, cell(r.MessageID),
+			cell(r.ChildID), r.Role, cell(r.Model), r.Text, r.Reasoning, cell(r.Usage)))
 	}
 	some := 0
 	for key, fold := range foldsOf(t, f, rows[0].Tenant) {
@@ -145,7 +149,8 @@ func checkMessages(t *testing.T, f archivetest.Filled, rows []export.MessageRow)
 					reasoning += b.Text.String()
 				}
 			}
-			want = append(want, fmt.Sprintf("%d-%d %s %s %s %s %q %q %s", m.Start, m.End, m.ID, m.Child, m.Role, m.Model, text, reasoning, m.Usage))
+			want = append(want, fmt.Sprintf("%d-%d %s %s %s %s %q %q %s", m.Start, m.End, m.ID, m.Child, m.Role,
+				m.Model, text, reasoning, m.Usage))
 			some++
 		}
 		sameSet(t, key, got[key], want)
@@ -167,7 +172,8 @@ func checkCalls(t *testing.T, f archivetest.Filled, rows []export.ToolCallRow) {
 			t.Errorf("call %s from %d to %d: duration %v", r.CallID, r.Seq, end, r.DurationMS)
 		}
 		key := schema.RunKey{Tenant: r.Tenant, Run: r.RunID}
-		got[key] = append(got[key], fmt.Sprintf("%d-%d %s %s %s %s %q %q %q", r.Seq, end, r.CallID, cell(r.ChildID), cell(r.Tool), r.Outcome, cell(r.Input), cell(r.Output), cell(r.Error)))
+		got[key] = append(got[key], fmt.Sprintf("%d-%d %s %s %s %s %q %q %q", r.Seq, end, r.CallID, cell(r.ChildID),
+			cell(r.Tool), r.Outcome, cell(r.Input), cell(r.Output), cell(r.Error)))
 	}
 	some := 0
 	for key, fold := range foldsOf(t, f, rows[0].Tenant) {
@@ -177,7 +183,8 @@ func checkCalls(t *testing.T, f archivetest.Filled, rows []export.ToolCallRow) {
 			if !c.Done {
 				outcome = "open"
 			}
-			want = append(want, fmt.Sprintf("%d-%d %s %s %s %s %q %q %q", c.Start, c.End, c.ID, c.Child, c.Tool, outcome, c.Input, c.Output, c.Error))
+			want = append(want, fmt.Sprintf("%d-%d %s %s %s %s %q %q %q", c.Start, c.End, c.ID, c.Child, c.Tool,
+				outcome, c.Input, c.Output, c.Error))
 			some++
 		}
 		sameSet(t, key, got[key], want)
@@ -207,7 +214,8 @@ func TestExportParquet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			export1 := func(args ...string) string {
 				dir := filepath.Join(t.TempDir(), "out")
-				if _, _, err := exportOf(t, f, nil, append([]string{"--tenant", "acme", "-o", dir, "--format", "parquet"}, args...)...); err != nil {
+				if _, _, err := exportOf(t, f, nil, append([]string{"--tenant", "acme", "-o", dir, "--format",
+					"parquet"}, args...)...); err != nil {
 					t.Fatal(err)
 				}
 				return dir
@@ -216,7 +224,8 @@ func TestExportParquet(t *testing.T) {
 			rows := readTable[export.EventRow](t, dir)
 			checkEvents(t, f, rows)
 			sorted := slices.IsSortedFunc(rows, func(a, b export.EventRow) int {
-				return strings.Compare(fmt.Sprintf("%s %s %016d", a.Tenant, a.RunID, a.Seq), fmt.Sprintf("%s %s %016d", b.Tenant, b.RunID, b.Seq))
+				return strings.Compare(fmt.Sprintf("%s %s %016d", a.Tenant, a.RunID, a.Seq),
+					fmt.Sprintf("%s %s %016d", b.Tenant, b.RunID, b.Seq))
 			})
 			files, _ := filepath.Glob(filepath.Join(dir, "*.parquet"))
 			if !sorted || len(files) != (len(rows)+699)/700 {

@@ -31,8 +31,8 @@ import (
 	"agentstream/schema"
 )
 
-// asking is a run in which an agent asks about its calls, and which of its questions wait by the rules that people read:
-// until the answer, the end of the call, a cancelled turn, or the end of the run.
+// asking is a run in which an agent asks about its calls, and which of its questions wait by the rules that people
+// read: until the answer, the end of the call, a cancelled turn, or the end of the run.
 type asking struct {
 	n     *edgetest.Node
 	run   string
@@ -263,8 +263,8 @@ func sendAnswer(a *asking, id string) (int, string) {
 }
 
 // TestAnswersOnEveryWay: whichever way it comes, an answer is taken for what waits, and for nothing else: not for what
-// was answered by any way, cancelled, ended, asked in another run or never, nor in a run that has ended or has begun anew.
-// A refusal names what waits.
+// was answered by any way, cancelled, ended, asked in another run or never, nor in a run that has ended or has begun
+// anew. A refusal names what waits.
 func TestAnswersOnEveryWay(t *testing.T) {
 	all, f := edgetest.Share(), &ListenFlags{}
 	n := all.Start(t, native.Protocol(), func(c *edge.Config) { c.Protocols = f.protocols(otlp.New(otlp.Config{})) })

@@ -46,7 +46,8 @@ func startAudited(t *testing.T) *audited {
 	t.Helper()
 	a := &audited{t: t}
 	f := &ListenFlags{Console: true}
-	shares, err := auth.NewShares(auth.SharesConfig{Secret: []byte(strings.Repeat("s", 64)), Still: func(auth.Caller) error { return nil }})
+	shares, err := auth.NewShares(auth.SharesConfig{Secret: []byte(strings.Repeat("s", 64)),
+		Still: func(auth.Caller) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,8 @@ func (a *audited) lines() (all []audit.Line) {
 
 // ask sends everything to a route that canaries know, and returns the answers.
 func (a *audited) ask(rt edge.RouteRow, run, who string) (answers []string) {
-	path := strings.NewReplacer("{run}", run, "{id}", "1", "{thread}", qoder.ThreadID(run, "kid"), "{part}", langgraph.RunID(run, 3), "{turn}", metis.TurnID(run, 3),
+	path := strings.NewReplacer("{run}", run, "{id}", "1", "{thread}", qoder.ThreadID(run, "kid"), "{part}",
+		langgraph.RunID(run, 3), "{turn}", metis.TurnID(run, 3),
 		"{request}", "q", "{ref}", "blob_1", "{assistant}", "a").Replace(rt.Path)
 	if rt.Transport == dialect.GRPC || strings.HasPrefix(rt.Path, rpcPrefix) {
 		for _, m := range messagesOf(rt.Path, run) {
@@ -105,9 +107,9 @@ func (a *audited) ask(rt edge.RouteRow, run, who string) (answers []string) {
 	return answers
 }
 
-// TestAuditHasWhatWasDone asks every route of every protocol, as callers who may and as callers who may not, and holds the audit
-// feed to what the log and the answers say was done: each command that was stored is a line with its number, each run that a
-// reader was given is opened once, each refusal is counted, and nothing else is there.
+// TestAuditHasWhatWasDone asks every route of every protocol, as callers who may and as callers who may not, and holds
+// the audit feed to what the log and the answers say was done: each command that was stored is a line with its number,
+// each run that a reader was given is opened once, each refusal is counted, and nothing else is there.
 func TestAuditHasWhatWasDone(t *testing.T) {
 	a := startAudited(t)
 	count := map[audit.Action]int{}
@@ -139,7 +141,8 @@ func TestAuditHasWhatWasDone(t *testing.T) {
 			t.Errorf("%s: %d refusals, %d counted", rt.Pattern, refused, got)
 		}
 	}
-	for action, least := range map[audit.Action]int{audit.Opened: 30, audit.Refused: 100, audit.Decided: 6, audit.Cancelled: 4, audit.Shared: 1, audit.Exported: 1, audit.Deleted: 3} {
+	for action, least := range map[audit.Action]int{audit.Opened: 30, audit.Refused: 100, audit.Decided: 6,
+		audit.Cancelled: 4, audit.Shared: 1, audit.Exported: 1, audit.Deleted: 3} {
 		if count[action] < least {
 			t.Errorf("%d lines %s: the test sees little", count[action], action)
 		}
@@ -148,7 +151,8 @@ func TestAuditHasWhatWasDone(t *testing.T) {
 }
 
 // hold compares the lines that came of asking a route with what the run's log has got.
-func (a *audited) hold(rt edge.RouteRow, name, run string, before int, answers []string, lines []audit.Line, count map[audit.Action]int) {
+func (a *audited) hold(rt edge.RouteRow, name, run string, before int, answers []string, lines []audit.Line,
+	count map[audit.Action]int) {
 	a.t.Helper()
 	var want, got []string
 	for i, typ := range a.Types(run)[before:] {

@@ -72,7 +72,8 @@ func (s *Start) Dial(ctx context.Context, f *cli.NATSFlags, roles ...string) (co
 
 // OpenLog waits for what migrate makes, and opens PostgreSQL for a role that runs on; dsn "": none. The pool's size
 // is that of conns by the number of partitions. It returns nothing when ctx ends.
-func (s *Start) OpenLog(ctx context.Context, js jetstream.JetStream, dsn string, conns func(partitions int) int) (l natskit.Layout, store *postgres.Store, err error) {
+func (s *Start) OpenLog(ctx context.Context, js jetstream.JetStream, dsn string,
+	conns func(partitions int) int) (l natskit.Layout, store *postgres.Store, err error) {
 	err = s.Await(ctx, func(ctx context.Context) (err error) {
 		once, cancel := context.WithTimeout(ctx, awaitLook)
 		defer cancel()
@@ -84,9 +85,9 @@ func (s *Start) OpenLog(ctx context.Context, js jetstream.JetStream, dsn string,
 	return l, store, err
 }
 
-// Await waits until what the role stands on is there, whichever is started first: NATS, and what migrate makes. Meanwhile the
-// process is alive and not ready, reports so to operators and probes, and logs what is missing. It returns nil when
-// ctx ends.
+// Await waits until what the role stands on is there, whichever is started first: NATS, and what migrate makes.
+// Meanwhile the process is alive and not ready, reports so to operators and probes, and logs what is missing. It
+// returns nil when ctx ends.
 func (s *Start) Await(ctx context.Context, there func(context.Context) error) error {
 	err := there(ctx)
 	if err == nil || waitsFor(err) == "" {

@@ -10,8 +10,8 @@ import (
 	"agentstream/schema"
 )
 
-// blobs opens what keeps the blobs of runs, and returns how large they may be; 0 is the edge's own default. nil: they are
-// neither taken nor given. pace, which may be nil, is the log's.
+// blobs opens what keeps the blobs of runs, and returns how large they may be; 0 is the edge's own default. nil: they
+// are neither taken nor given. pace, which may be nil, is the log's.
 func (c *Config) blobs(pace *paced) (store edge.Blobs, bounds blobBounds, err error) {
 	bounds, on, err := c.Flags.blobs()
 	if err != nil || !on {
@@ -38,7 +38,8 @@ type keptBlobs struct {
 }
 
 // Get finds a blob at the log, or else in the archive.
-func (b keptBlobs) Get(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error) {
+func (b keptBlobs) Get(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error],
+	error) {
 	found, pieces, err := b.Blobs.Get(ctx, key, ref)
 	if !errors.Is(err, schema.ErrNoBlob) {
 		return found, pieces, err
@@ -54,7 +55,8 @@ type heldBlobs struct {
 }
 
 // Put refuses with schema.ErrFull.
-func (b heldBlobs) Put(ctx context.Context, key schema.RunKey, mediaType string, pieces iter.Seq2[[]byte, error]) (schema.Blob, bool, error) {
+func (b heldBlobs) Put(ctx context.Context, key schema.RunKey, mediaType string,
+	pieces iter.Seq2[[]byte, error]) (schema.Blob, bool, error) {
 	checked := func(yield func([]byte, error) bool) {
 		for piece, err := range pieces {
 			if err == nil && b.room != nil {

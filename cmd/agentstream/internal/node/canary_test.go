@@ -32,7 +32,8 @@ import (
 // canary begins the words that stand wherever a run holds content.
 const canary = "canary-"
 
-// planted is a run of which every payload holds canaries: messages, names of tools, inputs, outputs, errors, states, titles.
+// planted is a run of which every payload holds canaries: messages, names of tools, inputs, outputs, errors, states,
+// titles.
 func planted(idle bool) (events []schema.Event) {
 	add := func(typ, payload string) {
 		events = append(events, edgetest.Event(typ, strings.ReplaceAll(payload, "@", fmt.Sprint(canary, len(events), "-"))))
@@ -73,7 +74,8 @@ type letters struct{ edge.Operator }
 
 func (letters) Partitions() []rest.Partition { return nil }
 func (letters) DeadLetters(context.Context, string, int) ([]rest.DeadLetter, int, error) {
-	return []rest.DeadLetter{{ID: "1", RunID: "held", Detail: canary + "detail", Error: canary + "error", Body: canary + "body"}}, 1, nil
+	return []rest.DeadLetter{{ID: "1", RunID: "held", Detail: canary + "detail", Error: canary + "error",
+		Body: canary + "body"}}, 1, nil
 }
 func (letters) Retry(context.Context, string, string) (string, bool, error) {
 	return canary + "stays", true, nil
@@ -85,33 +87,41 @@ type listed struct{}
 
 func (listed) Parent(context.Context, string, string) (string, error) { return "", nil }
 func (listed) Runs(context.Context, string, schema.RunsQuery) ([]schema.RunInfo, error) {
-	return []schema.RunInfo{{ID: "held", Started: time.Now(), Updated: time.Now(), Session: json.RawMessage(`{"title":"` + canary + `title","metadata":{"k":"` + canary + `v"}}`)}}, nil
+	return []schema.RunInfo{{ID: "held", Started: time.Now(), Updated: time.Now(),
+		Session: json.RawMessage(`{"title":"` + canary + `title","metadata":{"k":"` + canary + `v"}}`)}}, nil
 }
 
 // askings are bodies for routes, by the end of their path, for a run and a word that is new.
 var askings = map[string][]string{
-	"/threads":                 {`{"thread_id":"RUN","if_exists":"do_nothing"}`, `{"thread_id":"RUN"}`, `{"metadata":{"a":"b"}}`},
-	"/threads/{run}":           {`{"metadata":{"x":"y"}}`, `{}`},
-	"/runs/wait":               {`{"assistant_id":"a","input":{"messages":[{"role":"user","content":"hi"}]},"multitask_strategy":"reject"}`, `{"assistant_id":"a","command":{"resume":"x"}}`},
-	"/threads/{run}/runs":      {`{"assistant_id":"a","input":{"messages":[]},"multitask_strategy":"reject"}`, `{"assistant_id":"a","input":{"x":1},"multitask_strategy":"interrupt"}`, `{"assistant_id":"a","command":{"resume":{"nobody":1}}}`},
-	"/runs/stream":             {`{"assistant_id":"a","input":{"messages":[]},"multitask_strategy":"reject"}`},
-	"/sessions":                {`{"agent":"a","title":"t"}`, `{"workspace_path":"/w"}`},
-	"/sessions/{run}":          {`{"title":"x"}`, `{"metadata":{"a":"b"}}`, ``},
-	"/sessions/{run}/events":   {`{"events":[{"type":"user.message","content":[{"type":"text","text":"hi"}]}]}`, `{"events":[{"type":"user.tool_confirmation","tool_use_id":"nobody","result":"allow"}]}`, `{"events":[{"type":"user.interrupt"}]}`},
+	"/threads": {`{"thread_id":"RUN","if_exists":"do_nothing"}`, `{"thread_id":"RUN"}`,
+		`{"metadata":{"a":"b"}}`},
+	"/threads/{run}": {`{"metadata":{"x":"y"}}`, `{}`},
+	"/runs/wait":     {`{"assistant_id":"a","input":{"messages":[{"role":"user","content":"hi"}]},"multitask_strategy":"reject"}`, `{"assistant_id":"a","command":{"resume":"x"}}`},
+	"/threads/{run}/runs": {`{"assistant_id":"a","input":{"messages":[]},"multitask_strategy":"reject"}`,
+		`{"assistant_id":"a","input":{"x":1},"multitask_strategy":"interrupt"}`,
+		`{"assistant_id":"a","command":{"resume":{"nobody":1}}}`},
+	"/runs/stream":    {`{"assistant_id":"a","input":{"messages":[]},"multitask_strategy":"reject"}`},
+	"/sessions":       {`{"agent":"a","title":"t"}`, `{"workspace_path":"/w"}`},
+	"/sessions/{run}": {`{"title":"x"}`, `{"metadata":{"a":"b"}}`, ``},
+	"/sessions/{run}/events": {`{"events":[{"type":"user.message","content":[{"type":"text","text":"hi"}]}]}`,
+		`{"events":[{"type":"user.tool_confirmation","tool_use_id":"nobody","result":"allow"}]}`,
+		`{"events":[{"type":"user.interrupt"}]}`},
 	"/turns":                   {`{"content":[{"type":"text","text":"go"}]}`},
 	"/confirmations/{request}": {`{"decision":"allow"}`},
 	"/v1/agent/runs":           {`{"run_id":"RUN"}`},
 	"/v1/agent/runs/{run}":     {`{}`},
-	"/runs/{run}/events":       {`{"type":"progress"}`, `{"type":"tool.start","payload":{}}`, `{"type":"progress","seq":1}`, `{"type":"command.answer","payload":{"request_id":"nobody"}}`},
-	"/v1/agent/events":         {`{"run_id":"RUN","type":"progress"}`, `{"run_id":"RUN","type":"progress","seq":1}`},
-	"/approve_plan":            {`{}`, `{"plan_id":"another"}`},
-	"/reject_plan":             {`{"plan_id":"another"}`},
-	"/answer":                  {`{"request_id":"nobody","answer":1}`},
-	"/messages":                {`{"content":"x"}`},
-	"/v1/responses":            {`{"input":"x","background":true,"previous_response_id":"resp_RUN"}`, `{"input":"x","stream":true,"previous_response_id":"resp_RUN"}`},
-	"/ai-sdk/chat":             {`{"id":"RUN","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"x"}]}]}`},
-	"/ag-ui":                   {`{"threadId":"RUN","runId":"r","messages":[{"id":"u","role":"user","content":"x"}]}`},
-	"/agent/{agent}/run":       {`{"threadId":"RUN","runId":"r","messages":[{"id":"u","role":"user","content":"x"}]}`},
+	"/runs/{run}/events": {`{"type":"progress"}`, `{"type":"tool.start","payload":{}}`,
+		`{"type":"progress","seq":1}`, `{"type":"command.answer","payload":{"request_id":"nobody"}}`},
+	"/v1/agent/events": {`{"run_id":"RUN","type":"progress"}`, `{"run_id":"RUN","type":"progress","seq":1}`},
+	"/approve_plan":    {`{}`, `{"plan_id":"another"}`},
+	"/reject_plan":     {`{"plan_id":"another"}`},
+	"/answer":          {`{"request_id":"nobody","answer":1}`},
+	"/messages":        {`{"content":"x"}`},
+	"/v1/responses": {`{"input":"x","background":true,"previous_response_id":"resp_RUN"}`,
+		`{"input":"x","stream":true,"previous_response_id":"resp_RUN"}`},
+	"/ai-sdk/chat":       {`{"id":"RUN","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"x"}]}]}`},
+	"/ag-ui":             {`{"threadId":"RUN","runId":"r","messages":[{"id":"u","role":"user","content":"x"}]}`},
+	"/agent/{agent}/run": {`{"threadId":"RUN","runId":"r","messages":[{"id":"u","role":"user","content":"x"}]}`},
 }
 
 // asks returns what is sent to a route.
@@ -128,7 +138,8 @@ func asks(path string) []string {
 	return askings[best]
 }
 
-// messagesOf returns messages for a method: its fields for ids name the run, whatever they are called, and its texts a word.
+// messagesOf returns messages for a method: its fields for ids name the run, whatever they are called, and its texts a
+// word.
 func messagesOf(path, run string) (list [][]byte) {
 	service, method, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
@@ -167,13 +178,14 @@ func filled(m protoreflect.MessageDescriptor, run string, depth int) (b []byte) 
 	return b
 }
 
-// TestCanary: no answer to a caller without the scope read holds content of a run, on any route, whatever it is asked. The
-// same requests of a reader show that the words are there to be found. Nothing that a caller without the scope command asks for
-// stores a command of a run that is there.
+// TestCanary: no answer to a caller without the scope read holds content of a run, on any route, whatever it is asked.
+// The same requests of a reader show that the words are there to be found. Nothing that a caller without the scope
+// command asks for stores a command of a run that is there.
 func TestCanary(t *testing.T) {
 	all := edgetest.Share()
 	f := &ListenFlags{Console: true}
-	shares, err := auth.NewShares(auth.SharesConfig{Secret: []byte(strings.Repeat("s", 64)), Still: func(auth.Caller) error { return nil }})
+	shares, err := auth.NewShares(auth.SharesConfig{Secret: []byte(strings.Repeat("s", 64)),
+		Still: func(auth.Caller) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +198,9 @@ func TestCanary(t *testing.T) {
 		run := fmt.Sprint("held", runs)
 		n.Say(run, planted(idle)...)
 		before := len(n.Types(run))
-		path := strings.NewReplacer("{run}", run, "{id}", "1", "{thread}", qoder.ThreadID(run, "kid"), "{part}", langgraph.RunID(run, 3), "{turn}", metis.TurnID(run, 3), "{request}", "q", "{ref}", "blob_1", "{assistant}", "a").Replace(rt.Path)
+		path := strings.NewReplacer("{run}", run, "{id}", "1", "{thread}", qoder.ThreadID(run, "kid"), "{part}",
+			langgraph.RunID(run, 3), "{turn}", metis.TurnID(run, 3), "{request}", "q", "{ref}", "blob_1", "{assistant}",
+			"a").Replace(rt.Path)
 		who := "may:" + scopes.String()
 		var answers []string
 		if strings.HasPrefix(rt.Path, "/grpc.") || rt.Transport == dialect.GRPC || strings.HasPrefix(rt.Path, rpcPrefix) {
@@ -217,7 +231,8 @@ func TestCanary(t *testing.T) {
 			}
 		}
 	}
-	sets := []auth.Scope{auth.ScopeWrite, auth.ScopeCommand, auth.ScopeOperate, auth.ScopeWrite | auth.ScopeCommand, auth.ScopeAll &^ auth.ScopeRead}
+	sets := []auth.Scope{auth.ScopeWrite, auth.ScopeCommand, auth.ScopeOperate, auth.ScopeWrite | auth.ScopeCommand,
+		auth.ScopeAll &^ auth.ScopeRead}
 	for _, rt := range n.Edge.Table() {
 		if rt.Method == "GET" && strings.HasPrefix(rt.Path, "/console") {
 			continue
@@ -233,7 +248,8 @@ func TestCanary(t *testing.T) {
 		}
 	}
 	if seen < 40 || asked < 1000 || commands < 40 {
-		t.Errorf("%d of %d answers hold canaries for readers, %d commands were stored: the test sees little", seen, asked, commands)
+		t.Errorf("%d of %d answers hold canaries for readers, %d commands were stored: the test sees little", seen,
+			asked, commands)
 	}
 	t.Logf("%d of %d answers hold canaries, %d commands were stored", seen, asked, commands)
 }

@@ -56,7 +56,8 @@ func TestCatalogParent(t *testing.T) {
 			archive.asked, log.asked = 0, 0
 			run, err := c.Parent(t.Context(), tenant, child)
 			if run != want || !errors.Is(err, wantErr) || archive.asked != archived || log.asked != searched {
-				t.Errorf("%s/%s: %q, %v; archive asked %d times, log %d; want %q, %v, %d, %d", tenant, child, run, err, archive.asked, log.asked, want, wantErr, archived, searched)
+				t.Errorf("%s/%s: %q, %v; archive asked %d times, log %d; want %q, %v, %d, %d", tenant, child, run, err,
+					archive.asked, log.asked, want, wantErr, archived, searched)
 			}
 		}
 		ask("acme", "old", "root_1", nil, 1, 0) // what is persisted is not searched for

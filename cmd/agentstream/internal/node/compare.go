@@ -116,7 +116,8 @@ func (s wholeStream) Head(ctx context.Context, key schema.RunKey, lane string) (
 }
 
 // NewRefill makes what completes a log that has come back shorter than what is stored of it.
-func NewRefill(ctx context.Context, js jetstream.JetStream, all *blob.Archive, runs archive.Changes, m *process.Metrics, log *slog.Logger) (*perjs.Refill, error) {
+func NewRefill(ctx context.Context, js jetstream.JetStream, all *blob.Archive, runs archive.Changes, m *process.Metrics,
+	log *slog.Logger) (*perjs.Refill, error) {
 	purger, err := perjs.NewPurger(ctx, js.Conn(), natskit.KeysBucket)
 	if err != nil {
 		return nil, err

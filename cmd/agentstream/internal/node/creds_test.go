@@ -65,7 +65,8 @@ func operate(t *testing.T) *operated {
 		}
 	}
 	trusted := jwt.NewOperatorClaims(operatorID)
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true,
+		StoreDir:         t.TempDir(),
 		TrustedOperators: []*jwt.OperatorClaims{trusted}, AccountResolver: resolver, SystemAccount: systemID})
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +104,9 @@ func (o *operated) issue(file string, life time.Duration) {
 	}
 }
 
-// TestCredsAreReplacedUnderLoad: users' tokens that end in seconds are replaced in the file of --nats-creds, before they end and a while
-// after, while the file is missing and while it is broken. Every append is answered, and each event is stored once, in order.
+// TestCredsAreReplacedUnderLoad: users' tokens that end in seconds are replaced in the file of --nats-creds, before
+// they end and a while after, while the file is missing and while it is broken. Every append is answered, and each
+// event is stored once, in order.
 func TestCredsAreReplacedUnderLoad(t *testing.T) {
 	o, file := operate(t), filepath.Join(t.TempDir(), "user.creds")
 	o.issue(file, 2*time.Second)

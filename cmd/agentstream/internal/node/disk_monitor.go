@@ -54,7 +54,8 @@ func (r *DiskMonitor) err() error {
 	return nil
 }
 
-// short returns what is missing on the disk, in words; "" when nothing is. Once it was full, a little more must be free.
+// short returns what is missing on the disk, in words; "" when nothing is. Once it was full, a little more must be
+// free.
 func (r *DiskMonitor) short() string {
 	free, all, err := diskSpace(r.Dir)
 	if err != nil {

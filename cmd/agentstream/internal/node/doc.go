@@ -3,7 +3,8 @@
 // # What it is
 //
 // Node joins log, hub, appender and server. ListenFlags say where and for whom it serves. Around them stand the checks
-// of readiness, the wait for migrate, limits of tenants, the reaper, and what guards the embedded log: DiskMonitor and pace.
+// of readiness, the wait for migrate, limits of tenants, the reaper, and what guards the embedded log: DiskMonitor and
+// pace.
 //
 // # Contract
 //

@@ -60,15 +60,17 @@ type MetisFlags struct {
 
 // metis returns the protocol as the flags have it.
 func (f *ListenFlags) metis() metisserve.Config {
-	return metisserve.Config{Root: f.MetisRoot, Heartbeat: f.MetisHeartbeat, Backlog: f.MetisBacklog, PublicURL: f.PublicURL,
-		Secure: f.TLS.IsSet()}
+	return metisserve.Config{Root: f.MetisRoot, Heartbeat: f.MetisHeartbeat, Backlog: f.MetisBacklog,
+		PublicURL: f.PublicURL,
+		Secure:    f.TLS.IsSet()}
 }
 
 // checkMetis refuses what the metis protocol cannot be served with.
 func (f *ListenFlags) checkMetis() error {
 	if f.PublicURL != "" {
 		u, err := url.Parse(f.PublicURL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
+			u.RawQuery != "" || u.Fragment != "" {
 			return fmt.Errorf("--public-url %q is not http://HOST or https://HOST, with a path or without", f.PublicURL)
 		}
 	}
@@ -123,7 +125,8 @@ const clientsPort = "8080"
 // host returns the host of --listen, to which it adds a port that is missing.
 func (f *ListenFlags) host() (string, error) {
 	host, _, err := net.SplitHostPort(f.Listen)
-	if addr := new(net.AddrError); errors.As(err, &addr) && addr.Err == "missing port in address" && strings.Trim(f.Listen, "[]") != "" {
+	if addr := new(net.AddrError); errors.As(err, &addr) && addr.Err == "missing port in address" &&
+		strings.Trim(f.Listen, "[]") != "" {
 		host = strings.Trim(f.Listen, "[]")
 		f.Listen, err = net.JoinHostPort(host, clientsPort), nil
 	}

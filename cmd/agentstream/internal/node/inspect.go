@@ -111,8 +111,8 @@ func (i *Inspector) checkPayload(context.Context) error {
 	return natskit.TooSmall(i.js.Conn().ConnectedUrlRedacted(), most)
 }
 
-// Checks are those of readiness. That the server takes no pack of the largest size, that a replica is missing or late, or
-// that a stream does not answer for a while, as during an election, keeps no node from serving.
+// Checks are those of readiness. That the server takes no pack of the largest size, that a replica is missing or late,
+// or that a stream does not answer for a while, as during an election, keeps no node from serving.
 func (i *Inspector) Checks() []edge.Check {
 	return []edge.Check{
 		{Name: "streams", Run: i.checkStreams},

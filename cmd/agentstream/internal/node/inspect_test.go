@@ -28,8 +28,8 @@ func (o *offsetsOf) Offsets(context.Context) ([]persister.StoredOffset, error) {
 	return o.stored, o.err
 }
 
-// TestInspector: each kind of damage fails the check that is for it, and that one alone, in words that name the stream or the
-// command.
+// TestInspector: each kind of damage fails the check that is for it, and that one alone, in words that name the stream
+// or the command.
 func TestInspector(t *testing.T) {
 	full := []persister.StoredOffset{{Offset: persister.Offset{Stream: "AGENT_0", Identity: "another", Position: 40}}}
 	again := []persister.StoredOffset{{Offset: persister.Offset{Stream: "AGENT_0", Identity: "this", Generation: 1}}}
@@ -63,16 +63,21 @@ func TestInspector(t *testing.T) {
 		fails  string     // the check; "": none
 		words  []string
 	}{
-		"healthy":          {},
-		"new":              {stored: &offsetsOf{}},
-		"a stream missing": {do: change("AGENT_3", nil), fails: "streams", words: []string{"AGENT_3", "agentstream migrate --partitions 4 --replicas 1 --window 72h0m0s"}},
-		"no keys":          {do: change("KV_AGENT_KEYS", nil), fails: "streams", words: []string{"KV_AGENT_KEYS", "agentstream migrate"}},
+		"healthy": {},
+		"new":     {stored: &offsetsOf{}},
+		"a stream missing": {do: change("AGENT_3", nil), fails: "streams",
+			words: []string{"AGENT_3", "agentstream migrate --partitions 4 --replicas 1 --window 72h0m0s"}},
+		"no keys": {do: change("KV_AGENT_KEYS", nil), fails: "streams",
+			words: []string{"KV_AGENT_KEYS", "agentstream migrate"}},
 		"retention": {do: change("AGENT_1", func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), fails: "streams",
 			words: []string{"AGENT_1", "retention"}},
-		"subjects": {do: change("AGENT_1", func(c *jetstream.StreamConfig) { c.Subjects = []string{"agent.1.a.>"} }), fails: "streams",
+		"subjects": {do: change("AGENT_1", func(c *jetstream.StreamConfig) { c.Subjects = []string{"agent.1.a.>"} }),
+			fails: "streams",
 			words: []string{"AGENT_1", "subjects"}},
-		"window":                          {do: change("AGENT_1", func(c *jetstream.StreamConfig) { c.MaxAge /= 2 }), fails: "replicas", words: []string{"AGENT_1", "window"}},
-		"empty beside a full archive":     {stored: &offsetsOf{stored: full}, fails: "contents", words: []string{"agentstream migrate", "agentstream doctor"}},
+		"window": {do: change("AGENT_1", func(c *jetstream.StreamConfig) { c.MaxAge /= 2 }),
+			fails: "replicas", words: []string{"AGENT_1", "window"}},
+		"empty beside a full archive": {stored: &offsetsOf{stored: full}, fails: "contents",
+			words: []string{"agentstream migrate", "agentstream doctor"}},
 		"empty, and passed over":          {stored: &offsetsOf{stored: again}, fails: "contents"},
 		"written to since":                {do: write, stored: &offsetsOf{stored: full}},
 		"the store does not answer":       {stored: &offsetsOf{err: errors.New("test: away")}},
@@ -109,8 +114,8 @@ func TestInspector(t *testing.T) {
 	}
 }
 
-// TestInspectorPayload: a server that takes less than the largest pack is named, whether it was so from the start or was told
-// while the process runs; that keeps no node from serving.
+// TestInspectorPayload: a server that takes less than the largest pack is named, whether it was so from the start or
+// was told while the process runs; that keeps no node from serving.
 func TestInspectorPayload(t *testing.T) {
 	o := server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
 		MaxPayload: 1 << 20}

@@ -81,7 +81,8 @@ func (f *LimitFlags) Limits() (all edge.IngestLimit, tenants map[string]edge.Ing
 	for _, n := range []struct {
 		flag  string
 		value int64
-	}{{"events-per-second", int64(f.IngestEvents)}, {"bytes-per-second", f.IngestBytes}, {"requests", int64(f.IngestRequests)}} {
+	}{{"events-per-second", int64(f.IngestEvents)}, {"bytes-per-second", f.IngestBytes},
+		{"requests", int64(f.IngestRequests)}} {
 		if n.value < 0 {
 			return all, nil, fmt.Errorf("--ingest-%s %d: negative", n.flag, n.value)
 		}
@@ -96,7 +97,8 @@ func (f *LimitFlags) Limits() (all edge.IngestLimit, tenants map[string]edge.Ing
 		return all, nil, fmt.Errorf("--tenant-metrics %d: negative", f.TenantMetrics)
 	}
 	if f.MaxStreams < 0 || f.TenantStreams < 0 || f.TenantKeys < 0 {
-		return all, nil, fmt.Errorf("--max-streams %d, --tenant-streams %d, --tenant-keys %d: negative", f.MaxStreams, f.TenantStreams, f.TenantKeys)
+		return all, nil, fmt.Errorf("--max-streams %d, --tenant-streams %d, --tenant-keys %d: negative", f.MaxStreams,
+			f.TenantStreams, f.TenantKeys)
 	}
 	tenants = make(map[string]edge.IngestLimit, len(f.IngestLimit))
 	for _, text := range f.IngestLimit {
@@ -111,11 +113,12 @@ func (f *LimitFlags) Limits() (all edge.IngestLimit, tenants map[string]edge.Ing
 		}
 		tenants[tenant] = limit
 	}
-	return edge.IngestLimit{Events: f.IngestEvents, Bytes: f.IngestBytes, Requests: f.IngestRequests, Streams: f.TenantStreams}, tenants, nil
+	return edge.IngestLimit{Events: f.IngestEvents, Bytes: f.IngestBytes, Requests: f.IngestRequests,
+		Streams: f.TenantStreams}, tenants, nil
 }
 
-// shareStreams completes limits with how many streams a tenant may have open of most, where nothing else is said: half, or all
-// where there is one tenant.
+// shareStreams completes limits with how many streams a tenant may have open of most, where nothing else is said: half,
+// or all where there is one tenant.
 func shareStreams(all *edge.IngestLimit, tenants map[string]edge.IngestLimit, most int, alone bool) {
 	if all.Streams == 0 && !alone {
 		all.Streams = (most + 1) / 2

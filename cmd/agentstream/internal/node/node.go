@@ -88,21 +88,22 @@ type Node struct {
 
 // Config is what a node is made of. Archive and Runs, which are one store, may be nil.
 type Config struct {
-	Conn       *nats.Conn // for writing and for reading history
-	Live       *nats.Conn // for live copies: its error handler is the reader's
-	Embedded   bool       // the server of nc is in this process
-	Alone      bool       // this process alone writes and reads the log, which was declared as such
-	Archive    Archive
-	Letters    archive.DeadLetters // the archive's; nil: there is none
-	Losses     archive.Losses      // the archive's, where there are Letters
-	Runs       edge.Catalog        // the archive's list of runs
-	Costs      edge.Costs          // what models have cost, as the archive has it; nil: that is not known
-	Offsets    perjs.Offsets       // of the log, as the archive has them; nil: there is none
-	Stored     archive.Changes     // the archive's runs, where there are Offsets
-	Objects    *archive.Blobs      // of runs; nil: there are none
-	Tables     edge.Check          // whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
-	Layout     natskit.Layout      // of the log, as it was found
-	Room       *DiskMonitor        // of the disk below the log; nil: it is not ours
+	Conn     *nats.Conn // for writing and for reading history
+	Live     *nats.Conn // for live copies: its error handler is the reader's
+	Embedded bool       // the server of nc is in this process
+	Alone    bool       // this process alone writes and reads the log, which was declared as such
+	Archive  Archive
+	Letters  archive.DeadLetters // the archive's; nil: there is none
+	Losses   archive.Losses      // the archive's, where there are Letters
+	Runs     edge.Catalog        // the archive's list of runs
+	Costs    edge.Costs          // what models have cost, as the archive has it; nil: that is not known
+	Offsets  perjs.Offsets       // of the log, as the archive has them; nil: there is none
+	Stored   archive.Changes     // the archive's runs, where there are Offsets
+	Objects  *archive.Blobs      // of runs; nil: there are none
+	// whether this program reads the archive's tables; the zero Check: nobody changes them meanwhile
+	Tables     edge.Check
+	Layout     natskit.Layout // of the log, as it was found
+	Room       *DiskMonitor   // of the disk below the log; nil: it is not ours
 	Flags      *ListenFlags
 	Durability string
 	Memory     process.Budget
@@ -172,9 +173,11 @@ func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) 
 
 // open makes the hub and the appender. The log's pace is nil where nothing bounds its memory.
 func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
-	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger, Hooks: cfg.Metrics.FanoutHooks(),
+	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger,
+		Hooks:      cfg.Metrics.FanoutHooks(),
 		CacheBytes: int(cfg.Memory.Pages), Handed: cfg.Alone}
-	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
+	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger,
+		Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
 	if most := cfg.Flags.TenantKeys; most > 0 {
 		app.Quota = fair.NewQuota(most, natskit.KeysTTL)
 	}
@@ -266,18 +269,22 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		Operator: op, Version: cli.Version(),
 		Pages:       pages,
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: streams,
-		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run, MaxTenantBlobBytes: bounds.tenant,
-		Protocols:    n.protocols,
-		Authenticate: n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares, Workers: answering, Origins: cfg.Flags.CORSOrigin,
+		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run,
+		MaxTenantBlobBytes: bounds.tenant,
+		Protocols:          n.protocols,
+		Authenticate:       n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares,
+		Workers: answering, Origins: cfg.Flags.CORSOrigin,
 		Catalog: newCatalog(cfg.Runs, n.reader.Parent), Costs: cfg.Costs,
 		Audit:  n.audit(&cfg),
 		Checks: n.Checks, Durability: cfg.Durability,
-		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainDelay: cfg.Flags.DrainDelay, DrainWindow: cfg.Flags.Drain,
-		Logger: cfg.Logger, Requests: cfg.Requests, Hooks: cfg.Metrics.EdgeHooks(),
+		KeepAlive: cfg.Flags.KeepAlive, WriteTimeout: cfg.Flags.WriteLimit, DrainDelay: cfg.Flags.DrainDelay,
+		DrainWindow: cfg.Flags.Drain,
+		Logger:      cfg.Logger, Requests: cfg.Requests, Hooks: cfg.Metrics.EdgeHooks(),
 	})
 	if err == nil && cfg.Flags.NATSIngest {
 		n.inbox, err = pubjs.NewInbox(pubjs.InboxConfig{
-			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.StorePosts, Refuse: n.server.Refusal, Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
+			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.StorePosts, Refuse: n.server.Refusal,
+			Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
 	}
 	return err
 }
@@ -287,13 +294,16 @@ func (n *Node) audit(cfg *Config) *audit.Trail {
 	if cfg.Flags.Open() || !cfg.Flags.Audit {
 		return nil
 	}
-	return audit.New(audit.Config{Log: n.appender, Logger: cfg.Logger, Written: cfg.Metrics.AuditWritten, Failed: cfg.Metrics.AuditFailed})
+	return audit.New(audit.Config{Log: n.appender, Logger: cfg.Logger, Written: cfg.Metrics.AuditWritten,
+		Failed: cfg.Metrics.AuditFailed})
 }
 
 // protocols returns all that clients may speak.
 func (f *ListenFlags) protocols(traces *otlp.Ingest) []protocol.Protocol {
-	return []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{Increments: f.Increments}), metisserve.Protocol(f.metis()),
-		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{Version: cli.Version()}), aisdk.Protocol(),
+	return []protocol.Protocol{native.Protocol(), qoderserve.Protocol(qoder.Dialect{Increments: f.Increments}),
+		metisserve.Protocol(f.metis()),
+		langgraphserve.Protocol(langgraphserve.Config{}), nimiserve.Protocol(nimiserve.Config{Version: cli.Version()}),
+		aisdk.Protocol(),
 		agui.Protocol(), openai.Protocol(), traces.Protocol()}
 }
 
@@ -307,7 +317,8 @@ func (f *ListenFlags) pages(tokens *auth.JWT) ([]edge.Page, error) {
 	if f.Console {
 		sign := func() console.OIDC {
 			at := tokens.SignIn()
-			return console.OIDC{Issuer: f.OIDCIssuer, Authorize: at.Authorize, Token: at.Token, ClientID: f.OIDCClient, Scope: f.OIDCScope, Audience: cmp.Or(f.Audience...)}
+			return console.OIDC{Issuer: f.OIDCIssuer, Authorize: at.Authorize, Token: at.Token, ClientID: f.OIDCClient,
+				Scope: f.OIDCScope, Audience: cmp.Or(f.Audience...)}
 		}
 		pages = append(pages, edge.Page{Patterns: console.Patterns, Handler: console.Handler(sign)})
 	}
@@ -336,7 +347,8 @@ func (n *Node) dependencies(cfg Config) []edge.Check {
 
 // Stages are the node's parts in the order in which they end.
 func (n *Node) Stages(clients net.Listener) [][]process.Part {
-	front := []process.Part{{Name: "edge", Run: func(ctx context.Context) error { return n.serve(ctx, clients) }}, {Name: "traces", Run: n.settle}}
+	front := []process.Part{{Name: "edge", Run: func(ctx context.Context) error { return n.serve(ctx, clients) }},
+		{Name: "traces", Run: n.settle}}
 	if n.inbox != nil {
 		front = append(front, process.Part{Name: "nats ingest", Run: n.inbox.Run})
 	}

@@ -19,8 +19,8 @@ import (
 	"agentstream/schema"
 )
 
-// TestOpenCallsCostTheSame: what is asked of a run with four times as many open calls costs about four times as much CPU, of a node
-// that has not read the run before. A cost that grew with the square would be sixteen times as much.
+// TestOpenCallsCostTheSame: what is asked of a run with four times as many open calls costs about four times as much
+// CPU, of a node that has not read the run before. A cost that grew with the square would be sixteen times as much.
 func TestOpenCallsCostTheSame(t *testing.T) {
 	f := &ListenFlags{}
 	n := edgetest.Share().Start(t, protocol.Protocol{Dialect: native.Dialect{}}, func(c *edge.Config) {

@@ -27,7 +27,8 @@ import (
 var (
 	growthSize = flag.Int("growth", 600, "things in the smallest run of TestEveryEventCostsTheSame")
 	growthOf   = flag.String("growth.of", "", "regular expression: which runs and readers it looks at")
-	growthAll  = flag.Bool("growth.all", false, "it looks at every kind with every reader and at every mix: a quarter of an hour; without it at one pair of eight, another reader for each kind")
+	growthAll  = flag.Bool("growth.all", false,
+		"it looks at every kind with every reader and at every mix: a quarter of an hour; without it at one pair of eight, another reader for each kind")
 )
 
 // requests are the forms in which each dialect shows a run. A dialect whose frames are records has none.
@@ -48,9 +49,10 @@ func requests(t *testing.T) map[string]map[string]dialect.Request {
 	}
 	of := func(stream string) dialect.Request { return dialect.Request{Run: run, Stream: stream} }
 	return map[string]map[string]dialect.Request{
-		"native":    {},
-		"qoder":     {"session": qoder.Request(run, "")},
-		"metis":     {"events": metis.EventsRequest(run, metis.Filter{Workers: true}), "messages": metis.MessagesRequest(run)},
+		"native": {},
+		"qoder":  {"session": qoder.Request(run, "")},
+		"metis": {"events": metis.EventsRequest(run, metis.Filter{Workers: true}),
+			"messages": metis.MessagesRequest(run)},
 		"langchain": {"events": thread, "runs": older, "messages": langgraph.MessagesRequest(run)},
 		"ai-sdk":    {"chat": {Run: run, Stream: "chat", Form: "all"}},
 		"openai":    {"events": {Run: run, Span: "1"}},
@@ -126,8 +128,8 @@ func projects(d dialect.Dialect, req dialect.Request, shown bool) func(*testing.
 // when it costs as much as all that is open.
 const twice = 2.3
 
-// TestEveryEventCostsTheSame: in every dialect, in the fold and in the reading of a run an event costs the same, however much
-// is open, has ended or waits.
+// TestEveryEventCostsTheSame: in every dialect, in the fold and in the reading of a run an event costs the same,
+// however much is open, has ended or waits.
 func TestEveryEventCostsTheSame(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it works when it likes
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(2 << 30))
@@ -153,8 +155,8 @@ func sample(readers []grower, kind int) (some []grower) {
 	return some
 }
 
-// growing reads runs of a kind of three sizes. Where one costs too much, larger ones are read before that is believed: what an
-// event costs with all that is open costs more and more, while runs that leave the caches do so once.
+// growing reads runs of a kind of three sizes. Where one costs too much, larger ones are read before that is believed:
+// what an event costs with all that is open costs more and more, while runs that leave the caches do so once.
 func growing(t *testing.T, g schematest.Growth, readers []grower) {
 	t.Helper()
 	only := regexp.MustCompile(*growthOf)
@@ -202,9 +204,10 @@ func remember(_ *testing.T, list []schema.Record) {
 	}
 }
 
-// grows reports whether the cost grows as the runs do, each of which is twice as large as the one before, and the median of
-// each. It reads them again until that is so: other work on the machine changes a single figure. What it takes from the caches
-// makes larger runs dearer for some time; so a reader is compared with remember then, which is read in turn with it.
+// grows reports whether the cost grows as the runs do, each of which is twice as large as the one before, and the
+// median of each. It reads them again until that is so: other work on the machine changes a single figure. What it
+// takes from the caches makes larger runs dearer for some time; so a reader is compared with remember then, which is
+// read in turn with it.
 func grows(t *testing.T, r grower, runs [3][]schema.Record) (took [3]time.Duration, ok bool) {
 	t.Helper()
 	var all, plain [3][]time.Duration

@@ -38,7 +38,8 @@ func (o *operator) Storage(ctx context.Context, tenant string) edge.Storage {
 	out.Losses = make([]edge.Loss, 0, len(losses))
 	for i := range losses {
 		l := &losses[i]
-		out.Losses = append(out.Losses, edge.Loss{Stream: l.Stream, Reason: l.Reason, Text: l.String(), Found: l.Found, Open: l.Open()})
+		out.Losses = append(out.Losses, edge.Loss{Stream: l.Stream, Reason: l.Reason, Text: l.String(), Found: l.Found,
+			Open: l.Open()})
 	}
 	runs, _, err := o.losses.RunLosses(ctx, tenant, mostLosses)
 	if err != nil {
@@ -46,7 +47,8 @@ func (o *operator) Storage(ctx context.Context, tenant string) edge.Storage {
 	}
 	for i := range runs {
 		l := &runs[i]
-		out.Losses = append(out.Losses, edge.Loss{RunID: l.Key.Run, Reason: l.Reason, Text: l.String(), Found: l.Found, Open: true})
+		out.Losses = append(out.Losses, edge.Loss{RunID: l.Key.Run, Reason: l.Reason, Text: l.String(), Found: l.Found,
+			Open: true})
 	}
 	return out
 }
@@ -90,15 +92,18 @@ func (o *operator) DeadLetters(ctx context.Context, tenant string, most int) ([]
 	out := make([]edge.DeadLetter, 0, len(stored))
 	for i := range stored {
 		l := &stored[i]
-		out = append(out, edge.DeadLetter{ID: l.Name, RunID: l.Key.Run, Seq: l.Seq, Stream: l.Stream, Reason: l.Reason, Detail: l.Detail,
-			Since: l.Since.UTC(), Tries: l.Tries, Error: l.Error, Bytes: l.Size, Body: string(l.Body[:min(len(l.Body), longestLetter)])})
+		out = append(out, edge.DeadLetter{ID: l.Name, RunID: l.Key.Run, Seq: l.Seq, Stream: l.Stream, Reason: l.Reason,
+			Detail: l.Detail,
+			Since:  l.Since.UTC(), Tries: l.Tries, Error: l.Error, Bytes: l.Size,
+			Body: string(l.Body[:min(len(l.Body), longestLetter)])})
 	}
 	return out, all, err
 }
 
 // findByID returns the dead letter of an id.
 func (o *operator) findByID(ctx context.Context, tenant, id string, bodies bool) ([]deadletter.Stored, error) {
-	found, err := o.letters.FindDeadLetters(ctx, deadletter.Query{Names: []string{id}, Tenant: tenant, Limit: 1, Bodies: bodies})
+	found, err := o.letters.FindDeadLetters(ctx,
+		deadletter.Query{Names: []string{id}, Tenant: tenant, Limit: 1, Bodies: bodies})
 	if errors.Is(err, deadletter.ErrName) {
 		return nil, nil
 	}

@@ -11,11 +11,11 @@ import (
 	"agentstream/schema"
 )
 
-// paced is the log of a nats-server in this process, which keeps what was written for LogHolds in memory whatever
-// that is. So it is given no more than most within that time. What is left of it is spread over a second: a log that
-// was quiet takes what comes, a full one as much as it forgets. Each tenant that writes has the same part of it: who comes too
-// fast waits in turn, after its own tenant's alone. Who has waited for half of its time is refused as unavailable, with nothing
-// stored.
+// paced is the log of a nats-server in this process, which keeps what was written for LogHolds in memory whatever that
+// is. So it is given no more than most within that time. What is left of it is spread over a second: a log that was
+// quiet takes what comes, a full one as much as it forgets. Each tenant that writes has the same part of it: who comes
+// too fast waits in turn, after its own tenant's alone. Who has waited for half of its time is refused as unavailable,
+// with nothing stored.
 type paced struct {
 	producers.Log
 	most   int64               // bytes

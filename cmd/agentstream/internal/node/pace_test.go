@@ -100,13 +100,15 @@ func TestPacedLogRefuses(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if refused == 0 || taken == 0 || time.Since(began) > 2500*time.Millisecond || to.bytes.Load() != int64(taken)*256<<10 {
+		if refused == 0 || taken == 0 || time.Since(began) > 2500*time.Millisecond ||
+			to.bytes.Load() != int64(taken)*256<<10 {
 			t.Errorf("%d refused, %d taken in %v, %d bytes", refused, taken, time.Since(began), to.bytes.Load())
 		}
 	})
 }
 
-// A tenant that writes as fast as it can is slowed down, and no other one: what that writes, commands too, is stored at once.
+// A tenant that writes as fast as it can is slowed down, and no other one: what that writes, commands too, is stored at
+// once.
 func TestPacedLogSlowsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := new(sinkLog)
@@ -127,7 +129,8 @@ func TestPacedLogSlowsNobodyElse(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		for range 100 {
 			began := time.Now()
-			if _, err := p.Append(ctx, &schema.Pack{Key: schema.RunKey{Tenant: "small"}, Body: make([]byte, 512)}, 0); err != nil {
+			if _, err := p.Append(ctx, &schema.Pack{Key: schema.RunKey{Tenant: "small"}, Body: make([]byte, 512)},
+				0); err != nil {
 				t.Error(err)
 			}
 			if took := time.Since(began); took > time.Millisecond {
@@ -138,7 +141,8 @@ func TestPacedLogSlowsNobodyElse(t *testing.T) {
 		cancel()
 		wg.Wait()
 		time.Sleep(time.Minute)
-		if _, err := p.Append(t.Context(), &schema.Pack{Key: schema.RunKey{Tenant: "small"}, Body: make([]byte, 512)}, 0); err != nil || len(p.tenants) > 1 {
+		if _, err := p.Append(t.Context(), &schema.Pack{Key: schema.RunKey{Tenant: "small"}, Body: make([]byte, 512)},
+			0); err != nil || len(p.tenants) > 1 {
 			t.Errorf("%d tenants are remembered, %v", len(p.tenants), err)
 		}
 	})

@@ -16,10 +16,11 @@ type Ports struct {
 	operators *process.Operators
 }
 
-// Bind opens the ports. Nobody is answered yet. That the embedded NATS will get its own, nats, is only tried,
-// because it binds that one itself; "": it has none. Where the operators' port is in use and SpareAdmin is set, they get
-// that one.
-func (f *ListenFlags) Bind(ctx context.Context, nats string, m *process.Metrics, log *slog.Logger) (p *Ports, err error) {
+// Bind opens the ports. Nobody is answered yet. That the embedded NATS will get its own, nats, is only tried, because
+// it binds that one itself; "": it has none. Where the operators' port is in use and SpareAdmin is set, they get that
+// one.
+func (f *ListenFlags) Bind(ctx context.Context, nats string, m *process.Metrics, log *slog.Logger) (p *Ports,
+	err error) {
 	p = new(Ports)
 	if f.Listen != "" {
 		if p.Clients, err = process.Listen(ctx, "--listen", f.Listen); err != nil {

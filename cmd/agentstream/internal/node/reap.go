@@ -34,7 +34,8 @@ func orNever(d time.Duration) time.Duration {
 }
 
 // Reaper returns the part that ends runs, nil when the flags switch it off. old and runs are one store.
-func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *process.Metrics, logger *slog.Logger) ([]process.Part, error) {
+func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *process.Metrics,
+	logger *slog.Logger) ([]process.Part, error) {
 	after, unowned := orNever(f.ReapAfter), orNever(f.ReapUnownedAfter)
 	if after == never && unowned == never {
 		return nil, nil
@@ -52,7 +53,8 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 	settler := otlp.NewSettler(otlp.SettlerConfig{Log: log, Past: old, Appender: app, Settle: 2 * maxSettle})
 	r, err := reaper.New(reaper.Config{
 		Log: log, Witness: log, Lister: quietRuns{runs}, Archive: old, Past: old,
-		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger, Hooks: m.ReaperHooks(),
+		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger,
+		Hooks: m.ReaperHooks(),
 		Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(), Finish: finishTraces(settler),
 	})
 	if err != nil {
@@ -61,7 +63,8 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 	return []process.Part{{Name: "reaper", Run: r.Run}}, nil
 }
 
-// finishTraces settles the traces that came to a node which is gone: it is waited for longer than nodes wait themselves.
+// finishTraces settles the traces that came to a node which is gone: it is waited for longer than nodes wait
+// themselves.
 func finishTraces(s *otlp.Settler) func(context.Context, schema.RunKey) (bool, error) {
 	return func(ctx context.Context, key schema.RunKey) (bool, error) {
 		if !otlp.IsTrace(key.Run) {
@@ -85,7 +88,8 @@ type tenantsRuns interface {
 type quietRuns struct{ store tenantsRuns }
 
 // openStates are those of a run that is not over.
-var openStates = []schema.RunState{"", schema.StatePlanning, schema.StateAwaitingApproval, schema.StateRunning, schema.StatePaused, schema.StateRedirecting}
+var openStates = []schema.RunState{"", schema.StatePlanning, schema.StateAwaitingApproval, schema.StateRunning,
+	schema.StatePaused, schema.StateRedirecting}
 
 // quietPage is how many runs one query asks for.
 const quietPage = 500
@@ -107,7 +111,8 @@ func (q quietRuns) Quiet(ctx context.Context, before time.Time) iter.Seq2[schema
 	}
 }
 
-func (q quietRuns) of(ctx context.Context, tenant string, before time.Time, yield func(schema.RunKey, error) bool) (more bool) {
+func (q quietRuns) of(ctx context.Context, tenant string, before time.Time,
+	yield func(schema.RunKey, error) bool) (more bool) {
 	query := schema.RunsQuery{States: openStates, Limit: quietPage}
 	for {
 		runs, err := q.store.Runs(ctx, tenant, query)

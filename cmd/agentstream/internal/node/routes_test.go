@@ -32,7 +32,8 @@ var spoken = []struct {
 	tag, page, file string
 	bases           []string
 }{
-	{"sessions", "docs/dialects/qoder.md", "protocols/qoder/openapi.yaml", []string{"/api/v1/cloud/v1", "/api/v1/cloud", "/v1"}},
+	{"sessions", "docs/dialects/qoder.md", "protocols/qoder/openapi.yaml",
+		[]string{"/api/v1/cloud/v1", "/api/v1/cloud", "/v1"}},
 	{"metis", "docs/dialects/metis.md", "protocols/metis/openapi.yaml", []string{"/metis"}},
 	{"threads", "docs/dialects/langchain.md", "protocols/langgraph/openapi.yaml", []string{"/langgraph", ""}},
 	{"ai-sdk", "docs/dialects/ai-sdk.md", "protocols/aisdk/openapi.yaml", []string{""}},
@@ -95,14 +96,17 @@ func operations(t *testing.T, table []edge.RouteRow) (ops map[string]object, sch
 			ops[name] = plain("pages", "docs/console.md", summary)
 		}
 		if strings.HasPrefix(rt.Path, rpcPrefix) {
-			words := regexp.MustCompile("[A-Z][a-z]+").ReplaceAllStringFunc(rt.Path[strings.LastIndex(rt.Path, "/")+1:], func(w string) string { return strings.ToLower(w) + " " })
-			ops[name] = plain("runtime", "docs/dialects/runtime.md", strings.ToUpper(words[:1])+strings.TrimSpace(words[1:])+" (gRPC)")
+			words := regexp.MustCompile("[A-Z][a-z]+").ReplaceAllStringFunc(rt.Path[strings.LastIndex(rt.Path, "/")+1:],
+				func(w string) string { return strings.ToLower(w) + " " })
+			ops[name] = plain("runtime", "docs/dialects/runtime.md",
+				strings.ToUpper(words[:1])+strings.TrimSpace(words[1:])+" (gRPC)")
 		}
 	}
 	for _, p := range spoken {
 		f := readFragment(t, p.file)
 		maps.Copy(schemas, f.Schemas)
-		refused := object{"description": "A refusal.", "content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/" + f.Refused}}}}
+		refused := object{"description": "A refusal.",
+			"content": object{"application/json": object{"schema": object{"$ref": "#/components/schemas/" + f.Refused}}}}
 		for path, methods := range f.Paths {
 			for method, said := range methods {
 				for _, base := range p.bases {
@@ -118,14 +122,16 @@ func operations(t *testing.T, table []edge.RouteRow) (ops map[string]object, sch
 	return ops, schemas
 }
 
-// TestRoutesFile: routes.yaml is made of the table of routes and what is said of them above, and in the protocols' files.
+// TestRoutesFile: routes.yaml is made of the table of routes and what is said of them above, and in the protocols'
+// files.
 func TestRoutesFile(t *testing.T) {
 	const file = root + "schema/contracts/routes.yaml"
 	rows := table(t)
 	ops, schemas := operations(t, rows)
 	paths := map[string]map[string]object{}
 	for _, rt := range rows {
-		if strings.HasPrefix(rt.Path, "/v1/agent/") || strings.HasPrefix(rt.Path, "/agent.v1.") || strings.HasPrefix(rt.Path, "/grpc.") || rt.Path == "/healthz" || rt.Path == "/readyz" {
+		if strings.HasPrefix(rt.Path, "/v1/agent/") || strings.HasPrefix(rt.Path, "/agent.v1.") ||
+			strings.HasPrefix(rt.Path, "/grpc.") || rt.Path == "/healthz" || rt.Path == "/readyz" {
 			continue // openapi.yaml has them
 		}
 		method := strings.ToLower(rt.Method)
@@ -196,8 +202,8 @@ func lines(t *testing.T, indent string, values map[string]object) string {
 	return b.String()
 }
 
-// TestOpenAPIHasEveryRoute: the document that is served tells of every route of a node, with the scope that it needs, and of
-// no other.
+// TestOpenAPIHasEveryRoute: the document that is served tells of every route of a node, with the scope that it needs,
+// and of no other.
 func TestOpenAPIHasEveryRoute(t *testing.T) {
 	text, err := yaml.YAMLToJSON(contracts.OpenAPI())
 	if err != nil {
@@ -270,7 +276,10 @@ func table(t *testing.T) []edge.RouteRow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := edge.New(edge.Config{Hub: hub, Taps: struct{ edge.Taps }{}, Blobs: struct{ edge.Blobs }{}, Operator: struct{ edge.Operator }{}, Shares: new(auth.Shares), Workers: new(workers.Workers), Appender: app, Pages: pages, Protocols: f.protocols(otlp.New(otlp.Config{})), Authenticate: open.Authenticate, Still: open.Still, Tickets: tickets})
+	s, err := edge.New(edge.Config{Hub: hub, Taps: struct{ edge.Taps }{}, Blobs: struct{ edge.Blobs }{},
+		Operator: struct{ edge.Operator }{}, Shares: new(auth.Shares), Workers: new(workers.Workers), Appender: app,
+		Pages: pages, Protocols: f.protocols(otlp.New(otlp.Config{})), Authenticate: open.Authenticate,
+		Still: open.Still, Tickets: tickets})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,8 @@ var _ persister.Salvager = (*salvage)(nil)
 const restoreAgain = time.Minute
 
 // NewSalvage returns what saves what objects have; b may be nil.
-func NewSalvage(js jetstream.JetStream, all *blob.Archive, t archive.Tables, into blob.RestoreTables, b *archive.Blobs, log *slog.Logger) (persister.Salvager, error) {
+func NewSalvage(js jetstream.JetStream, all *blob.Archive, t archive.Tables, into blob.RestoreTables, b *archive.Blobs,
+	log *slog.Logger) (persister.Salvager, error) {
 	s := &salvage{js: js, heads: all}
 	if b == nil {
 		return s, nil

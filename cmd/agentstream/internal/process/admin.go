@@ -23,10 +23,11 @@ type Admin struct {
 	Metrics    *Metrics
 	Checks     []edge.Check
 	Durability string
-	Tables     int64                // the version of the tables that the process was written for; 0: it has none of its own
-	Persister  *persister.Persister // nil where none runs
-	Leaving    func() bool          // whether the process goes away, and is not ready therefore; nil: it does not say
-	Log        *slog.Logger
+	// the version of the tables that the process was written for; 0: it has none of its own
+	Tables    int64
+	Persister *persister.Persister // nil where none runs
+	Leaving   func() bool          // whether the process goes away, and is not ready therefore; nil: it does not say
+	Log       *slog.Logger
 
 	hosts   []string      // names by which operators ask, besides those that Guard knows
 	checker *edge.Checker // of Checks
@@ -96,8 +97,10 @@ type pipeline struct {
 func pipelineOf(s persister.Status) pipeline {
 	p := pipeline{
 		Stream: s.Stream, State: "active", Alarm: s.Alarm, LagAt: s.LagAt,
-		RetryingSince: s.RetryingSince, LastError: s.LastError, LastCommit: s.LastCommit, BatchRows: s.BatchRows, HeldBytes: s.HeldBytes,
-		Rows: s.Inserted, Repeated: s.Repeated, Dropped: s.Dropped, DeadLetters: s.DeadLetters, Conflicts: s.Conflicts, Lost: s.Lost,
+		RetryingSince: s.RetryingSince, LastError: s.LastError, LastCommit: s.LastCommit, BatchRows: s.BatchRows,
+		HeldBytes: s.HeldBytes,
+		Rows:      s.Inserted, Repeated: s.Repeated, Dropped: s.Dropped, DeadLetters: s.DeadLetters, Conflicts: s.Conflicts,
+		Lost: s.Lost,
 	}
 	if s.Standby {
 		p.State = "standby"
@@ -125,9 +128,10 @@ type readiness struct {
 	Draining   bool              `json:"draining,omitempty"`
 	Durability string            `json:"durability,omitempty"`
 	Checks     map[string]string `json:"checks"`
-	Degraded   []string          `json:"degraded,omitempty"` // what an operator must look at; it does not change the status
-	Tables     int64             `json:"tables_version,omitempty"`
-	Persister  []pipeline        `json:"persister,omitempty"`
+	// what an operator must look at; it does not change the status
+	Degraded  []string   `json:"degraded,omitempty"`
+	Tables    int64      `json:"tables_version,omitempty"`
+	Persister []pipeline `json:"persister,omitempty"`
 }
 
 // runChecks runs the checks, and shows their results.
@@ -180,15 +184,16 @@ const adminSpares = 4
 // maxProbes bounds the connections of --health-listen: one more closes the oldest.
 const maxProbes = 64
 
-// serveHealth answers on ln until ctx ends. Anybody may ask: over HTTP/1.1, as probes do, so that a connection is one request at a
-// time, and with few connections.
+// serveHealth answers on ln until ctx ends. Anybody may ask: over HTTP/1.1, as probes do, so that a connection is one
+// request at a time, and with few connections.
 func (a *Admin) serveHealth(ctx context.Context, ln net.Listener) error {
 	bound, err := gate.New(gate.Config{Unknown: maxProbes})
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: Guard(a.health(), ln.Addr(), a.hosts...), ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug)}
+	srv := &http.Server{Handler: Guard(a.health(), ln.Addr(), a.hosts...), ReadTimeout: 5 * time.Second,
+		WriteTimeout: 10 * time.Second,
+		IdleTimeout:  time.Minute, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug)}
 	d := &LimitListener{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc}
 	defer d.Wait()
 	return ServeHTTP(ctx, srv, bound.Listen(d), Ending{Drain: time.Second})
@@ -196,7 +201,8 @@ func (a *Admin) serveHealth(ctx context.Context, ln net.Listener) error {
 
 // serve answers operators on ln until ctx ends.
 func (a *Admin) serve(ctx context.Context, ln net.Listener, h http.Handler, tls *secure.Files) error {
-	srv := &http.Server{Handler: Guard(h, ln.Addr(), a.hosts...), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, Protocols: Protocols(),
+	srv := &http.Server{Handler: Guard(h, ln.Addr(), a.hosts...), ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout: time.Minute, Protocols: Protocols(),
 		ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug)}
 	d := &LimitListener{Listener: ln, spares: adminSpares, log: a.Log, failed: a.Metrics.notAccepted.Inc, tls: tls}
 	defer d.Wait()

@@ -21,8 +21,8 @@ const (
 	mostDevMemory  = 2 << 30
 )
 
-// DevMemory returns what dev keeps to when no limit is set: a twelfth of the machine's memory, within bounds. A laptop has
-// other things to do.
+// DevMemory returns what dev keeps to when no limit is set: a twelfth of the machine's memory, within bounds. A laptop
+// has other things to do.
 func DevMemory() int64 { return devMemory(os.DirFS("/")) }
 
 // devMemory is DevMemory; root is "/". Where the machine's memory is not known it is the least.
@@ -63,12 +63,13 @@ func budgetOf(whole int64) Budget {
 	if whole == 0 {
 		return Budget{}
 	}
-	return Budget{whole: whole, heap: whole / 4 * 3, Bodies: min(whole/6, 1<<30), Pages: min(whole/16, 64<<20), State: min(whole/8, 128<<20), Log: max(whole/4, leastLog),
+	return Budget{whole: whole, heap: whole / 4 * 3, Bodies: min(whole/6, 1<<30), Pages: min(whole/16, 64<<20),
+		State: min(whole/8, 128<<20), Log: max(whole/4, leastLog),
 		Streams: int(whole / ofStream)}
 }
 
-// Keep finds how much the process may take and sets the runtime's limit, unless GOMEMLIMIT has. most bounds what was found
-// by itself; 0: it does not.
+// Keep finds how much the process may take and sets the runtime's limit, unless GOMEMLIMIT has. most bounds what was
+// found by itself; 0: it does not.
 func (f *MemoryFlags) Keep(most int64, log *slog.Logger) (Budget, error) {
 	b, own, err := f.budget(most, memoryMax(os.DirFS("/")))
 	if err != nil || b.whole == 0 {
@@ -129,7 +130,8 @@ func memoryMax(root fs.FS) (most int64) {
 		for ; ; group = path.Dir(group) {
 			if text, err := fs.ReadFile(root, path.Join(folder, group, file)); err == nil {
 				// "max", or a number that no machine has, is no limit.
-				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < 1<<50 && (most == 0 || n < most) {
+				if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n < 1<<50 &&
+					(most == 0 || n < most) {
 					most = n
 				}
 			}

@@ -34,7 +34,8 @@ func TestMemoryBudget(t *testing.T) {
 			}
 		})
 	}
-	for text, want := range map[string]int64{"400MiB": 400 << 20, "1GiB": 1 << 30, "65536KiB": 64 << 20, "100000000": 100000000} {
+	for text, want := range map[string]int64{"400MiB": 400 << 20, "1GiB": 1 << 30, "65536KiB": 64 << 20,
+		"100000000": 100000000} {
 		if n, err := cli.ParseSize(text); err != nil || n != want {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
@@ -70,12 +71,17 @@ func TestGroupLimits(t *testing.T) {
 		files map[string]string
 		want  int64
 	}{
-		"none":          {map[string]string{}, 0},
-		"a container":   {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1048576000\n"}, 1048576000},
-		"no limit":      {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 0},
-		"a service":     {map[string]string{"proc/self/cgroup": "0::/system.slice/x.service\n", "sys/fs/cgroup/system.slice/x.service/memory.max": "500\n", "sys/fs/cgroup/system.slice/memory.max": "400\n"}, 400},
-		"version 1":     {map[string]string{"proc/self/cgroup": "5:cpu:/a\n4:memory:/b\n", "sys/fs/cgroup/memory/b/memory.limit_in_bytes": "700\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 700},
-		"version 1, v2": {map[string]string{"proc/self/cgroup": "4:memory:/b\n0::/\n", "sys/fs/cgroup/memory/b/memory.limit_in_bytes": "9223372036854771712\n"}, 0},
+		"none": {map[string]string{}, 0},
+		"a container": {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1048576000\n"},
+			1048576000},
+		"no limit": {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 0},
+		"a service": {map[string]string{"proc/self/cgroup": "0::/system.slice/x.service\n",
+			"sys/fs/cgroup/system.slice/x.service/memory.max": "500\n", "sys/fs/cgroup/system.slice/memory.max": "400\n"}, 400},
+		"version 1": {map[string]string{"proc/self/cgroup": "5:cpu:/a\n4:memory:/b\n",
+			"sys/fs/cgroup/memory/b/memory.limit_in_bytes": "700\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n"}, 700},
+		"version 1, v2": {map[string]string{"proc/self/cgroup": "4:memory:/b\n0::/\n",
+			"sys/fs/cgroup/memory/b/memory.limit_in_bytes": "9223372036854771712\n"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := fstest.MapFS{}

@@ -7,8 +7,8 @@
 //
 // # Contract
 //
-// RunStages ends a stage when everything in the stage before it has returned, and returns all errors.
-// Metrics registers with a registry of its own: nothing is global, except for GOGC and GOMEMLIMIT, which MemoryFlags sets.
+// RunStages ends a stage when everything in the stage before it has returned, and returns all errors. Metrics registers
+// with a registry of its own: nothing is global, except for GOGC and GOMEMLIMIT, which MemoryFlags sets.
 //
 // # Concurrency
 //

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Guard returns a handler that refuses, with 403, what a browser sends for a page of somebody else: a request whose Host is a
-// name that may have been pointed here, and one that a page of another origin makes. It is for listeners that ask nobody who
-// they are. at is the listener's address.
+// Guard returns a handler that refuses, with 403, what a browser sends for a page of somebody else: a request whose
+// Host is a name that may have been pointed here, and one that a page of another origin makes. It is for listeners that
+// ask nobody who they are. at is the listener's address.
 //
-// At a loopback address the Host is localhost or a loopback address. Elsewhere it is any address, a name without a dot, a
-// name that public DNS has not (.internal, .local, .localhost, .svc), or one of names.
+// At a loopback address the Host is localhost or a loopback address. Elsewhere it is any address, a name without a dot,
+// a name that public DNS has not (.internal, .local, .localhost, .svc), or one of names.
 func Guard(next http.Handler, at net.Addr, names ...string) http.Handler {
 	local := false
 	if tcp, ok := at.(*net.TCPAddr); ok {

@@ -15,8 +15,8 @@ import (
 	"agentstream/edge"
 )
 
-// Anybody may ask for health. Whoever asks again and again, over more connections than there may be, or over HTTP/2, costs a
-// few runs of the checks and few connections, and a probe is answered meanwhile.
+// Anybody may ask for health. Whoever asks again and again, over more connections than there may be, or over HTTP/2,
+// costs a few runs of the checks and few connections, and a probe is answered meanwhile.
 func TestHealthIsBounded(t *testing.T) {
 	m, log := NewMetrics(), slog.New(slog.DiscardHandler)
 	o, err := OpenOperators(t.Context(), "off", AdminFlags{HealthListen: "127.0.0.1:0"}, m, log)

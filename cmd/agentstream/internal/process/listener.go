@@ -40,7 +40,8 @@ type LimitListener struct {
 // tls is what they speak, nil for nothing.
 func LimitClients(ln net.Listener, tls *secure.Files, f Files, m *Metrics, log *slog.Logger) *LimitListener {
 	log.Debug("files: descriptors are shared", "limit", f.limit, "clients", f.Clients, "streams", f.Streams)
-	return &LimitListener{Listener: ln, tls: tls, most: f.Clients, log: log, failed: m.notAccepted.Inc, refused: m.notLetIn.Inc}
+	return &LimitListener{Listener: ln, tls: tls, most: f.Clients, log: log, failed: m.notAccepted.Inc,
+		refused: m.notLetIn.Inc}
 }
 
 // Bounds of a LimitListener.

@@ -39,7 +39,8 @@ func TestAcceptErrorsAreSaid(t *testing.T) {
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
-		if lines := strings.Count(said.String(), "level=WARN"); failures != 100 || lines != 2 || !strings.Contains(said.String(), "too many open files") {
+		if lines := strings.Count(said.String(), "level=WARN"); failures != 100 || lines != 2 ||
+			!strings.Contains(said.String(), "too many open files") {
 			t.Errorf("%d failures, said in %d lines:\n%s", failures, lines, &said)
 		}
 		d.Listener = &scripted{accept: func() (net.Conn, error) { return nil, net.ErrClosed }}
@@ -55,12 +56,13 @@ func TestSpareDescriptor(t *testing.T) {
 	us, them := net.Pipe()
 	defer us.Close()
 	defer them.Close()
-	d = &LimitListener{log: slog.New(slog.DiscardHandler), spares: 1, Listener: &scripted{accept: func() (net.Conn, error) {
-		if len(d.spare) > 0 {
-			return nil, syscall.EMFILE
-		}
-		return us, nil
-	}}}
+	d = &LimitListener{log: slog.New(slog.DiscardHandler), spares: 1,
+		Listener: &scripted{accept: func() (net.Conn, error) {
+			if len(d.spare) > 0 {
+				return nil, syscall.EMFILE
+			}
+			return us, nil
+		}}}
 	d.stock()
 	if len(d.spare) != 1 {
 		t.Fatal("there is no spare")
@@ -78,7 +80,8 @@ func TestRefusedByTheLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := make(chan struct{}, 1)
-	d := &LimitListener{Listener: ln, most: 1, log: slog.New(slog.DiscardHandler), refused: func() { refused <- struct{}{} }}
+	d := &LimitListener{Listener: ln, most: 1, log: slog.New(slog.DiscardHandler),
+		refused: func() { refused <- struct{}{} }}
 	done := make(chan error, 1)
 	go func() { _, err := d.Accept(); done <- err }()
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", ln.Addr().String())
@@ -93,7 +96,8 @@ func TestRefusedByTheLimit(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !resp.Close || !bytes.Contains(text, []byte(`"BUSY"`)) {
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
+		!resp.Close || !bytes.Contains(text, []byte(`"BUSY"`)) {
 		t.Errorf("%v %v %s %v", resp.StatusCode, resp.Header, text, err)
 	}
 	<-refused

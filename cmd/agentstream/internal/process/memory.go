@@ -35,9 +35,9 @@ const (
 	// heapRoom is what is allocated between two collections at least. By default Go collects when
 	// the heap has doubled: with the ten megabytes that a node holds, many times a second under load.
 	heapRoom = 64 << 20 // bytes
-	// costRoom is what is allocated for each microsecond of CPU that a collection takes, as far as mostRoom and half of the
-	// limit allow. A heap of many small objects, as ten thousand watched runs make it, takes ten times as long to collect as
-	// one of the same size that is made of bodies.
+	// costRoom is what is allocated for each microsecond of CPU that a collection takes, as far as mostRoom and half of
+	// the limit allow. A heap of many small objects, as ten thousand watched runs make it, takes ten times as long to
+	// collect as one of the same size that is made of bodies.
 	costRoom = 4 << 10
 	mostRoom = 256 << 20
 	// maxPercent is where GOGC ends for the smallest heaps.
@@ -161,7 +161,8 @@ func (k *memoryKeeper) adapt(s memoryState) {
 		return
 	}
 	want := percentFor(s.base, k.room(s))
-	if d := want - k.percent; want != k.percent && (want == 100 || k.percent == 0 || d*10 > k.percent || d*-10 > k.percent) {
+	if d := want - k.percent; want != k.percent &&
+		(want == 100 || k.percent == 0 || d*10 > k.percent || d*-10 > k.percent) {
 		if was := k.setPercent(want); k.percent == 0 {
 			k.log.Debug("memory: GOGC follows the heap", "was", was, "percent", want)
 		}
@@ -169,8 +170,8 @@ func (k *memoryKeeper) adapt(s memoryState) {
 	}
 }
 
-// lift keeps a soft limit so far above what is in use that heapRoom can be allocated before the next collection. Near the limit a
-// process does nothing but collect, which is right only where the system would end it.
+// lift keeps a soft limit so far above what is in use that heapRoom can be allocated before the next collection. Near
+// the limit a process does nothing but collect, which is right only where the system would end it.
 func (k *memoryKeeper) lift(s memoryState) {
 	if k.limit == 0 {
 		return

@@ -247,7 +247,8 @@ func TestRoomByCost(t *testing.T) {
 		{1000, 1 << 30, 500 * time.Millisecond, 100},
 	} {
 		got := 0
-		k := &memoryKeeper{log: slog.New(slog.DiscardHandler), breathe: true, bound: tt.bound << 20, setPercent: func(n int) int { got = n; return 100 }}
+		k := &memoryKeeper{log: slog.New(slog.DiscardHandler), breathe: true, bound: tt.bound << 20,
+			setPercent: func(n int) int { got = n; return 100 }}
 		s := memoryState{base: tt.base << 20}
 		for range 10 { // the first costs are those of another heap
 			s.cycles += 2

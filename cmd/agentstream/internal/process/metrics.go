@@ -97,7 +97,8 @@ func NewMetrics() *Metrics {
 	m.certificates = newCertificates(r)
 	m.checks = newCheckStates(r)
 	addBuild(r)
-	m.returns = r.counter("memory_returns_total", "Times that an idle process collected its garbage and gave memory back to the system.")
+	m.returns = r.counter("memory_returns_total",
+		"Times that an idle process collected its garbage and gave memory back to the system.")
 	m.returnedBytes = r.counter("memory_returned_bytes_total", "Bytes that it gave back.")
 	return m
 }
@@ -108,42 +109,53 @@ func (m *Metrics) clients(r instruments) {
 	m.ends = r.counters("streams_ended_total", "Streams that have ended, by reason.", "dialect", "transport", "reason")
 	m.sentEvents = r.counters("sent_events_total", "Events written to clients.", "dialect")
 	m.sentBytes = r.counters("sent_bytes_total", "Bytes written to clients.", "dialect")
-	m.spared = r.counters("dropped_deltas_total", "Deltas that slow clients were not told; they are in the log.", "dialect")
+	m.spared = r.counters("dropped_deltas_total", "Deltas that slow clients were not told; they are in the log.",
+		"dialect")
 	m.requests = r.histograms("request_seconds", "Time of requests that opened no stream.",
 		prometheus.ExponentialBuckets(0.0005, 2, 17), "route", "status")
 	m.lives = r.histograms("stream_seconds", "Life of streams.",
 		prometheus.ExponentialBuckets(0.25, 4, 10), "route", "status")
 	m.underWay = r.gauge("requests_in_flight", "Requests under way, streams included.")
-	m.deliveries = r.histograms("delivery_seconds", "From the time of the oldest of live events to their write to clients: "+
-		"one observation for all clients that get the same bytes. Events with a time of ten minutes ago or of the future are left out.",
+	m.deliveries = r.histograms("delivery_seconds",
+		"From the time of the oldest of live events to their write to clients: "+
+			"one observation for all clients that get the same bytes. Events with a time of ten minutes ago or of the future are left out.",
 		prometheus.ExponentialBuckets(0.001, 2, 16), "dialect")
 	m.tenants = newTenantMetrics(r)
 	m.audited = r.counter("audit_lines_total", "Lines that audit feeds have got.")
-	m.unaudited = r.counter("audit_failed_lines_total", "Lines that the log has not taken, each time that it was tried. They are kept, and tried again.")
+	m.unaudited = r.counter("audit_failed_lines_total",
+		"Lines that the log has not taken, each time that it was tried. They are kept, and tried again.")
 	m.ingested = r.counter("ingested_events_total", "Events taken over HTTP or NATS and durable.")
-	m.refused = r.counters("ingest_refused_total", "Requests and messages that were to write events and were refused, by reason.", "reason")
-	m.turnedAway = r.counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.", "code")
-	m.badFeed = r.counters("feed_events_bad_total", "Events taken for a feed that are no message of it, and that no client is shown.", "feed")
+	m.refused = r.counters("ingest_refused_total",
+		"Requests and messages that were to write events and were refused, by reason.", "reason")
+	m.turnedAway = r.counters("nats_ingest_refused_total", "Messages published over NATS that were refused, by code.",
+		"code")
+	m.badFeed = r.counters("feed_events_bad_total",
+		"Events taken for a feed that are no message of it, and that no client is shown.", "feed")
 	m.bodies = r.gauge("body_bytes", "Memory that the bodies of requests take: as they arrive, inflated and decoded.")
 	m.notAccepted = r.counter("accept_errors_total", "Connections that could not be accepted.")
-	m.notLetIn = r.counter("connections_refused_total", "Connections that were refused to keep descriptors for the rest of the process.")
-	m.handshakes = r.counters("tls_handshakes_failed_total", "Handshakes of TLS that failed, by reason: timeout, closed (the client left), plain (it does not speak TLS), "+
-		"certificate (it has none that is accepted), rejected (it does not trust ours), protocol.", "listener", "reason")
+	m.notLetIn = r.counter("connections_refused_total",
+		"Connections that were refused to keep descriptors for the rest of the process.")
+	m.handshakes = r.counters("tls_handshakes_failed_total",
+		"Handshakes of TLS that failed, by reason: timeout, closed (the client left), plain (it does not speak TLS), "+
+			"certificate (it has none that is accepted), rejected (it does not trust ours), protocol.", "listener", "reason")
 }
 
 // log makes those of writing the log and reading it.
 func (m *Metrics) log(r instruments) {
-	m.Paced = r.counter("paced_seconds_total", "Time that appends have waited because the log in this process would take too much memory.")
+	m.Paced = r.counter("paced_seconds_total",
+		"Time that appends have waited because the log in this process would take too much memory.")
 	m.stored = r.counter("stored_events_total", "Events that the log has acknowledged to this process.")
 	m.storeTook = r.seconds("store_seconds", "Time from sending a pack to its acknowledgement, retries included.")
 	m.conflicts = r.counter("store_conflicts_total", "Packs that another writer was ahead of.")
 	m.retries = r.counter("store_retries_total", "Attempts that the log did not answer or refused for now.")
 	m.fenced = r.counter("store_fenced_total", "Writers that were refused because another has taken over.")
-	m.notStored = r.counter("store_lost_events_total", "Events that a writer in this process had taken and that are not stored.")
+	m.notStored = r.counter("store_lost_events_total",
+		"Events that a writer in this process had taken and that are not stored.")
 	m.watched = r.gauge("watched_runs", "Runs with at least one reader on this node.")
 	m.gaps = r.counter("gaps_total", "Lost live copies that were found and filled from history.")
 	m.replayed = r.counter("replayed_events_total", "Events read from history for readers.")
-	m.pages = r.counters("history_pages_total", "Pages of history that were asked for: hit, it was kept; miss, the log was read.", "outcome")
+	m.pages = r.counters("history_pages_total",
+		"Pages of history that were asked for: hit, it was kept; miss, the log was read.", "outcome")
 	m.cached = r.gauge("history_cache_bytes", "Pages of history that are kept.")
 	m.audits = r.counters("audits_total", "Comparisons of watched runs with the stream.", "outcome")
 }
@@ -157,17 +169,24 @@ func (m *Metrics) storage(r instruments) {
 	m.persistFail = r.counters("persist_retries_total", "Attempts to persist that failed.", "stream")
 	m.lagMessages = r.gauges("persist_lag_messages", "Packs that are in the log and not yet persisted.", "stream")
 	m.lagSeconds = r.gauges("persist_lag_seconds", "Age of the oldest pack that is not yet persisted.", "stream")
-	m.lagEvents = r.gauges("persist_lag_events", "Events in those packs: an estimate from how many events a pack had of late.", "stream")
-	m.windowLeft = r.gauges("persist_window_left_seconds", "Time until the log drops the oldest pack that is not yet persisted; the whole window when there is none.", "stream")
-	m.sizeLeft = r.gauges("persist_size_left_ratio", "Part of the stream's size that may be written before it drops a pack that is not yet persisted; only where the size is bounded.", "stream")
+	m.lagEvents = r.gauges("persist_lag_events",
+		"Events in those packs: an estimate from how many events a pack had of late.", "stream")
+	m.windowLeft = r.gauges("persist_window_left_seconds",
+		"Time until the log drops the oldest pack that is not yet persisted; the whole window when there is none.", "stream")
+	m.sizeLeft = r.gauges("persist_size_left_ratio",
+		"Part of the stream's size that may be written before it drops a pack that is not yet persisted; only where the size is bounded.", "stream")
 	m.active = r.gauges("persist_active", "1 while this process stores the partition, 0 while another does.", "stream")
 	m.batchRows = r.gauges("persist_batch_rows", "Rows that a transaction may have now.", "stream")
 	m.heldBytes = r.gauges("persist_held_bytes", "Bytes, about, that are fetched and not yet stored.", "stream")
-	m.lost = r.counters("persist_lost_messages_total", "Packs that the log dropped before they were persisted: an alarm.", "stream")
-	m.Losses.streams = r.gauges("recorded_losses", "Losses of the log that the archive's tables record for ever: an alarm.", "stream", "reason")
+	m.lost = r.counters("persist_lost_messages_total",
+		"Packs that the log dropped before they were persisted: an alarm.", "stream")
+	m.Losses.streams = r.gauges("recorded_losses",
+		"Losses of the log that the archive's tables record for ever: an alarm.", "stream", "reason")
 	m.Losses.messages = r.gauges("recorded_lost_messages", "Packs in them, where their number is known.", "stream")
-	m.Losses.runs = r.gauge("recorded_run_losses", "Ranges of events of runs that the tables record as lost for ever: an alarm.")
-	m.Losses.events = r.counter("lost_events_total", "Acknowledged events that are neither in the log nor in the archive: an alarm.")
+	m.Losses.runs = r.gauge("recorded_run_losses",
+		"Ranges of events of runs that the tables record as lost for ever: an alarm.")
+	m.Losses.events = r.counter("lost_events_total",
+		"Acknowledged events that are neither in the log nor in the archive: an alarm.")
 }
 
 // instruments makes instruments and registers them. Their names begin with the product's.
@@ -196,11 +215,13 @@ func (r instruments) gauges(name, help string, labels ...string) *prometheus.Gau
 }
 
 func (r instruments) seconds(name, help string) prometheus.Histogram {
-	return register(r, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)}))
+	return register(r, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help,
+		Buckets: prometheus.ExponentialBuckets(0.0002, 2.5, 14)}))
 }
 
 func (r instruments) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help, Buckets: buckets}, labels))
+	return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help,
+		Buckets: buckets}, labels))
 }
 
 // EdgeHooks returns what counts streams and requests.

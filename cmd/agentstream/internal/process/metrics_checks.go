@@ -10,15 +10,16 @@ import (
 	"agentstream/edge"
 )
 
-// checkStates shows the checks of readiness as they were when somebody asked last, which a scrape does. It has the names of
-// then alone: a process that waits at its start has others than later.
+// checkStates shows the checks of readiness as they were when somebody asked last, which a scrape does. It has the
+// names of then alone: a process that waits at its start has others than later.
 type checkStates struct {
 	desc *prometheus.Desc
 	last atomic.Pointer[map[string]bool]
 }
 
 func newCheckStates(r instruments) *checkStates {
-	desc := prometheus.NewDesc("agentstream_check_up", "1 while a check of readiness passes, 0 while it fails.", []string{"check"}, nil)
+	desc := prometheus.NewDesc("agentstream_check_up", "1 while a check of readiness passes, 0 while it fails.",
+		[]string{"check"}, nil)
 	return register(r, &checkStates{desc: desc})
 }
 
@@ -47,5 +48,6 @@ func (c *checkStates) Collect(out chan<- prometheus.Metric) {
 
 // addBuild shows which program this is.
 func addBuild(r instruments) {
-	r.gauges("build_info", "1, with the version of the program and of Go.", "version", "go").WithLabelValues(cli.Version(), runtime.Version()).Set(1)
+	r.gauges("build_info", "1, with the version of the program and of Go.", "version",
+		"go").WithLabelValues(cli.Version(), runtime.Version()).Set(1)
 }

@@ -18,9 +18,10 @@ func newStreamMetrics(r instruments) streamMetrics {
 	return streamMetrics{
 		faults: r.gauges("stream_faults", "What is wrong with a stream of the log: missing, settings (events are lost or refused), "+
 			"replicas (too few, or settings differ), silent (it does not answer, as without a leader).", "stream", "kind"),
-		current: r.gauges("stream_replica_current", "1 while a replica beside the leader has what the leader has, 0 while it lags or is offline.", "stream", "peer"),
-		lag:     r.gauges("stream_replica_lag_operations", "Operations that a replica lacks.", "stream", "peer"),
-		empty:   r.gauge("log_empty", "1 while the log is empty and something of it is stored in the archive: an alarm."),
+		current: r.gauges("stream_replica_current",
+			"1 while a replica beside the leader has what the leader has, 0 while it lags or is offline.", "stream", "peer"),
+		lag:   r.gauges("stream_replica_lag_operations", "Operations that a replica lacks.", "stream", "peer"),
+		empty: r.gauge("log_empty", "1 while the log is empty and something of it is stored in the archive: an alarm."),
 	}
 }
 
@@ -31,7 +32,8 @@ func (m *Metrics) SetStreams(streams []natskit.StreamHealth) {
 	s.lag.Reset()
 	for i := range streams {
 		h := &streams[i]
-		for kind, is := range map[string]bool{"missing": h.Missing, "settings": len(h.Wrong) > 0, "replicas": len(h.Odd) > 0, "silent": h.Silent != nil} {
+		for kind, is := range map[string]bool{"missing": h.Missing, "settings": len(h.Wrong) > 0,
+			"replicas": len(h.Odd) > 0, "silent": h.Silent != nil} {
 			s.faults.WithLabelValues(h.Name, kind).Set(oneIf(is))
 		}
 		for _, p := range h.Peers {

@@ -12,12 +12,15 @@ import (
 func (m *Metrics) TapHooks(name string) persister.Hooks {
 	r := instruments{m.Registry}
 	delivered := r.counters("tap_events_total", "Events delivered to the tap's sink.", "tap", "stream")
-	took := r.histograms("tap_batch_seconds", "Time of one batch, places included.", prometheus.ExponentialBuckets(0.001, 4, 9), "tap")
+	took := r.histograms("tap_batch_seconds", "Time of one batch, places included.",
+		prometheus.ExponentialBuckets(0.001, 4, 9), "tap")
 	letters := r.counters("tap_dead_letters_total", "Events that were kept as dead letters, by reason.", "tap", "reason")
-	failures := r.counters("tap_failures_total", "Attempts to read or to deliver that failed and are repeated.", "tap", "stream")
+	failures := r.counters("tap_failures_total", "Attempts to read or to deliver that failed and are repeated.", "tap",
+		"stream")
 	messages := r.gauges("tap_lag_messages", "Packs that are in the log and not yet delivered.", "tap", "stream")
 	seconds := r.gauges("tap_lag_seconds", "Age of the oldest pack that is not yet delivered.", "tap", "stream")
-	active := r.gauges("tap_active", "1 while this process has the partition, 0 while another member has it.", "tap", "stream")
+	active := r.gauges("tap_active", "1 while this process has the partition, 0 while another member has it.", "tap",
+		"stream")
 	held := r.gauges("tap_held_bytes", "Memory of events that are read and not yet delivered.", "tap", "stream")
 	return persister.Hooks{
 		Stored: func(stream string, s persister.Stored) {

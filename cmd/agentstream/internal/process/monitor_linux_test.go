@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestMonitorIsEased: the thread whose slack is set is the one that sleeps by itself, which no other thread of the runtime
-// does for longer than an instant.
+// TestMonitorIsEased: the thread whose slack is set is the one that sleeps by itself, which no other thread of the
+// runtime does for longer than an instant.
 func TestMonitorIsEased(t *testing.T) {
 	id := monitorThread()
 	if id == "" {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Ending is how long a listener takes to close. For Delay it goes on as before, then it waits up to Drain for the calls under way.
-// Those that take longer are broken off.
+// Ending is how long a listener takes to close. For Delay it goes on as before, then it waits up to Drain for the calls
+// under way. Those that take longer are broken off.
 type Ending struct {
 	Delay time.Duration
 	Drain time.Duration
@@ -51,7 +51,8 @@ func Listen(ctx context.Context, flag, addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// Protocols returns HTTP/1.1, and HTTP/2 without a negotiation of its own: secure.Conn has done that where there is TLS.
+// Protocols returns HTTP/1.1, and HTTP/2 without a negotiation of its own: secure.Conn has done that where there is
+// TLS.
 func Protocols() *http.Protocols {
 	var p http.Protocols
 	p.SetHTTP1(true)

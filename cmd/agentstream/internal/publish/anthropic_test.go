@@ -25,9 +25,11 @@ import (
 func stream(id, text, stop string) string {
 	q := func(v any) string { b, _ := json.Marshal(v); return string(b) }
 	frame := func(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
-	return frame("message_start", `{"type":"message_start","message":{"id":`+q(id)+`,"type":"message","role":"assistant","model":"m-1","content":[],"stop_reason":null,"usage":{"input_tokens":3,"output_tokens":1}}}`) +
+	return frame("message_start", `{"type":"message_start","message":{"id":`+q(id)+
+		`,"type":"message","role":"assistant","model":"m-1","content":[],"stop_reason":null,"usage":{"input_tokens":3,"output_tokens":1}}}`) +
 		frame("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`) +
-		frame("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":`+q(text)+`}}`) +
+		frame("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":`+
+			q(text)+`}}`) +
 		frame("content_block_stop", `{"type":"content_block_stop","index":0}`) +
 		frame("message_delta", `{"type":"message_delta","delta":{"stop_reason":`+q(stop)+`},"usage":{"output_tokens":5}}`) +
 		frame("message_stop", `{"type":"message_stop"}`)
@@ -60,7 +62,8 @@ func states(t *testing.T, lines []string) (got []string) {
 
 func TestPublishAnthropicLifecycle(t *testing.T) {
 	good := stream("msg_1", "hello", "end_turn")
-	failed := strings.Split(good, "event: content_block_stop")[0] + "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"
+	failed := strings.Split(good, "event: content_block_stop")[0] +
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"
 	for _, c := range []struct {
 		name  string
 		files []string
@@ -68,11 +71,14 @@ func TestPublishAnthropicLifecycle(t *testing.T) {
 		want  []string
 	}{
 		{"new run", []string{good}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
-		{"two calls", []string{good, stream("msg_2", "bye", "end_turn")}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
+		{"two calls", []string{good, stream("msg_2", "bye", "end_turn")}, PublishCmd{RunID: "r1"},
+			[]string{"running", "done"}},
 		{"minted run", []string{good}, PublishCmd{}, []string{"running", "done"}},
-		{"provider's error", []string{failed}, PublishCmd{RunID: "r1"}, []string{"running", "error: overloaded_error: Overloaded"}},
+		{"provider's error", []string{failed}, PublishCmd{RunID: "r1"},
+			[]string{"running", "error: overloaded_error: Overloaded"}},
 		{"error, then tried again", []string{failed, good}, PublishCmd{RunID: "r1"}, []string{"running", "done"}},
-		{"cut", []string{good[:len(good)/2]}, PublishCmd{RunID: "r1"}, []string{"running", "error: stream_cut: the provider's stream ended before the message did"}},
+		{"cut", []string{good[:len(good)/2]}, PublishCmd{RunID: "r1"},
+			[]string{"running", "error: stream_cut: the provider's stream ended before the message did"}},
 		{"nothing", []string{""}, PublishCmd{RunID: "r1"}, []string{"running", "error: the stream holds no message"}},
 		{"without", []string{good}, PublishCmd{RunID: "r1", NoLifecycle: true}, nil},
 		{"child", []string{good}, PublishCmd{RunID: "r1", Child: "c1"}, []string{"c1running", "c1done"}},
@@ -122,7 +128,8 @@ func TestPublishAnthropicIntoExistingRun(t *testing.T) {
 
 func TestPublishAnthropicWithoutLifecycleMintsHere(t *testing.T) {
 	s := clitest.NewStandIn(t)
-	stdout, _, err := publish(t, s, PublishCmd{Format: "anthropic", NoLifecycle: true, Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
+	stdout, _, err := publish(t, s, PublishCmd{Format: "anthropic", NoLifecycle: true,
+		Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
 	if err != nil || s.Minted != 0 {
 		t.Fatalf("%v, %d runs minted by the server", err, s.Minted)
 	}
@@ -139,7 +146,8 @@ func TestPublishAnthropicInterrupted(t *testing.T) {
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Format: "anthropic", Streams: cli.Streams{In: r, Out: io.Discard, Err: io.Discard}}
+	cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Format: "anthropic",
+		Streams: cli.Streams{In: r, Out: io.Discard, Err: io.Discard}}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Run(ctx) }()
 	go io.WriteString(w, strings.Split(stream("m", "hello", "end_turn"), "event: content_block_stop")[0])
@@ -155,7 +163,8 @@ func TestPublishAnthropicInterrupted(t *testing.T) {
 
 func TestPublishAnthropicSaysThatItHasNoTimes(t *testing.T) {
 	s := clitest.NewStandIn(t)
-	_, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Format: "anthropic", Pace: "original", Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
+	_, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Format: "anthropic", Pace: "original",
+		Streams: cli.Streams{In: strings.NewReader(stream("m", "x", "end_turn"))}})
 	if err != nil || !strings.Contains(stderr, "--pace original has no effect") {
 		t.Errorf("%v, stderr %q", err, stderr)
 	}
@@ -238,7 +247,8 @@ func TestPublishAnthropicInterruptedBeforeTheFirstAnswer(t *testing.T) {
 		fmt.Fprint(w, `{"first_seq":9,"last_seq":9}`)
 	}))
 	defer server.Close()
-	begun, _, _ := strings.Cut(stream("m", "hello", "end_turn"), "event: message_stop") // the end could be in the first request, too
+	// the end could be in the first request, too
+	begun, _, _ := strings.Cut(stream("m", "hello", "end_turn"), "event: message_stop")
 	cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: server.URL}, RunID: "r1", Format: "anthropic",
 		Streams: cli.Streams{In: io.MultiReader(strings.NewReader(begun), until{ctx}), Out: io.Discard, Err: io.Discard}}
 	if err := cmd.Run(ctx); !errors.Is(err, context.Canceled) {

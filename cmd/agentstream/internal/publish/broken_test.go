@@ -132,7 +132,8 @@ func cutAnywhere(t *testing.T, name, file string) {
 			t.Fatalf("cut at %d: the run is left %q (%v)", at, got.State, err)
 		}
 		ends := states(t, lines)
-		if failed := got.State == schema.StateError; failed != (err != nil) || failed && !strings.HasPrefix(ends[len(ends)-1], "error: ") {
+		if failed := got.State == schema.StateError; failed != (err != nil) || failed &&
+			!strings.HasPrefix(ends[len(ends)-1], "error: ") {
 			t.Fatalf("cut at %d: states %q, error %v", at, ends, err)
 		}
 		for _, m := range got.Messages {
@@ -155,12 +156,15 @@ func TestPublishEndsWhatABrokenFileBegan(t *testing.T) {
 		cmd      PublishCmd
 		want     []string
 	}{
-		{"begun by the file", broken, PublishCmd{RunID: "r1"}, []string{"running", "error: the file cannot be read: line 4: unexpected EOF"}},
-		{"begun by the server", rest, PublishCmd{}, []string{"running", "error: the file cannot be read: line 3: unexpected EOF"}},
+		{"begun by the file", broken, PublishCmd{RunID: "r1"},
+			[]string{"running", "error: the file cannot be read: line 4: unexpected EOF"}},
+		{"begun by the server", rest, PublishCmd{},
+			[]string{"running", "error: the file cannot be read: line 3: unexpected EOF"}},
 		{"begun by others", rest, PublishCmd{RunID: "r1"}, nil},
 		{"not to be ended", broken, PublishCmd{RunID: "r1", NoLifecycle: true}, []string{"running"}},
 		{"ended", strings.Replace(broken, "running", "done", 1), PublishCmd{RunID: "r1"}, []string{"done"}},
-		{"child", broken, PublishCmd{RunID: "r1", Child: "c1"}, []string{"c1running", "c1error: the file cannot be read: line 4: unexpected EOF"}},
+		{"child", broken, PublishCmd{RunID: "r1", Child: "c1"},
+			[]string{"c1running", "c1error: the file cannot be read: line 4: unexpected EOF"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := clitest.NewStandIn(t)
@@ -177,7 +181,8 @@ func TestPublishEndsWhatABrokenFileBegan(t *testing.T) {
 				t.Errorf("states %q, want %q", got, c.want)
 			}
 			all := clitest.Join(s.Lines(run))
-			if ended := len(c.want) == 2; strings.Contains(all, `"message.end"`) != ended || ended && !strings.Contains(all, `"text":"half"}]`) {
+			if ended := len(c.want) == 2; strings.Contains(all, `"message.end"`) != ended || ended &&
+				!strings.Contains(all, `"text":"half"}]`) {
 				t.Errorf("%s", all)
 			}
 		})
@@ -197,8 +202,10 @@ func TestPublishGoesOnAfterABrokenCall(t *testing.T) {
 		t.Errorf("states %q", got)
 	}
 	// What the provider itself said to have failed is a recording as good as any.
-	failed := strings.Split(good, "event: content_block_stop")[0] + "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n"
-	if _, _, err := publish(t, s, PublishCmd{RunID: "r2", Streams: cli.Streams{In: strings.NewReader(failed)}}); err != nil {
+	failed := strings.Split(good, "event: content_block_stop")[0] +
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n"
+	if _, _, err := publish(t, s, PublishCmd{RunID: "r2",
+		Streams: cli.Streams{In: strings.NewReader(failed)}}); err != nil {
 		t.Error(err)
 	}
 	if got := states(t, s.Lines("r2")); !slices.Equal(got, []string{"running", "error: overloaded_error"}) {
@@ -209,7 +216,8 @@ func TestPublishGoesOnAfterABrokenCall(t *testing.T) {
 // Several files are the consecutive calls of one run: each is a step of it, in a run that begins here.
 func TestPublishSteps(t *testing.T) {
 	s := clitest.NewStandIn(t)
-	call := strings.Replace(stream("msg_1", "hello", "tool_use"), `"content_block":{"type":"text","text":""}`, `"content_block":{"type":"tool_use","id":"t1","name":"n","input":{}}`, 1)
+	call := strings.Replace(stream("msg_1", "hello", "tool_use"), `"content_block":{"type":"text","text":""}`,
+		`"content_block":{"type":"tool_use","id":"t1","name":"n","input":{}}`, 1)
 	files := []string{clitest.WriteFile(t, "1", call), clitest.WriteFile(t, "2", stream("msg_2", "bye", "end_turn"))}
 	for range 2 {
 		if _, _, err := publish(t, s, PublishCmd{RunID: "r1", Files: files}); err != nil {
@@ -226,7 +234,8 @@ func TestPublishSteps(t *testing.T) {
 			got = append(got, string(r.Payload()))
 		}
 	}
-	want := []string{`{"step_index":0,"step_kind":"tool-roundtrip","checkpoint_id":null}`, `{"step_index":1,"step_kind":"text-only","checkpoint_id":null}`}
+	want := []string{`{"step_index":0,"step_kind":"tool-roundtrip","checkpoint_id":null}`,
+		`{"step_index":1,"step_kind":"text-only","checkpoint_id":null}`}
 	if !slices.Equal(got, want) {
 		t.Errorf("steps %q, want %q", got, want)
 	}

@@ -16,7 +16,8 @@ import (
 	"agentstream/schema"
 )
 
-// DemoCmd plays the demo run into a server, as an agent does that writes over HTTP: it obeys commands that are sent to the run.
+// DemoCmd plays the demo run into a server, as an agent does that writes over HTTP: it obeys commands that are sent to
+// the run.
 type DemoCmd struct {
 	cli.ServerFlags
 	RunID  string  `name:"run" help:"Id of the run; without it the server makes one." placeholder:"ID"`
@@ -66,7 +67,8 @@ func (c *DemoCmd) play(ctx context.Context, cl *agentstream.Client, id string, m
 	}
 	id = created.RunID
 	base := strings.TrimSuffix(c.Server, "/")
-	links := []string{base + "/console/#/run/" + url.PathEscape(id), base + "/v1/agent/runs/" + url.PathEscape(id) + "/stream"}
+	links := []string{base + "/console/#/run/" + url.PathEscape(id),
+		base + "/v1/agent/runs/" + url.PathEscape(id) + "/stream"}
 	credential := ""
 	if c.Token != "" || c.TokenFile != "" {
 		credential = cli.CurlCredential
@@ -87,7 +89,8 @@ func (c *DemoCmd) play(ctx context.Context, cl *agentstream.Client, id string, m
 				stop(err)
 			}
 		}()
-		agent, err := demo.New(demo.Config{Sink: &written{out: out}, RunID: id, Script: c.Script, Speed: c.Speed, Commands: commands})
+		agent, err := demo.New(demo.Config{Sink: &written{out: out}, RunID: id, Script: c.Script, Speed: c.Speed,
+			Commands: commands})
 		if err != nil {
 			return err
 		}

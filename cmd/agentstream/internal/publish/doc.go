@@ -2,13 +2,13 @@
 //
 // # What it is
 //
-// It reads events, recorded answers of model providers and transcripts, recognises which of them a file holds, and sends
-// batches to a server.
+// It reads events, recorded answers of model providers and transcripts, recognises which of them a file holds, and
+// sends batches to a server.
 //
 // # Contract
 //
-// Requests have idempotency keys: what is sent again is stored once. Payload bytes of events are not changed.
-// What was acknowledged before a failure stays stored, and the error names up to where. A run that was begun here is ended.
+// Requests have idempotency keys: what is sent again is stored once. Payload bytes of events are not changed. What was
+// acknowledged before a failure stays stored, and the error names up to where. A run that was begun here is ended.
 //
 // # Concurrency
 //

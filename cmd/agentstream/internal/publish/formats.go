@@ -59,13 +59,14 @@ func callReader(newDecoder func(provider.Config) *provider.Decoder) func(context
 	return func(ctx context.Context, p *publishing, in *opened, out emit) error {
 		var went provider.Outcome
 		kind := "text-only"
-		err := p.emitRecording(ctx, in, provider.Decode(in, newDecoder(provider.Config{ChildID: p.cmd.Child})), func(e *schema.Event) error {
-			went.See(e)
-			if e.Type == schema.TypeToolStart {
-				kind = "tool-roundtrip"
-			}
-			return out(itemOf(e, in.name))
-		})
+		err := p.emitRecording(ctx, in, provider.Decode(in, newDecoder(provider.Config{ChildID: p.cmd.Child})),
+			func(e *schema.Event) error {
+				went.See(e)
+				if e.Type == schema.TypeToolStart {
+					kind = "tool-roundtrip"
+				}
+				return out(itemOf(e, in.name))
+			})
 		p.state, p.reason = went.State()
 		p.noteDamage(in, went.Damage())
 		if n := went.CountKept(); n > 0 {
@@ -85,7 +86,8 @@ func (p *publishing) step(kind string, out emit) error {
 	}
 	payload := fmt.Sprintf(`{"step_index":%d,"step_kind":%q,"checkpoint_id":null}`, p.steps, kind)
 	p.steps++
-	return out(itemOf(&schema.Event{Type: schema.TypeStepBoundary, ChildID: p.cmd.Child, Payload: json.RawMessage(payload)}, ""))
+	return out(itemOf(&schema.Event{Type: schema.TypeStepBoundary, ChildID: p.cmd.Child,
+		Payload: json.RawMessage(payload)}, ""))
 }
 
 // noteDamage notes that a recording is not whole; "" is that it is.
@@ -140,7 +142,8 @@ func transcriptReader(name string) func(context.Context, *publishing, *opened, e
 }
 
 // emitRecording hands on the events of a recording.
-func (p *publishing) emitRecording(ctx context.Context, in *opened, events iter.Seq2[schema.Event, error], out func(*schema.Event) error) error {
+func (p *publishing) emitRecording(ctx context.Context, in *opened, events iter.Seq2[schema.Event, error],
+	out func(*schema.Event) error) error {
 	for e, err := range events {
 		if err != nil {
 			if ctx.Err() != nil {
@@ -167,7 +170,8 @@ func lifecycle(state schema.RunState, reason, child string) item {
 		l.Reason = &reason
 	}
 	payload, _ := json.Marshal(l) // two strings always encode
-	return item{line: agentstream.AppendNew(nil, &schema.Event{Type: schema.TypeRunLifecycle, ChildID: child, Payload: payload})}
+	return item{line: agentstream.AppendNew(nil,
+		&schema.Event{Type: schema.TypeRunLifecycle, ChildID: child, Payload: payload})}
 }
 
 // kindOf finds out what an opened input holds, unless the command line says it.
@@ -182,7 +186,8 @@ func (p *publishing) kindOf(o *opened) error {
 		p.meter.Notice("%s: %s", o.name, r.words(o.packed))
 	}
 	if p.kind != nil && p.kind.native != o.kind.native {
-		return fmt.Errorf("%s: holds %s, and another file holds %s: events and recordings do not make one run", o.name, o.kind.name, p.kind.name)
+		return fmt.Errorf("%s: holds %s, and another file holds %s: events and recordings do not make one run", o.name,
+			o.kind.name, p.kind.name)
 	}
 	p.kind = o.kind
 	return nil

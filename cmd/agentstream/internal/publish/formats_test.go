@@ -45,7 +45,8 @@ func TestRecordingsAreRecognised(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for how, r := range map[string]io.Reader{"whole": bytes.NewReader(data), "by bytes": iotest.OneByteReader(bytes.NewReader(data[:min(len(data), 600)]))} {
+			for how, r := range map[string]io.Reader{"whole": bytes.NewReader(data),
+				"by bytes": iotest.OneByteReader(bytes.NewReader(data[:min(len(data), 600)]))} {
 				got, err := recognise(r, "standard input")
 				if how == "by bytes" && err != nil && len(data) > 600 {
 					continue // 600 bytes may be too few
@@ -148,11 +149,13 @@ func TestPublishUnrecognised(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	good, bad := clitest.WriteFile(t, "good", clitest.Text("a")), clitest.WriteFile(t, "bad", "<html>")
 	_, _, err := publish(t, s, PublishCmd{Files: []string{good, bad}})
-	if err == nil || !strings.Contains(err.Error(), bad+": cannot tell what it holds; --format says it: it begins with \"<html>\"") || len(s.Log()) != 0 {
+	if err == nil || !strings.Contains(err.Error(),
+		bad+": cannot tell what it holds; --format says it: it begins with \"<html>\"") || len(s.Log()) != 0 {
 		t.Errorf("%v, %d requests", err, len(s.Log()))
 	}
 	recording := clitest.WriteFile(t, "recording", stream("msg_1", "hi", "end_turn"))
-	if _, _, err = publish(t, s, PublishCmd{Files: []string{good, recording}}); err == nil || !strings.Contains(err.Error(), "do not make one run") || len(s.Log()) != 0 {
+	if _, _, err = publish(t, s, PublishCmd{Files: []string{good, recording}}); err == nil ||
+		!strings.Contains(err.Error(), "do not make one run") || len(s.Log()) != 0 {
 		t.Errorf("%v, %d requests", err, len(s.Log()))
 	}
 	if _, _, err = publish(t, s, PublishCmd{Format: "nonsense", Files: []string{good}}); err == nil || len(s.Log()) != 0 {
@@ -177,7 +180,8 @@ func TestPublishListWithoutEnd(t *testing.T) {
 		{"[" + clitest.Text("a") + "]]", "KAI-STREAM-PROTO-0001"},
 	} {
 		s := clitest.NewStandIn(t)
-		_, _, err := publish(t, s, PublishCmd{RunID: "r1", Format: "native", Files: []string{clitest.WriteFile(t, "in", c.in)}})
+		_, _, err := publish(t, s, PublishCmd{RunID: "r1", Format: "native",
+			Files: []string{clitest.WriteFile(t, "in", c.in)}})
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.want)) {
 			t.Errorf("%s: %v", c.in, err)
 		}
@@ -186,7 +190,8 @@ func TestPublishListWithoutEnd(t *testing.T) {
 		}
 	}
 	s := clitest.NewStandIn(t)
-	if _, _, err := publish(t, s, PublishCmd{RunID: "r1", Files: []string{clitest.WriteFile(t, "in", "["+clitest.Text("a")+"]\n\n ")}}); err != nil {
+	if _, _, err := publish(t, s, PublishCmd{RunID: "r1",
+		Files: []string{clitest.WriteFile(t, "in", "["+clitest.Text("a")+"]\n\n ")}}); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	agentstream "agentstream/clients/go"
 )
 
-// graphEvents reads what a LangGraph agent sends, each line as it comes. A line that cannot be read is reported, and the next are
-// read. The lines themselves say how the run goes.
+// graphEvents reads what a LangGraph agent sends, each line as it comes. A line that cannot be read is reported, and
+// the next are read. The lines themselves say how the run goes.
 func graphEvents(ctx context.Context, p *publishing, in *opened, out emit) error {
 	cfg := langgraph.Config{RunID: p.runID, Lifecycle: !p.cmd.NoLifecycle}
 	if p.cmd.Child != "" {

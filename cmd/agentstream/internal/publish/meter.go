@@ -23,7 +23,8 @@ func newPublishMeter(w io.Writer, s terminal.Screen, total int64) *publishMeter 
 func (m *publishMeter) show(events int) {
 	m.Draw(func() string {
 		read := m.read.n.Load()
-		line := fmt.Sprintf("%d events · %s · %.0f events/s", events, terminal.ByteCount(read), float64(events)/time.Since(m.Start).Seconds())
+		line := fmt.Sprintf("%d events · %s · %.0f events/s", events, terminal.ByteCount(read),
+			float64(events)/time.Since(m.Start).Seconds())
 		if m.total > 0 {
 			line = terminal.Bar(min(1, float64(read)/float64(m.total))) + line
 		}

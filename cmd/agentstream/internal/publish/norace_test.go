@@ -31,7 +31,8 @@ func TestPublishHoldsLittle(t *testing.T) {
 			var stored int
 			server := newDiscard(t, &stored)
 			stop, peak := watchHeap()
-			cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: server}, RunID: "r1", Streams: cli.Streams{In: in, Out: io.Discard, Err: io.Discard}}
+			cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: server}, RunID: "r1",
+				Streams: cli.Streams{In: in, Out: io.Discard, Err: io.Discard}}
 			err := cmd.Run(t.Context())
 			stop()
 			if grown := <-peak; err != nil || stored < size*9/10 || grown > 36<<20 {
@@ -51,14 +52,18 @@ func TestPublishErrorsNameFileLineAndCode(t *testing.T) {
 		want          []string
 		stored        int
 	}{
-		{"unknown type", clitest.Text("c") + "\n\n" + `{"type":"no.such","payload":{}}` + "\n", 3, []string{"KAI-STREAM-PROTO-0002", "HTTP 400"}, -1},
+		{"unknown type", clitest.Text("c") + "\n\n" + `{"type":"no.such","payload":{}}` + "\n", 3,
+			[]string{"KAI-STREAM-PROTO-0002", "HTTP 400"}, -1},
 		{"no JSON", clitest.Text("c") + "\n" + clitest.Text("d") + "\n{nope\n", 3, []string{"KAI-STREAM-PROTO-0001"}, 4},
 		{"cut short", clitest.Text("c") + "\n" + `{"type":"text.delta"`, 2, []string{"KAI-STREAM-PROTO-0001"}, 3},
 		{"not an object", clitest.Text("c") + "\n42\n", 2, []string{"KAI-STREAM-PROTO-0001", "not an object"}, 3},
 		{"raw NUL", clitest.Text("c") + "\n\x00\n", 2, []string{"KAI-STREAM-PROTO-0001"}, 3},
-		{"too large", clitest.Text("c") + "\n" + clitest.Text(strings.Repeat("x", schema.MaxEventBytes)) + "\n", 2, []string{"KAI-STREAM-PROTO-0001", "too large"}, 3},
-		{"without end", clitest.Text("c") + "\n" + `{"type":"` + strings.Repeat("x", 2*cli.MaxAhead), 2, []string{"KAI-STREAM-PROTO-0001", "too large"}, 3},
-		{"array", "[" + clitest.Text("c") + ",\n" + clitest.Text("d") + ",\n" + `{"type":"no.such"}]`, 3, []string{"KAI-STREAM-PROTO-0002"}, -1},
+		{"too large", clitest.Text("c") + "\n" + clitest.Text(strings.Repeat("x", schema.MaxEventBytes)) + "\n", 2,
+			[]string{"KAI-STREAM-PROTO-0001", "too large"}, 3},
+		{"without end", clitest.Text("c") + "\n" + `{"type":"` + strings.Repeat("x", 2*cli.MaxAhead), 2,
+			[]string{"KAI-STREAM-PROTO-0001", "too large"}, 3},
+		{"array", "[" + clitest.Text("c") + ",\n" + clitest.Text("d") + ",\n" + `{"type":"no.such"}]`, 3,
+			[]string{"KAI-STREAM-PROTO-0002"}, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := clitest.NewStandIn(t)
@@ -93,7 +98,8 @@ func TestRecognise(t *testing.T) {
 		{"x", "", "native, empty"},
 		{"x", " \r\n\n", "native, empty"},
 		{"gemini/a.sse", "", "gemini, empty (by its name)"},
-		{"x", ": hello\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\ndata: {\"type\":\"message_start\"}\n\n", "anthropic, server-sent events"},
+		{"x", ": hello\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\ndata: {\"type\":\"message_start\"}\n\n",
+			"anthropic, server-sent events"},
 		{"x", "event: x\rdata: {\"type\":\"ping\"}\r\rdata:{\"type\":\"message_stop\"}\r\r", "anthropic, server-sent events"},
 		{"x", `{"id":"msg_1","type":"message","role":"assistant","content":[]}`, "anthropic, JSON lines"},
 		{"x", `{"type":"error","error":{"type":"overloaded_error"}}`, "anthropic, JSON lines"},

@@ -88,7 +88,8 @@ func (o *opened) unpack(raw io.Reader) error {
 		}
 		o.Reader, o.packed = named{"gzip", z}, "gzip"
 	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return fmt.Errorf("zstd: %w", err)
 		}

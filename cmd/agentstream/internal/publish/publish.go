@@ -54,7 +54,8 @@ func (c *PublishCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("publish to run %s: %w%s", p.runID, err, p.soFar())
 	}
 	took := time.Since(p.meter.Start).Seconds()
-	return c.Print(c.JSON, map[string]any{"run_id": p.runID, "first_seq": p.first, "last_seq": p.last, "events": p.events, "seconds": took},
+	return c.Print(c.JSON, map[string]any{"run_id": p.runID, "first_seq": p.first, "last_seq": p.last,
+		"events": p.events, "seconds": took},
 		"run=%s first_seq=%d last_seq=%d events=%d seconds=%.3f", p.runID, p.first, p.last, p.events, took)
 }
 

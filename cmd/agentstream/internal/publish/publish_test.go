@@ -53,7 +53,8 @@ func TestPublishNativeForms(t *testing.T) {
 	want := []string{`text.delta{"text":"a"}`, oddStored, `text.delta{"text":"b"}`}
 	for _, c := range []struct{ name, content string }{
 		{"NDJSON", clitest.Text("a") + "\n" + odd + "\n" + clitest.Text("b") + "\n"},
-		{"NDJSON without last line end, blank lines, CRLF", "\n" + clitest.Text("a") + "\r\n\r\n" + odd + "\n\n\n" + clitest.Text("b")},
+		{"NDJSON without last line end, blank lines, CRLF",
+			"\n" + clitest.Text("a") + "\r\n\r\n" + odd + "\n\n\n" + clitest.Text("b")},
 		{"array", "[" + clitest.Text("a") + "," + odd + "," + clitest.Text("b") + "]"},
 		{"array over lines", "\n [\n" + clitest.Text("a") + "\n,\n" + odd + ",\n " + clitest.Text("b") + "\n]\n"},
 		{"byte order mark", "\xef\xbb\xbf" + clitest.Text("a") + "\n" + odd + "\n" + clitest.Text("b")},
@@ -68,7 +69,8 @@ func TestPublishNativeForms(t *testing.T) {
 			if got := payloads(t, s.Lines("r1")); !slices.Equal(got, want) {
 				t.Fatalf("stored\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
-			if !strings.HasPrefix(stdout, "run=r1 first_seq=1 last_seq=3 events=3 seconds=") || strings.Count(stdout, "\n") != 1 {
+			if !strings.HasPrefix(stdout, "run=r1 first_seq=1 last_seq=3 events=3 seconds=") ||
+				strings.Count(stdout, "\n") != 1 {
 				t.Errorf("summary %q", stdout)
 			}
 		})
@@ -78,10 +80,12 @@ func TestPublishNativeForms(t *testing.T) {
 func TestPublishPrettyPrintedEvents(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	in := "{\n  \"type\": \"text.delta\",\n  \"payload\": {\n    \"text\": \"a\\n b\"\n  }\n}\n" + clitest.Text("c")
-	if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Streams: cli.Streams{In: strings.NewReader(in)}}); err != nil {
+	if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1",
+		Streams: cli.Streams{In: strings.NewReader(in)}}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	if got := payloads(t, s.Lines("r1")); !slices.Equal(got, []string{`text.delta{"text":"a\n b"}`, `text.delta{"text":"c"}`}) {
+	if got := payloads(t, s.Lines("r1")); !slices.Equal(got,
+		[]string{`text.delta{"text":"a\n b"}`, `text.delta{"text":"c"}`}) {
 		t.Fatalf("stored %q", got)
 	}
 }
@@ -111,7 +115,8 @@ func TestPublishBatches(t *testing.T) {
 		keys[r.Key] = true
 	}
 	got := payloads(t, s.Lines("r1"))
-	if len(got) != 1241 || got[1233] != `text.delta{"text":"1233"}` || len(got[1240]) != len(big)-len(`{"type":"","payload":}`) {
+	if len(got) != 1241 || got[1233] != `text.delta{"text":"1233"}` ||
+		len(got[1240]) != len(big)-len(`{"type":"","payload":}`) {
 		t.Fatalf("%d events, %s", len(got), stdout)
 	}
 }
@@ -172,15 +177,18 @@ func TestPublishChecksBeforeSending(t *testing.T) {
 		{PublishCmd{RunID: "r1", Files: []string{t.TempDir()}}, "is a directory"},
 		{PublishCmd{RunID: "r1", Files: []string{"-", "-"}}, "only once"},
 		{PublishCmd{RunID: "r1", MaxGap: -1, Files: []string{file}}, "--max-gap"},
-		{PublishCmd{ServerFlags: cli.ServerFlags{TokenFile: "no-such-token"}, RunID: "r1", Files: []string{file}}, "--token-file"},
+		{PublishCmd{ServerFlags: cli.ServerFlags{TokenFile: "no-such-token"}, RunID: "r1", Files: []string{file}},
+			"--token-file"},
 		{PublishCmd{ServerFlags: cli.ServerFlags{Token: "a\nb"}, RunID: "r1", Files: []string{file}}, "--token"},
 	} {
 		if _, _, err := publish(t, s, c.cmd); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error %v, want one that names %s", c.cmd, err, c.want)
 		}
 	}
-	for _, server := range []string{"", "localhost:8080", "ftp://x", "http://", "http://u:p@x", "http://x?a=b", "http://x#f"} {
-		cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: server}, RunID: "r1", Files: []string{file}, Streams: cli.Streams{Err: io.Discard}}
+	for _, server := range []string{"", "localhost:8080", "ftp://x", "http://", "http://u:p@x", "http://x?a=b",
+		"http://x#f"} {
+		cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: server}, RunID: "r1", Files: []string{file},
+			Streams: cli.Streams{Err: io.Discard}}
 		if err := cmd.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--server") {
 			t.Errorf("server %q: error %v", server, err)
 		}
@@ -194,18 +202,21 @@ func TestPublishMintsRunAndAuthenticates(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	s.Token = "sesame"
 	token := clitest.WriteFile(t, "token", "sesame\n")
-	stdout, stderr, err := publish(t, s, PublishCmd{ServerFlags: cli.ServerFlags{TokenFile: token}, Streams: cli.Streams{In: strings.NewReader(clitest.Text("a"))}})
+	stdout, stderr, err := publish(t, s, PublishCmd{ServerFlags: cli.ServerFlags{TokenFile: token},
+		Streams: cli.Streams{In: strings.NewReader(clitest.Text("a"))}})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	if !strings.Contains(stderr, "run run_minted_1\n") || !strings.HasPrefix(stdout, "run=run_minted_1 first_seq=1 last_seq=2 events=2 ") {
+	if !strings.Contains(stderr, "run run_minted_1\n") ||
+		!strings.HasPrefix(stdout, "run=run_minted_1 first_seq=1 last_seq=2 events=2 ") {
 		t.Errorf("stdout %q, stderr %q", stdout, stderr)
 	}
 	if strings.Contains(stdout+stderr, "sesame") {
 		t.Error("the token is printed")
 	}
 	_, _, err = publish(t, s, PublishCmd{RunID: "r1", Streams: cli.Streams{In: strings.NewReader(clitest.Text("a"))}})
-	if err == nil || !strings.Contains(err.Error(), "UNAUTHORIZED") || !strings.Contains(err.Error(), "nothing was stored") {
+	if err == nil || !strings.Contains(err.Error(), "UNAUTHORIZED") ||
+		!strings.Contains(err.Error(), "nothing was stored") {
 		t.Errorf("without token: %v", err)
 	}
 	if n := len(s.Lines("r1")); n != 0 {
@@ -215,8 +226,10 @@ func TestPublishMintsRunAndAuthenticates(t *testing.T) {
 
 func TestPublishNamesChild(t *testing.T) {
 	s := clitest.NewStandIn(t)
-	in := clitest.Text("a") + "\n" + `{"child_id":null,"type":"text.delta","payload":{"text":"b"}}` + "\n" + `{"child_id":"c2","type":"text.delta","payload":{"text":"c"}}`
-	if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Child: "c1", Streams: cli.Streams{In: strings.NewReader(in)}}); err != nil {
+	in := clitest.Text("a") + "\n" + `{"child_id":null,"type":"text.delta","payload":{"text":"b"}}` + "\n" +
+		`{"child_id":"c2","type":"text.delta","payload":{"text":"c"}}`
+	if _, stderr, err := publish(t, s, PublishCmd{RunID: "r1", Child: "c1",
+		Streams: cli.Streams{In: strings.NewReader(in)}}); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 	var got []string
@@ -253,7 +266,8 @@ func TestPublishStopsWhenAsked(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Pace: "none", Streams: cli.Streams{In: r, Out: io.Discard, Err: io.Discard}}
+	cmd := PublishCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Pace: "none",
+		Streams: cli.Streams{In: r, Out: io.Discard, Err: io.Discard}}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Run(ctx) }()
 	for i := 1; i <= 2; i++ { // the second is sent when the first is answered
@@ -269,11 +283,13 @@ func TestPublishStopsWhenAsked(t *testing.T) {
 func TestPublishKeepsOriginalPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := func(ms int) time.Time { return time.UnixMilli(1_700_000_000_000 + int64(ms)) }
-		p := &publishing{cmd: &PublishCmd{Pace: "original", MaxGap: 5 * time.Second}, meter: newPublishMeter(io.Discard, terminal.Screen{}, -1)}
+		p := &publishing{cmd: &PublishCmd{Pace: "original", MaxGap: 5 * time.Second},
+			meter: newPublishMeter(io.Discard, terminal.Screen{}, -1)}
 		var got []time.Duration
 		start := time.Now()
 		out := p.pace(t.Context(), func(item) error { got = append(got, time.Since(start)); return nil })
-		for _, it := range []item{{at: at(0)}, {at: at(250)}, {}, {at: at(1000)}, {at: at(900)}, {at: at(3_600_900)}, {at: at(3_601_000)}} {
+		for _, it := range []item{{at: at(0)}, {at: at(250)}, {}, {at: at(1000)}, {at: at(900)}, {at: at(3_600_900)},
+			{at: at(3_601_000)}} {
 			if err := out(it); err != nil {
 				t.Fatal(err)
 			}

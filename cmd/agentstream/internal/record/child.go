@@ -34,7 +34,8 @@ type End struct {
 	Said        string    // the last line of its standard error
 }
 
-// lastWords is how long the standard error of a command that has ended may stay open: what it has left running may hold it.
+// lastWords is how long the standard error of a command that has ended may stay open: what it has left running may hold
+// it.
 const lastWords = time.Second
 
 // StartStatus returns the exit status for a command that Start could not start.
@@ -45,8 +46,8 @@ func StartStatus(err error) int {
 	return StatusNoStart
 }
 
-// Start starts a command with the process's own standard streams and this environment. What it writes to its standard error
-// goes to stderr.
+// Start starts a command with the process's own standard streams and this environment. What it writes to its standard
+// error goes to stderr.
 func Start(args, environ []string, stderr *os.File) (*Child, error) {
 	c := &Child{cmd: exec.Command(args[0], args[1:]...), said: &Tail{}, copied: make(chan struct{})}
 	c.cmd.Env, c.cmd.Stdin, c.cmd.Stdout = environ, os.Stdin, os.Stdout
@@ -119,8 +120,8 @@ func (e End) Reason() string {
 	return fmt.Sprintf("exit status %d", e.Status)
 }
 
-// Signals returns the signals that are passed on to a command, and how to stop their coming. Those that this process was
-// started to ignore are ignored by the command as well.
+// Signals returns the signals that are passed on to a command, and how to stop their coming. Those that this process
+// was started to ignore are ignored by the command as well.
 func Signals() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 16)
 	var wanted []os.Signal

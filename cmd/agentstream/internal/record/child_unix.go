@@ -25,8 +25,8 @@ func isEnding(s os.Signal) bool { return slices.Contains(ending, s) }
 
 func nameOf(s os.Signal) string { return unix.SignalName(s.(syscall.Signal)) }
 
-// isFromTerminal reports whether the command has got the signal already: a terminal sends what is typed to all processes in
-// the foreground, and the command is one of this process's group.
+// isFromTerminal reports whether the command has got the signal already: a terminal sends what is typed to all
+// processes in the foreground, and the command is one of this process's group.
 func isFromTerminal(s os.Signal) bool {
 	if s != syscall.SIGINT && s != syscall.SIGQUIT {
 		return false

@@ -8,9 +8,9 @@
 //
 // # Contract
 //
-// The command runs as it would alone: it reads the same standard input, writes to the same output, gets the same signals,
-// and its exit status is the one that is passed on. Its standard error is a terminal where it would have been one.
-// A base URL that the caller has set stays the one that calls go to.
+// The command runs as it would alone: it reads the same standard input, writes to the same output, gets the same
+// signals, and its exit status is the one that is passed on. Its standard error is a terminal where it would have been
+// one. A base URL that the caller has set stays the one that calls go to.
 //
 // # Concurrency
 //

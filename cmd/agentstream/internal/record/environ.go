@@ -27,8 +27,8 @@ const (
 	gemini    = "https://generativelanguage.googleapis.com"
 )
 
-// variables that libraries read. Of those without a base, either the address is the user's own, or programs differ in what
-// they take it to be when it is not set.
+// variables that libraries read. Of those without a base, either the address is the user's own, or programs differ in
+// what they take it to be when it is not set.
 var variables = []variable{
 	{name: "OPENAI_BASE_URL", provider: "openai", base: openAI},
 	{name: "OPENAI_API_BASE", provider: "openai", like: "OPENAI_BASE_URL"}, // openai before 1.0, LangChain, LiteLLM
@@ -57,8 +57,9 @@ var variables = []variable{
 	{name: "XAI_API_BASE", provider: "xai"},
 }
 
-// Redirect returns the environment with which a command calls the proxy, and where the proxy sends the calls on to. at is
-// the proxy's address for the run, without a slash at its end; more are variables beside the known ones, NAME or NAME=URL.
+// Redirect returns the environment with which a command calls the proxy, and where the proxy sends the calls on to. at
+// is the proxy's address for the run, without a slash at its end; more are variables beside the known ones, NAME or
+// NAME=URL.
 func Redirect(environ []string, at string, more []string) (child []string, ups []proxy.Upstream, err error) {
 	e := environment{values: environ, at: at}
 	all := slices.Clone(variables)
@@ -142,7 +143,8 @@ func (e *environment) upstream(provider string, u *url.URL) string {
 // credentialWords are in the names of variables that hold a credential.
 var credentialWords = []string{"AUTH", "CRED", "KEY", "PASS", "SECRET", "TOKEN"}
 
-// Secrets returns the filter of what may be a credential in the environment, and of what calls have shown in their headers.
+// Secrets returns the filter of what may be a credential in the environment, and of what calls have shown in their
+// headers.
 func Secrets(environ []string, seen http.Header) *redact.Filter {
 	all := seen.Clone()
 	if all == nil {

@@ -30,16 +30,22 @@ func TestRedirect(t *testing.T) {
 		"nothing is set": {
 			want: map[string]string{
 				"OPENAI_BASE_URL": at + "/openai/v1", "OPENAI_API_BASE": at + "/openai/v1", "ANTHROPIC_BASE_URL": at + "/anthropic",
-				"GOOGLE_GEMINI_BASE_URL": at + "/gemini", "GROQ_BASE_URL": at + "/groq", "AZURE_OPENAI_ENDPOINT": "", "MISTRAL_BASE_URL": "",
-				"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
+				"GOOGLE_GEMINI_BASE_URL": at + "/gemini", "GROQ_BASE_URL": at + "/groq", "AZURE_OPENAI_ENDPOINT": "",
+				"MISTRAL_BASE_URL": "",
+				"NO_PROXY":         "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
 			},
-			ups: []string{"openai=https://api.openai.com", "anthropic=https://api.anthropic.com", "gemini=https://generativelanguage.googleapis.com"},
+			ups: []string{"openai=https://api.openai.com", "anthropic=https://api.anthropic.com",
+				"gemini=https://generativelanguage.googleapis.com"},
 		},
 		"the caller's own": {
-			environ: []string{"OPENAI_BASE_URL=http://gate:1/a/v1/", "AZURE_OPENAI_ENDPOINT=https://x.openai.azure.com/", "MISTRAL_BASE_URL=https://m.example/v1", "NO_PROXY=a.b", "ANTHROPIC_BASE_URL="},
+			environ: []string{"OPENAI_BASE_URL=http://gate:1/a/v1/",
+				"AZURE_OPENAI_ENDPOINT=https://x.openai.azure.com/", "MISTRAL_BASE_URL=https://m.example/v1",
+				"NO_PROXY=a.b", "ANTHROPIC_BASE_URL="},
 			want: map[string]string{
-				"OPENAI_BASE_URL": at + "/openai/a/v1/", "OPENAI_API_BASE": at + "/openai/a/v1/", "ANTHROPIC_BASE_URL": at + "/anthropic",
-				"AZURE_OPENAI_ENDPOINT": at + "/azure/", "MISTRAL_BASE_URL": at + "/mistral/v1", "NO_PROXY": "a.b,127.0.0.1,localhost",
+				"OPENAI_BASE_URL": at + "/openai/a/v1/", "OPENAI_API_BASE": at + "/openai/a/v1/",
+				"ANTHROPIC_BASE_URL":    at + "/anthropic",
+				"AZURE_OPENAI_ENDPOINT": at + "/azure/", "MISTRAL_BASE_URL": at + "/mistral/v1",
+				"NO_PROXY": "a.b,127.0.0.1,localhost",
 			},
 			ups: []string{"openai=http://gate:1", "azure=https://x.openai.azure.com", "mistral=https://m.example"},
 		},
@@ -73,7 +79,8 @@ func TestRedirect(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"OPENAI_BASE_URL=gate/v1", "OPENAI_BASE_URL=https://me:word@gate/v1", "GEMINI_BASE_URL=ftp://x", "XAI_BASE_URL=https://x/?key=1"} {
+	for _, bad := range []string{"OPENAI_BASE_URL=gate/v1", "OPENAI_BASE_URL=https://me:word@gate/v1",
+		"GEMINI_BASE_URL=ftp://x", "XAI_BASE_URL=https://x/?key=1"} {
 		if _, _, err := record.Redirect([]string{bad}, at, nil); err == nil || strings.Contains(err.Error(), "word") {
 			t.Errorf("%s: %v", bad, err)
 		}
@@ -115,7 +122,8 @@ func TestLastLine(t *testing.T) {
 
 // TestSecrets: a reason shows no credential of the environment, nor of a call.
 func TestSecrets(t *testing.T) {
-	f := record.Secrets([]string{"MY_API_KEY=sk-environment", "HOME=/folders/somebody", "DB=postgres://u:dbpassword@h/x"}, http.Header{"Authorization": {"Bearer sk-from-code"}})
+	f := record.Secrets([]string{"MY_API_KEY=sk-environment", "HOME=/folders/somebody",
+		"DB=postgres://u:dbpassword@h/x"}, http.Header{"Authorization": {"Bearer sk-from-code"}})
 	got := string(f.Bytes([]byte("sk-environment dbpassword sk-from-code /folders/somebody")))
 	if got != "… … … /folders/somebody" {
 		t.Error(got)

@@ -119,7 +119,8 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // openKeeping opens everything that a removal needs.
-func openKeeping(ctx context.Context, n *cli.NATSFlags, k *archive.StoreFlags, b *archive.BlobFlags, policy retention.Policy, log *slog.Logger) (*archive.CommandStore, retention.Config, func(), error) {
+func openKeeping(ctx context.Context, n *cli.NATSFlags, k *archive.StoreFlags, b *archive.BlobFlags,
+	policy retention.Policy, log *slog.Logger) (*archive.CommandStore, retention.Config, func(), error) {
 	objects, err := b.Beside(k.Data).OpenBlobs()
 	if err != nil {
 		return nil, retention.Config{}, nil, err
@@ -138,7 +139,8 @@ func openKeeping(ctx context.Context, n *cli.NATSFlags, k *archive.StoreFlags, b
 		nc.Close()
 		return nil, retention.Config{}, nil, err
 	}
-	return s, ConfigFor(s.Keep, s.Rows, purger, objects, policy, retention.Hooks{}, log), func() { done(); nc.Close() }, nil
+	return s, ConfigFor(s.Keep, s.Rows, purger, objects, policy, retention.Hooks{},
+		log), func() { done(); nc.Close() }, nil
 }
 
 // ShowCmd lists tenants with times of their own.
@@ -158,7 +160,8 @@ func (c *ShowCmd) Run(ctx context.Context, log *slog.Logger) error {
 		for _, tenant := range slices.Sorted(maps.Keys(all)) {
 			o := all[tenant]
 			done, ended := ownDays(o.Completed), ownDays(o.Ended)
-			if err := list.Add(map[string]string{"tenant": tenant, "completed": done, "ended": ended}, tenant, done, ended); err != nil {
+			if err := list.Add(map[string]string{"tenant": tenant, "completed": done, "ended": ended}, tenant, done,
+				ended); err != nil {
 				return err
 			}
 		}

@@ -77,7 +77,8 @@ func (c *DeleteTenantCmd) Run(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// endKeys takes the tenant's API keys out of the file of the edges, which read it again by themselves, or says that they let in as before.
+// endKeys takes the tenant's API keys out of the file of the edges, which read it again by themselves, or says that
+// they let in as before.
 func (c *DeleteTenantCmd) endKeys() error {
 	if c.APIKeys == "" {
 		c.Notice("API keys and tokens of %s still let in, and begin new runs: give --api-keys, and end the tokens at their issuer", c.Tenant)
@@ -91,9 +92,10 @@ func (c *DeleteTenantCmd) endKeys() error {
 	return nil
 }
 
-// remove has the audit feed of the tenant say who removes what, which must be there to go on, and removes it. A key without
-// a run is the tenant.
-func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, key schema.RunKey, fn func(*retention.Deleter) (retention.Deleted, error)) error {
+// remove has the audit feed of the tenant say who removes what, which must be there to go on, and removes it. A key
+// without a run is the tenant.
+func (c *DeleteFlags) remove(ctx context.Context, log *slog.Logger, key schema.RunKey,
+	fn func(*retention.Deleter) (retention.Deleted, error)) error {
 	if err := c.confirm(cmp.Or(key.Run, key.Tenant)); err != nil {
 		return err
 	}

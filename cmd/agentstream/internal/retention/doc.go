@@ -2,12 +2,13 @@
 //
 // # What it is
 //
-// retention (plan, run, show, set, clear), hold (add, list, remove), delete (run, tenant), and RetentionFlags for dev and persist.
+// retention (plan, run, show, set, clear), hold (add, list, remove), delete (run, tenant), and RetentionFlags for dev
+// and persist.
 //
 // # Contract
 //
-// plan changes nothing. A hold keeps what it names from everything else here. delete asks for the name, or takes --yes, and
-// looks at the end whether anything is left.
+// plan changes nothing. A hold keeps what it names from everything else here. delete asks for the name, or takes --yes,
+// and looks at the end whether anything is left.
 //
 // # Concurrency
 //

@@ -27,7 +27,8 @@ func (f *RetentionFlags) policy() (p retention.Policy, err error) {
 		into       *time.Duration
 	}{
 		{"--keep-completed", f.KeepCompleted, &p.Completed}, {"--keep-ended", f.KeepEnded, &p.Ended},
-		{"--keep-tombstones", f.KeepTombstones, &p.Tombstones}, {"--rows-for", f.RowsFor, &p.Rows}, {"--feeds-for", f.FeedsFor, &p.Feeds},
+		{"--keep-tombstones", f.KeepTombstones, &p.Tombstones}, {"--rows-for", f.RowsFor, &p.Rows},
+		{"--feeds-for", f.FeedsFor, &p.Feeds},
 	} {
 		if flag.text == "" {
 			continue // the default
@@ -40,7 +41,8 @@ func (f *RetentionFlags) policy() (p retention.Policy, err error) {
 }
 
 // Parts returns the part that removes runs whose time is over. log and b may be nil.
-func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retention.LogPurger, b *archive.Blobs, hooks retention.Hooks, logger *slog.Logger) ([]process.Part, error) {
+func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retention.LogPurger, b *archive.Blobs,
+	hooks retention.Hooks, logger *slog.Logger) ([]process.Part, error) {
 	policy, err := f.policy()
 	if err != nil {
 		return nil, err
@@ -53,8 +55,10 @@ func (f *RetentionFlags) Parts(s archive.KeepStore, at blob.Places, log retentio
 }
 
 // ConfigFor returns the configuration of retention on one store. log, b and logger may be nil.
-func ConfigFor(s archive.KeepStore, at blob.Places, log retention.LogPurger, b *archive.Blobs, policy retention.Policy, hooks retention.Hooks, logger *slog.Logger) retention.Config {
-	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Forgetting: s, Log: log, Policy: policy, Logger: logger, Hooks: hooks}
+func ConfigFor(s archive.KeepStore, at blob.Places, log retention.LogPurger, b *archive.Blobs, policy retention.Policy,
+	hooks retention.Hooks, logger *slog.Logger) retention.Config {
+	cfg := retention.Config{Runs: s, Trash: s, Tombstones: s, Forgetting: s, Log: log, Policy: policy, Logger: logger,
+		Hooks: hooks}
 	cfg.FeedRuns = nimi.Feeds()
 	cfg.Feeds, _ = s.(retention.Feeds) // every store is one
 	if b != nil {                      // a nil pointer in an interface would not be nil

@@ -13,13 +13,15 @@ import (
 func TestPolicyOfFlags(t *testing.T) {
 	f := RetentionFlags{KeepCompleted: "7d", KeepEnded: "36h", KeepTombstones: "never", RowsFor: "", FeedsFor: "1d"}
 	p, err := f.policy()
-	want := retention.Policy{Completed: 7 * persister.Day, Ended: 36 * time.Hour, Tombstones: retention.Never, Feeds: persister.Day}
+	want := retention.Policy{Completed: 7 * persister.Day, Ended: 36 * time.Hour, Tombstones: retention.Never,
+		Feeds: persister.Day}
 	if err != nil || p != want {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for flag, f := range map[string]RetentionFlags{
-		"--keep-completed": {KeepCompleted: "soon"}, "--keep-ended": {KeepEnded: "-1h"}, "--keep-tombstones": {KeepTombstones: "0d"},
-		"--rows-for": {RowsFor: "7"}, "--feeds-for": {FeedsFor: "1y"},
+		"--keep-completed": {KeepCompleted: "soon"}, "--keep-ended": {KeepEnded: "-1h"},
+		"--keep-tombstones": {KeepTombstones: "0d"},
+		"--rows-for":        {RowsFor: "7"}, "--feeds-for": {FeedsFor: "1y"},
 	} {
 		if _, err := f.policy(); err == nil || !strings.HasPrefix(err.Error(), flag+" ") {
 			t.Errorf("%s: %v", flag, err)

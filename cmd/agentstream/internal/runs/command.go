@@ -47,9 +47,11 @@ func (c *CommandFlags) send(ctx context.Context, name string, payload map[string
 
 // verbs are the commands as people type them.
 var verbs = map[string]string{
-	agentstream.CommandCancel: "cancel", agentstream.CommandPause: "pause", agentstream.CommandResume: "resume", agentstream.CommandRedirect: "redirect",
-	agentstream.CommandApprove: "approve", agentstream.CommandReject: "reject", agentstream.CommandAnswer: "answer", agentstream.CommandMessage: "say to",
-	agentstream.CommandUpdate: "update",
+	agentstream.CommandCancel: "cancel", agentstream.CommandPause: "pause", agentstream.CommandResume: "resume",
+	agentstream.CommandRedirect: "redirect",
+	agentstream.CommandApprove:  "approve", agentstream.CommandReject: "reject", agentstream.CommandAnswer: "answer",
+	agentstream.CommandMessage: "say to",
+	agentstream.CommandUpdate:  "update",
 }
 
 // PauseCmd asks a run to wait.

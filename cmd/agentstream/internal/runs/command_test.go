@@ -31,13 +31,15 @@ func TestCommandsTell(t *testing.T) {
 		return true
 	}
 	var out bytes.Buffer
-	at := CommandFlags{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Key: "k", Streams: cli.Streams{Out: &out, Err: io.Discard}}
+	at := CommandFlags{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Key: "k",
+		Streams: cli.Streams{Out: &out, Err: io.Discard}}
 	for _, c := range []struct {
 		cmd  interface{ Run(context.Context) error }
 		want string
 	}{
 		{&CancelCmd{ServerFlags: at.ServerFlags, RunID: "r1", Key: "k", Streams: at.Streams}, "cancel {}"},
-		{&CancelCmd{ServerFlags: at.ServerFlags, RunID: "r1", Key: "k", Streams: at.Streams, Reason: "enough"}, `cancel {"reason":"enough"}`},
+		{&CancelCmd{ServerFlags: at.ServerFlags, RunID: "r1", Key: "k", Streams: at.Streams, Reason: "enough"},
+			`cancel {"reason":"enough"}`},
 		{&PauseCmd{CommandFlags: at}, "pause {}"},
 		{&ResumeCmd{at}, "resume {}"},
 		{&ApproveCmd{CommandFlags: at}, "approve_plan {}"},
@@ -47,7 +49,8 @@ func TestCommandsTell(t *testing.T) {
 		{&AnswerCmd{at, "q1", "", false}, `answer {"answer":"","request_id":"q1"}`},
 		{&AnswerCmd{at, "q1", "42", false}, `answer {"answer":"42","request_id":"q1"}`},
 		{&AnswerCmd{at, "q1", `{"a":1.0}`, true}, `answer {"answer":{"a":1.0},"request_id":"q1"}`},
-		{&UpdateCmd{at, new("Find it"), []string{"a", "b"}, false, map[string]string{"k": "v", "gone": ""}}, `update {"metadata":{"gone":null,"k":"v"},"tags":["a","b"],"title":"Find it"}`},
+		{&UpdateCmd{at, new("Find it"), []string{"a", "b"}, false, map[string]string{"k": "v", "gone": ""}},
+			`update {"metadata":{"gone":null,"k":"v"},"tags":["a","b"],"title":"Find it"}`},
 		{&UpdateCmd{at, new(""), nil, true, nil}, `update {"tags":null,"title":null}`},
 		{&SayCmd{at, "hello"}, `messages {"content":"hello"}`},
 	} {
@@ -56,7 +59,8 @@ func TestCommandsTell(t *testing.T) {
 		if err := c.cmd.Run(t.Context()); err != nil {
 			t.Fatalf("%T: %v", c.cmd, err)
 		}
-		if want := []string{"/v1/agent/runs/r1/" + c.want + " k"}; !slices.Equal(got, want) || out.String() != "run=r1 seq=7\n" {
+		if want := []string{"/v1/agent/runs/r1/" + c.want + " k"}; !slices.Equal(got, want) ||
+			out.String() != "run=r1 seq=7\n" {
 			t.Errorf("%T sent %q, want %q; printed %q", c.cmd, got, want, out.String())
 		}
 	}
@@ -100,16 +104,19 @@ func TestCancelMany(t *testing.T) {
 		return true
 	}
 	var out bytes.Buffer
-	cmd := CancelCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, State: []schema.RunState{"running"}, Older: "24h", Tag: "t", DryRun: true, Streams: cli.Streams{Out: &out, Err: io.Discard}}
+	cmd := CancelCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, State: []schema.RunState{"running"}, Older: "24h",
+		Tag: "t", DryRun: true, Streams: cli.Streams{Out: &out, Err: io.Discard}}
 	if err := cmd.Run(t.Context()); err != nil || out.String() != "run=a\nrun=b\nrun=c\n" || len(got) != 0 {
 		t.Errorf("dry run: %v %q %q", err, out.String(), got)
 	}
 	cmd.DryRun = false
 	want := []string{"/v1/agent/runs/a/cancel", "/v1/agent/runs/b/cancel", "/v1/agent/runs/c/cancel"}
-	if err := cmd.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "STATE-FORBIDS") || !slices.Equal(got, want) {
+	if err := cmd.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "STATE-FORBIDS") ||
+		!slices.Equal(got, want) {
 		t.Errorf("%v %q", err, got)
 	}
-	for _, bad := range []CancelCmd{{}, {State: cmd.State}, {Older: "1h"}, {RunID: "r", State: cmd.State}, {RunID: "r", DryRun: true}, {State: []schema.RunState{"done"}, Older: "1h"}} {
+	for _, bad := range []CancelCmd{{}, {State: cmd.State}, {Older: "1h"}, {RunID: "r", State: cmd.State},
+		{RunID: "r", DryRun: true}, {State: []schema.RunState{"done"}, Older: "1h"}} {
 		got = nil
 		bad.ServerFlags, bad.Streams = cmd.ServerFlags, cmd.Streams
 		if err := bad.Run(t.Context()); err == nil || len(got) != 0 {

@@ -6,8 +6,8 @@
 //
 // # Contract
 //
-// A command prints the run and the number of its event. With --key it is stored once. What a command does is for the agent
-// to decide.
+// A command prints the run and the number of its event. With --key it is stored once. What a command does is for the
+// agent to decide.
 //
 // # Concurrency
 //

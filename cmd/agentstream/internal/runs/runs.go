@@ -81,7 +81,8 @@ func (c *ListCmd) none() string {
 }
 
 // pages shows page after page and reports whether there are more than were wanted.
-func (c *ListCmd) pages(ctx context.Context, cl *agentstream.Client, q agentstream.RunsQuery, show *cli.List) (more bool, err error) {
+func (c *ListCmd) pages(ctx context.Context, cl *agentstream.Client, q agentstream.RunsQuery,
+	show *cli.List) (more bool, err error) {
 	for left := c.Limit; ; {
 		q.Limit = pageOfRuns
 		if c.Limit > 0 {
@@ -120,7 +121,8 @@ func (c *ListCmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 }
 
 func (f *RunFilter) query(now time.Time) (q agentstream.RunsQuery, err error) {
-	q = agentstream.RunsQuery{States: f.State, Waits: f.Waits, Search: f.Search, Tag: f.Tag, Agent: f.Agent, Model: f.Model, Reason: f.Reason}
+	q = agentstream.RunsQuery{States: f.State, Waits: f.Waits, Search: f.Search, Tag: f.Tag, Agent: f.Agent,
+		Model: f.Model, Reason: f.Reason}
 	if q.Since, err = cli.ParseSince("--since", f.Since, now); err != nil {
 		return q, err
 	}
@@ -143,7 +145,8 @@ func add(show *cli.List, r *agentstream.RunInfo) error {
 	if at, err := time.Parse(time.RFC3339Nano, started); err == nil {
 		started = at.UTC().Format("2006-01-02 15:04:05")
 	}
-	return show.Add(r, terminal.Sanitize(r.RunID), terminal.Sanitize(state), terminal.Sanitize(started), took(r), r.LastSeq, tokens(r.Usage),
+	return show.Add(r, terminal.Sanitize(r.RunID), terminal.Sanitize(state), terminal.Sanitize(started), took(r),
+		r.LastSeq, tokens(r.Usage),
 		terminal.Shorten(terminal.Sanitize(cmp.Or(r.Title, r.Opening))), terminal.Shorten(terminal.Sanitize(r.Reason)))
 }
 

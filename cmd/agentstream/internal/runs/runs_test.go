@@ -85,7 +85,8 @@ func TestRunsTable(t *testing.T) {
 	if strings.ContainsAny(stdout, "\x1b\u202e") || !strings.HasSuffix(got[5], "…") {
 		t.Errorf("%q", got[5])
 	}
-	for want, c := range map[string]ListCmd{"no runs yet": {}, "no such runs": {RunFilter: RunFilter{Waits: true}}, "": {JSON: true}} {
+	for want, c := range map[string]ListCmd{"no runs yet": {}, "no such runs": {RunFilter: RunFilter{Waits: true}},
+		"": {JSON: true}} {
 		stdout, stderr, err := newListing(t).list(t, c)
 		if err != nil || stdout != "" || !strings.Contains(stderr, want) || want == "" && stderr != "" {
 			t.Errorf("none: %v %q %q, want %q", err, stdout, stderr, want)
@@ -98,7 +99,8 @@ func TestRunsInPages(t *testing.T) {
 	for i := range 450 {
 		all = append(all, strings.Replace(doneRun, "run_done", fmt.Sprintf("run_%03d", i), 1))
 	}
-	for limit, want := range map[int][]string{0: {"200", "200", "200"}, 20: {"20"}, 200: {"200"}, 250: {"200", "50"}, 450: {"200", "200", "50"}} {
+	for limit, want := range map[int][]string{0: {"200", "200", "200"}, 20: {"20"}, 200: {"200"}, 250: {"200", "50"},
+		450: {"200", "200", "50"}} {
 		l := newListing(t, all...)
 		stdout, stderr, err := l.list(t, ListCmd{Limit: limit, JSON: true})
 		n := limit
@@ -125,19 +127,23 @@ func TestRunsInPages(t *testing.T) {
 			t.Errorf("limit %d asks for %q, want %q", limit, limits, want)
 		}
 	}
-	if _, stderr, err := newListing(t, all...).list(t, ListCmd{Limit: 5}); err != nil || !strings.Contains(stderr, "--limit 0") {
+	if _, stderr, err := newListing(t, all...).list(t, ListCmd{Limit: 5}); err != nil ||
+		!strings.Contains(stderr, "--limit 0") {
 		t.Errorf("%v %q", err, stderr)
 	}
 }
 
 func TestRunsAsksForWhatIsWanted(t *testing.T) {
 	l := newListing(t, doneRun)
-	cmd := ListCmd{RunFilter: RunFilter{State: []schema.RunState{"running", "paused"}, Since: "2026-02-01", Until: "2026-03-01T01:00:00+01:00", Search: "a b", Tag: "t"}, Sort: "events", Asc: true, Limit: 7}
+	cmd := ListCmd{RunFilter: RunFilter{State: []schema.RunState{"running", "paused"}, Since: "2026-02-01",
+		Until: "2026-03-01T01:00:00+01:00", Search: "a b", Tag: "t"}, Sort: "events", Asc: true, Limit: 7}
 	if _, _, err := l.list(t, cmd); err != nil {
 		t.Fatal(err)
 	}
 	q := l.asked[0]
-	if q.Get("state") != "running,paused" || q.Get("since") != "2026-02-01T00:00:00Z" || q.Get("until") != "2026-03-01T00:00:00Z" || q.Get("limit") != "7" || q.Has("cursor") || q.Get("q") != "a b" || q.Get("tag") != "t" || q.Get("order") != "events" || q.Get("direction") != "asc" {
+	if q.Get("state") != "running,paused" || q.Get("since") != "2026-02-01T00:00:00Z" ||
+		q.Get("until") != "2026-03-01T00:00:00Z" || q.Get("limit") != "7" || q.Has("cursor") || q.Get("q") != "a b" ||
+		q.Get("tag") != "t" || q.Get("order") != "events" || q.Get("direction") != "asc" {
 		t.Errorf("%v", q)
 	}
 	before := time.Now()
@@ -148,7 +154,8 @@ func TestRunsAsksForWhatIsWanted(t *testing.T) {
 	if ago := before.Sub(at); err != nil || ago > 90*time.Minute || ago < 89*time.Minute {
 		t.Errorf("%v %v", at, err)
 	}
-	for _, bad := range []ListCmd{{Limit: -1}, {RunFilter: RunFilter{Since: "yesterday"}}, {RunFilter: RunFilter{Until: "-5m"}}, {RunFilter: RunFilter{Since: "2026-02-30"}}} {
+	for _, bad := range []ListCmd{{Limit: -1}, {RunFilter: RunFilter{Since: "yesterday"}},
+		{RunFilter: RunFilter{Until: "-5m"}}, {RunFilter: RunFilter{Since: "2026-02-30"}}} {
 		if stdout, _, err := l.list(t, bad); err == nil || stdout != "" {
 			t.Errorf("%+v: %v %q", bad, err, stdout)
 		}

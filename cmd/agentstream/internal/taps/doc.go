@@ -2,8 +2,8 @@
 //
 // # What it is
 //
-// RunCmd is one member of a tap: it reads the log, and the archive where events have left the log, and writes to sinks. The others
-// list taps, remove them, and show, retry and drop their dead letters.
+// RunCmd is one member of a tap: it reads the log, and the archive where events have left the log, and writes to sinks.
+// The others list taps, remove them, and show, retry and drop their dead letters.
 //
 // # Contract
 //

@@ -19,7 +19,8 @@ import (
 )
 
 // with opens what is kept of taps, and calls do.
-func with(ctx context.Context, f *cli.NATSFlags, log *slog.Logger, do func(*natsjs.Places, jetstream.JetStream) error) error {
+func with(ctx context.Context, f *cli.NATSFlags, log *slog.Logger,
+	do func(*natsjs.Places, jetstream.JetStream) error) error {
 	nc, err := f.Dial("tap", log)
 	if err != nil {
 		return err
@@ -67,7 +68,8 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 				age = max(0, time.Since(lag.Oldest)).Round(time.Second).String()
 				row["oldest"] = lag.Oldest.UTC()
 			}
-			err = list.Add(row, s.Name, cmp.Or(s.Tenant, "all"), cmp.Or(strings.Join(s.Types, ","), "all"), cmp.Or(strings.Join(s.To, " "), "-"),
+			err = list.Add(row, s.Name, cmp.Or(s.Tenant, "all"), cmp.Or(strings.Join(s.Types, ","), "all"),
+				cmp.Or(strings.Join(s.To, " "), "-"),
 				lag.Members, lag.Messages, age, lag.Letters)
 			if err != nil {
 				return err
@@ -156,14 +158,16 @@ func (c *LettersListCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 		list := c.List(c.JSON, "no dead letters", "ID", "AT", "RUN", "SEQ", "TYPE", "REASON", "DETAIL")
 		for _, l := range letters {
-			row := map[string]any{"id": l.ID, "tenant": l.Tenant, "run_id": l.Run, "seq": l.Seq, "type": l.Type, "reason": l.Reason,
+			row := map[string]any{"id": l.ID, "tenant": l.Tenant, "run_id": l.Run, "seq": l.Seq, "type": l.Type,
+				"reason": l.Reason,
 				"detail": l.Detail, "at": l.At, "line": string(l.Line)}
 			run := "-"
 			if l.Run != "" {
 				run = l.Tenant + "/" + l.Run
 			}
 			detail := fmt.Sprintf("%.120q", l.Detail) // another side's text must not steer a terminal
-			if err := list.Add(row, l.ID, l.At.UTC().Format(time.RFC3339), run, l.Seq, cmp.Or(l.Type, "-"), l.Reason, detail); err != nil {
+			if err := list.Add(row, l.ID, l.At.UTC().Format(time.RFC3339), run, l.Seq, cmp.Or(l.Type, "-"), l.Reason,
+				detail); err != nil {
 				return err
 			}
 		}

@@ -19,7 +19,8 @@ import (
 // runOver delivers what a server gives over HTTP until ctx ends. The server keeps the place, which moves when a
 // batch is delivered.
 func (c *RunCmd) runOver(ctx context.Context, spec tap.Spec, log *slog.Logger) error {
-	client, err := cli.NewClient(cli.ServerFlags{Server: c.Server, Token: c.Token, TokenFile: c.TokenFile, CA: c.CA, GiveUp: 0, Wait: true}, nil)
+	client, err := cli.NewClient(cli.ServerFlags{Server: c.Server, Token: c.Token, TokenFile: c.TokenFile, CA: c.CA,
+		GiveUp: 0, Wait: true}, nil)
 	if err != nil {
 		return err
 	}
@@ -36,7 +37,8 @@ func (c *RunCmd) runOver(ctx context.Context, spec tap.Spec, log *slog.Logger) e
 		return err
 	}
 	defer func() { _ = to.Close() }() // what was written is written
-	d := &delivery{client: client, name: spec.Name, tenant: who.Tenant, to: to, log: log, linger: max(c.Linger, time.Millisecond), most: max(c.Batch, 1)}
+	d := &delivery{client: client, name: spec.Name, tenant: who.Tenant, to: to, log: log,
+		linger: max(c.Linger, time.Millisecond), most: max(c.Batch, 1)}
 	o := agentstream.TapOptions{Name: spec.Name, Types: spec.Types, From: spec.From, New: c.From == "new"}
 	log.Info("tap: delivering", "tap", spec.Name, "server", c.Server, "tenant", who.Tenant)
 	return d.run(ctx, o)
@@ -138,7 +140,8 @@ func (d *delivery) add(r *agentstream.TapRecord) error {
 		return fmt.Errorf("tap: %w", err)
 	}
 	ts, _ := time.Parse(time.RFC3339Nano, e.TS) // zero where the line has none
-	d.batch = append(d.batch, tap.Event{Run: schema.RunKey{Tenant: d.tenant, Run: e.RunID}, Child: e.ChildID, Seq: e.Seq, ID: e.ID, Type: e.Type, TS: ts, Line: r.Line})
+	d.batch = append(d.batch, tap.Event{Run: schema.RunKey{Tenant: d.tenant, Run: e.RunID}, Child: e.ChildID,
+		Seq: e.Seq, ID: e.ID, Type: e.Type, TS: ts, Line: r.Line})
 	d.bytes += len(r.Line)
 	return nil
 }

@@ -53,7 +53,8 @@ func TestCommands(t *testing.T) {
 		}
 	}))
 	defer hook.Close()
-	to := SinkFlags{To: []string{"file:" + path, "webhook+" + hook.URL + "?token=hush"}, AllowPrivate: true, WebhookTimeout: time.Second}
+	to := SinkFlags{To: []string{"file:" + path, "webhook+" + hook.URL + "?token=hush"}, AllowPrivate: true,
+		WebhookTimeout: time.Second}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	run := RunCmd{Name: "one", From: "all", SinkFlags: to, NATSFlags: at, AdminListen: "off", Linger: time.Millisecond}
@@ -94,7 +95,8 @@ func TestCommands(t *testing.T) {
 		t.Errorf("%d lines, %v", strings.Count(string(text), "\n"), err)
 	}
 	out.Reset()
-	if err := (&LettersListCmd{NATSFlags: at, Name: "one", Streams: streams}).Run(t.Context(), log); err != nil || !strings.Contains(out.String(), "acme/run_1") {
+	if err := (&LettersListCmd{NATSFlags: at, Name: "one", Streams: streams}).Run(t.Context(), log); err != nil ||
+		!strings.Contains(out.String(), "acme/run_1") {
 		t.Errorf("%s, %v", out.String(), err)
 	}
 	to.To = to.To[1:]

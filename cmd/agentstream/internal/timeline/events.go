@@ -47,7 +47,8 @@ func (t *timeline) message(e *schema.Event, p *fields, at time.Time) {
 	}
 }
 
-// content shows what a message says as a whole, in the order of its blocks: texts, thoughts, and calls that were not shown yet.
+// content shows what a message says as a whole, in the order of its blocks: texts, thoughts, and calls that were not
+// shown yet.
 func (t *timeline) content(e *schema.Event, content json.RawMessage, at time.Time) {
 	var blocks []struct {
 		Type     string          `json:"type"`
@@ -367,6 +368,7 @@ func (t *timeline) dialogue(e *schema.Event, p *fields, at time.Time) {
 		if len(p.Answer) > 0 {
 			answer = plain(p.Answer)
 		}
-		t.line(e, at, "»", styleWarn, styleBold, terminal.Clip(joinNonEmpty(": ", e.Actor, verb, p.Instruct, p.Reason, answer), maxInline))
+		t.line(e, at, "»", styleWarn, styleBold,
+			terminal.Clip(joinNonEmpty(": ", e.Actor, verb, p.Instruct, p.Reason, answer), maxInline))
 	}
 }

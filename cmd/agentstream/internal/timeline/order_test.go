@@ -19,12 +19,14 @@ import (
 
 // builtIn are the recordings in which the provider runs tools within a message.
 var builtIn = []string{
-	"anthropic/code-execution-long.jsonl", "anthropic/mcp-tool.sse", "anthropic/pause-turn-step1.sse", "anthropic/pause-turn-step2.sse",
-	"anthropic/web-search-citations.sse", "openai-responses/code-interpreter.jsonl", "openai-responses/web-search.jsonl", "gemini/code-execution.sse",
+	"anthropic/code-execution-long.jsonl", "anthropic/mcp-tool.sse", "anthropic/pause-turn-step1.sse",
+	"anthropic/pause-turn-step2.sse",
+	"anthropic/web-search-citations.sse", "openai-responses/code-interpreter.jsonl",
+	"openai-responses/web-search.jsonl", "gemini/code-execution.sse",
 }
 
-// TestOrderOfBuiltInTools: text, thoughts and calls of a message with tools of the provider's are shown in the order in which they came,
-// by the console and by tail.
+// TestOrderOfBuiltInTools: text, thoughts and calls of a message with tools of the provider's are shown in the order in
+// which they came, by the console and by tail.
 func TestOrderOfBuiltInTools(t *testing.T) {
 	recordings, dir := providertest.Dir(t), t.TempDir()
 	want := map[string][]string{}
@@ -50,7 +52,9 @@ func TestOrderOfBuiltInTools(t *testing.T) {
 		}
 	}
 	program := testkit.Node(t)
-	out, err := exec.CommandContext(t.Context(), program, "../../../../edge/console/testdata/order.mjs", dir).CombinedOutput() // node
+	// node
+	out, err := exec.CommandContext(t.Context(), program, "../../../../edge/console/testdata/order.mjs",
+		dir).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -72,8 +76,8 @@ func TestOrderOfBuiltInTools(t *testing.T) {
 	}
 }
 
-// glyphs returns the kinds of the paragraphs that tail has shown: text and thoughts, each once in a row, and the calls' beginnings, or
-// their ends where they began elsewhere.
+// glyphs returns the kinds of the paragraphs that tail has shown: text and thoughts, each once in a row, and the calls'
+// beginnings, or their ends where they began elsewhere.
 func glyphs(shown string) string {
 	var out strings.Builder
 	running := 0

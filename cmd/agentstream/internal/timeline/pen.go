@@ -105,7 +105,8 @@ func (p *terminalWriter) openParagraph(g gutter, text style) {
 	if glyph == "" {
 		glyph = " "
 	}
-	fmt.Fprintf(p.w, "%s %s%s ", p.paint(styleDim, fmt.Sprintf("%*s", clockColumns-1, g.clock)), bar, p.paint(g.tint, glyph))
+	fmt.Fprintf(p.w, "%s %s%s ", p.paint(styleDim, fmt.Sprintf("%*s", clockColumns-1, g.clock)), bar,
+		p.paint(g.tint, glyph))
 	p.hang = margin + bar + strings.Repeat(" ", glyphColumns)
 	p.col, p.open, p.style, p.breaks = p.start, true, styleNone, 0
 	if p.width > 0 && p.width-p.start < minText {

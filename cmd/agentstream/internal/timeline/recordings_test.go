@@ -34,7 +34,8 @@ func eventsOf(t *testing.T, format, file string) (events []schema.Event) {
 	if d := decoderNamed(format); d != nil {
 		events = providertest.Decode(t, d, data)
 	} else {
-		for e, err := range transcript.Decode(format, bytes.NewReader(data), transcript.Config{RunID: "run_golden", Lifecycle: true}) {
+		for e, err := range transcript.Decode(format, bytes.NewReader(data),
+			transcript.Config{RunID: "run_golden", Lifecycle: true}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +76,8 @@ func TestTimelineRecordings(t *testing.T) {
 			for line := range strings.Lines(text) {
 				rest := strings.TrimLeft(strings.TrimPrefix(line, strings.SplitN(line+" ", "s ", 2)[0]+"s "), " ")
 				sign, shown, _ := strings.Cut(rest, " ")
-				if strings.TrimSpace(line[:min(len(line), clockColumns)]) == "" || !strings.Contains("~ … < # · ◇ ◆ ▫ ! ✗ ✓ ▶ ▷ ↳", sign) || sign == "" {
+				if strings.TrimSpace(line[:min(len(line), clockColumns)]) == "" ||
+					!strings.Contains("~ … < # · ◇ ◆ ▫ ! ✗ ✓ ▶ ▷ ↳", sign) || sign == "" {
 					sign = "text"
 				}
 				signs[sign]++
@@ -115,7 +117,8 @@ func TestTimelineOddFields(t *testing.T) {
 			if err := json.Unmarshal(events[i].Payload, &p); err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{"text", "tools", "reason", "index", "message", "options", "state", "ok", "tools_allowed", "plan", "kind", "name", "done"} {
+			for _, name := range []string{"text", "tools", "reason", "index", "message", "options", "state", "ok",
+				"tools_allowed", "plan", "kind", "name", "done"} {
 				if _, there := p[name]; !there && !strings.Contains(info.Schema, `"`+name+`"`) {
 					p[name] = json.RawMessage(`{"odd":[1]}`)
 				}
@@ -124,7 +127,8 @@ func TestTimelineOddFields(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := show(t, terminal.Screen{}, events); got != plain && !strings.Contains(plain, " · ") { // a type without a look is shown with all that it has
+		if got := show(t, terminal.Screen{}, events); got != plain && !strings.Contains(plain, " · ") {
+			// a type without a look is shown with all that it has
 			t.Errorf("%s: odd fields of others change what is shown\n%s", sc.Name, firstDifference(got, plain))
 		}
 	}
@@ -137,7 +141,8 @@ func TestTimelineOddFields(t *testing.T) {
 		{"run.lifecycle", `{"state":"done","reason":{"why":1}}`, "done"},
 		{"plan.proposal", `{"plan":{"steps":7}}`, `plan.proposal {"plan":{"steps":7}}`},
 	} {
-		if got := show(t, terminal.Screen{}, []schema.Event{{Type: tt.typ, Payload: json.RawMessage(tt.payload)}}); !strings.Contains(got, tt.want) {
+		if got := show(t, terminal.Screen{}, []schema.Event{{Type: tt.typ,
+			Payload: json.RawMessage(tt.payload)}}); !strings.Contains(got, tt.want) {
 			t.Errorf("%s %s is shown as %q", tt.typ, tt.payload, got)
 		}
 	}

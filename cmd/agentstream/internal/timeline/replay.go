@@ -106,7 +106,8 @@ func (c *ReplayCmd) open(ctx context.Context, say cli.Notice) (stored, error) {
 }
 
 // play shows the events that are asked for, each when it is due, and counts the gaps between them.
-func (c *ReplayCmd) play(ctx context.Context, events iter.Seq2[schema.Event, error], v view, say cli.Notice) (gaps int, err error) {
+func (c *ReplayCmd) play(ctx context.Context, events iter.Seq2[schema.Event, error], v view, say cli.Notice) (gaps int,
+	err error) {
 	pace := cli.Pacer{Speed: c.Speed, Most: c.MaxIdle}
 	last := c.From
 	for e, err := range events {

@@ -47,9 +47,11 @@ func TestReplayPlaysRunsAndFiles(t *testing.T) {
 		{"run", ReplayCmd{Source: "r1", ServerFlags: cli.ServerFlags{Server: s.URL}}, lines},
 		{"part of a run", ReplayCmd{Source: "r1", From: 3, To: 7, ServerFlags: cli.ServerFlags{Server: s.URL}}, lines[3:7]},
 		{"file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl", clitest.Join(lines))}, lines},
-		{"part of a file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl", clitest.Join(lines)), From: 2, To: 4}, lines[2:4]},
+		{"part of a file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl", clitest.Join(lines)), From: 2, To: 4},
+			lines[2:4]},
 		{"compressed file", ReplayCmd{Source: clitest.WriteFile(t, "run.jsonl.gz", zipped.String())}, lines},
-		{"standard input, blank lines", ReplayCmd{Source: "-", Streams: cli.Streams{In: strings.NewReader(strings.Join(lines, "\n\n"))}}, lines},
+		{"standard input, blank lines", ReplayCmd{Source: "-",
+			Streams: cli.Streams{In: strings.NewReader(strings.Join(lines, "\n\n"))}}, lines},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stdout, stderr, err := replay(t, c.cmd)
@@ -64,7 +66,8 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 	s := clitest.NewStandIn(t)
 	lines := fill(s, "r1", "plain")
 	holed := clitest.WriteFile(t, "holed.jsonl", clitest.Join(slices.Concat(lines[:2], lines[3:])))
-	if stdout, stderr, err := replay(t, ReplayCmd{Source: holed}); !errors.Is(err, errGap) || !strings.Contains(stderr, "GAP: seq 3 to 3") ||
+	if stdout, stderr, err := replay(t, ReplayCmd{Source: holed}); !errors.Is(err, errGap) ||
+		!strings.Contains(stderr, "GAP: seq 3 to 3") ||
 		stdout != clitest.Join(slices.Concat(lines[:2], lines[3:])) {
 		t.Errorf("hole: %v, %q", err, stderr)
 	}
@@ -74,7 +77,8 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 	}{
 		{ReplayCmd{Source: "r1", From: -1}, "--from"}, {ReplayCmd{Source: "r1", To: schema.MaxSeq + 1}, "--to"},
 		{ReplayCmd{Source: "r1", From: 5, To: 4}, "--to 4"}, {ReplayCmd{Source: "r1", Speed: -1}, "--speed"},
-		{ReplayCmd{Source: "r1", MaxIdle: -1}, "--max-idle"}, {ReplayCmd{Source: "no/such.file"}, "RUN is no id, and no file"},
+		{ReplayCmd{Source: "r1", MaxIdle: -1}, "--max-idle"},
+		{ReplayCmd{Source: "no/such.file"}, "RUN is no id, and no file"},
 		{ReplayCmd{Source: clitest.WriteFile(t, "bad.jsonl", lines[0]+"\n{nope\n")}, "bad.jsonl:2"},
 		{ReplayCmd{Source: clitest.WriteFile(t, "new.jsonl", clitest.Text("a")+"\n")}, "new.jsonl:1"},
 		{ReplayCmd{Source: clitest.WriteFile(t, "cut.gz", "\x1f\x8b\x08")}, "cut.gz"},
@@ -135,7 +139,8 @@ func TestReplayStopsWhenAsked(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var out bytes.Buffer
-		cmd := ReplayCmd{Source: "-", Speed: 1, MaxIdle: time.Hour, JSON: true, Streams: cli.Streams{In: strings.NewReader(lines), Out: &out, Err: io.Discard}}
+		cmd := ReplayCmd{Source: "-", Speed: 1, MaxIdle: time.Hour, JSON: true,
+			Streams: cli.Streams{In: strings.NewReader(lines), Out: &out, Err: io.Discard}}
 		if err := cmd.Run(ctx); err != nil || strings.Count(out.String(), "\n") != 1 {
 			t.Errorf("%v, %q", err, out.String())
 		}
@@ -162,7 +167,8 @@ func TestTailAsksForItsView(t *testing.T) {
 		{TailCmd{Detail: "folded"}, true, "bundle=true"},
 		{TailCmd{}, false, "bundle=true"},
 		{TailCmd{Detail: "full"}, false, "detail=full"},
-		{TailCmd{Child: []string{"c1", "-"}, Nested: true, Types: []string{"tool.*"}, Snapshot: true}, false, "bundle=true&child=c1%2C-&nested=true&snapshot=true&types=tool.%2A"},
+		{TailCmd{Child: []string{"c1", "-"}, Nested: true, Types: []string{"tool.*"}, Snapshot: true}, false,
+			"bundle=true&child=c1%2C-&nested=true&snapshot=true&types=tool.%2A"},
 	} {
 		s2 := clitest.NewStandIn(t)
 		s2.Before = s.Before
@@ -193,7 +199,8 @@ func TestTailShowsASnapshot(t *testing.T) {
 		}
 		f.Add(&e)
 	}
-	e := schema.Event{ID: f.LastID(), TS: f.LastTS(), Type: "run.snapshot", RunID: "r1", Seq: f.Last, FirstSeq: 1, Payload: f.AppendSnapshot(nil)}
+	e := schema.Event{ID: f.LastID(), TS: f.LastTS(), Type: "run.snapshot", RunID: "r1", Seq: f.Last, FirstSeq: 1,
+		Payload: f.AppendSnapshot(nil)}
 	s.Stream = func(w http.ResponseWriter, r *http.Request, _ []string, _ int) bool {
 		if r.URL.Query().Get("snapshot") != "true" {
 			return false
@@ -203,11 +210,13 @@ func TestTailShowsASnapshot(t *testing.T) {
 		return true
 	}
 	var out, errs bytes.Buffer
-	cmd := TailCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Snapshot: true, Streams: cli.Streams{Out: &out, Err: &errs}, Screen: &terminal.Screen{}}
+	cmd := TailCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", Snapshot: true,
+		Streams: cli.Streams{Out: &out, Err: &errs}, Screen: &terminal.Screen{}}
 	if err := cmd.Run(t.Context()); err != nil || errs.Len() > 0 {
 		t.Fatalf("%v, %s", err, errs.String())
 	}
-	for _, want := range []string{"Σ [running] ", "1 message", "1 tool call", "read_file(path=", "is running", "✓ read_file", "[done]"} {
+	for _, want := range []string{"Σ [running] ", "1 message", "1 tool call", "read_file(path=", "is running",
+		"✓ read_file", "[done]"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}

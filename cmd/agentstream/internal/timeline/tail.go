@@ -71,13 +71,14 @@ func (c *TailCmd) Run(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("tail run %s: %w", c.RunID, err)
 	case stats.Gaps+stats.Duplicates+stats.PassedOver > 0:
-		return fmt.Errorf("tail run %s: %d gaps, %d doubled, %d that are no events: %w", c.RunID, stats.Gaps, stats.Duplicates, stats.PassedOver, errGap)
+		return fmt.Errorf("tail run %s: %d gaps, %d doubled, %d that are no events: %w", c.RunID, stats.Gaps,
+			stats.Duplicates, stats.PassedOver, errGap)
 	}
 	return c.status(ctx, cl)
 }
 
-// status returns an exit status for a run that has not ended well, where that is asked for. The server is asked, because what
-// was watched may be a part of the run.
+// status returns an exit status for a run that has not ended well, where that is asked for. The server is asked,
+// because what was watched may be a part of the run.
 func (c *TailCmd) status(ctx context.Context, cl *agentstream.Client) error {
 	if !c.Exit {
 		return nil
@@ -118,7 +119,8 @@ func (c *TailCmd) check() error {
 // options: what is printed for a program is what is stored; a person's eye needs no single tokens,
 // and what was dropped on the way to a slow terminal is fetched.
 func (c *TailCmd) options() agentstream.Options {
-	o := agentstream.Options{After: c.From, Snapshot: c.Snapshot, Children: c.Child, Nested: c.Nested, Types: c.Types, Refetch: !c.JSON}
+	o := agentstream.Options{After: c.From, Snapshot: c.Snapshot, Children: c.Child, Nested: c.Nested, Types: c.Types,
+		Refetch: !c.JSON}
 	if c.Detail == "full" || c.Detail == "" && c.JSON {
 		o.Detail = agentstream.DetailFull
 	}

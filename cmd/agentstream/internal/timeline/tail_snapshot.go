@@ -40,7 +40,8 @@ func (t *timeline) snapshot(e *schema.Event, at time.Time) {
 	for _, c := range f.Calls {
 		if !c.Done {
 			t.call(c.ID).tool = c.Tool
-			t.line(&schema.Event{ChildID: c.Child}, at, "▶", styleTool, styleNone, c.Tool+"("+terminal.Clip(arguments(c.Input), maxInline)+") is running")
+			t.line(&schema.Event{ChildID: c.Child}, at, "▶", styleTool, styleNone,
+				c.Tool+"("+terminal.Clip(arguments(c.Input), maxInline)+") is running")
 		}
 	}
 }

@@ -60,7 +60,8 @@ func TestTailFromEveryCursor(t *testing.T) {
 			t.Fatalf("from %d: %v\n%s\n%s", from, err, stderr, stdout)
 		}
 	}
-	if _, _, err := tail(t, s, TailCmd{RunID: "r1", From: schema.Seq(len(lines) + 1)}); err == nil || !strings.Contains(err.Error(), "CURSOR-AHEAD") {
+	if _, _, err := tail(t, s, TailCmd{RunID: "r1", From: schema.Seq(len(lines) + 1)}); err == nil ||
+		!strings.Contains(err.Error(), "CURSOR-AHEAD") {
 		t.Errorf("from the future: %v", err)
 	}
 }
@@ -147,8 +148,10 @@ func TestTailSaysWhenEventsAreMissing(t *testing.T) {
 	}{
 		{"gap", func(l []string) []string { return slices.Concat(l[:2], l[4:]) }, "GAP: seq 3 to 4 did not come", nil},
 		{"gap at the beginning", func(l []string) []string { return l[1:] }, "GAP: seq 1 to 1 did not come", nil},
-		{"twice", func(l []string) []string { return slices.Concat(l[:3], l[1:]) }, "seq 2 came again behind 3", func(l []string) []string { return l }},
-		{"disorder", func(l []string) []string { return slices.Concat(l[:2], l[3:4], l[2:3], l[4:]) }, "GAP: seq 3 to 3", func(l []string) []string { return slices.Concat(l[:2], l[3:]) }},
+		{"twice", func(l []string) []string { return slices.Concat(l[:3], l[1:]) }, "seq 2 came again behind 3",
+			func(l []string) []string { return l }},
+		{"disorder", func(l []string) []string { return slices.Concat(l[:2], l[3:4], l[2:3], l[4:]) },
+			"GAP: seq 3 to 3", func(l []string) []string { return slices.Concat(l[:2], l[3:]) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := clitest.NewStandIn(t)
@@ -228,9 +231,11 @@ func TestTailAnswersThatDecide(t *testing.T) {
 		want    string // of the error; "": goes on
 		retried bool
 	}{
-		{"not found", func(w http.ResponseWriter) { clitest.Problem(w, 404, "NOT-FOUND", "there is nothing here", 0) }, "NOT-FOUND", false},
+		{"not found", func(w http.ResponseWriter) { clitest.Problem(w, 404, "NOT-FOUND", "there is nothing here", 0) },
+			"NOT-FOUND", false},
 		{"expired", func(w http.ResponseWriter) { clitest.Problem(w, 410, schema.CodeCursorExpired, "no longer kept", 0) }, schema.CodeCursorExpired, false},
-		{"unauthorized", func(w http.ResponseWriter) { clitest.Problem(w, 401, "UNAUTHORIZED", "no", 0) }, "UNAUTHORIZED", false},
+		{"unauthorized", func(w http.ResponseWriter) { clitest.Problem(w, 401, "UNAUTHORIZED", "no", 0) },
+			"UNAUTHORIZED", false},
 		{"busy", func(w http.ResponseWriter) { clitest.Problem(w, 503, "BUSY", "full", 0) }, "", true},
 		{"too many", func(w http.ResponseWriter) { clitest.Problem(w, 429, "BUSY", "full", 0) }, "", true},
 		{"bad gateway", func(w http.ResponseWriter) { w.WriteHeader(502) }, "", true},
@@ -259,7 +264,8 @@ func TestTailAnswersThatDecide(t *testing.T) {
 		})
 	}
 	t.Run("bad arguments", func(t *testing.T) {
-		for _, cmd := range []TailCmd{{RunID: "a.b"}, {RunID: ""}, {RunID: "r1", From: -1}, {RunID: "r1", From: schema.MaxSeq + 1}} {
+		for _, cmd := range []TailCmd{{RunID: "a.b"}, {RunID: ""}, {RunID: "r1", From: -1},
+			{RunID: "r1", From: schema.MaxSeq + 1}} {
 			if _, _, err := tail(t, clitest.NewStandIn(t), cmd); err == nil {
 				t.Errorf("%+v: no error", cmd)
 			}
@@ -282,7 +288,8 @@ func TestTailStopsWhenAsked(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out, errs clitest.LockedBuffer
-	cmd := TailCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", JSON: true, Streams: cli.Streams{Out: &out, Err: &errs}}
+	cmd := TailCmd{ServerFlags: cli.ServerFlags{Server: s.URL}, RunID: "r1", JSON: true,
+		Streams: cli.Streams{Out: &out, Err: &errs}}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Run(ctx) }()
 	clitest.WaitFor(t, func() bool { return out.String() == clitest.Join(lines) })

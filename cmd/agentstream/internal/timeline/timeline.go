@@ -238,7 +238,8 @@ func (t *timeline) delta(e *schema.Event, p *fields, at time.Time) {
 	if e.Type == schema.TypeDataDelta {
 		f.index = p.Index // blocks of text go on: a provider parts a sentence to cite its sources
 	}
-	if was := t.flow; !t.pen.open || was.typ != f.typ || was.child != f.child || was.call != f.call || was.index != f.index {
+	if was := t.flow; !t.pen.open || was.typ != f.typ || was.child != f.child || was.call != f.call ||
+		was.index != f.index {
 		t.beginDelta(e, p, at)
 		t.flow = f
 	}

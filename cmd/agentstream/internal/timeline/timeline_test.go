@@ -220,8 +220,10 @@ func TestTimelineWrapsAtWords(t *testing.T) {
 func TestTimelineHostilePayloads(t *testing.T) {
 	for _, typ := range schema.Types() {
 		for _, payload := range []string{
-			`{}`, `{"text":"\u001b[2J\u0007\u009b31m"}`, `{"text":7}`, `{"call_id":"\u001b]0;x\u0007","tool":"\u001b[1A","input":{"\u001b[2J":"\r\n"},"output":"\u001b[2J","ok":false,"error":{"message":"\u001b"}}`,
-			`{"plan":null}`, `{"plan":{"steps":[{"title":"\u001b","intent":"\u001b","est_tools":["\u001b"]}]}}`, `{"plan":{"steps":7}}`,
+			`{}`, `{"text":"\u001b[2J\u0007\u009b31m"}`, `{"text":7}`,
+			`{"call_id":"\u001b]0;x\u0007","tool":"\u001b[1A","input":{"\u001b[2J":"\r\n"},"output":"\u001b[2J","ok":false,"error":{"message":"\u001b"}}`,
+			`{"plan":null}`, `{"plan":{"steps":[{"title":"\u001b","intent":"\u001b","est_tools":["\u001b"]}]}}`,
+			`{"plan":{"steps":7}}`,
 			`{"state":"\u001b[31m","reason":"\u001b"}`, `{"child_id":"\u001b","prompt":"\u202e","tools_allowed":["\u001b"]}`,
 			`{"kind":"\u001b","role":"\u001b","model":"\u001b","stop_reason":"\u001b","usage":{"input_tokens":"\u001b"},"content":[{"type":"text","text":"\u001b"}]}`,
 			`{"prompt":"\u001b","options":["\u001b"],"answer":"\u001b","message":"\u001b","instruction":"\u001b","media_type":"\u001b","data":"\u001b","blob_ref":"\u001b","step_kind":"\u001b"}`,
@@ -259,7 +261,8 @@ func TestClock(t *testing.T) {
 		in   time.Duration
 		want string
 	}{
-		{0, "0.000s"}, {59999 * time.Millisecond, "59.999s"}, {time.Minute, "1m00.0s"}, {59*time.Minute + 59990*time.Millisecond, "59m59.9s"},
+		{0, "0.000s"}, {59999 * time.Millisecond, "59.999s"}, {time.Minute, "1m00.0s"},
+		{59*time.Minute + 59990*time.Millisecond, "59m59.9s"},
 		{time.Hour, "1h00m00s"}, {99*time.Hour + time.Minute + time.Second, "99h01m01s"}, {-5 * time.Second, "-5.000s"},
 	} {
 		if got := clock(c.in); got != c.want {
@@ -268,12 +271,14 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestTimelineContent: what a message says as a whole is shown in the order of its blocks, each call once, where it was asked for.
+// TestTimelineContent: what a message says as a whole is shown in the order of its blocks, each call once, where it was
+// asked for.
 func TestTimelineContent(t *testing.T) {
 	content := `{"message_id":"m","content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"search","input":{"q":"x"}},` +
 		`{"type":"thinking","thinking":"hm"},{"type":"text","text":"And "},{"type":"text","text":"again."},{"type":"tool_use","id":"b","name":"open","input":{}}]}`
 	start := func(id, tool, input string) schema.Event {
-		return schema.Event{Type: "tool.start", Payload: json.RawMessage(`{"call_id":"` + id + `","tool":"` + tool + `","input":` + input + `}`)}
+		return schema.Event{Type: "tool.start",
+			Payload: json.RawMessage(`{"call_id":"` + id + `","tool":"` + tool + `","input":` + input + `}`)}
 	}
 	end := func(id string) schema.Event {
 		return schema.Event{Type: "tool.end", Payload: json.RawMessage(`{"call_id":"` + id + `","ok":true}`)}
@@ -283,7 +288,8 @@ func TestTimelineContent(t *testing.T) {
 		events []schema.Event
 		want   string
 	}{
-		{[]schema.Event{message, start("a", "search", `{"q":"x"}`), end("a"), start("b", "open", `{}`), end("b"), start("a", "search", `{"q":"y"}`)},
+		{[]schema.Event{message, start("a", "search", `{"q":"x"}`), end("a"), start("b", "open", `{}`), end("b"),
+			start("a", "search", `{"q":"y"}`)},
 			"I look. | ▶ search(q=\"x\") | ~ hm | And again. | ▶ open() | ✓ search | ✓ open | ▶ search(q=\"y\")"},
 		{[]schema.Event{start("a", "search", `{"q":"x"}`), end("a"), message, start("b", "open", `{}`)},
 			"▶ search(q=\"x\") | ✓ search | I look. | ~ hm | And again. | ▶ open()"},

@@ -129,7 +129,8 @@ func facts(files []protoreflect.FileDescriptor) map[string]string {
 				if fd.OneofIndex != nil {
 					oneof = " in " + m.OneofDecl[fd.GetOneofIndex()].GetName()
 				}
-				out[fmt.Sprintf("%s/%d", m.GetName(), fd.GetNumber())] = strings.Join([]string{fd.GetName(), fd.GetLabel().String(), kind(fd), oneof}, " ")
+				out[fmt.Sprintf("%s/%d", m.GetName(), fd.GetNumber())] = strings.Join([]string{fd.GetName(),
+					fd.GetLabel().String(), kind(fd), oneof}, " ")
 			}
 		}
 		for _, e := range p.EnumType {
@@ -139,7 +140,8 @@ func facts(files []protoreflect.FileDescriptor) map[string]string {
 		}
 		for _, s := range p.Service {
 			for _, m := range s.Method {
-				out[s.GetName()+"/"+m.GetName()] = fmt.Sprintf("%s %s %v", m.GetInputType(), m.GetOutputType(), m.GetServerStreaming())
+				out[s.GetName()+"/"+m.GetName()] = fmt.Sprintf("%s %s %v", m.GetInputType(), m.GetOutputType(),
+					m.GetServerStreaming())
 			}
 		}
 	}
@@ -183,7 +185,8 @@ func TestContractBreaksNobody(t *testing.T) {
 // TestReasonsAreNames holds that names and numbers of reasons are those that statuses and frames name.
 func TestReasonsAreNames(t *testing.T) {
 	for name, n := range map[string]runtimev1.ReasonCode{
-		"AI_PROVIDER_TIMEOUT": 394, "AI_STREAM_BROKEN": 208, "AI_MODEL_NOT_FOUND": 200, "APP_SCOPE_FORBIDDEN": 503, "WF_TASK_NOT_FOUND": 443,
+		"AI_PROVIDER_TIMEOUT": 394, "AI_STREAM_BROKEN": 208, "AI_MODEL_NOT_FOUND": 200, "APP_SCOPE_FORBIDDEN": 503,
+		"WF_TASK_NOT_FOUND": 443,
 	} {
 		if n.String() != name {
 			t.Errorf("%d is %s, not %s", n, n, name)

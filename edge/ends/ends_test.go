@@ -135,6 +135,9 @@ var sentinels = map[string]struct {
 	"ends.ErrDamaged":           {ErrDamaged, dialect.ReasonInternal},
 	"ends.ErrBusy":              {ErrBusy, dialect.ReasonBusy},
 	"ends.ErrNoRoom":            {ErrNoRoom, dialect.ReasonBusy},
+	"auth.ErrOtherRun": {
+		fmt.Errorf("%w: %w", auth.ErrOtherRun, fanout.ErrNotFound), dialect.ReasonNotFound,
+	},
 	"ends.ErrState":             {ErrState, dialect.ReasonState},
 	"ends.ErrNoRuns":            {ErrNoRuns, dialect.ReasonUnsupported},
 	"ends.ErrOrigin":            {ErrOrigin, dialect.ReasonForbidden},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,7 +128,7 @@ func (s *service) keep(ctx context.Context) {
 		}
 		path, args, env := s.line()
 		cmd := command(path, args...)
-		cmd.Env = append(os.Environ(), env...)
+		cmd.Env = slices.Concat(os.Environ(), withoutFeeds, env)
 		cmd.Stdout, cmd.Stderr = s.log, s.log
 		s.mu.Lock()
 		if !s.up || ctx.Err() != nil {

@@ -155,6 +155,10 @@ func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
 func (p *proc) url(path string) string { return "http://" + p.addr + path }
 
+// withoutFeeds is the environment of all processes: an audit feed would be a run beside those that a test has written and
+// compares. Feeds have tests of their own, in edge/audit and in cmd/agentstream/internal/node.
+var withoutFeeds = []string{"AGENTSTREAM_AUDIT=false"}
+
 // start starts the process and returns when it says that it is ready.
 func (p *proc) start() {
 	p.t.Helper()
@@ -163,7 +167,7 @@ func (p *proc) start() {
 		p.t.Fatal(err)
 	}
 	p.cmd = command(path, p.args...)
-	p.cmd.Env = append(os.Environ(), p.env...)
+	p.cmd.Env = slices.Concat(os.Environ(), withoutFeeds, p.env)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)

@@ -97,8 +97,8 @@ func TestRolesStartBeforeNATS(t *testing.T) {
 			t.Errorf("%s ended %d times: %s", r.name, n, tail(r.log.String(), 2000))
 		}
 	}
-	if status, text := getText("http://" + probes + "/readyz"); status != http.StatusOK ||
-		!strings.Contains(text, `"nats":"ok"`) {
-		t.Errorf("a probe is answered %d %s", status, text)
-	}
+	eventually(t, 60*time.Second, "a probe is told that the edge is ready", func() bool {
+		status, text := getText("http://" + probes + "/readyz")
+		return status == http.StatusOK && strings.Contains(text, `"nats":"ok"`)
+	})
 }

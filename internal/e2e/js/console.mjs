@@ -312,7 +312,7 @@ const checks = {
       Object.defineProperty(bad, "model", { get: () => { throw new Error("no such thing"); } });
       const snapshot = { messages: [message(1, [block("before")]), bad, message(3, [block("**after**")])], tool_calls: [{ start_seq: 4, child_id: null, get state() { throw new Error("neither"); } }], children: [], inputs: [], plan: null };
       const { Spans } = await import("/console/run/spans.js");
-      const c = conversation({ fold: { snapshot }, spans: new Spans(), partial: false }, { choose: () => {}, openLane: () => {}, blob: () => {}, signal: new AbortController().signal });
+      const c = conversation({ fold: { snapshot }, spans: new Spans(), partial: false }, { choose: () => {}, openLane: () => {}, blob: () => {}, costs: { ofMessage: () => null, ofChild: () => null }, signal: new AbortController().signal });
       document.getElementById("main").append(c.element);
       c.reset(null);
       await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)));

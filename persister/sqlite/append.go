@@ -62,6 +62,11 @@ func insertRows(n int) string {
 		strings.TrimSuffix(strings.Repeat("(?1,?2,?3,?,?,?,?,?,?),", n), ",")
 }
 
+// insertFrame keeps what a message's start or end says of its model or usage: views and lists read it there. The event
+// that is stored counts, where another one comes with its number.
+const insertFrame = `insert into agent_run_frames select koder_user_id, run_id, seq, child_id, type, ts, line
+	from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
+
 const countRow = `select count(*) from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
 
 const storedLine = `select line from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
@@ -109,6 +114,9 @@ func (tx *transaction) write(ctx context.Context, w *sqlstore.Work) (res persist
 	}
 	rows := aboveFloor(w.Chunks, &w.Batch, floors, &res)
 	if err := tx.insertAll(ctx, rows, &res); err != nil {
+		return res, err
+	}
+	if err := tx.keepFrames(ctx, rows); err != nil {
 		return res, err
 	}
 	if err := tx.mergeAsks(ctx, &w.Batch, floors); err != nil {
@@ -295,6 +303,20 @@ func (tx *transaction) insertAll(ctx context.Context, rows []persister.BatchRow,
 		if unyielded += n; unyielded >= insertSizes[0] { // that takes a millisecond: who waits for a core goes first
 			runtime.Gosched()
 			unyielded = 0
+		}
+	}
+	return nil
+}
+
+// keepFrames keeps what the starts and ends of messages among stored rows say.
+func (tx *transaction) keepFrames(ctx context.Context, rows []persister.BatchRow) error {
+	for i := range rows {
+		r := &rows[i]
+		if r.Type != schema.TypeMessageStart && r.Type != schema.TypeMessageEnd {
+			continue
+		}
+		if _, err := tx.exec(ctx, stFrame, r.Chunk.Key.Tenant, r.Chunk.Key.Run, int64(r.Seq)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -30,6 +30,7 @@ const (
 	stMessage
 	stAnyRepeats
 	stLaterRepeats
+	stFrame
 	stBeginOffset
 	stMoveOffset
 	stInsertDeadLetter
@@ -50,7 +51,7 @@ var statementTexts = func() (texts [statementCount]string) {
 	texts[stAsks], texts[stAskEvents], texts[stUpdateAsks] = selectAsks, selectAskEvents, updateAsks
 	texts[stNaming], texts[stUpdateNaming] = selectNaming, updateNaming
 	texts[stNamed], texts[stTurn], texts[stMessage] = selectNamed, selectTurn, selectMessage
-	texts[stAnyRepeats], texts[stLaterRepeats] = anyRepeats, laterRepeats
+	texts[stAnyRepeats], texts[stLaterRepeats], texts[stFrame] = anyRepeats, laterRepeats, insertFrame
 	texts[stBeginOffset], texts[stMoveOffset], texts[stInsertDeadLetter] = beginOffset, moveOffset, insertDeadLetter
 	for i, n := range insertSizes {
 		texts[int(stInsert)+i] = insertRows(n)

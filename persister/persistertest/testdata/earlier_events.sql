@@ -20,11 +20,7 @@ create index agent_run_events_frames on agent_run_events (koder_user_id, run_id,
 
 create index agent_run_events_tools on agent_run_events (koder_user_id, run_id, seq) where type in ('tool.start', 'tool.end');
 
--- Migration 28 makes these on the table of every file. They have gone with the table above.
-create trigger agent_run_events_frame after insert on agent_run_events when new.type in ('message.start', 'message.end') begin
-    insert into agent_run_frames values (new.koder_user_id, new.run_id, new.seq, new.child_id, new.type, new.ts, new.line);
-end;
-
+-- Migration 28 makes this on the table of every file. It has gone with the table above.
 create trigger agent_run_events_expired after delete on agent_run_events when old.type in ('message.start', 'message.end')
     and exists (select 1 from agent_run_repeats x where x.koder_user_id = old.koder_user_id and x.run_id = old.run_id and x.seq = old.seq) begin
     delete from agent_run_usage where koder_user_id = old.koder_user_id and run_id = old.run_id and seq = old.seq;

@@ -13,9 +13,9 @@
 // custom.langgraph.METHOD.
 //
 // A namespace with its task ids is new in every step; a lane is not. A lane belongs to the names of a namespace, and
-// when the namespace has ended, the next of those names takes it: lanes grow with what runs at the same time. What a
-// node says, and the calls in it, are in the lane of the graph that the node is of: of the outermost graph they are the
-// run's own. A message that begins while another is open there is in the lane of its node.
+// when the namespace has ended, the next of those names takes it: lanes grow with what runs at the same time. Messages
+// and calls of a node are in the lane of its graph: those of the outermost graph are the run's own. A message that
+// begins while another is open there is in the lane of its node.
 //
 // A request for input, which LangGraph sends as a state, is an input.requested before it. What is over the limit of an
 // event is left out, named in "omitted", and a loss says so. A line that cannot be read is a [*LineError] and a loss;

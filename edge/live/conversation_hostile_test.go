@@ -118,8 +118,8 @@ func TestConversationTakesAnything(t *testing.T) {
 	}
 }
 
-// TestConversationTurnsAway tells who may not open one behind the upgrade, by a close code; a page of elsewhere before
-// it.
+// TestConversationTurnsAway: a caller who may not open a conversation is refused after the upgrade, by a close code, and
+// a page of another origin before it.
 func TestConversationTurnsAway(t *testing.T) {
 	t.Parallel()
 	h := edgetest.NewHouse(t, edgetest.Talking)

@@ -137,8 +137,9 @@ func TestWordOfAChild(t *testing.T) {
 	}
 }
 
-// What says for whom a run's writers wait is passed over: every place is found beside it, also where it is the newest
-// of the run or ends a page, the head is that of the newest pack, and whoever watches gets packs alone.
+// TestHoldsAreNoPacks: readers pass over a record that holds a run for one writer. They find every place beside it,
+// also where it is the newest of the run or ends a page; the head is that of the newest pack, and watchers get packs
+// alone.
 func TestHoldsAreNoPacks(t *testing.T) {
 	k := testkit.NATS(t)
 	l, b := open(t, k)

@@ -260,8 +260,8 @@ func TestMetisTwoEdges(t *testing.T) {
 	}
 }
 
-// TestMetisWorkerAtOnce attaches to workers in the instant in which they are sent out, at another edge than the one
-// that says so: all of them are there, from their first event on.
+// TestMetisWorkerAtOnce attaches to workers as soon as an edge reports them, at another edge: all of them are there,
+// from their first event on.
 func TestMetisWorkerAtOnce(t *testing.T) {
 	beside(t)
 	_, edges := metisEdges(t, "", 2)

@@ -14,7 +14,7 @@ import (
 
 // TestDroppedLog: messages leave the log before they are stored, because the store came back older, or never had them.
 // Nobody may append before a persister has recorded that. What runs have lost is found before the rest is stored.
-// Examine says so before, also of a stream that is empty by then.
+// Examine reports the loss before that, also of a stream that is empty by then.
 func TestDroppedLog(t *testing.T) {
 	s, store := testkit.NATS(t), persistertest.NewMemory()
 	key := schema.RunKey{Tenant: "acme", Run: runIn(0, s.Partitions)}

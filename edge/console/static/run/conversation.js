@@ -193,8 +193,7 @@ export function conversation(model, { choose, openLane, blob, costs, signal }) {
     const last = to === Infinity;
     const who = m.role ?? "message";
     return [h("div", { class: `who r-${m.role}` }, from === 0 ? who : h("span", { class: "hint" }, `${who}, going on`), from === 0 && m.model && h("span", { class: "hint" }, ` ${short(m.model, 60)}`),
-      last && m.end_seq !== null && costs.ofMessage(m.end_seq),
-    last && m.end_seq === null && h("span", { class: "live", role: "img", "aria-label": "under way" })),
+      last && (m.end_seq === null ? h("span", { class: "live", role: "img", "aria-label": "under way" }) : costs.ofMessage(m.end_seq))),
     blocks.map((b, i) => part(e, i, b, m)), last && m.error !== null && failure(m.error),
     last && m.stop_reason === "max_tokens" && h("p", { class: "hint" }, "cut at the most tokens that were allowed")];
   }

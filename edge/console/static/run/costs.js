@@ -1,6 +1,7 @@
 // What the messages of a run and its children have cost. The server computes it by its prices, of what it has stored.
 
 import { h } from "../dom.js";
+import { cost } from "../format.js";
 import { ServerError } from "../lib/index.js";
 import { ask } from "../server.js";
 
@@ -94,7 +95,7 @@ export class Costs {
 /** Returns a cost of a page as text: with a + where the cost of some messages is not known, "" where none is. */
 export function costText(c) {
   if (c.cost_usd === null) return "";
-  return `$${c.cost_usd.toFixed(4)}${c.unpriced_messages > 0 ? " +" : ""}`;
+  return cost(c) + (c.unpriced_messages > 0 ? " +" : "");
 }
 
 function fillLabel(e, c) {

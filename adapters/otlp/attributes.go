@@ -133,10 +133,11 @@ func (n *attributeNode) at(path ...string) *attributeNode {
 
 // get returns the value below a path.
 func (n *attributeNode) get(path ...string) json.RawMessage {
-	if n = n.at(path...); n == nil {
+	below := n.at(path...)
+	if below == nil {
 		return nil
 	}
-	return n.value
+	return below.value
 }
 
 // str returns the text below a path.

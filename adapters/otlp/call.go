@@ -116,7 +116,8 @@ func exchangeOf(s *Span) *exchange {
 		x.finish = jsonscan.DecodeString(list[0])
 	}
 	for _, readOne := range []func(*Span, *exchange){readMessages, readEvents, readNumbered, readOpenInference, readAISDK} {
-		if readOne(s, x); len(x.input)+len(x.output) > 0 {
+		readOne(s, x)
+		if x.size() > 0 {
 			break
 		}
 	}

@@ -19,7 +19,7 @@ func readMessages(s *Span, x *exchange) {
 	for _, a := range from {
 		x.input = messagesOf(a.list("gen_ai.input.messages", "gen_ai.prompt"), "user")
 		x.output = messagesOf(a.list("gen_ai.output.messages", "gen_ai.completion"), "assistant")
-		if len(x.input)+len(x.output) > 0 {
+		if x.size() > 0 {
 			return
 		}
 	}
@@ -137,7 +137,8 @@ func openInference(n *attributeNode, role string) talkMessage {
 
 // openInferencePart reads one of several pieces of content.
 func openInferencePart(n *attributeNode) talkPart {
-	switch word := n.str("type"); {
+	word := n.str("type")
+	switch {
 	case word == "reasoning" || word == "thinking":
 		return talkPart{kind: thoughtPart, text: textOf(n.get("text"))}
 	case n.get("text") != nil:

@@ -36,7 +36,8 @@ func (in *Ingest) export(c *protocol.Call) error {
 	if err != nil {
 		return err
 	}
-	if err = c.In.Share.Reserve(c.Context(), decodedTimes*int64(len(raw))); err != nil {
+	err = c.In.Share.Reserve(c.Context(), decodedTimes*int64(len(raw)))
+	if err != nil {
 		return err
 	}
 	isText := c.Request != nil && isJSON(c.Request.Header)

@@ -54,7 +54,8 @@ func (s *Settler) Settle(ctx context.Context, key schema.RunKey) (next time.Time
 			if len(t.spans) == 0 {
 				return time.Time{}, nil
 			}
-			if next = t.due(); time.Now().Before(next) {
+			next = t.due()
+			if time.Now().Before(next) {
 				return next, nil
 			}
 			plan = t.planMark

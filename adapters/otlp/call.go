@@ -26,10 +26,10 @@ var kinds = []struct {
 	attribute string
 	words     map[string]spanKind
 }{
-	{"openinference.span.kind", map[string]spanKind{"LLM": chatSpan, "AGENT": agentSpan, "TOOL": toolSpan, "": otherSpan}},
+	{"openinference.span.kind", map[string]spanKind{"LLM": chatSpan, "AGENT": agentSpan, "TOOL": toolSpan}},
 	{"gen_ai.operation.name", map[string]spanKind{"chat": chatSpan, "text_completion": chatSpan,
-		"generate_content": chatSpan,
-		"completion":       chatSpan, "message": chatSpan, "invoke_agent": agentSpan, "execute_tool": toolSpan}},
+		"generate_content": chatSpan, "completion": chatSpan, "message": chatSpan, "invoke_agent": agentSpan,
+		"execute_tool": toolSpan}},
 	{"traceloop.span.kind", map[string]spanKind{"agent": agentSpan, "tool": toolSpan}},
 	{"llm.request.type", map[string]spanKind{"chat": chatSpan, "completion": chatSpan}},
 }

@@ -36,7 +36,6 @@ type treeSpan struct {
 	exchange   *exchange
 	wrapper    bool // another span is the same model call, and tells more of it
 	round      int  // in which it came
-	started    bool // of a tool: its call was begun by a span that has come
 }
 
 // NewTranslator returns the translator of a run.
@@ -46,11 +45,6 @@ func NewTranslator(run string) *Translator {
 		told: map[string][]*treeSpan{}}
 	t.lanes[""] = newLane("", nil)
 	return t
-}
-
-// Whole reports whether the root of a trace is among spans: one without a parent.
-func Whole(spans []*Span) bool {
-	return slices.ContainsFunc(spans, func(s *Span) bool { return s.Parent == "" })
 }
 
 // Round returns the events of spans that have come since the last round. The last of them ends the run, which is to be

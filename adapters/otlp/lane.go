@@ -207,13 +207,12 @@ func (t *Translator) modelCall(s *treeSpan) {
 	asked := w.Drain()
 	speak(asked)
 	t.emit(s.start, asked...)
-	said := false
-	for _, m := range x.output {
-		said = t.answer(w, l, s, m, !said) || said
+	for i, m := range x.output {
+		t.answer(w, l, s, m, i == 0)
 	}
 	end := provider.Fields{{Name: "call_id", Value: id}, {Name: "ok", Value: provider.Bool(!s.Failed)},
 		{Name: "duration_ms", Value: provider.Number(int((s.End - s.Start) / 1e6))}}
-	if x.usage != nil && !said {
+	if x.usage != nil && len(x.output) == 0 {
 		end = append(end, provider.Field{Name: "usage", Value: x.usage.Encode()})
 	}
 	if s.Failed {
@@ -240,27 +239,20 @@ func speak(events []schema.Event) {
 // say emits what people and tools have said since the newest answer, and was not said before.
 func (t *Translator) say(w *provider.Writer, l *agentLane, s *treeSpan) {
 	input := s.exchange.input
-	known, last, all := 0, -1, sum{}
-	sums := make([]sum, len(input))
+	var all sum
+	fresh := 0 // where what is new begins
 	for i, m := range input {
 		all = m.sum(all)
-		sums[i] = all
-		if l.asked[all] {
-			known = i + 1
+		if l.asked[all] || m.role == "assistant" && i < len(input)-1 {
+			fresh = i + 1
 		}
-		if m.role == "assistant" && i < len(input)-1 {
-			last = i
-		}
+		l.asked[all] = true
 	}
 	said := 0
-	for _, m := range input[max(known, last+1):] {
-		switch m.role {
-		case "user", "tool":
+	for _, m := range input[fresh:] {
+		if m.role == "user" || m.role == "tool" {
 			said += t.sayOne(w, l, s, m, said)
 		}
-	}
-	for _, one := range sums {
-		l.asked[one] = true
 	}
 }
 
@@ -305,8 +297,8 @@ func (m talkMessage) sum(before sum) (s sum) {
 	return s
 }
 
-// answer emits a message of the model. first: the usage is its. It returns whether there is a message.
-func (t *Translator) answer(w *provider.Writer, l *agentLane, s *treeSpan, m talkMessage, first bool) bool {
+// answer emits a message of the model. The first one has the usage.
+func (t *Translator) answer(w *provider.Writer, l *agentLane, s *treeSpan, m talkMessage, first bool) {
 	x := s.exchange
 	id := cmp.Or(x.response, "msg_"+s.ID)
 	for n := 2; t.ids[id]; n++ {
@@ -326,7 +318,6 @@ func (t *Translator) answer(w *provider.Writer, l *agentLane, s *treeSpan, m tal
 	}
 	out.End(nil)
 	t.emit(s.End, w.Drain()...)
-	return true
 }
 
 // blocks emits the pieces of a message.

@@ -170,20 +170,21 @@ func usageOf(a attributes) (usage provider.Fields) {
 	return usage
 }
 
-// toolOf is a call of a tool.
-type toolOf struct {
+// spanCall is the call of a tool that a span does.
+type spanCall struct {
 	id, name      string
 	input, output json.RawMessage
 }
 
-func toolCallOf(s *Span) toolOf {
+// toolCallOf reads a call of a tool.
+func toolCallOf(s *Span) spanCall {
 	a := s.attributes
 	if name := a.str("ai.toolCall.name"); name != "" { // what it takes and returns is JSON in a text, whatever it is
-		return toolOf{id: a.str("ai.toolCall.id"), name: name,
+		return spanCall{id: a.str("ai.toolCall.id"), name: name,
 			input:  decodeText(a.first("ai.toolCall.args", "ai.toolCall.input")),
 			output: decodeText(a.first("ai.toolCall.result", "ai.toolCall.output"))}
 	}
-	return toolOf{
+	return spanCall{
 		id:     a.str("gen_ai.tool.call.id", "tool_call.id", "tool.id"),
 		name:   cmp.Or(a.str("gen_ai.tool.name", "tool.name", "traceloop.entity.name"), s.Name),
 		input:  a.value("gen_ai.tool.call.arguments", "tool_arguments", "input.value", "traceloop.entity.input"),

@@ -138,7 +138,7 @@ func (l *agentLane) find(id, name, input string) *laneCall {
 
 // startTool emits that a tool works, and before that the call, where no message has asked for it.
 func (t *Translator) startTool(s *treeSpan) {
-	tool := toolCallOf(s.Span)
+	tool := s.tool
 	c := s.lane.find(tool.id, tool.name, string(tool.input))
 	if c == nil && tool.id == "" {
 		c = s.lane.find("", tool.name, "")
@@ -177,7 +177,7 @@ func (t *Translator) finishTool(s *treeSpan) {
 	if c == nil || c.done {
 		return
 	}
-	output, took := toolCallOf(s.Span).output, int((s.End-s.Start)/1e6)
+	output, took := s.tool.output, int((s.End-s.Start)/1e6)
 	end := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(!s.Failed)}}
 	switch {
 	case s.Failed:

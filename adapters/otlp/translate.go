@@ -33,9 +33,10 @@ type treeSpan struct {
 	children   []*treeSpan
 	start, end uint64 // within those of the parent, whatever the clocks say
 	lane       *agentLane
-	exchange   *exchange
-	wrapper    bool // another span is the same model call, and tells more of it
-	round      int  // in which it came
+	exchange   *exchange // of a model
+	tool       spanCall  // of a tool
+	wrapper    bool      // another span is the same model call, and tells more of it
+	round      int       // in which it came
 }
 
 // NewTranslator returns the translator of a run.
@@ -83,16 +84,12 @@ func (t *Translator) adopt(spans []*Span) (fresh []*treeSpan) {
 		}
 	}
 	for _, s := range fresh {
-		if s.kind == chatSpan {
+		switch s.kind {
+		case chatSpan:
 			s.exchange = exchangeOf(s.Span)
-		}
-		for up := s.parent; up != nil && s.kind == chatSpan; up = up.parent {
-			if up.kind == chatSpan {
-				up.wrapper = true
-			}
-			if up.kind == agentSpan || up.kind == toolSpan {
-				break
-			}
+			s.markWrappers()
+		case toolSpan:
+			s.tool = toolCallOf(s.Span)
 		}
 	}
 	for _, s := range fresh {
@@ -102,6 +99,15 @@ func (t *Translator) adopt(spans []*Span) (fresh []*treeSpan) {
 	}
 	t.chooseTop(fresh)
 	return fresh
+}
+
+// markWrappers notes the model calls within which a model call is, up to the agent or the tool that makes it.
+func (s *treeSpan) markWrappers() {
+	for up := s.parent; up != nil && up.kind != agentSpan && up.kind != toolSpan; up = up.parent {
+		if up.kind == chatSpan {
+			up.wrapper = true
+		}
+	}
 }
 
 // compare looks for another span of the same model call: a client library and what instruments it may both write one,
@@ -181,7 +187,7 @@ func (t *Translator) timeline(fresh []*treeSpan) (all []moment) {
 			s.start = max(s.start, s.parent.start)
 		}
 		if s.kind == toolSpan {
-			if by := asked[toolCallOf(s.Span).id]; by != nil {
+			if by := asked[s.tool.id]; by != nil {
 				s.start = max(s.start, by.Start+1)
 			}
 		}

@@ -68,7 +68,7 @@ func (t *Translator) endLane(l *agentLane, s *Span) {
 	end := provider.Fields{{Name: "state", Value: provider.Quote(string(schema.StateDone))}}
 	if s.Failed {
 		end = provider.Fields{{Name: "state", Value: provider.Quote(string(schema.StateError))},
-			{Name: "reason", Value: provider.Quote(provider.Clip(cmp.Or(s.Message, "the span ended with an error")))}}
+			{Name: "reason", Value: provider.Quote(provider.Clip(s.fault()))}}
 	}
 	t.write(l, s.End, schema.TypeRunLifecycle, end)
 }
@@ -181,8 +181,7 @@ func (t *Translator) finishTool(s *treeSpan) {
 	end := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(!s.Failed)}}
 	switch {
 	case s.Failed:
-		end = append(end, provider.FailureFields(schema.CodeToolFailed,
-			provider.Quote(cmp.Or(s.Message, "the span ended with an error")))...)
+		end = append(end, provider.FailureFields(schema.CodeToolFailed, provider.Quote(s.fault()))...)
 	case output == nil:
 		return
 	default:
@@ -216,8 +215,7 @@ func (t *Translator) modelCall(s *treeSpan) {
 		end = append(end, provider.Field{Name: "usage", Value: x.usage.Encode()})
 	}
 	if s.Failed {
-		end = append(end, provider.Field{Name: "error",
-			Value: provider.ErrorOf("error", cmp.Or(s.Message, "the span ended with an error"))})
+		end = append(end, provider.Field{Name: "error", Value: provider.ErrorOf("error", s.fault())})
 	}
 	w.Add(schema.TypeModelEnd, end)
 	t.emit(s.End, w.Drain()...)
@@ -314,7 +312,7 @@ func (t *Translator) answer(w *provider.Writer, l *agentLane, s *treeSpan, m tal
 		out.Usage = x.usage
 	}
 	if s.Failed {
-		out.Fault = provider.ErrorOf("error", cmp.Or(s.Message, "the span ended with an error"))
+		out.Fault = provider.ErrorOf("error", s.fault())
 	}
 	out.End(nil)
 	t.emit(s.End, w.Drain()...)

@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -264,6 +265,9 @@ type Span struct {
 	attributes        attributes
 	events            []mark
 }
+
+// fault returns why a span has failed.
+func (s *Span) fault() string { return cmp.Or(s.Message, "the span ended with an error") }
 
 // mark is an event of a span.
 type mark struct {

@@ -245,9 +245,7 @@ func messageOf(raw json.RawMessage, role string) talkMessage {
 		return m
 	}
 	m.add(content)
-	for _, call := range provider.Elements(unwrap(p.Get("tool_calls"))) {
-		m.call(call)
-	}
+	m.addCalls(provider.Elements(unwrap(p.Get("tool_calls"))))
 	return m
 }
 
@@ -293,16 +291,22 @@ func areObjects(list json.RawMessage) bool {
 	})
 }
 
-// call adds a call as OpenAI writes it, or flat.
-func (m *talkMessage) call(raw json.RawMessage) {
-	p, _ := provider.Parse(raw)
+// addCalls adds the calls of a list.
+func (m *talkMessage) addCalls(list []json.RawMessage) {
+	for _, raw := range list {
+		p, _ := provider.Parse(raw)
+		m.parts = append(m.parts, callOf(p))
+	}
+}
+
+// callOf reads a call as OpenAI writes it, or flat.
+func callOf(p provider.Fields) talkPart {
 	fn := p.Object("function")
 	if fn == nil {
 		fn = p
 	}
-	m.parts = append(m.parts, talkPart{kind: callPart, id: cmp.Or(p.Str("id"), p.Str("toolCallId"), p.Str("tool_call_id")),
-		name:  cmp.Or(fn.Str("name"), fn.Str("toolName")),
-		value: firstOf(fn, "arguments", "input", "args")})
+	return talkPart{kind: callPart, id: cmp.Or(p.Str("id"), p.Str("toolCallId"), p.Str("tool_call_id")),
+		name: cmp.Or(fn.Str("name"), fn.Str("toolName")), value: firstOf(fn, "arguments", "input", "args")}
 }
 
 // partOf reads one piece of a message.
@@ -314,10 +318,9 @@ func partOf(raw json.RawMessage) talkPart {
 	case "reasoning", "thinking":
 		return talkPart{kind: thoughtPart, text: textOf(firstOf(p, "content", "text", "thinking"))}
 	case "tool_call", "tool_use", "tool-call", "function_call":
-		m := talkMessage{}
-		m.call(raw)
-		m.parts[0].id = cmp.Or(m.parts[0].id, p.Str("call_id"))
-		return m.parts[0]
+		call := callOf(p)
+		call.id = cmp.Or(call.id, p.Str("call_id"))
+		return call
 	case "tool_call_response", "tool_result", "tool-result", "function_call_output":
 		value := firstOf(p, "response", "result", "output", "content")
 		if inner, ok := provider.Parse(value); ok && inner.Str("type") != "" && inner.Get("value") != nil {

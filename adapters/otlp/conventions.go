@@ -161,9 +161,7 @@ func readAISDK(s *Span, x *exchange) {
 	if v := a.first("ai.response.text", "ai.result.text"); v != nil {
 		m.parts = append(m.parts, talkPart{kind: textPart, text: textOf(v)})
 	}
-	for _, raw := range a.list("ai.response.toolCalls", "ai.result.toolCalls") {
-		m.call(raw)
-	}
+	m.addCalls(a.list("ai.response.toolCalls", "ai.result.toolCalls"))
 	if len(m.parts) > 0 {
 		x.output = []talkMessage{m}
 	}

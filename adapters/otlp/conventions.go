@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -61,7 +62,7 @@ func readEvents(s *Span, x *exchange) {
 	}
 }
 
-// event takes one message.
+// event adds one message.
 func (x *exchange) event(name string, p provider.Fields) {
 	role := eventRoles[name]
 	if role == "" {
@@ -112,10 +113,7 @@ func readOpenInference(s *Span, x *exchange) {
 
 // openInference reads a message whose members stand below a node.
 func openInference(n *attributeNode, role string) talkMessage {
-	if word := n.str("role"); word != "" {
-		role = word
-	}
-	m := talkMessage{role: roleOf(role)}
+	m := talkMessage{role: roleOf(cmp.Or(n.str("role"), role))}
 	id := n.str("tool_call_id")
 	if m.role == "tool" || id != "" && m.role != "assistant" {
 		m.parts = append(m.parts, talkPart{kind: resultPart, id: id, name: n.str("name"), value: n.get("content")})

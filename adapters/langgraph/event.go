@@ -190,20 +190,12 @@ func (d *Decoder) lifecycle(e *event) bool {
 		clear(d.asked)
 	}
 	if l != d.root || d.cfg.Lifecycle {
-		d.add(l, schema.TypeRunLifecycle, e.with(stateOf(state, e.data.Str("error"))...))
+		d.add(l, schema.TypeRunLifecycle, e.with(provider.StateFields(state, e.data.Str("error"))...))
 	}
 	if l == d.root {
 		d.state = state
 	}
 	return true
-}
-
-func stateOf(state schema.RunState, reason string) provider.Fields {
-	p := fields(quoteField("state", string(state)))
-	if reason != "" {
-		p = append(p, field("reason", provider.Quote(provider.Clip(reason))))
-	}
-	return p
 }
 
 // settle ends what is open in all lanes.
@@ -224,7 +216,8 @@ func (d *Decoder) Close() []schema.Event {
 	d.events = nil
 	if d.settle(); d.cfg.Lifecycle && d.state == schema.StateRunning {
 		d.state = schema.StateError
-		d.add(d.root, schema.TypeRunLifecycle, stateOf(schema.StateError, "the stream of events ended before the run"))
+		d.add(d.root, schema.TypeRunLifecycle,
+			provider.StateFields(schema.StateError, "the stream of events ended before the run"))
 	}
 	return d.events
 }

@@ -45,8 +45,7 @@ func (l *agentLane) writer(name, unnamed string) *provider.Writer {
 func (t *Translator) beginLane(l *agentLane, at uint64) {
 	if !l.open {
 		l.open = true
-		t.write(l, at, schema.TypeRunLifecycle,
-			provider.Fields{{Name: "state", Value: provider.Quote(string(schema.StateRunning))}})
+		t.write(l, at, schema.TypeRunLifecycle, provider.StateFields(schema.StateRunning, ""))
 	}
 }
 
@@ -65,12 +64,11 @@ func (t *Translator) endLane(l *agentLane, s *Span) {
 		}
 	}
 	l.open = false
-	end := provider.Fields{{Name: "state", Value: provider.Quote(string(schema.StateDone))}}
+	state, reason := schema.StateDone, ""
 	if s.Failed {
-		end = provider.Fields{{Name: "state", Value: provider.Quote(string(schema.StateError))},
-			{Name: "reason", Value: provider.Quote(provider.Clip(s.fault()))}}
+		state, reason = schema.StateError, s.fault()
 	}
-	t.write(l, s.End, schema.TypeRunLifecycle, end)
+	t.write(l, s.End, schema.TypeRunLifecycle, provider.StateFields(state, reason))
 }
 
 // childID is the id of an agent's lane.

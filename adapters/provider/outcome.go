@@ -90,6 +90,15 @@ func FailureFields(code string, detail json.RawMessage) Fields {
 	return Fields{{"error", Quote(code)}, {"error_detail", OrNull(detail)}}
 }
 
+// StateFields returns the fields of a run.lifecycle. reason is shortened; "" is none.
+func StateFields(state schema.RunState, reason string) Fields {
+	p := Fields{{"state", Quote(string(state))}}
+	if reason != "" {
+		p = append(p, Field{"reason", Quote(Clip(reason))})
+	}
+	return p
+}
+
 // ErrorText returns the text of a provider's error, an object or a string.
 func ErrorText(v json.RawMessage) string {
 	all, _ := Parse(v)

@@ -104,7 +104,7 @@ func (c *claude) laneOf(call string) *claudeLane {
 	spawn := provider.Fields{field("child_id", provider.Quote(cfg.ChildID)),
 		field("prompt", provider.Quote(from.prompt)), field("call_id", provider.Quote(provider.ShortenID(call)))}
 	c.s.emit(from.lane.out, schema.TypeChildSpawn, spawn)
-	c.s.emit(l.out, schema.TypeRunLifecycle, stateOf(schema.StateRunning, ""))
+	c.s.emit(l.out, schema.TypeRunLifecycle, provider.StateFields(schema.StateRunning, ""))
 	return l
 }
 

@@ -126,16 +126,8 @@ func (s *recorder) flush(yield func(schema.Event, error) bool) bool {
 // lifecycle emits the run's state, where that is wanted.
 func (s *recorder) lifecycle(state schema.RunState, reason string) {
 	if s.cfg.Lifecycle {
-		s.emit(s.writer(), schema.TypeRunLifecycle, stateOf(state, reason))
+		s.emit(s.writer(), schema.TypeRunLifecycle, provider.StateFields(state, reason))
 	}
-}
-
-func stateOf(state schema.RunState, reason string) provider.Fields {
-	p := provider.Fields{{Name: "state", Value: provider.Quote(string(state))}}
-	if reason != "" {
-		p = append(p, provider.Field{Name: "reason", Value: provider.Quote(provider.Clip(reason))})
-	}
-	return p
 }
 
 // laneOf returns the steps of an event's lane.
@@ -250,7 +242,7 @@ func (s *recorder) endLane(w *provider.Writer, lane string, state schema.RunStat
 		s.endStep(l)
 		delete(s.steps, lane)
 	}
-	s.emit(w, schema.TypeRunLifecycle, stateOf(state, reason))
+	s.emit(w, schema.TypeRunLifecycle, provider.StateFields(state, reason))
 }
 
 // endRun ends the run.

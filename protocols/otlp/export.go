@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ const (
 // decodedTimes is how many times its size a request takes beside itself when it is taken apart.
 const decodedTimes = 8
 
-// export stores the spans of a request and returns how many it has refused.
+// export stores the spans of a request, and answers how many it has refused.
 func (in *Ingest) export(c *protocol.Call) error {
 	raw, err := c.Message(typeProtobuf, typeJSON)
 	if err != nil {
@@ -69,8 +70,8 @@ func decode(raw []byte, isText bool) (*trace.TracesData, error) {
 	if err != nil {
 		return nil, dialect.Refuse(dialect.ErrBadRequest, "the body is not an ExportTraceServiceRequest")
 	}
-	for s := range spansOf(request) {
-		if isText {
+	if isText {
+		for s := range spansOf(request) {
 			otlp.FixIDs(s.span)
 		}
 	}
@@ -84,7 +85,7 @@ type found struct {
 }
 
 // spansOf walks the spans of a request.
-func spansOf(request *trace.TracesData) func(func(found) bool) {
+func spansOf(request *trace.TracesData) iter.Seq[found] {
 	return func(yield func(found) bool) {
 		for _, r := range request.GetResourceSpans() {
 			for _, sc := range r.GetScopeSpans() {

@@ -93,11 +93,14 @@ func (t *traces) count(k *known, n int) {
 	k.counted = n
 }
 
+// reader walks the records of a run with after < seq ≤ through.
+type reader func(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Record, error]
+
 // packPlan decides which spans of a pack are new.
 type packPlan struct {
 	known   *known
 	spans   []otlp.Kept
-	read    func(ctx context.Context, run string, after, through schema.Seq) iter.Seq2[schema.Record, error]
+	read    reader
 	refused map[string]int // why
 }
 
@@ -111,7 +114,7 @@ func (p *packPlan) plan(ctx context.Context, head schema.Head, _ []schema.Event)
 		return nil, err
 	}
 	var events []schema.Event
-	p.refused = nil
+	p.refused = make(map[string]int)
 	bytes, here := k.bytes, make(map[string]struct{})
 	for _, s := range p.spans {
 		_, stored := k.ids[s.ID]
@@ -119,9 +122,9 @@ func (p *packPlan) plan(ctx context.Context, head schema.Head, _ []schema.Event)
 		switch {
 		case stored || twice:
 		case len(k.ids)+len(here) >= maxSpans:
-			p.refuse(whyMany)
+			p.refused[whyMany]++
 		case bytes+len(s.Payload) > maxBytes:
-			p.refuse(whyLarge)
+			p.refused[whyLarge]++
 		default:
 			here[s.ID] = struct{}{}
 			bytes += len(s.Payload)
@@ -142,17 +145,8 @@ func running() schema.Event {
 	return schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"running"}`)}
 }
 
-func (p *packPlan) refuse(why string) {
-	if p.refused == nil {
-		p.refused = make(map[string]int)
-	}
-	p.refused[why]++
-}
-
 // readOn remembers the spans up to a seq. It needs mu.
-func (k *known) readOn(ctx context.Context,
-	read func(context.Context, string, schema.Seq, schema.Seq) iter.Seq2[schema.Record, error],
-	through schema.Seq) error {
+func (k *known) readOn(ctx context.Context, read reader, through schema.Seq) error {
 	if through <= k.last {
 		return nil
 	}

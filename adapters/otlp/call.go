@@ -105,8 +105,7 @@ func exchangeOf(s *Span) *exchange {
 	a := s.attributes
 	x := &exchange{
 		model: a.str("gen_ai.response.model", "gen_ai.request.model", "llm.response.model", "llm.model_name",
-			"llm.request.model",
-			"ai.response.model", "ai.model.id"),
+			"llm.request.model", "ai.response.model", "ai.model.id"),
 		provider: providerOf(a),
 		response: a.str("gen_ai.response.id", "llm.response.id", "ai.response.id"),
 		finish:   a.str("ai.response.finishReason", "llm.finish_reason", "llm.response.finish_reason"),
@@ -115,7 +114,8 @@ func exchangeOf(s *Span) *exchange {
 	if list := a.list("gen_ai.response.finish_reasons"); len(list) > 0 && x.finish == "" {
 		x.finish = jsonscan.DecodeString(list[0])
 	}
-	for _, readOne := range []func(*Span, *exchange){readMessages, readEvents, readNumbered, readOpenInference, readAISDK} {
+	readers := []func(*Span, *exchange){readMessages, readEvents, readNumbered, readOpenInference, readAISDK}
+	for _, readOne := range readers {
 		readOne(s, x)
 		if x.size() > 0 {
 			break
@@ -142,21 +142,21 @@ var counts = []struct {
 	from []string
 }{
 	{"input_tokens", []string{"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens",
-		"llm.token_count.prompt",
-		"ai.usage.inputTokens", "ai.usage.promptTokens"}},
+		"llm.token_count.prompt", "ai.usage.inputTokens", "ai.usage.promptTokens"}},
 	{"output_tokens", []string{"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
-		"llm.usage.completion_tokens",
-		"llm.token_count.completion", "ai.usage.outputTokens", "ai.usage.completionTokens"}},
+		"llm.usage.completion_tokens", "llm.token_count.completion", "ai.usage.outputTokens",
+		"ai.usage.completionTokens"}},
 	{"total_tokens", []string{"llm.usage.total_tokens", "gen_ai.usage.total_tokens", "llm.token_count.total",
 		"ai.usage.totalTokens"}},
 	{"cache_read_input_tokens", []string{"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
-		"gen_ai.usage.details.cache_read_tokens", "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens"}},
+		"gen_ai.usage.details.cache_read_tokens", "llm.token_count.prompt_details.cache_read",
+		"ai.usage.cachedInputTokens"}},
 	{"cache_creation_input_tokens", []string{"gen_ai.usage.cache_creation.input_tokens",
-		"gen_ai.usage.cache_creation_input_tokens",
-		"gen_ai.usage.details.cache_write_tokens", "llm.token_count.prompt_details.cache_write"}},
+		"gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.details.cache_write_tokens",
+		"llm.token_count.prompt_details.cache_write"}},
 	{"reasoning_tokens", []string{"gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens",
-		"gen_ai.usage.details.reasoning_tokens", "llm.usage.reasoning_tokens", "llm.token_count.completion_details.reasoning",
-		"ai.usage.reasoningTokens"}},
+		"gen_ai.usage.details.reasoning_tokens", "llm.usage.reasoning_tokens",
+		"llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens"}},
 }
 
 // usageOf reads what a call has used; nil where that is not said.
@@ -327,9 +327,9 @@ func partOf(raw json.RawMessage) talkPart {
 			// the AI SDK's form
 			value = inner.Get("value")
 		}
+		id := cmp.Or(p.Str("id"), p.Str("tool_use_id"), p.Str("toolCallId"), p.Str("tool_call_id"), p.Str("call_id"))
 		return talkPart{kind: resultPart, value: value, failed: string(firstOf(p, "is_error", "isError")) == "true",
-			id:   cmp.Or(p.Str("id"), p.Str("tool_use_id"), p.Str("toolCallId"), p.Str("tool_call_id"), p.Str("call_id")),
-			name: cmp.Or(p.Str("name"), p.Str("toolName"))}
+			id: id, name: cmp.Or(p.Str("name"), p.Str("toolName"))}
 	}
 	return talkPart{kind: otherPart, name: cmp.Or(p.Str("type"), p.Str("kind")), raw: raw}
 }

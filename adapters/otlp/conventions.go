@@ -96,7 +96,8 @@ func readNumber(n *attributeNode, role string) talkMessage {
 	}
 	m := messageOf(p.Encode(), role)
 	for _, c := range n.at("tool_calls").each() {
-		m.parts = append(m.parts, talkPart{kind: callPart, id: c.str("id"), name: c.str("name"), value: c.get("arguments")})
+		m.parts = append(m.parts, talkPart{kind: callPart, id: c.str("id"), name: c.str("name"),
+			value: c.get("arguments")})
 	}
 	return m
 }

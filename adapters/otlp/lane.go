@@ -57,10 +57,9 @@ func (t *Translator) endLane(l *agentLane, s *Span) {
 	for _, c := range l.calls {
 		if !c.done {
 			c.done = true
+			why := provider.ErrorOf("no_result", "no span holds a result of this call")
 			t.write(l, s.End, schema.TypeToolEnd,
-				append(provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(false)}},
-					provider.FailureFields(schema.CodeToolLost,
-						provider.ErrorOf("no_result", "no span holds a result of this call"))...))
+				append(toolEnd(c.id, false), provider.FailureFields(schema.CodeToolLost, why)...))
 		}
 	}
 	l.open = false
@@ -69,6 +68,11 @@ func (t *Translator) endLane(l *agentLane, s *Span) {
 		state, reason = schema.StateError, s.fault()
 	}
 	t.write(l, s.End, schema.TypeRunLifecycle, provider.StateFields(state, reason))
+}
+
+// toolEnd returns the fields that every tool.end has.
+func toolEnd(id string, ok bool) provider.Fields {
+	return provider.Fields{{Name: "call_id", Value: provider.Quote(id)}, {Name: "ok", Value: provider.Bool(ok)}}
 }
 
 // childID is the id of an agent's lane.
@@ -176,7 +180,7 @@ func (t *Translator) finishTool(s *treeSpan) {
 		return
 	}
 	output, took := s.tool.output, int((s.End-s.Start)/1e6)
-	end := provider.Fields{{Name: "call_id", Value: provider.Quote(c.id)}, {Name: "ok", Value: provider.Bool(!s.Failed)}}
+	end := toolEnd(c.id, !s.Failed)
 	switch {
 	case s.Failed:
 		end = append(end, provider.FailureFields(schema.CodeToolFailed, provider.Quote(s.fault()))...)

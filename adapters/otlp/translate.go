@@ -42,8 +42,7 @@ type treeSpan struct {
 // NewTranslator returns the translator of a run.
 func NewTranslator(run string) *Translator {
 	t := &Translator{run: run, spans: map[string]*treeSpan{}, lanes: map[string]*agentLane{}, calls: map[string]bool{},
-		ids:  map[string]bool{},
-		told: map[string][]*treeSpan{}}
+		ids: map[string]bool{}, told: map[string][]*treeSpan{}}
 	t.lanes[""] = newLane("", nil)
 	return t
 }
@@ -76,7 +75,9 @@ func (t *Translator) adopt(spans []*Span) (fresh []*treeSpan) {
 		t.spans[s.ID] = one
 		fresh = append(fresh, one)
 	}
-	slices.SortFunc(fresh, func(a, b *treeSpan) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(fresh, func(a, b *treeSpan) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.ID, b.ID))
+	})
 	for _, s := range fresh {
 		if up := t.spans[s.Parent]; up != nil && !isAbove(s, up) {
 			s.parent = up

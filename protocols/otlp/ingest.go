@@ -89,7 +89,9 @@ func (in *Ingest) due(now time.Time) (keys []schema.RunKey) {
 		}
 	}
 	in.mu.Unlock()
-	slices.SortFunc(turns, func(a, b turn) int { return cmp.Or(cmp.Compare(a.nth, b.nth), cmp.Compare(a.Tenant, b.Tenant)) })
+	slices.SortFunc(turns, func(a, b turn) int {
+		return cmp.Or(cmp.Compare(a.nth, b.nth), cmp.Compare(a.Tenant, b.Tenant))
+	})
 	for _, one := range turns {
 		keys = append(keys, one.RunKey)
 	}

@@ -43,7 +43,8 @@ func (in *Ingest) Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Dialect: Dialect{}, Words: words, LastWords: lastWords,
 		Routes: []protocol.Route{
-			{Pattern: "POST " + Path, RPC: RPC, MaxMessage: maxMessage, Needs: auth.ScopeWrite, Writes: true, Serve: in.export},
+			{Pattern: "POST " + Path, RPC: RPC, MaxMessage: maxMessage, Needs: auth.ScopeWrite, Writes: true,
+				Serve: in.export},
 		},
 	}
 }
@@ -77,7 +78,8 @@ func descriptors() []byte {
 
 // service declares the service by hand: the module's package of it brings a gateway and a server.
 func service() *descriptorpb.FileDescriptorProto {
-	field := func(name string, n int32, kind descriptorpb.FieldDescriptorProto_Type, of string) *descriptorpb.FieldDescriptorProto {
+	field := func(name string, n int32, kind descriptorpb.FieldDescriptorProto_Type,
+		of string) *descriptorpb.FieldDescriptorProto {
 		f := &descriptorpb.FieldDescriptorProto{Name: proto.String(name), Number: proto.Int32(n), Type: kind.Enum(),
 			Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum()}
 		if of != "" {
@@ -88,6 +90,8 @@ func service() *descriptorpb.FileDescriptorProto {
 	const (
 		pack    = "opentelemetry.proto.collector.trace.v1"
 		message = descriptorpb.FieldDescriptorProto_TYPE_MESSAGE
+		number  = descriptorpb.FieldDescriptorProto_TYPE_INT64
+		text    = descriptorpb.FieldDescriptorProto_TYPE_STRING
 	)
 	spans := field("resource_spans", 1, message, ".opentelemetry.proto.trace.v1.ResourceSpans")
 	spans.Label = descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum()
@@ -96,12 +100,14 @@ func service() *descriptorpb.FileDescriptorProto {
 	}
 	return &descriptorpb.FileDescriptorProto{
 		Name: proto.String("opentelemetry/proto/collector/trace/v1/trace_service.proto"), Package: proto.String(pack),
-		Syntax: proto.String("proto3"), Dependency: []string{trace.File_opentelemetry_proto_trace_v1_trace_proto.Path()},
+		Syntax:     proto.String("proto3"),
+		Dependency: []string{trace.File_opentelemetry_proto_trace_v1_trace_proto.Path()},
 		MessageType: []*descriptorpb.DescriptorProto{
 			of("ExportTraceServiceRequest", spans),
-			of("ExportTraceServiceResponse", field("partial_success", 1, message, "."+pack+".ExportTracePartialSuccess")),
-			of("ExportTracePartialSuccess", field("rejected_spans", 1, descriptorpb.FieldDescriptorProto_TYPE_INT64, ""),
-				field("error_message", 2, descriptorpb.FieldDescriptorProto_TYPE_STRING, "")),
+			of("ExportTraceServiceResponse",
+				field("partial_success", 1, message, "."+pack+".ExportTracePartialSuccess")),
+			of("ExportTracePartialSuccess", field("rejected_spans", 1, number, ""),
+				field("error_message", 2, text, "")),
 		},
 		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("TraceService"),
 			Method: []*descriptorpb.MethodDescriptorProto{{

@@ -60,7 +60,8 @@ func (s *Settler) Settle(ctx context.Context, key schema.RunKey) (next time.Time
 			}
 			plan = t.planMark
 		}
-		_, err := s.cfg.Appender.Append(ctx, key, nil, producers.AppendOptions{Whole: true, Plan: plan, Within: appendTime})
+		opt := producers.AppendOptions{Whole: true, Plan: plan, Within: appendTime}
+		_, err := s.cfg.Appender.Append(ctx, key, nil, opt)
 		if err != nil && !errors.Is(err, errNothing) {
 			return next, err
 		}

@@ -13,6 +13,7 @@ import (
 // attributes are those of a span by their names.
 type attributes map[string]json.RawMessage
 
+// read returns the attributes of a list.
 func read(list provider.Fields) attributes {
 	a := make(attributes, len(list))
 	for _, f := range list {
@@ -120,7 +121,7 @@ func (a attributes) tree(prefix string) *attributeNode {
 	return root
 }
 
-// at returns what stands below a path; nil where there is nothing. It may be asked of nothing.
+// at returns what stands below a path; nil when there is nothing. The node may be nil.
 func (n *attributeNode) at(path ...string) *attributeNode {
 	for _, part := range path {
 		if n == nil {

@@ -97,7 +97,7 @@ type talkPart struct {
 	raw      json.RawMessage // of what is none of the others
 }
 
-// size is how many messages an exchange has.
+// size returns how many messages an exchange has.
 func (x *exchange) size() int { return len(x.input) + len(x.output) }
 
 // exchangeOf reads a model call.
@@ -127,7 +127,7 @@ func exchangeOf(s *Span) *exchange {
 	return x
 }
 
-// providerOf names the model's provider.
+// providerOf returns the name of the model's provider.
 func providerOf(a attributes) string {
 	name := strings.ToLower(a.str("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"))
 	if name == "" {
@@ -159,7 +159,7 @@ var counts = []struct {
 		"llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens"}},
 }
 
-// usageOf reads what a call has used; nil where that is not said.
+// usageOf reads what a call has used; nil when that is not said.
 func usageOf(a attributes) (usage provider.Fields) {
 	for _, c := range counts {
 		n, ok := a.number(c.from...)
@@ -208,7 +208,7 @@ func unpack(v json.RawMessage) json.RawMessage {
 	return v
 }
 
-// agentName names an agent.
+// agentName returns the name of an agent.
 func agentName(s *Span) string {
 	return cmp.Or(s.attributes.str("gen_ai.agent.name", "agent.name", "agent_name", "traceloop.entity.name"), s.Name)
 }
@@ -217,6 +217,7 @@ func agentName(s *Span) string {
 var roles = map[string]string{"human": "user", "ai": "assistant", "model": "assistant", "developer": "system",
 	"function": "tool"}
 
+// roleOf returns the role that a word of any convention stands for.
 func roleOf(word string) string {
 	word = strings.ToLower(word)
 	return cmp.Or(roles[word], word)

@@ -26,6 +26,7 @@ func readMessages(s *Span, x *exchange) {
 	}
 }
 
+// messagesOf reads messages. role is that of one which names none.
 func messagesOf(list []json.RawMessage, role string) (all []talkMessage) {
 	for _, raw := range list {
 		all = append(all, messageOf(raw, role))

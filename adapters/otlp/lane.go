@@ -32,16 +32,17 @@ type laneCall struct {
 	done     bool
 }
 
+// newLane returns a lane in which nothing was said.
 func newLane(child string, path []string) *agentLane {
 	return &agentLane{child: child, path: path, asked: make(map[sum]bool)}
 }
 
-// writer returns what writes events of the lane.
+// writer returns a writer of the lane's events.
 func (l *agentLane) writer(name, unnamed string) *provider.Writer {
 	return provider.NewWriter(name, provider.Config{ChildID: l.child, Path: l.path, Unnamed: unnamed})
 }
 
-// beginLane emits that a lane works, unless it does.
+// beginLane emits that a lane works, unless it is open.
 func (t *Translator) beginLane(l *agentLane, at uint64) {
 	if !l.open {
 		l.open = true
@@ -75,7 +76,7 @@ func toolEnd(id string, ok bool) provider.Fields {
 	return provider.Fields{{Name: "call_id", Value: provider.Quote(id)}, {Name: "ok", Value: provider.Bool(ok)}}
 }
 
-// childID is the id of an agent's lane.
+// childID returns the id of an agent's lane.
 func (t *Translator) childID(s *treeSpan) string { return t.run + "_" + s.ID }
 
 // laneOf returns the lane in which a span stands.

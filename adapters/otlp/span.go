@@ -126,6 +126,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxName)], "\uFFFD")
 }
 
+// links writes the links of a span.
 func links(list []*trace.Span_Link) json.RawMessage {
 	var out []json.RawMessage
 	for _, l := range list[:min(len(list), maxMarks)] {
@@ -297,7 +298,7 @@ func Parse(payload []byte) *Span {
 	return s
 }
 
-// SpanID returns the id of a span out of the payload of its event, without reading the rest.
+// SpanID returns the id of a span from the payload of its event, whose attributes it does not read.
 func SpanID(payload []byte) string {
 	p, _ := provider.Parse(payload)
 	return p.Str("span_id")

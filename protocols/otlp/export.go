@@ -114,6 +114,7 @@ const (
 	whyLarge = "a trace keeps 32 MiB of spans"
 )
 
+// newBatch sorts the spans of a request, and refuses those that have no ids.
 func newBatch(request *trace.TracesData) *batch {
 	b := &batch{traces: make(map[string][]otlp.Kept), refused: make(map[string]int)}
 	for s := range spansOf(request) {

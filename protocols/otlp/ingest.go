@@ -22,7 +22,7 @@ type Config struct {
 // DefaultSettle is the default of Config.Settle.
 const DefaultSettle = 5 * time.Second
 
-// RootlessTimes is how many times longer is waited for the root of a trace.
+// RootlessTimes is how many times longer a trace is waited for whose root has not come.
 const RootlessTimes = 60
 
 // maxWaiting bounds the traces of a tenant that are waited for here. Others are settled by whoever looks for runs that
@@ -38,7 +38,7 @@ type Ingest struct {
 	waiting map[string]map[string]time.Time // by tenant and run: when to look
 }
 
-// New starts nothing.
+// New returns an Ingest. It starts nothing.
 func New(cfg Config) *Ingest {
 	cfg.Settle = cmp.Or(cfg.Settle, DefaultSettle)
 	if cfg.Logger == nil {
@@ -47,12 +47,13 @@ func New(cfg Config) *Ingest {
 	return &Ingest{cfg: cfg, traces: newTraces(), waiting: make(map[string]map[string]time.Time)}
 }
 
-// Settle is Config.Settle, or its default.
+// Settle returns Config.Settle, or its default.
 func (in *Ingest) Settle() time.Duration { return in.cfg.Settle }
 
 // note has a trace looked at after the silence that makes it complete.
 func (in *Ingest) note(key schema.RunKey) { in.noteAt(key, time.Now().Add(in.cfg.Settle)) }
 
+// noteAt has a trace looked at at a time.
 func (in *Ingest) noteAt(key schema.RunKey, at time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -40,6 +40,7 @@ type known struct {
 	bytes int
 }
 
+// newTraces returns one that remembers nothing.
 func newTraces() *traces {
 	return &traces{known: make(map[schema.RunKey]*list.Element), tenants: make(map[string]int)}
 }
@@ -140,12 +141,12 @@ func (p *packPlan) plan(ctx context.Context, head schema.Head, _ []schema.Event)
 	return events, nil
 }
 
-// running is the event with which a run begins, or begins again.
+// running returns the event with which a run begins, or begins again.
 func running() schema.Event {
 	return schema.Event{Type: schema.TypeRunLifecycle, Payload: []byte(`{"state":"running"}`)}
 }
 
-// readOn remembers the spans up to a seq. It needs mu.
+// readOn reads and remembers the spans up to a seq. It needs mu.
 func (k *known) readOn(ctx context.Context, read reader, through schema.Seq) error {
 	if through <= k.last {
 		return nil

@@ -38,7 +38,7 @@ const maxMessage = 8 << 20
 // codeUnavailable is the status of gRPC after which exporters try again.
 const codeUnavailable = 14
 
-// Protocol returns what an edge mounts.
+// Protocol returns the protocol that an edge mounts.
 func (in *Ingest) Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Dialect: Dialect{}, Words: words, LastWords: lastWords,
@@ -150,14 +150,16 @@ func isJSON(h http.Header) bool {
 	return name == typeJSON
 }
 
+// textOf returns the message of a refusal, with its code.
 func textOf(p dialect.Problem) string {
 	return strings.TrimSuffix(cmp.Or(p.Message, http.StatusText(p.Status))+" ("+p.Code+")", " ()")
 }
 
-// codes are those of gRPC for a status of HTTP.
+// codes are those of gRPC by the status of HTTP.
 var codes = map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 10, 413: 8, 415: 3, 429: 8, 500: 13, 501: 12,
 	503: codeUnavailable, 504: 4, 507: 8}
 
+// codeOf returns the code of gRPC for a status of HTTP; 2, unknown, when there is none.
 func codeOf(status int) int { return cmp.Or(codes[status], 2) }
 
 // lastWords sets the code after which exporters try again, of refusals that waiting ends.

@@ -27,7 +27,7 @@ type SettlerConfig struct {
 // Settler appends what the spans of a trace say. It is safe for concurrent use, also with those of other nodes.
 type Settler struct{ cfg SettlerConfig }
 
-// NewSettler starts nothing.
+// NewSettler returns a Settler. It starts nothing.
 func NewSettler(cfg SettlerConfig) *Settler {
 	if cfg.Settle == 0 {
 		cfg.Settle = DefaultSettle
@@ -97,7 +97,7 @@ func (t *tale) due() time.Time {
 	return t.newest.Add(wait)
 }
 
-// readOn reads what is behind that which was read.
+// readOn reads what comes after what was read.
 func (t *tale) readOn(ctx context.Context) error {
 	for p, err := range t.s.cfg.Log.Since(ctx, t.key, t.pos) {
 		if err != nil {

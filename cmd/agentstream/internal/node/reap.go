@@ -26,6 +26,7 @@ type ReapFlags struct {
 // never is what a component takes for off, where zero means its default.
 const never = -1
 
+// orNever returns never for a time that switches a component off.
 func orNever(d time.Duration) time.Duration {
 	if d <= 0 {
 		return never
@@ -63,8 +64,8 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 	return []process.Part{{Name: "reaper", Run: r.Run}}, nil
 }
 
-// finishTraces settles the traces that came to a node which is gone: it is waited for longer than nodes wait
-// themselves.
+// finishTraces returns a function that settles the traces that came to a node which is gone. It waits longer than nodes
+// wait themselves.
 func finishTraces(s *otlp.Settler) func(context.Context, schema.RunKey) (bool, error) {
 	return func(ctx context.Context, key schema.RunKey) (bool, error) {
 		if !otlp.IsTrace(key.Run) {
@@ -111,6 +112,7 @@ func (q quietRuns) Quiet(ctx context.Context, before time.Time) iter.Seq2[schema
 	}
 }
 
+// of walks the runs of a tenant. more is false when yield wants no more, or the store has failed.
 func (q quietRuns) of(ctx context.Context, tenant string, before time.Time,
 	yield func(schema.RunKey, error) bool) (more bool) {
 	query := schema.RunsQuery{States: openStates, Limit: quietPage}

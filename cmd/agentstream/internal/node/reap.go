@@ -55,8 +55,7 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 	r, err := reaper.New(reaper.Config{
 		Log: log, Witness: log, Lister: quietRuns{runs}, Archive: old, Past: old,
 		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger,
-		Hooks: m.ReaperHooks(),
-		Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(), Finish: finishTraces(settler),
+		Hooks: m.ReaperHooks(), Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(), Finish: finishTraces(settler),
 	})
 	if err != nil {
 		return nil, err
@@ -99,15 +98,17 @@ const quietPage = 500
 // ours is named too.
 func (q quietRuns) Quiet(ctx context.Context, before time.Time) iter.Seq2[schema.RunKey, error] {
 	return func(yield func(schema.RunKey, error) bool) {
-		for tenant := ""; ; {
-			var err error
-			if tenant, err = q.store.NextTenant(ctx, tenant); err != nil {
+		tenant := ""
+		for {
+			next, err := q.store.NextTenant(ctx, tenant)
+			if err != nil {
 				yield(schema.RunKey{}, err)
 				return
 			}
-			if tenant == "" || !q.of(ctx, tenant, before, yield) {
+			if next == "" || !q.of(ctx, next, before, yield) {
 				return
 			}
+			tenant = next
 		}
 	}
 }

@@ -2,11 +2,12 @@
 
 Usage: samples.py EDGE SAMPLE...
 
-EDGE is the address of an edge, http://127.0.0.1:8080. Each sample is a process of its own, because instrumentations patch
-libraries. The model is a server in this process that answers what is written here.
+EDGE is the address of an edge, http://127.0.0.1:8080. Each sample is a process of its own, because instrumentations
+patch libraries. The model is a server in this process that answers what is written here.
 """
 
 import http.server
+import importlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import urllib.request
 
 QUESTION, CALL, RESULT, ANSWER = "Weather in Oslo?", {"city": "Oslo"}, "rain, 4 degrees", "It rains in Oslo."
 THANKS, BYE = "Thanks!", "You are welcome."
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 USAGE = [(11, 5), (23, 7), (31, 3)]
 SAYS = [("user", QUESTION), ("assistant", ""), ("assistant", ANSWER), ("user", THANKS), ("assistant", BYE)]
 
@@ -33,9 +35,10 @@ class Model(http.server.BaseHTTPRequestHandler):
         text = ["", ANSWER, BYE][turn]
         took, gave = USAGE[turn]
         if self.path.endswith("/messages"):
-            block = {"type": "text", "text": text} if turn else {"type": "tool_use", "id": "call_1", "name": "weather", "input": CALL}
-            answer = {"id": f"msg_{turn}", "type": "message", "role": "assistant", "model": body["model"], "content": [block],
-                      "stop_reason": "end_turn" if turn else "tool_use", "stop_sequence": None,
+            call = {"type": "tool_use", "id": "call_1", "name": "weather", "input": CALL}
+            block = {"type": "text", "text": text} if turn else call
+            answer = {"id": f"msg_{turn}", "type": "message", "role": "assistant", "model": body["model"],
+                      "content": [block], "stop_reason": "end_turn" if turn else "tool_use", "stop_sequence": None,
                       "usage": {"input_tokens": took, "output_tokens": gave}}
         else:
             message = {"role": "assistant", "content": text or None}
@@ -61,7 +64,7 @@ def weather(city: str) -> str:
 def openai_talk():
     import openai
     client = openai.OpenAI(base_url=os.environ["MODEL"] + "/v1", api_key="none")
-    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
 
     def ask():
@@ -70,7 +73,8 @@ def openai_talk():
         return m
 
     for call in ask().tool_calls:
-        talk.append({"role": "tool", "tool_call_id": call.id, "content": weather(**json.loads(call.function.arguments))})
+        result = weather(**json.loads(call.function.arguments))
+        talk.append({"role": "tool", "tool_call_id": call.id, "content": result})
     ask()
     talk.append({"role": "user", "content": THANKS})
     ask()
@@ -79,7 +83,7 @@ def openai_talk():
 def anthropic_talk():
     import anthropic
     client = anthropic.Anthropic(base_url=os.environ["MODEL"], api_key="none")
-    tool = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    tool = {"name": "weather", "input_schema": CITY}
     talk = [{"role": "user", "content": QUESTION}]
 
     def ask():
@@ -98,7 +102,8 @@ def pydantic_talk():
     from pydantic_ai import Agent
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
-    model = OpenAIChatModel("gpt-4o-mini", provider=OpenAIProvider(base_url=os.environ["MODEL"] + "/v1", api_key="none"))
+    provider = OpenAIProvider(base_url=os.environ["MODEL"] + "/v1", api_key="none")
+    model = OpenAIChatModel("gpt-4o-mini", provider=provider)
     agent = Agent(model, system_prompt="Be brief.", tools=[weather])
     first = agent.run_sync(QUESTION)
     agent.run_sync(THANKS, message_history=first.all_messages())
@@ -113,37 +118,27 @@ def langchain_talk():
     agent.invoke({"messages": state["messages"] + [{"role": "user", "content": THANKS}]})
 
 
+INSTRUMENTORS = {
+    "openai-v2": ("opentelemetry.instrumentation.openai_v2", "OpenAIInstrumentor", openai_talk),
+    "openllmetry-openai": ("opentelemetry.instrumentation.openai", "OpenAIInstrumentor", openai_talk),
+    "openllmetry-anthropic": ("opentelemetry.instrumentation.anthropic", "AnthropicInstrumentor", anthropic_talk),
+    "openllmetry-langchain": ("opentelemetry.instrumentation.langchain", "LangchainInstrumentor", langchain_talk),
+    "openinference-openai": ("openinference.instrumentation.openai", "OpenAIInstrumentor", openai_talk),
+    "openinference-langchain": ("openinference.instrumentation.langchain", "LangChainInstrumentor", langchain_talk),
+}
+
+
 def instrument(name):
     """Switches an instrumentation on, and returns the program to run."""
-    if name == "openai-v2":
-        from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor
-        OpenAIInstrumentor().instrument()
-        return openai_talk
-    if name == "openllmetry-openai":
-        from opentelemetry.instrumentation.openai import OpenAIInstrumentor
-        OpenAIInstrumentor().instrument()
-        return openai_talk
-    if name == "openllmetry-anthropic":
-        from opentelemetry.instrumentation.anthropic import AnthropicInstrumentor
-        AnthropicInstrumentor().instrument()
-        return anthropic_talk
-    if name == "openllmetry-langchain":
-        from opentelemetry.instrumentation.langchain import LangchainInstrumentor
-        LangchainInstrumentor().instrument()
-        return langchain_talk
-    if name == "openinference-openai":
-        from openinference.instrumentation.openai import OpenAIInstrumentor
-        OpenAIInstrumentor().instrument()
-        return openai_talk
-    if name == "openinference-langchain":
-        from openinference.instrumentation.langchain import LangChainInstrumentor
-        LangChainInstrumentor().instrument()
-        return langchain_talk
     if name == "pydantic-ai":
         from pydantic_ai import Agent
         Agent.instrument_all()
         return pydantic_talk
-    raise SystemExit(f"no sample {name}")
+    if name not in INSTRUMENTORS:
+        raise SystemExit(f"no sample {name}")
+    module, instrumentor, talk = INSTRUMENTORS[name]
+    getattr(importlib.import_module(module), instrumentor)().instrument()
+    return talk
 
 
 def run(edge, name):
@@ -167,7 +162,8 @@ def events(edge, run_id):
     for _ in range(120):
         with urllib.request.urlopen(f"{edge}/v1/agent/runs/{run_id}/replay.jsonl") as r:
             all_events = [json.loads(line) for line in r]
-        if any(e["type"] == "run.lifecycle" and e["payload"]["state"] == "done" and not e["child_id"] for e in all_events):
+        if any(e["type"] == "run.lifecycle" and e["payload"]["state"] == "done" and not e["child_id"]
+               for e in all_events):
             return all_events
         time.sleep(0.5)
     raise SystemExit(f"{run_id} is not over")
@@ -206,7 +202,8 @@ def main():
     edge, names = sys.argv[1], sys.argv[2:]
     model = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
     threading.Thread(target=model.serve_forever, daemon=True).start()
-    env = dict(os.environ, MODEL=f"http://127.0.0.1:{model.server_port}", OTEL_SEMCONV_STABILITY_OPT_IN="gen_ai_latest_experimental",
+    env = dict(os.environ, MODEL=f"http://127.0.0.1:{model.server_port}",
+               OTEL_SEMCONV_STABILITY_OPT_IN="gen_ai_latest_experimental",
                OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="SPAN_ONLY")
     bad = 0
     for name in names:

@@ -141,13 +141,16 @@ func isAbove(s, other *treeSpan) bool {
 // chooseTop finds the agent that the run itself is: the only one that is in no other. Where there are several, all are
 // children.
 func (t *Translator) chooseTop(fresh []*treeSpan) {
+	if t.top != nil || len(t.lanes) > 1 {
+		return
+	}
 	var tops []*treeSpan
 	for _, s := range fresh {
 		if s.kind == agentSpan && s.agentAbove() == nil {
 			tops = append(tops, s)
 		}
 	}
-	if t.top == nil && len(tops) == 1 && len(t.lanes) == 1 {
+	if len(tops) == 1 {
 		t.top = tops[0]
 	}
 }

@@ -3,9 +3,11 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"syscall"
 	"time"
 )
@@ -63,4 +65,20 @@ func newClient(o Options) *http.Client {
 			TLSHandshakeTimeout: o.Timeout, MaxResponseHeaderBytes: 64 << 10,
 		},
 	}
+}
+
+// do sends a request. Its error does not repeat the address, which may hold a token.
+func do(client *http.Client, req *http.Request) (*http.Response, error) {
+	resp, err := client.Do(req)
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return resp, err
+}
+
+// readAnswer reads the beginning of an answer, and closes it.
+func readAnswer(resp *http.Response) ([]byte, error) {
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	return answer, errors.Join(err, resp.Body.Close())
 }

@@ -6,9 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -105,16 +103,11 @@ func (c *clickhouse) post(ctx context.Context, statement string, settings url.Va
 		password, _ := c.user.Password()
 		req.Header.Set("X-ClickHouse-Key", password)
 	}
-	resp, err := c.client.Do(req)
+	resp, err := do(c.client, req)
 	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
 		return fmt.Errorf("clickhouse: %w", err)
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
-	err = errors.Join(err, resp.Body.Close())
+	text, err := readAnswer(resp)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("clickhouse: status %d: %.300s", resp.StatusCode, text)
 		if slices.Contains(badValues, resp.Header.Get("X-ClickHouse-Exception-Code")) {

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -81,16 +80,12 @@ func (h *otlpHTTP) post(ctx context.Context, path string, request proto.Message)
 	}
 	req.Header.Set("Content-Type", "application/x-protobuf")
 	req.Header.Set("Content-Encoding", "gzip")
-	resp, err := h.client.Do(req)
+	resp, err := do(h.client, req)
 	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
 		return fmt.Errorf("otlp: %w", err)
 	}
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
-	if err = errors.Join(err, resp.Body.Close()); err != nil {
+	answer, err := readAnswer(resp)
+	if err != nil {
 		return fmt.Errorf("otlp: %w", err)
 	}
 	return judge(ctx, resp, answer)

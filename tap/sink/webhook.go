@@ -234,12 +234,8 @@ func (w *webhook) post(ctx context.Context, e *tap.Event, body []byte, kind stri
 		}
 		req.Header.Set("Webhook-Signature", signature)
 	}
-	resp, err := w.client.Do(req)
+	resp, err := do(w.client, req)
 	if err != nil {
-		var wrapped *url.Error // it repeats the address, which may hold a token
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
 		return 0, fmt.Errorf("webhook %s: %w", Name(w.url), err)
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, mostAnswer)) // so that the connection can be used again

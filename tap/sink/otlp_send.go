@@ -114,7 +114,8 @@ func judge(ctx context.Context, resp *http.Response, answer []byte) error {
 
 // readable returns the message of a google.rpc.Status, or what else an answer says.
 func readable(answer []byte) string {
-	if message, ok := field(answer, 2); ok {
+	message, n := protowire.ConsumeBytes(field(answer, 2, protowire.BytesType))
+	if n >= 0 {
 		answer = message
 	}
 	return excerpt(answer)
@@ -126,47 +127,34 @@ func excerpt(b []byte) string { return fmt.Sprintf("%.200s", strings.ToValidUTF8
 // partialOf returns a RejectedError when an answer, an ExportTraceServiceResponse or that of another signal, says
 // that not all was accepted. These messages have the same fields.
 func partialOf(answer []byte) error {
-	partial, _ := field(answer, 1)
-	message, _ := field(partial, 2)
-	for len(partial) > 0 {
-		num, typ, n := protowire.ConsumeTag(partial)
-		if n < 0 {
-			return nil
-		}
-		if num == 1 && typ == protowire.VarintType {
-			count, _ := protowire.ConsumeVarint(partial[n:])
-			if count == 0 {
-				return nil
-			}
-			return &otlp.RejectedError{Count: int64(count), Message: excerpt(message)}
-		}
-		skip := protowire.ConsumeFieldValue(num, typ, partial[n:])
-		if skip < 0 {
-			return nil
-		}
-		partial = partial[n+skip:]
+	partial, _ := protowire.ConsumeBytes(field(answer, 1, protowire.BytesType))
+	count, _ := protowire.ConsumeVarint(field(partial, 1, protowire.VarintType))
+	if count == 0 {
+		return nil
 	}
-	return nil
+	message, _ := protowire.ConsumeBytes(field(partial, 2, protowire.BytesType))
+	return &otlp.RejectedError{Count: int64(count), Message: excerpt(message)}
 }
 
-// field returns a field of a message that is a message or a string.
-func field(b []byte, want protowire.Number) ([]byte, bool) {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
+// field returns what a message has from the value of its first field with a number and a type on; nil when there is
+// none.
+func field(message []byte, want protowire.Number, kind protowire.Type) []byte {
+	for len(message) > 0 {
+		num, typ, n := protowire.ConsumeTag(message)
 		if n < 0 {
-			return nil, false
+			return nil
 		}
-		if num == want && typ == protowire.BytesType {
-			v, size := protowire.ConsumeBytes(b[n:])
-			return v, size >= 0
+		message = message[n:]
+		if num == want && typ == kind {
+			return message
 		}
-		skip := protowire.ConsumeFieldValue(num, typ, b[n:])
-		if skip < 0 {
-			return nil, false
+		n = protowire.ConsumeFieldValue(num, typ, message)
+		if n < 0 {
+			return nil
 		}
-		b = b[n+skip:]
+		message = message[n:]
 	}
-	return nil, false
+	return nil
 }
 
 // Close implements otlp.Sender.

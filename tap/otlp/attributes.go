@@ -2,12 +2,12 @@ package otlp
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"agentstream/schema"
 	"agentstream/schema/jsonscan"
 )
 
@@ -65,17 +65,8 @@ func (s *openSpan) addText(key, v string) {
 // clip returns a text of at most n bytes that is valid UTF-8, as Protobuf wants, without zero bytes, which databases
 // refuse.
 func clip(s string, n int) string {
-	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	return schema.CutText(s, n)
 }
 
 // resource is what all spans are of.

@@ -111,14 +111,9 @@ func (t *Tracer) beginModel(l *laneSpans, it *assemble.Item) {
 
 // beginChat begins a request with the record at hand, which may name the model.
 func (t *Tracer) beginChat(l *laneSpans) *chat {
-	name := t.str("model")
-	title := "chat"
-	if name != "" {
-		title += " " + name
-	}
-	c := &chat{openSpan: t.open(l.parent(), l, title, tracepb.Span_SPAN_KIND_CLIENT), name: name}
+	c := &chat{openSpan: t.open(l.parent(), l, "chat", tracepb.Span_SPAN_KIND_CLIENT)}
 	c.add(text("gen_ai.operation.name", "chat"))
-	c.addText("gen_ai.request.model", name)
+	t.learn(c)
 	c.provider = t.str("provider")
 	c.addText("gen_ai.provider.name", c.provider)
 	if len(l.heard) > 0 {
@@ -145,7 +140,7 @@ func (t *Tracer) openMessage(l *laneSpans, m *assemble.Message) {
 	t.beginChat(l).message = m
 }
 
-// learn adds what a message says of its model, where the request has not said it.
+// learn adds the model that the record at hand names, where none is known of the request yet.
 func (t *Tracer) learn(c *chat) {
 	if name := t.str("model"); name != "" && c.name == "" {
 		c.name = name
@@ -188,10 +183,8 @@ const maxReasons = 16
 
 // addStop adds why a message has ended.
 func (t *Tracer) addStop(c *chat) {
-	if model := t.str("model"); model != "" {
-		t.learn(c)
-		c.addText("gen_ai.response.model", model)
-	}
+	t.learn(c)
+	c.addText("gen_ai.response.model", t.str("model"))
 	if reason := t.str("stop_reason"); reason != "" && len(c.reasons) < maxReasons {
 		c.reasons = append(c.reasons, clip(reason, maxName))
 	}

@@ -21,14 +21,12 @@ func (t *Tracer) beginItem(l *laneSpans, it *assemble.Item) {
 	var s *openSpan
 	switch it.Kind {
 	case assemble.CallStart:
-		parent := l.parent()
-		s = t.open(parent, l, "execute_tool "+cmp.Or(it.Tool, "unknown"), tracepb.Span_SPAN_KIND_INTERNAL)
+		s = t.open(l.parent(), l, "execute_tool "+cmp.Or(it.Tool, "unknown"), tracepb.Span_SPAN_KIND_INTERNAL)
 		s.add(text("gen_ai.operation.name", "execute_tool"))
 		s.addText("gen_ai.tool.name", it.Tool)
 		s.addText("gen_ai.tool.call.id", it.ID)
-		if server, ok := jsonscan.Unquote(it.Server); ok {
-			s.addText("agentstream.mcp.server", server)
-		}
+		server, _ := jsonscan.Unquote(it.Server)
+		s.addText("agentstream.mcp.server", server)
 		t.addContent(s, "gen_ai.tool.call.arguments", t.run.Field("input"))
 	case assemble.TaskStart:
 		s = t.open(l.parent(), l, "task "+cmp.Or(t.str("name"), it.ID), tracepb.Span_SPAN_KIND_INTERNAL)
@@ -61,17 +59,22 @@ func (t *Tracer) endItem(l *laneSpans, step *assemble.Transition) {
 		t.addResult(l, s, it)
 	case it.Kind == assemble.InputRequest:
 		t.addContent(s, "agentstream.request.answer", t.run.Field("answer"))
-	case string(t.run.Field("ok")) == "false":
-		s.fail(errorType(t.run.Field("error")))
+	default:
+		t.addOutcome(s)
 	}
 	t.finish(s)
 }
 
-// addResult adds what the end of a call says.
-func (t *Tracer) addResult(l *laneSpans, s *openSpan, it *assemble.Item) {
+// addOutcome adds whether what ends has failed, and why.
+func (t *Tracer) addOutcome(s *openSpan) {
 	if string(t.run.Field("ok")) == "false" {
 		s.fail(errorType(t.run.Field("error")))
 	}
+}
+
+// addResult adds what the end of a call says.
+func (t *Tracer) addResult(l *laneSpans, s *openSpan, it *assemble.Item) {
+	t.addOutcome(s)
 	output := t.run.Field("output")
 	t.addContent(s, "gen_ai.tool.call.result", output)
 	if t.options.Contents {
@@ -202,13 +205,10 @@ func (t *Tracer) endModel(l *laneSpans, step *assemble.Transition) {
 	}
 	c := l.chats[i]
 	c.waits = false
-	switch {
-	case step.Repaired:
+	if step.Repaired {
 		c.add(truth("agentstream.incomplete", true))
-	case string(t.run.Field("ok")) == "false":
-		c.fail(errorType(t.run.Field("error")))
-	}
-	if !step.Repaired {
+	} else {
+		t.addOutcome(c.openSpan)
 		t.model = c
 	}
 	t.endChat(l, c)

@@ -120,7 +120,7 @@ func (x *Exporter) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal,
 	}
 	var spans []*tracepb.Span
 	for _, t := range order {
-		for _, m := range t.out[:t.through(last[t.key])] {
+		for _, m := range t.outThrough(last[t.key]) {
 			spans = append(spans, m.Span)
 		}
 	}
@@ -129,16 +129,17 @@ func (x *Exporter) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal,
 		return nil, err
 	}
 	for _, t := range order {
-		x.count(t.key, t.out[:t.through(last[t.key])])
-		t.out = slices.Clone(t.out[t.through(last[t.key]):])
+		sent := t.outThrough(last[t.key])
+		x.count(t.key, sent)
+		t.out = slices.Clone(t.out[len(sent):])
 	}
 	return refused, nil
 }
 
-// through returns how many spans were made by records up to a seq.
-func (t *Tracer) through(seq schema.Seq) int {
+// outThrough returns what was made by records up to a seq.
+func (t *Tracer) outThrough(seq schema.Seq) []Made {
 	n, _ := slices.BinarySearchFunc(t.out, seq+1, func(m Made, s schema.Seq) int { return cmp.Compare(m.Seq, s) })
-	return n
+	return t.out[:n]
 }
 
 // read reads an event, after what comes before it and was not read yet. What was read is not read again: its spans

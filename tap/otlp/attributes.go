@@ -87,8 +87,7 @@ func errorType(v []byte) string {
 	if jsonscan.IsString(v) {
 		return codeOf(v)
 	}
-	var fields jsonscan.Fields
-	fields = fields.Read(v)
+	fields := jsonscan.Fields(nil).Read(v)
 	for _, name := range []string{"type", "code"} {
 		if code := codeOf(fields.Kind(name, '"')); code != "" {
 			return code
@@ -118,18 +117,17 @@ type tokens struct {
 
 // tokensOf reads a usage, in the words of any provider. Input includes what was read from a cache or written to one.
 func tokensOf(usage []byte) tokens {
-	var u, details jsonscan.Fields
-	u = u.Read(usage)
+	u := jsonscan.Fields(nil).Read(usage)
 	var t tokens
 	t.input = first(u, "input_tokens", "prompt_tokens", "promptTokenCount")
 	t.output = first(u, "output_tokens", "completion_tokens", "candidatesTokenCount")
 	t.thoughts = first(u, "thoughtsTokenCount")
 	t.output += t.thoughts
 	for _, name := range []string{"output_tokens_details", "completion_tokens_details"} {
-		t.thoughts = max(t.thoughts, first(details.Read(u.Object(name)), "reasoning_tokens"))
+		t.thoughts = max(t.thoughts, first(jsonscan.Fields(nil).Read(u.Object(name)), "reasoning_tokens"))
 	}
 	for _, name := range []string{"input_tokens_details", "prompt_tokens_details"} {
-		t.read = max(t.read, first(details.Read(u.Object(name)), "cached_tokens"))
+		t.read = max(t.read, first(jsonscan.Fields(nil).Read(u.Object(name)), "cached_tokens"))
 	}
 	t.read = max(t.read, first(u, "cachedContentTokenCount"))
 	if apart := first(u, "cache_read_input_tokens"); apart > 0 { // as Anthropic counts: beside the input

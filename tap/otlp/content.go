@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"agentstream/schema"
@@ -46,11 +47,8 @@ func (t *Tracer) nameAgent(l *laneSpans) {
 	agent := t.run.Field("agent")
 	name, ok := jsonscan.Unquote(agent)
 	if !ok {
-		var fields jsonscan.Fields
-		fields = fields.Read(agent)
-		if name = fields.Str("name"); name == "" {
-			name = fields.Str("id")
-		}
+		fields := jsonscan.Fields(nil).Read(agent)
+		name = cmp.Or(fields.Str("name"), fields.Str("id"))
 	}
 	if name != "" && !l.self.ended {
 		l.self.pb.Name = clip("invoke_agent "+name, maxName)
@@ -66,7 +64,8 @@ func appendMessage(all []chatMessage, m chatMessage) []chatMessage {
 	all = append(all, m)
 	size := 0
 	for i, m := range slices.Backward(all) {
-		if size += len(m); size > maxInputs {
+		size += len(m)
+		if size > maxInputs {
 			return slices.Clone(all[i+1:])
 		}
 	}
@@ -87,7 +86,8 @@ func joinMessages(all []chatMessage) string {
 // toolMessage returns the result of a call.
 func toolMessage(id string, output []byte) chatMessage {
 	part := jsonscan.Object{'{'}.Str("type", "tool_call_response").Str("id", id)
-	if output = bytes.TrimSpace(output); len(output) > 0 && len(output) <= maxContent {
+	output = bytes.TrimSpace(output)
+	if len(output) > 0 && len(output) <= maxContent {
 		part = part.Raw("response", output)
 	}
 	return wrapParts("tool", part.End())

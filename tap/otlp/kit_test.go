@@ -45,7 +45,8 @@ func (s *store) Send(_ context.Context, data *tracepb.TracesData) error {
 	}
 	b, bad := proto.Marshal(data) // as on the wire
 	var back tracepb.TracesData
-	if bad = errors.Join(bad, proto.Unmarshal(b, &back)); bad != nil {
+	bad = errors.Join(bad, proto.Unmarshal(b, &back))
+	if bad != nil {
 		return bad
 	}
 	for _, span := range back.ResourceSpans[0].ScopeSpans[0].Spans {
@@ -75,7 +76,8 @@ func (s *store) orphans() (all []*tracepb.Span) {
 	for _, id := range s.order {
 		span := s.spans[id]
 		if len(span.ParentSpanId) == 0 {
-			if roots[string(span.TraceId)]++; roots[string(span.TraceId)] > 1 {
+			roots[string(span.TraceId)]++
+			if roots[string(span.TraceId)] > 1 {
 				all = append(all, span)
 			}
 		} else if s.spans[string(span.TraceId)+string(span.ParentSpanId)] == nil {

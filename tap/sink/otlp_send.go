@@ -64,7 +64,8 @@ func (h *otlpHTTP) post(ctx context.Context, path string, request proto.Message)
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	_, err = z.Write(body)
-	if err = errors.Join(err, z.Close()); err != nil {
+	err = errors.Join(err, z.Close())
+	if err != nil {
 		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url+path, &packed)

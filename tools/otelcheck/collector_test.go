@@ -67,7 +67,8 @@ func newCollector(t *testing.T, to *kept, config string) *otelcol.Collector {
 				exporter.WithTraces(traces, component.StabilityLevelStable),
 				exporter.WithMetrics(metrics, component.StabilityLevelStable))
 			f.Telemetry = otelconftelemetry.NewFactory()
-			if f.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory()); err != nil {
+			f.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory())
+			if err != nil {
 				return f, err
 			}
 			f.Processors, err = otelcol.MakeFactoryMap[processor.Factory](batchprocessor.NewFactory(),

@@ -3,7 +3,6 @@ package otelcheck
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -100,14 +99,7 @@ func TestExampleConfiguration(t *testing.T) {
 // start runs a collector until the test ends, and returns its addresses for gRPC and HTTP.
 func start(t *testing.T, to *kept) (overGRPC, overHTTP string) {
 	t.Helper()
-	for _, address := range []*string{&overGRPC, &overHTTP} {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		*address = listener.Addr().String()
-		_ = listener.Close() // the collector opens it again
-	}
+	overGRPC, overHTTP = testkit.FreeAddr(t), testkit.FreeAddr(t)
 	config := filepath.Join(t.TempDir(), "collector.yaml")
 	text := fmt.Sprintf(`
 receivers: {otlp: {protocols: {grpc: {endpoint: "%s"}, http: {endpoint: "%s"}}}}

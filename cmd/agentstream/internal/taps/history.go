@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go"
-
 	agentstream "agentstream/clients/go"
 	lognats "agentstream/fanout/natsjs"
 	"agentstream/schema"
@@ -26,15 +24,6 @@ func (f *SinkFlags) hasWholeRuns() bool {
 type runHistory struct {
 	log     *lognats.Log
 	archive tap.Backlog // nil: none
-}
-
-// newRunHistory returns the history of all runs. It starts nothing.
-func newRunHistory(ctx context.Context, nc *nats.Conn, archive tap.Backlog) (*runHistory, error) {
-	log, err := lognats.Open(ctx, nc)
-	if err != nil {
-		return nil, err
-	}
-	return &runHistory{log: log, archive: archive}, nil
 }
 
 // packWalk is what walks packs until the function wants no more.

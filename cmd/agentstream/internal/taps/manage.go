@@ -31,13 +31,18 @@ func with(ctx context.Context, f *cli.NATSFlags, log *slog.Logger,
 		return err
 	}
 	places, err := natsjs.Open(ctx, nc)
-	if errors.Is(err, natskit.ErrNotDeclared) {
-		err = fmt.Errorf("%w (run agentstream migrate first?)", err)
-	}
 	if err != nil {
-		return err
+		return hintMigrate(err)
 	}
 	return do(places, js)
+}
+
+// hintMigrate adds what to do to an error that says that there is no log.
+func hintMigrate(err error) error {
+	if errors.Is(err, natskit.ErrNotDeclared) {
+		return fmt.Errorf("%w (run agentstream migrate first?)", err)
+	}
+	return err
 }
 
 // ListCmd lists taps.

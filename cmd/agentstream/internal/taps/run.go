@@ -15,7 +15,7 @@ import (
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
-	"agentstream/internal/natskit"
+	lognats "agentstream/fanout/natsjs"
 	"agentstream/tap"
 	"agentstream/tap/natsjs"
 	"agentstream/tap/otlp"
@@ -134,11 +134,8 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer func() { _ = cfg.Sink.Close() }() // what was written is written
 	member, err := natsjs.Join(ctx, nc, cfg)
-	if errors.Is(err, natskit.ErrNotDeclared) {
-		err = fmt.Errorf("%w (run agentstream migrate first?)", err)
-	}
 	if err != nil {
-		return err
+		return hintMigrate(err)
 	}
 	stages := [][]process.Part{{{Name: "tap", Run: member.Run}}}
 	operators, err := process.OpenOperators(ctx, c.AdminListen, c.AdminFlags, m, log)
@@ -158,14 +155,11 @@ func (f *SinkFlags) openBeside(ctx context.Context, nc *nats.Conn, archive tap.B
 	if !f.hasWholeRuns() {
 		return f.open(ctx, nil)
 	}
-	history, err := newRunHistory(ctx, nc, archive)
-	if errors.Is(err, natskit.ErrNotDeclared) {
-		err = fmt.Errorf("%w (run agentstream migrate first?)", err)
-	}
+	log, err := lognats.Open(ctx, nc)
 	if err != nil {
-		return nil, err
+		return nil, hintMigrate(err)
 	}
-	return f.open(ctx, history)
+	return f.open(ctx, &runHistory{log: log, archive: archive})
 }
 
 // history opens the archive.

@@ -33,25 +33,11 @@ func (s *store) deliver(ctx context.Context, events []Event) (persister.Result, 
 	return persister.Result{Inserted: len(events) - len(refused)}, nil
 }
 
-// write notes the runs of events that are about to be written, and returns the events.
-func (p *lease) write(events []Event) []Event {
-	for i := range events {
-		if i == 0 || events[i].Run != events[i-1].Run {
-			p.written = append(p.written, events[i].Run)
-		}
-	}
-	return events
-}
-
-// confirm calls a Confirmer: the place has moved behind what was written.
+// confirm confirms what was written to the sink: the place has moved after it.
 func (s *store) confirm(ctx context.Context, p *lease) {
 	runs := p.written
 	p.written = nil
-	c, ok := s.cfg.Sink.(Confirmer)
-	if !ok || len(runs) == 0 {
-		return
-	}
-	if err := c.Confirm(ctx, runs); err != nil {
+	if err := Confirm(ctx, s.cfg.Sink, runs); err != nil {
 		s.cfg.Logger.Warn("tap: the sink has not used that a batch is done", "stream", p.stream, "error", err)
 	}
 }

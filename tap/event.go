@@ -50,6 +50,25 @@ type Confirmer interface {
 	Confirm(ctx context.Context, runs []schema.RunKey) error
 }
 
+// Confirm confirms what was written of runs to a sink that is a Confirmer.
+func Confirm(ctx context.Context, sink Receiver, runs []schema.RunKey) error {
+	c, ok := sink.(Confirmer)
+	if !ok || len(runs) == 0 {
+		return nil
+	}
+	return c.Confirm(ctx, runs)
+}
+
+// AppendRuns appends the runs of events, each once for those that follow one another.
+func AppendRuns(runs []schema.RunKey, events []Event) []schema.RunKey {
+	for i := range events {
+		if n := len(runs); n == 0 || runs[n-1] != events[i].Run {
+			runs = append(runs, events[i].Run)
+		}
+	}
+	return runs
+}
+
 // Refusal is an event that a sink does not take, however often it is tried.
 type Refusal struct {
 	Event  int // index in the batch

@@ -119,7 +119,8 @@ func (f *filler) add(pack *schema.Pack, after schema.Seq) error {
 
 // flush delivers what is gathered.
 func (f *filler) flush(ctx context.Context) error {
-	res, err := f.s.deliver(ctx, f.p.write(f.batch))
+	f.p.written = AppendRuns(f.p.written, f.batch)
+	res, err := f.s.deliver(ctx, f.batch)
 	if err != nil {
 		if errors.Is(err, persister.ErrPoison) && len(f.batch) > 1 {
 			return f.divide(ctx)

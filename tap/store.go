@@ -148,7 +148,9 @@ func (s *store) transfer(ctx context.Context, p *lease, t *persister.Transfer) (
 	if !p.overlap.IsZero() {
 		overlap = p
 	}
-	res, err := s.deliver(ctx, p.write(s.eventsOf(overlap, t.Chunks)))
+	events := s.eventsOf(overlap, t.Chunks)
+	p.written = AppendRuns(p.written, events)
+	res, err := s.deliver(ctx, events)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, persister.ErrOvertaken) {
 		err = cause
 	}

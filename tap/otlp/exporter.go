@@ -73,7 +73,7 @@ type Exporter struct {
 	held int
 	now  uint64 // counts batches
 
-	uses    map[schema.RunKey][]chatUse // that were sent, of batches behind which the place has not moved
+	uses    map[schema.RunKey][]chatUse // that were sent, of batches after which the place has not moved
 	waiting int                         // all of them
 	metered time.Time                   // when metrics were sent last
 }

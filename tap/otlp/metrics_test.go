@@ -8,7 +8,7 @@ import (
 	"agentstream/schema"
 )
 
-// TestMetricsAreSentOnce: the metrics of a batch are sent when the place has moved behind it, whatever was sent again
+// TestMetricsAreSentOnce: the metrics of a batch are sent when the place has moved after it, whatever was sent again
 // before, and not again when that fails.
 func TestMetricsAreSentOnce(t *testing.T) {
 	events := eventsOf(t, acme, langgraphRun(t))

@@ -136,9 +136,7 @@ func (s several) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal, e
 // Confirm implements tap.Confirmer.
 func (s several) Confirm(ctx context.Context, runs []schema.RunKey) (err error) {
 	for _, one := range s {
-		if c, ok := one.(tap.Confirmer); ok {
-			err = errors.Join(err, c.Confirm(ctx, runs))
-		}
+		err = errors.Join(err, tap.Confirm(ctx, one, runs))
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	agentstream "agentstream/clients/go"
@@ -151,9 +150,7 @@ func (d *delivery) deliver(ctx context.Context) error {
 	if err := d.write(ctx, d.batch); err != nil {
 		return err
 	}
-	for i := range d.batch {
-		d.runs = append(d.runs, d.batch[i].Run)
-	}
+	d.runs = tap.AppendRuns(d.runs, d.batch)
 	d.batch, d.bytes = nil, 0
 	if d.cursor == "" {
 		return nil
@@ -166,15 +163,11 @@ func (d *delivery) deliver(ctx context.Context) error {
 	return nil
 }
 
-// confirm calls a Confirmer: the server has moved the place.
+// confirm confirms what was written to the sink: the server has moved the place.
 func (d *delivery) confirm(ctx context.Context) {
-	runs := slices.Compact(d.runs)
+	runs := d.runs
 	d.runs = nil
-	c, ok := d.to.(tap.Confirmer)
-	if !ok || len(runs) == 0 {
-		return
-	}
-	if err := c.Confirm(ctx, runs); err != nil {
+	if err := tap.Confirm(ctx, d.to, runs); err != nil {
 		d.log.Warn("tap: the sink has not used that a batch is done", "error", err)
 	}
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 
-from .errors import Unavailable
+from .errors import AgentstreamError, ServerError, Unauthorized, Unavailable
 
 FIRST = 0.1
 MOST = 10.0
@@ -42,3 +43,25 @@ class Backoff:
         if self.give_up is not None and now + wait - self._since > self.give_up:
             raise Unavailable(f"given up after {now - self._since:.0f} s: {cause}") from cause
         return wait
+
+
+class Pauses:
+    """Pauses between the connections of one stream. A refused token is replaced once."""
+
+    def __init__(self, give_up: float | None) -> None:
+        self._backoff = Backoff(give_up)
+        self._renewed = False
+
+    def reset(self) -> None:
+        """Is called after progress."""
+        self._backoff.reset()
+        self._renewed = False
+
+    def pause(self, error: AgentstreamError, renew: Callable[[str], bool], token: str) -> float:
+        """Returns how many seconds to wait after an error. Raises what waiting does not mend."""
+        if isinstance(error, Unauthorized) and not self._renewed and renew(token):
+            self._renewed = True
+            return 0.0
+        if not isinstance(error, Unavailable):
+            raise error
+        return self._backoff.pause(error.retry_after if isinstance(error, ServerError) else 0.0, error)

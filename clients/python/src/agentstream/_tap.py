@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 from . import _json
-from ._backoff import Backoff
+from ._backoff import Pauses
 from ._call import JSON, Op, Send, call
-from .errors import AgentstreamError, ServerError, Unavailable
+from .errors import AgentstreamError
 from .event import Event, parse
 
 
@@ -34,28 +34,20 @@ class Record:
 
 
 class Place:
-    """Where a tap goes on, and when."""
+    """Where a tap goes on, and after which pauses."""
 
     def __init__(self, query: dict[str, str], give_up: float | None) -> None:
         self.query = {name: value for name, value in query.items() if value}
-        self._backoff = Backoff(give_up)
-        self.renewed = False
+        self.pauses = Pauses(give_up)
 
     def read(self, line: bytes) -> Record:
         """Reads a record, after which the tap goes on."""
         record = read_record(line)
-        self.renewed = False
-        self._backoff.reset()
+        self.pauses.reset()
         # Later the cursor goes alone: with the name it would acknowledge what is perhaps not dealt with.
         self.query["cursor"] = record.cursor
         self.query.pop("tap", None)
         return record
-
-    def pause(self, error: AgentstreamError) -> float:
-        """Returns how many seconds to wait after an error. Raises what waiting does not mend."""
-        if not isinstance(error, Unavailable):
-            raise error
-        return self._backoff.pause(error.retry_after if isinstance(error, ServerError) else 0.0, error)
 
 
 def acknowledgement(name: str, cursor: str, give_up: float | None) -> Op[None]:

@@ -21,7 +21,7 @@ from ._io_threads import Connection, Stop
 from ._tap import Missing, Place, Record, acknowledgement
 from ._watch import ConnectionLost, names
 from .client import Client, _bounded
-from .errors import AgentstreamError, Unauthorized, error_of
+from .errors import AgentstreamError, error_of
 
 __all__ = ["Missing", "Record", "acknowledge", "tap"]
 
@@ -53,10 +53,7 @@ def tap(
             error = _settings.lost_by(cause)
         except AgentstreamError as cause:
             error = cause
-        if isinstance(error, Unauthorized) and not place.renewed and client._tokens.renew(token):
-            place.renewed = True
-            continue
-        Stop().wait(place.pause(error))
+        Stop().wait(place.pauses.pause(error, client._tokens.renew, token))
 
 
 def acknowledge(client: Client, name: str, cursor: str) -> None:

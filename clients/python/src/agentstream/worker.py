@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import httpx
 
 from . import _io_async, _io_threads, _settings
-from ._backoff import Backoff
+from ._backoff import Pauses
 from ._sse import Frame, Parser
 from ._work import PATH, Work, read_over, read_told, read_work
 from .asession import AsyncSession
-from .errors import AgentstreamError, Lost, ServerError, Unauthorized, Unavailable, error_of
+from .errors import AgentstreamError, Lost, Unavailable, error_of
 from .session import Session
 
 if TYPE_CHECKING:
@@ -75,27 +75,6 @@ class _Desk(Generic[S]):
         return all
 
 
-class _Pauses:
-    """How long to wait before the next connection."""
-
-    def __init__(self, give_up: float | None) -> None:
-        self.backoff = Backoff(give_up)
-        self._renewed = False
-
-    def opened(self) -> None:
-        self.backoff.reset()
-        self._renewed = False
-
-    def after(self, error: AgentstreamError, renew: Callable[[], bool]) -> float:
-        """Returns seconds. Raises what waiting does not mend."""
-        if isinstance(error, Unauthorized) and not self._renewed and renew():
-            self._renewed = True
-            return 0.0
-        if not isinstance(error, Unavailable):
-            raise error
-        return self.backoff.pause(error.retry_after if isinstance(error, ServerError) else 0.0, error)
-
-
 def _report(session: Session | AsyncSession, error: BaseException) -> None:
     if isinstance(error, Lost):
         log.info("session %s: %s", session.id, error)
@@ -128,7 +107,7 @@ class AsyncWorker:
 
     async def run(self) -> None:
         """Answers until it is cancelled, which gives up what is under way: other workers answer that from its start."""
-        pauses = _Pauses(self._client._settings.give_up)
+        pauses = Pauses(self._client._settings.give_up)
         try:
             while True:
                 token = await self._client._tokens.get()
@@ -138,11 +117,11 @@ class AsyncWorker:
                 except AgentstreamError as cause:
                     error = cause
                 await self._give_up()
-                await asyncio.sleep(pauses.after(error, lambda: self._client._tokens.renew(token)))  # noqa: B023
+                await asyncio.sleep(pauses.pause(error, self._client._tokens.renew, token))
         finally:
             await self._give_up()
 
-    async def _stream(self, token: str, pauses: _Pauses) -> None:
+    async def _stream(self, token: str, pauses: Pauses) -> None:
         from .aclient import _bounded
 
         try:
@@ -151,7 +130,7 @@ class AsyncWorker:
                 raise error_of(response.status_code, response.headers, await _bounded(response))
             connection = _io_async.Connection(response)
             try:
-                pauses.opened()
+                pauses.reset()
                 parser = Parser()
                 while (chunk := await connection.read()) is not None:
                     for frame in parser.feed(chunk):
@@ -226,7 +205,7 @@ class Worker:
 
     def run(self) -> None:
         """Answers until `close` is called."""
-        pauses = _Pauses(self._client._settings.give_up)
+        pauses = Pauses(self._client._settings.give_up)
         try:
             while not self._stop.is_set():
                 token = self._client._tokens.get()
@@ -238,13 +217,13 @@ class Worker:
                     error = cause
                 self._desk.give_up()
                 if not self._stop.is_set():
-                    self._stop.wait(pauses.after(error, lambda: self._client._tokens.renew(token)))  # noqa: B023
+                    self._stop.wait(pauses.pause(error, self._client._tokens.renew, token))
         finally:
             self._desk.give_up()
             for thread in list(self._threads.values()):
                 thread.join()
 
-    def _frames(self, token: str, pauses: _Pauses) -> Iterator[Frame]:
+    def _frames(self, token: str, pauses: Pauses) -> Iterator[Frame]:
         from .client import _bounded
 
         try:
@@ -253,7 +232,7 @@ class Worker:
                 raise error_of(response.status_code, response.headers, _bounded(response))
             connection = self._connection = _io_threads.Connection(response)
             try:
-                pauses.opened()
+                pauses.reset()
                 parser = Parser()
                 while not self._stop.is_set() and (chunk := connection.read()) is not None:
                     yield from parser.feed(chunk)

@@ -287,6 +287,13 @@ class AsyncClient:
         )
         return await self._client().send(request, stream=True)
 
+    async def _connect(self, path: str, query: dict[str, str], headers: dict[str, str], token: str) -> Connection:
+        """Asks for a stream, and raises what any other answer than 200 means."""
+        response = await self._stream(path, query, headers, token)
+        if response.status_code != 200:
+            raise error_of(response.status_code, response.headers, await _bounded(response))
+        return Connection(response)
+
 
 async def _bounded(response: httpx.Response) -> bytes:
     """Reads a body that is no stream, and closes the answer."""

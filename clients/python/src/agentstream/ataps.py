@@ -17,11 +17,11 @@ import httpx
 
 from . import _settings
 from ._call import NDJSON
-from ._io_async import Connection, Stop
+from ._io_async import Stop
 from ._tap import Missing, Place, Record, acknowledgement
 from ._watch import ConnectionLost, names
-from .aclient import AsyncClient, _bounded
-from .errors import AgentstreamError, error_of
+from .aclient import AsyncClient
+from .errors import AgentstreamError
 
 __all__ = ["Missing", "Record", "acknowledge", "tap"]
 
@@ -63,10 +63,7 @@ async def acknowledge(client: AsyncClient, name: str, cursor: str) -> None:
 
 async def _lines(client: AsyncClient, token: str, place: Place) -> AsyncGenerator[bytes, None]:
     """Yields the lines of one connection. What has no line feed was cut."""
-    response = await client._stream("/v1/agent/events/stream", place.query, {"Accept": NDJSON}, token)
-    if response.status_code != 200:
-        raise error_of(response.status_code, response.headers, await _bounded(response))
-    connection = Connection(response)
+    connection = await client._connect("/v1/agent/events/stream", place.query, {"Accept": NDJSON}, token)
     rest = b""
     try:
         while (chunk := await connection.read()) is not None:

@@ -287,6 +287,13 @@ class Client:
         )
         return self._client().send(request, stream=True)
 
+    def _connect(self, path: str, query: dict[str, str], headers: dict[str, str], token: str) -> Connection:
+        """Asks for a stream, and raises what any other answer than 200 means."""
+        response = self._stream(path, query, headers, token)
+        if response.status_code != 200:
+            raise error_of(response.status_code, response.headers, _bounded(response))
+        return Connection(response)
+
 
 def _bounded(response: httpx.Response) -> bytes:
     """Reads a body that is no stream, and closes the answer."""

@@ -17,11 +17,11 @@ import httpx
 
 from . import _settings
 from ._call import NDJSON
-from ._io_threads import Connection, Stop
+from ._io_threads import Stop
 from ._tap import Missing, Place, Record, acknowledgement
 from ._watch import ConnectionLost, names
-from .client import Client, _bounded
-from .errors import AgentstreamError, error_of
+from .client import Client
+from .errors import AgentstreamError
 
 __all__ = ["Missing", "Record", "acknowledge", "tap"]
 
@@ -63,10 +63,7 @@ def acknowledge(client: Client, name: str, cursor: str) -> None:
 
 def _lines(client: Client, token: str, place: Place) -> Generator[bytes, None, None]:
     """Yields the lines of one connection. What has no line feed was cut."""
-    response = client._stream("/v1/agent/events/stream", place.query, {"Accept": NDJSON}, token)
-    if response.status_code != 200:
-        raise error_of(response.status_code, response.headers, _bounded(response))
-    connection = Connection(response)
+    connection = client._connect("/v1/agent/events/stream", place.query, {"Accept": NDJSON}, token)
     rest = b""
     try:
         while (chunk := connection.read()) is not None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import httpx
 
-from . import _io_async, _io_threads, _settings
+from . import _io_threads, _settings
 from ._backoff import Pauses
 from ._sse import Frame, Parser
 from ._work import PATH, Work, read_over, read_told, read_work
 from .asession import AsyncSession
-from .errors import AgentstreamError, Lost, Unavailable, error_of
+from .errors import AgentstreamError, Lost, Unavailable
 from .session import Session
 
 if TYPE_CHECKING:
@@ -122,13 +122,8 @@ class AsyncWorker:
             await self._give_up()
 
     async def _stream(self, token: str, pauses: Pauses) -> None:
-        from .aclient import _bounded
-
         try:
-            response = await self._client._stream(PATH, {"places": str(self._places)}, _HEADERS, token)
-            if response.status_code != 200:
-                raise error_of(response.status_code, response.headers, await _bounded(response))
-            connection = _io_async.Connection(response)
+            connection = await self._client._connect(PATH, {"places": str(self._places)}, _HEADERS, token)
             try:
                 pauses.reset()
                 parser = Parser()
@@ -224,13 +219,9 @@ class Worker:
                 thread.join()
 
     def _frames(self, token: str, pauses: Pauses) -> Iterator[Frame]:
-        from .client import _bounded
-
         try:
-            response = self._client._stream(PATH, {"places": str(self._places)}, _HEADERS, token)
-            if response.status_code != 200:
-                raise error_of(response.status_code, response.headers, _bounded(response))
-            connection = self._connection = _io_threads.Connection(response)
+            connection = self._client._connect(PATH, {"places": str(self._places)}, _HEADERS, token)
+            self._connection = connection
             try:
                 pauses.reset()
                 parser = Parser()

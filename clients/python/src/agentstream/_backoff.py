@@ -30,8 +30,9 @@ class Backoff:
         """Is called after an answer without progress: no reason to give up, and none to come back faster."""
         self._since = None
 
-    def pause(self, hint: float, cause: BaseException) -> float:
+    def pause(self, cause: BaseException) -> float:
         """Returns how long to wait: at least what the server asked for. Raises when it is time to give up."""
+        hint = cause.retry_after if isinstance(cause, ServerError) else 0.0
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -64,4 +65,4 @@ class Pauses:
             return 0.0
         if not isinstance(error, Unavailable):
             raise error
-        return self._backoff.pause(error.retry_after if isinstance(error, ServerError) else 0.0, error)
+        return self._backoff.pause(error)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, Union
 
 from . import _json
 from ._backoff import Backoff
-from .errors import AgentstreamError, ServerError, Unauthorized, Unavailable, error_of
+from .errors import AgentstreamError, Unauthorized, Unavailable, error_of
 
 T = TypeVar("T")
 
@@ -79,8 +79,7 @@ def call(request: Send, give_up: float | None) -> Op[Answer]:
                 raise
             renewed = True
         except Unavailable as error:
-            hint = error.retry_after if isinstance(error, ServerError) else 0.0
-            yield Sleep(backoff.pause(hint, error))
+            yield Sleep(backoff.pause(error))
 
 
 def store(request: Send, key: str, give_up: float | None) -> Op[Answer]:

@@ -297,9 +297,8 @@ class Machine:
     def _wait(self, error: BaseException, confirming: bool) -> None:
         backoff = self._final if confirming else self._usual
         backoff.floor = self._parser.retry
-        hint = error.retry_after if isinstance(error, ServerError) else 0.0
         try:
-            self._due = time.monotonic() + backoff.pause(hint, error)
+            self._due = time.monotonic() + backoff.pause(error)
         except Unavailable as gave_up:
             if confirming:
                 self.stats.unconfirmed = True

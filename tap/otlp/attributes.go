@@ -11,11 +11,11 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// SchemaURL names the version of the semantic conventions that spans follow.
-const SchemaURL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
+// schemaURL names the version of the semantic conventions that spans follow.
+const schemaURL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
 
-// Scope is the name of the instrumentation scope.
-const Scope = "agentstream/tap/otlp"
+// scopeName is the name of the instrumentation scope.
+const scopeName = "agentstream/tap/otlp"
 
 // Bounds of what a span says, in bytes.
 const (
@@ -76,7 +76,8 @@ func resource(service string) *resourcepb.Resource {
 
 // wrap returns spans as a request has them.
 func wrap(service string, spans []*tracepb.Span) *tracepb.TracesData {
-	scope := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: Scope}, Spans: spans, SchemaUrl: SchemaURL}
+	scope := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: scopeName}, SchemaUrl: schemaURL,
+		Spans: spans}
 	of := &tracepb.ResourceSpans{Resource: resource(service), ScopeSpans: []*tracepb.ScopeSpans{scope}}
 	return &tracepb.TracesData{ResourceSpans: []*tracepb.ResourceSpans{of}}
 }

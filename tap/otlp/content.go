@@ -15,7 +15,7 @@ type chatMessage []byte
 
 // addContent adds a value that may be what people, models or tools have said. A string is added as it reads, anything
 // else as JSON.
-func (t *Tracer) addContent(s *openSpan, key string, v []byte) {
+func (t *tracer) addContent(s *openSpan, key string, v []byte) {
 	if !t.options.Contents || len(v) == 0 || string(v) == "null" {
 		return
 	}
@@ -30,7 +30,7 @@ func (t *Tracer) addContent(s *openSpan, key string, v []byte) {
 }
 
 // hear keeps what the record at hand says to an agent, for its next request to a model.
-func (t *Tracer) hear(typ, child string) {
+func (t *tracer) hear(typ, child string) {
 	switch typ {
 	case schema.TypeCommandMessage:
 		if t.options.Contents {
@@ -43,7 +43,7 @@ func (t *Tracer) hear(typ, child string) {
 }
 
 // nameAgent names the agent of a session.
-func (t *Tracer) nameAgent(l *laneSpans) {
+func (t *tracer) nameAgent(l *laneSpans) {
 	agent := t.run.Field("agent")
 	name, ok := jsonscan.Unquote(agent)
 	if !ok {

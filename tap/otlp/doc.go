@@ -2,11 +2,11 @@
 //
 // # What it is
 //
-// A Tracer reads the events of one run, through package assemble, and makes spans. An Exporter keeps the Tracers of
+// A tracer reads the events of one run, through package assemble, and makes spans. An Exporter keeps the tracers of
 // the runs that are going on and hands their spans to a Sender. It is the inside of a tap's sink.
 //
-//	tap.Event ─▶ Exporter ─▶ Tracer ─▶ assemble.Run
-//	                │  └───── History, for what a Tracer has not seen
+//	tap.Event ─▶ Exporter ─▶ tracer ─▶ assemble.Run
+//	                │  └───── History, for what a tracer has not seen
 //	                └─▶ Sender ─▶ collector
 //
 // # Contract
@@ -19,7 +19,7 @@
 //
 // # Concurrency
 //
-// An Exporter is safe for concurrent use, as long as the events of a run come one after the other. A Tracer is not.
+// An Exporter is safe for concurrent use, as long as the events of a run come one after the other. A tracer is not.
 //
 // # What it does not do
 //

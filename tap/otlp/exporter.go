@@ -79,7 +79,7 @@ type Exporter struct {
 }
 
 type runSlot struct {
-	tracer *Tracer
+	tracer *tracer
 	size   int
 	used   uint64 // Exporter.now
 }
@@ -101,10 +101,10 @@ func (x *Exporter) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal,
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	of := map[schema.RunKey]*Tracer{}
+	of := map[schema.RunKey]*tracer{}
 	defer func() { x.put(of) }()
 	last := map[schema.RunKey]schema.Seq{}
-	var order []*Tracer
+	var order []*tracer
 	for i := range batch {
 		e := &batch[i]
 		t := of[e.Run]
@@ -121,7 +121,7 @@ func (x *Exporter) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal,
 	var spans []*tracepb.Span
 	for _, t := range order {
 		for _, m := range t.outThrough(last[t.key]) {
-			spans = append(spans, m.Span)
+			spans = append(spans, m.span)
 		}
 	}
 	refused, err := x.send(ctx, spans, batch)
@@ -137,14 +137,14 @@ func (x *Exporter) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal,
 }
 
 // outThrough returns what was made by records up to a seq.
-func (t *Tracer) outThrough(seq schema.Seq) []Made {
-	n, _ := slices.BinarySearchFunc(t.out, seq+1, func(m Made, s schema.Seq) int { return cmp.Compare(m.Seq, s) })
+func (t *tracer) outThrough(seq schema.Seq) []made {
+	n, _ := slices.BinarySearchFunc(t.out, seq+1, func(m made, s schema.Seq) int { return cmp.Compare(m.seq, s) })
 	return t.out[:n]
 }
 
 // read reads an event, after what comes before it and was not read yet. What was read is not read again: its spans
-// were sent, or wait in the Tracer.
-func (x *Exporter) read(ctx context.Context, t *Tracer, e *tap.Event) error {
+// were sent, or wait in the tracer.
+func (x *Exporter) read(ctx context.Context, t *tracer, e *tap.Event) error {
 	if e.Seq <= t.last {
 		return nil
 	}
@@ -159,12 +159,12 @@ func (x *Exporter) read(ctx context.Context, t *Tracer, e *tap.Event) error {
 		t.last = e.Seq
 		return nil
 	}
-	t.Next(r, e.TS)
+	t.next(r, e.TS)
 	return nil
 }
 
 // catchUp reads from the history what was delivered before. Its spans are with the collector already.
-func (x *Exporter) catchUp(ctx context.Context, t *Tracer, through schema.Seq) error {
+func (x *Exporter) catchUp(ctx context.Context, t *tracer, through schema.Seq) error {
 	if x.cfg.History == nil {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (x *Exporter) catchUp(ctx context.Context, t *Tracer, through schema.Seq) e
 				break
 			}
 			at, _ := r.Time() // zero where the line has none
-			t.Next(r, at)
+			t.next(r, at)
 		}
 		t.out = nil
 	}
@@ -218,12 +218,12 @@ func (x *Exporter) send(ctx context.Context, spans []*tracepb.Span, batch []tap.
 }
 
 // get takes a run out of what is remembered. Two Writes never have the same one.
-func (x *Exporter) get(key schema.RunKey) *Tracer {
+func (x *Exporter) get(key schema.RunKey) *tracer {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.runs[key]
 	if e == nil {
-		return NewTracer(key, x.cfg.Options)
+		return newTracer(key, x.cfg.Options)
 	}
 	delete(x.runs, key)
 	x.held -= e.size
@@ -231,12 +231,12 @@ func (x *Exporter) get(key schema.RunKey) *Tracer {
 }
 
 // put remembers runs. Of too many those are forgotten that have not had an event for longest.
-func (x *Exporter) put(of map[schema.RunKey]*Tracer) {
+func (x *Exporter) put(of map[schema.RunKey]*tracer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.now++
 	for key, t := range of {
-		e := &runSlot{tracer: t, size: t.Size(), used: x.now}
+		e := &runSlot{tracer: t, size: t.memory(), used: x.now}
 		x.runs[key] = e
 		x.held += e.size
 	}

@@ -11,13 +11,13 @@ import (
 )
 
 // str returns a field of the payload at hand that is a string; "" for another.
-func (t *Tracer) str(name string) string {
+func (t *tracer) str(name string) string {
 	s, _ := jsonscan.Unquote(t.run.Field(name))
 	return s
 }
 
 // beginItem begins the work of a tool, a task, or the time that a request for input waits.
-func (t *Tracer) beginItem(l *laneSpans, it *assemble.Item) {
+func (t *tracer) beginItem(l *laneSpans, it *assemble.Item) {
 	var s *openSpan
 	switch it.Kind {
 	case assemble.CallStart:
@@ -43,7 +43,7 @@ func (t *Tracer) beginItem(l *laneSpans, it *assemble.Item) {
 }
 
 // endItem ends what beginItem has begun. A call that was asked for and has not started was none.
-func (t *Tracer) endItem(l *laneSpans, step *assemble.Transition) {
+func (t *tracer) endItem(l *laneSpans, step *assemble.Transition) {
 	it := step.Item
 	key := keyOf(it)
 	s := l.open[key]
@@ -66,14 +66,14 @@ func (t *Tracer) endItem(l *laneSpans, step *assemble.Transition) {
 }
 
 // addOutcome adds whether what ends has failed, and why.
-func (t *Tracer) addOutcome(s *openSpan) {
+func (t *tracer) addOutcome(s *openSpan) {
 	if string(t.run.Field("ok")) == "false" {
 		s.fail(errorType(t.run.Field("error")))
 	}
 }
 
 // addResult adds what the end of a call says.
-func (t *Tracer) addResult(l *laneSpans, s *openSpan, it *assemble.Item) {
+func (t *tracer) addResult(l *laneSpans, s *openSpan, it *assemble.Item) {
 	t.addOutcome(s)
 	output := t.run.Field("output")
 	t.addContent(s, "gen_ai.tool.call.result", output)
@@ -98,7 +98,7 @@ type chat struct {
 }
 
 // beginModel begins a request to a model. A message that is open is its answer.
-func (t *Tracer) beginModel(l *laneSpans, it *assemble.Item) {
+func (t *tracer) beginModel(l *laneSpans, it *assemble.Item) {
 	var c *chat
 	for _, other := range l.chats {
 		if other.model == (itemKey{}) && other.message != nil {
@@ -113,7 +113,7 @@ func (t *Tracer) beginModel(l *laneSpans, it *assemble.Item) {
 }
 
 // beginChat begins a request with the record at hand, which may name the model.
-func (t *Tracer) beginChat(l *laneSpans) *chat {
+func (t *tracer) beginChat(l *laneSpans) *chat {
 	c := &chat{openSpan: t.open(l.parent(), l, "chat", tracepb.Span_SPAN_KIND_CLIENT)}
 	c.add(text("gen_ai.operation.name", "chat"))
 	t.learn(c)
@@ -129,7 +129,7 @@ func (t *Tracer) beginChat(l *laneSpans) *chat {
 
 // openMessage begins a message of a model: the answer to the newest request that has none at hand, or a request of
 // its own.
-func (t *Tracer) openMessage(l *laneSpans, m *assemble.Message) {
+func (t *tracer) openMessage(l *laneSpans, m *assemble.Message) {
 	if m.Role != "assistant" {
 		return
 	}
@@ -144,7 +144,7 @@ func (t *Tracer) openMessage(l *laneSpans, m *assemble.Message) {
 }
 
 // learn adds the model that the record at hand names, where none is known of the request yet.
-func (t *Tracer) learn(c *chat) {
+func (t *tracer) learn(c *chat) {
 	if name := t.str("model"); name != "" && c.name == "" {
 		c.name = name
 		c.pb.Name = clip("chat "+name, maxName)
@@ -153,7 +153,7 @@ func (t *Tracer) learn(c *chat) {
 }
 
 // closeMessage ends a message.
-func (t *Tracer) closeMessage(l *laneSpans, step *assemble.Transition) {
+func (t *tracer) closeMessage(l *laneSpans, step *assemble.Transition) {
 	m := step.Message
 	if m.Role != "assistant" {
 		if t.options.Contents {
@@ -185,7 +185,7 @@ func (t *Tracer) closeMessage(l *laneSpans, step *assemble.Transition) {
 const maxReasons = 16
 
 // addStop adds why a message has ended.
-func (t *Tracer) addStop(c *chat) {
+func (t *tracer) addStop(c *chat) {
 	t.learn(c)
 	c.addText("gen_ai.response.model", t.str("model"))
 	if reason := t.str("stop_reason"); reason != "" && len(c.reasons) < maxReasons {
@@ -197,7 +197,7 @@ func (t *Tracer) addStop(c *chat) {
 }
 
 // endModel ends a request to a model.
-func (t *Tracer) endModel(l *laneSpans, step *assemble.Transition) {
+func (t *tracer) endModel(l *laneSpans, step *assemble.Transition) {
 	key := keyOf(step.Item)
 	i := slices.IndexFunc(l.chats, func(c *chat) bool { return c.model == key })
 	if i < 0 {
@@ -215,7 +215,7 @@ func (t *Tracer) endModel(l *laneSpans, step *assemble.Transition) {
 }
 
 // endChat ends a request when neither it nor a message of it goes on.
-func (t *Tracer) endChat(l *laneSpans, c *chat) {
+func (t *tracer) endChat(l *laneSpans, c *chat) {
 	if c.waits || c.message != nil {
 		return
 	}
@@ -225,7 +225,7 @@ func (t *Tracer) endChat(l *laneSpans, c *chat) {
 }
 
 // addUsage notes what a message or a request has used. It follows their end.
-func (t *Tracer) addUsage(s *assemble.Transition) {
+func (t *tracer) addUsage(s *assemble.Transition) {
 	used := tokensOf(s.Value)
 	if s.Message == nil {
 		if t.model != nil {

@@ -86,7 +86,7 @@ func metricsOf(service string, uses []chatUse, from, to time.Time) *metricspb.Me
 		}
 	}
 	start, end := unixNano(from), unixNano(to)
-	scope := &metricspb.ScopeMetrics{Scope: &commonpb.InstrumentationScope{Name: Scope}, SchemaUrl: SchemaURL,
+	scope := &metricspb.ScopeMetrics{Scope: &commonpb.InstrumentationScope{Name: scopeName}, SchemaUrl: schemaURL,
 		Metrics: []*metricspb.Metric{lasted.metric("gen_ai.client.operation.duration", "s", start, end)}}
 	if len(spent.keys) > 0 {
 		scope.Metrics = append(scope.Metrics, spent.metric("gen_ai.client.token.usage", "{token}", start, end))
@@ -105,7 +105,7 @@ func (c *chat) use(used tokens) *chatUse {
 const maxUses = 1 << 16
 
 // count keeps what was sent of a run for the metrics, until Confirm.
-func (x *Exporter) count(key schema.RunKey, all []Made) {
+func (x *Exporter) count(key schema.RunKey, all []made) {
 	if !x.cfg.Metrics {
 		return
 	}

@@ -48,7 +48,7 @@ func hashInput(kind string, key schema.RunKey, seq schema.Seq, nth int) []byte {
 }
 
 // open makes a span that begins with the record at hand. Without a parent it is the root of a trace.
-func (t *Tracer) open(parent *openSpan, l *laneSpans, name string, kind tracepb.Span_SpanKind) *openSpan {
+func (t *tracer) open(parent *openSpan, l *laneSpans, name string, kind tracepb.Span_SpanKind) *openSpan {
 	t.nth++
 	pb := &tracepb.Span{SpanId: spanID("span", t.key, t.seq, t.nth), Name: clip(name, maxName), Kind: kind,
 		StartTimeUnixNano: t.now, Flags: sampled}
@@ -68,7 +68,7 @@ func (t *Tracer) open(parent *openSpan, l *laneSpans, name string, kind tracepb.
 }
 
 // finish ends a span with the record at hand. It is made when the record is done, with what the rest of that says.
-func (t *Tracer) finish(s *openSpan) {
+func (t *tracer) finish(s *openSpan) {
 	if s == nil || s.ended {
 		return
 	}
@@ -79,7 +79,7 @@ func (t *Tracer) finish(s *openSpan) {
 }
 
 // settle makes the spans that the record at hand has begun and ended.
-func (t *Tracer) settle() {
+func (t *tracer) settle() {
 	for _, s := range t.begun {
 		if t.options.Pending && !s.ended {
 			t.make(pendingOf(s.pb))
@@ -98,7 +98,7 @@ func (t *Tracer) settle() {
 	t.begun, t.ends, t.full = t.begun[:0], t.ends[:0], t.full[:0]
 }
 
-func (t *Tracer) make(pb *tracepb.Span) { t.out = append(t.out, Made{Seq: t.seq, Span: pb}) }
+func (t *tracer) make(pb *tracepb.Span) { t.out = append(t.out, made{seq: t.seq, span: pb}) }
 
 // pendingOf returns the marker that a span has begun. Backends keep the first or the last of two spans with one id,
 // or both: so the marker has an id of its own, and is a child of the span that will come. Logfire reads the two
@@ -130,7 +130,7 @@ func (s *openSpan) fail(typ string) {
 const maxEvents = 64
 
 // note adds an event to a span that goes on.
-func (t *Tracer) note(s *openSpan, name string, attributes ...attribute) {
+func (t *tracer) note(s *openSpan, name string, attributes ...attribute) {
 	if s == nil || s.ended {
 		return
 	}

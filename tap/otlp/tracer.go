@@ -16,16 +16,15 @@ type Options struct {
 	Pending  bool // a marker when a span begins
 }
 
-// Made is a span that a record has made.
-type Made struct {
-	Seq  schema.Seq
-	Span *tracepb.Span
-
-	use *chatUse // of a request to a model that has ended; nil of everything else
+// made is a span that a record has made.
+type made struct {
+	seq  schema.Seq
+	span *tracepb.Span
+	use  *chatUse // of a request to a model that has ended; nil of everything else
 }
 
-// Tracer makes the spans of one run out of its records, in the order of the log.
-type Tracer struct {
+// tracer makes the spans of one run out of its records, in the order of the log.
+type tracer struct {
 	key     schema.RunKey
 	options Options
 	run     *assemble.Run
@@ -42,7 +41,7 @@ type Tracer struct {
 	model  *chat                       // the same, of its model.end
 	full   []*chat                     // requests that it has ended
 
-	out  []Made // what was made and is not sent
+	out  []made // what was made and is not sent
 	size int    // bytes of spans that are open, about
 }
 
@@ -72,18 +71,18 @@ const (
 	keptRun     = 1 << 20
 )
 
-// NewTracer returns a Tracer of a run that has no records yet.
-func NewTracer(key schema.RunKey, o Options) *Tracer {
+// newTracer returns a tracer of a run that has no records yet.
+func newTracer(key schema.RunKey, o Options) *tracer {
 	var limits assemble.Limits
 	if o.Contents {
 		limits = assemble.Limits{Message: keptMessage, All: keptRun}
 	}
-	return &Tracer{key: key, options: o, run: assemble.New(limits), lanes: map[string]*laneSpans{},
+	return &tracer{key: key, options: o, run: assemble.New(limits), lanes: map[string]*laneSpans{},
 		spent: map[*assemble.Message]*chat{}}
 }
 
-// Next reads the next record of the run. at is the record's time. A record without a payload means nothing.
-func (t *Tracer) Next(r schema.Record, at time.Time) {
+// next reads the next record of the run. at is the record's time. A record without a payload means nothing.
+func (t *tracer) next(r schema.Record, at time.Time) {
 	t.seq, t.nth, t.last, t.model = r.Seq, 0, r.Seq, nil
 	if !at.IsZero() {
 		t.now = unixNano(at)
@@ -108,8 +107,8 @@ func (t *Tracer) Next(r schema.Record, at time.Time) {
 	}
 }
 
-// Size returns about how much memory the Tracer holds, in bytes.
-func (t *Tracer) Size() int {
+// memory returns about how much memory the tracer holds, in bytes.
+func (t *tracer) memory() int {
 	n := t.run.Size() + t.size + 512*len(t.lanes) + spanCost*len(t.out)
 	for _, l := range t.lanes {
 		for i := range l.heard {
@@ -123,7 +122,7 @@ func (t *Tracer) Size() int {
 // hangs on the run.
 const maxLanes = 1 << 14
 
-func (t *Tracer) laneOf(child string) *laneSpans {
+func (t *tracer) laneOf(child string) *laneSpans {
 	l := t.lanes[child]
 	if l != nil {
 		return l
@@ -144,7 +143,7 @@ func (t *Tracer) laneOf(child string) *laneSpans {
 }
 
 // step reads one transition.
-func (t *Tracer) step(s *assemble.Transition) {
+func (t *tracer) step(s *assemble.Transition) {
 	l := t.laneOf(s.Lane.Child)
 	switch s.Kind {
 	case assemble.ChildBegin:
@@ -189,7 +188,7 @@ func (l *laneSpans) parent() *openSpan {
 }
 
 // beginRun begins a trace: with the run, or with what follows up on its end.
-func (t *Tracer) beginRun(l *laneSpans, before *openSpan) {
+func (t *tracer) beginRun(l *laneSpans, before *openSpan) {
 	s := t.open(nil, l, "invoke_agent", tracepb.Span_SPAN_KIND_INTERNAL)
 	from := t.seq
 	if before == nil {
@@ -204,7 +203,7 @@ func (t *Tracer) beginRun(l *laneSpans, before *openSpan) {
 }
 
 // beginChild begins what a child does: below the call that has made it, where the record at hand names one.
-func (t *Tracer) beginChild(l *laneSpans, above string) {
+func (t *tracer) beginChild(l *laneSpans, above string) {
 	up := t.laneOf(above)
 	parent := up.parent()
 	if call, ok := jsonscan.Unquote(t.run.Field("call_id")); ok && t.spawns {
@@ -230,7 +229,7 @@ func (s *openSpan) follow(before *openSpan) {
 }
 
 // endLane ends what a lane does.
-func (t *Tracer) endLane(l *laneSpans, state schema.RunState) {
+func (t *tracer) endLane(l *laneSpans, state schema.RunState) {
 	if l.child != "" && l.self == t.lanes[""].self { // it was forgotten
 		return
 	}
@@ -240,7 +239,7 @@ func (t *Tracer) endLane(l *laneSpans, state schema.RunState) {
 	t.finish(l.self)
 }
 
-func (t *Tracer) beginTurn(l *laneSpans, id string) {
+func (t *tracer) beginTurn(l *laneSpans, id string) {
 	s := t.open(l.self, l, "turn", tracepb.Span_SPAN_KIND_INTERNAL)
 	s.addText("agentstream.turn.id", id)
 	l.turn = s
@@ -248,7 +247,7 @@ func (t *Tracer) beginTurn(l *laneSpans, id string) {
 
 // changeState notes the state of a lane. A final one of the run ends its trace. What begins the run again after that
 // begins another.
-func (t *Tracer) changeState(l *laneSpans, s *assemble.Transition) {
+func (t *tracer) changeState(l *laneSpans, s *assemble.Transition) {
 	session := string(t.run.Field("session")) == "true"
 	state := s.Lane.State
 	if l.child == "" && l.self.ended && !state.Final() && !session {

@@ -107,8 +107,8 @@ func (x *examination) clock(who string, theirs, before, after time.Time, grain t
 	}
 }
 
-// ends reports what ends soon, or has.
-func (x *examination) ends(what string, at time.Time, mend string) {
+// expiry adds a finding for what expires soon, or has expired.
+func (x *examination) expiry(what string, at time.Time, mend string) {
 	switch left := at.Sub(x.now()); {
 	case left <= 0:
 		x.find("%s has expired on %s; mend: %s", what, at.UTC().Format(time.DateOnly), mend)

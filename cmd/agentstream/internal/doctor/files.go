@@ -41,7 +41,7 @@ func (x *examination) keys(path string) {
 			continue
 		}
 		if !key.Expires.IsZero() {
-			x.ends("API key "+key.ID+" of "+key.Tenant, key.Expires,
+			x.expiry("API key "+key.ID+" of "+key.Tenant, key.Expires,
 				"agentstream auth new-key, then take the old line out of "+path)
 		}
 	}
@@ -64,7 +64,7 @@ func (x *examination) certificate(path string) {
 		x.find("%s holds no certificate; mend: --tls-cert", path)
 		return
 	}
-	x.ends("the certificate "+path, c.NotAfter, "renew the file in place: it is read again by itself")
+	x.expiry("the certificate "+path, c.NotAfter, "renew the file in place: it is read again by itself")
 }
 
 // issuer fetches the keys of an issuer of tokens. "" is none.

@@ -85,7 +85,7 @@ func (f *front) isReachable(ctx context.Context) bool {
 		f.clock(f.base, at, before, time.Now(), time.Second)
 	}
 	if resp.TLS != nil {
-		f.ends("the certificate of "+f.base, resp.TLS.PeerCertificates[0].NotAfter, "renew it")
+		f.expiry("the certificate of "+f.base, resp.TLS.PeerCertificates[0].NotAfter, "renew it")
 	}
 	return resp.StatusCode == http.StatusOK
 }

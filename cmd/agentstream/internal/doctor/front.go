@@ -52,13 +52,22 @@ type front struct {
 	client      *http.Client
 }
 
-func (f *front) request(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+// newRequest returns a request of a client with the token.
+func (f *front) newRequest(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, f.base+path, body)
 	if err != nil {
 		return nil, err
 	}
 	if f.token != "" {
 		r.Header.Set("Authorization", "Bearer "+f.token)
+	}
+	return r, nil
+}
+
+func (f *front) request(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	r, err := f.newRequest(ctx, method, path, body)
+	if err != nil {
+		return nil, err
 	}
 	r.Header.Set("Accept-Encoding", "gzip")
 	if body != nil {
@@ -127,12 +136,9 @@ func (f *front) stream(ctx context.Context, patience time.Duration) {
 func (f *front) socket(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstByte)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.base+tapPath, nil)
+	r, err := f.newRequest(ctx, http.MethodGet, tapPath, nil)
 	if err != nil {
 		return
-	}
-	if f.token != "" {
-		r.Header.Set("Authorization", "Bearer "+f.token)
 	}
 	for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
 		"Sec-Websocket-Version": "13", "Sec-Websocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {

@@ -201,7 +201,6 @@ func (t *Trail) Record(ctx context.Context, tenant, id string, l Line) error {
 
 // append writes lines to a tenant's feed, which begins like a session: nobody ends it for its silence.
 func (t *Trail) append(ctx context.Context, tenant string, lines []schema.Event, key string) error {
-	key = schema.CutText(key, schema.MaxEventID)
 	first := schema.Event{Type: schema.TypeSessionCreated, Payload: []byte(`{"title":"audit"}`)}
 	err := first.Prepare(Run)
 	if err == nil {

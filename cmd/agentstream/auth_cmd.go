@@ -60,7 +60,8 @@ func (c *NewKeyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if audit.IsReserved(c.Tenant) {
 		return fmt.Errorf("--tenant %q: that of an audit feed, which keys of its tenant read with the scope audit", c.Tenant)
 	}
-	if err := c.record(ctx, key, log); err != nil {
+	made := audit.Line{Action: audit.Keyed, Detail: "key:" + key.ID + " for " + strings.Join(key.Scopes, ",")}
+	if err := c.RecordIfReachable(ctx, &c.NATSFlags, &c.Streams, c.Tenant, "auth new-key", made, log); err != nil {
 		return err
 	}
 	key.Note = c.Note
@@ -76,18 +77,6 @@ func (c *NewKeyCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("--append: %w", err)
 	}
 	return c.Print(c.JSON, map[string]string{"key": text}, "%s", text)
-}
-
-// record has the audit feed of the tenant say who makes which key. Where no log can be reached the command says that
-// there is no line.
-func (c *NewKeyCmd) record(ctx context.Context, key auth.APIKey, log *slog.Logger) error {
-	line := audit.Line{Action: audit.Keyed, Detail: "key:" + key.ID + " for " + strings.Join(key.Scopes, ",")}
-	err := c.RecordIfReachable(ctx, &c.NATSFlags, c.Tenant, "auth new-key", line, log)
-	if errors.Is(err, archive.ErrUnrecorded) {
-		c.Notice("%v", err)
-		return nil
-	}
-	return err
 }
 
 // appendLine adds a line in one write, after what may lack its newline.

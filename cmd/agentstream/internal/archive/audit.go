@@ -51,15 +51,14 @@ func (f *AuditFlags) Record(ctx context.Context, to *cli.NATSFlags, tenant, comm
 	return audit.New(audit.Config{Log: appender, Timeout: auditWait, Logger: log}).Record(ctx, tenant, "", l)
 }
 
-// ErrUnrecorded reports that an audit feed has no line about a command, because there is no log that can be reached.
-var ErrUnrecorded = errors.New("not in the audit feed (--nats says where the log is)")
-
-// RecordIfReachable is Record, whose error wraps ErrUnrecorded where there is no log that can be reached.
-func (f *AuditFlags) RecordIfReachable(ctx context.Context, to *cli.NATSFlags, tenant, command string, l audit.Line,
-	log *slog.Logger) error {
+// RecordIfReachable is Record, but where there is no log that can be reached it prints a notice that there is no line,
+// and returns nil.
+func (f *AuditFlags) RecordIfReachable(ctx context.Context, to *cli.NATSFlags, out *cli.Streams,
+	tenant, command string, l audit.Line, log *slog.Logger) error {
 	err := f.Record(ctx, to, tenant, command, l, log)
 	if errors.Is(err, natskit.ErrUnreachable) || errors.Is(err, natskit.ErrNotDeclared) {
-		return fmt.Errorf("%w: %w", ErrUnrecorded, err)
+		out.Notice("not in the audit feed (--nats says where the log is): %v", err)
+		return nil
 	}
 	return err
 }
@@ -84,16 +83,12 @@ type SettingFlags struct {
 	AuditFlags
 }
 
-// Set records a line and has do change something. Where no log can be reached the command says that there is no line.
+// Set records a line with RecordIfReachable, and has do change something.
 func (f *SettingFlags) Set(ctx context.Context, tenant, command string, l audit.Line, log *slog.Logger,
 	do func(*CommandStore) error) error {
 	return f.With(ctx, log, func(s *CommandStore) error {
-		err := f.RecordIfReachable(ctx, &f.NATSFlags, tenant, command, l, log)
-		if err != nil && !errors.Is(err, ErrUnrecorded) {
+		if err := f.RecordIfReachable(ctx, &f.NATSFlags, &f.Streams, tenant, command, l, log); err != nil {
 			return err
-		}
-		if err != nil {
-			f.Notice("%v", err)
 		}
 		return do(s)
 	})

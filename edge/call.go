@@ -309,8 +309,3 @@ func (c *call) over(recovered any, err error) {
 	c.err = err
 	c.finish(recovered)
 }
-
-// forget lets go of the request's memory, for a stream that outlives it.
-func (c *call) forget() {
-	c.Forget()
-}

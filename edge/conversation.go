@@ -62,7 +62,7 @@ func (s *Server) converse(c *call, v *protocol.Conversation) error {
 	}
 	c.Ending = (*conversationEnd)(c)
 	l.Leave()
-	c.forget()
+	c.Forget()
 	c.Params = params
 	t.Attach(sink, request)
 	return live.ErrParked

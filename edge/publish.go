@@ -39,7 +39,7 @@ func (s *Server) part(c *call, p *protocol.Detached) error {
 		p.Life.Stop(nil)
 		return err
 	}
-	c.forget()
+	c.Forget()
 	s.live.Took(p.Life, d)
 	l := p.Apart(d)
 	go func() {

@@ -34,7 +34,7 @@ func (s *Server) socket(c *call) (err error) {
 		return live.EndCause(l.Ctx, err)
 	}
 	l.Leave()
-	c.forget()
+	c.Forget()
 	s.live.Took(l, sink)
 	if complete {
 		ss.Sink = sink

@@ -66,7 +66,7 @@ func (s *Server) openSSE(c *call, l *live.Life, format *sse.Format) (transport.S
 		return nil, err
 	}
 	l.Leave()
-	c.forget()
+	c.Forget()
 	s.live.Took(l, direct)
 	return direct, nil
 }

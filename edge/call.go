@@ -46,7 +46,8 @@ type call struct {
 // setProtocol makes p the protocol in which the request is answered; nil is the server itself. Its clients find
 // the request's id where they look for it.
 func (c *call) setProtocol(p *protocol.Protocol) {
-	if c.Protocol = p; p == nil {
+	c.Protocol = p
+	if p == nil {
 		return
 	}
 	if p.RequestID != "" {
@@ -92,7 +93,8 @@ func (c *call) finish(v any) {
 		case c.Writer.Status == 0:
 			drains := c.In.HasShare() && (reason == dialect.ReasonLimited || reason == dialect.ReasonBusy)
 			c.In.Unread = c.In.Unread && !drains
-			if c.refuse(reason); drains {
+			c.refuse(reason)
+			if drains {
 				c.drain()
 			}
 		default:

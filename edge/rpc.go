@@ -29,7 +29,8 @@ func (s *Server) rpc(c *call) error {
 	var end error
 	err := s.rpcTransport(c).Serve(c.Writer, c.Request, m.unread,
 		func(ctx context.Context, request []byte, sink transport.Sink) transport.End {
-			if end = m.admit(ctx, request); end == nil {
+			end = m.admit(ctx, request)
+			if end == nil {
 				end = s.answer(ctx, c, b, request, sink)
 			}
 			return c.lastWord(end)
@@ -171,7 +172,8 @@ func (s *Server) unary(c *call, serve func(*protocol.Call) error) error {
 	var end error
 	err := s.rpcTransport(c).ServeUnary(c.Writer, c.Request, m.unread,
 		func(ctx context.Context, request []byte) (response []byte, e transport.End) {
-			if end = m.admit(ctx, request); end != nil {
+			end = m.admit(ctx, request)
+			if end != nil {
 				return nil, c.lastWord(end)
 			}
 			c.Carry(ctx, dialect.GRPC, request, func(body []byte) { response = body })

@@ -181,7 +181,8 @@ func (s *Server) add(pattern string, serve func(*call) error, needs auth.Scope, 
 	}
 	rt.needs, rt.stream, rt.protocol = needs, st, p
 	rt.late = rt.transport() == dialect.GRPC && p.Envelope != nil
-	if rt.rpcs = s.grpc; rt.transport() == dialect.GRPC && (st.MaxMessage > 0 || p.Slow > 0) {
+	rt.rpcs = s.grpc
+	if rt.transport() == dialect.GRPC && (st.MaxMessage > 0 || p.Slow > 0) {
 		var err error
 		if rt.rpcs, err = s.grpc.For(st.MaxMessage, p.Slow); err != nil {
 			return fmt.Errorf("edge: %s: %w", rt.pattern, err)
@@ -243,7 +244,8 @@ func (s *Server) openRequest(c *call, w http.ResponseWriter, r *http.Request) *r
 	if parting {
 		err = s.part(c, p)
 	}
-	if c.parked = err == live.ErrParked; !c.parked { // it is handed over, never wrapped
+	c.parked = err == live.ErrParked // it is handed over, never wrapped
+	if !c.parked {
 		c.err = err
 	}
 	return nil

@@ -92,7 +92,8 @@ func feedOf(t *testing.T, h *keptHouse, tenant string) (lines []string) {
 		for r, err := range p.Records(0) {
 			var l audit.Line
 			if err == nil && string(r.Type) != schema.TypeSessionCreated {
-				if err = json.Unmarshal(r.Payload(), &l); l.Credential != "administrator" {
+				err = json.Unmarshal(r.Payload(), &l)
+				if l.Credential != "administrator" {
 					t.Errorf("%+v", l)
 				}
 				lines = append(lines, strings.Join([]string{l.Via, l.Caller, string(l.Action), l.Detail, l.Reason}, " "))

@@ -186,7 +186,8 @@ func (t *Trail) Record(ctx context.Context, tenant, id string, l Line) error {
 		id = rand.Text()
 	}
 	sum := sha256.Sum256([]byte(id))
-	if err = t.append(ctx, tenant, []schema.Event{e}, "audit-"+hex.EncodeToString(sum[:16])); err == nil {
+	err = t.append(ctx, tenant, []schema.Event{e}, "audit-"+hex.EncodeToString(sum[:16]))
+	if err == nil {
 		return nil
 	}
 	t.cfg.Logger.Error("audit: a line is not in the log yet", "tenant", tenant, "line", string(e.Payload), "err", err)

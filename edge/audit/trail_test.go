@@ -206,7 +206,8 @@ func TestFeedsAreApart(t *testing.T) {
 		if err := key.Validate(); err != nil || !audit.IsReserved(key.Tenant) || audit.IsReserved(tenant) || seen[key] != "" {
 			t.Errorf("%s: %v, %v, that of %q", tenant, key, err, seen[key])
 		}
-		if seen[key] = tenant; audit.FeedOf(key.Tenant) != key {
+		seen[key] = tenant
+		if audit.FeedOf(key.Tenant) != key {
 			t.Errorf("who reads %v is in %v", key, audit.FeedOf(key.Tenant))
 		}
 	}

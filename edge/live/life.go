@@ -110,7 +110,8 @@ func (l *Life) Leave() {
 func (l *Life) Expire() {
 	if at := l.Caller.Expires; !at.IsZero() {
 		t := time.AfterFunc(time.Until(at), func() { l.Stop(auth.ErrExpired) })
-		if l.expiry.Store(t); l.Ctx.Err() != nil {
+		l.expiry.Store(t)
+		if l.Ctx.Err() != nil {
 			t.Stop()
 		}
 	}

@@ -69,7 +69,8 @@ func (v *Live) session(l *Life, c *Report, b *Bound, req dialect.Request, enter 
 	if err != nil {
 		return ss, err
 	}
-	if c.Run = key.Run; enter != nil {
+	c.Run = key.Run
+	if enter != nil {
 		if err := enter(); err != nil {
 			return ss, err
 		}

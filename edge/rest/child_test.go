@@ -303,7 +303,8 @@ func TestChildsIDInOtherRequests(t *testing.T) {
 	if got.Status != 201 || got.Body != `{"first_seq":8,"last_seq":8,"run_id":"late","state":"running","root_run_id":"root"}`+"\n" {
 		t.Errorf("%d %s", got.Status, got.Body)
 	}
-	if got = a.Do("PUT", "/v1/agent/runs/late", ""); got.Status != 200 ||
+	got = a.Do("PUT", "/v1/agent/runs/late", "")
+	if got.Status != 200 ||
 		got.Body != `{"first_seq":1,"last_seq":1,"run_id":"late","state":"running"}`+"\n" {
 		t.Errorf("%d %s", got.Status, got.Body)
 	}

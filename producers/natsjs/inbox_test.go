@@ -153,7 +153,8 @@ func TestInboxCollects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if futures = append(futures, f); i == 0 {
+		futures = append(futures, f)
+		if i == 0 {
 			eventually(t, "the first is in work", func() bool { return d.inside.Load() == 1 })
 		}
 	}
@@ -204,8 +205,8 @@ func TestInboxAnswers(t *testing.T) {
 		t.Fatalf("%+v %v", ack, err)
 	}
 	stream := fmt.Sprintf("AGENT_%d", schema.Partition("run", k.Partitions))
-	if ack, err = js.Publish(t.Context(), subject, []byte("good"), jetstream.WithExpectStream(stream)); err != nil ||
-		ack.Duplicate || ack.Sequence != 2 || ack.Stream != stream {
+	ack, err = js.Publish(t.Context(), subject, []byte("good"), jetstream.WithExpectStream(stream))
+	if err != nil || ack.Duplicate || ack.Sequence != 2 || ack.Stream != stream {
 		t.Fatalf("%+v %v", ack, err)
 	}
 	for name, opt := range map[string]jetstream.PublishOpt{

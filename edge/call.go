@@ -304,10 +304,10 @@ type ending call
 func (c *ending) EndOf(err error) transport.End { return (*call)(c).lastWord(err) }
 
 // Finish ends the request of a stream that was parked.
-func (c *ending) Finish(recovered any, err error) { (*call)(c).over(recovered, err) }
+func (c *ending) Finish(recovered any, err error) { (*call)(c).finishStream(recovered, err) }
 
-// over finishes the request of a stream that went on without the goroutine which began it.
-func (c *call) over(recovered any, err error) {
+// finishStream finishes the request of a stream that went on without the goroutine which began it.
+func (c *call) finishStream(recovered any, err error) {
 	c.err = err
 	c.finish(recovered)
 }

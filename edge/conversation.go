@@ -103,5 +103,5 @@ func (c *conversationEnd) Finish(recovered any, err error) {
 	if last := new(protocol.Close); errors.As(err, &last) && last.Code == 1000 {
 		err = nil
 	}
-	(*call)(c).over(recovered, err)
+	(*call)(c).finishStream(recovered, err)
 }

@@ -47,7 +47,7 @@ func (s *Server) part(c *call, p *protocol.Detached) error {
 		defer func() {
 			v := recover()
 			l.Leave()
-			c.over(v, err)
+			c.finishStream(v, err)
 		}()
 		err = s.reading(l, p.Life, d.Stop).listen(d)
 	}()

@@ -61,16 +61,16 @@ func (l *Life) Stop(err error) {
 	}
 }
 
-// opening has open called with a context that ends with the stream and is not below Ctx: one that has had time-outs
-// below it holds three times its memory, and Ctx is there as long as the stream.
-func (l *Life) opening(open func(context.Context) error) error {
+// open calls do with a context that ends with the stream and is not below Ctx: one that has had time-outs below it holds
+// three times its memory, and Ctx is there as long as the stream.
+func (l *Life) open(do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l.first.Store(&cancel)
 	defer l.first.Store(nil)
 	if l.Ctx.Err() != nil {
 		cancel(context.Cause(l.Ctx))
 	}
-	return open(ctx)
+	return do(ctx)
 }
 
 // uponEnd is what is done at the end of a life.

@@ -75,7 +75,7 @@ func (v *Live) session(l *Life, c *Report, b *Bound, req dialect.Request, enter 
 			return ss, err
 		}
 	}
-	err = EndCause(ss.ctx, l.opening(func(ctx context.Context) error { return ss.open(ctx, key) }))
+	err = EndCause(ss.ctx, l.open(func(ctx context.Context) error { return ss.open(ctx, key) }))
 	if opened := v.cfg.Hooks.RunOpened; opened != nil && (err == nil || errors.Is(err, dialect.ErrComplete)) {
 		opened(l.Caller, key.Run, b.DialectName)
 	}

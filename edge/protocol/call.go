@@ -322,7 +322,7 @@ func (c *Call) Append(ctx context.Context, run string, events []schema.Event,
 	if len(events) > 0 || opt.Plan == nil {
 		err = c.prepare(run, events, opt.MustBeNew, true)
 	} else {
-		opt.Plan = c.preparing(run, opt.Plan)
+		opt.Plan = c.preparePlan(run, opt.Plan)
 	}
 	if err != nil {
 		return producers.Receipt{}, err
@@ -330,9 +330,9 @@ func (c *Call) Append(ctx context.Context, run string, events []schema.Event,
 	return c.Store(ctx, key, events, opt)
 }
 
-// preparing has what is planned checked as what is given. It counts against the tenant's limits once, however often
-// others are faster.
-func (c *Call) preparing(run string, plan planner) planner {
+// preparePlan returns a plan whose events are checked as those that are given. They count against the tenant's limits
+// once, however often others are faster.
+func (c *Call) preparePlan(run string, plan planner) planner {
 	spend := true
 	return func(ctx context.Context, head schema.Head, given []schema.Event) ([]schema.Event, error) {
 		events, err := plan(ctx, head, given)

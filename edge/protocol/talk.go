@@ -71,7 +71,7 @@ func (t *Talk) Receive(message []byte) error {
 	})
 }
 
-// Refuse deals with what is no message; over says that nothing can be read behind it. An error says that the
+// Refuse deals with what is no message; over says that nothing can be read after it. An error says that the
 // conversation is over.
 func (t *Talk) Refuse(bad *Close, over bool) error {
 	return t.conv.Do(func() error {
@@ -181,7 +181,7 @@ func (t *Talk) With(needs auth.Scope, do func() error) error {
 	return t.Node.Meter(func(*Call) error { return do() })(t.Call)
 }
 
-// Subscribe opens a subscription under an id that the handler chooses. Its frames begin behind what the handler sends.
+// Subscribe opens a subscription under an id that the handler chooses. Its frames begin after what the handler sends.
 // The error wraps auth.ErrForbidden without the scope read, dialect.ErrBadRequest for an id that is in use,
 // ends.ErrBusy when there are too many; others are those of a stream that cannot be opened.
 func (t *Talk) Subscribe(id string, req dialect.Request) (live.Place, error) {
@@ -196,7 +196,7 @@ func (t *Talk) Subscribe(id string, req dialect.Request) (live.Place, error) {
 // of it comes later. ok is false when there is none.
 func (t *Talk) Unsubscribe(id string) (at schema.Seq, ok bool) { return t.conv.Unsubscribe(id) }
 
-// Change replaces a subscription by another request for the same run, which begins behind what was shown. When that is
+// Change replaces a subscription by another request for the same run, which begins after what was shown. When that is
 // refused the subscription has ended.
 func (t *Talk) Change(id string, req dialect.Request) (live.Place, error) {
 	at, ok := t.conv.Unsubscribe(id)

@@ -39,7 +39,7 @@ func newIntake(gate chan struct{}) *intake {
 		bodies: map[schema.RunKey][]string{}, gate: gate}
 }
 
-func (d *intake) take(ctx context.Context, key schema.RunKey, posts []producers.Post,
+func (d *intake) storePosts(ctx context.Context, key schema.RunKey, posts []producers.Post,
 	answers []producers.Answer) []producers.Answer {
 	d.mu.Lock()
 	d.doubled = d.doubled || d.busy[key]
@@ -91,7 +91,7 @@ func inbox(t testing.TB, k *testkit.Server, d *intake, change ...func(*natsjs.In
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := natsjs.InboxConfig{Log: l, Take: d.take, Refuse: refusal}
+	cfg := natsjs.InboxConfig{Log: l, Take: d.storePosts, Refuse: refusal}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -433,7 +433,7 @@ func TestInboxWithoutConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newIntake(nil).take, Refuse: refusal})
+	in, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newIntake(nil).storePosts, Refuse: refusal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,7 +453,7 @@ func TestInboxWithoutConnection(t *testing.T) {
 	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l}); err == nil {
 		t.Error("an inbox without Take")
 	}
-	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newIntake(nil).take, Refuse: refusal,
+	if _, err := natsjs.NewInbox(natsjs.InboxConfig{Log: l, Take: newIntake(nil).storePosts, Refuse: refusal,
 		MaxRuns: -1}); err == nil {
 		t.Error("a negative limit")
 	}

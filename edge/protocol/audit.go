@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"cmp"
 	"context"
 
 	"agentstream/edge/audit"
@@ -9,13 +8,13 @@ import (
 	"agentstream/schema"
 )
 
-// native is what lines of the audit feed call what is asked of the server itself.
-const native = "native"
+// ViaNative is what lines of the audit feed call what is asked of the server itself.
+const ViaNative = "native"
 
 // Via names the protocol in which something is asked, for the audit feed.
 func (c *Call) Via() string {
 	if c.Protocol == nil {
-		return native
+		return ViaNative
 	}
 	return c.Protocol.Dialect.Info().Name
 }
@@ -59,14 +58,13 @@ func (n *Node) NoteRefusal(caller *auth.Caller, run, via, route, reason string) 
 }
 
 // RecordEvents writes a line for each of the events that is an action of a caller on a run. They were stored, the last
-// of them with the number last. via "" is the native protocol. What the audit feed has not taken it keeps and tries
+// of them with the number last. What the audit feed has not taken it keeps and tries
 // again.
 func (n *Node) RecordEvents(ctx context.Context, caller *auth.Caller, via string, key schema.RunKey,
 	events []schema.Event, last schema.Seq) {
 	if n.cfg.Audit == nil {
 		return
 	}
-	via = cmp.Or(via, native)
 	for i := range events {
 		action := audit.ActionOf(events[i].Type)
 		if action == "" {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"agentstream/edge"
+	"agentstream/edge/audit"
 	"agentstream/edge/auth"
 	"agentstream/edge/edgetest"
 	"agentstream/schema"
@@ -159,12 +160,58 @@ func lineOfType(t *testing.T, typ string) string {
 }
 
 // housedAs is a house whose caller is as changeable as its scopes.
-func housedAs(t *testing.T) (*edgetest.House, *atomic.Pointer[auth.Caller]) {
+func housedAs(t *testing.T, change ...func(*edge.Config)) (*edgetest.House, *atomic.Pointer[auth.Caller]) {
 	who := new(atomic.Pointer[auth.Caller])
 	who.Store(&auth.Caller{Tenant: "acme", Subject: "ann", Scopes: auth.ScopeAll})
-	return edgetest.NewHouse(t, func(c *edge.Config) {
+	return edgetest.NewHouse(t, append(change, func(c *edge.Config) {
 		c.Authenticate = func(*http.Request) (auth.Caller, error) { return *who.Load(), nil }
-	}), who
+	})...), who
+}
+
+// TestRefusedCommandsSayTheirWay: the audit feed names the way of a command that was refused, by every way in.
+func TestRefusedCommandsSayTheirWay(t *testing.T) {
+	var trail *audit.Trail
+	h, who := housedAs(t, func(c *edge.Config) {
+		trail = audit.New(audit.Config{Log: c.Appender})
+		c.Audit = trail
+	})
+	h.Tell("run", edgetest.Lifecycle("running"))
+	who.Store(&auth.Caller{Tenant: "acme", Subject: "ann", Scopes: auth.ScopeWrite})
+	var read schema.Seq
+	for _, in := range entries(t, h) {
+		if code := in.send("run", lineOfType(t, "command.cancel")); code != "FORBIDDEN" {
+			t.Fatalf("%s: %s", in.name, code)
+		}
+		if err := trail.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want, lines := "native", 0
+		if in.nobody {
+			want = "nats"
+		}
+		for p, err := range h.Log.Packs(t.Context(), audit.FeedOf("acme"), 0, schema.MaxSeq) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for r, err := range p.Records(read) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				read = r.Seq
+				if string(r.Type) == schema.TypeSessionCreated {
+					continue
+				}
+				lines++
+				var l audit.Line
+				if err := json.Unmarshal(r.Payload(), &l); err != nil || l.Action != audit.Refused || l.Via != want {
+					t.Errorf("%s: %s, want via %s", in.name, r.Line, want)
+				}
+			}
+		}
+		if lines == 0 {
+			t.Errorf("%s: no line", in.name)
+		}
+	}
 }
 
 // TestTypesByScope: what may be written, by every type, by every way in, by scope. A producer writes an agent's own

@@ -228,10 +228,10 @@ func (t *taking) flush(end int) {
 	}
 }
 
-// via names the way of the posts, for the audit feed; "" is the native protocol.
+// via names the way of the posts, for the audit feed.
 func (t *taking) via() string {
 	if t.lines {
-		return ""
+		return protocol.ViaNative
 	}
 	return "nats"
 }

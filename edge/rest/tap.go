@@ -119,7 +119,7 @@ func (a *API) noteTap(caller auth.Caller) {
 	if audit.IsReserved(caller.Tenant) {
 		run = audit.Run
 	}
-	a.cfg.Audit.Open(caller, run, "native")
+	a.cfg.Audit.Open(caller, run, protocol.ViaNative)
 }
 
 // mayTap returns nil for who may read all runs of a tenant.

@@ -11,7 +11,6 @@ import (
 	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/protocol"
-	"agentstream/fanout"
 	"agentstream/schema"
 )
 
@@ -36,7 +35,7 @@ func (s *Server) authorize(c *call) (err error) {
 	}
 	if only := c.Caller.Run; only != "" && !c.route.anywhere && c.Path("run") != only &&
 		(c.route.named || !c.route.mustCheckRun()) {
-		return fmt.Errorf("%w, %s alone: %w", auth.ErrOtherRun, only, fanout.ErrNotFound)
+		return ends.OtherRun(only)
 	}
 	return nil
 }

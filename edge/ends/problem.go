@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
 	"agentstream/fanout"
 	"agentstream/producers"
@@ -74,6 +75,12 @@ func RetryAfter(reason dialect.Reason, err error) int {
 		return over.Seconds()
 	}
 	return OutcomeOf(reason).RetryAfter
+}
+
+// OtherRun returns the error of a caller whose credential is for the run only, and who asks for another, which is not
+// there for it.
+func OtherRun(only string) error {
+	return fmt.Errorf("%w, %s alone: %w", auth.ErrOtherRun, only, fanout.ErrNotFound)
 }
 
 // PositionError adds to a refused cursor or condition where the log is.

@@ -10,7 +10,7 @@ import (
 
 	"agentstream/edge/auth"
 	"agentstream/edge/dialect"
-	"agentstream/fanout"
+	"agentstream/edge/ends"
 	"agentstream/schema"
 )
 
@@ -61,8 +61,8 @@ func (l *Life) Stop(err error) {
 	}
 }
 
-// open calls do with a context that ends with the stream and is not below Ctx: one that has had time-outs below it holds
-// three times its memory, and Ctx is there as long as the stream.
+// open calls do with a context that ends with the stream and is not below Ctx: one that has had time-outs below it
+// holds three times its memory, and Ctx is there as long as the stream.
 func (l *Life) open(do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l.first.Store(&cancel)
@@ -124,7 +124,7 @@ func (l *Life) key(run string) (schema.RunKey, error) {
 		return key, err
 	}
 	if only := l.Caller.Run; only != "" && only != key.Run {
-		return key, fmt.Errorf("%w, %s alone: %w", auth.ErrOtherRun, only, fanout.ErrNotFound)
+		return key, ends.OtherRun(only)
 	}
 	return key, nil
 }

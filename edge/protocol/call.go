@@ -235,7 +235,7 @@ func (c *Call) runKey(run string) (schema.RunKey, error) {
 		return schema.RunKey{}, fmt.Errorf("%w: %s", fanout.ErrNotFound, err) // no run has such an id
 	}
 	if only := c.Caller.Run; only != "" && only != run && c.root != run {
-		return schema.RunKey{}, fmt.Errorf("%w, %s alone: %w", auth.ErrOtherRun, only, fanout.ErrNotFound)
+		return schema.RunKey{}, ends.OtherRun(only)
 	}
 	c.Run = run
 	return schema.RunKey{Tenant: c.Caller.Tenant, Run: run}, nil

@@ -21,8 +21,8 @@ func newClusterDrill(t *testing.T, dir string) (*drill, *natsCluster) {
 	t.Helper()
 	beside(t)
 	c := startNATSCluster(t, dir)
-	d := &drill{t: t, natsURL: c.url(), dsn: testkit.Postgres(t), blobs: filepath.Join(t.TempDir(), "blobs"),
-		told: make(map[string][]string)}
+	d := &drill{t: t, natsURL: c.url(), dsn: testkit.GiveToOwner(t, testkit.Postgres(t)),
+		blobs: filepath.Join(t.TempDir(), "blobs"), told: make(map[string][]string)}
 	migrate(t, d.dsn, d.natsURL, "--replicas", "3")
 	d.roles()
 	d.start()

@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"agentstream/internal/testkit"
@@ -134,7 +132,8 @@ func newOlderWorld(t *testing.T, binary string) *olderWorld {
 		t.Fatal("AGENTSTREAM_PREVIOUS names no binary")
 	}
 	w := &olderWorld{nats: startNATS(t, t.TempDir()), binary: binary}
-	w.admin, w.dsn = ownedDatabase(t)
+	w.admin = testkit.Postgres(t)
+	w.dsn = testkit.GiveToOwner(t, w.admin)
 	cmd := command(binary, "migrate", "--nats", w.nats.url(), "--partitions", "4")
 	cmd.Env = append(cmd.Environ(), "AGENTSTREAM_POSTGRES="+w.dsn)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -160,25 +159,6 @@ func (w *olderWorld) edge(t *testing.T) *role {
 	r.start()
 	r.await(t)
 	return r
-}
-
-// ownedDatabase is a fresh database of an owner that is no superuser.
-func ownedDatabase(t *testing.T) (admin, dsn string) {
-	t.Helper()
-	admin = testkit.Postgres(t)
-	db, err := pgx.Connect(t.Context(), admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close(t.Context()) }()
-	owner := "owner_" + db.Config().Database
-	for _, text := range []string{"create role " + owner + " login",
-		"alter database " + db.Config().Database + " owner to " + owner} {
-		if _, err := db.Exec(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return admin, strings.Replace(admin, "//postgres@", "//"+owner+"@", 1)
 }
 
 // consumersNamed counts the streams that have a consumer of that name.

@@ -77,6 +77,24 @@ func CopyDatabase(t testing.TB, dsn string) string {
 	return commonServer(t).create(t, " template "+config.Database)
 }
 
+// GiveToOwner makes a role the owner of a database of the shared server, and returns the DSN of the database for that
+// role. It is one role for all of them, without rights beyond them: row security holds it, and what it has made is its
+// own in a copy, too.
+func GiveToOwner(t testing.TB, dsn string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commonServer(t).exec(t, "do $$ begin create role "+owner+" login; "+
+		"exception when duplicate_object or unique_violation then null; end $$",
+		"alter database "+config.Database+" owner to "+owner)
+	return strings.Replace(dsn, "//postgres@", "//"+owner+"@", 1)
+}
+
+// owner is the role of GiveToOwner.
+const owner = "owner_of_databases"
+
 // modelDatabase returns the DSN of the database that the copies of that name are made of.
 func (s *PostgresServer) modelDatabase(t testing.TB, name string,
 	prepare func(ctx context.Context, dsn string) error) string {
@@ -361,18 +379,26 @@ func (s *PostgresServer) Database(t testing.TB) string {
 
 func (s *PostgresServer) create(t testing.TB, how string) string {
 	t.Helper()
+	name := "test_" + strconv.FormatInt(s.next.Add(1), 10)
+	s.exec(t, "create database "+name+how)
+	return s.dsn(name)
+}
+
+// exec executes statements as the superuser, in no database of a test.
+func (s *PostgresServer) exec(t testing.TB, statements ...string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.dsn("postgres"))
 	if err != nil {
-		t.Fatalf("testkit: make database: %v", err)
+		t.Fatalf("testkit: %v", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	name := "test_" + strconv.FormatInt(s.next.Add(1), 10)
-	if _, err := conn.Exec(ctx, "create database "+name+how); err != nil {
-		t.Fatalf("testkit: make database: %v", err)
+	for _, text := range statements {
+		if _, err := conn.Exec(ctx, text); err != nil {
+			t.Fatalf("testkit: %s: %v", text, err)
+		}
 	}
-	return s.dsn(name)
 }
 
 // dsn has the form of a URL, as operators write it.

@@ -46,13 +46,7 @@ func TestKeepAsOwner(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 	}
-	var name string
-	ask(&name, `select current_database()`)
-	if _, err := look.Exec(t.Context(), `create role owner_`+name+` login; alter database `+name+` owner to owner_`+
-		name); err != nil {
-		t.Fatal(err)
-	}
-	owner := strings.Replace(admin, "//postgres@", "//owner_"+name+"@", 1)
+	owner := testkit.GiveToOwner(t, admin)
 	if _, err := tables.Migrate(t.Context(), owner, false); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,14 @@ import (
 
 // TestTables plants a database without tables, one whose row security is off, and a role that it does not hold.
 func TestTables(t *testing.T) {
-	dsn := makeOwner(t, testkit.Postgres(t))
+	admin := testkit.Postgres(t)
 	x := examine()
+	x.tables(t.Context(), admin)
+	if len(x.found) != 2 || !strings.Contains(x.found[1], "superuser") {
+		t.Errorf("as a superuser: %q", x.found)
+	}
+	dsn := testkit.GiveToOwner(t, admin)
+	x = examine()
 	x.tables(t.Context(), dsn)
 	one(t, x, "migrations are missing", "agentstream migrate")
 	if _, err := tables.Migrate(t.Context(), dsn, false); err != nil {
@@ -59,30 +65,4 @@ func TestCommand(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &said); err != nil || len(said.Wrong) != 1 {
 		t.Errorf("%v %s", err, &out)
 	}
-}
-
-// makeOwner gives a database to a role without rights beyond it, and returns how to connect as that.
-func makeOwner(t *testing.T, admin string) string {
-	t.Helper()
-	x := examine()
-	x.tables(t.Context(), admin)
-	if len(x.found) != 2 || !strings.Contains(x.found[1], "superuser") {
-		t.Errorf("as a superuser: %q", x.found)
-	}
-	db, err := tables.Open(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	var name string
-	if err := db.QueryRowContext(t.Context(), `select current_database()`).Scan(&name); err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{`create role owner_` + name + ` login`,
-		`alter database ` + name + ` owner to owner_` + name} {
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return strings.Replace(admin, "//postgres@", "//owner_"+name+"@", 1)
 }

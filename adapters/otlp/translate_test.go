@@ -283,7 +283,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"span_id":"3","attributes":{"ai.operationId":"x.doStream","ai.response.toolCalls":"[{\"toolCallId\":7}]"}}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if !json.Valid(payload) || provider.Problem(payload) != "" {
-			t.Skip()
+			return // the log takes no such payload
 		}
 		for _, e := range NewTranslator("otel_x").Round([]*Span{Parse(payload)}) {
 			if err := e.Prepare("otel_x"); err != nil {

@@ -138,10 +138,10 @@ var sentinels = map[string]struct {
 	"auth.ErrOtherRun": {
 		fmt.Errorf("%w: %w", auth.ErrOtherRun, fanout.ErrNotFound), dialect.ReasonNotFound,
 	},
-	"ends.ErrState":             {ErrState, dialect.ReasonState},
-	"ends.ErrNoRuns":            {ErrNoRuns, dialect.ReasonUnsupported},
-	"ends.ErrOrigin":            {ErrOrigin, dialect.ReasonForbidden},
-	"ends.ErrPanic":             {ErrPanic, dialect.ReasonInternal},
+	"ends.ErrState":  {ErrState, dialect.ReasonState},
+	"ends.ErrNoRuns": {ErrNoRuns, dialect.ReasonUnsupported},
+	"ends.ErrOrigin": {ErrOrigin, dialect.ReasonForbidden},
+	"ends.ErrPanic":  {ErrPanic, dialect.ReasonInternal},
 }
 
 // TestEverySentinelHasAReason reads the packages' sources, so that a new sentinel cannot be forgotten.

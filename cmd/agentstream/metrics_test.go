@@ -14,10 +14,10 @@ import (
 	"agentstream/cmd/agentstream/internal/process"
 )
 
-// TestMetricsAreDocumented compares the table of docs/operations.md with what the roles register, both ways. What
+// TestMetricsAreDocumented compares the table of docs/monitor.md with what the roles register, both ways. What
 // running processes show is compared by e2e's test of the same name.
 func TestMetricsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/monitor.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,12 +41,12 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(registered)) {
 		if !documented[name] {
-			t.Errorf("%s is not in the table of docs/operations.md", name)
+			t.Errorf("%s is not in the table of docs/monitor.md", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(documented)) {
 		if _, ok := registered[name]; !ok {
-			t.Errorf("docs/operations.md names %s, which no role has", name)
+			t.Errorf("docs/monitor.md names %s, which no role has", name)
 		}
 	}
 }

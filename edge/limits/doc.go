@@ -24,5 +24,5 @@
 //
 // # Where to look next
 //
-// edge/protocol, which meters routes; edge/limits/natsjs, the Bus; docs/operations.md for the settings.
+// edge/protocol, which meters routes; edge/limits/natsjs, the Bus; docs/limits.md for the settings.
 package limits

@@ -13,11 +13,11 @@ import (
 	"agentstream/internal/testkit"
 )
 
-// TestMetricsAreDocumented: whatever a process of each role shows at /metrics is in the table of docs/operations.md.
+// TestMetricsAreDocumented: whatever a process of each role shows at /metrics is in the table of docs/monitor.md.
 // That the table names nothing else is the test of the same name in cmd/agentstream.
 func TestMetricsAreDocumented(t *testing.T) {
 	beside(t)
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/monitor.md")
 	if err != nil {
 		t.Fatal(err)
 	}

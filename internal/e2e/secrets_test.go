@@ -42,7 +42,7 @@ type secrets struct {
 }
 
 // TestSecretsAreReplacedUnderLoad: the token, the secret of shares, the password of the database and that of NATS are
-// replaced one after the other, as docs/operations.md says, and no request of a steady load fails meanwhile. Afterwards
+// replaced one after the other, as docs/secure.md says, and no request of a steady load fails meanwhile. Afterwards
 // the old ones open nothing.
 func TestSecretsAreReplacedUnderLoad(t *testing.T) {
 	beside(t)

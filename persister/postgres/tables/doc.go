@@ -22,5 +22,5 @@
 //
 // # Where to look next
 //
-// docs/operations.md for how and when to migrate, docs/sql.md for the views.
+// docs/upgrade.md for how and when to migrate, docs/sql.md for the views.
 package tables

@@ -90,12 +90,12 @@ func (x *examination) rights(ctx context.Context, nc *nats.Conn) {
 		return
 	}
 	if _, err := js.AccountInfo(ctx); err != nil {
-		x.find("the NATS user may not ask about its account (%v); mend: its permissions, as docs/operations.md has them", err)
+		x.find("the NATS user may not ask about its account (%v); mend: its permissions, as docs/stores.md has them", err)
 		return
 	}
 	for _, bucket := range []string{natskit.KeysBucket, natskit.TicketsBucket, natskit.TapsBucket} {
 		if _, err := natskit.OpenBucket(ctx, nc, bucket); err != nil && !errors.Is(err, natskit.ErrNotDeclared) {
-			x.find("the NATS user may not use %s (%v); mend: its permissions, as docs/operations.md has them", bucket, err)
+			x.find("the NATS user may not use %s (%v); mend: its permissions, as docs/stores.md has them", bucket, err)
 		}
 	}
 	if l, err := natskit.ReadLayout(ctx, js); err == nil && l.Replicas < 3 && len(nc.Servers()) >= 3 {

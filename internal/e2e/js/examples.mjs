@@ -95,12 +95,41 @@ async function page(name) {
     await one.bringToFront();
     await until("both answers after a reload", async () => (await shown(one)).answers.join("") === all);
     assert.deepEqual((await shown(one)).users, ["long", words]);
+    if (name === "use-run") await keep(run, one, two);
     console.log(`ok ${name} (${Math.round(performance.now())} ms)`);
   } catch (e) {
     for (const tab of [one, two]) if (tab !== undefined) console.error(name, JSON.stringify(await shown(tab).catch(String)).slice(0, 2000));
     throw new Error(`${name}: ${e.message}`, { cause: e });
   } finally {
     await own.close();
+  }
+}
+
+/**
+ * The page with the hook is left and gone back to, and then frozen, as browsers do with tabs in the background. Each time the other tab
+ * says something meanwhile: the page that was kept, with all that it remembers, catches up by itself, once.
+ */
+async function keep(run, page, other) {
+  const debug = await page.createCDPSession();
+  const ways = {
+    "left and gone back to": [() => page.goto(`${PAGES}/`), () => page.goBack({ waitUntil: [] })],
+    frozen: [() => debug.send("Page.setWebLifecycleState", { state: "frozen" }), () => debug.send("Page.setWebLifecycleState", { state: "active" })],
+  };
+  let turns = (await stored(run)).count("turn.end");
+  for (const [how, [leave, back]] of Object.entries(ways)) {
+    await page.bringToFront();
+    await page.evaluate(() => { window.kept = true; });
+    await leave();
+    await other.bringToFront();
+    await say(other, `say it was ${how}`);
+    turns++;
+    await until(`the answer while the page was ${how}`, async () => (await stored(run)).count("turn.end") === turns);
+    await page.bringToFront();
+    await back();
+    const { answers } = await stored(run);
+    await until(`what came while the page was ${how}`, async () => (await shown(page)).answers.join("") === answers);
+    assert.ok(await page.evaluate(() => window.kept), `the page that was ${how} was loaded again`);
+    assert.equal((await shown(page)).users.at(-1), `say it was ${how}`);
   }
 }
 

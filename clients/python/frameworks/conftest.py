@@ -37,8 +37,9 @@ class Stored:
     def types(self) -> list[str]:
         return [e["type"] for e in self.events]
 
-    def texts(self) -> str:
-        return "".join(p["text"] for p in self.payloads("text.delta"))
+    def texts(self, actor: str = "agent") -> str:
+        """Returns what the agent has said, or somebody else."""
+        return "".join(e["payload"]["text"] for e in self.events if e["type"] == "text.delta" and e["actor"] == actor)
 
     def story(self) -> list[str]:
         """Returns the events without the marks of blocks, with what matters of each."""

@@ -45,6 +45,7 @@ class Scripted(Model):
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         output = next(self._answers)
         with generation_span(model="m", usage={"total_tokens": 8}) as span:  # as the SDK's own models have it
+            span.span_data.input = [{"role": "system", "content": "Be short."}, *kwargs["input"]]
             calls = [
                 {"id": i.call_id, "function": {"name": i.name, "arguments": i.arguments}}
                 for i in output
@@ -123,6 +124,7 @@ def test_tools_at_the_same_time(stored: Stored) -> None:
     assert {"tool.end 12:00 UTC", "tool.end 12:00 CET"} <= set(story)
     assert {e["call_id"] for e in stored.payloads("tool.end")} == {"cUTC", "cCET"}
     assert stored.texts() == "It is noon."
+    assert stored.texts("user") == "What time is it?"
     assert "task.start Keeper" in story
     assert story[-2:] == ["turn.end end_turn", "run.lifecycle done"]
 
@@ -131,7 +133,8 @@ def test_tokens(stored: Stored) -> None:
     assert play(stored, Scripted(wants("UTC"), text("It is noon.")), stream=True).error is None
     story = stored.story()
     assert stored.texts() == "It is noon. "
-    assert stored.types().count("text.delta") == 3
+    assert stored.types().count("text.delta") == 1 + 3
+    assert stored.texts("user") == "What time is it?"
     assert story.count("tool.end 12:00 UTC") == 1
     assert story[-2:] == ["turn.end end_turn", "run.lifecycle done"]
 
@@ -141,7 +144,14 @@ def test_an_error_of_a_tool(stored: Stored) -> None:
         play(stored, Scripted(wants("Mars")))
     (end,) = stored.payloads("tool.end")
     assert end["ok"] is False
-    assert stored.story()[-1] == "run.lifecycle error"
+    assert stored.story()[-2:] == ["turn.end error", "run.lifecycle error"]
+
+
+def test_an_error_of_a_streamed_run(stored: Stored) -> None:
+    with pytest.raises(Exception, match="no clock"):
+        play(stored, Scripted(wants("Mars")), stream=True)
+    assert stored.texts("user") == "What time is it?"
+    assert stored.story()[-2:] == ["turn.end error", "run.lifecycle error"]
 
 
 def test_an_approval_is_a_question(stored: Stored) -> None:

@@ -59,7 +59,7 @@ def play(stored: Stored, *lines: dict[str, Any], fail: bool = False) -> None:
     async def go() -> None:
         url = str(stored.client._settings.base)
         async with AsyncClient(url) as client, client.run(stored.id, patient=False) as run, run.turn() as turn:
-            messages = tee(turn, query())
+            messages = tee(turn, query(), prompt="What time is it?")
             try:
                 assert len([m async for m in messages]) == len(lines)
             finally:
@@ -96,8 +96,9 @@ def test_tokens(stored: Stored) -> None:
         END,
     )
     assert stored.texts() == "ab"
-    assert stored.types().count("text.delta") == 2
-    assert stored.types().count("message.start") == 1
+    assert stored.types().count("text.delta") == 1 + 2
+    assert stored.texts("user") == "What time is it?"
+    assert stored.types().count("message.start") == 1 + 1
 
 
 def test_a_sub_agent_is_a_child(stored: Stored) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -66,7 +67,8 @@ def test_a_model_alone_streams(stored: Stored) -> None:
         list(model.stream("hi", config={"callbacks": [handler]}))
         assert handler.error is None
     assert stored.texts() == "Hello, big world"
-    assert stored.types().count("text.delta") == 5
+    assert stored.types().count("text.delta") == 1 + 5
+    assert stored.texts("user") == "hi"
     assert stored.story()[-4:] == ["message.end end_turn", "model.end", "turn.end end_turn", "run.lifecycle done"]
 
 
@@ -84,6 +86,7 @@ def test_tools(stored: Stored) -> None:
     assert {"tool.end 12:00 UTC", "tool.end 12:00 CET"} <= set(story)
     assert stored.types().count("tool.run") == 2
     assert story.count("message.end tool_use") == 1
+    assert stored.texts("user") == "What time is it?"  # once, for two answers
     starts, ends = (len([s for s in story if s.startswith(f"task.{w}")]) for w in ("start", "end"))
     assert starts == ends
 
@@ -120,6 +123,7 @@ def test_interrupts_are_questions(stored: Stored) -> None:
     (asked,), (answered,) = stored.payloads("input.requested"), stored.payloads("input.answered")
     assert answered == {"request_id": asked["request_id"], "answer": "CET"}
     assert story.count("turn.end end_turn") == 2
+    assert stored.texts("user") == "What time is it?"  # an answer to a question is none of its own
     assert not [s for s in story if "error" in s]
 
 
@@ -149,8 +153,29 @@ def test_async_and_at_the_same_time(stored: Stored) -> None:
     asyncio.run(main())
     texts: dict[str, str] = {}
     for event in stored.events:
-        if event["type"] == "text.delta":
+        if event["type"] == "text.delta" and event["actor"] == "agent":
             child = event.get("child_id") or ""
             texts[child] = texts.get(child, "") + event["payload"]["text"]
     assert "".join(sorted(texts.values())) in ("I am a of twoI am b of two",)
     assert stored.story()[-1] == "run.lifecycle done"
+
+
+def test_what_a_person_says_is_written_once(stored: Stored) -> None:
+    model = GenericFakeChatModel(messages=iter([AIMessage("Fine."), AIMessage("Again."), AIMessage("By hand.")]))
+    chat = ChatPromptTemplate.from_messages([("system", "Be short."), ("user", "How are {whom}?")]) | model
+    with stored.client.run(stored.id, patient=False) as run:
+        handler = AgentstreamCallbackHandler(run)
+        config: Any = {"callbacks": [handler]}
+        chat.invoke({"whom": "you"}, config)  # the chain's input does not show it, the model's does
+        history: Any = [
+            HumanMessage("How are you?"),
+            AIMessage("Fine."),
+            HumanMessage([{"type": "text", "text": "More"}]),
+        ]
+        model.invoke(history, config)
+        with run.turn() as turn:
+            turn.user("What I say myself")
+            model.invoke("What I say myself", config)
+        assert handler.error is None
+    assert stored.texts("user") == "How are you?MoreWhat I say myself"
+    assert stored.texts() == "Fine.Again.By hand."

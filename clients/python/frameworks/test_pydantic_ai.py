@@ -65,7 +65,8 @@ def test_tools_at_the_same_time(stored: Stored) -> None:
     play(stored, scripted(wants("UTC", "CET"), ["It is ", "noon."]))
     story = stored.story()
     assert stored.texts() == "It is noon."
-    assert stored.types().count("text.delta") == 2
+    assert stored.types().count("text.delta") == 1 + 2
+    assert stored.texts("user") == "What time is it?"
     assert story.count("tool.start clock") == 2
     assert {e["call_id"]: e["output"] for e in stored.payloads("tool.end")} == {
         "cUTC": "12:00 UTC",

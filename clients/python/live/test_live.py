@@ -198,6 +198,32 @@ def test_what_is_stored(url: str, run_id: str) -> None:
         assert found
 
 
+def test_costs_and_searches(url: str, run_id: str) -> None:
+    used = {"input_tokens": 1_000, "output_tokens": 10, "cost_usd": 0.5}
+    with Client(url) as client:
+        events: list[Any] = [
+            {"type": "session.created", "payload": {"title": f"The costs of {run_id}", "agent": "counter"}},
+            {"type": "message.start", "payload": {"message_id": "m", "role": "assistant", "model": "gpt-x"}},
+            {"type": "message.end", "payload": {"message_id": "m", "usage": used}},
+            {"type": "run.lifecycle", "payload": {"state": "done"}},
+        ]
+        last = client.append(run_id, events).last_seq
+        found = []
+        for _ in range(500):  # what is persisted may lag by a moment
+            found = client.runs(q=f"costs {run_id}", agent="counter", model="gpt-x", order="events", limit=2)["runs"]
+            if found and found[0]["last_seq"] == last:
+                break
+            threading.Event().wait(0.02)
+        assert [r["run_id"] for r in found] == [run_id]
+        assert found[0]["cost_usd"] == 0.5
+        (cost,) = client.costs(run_id)["costs"]
+        assert (cost["seq"], cost["model"], cost["cost_usd"]) == (last - 1, "gpt-x", 0.5)
+        (whole,) = client.costs(run_id, by="child", limit=1)["costs"]
+        assert (whole["child_id"], whole["messages"], whole["input_tokens"]) == (None, 1, 1_000)
+        days = client.daily_costs()
+        assert [d["model"] for d in days if d["model"] == "gpt-x" and d["messages"] >= 1]
+
+
 def test_a_large_output_is_moved(url: str, run_id: str) -> None:
     with Client(url) as client:
         with client.run(run_id) as run, run.turn() as turn:

@@ -10,7 +10,7 @@
 `Client` is the same for programs with threads. `client.run(id)` writes a run.
 """
 
-from ._api import Blob, Page, Receipt, RunInfo, RunsPage, Ticket
+from ._api import Blob, Cost, CostsPage, Page, Receipt, RunInfo, RunsPage, Ticket
 from ._json import Raw
 from ._version import __version__
 from ._watch import ConnectionLost, NotAStream, Stats
@@ -61,6 +61,8 @@ __all__ = [
     "Client",
     "Conflict",
     "ConnectionLost",
+    "Cost",
+    "CostsPage",
     "CursorAhead",
     "Ended",
     "Event",

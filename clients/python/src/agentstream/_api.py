@@ -14,7 +14,7 @@ from ._call import JSON, NDJSON, Op, Send, call, read_json, store
 from .errors import AgentstreamError
 from .event import Event, parse
 
-__all__ = ["Blob", "Page", "Receipt", "RunInfo", "RunsPage", "Ticket"]
+__all__ = ["Blob", "Cost", "CostsPage", "Page", "Receipt", "RunInfo", "RunsPage", "Ticket"]
 
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _COMMANDS: Final = (
@@ -44,7 +44,10 @@ class RunInfo(TypedDict, total=False):
     waits_since: str | None
     usage: dict[str, int] | None
     title: str | None
+    opening: str | None
     agent: str | None
+    tags: list[str]
+    metadata: dict[str, Any] | None
     model: str | None
     cost_usd: float | None
     unpriced_models: list[str]
@@ -54,6 +57,33 @@ class RunsPage(TypedDict):
     """A part of the list of runs, newest first. `next_cursor` is None on the last page."""
 
     runs: list[RunInfo]
+    next_cursor: str | None
+
+
+class Cost(TypedDict, total=False):
+    """What messages have used, and what that has cost by the prices of now; `cost_usd` is None when it is not known.
+
+    `seq` is that of the message.end, where it is of one message. `child_id`, `day` and `model` are None where it is of
+    several; `child_id` of the run itself is None too.
+    """
+
+    seq: int
+    child_id: str | None
+    day: str | None
+    model: str | None
+    messages: int
+    unpriced_messages: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float | None
+
+
+class CostsPage(TypedDict):
+    """A part of a run's costs. `next_cursor` is None on the last page."""
+
+    costs: list[Cost]
     next_cursor: str | None
 
 
@@ -132,6 +162,12 @@ class Api:
 
     def runs(self, query: Mapping[str, Any]) -> Op[RunsPage]:
         return (yield from self._get("/v1/agent/runs", query))  # type: ignore[no-any-return]
+
+    def costs(self, run: str, query: Mapping[str, Any]) -> Op[CostsPage]:
+        return (yield from self._get(path_of(run, "costs"), query))  # type: ignore[no-any-return]
+
+    def daily_costs(self, query: Mapping[str, Any]) -> Op[list[Cost]]:
+        return (yield from self._get("/v1/agent/costs", query))["costs"]  # type: ignore[no-any-return]
 
     def events(self, run: str, query: Mapping[str, Any], newest: bool) -> Op[Page]:
         order = {"order": "desc"} if newest else {}

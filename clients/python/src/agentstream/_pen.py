@@ -142,6 +142,7 @@ class Lane:
         """Goes on with a turn that somebody else has begun."""
         with self.pen.lock:
             self.turn = Turn(self, id)
+            self.turn.heard = True  # what it answers is in the log
             return self.turn
 
     def spawn(self, id: str, prompt: str, call: str, tools: Sequence[str]) -> Lane:
@@ -203,6 +204,7 @@ class Turn:
         self.lane = lane
         self.id = id
         self.over = False
+        self.heard = False  # what a person said is written
 
     def check(self, doing: str) -> None:
         if self.over:
@@ -240,6 +242,7 @@ class Turn:
                 raise Open(f"run {lane.pen.run}: message {lane.message.id} is open")
             payload = Obj().text("message_id", id).text("role", role).some("model", model).some("provider", provider)
             self.emit("message.start", payload, actor)
+            self.heard = self.heard or role == "user"
             lane.message = Message(self, id, actor)
             return lane.message
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from . import _settings
-from ._api import Api, Blob, Page, Receipt, RunInfo, RunsPage, Ticket, line_of, path_of
+from ._api import Api, Blob, Cost, CostsPage, Page, Receipt, RunInfo, RunsPage, Ticket, line_of, path_of
 from ._call import Answer, Effect, Op, Refused, Send, Sleep
 from ._io_async import Connection, Lock, Source, Stop, resolve
 from ._watch import Machine, Options, Stats, names
@@ -139,19 +139,47 @@ class AsyncClient:
         since: str = "",
         until: str = "",
         waits: bool = False,
+        q: str = "",
+        title: str = "",
+        tag: str = "",
+        agent: str = "",
+        model: str = "",
+        reason: str = "",
+        order: str = "",
+        direction: str = "",
         limit: int = 0,
         cursor: str | None = None,
     ) -> RunsPage:
-        """Returns a page of the list of runs, newest first. Times are RFC 3339."""
+        """Returns a page of the list of runs, newest first, or by `order` and `direction`. Times are RFC 3339.
+
+        `q` is words, all of which are in id, title, agent, model, tags or the first words; `reason` is in the reason;
+        `title`, `tag`, `agent` and `model` are exactly these.
+        """
         query = {
             "state": names(state),
             "since": since,
             "until": until,
             "waits": waits,
+            "q": q,
+            "title": title,
+            "tag": tag,
+            "agent": agent,
+            "model": model,
+            "reason": reason,
+            "order": order,
+            "direction": direction,
             "limit": limit,
             "cursor": cursor,
         }
         return await self._do(self._api.runs(query))
+
+    async def costs(self, run: str, *, by: str = "message", limit: int = 0, cursor: str | None = None) -> CostsPage:
+        """Returns a page of what each message of a run has cost, or with by="child" the run itself and each child."""
+        return await self._do(self._api.costs(run, {"by": by, "limit": limit, "cursor": cursor}))
+
+    async def daily_costs(self, *, since: str = "", until: str = "") -> list[Cost]:
+        """Returns what all runs have cost by UTC day and model, newest day first; the last 30 days without `since`."""
+        return await self._do(self._api.daily_costs({"since": since, "until": until}))
 
     # Writing.
 

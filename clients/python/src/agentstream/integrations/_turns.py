@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .. import _json
@@ -25,6 +25,7 @@ class Turns:
         self.asked: set[str] = set()
         self._lock = threading.RLock()
         self._turn: Turn | None = None
+        self._heard: Turn | None = None  # in which this has written what a person said
         self._root: object = None
         self._tools: dict[object, tuple[str, float]] = {}
         self._models: dict[object, tuple[Recorder, Lane]] = {}
@@ -49,6 +50,15 @@ class Turns:
         else:
             self._turn, self._root = self.lane.begin_turn(), key
         return self._turn
+
+    def hear(self, texts: Iterable[str], turn: Turn | None = None) -> None:
+        """Writes what a person has said, as messages of theirs; not where whoever began the turn has written it."""
+        turn = turn or self.lane.turn
+        if turn is None or turn.lane.message is not None or (turn.heard and turn is not self._heard):
+            return
+        for text in texts:
+            turn.user(text)
+            self._heard = turn
 
     def end(self, key: object, error: BaseException | None = None) -> None:
         """Ends the turn, if key has begun it."""
@@ -85,11 +95,15 @@ class Turns:
 
     # Models: those that answer at the same time write into children.
 
-    def begin_model(self, key: object, provider: str, model: str, name: str = "") -> Recorder:
+    def begin_model(
+        self, key: object, provider: str, model: str, name: str = "", heard: Iterable[str] = ()
+    ) -> Recorder:
+        """Begins a call of a model. heard is what a person has said, if that is to be written before it."""
         turn, lane = self.begin(key), self.lane
         if lane.message is not None:
             lane = lane.spawn("", name, "", ())
             turn = lane.begin_turn()
+        self.hear(heard, turn)
         recorder = Recorder(turn, provider, model)
         recorder.begin()
         self._models[key] = recorder, lane
@@ -135,3 +149,46 @@ class Turns:
             o.text("error", CODE_FAILED).raw("error_detail", error_of(error))
         self.begin(key).emit("tool.end", o.number("duration_ms", self.lane.pen.since(began)))
         self.end(key)
+
+
+def questions_of(messages: Any) -> list[str]:
+    """Returns what a person says in the input of an agent or of a model: a text, or the newest of its messages.
+
+    Those are the messages of the user behind the last answer, in the form of any provider or of LangChain.
+    """
+    if isinstance(messages, str):
+        return [messages] if messages else []
+    if not isinstance(messages, Iterable) or isinstance(messages, (bytes, Mapping)):
+        messages = getattr(messages, "messages", ())  # a prompt of LangChain
+    if not isinstance(messages, Iterable):
+        return []
+    found: list[str] = []
+    for message in messages:
+        if isinstance(message, str):
+            found.append(message)
+        elif isinstance(message, (tuple, list)) and len(message) == 2:  # LangChain: a role and a content
+            found += [_text_of(message[1])] if message[0] in _PERSONS else []
+        else:
+            role = _field(message, "role") or _field(message, "type")
+            if role in _PERSONS:
+                found.append(_text_of(_field(message, "content")))
+            elif role not in _STANDING:
+                found.clear()
+    return [text for text in found if text]
+
+
+_PERSONS = ("user", "human", "HumanMessageChunk")
+_STANDING = ("system", "developer")  # says nothing of who has answered
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _text_of(content: Any) -> str:
+    """Returns the texts of a content, which is one or a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, (list, tuple)) else ()
+    texts = [part if isinstance(part, str) else _field(part, "text") for part in parts]
+    return "\n".join(text for text in texts if isinstance(text, str) and text)

@@ -1,12 +1,12 @@
 """Claude Agent SDK: hands its messages through and writes what they say into a turn.
 
     async with run.turn() as turn:
-        async for message in tee(turn, query(prompt=…, options=…)):
+        async for message in tee(turn, query(prompt=question, options=…), prompt=question):
             …
 
 With `include_partial_messages` the answer streams. It imports nothing of claude_agent_sdk: messages are read by their
 fields. Why something could not be written is in `tee.error`. Sub-agents write into children of the call that began
-them.
+them. The SDK's messages do not repeat the prompt: with `prompt` it is written as a message of the user.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from .._pen import Lane
 from ..arun import AsyncTurn
 from . import anthropic
 from ._recorder import Recorder, turn_of
-from ._turns import Turns
+from ._turns import Turns, questions_of
 
 
 class tee(AsyncIterator[Any]):
     """The messages of a query, which are written as they are read."""
 
-    def __init__(self, turn: AsyncTurn, messages: Any) -> None:
-        turn_of(turn)
+    def __init__(self, turn: AsyncTurn, messages: Any, *, prompt: str = "") -> None:
+        begun = turn_of(turn)
         self._messages = messages
         self._items: Any = None
         self._to = Turns(turn._run)
+        self._to.write(lambda: self._to.hear(questions_of(prompt), begun))
         self._lanes: dict[str, Lane] = {}
         self._open: dict[str, tuple[str, Recorder]] = {}  # by lane: the id of the message, and who writes it
         self._partial: set[str] = set()

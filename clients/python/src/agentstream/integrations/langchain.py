@@ -6,6 +6,9 @@
 It never waits and never raises into the framework: what it could not write is in `error`. The outermost chain is a
 turn, chains and nodes within it are tasks, models write messages, tools are calls. Models that answer at the same time
 write into children. An interrupt of LangGraph is a question (`input.requested`), not an error.
+
+What a person says is written once, before the first answer: the messages of the user with which the outermost chain is
+called, or else those with which its first model is. It is left to you where your code writes it (`turn.user`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from .. import _json
 from ..arun import AsyncRun
 from ..run import Run
 from ._recorder import Recorder
-from ._turns import Turns
+from ._turns import Turns, questions_of
 
 _SIGNS = ("langsmith:hidden", "seq:step")
 
@@ -34,6 +37,7 @@ class AgentstreamCallbackHandler(BaseCallbackHandler):  # type: ignore[misc, unu
     def __init__(self, run: Run | AsyncRun) -> None:
         self._to = Turns(run)
         self._tasks: dict[UUID, Callable[[bool], None]] = {}
+        self._awaits = False  # what a person said: the chain's input does not show it
 
     @property
     def error(self) -> BaseException | None:
@@ -48,6 +52,8 @@ class AgentstreamCallbackHandler(BaseCallbackHandler):  # type: ignore[misc, unu
             turn = self._to.begin(run_id)
             if outermost:
                 self._to.answer(getattr(inputs, "resume", None))  # a Command of LangGraph
+            if kwargs.get("parent_run_id") is None:
+                self._hear(inputs)
             name = str(kwargs.get("name") or "")
             tags = kwargs.get("tags") or ()
             if not outermost and name and not any(t.startswith(_SIGNS) for t in tags):
@@ -75,6 +81,14 @@ class AgentstreamCallbackHandler(BaseCallbackHandler):  # type: ignore[misc, unu
 
         self._to.write(write)
 
+    def _hear(self, inputs: Any) -> None:
+        """Writes what a person says in the input of the outermost chain, or lets the first model's do it."""
+        named = ("messages", "input", "question", "query") if isinstance(inputs, dict) else ()
+        found = questions_of(next((inputs[name] for name in named if name in inputs), inputs))
+        self._to.hear(found)
+        goes_on = inputs is None or hasattr(inputs, "resume")
+        self._awaits = not found and not goes_on
+
     def _end_task(self, run_id: UUID, ok: bool) -> None:
         end = self._tasks.pop(run_id, None)
         if end is not None:
@@ -88,8 +102,12 @@ class AgentstreamCallbackHandler(BaseCallbackHandler):  # type: ignore[misc, unu
 
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **kwargs: Any) -> None:
         m = kwargs.get("metadata") or {}
-        names = [str(m.get(n) or "") for n in ("ls_provider", "ls_model_name", "langgraph_node")]
-        self._to.write(lambda: self._to.begin_model(run_id, *names))
+        provider, model, node = (str(m.get(n) or "") for n in ("ls_provider", "ls_model_name", "langgraph_node"))
+        said: list[str] = []
+        if self._awaits or kwargs.get("parent_run_id") is None:
+            said = questions_of(messages[0] if messages and isinstance(messages[0], list) else messages)
+        self._awaits = False
+        self._to.write(lambda: self._to.begin_model(run_id, provider, model, node, said))
 
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **kwargs: Any) -> None:
         self.on_chat_model_start(serialized, prompts, run_id=run_id, **kwargs)

@@ -10,12 +10,15 @@
 
 A trace is a turn, unless one is open; agents are tasks, functions are calls of tools, answers of models are messages:
 as a whole at their end, or by their tokens with `tee`. Tools that wait for an approval are questions (`tee`, or `ask`
-with the result). It imports nothing of agents, and never raises into it: why something could not be written is in
-`error`.
+with the result). What a person says is written once, before the first answer: from the result with `tee`, else from
+what the first answer's span has, which is nothing where `trace_include_sensitive_data` is off; and not at all where
+your code writes it (`turn.user`). It imports nothing of agents, and never raises into it: why something could not be
+written is in `error`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,7 +28,7 @@ from .. import _json
 from ..arun import AsyncRun
 from ..run import Run
 from ._recorder import Recorder
-from ._turns import Turns
+from ._turns import Turns, questions_of
 from .openai import read
 
 _target: ContextVar[_Trace | None] = ContextVar("agentstream_trace", default=None)
@@ -40,6 +43,23 @@ class _Trace:
         self.streams = False  # answers are written by their tokens
         self.recorder: Recorder | None = None
         self.results: list[Any] = []  # of functions whose calls have not been written yet
+        self.begun = False  # a turn, for the trace that runs
+        self.heard = False  # what a person said is written, or nothing is known of it
+        self.said: list[str] = []  # what is to be written when the turn begins
+        self.handled: BaseException | None = None  # what was being handled when the trace began
+
+    def open(self, id: str) -> None:
+        self.begun, self.heard, self.handled = True, False, sys.exc_info()[1]
+        self.to.begin(id)
+        self.hear(self.said)
+
+    def hear(self, said: list[str]) -> None:
+        """Writes what a person has said, once for a trace."""
+        if self.begun and said and not self.heard:
+            self.to.hear(said)
+            self.heard, self.said = True, []
+        elif not self.begun:
+            self.said = said
 
     def start(self, span: Any) -> None:
         if span.span_data.type == "agent":
@@ -50,6 +70,7 @@ class _Trace:
         if span.span_id in self.tasks:
             self.tasks.pop(span.span_id)(error is None)
         elif data.type in ("response", "generation") and not self.streams:
+            self.hear(questions_of(getattr(data, "input", None)))
             recorder = self.to.begin_model(span.span_id, "openai", _model_of(data))
             recorder.usage = getattr(data, "usage", None) or getattr(getattr(data, "response", None), "usage", None)
             for item in _items_of(data):
@@ -64,7 +85,9 @@ class _Trace:
 
     def close(self, id: str) -> None:
         self.flush(rest=not self.streams)
-        self.to.end(id)
+        self.begun = False
+        failed = sys.exc_info()[1]  # a trace is left by what makes its run fail
+        self.to.end(id, failed if failed is not self.handled else None)
 
     def flush(self, rest: bool = False) -> None:
         """Writes what functions have returned, each once its call is there."""
@@ -107,7 +130,7 @@ class AgentstreamProcessor:
         target = _target.get()
         if target is not None:
             self._traces[trace.trace_id] = target
-            self._write(target, lambda t: t.to.begin(trace.trace_id))
+            self._write(target, lambda t: t.open(trace.trace_id))
 
     def on_trace_end(self, trace: Any) -> None:
         target = self._traces.pop(trace.trace_id, None)
@@ -141,6 +164,7 @@ class AgentstreamProcessor:
         trace = _target.get()
         if trace is not None:
             trace.streams = True
+            self._write(trace, lambda t: t.hear(questions_of(getattr(result, "input", None))))
         async for event in result.stream_events():
             if getattr(event, "type", "") == "raw_response_event":
                 self._write(trace, lambda t: _read_token(t, event.data))  # noqa: B023

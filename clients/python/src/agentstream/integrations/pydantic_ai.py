@@ -4,7 +4,8 @@
         await agent.run(prompt, event_stream_handler=event_stream_handler(turn))
 
 It imports nothing of pydantic_ai: events are read by their fields. It never raises into the agent's run: why something
-could not be written is in `error`. Tools that wait for an approval are questions.
+could not be written is in `error`. Tools that wait for an approval are questions. The prompt is written first, as a
+message of the user, unless your code writes one (`turn.user`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from .. import _json
 from ..arun import AsyncTurn
 from ._recorder import Recorder, turn_of
-from ._turns import Turns
+from ._turns import Turns, questions_of
 
 
 class event_stream_handler:
@@ -26,6 +27,7 @@ class event_stream_handler:
         self._to = Turns(turn._run)
         self._recorder: Recorder | None = None
         self._kinds: dict[int, str] = {}
+        self._agent: object = None  # the run of an agent whose prompt is written
 
     @property
     def error(self) -> BaseException | None:
@@ -35,6 +37,7 @@ class event_stream_handler:
     async def __call__(self, context: Any, events: AsyncIterable[Any]) -> None:
         """Is called by the agent for each answer of the model, and for each round of tools."""
         self._kinds.clear()
+        self._to.write(lambda: self._hear(context))
         try:
             async for event in events:
                 self._to.write(lambda: self._read(context, event))  # noqa: B023
@@ -43,6 +46,15 @@ class event_stream_handler:
             self._to.write(lambda: self._close(cause))
             raise
         self._to.write(lambda: self._close(None))
+
+    def _hear(self, context: Any) -> None:
+        agent = getattr(context, "run_id", None) or "the only one"
+        if agent == self._agent:
+            return
+        self._agent = agent
+        prompt = getattr(context, "prompt", None)
+        parts = prompt if isinstance(prompt, str) else [{"role": "user", "content": prompt}]
+        self._to.hear(questions_of(parts), self._turn)
 
     def _close(self, error: BaseException | None) -> None:
         recorder, self._recorder = self._recorder, None

@@ -371,6 +371,57 @@ func TestRunsInPages(t *testing.T) {
 	}
 }
 
+// Costs returns a cost of each message, and of the only child.
+func (catalog) Costs(_ context.Context, _ string, q schema.CostsQuery) (out []schema.Cost, err error) {
+	usd := 0.25
+	switch {
+	case q.By == schema.ByDay:
+		return []schema.Cost{{Day: q.Since.Format(time.DateOnly), Model: "m", Messages: 2, Input: 3, USD: &usd}}, nil
+	case q.By == schema.ByChild && q.Beyond == nil:
+		out = append(out, schema.Cost{Messages: 1})
+		fallthrough
+	case q.By == schema.ByChild:
+		out = append(out, schema.Cost{Child: "kid", Messages: 1})
+	default:
+		for seq := q.After + 1; seq <= 3; seq++ {
+			out = append(out, schema.Cost{Seq: seq, Day: "2026-01-02", Model: "m", Messages: 1, Output: 4, USD: &usd})
+		}
+	}
+	return out[:min(q.Limit, len(out))], nil
+}
+
+func TestCostsInPages(t *testing.T) {
+	c := dial(t, realServer(t, func(cfg *edge.Config) { cfg.Catalog, cfg.Costs = catalog{}, catalog{} }))
+	tell(t, c, "r1", "parallel-tools")
+	for _, q := range []CostsQuery{{Limit: 1}, {Limit: 1, ByChild: true}} {
+		var found []Cost
+		for {
+			p, err := c.Run("r1").Costs(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, p.Costs...)
+			if q.Cursor = p.NextCursor; q.Cursor == "" {
+				break
+			}
+		}
+		if q.ByChild && (len(found) != 2 || found[1].Child != "kid" || found[1].USD != nil) {
+			t.Errorf("by child: %+v", found)
+		}
+		if !q.ByChild && (len(found) != 3 || found[2].Seq != 3 || found[2].Model != "m" || *found[2].USD != 0.25) {
+			t.Errorf("by message: %+v", found)
+		}
+	}
+	since := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	days, err := c.Costs(t.Context(), since, since.AddDate(0, 0, 3))
+	if err != nil || len(days) != 1 || days[0].Day != "2026-01-02" || days[0].Input != 3 {
+		t.Errorf("by day: %+v, %v", days, err)
+	}
+	if _, err := c.Run("nobody").Costs(t.Context(), CostsQuery{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("costs of a run that does not exist: %v", err)
+	}
+}
+
 // Pages from both ends hold the whole run.
 func TestEventsInPages(t *testing.T) {
 	c := dial(t, realServer(t))

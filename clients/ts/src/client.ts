@@ -123,6 +123,41 @@ export interface RunsQuery {
   cursor?: string;
 }
 
+/** What messages have used, and what that has cost by the prices of now. */
+export interface Cost {
+  /** Of the message.end in the run; absent where it is of several messages. */
+  readonly seq?: number;
+  /** null: the run itself, or all of them. */
+  readonly child_id: string | null;
+  /** UTC, YYYY-MM-DD; null: several. */
+  readonly day: string | null;
+  /** null: not known, or several. */
+  readonly model: string | null;
+  readonly messages: number;
+  /** Messages that have used something, and whose cost is not known. */
+  readonly unpriced_messages: number;
+  /** Without those of a cache. */
+  readonly input_tokens: number;
+  readonly output_tokens: number;
+  readonly cache_read_tokens: number;
+  readonly cache_write_tokens: number;
+  /** Of the messages of which it is known; null: of none. */
+  readonly cost_usd: number | null;
+}
+
+/** A page of costs; `next_cursor` asks for the one behind it, null when there is none. */
+export interface CostsPage {
+  readonly costs: readonly Cost[];
+  readonly next_cursor: string | null;
+}
+
+/** By message, in the order of the run, or by child, the run itself first. `limit` is at most 1,000. */
+export interface CostsQuery {
+  by?: "message" | "child";
+  limit?: number;
+  cursor?: string;
+}
+
 /** The commands, as their paths name them. */
 export type CommandName = "approve_plan" | "reject_plan" | "pause" | "resume" | "redirect" | "cancel" | "answer" | "messages" | "update";
 
@@ -280,6 +315,25 @@ export class Client {
       yield* page.runs;
       cursor = page.next_cursor;
     }
+  }
+
+  /** One page of what a run's messages, or its children, have cost, as far as they are persisted by now. */
+  costsPage(run: string, q: CostsQuery = {}, signal?: AbortSignal): Promise<CostsPage> {
+    return this.json({ method: "GET", path: path(run, "costs"), query: { ...q }, signal });
+  }
+
+  /** All costs of a run, page by page. */
+  async *costs(run: string, q: Omit<CostsQuery, "cursor"> = {}, signal?: AbortSignal): AsyncGenerator<Cost, void, void> {
+    for (let cursor: string | null = ""; cursor !== null; ) {
+      const page: CostsPage = await this.costsPage(run, { ...q, cursor }, signal);
+      yield* page.costs;
+      cursor = page.next_cursor;
+    }
+  }
+
+  /** What the tenant's runs have cost by UTC day and model, newest day first: by default of 30 days, at most of 366. */
+  async dailyCosts(q: { since?: string; until?: string } = {}, signal?: AbortSignal): Promise<readonly Cost[]> {
+    return (await this.json<CostsPage>({ method: "GET", path: "/v1/agent/costs", query: { ...q }, signal })).costs;
   }
 
   /** Everything up to the newest event, or up to `at`, summed up. To go on, watch with `after: snapshot.last_seq`. */

@@ -37,6 +37,17 @@ test("an append is repeated under its key until it is answered", async (t) => {
   assert.equal(asked[2].url, "/v1/agent/runs/run_1/events");
 });
 
+test("costs of a run are read page by page, those of days at once", async (t) => {
+  const { url, asked } = await scripted(t, (res, n) => json(res, 200, { costs: [{ seq: n, child_id: null, messages: 1, cost_usd: n / 4 }], next_cursor: n < 3 ? String(n) : null }));
+  const client = new Client({ url, ...fast });
+  const costs = [];
+  for await (const c of client.costs("run_1", { by: "message", limit: 1 })) costs.push(c.cost_usd);
+  assert.deepEqual(costs, [0.25, 0.5, 0.75]);
+  assert.deepEqual((await client.dailyCosts({ since: "2026-11-01T00:00:00Z" })).map((c) => c.cost_usd), [1]);
+  const paths = ["", "&cursor=1", "&cursor=2"].map((c) => `/v1/agent/runs/run_1/costs?by=message&limit=1${c}`);
+  assert.deepEqual(asked.map((a) => a.url), [...paths, "/v1/agent/costs?since=2026-11-01T00%3A00%3A00Z"]);
+});
+
 test("appends to several runs at a time are one request, and each has its own answer", async (t) => {
   const answers = (body) => {
     const runs = new Map();

@@ -110,6 +110,22 @@ export class Client {
             cursor = page.next_cursor;
         }
     }
+    /** One page of what a run's messages, or its children, have cost, as far as they are persisted by now. */
+    costsPage(run, q = {}, signal) {
+        return this.json({ method: "GET", path: path(run, "costs"), query: { ...q }, signal });
+    }
+    /** All costs of a run, page by page. */
+    async *costs(run, q = {}, signal) {
+        for (let cursor = ""; cursor !== null;) {
+            const page = await this.costsPage(run, { ...q, cursor }, signal);
+            yield* page.costs;
+            cursor = page.next_cursor;
+        }
+    }
+    /** What the tenant's runs have cost by UTC day and model, newest day first: by default of 30 days, at most of 366. */
+    async dailyCosts(q = {}, signal) {
+        return (await this.json({ method: "GET", path: "/v1/agent/costs", query: { ...q }, signal })).costs;
+    }
     /** Everything up to the newest event, or up to `at`, summed up. To go on, watch with `after: snapshot.last_seq`. */
     async snapshot(run, signal, at) {
         return parseSnapshot((await this.call({ method: "GET", path: path(run, "snapshot"), query: { at }, signal })).text);

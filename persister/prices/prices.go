@@ -32,9 +32,9 @@ type Price struct {
 }
 
 // shipped is the name of the file of Default.
-const shipped = "prices-2025-11-24.json"
+const shipped = "prices-2026-09-28.json"
 
-//go:embed prices-2025-11-24.json
+//go:embed prices-2026-09-28.json
 var shippedFile []byte
 
 // Default returns the list that ships with the program.

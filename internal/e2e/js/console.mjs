@@ -177,7 +177,7 @@ const checks = {
     await listed(post);
     await whole(post, "run_checkout_leak");
     await shows("Find the leak in checkout", "table");
-    await until("agent, model and cost", () => ["billing", "gpt-5-mini", "$0.0041"].every((t) => document.querySelector('tr[data-run="run_invoice_4711"]').innerText.includes(t)));
+    await until("agent, model and cost", () => ["billing", "gpt-6-luna", "$0.0041"].every((t) => document.querySelector('tr[data-run="run_invoice_4711"]').innerText.includes(t)));
     await page.type("#search", "renovator");
     await until("found by its agent", () => document.querySelectorAll("tr[data-run]").length === 1);
     await page.$eval("#search", (e) => ((e.value = ""), e.dispatchEvent(new Event("input"))));

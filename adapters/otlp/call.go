@@ -205,7 +205,25 @@ func unpack(v json.RawMessage) json.RawMessage {
 			return unwrap(inner.Get("content"))
 		}
 	}
-	return v
+	return joinTexts(v)
+}
+
+// joinTexts returns the text of a list of objects that have a text and nothing else, as Bedrock and Strands write what a
+// tool has answered, and anything else as it is.
+func joinTexts(v json.RawMessage) json.RawMessage {
+	var all strings.Builder
+	list := provider.Elements(v)
+	for _, raw := range list {
+		p, _ := provider.Parse(raw)
+		if len(p) != 1 || !jsonscan.IsString(p.Get("text")) {
+			return v
+		}
+		all.WriteString(p.Str("text"))
+	}
+	if len(list) == 0 {
+		return v
+	}
+	return provider.Quote(all.String())
 }
 
 // agentName returns the name of an agent.

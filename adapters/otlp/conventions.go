@@ -9,7 +9,8 @@ import (
 	"agentstream/schema/jsonscan"
 )
 
-// readMessages reads the newest convention: messages with parts, as attributes of the span or of its event of details.
+// readMessages reads the newest convention: messages with parts, as attributes of the span or of its events of details.
+// Some write an event for what was asked and another one for the answer.
 func readMessages(s *Span, x *exchange) {
 	from := []attributes{s.attributes}
 	for _, e := range s.events {
@@ -18,10 +19,11 @@ func readMessages(s *Span, x *exchange) {
 		}
 	}
 	for _, a := range from {
-		x.input = messagesOf(a.list("gen_ai.input.messages", "gen_ai.prompt"), "user")
-		x.output = messagesOf(a.list("gen_ai.output.messages", "gen_ai.completion"), "assistant")
-		if x.size() > 0 {
-			return
+		if len(x.input) == 0 {
+			x.input = messagesOf(a.list("gen_ai.input.messages", "gen_ai.prompt"), "user")
+		}
+		if len(x.output) == 0 {
+			x.output = messagesOf(a.list("gen_ai.output.messages", "gen_ai.completion"), "assistant")
 		}
 	}
 }

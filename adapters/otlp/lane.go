@@ -267,7 +267,7 @@ func (t *Translator) sayOne(w *provider.Writer, l *agentLane, s *treeSpan, m tal
 		}
 		if c := l.find(p.id, p.name, ""); c != nil {
 			c.done = true
-			w.Result(c.id, p.failed, unwrap(p.value), "tool_result")
+			w.Result(c.id, p.failed, joinTexts(unwrap(p.value)), "tool_result")
 		}
 	}
 	if len(rest) == 0 || m.role == "tool" {

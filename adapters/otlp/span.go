@@ -36,9 +36,10 @@ const (
 	spanBytes  = 8
 )
 
-// Kept is a span on its way into the log.
+// Kept is a span, or a log record of one, on its way into the log.
 type Kept struct {
 	Trace, ID string
+	Type      string // of the event
 	Payload   json.RawMessage
 }
 
@@ -58,7 +59,7 @@ func Keep(from Origin, s *trace.Span) (k Kept, ok bool) {
 	if !isID(s.GetTraceId(), traceBytes) || !isID(s.GetSpanId(), spanBytes) {
 		return Kept{}, false
 	}
-	k = Kept{Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId)}
+	k = Kept{Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Type: Type}
 	p := provider.Fields{{Name: "span_id", Value: provider.Quote(k.ID)},
 		{Name: "trace_id", Value: provider.Quote(k.Trace)}}
 	if isID(s.ParentSpanId, spanBytes) {
@@ -78,11 +79,7 @@ func Keep(from Origin, s *trace.Span) (k Kept, ok bool) {
 	p = add(p, "events", b.events(s.Events))
 	p = add(p, "attributes", attributes)
 	p = add(p, "resource", b.values(from.resource))
-	p = add(p, "links", links(s.Links))
-	if b.cut > 0 {
-		p = append(p, provider.Field{Name: "omitted", Value: provider.List(b.names)},
-			provider.Field{Name: "omitted_bytes", Value: provider.Number(b.cut)})
-	}
+	p = append(add(p, "links", links(s.Links)), b.losses()...)
 	k.Payload = p.Encode()
 	return k, true
 }

@@ -20,8 +20,10 @@ type Translator struct {
 	calls map[string]bool        // of tools, that were begun
 	ids   map[string]bool        // of messages
 	told  map[string][]*treeSpan // model calls by the ids of their answers
+	logs  map[string][]*Record   // records of spans that have not come, by the ids of these
 	round int
 	top   *treeSpan // the agent that the run itself is; nil: none yet
+	root  Span      // how the run ends, by all rounds so far
 	out   []schema.Event
 }
 
@@ -42,14 +44,16 @@ type treeSpan struct {
 // NewTranslator returns the translator of a run.
 func NewTranslator(run string) *Translator {
 	t := &Translator{run: run, spans: map[string]*treeSpan{}, lanes: map[string]*agentLane{}, calls: map[string]bool{},
-		ids: map[string]bool{}, told: map[string][]*treeSpan{}}
+		ids: map[string]bool{}, told: map[string][]*treeSpan{}, logs: map[string][]*Record{}}
 	t.lanes[""] = newLane("", nil)
 	return t
 }
 
-// Round returns the events of spans that have come since the last round. The last of them ends the run, which is to be
-// running before the first. Spans that were there before are passed over.
-func (t *Translator) Round(spans []*Span) []schema.Event {
+// Round returns the events of spans and of log records of spans that have come since the last round. The last of them
+// ends the run, which is to be running before the first. Spans that were there before are passed over.
+func (t *Translator) Round(spans []*Span, records []*Record) []schema.Event {
+	t.round++
+	late := t.attach(records)
 	fresh := t.adopt(spans)
 	t.out = nil
 	t.lanes[""].open = true
@@ -60,19 +64,22 @@ func (t *Translator) Round(spans []*Span) []schema.Event {
 			t.start(at.span)
 		}
 	}
+	for _, s := range late {
+		t.tellLate(s)
+	}
 	t.close(fresh)
 	return t.out
 }
 
 // adopt takes new spans into the tree, in an order that does not depend on how they came, and returns them.
 func (t *Translator) adopt(spans []*Span) (fresh []*treeSpan) {
-	t.round++
 	for _, s := range spans {
 		if t.spans[s.ID] != nil {
 			continue
 		}
 		one := &treeSpan{Span: s, kind: kindOf(s), start: s.Start, end: s.End, round: t.round}
 		t.spans[s.ID] = one
+		t.readLogs(one)
 		fresh = append(fresh, one)
 	}
 	slices.SortFunc(fresh, func(a, b *treeSpan) int {
@@ -258,17 +265,15 @@ func (t *Translator) finish(s *treeSpan) {
 
 // close ends what is open, and the run.
 func (t *Translator) close(fresh []*treeSpan) {
-	var last uint64
-	root := &Span{}
+	root := &t.root
 	for _, s := range fresh {
-		last = max(last, s.end)
+		root.End = max(root.End, s.end)
 		if s.Parent == "" || s == t.top {
 			root.Failed, root.Message = root.Failed || s.Failed, cmp.Or(root.Message, s.Message)
 		}
 	}
-	root.End = last
 	for _, id := range t.openChildren() {
-		t.endLane(t.lanes[id], &Span{End: last})
+		t.endLane(t.lanes[id], &Span{End: root.End})
 	}
 	t.endLane(t.lanes[""], root)
 }

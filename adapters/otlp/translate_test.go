@@ -89,6 +89,9 @@ func conventions(t *testing.T) map[string][]*Span {
 	openai := func(role, content string) values { return values{"role": role, "content": content} }
 	calls := `[{"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Oslo\"}"}}]`
 	event := func(name string, attributes values) values { return values{"name": name, "attributes": attributes} }
+	details := func(name, list string) values {
+		return event("gen_ai.client.inference.operation.details", values{name: list})
+	}
 	llm := func(v values, n int) values {
 		v["llm.request.type"], v["gen_ai.system"], v["gen_ai.request.model"] = "chat", "OpenAI", "gpt-x"
 		v["gen_ai.prompt.0.role"], v["gen_ai.prompt.0.content"] = "user", "Weather in Oslo?"
@@ -118,6 +121,17 @@ func conventions(t *testing.T) map[string][]*Span {
 			one(t, 4, 1, 30, 40, "chat", genai(values{}, 1), event("gen_ai.client.inference.operation.details",
 				values{"gen_ai.input.messages": "[" + asked + "," + called + "," + answered + "]",
 					"gen_ai.output.messages": "[" + said + "]"})),
+		},
+		"strands, an event for what was asked and one for the answer": {
+			one(t, 2, 1, 10, 20, "chat", genai(values{}, 0),
+				details("gen_ai.system_instructions", `[{"type":"text","content":"Be brief."}]`),
+				details("gen_ai.input.messages", "["+asked+"]"), details("gen_ai.output.messages", "["+called+"]")),
+			one(t, 3, 1, 20, 30, "execute_tool weather", values{"gen_ai.operation.name": "execute_tool",
+				"gen_ai.tool.name": "weather", "gen_ai.tool.call.id": "call_1",
+				"gen_ai.tool.call.result": `[{"text":"ra"},{"text":"in"}]`}),
+			one(t, 4, 1, 30, 40, "chat", genai(values{}, 1),
+				details("gen_ai.input.messages", "["+asked+","+called+","+answered+"]"),
+				details("gen_ai.output.messages", "["+said+"]")),
 		},
 		"genai, an event for each message": {
 			one(t, 2, 1, 10, 20, "chat", genai(values{}, 0),
@@ -188,7 +202,7 @@ func conventions(t *testing.T) map[string][]*Span {
 // TestConventions: a conversation is told alike, whatever the convention in which it was written.
 func TestConventions(t *testing.T) {
 	for name, list := range conventions(t) {
-		events := NewTranslator("otel_x").Round(list)
+		events := NewTranslator("otel_x").Round(list, nil)
 		if got := tell(events); got != weather {
 			t.Errorf("%s: got\n%swant\n%s", name, got, weather)
 		}
@@ -210,7 +224,7 @@ func TestNestedModelCalls(t *testing.T) {
 		s.Parent = outer.ID
 		list = append(list, outer)
 	}
-	if got := tell(NewTranslator("otel_x").Round(list)); got != weather {
+	if got := tell(NewTranslator("otel_x").Round(list, nil)); got != weather {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -226,7 +240,7 @@ func TestModelCallsSideBySide(t *testing.T) {
 				values{"gen_ai.operation.name": "chat",
 					"gen_ai.response.id": "same", "gen_ai.usage.input_tokens": 10}))
 		}
-		events := NewTranslator("otel_x").Round(list)
+		events := NewTranslator("otel_x").Round(list, nil)
 		if got := tell(events); got != weather {
 			t.Errorf("got\n%s", got)
 		}
@@ -254,7 +268,7 @@ func TestUnpackResults(t *testing.T) {
 	} {
 		s := one(t, 1, 0, 0, 9, "weather", values{"openinference.span.kind": "TOOL", "tool_call.id": "c",
 			"output.value": tt.output})
-		if got, want := tell(NewTranslator("otel_x").Round([]*Span{s})),
+		if got, want := tell(NewTranslator("otel_x").Round([]*Span{s}, nil)),
 			"call c weather {}\nresult c "+tt.want+"\n"; got != want {
 			t.Errorf("%s: got %s", tt.output, got)
 		}
@@ -266,7 +280,7 @@ func TestThoughts(t *testing.T) {
 	s := one(t, 1, 0, 0, 9, "chat", values{"gen_ai.operation.name": "chat",
 		"gen_ai.input.messages":  `[{"role":"user","parts":[{"type":"text","content":"What is this?"},{"type":"uri","uri":"https://x/y.png"}]}]`,
 		"gen_ai.output.messages": `[{"role":"assistant","parts":[{"type":"reasoning","content":"hm"},{"type":"tool_call","name":"look","arguments":"[free"}]}]`})
-	got := tell(NewTranslator("otel_x").Round([]*Span{s}))
+	got := tell(NewTranslator("otel_x").Round([]*Span{s}, nil))
 	want := `user [{"type":"text","text":"What is this?"},{"type":"uri","uri":"https://x/y.png"}]
 call call_msg_0000000000000001_1 look "[free"
 assistant [{"type":"thinking","thinking":"hm"},{"type":"tool_use","id":"call_msg_0000000000000001_1","name":"look","input":"[free"}]
@@ -285,7 +299,7 @@ func FuzzParse(f *testing.F) {
 		if !json.Valid(payload) || provider.Problem(payload) != "" {
 			return // the log takes no such payload
 		}
-		for _, e := range NewTranslator("otel_x").Round([]*Span{Parse(payload)}) {
+		for _, e := range NewTranslator("otel_x").Round([]*Span{Parse(payload)}, nil) {
 			if err := e.Prepare("otel_x"); err != nil {
 				t.Errorf("%s %s: %v", e.Type, e.Payload, err)
 			}

@@ -1,4 +1,5 @@
-// Package otlp takes traces of OpenTelemetry: POST /v1/traces and the gRPC service TraceService.
+// Package otlp takes traces of OpenTelemetry: POST /v1/traces and the gRPC service TraceService; and the log records of
+// their model calls: POST /v1/logs and LogsService.
 //
 // # What it is
 //
@@ -19,7 +20,7 @@
 //
 // # What it does not do
 //
-// It translates nothing: adapters/otlp does. It takes no metrics and no logs.
+// It translates nothing: adapters/otlp does. It takes no metrics, and no other logs.
 //
 // # Where to look next
 //

@@ -33,6 +33,17 @@ const decodedTimes = 8
 
 // export stores the spans of a request, and answers how many it has refused.
 func (in *Ingest) export(c *protocol.Call) error {
+	return in.keep(c, "rejectedSpans", func(raw []byte, isText bool) (*batch, error) {
+		request, err := decode(raw, isText)
+		if err != nil {
+			return nil, err
+		}
+		return newBatch(request), nil
+	})
+}
+
+// keep stores what a request has, and answers how much it has refused. refused is the answer's name for that, in JSON.
+func (in *Ingest) keep(c *protocol.Call, refused string, read func(raw []byte, isText bool) (*batch, error)) error {
 	raw, err := c.Message(typeProtobuf, typeJSON)
 	if err != nil {
 		return err
@@ -42,11 +53,10 @@ func (in *Ingest) export(c *protocol.Call) error {
 		return err
 	}
 	isText := c.Request != nil && isJSON(c.Request.Header)
-	request, err := decode(raw, isText)
+	b, err := read(raw, isText)
 	if err != nil {
 		return err
 	}
-	b := newBatch(request)
 	ctx, cancel := c.LogContext()
 	defer cancel()
 	for _, id := range b.order {
@@ -54,7 +64,7 @@ func (in *Ingest) export(c *protocol.Call) error {
 			return err
 		}
 	}
-	return reply(c, b, isText)
+	return reply(c, b, refused, isText)
 }
 
 // decode reads a request, an ExportTraceServiceRequest: the same message by another name. Fields that are not known are
@@ -110,8 +120,9 @@ type batch struct {
 // Why spans are refused.
 const (
 	whyNoID  = "a span has no trace id of 16 bytes, or no span id of 8"
-	whyMany  = "a trace keeps 10,000 spans"
-	whyLarge = "a trace keeps 32 MiB of spans"
+	whyOther = "of log records, events of models (gen_ai.…) are kept that belong to a span"
+	whyMany  = "a trace keeps 10,000 spans and log records"
+	whyLarge = "a trace keeps 32 MiB of spans and log records"
 )
 
 // newBatch sorts the spans of a request, and refuses those that have no ids.
@@ -123,12 +134,17 @@ func newBatch(request *trace.TracesData) *batch {
 			b.refused[whyNoID]++
 			continue
 		}
-		if b.traces[k.Trace] == nil {
-			b.order = append(b.order, k.Trace)
-		}
-		b.traces[k.Trace] = append(b.traces[k.Trace], k)
+		b.add(k)
 	}
 	return b
+}
+
+// add adds what is to be stored of a trace.
+func (b *batch) add(k otlp.Kept) {
+	if b.traces[k.Trace] == nil {
+		b.order = append(b.order, k.Trace)
+	}
+	b.traces[k.Trace] = append(b.traces[k.Trace], k)
 }
 
 // errNothing reports that all spans are stored already.
@@ -159,24 +175,24 @@ func (in *Ingest) store(ctx context.Context, c *protocol.Call, id string, b *bat
 }
 
 // reply answers, in the form of the request.
-func reply(c *protocol.Call, b *batch, isText bool) error {
+func reply(c *protocol.Call, b *batch, refused string, isText bool) error {
 	var why []string
 	all := 0
-	for _, text := range []string{whyNoID, whyMany, whyLarge} {
+	for _, text := range []string{whyNoID, whyOther, whyMany, whyLarge} {
 		if n := b.refused[text]; n > 0 {
 			all += n
 			why = append(why, fmt.Sprintf("%d refused: %s", n, text))
 		}
 	}
 	if isText {
-		c.Reply(http.StatusOK, textResponse(all, strings.Join(why, "; ")))
+		c.Reply(http.StatusOK, textResponse(refused, all, strings.Join(why, "; ")))
 		return nil
 	}
 	c.ReplyAs(http.StatusOK, typeProtobuf, response(all, strings.Join(why, "; ")))
 	return nil
 }
 
-// response encodes an ExportTraceServiceResponse.
+// response encodes an ExportTraceServiceResponse, or an ExportLogsServiceResponse, which has the same fields.
 func response(refused int, why string) []byte {
 	if refused == 0 {
 		return nil
@@ -187,11 +203,11 @@ func response(refused int, why string) []byte {
 }
 
 // textResponse writes the same as JSON, where a number of 64 bits is a text.
-func textResponse(refused int, why string) []byte {
+func textResponse(name string, refused int, why string) []byte {
 	o := jsonscan.Object("{")
 	if refused > 0 {
 		o = append(o.Name("partialSuccess"), '{')
-		o = o.Str("rejectedSpans", strconv.Itoa(refused)).Str("errorMessage", why).End()
+		o = o.Str(name, strconv.Itoa(refused)).Str("errorMessage", why).End()
 	}
 	return o.End()
 }

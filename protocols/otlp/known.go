@@ -129,7 +129,7 @@ func (p *packPlan) plan(ctx context.Context, head schema.Head, _ []schema.Event)
 		default:
 			here[s.ID] = struct{}{}
 			bytes += len(s.Payload)
-			events = append(events, schema.Event{Type: otlp.Type, Payload: s.Payload})
+			events = append(events, schema.Event{Type: s.Type, Payload: s.Payload})
 		}
 	}
 	if len(events) == 0 {
@@ -155,9 +155,10 @@ func (k *known) readOn(ctx context.Context, read reader, through schema.Seq) err
 		if err != nil {
 			return err
 		}
-		if string(r.Type) == otlp.Type {
+		idOf := map[string]func([]byte) string{otlp.Type: otlp.SpanID, otlp.LogType: otlp.LogID}[string(r.Type)]
+		if idOf != nil {
 			payload := r.Payload()
-			k.ids[otlp.SpanID(payload)] = struct{}{}
+			k.ids[idOf(payload)] = struct{}{}
 			k.bytes += len(payload)
 		}
 		k.last = r.Seq

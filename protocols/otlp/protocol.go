@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -21,10 +22,12 @@ import (
 	"agentstream/schema"
 )
 
-// Paths of the two ways in.
+// Paths of the ways in: of spans, and of the log records that belong to them.
 const (
-	Path = "/v1/traces"
-	RPC  = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+	Path     = "/v1/traces"
+	RPC      = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+	LogsPath = "/v1/logs"
+	LogsRPC  = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 )
 
 const (
@@ -45,6 +48,8 @@ func (in *Ingest) Protocol() protocol.Protocol {
 		Routes: []protocol.Route{
 			{Pattern: "POST " + Path, RPC: RPC, MaxMessage: maxMessage, Needs: auth.ScopeWrite, Writes: true,
 				Serve: in.export},
+			{Pattern: "POST " + LogsPath, RPC: LogsRPC, MaxMessage: maxMessage, Needs: auth.ScopeWrite, Writes: true,
+				Serve: in.exportLogs},
 		},
 	}
 }
@@ -52,10 +57,10 @@ func (in *Ingest) Protocol() protocol.Protocol {
 // Dialect words refusals. Nothing is streamed.
 type Dialect struct{}
 
-// Info names the protocol, and declares its service.
+// Info names the protocol, and declares its services.
 func (Dialect) Info() dialect.Info { return dialect.Info{Name: "otlp", Files: [][]byte{descriptors()}} }
 
-// descriptors returns the service with all that it imports, the imports first.
+// descriptors returns the services with all that they import, the imports first.
 func descriptors() []byte {
 	set := &descriptorpb.FileDescriptorSet{}
 	seen := map[string]bool{}
@@ -70,14 +75,27 @@ func descriptors() []byte {
 		}
 		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
 	}
-	add(trace.File_opentelemetry_proto_trace_v1_trace_proto)
-	set.File = append(set.File, service())
+	for _, of := range []signal{
+		{file: trace.File_opentelemetry_proto_trace_v1_trace_proto, name: "trace", service: "Trace",
+			field: "resource_spans", message: "ResourceSpans", refused: "rejected_spans"},
+		{file: logs.File_opentelemetry_proto_logs_v1_logs_proto, name: "logs", service: "Logs",
+			field: "resource_logs", message: "ResourceLogs", refused: "rejected_log_records"},
+	} {
+		add(of.file)
+		set.File = append(set.File, of.declare())
+	}
 	b, _ := proto.Marshal(set) // all of it is made here
 	return b
 }
 
-// service declares the service by hand: the module's package of it brings a gateway and a server.
-func service() *descriptorpb.FileDescriptorProto {
+// signal is what the service of spans and that of log records differ in.
+type signal struct {
+	file                                   protoreflect.FileDescriptor
+	name, service, field, message, refused string
+}
+
+// declare declares the service by hand: the module's package of it brings a gateway and a server.
+func (s signal) declare() *descriptorpb.FileDescriptorProto {
 	field := func(name string, n int32, kind descriptorpb.FieldDescriptorProto_Type,
 		of string) *descriptorpb.FieldDescriptorProto {
 		f := &descriptorpb.FieldDescriptorProto{Name: proto.String(name), Number: proto.Int32(n), Type: kind.Enum(),
@@ -88,31 +106,28 @@ func service() *descriptorpb.FileDescriptorProto {
 		return f
 	}
 	const (
-		pack    = "opentelemetry.proto.collector.trace.v1"
 		message = descriptorpb.FieldDescriptorProto_TYPE_MESSAGE
 		number  = descriptorpb.FieldDescriptorProto_TYPE_INT64
 		text    = descriptorpb.FieldDescriptorProto_TYPE_STRING
 	)
-	spans := field("resource_spans", 1, message, ".opentelemetry.proto.trace.v1.ResourceSpans")
-	spans.Label = descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum()
+	pack, export := "opentelemetry.proto.collector."+s.name+".v1", "Export"+s.service
+	list := field(s.field, 1, message, ".opentelemetry.proto."+s.name+".v1."+s.message)
+	list.Label = descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum()
 	of := func(name string, fields ...*descriptorpb.FieldDescriptorProto) *descriptorpb.DescriptorProto {
 		return &descriptorpb.DescriptorProto{Name: proto.String(name), Field: fields}
 	}
 	return &descriptorpb.FileDescriptorProto{
-		Name: proto.String("opentelemetry/proto/collector/trace/v1/trace_service.proto"), Package: proto.String(pack),
-		Syntax:     proto.String("proto3"),
-		Dependency: []string{trace.File_opentelemetry_proto_trace_v1_trace_proto.Path()},
+		Name:    proto.String("opentelemetry/proto/collector/" + s.name + "/v1/" + s.name + "_service.proto"),
+		Package: proto.String(pack), Syntax: proto.String("proto3"), Dependency: []string{s.file.Path()},
 		MessageType: []*descriptorpb.DescriptorProto{
-			of("ExportTraceServiceRequest", spans),
-			of("ExportTraceServiceResponse",
-				field("partial_success", 1, message, "."+pack+".ExportTracePartialSuccess")),
-			of("ExportTracePartialSuccess", field("rejected_spans", 1, number, ""),
-				field("error_message", 2, text, "")),
+			of(export+"ServiceRequest", list),
+			of(export+"ServiceResponse", field("partial_success", 1, message, "."+pack+"."+export+"PartialSuccess")),
+			of(export+"PartialSuccess", field(s.refused, 1, number, ""), field("error_message", 2, text, "")),
 		},
-		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("TraceService"),
+		Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String(s.service + "Service"),
 			Method: []*descriptorpb.MethodDescriptorProto{{
-				Name: proto.String("Export"), InputType: proto.String("." + pack + ".ExportTraceServiceRequest"),
-				OutputType: proto.String("." + pack + ".ExportTraceServiceResponse")}}}},
+				Name: proto.String("Export"), InputType: proto.String("." + pack + "." + export + "ServiceRequest"),
+				OutputType: proto.String("." + pack + "." + export + "ServiceResponse")}}}},
 	}
 }
 

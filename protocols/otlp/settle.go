@@ -51,7 +51,7 @@ func (s *Settler) Settle(ctx context.Context, key schema.RunKey) (next time.Time
 		}
 		plan := t.planRest
 		if len(t.events) == t.stored {
-			if len(t.spans) == 0 {
+			if len(t.spans)+len(t.records) == 0 {
 				return time.Time{}, nil
 			}
 			next = t.due()
@@ -77,11 +77,12 @@ type tale struct {
 	key        schema.RunKey
 	translator *otlp.Translator
 
-	pos    uint64     // of the newest pack that was read
-	last   schema.Seq // of the newest event
-	spans  []*otlp.Span
-	whole  bool      // the root has come
-	newest time.Time // when the newest span came
+	pos     uint64     // of the newest pack that was read
+	last    schema.Seq // of the newest event
+	spans   []*otlp.Span
+	records []*otlp.Record
+	whole   bool      // the root has come
+	newest  time.Time // when the newest of them came
 
 	mark   string         // the id of the newest mark
 	events []schema.Event // what follows from it
@@ -146,9 +147,10 @@ func (t *tale) see(p *schema.Pack) error {
 			s := otlp.Parse(r.Payload())
 			t.spans = append(t.spans, s)
 			t.whole = t.whole || s.Parent == ""
-			if at, ok := r.Time(); ok {
-				t.newest = at
-			}
+			t.came(r)
+		case otlp.LogType:
+			t.records = append(t.records, otlp.ParseRecord(r.Payload()))
+			t.came(r)
 		case MarkType:
 			id, _, _ := r.Envelope()
 			t.turn(string(id))
@@ -161,14 +163,21 @@ func (t *tale) see(p *schema.Pack) error {
 	return nil
 }
 
+// came notes when something came.
+func (t *tale) came(r schema.Record) {
+	if at, ok := r.Time(); ok {
+		t.newest = at
+	}
+}
+
 // turn translates the spans before a mark.
 func (t *tale) turn(mark string) {
 	t.mark, t.stored = mark, 0
-	t.events = t.translator.Round(t.spans)
+	t.events = t.translator.Round(t.spans, t.records)
 	for i := range t.events {
 		t.events[i].Cause = mark
 	}
-	t.spans = nil
+	t.spans, t.records = nil, nil
 }
 
 // planMark plans a mark, where no event has come since the run was read.
@@ -176,7 +185,7 @@ func (t *tale) planMark(_ context.Context, head schema.Head, _ []schema.Event) (
 	if head.Last != t.last {
 		return nil, errNothing
 	}
-	mark := schema.Event{Type: MarkType, Payload: fmt.Appendf(nil, `{"spans":%d}`, len(t.spans))}
+	mark := schema.Event{Type: MarkType, Payload: fmt.Appendf(nil, `{"spans":%d,"logs":%d}`, len(t.spans), len(t.records))}
 	return t.prepare(head, []schema.Event{mark})
 }
 

@@ -114,3 +114,21 @@ collector: ## Send a run to a real OpenTelemetry collector over gRPC and HTTP, a
 monitoring: build ## Test the alarms with promtool, and ask Debian's Prometheus every query of the dashboards over a scrape of the program
 	@tools/needs promtool jq curl python3
 	tools/monitoring $(BIN)
+
+SAMPLES ?=
+
+.PHONY: otel-samples
+otel-samples: build ## Run instrumented programs on packages of PyPI and npm through the proxy, and compare their traces with what it records (SAMPLES="strands ai-sdk")
+	@tools/needs python3 node npm
+	cd examples/otel
+	if [ ! -e .venv/installed ] || [ requirements.txt -nt .venv/installed ]; then
+		python3 -m venv --clear .venv
+		.venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
+		touch .venv/installed
+	fi
+	stamp=node_modules/.package-lock.json
+	if [ ! -e "$$stamp" ] || [ package-lock.json -nt "$$stamp" ]; then
+		npm ci --no-audit --no-fund --loglevel=error
+		touch "$$stamp"
+	fi
+	.venv/bin/python samples.py ../../$(BIN) $(SAMPLES)

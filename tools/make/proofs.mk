@@ -51,6 +51,19 @@ kills: needs ## Kill persist, PostgreSQL and NATS at random, KILLS times in tota
 power-cuts: needs ## Let the log come back shorter KILLS times, of dev and of the split shape, and in six ways
 	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m -run 'TestPowerCut|TestSixCuts' ./internal/e2e
 
+.PHONY: tap-kills
+tap-kills: needs ## Kill members of taps into PostgreSQL, Kafka and ClickHouse's stand-in, and NATS, KILLS times in total; compare each with the log
+	@AGENTSTREAM_KILLS=$(KILLS) go test -v -count=1 -timeout 60m -run 'TestKillTaps' ./internal/e2e
+
+TAPPED ?= 1000000
+
+.PHONY: taps
+taps: ## Let three taps of different speed read TAPPED events, one past the log's window; print what watchers and the persister feel
+	@AGENTSTREAM_TAP_EVENTS=$(TAPPED) go test -v -count=1 -timeout 60m -run 'TestTapsOfManyEvents' ./tap/natsjs | awk '
+		/^ *--- (PASS|FAIL)/ { print; fflush() }
+		/^ +many_test.go:/ { sub(/^ +many_test.go:[0-9]+: /, ""); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
+
 PREVIOUS ?= a61788a
 # The last revision whose edges name no tenant to row security.
 UNSCOPED ?= 357707c

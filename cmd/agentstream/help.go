@@ -54,6 +54,8 @@ var examples = map[string][]string{
 	"delete run":            {"agentstream delete run acme nightly"},
 	"delete tenant":         {"agentstream delete tenant acme"},
 	"migrate":               {"agentstream migrate --nats nats://nats:4222 --postgres postgres://db/agentstream"},
+	"backup":                {"agentstream backup /backups/2026-11-28 --objects copy"},
+	"restore":               {"agentstream restore /backups/2026-11-28"},
 	"auth new-key":          {"agentstream auth new-key --tenant acme"},
 	"auth token":            {"agentstream auth token --tenant acme --hmac-secret secret"},
 	"healthcheck":           {"agentstream healthcheck"},

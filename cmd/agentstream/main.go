@@ -15,6 +15,7 @@ import (
 
 	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/backup"
 	cmdline "agentstream/cmd/agentstream/internal/cli"
 	"agentstream/cmd/agentstream/internal/completion"
 	"agentstream/cmd/agentstream/internal/deadletters"
@@ -52,11 +53,13 @@ type CLI struct {
 	Hold      retention.HoldCmd   `cmd:"" group:"keep" help:"Keep runs whatever retention says (legal hold)."`
 	Delete    retention.DeleteCmd `cmd:"" group:"keep" help:"Remove a run or a tenant everywhere, at once."`
 
-	Migrate     MigrateCmd      `cmd:"" group:"operate" help:"Create or update streams and tables."`
-	Auth        AuthCmd         `cmd:"" group:"operate" help:"Make API keys and development tokens."`
-	Healthcheck HealthcheckCmd  `cmd:"" group:"operate" help:"Ask a server on this machine whether it is ready; the status is 1 when it is not."`
-	Doctor      doctor.SetupCmd `cmd:"" group:"operate" help:"Find what is set up wrongly around the edges, and compare the log with the archive."`
-	DeadLetters deadletters.Cmd `cmd:"" group:"operate" name:"deadletters" help:"Show, retry and drop what could not be stored."`
+	Migrate     MigrateCmd        `cmd:"" group:"operate" help:"Create or update streams and tables."`
+	Backup      backup.BackupCmd  `cmd:"" group:"operate" help:"Copy tables, objects and streams of a deployment into a folder, while it serves."`
+	Restore     backup.RestoreCmd `cmd:"" group:"operate" help:"Bring a backup back, into servers that are empty."`
+	Auth        AuthCmd           `cmd:"" group:"operate" help:"Make API keys and development tokens."`
+	Healthcheck HealthcheckCmd    `cmd:"" group:"operate" help:"Ask a server on this machine whether it is ready; the status is 1 when it is not."`
+	Doctor      doctor.SetupCmd   `cmd:"" group:"operate" help:"Find what is set up wrongly around the edges, and compare the log with the archive."`
+	DeadLetters deadletters.Cmd   `cmd:"" group:"operate" name:"deadletters" help:"Show, retry and drop what could not be stored."`
 
 	Help       HelpCmd              `cmd:"" group:"program" help:"Print help for a command."`
 	Completion completion.ScriptCmd `cmd:"" group:"program" help:"Print a script that completes commands in bash, zsh or fish."`

@@ -56,6 +56,7 @@ func registeredLabels(t *testing.T) map[string][]string {
 	t.Helper()
 	m := process.NewMetrics()
 	m.RefillCounter()
+	m.BackupAge()
 	m.ArchiverHooks()
 	m.ReaperHooks()
 	m.RetentionHooks()

@@ -17,6 +17,9 @@ type Role struct {
 // TenantTaps begins the keys of TapsBucket that edges may write: places of tenants that read over HTTP.
 const TenantTaps = "tenant"
 
+// BackupKey is the key of TapsBucket with the time of the last backup, RFC 3339.
+const BackupKey = "backup"
+
 // LimitsSubject is on which edges tell each other what tenants have used. It is below what edges may publish anyway,
 // and in no partition: no stream listens there.
 const LimitsSubject = "agent.limits"

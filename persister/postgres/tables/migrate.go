@@ -176,3 +176,17 @@ func Provider(db *sql.DB) (*goose.Provider, error) {
 		goose.WithTableName(VersionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true),
 		goose.WithGoMigrations(digestMigration(), framesMigration(), asksMigration(), repeatsMigration(), namesMigration()))
 }
+
+// Empty reports whether a database has no tables of agentstream.
+func Empty(ctx context.Context, dsn string) (empty bool, err error) {
+	db, err := Open(dsn)
+	if err != nil {
+		return false, fmt.Errorf("postgres: %w", err)
+	}
+	err = db.QueryRowContext(ctx, `select to_regclass('agent_runs') is null and to_regclass('agentstream_migrations') is null`).
+		Scan(&empty)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return false, fmt.Errorf("postgres: %w", away(err))
+	}
+	return empty, nil
+}

@@ -39,6 +39,11 @@ type CommandStore struct {
 	losses   Losses
 }
 
+// Offsets returns how far each stream of the log is stored.
+func (s *CommandStore) Offsets(ctx context.Context) ([]persister.StoredOffset, error) {
+	return s.offsets.Offsets(ctx)
+}
+
 // OpenStore opens the archive that a command is to work on: that of a dev server, which may run, or
 // PostgreSQL. It is not created, and not migrated.
 func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*CommandStore, func(), error) {

@@ -417,7 +417,7 @@ var clients = []struct {
 }{
 	{"github.com/nats-io/", []string{"producers/natsjs", "fanout/natsjs", "persister/natsjs", "tap/natsjs", "tap/sink", "edge/auth/natsjs", "edge/limits/natsjs", "internal/natskit", "internal/testkit", "cmd/**", "bench/**", "tools/**", "examples/tap"}, wholes},
 	{"github.com/jackc/pgx", []string{"persister/postgres", "persister/postgres/tables", "tap/sink", "internal/testkit"}, wholes},
-	{"github.com/twmb/", []string{"tap/sink"}, nil},
+	{"github.com/twmb/", []string{"tap/sink"}, wholes},
 	{"github.com/parquet-go/", []string{"persister/export"}, wholes},
 	{"github.com/pressly/goose", []string{"persister/postgres/tables", "persister/sqlite"}, []string{"persister/postgres"}},
 	{"modernc.org/sqlite", []string{"persister/sqlite", "bench/floor"}, nil},

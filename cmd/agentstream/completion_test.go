@@ -40,7 +40,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{nil, []string{"help", "run", "pause"}, "Usage: agentstream run pause <run>", "", 0},
 		{nil, []string{"help", "pause"}, "Usage: agentstream pause <run>", "", 0},
-		{nil, []string{"help", "nothing"}, "", "unexpected argument nothing", 2},
+		{nil, []string{"help", "nothing"}, "", "there is no command or argument nothing", 2},
 		{nil, []string{"--version"}, "agentstream ", "", 0},
 		{nil, []string{"version", "--json"}, `"nats-server":"`, "", 0},
 		{nil, []string{"rns"}, "", `did you mean one of "run", "runs"?`, 2},

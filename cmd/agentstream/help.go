@@ -39,6 +39,7 @@ var examples = map[string][]string{
 	"demo":                  {"agentstream demo --script plan"},
 	"export":                {"agentstream export --output runs.jsonl --since 24h"},
 	"archive list":          {"agentstream archive list default/2026-11-28"},
+	"archive runs":          {"agentstream archive runs", "agentstream archive runs --tenant acme --state error --since 24h"},
 	"archive verify":        {"agentstream archive verify default/2026-11-28"},
 	"archive run":           {"agentstream archive run nightly"},
 	"archive audit":         {"agentstream archive audit"},
@@ -57,13 +58,13 @@ var examples = map[string][]string{
 	"backup":                {"agentstream backup /backups/2026-11-28 --objects copy"},
 	"restore":               {"agentstream restore /backups/2026-11-28"},
 	"auth new-key":          {"agentstream auth new-key --tenant acme"},
-	"auth token":            {"agentstream auth token --tenant acme --hmac-secret secret"},
+	"auth token":            {"agentstream auth token --tenant acme --hmac-secret 0123456789abcdef0123456789abcdef"},
 	"healthcheck":           {"agentstream healthcheck"},
 	"doctor":                {"agentstream doctor"},
 	"deadletters list":      {"agentstream deadletters list"},
 	"deadletters retry":     {"agentstream deadletters retry 4f2a"},
 	"deadletters drop":      {"agentstream deadletters drop 4f2a"},
-	"tap run":               {"agentstream tap run --name audit --to https://audit.example.com/events"},
+	"tap run":               {"agentstream tap run --name audit --to webhook+https://audit.example.com/events"},
 	"tap list":              {"agentstream tap list"},
 	"tap remove":            {"agentstream tap remove audit"},
 	"tap deadletters list":  {"agentstream tap deadletters list audit"},
@@ -139,11 +140,3 @@ func headingOf(flag string) *kong.Group {
 	}
 	return nil
 }
-
-// packages name themselves in errors, which is of no use to a person.
-var packages = strings.NewReplacer(
-	"natskit: ", "", "natsjs: ", "", "producers: ", "", "persister: ", "", "fanout: ", "", "poll: ", "", "blob: ", "",
-)
-
-// errorText is an error as it is printed.
-func errorText(err error) string { return packages.Replace(err.Error()) }

@@ -155,7 +155,7 @@ func hintOf(kctx *kong.Context, err error) string {
 
 // wrong reports wrong usage.
 func wrong(err error) int {
-	fmt.Fprintln(os.Stderr, "agentstream:", err)
+	fmt.Fprintln(os.Stderr, "agentstream:", usageText(err))
 	if at := (*kong.ParseError)(nil); errors.As(err, &at) && at.Context != nil && at.Context.Selected() != nil {
 		fmt.Fprintf(os.Stderr, "Run %s --help for usage.\n",
 			strings.ReplaceAll(at.Context.Selected().FullPath(), " (ls)", ""))

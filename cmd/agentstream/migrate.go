@@ -144,7 +144,7 @@ func (c *MigrateCmd) grantRoles(ctx context.Context, done *migrated) error {
 	for _, pair := range c.GrantAnalyst {
 		i := strings.LastIndexByte(pair, '=') // no tenant has one in it
 		if i < 1 {
-			return errors.New("--grant-analyst: want ROLE=TENANT")
+			return errors.New("--grant-analyst must be ROLE=TENANT")
 		}
 		role, tenant := pair[:i], pair[i+1:]
 		done.Grants = append(done.Grants, fmt.Sprintf("%s queries the views for tenant %s", role, tenant))

@@ -57,7 +57,7 @@ func (f *UpstreamFlags) parse() (list []proxy.Upstream, err error) {
 		name, address, ok := strings.Cut(text, "=")
 		u, perr := url.Parse(address)
 		if !ok || perr != nil {
-			return nil, fmt.Errorf("--upstream %.40q: want NAME=URL", name) // the rest may hold a password
+			return nil, fmt.Errorf("--upstream must be NAME=URL, not %.40q", name) // the rest may hold a password
 		}
 		list = append(list, proxy.Upstream{Name: name, URL: u})
 	}
@@ -68,7 +68,7 @@ func (f *UpstreamFlags) parse() (list []proxy.Upstream, err error) {
 func (c *ProxyCmd) check() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		return fmt.Errorf("--listen %q: %w", c.Listen, err)
+		return fmt.Errorf("--listen must be HOST:PORT, not %q", c.Listen)
 	}
 	if !node.Loopback(host) && !c.InsecureOpen {
 		return fmt.Errorf("--listen %q: whoever reaches it may write to the runs of %s; say --insecure-open if that is meant", c.Listen, strings.Join(c.Tenant, ", "))

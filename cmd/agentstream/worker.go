@@ -52,7 +52,7 @@ func (f *ModelFlags) add(set *model.Set) error {
 		name, address, ok := strings.Cut(text, "=")
 		u, err := url.Parse(address)
 		if !ok || err != nil {
-			return fmt.Errorf("--upstream %.40q: want NAME=URL", name) // the rest may hold a password
+			return fmt.Errorf("--upstream must be NAME=URL, not %.40q", name) // the rest may hold a password
 		}
 		key, err := f.key(name)
 		if err != nil {
@@ -71,7 +71,7 @@ func (f *ModelFlags) add(set *model.Set) error {
 		}
 		u := all[name]
 		if u == nil || asked == "" {
-			return fmt.Errorf("--models %.100q: want NAME=MODEL with the name of an --upstream", text)
+			return fmt.Errorf("--models must be NAME=MODEL with the name of an --upstream, not %.100q", text)
 		}
 		set.Add(u.Provider(), u.Answer, asked)
 		served[name] = true

@@ -36,11 +36,11 @@ func TestModelFlags(t *testing.T) {
 		t.Errorf("key %q, %v", k, err)
 	}
 	for flag, f := range map[string]ModelFlags{
-		"--upstream \"openai\"":       {Upstream: []string{"openai"}},
+		"--upstream must be NAME=URL, not \"openai\"": {Upstream: []string{"openai"}},
 		"--upstream: ":                {Upstream: []string{"other=http://x"}, Models: []string{"m"}},
 		"want an http or https URL":   {Upstream: []string{"openai=http://user:sk-secret@x"}, Models: []string{"m"}},
 		"--upstream openai: no --mod": {Upstream: []string{"openai=http://x"}},
-		"--models \"m\"":              {Models: []string{"m"}},
+		"not \"m\"":                   {Models: []string{"m"}},
 		"--upstream-key: ": {Upstream: []string{"openai=http://x"},
 			UpstreamKey: []string{"openai=" + key + ".gone"}},
 	} {

@@ -268,7 +268,7 @@ var floors = []floor{
 	{"cmd/agentstream/internal/terminal", nil, "text for people has nothing to do with what is said"},
 	{"cmd/agentstream/internal/cli", []string{"clients/go", "edge/secure", "internal/natskit", "schema", "cmd/agentstream/internal/terminal"}, "what all commands share knows no command"},
 	{"cmd/agentstream/internal/process", []string{"**", "cmd/agentstream/internal/cli"}, "what all servers share knows no role"},
-	{"cmd/agentstream/internal/archive", []string{"**", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "the archive is opened for commands and roles and knows none"},
+	{"cmd/agentstream/internal/archive", []string{"**", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process", "cmd/agentstream/internal/terminal"}, "the archive is opened for commands and roles and knows none"},
 	{"cmd/agentstream/internal/node", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "what dev and edge share knows no command"},
 	{"cmd/agentstream/internal/taps", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "a group of commands, one of which serves"},
 	{"cmd/agentstream/internal/retention", []string{"**", "cmd/agentstream/internal/archive", "cmd/agentstream/internal/cli", "cmd/agentstream/internal/process"}, "a group of commands knows no other, and its parts run in roles"},

@@ -69,7 +69,7 @@ func (f *BlobFlags) open(openFolder func(string) (*blob.Folder, error)) (*Blobs,
 		}
 		return &Blobs{s, s.Base()}, nil
 	case remote && scheme != "file":
-		return nil, errors.New("--blobs: want a folder, file:///folder or s3://bucket") // not quoted: it may hold a password
+		return nil, errors.New("--blobs must be a folder, file:///folder or s3://bucket") // not quoted: it may hold a password
 	}
 	folder := f.Blobs
 	if remote {

@@ -14,6 +14,7 @@ import (
 
 // Cmd is about runs that are kept as objects.
 type Cmd struct {
+	Runs   RunsCmd   `cmd:"" help:"List the runs of all tenants, from the tables."`
 	List   ListCmd   `cmd:"" help:"List objects."`
 	Verify VerifyCmd `cmd:"" help:"Read objects whole and compare them with their check sums."`
 	Run    RunCmd    `cmd:"" help:"Archive runs now."`

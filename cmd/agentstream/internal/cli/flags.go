@@ -94,7 +94,7 @@ func (f *LayoutFlags) Layout() (natskit.Layout, error) {
 	}
 	n, err := ParseSize(f.BlobBytes)
 	if err != nil {
-		return l, fmt.Errorf("--blob-bytes %q: %w", f.BlobBytes, err)
+		return l, fmt.Errorf("--blob-bytes %w", err)
 	}
 	if l.BlobBytes = n; n == 0 { // off
 		l.BlobBytes = -1

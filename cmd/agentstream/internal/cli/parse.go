@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -22,7 +21,7 @@ func ParseSince(flag, text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%s %q: want a time (2006-01-02T15:04:05Z, 2006-01-02) or a duration (24h)", flag, text)
+	return time.Time{}, fmt.Errorf("%s must be a time (2006-01-02T15:04:05Z, 2006-01-02) or a duration (24h), not %q", flag, text)
 }
 
 // ParseSize reads a number of bytes, with KiB, MiB or GiB after it. off is 0.
@@ -38,7 +37,7 @@ func ParseSize(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
 	if err != nil || n <= 0 || n > math.MaxInt64/unit {
-		return 0, errors.New("not a size such as 400MiB, and not off")
+		return 0, fmt.Errorf("must be a size such as 400MiB, or off, not %q", text)
 	}
 	return n * unit, nil
 }

@@ -30,7 +30,7 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	if c.Limit < 0 {
-		return fmt.Errorf("--limit %d: want 0 or more", c.Limit)
+		return fmt.Errorf("--limit must be 0 or more, not %d", c.Limit)
 	}
 	return c.With(ctx, log, func(store *archive.CommandStore) error {
 		s := store.Letters

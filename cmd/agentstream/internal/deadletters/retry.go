@@ -42,7 +42,7 @@ func (c *RetryCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	if ways != 1 {
-		return errors.New("want one of: ids, filters, --all")
+		return errors.New("name dead letters by their ids, by filters or by --all, and by one of these alone")
 	}
 	return c.With(ctx, log, func(store *archive.CommandStore) error {
 		s := store.Letters

@@ -139,14 +139,14 @@ func (c *ExportCmd) checkSelection() error {
 	}
 	for _, s := range c.State {
 		if !slices.Contains(runStates, s) {
-			return fmt.Errorf("--state %q: want one of %v", s, runStates)
+			return fmt.Errorf("--state must be one of %v, not %q", runStates, s)
 		}
 	}
 	switch {
 	case len(c.Runs) > 0 && (c.AllTenants || len(c.State) > 0 || c.Since != "" || c.Until != ""):
 		return errors.New("runs are named, or chosen by --all-tenants, --state, --since and --until; not both")
 	case c.RowsPerFile < 1:
-		return fmt.Errorf("--rows-per-file %d: want 1 or more", c.RowsPerFile)
+		return fmt.Errorf("--rows-per-file must be 1 or more, not %d", c.RowsPerFile)
 	}
 	return nil
 }

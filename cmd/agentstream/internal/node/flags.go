@@ -78,7 +78,7 @@ func (f *ListenFlags) checkMetis() error {
 		return fmt.Errorf("--metis-heartbeat %v is less than a second", f.MetisHeartbeat)
 	}
 	if f.MetisBacklog < 0 {
-		return fmt.Errorf("--metis-backlog %d is no number of events", f.MetisBacklog)
+		return fmt.Errorf("--metis-backlog must be a number of events, not %d", f.MetisBacklog)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (f *ListenFlags) Check(mayBeOpen bool) error {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(f.AdminListen); err != nil {
-		return fmt.Errorf("--admin-listen %q: %w", f.AdminListen, err)
+		return fmt.Errorf("--admin-listen must be HOST:PORT or off, not %q", f.AdminListen)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (f *ListenFlags) host() (string, error) {
 		f.Listen, err = net.JoinHostPort(host, clientsPort), nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("--listen %q: %w", f.Listen, err)
+		return "", fmt.Errorf("--listen must be HOST:PORT or HOST, not %q", f.Listen)
 	}
 	return host, nil
 }

@@ -38,7 +38,7 @@ func (f *LimitFlags) bodyMemory(b process.Budget) (int64, error) {
 		err = errors.New("it must have a bound")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("--body-memory %q: %w", f.BodyMemory, err)
+		return 0, fmt.Errorf("--body-memory %w", err)
 	}
 	return n, nil
 }
@@ -67,7 +67,7 @@ func (f *LimitFlags) blobs() (b blobBounds, on bool, err error) {
 			continue
 		}
 		if *flag.into, err = cli.ParseSize(flag.text); err != nil {
-			return b, false, fmt.Errorf("--%s %q: %w", flag.name, flag.text, err)
+			return b, false, fmt.Errorf("--%s %w", flag.name, err)
 		}
 	}
 	if f.RunBlobs == "off" {

@@ -92,7 +92,7 @@ func (f *MemoryFlags) budget(most, system int64) (b Budget, own bool, err error)
 			err = fmt.Errorf("less than %d MiB", leastMemory>>20)
 		}
 		if err != nil {
-			return Budget{}, false, fmt.Errorf("--memory %q: %w", f.Memory, err)
+			return Budget{}, false, fmt.Errorf("--memory %w", err)
 		}
 		return budgetOf(whole), !env && whole > 0, nil
 	}

@@ -37,7 +37,7 @@ func (c *DemoCmd) Run(ctx context.Context) error {
 		}
 	}
 	if !(c.Speed > 0) {
-		return fmt.Errorf("--speed %v: want more than 0", c.Speed)
+		return fmt.Errorf("--speed must be more than 0, not %v", c.Speed)
 	}
 	meter := newPublishMeter(c.Stderr(), terminal.Screen{}, -1)
 	cl, err := cli.NewClient(c.ServerFlags, meter.Notice)

@@ -64,7 +64,7 @@ func (c *PublishCmd) check() ([]input, error) {
 	var kind *format
 	if c.Format != "" && c.Format != "auto" { // "": a struct that kong has not filled
 		if kind = formatNamed(c.Format); kind == nil {
-			return nil, fmt.Errorf("--format %s: there is no such format", c.Format)
+			return nil, fmt.Errorf("--format must be one of those that publish --help names, not %q", c.Format)
 		}
 	}
 	for _, id := range []struct{ flag, value string }{{"--run", c.RunID}, {"--child", c.Child}} {
@@ -79,7 +79,7 @@ func (c *PublishCmd) check() ([]input, error) {
 		return nil, errors.New("--child: a run is not its own child")
 	}
 	if c.MaxGap < 0 {
-		return nil, fmt.Errorf("--max-gap %s: want no less than 0", c.MaxGap)
+		return nil, fmt.Errorf("--max-gap must be 0 or more, not %s", c.MaxGap)
 	}
 	return c.files(kind)
 }

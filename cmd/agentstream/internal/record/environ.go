@@ -66,7 +66,7 @@ func Redirect(environ []string, at string, more []string) (child []string, ups [
 	for _, text := range more {
 		name, base, _ := strings.Cut(text, "=")
 		if name == "" || base == "" && e.get(name) == "" {
-			return nil, nil, fmt.Errorf("--base-url %q: want NAME=URL, or the NAME of a variable that is set", name)
+			return nil, nil, fmt.Errorf("--base-url must be NAME=URL, or the NAME of a variable that is set, not %q", name)
 		}
 		all = append(all, variable{name: name, provider: "own", base: base})
 	}
@@ -112,7 +112,7 @@ func (e *environment) redirect(v variable) error {
 	}
 	u, err := url.Parse(strings.TrimSpace(base))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
-		return fmt.Errorf("%s: want http://HOST or https://HOST, with a path or without, and no user or query", v.name)
+		return fmt.Errorf("%s must be http://HOST or https://HOST, with a path or without, and no user or query", v.name)
 	}
 	e.set(v.name, e.at+"/"+e.upstream(v.provider, u)+u.EscapedPath())
 	return nil

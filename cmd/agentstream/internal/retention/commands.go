@@ -225,7 +225,7 @@ func parseOwn(flag, text string, is *int) (*int, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSuffix(text, "d"))
 	if err != nil || n < 0 || n > 36500 || !strings.HasSuffix(text, "d") {
-		return nil, fmt.Errorf("%s %q: not a number of days (90d), never or default", flag, text)
+		return nil, fmt.Errorf("%s must be a number of days (90d), never or default, not %q", flag, text)
 	}
 	return &n, nil
 }

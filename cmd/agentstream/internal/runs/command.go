@@ -161,7 +161,7 @@ func (c *AnswerCmd) Run(ctx context.Context) error {
 	payload := map[string]any{"request_id": c.Request}
 	if c.Value {
 		if !json.Valid([]byte(c.Answer)) {
-			return fmt.Errorf("ANSWER: not a JSON value: %s", terminal.Clip(terminal.Sanitize(c.Answer), 80))
+			return fmt.Errorf("ANSWER must be a JSON value, not %s", terminal.Clip(terminal.Sanitize(c.Answer), 80))
 		}
 		payload["answer"] = json.RawMessage(c.Answer)
 	} else {

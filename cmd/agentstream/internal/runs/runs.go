@@ -110,7 +110,7 @@ func (c *ListCmd) pages(ctx context.Context, cl *agentstream.Client, q agentstre
 
 func (c *ListCmd) query(now time.Time) (q agentstream.RunsQuery, err error) {
 	if c.Limit < 0 {
-		return q, fmt.Errorf("--limit %d: want 0 or more", c.Limit)
+		return q, fmt.Errorf("--limit must be 0 or more, not %d", c.Limit)
 	}
 	q, err = c.RunFilter.query(now)
 	q.Oldest = c.Asc

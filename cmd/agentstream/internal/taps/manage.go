@@ -139,7 +139,7 @@ func (f *LetterFlags) choose(ctx context.Context, p *natsjs.Places) (letters []t
 			}
 		}
 		if found != 1 {
-			return nil, fmt.Errorf("dead letter %.40q: %d ids begin so", id, found)
+			return nil, fmt.Errorf("ID must begin one dead letter's id, and %.40q begins %d", id, found)
 		}
 	}
 	return letters, nil

@@ -67,16 +67,16 @@ func (c *ReplayCmd) Run(ctx context.Context) error {
 
 func (c *ReplayCmd) check() error {
 	if c.From < 0 || c.From > schema.MaxSeq || c.To < 0 || c.To > schema.MaxSeq {
-		return fmt.Errorf("--from %d, --to %d: want 0 to %d", c.From, c.To, schema.MaxSeq)
+		return fmt.Errorf("--from and --to must be from 0 to %d, not %d and %d", schema.MaxSeq, c.From, c.To)
 	}
 	if c.To > 0 && c.To < c.From {
 		return fmt.Errorf("--to %d: is before --from %d", c.To, c.From)
 	}
 	if !(c.Speed > 0) {
-		return fmt.Errorf("--speed %v: want more than 0", c.Speed)
+		return fmt.Errorf("--speed must be more than 0, not %v", c.Speed)
 	}
 	if c.MaxIdle < 0 {
-		return fmt.Errorf("--max-idle %s: want no less than 0", c.MaxIdle)
+		return fmt.Errorf("--max-idle must be 0 or more, not %s", c.MaxIdle)
 	}
 	return nil
 }

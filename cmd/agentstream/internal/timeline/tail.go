@@ -100,7 +100,7 @@ func (c *TailCmd) check() error {
 		return fmt.Errorf("RUN: %w", err)
 	}
 	if c.From < 0 || c.From > schema.MaxSeq {
-		return fmt.Errorf("--from %d: want 0 to %d", c.From, schema.MaxSeq)
+		return fmt.Errorf("--from must be from 0 to %d, not %d", schema.MaxSeq, c.From)
 	}
 	if c.Snapshot && c.From > 0 {
 		return errors.New("--snapshot: sums up what is before a position, and --from names one")

@@ -27,7 +27,8 @@ var serving = map[string]string{"dev": "dev: serving", "edge": "edge: serving", 
 
 // absent are the commands whose examples name what a new deployment does not have: they say so, and the status is 1.
 var absent = map[string]string{"deadletters retry": "4f2a", "deadletters drop": "4f2a",
-	"tap deadletters retry": "4f2a", "tap deadletters drop": "4f2a"}
+	"tap deadletters retry": "4f2a", "tap deadletters drop": "4f2a",
+	"delete run": "nothing is known of it"}
 
 const proposed = `{"type":"run.lifecycle","payload":{"state":"planning"}}
 {"type":"plan.proposal","payload":{"plan":{"id":"ID","steps":[{"id":"1","title":"Go on"}]}}}

@@ -139,7 +139,7 @@ func (c *ExportCmd) checkSelection() error {
 	}
 	for _, s := range c.State {
 		if !slices.Contains(runStates, s) {
-			return fmt.Errorf("--state must be one of %v, not %q", runStates, s)
+			return fmt.Errorf("--state must be one of %s, not %q", strings.Trim(fmt.Sprint(runStates), "[]"), s)
 		}
 	}
 	switch {

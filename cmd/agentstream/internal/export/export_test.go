@@ -186,7 +186,7 @@ func TestExportSaysWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-o - nobody", "run default/nobody: there is no such run"},
 		{"-o - nobody --format parquet --table runs", "no such run"},
-		{"-o - --tenant a.b", "--tenant"}, {"-o - a.b", "RUN"}, {"-o - --state well", `--state "well"`},
+		{"-o - --tenant a.b", "--tenant"}, {"-o - a.b", "RUN"}, {"-o - --state well", `not "well"`},
 		{"-o - --since yesterday", "--since"}, {"-o - --until yesterday", "--until"}, {"-o - r1 --since 1h", "not both"},
 		{"-o " + file, "--output"}, {"-o a.parquet --format jsonl", "--format jsonl"},
 		{"-o - --table runs", "--table runs"}, {"-o - --format parquet --compress gz", "--compress"},

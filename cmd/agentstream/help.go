@@ -57,6 +57,7 @@ var examples = map[string][]string{
 	"migrate":               {"agentstream migrate --nats nats://nats:4222 --postgres postgres://db/agentstream"},
 	"backup":                {"agentstream backup /backups/2026-11-28 --objects copy"},
 	"restore":               {"agentstream restore /backups/2026-11-28"},
+	"import":                {"agentstream import ./data --nats nats://nats:4222 --postgres postgres://db/agentstream"},
 	"auth new-key":          {"agentstream auth new-key --tenant acme"},
 	"auth token":            {"agentstream auth token --tenant acme --hmac-secret 0123456789abcdef0123456789abcdef"},
 	"healthcheck":           {"agentstream healthcheck"},

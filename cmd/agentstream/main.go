@@ -56,6 +56,7 @@ type CLI struct {
 	Migrate     MigrateCmd        `cmd:"" group:"operate" help:"Create or update streams and tables."`
 	Backup      backup.BackupCmd  `cmd:"" group:"operate" help:"Copy tables, objects and streams of a deployment into a folder, while it serves."`
 	Restore     backup.RestoreCmd `cmd:"" group:"operate" help:"Bring a backup back, into servers that are empty."`
+	Import      ImportCmd         `cmd:"" group:"operate" help:"Move the runs of a dev server's folder, blobs included, into a deployment."`
 	Auth        AuthCmd           `cmd:"" group:"operate" help:"Make API keys and development tokens."`
 	Healthcheck HealthcheckCmd    `cmd:"" group:"operate" help:"Ask a server on this machine whether it is ready; the status is 1 when it is not."`
 	Doctor      doctor.SetupCmd   `cmd:"" group:"operate" help:"Find what is set up wrongly around the edges, and compare the log with the archive."`

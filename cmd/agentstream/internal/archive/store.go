@@ -44,6 +44,9 @@ func (s *CommandStore) Offsets(ctx context.Context) ([]persister.StoredOffset, e
 	return s.offsets.Offsets(ctx)
 }
 
+// Restoring returns the store as runs are restored into it.
+func (s *CommandStore) Restoring() blob.RestoreTables { return s.restore }
+
 // OpenStore opens the archive that a command is to work on: that of a dev server, which may run, or
 // PostgreSQL. It is not created, and not migrated.
 func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*CommandStore, func(), error) {

@@ -150,6 +150,9 @@ func (h *house) measure(what string, packs int) {
 		if i%(pace/100) == 0 {
 			time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / pace)))
 			behind = append(behind, h.behind())
+			if h.server.JS.PublishAsyncPending() > pace {
+				h.flush()
+			}
 		}
 		p := h.runs[i%len(h.runs)].Texts("", 5)
 		header := nats.Header(p.Headers())

@@ -64,6 +64,12 @@ taps: ## Let three taps of different speed read TAPPED events, one past the log'
 		/^ +many_test.go:/ { sub(/^ +many_test.go:[0-9]+: /, ""); print; fflush() }
 		/^(ok|FAIL|panic)/ { print }'
 
+DELIVERIES ?= 10000
+
+.PHONY: webhooks
+webhooks: needs js python ## Post DELIVERIES events to receivers in Node and Python that fail a third, and check signatures by the library of Standard Webhooks
+	@AGENTSTREAM_DELIVERIES=$(DELIVERIES) go test -v -count=1 -timeout 20m -run 'TestWebhookLibraries' ./internal/e2e
+
 PREVIOUS ?= a61788a
 # The last revision whose edges name no tenant to row security.
 UNSCOPED ?= 357707c
@@ -120,8 +126,11 @@ helm: ## Lint and render the Helm chart, and hold it and the kustomize base to t
 	@go test -C tools/helmcheck -count=1 . $(ARGS)
 
 .PHONY: collector
-collector: ## Send a run to a real OpenTelemetry collector over gRPC and HTTP, and let it read examples/otel/collector.yaml
-	@go test -C tools/otelcheck -count=1 .
+collector: ## Send runs to a real OpenTelemetry collector over gRPC and HTTP, kill the tap KILLS times, and let it read examples/otel/collector.yaml
+	@AGENTSTREAM_KILLS=$(KILLS) go test -C tools/otelcheck -count=1 -v . | awk '
+		/^ *--- (PASS|FAIL)/ { print; fflush() }
+		/^ +[a-z]+_test.go:/ { sub(/^ +[a-z]+_test.go:[0-9]+: /, "      "); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'
 
 .PHONY: monitoring
 monitoring: build ## Test the alarms with promtool, and ask Debian's Prometheus every query of the dashboards over a scrape of the program

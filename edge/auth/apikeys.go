@@ -252,7 +252,7 @@ func (a *APIKeys) reload() error {
 	if a.keys != nil && sum == a.sum {
 		return nil
 	}
-	keys, err := parseKeysFile(text)
+	_, keys, err := parseKeysFile(text)
 	if err != nil {
 		return fmt.Errorf("auth: keys file %s: %w", a.cfg.Path, err)
 	}
@@ -263,9 +263,15 @@ func (a *APIKeys) reload() error {
 	return nil
 }
 
+// ParseKeys reads a file of keys as an edge does: all lines or none. The error names the line and quotes nothing of it.
+func ParseKeys(text []byte) ([]APIKey, error) {
+	list, _, err := parseKeysFile(text)
+	return list, err
+}
+
 // parseKeysFile reads all lines or none.
-func parseKeysFile(text []byte) (map[string]keyEntry, error) {
-	keys := make(map[string]keyEntry)
+func parseKeysFile(text []byte) (list []APIKey, keys map[string]keyEntry, err error) {
+	keys = make(map[string]keyEntry)
 	n := 0
 	for line := range bytes.Lines(text) {
 		n++
@@ -277,21 +283,22 @@ func parseKeysFile(text []byte) (map[string]keyEntry, error) {
 		dec := json.NewDecoder(bytes.NewReader(line))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&k); err != nil {
-			return nil, fmt.Errorf("line %d: not a key", n) // the decoder's text may quote the line
+			return nil, nil, fmt.Errorf("line %d: not a key", n) // the decoder's text may quote the line
 		}
 		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("line %d: more than one key", n)
+			return nil, nil, fmt.Errorf("line %d: more than one key", n)
 		}
 		e, err := k.entry()
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if _, twice := keys[k.ID]; twice {
-			return nil, fmt.Errorf("line %d: key %s is there twice", n, k.ID)
+			return nil, nil, fmt.Errorf("line %d: key %s is there twice", n, k.ID)
 		}
 		keys[k.ID] = e
+		list = append(list, k)
 	}
-	return keys, nil
+	return list, keys, nil
 }
 
 // Check reports whether the newest file could be read, for readiness.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os/user"
+	"strings"
 	"time"
+	"unicode"
 
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/edge/audit"
@@ -65,14 +67,32 @@ func (f *AuditFlags) RecordIfReachable(ctx context.Context, to *cli.NATSFlags, o
 
 // by returns who gives the command.
 func (f *AuditFlags) by() string {
-	if f.By != "" {
-		return f.By
+	if name := cleanName(f.By); name != "" {
+		return name
 	}
 	who, err := user.Current()
 	if err != nil {
 		return "unknown"
 	}
-	return cmp.Or(who.Username, who.Uid)
+	return cmp.Or(cleanName(who.Username), who.Uid)
+}
+
+// mostName bounds the name of who gives a command, in characters.
+const mostName = 128
+
+// cleanName returns a name as a line of text: what is not printed is a space, and what is too long is cut.
+func cleanName(name string) string {
+	cleaned := make([]rune, 0, min(len(name), mostName))
+	for _, c := range name {
+		if len(cleaned) == mostName {
+			break
+		}
+		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {
+			c = ' '
+		}
+		cleaned = append(cleaned, c)
+	}
+	return strings.TrimSpace(string(cleaned))
 }
 
 // SettingFlags are those of commands that change something in the archive alone, and say so in the log where it can be

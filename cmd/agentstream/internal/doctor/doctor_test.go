@@ -246,13 +246,15 @@ func TestFiles(t *testing.T) {
 		return "# keys\n\n" + string(line)
 	}
 	for path, words := range map[string][]string{
-		write("fine", key(time.Now().AddDate(1, 0, 0)), 0o600):   nil,
-		write("for ever", key(time.Time{}), 0o600):               nil,
-		write("soon", key(time.Now().Add(time.Hour)), 0o600):     {"key ci of acme expires", "new-key"},
-		write("late", key(time.Now().Add(-48*time.Hour)), 0o600): {"has expired", "new-key"},
-		write("open", key(time.Time{}), 0o666):                   {"others may write", "chmod 600"},
-		write("broken", "{", 0o600):                              {"no key"},
-		filepath.Join(folder, "missing"):                         {"cannot be read", "--api-keys"},
+		write("fine", key(time.Now().AddDate(1, 0, 0)), 0o600):                                      nil,
+		write("for ever", key(time.Time{}), 0o600):                                                  nil,
+		write("soon", key(time.Now().Add(time.Hour)), 0o600):                                        {"key ci of acme expires", "new-key"},
+		write("late", key(time.Now().Add(-48*time.Hour)), 0o600):                                    {"has expired", "new-key"},
+		write("open", key(time.Time{}), 0o666):                                                      {"others may write", "chmod 600"},
+		write("broken", "{", 0o600):                                                                 {"line 1: not a key", "--append"},
+		write("twice", key(time.Time{})+"\n"+key(time.Time{}), 0o600):                               {"line 7: key ci is there twice"},
+		write("foreign", `{"id":"ci","tenant":"acme","hash":"sha256:00","scopes":["read"]}`, 0o600): {"line 1", "64 hex digits"},
+		filepath.Join(folder, "missing"):                                                            {"cannot be read", "--api-keys"},
 	} {
 		x := examine()
 		x.keys(path)

@@ -1,12 +1,9 @@
 package doctor
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"os"
 	"strings"
@@ -29,17 +26,11 @@ func (x *examination) keys(path string) {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
 		x.find("others may write %s, and so make keys; mend: chmod 600 %s", path, path)
 	}
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	for lines.Scan() {
-		var key auth.APIKey
-		text := strings.TrimSpace(lines.Text())
-		if text == "" || strings.HasPrefix(text, "#") {
-			continue
-		}
-		if err := json.Unmarshal([]byte(text), &key); err != nil {
-			x.find("a line of %s is no key; mend: take it out, or agentstream auth new-key --append", path)
-			continue
-		}
+	keys, err := auth.ParseKeys(b)
+	if err != nil {
+		x.find("the edges take no change of %s: %v; mend: take the line out, or agentstream auth new-key --append", path, err)
+	}
+	for _, key := range keys {
 		if !key.Expires.IsZero() {
 			x.expiry("API key "+key.ID+" of "+key.Tenant, key.Expires,
 				"agentstream auth new-key, then take the old line out of "+path)

@@ -14,6 +14,7 @@ import (
 
 	"agentstream/internal/natskit"
 	"agentstream/persister/postgres/tables"
+	"agentstream/tap/natsjs"
 )
 
 // monitored is what a NATS server says of itself.
@@ -98,9 +99,57 @@ func (x *examination) rights(ctx context.Context, nc *nats.Conn) {
 			x.find("the NATS user may not use %s (%v); mend: its permissions, as docs/stores.md has them", bucket, err)
 		}
 	}
-	if l, err := natskit.ReadLayout(ctx, js); err == nil && l.Replicas < 3 && len(nc.Servers()) >= 3 {
+	l, err := natskit.ReadLayout(ctx, js)
+	if err != nil {
+		return
+	}
+	if l.Replicas < 3 && len(nc.Servers()) >= 3 {
 		x.find("the log has %d copies in a cluster of %d servers; mend: agentstream migrate --replicas=3", l.Replicas,
 			len(nc.Servers()))
+	}
+	x.taps(ctx, nc, js, l.MaxAge)
+	x.backup(ctx, js)
+}
+
+// taps finds taps that will lose events: what they have not delivered has used up half of the window.
+func (x *examination) taps(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, window time.Duration) {
+	places, err := natsjs.Open(ctx, nc)
+	if err != nil {
+		return // a log of before has no bucket for them
+	}
+	all, err := places.List(ctx)
+	if err != nil {
+		x.find("taps cannot be read: %v; mend: the permissions of the NATS user, as docs/stores.md has them", err)
+		return
+	}
+	for _, spec := range all {
+		lag, err := places.Lag(ctx, js, spec)
+		if err != nil || lag.Oldest.IsZero() || window <= 0 {
+			continue
+		}
+		if left := window - x.now().Sub(lag.Oldest); left < window/2 {
+			x.find("tap %s has not delivered events of %s, and the log drops them in %v; mend: its sink (agentstream tap list), a longer --window, or agentstream tap remove %s",
+				spec.Name, lag.Oldest.UTC().Format(time.DateTime), max(0, left).Round(time.Second), spec.Name)
+		}
+	}
+}
+
+// oldBackup is the age of a backup that is a finding.
+const oldBackup = 48 * time.Hour
+
+// backup finds that the last backup is old. Where none was ever made by agentstream, others may make them.
+func (x *examination) backup(ctx context.Context, js jetstream.JetStream) {
+	bucket, err := js.KeyValue(ctx, natskit.TapsBucket)
+	if err != nil {
+		return
+	}
+	entry, err := bucket.Get(ctx, natskit.BackupKey)
+	if err != nil {
+		return
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(entry.Value()))
+	if age := x.now().Sub(at); err == nil && age > oldBackup {
+		x.find("the last backup is of %s; mend: agentstream backup, or what runs it", at.UTC().Format(time.DateTime))
 	}
 }
 

@@ -188,19 +188,22 @@ func (f *Fold) bundle(r Record) {
 
 // apply adds an event to the fold.
 func (f *Fold) apply(ev *foldEvent) {
+	switch ev.typ { // nearly all events; they neither ask nor end anything
+	case TypeTextDelta, TypeReasoningDelta, TypeToolInputDelta:
+		if !f.light {
+			f.applyText(ev)
+		}
+		return
+	}
 	light := f.light && heavy(ev.typ)
 	asks := isOfAsks(ev.typ)
 	if light && !asks {
 		return
 	}
-	if len(ev.payload) == 0 {
-		ev.payload = []byte("{}")
-	}
-	p := f.fields.Read(ev.payload)
+	p := f.read(ev)
 	if p == nil {
 		return
 	}
-	f.fields = p
 	if ev.typ == TypeTurnStart {
 		ev.lane.turn = ev.seq
 	}
@@ -214,12 +217,6 @@ func (f *Fold) apply(ev *foldEvent) {
 		f.endImplicit(ev.lane, ev.seq)
 	}
 	switch ev.typ {
-	case TypeTextDelta:
-		f.write(f.block(ev, "text", p).appendText(p))
-	case TypeReasoningDelta:
-		f.write(f.block(ev, "reasoning", p).appendText(p))
-	case TypeToolInputDelta:
-		f.write(f.inputBlock(ev, p).appendText(p))
 	case TypeDataDelta:
 		f.data(ev, p)
 	case TypeToolStart, TypeToolRun, TypeToolEnd, TypeToolOutputDelta:
@@ -249,6 +246,34 @@ func (f *Fold) apply(ev *foldEvent) {
 		if kind, ok := commandKindOf(ev.typ); ok {
 			f.command(ev, kind, p)
 		}
+	}
+}
+
+// read returns the fields of an event's payload, nil where it is no object. They are used until the next event.
+func (f *Fold) read(ev *foldEvent) jsonscan.Fields {
+	if len(ev.payload) == 0 {
+		ev.payload = []byte("{}")
+	}
+	p := f.fields.Read(ev.payload)
+	if p != nil {
+		f.fields = p
+	}
+	return p
+}
+
+// applyText adds a delta of a text to its block.
+func (f *Fold) applyText(ev *foldEvent) {
+	p := f.read(ev)
+	if p == nil {
+		return
+	}
+	switch ev.typ {
+	case TypeTextDelta:
+		f.write(f.block(ev, "text", p).appendText(p))
+	case TypeReasoningDelta:
+		f.write(f.block(ev, "reasoning", p).appendText(p))
+	default:
+		f.write(f.inputBlock(ev, p).appendText(p))
 	}
 }
 

@@ -13,7 +13,7 @@ type Naming struct {
 	Opening    string     // first words of the first message of the root that has text (schema.Opening)
 	OpeningSeq schema.Seq // of that message; 0: there is none
 	Model      string     // of the newest message that names one
-	ModelSeq   schema.Seq // of that message; 0: there is none
+	ModelSeq   schema.Seq // of that message, or stored of an older one that names the same; 0: there is none
 }
 
 // maxModel bounds the name of a model by which runs are found, in bytes.
@@ -42,13 +42,25 @@ func (n *Naming) Add(seq schema.Seq, typ, child string, payload []byte) {
 	n.Merge(of)
 }
 
-// Merge merges what other events of the run name, and reports whether that changes anything.
+// AddLine adds the event of a line of the log. What is no event names nothing.
+func (n *Naming) AddLine(seq schema.Seq, typ, child string, line []byte) {
+	if e, err := schema.ScanLine(line); err == nil && IsNaming(typ) {
+		n.Add(seq, typ, child, e.Payload())
+	}
+}
+
+// Changes reports whether Merge would.
+func (n Naming) Changes(of Naming) bool { return n.Merge(of) }
+
+// Merge merges what other events of the run name, and reports whether that changes by what the run is found. Nothing
+// needs to be stored otherwise: a message with the model of the one before it is no news.
 func (n *Naming) Merge(of Naming) (changed bool) {
 	if of.OpeningSeq > 0 && (n.OpeningSeq == 0 || of.OpeningSeq < n.OpeningSeq) {
 		n.Opening, n.OpeningSeq, changed = of.Opening, of.OpeningSeq, true
 	}
 	if of.ModelSeq > n.ModelSeq {
-		n.Model, n.ModelSeq, changed = of.Model, of.ModelSeq, true
+		changed = changed || n.Model != of.Model
+		n.Model, n.ModelSeq = of.Model, of.ModelSeq
 	}
 	return changed
 }

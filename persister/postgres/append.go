@@ -123,13 +123,15 @@ type storedRun struct {
 	asks  string
 	floor schema.Seq
 	last  schema.Seq // before this transaction
+	named persister.Naming
 }
 
 func readRuns(rows pgx.Rows, stored map[schema.RunKey]storedRun) error {
 	var key schema.RunKey
 	var run storedRun
 	var day time.Time
-	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &day, &run.usage, &run.floor, &run.asks, &run.last},
+	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Run, &day, &run.usage, &run.floor, &run.asks, &run.last,
+		&run.named.OpeningSeq, &run.named.Model, &run.named.ModelSeq},
 		func() error {
 			run.day = day.Format(dayLayout)
 			stored[key] = run
@@ -172,9 +174,11 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 		}
 		batch = pgx.Batch{}
 	}
-	f, old := news.collect(b, p, cols.dates)
+	f, old := news.collect(b, p, stored, cols.dates)
+	found := f.Suspects()
+	found.Probe(queueRows(&batch))
 	f.Each(func(text string, args ...any) { batch.Queue(text, args...) })
-	found := suspect(&batch, &f)
+	found.Find(queueRows(&batch))
 	if args := sums(b, stored, old); args != nil {
 		batch.Queue(updateUsage, args...)
 	}
@@ -190,7 +194,7 @@ func insert(ctx context.Context, tx pgx.Tx, w *work, p *plan, stored map[schema.
 	if err := mergeSessions(ctx, tx, news.sessions(b, p, cols.dates)); err != nil {
 		return persister.Result{}, err
 	}
-	if err := nameRuns(ctx, tx, b, p); err != nil {
+	if err := nameRuns(ctx, tx, b, p, stored, cols.dates); err != nil {
 		return persister.Result{}, err
 	}
 	if err := mergeAsks(ctx, tx, b, p, stored, cols.dates); err != nil {

@@ -50,8 +50,8 @@ func (n *news) read(rows pgx.Rows) (inserted int, err error) {
 
 // collect returns the new frames of a batch, and the keys of the old ones, whose usage is counted already. Of rows with
 // the same key only the first can have been stored.
-func (n *news) collect(b *persister.Batch, p *plan, dates map[string]time.Time) (f projection.Frames,
-	old map[schema.RunKey]map[schema.Seq]bool) {
+func (n *news) collect(b *persister.Batch, p *plan, stored map[schema.RunKey]storedRun,
+	dates map[string]time.Time) (f projection.Frames, old map[schema.RunKey]map[schema.Seq]bool) {
 	for i := range b.Rows {
 		row := &b.Rows[i]
 		if !projection.IsFrame(row.Type) {
@@ -72,7 +72,7 @@ func (n *news) collect(b *persister.Batch, p *plan, dates map[string]time.Time) 
 			continue
 		}
 		f.Add(&projection.Place{Key: key, Lane: row.Chunk.Child, Day: dates[row.Chunk.Head.Day], TS: row.TS,
-			Seq: row.Seq}, row.Type, payloadOf(row))
+			Seq: row.Seq, New: row.Seq > stored[key].last}, row.Type, payloadOf(row))
 	}
 	return f, old
 }

@@ -53,7 +53,7 @@ func history(r *rand.Rand) (packs []schema.Pack) {
 func tableText(t testing.TB, p *pgxpool.Pool) string {
 	t.Helper()
 	return ask[string](t, p, `select concat(
-		(select string_agg((to_jsonb(r) - 'created_at' - 'updated_at' - 'archived_at' || jsonb_build_object('archived', archived_at is not null))::text,
+		(select string_agg((to_jsonb(r) - 'created_at' - 'updated_at' - 'archived_at' - 'prev_seq' - 'model_seq' || jsonb_build_object('archived', archived_at is not null))::text,
 			E'\n' order by koder_user_id, id) from agent_runs r), E'\n',
 		(select string_agg((to_jsonb(l) - 'joined_at')::text, E'\n' order by koder_user_id, run_id, lane) from agent_run_lanes l), E'\n',
 		(select string_agg(concat_ws('|', koder_user_id, run_day, run_id, seq, id, coalesce(child_id, 'null'), type, ts, line,

@@ -39,11 +39,11 @@ func scanRows(rows pgx.Rows, row func(scan func(...any) error) error) error {
 	return rows.Err()
 }
 
-// suspect queues what finds the frames that may repeat something, so that it takes no way of its own to the database.
-func suspect(batch *pgx.Batch, f *projection.Frames) *projection.Suspects {
-	return f.Suspect(func(row func(scan func(...any) error) error, text string, args ...any) {
+// queueRows queues a statement into a batch and calls row for each row of its result.
+func queueRows(batch *pgx.Batch) func(row func(scan func(...any) error) error, text string, args ...any) {
+	return func(row func(scan func(...any) error) error, text string, args ...any) {
 		batch.Queue(text, args...).Query(func(rows pgx.Rows) error { return scanRows(rows, row) })
-	})
+	}
 }
 
 // settleRepeats reads the lanes again of which a new frame may repeat what they have. All rows of the batch are stored,

@@ -43,6 +43,12 @@ func TestDamagedLogs(t *testing.T) {
 		firstColumn(t, pool(t, dsn+"&options=-c%20agentstream.tenant%3D%2A")))
 }
 
+// TestModels: a run has the model of its newest message.
+func TestModels(t *testing.T) {
+	_, dsn := ownedMigrated(t)
+	persistertest.CheckModels(t, open(t, dsn), firstColumn(t, pool(t, dsn+"&options=-c%20agentstream.tenant%3D%2A")))
+}
+
 // TestRepeatsInAnyOrder: events that come twice, in whatever order they are stored and stored again, are shown once,
 // and ids that begin again in another turn are shown again.
 func TestRepeatsInAnyOrder(t *testing.T) {

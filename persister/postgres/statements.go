@@ -1,7 +1,7 @@
 package postgres
 
-// upsertRuns neither changes nor returns a deleted run ($17 is its floor). RETURNING sees the row as it is now and, in
-// the subquery, as it was when the statement began, which may be before it waited for another transaction.
+// upsertRuns neither changes nor returns a deleted run ($17 is its floor). RETURNING sees the row as it is now, and the
+// row as it was is known only to SET: prev_seq is what last_seq was, also after a wait for another transaction.
 const upsertRuns = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts,
 	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq, state_ts)
@@ -13,6 +13,7 @@ on conflict (koder_user_id, id) do update set
 	last_id    = case when excluded.last_seq > r.last_seq then excluded.last_id else r.last_id end,
 	last_ts    = case when excluded.last_seq > r.last_seq then excluded.last_ts else r.last_ts end,
 	last_seq   = greatest(r.last_seq, excluded.last_seq),
+	prev_seq   = r.last_seq,
 	first_ts   = case when excluded.first_seq < r.first_seq then excluded.first_ts else r.first_ts end,
 	first_seq  = least(r.first_seq, excluded.first_seq),
 	reason     = case when excluded.reason_seq > r.reason_seq then excluded.reason    else r.reason    end,
@@ -27,8 +28,7 @@ on conflict (koder_user_id, id) do update set
 	expired_at  = case when excluded.last_seq > r.last_seq then null else r.expired_at  end,
 	updated_at = now()
 where r.floor_seq < $17
-returning koder_user_id, id, run_day, usage::text, floor_seq, coalesce(asks, ''),
-	coalesce((select o.last_seq from agent_runs o where o.koder_user_id = r.koder_user_id and o.id = r.id), 0)`
+returning koder_user_id, id, run_day, usage::text, floor_seq, coalesce(asks, ''), prev_seq, opening_seq, coalesce(model, ''), model_seq`
 
 // enterStates corrects upsertRuns for runs that have left their state and come back to it within the batch.
 const enterStates = `

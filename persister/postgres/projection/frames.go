@@ -20,6 +20,9 @@ type Frames struct {
 	cost                                 []float64
 
 	begun, ended calls
+	late         calls // of begun, those whose ends may be stored already
+
+	named []named
 }
 
 // calls holds rows of agent_run_tool_calls: starts or ends of calls.
@@ -43,6 +46,7 @@ type Place struct {
 	Day  time.Time // of the run
 	TS   time.Time
 	Seq  schema.Seq
+	New  bool // everything that is stored of the run came before it
 }
 
 func (p *places) add(at *Place) {
@@ -66,26 +70,38 @@ func (f *Frames) Add(at *Place, typ string, payload []byte) {
 	case schema.TypeCommandMessage:
 		f.message(at, "user", p.name("message_id"), "user", "", "")
 	case schema.TypeMessageStart:
-		model := p.name("model")
-		f.message(at, "start", p.name("message_id"), p.name("role"), model, "")
-		f.starts.add(at)
-		f.startModel = append(f.startModel, model)
+		id, model := p.name("message_id"), p.name("model")
+		f.message(at, "start", id, p.name("role"), model, "")
+		f.name(at, "start", id, false)
+		if !at.New {
+			f.starts.add(at)
+			f.startModel = append(f.startModel, model)
+		}
 	case schema.TypeMessageEnd:
-		f.message(at, "end", p.name("message_id"), "", "", p.name("stop_reason"))
+		id := p.name("message_id")
+		f.message(at, "end", id, "", "", p.name("stop_reason"))
+		f.name(at, "end", id, false)
 		f.ends.add(at)
 		t := tokensOf(p)
 		f.reported, f.cost = append(f.reported, t.reported), append(f.cost, t.cost)
 		f.input, f.output = append(f.input, t.input), append(f.output, t.output)
 		f.cacheRead, f.cacheWrite = append(f.cacheRead, t.cacheRead), append(f.cacheWrite, t.cacheWrite)
 	case schema.TypeToolStart:
-		f.begun.add(at, p.id("call_id"), p.name("tool"), "", unknown)
+		id, tool := p.id("call_id"), p.name("tool")
+		f.begun.add(at, id, tool, "", unknown)
+		f.name(at, "start", id, true)
+		if !at.New {
+			f.late.add(at, id, tool, "", unknown)
+		}
 	case schema.TypeToolEnd:
 		outcome := map[string]string{"true": "ok", "false": "failed"}[string(p.Raw("ok"))]
 		took, ok := p.number("duration_ms")
 		if !ok {
 			took = unknown
 		}
-		f.ended.add(at, p.id("call_id"), "", outcome, took)
+		id := p.id("call_id")
+		f.ended.add(at, id, "", outcome, took)
+		f.name(at, "end", id, true)
 	}
 }
 
@@ -107,7 +123,7 @@ select * from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timesta
 	$9::text[], $10::text[], $11::text[])
 on conflict do nothing`
 
-// linkUsage corrects usage that was stored before the message.start to which it belongs.
+// linkUsage corrects usage that was stored before the message.start to which it belongs. What is new has none.
 const linkUsage = `
 update agent_run_usage u set start_seq = x.seq, model = x.model
 from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[]) as x(t, r, lane, seq, model)
@@ -136,7 +152,7 @@ from unnest($1::text[], $2::text[], $3::text[], $4::date[], $5::timestamptz[], $
 	as x(t, r, lane, d, ts, seq, call, tool)
 on conflict do nothing`
 
-// linkCalls corrects ends of calls that were stored before their tool.start.
+// linkCalls corrects ends of calls that were stored before their tool.start. What is new has none.
 const linkCalls = `
 update agent_run_tool_calls e set start_seq = x.seq, tool = x.tool, took_ms = coalesce(e.duration_ms, extract(epoch from e.ts - x.ts) * 1000)
 from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::bigint[], $6::text[], $7::text[]) as x(t, r, lane, ts, seq, call, tool)
@@ -172,6 +188,8 @@ func (f *Frames) Each(do func(text string, args ...any)) {
 	}
 	if c := &f.begun; len(c.seq) > 0 {
 		do(insertCalls, c.tenant, c.run, c.lane, c.day, c.ts, c.seq, c.id, c.tool)
+	}
+	if c := &f.late; len(c.seq) > 0 {
 		do(linkCalls, c.tenant, c.run, c.lane, c.ts, c.seq, c.id, c.tool)
 	}
 	if c := &f.ended; len(c.seq) > 0 {

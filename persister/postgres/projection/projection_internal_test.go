@@ -76,3 +76,41 @@ func TestFrames(t *testing.T) {
 		}
 	}
 }
+
+// TestNewFrames: what is new to a run corrects nothing that is stored, and is looked up by its id alone. What is not, or
+// what comes twice in a batch, is looked at closely.
+func TestNewFrames(t *testing.T) {
+	stored := func(isNew bool, types ...string) (updates, probes, searches int) {
+		var f Frames
+		for i, typ := range types {
+			at := &Place{Key: schema.RunKey{Tenant: "acme", Run: "run"}, TS: time.Unix(1, 0), Seq: schema.Seq(i + 1), New: isNew}
+			f.Add(at, typ, []byte(`{"message_id":"m","call_id":"c","tool":"t","ok":true}`))
+		}
+		f.Each(func(text string, _ ...any) { updates += strings.Count(text, "update ") })
+		found := f.Suspects()
+		found.Probe(func(_ func(func(...any) error) error, text string, args ...any) {
+			probes += len(args[0].([]string))
+		})
+		found.Find(func(_ func(func(...any) error) error, text string, args ...any) {
+			searches += len(args[0].([]string))
+		})
+		return updates, probes, searches
+	}
+	both := []string{schema.TypeMessageStart, schema.TypeToolStart, schema.TypeToolEnd, schema.TypeMessageEnd}
+	for what, c := range map[string]struct {
+		isNew                     bool
+		types                     []string
+		updates, probes, searches int
+	}{
+		"new":       {true, both, 0, 2, 0},
+		"late":      {false, both, 2, 0, 4},
+		"an end":    {true, both[3:], 0, 1, 0},
+		"twice":     {true, append(both[:4:4], schema.TypeToolEnd), 0, 1, 3},
+		"backwards": {true, []string{schema.TypeToolEnd, schema.TypeToolStart}, 0, 0, 2},
+	} {
+		updates, probes, searches := stored(c.isNew, c.types...)
+		if updates != c.updates || probes != c.probes || searches != c.searches {
+			t.Errorf("%s: %d updates, %d ids are looked up, %d searched", what, updates, probes, searches)
+		}
+	}
+}

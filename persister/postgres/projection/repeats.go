@@ -63,48 +63,11 @@ where n.later or x.kind = 'start' and (s.seq is not null or e.seq is not null) o
 const hasTurn = `select exists (select from agent_run_events where koder_user_id = $1 and run_day = $2 and run_id = $3 and seq > $4 and seq < $5
 	and coalesce(child_id, '') = $6 and type in ('turn.start', 'command.message'))`
 
-// Suspects are the frames that may repeat something.
-type Suspects struct{ all []suspicion }
-
-// Suspect queues the statements that find which frames may repeat what their lanes have, and returns what their rows
-// are collected in. The rows of the frames are stored before the statements run.
-func (f *Frames) Suspect(queue func(row func(scan func(...any) error) error, text string, args ...any)) *Suspects {
-	found := new(Suspects)
-	if m := &f.messages; len(m.seq) > 0 {
-		queue(found.add, findMessages, m.tenant, m.run, m.lane, m.day, m.seq, f.messageKind, f.messageID)
-	}
-	if c, kinds := f.allCalls(); len(kinds) > 0 {
-		queue(found.add, findCalls, c.tenant, c.run, c.lane, c.day, c.seq, kinds, c.id)
-	}
-	return found
-}
-
-func (found *Suspects) add(scan func(...any) error) error {
-	var s suspicion
-	err := scan(&s.Key.Tenant, &s.Key.Run, &s.Day, &s.Name, &s.seq, &s.before, &s.later, &s.From, &s.starts)
-	found.all = append(found.all, s)
-	return err
-}
-
-// allCalls returns the starts and the ends of calls, with the kind of each.
-func (f *Frames) allCalls() (all calls, kinds []string) {
-	for _, of := range []struct {
-		kind  string
-		calls *calls
-	}{{"start", &f.begun}, {"end", &f.ended}} {
-		c := of.calls
-		all.tenant, all.run, all.lane = append(all.tenant, c.tenant...), append(all.run, c.run...),
-			append(all.lane, c.lane...)
-		all.day, all.seq, all.id = append(all.day, c.day...), append(all.seq, c.seq...), append(all.id, c.id...)
-		for range c.seq {
-			kinds = append(kinds, of.kind)
-		}
-	}
-	return all, kinds
-}
-
 // Confirm returns their lanes, each once: what begins in another turn than the end before it repeats nothing.
 func (found *Suspects) Confirm(ctx context.Context, tx Tx) (lanes []Lane, err error) {
+	if err := found.findKnown(ctx, tx); err != nil {
+		return nil, err
+	}
 	for i := range found.all {
 		s := &found.all[i]
 		isNew := false

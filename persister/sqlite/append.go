@@ -39,7 +39,7 @@ on conflict (koder_user_id, id) do update set
 	expired_at  = iif(excluded.last_seq > r.last_seq, null, r.expired_at),
 	updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
 where r.floor_seq < ?18 -- the row of a run that is to be forgotten stays, and is not returned
-returning run_day, usage, floor_seq`
+returning opening_seq, coalesce(model, ''), model_seq, usage, run_day, floor_seq`
 
 // advanceRun is the short form of upsertRun, for a run whose state does not change: nearly every batch of nearly
 // every run. It does not write indexed columns, which upsertRun removes from the indexes and inserts again even when
@@ -48,6 +48,9 @@ const advanceRun = `
 update agent_runs set last_seq = ?1, last_id = ?2, last_ts = ?3, updated_at = ?4
 where koder_user_id = ?5 and id = ?6 and run_day = ?7 and state = ?8 and last_seq < ?1 and first_seq <= ?9
 	and floor_seq < ?9 and archived_at is null and expired_at is null`
+
+// ofFrames makes advanceRun return what the frames of a batch may change.
+const ofFrames = ` returning opening_seq, coalesce(model, ''), model_seq, usage`
 
 const upsertLane = `
 insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch, joined_at) values (?, ?, ?, ?, ?, ?)
@@ -61,11 +64,6 @@ func insertRows(n int) string {
 	return `insert or ignore into agent_run_events (koder_user_id, run_id, run_day, seq, id, child_id, type, ts, line) values ` +
 		strings.TrimSuffix(strings.Repeat("(?1,?2,?3,?,?,?,?,?,?),", n), ",")
 }
-
-// insertFrame keeps what a message's start or end says of its model or usage: views and lists read it there. The event
-// that is stored counts, where another one comes with its number.
-const insertFrame = `insert into agent_run_frames select koder_user_id, run_id, seq, child_id, type, ts, line
-	from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
 
 const countRow = `select count(*) from agent_run_events where koder_user_id = ? and run_id = ? and seq = ?`
 
@@ -116,7 +114,7 @@ func (tx *transaction) write(ctx context.Context, w *sqlstore.Work) (res persist
 	if err := tx.insertAll(ctx, rows, &res); err != nil {
 		return res, err
 	}
-	if err := tx.keepFrames(ctx, rows); err != nil {
+	if err := tx.keepFrames(ctx, rows, res.Inserted == len(rows)); err != nil {
 		return res, err
 	}
 	if err := tx.mergeAsks(ctx, &w.Batch, floors); err != nil {
@@ -164,20 +162,27 @@ func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch,
 	days map[schema.RunKey]string) (map[schema.RunKey]schema.Seq, error) {
 	other := false
 	floors := make(map[schema.RunKey]schema.Seq)
+	tx.runs = make([]movedRun, len(b.Runs))
+	at := 0
 	for i := range b.Runs {
-		r := &b.Runs[i]
-		if advanced, err := tx.advance(ctx, r); err != nil {
+		r, moved := &b.Runs[i], &tx.runs[i]
+		at += r.Rows
+		var err error
+		if moved.seen, err = tx.see(ctx, r.Key, b.Rows[at-1].Seq); err != nil {
 			return nil, err
-		} else if advanced {
-			if err := tx.describe(ctx, r, 0); err != nil {
-				return nil, err
-			}
-			continue
 		}
-		stored, err := tx.upsert(ctx, r)
+		var stored storedRun
+		var advanced bool
+		if !moved.seen.isNew() {
+			stored, advanced, err = tx.advance(ctx, r)
+		}
+		if err == nil && !advanced {
+			stored, err = tx.upsert(ctx, r)
+		}
 		if err != nil {
 			return nil, err
 		}
+		moved.named = stored.named
 		if stored.floor >= r.First {
 			floors[r.Key] = stored.floor
 		}
@@ -186,7 +191,7 @@ func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch,
 		case stored.day != r.Head.Day:
 			days[r.Key], other = stored.day, true
 		default:
-			if err = tx.addUsage(ctx, r, stored); err == nil {
+			if err = tx.addUsage(ctx, r, stored, moved.seen); err == nil {
 				err = tx.describe(ctx, r, stored.floor)
 			}
 		}
@@ -217,14 +222,25 @@ func (tx *transaction) moveLanes(ctx context.Context, b *persister.Batch, floors
 	return nil
 }
 
-// advance runs advanceRun and reports whether that was enough.
-func (tx *transaction) advance(ctx context.Context, r *persister.Run) (bool, error) {
-	if r.Digest.TurnSeq != 0 || r.Digest.ReasonSeq != 0 || len(r.Digest.Usage) > 0 {
-		return false, nil
+// advance runs advanceRun and reports whether that was enough. What it returns of the run is complete as far as the batch
+// needs it.
+func (tx *transaction) advance(ctx context.Context, r *persister.Run) (stored storedRun, advanced bool, err error) {
+	if r.Digest.TurnSeq != 0 || r.Digest.ReasonSeq != 0 {
+		return stored, false, nil
 	}
-	n, err := tx.exec(ctx, stAdvanceRun, int64(r.Head.Last), r.Head.LastID, stamp(r.LastTS),
-		tx.now.Format(updatedLayout), r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.First))
-	return n > 0, err
+	args := []any{int64(r.Head.Last), r.Head.LastID, stamp(r.LastTS),
+		tx.now.Format(updatedLayout), r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.First)}
+	stored.day = r.Head.Day
+	if len(r.Digest.Usage) == 0 && (r.Naming == persister.Naming{}) {
+		n, err := tx.exec(ctx, stAdvanceRun, args...)
+		return stored, n > 0, err
+	}
+	err = tx.queryRow(ctx, stAdvanceFramed, args...).
+		Scan(&stored.named.OpeningSeq, &stored.named.Model, &stored.named.ModelSeq, &stored.usage)
+	if errors.Is(err, sql.ErrNoRows) {
+		return storedRun{}, false, nil
+	}
+	return stored, err == nil, err
 }
 
 // updatedLayout is the layout of the times that the tables set themselves.
@@ -234,7 +250,8 @@ const updatedLayout = "2006-01-02T15:04:05.000Z"
 type storedRun struct {
 	day   string
 	usage string     // before this batch
-	floor schema.Seq // MaxSeq: the run was deleted
+	floor schema.Seq // MaxSeq: the run was deleted; 0 also where all rows are above it
+	named persister.Naming
 }
 
 // upsert creates or updates a run.
@@ -243,7 +260,8 @@ func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored sto
 		r.Head.LastID, stamp(r.FirstTS), stamp(r.LastTS),
 		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq),
 		string(r.Digest.Turn), r.Digest.Stop, int64(r.Digest.TurnSeq), since(&r.Digest), r.Digest.Same, int64(schema.MaxSeq)).
-		Scan(&stored.day, &stored.usage, &stored.floor)
+		Scan(&stored.named.OpeningSeq, &stored.named.Model, &stored.named.ModelSeq, &stored.usage, &stored.day,
+			&stored.floor)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storedRun{floor: schema.MaxSeq}, nil
 	}
@@ -260,7 +278,7 @@ func since(d *persister.Digest) any {
 
 // addUsage adds the usage of the batch to the stored usage. It runs before the rows are inserted, so that it can skip
 // events that are stored already, or were stored and removed. There is no other writer.
-func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored storedRun) error {
+func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored storedRun, seen *seenRun) error {
 	if len(r.Digest.Usage) == 0 {
 		return nil
 	}
@@ -268,6 +286,9 @@ func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored st
 	for _, u := range r.Digest.Usage {
 		if u.Seq <= stored.floor {
 			counted[u.Seq] = true
+			continue
+		}
+		if seen.whole && u.Seq > seen.before {
 			continue
 		}
 		var n int
@@ -303,20 +324,6 @@ func (tx *transaction) insertAll(ctx context.Context, rows []persister.BatchRow,
 		if unyielded += n; unyielded >= insertSizes[0] { // that takes a millisecond: who waits for a core goes first
 			runtime.Gosched()
 			unyielded = 0
-		}
-	}
-	return nil
-}
-
-// keepFrames keeps what the starts and ends of messages among stored rows say.
-func (tx *transaction) keepFrames(ctx context.Context, rows []persister.BatchRow) error {
-	for i := range rows {
-		r := &rows[i]
-		if r.Type != schema.TypeMessageStart && r.Type != schema.TypeMessageEnd {
-			continue
-		}
-		if _, err := tx.exec(ctx, stFrame, r.Chunk.Key.Tenant, r.Chunk.Key.Run, int64(r.Seq)); err != nil {
-			return err
 		}
 	}
 	return nil

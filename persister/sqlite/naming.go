@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 
 	"github.com/pressly/goose/v3"
 
@@ -20,8 +21,14 @@ const updateNaming = `update agent_runs set opening = nullif(?, ''), opening_seq
 func (tx *transaction) name(ctx context.Context, b *persister.Batch, floors map[schema.RunKey]schema.Seq) error {
 	for i := range b.Runs {
 		r := &b.Runs[i]
-		if r.Naming == (persister.Naming{}) && len(r.Session) == 0 || floors[r.Key] == schema.MaxSeq {
+		have := tx.runs[i].named
+		if (!have.Changes(r.Naming) && len(r.Session) == 0) || floors[r.Key] == schema.MaxSeq {
 			continue
+		}
+		if r.Naming.ModelSeq > have.ModelSeq && have.ModelSeq > 0 {
+			if err := tx.addLaterModel(ctx, r); err != nil {
+				return err
+			}
 		}
 		if err := rename(r, tx.queryRow(ctx, stNaming, r.Key.Tenant, r.Key.Run), func(args ...any) error {
 			_, err := tx.exec(ctx, stUpdateNaming, args...)
@@ -31,6 +38,29 @@ func (tx *transaction) name(ctx context.Context, b *persister.Batch, floors map[
 		}
 	}
 	return nil
+}
+
+const selectLaterStarts = `select seq, line from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? + 0
+	and type in ('message.start', 'message.end') and type = 'message.start'
+	order by seq desc`
+
+// addLaterModel adds to what names a run the newest message after it: the run's row does not say whether newer ones have
+// named the model that it has.
+func (tx *transaction) addLaterModel(ctx context.Context, r *persister.Run) error {
+	rows, err := tx.statement(ctx, stLaterStarts).QueryContext(ctx, r.Key.Tenant, r.Key.Run, int64(r.Naming.ModelSeq))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var seq schema.Seq
+	var line []byte
+	for was := r.Naming.ModelSeq; r.Naming.ModelSeq == was && rows.Next(); {
+		if err := rows.Scan(&seq, &line); err != nil {
+			return err
+		}
+		r.Naming.AddLine(seq, schema.TypeMessageStart, "", line)
+	}
+	return errors.Join(rows.Err(), rows.Close())
 }
 
 func rename(r *persister.Run, row *sql.Row, update func(args ...any) error) error {
@@ -97,9 +127,7 @@ func nameRun(ctx context.Context, tx *sql.Tx, key schema.RunKey) error {
 		if err := rows.Scan(&seq, &typ, &child, &line); err != nil {
 			return err
 		}
-		if e, err := schema.ScanLine(line); err == nil && persister.IsNaming(typ) {
-			r.Naming.Add(seq, typ, child, e.Payload())
-		}
+		r.Naming.AddLine(seq, typ, child, line)
 	}
 	if err := rows.Close(); err != nil {
 		return err

@@ -69,7 +69,7 @@ func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floo
 		if floors[r.Key] == schema.MaxSeq {
 			continue
 		}
-		lanes, err := tx.repeatingLanes(ctx, r, rows, marked)
+		lanes, err := tx.repeatingLanes(ctx, r, tx.runs[i].seen, rows, marked)
 		if err != nil {
 			return fmt.Errorf("repeats of %s: %w", r.Key, err)
 		}
@@ -83,8 +83,8 @@ func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floo
 }
 
 // repeatingLanes returns the lanes to read again, with where that begins. marked: something in the tables is a repeat.
-func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, rows []persister.BatchRow,
-	marked bool) (map[string]schema.Seq, error) {
+func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, seen *seenRun,
+	rows []persister.BatchRow, marked bool) (map[string]schema.Seq, error) {
 	var lanes map[string]schema.Seq
 	include := func(child string, from schema.Seq) {
 		if lanes == nil {
@@ -106,7 +106,7 @@ func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, row
 			include(row.Chunk.Child, persister.LookBack(row.Seq))
 		}
 		id := persister.FrameID(row.Type, row.Payload)
-		if id == "" {
+		if id == "" || tx.store.seen.addFrame(seen, row, id) {
 			continue
 		}
 		from, found, err := tx.suspect(ctx, row, id)

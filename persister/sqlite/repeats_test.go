@@ -21,6 +21,12 @@ func TestDamagedLogs(t *testing.T) {
 	persistertest.CheckRepeats(t, s, *damaged, s.firstColumn(t))
 }
 
+// TestModels: a run has the model of its newest message.
+func TestModels(t *testing.T) {
+	s := temp(t)
+	persistertest.CheckModels(t, s, s.firstColumn(t))
+}
+
 // firstColumn returns a function that returns the first column of a query's result.
 func (s *Store) firstColumn(t *testing.T) func(text, arg string) []string {
 	return func(text, arg string) (all []string) {

@@ -52,6 +52,8 @@ type Store struct {
 
 	readers *fair.Slots // of read, for one tenant
 
+	seen seenRuns // of the transactions of write
+
 	mu         sync.Mutex
 	statements [statementCount]*sql.Stmt // of the writer; filled by prepare and not changed afterwards
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"agentstream/persister"
 )
 
 // statement is the number of a prepared statement.
@@ -12,6 +14,7 @@ type statement int
 
 const (
 	stAdvanceRun statement = iota
+	stAdvanceFramed
 	stUpsertRun
 	stUpsertLane
 	stCountRow
@@ -24,13 +27,18 @@ const (
 	stAskEvents
 	stNaming
 	stUpdateNaming
+	stLaterStarts
 	stUpdateAsks
 	stNamed
 	stTurn
 	stMessage
 	stAnyRepeats
 	stLaterRepeats
-	stFrame
+	stFrames
+	stModel
+	stFrameUsage
+	stDataVersion
+	stIsStored
 	stBeginOffset
 	stMoveOffset
 	stInsertDeadLetter
@@ -45,13 +53,16 @@ var insertSizes = [...]int{128, 32, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4
 const statementCount = int(stInsert) + len(insertSizes)
 
 var statementTexts = func() (texts [statementCount]string) {
-	texts[stAdvanceRun], texts[stUpsertRun], texts[stUpsertLane] = advanceRun, upsertRun, upsertLane
+	texts[stAdvanceRun], texts[stAdvanceFramed] = advanceRun, advanceRun+ofFrames
+	texts[stUpsertRun], texts[stUpsertLane] = upsertRun, upsertLane
 	texts[stCountRow], texts[stUpdateUsage], texts[stStoredLine] = countRow, updateUsage, storedLine
 	texts[stSession], texts[stUpdateSession], texts[stSessionEvents] = selectSession, updateSession, selectSessionEvents
 	texts[stAsks], texts[stAskEvents], texts[stUpdateAsks] = selectAsks, selectAskEvents, updateAsks
-	texts[stNaming], texts[stUpdateNaming] = selectNaming, updateNaming
+	texts[stNaming], texts[stUpdateNaming], texts[stLaterStarts] = selectNaming, updateNaming, selectLaterStarts
 	texts[stNamed], texts[stTurn], texts[stMessage] = selectNamed, selectTurn, selectMessage
-	texts[stAnyRepeats], texts[stLaterRepeats], texts[stFrame] = anyRepeats, laterRepeats, insertFrame
+	texts[stAnyRepeats], texts[stLaterRepeats], texts[stFrames] = anyRepeats, laterRepeats, insertFrames
+	texts[stModel], texts[stFrameUsage] = insertModel, insertFrameUsage
+	texts[stDataVersion], texts[stIsStored] = dataVersion, isStored
 	texts[stBeginOffset], texts[stMoveOffset], texts[stInsertDeadLetter] = beginOffset, moveOffset, insertDeadLetter
 	for i, n := range insertSizes {
 		texts[int(stInsert)+i] = insertRows(n)
@@ -65,6 +76,13 @@ type transaction struct {
 	now   time.Time // UTC
 	store *Store
 	mine  [statementCount]*sql.Stmt
+	runs  []movedRun // those of the batch
+}
+
+// movedRun is what a transaction knows of a run of its batch.
+type movedRun struct {
+	seen  *seenRun
+	named persister.Naming // before this batch, where the batch names something
 }
 
 // begin begins a transaction. It waits for the one connection that writes.
@@ -76,7 +94,13 @@ func (s *Store) begin(ctx context.Context) (*transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &transaction{Tx: tx, now: time.Now().UTC(), store: s}, nil
+	begun := &transaction{Tx: tx, now: time.Now().UTC(), store: s}
+	var version int64
+	if err := begun.queryRow(ctx, stDataVersion).Scan(&version); err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	s.seen.expectVersion(version)
+	return begun, nil
 }
 
 // prepare prepares the statements at the first use and keeps them: to parse a statement costs as much as to run it.

@@ -1,0 +1,125 @@
+package sqlite
+
+import (
+	"context"
+	"hash/maphash"
+
+	"agentstream/persister"
+	"agentstream/schema"
+)
+
+// seenRuns remembers of runs which messages and calls their stored events begin and end, so that nobody needs to look for
+// what an event may repeat: nearly no event repeats anything. What it remembers may be more than what is stored, since a
+// transaction may fail and events expire; then the tables are asked in vain. It is never less: only this store's
+// transactions add events, and when another process has written it forgets all. They use it one after the other.
+//
+// It holds the runs of the last mostSeen weights in young, and those of as many before them in old.
+type seenRuns struct {
+	version    int64 // of the file, as PRAGMA data_version has it
+	seed       maphash.Seed
+	young, old map[schema.RunKey]*seenRun
+	weight     int // of young
+}
+
+// seenRun is what is remembered of a run.
+type seenRun struct {
+	whole  bool       // from its first event on
+	last   schema.Seq // of its events
+	before schema.Seq // last before this transaction
+	frames map[uint64]frameKinds
+}
+
+// isNew reports whether this transaction is the first that has rows of the run.
+func (r *seenRun) isNew() bool { return r.whole && r.before == 0 }
+
+// frameKinds says which events are stored of a message or a call.
+type frameKinds byte
+
+const (
+	hasStart frameKinds = 1 << iota
+	hasEnd
+)
+
+const (
+	mostSeen  = 1 << 17 // weights: some 3 MB
+	runWeight = 8       // of a run without frames; each frame adds one
+)
+
+const (
+	dataVersion = `pragma data_version`
+	isStored    = `select exists (select 1 from agent_runs where koder_user_id = ? and id = ?)`
+)
+
+// expectVersion forgets everything unless the file has the version. That changes when another connection has written.
+func (s *seenRuns) expectVersion(version int64) {
+	if s.young == nil || s.version != version {
+		*s = seenRuns{version: version, seed: maphash.MakeSeed(), young: make(map[schema.RunKey]*seenRun)}
+	}
+}
+
+// find returns what is remembered of a run, nil for nothing.
+func (s *seenRuns) find(key schema.RunKey) *seenRun {
+	r := s.young[key]
+	if r == nil {
+		if r = s.old[key]; r != nil {
+			s.add(key, r)
+		}
+	}
+	return r
+}
+
+// add remembers a run, and forgets those that nobody has asked for in a long time.
+func (s *seenRuns) add(key schema.RunKey, r *seenRun) {
+	s.grow(runWeight + len(r.frames))
+	s.young[key] = r
+}
+
+func (s *seenRuns) grow(weight int) {
+	if s.weight += weight; s.weight > mostSeen {
+		s.young, s.old, s.weight = make(map[schema.RunKey]*seenRun), s.young, weight
+	}
+}
+
+// addFrame remembers a frame of a run and reports whether it surely repeats nothing: it comes after all that is stored of
+// the run, and is the first start or the first end of what it begins or ends, the end after the start.
+func (s *seenRuns) addFrame(r *seenRun, row *persister.BatchRow, id string) (plain bool) {
+	if !r.whole {
+		return false
+	}
+	pair, of := pairs[row.Type], hasEnd
+	if row.Type == pair[0] {
+		of = hasStart
+	}
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	for _, part := range [...]string{pair[0], row.Chunk.Child, id} {
+		_, _ = h.WriteString(part)
+		_ = h.WriteByte(0)
+	}
+	sum := h.Sum64()
+	have, known := r.frames[sum]
+	if !known {
+		if r.frames == nil {
+			r.frames = make(map[uint64]frameKinds)
+		}
+		s.grow(1)
+	}
+	r.frames[sum] = have | of
+	return row.Seq > r.before && (have == 0 || have == hasStart && of == hasEnd)
+}
+
+// see remembers that a batch has rows of a run, up to a seq, and returns what was remembered of it before.
+func (tx *transaction) see(ctx context.Context, key schema.RunKey, last schema.Seq) (*seenRun, error) {
+	seen := &tx.store.seen
+	r := seen.find(key)
+	if r == nil {
+		var stored bool
+		if err := tx.queryRow(ctx, stIsStored, key.Tenant, key.Run).Scan(&stored); err != nil {
+			return nil, err
+		}
+		r = &seenRun{whole: !stored}
+		seen.add(key, r)
+	}
+	r.before, r.last = r.last, max(r.last, last)
+	return r, nil
+}

@@ -16,6 +16,9 @@ type columns struct {
 	runSeq, runFirstSeq, runReasonSeq, runTurnSeq []int64
 	runReason, runReasonOf, runTurn, runStop      []string
 	runSince                                      []*time.Time
+	runOpening, runModel                          []*string
+	runOpeningSeq, runModelSeq                    []int64
+	runWords                                      []string
 
 	batch *persister.Batch
 	dates map[string]time.Time
@@ -44,14 +47,33 @@ func columnsOf(b *persister.Batch, plain bool) *columns {
 			since = &r.Digest.Since
 		}
 		c.runSince = append(c.runSince, since)
+		c.addNaming(&r.Naming)
 	}
 	return c
+}
+
+// addNaming adds the columns of a run by which lists find it when it is new.
+func (c *columns) addNaming(n *persister.Naming) {
+	known := func(text *string) *string {
+		if *text == "" {
+			return nil
+		}
+		return text
+	}
+	words := ""
+	if (*n != persister.Naming{}) {
+		words = n.Columns(nil).Words
+	}
+	c.runOpening, c.runOpeningSeq = append(c.runOpening, known(&n.Opening)), append(c.runOpeningSeq, int64(n.OpeningSeq))
+	c.runModel, c.runModelSeq = append(c.runModel, known(&n.Model)), append(c.runModelSeq, int64(n.ModelSeq))
+	c.runWords = append(c.runWords, words)
 }
 
 func (c *columns) runs() []any {
 	return []any{c.runTenant, c.runID, c.runDay, c.runState, c.runSeq, c.runLastID, c.runFirst, c.runLast,
 		c.runFirstSeq, c.runReason, c.runReasonOf, c.runReasonSeq,
-		c.runTurn, c.runStop, c.runTurnSeq, c.runSince, int64(schema.MaxSeq)}
+		c.runTurn, c.runStop, c.runTurnSeq, c.runSince, int64(schema.MaxSeq),
+		c.runOpening, c.runOpeningSeq, c.runModel, c.runModelSeq, c.runWords}
 }
 
 // stateArgs returns the arguments of enterStates, nil when it changes nothing.

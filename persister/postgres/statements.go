@@ -1,13 +1,16 @@
 package postgres
 
 // upsertRuns neither changes nor returns a deleted run ($17 is its floor). RETURNING sees the row as it is now, and the
-// row as it was is known only to SET: prev_seq is what last_seq was, also after a wait for another transaction.
+// row as it was is known only to SET: prev_seq is what last_seq was, also after a wait for another transaction. A new
+// run has its names at once; those of others are merged by UpdateNaming.
 const upsertRuns = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts,
-	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq, state_ts)
+	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq, state_ts,
+	opening, opening_seq, model, model_seq, words)
 select * from unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::bigint[], $6::text[],
 	$7::timestamptz[], $8::timestamptz[], $9::bigint[], $10::text[], $11::text[], $12::bigint[],
-	$13::text[], $14::text[], $15::bigint[], $16::timestamptz[])
+	$13::text[], $14::text[], $15::bigint[], $16::timestamptz[],
+	$18::text[], $19::bigint[], $20::text[], $21::bigint[], $22::text[])
 on conflict (koder_user_id, id) do update set
 	state      = case when excluded.last_seq > r.last_seq then excluded.state   else r.state   end,
 	last_id    = case when excluded.last_seq > r.last_seq then excluded.last_id else r.last_id end,

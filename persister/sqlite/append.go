@@ -18,8 +18,9 @@ import (
 
 const upsertRun = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts,
-	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq, state_ts)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq, state_ts,
+	opening, opening_seq, model, model_seq, words)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, nullif(?19, ''), ?20, nullif(?21, ''), ?22, ?23)
 on conflict (koder_user_id, id) do update set
 	state      = iif(excluded.last_seq > r.last_seq, excluded.state,   r.state),
 	last_id    = iif(excluded.last_seq > r.last_seq, excluded.last_id, r.last_id),
@@ -256,10 +257,15 @@ type storedRun struct {
 
 // upsert creates or updates a run.
 func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored storedRun, err error) {
+	n, words := &r.Naming, ""
+	if (*n != persister.Naming{}) { // of a new run; those of others are merged
+		words = n.Columns(nil).Words
+	}
 	err = tx.queryRow(ctx, stUpsertRun, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
 		r.Head.LastID, stamp(r.FirstTS), stamp(r.LastTS),
 		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq),
-		string(r.Digest.Turn), r.Digest.Stop, int64(r.Digest.TurnSeq), since(&r.Digest), r.Digest.Same, int64(schema.MaxSeq)).
+		string(r.Digest.Turn), r.Digest.Stop, int64(r.Digest.TurnSeq), since(&r.Digest), r.Digest.Same, int64(schema.MaxSeq),
+		n.Opening, int64(n.OpeningSeq), n.Model, int64(n.ModelSeq), words).
 		Scan(&stored.named.OpeningSeq, &stored.named.Model, &stored.named.ModelSeq, &stored.usage, &stored.day,
 			&stored.floor)
 	if errors.Is(err, sql.ErrNoRows) {

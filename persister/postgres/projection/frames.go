@@ -63,7 +63,7 @@ func IsFrame(typ string) bool {
 	return false
 }
 
-// Add adds the rows of an event. Fields of the payload that have an unexpected form count as missing.
+// Add adds the rows of an event, and keeps at. Fields of the payload that have an unexpected form count as missing.
 func (f *Frames) Add(at *Place, typ string, payload []byte) {
 	p := peek(payload)
 	switch typ {

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"agentstream/schema"
@@ -9,7 +10,7 @@ import (
 
 // named is a start or an end of a message or of a call, with the id of what it begins or ends.
 type named struct {
-	place    Place
+	place    *Place
 	kind, id string
 	call     bool
 }
@@ -17,7 +18,7 @@ type named struct {
 // name remembers a frame whose id may be known. Messages without an id repeat nothing.
 func (f *Frames) name(at *Place, kind, id string, call bool) {
 	if call || id != "" {
-		f.named = append(f.named, named{*at, kind, id, call})
+		f.named = append(f.named, named{at, kind, id, call})
 	}
 }
 
@@ -26,10 +27,24 @@ func (f *Frames) name(at *Place, kind, id string, call bool) {
 // the batch. The others, and those of which something was, are looked at more closely, which costs several times as
 // much. Their methods are called in the order Probe, Find, Confirm, in one transaction.
 type Suspects struct {
-	plain   [][]named // of each id that is new in the batch: a start, an end, or both
-	closely []named
-	known   []named // of plain ones
+	plain   []group
+	closely []*named
+	known   []*named // of plain ones
 	all     []suspicion
+}
+
+// group is the frames of a batch that have the same id.
+type group struct {
+	first, second *named // in their order; second is nil where there is one alone
+	more          bool   // than two
+}
+
+// isPlain reports whether the frames are new and repeat none of each other: a start, an end, or both.
+func (g *group) isPlain() bool {
+	if g.more || !g.first.place.New {
+		return false
+	}
+	return g.second == nil || g.second.place.New && g.first.kind == "start" && g.second.kind == "end"
 }
 
 // Suspects returns what there is to find out of the frames.
@@ -39,39 +54,32 @@ func (f *Frames) Suspects() *Suspects {
 		lane, id string
 		call     bool
 	}
-	found := new(Suspects)
-	places := make(map[thing]int, len(f.named))
+	groups, of := make([]group, 0, len(f.named)), make([]int, len(f.named))
+	known := make(map[thing]int, len(f.named))
 	for i := range f.named {
 		n := &f.named[i]
-		of := thing{n.place.Key, n.place.Lane, n.id, n.call}
-		at, ok := places[of]
-		if !ok {
-			places[of] = len(found.plain)
-			found.plain = append(found.plain, f.named[i:i+1:i+1])
-			continue
+		what := thing{n.place.Key, n.place.Lane, n.id, n.call}
+		at, ok := known[what]
+		switch {
+		case !ok:
+			at = len(groups)
+			known[what] = at
+			groups = append(groups, group{first: n})
+		case groups[at].second == nil:
+			groups[at].second = n
+		default:
+			groups[at].more = true
 		}
-		found.plain[at] = append(found.plain[at], *n)
+		of[i] = at
 	}
-	kept := found.plain[:0]
-	for _, group := range found.plain {
-		if isPlain(group) {
-			kept = append(kept, group)
-		} else {
-			found.closely = append(found.closely, group...)
+	found := new(Suspects)
+	for i := range f.named {
+		if !groups[of[i]].isPlain() {
+			found.closely = append(found.closely, &f.named[i])
 		}
 	}
-	found.plain = kept
+	found.plain = slices.DeleteFunc(groups, func(g group) bool { return !g.isPlain() })
 	return found
-}
-
-// isPlain reports whether frames with the same id are new and repeat none of each other.
-func isPlain(group []named) bool {
-	for i := range group {
-		if !group[i].place.New {
-			return false
-		}
-	}
-	return len(group) == 1 || len(group) == 2 && group[0].kind == "start" && group[1].kind == "end"
 }
 
 // knownMessages and knownCalls find the ids of which something is stored that a start or, where there is none, an end
@@ -90,15 +98,15 @@ where (select true from agent_run_tool_calls c where c.koder_user_id = x.t and c
 // Probe queues the statements that look for the ids. They run before the rows of the frames are stored.
 func (found *Suspects) Probe(queue func(row func(scan func(...any) error) error, text string, args ...any)) {
 	for call, text := range map[bool]string{false: knownMessages, true: knownCalls} {
-		var groups [][]named
+		var groups []*group
 		var tenant, run, lane, id []string
 		var starts []bool
-		for _, group := range found.plain {
-			n := &group[0]
+		for i := range found.plain {
+			n := found.plain[i].first
 			if n.call != call {
 				continue
 			}
-			groups = append(groups, group)
+			groups = append(groups, &found.plain[i])
 			tenant, run = append(tenant, n.place.Key.Tenant), append(run, n.place.Key.Run)
 			lane, id, starts = append(lane, n.place.Lane), append(id, n.id), append(starts, n.kind == "start")
 		}
@@ -107,11 +115,15 @@ func (found *Suspects) Probe(queue func(row func(scan func(...any) error) error,
 		}
 		queue(func(scan func(...any) error) error {
 			var i int
-			err := scan(&i)
-			if err == nil {
-				found.known = append(found.known, groups[i-1]...)
+			if err := scan(&i); err != nil {
+				return err
 			}
-			return err
+			g := groups[i-1]
+			found.known = append(found.known, g.first)
+			if g.second != nil {
+				found.known = append(found.known, g.second)
+			}
+			return nil
 		}, text, tenant, run, lane, id, starts)
 	}
 }
@@ -132,14 +144,13 @@ func (found *Suspects) findKnown(ctx context.Context, tx Tx) (err error) {
 	return err
 }
 
-func (found *Suspects) find(frames []named,
+func (found *Suspects) find(frames []*named,
 	do func(row func(scan func(...any) error) error, text string, args ...any)) {
 	for call, text := range map[bool]string{false: findMessages, true: findCalls} {
 		var tenant, run, lane, kind, id []string
 		var day []time.Time
 		var seq []int64
-		for i := range frames {
-			n := &frames[i]
+		for _, n := range frames {
 			if n.call != call {
 				continue
 			}

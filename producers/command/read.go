@@ -61,80 +61,34 @@ func (c *Reader) receive(p schema.Pack) {
 func (c *Reader) read(ctx context.Context) error {
 	c.mu.Lock()
 	c.view.behind = false
-	pos := c.view.pos
+	w := producers.Walk{Log: c.log, Past: c.cfg.Past, Key: c.key, Pos: c.view.pos, Last: c.view.seq, LogOnly: c.asked}
 	c.mu.Unlock()
 	c.readAt = time.Now()
-	for p, err := range c.log.Since(ctx, c.key, pos) {
-		if err == nil {
-			err = c.readPack(ctx, &p)
-		}
+	for p, err := range w.Packs(ctx) {
 		if err != nil {
 			return c.again(ctx, err)
 		}
+		c.readPack(&p)
 		c.tries = 0
 	}
-	return c.readArchived(ctx)
-}
-
-// readArchived asks the past once about a run that the log has nothing of: all of it may have left the
-// window.
-func (c *Reader) readArchived(ctx context.Context) error {
-	c.mu.Lock()
-	nothing := c.view.pos == 0
-	c.mu.Unlock()
-	if !nothing || c.asked || c.cfg.Past == nil {
-		c.tries = 0
-		return nil
-	}
-	if err := c.readPast(ctx, schema.MaxSeq); err != nil {
-		return c.again(ctx, err)
-	}
-	c.asked, c.tries = true, 0
+	c.asked, c.tries = c.asked || w.Pos == 0, 0
 	return nil
 }
 
-// readPack looks at a pack of the log, and at what lies before it and has left the window.
-func (c *Reader) readPack(ctx context.Context, p *schema.Pack) error {
-	c.mu.Lock()
-	gap := p.First > c.view.seq+1
-	c.mu.Unlock()
-	if gap && c.cfg.Past != nil {
-		if err := c.readPast(ctx, p.First-1); err != nil {
-			return err
-		}
-	}
+// readPack looks at a pack, unless it is known: it was received meanwhile.
+func (c *Reader) readPack(p *schema.Pack) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := &c.view
-	if p.Last() <= v.seq { // received meanwhile, or known from the past
+	if p.Last() <= v.seq {
 		v.pos = max(v.pos, p.Head.Stored)
-		return nil
+		return
 	}
 	if p.First > v.seq+1 {
 		v.logger.Warn("commands: events have left the log before they were looked at", "after", int64(v.seq), "before",
 			int64(p.First))
 	}
 	v.look(p)
-	return nil
-}
-
-// readPast looks at what the past has after what is known.
-func (c *Reader) readPast(ctx context.Context, through schema.Seq) error {
-	c.mu.Lock()
-	after := c.view.seq
-	c.mu.Unlock()
-	for p, err := range c.cfg.Past.Packs(ctx, c.key, after, through) {
-		if err != nil {
-			return fmt.Errorf("read the past behind %d: %w", after, err)
-		}
-		p.Head.Stored = 0 // a position of the log means nothing here
-		c.mu.Lock()
-		if p.Last() > c.view.seq {
-			c.view.look(&p)
-		}
-		c.mu.Unlock()
-	}
-	return nil
 }
 
 // again pauses after a read that has failed, for longer the more have.

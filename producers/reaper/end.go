@@ -161,41 +161,18 @@ func manyLanes(events []schema.Event) bool {
 	return false
 }
 
-// readOn reads what is behind e.last, the beginning from the past where the log no longer has it.
+// readOn reads what comes after e.last, the beginning from the past where the log no longer has it.
 func (r *Reaper) readOn(ctx context.Context, key schema.RunKey, e *ending) error {
-	for p, err := range r.cfg.Log.Since(ctx, key, e.pos) {
+	w := producers.Walk{Log: r.cfg.Log, Past: r.cfg.Past, Key: key, Pos: e.pos, Last: e.last}
+	for p, err := range w.Packs(ctx) {
 		if err != nil {
 			return err
-		}
-		if p.First > e.last+1 && r.cfg.Past != nil {
-			if err := r.readPast(ctx, key, e, p.First-1); err != nil {
-				return err
-			}
-		}
-		if err := e.see(&p); err != nil {
-			return err
-		}
-		e.pos = p.Head.Stored
-	}
-	if e.pos != 0 || e.last != 0 || r.cfg.Past == nil || r.cfg.Archive == nil {
-		return nil
-	}
-	head, err := r.cfg.Archive.Head(ctx, key, "")
-	if err != nil {
-		return fmt.Errorf("read archived head: %w", err)
-	}
-	return r.readPast(ctx, key, e, head.Last)
-}
-
-func (r *Reaper) readPast(ctx context.Context, key schema.RunKey, e *ending, through schema.Seq) error {
-	for p, err := range r.cfg.Past.Packs(ctx, key, e.last, through) {
-		if err != nil {
-			return fmt.Errorf("read the past: %w", err)
 		}
 		if err := e.see(&p); err != nil {
 			return err
 		}
 	}
+	e.pos = w.Pos
 	return nil
 }
 

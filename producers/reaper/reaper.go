@@ -50,9 +50,10 @@ type Config struct {
 	Feeds   schema.Feeds      // which never end, and are left alone
 	Reasons producers.Reasons // of runs that are ended because a deadline has passed
 	// Finish is asked about a run that is open and silent, before its writer is looked for. It does what is left to be
-	// done of runs that need no writer, and reports whether this is one: then the run is left alone. nil: there are
+	// done of runs that need no writer, and reports whether this is one: then the run is left alone until next, or as
+	// long as one that is fine where next is zero. It is asked also where After and Unowned are negative. nil: there are
 	// none.
-	Finish func(ctx context.Context, key schema.RunKey) (finished bool, err error)
+	Finish func(ctx context.Context, key schema.RunKey) (finished bool, next time.Time, err error)
 
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -160,8 +161,12 @@ func (r *Reaper) Round(ctx context.Context) error {
 	if patience < 0 || r.cfg.Unowned > 0 && r.cfg.Unowned < patience {
 		patience = r.cfg.Unowned
 	}
-	if patience < 0 {
+	switch {
+	case patience >= 0:
+	case r.cfg.Finish == nil:
 		return nil
+	default:
+		patience = r.cfg.Every
 	}
 	now := r.cfg.Now()
 	r.forget(now)
@@ -296,17 +301,24 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 		return false, nil // over; or just written to; or at rest
 	}
 	if finish := r.cfg.Finish; finish != nil {
-		finished, err := finish(ctx, s.key)
+		finished, next, err := finish(ctx, s.key)
+		if err == nil && finished {
+			r.fineUntil(s.key, cmp.Or(next, r.cfg.Now().Add(max(r.cfg.After, r.cfg.Every))))
+		}
 		if err != nil || finished {
 			return false, err
 		}
+	}
+	now := r.cfg.Now()
+	if r.cfg.After < 0 && r.cfg.Unowned < 0 {
+		r.fineUntil(s.key, now.Add(time.Hour)) // it may be one that Finish knows then
+		return false, nil
 	}
 	s.owner, s.last = head.Lane.Owner, head.Last
 	patience := r.cfg.After
 	if s.owner == "" {
 		patience = r.cfg.Unowned
 	}
-	now := r.cfg.Now()
 	late, next, err := producers.Expire(ctx, producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive,
 		Reasons: r.cfg.Reasons, Now: r.cfg.Now, Logger: r.cfg.Logger}, now)
 	if err != nil || late {

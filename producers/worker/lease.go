@@ -190,21 +190,13 @@ func (v *lease) closePub(ctx context.Context) {
 
 // first returns the first event of the run, which shows what the run is; nil when there is no such run any more.
 func (v *lease) first(ctx context.Context) (*schema.Event, error) {
-	for p, err := range v.d.cfg.Log.Since(ctx, v.key, 0) {
+	w := producers.Walk{Log: v.d.cfg.Log, Past: v.d.cfg.Past, Key: v.key}
+	for p, err := range w.Packs(ctx) {
 		if err != nil {
 			return nil, fmt.Errorf("read the first event: %w", err)
 		}
-		if p.First == 1 || v.d.cfg.Past == nil {
-			return firstOf(&p)
-		}
-		break // the beginning has left the log
-	}
-	if v.d.cfg.Past == nil {
-		return nil, nil
-	}
-	for p, err := range v.d.cfg.Past.Packs(ctx, v.key, 0, 1) {
-		if err != nil {
-			return nil, fmt.Errorf("read the first event of the past: %w", err)
+		if p.First > 1 && v.d.cfg.Past != nil {
+			break // it is not kept any more
 		}
 		return firstOf(&p)
 	}

@@ -1,12 +1,12 @@
 package otlp
 
 import (
-	"container/list"
 	"context"
 	"iter"
 	"sync"
 
 	"agentstream/adapters/otlp"
+	"agentstream/internal/fair"
 	"agentstream/schema"
 )
 
@@ -15,24 +15,20 @@ const (
 	maxSpans = 10_000
 	maxBytes = 32 << 20 // of spans as they are kept
 
-	rememberedSpans  = 1 << 20 // of all tenants
-	rememberedTenant = 1 << 17 // of one
+	rememberedSpans = 1 << 20 // of all tenants, which share them
 )
 
 // traces remembers which spans the log has, so that a trace is not read again for each request. What is forgotten is
 // read again.
 type traces struct {
-	mu      sync.Mutex
-	known   map[schema.RunKey]*list.Element // of *known
-	recent  list.List                       // the one used last is in front
-	spans   int
-	tenants map[string]int // spans
+	mu     sync.Mutex
+	known  map[schema.RunKey]*fair.Kept[*known]
+	recent fair.Recent[*known]
 }
 
 // known is what is remembered of one trace.
 type known struct {
-	key     schema.RunKey
-	counted int // spans that traces has counted
+	key schema.RunKey
 
 	mu    sync.Mutex
 	last  schema.Seq // everything up to here is remembered
@@ -41,57 +37,40 @@ type known struct {
 }
 
 // newTraces returns one that remembers nothing.
-func newTraces() *traces {
-	return &traces{known: make(map[schema.RunKey]*list.Element), tenants: make(map[string]int)}
-}
+func newTraces() *traces { return &traces{known: make(map[schema.RunKey]*fair.Kept[*known])} }
 
 // get returns what is known of a trace.
 func (t *traces) get(key schema.RunKey) *known {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if at := t.known[key]; at != nil {
-		t.recent.MoveToFront(at)
-		return at.Value.(*known)
+		t.recent.Touch(at)
+		return at.Value
 	}
 	k := &known{key: key, ids: make(map[string]struct{})}
-	t.known[key] = t.recent.PushFront(k)
+	t.known[key] = t.recent.Push(key.Tenant, 1, k)
 	return k
 }
 
-// trim counts what is known of a trace, and forgets what was not used for longest: first of a tenant that has too much.
+// trim counts what is known of a trace, and forgets what was not used for longest, of those who have most.
 func (t *traces) trim(key schema.RunKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if at := t.known[key]; at != nil {
-		k := at.Value.(*known)
+		k := at.Value
 		k.mu.Lock()
 		n := len(k.ids) + 1
 		k.mu.Unlock()
-		t.count(k, n)
+		t.recent.Remove(at)
+		t.known[key] = t.recent.Push(key.Tenant, n, k)
 	}
-	for at := t.recent.Back(); at != nil; {
-		k, before := at.Value.(*known), at.Prev()
-		tenant := t.tenants[key.Tenant] > rememberedTenant
-		if !tenant && t.spans <= rememberedSpans {
+	for {
+		k, ok := t.recent.Over(rememberedSpans)
+		if !ok {
 			return
 		}
-		if !tenant || k.key.Tenant == key.Tenant {
-			t.count(k, 0)
-			delete(t.known, k.key)
-			t.recent.Remove(at)
-		}
-		at = before
+		delete(t.known, k.key)
 	}
-}
-
-// count sets how many spans a trace counts for. It needs mu.
-func (t *traces) count(k *known, n int) {
-	t.spans += n - k.counted
-	t.tenants[k.key.Tenant] += n - k.counted
-	if t.tenants[k.key.Tenant] == 0 {
-		delete(t.tenants, k.key.Tenant)
-	}
-	k.counted = n
 }
 
 // reader walks the records of a run with after < seq ≤ through.

@@ -100,38 +100,19 @@ func (t *tale) due() time.Time {
 
 // readOn reads what comes after what was read.
 func (t *tale) readOn(ctx context.Context) error {
-	for p, err := range t.s.cfg.Log.Since(ctx, t.key, t.pos) {
+	w := producers.Walk{Log: t.s.cfg.Log, Past: t.s.cfg.Past, Key: t.key, Pos: t.pos, Last: t.last}
+	for p, err := range w.Packs(ctx) {
 		if err != nil {
 			return fmt.Errorf("otlp: read %s: %w", t.key, err)
 		}
 		if p.First > t.last+1 {
-			if err := t.readPast(ctx, p.First-1); err != nil {
-				return err
-			}
+			return fmt.Errorf("otlp: %s up to %d: %w", t.key, p.First-1, ErrGone)
 		}
 		if err := t.see(&p); err != nil {
 			return err
 		}
-		t.pos = p.Head.Stored
 	}
-	return nil
-}
-
-// readPast reads what has left the log's window.
-func (t *tale) readPast(ctx context.Context, through schema.Seq) error {
-	if t.s.cfg.Past != nil {
-		for p, err := range t.s.cfg.Past.Packs(ctx, t.key, t.last, through) {
-			if err != nil {
-				return fmt.Errorf("otlp: read the past of %s: %w", t.key, err)
-			}
-			if err := t.see(&p); err != nil {
-				return err
-			}
-		}
-	}
-	if t.last < through {
-		return fmt.Errorf("otlp: %s up to %d: %w", t.key, through, ErrGone)
-	}
+	t.pos = w.Pos
 	return nil
 }
 

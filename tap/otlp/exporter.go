@@ -73,9 +73,9 @@ type Exporter struct {
 	held int
 	now  uint64 // counts batches
 
-	uses    map[schema.RunKey][]chatUse // that were sent, of batches after which the place has not moved
-	waiting int                         // all of them
-	metered time.Time                   // when metrics were sent last
+	uses    map[schema.RunKey]*runUses
+	waiting int       // all of them
+	metered time.Time // when metrics were sent last
 }
 
 type runSlot struct {
@@ -93,7 +93,7 @@ func New(cfg Config) *Exporter {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Exporter{cfg: cfg, runs: map[schema.RunKey]*runSlot{}, uses: map[schema.RunKey][]chatUse{}}
+	return &Exporter{cfg: cfg, runs: map[schema.RunKey]*runSlot{}, uses: map[schema.RunKey]*runUses{}}
 }
 
 // Write implements tap.Receiver. Events that were sent already make nothing.
@@ -130,7 +130,7 @@ func (x *Exporter) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal,
 	}
 	for _, t := range order {
 		sent := t.outThrough(last[t.key])
-		x.count(t.key, sent)
+		x.count(t.key, sent, last[t.key])
 		t.out = slices.Clone(t.out[len(sent):])
 	}
 	return refused, nil
@@ -149,7 +149,7 @@ func (x *Exporter) read(ctx context.Context, t *tracer, e *tap.Event) error {
 		return nil
 	}
 	if e.Seq > t.last+1 {
-		x.uncount(t.key)
+		x.uncount(t.key, e.Seq)
 		if err := x.catchUp(ctx, t, e.Seq-1); err != nil {
 			return err
 		}

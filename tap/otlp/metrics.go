@@ -15,6 +15,7 @@ import (
 
 // chatUse is what one request to a model adds to the metrics.
 type chatUse struct {
+	seq                    schema.Seq // of the event that has ended it
 	model, provider, fault string
 	seconds                float64
 	used                   tokens
@@ -104,27 +105,56 @@ func (c *chat) use(used tokens) *chatUse {
 // maxUses bounds the requests to models that wait for the tap's place to move.
 const maxUses = 1 << 16
 
-// count keeps what was sent of a run for the metrics, until Confirm.
-func (x *Exporter) count(key schema.RunKey, all []made) {
+// runUses are requests to models of a run that were sent, of batches after which the tap's place has not moved.
+type runUses struct {
+	list []chatUse
+	last schema.Seq // newest event that was sent
+}
+
+// count keeps what was sent of a run, through an event, for the metrics, until Confirm.
+func (x *Exporter) count(key schema.RunKey, all []made, through schema.Seq) {
 	if !x.cfg.Metrics {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	u := x.uses[key]
 	for _, m := range all {
-		if m.use != nil && x.waiting < maxUses {
-			x.uses[key] = append(x.uses[key], *m.use)
-			x.waiting++
+		if m.use == nil || x.waiting >= maxUses {
+			continue
 		}
+		if u == nil {
+			u = new(runUses)
+			x.uses[key] = u
+		}
+		use := *m.use
+		use.seq = m.seq
+		u.list = append(u.list, use)
+		x.waiting++
+	}
+	if u != nil {
+		u.last = max(u.last, through)
 	}
 }
 
-// uncount drops what waits of a run: another process has gone on with it, and counts.
-func (x *Exporter) uncount(key schema.RunKey) {
+// uncount drops what waits of a run and will be counted again, where an event comes next: what that event and those
+// after it have made. All of it, if events have passed by: then another process has gone on with the run, and counts.
+func (x *Exporter) uncount(key schema.RunKey, next schema.Seq) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.waiting -= len(x.uses[key])
-	delete(x.uses, key)
+	u := x.uses[key]
+	if u == nil {
+		return
+	}
+	keep, _ := slices.BinarySearchFunc(u.list, next, func(c chatUse, s schema.Seq) int { return cmp.Compare(c.seq, s) })
+	if next > u.last+1 {
+		keep = 0
+	}
+	x.waiting -= len(u.list) - keep
+	u.list, u.last = u.list[:keep], min(u.last, next-1)
+	if keep == 0 {
+		delete(x.uses, key)
+	}
 }
 
 // Confirm implements tap.Confirmer: it sends the metrics of what was written of runs. They are sent once, also when
@@ -133,8 +163,10 @@ func (x *Exporter) Confirm(ctx context.Context, runs []schema.RunKey) error {
 	var all []chatUse
 	x.mu.Lock()
 	for _, key := range runs {
-		all = append(all, x.uses[key]...)
-		delete(x.uses, key)
+		if u := x.uses[key]; u != nil {
+			all = append(all, u.list...)
+			delete(x.uses, key)
+		}
 	}
 	x.waiting -= len(all)
 	now := x.cfg.Now()

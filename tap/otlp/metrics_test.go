@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentstream/schema"
+	"agentstream/tap"
 )
 
 // TestMetricsAreSentOnce: the metrics of a batch are sent when the place has moved after it, whatever was sent again
@@ -68,5 +69,41 @@ func TestMetricsAreSentOnce(t *testing.T) {
 	confirm()
 	if len(s.metrics) != 3 {
 		t.Errorf("%d requests: what has failed was sent again", len(s.metrics))
+	}
+}
+
+// TestMetricsOfForgottenRuns: a run that is forgotten between two batches loses nothing of what waits to be counted, and
+// a batch that comes again is counted once.
+func TestMetricsOfForgottenRuns(t *testing.T) {
+	events := eventsOf(t, acme, langgraphRun(t))
+	count := func(held int, batches ...[]tap.Event) (n uint64) {
+		t.Helper()
+		s := newStore()
+		x := New(Config{Sender: s, Metrics: true, Held: held, History: history(events)})
+		for _, b := range batches {
+			deliver(t, x, b)
+		}
+		if err := x.Confirm(t.Context(), []schema.RunKey{acme}); err != nil {
+			t.Fatal(err)
+		}
+		for _, data := range s.metrics {
+			for _, p := range data.ResourceMetrics[0].ScopeMetrics[0].Metrics[0].GetHistogram().DataPoints {
+				n += p.Count
+			}
+		}
+		return n
+	}
+	want := count(0, events)
+	if want == 0 {
+		t.Fatal("no request to a model")
+	}
+	const forgotten = 1
+	for cut := 1; cut < len(events); cut++ {
+		if n := count(forgotten, events[:cut], events[cut:]); n != want {
+			t.Errorf("cut at %d: %d requests are counted, want %d", cut, n, want)
+		}
+		if n := count(forgotten, events[:cut], events[cut/2:cut], events[cut:]); n != want {
+			t.Errorf("cut at %d, sent again: %d requests are counted, want %d", cut, n, want)
+		}
 	}
 }

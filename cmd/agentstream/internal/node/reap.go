@@ -34,13 +34,12 @@ func orNever(d time.Duration) time.Duration {
 	return d
 }
 
-// Reaper returns the part that ends runs, nil when the flags switch it off. old and runs are one store.
+// Reaper returns the part that ends runs, and settles traces that other nodes have left. Where the flags switch the
+// ending off, it does the second alone. old and runs are one store.
 func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *process.Metrics,
 	logger *slog.Logger) ([]process.Part, error) {
 	after, unowned := orNever(f.ReapAfter), orNever(f.ReapUnownedAfter)
-	if after == never && unowned == never {
-		return nil, nil
-	}
+	quiet := quietRuns{store: runs, traces: after == never && unowned == never}
 	every := time.Minute
 	for _, d := range []time.Duration{after, unowned} {
 		if d > 0 {
@@ -53,7 +52,7 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 	}
 	settler := otlp.NewSettler(otlp.SettlerConfig{Log: log, Past: old, Appender: app, Settle: 2 * maxSettle})
 	r, err := reaper.New(reaper.Config{
-		Log: log, Witness: log, Lister: quietRuns{runs}, Archive: old, Past: old,
+		Log: log, Witness: log, Lister: quiet, Archive: old, Past: old,
 		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger,
 		Hooks: m.ReaperHooks(), Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(), Finish: finishTraces(settler),
 	})
@@ -65,16 +64,16 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 
 // finishTraces returns a function that settles the traces that came to a node which is gone. It waits longer than nodes
 // wait themselves.
-func finishTraces(s *otlp.Settler) func(context.Context, schema.RunKey) (bool, error) {
-	return func(ctx context.Context, key schema.RunKey) (bool, error) {
+func finishTraces(s *otlp.Settler) func(context.Context, schema.RunKey) (bool, time.Time, error) {
+	return func(ctx context.Context, key schema.RunKey) (bool, time.Time, error) {
 		if !otlp.IsTrace(key.Run) {
-			return false, nil
+			return false, time.Time{}, nil
 		}
-		_, err := s.Settle(ctx, key)
+		next, err := s.Settle(ctx, key)
 		if errors.Is(err, otlp.ErrGone) { // it is ended like any other
-			return false, nil
+			return false, next, nil
 		}
-		return err == nil, err
+		return err == nil, next, err
 	}
 }
 
@@ -85,7 +84,10 @@ type tenantsRuns interface {
 }
 
 // quietRuns names the open runs of a store from which nothing has come.
-type quietRuns struct{ store tenantsRuns }
+type quietRuns struct {
+	store  tenantsRuns
+	traces bool // those alone whose events came as spans
+}
 
 // openStates are those of a run that is not over.
 var openStates = []schema.RunState{"", schema.StatePlanning, schema.StateAwaitingApproval, schema.StateRunning,
@@ -125,6 +127,7 @@ func (q quietRuns) of(ctx context.Context, tenant string, before time.Time,
 		}
 		for i := range runs {
 			quiet := runs[i].Updated.Before(before) || runs[i].Updated.After(time.Now())
+			quiet = quiet && (!q.traces || otlp.IsTrace(runs[i].ID))
 			if quiet && !yield(schema.RunKey{Tenant: tenant, Run: runs[i].ID}, nil) {
 				return false
 			}

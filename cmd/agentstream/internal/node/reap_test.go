@@ -48,7 +48,7 @@ func TestQuietRuns(t *testing.T) {
 	begin("c", "paused", "20260228", persistertest.Lifecycle(schema.StatePaused))
 	want = append(want, "b/ahead", "b/no_state", "c/paused")
 	var got []string
-	for key, err := range (quietRuns{store}).Quiet(t.Context(), time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)) {
+	for key, err := range (quietRuns{store: store}).Quiet(t.Context(), time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,18 @@ func TestQuietRuns(t *testing.T) {
 	if slices.Sort(got); !slices.Equal(got, want) {
 		t.Fatalf("%d runs, want %d: %q", len(got), len(want), got[max(0, len(got)-6):])
 	}
-	for range (quietRuns{store}).Quiet(t.Context(), time.Now()) {
+	for range (quietRuns{store: store}).Quiet(t.Context(), time.Now()) {
 		break // a walk that is left ends
+	}
+	begin("c", "otel_4bf92f3577b34da6a3ce929d0e0e4736", "20260228", persistertest.Lifecycle(schema.StateRunning))
+	got = nil
+	for key, err := range (quietRuns{store: store, traces: true}).Quiet(t.Context(), time.Now()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, key.String())
+	}
+	if want := []string{"c/otel_4bf92f3577b34da6a3ce929d0e0e4736"}; !slices.Equal(got, want) {
+		t.Errorf("of traces alone: %q", got)
 	}
 }

@@ -180,7 +180,7 @@ const (
 // publishOn makes the stream of a WebSocket. Each message is one line, or several.
 func (s *Server) publishOn(t *protocol.Talk) error {
 	stream := s.rest.Publisher(t.Lasting(), t.Caller,
-		publish.Client{KeepAlive: s.cfg.KeepAlive, Deliver: func(b []byte) error {
+		publish.Client{Trace: t.Trace(), KeepAlive: s.cfg.KeepAlive, Deliver: func(b []byte) error {
 			return t.Send(dialect.Frame{Data: b[:len(b)-1]})
 		}})
 	t.State = stream
@@ -245,7 +245,7 @@ func (s *Server) publishCall(c *call) error {
 		_ = both.Finish(c.lastWord(err)) // why it does not get through says less
 		return err
 	}
-	m.stream = s.rest.Publisher(both.Ctx, c.Caller, publish.Client{KeepAlive: s.cfg.KeepAlive, Deliver: m.deliver,
+	m.stream = s.rest.Publisher(both.Ctx, c.Caller, publish.Client{Trace: c.Trace(), KeepAlive: s.cfg.KeepAlive, Deliver: m.deliver,
 		Form: func(dst []byte, r *dialect.Receipt) []byte { return appendMessage(dst, m.words, r) }})
 	rc := http.NewResponseController(c.Writer)
 	m.unwatch = l.Upon(func() {

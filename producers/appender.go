@@ -138,6 +138,9 @@ type AppendOptions struct {
 	// if the run has no events. They are in the receipt, and no part of the content of an idempotency key. A run that
 	// is named by the id of a child has events.
 	First []schema.Event
+	// Trace is the traceparent of the request that brings the events, as trace.Of returns it; each of them is stored with
+	// it (schema.Event.WithTrace). It is no part of the content of an idempotency key. "": there is none.
+	Trace string
 	// Patient lets the log send the events part of a millisecond later, together with those of other appends: for a caller
 	// that has several under way.
 	Patient bool
@@ -244,7 +247,7 @@ func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schem
 		})
 		j.w.parent = a.cfg.Parent
 	}
-	j.w.root = child != ""
+	j.w.root, j.w.build.trace = child != "", opt.Trace
 	if len(events) == 0 {
 		j.events = make([]schema.Event, 1) // in the place of what is to be planned
 	}

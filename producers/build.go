@@ -15,6 +15,7 @@ type builder struct {
 	writer string
 	now    func() time.Time
 	ids    *schema.IDs
+	trace  string // of the events at hand; "" for none
 
 	id   []byte // of the event at hand, in room where it fits
 	room [32]byte
@@ -74,6 +75,10 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 	b.id = b.room[:0]
 	for n < len(events) && n < lim.events && events[n].ChildID == p.Child {
 		e := &events[n]
+		if b.trace != "" {
+			traced := e.WithTrace(b.trace)
+			e = &traced
+		}
 		if n > 0 && len(p.Body)+e.Size() > lim.bytes {
 			break
 		}

@@ -17,6 +17,7 @@ import (
 	"agentstream/adapters/provider"
 	"agentstream/producers"
 	"agentstream/producers/worker"
+	"agentstream/schema/trace"
 )
 
 // api is how one provider is asked.
@@ -98,10 +99,10 @@ func (u *Upstream) Answer(ctx context.Context, q *worker.Task) (stop string, err
 	if err != nil {
 		return "", err
 	}
-	return u.ask(ctx, q.Turn, &d, input)
+	return u.ask(ctx, q, &d, input)
 }
 
-func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description, input []inputMessage) (stop string,
+func (u *Upstream) ask(ctx context.Context, q *worker.Task, d *description, input []inputMessage) (stop string,
 	err error) {
 	body, err := json.Marshal(u.api.body(d, input))
 	if err != nil {
@@ -114,6 +115,7 @@ func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
 	u.api.header(req.Header, u.key)
+	set(req.Header, trace.Header, "", q.Message.Event.Trace())
 	resp, err := u.client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -131,13 +133,13 @@ func (u *Upstream) ask(ctx context.Context, turn *producers.Turn, d *description
 		return "", &Error{kindOf(resp.StatusCode), fmt.Errorf("%s answers %d", u.api.provider, resp.StatusCode)}
 	}
 	r := &broken{Reader: resp.Body}
-	if err := turn.Model(u.api.provider, d.Model, u.api.decoder(provider.Config{}), r); err != nil {
+	if err := q.Turn.Model(u.api.provider, d.Model, u.api.decoder(provider.Config{}), r); err != nil {
 		if errors.Is(err, producers.ErrOver) {
 			return "", err
 		}
 		return "", &Error{r.kind, err}
 	}
-	if calls, err := handOver(turn); calls || err != nil {
+	if calls, err := handOver(q.Turn); calls || err != nil {
 		return "tool_use", err
 	}
 	return "end_turn", nil

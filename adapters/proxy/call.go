@@ -414,6 +414,7 @@ func (c *call) send(ctx context.Context, events []schema.Event) error {
 
 // store stores events that are as they shall be.
 func (c *call) store(ctx context.Context, events []schema.Event) error {
+	c.asked.addTrace(events)
 	at, err := c.sink.Send(ctx, events...)
 	if err != nil {
 		return trail("write to", c.asked.key, err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/trace"
 )
 
 // passage is one request on its way through.
@@ -74,10 +75,22 @@ func rewrite(r *httputil.ProxyRequest) {
 	if g.call != nil || g.watch != nil {
 		acceptable(r.Out.Header)
 	}
+	passTrace(r.Out.Header)
 	if r.Out.Body != nil {
 		r.Out.Body = &upload{ReadCloser: r.Out.Body, g: g, from: r.In.Trailer, to: r.Out.Trailer}
 	} else if g.call != nil {
 		g.call.request.finish(nil)
+	}
+}
+
+// passTrace drops what is no trace context by the rules of the W3C: it may not go on.
+func passTrace(h http.Header) {
+	bad := trace.Of(h) == ""
+	if bad {
+		h.Del(trace.Header)
+	}
+	if size := len(strings.Join(h[trace.StateHeader], ",")); bad || size > trace.MaxState {
+		h.Del(trace.StateHeader)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"agentstream/schema"
+	"agentstream/schema/trace"
 )
 
 // Headers of requests, which the upstream does not see. HeaderRun stands on answers as well.
@@ -30,6 +31,7 @@ type asked struct {
 	turn  string
 	end   schema.RunState    // the run, or the child, ends with this call; "" not
 	about schema.Description // of the run, if this call begins it
+	trace string             // the traceparent, which is kept with events and passes to the upstream; "": none
 
 	watched string // response that is asked for again
 	whole   bool   // and is in the run
@@ -67,6 +69,7 @@ func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 	if a.about, err = schema.ParseDescription(h); err != nil {
 		return a, &refusal{http.StatusBadRequest, "bad_header", err.Error()}
 	}
+	a.trace = trace.Of(h)
 	a.key.Tenant = p.cfg.Tenants[0]
 	if t, ok := values[HeaderTenant]; ok {
 		if !slices.Contains(p.cfg.Tenants, t) {
@@ -91,6 +94,16 @@ func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 		return a, &refusal{http.StatusBadRequest, "bad_header", HeaderEnd + ": want done or aborted"}
 	}
 	return a, nil
+}
+
+// addTrace adds the call's traceparent to its events.
+func (a *asked) addTrace(events []schema.Event) {
+	if a.trace == "" {
+		return
+	}
+	for i := range events {
+		events[i] = events[i].WithTrace(a.trace)
+	}
 }
 
 // write answers in a form that the providers' own libraries read as an error.

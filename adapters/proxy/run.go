@@ -159,6 +159,7 @@ func (r *run) start(ctx context.Context, c *call, make func() (events []schema.E
 		if news && last >= 0 && try < maxTries {
 			all[0].Seq = last + 1 // or not at all: another proxy may have stored the same since we looked
 		}
+		c.asked.addTrace(all)
 		at, err := r.sink.Send(ctx, all...)
 		if errors.Is(err, schema.ErrSeqMismatch) {
 			continue
@@ -166,6 +167,7 @@ func (r *run) start(ctx context.Context, c *call, make func() (events []schema.E
 		if errors.Is(err, schema.ErrEnded) { // by another writer, since we looked: this is a follow-up
 			all[0].Seq = 0
 			all = append([]schema.Event{lifecycle(schema.StateRunning, "")}, all...)
+			c.asked.addTrace(all[:1])
 			at, err = r.sink.Send(ctx, all...)
 		}
 		if err != nil {

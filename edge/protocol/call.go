@@ -23,6 +23,7 @@ import (
 	"agentstream/internal/fair"
 	"agentstream/producers"
 	"agentstream/schema"
+	"agentstream/schema/trace"
 )
 
 // Call is one request with what a route may do for it: read and write runs of the caller's tenant, and answer. One
@@ -377,6 +378,7 @@ func (c *Call) Store(ctx context.Context, key schema.RunKey, events []schema.Eve
 	if c.quiet {
 		return producers.Receipt{}, auth.ErrForbidden
 	}
+	opt.Trace = c.Trace()
 	stored := events
 	if plan := opt.Plan; plan != nil && c.Node.cfg.Audit != nil {
 		opt.Plan = func(ctx context.Context, head schema.Head, given []schema.Event) (events []schema.Event, err error) {
@@ -484,6 +486,15 @@ func (c *Call) Expire(ctx context.Context, run string, words producers.Reasons) 
 		return false, next, err
 	}
 	return c.Node.cfg.Appender.Expire(ctx, key, words)
+}
+
+// Trace returns the traceparent of the request, which is kept with the events that it brings; "" where there is none, and
+// in a conversation, whose messages have none.
+func (c *Call) Trace() string {
+	if c.Request == nil {
+		return ""
+	}
+	return trace.Of(c.Request.Header)
 }
 
 // AppendOptions returns the append options that the request's Idempotency-Key asks for. The error wraps

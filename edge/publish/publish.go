@@ -16,7 +16,7 @@ import (
 type Config struct {
 	// Store appends posts of one run, which from sends, in their order and adds an answer for each. It must not keep
 	// posts. patient: others of the client are under way, and these may be stored together with them.
-	Store func(ctx context.Context, from *auth.Caller, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer
+	Store func(ctx context.Context, from *Client, key schema.RunKey, posts []producers.Post, patient bool, answers []producers.Answer) []producers.Answer
 	// Has reports whether event seq of a run has this id: then a line that brings both is a repeat.
 	Has func(ctx context.Context, key schema.RunKey, seq schema.Seq, id string) bool
 	// Refuse puts an error into words.
@@ -58,6 +58,7 @@ type Memory interface {
 // Client is who publishes.
 type Client struct {
 	Caller auth.Caller // who sends the lines
+	Trace  string      // traceparent of the request, which is kept with its events (producers.AppendOptions); "": none
 	Memory Memory      // nil: what is fed is counted already
 	// Patient clients wait while the limits of their tenant are used up; the lines of others are refused.
 	Patient bool

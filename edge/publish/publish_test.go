@@ -39,7 +39,7 @@ func newTill() *till {
 		no: map[string]*producers.Refusal{}}
 }
 
-func (d *till) store(_ context.Context, _ *auth.Caller, key schema.RunKey, posts []producers.Post, _ bool,
+func (d *till) store(_ context.Context, _ *Client, key schema.RunKey, posts []producers.Post, _ bool,
 	answers []producers.Answer) []producers.Answer {
 	d.mu.Lock()
 	gate := d.hold[key.Run]
@@ -358,7 +358,7 @@ func TestTroubleOfARun(t *testing.T) {
 func BenchmarkStream(b *testing.B) {
 	d := newTill()
 	cfg := d.config()
-	cfg.Store = func(_ context.Context, _ *auth.Caller, _ schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
+	cfg.Store = func(_ context.Context, _ *Client, _ schema.RunKey, posts []producers.Post, _ bool, answers []producers.Answer) []producers.Answer {
 		for i := range posts {
 			answers = append(answers, producers.Answer{First: schema.Seq(i + 1), Last: schema.Seq(i + 1), Events: 1})
 		}

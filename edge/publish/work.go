@@ -62,7 +62,7 @@ func (s *Stream) drain(w *worker) {
 		if s.loadWorker(l, w); len(w.posts) > 0 {
 			patient := s.client.Deliver != nil && s.lines > len(w.posts)
 			s.mu.Unlock()
-			w.answers = s.cfg.Store(s.ctx, &s.client.Caller, s.key(l), w.posts, patient, w.answers[:0])
+			w.answers = s.cfg.Store(s.ctx, &s.client, s.key(l), w.posts, patient, w.answers[:0])
 			s.recognise(l, w)
 			s.mu.Lock()
 			s.settle(l, w)

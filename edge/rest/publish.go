@@ -63,7 +63,8 @@ func (a *API) publishBatch(c *protocol.Call) error {
 	}
 	cfg := *a.publishing
 	cfg.MaxLine = int(a.movable())
-	answers := publish.New(c.Request.Context(), &cfg, publish.Client{Caller: c.Caller}).Batch(in.Body, opt.IdempotencyKey)
+	from := publish.Client{Caller: c.Caller, Trace: c.Trace()}
+	answers := publish.New(c.Request.Context(), &cfg, from).Batch(in.Body, opt.IdempotencyKey)
 	if len(answers) == 0 {
 		return &schema.BatchError{Line: 1, Err: fmt.Errorf("no event: %w", schema.ErrMalformed)}
 	}
@@ -111,11 +112,12 @@ func (a *API) publishStream(c *protocol.Call) error {
 		return err
 	}
 	l.Expire()
+	from := c.Trace()
 	if transport.CanDuplex(c.Writer.ResponseWriter, c.Request) {
 		linesHeader(c)
 		return &protocol.Detached{Life: l, Apart: func(d *transport.Duplex) protocol.Upload {
 			s := &lines{over: d.CloseWith}
-			a.open(s, l, &c.Report, d, d.Stop)
+			a.open(s, l, from, &c.Report, d, d.Stop)
 			return s
 		}}
 	}
@@ -130,7 +132,7 @@ func (a *API) publishStream(c *protocol.Call) error {
 	}
 	stop := func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) } // it fails when the connection is gone
 	s := &lines{request: c.Request}
-	a.open(s, l, &c.Report, flushed{out}, stop)
+	a.open(s, l, from, &c.Report, flushed{out}, stop)
 	return &protocol.Detached{Life: l, Here: s}
 }
 
@@ -155,10 +157,10 @@ type lines struct {
 	over    func(error) error // ends the connection; nil: it is the HTTP server's
 }
 
-// open begins a stream. stop ends the reading of the body, and to takes receipts.
-func (a *API) open(s *lines, l *live.Life, report *live.Report, to io.Writer, stop func()) {
+// open begins a stream. from is the traceparent of its request, stop ends the reading of the body, and to takes receipts.
+func (a *API) open(s *lines, l *live.Life, from string, report *live.Report, to io.Writer, stop func()) {
 	s.life, s.report = l, report
-	s.stream = a.Publisher(l.Ctx, l.Caller, publish.Client{KeepAlive: a.cfg.KeepAlive, Sign: sign,
+	s.stream = a.Publisher(l.Ctx, l.Caller, publish.Client{Trace: from, KeepAlive: a.cfg.KeepAlive, Sign: sign,
 		Deliver: func(b []byte) error {
 			_, err := to.Write(b)
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"agentstream/edge/ends"
 	"agentstream/edge/limits"
 	"agentstream/edge/protocol"
+	"agentstream/edge/publish"
 	"agentstream/producers"
 	"agentstream/schema"
 )
@@ -30,10 +31,10 @@ func (a *API) StorePosts(ctx context.Context, key schema.RunKey, posts []produce
 
 // Lines is Take for lines of a client, whose commands are taken as ingest has it. Their events have been counted
 // against the limits of its tenant.
-func (a *API) Lines(ctx context.Context, from *auth.Caller, key schema.RunKey, posts []producers.Post, patient bool,
+func (a *API) Lines(ctx context.Context, from *publish.Client, key schema.RunKey, posts []producers.Post, patient bool,
 	answers []producers.Answer) []producers.Answer {
-	return a.storePosts(&taking{a: a, ctx: ctx, from: from, key: key, posts: posts, lines: true, patient: patient},
-		answers)
+	return a.storePosts(&taking{a: a, ctx: ctx, from: &from.Caller, trace: from.Trace, key: key, posts: posts, lines: true,
+		patient: patient}, answers)
 }
 
 // storePosts is StorePosts and Lines: what they have in common.
@@ -113,6 +114,7 @@ type taking struct {
 	a       *API
 	ctx     context.Context
 	from    *auth.Caller
+	trace   string // as of publish.Client
 	key     schema.RunKey
 	posts   []producers.Post
 	answers []producers.Answer
@@ -248,7 +250,7 @@ func (t *taking) isWaiting(i int) bool { return t.answers[i].Events > 0 && t.ans
 // for the sake of one post is stored without it. Trouble of another kind ends the taking: what was sent later
 // must not be stored without what was sent earlier.
 func (t *taking) store(i, end int, events []schema.Event, opt producers.AppendOptions) {
-	opt.Patient = t.patient
+	opt.Patient, opt.Trace = t.patient, t.trace
 	for opt.Within = t.a.cfg.LogTimeout; len(events) > 0; {
 		for !t.isWaiting(i) {
 			i++

@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"bytes"
 	"time"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -8,12 +9,14 @@ import (
 	"agentstream/schema"
 	"agentstream/schema/assemble"
 	"agentstream/schema/jsonscan"
+	w3c "agentstream/schema/trace"
 )
 
 // Options say what is in spans.
 type Options struct {
 	Contents bool // what people, models and tools have said
 	Pending  bool // a marker when a span begins
+	Links    bool // no span of another's is a parent: what a run was begun from is linked to
 }
 
 // made is a span that a record has made.
@@ -31,10 +34,11 @@ type tracer struct {
 	last    schema.Seq // newest record that was read
 	lanes   map[string]*laneSpans
 
-	seq    schema.Seq // of the record at hand
-	now    uint64     // its time; where it has none, that of the one before it
-	nth    int        // spans that it has begun
-	spawns bool       // it announces a child
+	record schema.Record // at hand
+	seq    schema.Seq    // its number
+	now    uint64        // its time; where it has none, that of the one before it
+	nth    int           // spans that it has begun
+	spawns bool          // it announces a child
 	begun  []*openSpan
 	ends   []*openSpan
 	spent  map[*assemble.Message]*chat // what its message.ends have closed: their usage follows
@@ -83,7 +87,8 @@ func newTracer(key schema.RunKey, o Options) *tracer {
 
 // next reads the next record of the run. at is the record's time. A record without a payload means nothing.
 func (t *tracer) next(r schema.Record, at time.Time) {
-	t.seq, t.nth, t.last, t.model = r.Seq, 0, r.Seq, nil
+	t.record, t.seq, t.nth, t.last, t.model = r, r.Seq, 0, r.Seq, nil
+	defer func() { t.record = schema.Record{} }() // its bytes are the caller's
 	if !at.IsZero() {
 		t.now = unixNano(at)
 	}
@@ -196,10 +201,28 @@ func (t *tracer) beginRun(l *laneSpans, before *openSpan) {
 	}
 	s.pb.TraceId, s.pb.SpanId = traceID(t.key, from), spanID("run", t.key, from, 0)
 	s.add(text("gen_ai.operation.name", "invoke_agent"))
+	t.join(s)
 	if before != nil {
 		s.follow(before)
 	}
 	l.self = s
+}
+
+// remote are the flags of a span whose parent is another system's.
+const remote = sampled | 0x200
+
+// join makes a span that begins a trace a part of the trace in which the record at hand was sent. Where nobody keeps
+// that trace, or by Options.Links, it only has a link to it.
+func (t *tracer) join(s *openSpan) {
+	p, ok := w3c.Parse(t.record.Attribute(w3c.Field))
+	switch {
+	case !ok || bytes.Equal(p.Trace[:], s.pb.TraceId) || bytes.Equal(p.Span[:], s.pb.SpanId): // its own are no remote ones
+	case p.IsSampled() && !t.options.Links:
+		s.pb.TraceId, s.pb.ParentSpanId, s.pb.Flags = p.Trace[:], p.Span[:], remote
+	default:
+		s.pb.Links = append(s.pb.Links, &tracepb.Span_Link{TraceId: p.Trace[:], SpanId: p.Span[:],
+			Flags: 0x300 | uint32(p.Flags&w3c.Sampled), Attributes: []attribute{text("agentstream.link", "request")}})
+	}
 }
 
 // beginChild begins what a child does: below the call that has made it, where the record at hand names one.

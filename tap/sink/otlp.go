@@ -21,12 +21,13 @@ type OTLP struct {
 
 func openOTLP(_ context.Context, u *url.URL, o Options) (tap.Receiver, error) {
 	q := u.Query()
-	if err := checkQuery(q, "contents", "pending", "metrics", "service"); err != nil {
+	if err := checkQuery(q, "contents", "pending", "parents", "metrics", "service"); err != nil {
 		return nil, err
 	}
 	cfg := otlp.Config{Options: otlp.Options{Contents: o.OTLP.Contents, Pending: true}, History: o.OTLP.History,
 		Service: q.Get("service"), Metrics: true}
-	for name, value := range map[string]*bool{"contents": &cfg.Contents, "pending": &cfg.Pending,
+	parents := true
+	for name, value := range map[string]*bool{"contents": &cfg.Contents, "pending": &cfg.Pending, "parents": &parents,
 		"metrics": &cfg.Metrics} {
 		if v := q.Get(name); v != "" {
 			on, err := strconv.ParseBool(v)
@@ -36,6 +37,7 @@ func openOTLP(_ context.Context, u *url.URL, o Options) (tap.Receiver, error) {
 			*value = on
 		}
 	}
+	cfg.Links = !parents
 	if u.Host == "" || u.User != nil {
 		return nil, errors.New("want otlp+https://HOST[:PORT][/PATH] or otlp+grpcs://HOST[:PORT], " +
 			"and credentials in headers (--otlp-headers)")

@@ -21,6 +21,8 @@ const Tenant = "acme"
 
 // Shop is a real log with a worker.
 type Shop struct {
+	Trace string // the traceparent with which messages come; "": none
+
 	t        *testing.T
 	log      *natsjs.Log
 	appender *producers.Appender
@@ -75,7 +77,7 @@ func (s *Shop) Ask(run, more, message string) {
 	_, err := s.appender.Append(s.t.Context(), schema.RunKey{Tenant: Tenant, Run: run}, []schema.Event{
 		{Type: schema.TypeSessionCreated, Actor: "user", Payload: json.RawMessage(`{"once":true` + more + `}`)},
 		{Type: schema.TypeCommandMessage, Actor: "user", Payload: json.RawMessage(message)},
-	}, producers.AppendOptions{Whole: true})
+	}, producers.AppendOptions{Whole: true, Trace: s.Trace})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package edge
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,7 @@ import (
 	"agentstream/edge/transport"
 	"agentstream/edge/transport/grpc"
 	"agentstream/schema"
+	"agentstream/schema/trace"
 )
 
 // call is one request on its way, and what its log line says.
@@ -41,6 +43,7 @@ type call struct {
 	parked bool              // somebody else ends it
 
 	lasting protocol.Upload // nil: nothing is listened to
+	span    RequestSpan     // nil: it has none
 }
 
 // setProtocol makes p the protocol in which the request is answered; nil is the server itself. Its clients find
@@ -195,9 +198,13 @@ func (c *call) writeLog(reason dialect.Reason) {
 		name = c.route.pattern
 	}
 	took := time.Since(c.of.made) - c.begun
+	end := RequestEnd{Route: name, Status: c.Writer.Status, Took: took, Stream: c.Stream != nil, ID: c.ID, Run: c.Run,
+		Tenant: c.Caller.Tenant, Events: c.Events, Sent: max(c.Sent, c.Writer.Bytes)}
 	if done := c.of.cfg.Hooks.RequestDone; done != nil {
-		done(RequestEnd{Route: name, Status: c.Writer.Status, Took: took, Stream: c.Stream != nil,
-			Tenant: c.Caller.Tenant, Events: c.Events, Sent: max(c.Sent, c.Writer.Bytes)})
+		done(end)
+	}
+	if c.span != nil {
+		c.span.Close(end)
 	}
 	level := c.of.cfg.Requests
 	if c.err != nil && ends.OutcomeOf(reason).Status >= 500 && reason != dialect.ReasonShutdown &&
@@ -212,6 +219,9 @@ func (c *call) writeLog(reason dialect.Reason) {
 		slog.Int("status", c.Writer.Status), slog.Float64("took_ms", float64(took.Microseconds())/1000))
 	if c.Request != nil {
 		attrs = append(attrs, slog.String("remote", c.Request.RemoteAddr))
+	}
+	if id := c.traceID(); id != "" {
+		attrs = append(attrs, slog.String("trace_id", id))
 	}
 	if c.Caller.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", c.Caller.Tenant),
@@ -246,6 +256,17 @@ func (c *call) writeLog(reason dialect.Reason) {
 		attrs = append(attrs, slog.Any("error", c.err))
 	}
 	c.of.cfg.Logger.LogAttrs(context.Background(), level, message, attrs...)
+}
+
+// traceID returns the id of the trace that the request is a part of; "" when there is none, or it is not known any more.
+func (c *call) traceID() string {
+	if c.span != nil {
+		return c.span.TraceID()
+	}
+	if p, ok := trace.Parse(c.Trace()); ok {
+		return hex.EncodeToString(p.Trace[:])
+	}
+	return ""
 }
 
 // requestID takes the caller's id where it is in the allow-list, else makes one. That is a name and no secret.

@@ -29,6 +29,12 @@ type Page struct {
 	Handler  http.Handler
 }
 
+// RequestSpan is the span of a request, whatever keeps it.
+type RequestSpan interface {
+	TraceID() string // in hex
+	Close(end RequestEnd)
+}
+
 // Config sets a Server up. Hub and Appender are needed; everything else has a default.
 type Config struct {
 	Hub       *fanout.Hub
@@ -77,6 +83,10 @@ type Config struct {
 
 	// Pages are answered without a credential: the console, the contracts.
 	Pages []Page
+
+	// Trace opens the span of a request that came with a traceparent, "" for none. It returns nil for a request that is not
+	// sampled, and must not block. nil: there are no spans.
+	Trace func(parent string) RequestSpan
 
 	Checks     []Check // what /readyz asks
 	Durability string  // what an acknowledgement promises here, as /readyz reports (docs/guarantees.md)

@@ -223,6 +223,9 @@ func readStop(w http.ResponseWriter) func() {
 // openRequest does what a request asks for, and returns what is left to be listened to.
 func (s *Server) openRequest(c *call, w http.ResponseWriter, r *http.Request) *reading {
 	c.Request, c.ID = r, requestID(r.Header)
+	if open := s.cfg.Trace; open != nil {
+		c.span = open(c.Trace())
+	}
 	c.answer.ResponseWriter, c.Writer = w, &c.answer
 	h := w.Header()
 	c.Set("X-Request-Id", protocol.ValueID, c.ID)

@@ -348,7 +348,7 @@ func TestEnvelopeContractNamesEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := schema.Event{ID: "a", TS: "b", Type: "c", RunID: "d", ChildID: "e", Seq: 2, FirstSeq: 1, TurnID: "f",
-		Path: []string{"g"}, Cause: "h", Actor: "i"}
+		Path: []string{"g"}, Cause: "h", Actor: "i", Extra: json.RawMessage(`"trace":"j"`)}
 	bare := schema.Event{}
 	for _, tt := range []struct {
 		e    schema.Event

@@ -39,6 +39,10 @@ type Config struct {
 	// once for as long as the proxy remembers the run, which closes what it was given.
 	Open func(ctx context.Context, key schema.RunKey) (Sink, error)
 
+	// Trace opens the span of a request that came with a traceparent, "" for none. It returns nil for a request that is not
+	// sampled, and must not block. nil: there are no spans, and upstreams get the traceparents of callers.
+	Trace func(parent string) RequestSpan
+
 	Requests Requests // default RequestsAll
 	// RetryHold is how long at least a call that failed in a way that clients repeat waits for its repeat before it is
 	// recorded as failed. 0: not at all.
@@ -103,6 +107,12 @@ const (
 	OutcomeBroken      Outcome = "broken"      // the upstream's answer broke off
 	OutcomeCancelled   Outcome = "cancelled"   // the client left
 )
+
+// RequestSpan is the span of a request, whatever keeps it.
+type RequestSpan interface {
+	Traceparent() string // that the upstream gets
+	Close(Done)
+}
 
 // Done is a request whose client's side is over.
 type Done struct {

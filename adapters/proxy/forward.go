@@ -31,6 +31,7 @@ type passage struct {
 	watch         *watch        // nil: the request asks for no response again
 	packed        http.Header   // Content-Encoding of what is watched
 	switched      bool          // the connection is another protocol's now
+	span          RequestSpan   // nil: it has none
 
 	sent, received atomic.Int64
 	mu             sync.Mutex
@@ -76,6 +77,9 @@ func rewrite(r *httputil.ProxyRequest) {
 		acceptable(r.Out.Header)
 	}
 	passTrace(r.Out.Header)
+	if g.span != nil { // the upstream works for it
+		r.Out.Header.Set(trace.Header, g.span.Traceparent())
+	}
 	if r.Out.Body != nil {
 		r.Out.Body = &upload{ReadCloser: r.Out.Body, g: g, from: r.In.Trailer, to: r.Out.Trailer}
 	} else if g.call != nil {
@@ -226,9 +230,13 @@ func (g *passage) finish(o Outcome) {
 	if g.why != "" {
 		g.p.reportUnrecorded(g.key, g.why, g.received.Load())
 	}
+	d := Done{Upstream: g.up.Name, Outcome: o, Recorded: g.call != nil,
+		Sent: g.sent.Load(), Received: g.received.Load(), Took: time.Since(g.began)}
 	if h := g.p.cfg.Hooks.Closed; h != nil {
-		h(Done{Upstream: g.up.Name, Outcome: o, Recorded: g.call != nil,
-			Sent: g.sent.Load(), Received: g.received.Load(), Took: time.Since(g.began)})
+		h(d)
+	}
+	if g.span != nil {
+		g.span.Close(d)
 	}
 }
 

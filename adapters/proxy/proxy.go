@@ -84,6 +84,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g := &passage{p: p, up: up, path: path, rawPath: rawPath, client: r.Context(), began: time.Now()}
+	if open := p.cfg.Trace; open != nil {
+		g.span = open(a.trace)
+	}
 	p.observe(g, a, r)
 	if g.watch != nil {
 		defer g.watch.body.close("")

@@ -61,6 +61,7 @@ func registeredLabels(t *testing.T) map[string][]string {
 	m.ReaperHooks()
 	m.RetentionHooks()
 	m.TapHooks("a")
+	m.SpanDrops()
 	newProxyMetrics(m.Registry).watch(m.Registry, new(proxy.Proxy))
 	descs := make(chan *prometheus.Desc, 1000)
 	m.Registry.Describe(descs)

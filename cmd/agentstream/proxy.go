@@ -35,6 +35,7 @@ type ProxyCmd struct {
 	process.AdminFlags
 	TLS          process.TLSFlags `embed:"" prefix:"tls-" envprefix:"AGENTSTREAM_PROXY_TLS_"`
 	InsecureOpen bool             `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
+	process.SpanFlags
 	UpstreamFlags
 	Tenant      []string      `help:"Tenants that agents may name in Agentstream-Tenant; the first is that of those who name none." default:"default" env:"AGENTSTREAM_PROXY_TENANT"`
 	Requests    string        `help:"What is kept of requests: all (the user's last message, and results of tools) or none." enum:"all,none" default:"all" env:"AGENTSTREAM_PROXY_REQUESTS"`
@@ -98,10 +99,14 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	tracer, sending, err := c.SpanFlags.Open("proxy", m, log)
+	if err != nil {
+		return err
+	}
 	var sink opener
 	pm := newProxyMetrics(m.Registry)
 	p, err := proxy.New(proxy.Config{ // before anything is waited for: it refuses what cannot be served
-		Upstreams: ups, Tenants: c.Tenant, Open: func(ctx context.Context, key schema.RunKey) (proxy.Sink, error) { return sink(ctx, key) }, Requests: proxy.Requests(c.Requests), IdleEnd: c.IdleEnd, RetryHold: c.RetryHold, ToolHold: c.ToolHold,
+		Upstreams: ups, Tenants: c.Tenant, Open: func(ctx context.Context, key schema.RunKey) (proxy.Sink, error) { return sink(ctx, key) }, Requests: proxy.Requests(c.Requests), IdleEnd: c.IdleEnd, RetryHold: c.RetryHold, ToolHold: c.ToolHold, Trace: openProxySpans(tracer),
 		CallBytes: c.CallBuffer, TotalBytes: c.TotalBuffer, Grace: c.Drain, Logger: log, Hooks: pm.hooks(),
 	})
 	if err != nil {
@@ -135,7 +140,7 @@ func (c *ProxyCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer operators.Close()
 	a := &process.Admin{Metrics: m, Log: log, Checks: checks, Leaving: func() bool { return ctx.Err() != nil }}
-	stages = append(stages, operators.Parts(a))
+	stages = append(stages, sending, operators.Parts(a))
 	log.Info("proxy: serving", "listen", ln.Addr().String(), "admin", c.AdminListen, "upstreams",
 		strings.Join(upstreamNames(ups), ","), "tenants", strings.Join(c.Tenant, ","))
 	return process.RunStages(ctx, stages...)

@@ -35,6 +35,8 @@ type RequestEnd struct {
 	Status int
 	Took   time.Duration
 	Stream bool   // it opened a stream
+	ID     string // of the request
+	Run    string // "" where it is about none
 	Tenant string // "" while nobody was let in
 	Events int    // that it stored, or its stream delivered
 	Sent   int64  // bytes of the answer

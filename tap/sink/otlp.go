@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"agentstream/tap"
 	"agentstream/tap/otlp"
@@ -38,27 +39,37 @@ func openOTLP(_ context.Context, u *url.URL, o Options) (tap.Receiver, error) {
 		}
 	}
 	cfg.Links = !parents
+	var err error
+	if cfg.Sender, err = OpenCollector(u, o); err != nil {
+		return nil, err
+	}
+	return otlp.New(cfg), nil
+}
+
+// OpenCollector returns what hands spans to the collector at an address: otlp+http, otlp+https, otlp+grpc or otlp+grpcs.
+// Its query is another's to read.
+func OpenCollector(u *url.URL, o Options) (otlp.Sender, error) {
 	if u.Host == "" || u.User != nil {
 		return nil, errors.New("want otlp+https://HOST[:PORT][/PATH] or otlp+grpcs://HOST[:PORT], " +
 			"and credentials in headers (--otlp-headers)")
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 15 * time.Second
 	}
 	headers := func() ([][2]string, error) { return headersOf(o.OTLP.Headers) }
 	if _, err := headers(); err != nil {
 		return nil, err
 	}
-	var err error
 	switch scheme := strings.TrimPrefix(u.Scheme, "otlp+"); scheme {
 	case "http", "https":
 		o.Private = true // it is the operator's own collector
 		target := url.URL{Scheme: scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/")}
-		cfg.Sender = &otlpHTTP{client: newClient(o), url: target.String(), headers: headers}
+		return &otlpHTTP{client: newClient(o), url: target.String(), headers: headers}, nil
+	case "grpc", "grpcs":
+		return newOTLPGRPC(u, scheme == "grpcs", o, headers)
 	default:
-		cfg.Sender, err = newOTLPGRPC(u, scheme == "grpcs", o, headers)
+		return nil, fmt.Errorf("%.20q is not otlp+http, otlp+https, otlp+grpc or otlp+grpcs", u.Scheme)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return otlp.New(cfg), nil
 }
 
 // headersOf reads headers. None of their values is in an error.

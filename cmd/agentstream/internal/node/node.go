@@ -82,6 +82,7 @@ type Node struct {
 	files     process.Files
 	tls       *secure.Files // of clients; nil: there are none
 	streams   *Inspector
+	spans     []process.Part // that send spans of requests
 	metrics   *process.Metrics
 	logger    *slog.Logger
 }
@@ -263,7 +264,13 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if err != nil {
 		return err
 	}
+	tracer, parts, err := cfg.Flags.SpanFlags.Open("edge", cfg.Metrics, cfg.Logger)
+	if err != nil {
+		return err
+	}
+	n.spans = parts
 	n.server, err = edge.New(edge.Config{
+		Trace:    openSpans(tracer),
 		Taps:     taps,
 		LimitBus: bus,
 		Operator: op, Version: cli.Version(),
@@ -354,7 +361,7 @@ func (n *Node) Stages(clients net.Listener) [][]process.Part {
 	}
 	return [][]process.Part{
 		front,
-		{{Name: "hub", Run: n.hub.Run}, {Name: "auth", Run: n.gate.run}},
+		append([]process.Part{{Name: "hub", Run: n.hub.Run}, {Name: "auth", Run: n.gate.run}}, n.spans...),
 		{{Name: "live copies", Run: n.reader.Run}, {Name: "streams", Run: n.streams.Run}},
 	}
 }

@@ -14,11 +14,14 @@ func (s *store) deliver(ctx context.Context, events []Event) (persister.Result, 
 	if len(events) == 0 {
 		return persister.Result{}, nil
 	}
+	if err := s.awaitRoom(ctx); err != nil {
+		return persister.Result{}, err
+	}
 	refused, err := s.cfg.Sink.Write(ctx, events)
 	for _, r := range refused {
 		e := &events[r.Event]
 		letter := letterOf(e, persister.ReasonRefused, r.Detail, time.Now().UTC())
-		if failed := s.cfg.Letters.Put(ctx, s.cfg.Spec.Name, letter); failed != nil {
+		if failed := s.keepLetter(ctx, letter); failed != nil {
 			return persister.Result{}, errors.Join(err, failed)
 		}
 		s.cfg.Logger.Error("tap: the sink has refused an event; it is kept as a dead letter", "event", e.Key(),
@@ -31,6 +34,36 @@ func (s *store) deliver(ctx context.Context, events []Event) (persister.Result, 
 		return persister.Result{}, fmt.Errorf("tap: deliver %d events from %s on: %w", len(events), events[0].Key(), err)
 	}
 	return persister.Result{Inserted: len(events) - len(refused)}, nil
+}
+
+// keepLetter stores a dead letter. Without room for it the tap waits: what is to be delivered comes again.
+func (s *store) keepLetter(ctx context.Context, l Letter) error {
+	err := s.cfg.Letters.Put(ctx, s.cfg.Spec.Name, l)
+	if errors.Is(err, ErrLettersFull) {
+		s.setFull(true)
+	}
+	return err
+}
+
+// awaitRoom returns an error while a tap waits that has found no room for a dead letter: its sink is not given again and
+// again what it has refused.
+func (s *store) awaitRoom(ctx context.Context) error {
+	if !s.full.Load() {
+		return nil
+	}
+	if err := s.cfg.Letters.Room(ctx, s.cfg.Spec.Name); err != nil {
+		return err
+	}
+	s.setFull(false)
+	return nil
+}
+
+// setFull notes whether the tap waits for room.
+func (s *store) setFull(full bool) {
+	s.full.Store(full)
+	if h := s.cfg.Full; h != nil {
+		h(full)
+	}
 }
 
 // confirm confirms what was written to the sink: the place has moved after it.

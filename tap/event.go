@@ -3,6 +3,7 @@ package tap
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -92,6 +93,10 @@ type Letter struct {
 
 	ID string `json:"-"` // set by who lists them
 }
+
+// ErrLettersFull reports that a tap has as many dead letters as are kept. It waits until somebody has retried or dropped
+// some: what is refused is never lost without a word.
+var ErrLettersFull = errors.New("the tap waits: it has as many dead letters as are kept; retry or drop some")
 
 // Reasons of letters, beside those of persister.DeadLetter.
 const (

@@ -129,7 +129,7 @@ func (f *filler) flush(ctx context.Context) error {
 			return err
 		}
 		letter := letterOf(&f.batch[0], persister.ReasonRefused, err.Error(), time.Now().UTC())
-		if err := f.s.cfg.Letters.Put(ctx, f.s.cfg.Spec.Name, letter); err != nil {
+		if err := f.s.keepLetter(ctx, letter); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (f *filler) divide(ctx context.Context) error {
 func (f *filler) missing(ctx context.Context, key schema.RunKey, first, last schema.Seq) error {
 	f.s.cfg.Logger.Error("tap: events have expired before this tap has read them", "run", key.String(), "first", first,
 		"last", last)
-	return f.s.cfg.Letters.Put(ctx, f.s.cfg.Spec.Name,
+	return f.s.keepLetter(ctx,
 		Letter{Tenant: key.Tenant, Run: key.Run, Seq: int64(first), Last: int64(last),
 			Reason: ReasonExpired, Detail: "neither the log nor the archive has these events any more", At: time.Now().UTC()})
 }

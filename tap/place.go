@@ -43,4 +43,6 @@ type Places interface {
 type Letters interface {
 	// Put stores a letter. One that is stored already is stored once.
 	Put(ctx context.Context, tap string, l Letter) error
+	// Room returns nil when there is room for one more letter; else the error wraps ErrLettersFull, as that of Put does.
+	Room(ctx context.Context, tap string) error
 }

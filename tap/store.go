@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentstream/persister"
@@ -18,6 +19,7 @@ import (
 type store struct {
 	cfg  *Config
 	stop context.CancelCauseFunc // ends the tap
+	full atomic.Bool             // there was no room for a dead letter
 
 	mu    sync.Mutex
 	parts map[string]*lease // by stream
@@ -140,7 +142,7 @@ func (s *store) transfer(ctx context.Context, p *lease, t *persister.Transfer) (
 		l := &t.DeadLetters[i]
 		letter := Letter{Tenant: l.Key.Tenant, Run: l.Key.Run, Seq: int64(l.Seq), Stream: l.Stream, Position: l.Position,
 			Reason: l.Reason, Detail: l.Detail, At: time.Now().UTC(), Line: l.Body}
-		if err := s.cfg.Letters.Put(ctx, s.cfg.Spec.Name, letter); err != nil {
+		if err := s.keepLetter(ctx, letter); err != nil {
 			return persister.Result{}, err
 		}
 	}

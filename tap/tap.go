@@ -42,6 +42,9 @@ type Config struct {
 
 	Logger *slog.Logger // nil discards
 	Hooks  persister.Hooks
+
+	MaxLetters int             // dead letters that are kept, at most; 0: as many as Letters keeps by itself
+	Full       func(full bool) // the tap waits, or waits no longer, because it has too many dead letters; nil is off
 }
 
 // Bounds of a tap's work.

@@ -62,6 +62,7 @@ func registeredLabels(t *testing.T) map[string][]string {
 	m.RetentionHooks()
 	m.TapHooks("a")
 	m.SpanDrops()
+	m.TapFull("a")
 	newProxyMetrics(m.Registry).watch(m.Registry, new(proxy.Proxy))
 	descs := make(chan *prometheus.Desc, 1000)
 	m.Registry.Describe(descs)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,7 +22,13 @@ import (
 )
 
 // Places keeps what taps need in natskit.TapsBucket. Make it with Open.
-type Places struct{ bucket *natskit.Bucket }
+type Places struct {
+	bucket *natskit.Bucket
+	most   int // dead letters of a tap
+
+	mu      sync.Mutex
+	tallies map[string]*tally // of dead letters, by tap
+}
 
 var (
 	_ tap.Places  = (*Places)(nil)
@@ -34,7 +41,7 @@ func Open(ctx context.Context, nc *nats.Conn) (*Places, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tap: %w", err)
 	}
-	return &Places{b}, nil
+	return &Places{bucket: b, most: MaxLetters, tallies: make(map[string]*tally)}, nil
 }
 
 func specKey(name string) string           { return "tap." + name }
@@ -179,7 +186,11 @@ func (p *Places) Put(ctx context.Context, name string, l tap.Letter) error {
 	if err != nil {
 		return fmt.Errorf("tap: dead letter of %s: %w", name, err)
 	}
-	return p.bucket.Put(ctx, letterKey(name, hex.EncodeToString(h.Sum(nil)[:12])), b)
+	key := letterKey(name, hex.EncodeToString(h.Sum(nil)[:12]))
+	if v, err := p.bucket.Read(ctx, key); err != nil || len(v.Data) > 0 { // of a batch that comes again
+		return err
+	}
+	return p.putWithin(ctx, name, key, b)
 }
 
 // Letters returns the dead letters of a tap, oldest first.

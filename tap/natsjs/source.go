@@ -66,6 +66,9 @@ func (p *Places) prepare(ctx context.Context, js jetstream.JetStream, cfg *tap.C
 			return err
 		}
 	}
+	if cfg.MaxLetters > 0 {
+		p.most = cfg.MaxLetters
+	}
 	cfg.Queues, cfg.Places, cfg.Letters, cfg.Back = queues, p, p, &rewind{js}
 	return nil
 }
@@ -97,6 +100,7 @@ type Lag struct {
 	Oldest   time.Time // when the oldest of them was stored; zero: there is none
 	Members  int       // that have a partition
 	Letters  int
+	Full     bool   // it has as many dead letters as are kept, and waits when there is one more
 	Moved    uint64 // sum of the positions
 }
 
@@ -129,8 +133,10 @@ func (p *Places) Lag(ctx context.Context, js jetstream.JetStream, spec tap.Spec)
 			l.Oldest = lag.Oldest
 		}
 	}
-	letters, err := p.Letters(ctx, spec.Name)
-	l.Letters = len(letters)
+	letters, err := p.countLetters(ctx, spec.Name)
+	if err == nil {
+		l.Letters, l.Full = letters.count, !p.hasRoom(letters, 1)
+	}
 	return l, err
 }
 

@@ -8,6 +8,18 @@ import (
 	"agentstream/persister"
 )
 
+// TapFull registers and returns what shows that a tap waits because it has too many dead letters. Call it once.
+func (m *Metrics) TapFull(name string) func(full bool) {
+	full := instruments{m.Registry}.gauges("tap_dead_letters_full",
+		"1 while the tap waits because it has as many dead letters as are kept.", "tap").WithLabelValues(name)
+	return func(on bool) {
+		full.Set(0)
+		if on {
+			full.Set(1)
+		}
+	}
+}
+
 // TapHooks registers and returns what counts what a tap delivers, and measures its lag. Call it once.
 func (m *Metrics) TapHooks(name string) persister.Hooks {
 	r := instruments{m.Registry}

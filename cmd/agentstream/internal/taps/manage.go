@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,20 +69,29 @@ func (c *ListCmd) Run(ctx context.Context, log *slog.Logger) error {
 			}
 			age := "-"
 			row := map[string]any{"name": s.Name, "tenant": s.Tenant, "types": s.Types, "to": s.To, "members": lag.Members,
-				"lag_messages": lag.Messages, "moved": lag.Moved, "dead_letters": lag.Letters, "made": s.Made}
+				"lag_messages": lag.Messages, "moved": lag.Moved, "dead_letters": lag.Letters,
+				"full": lag.Full, "made": s.Made}
 			if !lag.Oldest.IsZero() {
 				age = max(0, time.Since(lag.Oldest)).Round(time.Second).String()
 				row["oldest"] = lag.Oldest.UTC()
 			}
 			err = list.Add(row, s.Name, cmp.Or(s.Tenant, "all"), cmp.Or(strings.Join(s.Types, ","), "all"),
 				cmp.Or(strings.Join(s.To, " "), "-"),
-				lag.Members, lag.Messages, age, lag.Letters)
+				lag.Members, lag.Messages, age, lettersOf(&lag))
 			if err != nil {
 				return err
 			}
 		}
 		return list.Close()
 	})
+}
+
+// lettersOf returns how many dead letters there are, for people.
+func lettersOf(lag *natsjs.Lag) string {
+	if lag.Full {
+		return fmt.Sprintf("%d, full", lag.Letters)
+	}
+	return strconv.Itoa(lag.Letters)
 }
 
 // RemoveCmd removes a tap.

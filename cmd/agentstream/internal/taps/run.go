@@ -119,7 +119,8 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if linger <= 0 {
 		linger = -1 // zero means the default there
 	}
-	cfg := tap.Config{Spec: spec, Linger: linger, Batch: c.Batch, Logger: log, Hooks: m.TapHooks(spec.Name)}
+	cfg := tap.Config{Spec: spec, Linger: linger, Batch: c.Batch, Logger: log, Hooks: m.TapHooks(spec.Name),
+		Full: m.TapFull(spec.Name)}
 	if c.Postgres != "" || c.Data != "" {
 		all, done, err := c.history(ctx, log)
 		if err != nil {

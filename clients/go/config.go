@@ -31,6 +31,11 @@ type Config struct {
 	// RootCAs are the authorities of the server's certificate, where HTTPClient is nil. Nil means those of the system.
 	RootCAs *x509.CertPool
 
+	// Trace returns the traceparent of what the caller does, "" for none. It is asked for each request, and what it
+	// returns is kept with the events that the request brings. Nil sends none; an HTTPClient that is instrumented sends
+	// its own.
+	Trace func(ctx context.Context) string
+
 	Logger    *slog.Logger // nil discards
 	Hooks     Hooks
 	UserAgent string // "" is "agentstream-go"

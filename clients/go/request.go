@@ -94,6 +94,11 @@ func (c *Client) build(ctx context.Context, r *request) (*http.Request, string, 
 			req.Header.Set(h[0], h[1])
 		}
 	}
+	if trace := c.cfg.Trace; trace != nil {
+		if parent := trace(ctx); parent != "" {
+			req.Header.Set("Traceparent", parent)
+		}
+	}
 	return req, token, nil
 }
 

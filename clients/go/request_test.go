@@ -313,3 +313,21 @@ func TestCommandsNameTheirRoutesAndPayloads(t *testing.T) {
 		t.Error("any path is a command")
 	}
 }
+
+// Each request has the traceparent of what its caller does, if there is one.
+func TestTraceOfRequests(t *testing.T) {
+	type doing struct{}
+	cl, err := New(Config{BaseURL: "http://h", Trace: func(ctx context.Context) string {
+		parent, _ := ctx.Value(doing{}).(string)
+		return parent
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"} {
+		req, _, err := cl.build(context.WithValue(t.Context(), doing{}, want), &request{method: "POST", target: "http://h/x"})
+		if err != nil || req.Header.Get("Traceparent") != want || (want == "") != (req.Header["Traceparent"] == nil) {
+			t.Errorf("%q: %v, %v", want, req.Header, err)
+		}
+	}
+}

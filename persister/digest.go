@@ -1,10 +1,14 @@
 package persister
 
 import (
+	"bytes"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"agentstream/schema"
+	"agentstream/schema/jsonscan"
 )
 
 // Digest collects from a run's events what a list of runs shows. The zero Digest is ready to use, by one goroutine at a
@@ -72,4 +76,107 @@ func (d *Digest) Sum(skip map[schema.Seq]bool) schema.Usage {
 		}
 	}
 	return sum
+}
+
+// MessageFrame is what the start or the end of a message says of a model or of its use.
+type MessageFrame struct {
+	Model                                *string // of a start; nil for none
+	Reported                             bool    // an end says what was used
+	Input, Output, CacheRead, CacheWrite int64
+}
+
+// ReadMessageFrame reads a start or an end of a message as every reader of JSON does. ok is false for what some may read in
+// another way, and for what is seldom: names that stand twice, texts with escapes or without end, numbers that are no
+// integers or huge, details and costs.
+func ReadMessageFrame(r *Row) (f MessageFrame, ok bool) {
+	const deep = 900 // SQLite reads JSON up to a depth of 1,000
+	p := jsonscan.Fields(nil).Read(r.Payload)
+	if p == nil || !isOnce(p) || !isLastField(r.Line, r.Payload) || !jsonscan.Valid(r.Line, deep) {
+		return f, false
+	}
+	if r.Type == schema.TypeMessageStart {
+		f.Model, ok = plainText(p.Raw("model"))
+		return f, ok
+	}
+	u := p.Object("usage")
+	if u == nil {
+		return f, true
+	}
+	f.Reported = true
+	usage := jsonscan.Fields(nil).Read(u)
+	return f, isOnce(usage) && f.count(usage)
+}
+
+// isLastField reports whether a line is an event whose last field is its payload, and has no other one with this name.
+func isLastField(line, payload []byte) bool {
+	const name = `"payload":`
+	before, _ := bytes.CutSuffix(line, []byte("}"))
+	before, ok := bytes.CutSuffix(before, payload)
+	return ok && bytes.HasSuffix(before, []byte(name)) && bytes.Count(before, []byte(name)) == 1 &&
+		bytes.IndexByte(before, '\\') < 0
+}
+
+// isOnce reports whether each name of an object stands once.
+func isOnce(fields jsonscan.Fields) bool {
+	const most = 32
+	if len(fields) > most {
+		return false
+	}
+	for i := range fields {
+		for j := range i {
+			if bytes.Equal(fields[i].Name, fields[j].Name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// plainText returns a text, or nil for what is none.
+func plainText(v []byte) (text *string, ok bool) {
+	const most = 200 // characters that are kept
+	if !jsonscan.IsString(v) {
+		return nil, true
+	}
+	inner := v[1 : len(v)-1]
+	if len(inner) > most || bytes.IndexByte(inner, '\\') >= 0 || !utf8.Valid(inner) {
+		return nil, false
+	}
+	s := string(inner)
+	return &s, true
+}
+
+// count reads the numbers of a usage.
+func (f *MessageFrame) count(usage jsonscan.Fields) (ok bool) {
+	var input, output, thoughts, within, read, write int64
+	ok = true
+	for _, name := range []string{"input_tokens_details", "prompt_tokens_details", "cost", "cost_usd", "total_cost_usd"} {
+		ok = ok && usage.Raw(name) == nil
+	}
+	first := func(into *int64, names ...string) (found bool) {
+		for _, name := range names {
+			v := usage.Number(name)
+			if v == nil {
+				continue
+			}
+			n, err := strconv.ParseInt(string(v), 10, 64)
+			const most = 1 << 53
+			if err != nil || n < -most || n > most {
+				ok = false
+			}
+			*into = n
+			return true
+		}
+		return false
+	}
+	first(&input, "input_tokens", "prompt_tokens", "promptTokenCount")
+	first(&output, "output_tokens", "completion_tokens", "candidatesTokenCount")
+	first(&thoughts, "thoughtsTokenCount")
+	first(&within, "cachedContentTokenCount")
+	if !first(&read, "cache_read_input_tokens") {
+		read = within
+	}
+	first(&write, "cache_creation_input_tokens")
+	f.Input, f.Output, f.CacheRead, f.CacheWrite = max(input-within, 0), output+thoughts, read, write
+	return ok
 }

@@ -49,8 +49,8 @@ func (n *Naming) AddLine(seq schema.Seq, typ, child string, line []byte) {
 	}
 }
 
-// Changes reports whether Merge would.
-func (n Naming) Changes(of Naming) bool { return n.Merge(of) }
+// IsChangedBy reports whether Merge would change anything.
+func (n Naming) IsChangedBy(of Naming) bool { return n.Merge(of) }
 
 // Merge merges what other events of the run name, and reports whether that changes by what the run is found. Nothing
 // needs to be stored otherwise: a message with the model of the one before it is no news.

@@ -20,7 +20,7 @@ func nameRuns(ctx context.Context, tx pgx.Tx, b *persister.Batch, p *plan, store
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		have := stored[r.Key]
-		if (!have.named.Changes(r.Naming) && len(r.Session) == 0) || p.gone[r.Key] {
+		if (!have.named.IsChangedBy(r.Naming) && len(r.Session) == 0) || p.gone[r.Key] {
 			continue
 		}
 		if r.Naming.ModelSeq > have.named.ModelSeq && r.Naming.ModelSeq <= have.last {

@@ -24,7 +24,7 @@ func TestFramesAreKeptAlike(t *testing.T) {
 	read := 0
 	put := func(typ, payload string) {
 		p := w.Pack("", persistertest.Event(typ, payload))
-		if _, ok := readFrame(&persister.Arrange(chunks(t, p), nil).Rows[0]); ok {
+		if _, ok := persister.ReadMessageFrame(&chunks(t, p)[0].Rows[0]); ok {
 			read++
 		}
 		persistertest.Put(t, s, p)

@@ -22,7 +22,7 @@ func (tx *transaction) name(ctx context.Context, b *persister.Batch, floors map[
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		have := tx.runs[i].named
-		if (!have.Changes(r.Naming) && len(r.Session) == 0) || floors[r.Key] == schema.MaxSeq {
+		if (!have.IsChangedBy(r.Naming) && len(r.Session) == 0) || floors[r.Key] == schema.MaxSeq {
 			continue
 		}
 		if r.Naming.ModelSeq > have.ModelSeq && have.ModelSeq > 0 {

@@ -41,11 +41,11 @@ where koder_user_id = ? and run_id = ? and seq <= ?
 order by seq`
 
 // Frames implements persister.Rows.
-func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame,
+func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.MessageFrame,
 	error) {
-	var frames []persister.Frame
+	var frames []persister.MessageFrame
 	err := s.each(ctx, key.Tenant, func(scan func(...any) error) (bool, error) {
-		var f persister.Frame
+		var f persister.MessageFrame
 		if err := scan(&f.Seq, &f.Type, &f.Body); err != nil {
 			return false, err
 		}

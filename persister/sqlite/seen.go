@@ -32,7 +32,7 @@ type seenRun struct {
 // isNew reports whether this transaction is the first that has rows of the run.
 func (r *seenRun) isNew() bool { return r.whole && r.before == 0 }
 
-// frameKinds says which events are stored of a message or a call.
+// frameKinds is which events are stored of a message or a call.
 type frameKinds byte
 
 const (

@@ -73,17 +73,20 @@ webhooks: needs js python ## Post DELIVERIES events to receivers in Node and Pyt
 PREVIOUS ?= a61788a
 # The last revision whose edges name no tenant to row security.
 UNSCOPED ?= 357707c
+# The last release, which is started again after an upgrade.
+LAST ?= 5f3c907
 
 .PHONY: upgrade
 upgrade: needs ## Let this release follow PREVIOUS, a revision, under load, and its edges those of PREVIOUS and UNSCOPED
 	@old=$$(mktemp -d)
 	trap 'rm -rf "$$old"' EXIT
-	for revision in $(PREVIOUS) $(UNSCOPED); do
+	for revision in $(PREVIOUS) $(UNSCOPED) $(LAST); do
 		mkdir "$$old/$$revision"
 		git archive $$revision | tar -x -C "$$old/$$revision"
 		(cd "$$old/$$revision" && go build -o agentstream ./cmd/agentstream)
 	done
 	AGENTSTREAM_PREVIOUS="$$old/$(PREVIOUS)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgrade(UnderLoad|Edge)$$' ./internal/e2e
+	AGENTSTREAM_PREVIOUS="$$old/$(LAST)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgradeBack$$' ./internal/e2e
 	AGENTSTREAM_MAY_REFUSE=yes AGENTSTREAM_PREVIOUS="$$old/$(UNSCOPED)/agentstream" go test -tags upgrade -v -count=1 -timeout 20m -run 'TestUpgradeEdge$$' ./internal/e2e
 
 .PHONY: drills

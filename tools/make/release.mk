@@ -31,7 +31,12 @@ first-run: js ## Go a new user's way, with times, and run what tutorial, pages, 
 
 ARCHIVE ?=
 
+SHOTS ?= $(CURDIR)/docs/pictures
+
+.PHONY: screens
+screens: js ## Look at each screen of the console in both themes and three sizes: axe-core, nothing too wide, keys, pictures (SHOTS=folder)
+	@AGENTSTREAM_SHOTS='$(SHOTS)' go test -count=1 -v -timeout 30m -run 'TestConsole$$' ./internal/e2e | sed -n 's/^ *ok /ok /p; s/^ *FAILED /FAILED /p; /^--- /p; /^FAIL/p'
+
 .PHONY: pictures
-pictures: js build ## Take the pictures of docs/pictures anew: each screen of the console, and the moving one (ffmpeg)
-	@AGENTSTREAM_SHOTS=$$PWD/docs/pictures go test -count=1 -run 'TestConsole$$' ./internal/e2e
-	tools/moving-picture $(BIN) docs/pictures/console.gif
+pictures: screens build ## Take the pictures of docs/pictures anew: each screen of the console, and the moving one (ffmpeg)
+	@tools/moving-picture $(BIN) docs/pictures/console.gif

@@ -7,6 +7,9 @@ import puppeteer from "puppeteer-core";
 import { listed, whole } from "./scenes.mjs";
 
 const { EDGES = "", TOKEN = "", AGENT = "", SHOTS = "", ONLY = "" } = process.env;
+// What screens are looked at in: three sizes, two themes.
+const sizes = { desktop: [1360, 860], tablet: [820, 1180], phone: [390, 844] };
+const themes = ["light", "dark"];
 const wire = EDGES === "" ? undefined : await proxy(EDGES.split(","));
 const BASE = wire?.url ?? process.env.BASE;
 const require = createRequire(import.meta.url);
@@ -101,25 +104,42 @@ async function accessibleOnPhone(what) {
   await page.setViewport({ width: 1360, height: 860 });
 }
 
-/** Holds what is on the screen to axe-core's rules, in both themes. Its script is given to the page by the debugger, not by the page. */
+/**
+ * Holds what is on the screen to axe-core's rules, in both themes; where pictures are made, in three sizes. Nothing may be
+ * wider than the screen. The script is given to the page by the debugger, not by the page.
+ */
 async function accessible(what) {
   await until("a heading", () => document.querySelector("h1"));
-  if (EDGES !== "") return; // the page is that of dev, which is held to them
+  if (EDGES !== "" && SHOTS === "") return; // the page is that of dev, which is held to them
   await page.evaluate(axe);
+  const own = page.viewport();
+  for (const [width, height] of SHOTS === "" ? [[own.width, own.height]] : Object.values(sizes)) {
+    await page.setViewport({ width, height });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    if (wide > 0) throw new Error(`${what}: ${wide} pixels wider than a screen of ${width}`);
+    await rules(what, `${width} pixels wide`);
+  }
+  await page.setViewport(own);
+}
+
+async function rules(what, size) {
   for (const scheme of ["dark", "light"]) {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
     const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-    if (violations.length > 0) throw new Error(`${what}, ${scheme}: ${JSON.stringify(violations.map((v) => ({ id: v.id, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200)) })))}`);
+    if (violations.length > 0) throw new Error(`${what}, ${size}, ${scheme}: ${JSON.stringify(violations.map((v) => ({ id: v.id, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200)) })))}`);
   }
 }
 
 async function picture(name) {
   if (SHOTS === "") return;
-  for (const [kind, scheme, width, height] of [["light", "light", 1360, 860], ["dark", "dark", 1360, 860], ["phone", "light", 390, 844]]) {
-    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+  for (const [size, [width, height]] of Object.entries(sizes)) {
     await page.setViewport({ width, height });
-    await new Promise((r) => setTimeout(r, 300));
-    await page.screenshot({ path: `${SHOTS}/console-${name}-${kind}.png` });
+    for (const scheme of themes) {
+      await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+      await new Promise((r) => setTimeout(r, 300));
+      const kind = size === "desktop" ? scheme : scheme === "light" ? size : `${size}-dark`;
+      await page.screenshot({ path: `${SHOTS}/console-${name}-${kind}.png` });
+    }
   }
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
   await page.setViewport({ width: 1360, height: 860 });
@@ -567,6 +587,7 @@ const checks = {
     await page.evaluate(() => [...document.querySelectorAll(".conversation .tree details")].find((d) => d.innerText.startsWith("rows")).querySelector("summary").click());
     await shows("list of 1", ".conversation");
     await accessible("values");
+    await picture("values");
     await accessibleOnPhone("values");
     await page.evaluate(() => [...document.querySelectorAll(".entry.child button")].find((b) => b.innerText === "values_kid").click());
     await shows("the child's words", ".conversation");
@@ -577,6 +598,7 @@ const checks = {
     await press("List events");
     await until("its events", () => document.querySelectorAll(".details details.event").length === 1);
     await accessible("events");
+    await picture("events");
   },
 
   async "a question with a schema is a form; approve, answer and cancel take five keys at most"() {
@@ -589,6 +611,7 @@ const checks = {
     await open("#/run/keys");
     await shows("Which one?", ".control");
     await accessible("a form");
+    await picture("form");
     await page.focus("body").catch(() => {});
     await key("a", "s", "Enter"); // to the form, "small", and send
     if (!(await page.evaluate(() => document.activeElement?.closest(".control")))) throw new Error("the key a does not lead to the question");
@@ -652,6 +675,7 @@ const checks = {
       await shows(title, "main");
       await shows(action, "main .actions");
       await accessible(title);
+      if (title === "Not allowed") await picture("refused");
     }
     answer = undefined;
     page.off("request", give);

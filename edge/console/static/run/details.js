@@ -15,7 +15,7 @@ const largest = 512 << 20; // characters of a file that a tab holds
 /** Returns { element, show } for the events of a run. */
 export function details(client, run, signal) {
   const body = h("div", { class: "raw" }, h("p", { class: "hint" }, "Choose something to see its events, or list all of them."));
-  const types = h("input", { id: "event-types", placeholder: "Types: tool.* message.end", "aria-label": "Types of events", size: "18" });
+  const types = h("input", { id: "event-types", placeholder: "Types: tool.*", "aria-label": "Types of events", size: "18" });
   const words = h("input", { type: "search", id: "event-words", placeholder: "Text in events", "aria-label": "Text in events", size: "14" });
   const file = button("Download (JSONL)", download, "quiet");
   const form = h("form", { class: "bar small", on: { submit: (e) => (e.preventDefault(), list(0)) } }, types, words, h("button", { type: "submit" }, "List events"), file);

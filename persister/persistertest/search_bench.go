@@ -14,13 +14,13 @@ import (
 // tags that many share, and words that a few or none have.
 const (
 	SearchedColumns = "koder_user_id, id, state, last_seq, last_id, usage, title, tags, opening, model, words, reason, reason_of"
-	SearchedValues  = `'acme', 'run_' || i, case when i % 100 = 0 then 'running' when i % 11 = 0 then 'error' else 'done' end,
-		i * 37 % 1000 + 2, 'evt', '{"output_tokens":5}', 'Task ' || i % 500 || ' of team ' || i % 7, ',tag' || i % 20 || ',',
-		'please look at item ' || i, 'model-' || i % 5,
-		'task ' || i % 500 || ' of team ' || i % 7 || ' tag' || i % 20 || ' model-' || i % 5 || ' please look at item ' || i ||
-		case when i % 25000 = 0 then ' zebra' else '' end || ' ` + `and what else people write in the first words of a message',
-		case when i % 11 = 0 then 'timeout after ' || i % 60 || ' s' else '' end,
-		case when i % 100 = 0 then 'running' when i % 11 = 0 then 'error' else 'done' end`
+	SearchedValues  = `'acme', 'run_' || i, case when (i % 100) = 0 then 'running' when (i % 11) = 0 then 'error' else 'done' end,
+		i * 37 % 1000 + 2, 'evt', '{"output_tokens":5}', 'Task ' || (i % 500) || ' of team ' || (i % 7), ',tag' || (i % 20) || ',',
+		'please look at item ' || i, 'model-' || (i % 5),
+		'task ' || (i % 500) || ' of team ' || (i % 7) || ' tag' || (i % 20) || ' model-' || (i % 5) || ' please look at item ' || i ||
+		case when (i % 25000) = 0 then ' zebra' else '' end || ' ` + `and what else people write in the first words of a message',
+		case when (i % 11) = 0 then 'timeout after ' || (i % 60) || ' s' else '' end,
+		case when (i % 100) = 0 then 'running' when (i % 11) = 0 then 'error' else 'done' end`
 )
 
 // searches are what people ask a list for.

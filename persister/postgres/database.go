@@ -18,6 +18,7 @@ var dialect = sqlstore.Dialect{
 	Marks: markShared, Holds: holdAlone,
 	Usage:       "agent_run_usage",
 	Find:        "strpos",
+	AtOnce:      " offset 0",
 	Millis:      func(column string) string { return "(extract(epoch from " + column + ") * 1000)::bigint" },
 	Projections: []string{"agent_run_messages", "agent_run_tool_calls"},
 	Day:         func(day string) (any, error) { return time.Parse(dayLayout, day) },

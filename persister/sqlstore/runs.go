@@ -70,7 +70,8 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 		w.and("session_agent = ?", q.Agent)
 	}
 	s.search(&w, &q)
-	if q.Order != schema.OrderStarted || len(q.Words) > 0 || s.byWords(&q) != "" {
+	atOnce := s.d.AtOnce != "" && (q.Title != "" || q.Reason != "")
+	if q.Order != schema.OrderStarted || len(q.Words) > 0 || s.byWords(&q) != "" || atOnce {
 		return s.pageQuery(&w, &q)
 	}
 	columns := s.runColumns(&q, "0") + "agent_runs"
@@ -154,6 +155,11 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
 	from := "agent_runs" + s.byWords(q)
 	found := "select id as found, " + place + " as placed from " + from + w.text() +
 		strings.Replace(order, "place", "placed", 1) + " limit $2"
+	if s.d.AtOnce != "" && q.Order == schema.OrderStarted {
+		// In the order of the list, what is not found would be looked up run by run, wherever each lies in the table.
+		found = "select id as found, placed from (select id, " + place + " as placed, first_ts from " + from + w.text() +
+			s.d.AtOnce + ") matching" + order + " limit $2"
+	}
 	return s.runColumns(q, "placed") + "(" + found +
 		") page cross join agent_runs where koder_user_id = $1 and id = found" + order, w.args
 }

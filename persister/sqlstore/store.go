@@ -59,7 +59,9 @@ type Dialect struct {
 	// ByWords follows the table and makes a search read the index agent_runs_words, ByKey the table itself, in the
 	// order of its keys; "" where the planner does by itself.
 	ByWords, ByKey string
-	Millis         func(column string) string // expression: a time in ms, as a whole number
+	// AtOnce ends a subquery whose rows are found before they are put in order. "": an index has them in order.
+	AtOnce string
+	Millis func(column string) string // expression: a time in ms, as a whole number
 
 	Usage       string   // table with a row for each message.end: seq, child_id, model, tokens, cost
 	Projections []string // tables with rows that are made of events

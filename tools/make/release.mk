@@ -26,17 +26,19 @@ release-check: js python ## Make a release for linux/amd64 twice, and hold it an
 .PHONY: first-run
 first-run: js ## Go a new user's way, with times, and run what tutorial, pages, console and --help print (ARCHIVE=dist/….tar.gz)
 	@tools/first-run $(ARCHIVE)
-	go test -count=1 -timeout 20m -run 'TestExamples|TestTutorial|TestPrintedCurl|TestDevForOthers|TestDemoPlays|TestRecord' ./cmd/agentstream
+	go test -count=1 -timeout 20m -run 'TestExamples|TestFirstLook|TestTutorial|TestPrintedCurl|TestDevForOthers|TestDemoPlays|TestRecord' ./cmd/agentstream
 	go test -count=1 -timeout 20m -run 'TestProxyPage|TestWatchRecipes|TestExamples' ./internal/e2e
 
 ARCHIVE ?=
 
-SHOTS ?= $(CURDIR)/docs/pictures
+SHOTS ?= $(CURDIR)/bin/screens
 
 .PHONY: screens
 screens: js ## Look at each screen of the console in both themes and three sizes: axe-core, nothing too wide, keys, pictures (SHOTS=folder)
-	@AGENTSTREAM_SHOTS='$(SHOTS)' go test -count=1 -v -timeout 30m -run 'TestConsole$$' ./internal/e2e | sed -n 's/^ *ok /ok /p; s/^ *FAILED /FAILED /p; /^--- /p; /^FAIL/p'
+	@mkdir -p '$(SHOTS)'
+	AGENTSTREAM_SHOTS='$(SHOTS)' go test -count=1 -v -timeout 30m -run 'TestConsole$$' ./internal/e2e | sed -n 's/^ *ok /ok /p; s/^ *FAILED /FAILED /p; /^--- /p; /^FAIL/p'
 
 .PHONY: pictures
 pictures: screens build ## Take the pictures of docs/pictures anew: each screen of the console, and the moving one (ffmpeg)
-	@tools/moving-picture $(BIN) docs/pictures/console.gif
+	@for kind in light dark phone; do cp '$(SHOTS)'/console-*-$$kind.png docs/pictures/; done
+	tools/moving-picture $(BIN) docs/pictures/console.gif

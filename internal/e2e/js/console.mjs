@@ -137,7 +137,7 @@ async function picture(name) {
     for (const scheme of themes) {
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
       await new Promise((r) => setTimeout(r, 300));
-      const kind = size === "desktop" ? scheme : scheme === "light" ? size : `${size}-dark`;
+      const kind = size === "desktop" ? scheme : scheme === "light" ? size : `${size}dark`;
       await page.screenshot({ path: `${SHOTS}/console-${name}-${kind}.png` });
     }
   }

@@ -41,11 +41,11 @@ where koder_user_id = ? and run_id = ? and seq <= ?
 order by seq`
 
 // Frames implements persister.Rows.
-func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.MessageFrame,
+func (s *Store) Frames(ctx context.Context, key schema.RunKey, _ string, through schema.Seq) ([]persister.Frame,
 	error) {
-	var frames []persister.MessageFrame
+	var frames []persister.Frame
 	err := s.each(ctx, key.Tenant, func(scan func(...any) error) (bool, error) {
-		var f persister.MessageFrame
+		var f persister.Frame
 		if err := scan(&f.Seq, &f.Type, &f.Body); err != nil {
 			return false, err
 		}

@@ -99,7 +99,7 @@ var flagGroups = []struct {
 		"ingest-*", "max-*", "tenant-*", "body-memory", "run-blobs", "memory", "call-buffer", "total-buffer",
 	}},
 	{kong.Group{Key: "serving", Title: "Serving:"}, []string{
-		"keep-alive", "write-timeout", "drain*", "session-increments", "public-url", "console", "metis-*", "otlp-*",
+		"keep-alive", "write-timeout", "drain*", "session-increments", "public-url", "console", "metis-*", "otlp", "otlp-*",
 		"admin-listen", "tls*", "admin-tls*",
 	}},
 	{kong.Group{Key: "calls", Title: "Calls:"}, []string{"requests", "idle-end", "retry-hold", "tool-hold"}},

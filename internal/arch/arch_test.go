@@ -164,13 +164,15 @@ var floors = []floor{
 	{"schema/contracts", nil, "contracts are files"},
 	{"protocols/nimi/contract/**", nil, "a contract says what is on the wire and imports nothing of the project"},
 	{"schema/assemble", []string{"schema", "schema/jsonscan", "schema/ordered"}, "the reading of a run knows events, no protocol"},
+	{"schema/redact", []string{"schema", "schema/jsonscan"}, "rules change events and know no log"},
+	{"schema/redact/redacttest", nil, "generated texts know nothing"},
 	{"schema/schematest", []string{"schema"}, "scenarios are values of the ground"},
-	{"producers", []string{"schema", "schema/assemble", "internal/backoff", "internal/fair"}, "writing must not know who reads or keeps"},
+	{"producers", []string{"schema", "schema/assemble", "schema/redact", "internal/backoff", "internal/fair"}, "writing must not know who reads or keeps"},
 	{"producers/command", []string{"producers", "schema", "internal/backoff"}, "commands are read from the log and taken through a publisher"},
-	{"producers/reaper", []string{"producers", "schema", "internal/backoff"}, "a run is ended by writing to it; who is there, and which runs there are, is handed in"},
+	{"producers/reaper", []string{"producers", "schema", "schema/redact", "internal/backoff"}, "a run is ended by writing to it; who is there, and which runs there are, is handed in"},
 	{"producers/producerstest", []string{"producers", "schema", "fanout/memory"}, "what the tests of the write side share knows no client library"},
 	{"producers/natsjs", []string{"producers", "producers/command", "producers/reaper", "schema", "internal/natskit"}, "an adapter knows the contracts that it satisfies and its one client library, no other adapter"},
-	{"producers/worker", []string{"producers", "producers/command", "schema"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
+	{"producers/worker", []string{"producers", "producers/command", "schema", "schema/redact"}, "whoever answers sessions is a writer; how it hears of them is handed in"},
 	{"producers/worker/workertest", []string{"internal/testkit", "producers", "producers/natsjs", "producers/worker", "schema"}, "a worker on a real log for tests of those who answer"},
 	{"adapters/demo", []string{"producers", "producers/command", "producers/worker", "schema"}, "the demo is a producer like any other"},
 	{"adapters/model", []string{"producers", "adapters/anthropic", "adapters/gemini", "adapters/openai", "adapters/provider", "producers/worker", "schema", "schema/trace", "internal/backoff"}, "a model answers sessions in the words of its provider's adapter"},
@@ -281,12 +283,12 @@ var floors = []floor{
 var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
 	"persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest", "adapters/anthropic/anthropictest", "adapters/openai/openaitest",
 	"adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "producers/worker/workertest",
-	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
+	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest", "schema/redact/redacttest"}
 
 // testOnly may be imported by tests alone.
 var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest",
 	"adapters/anthropic/anthropictest", "adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/openai/openaitest",
-	"adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "producers/worker/workertest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest"}
+	"adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "producers/worker/workertest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest", "schema/redact/redacttest"}
 
 // testWires names tests of a whole: they put parts together as cmd does.
 var testWires = map[string][]string{

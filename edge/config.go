@@ -62,7 +62,10 @@ type Config struct {
 	Workers *workers.Workers
 
 	// Blobs keeps large content with runs. nil: it is not taken, and an event that is too large is refused.
-	Blobs           Blobs
+	Blobs Blobs
+	// Redact hides in an output, which is to be kept as a blob, what is not to be stored, and returns the field by which
+	// its event says so, nil where nothing was hidden. nil hides nothing. In events the Appender does it.
+	Redact          func(tenant string, output []byte) (kept, field []byte)
 	MaxBlobBytes    int64 // one blob; default 64 MiB
 	MaxRunBlobBytes int64 // all blobs of a run; default 1 GiB
 	// MaxTenantBlobBytes bounds all blobs of a tenant, about: nodes do not see each other for some seconds. 0 is no bound.

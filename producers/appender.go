@@ -10,6 +10,7 @@ import (
 
 	"agentstream/internal/fair"
 	"agentstream/schema"
+	"agentstream/schema/redact"
 )
 
 // AppenderConfig is what an Appender needs. Log is required.
@@ -22,6 +23,7 @@ type AppenderConfig struct {
 	Keys    Keys          // remembers idempotency keys; nil: keys are refused
 	Quota   *fair.Quota   // of the keys of a tenant that Keys remembers; nil is no bound
 	Timeout time.Duration // for one answer of the log, which is asked again, at first after half of it; default 1 s
+	Redact  *redact.File  // what is hidden in events before they are stored; nil: nothing
 
 	Now    func() time.Time
 	IDs    *schema.IDs
@@ -88,9 +90,10 @@ type keyLock struct {
 	turn  chan struct{} // holds one token
 	of    *tenantRuns
 	users int
-	bytes int       // that it counts for in Appender.held
-	job   appendJob // of whose turn it is
-	w     *writer   // of the last append, when that went well; used by whose turn it is
+	bytes int          // that it counts for in Appender.held
+	job   appendJob    // of whose turn it is
+	w     *writer      // of the last append, when that went well; used by whose turn it is
+	texts redact.Trail // how its blocks have ended, for whose turn it is
 
 	before, behind *keyLock // in tenantRuns.recent
 }
@@ -240,6 +243,7 @@ func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schem
 	j := &t.job
 	*j = appendJob{a: a, key: key, child: child, given: events, events: ofChild(events, child), opt: opt,
 		whole: opt.Whole, w: t.w, stale: t.w != nil}
+	j.redact(t.texts)
 	if t.w = nil; j.w == nil {
 		j.w = newWriter(Config{
 			Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,
@@ -258,6 +262,10 @@ func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schem
 		// the same number must not be taken for it. The next append gets another writer id.
 		j.w.job = nil
 		t.w = j.w
+	}
+	if err == nil && !receipt.Replayed {
+		t.texts = j.texts
+		a.cfg.Redact.Count(key.Tenant, j.hidden)
 	}
 	*j = appendJob{}
 	return receipt, stored, err
@@ -293,6 +301,7 @@ func (a *Appender) leave(t *keyLock) {
 	if t.w != nil {
 		size += len(t.w.lanes) * laneBytes
 	}
+	size += t.texts.Size()
 	<-t.turn
 	a.drop(t, size)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"agentstream/schema"
+	"agentstream/schema/redact"
 )
 
 // appendJob is one Append under way.
@@ -21,6 +22,12 @@ type appendJob struct {
 	given  []schema.Event // as the caller has them
 	events []schema.Event // as the log gets them
 	opt    AppendOptions
+
+	rules  *redact.Rules  // of the tenant; nil: nothing is hidden
+	before redact.Trail   // how the run's blocks have ended
+	texts  redact.Trail   // how they end with events
+	clean  []schema.Event // given, for the run's own log, without what the rules hide
+	hidden []redact.Hit   // in events
 
 	rest   []schema.Event // not stored yet
 	whole  bool           // it must fit one pack
@@ -55,6 +62,31 @@ func (j *appendJob) run(ctx context.Context) (Receipt, error) {
 	}
 	j.finish(ctx, digest)
 	return j.receipt, nil
+}
+
+// redact hides in the events what the tenant's rules find. The content of an idempotency key stays what was given.
+func (j *appendJob) redact(before redact.Trail) {
+	j.clean, j.texts = j.events, before
+	if j.rules = j.a.cfg.Redact.Of(j.key.Tenant); j.rules == nil {
+		j.texts = redact.Trail{}
+		return
+	}
+	j.before = before
+	j.events = j.hide(j.events)
+	j.clean = j.events
+	if len(j.opt.First) > 0 {
+		j.opt.First = j.rules.Batch(redact.Trail{}, j.opt.First).Events
+	}
+}
+
+// hide returns events without what the tenant's rules find in them, and notes how their texts end.
+func (j *appendJob) hide(events []schema.Event) []schema.Event {
+	if j.rules == nil {
+		return events
+	}
+	done := j.rules.Batch(j.before, events)
+	j.texts, j.hidden = done.Trail, done.Hits
+	return done.Events
 }
 
 // claimKey looks the idempotency key up or records the intent. done: the answer is in receipt.
@@ -134,7 +166,7 @@ func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
 		if len(planned) == 0 {
 			return fmt.Errorf("no event is planned: %w", schema.ErrMalformed)
 		}
-		j.events = ofChild(planned, j.child)
+		j.events = j.hide(ofChild(planned, j.child))
 		j.rest = j.events
 	}
 	if j.next == 0 && len(j.opt.First) > 0 {
@@ -151,7 +183,7 @@ func (j *appendJob) admit(ctx context.Context, head schema.Head) error {
 // begin puts First before the events of a run that is new, and takes it away where others have begun the run meanwhile.
 func (j *appendJob) begin(isNew bool) {
 	if j.opt.Plan == nil {
-		j.events = j.given
+		j.events = j.clean
 	}
 	if isNew {
 		j.events = slices.Concat(j.opt.First, j.events)
@@ -229,7 +261,7 @@ func (j *appendJob) takeDuplicates() error {
 			j.rest = j.events
 		}
 		if j.next == 0 && len(j.opt.First) > 0 && (j.opt.Plan == nil || !j.opt.Whole) {
-			j.events = j.given
+			j.events = j.clean
 			j.begin(p.First == 1)
 		}
 		if p.Count > len(j.rest) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/redact"
 )
 
 // Config is what a Publisher needs. Log and Key are required.
@@ -31,6 +32,9 @@ type Config struct {
 	BufferBytes  int           // most bytes that are not acknowledged; default 4 MiB
 	Timeout      time.Duration // for one answer of the log, which is asked again, at first after half of it; default 1 s
 	Reasons      Reasons       // for Expire alone
+	// Redact hides what is not to be stored; nil: nothing. A text that ends with what may be the beginning of a secret
+	// waits for what follows, for a quarter of a second at most.
+	Redact *redact.File
 
 	Now    func() time.Time
 	IDs    *schema.IDs
@@ -104,6 +108,8 @@ type Publisher struct {
 	flushes  []flushWait
 	freed    chan struct{} // closed when space has become free; nil when nobody waits
 	running  bool          // the flushing goroutine
+	texts    redact.Trail  // how the blocks have ended in what was handed to the log; the goroutine's
+	more     chan struct{} // closed when there is more to decide by; nil while the goroutine does not wait for it
 	ended    chan struct{} // closed when it has returned; nil when nobody waits
 	closed   bool
 	failed   error     // the publisher has stopped for good
@@ -207,6 +213,7 @@ func (p *Publisher) Flush(ctx context.Context) error {
 	if p.settled < p.accepted {
 		w := flushWait{upto: p.accepted, done: make(chan struct{})}
 		p.flushes = append(p.flushes, w)
+		p.wake()
 		p.mu.Unlock()
 		select {
 		case <-w.done:
@@ -228,6 +235,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	p.wake()
 	if p.running {
 		if p.ended == nil {
 			p.ended = make(chan struct{})
@@ -281,6 +289,7 @@ func (p *Publisher) enqueue(ctx context.Context, events []schema.Event, c *pendi
 	p.pending.add(events, c)
 	p.accepted += uint64(len(events))
 	p.bytes += size
+	p.wake()
 	if !p.running {
 		p.running = true
 		go p.flush()
@@ -315,6 +324,7 @@ func (p *Publisher) awaitSpace(ctx context.Context, events, size int) error {
 		}
 		if p.freed == nil {
 			p.freed = make(chan struct{})
+			p.wake()
 		}
 		freed := p.freed
 		p.mu.Unlock()

@@ -12,6 +12,7 @@ func (p *Publisher) flush() {
 	p.mu.Lock()
 	batch := p.spare
 	for len(p.pending.events) > 0 {
+		p.redact()
 		batch, p.pending = p.pending, batch
 		p.mu.Unlock()
 		p.send(batch.events, batch.marks)

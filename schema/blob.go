@@ -73,7 +73,11 @@ const maxPreview = 2 << 10
 // blob_ref, output_bytes, and the beginning as output_preview. The same body always becomes the same. All else is
 // left as it is, also what is no event: DecodeBatch refuses it. A body without such events is given
 // back itself.
-func Move(body []byte) (slim []byte, moved []Moved) {
+func Move(body []byte) (slim []byte, moved []Moved) { return MoveClean(body, nil) }
+
+// MoveClean is Move for outputs of which something is hidden before they are kept: clean returns what is kept in the place
+// of an output, and a field that the event gets for it (`"name":value`), or nil. A nil clean keeps outputs as they are.
+func MoveClean(body []byte, clean func(output []byte) (kept, field []byte)) (slim []byte, moved []Moved) {
 	if len(body) <= MaxEventBytes {
 		return body, nil
 	}
@@ -86,13 +90,22 @@ func Move(body []byte) (slim []byte, moved []Moved) {
 		if value == nil {
 			return nil
 		}
-		m := Moved{Ref: BlobRef(sha256.Sum256(value)), Data: value}
+		kept := value
+		if clean != nil {
+			var field []byte
+			if kept, field = clean(value); len(field) > 0 {
+				begin := cap(body) - cap(raw) + bytes.IndexByte(raw, '{') + 1
+				slim = append(append(append(slim, body[done:begin]...), field...), ',')
+				done = begin
+			}
+		}
+		m := Moved{Ref: BlobRef(sha256.Sum256(kept)), Data: kept}
 		at := cap(body) - cap(from) // raw is a part of body, and all of them end where it ends
 		slim = append(slim, body[done:at]...)
 		slim = append(slim, `"blob_ref":"`...)
 		slim = append(append(slim, m.Ref...), `","output_bytes":`...)
-		slim = strconv.AppendInt(slim, int64(len(value)), 10)
-		slim = jsonscan.AppendString(append(slim, `,"output_preview":`...), preview(value))
+		slim = strconv.AppendInt(slim, int64(len(kept)), 10)
+		slim = jsonscan.AppendString(append(slim, `,"output_preview":`...), preview(kept))
 		done = cap(body) - cap(value) + len(value)
 		moved = append(moved, m)
 		return nil

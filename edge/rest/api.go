@@ -19,12 +19,14 @@ type Config struct {
 	protocol.NodeConfig // of Node
 	Node                *protocol.Node
 	Live                *live.Live
-	Blobs               Blobs    // nil: none are kept
-	Taps                Taps     // nil: all runs of a tenant cannot be followed
-	Operator            Operator // nil: lag and dead letters are not known here
-	Facts               Facts
-	Shares              *auth.Shares     // nil: none are made
-	Workers             *workers.Workers // nil: agents cannot ask for work
+	Blobs               Blobs // nil: none are kept
+	// Redact hides in an output what is not to be stored; see edge.Config.
+	Redact   func(tenant string, output []byte) (kept, field []byte)
+	Taps     Taps     // nil: all runs of a tenant cannot be followed
+	Operator Operator // nil: lag and dead letters are not known here
+	Facts    Facts
+	Shares   *auth.Shares     // nil: none are made
+	Workers  *workers.Workers // nil: agents cannot ask for work
 
 	MaxBodyBytes       int64
 	BodyMemory         int64

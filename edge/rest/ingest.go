@@ -90,7 +90,7 @@ func (b *batch) count(events int, bytes int64) error {
 
 // accept decodes and checks a body, and keeps its outputs. opt gets who admits its commands.
 func (a *API) accept(ctx context.Context, b *batch, opt *producers.AppendOptions) error {
-	body, moved, err := a.slim(b.body)
+	body, moved, err := a.slim(b.key.Tenant, b.body)
 	if err != nil {
 		return err
 	}

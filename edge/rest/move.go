@@ -19,12 +19,17 @@ func (a *API) movable() int64 {
 	return max(a.cfg.MaxBodyBytes, min(a.cfg.MaxBlobBytes+schema.MaxEventBytes, a.cfg.BodyMemory/2))
 }
 
-// slim takes the outputs that are too large for an event out of a body, unless blobs are not kept here.
-func (a *API) slim(body []byte) ([]byte, []schema.Moved, error) {
+// slim takes the outputs that are too large for an event out of a tenant's body, unless blobs are not kept here. What is
+// not to be stored is hidden in them. Without a tenant it only finds out what would be left of the body.
+func (a *API) slim(tenant string, body []byte) ([]byte, []schema.Moved, error) {
 	if a.cfg.Blobs == nil {
 		return body, nil, nil
 	}
-	body, moved := schema.Move(body)
+	var clean func([]byte) ([]byte, []byte)
+	if hide := a.cfg.Redact; hide != nil && tenant != "" {
+		clean = func(output []byte) ([]byte, []byte) { return hide(tenant, output) }
+	}
+	body, moved := schema.MoveClean(body, clean)
 	if int64(len(body)) > a.cfg.MaxBodyBytes {
 		return body, nil, fmt.Errorf("%d bytes, %d allowed: %w", len(body), a.cfg.MaxBodyBytes, ends.ErrBodyTooBig)
 	}

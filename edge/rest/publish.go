@@ -51,7 +51,7 @@ func (a *API) publishBatch(c *protocol.Call) error {
 	if in.Body, err = a.cfg.Bodies.Into(c.Incoming(), in.Body[:0], linesType, "text/plain"); err != nil {
 		return err
 	}
-	if _, _, err := a.slim(in.Body); err != nil { // its lines are made smaller one by one
+	if _, _, err := a.slim("", in.Body); err != nil { // its lines are made smaller one by one
 		return err
 	}
 	lines := bytes.Count(in.Body, []byte{'\n'}) + 1

@@ -13,6 +13,7 @@ import (
 	"agentstream/producers"
 	"agentstream/producers/command"
 	"agentstream/schema"
+	"agentstream/schema/redact"
 )
 
 // Answer writes the answer to one message, or to an outcome that is to be reached, in its turn. It returns when all
@@ -51,6 +52,7 @@ type Config struct {
 
 	Idle   time.Duration // how long a session keeps its place without a message; default 1 min
 	Most   int           // sessions that have a place at a time; default 256
+	Redact *redact.File  // see producers.Config
 	Logger *slog.Logger
 	Hooks  producers.Hooks // of the publishers
 }

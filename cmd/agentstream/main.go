@@ -22,6 +22,7 @@ import (
 	"agentstream/cmd/agentstream/internal/doctor"
 	"agentstream/cmd/agentstream/internal/export"
 	"agentstream/cmd/agentstream/internal/publish"
+	"agentstream/cmd/agentstream/internal/redaction"
 	"agentstream/cmd/agentstream/internal/retention"
 	"agentstream/cmd/agentstream/internal/runs"
 	"agentstream/cmd/agentstream/internal/taps"
@@ -51,6 +52,7 @@ type CLI struct {
 	Archive   archive.Cmd         `cmd:"" group:"keep" help:"List, check and write runs that are kept as objects."`
 	Retention retention.Cmd       `cmd:"" group:"keep" help:"Set how long runs are kept, and remove what is due."`
 	Hold      retention.HoldCmd   `cmd:"" group:"keep" help:"Keep runs whatever retention says (legal hold)."`
+	Redact    redaction.RedactCmd `cmd:"" group:"keep" help:"Check rules of redaction, and try them on archived runs."`
 	Delete    retention.DeleteCmd `cmd:"" group:"keep" help:"Remove a run or a tenant everywhere, at once."`
 
 	Migrate     MigrateCmd        `cmd:"" group:"operate" help:"Create or update streams and tables."`

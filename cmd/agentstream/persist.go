@@ -33,6 +33,7 @@ type PersistCmd struct {
 	process.MemoryFlags
 	LingerFlags
 	node.ReapFlags
+	process.RedactFlags
 	PriceFlags
 	archive.ArchiverFlags
 	retention.RetentionFlags
@@ -137,7 +138,11 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 		return nil, err
 	}
 	k.parts = append(k.parts, process.Part{Name: "losses", Run: node.NewRecorded(store, m, log).Run})
-	reaper, err := c.Reaper(runs, all, store, m, log)
+	rules, err := c.OpenRules(m, log)
+	if err != nil {
+		return nil, err
+	}
+	reaper, err := c.Reaper(runs, all, store, rules, m, log)
 	if err != nil {
 		return nil, err
 	}

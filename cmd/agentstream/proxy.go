@@ -33,6 +33,7 @@ type ProxyCmd struct {
 	Listen      string `help:"Address for agents." default:"127.0.0.1:8090" env:"AGENTSTREAM_PROXY_LISTEN" placeholder:"HOST:PORT"`
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8091" env:"AGENTSTREAM_PROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	process.AdminFlags
+	process.RedactFlags
 	TLS          process.TLSFlags `embed:"" prefix:"tls-" envprefix:"AGENTSTREAM_PROXY_TLS_"`
 	InsecureOpen bool             `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
 	process.SpanFlags
@@ -172,6 +173,10 @@ type opener = func(context.Context, schema.RunKey) (proxy.Sink, error)
 // before.
 func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logger) (open opener, checks []edge.Check,
 	done func(), err error) {
+	rules, err := c.OpenRules(m, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	if c.Edge != "" {
 		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log,
 			UserAgent: "agentstream-proxy/" + cli.Version()})
@@ -199,7 +204,7 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logg
 		nc.Close()
 		return nil, nil, nil, err
 	}
-	cfg := producers.Config{Log: l, Logger: log, Hooks: m.ProducerHooks(log)}
+	cfg := producers.Config{Log: l, Redact: rules, Logger: log, Hooks: m.ProducerHooks(log)}
 	done = nc.Close
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a run that is older than the stream's window must not be gone on with")

@@ -36,7 +36,7 @@ func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks produce
 	}
 	cfg := useModels(worker.Config{
 		Log: n.Log, Waker: n.Log, Attend: n.Log.Attend, Ask: n.Log.Ask,
-		Archive: node.GuardArchive(n.Archive, store), Past: n.Archive, Logger: log, Hooks: hooks,
+		Archive: node.GuardArchive(n.Archive, store), Past: n.Archive, Redact: n.Redact, Logger: log, Hooks: hooks,
 	}, set)
 	return answering(cfg, n.Log, sessionsName, set, []string{c.Tenant}, log)
 }

@@ -34,6 +34,7 @@ type WorkerCmd struct {
 	Places      int      `help:"Sessions that are answered at a time; others wait." default:"256" env:"AGENTSTREAM_WORKER_PLACES"`
 	AdminListen string   `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8092" env:"AGENTSTREAM_WORKER_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	process.AdminFlags
+	process.RedactFlags
 }
 
 // ModelFlags say which models of which providers answer. Credentials are read from files and from the environment,
@@ -113,6 +114,10 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return errors.New("--upstream: a worker without one has no model")
 	}
 	m := process.NewMetrics()
+	rules, err := c.OpenRules(m, log)
+	if err != nil {
+		return err
+	}
 	start := &node.Start{AdminListen: c.AdminListen, Flags: c.AdminFlags, Metrics: m, Log: log}
 	conns, err := start.Dial(ctx, &c.NATSFlags, "worker")
 	if err != nil || ctx.Err() != nil {
@@ -129,7 +134,7 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	cfg := useModels(worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Serves: c.sessionFilter(set),
-		Most:   c.Places,
+		Most: c.Places, Redact: rules,
 		Logger: log, Hooks: m.ProducerHooks(log)}, set)
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a session that is older than the stream's window is not answered")

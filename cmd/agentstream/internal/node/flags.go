@@ -36,7 +36,8 @@ type ListenFlags struct {
 	AuthFlags
 	LimitFlags
 	MetisFlags
-	OTLPSettle time.Duration `name:"otlp-settle" help:"Silence after which a trace of OpenTelemetry whose root has come is complete, and becomes messages, calls and children." default:"5s" env:"AGENTSTREAM_OTLP_SETTLE"`
+	Rules      process.RedactFlags `embed:""`
+	OTLPSettle time.Duration       `name:"otlp-settle" help:"Silence after which a trace of OpenTelemetry whose root has come is complete, and becomes messages, calls and children." default:"5s" env:"AGENTSTREAM_OTLP_SETTLE"`
 	process.SpanFlags
 	process.MemoryFlags
 }

@@ -44,6 +44,7 @@ import (
 	"agentstream/protocols/qoder"
 	qoderserve "agentstream/protocols/qoder/serve"
 	"agentstream/schema"
+	"agentstream/schema/redact"
 )
 
 // Archive is a store as the read and the write side see it.
@@ -79,6 +80,7 @@ type Node struct {
 	Checks    []edge.Check
 	Stored    func() []persister.Status // how far the archive has come; nil: another process writes it
 	Storing   func() error              // returns why the archive takes nothing; nil: another process writes it
+	Redact    *redact.File              // what is hidden in events; nil: nothing
 	files     process.Files
 	tls       *secure.Files // of clients; nil: there are none
 	streams   *Inspector
@@ -126,6 +128,9 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	if n.tls, err = cfg.Flags.TLS.Open("tls", cfg.Metrics, cfg.Logger); err != nil {
+		return nil, err
+	}
+	if n.Redact, err = cfg.Flags.Rules.OpenRules(cfg.Metrics, cfg.Logger); err != nil {
 		return nil, err
 	}
 	if err = n.openLog(ctx, cfg, js); err != nil {
@@ -178,7 +183,7 @@ func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 		Hooks:      cfg.Metrics.FanoutHooks(),
 		CacheBytes: int(cfg.Memory.Pages), Handed: cfg.Alone}
 	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger,
-		Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
+		Redact: n.Redact, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
 	if most := cfg.Flags.TenantKeys; most > 0 {
 		app.Quota = fair.NewQuota(most, natskit.KeysTTL)
 	}
@@ -276,7 +281,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 		Operator: op, Version: cli.Version(),
 		Pages:       pages,
 		IngestLimit: all, TenantLimits: tenants, BodyMemory: bodies, StateBytes: int(cfg.Memory.State), MaxStreams: streams,
-		Hub: n.hub, Appender: n.appender, Blobs: blobs, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run,
+		Hub: n.hub, Appender: n.appender, Blobs: blobs, Redact: n.Redact.Output, MaxBlobBytes: bounds.one, MaxRunBlobBytes: bounds.run,
 		MaxTenantBlobBytes: bounds.tenant,
 		Protocols:          n.protocols,
 		Authenticate:       n.gate.Authenticate, Still: n.gate.Still, Tickets: n.gate.Tickets, Shares: n.gate.Shares,

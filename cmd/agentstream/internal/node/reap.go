@@ -15,6 +15,7 @@ import (
 	nimianswer "agentstream/protocols/nimi/answer"
 	"agentstream/protocols/otlp"
 	"agentstream/schema"
+	"agentstream/schema/redact"
 )
 
 // ReapFlags say when runs whose writer is gone are ended.
@@ -36,7 +37,7 @@ func orNever(d time.Duration) time.Duration {
 
 // Reaper returns the part that ends runs, and settles traces that other nodes have left. Where the flags switch the
 // ending off, it does the second alone. old and runs are one store.
-func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *process.Metrics,
+func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, rules *redact.File, m *process.Metrics,
 	logger *slog.Logger) ([]process.Part, error) {
 	after, unowned := orNever(f.ReapAfter), orNever(f.ReapUnownedAfter)
 	quiet := quietRuns{store: runs, traces: after == never && unowned == never}
@@ -46,13 +47,13 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, m *proc
 			every = min(every, d) // short ones are for trying it out
 		}
 	}
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Archive: old, Logger: logger})
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Archive: old, Redact: rules, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
 	settler := otlp.NewSettler(otlp.SettlerConfig{Log: log, Past: old, Appender: app, Settle: 2 * maxSettle})
 	r, err := reaper.New(reaper.Config{
-		Log: log, Witness: log, Lister: quiet, Archive: old, Past: old,
+		Log: log, Witness: log, Lister: quiet, Archive: old, Past: old, Redact: rules,
 		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger,
 		Hooks: m.ReaperHooks(), Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(), Finish: finishTraces(settler),
 	})

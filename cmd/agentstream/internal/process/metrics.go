@@ -51,6 +51,7 @@ type Metrics struct {
 	retries   prometheus.Counter
 	fenced    prometheus.Counter
 	notStored prometheus.Counter
+	redacted  *prometheus.CounterVec
 
 	watched  prometheus.Gauge
 	gaps     prometheus.Counter
@@ -149,6 +150,7 @@ func (m *Metrics) log(r instruments) {
 	m.conflicts = r.counter("store_conflicts_total", "Packs that another writer was ahead of.")
 	m.retries = r.counter("store_retries_total", "Attempts that the log did not answer or refused for now.")
 	m.fenced = r.counter("store_fenced_total", "Writers that were refused because another has taken over.")
+	m.redacted = r.counters("redacted_total", "What --redact has hidden in events that were stored, by rule.", "rule")
 	m.notStored = r.counter("store_lost_events_total",
 		"Events that a writer in this process had taken and that are not stored.")
 	m.watched = r.gauge("watched_runs", "Runs with at least one reader on this node.")

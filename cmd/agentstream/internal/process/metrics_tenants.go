@@ -11,7 +11,7 @@ import (
 // tenantMetrics count what tenants use, once a request or a stream is over. Only so many tenants have a label of
 // their own: labels of a registry stay, and a tenant may be made by anybody who may make a key.
 type tenantMetrics struct {
-	requests, events, sent *prometheus.CounterVec
+	requests, events, sent, redacted *prometheus.CounterVec
 
 	mu    sync.Mutex
 	most  int // tenants with a label of their own; 0: nothing is counted
@@ -27,8 +27,9 @@ func newTenantMetrics(r instruments) *tenantMetrics {
 			"Requests of a tenant that are over, streams included; with --tenant-metrics.", "tenant"),
 		events: r.counters("tenant_events_total",
 			"Events that they stored, or that streams delivered: stored, sent.", "tenant", "kind"),
-		sent:  r.counters("tenant_bytes_total", "Bytes that they were answered.", "tenant"),
-		known: make(map[string]bool),
+		sent:     r.counters("tenant_bytes_total", "Bytes that they were answered.", "tenant"),
+		redacted: r.counters("tenant_redacted_total", "What was hidden in their events, by rule.", "tenant", "rule"),
+		known:    make(map[string]bool),
 	}
 }
 

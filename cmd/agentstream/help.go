@@ -96,11 +96,11 @@ var flagGroups = []struct {
 		[]string{"blobs*", "archive-*", "keep-completed", "keep-ended", "keep-tombstones", "feeds-for", "rows-for",
 			"prices"}},
 	{kong.Group{Key: "limits", Title: "Limits:"}, []string{
-		"ingest-*", "max-*", "tenant-*", "body-memory", "run-blobs", "memory", "call-buffer", "total-buffer",
+		"ingest-*", "max-*", "tenant-*", "body-memory", "run-blobs", "memory", "memory-keeper", "call-buffer", "total-buffer",
 	}},
 	{kong.Group{Key: "serving", Title: "Serving:"}, []string{
 		"keep-alive", "write-timeout", "drain*", "session-increments", "public-url", "console", "metis-*", "otlp", "otlp-*",
-		"admin-listen", "tls*", "admin-tls*",
+		"admin-listen", "health-listen", "tls*", "admin-tls*",
 	}},
 	{kong.Group{Key: "calls", Title: "Calls:"}, []string{"requests", "idle-end", "retry-hold", "tool-hold"}},
 }

@@ -69,10 +69,11 @@ func (s *Store) RunsQuery(tenant string, q schema.RunsQuery) (string, []any) {
 	if q.Agent != "" {
 		w.and("session_agent = ?", q.Agent)
 	}
+	listed := len(w.conditions)
 	s.search(&w, &q)
 	atOnce := s.d.AtOnce != "" && (q.Title != "" || q.Reason != "")
 	if q.Order != schema.OrderStarted || len(q.Words) > 0 || s.byWords(&q) != "" || atOnce {
-		return s.pageQuery(&w, &q)
+		return s.pageQuery(&w, &q, listed)
 	}
 	columns := s.runColumns(&q, "0") + "agent_runs"
 	if len(q.States) == 0 {
@@ -120,8 +121,8 @@ func (s *Store) byWords(q *schema.RunsQuery) string {
 }
 
 // pageQuery finds the runs of the page first, so that no more is read of the others than decides: all that a search
-// looks at is in one index.
-func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
+// looks at is in one index. The first conditions, as many as listed, say which runs the list has without the search.
+func (s *Store) pageQuery(w *where, q *schema.RunsQuery, listed int) (string, []any) {
 	place, first := "0", "first_ts"
 	switch q.Order {
 	case schema.OrderUpdated:
@@ -152,16 +153,30 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery) (string, []any) {
 	if q.Oldest {
 		order = " order by " + first + ", id"
 	}
-	from := "agent_runs" + s.byWords(q)
-	found := "select id as found, " + place + " as placed from " + from + w.text() +
-		strings.Replace(order, "place", "placed", 1) + " limit $2"
+	var found string
 	if s.d.AtOnce != "" && q.Order == schema.OrderStarted {
-		// In the order of the list, what is not found would be looked up run by run, wherever each lies in the table.
-		found = "select id as found, placed from (select id, " + place + " as placed, first_ts from " + from + w.text() +
-			s.d.AtOnce + ") matching" + order + " limit $2"
+		found = s.foundAtOnce(w, listed, order)
+	} else {
+		found = "select id as found, " + place + " as placed from agent_runs" + s.byWords(q) + w.text() +
+			strings.Replace(order, "place", "placed", 1) + " limit $2"
 	}
 	return s.runColumns(q, "placed") + "(" + found +
 		") page cross join agent_runs where koder_user_id = $1 and id = found" + order, w.args
+}
+
+// searchedFirst is how many runs of the list are looked at before all are: a page of what many runs have is among them.
+const searchedFirst = "1000"
+
+// foundAtOnce finds the runs of a page in the order of the list: among the first runs of the list, and where these do
+// not fill the page, in one pass over all. In the order of the list, each of them would be looked up where it lies.
+func (s *Store) foundAtOnce(w *where, listed int, order string) string {
+	list, filter := where{conditions: w.conditions[:listed]}, where{conditions: w.conditions[listed:]}
+	const columns = "select id, 0 as placed, first_ts from "
+	return "with early as materialized (" + columns + "(select * from agent_runs" + list.text() + order +
+		" limit " + searchedFirst + ") listed" + filter.text() + order + " limit $2) " +
+		"select id as found, placed from early where (select count(*) from early) = $2 union all " +
+		"select id as found, placed from (select * from (" + columns + "agent_runs" + w.text() + s.d.AtOnce +
+		") matching where (select count(*) from early) < $2" + order + " limit $2) all_of_them"
 }
 
 // ofRun selects the messages of a listed run.

@@ -82,6 +82,7 @@ func newExamplesHouse(t *testing.T) *examplesHouse {
 	h.begin("off", "persist")
 	h.env = append(h.env, "AGENTSTREAM_LISTEN=127.0.0.1:0", "AGENTSTREAM_ADMIN_LISTEN="+admin)
 	for name, text := range map[string]string{"my_agent.py": "", "agent": "#!/bin/sh\n", "npm": "#!/bin/sh\n", "token": "x",
+		"rules.json":    `{"*":{"rules":[{"name":"card","known":["cards"]}]}}`,
 		"python":        "#!/bin/sh\n",
 		"events.ndjson": `{"type":"run.lifecycle","payload":{"state":"done"}}` + "\n", "recording.sse": modelAnswer} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o755); err != nil {

@@ -155,7 +155,7 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery, listed int) (string, []
 	}
 	var found string
 	if s.d.AtOnce != "" && q.Order == schema.OrderStarted {
-		found = s.foundAtOnce(w, listed, order)
+		found = s.findAtOnce(w, listed, order)
 	} else {
 		found = "select id as found, " + place + " as placed from agent_runs" + s.byWords(q) + w.text() +
 			strings.Replace(order, "place", "placed", 1) + " limit $2"
@@ -167,9 +167,9 @@ func (s *Store) pageQuery(w *where, q *schema.RunsQuery, listed int) (string, []
 // searchedFirst is how many runs of the list are looked at before all are: a page of what many runs have is among them.
 const searchedFirst = "1000"
 
-// foundAtOnce finds the runs of a page in the order of the list: among the first runs of the list, and where these do
+// findAtOnce finds the runs of a page in the order of the list: among the first runs of the list, and where these do
 // not fill the page, in one pass over all. In the order of the list, each of them would be looked up where it lies.
-func (s *Store) foundAtOnce(w *where, listed int, order string) string {
+func (s *Store) findAtOnce(w *where, listed int, order string) string {
 	list, filter := where{conditions: w.conditions[:listed]}, where{conditions: w.conditions[listed:]}
 	const columns = "select id, 0 as placed, first_ts from "
 	return "with early as materialized (" + columns + "(select * from agent_runs" + list.text() + order +

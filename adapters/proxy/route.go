@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"agentstream/adapters/anthropic"
 	"agentstream/adapters/gemini"
@@ -120,7 +121,7 @@ func cleanPath(u *url.URL) (path, raw string, refused *refusal) {
 	list := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
 	for i, segment := range list {
 		plain, err := url.PathUnescape(segment)
-		if err != nil || hasHiddenDots(plain) {
+		if err != nil || !utf8.ValidString(plain) || hasHiddenDots(plain) { // of %c0%ae some servers make a dot
 			return "", "", &refusal{http.StatusBadRequest, "bad_path", "the path has a segment that leads elsewhere"}
 		}
 		last := i == len(list)-1

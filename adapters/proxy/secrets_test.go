@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +36,10 @@ func TestRepeatedCredentials(t *testing.T) {
 	}{
 		"error":         {401, `{"error":{"message":"bad key ` + secret + `"}}`},
 		"escaped error": {401, `{"error":{"message":"bad key ` + escaped + `"}}`},
+		"upper case":    {401, `{"error":{"message":"bad key ` + strings.ToUpper(secret) + `"}}`},
+		"hexadecimal":   {401, fmt.Sprintf(`{"error":{"message":"bad key %x or %X"}}`, secret, secret)},
+		"escaped twice": {401, `{"error":{"message":"bad key ` + url.QueryEscape(strings.ReplaceAll(url.QueryEscape(
+			strings.ReplaceAll(secret, "-", "%2D")), "3", "%33")) + `"}}`},
 		"error in HTML": {502, "<html>\nkey=" + url.QueryEscape(secret) + "</html>"},
 		"long error": {500, `{"error":{"message":"` +
 			strings.Repeat("x", 64<<10-len(`{"error":{"message":"`)-10) + secret + `"}}`},
@@ -69,7 +76,8 @@ func TestRepeatedCredentials(t *testing.T) {
 					t.Fatal(err)
 				}
 				text := fmt.Sprint(v)
-				if strings.Contains(text, secret[:10]) || name == "basic" && c[len(c)-1] == "Basic "+token &&
+				if hasAny(text, secret[:10], strings.ToUpper(secret[:10]), fmt.Sprintf("%x", secret[:10]),
+					fmt.Sprintf("%X", secret[:10])) || name == "basic" && c[len(c)-1] == "Basic "+token &&
 					strings.Contains(text, token) {
 					t.Errorf("%s, %v: %.300s", name, c, text[max(0, strings.Index(text, secret[:10])-100):])
 				}
@@ -79,6 +87,10 @@ func TestRepeatedCredentials(t *testing.T) {
 	if strings.Contains(r.said.String(), secret) {
 		t.Error("the credential is logged")
 	}
+}
+
+func hasAny(text string, words ...string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // TestPaths: no path leads out of the upstream's base, however it is written.
@@ -106,6 +118,7 @@ func TestPaths(t *testing.T) {
 		"/v1/..;x=1/secret":            "",
 		"/v1/%2e%2e;/secret":           "",
 		"/v1/a%00b":                    "",
+		"/%c0%ae%c0%ae/secret":         "",
 		"/v1/%0d%0aHost:x":             "",
 		"http://evil.example/secret":   "",
 	} {
@@ -119,6 +132,57 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s: status %d, the upstream saw %q, want %q", target, status, got, want)
 		}
 	}
+}
+
+// TestManyPaths: whatever a path is put together from, a server that unescapes it again, and takes backslashes and
+// parameters as some do, finds nothing outside of the base.
+func TestManyPaths(t *testing.T) {
+	up := &seen{serve: says("x")}
+	r := start(t, up)
+	based := startAt(t, map[string]string{"up": r.upstreams["up"] + "/tenant/a"})
+	parts := []string{"/", "/", "//", "..", ".", "%2e", "%2E", "%252e", "%25252e", "%2f", "%252f", "%5c", "%255C", `\`, ";", ";a=b",
+		"%3b", "a", "v1", "%61", "%00", "%09", "%c0%ae", "?", "%3f", "%23", "%", "%2", "%u002e", "…"}
+	random := rand.New(rand.NewPCG(7, 7))
+	passed := 0
+	for range 3000 {
+		target := "/"
+		for range 1 + random.IntN(9) {
+			target += parts[random.IntN(len(parts))]
+		}
+		before := len(up.all())
+		status := rawRequest(t, based.url, target)
+		all := up.all()
+		if len(all) == before {
+			if status != http.StatusBadRequest {
+				t.Errorf("%q: status %d", target, status)
+			}
+			continue
+		}
+		passed++
+		got, _, _ := strings.Cut(all[before].RequestURI, "?")
+		for range 4 {
+			if !strings.HasPrefix(meanest(got)+"/", "/tenant/a/") {
+				t.Fatalf("%q: the upstream saw %q, which may be %q", target, all[before].RequestURI, meanest(got))
+			}
+			plain, err := url.PathUnescape(got)
+			if err != nil {
+				break
+			}
+			got = plain
+		}
+	}
+	if passed < 300 {
+		t.Errorf("%d of 3000 paths were handed on", passed)
+	}
+}
+
+// meanest is a path as the server reads it that makes the most of it.
+func meanest(p string) string {
+	segments := strings.Split(strings.ReplaceAll(p, `\`, "/"), "/")
+	for i, s := range segments {
+		segments[i], _, _ = strings.Cut(s, ";")
+	}
+	return path.Clean(strings.Join(segments, "/"))
 }
 
 // rawRequest sends a target as it is.

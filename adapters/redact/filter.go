@@ -11,6 +11,7 @@ import (
 // Filter hides the credentials of a request in the events of its call.
 type Filter struct {
 	secrets [][]byte         // the longest first
+	spelled [][]byte         // these and other spellings, which errors may have, but no model: the longest first
 	ends    [256]bool        // bytes that a part of a secret may end with
 	held    map[string]*held // by block
 }
@@ -26,6 +27,9 @@ const hidden = "…"
 
 func newFilter(secrets []string) *Filter {
 	f := &Filter{}
+	for _, s := range spell(secrets) {
+		f.spelled = append(f.spelled, []byte(s))
+	}
 	for _, s := range secrets {
 		f.secrets = append(f.secrets, []byte(s))
 		for i := range len(s) - 1 {
@@ -91,8 +95,8 @@ func (f *Filter) piece(e *schema.Event) bool {
 		text = append(before.text, text...)
 		delete(f.held, block)
 	}
-	clean := f.Bytes(text)
-	keep := f.partial(clean)
+	clean := f.hide(text, f.secrets)
+	keep := partial(clean, f.secrets)
 	if before == nil && keep == len(clean) && same(clean, text) {
 		return true
 	}
@@ -127,7 +131,7 @@ func withText(payload []byte, from, to int, text []byte) []byte {
 // suspect reports whether a piece may hold a secret, or the beginning of one. It is asked for every piece.
 func (f *Filter) suspect(payload []byte) bool {
 	end := bytes.LastIndex(payload, []byte(`","index":`))
-	if end < 1 || f.ends[payload[end-1]] && f.partial(payload[:end]) < end || f.hasEscapes(payload) {
+	if end < 1 || f.ends[payload[end-1]] && partial(payload[:end], f.secrets) < end || f.hasEscapes(payload) {
 		return true
 	}
 	for _, s := range f.secrets {
@@ -190,7 +194,7 @@ func (f *Filter) payload(p []byte, cut bool) []byte {
 
 // cutShort hides the beginnings of secrets at the ends of strings.
 func (f *Filter) cutShort(p []byte) []byte {
-	for _, s := range f.secrets {
+	for _, s := range f.spelled {
 		for n := len(s) - 1; n >= minSecret; n-- {
 			p = bytes.ReplaceAll(p, append(bytes.Clone(s[:n]), '"'), []byte(hidden+`"`))
 		}
@@ -201,10 +205,15 @@ func (f *Filter) cutShort(p []byte) []byte {
 // Bytes returns b with every secret hidden, b itself where there is none. Escapes are undone to look for secrets and
 // left as they are elsewhere.
 func (f *Filter) Bytes(b []byte) []byte {
-	if len(f.secrets) == 0 {
+	return f.hide(b, f.spelled)
+}
+
+// hide is Bytes for some of the spellings.
+func (f *Filter) hide(b []byte, secrets [][]byte) []byte {
+	if len(secrets) == 0 {
 		return b
 	}
-	spans := f.find(nil, unescapedText{b: b})
+	spans := find(nil, unescapedText{b: b}, secrets)
 	if f.hasEscapes(b) {
 		v := unescapedText{b: b}
 		for range maxUnescapes {
@@ -213,7 +222,7 @@ func (f *Filter) Bytes(b []byte) []byte {
 				break
 			}
 			v = next
-			spans = f.find(spans, v)
+			spans = find(spans, v, secrets)
 		}
 	}
 	if len(spans) == 0 {
@@ -239,8 +248,8 @@ func (f *Filter) hasEscapes(b []byte) bool {
 }
 
 // find adds where a view has secrets.
-func (f *Filter) find(spans [][2]int, v unescapedText) [][2]int {
-	for _, s := range f.secrets {
+func find(spans [][2]int, v unescapedText, secrets [][]byte) [][2]int {
+	for _, s := range secrets {
 		for from := 0; ; {
 			i := bytes.Index(v.b[from:], s)
 			if i < 0 {
@@ -262,10 +271,10 @@ func withinEscape(b []byte) bool { return (len(b)-len(bytes.TrimRight(b, `\`)))%
 
 // partial returns where the longest end of a text begins that is the beginning of a secret, or of an escape; the length
 // of the text where there is none.
-func (f *Filter) partial(b []byte) int {
+func partial(b []byte, secrets [][]byte) int {
 	v, cut := unescapedText{b: b}, len(b)
 	for range maxUnescapes {
-		if n := f.suffix(v.b); n > 0 {
+		if n := suffix(v.b, secrets); n > 0 {
 			cut = min(cut, v.origin(len(v.b)-n))
 		}
 		next, more := v.unescape()
@@ -278,20 +287,20 @@ func (f *Filter) partial(b []byte) int {
 }
 
 // Whole returns a text that was cut off without what at its end may be the beginning of a secret.
-func (f *Filter) Whole(b []byte) []byte { return b[:f.partial(b)] }
+func (f *Filter) Whole(b []byte) []byte { return b[:partial(b, f.spelled)] }
 
 // suffix returns how long the end of a text is that a secret, an escape, or both begin with.
-func (f *Filter) suffix(b []byte) int {
-	n := f.prefix(b)
+func suffix(b []byte, secrets [][]byte) int {
+	n := prefix(b, secrets)
 	if open := openEscape(b); open > 0 {
-		n = max(n, open+f.prefix(b[:len(b)-open]))
+		n = max(n, open+prefix(b[:len(b)-open], secrets))
 	}
 	return n
 }
 
 // prefix returns how long the end of a text is that a secret begins with.
-func (f *Filter) prefix(b []byte) (n int) {
-	for _, s := range f.secrets {
+func prefix(b []byte, secrets [][]byte) (n int) {
+	for _, s := range secrets {
 		for k := min(len(b), len(s)-1); k > n; k-- {
 			if b[len(b)-1] == s[k-1] && bytes.Equal(b[len(b)-k:], s[:k]) {
 				n = k

@@ -3,6 +3,7 @@ package redact
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"html"
 	"net/http"
@@ -73,13 +74,29 @@ func credentials(h http.Header, u *url.URL) (list []string) {
 			list = appendSecret(list, v, shortest(name))
 		}
 	}
-	slices.SortFunc(list, func(a, b string) int { // the longest first: others may be parts of it
+	return longestFirst(list)
+}
+
+// longestFirst sorts values, of which others may be parts, and leaves out those that are there twice.
+func longestFirst(list []string) []string {
+	slices.SortFunc(list, func(a, b string) int {
 		if len(a) != len(b) {
 			return len(b) - len(a)
 		}
 		return strings.Compare(a, b)
 	})
 	return slices.Compact(list)
+}
+
+// spell returns values with other spellings of each: in letters of one case, as servers write what they compare without
+// it, and in hexadecimal digits, as they write bytes.
+func spell(list []string) []string {
+	all := slices.Clone(list)
+	for _, v := range list {
+		digits := hex.EncodeToString([]byte(v))
+		all = append(all, strings.ToLower(v), strings.ToUpper(v), digits, strings.ToUpper(digits))
+	}
+	return longestFirst(all)
 }
 
 // Caller identifies who makes a request, by the values that it may authenticate with. It is safe to keep: the values

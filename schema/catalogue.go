@@ -185,11 +185,12 @@ var catalogue = []TypeInfo{
 		"steps":{"type":"array","items":{"type":"object","required":["id","title"],"properties":{
 			"id":{"type":"string"},"title":{"type":"string"},
 			"intent":{"enum":["research","write","edit","execute","verify","report","other"]},
-			"est_tools":{"type":"array","items":{"type":"string"}},"est_cost_usd":{"type":"number"}}}}}}}}`},
+			"est_tools":{"type":"array","items":{"type":"string"}},"est_cost_usd":{"type":"number"}}}}}},
+		"planning_gate":{}}}`},
 	{Name: TypeRunLifecycle, Family: FamilyLifecycle, Control: true, Terminal: true, Native: true,
 		Schema: `{"type":"object","required":["state"],"properties":{
 		"state":{"enum":["planning","awaiting_approval","running","paused","redirecting","done","aborted","error"]},
-		"reason":{"type":["string","null"]}}}`},
+		"reason":{"type":["string","null"]},"planning_gate":{}}}`},
 
 	{Name: TypeMessageStart, Family: FamilyMessage, Control: true, Schema: `{"type":"object",
 		"required":["message_id","role"],"properties":{"message_id":{"type":"string","minLength":1},

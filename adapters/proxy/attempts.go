@@ -112,23 +112,44 @@ func (c *call) hold(ctx context.Context, how result) (claimed bool, err error) {
 	select {
 	case <-a.claimed:
 	case <-timer.C:
+		c.hear(ctx, a)
 	case <-c.p.quit:
+		c.hear(ctx, a)
 	case <-ctx.Done():
 	}
-	c.run.mu.Lock()
-	at := slices.Index(c.lane.failed, c)
-	if at >= 0 {
-		c.lane.failed = slices.Delete(c.lane.failed, at, at+1)
-	}
-	c.run.mu.Unlock()
-	if at < 0 {
-		c.done = nil
+	if c.withdraw() {
+		c.done = nil // it is closed
 		return true, nil
 	}
 	if err := c.queue(ctx); err != nil {
 		return false, err
 	}
 	return c.elsewhere(ctx)
+}
+
+// hear waits for the calls of the lane that have come already: the repeat may be one of them, whose request is not whole
+// or that is not recorded yet.
+func (c *call) hear(ctx context.Context, a *attempt) {
+	c.p.mu.Lock()
+	newest := c.lane.tail
+	c.p.mu.Unlock()
+	select {
+	case <-newest:
+	case <-a.claimed:
+	case <-ctx.Done():
+	}
+}
+
+// withdraw lets no call claim this one any more, and reports whether one has.
+func (c *call) withdraw() (claimed bool) {
+	c.run.mu.Lock()
+	defer c.run.mu.Unlock()
+	at := slices.Index(c.lane.failed, c)
+	if at < 0 {
+		return true
+	}
+	c.lane.failed = slices.Delete(c.lane.failed, at, at+1)
+	return false
 }
 
 // elsewhere finds out whether the repeat has come to another proxy. That one ends the run then.

@@ -105,6 +105,39 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
+// TestRepeatThatComesSlowly: a repeat that has come in time is one, although it is whole only after the wait.
+func TestRepeatThatComesSlowly(t *testing.T) {
+	r := start(t, flaky(), holding)
+	headers := http.Header{proxy.HeaderRun: {"run"}, proxy.HeaderEnd: {"done"}}
+	r.post("/v1/messages", question, proxy.HeaderRun, "run", proxy.HeaderEnd, "done", "X-Status", "529",
+		"Test-Retry-After-Ms", "1")
+	body, rest := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/v1/messages", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = headers
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := r.http.Do(req)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+		answered <- err
+	}()
+	_, _ = io.WriteString(rest, question[:10])
+	time.Sleep(2 * hold)
+	_, _ = io.WriteString(rest, question[10:])
+	rest.Close()
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	if got := summary(t, r.ended("run")); got != "running, user, call, failed 1, assistant, end true 2, done" {
+		t.Error(got)
+	}
+}
+
 // TestCutIsRepeated: libraries that read an answer whole repeat a call whose answer breaks off, or takes too long. The
 // two are one call, whose messages have ids of their own.
 func TestCutIsRepeated(t *testing.T) {

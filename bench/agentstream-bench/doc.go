@@ -19,6 +19,6 @@
 //
 // # Where to look next
 //
-// main.go for the flags; server.go for the server that it starts; docs/operations.md, "Load testing your own
+// main.go for the flags; server.go for the server that it starts; docs/scale.md, "Load testing your own
 // deployment".
 package main

@@ -31,5 +31,5 @@
 //
 // # Where to look next
 //
-// docs/operations.md, "Load testing your own deployment"; package plot for the picture.
+// docs/scale.md, "Load testing your own deployment"; package plot for the picture.
 package load

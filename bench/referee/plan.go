@@ -48,7 +48,7 @@ type line struct {
 	load     *load.Config  // not the harness: this load
 	profile  bool          // a CPU profile is taken of the measured part
 	disk     bool          // what an event takes on disk is measured as well
-	bounded  bool          // dev keeps to the memory that it does by itself, which paces bulk: docs/operations.md, Memory
+	bounded  bool          // dev keeps to the memory that it does by itself, which paces bulk: docs/scale.md, Memory
 	sync     bool          // the log is written to the disk before it acknowledges
 	nats     bool          // the harness publishes over NATS, as it does to the reference, not over HTTP
 	refs     []reference

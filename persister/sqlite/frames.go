@@ -12,7 +12,7 @@ import (
 // events that are stored count, where other ones come with their numbers. What it makes of them is in the triggers of the
 // tables, and holds whatever the events are.
 const insertFrames = `insert into agent_run_frames select koder_user_id, run_id, seq, child_id, type, ts, line
-	from agent_run_events indexed by agent_run_events_frames
+	from agent_run_events
 	where koder_user_id = ? and run_id = ? and seq >= ? + 0 and seq <= ? + 0 and (type = 'message.start' or type = 'message.end')`
 
 // insertModel and insertFrameUsage keep the same of one event that is read here, in a third of the time. Nearly all can

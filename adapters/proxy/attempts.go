@@ -112,11 +112,10 @@ func (c *call) hold(ctx context.Context, how result) (claimed bool, err error) {
 	select {
 	case <-a.claimed:
 	case <-timer.C:
-		c.hear(ctx, a)
 	case <-c.p.quit:
-		c.hear(ctx, a)
 	case <-ctx.Done():
 	}
+	c.hear(ctx, a)
 	if c.withdraw() {
 		c.done = nil // it is closed
 		return true, nil

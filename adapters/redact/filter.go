@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"strings"
+	"sync"
 
 	"agentstream/adapters/provider"
 	"agentstream/schema"
@@ -11,7 +12,7 @@ import (
 // Filter hides the credentials of a request in the events of its call.
 type Filter struct {
 	secrets [][]byte         // the longest first
-	spelled [][]byte         // these and other spellings, which errors may have, but no model: the longest first
+	spelled func() [][]byte  // these and other spellings, which errors may have, but no model: the longest first
 	ends    [256]bool        // bytes that a part of a secret may end with
 	held    map[string]*held // by block
 }
@@ -27,9 +28,12 @@ const hidden = "…"
 
 func newFilter(secrets []string) *Filter {
 	f := &Filter{}
-	for _, s := range spell(secrets) {
-		f.spelled = append(f.spelled, []byte(s))
-	}
+	f.spelled = sync.OnceValue(func() (all [][]byte) { // most calls do not fail
+		for _, s := range spell(secrets) {
+			all = append(all, []byte(s))
+		}
+		return all
+	})
 	for _, s := range secrets {
 		f.secrets = append(f.secrets, []byte(s))
 		for i := range len(s) - 1 {
@@ -182,7 +186,11 @@ func (h *held) piece() schema.Event {
 
 // payload cleans a payload as a whole. cut: its strings may end within a secret.
 func (f *Filter) payload(p []byte, cut bool) []byte {
-	clean := f.Bytes(p)
+	secrets := f.secrets
+	if cut || isFailure(p) {
+		secrets = f.spelled()
+	}
+	clean := f.hide(p, secrets)
 	if cut {
 		clean = f.cutShort(clean)
 	}
@@ -192,9 +200,14 @@ func (f *Filter) payload(p []byte, cut bool) []byte {
 	return clean
 }
 
+// isFailure reports whether a payload may have words of an error.
+func isFailure(payload []byte) bool {
+	return bytes.Contains(payload, []byte(`"error"`)) || bytes.Contains(payload, []byte(`"reason":"`))
+}
+
 // cutShort hides the beginnings of secrets at the ends of strings.
 func (f *Filter) cutShort(p []byte) []byte {
-	for _, s := range f.spelled {
+	for _, s := range f.spelled() {
 		for n := len(s) - 1; n >= minSecret; n-- {
 			p = bytes.ReplaceAll(p, append(bytes.Clone(s[:n]), '"'), []byte(hidden+`"`))
 		}
@@ -205,7 +218,7 @@ func (f *Filter) cutShort(p []byte) []byte {
 // Bytes returns b with every secret hidden, b itself where there is none. Escapes are undone to look for secrets and
 // left as they are elsewhere.
 func (f *Filter) Bytes(b []byte) []byte {
-	return f.hide(b, f.spelled)
+	return f.hide(b, f.spelled())
 }
 
 // hide is Bytes for some of the spellings.
@@ -287,7 +300,7 @@ func partial(b []byte, secrets [][]byte) int {
 }
 
 // Whole returns a text that was cut off without what at its end may be the beginning of a secret.
-func (f *Filter) Whole(b []byte) []byte { return b[:partial(b, f.spelled)] }
+func (f *Filter) Whole(b []byte) []byte { return b[:partial(b, f.spelled())] }
 
 // suffix returns how long the end of a text is that a secret, an escape, or both begin with.
 func suffix(b []byte, secrets [][]byte) int {

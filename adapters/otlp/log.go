@@ -21,9 +21,6 @@ const LogType = "custom.otel.log"
 // logPrefix is what the names of events of models begin with.
 const logPrefix = "gen_ai."
 
-// IsModelLog reports whether a log record says something of a span's model call: other records are not kept.
-func IsModelLog(r *logs.LogRecord) bool { return strings.HasPrefix(eventName(r), logPrefix) }
-
 // eventName returns the name of the event that a record is; older libraries have it among the attributes.
 func eventName(r *logs.LogRecord) string {
 	name := r.GetEventName()
@@ -36,15 +33,16 @@ func eventName(r *logs.LogRecord) string {
 }
 
 // KeepLog makes the payload of a log record. A record has no id, so one is made of what it says and of nth: how many
-// equal ones stand before it in its request. ok is false for one that belongs to no span.
+// equal ones stand before it in its request. ok is false for one that is no event of a model, or belongs to no span.
 func KeepLog(scope string, r *logs.LogRecord, nth func(sum string) int) (k Kept, ok bool) {
-	if !isID(r.GetTraceId(), traceBytes) || !isID(r.GetSpanId(), spanBytes) {
+	name := eventName(r)
+	if !strings.HasPrefix(name, logPrefix) || !isID(r.GetTraceId(), traceBytes) || !isID(r.GetSpanId(), spanBytes) {
 		return Kept{}, false
 	}
 	span := provider.Quote(hex.EncodeToString(r.SpanId))
 	k = Kept{Trace: hex.EncodeToString(r.TraceId), Type: LogType}
 	p := provider.Fields{{Name: "trace_id", Value: provider.Quote(k.Trace)}, {Name: "in_span", Value: span}}
-	p = add(p, "name", provider.Quote(clip(eventName(r))))
+	p = add(p, "name", provider.Quote(clip(name)))
 	p = add(p, "time", nanos(cmp.Or(r.TimeUnixNano, r.ObservedTimeUnixNano)))
 	p = add(p, "scope", provider.Quote(clip(scope)))
 	b := &budget{left: maxValues}
@@ -84,23 +82,8 @@ func ParseRecord(payload []byte) *Record {
 	return l
 }
 
-// LogID returns the id of a log record from the payload of its event.
-func LogID(payload []byte) string {
-	p, _ := provider.Parse(payload)
-	return p.Str("log_id")
-}
-
-// losses returns what found no room, as members of a payload.
-func (b *budget) losses() provider.Fields {
-	if b.cut == 0 {
-		return nil
-	}
-	return provider.Fields{{Name: "omitted", Value: provider.List(b.names)},
-		{Name: "omitted_bytes", Value: provider.Number(b.cut)}}
-}
-
-// attach adds to spans the records that belong to them, in the order of their times. It returns the model calls that were
-// told before without a message, and have messages now.
+// attach adds to spans the records that belong to them, in the order of their times. It returns the model calls that
+// were emitted without a message, and have messages now.
 func (t *Translator) attach(list []*Record) (late []*treeSpan) {
 	fresh := make(map[string]bool)
 	for _, l := range list {

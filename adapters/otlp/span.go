@@ -218,6 +218,15 @@ func (b *budget) omit(name string, bytes int) {
 	}
 }
 
+// losses returns what found no room, as members of a payload.
+func (b *budget) losses() provider.Fields {
+	if b.cut == 0 {
+		return nil
+	}
+	return provider.Fields{{Name: "omitted", Value: provider.List(b.names)},
+		{Name: "omitted_bytes", Value: provider.Number(b.cut)}}
+}
+
 // jsonOf writes a value as JSON.
 func jsonOf(v *common.AnyValue, depth int) json.RawMessage {
 	if depth > maxDepth {
@@ -295,10 +304,19 @@ func Parse(payload []byte) *Span {
 	return s
 }
 
-// SpanID returns the id of a span from the payload of its event, whose attributes it does not read.
-func SpanID(payload []byte) string {
+// IDOf returns the id of what an event of a type keeps, from its payload, whose attributes it does not read. ok is
+// false for an event that keeps neither a span nor a log record.
+func IDOf(typ string, payload []byte) (id string, ok bool) {
+	name := "span_id"
+	switch typ {
+	case Type:
+	case LogType:
+		name = "log_id"
+	default:
+		return "", false
+	}
 	p, _ := provider.Parse(payload)
-	return p.Str("span_id")
+	return p.Str(name), true
 }
 
 // timeOf writes a time as events have it; "" for one that is none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -33,13 +32,7 @@ const decodedTimes = 8
 
 // export stores the spans of a request, and answers how many it has refused.
 func (in *Ingest) export(c *protocol.Call) error {
-	return in.keep(c, "rejectedSpans", func(raw []byte, isText bool) (*batch, error) {
-		request, err := decode(raw, isText)
-		if err != nil {
-			return nil, err
-		}
-		return newBatch(request), nil
-	})
+	return in.keep(c, "rejectedSpans", readSpans)
 }
 
 // keep stores what a request has, and answers how much it has refused. refused is the answer's name for that, in JSON.
@@ -67,10 +60,8 @@ func (in *Ingest) keep(c *protocol.Call, refused string, read func(raw []byte, i
 	return reply(c, b, refused, isText)
 }
 
-// decode reads a request, an ExportTraceServiceRequest: the same message by another name. Fields that are not known are
-// passed over.
-func decode(raw []byte, isText bool) (*trace.TracesData, error) {
-	request := new(trace.TracesData)
+// decode reads a request, whose name is for people. Fields that are not known are passed over.
+func decode(raw []byte, isText bool, name string, request proto.Message) error {
 	var err error
 	if isText {
 		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(raw, request)
@@ -78,39 +69,35 @@ func decode(raw []byte, isText bool) (*trace.TracesData, error) {
 		err = proto.Unmarshal(raw, request)
 	}
 	if err != nil {
-		return nil, dialect.Refuse(dialect.ErrBadRequest, "the body is not an ExportTraceServiceRequest")
+		return dialect.Refuse(dialect.ErrBadRequest, "the body is not an %s", name)
 	}
-	if isText {
-		for s := range spansOf(request) {
-			otlp.FixIDs(s.span)
-		}
-	}
-	return request, nil
+	return nil
 }
 
-// found is a span of a request.
-type found struct {
-	from otlp.Origin
-	span *trace.Span
-}
-
-// spansOf walks the spans of a request.
-func spansOf(request *trace.TracesData) iter.Seq[found] {
-	return func(yield func(found) bool) {
-		for _, r := range request.GetResourceSpans() {
-			for _, sc := range r.GetScopeSpans() {
-				from := otlp.OriginOf(r, sc)
-				for _, s := range sc.GetSpans() {
-					if !yield(found{from, s}) {
-						return
-					}
+// readSpans reads a request, an ExportTraceServiceRequest: TracesData by another name.
+func readSpans(raw []byte, isText bool) (*batch, error) {
+	request := new(trace.TracesData)
+	err := decode(raw, isText, "ExportTraceServiceRequest", request)
+	if err != nil {
+		return nil, err
+	}
+	b := newBatch()
+	for _, r := range request.GetResourceSpans() {
+		for _, sc := range r.GetScopeSpans() {
+			from := otlp.OriginOf(r, sc)
+			for _, s := range sc.GetSpans() {
+				if isText {
+					otlp.FixIDs(s)
 				}
+				k, ok := otlp.Keep(from, s)
+				b.add(k, ok, whyNoID)
 			}
 		}
 	}
+	return b, nil
 }
 
-// batch is the spans of a request by their traces.
+// batch is what a request has, by the traces.
 type batch struct {
 	traces  map[string][]otlp.Kept
 	order   []string
@@ -125,22 +112,17 @@ const (
 	whyLarge = "a trace keeps 32 MiB of spans and log records"
 )
 
-// newBatch sorts the spans of a request, and refuses those that have no ids.
-func newBatch(request *trace.TracesData) *batch {
-	b := &batch{traces: make(map[string][]otlp.Kept), refused: make(map[string]int)}
-	for s := range spansOf(request) {
-		k, ok := otlp.Keep(s.from, s.span)
-		if !ok {
-			b.refused[whyNoID]++
-			continue
-		}
-		b.add(k)
-	}
-	return b
+// newBatch returns a batch that has nothing.
+func newBatch() *batch {
+	return &batch{traces: make(map[string][]otlp.Kept), refused: make(map[string]int)}
 }
 
-// add adds what is to be stored of a trace.
-func (b *batch) add(k otlp.Kept) {
+// add adds what is to be stored of a trace, or counts a refusal when it cannot be kept.
+func (b *batch) add(k otlp.Kept, ok bool, why string) {
+	if !ok {
+		b.refused[why]++
+		return
+	}
 	if b.traces[k.Trace] == nil {
 		b.order = append(b.order, k.Trace)
 	}

@@ -134,10 +134,9 @@ func (k *known) readOn(ctx context.Context, read reader, through schema.Seq) err
 		if err != nil {
 			return err
 		}
-		idOf := map[string]func([]byte) string{otlp.Type: otlp.SpanID, otlp.LogType: otlp.LogID}[string(r.Type)]
-		if idOf != nil {
-			payload := r.Payload()
-			k.ids[idOf(payload)] = struct{}{}
+		payload := r.Payload()
+		if id, ok := otlp.IDOf(string(r.Type), payload); ok {
+			k.ids[id] = struct{}{}
 			k.bytes += len(payload)
 		}
 		k.last = r.Seq

@@ -2,11 +2,8 @@ package otlp
 
 import (
 	logs "go.opentelemetry.io/proto/otlp/logs/v1"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"agentstream/adapters/otlp"
-	"agentstream/edge/dialect"
 	"agentstream/edge/protocol"
 )
 
@@ -19,16 +16,11 @@ func (in *Ingest) exportLogs(c *protocol.Call) error {
 // readLogs reads a request, an ExportLogsServiceRequest: LogsData by another name.
 func readLogs(raw []byte, isText bool) (*batch, error) {
 	request := new(logs.LogsData)
-	var err error
-	if isText {
-		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(raw, request)
-	} else {
-		err = proto.Unmarshal(raw, request)
-	}
+	err := decode(raw, isText, "ExportLogsServiceRequest", request)
 	if err != nil {
-		return nil, dialect.Refuse(dialect.ErrBadRequest, "the body is not an ExportLogsServiceRequest")
+		return nil, err
 	}
-	b := &batch{traces: make(map[string][]otlp.Kept), refused: make(map[string]int)}
+	b := newBatch()
 	equal := make(map[string]int)
 	nth := func(sum string) int {
 		equal[sum]++
@@ -40,23 +32,10 @@ func readLogs(raw []byte, isText bool) (*batch, error) {
 				if isText {
 					otlp.FixLogIDs(record)
 				}
-				b.addLog(sc.GetScope().GetName(), record, nth)
+				k, ok := otlp.KeepLog(sc.GetScope().GetName(), record, nth)
+				b.add(k, ok, whyOther)
 			}
 		}
 	}
 	return b, nil
-}
-
-// addLog adds a record, or refuses it.
-func (b *batch) addLog(scope string, record *logs.LogRecord, nth func(string) int) {
-	if !otlp.IsModelLog(record) {
-		b.refused[whyOther]++
-		return
-	}
-	k, ok := otlp.KeepLog(scope, record, nth)
-	if !ok {
-		b.refused[whyOther]++
-		return
-	}
-	b.add(k)
 }

@@ -160,7 +160,8 @@ func (t *Tracer) Run(ctx context.Context) error {
 	for {
 		select {
 		case s := <-t.waiting:
-			if batch = append(batch, s); len(batch) < maxBatch {
+			batch = append(batch, s)
+			if len(batch) < maxBatch {
 				continue
 			}
 		case <-tick.C:

@@ -180,7 +180,8 @@ func (r *Reaper) Round(ctx context.Context) error {
 		if r.cfg.Feeds.Has(key.Run) || r.fine(key) {
 			continue
 		}
-		if batch = append(batch, &suspect{key: key}); len(batch) == reapBatch {
+		batch = append(batch, &suspect{key: key})
+		if len(batch) == reapBatch {
 			r.judge(ctx, batch)
 			batch = batch[:0]
 		}

@@ -68,7 +68,8 @@ func (p *Places) Begin(ctx context.Context, spec tap.Spec) (have tap.Spec, made 
 			return spec, false, err
 		}
 		next := spec
-		if made = len(v.Data) == 0; !made {
+		made = len(v.Data) == 0
+		if !made {
 			if err := json.Unmarshal(v.Data, &have); err != nil {
 				return spec, false, fmt.Errorf("tap: specification of %s: %w", spec.Name, err)
 			}

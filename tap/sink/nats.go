@@ -81,7 +81,8 @@ func (s *subject) Write(ctx context.Context, batch []tap.Event) ([]tap.Refusal, 
 		if err != nil {
 			return nil, fmt.Errorf("publish: %w", err)
 		}
-		if waiting = append(waiting, f); len(waiting) == flight {
+		waiting = append(waiting, f)
+		if len(waiting) == flight {
 			if err := wait(); err != nil {
 				return nil, err
 			}

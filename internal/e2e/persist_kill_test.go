@@ -69,13 +69,19 @@ type archiveWorld struct {
 }
 
 func newArchiveWorld(t *testing.T) *archiveWorld {
+	w := newServers(t)
+	w.start(killPersist, "persist")
+	return w
+}
+
+// newServers starts PostgreSQL and NATS, and nothing of ours.
+func newServers(t *testing.T) *archiveWorld {
 	w := &archiveWorld{t: t, roles: make(map[string][2]*role), down: make(map[string]chan struct{}),
 		fired: make(map[string]int)}
 	w.postgres = testkit.StartPostgres(t)
 	w.dsn = w.postgres.Database(t)
 	w.nats = startNATS(t, t.TempDir())
 	migrate(t, w.dsn, w.nats.url())
-	w.start(killPersist, "persist")
 	return w
 }
 
@@ -289,17 +295,23 @@ func tellers(t *testing.T, url string, n int, seed uint64) (done func() map[plac
 	}
 }
 
-// Two persisters, PostgreSQL and NATS are killed at random points, at times several at once, while
-// producers publish: afterwards the archive is the log, row by row and head by head, and everything
-// that was acknowledged is in it. AGENTSTREAM_SEED repeats a campaign's faults.
-func TestKillArchive(t *testing.T) {
-	beside(t)
-	n := kills(t, 9)
+// seedOf returns the seed of a campaign: AGENTSTREAM_SEED, or a new one.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("AGENTSTREAM_SEED"), strconv.FormatInt(time.Now().UnixNano(), 10)),
 		10, 64)
 	if err != nil {
 		t.Fatalf("AGENTSTREAM_SEED: %v", err)
 	}
+	return seed
+}
+
+// Two persisters, PostgreSQL and NATS are killed at random points, at times several at once, while
+// producers publish: afterwards the archive is the log, row by row and head by head, and everything
+// that was acknowledged is in it. AGENTSTREAM_SEED repeats a campaign's faults.
+func TestKillArchive(t *testing.T) {
+	beside(t)
+	n, seed := kills(t, 9), seedOf(t)
 	began := time.Now()
 	t.Logf("AGENTSTREAM_SEED=%d AGENTSTREAM_KILLS=%d", seed, n)
 	w := newArchiveWorld(t)

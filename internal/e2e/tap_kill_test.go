@@ -2,15 +2,14 @@ package e2e_test
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +21,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"agentstream/internal/natskit"
-	"agentstream/internal/testkit"
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
 	"agentstream/schema"
@@ -90,11 +88,7 @@ func (c *clickHouse) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *clickHouse) byKey() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make(map[string]string, len(c.rows))
-	for key, id := range c.rows {
-		all[key] = id
-	}
-	return all
+	return maps.Clone(c.rows)
 }
 
 // rowsByKey are the rows of the table that the sink for PostgreSQL has made.
@@ -218,33 +212,19 @@ func chatter(t *testing.T, url string, runs []schema.RunKey) (stop func() (packs
 	}
 }
 
-// logByKey are the events of runs as the log has them.
-func logByKey(t *testing.T, url string, runs []schema.RunKey) map[string]string {
+// logByKey are the events that the log has.
+func logByKey(t *testing.T, url string) map[string]string {
 	t.Helper()
-	nc, err := natskit.Dial(url, t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	log, err := pubjs.Open(t.Context(), nc)
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := make(map[string]string)
-	for _, key := range runs {
-		for p, err := range log.Since(t.Context(), key, 0) {
+	eachStored(t, url, func(p schema.Pack) {
+		for r, err := range p.Records(0) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for r, err := range p.Records(0) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				id, _, _ := r.Envelope()
-				all[fmt.Sprintf("%s/%s/%d", key.Tenant, key.Run, r.Seq)] = string(id)
-			}
+			id, _, _ := r.Envelope()
+			all[fmt.Sprintf("%s/%s/%d", p.Key.Tenant, p.Key.Run, r.Seq)] = string(id)
 		}
-	}
+	})
 	return all
 }
 
@@ -253,19 +233,9 @@ func logByKey(t *testing.T, url string, runs []schema.RunKey) map[string]string 
 // a run came in order. AGENTSTREAM_SEED repeats a campaign's faults.
 func TestKillTaps(t *testing.T) {
 	beside(t)
-	n := kills(t, 8)
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("AGENTSTREAM_SEED"), strconv.FormatInt(time.Now().UnixNano(), 10)),
-		10, 64)
-	if err != nil {
-		t.Fatalf("AGENTSTREAM_SEED: %v", err)
-	}
+	n, seed := kills(t, 8), seedOf(t)
 	t.Logf("AGENTSTREAM_SEED=%d AGENTSTREAM_KILLS=%d", seed, n)
-	w := &archiveWorld{t: t, roles: make(map[string][2]*role), down: make(map[string]chan struct{}),
-		fired: make(map[string]int)}
-	w.postgres = testkit.StartPostgres(t)
-	w.dsn = w.postgres.Database(t)
-	w.nats = startNATS(t, t.TempDir())
-	migrate(t, w.dsn, w.nats.url())
+	w := newServers(t)
 	ours := w.postgres.Database(t)
 	house := newClickHouse(t)
 	broker, records := startTopic(t)
@@ -290,7 +260,7 @@ func TestKillTaps(t *testing.T) {
 	}
 	w.back("")
 	packs := stop()
-	want := logByKey(t, w.nats.url(), runs)
+	want := logByKey(t, w.nats.url())
 	if len(want) < packs*8 {
 		t.Errorf("the log has %d events, and %d were acknowledged", len(want), packs*8)
 	}
@@ -305,6 +275,7 @@ func TestKillTaps(t *testing.T) {
 	for name, read := range sinks {
 		var have map[string]string
 		eventually(t, 60*time.Second, name+" has all", func() bool {
+			var err error
 			have, err = read()
 			if err != nil {
 				t.Fatal(err)

@@ -44,7 +44,8 @@ func (l *log) join(to string) *process {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	member, err := natsjs.Join(l.t.Context(), nc, tap.Config{Spec: tap.Spec{Name: "traces"}, Sink: s, Stale: 200 * time.Millisecond})
+	cfg := tap.Config{Spec: tap.Spec{Name: "traces"}, Sink: s, Stale: 200 * time.Millisecond}
+	member, err := natsjs.Join(l.t.Context(), nc, cfg)
 	if err != nil {
 		l.t.Fatal(err)
 	}

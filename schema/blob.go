@@ -75,8 +75,9 @@ const maxPreview = 2 << 10
 // back itself.
 func Move(body []byte) (slim []byte, moved []Moved) { return MoveClean(body, nil) }
 
-// MoveClean is Move for outputs of which something is hidden before they are kept: clean returns what is kept in the place
-// of an output, and a field that the event gets for it (`"name":value`), or nil. A nil clean keeps outputs as they are.
+// MoveClean is Move for outputs of which something is hidden before they are kept: clean returns what is kept in the
+// place of an output, and a field that the event gets for it (`"name":value`), or nil. A nil clean keeps outputs as they
+// are.
 func MoveClean(body []byte, clean func(output []byte) (kept, field []byte)) (slim []byte, moved []Moved) {
 	if len(body) <= MaxEventBytes {
 		return body, nil
@@ -93,7 +94,8 @@ func MoveClean(body []byte, clean func(output []byte) (kept, field []byte)) (sli
 		kept := value
 		if clean != nil {
 			var field []byte
-			if kept, field = clean(value); len(field) > 0 {
+			kept, field = clean(value)
+			if len(field) > 0 {
 				begin := cap(body) - cap(raw) + bytes.IndexByte(raw, '{') + 1
 				slim = append(append(append(slim, body[done:begin]...), field...), ',')
 				done = begin

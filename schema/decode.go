@@ -183,7 +183,7 @@ func (e *Event) prepare(run string) error {
 	if len(e.Extra) == 0 {
 		return nil
 	}
-	whole := append(append([]byte{'{'}, e.Extra...), '}')
+	whole := e.ExtraObject()
 	if err := checkJSON(whole); err != nil || bytes.ContainsAny(e.Extra, "\r\n") {
 		return fmt.Errorf("extra fields: %w", ErrMalformed)
 	}

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"agentstream/schema/jsonscan"
+	"agentstream/schema/trace"
 )
 
 // TimeLayout is how a time that is made here is written: RFC 3339, UTC, milliseconds (native §2).
@@ -337,3 +339,44 @@ var (
 	// ErrBadPack reports that a stored message is not a pack: headers or lines do not agree.
 	ErrBadPack = errors.New("bad pack")
 )
+
+// ExtraObject returns the unknown fields of the envelope as a JSON object, in bytes of its own.
+func (e *Event) ExtraObject() []byte { return slices.Concat([]byte{'{'}, e.Extra, []byte{'}'}) }
+
+// traceBytes is what a trace adds to an event's line: `,"trace":"…"`.
+const traceBytes = 70
+
+// WithTrace returns the event with a traceparent in the field trace of its envelope, as trace.Of returns one. An event
+// stays as it is that has that field, that is a delta, of which there are many, or that would be too large.
+func (e *Event) WithTrace(parent string) Event {
+	out := *e
+	info, err := Lookup(e.Type)
+	if err != nil || info.Delta || e.size()+traceBytes > MaxEventBytes || e.trace() != nil {
+		return out
+	}
+	out.Extra = slices.Clone(e.Extra)
+	if len(out.Extra) > 0 {
+		out.Extra = append(out.Extra, ',')
+	}
+	out.Extra = jsonscan.AppendString(append(out.Extra, `"`+trace.Field+`":`...), parent)
+	return out
+}
+
+// Trace returns the traceparent with which the event came, in the form of trace.Of; "" when it has none, or what it has
+// is none.
+func (e *Event) Trace() string {
+	parent, _ := jsonscan.Unquote(e.trace()) // what is no string is no traceparent
+	p, ok := trace.Parse(parent)
+	if !ok {
+		return ""
+	}
+	return p.String()
+}
+
+// trace returns the field trace of the envelope as it stands, nil when there is none.
+func (e *Event) trace() []byte {
+	if len(e.Extra) == 0 {
+		return nil
+	}
+	return Field(e.ExtraObject(), trace.Field)
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 
 	"agentstream/schema"
@@ -22,10 +21,7 @@ type Hit struct {
 }
 
 // tally counts what the rules of one tenant find in an event, by their numbers.
-type tally struct {
-	counts []int
-	any    bool
-}
+type tally struct{ counts []int } // nil: nothing; -1: not of this rule
 
 func (t *tally) add(r *Rules, rule, n int) {
 	if t.counts == nil {
@@ -35,8 +31,10 @@ func (t *tally) add(r *Rules, rule, n int) {
 		}
 	}
 	t.counts[rule] = max(t.counts[rule], 0) + n
-	t.any = true
 }
+
+// found reports whether something was counted, be it the rest of what began in an event before.
+func (t *tally) found() bool { return t.counts != nil }
 
 // hits returns what was counted, in the order of the rules.
 func (t *tally) hits(r *Rules) (list []Hit) {
@@ -48,16 +46,16 @@ func (t *tally) hits(r *Rules) (list []Hit) {
 	return list
 }
 
-// Event hides what the rules find in an event: in its payload, in fields of its envelope that are unknown, and in its
-// cause, turn and actor nothing, for these are ids. It returns what was found, nil where the event is as it was. The bytes of
-// the event are not changed, it gets others.
+// Event hides what the rules find in the payload of an event and in unknown fields of its envelope. Its cause, turn and
+// actor stay, for these are ids. It returns what was found, nil where the event is as it was. The bytes of the event are
+// not changed, it gets others.
 func (r *Rules) Event(e *schema.Event) []Hit {
 	if r == nil {
 		return nil
 	}
 	var t tally
 	r.clean(e, &t)
-	if !t.any {
+	if !t.found() {
 		return nil
 	}
 	list := t.hits(r)
@@ -71,17 +69,27 @@ func (r *Rules) clean(e *schema.Event, t *tally) {
 		e.Payload = r.cleanPaths(e.Type, e.Payload, t)
 	}
 	if !r.plain(e.Payload) {
-		w := walk{r: r, t: t, typ: e.Type}
-		w.value(e.Payload, 0, isCustom(e.Type))
-		e.Payload = w.result(e.Payload)
+		w := walk{r: r, t: t, typ: e.Type, own: isCustom(e.Type)}
+		e.Payload = w.clean(e.Payload)
 	}
 	if len(e.Extra) > 0 && !r.plain(e.Extra) {
-		whole := append(append([]byte{'{'}, e.Extra...), '}')
-		w := walk{r: r, t: t, typ: e.Type}
-		w.value(whole, 1, true)
-		whole = w.result(whole)
+		w := walk{r: r, t: t, typ: e.Type, depth: 1, own: true}
+		whole := w.clean(e.ExtraObject())
 		e.Extra = whole[1 : len(whole)-1]
 	}
+}
+
+// Line hides what the rules find in a line of the log. It returns the line itself where nothing was found.
+func (r *Rules) Line(line []byte) ([]byte, []Hit, error) {
+	e, err := schema.DecodeLine(line)
+	if err != nil {
+		return line, nil, err
+	}
+	list := r.Event(&e)
+	if len(list) == 0 {
+		return line, nil, nil
+	}
+	return e.AppendLine(nil), list, nil
 }
 
 // Value hides what the rules find in a JSON value that stands apart from its event, as the output of a tool that
@@ -91,7 +99,7 @@ func (r *Rules) Value(typ string, v []byte) ([]byte, []Hit) {
 		return v, nil
 	}
 	var t tally
-	w := walk{r: r, t: &t, typ: typ}
+	w := walk{r: r, t: &t, typ: typ, base: cap(v)}
 	w.value(v, 1, true)
 	return apply(v, w.edits), t.hits(r)
 }
@@ -170,30 +178,30 @@ type walk struct {
 	t     *tally
 	typ   string
 	skip  string // member of the payload that is looked at elsewhere
-	base  int    // cap of the value
-	edits []edit
+	depth int    // of the value
+	own   bool   // it is the producer's own
 
-	depth int  // of the value
-	own   bool // it is the producer's own
+	base  int // cap of the value
+	edits []edit
 	short bool // nothing stands in the place of what is hidden
 }
 
-// result returns the value with its edits. Where that would be too large for an event, what is hidden leaves nothing.
-func (w *walk) result(v []byte) []byte {
+// clean returns the value without what is found. Where that would be too large for an event, what is hidden leaves
+// nothing.
+func (w *walk) clean(v []byte) []byte {
+	w.base = cap(v)
+	w.value(v, w.depth, w.own)
 	out := apply(v, w.edits)
 	if len(out) <= schema.MaxEventBytes || len(out) <= len(v) {
 		return out
 	}
-	short := walk{r: w.r, t: &tally{}, typ: w.typ, skip: w.skip, base: w.base, short: true}
-	short.value(v, w.depth, w.own)
-	return apply(v, short.edits)
+	w.t, w.edits, w.short = &tally{}, nil, true // all is counted already
+	w.value(v, w.depth, w.own)
+	return apply(v, w.edits)
 }
 
 // value looks at a value. depth 0 is the payload. own: it is the producer's own, without names that the framing needs.
 func (w *walk) value(v []byte, depth int, own bool) {
-	if w.base == 0 {
-		w.base, w.depth, w.own = cap(v), depth, own
-	}
 	if len(v) == 0 {
 		return
 	}
@@ -323,34 +331,26 @@ func isToken(v []byte) bool {
 
 // mark notes in an event's envelope what was hidden in it, beside what was hidden before.
 func mark(e *schema.Event, list []Hit) {
-	extra := make([]byte, 0, len(e.Extra)+32*len(list))
-	for name, v := range jsonscan.Members(slices.Concat([]byte{'{'}, e.Extra, []byte{'}'})) {
+	before := e.ExtraObject()
+	for name, v := range jsonscan.Members(before) {
 		if string(name) == Field {
 			list = addHits(v, list)
-			continue
 		}
-		if len(extra) > 0 {
-			extra = append(extra, ',')
-		}
-		extra = append(append(jsonscan.AppendString(extra, string(name)), ':'), v...)
 	}
-	if len(extra) > 0 {
-		extra = append(extra, ',')
-	}
-	e.Extra = appendField(extra, list)
+	after := addField(jsonscan.Object{'{'}.Members(before, Field), list)
+	e.Extra = json.RawMessage(after[1:])
 }
 
-// appendField appends the field that says what was hidden.
-func appendField(b []byte, list []Hit) []byte {
-	b = append(b, `"`+Field+`":[`...)
+// addField writes the field that says what was hidden. Of an object that is nil it is the only one, without braces.
+func addField(o jsonscan.Object, list []Hit) jsonscan.Object {
+	o = append(o.Name(Field), '[')
 	for i, h := range list {
 		if i > 0 {
-			b = append(b, ',')
+			o = append(o, ',')
 		}
-		b = jsonscan.AppendString(append(b, `{"rule":`...), h.Rule)
-		b = append(strconv.AppendInt(append(b, `,"count":`...), int64(h.Count), 10), '}')
+		o = append(o, '{').Str("rule", h.Rule).Int("count", int64(h.Count)).End()
 	}
-	return append(b, ']')
+	return append(o, ']')
 }
 
 // addHits adds what the field of an event has said so far. What is none of ours is dropped.
@@ -382,10 +382,8 @@ func ReadHits(line []byte) (list []Hit) {
 	if err != nil {
 		return nil
 	}
-	for name, v := range jsonscan.Members(slices.Concat([]byte{'{'}, e.Extra, []byte{'}'})) {
-		if string(name) == Field {
-			list = addHits(v, nil)
-		}
+	if v := schema.Field(e.ExtraObject(), Field); v != nil {
+		list = addHits(v, nil)
 	}
 	return list
 }

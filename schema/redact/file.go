@@ -35,11 +35,10 @@ type File struct {
 
 // inForce is what was read last.
 type inForce struct {
-	book    *Book
-	sum     [sha256.Size]byte
-	changed time.Time
-	size    int64
-	broken  error // why the newest file could not be read
+	book   *Book
+	sum    [sha256.Size]byte
+	info   os.FileInfo // of the file; nil: it must be read again
+	broken error       // why the newest file could not be read
 }
 
 // Open reads the file. The error wraps ErrRules when it holds something else than rules.
@@ -52,7 +51,7 @@ func Open(cfg FileConfig) (*File, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	f := &File{cfg: cfg}
-	first := f.read(nil)
+	first := f.read(inForce{})
 	if first.broken != nil {
 		return nil, first.broken
 	}
@@ -100,7 +99,7 @@ func (f *File) look() {
 	defer f.busy.Store(false)
 	f.next.Store(now.Add(f.cfg.Every).UnixNano())
 	before := f.now.Load()
-	after := f.read(before)
+	after := f.read(*before)
 	if b := after.broken; b != nil && (before.broken == nil || before.broken.Error() != b.Error()) {
 		f.cfg.Logger.Error("redact: the file of rules cannot be read; the rules that were read before stay in force",
 			"err", b)
@@ -115,42 +114,41 @@ func (f *File) look() {
 const settled = 2 * time.Second
 
 // read reads the file, unless it is as it was.
-func (f *File) read(before *inForce) *inForce {
-	next := &inForce{}
-	if before != nil {
-		*next = *before
-	}
-	info, err := os.Stat(f.cfg.Path)
+func (f *File) read(before inForce) *inForce {
+	next := &before
+	next.broken = next.reload(f.cfg.Path)
+	return next
+}
+
+// reload reads the file of rules. What was read before stays when that fails.
+func (n *inForce) reload(path string) error {
+	before := n.info
+	n.info = nil
+	info, err := os.Stat(path)
 	if err != nil {
-		next.broken = fmt.Errorf("redact: file of rules: %w", err)
-		next.changed = time.Time{}
-		return next
+		return fmt.Errorf("redact: file of rules: %w", err)
 	}
-	if before != nil && info.ModTime().Equal(before.changed) && info.Size() == before.size {
-		return next
+	if before != nil && os.SameFile(info, before) && info.ModTime().Equal(before.ModTime()) && info.Size() == before.Size() {
+		n.info = before
+		return n.broken
 	}
-	text, err := readBounded(f.cfg.Path)
+	text, err := readBounded(path)
 	if err != nil {
-		next.broken = fmt.Errorf("redact: file of rules: %w", err)
-		next.changed = time.Time{}
-		return next
+		return fmt.Errorf("redact: file of rules: %w", err)
 	}
-	next.changed, next.size = time.Time{}, info.Size()
 	if time.Since(info.ModTime()) > settled {
-		next.changed = info.ModTime()
+		n.info = info
 	}
 	sum := sha256.Sum256(text)
-	if next.book != nil && sum == next.sum {
-		next.broken = nil
-		return next
+	if n.book != nil && sum == n.sum {
+		return nil
 	}
 	book, err := Parse(text)
 	if err != nil {
-		next.broken = fmt.Errorf("redact: file of rules %s: %w", f.cfg.Path, err)
-		return next
+		return fmt.Errorf("redact: file of rules %s: %w", path, err)
 	}
-	next.book, next.sum, next.broken = book, sum, nil
-	return next
+	n.book, n.sum = book, sum
+	return nil
 }
 
 // Load reads the rules of a file, once. The error wraps ErrRules when it holds something else.
@@ -179,18 +177,5 @@ func (f *File) Output(tenant string, output []byte) (kept, field []byte) {
 		return output, nil
 	}
 	f.Count(tenant, list)
-	return kept, appendField(nil, list)
-}
-
-// Line hides what the rules find in a line of the log. It returns the line itself where nothing was found.
-func (r *Rules) Line(line []byte) ([]byte, []Hit, error) {
-	e, err := schema.DecodeLine(line)
-	if err != nil {
-		return line, nil, err
-	}
-	list := r.Event(&e)
-	if len(list) == 0 {
-		return line, nil, nil
-	}
-	return e.AppendLine(nil), list, nil
+	return kept, addField(nil, list)
 }

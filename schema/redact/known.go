@@ -281,7 +281,8 @@ func tokenAt(text string, i int) (s secret, ok bool) {
 	if s.to < at { // it ends with a point
 		s.to = at
 	}
-	if s.whole = points >= 2; s.whole {
+	s.whole = points >= 2
+	if s.whole {
 		return s, true
 	}
 	if s.to < len(text) {
@@ -400,7 +401,8 @@ func isCard(d []byte) bool {
 	for i := range d {
 		n := int(d[len(d)-1-i] - '0')
 		if i%2 == 1 {
-			if n *= 2; n > 9 {
+			n *= 2
+			if n > 9 {
 				n -= 9
 			}
 		}

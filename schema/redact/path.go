@@ -37,7 +37,8 @@ func parsePath(text string) (steps []step, err error) {
 		if s, rest, err = nextStep(rest); err != nil {
 			return nil, fmt.Errorf("path %q: %w", text, err)
 		}
-		if steps = append(steps, s); len(steps) > maxSteps {
+		steps = append(steps, s)
+		if len(steps) > maxSteps {
 			return nil, fmt.Errorf("path of more than %d steps: %w", maxSteps, ErrRules)
 		}
 	}

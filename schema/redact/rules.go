@@ -156,7 +156,8 @@ func compile(list []Rule) (*Rules, error) {
 		if err != nil {
 			return nil, fmt.Errorf("rule %.64q: %w", rule.Name, err)
 		}
-		if size += n; size > MaxCompiled {
+		size += n
+		if size > MaxCompiled {
 			return nil, fmt.Errorf("rule %s: more than %d instructions in all expressions: %w", rule.Name, MaxCompiled, ErrRules)
 		}
 	}
@@ -228,7 +229,8 @@ func (c *compiled) setPattern(text string) (size int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrRules, err)
 	}
-	if size = len(program.Inst); size > MaxCompiled {
+	size = len(program.Inst)
+	if size > MaxCompiled {
 		return 0, fmt.Errorf("pattern of %d instructions, %d allowed: %w", size, MaxCompiled, ErrRules)
 	}
 	if c.pattern, err = regexp.Compile(text); err != nil {

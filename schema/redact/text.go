@@ -12,6 +12,7 @@ type stretch struct {
 	from, to int
 	rule     int
 	more     class // bytes that it goes on with, where the text ends with it
+	rest     bool  // of one that began in a text before
 }
 
 // parts returns what the rules find in a text of an event of a type, in order, none overlapping: of two that overlap the
@@ -32,7 +33,7 @@ func (r *Rules) parts(typ, text string) (list []stretch, rest secret, ok bool) {
 				rest, ok = s, true
 				break
 			}
-			list = append(list, stretch{s.from, s.to, rule, s.class})
+			list = append(list, stretch{from: s.from, to: s.to, rule: rule, more: s.class})
 			i = s.to
 		}
 	}
@@ -109,7 +110,8 @@ func (r *Rules) isClean(b []byte) bool {
 			}
 			continue
 		}
-		if digits++; digits >= leastDigits && r.kinds[cards] >= 0 {
+		digits++
+		if digits >= leastDigits && r.kinds[cards] >= 0 {
 			return false
 		}
 	}

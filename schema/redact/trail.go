@@ -57,18 +57,15 @@ func (r *Rules) Batch(before Trail, events []schema.Event) Result {
 	if r == nil {
 		return Result{Events: events}
 	}
-	b := sifting{r: r, given: events, out: events}
-	for _, old := range before.blocks {
-		b.blocks = append(b.blocks, old)
-	}
+	b := sifter{r: r, given: events, out: events, blocks: slices.Clone(before.blocks)}
 	for i := range events {
 		b.event(i)
 	}
 	return b.finish()
 }
 
-// sifting is one Batch under way.
-type sifting struct {
+// sifter is one Batch under way.
+type sifter struct {
 	r      *Rules
 	given  []schema.Event
 	out    []schema.Event
@@ -79,7 +76,7 @@ type sifting struct {
 }
 
 // event looks at an event: at the text of a delta when its block ends.
-func (b *sifting) event(i int) {
+func (b *sifter) event(i int) {
 	given := &b.given[i]
 	isDelta := isPiece(given.Type)
 	if isDelta && b.isCalm(given) {
@@ -90,7 +87,7 @@ func (b *sifting) event(i int) {
 
 // isCalm reports whether a delta, of a block that is not looked at, neither holds anything nor may end with the beginning
 // of something. Nearly all deltas are, so it makes no copy.
-func (b *sifting) isCalm(e *schema.Event) bool {
+func (b *sifter) isCalm(e *schema.Event) bool {
 	if b.r.paths || len(e.Extra) > 0 || !b.r.plain(e.Payload) {
 		return false
 	}
@@ -99,7 +96,7 @@ func (b *sifting) isCalm(e *schema.Event) bool {
 }
 
 // find returns the index of the block of a delta, -1 where it is not looked at.
-func (b *sifting) find(e *schema.Event, name []byte) int {
+func (b *sifter) find(e *schema.Event, name []byte) int {
 	for i := range b.blocks {
 		if g := &b.blocks[i]; g.typ == e.Type && g.name == string(name) && g.child == e.ChildID {
 			return i
@@ -109,20 +106,20 @@ func (b *sifting) find(e *schema.Event, name []byte) int {
 }
 
 // look looks at an event that may hold something.
-func (b *sifting) look(i int, e schema.Event, isDelta bool) {
+func (b *sifter) look(i int, e schema.Event, isDelta bool) {
 	if isDelta && b.piece(i, &e) {
 		return
 	}
 	b.border(&e)
 	var t tally
 	b.r.clean(&e, &t)
-	if t.any {
+	if t.found() {
 		b.change(i, e, &t)
 	}
 }
 
 // change takes an event over that was changed.
-func (b *sifting) change(i int, e schema.Event, t *tally) {
+func (b *sifter) change(i int, e schema.Event, t *tally) {
 	if len(b.out) > 0 && &b.out[0] == &b.given[0] {
 		b.out = slices.Clone(b.given)
 	}
@@ -153,7 +150,7 @@ func isPiece(typ string) bool {
 }
 
 // piece takes the text of a delta into its block. false: it has no text.
-func (b *sifting) piece(i int, e *schema.Event) bool {
+func (b *sifter) piece(i int, e *schema.Event) bool {
 	var t tally
 	if b.r.paths {
 		e.Payload = b.r.cleanPaths(e.Type, e.Payload, &t)
@@ -167,7 +164,7 @@ func (b *sifting) piece(i int, e *schema.Event) bool {
 	if !calm || len(e.Extra) > 0 {
 		b.beside(e, &t)
 	}
-	if t.any {
+	if t.found() {
 		b.change(i, *e, &t)
 	}
 	if at < 0 && calm && !b.r.mayGoOn(jsonscan.Inner(text)) {
@@ -186,10 +183,9 @@ func (b *sifting) piece(i int, e *schema.Event) bool {
 }
 
 // beside looks at what a delta has beside its text.
-func (b *sifting) beside(e *schema.Event, t *tally) {
+func (b *sifter) beside(e *schema.Event, t *tally) {
 	w := walk{r: b.r, t: t, typ: e.Type, skip: "text"}
-	w.value(e.Payload, 0, false)
-	e.Payload = w.result(e.Payload)
+	e.Payload = w.clean(e.Payload)
 	rest := schema.Event{Type: e.Type, Extra: e.Extra}
 	b.r.clean(&rest, t)
 	e.Extra = rest.Extra
@@ -200,8 +196,9 @@ func textOf(payload []byte) (text, name []byte) {
 	for n, v := range jsonscan.Members(payload) {
 		switch string(n) {
 		case "text":
-			if text = v; !jsonscan.IsString(v) {
-				text = nil
+			text = nil
+			if jsonscan.IsString(v) {
+				text = v
 			}
 		case "call_id":
 			name = v
@@ -284,14 +281,15 @@ func (r *Rules) literalAt(text string) int {
 }
 
 // border closes the blocks that end with an event.
-func (b *sifting) border(e *schema.Event) {
+func (b *sifter) border(e *schema.Event) {
 	calls, all := false, false
 	switch e.Type {
 	case schema.TypeMessageStart, schema.TypeMessageEnd, schema.TypeBlockStart, schema.TypeBlockEnd:
 	case schema.TypeToolEnd:
 		calls = true
 	default:
-		if all = schema.IsBorder(e.Type); !all {
+		all = schema.IsBorder(e.Type)
+		if !all {
 			return
 		}
 	}
@@ -304,19 +302,20 @@ func (b *sifting) border(e *schema.Event) {
 }
 
 // close decides the text of a block that ends.
-func (b *sifting) close(i int) {
+func (b *sifter) close(i int) {
 	b.decide(&b.blocks[i], true)
 	b.blocks = slices.Delete(b.blocks, i, i+1)
 }
 
 // finish decides what is left, and marks the events.
-func (b *sifting) finish() Result {
+func (b *sifter) finish() Result {
 	for i := len(b.blocks) - 1; i >= 0; i-- {
 		g := &b.blocks[i]
 		if len(g.pieces) > 0 {
 			b.decide(g, false)
 		}
-		if g.pieces = nil; g.carry == "" && g.eaten == 0 {
+		g.pieces = nil
+		if g.carry == "" && g.eaten == 0 {
 			b.blocks = slices.Delete(b.blocks, i, i+1)
 		}
 	}
@@ -328,7 +327,7 @@ func (b *sifting) finish() Result {
 }
 
 // decide hides what is found in the pieces of a block. ended: nothing follows.
-func (b *sifting) decide(g *openBlock, ended bool) {
+func (b *sifter) decide(g *openBlock, ended bool) {
 	var s strings.Builder
 	s.WriteString(g.carry)
 	for _, p := range g.pieces {
@@ -342,7 +341,7 @@ func (b *sifting) decide(g *openBlock, ended bool) {
 	}
 	rest.from += from
 	if ok && rest.sure && (!ended || rest.kind == privateKeys) {
-		more = merge(append(more, stretch{rest.from, len(text), b.r.kinds[rest.kind], rest.class}))
+		more = merge(append(more, stretch{from: rest.from, to: len(text), rule: b.r.kinds[rest.kind], more: rest.class}))
 	}
 	hidden := before > g.cut
 	for _, p := range more {
@@ -350,10 +349,7 @@ func (b *sifting) decide(g *openBlock, ended bool) {
 			continue
 		}
 		if p.from < before {
-			p.from = before
-			if hidden { // the mark stands where it began
-				p.rule = -1 - p.rule
-			}
+			p.from, p.rest = before, hidden // then the mark stands where it began
 		}
 		list = append(list, p)
 	}
@@ -364,7 +360,7 @@ func (b *sifting) decide(g *openBlock, ended bool) {
 }
 
 // eat returns what belongs to the secret that the text before was within, and where the rest begins.
-func (b *sifting) eat(g *openBlock, text string) (list []stretch, from int) {
+func (b *sifter) eat(g *openBlock, text string) (list []stretch, from int) {
 	if g.eaten == 0 {
 		return nil, 0
 	}
@@ -384,14 +380,22 @@ func (b *sifting) eat(g *openBlock, text string) (list []stretch, from int) {
 		g.eaten = 0
 	}
 	if to > before {
-		list = append(list, stretch{before, to, -1 - g.rule, g.more})
+		list = append(list, stretch{from: before, to: to, rule: g.rule, more: g.more, rest: true})
 	}
 	return list, to
 }
 
 // carry keeps the end of a text for what follows.
-func (b *sifting) carry(g *openBlock, text string, list, found []stretch, rest secret, ok bool) {
-	if g.eaten > 0 { // all of it belongs to a secret
+func (b *sifter) carry(g *openBlock, text string, list, found []stretch, rest secret, ok bool) {
+	n := len(list)
+	switch {
+	case g.eaten > 0:
+	case ok && rest.sure:
+		g.rule, g.more, g.eaten = b.r.kinds[rest.kind], rest.class, len(text)-rest.from
+	case n > 0 && list[n-1].to == len(text) && list[n-1].more != 0:
+		g.rule, g.more, g.eaten = list[n-1].rule, list[n-1].more, 1
+	}
+	if g.eaten > 0 { // the end of it belongs to a secret
 		g.carry = ""
 		if g.more == 0 {
 			g.carry = strings.Clone(text[max(0, len(text)-labelCarry):])
@@ -400,16 +404,6 @@ func (b *sifting) carry(g *openBlock, text string, list, found []stretch, rest s
 		return
 	}
 	start := len(text)
-	if ok && rest.sure {
-		g.rule, g.more, g.eaten = b.r.kinds[rest.kind], rest.class, len(text)-rest.from
-		b.carry(g, text, list, found, rest, false)
-		return
-	}
-	if n := len(list); n > 0 && list[n-1].to == len(text) && list[n-1].more != 0 {
-		g.rule, g.more, g.eaten = max(list[n-1].rule, -1-list[n-1].rule), list[n-1].more, 1
-		b.carry(g, text, list, found, rest, false)
-		return
-	}
 	if ok {
 		start, b.open = rest.from, true
 	}
@@ -440,9 +434,8 @@ func isWithin(list []stretch, at, end int) bool {
 	return false
 }
 
-// spread sets the texts of the pieces of a block, without the parts. A part of a rule below 0 is the rest of one that
-// began before.
-func (b *sifting) spread(g *openBlock, text string, before int, list []stretch) {
+// spread sets the texts of the pieces of a block, without the parts.
+func (b *sifter) spread(g *openBlock, text string, before int, list []stretch) {
 	if len(list) == 0 {
 		return
 	}
@@ -457,17 +450,16 @@ func (b *sifting) spread(g *openBlock, text string, before int, list []stretch) 
 			if part.to <= from || part.from >= to {
 				continue
 			}
-			rule := max(part.rule, -1-part.rule)
 			s.WriteString(text[done:max(done, part.from)])
-			if part.from >= from && part.rule >= 0 {
-				s.WriteString(b.r.list[rule].mark)
-				t.add(b.r, rule, 1)
+			if part.from >= from && !part.rest {
+				s.WriteString(b.r.list[part.rule].mark)
+				t.add(b.r, part.rule, 1)
 			} else {
-				t.add(b.r, rule, 0)
+				t.add(b.r, part.rule, 0)
 			}
 			done = min(part.to, to)
 		}
-		if !t.any {
+		if !t.found() {
 			continue
 		}
 		s.WriteString(text[done:to])

@@ -87,7 +87,8 @@ func Card(rng *rand.Rand) string {
 		for i := range number {
 			n := int(number[len(number)-1-i] - '0')
 			if i%2 == 0 {
-				if n *= 2; n > 9 {
+				n *= 2
+				if n > 9 {
 					n -= 9
 				}
 			}

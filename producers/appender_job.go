@@ -66,24 +66,14 @@ func (j *appendJob) run(ctx context.Context) (Receipt, error) {
 
 // redact hides in the events what the tenant's rules find. The content of an idempotency key stays what was given.
 func (j *appendJob) redact(before redact.Trail) {
-	j.clean, j.texts = j.events, before
-	if j.rules = j.a.cfg.Redact.Of(j.key.Tenant); j.rules == nil {
-		j.texts = redact.Trail{}
-		return
-	}
-	j.before = before
+	j.rules, j.before = j.a.cfg.Redact.Of(j.key.Tenant), before
 	j.events = j.hide(j.events)
 	j.clean = j.events
-	if len(j.opt.First) > 0 {
-		j.opt.First = j.rules.Batch(redact.Trail{}, j.opt.First).Events
-	}
+	j.opt.First = j.rules.Batch(redact.Trail{}, j.opt.First).Events
 }
 
 // hide returns events without what the tenant's rules find in them, and notes how their texts end.
 func (j *appendJob) hide(events []schema.Event) []schema.Event {
-	if j.rules == nil {
-		return events
-	}
 	done := j.rules.Batch(j.before, events)
 	j.texts, j.hidden = done.Trail, done.Hits
 	return done.Events

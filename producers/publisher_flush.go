@@ -3,8 +3,10 @@ package producers
 import (
 	"crypto/rand"
 	"errors"
+	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/redact"
 )
 
 // flush sends until nothing is pending. At most one runs per publisher.
@@ -131,3 +133,68 @@ func (p *Publisher) settle(marks []mark, first schema.Seq, err error) {
 
 // writerID names one opening of a writer: it finds an unanswered publish again.
 func writerID() string { return schema.PoliteWriter + rand.Text()[:19] }
+
+// redactWait is how long a text that ends with what may be the beginning of a secret waits for what follows. Models
+// send many pieces in that time.
+const redactWait = 250 * time.Millisecond
+
+// redact hides in what is pending what the tenant's rules find. It may wait for more, so that a secret which is divided
+// over events is never stored in part. Called with the lock held, which it releases while it waits.
+func (p *Publisher) redact() {
+	rules := p.cfg.Redact.Of(p.cfg.Key.Tenant)
+	if rules == nil {
+		p.texts = redact.Trail{}
+		return
+	}
+	done := rules.Batch(p.texts, p.pending.events)
+	if done.Open && !p.isUrgent() {
+		late := time.NewTimer(redactWait)
+		defer late.Stop()
+		for inTime := true; inTime && done.Open && !p.isUrgent(); {
+			inTime = p.awaitMore(late)
+			done = rules.Batch(p.texts, p.pending.events)
+		}
+	}
+	p.replace(done.Events)
+	p.texts = done.Trail
+	p.cfg.Redact.Count(p.cfg.Key.Tenant, done.Hits)
+}
+
+// replace puts events in the place of those that are pending, of which they are as many. Called with the lock held.
+func (p *Publisher) replace(events []schema.Event) {
+	copy(p.pending.events, events)
+	for i := range events {
+		m := &p.pending.marks[i]
+		p.bytes -= m.size
+		m.size = events[i].Size()
+		p.bytes += m.size
+	}
+}
+
+// isUrgent reports whether somebody waits for what is pending to be stored. Called with the lock held.
+func (p *Publisher) isUrgent() bool {
+	return p.closed || len(p.flushes) > 0 || p.freed != nil || p.ctx.Err() != nil
+}
+
+// awaitMore waits until there are more events, or somebody waits. false: it is late. Called with the lock held, which
+// it releases while it waits.
+func (p *Publisher) awaitMore(late *time.Timer) bool {
+	more := make(chan struct{})
+	p.more = more
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	select {
+	case <-more:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// wake ends the wait of awaitMore. Called with the lock held.
+func (p *Publisher) wake() {
+	if p.more != nil {
+		close(p.more)
+		p.more = nil
+	}
+}

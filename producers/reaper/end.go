@@ -49,8 +49,8 @@ func (r *Reaper) endRun(ctx context.Context, s *suspect) (bool, error) {
 	if alone, err := r.alone(ctx, s, e); err != nil || !alone {
 		return false, err
 	}
-	pub, err := producers.New(producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Redact: r.cfg.Redact, Now: r.cfg.Now,
-		Logger: r.cfg.Logger})
+	pub, err := producers.New(producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Redact: r.cfg.Redact,
+		Now: r.cfg.Now, Logger: r.cfg.Logger})
 	if err != nil {
 		return false, err
 	}

@@ -245,8 +245,8 @@ func (s *Server) publishCall(c *call) error {
 		_ = both.Finish(c.lastWord(err)) // why it does not get through says less
 		return err
 	}
-	m.stream = s.rest.Publisher(both.Ctx, c.Caller, publish.Client{Trace: c.Trace(), KeepAlive: s.cfg.KeepAlive, Deliver: m.deliver,
-		Form: func(dst []byte, r *dialect.Receipt) []byte { return appendMessage(dst, m.words, r) }})
+	m.stream = s.rest.Publisher(both.Ctx, c.Caller, publish.Client{Trace: c.Trace(), KeepAlive: s.cfg.KeepAlive,
+		Deliver: m.deliver, Form: func(dst []byte, r *dialect.Receipt) []byte { return appendMessage(dst, m.words, r) }})
 	rc := http.NewResponseController(c.Writer)
 	m.unwatch = l.Upon(func() {
 		m.stream.Stop(context.Cause(l.Ctx))

@@ -121,7 +121,8 @@ func (s *Server) makeComponents() error {
 		return err
 	}
 	s.rest, err = rest.New(rest.Config{NodeConfig: shared, Node: s.node, Live: s.live,
-		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Workers: cfg.Workers, Blobs: cfg.Blobs, Redact: cfg.Redact,
+		Operator: cfg.Operator, Facts: cfg.facts(), Shares: cfg.Shares, Workers: cfg.Workers,
+		Blobs: cfg.Blobs, Redact: cfg.Redact,
 		MaxBodyBytes: cfg.MaxBodyBytes, BodyMemory: cfg.BodyMemory, MaxBlobBytes: cfg.MaxBlobBytes,
 		MaxRunBlobBytes: cfg.MaxRunBlobBytes, MaxTenantBlobBytes: cfg.MaxTenantBlobBytes, BodyTimeout: cfg.BodyTimeout,
 		WriteTimeout: cfg.WriteTimeout,

@@ -20,7 +20,7 @@ func TestUnknownFieldsAreNamed(t *testing.T) {
 		"known":   {`{"type":"tool.start","payload":{"call_id":"c","tool":"t","input":{"anything":1}}}`, ""},
 		"no type": {`{"type":"custom.mine","payload":{"anything":1}}`, ""},
 		"adapter": {`{"type":"text.delta","payload":{"text":"a","message_id":"m"}}`, ""},
-		"gate": {`{"type":"plan.proposal","payload":{"plan":{"id":"p","steps":[]},"planning_gate":"required"}}`, ""},
+		"gate":    {`{"type":"plan.proposal","payload":{"plan":{"id":"p","steps":[]},"planning_gate":"required"}}`, ""},
 		"control": {`{"type":"tool.start","payload":{"call_id":"c","tool":"t","inputs":{}}}`,
 			`299 agentstream "unknown payload fields: tool.start inputs"`},
 		"delta": {`{"type":"text.delta","payload":{"text":"a","idx":1}}` + "\n" +

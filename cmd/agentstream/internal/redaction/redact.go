@@ -51,7 +51,7 @@ func (c *RedactCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Redact == "" || !c.DryRun {
 		return errors.New("redact: --check FILE, or --redact FILE with --dry-run")
 	}
-	file, err := redact.Open(redact.FileConfig{Path: c.Redact})
+	book, err := redact.Load(c.Redact)
 	if err != nil {
 		return fmt.Errorf("--redact: %w", err)
 	}
@@ -64,7 +64,7 @@ func (c *RedactCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		t := trial{ctx: ctx, file: file, history: history, each: c.Each}
+		t := trial{ctx: ctx, book: book, history: history, each: c.Each}
 		if err := t.all(s, c.Tenant, c.Runs); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (c *RedactCmd) print(r *Report) error {
 // trial applies rules to archived runs and counts.
 type trial struct {
 	ctx     context.Context
-	file    *redact.File
+	book    *redact.Book
 	history archive.StoredRuns
 	each    bool
 	report  Report
@@ -146,7 +146,7 @@ func (t *trial) all(s *archive.CommandStore, tenant string, ids []string) error 
 }
 
 func (t *trial) tenant(s *archive.CommandStore, tenant string) error {
-	if t.file.Of(tenant) == nil {
+	if t.book.Of(tenant) == nil {
 		return nil
 	}
 	for after := ""; ; {
@@ -171,7 +171,7 @@ func (t *trial) run(key schema.RunKey) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	rules := t.file.Of(key.Tenant)
+	rules := t.book.Of(key.Tenant)
 	var trail redact.Trail
 	counts := map[string]int{}
 	for p, err := range t.history.Packs(t.ctx, key, 0, schema.MaxSeq) {

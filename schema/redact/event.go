@@ -33,8 +33,8 @@ func (t *tally) add(r *Rules, rule, n int) {
 	t.counts[rule] = max(t.counts[rule], 0) + n
 }
 
-// found reports whether something was counted, be it the rest of what began in an event before.
-func (t *tally) found() bool { return t.counts != nil }
+// hasAny reports whether something was counted, be it the rest of what began in an event before.
+func (t *tally) hasAny() bool { return t.counts != nil }
 
 // hits returns what was counted, in the order of the rules.
 func (t *tally) hits(r *Rules) (list []Hit) {
@@ -55,7 +55,7 @@ func (r *Rules) Event(e *schema.Event) []Hit {
 	}
 	var t tally
 	r.clean(e, &t)
-	if !t.found() {
+	if !t.hasAny() {
 		return nil
 	}
 	list := t.hits(r)

@@ -113,7 +113,7 @@ func (b *sifter) look(i int, e schema.Event, isDelta bool) {
 	b.border(&e)
 	var t tally
 	b.r.clean(&e, &t)
-	if t.found() {
+	if t.hasAny() {
 		b.change(i, e, &t)
 	}
 }
@@ -164,7 +164,7 @@ func (b *sifter) piece(i int, e *schema.Event) bool {
 	if !calm || len(e.Extra) > 0 {
 		b.beside(e, &t)
 	}
-	if t.found() {
+	if t.hasAny() {
 		b.change(i, *e, &t)
 	}
 	if at < 0 && calm && !b.r.mayGoOn(jsonscan.Inner(text)) {
@@ -459,7 +459,7 @@ func (b *sifter) spread(g *openBlock, text string, before int, list []stretch) {
 			}
 			done = min(part.to, to)
 		}
-		if !t.found() {
+		if !t.hasAny() {
 			continue
 		}
 		s.WriteString(text[done:to])

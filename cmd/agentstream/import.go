@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -62,25 +63,14 @@ func (c *ImportCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer from.close()
-	m := mover{from: from, into: target, blobs: blobs, say: c.Notice, shown: time.Now()}
+	m := mover{from: from, into: target.Restoring(), blobs: blobs, say: c.Notice, shown: time.Now(),
+		done: imported{Refused: []string{}}}
 	err = m.run(ctx)
-	if err := c.report(&m.done, err); err != nil {
-		return err
+	if n := len(m.done.Refused); err == nil && n > 0 {
+		err = fmt.Errorf("import: the deployment has other events of %d runs at the same numbers; nothing of them was changed", n)
 	}
-	return err
-}
-
-func (c *ImportCmd) report(done *imported, err error) error {
-	if done.Refused == nil {
-		done.Refused = []string{}
-	}
-	failed := c.Print(c.JSON, done, "%d runs: %d moved with %d events that were new, %d blobs, %d refused", done.Runs,
-		done.Moved, done.Events, done.Blobs, len(done.Refused))
-	if err == nil && failed == nil && len(done.Refused) > 0 {
-		failed = fmt.Errorf("import: the deployment has other events of %d runs at the same numbers; nothing of them was changed",
-			len(done.Refused))
-	}
-	return failed
+	return errors.Join(c.Print(c.JSON, m.done, "%d runs: %d moved with %d events that were new, %d blobs, %d refused",
+		m.done.Runs, m.done.Moved, m.done.Events, m.done.Blobs, len(m.done.Refused)), err)
 }
 
 // devFolder is the data of a dev server that has ended.
@@ -143,8 +133,7 @@ func openDevFolder(ctx context.Context, path string, log *slog.Logger) (d *devFo
 // isDevFolder refuses a folder that is misspelt, which would be made and found empty.
 func isDevFolder(path string) error {
 	for _, name := range []string{"nats", "archive.db"} {
-		found, err := filepath.Glob(filepath.Join(path, name))
-		if err != nil || len(found) == 0 {
+		if _, err := os.Stat(filepath.Join(path, name)); err != nil {
 			return fmt.Errorf("%s: it has no %s: it is no folder of a dev server", path, name)
 		}
 	}
@@ -162,18 +151,21 @@ func (d *devFolder) storeRest(ctx context.Context, nc *nats.Conn, log *slog.Logg
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- k.persister.Run(ctx) }()
+	defer cancel()
+	var failed error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		failed = k.persister.Run(ctx)
+	}()
 	err = awaitStored(ctx, js, d.store, ended)
 	cancel()
-	if err == nil {
-		err = <-ended
-	}
-	return err
+	<-ended
+	return errors.Join(failed, err)
 }
 
 // awaitStored waits until the tables have the whole log, or the persister has ended.
-func awaitStored(ctx context.Context, js jetstream.JetStream, store perjs.Offsets, ended <-chan error) error {
+func awaitStored(ctx context.Context, js jetstream.JetStream, store perjs.Offsets, ended <-chan struct{}) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -183,8 +175,8 @@ func awaitStored(ctx context.Context, js jetstream.JetStream, store perjs.Offset
 		}
 		select {
 		case <-tick.C:
-		case err := <-ended:
-			return errors.Join(err, errors.New("import: the folder's log could not be stored"))
+		case <-ended:
+			return errors.New("import: the folder's log could not be stored")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -197,26 +189,30 @@ func isStored(ctx context.Context, js jetstream.JetStream, store perjs.Offsets) 
 		return false, err
 	}
 	at := make(map[string]uint64)
-	for i := range offsets {
-		at[offsets[i].Stream] = offsets[i].Position
+	for _, o := range offsets {
+		at[o.Stream] = o.Position
 	}
 	partitions, err := natskit.Partitions(ctx, js)
+	if err != nil {
+		return false, err
+	}
 	for p := range partitions {
+		name := natskit.StreamName(p)
+		s, err := js.Stream(ctx, name)
 		if err != nil {
-			break
+			return false, err
 		}
-		var s jetstream.Stream
-		if s, err = js.Stream(ctx, natskit.StreamName(p)); err == nil && s.CachedInfo().State.LastSeq > at[natskit.StreamName(p)] {
+		if s.CachedInfo().State.LastSeq > at[name] {
 			return false, nil
 		}
 	}
-	return err == nil, err
+	return true, nil
 }
 
 // mover moves runs.
 type mover struct {
 	from  *devFolder
-	into  *archive.CommandStore
+	into  blob.RestoreTables
 	blobs *natskit.Blobs
 	say   func(format string, args ...any)
 	shown time.Time
@@ -253,7 +249,7 @@ func (m *mover) moveRun(ctx context.Context, key schema.RunKey) error {
 		return err
 	}
 	inserted, err := m.moveEvents(ctx, key, place)
-	if errors.Is(err, errOtherEvents) {
+	if errors.Is(err, blob.ErrOtherEvents) {
 		m.done.Refused = append(m.done.Refused, key.String())
 		m.say("REFUSED\t%s\t%v", key, err)
 		return nil
@@ -266,73 +262,36 @@ func (m *mover) moveRun(ctx context.Context, key schema.RunKey) error {
 
 func (m *mover) moveBlobs(ctx context.Context, key schema.RunKey) error {
 	list, err := m.from.blobs.List(ctx, key)
-	for i := range list {
-		if err != nil {
-			break
-		}
-		b, pieces, failed := m.from.blobs.Get(ctx, key, list[i].Ref)
-		if failed != nil {
-			return failed
-		}
-		if _, _, err = m.blobs.Put(ctx, key, b.Type, pieces); err == nil {
-			m.done.Blobs++
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	for i := range list {
+		b, pieces, err := m.from.blobs.Get(ctx, key, list[i].Ref)
+		if err != nil {
+			return err
+		}
+		if _, _, err := m.blobs.Put(ctx, key, b.Type, pieces); err != nil {
+			return err
+		}
+		m.done.Blobs++
+	}
+	return nil
 }
-
-// errOtherEvents reports that the deployment has other events of a run.
-var errOtherEvents = errors.New("the deployment has other events at the same numbers")
-
-// importRows bounds the rows of one transaction.
-const importRows = 2000
 
 // moveEvents moves the events of a run, and returns how many were new. Those that are there are compared.
 func (m *mover) moveEvents(ctx context.Context, key schema.RunKey, place persister.Place) (inserted int, err error) {
-	var packs []schema.Pack
-	rows, last := 0, place.Expired
-	for p, err := range m.from.all.Packs(ctx, key, place.Expired, place.Last) {
-		if err != nil {
-			return inserted, err
-		}
-		packs, last = append(packs, p), p.Last()
-		rows += p.Count
-		if rows < importRows {
-			continue
-		}
-		n, err := m.store(ctx, packs)
-		inserted += n
-		if err != nil {
-			return inserted, err
-		}
-		packs, rows = packs[:0], 0
+	packs := m.from.all.Packs(ctx, key, place.Expired, place.Last)
+	inserted, last, err := blob.RestorePacks(ctx, m.into, packs)
+	m.done.Events += inserted
+	if err != nil {
+		return inserted, err
 	}
-	if rows > 0 {
-		n, err := m.store(ctx, packs)
-		inserted += n
-		if err != nil {
-			return inserted, err
-		}
-	}
+	last = max(last, place.Expired)
 	if last < place.Last {
 		return inserted, fmt.Errorf("the folder lacks the events %d to %d", last+1, place.Last)
 	}
 	if place.Expired > 0 && inserted > 0 {
-		err = m.into.Restoring().BeginAt(ctx, key, place.Expired)
+		err = m.into.BeginAt(ctx, key, place.Expired)
 	}
 	return inserted, err
-}
-
-func (m *mover) store(ctx context.Context, packs []schema.Pack) (inserted int, err error) {
-	chunks, err := persister.Chunks(packs...)
-	if err != nil {
-		return 0, err
-	}
-	res, err := m.into.Restoring().Append(ctx, chunks)
-	if err == nil && len(res.Conflicts) > 0 {
-		c := res.Conflicts[0]
-		err = fmt.Errorf("event %d: %w", chunks[c.Chunk].Rows[c.Row].Seq, errOtherEvents)
-	}
-	m.done.Events += res.Inserted
-	return res.Inserted, err
 }

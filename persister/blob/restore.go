@@ -85,7 +85,7 @@ func (r *Restorer) Objects(ctx context.Context, prefix string) (done Restored, e
 		done.Objects++
 		events, needed, err := r.one(ctx, o.Name)
 		switch {
-		case errors.Is(err, ErrCorrupt) || errors.Is(err, errOther) || errors.Is(err, schema.ErrBadPack):
+		case errors.Is(err, ErrCorrupt) || errors.Is(err, ErrOtherEvents) || errors.Is(err, schema.ErrBadPack):
 			done.Failed++
 			r.cfg.Logger.Error("archive: an object is not restored", "object", o.Name, "err", err)
 			if r.cfg.Failed != nil {
@@ -102,8 +102,8 @@ func (r *Restorer) Objects(ctx context.Context, prefix string) (done Restored, e
 	return done, nil
 }
 
-// errOther reports that the tables hold another content than an object.
-var errOther = errors.New("the tables hold other events at the same numbers")
+// ErrOtherEvents reports that the tables hold other events of a run than those that are to be restored.
+var ErrOtherEvents = errors.New("the tables hold other events at the same numbers")
 
 // one restores the run of an object, if the tables lack some of it.
 func (r *Restorer) one(ctx context.Context, name string) (events int, needed bool, err error) {
@@ -183,6 +183,15 @@ func (r *Restorer) rows(ctx context.Context, o *openedObject, after schema.Seq) 
 	after = max(ix.First-1, after)
 	base := ix.before(after)
 	rows := &joined{floor: ix.Last, cursor: newCursor(o), base: base.Last}
+	events, _, err = RestorePacks(ctx, r.cfg.Into, persister.WalkFrom(ctx, rows, ix.Key(), base, after, ix.Last))
+	return events, err
+}
+
+// RestorePacks stores the packs of a run. It returns how many of their events were new to the tables, also with an
+// error, and the seq of the last event; 0 when there were no packs. The error wraps ErrOtherEvents when the tables hold
+// other events.
+func RestorePacks(ctx context.Context, into RestoreTables, all iter.Seq2[schema.Pack, error]) (events int,
+	last schema.Seq, err error) {
 	var packs []schema.Pack
 	pending := 0
 	flush := func() error {
@@ -190,31 +199,32 @@ func (r *Restorer) rows(ctx context.Context, o *openedObject, after schema.Seq) 
 		if err != nil {
 			return err
 		}
-		res, err := r.cfg.Into.Append(ctx, chunks)
+		res, err := into.Append(ctx, chunks)
 		if err == nil && len(res.Conflicts) > 0 {
-			c := res.Conflicts[0]
-			err = fmt.Errorf("event %d of run %s: %w", chunks[c.Chunk].Rows[c.Row].Seq, ix.Key(), errOther)
+			c := &chunks[res.Conflicts[0].Chunk]
+			err = fmt.Errorf("event %d of run %s: %w", c.Rows[res.Conflicts[0].Row].Seq, c.Key, ErrOtherEvents)
 		}
 		events += res.Inserted
 		packs, pending = packs[:0], 0
 		return err
 	}
-	for p, err := range persister.WalkFrom(ctx, rows, ix.Key(), base, after, ix.Last) {
+	for p, err := range all {
 		if err != nil {
-			return events, err
+			return events, last, err
 		}
-		packs = append(packs, p)
-		if pending += p.Count; pending < restoreRows {
+		packs, last = append(packs, p), p.Last()
+		pending += p.Count
+		if pending < restoreRows {
 			continue
 		}
 		if err := flush(); err != nil {
-			return events, err
+			return events, last, err
 		}
 	}
 	if pending > 0 {
 		err = flush()
 	}
-	return events, err
+	return events, last, err
 }
 
 // Missing is the result of a look for the objects that the tables name.

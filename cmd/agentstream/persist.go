@@ -85,7 +85,7 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	streams := node.NewInspector(js, layout, store, m)
 	k.parts = append(k.parts, process.Part{Name: "streams", Run: streams.Run},
-		process.Part{Name: "last backup", Run: node.NewLastBackup(js, m, log).Run})
+		process.Part{Name: "last backup", Run: node.NewLastBackup(nc, m, log).Run})
 	stages := k.stages()
 	a := &process.Admin{Metrics: m, Log: log, Persister: k.persister, Checks: append([]edge.Check{
 		{Name: "nats", Run: node.NATSCheck(nc)}, {Name: "postgres", Run: func(ctx context.Context) error {

@@ -208,3 +208,25 @@ func BackupStreams(ctx context.Context, nc *nats.Conn, l Layout) (names []string
 	}
 	return names, ctx.Err()
 }
+
+// PutLastBackup stores when the last backup began.
+func PutLastBackup(ctx context.Context, nc *nats.Conn, at time.Time) error {
+	bucket, err := OpenBucket(ctx, nc, TapsBucket)
+	if err != nil {
+		return err
+	}
+	return bucket.Put(ctx, BackupKey, []byte(at.Format(time.RFC3339Nano)))
+}
+
+// LastBackup returns when the last backup began; the zero time when none was made.
+func LastBackup(ctx context.Context, nc *nats.Conn) (at time.Time, err error) {
+	bucket, err := OpenBucket(ctx, nc, TapsBucket)
+	if err != nil {
+		return at, err
+	}
+	v, err := bucket.Read(ctx, BackupKey)
+	if err != nil || len(v.Data) == 0 {
+		return at, err
+	}
+	return time.Parse(time.RFC3339Nano, string(v.Data))
+}

@@ -2,12 +2,11 @@ package backup
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -58,7 +57,7 @@ func (c *BackupCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err := writeManifest(c.Folder, b); err != nil {
 		return err
 	}
-	if err := remember(ctx, nc, b.Began); err != nil {
+	if err := natskit.PutLastBackup(ctx, nc, b.Began); err != nil {
 		c.Notice("the backup is whole, but its time could not be written into the bucket %s, which persist's metric shows: %v",
 			natskit.TapsBucket, err)
 	}
@@ -146,15 +145,6 @@ func (c *BackupCmd) saveStreams(ctx context.Context, nc *nats.Conn, b *Contents)
 	return nil
 }
 
-// remember writes the time of the backup where persist's metric reads it.
-func remember(ctx context.Context, nc *nats.Conn, at time.Time) error {
-	bucket, err := natskit.OpenBucket(ctx, nc, natskit.TapsBucket)
-	if err != nil {
-		return err
-	}
-	return bucket.Put(ctx, natskit.BackupKey, []byte(at.Format(time.RFC3339Nano)))
-}
-
 func (c *BackupCmd) report(b *Contents) error {
 	var messages uint64
 	size := b.Tables.Size
@@ -168,14 +158,12 @@ func (c *BackupCmd) report(b *Contents) error {
 	}
 	if c.JSON {
 		short := *b
+		short.Streams = slices.Clone(b.Streams)
 		for i := range short.Streams {
-			short.Streams[i].Snapshot = natskit.Snapshot{Config: json.RawMessage("null"), State: json.RawMessage("null")}
+			short.Streams[i].Snapshot = natskit.Snapshot{}
 		}
 		return c.Print(true, short, "")
 	}
 	return c.Print(false, nil, "%s: tables of %s, %d objects, %d streams with %d messages; %d bytes without objects, in %.1f s",
 		c.Folder, b.Tables.At.Format(time.RFC3339), objects, len(b.Streams), messages, size, b.Ended.Sub(b.Began).Seconds())
 }
-
-// errParts reports parts that a backup does not have.
-var errParts = errors.New("the backup does not have this part")

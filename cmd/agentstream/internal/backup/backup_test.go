@@ -17,6 +17,7 @@ func TestSplitPassword(t *testing.T) {
 	for _, c := range []struct{ dsn, bare, secret string }{
 		{"postgres://admin:p%40ss@db:5432/runs?sslmode=verify-full&pool_max_conns=4", "postgres://admin@db:5432/runs?sslmode=verify-full", "p@ss"},
 		{"postgresql://db/runs", "postgresql://db/runs", ""},
+		{"postgres://admin@db/runs?password=p%40ss&sslmode=disable", "postgres://admin@db/runs?sslmode=disable", "p@ss"},
 		{"host=db user=admin password=secret dbname=runs", "host=db user=admin  dbname=runs", "secret"},
 		{`host=db password='it\'s \\ this' pool_min_conns=2 dbname=runs`, "host=db   dbname=runs", `it's \ this`},
 		{"host=db dbname=runs", "host=db dbname=runs", ""},

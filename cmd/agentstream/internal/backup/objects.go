@@ -1,7 +1,6 @@
 package backup
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,12 +96,14 @@ func restoreObjects(ctx context.Context, store blob.ObjectStore, folder string, 
 		return done, err
 	}
 	defer r.Close()
-	lines := json.NewDecoder(bufio.NewReader(r))
+	lines := json.NewDecoder(r)
 	for {
 		var f savedFile
-		if err := lines.Decode(&f); errors.Is(err, io.EOF) {
+		err := lines.Decode(&f)
+		if errors.Is(err, io.EOF) {
 			return done, nil
-		} else if err != nil {
+		}
+		if err != nil {
 			return done, err
 		}
 		put, err := restoreObject(ctx, store, folder, &f, l.Copied)

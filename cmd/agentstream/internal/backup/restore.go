@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -74,6 +73,9 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 func (c *RestoreCmd) isWanted(part string) bool {
 	return len(c.Only) == 0 || slices.Contains(c.Only, part)
 }
+
+// errParts reports parts that a backup does not have.
+var errParts = errors.New("the backup does not have this part")
 
 // check compares the files of the parts that are wanted with the manifest.
 func (b *Contents) check(folder string, isWanted func(part string) bool) error {
@@ -174,7 +176,7 @@ func (c *RestoreCmd) restoreStream(ctx context.Context, nc *nats.Conn, s *savedS
 		return err
 	}
 	defer r.Close()
-	return natskit.RestoreSnapshot(ctx, nc, s.Stream, s.Snapshot, c.Replicas, io.Reader(r))
+	return natskit.RestoreSnapshot(ctx, nc, s.Stream, s.Snapshot, c.Replicas, r)
 }
 
 // sameStream compares a stream that is there with the one of the backup: it may only have dropped messages of age.

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -30,6 +31,8 @@ func splitPassword(dsn string) (bare, secret string) {
 			u.User = url.User(u.User.Username())
 		}
 		q := u.Query()
+		secret = cmp.Or(q.Get("password"), secret) // libpq takes that of the query too, and first
+		q.Del("password")
 		for name := range q {
 			if strings.HasPrefix(name, "pool_") {
 				q.Del(name)

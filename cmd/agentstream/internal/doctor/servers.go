@@ -108,7 +108,7 @@ func (x *examination) rights(ctx context.Context, nc *nats.Conn) {
 			len(nc.Servers()))
 	}
 	x.taps(ctx, nc, js, l.MaxAge)
-	x.backup(ctx, js)
+	x.backup(ctx, nc)
 }
 
 // taps finds taps that will lose events: what they have not delivered has used up half of the window.
@@ -138,17 +138,9 @@ func (x *examination) taps(ctx context.Context, nc *nats.Conn, js jetstream.JetS
 const oldBackup = 48 * time.Hour
 
 // backup finds that the last backup is old. Where none was ever made by agentstream, others may make them.
-func (x *examination) backup(ctx context.Context, js jetstream.JetStream) {
-	bucket, err := js.KeyValue(ctx, natskit.TapsBucket)
-	if err != nil {
-		return
-	}
-	entry, err := bucket.Get(ctx, natskit.BackupKey)
-	if err != nil {
-		return
-	}
-	at, err := time.Parse(time.RFC3339Nano, string(entry.Value()))
-	if age := x.now().Sub(at); err == nil && age > oldBackup {
+func (x *examination) backup(ctx context.Context, nc *nats.Conn) {
+	at, err := natskit.LastBackup(ctx, nc)
+	if err == nil && !at.IsZero() && x.now().Sub(at) > oldBackup {
 		x.find("the last backup is of %s; mend: agentstream backup, or what runs it", at.UTC().Format(time.DateTime))
 	}
 }

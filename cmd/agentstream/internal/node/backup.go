@@ -2,11 +2,10 @@ package node
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/internal/natskit"
@@ -14,14 +13,14 @@ import (
 
 // LastBackup reads when the last backup was made, for a metric. Make it with NewLastBackup.
 type LastBackup struct {
-	js  jetstream.JetStream
+	nc  *nats.Conn
 	age *process.BackupAge
 	log *slog.Logger
 }
 
 // NewLastBackup returns a part that shows how old the last backup is.
-func NewLastBackup(js jetstream.JetStream, m *process.Metrics, log *slog.Logger) *LastBackup {
-	return &LastBackup{js: js, age: m.BackupAge(), log: log}
+func NewLastBackup(nc *nats.Conn, m *process.Metrics, log *slog.Logger) *LastBackup {
+	return &LastBackup{nc: nc, age: m.BackupAge(), log: log}
 }
 
 // backupEvery is how often the time of the last backup is read.
@@ -46,21 +45,9 @@ func (b *LastBackup) Run(ctx context.Context) error {
 func (b *LastBackup) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, backupEvery)
 	defer cancel()
-	bucket, err := b.js.KeyValue(ctx, natskit.TapsBucket)
-	if err != nil {
-		return err
+	at, err := natskit.LastBackup(ctx, b.nc)
+	if err == nil && !at.IsZero() {
+		b.age.Set(at)
 	}
-	entry, err := bucket.Get(ctx, natskit.BackupKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	at, err := time.Parse(time.RFC3339Nano, string(entry.Value()))
-	if err != nil {
-		return err
-	}
-	b.age.Set(at)
-	return nil
+	return err
 }

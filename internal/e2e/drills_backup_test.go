@@ -13,8 +13,8 @@ import (
 	"agentstream/internal/testkit"
 )
 
-// elsewhere gives the drill other servers, on which nothing is: a NATS, a database and a folder of objects.
-func (d *drill) elsewhere(dsn string) {
+// replaceServers stops the drill and gives it a new NATS, the database of dsn and a new folder of objects. They are empty.
+func (d *drill) replaceServers(dsn string) {
 	d.t.Helper()
 	d.stop()
 	n := startNATS(d.t, d.t.TempDir())
@@ -67,7 +67,7 @@ func TestDrillBackup(t *testing.T) {
 			stop = d.load("run_loaded")
 			folders = append(folders, d.backUp())
 			stop()
-			d.elsewhere(testkit.GiveToOwner(t, testkit.Postgres(t)))
+			d.replaceServers(testkit.GiveToOwner(t, testkit.Postgres(t)))
 			d.began = time.Now()
 			d.restore(folders[c.tables], "tables")
 			d.restore(folders[1], "objects")
@@ -169,7 +169,7 @@ func TestBackupRefuses(t *testing.T) {
 	if err := os.WriteFile(path, snapshot, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.elsewhere(testkit.GiveToOwner(t, testkit.Postgres(t)))
+	d.replaceServers(testkit.GiveToOwner(t, testkit.Postgres(t)))
 	if out, code := d.command("restore", folder); code != 1 || !strings.Contains(out, "not as the manifest says") {
 		t.Errorf("a damaged file: %d %s", code, out)
 	}

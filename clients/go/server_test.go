@@ -352,7 +352,8 @@ func TestRunsInPages(t *testing.T) {
 		for _, r := range p.Runs {
 			ids = append(ids, r.RunID)
 		}
-		if q.Cursor = p.NextCursor; q.Cursor == "" {
+		q.Cursor = p.NextCursor
+		if q.Cursor == "" {
 			break
 		}
 	}
@@ -401,7 +402,8 @@ func TestCostsInPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			found = append(found, p.Costs...)
-			if q.Cursor = p.NextCursor; q.Cursor == "" {
+			q.Cursor = p.NextCursor
+			if q.Cursor == "" {
 				break
 			}
 		}

@@ -59,11 +59,12 @@ func (s *seenRuns) expectVersion(version int64) {
 
 // find returns what is remembered of a run, nil for nothing.
 func (s *seenRuns) find(key schema.RunKey) *seenRun {
-	r := s.young[key]
-	if r == nil {
-		if r = s.old[key]; r != nil {
-			s.add(key, r)
-		}
+	if r := s.young[key]; r != nil {
+		return r
+	}
+	r := s.old[key]
+	if r != nil {
+		s.add(key, r)
 	}
 	return r
 }
@@ -75,7 +76,8 @@ func (s *seenRuns) add(key schema.RunKey, r *seenRun) {
 }
 
 func (s *seenRuns) grow(weight int) {
-	if s.weight += weight; s.weight > mostSeen {
+	s.weight += weight
+	if s.weight > mostSeen {
 		s.young, s.old, s.weight = make(map[schema.RunKey]*seenRun), s.young, weight
 	}
 }

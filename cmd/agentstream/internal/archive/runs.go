@@ -67,7 +67,7 @@ func (c *RunsCmd) Run(ctx context.Context, log *slog.Logger) error {
 				cost = fmt.Sprintf("$%.4f", *r.Cost)
 			}
 			if err := list.Add(r, terminal.Sanitize(r.Tenant), terminal.Sanitize(r.Run), cmp.Or(string(r.State), "none"),
-				r.Started.Format("2006-01-02 15:04:05"), r.Last, cost, terminal.Shorten(terminal.Sanitize(r.Title))); err != nil {
+				r.Started.Format(time.DateTime), r.Last, cost, terminal.Shorten(terminal.Sanitize(r.Title))); err != nil {
 				return err
 			}
 		}
@@ -94,13 +94,16 @@ func (c *RunsCmd) find(ctx context.Context, lists RunLists, q schema.RunsQuery) 
 	if len(c.Tenant) > 0 {
 		return found, nil
 	}
-	for tenant := ""; ; {
-		if tenant, err = lists.NextTenant(ctx, tenant); err != nil || tenant == "" {
+	tenant := ""
+	for {
+		next, err := lists.NextTenant(ctx, tenant)
+		if err != nil || next == "" {
 			return found, err
 		}
-		if err := read(tenant); err != nil {
+		if err := read(next); err != nil {
 			return nil, err
 		}
+		tenant = next
 	}
 }
 

@@ -154,7 +154,7 @@ class Turns:
 def questions_of(messages: Any) -> list[str]:
     """Returns what a person says in the input of an agent or of a model: a text, or the newest of its messages.
 
-    Those are the messages of the user behind the last answer, in the form of any provider or of LangChain.
+    Those are the messages of the user after the last answer, in the form of any provider or of LangChain.
     """
     if isinstance(messages, str):
         return [messages] if messages else []

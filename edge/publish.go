@@ -247,10 +247,9 @@ func (s *Server) publishCall(c *call) error {
 	}
 	m.stream = s.rest.Publisher(both.Ctx, c.Caller, publish.Client{Trace: c.Trace(), KeepAlive: s.cfg.KeepAlive,
 		Deliver: m.deliver, Form: func(dst []byte, r *dialect.Receipt) []byte { return appendMessage(dst, m.words, r) }})
-	rc := http.NewResponseController(c.Writer)
 	m.unwatch = l.Upon(func() {
 		m.stream.Stop(context.Cause(l.Ctx))
-		_ = rc.SetReadDeadline(time.Unix(1, 0)) // it fails when the client is gone
+		c.Writer.StopReading()
 	})
 	return &protocol.Detached{Life: l, Here: m}
 }

@@ -215,12 +215,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readStop returns what ends the reading of a request's body.
-func readStop(w http.ResponseWriter) func() {
-	// it fails when the client is gone
-	return func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) }
-}
-
 // openRequest does what a request asks for, and returns what is left to be listened to.
 func (s *Server) openRequest(c *call, w http.ResponseWriter, r *http.Request) *reading {
 	c.Request, c.ID = r, requestID(r.Header)
@@ -243,7 +237,7 @@ func (s *Server) openRequest(c *call, w http.ResponseWriter, r *http.Request) *r
 	p, parting := err.(*protocol.Detached) // it is handed over, never wrapped
 	if parting && p.Here != nil {
 		c.lasting = p.Here
-		return s.reading(p.Here, p.Life, readStop(w))
+		return s.reading(p.Here, p.Life, c.Writer.StopReading)
 	}
 	if parting {
 		err = s.part(c, p)
@@ -259,6 +253,7 @@ func (s *Server) openRequest(c *call, w http.ResponseWriter, r *http.Request) *r
 func (c *call) leave() {
 	v := recover()
 	defer c.pass.Leave()
+	defer c.answer.Leave()
 	defer func() { c.hurry.over(c) }() // of the refusal, too
 	c.In.Leave()
 	if c.parked {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"time"
 
 	"agentstream/edge/auth"
 	"agentstream/edge/body"
@@ -130,9 +129,8 @@ func (a *API) publishStream(c *protocol.Call) error {
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	stop := func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) } // it fails when the connection is gone
 	s := &lines{request: c.Request}
-	a.open(s, l, from, &c.Report, flushed{out}, stop)
+	a.open(s, l, from, &c.Report, flushed{out}, c.Writer.StopReading)
 	return &protocol.Detached{Life: l, Here: s}
 }
 

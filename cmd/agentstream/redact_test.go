@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	agentstream "agentstream/clients/go"
+	"agentstream/cmd/agentstream/internal/clitest"
 	"agentstream/internal/testkit"
 	"agentstream/protocols/agui"
 	"agentstream/schema"
@@ -151,7 +152,11 @@ func sendSecrets(t *testing.T, url, bus string, list []redacttest.Secret) {
 			post(t, url, wayIn{"POST", "/v1/agent/runs/RUN/events", "application/x-ndjson", large}, "large")
 		}
 	}
-	time.Sleep(3 * time.Second) // traces settle, and the archive follows
+	clitest.WaitFor(t, func() bool { // traces become runs, and the archive, which has the list, follows
+		page, err := client.Runs(t.Context(), agentstream.RunsQuery{Search: "otel_", Limit: 200,
+			States: []schema.RunState{schema.StateDone}})
+		return err == nil && len(page.Runs) == len(list)
+	})
 }
 
 // post sends a request, and reads the beginning of its answer: some are streams.

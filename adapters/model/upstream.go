@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,7 +116,7 @@ func (u *Upstream) ask(ctx context.Context, q *worker.Task, d *description, inpu
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
 	u.api.header(req.Header, u.key)
-	set(req.Header, trace.Header, "", q.Message.Event.Trace())
+	set(req.Header, trace.Header, "", cmp.Or(trace.FromContext(ctx), q.Message.Event.Trace()))
 	resp, err := u.client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -219,8 +219,8 @@ func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.No
 	if err != nil {
 		return nil, err
 	}
-	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Salvage: salvage, Alone: true},
-		c.LingerFlags, m, log)
+	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Salvage: salvage, Alone: true,
+		Hooks: process.WithSpans(m.PersisterHooks(), n.Tracer, "store")}, c.LingerFlags, log)
 	if err != nil {
 		return nil, err
 	}

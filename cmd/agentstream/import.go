@@ -14,7 +14,6 @@ import (
 
 	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
-	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/internal/natskit"
 	"agentstream/persister"
 	"agentstream/persister/blob"
@@ -146,7 +145,7 @@ func (d *devFolder) storeRest(ctx context.Context, nc *nats.Conn, log *slog.Logg
 	if err != nil {
 		return err
 	}
-	k, err := newKeeping(ctx, js, persister.Config{Store: d.store, Alone: true}, LingerFlags{}, process.NewMetrics(), log)
+	k, err := newKeeping(ctx, js, persister.Config{Store: d.store, Alone: true}, LingerFlags{}, log)
 	if err != nil {
 		return err
 	}

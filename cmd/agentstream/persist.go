@@ -39,6 +39,7 @@ type PersistCmd struct {
 	retention.RetentionFlags
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8082" env:"AGENTSTREAM_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	process.AdminFlags
+	process.SpanFlags
 }
 
 // LingerFlags is how a persister gathers what it stores.
@@ -79,7 +80,12 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer store.Close()
-	k, err := c.keeping(ctx, js, store, m, log)
+	tracer, sending, err := c.SpanFlags.Open("persist", m, log)
+	if err != nil {
+		return err
+	}
+	hooks := process.WithSpans(m.PersisterHooks(), tracer, "store")
+	k, err := c.keeping(ctx, js, store, hooks, m, log)
 	if err != nil {
 		return err
 	}
@@ -100,15 +106,15 @@ func (c *PersistCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer operators.Close()
-	stages = append(stages[:len(stages)-1], append(stages[len(stages)-1], operators.Parts(a)...))
+	stages = append(stages[:len(stages)-1], append(stages[len(stages)-1], operators.Parts(a)...), sending)
 	c.AddKeeper(stages, m, memory, log)
 	log.Info("persist: writing", "partitions", len(k.persister.Status()), "admin", c.AdminListen)
 	return process.RunStages(ctx, stages...)
 }
 
 // keeping makes the parts of the role.
-func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, m *process.Metrics,
-	log *slog.Logger) (*keeping, error) {
+func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store *postgres.Store, hooks persister.Hooks,
+	m *process.Metrics, log *slog.Logger) (*keeping, error) {
 	if err := c.PriceFlags.set(ctx, store, log); err != nil {
 		return nil, err
 	}
@@ -133,7 +139,8 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 	if err != nil {
 		return nil, err
 	}
-	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Salvage: salvage}, c.LingerFlags, m, log)
+	k, err := newKeeping(ctx, js, persister.Config{Store: store, Refill: refill, Salvage: salvage,
+		Hooks: hooks}, c.LingerFlags, log)
 	if err != nil {
 		return nil, err
 	}
@@ -177,13 +184,13 @@ type keeping struct {
 }
 
 // newKeeping returns the persister, which stores into what cfg names.
-func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Config, f LingerFlags, m *process.Metrics,
+func newKeeping(ctx context.Context, js jetstream.JetStream, cfg persister.Config, f LingerFlags,
 	log *slog.Logger) (*keeping, error) {
 	var err error
 	if cfg.Queues, err = perjs.Queues(ctx, js, perjs.Config{}); err != nil {
 		return nil, err
 	}
-	cfg.Linger, cfg.Logger, cfg.Hooks = f.linger(), log, m.PersisterHooks()
+	cfg.Linger, cfg.Logger = f.linger(), log
 	p, err := persister.New(cfg)
 	if err != nil {
 		return nil, err

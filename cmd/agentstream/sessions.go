@@ -10,6 +10,7 @@ import (
 	"agentstream/adapters/model"
 	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/cmd/agentstream/internal/process"
+	"agentstream/internal/spans"
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
@@ -17,6 +18,7 @@ import (
 	"agentstream/protocols/langgraph"
 	"agentstream/protocols/nimi/answer"
 	"agentstream/protocols/qoder"
+	"agentstream/schema/trace"
 )
 
 // sessionsName is what NATS keeps the place under up to which sessions were answered.
@@ -38,6 +40,7 @@ func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks produce
 		Log: n.Log, Waker: n.Log, Attend: n.Log.Attend, Ask: n.Log.Ask,
 		Archive: node.GuardArchive(n.Archive, store), Past: n.Archive, Redact: n.Redact, Logger: log, Hooks: hooks,
 	}, set)
+	cfg.Answer = addSpans(cfg.Answer, n.Tracer)
 	return answering(cfg, n.Log, sessionsName, set, []string{c.Tenant}, log)
 }
 
@@ -46,6 +49,25 @@ func useModels(cfg worker.Config, set answer.Models) worker.Config {
 	cfg.Answer, cfg.Reasons = set.Answer, answer.Reasons()
 	cfg.Outcome, cfg.Alone = qoder.IsOutcome, langgraph.Alone
 	return cfg
+}
+
+// addSpans returns an Answer that has a span in the trace of its message, if that is sampled. The model is asked below it.
+func addSpans(answer worker.Answer, t *spans.Tracer) worker.Answer {
+	if t == nil {
+		return answer
+	}
+	return func(ctx context.Context, q *worker.Task) (stop string, err error) {
+		span := t.OpenAnswer(q.Message.Event.Trace())
+		if span == nil {
+			return answer(ctx, q)
+		}
+		key := q.Key()
+		end := spans.End{Name: "answer", Tenant: key.Tenant, Run: key.Run, Failed: true} // also of one that panics
+		defer func() { span.Close(end) }()
+		stop, err = answer(trace.NewContext(ctx, span.Traceparent()), q)
+		end.Failed = err != nil && ctx.Err() == nil
+		return stop, err
+	}
 }
 
 // answering returns the part that answers sessions, and announces the models that do.

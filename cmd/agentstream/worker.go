@@ -35,6 +35,7 @@ type WorkerCmd struct {
 	AdminListen string   `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8092" env:"AGENTSTREAM_WORKER_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	process.AdminFlags
 	process.RedactFlags
+	process.SpanFlags
 }
 
 // ModelFlags say which models of which providers answer. Credentials are read from files and from the environment,
@@ -118,6 +119,10 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	tracer, sending, err := c.SpanFlags.Open("worker", m, log)
+	if err != nil {
+		return err
+	}
 	start := &node.Start{AdminListen: c.AdminListen, Flags: c.AdminFlags, Metrics: m, Log: log}
 	conns, err := start.Dial(ctx, &c.NATSFlags, "worker")
 	if err != nil || ctx.Err() != nil {
@@ -146,6 +151,7 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 		defer store.Close()
 		cfg.Archive, cfg.Past = store, store
 	}
+	cfg.Answer = addSpans(cfg.Answer, tracer)
 	part, err := answering(cfg, l, poolName(set), set, c.Tenant, log)
 	if err != nil {
 		return err
@@ -157,7 +163,7 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer operators.Close()
 	a := &process.Admin{Metrics: m, Log: log, Checks: []edge.Check{{Name: "nats", Run: node.NATSCheck(nc)}}}
-	stages = append(stages, operators.Parts(a))
+	stages = append(stages, append(operators.Parts(a), sending...))
 	log.Info("worker: answering", "models", strings.Join(c.Models, ","), "tenants", strings.Join(c.Tenant, ","),
 		"admin", c.AdminListen)
 	return process.RunStages(ctx, stages...)

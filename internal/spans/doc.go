@@ -1,9 +1,10 @@
-// Package spans makes spans of requests with OpenTelemetry's SDK, and hands them to a collector.
+// Package spans makes spans of requests, messages and batches with OpenTelemetry's SDK, and hands them to a collector.
 //
 // # What it is
 //
 // A [Tracer] opens a [Span] for a request that is sampled: as its caller's traceparent says, or one in so many where
-// there is none. [Tracer.Run] sends spans that were closed.
+// there is none. [Tracer.OpenAnswer] is the same for a message, and [Tracer.Add] for a batch that is over. [Tracer.Run]
+// sends spans that were closed.
 //
 // # Contract
 //

@@ -4,6 +4,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+	oteltrace "go.opentelemetry.io/otel/trace"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -32,7 +33,7 @@ const (
 func encodeSpan(s sdk.ReadOnlySpan) *tracepb.Span {
 	at, parent := s.SpanContext(), s.Parent()
 	trace, id := at.TraceID(), at.SpanID()
-	pb := &tracepb.Span{TraceId: trace[:], SpanId: id[:], Name: s.Name(), Kind: tracepb.Span_SPAN_KIND_SERVER,
+	pb := &tracepb.Span{TraceId: trace[:], SpanId: id[:], Name: s.Name(), Kind: encodeKind(s.SpanKind()),
 		StartTimeUnixNano: uint64(s.StartTime().UnixNano()), EndTimeUnixNano: uint64(s.EndTime().UnixNano()),
 		Flags: flagSampled | flagKnown}
 	if parent.HasSpanID() {
@@ -47,6 +48,17 @@ func encodeSpan(s sdk.ReadOnlySpan) *tracepb.Span {
 		pb.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR}
 	}
 	return pb
+}
+
+// encodeKind returns a kind of span as the protocol has it.
+func encodeKind(k oteltrace.SpanKind) tracepb.Span_SpanKind {
+	switch k {
+	case oteltrace.SpanKindServer:
+		return tracepb.Span_SPAN_KIND_SERVER
+	case oteltrace.SpanKindConsumer:
+		return tracepb.Span_SPAN_KIND_CONSUMER
+	}
+	return tracepb.Span_SPAN_KIND_INTERNAL
 }
 
 // encodeAttribute returns an attribute: a text or a number.

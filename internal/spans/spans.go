@@ -71,7 +71,13 @@ type Span struct{ span oteltrace.Span }
 
 // Open begins the span of a request that came with a traceparent, "" for none. It returns nil when the request is not
 // sampled.
-func (t *Tracer) Open(parent string) *Span {
+func (t *Tracer) Open(parent string) *Span { return t.open(parent, oteltrace.SpanKindServer) }
+
+// OpenAnswer begins the span of work on a message that was stored with a traceparent, "" for none. It returns nil when
+// that is not sampled.
+func (t *Tracer) OpenAnswer(parent string) *Span { return t.open(parent, oteltrace.SpanKindConsumer) }
+
+func (t *Tracer) open(parent string, kind oteltrace.SpanKind) *Span {
 	ctx := context.Background()
 	if p, ok := w3c.Parse(parent); ok {
 		if !p.IsSampled() {
@@ -80,7 +86,7 @@ func (t *Tracer) Open(parent string) *Span {
 		ctx = oteltrace.ContextWithRemoteSpanContext(ctx, oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 			TraceID: p.Trace, SpanID: p.Span, TraceFlags: oteltrace.FlagsSampled, Remote: true}))
 	}
-	_, span := t.tracer.Start(ctx, "request", oteltrace.WithSpanKind(oteltrace.SpanKindServer))
+	_, span := t.tracer.Start(ctx, "request", oteltrace.WithSpanKind(kind))
 	if !span.IsRecording() {
 		return nil
 	}
@@ -98,6 +104,7 @@ func (s *Span) Traceparent() string {
 
 // End is what became of a request.
 type End struct {
+	Name          string // of the span; default Route
 	Method, Route string // a pattern, never the target
 	Status        int    // of HTTP; 0: none
 	RequestID     string
@@ -107,7 +114,7 @@ type End struct {
 
 // Close ends the span. Only the first call counts.
 func (s *Span) Close(e End) {
-	s.span.SetName(cmp.Or(e.Route, "none"))
+	s.span.SetName(cmp.Or(e.Name, e.Route, "none"))
 	all := make([]attribute.KeyValue, 0, 6)
 	for _, a := range []struct{ key, v string }{{"http.request.method", e.Method}, {"http.route", e.Route},
 		{"agentstream.request.id", e.RequestID}, {"agentstream.tenant", e.Tenant}, {"agentstream.run.id", e.Run}} {

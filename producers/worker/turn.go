@@ -41,6 +41,9 @@ type Task struct {
 	took  sync.Map // seqs of the messages that Take was called for
 }
 
+// Key returns the session's run.
+func (q *Task) Key() schema.RunKey { return q.visit.key }
+
 // Text returns the text of the message, or the description of the outcome.
 func (q *Task) Text() string {
 	if q.Message.Name == nameRedirect {

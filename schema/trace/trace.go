@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"context"
 	"encoding/hex"
 	"net/http"
 )
@@ -71,6 +72,20 @@ func Of(h http.Header) string {
 		return ""
 	}
 	return p.String()
+}
+
+// contextKey is the key of a context's traceparent.
+type contextKey struct{}
+
+// NewContext returns a context for work in a span: FromContext returns its traceparent.
+func NewContext(ctx context.Context, traceparent string) context.Context {
+	return context.WithValue(ctx, contextKey{}, traceparent)
+}
+
+// FromContext returns the traceparent of NewContext, "" for none.
+func FromContext(ctx context.Context) string {
+	s, _ := ctx.Value(contextKey{}).(string)
+	return s
 }
 
 // IsSampled reports whether the span is recorded where it was made.

@@ -14,6 +14,7 @@ import { type Item, type Transport, type WatchOptions, follow } from "./stream.j
 import type { Snapshot } from "./snapshot.js";
 import { parseSnapshot } from "./snapshot.js";
 import { type TapOptions, type TapRecord, tapEvents } from "./tap.js";
+import { ownTraceparent } from "./trace.js";
 import { type WebSocketConstructor, WebSocketTransport } from "./websocket.js";
 import { type Answer as WorkAnswer, type WorkOptions, work } from "./worker.js";
 
@@ -32,6 +33,11 @@ export interface ClientOptions {
   backoff?: BackoffOptions;
   /** Milliseconds that a request that is no stream may take. Default 30 000. */
   timeout?: number;
+  /**
+   * The W3C traceparent that a request is sent with, which the server keeps with what it brings; called for each. Default: that of
+   * OpenTelemetry's active span, unless an instrumentation of fetch adds it.
+   */
+  traceparent?: () => string | undefined;
 }
 
 /** What carries a watch. */
@@ -180,6 +186,8 @@ export interface WriteOptions {
   lease?: string;
   /** With createRun and append: describes the run, if it begins with this request. */
   about?: Description;
+  /** The W3C traceparent that the server keeps with what is written. Default: what the client's option of that name gives. */
+  traceparent?: string | undefined;
 }
 
 /** What the server says of content that it keeps with a run. */
@@ -201,6 +209,7 @@ interface Call {
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
   readonly timeout?: number;
+  readonly traceparent?: string | undefined;
 }
 
 interface Answer {
@@ -214,6 +223,7 @@ export class Client {
   private readonly base: string;
   private readonly credentials: Credentials;
   private readonly fetch: Fetch;
+  private readonly streams: Fetch; // fetch with the trace of whoever reads
   private readonly publisher: Publisher;
 
   constructor(private readonly o: ClientOptions) {
@@ -221,12 +231,18 @@ export class Client {
     this.credentials = new Credentials(o.token);
     // The page's fetch must be called as a function of the window, not of this object.
     this.fetch = o.fetch ?? ((input, init) => fetch(input, init));
+    this.streams = (input, init) => this.fetch(input, { ...init, headers: { ...(init.headers as Record<string, string>), ...traced(this.traceparent()) } });
     this.publisher = new Publisher({
-      alone: (run, lines) => this.receipt(this.write(path(run, "events"), lines.join("\n") + "\n", "application/x-ndjson", {})),
-      all: async (body, key) => (await this.call(this.write("/v1/agent/events", body, "application/x-ndjson", { idempotencyKey: key }))).text,
+      alone: (run, lines, traceparent) => this.receipt(this.write(path(run, "events"), lines.join("\n") + "\n", "application/x-ndjson", { traceparent })),
+      all: async (body, key, traceparent) => (await this.call(this.write("/v1/agent/events", body, "application/x-ndjson", { idempotencyKey: key, traceparent }))).text,
       key: randomKey,
       backoff: { first: 200, most: 5000, attempts: 5, ...o.backoff },
     });
+  }
+
+  /** The traceparent of a request that has none of its own; "" for none. */
+  private traceparent(): string {
+    return (this.o.traceparent === undefined ? ownTraceparent(new URL(this.base).origin) : this.o.traceparent()) ?? "";
   }
 
   /** Yields what a run says, over as many connections as it takes; see follow. */
@@ -236,7 +252,7 @@ export class Client {
 
   private transport(run: string, o: TransportOptions): Transport {
     const url = this.base + path(run, "stream");
-    if (o.transport === undefined || o.transport === "fetch") return new FetchTransport(url, this.credentials, this.fetch);
+    if (o.transport === undefined || o.transport === "fetch") return new FetchTransport(url, this.credentials, this.streams);
     const ticket = o.ticket ?? (this.o.token === undefined ? undefined : async () => (await this.createTicket(run)).ticket);
     const config: PushConfig = { url, credentials: this.credentials, fetch: this.fetch, ticket };
     if (o.transport === "websocket") {
@@ -247,7 +263,7 @@ export class Client {
 
   /** Yields the events of all runs of the tenant, those of a run in order, over as many connections as it takes. */
   tap(o: TapOptions = {}): AsyncGenerator<TapRecord, void, void> {
-    return tapEvents({ url: `${this.base}/v1/agent/events/stream`, credentials: this.credentials, fetch: this.fetch, backoff: this.o.backoff, idle: 60_000 }, o);
+    return tapEvents({ url: `${this.base}/v1/agent/events/stream`, credentials: this.credentials, fetch: this.streams, backoff: this.o.backoff, idle: 60_000 }, o);
   }
 
   /** Says that everything up to a cursor of a named tap has been dealt with. The place on the server never moves back. */
@@ -269,7 +285,7 @@ export class Client {
     const lines = list.map(formatEvent);
     const own = list.some((e) => (e as { run_id?: string }).run_id !== undefined || (e.extra?.has("key") ?? false));
     const plain = w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined && w.lease === undefined;
-    if (lines.length > 0 && !own && plain) return this.publisher.append(run, lines);
+    if (lines.length > 0 && !own && plain) return this.publisher.append(run, lines, w.traceparent ?? this.traceparent());
     const body = lines.map((l) => l + "\n").join("");
     return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
   }
@@ -423,7 +439,7 @@ export class Client {
     for (let renewed = false; ; renewed = true) {
       const used = await this.credentials.headers();
       const init = { headers: { Accept: "text/event-stream", ...used }, signal, cache: "no-store" as const };
-      const res = await this.fetch(`${this.base}/v1/agent/work?places=${places}`, init);
+      const res = await this.streams(`${this.base}/v1/agent/work?places=${places}`, init);
       if (res.status === 200 && res.body !== null) return res.body;
       const error = await refusal(res);
       if (!error.unauthorized || renewed) throw error;
@@ -438,7 +454,7 @@ export class Client {
   }
 
   private write(to: string, body: string, type: string, w: WriteOptions): Call {
-    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: { ...describe(w.about), ...leased(w.lease) }, signal: w.signal };
+    return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: { ...describe(w.about), ...leased(w.lease) }, signal: w.signal, traceparent: w.traceparent };
   }
 
   private async json<T>(c: Call): Promise<T> {
@@ -449,11 +465,12 @@ export class Client {
   /** Sends a request until it is answered for good, and renews a refused token once. */
   private async call(c: Call): Promise<Answer> {
     const backoff = new Backoff({ first: 200, most: 5000, attempts: 5, ...this.o.backoff });
+    const trace = traced(c.traceparent ?? this.traceparent()); // while the caller's span is active
     for (let renewed = false; ; ) {
       let error: Error;
       const used = await this.credentials.headers();
       try {
-        return await this.attempt(c, used);
+        return await this.attempt(c, { ...trace, ...used });
       } catch (e) {
         c.signal?.throwIfAborted();
         error = e instanceof Error ? e : new ConnectionError(String(e));
@@ -471,10 +488,10 @@ export class Client {
     }
   }
 
-  private async attempt(c: Call, auth: Record<string, string>): Promise<Answer> {
+  private async attempt(c: Call, own: Record<string, string>): Promise<Answer> {
     const url = new URL(this.base + c.path);
     for (const [k, v] of Object.entries(c.query ?? {})) if (v !== undefined && v !== "") url.searchParams.set(k, String(v));
-    const headers: Record<string, string> = { Accept: "application/json", ...c.headers, ...auth };
+    const headers: Record<string, string> = { Accept: "application/json", ...c.headers, ...own };
     if (c.type !== undefined) headers["Content-Type"] = c.type;
     if (c.key !== undefined) headers["Idempotency-Key"] = c.key;
     const cut = new AbortController();
@@ -504,6 +521,11 @@ function path(run: string, ...rest: string[]): string {
 /** The header of what a worker writes. */
 function leased(lease: string | undefined): Record<string, string> {
   return lease === undefined ? {} : { "Agentstream-Lease": lease };
+}
+
+/** The header of a request in a trace; in small letters, so that an instrumentation of a browser's fetch puts its own in this place. */
+function traced(traceparent: string): Record<string, string> {
+  return traceparent === "" ? {} : { traceparent };
 }
 
 /** The headers that describe a run where it begins. */

@@ -11,6 +11,7 @@ export { RawJSON, stringify } from "./json.js";
 export { SSEParser, type SSEFrame, type SSEHandler } from "./sse.js";
 export { type Item, type View, type WatchOptions, type WatchState } from "./stream.js";
 export { type TapGap, type TapOptions, type TapRecord } from "./tap.js";
+export { activeTraceparent } from "./trace.js";
 export { type Gap } from "./track.js";
 export * from "./snapshot.js";
 export { Task, type WorkOptions } from "./worker.js";

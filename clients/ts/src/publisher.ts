@@ -14,6 +14,7 @@ interface Numbers {
 interface Batch {
   readonly run: string;
   readonly lines: readonly string[];
+  readonly traceparent: string; // "": none
   readonly resolve: (n: Numbers) => void;
   readonly reject: (e: unknown) => void;
 }
@@ -21,9 +22,9 @@ interface Batch {
 /** What a publisher sends with. */
 export interface Sender {
   /** Stores the lines of one run. */
-  alone: (run: string, lines: readonly string[]) => Promise<Numbers>;
+  alone: (run: string, lines: readonly string[], traceparent: string) => Promise<Numbers>;
   /** Sends lines of several runs under a key of their own; it is repeated under the same key. */
-  all: (body: string, key: string) => Promise<string>;
+  all: (body: string, key: string, traceparent: string) => Promise<string>;
   key: () => string;
   backoff: BackoffOptions;
 }
@@ -50,9 +51,9 @@ export class Publisher {
 
   constructor(private readonly to: Sender) {}
 
-  append(run: string, lines: readonly string[]): Promise<Numbers> {
+  append(run: string, lines: readonly string[], traceparent = ""): Promise<Numbers> {
     return new Promise((resolve, reject) => {
-      this.waiting.push({ run, lines, resolve, reject });
+      this.waiting.push({ run, lines, traceparent, resolve, reject });
       if (this.due) return;
       this.due = true;
       queueMicrotask(() => this.begin()); // what is appended together goes together
@@ -69,7 +70,7 @@ export class Publisher {
       let size = 0;
       for (const b of this.waiting) {
         const length = b.lines.reduce((n, l) => n + l.length + 1, 0);
-        if (this.busy.has(b.run) || held.has(b.run) || (batch.length > 0 && (this.apart || size + length > mostLength))) {
+        if (this.busy.has(b.run) || held.has(b.run) || (batch.length > 0 && (this.apart || size + length > mostLength || b.traceparent !== batch[0]!.traceparent))) {
           held.add(b.run); // none overtakes it
           left.push(b);
           continue;
@@ -91,7 +92,7 @@ export class Publisher {
 
   private async send(batch: readonly Batch[]): Promise<void> {
     if (batch.length > 1 && (await this.sendAll(batch))) return;
-    for (const b of batch) await this.to.alone(b.run, b.lines).then(b.resolve, b.reject);
+    for (const b of batch) await this.to.alone(b.run, b.lines, b.traceparent).then(b.resolve, b.reject);
   }
 
   /** Whether all were answered; not, where the server has no such request. */
@@ -101,7 +102,7 @@ export class Publisher {
     const backoff = new Backoff(this.to.backoff);
     try {
       for (;;) {
-        const again = settle(batch, await this.to.all(body, key));
+        const again = settle(batch, await this.to.all(body, key, batch[0]!.traceparent));
         if (again === undefined) return true;
         const ms = backoff.next(again.retryAfter ?? 0);
         if (ms === undefined) throw again;

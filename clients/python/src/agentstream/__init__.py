@@ -12,6 +12,7 @@
 
 from ._api import Blob, Cost, CostsPage, Page, Receipt, RunInfo, RunsPage, Ticket
 from ._json import Raw
+from ._trace import traceparent
 from ._version import __version__
 from ._watch import ConnectionLost, NotAStream, Stats
 from .aclient import AsyncClient, AsyncWatch
@@ -95,4 +96,5 @@ __all__ = [
     "Watch",
     "Worker",
     "__version__",
+    "traceparent",
 ]

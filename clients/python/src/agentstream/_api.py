@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from . import _json
 from ._call import JSON, NDJSON, Op, Send, call, read_json, store
+from ._trace import HEADER
 from .errors import AgentstreamError
 from .event import Event, parse
 
@@ -143,9 +144,8 @@ class Api:
         answer = yield from call(Send("GET", path, plain, {"Accept": JSON}), self._give_up)
         return read_json(answer)
 
-    def _store(self, path: str, body: bytes, kind: str, key: str, lease: str = "") -> Op[tuple[Any, Receipt]]:
-        leased = {"Agentstream-Lease": lease} if lease else {}
-        request = Send("POST", path, {}, {"Accept": JSON, "Content-Type": kind, **leased}, body)
+    def _store(self, path: str, body: bytes, kind: str, key: str, **more: str) -> Op[tuple[Any, Receipt]]:
+        request = Send("POST", path, {}, {"Accept": JSON, "Content-Type": kind, **more}, body)
         answer = yield from store(request, key, self._give_up)
         value = read_json(answer)
         replayed = answer.headers.get("idempotency-replayed") == "true"
@@ -184,9 +184,17 @@ class Api:
         answer = yield from call(Send("GET", path_of(run, "replay.jsonl"), query, {"Accept": NDJSON}), self._give_up)
         return answer.body
 
-    def append(self, run: str, lines: Iterable[bytes], key: str, lease: str = "") -> Op[Receipt]:
+    def append(self, run: str, lines: Iterable[bytes], key: str) -> Op[Receipt]:
+        return (yield from self._append(run, lines, key, {}))
+
+    def send(self, run: str, lines: Iterable[bytes], key: str, trace: str, lease: str) -> Op[Receipt]:
+        """Is `append` of a writer, whose trace is that of where it was made, and of a worker's lease."""
+        leased = {"Agentstream-Lease": lease} if lease else {}
+        return (yield from self._append(run, lines, key, {HEADER: trace, **leased}))
+
+    def _append(self, run: str, lines: Iterable[bytes], key: str, more: Mapping[str, str]) -> Op[Receipt]:
         body = b"".join(line.rstrip(b"\n") + b"\n" for line in lines)
-        _, receipt = yield from self._store(path_of(run, "events"), body, NDJSON, key, lease)
+        _, receipt = yield from self._store(path_of(run, "events"), body, NDJSON, key, **more)
         return receipt
 
     def create(self, run: str | None, planning_gate: str, key: str) -> Op[tuple[str, Receipt]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ._api import Receipt
 from ._payload import New, Obj
+from ._trace import current
 from .errors import Cancelled, Lost, ServerError
 
 MOST_EVENTS = 1024
@@ -44,6 +45,7 @@ class Queue:
         self.failed: Lost | None = None
         self.closed = False
         self.cancelled: tuple[str, int] | None = None  # the reason, and the seq of the command
+        self.trace = current()  # with which it is sent, by whomever
         self.lease = ""  # of a worker, for whose task is written
         self.through = 0  # the newest command that the worker's turn has dealt with
         self.ending = False  # the end is written, also after a cancellation

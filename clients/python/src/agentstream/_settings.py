@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from . import _trace
 from ._call import Answer
 from ._version import __version__
 from ._watch import ConnectionLost
@@ -57,8 +58,13 @@ def check_token(token: str | None) -> str:
 
 
 def headers_of(token: str, more: dict[str, str] | None = None) -> dict[str, str]:
-    """Returns the headers of a request."""
+    """Returns the headers of a request. It is sent in the current trace, unless a header says another, or ""."""
     headers = {"User-Agent": f"agentstream-python/{__version__}", **(more or {})}
+    trace = headers.pop(_trace.HEADER, None)
+    if trace is None:
+        trace = _trace.current()
+    if trace:
+        headers[_trace.HEADER] = trace
     if token:
         headers["Authorization"] = f"Bearer {token}"
     return headers

@@ -74,7 +74,7 @@ class Sink:
                     return
             try:
                 receipt = self._client._do(
-                    self._client._api.append(queue.run, batch.lines, batch.key, queue.lease), self._stop
+                    self._client._api.send(queue.run, batch.lines, batch.key, queue.trace, queue.lease), self._stop
                 )
             except Exception as error:
                 with self._changed:
@@ -241,7 +241,7 @@ class AsyncSink:
                         break
                 try:
                     receipt = await self._client._do(
-                        self._client._api.append(queue.run, batch.lines, batch.key, queue.lease)
+                        self._client._api.send(queue.run, batch.lines, batch.key, queue.trace, queue.lease)
                     )
                 except Exception as error:
                     with self._lock:

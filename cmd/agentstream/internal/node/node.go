@@ -28,6 +28,7 @@ import (
 	fanjs "agentstream/fanout/natsjs"
 	"agentstream/internal/fair"
 	"agentstream/internal/natskit"
+	"agentstream/internal/spans"
 	"agentstream/persister"
 	"agentstream/persister/blob"
 	perjs "agentstream/persister/natsjs"
@@ -84,7 +85,8 @@ type Node struct {
 	files     process.Files
 	tls       *secure.Files // of clients; nil: there are none
 	streams   *Inspector
-	spans     []process.Part // that send spans of requests
+	spans     []process.Part // that send spans
+	Tracer    *spans.Tracer  // of this process's own work; nil: there are no spans
 	metrics   *process.Metrics
 	logger    *slog.Logger
 }
@@ -273,7 +275,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if err != nil {
 		return err
 	}
-	n.spans = parts
+	n.Tracer, n.spans = tracer, parts
 	n.server, err = edge.New(edge.Config{
 		Trace:    openSpans(tracer),
 		Taps:     taps,

@@ -16,6 +16,7 @@ import (
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/edge"
 	lognats "agentstream/fanout/natsjs"
+	"agentstream/internal/spans"
 	"agentstream/tap"
 	"agentstream/tap/natsjs"
 	"agentstream/tap/otlp"
@@ -74,6 +75,8 @@ type RunCmd struct {
 	Batch       int           `help:"Events of one batch, at most." default:"8000" env:"AGENTSTREAM_TAP_BATCH"`
 	AdminListen string        `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"off" env:"AGENTSTREAM_TAP_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	process.AdminFlags
+	process.CollectorFlags
+	OTLPSpanHeaders string `name:"otlp-span-headers" help:"Headers of requests to the collector of --otlp, one a line; --otlp-headers are those of --to. The environment, or its _FILE form, keeps them out of the process list." env:"AGENTSTREAM_OTLP_HEADERS" placeholder:"HEADERS"`
 }
 
 // spec returns what the flags ask for.
@@ -109,18 +112,22 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if c.Server != "" {
 		return c.runOver(ctx, spec, log)
 	}
+	m := process.NewMetrics()
+	tracer, sending, err := c.openSpans(m, log)
+	if err != nil {
+		return err
+	}
 	nc, err := c.Dial("tap", log)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	m := process.NewMetrics()
 	linger := c.Linger
 	if linger <= 0 {
 		linger = -1 // zero means the default there
 	}
-	cfg := tap.Config{Spec: spec, Linger: linger, Batch: c.Batch, Logger: log, Hooks: m.TapHooks(spec.Name),
-		Full: m.TapFull(spec.Name)}
+	cfg := tap.Config{Spec: spec, Linger: linger, Batch: c.Batch, Logger: log, Full: m.TapFull(spec.Name),
+		Hooks: process.WithSpans(m.TapHooks(spec.Name), tracer, batchSpan)}
 	if c.Postgres != "" || c.Data != "" {
 		all, done, err := c.history(ctx, log)
 		if err != nil {
@@ -146,9 +153,17 @@ func (c *RunCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer operators.Close()
 	a := &process.Admin{Metrics: m, Log: log, Checks: []edge.Check{
 		{Name: "sink", Run: func(context.Context) error { return member.Storing() }}}}
-	stages = append(stages, operators.Parts(a))
+	stages = append(stages, append(operators.Parts(a), sending...))
 	log.Info("tap: delivering", "tap", spec.Name, "to", strings.Join(spec.To, ", "))
 	return process.RunStages(ctx, stages...)
+}
+
+// batchSpan is the name of the span of a batch.
+const batchSpan = "deliver"
+
+// openSpans returns what makes spans of batches, and the part that sends them.
+func (c *RunCmd) openSpans(m *process.Metrics, log *slog.Logger) (*spans.Tracer, []process.Part, error) {
+	return c.CollectorFlags.OpenWith(c.OTLPSpanHeaders, "tap", m, log)
 }
 
 // openBeside opens the sinks of a tap of a log.

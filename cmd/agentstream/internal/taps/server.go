@@ -9,7 +9,9 @@ import (
 
 	agentstream "agentstream/clients/go"
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/internal/backoff"
+	"agentstream/internal/spans"
 	"agentstream/persister"
 	"agentstream/schema"
 	"agentstream/tap"
@@ -36,11 +38,17 @@ func (c *RunCmd) runOver(ctx context.Context, spec tap.Spec, log *slog.Logger) e
 		return err
 	}
 	defer func() { _ = to.Close() }() // what was written is written
-	d := &delivery{client: client, name: spec.Name, tenant: who.Tenant, to: to, log: log,
+	tracer, sending, err := c.openSpans(process.NewMetrics(), log)
+	if err != nil {
+		return err
+	}
+	d := &delivery{client: client, tracer: tracer, name: spec.Name, tenant: who.Tenant, to: to, log: log,
 		linger: max(c.Linger, time.Millisecond), most: max(c.Batch, 1)}
 	o := agentstream.TapOptions{Name: spec.Name, Types: spec.Types, From: spec.From, New: c.From == "new"}
 	log.Info("tap: delivering", "tap", spec.Name, "server", c.Server, "tenant", who.Tenant)
-	return d.run(ctx, o)
+	return process.RunStages(ctx, []process.Part{{Name: "tap", Run: func(ctx context.Context) error {
+		return d.run(ctx, o)
+	}}}, sending)
 }
 
 // delivery carries records from a server to a sink.
@@ -50,6 +58,7 @@ type delivery struct {
 	tenant string
 	to     tap.Receiver
 	log    *slog.Logger
+	tracer *spans.Tracer // nil: there are no spans
 	linger time.Duration
 	most   int // events of a batch
 
@@ -147,7 +156,12 @@ func (d *delivery) add(r *agentstream.TapRecord) error {
 
 // deliver writes the batch, and acknowledges it.
 func (d *delivery) deliver(ctx context.Context) error {
-	if err := d.write(ctx, d.batch); err != nil {
+	begun := time.Now()
+	err := d.write(ctx, d.batch)
+	if d.tracer != nil && len(d.batch) > 0 {
+		d.tracer.Add(spans.Batch{Name: batchSpan, Events: len(d.batch), Took: time.Since(begun), Failed: err != nil})
+	}
+	if err != nil {
 		return err
 	}
 	d.runs = tap.AppendRuns(d.runs, d.batch)

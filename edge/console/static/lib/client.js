@@ -10,6 +10,7 @@ import { Publisher } from "./publisher.js";
 import { follow } from "./stream.js";
 import { parseSnapshot } from "./snapshot.js";
 import { tapEvents } from "./tap.js";
+import { ownTraceparent } from "./trace.js";
 import { WebSocketTransport } from "./websocket.js";
 import { work } from "./worker.js";
 /** Speaks to one server. It holds no connection beside those of its watches. */
@@ -18,6 +19,7 @@ export class Client {
     base;
     credentials;
     fetch;
+    streams; // fetch with the trace of whoever reads
     publisher;
     constructor(o) {
         this.o = o;
@@ -25,12 +27,17 @@ export class Client {
         this.credentials = new Credentials(o.token);
         // The page's fetch must be called as a function of the window, not of this object.
         this.fetch = o.fetch ?? ((input, init) => fetch(input, init));
+        this.streams = (input, init) => this.fetch(input, { ...init, headers: { ...init.headers, ...traced(this.traceparent()) } });
         this.publisher = new Publisher({
-            alone: (run, lines) => this.receipt(this.write(path(run, "events"), lines.join("\n") + "\n", "application/x-ndjson", {})),
-            all: async (body, key) => (await this.call(this.write("/v1/agent/events", body, "application/x-ndjson", { idempotencyKey: key }))).text,
+            alone: (run, lines, traceparent) => this.receipt(this.write(path(run, "events"), lines.join("\n") + "\n", "application/x-ndjson", { traceparent })),
+            all: async (body, key, traceparent) => (await this.call(this.write("/v1/agent/events", body, "application/x-ndjson", { idempotencyKey: key, traceparent }))).text,
             key: randomKey,
             backoff: { first: 200, most: 5000, attempts: 5, ...o.backoff },
         });
+    }
+    /** The traceparent of a request that has none of its own; "" for none. */
+    traceparent() {
+        return (this.o.traceparent === undefined ? ownTraceparent(new URL(this.base).origin) : this.o.traceparent()) ?? "";
     }
     /** Yields what a run says, over as many connections as it takes; see follow. */
     watch(run, o = {}) {
@@ -39,7 +46,7 @@ export class Client {
     transport(run, o) {
         const url = this.base + path(run, "stream");
         if (o.transport === undefined || o.transport === "fetch")
-            return new FetchTransport(url, this.credentials, this.fetch);
+            return new FetchTransport(url, this.credentials, this.streams);
         const ticket = o.ticket ?? (this.o.token === undefined ? undefined : async () => (await this.createTicket(run)).ticket);
         const config = { url, credentials: this.credentials, fetch: this.fetch, ticket };
         if (o.transport === "websocket") {
@@ -49,7 +56,7 @@ export class Client {
     }
     /** Yields the events of all runs of the tenant, those of a run in order, over as many connections as it takes. */
     tap(o = {}) {
-        return tapEvents({ url: `${this.base}/v1/agent/events/stream`, credentials: this.credentials, fetch: this.fetch, backoff: this.o.backoff, idle: 60_000 }, o);
+        return tapEvents({ url: `${this.base}/v1/agent/events/stream`, credentials: this.credentials, fetch: this.streams, backoff: this.o.backoff, idle: 60_000 }, o);
     }
     /** Says that everything up to a cursor of a named tap has been dealt with. The place on the server never moves back. */
     async acknowledge(name, cursor, signal) {
@@ -69,7 +76,7 @@ export class Client {
         const own = list.some((e) => e.run_id !== undefined || (e.extra?.has("key") ?? false));
         const plain = w.idempotencyKey === undefined && w.signal === undefined && w.about === undefined && w.lease === undefined;
         if (lines.length > 0 && !own && plain)
-            return this.publisher.append(run, lines);
+            return this.publisher.append(run, lines, w.traceparent ?? this.traceparent());
         const body = lines.map((l) => l + "\n").join("");
         return this.receipt(this.write(path(run, "events"), body, "application/x-ndjson", w));
     }
@@ -194,7 +201,7 @@ export class Client {
         for (let renewed = false;; renewed = true) {
             const used = await this.credentials.headers();
             const init = { headers: { Accept: "text/event-stream", ...used }, signal, cache: "no-store" };
-            const res = await this.fetch(`${this.base}/v1/agent/work?places=${places}`, init);
+            const res = await this.streams(`${this.base}/v1/agent/work?places=${places}`, init);
             if (res.status === 200 && res.body !== null)
                 return res.body;
             const error = await refusal(res);
@@ -210,7 +217,7 @@ export class Client {
         return { first_seq, last_seq, replayed: headers.get("Idempotency-Replayed") === "true" };
     }
     write(to, body, type, w) {
-        return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: { ...describe(w.about), ...leased(w.lease) }, signal: w.signal };
+        return { method: "POST", path: to, body, type, key: w.idempotencyKey ?? randomKey(), headers: { ...describe(w.about), ...leased(w.lease) }, signal: w.signal, traceparent: w.traceparent };
     }
     async json(c) {
         const { text } = await this.call(c);
@@ -219,11 +226,12 @@ export class Client {
     /** Sends a request until it is answered for good, and renews a refused token once. */
     async call(c) {
         const backoff = new Backoff({ first: 200, most: 5000, attempts: 5, ...this.o.backoff });
+        const trace = traced(c.traceparent ?? this.traceparent()); // while the caller's span is active
         for (let renewed = false;;) {
             let error;
             const used = await this.credentials.headers();
             try {
-                return await this.attempt(c, used);
+                return await this.attempt(c, { ...trace, ...used });
             }
             catch (e) {
                 c.signal?.throwIfAborted();
@@ -243,12 +251,12 @@ export class Client {
             await sleep(ms, c.signal);
         }
     }
-    async attempt(c, auth) {
+    async attempt(c, own) {
         const url = new URL(this.base + c.path);
         for (const [k, v] of Object.entries(c.query ?? {}))
             if (v !== undefined && v !== "")
                 url.searchParams.set(k, String(v));
-        const headers = { Accept: "application/json", ...c.headers, ...auth };
+        const headers = { Accept: "application/json", ...c.headers, ...own };
         if (c.type !== undefined)
             headers["Content-Type"] = c.type;
         if (c.key !== undefined)
@@ -282,6 +290,10 @@ function path(run, ...rest) {
 /** The header of what a worker writes. */
 function leased(lease) {
     return lease === undefined ? {} : { "Agentstream-Lease": lease };
+}
+/** The header of a request in a trace; in small letters, so that an instrumentation of a browser's fetch puts its own in this place. */
+function traced(traceparent) {
+    return traceparent === "" ? {} : { traceparent };
 }
 /** The headers that describe a run where it begins. */
 function describe({ title, tags, metadata } = {}) {

@@ -11,6 +11,7 @@ export { RawJSON, stringify } from "./json.js";
 export { SSEParser } from "./sse.js";
 export {} from "./stream.js";
 export {} from "./tap.js";
+export { activeTraceparent } from "./trace.js";
 export {} from "./track.js";
 export * from "./snapshot.js";
 export { Task } from "./worker.js";

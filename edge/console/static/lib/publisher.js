@@ -14,9 +14,9 @@ export class Publisher {
     constructor(to) {
         this.to = to;
     }
-    append(run, lines) {
+    append(run, lines, traceparent = "") {
         return new Promise((resolve, reject) => {
-            this.waiting.push({ run, lines, resolve, reject });
+            this.waiting.push({ run, lines, traceparent, resolve, reject });
             if (this.due)
                 return;
             this.due = true;
@@ -33,7 +33,7 @@ export class Publisher {
             let size = 0;
             for (const b of this.waiting) {
                 const length = b.lines.reduce((n, l) => n + l.length + 1, 0);
-                if (this.busy.has(b.run) || held.has(b.run) || (batch.length > 0 && (this.apart || size + length > mostLength))) {
+                if (this.busy.has(b.run) || held.has(b.run) || (batch.length > 0 && (this.apart || size + length > mostLength || b.traceparent !== batch[0].traceparent))) {
                     held.add(b.run); // none overtakes it
                     left.push(b);
                     continue;
@@ -58,7 +58,7 @@ export class Publisher {
         if (batch.length > 1 && (await this.sendAll(batch)))
             return;
         for (const b of batch)
-            await this.to.alone(b.run, b.lines).then(b.resolve, b.reject);
+            await this.to.alone(b.run, b.lines, b.traceparent).then(b.resolve, b.reject);
     }
     /** Whether all were answered; not, where the server has no such request. */
     async sendAll(batch) {
@@ -67,7 +67,7 @@ export class Publisher {
         const backoff = new Backoff(this.to.backoff);
         try {
             for (;;) {
-                const again = settle(batch, await this.to.all(body, key));
+                const again = settle(batch, await this.to.all(body, key, batch[0].traceparent));
                 if (again === undefined)
                     return true;
                 const ms = backoff.next(again.retryAfter ?? 0);

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 // long reports whether this is a long form: it measures, and so its tests run one after the other and may judge time.
 func long() bool {
 	return slices.ContainsFunc([]string{"KILLS", "OUTAGE", "EVENTS", "METIS", "THREADS", "RUNTIME", "PROOFS", "DRILLS",
-		"ATTACKS"}, func(form string) bool {
+		"ATTACKS", "ROLLING"}, func(form string) bool {
 		return os.Getenv("AGENTSTREAM_"+form) != ""
 	})
 }

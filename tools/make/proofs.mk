@@ -157,3 +157,13 @@ otel-samples: build ## Run instrumented programs on packages of PyPI and npm thr
 		touch "$$stamp"
 	fi
 	.venv/bin/python samples.py ../../$(BIN) $(SAMPLES)
+
+WATCHERS ?= 1000
+EDGES    ?= 3
+
+.PHONY: rolling
+rolling: needs ## Replace EDGES edges one by one, with the times of the chart, under WATCHERS watchers and a balancer that learns of it 5 s late
+	@AGENTSTREAM_ROLLING=$(WATCHERS) AGENTSTREAM_ROLLING_EDGES=$(EDGES) go test -v -count=1 -timeout 15m -run 'TestRollingReplacement$$' ./internal/e2e | awk '
+		/^ *--- (PASS|FAIL)/ { print; fflush() }
+		/^ +rolling_test.go:/ { sub(/^ +rolling_test.go:[0-9]+: /, ""); print; fflush() }
+		/^(ok|FAIL|panic)/ { print }'

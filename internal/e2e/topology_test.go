@@ -28,13 +28,14 @@ import (
 	"agentstream/internal/testkit"
 )
 
-// topologyProc is the services of docker-compose.yml, started from nothing by tools/topology.
+// topologyProc is services, started from nothing by tools/topology.
 type topologyProc struct {
 	t       *testing.T
 	dir     string
 	secrets string
 	cmd     *exec.Cmd
 	stderr  *lockedBuffer
+	out     *bufio.Reader
 	of      map[string]topologyService
 }
 
@@ -43,6 +44,7 @@ type topologyService struct {
 	PID       int
 	Argv, Env []string
 	Ports     map[string]int
+	Workload  string
 }
 
 // topologyBinary builds the program once per test process.
@@ -55,18 +57,19 @@ var topologyBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// startTopology returns when every service is there and healthy.
+// startTopology returns when every service of docker-compose.yml is there and healthy.
 func startTopology(t *testing.T, args ...string) *topologyProc {
 	t.Helper()
-	path, err := topologyBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newTopology(t)
+	p.launch(append([]string{"-file", "../../docker-compose.yml"}, args...)...)
+	return p
+}
+
+// newTopology makes the folder and the secrets of a topology.
+func newTopology(t *testing.T) *topologyProc {
+	t.Helper()
 	p := &topologyProc{t: t, stderr: &lockedBuffer{}, of: map[string]topologyService{}}
+	var err error
 	if p.dir, err = os.MkdirTemp("", "agentstream-topology-"); err != nil { // PostgreSQL's user must get into it
 		t.Fatal(err)
 	}
@@ -77,8 +80,22 @@ func startTopology(t *testing.T, args ...string) *topologyProc {
 	if out, err := exec.Command("../../tools/secrets", p.secrets).CombinedOutput(); err != nil {
 		t.Fatalf("tools/secrets: %v\n%s", err, out)
 	}
-	p.cmd = command(path, append([]string{"-file", "../../docker-compose.yml", "-dir", filepath.Join(p.dir, "run"),
-		"-agentstream", program}, args...)...)
+	return p
+}
+
+// launch starts the program and returns when it says that everything is there.
+func (p *topologyProc) launch(args ...string) {
+	t := p.t
+	t.Helper()
+	path, err := topologyBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd = command(path, append([]string{"-dir", filepath.Join(p.dir, "run"), "-agentstream", program}, args...)...)
 	p.cmd.Env = append(os.Environ(), "SECRETS="+p.secrets)
 	p.cmd.Stderr = p.stderr
 	out, err := p.cmd.StdoutPipe()
@@ -89,15 +106,15 @@ func startTopology(t *testing.T, args ...string) *topologyProc {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.stop)
+	p.out = bufio.NewReader(out)
 	var all []topologyService
-	line, err := bufio.NewReader(out).ReadString('\n')
+	line, err := p.out.ReadString('\n')
 	if err != nil || json.Unmarshal([]byte(line), &all) != nil {
 		t.Fatalf("the topology does not start: %v\n%s", err, p.stderr)
 	}
 	for _, s := range all {
 		p.of[s.Service] = s
 	}
-	return p
 }
 
 // stop ends everything in order.

@@ -158,6 +158,10 @@ otel-samples: build ## Run instrumented programs on packages of PyPI and npm thr
 	fi
 	.venv/bin/python samples.py ../../$(BIN) $(SAMPLES)
 
+.PHONY: chart
+chart: needs ## Start the pods that the Helm chart renders for production, as plain processes, with their probes; do the main job through nginx over HTTP/2, WebSocket and gRPC; end them by their grace
+	@go test -tags chart -v -count=1 -timeout 5m -run 'TestChart$$' ./internal/e2e
+
 WATCHERS ?= 1000
 EDGES    ?= 3
 

@@ -16,24 +16,45 @@ import (
 type file struct {
 	Services map[string]service
 	Secrets  map[string]struct{ File string }
-	Configs  map[string]struct{ Content string }
+	Configs  map[string]config
+
+	hosts map[string]string // services by the names that DNS has for them, beside their own
+}
+
+type config struct{ Content string }
+
+// find returns the service that a host name means.
+func (f *file) find(host string) (name string, ok bool) {
+	if name, ok = f.hosts[host]; ok {
+		return name, true
+	}
+	_, ok = f.Services[host]
+	return host, ok
 }
 
 type service struct {
 	Image       string
 	Command     []string
 	Environment map[string]string
-	DependsOn   map[string]struct{ Condition string } `json:"depends_on"`
-	Configs     []struct{ Source, Target string }
+	DependsOn   map[string]dependency `json:"depends_on"`
+	Configs     []target
 	Secrets     []string
 	Volumes     []string
-	Healthcheck *struct {
-		Test     []string
-		Interval string
-		Timeout  string
-		Retries  int
-	}
+	Healthcheck *healthcheck
+
+	pod *pod // for what is a pod of the chart
 }
+
+type healthcheck struct {
+	Test     []string
+	Interval string
+	Timeout  string
+	Retries  int
+}
+
+type dependency struct{ Condition string }
+
+type target struct{ Source, Target string }
 
 // Conditions of depends_on, beside service_started.
 const (
@@ -76,8 +97,14 @@ func read(path string) (*file, error) {
 	return f, nil
 }
 
+// podPatience is how long a pod may take to be ready: it waits for others.
+const podPatience = 90 * time.Second
+
 // patience is how long a service may take to be healthy.
 func (s service) patience() (time.Duration, error) {
+	if s.pod != nil {
+		return podPatience, nil
+	}
 	if s.Healthcheck == nil {
 		return 0, nil
 	}

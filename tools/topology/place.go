@@ -46,6 +46,11 @@ func (t *topology) makePlace(name string, s service) (*place, error) {
 	for _, c := range s.Configs {
 		errs = append(errs, p.write(c.Target, t.file.Configs[c.Source].Content))
 	}
+	if s.pod != nil {
+		for path, text := range s.pod.files {
+			errs = append(errs, p.write(path, text))
+		}
+	}
 	return p, errors.Join(errs...)
 }
 
@@ -70,6 +75,7 @@ func (p *place) write(path, text string) error {
 
 var (
 	address = regexp.MustCompile(`([\w.-]+):(\d{4,5})\b`)
+	anyHost = regexp.MustCompile(`=:(\d{4,5})$`)
 	listen  = regexp.MustCompile(`(?m)^(\s*listen )(\d+);`)
 	path    = regexp.MustCompile(`(^|[\s"'=:])(/[\w/.-]+)`)
 )
@@ -84,13 +90,16 @@ func (p *place) mapText(text string) (string, error) {
 	}
 	text = address.ReplaceAllStringFunc(text, func(found string) string {
 		m := address.FindStringSubmatch(found)
-		switch _, known := p.t.file.Services[m[1]]; {
+		switch service, known := p.t.file.find(m[1]); {
 		case known:
-			return at(m[1], m[2])
+			return at(service, m[2])
 		case m[1] == "0.0.0.0" || m[1] == "127.0.0.1":
 			return at(p.name, m[2])
 		}
 		return found
+	})
+	text = anyHost.ReplaceAllStringFunc(text, func(found string) string {
+		return "=" + at(p.name, anyHost.FindStringSubmatch(found)[1])
 	})
 	text = listen.ReplaceAllStringFunc(text, func(found string) string {
 		m := listen.FindStringSubmatch(found)

@@ -29,6 +29,10 @@ type topology struct {
 
 	order   []string // as they were started
 	running map[string]*process
+
+	kubelets map[string]*kubelet // of pods
+	probing  sync.WaitGroup
+	unprobe  context.CancelFunc
 }
 
 // process is one service.
@@ -40,6 +44,9 @@ type process struct {
 
 	mu      sync.Mutex
 	stopped bool
+
+	killed bool          // it had not ended within its grace; set by stop, as took is
+	took   time.Duration // from the signal to its end
 }
 
 // start starts all services, each when what it depends on is so far, and waits until the last is healthy.
@@ -47,6 +54,8 @@ func (t *topology) start(ctx context.Context) error {
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return err
 	}
+	probed, unprobe := context.WithCancel(ctx)
+	t.unprobe = unprobe
 	for len(t.running) < len(t.file.Services) {
 		before := len(t.running)
 		for _, name := range keysInOrder(t.file.Services) {
@@ -62,6 +71,9 @@ func (t *topology) start(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			t.running[name], t.order = p, append(t.order, name)
+			if err := t.probe(probed, name, s); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
 		}
 		if len(t.running) == before {
 			return errors.New("what services depend on is not there, or is a circle")
@@ -120,7 +132,7 @@ func (t *topology) await(ctx context.Context, s service) error {
 // healthy waits until the health check of a service passes.
 func (t *topology) healthy(ctx context.Context, name string) error {
 	s, p := t.file.Services[name], t.running[name]
-	if s.Healthcheck == nil {
+	if s.Healthcheck == nil && t.kubelets[name] == nil {
 		return nil
 	}
 	patience, err := s.patience()
@@ -147,6 +159,12 @@ func (t *topology) healthy(ctx context.Context, name string) error {
 
 // check runs the health check once.
 func (t *topology) check(ctx context.Context, name string, s service) error {
+	if k := t.kubelets[name]; k != nil {
+		if !k.isReady() {
+			return errors.New("it is not ready")
+		}
+		return nil
+	}
 	pl := &place{t: t, name: name, root: filepath.Join(t.dir, "roots", name)}
 	test, err := pl.all(s.Healthcheck.Test)
 	if err != nil || len(test) < 2 || test[0] != "CMD" {
@@ -166,23 +184,31 @@ func (t *topology) check(ctx context.Context, name string, s service) error {
 	case "/usr/bin/agentstream":
 		test[1] = t.binary
 	case "pg_isready":
-		programs, err := localpg.Programs(test[1])
-		if err != nil {
+		if err := t.mapProgram(name, test); err != nil {
 			return err
-		}
-		test[1] = filepath.Join(programs, test[1])
-		if i := slices.Index(test, "-p"); i > 0 {
-			n, err := t.port(name, test[i+1])
-			if err != nil {
-				return err
-			}
-			test[i+1] = strconv.Itoa(n)
 		}
 	}
 	cmd := exec.CommandContext(ctx, test[1], test[2:]...)
 	cmd.Env = t.running[name].cmd.Env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// mapProgram gives a health check by one of PostgreSQL's programs its path and the port here.
+func (t *topology) mapProgram(name string, test []string) error {
+	programs, err := localpg.Programs(test[1])
+	if err != nil {
+		return err
+	}
+	test[1] = filepath.Join(programs, test[1])
+	if i := slices.Index(test, "-p"); i > 0 {
+		n, err := t.port(name, test[i+1])
+		if err != nil {
+			return err
+		}
+		test[i+1] = strconv.Itoa(n)
 	}
 	return nil
 }
@@ -236,28 +262,76 @@ func (p *process) output() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
 }
 
-// stopWithin is how long a process may take to end before it is killed.
+// probe lets a kubelet probe a pod until ctx ends.
+func (t *topology) probe(ctx context.Context, name string, s service) error {
+	if s.pod == nil || len(s.pod.probes) == 0 {
+		return nil
+	}
+	probes := map[string]probe{}
+	for kind, p := range s.pod.probes {
+		n, err := t.port(name, strconv.Itoa(p.port))
+		if err != nil {
+			return err
+		}
+		p.url = "http://127.0.0.1:" + strconv.Itoa(n) + p.HTTPGet.Path
+		probes[kind] = p
+	}
+	k, running := &kubelet{ask: askOverHTTP, results: map[string]*probed{}}, t.running[name]
+	t.kubelets[name] = k
+	t.probing.Go(func() {
+		if err := k.run(ctx, probes); err != nil {
+			t.ended <- fmt.Errorf("%s: %w\n%s", name, err, running.output())
+		}
+	})
+	return nil
+}
+
+// stopWithin is how long a process may take to end before it is killed, where it is no pod.
 const stopWithin = 20 * time.Second
 
-// stop ends the processes, those first that were started last.
+// stop ends the processes: pods at once, as their deletion does, then the others, those first that were started last.
 func (t *topology) stop() {
-	for _, name := range slices.Backward(t.order) {
-		p := t.running[name]
-		p.mu.Lock()
-		p.stopped = true
-		p.mu.Unlock()
-		by := syscall.SIGTERM
-		if t.file.Services[name].kind() == "postgres" {
-			by = syscall.SIGINT // SIGTERM waits for clients
-		}
-		_ = p.cmd.Process.Signal(by) // it may have ended
-		select {
-		case <-p.done:
-		case <-time.After(stopWithin):
-			_ = p.cmd.Process.Kill()
-			<-p.done
+	if t.unprobe != nil {
+		t.unprobe()
+	}
+	t.probing.Wait()
+	var pods sync.WaitGroup
+	for _, name := range t.order {
+		if t.file.Services[name].isPodOfChart() {
+			pods.Go(func() { t.end(name) })
 		}
 	}
+	pods.Wait()
+	for _, name := range slices.Backward(t.order) {
+		if !t.file.Services[name].isPodOfChart() {
+			t.end(name)
+		}
+	}
+}
+
+// end ends one process: a signal, and a kill when its grace is over.
+func (t *topology) end(name string) {
+	p, s := t.running[name], t.file.Services[name]
+	p.mu.Lock()
+	p.stopped = true
+	p.mu.Unlock()
+	by, grace := syscall.SIGTERM, stopWithin
+	if s.kind() == "postgres" {
+		by = syscall.SIGINT // SIGTERM waits for clients
+	}
+	if s.pod != nil {
+		grace = s.pod.grace
+	}
+	begun := time.Now()
+	_ = p.cmd.Process.Signal(by) // it may have ended
+	select {
+	case <-p.done:
+	case <-time.After(grace):
+		p.killed = true
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+	p.took = time.Since(begun)
 }
 
 // described is one process for who asked for it.
@@ -266,7 +340,8 @@ type described struct {
 	PID     int            `json:"pid"`
 	Argv    []string       `json:"argv"`
 	Env     []string       `json:"env"`
-	Ports   map[string]int `json:"ports"` // by the port of the file
+	Ports   map[string]int `json:"ports"`              // by the port of the file
+	Of      string         `json:"workload,omitempty"` // what it is a pod of
 }
 
 func (t *topology) describe() (out []described) {
@@ -278,7 +353,37 @@ func (t *topology) describe() (out []described) {
 				d.Ports[port] = n
 			}
 		}
+		if s := t.file.Services[name]; s.pod != nil {
+			d.Of = s.pod.workload
+		}
 		out = append(out, d)
+	}
+	return out
+}
+
+// outcome is how a pod has ended, and what its probes said before.
+type outcome struct {
+	Service string            `json:"service"`
+	Exit    int               `json:"exit"`
+	Killed  bool              `json:"killed"` // its grace was over
+	Took    float64           `json:"took_s"`
+	Grace   float64           `json:"grace_s"`
+	Probes  map[string]probed `json:"probes,omitempty"`
+}
+
+// outcomes describes the pods of the chart when they have ended.
+func (t *topology) outcomes() (out []outcome) {
+	for _, name := range t.order {
+		p, s := t.running[name], t.file.Services[name]
+		if s.pod == nil {
+			continue
+		}
+		o := outcome{Service: name, Exit: p.cmd.ProcessState.ExitCode(), Killed: p.killed, Took: p.took.Seconds(),
+			Grace: s.pod.grace.Seconds()}
+		if k := t.kubelets[name]; k != nil {
+			o.Probes = k.counts()
+		}
+		out = append(out, o)
 	}
 	return out
 }

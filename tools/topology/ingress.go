@@ -85,7 +85,7 @@ func (c *chart) addIngress() error {
 }
 
 // add takes the hosts and paths of one Ingress.
-func (in *ingress) add(o object) error {
+func (in *ingress) add(o manifest) error {
 	var r routes
 	if err := o.decode(&r); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (in *ingress) add(o object) error {
 }
 
 // location is the block of one path.
-func (in *ingress) location(o object, r route) (string, error) {
+func (in *ingress) location(o manifest, r route) (string, error) {
 	if r.PathType != "Prefix" {
 		return "", fmt.Errorf("the path type %s is not known here", r.PathType)
 	}
@@ -157,7 +157,7 @@ func (in *ingress) addUpstream(name string, r route) error {
 	var servers []string
 	for _, pod := range keysInOrder(in.chart.file.Services) {
 		p := in.chart.file.Services[pod].pod
-		if p == nil || len(e.Selector) == 0 || !selects(e.Selector, p.labels) {
+		if p == nil || len(e.Selector) == 0 || !isSelected(e.Selector, p.labels) {
 			continue
 		}
 		for _, port := range e.Ports {
@@ -179,7 +179,7 @@ func (in *ingress) addUpstream(name string, r route) error {
 	return nil
 }
 
-func selects(selector, labels map[string]string) bool {
+func isSelected(selector, labels map[string]string) bool {
 	for key, value := range selector {
 		if labels[key] != value {
 			return false

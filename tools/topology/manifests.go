@@ -13,8 +13,8 @@ import (
 	"github.com/oasdiff/yaml"
 )
 
-// object is an object of Kubernetes. Its spec is read when its kind is known.
-type object struct {
+// manifest is an manifest of Kubernetes. Its spec is read when its kind is known.
+type manifest struct {
 	Kind     string
 	Metadata struct {
 		Name        string
@@ -85,7 +85,7 @@ type exposure struct {
 }
 
 // readObjects returns the objects of a rendered chart.
-func readObjects(path string) (all []object, err error) {
+func readObjects(path string) (all []manifest, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func readObjects(path string) (all []object, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		var o object
+		var o manifest
 		if err := json.Unmarshal(data, &o); err != nil {
 			if strings.Contains(doc, "kind: PrometheusRule") || strings.Contains(doc, "kind: ServiceMonitor") {
 				continue // they are no part of a pod
@@ -107,8 +107,8 @@ func readObjects(path string) (all []object, err error) {
 	return all, nil
 }
 
-// decode reads the spec of an object.
-func (o object) decode(into any) error {
+// decode reads the spec of an manifest.
+func (o manifest) decode(into any) error {
 	if err := json.Unmarshal(o.Spec, into); err != nil {
 		return fmt.Errorf("%s %s: %w", o.Kind, o.Metadata.Name, err)
 	}
@@ -137,7 +137,7 @@ func readGiven(dir string) (givenTexts, error) {
 }
 
 // add takes the texts of the Secrets or ConfigMaps that the chart renders.
-func (g givenTexts) add(objects []object, kind string) error {
+func (g givenTexts) add(objects []manifest, kind string) error {
 	var errs []error
 	for _, o := range objects {
 		if o.Kind != kind {

@@ -28,7 +28,7 @@ const defaultGrace = 30 * time.Second
 // chart turns the objects of a rendered chart into services of a file.
 type chart struct {
 	file    *file
-	objects []object
+	objects []manifest
 	secrets givenTexts
 	configs givenTexts
 }
@@ -57,7 +57,7 @@ func (c *chart) addPods(before map[string]dependency) error {
 }
 
 // podName names a pod of a workload. Those of a Job have no number: there is one.
-func podName(o object, i int) string {
+func podName(o manifest, i int) string {
 	if o.Kind == "Job" {
 		return o.Metadata.Name
 	}
@@ -65,7 +65,7 @@ func podName(o object, i int) string {
 }
 
 // addWorkload adds the pods of one workload.
-func (c *chart) addWorkload(o object, w workload, after map[string]dependency) error {
+func (c *chart) addWorkload(o manifest, w workload, after map[string]dependency) error {
 	n, err := c.replicas(o, w)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (c *chart) addWorkload(o object, w workload, after map[string]dependency) e
 }
 
 // replicas is how many pods there are: where an autoscaler decides, its least.
-func (c *chart) replicas(o object, w workload) (int, error) {
+func (c *chart) replicas(o manifest, w workload) (int, error) {
 	for _, other := range c.objects {
 		if other.Kind != "HorizontalPodAutoscaler" {
 			continue

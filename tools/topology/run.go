@@ -196,7 +196,7 @@ func (t *topology) check(ctx context.Context, name string, s service) error {
 	return nil
 }
 
-// mapProgram gives a health check by one of PostgreSQL's programs its path and the port here.
+// mapProgram sets the path and the port of a health check that is one of PostgreSQL's programs.
 func (t *topology) mapProgram(name string, test []string) error {
 	programs, err := localpg.Programs(test[1])
 	if err != nil {
@@ -298,19 +298,19 @@ func (t *topology) stop() {
 	var pods sync.WaitGroup
 	for _, name := range t.order {
 		if t.file.Services[name].isPodOfChart() {
-			pods.Go(func() { t.end(name) })
+			pods.Go(func() { t.endProcess(name) })
 		}
 	}
 	pods.Wait()
 	for _, name := range slices.Backward(t.order) {
 		if !t.file.Services[name].isPodOfChart() {
-			t.end(name)
+			t.endProcess(name)
 		}
 	}
 }
 
-// end ends one process: a signal, and a kill when its grace is over.
-func (t *topology) end(name string) {
+// endProcess ends one process: a signal, and a kill when its grace is over.
+func (t *topology) endProcess(name string) {
 	p, s := t.running[name], t.file.Services[name]
 	p.mu.Lock()
 	p.stopped = true

@@ -34,14 +34,24 @@ var (
 		"$JS.API.CONSUMER.DELETE.>", "$JS.ACK.>"}
 	// writes append to the log, keep keys, and ask whether the writer of a run is there.
 	writes = []string{"agent.>", "$KV." + KeysBucket + ".>", "$KV." + TicketsBucket + ".>", "ask.agent.>", "_INBOX.>"}
+	// own is the question which rights a user has, for doctor.
+	own = "$SYS.REQ.USER.INFO"
 	// listens get answers, copies of what is stored, and questions whether a writer is there.
 	listens = []string{"_INBOX.>", "live.agent.>", "ask.agent.>"}
 )
 
-// Roles returns what each kind of process needs of NATS. None but migrate can make or change a stream, and none can
-// delete one. Only persist can remove messages of the log, because retention and deletions are its work; an edge can
-// remove the parts of a blob.
+// Roles returns what each kind of process needs of NATS, and the question which rights it has. None but migrate can make
+// or change a stream, and none can delete one. Only persist can remove messages of the log, because retention and
+// deletions are its work; an edge can remove the parts of a blob.
 func Roles() []Role {
+	all := roles()
+	for i := range all {
+		all[i].Publish = append(all[i].Publish, own)
+	}
+	return all
+}
+
+func roles() []Role {
 	return []Role{
 		{"edge", "serves clients: appends, reads, live copies, tickets, blobs, events over NATS, workers over HTTP",
 			list(writes, reads, []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>",

@@ -135,22 +135,32 @@ func (e *examined) inspect(ctx context.Context, js jetstream.JetStream, stored p
 	} else if err != nil {
 		return false, err
 	}
+	texts, missing := StreamFindings(ctx, js, l)
+	e.Wrong = append(e.Wrong, texts...)
+	return missing, nil
+}
+
+// StreamFindings returns what is wrong with the streams of a layout and with their replicas, each with what mends it,
+// and reports whether some of the log's are missing.
+func StreamFindings(ctx context.Context, js jetstream.JetStream, l natskit.Layout) (texts []string, missing bool) {
 	streams := natskit.Inspect(ctx, js, l)
 	for i := range streams {
 		h := &streams[i]
 		missing = missing || h.Missing && h.Log
 		if h.Missing {
-			e.Wrong = append(e.Wrong, h.Name+": it is missing; run: "+l.Command())
+			texts = append(texts, h.Name+": it is missing; run: "+l.Command())
 		}
 		if h.Silent != nil {
-			e.Wrong = append(e.Wrong, h.Silent.Error())
+			texts = append(texts, h.Silent.Error()+"; mend: start the NATS servers, more than half of them")
 		}
 		for _, text := range append(h.Wrong, h.Odd...) {
-			e.Wrong = append(e.Wrong, h.Name+": "+text)
+			texts = append(texts, h.Name+": "+text+"; mend: "+l.Command())
 		}
-		e.Wrong = append(e.Wrong, h.Lagging()...)
+		for _, text := range h.Lagging() {
+			texts = append(texts, text+"; mend: start that NATS server, or look at its disk and its network")
+		}
 	}
-	return missing, nil
+	return texts, missing
 }
 
 // servers adds what is wrong with the servers that are known, and who listens where only they may. What they do not

@@ -18,6 +18,7 @@ type SetupCmd struct {
 	PublicURL   string        `name:"public-url" help:"How clients reach the edges: a stream is opened there, through whatever is in front." env:"AGENTSTREAM_PUBLIC_URL" placeholder:"URL"`
 	Token       string        `help:"Credential with the scope read, for --public-url." env:"AGENTSTREAM_TOKEN" placeholder:"TOKEN"`
 	Patience    time.Duration `help:"How long the stream must stay open: longer than the edges' --keep-alive." default:"40s"`
+	NATSRole    string        `name:"nats-role" help:"The role whose NATS user --nats has, and whose rights are looked at: edge, persist, worker, proxy, migrate or tap. Default: the one of the user's name." enum:"edge,persist,worker,proxy,migrate,tap," default:"" env:"AGENTSTREAM_NATS_ROLE"`
 	NATSMonitor []string      `name:"nats-monitor" help:"Monitoring addresses of all NATS servers, http://HOST:8222: how they sync is seen there alone." env:"AGENTSTREAM_NATS_MONITOR" placeholder:"URL"`
 	APIKeys     string        `name:"api-keys" help:"The edges' file of API keys." type:"path" env:"AGENTSTREAM_API_KEYS" placeholder:"FILE"`
 	TLSCert     []string      `name:"tls-cert" help:"Files of certificates that are in use." type:"path" env:"AGENTSTREAM_TLS_CERT" placeholder:"FILE"`
@@ -27,7 +28,7 @@ type SetupCmd struct {
 
 // Run prints what was found; the error reports that something was.
 func (c *SetupCmd) Run(ctx context.Context, log *slog.Logger) error {
-	x := &examination{soon: c.Soon, now: time.Now}
+	x := &examination{soon: c.Soon, now: time.Now, role: c.NATSRole}
 	if c.PublicURL != "" {
 		x.front(ctx, c.PublicURL, c.Token, c.Patience)
 	}
@@ -62,6 +63,7 @@ func (x *examination) report(ctx context.Context, c *SetupCmd, log *slog.Logger)
 		x.find("NATS cannot be reached: %v; mend: --nats, --nats-creds, --nats-ca", err)
 	} else {
 		x.rights(ctx, nc)
+		x.streams(ctx, nc)
 		nc.Close()
 	}
 	if c.JSON {
@@ -88,6 +90,7 @@ type examination struct {
 	found []string
 	soon  time.Duration
 	now   func() time.Time
+	role  string // of the NATS user; "": the one of its name
 }
 
 // find adds a finding: what is wrong, and after "; mend:" what to do.

@@ -1,17 +1,20 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/internal/natskit"
 	"agentstream/persister/postgres/tables"
 	"agentstream/tap/natsjs"
@@ -90,6 +93,9 @@ func (x *examination) rights(ctx context.Context, nc *nats.Conn) {
 	if err != nil {
 		return
 	}
+	if x.ownRights(ctx, nc) {
+		return // all else would only say the same
+	}
 	if _, err := js.AccountInfo(ctx); err != nil {
 		x.find("the NATS user may not ask about its account (%v); mend: its permissions, as docs/stores.md has them", err)
 		return
@@ -109,6 +115,52 @@ func (x *examination) rights(ctx context.Context, nc *nats.Conn) {
 	}
 	x.taps(ctx, nc, js, l.MaxAge)
 	x.backup(ctx, nc)
+}
+
+// ownRights compares what the user may do with what its role needs, and reports whether something is missing.
+func (x *examination) ownRights(ctx context.Context, nc *nats.Conn) bool {
+	const mend = "its user as agentstream migrate --nats-permissions prints it"
+	once, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	own, err := natskit.OwnRights(once, nc)
+	if err != nil {
+		if x.role != "" {
+			x.find("the NATS user of the role %s may not ask for its rights (%v); mend: %s", x.role, err, mend)
+		}
+		return false
+	}
+	name := cmp.Or(x.role, own.User)
+	all := natskit.Roles()
+	i := slices.IndexFunc(all, func(r natskit.Role) bool { return r.Name == name })
+	if i < 0 {
+		return false
+	}
+	publish, subscribe := own.Missing(all[i])
+	lacks := func(verb string, subjects []string) {
+		if len(subjects) > 0 {
+			x.find("the NATS user %s of the role %s may not %s %s; mend: %s", own.User, name, verb,
+				strings.Join(subjects, ", "), mend)
+		}
+	}
+	lacks("publish to", publish)
+	lacks("subscribe to", subscribe)
+	return len(publish)+len(subscribe) > 0
+}
+
+// streams looks at the replicas of the streams. Where the log is compared with the archive, that does it.
+func (x *examination) streams(ctx context.Context, nc *nats.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return
+	}
+	l, err := natskit.ReadLayout(ctx, js)
+	if err != nil {
+		return
+	}
+	texts, _ := archive.StreamFindings(ctx, js, l)
+	x.found = append(x.found, texts...)
 }
 
 // taps finds taps that will lose events: what they have not delivered has used up half of the window.

@@ -117,7 +117,7 @@ func (m *Metrics) clients(r instruments) {
 	m.lives = r.histograms("stream_seconds", "Life of streams.",
 		prometheus.ExponentialBuckets(0.25, 4, 10), "route", "status")
 	m.underWay = r.gauge("requests_in_flight", "Requests under way, streams included.")
-	m.deliveries = r.histograms("delivery_seconds",
+	m.deliveries = r.nativeHistograms("delivery_seconds",
 		"From the time of the oldest of live events to their write to clients: "+
 			"one observation for all clients that get the same bytes. Events with a time of ten minutes ago or of the future are left out.",
 		prometheus.ExponentialBuckets(0.001, 2, 16), "dialect")
@@ -224,6 +224,14 @@ func (r instruments) seconds(name, help string) prometheus.Histogram {
 func (r instruments) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help,
 		Buckets: buckets}, labels))
+}
+
+// nativeHistograms are histograms that a scraper which asks for Protobuf gets as native ones too, with a resolution of a
+// tenth and at most 160 buckets; others get the classic buckets alone.
+func (r instruments) nativeHistograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentstream_" + name, Help: help,
+		Buckets: buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+		NativeHistogramMinResetDuration: time.Hour}, labels))
 }
 
 // EdgeHooks returns what counts streams and requests.

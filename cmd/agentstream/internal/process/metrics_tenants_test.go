@@ -2,6 +2,8 @@ package process
 
 import (
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,7 +85,50 @@ func TestRequestMetrics(t *testing.T) {
 		t.Errorf("the streams are %v", got)
 	}
 	hooks.Delivered("native", time.Millisecond)
-	if n := testing.AllocsPerRun(100, func() { hooks.Delivered("native", time.Millisecond) }); n != 0 {
+	hooks.Delivered("native", time.Minute)
+	i := 0
+	if n := testing.AllocsPerRun(100, func() {
+		i++
+		hooks.Delivered("native", []time.Duration{time.Millisecond, time.Minute}[i%2])
+	}); n != 0 {
 		t.Errorf("an observation allocates %v times", n)
+	}
+}
+
+// TestNativeHistogram: a scraper that asks for Protobuf gets deliveries as a native histogram with fine buckets, and the
+// classic ones besides; a scraper that asks for text gets those alone.
+func TestNativeHistogram(t *testing.T) {
+	m := NewMetrics()
+	for i := range 1000 {
+		m.EdgeHooks().Delivered("native", time.Duration(i+1)*time.Millisecond)
+	}
+	families, err := m.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for families[i].GetName() != "agentstream_delivery_seconds" {
+		i++
+	}
+	h, fine := families[i].Metric[0].Histogram, 0
+	for _, span := range h.GetPositiveSpan() {
+		fine += int(span.GetLength())
+	}
+	if h.GetSampleCount() != 1000 || h.GetSchema() != 3 || fine < 40 || len(h.GetBucket()) != 16 {
+		t.Errorf("%d observations, schema %d, %d fine buckets, %d classic ones", h.GetSampleCount(), h.GetSchema(), fine,
+			len(h.GetBucket()))
+	}
+	const classic = `agentstream_delivery_seconds_bucket{dialect="native",le="0.512"} 512`
+	for accept, want := range map[string]string{
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited": "application/vnd.google.protobuf",
+		"text/plain": "text/plain",
+	} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.Header.Set("Accept", accept)
+		(&Admin{Metrics: m, checker: edge.NewChecker(nil)}).handler().ServeHTTP(w, r)
+		kind, text := w.Header().Get("Content-Type"), w.Body.String()
+		if !strings.HasPrefix(kind, want) || strings.Contains(text, classic) != (want == "text/plain") {
+			t.Errorf("%s gets %s:\n%s", accept, kind, text)
+		}
 	}
 }

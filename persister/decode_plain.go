@@ -40,7 +40,7 @@ func (l *plainLines) read(seq schema.Seq, line []byte) (Row, bool) {
 	if !ok {
 		return Row{}, false
 	}
-	row := Row{Seq: seq, ID: string(id), Type: typeName(name), Line: line, Payload: payload}
+	row := Row{Seq: seq, ID: string(id), Type: typeName(name), Line: line, Payload: payload, plain: true}
 	if row.Type == "" || schema.ValidEventID(row.ID) != nil || row.TS.UnmarshalText(stamp) != nil {
 		return Row{}, false
 	}

@@ -85,26 +85,32 @@ type MessageFrame struct {
 	Input, Output, CacheRead, CacheWrite int64
 }
 
-// ReadMessageFrame reads a start or an end of a message as every reader of JSON does. ok is false for what some may read in
-// another way, and for what is seldom: names that stand twice, texts with escapes or without end, numbers that are no
-// integers or huge, details and costs.
-func ReadMessageFrame(r *Row) (f MessageFrame, ok bool) {
+// ReadFrame reads the id of what a row begins or ends, as FrameID does, and of a start or an end of a message what it
+// says, as every reader of JSON does. ok is false for what some may read in another way, and for what is seldom: names
+// that stand twice, texts with escapes or without end, numbers that are no integers or huge, details and costs.
+func ReadFrame(r *Row) (id string, f MessageFrame, ok bool) {
 	const deep = 900 // SQLite reads JSON up to a depth of 1,000
-	p := jsonscan.Fields(nil).Read(r.Payload)
-	if p == nil || !isOnce(p) || !isLastField(r.Line, r.Payload) || !jsonscan.Valid(r.Line, deep) {
-		return f, false
+	var some [8]jsonscan.Field
+	p := jsonscan.Fields(some[:0]).Read(r.Payload)
+	id, _ = jsonscan.Unquote(p.Raw(frameIDs[r.Type]))
+	if r.Type != schema.TypeMessageStart && r.Type != schema.TypeMessageEnd {
+		return id, f, false
+	}
+	if p == nil || !isOnce(p) || !r.plain && (!isLastField(r.Line, r.Payload) || !jsonscan.Valid(r.Line, deep)) {
+		return id, f, false
 	}
 	if r.Type == schema.TypeMessageStart {
 		f.Model, ok = plainText(p.Raw("model"))
-		return f, ok
+		return id, f, ok
 	}
 	u := p.Object("usage")
 	if u == nil {
-		return f, true
+		return id, f, true
 	}
 	f.Reported = true
-	usage := jsonscan.Fields(nil).Read(u)
-	return f, isOnce(usage) && f.count(usage)
+	var counts [8]jsonscan.Field
+	usage := jsonscan.Fields(counts[:0]).Read(u)
+	return id, f, isOnce(usage) && f.count(usage)
 }
 
 // isLastField reports whether a line is an event whose last field is its payload, and has no other one with this name.

@@ -54,6 +54,8 @@ type Row struct {
 	TS      time.Time
 	Line    []byte // the whole event without line feed; all else is derived from it
 	Payload []byte // part of Line
+
+	plain bool // plainLines has read it: the payload is the only field of its name, the last one, and valid
 }
 
 // Result is the result of an append.

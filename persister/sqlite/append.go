@@ -19,13 +19,14 @@ import (
 const upsertRun = `
 insert into agent_runs as r (koder_user_id, id, run_day, state, last_seq, last_id, first_ts, last_ts,
 	first_seq, reason, reason_of, reason_seq, turn, turn_stop, turn_seq, state_ts,
-	opening, opening_seq, model, model_seq, words)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, nullif(?19, ''), ?20, nullif(?21, ''), ?22, ?23)
+	opening, opening_seq, model, model_seq, words, framed_seq)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, nullif(?19, ''), ?20, nullif(?21, ''), ?22, ?23, ?5)
 on conflict (koder_user_id, id) do update set
 	state      = iif(excluded.last_seq > r.last_seq, excluded.state,   r.state),
 	last_id    = iif(excluded.last_seq > r.last_seq, excluded.last_id, r.last_id),
 	last_ts    = iif(excluded.last_seq > r.last_seq, excluded.last_ts, r.last_ts),
 	last_seq   = max(r.last_seq, excluded.last_seq),
+	framed_seq = max(r.last_seq, excluded.last_seq),
 	first_ts   = iif(excluded.first_seq < r.first_seq, excluded.first_ts, r.first_ts),
 	first_seq  = min(r.first_seq, excluded.first_seq),
 	reason     = iif(excluded.reason_seq > r.reason_seq, excluded.reason,    r.reason),
@@ -40,18 +41,18 @@ on conflict (koder_user_id, id) do update set
 	expired_at  = iif(excluded.last_seq > r.last_seq, null, r.expired_at),
 	updated_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
 where r.floor_seq < ?18 -- the row of a run that is to be forgotten stays, and is not returned
-returning opening_seq, coalesce(model, ''), model_seq, usage, run_day, floor_seq`
+returning opening_seq, coalesce(model, ''), model_seq, usage, coalesce(asks, ''), run_day, floor_seq`
 
 // advanceRun is the short form of upsertRun, for a run whose state does not change: nearly every batch of nearly
 // every run. It does not write indexed columns, which upsertRun removes from the indexes and inserts again even when
 // they are equal. It changes no row when the run does not exist or more columns must change.
 const advanceRun = `
-update agent_runs set last_seq = ?1, last_id = ?2, last_ts = ?3, updated_at = ?4
+update agent_runs set last_seq = ?1, framed_seq = ?1, last_id = ?2, last_ts = ?3, updated_at = ?4
 where koder_user_id = ?5 and id = ?6 and run_day = ?7 and state = ?8 and last_seq < ?1 and first_seq <= ?9
 	and floor_seq < ?9 and archived_at is null and expired_at is null`
 
 // ofFrames makes advanceRun return what the frames of a batch may change.
-const ofFrames = ` returning opening_seq, coalesce(model, ''), model_seq, usage`
+const ofFrames = ` returning opening_seq, coalesce(model, ''), model_seq, usage, coalesce(asks, '')`
 
 const upsertLane = `
 insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch, joined_at) values (?, ?, ?, ?, ?, ?)
@@ -115,7 +116,8 @@ func (tx *transaction) write(ctx context.Context, w *sqlstore.Work) (res persist
 	if err := tx.insertAll(ctx, rows, &res); err != nil {
 		return res, err
 	}
-	if err := tx.keepFrames(ctx, rows, res.Inserted == len(rows)); err != nil {
+	frames := framesOf(rows, res.Conflicts)
+	if err := tx.keepFrames(ctx, frames); err != nil {
 		return res, err
 	}
 	if err := tx.mergeAsks(ctx, &w.Batch, floors); err != nil {
@@ -124,7 +126,7 @@ func (tx *transaction) write(ctx context.Context, w *sqlstore.Work) (res persist
 	if err := tx.name(ctx, &w.Batch, floors); err != nil {
 		return res, err
 	}
-	if err := tx.markRepeats(ctx, &w.Batch, floors); err != nil {
+	if err := tx.markRepeats(ctx, &w.Batch, frames, floors); err != nil {
 		return res, err
 	}
 	if err := tx.putDeadLetters(ctx, w.Aside(res.Conflicts)); err != nil {
@@ -183,7 +185,7 @@ func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch,
 		if err != nil {
 			return nil, err
 		}
-		moved.named = stored.named
+		moved.named, moved.asks = stored.named, stored.asks
 		if stored.floor >= r.First {
 			floors[r.Key] = stored.floor
 		}
@@ -232,12 +234,12 @@ func (tx *transaction) advance(ctx context.Context, r *persister.Run) (stored st
 	args := []any{int64(r.Head.Last), r.Head.LastID, stamp(r.LastTS),
 		tx.now.Format(updatedLayout), r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.First)}
 	stored.day = r.Head.Day
-	if len(r.Digest.Usage) == 0 && (r.Naming == persister.Naming{}) {
+	if len(r.Digest.Usage) == 0 && r.AsksFrom(true) == 0 && (r.Naming == persister.Naming{}) {
 		n, err := tx.exec(ctx, stAdvanceRun, args...)
 		return stored, n > 0, err
 	}
 	err = tx.queryRow(ctx, stAdvanceFramed, args...).
-		Scan(&stored.named.OpeningSeq, &stored.named.Model, &stored.named.ModelSeq, &stored.usage)
+		Scan(&stored.named.OpeningSeq, &stored.named.Model, &stored.named.ModelSeq, &stored.usage, &stored.asks)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storedRun{}, false, nil
 	}
@@ -251,6 +253,7 @@ const updatedLayout = "2006-01-02T15:04:05.000Z"
 type storedRun struct {
 	day   string
 	usage string     // before this batch
+	asks  string     // before this batch, where it asks or answers
 	floor schema.Seq // MaxSeq: the run was deleted; 0 also where all rows are above it
 	named persister.Naming
 }
@@ -266,8 +269,8 @@ func (tx *transaction) upsert(ctx context.Context, r *persister.Run) (stored sto
 		int64(r.First), r.Digest.Reason, string(r.Digest.ReasonOf), int64(r.Digest.ReasonSeq),
 		string(r.Digest.Turn), r.Digest.Stop, int64(r.Digest.TurnSeq), since(&r.Digest), r.Digest.Same, int64(schema.MaxSeq),
 		n.Opening, int64(n.OpeningSeq), n.Model, int64(n.ModelSeq), words).
-		Scan(&stored.named.OpeningSeq, &stored.named.Model, &stored.named.ModelSeq, &stored.usage, &stored.day,
-			&stored.floor)
+		Scan(&stored.named.OpeningSeq, &stored.named.Model, &stored.named.ModelSeq, &stored.usage, &stored.asks,
+			&stored.day, &stored.floor)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storedRun{floor: schema.MaxSeq}, nil
 	}

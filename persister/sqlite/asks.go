@@ -13,8 +13,6 @@ import (
 	"agentstream/schema"
 )
 
-const selectAsks = `select coalesce(asks, '') from agent_runs where koder_user_id = ? and id = ?`
-
 const updateAsks = `update agent_runs set asks = nullif(?, ''), asked_ts = ? where koder_user_id = ? and id = ?`
 
 // selectAskEvents finds the rows from an event on by the primary key: few, because packs of one run arrive nearly in
@@ -30,10 +28,7 @@ func (tx *transaction) mergeAsks(ctx context.Context, b *persister.Batch, floors
 		if r.AsksFrom(true) == 0 || floors[r.Key] == schema.MaxSeq {
 			continue
 		}
-		var have string
-		if err := tx.queryRow(ctx, stAsks, r.Key.Tenant, r.Key.Run).Scan(&have); err != nil {
-			return err
-		}
+		have := tx.runs[i].asks
 		from := r.AsksFrom(have != "")
 		if from == 0 {
 			continue

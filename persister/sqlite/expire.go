@@ -103,6 +103,9 @@ const removeRows = `delete from agent_run_events where koder_user_id = ? and run
 
 const removeMarks = `delete from agent_run_repeats where koder_user_id = ? and run_id = ? and seq > ? and seq <= ?`
 
+// removeIDs reads all ids of a run: once, when the last of the rows are removed.
+const removeIDs = `delete from agent_run_ids where koder_user_id = ? and run_id = ? and seq <= ?`
+
 // RemoveRows removes about limit rows of scraps, in one transaction, and moves the scraps' After. It returns the
 // number of rows removed, and reports whether all rows of these scraps are removed now.
 func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit int) (removed int, all bool,
@@ -119,22 +122,12 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 			if err != nil {
 				return err
 			}
-			done, err := tx.ExecContext(ctx, removeRows, c.Key.Tenant, c.Key.Run, int64(c.After), int64(through))
+			n, err := removeScrap(ctx, tx, c, through)
 			if err != nil {
 				return err
 			}
-			n, err := done.RowsAffected()
-			if err == nil {
-				err = exec(ctx, tx, removeMarks, c.Key.Tenant, c.Key.Run, int64(c.After), int64(through))
-			}
-			if err != nil {
-				return err
-			}
-			removed += int(n)
+			removed += n
 			all = all && through == c.Through
-			if err := exec(ctx, tx, `update agent_trash set after_seq = ? where id = ?`, int64(through), c.ID); err != nil {
-				return err
-			}
 			c.After = through
 		}
 		return nil
@@ -143,6 +136,25 @@ func (s *Store) RemoveRows(ctx context.Context, scraps []persister.Scrap, limit 
 		return 0, false, fmt.Errorf("sqlite: remove rows of %d runs: %w", len(scraps), err)
 	}
 	return removed, all, nil
+}
+
+// removeScrap removes the rows of a scrap up to a seq and returns their number.
+func removeScrap(ctx context.Context, tx *sql.Tx, c *persister.Scrap, through schema.Seq) (int, error) {
+	done, err := tx.ExecContext(ctx, removeRows, c.Key.Tenant, c.Key.Run, int64(c.After), int64(through))
+	if err != nil {
+		return 0, err
+	}
+	n, err := done.RowsAffected()
+	if err == nil {
+		err = exec(ctx, tx, removeMarks, c.Key.Tenant, c.Key.Run, int64(c.After), int64(through))
+	}
+	if err == nil && through == c.Through {
+		err = exec(ctx, tx, removeIDs, c.Key.Tenant, c.Key.Run, int64(through))
+	}
+	if err == nil {
+		err = exec(ctx, tx, `update agent_trash set after_seq = ? where id = ?`, int64(through), c.ID)
+	}
+	return int(n), err
 }
 
 // limitScrap returns the greatest seq up to which a scrap has at most limit rows.

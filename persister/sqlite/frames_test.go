@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"agentstream/persister"
 	"agentstream/persister/persistertest"
@@ -24,7 +25,7 @@ func TestFramesAreKeptAlike(t *testing.T) {
 	read := 0
 	put := func(typ, payload string) {
 		p := w.Pack("", persistertest.Event(typ, payload))
-		if _, ok := persister.ReadMessageFrame(&chunks(t, p)[0].Rows[0]); ok {
+		if _, _, ok := persister.ReadFrame(&chunks(t, p)[0].Rows[0]); ok {
 			read++
 		}
 		persistertest.Put(t, s, p)
@@ -70,5 +71,31 @@ func TestFramesAreKeptAlike(t *testing.T) {
 			}
 		}
 		t.Errorf("%d rows are kept, %d by the triggers", len(kept), len(want))
+	}
+}
+
+// TestPlainTimes: the day of a plain time is the one that SQLite makes of it, up to the last second of a day.
+func TestPlainTimes(t *testing.T) {
+	s := temp(t)
+	plain := 0
+	for _, day := range []string{"0000-12-31", "0001-01-01", "1999-12-31", "2026-02-28", "9998-12-31", "9999-12-31"} {
+		for _, clock := range []string{"00:00:00Z", "12:34:56.789Z", "23:58:59.9999Z", "23:59:58.999999999Z",
+			"23:59:59Z", "23:59:59.9995Z", "23:59:59.999999999Z", "23:30:00-05:00"} {
+			ts, err := time.Parse(time.RFC3339Nano, day+"T"+clock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !isPlainTime(ts) {
+				continue
+			}
+			plain++
+			got := s.firstColumn(t)(`select date($1)`, ts.Format(time.RFC3339Nano))
+			if got[0] != ts.Format(time.DateOnly) {
+				t.Errorf("the day of %s is %s", ts, got)
+			}
+		}
+	}
+	if plain != 4*4 {
+		t.Errorf("%d times are plain", plain)
 	}
 }

@@ -130,7 +130,8 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	}
 	return goose.NewProvider(goose.DialectSQLite3, db, files,
 		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true),
-		goose.WithGoMigrations(digestMigration(), asksMigration(), repeatsMigration(), namesMigration()))
+		goose.WithGoMigrations(digestMigration(), asksMigration(), repeatsMigration(), namesMigration(),
+			idsMigration()))
 }
 
 // versionOf reads the version table itself, because the provider would create it. Without one it returns 0.

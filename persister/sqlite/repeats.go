@@ -13,23 +13,15 @@ import (
 	"agentstream/schema"
 )
 
-// frameID and isFrame are the columns and the condition of the index agent_run_events_named, in the same words.
-const (
-	frameID = `iif(json_valid(line), json_extract(line, iif(type = 'message.start' or type = 'message.end', '$.payload.message_id', '$.payload.call_id')), null)`
-	isFrame = `(type = 'message.start' or type = 'message.end' or type = 'tool.start' or type = 'tool.end') and seq > 0`
-)
-
-// A parameter that stands where the index's condition has a value is written as an expression, here and in all
-// statements about agent_run_events: SQLite looks whether the value makes the index useful, and so prepares the
+// A parameter that stands where the condition of a partial index has a value is written as an expression, here and in
+// all statements about agent_run_events: SQLite looks whether the value makes the index useful, and so prepares the
 // statement anew each time, which costs ten times what it does.
 const (
-	frameOf = ` from agent_run_events where koder_user_id = ?1 and run_id = ?2 and child_id is ?3 and ` + frameID +
-		` = ?4 and ` + isFrame + ` and type = `
-	newestFrame = ` and seq < ?5 order by seq desc limit 1), 0)`
+	newestFrame = `coalesce((select seq from agent_run_ids where koder_user_id = ?1 and run_id = ?2 and seq < ?3 and frame = `
 	// The start and the end of what a frame begins or ends that are stored before it, and whether one like it is stored
 	// after it.
-	selectNamed = `select coalesce((select seq` + frameOf + `?6 || ''` + newestFrame + `, coalesce((select seq` + frameOf + `?7 || ''` + newestFrame + `,
-	exists (select 1` + frameOf + `?8 || '' and seq > ?5 + 0)`
+	selectNamed = `select ` + newestFrame + `?4 order by seq desc limit 1), 0), ` + newestFrame + `?5 order by seq desc limit 1), 0),
+	exists (select 1 from agent_run_ids where koder_user_id = ?1 and run_id = ?2 and seq > ?3 and frame = ?6)`
 	selectTurn    = `select exists (select 1 from agent_run_events where koder_user_id = ? and run_id = ? and seq > ? + 0 and seq < ? and child_id is ? and type in ('turn.start', 'command.message'))`
 	selectMessage = `select coalesce((select seq from agent_run_events where koder_user_id = ? and run_id = ? and seq < ? and child_id is ? and type = 'message.start' order by seq desc limit 1), 0)`
 	selectRepeats = `select seq from agent_run_repeats where koder_user_id = ? and run_id = ? and seq >= ?`
@@ -46,17 +38,10 @@ const selectLane = `select seq, ts, type, line from agent_run_events where koder
 		and type in ('run.lifecycle', 'command.message') and type = 'run.lifecycle' and child_id is ?4))
 	and (child_id is ?4 or type = 'run.lifecycle' and child_id is null) order by seq`
 
-// pairs are the types of the start and of the end of what a frame begins or ends.
-var pairs = map[string][2]string{
-	schema.TypeMessageStart: {schema.TypeMessageStart, schema.TypeMessageEnd},
-	schema.TypeMessageEnd:   {schema.TypeMessageStart, schema.TypeMessageEnd},
-	schema.TypeToolStart:    {schema.TypeToolStart, schema.TypeToolEnd},
-	schema.TypeToolEnd:      {schema.TypeToolStart, schema.TypeToolEnd},
-}
-
 // markRepeats reads the lanes again of which an event of the batch may repeat what they have, and marks what does. All
-// rows are stored.
-func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floors map[schema.RunKey]schema.Seq) error {
+// rows are stored. frames are those of the stored rows, in the order of their runs.
+func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, frames []frame,
+	floors map[schema.RunKey]schema.Seq) error {
 	var marked bool // in most tables nothing is marked: then one question is enough for all runs of the batch
 	if err := tx.queryRow(ctx, stAnyRepeats).Scan(&marked); err != nil {
 		return err
@@ -66,10 +51,11 @@ func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floo
 		r := &b.Runs[i]
 		rows := b.Rows[at : at+r.Rows]
 		at += r.Rows
-		if floors[r.Key] == schema.MaxSeq {
+		of := framesOfRun(&frames, r.Key)
+		if floors[r.Key] == schema.MaxSeq || len(of) == 0 && !marked {
 			continue
 		}
-		lanes, err := tx.repeatingLanes(ctx, r, tx.runs[i].seen, rows, marked)
+		lanes, err := tx.repeatingLanes(ctx, r, tx.runs[i].seen, rows, of, marked)
 		if err != nil {
 			return fmt.Errorf("repeats of %s: %w", r.Key, err)
 		}
@@ -84,7 +70,7 @@ func (tx *transaction) markRepeats(ctx context.Context, b *persister.Batch, floo
 
 // repeatingLanes returns the lanes to read again, with where that begins. marked: something in the tables is a repeat.
 func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, seen *seenRun,
-	rows []persister.BatchRow, marked bool) (map[string]schema.Seq, error) {
+	rows []persister.BatchRow, frames []frame, marked bool) (map[string]schema.Seq, error) {
 	var lanes map[string]schema.Seq
 	include := func(child string, from schema.Seq) {
 		if lanes == nil {
@@ -101,20 +87,20 @@ func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, see
 		}
 	}
 	for i := range rows {
-		row := &rows[i]
 		if marked { // what comes late may say that they are none
-			include(row.Chunk.Child, persister.LookBack(row.Seq))
+			include(rows[i].Chunk.Child, persister.LookBack(rows[i].Seq))
 		}
-		id := persister.FrameID(row.Type, row.Payload)
-		if id == "" || tx.store.seen.addFrame(seen, row, id) {
+	}
+	for _, f := range frames {
+		if f.sum == 0 || tx.store.seen.addFrame(seen, f) {
 			continue
 		}
-		from, found, err := tx.suspect(ctx, row, id)
+		from, found, err := tx.suspect(ctx, f)
 		if err != nil {
 			return nil, err
 		}
 		if found {
-			include(row.Chunk.Child, from)
+			include(f.row.Chunk.Child, from)
 		}
 	}
 	return lanes, nil
@@ -122,14 +108,14 @@ func (tx *transaction) repeatingLanes(ctx context.Context, r *persister.Run, see
 
 // suspect reports whether an event may repeat what its lane has, and from where the lane must be read to know. An end
 // after its start, and a start in another turn than the end before it, repeat nothing.
-func (tx *transaction) suspect(ctx context.Context, row *persister.BatchRow, id string) (from schema.Seq, found bool,
-	err error) {
-	key, child, pair := row.Chunk.Key, nullable(row.Chunk.Child), pairs[row.Type]
+func (tx *transaction) suspect(ctx context.Context, f frame) (from schema.Seq, found bool, err error) {
+	row := f.row
+	key, child := row.Chunk.Key, nullable(row.Chunk.Child)
 	var start, end, message schema.Seq
 	var later, turn bool
-	err = tx.queryRow(ctx, stNamed, key.Tenant, key.Run, child, id, int64(row.Seq), pair[0], pair[1],
-		row.Type).Scan(&start, &end, &later)
-	isStart := row.Type == pair[0]
+	err = tx.queryRow(ctx, stNamed, key.Tenant, key.Run, int64(row.Seq), f.sum&^1, f.sum|1, f.sum).
+		Scan(&start, &end, &later)
+	isStart := !f.isEnd()
 	switch {
 	case err != nil || later:
 		return persister.LookBack(row.Seq), true, err
@@ -248,8 +234,15 @@ func repeatsMigration() *goose.Migration {
 	return goose.NewGoMigration(22, &goose.GoFunc{RunTx: markStored}, nil)
 }
 
+// frameID and hasFrameID are the columns and the condition of the index agent_run_events_named of repeatsTable, in the same
+// words.
+const (
+	frameID    = `iif(json_valid(line), json_extract(line, iif(type = 'message.start' or type = 'message.end', '$.payload.message_id', '$.payload.call_id')), null)`
+	hasFrameID = `(type = 'message.start' or type = 'message.end' or type = 'tool.start' or type = 'tool.end') and seq > 0`
+)
+
 // twiceNamed finds lanes in which an id begins or ends twice.
-const twiceNamed = `select distinct koder_user_id, run_id, coalesce(child_id, '') from agent_run_events where ` + isFrame + `
+const twiceNamed = `select distinct koder_user_id, run_id, coalesce(child_id, '') from agent_run_events where ` + hasFrameID + `
 	group by koder_user_id, run_id, child_id, type, ` + frameID + ` having count(*) > 1`
 
 // markStored reads those lanes one after the other.

@@ -2,9 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"hash/maphash"
+	"database/sql"
+	"errors"
 
-	"agentstream/persister"
 	"agentstream/schema"
 )
 
@@ -16,17 +16,16 @@ import (
 // It holds the runs of the last mostSeen weights in young, and those of as many before them in old.
 type seenRuns struct {
 	version    int64 // of the file, as PRAGMA data_version has it
-	seed       maphash.Seed
 	young, old map[schema.RunKey]*seenRun
 	weight     int // of young
 }
 
 // seenRun is what is remembered of a run.
 type seenRun struct {
-	whole  bool       // from its first event on
-	last   schema.Seq // of its events
-	before schema.Seq // last before this transaction
-	frames map[uint64]frameKinds
+	whole  bool                 // from its first event on
+	last   schema.Seq           // of its events
+	before schema.Seq           // last before this transaction
+	frames map[int64]frameKinds // by the sums of starts
 }
 
 // isNew reports whether this transaction is the first that has rows of the run.
@@ -47,13 +46,13 @@ const (
 
 const (
 	dataVersion = `pragma data_version`
-	isStored    = `select exists (select 1 from agent_runs where koder_user_id = ? and id = ?)`
+	isStored    = `select last_seq, framed_seq from agent_runs where koder_user_id = ? and id = ?`
 )
 
 // expectVersion forgets everything unless the file has the version. That changes when another connection has written.
 func (s *seenRuns) expectVersion(version int64) {
 	if s.young == nil || s.version != version {
-		*s = seenRuns{version: version, seed: maphash.MakeSeed(), young: make(map[schema.RunKey]*seenRun)}
+		*s = seenRuns{version: version, young: make(map[schema.RunKey]*seenRun)}
 	}
 }
 
@@ -84,30 +83,23 @@ func (s *seenRuns) grow(weight int) {
 
 // addFrame remembers a frame of a run and reports whether it surely repeats nothing: it comes after all that is stored of
 // the run, and is the first start or the first end of what it begins or ends, the end after the start.
-func (s *seenRuns) addFrame(r *seenRun, row *persister.BatchRow, id string) (plain bool) {
+func (s *seenRuns) addFrame(r *seenRun, f frame) (plain bool) {
 	if !r.whole {
 		return false
 	}
-	pair, of := pairs[row.Type], hasEnd
-	if row.Type == pair[0] {
-		of = hasStart
+	of := hasStart
+	if f.isEnd() {
+		of = hasEnd
 	}
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	for _, part := range [...]string{pair[0], row.Chunk.Child, id} {
-		_, _ = h.WriteString(part)
-		_ = h.WriteByte(0)
-	}
-	sum := h.Sum64()
-	have, known := r.frames[sum]
+	have, known := r.frames[f.sum&^1]
 	if !known {
 		if r.frames == nil {
-			r.frames = make(map[uint64]frameKinds)
+			r.frames = make(map[int64]frameKinds)
 		}
 		s.grow(1)
 	}
-	r.frames[sum] = have | of
-	return row.Seq > r.before && (have == 0 || have == hasStart && of == hasEnd)
+	r.frames[f.sum&^1] = have | of
+	return f.row.Seq > r.before && (have == 0 || have == hasStart && of == hasEnd)
 }
 
 // see remembers that a batch has rows of a run, up to a seq, and returns what was remembered of it before.
@@ -115,11 +107,15 @@ func (tx *transaction) see(ctx context.Context, key schema.RunKey, last schema.S
 	seen := &tx.store.seen
 	r := seen.find(key)
 	if r == nil {
-		var stored bool
-		if err := tx.queryRow(ctx, stIsStored, key.Tenant, key.Run).Scan(&stored); err != nil {
+		var stored, framed schema.Seq
+		err := tx.queryRow(ctx, stIsStored, key.Tenant, key.Run).Scan(&stored, &framed)
+		r = &seenRun{whole: errors.Is(err, sql.ErrNoRows)}
+		if err == nil && stored > framed {
+			err = tx.addMissingIDs(ctx, key, framed)
+		}
+		if err != nil && !r.whole {
 			return nil, err
 		}
-		r = &seenRun{whole: !stored}
 		seen.add(key, r)
 	}
 	r.before, r.last = r.last, max(r.last, last)

@@ -94,7 +94,7 @@ func TestSeenIsBounded(t *testing.T) {
 		s.add(chunk.Key, r)
 		for j := range 1 + i%300 {
 			row := &persister.BatchRow{Row: persister.Row{Seq: schema.Seq(j + 1), Type: schema.TypeToolStart}, Chunk: chunk}
-			if !s.addFrame(r, row, fmt.Sprint("c", j)) {
+			if !s.addFrame(r, frame{row: row, sum: frameSum(row.Type, "", fmt.Sprint("c", j))}) {
 				t.Fatal("a new call repeats something")
 			}
 		}

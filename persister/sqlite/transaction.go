@@ -23,7 +23,6 @@ const (
 	stSession
 	stUpdateSession
 	stSessionEvents
-	stAsks
 	stAskEvents
 	stNaming
 	stUpdateNaming
@@ -35,14 +34,17 @@ const (
 	stAnyRepeats
 	stLaterRepeats
 	stFrames
-	stModel
-	stFrameUsage
+	stFramesAfter
 	stDataVersion
 	stIsStored
 	stBeginOffset
 	stMoveOffset
 	stInsertDeadLetter
-	stInsert // the first of those in insertSizes
+	stInsert                                                // the first of those in insertSizes
+	stInsertIDs    = stInsert + statement(len(insertSizes)) // the first of those in keepSizes
+	stInsertModels = stInsertIDs + statement(len(keepSizes))
+	stInsertUsage  = stInsertModels + statement(len(keepSizes))
+	statementCount = stInsertUsage + statement(len(keepSizes))
 )
 
 // insertSizes are numbers of rows that one statement inserts. A statement shares its own cost among its rows, and the
@@ -50,22 +52,27 @@ const (
 // (BenchmarkBare).
 var insertSizes = [...]int{128, 32, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}
 
-const statementCount = int(stInsert) + len(insertSizes)
+// keepSizes are numbers of rows of what is kept of frames that one statement inserts.
+var keepSizes = [...]int{32, 16, 8, 4, 2, 1}
 
 var statementTexts = func() (texts [statementCount]string) {
 	texts[stAdvanceRun], texts[stAdvanceFramed] = advanceRun, advanceRun+ofFrames
 	texts[stUpsertRun], texts[stUpsertLane] = upsertRun, upsertLane
 	texts[stCountRow], texts[stUpdateUsage], texts[stStoredLine] = countRow, updateUsage, storedLine
 	texts[stSession], texts[stUpdateSession], texts[stSessionEvents] = selectSession, updateSession, selectSessionEvents
-	texts[stAsks], texts[stAskEvents], texts[stUpdateAsks] = selectAsks, selectAskEvents, updateAsks
+	texts[stAskEvents], texts[stUpdateAsks] = selectAskEvents, updateAsks
 	texts[stNaming], texts[stUpdateNaming], texts[stLaterStarts] = selectNaming, updateNaming, selectLaterStarts
 	texts[stNamed], texts[stTurn], texts[stMessage] = selectNamed, selectTurn, selectMessage
 	texts[stAnyRepeats], texts[stLaterRepeats], texts[stFrames] = anyRepeats, laterRepeats, insertFrames
-	texts[stModel], texts[stFrameUsage] = insertModel, insertFrameUsage
-	texts[stDataVersion], texts[stIsStored] = dataVersion, isStored
+	texts[stDataVersion], texts[stIsStored], texts[stFramesAfter] = dataVersion, isStored, selectFramesAfter
 	texts[stBeginOffset], texts[stMoveOffset], texts[stInsertDeadLetter] = beginOffset, moveOffset, insertDeadLetter
 	for i, n := range insertSizes {
 		texts[int(stInsert)+i] = insertRows(n)
+	}
+	for i, n := range keepSizes {
+		at := statement(i)
+		texts[stInsertIDs+at], texts[stInsertModels+at] = severalRows(insertID, n), severalRows(insertModel, n)
+		texts[stInsertUsage+at] = severalRows(insertFrameUsage, n)
 	}
 	return texts
 }()
@@ -83,6 +90,7 @@ type transaction struct {
 type movedRun struct {
 	seen  *seenRun
 	named persister.Naming // before this batch, where the batch names something
+	asks  string           // before this batch, where it asks or answers
 }
 
 // begin begins a transaction. It waits for the one connection that writes.

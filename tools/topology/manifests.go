@@ -13,7 +13,7 @@ import (
 	"github.com/oasdiff/yaml"
 )
 
-// manifest is an manifest of Kubernetes. Its spec is read when its kind is known.
+// manifest is an object of Kubernetes. Its spec is read when its kind is known.
 type manifest struct {
 	Kind     string
 	Metadata struct {
@@ -107,7 +107,7 @@ func readObjects(path string) (all []manifest, err error) {
 	return all, nil
 }
 
-// decode reads the spec of an manifest.
+// decode reads the spec of an object.
 func (o manifest) decode(into any) error {
 	if err := json.Unmarshal(o.Spec, into); err != nil {
 		return fmt.Errorf("%s %s: %w", o.Kind, o.Metadata.Name, err)

@@ -15,7 +15,7 @@ import (
 
 // known are the migrations of this program.
 var known = sqlstore.NewMigrations(migrations,
-	map[int64]string{3: "digest_runs", 18: "collect_asks", 22: "mark_repeats", 24: "name_runs", 31: "frame_ids"})
+	map[int64]string{3: "digest_runs", 18: "collect_asks", 22: "mark_repeats", 24: "name_runs", 32: "frame_ids"})
 
 // digestMigration fills in the time of the first event, the usage and the reason of runs that are stored already. It
 // is Go, not SQL, so that one place decides what counts as usage.

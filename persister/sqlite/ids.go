@@ -68,7 +68,7 @@ var idsTable string
 // idsMigration keeps the ids of frames that are stored already. It is Go, not SQL, so that one place decides what an id
 // is.
 func idsMigration() *goose.Migration {
-	return goose.NewGoMigration(31, &goose.GoFunc{RunTx: keepStoredIDs}, nil)
+	return goose.NewGoMigration(32, &goose.GoFunc{RunTx: keepStoredIDs}, nil)
 }
 
 func keepStoredIDs(ctx context.Context, tx *sql.Tx) error {

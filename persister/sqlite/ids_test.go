@@ -59,7 +59,7 @@ func TestRepeatsOfOlderIDs(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	copyOlder(t, path, kept, 30)
+	copyOlder(t, path, kept, 31)
 	s = opened(t, path)
 	defer s.Close()
 	got := s.firstColumn(t)(`select seq || ' ' || frame from agent_run_ids where run_id = $1 order by seq`, key.Run)

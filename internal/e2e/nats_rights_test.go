@@ -21,6 +21,7 @@ import (
 
 	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
+	"agentstream/schema"
 )
 
 // violations collects what a NATS server says of rights that somebody lacks.
@@ -92,7 +93,11 @@ var forbidden = map[string][]string{
 		"$JS.API.STREAM.CREATE.MINE", "agent.0.default.run", "$KV.AGENT_KEYS.key", "$KV.AGENT_TICKETS.ticket",
 		"ingest.default.run", "live.agent.0.default.run"},
 	"worker": {"$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0", "$KV.AGENT_TAPS.place"},
-	"proxy":  {"$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.CONSUMER.DELETE.AGENT_0.persister", "$KV.AGENT_TAPS.place"},
+	"backup": {"$JS.API.STREAM.DELETE.AGENT_0", "$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.STREAM.MSG.DELETE.AGENT_0",
+		"$JS.API.STREAM.UPDATE.AGENT_0", "$JS.API.STREAM.CREATE.MINE", "$JS.API.CONSUMER.CREATE.AGENT_0",
+		"$KV.AGENT_TAPS.place",
+		"$KV.AGENT_KEYS.key", "agent.0.default.run", "ingest.default.run"},
+	"proxy": {"$JS.API.STREAM.PURGE.AGENT_0", "$JS.API.CONSUMER.DELETE.AGENT_0.persister", "$KV.AGENT_TAPS.place"},
 }
 
 // refuse holds a server to its refusal of what a user publishes.
@@ -185,4 +190,51 @@ func TestNATSRights(t *testing.T) {
 	if _, err := natskit.ReadLayout(t.Context(), js); err != nil {
 		t.Error("the log is damaged:", err)
 	}
+}
+
+// TestNATSRightsOfBackups: the user backup makes a backup and brings it back into other servers, without a violation.
+func TestNATSRightsOfBackups(t *testing.T) {
+	beside(t)
+	of, seen := natsWithRights(t)
+	dsn := testkit.Postgres(t)
+	migrate(t, dsn, of("migrate"))
+	edge := newProc(t, "edge", "--nats", of("edge"), "--postgres", dsn)
+	edge.start()
+	postTo(t, "http://"+edge.addr, "run_1", `{"type":"run.lifecycle","payload":{"state":"done"}}`+"\n")
+	edge.stop()
+	d := &drill{t: t, natsURL: of("backup"), dsn: dsn, blobs: t.TempDir()}
+	folder := d.backUp()
+	elsewhere, seenThere := natsWithRights(t)
+	d.natsURL = elsewhere("backup")
+	if out, code := d.command("restore", folder, "--only", "streams"); code != 0 || !strings.Contains(out, "7 restored") {
+		t.Errorf("restore: %d %s", code, out)
+	}
+	if out, code := d.command("restore", folder, "--only", "streams"); code != 0 || !strings.Contains(out, "7 were there") {
+		t.Errorf("restore again: %d %s", code, out)
+	}
+	if text := seen.String() + seenThere.String(); text != "" {
+		t.Errorf("rights are missing:\n%s", text)
+	}
+	js, err := jetstream.New(dialed(t, elsewhere("all")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), natskit.StreamName(schema.Partition("run_1", 4)))
+	if err != nil || s.CachedInfo().State.Msgs == 0 {
+		t.Errorf("the stream has come back as %v, %v", s, err)
+	}
+	if at, err := natskit.LastBackup(t.Context(), dialed(t, of("all"))); err != nil || time.Since(at) > time.Hour {
+		t.Errorf("the time of the backup is %v, %v", at, err)
+	}
+}
+
+// dialed connects until the end of the test.
+func dialed(t *testing.T, at string) *nats.Conn {
+	t.Helper()
+	nc, err := natskit.Dial(at, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
 }

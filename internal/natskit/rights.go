@@ -41,8 +41,8 @@ var (
 )
 
 // Roles returns what each kind of process needs of NATS, and the question which rights it has. None but migrate can make
-// or change a stream, and none can delete one. Only persist can remove messages of the log, because retention and
-// deletions are its work; an edge can remove the parts of a blob.
+// or change a stream, backup can bring back one that is not there, and none can delete one. Only persist can remove
+// messages of the log, because retention and deletions are its work; an edge can remove the parts of a blob.
 func Roles() []Role {
 	all := roles()
 	for i := range all {
@@ -68,6 +68,9 @@ func roles() []Role {
 		{"tap", "reads the log by consumers of its own, and keeps its place",
 			list(reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$KV." + TapsBucket + ".>", "_INBOX.>"}),
 			[]string{"_INBOX.>"}},
+		{"backup", "copies streams, and brings back those that are not there",
+			list(reads, []string{"$JS.API.STREAM.SNAPSHOT.*", "$JS.API.STREAM.RESTORE.*", "$JS.SNAPSHOT.>",
+				"$KV." + TapsBucket + "." + BackupKey, "_INBOX.>"}), []string{"_INBOX.>"}},
 	}
 }
 

@@ -18,7 +18,7 @@ type SetupCmd struct {
 	PublicURL   string        `name:"public-url" help:"How clients reach the edges: a stream is opened there, through whatever is in front." env:"AGENTSTREAM_PUBLIC_URL" placeholder:"URL"`
 	Token       string        `help:"Credential with the scope read, for --public-url." env:"AGENTSTREAM_TOKEN" placeholder:"TOKEN"`
 	Patience    time.Duration `help:"How long the stream must stay open: longer than the edges' --keep-alive." default:"40s"`
-	NATSRole    string        `name:"nats-role" help:"The role whose NATS user --nats has, and whose rights are looked at: edge, persist, worker, proxy, migrate or tap. Default: the one of the user's name." enum:"edge,persist,worker,proxy,migrate,tap," default:"" env:"AGENTSTREAM_NATS_ROLE"`
+	NATSRole    string        `name:"nats-role" help:"The role whose NATS user --nats has, and whose rights are looked at: edge, persist, worker, proxy, migrate, tap or backup. Default: the one of the user's name." enum:"edge,persist,worker,proxy,migrate,tap,backup," default:"" env:"AGENTSTREAM_NATS_ROLE"`
 	NATSMonitor []string      `name:"nats-monitor" help:"Monitoring addresses of all NATS servers, http://HOST:8222: how they sync is seen there alone." env:"AGENTSTREAM_NATS_MONITOR" placeholder:"URL"`
 	APIKeys     string        `name:"api-keys" help:"The edges' file of API keys." type:"path" env:"AGENTSTREAM_API_KEYS" placeholder:"FILE"`
 	TLSCert     []string      `name:"tls-cert" help:"Files of certificates that are in use." type:"path" env:"AGENTSTREAM_TLS_CERT" placeholder:"FILE"`

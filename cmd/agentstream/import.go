@@ -289,7 +289,7 @@ func (m *mover) moveEvents(ctx context.Context, key schema.RunKey, place persist
 	if last < place.Last {
 		return inserted, fmt.Errorf("the folder lacks the events %d to %d", last+1, place.Last)
 	}
-	if place.Expired > 0 && inserted > 0 {
+	if place.Expired > 0 { // also when another import has ended before it came to this
 		err = m.into.BeginAt(ctx, key, place.Expired)
 	}
 	return inserted, err

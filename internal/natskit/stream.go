@@ -71,6 +71,13 @@ const streamPrefix = "AGENT_"
 // StreamName is the stream of a partition.
 func StreamName(partition int) string { return streamPrefix + strconv.Itoa(partition) }
 
+// IsLogStream reports whether a stream is one of the log's.
+func IsLogStream(name string) bool {
+	number, ok := strings.CutPrefix(name, streamPrefix)
+	_, err := strconv.ParseUint(number, 10, 32)
+	return ok && err == nil
+}
+
 // ErrNotDeclared reports that this JetStream holds no log yet.
 var ErrNotDeclared = errors.New("it is not declared")
 

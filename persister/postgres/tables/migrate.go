@@ -190,3 +190,17 @@ func Empty(ctx context.Context, dsn string) (empty bool, err error) {
 	}
 	return empty, nil
 }
+
+// ForgetLog forgets how far a log is stored: the tables have all of one that is not there any more. What is stored of the
+// next one begins with its first message. No persister may run.
+func ForgetLog(ctx context.Context, dsn string) error {
+	db, err := Open(dsn)
+	if err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	_, err = db.ExecContext(ctx, "delete from agent_log_offsets")
+	if err = errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("postgres: forget the log: %w", away(err))
+	}
+	return nil
+}

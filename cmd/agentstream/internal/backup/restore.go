@@ -25,6 +25,7 @@ type RestoreCmd struct {
 	Folder    string   `arg:"" name:"folder" help:"Folder of the backup." type:"path"`
 	Only      []string `help:"Only these parts: tables, objects, streams." enum:"tables,objects,streams" placeholder:"PART"`
 	Replicas  int      `help:"Copies of each stream; 0: as many as it had." default:"0"`
+	NewLog    bool     `help:"Leave the log and the places of taps out: the tables must have all of the log. migrate then makes another one, with any number of partitions."`
 	PgRestore string   `help:"PostgreSQL's pg_restore, of the version of the pg_dump that was used, or newer." default:"pg_restore" placeholder:"FILE"`
 	JSON      bool     `name:"json" help:"Print one JSON object."`
 
@@ -45,6 +46,11 @@ func (c *RestoreCmd) Run(ctx context.Context, log *slog.Logger) error {
 	b, err := readManifest(c.Folder)
 	if err != nil {
 		return err
+	}
+	if c.NewLog {
+		if err := b.dropLog(); err != nil {
+			return err
+		}
 	}
 	if err := b.check(c.Folder, c.isWanted); err != nil {
 		return err
@@ -116,7 +122,7 @@ func (c *RestoreCmd) restoreTables(ctx context.Context, b *Contents) (bool, erro
 			return false, errors.New("tables: the database has tables of agentstream; restore into an empty one")
 		}
 		c.Notice("the database has tables of agentstream: they are left as they are")
-		return false, nil
+		return false, c.forgetLog(ctx, b)
 	}
 	r, err := b.Tables.open(c.Folder)
 	if err != nil {
@@ -126,7 +132,7 @@ func (c *RestoreCmd) restoreTables(ctx context.Context, b *Contents) (bool, erro
 	if err := restoreTables(ctx, c.PgRestore, c.Postgres, r); err != nil {
 		return false, fmt.Errorf("tables: %w", err)
 	}
-	return true, nil
+	return true, c.forgetLog(ctx, b)
 }
 
 func (c *RestoreCmd) restoreObjects(ctx context.Context, b *Contents, done *restored) error {

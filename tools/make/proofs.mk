@@ -31,10 +31,12 @@ langgraph-python: build ## Run LangGraph's client for Python against one process
 	@bin/langgraph-python/bin/python internal/e2e/python/langgraph.py bin/agentstream
 
 .PHONY: record-sdks
-record-sdks: js ## Record agents on the official libraries of OpenAI and Anthropic, for Node and Python: failed calls, tools, crash, Ctrl-C; they are installed under bin
+record-sdks: js ## Record agents on the official libraries of OpenAI and Anthropic, for Node and Python: failed calls, tools, crash, Ctrl-C, and what the first token waits longer; they are installed under bin
 	@python3 -m venv bin/record-sdks
 	bin/record-sdks/bin/pip install --quiet --disable-pip-version-check openai anthropic
 	AGENTSTREAM_SDK_PYTHON=$(CURDIR)/bin/record-sdks/bin/python go test -v -count=1 -run TestRecordLibraries ./cmd/agentstream
+	go test -run '^$$' -bench BenchmarkFirstToken -benchtime 300x ./adapters/proxy | awk '
+		/^BenchmarkFirstToken/ { for (i = 3; i < NF; i++) if ($$(i+1) ~ /^(direct|recorded|added)-p50/) printf "first token, %s: %s\n", $$(i+1), $$i }'
 
 .PHONY: runtime
 runtime: needs ## Hold the runtime protocol to its text: kills under 200 scenarios, a rolling restart under 1,000 streams, recordings, latency, slow clients, cost beside native

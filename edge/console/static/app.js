@@ -2,7 +2,7 @@
 
 import { h, fill, keys, keysOn } from "./dom.js";
 import { dialog, failed, toast } from "./screen.js";
-import { connect, lent, takeBack, token, whoami } from "./server.js";
+import { connect, lent, takeBack, token, whoami, why } from "./server.js";
 import { runsScreen } from "./runs.js";
 import { runScreen } from "./run/run.js";
 import { sessionsScreen } from "./sessions.js";
@@ -77,7 +77,7 @@ account.addEventListener("click", () => {
 // A browser may keep a page that was left, with its stream, and it has six connections to a server that speaks HTTP/1.1.
 addEventListener("pagehide", () => close.abort());
 addEventListener("pageshow", (e) => e.persisted && open());
-arrive().catch((e) => toast(`Not signed in: ${e.message}`, "bad")).then(() => {
+arrive().catch((e) => toast(`Not signed in: ${why(e)}.`, "bad")).then(() => {
   addEventListener("hashchange", open);
   open();
 });

@@ -4,7 +4,7 @@ import { fill, h, short, visible } from "./dom.js";
 import { bytes, count, duration, time } from "./format.js";
 import { costText } from "./run/costs.js";
 import { button, confirmed, notice, toast } from "./screen.js";
-import { ask, explain } from "./server.js";
+import { ask, explain, sentence } from "./server.js";
 
 const costsEvery = 60_000; // ms
 const costRows = 500;
@@ -149,7 +149,7 @@ function letterView(l, done) {
     try {
       done(...(await f()));
     } catch (e) {
-      done(`${explain(e).title}: ${e.message}`, true);
+      done(sentence(e), true);
     }
   };
   const retry = () => act(async () => {

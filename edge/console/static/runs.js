@@ -4,7 +4,7 @@ import { h, fill, keys, patch, setText, short } from "./dom.js";
 import { cost, count, duration, moment, time, tokens } from "./format.js";
 import { badge, button, copier, failed, notice } from "./screen.js";
 import { firstEvent } from "./run/recipes.js";
-import { token } from "./server.js";
+import { token, why } from "./server.js";
 
 const states = ["running", "planning", "awaiting_approval", "paused", "redirecting", "done", "error", "aborted"];
 const final = new Set(["done", "aborted", "error"]);
@@ -172,7 +172,7 @@ export async function runsScreen(s) {
       await f();
       setText(status, "");
     } catch (e) {
-      if (!signal.aborted) setText(status, `The list could not be read: ${e.message}. It is tried again.`);
+      if (!signal.aborted) setText(status, `The list could not be read: ${why(e)}. It is tried again.`);
     }
   }
 

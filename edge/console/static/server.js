@@ -57,6 +57,20 @@ export async function ask(path, { method = "GET", body, signal, any = false, as 
 /** Returns who a token is for, by default the tab's: tenant, scopes, and the run that it is limited to. */
 export const whoami = (signal, as = token()) => ask("/v1/agent/whoami", { signal, as });
 
+/** Returns why something failed, to end a sentence with: what the server said, without codes. */
+export function why(e) {
+  if (e instanceof ServerError && e.problem.message) return e.problem.message;
+  if (e.constructor === Error) return e.message; // the console's own words
+  const { title } = explain(e);
+  return title[0].toLowerCase() + title.slice(1);
+}
+
+/** Returns why something failed as a sentence of its own. */
+export function sentence(e) {
+  const text = why(e);
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
 /** Returns what an error means to a person: a title, and what one can do. */
 export function explain(e) {
   if (e.notShare) return { title: "This is no share link", text: "What it holds is not the token of a share. Nobody was signed in or out by it." };
@@ -69,8 +83,8 @@ export function explain(e) {
   if (e.status === 404) return { title: "No such run", text: "There is no run with this id, or it belongs to another tenant." };
   if (e.status === 410) return { title: "No longer kept", text: "The beginning of this run, or all of it, has expired or was deleted. What is left can be read as events." };
   if (e.status === 413) return { title: "Too large to be summed up", text: "The newest events are shown instead." };
-  if (e.status === 400) return { title: "That is no run id", text: "An id has 1 to 128 letters, digits, _ and -." };
+  if (code === "BAD-ID") return { title: "That is no run id", text: "An id has 1 to 128 letters, digits, _ and -." };
   if (code === "NO-CATALOG" || e.status === 501) return { title: "This server keeps no list of runs", text: "A run can still be opened by its id." };
-  if (e.status >= 500) return { title: "The server has a problem", text: e.problem.message ?? e.message, retry: true };
-  return { title: "Refused", text: e.problem.message ?? e.message };
+  if (e.status >= 500) return { title: "The server has a problem", text: e.problem.message ? sentence(e) : `The answer has the status ${e.status}.`, retry: true };
+  return { title: "Refused", text: e.problem.message ? sentence(e) : `The answer has the status ${e.status}.` };
 }

@@ -3,7 +3,7 @@
 import { h, fill, short } from "./dom.js";
 import { moment, time } from "./format.js";
 import { badge, failed, notice } from "./screen.js";
-import { ask } from "./server.js";
+import { ask, why } from "./server.js";
 
 /** Shows the newest sessions and a form that begins one. */
 export async function sessionsScreen(s) {
@@ -34,7 +34,7 @@ export async function sessionsScreen(s) {
       await client.send(session.id, text.value.trim());
       go("run", session.id);
     } catch (e) {
-      error.textContent = `The session could not be begun: ${e.message}`;
+      error.textContent = `The session could not be begun: ${why(e)}.`;
       make.disabled = false;
     }
   }

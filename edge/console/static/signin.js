@@ -3,7 +3,7 @@
 import { h, fill } from "./dom.js";
 import { button } from "./screen.js";
 import { issuer, leave } from "./oidc.js";
-import { keepToken, whoami } from "./server.js";
+import { keepToken, sentence, whoami, why } from "./server.js";
 
 /** Asks for a token, tries it, and goes on to where the person was going. */
 export function signInScreen({ main, argument, open }) {
@@ -15,7 +15,7 @@ export function signInScreen({ main, argument, open }) {
     h("label", { for: "token" }, "Token"), field, error,
     h("button", { class: "primary", type: "submit" }, "Sign in"));
   fill(main, form);
-  issuer().then((o) => o !== null && form.append(h("p", { class: "hint" }, "or"), button(`Sign in at ${new URL(o.issuer).host}`, () => leave(o, target(argument)).catch((e) => (error.textContent = `The issuer cannot be asked: ${e.message}`))))).catch(() => {});
+  issuer().then((o) => o !== null && form.append(h("p", { class: "hint" }, "or"), button(`Sign in at ${new URL(o.issuer).host}`, () => leave(o, target(argument)).catch((e) => (error.textContent = `The issuer cannot be asked: ${why(e)}.`))))).catch(() => {});
   field.focus();
 
   async function submit(e) {
@@ -26,7 +26,7 @@ export function signInScreen({ main, argument, open }) {
       await whoami();
     } catch (e) {
       keepToken("");
-      error.textContent = e.status === 401 ? "The server does not know this token." : `The server cannot be asked: ${e.message}`;
+      error.textContent = e.status === 401 ? "The server does not know this token." : sentence(e);
       field.focus();
       return;
     }

@@ -421,6 +421,7 @@ const checks = {
     await shows("#12 of 32", ".place");
     await until("the past", () => document.querySelector(".conversation").innerText.includes("w9") && !document.querySelector(".conversation").innerText.includes("w10"));
     if (await page.$eval(".control", (e) => !e.hidden)) throw new Error("the past can be steered");
+    await accessible("the past");
     await page.click('[aria-label="One event on"]');
     await until("one on", () => document.querySelector(".conversation").innerText.includes("w10"));
     await page.click('[aria-label="One event back"]');
@@ -444,6 +445,7 @@ const checks = {
     expected.push("ERR_CONNECTION", "ERR_EMPTY", "ERR_INCOMPLETE", "ERR_NETWORK");
     wire.cut();
     await shows("offline", "#connection");
+    await accessible("offline");
     await picture("offline");
     await fetch(`http://${EDGES.split(",")[0]}/v1/agent/runs/cut/events`, {
       method: "POST", headers: { Authorization: `Bearer ${TOKEN}`, "Content-Type": "application/x-ndjson" },
@@ -640,6 +642,11 @@ const checks = {
 
   async "what cannot be shown is told: no id, no such run, a child, many children"() {
     expected.push("404", "400");
+    await open("#/run/read");
+    await shows("Title", ".conversation");
+    await page.type("#event-types", "*x");
+    await press("List events");
+    await shows("Refused. Types must be names", ".details");
     await open("#/run/" + encodeURIComponent("no id!"));
     await shows("That is no run id");
     await open("#/run/nobody");
@@ -680,10 +687,77 @@ const checks = {
     answer = undefined;
     page.off("request", give);
     await page.setRequestInterception(false);
+    // What is refused is told in the server's words, as one sentence without codes: here somebody else was faster.
+    expected.push("409");
+    await post("faster", life("running"), { type: "input.requested", payload: { request_id: "q", prompt: "Who is it?", options: ["I"] } });
+    await open("#/run/faster");
+    await shows("Who is it?", ".control");
+    await page.setRequestInterception(true);
+    const late = async (r) => {
+      if (r.method() === "POST") await api("POST", "/v1/agent/runs/faster/answer", { request_id: "q", answer: "me" });
+      await r.continue();
+    };
+    page.on("request", late);
+    await press("I", ".control");
+    await until("one sentence", () => document.querySelector("#toasts .bad")?.innerText === "Answer is not possible in state running: the question is answered already.");
+    page.off("request", late);
+    await page.setRequestInterception(false);
+    await open("#/run/refused");
     // By the button, or by the page itself, whichever is first.
     await page.evaluate(() => [...document.querySelectorAll("main button")].find((b) => b.innerText === "Try again")?.click());
     await shows("back again", ".conversation");
     expected.splice(0);
+  },
+
+  async "nine tabs over HTTP/1.1, of which a browser opens six connections, show a run and what comes"() {
+    if (EDGES !== "") return; // nothing of it is the server's
+    await post("tabs", life("running"), start("m"), say("first words"));
+    const tabs = [];
+    const has = (tab, text) => tab.waitForFunction((t) => document.querySelector(".conversation")?.innerText.includes(t), { timeout: 60_000, polling: 100 }, text);
+    try {
+      for (let i = 0; i < 9; i++) {
+        tabs.push(await browser.newPage());
+        await tabs[i].bringToFront();
+        if (TOKEN !== "") await tabs[i].evaluateOnNewDocument((t) => sessionStorage.setItem("agentstream-token", t), TOKEN);
+        await tabs[i].goto(`${BASE}/console/#/run/tabs`);
+        await has(tabs[i], "first words");
+      }
+      await post("tabs", say(" and the last"));
+      for (const tab of tabs) {
+        await tab.bringToFront();
+        await has(tab, "and the last");
+      }
+    } finally {
+      for (const tab of tabs) await tab.close();
+      await page.bringToFront();
+    }
+  },
+
+  async "a slow network: it says that it loads, asks for little, and says nothing that it does not know"() {
+    if (EDGES !== "") return;
+    await post("slowly", life("running"), ...Array.from({ length: 40 }, (_, i) => [start(`m${i}`), ...Array.from({ length: 8 }, (_, k) => say(`word ${i} ${k} `)), end(`m${i}`)]).flat());
+    const tab = await browser.newPage();
+    try {
+      if (TOKEN !== "") await tab.evaluateOnNewDocument((t) => sessionStorage.setItem("agentstream-token", t), TOKEN);
+      const cdp = await tab.createCDPSession();
+      await cdp.send("Network.enable");
+      await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 100, downloadThroughput: 50 * 1024, uploadThroughput: 50 * 1024 });
+      let asked = 0;
+      cdp.on("Network.requestWillBeSent", () => asked++);
+      await tab.evaluateOnNewDocument(() => {
+        globalThis.told = new Set();
+        setInterval(() => document.body && globalThis.told.add(document.body.innerText), 20);
+      });
+      await tab.goto(`${BASE}/console/#/run/slowly`, { timeout: 60_000 });
+      await tab.waitForFunction(() => document.querySelector(".conversation")?.innerText.includes("word 39 7"), { timeout: 60_000, polling: 50 });
+      const told = await tab.evaluate(() => [...globalThis.told]);
+      if (asked > 15) throw new Error(`${asked} requests before the run is shown`);
+      if (!told.some((t) => t.includes("Loading"))) throw new Error("it does not say that it loads");
+      for (const t of told) if (/\bunknown\b|\b0 events|#0 of/.test(t)) throw new Error(`it says what it does not know: ${t.slice(0, 200)}`);
+    } finally {
+      await tab.close();
+      await page.bringToFront();
+    }
   },
 
   async "payloads of any form are shown, and break nothing"() {

@@ -53,6 +53,30 @@ await opened("again");
 await page.waitForFunction((n) => document.querySelector(".run-screen").innerText.includes(`${n.toLocaleString("en-US")} out`), { polling: 100, timeout: 120_000 }, used);
 console.log(`the usage of all of it is on the screen after ${Math.round(performance.now() - begun)} ms`);
 
+// What is shown is what is said, wherever one is: at a place of the past, at the newest event again, behind a link to an event.
+const shown = (what, at, connection) => page.waitForFunction((n, c) => document.querySelector(".place").innerText.includes(`#${n.toLocaleString("en-US")} of`) && document.getElementById("connection").innerText.startsWith(c), { polling: 50, timeout: 60_000 }, at, connection)
+  .catch(async () => trouble.push(`${what}: ${await page.evaluate(() => `${document.querySelector(".place").innerText}, ${document.getElementById("connection").innerText}`)}`));
+const words = () => page.evaluate(() => document.querySelector(".conversation").innerText);
+const newest = await words();
+for (const part of [0.1, 0.6, 0.9]) {
+  const at = Math.round(last * part);
+  await page.evaluate((n) => {
+    const slider = document.querySelector("input[type=range]");
+    slider.value = n;
+    for (const name of ["input", "change"]) slider.dispatchEvent(new Event(name, { bubbles: true }));
+  }, at);
+  await shown(`event ${at}`, at, "past");
+  if ((await words()) === newest) trouble.push(`event ${at}: the newest words are shown`);
+  await page.evaluate(() => [...document.querySelectorAll("button")].find((b) => ["Live", "Newest"].includes(b.innerText)).click());
+  await shown(`newest after event ${at}`, last, "live");
+  if ((await words()) !== newest) trouble.push(`after event ${at}: not the newest words`);
+}
+const linked = Math.round(last * 0.98);
+await page.goto("about:blank");
+await page.goto(`${BASE}/console/#/run/${run}?seq=${linked}`);
+await shown("a link to an event", linked, "past");
+await opened("once more");
+
 await page.evaluate(() => {
   globalThis.gaps = [];
   globalThis.slow = 0; // frames of 50 ms and more, by what the browser tells

@@ -3,6 +3,7 @@
 import { h, fill, patch, short, visible } from "../dom.js";
 import { RawJSON } from "../lib/index.js";
 import { asked, button, confirmed, toast } from "../screen.js";
+import { sentence } from "../server.js";
 import { schemaForm } from "./form.js";
 import { read } from "./values.js";
 
@@ -26,7 +27,7 @@ export function controls(model, { client, run, who }) {
       toast(`${what}: stored`);
       return true;
     } catch (e) {
-      toast(e.status === 409 ? `Not possible now: ${e.problem.message ?? ""}` : `Refused: ${e.message}`, "bad");
+      toast(sentence(e), "bad");
       return false;
     }
   }

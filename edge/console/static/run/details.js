@@ -5,7 +5,7 @@ import { bytes, count, moment, time } from "../format.js";
 import { json } from "../highlight.js";
 import { formatEvent } from "../lib/index.js";
 import { button, copier, toast } from "../screen.js";
-import { explain, token } from "../server.js";
+import { explain, token, why } from "../server.js";
 import { eventsOf } from "./recipes.js";
 
 const most = 50; // events that are shown at once
@@ -84,7 +84,7 @@ export function details(client, run, signal) {
       }
       save(lines, `${run}.jsonl`);
     } catch (e) {
-      if (!signal.aborted) toast(`The events could not be fetched: ${e.message}`, "bad");
+      if (!signal.aborted) toast(`The events could not be fetched: ${why(e)}.`, "bad");
     }
     file.disabled = false;
     setText(file, "Download (JSONL)");

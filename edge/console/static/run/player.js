@@ -41,7 +41,7 @@ export function player(model, { failed, resume }) {
     if (document.activeElement !== slider || mode !== "past") slider.value = String(Math.max(1, position));
     slider.setAttribute("aria-valuetext", `event ${position} of ${newest}`);
     const at = model.fold.snapshot.last_ts;
-    setText(place, `#${count(position)} of ${count(newest)}${at === null ? "" : ` · ${time(at)}`}`);
+    setText(place, position === 0 ? "" : `#${count(position)} of ${count(newest)}${at === null ? "" : ` · ${time(at)}`}`); // 0: nothing is read yet
     place.title = at === null ? "" : moment(at);
     live.setAttribute("aria-pressed", String(mode === "live"));
     setText(live, model.over ? "Newest" : "Live");

@@ -3,6 +3,7 @@
 import { h, fill, framed, keys, save, setText, short } from "../dom.js";
 import { cost, count, duration, moment, time, tokenText } from "../format.js";
 import { badge, button, copier, failed, notice, toast } from "../screen.js";
+import { why } from "../server.js";
 import { controls } from "./controls.js";
 import { conversation } from "./conversation.js";
 import { Costs } from "./costs.js";
@@ -132,7 +133,7 @@ export async function runScreen(s) {
     try {
       save((await client.blob(run, ref, signal)).content, ref);
     } catch (e) {
-      toast(`The content could not be fetched: ${e.message}`, "bad");
+      toast(`The content could not be fetched: ${why(e)}.`, "bad");
     }
   }
 
@@ -145,7 +146,7 @@ export async function runScreen(s) {
   }
 
   function readSpans(all) {
-    return model.readSpans(all).catch((e) => signal.aborted || (model.spans.ready(), [403, 404, 410].includes(e.status) || toast(`The timeline could not be read: ${e.message}`, "bad")));
+    return model.readSpans(all).catch((e) => signal.aborted || (model.spans.ready(), [403, 404, 410].includes(e.status) || toast(`The timeline could not be read: ${why(e)}.`, "bad")));
   }
 
   openLane(s.child);

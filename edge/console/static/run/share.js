@@ -3,7 +3,7 @@
 import { h, fill } from "../dom.js";
 import { time } from "../format.js";
 import { copier, dialog, toast } from "../screen.js";
-import { ask, explain } from "../server.js";
+import { ask, sentence } from "../server.js";
 
 const lives = [["1h", "an hour"], ["24h", "a day"], ["168h", "a week"], ["720h", "30 days"]];
 
@@ -16,7 +16,7 @@ export function share(run) {
       const made = await ask(`/v1/agent/runs/${encodeURIComponent(run)}/shares?ttl=${ttl.value}`, { method: "POST" });
       show(`${location.origin}/console/#/share/${made.share}`, made.expires_at);
     } catch (e) {
-      toast(e.status === 404 ? "This server makes no share links (--share-secret)." : `${explain(e).title}: ${e.message}`, "bad");
+      toast(e.status === 404 ? "This server makes no share links (--share-secret)." : sentence(e), "bad");
     }
   }, "Cancel");
 }

@@ -209,8 +209,8 @@ func (j *appendJob) scan(ctx context.Context) error {
 // stamp marks a pack that has been built of rest, or refuses it.
 func (j *appendJob) stamp(p *schema.Pack) error {
 	if j.whole && j.next == 0 && p.Count < len(j.rest) {
-		return fmt.Errorf("only %d of %d events fit one pack, which is of one child, %d events and %d bytes at most: %w",
-			p.Count, len(j.rest), schema.MaxPackEvents, schema.MaxPackBytes, schema.ErrTooLarge)
+		return fmt.Errorf("%w for one pack, of one child, %d events and %d bytes at most: %d of %d events fit",
+			schema.ErrTooLarge, schema.MaxPackEvents, schema.MaxPackBytes, p.Count, len(j.rest))
 	}
 	p.Batch, p.Part, p.Patient = j.id, j.next, j.opt.Patient
 	return nil
@@ -334,7 +334,7 @@ func (j *appendJob) checkRest(head schema.Head) error {
 		}
 		if e.Seq != 0 && e.Seq != h.Last+1 {
 			return &schema.BatchError{Line: done + i + 1,
-				Err: fmt.Errorf("seq %d where %d is next: %w", e.Seq, h.Last+1, schema.ErrSeqMismatch)}
+				Err: fmt.Errorf("%w: %d instead of %d", schema.ErrSeqMismatch, e.Seq, h.Last+1)}
 		}
 		if err := advance(&h, e, e.ID, j.opt.AfterEnd); err != nil {
 			return &schema.BatchError{Line: done + i + 1, Err: err}

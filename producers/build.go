@@ -83,7 +83,7 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 			break
 		}
 		if e.Seq != 0 && e.Seq != head.Last+1 {
-			err = fmt.Errorf("seq %d where %d is next: %w", e.Seq, head.Last+1, schema.ErrSeqMismatch)
+			err = fmt.Errorf("%w: %d instead of %d", schema.ErrSeqMismatch, e.Seq, head.Last+1)
 			break
 		}
 		if err = advance(&head, e, "", lim.late); err != nil {

@@ -25,7 +25,7 @@ func oneLane(events []schema.Event, child string) error {
 	for i := range events {
 		if id := events[i].ChildID; id != "" && id != child {
 			return &schema.BatchError{Line: i + 1,
-				Err: fmt.Errorf("child_id %s where only %s may write: %w", id, child, schema.ErrForeignRun)}
+				Err: fmt.Errorf("%w: child_id %q, where only %q may write", schema.ErrForeignRun, id, child)}
 		}
 	}
 	return nil

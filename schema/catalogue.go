@@ -112,7 +112,7 @@ func Lookup(name string) (TypeInfo, error) {
 	if strings.HasPrefix(name, customPrefix) && len(name) > len(customPrefix) && validTypeName(name) == nil {
 		return TypeInfo{Name: name, Family: FamilyCustom, Control: true, Schema: objectSchema}, nil
 	}
-	return TypeInfo{}, fmt.Errorf("type %s: %w", quote(name), ErrUnknownType)
+	return TypeInfo{}, fmt.Errorf("%w %s", ErrUnknownType, quote(name))
 }
 
 // Types returns the catalogue in its order. The caller owns the slice.
@@ -134,11 +134,11 @@ func (r Record) IsDelta() bool {
 // newer than itself. It keeps line breaks and quotes out of frames.
 func validTypeName(s string) error {
 	if s == "" || len(s) > maxTypeName {
-		return fmt.Errorf("type %s: %w", quote(s), ErrUnknownType)
+		return fmt.Errorf("%w %s", ErrUnknownType, quote(s))
 	}
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c != '.' && !tokenByte[c] {
-			return fmt.Errorf("type %s: %w", quote(s), ErrUnknownType)
+			return fmt.Errorf("%w %s", ErrUnknownType, quote(s))
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ func AppendBatch(dst []Event, run string, body []byte) ([]Event, error) {
 	}
 	err := eachDocument(body, add)
 	if err == nil && len(events) == len(dst) {
-		err = &BatchError{Line: 1, Err: fmt.Errorf("no event: %w", ErrMalformed)}
+		err = &BatchError{Line: 1, Err: fmt.Errorf("there is no event in it: %w", ErrMalformed)}
 	}
 	if err != nil {
 		clear(events[len(dst):])
@@ -97,10 +97,10 @@ func eachDocument(body []byte, fn func(int, []byte) error) error {
 // decodeNew reads one event on its way into the log.
 func decodeNew(run string, raw []byte) (Event, error) {
 	if len(raw) > MaxEventBytes {
-		return Event{}, fmt.Errorf("%d bytes, %d allowed: %w", len(raw), MaxEventBytes, ErrTooLarge)
+		return Event{}, fmt.Errorf("%w: %d bytes, %d allowed", ErrTooLarge, len(raw), MaxEventBytes)
 	}
 	if err := checkJSON(raw); err != nil {
-		return Event{}, err
+		return Event{}, fmt.Errorf("the event is %w", err)
 	}
 	e, err := decodeEvent(raw)
 	if err != nil {
@@ -122,7 +122,7 @@ func (e *Event) CheckNew(run string) error {
 		return err
 	}
 	if e.RunID != "" && e.RunID != run {
-		return fmt.Errorf("run_id %s in the log of %s: %w", quote(e.RunID), quote(run), ErrForeignRun)
+		return fmt.Errorf("%w: %s in the log of %s", ErrForeignRun, quote(e.RunID), quote(run))
 	}
 	if e.FirstSeq != 0 {
 		return fmt.Errorf("first_seq belongs to views: %w", ErrMalformed)
@@ -142,14 +142,14 @@ func (e *Event) CheckNew(run string) error {
 	}
 	if e.TS != "" {
 		if err := validTime(e.TS); err != nil {
-			return err
+			return fieldError("ts", err)
 		}
 	}
 	if err := e.checkOptional(); err != nil {
 		return err
 	}
 	if n := e.size(); n > MaxEventBytes {
-		return fmt.Errorf("%d bytes, %d allowed: %w", n, MaxEventBytes, ErrTooLarge)
+		return fmt.Errorf("%w: %d bytes, %d allowed", ErrTooLarge, n, MaxEventBytes)
 	}
 	return checkPayload(info, e.Payload)
 }
@@ -170,12 +170,12 @@ func (e *Event) prepare(run string) error {
 	}
 	if len(e.Payload) > 0 {
 		if err := checkJSON(e.Payload); err != nil {
-			return fmt.Errorf("payload: %w", err)
+			return fieldError("payload", err)
 		}
 		if hasLineBreak(e.Payload) {
 			line, err := oneLine(e.Payload)
 			if err != nil {
-				return fmt.Errorf("payload: %w", err)
+				return fieldError("payload", err)
 			}
 			e.Payload = line
 		}
@@ -185,7 +185,7 @@ func (e *Event) prepare(run string) error {
 	}
 	whole := e.ExtraObject()
 	if err := checkJSON(whole); err != nil || bytes.ContainsAny(e.Extra, "\r\n") {
-		return fmt.Errorf("extra fields: %w", ErrMalformed)
+		return fmt.Errorf("extra fields are not JSON on one line: %w", ErrMalformed)
 	}
 	return eachField(whole, func(name string, _ []byte) error {
 		if knownField[name] {
@@ -200,11 +200,11 @@ func (e *Event) prepare(run string) error {
 func (e *Event) checkOptional() error {
 	for _, s := range [...]string{e.TurnID, e.Cause, e.Actor} {
 		if len(s) > maxShortText {
-			return fmt.Errorf("turn_id, cause or actor longer than %d bytes: %w", maxShortText, ErrMalformed)
+			return fmt.Errorf("turn_id, cause or actor is longer than %d bytes: %w", maxShortText, ErrMalformed)
 		}
 	}
 	if len(e.Path) > maxPath {
-		return fmt.Errorf("path deeper than %d: %w", maxPath, ErrMalformed)
+		return fmt.Errorf("path is deeper than %d: %w", maxPath, ErrMalformed)
 	}
 	for _, p := range e.Path {
 		if err := ValidRunID(p); err != nil {
@@ -235,7 +235,7 @@ func checkPayload(info TypeInfo, payload []byte) error {
 		if len(payload) == 0 && !info.Delta && info.Name != TypeRunLifecycle {
 			return nil
 		}
-		return fmt.Errorf("%s: payload is not an object: %w", info.Name, ErrMalformed)
+		return fmt.Errorf("the payload of %s is not an object: %w", info.Name, ErrMalformed)
 	}
 	if info.Name == TypeRunLifecycle {
 		_, err := ParseLifecycle(payload)
@@ -259,7 +259,7 @@ func checkPayload(info TypeInfo, payload []byte) error {
 		return err
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("%s: payload has no text: %w", info.Name, ErrMalformed)
+		err = fmt.Errorf("the payload of %s has no text: %w", info.Name, ErrMalformed)
 	}
 	return err
 }
@@ -300,7 +300,7 @@ type Address struct {
 
 // Errors of ReadAddress, which wrap ErrMalformed.
 var (
-	ErrNoObject = fmt.Errorf("not a JSON object: %w", ErrMalformed)
+	ErrNoObject = fmt.Errorf("the line is not a JSON object: %w", ErrMalformed)
 	ErrNoRun    = fmt.Errorf("run_id is missing: %w", ErrMalformed)
 )
 
@@ -323,7 +323,7 @@ func ReadAddress(line []byte) (a Address, err error) {
 	})
 	switch {
 	case twice:
-		return a, fmt.Errorf("field key stands twice: %w", ErrMalformed)
+		return a, fmt.Errorf("field \"key\" is given twice: %w", ErrMalformed)
 	case err == nil && a.Run == nil:
 		err = ErrNoRun
 	}
@@ -338,14 +338,14 @@ func (a *Address) set(name, value []byte) (err error) {
 	switch string(name) {
 	case `"run_id"`:
 		if a.Run, err = plainID(value); err != nil {
-			return fmt.Errorf("run_id: %w", err)
+			return fieldError("run_id", err)
 		}
 	case `"key"`:
 		if a.Key, err = unquote(value); err == nil && a.Key == "" {
-			err = fmt.Errorf("it is empty: %w", ErrMalformed)
+			err = fmt.Errorf("empty: %w", ErrMalformed)
 		}
 		if err != nil {
-			return fmt.Errorf("key: %w", err)
+			return fieldError("key", err)
 		}
 	case `"id"`:
 		if value[0] == '"' {
@@ -365,11 +365,11 @@ func plainID(value []byte) ([]byte, error) {
 	id := value[1 : len(value)-1]
 	for _, c := range id {
 		if !tokenByte[c] {
-			return id, ValidRunID(string(id))
+			return id, fmt.Errorf("%s: %w", quote(string(id)), ErrBadID)
 		}
 	}
-	if len(id) < 2 || len(id) > MaxRunID { // only then is it to be looked at as a text
-		return id, ValidRunID(string(id))
+	if len(id) == 0 || len(id) > MaxRunID || len(id) == 1 && string(id) == RootLane {
+		return id, fmt.Errorf("%s: %w", quote(string(id)), ErrBadID)
 	}
 	return id, nil
 }

@@ -63,7 +63,7 @@ func ParseDescription(header map[string][]string) (d Description, err error) {
 	for _, name := range []string{HeaderTitle, HeaderTags, HeaderMetadata} {
 		values := header[name]
 		if len(values) > 1 {
-			return d, fmt.Errorf("%s stands more than once", name)
+			return d, fmt.Errorf("%s must be given once", name)
 		}
 		texts[name] = strings.Join(values, "")
 	}

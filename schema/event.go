@@ -153,14 +153,17 @@ func DecodeView(line []byte) (Event, error) {
 // decodeEvent expects JSON that has passed checkJSON. Payload and Extra are copies.
 func decodeEvent(data []byte) (Event, error) {
 	var e Event
+	if data[jsonscan.SkipSpace(data, 0)] != '{' {
+		return e, fmt.Errorf("the event is not a JSON object: %w", ErrMalformed)
+	}
 	seen := make(map[string]bool, 8)
 	err := eachField(data, func(name string, v []byte) error {
 		if seen[name] {
-			return fmt.Errorf("field %s stands twice: %w", quote(name), ErrMalformed)
+			return fmt.Errorf("field %s is given twice: %w", quote(name), ErrMalformed)
 		}
 		seen[name] = true
 		if err := e.setField(name, v); err != nil {
-			return fmt.Errorf("field %s: %w", quote(name), err)
+			return fieldError(name, err)
 		}
 		return nil
 	})
@@ -179,9 +182,7 @@ func (e *Event) setField(name string, v []byte) (err error) {
 	}
 	switch name {
 	case "id":
-		if e.ID, err = unquote(v); err == nil {
-			err = ValidEventID(e.ID)
-		}
+		e.ID, err = idField(v, ValidEventID)
 	case "ts":
 		if e.TS, err = unquote(v); err == nil {
 			err = validTime(e.TS)
@@ -191,13 +192,9 @@ func (e *Event) setField(name string, v []byte) (err error) {
 			err = validTypeName(e.Type)
 		}
 	case "run_id":
-		if e.RunID, err = unquote(v); err == nil {
-			err = ValidRunID(e.RunID)
-		}
+		e.RunID, err = idField(v, ValidRunID)
 	case "child_id":
-		if e.ChildID, err = unquote(v); err == nil {
-			err = ValidRunID(e.ChildID)
-		}
+		e.ChildID, err = idField(v, ValidRunID)
 	case "seq":
 		e.Seq, err = parseSeq(v)
 	case "first_seq":
@@ -219,6 +216,23 @@ func (e *Event) setField(name string, v []byte) (err error) {
 		e.Extra, err = appendExtra(e.Extra, name, v)
 	}
 	return err
+}
+
+// fieldError returns err with the name of the field that it is about.
+func fieldError(name string, err error) error {
+	if errors.Is(err, ErrUnknownType) {
+		return err // its text names the field
+	}
+	return fmt.Errorf("field %s is %w", quote(name), err)
+}
+
+// idField reads an id, which valid holds to its rule.
+func idField(v []byte, valid func(string) error) (string, error) {
+	s, err := unquote(v)
+	if err == nil && valid(s) != nil {
+		err = fmt.Errorf("%s: %w", quote(s), ErrBadID)
+	}
+	return s, err
 }
 
 var knownField = map[string]bool{
@@ -275,8 +289,8 @@ func decodePath(v []byte) ([]string, error) {
 		return nil, fmt.Errorf("deeper than %d: %w", maxPath, ErrMalformed)
 	}
 	for _, p := range path {
-		if err := ValidRunID(p); err != nil {
-			return nil, err
+		if ValidRunID(p) != nil {
+			return nil, fmt.Errorf("a list with %s: %w", quote(p), ErrBadID)
 		}
 	}
 	return path, nil
@@ -287,7 +301,7 @@ func validTime(s string) error {
 		return fmt.Errorf("not an RFC 3339 time: %w", ErrMalformed)
 	}
 	if _, err := time.Parse(time.RFC3339Nano, s); err != nil || !token(stripTime(s), 40) {
-		return fmt.Errorf("%s is not an RFC 3339 time: %w", quote(s), ErrMalformed)
+		return fmt.Errorf("not an RFC 3339 time, but %s: %w", quote(s), ErrMalformed)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ var tokenByte = func() (t [256]bool) {
 // quote prints hostile ids safely and shortly.
 func quote(s string) string {
 	if len(s) > 40 {
-		return fmt.Sprintf("%q… (%d bytes)", s[:40], len(s))
+		return fmt.Sprintf("%q… (%d bytes)", strings.ToValidUTF8(s[:40], ""), len(s))
 	}
 	return fmt.Sprintf("%q", s)
 }
@@ -201,17 +201,17 @@ func ParseCursor(s string) (Seq, error) {
 		return 0, nil
 	}
 	if len(s) > 16 {
-		return 0, fmt.Errorf("cursor %s: %w", quote(s), ErrBadCursor)
+		return 0, fmt.Errorf("%w, but %s", ErrBadCursor, quote(s))
 	}
 	var n Seq
 	for i := 0; i < len(s); i++ {
 		if s[i] < '0' || s[i] > '9' {
-			return 0, fmt.Errorf("cursor %s: %w", quote(s), ErrBadCursor)
+			return 0, fmt.Errorf("%w, but %s", ErrBadCursor, quote(s))
 		}
 		n = n*10 + Seq(s[i]-'0')
 	}
 	if n > MaxSeq {
-		return 0, fmt.Errorf("cursor %s: %w", quote(s), ErrBadCursor)
+		return 0, fmt.Errorf("%w, but %s", ErrBadCursor, quote(s))
 	}
 	return n, nil
 }

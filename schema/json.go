@@ -25,7 +25,7 @@ func checkNested(data []byte, most int) error {
 		return nil
 	}
 	if !utf8.Valid(data) {
-		return fmt.Errorf("invalid UTF-8: %w", ErrMalformed)
+		return fmt.Errorf("not UTF-8: %w", ErrMalformed)
 	}
 	if !json.Valid(data) {
 		return fmt.Errorf("%s: %w", syntaxError(data), ErrMalformed)
@@ -33,13 +33,19 @@ func checkNested(data []byte, most int) error {
 	return fmt.Errorf("nested deeper than %d: %w", most, ErrMalformed)
 }
 
-// syntaxError returns the parser's error text for data that is known to be invalid.
+// syntaxError returns what is wrong with data that is known to be invalid, in the parser's words, which say it twice
+// of what is cut short.
 func syntaxError(data []byte) string {
 	var v json.RawMessage
-	if err := json.Unmarshal(data, &v); err != nil {
-		return "invalid JSON: " + err.Error()
+	err := json.Unmarshal(data, &v)
+	switch {
+	case err == nil:
+		return "not JSON"
+	case err.Error() == "unexpected end of JSON input":
+		return "not JSON: it ends too early"
+	default:
+		return "not JSON: " + err.Error()
 	}
-	return "invalid JSON"
 }
 
 // eachField calls fn with the name and the untouched value of each field of a JSON object that has
@@ -58,7 +64,7 @@ func eachField(obj []byte, fn func(name string, value []byte) error) error {
 func eachRawField(obj []byte, fn func(name, value []byte) error) error {
 	i := jsonscan.SkipSpace(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
-		return fmt.Errorf("not an object: %w", ErrMalformed)
+		return fmt.Errorf("not a JSON object: %w", ErrMalformed)
 	}
 	i = jsonscan.SkipSpace(obj, i+1)
 	for i < len(obj) && obj[i] != '}' {
@@ -104,14 +110,14 @@ func stringFault(raw []byte) error {
 	if len(raw) < 2 || raw[0] != '"' {
 		return fmt.Errorf("not a string: %w", ErrMalformed)
 	}
-	return fmt.Errorf("bad string: %w", ErrMalformed)
+	return fmt.Errorf("not a string of JSON: %w", ErrMalformed)
 }
 
 // parseSeq reads a JSON number that must be a positive whole number up to MaxSeq.
 func parseSeq(raw []byte) (Seq, error) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil || n < 1 || Seq(n) > MaxSeq {
-		return 0, fmt.Errorf("%s is not a sequence number: %w", quote(string(raw)), ErrMalformed)
+		return 0, fmt.Errorf("not a sequence number, but %s: %w", quote(string(raw)), ErrMalformed)
 	}
 	return Seq(n), nil
 }

@@ -46,7 +46,7 @@ type Lifecycle struct {
 func ParseLifecycle(payload []byte) (Lifecycle, error) {
 	var l Lifecycle
 	if !json.Valid(payload) {
-		return l, fmt.Errorf("lifecycle: %s: %w", syntaxError(payload), ErrMalformed)
+		return l, fmt.Errorf("the payload of run.lifecycle is %s: %w", syntaxError(payload), ErrMalformed)
 	}
 	err := eachField(payload, func(name string, v []byte) error {
 		switch name {
@@ -65,10 +65,10 @@ func ParseLifecycle(payload []byte) (Lifecycle, error) {
 		return nil
 	})
 	if err != nil {
-		return Lifecycle{}, fmt.Errorf("lifecycle: %w", err)
+		return Lifecycle{}, fmt.Errorf("the payload of run.lifecycle has a field that is %w", err)
 	}
 	if !l.State.valid() {
-		return Lifecycle{}, fmt.Errorf("lifecycle state %s: %w", quote(string(l.State)), ErrMalformed)
+		return Lifecycle{}, fmt.Errorf("%s is not a state of a run: %w", quote(string(l.State)), ErrMalformed)
 	}
 	return l, nil
 }
@@ -128,7 +128,7 @@ func (h Head) HasEvents() bool { return h.Last > 0 }
 func (h *Head) Advance(typ, child, id string, payload []byte) error {
 	if h.State.Final() && !IsFollowUp(typ, child, payload) {
 		if !late(typ, child) {
-			return fmt.Errorf("%s in state %s: %w", typ, h.State, ErrEnded)
+			return fmt.Errorf("%w in state %s and takes no %s", ErrEnded, h.State, typ)
 		}
 		h.Follow(id)
 		return nil

@@ -58,7 +58,7 @@ func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 			return a, &refusal{http.StatusBadRequest, "bad_header", fmt.Sprintf("there is no header %.60q", name)}
 		}
 		if len(v) != 1 {
-			return a, &refusal{http.StatusBadRequest, "bad_header", name + " stands more than once"}
+			return a, &refusal{http.StatusBadRequest, "bad_header", name + " must be given once"}
 		}
 		values[name] = v[0]
 	}
@@ -80,18 +80,18 @@ func (p *Proxy) ask(h http.Header, run string) (asked, *refusal) {
 	a.key.Run, a.named = values[HeaderRun]
 	for _, name := range []string{HeaderRun, HeaderChild, HeaderTurn} {
 		if v, ok := values[name]; ok && schema.ValidRunID(v) != nil {
-			return a, &refusal{http.StatusBadRequest, "bad_id", name + ": want 1 to 128 of A-Z, a-z, 0-9, _ and -"}
+			return a, &refusal{http.StatusBadRequest, "bad_id", name + " must have 1 to 128 of the characters A-Z a-z 0-9 _ -"}
 		}
 	}
 	a.child, a.turn, a.end = values[HeaderChild], values[HeaderTurn], schema.RunState(values[HeaderEnd])
 	switch {
 	case a.child != "" && !a.named:
 		return a, &refusal{http.StatusBadRequest, "bad_header",
-			HeaderChild + " needs " + HeaderRun + ": a child is part of a run that goes on"}
+			HeaderChild + " needs " + HeaderRun + ", because a child is a part of a run that goes on"}
 	case a.child != "" && a.child == a.key.Run:
 		return a, &refusal{http.StatusBadRequest, "bad_id", HeaderChild + " is the run itself"}
 	case a.end != "" && a.end != schema.StateDone && a.end != schema.StateAborted:
-		return a, &refusal{http.StatusBadRequest, "bad_header", HeaderEnd + ": want done or aborted"}
+		return a, &refusal{http.StatusBadRequest, "bad_header", HeaderEnd + " must be done or aborted"}
 	}
 	return a, nil
 }

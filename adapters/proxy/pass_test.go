@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentstream/adapters/proxy"
+	"agentstream/internal/testkit/sentence"
 	"agentstream/schema"
 )
 
@@ -150,6 +151,11 @@ func TestRefusedHeaders(t *testing.T) {
 		resp, body := r.post("/v1/messages", `{}`, c.headers...)
 		if resp.StatusCode != c.status || !strings.Contains(string(body), `"type":"agentstream_proxy"`) {
 			t.Errorf("%v: %s %s", c.headers, resp.Status, body)
+		}
+		for _, message := range sentence.Of(body) {
+			if err := sentence.Check(message); err != nil {
+				t.Errorf("%v: %v", c.headers, err)
+			}
 		}
 	}
 	if n := len(up.all()); n != 0 {

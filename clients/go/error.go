@@ -187,7 +187,7 @@ func readError(resp *http.Response) *Error {
 		e = &Error{Status: resp.StatusCode}
 		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
 		if len(line) > 200 {
-			line = line[:200] + "…"
+			line = strings.ToValidUTF8(line[:200], "") + "…"
 		}
 		if !strings.HasPrefix(line, "<") { // a proxy's HTML page says less than the status
 			e.Message = line

@@ -47,6 +47,9 @@ func usageText(err error) string {
 // dialled is what the standard library repeats of an address that the error has named.
 var dialled = regexp.MustCompile(`dial tcp [^ ]+: connect: `)
 
+// occupied is an address that the standard library could not listen on, after the flag that has it.
+var occupied = regexp.MustCompile(`^(--[a-z-]+): listen tcp ([^ ]+): bind: `)
+
 // packages name themselves in errors, which is of no use to a person.
 var packages = strings.NewReplacer(
 	"natskit: ", "", "natsjs: ", "", "producers: ", "", "persister: ", "", "fanout: ", "", "poll: ", "", "blob: ", "",
@@ -54,7 +57,7 @@ var packages = strings.NewReplacer(
 
 // errorText is an error as it is printed.
 func errorText(err error) string {
-	text := packages.Replace(err.Error())
+	text := occupied.ReplaceAllString(packages.Replace(err.Error()), "$1 $2: ")
 	if strings.Contains(text, "no server at") {
 		text = dialled.ReplaceAllString(text, "")
 	}

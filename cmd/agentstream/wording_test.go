@@ -1,9 +1,25 @@
 package main
 
 import (
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 )
+
+// TestErrorsOfAddresses: an address that is in use is named once, with its flag.
+func TestErrorsOfAddresses(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, err = net.Listen("tcp", ln.Addr().String())
+	got := errorText(fmt.Errorf("--listen: %w", err))
+	if want := "--listen " + ln.Addr().String() + ": address already in use"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
 
 // TestErrorsAreSentences: whatever is typed wrongly is answered in one line, which says what must be what, and what it
 // was; a second one says where to look, or what to do.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -248,7 +249,7 @@ func (k *remoteKeys) discover(ctx context.Context) (keys string, in SignIn, err 
 
 func clip(s string) string {
 	if len(s) > 200 {
-		return s[:200] + "…"
+		return strings.ToValidUTF8(s[:200], "") + "…"
 	}
 	return s
 }

@@ -125,7 +125,7 @@ func (bs *Bodies) Into(c *Incoming, dst []byte, types ...string) ([]byte, error)
 // readRaw reads the body as it is.
 func (bs *Bodies) readRaw(c *Incoming, dst []byte) ([]byte, error) {
 	if most := max(bs.cfg.MaxBytes, c.Most); c.r.ContentLength > most {
-		return dst, fmt.Errorf("%d bytes, %d allowed: %w", c.r.ContentLength, most, ends.ErrBodyTooBig)
+		return dst, fmt.Errorf("%w: %d bytes, %d allowed", ends.ErrBodyTooBig, c.r.ContentLength, most)
 	}
 	rc := http.NewResponseController(c.w)
 	if err := rc.SetReadDeadline(time.Now().Add(bs.cfg.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -256,7 +256,7 @@ func BodyError(err error) error {
 	var big *http.MaxBytesError
 	switch {
 	case errors.As(err, &big):
-		return fmt.Errorf("more than %d bytes: %w", big.Limit, ends.ErrBodyTooBig)
+		return fmt.Errorf("%w: more than %d bytes", ends.ErrBodyTooBig, big.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return ends.ErrBodyTimeout
 	case errors.Is(err, io.ErrUnexpectedEOF):

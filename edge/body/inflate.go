@@ -90,9 +90,9 @@ func (f *inflater) inflate(ctx context.Context, held *Share, coding string, dst,
 	case errors.Is(err, ends.ErrLimited), errors.Is(err, ends.ErrNoRoom):
 		return dst[:0], err
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
-		return dst[:0], fmt.Errorf("zstd window over %d bytes: %w", maxZstdWindow, ends.ErrBodyTooBig)
+		return dst[:0], fmt.Errorf("%w: its window has more than %d bytes", ends.ErrBodyTooBig, maxZstdWindow)
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded) || int64(len(dst)) > f.max:
-		return dst[:0], fmt.Errorf("inflates to more than %d bytes: %w", f.max, ends.ErrBodyTooBig)
+		return dst[:0], fmt.Errorf("%w: it inflates to more than %d bytes", ends.ErrBodyTooBig, f.max)
 	case err != nil:
 		return dst[:0], fmt.Errorf("body is not %s: %w", coding, dialect.ErrBadRequest)
 	}

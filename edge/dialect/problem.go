@@ -86,7 +86,7 @@ const maxQuoted = 40
 
 func quote(given string) string {
 	if len(given) > maxQuoted {
-		return fmt.Sprintf("%q… (%d bytes)", given[:maxQuoted], len(given))
+		return fmt.Sprintf("%q… (%d bytes)", strings.ToValidUTF8(given[:maxQuoted], ""), len(given))
 	}
 	return fmt.Sprintf("%q", given)
 }

@@ -148,6 +148,7 @@ func NewHouse(t testing.TB, change ...func(*edge.Config)) *House {
 // NewHouseOn serves ln; client reaches it.
 func NewHouseOn(t testing.TB, ln net.Listener, client *http.Client, change ...func(*edge.Config)) *House {
 	t.Helper()
+	client = readable(t, client)
 	h := &House{T: t, Client: client, Log: &FaultyLog{Log: memory.New()}, Logs: new(SyncBuffer)}
 	var err error
 	if h.Hub, err = fanout.New(fanout.Config{Stream: h.Log, Tail: h.Log, CacheFresh: time.Nanosecond,

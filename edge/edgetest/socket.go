@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lxzan/gws"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -79,6 +82,9 @@ func (s *Socket) Wait(t testing.TB) ([]string, *gws.CloseError) {
 	var ce *gws.CloseError
 	if !errors.As(s.err, &ce) {
 		t.Fatalf("closed by %v", s.err)
+	}
+	if _, words, said := strings.Cut(string(ce.Reason), ": "); said {
+		readMessage(t, "WebSocket", words)
 	}
 	return s.lines, ce
 }
@@ -153,6 +159,9 @@ func RPCUntil(t testing.TB, conn *grpc.ClientConn, request []byte, begun chan st
 	for {
 		var m []byte
 		if err := s.RecvMsg(&m); err != nil {
+			if _, words, said := strings.Cut(status.Convert(err).Message(), ": "); said && status.Code(err) != codes.Unknown {
+				readMessage(t, "gRPC", words) // after the code
+			}
 			return got, err
 		}
 		got = append(got, m)

@@ -163,7 +163,7 @@ var outcomes = map[dialect.Reason]Outcome{
 		Message: "other writers of the run were faster; nothing was stored", RetryAfter: 1, End: EndBroken, Close: 1013,
 		GRPC: 10},
 	dialect.ReasonUnanswered: {Status: http.StatusServiceUnavailable, Code: "UNANSWERED",
-		Message:    "the log did not answer; the events may or may not be stored; try again with the same Idempotency-Key",
+		Message:    "the log did not answer, and what was sent may be stored; try again with the same Idempotency-Key",
 		RetryAfter: 1, End: EndBroken, Close: 1013, GRPC: 14},
 	dialect.ReasonBusy: {Status: http.StatusServiceUnavailable, Code: "BUSY",
 		Message: "this node serves as much as it can", RetryAfter: 2, End: EndBroken, Close: 1013, GRPC: 8},

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"agentstream/edge/auth"
@@ -21,6 +23,7 @@ func Problem(reason dialect.Reason, err error) dialect.Problem {
 	var part *producers.PartialError
 	if errors.As(err, &part) {
 		p.Stored = part.Stored
+		err = part.Err
 	}
 	var batch *schema.BatchError
 	if errors.As(err, &batch) {
@@ -54,7 +57,7 @@ func Problem(reason dialect.Reason, err error) dialect.Problem {
 		p.First = gone.First
 	}
 	if out.Detail && err != nil {
-		p.Message = Clip(err.Error())
+		p.Message = Clip(wording(err))
 	}
 	var said interface {
 		error
@@ -64,7 +67,7 @@ func Problem(reason dialect.Reason, err error) dialect.Problem {
 		p.Message = Clip(said.Words())
 	}
 	if part != nil {
-		p.Message = fmt.Sprintf("the first %d of %d events are stored: %s", part.Stored, part.Of, p.Message)
+		p.Message = fmt.Sprintf("the first %d of %d events are stored; %s", part.Stored, part.Of, p.Message)
 	}
 	return p
 }
@@ -92,14 +95,34 @@ type PositionError struct {
 func (e *PositionError) Error() string { return e.Err.Error() }
 func (e *PositionError) Unwrap() error { return e.Err }
 
+// classes are the errors that say of which kind a refusal is, as its code does.
+var classes = []error{schema.ErrMalformed, schema.ErrBadCursor, dialect.ErrBadRequest, dialect.ErrUnprocessable}
+
+// trail is how the packages that an error has come through begin what they were doing.
+var trail = regexp.MustCompile(`^(auth|blob|body|fanout|grpc|live|natsjs|natskit|poll|producers|rest|schema|ws): `)
+
+// wording returns what an error says of a request, in one sentence: neither the way that the error came, nor after
+// what is wrong of which kind that is.
+func wording(err error) string {
+	for inner := errors.Unwrap(err); inner != nil && trail.MatchString(err.Error()); inner = errors.Unwrap(err) {
+		err = inner
+	}
+	text := trail.ReplaceAllString(err.Error(), "")
+	for _, class := range classes {
+		text = strings.TrimSuffix(text, ": "+class.Error())
+	}
+	return text
+}
+
 // maxMessage bounds what an error repeats of a request, in bytes.
 const maxMessage = 500
 
+// Clip cuts a text that is too long for an error, at a character.
 func Clip(s string) string {
 	if len(s) <= maxMessage {
 		return s
 	}
-	return s[:maxMessage] + "…"
+	return strings.ToValidUTF8(s[:maxMessage], "") + "…"
 }
 
 // LimitError refuses what is over a tenant's limit. It wraps ErrLimited.
@@ -113,6 +136,9 @@ func (e *LimitError) Error() string {
 	return "more " + e.What + " than this tenant may " + cmp.Or(e.Verb, "send")
 }
 func (e *LimitError) Unwrap() error { return ErrLimited }
+
+// Words are for the client.
+func (e *LimitError) Words() string { return e.Error() }
 
 // Seconds is the wait as Retry-After has it.
 func (e *LimitError) Seconds() int { return int(max(1, (e.Wait+time.Second-1)/time.Second)) }

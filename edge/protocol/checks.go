@@ -63,7 +63,7 @@ func (v *payloadChecks) check(e *schema.Event) (plain bool, err error) {
 func (v *payloadChecks) validate(typ string, payload []byte) error {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(payload))
 	if err != nil {
-		return fmt.Errorf("%s: payload: %w", typ, schema.ErrMalformed)
+		return fmt.Errorf("the payload of %s is not JSON: %w", typ, schema.ErrMalformed)
 	}
 	err = v.byType[typ].Validate(doc)
 	if err == nil {
@@ -71,14 +71,14 @@ func (v *payloadChecks) validate(typ string, payload []byte) error {
 	}
 	var bad *jsonschema.ValidationError
 	if !errors.As(err, &bad) {
-		return fmt.Errorf("%s: %w: %w", typ, schema.ErrMalformed, err)
+		return fmt.Errorf("%s is not as its type has it: %w", typ, schema.ErrMalformed)
 	}
 	for len(bad.Causes) > 0 {
 		bad = bad.Causes[0]
 	}
 	field := pointer(append([]string{"payload"}, bad.InstanceLocation...))
-	words := bad.ErrorKind.LocalizedString(v.words)
-	return &ends.FieldError{Field: field, Err: fmt.Errorf("%s: %s: %s: %w", typ, field, ends.Clip(words),
+	words := strings.ReplaceAll(bad.ErrorKind.LocalizedString(v.words), ": ", " ")
+	return &ends.FieldError{Field: field, Err: fmt.Errorf("%s of %s: %s: %w", field, typ, ends.Clip(words),
 		schema.ErrMalformed)}
 }
 

@@ -56,7 +56,7 @@ func (c *Call) Message(types ...string) ([]byte, error) {
 	}
 	body, err := c.Body(types...)
 	if most := c.MaxMessage; err == nil && most > 0 && len(body) > most {
-		return nil, fmt.Errorf("%d bytes, %d allowed: %w", len(body), most, ends.ErrBodyTooBig)
+		return nil, fmt.Errorf("%w: %d bytes, %d allowed", ends.ErrBodyTooBig, len(body), most)
 	}
 	return body, err
 }

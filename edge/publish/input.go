@@ -119,7 +119,7 @@ func (in *lineInput) restart() {
 const keptRest = 1 << 10
 
 func (in *lineInput) tooLarge() error {
-	return fmt.Errorf("more than %d bytes: %w", in.s.cfg.MaxLine, schema.ErrTooLarge)
+	return fmt.Errorf("%w: more than %d bytes", schema.ErrTooLarge, in.s.cfg.MaxLine)
 }
 
 // line takes a whole line. copied means that its bytes are copied.

@@ -49,7 +49,7 @@ func authorize(caller *auth.Caller, e *schema.Event) (changed bool, err error) {
 func signCommand(caller *auth.Caller, e *schema.Event) error {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(orObject(e.Payload), &fields); err != nil || fields == nil {
-		return fmt.Errorf("payload is not a JSON object: %w", schema.ErrMalformed)
+		return fmt.Errorf("the payload is not a JSON object: %w", schema.ErrMalformed)
 	}
 	e.Actor = "user"
 	_, claims := fields["by"]
@@ -80,7 +80,7 @@ func encodeJSON(v any) ([]byte, error) {
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("body: %w", dialect.ErrBadRequest)
+		return nil, fmt.Errorf("the body holds what JSON cannot: %w", dialect.ErrBadRequest)
 	}
 	return bytes.TrimSpace(buf.Bytes()), nil
 }
@@ -225,7 +225,8 @@ func permit(f *schema.Fold, partial bool, head schema.Head, e *schema.Event, nam
 	if named {
 		why += waiting(f)
 	}
-	return &ends.PositionError{Last: f.Last, Err: fmt.Errorf("%s in state %s: %s: %w", name, state, why, ends.ErrState)}
+	return &ends.PositionError{Last: f.Last,
+		Err: dialect.Refuse(ends.ErrState, "%s is not possible in state %s: %s", name, state, why)}
 }
 
 // maxNamed bounds what an error names of what a run waits for.
@@ -241,7 +242,7 @@ func waiting(f *schema.Fold) string {
 			text += fmt.Sprintf(" %q", ends.Clip(w.ID))
 		}
 		if w.Child != "" {
-			text += " of " + w.Child
+			text += fmt.Sprintf(" of %q", w.Child)
 		}
 		words = append(words, text)
 	}
@@ -251,7 +252,7 @@ func waiting(f *schema.Fold) string {
 	if words == nil {
 		return ""
 	}
-	return "; waits for " + strings.Join(words, ", ")
+	return "; it waits for " + strings.Join(words, ", ")
 }
 
 // decidable returns why a plan cannot be approved or rejected: it does not wait for that (schema.Fold.PlanWaits), or
@@ -285,7 +286,7 @@ func answerable(f *schema.Fold, e *schema.Event, over bool) string {
 	case in.Answered != 0:
 		return "the question is answered already"
 	}
-	return "nobody waits for the answer any more"
+	return "the question has lapsed"
 }
 
 // textField returns a text of a payload, "" where there is none.

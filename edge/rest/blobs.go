@@ -66,10 +66,10 @@ func (a *API) putBlob(c *protocol.Call) error {
 		return err
 	}
 	if coding, err := body.CodingOf(c.Request.Header); err != nil || coding != "" {
-		return fmt.Errorf("a blob is kept as it is: %w", ends.ErrCoding)
+		return dialect.Refuse(ends.ErrCoding, "a blob is kept as it is; send it without Content-Encoding")
 	}
 	if c.Request.ContentLength > a.cfg.MaxBlobBytes {
-		return fmt.Errorf("%d bytes, %d allowed: %w", c.Request.ContentLength, a.cfg.MaxBlobBytes, ends.ErrBodyTooBig)
+		return fmt.Errorf("%w: %d bytes, %d allowed", ends.ErrBodyTooBig, c.Request.ContentLength, a.cfg.MaxBlobBytes)
 	}
 	ctx, cancel := c.LogContext()
 	defer cancel()
@@ -198,9 +198,9 @@ func (in *arrival) fill() (n int, err error) {
 		n, in.total = n+k, in.total+int64(k)
 		switch {
 		case in.total > in.a.cfg.MaxBlobBytes:
-			return n, fmt.Errorf("more than %d bytes: %w", in.a.cfg.MaxBlobBytes, ends.ErrBodyTooBig)
+			return n, fmt.Errorf("%w: more than %d bytes", ends.ErrBodyTooBig, in.a.cfg.MaxBlobBytes)
 		case in.total > in.left:
-			return n, fmt.Errorf("more than the %d bytes that are left: %w", in.left, ends.ErrRunBlobs)
+			return n, dialect.Refuse(ends.ErrRunBlobs, "the blob has more than the %d bytes that are left for it", in.left)
 		case err == io.EOF && n < schema.BlobPiece:
 			return n, in.rest()
 		case err != nil && err != io.EOF:

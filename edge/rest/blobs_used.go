@@ -2,10 +2,10 @@ package rest
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
+	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/schema"
 )
@@ -74,8 +74,8 @@ func (a *API) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (i
 		left -= b.Size
 	}
 	if left < coming || len(list) >= maxRunBlobs {
-		return 0, fmt.Errorf("%d blobs of %d bytes; %d of %d are allowed: %w", len(list), a.cfg.MaxRunBlobBytes-left,
-			maxRunBlobs, a.cfg.MaxRunBlobBytes, ends.ErrRunBlobs)
+		return 0, dialect.Refuse(ends.ErrRunBlobs, "the run has %d blobs of %d bytes, and may have %d of %d", len(list),
+			a.cfg.MaxRunBlobBytes-left, maxRunBlobs, a.cfg.MaxRunBlobBytes)
 	}
 	if a.cfg.MaxTenantBlobBytes > 0 {
 		most, err := a.blobs.bytesLeft(ctx, a, key.Tenant)
@@ -83,8 +83,8 @@ func (a *API) blobsLeft(ctx context.Context, key schema.RunKey, coming int64) (i
 			return 0, err
 		}
 		if most <= 0 || most < coming {
-			return 0, fmt.Errorf("%d bytes are left of %d for all runs of the tenant: %w", max(most, 0),
-				a.cfg.MaxTenantBlobBytes, ends.ErrRunBlobs)
+			return 0, dialect.Refuse(ends.ErrRunBlobs, "%d bytes are left of %d for all runs of the tenant", max(most, 0),
+				a.cfg.MaxTenantBlobBytes)
 		}
 		left = min(left, most)
 	}

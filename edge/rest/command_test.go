@@ -34,7 +34,7 @@ func TestCommandMatrix(t *testing.T) {
 			a := orderOnce(h, run, name, body)
 			if !slices.Contains(strings.Fields(s.Takes), name) {
 				if p := a.Expect(t, http.StatusConflict, "STATE-FORBIDS"); schema.Seq(p.LastSeq) != last ||
-					!strings.HasPrefix(p.Message, name+" in state ") {
+					!strings.HasPrefix(p.Message, name+" is not possible in state ") {
 					t.Errorf("%s in %q: %+v", name, s.Name, p)
 				}
 				if h.Last(run) != last {
@@ -320,7 +320,7 @@ func TestConflictNamesWhatWaits(t *testing.T) {
 	h.Tell("r", edgetest.Lifecycle("running"), edgetest.AskInput, edgetest.AskCall2, edgetest.ChildSpeaks,
 		edgetest.ChildAsks)
 	a := orderOnce(h, "r", "answer", `{"request_id":"gone","answer":1}`).Expect(t, http.StatusConflict, "STATE-FORBIDS")
-	if !strings.Contains(a.Message, `waits for answer "q1", answer "c2", answer "k1" of kid`) {
+	if !strings.Contains(a.Message, `waits for answer "q1", answer "c2", answer "k1" of "kid"`) {
 		t.Errorf("%q", a.Message)
 	}
 	var all sync.WaitGroup

@@ -107,7 +107,7 @@ func (c conditions) check(head schema.Head) error {
 		return nil
 	}
 	return &ends.PositionError{Last: head.Last,
-		Err: fmt.Errorf("the run's newest event is %d: %w", head.Last, ends.ErrCondition)}
+		Err: fmt.Errorf("%w: the run's newest event is %d", ends.ErrCondition, head.Last)}
 }
 
 // tag puts the run's entity tag, as of the last event of an append, into the answer.

@@ -31,12 +31,12 @@ func (a *API) slim(tenant string, body []byte) ([]byte, []schema.Moved, error) {
 	}
 	body, moved := schema.MoveClean(body, clean)
 	if int64(len(body)) > a.cfg.MaxBodyBytes {
-		return body, nil, fmt.Errorf("%d bytes, %d allowed: %w", len(body), a.cfg.MaxBodyBytes, ends.ErrBodyTooBig)
+		return body, nil, fmt.Errorf("%w: %d bytes, %d allowed", ends.ErrBodyTooBig, len(body), a.cfg.MaxBodyBytes)
 	}
 	for _, m := range moved {
 		if int64(len(m.Data)) > a.cfg.MaxBlobBytes {
-			return body, nil, fmt.Errorf("output of %d bytes, %d allowed: %w", len(m.Data), a.cfg.MaxBlobBytes,
-				ends.ErrBodyTooBig)
+			return body, nil, fmt.Errorf("%w: an output has %d bytes, %d allowed", ends.ErrBodyTooBig, len(m.Data),
+				a.cfg.MaxBlobBytes)
 		}
 	}
 	return body, moved, nil

@@ -121,7 +121,7 @@ func readPage(r *http.Request) (out pageQuery, err error) {
 		return out, fmt.Errorf("%s does not go with order %s: %w", wrong, order, dialect.ErrBadRequest)
 	}
 	if out.desc && len(q["before"]) > 0 && out.before == 0 {
-		return out, fmt.Errorf("before 0: %w", schema.ErrBadCursor)
+		return out, dialect.Refuse(schema.ErrBadCursor, "before must be a seq from 1 on, not 0")
 	}
 	return out, nil
 }

@@ -55,7 +55,7 @@ func (a *API) publishBatch(c *protocol.Call) error {
 	}
 	lines := bytes.Count(in.Body, []byte{'\n'}) + 1
 	if lines > publish.MaxBatchLines {
-		return fmt.Errorf("%d lines, %d allowed: %w", lines, publish.MaxBatchLines, ends.ErrBodyTooBig)
+		return fmt.Errorf("%w: %d lines, %d allowed", ends.ErrBodyTooBig, lines, publish.MaxBatchLines)
 	}
 	if err := c.In.Share.Reserve(c.Request.Context(), int64(min(lines, len(in.Body)/2))*batchLine); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (a *API) publishBatch(c *protocol.Call) error {
 	from := publish.Client{Caller: c.Caller, Trace: c.Trace()}
 	answers := publish.New(c.Request.Context(), &cfg, from).Batch(in.Body, opt.IdempotencyKey)
 	if len(answers) == 0 {
-		return &schema.BatchError{Line: 1, Err: fmt.Errorf("no event: %w", schema.ErrMalformed)}
+		return &schema.BatchError{Line: 1, Err: fmt.Errorf("there is no event in it: %w", schema.ErrMalformed)}
 	}
 	c.Length(int64(len(answers)))
 	beginLines(c)

@@ -209,7 +209,7 @@ func (t *taking) spend(events int, bytes int64) error {
 // options returns how a post is to be appended, or that it must not be.
 func (t *taking) options(p *producers.Post) (producers.AppendOptions, error) {
 	if limit := t.a.cfg.MaxBodyBytes; int64(len(p.Body)) > limit {
-		return producers.AppendOptions{}, fmt.Errorf("%d bytes, %d allowed: %w", len(p.Body), limit, ends.ErrBodyTooBig)
+		return producers.AppendOptions{}, fmt.Errorf("%w: %d bytes, %d allowed", ends.ErrBodyTooBig, len(p.Body), limit)
 	}
 	if p.Unserved != "" {
 		return producers.AppendOptions{}, fmt.Errorf("header %q is not served here: %w", ends.Clip(p.Unserved),

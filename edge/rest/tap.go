@@ -95,8 +95,7 @@ func (a *API) OpenTap(ctx context.Context, caller auth.Caller, q protocol.Query,
 	}
 	for _, name := range t.query.Types {
 		if strings.Contains(strings.TrimSuffix(name, "*"), "*") {
-			return nil, fmt.Errorf("types: %q is neither a name nor the beginning of one and *: %w", ends.Clip(name),
-				dialect.ErrBadRequest)
+			return nil, dialect.BadValue(dialect.ErrBadRequest, "types", name, "names, or beginnings of names and *")
 		}
 	}
 	if err := t.readStart(q, last); err != nil {
@@ -145,7 +144,7 @@ func (t *Tap) readStart(q protocol.Query, last string) (err error) {
 		return err
 	}
 	if t.name != "" && schema.ValidTenant(t.name) != nil {
-		return fmt.Errorf("tap is not a name of [A-Za-z0-9_-]{1,64}: %w", dialect.ErrBadRequest)
+		return fmt.Errorf("the name of a tap has 1 to 64 of the characters A-Z a-z 0-9 _ -: %w", dialect.ErrBadRequest)
 	}
 	from, err := q.One("from")
 	switch {
@@ -176,7 +175,7 @@ func (t *Tap) place(ctx context.Context) (err error) {
 // dialect.ErrBadRequest for a tap without a name.
 func (t *Tap) Acknowledge(ctx context.Context, cursor string) error {
 	if t.name == "" {
-		return fmt.Errorf("this tap has no name, and so no place on the server: ask with tap=NAME: %w", dialect.ErrBadRequest)
+		return fmt.Errorf("this tap has no name, and so no place on the server; ask with tap=NAME: %w", dialect.ErrBadRequest)
 	}
 	return t.a.cfg.Taps.Keep(ctx, t.query.Tenant, t.name, cursor)
 }
@@ -240,7 +239,8 @@ type tapPlace struct {
 func (a *API) tapName(c *protocol.Call) (string, error) {
 	name := c.Path("tap")
 	if schema.ValidTenant(name) != nil {
-		return "", fmt.Errorf("tap %q is not a name of [A-Za-z0-9_-]{1,64}: %w", ends.Clip(name), dialect.ErrBadRequest)
+		return "", dialect.BadValue(dialect.ErrBadRequest, "the name of a tap", name,
+			"1 to 64 of the characters A-Z a-z 0-9 _ -")
 	}
 	return name, a.mayTap(c.Caller)
 }

@@ -67,7 +67,7 @@ func (rs *Runs) resolve(ctx context.Context, src Source, c dialect.Cursor) (sche
 			return r.Seq, nil
 		}
 	}
-	return 0, fmt.Errorf("event %s is not of this run: %w", c.ID, schema.ErrBadCursor)
+	return 0, dialect.Refuse(schema.ErrBadCursor, "the cursor is the id of no event of this run")
 }
 
 // whereabouts adds the newest position to a refusal for a cursor from the future.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"agentstream/edge/dialect"
 	"agentstream/edge/ends"
 	"agentstream/edge/runs"
 	"agentstream/fanout"
@@ -89,7 +90,7 @@ func (f *Folded) snapshot() ([]byte, error) {
 		return nil, fmt.Errorf("snapshot of %s: %w", f.run, &fanout.ExpiredError{First: f.First})
 	}
 	if f.Fold.Light() {
-		return nil, errSnapshotTooLarge(f.run)
+		return nil, errSnapshotTooLarge()
 	}
 	if f.body == nil {
 		f.body = f.Fold.AppendSnapshot(make([]byte, 0, f.Fold.Size()+1024))
@@ -97,8 +98,8 @@ func (f *Folded) snapshot() ([]byte, error) {
 	return f.body, nil
 }
 
-func errSnapshotTooLarge(key schema.RunKey) error {
-	return fmt.Errorf("snapshot of %s: read its events or its replay.jsonl instead: %w", key.Run, schema.ErrTooLarge)
+func errSnapshotTooLarge() error {
+	return dialect.Refuse(schema.ErrTooLarge, "the run is too large for a snapshot; read its events or its replay.jsonl")
 }
 
 // at is the event that a fold ends with, with its snapshot as payload.
@@ -156,7 +157,7 @@ func (c *Cache) anew(ctx context.Context, src runs.Source, through schema.Seq) (
 			return schema.Event{}, err
 		}
 		if f.AddRecord(r); f.Size() > c.each {
-			return schema.Event{}, errSnapshotTooLarge(src.Key)
+			return schema.Event{}, errSnapshotTooLarge()
 		}
 		if err := p.tick(); err != nil {
 			return schema.Event{}, err

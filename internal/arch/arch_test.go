@@ -227,7 +227,7 @@ var floors = []floor{
 	{"protocols/*/*", []string{"edge/auth", "edge/dialect", "protocols/*", "edge/protocol", "fanout", "internal/backoff", "producers", "schema", "schema/jsonscan"}, "what a protocol answers beside its streams is written in its words and on what a call may do"},
 	{"edge/console", nil, "the page is files, and asks what every client may ask"},
 	{"edge/reference", []string{"schema/contracts"}, "the page shows the contracts, whoever keeps them"},
-	{"edge/edgetest", []string{"edge", "edge/audit", "edge/auth", "edge/dialect", "edge/live", "edge/protocol", "fanout", "fanout/memory", "producers", "protocols/native", "protocols/sample", "schema", "schema/contracts", "schema/schematest"}, "the kit of tests starts an edge as cmd does, and knows no protocol but the native one and the sample"},
+	{"edge/edgetest", []string{"internal/testkit/sentence", "edge", "edge/audit", "edge/auth", "edge/dialect", "edge/live", "edge/protocol", "fanout", "fanout/memory", "producers", "protocols/native", "protocols/sample", "schema", "schema/contracts", "schema/schematest"}, "the kit of tests starts an edge as cmd does, and knows no protocol but the native one and the sample"},
 	{"edge/ends", []string{"edge/auth", "edge/dialect", "edge/transport/grpc", "fanout", "producers", "schema"}, "what an error means is one table over the sentinels of all packages"},
 	{"edge/runs", []string{"edge/dialect", "edge/ends", "fanout", "internal/fair", "schema"}, "who asks, and in which protocol, has nothing to do with what a run says"},
 	{"edge/state", []string{"edge/dialect", "edge/ends", "edge/runs", "fanout", "internal/fair", "schema"}, "what was computed from runs is kept for whoever asks next"},
@@ -259,6 +259,7 @@ var floors = []floor{
 	{"internal/spans", []string{"schema/trace"}, "a span of a request knows no request and no run"},
 	{"internal/fair", nil, "who goes first has nothing to do with what is done"},
 	{"internal/backoff", nil, "waiting has nothing to do with what is waited for"},
+	{"internal/testkit/sentence", nil, "what a person can read has nothing to do with who says it"},
 	{"internal/testkit", []string{"schema", "internal/natskit", "internal/localpg"}, "test parts are servers, not the product"},
 	{"internal/cputime", nil, "it measures and knows nothing of what"},
 	{"internal/e2e", nil, "it has only tests, of the whole"},
@@ -280,13 +281,13 @@ var floors = []floor{
 }
 
 // testMay is what tests may import on top: real parts and the suites.
-var testMay = []string{"internal/testkit", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
+var testMay = []string{"internal/testkit", "internal/testkit/sentence", "internal/cputime", "internal/natskit", "schema/schematest", "fanout/memory", "fanout/fanouttest",
 	"persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest", "adapters/anthropic/anthropictest", "adapters/openai/openaitest",
 	"adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "producers/worker/workertest",
 	"cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest", "schema/redact/redacttest"}
 
 // testOnly may be imported by tests alone.
-var testOnly = []string{"internal/testkit", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest",
+var testOnly = []string{"internal/testkit", "internal/testkit/sentence", "internal/cputime", "edge/auth/authtest", "schema/schematest", "fanout/fanouttest", "persister/persistertest", "edge/dialect/dialecttest", "protocols/sample", "edge/edgetest", "protocols/langgraph/langgraphtest", "protocols/metis/metistest",
 	"adapters/anthropic/anthropictest", "adapters/gemini/geminitest", "adapters/transcript/transcripttest", "adapters/openai/openaitest",
 	"adapters/provider/providertest", "adapters/provider/brokentest", "producers/producerstest", "producers/worker/workertest", "cmd/agentstream/internal/clitest", "cmd/agentstream/internal/archivetest", "schema/redact/redacttest"}
 

@@ -179,7 +179,7 @@ func (c *sdkCase) check(t *testing.T, runs string, calls []sdkCall) {
 	}
 	if c.wrong {
 		if fault := calls[0].Error; fault == nil || fault.Status != http.StatusBadRequest ||
-			!strings.Contains(fault.Message, "Agentstream-Run: want 1 to 128 of") {
+			!strings.Contains(fault.Message, "Agentstream-Run must have 1 to 128 of") {
 			t.Errorf("the library says %+v", fault)
 		}
 		return

@@ -81,7 +81,8 @@ func (m *streamRequest) cursor() (dialect.Cursor, error) {
 		}
 		return dialect.Cursor{ID: m.afterID}, nil
 	case m.afterSeq < 0 || m.afterSeq > int64(schema.MaxSeq):
-		return dialect.Cursor{}, fmt.Errorf("after_seq %d: %w", m.afterSeq, schema.ErrBadCursor)
+		return dialect.Cursor{}, dialect.Refuse(schema.ErrBadCursor,
+			"after_seq must be a seq, a whole number from 0 to %d, not %d", schema.MaxSeq, m.afterSeq)
 	}
 	return dialect.Cursor{Seq: schema.Seq(m.afterSeq)}, nil
 }
@@ -119,7 +120,7 @@ var (
 )
 
 func badMessage(err error) error {
-	return fmt.Errorf("request is not a StreamRequest: %v: %w", err, dialect.ErrBadRequest)
+	return dialect.Refuse(dialect.ErrBadRequest, "the message is not a StreamRequest: %v", err)
 }
 
 // field reads one field's value and returns its length, negative for one that is cut short.

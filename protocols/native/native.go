@@ -3,7 +3,6 @@ package native
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,7 +218,7 @@ func single(name string, values []string) (string, error) {
 	case 1:
 		return values[0], nil
 	}
-	return "", fmt.Errorf("%s is given %d times: %w", name, len(values), schema.ErrBadCursor)
+	return "", dialect.Refuse(schema.ErrBadCursor, "%s must be given once, not %d times", name, len(values))
 }
 
 // Projector returns the log's own lines, or the messages that hold the same.

@@ -47,11 +47,11 @@ func (f form) apply(req dialect.Request) (dialect.Request, error) {
 		return req, nil
 	}
 	if req.Bundle || req.Snapshot {
-		return req, fmt.Errorf("bundle and snapshot: %w: %w", errProfile, dialect.ErrBadRequest)
+		return req, fmt.Errorf("bundle and snapshot have no place here: %w: %w", errProfile, dialect.ErrBadRequest)
 	}
 	types := profileTypes(req.Filter)
 	if len(types) == 0 {
-		return req, fmt.Errorf("types: %w: %w", errProfile, dialect.ErrBadRequest)
+		return req, fmt.Errorf("types names no type of it: %w: %w", errProfile, dialect.ErrBadRequest)
 	}
 	req.Filter.Types, req.Filter.Agent = types, true
 	return req, nil

@@ -149,7 +149,7 @@ func (p *published) setField(n protowire.Number, v []byte, number uint64) {
 
 // fields calls fn with each field that is a text, a message or a number. The error wraps dialect.ErrBadRequest.
 func fields(message []byte, fn func(n protowire.Number, v []byte, number uint64)) error {
-	bad := fmt.Errorf("not a message of the service: %w", dialect.ErrBadRequest)
+	bad := fmt.Errorf("it is not a message of the service: %w", dialect.ErrBadRequest)
 	for len(message) > 0 {
 		n, typ, size := protowire.ConsumeTag(message)
 		if size < 0 {

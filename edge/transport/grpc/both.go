@@ -82,7 +82,7 @@ func (b *Both) ReadError(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("grpc: %w", ErrTimeout)
 	case b.r.ProtoMajor == 1 && !errors.Is(err, io.ErrUnexpectedEOF): // HTTP/2 has no body that is malformed
-		return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrBadRequest, err)
+		return unreadable(err)
 	}
 	return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrClientGone, err)
 }
@@ -166,7 +166,7 @@ func (b *Both) message(flags byte, data []byte) ([]byte, error) {
 	case flags == 0 || flags == 1 && len(data) == 0:
 		return data, nil
 	case flags != 1 || b.r.Header.Get("Grpc-Encoding") != "gzip":
-		return nil, fmt.Errorf("grpc: a message with the flags %d: %w", flags, dialect.ErrBadRequest)
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "a message has the flags %d, which are not known here", flags)
 	}
 	in := inflating.Get().(*bounded)
 	defer inflating.Put(in)
@@ -179,7 +179,7 @@ func (b *Both) message(flags byte, data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("grpc: %w", ErrTooLarge)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("grpc: inflate a message: %w: %w", dialect.ErrBadRequest, err)
+		return nil, unreadable(err)
 	}
 	return data, nil
 }
@@ -189,7 +189,7 @@ var inflating = sync.Pool{New: func() any { return new(bounded) }}
 // Whole returns an error where what was read ends within a message.
 func (b *Both) Whole() error {
 	if len(b.rest) > 0 {
-		return fmt.Errorf("grpc: a message is cut short: %w", dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "a message is cut short")
 	}
 	return nil
 }

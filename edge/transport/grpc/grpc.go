@@ -141,7 +141,7 @@ func (t *Transport) run(r *http.Request, c *call) error {
 	}
 	headersAlone(c.w.ResponseWriter)
 	if c.err == nil && !c.served {
-		return fmt.Errorf("grpc: call was refused before it was read: %w", dialect.ErrBadRequest)
+		return dialect.Refuse(dialect.ErrBadRequest, "the call was refused before it was read")
 	}
 	return c.err
 }
@@ -292,13 +292,13 @@ func (c *call) receive(conn connect.StreamingHandlerConn) ([]byte, error) {
 	var m, more encodedMessage
 	if err := conn.Receive(&m); err != nil {
 		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, fmt.Errorf("grpc: call brings no message: %w", dialect.ErrBadRequest)
+			return nil, dialect.Refuse(dialect.ErrBadRequest, "the call brings no message")
 		}
 		return nil, readError(err)
 	}
 	switch err := conn.Receive(&more); {
 	case err == nil:
-		return nil, fmt.Errorf("grpc: call brings more than one message: %w", dialect.ErrBadRequest)
+		return nil, dialect.Refuse(dialect.ErrBadRequest, "the call brings more than one message")
 	case !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, readError(err)
 	}
@@ -308,13 +308,18 @@ func (c *call) receive(conn connect.StreamingHandlerConn) ([]byte, error) {
 	return m.data, nil
 }
 
+// unreadable refuses a message for an error of reading it, which is for logs.
+func unreadable(err error) error {
+	return fmt.Errorf("grpc: %w: %w", dialect.Refuse(dialect.ErrBadRequest, "the message cannot be read"), err)
+}
+
 func readError(err error) error {
 	switch connect.CodeOf(err) {
 	case connect.CodeResourceExhausted:
 		return fmt.Errorf("grpc: %w", ErrTooLarge)
 	case connect.CodeInvalidArgument, connect.CodeInternal, connect.CodeUnimplemented:
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrBadRequest, err)
+			return unreadable(err)
 		}
 	case connect.CodeCanceled:
 		return fmt.Errorf("grpc: read request: %w: %w", dialect.ErrClientGone, err)

@@ -3,7 +3,6 @@ package ws
 import (
 	"crypto/sha1"
 	"encoding/base64"
-	"fmt"
 	"iter"
 	"net/http"
 	"slices"
@@ -16,12 +15,12 @@ import (
 var (
 	// ErrNotUpgrade reports that the request does not ask for a WebSocket, or not in a way that can be
 	// granted.
-	ErrNotUpgrade = fmt.Errorf("ws: not an upgrade to WebSocket: %w", dialect.ErrBadRequest)
+	ErrNotUpgrade = dialect.Refuse(dialect.ErrBadRequest, "the request is no upgrade to WebSocket")
 	// ErrVersion reports that the client speaks another version than 13; the answer is 426 with
 	// Sec-WebSocket-Version: 13 (RFC 6455 §4.4).
-	ErrVersion = fmt.Errorf("ws: version is not 13: %w", dialect.ErrBadRequest)
+	ErrVersion = dialect.Refuse(dialect.ErrBadRequest, "the version of WebSocket is not 13")
 	// ErrSubprotocol reports that the client offers subprotocols and ours is not among them.
-	ErrSubprotocol = fmt.Errorf("ws: no subprotocol in common: %w", dialect.ErrBadRequest)
+	ErrSubprotocol = dialect.Refuse(dialect.ErrBadRequest, "no subprotocol that is offered is served here")
 )
 
 // IsUpgrade reports whether a request asks for a WebSocket, rightly or not.
@@ -40,23 +39,23 @@ func check(r *http.Request, subprotocols []string) (handshake, error) {
 	h := r.Header
 	switch {
 	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
-		return handshake{}, fmt.Errorf("%s: a WebSocket needs HTTP/1.1: %w", r.Proto, ErrNotUpgrade)
+		return handshake{}, dialect.Refuse(ErrNotUpgrade, "a WebSocket is opened over HTTP/1.1, not %s", r.Proto)
 	case r.Method != http.MethodGet:
-		return handshake{}, fmt.Errorf("method is not GET: %w", ErrNotUpgrade)
+		return handshake{}, dialect.Refuse(ErrNotUpgrade, "a WebSocket is opened by GET")
 	case !IsUpgrade(r) || !hasToken(h.Values("Connection"), "upgrade"):
 		return handshake{}, ErrNotUpgrade
 	case len(h.Values("Sec-WebSocket-Version")) != 1 || h.Get("Sec-WebSocket-Version") != "13":
 		return handshake{}, ErrVersion
 	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
 		// Its bytes would be read as frames.
-		return handshake{}, fmt.Errorf("request has a body: %w", ErrNotUpgrade)
+		return handshake{}, dialect.Refuse(ErrNotUpgrade, "a request for a WebSocket has no body")
 	}
 	keys := h.Values("Sec-WebSocket-Key")
 	if len(keys) != 1 {
-		return handshake{}, fmt.Errorf("%d keys: %w", len(keys), ErrNotUpgrade)
+		return handshake{}, dialect.Refuse(ErrNotUpgrade, "Sec-WebSocket-Key must be given once, not %d times", len(keys))
 	}
 	if raw, err := base64.StdEncoding.DecodeString(keys[0]); err != nil || len(raw) != 16 {
-		return handshake{}, fmt.Errorf("key is not 16 bytes in base64: %w", ErrNotUpgrade)
+		return handshake{}, dialect.Refuse(ErrNotUpgrade, "Sec-WebSocket-Key is not 16 bytes in base64")
 	}
 	hs := handshake{key: keys[0]}
 	if offered := h.Values("Sec-WebSocket-Protocol"); len(offered) > 0 {

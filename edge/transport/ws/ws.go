@@ -87,6 +87,9 @@ type ProtocolError struct {
 // Error returns the code and the reason.
 func (e *ProtocolError) Error() string { return fmt.Sprintf("ws: close %d: %s", e.Code, e.Reason) }
 
+// Words are for the client.
+func (e *ProtocolError) Words() string { return e.Reason }
+
 // Unwrap makes it a bad request.
 func (e *ProtocolError) Unwrap() error { return dialect.ErrBadRequest }
 

@@ -18,8 +18,12 @@ export function player(model, { failed, resume }) {
 
   function moved() {
     clearTimeout(wait);
-    setText(place, `#${slider.value} of ${count(model.newest)}`);
-    wait = setTimeout(() => go(model.jump(Number(slider.value))), 120);
+    const to = Number(slider.value);
+    setText(place, `#${count(to)} of ${count(model.newest)}`);
+    wait = setTimeout(() => {
+      wait = 0;
+      go(model.jump(to));
+    }, 120);
   }
 
   function toggle() {
@@ -38,10 +42,11 @@ export function player(model, { failed, resume }) {
   function update() {
     const { mode, newest, position } = model;
     slider.max = String(Math.max(1, newest));
-    if (document.activeElement !== slider || mode !== "past") slider.value = String(Math.max(1, position));
+    const moving = wait !== 0; // by somebody who has not let go: what comes meanwhile does not move it
+    if (!moving && (document.activeElement !== slider || mode !== "past")) slider.value = String(Math.max(1, position));
     slider.setAttribute("aria-valuetext", `event ${position} of ${newest}`);
     const at = model.fold.snapshot.last_ts;
-    setText(place, position === 0 ? "" : `#${count(position)} of ${count(newest)}${at === null ? "" : ` · ${time(at)}`}`); // 0: nothing is read yet
+    if (!moving) setText(place, position === 0 ? "" : `#${count(position)} of ${count(newest)}${at === null ? "" : ` · ${time(at)}`}`); // 0: nothing is read yet
     place.title = at === null ? "" : moment(at);
     live.setAttribute("aria-pressed", String(mode === "live"));
     setText(live, model.over ? "Newest" : "Live");

@@ -7,10 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"agentstream/internal/natskit"
 	"agentstream/internal/testkit"
+	"agentstream/schema"
 )
 
 // replaceServers stops the drill and gives it a new NATS, the database of dsn and a new folder of objects. They are empty.
@@ -90,6 +93,53 @@ func TestDrillBackup(t *testing.T) {
 				t.Errorf("archive verify: %d\n%s", code, out)
 			}
 		})
+	}
+}
+
+// TestDrillBackupIntoCluster: a backup of one server comes back in a cluster of three with three copies of each stream.
+// Every event is served with the same bytes, also after one of the servers is killed, and runs go on.
+func TestDrillBackupIntoCluster(t *testing.T) {
+	d := newDrill(t)
+	done, open := d.endedRuns("run_done_"), names("run_open_", drillRuns())
+	for _, run := range open {
+		d.tell(run, 10, false)
+	}
+	d.stored()
+	d.archived(done...)
+	folder := d.backUp()
+	d.stop()
+	c := startNATSCluster(t, t.TempDir())
+	d.natsURL, d.dsn = c.url(), testkit.GiveToOwner(t, testkit.Postgres(t))
+	d.blobs = filepath.Join(t.TempDir(), "blobs")
+	d.began = time.Now()
+	if out, code := d.command("restore", folder, "--replicas", "3"); code != 0 || !strings.Contains(out, "streams: 7 restored") {
+		t.Fatalf("restore: %d\n%s", code, out)
+	}
+	migrate(t, d.dsn, d.natsURL, "--replicas", "3")
+	d.roles()
+	d.start()
+	lost := d.served(append(done, open...)...)
+	d.report("restored into a cluster", lost)
+	var streams []string
+	for p := range 4 {
+		streams = append(streams, natskit.StreamName(p))
+	}
+	c.whole(append(streams, natskit.BlobStream))
+	lead := c.leader(natskit.StreamName(schema.Partition(open[0], 4)))
+	if lead < 0 {
+		t.Fatal("nobody leads the stream")
+	}
+	c.nodes[lead].end(syscall.SIGKILL)
+	if lost += d.served(append(done, open...)...); lost > 0 {
+		t.Errorf("%d events are lost", lost)
+	}
+	eventually(t, 60*time.Second, "events are accepted", func() bool {
+		code, _ := d.append(open[0], fmt.Sprintf(drillText, 0))
+		return code == http.StatusOK
+	})
+	d.told[open[0]] = events(t, d.run(open[0]))
+	if now := d.told[open[0]]; len(now) < 11 || !strings.Contains(now[10], `"seq":11,`) {
+		t.Errorf("it goes on with %q", now[min(10, len(now)):])
 	}
 }
 

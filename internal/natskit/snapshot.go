@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"agentstream/internal/backoff"
 )
 
 // Snapshot is what a server says of a stream of which it has made a snapshot, as the server writes it.
@@ -40,6 +42,9 @@ const (
 	snapshotRest = time.Minute
 	// restoreWithin is how long a server may take to put a stream together when all of it has arrived.
 	restoreWithin = 30 * time.Minute
+	// interestWithin is how long a server may take to hear that another one waits for a restore, asked every interestRest.
+	interestWithin = 10 * time.Second
+	interestRest   = 50 * time.Millisecond
 )
 
 // ErrStreamExists reports that a stream cannot be restored because there is one of its name.
@@ -189,6 +194,13 @@ func sendPiece(ctx context.Context, nc *nats.Conn, to string, piece []byte, with
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, to, piece)
+	// In a cluster another server than ours may wait for the pieces, and ours may not have heard of it yet.
+	for end := time.Now().Add(interestWithin); errors.Is(err, nats.ErrNoResponders) && time.Now().Before(end); {
+		if err := backoff.Sleep(ctx, interestRest); err != nil {
+			return err
+		}
+		m, err = nc.RequestWithContext(ctx, to, piece)
+	}
 	if err != nil || len(m.Data) == 0 {
 		return err
 	}

@@ -45,6 +45,7 @@ type Server struct {
 	peers  *limits.Peers // nil: there are none
 	bodies *body.Bodies
 	runs   *runs.Runs
+	state  *state.Cache
 	rest   *rest.API
 	large  sync.Pool         // of *[largeSize]byte
 	lines  transport.Buffers // made of messages
@@ -95,12 +96,20 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// Forget drops what this node holds of a run whose stored events have another content now. Open streams of the run end as
+// when the log is away, and clients come back. It is safe for concurrent use.
+func (s *Server) Forget(key schema.RunKey) {
+	s.cfg.Hub.Forget(key)
+	s.state.Forget(key)
+}
+
 // makeComponents makes what the routes and streams are built on.
 func (s *Server) makeComponents() error {
 	cfg := s.cfg
 	rs := &runs.Runs{Hub: cfg.Hub, Catalog: cfg.Catalog, Costs: cfg.Costs, Slots: runs.NewSlots()}
 	s.runs = rs
 	cache := state.New(rs, cfg.MaxFoldBytes, cfg.StateBytes)
+	s.state = cache
 	bodies, err := body.New(body.Config{MaxBytes: cfg.MaxBodyBytes, Memory: cfg.BodyMemory, Wait: cfg.BodyWait,
 		Timeout: cfg.BodyTimeout, Held: cfg.Hooks.BodyBytes})
 	if err != nil {

@@ -198,6 +198,23 @@ func (c *cache) forget() {
 	}
 }
 
+// forgetRun drops what is kept of a run. Who reads it now may keep pages that nobody finds.
+func (c *cache) forgetRun(key schema.RunKey) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.runs[key]
+	if r == nil {
+		return
+	}
+	delete(c.runs, key)
+	for len(r.pages) > 0 {
+		c.remove(r.pages[0])
+	}
+}
+
 func (c *cache) report(hit bool, bytes int) {
 	if c.hook != nil {
 		c.hook(hit, bytes)

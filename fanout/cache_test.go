@@ -262,6 +262,37 @@ func TestWhatIsGoneIsNotGiven(t *testing.T) {
 	})
 }
 
+// Of a run whose events have another content now, the hub gives it as soon as it is told to forget the run.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newWatchedLog()
+		packs, want := generated(fanouttest.Key, 200, 1, 2)
+		l.store(t, packs)
+		h := hubOf(t, l, fanout.Config{CacheFresh: time.Hour})
+		read := func(lines [][]byte) ([][]byte, error) {
+			return linesOf(t.Context(), h, fanouttest.Key, 0, schema.Seq(len(lines)))
+		}
+		if got, err := read(want); err != nil || !same(got, want) {
+			t.Fatalf("%d lines: %v", len(got), err)
+		}
+		others, anew := generated(fanouttest.Key, 200, 1, 3)
+		next := memory.New()
+		fanouttest.Store(t, fanouttest.Backend{Append: next.Append}, others, 0)
+		l.log.Store(next)
+		if got, err := read(want); err != nil || !same(got, want) {
+			t.Fatalf("the cache does not hold what is tried: %d lines, %v", len(got), err)
+		}
+		h.Forget(schema.RunKey{Tenant: fanouttest.Key.Tenant, Run: "other"})
+		if got, err := read(want); err != nil || !same(got, want) {
+			t.Errorf("another run was forgotten: %d lines, %v", len(got), err)
+		}
+		h.Forget(fanouttest.Key)
+		if got, err := read(anew); err != nil || !same(got, anew) {
+			t.Errorf("forgotten: %d lines of %d: %v", len(got), len(anew), err)
+		}
+	})
+}
+
 // A page of a beginning that is gone is not given again once a reader has met the hole after it.
 func TestPagesBeforeAHole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

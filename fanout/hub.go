@@ -281,6 +281,15 @@ func (h *Hub) missing(ctx context.Context, keys []schema.RunKey, newest map[sche
 	return nil
 }
 
+// Forget drops what the hub holds of a run whose stored events have another content now. Its subscriptions end with
+// ErrUnavailable: clients come back, and are given what is stored.
+func (h *Hub) Forget(key schema.RunKey) {
+	h.cache.forgetRun(key)
+	if f := h.topic(key); f != nil {
+		f.abandon(fmt.Errorf("fanout: events of %s have another content now: %w", key, ErrUnavailable))
+	}
+}
+
 // fail ends all topics. Their subscriptions get err once they have delivered what the topic holds.
 func (h *Hub) fail(err error) {
 	for i := range h.shards {

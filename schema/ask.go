@@ -211,7 +211,12 @@ func MergeAsks(open []Ask, events []AskEvent) []Ask {
 	for i := range all {
 		w.Apply(&all[i])
 	}
-	open = w.Open()
+	return w.Oldest()
+}
+
+// Oldest returns the questions that are open as MergeAsks does: the oldest ones of many.
+func (w *Waits) Oldest() []Ask {
+	open := w.Open()
 	return open[:min(len(open), maxAsks)]
 }
 

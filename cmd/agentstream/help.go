@@ -56,7 +56,7 @@ var examples = map[string][]string{
 	"delete tenant":         {"agentstream delete tenant acme"},
 	"migrate":               {"agentstream migrate --nats nats://nats:4222 --postgres postgres://db/agentstream"},
 	"backup":                {"agentstream backup /backups/2026-11-28 --objects copy"},
-	"redact":                {"agentstream redact --check rules.json", "agentstream redact --redact rules.json --dry-run"},
+	"redact":                {"agentstream redact --check rules.json", "agentstream redact --redact rules.json --dry-run", "agentstream redact --redact rules.json --apply --yes acme"},
 	"restore":               {"agentstream restore /backups/2026-11-28"},
 	"import":                {"agentstream import ./data --nats nats://nats:4222 --postgres postgres://db/agentstream"},
 	"auth new-key":          {"agentstream auth new-key --tenant acme"},

@@ -74,6 +74,7 @@ func (c *ImportCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 // devFolder is the data of a dev server that has ended.
 type devFolder struct {
+	nc     *nats.Conn
 	store  *sqlite.Store
 	all    *blob.Archive
 	blobs  *natskit.Blobs
@@ -115,7 +116,7 @@ func openDevFolder(ctx context.Context, path string, log *slog.Logger) (d *devFo
 	if err != nil {
 		return d, err
 	}
-	d.closes = append(d.closes, nc.Close)
+	d.nc, d.closes = nc, append(d.closes, nc.Close)
 	if d.store, err = dev.openStore(ctx); err != nil {
 		return d, err
 	}
@@ -127,6 +128,15 @@ func openDevFolder(ctx context.Context, path string, log *slog.Logger) (d *devFo
 		return d, err
 	}
 	return d, d.storeRest(ctx, nc, log)
+}
+
+// openFolderLog opens the log of a folder that no dev server has, after what it has is stored.
+func openFolderLog(ctx context.Context, path string, log *slog.Logger) (*nats.Conn, func(), error) {
+	d, err := openDevFolder(ctx, path, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.nc, d.close, nil
 }
 
 // isDevFolder refuses a folder that is misspelt, which would be made and found empty.

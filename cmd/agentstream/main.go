@@ -53,7 +53,7 @@ type CLI struct {
 	Archive   archive.Cmd         `cmd:"" group:"keep" help:"List, check and write runs that are kept as objects."`
 	Retention retention.Cmd       `cmd:"" group:"keep" help:"Set how long runs are kept, and remove what is due."`
 	Hold      retention.HoldCmd   `cmd:"" group:"keep" help:"Keep runs whatever retention says (legal hold)."`
-	Redact    redaction.RedactCmd `cmd:"" group:"keep" help:"Check rules of redaction, and try them on archived runs."`
+	Redact    redaction.RedactCmd `cmd:"" group:"keep" help:"Check rules of redaction, try them on archived runs, and apply them to all that is stored."`
 	Delete    retention.DeleteCmd `cmd:"" group:"keep" help:"Remove a run or a tenant everywhere, at once."`
 
 	Migrate     MigrateCmd        `cmd:"" group:"operate" help:"Create or update streams and tables."`
@@ -141,7 +141,7 @@ func run(ctx context.Context, args []string) int {
 	for _, name := range unknownVariables(parser.Model.Node, os.Environ()) {
 		cli.warn(name + " is set in the environment, and there is no such setting")
 	}
-	kctx.Bind(cli.logger(), &cli, settings)
+	kctx.Bind(cli.logger(), &cli, settings, redaction.FolderOpener(openFolderLog))
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	err = kctx.Run()
 	if status := cmdline.ExitStatus(0); errors.As(err, &status) {

@@ -27,6 +27,7 @@ const (
 	Refused   Action = "refused"   // somebody who is known may not do something
 	Held      Action = "held"      // a legal hold was placed or lifted
 	Retained  Action = "retained"  // how long runs are kept was changed
+	Redacted  Action = "redacted"  // texts in runs that are stored were hidden
 	Keyed     Action = "keyed"     // a credential was made or taken back
 	Merged    Action = "merged"    // lines that could not be kept apart while the log was away
 )

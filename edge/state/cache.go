@@ -93,6 +93,10 @@ func (c *Cache) drop(e *reading, size int) {
 	if e.users--; e.users > 0 {
 		return
 	}
+	if c.all[e.key] != e { // it was forgotten
+		c.idle.Weigh(tenant, -e.size)
+		return
+	}
 	if e.size == 0 {
 		delete(c.all, e.key)
 		return
@@ -101,5 +105,21 @@ func (c *Cache) drop(e *reading, size int) {
 	e.idle = c.idle.Push(tenant, e.size, e)
 	for old, ok := c.idle.Over(c.total); ok; old, ok = c.idle.Over(c.total) {
 		delete(c.all, old.key)
+	}
+}
+
+// Forget drops what is kept of a run whose stored events have another content now. Who uses it goes on using it.
+func (c *Cache) Forget(run schema.RunKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, e := range c.all { // rare, and nothing else says which readers there are
+		if key.run != run {
+			continue
+		}
+		delete(c.all, key)
+		if e.idle != nil {
+			c.idle.Remove(e.idle)
+			e.idle = nil
+		}
 	}
 }

@@ -195,10 +195,11 @@ var floors = []floor{
 	{"persister/deadletter", []string{"persister", "schema"}, "what happens to dead letters afterwards knows the contract, no store"},
 	{"persister/persistertest", []string{"persister", "persister/deadletter", "persister/prices", "schema", "schema/schematest"}, "the suite knows the contract, no implementation"},
 	{"persister/retention", []string{"persister", "schema", "internal/backoff"}, "what is due is decided by policy alone: no store, no log"},
+	{"persister/scrub", []string{"internal/backoff", "persister", "persister/deadletter", "schema", "schema/redact"}, "what is stored is changed through what keeps it: no store, no log"},
 	{"persister/prices", nil, "a file of prices knows no store"},
 	{"persister/sqlstore", []string{"internal/fair", "persister", "persister/deadletter", "persister/prices", "schema"}, "what SQL stores have in common knows the contract and no database"},
 	{"persister/blob/s3", []string{"persister/blob", "schema"}, "a store of objects knows the contract and its one client library"},
-	{"persister/sqlite", []string{"internal/fair", "persister", "persister/deadletter", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
+	{"persister/sqlite", []string{"internal/fair", "persister", "persister/deadletter", "persister/sqlstore", "schema", "schema/jsonscan"}, "an adapter knows its parent and its one client library, no other adapter"},
 	{"persister/postgres/projection", []string{"persister", "schema", "schema/jsonscan"}, "rows of views are made of events alone"},
 	{"persister/postgres/tables", []string{"persister", "persister/postgres/projection", "persister/sqlstore", "schema"}, "migrations know what is stored in the tables, not the store"},
 	{"persister/postgres", []string{"internal/fair", "persister", "persister/deadletter", "persister/postgres/projection", "persister/postgres/tables", "persister/sqlstore", "schema"}, "an adapter knows its parent and its one client library, no other adapter"},
@@ -332,6 +333,8 @@ var testWires = map[string][]string{
 	"persister/blob": {"persister/**"},
 	// What is due is removed from real stores and a real log.
 	"persister/retention": {"persister/**"},
+	// What is hidden is hidden in real stores and a real log.
+	"persister/scrub": {"persister/**"},
 	// What has left the log is read from a real archive.
 	"tap/natsjs": {"persister/**"},
 	// A load is put on the server that it is for.
@@ -434,7 +437,7 @@ var clients = []struct {
 }
 
 // wholes are folders whose tests break and inspect real servers from outside.
-var wholes = []string{"internal/e2e", "persister/persistertest", "persister/retention", "cmd/**"}
+var wholes = []string{"internal/e2e", "persister/persistertest", "persister/retention", "persister/scrub", "cmd/**"}
 
 // closed folders take no third-party import but these.
 var closed = map[string][]string{

@@ -247,6 +247,20 @@ func (b *Blobs) Drop(ctx context.Context, key schema.RunKey, ref string) error {
 	return nil
 }
 
+// Filters returns what matches the messages of one blob of a run: its pieces, and last what names them, without which they
+// are not found again. It returns none for a blob that is not there.
+func (b *Blobs) Filters(ctx context.Context, key schema.RunKey, ref string) ([]string, error) {
+	whole := blobSubject(key) + "whole." + ref + ".*"
+	m, err := LastFromLeader(ctx, b.nc, BlobStream, whole)
+	if errors.Is(err, ErrNoMessage) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("natskit: blob %s of %s: %w", ref, key, blobError(err))
+	}
+	return []string{blobSubject(key) + "part." + m.header(blobUpload) + ".>", whole}, nil
+}
+
 // Remove removes all blobs of a run, and returns the number of messages that went.
 func (b *Blobs) Remove(ctx context.Context, key schema.RunKey) (int, error) {
 	n, err := b.purge(ctx, BlobFilter(key))

@@ -64,7 +64,7 @@ func listenersIn(answer []byte) (found []string) {
 	_ = json.Unmarshal(answer, &a) // what does not fit names nobody
 	for _, c := range a.Data.Connections {
 		for _, s := range c.Subscriptions {
-			if s == LimitsSubject { // of edges; no stream keeps it
+			if s == LimitsSubject || s == RedactedSubject { // of edges; no stream keeps them
 				continue
 			}
 			if slices.ContainsFunc(quietSubjects, func(q string) bool { return overlap(q, s) }) {

@@ -24,6 +24,10 @@ const BackupKey = "backup"
 // and in no partition: no stream listens there.
 const LimitsSubject = "agent.limits"
 
+// RedactedSubject is on which edges are told of runs whose stored events have another content now: TENANT/RUN. It is
+// below what administrators may publish anyway, and in no partition.
+const RedactedSubject = "agent.redacted"
+
 // Subjects that many roles use.
 var (
 	// reads ask for messages and for what streams are.
@@ -56,7 +60,7 @@ func roles() []Role {
 		{"edge", "serves clients: appends, reads, live copies, tickets, blobs, events over NATS, workers over HTTP",
 			list(writes, reads, []string{"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>",
 				"$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>", "$KV." + TapsBucket + "." + TenantTaps + ".>",
-				"$JS.API.STREAM.PURGE." + BlobStream, "_R_.>"}), list(listens, []string{"ingest.>", LimitsSubject})},
+				"$JS.API.STREAM.PURGE." + BlobStream, "_R_.>"}), list(listens, []string{"ingest.>", LimitsSubject, RedactedSubject})},
 		{"persist", "stores the log in a database, archives it, and removes what is due",
 			list(writes, reads, consumes, []string{"$JS.API.CONSUMER.NAMES.>", "$JS.API.CONSUMER.LIST.>",
 				"$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.MSG.DELETE.>"}), listens},

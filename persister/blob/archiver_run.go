@@ -30,6 +30,9 @@ func (a *Archiver) One(ctx context.Context, key schema.RunKey) error {
 		return nil
 	}
 	name := Name(key, place.Day, place.Last)
+	if was, last, err := nameIn(place.URI, key); err == nil && last == place.Last { // it is written again, with its revision
+		name = was
+	}
 	o, err := a.object(ctx, name, key, place)
 	if err != nil {
 		return fmt.Errorf("blob: archive run %s: %w", key, err)

@@ -300,7 +300,7 @@ func (r *Restorer) longest(ctx context.Context, key schema.RunKey, day string) (
 			return nil, err
 		}
 		_, _, last, err := ParseName(o.Name)
-		if err != nil || best != nil && last <= best.index.Last {
+		if err != nil || best != nil && last < best.index.Last { // a later revision is listed after the one before
 			continue
 		}
 		one, err := r.archive.cache.reads.open(ctx, o.Name)

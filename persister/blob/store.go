@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,7 +52,24 @@ func Name(key schema.RunKey, day string, last schema.Seq) string {
 	return key.Tenant + "/" + day + "/" + key.Run + "." + last.String() + suffix
 }
 
-// ParseName parses a name of Name. Any other name is an error.
+// nameRevision returns the name of an object that takes the place of another one of the same events: the name of Name with .r1,
+// .r2 and so on before its suffix. 0 is the first one.
+func nameRevision(key schema.RunKey, day string, last schema.Seq, revision int) string {
+	name := Name(key, day, last)
+	if revision == 0 {
+		return name
+	}
+	return strings.TrimSuffix(name, suffix) + ".r" + strconv.Itoa(revision) + suffix
+}
+
+// revisionOf returns the revision in a name that ParseName accepts.
+func revisionOf(name string) int {
+	_, digits, _ := strings.Cut(strings.TrimSuffix(name, suffix), ".r")
+	n, _ := strconv.Atoi(digits) // "" is 0
+	return n
+}
+
+// ParseName parses a name of Name, also of a later revision. Any other name is an error.
 func ParseName(name string) (key schema.RunKey, day string, last schema.Seq, err error) {
 	bad := fmt.Errorf("blob: %q names no object of a run", name)
 	parts := strings.Split(name, "/")
@@ -60,10 +78,11 @@ func ParseName(name string) (key schema.RunKey, day string, last schema.Seq, err
 	}
 	file, ok := strings.CutSuffix(parts[2], suffix)
 	run, number, dot := strings.Cut(file, ".")
+	number, _, _ = strings.Cut(number, ".")
 	last, err = schema.ParseCursor(number)
 	key, day = schema.RunKey{Tenant: parts[0], Run: run}, parts[1]
 	if !ok || !dot || err != nil || last < 1 || schema.ValidTenant(key.Tenant) != nil || schema.ValidRunID(run) != nil ||
-		!validDay(day) || Name(key, day, last) != name {
+		!validDay(day) || nameRevision(key, day, last, revisionOf(name)) != name {
 		return schema.RunKey{}, "", 0, bad
 	}
 	return key, day, last, nil

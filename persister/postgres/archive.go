@@ -65,14 +65,15 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 }
 
 // SetArchived records that an object of size bytes at uri holds the run up to through. It returns false and changes
-// nothing when the run has newer events, has expired or was deleted.
+// nothing when the run has newer events, has expired or was deleted, or has another object of these events by now.
 func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string,
 	size int64) (set bool, err error) {
 	err = s.within(ctx, everyTenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `update agent_runs
 			set replay_uri = $3, archived_seq = $4, archived_at = now(), archived_bytes = $5, archive_after = null
 			where koder_user_id = $1 and id = $2 and last_seq = $4 and expired_seq < $4 and expired_at is null and deleted_at is null
-				and state in ('done', 'error', 'aborted')`, key.Tenant, key.Run, uri, int64(through), size)
+				and state in ('done', 'error', 'aborted')
+				and (archived_at is null or archived_seq < $4 or replay_uri = $3)`, key.Tenant, key.Run, uri, int64(through), size)
 		set = tag.RowsAffected() > 0
 		return err
 	})

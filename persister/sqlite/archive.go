@@ -57,13 +57,14 @@ func (s *Store) Backlog(ctx context.Context, settle time.Duration, limit int) (n
 }
 
 // SetArchived records that an object of size bytes at uri holds the run up to through. It returns false and changes
-// nothing when the run has newer events, has expired or was deleted.
+// nothing when the run has newer events, has expired or was deleted, or has another object
+// of these events by now.
 func (s *Store) SetArchived(ctx context.Context, key schema.RunKey, through schema.Seq, uri string, size int64) (bool,
 	error) {
 	done, err := s.write.ExecContext(ctx, `update agent_runs
 		set replay_uri = ?1, archived_seq = ?2, archived_at = ?3, archived_bytes = ?4, archive_after = null
 		where koder_user_id = ?5 and id = ?6 and last_seq = ?2 and expired_seq < ?2 and expired_at is null and deleted_at is null
-			and state in ('done', 'error', 'aborted')`,
+			and state in ('done', 'error', 'aborted') and (archived_at is null or archived_seq < ?2 or replay_uri = ?1)`,
 		uri, int64(through), stamp(time.Now()), size, key.Tenant, key.Run)
 	var n int64
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 
 	"agentstream/internal/fair"
 	"agentstream/persister"
+	"agentstream/schema"
 )
 
 // EveryTenant is the tenant of work for all tenants at once. No tenant can have this name.
@@ -33,6 +34,8 @@ type DB interface {
 	Within(ctx context.Context, tenant string, fn func(Tx) error) error
 	// Write stores the work in one transaction, for all tenants. It fails with ErrOtherDay after it has set Work.Days.
 	Write(ctx context.Context, w *Work) (persister.Result, error)
+	// Rewriter returns what replaces rows of a run in a transaction. day is the run's.
+	Rewriter(ctx context.Context, tx Tx, key schema.RunKey, day string) (RunRewriter, error)
 }
 
 // Scan reads the columns of a row, as sql.Rows.Scan does.

@@ -154,3 +154,7 @@ func TestNoFeedsAreTrimmedWithoutNames(t *testing.T) {
 		t.Error("nothing was asked")
 	}
 }
+
+func (*script) Rewriter(context.Context, Tx, schema.RunKey, string) (RunRewriter, error) {
+	return nil, errors.ErrUnsupported
+}

@@ -49,6 +49,8 @@ type Result struct {
 	Hits []Hit // of all events
 	// Changed is how many events are others than those that were given.
 	Changed int
+
+	changed map[int]*tally // by the number of the event
 }
 
 // Batch hides what the rules find in events of one run, in their order. Those that are given are not changed. Deltas that
@@ -57,7 +59,15 @@ func (r *Rules) Batch(before Trail, events []schema.Event) Result {
 	if r == nil {
 		return Result{Events: events}
 	}
-	b := sifter{r: r, given: events, out: events, blocks: slices.Clone(before.blocks)}
+	return r.batch(before, events, maxBlocks)
+}
+
+// batch is Batch with a bound of the texts that are open at once.
+func (r *Rules) batch(before Trail, events []schema.Event, most int) Result {
+	if r == nil {
+		return Result{Events: events}
+	}
+	b := sifter{r: r, given: events, out: events, blocks: slices.Clone(before.blocks), most: most}
 	for i := range events {
 		b.event(i)
 	}
@@ -70,6 +80,7 @@ type sifter struct {
 	given  []schema.Event
 	out    []schema.Event
 	blocks []openBlock
+	most   int            // blocks
 	counts map[int]*tally // by event
 	total  tally
 	open   bool
@@ -171,7 +182,7 @@ func (b *sifter) piece(i int, e *schema.Event) bool {
 		return true
 	}
 	if at < 0 {
-		if len(b.blocks) >= maxBlocks {
+		if len(b.blocks) >= b.most {
 			b.close(0)
 		}
 		at = len(b.blocks)
@@ -323,7 +334,7 @@ func (b *sifter) finish() Result {
 		mark(&b.out[i], t.hits(b.r))
 	}
 	return Result{Events: b.out, Trail: Trail{b.blocks}, Open: b.open, Hits: b.total.hits(b.r),
-		Changed: len(b.counts)}
+		Changed: len(b.counts), changed: b.counts}
 }
 
 // decide hides what is found in the pieces of a block. ended: nothing follows.

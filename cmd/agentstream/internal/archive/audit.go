@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/nats-io/nats.go"
+
 	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/edge/audit"
 	"agentstream/internal/natskit"
@@ -30,14 +32,20 @@ const auditWait = 10 * time.Second
 // anything. command is its name.
 func (f *AuditFlags) Record(ctx context.Context, to *cli.NATSFlags, tenant, command string, l audit.Line,
 	log *slog.Logger) error {
-	l.Via, l.Caller, l.Credential = command, f.by(), "administrator"
-	ctx, cancel := context.WithTimeout(ctx, auditWait)
-	defer cancel()
 	nc, err := to.Dial("audit", log)
 	if err != nil {
 		return fmt.Errorf("audit feed: %w", err)
 	}
 	defer nc.Close()
+	return f.RecordOn(ctx, nc, tenant, command, l, log)
+}
+
+// RecordOn is Record on a connection.
+func (f *AuditFlags) RecordOn(ctx context.Context, nc *nats.Conn, tenant, command string, l audit.Line,
+	log *slog.Logger) error {
+	l.Via, l.Caller, l.Credential = command, f.by(), "administrator"
+	ctx, cancel := context.WithTimeout(ctx, auditWait)
+	defer cancel()
 	out, err := pubjs.Open(ctx, nc)
 	if err != nil {
 		return fmt.Errorf("audit feed: %w", err)

@@ -37,6 +37,37 @@ type CommandStore struct {
 	changes  Changes
 	restore  restoring
 	losses   Losses
+
+	rewriting Rewriting
+	vacuuming vacuuming
+}
+
+// Rewriting is a store whose events can get another content. Both stores are one.
+type Rewriting interface {
+	Place(ctx context.Context, key schema.RunKey) (persister.Place, error)
+	Rewrite(ctx context.Context, w persister.Rewriting,
+		fn func(event func(*persister.Rewritten) error) (persister.RunTexts, error)) error
+	FindDeadLetters(ctx context.Context, q deadletter.Query) ([]deadletter.Stored, error)
+	RewriteDeadLetter(ctx context.Context, l *deadletter.Stored) error
+}
+
+// Rewriting returns the store as events of it are replaced.
+func (s *CommandStore) Rewriting() Rewriting { return s.rewriting }
+
+// vacuuming writes the files of a store again, without what was removed from them.
+type vacuuming interface {
+	Vacuum(ctx context.Context) error
+}
+
+// Vacuum writes the tables again, without what rows held before.
+func (s *CommandStore) Vacuum(ctx context.Context) error { return s.vacuuming.Vacuum(ctx) }
+
+// VacuumCommands returns what does the same in PostgreSQL, for an operator.
+func (s *CommandStore) VacuumCommands() string { return postgres.VacuumCommands() }
+
+// Reviser returns what writes objects that take the place of others.
+func (s *CommandStore) Reviser(b *Blobs, log *slog.Logger) (*blob.Reviser, error) {
+	return blob.NewReviser(blob.ArchiverConfig{Tables: s.Rows, Queue: s.ended, Store: b.ObjectStore, Base: b.base, Logger: log})
 }
 
 // Offsets returns how far each stream of the log is stored.
@@ -56,7 +87,7 @@ func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*Comman
 		if err != nil {
 			return nil, nil, err
 		}
-		return &CommandStore{s, s, s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
+		return &CommandStore{s, s, s, s, s, s, s, s, s, s, s, s, s, s, s}, func() { _ = s.Close() }, nil
 	case dsn != "":
 		s, err := postgres.Open(ctx, postgres.Config{DSN: dsn, Fresh: cli.FreshDSN(dsn), MaxConns: 3, Logger: log})
 		if err != nil {
@@ -66,7 +97,7 @@ func OpenStore(ctx context.Context, dsn, data string, log *slog.Logger) (*Comman
 			s.Close()
 			return nil, nil, err
 		}
-		return &CommandStore{s, s, s, s, s, s, s, s, s, s, s, s, s}, s.Close, nil
+		return &CommandStore{s, s, s, s, s, s, s, s, s, s, s, s, s, s, s}, s.Close, nil
 	}
 	return nil, nil, errors.New("--postgres (or AGENTSTREAM_POSTGRES, AGENTSTREAM_POSTGRES_FILE) or --data is required")
 }

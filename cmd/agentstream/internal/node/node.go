@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -300,6 +301,21 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 			MaxPending: int(min(bodies/2, 64<<20)), Log: n.Log, Take: n.server.StorePosts, Refuse: n.server.Refusal,
 			Logger: cfg.Logger, Hooks: cfg.Metrics.InboxHooks()})
 	}
+	if err == nil && !cfg.Alone {
+		err = n.heedRedactions(cfg.Conn)
+	}
+	return err
+}
+
+// heedRedactions lets the node forget runs whose stored events have another content now. It ends with the connection.
+func (n *Node) heedRedactions(nc *nats.Conn) error {
+	_, err := nc.Subscribe(natskit.RedactedSubject, func(m *nats.Msg) {
+		tenant, run, _ := strings.Cut(string(m.Data), "/")
+		key := schema.RunKey{Tenant: tenant, Run: run}
+		if key.Validate() == nil {
+			n.server.Forget(key)
+		}
+	})
 	return err
 }
 

@@ -9,21 +9,31 @@ import (
 	"strings"
 
 	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/cli"
 	"agentstream/schema"
 	"agentstream/schema/redact"
 )
 
-// RedactCmd checks rules, and tries them on archived runs.
+// RedactCmd checks rules, tries them on archived runs, and applies them to all that is stored.
 type RedactCmd struct {
 	archive.StoreFlags
 	archive.BlobFlags
-	Tenant string   `arg:"" optional:"" help:"Tenant whose archived runs are looked at; without one, all."`
-	Runs   []string `arg:"" optional:"" name:"run" help:"Runs of the tenant; none: all."`
-	Check  string   `help:"Read this file of rules as a server does, print what it holds, and stop." type:"path" placeholder:"FILE"`
-	Redact string   `help:"File with the rules." type:"path" env:"AGENTSTREAM_REDACT" placeholder:"FILE"`
-	DryRun bool     `name:"dry-run" help:"Count what the rules find in archived runs. Nothing is changed."`
-	Each   bool     `name:"runs" help:"Name each run in which something is found."`
-	JSON   bool     `name:"json" help:"Print one JSON object."`
+	cli.NATSFlags
+	archive.AuditFlags
+	Tenant   string   `arg:"" optional:"" help:"Tenant whose runs are looked at; without one, all."`
+	Runs     []string `arg:"" optional:"" name:"run" help:"Runs of the tenant; none: all."`
+	Check    string   `help:"Read this file of rules as a server does, print what it holds, and stop." type:"path" placeholder:"FILE"`
+	Redact   string   `help:"File with the rules." type:"path" env:"AGENTSTREAM_REDACT" placeholder:"FILE"`
+	TextFile string   `name:"text-file" help:"File with one text to hide, instead of rules; - is standard input. A line feed at its end does not count." placeholder:"FILE"`
+	DryRun   bool     `name:"dry-run" help:"Count what is found in archived runs. Nothing is changed."`
+	Apply    bool     `help:"Hide what is found in all that is stored: rows, objects, the log, blobs and dead letters. This cannot be undone."`
+	Since    string   `help:"Only runs that began on this day or later (UTC)." placeholder:"YYYY-MM-DD"`
+	Until    string   `help:"Only runs that began on this day or earlier (UTC)." placeholder:"YYYY-MM-DD"`
+	HoldsToo bool     `name:"holds-too" help:"With --apply: also runs under a legal hold, which stay as they are otherwise."`
+	Vacuum   bool     `help:"With --apply: write the tables again afterwards, without what they held before. Each is locked meanwhile. A file of --data is always written again."`
+	Yes      bool     `help:"With --apply: do not ask."`
+	Each     bool     `name:"runs" help:"Name each run in which something is found."`
+	JSON     bool     `name:"json" help:"Print one JSON object."`
 }
 
 // Found is what a rule has found.
@@ -44,16 +54,22 @@ type Report struct {
 }
 
 // Run checks, or tries.
-func (c *RedactCmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *RedactCmd) Run(ctx context.Context, log *slog.Logger, open FolderOpener) error {
 	if c.Check != "" {
 		return c.check()
 	}
-	if c.Redact == "" || !c.DryRun {
-		return errors.New("redact: --check FILE, or --redact FILE with --dry-run")
+	if c.DryRun == c.Apply {
+		return errors.New("redact: --check FILE, or --redact FILE (or --text-file FILE) with --dry-run or --apply")
 	}
-	book, err := redact.Load(c.Redact)
+	book, err := c.rules()
 	if err != nil {
-		return fmt.Errorf("--redact: %w", err)
+		return err
+	}
+	if err := c.days(); err != nil {
+		return err
+	}
+	if c.Apply {
+		return c.apply(ctx, log, book, open)
 	}
 	objects, err := c.Beside(c.Data).OpenBlobs()
 	if err != nil {
@@ -65,7 +81,8 @@ func (c *RedactCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		t := trial{ctx: ctx, book: book, history: history, each: c.Each}
-		if err := t.all(s, c.Tenant, c.Runs); err != nil {
+		w := tour{ctx: ctx, store: s, rules: book, since: c.Since, until: c.Until, run: t.run}
+		if err := w.all(c.Tenant, c.Runs); err != nil {
 			return err
 		}
 		return c.print(&t.report)
@@ -111,59 +128,10 @@ func (c *RedactCmd) print(r *Report) error {
 // trial applies rules to archived runs and counts.
 type trial struct {
 	ctx     context.Context
-	book    *redact.Book
+	book    rulesOf
 	history archive.StoredRuns
 	each    bool
 	report  Report
-}
-
-// pageOfRuns is how many ids are read at once.
-const pageOfRuns = 500
-
-// all passes over the runs of a tenant, of every tenant where it has no name, or over those that are named.
-func (t *trial) all(s *archive.CommandStore, tenant string, ids []string) error {
-	if len(ids) > 0 {
-		for _, id := range ids {
-			if err := t.run(schema.RunKey{Tenant: tenant, Run: id}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if tenant != "" {
-		return t.tenant(s, tenant)
-	}
-	for name := ""; ; {
-		next, err := s.Lists.NextTenant(t.ctx, name)
-		if err != nil || next == "" {
-			return err
-		}
-		if err := t.tenant(s, next); err != nil {
-			return err
-		}
-		name = next
-	}
-}
-
-func (t *trial) tenant(s *archive.CommandStore, tenant string) error {
-	if t.book.Of(tenant) == nil {
-		return nil
-	}
-	for after := ""; ; {
-		ids, err := s.Forget.RunIDs(t.ctx, tenant, after, pageOfRuns)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			if err := t.run(schema.RunKey{Tenant: tenant, Run: id}); err != nil {
-				return err
-			}
-		}
-		if len(ids) < pageOfRuns {
-			return nil
-		}
-		after = ids[len(ids)-1]
-	}
 }
 
 // run reads a run as it is stored, from rows or objects.
@@ -171,31 +139,24 @@ func (t *trial) run(key schema.RunKey) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	rules := t.book.Of(key.Tenant)
-	var trail redact.Trail
-	counts := map[string]int{}
+	rules := t.book(key.Tenant)
+	look := redact.NewStored(rules, nil)
 	for p, err := range t.history.Packs(t.ctx, key, 0, schema.MaxSeq) {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", key, err)
 		}
-		var events []schema.Event
-		for r, err := range p.Records(0) {
-			if err != nil {
-				return err
-			}
-			e, err := r.Event()
-			if err != nil {
+		for line := range schema.Lines(p.Body) {
+			if _, err := look.Add(line); err != nil {
 				return fmt.Errorf("read %s: %w", key, err)
 			}
-			events = append(events, e)
+			t.report.Events++
 		}
-		done := rules.Batch(trail, events)
-		trail = done.Trail
-		t.report.Events += len(events)
-		t.report.Changed += done.Changed
-		for _, h := range done.Hits {
-			counts[h.Rule] += h.Count
-		}
+	}
+	look.Rest()
+	t.report.Changed += look.Changed
+	counts := map[string]int{}
+	for _, h := range look.Hits {
+		counts[h.Rule] += h.Count
 	}
 	t.report.Runs++
 	for _, rule := range rules.Names() {

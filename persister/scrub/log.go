@@ -1,0 +1,293 @@
+package scrub
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+
+	"agentstream/persister"
+	"agentstream/persister/deadletter"
+	"agentstream/schema"
+	"agentstream/schema/redact"
+)
+
+// cutLog removes the messages of the run from the log up to the last one that holds something else than the archive.
+func (r *one) cutLog(ctx context.Context) error {
+	if r.cfg.Log == nil || r.through == 0 {
+		return nil
+	}
+	c := comparison{one: r}
+	defer c.close()
+	cut := uint64(0)
+	for m, err := range r.cfg.Log.Messages(ctx, r.key, r.through) {
+		if err != nil {
+			return err
+		}
+		same, err := c.isStored(ctx, &m)
+		if err != nil {
+			return err
+		}
+		if !same {
+			cut = m.Position
+		}
+	}
+	if cut == 0 || r.cfg.DryRun {
+		return nil
+	}
+	n, err := r.cfg.Log.Cut(ctx, r.key, cut)
+	r.done.Messages += n
+	return err
+}
+
+// comparison reads what the archive has of a run, in step with the log.
+type comparison struct {
+	*one
+	next  func() (schema.Pack, error, bool)
+	stop  func()
+	lines [][]byte
+	seq   schema.Seq // of the first of lines
+	over  bool
+}
+
+func (c *comparison) close() {
+	if c.stop != nil {
+		c.stop()
+	}
+}
+
+// isStored reports whether the archive has the lines of a message, or the message has nothing to hide. What the archive
+// does not have, because it has expired or is a dead letter, is looked at by the rules.
+func (c *comparison) isStored(ctx context.Context, m *persister.Logged) (bool, error) {
+	if m.Pack.Count == 0 {
+		return !c.hasFinding(m.Body), nil
+	}
+	seq := m.Pack.First
+	for line := range schema.Lines(m.Pack.Body) {
+		stored, err := c.line(ctx, seq)
+		if err != nil {
+			return false, err
+		}
+		if stored != nil && !bytes.Equal(stored, line) || stored == nil && c.hasFinding(line) {
+			return false, nil
+		}
+		seq++
+	}
+	return true, nil
+}
+
+// line returns the line of an event that the archive has, nil when it has none. Seqs grow from call to call.
+func (c *comparison) line(ctx context.Context, seq schema.Seq) ([]byte, error) {
+	if c.next == nil {
+		c.next, c.stop = iter.Pull2(c.cfg.History.Packs(ctx, c.key, seq-1, schema.MaxSeq))
+	}
+	for !c.over && seq >= c.seq+schema.Seq(len(c.lines)) {
+		p, err, ok := c.next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			c.over = true
+			break
+		}
+		c.seq, c.lines = p.First, c.lines[:0]
+		for line := range schema.Lines(p.Body) {
+			c.lines = append(c.lines, line)
+		}
+	}
+	if seq < c.seq || seq >= c.seq+schema.Seq(len(c.lines)) {
+		return nil, nil
+	}
+	return c.lines[seq-c.seq], nil
+}
+
+// hasFinding reports whether the rules find something in bytes.
+func (r *one) hasFinding(b []byte) bool {
+	_, hits := cleanBytes(r.rules, b)
+	return len(hits) > 0
+}
+
+// cleanLines hides what the rules find in lines of events, also what is divided over them. ok is false for what is none.
+func cleanLines(rules *redact.Rules, b []byte) (clean []byte, hits []redact.Hit, ok bool) {
+	look := redact.NewStored(rules, nil)
+	var lines []redact.StoredLine
+	for line := range schema.Lines(b) {
+		more, err := look.Add(line)
+		if err != nil {
+			return nil, nil, false
+		}
+		lines = append(lines, more...)
+	}
+	clean = joinLines(append(lines, look.Rest()...))
+	if !bytes.HasSuffix(b, []byte("\n")) {
+		clean = bytes.TrimSuffix(clean, []byte("\n"))
+	}
+	return clean, look.Hits, true
+}
+
+// cleanBytes hides what the rules find in lines of events, or in what is none.
+func cleanBytes(rules *redact.Rules, b []byte) ([]byte, []redact.Hit) {
+	clean, found, ok := cleanLines(rules, b)
+	switch {
+	case ok && len(found) > 0:
+		return clean, found
+	case ok:
+		return b, nil
+	}
+	var hits []redact.Hit
+	parts := bytes.SplitAfter(b, []byte("\n"))
+	for i, part := range parts {
+		line := bytes.TrimSuffix(part, []byte("\n"))
+		clean, found, err := rules.Line(line)
+		if err != nil && json.Valid(line) {
+			clean, found = rules.Value("", line)
+		}
+		if len(found) > 0 {
+			parts[i] = append(clean, part[len(line):]...)
+			hits = append(hits, found...)
+		}
+	}
+	text, rest := rules.Text(string(bytes.Join(parts, nil))) // what is neither, and goes over lines
+	hits = append(hits, rest...)
+	if len(hits) == 0 {
+		return b, nil
+	}
+	return []byte(text), hits
+}
+
+// findBlobs looks into the blobs of the run, in the log and as objects.
+func (r *one) findBlobs(ctx context.Context) error {
+	r.blobs = make(map[string][]redact.Hit)
+	if r.cfg.Blobs != nil {
+		list, err := r.cfg.Blobs.ListBlobs(ctx, r.key)
+		if err != nil {
+			return err
+		}
+		for _, b := range list {
+			pieces, err := r.cfg.Blobs.Blob(ctx, r.key, b.Ref)
+			if errors.Is(err, schema.ErrNoBlob) {
+				continue
+			}
+			if err == nil {
+				err = r.findIn(b.Ref, pieces)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if r.cfg.Objects == nil || r.place.Day == "" {
+		return nil
+	}
+	for ref, pieces := range r.cfg.Objects.Large(ctx, r.key, r.place.Day) {
+		if len(r.blobs[ref]) > 0 {
+			continue
+		}
+		if err := r.findIn(ref, pieces); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *one) findIn(ref string, pieces iter.Seq2[[]byte, error]) error {
+	c := redact.NewContent(r.rules)
+	for piece, err := range pieces {
+		if err != nil {
+			return err
+		}
+		c.Add(piece)
+	}
+	if len(c.Hits) > 0 {
+		r.blobs[ref] = c.Hits
+	}
+	return nil
+}
+
+// dropBlobs removes the blobs in which something was found. The events that refer to them say so by now.
+func (r *one) dropBlobs(ctx context.Context) error {
+	for ref := range r.blobs {
+		r.done.Blobs++
+		if r.cfg.DryRun {
+			continue
+		}
+		if r.cfg.Objects != nil && r.place.Day != "" {
+			if err := r.cfg.Objects.DropLarge(ctx, r.key, r.place.Day, ref); err != nil {
+				return err
+			}
+		}
+		if r.cfg.Blobs != nil {
+			if err := r.cfg.Blobs.EraseBlob(ctx, r.key, ref); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pageOfLetters is how many dead letters are read at once.
+const pageOfLetters = 20
+
+// letters changes the dead letters of the run.
+func (r *one) letters(ctx context.Context) error {
+	n, err := r.cleanLetters(ctx, deadletter.Query{Tenant: r.key.Tenant, Run: r.key.Run}, r.rules)
+	r.done.Letters += n
+	return err
+}
+
+// cleanLetters changes the dead letters of a query, and returns their number. Without a tenant it is those that belong to
+// none.
+func (s *Scrubber) cleanLetters(ctx context.Context, q deadletter.Query, rules *redact.Rules) (changed int, err error) {
+	q.Limit, q.Bodies = pageOfLetters, true
+	for {
+		list, err := s.cfg.Letters.FindDeadLetters(ctx, q)
+		if err != nil {
+			return changed, err
+		}
+		for i := range list {
+			if list[i].Key.Tenant != q.Tenant || !cleanLetter(rules, &list[i]) {
+				continue
+			}
+			changed++
+			if s.cfg.DryRun {
+				continue
+			}
+			if err := s.cfg.Letters.RewriteDeadLetter(ctx, &list[i]); err != nil {
+				return changed, err
+			}
+		}
+		if len(list) < q.Limit {
+			return changed, nil
+		}
+		q.After = &list[len(list)-1]
+	}
+}
+
+// cleanLetter hides what the rules find in a dead letter, and reports whether there was anything.
+func cleanLetter(rules *redact.Rules, l *deadletter.Stored) bool {
+	body, hits := cleanBytes(rules, l.Body)
+	l.Body = body
+	clean := func(s string) string {
+		text, found := rules.Text(s)
+		hits = append(hits, found...)
+		return text
+	}
+	l.Detail, l.Error = clean(l.Detail), clean(l.Error)
+	for name, values := range l.Header {
+		for i := range values {
+			l.Header[name][i] = clean(values[i])
+		}
+	}
+	return len(hits) > 0
+}
+
+// CleanUnnamedLetters changes the dead letters that belong to no run, by the rules of the tenant "*", and returns their
+// number.
+func (s *Scrubber) CleanUnnamedLetters(ctx context.Context) (int, error) {
+	rules := s.cfg.Rules("*")
+	if rules == nil {
+		return 0, nil
+	}
+	return s.cleanLetters(ctx, deadletter.Query{}, rules)
+}

@@ -51,8 +51,16 @@ update agent_runs set last_seq = ?1, framed_seq = ?1, last_id = ?2, last_ts = ?3
 where koder_user_id = ?5 and id = ?6 and run_day = ?7 and state = ?8 and last_seq < ?1 and first_seq <= ?9
 	and floor_seq < ?9 and archived_at is null and expired_at is null`
 
-// ofFrames makes advanceRun return what the frames of a batch may change.
-const ofFrames = ` returning opening_seq, coalesce(model, ''), model_seq, usage, coalesce(asks, '')`
+// selectAdvancing returns what the frames of a batch may change of a run that advanceRun would change, and advanceFramed
+// changes that run. An update that returns columns takes longer than both, and the usage would be another one.
+const (
+	selectAdvancing = `select opening_seq, coalesce(model, ''), model_seq, usage, coalesce(asks, '') from agent_runs
+where koder_user_id = ? and id = ? and run_day = ? and state = ? and last_seq < ? and first_seq <= ?6
+	and floor_seq < ?6 and archived_at is null and expired_at is null`
+	advanceFramed = `
+update agent_runs set last_seq = ?1, framed_seq = ?1, last_id = ?2, last_ts = ?3, updated_at = ?4, usage = ?5
+where koder_user_id = ?6 and id = ?7`
+)
 
 const upsertLane = `
 insert into agent_run_lanes as l (koder_user_id, run_id, lane, owner, epoch, joined_at) values (?, ?, ?, ?, ?, ?)
@@ -177,7 +185,7 @@ func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch,
 		var stored storedRun
 		var advanced bool
 		if !moved.seen.isNew() {
-			stored, advanced, err = tx.advance(ctx, r)
+			stored, advanced, err = tx.advance(ctx, r, moved.seen)
 		}
 		if err == nil && !advanced {
 			stored, err = tx.upsert(ctx, r)
@@ -194,7 +202,10 @@ func (tx *transaction) moveRuns(ctx context.Context, b *persister.Batch,
 		case stored.day != r.Head.Day:
 			days[r.Key], other = stored.day, true
 		default:
-			if err = tx.addUsage(ctx, r, stored, moved.seen); err == nil {
+			if !advanced {
+				err = tx.addUsage(ctx, r, stored, moved.seen)
+			}
+			if err == nil {
 				err = tx.describe(ctx, r, stored.floor)
 			}
 		}
@@ -225,25 +236,36 @@ func (tx *transaction) moveLanes(ctx context.Context, b *persister.Batch, floors
 	return nil
 }
 
-// advance runs advanceRun and reports whether that was enough. What it returns of the run is complete as far as the batch
-// needs it.
-func (tx *transaction) advance(ctx context.Context, r *persister.Run) (stored storedRun, advanced bool, err error) {
+// advance runs advanceRun, or adds the usage of the batch too, and reports whether that was enough. What it returns of the
+// run is complete as far as the batch needs it.
+func (tx *transaction) advance(ctx context.Context, r *persister.Run, seen *seenRun) (stored storedRun, advanced bool,
+	err error) {
 	if r.Digest.TurnSeq != 0 || r.Digest.ReasonSeq != 0 {
 		return stored, false, nil
 	}
-	args := []any{int64(r.Head.Last), r.Head.LastID, stamp(r.LastTS),
-		tx.now.Format(updatedLayout), r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.First)}
 	stored.day = r.Head.Day
+	updated := tx.now.Format(updatedLayout)
 	if len(r.Digest.Usage) == 0 && r.AsksFrom(true) == 0 && (r.Naming == persister.Naming{}) {
-		n, err := tx.exec(ctx, stAdvanceRun, args...)
+		n, err := tx.exec(ctx, stAdvanceRun, int64(r.Head.Last), r.Head.LastID, stamp(r.LastTS), updated,
+			r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.First))
 		return stored, n > 0, err
 	}
-	err = tx.queryRow(ctx, stAdvanceFramed, args...).
+	err = tx.queryRow(ctx, stAdvancing, r.Key.Tenant, r.Key.Run, r.Head.Day, string(r.Head.State), int64(r.Head.Last),
+		int64(r.First)).
 		Scan(&stored.named.OpeningSeq, &stored.named.Model, &stored.named.ModelSeq, &stored.usage, &stored.asks)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storedRun{}, false, nil
 	}
-	return stored, err == nil, err
+	if err != nil {
+		return stored, false, err
+	}
+	usage, err := tx.sumUsage(ctx, r, stored, seen)
+	if err != nil {
+		return stored, false, err
+	}
+	_, err = tx.exec(ctx, stAdvanceFramed, int64(r.Head.Last), r.Head.LastID, stamp(r.LastTS), updated, usage,
+		r.Key.Tenant, r.Key.Run)
+	return stored, true, err
 }
 
 // updatedLayout is the layout of the times that the tables set themselves.
@@ -285,11 +307,21 @@ func since(d *persister.Digest) any {
 	return stamp(d.Since)
 }
 
-// addUsage adds the usage of the batch to the stored usage. It runs before the rows are inserted, so that it can skip
-// events that are stored already, or were stored and removed. There is no other writer.
+// addUsage adds the usage of the batch to the stored usage.
 func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored storedRun, seen *seenRun) error {
+	usage, err := tx.sumUsage(ctx, r, stored, seen)
+	if err != nil || usage == stored.usage {
+		return err
+	}
+	_, err = tx.exec(ctx, stUpdateUsage, usage, r.Key.Tenant, r.Key.Run)
+	return err
+}
+
+// sumUsage returns the stored usage with that of the batch. It runs before the rows are inserted, so that it can skip
+// events that are stored already, or were stored and removed. There is no other writer.
+func (tx *transaction) sumUsage(ctx context.Context, r *persister.Run, stored storedRun, seen *seenRun) (string, error) {
 	if len(r.Digest.Usage) == 0 {
-		return nil
+		return stored.usage, nil
 	}
 	counted := make(map[schema.Seq]bool)
 	for _, u := range r.Digest.Usage {
@@ -302,16 +334,15 @@ func (tx *transaction) addUsage(ctx context.Context, r *persister.Run, stored st
 		}
 		var n int
 		if err := tx.queryRow(ctx, stCountRow, r.Key.Tenant, r.Key.Run, int64(u.Seq)).Scan(&n); err != nil {
-			return err
+			return "", err
 		}
 		counted[u.Seq] = n > 0
 	}
 	sum := r.Digest.Sum(counted)
 	if len(sum) == 0 {
-		return nil
+		return stored.usage, nil
 	}
-	_, err := tx.exec(ctx, stUpdateUsage, schema.ParseUsage(stored.usage).Plus(sum).String(), r.Key.Tenant, r.Key.Run)
-	return err
+	return schema.ParseUsage(stored.usage).Plus(sum).String(), nil
 }
 
 // insertAll inserts rows, which are in the order of their runs, with as few statements as possible.
@@ -346,13 +377,18 @@ func sameRun(x, y *persister.BatchRow) bool {
 func rowArgs(args []any, rows []persister.BatchRow) []any {
 	of := rows[0].Chunk
 	args = append(args, of.Key.Tenant, of.Key.Run, of.Head.Day)
+	var name string
+	var typ any // that of the row before: most have the same
 	for i := range rows {
 		r := &rows[i]
+		if r.Type != name {
+			name, typ = r.Type, r.Type
+		}
 		var child any
 		if r.Chunk.Child != "" {
 			child = r.Chunk.Child
 		}
-		args = append(args, int64(r.Seq), r.ID, child, r.Type, r.TS.Format(time.RFC3339Nano),
+		args = append(args, int64(r.Seq), r.ID, child, typ, r.TS.Format(time.RFC3339Nano),
 			unsafe.String(unsafe.SliceData(r.Line), len(r.Line)))
 	}
 	return args

@@ -14,6 +14,7 @@ type statement int
 
 const (
 	stAdvanceRun statement = iota
+	stAdvancing
 	stAdvanceFramed
 	stUpsertRun
 	stUpsertLane
@@ -48,15 +49,15 @@ const (
 )
 
 // insertSizes are numbers of rows that one statement inserts. A statement shares its own cost among its rows, and the
-// columns of a run. When many runs go on, each has a dozen rows in a transaction. More than 128 rows do not help
+// columns of a run. When many runs go on, each has a dozen or two rows in a transaction. More than 128 rows do not help
 // (BenchmarkBare).
-var insertSizes = [...]int{128, 32, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}
+var insertSizes = [...]int{128, 64, 32, 28, 24, 20, 18, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}
 
 // keepSizes are numbers of rows of what is kept of frames that one statement inserts.
 var keepSizes = [...]int{32, 16, 8, 4, 2, 1}
 
 var statementTexts = func() (texts [statementCount]string) {
-	texts[stAdvanceRun], texts[stAdvanceFramed] = advanceRun, advanceRun+ofFrames
+	texts[stAdvanceRun], texts[stAdvancing], texts[stAdvanceFramed] = advanceRun, selectAdvancing, advanceFramed
 	texts[stUpsertRun], texts[stUpsertLane] = upsertRun, upsertLane
 	texts[stCountRow], texts[stUpdateUsage], texts[stStoredLine] = countRow, updateUsage, storedLine
 	texts[stSession], texts[stUpdateSession], texts[stSessionEvents] = selectSession, updateSession, selectSessionEvents

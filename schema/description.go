@@ -212,12 +212,15 @@ func CheckChange(session, payload []byte) (field string, err error) {
 	return "", nil
 }
 
-// maxOpening bounds what Opening returns, in characters.
-const maxOpening = 200
+// Bounds of what Opening returns, in characters, and of the text that it reads, in bytes.
+const (
+	maxOpening  = 200
+	openingRead = 8 * maxOpening
+)
 
 // Opening returns the first words of what an event of the root says, "" for one that says nothing: of a
-// command.message, or of a message.end whose content has text. White space is one space. By those of its first message
-// a run without a title is shown.
+// command.message, or of a message.end whose content has text. What stands before, between and after calls is one text.
+// White space is one space. By those of its first message a run without a title is shown.
 func Opening(typ string, payload []byte) string {
 	if typ != TypeCommandMessage && typ != TypeMessageEnd {
 		return ""
@@ -233,21 +236,25 @@ func Opening(typ string, payload []byte) string {
 	if len(content) == 0 || content[0] != '[' {
 		return ""
 	}
+	var words strings.Builder
 	for block := range jsonscan.Elements(content) {
 		b := jsonscan.Fields(nil).Read(block)
 		if typ := b.Str("type"); typ != "text" && typ != "" {
 			continue
 		}
-		if words := cutWords(b.Str("text")); words != "" {
-			return words
+		if part := strings.Join(strings.Fields(CutText(b.Str("text"), openingRead)), " "); part != "" {
+			words.WriteString(part + " ")
+		}
+		if words.Len() >= openingRead {
+			break
 		}
 	}
-	return ""
+	return cutWords(words.String())
 }
 
 // cutWords returns the beginning of a text in one line, in a form that every database can keep.
 func cutWords(s string) string {
-	s = CutText(s, 8*maxOpening) // what is behind is not shown
+	s = CutText(s, openingRead) // what is behind is not shown
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	s = strings.Join(strings.Fields(s), " ")
 	if utf8.RuneCountInString(s) <= maxOpening {

@@ -13,9 +13,12 @@ func TestOpening(t *testing.T) {
 	for payload, want := range map[string]string{
 		`{"content":"  Find \n the\tleak "}`: "Find the leak",
 		`{"content":[{"type":"image"},{"type":"text","text":" "},{"type":"text","text":"a\u0000b"}]}`: "a\uFFFDb",
-		`{"content":[{"text":"plain"}]}`:  "plain",
-		`{"content":"x","role":"system"}`: "",
-		`{"content":[]}`:                  "", `{}`: "", `{"content":7}`: "", `{"content":null}`: "", `[]`: "",
+		`{"content":[{"text":"plain"}]}`: "plain",
+		`{"content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"c","name":"grep","input":{"text":"no"}},` +
+			`{"type":"tool_result","content":[{"type":"text","text":"no"}]},{"type":"text","text":" Found\nit."}]}`: "I look. Found it.",
+		`{"content":[{"text":"` + long + `"},{"text":"behind"}]}`: long[:len("да ")*66] + "д…",
+		`{"content":"x","role":"system"}`:                         "",
+		`{"content":[]}`:                                          "", `{}`: "", `{"content":7}`: "", `{"content":null}`: "", `[]`: "",
 		`{"content":"\ud800x"}`:      "\uFFFDx",
 		`{"content":"` + long + `"}`: long[:len("да ")*66] + "д…",
 	} {

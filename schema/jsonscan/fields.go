@@ -108,6 +108,9 @@ func WholeNumber(v []byte) (int64, bool) {
 	if len(v) == 0 || (v[0] < '0' || v[0] > '9') && v[0] != '-' {
 		return 0, false
 	}
+	if n, ok := digits(v); ok { // nearly all: positions and counts
+		return n, true
+	}
 	if n, err := strconv.ParseUint(string(v), 10, 64); err == nil {
 		return int64(n), n <= maxWhole
 	}
@@ -116,4 +119,18 @@ func WholeNumber(v []byte) (int64, bool) {
 		return 0, false
 	}
 	return int64(x), true
+}
+
+// digits reads a number that is written with at most 15 digits and nothing else: it is below 2^53.
+func digits(v []byte) (n int64, ok bool) {
+	if len(v) > 15 {
+		return 0, false
+	}
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
 }

@@ -244,7 +244,7 @@ func TestAlone(t *testing.T) {
 		a.stop()
 		b := l.join(alone)
 		l.put(1)
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second) // longer than Linger, shorter than ShareStale
 		l.store.once(t, l.packs...)
 		if n := b.Status()[0].BatchRows; n != 2000 {
 			t.Errorf("transactions begin with %d rows, as beside another process", n)

@@ -156,11 +156,15 @@ func TestPrintedCurl(t *testing.T) {
 					t.Fatalf("%s has printed %q", what, text)
 				}
 				// as printed
-				cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(m[1], "curl -N", "curl -sS --fail -N", 1))
-				cmd.Env = append(os.Environ(), "AGENTSTREAM_TOKEN="+token)
-				if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "run_id") {
-					t.Errorf("%s: %s: %v: %s", what, m[1], err, out)
-				}
+				clitest.WaitFor(t, func() bool { // the archive has a run a moment after it was published
+					cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(m[1], "curl -N", "curl -sS --fail -N", 1))
+					cmd.Env = append(os.Environ(), "AGENTSTREAM_TOKEN="+token)
+					out, err := cmd.CombinedOutput()
+					if err != nil {
+						t.Fatalf("%s: %s: %v: %s", what, m[1], err, out)
+					}
+					return strings.Contains(string(out), "run_id")
+				})
 			}
 		})
 	}

@@ -130,6 +130,15 @@ func TestDrillBackupIntoCluster(t *testing.T) {
 		t.Fatal("nobody leads the stream")
 	}
 	c.nodes[lead].end(syscall.SIGKILL)
+	// Another one is chosen meanwhile.
+	eventually(t, 60*time.Second, "runs are served without the server that is gone", func() bool {
+		for _, run := range append(done, open...) {
+			if code, _ := getText("http://" + d.edge.addr + "/v1/agent/runs/" + run + "/events?limit=1"); code != http.StatusOK {
+				return false
+			}
+		}
+		return true
+	})
 	if lost += d.served(append(done, open...)...); lost > 0 {
 		t.Errorf("%d events are lost", lost)
 	}

@@ -204,7 +204,7 @@ func TestNATSIngestRefuses(t *testing.T) {
 	for _, bad := range []try{
 		{"ingest.acme.run", `{"type":"text.delta"`, 400, 20001, "KAI-STREAM-PROTO-0001: line 1: ", nil},
 		{"ingest.acme.run", string(deltaOf("x")) + "\n\n{}", 400, 20002, "KAI-STREAM-PROTO-0002: line 3: ", nil},
-		{"ingest.acme.run", ``, 400, 20001, "KAI-STREAM-PROTO-0001: line 1: no event", nil},
+		{"ingest.acme.run", ``, 400, 20001, "KAI-STREAM-PROTO-0001: line 1: there is no event", nil},
 		{"ingest.acme.run", `{"type":"custom.x","run_id":"other","payload":{}}`, 400, 20003,
 			"KAI-STREAM-PROTO-0001: line 1: ", nil},
 		{"ingest.acme.run", `{"type":"custom.x","payload":{"x":"` + strings.Repeat("x", schema.MaxEventBytes) + `"}}`,

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"iter"
 	"strconv"
 	"strings"
@@ -47,6 +48,56 @@ var ErrNoBlob = errors.New("no such blob")
 
 // BlobRef names content by its SHA-256 sum.
 func BlobRef(sum [sha256.Size]byte) string { return BlobPrefix + hex.EncodeToString(sum[:]) }
+
+// SealedBlobType is the media type of content that is stored encrypted. Parameters follow it.
+const SealedBlobType = "application/vnd.agentstream.sealed"
+
+// IsSealedBlob reports whether content of a media type is stored encrypted.
+func IsSealedBlob(mediaType string) bool {
+	n := len(SealedBlobType)
+	return len(mediaType) >= n && strings.EqualFold(mediaType[:n], SealedBlobType)
+}
+
+// BlobSum finds out by which ref content is kept, while it passes: by the SHA-256 sum of it. Content that is stored
+// encrypted ends with the sum of what is before it, and with the sum of what it is without encryption, which is its ref.
+type BlobSum struct {
+	sum    hash.Hash
+	sealed bool
+	tail   []byte // of what is sealed, what may be the two sums
+}
+
+// SealedTail is the length of the two sums, in bytes.
+const SealedTail = 2 * sha256.Size
+
+// NewBlobSum begins the sum of content of a media type.
+func NewBlobSum(mediaType string) *BlobSum {
+	return &BlobSum{sum: sha256.New(), sealed: IsSealedBlob(mediaType)}
+}
+
+// Write adds to the content. It never fails.
+func (s *BlobSum) Write(p []byte) (int, error) {
+	if !s.sealed {
+		return s.sum.Write(p)
+	}
+	s.tail = append(s.tail, p...)
+	if n := len(s.tail) - SealedTail; n > 0 {
+		s.sum.Write(s.tail[:n])
+		s.tail = append(s.tail[:0], s.tail[n:]...)
+	}
+	return len(p), nil
+}
+
+// Ref returns the ref of all that was written; "" for sealed content that is not whole.
+func (s *BlobSum) Ref() string {
+	sum := [sha256.Size]byte(s.sum.Sum(nil))
+	if !s.sealed {
+		return BlobRef(sum)
+	}
+	if len(s.tail) != SealedTail || !bytes.Equal(s.tail[:sha256.Size], sum[:]) {
+		return ""
+	}
+	return BlobRef([sha256.Size]byte(s.tail[sha256.Size:]))
+}
 
 // ValidBlobRef reports whether ref is one that BlobRef makes. The error wraps ErrNoBlob.
 func ValidBlobRef(ref string) error {

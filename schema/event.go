@@ -350,6 +350,9 @@ var (
 	// ErrSetup reports that the log is not set up to store what was to be stored: it lacks the stream, or its servers take
 	// no message of that size. Nothing of it was stored, and somebody has to see to it. It stands beside ErrUnavailable.
 	ErrSetup = errors.New("log is not set up for it")
+	// ErrKeyGone reports that content is sealed with a key of the tenant that there is not, or not any more: nobody can read it,
+	// and nothing more is stored for the tenant. Waiting does not end it.
+	ErrKeyGone = errors.New("the tenant's key is gone, or was never made")
 	// ErrBadPack reports that a stored message is not a pack: headers or lines do not agree.
 	ErrBadPack = errors.New("bad pack")
 )

@@ -17,6 +17,39 @@ import (
 // cannot be had now. A walk that ends without an error has reached through, or the newest event if
 // that comes first. The first pack may begin before after+1, the last may end behind through.
 func (h *Hub) Packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
+	packs := h.packs(ctx, key, after, through)
+	if h.cfg.Open == nil {
+		return packs
+	}
+	return func(yield func(schema.Pack, error) bool) {
+		for p, err := range packs {
+			if err == nil {
+				p, err = h.cfg.Open(ctx, p)
+			}
+			if !yield(p, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// open opens packs of the ring for a reader. They are not changed.
+func (h *Hub) open(ctx context.Context, packs []schema.Pack) ([]schema.Pack, error) {
+	if h.cfg.Open == nil {
+		return packs, nil
+	}
+	out := make([]schema.Pack, len(packs))
+	for i := range packs {
+		var err error
+		if out[i], err = h.cfg.Open(ctx, packs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// packs is Packs of what is stored, as it is stored.
+func (h *Hub) packs(ctx context.Context, key schema.RunKey, after, through schema.Seq) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
 		if packs, ok := h.recent(ctx, key, after, through); ok {
 			for _, p := range packs {

@@ -20,6 +20,9 @@ type Config struct {
 	Stream  History // the stream's window
 	Tail    Tail
 	Archive History // what is older; nil: nothing is
+	// Open returns a pack as readers get it, where its content is encrypted; nil: none is. What the hub keeps is as it is
+	// stored. The context is the reader's.
+	Open func(ctx context.Context, p schema.Pack) (schema.Pack, error)
 
 	RingBytes  int           // newest packs kept per watched run; default 256 KiB
 	RingsBytes int           // the same for all watched runs together, down to 4 KiB for each; default 16 MiB

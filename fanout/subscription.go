@@ -126,6 +126,11 @@ func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 		case s.pos < v.hi && s.pos+1 >= v.lo:
 			i := sort.Search(len(v.packs), func(i int) bool { return v.packs[i].Last() > s.pos })
 			b := Batch{Packs: v.packs[i:], After: s.pos, Ended: v.head.State.Final()}
+			packs, err := s.hub.open(ctx, b.Packs)
+			if err != nil {
+				return Batch{}, err
+			}
+			b.Packs = packs
 			s.pos = v.hi
 			return b, nil
 		case s.pos < v.hi:

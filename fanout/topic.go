@@ -374,7 +374,7 @@ func (f *topic) fill() {
 
 // read appends what history has behind from. Reaching through is success; anything less an error.
 func (f *topic) read(from, through schema.Seq) error {
-	for p, err := range f.hub.Packs(f.hub.ctx, f.key, from, through) {
+	for p, err := range f.hub.packs(f.hub.ctx, f.key, from, through) {
 		if err != nil {
 			return err
 		}

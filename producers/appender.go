@@ -11,6 +11,7 @@ import (
 	"agentstream/internal/fair"
 	"agentstream/schema"
 	"agentstream/schema/redact"
+	"agentstream/schema/seal"
 )
 
 // AppenderConfig is what an Appender needs. Log is required.
@@ -24,6 +25,7 @@ type AppenderConfig struct {
 	Quota   *fair.Quota   // of the keys of a tenant that Keys remembers; nil is no bound
 	Timeout time.Duration // for one answer of the log, which is asked again, at first after half of it; default 1 s
 	Redact  *redact.File  // what is hidden in events before they are stored; nil: nothing
+	Seal    *seal.Keys    // by which events of some tenants are encrypted; nil: none are
 
 	Now    func() time.Time
 	IDs    *schema.IDs
@@ -247,7 +249,7 @@ func (a *Appender) append(ctx context.Context, key schema.RunKey, events []schem
 	if t.w = nil; j.w == nil {
 		j.w = newWriter(Config{
 			Log: a.cfg.Log, Archive: a.cfg.Archive, Key: key, Shared: true, Timeout: a.cfg.Timeout,
-			Now: a.cfg.Now, IDs: a.cfg.IDs, Hooks: a.cfg.Hooks,
+			Now: a.cfg.Now, IDs: a.cfg.IDs, Hooks: a.cfg.Hooks, Seal: a.cfg.Seal,
 		})
 		j.w.parent = a.cfg.Parent
 	}

@@ -1,11 +1,13 @@
 package producers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"agentstream/schema"
+	"agentstream/schema/seal"
 )
 
 // builder turns events into numbered packs. It is shared by both writers, and used by one goroutine at a
@@ -16,6 +18,8 @@ type builder struct {
 	now    func() time.Time
 	ids    *schema.IDs
 	trace  string // of the events at hand; "" for none
+	keys   *seal.Keys
+	sealer *seal.Sealer // of the pack at hand; nil: it is not sealed
 
 	id   []byte // of the event at hand, in room where it fits
 	room [32]byte
@@ -51,6 +55,9 @@ func (l limits) whole(n int) int {
 // is no pack. events are not changed, so that they can be built again on another head.
 func (b *builder) build(head schema.Head, lane schema.Lane, events []schema.Event, lim limits) (p *schema.Pack, n int,
 	err error) {
+	if b.sealer != nil { // a limit is of what there is to read, as far as it can be stored
+		lim.bytes = min(2*lim.bytes, schema.MaxPackBytes)
+	}
 	p, n, err = b.fill(head, lane, events, lim)
 	if err != nil || n == len(events) {
 		return p, n, err
@@ -79,7 +86,10 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 			traced := e.WithTrace(b.trace)
 			e = &traced
 		}
-		if n > 0 && len(p.Body)+e.Size() > lim.bytes {
+		if n > 0 && len(p.Body)+b.size(e) > lim.bytes {
+			break
+		}
+		if err = b.checkForm(e); err != nil {
 			break
 		}
 		if e.Seq != 0 && e.Seq != head.Last+1 {
@@ -98,12 +108,45 @@ func (b *builder) fill(head schema.Head, lane schema.Lane, events []schema.Event
 		} else {
 			b.id, floor = append(b.room[:0], e.ID...), e.ID
 		}
-		p.Body = append(e.AppendNumbered(p.Body, b.id, ts, b.key.Run, head.Last), '\n')
+		if b.sealer == nil {
+			p.Body = append(e.AppendNumbered(p.Body, b.id, ts, b.key.Run, head.Last), '\n')
+		} else if p.Body, err = b.sealer.AppendNumbered(p.Body, e, b.id, ts, b.key.Run, head.Last); err != nil {
+			return nil, 0, err
+		} else {
+			p.Body = append(p.Body, '\n')
+		}
 		n++
 	}
 	head.LastID = string(b.id)
 	p.Count, p.Head = n, head
 	return p, n, err
+}
+
+// size is the most that an event may take in a pack.
+func (b *builder) size(e *schema.Event) int {
+	if b.sealer != nil {
+		return seal.Size(e)
+	}
+	return e.Size()
+}
+
+// checkForm refuses what would be taken for sealed when it is read.
+func (b *builder) checkForm(e *schema.Event) error {
+	if b.keys != nil && seal.HasForm(e.Payload) {
+		return fmt.Errorf("payload ends with $sealed, which is not for clients: %w", schema.ErrMalformed)
+	}
+	return nil
+}
+
+// open gets what seals the next pack. It waits while the key service does not answer.
+func (w *writer) open(ctx context.Context) error {
+	if w.build.keys == nil {
+		return nil
+	}
+	return w.patiently(ctx, func(ctx context.Context) (err error) {
+		w.build.sealer, err = w.build.keys.Sealer(ctx, w.build.key.Tenant)
+		return err
+	})
 }
 
 // advance moves a head over an event; late: also over one that a run which is over does not take.
@@ -121,6 +164,10 @@ func (b *builder) guess(events []schema.Event) int {
 	n := len(events) * (envelopeBytes + len(b.key.Run))
 	for i := range events {
 		e := &events[i]
+		if b.sealer != nil {
+			n += seal.Size(e) - envelopeBytes
+			continue
+		}
 		n += len(e.Type) + len(e.ChildID) + len(e.TurnID) + len(e.Cause) + len(e.Actor) + len(e.Extra) + len(e.Payload)
 		for _, id := range e.Path {
 			n += len(id) + len(`"",`)

@@ -148,7 +148,7 @@ func Expire(ctx context.Context, cfg Config, now time.Time) (ended bool, next ti
 func (a *Appender) Expire(ctx context.Context, key schema.RunKey, words Reasons) (ended bool, next time.Time,
 	err error) {
 	return Expire(ctx, Config{Log: a.cfg.Log, Key: key, Archive: a.cfg.Archive, Reasons: words,
-		Redact: a.cfg.Redact, Now: a.cfg.Now, Logger: a.cfg.Logger, Timeout: a.cfg.Timeout}, a.cfg.Now())
+		Redact: a.cfg.Redact, Seal: a.cfg.Seal, Now: a.cfg.Now, Logger: a.cfg.Logger, Timeout: a.cfg.Timeout}, a.cfg.Now())
 }
 
 // closeRun closes all that is open in a run, if nothing was written after last. Where the run has children, the

@@ -13,6 +13,7 @@ import (
 
 	"agentstream/schema"
 	"agentstream/schema/redact"
+	"agentstream/schema/seal"
 )
 
 // Config is what a Publisher needs. Log and Key are required.
@@ -35,6 +36,8 @@ type Config struct {
 	// Redact hides what is not to be stored; nil: nothing. A text that ends with what may be the beginning of a secret
 	// waits for what follows, for a quarter of a second at most.
 	Redact *redact.File
+	// Seal encrypts the events of some tenants; nil: of none. A Publisher waits for a key service that is away.
+	Seal *seal.Keys
 
 	Now    func() time.Time
 	IDs    *schema.IDs

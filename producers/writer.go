@@ -55,7 +55,7 @@ type laneState struct {
 func newWriter(cfg Config) *writer {
 	return &writer{
 		log: cfg.Log, archive: cfg.Archive, shared: cfg.Shared, timeout: cfg.Timeout, hooks: cfg.Hooks,
-		build: builder{key: cfg.Key, writer: writerID(), now: cfg.Now, ids: cfg.IDs},
+		build: builder{key: cfg.Key, writer: writerID(), now: cfg.Now, ids: cfg.IDs, keys: cfg.Seal},
 	}
 }
 
@@ -110,6 +110,9 @@ func (w *writer) try(ctx context.Context, events []schema.Event, lim limits) (p 
 		lane, events, err = w.claimAsked(ctx, events)
 	}
 	if err != nil {
+		return nil, 0, nil, err
+	}
+	if err = w.open(ctx); err != nil {
 		return nil, 0, nil, err
 	}
 	p, n, refused = w.build.build(w.head, lane, events, lim)
@@ -481,7 +484,7 @@ func (w *writer) patiently(ctx context.Context, read func(context.Context) error
 		err := read(once)
 		cancel()
 		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrBadPack) || errors.Is(err, schema.ErrEnded) ||
-			w.hopeless(err) {
+			errors.Is(err, schema.ErrKeyGone) || w.hopeless(err) {
 			return err
 		}
 		if w.hooks.Retry != nil {

@@ -94,7 +94,8 @@ func (s *published) Standing(ctx context.Context) (at Standing, err error) {
 func patiently(ctx context.Context, ask func(context.Context) error) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := ask(ctx)
-		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrMalformed) || errors.Is(err, schema.ErrBadPack) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, schema.ErrMalformed) || errors.Is(err, schema.ErrBadPack) ||
+			errors.Is(err, schema.ErrKeyGone) {
 			return err
 		}
 		if ended := backoff.Sleep(ctx, pause); ended != nil {

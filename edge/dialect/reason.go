@@ -51,6 +51,7 @@ const (
 	ReasonState // a command that the run's state forbids
 	ReasonKeyReused
 	ReasonCondition // If-Match, If-None-Match
+	ReasonKeyGone   // the key that encrypts the tenant's content is gone
 
 	// Requests that are refused for how many came before.
 	ReasonLimited
@@ -111,6 +112,7 @@ var reasonNames = [reasonCount]string{
 	ReasonState:             "command refused",
 	ReasonKeyReused:         "key reused",
 	ReasonCondition:         "condition not met",
+	ReasonKeyGone:           "key gone",
 	ReasonLimited:           "rate limited",
 	ReasonConflict:          "conflict",
 	ReasonUnanswered:        "unanswered",

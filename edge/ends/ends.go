@@ -154,6 +154,9 @@ var outcomes = map[dialect.Reason]Outcome{
 	dialect.ReasonKeyReused: {Status: http.StatusUnprocessableEntity, Code: "KEY-REUSED",
 		Message: "the idempotency key was used for another content", End: EndBroken, Close: 1008, GRPC: 9},
 
+	dialect.ReasonKeyGone: {Status: http.StatusGone, Code: "KEY-GONE",
+		Message: "the key that encrypts what this tenant stores is gone, or was never made: nothing can be read or stored",
+		End:     EndBroken, Close: 1008, GRPC: 9},
 	dialect.ReasonCondition: {Status: http.StatusPreconditionFailed, Code: "PRECONDITION-FAILED",
 		Message: "the run is not where the request says", Detail: true, End: EndBroken, Close: 1008, GRPC: 9},
 	dialect.ReasonLimited: {Status: http.StatusTooManyRequests, Code: "RATE-LIMITED",
@@ -217,6 +220,8 @@ var reasons = []struct {
 	{auth.ErrExpired, dialect.ReasonCredentialExpired},
 	{auth.ErrNoTicket, dialect.ReasonUnauthorized},
 	{ErrOrigin, dialect.ReasonForbidden},
+
+	{schema.ErrKeyGone, dialect.ReasonKeyGone},
 
 	// Trouble on this side, whatever it wraps: a stored line that is malformed is not the client's.
 	{schema.ErrBadPack, dialect.ReasonInternal},

@@ -84,6 +84,7 @@ var sentinels = map[string]struct {
 	"schema.ErrUnavailable":     {schema.ErrUnavailable, dialect.ReasonUnavailable},
 	"schema.ErrBadPack":         {schema.ErrBadPack, dialect.ReasonInternal},
 	"schema.ErrSetup":           {schema.ErrSetup, dialect.ReasonUnavailable},
+	"schema.ErrKeyGone":         {schema.ErrKeyGone, dialect.ReasonKeyGone},
 	"schema.ErrFull":            {schema.ErrFull, dialect.ReasonFull},
 	"producers.ErrSetup":        {producers.ErrSetup, dialect.ReasonUnavailable},
 	"producers.ErrFull":         {producers.ErrFull, dialect.ReasonFull},

@@ -132,6 +132,9 @@ func blobType(h http.Header) (string, error) {
 			return "", fmt.Errorf("Content-Type is not printable ASCII: %w", dialect.ErrBadRequest)
 		}
 	}
+	if schema.IsSealedBlob(text) {
+		return "", fmt.Errorf("Content-Type %s is not for clients: %w", schema.SealedBlobType, dialect.ErrBadRequest)
+	}
 	return text, nil
 }
 

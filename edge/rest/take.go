@@ -97,6 +97,7 @@ var numbers = map[dialect.Reason]int{
 	dialect.ReasonShutdown:    20014,
 	dialect.ReasonLimited:     20015,
 	dialect.ReasonFull:        20016,
+	dialect.ReasonKeyGone:     20018,
 	dialect.ReasonForbidden:   20017,
 	dialect.ReasonInternal:    20099,
 }

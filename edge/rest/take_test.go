@@ -311,7 +311,7 @@ func TestRefusalNumbersAreDocumented(t *testing.T) {
 		dialect.ErrBadRequest, schema.ErrSeqMismatch,
 		schema.ErrEnded, producers.ErrKeyReused, schema.ErrConflict, schema.ErrUnanswered, producers.ErrBackpressure,
 		schema.ErrUnavailable,
-		producers.ErrClosed, schema.ErrBadPack, schema.ErrFull, auth.ErrForbidden,
+		producers.ErrClosed, schema.ErrBadPack, schema.ErrFull, auth.ErrForbidden, schema.ErrKeyGone,
 	} {
 		r := s.Refusal(fmt.Errorf("test: %w", err))
 		if got := fmt.Sprintf("%d %s", r.Status, r.Code); documented[r.Number] != got || used[r.Number] {

@@ -103,7 +103,7 @@ func NewBlobs(nc *nats.Conn) (*Blobs, error) {
 // the type that it had; stored is false then. Nothing is kept when pieces fail, or the error wraps schema.ErrFull.
 func (b *Blobs) Put(ctx context.Context, key schema.RunKey, mediaType string,
 	pieces iter.Seq2[[]byte, error]) (blob schema.Blob, stored bool, err error) {
-	u := &upload{b: b, key: key, id: rand.Text(), sum: newSum()}
+	u := &upload{b: b, key: key, id: rand.Text(), sum: schema.NewBlobSum(mediaType)}
 	blob, stored, err = u.run(ctx, mediaType, pieces)
 	if !stored && u.parts > 0 && !u.doubt {
 		u.undo(ctx)

@@ -2,10 +2,8 @@ package natskit
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"iter"
 	"strconv"
 	"time"
@@ -21,13 +19,11 @@ type upload struct {
 	b     *Blobs
 	key   schema.RunKey
 	id    string
-	sum   hash.Hash
+	sum   *schema.BlobSum
 	parts int   // stored, or about to be
 	size  int64 // bytes
 	doubt bool  // it may be one that is there
 }
-
-func newSum() hash.Hash { return sha256.New() }
 
 // run stores whole pieces as they come, and then, in one message, the rest and what is known of all.
 func (u *upload) run(ctx context.Context, mediaType string, pieces iter.Seq2[[]byte, error]) (schema.Blob, bool,
@@ -40,7 +36,7 @@ func (u *upload) run(ctx context.Context, mediaType string, pieces iter.Seq2[[]b
 		if len(rest) > 0 || len(piece) > schema.BlobPiece {
 			return schema.Blob{}, false, fmt.Errorf("a piece of %d bytes behind the last", len(piece))
 		}
-		u.sum.Write(piece) // never fails
+		_, _ = u.sum.Write(piece) // never fails
 		u.size += int64(len(piece))
 		if len(piece) < schema.BlobPiece {
 			rest = piece
@@ -62,7 +58,10 @@ func (u *upload) run(ctx context.Context, mediaType string, pieces iter.Seq2[[]b
 
 // finish makes the blob one that is there, unless it is already.
 func (u *upload) finish(ctx context.Context, mediaType string, rest []byte) (blob schema.Blob, stored bool, err error) {
-	blob = schema.Blob{Ref: schema.BlobRef([sha256.Size]byte(u.sum.Sum(nil))), Type: mediaType, Size: u.size}
+	blob = schema.Blob{Ref: u.sum.Ref(), Type: mediaType, Size: u.size}
+	if blob.Ref == "" {
+		return blob, false, fmt.Errorf("sealed content that is not whole: %w", schema.ErrMalformed)
+	}
 	if err := u.mark(ctx); err != nil {
 		return blob, false, err
 	}

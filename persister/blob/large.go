@@ -3,7 +3,6 @@ package blob
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -140,14 +139,14 @@ func (r *reads) verifyLarge(ctx context.Context, name string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	sum := sha256.New()
+	sum := schema.NewBlobSum(blob.Type)
 	for piece, err := range pieces {
 		if err != nil {
 			return 0, err
 		}
-		sum.Write(piece) // never fails
+		_, _ = sum.Write(piece) // never fails
 	}
-	if schema.BlobRef([sha256.Size]byte(sum.Sum(nil))) != blob.Ref {
+	if sum.Ref() != blob.Ref {
 		return 0, fmt.Errorf("blob: %s: its content is not what its name says: %w", name, ErrCorrupt)
 	}
 	return blob.Size, nil

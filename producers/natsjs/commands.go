@@ -22,10 +22,29 @@ const (
 
 var _ command.Waker = (*Log)(nil)
 
+// openWait is how long a copy waits for the key service. Later copies wait after it.
+const openWait = 200 * time.Millisecond
+
+// opener returns what opens copies before it passes them to fn. One that cannot be opened now is passed over, as one is
+// that was lost: the reader finds it in the log.
+func (l *Log) opener(fn func(schema.Pack)) func(schema.Pack) {
+	if l.seal == nil {
+		return fn
+	}
+	return func(p schema.Pack) {
+		ctx, cancel := context.WithTimeout(context.Background(), openWait)
+		defer cancel()
+		if opened, err := l.seal.Open(ctx, p); err == nil {
+			fn(opened)
+		}
+	}
+}
+
 // Watch listens to the copies of what is stored in a run, on the log's own connection; see command.Waker. It returns
 // when the server knows of it. The client library calls fn from a goroutine for each Watch, or Config.Copies do. A
 // reconnect brings it back by itself; what was stored meanwhile is not passed to fn.
 func (l *Log) Watch(ctx context.Context, key schema.RunKey, fn func(schema.Pack)) (func(), error) {
+	fn = l.opener(fn)
 	if l.copies != nil {
 		return l.copies.Watch(ctx, key, func(p schema.Pack) {
 			if p.Count > 0 {

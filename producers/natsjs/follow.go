@@ -69,7 +69,7 @@ func (l *Log) Follow(ctx context.Context, cfg FollowConfig, hand func(p schema.P
 	for p := range l.partitions {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				if err := followOne(ctx, js, p, cfg, hand); ctx.Err() == nil {
+				if err := l.followOne(ctx, js, p, cfg, hand); ctx.Err() == nil {
 					cfg.Logger.Warn("follow the log: beginning again", "partition", p, "name", cfg.Name, "err", err)
 					rest(ctx, followRest)
 				}
@@ -96,7 +96,7 @@ func rest(ctx context.Context, d time.Duration) {
 }
 
 // followOne follows one partition until something fails.
-func followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg FollowConfig,
+func (l *Log) followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg FollowConfig,
 	hand func(schema.Pack, func())) error {
 	consumer, err := js.CreateOrUpdateConsumer(ctx, natskit.StreamName(partition), jetstream.ConsumerConfig{
 		Durable:       cfg.Name,
@@ -144,7 +144,14 @@ func followOne(ctx context.Context, js jetstream.JetStream, partition int, cfg F
 			done() // not ours; the persister puts such messages aside and logs them
 			continue
 		}
-		hand(p, done)
+		switch p, err = l.seal.Open(ctx, p); {
+		case errors.Is(err, schema.ErrKeyGone), errors.Is(err, schema.ErrBadPack):
+			done() // nobody can answer it any more
+		case err != nil:
+			return fmt.Errorf("natsjs: consumer %s: %w", cfg.Name, err)
+		default:
+			hand(p, done)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"agentstream/producers"
 	"agentstream/producers/command"
 	"agentstream/schema"
+	"agentstream/schema/seal"
 )
 
 // Log is the log in JetStream.
@@ -28,6 +29,7 @@ type Log struct {
 	silent     []silence // by partition
 	childAgain time.Duration
 	back       reconnects
+	seal       *seal.Keys // nil: nothing is
 }
 
 // childAgain is after how long the note about a child is written anew.
@@ -50,6 +52,9 @@ type Config struct {
 	// comes after its caller has gone, or none comes to an append whose copy was taken. Neither may block.
 	Stored func(p schema.Pack, copied bool)
 	Missed func()
+	// Seal opens what is read, and refuses to store events that are to be encrypted and are not; nil: nothing is
+	// encrypted.
+	Seal *seal.Keys
 	// Short writes packs with schema.HeaderPack alone, for a log that is read by this program alone.
 	Short bool
 	// Copies are used by Watch instead of subscriptions of its own: a log that one process writes and reads has none, and
@@ -69,7 +74,7 @@ func OpenWith(ctx context.Context, nc *nats.Conn, cfg Config) (*Log, error) {
 	}
 	l := &Log{nc: nc, partitions: n, streams: make([]string, n),
 		acks: acks{nc: nc, stored: cfg.Stored, missed: cfg.Missed, short: cfg.Short}, copies: cfg.Copies,
-		silent: make([]silence, n), childAgain: childAgain}
+		silent: make([]silence, n), childAgain: childAgain, seal: cfg.Seal}
 	for i := range l.streams {
 		l.streams[i] = natskit.StreamName(i)
 	}
@@ -163,6 +168,9 @@ func (l *Log) ClaimCopy(name, header []byte) bool { return l.acks.claimCopy(name
 
 // Append publishes the pack with a compare-and-set on the run.
 func (l *Log) Append(ctx context.Context, p *schema.Pack, after uint64) (uint64, error) {
+	if l.seal.Has(p.Key.Tenant) && !seal.IsWhole(p) {
+		return 0, fmt.Errorf("natsjs: append to %s at %d: %w: it is not encrypted", p.Key, p.First, producers.ErrSetup)
+	}
 	subject, filter, part := schema.PackSubject(p.Key, p.Child, l.partitions)
 	pass := l.compared.pass
 	if after == 0 {
@@ -248,7 +256,7 @@ const (
 // leader again. So the walk ends at the leader's newest pack.
 func (l *Log) Since(ctx context.Context, key schema.RunKey, after uint64) iter.Seq2[schema.Pack, error] {
 	return func(yield func(schema.Pack, error) bool) {
-		w := &since{l: l, run: l.run(key), after: after, yield: yield}
+		w := &since{l: l, ctx: ctx, run: l.run(key), after: after, yield: yield}
 		for more := true; more && !w.stopped; {
 			more = w.next(ctx)
 			if more && !w.stopped {
@@ -265,6 +273,7 @@ func (l *Log) Since(ctx context.Context, key schema.RunKey, after uint64) iter.S
 // since is one walk under way.
 type since struct {
 	l       *Log
+	ctx     context.Context
 	run     natskit.RunAddress
 	after   uint64
 	yield   func(schema.Pack, error) bool
@@ -305,6 +314,9 @@ func (w *since) give(m natskit.Msg, err error) {
 	var p schema.Pack
 	if err == nil {
 		p, err = natskit.ParsePack(m)
+	}
+	if err == nil {
+		p, err = w.l.seal.Open(w.ctx, p)
 	}
 	if err != nil {
 		w.err, w.stopped = err, true

@@ -49,7 +49,7 @@ func (r *Reaper) endRun(ctx context.Context, s *suspect) (bool, error) {
 	if alone, err := r.alone(ctx, s, e); err != nil || !alone {
 		return false, err
 	}
-	pub, err := producers.New(producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Redact: r.cfg.Redact,
+	pub, err := producers.New(producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive, Redact: r.cfg.Redact, Seal: r.cfg.Seal,
 		Now: r.cfg.Now, Logger: r.cfg.Logger})
 	if err != nil {
 		return false, err

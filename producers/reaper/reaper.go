@@ -14,6 +14,7 @@ import (
 	"agentstream/producers"
 	"agentstream/schema"
 	"agentstream/schema/redact"
+	"agentstream/schema/seal"
 )
 
 // Lister lists runs that may have been left.
@@ -51,6 +52,7 @@ type Config struct {
 	Feeds   schema.Feeds      // which never end, and are left alone
 	Reasons producers.Reasons // of runs that are ended because a deadline has passed
 	Redact  *redact.File      // see producers.Config
+	Seal    *seal.Keys        // see producers.Config
 	// Finish is asked about a run that is open and silent, before its writer is looked for. It does what is left to be
 	// done of runs that need no writer, and reports whether this is one: then the run is left alone until next, or as
 	// long as one that is fine where next is zero. It is asked also where After and Unowned are negative. nil: there are
@@ -323,7 +325,7 @@ func (r *Reaper) silent(ctx context.Context, s *suspect) (bool, error) {
 		patience = r.cfg.Unowned
 	}
 	late, next, err := producers.Expire(ctx, producers.Config{Log: r.cfg.Log, Key: s.key, Archive: r.cfg.Archive,
-		Reasons: r.cfg.Reasons, Redact: r.cfg.Redact, Now: r.cfg.Now, Logger: r.cfg.Logger}, now)
+		Reasons: r.cfg.Reasons, Redact: r.cfg.Redact, Seal: r.cfg.Seal, Now: r.cfg.Now, Logger: r.cfg.Logger}, now)
 	if err != nil || late {
 		if late {
 			r.reportReaped(s, "a deadline has passed")

@@ -132,7 +132,7 @@ func (v *lease) serve(ctx context.Context) error {
 		return nil
 	}
 	if v.pub, err = producers.New(producers.Config{Log: v.d.cfg.Log, Key: v.key, Archive: v.d.cfg.Archive,
-		Redact: v.d.cfg.Redact, Logger: v.d.cfg.Logger, Hooks: v.d.cfg.Hooks}); err != nil {
+		Redact: v.d.cfg.Redact, Seal: v.d.cfg.Seal, Logger: v.d.cfg.Logger, Hooks: v.d.cfg.Hooks}); err != nil {
 		return err
 	}
 	defer v.closePub(ctx)

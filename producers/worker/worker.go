@@ -14,6 +14,7 @@ import (
 	"agentstream/producers/command"
 	"agentstream/schema"
 	"agentstream/schema/redact"
+	"agentstream/schema/seal"
 )
 
 // Answer writes the answer to one message, or to an outcome that is to be reached, in its turn. It returns when all
@@ -53,6 +54,7 @@ type Config struct {
 	Idle   time.Duration // how long a session keeps its place without a message; default 1 min
 	Most   int           // sessions that have a place at a time; default 256
 	Redact *redact.File  // see producers.Config
+	Seal   *seal.Keys    // see producers.Config
 	Logger *slog.Logger
 	Hooks  producers.Hooks // of the publishers
 }

@@ -88,7 +88,7 @@ func TestInsecureNoAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logs strings.Builder
-	g, err := node.NewGate(t.Context(), &cli.Edge.ListenFlags, server.Conn, slog.New(slog.NewTextHandler(&logs, nil)))
+	g, err := node.NewGate(t.Context(), &cli.Edge.ListenFlags, server.Conn, nil, slog.New(slog.NewTextHandler(&logs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestCredentialsThatAreMadeAreAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logs strings.Builder
-	g, err := node.NewGate(ctx, &cli.Edge.ListenFlags, server.Conn, slog.New(slog.NewTextHandler(&logs, nil)))
+	g, err := node.NewGate(ctx, &cli.Edge.ListenFlags, server.Conn, nil, slog.New(slog.NewTextHandler(&logs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,8 @@ import (
 // publishDemo publishes the demo run and obeys the commands that are appended to it, until ctx ends.
 func publishDemo(ctx context.Context, n *node.Node, key schema.RunKey, cfg demo.Config, hooks producers.Hooks,
 	log *slog.Logger) error {
-	pub, err := producers.New(producers.Config{Log: n.Log, Key: key, Redact: n.Redact, Logger: log, Hooks: hooks})
+	pub, err := producers.New(producers.Config{Log: n.Log, Key: key, Redact: n.Redact, Seal: n.Keys, Logger: log,
+		Hooks: hooks})
 	if err != nil {
 		return err
 	}

@@ -225,7 +225,7 @@ func (c *DevCmd) keeping(ctx context.Context, js jetstream.JetStream, n *node.No
 		return nil, err
 	}
 	k.parts = append(k.parts, process.Part{Name: "losses", Run: node.NewRecorded(store, m, log).Run})
-	reaper, err := c.Reaper(n.Log, n.Archive, store, n.Redact, m, log)
+	reaper, err := c.Reaper(n.Log, all, store, n.Redact, n.Keys, m, log)
 	if err != nil {
 		return nil, err
 	}

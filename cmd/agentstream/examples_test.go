@@ -81,7 +81,11 @@ func newExamplesHouse(t *testing.T) *examplesHouse {
 	h.begin(admin, "edge", "--insecure-no-auth", "--listen", listen)
 	h.begin("off", "persist")
 	h.env = append(h.env, "AGENTSTREAM_LISTEN=127.0.0.1:0", "AGENTSTREAM_ADMIN_LISTEN="+admin)
-	for name, text := range map[string]string{"my_agent.py": "", "agent": "#!/bin/sh\n", "npm": "#!/bin/sh\n", "token": "x",
+	if err := os.Mkdir(filepath.Join(folder, "keys"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const key = "1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"
+	for name, text := range map[string]string{"keys/globex.key": key, "keys/initech.key": key, "my_agent.py": "", "agent": "#!/bin/sh\n", "npm": "#!/bin/sh\n", "token": "x",
 		"rules.json":    `{"*":{"rules":[{"name":"card","known":["cards"]}]}}`,
 		"python":        "#!/bin/sh\n",
 		"events.ndjson": `{"type":"run.lifecycle","payload":{"state":"done"}}` + "\n", "recording.sse": modelAnswer} {

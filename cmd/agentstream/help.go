@@ -57,6 +57,10 @@ var examples = map[string][]string{
 	"migrate":               {"agentstream migrate --nats nats://nats:4222 --postgres postgres://db/agentstream"},
 	"backup":                {"agentstream backup /backups/2026-11-28 --objects copy"},
 	"redact":                {"agentstream redact --check rules.json", "agentstream redact --redact rules.json --dry-run", "agentstream redact --redact rules.json --apply --yes acme"},
+	"keys create":           {"agentstream keys create --tenant acme --key-service file:keys"},
+	"keys list":             {"agentstream keys list --key-service file:keys"},
+	"keys rotate":           {"agentstream keys rotate --tenant globex --key-service file:keys"},
+	"keys delete":           {"agentstream keys delete --tenant initech --yes --by ops --key-service file:keys"},
 	"restore":               {"agentstream restore /backups/2026-11-28"},
 	"import":                {"agentstream import ./data --nats nats://nats:4222 --postgres postgres://db/agentstream"},
 	"auth new-key":          {"agentstream auth new-key --tenant acme"},
@@ -103,6 +107,7 @@ var flagGroups = []struct {
 		"keep-alive", "write-timeout", "drain*", "session-increments", "public-url", "console", "metis-*", "otlp", "otlp-*",
 		"admin-listen", "health-listen", "tls*", "admin-tls*",
 	}},
+	{kong.Group{Key: "encryption", Title: "Encryption:"}, []string{"encrypt", "key-service*", "key-life"}},
 	{kong.Group{Key: "calls", Title: "Calls:"}, []string{"requests", "idle-end", "retry-hold", "tool-hold"}},
 }
 

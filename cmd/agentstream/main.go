@@ -21,6 +21,7 @@ import (
 	"agentstream/cmd/agentstream/internal/deadletters"
 	"agentstream/cmd/agentstream/internal/doctor"
 	"agentstream/cmd/agentstream/internal/export"
+	"agentstream/cmd/agentstream/internal/keys"
 	"agentstream/cmd/agentstream/internal/publish"
 	"agentstream/cmd/agentstream/internal/redaction"
 	"agentstream/cmd/agentstream/internal/retention"
@@ -60,6 +61,7 @@ type CLI struct {
 	Backup      backup.BackupCmd  `cmd:"" group:"operate" help:"Copy tables, objects and streams of a deployment into a folder, while it serves."`
 	Restore     backup.RestoreCmd `cmd:"" group:"operate" help:"Bring a backup back, into servers that are empty."`
 	Import      ImportCmd         `cmd:"" group:"operate" help:"Move the runs of a dev server's folder, blobs included, into a deployment."`
+	Keys        keys.KeysCmd      `cmd:"" group:"operate" help:"Make, list and delete the keys that content of tenants is encrypted with."`
 	Auth        AuthCmd           `cmd:"" group:"operate" help:"Make API keys and development tokens."`
 	Healthcheck HealthcheckCmd    `cmd:"" group:"operate" help:"Ask a server on this machine whether it is ready; the status is 1 when it is not."`
 	Doctor      doctor.SetupCmd   `cmd:"" group:"operate" help:"Find what is set up wrongly around the edges, and compare the log with the archive."`

@@ -34,6 +34,7 @@ type PersistCmd struct {
 	LingerFlags
 	node.ReapFlags
 	process.RedactFlags
+	process.SealFlags
 	PriceFlags
 	archive.ArchiverFlags
 	retention.RetentionFlags
@@ -119,7 +120,11 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 		return nil, err
 	}
 	nc := js.Conn()
-	runs, err := pubjs.OpenWith(ctx, nc, pubjs.Config{Compare: node.CompareWith(js, store)})
+	keys, err := c.OpenSealing()
+	if err != nil {
+		return nil, err
+	}
+	runs, err := pubjs.OpenWith(ctx, nc, pubjs.Config{Compare: node.CompareWith(js, store), Seal: keys})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +154,7 @@ func (c *PersistCmd) keeping(ctx context.Context, js jetstream.JetStream, store 
 	if err != nil {
 		return nil, err
 	}
-	reaper, err := c.Reaper(runs, all, store, rules, m, log)
+	reaper, err := c.Reaper(runs, all, store, rules, keys, m, log)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ type ProxyCmd struct {
 	AdminListen string `help:"Address for /metrics, /debug/pprof and health; off switches it off. Never expose it." default:"127.0.0.1:8091" env:"AGENTSTREAM_PROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
 	process.AdminFlags
 	process.RedactFlags
+	process.SealFlags
 	TLS          process.TLSFlags `embed:"" prefix:"tls-" envprefix:"AGENTSTREAM_PROXY_TLS_"`
 	InsecureOpen bool             `help:"Listen on an address that others reach. The proxy asks nobody who they are." env:"AGENTSTREAM_PROXY_INSECURE_OPEN"`
 	process.SpanFlags
@@ -177,6 +178,10 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logg
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	keys, err := c.OpenSealing()
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	if c.Edge != "" {
 		client, err := agentstream.New(agentstream.Config{BaseURL: c.Edge, Token: c.EdgeToken, Logger: log,
 			UserAgent: "agentstream-proxy/" + cli.Version()})
@@ -197,14 +202,14 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logg
 	nc := conns[0]
 	var l *pubjs.Log
 	err = start.Await(ctx, func(ctx context.Context) (err error) {
-		l, err = pubjs.Open(ctx, nc)
+		l, err = pubjs.OpenWith(ctx, nc, pubjs.Config{Seal: keys})
 		return err
 	})
 	if err != nil || ctx.Err() != nil {
 		nc.Close()
 		return nil, nil, nil, err
 	}
-	cfg := producers.Config{Log: l, Redact: rules, Logger: log, Hooks: m.ProducerHooks(log)}
+	cfg := producers.Config{Log: l, Redact: rules, Seal: keys, Logger: log, Hooks: m.ProducerHooks(log)}
 	done = nc.Close
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a run that is older than the stream's window must not be gone on with")
@@ -214,7 +219,7 @@ func (c *ProxyCmd) sinks(ctx context.Context, m *process.Metrics, log *slog.Logg
 			nc.Close()
 			return nil, nil, nil, err
 		}
-		cfg.Archive = store
+		cfg.Archive = openedRows{store, keys}
 		done = func() { nc.Close(); store.Close() }
 	}
 	return proxy.Publishers(cfg), []edge.Check{{Name: "nats", Run: node.NATSCheck(nc), Optional: true}}, done, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 	"agentstream/cmd/agentstream/internal/node"
 	"agentstream/cmd/agentstream/internal/process"
 	"agentstream/internal/spans"
+	"agentstream/persister/postgres"
 	"agentstream/persister/sqlite"
 	"agentstream/producers"
 	pubjs "agentstream/producers/natsjs"
@@ -18,6 +20,8 @@ import (
 	"agentstream/protocols/langgraph"
 	"agentstream/protocols/nimi/answer"
 	"agentstream/protocols/qoder"
+	"agentstream/schema"
+	"agentstream/schema/seal"
 	"agentstream/schema/trace"
 )
 
@@ -38,7 +42,8 @@ func (c *DevCmd) answerSessions(n *node.Node, store *sqlite.Store, hooks produce
 	}
 	cfg := useModels(worker.Config{
 		Log: n.Log, Waker: n.Log, Attend: n.Log.Attend, Ask: n.Log.Ask,
-		Archive: node.GuardArchive(n.Archive, store), Past: n.Archive, Redact: n.Redact, Logger: log, Hooks: hooks,
+		Archive: node.GuardArchive(n.Archive, store), Past: n.Archive, Redact: n.Redact, Seal: n.Keys,
+		Logger: log, Hooks: hooks,
 	}, set)
 	cfg.Answer = addSpans(cfg.Answer, n.Tracer)
 	return answering(cfg, n.Log, sessionsName, set, []string{c.Tenant}, log)
@@ -95,4 +100,16 @@ func answering(cfg worker.Config, l *pubjs.Log, name string, set answer.Models, 
 		}
 		return errors.Join(d.Run(ctx), <-ended, <-ended)
 	}}, nil
+}
+
+// openedRows is a store of rows whose packs are opened.
+type openedRows struct {
+	*postgres.Store
+	keys *seal.Keys
+}
+
+// Packs implements producers.Past.
+func (o openedRows) Packs(ctx context.Context, key schema.RunKey, after,
+	through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return o.keys.OpenAll(ctx, o.Store.Packs(ctx, key, after, through))
 }

@@ -87,6 +87,7 @@ func TestJSON(t *testing.T) {
 	silent := map[string]bool{"dev": true, "edge": true, "persist": true, "worker": true, "proxy": true, "record": true,
 		"help": true, "completion": true,
 		"tap run": true, "tap remove": true, "tap deadletters retry": true, "tap deadletters drop": true,
+		"keys create": true, "keys rotate": true, "keys delete": true,
 		"hold add": true, "hold remove": true, "retention set": true, "retention clear": true}
 	for _, n := range commands(t).Leaves(false) {
 		has := slices.ContainsFunc(n.Flags, func(f *kong.Flag) bool { return f.Name == "json" && f.IsBool() })

@@ -36,6 +36,7 @@ type WorkerCmd struct {
 	process.AdminFlags
 	process.RedactFlags
 	process.SpanFlags
+	process.SealFlags
 }
 
 // ModelFlags say which models of which providers answer. Credentials are read from files and from the environment,
@@ -123,6 +124,10 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	keys, err := c.OpenSealing()
+	if err != nil {
+		return err
+	}
 	start := &node.Start{AdminListen: c.AdminListen, Flags: c.AdminFlags, Metrics: m, Log: log}
 	conns, err := start.Dial(ctx, &c.NATSFlags, "worker")
 	if err != nil || ctx.Err() != nil {
@@ -132,14 +137,14 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer nc.Close()
 	var l *pubjs.Log
 	err = start.Await(ctx, func(ctx context.Context) (err error) {
-		l, err = pubjs.Open(ctx, nc)
+		l, err = pubjs.OpenWith(ctx, nc, pubjs.Config{Seal: keys})
 		return err
 	})
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	cfg := useModels(worker.Config{Log: l, Waker: l, Attend: l.Attend, Ask: l.Ask, Serves: c.sessionFilter(set),
-		Most: c.Places, Redact: rules,
+		Most: c.Places, Redact: rules, Seal: keys,
 		Logger: log, Hooks: m.ProducerHooks(log)}, set)
 	if c.Postgres == "" {
 		log.Warn("no --postgres: a session that is older than the stream's window is not answered")
@@ -149,7 +154,7 @@ func (c *WorkerCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		defer store.Close()
-		cfg.Archive, cfg.Past = store, store
+		cfg.Archive, cfg.Past = store, openedRows{store, keys}
 	}
 	cfg.Answer = addSpans(cfg.Answer, tracer)
 	part, err := answering(cfg, l, poolName(set), set, c.Tenant, log)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"agentstream/cmd/agentstream/internal/archive"
+	"agentstream/cmd/agentstream/internal/cli"
 )
 
 // SetupCmd looks for what is set up wrongly, and compares the log with the archive where it is told where that is.
@@ -23,7 +24,9 @@ type SetupCmd struct {
 	APIKeys     string        `name:"api-keys" help:"The edges' file of API keys." type:"path" env:"AGENTSTREAM_API_KEYS" placeholder:"FILE"`
 	TLSCert     []string      `name:"tls-cert" help:"Files of certificates that are in use." type:"path" env:"AGENTSTREAM_TLS_CERT" placeholder:"FILE"`
 	Issuer      string        `name:"oidc-issuer" help:"The edges' issuer of tokens." env:"AGENTSTREAM_OIDC_ISSUER" placeholder:"URL"`
-	Soon        time.Duration `help:"What ends within this time is a finding." default:"336h"`
+	Encrypt     []string      `help:"Tenants whose content the edges encrypt: their keys are asked for." env:"AGENTSTREAM_ENCRYPT" placeholder:"TENANT,…"`
+	cli.KeyFlags
+	Soon time.Duration `help:"What ends within this time is a finding." default:"336h"`
 }
 
 // Run prints what was found; the error reports that something was.
@@ -38,6 +41,7 @@ func (c *SetupCmd) Run(ctx context.Context, log *slog.Logger) error {
 		x.certificate(path)
 	}
 	x.issuer(ctx, c.Issuer)
+	x.sealing(ctx, c.Encrypt, &c.KeyFlags)
 	x.objects(ctx, c.BlobFlags.Beside(c.Data))
 	if c.Postgres != "" {
 		x.tables(ctx, c.Postgres)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"slices"
@@ -19,12 +20,14 @@ import (
 	"agentstream/persister/blob"
 	"agentstream/persister/export"
 	"agentstream/schema"
+	"agentstream/schema/seal"
 )
 
 // ExportCmd writes runs out of the archive into files.
 type ExportCmd struct {
 	cli.PostgresFlags
 	archive.BlobFlags
+	cli.KeyFlags
 	Data string `help:"Folder of a dev server, whose archive is read instead of PostgreSQL; it may run." type:"path" placeholder:"FOLDER"`
 
 	Runs       []string          `arg:"" optional:"" name:"run" help:"Runs to export; none: all that the filters name."`
@@ -221,6 +224,13 @@ func (c *ExportCmd) open(ctx context.Context, log *slog.Logger) (export.Source, 
 type exported struct {
 	*blob.Archive
 	archive.RunLists
+	keys *seal.Keys
+}
+
+// Packs implements export.Source.
+func (e exported) Packs(ctx context.Context, key schema.RunKey, after,
+	through schema.Seq) iter.Seq2[schema.Pack, error] {
+	return e.keys.OpenAll(ctx, e.Archive.Packs(ctx, key, after, through))
 }
 
 // joinObjects adds the objects to a store.
@@ -230,7 +240,8 @@ func (c *ExportCmd) joinObjects(s *archive.CommandStore) (export.Source, error) 
 		return nil, err
 	}
 	all, err := archive.Join(s.Rows, b)
-	return exported{all, s.Lists}, err
+	keys, kerr := c.OpenKeys()
+	return exported{all, s.Lists, keys}, errors.Join(err, kerr)
 }
 
 func (c *ExportCmd) screen() terminal.Screen {

@@ -15,6 +15,7 @@ import (
 	"agentstream/edge"
 	"agentstream/edge/auth"
 	authjs "agentstream/edge/auth/natsjs"
+	"agentstream/schema/seal"
 )
 
 // AuthFlags say who is let in, beside --auth-token.
@@ -127,7 +128,7 @@ type Gate struct {
 
 // NewGate puts the node's authentication together. Keys of an issuer are fetched once, so that a
 // mistake is seen at the start; an issuer that is away does not keep the node from starting.
-func NewGate(ctx context.Context, f *ListenFlags, nc *nats.Conn, log *slog.Logger) (*Gate, error) {
+func NewGate(ctx context.Context, f *ListenFlags, nc *nats.Conn, keys *seal.Keys, log *slog.Logger) (*Gate, error) {
 	g := &Gate{}
 	if err := g.schemes(ctx, f, log); err != nil {
 		return nil, err
@@ -135,6 +136,7 @@ func NewGate(ctx context.Context, f *ListenFlags, nc *nats.Conn, log *slog.Logge
 	if err := g.share(f.ShareSecret); err != nil {
 		return nil, err
 	}
+	g.lock(keys)
 	store, err := authjs.OpenTickets(ctx, nc)
 	if err != nil {
 		return nil, err

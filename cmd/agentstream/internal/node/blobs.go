@@ -8,11 +8,12 @@ import (
 	"agentstream/edge"
 	"agentstream/internal/natskit"
 	"agentstream/schema"
+	"agentstream/schema/seal"
 )
 
 // blobs opens what keeps the blobs of runs, and returns how large they may be; 0 is the edge's own default. nil: they
 // are neither taken nor given. pace, which may be nil, is the log's.
-func (c *Config) blobs(pace *paced) (store edge.Blobs, bounds blobBounds, err error) {
+func (c *Config) blobs(pace *paced, keys *seal.Keys) (store edge.Blobs, bounds blobBounds, err error) {
 	bounds, on, err := c.Flags.blobs()
 	if err != nil || !on {
 		return nil, bounds, err
@@ -27,6 +28,9 @@ func (c *Config) blobs(pace *paced) (store edge.Blobs, bounds blobBounds, err er
 	}
 	if c.Room != nil || pace != nil {
 		store = heldBlobs{store, c.Room, pace}
+	}
+	if keys != nil {
+		store = sealedBlobs{store, keys}
 	}
 	return store, bounds, nil
 }

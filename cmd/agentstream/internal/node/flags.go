@@ -37,6 +37,7 @@ type ListenFlags struct {
 	LimitFlags
 	MetisFlags
 	Rules      process.RedactFlags `embed:""`
+	Sealing    process.SealFlags   `embed:""`
 	OTLPSettle time.Duration       `name:"otlp-settle" help:"Silence after which a trace of OpenTelemetry whose root has come is complete, and becomes messages, calls and children." default:"5s" env:"AGENTSTREAM_OTLP_SETTLE"`
 	process.SpanFlags
 	process.MemoryFlags

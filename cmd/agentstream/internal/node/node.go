@@ -47,6 +47,7 @@ import (
 	qoderserve "agentstream/protocols/qoder/serve"
 	"agentstream/schema"
 	"agentstream/schema/redact"
+	"agentstream/schema/seal"
 )
 
 // Archive is a store as the read and the write side see it.
@@ -83,6 +84,7 @@ type Node struct {
 	Stored    func() []persister.Status // how far the archive has come; nil: another process writes it
 	Storing   func() error              // returns why the archive takes nothing; nil: another process writes it
 	Redact    *redact.File              // what is hidden in events; nil: nothing
+	Keys      *seal.Keys                // what is encrypted, and opened; nil: nothing
 	files     process.Files
 	tls       *secure.Files // of clients; nil: there are none
 	streams   *Inspector
@@ -123,7 +125,7 @@ func (n *Node) Leaving() bool { return n.server.Leaving() }
 
 // New opens what a node needs. Nobody is served before the parts of Stages run.
 func New(ctx context.Context, cfg Config) (*Node, error) {
-	n := &Node{Archive: cfg.Archive, files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
+	n := &Node{files: process.FilesHere(), metrics: cfg.Metrics, logger: cfg.Logger}
 	n.traces = otlp.New(otlp.Config{Settle: cfg.Flags.OTLPSettle, Logger: cfg.Logger})
 	n.protocols = cfg.Flags.protocols(n.traces)
 	js, err := jetstream.New(cfg.Conn)
@@ -136,6 +138,10 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if n.Redact, err = cfg.Flags.Rules.OpenRules(cfg.Metrics, cfg.Logger); err != nil {
 		return nil, err
 	}
+	if n.Keys, err = cfg.Flags.Sealing.OpenSealing(); err != nil {
+		return nil, err
+	}
+	n.Archive = OpenArchive(n.Keys, cfg.Archive)
 	if err = n.openLog(ctx, cfg, js); err != nil {
 		return nil, err
 	}
@@ -147,7 +153,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.gate, err = NewGate(ctx, cfg.Flags, cfg.Conn, cfg.Logger); err != nil {
+	if n.gate, err = NewGate(ctx, cfg.Flags, cfg.Conn, n.Keys, cfg.Logger); err != nil {
 		return nil, err
 	}
 	n.streams = NewInspector(js, cfg.Layout, cfg.Offsets, cfg.Metrics)
@@ -157,7 +163,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 
 // openLog opens the log for writing and for reading. Readers get what is written here from the writer.
 func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) (err error) {
-	log := pubjs.Config{Compare: compareWithAll(js, &cfg)}
+	log := pubjs.Config{Compare: compareWithAll(js, &cfg), Seal: n.Keys}
 	if cfg.Alone {
 		if n.reader, err = fanjs.OpenAlone(ctx, cfg.Live, cfg.Conn); err != nil {
 			return err
@@ -184,9 +190,9 @@ func (n *Node) openLog(ctx context.Context, cfg Config, js jetstream.JetStream) 
 func (n *Node) open(cfg Config, keys *pubjs.Keys) (pace *paced, err error) {
 	hub := fanout.Config{Stream: wholeStream{n.reader, n.Log}, Tail: n.reader, Logger: cfg.Logger,
 		Hooks:      cfg.Metrics.FanoutHooks(),
-		CacheBytes: int(cfg.Memory.Pages), Handed: cfg.Alone}
+		CacheBytes: int(cfg.Memory.Pages), Handed: cfg.Alone, Open: hubOpen(n.Keys)}
 	app := producers.AppenderConfig{Log: n.Log, Keys: pubjs.FailFast(cfg.Conn, keys), Logger: cfg.Logger,
-		Redact: n.Redact, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
+		Redact: n.Redact, Seal: n.Keys, Hooks: cfg.Metrics.ProducerHooks(cfg.Logger)}
 	if most := cfg.Flags.TenantKeys; most > 0 {
 		app.Quota = fair.NewQuota(most, natskit.KeysTTL)
 	}
@@ -242,7 +248,7 @@ func (n *Node) listen(cfg Config, pace *paced) error {
 	if err != nil {
 		return err
 	}
-	blobs, bounds, err := cfg.blobs(pace)
+	blobs, bounds, err := cfg.blobs(pace, n.Keys)
 	if err != nil {
 		return err
 	}

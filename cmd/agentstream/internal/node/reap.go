@@ -16,6 +16,7 @@ import (
 	"agentstream/protocols/otlp"
 	"agentstream/schema"
 	"agentstream/schema/redact"
+	"agentstream/schema/seal"
 )
 
 // ReapFlags say when runs whose writer is gone are ended.
@@ -37,8 +38,8 @@ func orNever(d time.Duration) time.Duration {
 
 // Reaper returns the part that ends runs, and settles traces that other nodes have left. Where the flags switch the
 // ending off, it does the second alone. old and runs are one store.
-func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, rules *redact.File, m *process.Metrics,
-	logger *slog.Logger) ([]process.Part, error) {
+func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, rules *redact.File, keys *seal.Keys,
+	m *process.Metrics, logger *slog.Logger) ([]process.Part, error) {
 	after, unowned := orNever(f.ReapAfter), orNever(f.ReapUnownedAfter)
 	quiet := quietRuns{store: runs, traces: after == never && unowned == never}
 	every := time.Minute
@@ -47,13 +48,15 @@ func (f ReapFlags) Reaper(log *pubjs.Log, old Archive, runs tenantsRuns, rules *
 			every = min(every, d) // short ones are for trying it out
 		}
 	}
-	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Archive: old, Redact: rules, Logger: logger})
+	app, err := producers.NewAppender(producers.AppenderConfig{Log: log, Archive: old, Redact: rules, Seal: keys,
+		Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	settler := otlp.NewSettler(otlp.SettlerConfig{Log: log, Past: old, Appender: app, Settle: 2 * maxSettle})
+	past := OpenArchive(keys, old)
+	settler := otlp.NewSettler(otlp.SettlerConfig{Log: log, Past: past, Appender: app, Settle: 2 * maxSettle})
 	r, err := reaper.New(reaper.Config{
-		Log: log, Witness: log, Lister: quiet, Archive: old, Past: old, Redact: rules,
+		Log: log, Witness: log, Lister: quiet, Archive: old, Past: past, Redact: rules, Seal: keys,
 		After: after, Unowned: unowned, Every: every, Grace: min(15*time.Second, every), Logger: logger,
 		Hooks: m.ReaperHooks(), Feeds: nimi.Feeds(), Reasons: nimianswer.Reasons(), Finish: finishTraces(settler),
 	})

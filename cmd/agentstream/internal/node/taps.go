@@ -11,12 +11,16 @@ import (
 	"agentstream/edge/ends"
 	"agentstream/fanout"
 	"agentstream/schema"
+	"agentstream/schema/seal"
 	"agentstream/tap/natsjs"
 	"agentstream/tap/stream"
 )
 
 // tenantTaps is edge.Taps on the log and the archive, with errors in the edge's words.
-type tenantTaps struct{ *natsjs.TenantLog }
+type tenantTaps struct {
+	*natsjs.TenantLog
+	keys *seal.Keys
+}
 
 var _ edge.Taps = tenantTaps{}
 
@@ -35,7 +39,7 @@ func (n *Node) taps(cfg *Config) (edge.Taps, error) {
 		}{cfg.Archive, runs}
 	}
 	l, err := natsjs.NewTenantLog(cfg.Conn, of)
-	return tenantTaps{l}, err
+	return tenantTaps{l, n.Keys}, err
 }
 
 // edgeError puts an error into the edge's words: what is neither the client's nor its tenant's fault is the log's.
@@ -53,7 +57,9 @@ func edgeError(err error) error {
 func (t tenantTaps) Follow(ctx context.Context, q schema.TapQuery, emit func([]schema.TapRecord) error) error {
 	var failed error
 	err := t.TenantLog.Follow(ctx, q, func(records []schema.TapRecord) error {
-		failed = emit(records)
+		if failed = openRecords(ctx, t.keys, q.Tenant, records); failed == nil {
+			failed = emit(records)
+		}
 		return failed
 	})
 	if failed != nil || ctx.Err() != nil {

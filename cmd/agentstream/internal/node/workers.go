@@ -21,10 +21,10 @@ const placeKept = 30 * 24 * time.Hour
 // openWorkers makes what agents over HTTP answer sessions by.
 func (n *Node) openWorkers(cfg Config) (*workers.Workers, error) {
 	w := worker.Config{Log: n.Log, Waker: n.Log, Attend: n.Log.Attend, Ask: n.Log.Ask, Reasons: answer.Reasons(),
-		Outcome: qoder.IsOutcome, Alone: langgraph.Alone, Redact: n.Redact, Logger: cfg.Logger}
+		Outcome: qoder.IsOutcome, Alone: langgraph.Alone, Redact: n.Redact, Seal: n.Keys, Logger: cfg.Logger}
 	w.Hooks = cfg.Metrics.ProducerHooks(cfg.Logger)
 	if cfg.Archive != nil { // a nil archive in an interface would not be nil
-		w.Archive, w.Past = cfg.Archive, cfg.Archive
+		w.Archive, w.Past = cfg.Archive, n.Archive
 		if marks, ok := cfg.Runs.(forgetting); ok {
 			w.Archive = GuardArchive(cfg.Archive, marks)
 		}

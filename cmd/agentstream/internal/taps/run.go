@@ -40,11 +40,19 @@ type SinkFlags struct {
 	Contents       bool          `help:"Send also what people, models and tools have said to a collector. Without it, spans have names, times and numbers alone." env:"AGENTSTREAM_TAP_CONTENTS"`
 	AllowPrivate   bool          `help:"Let webhooks go to this machine and to private networks." env:"AGENTSTREAM_TAP_ALLOW_PRIVATE"`
 
+	cli.KeyFlags
 	cli.Streams `kong:"-"`
 }
 
 // open opens the sinks. history is for those that are about runs.
 func (f *SinkFlags) open(ctx context.Context, history otlp.History) (tap.Receiver, error) {
+	keys, err := f.OpenKeys()
+	if err != nil {
+		return nil, err
+	}
+	if keys != nil && history != nil {
+		history = openedHistory{history, keys}
+	}
 	o := sink.Options{Stdout: f.Stdout(), Private: f.AllowPrivate, Timeout: f.WebhookTimeout,
 		OTLP: sink.OTLP{Contents: f.Contents, History: history}}
 	if f.OTLPHeaders != "" {
@@ -53,7 +61,11 @@ func (f *SinkFlags) open(ctx context.Context, history otlp.History) (tap.Receive
 	if f.WebhookSecret != "" {
 		o.Secrets = cli.NewSecret(f.WebhookSecret, "AGENTSTREAM_TAP_WEBHOOK_SECRET").Lines
 	}
-	return sink.Open(ctx, f.To, o)
+	out, err := sink.Open(ctx, f.To, o)
+	if err == nil && keys != nil {
+		out = openedSink{out, keys}
+	}
+	return out, err
 }
 
 // RunCmd is one member of a tap.

@@ -99,26 +99,27 @@ func (r *Reviser) DropOthers(ctx context.Context, key schema.RunKey, place persi
 	return n, nil
 }
 
-// Large returns the blobs of a run that are kept as objects, and their content.
-func (r *Reviser) Large(ctx context.Context, key schema.RunKey, day string) iter.Seq2[string, iter.Seq2[[]byte, error]] {
-	return func(yield func(string, iter.Seq2[[]byte, error]) bool) {
+// Large returns the blobs of a run that are kept as objects, and their content. Of one that cannot be read the content is the
+// error.
+func (r *Reviser) Large(ctx context.Context, key schema.RunKey, day string) iter.Seq2[schema.Blob, iter.Seq2[[]byte, error]] {
+	return func(yield func(schema.Blob, iter.Seq2[[]byte, error]) bool) {
 		failed := func(err error) iter.Seq2[[]byte, error] {
 			return func(yield func([]byte, error) bool) { yield(nil, err) }
 		}
 		for o, err := range r.archiver.cfg.Store.List(ctx, largePrefix(key, day)) {
 			if err != nil {
-				yield("", failed(err))
+				yield(schema.Blob{}, failed(err))
 				return
 			}
 			_, _, ref, err := ParseLargeName(o.Name)
 			if err != nil {
 				continue
 			}
-			_, pieces, err := r.archiver.archive.cache.reads.large(ctx, o.Name)
+			blob, pieces, err := r.archiver.archive.cache.reads.large(ctx, o.Name)
 			if err != nil {
-				pieces = failed(err)
+				blob, pieces = schema.Blob{Ref: ref}, failed(err)
 			}
-			if !yield(ref, pieces) {
+			if !yield(blob, pieces) {
 				return
 			}
 		}

@@ -67,10 +67,9 @@ func (p *Purger) ListBlobs(ctx context.Context, key schema.RunKey) ([]schema.Blo
 	return list, err
 }
 
-// Blob returns the content of a blob of a run in pieces. The error wraps schema.ErrNoBlob when there is none.
-func (p *Purger) Blob(ctx context.Context, key schema.RunKey, ref string) (iter.Seq2[[]byte, error], error) {
-	_, pieces, err := p.blobs.Get(ctx, key, ref)
-	return pieces, err
+// Blob returns a blob of a run, and its content in pieces. The error wraps schema.ErrNoBlob when there is none.
+func (p *Purger) Blob(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error) {
+	return p.blobs.Get(ctx, key, ref)
 }
 
 // EraseBlob has the messages of a blob overwritten, and removes them. One that is not there is removed.

@@ -201,18 +201,7 @@ func (l large) List(ctx context.Context, key schema.RunKey) ([]schema.Blob, erro
 }
 
 func (l large) Get(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error) {
-	pieces, err := l.Blob(ctx, key, ref)
-	return schema.Blob{Ref: ref, Type: "application/json", Size: l.size(ctx, key, ref)}, pieces, err
-}
-
-func (l large) size(ctx context.Context, key schema.RunKey, ref string) int64 {
-	list, _ := l.ListBlobs(ctx, key)
-	for _, b := range list {
-		if b.Ref == ref {
-			return b.Size
-		}
-	}
-	return 0
+	return l.Blob(ctx, key, ref)
 }
 
 // pass lets rows of archived runs leave the tables, and runs in state error expire.

@@ -11,6 +11,7 @@ import (
 	"agentstream/persister/deadletter"
 	"agentstream/schema"
 	"agentstream/schema/redact"
+	"agentstream/schema/seal"
 )
 
 // cutLog removes the messages of the run from the log up to the last one that holds something else than the archive.
@@ -69,6 +70,9 @@ func (c *comparison) isStored(ctx context.Context, m *persister.Logged) (bool, e
 		if err != nil {
 			return false, err
 		}
+		if stored == nil && seal.IsSealed(line) {
+			c.done.Sealed.Events++
+		}
 		if stored != nil && !bytes.Equal(stored, line) || stored == nil && c.hasFinding(line) {
 			return false, nil
 		}
@@ -104,7 +108,7 @@ func (c *comparison) line(ctx context.Context, seq schema.Seq) ([]byte, error) {
 
 // hasFinding reports whether the rules find something in bytes.
 func (r *one) hasFinding(b []byte) bool {
-	_, hits := cleanBytes(r.rules, b)
+	_, hits, _ := cleanBytes(r.rules, b)
 	return len(hits) > 0
 }
 
@@ -126,51 +130,67 @@ func cleanLines(rules *redact.Rules, b []byte) (clean []byte, hits []redact.Hit,
 	return clean, look.Hits, true
 }
 
-// cleanBytes hides what the rules find in lines of events, or in what is none.
-func cleanBytes(rules *redact.Rules, b []byte) ([]byte, []redact.Hit) {
-	clean, found, ok := cleanLines(rules, b)
-	switch {
-	case ok && len(found) > 0:
-		return clean, found
-	case ok:
-		return b, nil
+// cleanBytes hides what the rules find in lines of events, or in what is none. hasSealed reports that some lines are sealed:
+// these stay as they are.
+func cleanBytes(rules *redact.Rules, b []byte) (clean []byte, hits []redact.Hit, hasSealed bool) {
+	for line := range schema.Lines(b) {
+		hasSealed = hasSealed || seal.IsSealed(line)
 	}
-	var hits []redact.Hit
-	parts := bytes.SplitAfter(b, []byte("\n"))
-	for i, part := range parts {
+	clean, hits, ok := cleanLines(rules, b)
+	if !ok {
+		clean, hits = cleanTexts(rules, b)
+	}
+	if len(hits) == 0 {
+		clean = b
+	}
+	return clean, hits, hasSealed
+}
+
+// cleanTexts hides what the rules find in lines of which some are no events, and in the texts between sealed lines.
+func cleanTexts(rules *redact.Rules, b []byte) (clean []byte, hits []redact.Hit) {
+	var text []byte // since the last sealed line
+	end := func() {
+		whole, found := rules.Text(string(text)) // what is neither, and goes over lines
+		clean, hits, text = append(clean, whole...), append(hits, found...), text[:0]
+	}
+	for part := range bytes.Lines(b) {
 		line := bytes.TrimSuffix(part, []byte("\n"))
-		clean, found, err := rules.Line(line)
+		feed := part[len(line):]
+		if seal.IsSealed(line) {
+			end()
+			clean = append(clean, part...)
+			continue
+		}
+		changed, found, err := rules.Line(line)
 		if err != nil && json.Valid(line) {
-			clean, found = rules.Value("", line)
+			changed, found = rules.Value("", line)
 		}
 		if len(found) > 0 {
-			parts[i] = append(clean, part[len(line):]...)
-			hits = append(hits, found...)
+			line, hits = changed, append(hits, found...)
 		}
+		text = append(append(text, line...), feed...)
 	}
-	text, rest := rules.Text(string(bytes.Join(parts, nil))) // what is neither, and goes over lines
-	hits = append(hits, rest...)
-	if len(hits) == 0 {
-		return b, nil
-	}
-	return []byte(text), hits
+	end()
+	return clean, hits
 }
 
 // findBlobs looks into the blobs of the run, in the log and as objects.
 func (r *one) findBlobs(ctx context.Context) error {
 	r.blobs = make(map[string][]redact.Hit)
+	r.sealed = make(map[string]bool)
+	defer func() { r.done.Sealed.Blobs = len(r.sealed) }()
 	if r.cfg.Blobs != nil {
 		list, err := r.cfg.Blobs.ListBlobs(ctx, r.key)
 		if err != nil {
 			return err
 		}
 		for _, b := range list {
-			pieces, err := r.cfg.Blobs.Blob(ctx, r.key, b.Ref)
+			blob, pieces, err := r.cfg.Blobs.Blob(ctx, r.key, b.Ref)
 			if errors.Is(err, schema.ErrNoBlob) {
 				continue
 			}
 			if err == nil {
-				err = r.findIn(b.Ref, pieces)
+				err = r.findIn(&blob, pieces)
 			}
 			if err != nil {
 				return err
@@ -180,18 +200,22 @@ func (r *one) findBlobs(ctx context.Context) error {
 	if r.cfg.Objects == nil || r.place.Day == "" {
 		return nil
 	}
-	for ref, pieces := range r.cfg.Objects.Large(ctx, r.key, r.place.Day) {
-		if len(r.blobs[ref]) > 0 {
+	for blob, pieces := range r.cfg.Objects.Large(ctx, r.key, r.place.Day) {
+		if len(r.blobs[blob.Ref]) > 0 {
 			continue
 		}
-		if err := r.findIn(ref, pieces); err != nil {
+		if err := r.findIn(&blob, pieces); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *one) findIn(ref string, pieces iter.Seq2[[]byte, error]) error {
+func (r *one) findIn(blob *schema.Blob, pieces iter.Seq2[[]byte, error]) error {
+	if schema.IsSealedBlob(blob.Type) {
+		r.sealed[blob.Ref] = true
+		return nil
+	}
 	c := redact.NewContent(r.rules)
 	for piece, err := range pieces {
 		if err != nil {
@@ -200,7 +224,8 @@ func (r *one) findIn(ref string, pieces iter.Seq2[[]byte, error]) error {
 		c.Add(piece)
 	}
 	if len(c.Hits) > 0 {
-		r.blobs[ref] = c.Hits
+		r.blobs[blob.Ref] = c.Hits
+		delete(r.sealed, blob.Ref) // it is in one place as it was sent, so it is known
 	}
 	return nil
 }
@@ -231,42 +256,47 @@ const pageOfLetters = 20
 
 // letters changes the dead letters of the run.
 func (r *one) letters(ctx context.Context) error {
-	n, err := r.cleanLetters(ctx, deadletter.Query{Tenant: r.key.Tenant, Run: r.key.Run}, r.rules)
-	r.done.Letters += n
-	return err
+	return r.cleanLetters(ctx, deadletter.Query{Tenant: r.key.Tenant, Run: r.key.Run}, r.rules, &r.done)
 }
 
-// cleanLetters changes the dead letters of a query, and returns their number. Without a tenant it is those that belong to
-// none.
-func (s *Scrubber) cleanLetters(ctx context.Context, q deadletter.Query, rules *redact.Rules) (changed int, err error) {
+// cleanLetters changes the dead letters of a query, and counts them. Without a tenant it is those that belong to none.
+func (s *Scrubber) cleanLetters(ctx context.Context, q deadletter.Query, rules *redact.Rules, done *Done) error {
 	q.Limit, q.Bodies = pageOfLetters, true
 	for {
 		list, err := s.cfg.Letters.FindDeadLetters(ctx, q)
 		if err != nil {
-			return changed, err
+			return err
 		}
 		for i := range list {
-			if list[i].Key.Tenant != q.Tenant || !cleanLetter(rules, &list[i]) {
+			if list[i].Key.Tenant != q.Tenant {
 				continue
 			}
-			changed++
+			changed, sealed := cleanLetter(rules, &list[i])
+			if sealed {
+				done.Sealed.Letters++
+			}
+			if !changed {
+				continue
+			}
+			done.Letters++
 			if s.cfg.DryRun {
 				continue
 			}
 			if err := s.cfg.Letters.RewriteDeadLetter(ctx, &list[i]); err != nil {
-				return changed, err
+				return err
 			}
 		}
 		if len(list) < q.Limit {
-			return changed, nil
+			return nil
 		}
 		q.After = &list[len(list)-1]
 	}
 }
 
-// cleanLetter hides what the rules find in a dead letter, and reports whether there was anything.
-func cleanLetter(rules *redact.Rules, l *deadletter.Stored) bool {
-	body, hits := cleanBytes(rules, l.Body)
+// cleanLetter hides what the rules find in a dead letter, and reports whether there was anything, and whether the letter has
+// something that cannot be looked into.
+func cleanLetter(rules *redact.Rules, l *deadletter.Stored) (changed, hasSealed bool) {
+	body, hits, hasSealed := cleanBytes(rules, l.Body)
 	l.Body = body
 	clean := func(s string) string {
 		text, found := rules.Text(s)
@@ -279,15 +309,13 @@ func cleanLetter(rules *redact.Rules, l *deadletter.Stored) bool {
 			l.Header[name][i] = clean(values[i])
 		}
 	}
-	return len(hits) > 0
+	return len(hits) > 0, hasSealed
 }
 
-// CleanUnnamedLetters changes the dead letters that belong to no run, by the rules of the tenant "*", and returns their
-// number.
-func (s *Scrubber) CleanUnnamedLetters(ctx context.Context) (int, error) {
-	rules := s.cfg.Rules("*")
-	if rules == nil {
-		return 0, nil
+// CleanUnnamedLetters changes the dead letters that belong to no run, by the rules of the tenant "*".
+func (s *Scrubber) CleanUnnamedLetters(ctx context.Context) (done Done, err error) {
+	if rules := s.cfg.Rules("*"); rules != nil {
+		err = s.cleanLetters(ctx, deadletter.Query{}, rules, &done)
 	}
-	return s.cleanLetters(ctx, deadletter.Query{}, rules)
+	return done, err
 }

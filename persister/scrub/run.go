@@ -23,6 +23,8 @@ type one struct {
 	ended bool
 	blobs map[string][]redact.Hit // found in blobs, by their refs
 
+	sealed map[string]bool // refs of blobs that cannot be looked into
+
 	through uint64 // position in the log up to which all is stored
 	marked  bool   // an event says that something was hidden
 	done    Done
@@ -131,7 +133,7 @@ func (r *one) rewriteStored(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.done.Changed, r.done.Hits = look.Changed, look.Hits
+	r.done.Changed, r.done.Hits, r.done.Sealed.Events = look.Changed, look.Hits, look.Sealed
 	if r.cfg.DryRun {
 		return nil
 	}

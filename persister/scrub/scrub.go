@@ -38,7 +38,7 @@ type Objects interface {
 	Write(ctx context.Context, key schema.RunKey, place persister.Place, last schema.Seq,
 		packs iter.Seq2[schema.Pack, error]) (uri string, size int64, err error)
 	DropOthers(ctx context.Context, key schema.RunKey, place persister.Place) (int, error)
-	Large(ctx context.Context, key schema.RunKey, day string) iter.Seq2[string, iter.Seq2[[]byte, error]]
+	Large(ctx context.Context, key schema.RunKey, day string) iter.Seq2[schema.Blob, iter.Seq2[[]byte, error]]
 	DropLarge(ctx context.Context, key schema.RunKey, day, ref string) error
 }
 
@@ -52,7 +52,7 @@ type MessageLog interface {
 // LogBlobs has the blobs of runs in the log.
 type LogBlobs interface {
 	ListBlobs(ctx context.Context, key schema.RunKey) ([]schema.Blob, error)
-	Blob(ctx context.Context, key schema.RunKey, ref string) (iter.Seq2[[]byte, error], error)
+	Blob(ctx context.Context, key schema.RunKey, ref string) (schema.Blob, iter.Seq2[[]byte, error], error)
 	EraseBlob(ctx context.Context, key schema.RunKey, ref string) error
 }
 
@@ -92,7 +92,20 @@ type Done struct {
 	Messages int // of the log, removed
 	Blobs    int // removed
 	Letters  int // dead letters, changed
+	Sealed   Sealed
 	Hits     []redact.Hit
+}
+
+// Sealed is what could not be looked into because it is encrypted. It stays as it is.
+type Sealed struct {
+	Events  int `json:"events"`
+	Blobs   int `json:"blobs"`
+	Letters int `json:"dead_letters"`
+}
+
+// Add adds to the counts.
+func (s *Sealed) Add(more Sealed) {
+	s.Events, s.Blobs, s.Letters = s.Events+more.Events, s.Blobs+more.Blobs, s.Letters+more.Letters
 }
 
 // Any reports whether anything was found.

@@ -9,6 +9,7 @@ import (
 
 	"agentstream/schema"
 	"agentstream/schema/jsonscan"
+	"agentstream/schema/seal"
 )
 
 // Bounds of how much of a run that is stored is looked at as one, so that a secret is found that is divided over deltas.
@@ -91,8 +92,9 @@ type StoredLine struct {
 	Marked  bool // something was hidden in it, now or before
 }
 
-// Stored applies rules to the lines of a run that is stored, from its first one on, and holds a part of them. It belongs to
-// one goroutine.
+// Stored applies rules to the lines of a run that is stored, from its first one on, and holds a part of them. Lines that are
+// sealed stay as they are: what a rule finds in them is chance, and nobody could open them afterwards. It belongs to one
+// goroutine.
 type Stored struct {
 	rules *Rules
 	blobs map[string][]Hit
@@ -105,6 +107,7 @@ type Stored struct {
 
 	Hits    []Hit // of all lines so far that changed
 	Changed int   // lines
+	Sealed  int   // lines that were not looked into
 }
 
 // NewStored returns a Stored for one run. blobs has what was found in blobs that are to be removed: the events that refer to
@@ -118,6 +121,10 @@ func (s *Stored) Add(line []byte) ([]StoredLine, error) {
 	e, err := schema.DecodeLine(line)
 	if err != nil {
 		return nil, err
+	}
+	if seal.IsSealed(line) {
+		s.Sealed++
+		e.Payload, e.Extra = []byte("{}"), nil // the event still ends the blocks that it ends
 	}
 	s.lines, s.events, s.size = append(s.lines, line), append(s.events, e), s.size+len(line)
 	if s.size < s.wait {

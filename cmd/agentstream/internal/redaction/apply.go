@@ -40,6 +40,7 @@ type Applied struct {
 	Held     []string       `json:"held"` // runs that stay as they are
 	Failed   []string       `json:"failed"`
 	Found    map[string]int `json:"found"` // by rule
+	Sealed   scrub.Sealed   `json:"sealed"`
 }
 
 // application is --apply under way.
@@ -49,9 +50,15 @@ type application struct {
 	log      *slog.Logger
 	nc       *nats.Conn
 	scrubber *scrub.Scrubber
-	tenants  map[string]map[string]int // what was found, by rule
+	tenants  map[string]*tally
 	done     Applied
 	shown    time.Time
+}
+
+// tally is what was found in the runs of one tenant, by rule, and what was not looked into.
+type tally struct {
+	found  map[string]int
+	sealed scrub.Sealed
 }
 
 // apply hides what the rules find in all that is stored.
@@ -69,7 +76,7 @@ func (c *RedactCmd) apply(ctx context.Context, log *slog.Logger, rules rulesOf, 
 		if err != nil {
 			return err
 		}
-		a := &application{RedactCmd: c, ctx: ctx, log: log, nc: nc, shown: time.Now(), tenants: map[string]map[string]int{},
+		a := &application{RedactCmd: c, ctx: ctx, log: log, nc: nc, shown: time.Now(), tenants: map[string]*tally{},
 			done: Applied{Held: []string{}, Failed: []string{}, Found: map[string]int{}}}
 		if a.scrubber, err = c.scrubber(s, nc, purger, rules, log); err != nil {
 			return err
@@ -93,15 +100,17 @@ func (a *application) all(w *tour) error {
 	if err := w.all(a.Tenant, a.Runs); err != nil || a.Tenant != "" {
 		return err
 	}
-	n, err := a.scrubber.CleanUnnamedLetters(a.ctx)
-	a.done.Letters += n
+	d, err := a.scrubber.CleanUnnamedLetters(a.ctx)
+	a.done.Letters += d.Letters
+	a.done.Sealed.Add(d.Sealed)
 	return err
 }
 
 // noteAll writes what was found into the audit feeds.
 func (a *application) noteAll() (err error) {
 	for _, tenant := range slices.Sorted(maps.Keys(a.tenants)) {
-		err = errors.Join(err, a.note(tenant, countsOf(a.tenants[tenant])))
+		t := a.tenants[tenant]
+		err = errors.Join(err, a.note(tenant, countsOf(t.found)+textOfSealed("; ", t.sealed)))
 	}
 	return err
 }
@@ -185,23 +194,39 @@ func (a *application) add(key schema.RunKey, d *scrub.Done) {
 	t.Runs++
 	t.Events, t.Changed, t.Objects = t.Events+d.Events, t.Changed+d.Changed, t.Objects+d.Objects
 	t.Messages, t.Blobs, t.Letters = t.Messages+d.Messages, t.Blobs+d.Blobs, t.Letters+d.Letters
-	if !d.Any() {
+	t.Sealed.Add(d.Sealed)
+	if d.Any() {
+		t.In++
+	}
+	if !d.Any() && d.Sealed == (scrub.Sealed{}) {
 		return
 	}
-	t.In++
-	found := a.tenants[key.Tenant]
-	if found == nil {
-		found = map[string]int{}
-		a.tenants[key.Tenant] = found
+	of := a.tenants[key.Tenant]
+	if of == nil {
+		of = &tally{found: map[string]int{}}
+		a.tenants[key.Tenant] = of
 	}
+	of.sealed.Add(d.Sealed)
 	for _, h := range d.Hits {
-		found[h.Rule] += h.Count
+		of.found[h.Rule] += h.Count
 		t.Found[h.Rule] += h.Count
 	}
 }
 
+// textOfSealed writes what could not be looked into; "" where that is nothing.
+func textOfSealed(before string, s scrub.Sealed) string {
+	if s == (scrub.Sealed{}) {
+		return ""
+	}
+	return fmt.Sprintf("%snot looked into, for they are encrypted: %d events, %d blobs, %d dead letters", before, s.Events,
+		s.Blobs, s.Letters)
+}
+
 // countsOf writes what was found.
 func countsOf(found map[string]int) string {
+	if len(found) == 0 {
+		return "found nothing"
+	}
 	var list []string
 	for _, rule := range slices.Sorted(maps.Keys(found)) {
 		list = append(list, fmt.Sprintf("%s %d", rule, found[rule]))
@@ -235,6 +260,9 @@ func (a *application) print() error {
 		d.Messages, d.Blobs, d.Letters)
 	if err == nil && len(d.Found) > 0 && !a.JSON {
 		fmt.Fprintln(a.Stdout(), countsOf(d.Found))
+	}
+	if text := textOfSealed("", d.Sealed); err == nil && text != "" && !a.JSON {
+		fmt.Fprintln(a.Stdout(), text)
 	}
 	if err == nil && len(d.Held) > 0 {
 		err = fmt.Errorf("%d runs are under a legal hold and stay as they are: %s; --holds-too changes them", len(d.Held),

@@ -10,6 +10,7 @@ import (
 
 	"agentstream/cmd/agentstream/internal/archive"
 	"agentstream/cmd/agentstream/internal/cli"
+	"agentstream/persister/scrub"
 	"agentstream/schema"
 	"agentstream/schema/redact"
 )
@@ -51,6 +52,7 @@ type Report struct {
 	Changed int      `json:"changed"` // events that would be others
 	Found   []Found  `json:"found"`
 	In      []string `json:"in,omitempty"` // runs with something, TENANT/RUN
+	Sealed  int      `json:"sealed"`       // events that could not be looked into
 }
 
 // Run checks, or tries.
@@ -121,8 +123,8 @@ func (c *RedactCmd) print(r *Report) error {
 	for _, run := range r.In {
 		fmt.Fprintln(c.Stdout(), run)
 	}
-	return c.Print(false, nil, "%d runs with %d events were read; %d events would be changed; nothing was", r.Runs, r.Events,
-		r.Changed)
+	return c.Print(false, nil, "%d runs with %d events were read; %d events would be changed; nothing was%s", r.Runs, r.Events,
+		r.Changed, textOfSealed("; ", scrub.Sealed{Events: r.Sealed}))
 }
 
 // trial applies rules to archived runs and counts.
@@ -154,6 +156,7 @@ func (t *trial) run(key schema.RunKey) error {
 	}
 	look.Rest()
 	t.report.Changed += look.Changed
+	t.report.Sealed += look.Sealed
 	counts := map[string]int{}
 	for _, h := range look.Hits {
 		counts[h.Rule] += h.Count

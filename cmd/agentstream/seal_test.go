@@ -75,7 +75,7 @@ func TestEncryptedAtRest(t *testing.T) {
 		})
 		checkGone(t, url, http.StatusGone)
 	})
-	if leaks := plantedIn(t, data); len(leaks) > 0 {
+	if leaks := searchFiles(t, data, planted); len(leaks) > 0 {
 		t.Errorf("found in files: %q", leaks)
 	}
 	t.Run("without the key service", func(t *testing.T) {
@@ -172,8 +172,8 @@ func readBeginning(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// plantedIn returns which texts are in which file of a folder, compressed with zstd or not.
-func plantedIn(t *testing.T, folder string) (leaks []string) {
+// searchFiles returns which texts are in which file of a folder, compressed with zstd or not.
+func searchFiles(t *testing.T, folder string, texts []redacttest.Secret) (leaks []string) {
 	t.Helper()
 	decoder, err := zstd.NewReader(nil)
 	if err != nil {
@@ -186,7 +186,7 @@ func plantedIn(t *testing.T, folder string) (leaks []string) {
 			return err
 		}
 		b, err := os.ReadFile(path)
-		for _, kind := range redacttest.Leak(b, planted) {
+		for _, kind := range redacttest.Leak(b, texts) {
 			leaks = append(leaks, kind+" in "+path)
 		}
 		for rest := b; ; { // frames within it, each as far as it can be read
@@ -196,7 +196,7 @@ func plantedIn(t *testing.T, folder string) (leaks []string) {
 			}
 			if decoder.Reset(bytes.NewReader(rest[i:])) == nil {
 				text, _ := io.ReadAll(io.LimitReader(decoder, 16<<20))
-				for _, kind := range redacttest.Leak(text, planted) {
+				for _, kind := range redacttest.Leak(text, texts) {
 					leaks = append(leaks, kind+" compressed in "+path)
 				}
 			}

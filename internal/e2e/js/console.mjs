@@ -5,6 +5,7 @@ import { createRequire } from "node:module";
 import net from "node:net";
 import puppeteer from "puppeteer-core";
 import { listed, whole } from "./scenes.mjs";
+import { patient } from "./wait.mjs";
 
 const { EDGES = "", TOKEN = "", AGENT = "", SHOTS = "", ONLY = "" } = process.env;
 // What screens are looked at in: three sizes, two themes.
@@ -45,7 +46,7 @@ const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM, headless: true, pipe: true, userDataDir: process.env.PROFILE,
   args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
 });
-const trouble = [];
+let trouble = []; // of the check that runs
 const expected = []; // statuses that a check provokes
 const page = await browser.newPage();
 await page.setViewport({ width: 1360, height: 860 });
@@ -54,7 +55,10 @@ page.on("console", (m) => {
   if (m.type() === "error" && !expected.some((x) => m.text().includes(x))) trouble.push(`console: ${m.text()}`);
 });
 page.on("response", async (r) => {
-  if (r.status() >= 400 && !expected.includes(String(r.status()))) trouble.push(`${r.status()} ${r.request().method()} ${r.url()}: ${(await r.text().catch(() => "")).slice(0, 300)}`);
+  if (r.status() < 400 || expected.includes(String(r.status()))) return;
+  const own = trouble; // the text may come when another check runs
+  const at = own.push(`${r.status()} ${r.request().method()} ${r.url()}`) - 1;
+  own[at] += `: ${(await r.text().catch(() => "")).slice(0, 300)}`;
 });
 page.on("request", (r) => {
   const url = new URL(r.url());
@@ -78,7 +82,7 @@ const post = (run, ...events) => api("POST", `/v1/agent/runs/${run}/events`, eve
 /** Waits until something is so on the page. */
 async function until(what, f, ...args) {
   try {
-    return await page.waitForFunction(f, { timeout: 20_000, polling: 50 }, ...args);
+    return await page.waitForFunction(patient(f), { timeout: 20_000, polling: 50 }, ...args);
   } catch (e) {
     const text = await page.evaluate(() => document.body.innerText.slice(0, 1500));
     throw new Error(`${what}: not within 20 s (${e.message}). The page: ${text}`);
@@ -258,6 +262,7 @@ const checks = {
   },
 
   async "Markdown that grows is that of the whole"() {
+    await open("#/runs");
     const differs = await page.evaluate(async () => {
       const { grow } = await import("/console/markdown.js");
       const text = "# a\n\npara *b*\nline\n\n \n1. x\n2. y\n\n3. z\n   - in\n\n```js\nlet a;\n\nlet b;\n```\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> q\n\n> r\n***\n~~~\nopen\n\nend";
@@ -395,7 +400,8 @@ const checks = {
     const exact = await page.evaluate(async (token) => (await fetch("/v1/agent/runs/steer/events?types=command.answer&order=desc&limit=1", { headers: token === "" ? {} : { Authorization: `Bearer ${token}` } })).text(), TOKEN);
     if (!exact.includes('"answer":12345678901234567890')) throw new Error(`the number was changed: ${exact}`);
     await press("Pause", ".control");
-    await shows("waiting for the agent: ", ".control");
+    await shows("Pause: stored", "#toasts");
+    await shows("pause", ".controls");
     await post("steer", life("paused"));
     await shows("paused", "h1 ~ span:not(.id)");
     await press("Resume", ".control");
@@ -636,7 +642,10 @@ const checks = {
     await shows("approved", ".conversation");
     await page.evaluate(() => document.activeElement?.blur());
     await key("x", "Enter");
-    await shows("waiting for the agent", ".control");
+    await shows("Cancel: stored", "#toasts"); // once the run is over, it would be refused
+    await shows("cancel", ".controls");
+    const cancels = (await api("GET", "/v1/agent/runs/keys/events?types=command.cancel")).events.length;
+    if (cancels !== 1) throw new Error(`one key has cancelled ${cancels} times`);
     await post("keys", life("aborted"));
   },
 
@@ -780,16 +789,20 @@ let failures = 0;
 for (const [name, check] of Object.entries(checks)) {
   if (ONLY !== "" && !name.includes(ONLY)) continue;
   const begun = Date.now();
-  trouble.splice(0);
+  trouble = [];
   try {
     await check();
-    if (trouble.length > 0) throw new Error(trouble.join("; "));
-    console.log(`ok ${name} (${Date.now() - begun} ms)`);
+    await page.goto("about:blank"); // what is under way ends in the check that began it
   } catch (e) {
-    failures++;
-    console.log(`FAILED ${name}: ${[e.message, ...trouble].join("; ")}`);
-    if (SHOTS !== "") await page.screenshot({ path: `${SHOTS}/failed-${failures}.png` });
+    trouble.unshift(e.message);
+    if (SHOTS !== "") await page.screenshot({ path: `${SHOTS}/failed-${failures + 1}.png` });
   }
+  if (trouble.length === 0) {
+    console.log(`ok ${name} (${Date.now() - begun} ms)`);
+    continue;
+  }
+  failures++;
+  console.log(`FAILED ${name}: ${trouble.join("; ")}`);
 }
 await browser.close();
 wire?.close();

@@ -2,6 +2,7 @@
 // prints how long the first screen took, frames, memory and elements; it fails when something is not shown, when the usage of
 // the whole run is not, or when the page's elements grow with the run.
 import puppeteer from "puppeteer-core";
+import { patient } from "./wait.mjs";
 
 const { BASE, CHROMIUM, PROFILE } = process.env;
 const [EVENTS, SECONDS, RATE] = ["EVENTS", "SECONDS", "RATE"].map((n) => Number(process.env[n]));
@@ -30,11 +31,17 @@ function* events() {
 }
 
 const source = events();
-const take = (n) => Array.from({ length: n }, () => source.next().value);
+const lastWords = [""]; // by the seq of an event: the last words up to it
+const take = (n) => Array.from({ length: n }, () => {
+  const { value } = source.next();
+  lastWords.push(value.type === "text.delta" ? value.payload.text.trim() : lastWords.at(-1));
+  return value;
+});
 let begun = performance.now();
 let last = 0;
 for (let left = EVENTS; left > 0; left -= 1000) last = await post(take(Math.min(1000, left)));
 console.log(`${last} events stored in ${((performance.now() - begun) / 1000).toFixed(1)} s`);
+if (last !== lastWords.length - 1) throw new Error(`${lastWords.length - 1} events end at ${last}`);
 
 const browser = await puppeteer.launch({ executablePath: CHROMIUM, headless: true, pipe: true, userDataDir: PROFILE, args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--enable-precise-memory-info"] });
 const page = await browser.newPage();
@@ -50,21 +57,16 @@ const opened = async (what) => {
 };
 await opened("first time");
 await opened("again");
-await page.waitForFunction((n) => document.querySelector(".run-screen").innerText.includes(`${n.toLocaleString("en-US")} out`), { polling: 100, timeout: 120_000 }, used);
+await page.waitForFunction(patient((n) => document.querySelector(".run-screen").innerText.includes(`${n.toLocaleString("en-US")} out`)), { polling: 100, timeout: 120_000 }, used);
 console.log(`the usage of all of it is on the screen after ${Math.round(performance.now() - begun)} ms`);
 
 // What is shown is what is said, wherever one is: at a place of the past, at the newest event again, behind a link to an event.
-const shown = (what, at, connection) => page.waitForFunction((n, c) => document.querySelector(".place").innerText.includes(`#${n.toLocaleString("en-US")} of`) && document.getElementById("connection").innerText.startsWith(c), { polling: 50, timeout: 60_000 }, at, connection)
-  .catch(async () => trouble.push(`${what}: ${await page.evaluate(() => `${document.querySelector(".place").innerText}, ${document.getElementById("connection").innerText}`)}`));
-const words = () => page.evaluate(() => [...document.querySelectorAll(".conversation .entry .text")].at(-1).innerText.slice(-60));
-const newest = await words();
-/** Waits until what is said last is as it should be, beside what is said at the newest event. */
-const saying = async (what, right) => {
-  for (let n = 0; !right(await words(), newest); n++) {
-    if (n === 100) return trouble.push(`${what}: it says ${await words()}, at the newest event ${newest}`);
-    await new Promise((r) => setTimeout(r, 100));
-  }
-};
+const shown = (what, at, connection) => page.waitForFunction(patient((n, c) => document.querySelector(".place").innerText.includes(`#${n.toLocaleString("en-US")} of`) && document.getElementById("connection").innerText.startsWith(c)), { polling: 50, timeout: 60_000 }, at, connection)
+  .catch(async () => trouble.push(`${what}: ${await page.evaluate(() => [".place", "#connection"].map((s) => document.querySelector(s)?.innerText).join(", "))}`));
+/** Waits until what is said last is what was said last up to an event. */
+const saying = (what, at) => page.waitForFunction(patient((text) => [...document.querySelectorAll(".conversation .entry.message .text")].at(-1).innerText.trim().endsWith(text)), { polling: 50, timeout: 60_000 }, lastWords[at])
+  .catch(async () => trouble.push(`${what}: it says ${await page.evaluate(() => [...document.querySelectorAll(".conversation .entry.message .text")].at(-1)?.innerText.slice(-60))}, not ${lastWords[at]}`));
+await saying("the newest event", last);
 for (const part of [0.1, 0.6, 0.9]) {
   const at = Math.round(last * part);
   await page.evaluate((n) => {
@@ -73,15 +75,16 @@ for (const part of [0.1, 0.6, 0.9]) {
     for (const name of ["input", "change"]) slider.dispatchEvent(new Event(name, { bubbles: true }));
   }, at);
   await shown(`event ${at}`, at, "past");
-  await saying(`event ${at}`, (now, newest) => now !== newest);
+  await saying(`event ${at}`, at);
   await page.evaluate(() => [...document.querySelectorAll("button")].find((b) => ["Live", "Newest"].includes(b.innerText)).click());
   await shown(`newest after event ${at}`, last, "live");
-  await saying(`newest after event ${at}`, (now, newest) => now === newest);
+  await saying(`newest after event ${at}`, last);
 }
 const linked = Math.round(last * 0.5);
 await page.goto("about:blank");
 await page.goto(`${BASE}/console/#/run/${run}?event=${linked}`);
 await shown("a link to an event", linked, "past");
+await saying("a link to an event", linked);
 await opened("once more");
 
 await page.evaluate(() => {
@@ -121,7 +124,7 @@ for (let sent = 0; sent < SECONDS * RATE; ) {
   if (drawn === undefined && performance.now() - t0 > Math.min(20, SECONDS - 1) * 1000) drawn = await traced();
   await new Promise((r) => setTimeout(r, 20));
 }
-await page.waitForFunction((n) => document.querySelector(".place").innerText.includes(`#${n.toLocaleString("en-US")} of`), { timeout: 60_000 }, last);
+await page.waitForFunction(patient((n) => document.querySelector(".place").innerText.includes(`#${n.toLocaleString("en-US")} of`)), { timeout: 60_000 }, last);
 const { frames, late, worst, slow, elements } = await page.evaluate(() => {
   const g = globalThis.gaps;
   return { frames: g.length, late: g.filter((x) => x > 25).length, worst: Math.round(Math.max(...g)), slow: globalThis.slow, elements: document.querySelectorAll("*").length };

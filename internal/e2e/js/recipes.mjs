@@ -50,8 +50,11 @@ assert.deepEqual(names, ["curl", "EventSource", "useChat", "HttpAgent", "openai"
 const copied = {};
 for (const name of names) {
   await page.select("dialog select", name);
-  await page.$eval("dialog figure button", (b) => b.click());
-  await page.waitForFunction((n) => document.querySelectorAll(".toast").length >= n, { timeout: 30_000 }, Object.keys(copied).length + 1);
+  await page.$eval("dialog figure button", (b) => {
+    document.querySelectorAll(".toast").forEach((e) => e.remove()); // those of the names before
+    b.click();
+  });
+  await page.waitForFunction(() => document.querySelector(".toast"), { timeout: 30_000 });
   copied[name] = await page.evaluate(() => navigator.clipboard.readText());
   assert.ok(token === "" || !copied[name].includes(token), `${name} has the token`);
 }
